@@ -1,12 +1,11 @@
 // kvtwin calibrate: fits a hardware file to measurements of this machine, or to earlier measurements.
 #include "lab/calibrate/calibrate.hpp"
 
-#include <cstdio>
-
 #include "cli/commands.hpp"
 #include "cli/environment.hpp"
 #include "cli/say.hpp"
 #include "cli/terminal.hpp"
+#include "lab/error.hpp"
 
 namespace kvtwin {
 namespace {
@@ -16,8 +15,10 @@ void calibrate(CalibrateArguments& arguments) {
   Terminal terminal;
   const CalibrationResult result = calibrate_machine(arguments, terminal.listener());
   print(result.text);
-  std::fprintf(stderr, "kvtwin: wrote %s; use it with --set hardware.file=%s\n", result.hardware_file.c_str(),
-               result.hardware_file.c_str());
+  if (!result.use_with.empty()) say(result.use_with);
+  if (result.changed.empty()) return;
+  say(result.changed);
+  throw AlreadySaid(3);
 }
 
 }  // namespace
@@ -30,21 +31,61 @@ void add_calibrate(CLI::App& program) {
       "Example: kvtwin calibrate --device host --quick --out out/machine\n"
       "         kvtwin simulate experiments/quickstart.toml --set hardware.file=out/machine/hardware.json\n"
       "         kvtwin calibrate --from out/machine out/run --out out/fitted\n"
-      "         (the last command fits the first measurements and a recorded run together)");
+      "         (this command fits the first measurements and a recorded run together)\n"
+      "         kvtwin calibrate --from bench.jsonl --experiment served.toml --out out/served\n"
+      "         kvtwin simulate out/served/fitted.toml\n"
+      "         (fits what a server measured, by simulating the requests that it served)\n"
+      "         kvtwin calibrate --published table.json --fit-on h100 --fit serving.step_us,serving.sequence_us --out "
+      "out/engines");
   command
       ->add_option(
           "--device", arguments.device,
           "Device to measure: host (host memory takes the place of the GPU), cuda, or auto (default: cuda if there "
           "is a GPU, else host)")
       ->check(CLI::IsMember({"host", "cuda", "auto"}));
-  command
-      ->add_option("--out", arguments.out,
-                   "Folder for hardware.json and measurements.jsonl; the disk of this folder is measured")
-      ->required();
+  command->add_option("--out", arguments.out,
+                      "Folder for hardware.json and measurements.jsonl; the disk of this folder is measured");
   command->add_option("--from", arguments.from,
                       "Measure nothing. Fit earlier measurements: folders and files of kvtwin calibrate, of kvtwin run "
                       "(journals) and of tools/gpu-check (link.csv, matrix.csv), and the output of ucx_perftest, "
-                      "ib_write_bw or ib_write_lat");
+                      "ib_write_bw or ib_write_lat. Or fit a capture of a server, by simulating the requests that it "
+                      "served: a file of SGLang's bench_serving with --output-details, SGLang's request log, or, with "
+                      "--experiment, a folder of kvtwin run; half of the requests is held out");
+  command->add_option("--experiment", arguments.experiment,
+                      "Experiment file that describes the server (and the workload, unless the capture has it) of a "
+                      "capture; without it, the server is that of server_info in the file of bench_serving, on the "
+                      "machine of --base");
+  CLI::Option* const published =
+      command
+          ->add_option(
+              "--published", arguments.published,
+              "Fit times of serving engines (--fit) to a table of published measurements, as for kvtwin validate "
+              "--published; only groups of --fit-on are fitted, the others are held out")
+          ->check(CLI::ExistingFile);
+  command
+      ->add_option("--fit-on", arguments.fit_on,
+                   "Beginning of the names of the groups of --published that are fitted, e.g. h100")
+      ->needs(published);
+  command
+      ->add_option("--rows", arguments.rows,
+                   "Entries of --published: fitted per engine, and held out per group; 0 = all")
+      ->capture_default_str()
+      ->needs(published);
+  command
+      ->add_option("--fit", arguments.fit,
+                   "Numbers to fit to a capture or to --published, e.g. gemm_fraction,serving.step_us (default for a "
+                   "capture: all that the experiment uses)")
+      ->delimiter(',');
+  command->add_option("--set", arguments.sets, "key=value: set a key of the experiment; may be repeated")
+      ->allow_extra_args(false);
+  command
+      ->add_option(
+          "--simulations", arguments.simulations,
+          "Limit of the search, in simulations (default: 600; per engine of --published 20000). The errors before and "
+          "after and the intervals come on top")
+      ->check(CLI::Range(1, 10'000'000));
+  command->add_option("--jobs", arguments.jobs, "Simulations at the same time; 0 = one per core")
+      ->check(CLI::Range(0, 1024));
   command->add_option(
       "--model", arguments.models,
       "Model whose forward passes are measured: a preset, or the path of a config.json; may be repeated");
@@ -55,7 +96,17 @@ void add_calibrate(CLI::App& program) {
   command->add_flag("--quick", arguments.quick, "Measure for half a minute at most, instead of two to three minutes");
   command->add_flag("--no-disk", arguments.no_disk, "Do not measure the disk");
   command->add_flag("--force", arguments.force, "Write into --out although the folder is not empty");
-  command->add_flag("--json", arguments.json, "Print the hardware file (JSON) instead of a summary");
+  const std::vector<CLI::Option*> others = command->get_options();
+  CLI::Option* const probe = command->add_option(
+      "--probe", arguments.probe,
+      "Only repeat the probes of this hardware file of kvtwin calibrate: is the machine still what was calibrated? "
+      "Takes about 2 s; exit code 3 if a probe takes more than 1.2 times, or less than 1 / 1.2 of, the calibrated "
+      "time");
+  for (CLI::Option* const other : others) {
+    if (other != command->get_help_ptr()) probe->excludes(other);
+  }
+  command->add_flag("--json", arguments.json,
+                    "Print the hardware file, or the fit of --published (JSON), instead of a summary");
   command->callback([] { calibrate(arguments); });
 }
 

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <string>
 
 namespace kvtwin {
@@ -43,6 +44,18 @@ WorkError cannot_write(const std::filesystem::path& path, int error) {
                        " here (ulimit -n)");
     default: return WorkError(text + ": " + std::strerror(error));
   }
+}
+
+void write_whole(const std::filesystem::path& path, const std::string& content) {
+  const std::filesystem::path partial = path.parent_path() / ("." + path.filename().string() + ".partial");
+  errno = 0;
+  std::ofstream out(partial, std::ios::binary);
+  out << content;
+  out.close();
+  if (!out) throw cannot_write(path, errno);
+  std::error_code error;
+  std::filesystem::rename(partial, path, error);
+  if (error) throw cannot_write(path, error.value());
 }
 
 }  // namespace kvtwin

@@ -125,7 +125,8 @@ class Costs {
         const double flows = static_cast<double>(one.bytes) / hw_.nic_bandwidth;
         return one.stream ? std::max(flows, hw_.nic_object) : flows + hw_.nic_latency;
       }
-      case Measured::interference: break;
+      case Measured::interference:
+      case Measured::probe: break;
     }
     return one.alone_seconds;
   }
@@ -329,6 +330,7 @@ void normalise(Calibration& c) {
     };
     // Uses the upper ends of the intervals, which would otherwise be cut off. Very uncertain upper ends are cut off.
     constexpr double kMaxHighFactor = 4;
+    constexpr double kMinFraction = 1e-6;  // of a hardware file
     double most = 1;
     for (const auto fraction : fractions) most = std::max(most, hw.*fraction);
     for (const CalibratedNumber& number : c.numbers) {
@@ -340,7 +342,7 @@ void normalise(Calibration& c) {
     for (CalibratedNumber& number : c.numbers) {
       if (!of(number)) continue;
       number.value /= most;
-      number.low /= most;
+      if (number.low > 0) number.low = std::max(number.low / most, kMinFraction);  // 0: it follows from others
       number.high = std::max(number.value, std::min(1.0, number.high / most));
     }
   };
@@ -462,11 +464,46 @@ Json calibration_json(const Calibration& c, const Measurements& all, const Calib
   for (const auto& [lane, quantities] : c.ranges.lanes()) {
     for (const auto& [quantity, range] : quantities) json["ranges"][lane][quantity] = {range.least, range.most};
   }
+  for (const Calibration::Probe& probe : c.probes) json["probes"][probe.of] = probe.seconds;
+  if (!terms.probe_disk.empty()) json["probe_disk"] = terms.probe_disk;
   for (const auto& it : c.interference) {
     json["interference"].push_back(
         {{"lane", it.lane}, {"beside", it.beside}, {"factor", rounded(it.factor)}, {"measurements", it.measurements}});
   }
   return json;
+}
+
+// Collects the probes, and widens the intervals of the groups whose probes disagree.
+void apply_probes(const Measurements& all, Calibration& c) {
+  for (const Measurement& one : all.list) {
+    if (one.what != Measured::probe) continue;
+    auto at = std::ranges::find(c.probes, one.of, &Calibration::Probe::of);
+    if (at == c.probes.end()) at = c.probes.insert(at, {one.of, {}});
+    at->seconds.push_back(one.seconds);
+  }
+  for (const Calibration::Probe& probe : c.probes) {
+    const auto [least, most] = std::ranges::minmax(probe.seconds);
+    const double ratio = most / least;
+    if (ratio <= kMaxProbeRatio) continue;
+    for (CalibratedNumber& number : c.numbers) {
+      const bool of_copies = probe.of == "copies" && number.group == "both";
+      if (number.low == 0 || (number.group != probe.of && !of_copies)) continue;
+      const Knob& knob = knob_of(number.key);
+      number.low = std::max(number.low / ratio, std::min(number.value, knob.least));
+      number.high = std::min(number.high * ratio, std::max(number.value, knob.most));
+    }
+    std::string times;
+    for (const double seconds : probe.seconds) {
+      char text[40];
+      std::snprintf(text, sizeof text, "%s%.4g", times.empty() ? "" : ", ", 1e3 * seconds);
+      times += text;
+    }
+    char text[120];
+    std::snprintf(text, sizeof text, "): the longest is %.2f times the shortest, so the intervals of ", ratio);
+    c.notes.push_back("The machine changed while it was measured: equal work of " + probe.of + " took " + times +
+                      " ms (in order of time" + text + probe.of +
+                      " are wider by this factor; measure again on an idle machine");
+  }
 }
 
 // Adds notes about disturbed measurements.
@@ -498,6 +535,7 @@ Calibration calibrate(const Measurements& measurements, const CalibrationTerms& 
   check_base_has_devices(measurements, c.hardware);
   for (const Group& group : kGroups) fit_group(measurements, group, c);
   match_level(measurements, c);
+  apply_probes(measurements, c);
   normalise(c);
   raise_dram_bandwidth(c);
   for (const Group& group : kGroups) {
@@ -569,6 +607,12 @@ std::string calibration_text(const Calibration& c, const CalibrationTerms& terms
   text += "not measured, as of " + terms.base + ":";
   for (const std::string& key : c.not_measured) text += " " + key;
   text += "\n";
+  for (const Calibration::Probe& probe : c.probes) {
+    const auto [least, most] = std::ranges::minmax(probe.seconds);
+    std::snprintf(line, sizeof line, "probe      %s: %zu times, %.4g to %.4g ms\n", probe.of.c_str(),
+                  probe.seconds.size(), 1e3 * least, 1e3 * most);
+    text += line;
+  }
   for (const std::string& note : c.notes) text += "note       " + note + "\n";
   return text;
 }

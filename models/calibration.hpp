@@ -11,6 +11,10 @@
 // only as products: the peaks stay as in the base and the fractions are fitted. If a fraction exceeds 1, the peak is
 // raised.
 //
+// Probes repeat the same work at the start, in the middle and at the end of the measuring. If their times disagree by
+// more than kMaxProbeRatio, the machine changed meanwhile: the intervals of the group are widened by the ratio, and a
+// note says so.
+//
 // Errors: ModelError for an unknown base, or a base without a measured device.
 #pragma once
 
@@ -27,11 +31,14 @@
 
 namespace kvtwin {
 
+constexpr double kMaxProbeRatio = 1.2;  // of the times of equal work on one machine
+
 struct CalibrationTerms {
   std::string base;  // preset with the initial values
   std::string date, version, commit, command;
   MeasuredLimits limits;  // from a matrix.csv, if given
   std::string limits_from;
+  std::string probe_disk;  // folder of the disk that was measured; empty: none
 };
 
 struct CalibratedNumber {
@@ -61,6 +68,11 @@ struct Calibration {
     std::size_t measurements = 0;
   };
   std::vector<Interference> interference;
+  struct Probe {
+    std::string of;               // a group
+    std::vector<double> seconds;  // in order of time
+  };
+  std::vector<Probe> probes;
   std::vector<std::string> notes;  // reasons to distrust the result
 };
 

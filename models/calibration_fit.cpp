@@ -10,9 +10,8 @@ namespace {
 using Eigen::MatrixXd;
 using Eigen::VectorXd;
 
-constexpr double kHuberThreshold = 1.345;  // 95 % of the efficiency of least squares for normal residuals
-constexpr double kMinScale = 1e-4;         // smaller residuals are rounding
-constexpr double kProbeFactor = 1.01;      // factor on a number to compute its derivative
+constexpr double kMinScale = 1e-4;     // smaller residuals are rounding
+constexpr double kProbeFactor = 1.01;  // factor on a number to compute its derivative
 constexpr double kMaxLossIncrease =
     3.84;  // increase of the loss, in units of the residuals' variance: 95 % quantile of chance
 constexpr double kMaxRelativeError = 1.5;  // relative standard error above which a number may be uninformed

@@ -14,6 +14,10 @@
 
 namespace kvtwin {
 
+// In scales of the residuals: a larger residual counts linearly. 95 % of the efficiency of least squares for normal
+// residuals.
+constexpr double kHuberThreshold = 1.345;
+
 struct FittedNumber {
   double value = 0;
   double low = 0, high = 0;  // 95 % confidence interval, if residuals are random; 0 if not informed

@@ -26,6 +26,7 @@ const Names<Measured> kKinds = [] {
   for (const TierSpec& spec : kStorageSpecs) names.emplace_back(spec.name, Measured::storage);
   names.emplace_back("nic", Measured::nic);
   names.emplace_back("interference", Measured::interference);
+  names.emplace_back("probe", Measured::probe);
   return names;
 }();
 
@@ -193,6 +194,7 @@ Json features(const Measurements& all, const Measurement& one) {
       line["beside"] = one.beside;
       line["alone_seconds"] = one.alone_seconds;
       break;
+    case Measured::probe: line["of"] = one.of; break;
   }
   if (one.recorded) line["recorded"] = true;
   return line;
@@ -228,6 +230,7 @@ Measurement read_one(const Line& line, const Measurements& all) {
       one.beside = line.text("beside");
       one.alone_seconds = line.seconds("alone_seconds");
       break;
+    case Measured::probe: one.of = line.text("of"); break;
   }
   return one;
 }

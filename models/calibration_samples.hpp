@@ -10,6 +10,8 @@
 //   {"what":"disk"|"remote","verb":"get","pages":..,"page_bytes":..,...,"seconds":..}
 //   {"what":"nic","bytes":..,"stream":true,"seconds":..}                one message, in a stream of messages or alone
 //   {"what":"interference","lane":"compute","beside":"h2d","alone_seconds":..,"seconds":..}
+//   {"what":"probe","of":"copies"|"forward"|"disk","seconds":..}        the same work at several times, in order of
+//   time
 //
 // "recorded": true for the passes of a served run; absent for measurements of their own. Requires: seconds above 0.
 // Errors: ModelError with file and line.
@@ -54,7 +56,7 @@ struct MeasuredModel {
   ModelGeometry geometry;
 };
 
-enum class Measured : std::uint8_t { transfer, both, forward, storage, nic, interference };
+enum class Measured : std::uint8_t { transfer, both, forward, storage, nic, interference, probe };
 
 struct Measurement {
   Measured what = Measured::transfer;
@@ -73,6 +75,7 @@ struct Measurement {
   // interference
   std::string lane, beside;
   double alone_seconds = 0;
+  std::string of;  // probe: the group of the fit whose work it repeats
 };
 
 struct Measurements {

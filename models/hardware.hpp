@@ -6,7 +6,7 @@
 //
 // A number that was fitted to measurements also has "low" and "high", in its unit: the 95 % confidence interval, if
 // residuals are random. "calibration" beside "numbers" may contain anything; kvtwin calibrate writes the measurements,
-// dates, machine and command there.
+// dates, machine and command there; "capture" beside it is what a fit to a server's times writes.
 //
 // Units: bytes, bytes/s, FLOP/s, seconds, fractions and counts (GB = 10^9 bytes). The numbers are doubles, because they
 // are measurements. models/roofline rounds them once to integers, and no double is used after that.

@@ -1,18 +1,20 @@
 #include "lab/calibrate/calibrate.hpp"
 
 #include <array>
-#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "lab/calibrate/calibrate_capture.hpp"
+#include "lab/calibrate/calibrate_published.hpp"
 #include "lab/calibrate/calibrate_runs.hpp"
 #include "lab/calibrate/calibrate_tables.hpp"
+#include "lab/calibrate/probe.hpp"
 #include "lab/error.hpp"
 #include "lab/out_files.hpp"
 #include "lab/run/journal_file.hpp"
@@ -34,15 +36,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kMeasurementsName = "measurements.jsonl";
 constexpr const char* kHardwareName = "hardware.json";
+constexpr const char* kFittedName = "fitted.toml";
 constexpr double kMeasureSeconds = 110, kQuickMeasureSeconds = 15;  // without set-up and fit
-
-void write_text(const fs::path& path, const std::string& text) {
-  errno = 0;
-  std::ofstream out(path, std::ios::binary);
-  out << text;
-  out.close();
-  if (!out) throw cannot_write(path, errno);
-}
 
 // ---- earlier measurements ------------------------------------------------------------------------------
 
@@ -88,7 +83,6 @@ Source read_sources(const std::vector<std::string>& from) {
   Source source;
   for (const std::string& name : from) {
     std::error_code error;
-    if (!fs::exists(name, error)) throw InputError("--from " + name + ": is not there");
     fs::is_directory(name, error) ? add_folder(name, source) : add_file(name, source);
   }
   return source;
@@ -97,6 +91,15 @@ Source read_sources(const std::vector<std::string>& from) {
 // ---- this machine ----------------------------------------------------------------------------------------
 
 #if KVTWIN_HAVE_REAL
+
+Measurements probe_here(const ProbedCalibration& calibrated, const StorageSecrets& secrets) {
+  MeasureTerms terms;
+  terms.device = calibrated.device;
+  std::error_code error;
+  if (fs::is_directory(calibrated.disk, error)) terms.disk = calibrated.disk;
+  terms.secrets = secrets;
+  return probe_machine(terms);
+}
 
 Measurements measure(const CalibrateArguments& arguments, const Listener& listener) {
   MeasureTerms terms;
@@ -114,6 +117,10 @@ Measurements measure(const CalibrateArguments& arguments, const Listener& listen
 }
 
 #else
+
+Measurements probe_here(const ProbedCalibration&, const StorageSecrets&) {
+  throw InputError("calibrate --probe: this build is without the real world; build the preset release or real");
+}
 
 Measurements measure(const CalibrateArguments&, const Listener&) {
   throw InputError(
@@ -150,7 +157,11 @@ std::string today() {
 std::string command_of(const CalibrateArguments& arguments) {
   std::string command = "kvtwin calibrate";
   for (const std::string& from : arguments.from) command += " --from " + from;
-  if (arguments.from.empty()) command += " --device " + arguments.device;
+  if (!arguments.published.empty()) command += " --published " + arguments.published + " --fit-on " + arguments.fit_on;
+  if (arguments.from.empty() && arguments.published.empty()) command += " --device " + arguments.device;
+  if (!arguments.experiment.empty()) command += " --experiment " + arguments.experiment;
+  for (const std::string& set : arguments.sets) command += " --set " + set;
+  for (const std::string& name : arguments.fit) command += " --fit " + name;
   for (const std::string& model : arguments.models) command += " --model " + model;
   if (!arguments.remote.empty()) command += " --remote " + arguments.remote;
   if (!arguments.base.empty()) command += " --base " + arguments.base;
@@ -159,26 +170,124 @@ std::string command_of(const CalibrateArguments& arguments) {
   return command + " --out " + arguments.out;
 }
 
-void make_folder(const CalibrateArguments& arguments) {
+// Checks that --out can become the folder of the result.
+void check_folder(const CalibrateArguments& arguments) {
+  if (arguments.out.empty()) throw InputError("--out is required; give the folder for the result");
   std::error_code error;
   if (fs::exists(arguments.out, error) && !fs::is_directory(arguments.out, error)) {
     throw InputError("--out " + arguments.out + ": is no folder; give another");
   }
   if (!arguments.force && fs::is_directory(arguments.out, error) && !fs::is_empty(arguments.out, error)) {
-    throw InputError("--out " + arguments.out + ": is not empty; give another, or --force to write over its " +
-                     kMeasurementsName + " and " + kHardwareName);
+    throw InputError("--out " + arguments.out + ": is not empty; give another, or --force to write over its files");
   }
+}
+
+void make_folder(const CalibrateArguments& arguments) {
+  std::error_code error;
   make_out_folder(arguments.out, error);
   if (error) throw InputError("--out " + arguments.out + ": " + error.message());
+}
+
+std::string use_hardware(const fs::path& file) {
+  return "wrote " + file.string() + "; use it with --set hardware.file=" + file.string();
+}
+
+CalibrationResult calibrate_capture(const CalibrateArguments& arguments, const Listener& listener) {
+  if (arguments.from.size() > 1) {
+    throw InputError("--from " + arguments.from[0] + " " + arguments.from[1] +
+                     ": a capture of a server is fitted alone; give only one file or folder");
+  }
+  CaptureFitTerms terms;
+  terms.capture = {arguments.from.front(), arguments.experiment, arguments.base, arguments.sets};
+  terms.out = arguments.out;
+  terms.fit = arguments.fit;
+  if (arguments.simulations != 0) terms.max_simulations = arguments.simulations;
+  terms.jobs = arguments.jobs;
+  terms.date = today();
+  terms.version = kVersion;
+  terms.commit = kGitCommit;
+  terms.command = command_of(arguments);
+  const CaptureFit fit = fit_capture(terms, listener);
+  make_folder(arguments);
+  const fs::path out = arguments.out, hardware = out / kHardwareName, fitted = out / kFittedName;
+  write_whole(hardware, fit.hardware);
+  if (!fit.workload.empty()) write_whole(out / kCaptureWorkloadName, fit.workload);
+  write_whole(fitted, fit.fitted);  // last: it names the other files
+  return {arguments.json ? fit.hardware : fit.text,
+          use_hardware(hardware) + ", or simulate " + fitted.string() + ", which has the engine's times too"};
+}
+
+CalibrationResult calibrate_published(const CalibrateArguments& arguments, const Listener& listener) {
+  PublishedFitTerms terms;
+  terms.table = arguments.published;
+  terms.fit = arguments.fit;
+  terms.group = arguments.fit_on;
+  terms.rows = arguments.rows;
+  terms.sets = arguments.sets;
+  if (arguments.simulations != 0) terms.max_simulations = arguments.simulations;
+  terms.jobs = arguments.jobs;
+  const PublishedFit fit = fit_published(terms, listener);
+  make_folder(arguments);
+  const fs::path out = arguments.out;
+  for (const PublishedFit::Engine& engine : fit.engines) {
+    write_whole(out / ("serving-" + engine.name + ".toml"), engine.toml);
+  }
+  write_whole(out / "fit.json", fit.json);
+  return {arguments.json ? fit.json : fit.text, "wrote " + (out / "fit.json").string() + " and serving-ENGINE.toml"};
+}
+
+// Refuses options that do not belong to the source of the fit.
+void check_options(const CalibrateArguments& arguments, bool capture) {
+  const bool simulates = capture || !arguments.published.empty();
+  if (simulates || !arguments.from.empty()) {
+    const char* const source = arguments.published.empty() ? "--from" : "--published";
+    if (!arguments.remote.empty() || !arguments.models.empty() || arguments.quick) {
+      throw InputError(std::string(source) +
+                       " fits what was measured before: leave --remote, --model and --quick out, or " + source);
+    }
+  }
+  if (!arguments.published.empty() &&
+      (!arguments.from.empty() || !arguments.experiment.empty() || arguments.fit_on.empty())) {
+    throw InputError(
+        "--published fits a table alone, and needs --fit-on, the beginning of the names of the fitted groups; "
+        "leave --from and --experiment out");
+  }
+  const bool only_here = !arguments.experiment.empty() || !arguments.sets.empty() || !arguments.fit.empty() ||
+                         arguments.simulations != 0 || arguments.jobs != 0;
+  if (!simulates && only_here) {
+    throw InputError(
+        "--experiment, --set, --fit, --simulations and --jobs are of a capture of a server (--from) or of --published; "
+        "give a file of "
+        "bench_serving, a request log, or a folder of kvtwin run");
+  }
+  if (capture && !arguments.base.empty() && !arguments.experiment.empty()) {
+    throw InputError("--base " + arguments.base +
+                     ": the experiment has the hardware; leave --base out, or give --set "
+                     "hardware.name=" +
+                     arguments.base);
+  }
 }
 
 }  // namespace
 
 CalibrationResult calibrate_machine(const CalibrateArguments& arguments, const Listener& listener) {
-  if (!arguments.from.empty() && (!arguments.remote.empty() || !arguments.models.empty() || arguments.quick)) {
-    throw InputError("--from fits what was measured before: leave --remote, --model and --quick out, or --from");
+  if (!arguments.probe.empty()) {
+    const ProbedCalibration calibrated = probed_calibration(arguments.probe);
+    const ProbeCheck check = check_probes(calibrated, probe_here(calibrated, arguments.secrets));
+    return {arguments.json ? json_of(check).dump(2) + "\n" : text_of(check), "",
+            changed_sentence(check, arguments.probe)};
   }
+  bool capture = false;
+  for (const std::string& name : arguments.from) {
+    std::error_code error;
+    if (!fs::exists(name, error)) throw InputError("--from " + name + ": is not there");
+    capture = capture || is_capture(name, !arguments.experiment.empty());
+  }
+  check_options(arguments, capture);
   if (!arguments.base.empty()) static_cast<void>(hardware_preset(arguments.base));
+  check_folder(arguments);
+  if (capture) return calibrate_capture(arguments, listener);
+  if (!arguments.published.empty()) return calibrate_published(arguments, listener);
   Source source = read_sources(arguments.from);
   make_folder(arguments);
   if (arguments.from.empty()) source.measurements = measure(arguments, listener);
@@ -190,12 +299,13 @@ CalibrationResult calibrate_machine(const CalibrateArguments& arguments, const L
   terms.command = command_of(arguments);
   terms.limits = source.limits;
   terms.limits_from = source.limits_from;
+  if (arguments.from.empty() && !arguments.no_disk) terms.probe_disk = fs::absolute(arguments.out).lexically_normal();
   const fs::path out = arguments.out;
-  write_text(out / kMeasurementsName, to_jsonl(source.measurements));
+  write_whole(out / kMeasurementsName, to_jsonl(source.measurements));
   const Calibration calibration = calibrate(source.measurements, terms);
   const std::string json = hardware_json(calibration, source.measurements, terms);
-  write_text(out / kHardwareName, json);
-  return {arguments.json ? json : calibration_text(calibration, terms), (out / kHardwareName).string()};
+  write_whole(out / kHardwareName, json);
+  return {arguments.json ? json : calibration_text(calibration, terms), use_hardware(out / kHardwareName)};
 }
 
 }  // namespace kvtwin

@@ -132,6 +132,15 @@ PageKey key_of(std::uint64_t a, std::uint64_t b) { return PageKey{{a * 0x9e3779b
 
 // ---- copies ------------------------------------------------------------------------------------------------
 
+// Returns whether the GPU is measured. Errors: InputError if a GPU is wanted and there is none.
+bool measures_cuda(const MeasureTerms& terms) {
+  const CudaPresence cuda = cuda_at_hand();
+  if (terms.device == "cuda" && cuda.gpus == 0) {
+    throw InputError("--device cuda: can't be served: " + cuda.why_none + "; take host, or auto");
+  }
+  return terms.device != "host" && cuda.gpus > 0;
+}
+
 struct Bench {
   const MeasureTerms& terms;
   bool cuda = false;
@@ -143,6 +152,8 @@ struct Bench {
   Tokens longest_context() const { return cuda ? 8192 : quick() ? 512 : 2048; }
   std::uint32_t max_sequences() const { return !cuda && quick() ? 4 : 16; }
 };
+
+const char* default_model(const Bench& bench) { return bench.cuda ? "llama-3.1-8b" : "tiny"; }
 
 std::unique_ptr<Device> bare_device(const Bench& bench, const KvShape& shape, Layout layout, Pages device_pages,
                                     Pages host_pages) {
@@ -326,27 +337,47 @@ class StoredPages {
   PageKey space_;
 };
 
+// A storage tier with its pages, and a device whose host memory has 64 pages.
+struct StorageRig {
+  StorageRig(const Bench& bench, const std::vector<std::string>& settings, std::uint32_t page_tokens,
+             Tier tier = Tier::disk)
+      : shape{.layers = 4, .planes = 2, .heads = 8, .head_bytes = 256, .page_tokens = page_tokens},
+        experiment(experiment_of(settings)),
+        setup(make_setup(experiment)),
+        stored(tier, shape, setup.engine.storage_space) {
+    auto device = bare_device(bench, shape, Layout::page_first_direct, 1, 64);
+    storage = open_storage(experiment, setup, device->memory(), 1, bench.terms.secrets);
+    world = make_real_world(std::move(device), std::move(storage.tiers));
+  }
+
+  KvShape shape;
+  Experiment experiment;
+  Setup setup;
+  StoredPages stored;
+  RealStorage storage;
+  std::unique_ptr<RealWorld> world;
+};
+
+std::vector<std::string> disk_settings(const std::filesystem::path& folder) {
+  return {"model.name=tiny", "cache.page_tokens=64", "tiers.host.tokens=4096", "tiers.disk.tokens=32768",
+          "tiers.disk.path=" + folder.string()};
+}
+
 // In each round: stores 1, 4, 16 and 64 new pages, then looks up, reads and removes the pages in the same order.
 void measure_storage_of(Bench& bench, Tier tier, const std::vector<std::string>& settings, std::uint32_t page_tokens,
                         double seconds) {
-  const KvShape shape{.layers = 4, .planes = 2, .heads = 8, .head_bytes = 256, .page_tokens = page_tokens};
-  const Experiment experiment = experiment_of(settings);
-  const Setup setup = make_setup(experiment);
-  auto device = bare_device(bench, shape, Layout::page_first_direct, 1, 64);
-  RealStorage storage = open_storage(experiment, setup, device->memory(), 1, bench.terms.secrets);
-  const auto world = make_real_world(std::move(device), std::move(storage.tiers));
-  const StoredPages stored(tier, shape, setup.engine.storage_space);
+  const StorageRig rig(bench, settings, page_tokens, tier);
   constexpr std::array<Pages, 4> kCounts{1, 4, 16, 64};
   constexpr std::array<StorageVerb, 4> kVerbs{StorageVerb::set, StorageVerb::look_up, StorageVerb::get,
                                               StorageVerb::remove};
   constexpr std::size_t kSteps = kCounts.size() * kVerbs.size();
   std::uint64_t round = 0;
-  play_rounds(*world, kSteps, seconds, 60, [&](std::size_t number, bool counts) {
+  play_rounds(*rig.world, kSteps, seconds, 60, [&](std::size_t number, bool counts) {
     if (number == 0) ++round;
     const StorageVerb verb = kVerbs[number / kCounts.size()];
     const Pages pages = kCounts[number % kCounts.size()];
     Step step;
-    step.parts.push_back(stored.part(verb, 1000 * round + pages + 1'000'000 * page_tokens, pages));
+    step.parts.push_back(rig.stored.part(verb, 1000 * round + pages + 1'000'000 * page_tokens, pages));
     const StorageWork work = std::get<StorageOperation>(step.parts[0].operation).work;
     if (counts && verb != StorageVerb::remove) {
       step.on_done = [&bench, work](std::span<const LaneSpan> spans) {
@@ -366,10 +397,7 @@ void measure_disk(Bench& bench, double seconds) {
   const fs::path folder = fs::path(bench.terms.disk) / "measured-disk";
   for (const std::uint32_t tokens : {4U, 64U}) {  // 64 KiB, 1 MiB
     const fs::path place = folder / std::to_string(tokens);
-    measure_storage_of(bench, Tier::disk,
-                       {"model.name=tiny", "cache.page_tokens=64", "tiers.host.tokens=4096", "tiers.disk.tokens=32768",
-                        "tiers.disk.path=" + place.string()},
-                       tokens, seconds / 2);
+    measure_storage_of(bench, Tier::disk, disk_settings(place), tokens, seconds / 2);
     std::error_code error;
     fs::remove_all(place, error);
   }
@@ -617,6 +645,78 @@ void measure_passes(Bench& bench, const std::string& model, double seconds) {
   measure_interference(bench, pass_world(bench, model, passes), passes, 0.2 * seconds);
 }
 
+// ---- probes ----------------------------------------------------------------------------------------------
+
+constexpr double kProbeSeconds = 0.4;     // for each kind of work
+constexpr std::size_t kProbeRounds = 15;  // at most
+constexpr Pages kProbePages = 16;         // of 1 MiB, on the disk
+
+// Plays `make` in rounds and returns the median of the times of the last of its `steps` steps.
+double probe_seconds(World& world, std::size_t steps, const std::function<Step(std::size_t number)>& make) {
+  std::vector<double> times;
+  play_rounds(world, steps, kProbeSeconds, kProbeRounds, [&](std::size_t number, bool counts) {
+    Step step = make(number);
+    if (counts && number + 1 == steps) {
+      step.on_done = [&times](std::span<const LaneSpan> spans) { times.push_back(seconds_of(spans[0])); };
+    }
+    return step;
+  });
+  if (times.empty()) throw WorkError("kvtwin calibrate: a probe of this machine came to no end");
+  std::ranges::sort(times);
+  return times[times.size() / 2];
+}
+
+double probe_copies(const Bench& bench) {
+  const KvShape shape{.layers = 4, .planes = 2, .heads = 8, .head_bytes = 256, .page_tokens = 32};
+  const auto pages = static_cast<Pages>(bench.pool_bytes() / shape.page_bytes());
+  const PoolPair pools{shape, Layout::page_first_direct, pages, pages};
+  const PlannerLimits limits = planner_limits(hardware_preset(bench.cuda ? "h200-pcie5" : "cpu-host"));
+  const auto world = make_real_world(bare_device(bench, shape, pools.host_layout, pages, pages));
+  return probe_seconds(*world, 1, [&](std::size_t) {
+    Step step;
+    step.parts.push_back(copy(pools, Direction::host_to_device, IoBackend::direct, pages / 2, limits));
+    return step;
+  });
+}
+
+double probe_passes(const Bench& bench) {
+  const Passes passes(kPassPageTokens, 512);
+  const PassWorld made = pass_world(bench, default_model(bench), passes);
+  return probe_seconds(*made.world, 1, [&](std::size_t) {
+    Step step;
+    step.parts.push_back(passes.part({0, 512, 1, 1}));
+    return step;
+  });
+}
+
+double probe_disk(const Bench& bench) {
+  const std::filesystem::path folder = std::filesystem::path(bench.terms.disk) / "measured-disk";
+  const StorageRig rig(bench, disk_settings(folder), 64);
+  std::uint64_t round = 0;
+  const double seconds = probe_seconds(*rig.world, 2, [&](std::size_t number) {
+    round += number == 0 ? 1 : 0;
+    Step step;
+    step.parts.push_back(rig.stored.part(number == 0 ? StorageVerb::set : StorageVerb::get, round, kProbePages));
+    return step;
+  });
+  std::error_code error;
+  std::filesystem::remove_all(folder, error);
+  return seconds;
+}
+
+void add_probes(const Bench& bench) {
+  const auto add = [&](const char* of, double seconds) {
+    Measurement one;
+    one.what = Measured::probe;
+    one.of = of;
+    one.seconds = seconds;
+    bench.found.list.push_back(one);
+  };
+  add("copies", probe_copies(bench));
+  add("forward", probe_passes(bench));
+  if (!bench.terms.disk.empty()) add("disk", probe_disk(bench));
+}
+
 // Errors: WorkError if the tier has no measurement.
 void require_measurements(const Measurements& found, Tier tier, const std::string& where) {
   const auto has = [&](const Measurement& one) { return one.what == Measured::storage && one.work.tier == tier; };
@@ -633,19 +733,23 @@ void announce_part(const Listener& listener, const std::string& what, double sec
 
 }  // namespace
 
-Measurements measure_machine(const MeasureTerms& terms, const Listener& listener) {
-  const CudaPresence cuda = cuda_at_hand();
-  if (terms.device == "cuda" && cuda.gpus == 0) {
-    throw InputError("--device cuda: can't be served: " + cuda.why_none + "; take host, or auto");
-  }
+Measurements probe_machine(const MeasureTerms& terms) {
   Measurements found;
-  Bench bench{terms, terms.device != "host" && cuda.gpus > 0, found};
+  add_probes({terms, measures_cuda(terms), found});
+  return found;
+}
+
+Measurements measure_machine(const MeasureTerms& terms, const Listener& listener) {
+  Measurements found;
+  Bench bench{terms, measures_cuda(terms), found};
   std::vector<std::string> models = terms.models;
-  if (models.empty()) models.emplace_back(bench.cuda ? "llama-3.1-8b" : "tiny");
+  if (models.empty()) models.emplace_back(default_model(bench));
   const double parts = 1.0 + 1.0 + (terms.disk.empty() ? 0 : 0.7) + (terms.remote.empty() ? 0 : 0.7);
   const double each = terms.seconds / parts;
+  add_probes(bench);
   announce_part(listener, "copies", each);
   measure_copies(bench, each);
+  add_probes(bench);
   for (const std::string& model : models) {
     const double share = each / static_cast<double>(models.size());
     announce_part(listener, "passes of " + model, share);
@@ -661,6 +765,7 @@ Measurements measure_machine(const MeasureTerms& terms, const Listener& listener
     measure_remote(bench, 0.7 * each);
     require_measurements(found, Tier::remote, "--remote " + terms.remote);
   }
+  add_probes(bench);
   return found;
 }
 

@@ -21,7 +21,13 @@ struct MeasureTerms {
   StorageSecrets secrets;           // password and page key of the remote tier
 };
 
-// Measures copies, passes, the disk and the servers. `listener` receives a step for each part.
+// Repeats the same work: copies, forward passes of a small model, and, with `terms.disk`, reads from the disk. Returns
+// one measurement (Measured::probe) per kind of work, the median of several repeats. Uses device, disk and secrets of
+// `terms`. Errors: as measure_machine(). Cost: about 2 s.
+Measurements probe_machine(const MeasureTerms& terms);
+
+// Measures copies, passes, the disk and the servers, with a probe at the start, in the middle and at the end.
+// `listener` receives a step for each part.
 // Errors: InputError for an absent device, a bad model or a storage tier that cannot be opened; WorkError if a storage
 // tier returns nothing.
 Measurements measure_machine(const MeasureTerms& terms, const Listener& listener);

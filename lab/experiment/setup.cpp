@@ -404,13 +404,6 @@ ModelGeometry model_of(const Experiment& e, KvDtype dtype) {
   return with_key(e, "model.config", [&] { return model_from_file(e.path("model.config").string(), dtype, weights); });
 }
 
-HardwareSpec hardware_of(const Experiment& e) {
-  if (e.text("hardware.file").empty()) {
-    return with_key(e, "hardware.name", [&] { return hardware_preset(e.text("hardware.name")); });
-  }
-  return with_key(e, "hardware.file", [&] { return hardware_from_file(e.path("hardware.file").string()); });
-}
-
 void check_kv_bytes(const Experiment& e, const ModelGeometry& model) {
   const auto claimed = static_cast<Bytes>(e.integer("model.kv_bytes_per_token"));
   if (claimed == 0 || claimed == model.kv_bytes_per_token) return;
@@ -569,6 +562,13 @@ void configure_seats(const Experiment& e, Setup& setup) {
 
 }  // namespace
 
+HardwareSpec hardware_of(const Experiment& e) {
+  if (e.text("hardware.file").empty()) {
+    return with_key(e, "hardware.name", [&] { return hardware_preset(e.text("hardware.name")); });
+  }
+  return with_key(e, "hardware.file", [&] { return hardware_from_file(e.path("hardware.file").string()); });
+}
+
 std::string without_intervals(const HardwareSpec& hardware) {
   return "no figure of " + hardware.name +
          " has an interval; take a file of kvtwin calibrate (hardware.file), or set hardware.spread_percent to what "
@@ -582,7 +582,7 @@ EngineConfig Setup::engine_of(std::size_t seat) const {
   return own;
 }
 
-Setup make_setup(const Experiment& e) {
+Setup make_setup(const Experiment& e, const HardwareSpec* hardware) {
   refuse_unsupported(e);
   Setup setup;
   e.apply_keys({setup.engine, setup.world});
@@ -593,7 +593,7 @@ Setup make_setup(const Experiment& e) {
                           " has not both full layers and layers with a sliding window");
   }
   check_kv_bytes(e, setup.model);
-  setup.hardware = hardware_of(e);
+  setup.hardware = hardware == nullptr ? hardware_of(e) : *hardware;
   override_hardware(e, setup);
   draw_hardware(e, setup);  // after the overrides: a figure that a key sets is as uncertain as the original
   setup.hardware.file_a_page = e.text("tiers.disk.format") == "hicache_files";

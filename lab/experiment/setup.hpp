@@ -45,8 +45,12 @@ struct Setup {
   std::optional<Bill> bill;        // nothing if the price list has no price for the GPU
 };
 
-// Errors: InputError, ModelError.
-Setup make_setup(const Experiment& experiment);
+// `hardware`: takes the place of the experiment's hardware.name and hardware.file; null = these keys. The other keys
+// hardware.* apply to it. Errors: InputError, ModelError.
+Setup make_setup(const Experiment& experiment, const HardwareSpec* hardware = nullptr);
+
+// Returns the hardware of hardware.file or hardware.name, without the other keys hardware.*.
+HardwareSpec hardware_of(const Experiment& experiment);
 
 // Returns the error text for hardware without a figure that has an interval.
 std::string without_intervals(const HardwareSpec& hardware);

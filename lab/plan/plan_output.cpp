@@ -4,6 +4,7 @@
 
 #include "lab/decision_text.hpp"
 #include "lab/formatted.hpp"
+#include "lab/experiment/setup.hpp"
 #include "lab/or_null.hpp"
 #include "lab/plan/plan.hpp"
 #include "lab/version.hpp"
@@ -15,31 +16,31 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kMaxBusyKinds = 8;
 
-struct LaneKind {
+struct BoundLane {
   std::string name;
   double busy = 0, busy_p99 = 0;  // means over the lanes of this kind
   std::size_t lanes = 0;
 };
 
 // The lanes of all engines and ranks by kind, busiest first.
-std::vector<LaneKind> lane_kinds(const Json& report) {
-  std::map<std::string, LaneKind> kinds;
+std::vector<BoundLane> lane_kinds(const Json& report) {
+  std::map<std::string, BoundLane> kinds;
   for (const Json& lane : report.at("lanes")) {
     std::string name = lane.at("name");
     name.erase(0, name.rfind('.') + 1);
-    LaneKind& kind = kinds[name];
+    BoundLane& kind = kinds[name];
     kind.name = name;
     kind.busy += lane.at("busy_fraction").get<double>();
     kind.busy_p99 += lane.at("busy_fraction_p99").get<double>();
     ++kind.lanes;
   }
-  std::vector<LaneKind> list;
+  std::vector<BoundLane> list;
   for (auto& [name, kind] : kinds) {
     kind.busy /= static_cast<double>(kind.lanes);
     kind.busy_p99 /= static_cast<double>(kind.lanes);
     list.push_back(kind);
   }
-  std::ranges::stable_sort(list, std::greater<>(), &LaneKind::busy);
+  std::ranges::stable_sort(list, std::greater<>(), &BoundLane::busy);
   return list;
 }
 
@@ -61,7 +62,7 @@ std::pair<std::string, double> largest_part(const Json& report) {
 }
 
 std::string binds_sentence(const Json& report) {
-  const std::vector<LaneKind> kinds = lane_kinds(report);
+  const std::vector<BoundLane> kinds = lane_kinds(report);
   std::string text;
   if (!kinds.empty()) {
     text = kinds.front().name + formatted(" is busy %.0f %% of the time (%.0f %% in its busiest moments)",
@@ -191,7 +192,7 @@ Json prices_json(const PurchasePlan& plan, const Experiment& base, const Choices
 
 Json binds_json(const Json& report) {
   Json lanes = Json::array();
-  for (const LaneKind& kind : lane_kinds(report)) {
+  for (const BoundLane& kind : lane_kinds(report)) {
     if (lanes.size() == kMaxBusyKinds) break;
     lanes.push_back({{"name", kind.name}, {"busy_fraction", kind.busy}, {"busy_fraction_p99", kind.busy_p99}});
   }

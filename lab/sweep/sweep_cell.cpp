@@ -216,7 +216,9 @@ std::string simulated_cell(const Experiment& experiment, double warm_up) {
 
 Json row_of(const SweepPlan& plan, const CellRun& cell, std::size_t number, const ChildEnd& end) {
   if (end.failure.code == 0) return placed_row(plan, cell, number, figures_of(report_of(end.text), cell));
-  return placed_row(plan, cell, number, {{"failure", end.failure.sentence}, {"exit", end.failure.code}});
+  // A sentence may quote bytes of a file that are not UTF-8, and rows are JSON.
+  const std::string quoted = Json(end.failure.sentence).dump(-1, ' ', false, Json::error_handler_t::replace);
+  return placed_row(plan, cell, number, {{"failure", Json::parse(quoted)}, {"exit", end.failure.code}});
 }
 
 bool has_failed(const Json& row) { return row.contains("failure"); }

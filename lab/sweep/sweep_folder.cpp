@@ -116,15 +116,7 @@ void SweepFolder::write_rows(const std::vector<Json>& rows) {
 
 void SweepFolder::write(const std::string& name, const std::string& content) {
   log_.close();
-  const fs::path partial = path_ / ("." + name + ".partial");
-  errno = 0;
-  std::ofstream out(partial, std::ios::binary);
-  out << content;
-  out.close();
-  if (!out) throw cannot_write(path_ / name, errno);
-  std::error_code error;
-  fs::rename(partial, path_ / name, error);
-  if (error) throw cannot_write(path_ / name, error.value());
+  write_whole(path_ / name, content);
 }
 
 std::string json_lines(const std::vector<Json>& rows) {

@@ -33,6 +33,7 @@
 #include "lab/validate/validate_report.hpp"
 #include "lab/validate/validate_requests.hpp"
 #include "models/error.hpp"
+#include "models/text_file.hpp"
 
 namespace kvtwin {
 namespace {
@@ -345,26 +346,8 @@ struct BenchExperiment {
 
 BenchExperiment bench_experiment(const ValidateArguments& arguments, const Place& place,
                                  const std::vector<BenchRun>& runs, std::vector<std::string> settings) {
+  check_one_server(runs, arguments.bench_serving);
   const BenchRun& first = runs.front();
-  if (first.server_info.empty()) {
-    throw InputError(arguments.bench_serving +
-                     ": has no server_info; give --experiment, the file that says what was served and by what");
-  }
-  if (Json::parse(first.server_info).contains("decode")) {
-    throw InputError(arguments.bench_serving +
-                     ": server_info is of servers that only prefill and decode; give --experiment");
-  }
-  const auto served_by = [&](const BenchRun& run) {
-    Experiment experiment = Experiment::from_text("", arguments.bench_serving);
-    apply_sglang_server_info_text(experiment, run.server_info, arguments.bench_serving);
-    return identity_of_run(experiment);
-  };
-  for (std::size_t i = 1; i < runs.size(); ++i) {
-    const bool same = !runs[i].server_info.empty() && served_by(runs[i]) == served_by(first);
-    if (same && runs[i].workload == first.workload) continue;
-    throw InputError(arguments.bench_serving + ": run " + std::to_string(i + 1) + " has " +
-                     (same ? "other requests" : "another server") + " than run 1; give each a file");
-  }
   BenchExperiment one{place / "empty.toml", place / "server_info.json", {}};
   place.write("empty.toml", "# All is set.\n");
   place.write("server_info.json", first.server_info);
@@ -450,6 +433,55 @@ std::vector<ValidationCell> cells_of_request_log(const ValidateArguments& argume
   return cells;
 }
 
+// ---- the machine -------------------------------------------------------------------------------------
+
+// Returns the hardware files of the predictions of real runs, each once.
+std::vector<std::string> hardware_files(const ValidateArguments& arguments, const std::vector<std::string>& settings) {
+  std::vector<std::string> files;
+  std::vector<fs::path> experiments(arguments.experiments.begin(), arguments.experiments.end());
+  for (const std::string& run : arguments.runs) experiments.push_back(fs::path(run) / kResolved);
+  for (const fs::path& path : experiments) {
+    std::error_code error;
+    if (!fs::is_regular_file(path, error)) continue;  // refused later, with the reason
+    Experiment experiment = Experiment::from_file(path);
+    for (const std::string& setting : settings) experiment.set(setting);
+    if (experiment.text("hardware.file").empty()) continue;
+    const std::string file = experiment.path("hardware.file").string();
+    if (std::ranges::find(files, file) == files.end()) files.push_back(file);
+  }
+  return files;
+}
+
+// Returns whether a run folder is of this machine; experiments are run on this machine.
+bool runs_on(const MeasuredMachine& machine, const ValidateArguments& arguments) {
+  if (!arguments.experiments.empty()) return true;
+  return std::ranges::any_of(arguments.runs, [&](const std::string& run) {
+    const RunFigures figures = read_run_folder(run);
+    return figures.machine && figures.machine->same_as(machine);
+  });
+}
+
+// Repeats the probes of each hardware file that was calibrated on this machine, and adds notes about changes.
+void repeat_probes(const ValidateArguments& arguments, const Place& place, const Listener& listener,
+                   ValidationTerms& terms) {
+  for (const std::string& file : hardware_files(arguments, prediction_settings(arguments))) {
+    const std::optional<CalibrationFacts> facts = calibration_facts(read_text_file(file, "give a hardware file"));
+    if (!facts || !facts->machine) continue;
+    const MeasuredMachine& machine = *facts->machine;
+    if (!machine.same_as(this_machine(machine.device != "host")) || !runs_on(machine, arguments)) continue;
+    listener.begin("repeats the probes of " + file);
+    const ProgramOutput said = place.program()({"calibrate", "--probe", file, "--json"});
+    const std::optional<ProbeCheck> check = probe_check_from(said.out);
+    if (!check) {
+      terms.notes.push_back("Whether this machine is still what was calibrated is not known: " + said.sentence());
+      continue;
+    }
+    const std::string changed = changed_sentence(*check, file);
+    if (!changed.empty()) terms.notes.push_back(changed);
+    terms.probed.push_back({file, *check});
+  }
+}
+
 // ---- the command -------------------------------------------------------------------------------------
 
 std::vector<ValidationCell> cells_of(const ValidateArguments& arguments, const Place& place, const Listener& listener) {
@@ -522,6 +554,8 @@ MeasuredMachine machine_here(const std::vector<ValidatedCell>& cells) {
 Validation validate(const ValidateArguments& arguments, const KvtwinProgram& program, const Listener& listener) {
   const Place place(arguments.out, arguments.force, program);
   const LoadWatch watch;
+  ValidationTerms terms;
+  repeat_probes(arguments, place, listener, terms);
   std::vector<ValidatedCell> cells;
   std::vector<PredictedBy> by;
   for (ValidationCell& cell : cells_with_stages(cells_of(arguments, place, listener))) {
@@ -532,12 +566,11 @@ Validation validate(const ValidateArguments& arguments, const KvtwinProgram& pro
     if (!arguments.events.empty()) events = event_errors(arguments.events, cell.predicted.folder);
     cells.push_back({std::move(cell), std::move(errors), std::move(decisions), std::move(events)});
   }
-  ValidationTerms terms;
   if (!arguments.experiments.empty()) {
     terms.here = machine_here(cells);
     terms.here->load = watch.load();
   }
-  terms.notes = validation_notes(cells, by, terms.here);
+  for (std::string& note : validation_notes(cells, by, terms.here)) terms.notes.push_back(std::move(note));
   for (const ValidatedCell& cell : cells) {
     terms.notes.insert(terms.notes.end(), cell.cell.notes.begin(), cell.cell.notes.end());
   }

@@ -7,6 +7,7 @@
 
 #include "lab/error.hpp"
 #include "lab/experiment/setup.hpp"
+#include "lab/sglang/sglang_flags.hpp"
 #include "lab/validate/validate_errors.hpp"
 #include "models/text_file.hpp"
 #include "policy/base/tiers.hpp"
@@ -41,6 +42,18 @@ constexpr BenchKey kBenchKeys[] = {{"mean_ttft_ms", "ttft_mean_s", 1e-3},
                                    {"input_throughput", "prompt_tokens_per_second", 1},
                                    {"output_throughput", "output_tokens_per_second", 1}};
 
+// Returns the mean time between the tokens of a request; 0 if the line does not have it.
+double tpot_of(const Json& line, std::size_t request) {
+  const auto times = line.find("itls"), lengths = line.find("output_lens");
+  if (times == line.end() || lengths == line.end() || !times->is_array() || !lengths->is_array()) return 0;
+  if (request >= times->size() || request >= lengths->size() || !(*times)[request].is_array()) return 0;
+  const Json& length = (*lengths)[request];
+  if (!length.is_number_unsigned() || length.get<std::uint64_t>() < 2) return 0;
+  double sum = 0;  // an answer of several tokens has one time
+  for (const Json& time : (*times)[request]) sum += time.is_number() ? time.get<double>() : 0;
+  return sum / static_cast<double>(length.get<std::uint64_t>() - 1);
+}
+
 // Reads the lists of --output-details: one element per request, in the order of sending.
 void take_lists(const Json& line, const std::string& where, RunFigures& run) {
   if (!line.contains("ttfts") || !line.contains("input_lens")) return;
@@ -56,7 +69,7 @@ void take_lists(const Json& line, const std::string& where, RunFigures& run) {
     }
     const bool failed = i < errors.size() && errors[i].is_string() && !errors[i].get_ref<const std::string&>().empty();
     if (failed) continue;  // a failed request has the time 0
-    run.requests[i] = {lengths[i], ttfts[i]};
+    run.requests[i] = {lengths[i], ttfts[i], tpot_of(line, i)};
     good.push_back(ttfts[i]);
   }
   const Quantiles quantiles = quantiles_of(good);
@@ -100,6 +113,7 @@ void take_workload(const Json& line, BenchRun& result) {
   const std::string set = line.value("dataset_name", Json()).is_string() ? line.at("dataset_name") : "";
   const Json inputs = line.value("input_lens", Json()), outputs = line.value("output_lens", Json());
   const Json rate = line.value("request_rate", Json()), concurrency = line.value("max_concurrency", Json());
+  result.drawn_arrivals = rate.is_number() && rate.get<double>() > 0;
   if (set != "random" && set != "random-ids") {
     result.no_workload =
         "the file does not say which prefixes the prompts of the data set " + (set.empty() ? "?" : set) + " share";
@@ -185,6 +199,10 @@ BenchRun bench_run(const std::string& text, const std::string& where) {
 
 }  // namespace
 
+bool looks_like_bench_serving(std::string_view text) {
+  return text.substr(0, text.find('\n')).find("\"mean_ttft_ms\"") != std::string_view::npos;
+}
+
 std::vector<BenchRun> read_bench_serving(const fs::path& file) {
   std::vector<BenchRun> runs;
   const std::string text = read_text_file(file, "give what bench_serving --output-file wrote", kMaxRowsBytes);
@@ -198,6 +216,27 @@ std::vector<BenchRun> read_bench_serving(const fs::path& file) {
   }
   if (runs.empty()) throw InputError(file.string() + ": is empty; give what bench_serving --output-file wrote");
   return runs;
+}
+
+void check_one_server(const std::vector<BenchRun>& runs, const std::string& file) {
+  const BenchRun& first = runs.front();
+  if (first.server_info.empty()) {
+    throw InputError(file + ": has no server_info; give --experiment, the file that says what was served and by what");
+  }
+  if (Json::parse(first.server_info).contains("decode")) {
+    throw InputError(file + ": server_info is of servers that only prefill and decode; give --experiment");
+  }
+  const auto served_by = [&](const BenchRun& run) {
+    Experiment experiment = Experiment::from_text("", file);
+    apply_sglang_server_info_text(experiment, run.server_info, file);
+    return identity_of_run(experiment);
+  };
+  for (std::size_t i = 1; i < runs.size(); ++i) {
+    const bool same = !runs[i].server_info.empty() && served_by(runs[i]) == served_by(first);
+    if (same && runs[i].workload == first.workload) continue;
+    throw InputError(file + ": run " + std::to_string(i + 1) + " has " + (same ? "other requests" : "another server") +
+                     " than run 1; give each a file");
+  }
 }
 
 void add_hit_shares(const RequestHits& hits, const Experiment& experiment, RunFigures& run) {

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lab/experiment/experiment.hpp"
@@ -12,15 +13,23 @@ namespace kvtwin {
 
 struct BenchRun {
   RunFigures figures;
-  RequestHits hits;         // of all requests (--cache-report); prompt_tokens is 0 if the run has none
-  std::string server_info;  // JSON, the answer of the server's /server_info; empty: none
-  std::string workload;     // the requests as lines of a trace; empty: the line does not have them
-  std::string no_workload;  // then the reason
-  bool closed = false;      // each session of `workload` waits for its answers (--max-concurrency)
+  RequestHits hits;             // of all requests (--cache-report); prompt_tokens is 0 if the run has none
+  std::string server_info;      // JSON, the answer of the server's /server_info; empty: none
+  std::string workload;         // the requests as lines of a trace; empty: the line does not have them
+  std::string no_workload;      // then the reason
+  bool drawn_arrivals = false;  // the client drew the arrivals at a rate, and the file does not have them
+  bool closed = false;          // each session of `workload` waits for its answers (--max-concurrency)
 };
+
+// Returns whether the text begins with a line of bench_serving.
+bool looks_like_bench_serving(std::string_view text);
 
 // One run per line. Errors: InputError with file, line and key.
 std::vector<BenchRun> read_bench_serving(const std::filesystem::path& file);
+
+// Requires that the file says which server served, and that all runs have this server and the same requests.
+// Errors: InputError.
+void check_one_server(const std::vector<BenchRun>& runs, const std::string& file);
 
 // Adds the shares of the prompt tokens that hit, by tier where the report has tiers.
 void add_hit_shares(const RequestHits& hits, const Experiment& experiment, RunFigures& run);

@@ -234,8 +234,10 @@ RunFigures read_run_folder(const fs::path& folder) {
     throw InputError(path.string() + ": isn't one that kvtwin wrote: " + wrong.what());
   }
   for_each_completed(folder / "requests.csv", [&](const RequestRow& row) {
+    const bool has_tpot = row.has("tpot_s") && !row.text("tpot_s").empty();
     run.requests[row.number<std::uint64_t>("request")] = {row.number<std::uint64_t>("prompt_tokens"),
-                                                          row.number<double>("ttft_s")};
+                                                          row.number<double>("ttft_s"),
+                                                          has_tpot ? row.number<double>("tpot_s") : 0};
   });
   share(run.requests, run, &RunFigures::requests);
   return run;

@@ -46,6 +46,7 @@ struct RunFigures {
   struct Request {
     std::uint64_t prompt_tokens = 0;
     double ttft_s = 0;
+    double tpot_s = 0;  // 0 = not known, or one output token
   };
   std::map<std::string, double, std::less<>> figures;
   std::map<std::uint64_t, Request> requests;  // completed requests, by number

@@ -292,6 +292,7 @@ std::vector<std::string> lane_sentences(const std::vector<ValidatedCell>& cells)
 Json validation_json(const std::vector<ValidatedCell>& cells, const Ranking& ranking, const ValidationTerms& terms) {
   Json json{{"schema_version", 1}};
   json["notes"] = terms.notes;
+  for (const ValidationTerms::Probed& probed : terms.probed) json["probes"][probed.hardware] = json_of(probed.check);
   if (terms.here) {
     const MeasuredMachine& here = *terms.here;
     json["machine"] = {{"cpu", here.cpu}, {"cores", here.cores}, {"kernel", here.kernel}, {"device", here.device}};
@@ -354,6 +355,7 @@ std::string validation_text(const std::vector<ValidatedCell>& cells, const Ranki
     }
     text += "\n";
   }
+  for (const ValidationTerms::Probed& probed : terms.probed) text += text_of(probed.check);
   for (const std::string& note : terms.notes) text += "note       " + note + "\n";
   return text;
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "lab/calibrate/probe.hpp"
 #include "lab/validate/validate_cell.hpp"
 #include "lab/validate/validate_errors.hpp"
 #include "lab/validate/validate_events.hpp"
@@ -43,7 +44,13 @@ std::vector<std::string> lane_sentences(const std::vector<ValidatedCell>& cells)
 // The output besides the cells: notes about the reliability (validate_notes.hpp), and the machine if `validate` itself
 // measured the runs.
 struct ValidationTerms {
+  // The probes of this machine, repeated before the runs were compared, by hardware file.
+  struct Probed {
+    std::string hardware;
+    ProbeCheck check;
+  };
   std::vector<std::string> notes;
+  std::vector<Probed> probed;
   std::optional<MeasuredMachine> here;
 };
 

@@ -90,6 +90,80 @@ TEST(Calibrate, SaysWhyNotToTrustIt) {
   EXPECT_FALSE(calibrate(folder, {folder / "measured.jsonl"}, "quiet").json().at("calibration").contains("notes"));
 }
 
+// Probes repeat equal work while the machine is measured. If they disagree, the intervals are wider by the same ratio.
+TEST(Calibrate, WidensIntervalsWhenProbesDisagree) {
+  const Folder folder;
+  std::string noisy = disk_measurements();
+  const std::string work = R"({"what":"disk","verb":"get","memory":"host","pages":8,"page_bytes":65536,"seconds":)";
+  noisy += work + "0.0007}\n";  // intervals of exact measurements are empty
+  const auto with_probes = [&](const std::string& name, const std::vector<const char*>& seconds) {
+    std::string text = noisy;
+    for (const char* one : seconds) text += std::string(R"({"what":"probe","of":"disk","seconds":)") + one + "}\n";
+    write_text(folder / (name + ".jsonl"), text);
+    return calibrate(folder, {folder / (name + ".jsonl")}, name).json();
+  };
+  const Json steady = with_probes("steady", {"0.010", "0.0105", "0.0102"});
+  const Json changed = with_probes("changed", {"0.010", "0.0105", "0.018"});
+  const Json& narrow = steady.at("numbers").at("drive_read_bandwidth");
+  const Json& wide = changed.at("numbers").at("drive_read_bandwidth");
+  EXPECT_EQ(wide.at("value"), narrow.at("value"));
+  EXPECT_NEAR(narrow.at("low").get<double>() / wide.at("low").get<double>(), 1.8, 0.01);
+  EXPECT_NEAR(wide.at("high").get<double>() / narrow.at("high").get<double>(), 1.8, 0.01);
+  EXPECT_FALSE(steady.at("calibration").contains("notes"));
+  EXPECT_NE(changed.at("calibration").at("notes").dump().find("The machine changed while it was measured"),
+            std::string::npos);
+  EXPECT_EQ(changed.at("calibration").at("probes").at("disk"), Json::parse("[0.01, 0.0105, 0.018]"));
+  // The probes stay with the measurements.
+  EXPECT_EQ(calibrate(folder, {folder / "changed/measurements.jsonl"}, "again").json().at("numbers"),
+            changed.at("numbers"));
+}
+
+// Passes of a small model on a machine with fast memory leave memory_fraction without a lower bound. With and without
+// probes that disagree, the interval stays in the range of a hardware file.
+TEST(Calibrate, AnIntervalWithoutALowerBoundStaysInTheRange) {
+  const Folder folder;
+  const std::string config = text_of(fs::path(KVTWIN_SOURCE_DIR) / "models/presets/models/tiny.json");
+  std::string passes =
+      std::string(kMachine) + R"({"what":"model","name":"tiny","config":)" + Json::parse(config).dump() + "}\n";
+  const auto add = [&passes](const Json& more) {
+    Json line{{"what", "forward"},
+              {"model", "tiny"},
+              {"tp", 1},
+              {"steps", 1},
+              {"prefill_tokens", 0},
+              {"prefill_pairs", 0},
+              {"prefill_sequences", 0},
+              {"decode_sequences", 0},
+              {"prefill_context_tokens", 0},
+              {"decode_context_tokens", 0}};
+    line.update(more);
+    passes += line.dump() + "\n";
+  };
+  add({{"decode_sequences", 1}, {"decode_context_tokens", 16}, {"seconds", 0.000112}});
+  add({{"steps", 8}, {"decode_sequences", 4}, {"decode_context_tokens", 512}, {"seconds", 0.00236}});
+  add({{"prefill_tokens", 16},
+       {"prefill_pairs", 4232},
+       {"prefill_sequences", 1},
+       {"prefill_context_tokens", 256},
+       {"seconds", 0.000853}});
+  for (const char* probes : {"",
+                             "{\"what\":\"probe\",\"of\":\"forward\",\"seconds\":0.04}\n"
+                             "{\"what\":\"probe\",\"of\":\"forward\",\"seconds\":0.52}\n"}) {
+    write_text(folder / "measured.jsonl", passes + probes);
+    const Json file = calibrate(folder, {folder / "measured.jsonl"}, *probes == 0 ? "alone" : "probed").json();
+    EXPECT_GE(file.at("numbers").at("memory_fraction").at("low").get<double>(), 1e-6) << probes;
+  }
+}
+
+TEST(Calibrate, RefusesToProbeWithoutProbes) {
+  const Folder folder;
+  write_text(folder / "measured.jsonl", disk_measurements());
+  ASSERT_EQ(calibrate(folder, {folder / "measured.jsonl"}).exit_code, 0);
+  const Outcome outcome = run({"calibrate", "--probe", folder / "out/hardware.json"});
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_NE(outcome.err.find("hardware.json: has no probes"), std::string::npos) << outcome.err;
+}
+
 TEST(Calibrate, RefusesBadInputInOneSentence) {
   const Folder folder;
   write_text(folder / "measured.jsonl", disk_measurements());

@@ -43,6 +43,15 @@ TEST(OutFiles, FoldersAreTheirOwners) {
   ::umask(before);
 }
 
+TEST(OutFiles, AFileAppearsWhole) {
+  const Folder folder;
+  write_whole(folder / "a.json", "one");
+  write_whole(folder / "a.json", "two");
+  EXPECT_EQ(text_of(folder / "a.json"), "two");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 1);
+  EXPECT_THROW(write_whole(folder / "absent/a.json", "one"), WorkError);
+}
+
 TEST(OutFiles, ErrorsAreSaidAsWhatTheyAre) {
   const auto said = [](int error) { return std::string(cannot_write("x/y", error).what()); };
   EXPECT_EQ(said(0), "x/y: can't be written; is the disk full?");

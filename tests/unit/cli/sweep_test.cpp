@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lab/error.hpp"
+#include "lab/sweep/sweep_cell.hpp"
 #include "lab/sweep/sweep_plan.hpp"
 #include "lab/sweep/sweep_words.hpp"
 #include "tests/simulation.hpp"
@@ -48,6 +49,15 @@ TEST(SweepPlan, CellsAreTheProductAndWhatACaseSetsDoesNotVary) {
   EXPECT_EQ(third.text("cache.prefetch_policy"), "wait_complete");
   EXPECT_EQ(plan.experiment(base, plan.cells()[7]).integer("tiers.disk.tokens"), 0);
   EXPECT_EQ(plan.experiment(base, plan.cells()[7]).integer("seed"), 2);
+}
+
+// An error may quote bytes of a file that are not UTF-8; a row is JSON all the same.
+TEST(SweepPlan, AFailureOfAnyBytesIsARow) {
+  const SweepPlan plan = SweepPlan::from_text("[vary]\nseed = [1, 2]\n", "x.toml");
+  const std::vector<CellRun> cells = cell_runs(plan, Experiment::from_text("", "x.toml"));
+  const Json row = row_of(plan, cells[0], 0, {0, "", {2, "line 1: \xff"}});
+  EXPECT_EQ(row.at("exit"), 2);
+  EXPECT_NE(row.dump().find("line 1: \xEF\xBF\xBD"), std::string::npos);
 }
 
 TEST(SweepPlan, ListsOfTheCommandLineReplaceTheFiles) {

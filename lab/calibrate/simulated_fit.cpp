@@ -1,0 +1,324 @@
+#include "lab/calibrate/simulated_fit.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "lab/child_processes.hpp"
+#include "lab/error.hpp"
+#include "lab/formatted.hpp"
+#include "models/calibration_fit.hpp"
+#include "models/names.hpp"
+
+namespace kvtwin {
+namespace {
+
+using H = HardwareSpec;
+using S = ServingTimes;
+
+constexpr double kGb = 1e9, kUs = 1e-6, kServingUs = 1e3;
+
+std::vector<FitKey> all_keys() {
+  return {
+      {"gemm_fraction", "fraction", 1, 0.02, 1, 0, {{"gemm_fraction", &H::gemm_fraction}}},
+      {"attention_fraction", "fraction", 1, 0.02, 1, 0, {{"attention_fraction", &H::attention_fraction}}},
+      {"memory_fraction", "fraction", 1, 0.02, 1, 0, {{"memory_fraction", &H::memory_fraction}}},
+      {"pass_overhead", "us", kUs, 1, 1e5, 0, {{"pass_overhead", &H::pass_overhead}}},
+      {"host_to_device",
+       "GB/s",
+       kGb,
+       0.01,
+       1000,
+       0,
+       {{"host_to_device", &H::host_to_device},
+        {"kernel_read", &H::kernel_read},
+        {"kernel_block_rate", &H::kernel_block_rate},
+        {"ring_rate", &H::ring_rate}},
+       nullptr,
+       Tier::host},
+      {"drive_read_bandwidth",
+       "GB/s",
+       kGb,
+       0.001,
+       32,
+       0,
+       {{"drive_read_bandwidth", &H::drive_read_bandwidth}},
+       nullptr,
+       Tier::disk},
+      {"drive_read_latency",
+       "us",
+       kUs,
+       1,
+       1e5,
+       0,
+       {{"drive_read_latency", &H::drive_read_latency}},
+       nullptr,
+       Tier::disk},
+      {"file_read_bandwidth",
+       "GB/s",
+       kGb,
+       0.001,
+       32,
+       0,
+       {{"file_read_bandwidth", &H::file_read_bandwidth}},
+       nullptr,
+       Tier::disk},
+      {"file_read_overhead",
+       "us",
+       kUs,
+       1,
+       1e6,
+       0,
+       {{"file_read_overhead", &H::file_read_overhead}},
+       nullptr,
+       Tier::disk},
+      {"shared_fs_read_bandwidth",
+       "GB/s",
+       kGb,
+       0.001,
+       1e4,
+       0,
+       {{"shared_fs_read_bandwidth", &H::shared_fs_read_bandwidth}},
+       nullptr,
+       Tier::shared_fs},
+      {"shared_fs_latency",
+       "us",
+       kUs,
+       1,
+       1e6,
+       0,
+       {{"shared_fs_latency", &H::shared_fs_latency}},
+       nullptr,
+       Tier::shared_fs},
+      {"pool_bandwidth",
+       "GB/s",
+       kGb,
+       0.001,
+       1000,
+       0,
+       {{"pool_bandwidth", &H::pool_bandwidth}, {"nic_bandwidth", &H::nic_bandwidth}},
+       nullptr,
+       Tier::remote},
+      {"pool_latency", "us", kUs, 1, 1e6, 0, {{"pool_latency", &H::pool_latency}}, nullptr, Tier::remote},
+      {"serving.request_us", "us", kServingUs, 1, 1e6, 1000, {}, &S::request_ns},
+      {"serving.token_ns", "ns", kServingUs, 0.1, 1e6, 10, {}, &S::token_ps},
+      {"serving.schedule_us", "us", kServingUs, 1, 1e6, 100, {}, &S::schedule_ns},
+      {"serving.step_us", "us", kServingUs, 1, 1e6, 100, {}, &S::step_ns},
+      {"serving.sequence_us", "us", kServingUs, 0.01, 1e4, 1, {}, &S::sequence_ns},
+      {"serving.kernel_us", "us", kServingUs, 0.01, 1e3, 1, {}, &S::kernel_ns},
+      {"serving.launch_us", "us", kServingUs, 0.1, 1e4, 10, {}, &S::launch_ns},
+  };
+}
+
+std::string exact(double value) { return formatted("%.17g", value); }
+
+// Rounds to four digits, so that the files show what was simulated last.
+double four_digits(double value) {
+  const std::string text = formatted("%.4g", value);
+  double rounded = 0;
+  std::from_chars(text.data(), text.data() + text.size(), rounded);
+  return rounded;
+}
+
+std::vector<double> numbers_in(const std::string& text) {
+  std::vector<double> numbers;
+  for (const char* at = text.data(); at < text.data() + text.size();) {
+    double value = 0;
+    at = std::from_chars(at, text.data() + text.size(), value).ptr + 1;  // past the line break
+    numbers.push_back(value);
+  }
+  return numbers;
+}
+
+class Simulations {
+ public:
+  Simulations(const std::vector<FitCase>& cases, const FitKeys& keys, int jobs)
+      : cases_(cases), keys_(keys), at_once_(children_at_once(jobs)) {
+    const bool machine = std::ranges::any_of(keys, [](const FitKey* key) { return key->time == nullptr; });
+    for (const FitCase& one : cases) {
+      hardware_.push_back(machine ? std::optional(hardware_of(one.experiment)) : std::nullopt);
+    }
+  }
+
+  // Returns what the cases in `which` return at each point, by point and then by case. Each point has a value per key;
+  // an empty point is the base.
+  std::vector<std::vector<std::vector<double>>> run(const std::vector<SearchPoint>& points,
+                                                    const std::vector<std::size_t>& which) {
+    std::vector<std::vector<std::vector<double>>> all(points.size(), std::vector<std::vector<double>>(which.size()));
+    ChildProcesses processes;
+    const std::size_t count = points.size() * which.size();
+    std::size_t next = 0;
+    for (std::size_t done = 0; done < count; ++done) {
+      for (; next < count && processes.size() < at_once_; ++next) {
+        const std::size_t number = which[next % which.size()];
+        const SearchPoint& point = points[next / which.size()];
+        processes.start([&] { return simulated(number, point); }, next);
+      }
+      const ChildEnd end = processes.wait();
+      const std::size_t number = which[end.number % which.size()];
+      if (end.failure.code == 2) throw InputError(cases_[number].name + ": " + end.failure.sentence);
+      if (end.failure.code != 0) throw WorkError(cases_[number].name + ": " + end.failure.sentence);
+      all[end.number / which.size()][end.number % which.size()] = numbers_in(end.text);
+    }
+    simulations_ += count;
+    return all;
+  }
+  std::size_t simulations() const { return simulations_; }
+
+ private:
+  std::string simulated(std::size_t number, const SearchPoint& point) const {
+    const FitCase& one = cases_[number];
+    Experiment experiment = one.experiment;
+    std::optional<HardwareSpec> hardware = hardware_[number];
+    if (!point.empty()) {
+      set_numbers(keys_, point, experiment);
+      if (hardware) set_numbers(keys_, point, *hardware);
+    }
+    const Setup setup = make_setup(experiment, hardware ? &*hardware : nullptr);
+    std::string text;
+    for (const double figure : one.simulate(experiment, setup)) text += exact(figure) + "\n";
+    return text;
+  }
+
+  const std::vector<FitCase>& cases_;
+  const FitKeys& keys_;
+  std::size_t at_once_;
+  std::vector<std::optional<HardwareSpec>> hardware_;  // only if a key is of the machine
+  std::size_t simulations_ = 0;
+};
+
+double base_of(const FitKey& key, const Setup& setup, const std::optional<HardwareSpec>& hardware) {
+  const double value =
+      key.time != nullptr ? static_cast<double>(setup.serving.*key.time) : (*hardware).*key.figures.front().second;
+  return value / key.factor;
+}
+
+}  // namespace
+
+std::span<const FitKey> fit_keys() {
+  static const std::vector<FitKey> all = all_keys();
+  return all;
+}
+
+const FitKey& fit_key(std::string_view name) {
+  const auto at = std::ranges::find(fit_keys(), name, &FitKey::name);
+  if (at != fit_keys().end()) return *at;
+  std::vector<std::string> names;
+  for (const FitKey& key : fit_keys()) names.emplace_back(key.name);
+  throw InputError("--fit: " + unknown_name("number", name, names));
+}
+
+void set_numbers(const FitKeys& keys, const std::vector<double>& values, HardwareSpec& hardware) {
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (keys[i]->time != nullptr) continue;
+    double& first = hardware.*keys[i]->figures.front().second;
+    const double before = std::exchange(first, values[i] * keys[i]->factor);
+    for (const auto& [name, figure] : keys[i]->figures) {
+      if (name != keys[i]->name && before > 0) hardware.*figure *= first / before;
+    }
+  }
+}
+
+void set_numbers(const FitKeys& keys, const std::vector<double>& values, Experiment& experiment) {
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (keys[i]->time == nullptr) continue;
+    experiment.set(std::string(keys[i]->name) + "=" + exact(values[i]), "kvtwin calibrate");
+  }
+}
+
+SimulatedFit fit_by_simulation(const std::vector<FitCase>& cases, const FitTerms& terms, const Listener& listener) {
+  SimulatedFit fit;
+  fit.keys = terms.keys;
+  Simulations simulations(cases, fit.keys, terms.jobs);
+  std::vector<std::size_t> all, fitted;
+  SearchTask task;
+  for (std::size_t c = 0; c < cases.size(); ++c) {
+    all.push_back(c);
+    bool any = false;
+    for (const FittedFigure& figure : cases[c].figures) {
+      if (figure.held_out) continue;
+      any = true;
+      task.measured.push_back(figure.measured);
+      task.kind.push_back(static_cast<std::size_t>(figure.kind));
+    }
+    if (any) fitted.push_back(c);
+  }
+  const FitCase& first = cases[fitted.empty() ? 0 : fitted.front()];
+  const HardwareSpec hardware = hardware_of(first.experiment);
+  const Setup setup = make_setup(first.experiment);
+  for (const FitKey* key : fit.keys) {
+    const double base = base_of(*key, setup, hardware);
+    fit.base.push_back(base);
+    task.numbers.push_back(
+        {base, std::clamp(base > 0 ? base : key->start, key->least, key->most), key->least, key->most});
+  }
+  task.max_points = terms.max_simulations / std::max<std::size_t>(1, fitted.size());
+  task.predict = [&](const std::vector<SearchPoint>& points) {
+    listener.begin("simulates " + std::to_string(points.size() * fitted.size()) + " more (" +
+                   std::to_string(simulations.simulations()) + " simulations done)");
+    std::vector<Predictions> predictions;
+    for (const std::vector<std::vector<double>>& of_cases : simulations.run(points, fitted)) {
+      Predictions& one = predictions.emplace_back();
+      for (std::size_t i = 0; i < fitted.size(); ++i) {
+        const std::vector<FittedFigure>& figures = cases[fitted[i]].figures;
+        for (std::size_t f = 0; f < figures.size(); ++f) {
+          if (!figures[f].held_out) one.push_back(of_cases[i][f]);
+        }
+      }
+    }
+    return predictions;
+  };
+  fit.before = simulations.run({SearchPoint{}}, all).front();
+  fit.result = search_numbers(task);
+  SearchPoint end;
+  for (SearchResult::Number& number : fit.result.numbers) {
+    if (number.identified == Identified::yes) number.value = four_digits(number.value);
+    end.push_back(number.value);
+  }
+  fit.after = simulations.run({end}, all).front();
+  fit.simulations = simulations.simulations();
+  return fit;
+}
+
+FitError fit_error(const std::vector<FitCase>& cases, const std::vector<std::vector<double>>& predicted,
+                   const std::function<bool(std::size_t number, const FittedFigure& figure)>& takes) {
+  FitError error;
+  std::vector<double> sizes;
+  for (std::size_t c = 0; c < cases.size(); ++c) {
+    for (std::size_t f = 0; f < cases[c].figures.size(); ++f) {
+      const FittedFigure& figure = cases[c].figures[f];
+      if (!takes(c, figure)) continue;
+      const double off = predicted[c][f] / figure.measured - 1;
+      error.bias += off;
+      error.mean += std::abs(off);
+      sizes.push_back(std::abs(off));
+    }
+  }
+  error.figures = sizes.size();
+  if (sizes.empty()) return error;
+  std::ranges::sort(sizes);
+  error.median = quantile_of(sizes, 0.5);
+  error.mean /= static_cast<double>(sizes.size());
+  error.bias /= static_cast<double>(sizes.size());
+  return error;
+}
+
+nlohmann::ordered_json json_of(const FitError& error) {
+  return {{"figures", error.figures},
+          {"mean_abs_error", four_digits(error.mean)},
+          {"median_abs_error", four_digits(error.median)},
+          {"bias", four_digits(error.bias)}};
+}
+
+std::string why_kept(const SearchResult::Number& number) {
+  switch (number.identified) {
+    case Identified::yes: return "";
+    case Identified::no_effect: return "no measured figure depends on it";
+    case Identified::not_separable: return "the measured figures do not tell it apart from the other numbers";
+  }
+  return "";
+}
+
+}  // namespace kvtwin

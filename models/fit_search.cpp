@@ -1,0 +1,278 @@
+#include "models/fit_search.hpp"
+
+#include <Eigen/Dense>
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
+
+#include "models/calibration_fit.hpp"
+
+namespace kvtwin {
+namespace {
+
+using Eigen::Index;
+using Eigen::MatrixXd;
+using Eigen::VectorXd;
+
+constexpr double kMinKindScale = 2e-3;  // of residuals; batches that form differently move figures by as much
+constexpr double kNoPrediction = 3;     // residual of a figure that the simulation does not have: a factor of 11
+constexpr double kBaseDeviation = 1.5;  // standard deviation of a number around its base, as a residual: a factor of 4
+constexpr double kMaxDeviation = 0.5;   // of an identified number; a third of what the base alone says
+constexpr double kMinSensitivity = 0.01;  // root mean square of the residuals' derivatives by a number's logarithm
+constexpr std::array<double, 3> kFactors{1.3, 1.1, 1.03};        // of the steps up and down
+constexpr std::array<double, 4> kDampings{0.0, 0.1, 1.0, 10.0};  // of Levenberg-Marquardt
+constexpr double kMaxStep = 2;                                   // a step multiplies or divides a number by 3 at most
+constexpr double kMinProgress = 0.1;  // of the loss, which is in units of the variance of a residual
+constexpr int kMaxRounds = 25;
+
+double residual(double predicted, double measured) {
+  return predicted > 0 ? (predicted - measured) / std::sqrt(predicted * measured) : kNoPrediction;
+}
+
+class PointSearch {
+ public:
+  explicit PointSearch(const SearchTask& task) : task_(task), count_(static_cast<Index>(task.measured.size())) {
+    for (const SearchedNumber& number : task.numbers) x_.push_back(number.start);
+    state_.assign(x_.size(), Identified::yes);
+  }
+
+  SearchResult run();
+
+ private:
+  struct Derivatives {
+    MatrixXd by_logarithm;            // of the residuals, one column per free number
+    std::vector<SearchPoint> points;  // the points up and down
+    std::vector<VectorXd> residuals;  // at these points
+  };
+
+  std::vector<VectorXd> residuals_at(const std::vector<SearchPoint>& points);
+  void set_scales();
+  double loss(const SearchPoint& x, const VectorXd& r) const;
+  VectorXd weights() const;
+  Derivatives derivatives(double factor);
+  SearchPoint moved(const VectorXd& step) const;
+  bool fits(std::size_t points) {
+    complete_ = complete_ && points_ + points <= task_.max_points;
+    return complete_;
+  }
+  // Moves to the best point of a round. Returns whether the loss became smaller by more than kMinProgress.
+  bool round(double factor, bool first);
+  void descend(std::size_t coarsest, bool first);
+  void freeze(std::size_t number, Identified why);
+  std::vector<std::size_t> free_numbers() const;
+  MatrixXd normal_matrix(const MatrixXd& j) const;
+  // Returns the standard deviations of the free numbers' logarithms.
+  VectorXd deviations();
+
+  const SearchTask& task_;
+  const Index count_;
+  SearchPoint x_;
+  VectorXd r_;  // residuals at x_
+  VectorXd scale_;
+  std::vector<Identified> state_;
+  std::size_t points_ = 0;
+  bool complete_ = true;
+};
+
+std::vector<VectorXd> PointSearch::residuals_at(const std::vector<SearchPoint>& points) {
+  points_ += points.size();
+  std::vector<VectorXd> all;
+  for (const Predictions& predicted : task_.predict(points)) {
+    VectorXd r(count_);
+    for (Index i = 0; i < count_; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      r[i] = residual(predicted[at], task_.measured[at]);
+    }
+    all.push_back(std::move(r));
+  }
+  return all;
+}
+
+void PointSearch::set_scales() {
+  const std::size_t kinds = *std::ranges::max_element(task_.kind) + 1;
+  std::vector<std::vector<double>> sizes(kinds);
+  for (Index i = 0; i < count_; ++i) sizes[task_.kind[static_cast<std::size_t>(i)]].push_back(std::abs(r_[i]));
+  std::vector<double> scales(kinds, kMinKindScale);
+  for (std::size_t k = 0; k < kinds; ++k) {
+    if (sizes[k].empty()) continue;
+    std::ranges::sort(sizes[k]);
+    scales[k] = std::max(kMinKindScale, 1.4826 * quantile_of(sizes[k], 0.5));
+  }
+  scale_.resize(count_);
+  for (Index i = 0; i < count_; ++i) scale_[i] = scales[task_.kind[static_cast<std::size_t>(i)]];
+}
+
+double PointSearch::loss(const SearchPoint& x, const VectorXd& r) const {
+  double total = 0;
+  for (Index i = 0; i < count_; ++i) {
+    const double u = std::abs(r[i]) / scale_[i];
+    total += u <= kHuberThreshold ? u * u : kHuberThreshold * (2 * u - kHuberThreshold);
+  }
+  for (std::size_t n = 0; n < x.size(); ++n) {
+    if (state_[n] != Identified::yes) continue;
+    const double off = residual(x[n], task_.numbers[n].start) / kBaseDeviation;
+    total += off * off;
+  }
+  return total;
+}
+
+VectorXd PointSearch::weights() const {
+  VectorXd w(count_);
+  for (Index i = 0; i < count_; ++i) {
+    const double u = std::abs(r_[i]) / scale_[i];
+    w[i] = (u <= kHuberThreshold ? 1.0 : kHuberThreshold / u) / (scale_[i] * scale_[i]);
+  }
+  return w;
+}
+
+std::vector<std::size_t> PointSearch::free_numbers() const {
+  std::vector<std::size_t> numbers;
+  for (std::size_t n = 0; n < state_.size(); ++n) {
+    if (state_[n] == Identified::yes) numbers.push_back(n);
+  }
+  return numbers;
+}
+
+PointSearch::Derivatives PointSearch::derivatives(double factor) {
+  const std::vector<std::size_t> numbers = free_numbers();
+  Derivatives found;
+  for (const std::size_t n : numbers) {
+    for (const double to : {x_[n] * factor, x_[n] / factor}) {
+      found.points.push_back(x_);
+      found.points.back()[n] = std::clamp(to, task_.numbers[n].least, task_.numbers[n].most);
+    }
+  }
+  found.residuals = residuals_at(found.points);
+  found.by_logarithm = MatrixXd::Zero(count_, static_cast<Index>(numbers.size()));
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    // The difference of the values as a residual, which is nearly the difference of their logarithms.
+    const double between = residual(found.points[2 * i][numbers[i]], found.points[2 * i + 1][numbers[i]]);
+    if (between <= 0) continue;
+    found.by_logarithm.col(static_cast<Index>(i)) = (found.residuals[2 * i] - found.residuals[2 * i + 1]) / between;
+  }
+  return found;
+}
+
+SearchPoint PointSearch::moved(const VectorXd& step) const {
+  SearchPoint next = x_;
+  const std::vector<std::size_t> numbers = free_numbers();
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    const double by = std::clamp(step[static_cast<Index>(i)], -kMaxStep, kMaxStep);
+    double& value = next[numbers[i]];
+    value = by >= 0 ? value * (1 + by) : value / (1 - by);
+    value = std::clamp(value, task_.numbers[numbers[i]].least, task_.numbers[numbers[i]].most);
+  }
+  return next;
+}
+
+MatrixXd PointSearch::normal_matrix(const MatrixXd& j) const {
+  MatrixXd normal = j.transpose() * weights().asDiagonal() * j;
+  normal.diagonal().array() += 1 / (kBaseDeviation * kBaseDeviation);
+  return normal;
+}
+
+void PointSearch::freeze(std::size_t number, Identified why) {
+  state_[number] = why;
+  x_[number] = task_.numbers[number].base;
+}
+
+bool PointSearch::round(double factor, bool first) {
+  if (!fits(2 * free_numbers().size() + kDampings.size())) return false;
+  Derivatives found = derivatives(factor);
+  const std::vector<std::size_t> numbers = free_numbers();
+  if (first) {
+    bool any = false;
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      const double square = found.by_logarithm.col(static_cast<Index>(i)).squaredNorm() / static_cast<double>(count_);
+      if (std::sqrt(square) >= kMinSensitivity) continue;
+      freeze(numbers[i], Identified::no_effect);
+      any = true;
+    }
+    // The base of a number without effect predicts the same as its start, so r_ stays.
+    if (any) return true;
+  }
+  const MatrixXd normal = normal_matrix(found.by_logarithm);
+  VectorXd slope = found.by_logarithm.transpose() * (weights().cwiseProduct(r_));
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    slope[static_cast<Index>(i)] +=
+        residual(x_[numbers[i]], task_.numbers[numbers[i]].start) / (kBaseDeviation * kBaseDeviation);
+  }
+  std::vector<SearchPoint> steps;
+  for (const double damping : kDampings) {
+    MatrixXd damped = normal;
+    damped.diagonal() *= 1 + damping;
+    steps.push_back(moved(damped.ldlt().solve(-slope)));
+  }
+  const std::vector<VectorXd> at_steps = residuals_at(steps);
+  found.points.insert(found.points.end(), steps.begin(), steps.end());
+  found.residuals.insert(found.residuals.end(), at_steps.begin(), at_steps.end());
+  const double before = loss(x_, r_);
+  double least = before;
+  std::optional<std::size_t> best;
+  for (std::size_t i = 0; i < found.points.size(); ++i) {
+    const double here = loss(found.points[i], found.residuals[i]);
+    if (!(here < least)) continue;
+    least = here;
+    best = i;
+  }
+  if (best) {
+    x_ = found.points[*best];
+    r_ = found.residuals[*best];
+  }
+  return before - least > kMinProgress;
+}
+
+void PointSearch::descend(std::size_t coarsest, bool first) {
+  std::size_t at = coarsest;
+  for (int i = 0; i < kMaxRounds && at < kFactors.size() && !free_numbers().empty() && complete_; ++i) {
+    set_scales();
+    if (!round(kFactors[at], first && i == 0)) ++at;
+  }
+  set_scales();
+}
+
+VectorXd PointSearch::deviations() {
+  const MatrixXd normal = normal_matrix(derivatives(kFactors[1]).by_logarithm);
+  const MatrixXd covariance = normal.ldlt().solve(MatrixXd::Identity(normal.rows(), normal.cols()));
+  return covariance.diagonal().cwiseMax(0.0).cwiseSqrt();
+}
+
+SearchResult PointSearch::run() {
+  SearchResult result;
+  if (count_ > 0) r_ = residuals_at({x_}).front();
+  if (count_ > 0) descend(0, true);
+  VectorXd found;
+  for (;;) {
+    const std::vector<std::size_t> numbers = free_numbers();
+    if (count_ == 0 || numbers.empty()) break;
+    found = deviations();
+    Index worst = 0;
+    if (!(found.maxCoeff(&worst) > kMaxDeviation)) break;
+    freeze(numbers[static_cast<std::size_t>(worst)], Identified::not_separable);
+    r_ = residuals_at({x_}).front();
+    descend(1, false);
+  }
+  Index i = 0;
+  for (std::size_t n = 0; n < x_.size(); ++n) {
+    const SearchedNumber& number = task_.numbers[n];
+    if (count_ == 0) state_[n] = Identified::no_effect;
+    if (state_[n] != Identified::yes) {
+      result.numbers.push_back({number.base, 0, 0, state_[n], false});
+      continue;
+    }
+    const double wide = 1 + 1.96 * found[i++];
+    const bool at_bound = x_[n] == number.least || x_[n] == number.most;
+    result.numbers.push_back(
+        {x_[n], std::max(number.least, x_[n] / wide), std::min(number.most, x_[n] * wide), Identified::yes, at_bound});
+  }
+  result.points = points_;
+  result.complete = complete_;
+  return result;
+}
+
+}  // namespace
+
+SearchResult search_numbers(const SearchTask& task) { return PointSearch(task).run(); }
+
+}  // namespace kvtwin

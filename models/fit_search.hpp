@@ -1,0 +1,62 @@
+// Finds the numbers at which simulations predict measured figures best, and their uncertainty. Unlike fit_numbers()
+// (calibration_fit.hpp), a prediction costs a simulation and is not a smooth function of the numbers: one more request
+// in a batch moves all figures behind it. So derivatives use steps of 30 % to 3 %, the points of a round are predicted
+// together, and the number of points is limited.
+//
+// The residual of a prediction p and a measurement m is (p - m) / sqrt(p * m). The loss is the sum of Huber's losses of
+// the residuals, each divided by the scale of its kind of figure, and of a term for each number, which keeps it within
+// a factor of about 4 of its base unless the figures say otherwise. A round predicts each number up and down, and the
+// steps of Levenberg-Marquardt for several dampings; the best point is the next one. Without an improvement, the steps
+// become smaller. Only + - * / and sqrt are used: equal results on all machines.
+//
+// A number keeps its base if no figure depends on it, or if the figures leave it uncertain by more than a factor of 2
+// (95 %), for example because only its sum with another number matters.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+namespace kvtwin {
+
+struct SearchedNumber {
+  double base = 0;             // the value if the figures do not identify the number; may be 0
+  double start = 0;            // where the search begins. Requires: least <= start <= most
+  double least = 0, most = 0;  // requires: above 0
+};
+
+using SearchPoint = std::vector<double>;  // one value per number
+using Predictions = std::vector<double>;  // one per measured figure; 0 = the simulation has no such figure
+
+struct SearchTask {
+  std::vector<SearchedNumber> numbers;
+  std::vector<double> measured;   // requires: above 0
+  std::vector<std::size_t> kind;  // of each measured figure, from 0: figures of one kind have one scale
+  // Returns the predictions at each point.
+  std::function<std::vector<Predictions>(const std::vector<SearchPoint>& points)> predict;
+  std::size_t max_points = 500;  // a round begins only if it fits
+};
+
+enum class Identified : std::uint8_t {
+  yes,
+  no_effect,     // no figure depends on the number
+  not_separable  // figures depend on it, but leave it uncertain by more than a factor of 2
+};
+
+struct SearchResult {
+  struct Number {
+    double value = 0;
+    double low = 0, high = 0;  // 95 % interval, if residuals are random, within the range; 0 if not identified
+    Identified identified = Identified::yes;
+    bool at_bound = false;  // `value` is the end of the range
+  };
+  std::vector<Number> numbers;
+  std::size_t points = 0;  // predicted points
+  bool complete = true;    // false: max_points ended the search
+};
+
+// Requires: the sizes agree. Without measured figures, no number is identified.
+SearchResult search_numbers(const SearchTask& task);
+
+}  // namespace kvtwin

@@ -1,0 +1,251 @@
+// kvtwin calibrate of captures and of published tables: what it reads, what it cannot identify, and what it refuses.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lab/calibrate/simulated_fit.hpp"
+#include "tests/recorded_run.hpp"
+
+namespace kvtwin::test {
+namespace {
+
+const fs::path kFixtures = fs::path(KVTWIN_SOURCE_DIR) / "tests/fixtures/sglang";
+
+Json fitted(const Folder& folder, std::vector<std::string> more) {
+  std::vector<std::string> arguments{"calibrate", "--json", "--out", folder / "out", "--set", "sim.world=events"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return run(arguments).json();
+}
+
+// SGLang's own client wrote the file, but a stand-in served: the times mean nothing, and the fit has to say so.
+TEST(CalibrateCapture, ReadsBenchServingAndSaysWhatItCannotIdentify) {
+  const Folder folder;
+  const Json file = fitted(folder, {"--from", kFixtures / "bench_random.jsonl", "--base", "h100-pcie5"});
+  const Json& capture = file.at("capture");
+  EXPECT_EQ(capture.at("format"), "bench_serving");
+  EXPECT_EQ(capture.at("requests"), 24);
+  EXPECT_EQ(capture.at("held_out_by"), "request");  // one client is one conversation
+  EXPECT_EQ(capture.at("kept").at("host_to_device"), "the capture has no hits on the host");
+  EXPECT_NE(capture.at("notes").dump().find("the experiment does not describe what served the capture"),
+            std::string::npos)
+      << capture.at("notes").dump(2);
+  for (const char* figure : {"TTFT", "TPOT"}) EXPECT_TRUE(capture.at("errors").contains(figure)) << figure;
+  // A number is fitted or kept, never both and never neither.
+  for (const auto& [name, why] : capture.at("kept").items()) {
+    if (file.at("numbers").contains(name)) {
+      EXPECT_FALSE(file.at("numbers").at(name).at("source").get<std::string>().starts_with("fitted")) << name;
+    }
+  }
+  const Json report = run({"simulate", folder / "out/fitted.toml", "--json"}).json();
+  EXPECT_EQ(report.at("requests").at("completed"), 24);
+}
+
+// The line of bench_random.jsonl. Its request rate is Infinity, which is no JSON.
+Json bench_line() {
+  std::string text = text_of(kFixtures / "bench_random.jsonl");
+  const std::string rate = "Infinity";
+  return Json::parse(text.replace(text.find(rate), rate.size(), "null"));
+}
+
+// A server with a step of 3 ms, simulated, answers the requests of a file of bench_serving: the fit finds the step.
+TEST(CalibrateCapture, FindsTheTimesOfTheServerInBenchServing) {
+  const Folder folder;
+  const std::vector<std::string> fit{"--base", "h100-pcie5",     "--set", "serving.engine=sglang",
+                                     "--fit",  "serving.step_us"};
+  std::vector<std::string> first{"--from", kFixtures / "bench_random.jsonl"};
+  first.insert(first.end(), fit.begin(), fit.end());
+  fitted(folder, first);
+  run({"simulate", folder / "out/fitted.toml", "--set", "serving.step_us=3000", "--out", folder / "truth", "--json"})
+      .json();
+  Json line = bench_line();
+  std::istringstream rows(text_of(folder / "truth/requests.csv"));
+  const auto next = [&rows] {
+    std::vector<std::string> cells;
+    std::string text, cell;
+    std::getline(rows, text);
+    for (std::istringstream cut(text); std::getline(cut, cell, ',');) cells.push_back(cell);
+    return cells;
+  };
+  const std::vector<std::string> header = next();
+  const auto at = [&](const char* name) {
+    return static_cast<std::size_t>(std::ranges::find(header, name) - header.begin());
+  };
+  for (std::size_t i = 0; i < line.at("ttfts").size(); ++i) {
+    const std::vector<std::string> row = next();
+    const auto request = std::stoul(row[at("request")]);
+    line["ttfts"][request] = std::stod(row[at("ttft_s")]);
+    const auto tokens = line.at("output_lens").at(request).get<double>();
+    line["itls"][request] = Json::array();
+    if (tokens > 1) line["itls"][request].push_back(std::stod(row[at("tpot_s")]) * (tokens - 1));
+  }
+  write_text(folder / "bench.jsonl", line.dump() + "\n");
+  std::vector<std::string> second{"--from", folder / "bench.jsonl", "--force"};
+  second.insert(second.end(), fit.begin(), fit.end());
+  const Json capture = fitted(folder, second).at("capture");
+  EXPECT_NEAR(capture.at("serving").at("serving.step_us").at("value").get<double>(), 3000, 60);
+  for (const char* figure : {"TTFT", "TPOT"}) {
+    const Json& held_out = capture.at("errors").at(figure).at("held_out");
+    EXPECT_GT(held_out.at("before").at("mean_abs_error").get<double>(), 0.1) << figure;
+    EXPECT_LT(held_out.at("after").at("mean_abs_error").get<double>(), 0.02) << figure;
+  }
+}
+
+TEST(CalibrateCapture, ReadsARequestLogWithEndToEndTimes) {
+  const Folder folder;
+  const Json file =
+      fitted(folder, {"--from", kFixtures / "engine_requests.jsonl", "--experiment", kFixtures / "served.toml"});
+  const Json& capture = file.at("capture");
+  EXPECT_EQ(capture.at("format"), "request log");
+  EXPECT_TRUE(capture.at("errors").contains("end to end"));
+  EXPECT_FALSE(capture.at("errors").contains("TTFT"));
+  EXPECT_NE(capture.at("notes").dump().find("end-to-end time of each request only"), std::string::npos);
+}
+
+TEST(CalibrateCapture, FitsTheEnginesOfATable) {
+  const Folder folder;
+  const Json fit = fitted(folder, {"--published", fs::path(KVTWIN_SOURCE_DIR) / "tests/fidelity/silicon.json",
+                                   "--fit-on", "h100_sxm v", "--fit", "serving.step_us", "--rows", "4"});
+  EXPECT_EQ(fit.size(), 1U);
+  ASSERT_TRUE(fit.contains("vllm"));
+  std::map<std::pair<std::string, bool>, int> figures;  // TPOT, by group and whether held out
+  for (const Json& error : fit.at("vllm").at("errors")) {
+    if (error.at("figure") == "TPOT") figures[{error.at("group"), error.at("held_out")}] = error.at("figures");
+  }
+  // Four of the six entries of H100 are fitted. The other two and up to four of each other GPU are held out.
+  const std::map<std::pair<std::string, bool>, int> expected{
+      {{"h100_sxm vllm", false}, 4}, {{"h100_sxm vllm", true}, 2}, {{"h200_sxm vllm", true}, 4},
+      {{"b200_sxm vllm", true}, 4},  {{"b300_sxm vllm", true}, 2}, {{"all held out", true}, 12}};
+  EXPECT_EQ(figures, expected);
+  EXPECT_NE(text_of(folder / "out/serving-vllm.toml").find("engine = \"vllm\""), std::string::npos);
+}
+
+TEST(CalibrateCapture, RefusesBadInputInOneSentence) {
+  const Folder folder;
+  const std::string bench = kFixtures / "bench_random.jsonl", shared = kFixtures / "bench_shared.jsonl";
+  const std::string table = fs::path(KVTWIN_SOURCE_DIR) / "tests/fidelity/silicon.json";
+  const auto refused = [&](std::vector<std::string> arguments, const std::string& sentence) {
+    arguments.insert(arguments.begin(), {"calibrate", "--out", folder / "refused"});
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.out;
+    EXPECT_NE(outcome.err.find(sentence), std::string::npos) << outcome.err;
+  };
+  refused({"--from", bench, "--from", bench}, "a capture of a server is fitted alone");
+  refused({"--from", bench, "--fit", "gemm_fractoin"}, "did you mean \"gemm_fraction\"?");
+  refused({"--from", bench, "--fit", "drive_read_latency"}, "the experiment does not use it");
+  refused({"--from", bench, "--set", "hardware.host_link_gbps=10"}, "hides a number that is fitted");
+  refused({"--from", bench, "--quick"}, "--from fits what was measured before");
+  refused({"--from", shared}, "does not say which prefixes");
+  refused({"--from", kFixtures / "engine_requests.jsonl"}, "needs --experiment");
+  refused({"--experiment", kFixtures / "served.toml"}, "are of a capture of a server (--from) or of --published");
+  refused({"--jobs", "2"}, "are of a capture of a server (--from) or of --published");
+  refused({"--fit-on", "h100"}, "--fit-on requires --published");
+  refused({"--rows", "4"}, "--rows requires --published");
+  refused({"--published", table}, "needs --fit-on");
+  refused({"--published", table, "--fit-on", "h100"}, "needs --fit");
+  refused({"--published", table, "--fit-on", "h900", "--fit", "serving.step_us"}, "no group whose name begins so");
+  refused({"--published", table, "--fit-on", "h100", "--fit", "gemm_fraction"}, "is a figure of one machine");
+  EXPECT_EQ(run({"calibrate", "--from", bench}).exit_code, 2);  // without --out
+  EXPECT_FALSE(fs::exists(folder / "refused"));
+  const Outcome probe = run({"calibrate", "--probe", folder / "hardware.json", "--quick"});
+  EXPECT_EQ(probe.exit_code, 2);
+  EXPECT_NE(probe.err.find("--quick excludes --probe"), std::string::npos) << probe.err;
+}
+
+TEST(CalibrateCapture, RefusesBadCapturesInOneSentence) {
+  const Folder folder;
+  const auto refused = [&](const std::string& text, const std::string& sentence,
+                           std::vector<std::string> more = {"--base", "h100-pcie5"}) {
+    write_text(folder / "capture.jsonl", text);
+    more.insert(more.begin(), {"calibrate", "--out", folder / "refused", "--from", folder / "capture.jsonl"});
+    const Outcome outcome = run(more);
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.out;
+    EXPECT_NE(outcome.err.find(sentence), std::string::npos) << outcome.err;
+    EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1) << outcome.err;
+    EXPECT_FALSE(fs::exists(folder / "refused"));
+  };
+  const auto changed = [](const auto& change) {
+    Json line = bench_line();
+    change(line);
+    return line.dump() + "\n";
+  };
+  refused("", "capture.jsonl");
+  refused(changed([](Json& line) { line.erase("ttfts"); }), "has no request with a time");
+  refused(changed([](Json& line) { line["ttfts"].erase(0); }), "must be lists of one length");
+  refused(changed([](Json& line) { line["ttfts"][3] = -0.5; }), "request 3 has a TTFT of -0.5 s");
+  refused(changed([](Json& line) { line["itls"][2] = {-3.0}; }), "request 2 has a TPOT of -0.75 s");
+  refused(changed([](Json& line) {
+            for (Json& error : line["errors"]) error = "refused";
+          }),
+          "has no request with a time");
+  refused(changed([](Json& line) {
+            for (std::size_t i = 10; i < line["errors"].size(); ++i) line["errors"][i] = "refused";
+          }),
+          "has the times of 10 requests; a fit needs 16 or more");
+  std::string log = text_of(kFixtures / "engine_requests.jsonl");
+  const std::string key = "\"e2e_latency\": ";
+  const std::size_t at = log.find(key);
+  ASSERT_NE(at, std::string::npos);
+  log.insert(at + key.size(), "-");
+  refused(log, "e2e_latency", {"--experiment", kFixtures / "served.toml"});
+}
+
+// The folder of a run: requests.csv without a column, without an answer, and with a negative time.
+TEST(CalibrateCapture, RefusesBadRunFoldersInOneSentence) {
+  const Folder folder;
+  const Settings settings{"model.name=tiny", "hardware.name=cpu-host", "workload.limit=20"};
+  simulate_to(folder, "run", settings, false, "events");
+  const std::string rows = text_of(folder / "run/requests.csv");
+  const auto refused = [&](const std::string& text, const std::string& sentence) {
+    write_text(folder / "run/requests.csv", text);
+    std::vector<std::string> arguments{"calibrate",
+                                       "--out",
+                                       folder / "refused",
+                                       "--from",
+                                       folder / "run",
+                                       "--experiment",
+                                       folder / "run/experiment.resolved.toml"};
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.out;
+    EXPECT_NE(outcome.err.find(sentence), std::string::npos) << outcome.err;
+    EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1) << outcome.err;
+    EXPECT_FALSE(fs::exists(folder / "refused"));
+  };
+  const std::string header = rows.substr(0, rows.find('\n') + 1);
+  const auto replaced = [&](std::string text, const std::string& from, const std::string& to) {
+    const std::size_t found = text.find(from);
+    EXPECT_NE(found, std::string::npos) << from;
+    return text.replace(found, from.size(), to);
+  };
+  refused(replaced(rows, "ttft_s", "first_s"), "has no column ttft_s");
+  refused(header, "has the times of 0 requests");
+  refused("", "has the times of 0 requests");
+  // The column before ttft_s is compute_s.
+  std::istringstream first(rows.substr(header.size(), rows.find('\n', header.size()) - header.size()));
+  std::istringstream names(header);
+  std::string cell, name, line;
+  while (std::getline(names, name, ',') && std::getline(first, cell, ',')) {
+    line += (line.empty() ? "" : ",") + std::string(name == "ttft_s" ? "-" : "") + cell;
+  }
+  refused(header + line + "\n", "has a TTFT of -");
+}
+
+// A figure that the base does not have is set, and has no ratio by which others could move.
+TEST(CalibrateCapture, SetsAFigureThatTheBaseDoesNotHave) {
+  HardwareSpec machine;
+  machine.pool_bandwidth = 0;
+  machine.nic_bandwidth = 2e9;
+  set_numbers({&fit_key("pool_bandwidth"), &fit_key("pool_latency")}, {4, 50}, machine);
+  EXPECT_DOUBLE_EQ(machine.pool_bandwidth, 4e9);
+  EXPECT_DOUBLE_EQ(machine.nic_bandwidth, 2e9);
+  EXPECT_DOUBLE_EQ(machine.pool_latency, 50e-6);
+  set_numbers({&fit_key("pool_bandwidth")}, {8}, machine);
+  EXPECT_DOUBLE_EQ(machine.nic_bandwidth, 4e9);
+}
+
+}  // namespace
+}  // namespace kvtwin::test

@@ -1,0 +1,108 @@
+// The search on formulas in place of simulations.
+#include "models/fit_search.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+
+#include "tests/splitmix.hpp"
+
+namespace kvtwin::test {
+namespace {
+
+// A figure of `a` seconds per unit of work and `b` seconds, on work 1 .. 40, and of nothing else.
+double predicted(const SearchPoint& x, std::size_t i) { return x[0] * static_cast<double>(i + 1) + x[1]; }
+
+SearchTask line(double noise, std::uint64_t seed) {
+  SearchTask task;
+  task.numbers = {{2, 2, 1e-3, 1e3}, {5, 5, 1e-3, 1e3}, {7, 7, 1e-3, 1e3}};
+  Splitmix random(seed);
+  for (std::size_t i = 0; i < 40; ++i) {
+    const double unit = static_cast<double>(random.below(2001)) / 1000 - 1;
+    task.measured.push_back(predicted({0.5, 20}, i) * (1 + noise * unit));
+    task.kind.push_back(0);
+  }
+  task.predict = [](const std::vector<SearchPoint>& points) {
+    std::vector<Predictions> all;
+    for (const SearchPoint& x : points) {
+      Predictions& one = all.emplace_back();
+      for (std::size_t i = 0; i < 40; ++i) one.push_back(predicted(x, i));
+    }
+    return all;
+  };
+  return task;
+}
+
+TEST(FitSearch, FindsNumbersAndNamesTheOneWithoutEffect) {
+  const SearchResult found = search_numbers(line(0, 1));
+  EXPECT_NEAR(found.numbers[0].value, 0.5, 0.01);
+  EXPECT_NEAR(found.numbers[1].value, 20, 0.2);
+  EXPECT_EQ(found.numbers[2].identified, Identified::no_effect);
+  EXPECT_EQ(found.numbers[2].value, 7);
+  EXPECT_TRUE(found.complete);
+}
+
+TEST(FitSearch, IntervalsHoldTheTruthOfNoisyFigures) {
+  int inside = 0;
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    const SearchResult found = search_numbers(line(0.1, seed));
+    EXPECT_NEAR(found.numbers[1].value, 20, 2) << seed;
+    inside += found.numbers[0].low <= 0.5 && 0.5 <= found.numbers[0].high ? 1 : 0;
+    inside += found.numbers[1].low <= 20 && 20 <= found.numbers[1].high ? 1 : 0;
+  }
+  EXPECT_GE(inside, 34);  // of 40 intervals of 95 %
+}
+
+// A tenth of the figures is ten times as large as predicted: Huber's loss leaves them out.
+TEST(FitSearch, OutliersDoNotMoveTheNumbers) {
+  SearchTask task = line(0.01, 3);
+  for (std::size_t i = 0; i < task.measured.size(); i += 10) task.measured[i] *= 10;
+  const SearchResult found = search_numbers(task);
+  EXPECT_NEAR(found.numbers[0].value, 0.5, 0.1);
+  EXPECT_NEAR(found.numbers[1].value, 20, 2);
+}
+
+// Only the product of the two numbers matters: one of them keeps its base, and the other one takes the whole change.
+TEST(FitSearch, NumbersThatCannotBeToldApartKeepTheirBase) {
+  SearchTask task;
+  task.numbers = {{1, 1, 1e-3, 1e3}, {1, 1, 1e-3, 1e3}};
+  task.measured.assign(20, 3.0);
+  task.kind.assign(20, 0);
+  task.predict = [](const std::vector<SearchPoint>& points) {
+    std::vector<Predictions> all;
+    for (const SearchPoint& x : points) all.emplace_back(20, x[0] * x[1]);
+    return all;
+  };
+  const SearchResult found = search_numbers(task);
+  int kept = 0;
+  for (const SearchResult::Number& number : found.numbers) {
+    kept += number.identified == Identified::not_separable ? 1 : 0;
+  }
+  EXPECT_EQ(kept, 1);
+  EXPECT_NEAR(found.numbers[0].value * found.numbers[1].value, 3, 0.05);
+}
+
+TEST(FitSearch, StopsAtTheLimitAndAtTheBounds) {
+  SearchTask task = line(0, 1);
+  task.max_points = 30;
+  const SearchResult cut = search_numbers(task);
+  EXPECT_FALSE(cut.complete);
+  task = line(0, 1);
+  task.numbers[1].most = 10;
+  const SearchResult bound = search_numbers(task);
+  EXPECT_EQ(bound.numbers[1].value, 10);
+  EXPECT_TRUE(bound.numbers[1].at_bound);
+}
+
+TEST(FitSearch, WithoutFiguresNothingIsIdentified) {
+  SearchTask task = line(0, 1);
+  task.measured.clear();
+  task.kind.clear();
+  for (const SearchResult::Number& number : search_numbers(task).numbers) {
+    EXPECT_EQ(number.identified, Identified::no_effect);
+  }
+}
+
+}  // namespace
+}  // namespace kvtwin::test
