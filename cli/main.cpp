@@ -67,8 +67,9 @@ std::string command_line(int argc, char** argv) {
   std::string text = "kvtwin";
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
-    const bool plain = !word.empty() && word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                                               "0123456789-_=./,:+") == std::string::npos;
+    const bool plain = !word.empty() && word.find_first_not_of(
+                                            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                            "0123456789-_=./,:+") == std::string::npos;
     text += " ";
     if (plain) {
       text += word;

@@ -93,14 +93,16 @@ void add_plan(CLI::App& program, const std::string& command_line) {
                    "Rate of the requests; scales the times of a trace (default: as the trace or the keys say)")
       ->check(CLI::Range(1e-6, 1e6));
   command
-      ->add_option("--goal", arguments.goals,
-                   "FIGURE=VALUE, e.g. ttft_p90_s=2; may be repeated. kvtwin presets lists the figures. Without a goal: "
-                   "good_share=0.9, if a limit of slo.* is set")
+      ->add_option(
+          "--goal", arguments.goals,
+          "FIGURE=VALUE, e.g. ttft_p90_s=2; may be repeated. kvtwin presets lists the figures. Without a goal: "
+          "good_share=0.9, if a limit of slo.* is set")
       ->allow_extra_args(false);
   command
       ->add_option("--vary", arguments.lists,
                    "key=a,b,c: choose among these values; cluster.engines=1..64: a range; drives=0,2,4: drives of an "
-                   "engine, with a disk tier. Default: parallel.tp, tiers.host.gib, drives and cluster.route, and any number of engines")
+                   "engine, with a disk tier. Default: parallel.tp, tiers.host.gib, drives and cluster.route, and any "
+                   "number of engines")
       ->allow_extra_args(false);
   command->add_option("--prices", arguments.prices, "Price list (TOML); sets prices.file (default: the built-in list)");
   command->add_option("--set", arguments.sets, "key=value: set a key; may be repeated")->allow_extra_args(false);
@@ -111,8 +113,9 @@ void add_plan(CLI::App& program, const std::string& command_line) {
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
   command
-      ->add_option("--draws", arguments.draws,
-                   "Hardware variants to simulate for the confidence; 0 = none. Figures without an interval vary by 10 %")
+      ->add_option(
+          "--draws", arguments.draws,
+          "Hardware variants to simulate for the confidence; 0 = none. Figures without an interval vary by 10 %")
       ->check(CLI::Range(0, 1000))
       ->capture_default_str();
   command->add_option("--jobs", arguments.jobs, "Number of simulations at the same time (default: one per core)")

@@ -336,8 +336,9 @@ std::span<const Key> experiment_keys() {
       number("slo.tpot_s", 0.0, 0, 1e6, "Largest time per output token of a good request, in seconds; 0 = no limit"),
       number("slo.e2e_s", 0.0, 0, 1e6,
              "Largest time from arrival to last token of a good request, in seconds; 0 = no limit"),
-      path("prices.file", "Path of a price list (TOML), for the price, the power and the life of drives; empty = the "
-                          "built-in list"),
+      path("prices.file",
+           "Path of a price list (TOML), for the price, the power and the life of drives; empty = the "
+           "built-in list"),
       text_choice("serving.engine", names_of<ServingEngine>(),
                   "Engine whose own times are added to a pass and to a request, fitted to published measurements; the "
                   "keys below override them; none = the hardware's pass_overhead"),

@@ -624,8 +624,8 @@ Setup make_setup(const Experiment& e, const HardwareSpec* hardware) {
   const bool own_prices = !e.text("prices.file").empty();
   setup.bill = bill_of(setup, own_prices ? PriceList::from_file(e.path("prices.file")) : PriceList::built_in());
   if (!setup.bill && own_prices) {
-    throw InputError(e.where("prices.file") + ": has no price for " + setup.hardware.name + "; add hour or price to [gpu." +
-                     std::filesystem::path(setup.hardware.name).stem().string() + "]");
+    throw InputError(e.where("prices.file") + ": has no price for " + setup.hardware.name +
+                     "; add hour or price to [gpu." + std::filesystem::path(setup.hardware.name).stem().string() + "]");
   }
   const EngineConfig& engine = setup.engine;
   if (engine.eviction == "tlru" && engine.tlru_threshold_tokens <= engine.tlru_next_prompt_tokens) {

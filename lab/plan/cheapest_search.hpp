@@ -5,8 +5,8 @@
 // and a point that passes rules out all points that cost as much or more. On an axis with `none_first`, place 0 (for
 // example no host tier) is another kind of machine than the others: it is neither more nor less than they are.
 //
-// next() proposes the point whose test rules out the most points in the worse of its two outcomes. A lattice of N points
-// with one axis needs about log2(N) tests. Cost: O(N^2) per proposal, so at most kMaxPoints points.
+// next() proposes the point whose test rules out the most points in the worse of its two outcomes. A lattice of N
+// points with one axis needs about log2(N) tests. Cost: O(N^2) per proposal, so at most kMaxPoints points.
 #pragma once
 
 #include <cstddef>

@@ -16,8 +16,7 @@ constexpr std::int64_t kMaxEngines = 1024;
 bool is_amount(const std::string& key) {
   if (key == "hardware.remote_nics" || key == "hardware.disk_drives") return true;
   if (key.starts_with("hardware.")) return key.ends_with("_gbps");
-  return key.starts_with("tiers.") &&
-         (key.ends_with(".gib") || key.ends_with(".tokens") || key.ends_with(".ratio"));
+  return key.starts_with("tiers.") && (key.ends_with(".gib") || key.ends_with(".tokens") || key.ends_with(".ratio"));
 }
 
 bool is_policy(const std::string& key) {

@@ -23,8 +23,8 @@ namespace kvtwin {
 enum class ChoiceKind : std::uint8_t { amount, part, policy };
 
 struct Choice {
-  std::string name;               // the key, or "drives"
-  std::vector<std::string> keys;  // the keys that it sets to the value; empty for drives
+  std::string name;                // the key, or "drives"
+  std::vector<std::string> keys;   // the keys that it sets to the value; empty for drives
   std::vector<SweepValue> values;  // amounts: ascending
   ChoiceKind kind = ChoiceKind::part;
   bool none_first = false;  // amounts: the first value is 0, a machine without this tier

@@ -15,6 +15,8 @@
 #include "models/error.hpp"
 #include "models/hardware_draws.hpp"
 #include "policy/base/check.hpp"
+#include "sim/bounds/hitrate.hpp"
+#include "traces/paging.hpp"
 
 namespace kvtwin {
 namespace {
@@ -27,17 +29,18 @@ constexpr double kBoundShare = 0.75;        // share of the work that must end b
 constexpr std::size_t kFewPolicies = 3;     // so many are simulated on all requests
 constexpr std::int64_t kFirstShare = 8;     // the first round of policies serves 1/8 of the requests
 constexpr std::size_t kMaxPolicyRounds = 3, kMaxNeighbourRounds = 8;
+constexpr int kHitSizes = 8;
 constexpr std::string_view kStarving[] = {"host_not_larger", "backups_dropped", "prefetches_declined", "saturated",
                                           "drives_worn_out"};
 constexpr const char* kWritePolicies[] = {"write_through", "write_through_selective", "write_back"};
 
 // One combination of parts.
 struct Lattice {
-  Setting base;                    // amounts and engines: first values
-  std::vector<Setting> settings;   // by point
+  Setting base;                   // amounts and engines: first values
+  std::vector<Setting> settings;  // by point
   std::optional<CheapestSearch> search;
-  double cheapest = 0;             // of its points
-  std::string failure;             // why it has no point
+  double cheapest = 0;  // of its points
+  std::string failure;  // why it has no point
   std::size_t bounded = 0;
 };
 
@@ -171,7 +174,8 @@ class Planner {
       const double ratio = less ? number / std::max(goal.value, tiny) : goal.value / std::max(number, tiny);
       trial.worst = std::max(trial.worst, ratio);
       if (!goal.met_by(number)) {
-        miss(std::string(figure.name) + formatted(" is %.4g, not at %s %.4g", number, less ? "most" : "least", goal.value));
+        miss(std::string(figure.name) +
+             formatted(" is %.4g, not at %s %.4g", number, less ? "most" : "least", goal.value));
       }
     }
     const std::string warnings = " " + trial.figures.at("warnings").get<std::string>() + " ";
@@ -198,8 +202,7 @@ class Planner {
     const TraceInfo& work = plan_.work;
     // Answers may be hits too.
     const double all = static_cast<double>(work.input.total);
-    const double computed =
-        all - static_cast<double>(work.ideal_hit_tokens) - static_cast<double>(work.output.total);
+    const double computed = all - static_cast<double>(work.ideal_hit_tokens) - static_cast<double>(work.output.total);
     ForwardShape shape;
     shape.prefill_tokens = static_cast<Tokens>(std::max(0.0, computed)) + work.output.total;
     shape.prefill_sequences = 1;
@@ -231,7 +234,7 @@ class Planner {
   double duration() const { return plan_.work.duration_seconds * base_.number("workload.time_scale"); }
 
   struct Priced {
-    Setting setting;       // with one engine
+    Setting setting;             // with one engine
     double first = 0, each = 0;  // price of the first engine with what all share, and of each further engine
     std::vector<std::uint32_t> place;
   };
@@ -357,8 +360,7 @@ class Planner {
   void search() {
     for (;;) {
       const std::optional<std::size_t> best = cheapest_trial();
-      const double below =
-          best ? plan_.trials[*best].per_month : std::numeric_limits<double>::infinity();
+      const double below = best ? plan_.trials[*best].per_month : std::numeric_limits<double>::infinity();
       std::vector<Setting> settings;
       std::vector<std::pair<Lattice*, std::size_t>> points;
       for (Lattice& lattice : lattices_) {
@@ -565,7 +567,8 @@ class Planner {
       if (trial.meets) ++sure.draws_meeting;
       for (const Goal& goal : plan_.goals) {
         const std::string name(figures()[goal.figure].name);
-        if (!trial.figures.is_null() && trial.figures.at(name).is_number()) values[name].push_back(trial.figures.at(name));
+        if (!trial.figures.is_null() && trial.figures.at(name).is_number())
+          values[name].push_back(trial.figures.at(name));
       }
     }
     for (auto& [name, list] : values) {
@@ -579,12 +582,14 @@ class Planner {
   void explain_failure() {
     const std::optional<std::size_t> near = nearest();
     if (!near) {
-      plan_.reason = "no setting can be simulated: " + (plan_.trials.empty() ? failures_.front() : plan_.trials.front().why_not);
+      plan_.reason =
+          "no setting can be simulated: " + (plan_.trials.empty() ? failures_.front() : plan_.trials.front().why_not);
       return;
     }
     const Trial& trial = plan_.trials[*near];
-    plan_.reason = "none of " + std::to_string(plan_.trials.size()) + " simulated settings meets the goals; nearest is " +
-                   choices_.text(trial.setting) + ", whose " + trial.why_not;
+    plan_.reason = "none of " + std::to_string(plan_.trials.size()) +
+                   " simulated settings meets the goals; nearest is " + choices_.text(trial.setting) + ", whose " +
+                   trial.why_not;
   }
 
   void finish() {
@@ -600,6 +605,7 @@ class Planner {
     }
     find_front();
     measure_drives(setting);
+    find_hits(setting);
     warn(*shown);
     plan_.shown = shown;
   }
@@ -650,14 +656,44 @@ class Planner {
     for (std::size_t i = 0; i < plan_.trials.size(); ++i) {
       if (plan_.trials[i].stage == "full" && !plan_.trials[i].figures.is_null()) order.push_back(i);
     }
-    std::ranges::stable_sort(order, {}, [&](std::size_t i) {
-      return std::pair(plan_.trials[i].per_month, plan_.trials[i].worst);
-    });
+    std::ranges::stable_sort(
+        order, {}, [&](std::size_t i) { return std::pair(plan_.trials[i].per_month, plan_.trials[i].worst); });
     double worst = std::numeric_limits<double>::infinity();
     for (const std::size_t i : order) {
       if (plan_.trials[i].worst >= worst) continue;
       worst = plan_.trials[i].worst;
       plan_.front.push_back(i);
+    }
+  }
+
+  // Hits by capacity, in eight sizes up to that of all blocks of the workload.
+  void find_hits(const Setting& setting) {
+    const Experiment experiment = choices_.experiment(base_, setting);
+    const std::unique_ptr<TraceSource> requests = open_workload(experiment);
+    TraceInputOptions options = input_options(experiment);
+    options.page_tokens = std::max(options.page_tokens, requests->block_tokens());
+    options.last_page = LastPage::partial;
+    HitRateConfig config;
+    plan_.eviction = experiment.text("cache.eviction");
+    config.evictions = {plan_.eviction, "opt"};
+    config.block_tokens = options.page_tokens;
+    const double all = static_cast<double>(plan_.work.unique_blocks) * static_cast<double>(plan_.work.block_tokens) /
+                       static_cast<double>(options.page_tokens);
+    for (int i = kHitSizes - 1; i >= 0; --i) {
+      const auto pages = static_cast<Pages>(std::ceil(all / std::pow(2, i)));
+      if (pages != 0 && (config.capacities.empty() || pages > config.capacities.back()))
+        config.capacities.push_back(pages);
+    }
+    TraceInputSource source(*requests, options);
+    try {
+      const std::vector<HitRate> rates = replay_hit_rates(source, config);
+      const std::size_t sizes = config.capacities.size();
+      for (std::size_t i = 0; i < sizes; ++i) {
+        plan_.hits.push_back({static_cast<double>(config.capacities[i]) * static_cast<double>(options.page_tokens),
+                              rates[i].token_hit_ratio, rates[sizes + i].token_hit_ratio});
+      }
+    } catch (const HitRateError& error) {
+      plan_.warnings.push_back(std::string("no hits by capacity: ") + error.what());
     }
   }
 
@@ -700,8 +736,9 @@ class Planner {
     const Setup setup = make_setup(choices_.experiment(base_, trial.setting));
     for (const std::string& note : setup.model.inexact) plan_.warnings.push_back(note);
     if (is_drawn()) {
-      plan_.warnings.emplace_back("The requests are generated from averages: hits depend on reuse that was assumed, not "
-                                  "measured");
+      plan_.warnings.emplace_back(
+          "The requests are generated from averages: hits depend on reuse that was assumed, not "
+          "measured");
     }
     if (plan_.winner && trial.setting.engines == most_engines(trial.setting)) {
       plan_.warnings.emplace_back("The recommendation has the largest number of engines that was tried");
@@ -730,7 +767,7 @@ class Planner {
 }  // namespace
 
 PurchasePlan find_plan(const Experiment& base, const Choices& choices, const std::vector<Goal>& goals,
-               const PlanArguments& arguments, const Listener& listener) {
+                       const PlanArguments& arguments, const Listener& listener) {
   PurchasePlan plan;
   plan.goals = goals;
   Planner(base, choices, arguments, listener, plan).run();

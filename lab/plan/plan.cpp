@@ -41,7 +41,8 @@ std::vector<Goal> goals_of(const PlanArguments& arguments, const Experiment& bas
     listener.tell(formatted("no --goal: good_share of at least %g, for the limits of slo.*", kGoodShare));
   }
   if (goals.empty()) {
-    throw InputError("plan needs a goal, e.g. --goal ttft_p90_s=2 --goal tpot_p90_s=0.05; kvtwin presets lists figures");
+    throw InputError(
+        "plan needs a goal, e.g. --goal ttft_p90_s=2 --goal tpot_p90_s=0.05; kvtwin presets lists figures");
   }
   for (const Goal& goal : goals) {
     const std::string_view name = figures()[goal.figure].name;
@@ -59,7 +60,8 @@ class Folder {
     std::error_code error;
     if (fs::exists(path_) && !fs::is_directory(path_)) throw InputError("--out " + path + ": is a file; name a folder");
     if (fs::is_directory(path_) && !fs::is_empty(path_)) {
-      if (!force) throw InputError("--out " + path + ": is not empty; name another folder, or --force to replace its plan");
+      if (!force)
+        throw InputError("--out " + path + ": is not empty; name another folder, or --force to replace its plan");
       if (!fs::exists(path_ / "plan.json") && !fs::exists(path_ / "recommended.toml")) {
         throw InputError("--out " + path + ": is no folder of a plan, and --force replaces only such folders");
       }
@@ -86,15 +88,15 @@ class Folder {
 }  // namespace
 
 PlanOutcome make_plan(const PlanArguments& arguments, const Listener& listener) {
-  Experiment base = arguments.experiment.empty() ? Experiment::from_text("", "plan")
-                                                 : Experiment::from_file(arguments.experiment);
+  Experiment base =
+      arguments.experiment.empty() ? Experiment::from_text("", "plan") : Experiment::from_file(arguments.experiment);
   apply_sglang(arguments.sglang, arguments.sets, base);
   for (const std::string& set : arguments.sets) base.set(set);
   if (!arguments.prices.empty()) base.set("prices.file=" + arguments.prices, "--prices");
   if (arguments.rate > 0) set_rate(arguments.rate, base);
   const std::vector<Goal> goals = goals_of(arguments, base, listener);
-  const PriceList prices = base.text("prices.file").empty() ? PriceList::built_in()
-                                                            : PriceList::from_file(base.path("prices.file"));
+  const PriceList prices =
+      base.text("prices.file").empty() ? PriceList::built_in() : PriceList::from_file(base.path("prices.file"));
   const Choices choices(arguments.lists, base, prices);
   for (const std::string& note : base.notes()) listener.tell(note);
   const Folder folder(arguments.out, arguments.force);

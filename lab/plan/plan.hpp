@@ -73,11 +73,17 @@ struct PurchasePlan {
   TraceInfo work;
   std::vector<Trial> trials;  // in the order of the simulations
   std::optional<std::size_t> winner;
-  std::string reason;  // why there is no winner
+  std::string reason;                                             // why there is no winner
   std::vector<std::pair<std::size_t, std::string>> alternatives;  // trial, and why it is shown
   std::vector<std::size_t> front;
   std::vector<Margin> margins;
   std::vector<DriveLife> drives;
+  // Hits of one cache of this size that serves the requests one after another: of the policy, and the most possible.
+  struct HitsAt {
+    double tokens = 0, hit_ratio = 0, optimal = 0;
+  };
+  std::vector<HitsAt> hits;
+  std::string eviction;  // the policy of `hits`
   std::vector<std::string> warnings;
   std::optional<std::size_t> shown;  // the winner, or the trial that comes nearest
   struct Confidence {
@@ -101,7 +107,7 @@ PlanOutcome make_plan(const PlanArguments& arguments, const Listener& listener);
 
 // Searches. `base` has the workload at its rate. Errors: InputError.
 PurchasePlan find_plan(const Experiment& base, const Choices& choices, const std::vector<Goal>& goals,
-               const PlanArguments& arguments, const Listener& listener);
+                       const PlanArguments& arguments, const Listener& listener);
 
 nlohmann::ordered_json plan_json(const PurchasePlan& plan, const Experiment& base, const Choices& choices,
                                  const PlanArguments& arguments);

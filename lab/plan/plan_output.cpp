@@ -3,8 +3,8 @@
 #include <map>
 
 #include "lab/decision_text.hpp"
-#include "lab/formatted.hpp"
 #include "lab/experiment/setup.hpp"
+#include "lab/formatted.hpp"
 #include "lab/or_null.hpp"
 #include "lab/plan/plan.hpp"
 #include "lab/version.hpp"
@@ -139,8 +139,9 @@ std::string parts_text(const Trial& trial) {
   std::string text;
   if (!trial.price.is_object()) return text;
   for (const Json& part : trial.price.at("parts")) {
-    text += (text.empty() ? "" : ", ") + grouped(static_cast<std::uint64_t>(std::round(part.at("count").get<double>()))) +
-            " " + part.at("name").get<std::string>();
+    text += (text.empty() ? "" : ", ") +
+            grouped(static_cast<std::uint64_t>(std::round(part.at("count").get<double>()))) + " " +
+            part.at("name").get<std::string>();
   }
   return text;
 }
@@ -196,9 +197,8 @@ Json binds_json(const Json& report) {
     if (lanes.size() == kMaxBusyKinds) break;
     lanes.push_back({{"name", kind.name}, {"busy_fraction", kind.busy}, {"busy_fraction_p99", kind.busy_p99}});
   }
-  return {{"sentence", binds_sentence(report)},
-          {"lanes", lanes},
-          {"ttft_parts_seconds", report.at("ttft_parts_seconds")}};
+  return {
+      {"sentence", binds_sentence(report)}, {"lanes", lanes}, {"ttft_parts_seconds", report.at("ttft_parts_seconds")}};
 }
 
 Json confidence_json(const PurchasePlan& plan) {
@@ -220,7 +220,8 @@ double rate_of(const PurchasePlan& plan, const Experiment& base) {
 
 }  // namespace
 
-Json plan_json(const PurchasePlan& plan, const Experiment& base, const Choices& choices, const PlanArguments& arguments) {
+Json plan_json(const PurchasePlan& plan, const Experiment& base, const Choices& choices,
+               const PlanArguments& arguments) {
   Json json{{"schema_version", 1},
             {"kind", "plan"},
             {"kvtwin_version", kVersion},
@@ -276,6 +277,13 @@ Json plan_json(const PurchasePlan& plan, const Experiment& base, const Choices& 
                               {"dwpd", drives->at("writes_per_day")},
                               {"years", drives->at("years")}});
   }
+  json["hits_by_capacity"] = Json::array();
+  for (const PurchasePlan::HitsAt& at : plan.hits) {
+    json["hits_by_capacity"].push_back({{"capacity_tokens", at.tokens},
+                                        {"eviction", plan.eviction},
+                                        {"hit_ratio", at.hit_ratio},
+                                        {"hit_opt", at.optimal}});
+  }
   json["confidence"] = confidence_json(plan);
   json["search"] = {{"simulations", plan.simulations}, {"bounded", plan.bounded}};
   json["warnings"] = plan.warnings;
@@ -304,9 +312,10 @@ std::string plan_text(const PurchasePlan& plan, const Experiment& base, const Ch
   if (plan.winner) line("buy", parts_text(best));
   if (plan.winner) line("as", choices.text(best.setting));
   const Json& per_token = best.price.at("per_million_tokens");
-  line("price", money(best.per_month, currency) + " a month" +
-                    (per_token.is_null() ? "" : ", " + money(per_token.get<double>(), currency) + " per million tokens") +
-                    formatted(", %.3g kW", best.price.at("power_kw").get<double>()));
+  line("price",
+       money(best.per_month, currency) + " a month" +
+           (per_token.is_null() ? "" : ", " + money(per_token.get<double>(), currency) + " per million tokens") +
+           formatted(", %.3g kW", best.price.at("power_kw").get<double>()));
   line("gets", goal_values(plan, best) +
                    formatted("; %.1f %% of the prompt tokens hit", 100 * best.figures.at("hit_ratio").get<double>()));
   line("binds", binds_sentence(best.report));
@@ -327,24 +336,26 @@ std::string plan_text(const PurchasePlan& plan, const Experiment& base, const Ch
     if (drives == nullptr) continue;
     const Json& years = drives->at("years");
     line("drives",
-         life.write_policy + formatted(": %.0f drives take %.3g TB a day, %.3g writes a day each",
-                                       drives->at("count").get<double>(),
-                                       drives->at("written_bytes_per_day").get<double>() / 1e12,
-                                       drives->at("writes_per_day").get<double>()) +
+         life.write_policy +
+             formatted(": %.0f drives take %.3g TB a day, %.3g writes a day each", drives->at("count").get<double>(),
+                       drives->at("written_bytes_per_day").get<double>() / 1e12,
+                       drives->at("writes_per_day").get<double>()) +
              (years.is_null() ? std::string() : formatted(", and last %.2g years", years.get<double>())));
   }
   const PurchasePlan::Confidence& sure = plan.confidence;
   if (plan.winner) {
-    std::string words = sure.seeds > 1 ? formatted("meets the goals with %.0f of %.0f seeds",
-                                                   static_cast<double>(sure.seeds_meeting), static_cast<double>(sure.seeds))
-                                       : std::string("one trace");
+    std::string words = sure.seeds > 1
+                            ? formatted("meets the goals with %.0f of %.0f seeds",
+                                        static_cast<double>(sure.seeds_meeting), static_cast<double>(sure.seeds))
+                            : std::string("one trace");
     if (sure.draws != 0) {
       words += formatted(", and on %.0f of %.0f hardware variants", static_cast<double>(sure.draws_meeting),
                          static_cast<double>(sure.draws));
       if (sure.spread_percent != 0) {
         words += formatted(" (%.0f %% of error assumed for each figure)", sure.spread_percent);
       }
-      for (const auto& [name, range] : sure.ranges) words += formatted(", %s %.3g to %.3g", name.c_str(), range.first, range.second);
+      for (const auto& [name, range] : sure.ranges)
+        words += formatted(", %s %.3g to %.3g", name.c_str(), range.first, range.second);
     }
     line("confidence", words);
   }

@@ -58,13 +58,13 @@ void add_gpus(const Setup& setup, const std::string& gpu, Counter& counter) {
 }
 
 double gib_of(const Setup& setup, Pages pages, std::uint64_t copies) {
-  return static_cast<double>(pages) * static_cast<double>(setup.page_bytes()) * static_cast<double>(copies) / kBytesPerGib;
+  return static_cast<double>(pages) * static_cast<double>(setup.page_bytes()) * static_cast<double>(copies) /
+         kBytesPerGib;
 }
 
 void add_drives(const Setup& setup, double gib, Counter& counter, Bill& bill) {
   bill.drive_bytes = counter.value("drive.tb") * 1e12;
-  bill.drive_endurance =
-      bill.drive_bytes * counter.value("drive.dwpd") * counter.value("drive.warranty_years") * 365;
+  bill.drive_endurance = bill.drive_bytes * counter.value("drive.dwpd") * counter.value("drive.warranty_years") * 365;
   const double holding = std::ceil(gib * kBytesPerGib / bill.drive_bytes - 1e-6);
   const double per_engine = std::max(setup.hardware.drive_count, holding);
   bill.drives = static_cast<std::uint64_t>(per_engine) * setup.world.engines;

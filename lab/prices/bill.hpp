@@ -37,8 +37,8 @@ struct Bill {
   double watts = 0;  // with the site's overhead (power.pue)
   // Of the drives; 0 without a disk tier.
   std::uint64_t drives = 0;
-  double drive_bytes = 0;          // capacity of one drive
-  double drive_endurance = 0;      // bytes that may be written to one drive in its life: tb * dwpd * days of the warranty
+  double drive_bytes = 0;      // capacity of one drive
+  double drive_endurance = 0;  // bytes that may be written to one drive in its life: tb * dwpd * days of the warranty
   std::vector<std::string> assumed() const;  // names of assumed figures
 };
 

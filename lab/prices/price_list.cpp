@@ -25,21 +25,21 @@ struct KnownFigure {
   std::string_view unit;  // CUR stands for the currency
 };
 constexpr KnownFigure kKnown[] = {
-    {"gpu.", "hour", "CUR/h"},       {"gpu.", "price", "CUR"},
-    {"gpu.", "watts", "W"},          {"dram", "gib", "CUR/GiB"},
-    {"dram", "watts", "W/GiB"},      {"drive", "price", "CUR"},
-    {"drive", "tb", "TB"},           {"drive", "dwpd", "writes/day"},
-    {"drive", "watts", "W"},         {"drive", "warranty_years", "years"},
-    {"nic.", "price", "CUR"},        {"nic.", "watts", "W"},
-    {"pool", "gib", "CUR/GiB"},      {"pool", "watts", "W/GiB"},
-    {"power", "kwh", "CUR/kWh"},     {"power", "pue", "ratio"},
-    {"life", "years", "years"},      {"shared_fs", "gib_month", "CUR/GiB/month"},
+    {"gpu.", "hour", "CUR/h"},   {"gpu.", "price", "CUR"},
+    {"gpu.", "watts", "W"},      {"dram", "gib", "CUR/GiB"},
+    {"dram", "watts", "W/GiB"},  {"drive", "price", "CUR"},
+    {"drive", "tb", "TB"},       {"drive", "dwpd", "writes/day"},
+    {"drive", "watts", "W"},     {"drive", "warranty_years", "years"},
+    {"nic.", "price", "CUR"},    {"nic.", "watts", "W"},
+    {"pool", "gib", "CUR/GiB"},  {"pool", "watts", "W/GiB"},
+    {"power", "kwh", "CUR/kWh"}, {"power", "pue", "ratio"},
+    {"life", "years", "years"},  {"shared_fs", "gib_month", "CUR/GiB/month"},
 };
 
 bool is_of(const KnownFigure& known, std::string_view group, std::string_view key) {
   const bool has_name = known.group.ends_with('.');
-  return key == known.key && (has_name ? group.starts_with(known.group) && group.size() > known.group.size()
-                                       : group == known.group);
+  return key == known.key &&
+         (has_name ? group.starts_with(known.group) && group.size() > known.group.size() : group == known.group);
 }
 
 std::string place(const std::string& name, const toml::node& node) {
@@ -115,7 +115,8 @@ PriceList PriceList::from_text(std::string_view text, const std::string& name) {
         add(group, key, child);
         continue;
       }
-      if (!child.is_table()) throw InputError(place(name, child) + ": " + unknown_name("figure", group + "." + key, names));
+      if (!child.is_table())
+        throw InputError(place(name, child) + ": " + unknown_name("figure", group + "." + key, names));
       for (const auto& [third, leaf] : *child.as_table()) add(group + "." + key, std::string(third.str()), leaf);
     }
   }
@@ -143,9 +144,10 @@ int PriceList::nic_for(double gbit_per_second) const {
     if (speed >= gbit_per_second && (best == 0 || speed < best)) best = speed;
   }
   if (best != 0) return best;
-  throw InputError(formatted("the price list has no NIC of %.0f Gb/s or more; add [nic.%.0f], or set "
-                             "hardware.remote_nics so that a NIC is slower",
-                             gbit_per_second, std::ceil(gbit_per_second)));
+  throw InputError(
+      formatted("the price list has no NIC of %.0f Gb/s or more; add [nic.%.0f], or set "
+                "hardware.remote_nics so that a NIC is slower",
+                gbit_per_second, std::ceil(gbit_per_second)));
 }
 
 }  // namespace kvtwin

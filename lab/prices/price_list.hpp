@@ -3,25 +3,15 @@
 //
 //   currency = "USD"
 //   [gpu.h100-pcie5]      # a name of hardware.name, or the name of a hardware file without its folder and .json
-//   hour = {value = 2.5, source = "...", date = "2026-11-25"}   # rent of a GPU with its share of a server and the power
-//   price = ...           # instead of hour: price of a GPU with its share of a server
-//   watts = ...           # the same share of the server included
-//   [dram]                # host memory that the cache uses, beside the server's own
-//   gib = ...             # price of a GiB
-//   watts = ...           # of a GiB
-//   [drive]
-//   price, tb, dwpd, warranty_years, watts                 # dwpd: full writes per day over the years of the warranty
-//   [nic.400]             # the number is the speed in Gb/s
-//   price, watts
-//   [pool]
-//   gib = ...             # price of a GiB of the remote pool, with its share of a server
-//   watts = ...
-//   [shared_fs]
-//   gib_month = ...       # rent of a GiB for a month
-//   [power]
-//   kwh = ..., pue = ...  # price of a kWh; power of the site / power of the machines
-//   [life]
-//   years = ...           # over which a bought part is paid
+//   hour = {value = 2.5, source = "...", date = "2026-11-25"}   # rent of a GPU with its share of a server and the
+//   power price = ...           # instead of hour: price of a GPU with its share of a server watts = ...           #
+//   the same share of the server included [dram]                # host memory that the cache uses, beside the server's
+//   own gib = ...             # price of a GiB watts = ...           # of a GiB [drive] price, tb, dwpd,
+//   warranty_years, watts                 # dwpd: full writes per day over the years of the warranty [nic.400] # the
+//   number is the speed in Gb/s price, watts [pool] gib = ...             # price of a GiB of the remote pool, with its
+//   share of a server watts = ... [shared_fs] gib_month = ...       # rent of a GiB for a month [power] kwh = ..., pue
+//   = ...  # price of a kWh; power of the site / power of the machines [life] years = ...           # over which a
+//   bought part is paid
 //
 // Each figure is a table of value, source and date. A figure whose source begins with "assumed" is assumed.
 //

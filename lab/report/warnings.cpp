@@ -307,17 +307,16 @@ std::optional<Warning> saturated(const Setup& setup, const RunOutcome& outcome) 
 
 std::optional<Warning> drives_worn_out(const Setup& setup, const RunOutcome& outcome) {
   if (!setup.bill || setup.bill->drives == 0) return std::nullopt;
-  const Bytes written =
-      outcome.metrics.tier(Tier::disk).written * setup.page_bytes() * setup.engine.storage_writers;
+  const Bytes written = outcome.metrics.tier(Tier::disk).written * setup.page_bytes() * setup.engine.storage_writers;
   const DriveWear wear = drive_wear(*setup.bill, written, static_cast<double>(outcome.end) / 1e9);
   if (!wear.years || *wear.years >= 1) return std::nullopt;
   return Warning{
       WarningKind::drives_worn_out,
-      formatted("At the rate of this run, %.0f drives of %.3g TB take %.3g TB a day, %.3g times what they hold, and wear "
-                "out in %.0f days; %.0f of them would last a year",
-                static_cast<double>(setup.bill->drives), setup.bill->drive_bytes / 1e12, wear.bytes_per_day / 1e12,
-                wear.writes_per_day, *wear.years * 365,
-                std::ceil(static_cast<double>(setup.bill->drives) / *wear.years))};
+      formatted(
+          "At the rate of this run, %.0f drives of %.3g TB take %.3g TB a day, %.3g times what they hold, and wear "
+          "out in %.0f days; %.0f of them would last a year",
+          static_cast<double>(setup.bill->drives), setup.bill->drive_bytes / 1e12, wear.bytes_per_day / 1e12,
+          wear.writes_per_day, *wear.years * 365, std::ceil(static_cast<double>(setup.bill->drives) / *wear.years))};
 }
 
 }  // namespace
@@ -348,9 +347,12 @@ std::string_view meaning_of(WarningKind kind) {
 
 std::vector<Warning> warnings_of(const Setup& setup, const RunOutcome& outcome) {
   std::vector<Warning> warnings;
-  std::array found{host_not_larger(setup), backups_dropped(setup, outcome.metrics),
-                   prefetches_revoked(setup, outcome.metrics), prefetches_declined(setup, outcome.metrics),
-                   saturated(setup, outcome), drives_worn_out(setup, outcome)};
+  std::array found{host_not_larger(setup),
+                   backups_dropped(setup, outcome.metrics),
+                   prefetches_revoked(setup, outcome.metrics),
+                   prefetches_declined(setup, outcome.metrics),
+                   saturated(setup, outcome),
+                   drives_worn_out(setup, outcome)};
   for (std::optional<Warning>& warning : found) {
     if (warning) warnings.push_back(std::move(*warning));
   }

@@ -23,10 +23,9 @@ enum class WarningKind : std::uint8_t {
   saturated,            // requests arrive faster than the machine serves them
   drives_worn_out,      // the drives last less than a year at this rate of writes
 };
-inline constexpr std::array kWarningKinds{WarningKind::host_not_larger, WarningKind::backups_dropped,
+inline constexpr std::array kWarningKinds{WarningKind::host_not_larger,    WarningKind::backups_dropped,
                                           WarningKind::prefetches_revoked, WarningKind::prefetches_declined,
-                                          WarningKind::saturated,
-                                          WarningKind::drives_worn_out};
+                                          WarningKind::saturated,          WarningKind::drives_worn_out};
 // Returns the name in the report's `warnings`, and in rows of sweep and compare.
 std::string_view name_of(WarningKind kind);
 // Returns a short description, for tables.

@@ -151,16 +151,11 @@ TimeNs counted_span(const RunFacts& facts, const Metrics& m) {
 Json price_json(const Bill& bill, const RunFacts& facts, const Metrics& m) {
   Json parts = Json::array();
   for (const BillPart& part : bill.parts) {
-    parts.push_back(
-        {{"name", part.name}, {"count", part.count}, {"per_month", part.per_month}, {"watts", part.watts}});
+    parts.push_back({{"name", part.name}, {"count", part.count}, {"per_month", part.per_month}, {"watts", part.watts}});
   }
   const double per_s = per_second(m, m.prompt + m.output, counted_span(facts, m)).value_or(0);
-  Json json{{"currency", bill.currency},
-            {"list", bill.origin},
-            {"per_month", bill.per_month},
-            {"per_million_tokens", nullptr},
-            {"power_kw", bill.watts / 1000},
-            {"parts", parts},
+  Json json{{"currency", bill.currency},     {"list", bill.origin},           {"per_month", bill.per_month},
+            {"per_million_tokens", nullptr}, {"power_kw", bill.watts / 1000}, {"parts", parts},
             {"assumed", bill.assumed()}};
   if (per_s > 0) json["per_million_tokens"] = bill.per_month / (per_s * 3600 * kHoursPerMonth / 1e6);
   if (bill.drives != 0) {

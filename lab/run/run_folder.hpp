@@ -15,10 +15,10 @@
 
 #include "impl/world.hpp"
 #include "lab/experiment/stages.hpp"
+#include "lab/prices/bill.hpp"
 #include "lab/report/hit_bounds.hpp"
 #include "lab/report/lane_meter.hpp"
 #include "lab/report/metrics.hpp"
-#include "lab/prices/bill.hpp"
 #include "lab/report/prefetch_bounds.hpp"
 #include "lab/sweep/draws.hpp"
 #include "models/calibration_samples.hpp"

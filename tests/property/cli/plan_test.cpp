@@ -23,8 +23,9 @@ class PlanCommand : public testing::Test {
     prices_ = price_list(folder_, "p.toml");
   }
   Settings words(const Settings& more) const {
-    Settings words{"plan", folder_ / "x.toml", "--prices", prices_, "--set", std::string("sim.world=") + kAnyWorld,
-                   "--draws", "0", "--seeds", "1"};
+    Settings words{
+        "plan", folder_ / "x.toml", "--prices", prices_, "--set", std::string("sim.world=") + kAnyWorld, "--draws",
+        "0",    "--seeds",          "1"};
     words.insert(words.end(), more.begin(), more.end());
     return words;
   }
@@ -47,8 +48,12 @@ const Settings kGrid{"--vary", "cluster.engines=1..6", "--vary", "tiers.host.tok
 const Settings kFast{"--set", "workload.generate.prompt_tokens_per_second=50000", "--set", "workload.loop=open"};
 
 TEST_F(PlanCommand, FindsWhatASweepOfAllSettingsFinds) {
-  const Settings sweep{"sweep",  folder_ / "x.toml", "--world", kAnyWorld, "--set", "prices.file=" + prices_,
-                       "--vary", "cluster.engines=1,2,3,4,5,6", "--vary", "tiers.host.tokens=0,4096,8192,16384", "--json"};
+  const Settings sweep{"sweep",   folder_ / "x.toml",
+                       "--world", kAnyWorld,
+                       "--set",   "prices.file=" + prices_,
+                       "--vary",  "cluster.engines=1,2,3,4,5,6",
+                       "--vary",  "tiers.host.tokens=0,4096,8192,16384",
+                       "--json"};
   const Outcome all = run(sweep + kFast);
   ASSERT_EQ(all.exit_code, 0) << all.err;
   std::vector<Json> rows;
@@ -67,10 +72,9 @@ TEST_F(PlanCommand, FindsWhatASweepOfAllSettingsFinds) {
     double cheapest = INFINITY;
     for (const Json& row : rows) {
       const std::string warnings = " " + row.at("warnings").get<std::string>() + " ";
-      const bool starves = std::ranges::any_of(Settings{"host_not_larger", "backups_dropped", "saturated"},
-                                               [&](const std::string& name) {
-                                                 return warnings.find(" " + name + " ") != std::string::npos;
-                                               });
+      const bool starves = std::ranges::any_of(
+          Settings{"host_not_larger", "backups_dropped", "saturated"},
+          [&](const std::string& name) { return warnings.find(" " + name + " ") != std::string::npos; });
       if (row.at("ttft_p90_s") <= goal && !starves && row.at("completed") == row.at("requests")) {
         cheapest = std::min(cheapest, row.at("price_per_month").get<double>());
       }
@@ -130,8 +134,8 @@ TEST_F(PlanCommand, TheFolderRepeatsTheRecommendation) {
 
 TEST_F(PlanCommand, NoSettingThatRejectsIsRecommended) {
   // Answers so long that no device holds a request: all are rejected, whatever is bought.
-  const Outcome outcome =
-      run(words(kGrid + Settings{"--goal", "ttft_p90_s=100", "--set", "workload.generate.output_tokens=4096", "--json"}));
+  const Outcome outcome = run(
+      words(kGrid + Settings{"--goal", "ttft_p90_s=100", "--set", "workload.generate.output_tokens=4096", "--json"}));
   EXPECT_EQ(outcome.exit_code, 3) << outcome.err;
   const Json plan = Json::parse(outcome.out);
   EXPECT_TRUE(plan.at("recommendation").is_null());
@@ -153,9 +157,9 @@ TEST_F(PlanCommand, WritePoliciesHaveTheirWear) {
 }
 
 TEST_F(PlanCommand, SeedsThatMissAGoalAreReported) {
-  const Outcome outcome = run({"plan", folder_ / "x.toml", "--prices", prices_, "--set",
-                               std::string("sim.world=") + kAnyWorld, "--seeds", "4", "--draws", "4", "--goal",
-                               "ttft_p90_s=1", "--vary", "cluster.engines=1..3", "--json"});
+  const Outcome outcome =
+      run({"plan", folder_ / "x.toml", "--prices", prices_, "--set", std::string("sim.world=") + kAnyWorld, "--seeds",
+           "4", "--draws", "4", "--goal", "ttft_p90_s=1", "--vary", "cluster.engines=1..3", "--json"});
   const Json plan = outcome.json();
   EXPECT_EQ(plan.at("confidence").at("seeds"), 4);
   EXPECT_EQ(plan.at("confidence").at("draws"), 4);
@@ -174,7 +178,8 @@ TEST_F(PlanCommand, BadInput) {
   refused(goal + Settings{"--set", "hardware.name=h200-pcie5"}, {"has no price for h200-pcie5"});
   refused(goal + Settings{"--out", folder_ / "x.toml"}, {"is a file"});
   refused(goal + Settings{"--requests-per-second", "0"}, {"--requests-per-second"});
-  const Outcome absent = run({"plan", folder_ / "x.toml", "--goal", "ttft_p90_s=1", "--prices", folder_ / "absent.toml"});
+  const Outcome absent =
+      run({"plan", folder_ / "x.toml", "--goal", "ttft_p90_s=1", "--prices", folder_ / "absent.toml"});
   EXPECT_EQ(absent.exit_code, 2);
   EXPECT_NE(absent.err.find("absent.toml"), std::string::npos) << absent.err;
   const Outcome none = run({"plan", folder_ / "x.toml", "--goal", "ttft_p90_s=1"});
@@ -183,11 +188,38 @@ TEST_F(PlanCommand, BadInput) {
 }
 
 TEST_F(PlanCommand, AverageTrafficNeedsNoFile) {
-  const Json plan = run({"plan", "--model", "llama-3.1-8b", "--hardware", "h100-pcie5", "--requests-per-second", "1",
-                         "--prompt-tokens", "2000", "--output-tokens", "100", "--turns", "3", "--think-s", "10",
-                         "--prefix-tokens", "200", "--set", "workload.generate.duration_s=120", "--set",
-                         std::string("sim.world=") + kAnyWorld, "--goal", "ttft_p90_s=2", "--draws", "0", "--seeds", "2",
-                         "--vary", "parallel.tp=1,2", "--vary", "tiers.host.gib=0,64", "--json"})
+  const Json plan = run({"plan",
+                         "--model",
+                         "llama-3.1-8b",
+                         "--hardware",
+                         "h100-pcie5",
+                         "--requests-per-second",
+                         "1",
+                         "--prompt-tokens",
+                         "2000",
+                         "--output-tokens",
+                         "100",
+                         "--turns",
+                         "3",
+                         "--think-s",
+                         "10",
+                         "--prefix-tokens",
+                         "200",
+                         "--set",
+                         "workload.generate.duration_s=120",
+                         "--set",
+                         std::string("sim.world=") + kAnyWorld,
+                         "--goal",
+                         "ttft_p90_s=2",
+                         "--draws",
+                         "0",
+                         "--seeds",
+                         "2",
+                         "--vary",
+                         "parallel.tp=1,2",
+                         "--vary",
+                         "tiers.host.gib=0,64",
+                         "--json"})
                         .json();
   EXPECT_EQ(plan.at("recommendation").at("gpus"), 1);
   EXPECT_NEAR(plan.at("workload").at("requests_per_second").get<double>(), 1, 0.3);

@@ -68,7 +68,8 @@ TEST(PriceList, BadListsAreRefused) {
   expect_refused("", {"p.toml", "has no currency", "currency = \"USD\""});
   expect_refused(head + "[dram]\ngib = 3\n", {"p.toml:3", "dram.gib", "a table of value, source and date"});
   expect_refused(head + "[dram]\ngib = {value = 3}\n", {"dram.gib", "needs a source and a date"});
-  expect_refused(head + "[dram]\ngib = {value = -3, source = \"x\", date = \"y\"}\n", {"number of at least 0", "USD/GiB"});
+  expect_refused(head + "[dram]\ngib = {value = -3, source = \"x\", date = \"y\"}\n",
+                 {"number of at least 0", "USD/GiB"});
   expect_refused(head + "[dram]\ngib = {value = \"3\", source = \"x\", date = \"y\"}\n", {"number of at least 0"});
   expect_refused(head + "[life]\nyears = {value = 0, source = \"x\", date = \"y\"}\n", {"number above 0", "years"});
   expect_refused(head + "[drm]\ngib = {value = 3, source = \"x\", date = \"y\"}\n", {"drm.gib", "dram.gib"});
@@ -101,12 +102,13 @@ TEST(Bill, PartsAreCountedByHand) {
   const Bill pool = bill({"tiers.host.gib=3", "tiers.remote.gib=10", "cluster.engines=2"});
   EXPECT_DOUBLE_EQ(parts(pool).at("NIC of 400 Gb/s").first, 2 * 4 + 5);
   EXPECT_NEAR(parts(pool).at("GiB of remote pool").second, 10 * 10, 0.1);
-  const Bill one = bill({"tiers.host.gib=3", "tiers.remote.gib=10", "hardware.remote_nics=1", "hardware.remote_gbps=25"});
+  const Bill one =
+      bill({"tiers.host.gib=3", "tiers.remote.gib=10", "hardware.remote_nics=1", "hardware.remote_gbps=25"});
   EXPECT_DOUBLE_EQ(parts(one).at("NIC of 400 Gb/s").first, 2) << "one at the engine, one at the pool";
 
-  const Bill shared = bill({"tiers.host.gib=3", "tiers.shared_fs.gib=100", "hardware.shared_fs_read_gbps=5",
-                            "hardware.shared_fs_write_gbps=5", "hardware.shared_fs_latency_us=500",
-                            "hardware.shared_fs_file_us=10"});
+  const Bill shared =
+      bill({"tiers.host.gib=3", "tiers.shared_fs.gib=100", "hardware.shared_fs_read_gbps=5",
+            "hardware.shared_fs_write_gbps=5", "hardware.shared_fs_latency_us=500", "hardware.shared_fs_file_us=10"});
   EXPECT_NEAR(parts(shared).at("GiB of shared file system").second, 50, 0.1);
 }
 
@@ -162,15 +164,15 @@ TEST(Prices, AreInTheReportOfARun) {
   for (const Json& part : price.at("parts")) sum += part.at("per_month").get<double>();
   EXPECT_DOUBLE_EQ(price.at("per_month").get<double>(), sum);
   const Json& throughput = priced.report.at("throughput");
-  const double tokens = throughput.at("prompt_tokens_per_second").get<double>() +
-                        throughput.at("output_tokens_per_second").get<double>();
+  const double tokens =
+      throughput.at("prompt_tokens_per_second").get<double>() + throughput.at("output_tokens_per_second").get<double>();
   EXPECT_NEAR(price.at("per_million_tokens").get<double>(), sum / (tokens * 730 * 3600 / 1e6), 1e-9);
   const Json& drives = price.at("drives");
   EXPECT_GT(drives.at("written_bytes_per_day").get<double>(), 0);
   EXPECT_NEAR(drives.at("years").get<double>() * drives.at("writes_per_day").get<double>(), 5, 1e-9);
 
   const Outcome rows = run({"compare", folder / "x.toml", "--world", kAnyWorld, "--set", "prices.file=" + list,
-                                    "--vary", "tiers.host.tokens=4096,8192", "--goal", "price_per_month=1e9"});
+                            "--vary", "tiers.host.tokens=4096,8192", "--goal", "price_per_month=1e9"});
   EXPECT_EQ(rows.exit_code, 0) << rows.err;
   EXPECT_NE(rows.out.find("price/month"), std::string::npos) << rows.out;
 }
@@ -186,8 +188,8 @@ TEST(Prices, DrivesThatWearOutAreNamed) {
   const Simulated run = simulate_file(folder / "x.toml", set, kAnyWorld);
   const Json warnings = run.report.value("warnings", Json::array());
   EXPECT_NE(std::ranges::find(warnings, "drives_worn_out"), warnings.end()) << warnings << run.report.at("price");
-  const Simulated roomy =
-      simulate_file(folder / "x.toml", {"tiers.disk.gib=1", "prices.file=" + price_list(folder, "p.toml", 1)}, kAnyWorld);
+  const Simulated roomy = simulate_file(
+      folder / "x.toml", {"tiers.disk.gib=1", "prices.file=" + price_list(folder, "p.toml", 1)}, kAnyWorld);
   EXPECT_GT(roomy.report.at("price").at("drives").at("years").get<double>(),
             100 * run.report.at("price").at("drives").at("years").get<double>());
 }
