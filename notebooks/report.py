@@ -1480,7 +1480,7 @@ def drives_chart(plan):
     )
 
 
-def confidence_parts(plan, recommended):
+def confidence_parts(plan):
     confidence = plan.plan.get("confidence") or {}
     words = []
     if confidence.get("draws"):
@@ -1503,10 +1503,10 @@ def confidence_parts(plan, recommended):
             (cause["figure"] for cause in confidence["hangs_on"] if cause.get("figure")), plan.goals[0]["figure"]
         )
         chart = effect_chart(
-            f"Numbers of the hardware that {figure_name(key)} depends on",
+            f"Numbers of the hardware that {figure_name(key)} depends on (first eighth of the requests)",
             causes,
             key,
-            ((recommended or {}).get("figures") or {}).get(key),
+            next((cause["as_given"] for cause in confidence["hangs_on"] if finite(cause.get("as_given"))), None),
         )
     return text, chart
 
@@ -1567,7 +1567,7 @@ def plan_section(folder, raw):
         )
     if drives_table(plan):
         section.verdict.append(("Drive life", [drives_table(plan)]))
-    sure, causes = confidence_parts(plan, chosen)
+    sure, causes = confidence_parts(plan)
     if sure:
         section.verdict.append(("Confidence", [sure]))
 

@@ -29,7 +29,9 @@ constexpr double kBoundShare = 0.75;        // share of the work that must end b
 constexpr std::size_t kFewPolicies = 3;     // so many are simulated on all requests
 constexpr std::int64_t kFirstShare = 8;     // the first round of policies serves 1/8 of the requests
 constexpr std::size_t kMaxPolicyRounds = 3, kMaxNeighbourRounds = 8;
+constexpr std::size_t kMaxCauses = 8;
 constexpr int kHitSizes = 8;
+constexpr double kFullShare = 0.95;
 constexpr std::string_view kStarving[] = {"host_not_larger", "backups_dropped", "prefetches_declined", "saturated",
                                           "drives_worn_out"};
 constexpr const char* kWritePolicies[] = {"write_through", "write_through_selective", "write_back"};
@@ -190,6 +192,7 @@ class Planner {
 
   // Returns the least number of engines that can compute the work in time.
   std::int64_t least_engines(const Setup& setup) const {
+    if (base_.text("workload.loop") == "closed") return 1;  // the work takes as long as the engines need
     double slack = 0;
     bool has_time = false;
     for (const Goal& goal : plan_.goals) {
@@ -268,11 +271,9 @@ class Planner {
           if (engines.empty()) engines = default_engines(least, setup);
         }
       } catch (const InputError& error) {
-        lattice.failure = error.what();
-        return;
+        return leave_out(error.what());
       } catch (const ModelError& error) {
-        lattice.failure = error.what();
-        return;
+        return leave_out(error.what());
       }
       for (const std::size_t amount : amounts) one.place.push_back(static_cast<std::uint32_t>(setting.values[amount]));
       priced.push_back(std::move(one));
@@ -297,10 +298,11 @@ class Planner {
                        std::to_string(kMaxPoints) + ", so vary fewer values");
     }
     if (points.empty()) return;
-    lattice.failure.clear();
     lattice.cheapest = std::ranges::min(points, {}, &LatticePoint::price).price;
     lattice.search.emplace(std::move(points), std::move(none_first));
   }
+
+  void leave_out(const std::string& reason) { ++left_out_[reason]; }
 
   // Calls `use` for all combinations of values of these choices, the others as in `setting`.
   void for_each(const std::vector<std::size_t>& which, const Setting& setting,
@@ -322,25 +324,24 @@ class Planner {
   void make_lattices(const Setting& first) {
     for (const Lattice& lattice : lattices_) note_contradictions(lattice);
     lattices_.clear();
+    left_out_.clear();
+    plan_.bounded = 0;
     amounts_ = choices_.of_kind(ChoiceKind::amount);
     for_each(choices_.of_kind(ChoiceKind::part), first, [&](const Setting& setting) {
       Lattice lattice;
       lattice.base = setting;
       fill(lattice, amounts_);
-      if (lattice.search) {
-        for (std::size_t i = 0; i < lattice.settings.size(); ++i) {
-          const auto known = known_.find({lattice.settings[i], "full"});
-          if (known != known_.end()) lattice.search->put(i, plan_.trials[known->second].meets);
-        }
-        plan_.bounded += lattice.bounded;
-        lattices_.push_back(std::move(lattice));
-      } else {
-        failures_.push_back(lattice.failure);
+      if (!lattice.search) return;
+      for (std::size_t i = 0; i < lattice.settings.size(); ++i) {
+        const auto known = known_.find({lattice.settings[i], "full"});
+        if (known != known_.end()) lattice.search->put(i, plan_.trials[known->second].meets);
       }
+      plan_.bounded += lattice.bounded;
+      lattices_.push_back(std::move(lattice));
     });
     if (lattices_.empty()) {
       throw InputError("plan: no combination of parts can be set up: " +
-                       (failures_.empty() ? std::string("there is none") : failures_.front()));
+                       (left_out_.empty() ? std::string("the bound leaves none") : left_out_.begin()->first));
     }
     std::ranges::stable_sort(lattices_, {}, &Lattice::cheapest);
   }
@@ -551,8 +552,9 @@ class Planner {
     const Setting setting = plan_.trials[*plan_.winner].setting;
     std::vector<std::string> sets;
     const Setup setup = make_setup(choices_.experiment(base_, setting));
-    if (uncertain_numbers(setup.hardware, base_.number("hardware.spread_percent") / 100).empty()) {
-      sure.spread_percent = kAssumedSpread;
+    double spread = base_.number("hardware.spread_percent");
+    if (uncertain_numbers(setup.hardware, spread / 100).empty()) {
+      sure.spread_percent = spread = kAssumedSpread;
       sets.push_back(formatted("hardware.spread_percent=%g", kAssumedSpread));
     }
     listener_.begin("simulates " + std::to_string(sure.draws) + " hardware variants");
@@ -575,6 +577,40 @@ class Planner {
       std::ranges::sort(list);
       sure.ranges[name] = {quantile_of(list, 0.025), quantile_of(list, 0.975)};
     }
+    find_causes(setting, uncertain_numbers(setup.hardware, spread / 100), sets);
+  }
+
+  // Moves each hardware figure to both ends of its interval. On a share of the requests, because there are many
+  // figures.
+  void find_causes(const Setting& setting, const std::vector<UncertainNumber>& numbers, std::vector<std::string> sets) {
+    const auto requests = static_cast<std::int64_t>(plan_.work.requests);
+    sets.push_back("workload.limit=" + std::to_string(std::max<std::int64_t>(1, requests / kFirstShare)));
+    std::vector<Job> jobs{{setting, sets}};
+    for (const UncertainNumber& number : numbers) {
+      for (const char* end : {":low", ":high"}) {
+        jobs.push_back({setting, sets});
+        jobs.back().sets.push_back("hardware.end=" + number.key + end);
+      }
+    }
+    std::vector<std::optional<double>> values;
+    const std::string name(figures()[plan_.goals.front().figure].name);
+    for (Answer& answer : simulate_all(jobs)) {
+      values.emplace_back();
+      if (answer.report.is_null()) continue;
+      const Json value = report_figures(answer.report).at(name);
+      if (value.is_number()) values.back() = value.get<double>();
+    }
+    PurchasePlan::Confidence& sure = plan_.confidence;
+    if (!values.front()) return;
+    sure.hangs_on_base = *values.front();
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      const auto &low = values[1 + 2 * i], &high = values[2 + 2 * i];
+      if (low && high && *low != *high) sure.hangs_on.push_back({numbers[i].key, *low, *high});
+    }
+    std::ranges::stable_sort(sure.hangs_on, std::greater<>(), [](const PurchasePlan::Confidence::Cause& cause) {
+      return std::abs(cause.at_high - cause.at_low);
+    });
+    if (sure.hangs_on.size() > kMaxCauses) sure.hangs_on.resize(kMaxCauses);
   }
 
   // ---- the answer
@@ -582,8 +618,7 @@ class Planner {
   void explain_failure() {
     const std::optional<std::size_t> near = nearest();
     if (!near) {
-      plan_.reason =
-          "no setting can be simulated: " + (plan_.trials.empty() ? failures_.front() : plan_.trials.front().why_not);
+      plan_.reason = "no setting can be simulated: " + plan_.trials.front().why_not;
       return;
     }
     const Trial& trial = plan_.trials[*near];
@@ -733,8 +768,19 @@ class Planner {
   void warn(std::size_t shown) {
     const Trial& trial = plan_.trials[shown];
     for (const Lattice& lattice : lattices_) note_contradictions(lattice);
+    for (const auto& [reason, count] : left_out_) {
+      plan_.warnings.push_back("Left out " + std::to_string(count) + (count == 1 ? " combination" : " combinations") +
+                               " of parts and amounts: " + reason);
+    }
     const Setup setup = make_setup(choices_.experiment(base_, trial.setting));
     for (const std::string& note : setup.model.inexact) plan_.warnings.push_back(note);
+    for (const Json& tier : trial.report.at("tiers")) {
+      const auto all = tier.at("capacity_pages").get<double>(), used = tier.at("used_pages_max").get<double>();
+      if (tier.at("name") == "device" || all == 0 || tier.at("evicted_pages") != 0 || used > kFullShare * all) continue;
+      plan_.warnings.push_back(
+          "The " + tier.at("name").get<std::string>() +
+          formatted(" tier was at most %.0f %% full and evicted nothing: a larger one adds no hits", 100 * used / all));
+    }
     if (is_drawn()) {
       plan_.warnings.emplace_back(
           "The requests are generated from averages: hits depend on reuse that was assumed, not "
@@ -760,7 +806,7 @@ class Planner {
   PurchasePlan& plan_;
   std::vector<std::size_t> amounts_;
   std::vector<Lattice> lattices_;
-  std::vector<std::string> failures_;
+  std::map<std::string, std::size_t> left_out_;                   // reason, and the combinations that it keeps out
   std::map<std::pair<Setting, std::string>, std::size_t> known_;  // by setting and variant
 };
 

@@ -91,6 +91,13 @@ struct PurchasePlan {
     std::size_t draws = 0, draws_meeting = 0;
     double spread_percent = 0;  // assumed for figures without an interval; 0 = the hardware has intervals
     std::map<std::string, std::pair<double, double>> ranges;  // of the goals' figures over all draws
+    // A hardware figure at the ends of its interval: the first goal's figure on the first eighth of the requests.
+    struct Cause {
+      std::string number;
+      double at_low = 0, at_high = 0;
+    };
+    std::vector<Cause> hangs_on;  // largest effect first
+    double hangs_on_base = 0;     // with the figures as given
   } confidence;
   std::size_t bounded = 0;      // settings left out by the bound
   std::size_t simulations = 0;  // of settings, seeds, draws and write policies

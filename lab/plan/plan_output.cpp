@@ -210,6 +210,14 @@ Json confidence_json(const PurchasePlan& plan) {
   }
   json["figures"] = Json::object();
   for (const auto& [name, range] : sure.ranges) json["figures"][name] = {range.first, range.second};
+  json["hangs_on"] = Json::array();
+  for (const PurchasePlan::Confidence::Cause& cause : sure.hangs_on) {
+    json["hangs_on"].push_back({{"number", cause.number},
+                                {"figure", figures()[plan.goals.front().figure].name},
+                                {"at_low", cause.at_low},
+                                {"as_given", sure.hangs_on_base},
+                                {"at_high", cause.at_high}});
+  }
   return json;
 }
 
@@ -358,6 +366,16 @@ std::string plan_text(const PurchasePlan& plan, const Experiment& base, const Ch
         words += formatted(", %s %.3g to %.3g", name.c_str(), range.first, range.second);
     }
     line("confidence", words);
+    if (!sure.hangs_on.empty()) {
+      words.clear();
+      for (std::size_t i = 0; i < std::min<std::size_t>(3, sure.hangs_on.size()); ++i) {
+        const PurchasePlan::Confidence::Cause& cause = sure.hangs_on[i];
+        words += (i == 0 ? "" : "; ") + cause.number + formatted(" (%.3g to %.3g)", cause.at_low, cause.at_high);
+      }
+      line("hangs on",
+           words + formatted(": %s on 1/8 of the requests, at the ends of the interval; as given %.3g",
+                             std::string(figures()[plan.goals.front().figure].name).c_str(), sure.hangs_on_base));
+    }
   }
   const std::vector<std::string> assumed = assumed_of(best);
   line("assumed", assumed.empty() ? "no price" : joined(assumed));

@@ -27,7 +27,6 @@ import kvtwin
 import numpy as np
 import report
 import report_charts
-import synthetic_plan
 import synthetic_run
 
 PROGRAM = sys.argv[1]
@@ -108,11 +107,18 @@ def make_folders():
         ],
         "swept": ["sweep", *QUICK, "--vary", "cache.eviction=lru,fifo", "--vary", "tiers.host.tokens=5000,20000"],
         "cases": ["sweep", "experiments/layout.toml", "--set", "workload.limit=40"],
+        "planned": [
+            *"plan --model llama-3.1-8b --hardware h100-pcie5 --requests-per-second 12 --prompt-tokens 4000".split(),
+            *"--output-tokens 100 --turns 4 --think-s 10 --prefix-tokens 500 --set sim.world=events".split(),
+            *"--set workload.generate.duration_s=90 --set slo.ttft_s=0.2 --goal ttft_p90_s=1 --goal tpot_p90_s=0.05".split(),
+            *"--vary parallel.tp=1,2 --vary cluster.engines=1..8 --vary tiers.host.gib=0,64,128,256".split(),
+            *"--vary drives=0,1 --draws 4 --seeds 2".split(),
+        ],
     }
     for name, command in commands.items():
         code, _, errors = kvtwin_program(*command, "--out", FOLDERS / name)
         assert code == 0, f"{name}: {errors}"
-    synthetic_plan.write(FOLDERS / "planned")
+    (FOLDERS / "planned/report.html").unlink()  # plan makes the page too
     hostile_setting = {
         "settings": {HOSTILE: HOSTILE},
         "figures": {"ttft_p90_s": 1.0, HOSTILE: 2.0},
@@ -121,14 +127,14 @@ def make_folders():
         "meets": True,
         "because": HOSTILE,
     }
-    synthetic_plan.write(
+    write_plan(
         FOLDERS / "hostile_plan",
         title=HOSTILE,
         model=HOSTILE,
         warnings=[HOSTILE],
         reproduce=[HOSTILE],
         alternatives=[hostile_setting],
-        tried=[hostile_setting, *synthetic_plan.plan()["tried"]],
+        tried=[hostile_setting, *the_plan()["tried"]],
         binds={"sentence": HOSTILE, "lanes": [{"name": HOSTILE, "busy_fraction": 0.5}]},
     )
     folder = FOLDERS / "<script>window.broken=1;<&script>"  # a name cannot hold a slash
@@ -138,6 +144,17 @@ def make_folders():
     (folder / "lanes.csv").write_text(text.replace("disk.read", HOSTILE.replace('"', "").replace(",", "")))
     (folder / "experiment.resolved.toml").write_text(f"seed = 1  # {HOSTILE}\n")
     return folder
+
+
+def the_plan():
+    return json.loads((FOLDERS / "planned" / "plan.json").read_text())
+
+
+def write_plan(folder, **members):
+    """A copy of the plan with other members."""
+    folder.mkdir(exist_ok=True)
+    (folder / "plan.json").write_text(json.dumps(the_plan() | members))
+    shutil.copy(FOLDERS / "planned" / "recommended.toml", folder)
 
 
 def change(path, **members):
@@ -294,29 +311,32 @@ class Pages(unittest.TestCase):
         self.assertEqual(report.best_cells(sweep, "ttft_mean_s"), set())
 
     def test_the_verdict_of_a_plan(self):
-        plan = synthetic_plan.plan()
+        plan = the_plan()
+        best = plan["recommendation"]
         text = Elements(self.page(FOLDERS / "planned")).text
         for words in (
-            "Recommendation: 32 GPU h100",
+            f"Recommendation: {best['gpus']} GPU h100-pcie5",
             "USD per month",
-            "at most 2 s",
-            "gpu.h100",
+            "at most 1 s",
+            "gpu.h100-pcie5",
             "What binds",
-            "Compute is busy 88 %",
-            "twice the DRAM",
-            "0.25 years",
-            "95 % of the simulated machines",
-            "more headroom",
-            "model.name = 'qwen3-32b'",
+            plan["binds"]["sentence"],
+            "drives 1 instead of 0",
+            f"{plan['drives'][0]['years']:.3g} years",
+            f"{100 * plan['confidence']['share_meeting']:.3g} % of the simulated machines",
+            plan["alternatives"][0]["because"],
+            "llama-3.1-8b",
             *plan["reproduce"],
             *plan["warnings"],
         ):
             self.assertIn(words, text)
         made = report.Plan(FOLDERS / "planned", plan)
-        chart = made.front("ttft_p90_s", 2.0)
+        chart = made.front("ttft_p90_s", 1.0)
         points = {series.name: series for series in chart.series}
         self.assertEqual(len(points["meets the goals"].x) + len(points["does not"].x), len(plan["tried"]))
-        self.assertIn("cluster.engines=4", points["recommendation"].hover[0])
+        self.assertIn(
+            f"cluster.engines={best['settings']['cluster.engines']}", points["recommendation"].hover[0]
+        )
         front = list(zip(points["Pareto front"].x, points["Pareto front"].y))
         self.assertGreater(len(front), 3)
         self.assertEqual([y for _, y in front], sorted((y for _, y in front), reverse=True))
@@ -326,11 +346,11 @@ class Pages(unittest.TestCase):
 
     def test_a_plan_needs_only_its_required_members(self):
         folder = FOLDERS / "bare"
-        for absent in synthetic_plan.plan():
+        for absent in the_plan():
             if absent == "schema_version":
                 continue
             with self.subTest(absent):
-                synthetic_plan.write(folder)
+                write_plan(folder)
                 plan = json.loads((folder / "plan.json").read_text())
                 del plan[absent]
                 (folder / "plan.json").write_text(json.dumps(plan))
@@ -339,7 +359,7 @@ class Pages(unittest.TestCase):
             '{"schema_version": 1, "recommendation": null, "reason": "no price is low enough"}'
         )
         self.assertIn("No recommendation: no price is low enough.", Elements(report.page([str(folder)])).text)
-        synthetic_plan.write(folder)
+        write_plan(folder)
         plan = json.loads((folder / "plan.json").read_text())
         for one in [*plan["tried"], plan["recommendation"], *plan["alternatives"], *plan["margins"]]:
             del one["price_month"]
@@ -363,7 +383,7 @@ class Pages(unittest.TestCase):
         shutil.copytree(FOLDERS / "simulated", FOLDERS / "simulated_again")
         both = Elements(self.page(FOLDERS / "simulated", FOLDERS / "simulated_again")).text
         self.assertIn("Lowest mean TTFT: simulated", both)
-        synthetic_plan.write(FOLDERS / "second_plan", title="second")
+        write_plan(FOLDERS / "second_plan", title="second")
         self.assertIn("Lowest price", Elements(self.page(FOLDERS / "planned", FOLDERS / "second_plan")).text)
         self.assertIn("at most 6", self.refused(*[FOLDERS / "simulated"] * 7, "--out", FOLDERS / "seven.html"))
 
