@@ -17,6 +17,7 @@
 #include "cli/large_pages.hpp"
 #include "cli/say.hpp"
 #include "lab/error.hpp"
+#include "lab/shell_word.hpp"
 #include "lab/version.hpp"
 #include "models/names.hpp"
 #include "policy/base/check.hpp"
@@ -65,20 +66,7 @@ void raise_file_limit() {
 // Returns the words of the command, quoted for a shell where needed.
 std::string command_line(int argc, char** argv) {
   std::string text = "kvtwin";
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    const bool plain = !word.empty() && word.find_first_not_of(
-                                            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                            "0123456789-_=./,:+") == std::string::npos;
-    text += " ";
-    if (plain) {
-      text += word;
-      continue;
-    }
-    text += '\'';
-    for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
-    text += '\'';
-  }
+  for (int i = 1; i < argc; ++i) text += " " + kvtwin::shell_word(argv[i]);
   return text;
 }
 

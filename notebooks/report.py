@@ -1339,7 +1339,9 @@ class Plan:
             return Point(one.get(across), value, bool(one.get("meets")), name, self.hover(one), index in in_front)
 
         chosen = self.plan.get("recommendation")
-        points = [point(one, index) for index, one in enumerate(self.tried)]
+        points = [
+            point(one, index) for index, one in enumerate(self.tried) if one.get("stage", "full") == "full"
+        ]
         return front_chart(across, across_name, key, limit, points, point(chosen) if chosen else None)
 
     def hover(self, one):
@@ -1483,15 +1485,13 @@ def drives_chart(plan):
 def confidence_parts(plan):
     confidence = plan.plan.get("confidence") or {}
     words = []
-    if confidence.get("draws"):
-        words.append(f"{confidence['draws']} hardware variants")
-    if confidence.get("seeds"):
-        words.append(f"{confidence['seeds']} seed{'s' if confidence['seeds'] != 1 else ''}")
-    text = ""
-    if finite(confidence.get("share_meeting")):
-        text = f"{percent(confidence['share_meeting'])} of the simulated machines meet all goals ({joined(words) or 'no repeats'})."
-    elif words:
-        text = f"Simulated with {joined(words)}."
+    if confidence.get("seeds", 1) > 1:
+        words.append(f"The goals are met with {confidence['seeds']} seeds.")
+    if confidence.get("draws") and finite(confidence.get("share_meeting")):
+        words.append(
+            f"{percent(confidence['share_meeting'])} of {confidence['draws']} simulated hardware variants meet all goals."
+        )
+    text = " ".join(words)
     causes = [
         (str(cause["number"]), cause["at_low"], cause["at_high"])
         for cause in confidence.get("hangs_on") or []
@@ -1662,7 +1662,7 @@ def plan_section(folder, raw):
         }
         search = raw.get("search") or {}
         table.note += (
-            f" {search['simulations']} simulations, {search.get('bounded', 0)} settings excluded by bounds"
+            f" {search['simulations']} simulations, {search.get('bounded', 0)} settings left out by bounds"
             if "simulations" in search
             else ""
         ) + (f"; the first {MAX_ROWS} of {len(entries)}" if len(entries) > MAX_ROWS else "")

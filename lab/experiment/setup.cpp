@@ -582,6 +582,27 @@ EngineConfig Setup::engine_of(std::size_t seat) const {
   return own;
 }
 
+namespace {
+
+// The built-in list may lack a part without an error, because nobody asked for prices.
+std::optional<Bill> bill_for(const Experiment& e, const Setup& setup) {
+  if (e.text("prices.file").empty()) {
+    try {
+      return bill_of(setup, PriceList::built_in());
+    } catch (const InputError&) {
+      return std::nullopt;
+    }
+  }
+  std::optional<Bill> bill = bill_of(setup, PriceList::from_file(e.path("prices.file")));
+  if (!bill) {
+    throw InputError(e.where("prices.file") + ": has no price for " + setup.hardware.name +
+                     "; add hour or price to [gpu." + std::filesystem::path(setup.hardware.name).stem().string() + "]");
+  }
+  return bill;
+}
+
+}  // namespace
+
 Setup make_setup(const Experiment& e, const HardwareSpec* hardware) {
   refuse_unsupported(e);
   Setup setup;
@@ -621,12 +642,7 @@ Setup make_setup(const Experiment& e, const HardwareSpec* hardware) {
   check_style(e, setup);
   price(setup);
   configure_world(e, setup);
-  const bool own_prices = !e.text("prices.file").empty();
-  setup.bill = bill_of(setup, own_prices ? PriceList::from_file(e.path("prices.file")) : PriceList::built_in());
-  if (!setup.bill && own_prices) {
-    throw InputError(e.where("prices.file") + ": has no price for " + setup.hardware.name +
-                     "; add hour or price to [gpu." + std::filesystem::path(setup.hardware.name).stem().string() + "]");
-  }
+  setup.bill = bill_for(e, setup);
   const EngineConfig& engine = setup.engine;
   if (engine.eviction == "tlru" && engine.tlru_threshold_tokens <= engine.tlru_next_prompt_tokens) {
     setup.notes.emplace_back(

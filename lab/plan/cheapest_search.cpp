@@ -7,7 +7,7 @@
 namespace kvtwin {
 
 CheapestSearch::CheapestSearch(std::vector<LatticePoint> points, std::vector<bool> none_first)
-    : points_(std::move(points)), none_first_(std::move(none_first)), passed_(points_.size()) {
+    : points_(std::move(points)), none_first_(std::move(none_first)), results_(points_.size()) {
   KV_CHECK(points_.size() <= kMaxPoints, "the lattice is small enough");
 }
 
@@ -22,19 +22,31 @@ bool CheapestSearch::at_most(std::size_t a, std::size_t b) const {
 std::optional<std::size_t> CheapestSearch::best() const {
   std::optional<std::size_t> best;
   for (std::size_t i = 0; i < points_.size(); ++i) {
-    if (passed_[i] == true && (!best || points_[i].price < points_[*best].price)) best = i;
+    if (results_[i] != TestResult::passes) continue;
+    if (!best || points_[i].price < points_[*best].price ||
+        (points_[i].price == points_[*best].price && at_most(i, *best))) {
+      best = i;
+    }
   }
   return best;
 }
 
+bool CheapestSearch::ruled_out(std::size_t point) const {
+  for (std::size_t i = 0; i < points_.size(); ++i) {
+    const bool near = results_[i] == TestResult::fails_near && 2 * points_[point].size > points_[i].size;
+    if ((near || results_[i] == TestResult::fails) && at_most(point, i)) return true;
+  }
+  return false;
+}
+
 std::optional<std::size_t> CheapestSearch::next(double below) const {
-  if (const std::optional<std::size_t> found = best()) below = std::min(below, points_[*found].price);
+  const std::optional<std::size_t> found = best();
   std::vector<std::size_t> open;  // by price
   for (std::size_t i = 0; i < points_.size(); ++i) {
-    if (passed_[i] || points_[i].price >= below) continue;
-    bool ruled_out = false;
-    for (std::size_t j = 0; j < points_.size() && !ruled_out; ++j) ruled_out = passed_[j] == false && at_most(i, j);
-    if (!ruled_out) open.push_back(i);
+    if (results_[i] || points_[i].price >= below) continue;
+    if (found && points_[i].price > points_[*found].price) continue;
+    if (found && points_[i].price == points_[*found].price && !at_most(i, *found)) continue;
+    if (!ruled_out(i)) open.push_back(i);
   }
   std::ranges::stable_sort(open, {}, [&](std::size_t i) { return points_[i].price; });
   std::optional<std::size_t> chosen;
@@ -42,7 +54,9 @@ std::optional<std::size_t> CheapestSearch::next(double below) const {
   for (const std::size_t i : open) {
     std::size_t if_passes = 0, if_fails = 0;
     for (const std::size_t j : open) {
-      if (points_[j].price >= points_[i].price) ++if_passes;
+      if (i == j || points_[j].price > points_[i].price || (points_[j].price == points_[i].price && !at_most(j, i))) {
+        ++if_passes;
+      }
       if (at_most(j, i)) ++if_fails;
     }
     const std::size_t worse = std::min(if_passes, if_fails);
@@ -54,13 +68,17 @@ std::optional<std::size_t> CheapestSearch::next(double below) const {
   return chosen;
 }
 
-void CheapestSearch::put(std::size_t point, bool passes) { passed_[point] = passes; }
+void CheapestSearch::put(std::size_t point, TestResult result, std::optional<double> price) {
+  results_[point] = result;
+  if (price) points_[point].price = *price;
+}
 
 std::vector<std::pair<std::size_t, std::size_t>> CheapestSearch::contradictions() const {
   std::vector<std::pair<std::size_t, std::size_t>> found;
   for (std::size_t a = 0; a < points_.size(); ++a) {
     for (std::size_t b = 0; b < points_.size(); ++b) {
-      if (a != b && passed_[a] == true && passed_[b] == false && at_most(a, b)) found.emplace_back(a, b);
+      const bool passed = results_[a] == TestResult::passes, failed = results_[b] && results_[b] != TestResult::passes;
+      if (a != b && passed && failed && at_most(a, b)) found.emplace_back(a, b);
     }
   }
   return found;

@@ -1,9 +1,11 @@
 // Finds the cheapest point of a lattice that passes a test, with few tests.
 //
-// A point has a place on each axis (the index of its value) and a price. Assumption: if a point passes, each point that
-// has at least as much on every axis passes too. So a point that fails rules out all points that have at most as much,
-// and a point that passes rules out all points that cost as much or more. On an axis with `none_first`, place 0 (for
-// example no host tier) is another kind of machine than the others: it is neither more nor less than they are.
+// A point has a place on each axis (the index of its value), a size (the value of the first axis) and a price.
+// Assumption: if a point passes, each point that has at least as much on every axis passes too. So a point that fails
+// rules out all points that have at most as much, and a point that passes rules out all points that cost more. On an
+// axis with `none_first`, place 0 (for example no host tier) is another kind of machine than the others: it is neither
+// more nor less than they are. Two kinds of failures rule out less, because the assumption does not hold for their
+// reason: see TestResult. Of points with equal prices, the search prefers the one that has less.
 //
 // next() proposes the point whose test rules out the most points in the worse of its two outcomes. A lattice of N
 // points with one axis needs about log2(N) tests. Cost: O(N^2) per proposal, so at most kMaxPoints points.
@@ -21,6 +23,14 @@ namespace kvtwin {
 struct LatticePoint {
   std::vector<std::uint32_t> place;  // by axis
   double price = 0;
+  double size = 0;  // grows with place[0]
+};
+
+enum class TestResult : std::uint8_t {
+  passes,
+  fails,
+  fails_near,   // rules out only points of more than half its size
+  fails_alone,  // rules out no other point
 };
 
 inline constexpr std::size_t kMaxPoints = 4096;
@@ -32,8 +42,9 @@ class CheapestSearch {
 
   // Returns the point to test next among those that cost less than `below`; nothing if no test is needed.
   std::optional<std::size_t> next(double below = std::numeric_limits<double>::infinity()) const;
-  // Records the result of a test. A later result of the same point replaces the earlier one.
-  void put(std::size_t point, bool passes);
+  // Records the result of a test. A later result of the same point replaces the earlier one. `price`: the price that
+  // the test found, if it differs from that of the point.
+  void put(std::size_t point, TestResult result, std::optional<double> price = {});
 
   // Returns the cheapest point that passed; nothing if none did.
   std::optional<std::size_t> best() const;
@@ -46,7 +57,8 @@ class CheapestSearch {
  private:
   std::vector<LatticePoint> points_;
   std::vector<bool> none_first_;
-  std::vector<std::optional<bool>> passed_;  // by point
+  bool ruled_out(std::size_t point) const;
+  std::vector<std::optional<TestResult>> results_;  // by point
 };
 
 }  // namespace kvtwin

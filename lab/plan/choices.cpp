@@ -11,7 +11,6 @@ namespace {
 
 constexpr std::string_view kEngines = "cluster.engines", kDrives = "drives";
 constexpr double kUsable = 0.9;  // share of a drive for the disk tier
-constexpr std::int64_t kMaxEngines = 1024;
 
 bool is_amount(const std::string& key) {
   if (key == "hardware.remote_nics" || key == "hardware.disk_drives") return true;
@@ -27,6 +26,21 @@ bool has_tier(const Experiment& experiment, const std::string& tier) {
   const std::string keys = "tiers." + tier;
   return experiment.number(keys + ".gib") != 0 || experiment.integer(keys + ".tokens") != 0 ||
          (tier == "host" && experiment.number("tiers.host.ratio") != 0);
+}
+
+// Refuses keys that belong to the question, and keys that another choice sets. Errors: InputError.
+void check_key(const std::string& key, const std::string& axis, bool with_drives) {
+  const auto refuse = [&](const std::string& why) { throw InputError("--vary " + axis + ": " + why); };
+  for (const std::string_view part : {"workload.", "slo.", "prices.", "sim.", "report.", "real."}) {
+    if (key.starts_with(part)) refuse(key + " is part of the question; a plan chooses hardware and policies");
+  }
+  if (key == "seed" || key == "hardware.draw" || key == "hardware.end" || key == "hardware.spread_percent") {
+    refuse(key + " is part of the question; --seeds and --draws repeat the simulation");
+  }
+  if (key == kEngines) refuse("give cluster.engines a list of its own");
+  if (with_drives && (key.starts_with("tiers.disk.") || key == "hardware.disk_drives")) {
+    refuse("drives=... sets " + key + " too; give one of the two");
+  }
 }
 
 std::optional<std::int64_t> whole(std::string_view text) {
@@ -73,13 +87,14 @@ SweepAxis number_axis(std::string name, std::vector<std::string> keys, const std
 
 }  // namespace
 
-Choices::Choices(const std::vector<std::string>& lists, const Experiment& base, const PriceList& prices)
-    : drive_gib_(kUsable * prices.get("drive.tb").value * 1e12 / 1073741824) {
+Choices::Choices(const std::vector<std::string>& lists, const Experiment& base, const PriceList& prices) {
   SweepPlan varied;
   std::vector<SweepAxis> drives;
   for (const std::string& list : lists) {
     const std::string name = list.substr(0, list.find('='));
     const std::string_view values = std::string_view(list).substr(std::min(list.size(), name.size() + 1));
+    const bool again = (name == kEngines && !engines_.empty()) || (name == kDrives && !drives.empty());
+    if (again) throw InputError("--vary " + list + ": " + name + " varies already; give all its values in one list");
     if (name == kEngines) {
       engines_ = counts(values, "--vary " + list, kMaxEngines);
       if (engines_.front() < 1) throw InputError("--vary " + list + ": there must be at least one engine");
@@ -89,14 +104,20 @@ Choices::Choices(const std::vector<std::string>& lists, const Experiment& base, 
       varied.vary(list);
     }
   }
-  for (SweepAxis& axis : varied.axes) add(std::move(axis), true);
-  for (SweepAxis& axis : drives) add(std::move(axis), true);
-  const bool engines_given = !engines_.empty();
-  if (list_.empty() && !engines_given) add_defaults(base);
+  for (const SweepAxis& axis : varied.axes) {
+    for (const std::string& key : axis.keys) check_key(key, axis.name, !drives.empty());
+  }
+  for (SweepAxis& axis : varied.axes) add(std::move(axis));
+  for (SweepAxis& axis : drives) add(std::move(axis));
+  if (list_.empty() && engines_.empty()) add_defaults(base);
+  if (engines_.empty() && base.origin(kEngines) != "default") engines_ = {base.integer(kEngines)};
+  if (std::ranges::find(list_, kDrives, &PlanChoice::name) != list_.end()) {
+    drive_gib_ = kUsable * prices.get("drive.tb").value * 1e12 / 1073741824;
+  }
 }
 
-void Choices::add(SweepAxis axis, bool given) {
-  Choice choice{axis.name, axis.keys, std::move(axis.values), ChoiceKind::part, false, given};
+void Choices::add(SweepAxis axis) {
+  PlanChoice choice{axis.name, axis.keys, std::move(axis.values), ChoiceKind::part, false};
   const bool numbers =
       std::ranges::all_of(choice.values, [](const SweepValue& value) { return value.number.has_value(); });
   const bool amounts = choice.name == kDrives || (numbers && std::ranges::all_of(choice.keys, is_amount));
@@ -113,15 +134,15 @@ void Choices::add(SweepAxis axis, bool given) {
 
 void Choices::add_defaults(const Experiment& base) {
   const auto untouched = [&](const char* key) { return base.origin(key) == "default"; };
-  if (untouched("parallel.tp")) add(number_axis("parallel.tp", {"parallel.tp"}, {1, 2, 4, 8}), false);
+  if (untouched("parallel.tp")) add(number_axis("parallel.tp", {"parallel.tp"}, {1, 2, 4, 8}));
   if (untouched("tiers.host.gib") && untouched("tiers.host.tokens") && untouched("tiers.host.ratio")) {
-    add(number_axis("tiers.host.gib", {"tiers.host.gib"}, {0, 128, 256, 512, 1024, 2048}), false);
+    add(number_axis("tiers.host.gib", {"tiers.host.gib"}, {0, 128, 256, 512, 1024, 2048}));
   }
-  if (untouched("tiers.disk.gib") && untouched("tiers.disk.tokens")) {
-    add(number_axis(std::string(kDrives), {}, {0, 2, 4, 8}), false);
+  if (untouched("tiers.disk.gib") && untouched("tiers.disk.tokens") && untouched("hardware.disk_drives")) {
+    add(number_axis(std::string(kDrives), {}, {0, 2, 4, 8}));
   }
   if (untouched("cluster.route")) {
-    add({"cluster.route", {"cluster.route"}, {{"round_robin", {}}, {"prefix_affinity", {}}}, "default"}, false);
+    add({"cluster.route", {"cluster.route"}, {{"prefix_affinity", {}}, {"round_robin", {}}}, "default"});
   }
 }
 
@@ -136,7 +157,7 @@ std::vector<std::size_t> Choices::of_kind(ChoiceKind kind) const {
 Experiment Choices::experiment(const Experiment& base, const Setting& setting) const {
   Experiment experiment = base;
   for (std::size_t i = 0; i < list_.size(); ++i) {
-    const Choice& choice = list_[i];
+    const PlanChoice& choice = list_[i];
     const SweepValue& value = choice.values[setting.values[i]];
     for (const std::string& key : choice.keys) experiment.set(key + "=" + value.text, "plan");
     if (choice.name != kDrives) continue;

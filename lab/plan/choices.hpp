@@ -22,14 +22,15 @@ namespace kvtwin {
 
 enum class ChoiceKind : std::uint8_t { amount, part, policy };
 
-struct Choice {
+struct PlanChoice {
   std::string name;                // the key, or "drives"
   std::vector<std::string> keys;   // the keys that it sets to the value; empty for drives
   std::vector<SweepValue> values;  // amounts: ascending
   ChoiceKind kind = ChoiceKind::part;
   bool none_first = false;  // amounts: the first value is 0, a machine without this tier
-  bool given = false;       // by the user; else a default
 };
+
+inline constexpr std::int64_t kMaxEngines = 1024;
 
 struct Setting {
   std::vector<std::size_t> values;  // by choice: index of its value
@@ -40,11 +41,11 @@ struct Setting {
 class Choices {
  public:
   // `lists`: --vary, as for sweeps, and NAME=A..B for the engines. Adds defaults for parallel.tp, tiers.host.gib,
-  // drives and cluster.route if nothing is varied. Errors: InputError.
+  // drives and cluster.route if nothing is varied, but not of keys that the experiment sets. Errors: InputError.
   Choices(const std::vector<std::string>& lists, const Experiment& base, const PriceList& prices);
 
-  const std::vector<Choice>& list() const { return list_; }
-  // Returns the numbers of engines to choose from; empty if the caller gave none.
+  const std::vector<PlanChoice>& list() const { return list_; }
+  // Returns the numbers of engines to choose from: of --vary, or that of the experiment; empty if neither gives one.
   const std::vector<std::int64_t>& engines() const { return engines_; }
   std::vector<std::size_t> of_kind(ChoiceKind kind) const;  // indices in list()
 
@@ -57,10 +58,10 @@ class Choices {
   std::string text(const Setting& setting) const;
 
  private:
-  void add(SweepAxis axis, bool given);
+  void add(SweepAxis axis);
   void add_defaults(const Experiment& base);
 
-  std::vector<Choice> list_;
+  std::vector<PlanChoice> list_;
   std::vector<std::int64_t> engines_;
   double drive_gib_ = 0;  // usable, of one drive
 };

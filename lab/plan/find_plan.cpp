@@ -3,6 +3,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <tuple>
 
 #include "lab/child_processes.hpp"
 #include "lab/error.hpp"
@@ -43,7 +44,6 @@ struct Lattice {
   std::optional<CheapestSearch> search;
   double cheapest = 0;  // of its points
   std::string failure;  // why it has no point
-  std::size_t bounded = 0;
 };
 
 struct Job {
@@ -58,15 +58,20 @@ struct Answer {
 
 class Planner {
  public:
-  Planner(const Experiment& base, const Choices& choices, const PlanArguments& arguments, const Listener& listener,
-          PurchasePlan& plan)
-      : base_(base), choices_(choices), arguments_(arguments), listener_(listener), plan_(plan) {}
+  Planner(const Experiment& base, const Choices& choices, const PriceList& prices, const PlanArguments& arguments,
+          const Listener& listener, PurchasePlan& plan)
+      : base_(base), choices_(choices), prices_(prices), arguments_(arguments), listener_(listener), plan_(plan) {}
 
   void run() {
     plan_.work = work_of(base_);
+    plan_.is_drawn = base_.text("workload.trace").empty();
     if (plan_.work.requests == 0) throw InputError("plan: the workload has no request");
-    make_lattices({std::vector<std::size_t>(choices_.list().size(), 0), 1});
-    search();
+    for (;;) {
+      make_lattices({std::vector<std::size_t>(choices_.list().size(), 0), 1});
+      search();
+      if (plan_.winner || !choices_.engines().empty() || lattices_.empty() || most_engines_ >= kMaxEngines) break;
+      engine_factor_ *= 4;  // even the largest number of engines is too small
+    }
     if (!plan_.winner) plan_.winner = nearest_if_policies();
     confirm_all();
     if (!plan_.winner) explain_failure();
@@ -158,22 +163,23 @@ class Planner {
       if (trial.why_not.empty()) trial.why_not = why;
     };
     for (const char* what : {"rejected", "failed"}) {
-      if (trial.figures.at(what) != 0) {
-        miss(what + formatted(" %.0f requests", trial.figures.at(what).get<double>()));
-      }
+      if (trial.figures.at(what) == 0) continue;
+      trial.starves = true;
+      miss(what + formatted(" %.0f requests", trial.figures.at(what).get<double>()));
     }
     for (const Goal& goal : plan_.goals) {
       const RunFigure& figure = figures()[goal.figure];
       const Json& value = trial.figures.at(figure.name);
       if (value.is_null()) {
+        if (figure.name == "drive_years") continue;  // no drives, or nothing written: they do not wear out
         miss(std::string(figure.name) + " has no value");
         trial.worst = std::numeric_limits<double>::infinity();
         continue;
       }
       const auto number = value.get<double>();
       const bool less = figure.better == RunFigure::Better::less;
-      const double tiny = 1e-12;
-      const double ratio = less ? number / std::max(goal.value, tiny) : goal.value / std::max(number, tiny);
+      constexpr double kTiny = 1e-12;
+      const double ratio = less ? number / std::max(goal.value, kTiny) : goal.value / std::max(number, kTiny);
       trial.worst = std::max(trial.worst, ratio);
       if (!goal.met_by(number)) {
         miss(std::string(figure.name) +
@@ -182,10 +188,36 @@ class Planner {
     }
     const std::string warnings = " " + trial.figures.at("warnings").get<std::string>() + " ";
     for (const std::string_view name : kStarving) {
-      if (warnings.find(" " + std::string(name) + " ") != std::string::npos) miss("warning " + std::string(name));
+      if (warnings.find(" " + std::string(name) + " ") == std::string::npos) continue;
+      trial.starves = true;
+      miss("warning " + std::string(name));
     }
     trial.meets = trial.why_not.empty();
     return trial;
+  }
+
+  // Returns what a trial rules out. A queue grows with fewer engines. Without a queue, a missed latency or hit ratio
+  // may get better with fewer engines, because each has more of the traffic and so more hits. Written bytes and the
+  // price of a token fall with fewer parts.
+  TestResult result_of(const Trial& trial) const {
+    if (trial.meets) return TestResult::passes;
+    if (trial.figures.is_null()) return TestResult::fails_alone;
+    const Json &queue = trial.figures.at("ttft_queue_s"), &ttft = trial.figures.at("ttft_mean_s");
+    const bool queues = queue.is_number() && ttft.is_number() && 2 * queue.get<double>() >= ttft.get<double>();
+    if (trial.starves || queues) return TestResult::fails;
+    TestResult result = TestResult::fails_alone;
+    for (const Goal& goal : plan_.goals) {
+      const RunFigure& figure = figures()[goal.figure];
+      const Json& value = trial.figures.at(figure.name);
+      if (value.is_number() && goal.met_by(value.get<double>())) continue;
+      if (figure.name.starts_with("written_") || figure.name == "disk_writes_per_day" ||
+          figure.name == "price_per_million_tokens") {
+        continue;
+      }
+      if (figure.name.starts_with("tpot_")) return TestResult::fails;
+      result = TestResult::fails_near;
+    }
+    return result;
   }
 
   // ---- lattices
@@ -226,7 +258,8 @@ class Planner {
     decode.decode_context_tokens = static_cast<Tokens>(static_cast<double>(work.output.total) * work.input.mean);
     const double busy = static_cast<double>(setup.cost->forward_ns(prefill, 1) + setup.cost->forward_ns(decode, 1)) /
                         1e9 / std::max(duration(), 1.0);
-    const auto most = std::clamp<std::int64_t>(static_cast<std::int64_t>(4 * busy) + 4, least + 4, 1024);
+    const std::int64_t wanted = engine_factor_ * (static_cast<std::int64_t>(4 * busy) + 4);
+    const auto most = std::clamp<std::int64_t>(wanted, least + 4, std::max(least + 4, kMaxEngines));
     std::vector<std::int64_t> values;
     for (std::int64_t n = least; n <= most; n = n < least + 16 ? n + 1 : std::max(n + 1, n * 115 / 100)) {
       values.push_back(n);
@@ -236,36 +269,51 @@ class Planner {
 
   double duration() const { return plan_.work.duration_seconds * base_.number("workload.time_scale"); }
 
+  // The parts of one engine, and of what all engines share.
   struct Priced {
-    Setting setting;             // with one engine
-    double first = 0, each = 0;  // price of the first engine with what all share, and of each further engine
+    Setting setting;  // with one engine
+    Bill one, two;    // of one engine and of two
+    double gpus = 0;  // of an engine
     std::vector<std::uint32_t> place;
+    // The bill grows by the same amount with each engine.
+    double of(double Bill::*what, std::int64_t engines) const {
+      return one.*what + (two.*what - one.*what) * static_cast<double>(engines - 1);
+    }
   };
 
-  static double price_of(const Setup& setup) {
-    if (!setup.bill) {
-      throw InputError("the price list has no price for " + setup.hardware.name +
-                       "; give a list with hour or price in [gpu." + setup.hardware.name + "] (--prices)");
-    }
-    return setup.bill->per_month;
+  Bill bill_of_engines(Setting setting, std::int64_t engines) const {
+    setting.engines = engines;
+    const Setup setup = make_setup(choices_.experiment(base_, setting));
+    if (std::optional<Bill> bill = bill_of(setup, prices_)) return std::move(*bill);
+    throw InputError("the price list has no price for " + setup.hardware.name +
+                     "; give a list with hour or price in [gpu." + setup.hardware.name + "] (--prices)");
+  }
+
+  // Returns whether the goals on price, GPUs and power allow so many engines.
+  bool affordable(const Priced& parts, std::int64_t engines) const {
+    return std::ranges::all_of(plan_.goals, [&](const Goal& goal) {
+      const std::string_view name = figures()[goal.figure].name;
+      if (name == "price_per_month") return goal.met_by(parts.of(&Bill::per_month, engines));
+      if (name == "power_kw") return goal.met_by(parts.of(&Bill::watts, engines) / 1000);
+      return name != "gpus" || goal.met_by(parts.gpus * static_cast<double>(engines));
+    });
   }
 
   // Adds the points of one combination of parts.
-  void fill(Lattice& lattice, const std::vector<std::size_t>& amounts) {
+  void fill(Lattice& lattice) {
     std::vector<bool> none_first{false};
-    for (const std::size_t amount : amounts) none_first.push_back(choices_.list()[amount].none_first);
+    for (const std::size_t amount : amounts_) none_first.push_back(choices_.list()[amount].none_first);
     std::vector<Priced> priced;
     std::int64_t least = 1;
     std::vector<std::int64_t> engines = choices_.engines();
-    for_each(amounts, lattice.base, [&](const Setting& setting) {
-      Priced one{setting, 0, 0, {}};
+    for_each(amounts_, lattice.base, [&](const Setting& setting) {
+      Priced parts{setting, {}, {}, 0, {}};
       try {
-        Setting two = setting;
-        one.setting.engines = 1;
-        two.engines = 2;
-        const Setup setup = make_setup(choices_.experiment(base_, one.setting));
-        one.first = price_of(setup);
-        one.each = price_of(make_setup(choices_.experiment(base_, two))) - one.first;
+        parts.setting.engines = 1;
+        parts.one = bill_of_engines(setting, 1);
+        parts.two = bill_of_engines(setting, 2);
+        const Setup setup = make_setup(choices_.experiment(base_, parts.setting));
+        parts.gpus = setup.engine.ranks;
         if (priced.empty()) {
           least = least_engines(setup);
           if (engines.empty()) engines = default_engines(least, setup);
@@ -275,21 +323,25 @@ class Planner {
       } catch (const ModelError& error) {
         return leave_out(error.what());
       }
-      for (const std::size_t amount : amounts) one.place.push_back(static_cast<std::uint32_t>(setting.values[amount]));
-      priced.push_back(std::move(one));
+      for (const std::size_t amount : amounts_) {
+        parts.place.push_back(static_cast<std::uint32_t>(setting.values[amount]));
+      }
+      priced.push_back(std::move(parts));
     });
     std::vector<LatticePoint> points;
-    for (const Priced& one : priced) {
+    for (const Priced& parts : priced) {
       for (std::size_t i = 0; i < engines.size(); ++i) {
-        if (engines[i] < least) {
-          ++lattice.bounded;
+        if (engines[i] < least || !affordable(parts, engines[i])) {
+          ++plan_.bounded;
           continue;
         }
-        LatticePoint point{{static_cast<std::uint32_t>(i)}, one.first + one.each * static_cast<double>(engines[i] - 1)};
-        point.place.insert(point.place.end(), one.place.begin(), one.place.end());
+        LatticePoint point{
+            {static_cast<std::uint32_t>(i)}, parts.of(&Bill::per_month, engines[i]), static_cast<double>(engines[i])};
+        point.place.insert(point.place.end(), parts.place.begin(), parts.place.end());
         points.push_back(std::move(point));
-        Setting setting = one.setting;
+        Setting setting = parts.setting;
         setting.engines = engines[i];
+        most_engines_ = std::max(most_engines_, engines[i]);
         lattice.settings.push_back(std::move(setting));
       }
     }
@@ -330,30 +382,42 @@ class Planner {
     for_each(choices_.of_kind(ChoiceKind::part), first, [&](const Setting& setting) {
       Lattice lattice;
       lattice.base = setting;
-      fill(lattice, amounts_);
+      fill(lattice);
       if (!lattice.search) return;
       for (std::size_t i = 0; i < lattice.settings.size(); ++i) {
         const auto known = known_.find({lattice.settings[i], "full"});
-        if (known != known_.end()) lattice.search->put(i, plan_.trials[known->second].meets);
+        if (known != known_.end()) put(lattice, i, plan_.trials[known->second]);
       }
-      plan_.bounded += lattice.bounded;
       lattices_.push_back(std::move(lattice));
     });
-    if (lattices_.empty()) {
-      throw InputError("plan: no combination of parts can be set up: " +
-                       (left_out_.empty() ? std::string("the bound leaves none") : left_out_.begin()->first));
+    if (lattices_.empty() && !left_out_.empty()) {
+      throw InputError("plan: no combination of parts can be set up: " + left_out_.begin()->first);
     }
     std::ranges::stable_sort(lattices_, {}, &Lattice::cheapest);
   }
 
+  void put(Lattice& lattice, std::size_t point, const Trial& trial) const {
+    lattice.search->put(point, result_of(trial), trial.per_month > 0 ? std::optional(trial.per_month) : std::nullopt);
+  }
+
   // ---- the search
+
+  // The lower price; of equal prices the smaller amounts, and then the better figures.
+  bool preferred(const Trial& a, const Trial& b) const {
+    const auto amounts = [&](const Trial& trial) {
+      std::size_t places = 0;
+      for (const std::size_t amount : amounts_) places += trial.setting.values[amount];
+      return places;
+    };
+    return std::tuple(a.per_month, amounts(a), a.worst) < std::tuple(b.per_month, amounts(b), b.worst);
+  }
 
   std::optional<std::size_t> cheapest_trial() const {
     std::optional<std::size_t> best;
     for (std::size_t i = 0; i < plan_.trials.size(); ++i) {
       const Trial& one = plan_.trials[i];
       if (one.stage != "full" || !one.meets) continue;
-      if (!best || one.per_month < plan_.trials[*best].per_month) best = i;
+      if (!best || preferred(one, plan_.trials[*best])) best = i;
     }
     return best;
   }
@@ -374,7 +438,7 @@ class Planner {
       if (points.empty()) break;
       if (points.size() == 1) {  // also the point that comes next if this one fails
         CheapestSearch guess = *points.front().first->search;
-        guess.put(points.front().second, false);
+        guess.put(points.front().second, TestResult::fails);
         if (const std::optional<std::size_t> point = guess.next(below)) {
           points.emplace_back(points.front().first, *point);
           settings.push_back(points.front().first->settings[*point]);
@@ -382,7 +446,7 @@ class Planner {
       }
       const std::vector<std::size_t> trials = trials_of(settings);
       for (std::size_t i = 0; i < points.size(); ++i) {
-        points[i].first->search->put(points[i].second, plan_.trials[trials[i]].meets);
+        put(*points[i].first, points[i].second, plan_.trials[trials[i]]);
       }
     }
     plan_.winner = cheapest_trial();
@@ -396,14 +460,27 @@ class Planner {
     return plan_.trials[best].meets ? std::optional(best) : std::nullopt;
   }
 
+  // Orders trials by their distance to the goals: starving ones last.
+  std::tuple<bool, bool, double> distance(std::size_t trial) const {
+    const Trial& one = plan_.trials[trial];
+    return {one.starves, !one.meets, one.worst};
+  }
+
   // The trial of all requests that comes nearest to the goals.
   std::optional<std::size_t> nearest() const {
     std::optional<std::size_t> near;
     for (std::size_t i = 0; i < plan_.trials.size(); ++i) {
       if (plan_.trials[i].stage != "full" || plan_.trials[i].figures.is_null()) continue;
-      if (!near || plan_.trials[i].worst < plan_.trials[*near].worst) near = i;
+      if (!near || distance(i) < distance(*near)) near = i;
     }
     return near;
+  }
+
+  // Returns the setting that serves 1/share of the requests after those of the warm-up.
+  std::string first_requests(std::int64_t share) const {
+    const std::int64_t warm_up = base_.integer("workload.warmup_requests");
+    const auto requests = static_cast<std::int64_t>(plan_.work.requests) - warm_up;
+    return "workload.limit=" + std::to_string(warm_up + std::max<std::int64_t>(1, requests / share));
   }
 
   // ---- policies
@@ -413,11 +490,9 @@ class Planner {
     std::vector<Setting> left;
     for_each(choices_.of_kind(ChoiceKind::policy), plan_.trials[trial].setting,
              [&](const Setting& setting) { left.push_back(setting); });
-    const auto requests = static_cast<std::int64_t>(plan_.work.requests);
     std::vector<std::size_t> trials;
     for (std::int64_t share = kFirstShare; left.size() > kFewPolicies && share > 1; share /= 2) {
-      const std::string limit = "workload.limit=" + std::to_string(std::max<std::int64_t>(1, requests / share));
-      trials = trials_of(left, {limit}, "1/" + std::to_string(share));
+      trials = trials_of(left, {first_requests(share)}, "1/" + std::to_string(share));
       sort_by_worst(trials);
       left.clear();
       for (std::size_t i = 0; i < std::max(kFewPolicies, (trials.size() + 2) / 3); ++i) {
@@ -430,7 +505,7 @@ class Planner {
     return trials.front();
   }
   void sort_by_worst(std::vector<std::size_t>& trials) const {
-    std::ranges::stable_sort(trials, {}, [&](std::size_t i) { return plan_.trials[i].worst; });
+    std::ranges::stable_sort(trials, {}, [&](std::size_t i) { return distance(i); });
   }
 
   // Chooses the policies at the winner, and searches all lattices with them for something cheaper, until the winner has
@@ -472,7 +547,7 @@ class Planner {
                        std::move(other)});
     }
     for (const std::size_t amount : amounts_) {
-      const Choice& choice = choices_.list()[amount];
+      const PlanChoice& choice = choices_.list()[amount];
       for (const int step : {-1, 1}) {
         const auto at = static_cast<std::ptrdiff_t>(setting.values[amount]) + step;
         if (at < 0 || at >= static_cast<std::ptrdiff_t>(choice.values.size())) continue;
@@ -493,9 +568,7 @@ class Planner {
       for (Neighbour& one : neighbours(plan_.trials[before].setting)) settings.push_back(std::move(one.setting));
       for (const std::size_t trial : trials_of(settings)) {
         const Trial& one = plan_.trials[trial];
-        if (one.meets && one.per_month < plan_.trials[*plan_.winner].per_month) {
-          plan_.winner = trial;
-        }
+        if (one.meets && preferred(one, plan_.trials[*plan_.winner])) plan_.winner = trial;
       }
       if (*plan_.winner == before) return;
     }
@@ -521,18 +594,16 @@ class Planner {
       for (Lattice& lattice : lattices_) {
         const auto at = std::ranges::find(lattice.settings, out.setting);
         if (at != lattice.settings.end()) {
-          lattice.search->put(static_cast<std::size_t>(at - lattice.settings.begin()), false);
+          lattice.search->put(static_cast<std::size_t>(at - lattice.settings.begin()), TestResult::fails);
         }
       }
       search();
     }
   }
 
-  bool is_drawn() const { return base_.text("workload.trace").empty(); }
-
   bool holds_with_seeds() {
     PurchasePlan::Confidence& sure = plan_.confidence;
-    sure.seeds = is_drawn() ? static_cast<std::size_t>(arguments_.seeds) : 1;
+    sure.seeds = plan_.is_drawn ? static_cast<std::size_t>(arguments_.seeds) : 1;
     sure.seeds_meeting = 1;
     const Setting setting = plan_.trials[*plan_.winner].setting;
     std::vector<Job> jobs;
@@ -583,8 +654,7 @@ class Planner {
   // Moves each hardware figure to both ends of its interval. On a share of the requests, because there are many
   // figures.
   void find_causes(const Setting& setting, const std::vector<UncertainNumber>& numbers, std::vector<std::string> sets) {
-    const auto requests = static_cast<std::int64_t>(plan_.work.requests);
-    sets.push_back("workload.limit=" + std::to_string(std::max<std::int64_t>(1, requests / kFirstShare)));
+    sets.push_back(first_requests(kFirstShare));
     std::vector<Job> jobs{{setting, sets}};
     for (const UncertainNumber& number : numbers) {
       for (const char* end : {":low", ":high"}) {
@@ -618,13 +688,15 @@ class Planner {
   void explain_failure() {
     const std::optional<std::size_t> near = nearest();
     if (!near) {
-      plan_.reason = "no setting can be simulated: " + plan_.trials.front().why_not;
+      plan_.reason = plan_.trials.empty()
+                         ? std::string("the goals on price, GPUs and power, and the bound on engines, leave no setting")
+                         : "no setting can be simulated: " + plan_.trials.front().why_not;
       return;
     }
     const Trial& trial = plan_.trials[*near];
-    plan_.reason = "none of " + std::to_string(plan_.trials.size()) +
-                   " simulated settings meets the goals; nearest is " + choices_.text(trial.setting) + ", whose " +
-                   trial.why_not;
+    plan_.reason = "none of " + std::to_string(plan_.trials.size()) + " simulated settings of up to " +
+                   std::to_string(most_engines_) + " engines meets the goals; nearest is " +
+                   choices_.text(trial.setting) + ": " + trial.why_not;
   }
 
   void finish() {
@@ -674,13 +746,14 @@ class Planner {
           (!roomy || one.worst < plan_.trials[*roomy].worst)) {
         roomy = i;
       }
-      if (!one.meets && one.per_month < best.per_month && (!cheaper || one.worst < plan_.trials[*cheaper].worst)) {
+      if (!one.meets && !one.starves && one.per_month < best.per_month &&
+          (!cheaper || one.worst < plan_.trials[*cheaper].worst)) {
         cheaper = i;
       }
     }
-    if (other) plan_.alternatives.emplace_back(*other, "cheapest with other parts");
+    if (other) plan_.alternatives.emplace_back(*other, "cheapest of those simulated with other parts");
     if (roomy && roomy != other) {
-      plan_.alternatives.emplace_back(*roomy, "most reserve for at most a quarter more");
+      plan_.alternatives.emplace_back(*roomy, "most reserve of those simulated for at most a quarter more");
     }
     if (cheaper) plan_.alternatives.emplace_back(*cheaper, "cheaper, misses: " + plan_.trials[*cheaper].why_not);
   }
@@ -734,7 +807,7 @@ class Planner {
 
   // The life of the drives under each write policy, at `setting` with at least the fewest drives that were varied.
   void measure_drives(Setting setting) {
-    const auto choice = std::ranges::find(choices_.list(), "drives", &Choice::name);
+    const auto choice = std::ranges::find(choices_.list(), "drives", &PlanChoice::name);
     if (choice != choices_.list().end()) {
       std::size_t& at = setting.values[static_cast<std::size_t>(choice - choices_.list().begin())];
       if (*choice->values[at].number == 0) {
@@ -756,13 +829,13 @@ class Planner {
     }
   }
 
+  // One sentence per lattice is enough to know that its amounts are not monotone.
   void note_contradictions(const Lattice& lattice) {
-    for (const auto& [a, b] : lattice.search->contradictions()) {
-      const std::string sentence = "More is not always better here: " + choices_.text(lattice.settings[a]) +
-                                   " meets the goals, and " + choices_.text(lattice.settings[b]) +
-                                   " does not; neighbours of the recommendation were simulated for this reason";
-      if (std::ranges::find(plan_.warnings, sentence) == plan_.warnings.end()) plan_.warnings.push_back(sentence);
-    }
+    const auto pairs = lattice.search->contradictions();
+    if (pairs.empty()) return;
+    const auto& [a, b] = pairs.front();
+    plan_.warnings.push_back("More is not always better here: " + choices_.text(lattice.settings[a]) +
+                             " meets the goals, and " + choices_.text(lattice.settings[b]) + " does not");
   }
 
   void warn(std::size_t shown) {
@@ -781,42 +854,49 @@ class Planner {
           "The " + tier.at("name").get<std::string>() +
           formatted(" tier was at most %.0f %% full and evicted nothing: a larger one adds no hits", 100 * used / all));
     }
-    if (is_drawn()) {
+    if (plan_.is_drawn) {
       plan_.warnings.emplace_back(
           "The requests are generated from averages: hits depend on reuse that was assumed, not "
           "measured");
     }
-    if (plan_.winner && trial.setting.engines == most_engines(trial.setting)) {
-      plan_.warnings.emplace_back("The recommendation has the largest number of engines that was tried");
+    if (plan_.winner && choices_.engines().size() > 1 && trial.setting.engines == choices_.engines().back()) {
+      plan_.warnings.emplace_back("The recommendation has the largest number of engines of --vary");
     }
-  }
-  std::int64_t most_engines(const Setting& setting) const {
-    std::int64_t most = 0;
-    for (const Lattice& lattice : lattices_) {
-      if (!same_parts(lattice.base, setting)) continue;
-      for (const Setting& one : lattice.settings) most = std::max(most, one.engines);
+    const Experiment chosen = choices_.experiment(base_, trial.setting);
+    if (setup.has_storage() && chosen.text("cache.path") == "direct" && base_.text("cache.path") != "direct") {
+      plan_.warnings.emplace_back(
+          "The storage tier works without a host tier (cache.path = direct), which SGLang's HiCache does not offer");
     }
-    return most;
+    const Json* const drives = drives_of(trial);
+    if (drives != nullptr && drives->at("years").is_number() && drives->at("years") < prices_.get("life.years").value) {
+      plan_.warnings.push_back(
+          formatted("The drives last %.2g years at this rate of writes, and the price has their "
+                    "replacements",
+                    drives->at("years").get<double>()));
+    }
   }
 
   const Experiment& base_;
   const Choices& choices_;
+  const PriceList& prices_;
   const PlanArguments& arguments_;
   const Listener& listener_;
   PurchasePlan& plan_;
   std::vector<std::size_t> amounts_;
   std::vector<Lattice> lattices_;
+  std::int64_t engine_factor_ = 1;                                // of the default numbers of engines
+  std::int64_t most_engines_ = 0;                                 // of all settings
   std::map<std::string, std::size_t> left_out_;                   // reason, and the combinations that it keeps out
   std::map<std::pair<Setting, std::string>, std::size_t> known_;  // by setting and variant
 };
 
 }  // namespace
 
-PurchasePlan find_plan(const Experiment& base, const Choices& choices, const std::vector<Goal>& goals,
-                       const PlanArguments& arguments, const Listener& listener) {
+PurchasePlan find_plan(const Experiment& base, const Choices& choices, const PriceList& prices,
+                       const std::vector<Goal>& goals, const PlanArguments& arguments, const Listener& listener) {
   PurchasePlan plan;
   plan.goals = goals;
-  Planner(base, choices, arguments, listener, plan).run();
+  Planner(base, choices, prices, arguments, listener, plan).run();
   return plan;
 }
 

@@ -1,7 +1,9 @@
 #include "lab/plan/plan.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <string_view>
 
 #include "lab/child_processes.hpp"
 #include "lab/error.hpp"
@@ -20,16 +22,28 @@ constexpr double kGoodShare = 0.9;  // the goal if only slo.* is given
 
 // Makes the workload arrive at `rate` requests per second.
 void set_rate(double rate, Experiment& base) {
+  const std::string option = "--requests-per-second";
   if (base.text("workload.trace").empty()) {
-    return base.set(formatted("workload.generate.requests_per_second=%.17g", rate), "--requests-per-second");
+    const std::string& kind = base.text("workload.generate.kind");
+    if (kind != "sessions" && kind != "tools" && kind != "groups") {
+      throw InputError(option + ": " + base.where("workload.generate.kind") + " is " + kind +
+                       ", which has a rate of its own; give --prompt-tokens and the other averages, or a trace");
+    }
+    base.set("workload.time_scale=1", option);
+    return base.set(formatted("workload.generate.requests_per_second=%.17g", rate), option);
   }
   const std::unique_ptr<TraceSource> source = open_workload(base);
   const TraceInfo info = trace_info(*source, static_cast<std::uint64_t>(base.integer("workload.limit")));
   if (!(info.requests_per_second > 0)) {
-    throw InputError("--requests-per-second: the requests of " + base.where("workload.trace") +
+    throw InputError(option + ": the requests of " + base.where("workload.trace") +
                      " arrive all at once, so their times cannot be scaled to a rate");
   }
-  base.set(formatted("workload.time_scale=%.9g", info.requests_per_second / rate), "--requests-per-second");
+  const std::string scale = formatted("%.9f", info.requests_per_second / rate);
+  if (std::stod(scale) == 0) {
+    throw InputError(option + formatted(": is too large for %s, whose rate is %.3g per second",
+                                        base.where("workload.trace").c_str(), info.requests_per_second));
+  }
+  base.set("workload.time_scale=" + scale, option);
 }
 
 std::vector<Goal> goals_of(const PlanArguments& arguments, const Experiment& base, const Listener& listener) {
@@ -53,26 +67,31 @@ std::vector<Goal> goals_of(const PlanArguments& arguments, const Experiment& bas
   return goals;
 }
 
+// The folder of a plan. Checked at once; an earlier plan is deleted when the new one is complete.
 class Folder {
  public:
   Folder(const std::string& path, bool force) : path_(path) {
     if (path.empty()) return;
-    std::error_code error;
     if (fs::exists(path_) && !fs::is_directory(path_)) throw InputError("--out " + path + ": is a file; name a folder");
-    if (fs::is_directory(path_) && !fs::is_empty(path_)) {
-      if (!force)
-        throw InputError("--out " + path + ": is not empty; name another folder, or --force to replace its plan");
-      if (!fs::exists(path_ / "plan.json") && !fs::exists(path_ / "recommended.toml")) {
-        throw InputError("--out " + path + ": is no folder of a plan, and --force replaces only such folders");
-      }
-      for (const char* name : {"plan.json", "recommended.toml", "report.html"}) fs::remove(path_ / name, error);
-      fs::remove_all(path_ / "recommended", error);
+    if (!fs::is_directory(path_) || fs::is_empty(path_)) return;
+    if (!force) {
+      throw InputError("--out " + path + ": is not empty; name another folder, or --force to replace its plan");
     }
+    for (const fs::directory_entry& entry : fs::directory_iterator(path_)) {
+      const std::string name = entry.path().filename().string();
+      if (std::ranges::find(kFiles, name) == std::end(kFiles)) {
+        throw InputError("--out " + path + ": has " + name + ", which no plan writes; --force replaces only plans");
+      }
+    }
+  }
+  // Makes the folder, without an earlier plan.
+  void begin() const {
+    std::error_code error;
+    for (const std::string_view name : kFiles) fs::remove_all(path_ / name, error);
     make_out_folder(path_, error);
     if (error) throw cannot_write(path_, error.value());
   }
   void write(const char* name, const std::string& text) const {
-    if (path_.empty()) return;
     std::ofstream out(path_ / name, std::ios::binary);
     out << text;
     out.close();
@@ -82,12 +101,14 @@ class Folder {
   const fs::path& path() const { return path_; }
 
  private:
+  static constexpr std::string_view kFiles[] = {"plan.json", "recommended.toml", "report.html", "recommended"};
   fs::path path_;
 };
 
 }  // namespace
 
 PlanOutcome make_plan(const PlanArguments& arguments, const Listener& listener) {
+  const Folder folder(arguments.out, arguments.force);
   Experiment base =
       arguments.experiment.empty() ? Experiment::from_text("", "plan") : Experiment::from_file(arguments.experiment);
   apply_sglang(arguments.sglang, arguments.sets, base);
@@ -99,12 +120,13 @@ PlanOutcome make_plan(const PlanArguments& arguments, const Listener& listener) 
       base.text("prices.file").empty() ? PriceList::built_in() : PriceList::from_file(base.path("prices.file"));
   const Choices choices(arguments.lists, base, prices);
   for (const std::string& note : base.notes()) listener.tell(note);
-  const Folder folder(arguments.out, arguments.force);
-  const PurchasePlan plan = find_plan(base, choices, goals, arguments, listener);
+  for (const IdleKey& key : idle_keys(base)) listener.tell(key.sentence);
+  const PurchasePlan plan = find_plan(base, choices, prices, goals, arguments, listener);
   const nlohmann::ordered_json json = plan_json(plan, base, choices, arguments);
   PlanOutcome outcome;
   outcome.found = plan.winner.has_value();
   if (folder.is_wanted()) {
+    folder.begin();
     if (plan.winner) {
       const Experiment chosen = choices.experiment(base, plan.trials[*plan.winner].setting);
       folder.write("recommended.toml", chosen.resolved());

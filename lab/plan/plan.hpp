@@ -5,7 +5,8 @@
 //   1. Bound: an engine must compute every token that no cache can have at the rate of the roofline. Fewer engines than
 //      that need at the rate of the workload are left out.
 //   2. lab/plan/cheapest_search.hpp in all lattices at once, cheapest lattices first. A lattice whose open points cost
-//      more than a setting that meets the goals is left.
+//      more than a setting that meets the goals is left. Settings whose parts miss a goal on price, GPUs or power are
+//      no points. If no number of engines is enough, the search goes on with four times as many.
 //   3. Policies: all combinations at the winner, by successive halving on growing shares of the requests, with the same
 //      requests for all. If another combination does better, step 2 searches again with it, for something cheaper.
 //   4. Neighbours: one step more and less of each amount. A cheaper one that meets the goals replaces the winner.
@@ -51,8 +52,9 @@ struct Trial {
   nlohmann::ordered_json figures;  // report_figures()
   nlohmann::ordered_json price;    // `price` of the report
   bool meets = false;
-  std::string why_not;  // empty if it meets the goals
-  double worst = 0;     // largest figure / limit of all goals (limit / figure where more is better); above 1 = missed
+  std::string why_not;   // empty if it meets the goals
+  bool starves = false;  // rejects or fails requests, or has a warning that rules it out
+  double worst = 0;      // largest figure / limit of all goals (limit / figure where more is better); above 1 = missed
   double per_month = 0;
   // full: served all requests; 1/8: served this share, to compare policies; drives: for the wear under a write policy.
   std::string stage = "full";
@@ -71,6 +73,7 @@ struct DriveLife {
 struct PurchasePlan {
   std::vector<Goal> goals;
   TraceInfo work;
+  bool is_drawn = false;      // the requests are generated
   std::vector<Trial> trials;  // in the order of the simulations
   std::optional<std::size_t> winner;
   std::string reason;                                             // why there is no winner
@@ -113,8 +116,11 @@ struct PlanOutcome {
 PlanOutcome make_plan(const PlanArguments& arguments, const Listener& listener);
 
 // Searches. `base` has the workload at its rate. Errors: InputError.
-PurchasePlan find_plan(const Experiment& base, const Choices& choices, const std::vector<Goal>& goals,
-                       const PlanArguments& arguments, const Listener& listener);
+PurchasePlan find_plan(const Experiment& base, const Choices& choices, const PriceList& prices,
+                       const std::vector<Goal>& goals, const PlanArguments& arguments, const Listener& listener);
+
+// Returns `price.drives` of the trial's report; null without a disk tier.
+const nlohmann::ordered_json* drives_of(const Trial& trial);
 
 nlohmann::ordered_json plan_json(const PurchasePlan& plan, const Experiment& base, const Choices& choices,
                                  const PlanArguments& arguments);

@@ -7,6 +7,7 @@
 #include "lab/formatted.hpp"
 #include "lab/or_null.hpp"
 #include "lab/plan/plan.hpp"
+#include "lab/shell_word.hpp"
 #include "lab/version.hpp"
 
 namespace kvtwin {
@@ -120,11 +121,6 @@ Json setting_json(const Trial& trial, const Choices& choices, const std::string&
   return json;
 }
 
-const Json* drives_of(const Trial& trial) {
-  if (!trial.price.is_object() || !trial.price.contains("drives")) return nullptr;
-  return &trial.price.at("drives");
-}
-
 std::string money(double amount, const std::string& currency) {
   const double whole = std::round(amount);
   if (std::abs(amount) < 100) return currency + formatted(" %.3g", amount);
@@ -228,6 +224,11 @@ double rate_of(const PurchasePlan& plan, const Experiment& base) {
 
 }  // namespace
 
+const Json* drives_of(const Trial& trial) {
+  if (!trial.price.is_object() || !trial.price.contains("drives")) return nullptr;
+  return &trial.price.at("drives");
+}
+
 Json plan_json(const PurchasePlan& plan, const Experiment& base, const Choices& choices,
                const PlanArguments& arguments) {
   Json json{{"schema_version", 1},
@@ -297,8 +298,9 @@ Json plan_json(const PurchasePlan& plan, const Experiment& base, const Choices& 
   json["warnings"] = plan.warnings;
   json["reproduce"] = Json::array();
   if (plan.winner && !arguments.out.empty()) {
-    json["reproduce"].push_back("kvtwin simulate " + arguments.out + "/recommended.toml --out out/recommended");
-    json["reproduce"].push_back("kvtwin simulate " + arguments.out + "/recommended.toml --to-sglang-flags");
+    const std::string file = shell_word(arguments.out + "/recommended.toml");
+    json["reproduce"].push_back("kvtwin simulate " + file);
+    json["reproduce"].push_back("kvtwin simulate " + file + " --to-sglang-flags");
   }
   return json;
 }
@@ -380,7 +382,7 @@ std::string plan_text(const PurchasePlan& plan, const Experiment& base, const Ch
   const std::vector<std::string> assumed = assumed_of(best);
   line("assumed", assumed.empty() ? "no price" : joined(assumed));
   for (const std::string& warning : plan.warnings) line("warning", warning);
-  line("search", formatted("%.0f simulations; %.0f settings left out by the bound",
+  line("search", formatted("%.0f simulations; %.0f settings left out by the bound on engines or a goal on parts",
                            static_cast<double>(plan.simulations), static_cast<double>(plan.bounded)));
   return text;
 }

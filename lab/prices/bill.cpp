@@ -68,6 +68,9 @@ void add_drives(const Setup& setup, double gib, Counter& counter, Bill& bill) {
   const double holding = std::ceil(gib * kBytesPerGib / bill.drive_bytes - 1e-6);
   const double per_engine = std::max(setup.hardware.drive_count, holding);
   bill.drives = static_cast<std::uint64_t>(per_engine) * setup.world.engines;
+  bill.life_years = counter.value("life.years");
+  bill.drive_month =
+      static_cast<double>(bill.drives) * counter.value("drive.price") / (bill.life_years * kMonthsPerYear);
   counter.buy("NVMe drive", static_cast<double>(bill.drives), "drive.price", "drive.watts");
 }
 
@@ -97,6 +100,7 @@ DriveWear drive_wear(const Bill& bill, std::uint64_t written, double seconds) {
   wear.bytes_per_day = static_cast<double>(written) / seconds * 86'400;
   wear.writes_per_day = wear.bytes_per_day / (drives * bill.drive_bytes);
   wear.years = bill.drive_endurance * drives / (wear.bytes_per_day * 365);
+  wear.replacements_month = bill.drive_month * std::max(0.0, bill.life_years / *wear.years - 1);
   return wear;
 }
 

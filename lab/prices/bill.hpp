@@ -38,15 +38,18 @@ struct Bill {
   // Of the drives; 0 without a disk tier.
   std::uint64_t drives = 0;
   double drive_bytes = 0;      // capacity of one drive
+  double drive_month = 0;      // of the price per month, the part that pays for the drives themselves
+  double life_years = 0;       // over which they are paid
   double drive_endurance = 0;  // bytes that may be written to one drive in its life: tb * dwpd * days of the warranty
   std::vector<std::string> assumed() const;  // names of assumed figures
 };
 
 // What a run writes to the drives of a bill.
 struct DriveWear {
-  double bytes_per_day = 0;     // of all drives
-  double writes_per_day = 0;    // full writes of a drive per day, as DWPD
-  std::optional<double> years;  // until the endurance is used up; nothing if nothing is written
+  double bytes_per_day = 0;       // of all drives
+  double writes_per_day = 0;      // full writes of a drive per day, as DWPD
+  std::optional<double> years;    // until the endurance is used up; nothing if nothing is written
+  double replacements_month = 0;  // price per month of the drives that replace worn ones within life.years
 };
 // `written`: bytes written to all drives in `seconds`. Requires: bill.drives > 0.
 DriveWear drive_wear(const Bill& bill, std::uint64_t written, double seconds);

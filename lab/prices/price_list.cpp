@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <optional>
+#include <sstream>
 
 #include "lab/error.hpp"
 #include "lab/formatted.hpp"
@@ -64,6 +65,11 @@ PriceFigure figure_of(const toml::table& table, const std::string& full, const K
   figure.value = *value;
   figure.source = table["source"].value_or(std::string());
   figure.date = table["date"].value_or(std::string());
+  if (const auto* date = table["date"].as_date()) {
+    std::ostringstream out;
+    out << date->get();
+    figure.date = out.str();
+  }
   if (figure.source.empty() || figure.date.empty()) {
     throw InputError(where + ": " + full +
                      ": needs a source and a date, e.g. {value = 2.5, source = \"assumed\", date = \"2026-11-25\"}");
@@ -137,6 +143,7 @@ const PriceFigure& PriceList::get(std::string_view name) const {
 }
 
 int PriceList::nic_for(double gbit_per_second) const {
+  gbit_per_second -= 1e-6;  // rounding
   int best = 0;
   for (const PriceFigure& figure : figures_) {
     int speed = 0;

@@ -1,22 +1,32 @@
+// clang-format off
 // A price list: what the parts of a machine cost, how much power they take, and how long they last. Read from a TOML
 // file; kvtwin has a built-in list (models/presets/prices/built-in.toml).
 //
 //   currency = "USD"
-//   [gpu.h100-pcie5]      # a name of hardware.name, or the name of a hardware file without its folder and .json
-//   hour = {value = 2.5, source = "...", date = "2026-11-25"}   # rent of a GPU with its share of a server and the
-//   power price = ...           # instead of hour: price of a GPU with its share of a server watts = ...           #
-//   the same share of the server included [dram]                # host memory that the cache uses, beside the server's
-//   own gib = ...             # price of a GiB watts = ...           # of a GiB [drive] price, tb, dwpd,
-//   warranty_years, watts                 # dwpd: full writes per day over the years of the warranty [nic.400] # the
-//   number is the speed in Gb/s price, watts [pool] gib = ...             # price of a GiB of the remote pool, with its
-//   share of a server watts = ... [shared_fs] gib_month = ...       # rent of a GiB for a month [power] kwh = ..., pue
-//   = ...  # price of a kWh; power of the site / power of the machines [life] years = ...           # over which a
-//   bought part is paid
+//   [gpu.h100-pcie5]     # a name of hardware.name, or the name of a hardware file without its folder and .json
+//   hour = {value = 2.5, source = "...", date = "2026-11-25"}   # rent, with a share of a server and the power; or:
+//   price = {...}        # of a bought GPU with its share of a server
+//   watts = {...}        # with the same share
+//   [dram]               # host memory that the cache uses, beside the server's own
+//   gib, watts           # price and power of a GiB
+//   [drive]
+//   price, tb, dwpd, warranty_years, watts    # dwpd: full writes per day over the years of the warranty
+//   [nic.400]            # the number is the speed in Gb/s
+//   price, watts
+//   [pool]               # remote pool, with its share of a server
+//   gib, watts
+//   [shared_fs]
+//   gib_month            # rent of a GiB for a month
+//   [power]
+//   kwh, pue             # price of a kWh; power of the site / power of the machines
+//   [life]
+//   years                # over which a bought part is paid
 //
 // Each figure is a table of value, source and date. A figure whose source begins with "assumed" is assumed.
 //
 // Errors: InputError for a file that cannot be read or is not TOML, for an unknown name, a figure without a source or a
 // date, and a value that is negative or no number.
+// clang-format on
 #pragma once
 
 #include <filesystem>

@@ -149,23 +149,33 @@ TimeNs counted_span(const RunFacts& facts, const Metrics& m) {
 }
 
 Json price_json(const Bill& bill, const RunFacts& facts, const Metrics& m) {
-  Json parts = Json::array();
+  double per_month = bill.per_month;
+  Json parts = Json::array(), drives;
   for (const BillPart& part : bill.parts) {
     parts.push_back({{"name", part.name}, {"count", part.count}, {"per_month", part.per_month}, {"watts", part.watts}});
   }
-  const double per_s = per_second(m, m.prompt + m.output, counted_span(facts, m)).value_or(0);
-  Json json{{"currency", bill.currency},     {"list", bill.origin},           {"per_month", bill.per_month},
-            {"per_million_tokens", nullptr}, {"power_kw", bill.watts / 1000}, {"parts", parts},
-            {"assumed", bill.assumed()}};
-  if (per_s > 0) json["per_million_tokens"] = bill.per_month / (per_s * 3600 * kHoursPerMonth / 1e6);
   if (bill.drives != 0) {
     const DriveWear wear =
         drive_wear(bill, m.tier(Tier::disk).written * facts.stored_page_bytes, seconds(facts.simulated_ns));
-    json["drives"] = {{"count", bill.drives},
-                      {"written_bytes_per_day", wear.bytes_per_day},
-                      {"writes_per_day", wear.writes_per_day},
-                      {"years", or_null(wear.years)}};
+    drives = {{"count", bill.drives},
+              {"written_bytes_per_day", wear.bytes_per_day},
+              {"writes_per_day", wear.writes_per_day},
+              {"years", or_null(wear.years)}};
+    if (wear.replacements_month > 0) {
+      per_month += wear.replacements_month;
+      parts.push_back({{"name", "replacement of worn drives"},
+                       {"count", static_cast<double>(bill.drives) * (bill.life_years / *wear.years - 1)},
+                       {"per_month", wear.replacements_month},
+                       {"watts", 0.0}});
+    }
   }
+  const double per_s = per_second(m, m.prompt + m.output, counted_span(facts, m)).value_or(0);
+  Json json{{"currency", bill.currency}, {"list", bill.origin}, {"per_month", per_month}};
+  json["per_million_tokens"] = per_s > 0 ? Json(per_month / (per_s * 3600 * kHoursPerMonth / 1e6)) : Json();
+  json["power_kw"] = bill.watts / 1000;
+  json["parts"] = parts;
+  json["assumed"] = bill.assumed();
+  if (!drives.is_null()) json["drives"] = drives;
   return json;
 }
 

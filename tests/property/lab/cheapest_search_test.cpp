@@ -67,7 +67,7 @@ TEST(CheapestSearch, FindsWhatTryingAllFinds) {
     while (const auto point = search.next()) {
       ASSERT_FALSE(tested[*point]) << "a point is tested once";
       tested[*point] = true;
-      search.put(*point, world.passes[*point]);
+      search.put(*point, world.passes[*point] ? TestResult::passes : TestResult::fails);
       ++tests;
     }
     points += world.points.size();
@@ -87,12 +87,12 @@ TEST(CheapestSearch, FindsWhatTryingAllFinds) {
 
 TEST(CheapestSearch, OneAxisIsBisected) {
   std::vector<LatticePoint> points;
-  for (std::uint32_t i = 0; i < 1024; ++i) points.push_back({{i}, static_cast<double>(i)});
+  for (std::uint32_t i = 0; i < 1024; ++i) points.push_back({{i}, static_cast<double>(i), static_cast<double>(i + 1)});
   for (const std::uint32_t least : {0U, 1U, 511U, 1000U, 1024U}) {
     CheapestSearch search(points, {false});
     std::size_t tests = 0;
     while (const auto point = search.next()) {
-      search.put(*point, *point >= least);
+      search.put(*point, *point >= least ? TestResult::passes : TestResult::fails);
       ++tests;
     }
     EXPECT_LE(tests, 11U);
@@ -102,38 +102,78 @@ TEST(CheapestSearch, OneAxisIsBisected) {
 
 TEST(CheapestSearch, StopsAtThePriceOfOthers) {
   std::vector<LatticePoint> points;
-  for (std::uint32_t i = 0; i < 64; ++i) points.push_back({{i}, static_cast<double>(i)});
+  for (std::uint32_t i = 0; i < 64; ++i) points.push_back({{i}, static_cast<double>(i), static_cast<double>(i + 1)});
   CheapestSearch search(points, {false});
   EXPECT_FALSE(search.next(0).has_value());
   while (const auto point = search.next(10)) {
     EXPECT_LT(*point, 10U);
-    search.put(*point, false);
+    search.put(*point, TestResult::fails);
   }
   EXPECT_FALSE(search.best().has_value());
 }
 
 TEST(CheapestSearch, AWithdrawnResultGoesOnWithWhatIsLeft) {
   std::vector<LatticePoint> points;
-  for (std::uint32_t i = 0; i < 64; ++i) points.push_back({{i}, static_cast<double>(i)});
+  for (std::uint32_t i = 0; i < 64; ++i) points.push_back({{i}, static_cast<double>(i), static_cast<double>(i + 1)});
   CheapestSearch search(points, {false});
   const auto run = [&](std::uint32_t least) {
-    while (const auto point = search.next()) search.put(*point, *point >= least);
+    while (const auto point = search.next()) {
+      search.put(*point, *point >= least ? TestResult::passes : TestResult::fails);
+    }
     return search.best();
   };
   ASSERT_EQ(run(20), 20U);
-  search.put(20, false);
+  search.put(20, TestResult::fails);
   EXPECT_EQ(run(20), 21U);
 }
 
+TEST(CheapestSearch, FailuresOfOtherReasonsRuleOutLess) {
+  std::vector<LatticePoint> points;
+  for (std::uint32_t i = 0; i < 64; ++i) points.push_back({{i}, static_cast<double>(i), static_cast<double>(i + 1)});
+  // Only the two smallest pass, as if more engines had fewer hits.
+  for (const TestResult failure : {TestResult::fails_near, TestResult::fails_alone}) {
+    CheapestSearch search(points, {false});
+    std::size_t tests = 0;
+    while (const auto point = search.next()) {
+      search.put(*point, *point < 2 ? TestResult::passes : failure);
+      ++tests;
+    }
+    EXPECT_EQ(search.best(), 0U);
+    EXPECT_LE(tests, failure == TestResult::fails_near ? 24U : 64U);
+  }
+}
+
+TEST(CheapestSearch, OfEqualPricesTheOneThatHasLess) {
+  std::vector<LatticePoint> points;
+  for (std::uint32_t i = 0; i < 32; ++i) points.push_back({{0, i}, 5, 1});
+  CheapestSearch search(points, {false, false});
+  std::size_t tests = 0;
+  while (const auto point = search.next()) {
+    search.put(*point, *point >= 9 ? TestResult::passes : TestResult::fails);
+    ++tests;
+  }
+  EXPECT_EQ(search.best(), 9U);
+  EXPECT_LE(tests, 6U);
+}
+
+TEST(CheapestSearch, APriceThatTheTestFoundCounts) {
+  std::vector<LatticePoint> points{{{0}, 1, 1}, {{1}, 2, 2}, {{2}, 3, 3}};
+  CheapestSearch search(points, {false});
+  search.put(0, TestResult::passes, 10);
+  EXPECT_EQ(search.next(), 1U);
+  search.put(1, TestResult::passes);
+  EXPECT_EQ(search.best(), 1U);
+}
+
 TEST(CheapestSearch, ContradictionsAreFound) {
-  CheapestSearch search({{{0}, 1}, {{1}, 2}, {{2}, 3}}, {false});
-  search.put(0, true);
-  search.put(2, false);
+  CheapestSearch search({{{0}, 1, 1}, {{1}, 2, 2}, {{2}, 3, 3}}, {false});
+  search.put(0, TestResult::passes);
+  search.put(2, TestResult::fails);
   ASSERT_EQ(search.contradictions().size(), 1U);
   EXPECT_EQ(search.contradictions().front(), (std::pair<std::size_t, std::size_t>(0, 2)));
-  CheapestSearch apart({{{0}, 1}, {{1}, 2}}, {true});
-  apart.put(0, true);
-  apart.put(1, false);
+  CheapestSearch apart({{{0}, 1, 1}, {{1}, 2, 2}}, {true});
+  apart.put(0, TestResult::passes);
+  apart.put(1, TestResult::fails);
   EXPECT_TRUE(apart.contradictions().empty()) << "without a tier is another machine";
 }
 
