@@ -1346,7 +1346,10 @@ class Plan:
 
     def hover(self, one):
         words = [f"{name}={value_text(value)}" for name, value in (one.get("settings") or {}).items()]
-        words += [f"{figure_name(key)}: {figure_text(key, value)}" for key, value in (one.get("figures") or {}).items()]
+        figures = one.get("figures") or {}
+        # Plotly leaves out a label that is taller than the figure.
+        keys = dict.fromkeys([*(goal["figure"] for goal in self.goals), "hit_ratio", "good_share"])
+        words += [f"{figure_name(key)}: {figure_text(key, figures[key])}" for key in keys if key in figures]
         words += [f"GPUs: {one['gpus']}"] if "gpus" in one else []
         words += [f"price per month: {self.price_text(one)}"] if finite(one.get("price_month")) else []
         words += [f"does not meet the goals: {one['why_not']}"] if one.get("why_not") else []

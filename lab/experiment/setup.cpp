@@ -584,6 +584,15 @@ EngineConfig Setup::engine_of(std::size_t seat) const {
 
 namespace {
 
+// Errors: InputError that names the key.
+PriceList own_prices(const Experiment& e) {
+  try {
+    return PriceList::from_file(e.path("prices.file"));
+  } catch (const std::exception& error) {
+    throw InputError(e.where("prices.file") + ": " + error.what());
+  }
+}
+
 // The built-in list may lack a part without an error, because nobody asked for prices.
 std::optional<Bill> bill_for(const Experiment& e, const Setup& setup) {
   if (e.text("prices.file").empty()) {
@@ -593,7 +602,7 @@ std::optional<Bill> bill_for(const Experiment& e, const Setup& setup) {
       return std::nullopt;
     }
   }
-  std::optional<Bill> bill = bill_of(setup, PriceList::from_file(e.path("prices.file")));
+  std::optional<Bill> bill = bill_of(setup, own_prices(e));
   if (!bill) {
     throw InputError(e.where("prices.file") + ": has no price for " + setup.hardware.name +
                      "; add hour or price to [gpu." + std::filesystem::path(setup.hardware.name).stem().string() + "]");

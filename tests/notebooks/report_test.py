@@ -639,9 +639,13 @@ class InBrowser(unittest.TestCase):
 
     def test_hover_shows_the_setting(self):
         self.open("planned")
-        self.browser.value("Plotly.Fx.hover('figure-1', [{curveNumber: 3, pointNumber: 0}])")
+        self.browser.value(
+            "Plotly.Fx.hover('figure-1', [{pointNumber: 0, "
+            "curveNumber: document.getElementById('figure-1').data.findIndex(one => one.name === 'recommendation')}])"
+        )
         shown = self.browser.value("document.querySelector('#figure-1 .hoverlayer').textContent")
-        for words in ("Recommendation", "cluster.engines=4", "TTFT p90", "price per month"):
+        engines = the_plan()["recommendation"]["settings"]["cluster.engines"]
+        for words in ("ecommendation", f"cluster.engines={engines}", "TTFT p90", "price per month"):
             self.assertIn(words, shown)
         # Text of files in a figure stays text.
         self.open("hostile_plan")
