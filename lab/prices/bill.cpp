@@ -134,8 +134,9 @@ std::optional<Bill> bill_of(const Setup& setup, const PriceList& prices) {
   if (network && setup.hardware.has_pool()) add_nics(setup, pool, counter);
   bill.watts *= counter.value("power.pue");
   std::ranges::sort(bill.used, {}, &PriceFigure::name);
-  const auto again = std::ranges::unique(bill.used, {}, &PriceFigure::name);
-  bill.used.erase(again.begin(), again.end());
+  // Not std::ranges::unique: clang 14 can't compile its result, std::ranges::subrange.
+  const auto same_name = [](const PriceFigure& a, const PriceFigure& b) { return a.name == b.name; };
+  bill.used.erase(std::unique(bill.used.begin(), bill.used.end(), same_name), bill.used.end());
   return bill;
 }
 

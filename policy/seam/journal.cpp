@@ -285,8 +285,8 @@ void JournalReader::extend(std::span<const std::byte> bytes) {
 }
 
 std::string_view JournalReader::text() const {
-  const auto* first = reinterpret_cast<const char*>(bytes_.data()) + kHeaderBytes + kCheckBytes;
-  return ahead_.number == 0 ? std::string_view() : std::string_view(first, text_bytes_);
+  if (ahead_.number == 0) return {};
+  return {reinterpret_cast<const char*>(bytes_.data()) + kHeaderBytes + kCheckBytes, text_bytes_};
 }
 
 JournalStatus JournalReader::stop(JournalStatus status) { return stopped_ = status; }

@@ -46,9 +46,9 @@ class Scripts(unittest.TestCase):
         for name in ("unit_impl", "property_impl", "conformance_impl"):
             self.program(f"build-tsan/tests/{name}", PROGRAM)
         for name in ("build/tests/unit_cli", "build/tests/golden_cli", "build-asan/tests/unit_policy",
-                     "build-fuzz/tests/extremes"):
+                     "build-asan/tests/extremes"):
             self.program(name, PROGRAM)
-        self.program("build-fuzz/tests/trace_fuzz", "echo stat::number_of_executed_units: 5\n")
+        self.program("build-asan/tests/trace_fuzz", "echo stat::number_of_executed_units: 5\n")
 
     def program(self, name, text):
         (self.tree / name).parent.mkdir(parents=True, exist_ok=True)

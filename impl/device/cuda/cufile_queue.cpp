@@ -64,7 +64,7 @@ std::shared_ptr<void> CuFileQueue::handle_of(BlockFile& file) {
   if (file.descriptor() < 0) return nullptr;
   const std::lock_guard lock(files_mutex_);
   if (!file.registration) {
-    file.registration = std::make_shared<KnownFile>(cufile_->register_file(file.descriptor()).what);
+    file.registration = std::make_shared<KnownFile>(KnownFile{cufile_->register_file(file.descriptor()).what});
   }
   return std::static_pointer_cast<KnownFile>(file.registration)->handle;
 }

@@ -31,7 +31,7 @@ void expect_short(const Completion& completion, Pages pages, Cause cause) {
 
 TEST_P(BackendTest, brings_back_what_was_stored) {
   StoreRig rig(medium_->open(kSmallForm, kRoom));
-  for (const std::size_t count : {1, 2, 17, 300}) {
+  for (const std::size_t count : {1U, 2U, 17U, 300U}) {
     const std::vector<PageKey> keys = keys_of(count, count);
     expect_done(rig.set(keys), count);
     EXPECT_EQ(rig.look_up(keys), count);
@@ -357,10 +357,10 @@ struct Damage {
 
 std::vector<Damage> damages() {
   std::vector<Damage> list;
-  for (const std::size_t at : {0, 9, 15, 20, 50, 84, 101, 106, 113, 125, 128, 129, 200, 287}) {
+  for (const std::size_t at : {0U, 9U, 15U, 20U, 50U, 84U, 101U, 106U, 113U, 125U, 128U, 129U, 200U, 287U}) {
     list.push_back({"a flipped bit", [at](auto& stored) { stored.at(at) ^= std::byte{4}; }});
   }
-  for (const std::size_t length : {1, 127, 128, 129, 287, 289, 5000}) {
+  for (const std::size_t length : {1U, 127U, 128U, 129U, 287U, 289U, 5000U}) {
     list.push_back({"of another length", [length](auto& stored) { stored.resize(length); }});
   }
   list.push_back({"zeros", [](auto& stored) { std::ranges::fill(stored, std::byte{0}); }});

@@ -141,7 +141,7 @@ TEST(LookingAhead, HitsNoMoreThanIsPossible) {
     const Pages capacity = 1 + test::mix(seed) % 40;
     const std::uint64_t best = replay(trace, "opt", capacity).hit_blocks;
     for (const std::string_view eviction : {"queue", "tide"}) {
-      for (const std::size_t view : {1, 8, 500}) {
+      for (const std::size_t view : {1U, 8U, 500U}) {
         ASSERT_LE(replay(trace, eviction, capacity, view).hit_blocks, best) << eviction;
         ASSERT_LE(replay(trace, eviction, capacity, view, 80).hit_blocks, best) << eviction;
       }
@@ -179,7 +179,9 @@ TEST(LookingAhead, Pays) {
 TEST(EndHints, Pay) {
   const auto saved = [](unsigned accuracy) {
     double sum = 0;
-    for (const std::uint64_t seed : {1, 2, 3}) sum += replay(chats(1'500, seed), "tide", 1'500, 0, accuracy).saved_cost;
+    for (const std::uint64_t seed : {1U, 2U, 3U}) {
+      sum += replay(chats(1'500, seed), "tide", 1'500, 0, accuracy).saved_cost;
+    }
     return sum;
   };
   const double none = saved(0), good = saved(80);

@@ -360,7 +360,7 @@ TEST_P(DirectPagesOnTwin, FailingCallsOfTheGpuCostNoPage) {
   set_all();
   for (const char* function :
        {"cudaMemcpyAsync", "cudaLaunchKernel", "cudaEventRecord", "cudaEventSynchronize", "cudaMemsetAsync"}) {
-    for (const std::uint64_t nth : {1, 2, 4}) {
+    for (const std::uint64_t nth : {1U, 2U, 4U}) {
       const std::uint64_t before = count("direct_errors");
       machine_.fail_call(nth, cudaErrorUnknown, function);
       expect_all(*get_all());

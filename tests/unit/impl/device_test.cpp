@@ -90,7 +90,7 @@ TEST(Device, WritesPagesInParts) {
     RealRig rig(config);
     Sequence a{slots(0, 24), some_keys(24), 0, 0}, b{slots(30, 24), some_keys(24, 1), 0, 0};
     std::swap(a.slots[1], a.slots[7]);
-    for (const Tokens fresh : {1, 2, 5, 3}) {
+    for (const Tokens fresh : {1U, 2U, 5U, 3U}) {
       rig.then([&, fresh] {
         a.fresh = fresh;
         b.fresh = fresh + 1;

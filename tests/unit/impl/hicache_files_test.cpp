@@ -106,7 +106,7 @@ TEST_F(HiCacheFilesTest, a_file_of_another_length_is_removed) {
   StoreRig rig(open());
   EXPECT_EQ(rig.set(keys).pages, 4u);
   const std::vector<std::byte> bytes(1000);
-  for (const std::size_t length : {0, 1, 159, 161, 1000}) {
+  for (const std::size_t length : {0U, 1U, 159U, 161U, 1000U}) {
     write(file(keys[2]), std::span(bytes).first(length));
     EXPECT_EQ(rig.look_up(keys), 2u);
     const Completion got = rig.get(keys);

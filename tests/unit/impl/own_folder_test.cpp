@@ -89,7 +89,7 @@ TEST_F(DiskTrust, AnothersFolderIsRefused) {
 
 TEST_F(DiskTrust, AFolderThatOthersMayWriteToIsRefused) {
   fs::create_directory(tier());
-  for (const mode_t mode : {0777, 0720, 0702, 01777}) {
+  for (const mode_t mode : {0777U, 0720U, 0702U, 01777U}) {
     ASSERT_EQ(::chmod(tier().c_str(), mode), 0);
     expect_refused(tier(), {"may be written to by others", "chmod go-w"});
     EXPECT_TRUE(fs::is_empty(tier()));

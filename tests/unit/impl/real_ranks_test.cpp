@@ -33,7 +33,7 @@ void play(std::size_t ranks, const Script& script, const HostDeviceConfig& confi
 }
 
 TEST(RealRanks, ReduceToTheLeastOfAll) {
-  for (const std::size_t ranks : {1, 2, 5}) {
+  for (const std::size_t ranks : {1U, 2U, 5U}) {
     play(ranks, [&](RealRig& rig, std::size_t rank) {
       std::vector<OperationId> ids;
       for (std::int64_t step = 0; step < 50; ++step) {

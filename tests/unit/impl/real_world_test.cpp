@@ -94,7 +94,8 @@ TEST(RealWorld, FiresTimersInTheirOrderAndNotEarly) {
   });
   rig.run();
   for (const auto& [id, time] : timers) EXPECT_GE(rig.inputs.at(rig.place(id)).now, time);
-  for (const std::size_t earlier_later : {21, 14, 43, 30}) {  // timer 2 before 1, 1 before 4, 4 before 3, 3 before 0
+  // Timer 2 is before 1, 1 before 4, 4 before 3, 3 before 0.
+  for (const std::size_t earlier_later : {21U, 14U, 43U, 30U}) {
     EXPECT_LT(rig.place(timers[earlier_later / 10].first), rig.place(timers[earlier_later % 10].first));
   }
 }
@@ -322,7 +323,7 @@ class Cut {
 // until the cancel has been requested.
 TEST(RealWorld, APassThatLosesItsGateHalfWayLeavesNoPageBehind) {
   constexpr OperationId kLoad{4};
-  for (const std::uint32_t layers_before_cancel : {0, 1, 5, 15}) {
+  for (const std::uint32_t layers_before_cancel : {0U, 1U, 5U, 15U}) {
     SCOPED_TRACE(layers_before_cancel);
     HostDeviceConfig config = small_device(256, 256);
     config.shape = {16, 2, 2, 64, 16};
@@ -355,7 +356,7 @@ TEST(RealWorld, APassThatLosesItsGateHalfWayLeavesNoPageBehind) {
 TEST(RealWorld, ABackupThatIsCancelledHalfWayLeavesNoPageInPartBehind) {
   constexpr Pages kPages = 64;
   constexpr OperationId kBackup{4};
-  for (const Pages before_cancel : {0, 1, 20}) {
+  for (const Pages before_cancel : {0U, 1U, 20U}) {
     SCOPED_TRACE(before_cancel);
     HostDeviceConfig config = small_device(kPages, kPages);
     config.shape = {8, 2, 2, 64, 128};  // 16 MiB: two portions of a CUDA device

@@ -28,11 +28,11 @@ FileNumber segment_of(const SegmentIndex& index, std::uint64_t page) {
 TEST(SegmentIndex, of_several_copies_the_youngest_is_read_first) {
   SegmentIndex index(8);
   std::vector<std::shared_ptr<Segment>> segments;
-  for (const FileNumber number : {3, 5, 9, 12}) {
+  for (const FileNumber number : {3U, 5U, 9U, 12U}) {
     segments.push_back(add_segment(index, number));
     index.add_found(name(1), {segments.back(), 2});
   }
-  for (const FileNumber number : {12, 9, 5, 3}) {
+  for (const FileNumber number : {12U, 9U, 5U, 3U}) {
     EXPECT_EQ(segment_of(index, 1), number);
     EXPECT_EQ(index.drop(name(1), *index.find(name(1))), number != 3);
     index.check_invariants();
@@ -43,8 +43,8 @@ TEST(SegmentIndex, of_several_copies_the_youngest_is_read_first) {
 TEST(SegmentIndex, of_several_copies_in_a_segment_the_last_is_read_first) {
   SegmentIndex index(8);
   const std::shared_ptr<Segment> segment = add_segment(index, 1);
-  for (const std::uint32_t slot : {0, 4, 7}) index.add_found(name(1), {segment, slot});
-  for (const std::uint32_t slot : {7, 4, 0}) {
+  for (const std::uint32_t slot : {0U, 4U, 7U}) index.add_found(name(1), {segment, slot});
+  for (const std::uint32_t slot : {7U, 4U, 0U}) {
     ASSERT_TRUE(index.find(name(1)));
     EXPECT_EQ(index.find(name(1))->slot, slot);
     index.drop(name(1), *index.find(name(1)));

@@ -49,7 +49,7 @@ TEST(PagePattern, FillsExactlyWhatItIsAskedFor) {
 }
 
 TEST(PagePattern, PartsMakeTheWhole) {
-  for (const std::uint64_t row : {1, 2, 3, 5, 6, 7, 10, 16, 70, 255}) {
+  for (const std::uint64_t row : {1U, 2U, 3U, 5U, 6U, 7U, 10U, 16U, 70U, 255U}) {
     constexpr std::uint64_t kTokens = 17;
     const std::vector<std::byte> whole = plain_block(kSeed, kTokens * row);
     for (std::uint64_t cut = 0; cut <= kTokens; ++cut) {
@@ -77,7 +77,7 @@ TEST(PagePattern, WideBlocksAreTheSameWords) {
 }
 
 TEST(PagePattern, EveryFlippedBitIsFoundWhereItIs) {
-  for (const std::uint64_t bytes : {1, 3, 4, 7, 34, 131}) {
+  for (const std::uint64_t bytes : {1U, 3U, 4U, 7U, 34U, 131U}) {
     std::vector<std::byte> block = plain_block(kSeed, bytes);
     for (std::uint64_t at = 0; at < bytes; ++at) {
       for (unsigned bit = 0; bit < 8; ++bit) {

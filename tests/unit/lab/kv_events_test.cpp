@@ -68,7 +68,7 @@ TEST(KvEvents, GapsAndRestartsAreCountedAndWritten) {
   KvEventWriter writer(folder.path(), "e", "", false);
   const Bytes batch = pack({1.5, Json::array({{{"type", "AllBlocksCleared"}}}), nullptr});
   EXPECT_FALSE(writer.missing_before(7)) << "the first message may have any number";
-  for (const std::uint64_t seq : {7, 8, 11, 3}) writer.write(seq, batch);
+  for (const std::uint64_t seq : {7U, 8U, 11U, 3U}) writer.write(seq, batch);
   EXPECT_EQ(writer.counts().missing, 2U);
   EXPECT_EQ(writer.counts().restarts, 1U);
   const std::vector<KvEvent> events = read_all(folder.path());

@@ -679,7 +679,7 @@ TEST(Engine, a_full_host_may_evict_pages_that_are_about_to_leave_the_device) {
     config.host_evicts_leaving = may;
     EngineRig rig(config);
     RequestId request = 0;
-    for (const std::uint64_t first : {1, 3, 5, 7}) {
+    for (const std::uint64_t first : {1U, 3U, 5U, 7U}) {
       rig.arrive(request++, document({first, first + 1}), 9, 1);
       rig.drain();
     }

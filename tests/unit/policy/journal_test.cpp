@@ -120,7 +120,7 @@ TEST(Journal, without_its_end_is_truncated) {
 TEST(Journal, with_anything_behind_its_end_is_corrupt) {
   const std::vector<KeptRecord> records = every_kind();
   const ByteVector whole = write_all(records, kText);
-  for (const std::size_t more : {1, 19, 52, 400}) {
+  for (const std::size_t more : {1U, 19U, 52U, 400U}) {
     std::vector<std::byte> bytes = whole.bytes;
     for (std::size_t i = 0; i < more; ++i) bytes.push_back(whole.bytes[whole.ends[0] + i]);
     const WholeJournal read = read_all(bytes);

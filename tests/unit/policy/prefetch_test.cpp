@@ -219,7 +219,7 @@ TEST(Prefetch, bytes_in_flight_are_two_seconds_of_reading) {
   EngineConfig config = priced_config(2 * kNsPerSecond * 1000 / 16);  // four pages
   config.cost_token_ps = 1000 * kNsPerSecond;
   EngineRig rig(config);
-  for (std::uint64_t document : {1, 2}) put(rig, chain(document, 4));
+  for (std::uint64_t document : {1U, 2U}) put(rig, chain(document, 4));
   rig.arrive(0, chain(1, 4), 17, 1);
   rig.arrive(1, chain(2, 4), 17, 1);
   EXPECT_EQ(rig.events.count(EventKind::prefetch_issued), 1U);

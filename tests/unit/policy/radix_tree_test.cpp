@@ -117,13 +117,13 @@ class ShadowedOrderTest : public testing::Test {
 using Numbers = std::vector<std::size_t>;
 
 TEST_F(ShadowedOrderTest, FirstOnBothTiersFirstAndLeavesThatMayGoLast) {
-  for (const std::size_t i : {3, 2, 1, 0}) copy(i);
+  for (const std::size_t i : {3U, 2U, 1U, 0U}) copy(i);
   tree_.lease_device(nodes_[0]);
   EXPECT_EQ(order(), (Numbers{2, 0, 3, 1})) << "2 has a child on L1, 0 is leased";
 }
 
 TEST_F(ShadowedOrderTest, WaitsForTransfersAndForLeasesOfTheCopy) {
-  for (const std::size_t i : {0, 1, 2, 3}) copy(i);
+  for (const std::size_t i : {0U, 1U, 2U, 3U}) copy(i);
   tree_.set_load(nodes_[0], OperationId{1});
   tree_.set_backup(nodes_[1], OperationId{2});
   tree_.lease_host(nodes_[3]);

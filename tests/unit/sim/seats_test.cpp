@@ -127,7 +127,7 @@ TEST_P(SeatsOf, EnginesShareThePoolAndNoDisk) {
 // Each engine alone gets 20 bytes per ns. With separate links, both end after 20 us; if they share the fabric, after 40
 // us.
 TEST_P(SeatsOf, EnginesShareTheFabric) {
-  on_world(two_engines(), [this](World& world) {
+  on_world(two_engines(), [](World& world) {
     const SeatLog log =
         run_seats(world, 2, {arrival(0, 0), arrival(0, 1)}, [](std::size_t seat, Substrate& s, const Input& i) {
           if (!is_arrival(i)) return;
