@@ -33,8 +33,18 @@ std::optional<std::size_t> CheapestSearch::best() const {
 
 bool CheapestSearch::ruled_out(std::size_t point) const {
   for (std::size_t i = 0; i < points_.size(); ++i) {
-    const bool near = results_[i] == TestResult::fails_near && 2 * points_[point].size > points_[i].size;
-    if ((near || results_[i] == TestResult::fails) && at_most(point, i)) return true;
+    if (!results_[i] || !at_most(point, i)) continue;
+    switch (*results_[i]) {
+      case TestResult::fails: return true;
+      case TestResult::fails_by_little:
+        if (points_[point].size < points_[i].size) return true;
+        break;
+      case TestResult::fails_near:
+        if (2 * points_[point].size > points_[i].size) return true;
+        break;
+      case TestResult::passes:
+      case TestResult::fails_alone: break;
+    }
   }
   return false;
 }

@@ -4,7 +4,7 @@
 // Assumption: if a point passes, each point that has at least as much on every axis passes too. So a point that fails
 // rules out all points that have at most as much, and a point that passes rules out all points that cost more. On an
 // axis with `none_first`, place 0 (for example no host tier) is another kind of machine than the others: it is neither
-// more nor less than they are. Two kinds of failures rule out less, because the assumption does not hold for their
+// more nor less than they are. Other kinds of failures rule out less, because the assumption does not hold for their
 // reason: see TestResult. Of points with equal prices, the search prefers the one that has less.
 //
 // next() proposes the point whose test rules out the most points in the worse of its two outcomes. A lattice of N
@@ -29,8 +29,9 @@ struct LatticePoint {
 enum class TestResult : std::uint8_t {
   passes,
   fails,
-  fails_near,   // rules out only points of more than half its size
-  fails_alone,  // rules out no other point
+  fails_by_little,  // rules out only points of a smaller size: noise may decide between points of the same size
+  fails_near,       // rules out only points of more than half its size
+  fails_alone,      // rules out no other point
 };
 
 inline constexpr std::size_t kMaxPoints = 4096;

@@ -154,6 +154,12 @@ std::vector<std::size_t> Choices::of_kind(ChoiceKind kind) const {
   return found;
 }
 
+Setting Choices::largest() const {
+  Setting setting{{}, 2};
+  for (const PlanChoice& choice : list_) setting.values.push_back(choice.values.size() - 1);
+  return setting;
+}
+
 Experiment Choices::experiment(const Experiment& base, const Setting& setting) const {
   Experiment experiment = base;
   for (std::size_t i = 0; i < list_.size(); ++i) {

@@ -48,6 +48,7 @@ class Choices {
   // Returns the numbers of engines to choose from: of --vary, or that of the experiment; empty if neither gives one.
   const std::vector<std::int64_t>& engines() const { return engines_; }
   std::vector<std::size_t> of_kind(ChoiceKind kind) const;  // indices in list()
+  Setting largest() const;                                  // the last value of each choice, and two engines
 
   // Returns `base` with the values of the setting. Storage without a host tier needs cache.path = direct, which is set
   // unless the base sets cache.path. Errors: InputError.

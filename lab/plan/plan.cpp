@@ -120,7 +120,8 @@ PlanOutcome make_plan(const PlanArguments& arguments, const Listener& listener) 
       base.text("prices.file").empty() ? PriceList::built_in() : PriceList::from_file(base.path("prices.file"));
   const Choices choices(arguments.lists, base, prices);
   for (const std::string& note : base.notes()) listener.tell(note);
-  for (const IdleKey& key : idle_keys(base)) listener.tell(key.sentence);
+  // Keys without effect even in the setting that has most of everything.
+  for (const IdleKey& key : idle_keys(choices.experiment(base, choices.largest()))) listener.tell(key.sentence);
   const PurchasePlan plan = find_plan(base, choices, prices, goals, arguments, listener);
   const nlohmann::ordered_json json = plan_json(plan, base, choices, arguments);
   PlanOutcome outcome;

@@ -143,6 +143,26 @@ TEST(CheapestSearch, FailuresOfOtherReasonsRuleOutLess) {
   }
 }
 
+TEST(CheapestSearch, AMissByLittleLeavesOtherAmountsOfItsSize) {
+  // Amount 3 misses by little although amount 1 passes.
+  std::vector<LatticePoint> points;
+  for (std::uint32_t engines = 0; engines < 8; ++engines) {
+    for (std::uint32_t amount = 0; amount < 4; ++amount) {
+      points.push_back({{engines, amount}, 100.0 * engines + amount, static_cast<double>(engines + 1)});
+    }
+  }
+  CheapestSearch search(points, {false, false});
+  while (const auto point = search.next()) {
+    const LatticePoint& at = search.points()[*point];
+    const bool passes = at.place[0] > 4 || (at.place[0] == 4 && at.place[1] == 1);
+    search.put(*point, passes             ? TestResult::passes
+                       : at.place[0] == 4 ? TestResult::fails_by_little
+                                          : TestResult::fails);
+  }
+  ASSERT_TRUE(search.best().has_value());
+  EXPECT_EQ(search.points()[*search.best()].price, 401);
+}
+
 TEST(CheapestSearch, OfEqualPricesTheOneThatHasLess) {
   std::vector<LatticePoint> points;
   for (std::uint32_t i = 0; i < 32; ++i) points.push_back({{0, i}, 5, 1});
