@@ -346,7 +346,7 @@ std::string plan_text(const PurchasePlan& plan, const Experiment& base, const Ch
     if (drives == nullptr) continue;
     const Json& years = drives->at("years");
     line("drives",
-         life.write_policy +
+         (drives_of(best) == nullptr ? "if bought, " : "") + life.write_policy +
              formatted(": %.0f drives take %.3g TB a day, %.3g writes a day each", drives->at("count").get<double>(),
                        drives->at("written_bytes_per_day").get<double>() / 1e12,
                        drives->at("writes_per_day").get<double>()) +
@@ -357,7 +357,7 @@ std::string plan_text(const PurchasePlan& plan, const Experiment& base, const Ch
     std::string words = sure.seeds > 1
                             ? formatted("meets the goals with %.0f of %.0f seeds",
                                         static_cast<double>(sure.seeds_meeting), static_cast<double>(sure.seeds))
-                            : std::string("one trace");
+                            : std::string(plan.is_drawn ? "one seed" : "one trace");
     if (sure.draws != 0) {
       words += formatted(", and on %.0f of %.0f hardware variants", static_cast<double>(sure.draws_meeting),
                          static_cast<double>(sure.draws));
