@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <initializer_list>
 #include <optional>
 
 #include "lab/error.hpp"
@@ -109,7 +110,7 @@ Choices::Choices(const std::vector<std::string>& lists, const Experiment& base, 
   }
   for (SweepAxis& axis : varied.axes) add(std::move(axis));
   for (SweepAxis& axis : drives) add(std::move(axis));
-  if (list_.empty() && engines_.empty()) add_defaults(base);
+  add_defaults(base);
   if (engines_.empty() && base.origin(kEngines) != "default") engines_ = {base.integer(kEngines)};
   if (std::ranges::find(list_, kDrives, &PlanChoice::name) != list_.end()) {
     drive_gib_ = kUsable * prices.get("drive.tb").value * 1e12 / 1073741824;
@@ -133,15 +134,22 @@ void Choices::add(SweepAxis axis) {
 }
 
 void Choices::add_defaults(const Experiment& base) {
-  const auto untouched = [&](const char* key) { return base.origin(key) == "default"; };
-  if (untouched("parallel.tp")) add(number_axis("parallel.tp", {"parallel.tp"}, {1, 2, 4, 8}));
-  if (untouched("tiers.host.gib") && untouched("tiers.host.tokens") && untouched("tiers.host.ratio")) {
+  const auto open = [&](std::initializer_list<std::string_view> keys) {
+    return std::ranges::all_of(keys, [&](std::string_view key) {
+      const auto varies = [&](const PlanChoice& choice) {
+        return choice.name == key || std::ranges::find(choice.keys, key) != choice.keys.end();
+      };
+      return std::ranges::none_of(list_, varies) && (key == kDrives || base.origin(key) == "default");
+    });
+  };
+  if (open({"parallel.tp"})) add(number_axis("parallel.tp", {"parallel.tp"}, {1, 2, 4, 8}));
+  if (open({"tiers.host.gib", "tiers.host.tokens", "tiers.host.ratio"})) {
     add(number_axis("tiers.host.gib", {"tiers.host.gib"}, {0, 128, 256, 512, 1024, 2048}));
   }
-  if (untouched("tiers.disk.gib") && untouched("tiers.disk.tokens") && untouched("hardware.disk_drives")) {
+  if (open({kDrives, "tiers.disk.gib", "tiers.disk.tokens", "hardware.disk_drives"})) {
     add(number_axis(std::string(kDrives), {}, {0, 2, 4, 8}));
   }
-  if (untouched("cluster.route")) {
+  if (open({"cluster.route"})) {
     add({"cluster.route", {"cluster.route"}, {{"prefix_affinity", {}}, {"round_robin", {}}}, "default"});
   }
 }

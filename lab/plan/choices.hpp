@@ -40,8 +40,8 @@ struct Setting {
 
 class Choices {
  public:
-  // `lists`: --vary, as for sweeps, and NAME=A..B for the engines. Adds defaults for parallel.tp, tiers.host.gib,
-  // drives and cluster.route if nothing is varied, but not of keys that the experiment sets. Errors: InputError.
+  // `lists`: --vary, as for sweeps, and NAME=A..B for the engines. parallel.tp, tiers.host.gib, drives and
+  // cluster.route vary too, unless `lists` or the experiment sets them. Errors: InputError.
   Choices(const std::vector<std::string>& lists, const Experiment& base, const PriceList& prices);
 
   const std::vector<PlanChoice>& list() const { return list_; }

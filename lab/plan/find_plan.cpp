@@ -711,6 +711,7 @@ class Planner {
         if (!is_same(trial, *shown)) plan_.margins.push_back({std::move(one.change), trial});
       }
       find_alternatives();
+      explain_other_parts();
     }
     find_front();
     measure_drives(setting);
@@ -732,6 +733,25 @@ class Planner {
                                [&](std::size_t i) { return a.values[i] == b.values[i]; });
   }
 
+  // More reserve by 5 % or more; or no less, at a lower price.
+  static bool roomier(const Trial& a, const Trial& b) {
+    if (a.worst < 0.95 * b.worst) return true;
+    return a.worst <= 1.05 * b.worst && a.per_month < b.per_month;
+  }
+
+  // Why no setting of some parts is an answer.
+  void explain_other_parts() {
+    for_each(choices_.of_kind(ChoiceKind::part), plan_.trials.front().setting, [&](const Setting& parts) {
+      std::optional<std::size_t> near;
+      for (std::size_t i = 0; i < plan_.trials.size(); ++i) {
+        const Trial& one = plan_.trials[i];
+        if (one.stage != "full" || one.figures.is_null() || !same_parts(one.setting, parts)) continue;
+        if (!near || distance(i) < distance(*near)) near = i;
+      }
+      if (near && !plan_.trials[*near].meets) plan_.out.push_back(*near);
+    });
+  }
+
   // The cheapest of other parts; the one with the most reserve for at most a quarter more; the nearest below the price.
   void find_alternatives() {
     const std::size_t winner = *plan_.winner;
@@ -744,10 +764,8 @@ class Planner {
           (!other || one.per_month < plan_.trials[*other].per_month)) {
         other = i;
       }
-      if (one.meets && one.per_month <= 1.25 * best.per_month && one.worst < best.worst &&
-          (!roomy || one.worst < plan_.trials[*roomy].worst)) {
-        roomy = i;
-      }
+      const bool near_price = one.meets && one.per_month <= 1.25 * best.per_month && one.worst < best.worst;
+      if (near_price && (!roomy || roomier(one, plan_.trials[*roomy]))) roomy = i;
       if (!one.meets && !one.starves && one.per_month < best.per_month &&
           (!cheaper || one.worst < plan_.trials[*cheaper].worst)) {
         cheaper = i;

@@ -78,6 +78,8 @@ struct PurchasePlan {
   std::optional<std::size_t> winner;
   std::string reason;                                             // why there is no winner
   std::vector<std::pair<std::size_t, std::string>> alternatives;  // trial, and why it is shown
+  std::vector<std::size_t>
+      out;  // for each combination of parts that was simulated and never met the goals: its nearest
   std::vector<std::size_t> front;
   std::vector<Margin> margins;
   std::vector<DriveLife> drives;

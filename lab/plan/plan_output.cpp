@@ -266,6 +266,7 @@ Json plan_json(const PurchasePlan& plan, const Experiment& base, const Choices& 
   for (const auto& [trial, because] : plan.alternatives) {
     json["alternatives"].push_back(setting_json(plan.trials[trial], choices, because));
   }
+  json["out"] = plan.out;
   json["tried"] = Json::array();
   for (const Trial& trial : plan.trials) json["tried"].push_back(trial_json(trial, choices));
   json["front"] = plan.front;
@@ -334,6 +335,11 @@ std::string plan_text(const PurchasePlan& plan, const Experiment& base, const Ch
     line("or", choices.text(one.setting) + ": " + money(one.per_month, currency) + " a month; " +
                    (one.meets ? goal_values(plan, one) + "; " : std::string()) + because);
   }
+  for (const std::size_t trial : plan.out) {
+    const Trial& one = plan.trials[trial];
+    line("out", choices.text(one.setting) + ": " + money(one.per_month, currency) +
+                    " a month; nearest with these parts: " + one.why_not);
+  }
   for (const Margin& margin : plan.margins) {
     const Trial& one = plan.trials[margin.trial];
     if (one.figures.is_null()) continue;
@@ -366,6 +372,10 @@ std::string plan_text(const PurchasePlan& plan, const Experiment& base, const Ch
       }
       for (const auto& [name, range] : sure.ranges)
         words += formatted(", %s %.3g to %.3g", name.c_str(), range.first, range.second);
+    }
+    if (sure.draws != 0 &&
+        (base.text("hardware.operators") != "none" || !base.text("hardware.operators_file").empty())) {
+      words += "; measured operator times do not vary";
     }
     line("confidence", words);
     if (!sure.hangs_on.empty()) {

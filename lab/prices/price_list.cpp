@@ -82,7 +82,20 @@ PriceFigure figure_of(const toml::table& table, const std::string& full, const K
 PriceList PriceList::built_in() { return from_text(prices_preset_text(), "built-in"); }
 
 PriceList PriceList::from_file(const std::filesystem::path& path) {
-  return from_text(read_text_file(path, "give the path of a price list (TOML)", kMaxPriceBytes), path.string());
+  PriceList list =
+      from_text(read_text_file(path, "give the path of a price list (TOML)", kMaxPriceBytes), path.string());
+  const PriceList base = built_in();
+  std::vector<PriceFigure> added;
+  if (base.currency_ != list.currency_) return list;
+  for (const PriceFigure& figure : base.figures_) {
+    // A GPU is rented or bought, so a price replaces the built-in rent.
+    const bool rent = figure.name.ends_with(".hour");
+    const std::string price = rent ? figure.name.substr(0, figure.name.size() - 4) + "price" : figure.name;
+    if (list.find(figure.name) == nullptr && list.find(price) == nullptr) added.push_back(figure);
+  }
+  list.figures_.insert(list.figures_.end(), added.begin(), added.end());
+  std::ranges::sort(list.figures_, {}, &PriceFigure::name);
+  return list;
 }
 
 PriceList PriceList::from_text(std::string_view text, const std::string& name) {

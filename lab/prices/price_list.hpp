@@ -47,6 +47,7 @@ struct PriceFigure {
 class PriceList {
  public:
   static PriceList built_in();
+  // With the figures of the built-in list that the file lacks, if the currency is the same.
   static PriceList from_file(const std::filesystem::path& path);
   static PriceList from_text(std::string_view text, const std::string& name);
 

@@ -16,6 +16,10 @@ namespace {
 
 using Settings = std::vector<std::string>;
 
+// What would vary by default.
+const Settings kFixed{"--set", std::string("sim.world=") + kAnyWorld, "--set", "parallel.tp=1",
+                      "--set", "cluster.route=round_robin",           "--set", "tiers.disk.gib=0"};
+
 class PlanCommand : public testing::Test {
  protected:
   PlanCommand() {
@@ -23,11 +27,9 @@ class PlanCommand : public testing::Test {
     prices_ = price_list(folder_, "p.toml");
   }
   Settings words(const Settings& more) const {
-    Settings words{
-        "plan", folder_ / "x.toml", "--prices", prices_, "--set", std::string("sim.world=") + kAnyWorld, "--draws",
-        "0",    "--seeds",          "1"};
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
+    const Settings words =
+        Settings{"plan", folder_ / "x.toml", "--prices", prices_, "--draws", "0", "--seeds", "1"} + kFixed;
+    return words + more;
   }
   Json plan(const Settings& more) const {
     Settings all = words(more);
@@ -157,9 +159,9 @@ TEST_F(PlanCommand, WritePoliciesHaveTheirWear) {
 }
 
 TEST_F(PlanCommand, SeedsThatMissAGoalAreReported) {
-  const Outcome outcome =
-      run({"plan", folder_ / "x.toml", "--prices", prices_, "--set", std::string("sim.world=") + kAnyWorld, "--seeds",
-           "4", "--draws", "4", "--goal", "ttft_p90_s=1", "--vary", "cluster.engines=1..3", "--json"});
+  const Outcome outcome = run(Settings{"plan", folder_ / "x.toml", "--prices", prices_, "--seeds", "4", "--draws", "4",
+                                       "--goal", "ttft_p90_s=1", "--vary", "cluster.engines=1..3", "--json"} +
+                              kFixed);
   const Json plan = outcome.json();
   EXPECT_EQ(plan.at("confidence").at("seeds"), 4);
   EXPECT_EQ(plan.at("confidence").at("draws"), 4);
@@ -178,6 +180,11 @@ TEST_F(PlanCommand, BadInput) {
   refused(goal + Settings{"--set", "hardware.name=h200-pcie5"}, {"has no price for h200-pcie5"});
   refused(goal + Settings{"--out", folder_ / "x.toml"}, {"is a file"});
   refused(goal + Settings{"--requests-per-second", "0"}, {"--requests-per-second"});
+  refused(goal + Settings{"--requests-per-second", "5"}, {"workload.generate.kind", "returning", "rate of its own"});
+  refused(goal + Settings{"--vary", "workload.limit=10,20"}, {"workload.limit is part of the question"});
+  refused(goal + Settings{"--vary", "tiers.disk.gib=1", "--vary", "drives=0,1"},
+          {"drives=... sets tiers.disk.gib too"});
+  refused(goal + Settings{"--vary", "drives=0", "--vary", "drives=1"}, {"drives varies already"});
   const Outcome absent =
       run({"plan", folder_ / "x.toml", "--goal", "ttft_p90_s=1", "--prices", folder_ / "absent.toml"});
   EXPECT_EQ(absent.exit_code, 2);
@@ -187,43 +194,65 @@ TEST_F(PlanCommand, BadInput) {
   EXPECT_NE(none.err.find("no price for cpu-host"), std::string::npos) << none.err;
 }
 
+Settings chat(double rate) {
+  return {"plan",
+          "--model",
+          "llama-3.1-8b",
+          "--hardware",
+          "h100-pcie5",
+          "--requests-per-second",
+          std::to_string(rate),
+          "--prompt-tokens",
+          "2000",
+          "--output-tokens",
+          "100",
+          "--turns",
+          "3",
+          "--think-s",
+          "10",
+          "--prefix-tokens",
+          "200",
+          "--draws",
+          "0",
+          "--set",
+          std::string("sim.world=") + kAnyWorld,
+          "--json"};
+}
+
 TEST_F(PlanCommand, AverageTrafficNeedsNoFile) {
-  const Json plan = run({"plan",
-                         "--model",
-                         "llama-3.1-8b",
-                         "--hardware",
-                         "h100-pcie5",
-                         "--requests-per-second",
-                         "1",
-                         "--prompt-tokens",
-                         "2000",
-                         "--output-tokens",
-                         "100",
-                         "--turns",
-                         "3",
-                         "--think-s",
-                         "10",
-                         "--prefix-tokens",
-                         "200",
-                         "--set",
-                         "workload.generate.duration_s=120",
-                         "--set",
-                         std::string("sim.world=") + kAnyWorld,
-                         "--goal",
-                         "ttft_p90_s=2",
-                         "--draws",
-                         "0",
-                         "--seeds",
-                         "2",
-                         "--vary",
-                         "parallel.tp=1,2",
-                         "--vary",
-                         "tiers.host.gib=0,64",
-                         "--json"})
-                        .json();
+  const Json plan =
+      run(chat(1) + Settings{"--set", "workload.generate.duration_s=120", "--goal", "ttft_p90_s=2", "--seeds", "2",
+                             "--vary", "parallel.tp=1,2", "--vary", "tiers.host.gib=0,64", "--vary", "drives=0"})
+          .json();
   EXPECT_EQ(plan.at("recommendation").at("gpus"), 1);
   EXPECT_NEAR(plan.at("workload").at("requests_per_second").get<double>(), 1, 0.3);
   EXPECT_NE(plan.at("warnings").dump().find("generated from averages"), std::string::npos);
+}
+
+TEST_F(PlanCommand, ChoicesThatAreNotNamedVaryToo) {
+  const Json plan = run(chat(2) + Settings{"--set", "workload.generate.duration_s=60", "--goal", "ttft_p90_s=1",
+                                           "--seeds", "1", "--vary", "cluster.engines=1,2", "--set", "parallel.tp=2"})
+                        .json();
+  const Json& settings = plan.at("recommendation").at("settings");
+  for (const char* name : {"tiers.host.gib", "drives", "cluster.route"}) EXPECT_TRUE(settings.contains(name)) << name;
+  EXPECT_FALSE(settings.contains("parallel.tp")) << "the user has set it";
+}
+
+// With a route that spreads conversations, more engines have fewer hits and a longer time to first token.
+TEST_F(PlanCommand, FewerEnginesMayMeetWhatMoreMiss) {
+  const Json plan = run(chat(2) + kFixed +
+                        Settings{"--set", "workload.generate.duration_s=60", "--goal", "ttft_p90_s=0.05", "--seeds",
+                                 "1", "--vary", "cluster.engines=1..6", "--set", "tiers.host.gib=0"})
+                        .json();
+  EXPECT_EQ(plan.at("recommendation").at("settings").at("cluster.engines"), 1);
+}
+
+TEST_F(PlanCommand, GoalsOnPartsLeaveOutSettingsBeforeTheyAreSimulated) {
+  const Json plan = this->plan({"--vary", "cluster.engines=1..8", "--goal", "ttft_p90_s=10", "--goal", "gpus=2"});
+  EXPECT_EQ(plan.at("search").at("bounded"), 6);
+  const Outcome none = run(words({"--vary", "cluster.engines=1..8", "--goal", "price_per_month=1"}));
+  EXPECT_EQ(none.exit_code, 3);
+  EXPECT_NE(none.out.find("leave no setting"), std::string::npos) << none.out;
 }
 
 TEST_F(PlanCommand, AKilledPlanLeavesNoPlan) {

@@ -77,6 +77,22 @@ TEST(PriceList, BadListsAreRefused) {
   expect_refused(head + "dram = 3\n", {"p.toml:2", "dram"});
 }
 
+TEST(PriceList, AFileLiesOverTheBuiltInList) {
+  const Folder folder;
+  const auto list = [&](const std::string& currency, const std::string& figure) {
+    write_text(folder.path() / "mine.toml", "currency = \"" + currency + "\"\n[gpu.h100-pcie5]\n" + figure +
+                                                ", source = \"an offer\", date = 2026-11-25}\n");
+    return PriceList::from_file(folder / "mine.toml");
+  };
+  const PriceList mine = list("USD", "hour = {value = 3.5");
+  EXPECT_EQ(mine.get("gpu.h100-pcie5.hour").value, 3.5);
+  EXPECT_EQ(mine.get("gpu.h100-pcie5.hour").date, "2026-11-25") << "a date without quotes";
+  EXPECT_EQ(mine.get("gpu.h200-pcie5.hour").value, PriceList::built_in().get("gpu.h200-pcie5.hour").value);
+  EXPECT_EQ(mine.figures().size(), PriceList::built_in().figures().size());
+  EXPECT_EQ(list("EUR", "hour = {value = 3.5").figures().size(), 1U) << "another currency";
+  EXPECT_EQ(list("USD", "price = {value = 30000").find("gpu.h100-pcie5.hour"), nullptr) << "bought, not rented";
+}
+
 TEST(Bill, PartsAreCountedByHand) {
   const Bill plain = bill({"parallel.tp=2", "cluster.engines=3"});
   EXPECT_EQ(plain.parts.size(), 1U);
@@ -149,6 +165,10 @@ TEST(DriveWear, ByHand) {
   EXPECT_DOUBLE_EQ(wear.writes_per_day, 2);
   EXPECT_DOUBLE_EQ(wear.years.value(), 0.5);
   EXPECT_FALSE(drive_wear(two, 0, 1).years.has_value());
+  two.life_years = 4;
+  two.drive_month = 10;
+  EXPECT_DOUBLE_EQ(drive_wear(two, 4'000'000'000'000, 86'400).replacements_month, 10 * (4 / 0.5 - 1));
+  EXPECT_DOUBLE_EQ(drive_wear(two, 100'000'000'000, 86'400).replacements_month, 0) << "they outlive their payment";
 }
 
 TEST(Prices, AreInTheReportOfARun) {
