@@ -106,6 +106,16 @@ int ChildProcesses::end(Child& child) {
   return status;
 }
 
+void run_children(std::size_t count, std::size_t at_once, const std::function<std::string(std::size_t number)>& work,
+                  const std::function<void(ChildEnd end)>& ended) {
+  ChildProcesses children;
+  std::size_t next = 0;
+  for (std::size_t done = 0; done < count; ++done) {
+    for (; next < count && children.size() < at_once; ++next) children.start([&] { return work(next); }, next);
+    ended(children.wait());
+  }
+}
+
 std::size_t children_at_once(int jobs) {
   if (jobs != 0) return static_cast<std::size_t>(jobs);
   return std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, 64);

@@ -45,6 +45,11 @@ class ChildProcesses {
   std::vector<Child> list_;
 };
 
+// Runs the children 0 to `count` - 1, at most `at_once` at the same time, and passes each end to `ended`, in the order
+// in which they end. Errors: those of start(); an exception of `ended` ends all children.
+void run_children(std::size_t count, std::size_t at_once, const std::function<std::string(std::size_t number)>& work,
+                  const std::function<void(ChildEnd end)>& ended);
+
 // Returns the number of children to run at the same time. `jobs`: 0 = one per core.
 std::size_t children_at_once(int jobs);
 

@@ -147,21 +147,16 @@ class Simulations {
   std::vector<std::vector<std::vector<double>>> run(const std::vector<SearchPoint>& points,
                                                     const std::vector<std::size_t>& which) {
     std::vector<std::vector<std::vector<double>>> all(points.size(), std::vector<std::vector<double>>(which.size()));
-    ChildProcesses processes;
     const std::size_t count = points.size() * which.size();
-    std::size_t next = 0;
-    for (std::size_t done = 0; done < count; ++done) {
-      for (; next < count && processes.size() < at_once_; ++next) {
-        const std::size_t number = which[next % which.size()];
-        const SearchPoint& point = points[next / which.size()];
-        processes.start([&] { return simulated(number, point); }, next);
-      }
-      const ChildEnd end = processes.wait();
+    const auto simulate_one = [&](std::size_t job) {
+      return simulated(which[job % which.size()], points[job / which.size()]);
+    };
+    run_children(count, at_once_, simulate_one, [&](const ChildEnd& end) {
       const std::size_t number = which[end.number % which.size()];
       if (end.failure.code == 2) throw InputError(cases_[number].name + ": " + end.failure.sentence);
       if (end.failure.code != 0) throw WorkError(cases_[number].name + ": " + end.failure.sentence);
       all[end.number / which.size()][end.number % which.size()] = numbers_in(end.text);
-    }
+    });
     simulations_ += count;
     return all;
   }

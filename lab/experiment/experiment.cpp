@@ -10,6 +10,7 @@
 
 #include "lab/error.hpp"
 #include "lab/names.hpp"
+#include "lab/toml_text.hpp"
 #include "models/names.hpp"
 #include "models/text_file.hpp"
 
@@ -67,22 +68,6 @@ KeyValue to_value(const toml::node& node, const std::string& where) {
   throw InputError(where + ": must be a string, a number or true/false");
 }
 
-// Limits the dots in a line. toml++ nests one table per dot and destroys the tables by recursion, so thousands of dots
-// would overflow the stack.
-void check_depth(std::string_view text, const std::string& name) {
-  constexpr std::size_t kMaxDotsPerLine = 64;
-  std::size_t dots = 0, line = 1;
-  for (const char c : text) {
-    if (c == '\n') {
-      dots = 0;
-      ++line;
-    } else if (c == '.' && ++dots > kMaxDotsPerLine) {
-      throw InputError(name + ":" + std::to_string(line) +
-                       ": more than 64 dots in a line; keys have at most four parts");
-    }
-  }
-}
-
 }  // namespace
 
 Experiment::Experiment() {
@@ -97,14 +82,7 @@ Experiment Experiment::from_file(const std::filesystem::path& path) {
 
 Experiment Experiment::from_text(std::string_view text, const std::string& name) {
   Experiment experiment;
-  check_depth(text, name);
-  toml::table document;
-  try {
-    document = toml::parse(text, name);
-  } catch (const toml::parse_error& error) {
-    throw InputError(name + ":" + std::to_string(error.source().begin.line) +
-                     ": not TOML: " + std::string(error.description()));
-  }
+  const toml::table document = parse_toml(text, name);
   struct Level {
     std::string prefix;
     const toml::table* table;

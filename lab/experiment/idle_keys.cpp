@@ -6,6 +6,7 @@
 #include <span>
 #include <variant>
 
+#include "lab/experiment/setup.hpp"
 #include "policy/base/tiers.hpp"
 #include "policy/order.hpp"
 #include "policy/write.hpp"
@@ -14,12 +15,6 @@ namespace kvtwin {
 namespace {
 
 using Keys = std::initializer_list<std::string_view>;
-
-bool has_tier(const Experiment& e, const TierSpec& tier) {
-  const std::string prefix = "tiers." + std::string(tier.name);
-  return e.integer(prefix + ".tokens") != 0 || e.number(prefix + ".gib") != 0 ||
-         (tier.tier == Tier::host && e.number("tiers.host.ratio") != 0);
-}
 
 struct Facts {
   explicit Facts(const Experiment& experiment)
@@ -36,7 +31,7 @@ struct Facts {
     const std::unique_ptr<RequestOrder> order = make_request_order(e.text("scheduler.order"));
     return order != nullptr && order->reorders();
   }
-  bool has(Tier tier) const { return has_tier(e, spec_of(tier)); }
+  bool has(Tier tier) const { return has_tier(e, tier); }
   bool stores() const {
     return std::ranges::any_of(kStorageSpecs, [this](const TierSpec& spec) { return has(spec.tier); });
   }

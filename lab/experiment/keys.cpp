@@ -634,4 +634,8 @@ std::string Key::range() const {
   return out.str();
 }
 
+bool is_policy_key(std::string_view key) {
+  return key.starts_with("cache.") || key.starts_with("scheduler.") || key.starts_with("cluster.route");
+}
+
 }  // namespace kvtwin

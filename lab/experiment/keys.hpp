@@ -43,6 +43,10 @@ struct ExperimentKey {
   std::string range() const;
 };
 
+// Returns whether the key chooses a policy (cache, scheduler, cluster.route), which costs nothing. All other keys are
+// circumstances: tiers, hardware, workload.
+bool is_policy_key(std::string_view key);
+
 constexpr double kMaxKeyValue = 9.2e18;  // fits into std::int64_t
 
 // Returns all keys, in the order of experiment.resolved.toml.

@@ -852,6 +852,19 @@ std::unique_ptr<TraceSource> open_workload(const Experiment& e) {
   return std::make_unique<ShrunkTrace>(std::move(full_size), factor);
 }
 
+bool seed_changes_work(const Experiment& e) {
+  if (e.number("sim.storage_stall_share") > 0 || e.text("workload.trace").empty()) return true;
+  TraceOptions options;
+  options.format = checked_name("format", e.text("workload.format"), trace_format_names(), e.where("workload.format"));
+  return TraceReader(e.path("workload.trace").string(), options).format() == "agentic";
+}
+
+bool has_tier(const Experiment& e, Tier tier) {
+  const std::string prefix = "tiers." + std::string(name_of(tier));
+  return e.integer(prefix + ".tokens") != 0 || e.number(prefix + ".gib") != 0 ||
+         (tier == Tier::host && e.number("tiers.host.ratio") != 0);
+}
+
 TraceInputOptions input_options(const Experiment& e) {
   TraceInputOptions options;
   options.page_tokens = static_cast<Tokens>(e.integer("cache.page_tokens"));

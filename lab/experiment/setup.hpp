@@ -64,6 +64,11 @@ std::unique_ptr<TraceSource> open_workload(const Experiment& experiment);
 // Returns the averages of workload.generate.* for kind = sessions. The rate, the means and the shared prefix must be
 // given (kvtwin has no defaults for them). Errors: InputError.
 SessionsConfig sessions_config(const Experiment& experiment);
+// Returns whether another seed changes the work. A trace has every request, except the session starts of agentic
+// traces. Errors: InputError, TraceError.
+bool seed_changes_work(const Experiment& experiment);
+// Returns whether the experiment gives the tier a capacity.
+bool has_tier(const Experiment& experiment, Tier tier);
 TraceInputOptions input_options(const Experiment& experiment);
 
 // The inputs of a world from a workload: an open loop, a closed loop (workload.loop), or clients and stages

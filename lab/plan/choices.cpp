@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "lab/error.hpp"
+#include "lab/experiment/setup.hpp"
 
 namespace kvtwin {
 namespace {
@@ -17,16 +18,6 @@ bool is_amount(const std::string& key) {
   if (key == "hardware.remote_nics" || key == "hardware.disk_drives") return true;
   if (key.starts_with("hardware.")) return key.ends_with("_gbps");
   return key.starts_with("tiers.") && (key.ends_with(".gib") || key.ends_with(".tokens") || key.ends_with(".ratio"));
-}
-
-bool is_policy(const std::string& key) {
-  return key.starts_with("cache.") || key.starts_with("scheduler.") || key.starts_with("cluster.route");
-}
-
-bool has_tier(const Experiment& experiment, const std::string& tier) {
-  const std::string keys = "tiers." + tier;
-  return experiment.number(keys + ".gib") != 0 || experiment.integer(keys + ".tokens") != 0 ||
-         (tier == "host" && experiment.number("tiers.host.ratio") != 0);
 }
 
 // Refuses keys that belong to the question, and keys that another choice sets. Errors: InputError.
@@ -127,7 +118,7 @@ void Choices::add(SweepAxis axis) {
     std::ranges::stable_sort(choice.values, {}, [](const SweepValue& value) { return *value.number; });
     const bool size = choice.name == kDrives || choice.name.starts_with("tiers.");
     choice.none_first = size && *choice.values.front().number == 0;
-  } else if (std::ranges::all_of(choice.keys, is_policy)) {
+  } else if (std::ranges::all_of(choice.keys, is_policy_key)) {
     choice.kind = ChoiceKind::policy;
   }
   list_.push_back(std::move(choice));
@@ -180,8 +171,9 @@ Experiment Choices::experiment(const Experiment& base, const Setting& setting) c
     experiment.set("tiers.disk.gib=" + std::to_string(gib), "plan");
   }
   experiment.set(std::string(kEngines) + "=" + std::to_string(setting.engines), "plan");
-  if (experiment.origin("cache.path") == "default" && !has_tier(experiment, "host") &&
-      (has_tier(experiment, "disk") || has_tier(experiment, "shared_fs") || has_tier(experiment, "remote"))) {
+  const bool stores =
+      std::ranges::any_of(kStorageSpecs, [&](const TierSpec& spec) { return has_tier(experiment, spec.tier); });
+  if (experiment.origin("cache.path") == "default" && stores && !has_tier(experiment, Tier::host)) {
     experiment.set("cache.path=direct", "plan");
   }
   return experiment;

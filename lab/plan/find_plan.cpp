@@ -11,11 +11,12 @@
 #include "lab/formatted.hpp"
 #include "lab/plan/cheapest_search.hpp"
 #include "lab/plan/plan.hpp"
+#include "lab/report/warnings.hpp"
 #include "lab/simulate.hpp"
 #include "models/calibration_fit.hpp"
 #include "models/error.hpp"
 #include "models/hardware_draws.hpp"
-#include "policy/base/check.hpp"
+#include "policy/write.hpp"
 #include "sim/bounds/hitrate.hpp"
 #include "traces/paging.hpp"
 
@@ -34,9 +35,9 @@ constexpr std::size_t kMaxPolicyRounds = 3, kMaxNeighbourRounds = 8;
 constexpr std::size_t kMaxCauses = 8;
 constexpr int kHitSizes = 8;
 constexpr double kFullShare = 0.95;
-constexpr std::string_view kStarving[] = {"host_not_larger", "backups_dropped", "prefetches_declined", "saturated",
-                                          "drives_worn_out"};
-constexpr const char* kWritePolicies[] = {"write_through", "write_through_selective", "write_back"};
+constexpr WarningKind kStarving[] = {WarningKind::host_not_larger, WarningKind::backups_dropped,
+                                     WarningKind::prefetches_declined, WarningKind::saturated,
+                                     WarningKind::drives_worn_out};
 
 // One combination of parts.
 struct Lattice {
@@ -44,7 +45,6 @@ struct Lattice {
   std::vector<Setting> settings;  // by point
   std::optional<CheapestSearch> search;
   double cheapest = 0;  // of its points
-  std::string failure;  // why it has no point
 };
 
 struct Job {
@@ -64,16 +64,12 @@ class Planner {
       : base_(base), choices_(choices), prices_(prices), arguments_(arguments), listener_(listener), plan_(plan) {}
 
   void run() {
-    plan_.work = work_of(base_);
-    plan_.is_drawn = base_.text("workload.trace").empty();
-    if (plan_.work.requests == 0) throw InputError("plan: the workload has no request");
     for (;;) {
-      make_lattices({std::vector<std::size_t>(choices_.list().size(), 0), 1});
-      search();
+      search_with({std::vector<std::size_t>(choices_.list().size(), 0), 1});
       if (plan_.winner || !choices_.engines().empty() || lattices_.empty() || most_engines_ >= kMaxEngines) break;
       engine_factor_ *= 4;  // even the largest number of engines is too small
     }
-    if (!plan_.winner) plan_.winner = nearest_if_policies();
+    if (!plan_.winner) try_other_policies();
     confirm_all();
     if (!plan_.winner) explain_failure();
     finish();
@@ -81,11 +77,6 @@ class Planner {
 
  private:
   // ---- simulations
-
-  TraceInfo work_of(const Experiment& experiment) const {
-    const std::unique_ptr<TraceSource> source = open_workload(experiment);
-    return trace_info(*source, static_cast<std::uint64_t>(experiment.integer("workload.limit")));
-  }
 
   Experiment experiment_of(const Job& job) const {
     Experiment experiment = choices_.experiment(base_, job.setting);
@@ -97,16 +88,8 @@ class Planner {
   // input.
   std::vector<Answer> simulate_all(const std::vector<Job>& jobs) {
     std::vector<Answer> answers(jobs.size());
-    ChildProcesses children;
-    std::size_t next = 0, done = 0;
-    const std::size_t at_once = children_at_once(arguments_.jobs);
-    while (done < jobs.size()) {
-      while (next < jobs.size() && children.size() < at_once) {
-        children.start([&, next] { return simulate(experiment_of(jobs[next])).report; }, next);
-        ++next;
-      }
-      ChildEnd end = children.wait();
-      ++done;
+    const auto simulate_one = [&](std::size_t number) { return simulate(experiment_of(jobs[number])).report; };
+    run_children(jobs.size(), children_at_once(arguments_.jobs), simulate_one, [&](const ChildEnd& end) {
       ++plan_.simulations;
       if (end.failure.code == 0) {
         answers[end.number].report = Json::parse(end.text);
@@ -115,7 +98,7 @@ class Planner {
       } else {
         throw WorkError(choices_.text(jobs[end.number].setting) + ": " + end.failure.sentence);
       }
-    }
+    });
     return answers;
   }
 
@@ -140,7 +123,6 @@ class Planner {
     }
     return numbers;
   }
-  Trial& trial_of(const Setting& setting) { return plan_.trials[trials_of({setting}).front()]; }
 
   void tell(const Trial& trial) const {
     std::string line = "simulated " + choices_.text(trial.setting) + ": ";
@@ -156,9 +138,8 @@ class Planner {
       return trial;
     }
     trial.figures = report_figures(answer.report);
-    trial.price = answer.report.value("price", Json());
-    if (trial.price.is_object()) trial.per_month = trial.price.at("per_month");
     trial.report = std::move(answer.report);
+    if (const Json* const price = price_of(trial)) trial.per_month = price->at("per_month");
     trial.worst = 0;
     const auto miss = [&](const std::string& why) {
       if (trial.why_not.empty()) trial.why_not = why;
@@ -187,11 +168,11 @@ class Planner {
              formatted(" is %.4g, not at %s %.4g", number, less ? "most" : "least", goal.value));
       }
     }
-    const std::string warnings = " " + trial.figures.at("warnings").get<std::string>() + " ";
-    for (const std::string_view name : kStarving) {
-      if (warnings.find(" " + std::string(name) + " ") == std::string::npos) continue;
+    const Json warnings = trial.report.value("warnings", Json::array());
+    for (const WarningKind kind : kStarving) {
+      if (std::ranges::find(warnings, name_of(kind)) == warnings.end()) continue;
       trial.starves = true;
-      miss("warning " + std::string(name));
+      miss("warning " + std::string(name_of(kind)));
     }
     trial.meets = trial.why_not.empty();
     return trial;
@@ -283,13 +264,13 @@ class Planner {
     }
   };
 
-  Bill bill_of_engines(Setting setting, std::int64_t engines) const {
-    setting.engines = engines;
-    const Setup setup = make_setup(choices_.experiment(base_, setting));
-    if (std::optional<Bill> bill = bill_of(setup, prices_)) return std::move(*bill);
+  Bill bill_for(const Setup& setup) const {
+    if (setup.bill) return *setup.bill;
+    bill_of(setup, prices_);  // throws if the list lacks a part
     throw InputError("the price list has no price for " + setup.hardware.name +
                      "; give a list with hour or price in [gpu." + setup.hardware.name + "] (--prices)");
   }
+  Setup setup_of(const Setting& setting) const { return make_setup(choices_.experiment(base_, setting)); }
 
   // Returns whether the goals on price, GPUs and power allow so many engines.
   bool affordable(const Priced& parts, std::int64_t engines) const {
@@ -311,10 +292,11 @@ class Planner {
     for_each(amounts_, lattice.base, [&](const Setting& setting) {
       Priced parts{setting, {}, {}, 0, {}};
       try {
+        parts.setting.engines = 2;
+        parts.two = bill_for(setup_of(parts.setting));
         parts.setting.engines = 1;
-        parts.one = bill_of_engines(setting, 1);
-        parts.two = bill_of_engines(setting, 2);
-        const Setup setup = make_setup(choices_.experiment(base_, parts.setting));
+        const Setup setup = setup_of(parts.setting);
+        parts.one = bill_for(setup);
         parts.gpus = setup.engine.ranks;
         if (priced.empty()) {
           least = least_engines(setup);
@@ -454,12 +436,18 @@ class Planner {
     plan_.winner = cheapest_trial();
   }
 
-  // Without a winner, another policy may meet the goals at the setting that comes nearest.
-  std::optional<std::size_t> nearest_if_policies() {
+  // Searches with the policies of `policies`.
+  void search_with(const Setting& policies) {
+    make_lattices(policies);
+    search();
+  }
+
+  // Without a winner, other policies may meet the goals at the setting that comes nearest; then also at a cheaper one.
+  void try_other_policies() {
     const std::optional<std::size_t> near = nearest();
-    if (!near || choices_.of_kind(ChoiceKind::policy).empty()) return std::nullopt;
-    const std::size_t best = best_policies(*near);
-    return plan_.trials[best].meets ? std::optional(best) : std::nullopt;
+    if (!near || choices_.of_kind(ChoiceKind::policy).empty()) return;
+    const Setting& best = plan_.trials[best_policies(*near)].setting;
+    if (best != plan_.trials[*near].setting) search_with(Setting(best));
   }
 
   // Orders trials by their distance to the goals: starving ones last.
@@ -517,9 +505,7 @@ class Planner {
       const Setting before = plan_.trials[*plan_.winner].setting;
       const std::size_t better = best_policies(*plan_.winner);
       if (!plan_.trials[better].meets || plan_.trials[better].setting == before) return;
-      plan_.winner = better;
-      make_lattices(plan_.trials[better].setting);
-      search();
+      search_with(Setting(plan_.trials[better].setting));
     }
   }
 
@@ -605,7 +591,7 @@ class Planner {
 
   bool holds_with_seeds() {
     PurchasePlan::Confidence& sure = plan_.confidence;
-    sure.seeds = plan_.is_drawn ? static_cast<std::size_t>(arguments_.seeds) : 1;
+    sure.seeds = seed_changes_work(base_) ? static_cast<std::size_t>(arguments_.seeds) : 1;
     sure.seeds_meeting = 1;
     const Setting setting = plan_.trials[*plan_.winner].setting;
     std::vector<Job> jobs;
@@ -624,7 +610,7 @@ class Planner {
     if (sure.draws == 0) return;
     const Setting setting = plan_.trials[*plan_.winner].setting;
     std::vector<std::string> sets;
-    const Setup setup = make_setup(choices_.experiment(base_, setting));
+    const Setup setup = setup_of(setting);
     double spread = base_.number("hardware.spread_percent");
     if (uncertain_numbers(setup.hardware, spread / 100).empty()) {
       sure.spread_percent = spread = kAssumedSpread;
@@ -782,7 +768,8 @@ class Planner {
   void find_front() {
     std::vector<std::size_t> order;
     for (std::size_t i = 0; i < plan_.trials.size(); ++i) {
-      if (plan_.trials[i].stage == "full" && !plan_.trials[i].figures.is_null()) order.push_back(i);
+      const Trial& one = plan_.trials[i];
+      if (one.stage == "full" && !one.figures.is_null() && !one.starves) order.push_back(i);
     }
     std::ranges::stable_sort(
         order, {}, [&](std::size_t i) { return std::pair(plan_.trials[i].per_month, plan_.trials[i].worst); });
@@ -836,16 +823,15 @@ class Planner {
       }
     }
     try {
-      const Setup setup = make_setup(choices_.experiment(base_, setting));
+      const Setup setup = setup_of(setting);
       if (!setup.bill || setup.bill->drives == 0) return;
     } catch (const InputError&) {
       return;  // for example drives without a host tier
     }
     listener_.begin("simulates the wear of drives under each write policy");
-    for (const char* policy : kWritePolicies) {
-      const std::string set = std::string("cache.write_policy=") + policy;
-      plan_.drives.push_back({policy, trials_of({setting}, {set}).front()});
-      plan_.trials[plan_.drives.back().trial].stage = "drives";
+    for (const std::string_view policy : write_policy_names()) {
+      const std::string set = "cache.write_policy=" + std::string(policy);
+      plan_.drives.push_back({std::string(policy), trials_of({setting}, {set}, "drives").front()});
     }
   }
 
@@ -865,7 +851,7 @@ class Planner {
       plan_.warnings.push_back("Left out " + std::to_string(count) + (count == 1 ? " combination" : " combinations") +
                                " of parts and amounts: " + reason);
     }
-    const Setup setup = make_setup(choices_.experiment(base_, trial.setting));
+    const Setup setup = setup_of(trial.setting);
     for (const std::string& note : setup.model.inexact) plan_.warnings.push_back(note);
     for (const Json& tier : trial.report.at("tiers")) {
       const auto all = tier.at("capacity_pages").get<double>(), used = tier.at("used_pages_max").get<double>();
@@ -874,7 +860,7 @@ class Planner {
           "The " + tier.at("name").get<std::string>() +
           formatted(" tier was at most %.0f %% full and evicted nothing: a larger one adds no hits", 100 * used / all));
     }
-    if (plan_.is_drawn) {
+    if (base_.text("workload.trace").empty()) {
       plan_.warnings.emplace_back(
           "The requests are generated from averages: hits depend on reuse that was assumed, not "
           "measured");
@@ -912,9 +898,10 @@ class Planner {
 
 }  // namespace
 
-PurchasePlan find_plan(const Experiment& base, const Choices& choices, const PriceList& prices,
+PurchasePlan find_plan(const Experiment& base, const TraceInfo& work, const Choices& choices, const PriceList& prices,
                        const std::vector<Goal>& goals, const PlanArguments& arguments, const Listener& listener) {
   PurchasePlan plan;
+  plan.work = work;
   plan.goals = goals;
   Planner(base, choices, prices, arguments, listener, plan).run();
   return plan;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <string_view>
 
 #include "lab/child_processes.hpp"
@@ -20,30 +19,39 @@ namespace fs = std::filesystem;
 
 constexpr double kGoodShare = 0.9;  // the goal if only slo.* is given
 
-// Makes the workload arrive at `rate` requests per second.
-void set_rate(double rate, Experiment& base) {
-  const std::string option = "--requests-per-second";
-  if (base.text("workload.trace").empty()) {
-    const std::string& kind = base.text("workload.generate.kind");
-    if (kind != "sessions" && kind != "tools" && kind != "groups") {
-      throw InputError(option + ": " + base.where("workload.generate.kind") + " is " + kind +
-                       ", which has a rate of its own; give --prompt-tokens and the other averages, or a trace");
-    }
-    base.set("workload.time_scale=1", option);
-    return base.set(formatted("workload.generate.requests_per_second=%.17g", rate), option);
+constexpr const char* kRate = "--requests-per-second";
+
+// Sets the rate of generated requests.
+void set_generated_rate(double rate, Experiment& base) {
+  const std::string& kind = base.text("workload.generate.kind");
+  if (kind != "sessions" && kind != "tools" && kind != "groups") {
+    throw InputError(std::string(kRate) + ": " + base.where("workload.generate.kind") + " is " + kind +
+                     ", which has a rate of its own; give --prompt-tokens and the other averages, or a trace");
   }
-  const std::unique_ptr<TraceSource> source = open_workload(base);
-  const TraceInfo info = trace_info(*source, static_cast<std::uint64_t>(base.integer("workload.limit")));
-  if (!(info.requests_per_second > 0)) {
-    throw InputError(option + ": the requests of " + base.where("workload.trace") +
+  base.set("workload.time_scale=1", kRate);
+  base.set(formatted("workload.generate.requests_per_second=%.17g", rate), kRate);
+}
+
+// Scales the times of a trace to a rate.
+void scale_to_rate(double rate, const TraceInfo& work, Experiment& base) {
+  const std::string trace = base.where("workload.trace");
+  if (!(work.requests_per_second > 0)) {
+    throw InputError(std::string(kRate) + ": the requests of " + trace +
                      " arrive all at once, so their times cannot be scaled to a rate");
   }
-  const std::string scale = formatted("%.9f", info.requests_per_second / rate);
+  const std::string scale = formatted("%.9f", work.requests_per_second / rate);
   if (std::stod(scale) == 0) {
-    throw InputError(option + formatted(": is too large for %s, whose rate is %.3g per second",
-                                        base.where("workload.trace").c_str(), info.requests_per_second));
+    throw InputError(std::string(kRate) + ": is too large for " + trace +
+                     formatted(", whose rate is %.3g per second", work.requests_per_second));
   }
-  base.set("workload.time_scale=" + scale, option);
+  base.set("workload.time_scale=" + scale, kRate);
+}
+
+TraceInfo work_of(const Experiment& base) {
+  const std::unique_ptr<TraceSource> source = open_workload(base);
+  TraceInfo work = trace_info(*source, static_cast<std::uint64_t>(base.integer("workload.limit")));
+  if (work.requests == 0) throw InputError("plan: the workload has no request");
+  return work;
 }
 
 std::vector<Goal> goals_of(const PlanArguments& arguments, const Experiment& base, const Listener& listener) {
@@ -91,12 +99,7 @@ class Folder {
     make_out_folder(path_, error);
     if (error) throw cannot_write(path_, error.value());
   }
-  void write(const char* name, const std::string& text) const {
-    std::ofstream out(path_ / name, std::ios::binary);
-    out << text;
-    out.close();
-    if (!out) throw cannot_write(path_ / name, 0);
-  }
+  void write(const char* name, const std::string& text) const { write_whole(path_ / name, text); }
   bool is_wanted() const { return !path_.empty(); }
   const fs::path& path() const { return path_; }
 
@@ -114,7 +117,8 @@ PlanOutcome make_plan(const PlanArguments& arguments, const Listener& listener) 
   apply_sglang(arguments.sglang, arguments.sets, base);
   for (const std::string& set : arguments.sets) base.set(set);
   if (!arguments.prices.empty()) base.set("prices.file=" + arguments.prices, "--prices");
-  if (arguments.rate > 0) set_rate(arguments.rate, base);
+  const bool generated = base.text("workload.trace").empty();
+  if (arguments.rate > 0 && generated) set_generated_rate(arguments.rate, base);
   const std::vector<Goal> goals = goals_of(arguments, base, listener);
   const PriceList prices =
       base.text("prices.file").empty() ? PriceList::built_in() : PriceList::from_file(base.path("prices.file"));
@@ -122,7 +126,9 @@ PlanOutcome make_plan(const PlanArguments& arguments, const Listener& listener) 
   for (const std::string& note : base.notes()) listener.tell(note);
   // Keys without effect even in the setting that has most of everything.
   for (const IdleKey& key : idle_keys(choices.experiment(base, choices.largest()))) listener.tell(key.sentence);
-  const PurchasePlan plan = find_plan(base, choices, prices, goals, arguments, listener);
+  const TraceInfo work = work_of(base);
+  if (arguments.rate > 0 && !generated) scale_to_rate(arguments.rate, work, base);
+  const PurchasePlan plan = find_plan(base, work, choices, prices, goals, arguments, listener);
   const nlohmann::ordered_json json = plan_json(plan, base, choices, arguments);
   PlanOutcome outcome;
   outcome.found = plan.winner.has_value();

@@ -50,7 +50,6 @@ struct Trial {
   Setting setting;
   nlohmann::ordered_json report;   // report.json; null if the setting cannot be simulated
   nlohmann::ordered_json figures;  // report_figures()
-  nlohmann::ordered_json price;    // `price` of the report
   bool meets = false;
   std::string why_not;   // empty if it meets the goals
   bool starves = false;  // rejects or fails requests, or has a warning that rules it out
@@ -73,7 +72,6 @@ struct DriveLife {
 struct PurchasePlan {
   std::vector<Goal> goals;
   TraceInfo work;
-  bool is_drawn = false;      // the requests are generated
   std::vector<Trial> trials;  // in the order of the simulations
   std::optional<std::size_t> winner;
   std::string reason;                                             // why there is no winner
@@ -104,7 +102,7 @@ struct PurchasePlan {
     std::vector<Cause> hangs_on;  // largest effect first
     double hangs_on_base = 0;     // with the figures as given
   } confidence;
-  std::size_t bounded = 0;      // settings left out by the bound
+  std::size_t bounded = 0;      // settings left out by the bound, or by a goal on price, GPUs or power
   std::size_t simulations = 0;  // of settings, seeds, draws and write policies
 };
 
@@ -117,11 +115,13 @@ struct PlanOutcome {
 // Errors: InputError, TraceError, ModelError; WorkError if `out` cannot be written.
 PlanOutcome make_plan(const PlanArguments& arguments, const Listener& listener);
 
-// Searches. `base` has the workload at its rate. Errors: InputError.
-PurchasePlan find_plan(const Experiment& base, const Choices& choices, const PriceList& prices,
+// Searches. `base` has the workload at its rate; `work` are its statistics. Errors: InputError.
+PurchasePlan find_plan(const Experiment& base, const TraceInfo& work, const Choices& choices, const PriceList& prices,
                        const std::vector<Goal>& goals, const PlanArguments& arguments, const Listener& listener);
 
-// Returns `price.drives` of the trial's report; null without a disk tier.
+// Returns `price` of the trial's report; null if the setting was not simulated.
+const nlohmann::ordered_json* price_of(const Trial& trial);
+// Returns `price.drives`; null without a disk tier.
 const nlohmann::ordered_json* drives_of(const Trial& trial);
 
 nlohmann::ordered_json plan_json(const PurchasePlan& plan, const Experiment& base, const Choices& choices,

@@ -98,10 +98,10 @@ Json trial_json(const Trial& trial, const Choices& choices) {
   Json json{{"settings", settings_json(choices, trial.setting)}, {"stage", trial.stage}, {"meets", trial.meets}};
   if (!trial.why_not.empty()) json["why_not"] = trial.why_not;
   json["figures"] = figures_json(trial);
-  if (trial.price.is_object()) {
+  if (const Json* const price = price_of(trial)) {
     json["gpus"] = trial.figures.at("gpus");
     json["price_month"] = trial.per_month;
-    json["power_kw"] = trial.price.at("power_kw");
+    json["power_kw"] = price->at("power_kw");
   }
   return json;
 }
@@ -109,10 +109,11 @@ Json trial_json(const Trial& trial, const Choices& choices) {
 Json setting_json(const Trial& trial, const Choices& choices, const std::string& because) {
   Json json = trial_json(trial, choices);
   json["because"] = because;
-  if (!trial.price.is_object()) return json;
-  json["price_per_million_tokens"] = trial.price.at("per_million_tokens");
+  const Json* const price = price_of(trial);
+  if (price == nullptr) return json;
+  json["price_per_million_tokens"] = price->at("per_million_tokens");
   json["parts"] = Json::array();
-  for (const Json& part : trial.price.at("parts")) {
+  for (const Json& part : price->at("parts")) {
     json["parts"].push_back({{"name", part.at("name")},
                              {"count", part.at("count")},
                              {"price_month", part.at("per_month")},
@@ -128,13 +129,15 @@ std::string money(double amount, const std::string& currency) {
 }
 
 std::string currency_of(const Trial& trial) {
-  return trial.price.is_object() ? trial.price.at("currency").get<std::string>() : std::string();
+  const Json* const price = price_of(trial);
+  return price == nullptr ? std::string() : price->at("currency").get<std::string>();
 }
 
 std::string parts_text(const Trial& trial) {
   std::string text;
-  if (!trial.price.is_object()) return text;
-  for (const Json& part : trial.price.at("parts")) {
+  const Json* const price = price_of(trial);
+  if (price == nullptr) return text;
+  for (const Json& part : price->at("parts")) {
     text += (text.empty() ? "" : ", ") +
             grouped(static_cast<std::uint64_t>(std::round(part.at("count").get<double>()))) + " " +
             part.at("name").get<std::string>();
@@ -161,8 +164,8 @@ std::string goal_values(const PurchasePlan& plan, const Trial& trial) {
 
 // The figures that the price list marks as assumed, of the winner's bill.
 std::vector<std::string> assumed_of(const Trial& trial) {
-  if (!trial.price.is_object()) return {};
-  return trial.price.at("assumed").get<std::vector<std::string>>();
+  const Json* const price = price_of(trial);
+  return price == nullptr ? std::vector<std::string>() : price->at("assumed").get<std::vector<std::string>>();
 }
 
 std::string joined(const std::vector<std::string>& words) {
@@ -224,9 +227,14 @@ double rate_of(const PurchasePlan& plan, const Experiment& base) {
 
 }  // namespace
 
+const Json* price_of(const Trial& trial) {
+  const auto price = trial.report.find("price");
+  return price == trial.report.end() ? nullptr : &*price;
+}
+
 const Json* drives_of(const Trial& trial) {
-  if (!trial.price.is_object() || !trial.price.contains("drives")) return nullptr;
-  return &trial.price.at("drives");
+  const Json* const price = price_of(trial);
+  return price == nullptr || !price->contains("drives") ? nullptr : &price->at("drives");
 }
 
 Json plan_json(const PurchasePlan& plan, const Experiment& base, const Choices& choices,
@@ -322,11 +330,11 @@ std::string plan_text(const PurchasePlan& plan, const Experiment& base, const Ch
   if (!plan.winner) line("nearest", choices.text(best.setting));
   if (plan.winner) line("buy", parts_text(best));
   if (plan.winner) line("as", choices.text(best.setting));
-  const Json& per_token = best.price.at("per_million_tokens");
+  const Json& per_token = price_of(best)->at("per_million_tokens");
   line("price",
        money(best.per_month, currency) + " a month" +
            (per_token.is_null() ? "" : ", " + money(per_token.get<double>(), currency) + " per million tokens") +
-           formatted(", %.3g kW", best.price.at("power_kw").get<double>()));
+           formatted(", %.3g kW", price_of(best)->at("power_kw").get<double>()));
   line("gets", goal_values(plan, best) +
                    formatted("; %.1f %% of the prompt tokens hit", 100 * best.figures.at("hit_ratio").get<double>()));
   line("binds", binds_sentence(best.report));
@@ -363,7 +371,7 @@ std::string plan_text(const PurchasePlan& plan, const Experiment& base, const Ch
     std::string words = sure.seeds > 1
                             ? formatted("meets the goals with %.0f of %.0f seeds",
                                         static_cast<double>(sure.seeds_meeting), static_cast<double>(sure.seeds))
-                            : std::string(plan.is_drawn ? "one seed" : "one trace");
+                            : std::string(seed_changes_work(base) ? "one seed" : "one trace");
     if (sure.draws != 0) {
       words += formatted(", and on %.0f of %.0f hardware variants", static_cast<double>(sure.draws_meeting),
                          static_cast<double>(sure.draws));

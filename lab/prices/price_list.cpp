@@ -1,7 +1,5 @@
 #include "lab/prices/price_list.hpp"
 
-#include <toml++/toml.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -10,6 +8,7 @@
 
 #include "lab/error.hpp"
 #include "lab/formatted.hpp"
+#include "lab/toml_text.hpp"
 #include "models/names.hpp"
 #include "models/presets.hpp"
 #include "models/text_file.hpp"
@@ -79,7 +78,10 @@ PriceFigure figure_of(const toml::table& table, const std::string& full, const K
 
 }  // namespace
 
-PriceList PriceList::built_in() { return from_text(prices_preset_text(), "built-in"); }
+PriceList PriceList::built_in() {
+  static const PriceList list = from_text(prices_preset_text(), "built-in");
+  return list;
+}
 
 PriceList PriceList::from_file(const std::filesystem::path& path) {
   PriceList list =
@@ -99,13 +101,7 @@ PriceList PriceList::from_file(const std::filesystem::path& path) {
 }
 
 PriceList PriceList::from_text(std::string_view text, const std::string& name) {
-  toml::table document;
-  try {
-    document = toml::parse(text, name);
-  } catch (const toml::parse_error& error) {
-    throw InputError(name + ":" + std::to_string(error.source().begin.line) +
-                     ": not TOML: " + std::string(error.description()));
-  }
+  const toml::table document = parse_toml(text, name);
   PriceList list;
   list.origin_ = name;
   list.currency_ = document["currency"].value_or(std::string());

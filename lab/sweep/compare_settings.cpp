@@ -6,31 +6,22 @@
 #include <string>
 
 #include "lab/error.hpp"
+#include "lab/experiment/setup.hpp"
 #include "lab/experiment/stages.hpp"
 #include "lab/names.hpp"
 #include "lab/report/warnings.hpp"
 #include "lab/sweep/comparison.hpp"
 #include "lab/version.hpp"
-#include "traces/trace.hpp"
 
 namespace kvtwin {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Returns whether another seed changes the work. A trace has every request, except the session starts of agentic
-// traces.
-bool draws(const Experiment& experiment) {
-  if (experiment.number("sim.storage_stall_share") > 0 || experiment.text("workload.trace").empty()) return true;
-  TraceOptions options;
-  options.format = checked_name("format", experiment.text("workload.format"), trace_format_names(),
-                                experiment.where("workload.format"));
-  return TraceReader(experiment.path("workload.trace").string(), options).format() == "agentic";
-}
-
 bool any_draws(const SweepPlan& plan, const Experiment& base) {
   const std::vector<SweepCell> cells = plan.cells();
-  return std::ranges::any_of(cells, [&](const SweepCell& cell) { return draws(plan.experiment(base, cell)); });
+  return std::ranges::any_of(cells,
+                             [&](const SweepCell& cell) { return seed_changes_work(plan.experiment(base, cell)); });
 }
 
 Json about(const CompareSettingsArguments& arguments, const SweepPlan& plan, const Comparison& comparison,

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "lab/error.hpp"
+#include "lab/experiment/keys.hpp"
 #include "lab/sweep/sweep_cell.hpp"
 #include "models/calibration_fit.hpp"
 #include "models/names.hpp"
@@ -52,11 +53,7 @@ std::vector<double> values_of(const SweepRows& rows, std::size_t setting, std::s
   return values;
 }
 
-bool is_choice(const SweepAxis& axis) {
-  return std::ranges::all_of(axis.keys, [](const std::string& key) {
-    return key.starts_with("cache.") || key.starts_with("scheduler.") || key.starts_with("cluster.route");
-  });
-}
+bool is_choice(const SweepAxis& axis) { return std::ranges::all_of(axis.keys, is_policy_key); }
 
 std::vector<std::vector<std::size_t>> groups_of(const Comparison& comparison) {
   const bool any_choice = std::ranges::find(comparison.is_choice, true) != comparison.is_choice.end();

@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "lab/error.hpp"
+#include "lab/toml_text.hpp"
 #include "models/names.hpp"
 #include "models/text_file.hpp"
 
@@ -105,14 +106,7 @@ SweepPlan SweepPlan::from_file(const std::filesystem::path& path) {
 
 SweepPlan SweepPlan::from_text(std::string_view text, const std::string& name) {
   SweepPlan plan;
-  const toml::table document = [&] {
-    try {
-      return toml::parse(text, name);
-    } catch (const toml::parse_error& error) {
-      throw InputError(name + ":" + std::to_string(error.source().begin.line) +
-                       ": not TOML: " + std::string(error.description()));
-    }
-  }();
+  const toml::table document = parse_toml(text, name);
   const auto* sweep = document["sweep"].as_table();
   if (sweep == nullptr) return plan;
   for (const auto& [key, node] : *sweep) {

@@ -47,22 +47,19 @@ void run_cells(const SweepPlan& plan, const Experiment& base, const std::vector<
                    " cells are there already");
   }
   const Clock::time_point start = Clock::now();
-  ChildProcesses processes;
-  std::size_t next = 0, done = 0;
-  while (done < left.size()) {
-    while (next < left.size() && processes.size() < jobs) {
-      const Experiment experiment = plan.experiment(base, cells[left[next]].place);
-      processes.start([&] { return simulated_cell(experiment, plan.warm_up); }, left[next]);
-      ++next;
-    }
-    const ChildEnd end = processes.wait();
-    Json& row = rows[end.number] = row_of(plan, cells[end.number], end.number, end);
+  std::size_t done = 0;
+  const auto simulate_one = [&](std::size_t number) {
+    return simulated_cell(plan.experiment(base, cells[left[number]].place), plan.warm_up);
+  };
+  run_children(left.size(), jobs, simulate_one, [&](const ChildEnd& end) {
+    const std::size_t cell = left[end.number];
+    Json& row = rows[cell] = row_of(plan, cells[cell], cell, end);
     if (folder != nullptr && !has_failed(row)) folder->keep(row);  // a failed cell is run again next time
     ++done;
     if (listener.cells) {
       listener.cells({done, left.size(), std::chrono::duration<double>(Clock::now() - start).count()});
     }
-  }
+  });
 }
 
 }  // namespace

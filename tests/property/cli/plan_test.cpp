@@ -247,6 +247,30 @@ TEST_F(PlanCommand, FewerEnginesMayMeetWhatMoreMiss) {
   EXPECT_EQ(plan.at("recommendation").at("settings").at("cluster.engines"), 1);
 }
 
+// write_through, the first value, drops copies with a host tier that is smaller than the device tier.
+TEST_F(PlanCommand, APolicyThatDoesNotComeFirstMayBeTheOnlyOne) {
+  const Json plan = run(chat(3) + kFixed +
+                        Settings{"--set", "workload.generate.duration_s=60", "--set", "tiers.host.gib=5", "--goal",
+                                 "ttft_p90_s=2", "--seeds", "1", "--vary", "cluster.engines=1..3", "--vary",
+                                 "cache.write_policy=write_through,write_back"})
+                        .json();
+  const Json& best = plan.at("recommendation");
+  EXPECT_EQ(best.at("settings").at("cache.write_policy"), "write_back") << best;
+  EXPECT_EQ(best.at("settings").at("cluster.engines"), 1) << "the search goes on with this policy";
+}
+
+TEST_F(PlanCommand, OfEqualPricesThePolicyWithTheBetterFigures) {
+  const Json plan = this->plan({"--vary", "cluster.engines=1,2", "--vary", "cache.eviction=mru,lru,fifo", "--goal",
+                                "ttft_mean_s=10", "--set", "tiers.host.tokens=8192"});
+  double least = INFINITY;
+  for (const Json& tried : plan.at("tried")) {
+    if (tried.at("stage") != "full" || tried.at("settings").at("cluster.engines") != 1) continue;
+    least = std::min(least, tried.at("figures").at("ttft_mean_s").get<double>());
+  }
+  EXPECT_EQ(plan.at("recommendation").at("settings").at("cluster.engines"), 1);
+  EXPECT_EQ(plan.at("recommendation").at("figures").at("ttft_mean_s").get<double>(), least);
+}
+
 TEST_F(PlanCommand, GoalsOnPartsLeaveOutSettingsBeforeTheyAreSimulated) {
   const Json plan = this->plan({"--vary", "cluster.engines=1..8", "--goal", "ttft_p90_s=10", "--goal", "gpus=2"});
   EXPECT_EQ(plan.at("search").at("bounded"), 6);

@@ -65,6 +65,7 @@ TEST(PriceList, TheBuiltInListHasEveryGpuAndASourceForEach) {
 TEST(PriceList, BadListsAreRefused) {
   const std::string head = "currency = \"USD\"\n";
   expect_refused("x = ", {"p.toml:1", "not TOML"});
+  expect_refused(head + "a" + std::string(70, '.') + "b = 1\n", {"p.toml:2", "more than 64 dots in a line"});
   expect_refused("", {"p.toml", "has no currency", "currency = \"USD\""});
   expect_refused(head + "[dram]\ngib = 3\n", {"p.toml:3", "dram.gib", "a table of value, source and date"});
   expect_refused(head + "[dram]\ngib = {value = 3}\n", {"dram.gib", "needs a source and a date"});
