@@ -1,0 +1,109 @@
+/* A store of KV pages: kvtwin's storage tiers, for an engine that has tiers of its own for GPU and host memory.
+ *
+ * A page is one rank's KV of a fixed number of tokens. The caller says where the bytes of a page are by a list of
+ * pieces (address, length); the store neither keeps the addresses nor reads them after the call. Each stored page
+ * carries a check of its bytes, its key and its form. A page whose check fails is a miss: a get never returns KVTWIN_OK
+ * for other bytes than were put under this key by a store with the same identity and form.
+ *
+ *   kind        medium                                        who may open it at the same time
+ *   "disk"      segments in a folder, O_DIRECT and io_uring   one store (a second open fails)
+ *   "shared_fs" a file a page, on a local or network mount    any number, on any number of machines
+ *   "remote"    a Redis or Valkey server                      any number
+ *
+ * After a kill, a page is either there with the right bytes, or missing. Pages of earlier runs are found again.
+ *
+ * Threads: any thread may call any function of one store, except close. One look-up, one get and one put or remove are
+ * served at a time; further calls of the same sort wait. Calls block until their pages have ended.
+ * The store has threads of its own: after fork(), only the parent may use it.
+ */
+#ifndef KVTWIN_STORE_H
+#define KVTWIN_STORE_H
+
+#include "kvtwin/base.h"
+
+#if defined(__cplusplus)
+extern "C" {
+#endif
+
+typedef struct kvtwin_store kvtwin_store;
+
+/* One rank's KV of one page has layers * planes * heads * head_bytes * page_tokens bytes. */
+typedef struct kvtwin_page_form {
+  uint32_t struct_size;
+  uint32_t layers;      /* of this rank */
+  uint32_t planes;      /* 2: K and V; 1: one latent vector a token (MLA) */
+  uint32_t heads;       /* KV heads of this rank; 1 for MLA */
+  uint32_t head_bytes;  /* bytes of one head of one token in one plane */
+  uint32_t page_tokens; /* tokens of a page */
+  const char* layout;   /* "layer_first", "page_first", "page_first_direct" or "page_head": the order of the bytes */
+} kvtwin_page_form;
+
+/* What the KV was computed with. Stores with different identities never see each other's pages. Texts are UTF-8 and may
+ * be NULL (empty). Requires: 1 <= tp, 1 <= pp, rank < tp * pp. */
+typedef struct kvtwin_identity {
+  uint32_t struct_size;
+  const char* model;
+  const char* revision;
+  const char* kv_dtype; /* for example "bfloat16" */
+  uint32_t tp;          /* parts into which tensor parallelism cuts a page; 1 if all ranks store equal bytes (MLA) */
+  uint32_t pp;
+  uint32_t rank;          /* number of this rank's part */
+  const char* name_space; /* the user's own partition */
+} kvtwin_identity;
+
+typedef struct kvtwin_store_config {
+  uint32_t struct_size;
+  const char* kind;     /* "disk", "shared_fs" or "remote" */
+  const char* location; /* a folder (made if absent; its parent must exist), or redis://HOST:PORT */
+  kvtwin_page_form form;
+  kvtwin_identity identity;
+  uint64_t capacity_pages; /* of one rank; at least 1. "shared_fs": of all stores of the folder together. "remote": 0,
+                              the server has its own limit */
+  const char* secret;   /* at least 16 bytes: pages carry a keyed check, and only such pages are accepted. NULL: none */
+  const char* password; /* "remote": of the server; NULL: none */
+  uint32_t timeout_ms;  /* "remote": of one batch of commands; 0 = 1000 */
+} kvtwin_store_config;
+
+/* Opens a store. Errors: KVTWIN_BAD_ARGUMENT for a bad configuration, KVTWIN_FAILED if the medium cannot be used;
+ * *store is then NULL. */
+KVTWIN_API kvtwin_status kvtwin_store_open(const kvtwin_store_config* config, kvtwin_store** store, kvtwin_error error);
+
+/* Ends the threads, makes stored pages durable if the medium can, and frees the store. No other call may be in progress
+ * or follow. NULL is allowed. */
+KVTWIN_API void kvtwin_store_close(kvtwin_store* store);
+
+/* Returns the bytes of one page. */
+KVTWIN_API uint64_t kvtwin_store_page_bytes(const kvtwin_store* store);
+
+/* Sets *pages to the number of leading keys whose pages are there. Returns KVTWIN_OK, or the reason why the store could
+ * not look (KVTWIN_UNREACHABLE, KVTWIN_IO_ERROR); *pages is then the number that is certain. */
+KVTWIN_API kvtwin_status kvtwin_store_look_up(kvtwin_store* store, const kvtwin_key* keys, size_t count, size_t* pages);
+
+/* Puts or gets `count` pages. Page i is pieces_per_page pieces, from addresses[i * pieces_per_page] on, in the order of
+ * the form's layout. The lengths of a page sum to kvtwin_store_page_bytes. status[i] is set for every page: KVTWIN_OK
+ * if page i is stored (or was there already), or if it was read and is right. After any other status of a get, the
+ * page's memory has undefined content. Two pages of one get must not share memory. Returns KVTWIN_OK, whatever the
+ * pages' statuses are; KVTWIN_BAD_ARGUMENT if a length is wrong (`status` is untouched); KVTWIN_NO_MEMORY (every status
+ * is then KVTWIN_NO_MEMORY, or the page's). */
+KVTWIN_API kvtwin_status kvtwin_store_put(kvtwin_store* store, const kvtwin_key* keys, size_t count,
+                                          const void* const* addresses, const size_t* lengths, size_t pieces_per_page,
+                                          uint8_t* status);
+KVTWIN_API kvtwin_status kvtwin_store_get(kvtwin_store* store, const kvtwin_key* keys, size_t count,
+                                          void* const* addresses, const size_t* lengths, size_t pieces_per_page,
+                                          uint8_t* status);
+/* Removes pages. A page that is not there is KVTWIN_OK. After a crash, removed pages of a disk may be found again. */
+KVTWIN_API kvtwin_status kvtwin_store_remove(kvtwin_store* store, const kvtwin_key* keys, size_t count,
+                                             uint8_t* status);
+
+/* Writes the store's counters as one JSON object to `text` (at most `size` bytes, with a zero at the end), and sets
+ * *needed to the bytes that the whole text needs. Waits for the calls in progress.
+ * {"kind", "look_ups": {"calls", "pages", "found", "seconds"}, "gets": {"calls", "pages", "ok", "bytes", "seconds",
+ * "missing", "corrupt", "io_error", "unreachable"}, "puts": {..., "full"}, "removes": {...}, "medium": {name: count}}
+ */
+KVTWIN_API kvtwin_status kvtwin_store_stats(kvtwin_store* store, char* text, size_t size, size_t* needed);
+
+#if defined(__cplusplus)
+}
+#endif
+
+#endif
