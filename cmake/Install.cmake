@@ -1,5 +1,5 @@
-# Installs bin/kvtwin, the libraries for other projects (find_package(kvtwin), then kvtwin::policy or kvtwin::lab), and
-# the data files under share/kvtwin, in the same folders as in the sources.
+# Installs bin/kvtwin, the libraries for other projects (find_package(kvtwin), then kvtwin::policy, kvtwin::lab, or
+# kvtwin::kvtwin for the C interface), and the data files under share/kvtwin, in the same folders as in the sources.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -12,6 +12,12 @@ add_library(kvtwin::policy ALIAS kvtwin_policy)
 install(TARGETS kvtwin_policy EXPORT kvtwin)
 install(DIRECTORY policy/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kvtwin/policy FILES_MATCHING PATTERN "*.hpp")
 
+# The C interface: libkvtwin.so, as the target kvtwin::kvtwin.
+if(TARGET kvtwin_shared)
+  set_target_properties(kvtwin_shared PROPERTIES EXPORT_NAME kvtwin)
+  install(TARGETS kvtwin_shared EXPORT kvtwin INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  install(DIRECTORY include/kvtwin DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+endif()
 
 # The application library and the libraries that it needs. Its headers use types of impl/ even if impl/ is not built.
 set(lab_libraries kvtwin_lab kvtwin_models kvtwin_traces kvtwin_bounds kvtwin_sim)

@@ -29,6 +29,9 @@ run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/consumer -B ${work}/build -G $
 run(${CMAKE_COMMAND} --build ${work}/build)
 run(${work}/build/consumer)
 run(${work}/build/simulation ${work}/prefix/share/kvtwin/experiments/quickstart.toml)
+if(EXISTS ${work}/build/host)
+  run(${work}/build/host ${work}/store)
+endif()
 
 # Checks that the installed program is hardened and has no library path that includes the current folder.
 run(${PYTHON} -B ${CMAKE_CURRENT_LIST_DIR}/../rules/check_program.py ${work}/prefix/bin/kvtwin)

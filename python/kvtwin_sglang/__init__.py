@@ -1,0 +1,1 @@
+"""kvtwin inside SGLang: a storage back end for HiCache (storage.py)."""

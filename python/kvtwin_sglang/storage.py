@@ -1,0 +1,305 @@
+"""A storage back end (L3) of SGLang's HiCache on kvtwin's stores: local disk, a shared file system, or Redis.
+
+    --enable-hierarchical-cache --hicache-storage-backend dynamic --hicache-storage-backend-extra-config '{
+      "backend_name": "kvtwin", "module_path": "kvtwin_sglang.storage", "class_name": "KvtwinStorage",
+      "interface_v1": 1, "path": "/nvme/kvtwin", "capacity_gib": 500}'
+
+Keys of the extra configuration:
+    path          folder of the store; its parent must exist. For kinds disk and shared_fs
+    kind          "disk" (default), "shared_fs" or "remote"
+    url           of kind remote: redis://HOST:PORT
+    capacity_gib  GiB of one rank's KV (disk), or of all ranks and servers together (shared_fs). Required for these
+    namespace     a name that separates this deployment's pages from those of others in the same store
+    revision      of the model's weights; pages of other revisions are never read
+    timeout_ms    of kind remote: of one batch of commands (default 1000)
+The environment variable KVTWIN_PAGE_KEY (at least 16 bytes) gives stored pages a keyed check; KVTWIN_REDIS_PASSWORD is
+the password of the Redis server.
+
+Each stored page has a check of its bytes and of everything that its KV depends on, as far as SGLang tells it: model,
+dtype, page size, layout, heads and layers of this rank, and the rank. A damaged page, or a page of another
+configuration, is a miss. SGLang's own storage configuration has neither the dtype nor the page size.
+
+Pools: KV of MHA, GQA and MLA models, packed draft layers, and the pools `draft` and `indexer` (interface v2). Models with
+another pool (sliding window, Mamba, DeepSeek-V4's compressed pools) are refused by the pool's name when the server
+starts.
+
+Threads: SGLang calls from one thread for look-ups, one for reads, one for writes. KvtwinStorage may be called by any.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from kvtwin import Identity, PageForm, Store
+from sglang.srt.mem_cache.hicache_storage import (
+    HiCacheStorage,
+    PoolHitPolicy,
+    PoolName,
+    PoolTransferResult,
+)
+
+KEY_BYTES = 32
+GIB = 1 << 30
+SERVED_POOLS = (PoolName.KV, PoolName.DRAFT, PoolName.INDEXER)
+# Attributes of SGLang's host pools that decide what the bytes of a page mean.
+GEOMETRY = ("layout", "dtype", "page_size", "layer_num", "target_layer_num", "start_layer", "end_layer", "head_num",
+            "head_dim", "v_head_dim", "kv_cache_dim", "dcp_size", "dcp_rank", "head_group_num", "storage_format_tag")
+OPTIONS = {"path", "kind", "url", "capacity_gib", "namespace", "revision", "timeout_ms"}
+SGLANG_OPTIONS = {"backend_name", "module_path", "class_name", "interface_v1", "tp_lcm_size", "prefetch_threshold",
+                  "prefetch_timeout_base", "prefetch_timeout_per_ki_token", "hicache_storage_pass_prefix_keys"}
+
+
+class ConfigurationError(ValueError):
+    """A wrong option, or a model that this back end does not serve. The text says what would be right."""
+
+
+def key_bytes(keys):
+    """SGLang's keys are SHA-256 digests in hex; any other text is hashed. Returns 32 bytes a key, one after another."""
+    try:
+        digests = bytes.fromhex("".join(keys))
+        if len(digests) == KEY_BYTES * len(keys) and all(len(key) == 2 * KEY_BYTES for key in keys):
+            return digests
+    except ValueError:
+        pass
+    return b"".join(hashlib.sha256(key.encode()).digest() for key in keys)
+
+
+class PoolStore:
+    """The store of one host pool, and the way from the pool's slots to addresses."""
+
+    def __init__(self, name, pool, config, options):
+        self.pool = pool
+        try:
+            addresses, lengths = pool.get_page_buffer_meta(torch.arange(self._indices_per_page()))
+        except (AttributeError, NotImplementedError, ValueError) as error:
+            raise ConfigurationError(
+                f"kvtwin: pool '{name}' ({type(pool).__name__}, layout {getattr(pool, 'layout', 'unknown')}) gives no addresses "
+                f"of its pages ({error}); start the server with --hicache-mem-layout page_first") from error
+        self.pieces = len(addresses)
+        self.order = self._payload_order()
+        self.page_bytes = sum(lengths)
+        self.store = Store(form=self._form(), identity=self._identity(name, config, options), **self._place(name, config, options))
+
+    def _indices_per_page(self):
+        return self.pool.page_size * getattr(self.pool, "dcp_size", 1)
+
+    def _payload_order(self):
+        """SGLang lists a layer_first page of K and V layer by layer; the stored page has all K first."""
+        if self.pool.layout != "layer_first" or self.pieces != 2 * self.pool.layer_num:
+            return None
+        return np.arange(self.pieces).reshape(-1, 2).T.ravel()
+
+    def _form(self):
+        pool, item = self.pool, self.pool.dtype.itemsize
+        layout = pool.layout if pool.layout in ("layer_first", "page_first", "page_first_direct", "page_head") else "page_first"
+        if getattr(pool, "kv_cache_dim", None):
+            form = PageForm(pool.layer_num, 1, 1, pool.kv_cache_dim * item, pool.page_size, layout)
+        elif getattr(pool, "head_dim", None) and getattr(pool, "v_head_dim", pool.head_dim) == pool.head_dim:
+            form = PageForm(pool.layer_num, 2, pool.head_num, pool.head_dim * item, pool.page_size, layout)
+        else:
+            form = None
+        if form is None or form.page_bytes != self.page_bytes:
+            # A pool of another shape is stored as rows of one token. The identity still has the pool's geometry.
+            if self.page_bytes % pool.page_size != 0:
+                raise ConfigurationError(
+                    f"kvtwin: a page of {type(pool).__name__} has {self.page_bytes} bytes, which {pool.page_size} tokens do not "
+                    "divide; this pool is not served")
+            form = PageForm(1, 1, 1, self.page_bytes // pool.page_size, pool.page_size, layout)
+        return form
+
+    def _identity(self, name, config, options):
+        # Ranks store equal pages of MLA models, so these are no parts of a page.
+        tp, rank = (1, 0) if config.is_mla_model else (config.tp_size, config.tp_rank)
+        details = {key: str(getattr(self.pool, key)) for key in GEOMETRY if getattr(self.pool, key, None) is not None}
+        details |= {"pool": str(name), "pool_class": type(self.pool).__name__, "namespace": options.get("namespace", ""),
+                    "attn_cp": [config.attn_cp_rank, config.attn_cp_size]}
+        return Identity(model=config.model_name or "unnamed", revision=str(options.get("revision", "")),
+                        kv_dtype=str(self.pool.dtype).removeprefix("torch."), tp=tp, pp=config.pp_size,
+                        rank=config.pp_rank * tp + rank, name_space=json.dumps(details, sort_keys=True))
+
+    def _place(self, name, config, options):
+        kind = options.get("kind", "disk")
+        secrets = {"secret": os.environ.get("KVTWIN_PAGE_KEY") or None}
+        if kind == "remote":
+            if not options.get("url"):
+                raise ConfigurationError('kvtwin: kind remote needs "url", for example "redis://127.0.0.1:6379"')
+            return {"kind": kind, "location": options["url"], "capacity_pages": 0, **secrets,
+                    "password": os.environ.get("KVTWIN_REDIS_PASSWORD") or None,
+                    "timeout_ms": int(options.get("timeout_ms", 0))}
+        if kind not in ("disk", "shared_fs"):
+            raise ConfigurationError(f'kvtwin: "kind" is {kind!r}; the kinds are disk, shared_fs and remote')
+        if not options.get("path"):
+            raise ConfigurationError('kvtwin: "path" is missing; set it to a folder on a local disk or a shared file system')
+        try:
+            capacity = int(float(options.get("capacity_gib", 0)) * GIB)
+        except (TypeError, ValueError):
+            capacity = 0
+        if capacity < self.page_bytes:
+            raise ConfigurationError('kvtwin: "capacity_gib" is missing or smaller than a page; set it to the GiB of KV that '
+                                     "the store may hold")
+        folder = Path(options["path"])
+        if kind == "disk":
+            if config.is_mla_model and config.tp_size > 1:
+                raise ConfigurationError(
+                    f"kvtwin: the {config.tp_size} ranks of an MLA model share their pages, and a store of kind disk belongs "
+                    'to one process; set "kind" to "shared_fs"')
+            folder.mkdir(exist_ok=True)
+            folder /= (f"{name}-tp{config.tp_rank}of{config.tp_size}-pp{config.pp_rank}of{config.pp_size}"
+                       f"-cp{config.attn_cp_rank}of{config.attn_cp_size}-dp{config.dp_rank}")
+        return {"kind": kind, "location": str(folder), "capacity_pages": capacity // self.page_bytes, **secrets}
+
+    def memory(self, pages, host_indices):
+        """Addresses and lengths of the pieces of `pages` pages, as uint64 arrays of shape [pages * pieces]."""
+        if host_indices.numel() != pages * self._indices_per_page():
+            raise ValueError(f"{pages} keys come with {host_indices.numel()} host indices; a page has {self._indices_per_page()}")
+        addresses, lengths = self.pool.get_page_buffer_meta(host_indices)
+        addresses, lengths = np.array(addresses, np.uint64), np.array(lengths, np.uint64)
+        if self.order is not None:
+            addresses = addresses.reshape(pages, self.pieces)[:, self.order].ravel()
+            lengths = lengths.reshape(pages, self.pieces)[:, self.order].ravel()
+        return addresses, lengths
+
+
+class KvtwinStorage(HiCacheStorage):
+    def __init__(self, storage_config, kwargs=None):
+        options = dict(storage_config.extra_config or {})
+        unknown = sorted(set(options) - OPTIONS - SGLANG_OPTIONS)
+        if unknown:
+            raise ConfigurationError(f"kvtwin: unknown option {', '.join(unknown)}; the options are {', '.join(sorted(OPTIONS))}")
+        if not options.get("interface_v1"):
+            raise ConfigurationError('kvtwin: set "interface_v1": 1; without it SGLang copies each page once more')
+        if storage_config.should_split_heads:
+            raise ConfigurationError("kvtwin: tp_lcm_size, which cuts pages by heads, is not served; leave it out")
+        self.config, self.options = storage_config, options
+        self.stores = {}
+        self.metrics_lock = threading.Lock()
+        self.metrics = None
+        if storage_config.enable_storage_metrics:
+            self._new_metrics()
+
+    # ---- pools
+
+    def register_mem_pool_host(self, mem_pool_host):
+        super().register_mem_pool_host(mem_pool_host)
+        self._open(PoolName.KV, mem_pool_host)
+
+    def register_mem_host_pool_v2(self, host_pool, host_pool_name):
+        if host_pool_name not in SERVED_POOLS:
+            raise ConfigurationError(
+                f"kvtwin: the model has a host pool '{host_pool_name}', which this back end does not store; it serves models "
+                f"with the pools {', '.join(map(str, SERVED_POOLS))}. Take another storage back end for this model")
+        super().register_mem_host_pool_v2(host_pool, host_pool_name)
+        self._open(host_pool_name, host_pool)
+
+    def _open(self, name, pool):
+        known = self.stores.get(name)
+        if known is not None and known.pool is pool:
+            return
+        if known is not None:
+            known.store.close()
+        self.stores[name] = PoolStore(name, pool, self.config, self.options)
+
+    # ---- interface v1: the KV pool
+
+    def batch_exists(self, keys, extra_info=None):
+        return self.stores[PoolName.KV].store.look_up(key_bytes(keys)) if keys else 0
+
+    def batch_get_v1(self, keys, host_indices, extra_info=None):
+        return self._move(PoolName.KV, "get", keys, host_indices)
+
+    def batch_set_v1(self, keys, host_indices, extra_info=None):
+        return self._move(PoolName.KV, "put", keys, host_indices)
+
+    def _move(self, name, verb, keys, host_indices):
+        if not keys:
+            return []
+        begin = time.perf_counter()
+        pool = self.stores[name]
+        addresses, lengths = pool.memory(len(keys), host_indices)
+        statuses = getattr(pool.store, verb)(key_bytes(keys), addresses, lengths)
+        right = statuses == 0
+        if self.metrics is not None:
+            self._count(verb, len(keys), int(right.sum()) * pool.page_bytes, time.perf_counter() - begin)
+        return right.tolist()
+
+    # ---- interface v2: all served pools
+
+    def batch_exists_v2(self, keys, pool_transfers=None, extra_info=None):
+        names = key_bytes(keys) if keys else b""
+        kv_pages = self.batch_exists(keys)
+        found = {PoolName.KV: kv_pages} if kv_pages else {}
+        pages = kv_pages
+        for transfer in pool_transfers or []:
+            if transfer.hit_policy != PoolHitPolicy.ALL_PAGES:
+                raise ConfigurationError(f"kvtwin: pool '{transfer.name}' has the hit policy {transfer.hit_policy}; only all_pages is served")
+            hits = self.stores[transfer.name].store.look_up(names[: KEY_BYTES * pages]) if pages else 0
+            if hits:
+                found[transfer.name] = hits
+            pages = min(pages, hits)
+        return PoolTransferResult(pages, found, list(range(1, pages + 1)))
+
+    def batch_get_v2(self, transfers, extra_info=None):
+        return self._move_v2("get", transfers)
+
+    def batch_set_v2(self, transfers, extra_info=None):
+        return self._move_v2("put", transfers)
+
+    def _move_v2(self, verb, transfers):
+        return {t.name: self._move(t.name, verb, list(t.keys or []), t.host_indices) for t in transfers}
+
+    # ---- metrics, end
+
+    def _new_metrics(self):
+        from sglang.srt.observability.metrics_collector import StorageMetrics
+
+        old, self.metrics = self.metrics, StorageMetrics()
+        return old
+
+    def _count(self, verb, pages, moved_bytes, seconds):
+        with self.metrics_lock:
+            prefix = "prefetch" if verb == "get" else "backup"
+            getattr(self.metrics, f"{prefix}_pgs").append(pages)
+            getattr(self.metrics, f"{prefix}_bandwidth").append(moved_bytes / GIB / max(seconds, 1e-9))
+
+    def get_stats(self):
+        """SGLang's StorageMetrics since the last call: pages and GiB/s of each batch. None if metrics are off."""
+        if self.metrics is None:
+            return None
+        with self.metrics_lock:
+            return self._new_metrics()
+
+    def counters(self):
+        """The counters of each pool's store (kvtwin.Store.stats): why pages were not stored or not read."""
+        return {str(name): pool.store.stats() for name, pool in self.stores.items()}
+
+    def clear(self):
+        """Removes all pages. Of kind disk only: other stores hold pages of other servers."""
+        if self.options.get("kind", "disk") != "disk":
+            raise ConfigurationError("kvtwin: clear is served for kind disk only, because other kinds are shared with other servers")
+        for name, pool in list(self.stores.items()):
+            place = pool._place(name, self.config, self.options)
+            pool.store.close()
+            shutil.rmtree(place["location"])
+            self.stores[name] = PoolStore(name, pool.pool, self.config, self.options)
+        return True
+
+    def close(self):
+        for pool in self.stores.values():
+            pool.store.close()
+        self.stores.clear()
+
+    # ---- SGLang's older interface, which it does not call with "interface_v1"
+
+    def exists(self, key):
+        return self.batch_exists([key]) == 1
+
+    def _not_served(self, *arguments, **named):
+        raise NotImplementedError('kvtwin: pages move by batch_get_v1 and batch_set_v1; start the server with "interface_v1": 1')
+
+    get = set = batch_get = batch_set = _not_served
