@@ -1,0 +1,1 @@
+"""kvtwin inside vLLM: a secondary tier of the offloading connector (tier.py)."""

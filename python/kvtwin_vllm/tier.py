@@ -1,0 +1,204 @@
+"""A secondary tier of vLLM's KV offloading on kvtwin's stores: local disk, a shared file system, or Redis.
+
+    --kv-transfer-config '{"kv_connector": "OffloadingConnector", "kv_role": "kv_both", "kv_connector_extra_config": {
+      "spec_name": "TieringOffloadingSpec", "cpu_bytes_to_use": 10737418240, "secondary_tiers": [
+        {"type": "KvtwinTier", "module_path": "kvtwin_vllm.tier", "path": "/nvme/kvtwin", "capacity_gib": 500}]}}'
+
+Keys of the tier:
+    path              folder of the store; its parent must exist. For kinds disk and shared_fs
+    kind              "disk" (default), "shared_fs" or "remote"
+    url               of kind remote: redis://HOST:PORT
+    capacity_gib      GiB that the store may hold. Required for disk and shared_fs
+    namespace         a name that separates this deployment's blocks from those of others in the same store
+    timeout_ms        of kind remote: of one batch of commands (default 1000)
+    enable_kv_events  report stored blocks as KV events, where vLLM's events are on
+    locality          "LOCAL" or "REMOTE", for these events
+The environment variable KVTWIN_PAGE_KEY (at least 16 bytes) gives stored blocks a keyed check; KVTWIN_REDIS_PASSWORD is the
+password of the Redis server.
+
+A block of vLLM's primary tier (all ranks' KV of one chunk) is one page of the store. It carries a check of its bytes and
+of vLLM's run configuration: model, dtype, tokens a block, parallelism, KV groups. A damaged block, or a block of another
+configuration, is a miss. vLLM loads the blocks before it and computes the rest.
+
+Threads: vLLM calls under its lock. Reads and writes run in one thread each. Look-ups of kind disk are answered from
+memory; those of other kinds run in vLLM's own look-up thread.
+"""
+
+import ctypes
+import hashlib
+import json
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+import numpy as np
+from kvtwin import Identity, PageForm, Store
+from vllm.v1.kv_offload.base import Locality, LookupResult, Medium, OffloadingEvent
+from vllm.v1.kv_offload.file_mapper import FileMapper
+from vllm.v1.kv_offload.tiering.async_lookup import AsyncLookupManager
+from vllm.v1.kv_offload.tiering.base import JobResult, RequestOffloadingContext, SecondaryTierManager
+
+GIB = 1 << 30
+
+
+class ConfigurationError(ValueError):
+    """A wrong option. The text says what would be right."""
+
+
+def store_keys(keys):
+    """vLLM's keys (block hash and KV group) as 32 bytes each."""
+    return b"".join(hashlib.sha256(bytes(key)).digest() for key in keys)
+
+
+def open_store(block_bytes, fields, kind, path, url, capacity_gib, namespace, timeout_ms):
+    """`fields`: vLLM's run configuration, which decides what the bytes of a block mean."""
+    secret = os.environ.get("KVTWIN_PAGE_KEY") or None
+    place = {"kind": kind, "secret": secret}
+    if kind == "remote":
+        if not url:
+            raise ConfigurationError('kvtwin: kind remote needs "url", for example "redis://127.0.0.1:6379"')
+        place |= {"location": url, "capacity_pages": 0, "timeout_ms": int(timeout_ms),
+                  "password": os.environ.get("KVTWIN_REDIS_PASSWORD") or None}
+    elif kind in ("disk", "shared_fs"):
+        if not path:
+            raise ConfigurationError('kvtwin: "path" is missing; set it to a folder on a local disk or a shared file system')
+        try:
+            blocks = int(float(capacity_gib) * GIB) // block_bytes
+        except (TypeError, ValueError):
+            blocks = 0
+        if blocks < 1:
+            raise ConfigurationError('kvtwin: "capacity_gib" is missing or smaller than a block; set it to the GiB that the '
+                                     "store may hold")
+        place |= {"location": str(Path(path)), "capacity_pages": blocks}
+    else:
+        raise ConfigurationError(f"kvtwin: \"kind\" is {kind!r}; the kinds are disk, shared_fs and remote")
+    identity = Identity(model=fields["model_name"] or "unnamed", kv_dtype=fields["dtype"],
+                        name_space=json.dumps(fields | {"namespace": namespace}, sort_keys=True))
+    return Store(form=PageForm(1, 1, 1, block_bytes, 1, "page_first"), identity=identity, **place)
+
+
+class LookUps(AsyncLookupManager):
+    """Look-ups that wait for a file system or a server."""
+
+    def __init__(self, store, tier_type):
+        self.store = store
+        super().__init__(tier_type=tier_type)
+
+    def batch_lookup(self, keys, req_context):
+        names, found, at = store_keys(keys), [], 0
+        while at < len(keys):
+            present = self.store.look_up(names[32 * at :])
+            found += [True] * present
+            at += present
+            if at < len(keys):
+                found.append(False)
+                at += 1
+        return found
+
+
+class KvtwinTier(SecondaryTierManager):
+    medium = Medium.STORAGE
+
+    def __init__(self, offloading_spec, primary_kv_view, tier_type, path="", kind="disk", url="", capacity_gib=0, namespace="",
+                 timeout_ms=0, enable_kv_events=False, locality=None, backpressure_detector=None):
+        super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
+        self.locality = Locality(locality) if locality is not None else None
+        fields = FileMapper.from_offloading_spec(
+            root_dir="", offloading_spec=offloading_spec, blocks_per_file=offloading_spec.blocks_per_chunk,
+            parallel_agnostic=True).get_run_config()
+        self.store = open_store(self.block_size_bytes, fields, kind, path, url, capacity_gib, namespace, timeout_ms)
+        self._view = primary_kv_view  # keeps the memory alive
+        self._address = ctypes.addressof(ctypes.c_char.from_buffer(primary_kv_view.cast("B")))
+        self._look_ups = None if kind == "disk" else LookUps(self.store, tier_type)
+        self._threads = {"get": ThreadPoolExecutor(1, "kvtwin_get"), "put": ThreadPoolExecutor(1, "kvtwin_put")}
+        self._jobs = set()
+        self._finished = SimpleQueue()
+        self._events = [] if enable_kv_events and offloading_spec.kv_events_config.enable_kv_cache_events else None
+
+    # ---- look-ups
+
+    def on_new_request(self, req_context):
+        return RequestOffloadingContext()
+
+    def lookup(self, key, req_context):
+        if self._look_ups is None:
+            found = self.store.look_up(store_keys([key])) == 1
+        else:
+            found = self._look_ups.lookup(key, req_context)
+        return LookupResult.RETRY if found is None else LookupResult.HIT if found else LookupResult.MISS
+
+    def on_schedule_end(self, context):
+        if self._look_ups is not None:
+            self._look_ups.flush()
+
+    def on_request_finished(self, req_context):
+        if self._look_ups is not None:
+            self._look_ups.cleanup(req_context.req_id)
+
+    # ---- transfers
+
+    def submit_store(self, job_metadata):
+        self._submit("put", job_metadata)
+
+    def submit_load(self, job_metadata):
+        self._submit("get", job_metadata)
+
+    def _submit(self, verb, job):
+        keys = list(job.keys)
+        addresses = np.asarray(job.chunk_ids, np.uint64) * np.uint64(self.block_size_bytes) + np.uint64(self._address)
+        lengths = np.full(len(keys), self.block_size_bytes, np.uint64)
+        self._jobs.add(job.job_id)
+        self._threads[verb].submit(self._move, verb, job.job_id, keys, addresses, lengths)
+
+    def _move(self, verb, job_id, keys, addresses, lengths):
+        begin = time.perf_counter()
+        try:
+            right = getattr(self.store, verb)(store_keys(keys), addresses, lengths) == 0
+        except Exception:  # no memory, say: the job fails, and vLLM computes its blocks
+            right = np.zeros(len(keys), bool)
+        self._finished.put((verb, job_id, keys, right, time.perf_counter() - begin))
+
+    def get_finished_jobs(self):
+        results = []
+        while True:
+            try:
+                verb, job_id, keys, right, seconds = self._finished.get_nowait()
+            except Empty:
+                return results
+            self._jobs.discard(job_id)
+            done = [key for key, ok in zip(keys, right) if ok]
+            if verb == "put" and done and self._events is not None:
+                self._events.append(OffloadingEvent(keys=done, medium=self.medium, removed=False, locality=self.locality))
+            if verb == "get" and self._look_ups is not None and len(done) < len(keys):
+                self._look_ups.mark_miss([key for key, ok in zip(keys, right) if not ok])
+            partial = tuple(done) if verb == "get" and 0 < len(done) < len(keys) else None
+            results.append(JobResult(job_id=job_id, success=len(done) == len(keys), successful_keys=partial,
+                                     transfer_time=seconds, transfer_bytes=len(done) * self.block_size_bytes))
+
+    def has_pending_work(self):
+        return bool(self._jobs)
+
+    def drain_jobs(self):
+        """Blocks until all submitted jobs have ended. Their results stay for get_finished_jobs."""
+        for threads in self._threads.values():
+            threads.submit(lambda: None).result()
+
+    # ---- events, end
+
+    def take_events(self):
+        if self._events:
+            yield from self._events
+            self._events.clear()
+
+    def counters(self):
+        """The counters of the store (kvtwin.Store.stats): why blocks were not stored or not read."""
+        return self.store.stats()
+
+    def shutdown(self):
+        if self._look_ups is not None:
+            self._look_ups.shutdown()
+        for threads in self._threads.values():
+            threads.shutdown()
+        self.store.close()
