@@ -36,7 +36,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from kvtwin import Identity, PageForm, Store
+from kvtwin.store import Identity, LookUpError, PageForm, Store
 from sglang.srt.mem_cache.hicache_storage import (
     HiCacheStorage,
     PoolHitPolicy,
@@ -59,15 +59,15 @@ class ConfigurationError(ValueError):
     """A wrong option, or a model that this back end does not serve. The text says what would be right."""
 
 
-def key_bytes(keys):
-    """SGLang's keys are SHA-256 digests in hex; any other text is hashed. Returns 32 bytes a key, one after another."""
+def page_keys(keys):
+    """SGLang's keys are SHA-256 digests in hex; any other text is hashed. Returns an array of uint8, [keys, 32]."""
     try:
         digests = bytes.fromhex("".join(keys))
-        if len(digests) == KEY_BYTES * len(keys) and all(len(key) == 2 * KEY_BYTES for key in keys):
-            return digests
+        if len(digests) != KEY_BYTES * len(keys) or any(len(key) != 2 * KEY_BYTES for key in keys):
+            raise ValueError
     except ValueError:
-        pass
-    return b"".join(hashlib.sha256(key.encode()).digest() for key in keys)
+        digests = b"".join(hashlib.sha256(key.encode()).digest() for key in keys)
+    return np.frombuffer(digests, np.uint8).reshape(-1, KEY_BYTES)
 
 
 class PoolStore:
@@ -84,7 +84,7 @@ class PoolStore:
         self.pieces = len(addresses)
         self.order = self._payload_order()
         self.page_bytes = sum(lengths)
-        self.store = Store(form=self._form(), identity=self._identity(name, config, options), **self._place(name, config, options))
+        self.store = Store(form=self._form(), identity=self._identity(name, config, options), **self.place(name, config, options))
 
     def _indices_per_page(self):
         return self.pool.page_size * getattr(self.pool, "dcp_size", 1)
@@ -99,19 +99,18 @@ class PoolStore:
         pool, item = self.pool, self.pool.dtype.itemsize
         layout = pool.layout if pool.layout in ("layer_first", "page_first", "page_first_direct", "page_head") else "page_first"
         if getattr(pool, "kv_cache_dim", None):
-            form = PageForm(pool.layer_num, 1, 1, pool.kv_cache_dim * item, pool.page_size, layout)
-        elif getattr(pool, "head_dim", None) and getattr(pool, "v_head_dim", pool.head_dim) == pool.head_dim:
-            form = PageForm(pool.layer_num, 2, pool.head_num, pool.head_dim * item, pool.page_size, layout)
+            planes, heads, head_bytes = 1, 1, pool.kv_cache_dim * item
         else:
-            form = None
-        if form is None or form.page_bytes != self.page_bytes:
-            # A pool of another shape is stored as rows of one token. The identity still has the pool's geometry.
-            if self.page_bytes % pool.page_size != 0:
+            planes, heads, head_bytes = 2, getattr(pool, "head_num", 0), getattr(pool, "head_dim", 0) * item
+        layers, tokens = pool.layer_num, pool.page_size
+        if layers * planes * heads * head_bytes * tokens != self.page_bytes:
+            # A pool of another shape is stored as rows of one token. The identity has the pool's geometry.
+            if self.page_bytes % tokens != 0:
                 raise ConfigurationError(
-                    f"kvtwin: a page of {type(pool).__name__} has {self.page_bytes} bytes, which {pool.page_size} tokens do not "
-                    "divide; this pool is not served")
-            form = PageForm(1, 1, 1, self.page_bytes // pool.page_size, pool.page_size, layout)
-        return form
+                    f"kvtwin: a page of {type(pool).__name__} has {self.page_bytes} bytes, which {tokens} tokens do not divide; "
+                    "this pool is not served")
+            layers, planes, heads, head_bytes = 1, 1, 1, self.page_bytes // tokens
+        return PageForm(layers=layers, planes=planes, heads=heads, head_bytes=head_bytes, page_tokens=tokens, layout=layout)
 
     def _identity(self, name, config, options):
         # Ranks store equal pages of MLA models, so these are no parts of a page.
@@ -123,7 +122,8 @@ class PoolStore:
                         kv_dtype=str(self.pool.dtype).removeprefix("torch."), tp=tp, pp=config.pp_size,
                         rank=config.pp_rank * tp + rank, name_space=json.dumps(details, sort_keys=True))
 
-    def _place(self, name, config, options):
+    def place(self, name, config, options):
+        """The arguments of Store that say where the pages are."""
         kind = options.get("kind", "disk")
         secrets = {"secret": os.environ.get("KVTWIN_PAGE_KEY") or None}
         if kind == "remote":
@@ -131,7 +131,7 @@ class PoolStore:
                 raise ConfigurationError('kvtwin: kind remote needs "url", for example "redis://127.0.0.1:6379"')
             return {"kind": kind, "location": options["url"], "capacity_pages": 0, **secrets,
                     "password": os.environ.get("KVTWIN_REDIS_PASSWORD") or None,
-                    "timeout_ms": int(options.get("timeout_ms", 0))}
+                    "timeout_s": options.get("timeout_ms", 1000) / 1000}
         if kind not in ("disk", "shared_fs"):
             raise ConfigurationError(f'kvtwin: "kind" is {kind!r}; the kinds are disk, shared_fs and remote')
         if not options.get("path"):
@@ -155,15 +155,13 @@ class PoolStore:
         return {"kind": kind, "location": str(folder), "capacity_pages": capacity // self.page_bytes, **secrets}
 
     def memory(self, pages, host_indices):
-        """Addresses and lengths of the pieces of `pages` pages, as uint64 arrays of shape [pages * pieces]."""
+        """Addresses and lengths of the pieces of `pages` pages, as uint64 arrays of the shape [pages, pieces]."""
         if host_indices.numel() != pages * self._indices_per_page():
             raise ValueError(f"{pages} keys come with {host_indices.numel()} host indices; a page has {self._indices_per_page()}")
         addresses, lengths = self.pool.get_page_buffer_meta(host_indices)
-        addresses, lengths = np.array(addresses, np.uint64), np.array(lengths, np.uint64)
-        if self.order is not None:
-            addresses = addresses.reshape(pages, self.pieces)[:, self.order].ravel()
-            lengths = lengths.reshape(pages, self.pieces)[:, self.order].ravel()
-        return addresses, lengths
+        addresses = np.array(addresses, np.uint64).reshape(pages, self.pieces)
+        lengths = np.array(lengths, np.uint64).reshape(pages, self.pieces)
+        return (addresses, lengths) if self.order is None else (addresses[:, self.order], lengths[:, self.order])
 
 
 class KvtwinStorage(HiCacheStorage):
@@ -208,7 +206,15 @@ class KvtwinStorage(HiCacheStorage):
     # ---- interface v1: the KV pool
 
     def batch_exists(self, keys, extra_info=None):
-        return self.stores[PoolName.KV].store.look_up(key_bytes(keys)) if keys else 0
+        return self._look_up(PoolName.KV, keys)
+
+    def _look_up(self, name, keys):
+        if not keys:
+            return 0
+        try:
+            return self.stores[name].store.look_up(page_keys(keys))
+        except LookUpError as error:  # a dead server: what is certain counts
+            return error.pages
 
     def batch_get_v1(self, keys, host_indices, extra_info=None):
         return self._move(PoolName.KV, "get", keys, host_indices)
@@ -222,7 +228,7 @@ class KvtwinStorage(HiCacheStorage):
         begin = time.perf_counter()
         pool = self.stores[name]
         addresses, lengths = pool.memory(len(keys), host_indices)
-        statuses = getattr(pool.store, verb)(key_bytes(keys), addresses, lengths)
+        statuses = getattr(pool.store, verb)(page_keys(keys), addresses, lengths)
         right = statuses == 0
         if self.metrics is not None:
             self._count(verb, len(keys), int(right.sum()) * pool.page_bytes, time.perf_counter() - begin)
@@ -231,14 +237,13 @@ class KvtwinStorage(HiCacheStorage):
     # ---- interface v2: all served pools
 
     def batch_exists_v2(self, keys, pool_transfers=None, extra_info=None):
-        names = key_bytes(keys) if keys else b""
         kv_pages = self.batch_exists(keys)
         found = {PoolName.KV: kv_pages} if kv_pages else {}
         pages = kv_pages
         for transfer in pool_transfers or []:
             if transfer.hit_policy != PoolHitPolicy.ALL_PAGES:
                 raise ConfigurationError(f"kvtwin: pool '{transfer.name}' has the hit policy {transfer.hit_policy}; only all_pages is served")
-            hits = self.stores[transfer.name].store.look_up(names[: KEY_BYTES * pages]) if pages else 0
+            hits = self._look_up(transfer.name, keys[:pages])
             if hits:
                 found[transfer.name] = hits
             pages = min(pages, hits)
@@ -283,7 +288,7 @@ class KvtwinStorage(HiCacheStorage):
         if self.options.get("kind", "disk") != "disk":
             raise ConfigurationError("kvtwin: clear is served for kind disk only, because other kinds are shared with other servers")
         for name, pool in list(self.stores.items()):
-            place = pool._place(name, self.config, self.options)
+            place = pool.place(name, self.config, self.options)
             pool.store.close()
             shutil.rmtree(place["location"])
             self.stores[name] = PoolStore(name, pool.pool, self.config, self.options)

@@ -34,7 +34,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 import numpy as np
-from kvtwin import Identity, PageForm, Store
+from kvtwin.store import Identity, LookUpError, PageForm, Store
 from vllm.v1.kv_offload.base import Locality, LookupResult, Medium, OffloadingEvent
 from vllm.v1.kv_offload.file_mapper import FileMapper
 from vllm.v1.kv_offload.tiering.async_lookup import AsyncLookupManager
@@ -48,8 +48,17 @@ class ConfigurationError(ValueError):
 
 
 def store_keys(keys):
-    """vLLM's keys (block hash and KV group) as 32 bytes each."""
-    return b"".join(hashlib.sha256(bytes(key)).digest() for key in keys)
+    """vLLM's keys (block hash and KV group) as an array of uint8, [keys, 32]."""
+    digests = b"".join(hashlib.sha256(bytes(key)).digest() for key in keys)
+    return np.frombuffer(digests, np.uint8).reshape(-1, 32)
+
+
+def present(store, names):
+    """The number of leading blocks that are certainly there."""
+    try:
+        return store.look_up(names)
+    except LookUpError as error:
+        return error.pages
 
 
 def open_store(block_bytes, fields, kind, path, url, capacity_gib, namespace, timeout_ms):
@@ -59,7 +68,7 @@ def open_store(block_bytes, fields, kind, path, url, capacity_gib, namespace, ti
     if kind == "remote":
         if not url:
             raise ConfigurationError('kvtwin: kind remote needs "url", for example "redis://127.0.0.1:6379"')
-        place |= {"location": url, "capacity_pages": 0, "timeout_ms": int(timeout_ms),
+        place |= {"location": url, "capacity_pages": 0, "timeout_s": timeout_ms / 1000,
                   "password": os.environ.get("KVTWIN_REDIS_PASSWORD") or None}
     elif kind in ("disk", "shared_fs"):
         if not path:
@@ -76,7 +85,7 @@ def open_store(block_bytes, fields, kind, path, url, capacity_gib, namespace, ti
         raise ConfigurationError(f"kvtwin: \"kind\" is {kind!r}; the kinds are disk, shared_fs and remote")
     identity = Identity(model=fields["model_name"] or "unnamed", kv_dtype=fields["dtype"],
                         name_space=json.dumps(fields | {"namespace": namespace}, sort_keys=True))
-    return Store(form=PageForm(1, 1, 1, block_bytes, 1, "page_first"), identity=identity, **place)
+    return Store(form=PageForm(layers=1, planes=1, heads=1, head_bytes=block_bytes, page_tokens=1, layout="page_first"), identity=identity, **place)
 
 
 class LookUps(AsyncLookupManager):
@@ -89,9 +98,9 @@ class LookUps(AsyncLookupManager):
     def batch_lookup(self, keys, req_context):
         names, found, at = store_keys(keys), [], 0
         while at < len(keys):
-            present = self.store.look_up(names[32 * at :])
-            found += [True] * present
-            at += present
+            run = present(self.store, names[at:])
+            found += [True] * run
+            at += run
             if at < len(keys):
                 found.append(False)
                 at += 1
@@ -102,7 +111,7 @@ class KvtwinTier(SecondaryTierManager):
     medium = Medium.STORAGE
 
     def __init__(self, offloading_spec, primary_kv_view, tier_type, path="", kind="disk", url="", capacity_gib=0, namespace="",
-                 timeout_ms=0, enable_kv_events=False, locality=None, backpressure_detector=None):
+                 timeout_ms=1000, enable_kv_events=False, locality=None, backpressure_detector=None):
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
         self.locality = Locality(locality) if locality is not None else None
         fields = FileMapper.from_offloading_spec(
@@ -124,7 +133,7 @@ class KvtwinTier(SecondaryTierManager):
 
     def lookup(self, key, req_context):
         if self._look_ups is None:
-            found = self.store.look_up(store_keys([key])) == 1
+            found = present(self.store, store_keys([key])) == 1
         else:
             found = self._look_ups.lookup(key, req_context)
         return LookupResult.RETRY if found is None else LookupResult.HIT if found else LookupResult.MISS
