@@ -19,8 +19,8 @@ import sglang_imports
 
 sglang_imports.prepare()
 
-import storage_controller as sglang  # noqa: E402
-import torch  # noqa: E402
+import storage_controller as sglang
+import torch
 
 BATCH = 128
 PAGES = {"64 KB": {"layers": 4, "heads": 4, "head_dim": 64, "page_tokens": 16},
@@ -47,7 +47,7 @@ def file(folder):
 
 
 def nixl(folder):
-    import nixl._api  # noqa: F401  absent: not run
+    import nixl._api  # noqa: F401  if absent, NIXL is not run
 
     os.environ["SGLANG_HICACHE_NIXL_BACKEND_STORAGE_DIR"] = str(folder)
     return "nixl", {"plugin": {"posix": {"active": True}}, "use_direct_io": True}

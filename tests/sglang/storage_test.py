@@ -17,10 +17,10 @@ import sglang_imports
 
 sglang_imports.prepare()
 
-import storage_controller as sglang  # noqa: E402
-import torch  # noqa: E402
-from kvtwin_sglang.storage import ConfigurationError  # noqa: E402
-from sglang.srt.mem_cache.hicache_storage import PoolHitPolicy, PoolName, PoolTransfer  # noqa: E402
+import storage_controller as sglang
+import torch
+from kvtwin_sglang.storage import ConfigurationError
+from sglang.srt.mem_cache.hicache_storage import PoolHitPolicy, PoolName, PoolTransfer
 
 MHA_LAYOUTS = ("layer_first", "page_first", "page_first_direct", "page_head")
 MLA_LAYOUTS = ("layer_first", "page_first", "page_first_direct")
@@ -98,7 +98,7 @@ class Bytes(Case):
 
 class Identity(Case):
     def test_pages_of_another_configuration_are_misses(self):
-        tokens, indices, _ = self.stored(self.engine(kind="shared_fs"))
+        tokens, _, _ = self.stored(self.engine(kind="shared_fs"))
         others = {
             "another dtype of the same size": {"pool": sglang.mha_pool("page_first", PAGES + 8, dtype=torch.float16)},
             "another page size": {"pool": sglang.mha_pool("page_first", PAGES + 8, heads=4, page_tokens=8)},
@@ -246,7 +246,7 @@ class Pools(Case):
         engine = self.engine()
         draft = sglang.mha_pool("page_first", PAGES + 8, layers=1, heads=1)
         engine.storage.register_mem_host_pool_v2(draft, PoolName.DRAFT)
-        tokens, indices, _ = self.stored(engine)
+        tokens, _, _ = self.stored(engine)
         keys, slots = engine.keys(tokens), draft.alloc(PAGES * draft.page_size)
         bytes_ = sglang.fill(draft, slots, 9)
 

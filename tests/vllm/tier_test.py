@@ -16,9 +16,9 @@ import vllm_imports
 
 vllm_imports.prepare()
 
-import numpy as np  # noqa: E402
-from vllm.v1.kv_offload import base, config  # noqa: E402
-from vllm.v1.kv_offload.tiering.spec import TieringOffloadingSpec  # noqa: E402
+import numpy as np
+from vllm.v1.kv_offload import base, config
+from vllm.v1.kv_offload.tiering.spec import TieringOffloadingSpec
 
 BLOCK_BYTES = 32768
 HOST_BLOCKS = 64
