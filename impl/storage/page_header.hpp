@@ -17,6 +17,7 @@
 #include <span>
 
 #include "impl/storage/page_seal.hpp"
+#include "impl/storage/pieces.hpp"
 #include "policy/base/types.hpp"
 #include "policy/transfer/layout.hpp"
 
@@ -41,12 +42,18 @@ struct PageClaim {
 
 PageHeader make_page_header(const PageForm& form, const PageKey& space, const PageKey& key,
                             std::span<const std::byte> payload, const PageSeal* seal = nullptr);
+// The same for a payload in pieces.
+PageHeader make_page_header(const PageForm& form, const PageKey& space, const PageKey& key, const Pieces& payload,
+                            const PageSeal* seal = nullptr);
 // Returns none if the header is absent or damaged, or belongs to pages of another form. The header of a page with a
 // secret is not checked here: holds_page checks it together with the payload.
 std::optional<PageClaim> read_page_header(const PageForm& form, std::span<const std::byte, kPageHeaderBytes> header);
 // Returns whether the bytes are the named page, undamaged.
 bool holds_page(const PageForm& form, const PageKey& space, const PageKey& key,
                 std::span<const std::byte, kPageHeaderBytes> header, std::span<const std::byte> payload,
+                const PageSeal* seal = nullptr);
+bool holds_page(const PageForm& form, const PageKey& space, const PageKey& key,
+                std::span<const std::byte, kPageHeaderBytes> header, const Pieces& payload,
                 const PageSeal* seal = nullptr);
 
 }  // namespace kvtwin
