@@ -42,7 +42,7 @@ struct PageTask {
 //                                                                        give(header, pieces)
 //
 // A subclass overrides next, pieces and end. If some pages have no pieces, it also overrides take_bare and give_bare.
-// Thread: next and end are for the thread of the call; the others for any thread.
+// Thread: next and end are for the thread of the call; the others for any thread, one at a time.
 class PageWork {
  public:
   // `seal`: stored pages carry a keyed check, and only such pages are accepted; null: pages carry the check without a

@@ -5,6 +5,7 @@
 
 #include "impl/storage/checksum.hpp"
 #include "policy/base/byte_order.hpp"
+#include "policy/base/check.hpp"
 
 namespace kvtwin {
 namespace {
@@ -66,6 +67,17 @@ bool is_page(const PageForm& form, const PageKey& space, const PageKey& key,
 }
 
 }  // namespace
+
+PageForm object_form(const PageForm& page, std::uint32_t objects) {
+  PageForm object = page;
+  KvShape& shape = object.shape;
+  if (objects != 1) shape.planes = 1;
+  if (objects > page.shape.planes) shape.layers = 1;
+  KV_CHECK(object.bytes() * objects == page.bytes() &&
+               (shape.layers == page.shape.layers || page.layout == Layout::layer_first),
+           "the objects of a page are its planes, or the layers of its planes");
+  return object;
+}
 
 PageHeader make_page_header(const PageForm& form, const PageKey& space, const PageKey& key,
                             std::span<const std::byte> payload, const PageSeal* seal) {

@@ -33,6 +33,11 @@ struct PageForm {
   Bytes bytes() const { return shape.page_bytes(); }
 };
 
+// The form of the `objects` equal parts of a page, which are consecutive ranges of the page's bytes: 1 = the page, or
+// the number of planes, or, in layer_first, layers * planes.
+// Requires: the layout has such parts.
+PageForm object_form(const PageForm& page, std::uint32_t objects);
+
 // The content of a header.
 struct PageClaim {
   PageKey space, key;
