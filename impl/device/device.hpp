@@ -51,6 +51,8 @@ class Device {
   virtual void landed(OperationId get, bool done) = 0;
   // Returns the memory for storage tiers. Valid as long as the device.
   virtual PageMemory& memory() = 0;
+  // The same for the draft model's pool; null if there is none, or if its KV stays on the device.
+  virtual PageMemory* draft_memory() { return nullptr; }
   // Requests an early end. The operation is still answered.
   virtual void cancel(OperationId id) = 0;
   // The event loop has taken this operation's completion.

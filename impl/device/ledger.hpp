@@ -33,9 +33,10 @@ class Ledger {
   [[nodiscard]] std::shared_lock<std::shared_mutex> lock_host_for_writing() { return std::shared_lock(host_writes_); }
   void begin_backup(const TransferJob& job);
   void end_backup(const TransferJob& job, Pages moved);
+  // Bytes of a storage tier are about to be written to this slot; they may be wrong. Readers of the host pool leave the
+  // slot out until fetched(). For the host pool, the caller of both holds lock_host_for_writing().
+  void begin_fetch(Tier memory, SlotId slot) { (memory == Tier::device ? device_notes_ : host_notes_)[slot] = {}; }
   void fetched(Tier memory, SlotId slot, const PageKey& key);
-  // Bytes are about to be written to this slot of the device pool; they may be wrong.
-  void begin_fetch(SlotId slot) { device_notes_[slot] = {}; }
   // Marks the pages that the pass will overwrite as empty, even if the pass fails.
   void begin_pass(const PassJob& job);
   // The tokens of the step have been written. Returns the first slot whose page is now complete, or kNoSlot.

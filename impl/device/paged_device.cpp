@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstring>
 #include <exception>
 #include <mutex>
 #include <optional>
@@ -48,7 +47,7 @@ class LedgerDirectPages final : public DirectPages {
     return engine_.read_headers(buffers, blocks);
   }
   bool land(std::span<Landing> pages) override {
-    for (const Landing& it : pages) ledger_.begin_fetch(it.slot);
+    for (const Landing& it : pages) ledger_.begin_fetch(Tier::device, it.slot);
     return engine_.land(pages);
   }
   void landed(SlotId slot, const PageKey& key) override { ledger_.fetched(Tier::device, slot, key); }
@@ -85,10 +84,11 @@ class PagedDevice final : public Device, private PageMemory {
   PageForm form() const override { return {config_.shape, config_.host_layout}; }
   void read_page(Tier memory, SlotId slot, std::span<std::byte> page) override;
   void write_page(Tier memory, SlotId slot, const PageKey& key, std::span<const std::byte> page) override;
+  bool pieces(Tier memory, SlotId slot, Bytes first, Bytes bytes, Pieces& pieces) override;
+  void begin_write(Tier memory, SlotId slot) override;
+  void written(Tier memory, SlotId slot, const PageKey& key) override;
   DirectPages* direct() override { return direct_ ? &*direct_ : nullptr; }
   void convert_layout(std::byte* layer_first, std::byte* page, bool to_device) const;
-  template <typename Copy>
-  void for_host_pieces(SlotId slot, const Copy& copy) const;
 
   TransferJob transfer_job(const TransferOperation& operation) const;
   PassJob pass_job(const ForwardOperation& pass);
@@ -329,21 +329,30 @@ void PagedDevice::execute(TransferJob& job) {
 
 // ---- pages of storage tiers ----------------------------------------------------------------------------------
 
-// Calls `copy` for each contiguous piece of a host page: address in the pool, offset in a pool of one page, bytes.
-template <typename Copy>
-void PagedDevice::for_host_pieces(SlotId slot, const Copy& copy) const {
+// The host pool has the bytes of a page in equal blocks: the layers of a plane in layer_first, else the planes.
+bool PagedDevice::pieces(Tier memory, SlotId slot, Bytes first, Bytes bytes, Pieces& pieces) {
+  if (memory != Tier::host) return false;
   const KvShape& shape = config_.shape;
-  // Only layer_first separates the layers of a plane.
   const std::uint32_t layers = config_.host_layout == Layout::layer_first ? shape.layers : 1;
-  const Bytes bytes = shape.page_bytes() / shape.planes / layers;
-  for (std::uint32_t plane = 0; plane < shape.planes; ++plane) {
-    for (std::uint32_t layer = 0; layer < layers; ++layer) {
-      const KvIndex pooled{.page = slot, .plane = plane, .layer = layer};
-      const KvIndex alone{.page = 0, .plane = plane, .layer = layer};
-      copy(engine_->host_pool() + byte_offset(config_.host_layout, shape, config_.host_pages, pooled),
-           byte_offset(config_.host_layout, shape, 1, alone), bytes);
-    }
+  const Bytes block = shape.page_bytes() / shape.planes / layers;
+  for (Bytes at = first / block; at * block < first + bytes; ++at) {
+    const KvIndex place{.page = slot,
+                        .plane = static_cast<std::uint32_t>(at / layers),
+                        .layer = static_cast<std::uint32_t>(at % layers)};
+    std::byte* const data = engine_->host_pool() + byte_offset(config_.host_layout, shape, config_.host_pages, place);
+    pieces.emplace_back(data, block);
   }
+  return true;
+}
+
+void PagedDevice::begin_write(Tier memory, SlotId slot) {
+  const std::shared_lock writing = ledger_.lock_host_for_writing();
+  ledger_.begin_fetch(memory, slot);
+}
+
+void PagedDevice::written(Tier memory, SlotId slot, const PageKey& key) {
+  const std::shared_lock writing = ledger_.lock_host_for_writing();
+  ledger_.fetched(memory, slot, key);
 }
 
 // Converts one page between layer_first and the host pool's layout.
@@ -364,28 +373,22 @@ void PagedDevice::convert_layout(std::byte* layer_first, std::byte* page, bool t
 }
 
 void PagedDevice::read_page(Tier memory, SlotId slot, std::span<std::byte> page) {
-  if (memory == Tier::device) {
-    std::vector<std::byte> bytes(page.size());
-    engine_->read_device_page(slot, bytes.data());
-    return convert_layout(bytes.data(), page.data(), false);
-  }
-  for_host_pieces(slot, [&](const std::byte* pooled, std::uint64_t alone, Bytes bytes) {
-    std::memcpy(page.data() + alone, pooled, bytes);
-  });
+  if (Pieces list; pieces(memory, slot, 0, page.size(), list)) return gather(list, page);
+  std::vector<std::byte> bytes(page.size());
+  engine_->read_device_page(slot, bytes.data());
+  convert_layout(bytes.data(), page.data(), false);
 }
 
 void PagedDevice::write_page(Tier memory, SlotId slot, const PageKey& key, std::span<const std::byte> page) {
-  if (memory == Tier::device) {
+  if (Pieces list; pieces(memory, slot, 0, page.size(), list)) {
+    begin_write(memory, slot);
+    scatter(page, list);
+  } else {
     std::vector<std::byte> bytes(page.size());
     convert_layout(bytes.data(), const_cast<std::byte*>(page.data()), true);  // read only in this direction
     engine_->write_device_page(slot, bytes.data());
-    return ledger_.fetched(memory, slot, key);
   }
-  const std::shared_lock writing = ledger_.lock_host_for_writing();
-  for_host_pieces(slot, [&](std::byte* pooled, std::uint64_t alone, Bytes bytes) {
-    std::memcpy(pooled, page.data() + alone, bytes);
-  });
-  ledger_.fetched(memory, slot, key);
+  written(memory, slot, key);
 }
 
 // ---- passes --------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "impl/storage/page_header.hpp"
+#include "impl/storage/pieces.hpp"
 #include "policy/seam/substrate.hpp"
 
 namespace kvtwin {
@@ -34,8 +35,14 @@ struct PageTask {
 };
 
 // The work for one call of a back end. The back end pulls pages one by one, and may have any number of pages in
-// progress.
-// Thread: next and end are for the thread of the call; the others for any thread.
+// progress. A back end moves a page in one of two ways:
+//
+//   copies     set: take(header, payload) -> store both             get: load both -> give(header, payload)
+//   in place   pieces(); set: take(header, pieces) -> store both    get: load both, the payload into the pieces ->
+//                                                                        give(header, pieces)
+//
+// A subclass overrides next, pieces and end. If some pages have no pieces, it also overrides take_bare and give_bare.
+// Thread: next and end are for the thread of the call; the others for any thread, one at a time.
 class PageWork {
  public:
   // `seal`: stored pages carry a keyed check, and only such pages are accepted; null: pages carry the check without a
@@ -47,18 +54,33 @@ class PageWork {
   // Returns the next page in `task`. False: no page now. While pages are in progress, the end of one may make another
   // available. A set and a remove are never in progress at the same time.
   virtual bool next(PageTask& task) = 0;
+  // Ends a task. Requires: once per task. `none`: the page was read, or is stored, or is removed.
+  virtual void end(const PageTask& task, Cause cause) = 0;
+
+  // Appends the memory of the page to `pieces`: form().bytes() bytes in the order of the payload. False: the page has
+  // no such memory, and can only be copied. The memory is valid until end(). From this call to end(), a set leaves the
+  // bytes unchanged; a get may write any bytes, also if it fails.
+  virtual bool pieces(const PageTask&, Pieces&) { return false; }
+
   // Set: copies the page into `payload` and fills its header. The back end stores both together.
   // Requires: `payload` has form().bytes() bytes.
   void take(const PageTask& task, PageHeader& header, std::span<std::byte> payload);
+  // Set in place: fills the header. Requires: `pieces` are those of pieces(task).
+  void take(const PageTask& task, PageHeader& header, const Pieces& pieces);
   // Get: delivers a stored page. Returns `none` if the page matches its header and is now in its slot. Returns
   // `corrupt` if the page differs from its header, or is another page.
   Cause give(const PageTask& task, std::span<const std::byte, kPageHeaderBytes> header,
              std::span<const std::byte> payload);
-  // The same for formats without a header. Only the length of the bytes is checked.
-  virtual void take_bare(const PageTask& task, std::span<std::byte> payload) = 0;
-  virtual Cause give_bare(const PageTask& task, std::span<const std::byte> payload) = 0;
-  // Ends a task. Requires: once per task. `none`: the page was read, or is stored, or is removed.
-  virtual void end(const PageTask& task, Cause cause) = 0;
+  // Get in place: the same for a payload that is in the pieces of the task already.
+  Cause give(const PageTask& task, std::span<const std::byte, kPageHeaderBytes> header, const Pieces& pieces);
+
+  // The same for formats without a header. Only the length of the bytes is checked. The default copies from and to the
+  // pieces.
+  virtual void take_bare(const PageTask& task, std::span<std::byte> payload);
+  virtual Cause give_bare(const PageTask& task, std::span<const std::byte> payload);
+  // Get in place: the pieces now hold the page. give() calls this after its check; a back end whose format has no
+  // header calls it itself.
+  virtual void landed(const PageTask&) {}
 
  private:
   const PageForm form_;

@@ -10,8 +10,12 @@
 #include <cstdint>
 #include <span>
 
+#include "impl/storage/pieces.hpp"
+
 namespace kvtwin {
 
 inline std::uint64_t checksum(std::span<const std::byte> bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
+// The checksum of the pieces as if they were one after another.
+std::uint64_t checksum(const Pieces& pieces);
 
 }  // namespace kvtwin

@@ -5,6 +5,7 @@
 
 #include "impl/storage/checksum.hpp"
 #include "policy/base/byte_order.hpp"
+#include "policy/base/check.hpp"
 
 namespace kvtwin {
 namespace {
@@ -40,18 +41,52 @@ PageHeader unsigned_header(const PageForm& form, const PageKey& space, const Pag
   return header;
 }
 
-}  // namespace
-
-PageHeader make_page_header(const PageForm& form, const PageKey& space, const PageKey& key,
-                            std::span<const std::byte> payload, const PageSeal* seal) {
+template <typename Payload>
+PageHeader complete_header(const PageForm& form, const PageKey& space, const PageKey& key, const Payload& payload,
+                           const PageSeal* seal) {
   PageHeader header = unsigned_header(form, space, key, id_of(seal));
   if (seal != nullptr) {
     std::ranges::copy(seal->of(std::span(header).first(kMacAt), payload), header.begin() + kMacAt);
     return header;
   }
   store_le64(header.data() + kPayloadCheckAt, checksum(payload));
-  store_le64(header.data() + kHeaderCheckAt, checksum(std::span(header).first(kHeaderCheckAt)));
+  store_le64(header.data() + kHeaderCheckAt, checksum(std::span<const std::byte>(header).first(kHeaderCheckAt)));
   return header;
+}
+
+// `bytes`: of the payload.
+template <typename Payload>
+bool is_page(const PageForm& form, const PageKey& space, const PageKey& key,
+             std::span<const std::byte, kPageHeaderBytes> header, const Payload& payload, Bytes bytes,
+             const PageSeal* seal) {
+  const std::optional<PageClaim> claim = read_page_header(form, header);
+  if (!claim || claim->space != space || claim->key != key || claim->payload_bytes != bytes) return false;
+  if (claim->secret != id_of(seal)) return false;
+  if (seal != nullptr) return same_mac(header.subspan<kMacAt>(), seal->of(header.first<kMacAt>(), payload));
+  return load_le64(header.data() + kPayloadCheckAt) == checksum(payload);
+}
+
+}  // namespace
+
+PageForm object_form(const PageForm& page, std::uint32_t objects) {
+  PageForm object = page;
+  KvShape& shape = object.shape;
+  if (objects != 1) shape.planes = 1;
+  if (objects > page.shape.planes) shape.layers = 1;
+  KV_CHECK(object.bytes() * objects == page.bytes() &&
+               (shape.layers == page.shape.layers || page.layout == Layout::layer_first),
+           "the objects of a page are its planes, or the layers of its planes");
+  return object;
+}
+
+PageHeader make_page_header(const PageForm& form, const PageKey& space, const PageKey& key,
+                            std::span<const std::byte> payload, const PageSeal* seal) {
+  return complete_header(form, space, key, payload, seal);
+}
+
+PageHeader make_page_header(const PageForm& form, const PageKey& space, const PageKey& key, const Pieces& payload,
+                            const PageSeal* seal) {
+  return complete_header(form, space, key, payload, seal);
 }
 
 std::optional<PageClaim> read_page_header(const PageForm& form, std::span<const std::byte, kPageHeaderBytes> header) {
@@ -67,11 +102,12 @@ std::optional<PageClaim> read_page_header(const PageForm& form, std::span<const 
 bool holds_page(const PageForm& form, const PageKey& space, const PageKey& key,
                 std::span<const std::byte, kPageHeaderBytes> header, std::span<const std::byte> payload,
                 const PageSeal* seal) {
-  const std::optional<PageClaim> claim = read_page_header(form, header);
-  if (!claim || claim->space != space || claim->key != key || claim->payload_bytes != payload.size()) return false;
-  if (claim->secret != id_of(seal)) return false;
-  if (seal != nullptr) return same_mac(header.subspan<kMacAt>(), seal->of(header.first<kMacAt>(), payload));
-  return load_le64(header.data() + kPayloadCheckAt) == checksum(payload);
+  return is_page(form, space, key, header, payload, payload.size(), seal);
+}
+
+bool holds_page(const PageForm& form, const PageKey& space, const PageKey& key,
+                std::span<const std::byte, kPageHeaderBytes> header, const Pieces& payload, const PageSeal* seal) {
+  return is_page(form, space, key, header, payload, bytes_of(payload), seal);
 }
 
 }  // namespace kvtwin

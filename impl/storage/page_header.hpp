@@ -17,6 +17,7 @@
 #include <span>
 
 #include "impl/storage/page_seal.hpp"
+#include "impl/storage/pieces.hpp"
 #include "policy/base/types.hpp"
 #include "policy/transfer/layout.hpp"
 
@@ -32,6 +33,11 @@ struct PageForm {
   Bytes bytes() const { return shape.page_bytes(); }
 };
 
+// The form of the `objects` equal parts of a page, which are consecutive ranges of the page's bytes: 1 = the page, or
+// the number of planes, or, in layer_first, layers * planes.
+// Requires: the layout has such parts.
+PageForm object_form(const PageForm& page, std::uint32_t objects);
+
 // The content of a header.
 struct PageClaim {
   PageKey space, key;
@@ -41,12 +47,18 @@ struct PageClaim {
 
 PageHeader make_page_header(const PageForm& form, const PageKey& space, const PageKey& key,
                             std::span<const std::byte> payload, const PageSeal* seal = nullptr);
+// The same for a payload in pieces.
+PageHeader make_page_header(const PageForm& form, const PageKey& space, const PageKey& key, const Pieces& payload,
+                            const PageSeal* seal = nullptr);
 // Returns none if the header is absent or damaged, or belongs to pages of another form. The header of a page with a
 // secret is not checked here: holds_page checks it together with the payload.
 std::optional<PageClaim> read_page_header(const PageForm& form, std::span<const std::byte, kPageHeaderBytes> header);
 // Returns whether the bytes are the named page, undamaged.
 bool holds_page(const PageForm& form, const PageKey& space, const PageKey& key,
                 std::span<const std::byte, kPageHeaderBytes> header, std::span<const std::byte> payload,
+                const PageSeal* seal = nullptr);
+bool holds_page(const PageForm& form, const PageKey& space, const PageKey& key,
+                std::span<const std::byte, kPageHeaderBytes> header, const Pieces& payload,
                 const PageSeal* seal = nullptr);
 
 }  // namespace kvtwin

@@ -20,9 +20,21 @@ class PageMemory {
  public:
   virtual ~PageMemory() = default;
   virtual PageForm form() const = 0;
+
+  // ---- copies
   // Requires: `page` has form().bytes() bytes; `memory` is host or device.
   virtual void read_page(Tier memory, SlotId slot, std::span<std::byte> page) = 0;
   virtual void write_page(Tier memory, SlotId slot, const PageKey& key, std::span<const std::byte> page) = 0;
+
+  // ---- in place
+  // Appends the memory of the bytes [first, first + bytes) of the page. Returns false if the slot's memory cannot be
+  // used in place. Requires: the range consists of whole objects (object_form()).
+  virtual bool pieces(Tier, SlotId, Bytes /*first*/, Bytes /*bytes*/, Pieces&) { return false; }
+  // The bytes of the slot are about to change, and may be wrong from now on. Call before a write into pieces.
+  virtual void begin_write(Tier, SlotId) {}
+  // All pieces of the slot now hold the page.
+  virtual void written(Tier, SlotId, const PageKey&) {}
+
   // Returns the way from files into L1 without host memory (impl/disk/direct_pages.hpp), or null. Valid as long as this
   // object.
   virtual DirectPages* direct() { return nullptr; }

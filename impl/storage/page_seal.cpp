@@ -39,19 +39,26 @@ PageSeal::PageSeal(std::string_view secret) {
     EVP_MAC_CTX_free(keyed_);
     throw std::runtime_error("can't be used: this OpenSSL has no HMAC-SHA256");
   }
-  const PageMac mac = of(std::as_bytes(std::span(kIdText)), {});
+  const PageMac mac = of(std::as_bytes(std::span(kIdText)), Pieces{});
   id_ = std::max<std::uint32_t>(1, load_le32(mac.data()));
 }
 
 PageSeal::~PageSeal() { EVP_MAC_CTX_free(keyed_); }
 
+// Payloads are only read.
 PageMac PageSeal::of(std::span<const std::byte> header, std::span<const std::byte> payload) const {
+  return of(header, Pieces{{const_cast<std::byte*>(payload.data()), payload.size()}});
+}
+
+PageMac PageSeal::of(std::span<const std::byte> header, const Pieces& payload) const {
   const std::unique_ptr<EVP_MAC_CTX, decltype(&EVP_MAC_CTX_free)> one(EVP_MAC_CTX_dup(keyed_), &EVP_MAC_CTX_free);
   std::array<unsigned char, kSha256Bytes> whole;
   std::size_t bytes = 0;
-  if (!one || EVP_MAC_update(one.get(), raw(header), header.size()) != 1 ||
-      EVP_MAC_update(one.get(), raw(payload), payload.size()) != 1 ||
-      EVP_MAC_final(one.get(), whole.data(), &bytes, whole.size()) != 1 || bytes != whole.size()) {
+  bool right = one && EVP_MAC_update(one.get(), raw(header), header.size()) == 1;
+  for (const std::span<std::byte> piece : payload) {
+    right = right && EVP_MAC_update(one.get(), raw(piece), piece.size()) == 1;
+  }
+  if (!right || EVP_MAC_final(one.get(), whole.data(), &bytes, whole.size()) != 1 || bytes != whole.size()) {
     throw std::bad_alloc();
   }
   PageMac mac;

@@ -10,6 +10,8 @@
 #include <string>
 #include <string_view>
 
+#include "impl/storage/pieces.hpp"
+
 struct evp_mac_ctx_st;
 
 namespace kvtwin {
@@ -32,6 +34,7 @@ class PageSeal {
   std::uint32_t id() const { return id_; }
   // Errors: std::bad_alloc.
   PageMac of(std::span<const std::byte> header, std::span<const std::byte> payload) const;
+  PageMac of(std::span<const std::byte> header, const Pieces& payload) const;
 
  private:
   evp_mac_ctx_st* keyed_ = nullptr;  // constant after the constructor

@@ -1,36 +1,45 @@
 #include "impl/storage/tier_queues.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <exception>
+#include <map>
 #include <mutex>
-#include <optional>
 #include <system_error>
 #include <thread>
 
 #include "impl/runtime/worker.hpp"
 #include "policy/base/check.hpp"
+#include "policy/index/page_key.hpp"
 
 namespace kvtwin {
 namespace {
 
+// A page of several objects that is in progress.
+struct PageInProgress {
+  std::uint32_t delivered = 0;   // objects that a get has delivered
+  std::vector<std::byte> bytes;  // if the memory has no pieces: the whole page, which is copied at once
+};
+
+// The pages of an operation in one part of the tier. Objects are numbered from the first page's first object on.
 struct TierJob {
   OperationId id = OperationId::none;
   StorageWork work;
   PageKey space;
   std::vector<StoragePage> pages;
   bool cancelled = false;
-  std::size_t begun = 0;  // the first `begun` pages were begun
-  std::size_t open = 0;   // number of begun pages that have not ended
-  std::vector<bool> done;
-  std::size_t limit = 0;  // pages from here on are not begun, because this page failed
+  std::size_t begun = 0;            // the first `begun` objects were begun
+  std::size_t open = 0;             // number of begun objects that have not ended
+  std::vector<std::uint32_t> left;  // by page: objects that have not succeeded yet
+  std::size_t limit = 0;            // pages from here on are not begun or completed, because this page failed
   Cause cause = Cause::none;
   TimeNs begin = -1;
+  std::map<std::size_t, PageInProgress> in_progress;  // by page
 
-  bool nothing_to_begin() const { return cancelled || begun >= limit; }
+  // A page that has begun is completed, unless it fails.
+  bool has_next(std::uint32_t objects) const { return begun < limit * objects && (!cancelled || begun % objects != 0); }
 };
 
 struct LookUpJob {
@@ -40,22 +49,65 @@ struct LookUpJob {
   std::vector<PageKey> keys;
 };
 
-// Passes the results of operations to the event loop.
-struct Answers {
-  Tier tier;
-  CompletionQueue* queue = nullptr;
-  const RunClock* clock = nullptr;
-  std::function<void(OperationId, bool)> landed;
+// Passes the results of operations to the event loop. Thread: any thread.
+class Answers {
+ public:
+  void start(std::size_t parts, CompletionQueue& queue, const RunClock& clock,
+             std::function<void(OperationId, bool)> landed) {
+    parts_ = parts;
+    queue_ = &queue;
+    clock_ = &clock;
+    landed_ = std::move(landed);
+  }
+  TimeNs now() const { return clock_->now(); }
+  void fail(const char* what) {
+    Finished finished;
+    finished.failure = std::make_shared<const std::string>(what);
+    queue_->push(finished);
+  }
 
-  void end(const StorageWork& work, Completion completion, TimeNs begin) const {
+  void end(const StorageWork& work, Completion completion, TimeNs begin) {
     LaneSpan span{.lane = lane_of(work), .id = completion.id, .begin = begin, .bytes = completion.bytes};
     span.flowing = begin;
     span.status = completion.status;
-    span.end = clock->now();
-    queue->push({completion, span});
+    span.end = clock_->now();
+    queue_->push({completion, span});
     const bool gate = work.verb == StorageVerb::get && work.memory == Tier::device;
-    if (gate) landed(completion.id, completion.status == Status::done);
+    if (gate) landed_(completion.id, completion.status == Status::done);
   }
+
+  // One part has ended the operation: so many leading pages, of `page_bytes` bytes each in this part. The last part to
+  // end it answers. Each part ends operations in order, so the answers are in order.
+  void end_part(const StorageWork& work, const Completion& part, Bytes page_bytes, TimeNs begin) {
+    const std::lock_guard lock(mutex_);
+    const auto [at, first] = ended_.try_emplace(part.id, Ended{part, 0, begin, 0});
+    Ended& it = at->second;
+    const bool worse =
+        part.pages < it.completion.pages || (part.pages == it.completion.pages && part.status == Status::failed);
+    if (!first && worse) it.completion = part;
+    it.begin = std::min(it.begin, begin);
+    it.page_bytes += page_bytes;
+    if (++it.parts < parts_) return;
+    Completion completion = it.completion;
+    completion.bytes = completion.pages * it.page_bytes;
+    const TimeNs began = it.begin;
+    ended_.erase(at);
+    end(work, completion, began);
+  }
+
+ private:
+  struct Ended {
+    Completion completion;  // of the part with the fewest pages
+    std::size_t parts = 0;
+    TimeNs begin = 0;
+    Bytes page_bytes = 0;
+  };
+  std::size_t parts_ = 1;
+  CompletionQueue* queue_ = nullptr;
+  const RunClock* clock_ = nullptr;
+  std::function<void(OperationId, bool)> landed_;
+  std::mutex mutex_;
+  std::map<OperationId, Ended> ended_;  // by some parts
 };
 
 // Delays the threads of a slow rank: each operation takes `factor` times as long, unless the run is aborted.
@@ -83,17 +135,24 @@ class SlowRank {
   bool aborted_ = false;
 };
 
-// The queue of gets, or of sets and removes, with its thread. The thread calls the back end for the pages.
+// The queue of gets, or of sets and removes, of one part, with its thread. The thread calls the back end for the
+// objects.
 class PageQueue final : public PageWork {
  public:
-  PageQueue(PageMemory& memory, const PageSeal* seal, const Answers& answers, SlowRank& slow_rank)
-      : PageWork(memory.form(), seal), memory_(memory), answers_(answers), slow_rank_(slow_rank) {}
+  PageQueue(const StorePart& part, Answers& answers, SlowRank& slow_rank)
+      : PageWork(object_form(part.memory->form(), part.objects), part.backend->seal()),
+        memory_(*part.memory),
+        backend_(*part.backend),
+        objects_(part.objects),
+        first_object_(part.first_object),
+        answers_(answers),
+        slow_rank_(slow_rank) {}
   ~PageQueue() override { stop(true); }
 
-  void start(const char* what, std::function<void(PageWork&)> work) {
-    work_ = std::move(work);
+  using Call = void (StorageBackend::*)(PageWork&);
+  void start(const char* what, Call call) {
     try {
-      thread_ = std::thread([this] { loop(); });
+      thread_ = std::thread([this, call] { loop(call); });
     } catch (const std::system_error& error) {
       throw std::system_error(error.code(), std::string("starting the ") + what);
     }
@@ -105,7 +164,7 @@ class PageQueue final : public PageWork {
     job.work = operation.work;
     job.space = operation.space;
     job.pages.assign(operation.pages.begin(), operation.pages.end());
-    job.done.assign(job.pages.size(), done);
+    job.left.assign(job.pages.size(), done ? 0 : objects_);
     job.limit = done ? 0 : job.pages.size();
     {
       const std::lock_guard lock(mutex_);
@@ -130,39 +189,58 @@ class PageQueue final : public PageWork {
     changed_.notify_one();
     if (thread_.joinable()) thread_.join();
   }
+  PageKey key_of_object(const PageKey& page, std::size_t object) const {
+    if (objects_ == 1 && first_object_ == 0) return page;
+    return storage_object_key(page, first_object_ + static_cast<std::uint32_t>(object));
+  }
+  // Requires: the thread has ended.
+  std::uint64_t moved_objects() const { return moved_; }
 
   bool next(PageTask& task) override;
+  bool pieces(const PageTask& task, Pieces& pieces) override;
   void take_bare(const PageTask& task, std::span<std::byte> payload) override;
   Cause give_bare(const PageTask& task, std::span<const std::byte> payload) override;
+  void landed(const PageTask& task) override;
   void end(const PageTask& task, Cause cause) override;
 
  private:
-  void loop();
+  struct Where {
+    Tier memory;
+    StoragePage page;
+    Bytes first;  // of the object, in the page
+  };
+
+  void loop(Call call);
   void answer_finished();
-  std::pair<Tier, SlotId> memory_and_slot_of(const PageTask& task);
+  Where where_is(const PageTask& task);
+  PageInProgress& in_progress(const PageTask& task);
+  bool is_last_of_page(const PageTask& task);
   // A ticket has 32 bits for the serial number, so the difference is computed in 32 bits.
   TierJob& job_of(const PageTask& task) {
     return jobs_[static_cast<std::uint32_t>((task.ticket >> 32) - first_serial_)];
   }
-  static std::size_t page_of(const PageTask& task) { return task.ticket & 0xFFFFFFFF; }
+  std::size_t page_of(const PageTask& task) const { return (task.ticket & 0xFFFFFFFF) / objects_; }
+  Bytes page_bytes() const { return objects_ * form().bytes(); }
 
   PageMemory& memory_;
-  const Answers& answers_;
+  StorageBackend& backend_;
+  const std::uint32_t objects_, first_object_;
+  Answers& answers_;
   SlowRank& slow_rank_;
-  std::function<void(PageWork&)> work_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<TierJob> jobs_;
   std::uint64_t first_serial_ = 0;  // of jobs_.front()
-  std::size_t cursor_ = 0;          // jobs before this position have no page to begin
-  std::size_t open_ = 0;            // pages in progress, all of verb_
+  std::size_t cursor_ = 0;          // jobs before this position have no object to begin
+  std::size_t open_ = 0;            // objects in progress, all of verb_
   StorageVerb verb_ = StorageVerb::get;
-  TimeNs busy_since_ = 0;  // back end's thread: pages in progress have not been delayed since this time
+  std::uint64_t moved_ = 0;  // objects read, or stored
+  TimeNs busy_since_ = 0;    // back end's thread: objects in progress have not been delayed since this time
   bool stopping_ = false, aborting_ = false;
   std::thread thread_;
 };
 
-void PageQueue::loop() {
+void PageQueue::loop(Call call) {
   for (;;) {
     {
       std::unique_lock lock(mutex_);
@@ -170,11 +248,9 @@ void PageQueue::loop() {
       if (jobs_.empty() || aborting_) return;
     }
     try {
-      work_(*this);
+      (backend_.*call)(*this);
     } catch (const std::exception& error) {  // from the memory, or no memory left; the event loop ends the run
-      Finished finished;
-      finished.failure = std::make_shared<const std::string>(error.what());
-      answers_.queue->push(finished);
+      answers_.fail(error.what());
       const std::lock_guard lock(mutex_);
       aborting_ = true;
       return;
@@ -189,16 +265,16 @@ void PageQueue::loop() {
 void PageQueue::answer_finished() {
   while (!jobs_.empty() && !aborting_) {
     TierJob& job = jobs_.front();
-    if (!job.nothing_to_begin() || job.open > 0) return;
+    if (job.has_next(objects_) || job.open > 0) return;
     Completion completion{.id = job.id};
-    completion.pages = static_cast<Pages>(std::ranges::find(job.done, false) - job.done.begin());
+    const auto whole = [](std::uint32_t left) { return left == 0; };
+    completion.pages = static_cast<Pages>(std::ranges::find_if_not(job.left, whole) - job.left.begin());
     if (completion.pages != job.pages.size()) {
       completion.status = job.cause == Cause::none ? Status::cancelled : Status::failed;
       completion.cause = job.cause;
     }
     const bool moves = job.work.verb != StorageVerb::remove && job.begun > 0;
-    completion.bytes = moves ? completion.pages * form().bytes() : 0;
-    answers_.end(job.work, completion, job.begin < 0 ? answers_.clock->now() : job.begin);
+    answers_.end_part(job.work, completion, moves ? page_bytes() : 0, job.begin < 0 ? answers_.now() : job.begin);
     jobs_.pop_front();
     ++first_serial_;
     if (cursor_ > 0) --cursor_;
@@ -208,17 +284,17 @@ void PageQueue::answer_finished() {
 bool PageQueue::next(PageTask& task) {
   const std::lock_guard lock(mutex_);
   if (aborting_) return false;
-  while (cursor_ < jobs_.size() && jobs_[cursor_].nothing_to_begin()) ++cursor_;
+  while (cursor_ < jobs_.size() && !jobs_[cursor_].has_next(objects_)) ++cursor_;
   answer_finished();
   if (cursor_ == jobs_.size()) return false;
   TierJob& job = jobs_[cursor_];
   if (open_ > 0 && job.work.verb != verb_) return false;
   verb_ = job.work.verb;
-  if (open_ == 0 && slow_rank_.slows()) busy_since_ = answers_.clock->now();
-  if (job.begun == 0) job.begin = answers_.clock->now();
-  const StoragePage& page = job.pages[job.begun];
+  if (open_ == 0 && slow_rank_.slows()) busy_since_ = answers_.now();
+  if (job.begun == 0) job.begin = answers_.now();
+  const StoragePage& page = job.pages[job.begun / objects_];
   const std::uint64_t ticket = (first_serial_ + cursor_) << 32 | job.begun;
-  task = {job.work.verb, job.space, page.key, ticket, job.work.memory, page.slot};
+  task = {job.work.verb, job.space, key_of_object(page.key, job.begun % objects_), ticket, job.work.memory, page.slot};
   ++job.begun;
   ++job.open;
   ++open_;
@@ -227,8 +303,8 @@ bool PageQueue::next(PageTask& task) {
 
 void PageQueue::end(const PageTask& task, Cause cause) {
   if (slow_rank_.slows()) {
-    slow_rank_.delay(answers_.clock->now() - busy_since_);
-    busy_since_ = answers_.clock->now();
+    slow_rank_.delay(answers_.now() - busy_since_);
+    busy_since_ = answers_.now();
   }
   const std::lock_guard lock(mutex_);
   TierJob& job = job_of(task);
@@ -236,7 +312,8 @@ void PageQueue::end(const PageTask& task, Cause cause) {
   --job.open;
   --open_;
   if (cause == Cause::none) {
-    job.done[page] = true;
+    if (task.verb != StorageVerb::remove) ++moved_;
+    if (--job.left[page] == 0) job.in_progress.erase(page);
   } else if (page < job.limit) {  // an earlier page may fail later
     job.limit = page;
     job.cause = cause;
@@ -244,50 +321,130 @@ void PageQueue::end(const PageTask& task, Cause cause) {
   answer_finished();
 }
 
-std::pair<Tier, SlotId> PageQueue::memory_and_slot_of(const PageTask& task) {
+// ---- the way to and from the slots -------------------------------------------------------------------------
+
+PageQueue::Where PageQueue::where_is(const PageTask& task) {
   const std::lock_guard lock(mutex_);
   const TierJob& job = job_of(task);
-  return {job.work.memory, job.pages[page_of(task)].slot};
+  return {job.work.memory, job.pages[page_of(task)], (task.ticket & 0xFFFFFFFF) % objects_ * form().bytes()};
+}
+
+bool PageQueue::pieces(const PageTask& task, Pieces& pieces) {
+  const Where where = where_is(task);
+  if (!memory_.pieces(where.memory, where.page.slot, where.first, form().bytes(), pieces)) return false;
+  if (task.verb == StorageVerb::get) memory_.begin_write(where.memory, where.page.slot);
+  return true;
+}
+
+// The page stays where it is until its last object has ended.
+PageInProgress& PageQueue::in_progress(const PageTask& task) {
+  const std::lock_guard lock(mutex_);
+  return job_of(task).in_progress[page_of(task)];
+}
+
+// An object of a get has been delivered. Returns true for the page's last one.
+bool PageQueue::is_last_of_page(const PageTask& task) {
+  if (objects_ == 1) return true;
+  const std::lock_guard lock(mutex_);
+  return ++job_of(task).in_progress[page_of(task)].delivered == objects_;
 }
 
 void PageQueue::take_bare(const PageTask& task, std::span<std::byte> payload) {
-  KV_CHECK(task.verb == StorageVerb::set && payload.size() == form().bytes(), "a set takes a page's bytes");
-  const auto [memory, slot] = memory_and_slot_of(task);
-  memory_.read_page(memory, slot, payload);
+  KV_CHECK(task.verb == StorageVerb::set && payload.size() == form().bytes(), "a set takes an object's bytes");
+  Pieces list;
+  if (pieces(task, list)) return gather(list, payload);
+  const Where where = where_is(task);
+  if (objects_ == 1) return memory_.read_page(where.memory, where.page.slot, payload);
+  std::vector<std::byte>& page = in_progress(task).bytes;
+  if (page.empty()) {
+    page.resize(page_bytes());
+    memory_.read_page(where.memory, where.page.slot, page);
+  }
+  std::ranges::copy(std::span(page).subspan(where.first, payload.size()), payload.begin());
 }
 
 Cause PageQueue::give_bare(const PageTask& task, std::span<const std::byte> payload) {
   KV_CHECK(task.verb == StorageVerb::get, "a get gives");
   if (payload.size() != form().bytes()) return Cause::corrupt;
-  const auto [memory, slot] = memory_and_slot_of(task);
-  memory_.write_page(memory, slot, task.key, payload);
+  const Where where = where_is(task);
+  Pieces list;
+  if (pieces(task, list)) {
+    scatter(payload, list);
+    landed(task);
+  } else if (objects_ == 1) {
+    memory_.write_page(where.memory, where.page.slot, where.page.key, payload);
+  } else {
+    std::vector<std::byte>& page = in_progress(task).bytes;
+    page.resize(page_bytes());
+    std::ranges::copy(payload, page.begin() + static_cast<std::ptrdiff_t>(where.first));
+    if (is_last_of_page(task)) memory_.write_page(where.memory, where.page.slot, where.page.key, page);
+  }
   return Cause::none;
 }
+
+void PageQueue::landed(const PageTask& task) {
+  const Where where = where_is(task);
+  if (is_last_of_page(task)) memory_.written(where.memory, where.page.slot, where.page.key);
+}
+
+// A part of the tier: its back end and its queues.
+struct Part {
+  Part(StorePart of, Answers& answers, SlowRank& slow_rank)
+      : part(std::move(of)), gets(part, answers, slow_rank), writes(part, answers, slow_rank) {}
+  const StorePart part;
+  PageQueue gets, writes;
+};
 
 }  // namespace
 
 struct TierQueues::State {
-  State(Tier which, std::unique_ptr<StorageBackend> b, PageMemory& memory, bool s, double slow_factor)
-      : tier(which),
-        stores(s),
-        backend(std::move(b)),
-        answers{which, nullptr, nullptr, {}},
-        slow_rank(slow_factor),
-        gets(memory, backend->seal(), answers, slow_rank),
-        writes(memory, backend->seal(), answers, slow_rank) {}
+  State(Tier which, std::vector<StorePart> list, bool s, double slow_factor)
+      : tier(which), stores(s), slow_rank(slow_factor) {
+    KV_CHECK(list.size() == 1 || list.size() == 2, "pages have a target's part, and perhaps a draft's");
+    for (StorePart& part : list) parts.emplace_back(std::move(part), answers, slow_rank);
+  }
+  LookedUp look_up(const LookUpJob& job);
 
-  Tier tier;
-  bool stores;
-  std::unique_ptr<StorageBackend> backend;
+  const Tier tier;
+  const bool stores;
   Answers answers;
   SlowRank slow_rank;
-  PageQueue gets, writes;
+  std::deque<Part> parts;
   Worker<LookUpJob> look_ups;  // last member: its thread ends first
 };
 
+// A page is there if all its objects are.
+LookedUp TierQueues::State::look_up(const LookUpJob& job) {
+  LookedUp found{job.keys.size(), Cause::none};
+  std::vector<PageKey> objects;
+  for (Part& it : parts) {
+    const std::uint32_t count = it.part.objects;
+    objects.clear();
+    for (const PageKey& key : std::span(job.keys).first(found.pages)) {
+      for (std::uint32_t i = 0; i < count; ++i) objects.push_back(it.gets.key_of_object(key, i));
+    }
+    const LookedUp there = it.part.backend->look_up(job.space, objects);
+    if (there.pages / count < found.pages) found = {there.pages / count, there.cause};
+  }
+  return found;
+}
+
+TierQueues::TierQueues(Tier tier, std::vector<StorePart> parts, bool stores, double slow_factor)
+    : state_(std::make_unique<State>(tier, std::move(parts), stores, slow_factor)) {}
+
+namespace {
+
+std::vector<StorePart> one_part(std::unique_ptr<StorageBackend> backend, PageMemory& memory) {
+  std::vector<StorePart> parts;
+  parts.push_back({std::move(backend), &memory});
+  return parts;
+}
+
+}  // namespace
+
 TierQueues::TierQueues(Tier tier, std::unique_ptr<StorageBackend> backend, PageMemory& memory, bool stores,
                        double slow_factor)
-    : state_(std::make_unique<State>(tier, std::move(backend), memory, stores, slow_factor)) {}
+    : TierQueues(tier, one_part(std::move(backend), memory), stores, slow_factor) {}
 
 TierQueues::~TierQueues() {
   state_->look_ups.drop();
@@ -298,13 +455,15 @@ Tier TierQueues::tier() const { return state_->tier; }
 
 void TierQueues::start(CompletionQueue& queue, const RunClock& clock, std::function<void(OperationId, bool)> landed) {
   State& s = *state_;
-  s.answers = {s.tier, &queue, &clock, std::move(landed)};
-  s.gets.start("storage reader", [&s](PageWork& work) { s.backend->read(work); });
-  s.writes.start("storage writer", [&s](PageWork& work) { s.backend->write(work); });
+  s.answers.start(s.parts.size(), queue, clock, std::move(landed));
+  for (Part& it : s.parts) {
+    it.gets.start("storage reader", &StorageBackend::read);
+    it.writes.start("storage writer", &StorageBackend::write);
+  }
   s.look_ups.start("storage look-ups", [&s](LookUpJob& job) {
-    const TimeNs begin = s.answers.clock->now();
-    const LookedUp found = s.backend->look_up(job.space, job.keys);
-    if (s.slow_rank.slows()) s.slow_rank.delay(s.answers.clock->now() - begin);
+    const TimeNs begin = s.answers.now();
+    const LookedUp found = s.look_up(job);
+    if (s.slow_rank.slows()) s.slow_rank.delay(s.answers.now() - begin);
     Completion completion{.id = job.id};
     completion.pages = found.pages;
     if (found.cause != Cause::none && found.cause != Cause::missing) {
@@ -317,29 +476,47 @@ void TierQueues::start(CompletionQueue& queue, const RunClock& clock, std::funct
 
 void TierQueues::submit(OperationId id, const StorageOperation& operation) {
   State& s = *state_;
-  switch (operation.work.verb) {
-    case StorageVerb::look_up: {
-      LookUpJob job{id, operation.work, operation.space, {}};
-      for (const StoragePage& page : operation.pages) job.keys.push_back(page.key);
-      return s.look_ups.submit(std::move(job));
+  if (operation.work.verb == StorageVerb::look_up) {
+    LookUpJob job{id, operation.work, operation.space, {}};
+    for (const StoragePage& page : operation.pages) job.keys.push_back(page.key);
+    return s.look_ups.submit(std::move(job));
+  }
+  for (Part& it : s.parts) {
+    if (operation.work.verb == StorageVerb::get) {
+      it.gets.submit(id, operation);
+    } else {
+      it.writes.submit(id, operation, operation.work.verb == StorageVerb::set && !s.stores);
     }
-    case StorageVerb::get: return s.gets.submit(id, operation);
-    case StorageVerb::set: return s.writes.submit(id, operation, !s.stores);
-    case StorageVerb::remove: return s.writes.submit(id, operation);
   }
 }
 
 void TierQueues::cancel(OperationId id) {
-  if (!state_->gets.cancel(id)) state_->writes.cancel(id);
+  for (Part& it : state_->parts) {
+    if (!it.gets.cancel(id)) it.writes.cancel(id);
+  }
 }
 
 void TierQueues::finish() {
   state_->look_ups.finish();
-  state_->gets.stop(false);
-  state_->writes.stop(false);
-  state_->backend->finish();
+  for (Part& it : state_->parts) {
+    it.gets.stop(false);
+    it.writes.stop(false);
+    it.part.backend->finish();
+  }
 }
 
-std::vector<std::pair<std::string, std::uint64_t>> TierQueues::counters() const { return state_->backend->counters(); }
+std::vector<std::pair<std::string, std::uint64_t>> TierQueues::counters() const {
+  std::vector<std::pair<std::string, std::uint64_t>> list;
+  std::uint64_t objects = 0, read = 0, stored = 0;
+  for (const Part& it : state_->parts) {
+    const std::string prefix = &it == &state_->parts.front() ? "" : "draft_";
+    for (const auto& [name, count] : it.part.backend->counters()) list.emplace_back(prefix + name, count);
+    objects += it.part.objects;
+    read += it.gets.moved_objects();
+    stored += it.writes.moved_objects();
+  }
+  list.insert(list.end(), {{"objects_per_page", objects}, {"objects_read", read}, {"objects_stored", stored}});
+  return list;
+}
 
 }  // namespace kvtwin

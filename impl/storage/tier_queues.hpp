@@ -1,15 +1,21 @@
-// The queues of one storage tier in the real world. Takes the engine's storage operations, calls a back end page by
-// page, and answers each operation with one Finished.
+// The queues of one storage tier in the real world. Takes the engine's storage operations, calls a back end object by
+// object, and answers each operation with one Finished.
 //
-// Three threads: look-ups; gets; sets and removes. Each thread works in the order of submission. An operation counts
-// the leading pages that succeeded.
+// A page is stored as one or several objects (StorePart::objects), each with a key and a header of its own. A page is
+// there if all its objects are there. A get delivers a page when all its objects are right, and a set counts a page
+// when all its objects are stored. Back ends know only objects. If the pages have two parts, the target's KV and that
+// of its draft model, each part has a back end and queues of its own, and an operation has its answer when both parts
+// have one.
+//
+// Three threads, the last two per part: look-ups; gets; sets and removes. Each thread works in the order of submission.
+// An operation counts the leading pages that succeeded in all parts.
 //
 //   event loop --submit--> look-ups --> look_up()
-//                          gets     --> read()   -- right pages --> PageMemory --+
-//                          writes   --> write()  <-- pages ------- PageMemory    +--> Finished, in order
+//                          gets     --> read()   -- right objects --> PageMemory --+
+//                          writes   --> write()  <-- objects ------- PageMemory    +--> Finished, in order
 //
-// A cancel stops pages that have not begun. Pages of a get are checked against their headers before they reach a slot.
-// Pages of a set are not checked.
+// A cancel stops pages that have not begun. If memory and back end permit, an object moves between medium and slot
+// without a copy. A slot of a failed get may then hold any bytes. Pages of a set are not checked.
 #pragma once
 
 #include <cstdint>
@@ -26,10 +32,22 @@
 
 namespace kvtwin {
 
+// A part of the pages: the memory that has it, and the back end that stores it.
+struct StorePart {
+  std::unique_ptr<StorageBackend> backend;  // of object_form(memory->form(), objects)
+  PageMemory* memory = nullptr;             // outlives the queues
+  std::uint32_t objects = 1;
+  // Number of the first object. An object has the page's key if the part has one object and this is 0; otherwise a key
+  // of its own (storage_object_key).
+  std::uint32_t first_object = 0;
+};
+
 class TierQueues {
  public:
-  // `memory` outlives this object. `stores`: false on a rank whose pages another rank writes; its sets complete at
-  // once. `slow_factor`: factor on the time of gets, sets, removes and look-ups, as on a slow rank; 1 = no delay.
+  // `stores`: false on a rank whose pages another rank writes; its sets complete at once. `slow_factor`: factor on the
+  // time of gets, sets, removes and look-ups, as on a slow rank; 1 = no delay. Requires: one or two parts.
+  TierQueues(Tier tier, std::vector<StorePart> parts, bool stores = true, double slow_factor = 1);
+  // The same for pages that are one object. `memory` outlives this object.
   TierQueues(Tier tier, std::unique_ptr<StorageBackend> backend, PageMemory& memory, bool stores = true,
              double slow_factor = 1);
   // Allowed in the middle of a run: pages that have not begun never begin, and are not answered.
@@ -45,6 +63,8 @@ class TierQueues {
   void cancel(OperationId id);
   // Ends the threads and finishes the back end. Requires: all operations have been answered.
   void finish();
+  // Returns the counters of the back ends, which count objects, and of these queues. Those of a second part begin with
+  // "draft_".
   std::vector<std::pair<std::string, std::uint64_t>> counters() const;
 
  private:

@@ -401,8 +401,8 @@ std::span<const Key> experiment_keys() {
            "manager, which vLLM turns off for KV connectors that do not support it"),
       choice<&EngineConfig::host_layout>(
           "cache.layout",
-          "Order of a page's bytes in the host pool; in simulations, a storage tier holds a page as one object per "
-          "contiguous piece of this layout; kvtwin run stores one object per page"),
+          "Order of a page's bytes in the host pool; with layer_first, a storage tier stores a page as one object per "
+          "layer and plane"),
       text("cache.eviction", "lru", "Eviction policy; kvtwin presets lists the names"),
       choice<&EngineConfig::evict_unit>("cache.evict_unit",
                                         "page: evict just enough pages, from the tail of a leaf; node: evict whole "
@@ -489,8 +489,7 @@ std::span<const Key> experiment_keys() {
       integer<&EngineConfig::storage_retries>("cache.storage_retries", 0, 1000,
                                               "Retries of pages that a storage tier failed to store"),
       flag("cache.split_kv", false,
-           "Store each page as one object for K and one object for V; simulations only: kvtwin run stores one object "
-           "per page"),
+           "Store each page as one object for K and one object for V; no effect with layer_first"),
       text("cache.namespace", "", "Name of a partition of the storage tiers; pages of other namespaces are never hit"),
       choice<&EngineConfig::io>("cache.io",
                                 "Copies between device and host: kernel (copy kernels), direct (copy engines), or auto "

@@ -187,12 +187,7 @@ void configure_storage(const Experiment& e, Setup& setup) {
     setup.world.storage.push_back({spec.tier, pages, !spec.owned});
   }
   check_storage(e, setup);
-  const bool split = e.flag("cache.split_kv");
-  const auto objects = [&](const KvShape& part) -> std::uint32_t {
-    if (part.layers == 0) return 0;
-    return engine.host_layout == Layout::layer_first ? part.layers * part.planes : split ? part.planes : 1;
-  };
-  engine.storage_objects = objects(shape) + objects(draft);
+  engine.storage_objects = objects_of(e, shape) + objects_of(e, draft);
   StorageIdentity identity;
   // Pages with and without the draft's part are different pages.
   std::string pages_of = name_of_weights(e, setup.model);
@@ -611,6 +606,12 @@ std::optional<Bill> bill_for(const Experiment& e, const Setup& setup) {
 }
 
 }  // namespace
+
+std::uint32_t objects_of(const Experiment& experiment, const KvShape& part) {
+  if (part.layers == 0) return 0;
+  if (experiment.text("cache.layout") == name_of(Layout::layer_first)) return part.layers * part.planes;
+  return experiment.flag("cache.split_kv") ? part.planes : 1;
+}
 
 Setup make_setup(const Experiment& e, const HardwareSpec* hardware) {
   refuse_unsupported(e);

@@ -49,6 +49,10 @@ struct Setup {
 // hardware.* apply to it. Errors: InputError, ModelError.
 Setup make_setup(const Experiment& experiment, const HardwareSpec* hardware = nullptr);
 
+// Returns the number of objects that a storage tier stores a rank's part of a page as, by cache.layout and
+// cache.split_kv. 0 for a part without layers.
+std::uint32_t objects_of(const Experiment& experiment, const KvShape& part);
+
 // Returns the hardware of hardware.file or hardware.name, without the other keys hardware.*.
 HardwareSpec hardware_of(const Experiment& experiment);
 

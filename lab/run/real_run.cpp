@@ -82,7 +82,7 @@ void run_rank(const Experiment& experiment, const RunFiles& files, const RealRun
   const RealDevice chosen = choose_device(experiment, setup, group);
   if (ranks != nullptr) ranks->meet();
   std::unique_ptr<Device> device = chosen.make();
-  RealStorage storage = open_storage(experiment, setup, device->memory(), chosen.config.slow_factor, run.secrets);
+  RealStorage storage = open_storage(experiment, setup, device->memory(), device->draft_memory(), chosen.config.slow_factor, run.secrets);
   const std::unique_ptr<RealWorld> world = make_real_world(std::move(device), std::move(storage.tiers), group);
 
   RunFiles with_journal = files;

@@ -19,8 +19,28 @@ namespace {
 // Buffers for reads from the disk, and as many for writes; at least four pages each.
 constexpr Bytes kMaxStagingBytes = Bytes{64} << 20;
 
+// The arguments for opening the back end of one part of a tier's pages.
+struct OpenTerms {
+  const Experiment& experiment;
+  const Setup& setup;
+  Pages pages = 0;
+  PageMemory& memory;
+  std::uint32_t objects = 1;  // of a page in this part
+  bool draft = false;         // the part of the draft model
+  bool stores = true;         // false: this rank only reads, because another rank stores for all
+  const PageSeal* seal = nullptr;
+  const StorageSecrets& secrets;
+  std::vector<std::string>& notes;
+
+  PageForm form() const { return object_form(memory.form(), objects); }
+  // The draft's objects lie in a folder of their own, because they have another form.
+  std::filesystem::path of_part(const std::filesystem::path& folder) const { return draft ? folder / "draft" : folder; }
+};
+
 // Returns the folder of this rank, and creates its parent folders. The store creates and locks the folder itself.
-std::filesystem::path disk_folder(const Experiment& experiment, const Setup& setup) {
+std::filesystem::path disk_folder(const OpenTerms& terms) {
+  const Experiment& experiment = terms.experiment;
+  const Setup& setup = terms.setup;
   if (experiment.text("tiers.disk.path").empty()) {
     throw InputError(experiment.where("tiers.disk.path") +
                      ": is empty; a real run keeps its disk tier in a folder, e.g. --set tiers.disk.path=/nvme/kvtwin");
@@ -29,6 +49,7 @@ std::filesystem::path disk_folder(const Experiment& experiment, const Setup& set
   if (!folder.has_filename()) folder = folder.parent_path();  // the path ended in '/'
   // HiCache files have the rank in the name, so all ranks share a folder. Segments need one folder per rank.
   if (setup.engine.ranks != 1 && !setup.hardware.file_a_page) folder /= "rank" + std::to_string(setup.rank);
+  folder = terms.of_part(folder);
   const std::filesystem::path parent = folder.parent_path();
   std::error_code error;
   if (!parent.empty()) std::filesystem::create_directories(parent, error);
@@ -39,28 +60,18 @@ std::filesystem::path disk_folder(const Experiment& experiment, const Setup& set
   return folder;
 }
 
-// The arguments for opening a back end.
-struct OpenTerms {
-  const Experiment& experiment;
-  const Setup& setup;
-  Pages pages = 0;
-  PageMemory& memory;
-  bool stores = true;  // false: this rank only reads, because another rank stores for all
-  const PageSeal* seal = nullptr;
-  const StorageSecrets& secrets;
-  std::vector<std::string>& notes;
-};
-
 std::unique_ptr<StorageBackend> open_disk(const OpenTerms& terms) {
-  const auto& [experiment, setup, pages, memory, stores, seal, secrets, notes] = terms;
-  const PageForm form = memory.form();
+  const Experiment& experiment = terms.experiment;
+  const Setup& setup = terms.setup;
+  const PageSeal* const seal = terms.seal;
+  const PageForm form = terms.form();
   if (seal != nullptr && setup.hardware.file_a_page) {
     throw InputError(
         experiment.where("tiers.disk.format") +
         ": hicache_files has no place for the check that KVTWIN_PAGE_KEY asks for; take segments, or leave "
         "KVTWIN_PAGE_KEY out");
   }
-  const std::filesystem::path folder = disk_folder(experiment, setup);
+  const std::filesystem::path folder = disk_folder(terms);
   try {
     if (setup.hardware.file_a_page) {
       HiCacheFilesConfig files;
@@ -70,16 +81,16 @@ std::unique_ptr<StorageBackend> open_disk(const OpenTerms& terms) {
       files.tp_rank = static_cast<std::uint32_t>(setup.rank);
       files.tp_size = setup.engine.ranks;
       files.space = setup.engine_of(0).storage_space;
-      files.capacity = pages;
-      files.stores = stores;
+      files.capacity = terms.pages;
+      files.stores = terms.stores;
       return make_hicache_files(files, form);
     }
     SegmentStoreConfig segments;
     segments.folder = folder;
-    segments.capacity_pages = pages;
+    segments.capacity_pages = terms.pages * terms.objects;
     segments.form = form;
     segments.depth = static_cast<std::uint32_t>(std::clamp<Bytes>(kMaxStagingBytes / form.bytes(), 4, segments.depth));
-    segments.direct = seal == nullptr ? memory.direct() : nullptr;
+    segments.direct = seal == nullptr && terms.objects == 1 ? terms.memory.direct() : nullptr;
     segments.seal = seal;
     return std::make_unique<SegmentStore>(segments);
   } catch (const std::runtime_error& error) {  // also errors of the operating system
@@ -98,9 +109,9 @@ std::unique_ptr<StorageBackend> open_shared_fs(const OpenTerms& terms) {
   if (!folder.has_filename()) folder = folder.parent_path();  // the path ended in '/'
   try {
     if (folder.has_parent_path()) std::filesystem::create_directories(folder.parent_path());
-    // Each rank that stores has one file per page.
-    return make_shared_files({folder, terms.pages * terms.setup.engine.storage_writers, terms.stores, terms.seal},
-                             terms.memory.form());
+    // Each rank that stores has one file per object.
+    const Pages files = terms.pages * terms.setup.engine.storage_writers * terms.objects;
+    return make_shared_files({terms.of_part(folder), files, terms.stores, terms.seal}, terms.form());
   } catch (const std::runtime_error& error) {  // also errors of the operating system
     throw InputError(where + ": " + error.what());
   }
@@ -132,8 +143,8 @@ std::unique_ptr<StorageBackend> open_remote(const OpenTerms& terms) {
   config.command_timeout = static_cast<TimeNs>(experiment.number("tiers.remote.timeout_s") * 1e9);
   config.connect_timeout = std::min(config.connect_timeout, config.command_timeout);
   try {
-    std::unique_ptr<StorageBackend> backend = make_redis_backend(config, terms.memory.form());
-    const std::string silent = check_redis_servers(config);
+    std::unique_ptr<StorageBackend> backend = make_redis_backend(config, terms.form());
+    const std::string silent = terms.draft ? "" : check_redis_servers(config);
     if (!silent.empty()) terms.notes.push_back("Remote tier: " + silent + " Its pages are misses until that changes.");
     return backend;
   } catch (const std::runtime_error& error) {
@@ -158,20 +169,33 @@ constexpr PerTier<std::unique_ptr<StorageBackend> (*)(const OpenTerms&)> kBacken
     open_remote,
 }};
 
+// HiCache's names have no place for the number of an object.
+std::uint32_t objects_in(const OpenTerms& terms, Tier tier, const KvShape& shape) {
+  return spec_of(tier).owned && terms.setup.hardware.file_a_page ? 1 : objects_of(terms.experiment, shape);
+}
+
+void add_notes(const Experiment& experiment, const Setup& setup, const PageMemory& memory, bool direct, bool sealed,
+               std::vector<std::string>& notes) {
+  if (setup.hardware.file_a_page && objects_of(experiment, memory.form().shape) != 1) {
+    notes.push_back(
+        "Disk tier: cache.layout = " + experiment.text("cache.layout") +
+        " and cache.split_kv = " + experiment.as_toml("cache.split_kv") +
+        " change nothing in hicache_files, where a page is one file as in HiCache; kvtwin simulate charges " +
+        std::to_string(setup.engine.storage_objects) + " objects a page" +
+        (setup.engine.ranks == 1 ? "" : " and rank"));
+  }
+  if (direct && sealed) {
+    notes.push_back("Disk tier: pages go through host memory, as no GPU makes the check of KVTWIN_PAGE_KEY.");
+  } else if (direct && objects_of(experiment, memory.form().shape) != 1) {
+    notes.push_back("Disk tier: pages go through host memory, as a GPU takes only pages that are one object.");
+  }
+}
+
 }  // namespace
 
-RealStorage open_storage(const Experiment& experiment, const Setup& setup, PageMemory& memory, double slow_factor,
-                         const StorageSecrets& secrets) {
+RealStorage open_storage(const Experiment& experiment, const Setup& setup, PageMemory& memory, PageMemory* draft,
+                         double slow_factor, const StorageSecrets& secrets) {
   RealStorage storage;
-  // Real storage has one object per page and rank. Only simulations use cache.layout and cache.split_kv for the count.
-  if (setup.has_storage() && setup.engine.storage_objects != 1) {
-    storage.notes.push_back("Storage tiers: cache.layout = " + experiment.text("cache.layout") +
-                            " and cache.split_kv = " + experiment.as_toml("cache.split_kv") +
-                            " change nothing in real storage, which stores a page as one object; kvtwin simulate "
-                            "charges " +
-                            std::to_string(setup.engine.storage_objects) + " objects a page" +
-                            (setup.engine.ranks == 1 ? "" : " and rank"));
-  }
   if (!secrets.page_key.empty()) {
     try {
       storage.seal = std::make_unique<PageSeal>(secrets.page_key);
@@ -185,14 +209,23 @@ RealStorage open_storage(const Experiment& experiment, const Setup& setup, PageM
     // own rank can read.
     const bool one_rank_only = spec_of(tier.tier).owned && !setup.hardware.file_a_page;
     const bool stores = one_rank_only || setup.engine.storage_writers == setup.engine.ranks || setup.rank == 0;
-    std::unique_ptr<StorageBackend> backend =
-        kBackends[tier.tier]({experiment, setup, tier.pages, memory, stores, seal, secrets, storage.notes});
-    const std::string description = backend->description();
-    if (!description.empty()) storage.notes.push_back(description);
-    if (seal != nullptr && spec_of(tier.tier).owned && memory.direct() != nullptr) {
-      storage.notes.push_back("Disk tier: pages go through host memory, as no GPU makes the check of KVTWIN_PAGE_KEY.");
+    std::vector<StorePart> parts;
+    std::uint32_t first_object = 0;
+    for (PageMemory* part : {&memory, draft}) {
+      if (part == nullptr) continue;
+      OpenTerms terms{experiment, setup, tier.pages, *part, 1, part == draft, stores, seal, secrets, storage.notes};
+      terms.objects = objects_in(terms, tier.tier, part->form().shape);
+      std::unique_ptr<StorageBackend> backend = kBackends[tier.tier](terms);
+      const std::string description = backend->description();
+      if (!description.empty() && !terms.draft) storage.notes.push_back(description);
+      const bool has_own_names = spec_of(tier.tier).owned && setup.hardware.file_a_page;
+      parts.push_back({std::move(backend), part, terms.objects, has_own_names ? 0 : first_object});
+      first_object += terms.objects;
     }
-    storage.tiers.push_back(std::make_unique<TierQueues>(tier.tier, std::move(backend), memory, stores, slow_factor));
+    if (spec_of(tier.tier).owned) {
+      add_notes(experiment, setup, memory, memory.direct() != nullptr, seal != nullptr, storage.notes);
+    }
+    storage.tiers.push_back(std::make_unique<TierQueues>(tier.tier, std::move(parts), stores, slow_factor));
   }
   return storage;
 }

@@ -19,8 +19,9 @@ struct RealStorage {
 };
 
 // Opens all storage tiers of the experiment. `slow_factor`: the factor of this rank (real.slow_factor).
-// Requires: `memory` outlives the tiers. Errors: InputError if a tier cannot be opened.
-RealStorage open_storage(const Experiment& experiment, const Setup& setup, PageMemory& memory, double slow_factor,
-                         const StorageSecrets& secrets);
+// `draft`: the memory of a draft model's pool beside the target's; null = there is none.
+// Requires: both memories outlive the tiers. Errors: InputError if a tier cannot be opened.
+RealStorage open_storage(const Experiment& experiment, const Setup& setup, PageMemory& memory, PageMemory* draft,
+                         double slow_factor, const StorageSecrets& secrets);
 
 }  // namespace kvtwin

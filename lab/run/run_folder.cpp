@@ -319,6 +319,7 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionM
   if (!facts.components.empty()) report["components"] = components_json(facts, m, lanes);
   report["prefetch"] = prefetch_json(m);
   report["storage"] = {{"retried_pages", m.stores_retried}, {"fell_short", counts_json(m.fell_short)}};
+  if (facts.objects_per_page != 0) report["storage"]["objects_per_page"] = facts.objects_per_page;
   if (facts.bill) report["price"] = price_json(*facts.bill, facts, m);
   if (facts.bounds) report["bounds"] = bounds_json(facts, m);
   if (facts.draws) report["draws"] = draws_json(*facts.draws);

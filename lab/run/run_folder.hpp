@@ -51,6 +51,7 @@ struct RunFacts {
   std::uint64_t gpus = 1;       // of all engines
   Bytes stored_page_bytes = 0;  // size of a page in a storage tier, all ranks together
   Tokens page_tokens = 0;
+  std::uint64_t objects_per_page = 0;  // in a storage tier, all ranks together; 0 without such a tier
   // The target and the draft model: the bytes of a page that move to and from the device, for one rank. Empty without a
   // draft model.
   struct Component {

@@ -20,6 +20,7 @@ constexpr std::size_t kSegmentBytes = 24;
 // Values of words[2]; a block key has 0 there.
 constexpr std::uint64_t kPrivateMark = 1;
 constexpr std::uint64_t kStoreMark = 2;
+constexpr std::uint64_t kObjectMark = 3;
 
 std::byte* store_key(std::byte* to, const PageKey& key) {
   for (const std::uint64_t word : key.words) to = store_le64(to, word);
@@ -121,6 +122,13 @@ PageKey storage_page_key(const PageKey& space, const PageKey& page) {
   store_key(store_key(packed.data(), space), page);
   const XXH128_hash_t hash = XXH3_128bits(packed.data(), packed.size());
   return PageKey{{hash.low64, hash.high64, kStoreMark, 0}};
+}
+
+PageKey storage_object_key(const PageKey& page, std::uint32_t object) {
+  std::array<std::byte, kKeyBytes + 8> packed;
+  store_le64(store_key(packed.data(), page), object);
+  const XXH128_hash_t hash = XXH3_128bits(packed.data(), packed.size());
+  return PageKey{{hash.low64, hash.high64, kObjectMark, object}};
 }
 
 PageKey token_page_key(const PageKey* prior, std::span<const std::uint32_t> tokens) {

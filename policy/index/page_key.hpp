@@ -43,6 +43,10 @@ PageKey storage_space(const StorageIdentity& identity);
 // The name of a page in a store that several identities share: XXH3 (128 bits) over space and page key.
 PageKey storage_page_key(const PageKey& space, const PageKey& page);
 
+// The key of one object of a page that is stored as several: XXH3 (128 bits) over page key and number. A mark in
+// words[2] makes it different from the other keys made here.
+PageKey storage_object_key(const PageKey& page, std::uint32_t object);
+
 // The key of a page of real tokens. `prior`: the key of the page before, else the namespace seed, else null. The words
 // of the key are the digest's 32 bytes in order (little-endian).
 PageKey token_page_key(const PageKey* prior, std::span<const std::uint32_t> tokens);

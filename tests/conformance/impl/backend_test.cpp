@@ -5,6 +5,7 @@
 #include <set>
 #include <thread>
 
+#include "policy/index/page_key.hpp"
 #include "tests/conformance.hpp"
 #include "tests/store_rig.hpp"
 
@@ -15,6 +16,16 @@ constexpr Pages kRoom = 1024;
 
 std::vector<PageKey> slice(const std::vector<PageKey>& keys, std::size_t from, std::size_t to) {
   return {keys.begin() + static_cast<std::ptrdiff_t>(from), keys.begin() + static_cast<std::ptrdiff_t>(to)};
+}
+
+RigTerms terms_of(const BackendKind& kind, const PageForm& page = kSmallForm) {
+  return {.form = kind.form(page), .objects = kind.objects_of(page), .in_place = kind.in_place};
+}
+
+// Returns the key of an object of a page of kSmallForm. `object`: any number.
+PageKey object_of(const BackendKind& kind, const PageKey& page, std::uint64_t object) {
+  const std::uint32_t objects = kind.objects_of(kSmallForm);
+  return objects == 1 ? page : storage_object_key(page, static_cast<std::uint32_t>(object % objects));
 }
 
 void expect_done(const Completion& completion, Pages pages) {
@@ -30,7 +41,7 @@ void expect_short(const Completion& completion, Pages pages, Cause cause) {
 // ---- one operation after another
 
 TEST_P(BackendTest, brings_back_what_was_stored) {
-  StoreRig rig(medium_->open(kSmallForm, kRoom));
+  StoreRig rig(open(*medium_, kRoom, kSmallForm), terms_of(GetParam()));
   for (const std::size_t count : {1U, 2U, 17U, 300U}) {
     const std::vector<PageKey> keys = keys_of(count, count);
     expect_done(rig.set(keys), count);
@@ -49,7 +60,7 @@ TEST_P(BackendTest, pages_may_be_large_or_tiny) {
        {PageForm{{8, 2, 4, 128, 64}, Layout::page_first_direct}, PageForm{{61, 1, 1, 1152, 16}, Layout::layer_first},
         PageForm{{1, 1, 1, 1, 1}, Layout::page_head}}) {
     const std::unique_ptr<StorageMedium> medium = GetParam().medium();
-    StoreRig rig(medium->open(form, 16), form);
+    StoreRig rig(open(*medium, 16, form), terms_of(GetParam(), form));
     const std::vector<PageKey> keys = keys_of(9);
     expect_done(rig.set(keys), 9);
     expect_done(rig.get(keys), 9);
@@ -57,14 +68,14 @@ TEST_P(BackendTest, pages_may_be_large_or_tiny) {
 }
 
 TEST_P(BackendTest, what_was_never_stored_is_missing_and_gone) {
-  StoreRig rig(medium_->open(kSmallForm, kRoom));
+  StoreRig rig(open(*medium_, kRoom, kSmallForm), terms_of(GetParam()));
   EXPECT_EQ(rig.look_up(keys_of(4)), 0u);
   expect_short(rig.get(keys_of(4)), 0, Cause::missing);
   expect_done(rig.remove(keys_of(4)), 4);
 }
 
 TEST_P(BackendTest, counts_the_pages_before_the_first_that_is_missing) {
-  StoreRig rig(medium_->open(kSmallForm, kRoom));
+  StoreRig rig(open(*medium_, kRoom, kSmallForm), terms_of(GetParam()));
   const std::vector<PageKey> keys = keys_of(8);
   expect_done(rig.set(slice(keys, 0, 3)), 3);
   expect_done(rig.set(slice(keys, 4, 8)), 4);
@@ -77,7 +88,7 @@ TEST_P(BackendTest, counts_the_pages_before_the_first_that_is_missing) {
 }
 
 TEST_P(BackendTest, stores_a_page_once) {
-  StoreRig rig(medium_->open(kSmallForm, 4));
+  StoreRig rig(open(*medium_, 4, kSmallForm), terms_of(GetParam()));
   const std::vector<PageKey> keys = keys_of(4);
   for (int i = 0; i < 5; ++i) expect_done(rig.set(keys), 4);
   // Several sets of the same page at the same time use the space of one page.
@@ -89,7 +100,7 @@ TEST_P(BackendTest, stores_a_page_once) {
 }
 
 TEST_P(SpacesBackendTest, spaces_do_not_mix) {
-  StoreRig rig(medium_->open(kSmallForm, kRoom));
+  StoreRig rig(open(*medium_, kRoom, kSmallForm), terms_of(GetParam()));
   const std::vector<PageKey> keys = keys_of(5);
   expect_done(rig.set(keys), 5);
   EXPECT_EQ(rig.look_up(keys, kOtherSpace), 0u);
@@ -102,7 +113,7 @@ TEST_P(SpacesBackendTest, spaces_do_not_mix) {
 }
 
 TEST_P(BackendTest, looks_up_long_chains) {
-  StoreRig rig(medium_->open(kSmallForm, kRoom));
+  StoreRig rig(open(*medium_, kRoom, kSmallForm), terms_of(GetParam()));
   const std::vector<PageKey> keys = keys_of(3000);
   expect_done(rig.set(slice(keys, 0, 999)), 999);
   EXPECT_EQ(rig.look_up(keys), 999u);
@@ -111,7 +122,7 @@ TEST_P(BackendTest, looks_up_long_chains) {
 // ---- many at once
 
 TEST_P(BackendTest, a_remove_takes_its_place_among_the_sets) {
-  StoreRig rig(medium_->open(kSmallForm, kRoom));
+  StoreRig rig(open(*medium_, kRoom, kSmallForm), terms_of(GetParam()));
   const std::vector<PageKey> keys = keys_of(30);
   for (int round = 0; round < 10; ++round) {
     rig.begin(StorageVerb::set, keys);
@@ -128,7 +139,7 @@ TEST_P(BackendTest, a_remove_takes_its_place_among_the_sets) {
 }
 
 TEST_P(BackendTest, answers_many_operations_at_once_in_order) {
-  StoreRig rig(medium_->open(kSmallForm, kRoom));
+  StoreRig rig(open(*medium_, kRoom, kSmallForm), terms_of(GetParam()));
   std::vector<std::vector<PageKey>> chains;
   for (std::uint64_t document = 0; document < 100; ++document) chains.push_back(keys_of(1 + document % 9, document));
   for (const auto& keys : chains) rig.begin(StorageVerb::set, keys);
@@ -149,7 +160,7 @@ TEST_P(BackendTest, look_ups_gets_and_writes_go_on_at_the_same_time) {
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const std::unique_ptr<StorageMedium> medium = GetParam().medium();
-    StoreRig rig(medium->open(kSmallForm, kRoom));
+    StoreRig rig(open(*medium, kRoom, kSmallForm), terms_of(GetParam()));
     Splitmix random(seed);
     const std::vector<PageKey> keys = keys_of(24);
     std::set<PageKey> there;
@@ -175,7 +186,7 @@ TEST_P(BackendTest, agrees_with_a_model) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const std::unique_ptr<StorageMedium> medium = GetParam().medium();
     const Pages capacity = GetParam().bounded ? 20 : 1'000'000;
-    StoreRig rig(medium->open(kSmallForm, capacity));
+    StoreRig rig(open(*medium, capacity, kSmallForm), terms_of(GetParam()));
     Splitmix random(seed);
     const std::vector<PageKey> keys = keys_of(48);
     std::set<std::pair<PageKey, PageKey>> there;
@@ -213,7 +224,9 @@ TEST_P(BackendTest, agrees_with_a_model) {
 // ---- cancels and ends
 
 TEST_P(BackendTest, what_is_cancelled_before_it_begins_never_does) {
-  StoreRig rig(medium_->open(kSmallForm, kRoom), kSmallForm, false);
+  RigTerms terms = terms_of(GetParam());
+  terms.starts = false;
+  StoreRig rig(open(*medium_, kRoom, kSmallForm), terms);
   const std::vector<PageKey> first = keys_of(3, 1), second = keys_of(3, 2);
   const OperationId set = rig.begin(StorageVerb::set, first);
   const OperationId cancelled = rig.begin(StorageVerb::set, second);
@@ -241,7 +254,7 @@ TEST_P(BackendTest, a_cancel_in_the_middle_keeps_what_was_begun) {
     reached.open();
     go.pass();
   };
-  StoreRig rig(medium_->open(kSmallForm, kRoom));
+  StoreRig rig(open(*medium_, kRoom, kSmallForm), terms_of(GetParam()));
   rig.memory.before_read = rig.memory.before_write = stop_there;
   for (int page = 1; page <= 12; ++page) {
     const std::vector<PageKey> keys = keys_of(12, static_cast<std::uint64_t>(page));
@@ -263,7 +276,7 @@ TEST_P(BackendTest, a_cancel_in_the_middle_keeps_what_was_begun) {
 }
 
 TEST_P(BackendTest, finishing_works_off_what_is_there) {
-  StoreRig rig(medium_->open(kSmallForm, kRoom));
+  StoreRig rig(open(*medium_, kRoom, kSmallForm), terms_of(GetParam()));
   const std::vector<PageKey> keys = keys_of(200);
   std::vector<OperationId> ids = {rig.begin(StorageVerb::set, keys)};
   ids.push_back(rig.begin(StorageVerb::remove, slice(keys, 100, 200)));
@@ -284,7 +297,7 @@ TEST_P(BackendTest, leaves_no_thread_and_no_descriptor_behind) {
     {
       Gate reached;
       std::atomic<int> pages_to_go = round;
-      StoreRig rig(medium_->open(kSmallForm, 4 * kRoom));  // room for the pages of all rounds
+      StoreRig rig(open(*medium_, 4 * kRoom, kSmallForm), terms_of(GetParam()));  // room for the pages of all rounds
       rig.memory.before_read = rig.memory.before_write = [&] {
         if (--pages_to_go == 0) reached.open();
       };
@@ -309,7 +322,9 @@ TEST_P(BackendTest, leaves_no_thread_and_no_descriptor_behind) {
 }
 
 TEST_P(BackendTest, a_rank_that_does_not_store_says_done) {
-  StoreRig rig(medium_->open(kSmallForm, kRoom), kSmallForm, true, false);
+  RigTerms terms = terms_of(GetParam());
+  terms.stores = false;
+  StoreRig rig(open(*medium_, kRoom, kSmallForm), terms);
   rig.memory.before_read = [] { ADD_FAILURE() << "nothing is taken"; };
   const std::vector<PageKey> keys = keys_of(3);
   expect_done(rig.set(keys), 3);
@@ -323,7 +338,7 @@ TEST_P(BackendTest, a_rank_that_does_not_store_says_done) {
 // ---- a medium with a limit
 
 TEST_P(BoundedBackendTest, a_full_one_refuses_pages_and_goes_on) {
-  StoreRig rig(medium_->open(kSmallForm, 10));
+  StoreRig rig(open(*medium_, 10, kSmallForm), terms_of(GetParam()));
   const std::vector<PageKey> keys = keys_of(30);
   expect_short(rig.set(slice(keys, 0, 15)), 10, Cause::full);
   expect_short(rig.set(slice(keys, 20, 22)), 0, Cause::full);
@@ -339,7 +354,7 @@ TEST_P(BoundedBackendTest, a_full_one_refuses_pages_and_goes_on) {
 }
 
 TEST_P(BoundedBackendTest, room_is_what_was_removed) {
-  StoreRig rig(medium_->open(kSmallForm, 8));
+  StoreRig rig(open(*medium_, 8, kSmallForm), terms_of(GetParam()));
   std::vector<OperationId> ids;
   for (std::uint64_t document = 0; document < 40; ++document) {
     ids.push_back(rig.begin(StorageVerb::set, keys_of(8, document)));
@@ -355,16 +370,23 @@ struct Damage {
   std::function<void(std::vector<std::byte>& stored)> change;
 };
 
-std::vector<Damage> damages() {
+// `bytes`: of the stored object, without its header.
+std::vector<Damage> damages(std::size_t bytes) {
   std::vector<Damage> list;
-  for (const std::size_t at : {0U, 9U, 15U, 20U, 50U, 84U, 101U, 106U, 113U, 125U, 128U, 129U, 200U, 287U}) {
+  const std::size_t payload = kPageHeaderBytes, middle = payload + bytes / 2, last = payload + bytes - 1;
+  for (const std::size_t at :
+       {std::size_t{0}, std::size_t{9}, std::size_t{15}, std::size_t{20}, std::size_t{50}, std::size_t{84},
+        std::size_t{101}, std::size_t{106}, std::size_t{113}, std::size_t{125}, payload, payload + 1, middle, last}) {
     list.push_back({"a flipped bit", [at](auto& stored) { stored.at(at) ^= std::byte{4}; }});
   }
-  for (const std::size_t length : {1U, 127U, 128U, 129U, 287U, 289U, 5000U}) {
+  for (const std::size_t length :
+       {std::size_t{1}, payload - 1, payload, payload + 1, last, last + 2, std::size_t{5000}}) {
     list.push_back({"of another length", [length](auto& stored) { stored.resize(length); }});
   }
   list.push_back({"zeros", [](auto& stored) { std::ranges::fill(stored, std::byte{0}); }});
-  list.push_back({"a torn payload", [](auto& stored) { std::fill(stored.begin() + 200, stored.end(), std::byte{7}); }});
+  list.push_back({"a torn payload", [middle](auto& stored) {
+                    std::fill(stored.begin() + static_cast<std::ptrdiff_t>(middle), stored.end(), std::byte{7});
+                  }});
   return list;
 }
 
@@ -380,54 +402,62 @@ void expect_missed_once(StoreRig& rig, const std::vector<PageKey>& keys) {
   expect_done(rig.get(keys), 4);
 }
 
+// In pages of several objects, the damaged one changes from case to case.
 TEST_P(VouchingBackendTest, damaged_pages_are_misses) {
-  StoreRig rig(medium_->open(kSmallForm, 64));
+  StoreRig rig(open(*medium_, 64, kSmallForm), terms_of(GetParam()));
+  const std::size_t bytes = kSmallForm.bytes() / GetParam().objects_of(kSmallForm);
   std::uint64_t document = 0;
-  for (const Damage& damage : damages()) {
+  for (const Damage& damage : damages(bytes)) {
     SCOPED_TRACE(damage.what);
     const std::vector<PageKey> keys = keys_of(4, ++document);
     expect_done(rig.set(keys), 4);
-    std::vector<std::byte> stored = medium_->stored(kSpace, keys[2]);
-    ASSERT_EQ(stored.size(), kPageHeaderBytes + kSmallForm.bytes());
+    const PageKey object = object_of(GetParam(), keys[2], document);
+    std::vector<std::byte> stored = medium_->stored(kSpace, object);
+    ASSERT_EQ(stored.size(), kPageHeaderBytes + bytes);
     damage.change(stored);
-    medium_->overwrite(kSpace, keys[2], stored);
+    medium_->overwrite(kSpace, object, stored);
     expect_missed_once(rig, keys);
     expect_done(rig.remove(keys), 4);
   }
   rig.finish();
-  EXPECT_EQ(rig.counter("corrupt_pages"), damages().size());
+  EXPECT_EQ(rig.counter("corrupt_pages"), damages(bytes).size());
 }
 
 // An empty value counts as missing or as damaged, but never as a page.
 TEST_P(VouchingBackendTest, an_emptied_page_is_a_miss) {
-  StoreRig rig(medium_->open(kSmallForm, 64));
+  StoreRig rig(open(*medium_, 64, kSmallForm), terms_of(GetParam()));
   const std::vector<PageKey> keys = keys_of(4);
   expect_done(rig.set(keys), 4);
-  medium_->overwrite(kSpace, keys[2], {});
+  medium_->overwrite(kSpace, object_of(GetParam(), keys[2], 1), {});
   expect_missed_once(rig, keys);
 }
 
 TEST_P(VouchingBackendTest, a_page_in_the_place_of_another_is_a_miss) {
-  StoreRig rig(medium_->open(kSmallForm, 64));
+  StoreRig rig(open(*medium_, 64, kSmallForm), terms_of(GetParam()));
   const std::vector<PageKey> keys = keys_of(4, 1), others = keys_of(4, 2);
+  const PageKey object = object_of(GetParam(), keys[2], 1), next = object_of(GetParam(), keys[2], 2);
+  std::uint64_t damaged = 0;
+  const auto put = [&](const std::vector<std::byte>& stored) {
+    medium_->overwrite(kSpace, object, stored);
+    expect_missed_once(rig, keys);
+    ++damaged;
+  };
   expect_done(rig.set(keys), 4);
   expect_done(rig.set(others), 4);
-  medium_->overwrite(kSpace, keys[2], medium_->stored(kSpace, others[1]));
-  expect_missed_once(rig, keys);
+  put(medium_->stored(kSpace, object_of(GetParam(), others[1], 1)));
+  if (next != object) put(medium_->stored(kSpace, next));  // of the same page
   if (GetParam().spaces) {
     expect_done(rig.set(keys, kOtherSpace), 4);
-    medium_->overwrite(kSpace, keys[2], medium_->stored(kOtherSpace, keys[2]));
-    expect_missed_once(rig, keys);
+    put(medium_->stored(kOtherSpace, object));
   }
   // A correct header before the payload of another page.
-  std::vector<std::byte> mixed = medium_->stored(kSpace, keys[2]);
-  const std::vector<std::byte> other = medium_->stored(kSpace, others[2]);
+  std::vector<std::byte> mixed = medium_->stored(kSpace, object);
+  const std::vector<std::byte> other = medium_->stored(kSpace, object_of(GetParam(), others[2], 1));
   std::copy(other.begin() + kPageHeaderBytes, other.end(), mixed.begin() + kPageHeaderBytes);
-  medium_->overwrite(kSpace, keys[2], mixed);
-  expect_missed_once(rig, keys);
+  put(mixed);
   expect_done(rig.get(others), 4);
   rig.finish();
-  EXPECT_EQ(rig.counter("corrupt_pages"), GetParam().spaces ? 3u : 2u);
+  EXPECT_EQ(rig.counter("corrupt_pages"), damaged);
 }
 
 // ---- media that persist
@@ -435,18 +465,46 @@ TEST_P(VouchingBackendTest, a_page_in_the_place_of_another_is_a_miss) {
 TEST_P(PersistentBackendTest, what_was_finished_is_there_again) {
   const std::vector<PageKey> keys = keys_of(50), gone = keys_of(50, 2);
   {
-    StoreRig rig(medium_->open(kSmallForm, 200));
+    StoreRig rig(open(*medium_, 200, kSmallForm), terms_of(GetParam()));
     expect_done(rig.set(keys), 50);
     expect_done(rig.set(gone), 50);
     expect_done(rig.remove(gone), 50);
     rig.finish();
   }
   for (int life = 0; life < 3; ++life) {
-    StoreRig rig(medium_->open(kSmallForm, 200));
+    StoreRig rig(open(*medium_, 200, kSmallForm), terms_of(GetParam()));
     EXPECT_EQ(rig.look_up(keys), 50u);
     expect_done(rig.get(keys), 50);
     EXPECT_EQ(rig.look_up(gone), 0u);
     rig.finish();
+  }
+}
+
+// A second run, which knows only objects, removes one object of a page: as an eviction, or another program.
+TEST_P(PersistentBackendTest, a_page_that_lost_an_object_is_a_miss) {
+  const std::uint32_t objects = GetParam().objects_of(kSmallForm);
+  const std::vector<PageKey> keys = keys_of(4);
+  const PageForm object_only = object_form(GetParam().form(kSmallForm), objects);
+  for (std::uint32_t object = 0; object < objects; ++object) {
+    {
+      StoreRig rig(open(*medium_, 64, kSmallForm), terms_of(GetParam()));
+      expect_done(rig.set(keys), 4);
+      rig.finish();
+    }
+    {
+      StoreRig rig(medium_->open(object_only, Pages{64} * objects), {.form = object_only});
+      expect_done(rig.remove({object_of(GetParam(), keys[2], object)}), 1);
+      rig.finish();
+    }
+    StoreRig rig(open(*medium_, 64, kSmallForm), terms_of(GetParam()));
+    EXPECT_EQ(rig.look_up(keys), 2u);
+    expect_short(rig.get(keys), 2, Cause::missing);
+    expect_done(rig.get({keys[3]}), 1);
+    expect_done(rig.set(keys), 4);
+    expect_done(rig.get(keys), 4);
+    rig.finish();
+    EXPECT_EQ(rig.counter("objects_per_page"), objects);
+    EXPECT_EQ(rig.counter("objects_stored"), 4 * objects);
   }
 }
 
@@ -458,14 +516,14 @@ TEST_P(PersistentBackendTest, what_was_cut_off_is_right_or_missing) {
     {
       Gate reached;
       std::atomic<int> pages_to_go = page;
-      StoreRig rig(medium_->open(kSmallForm, 4000));
+      StoreRig rig(open(*medium_, 4000, kSmallForm), terms_of(GetParam()));
       rig.memory.before_read = [&] {
         if (--pages_to_go == 0) reached.open();
       };
       for (const PageKey& key : keys) rig.begin(StorageVerb::set, {key});
       reached.pass();
     }
-    StoreRig rig(medium_->open(kSmallForm, 4000));
+    StoreRig rig(open(*medium_, 4000, kSmallForm), terms_of(GetParam()));
     for (const PageKey& key : keys) {
       const bool found = rig.has(key);
       const Completion got = rig.get({key});
@@ -480,9 +538,9 @@ TEST_P(PersistentBackendTest, what_was_cut_off_is_right_or_missing) {
 
 TEST_P(ExclusiveBackendTest, a_second_one_is_refused) {
   const std::vector<PageKey> keys = keys_of(5);
-  StoreRig rig(medium_->open(kSmallForm, kRoom));
+  StoreRig rig(open(*medium_, kRoom, kSmallForm), terms_of(GetParam()));
   expect_done(rig.set(keys), 5);
-  EXPECT_THROW(medium_->open(kSmallForm, kRoom), std::runtime_error);
+  EXPECT_THROW(open(*medium_, kRoom, kSmallForm), std::runtime_error);
   expect_done(rig.get(keys), 5);
 }
 

@@ -107,7 +107,8 @@ BackendKind segments(const char* name, bool threads, std::uint32_t direct = 0, b
   return {.name = name,
           .medium = [=] { return std::make_unique<SegmentsMedium>(threads, direct, seals); },
           .persists = true,
-          .exclusive = true};
+          .exclusive = true,
+          .objects = direct == 0};  // a GPU takes whole pages
 }
 
 KVTWIN_CONFORMS(Disk, segments("segments", false), segments("segments_by_threads", true),

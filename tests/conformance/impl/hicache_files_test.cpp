@@ -30,7 +30,8 @@ KVTWIN_CONFORMS(HiCacheFiles, {.name = "files",
                                .vouches = false,  // only the length of a file is checked
                                .persists = true,
                                .exclusive = true,
-                               .spaces = false});
+                               .spaces = false,
+                               .objects = false});  // HiCache stores a page as one file
 
 }  // namespace
 }  // namespace kvtwin::test

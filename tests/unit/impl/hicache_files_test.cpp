@@ -287,7 +287,7 @@ TEST_F(HiCacheFilesTest, ranks_share_a_folder_and_their_pages_do_not_mix) {
   // A rank that only reads the pages that another rank stores.
   HiCacheFilesConfig reader = config_;
   reader.stores = false;
-  StoreRig third(make_hicache_files(reader, kSmallForm), kSmallForm, true, false);
+  StoreRig third(make_hicache_files(reader, kSmallForm), {.stores = false});
   EXPECT_EQ(third.get(keys_of(4)).status, Status::done);
   EXPECT_EQ(third.set(keys_of(9)).status, Status::done);
   EXPECT_EQ(first.look_up(keys_of(9)), 4u);

@@ -148,7 +148,7 @@ TEST(Redis, a_server_without_room_is_full) {
   RedisProcess server({"--maxmemory", "3mb", "--maxmemory-policy", "noeviction"});
   const Setting setting({server.port()});
   const PageForm form{{4, 2, 4, 128, 16}, Layout::page_first};  // 64 KiB
-  StoreRig rig(setting.open(form), form);
+  StoreRig rig(setting.open(form), {.form = form});
   const std::vector<PageKey> keys = keys_of(200);
   const Completion filled = rig.set(keys);
   expect_cause(filled, Cause::full);
@@ -167,7 +167,7 @@ TEST(Redis, what_the_server_evicts_is_missing) {
   RedisProcess server({"--maxmemory", "3mb", "--maxmemory-policy", "allkeys-lru"});
   const Setting setting({server.port()});
   const PageForm form{{4, 2, 4, 128, 16}, Layout::page_first};
-  StoreRig rig(setting.open(form), form);
+  StoreRig rig(setting.open(form), {.form = form});
   const std::vector<PageKey> keys = keys_of(200);
   expect_done(rig.set(keys));
   std::size_t found = 0;
@@ -530,7 +530,7 @@ TEST(Redis, a_server_that_drips_is_slow) {
   setting.config.command_timeout = 20 * kMs;
   setting.config.dial = [&](const RedisServer&) { return std::exchange(ends[0], -1); };
   {
-    StoreRig rig(setting.open(form), form);
+    StoreRig rig(setting.open(form), {.form = form});
     expect_cause(rig.get(keys_of(1)), Cause::unreachable);
     EXPECT_EQ(rig.counter("unreachable_slow"), 1U);
     EXPECT_EQ(rig.counter("unreachable_closed"), 0U);
