@@ -172,7 +172,7 @@ class PageList final : public PageWork {
   void set_pieces(void* const* addresses, const std::size_t* lengths, std::size_t pieces_per_page) {
     addresses_ = addresses;
     lengths_ = lengths;
-    pieces_ = pieces_per_page;
+    pieces_per_page_ = pieces_per_page;
   }
 
   bool next(PageTask& task) override {
@@ -181,36 +181,23 @@ class PageList final : public PageWork {
     ++begun_;
     return true;
   }
-  void take_bare(const PageTask& task, std::span<std::byte> payload) override {
-    for_each_piece(task, [&](std::byte* memory, std::size_t length) {
-      std::memcpy(payload.data(), memory, length);
-      payload = payload.subspan(length);
-    });
-  }
-  Cause give_bare(const PageTask& task, std::span<const std::byte> payload) override {
-    if (payload.size() != form().bytes()) return Cause::corrupt;
-    for_each_piece(task, [&](std::byte* memory, std::size_t length) {
-      std::memcpy(memory, payload.data(), length);
-      payload = payload.subspan(length);
-    });
-    return Cause::none;
+  bool pieces(const PageTask& task, Pieces& pieces) override {
+    const std::size_t first = static_cast<std::size_t>(task.ticket) * pieces_per_page_;
+    for (std::size_t i = first; i < first + pieces_per_page_; ++i) {
+      pieces.emplace_back(static_cast<std::byte*>(addresses_[i]), lengths_[i]);
+    }
+    return true;
   }
   void end(const PageTask& task, Cause cause) override {
     status_[task.ticket] = static_cast<std::uint8_t>(status_of(cause));
   }
 
  private:
-  template <class Use>
-  void for_each_piece(const PageTask& task, Use use) const {
-    const std::size_t first = static_cast<std::size_t>(task.ticket) * pieces_;
-    for (std::size_t i = first; i < first + pieces_; ++i) use(static_cast<std::byte*>(addresses_[i]), lengths_[i]);
-  }
-
   const PageKey space_;
   const StorageVerb verb_;
   const std::span<const kvtwin_key> keys_;
   const std::span<std::uint8_t> status_;
-  std::size_t begun_ = 0, pieces_ = 0;
+  std::size_t begun_ = 0, pieces_per_page_ = 0;
   void* const* addresses_ = nullptr;
   const std::size_t* lengths_ = nullptr;
 };
