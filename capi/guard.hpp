@@ -46,16 +46,21 @@ kvtwin_status guarded(kvtwin_error error, Call call) noexcept {
   }
 }
 
+// The size of a structure in version 1.0 of the interface. A later version only appends fields.
+template <class Struct>
+constexpr std::size_t kFirstSize = sizeof(Struct);
+
 // Copies a structure whose first member is struct_size. Fields that the caller's version lacks are 0.
-// Errors: BadArgument if `from` is null, too small to have struct_size, or larger than this version's structure.
+// Errors: BadArgument if `from` is null, or if the size is no size that the structure has had.
 template <class Struct>
 Struct sized_copy(const Struct* from, const char* name) {
   if (from == nullptr) throw BadArgument(std::string(name) + " is NULL; pass a structure");
   std::uint32_t size = 0;
   std::memcpy(&size, from, sizeof size);
-  if (size < sizeof size || size > sizeof(Struct)) {
+  // A size between two fields would cut a field.
+  if (size < kFirstSize<Struct> || size > sizeof(Struct) || size % alignof(Struct) != 0) {
     throw BadArgument(std::string(name) + ".struct_size is " + std::to_string(size) + "; set it to sizeof(" + name +
-                      "), at most " + std::to_string(sizeof(Struct)) + " in this version");
+                      "), which is " + std::to_string(sizeof(Struct)) + " in this version");
   }
   Struct copy{};
   std::memcpy(&copy, from, size);

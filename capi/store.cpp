@@ -23,6 +23,8 @@ namespace kvtwin::capi {
 namespace {
 
 static_assert(sizeof(kvtwin_key) == sizeof(PageKey));
+// Programs that were compiled with version 1.0 pass structures of these sizes (64-bit machines).
+static_assert(sizeof(kvtwin_page_form) == 32 && sizeof(kvtwin_identity) == 56 && sizeof(kvtwin_store_config) == 144);
 
 PageKey page_key_of(const kvtwin_key& key) {
   PageKey result;

@@ -3,7 +3,7 @@
  * Link with libkvtwin.so. No function throws, ends the process, prints, or reads the environment. A function that can
  * fail returns a kvtwin_status; if it takes `error`, it writes one sentence there: what is wrong, and what would be
  * right. Structures that a caller fills begin with struct_size; set it to sizeof the structure. A later version of the
- * library appends fields, and takes the missing fields of a smaller structure as 0.
+ * library appends fields, and takes the missing fields of an earlier version's structure as 0.
  */
 #ifndef KVTWIN_BASE_H
 #define KVTWIN_BASE_H
