@@ -135,7 +135,8 @@ OperationId EventLoop::submit(const Operation& operation) {
   const OperationId id{++last_id_};
   ++in_flight_;
   if (const auto* stored = std::get_if<StorageOperation>(&operation)) {
-    if (stored->work.verb == StorageVerb::get && stored->work.memory == Tier::device) device_->announce_get(id);
+    if (stored->work.verb == StorageVerb::get && stored->work.memory == Tier::device)
+      device_->announce_get(id, *stored);
     storage_of(stored->work.tier).submit(id, *stored);
   } else {
     device_->submit(id, operation);

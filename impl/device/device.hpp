@@ -32,6 +32,11 @@ struct Verification {
   Bytes bytes_read = 0;
   std::uint64_t pages_audited = 0;  // at the end of the run: last content of each slot, partial pages too
   Bytes bytes_audited = 0;
+  // Of these, in the draft model's pool beside the target's.
+  std::uint64_t draft_pages_read = 0, draft_pages_audited = 0;
+  Bytes draft_bytes_read = 0, draft_bytes_audited = 0;
+  // Pages of the context that the draft model did not read, because they came back to the device without its KV.
+  std::uint64_t draft_pages_left_out = 0;
   std::uint64_t wrong_reads = 0;  // by passes and the audit
   std::vector<WrongPage> wrong;   // the first 16
   bool flipped = false;           // the bit of a test was flipped, if requested
@@ -45,8 +50,9 @@ class Device {
   virtual void start(CompletionQueue& queue, const RunClock& clock) = 0;
   // Submits a transfer or a pass. Copies the operation as needed.
   virtual void submit(OperationId id, const Operation& operation) = 0;
-  // Announces a get into L1 that a storage tier executes through memory(). From now on, the get can gate passes.
-  virtual void announce_get(OperationId get) = 0;
+  // Announces a get into L1 that a storage tier executes through memory() and draft_memory(). From now on, the get can
+  // gate passes.
+  virtual void announce_get(OperationId get, const StorageOperation& operation) = 0;
   // The get has been answered. `done`: its pages are in their slots. Thread: any thread.
   virtual void landed(OperationId get, bool done) = 0;
   // Returns the memory for storage tiers. Valid as long as the device.

@@ -220,7 +220,7 @@ LayerWork layer_work(const HostDeviceConfig& config, const ForwardShape& shape, 
     const std::uint64_t of_a_row = std::uint64_t{config.hidden} * config.width;
     return (multiply_adds + of_a_row / 2) / of_a_row;
   };
-  const std::uint64_t decoding = shape.decode_sequences;
+  const std::uint64_t decoding = std::uint64_t{shape.decode_sequences} * (shape.draft_tokens + 1);  // verified tokens
   LayerWork work{decoding, 0};
   std::uint64_t yielding = decoding;
   if (step == 0) {
@@ -229,7 +229,7 @@ LayerWork layer_work(const HostDeviceConfig& config, const ForwardShape& shape, 
     yielding += shape.prefill_sequences;
   }
   if (config.pair_work != 0) {
-    const Tokens context = shape.decode_context_tokens + (step + 1) * decoding;
+    const Tokens context = shape.decode_context_tokens * (shape.draft_tokens + 1) + (step + 1) * decoding;
     work.pairs += context * config.decode_work / config.pair_work;
   }
   if (layer + 1 == config.shape.layers) work.rows += rows_of(yielding * config.head_work);
@@ -240,11 +240,14 @@ Bytes host_device_bytes(const HostDeviceConfig& config) {
   const Bytes page = config.shape.page_bytes();
   const Bytes staging = config.host_pages == 0 ? 0 : 2 * staging_pages(config.shape) * page;
   const Bytes dense = config.hidden == 0 ? 0 : DenseLayer::bytes(config.hidden, config.width, config.pair_work);
-  return (config.device_pages + config.host_pages) * page + staging + dense + Ledger::bytes(config);
+  const Bytes draft = config.draft ? host_device_bytes(*config.draft) : 0;
+  return (config.device_pages + config.host_pages) * page + staging + dense + Ledger::bytes(config) + draft;
 }
 
 std::unique_ptr<Device> make_host_device(const HostDeviceConfig& config) {
-  return make_paged_device(config, std::make_unique<HostEngine>(config));
+  const HostDeviceConfig* const draft = config.draft.get();
+  return make_paged_device(config, std::make_unique<HostEngine>(config), draft,
+                           draft == nullptr ? nullptr : std::make_unique<HostEngine>(*draft));
 }
 
 }  // namespace kvtwin

@@ -1,6 +1,7 @@
 // The jobs of a device's threads: operations, copied from the data that the policy lends for the call.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -20,6 +21,7 @@ class Flight {
   };
 
   std::atomic<bool> cancelled{false};
+  std::shared_ptr<Flight> draft;  // of the draft model's part of the operation, if there is one; set before any use
   std::shared_ptr<const Marks> marks;  // set before the first land(), then constant
 
   // Loads: the thread of passes may use the first `count` layers. kLost = the other layers will never arrive; later
@@ -60,7 +62,8 @@ struct TransferJob {
   Plan plan;  // without its runs, which are below
   std::vector<PageRun> runs;
   std::vector<PageMove> pages;
-  std::uint64_t after_pass = 0;  // number of passes that must end first
+  std::uint64_t after_pass = 0;        // number of passes that must end first
+  std::shared_ptr<TransferJob> draft;  // the same pages in the draft model's pools, or null
 
   bool to_device() const { return lane == Lane::h2d; }
 };
@@ -81,13 +84,34 @@ struct PassJob {
   std::vector<PageKey> keys;
   std::vector<FlightPtr> gates;
   bool gated = false;
+  std::shared_ptr<PassJob> draft;  // the draft model's part, or null. Its shape names no proposed tokens
 
   bool prefill() const { return shape.prefill_tokens > 0; }
   // Returns the number of context tokens that step `number` reads of a sequence. The step writes behind them.
+  // Requires: without a draft model, or steps == 1.
   Tokens context(const Sequence& sequence, std::uint64_t number) const {
     return sequence.context + (prefill() ? 0 : number);
   }
-  Tokens fresh(const Sequence& sequence) const { return prefill() ? sequence.fresh : 1; }
+  Tokens fresh(const Sequence& sequence) const { return prefill() || steps == 1 ? sequence.fresh : 1; }
+
+  // Returns a step of a decode burst as a job of one step, if each step verifies `draft_tokens` proposed tokens. After
+  // k steps of a burst, at least the tokens are written that the policy counts for k steps: the steps share the tokens
+  // evenly, as if the last step had not been cut by the end of the output.
+  PassJob at_step(std::uint64_t number, std::uint32_t draft_tokens) const {
+    PassJob one = *this;
+    one.steps = 1;
+    if (steps == 1) return one;
+    for (Sequence& sequence : one.sequences) {
+      const auto written = [&](std::uint64_t steps_done) {
+        return std::min<Tokens>(sequence.fresh, (steps_done * (sequence.fresh + draft_tokens) + steps - 1) / steps);
+      };
+      const Tokens begin = written(number), end = written(number + 1);
+      sequence.context += begin;
+      sequence.fresh = end - begin;
+      one.shape.decode_context_tokens += begin;
+    }
+    return one;
+  }
 };
 
 // A wrong byte in a block (one page, layer and plane) that a pass read.

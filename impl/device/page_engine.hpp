@@ -26,6 +26,7 @@ struct DeviceConfig {
   // Null = single rank; outlives the device. Is left before the device is destroyed during a run.
   RankGroup* ranks = nullptr;
   double slow_factor = 1;  // factor on the duration of copies
+  bool stays = false;      // of a draft model's pool: its pages never leave the device, nor come back
 
   // For tests: flips one bit, drawn from the seed, of the first page that a pass completes in device memory, or of the
   // first host page before its load.

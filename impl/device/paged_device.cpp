@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <exception>
+#include <iterator>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -35,8 +36,6 @@ void PageEngine::slow_down(double factor, Steady::time_point begin) const {
 
 namespace {
 
-using Job = std::variant<TransferJob, PassJob, Ledger::HostCheck>;
-
 // The engine's direct way, which also keeps the ledger.
 class LedgerDirectPages final : public DirectPages {
  public:
@@ -57,30 +56,25 @@ class LedgerDirectPages final : public DirectPages {
   Ledger& ledger_;
 };
 
-class PagedDevice final : public Device, private PageMemory {
+// The KV of one model, the target or its draft: the pools, and the record of their pages. The bytes of a draft's page
+// are generated from another key, so bytes of the wrong model are wrong bytes.
+class KvPools final : public PageMemory {
  public:
-  PagedDevice(const DeviceConfig& config, std::unique_ptr<PageEngine> engine)
-      : config_(config),
-        engine_(std::move(engine)),
-        ledger_(config, engine_->host_pool()),
-        last_use_(config.device_pages),
-        last_write_(config.device_pages) {
-    if (engine_->direct() != nullptr) direct_.emplace(*engine_->direct(), ledger_);
+  KvPools(const DeviceConfig& config, std::unique_ptr<PageEngine> engine, bool draft)
+      : config_(config), engine_(std::move(engine)), ledger_(config, engine_->host_pool()), draft_(draft) {
+    if (engine_->direct() != nullptr && !draft) direct_.emplace(*engine_->direct(), ledger_);
   }
-  ~PagedDevice() override;
+  const DeviceConfig& config() const { return config_; }
+  PageEngine& engine() { return *engine_; }
+  const PageEngine& engine() const { return *engine_; }
+  Ledger& ledger() { return ledger_; }
+  PageKey own_key(PageKey key) const {
+    constexpr std::uint64_t kDraftMark = 0x7466617264;  // "draft"
+    if (draft_) key.words[0] ^= kDraftMark;
+    return key;
+  }
 
-  void start(CompletionQueue& queue, const RunClock& clock) override;
-  void submit(OperationId id, const Operation& operation) override;
-  void cancel(OperationId id) override;
-  void retire(OperationId id) override { flights_.erase(id); }
-  void announce_get(OperationId get) override;
-  void landed(OperationId get, bool done) override;
-  PageMemory& memory() override { return *this; }
-  Verification finish() override;
-  std::vector<std::string> notes() const override { return engine_->notes(); }
-
- private:
-  // For the threads of storage tiers.
+  // ---- for the threads of storage tiers
   PageForm form() const override { return {config_.shape, config_.host_layout}; }
   void read_page(Tier memory, SlotId slot, std::span<std::byte> page) override;
   void write_page(Tier memory, SlotId slot, const PageKey& key, std::span<const std::byte> page) override;
@@ -88,44 +82,108 @@ class PagedDevice final : public Device, private PageMemory {
   void begin_write(Tier memory, SlotId slot) override;
   void written(Tier memory, SlotId slot, const PageKey& key) override;
   DirectPages* direct() override { return direct_ ? &*direct_ : nullptr; }
-  void convert_layout(std::byte* layer_first, std::byte* page, bool to_device) const;
 
-  TransferJob transfer_job(const TransferOperation& operation) const;
+  // ---- copy threads
+  // Returns the number of moved pages, in order. A load moves all pages or none.
+  Pages move(const TransferJob& job);
+
+  // ---- the compute thread
+  // Runs all layers of a step once. `awaits`: the layers wait for the gates. Returns false if a load of a gate is lost,
+  // or if the device stops. `number`: see PageEngine. Adds to `stalled` and `checks`.
+  bool run_layers(const PassJob& job, std::uint64_t number, bool awaits, TimeNs& stalled,
+                  std::vector<Ledger::HostCheck>& checks);
+  // The tokens of the step have been written.
+  void record_step(const PassJob& job, std::uint64_t number);
+
+  // After the threads have ended. Audits the pools.
+  Verification finish();
+
+ private:
+  void convert_layout(std::byte* layer_first, std::byte* page, bool to_device) const;
+  void flip_host(const TransferJob& job);
+  void flip_device(SlotId slot);
+  void audit_device();
+
+  const DeviceConfig config_;
+  const std::unique_ptr<PageEngine> engine_;
+  Ledger ledger_;
+  const bool draft_;
+  std::optional<LedgerDirectPages> direct_;
+  bool flipped_device_ = false, flipped_host_ = false;  // compute thread; h2d thread
+  Verification reads_;                                  // compute thread
+};
+
+// A wrong page was found on the device; check its host copy.
+struct HostCheckJob {
+  KvPools* pools = nullptr;
+  Ledger::HostCheck check;
+};
+
+using Job = std::variant<TransferJob, PassJob, HostCheckJob>;
+
+class PagedDevice final : public Device {
+ public:
+  PagedDevice(const DeviceConfig& config, std::unique_ptr<PageEngine> engine, const DeviceConfig* draft_config,
+              std::unique_ptr<PageEngine> draft_engine)
+      : config_(config),
+        target_(config, std::move(engine), false),
+        last_use_(config.device_pages),
+        last_write_(config.device_pages) {
+    if (draft_config == nullptr) return;
+    draft_.emplace(*draft_config, std::move(draft_engine), true);
+    lacks_draft_.resize(config.device_pages);
+  }
+  ~PagedDevice() override;
+
+  void start(CompletionQueue& queue, const RunClock& clock) override;
+  void submit(OperationId id, const Operation& operation) override;
+  void cancel(OperationId id) override;
+  void retire(OperationId id) override { flights_.erase(id); }
+  void announce_get(OperationId get, const StorageOperation& operation) override;
+  void landed(OperationId get, bool done) override;
+  PageMemory& memory() override { return target_; }
+  PageMemory* draft_memory() override { return draft_ && !draft_->config().stays ? &*draft_ : nullptr; }
+  Verification finish() override;
+  std::vector<std::string> notes() const override;
+
+ private:
+  FlightPtr new_flight(OperationId id);
+  TransferJob transfer_job(const TransferOperation& operation);
   PassJob pass_job(const ForwardOperation& pass);
+  PassJob draft_job(const PassJob& target, Tokens page_tokens);
+  void arrives_without_draft(SlotId slot) {
+    if (draft_ && draft_->config().stays) lacks_draft_[slot] = true;
+  }
+  void land(Flight& flight, bool done) const;
+  static void answer(Flight& flight);
   void end(const Completion& completion, LaneSpan span, const std::string& failure = {});
 
   // Copy threads.
   void execute(TransferJob& job);
   Pages move(const TransferJob& job);
   bool wait_for_passes(const TransferJob& job) const;
-  void flip_host(const TransferJob& job);
 
   // The compute thread.
   void execute(PassJob& job);
   bool step(const PassJob& job, std::uint64_t number, TimeNs& stalled);
-  bool run_layers(const PassJob& job, std::uint64_t number);
-  void record_step(const PassJob& job, std::uint64_t number);
+  bool run_step(const PassJob& job, std::uint64_t number, bool first, TimeNs& stalled);
   void run_pass(const PassJob& job, Completion& completion);
   void run_joint_pass(const PassJob& job, Completion& completion);
-  void flip_device(SlotId slot);
-
-  void audit_device(Verification& verification);
 
   const DeviceConfig config_;
-  const std::unique_ptr<PageEngine> engine_;
+  KvPools target_;
+  std::optional<KvPools> draft_;  // of a draft model, if its pool lies beside the target's
   CompletionQueue* queue_ = nullptr;
   const RunClock* clock_ = nullptr;
-  Ledger ledger_;
-  std::optional<LedgerDirectPages> direct_;
-  bool flipped_device_ = false, flipped_host_ = false;  // compute thread; h2d thread
 
   std::unordered_map<OperationId, FlightPtr> flights_;  // event loop
   std::vector<std::uint64_t> last_use_, last_write_;    // event loop; by device slot: ordinal of the last pass
+  std::vector<bool> lacks_draft_;                       // event loop; by device slot: came back without the draft's KV
   std::uint64_t passes_ = 0;                            // event loop: submitted passes
   std::atomic<std::uint64_t> passes_ended_{0};          // passes end in the order of submission
   std::mutex announced_mutex_;
   std::unordered_map<OperationId, FlightPtr> announced_;  // gets into L1 that have not landed
-  Verification reads_;                                    // compute thread
+  std::atomic<std::uint64_t> left_out_{0};                // pages that the draft model's passes did not read
 
   // Last members: their threads end first, and the compute thread before the threads for which it waits.
   Worker<Job> d2h_, h2d_, compute_;
@@ -133,16 +191,27 @@ class PagedDevice final : public Device, private PageMemory {
 
 // ---- start and stop ------------------------------------------------------------------------------------------
 
-void mark_lost(Flight& flight) {
-  flight.land(Flight::kLost);
+// Ends the wait for layers of an operation: all have landed, or will never land.
+void PagedDevice::land(Flight& flight, bool done) const {
+  flight.land(done ? config_.shape.layers : Flight::kLost);
+  if (flight.draft) flight.draft->land(done ? draft_->config().shape.layers : Flight::kLost);
+}
+
+void PagedDevice::answer(Flight& flight) {
+  if (flight.draft) flight.draft->answer();
   flight.answer();
 }
 
 // Allowed in the middle of a run: jobs that have not begun never begin, and the passes that wait for them are woken.
 PagedDevice::~PagedDevice() {
-  engine_->stop();
+  target_.engine().stop();
+  if (draft_) draft_->engine().stop();
   compute_.drop();
   d2h_.drop();
+  const auto mark_lost = [this](Flight& flight) {
+    land(flight, false);
+    answer(flight);
+  };
   for (Job& job : h2d_.drop()) {
     if (auto* transfer = std::get_if<TransferJob>(&job)) mark_lost(*transfer->flight);
   }
@@ -164,7 +233,7 @@ void PagedDevice::start(CompletionQueue& queue, const RunClock& clock) {
   h2d_.start("host-to-device thread", [this](Job& job) { execute(std::get<TransferJob>(job)); });
   config_.acquire("device-to-host thread");
   d2h_.start("device-to-host thread", [this](Job& job) {
-    if (const auto* check = std::get_if<Ledger::HostCheck>(&job)) return ledger_.run_host_check(*check);
+    if (const auto* it = std::get_if<HostCheckJob>(&job)) return it->pools->ledger().run_host_check(it->check);
     execute(std::get<TransferJob>(job));
   });
 }
@@ -173,31 +242,66 @@ Verification PagedDevice::finish() {
   compute_.finish();
   h2d_.finish();
   d2h_.finish();  // after compute_, which submits to this thread
-  Verification verification = reads_;
-  audit_device(verification);
-  ledger_.audit_host(verification);
-  ledger_.conclude(verification);
-  verification.flipped = flipped_device_ || flipped_host_;
-  return verification;
+  Verification all = target_.finish();
+  if (!draft_) return all;
+  Verification draft = draft_->finish();
+  all.draft_pages_read = draft.pages_read;
+  all.draft_bytes_read = draft.bytes_read;
+  all.draft_pages_audited = draft.pages_audited;
+  all.draft_bytes_audited = draft.bytes_audited;
+  all.draft_pages_left_out = left_out_.load(std::memory_order_relaxed);
+  all.pages_read += draft.pages_read;
+  all.bytes_read += draft.bytes_read;
+  all.pages_audited += draft.pages_audited;
+  all.bytes_audited += draft.bytes_audited;
+  all.wrong_reads += draft.wrong_reads;
+  all.flipped |= draft.flipped;
+  for (WrongPage& wrong : draft.wrong) {
+    wrong.key = draft_->own_key(wrong.key);
+    wrong.found = "KV of the draft model, " + wrong.found;
+    all.wrong.push_back(std::move(wrong));
+  }
+  return all;
 }
 
-void PagedDevice::audit_device(Verification& verification) {
+std::vector<std::string> PagedDevice::notes() const {
+  std::vector<std::string> notes = target_.engine().notes();
+  if (draft_) std::ranges::copy(draft_->engine().notes(), std::back_inserter(notes));
+  return notes;
+}
+
+Verification KvPools::finish() {
+  audit_device();
+  ledger_.audit_host(reads_);
+  ledger_.conclude(reads_);
+  reads_.flipped = flipped_device_ || flipped_host_;
+  return std::move(reads_);
+}
+
+void KvPools::audit_device() {
   const PassJob job = ledger_.device_audit();
   if (job.slots.empty()) return;
   engine_->begin_pass(job);
   for (std::uint32_t layer = 0; layer < config_.shape.layers; ++layer) engine_->read_layer(job, 0, layer);
   ledger_.record_audit(job, engine_->end_step());
-  verification.pages_audited += job.slots.size();
+  reads_.pages_audited += job.slots.size();
   for (const PassJob::Sequence& page : job.sequences) {
-    verification.bytes_audited += page.context * config_.shape.token_bytes();
+    reads_.bytes_audited += page.context * config_.shape.token_bytes();
   }
 }
 
 // ---- the event loop's calls ----------------------------------------------------------------------------------
 
-TransferJob PagedDevice::transfer_job(const TransferOperation& operation) const {
+FlightPtr PagedDevice::new_flight(OperationId id) {
+  auto flight = std::make_shared<Flight>();
+  if (draft_ && !draft_->config().stays) flight->draft = std::make_shared<Flight>();
+  flights_[id] = flight;
+  return flight;
+}
+
+TransferJob PagedDevice::transfer_job(const TransferOperation& operation) {
   KV_CHECK(operation.lane == Lane::h2d || operation.lane == Lane::d2h, "the device has no such lane");
-  KV_CHECK(!operation.has_side(), "the device has no pool of a draft model");
+  KV_CHECK(operation.has_side() == (draft_memory() != nullptr), "the draft's KV moves if it has a pool to move to");
   TransferJob job;
   job.lane = operation.lane;
   job.plan = operation.plan;
@@ -206,12 +310,18 @@ TransferJob PagedDevice::transfer_job(const TransferOperation& operation) const 
   job.pages.assign(operation.pages.begin(), operation.pages.end());
   for (const PageMove& page : job.pages) {
     job.after_pass = std::max(job.after_pass, job.to_device() ? last_use_[page.target] : last_write_[page.source]);
+    if (job.to_device()) arrives_without_draft(page.target);
   }
+  if (!operation.has_side()) return job;
+  job.draft = std::make_shared<TransferJob>(job);
+  job.draft->plan = operation.side;
+  job.draft->plan.runs = {};
+  for (PageMove& page : job.draft->pages) page.key = draft_->own_key(page.key);
   return job;
 }
 
 PassJob PagedDevice::pass_job(const ForwardOperation& pass) {
-  KV_CHECK(pass.shape.draft_tokens == 0, "the device decodes without a draft model");
+  const Tokens page_tokens = config_.shape.page_tokens;
   PassJob job;
   job.shape = pass.shape;
   job.steps = pass.steps;
@@ -221,25 +331,57 @@ PassJob PagedDevice::pass_job(const ForwardOperation& pass) {
     job.slots.insert(job.slots.end(), work.slots.begin(), work.slots.end());
     job.keys.insert(job.keys.end(), work.keys.begin(), work.keys.end());
     for (const SlotId slot : work.slots) last_use_[slot] = passes_;
-    for (const SlotId slot : work.slots.subspan(work.context_tokens / config_.shape.page_tokens)) {
-      last_write_[slot] = passes_;
-    }
+    for (const SlotId slot : work.slots.subspan(work.context_tokens / page_tokens)) last_write_[slot] = passes_;
+    if (!draft_) continue;
+    const std::size_t first_new = (work.context_tokens + page_tokens - 1) / page_tokens;
+    for (const SlotId slot : work.slots.subspan(first_new)) lacks_draft_[slot] = false;
   }
   job.gated = !pass.gates.empty();
   for (const OperationId gate : pass.gates) {
     const auto found = flights_.find(gate);
     if (found != flights_.end()) job.gates.push_back(found->second);  // otherwise the gate has landed
   }
+  if (draft_) job.draft = std::make_shared<PassJob>(draft_job(job, page_tokens));
+  return job;
+}
+
+// The draft model computes the same tokens. It leaves out pages of the context that lack its KV: a sequence with such
+// pages becomes one sequence for each run of the other pages.
+PassJob PagedDevice::draft_job(const PassJob& target, Tokens page_tokens) {
+  PassJob job = target;
+  job.shape.draft_tokens = 0;  // a draft model verifies no tokens
+  for (PageKey& key : job.keys) key = draft_->own_key(key);
+  job.gates.clear();
+  for (const FlightPtr& gate : target.gates) {
+    if (gate->draft) job.gates.push_back(gate->draft);
+  }
+  job.sequences.clear();
+  for (const PassJob::Sequence& whole : target.sequences) {
+    const auto lacks = [&](std::size_t page) { return lacks_draft_[job.slots[whole.first_page + page]]; };
+    for (std::size_t page = 0; page < whole.pages;) {
+      std::size_t end = page;
+      while (end < whole.pages && !lacks(end)) ++end;
+      if (end > page) {
+        const Tokens context = std::min(whole.context, end * page_tokens);
+        job.sequences.push_back({whole.request, context - std::min(context, page * page_tokens),
+                                 end == whole.pages ? whole.fresh : 0, whole.first_page + page, end - page});
+      }
+      for (page = end; page < whole.pages && lacks(page); ++page) left_out_.fetch_add(1, std::memory_order_relaxed);
+    }
+  }
   return job;
 }
 
 void PagedDevice::submit(OperationId id, const Operation& operation) {
-  auto flight = std::make_shared<Flight>();
-  flights_[id] = flight;
+  FlightPtr flight = new_flight(id);
   if (const auto* transfer = std::get_if<TransferOperation>(&operation)) {
     TransferJob job = transfer_job(*transfer);
     job.id = id;
     job.flight = std::move(flight);
+    if (job.draft) {
+      job.draft->id = id;
+      job.draft->flight = job.flight->draft;
+    }
     return (job.to_device() ? h2d_ : d2h_).submit(std::move(job));
   }
   KV_CHECK(std::holds_alternative<ForwardOperation>(operation), "storage operations are the storage tiers'");
@@ -251,12 +393,14 @@ void PagedDevice::submit(OperationId id, const Operation& operation) {
 
 void PagedDevice::cancel(OperationId id) {
   const auto found = flights_.find(id);
-  if (found != flights_.end()) found->second->cancelled.store(true, std::memory_order_relaxed);
+  if (found == flights_.end()) return;
+  found->second->cancelled.store(true, std::memory_order_relaxed);
+  if (found->second->draft) found->second->draft->cancelled.store(true, std::memory_order_relaxed);
 }
 
-void PagedDevice::announce_get(OperationId get) {
-  const auto flight = std::make_shared<Flight>();
-  flights_[get] = flight;
+void PagedDevice::announce_get(OperationId get, const StorageOperation& operation) {
+  const FlightPtr flight = new_flight(get);
+  for (const StoragePage& page : operation.pages) arrives_without_draft(page.slot);
   const std::lock_guard lock(announced_mutex_);
   announced_[get] = flight;
 }
@@ -269,8 +413,8 @@ void PagedDevice::landed(OperationId get, bool done) {
     flight = std::move(found->second);
     announced_.erase(found);
   }
-  flight->land(done ? config_.shape.layers : Flight::kLost);
-  flight->answer();
+  land(*flight, done);
+  answer(*flight);
 }
 
 void PagedDevice::end(const Completion& completion, LaneSpan span, const std::string& failure) {
@@ -288,13 +432,12 @@ void PagedDevice::end(const Completion& completion, LaneSpan span, const std::st
 bool PagedDevice::wait_for_passes(const TransferJob& job) const {
   for (;;) {
     const std::uint64_t ended = passes_ended_.load(std::memory_order_acquire);
-    if (ended >= job.after_pass) return !engine_->stopping();
+    if (ended >= job.after_pass) return !target_.engine().stopping();
     passes_ended_.wait(ended, std::memory_order_acquire);
   }
 }
 
-// Returns the number of moved pages, in order. A load moves all pages or none.
-Pages PagedDevice::move(const TransferJob& job) {
+Pages KvPools::move(const TransferJob& job) {
   if (job.to_device()) {
     ledger_.begin_load(job);
     if (config_.flip == DeviceConfig::Flip::host && !flipped_host_) flip_host(job);
@@ -309,6 +452,13 @@ Pages PagedDevice::move(const TransferJob& job) {
   return moved;
 }
 
+// A page counts if it has moved in both pools.
+Pages PagedDevice::move(const TransferJob& job) {
+  const Pages moved = target_.move(job);
+  if (!job.draft || moved != job.plan.pages) return job.draft ? 0 : moved;
+  return draft_->move(*job.draft);
+}
+
 void PagedDevice::execute(TransferJob& job) {
   const TimeNs begin = clock_->now();
   Completion completion{.id = job.id};
@@ -316,21 +466,21 @@ void PagedDevice::execute(TransferJob& job) {
   try {
     const Pages moved = wait_for_passes(job) ? move(job) : 0;
     if (moved != job.plan.pages) completion.status = Status::cancelled;
-    completion.bytes = moved * config_.shape.page_bytes();
+    completion.bytes = moved * (config_.shape.page_bytes() + (job.draft ? job.draft->plan.shape.page_bytes() : 0));
   } catch (const std::exception& error) {
     completion.status = Status::failed;
     failure = error.what();
   }
   // Pushes the completion first: a pass that waits for this operation is answered after it.
   end(completion, {.lane = job.lane, .begin = begin, .flowing = begin, .bytes = completion.bytes}, failure);
-  if (completion.status != Status::done) job.flight->land(Flight::kLost);
-  job.flight->answer();
+  if (completion.status != Status::done) land(*job.flight, false);
+  answer(*job.flight);
 }
 
 // ---- pages of storage tiers ----------------------------------------------------------------------------------
 
 // The host pool has the bytes of a page in equal blocks: the layers of a plane in layer_first, else the planes.
-bool PagedDevice::pieces(Tier memory, SlotId slot, Bytes first, Bytes bytes, Pieces& pieces) {
+bool KvPools::pieces(Tier memory, SlotId slot, Bytes first, Bytes bytes, Pieces& pieces) {
   if (memory != Tier::host) return false;
   const KvShape& shape = config_.shape;
   const std::uint32_t layers = config_.host_layout == Layout::layer_first ? shape.layers : 1;
@@ -345,18 +495,18 @@ bool PagedDevice::pieces(Tier memory, SlotId slot, Bytes first, Bytes bytes, Pie
   return true;
 }
 
-void PagedDevice::begin_write(Tier memory, SlotId slot) {
+void KvPools::begin_write(Tier memory, SlotId slot) {
   const std::shared_lock writing = ledger_.lock_host_for_writing();
   ledger_.begin_fetch(memory, slot);
 }
 
-void PagedDevice::written(Tier memory, SlotId slot, const PageKey& key) {
+void KvPools::written(Tier memory, SlotId slot, const PageKey& key) {
   const std::shared_lock writing = ledger_.lock_host_for_writing();
-  ledger_.fetched(memory, slot, key);
+  ledger_.fetched(memory, slot, own_key(key));
 }
 
 // Converts one page between layer_first and the host pool's layout.
-void PagedDevice::convert_layout(std::byte* layer_first, std::byte* page, bool to_device) const {
+void KvPools::convert_layout(std::byte* layer_first, std::byte* page, bool to_device) const {
   const PageRun run{0, 0, 1};
   TransferParams params;
   params.shape = config_.shape;
@@ -372,14 +522,14 @@ void PagedDevice::convert_layout(std::byte* layer_first, std::byte* page, bool t
   copy_pieces(params);
 }
 
-void PagedDevice::read_page(Tier memory, SlotId slot, std::span<std::byte> page) {
+void KvPools::read_page(Tier memory, SlotId slot, std::span<std::byte> page) {
   if (Pieces list; pieces(memory, slot, 0, page.size(), list)) return gather(list, page);
   std::vector<std::byte> bytes(page.size());
   engine_->read_device_page(slot, bytes.data());
   convert_layout(bytes.data(), page.data(), false);
 }
 
-void PagedDevice::write_page(Tier memory, SlotId slot, const PageKey& key, std::span<const std::byte> page) {
+void KvPools::write_page(Tier memory, SlotId slot, const PageKey& key, std::span<const std::byte> page) {
   if (Pieces list; pieces(memory, slot, 0, page.size(), list)) {
     begin_write(memory, slot);
     scatter(page, list);
@@ -398,7 +548,8 @@ void PagedDevice::execute(PassJob& job) {
   Completion completion{.id = job.id};
   std::string failure;
   try {
-    ledger_.begin_pass(job);
+    target_.ledger().begin_pass(job);
+    if (job.draft) draft_->ledger().begin_pass(*job.draft);
     if (config_.ranks != nullptr && config_.ranks->size() > 1) {
       run_joint_pass(job, completion);
     } else {
@@ -465,25 +616,51 @@ void PagedDevice::run_joint_pass(const PassJob& job, Completion& completion) {
 
 // Returns false if a load of a gate is lost, or if the device stops.
 bool PagedDevice::step(const PassJob& job, std::uint64_t number, TimeNs& stalled) {
-  if (number == 0) engine_->begin_pass(job);
-  const bool done = run_layers(job, number);
-  const PageEngine::StepEnd end = engine_->end_step();
-  stalled += end.stalled;
-  for (const Ledger::HostCheck& check : ledger_.record_wrong_reads(job, end)) d2h_.submit(check);
-  if (done) record_step(job, number);
-  return done;
+  const std::uint32_t draft_tokens = job.shape.draft_tokens;
+  if (draft_tokens == 0 && !job.draft) return run_step(job, number, number == 0, stalled);
+  // Steps write several tokens, and not all the same number.
+  PassJob one = job.at_step(number, draft_tokens);
+  if (job.draft) one.draft = std::make_shared<PassJob>(job.draft->at_step(number, draft_tokens));
+  return run_step(one, 0, number == 0, stalled);
 }
 
-bool PagedDevice::run_layers(const PassJob& job, std::uint64_t number) {
-  for (std::uint32_t layer = 0; layer < config_.shape.layers; ++layer) {
-    if (engine_->stopping()) return false;
-    if (number == 0 && !job.gates.empty() && !engine_->await_layer(job, layer)) return false;
-    engine_->layer(job, number, layer);
+// The draft model proposes one token after another, then the target verifies them. The order does not matter for the
+// bytes, and the target's loads arrive first, so the target's layers run first.
+bool PagedDevice::run_step(const PassJob& job, std::uint64_t number, bool first, TimeNs& stalled) {
+  std::vector<Ledger::HostCheck> checks;
+  const auto run = [&](KvPools& pools, const PassJob& part, bool awaits) {
+    checks.clear();
+    const bool done = pools.run_layers(part, number, awaits, stalled, checks);
+    for (const Ledger::HostCheck& check : checks) d2h_.submit(HostCheckJob{&pools, check});
+    return done;
+  };
+  if (!run(target_, job, first)) return false;
+  if (job.draft) {
+    const std::uint32_t proposals = job.prefill() ? 1 : std::max(1U, job.shape.draft_tokens);
+    for (std::uint32_t i = 0; i < proposals; ++i) {
+      if (!run(*draft_, *job.draft, first && i == 0)) return false;
+    }
+    draft_->record_step(*job.draft, number);
   }
+  target_.record_step(job, number);
   return true;
 }
 
-void PagedDevice::record_step(const PassJob& job, std::uint64_t number) {
+bool KvPools::run_layers(const PassJob& job, std::uint64_t number, bool awaits, TimeNs& stalled,
+                         std::vector<Ledger::HostCheck>& checks) {
+  if (number == 0) engine_->begin_pass(job);
+  bool done = true;
+  for (std::uint32_t layer = 0; done && layer < config_.shape.layers; ++layer) {
+    done = !engine_->stopping() && (!awaits || job.gates.empty() || engine_->await_layer(job, layer));
+    if (done) engine_->layer(job, number, layer);
+  }
+  const PageEngine::StepEnd end = engine_->end_step();
+  stalled += end.stalled;
+  checks = ledger_.record_wrong_reads(job, end);
+  return done;
+}
+
+void KvPools::record_step(const PassJob& job, std::uint64_t number) {
   for (const PassJob::Sequence& sequence : job.sequences) {
     const Tokens context = job.context(sequence, number);
     reads_.bytes_read += context * config_.shape.token_bytes();
@@ -506,14 +683,14 @@ KvIndex draw_place(const KvShape& shape, std::uint64_t seed, SlotId slot, std::u
           .head = static_cast<std::uint32_t>((draw >> 40) % shape.heads)};
 }
 
-void PagedDevice::flip_device(SlotId slot) {
+void KvPools::flip_device(SlotId slot) {
   flipped_device_ = true;
   std::uint32_t byte = 0;
   const KvIndex place = draw_place(config_.shape, config_.seed, slot, byte);
   engine_->flip_device(byte_offset(Layout::layer_first, config_.shape, config_.device_pages, place) + byte);
 }
 
-void PagedDevice::flip_host(const TransferJob& job) {
+void KvPools::flip_host(const TransferJob& job) {
   flipped_host_ = true;
   std::uint32_t byte = 0;
   const KvIndex place = draw_place(config_.shape, config_.seed, job.pages.front().source, byte);
@@ -523,8 +700,9 @@ void PagedDevice::flip_host(const TransferJob& job) {
 
 }  // namespace
 
-std::unique_ptr<Device> make_paged_device(const DeviceConfig& config, std::unique_ptr<PageEngine> engine) {
-  return std::make_unique<PagedDevice>(config, std::move(engine));
+std::unique_ptr<Device> make_paged_device(const DeviceConfig& config, std::unique_ptr<PageEngine> engine,
+                                          const DeviceConfig* draft_config, std::unique_ptr<PageEngine> draft_engine) {
+  return std::make_unique<PagedDevice>(config, std::move(engine), draft_config, std::move(draft_engine));
 }
 
 }  // namespace kvtwin

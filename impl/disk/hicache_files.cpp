@@ -173,7 +173,7 @@ class HiCacheFiles final : public StorageBackend {
   Cause get(const PageTask& task, PageWork& work);
   Cause set(const PageTask& task, PageWork& work);
   Cause remove(const PageTask& task);
-  Cause store(const std::string& name);
+  Cause store(const std::string& name, const Pieces& page);
   Cause discard(const std::string& name);
   bool unlink_ours(const std::string& name);
 
@@ -184,7 +184,7 @@ class HiCacheFiles final : public StorageBackend {
   Descriptor list_;
   std::mutex mutex_;  // guards index_, and changes of the folder that must match it
   FileIndex index_;
-  std::vector<std::byte> read_page_, written_page_;  // one thread each
+  std::vector<std::byte> read_page_, written_page_;  // one thread each; for pages without pieces
   std::atomic<std::uint64_t> got_ = 0, set_ = 0, there_ = 0, corrupt_ = 0, full_ = 0, found_ = 0, cleared_ = 0;
   std::atomic<std::uint64_t> others_ = 0, kept_ = 0, file_limit_ = 0;
 };
@@ -363,14 +363,15 @@ Cause HiCacheFiles::get(const PageTask& task, PageWork& work) {
   struct stat facts;
   if (::fstat(file.get(), &facts) != 0) return Cause::io_error;
   if (!S_ISREG(facts.st_mode) || static_cast<Bytes>(facts.st_size) != form_.bytes()) return discard(name);
-  for (std::size_t at = 0; at < read_page_.size();) {
-    const ssize_t got = ::read(file.get(), read_page_.data() + at, read_page_.size() - at);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return Cause::io_error;
-    if (got == 0) return discard(name);  // the file was cut in the meantime
-    at += static_cast<std::size_t>(got);
-  }
-  return work.give_bare(task, read_page_);
+  Pieces pieces;
+  const bool in_place = work.pieces(task, pieces);
+  if (!in_place) pieces.emplace_back(read_page_);
+  const int error = read_whole(file.get(), pieces);
+  if (error == ENODATA) return discard(name);  // the file was cut in the meantime
+  if (error != 0) return Cause::io_error;
+  if (!in_place) return work.give_bare(task, read_page_);
+  work.landed(task);
+  return Cause::none;
 }
 
 // Handles a file that is not a page of this tier, unless a right page has replaced it. Removes only files of kvtwin.
@@ -417,14 +418,18 @@ Cause HiCacheFiles::set(const PageTask& task, PageWork& work) {
       if (!make_room()) break;
     }
   }
-  work.take_bare(task, written_page_);
-  const Cause cause = store(name);
+  Pieces pieces;
+  if (!work.pieces(task, pieces)) {
+    work.take_bare(task, written_page_);
+    pieces.emplace_back(written_page_);
+  }
+  const Cause cause = store(name, pieces);
   if (cause == Cause::none) ++set_;
   return cause;
 }
 
 // Writes a temporary file first, so that a page is never there in part.
-Cause HiCacheFiles::store(const std::string& name) {
+Cause HiCacheFiles::store(const std::string& name, const Pieces& page) {
   const std::string unfinished = name + std::string(kUnfinished);
   const auto give_up = [&](int error) {
     ::unlinkat(folder_.get(), unfinished.c_str(), 0);
@@ -435,7 +440,7 @@ Cause HiCacheFiles::store(const std::string& name) {
     const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
     const Descriptor file(::openat(folder_.get(), unfinished.c_str(), flags, 0600));
     if (file.get() < 0) return give_up(errno);
-    if (const int error = write_whole(file.get(), written_page_); error != 0) return give_up(error);
+    if (const int error = write_whole(file.get(), page); error != 0) return give_up(error);
   }
   const std::string line = line_of(name.substr(0, kHexDigits));
   if (const int error = write_whole(list_.get(), std::as_bytes(std::span(line))); error != 0) return give_up(error);

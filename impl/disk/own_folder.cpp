@@ -4,8 +4,10 @@
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <stdexcept>
 #include <system_error>
@@ -58,6 +60,37 @@ int write_whole(int file, std::span<const std::byte> bytes) {
   }
   return 0;
 }
+
+namespace {
+
+constexpr std::size_t kMaxVectors = 64;  // of one call
+
+// Moves the pieces by calls of preadv or pwritev. `at_end`: the result if a call moves nothing.
+template <typename Move>
+int move_whole(int file, const Pieces& pieces, const Move& move, int at_end) {
+  std::size_t piece = 0, within = 0;  // the next byte
+  off_t at = 0;
+  for (;;) {
+    std::array<iovec, kMaxVectors> vectors;
+    int count = 0;
+    for (std::size_t i = piece; i < pieces.size() && count < static_cast<int>(kMaxVectors); ++i) {
+      const std::span<std::byte> rest = pieces[i].subspan(i == piece ? within : 0);
+      if (!rest.empty()) vectors[static_cast<std::size_t>(count++)] = {rest.data(), rest.size()};
+    }
+    if (count == 0) return 0;
+    const ssize_t moved = move(file, vectors.data(), count, at);
+    if (moved < 0 && errno == EINTR) continue;
+    if (moved <= 0) return moved < 0 ? errno : at_end;
+    at += moved;
+    within += static_cast<std::size_t>(moved);
+    while (piece < pieces.size() && within >= pieces[piece].size()) within -= pieces[piece++].size();
+  }
+}
+
+}  // namespace
+
+int write_whole(int file, const Pieces& pieces) { return move_whole(file, pieces, ::pwritev, ENOSPC); }
+int read_whole(int file, const Pieces& pieces) { return move_whole(file, pieces, ::preadv, ENODATA); }
 
 std::vector<std::string> names_in(int folder, int& error) {
   std::vector<std::string> names;

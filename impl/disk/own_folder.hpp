@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "impl/storage/pieces.hpp"
+
 namespace kvtwin {
 
 // Owns a file descriptor; -1 = none.
@@ -37,6 +39,10 @@ Descriptor open_own_folder(const std::filesystem::path& folder, std::string_view
 
 // Writes all bytes. Returns 0 or errno.
 int write_whole(int file, std::span<const std::byte> bytes);
+// Writes the pieces, one after another, from the start of the file on. Returns 0 or errno.
+int write_whole(int file, const Pieces& pieces);
+// Fills the pieces from the start of the file on. Returns 0, ENODATA if the file is too short, or errno.
+int read_whole(int file, const Pieces& pieces);
 
 // Returns the names in an open folder, without "." and "..", in no order. `error`: -errno on failure, else 0.
 std::vector<std::string> names_in(int folder, int& error);

@@ -82,7 +82,7 @@ class SharedFiles final : public StorageBackend {
   Cause set(const PageTask& task, PageWork& work);
   Cause remove(const PageTask& task);
   Cause discard(const std::string& name);
-  Cause store(const std::string& name);
+  Cause store(const std::string& name, const Pieces& content);
   Cause cause_of_errno(int error);
   std::size_t file_bytes() const { return kPageHeaderBytes + form_.bytes(); }
 
@@ -93,7 +93,7 @@ class SharedFiles final : public StorageBackend {
   std::uint64_t unfinished_ = 0;  // number of temporary names given out
   Pages stored_since_listed_ = 0;
   std::atomic<Pages> count_ = 0;                     // number of files, as far as this run knows
-  std::vector<std::byte> read_page_, written_page_;  // one thread each
+  std::vector<std::byte> read_page_, written_page_;  // one thread each; for pages without pieces
   std::atomic<std::uint64_t> got_ = 0, set_ = 0, there_ = 0, corrupt_ = 0, full_ = 0, found_ = 0, evicted_ = 0;
   std::atomic<std::uint64_t> file_limit_ = 0;
 };
@@ -124,8 +124,8 @@ SharedFiles::SharedFiles(const SharedFilesConfig& config, const PageForm& form)
     : config_(config),
       form_(form),
       folder_(open_shared_folder(config.folder)),
-      read_page_(file_bytes()),
-      written_page_(file_bytes()) {
+      read_page_(form.bytes()),
+      written_page_(form.bytes()) {
   if (!config_.stores) return;
   std::uint64_t random = 0;
   if (::getrandom(&random, sizeof random, 0) != static_cast<ssize_t>(sizeof random)) refuse_folder("drawing a name");
@@ -218,15 +218,19 @@ Cause SharedFiles::get(const PageTask& task, PageWork& work) {
   struct stat facts;
   if (::fstat(file.get(), &facts) != 0) return cause_of_errno(errno);
   if (!S_ISREG(facts.st_mode) || static_cast<std::size_t>(facts.st_size) != file_bytes()) return discard(name);
-  for (std::size_t at = 0; at < read_page_.size();) {
-    const ssize_t got = ::read(file.get(), read_page_.data() + at, read_page_.size() - at);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return cause_of_errno(errno);
-    if (got == 0) return discard(name);  // the file was cut in the meantime
-    at += static_cast<std::size_t>(got);
+  // Without a copy, if the page has pieces.
+  PageHeader header;
+  Pieces pieces, content{header};
+  const bool in_place = work.pieces(task, pieces);
+  if (in_place) {
+    content.insert(content.end(), pieces.begin(), pieces.end());
+  } else {
+    content.emplace_back(read_page_);
   }
-  const std::span<const std::byte> page = read_page_;
-  const Cause cause = work.give(task, page.first<kPageHeaderBytes>(), page.subspan(kPageHeaderBytes));
+  const int error = read_whole(file.get(), content);
+  if (error == ENODATA) return discard(name);  // the file was cut in the meantime
+  if (error != 0) return cause_of_errno(error);
+  const Cause cause = in_place ? work.give(task, header, pieces) : work.give(task, header, read_page_);
   if (cause == Cause::corrupt) return discard(name);
   struct timespec now {};
   ::clock_gettime(CLOCK_REALTIME, &now);
@@ -260,10 +264,15 @@ Cause SharedFiles::set(const PageTask& task, PageWork& work) {
   }
   make_room();
   PageHeader header;
-  const std::span<std::byte> page = written_page_;
-  work.take(task, header, page.subspan(kPageHeaderBytes));
-  std::ranges::copy(header, page.begin());
-  const Cause cause = store(name);
+  Pieces content;
+  if (work.pieces(task, content)) {
+    work.take(task, header, content);
+  } else {
+    work.take(task, header, written_page_);
+    content.emplace_back(written_page_);
+  }
+  content.insert(content.begin(), header);
+  const Cause cause = store(name, content);
   if (cause != Cause::none) return cause;
   ++set_;
   ++count_;
@@ -271,11 +280,11 @@ Cause SharedFiles::set(const PageTask& task, PageWork& work) {
   return Cause::none;
 }
 
-Cause SharedFiles::store(const std::string& name) {
+Cause SharedFiles::store(const std::string& name, const Pieces& content) {
   const std::string unfinished = own_name_ + std::to_string(++unfinished_);
   Descriptor file(::openat(folder_.get(), unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (file.get() < 0) return cause_of_errno(errno);
-  int error = write_whole(file.get(), written_page_);
+  int error = write_whole(file.get(), content);
   // A network file system may report a full disk only here.
   if (::close(file.release()) != 0 && error == 0) error = errno;
   if (error == 0 && ::renameat(folder_.get(), unfinished.c_str(), folder_.get(), name.c_str()) != 0) error = errno;

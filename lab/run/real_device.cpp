@@ -51,30 +51,43 @@ DeviceConfig common_config(const Experiment& experiment, const Setup& setup, Ran
   return config;
 }
 
-HostDeviceConfig host_config(const Setup& setup, const DeviceConfig& common) {
+// Returns the pools of a draft model beside the target's. A packed draft's layers are the target's last ones, unless
+// they stay on the device: then they lie in a pool of their own, too.
+std::optional<DeviceConfig> draft_pools(const Setup& setup, const DeviceConfig& target) {
+  if (!setup.draft || (setup.draft->packed && setup.draft->restored)) return std::nullopt;
+  DeviceConfig config = target;
+  config.shape = setup.draft->shape;
+  config.flip = DeviceConfig::Flip::none;
+  config.stays = !setup.draft->restored;
+  if (config.stays) config.host_pages = 0;
+  return config;
+}
+
+HostDeviceConfig host_config(const ModelGeometry& model, const DeviceConfig& common) {
   HostDeviceConfig config;
   static_cast<DeviceConfig&>(config) = common;
   // Matrix products with as many multiply-adds per token and layer as the model has weights.
-  const std::uint64_t head = setup.model.head_parameters;
-  const std::uint64_t linear = setup.model.active_parameters - std::min(head, setup.model.active_parameters);
-  config.hidden = setup.model.hidden;
-  config.width = static_cast<std::uint32_t>(
-      std::max<std::uint64_t>(1, linear / setup.model.layers.size() / std::max(1U, setup.model.hidden)));
+  const std::uint64_t head = model.head_parameters;
+  const std::uint64_t linear = model.active_parameters - std::min(head, model.active_parameters);
+  config.hidden = model.hidden;
+  config.width =
+      static_cast<std::uint32_t>(std::max<std::uint64_t>(1, linear / model.layers.size() / std::max(1U, model.hidden)));
   // Converts FLOP of the model to multiply-adds per layer.
-  const auto multiply_adds_per_layer = [&](std::uint64_t flops) { return flops / 2 / setup.model.layers.size(); };
-  config.pair_work = static_cast<std::uint32_t>(multiply_adds_per_layer(setup.model.full_attention.prefill_pair_flops));
-  config.decode_work = multiply_adds_per_layer(setup.model.full_attention.decode_token_flops);
-  config.context_work = multiply_adds_per_layer(setup.model.context_projection_flops);
+  const auto multiply_adds_per_layer = [&](std::uint64_t flops) { return flops / 2 / model.layers.size(); };
+  config.pair_work = static_cast<std::uint32_t>(multiply_adds_per_layer(model.full_attention.prefill_pair_flops));
+  config.decode_work = multiply_adds_per_layer(model.full_attention.decode_token_flops);
+  config.context_work = multiply_adds_per_layer(model.context_projection_flops);
   config.head_work = head;
   return config;
 }
 
 // Returns the configuration of this rank's GPU. Ranks take the GPUs of the machine in turn.
-CudaDeviceConfig cuda_config(const Experiment& experiment, const Setup& setup, const DeviceConfig& common, int gpus) {
+CudaDeviceConfig cuda_config(const Experiment& experiment, const Setup& setup, const ModelGeometry& model,
+                             const DeviceConfig& common, int gpus) {
   CudaDeviceConfig config;
   static_cast<DeviceConfig&>(config) = common;
   config.ordinal = common.ranks == nullptr ? 0 : static_cast<int>(common.ranks->rank_here()) % gpus;
-  config.transformer = transformer_sizes(setup.model, static_cast<std::uint32_t>(setup.engine.ranks));
+  config.transformer = transformer_sizes(model, static_cast<std::uint32_t>(setup.engine.ranks));
   config.blas_library = experiment.text("real.cublas");
   return config;
 }
@@ -155,7 +168,10 @@ void check_host_memory(const Experiment& experiment, const DeviceConfig& config,
 }
 
 RealDevice choose_host(const Experiment& experiment, const Setup& setup, const DeviceConfig& common) {
-  const HostDeviceConfig config = host_config(setup, common);
+  HostDeviceConfig config = host_config(setup.model, common);
+  if (const std::optional<DeviceConfig> draft = draft_pools(setup, common)) {
+    config.draft = std::make_shared<const HostDeviceConfig>(host_config(setup.draft->model, *draft));
+  }
   check_host_memory(experiment, common, host_device_bytes(config));
   if (use_of_cufile(experiment, setup) == UseCuFile::on) {
     throw InputError(experiment.where("real.cufile") +
@@ -165,7 +181,11 @@ RealDevice choose_host(const Experiment& experiment, const Setup& setup, const D
 }
 
 RealDevice choose_cuda(const Experiment& experiment, const Setup& setup, const DeviceConfig& common, int gpus) {
-  CudaDeviceConfig config = cuda_config(experiment, setup, common, gpus);
+  CudaDeviceConfig config = cuda_config(experiment, setup, setup.model, common, gpus);
+  if (const std::optional<DeviceConfig> draft = draft_pools(setup, common)) {
+    config.draft =
+        std::make_shared<const CudaDeviceConfig>(cuda_config(experiment, setup, setup.draft->model, *draft, gpus));
+  }
   std::vector<std::string> notes;
   use_cufile(experiment, setup, config, notes);
   const CudaDeviceBytes bytes = cuda_devices().bytes(config);

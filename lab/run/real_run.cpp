@@ -38,8 +38,8 @@ void refuse_what_cannot_run(const Experiment& experiment, const Setup& setup) {
   const std::string refusal = refuse_in_run(setup.model);
   if (!refusal.empty()) throw InputError(experiment.where("model.name") + ": " + refusal);
   if (setup.draft) {
-    throw InputError(experiment.where("model.draft.kind") +
-                     ": draft models are simulated only so far; set it to none, or take kvtwin simulate");
+    const std::string draft_refusal = refuse_in_run(setup.draft->model);
+    if (!draft_refusal.empty()) throw InputError(experiment.where("model.draft.config") + ": " + draft_refusal);
   }
   if (setup.world.engines != 1) {
     throw InputError(experiment.where("cluster.engines") +
@@ -82,7 +82,8 @@ void run_rank(const Experiment& experiment, const RunFiles& files, const RealRun
   const RealDevice chosen = choose_device(experiment, setup, group);
   if (ranks != nullptr) ranks->meet();
   std::unique_ptr<Device> device = chosen.make();
-  RealStorage storage = open_storage(experiment, setup, device->memory(), device->draft_memory(), chosen.config.slow_factor, run.secrets);
+  RealStorage storage =
+      open_storage(experiment, setup, device->memory(), device->draft_memory(), chosen.config.slow_factor, run.secrets);
   const std::unique_ptr<RealWorld> world = make_real_world(std::move(device), std::move(storage.tiers), group);
 
   RunFiles with_journal = files;

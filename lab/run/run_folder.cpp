@@ -251,6 +251,16 @@ Json real_json(const RealFacts& real) {
     for (const auto& [name, count] : tier.counters) counters[name] = count;
   }
   const MeasuredMachine& machine = real.machine;
+  Json verified = {{"pages_read", v.pages_read},       {"bytes_read", v.bytes_read},
+                   {"pages_audited", v.pages_audited}, {"bytes_audited", v.bytes_audited},
+                   {"wrong_reads", v.wrong_reads},     {"wrong", wrong}};
+  if (v.draft_pages_read + v.draft_pages_audited + v.draft_pages_left_out != 0) {
+    verified["draft"] = {{"pages_read", v.draft_pages_read},
+                         {"bytes_read", v.draft_bytes_read},
+                         {"pages_audited", v.draft_pages_audited},
+                         {"bytes_audited", v.draft_bytes_audited},
+                         {"pages_left_out", v.draft_pages_left_out}};
+  }
   return {{"machine",
            {{"cpu", machine.cpu}, {"cores", machine.cores}, {"kernel", machine.kernel}, {"device", machine.device}}},
           {"inputs", loop.inputs},
@@ -262,13 +272,7 @@ Json real_json(const RealFacts& real) {
           {"arrivals_late_us",
            {{"mean", ratio(microseconds(loop.arrival_late_sum_ns), loop.arrivals)},
             {"max", microseconds(loop.arrival_late_max_ns)}}},
-          {"verified",
-           {{"pages_read", v.pages_read},
-            {"bytes_read", v.bytes_read},
-            {"pages_audited", v.pages_audited},
-            {"bytes_audited", v.bytes_audited},
-            {"wrong_reads", v.wrong_reads},
-            {"wrong", wrong}}}};
+          {"verified", verified}};
 }
 
 }  // namespace

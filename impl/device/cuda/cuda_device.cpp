@@ -339,7 +339,8 @@ void CudaEngine::read_layer(const PassJob&, std::uint64_t step, std::uint32_t la
 
 void CudaEngine::layer(const PassJob& job, std::uint64_t step, std::uint32_t layer) {
   if (transformer_) {
-    const Tokens tokens = job.shape.prefill_tokens + job.shape.decode_sequences;
+    const Tokens verified = Tokens{job.shape.decode_sequences} * (job.shape.draft_tokens + 1);
+    const Tokens tokens = job.shape.prefill_tokens + verified;
     transformer_->layer(layer, tokens, step == 0 ? job.shape.prefill_pairs : 0, compute_);
   }
   read_layer(job, step, layer);
@@ -427,8 +428,9 @@ CudaDeviceBytes cuda_device_bytes(const CudaDeviceConfig& config) {
       config.host_pages == 0 ? 0 : 2 * CudaCopies::gpu_bytes(config.shape, config.device_pages, config.staging_bytes);
   const Bytes weights = Transformer::gpu_bytes(config.transformer, static_cast<Bytes>(std::max(0, cache)));
   const Bytes direct = config.cufile ? CudaDirectPages::gpu_bytes(direct_config(config, nullptr)) : 0;
-  return {.gpu = config.device_pages * page + staging + direct + 2 * table + weights,
-          .host = (config.host_pages + 1) * page + 2 * table + Ledger::bytes(config)};
+  const CudaDeviceBytes draft = config.draft ? cuda_device_bytes(*config.draft) : CudaDeviceBytes{};
+  return {.gpu = config.device_pages * page + staging + direct + 2 * table + weights + draft.gpu,
+          .host = (config.host_pages + 1) * page + 2 * table + Ledger::bytes(config) + draft.host};
 }
 
 Bytes cuda_bytes_free(int ordinal) {
@@ -439,7 +441,9 @@ Bytes cuda_bytes_free(int ordinal) {
 }
 
 std::unique_ptr<Device> make_cuda_device(const CudaDeviceConfig& config) {
-  return make_paged_device(config, std::make_unique<CudaEngine>(config));
+  const CudaDeviceConfig* const draft = config.draft.get();
+  return make_paged_device(config, std::make_unique<CudaEngine>(config), draft,
+                           draft == nullptr ? nullptr : std::make_unique<CudaEngine>(*draft));
 }
 
 }  // namespace kvtwin

@@ -33,6 +33,7 @@ struct CudaDeviceConfig : DeviceConfig {
   // they come through host memory.
   std::shared_ptr<CuFile> cufile;
   std::uint32_t direct_buffers = 12;
+  std::shared_ptr<const CudaDeviceConfig> draft;  // of a draft model's pool beside this one; null = there is none
 };
 
 struct CudaPresence {

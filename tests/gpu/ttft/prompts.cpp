@@ -87,7 +87,8 @@ void Prompts::store(Pages pages) {
 OperationId Prompts::submit(const Operation& operation) {
   const auto id = static_cast<OperationId>(++submitted_);
   if (const auto* stored = std::get_if<StorageOperation>(&operation)) {
-    if (stored->work.verb == StorageVerb::get && stored->work.memory == Tier::device) device_->announce_get(id);
+    if (stored->work.verb == StorageVerb::get && stored->work.memory == Tier::device)
+      device_->announce_get(id, *stored);
     disk_->submit(id, *stored);
   } else {
     device_->submit(id, operation);
