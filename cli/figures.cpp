@@ -1,9 +1,9 @@
-// kvtwin figures: draws figures with notebooks/kvtwin.py.
+// kvtwin figures: draws figures with python/kvtwin/figures.py.
 #include <string>
 #include <vector>
 
 #include "cli/commands.hpp"
-#include "cli/notebook_python.hpp"
+#include "cli/package_python.hpp"
 
 namespace kvtwin {
 namespace {
@@ -13,7 +13,7 @@ void draw(const std::vector<std::string>& folders) {
                        "`kvtwin simulate --out`, `run --out`, `sweep --out`, `compare --out` or `validate --out`");
   std::vector<std::string> arguments = {"figures"};
   arguments.insert(arguments.end(), folders.begin(), folders.end());
-  run_notebook_script("figures", "kvtwin.py", arguments);
+  run_package_module("figures", "figures", arguments);
 }
 
 }  // namespace

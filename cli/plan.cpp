@@ -5,7 +5,7 @@
 #include <string>
 
 #include "cli/commands.hpp"
-#include "cli/notebook_python.hpp"
+#include "cli/package_python.hpp"
 #include "cli/say.hpp"
 #include "cli/sglang_options.hpp"
 #include "cli/terminal.hpp"
@@ -42,7 +42,7 @@ struct PlanCommand : PlanArguments {
 // Makes report.html in the folder, where the Python of the figures is installed.
 void write_page(const std::string& folder, Terminal& terminal) {
   try {
-    run_notebook_script("plan", "report.py", {folder + "/report.html", folder});
+    run_package_module("plan", "report", {folder + "/report.html", folder});
   } catch (const InputError& error) {
     terminal.note(std::string("report.html is left out: ") + error.what());
   }

@@ -1,10 +1,10 @@
-// kvtwin report: makes one self-contained page of folders, with notebooks/report.py.
+// kvtwin report: makes one self-contained page of folders, with python/kvtwin/report.py.
 #include <filesystem>
 #include <string>
 #include <vector>
 
 #include "cli/commands.hpp"
-#include "cli/notebook_python.hpp"
+#include "cli/package_python.hpp"
 #include "lab/error.hpp"
 
 namespace kvtwin {
@@ -33,7 +33,7 @@ void report(const ReportArguments& arguments) {
   }
   std::vector<std::string> words = {out.string()};
   words.insert(words.end(), arguments.folders.begin(), arguments.folders.end());
-  run_notebook_script("report", "report.py", words);
+  run_package_module("report", "report", words);
 }
 
 }  // namespace

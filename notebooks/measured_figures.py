@@ -15,10 +15,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
-import kvtwin
+from kvtwin import figures
 from measured import Table, TableError
 
-# The palette of Okabe and Ito, as in kvtwin.py.
+# The palette of Okabe and Ito, as in kvtwin.figures.
 PATHS = {
     "copy_loop": ("loop of copies", "#999999"),
     "batch": ("batch of pieces", "#56B4E9"),
@@ -78,7 +78,7 @@ def draw_best(matrix):
                 if rows:
                     row = max(rows, key=lambda r: r["r_median"])
                     best[y][x] = names.index(row["path"])
-                    axes.text(x, y, f"{row['r_median']:.2f}", ha="center", va="center", fontsize=6, color=kvtwin.INK)
+                    axes.text(x, y, f"{row['r_median']:.2f}", ha="center", va="center", fontsize=6, color=figures.INK)
         axes.imshow(best, cmap=ListedColormap([colour for _, colour in PATHS.values()]), vmin=-0.5, vmax=len(names) - 0.5, aspect="auto", alpha=0.75)
         axes.set_xticks(range(len(counts)), [f"{count:.0f}" for count in counts])
         axes.set_yticks(range(len(chunks)), [size_text(chunk) for chunk in chunks])
@@ -104,7 +104,7 @@ def draw_interference(table):
             places = [place + (index - (len(windows) - 1) / 2) * 0.8 / len(windows) for place in range(len(paths))]
             axes.bar(places, heights, 0.8 / len(windows), color=OTHERS[index], label=f"{window / 2**20:g} MiB outstanding")
         axes.set_xticks(range(len(paths)), [PATHS[path][0] for path in paths], rotation=30, ha="right", fontsize=7)
-        axes.axhline(2, color=kvtwin.INK, linewidth=0.6, linestyle="--")
+        axes.axhline(2, color=figures.INK, linewidth=0.6, linestyle="--")
         axes.set(title=f"{load}, pieces of {size_text(chunk)}")
     panels[0].set_ylabel("slowdown (%)")
     panels[-1].legend(fontsize=7)
@@ -144,13 +144,13 @@ def write_figures(folder):
     folder = Path(folder)
     tables = folder / "tables" if (folder / "tables").is_dir() else folder
     written = []
-    with matplotlib.rc_context(kvtwin.STYLE):
+    with matplotlib.rc_context(figures.STYLE):
         for name, (table, draw) in DRAWN.items():
             if not (tables / f"{table}.csv").exists():
                 continue
             path = folder / "figures" / f"{name}.png"
             path.parent.mkdir(exist_ok=True)
-            kvtwin.save(draw(Table(tables / f"{table}.csv")), path)
+            figures.save(draw(Table(tables / f"{table}.csv")), path)
             written.append(path)
     if not written:
         raise TableError(f"{folder}: no tables to draw")

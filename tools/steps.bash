@@ -54,8 +54,8 @@ packages() {
   fi
 }
 
-# Creates .venv with the packages of notebooks/requirements.txt, for the figures. .venv has a copy of this file, to detect
-# changes. If the installation fails, .venv is removed.
+# Creates .venv with the packages of notebooks/requirements.txt, for the figures. Its Python finds the package in python/.
+# .venv has a copy of the requirements, to detect changes. If the installation fails, .venv is removed.
 figures_python() {
   local wanted=notebooks/requirements.txt made=.venv/requirements.txt
   if cmp -s "$wanted" "$made"; then
@@ -66,6 +66,7 @@ figures_python() {
   trap 'rm -rf .venv' ERR
   /usr/bin/python3 -m venv .venv
   .venv/bin/python -m pip install --quiet --disable-pip-version-check --requirement "$wanted"
+  echo "$PWD/python" >"$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/kvtwin.pth"
   cp "$wanted" "$made"
   trap - ERR
 }

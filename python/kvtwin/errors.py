@@ -11,3 +11,7 @@ class InputError(Error, ValueError):
 
 class WorkError(Error, RuntimeError):
     """The work failed, for example because a disk is full, a server does not answer, or a simulation was killed."""
+
+
+class Note(UserWarning):
+    """A note of the program on an experiment, for example on a key without effect."""

@@ -10,7 +10,7 @@ function(run)
 endfunction()
 
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${work}/prefix)
-foreach(file share/doc/kvtwin/LICENSE share/doc/kvtwin/README.md share/kvtwin/notebooks/kvtwin.py)
+foreach(file share/doc/kvtwin/LICENSE share/doc/kvtwin/README.md share/kvtwin/python/kvtwin/figures.py)
   if(NOT EXISTS ${work}/prefix/${file})
     message(FATAL_ERROR "not installed: ${file}")
   endif()

@@ -12,10 +12,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.dont_write_bytecode = True
-sys.path[:0] = [str(ROOT / "notebooks"), str(ROOT / "tests/notebooks")]
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests/notebooks")]
 
-import kvtwin
 import synthetic_run
+from kvtwin import figures
 
 
 class Figures(unittest.TestCase):
@@ -27,14 +27,14 @@ class Figures(unittest.TestCase):
     def program(self, *arguments):
         """Returns (exit code, stdout, stderr)."""
         with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
-            code = kvtwin.main([str(argument) for argument in arguments])
+            code = figures.main([str(argument) for argument in arguments])
         return code, out.getvalue(), err.getvalue()
 
     def test_load_run(self):
         synthetic_run.write(self.run_dir)
-        run = kvtwin.load_run(self.run_dir)
+        run = figures.load_run(self.run_dir)
         self.assertEqual(run.report["requests"]["total"], len(run.requests["request"]))
-        self.assertEqual(run.report["tokens"]["hit_host"], int(kvtwin.np.nansum(run.requests["hit_host"])))
+        self.assertEqual(run.report["tokens"]["hit_host"], int(figures.np.nansum(run.requests["hit_host"])))
         self.assertEqual(sorted(set(run.lanes["lane"]))[0], "compute")
 
     def test_figures_are_drawn_and_repeat(self):
@@ -50,8 +50,8 @@ class Figures(unittest.TestCase):
             for word in (b"tEXt", b"tIME"):  # no version, no date
                 self.assertNotIn(word, drawn)
         # Again, in another process.
-        command = [sys.executable, "-B", str(ROOT / "notebooks/kvtwin.py"), "figures", str(self.run_dir)]
-        self.assertEqual(subprocess.run(command, capture_output=True, text=True, check=True).stdout, lines)
+        command = [sys.executable, "-B", "-m", "kvtwin.figures", "figures", str(self.run_dir)]
+        self.assertEqual(subprocess.run(command, cwd=ROOT / "python", capture_output=True, text=True, check=True).stdout, lines)
         self.assertEqual([path.read_bytes() for path in paths], before)
 
     def test_an_idle_stretch_is_one_row(self):
@@ -60,7 +60,7 @@ class Figures(unittest.TestCase):
             "lane,window_start_s,window_s,busy_fraction,bytes\n"
             "compute,0.000,256.000,0.500000,0\ncompute,256.000,999680.000,0.000000,0\ncompute,999936.000,256.000,1.000000,0\n"
             "gpu0.h2d,0.000,1000192.000,0.000000,0\n")
-        figure = kvtwin.draw_lanes(kvtwin.load_run(self.run_dir))
+        figure = figures.draw_lanes(figures.load_run(self.run_dir))
         strips = figure.axes
         self.assertEqual([axes.get_ylabel() for axes in strips], ["compute", "gpu0.h2d"])
         self.assertEqual([axes.get_xlim() for axes in strips], [(0, 1000192)] * 2)
@@ -75,7 +75,7 @@ class Figures(unittest.TestCase):
         synthetic_run.write(many, requests=50, engines=20)  # more lanes than fit
         none = self.run_dir / "none"
         synthetic_run.write(none, requests=1)
-        for name, columns in (("requests.csv", kvtwin.REQUEST_COLUMNS), ("lanes.csv", kvtwin.LANE_COLUMNS)):
+        for name, columns in (("requests.csv", figures.REQUEST_COLUMNS), ("lanes.csv", figures.LANE_COLUMNS)):
             with open(none / name, "w", newline="") as file:
                 csv.writer(file).writerow(columns)
         report = json.loads((none / "report.json").read_text())
@@ -106,7 +106,7 @@ class Figures(unittest.TestCase):
         (folders[2] / "report.json").write_text(json.dumps(report))
         rows = (folders[2] / "requests.csv").read_text().splitlines()
         (folders[2] / "requests.csv").write_text(rows[0] + "\n")
-        bars = kvtwin.draw_side_by_side([kvtwin.load_run(folder) for folder in folders]).axes[1:]
+        bars = figures.draw_side_by_side([figures.load_run(folder) for folder in folders]).axes[1:]
         for axes in bars:
             drawn = {round(bar.get_y() + bar.get_height() / 2) for bar in axes.patches if bar.get_width() > 0}
             self.assertEqual(drawn, {0, 1}, "the run without completed requests has no bar")
@@ -131,7 +131,7 @@ class Figures(unittest.TestCase):
         axes.append({"name": "hardware.disk_read_gbps", "unit": "GB/s", "values": rates})
         rows = []
         for case in cases:
-            for setting in kvtwin.combinations(axes):
+            for setting in figures.combinations(axes):
                 level = case == cases[-1] and len(cases) > 1
                 rate = setting["hardware.disk_read_gbps"]
                 row = {"cell": len(rows), "case": case} | setting | {"ttft_mean_s": 1 / rate + 0.01 * len(case), "ttft_p99_s": 3 / rate}
@@ -155,7 +155,7 @@ class Figures(unittest.TestCase):
                 self.assertEqual((code, errors, lines), (0, "", f"{folder / 'figures' / 'sweep.png'}\n"))
                 images.append((folder / "figures" / "sweep.png").read_bytes())
             self.assertEqual(*images)
-        self.assertEqual(len(kvtwin.load_sweep(small).select("computes", seed=1)), 3)
+        self.assertEqual(len(figures.load_sweep(small).select("computes", seed=1)), 3)
         # Cells without completed requests have no point. A sweep with only such cells is drawn too.
         for name, gone in (("some", 2), ("none", 10**6)):
             self.sweep(self.run_dir / name, {}, ["waits", "stops"])
@@ -165,11 +165,11 @@ class Figures(unittest.TestCase):
             (self.run_dir / name / "sweep.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
             code, _, errors = self.program("figures", self.run_dir / name)
             self.assertEqual((code, errors), (0, ""))
-        axes = kvtwin.draw_sweep(kvtwin.load_sweep(self.run_dir / "some")).axes[0]
+        axes = figures.draw_sweep(figures.load_sweep(self.run_dir / "some")).axes[0]
         waits = axes.get_lines()[0].get_ydata()
-        self.assertEqual([bool(kvtwin.np.isfinite(value)) for value in waits], [False, False, True])
+        self.assertEqual([bool(figures.np.isfinite(value)) for value in waits], [False, False, True])
         self.assertGreater(axes.get_ylim()[0], 0)
-        for axes in kvtwin.draw_sweep(kvtwin.load_sweep(self.run_dir / "none")).axes:
+        for axes in figures.draw_sweep(figures.load_sweep(self.run_dir / "none")).axes:
             self.assertIn("no request completed", [text.get_text() for text in axes.texts])
         (small / "sweep.jsonl").unlink()
         code, _, errors = self.program("figures", small)
@@ -183,7 +183,7 @@ class Figures(unittest.TestCase):
         keys = ("name", "values", "choice", "capacity")
         axes = [dict(zip(keys, axis)) | {"unit": "tokens" if axis[3] else ""} for axis in axes]
         rows = []
-        for number, setting in enumerate(kvtwin.combinations(axes)):
+        for number, setting in enumerate(figures.combinations(axes)):
             row = setting | {"seeds": seeds}
             for key, scale in (("hit_ratio", 0.02), ("saved_s", 30.0)):
                 value = scale * (number + 1)
@@ -210,8 +210,8 @@ class Figures(unittest.TestCase):
                 images.append(path.read_bytes())
             self.assertEqual(images[0], images[-1])
         # One line per policy, filled where the policy is the best or as good; and the optimum and LRU.
-        compared = kvtwin.load_compare(self.run_dir / "lines")
-        left = kvtwin.draw_compare(compared).axes[0]
+        compared = figures.load_compare(self.run_dir / "lines")
+        left = figures.draw_compare(compared).axes[0]
         labels = left.get_legend_handles_labels()[1]
         self.assertEqual(labels, ["lru", "tide", "slru", "optimal"])
         optimal = next(line for line in left.lines if line.get_label() == "optimal")
@@ -220,7 +220,7 @@ class Figures(unittest.TestCase):
             self.assertAlmostEqual(value, expected)
         hollow = sum(len(line.get_xdata()) for line in left.lines if line.get_markerfacecolor() == "white")
         self.assertEqual(hollow, 3)
-        one = kvtwin.draw_compare(kvtwin.load_compare(self.run_dir / "one")).axes[0]
+        one = figures.draw_compare(figures.load_compare(self.run_dir / "one")).axes[0]
         self.assertEqual(one.get_legend_handles_labels()[1], ["lru", "optimal", "LRU, single cache"])
         # Without bounds.
         rows = [json.loads(line) for line in (self.run_dir / "lines/compare.jsonl").read_text().splitlines()]
@@ -237,7 +237,7 @@ class Figures(unittest.TestCase):
                     row.update(rejected_share=1.0, failed_share=0.0)
                 (self.run_dir / folder / "compare.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
                 self.assertEqual(self.program("figures", self.run_dir / folder)[0], 0)
-        bars = kvtwin.draw_compare(kvtwin.load_compare(self.run_dir / "bars")).axes[0]
+        bars = figures.draw_compare(figures.load_compare(self.run_dir / "bars")).axes[0]
         self.assertEqual([label.get_text() for label in bars.get_yticklabels()],
                          ["lru\n100% rejected", "tide\n100% rejected", "slru\n100% rejected"])
         (self.run_dir / "bars/compare.jsonl").write_text("{")
@@ -252,20 +252,20 @@ class Figures(unittest.TestCase):
         for name, axes in {"one": [capacities], "many": [engines, disks, capacities]}.items():
             folder = self.run_dir / name
             self.comparison(folder, axes)
-            compared = kvtwin.load_compare(folder)
+            compared = figures.load_compare(folder)
             for row in compared.rows:
                 for key in ("hit_ratio", "saved_s"):
                     row |= {f"{key}_low": 0.9 * row[key], f"{key}_high": 1.3 * row[key]}
                 row |= {key.replace("saved_s", "ttft_p90_s"): value for key, value in row.items() if "saved_s" in key}
             lines = [dict(settings=setting, **{"from": 256, "surely_from": 1024})
-                     for setting in kvtwin.combinations([axis for axis in compared.plan["axes"] if axis["name"] != "tiers.host.gib"])]
+                     for setting in figures.combinations([axis for axis in compared.plan["axes"] if axis["name"] != "tiers.host.gib"])]
             goal = dict(figure="ttft_p90_s", value=60.0, along="tiers.host.gib", lines=lines)
             (folder / "compare.json").write_text(json.dumps(compared.plan | {"goal": goal, "draws": 10}))
             (folder / "compare.jsonl").write_text("".join(json.dumps(row) + "\n" for row in compared.rows))
             code, lines, errors = self.program("figures", folder)
             self.assertEqual((code, errors), (0, ""))
             self.assertEqual([Path(line).name for line in lines.splitlines()], ["compare.png", "goal.png"])
-        panels = [axes for axes in kvtwin.draw_goal(kvtwin.load_compare(self.run_dir / "many")).axes if axes.get_visible()]
+        panels = [axes for axes in figures.draw_goal(figures.load_compare(self.run_dir / "many")).axes if axes.get_visible()]
         self.assertEqual(len(panels), 3)
         self.assertEqual(len(panels[0].containers), 2, "whiskers of both disks")
         goal_line = panels[0].lines[-1]
@@ -292,7 +292,7 @@ class Figures(unittest.TestCase):
         (self.run_dir / "validate.json").write_text(json.dumps(dict(schema_version=1, cells=cells)))
         code, lines, errors = self.program("figures", self.run_dir)
         self.assertEqual((code, errors, lines), (0, "", f"{self.run_dir / 'figures' / 'validate.png'}\n"))
-        figure = kvtwin.draw_validation(kvtwin.load_validation(self.run_dir))
+        figure = figures.draw_validation(figures.load_validation(self.run_dir))
         self.assertIn("3 of 4 within", figure.legends[0].get_title().get_text())
         (self.run_dir / "validate.json").write_text(json.dumps(dict(schema_version=1, cells=[])))
         code, _, errors = self.program("figures", self.run_dir)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.dont_write_bytecode = True
-sys.path[:0] = [str(ROOT / "notebooks")]
+sys.path[:0] = [str(ROOT / "notebooks"), str(ROOT / "python")]
 
 import measured
 import measured_figures

@@ -20,14 +20,13 @@ from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.dont_write_bytecode = True
-sys.path[:0] = [str(ROOT / "notebooks"), str(ROOT / "tests/notebooks")]
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests/notebooks")]
 
 import browser
-import kvtwin
 import numpy as np
-import report
-import report_charts
 import synthetic_run
+from kvtwin import figures as drawing
+from kvtwin import report, report_charts
 
 PROGRAM = sys.argv[1]
 QUICK = ["experiments/quickstart.toml", "--set", "workload.limit=120"]
@@ -246,7 +245,7 @@ class Pages(unittest.TestCase):
     def test_the_verdict_of_a_run(self):
         text = Elements(self.page(FOLDERS / "simulated")).text
         made = json.loads((FOLDERS / "simulated/report.json").read_text())
-        self.assertIn(f"TTFT {kvtwin.seconds(made['ttft_seconds']['mean'])} on average", text)
+        self.assertIn(f"TTFT {drawing.seconds(made['ttft_seconds']['mean'])} on average", text)
         self.assertTrue(made["notes"])
         for note in made["notes"]:
             self.assertIn(note, text)
@@ -283,7 +282,7 @@ class Pages(unittest.TestCase):
 
     def test_gpus_that_vary_have_a_front(self):
         rows = [json.loads(line) for line in (FOLDERS / "engines/compare.jsonl").read_text().splitlines()]
-        compared = kvtwin.load_compare(FOLDERS / "engines")
+        compared = drawing.load_compare(FOLDERS / "engines")
         chart = report.compare_charts(compared)[-1]
         self.assertEqual(chart.title, "Good requests against GPUs")
         self.assertFalse(chart.panels[0].log)
@@ -301,7 +300,7 @@ class Pages(unittest.TestCase):
         self.assertEqual(sum(attributes.get("class") == "marked" for _, attributes in elements.tags), len(best))
         self.assertIn(f"cache.eviction={best[0]['cache.eviction']}", elements.text)
         # A cell that rejects most requests is fast, and not the best.
-        sweep = kvtwin.load_sweep(FOLDERS / "swept")
+        sweep = drawing.load_sweep(FOLDERS / "swept")
         sweep.rows[0] |= {"completed": 1, "ttft_mean_s": 1e-6}
         self.assertNotIn(0, report.best_cells(sweep, "ttft_mean_s"))
         sweep.rows[1] |= {"ttft_mean_s": None, "failure": "killed by signal 9"}
@@ -534,7 +533,7 @@ class Pages(unittest.TestCase):
         )
 
     def test_parts_of_the_time_add_up(self):
-        run = kvtwin.load_run(FOLDERS / "simulated")
+        run = drawing.load_run(FOLDERS / "simulated")
         chart = report.parts_chart(run)
         self.assertAlmostEqual(
             sum(series.x[0] for series in chart.series), run.report["ttft_seconds"]["mean"], places=6
@@ -552,7 +551,7 @@ class Pages(unittest.TestCase):
         self.assertIn("1 of 1 completed", Elements(report.page([str(one)])).text)
         none = FOLDERS / "none"
         synthetic_run.write(none, requests=1)
-        for name, columns in (("requests.csv", kvtwin.REQUEST_COLUMNS), ("lanes.csv", kvtwin.LANE_COLUMNS)):
+        for name, columns in (("requests.csv", drawing.REQUEST_COLUMNS), ("lanes.csv", drawing.LANE_COLUMNS)):
             (none / name).write_text(",".join(columns) + "\n")
         made = json.loads((none / "report.json").read_text())
         empty = {key: dict.fromkeys(made[key]) for key in ("ttft_seconds", "ttft_parts_seconds")}
@@ -738,9 +737,9 @@ class InBrowser(unittest.TestCase):
         ):
             used |= set(colours)
         okabe_ito = {"#0072B2", "#56B4E9", "#009E73", "#E69F00", "#F0E442", "#CC79A7", "#D55E00"}
-        greys = {kvtwin.INK, kvtwin.GREY, "#999999"}
-        self.assertLessEqual(used, okabe_ito | greys | {colour for colour, _ in kvtwin.CASE_STYLES})
-        self.assertEqual(len({colour for _, _, colour in kvtwin.SOURCES}), len(kvtwin.SOURCES))
+        greys = {drawing.INK, drawing.GREY, "#999999"}
+        self.assertLessEqual(used, okabe_ito | greys | {colour for colour, _ in drawing.CASE_STYLES})
+        self.assertEqual(len({colour for _, _, colour in drawing.SOURCES}), len(drawing.SOURCES))
 
 
 if __name__ == "__main__":

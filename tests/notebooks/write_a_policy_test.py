@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOK = ROOT / "notebooks/write_a_policy.ipynb"
 sys.dont_write_bytecode = True
-sys.path[:0] = [str(ROOT / "notebooks"), str(ROOT / "tests/notebooks")]
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests/notebooks")]
 
 import policy_notebook
 

@@ -11,9 +11,10 @@ import textwrap
 from dataclasses import dataclass, field, replace
 
 import matplotlib
-from kvtwin import INK, STYLE, count, seconds
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
+
+from kvtwin.figures import INK, STYLE, count, seconds
 
 FONT = "system-ui, 'DejaVu Sans', Arial, sans-serif"
 WIDTH = 680  # pixels of a static figure, and of an interactive figure on paper

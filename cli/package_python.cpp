@@ -1,10 +1,11 @@
-#include "cli/notebook_python.hpp"
+#include "cli/package_python.hpp"
 
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 
@@ -31,9 +32,23 @@ void check_result_folders(const std::vector<std::string>& folders, std::initiali
   }
 }
 
-void run_notebook_script(const std::string& command, const std::string& script,
-                         const std::vector<std::string>& arguments) {
-  const fs::path path = fs::path(kSourceDir) / "notebooks" / script;
+namespace {
+
+// Returns the folder that holds the package kvtwin.
+fs::path package_folder() {
+  std::error_code no_program;
+  const fs::path bin = fs::read_symlink("/proc/self/exe", no_program).parent_path();
+  for (const fs::path& folder : {bin.parent_path().parent_path(), bin.parent_path() / "share/kvtwin/python"}) {
+    if (fs::exists(folder / "kvtwin/figures.py")) return folder;
+  }
+  return fs::path(kSourceDir) / "python";
+}
+
+}  // namespace
+
+void run_package_module(const std::string& command, const std::string& module,
+                        const std::vector<std::string>& arguments) {
+  const std::string folder = package_folder().string();
   const std::string named = environment_python();
   const fs::path python = named.empty() ? fs::path(kSourceDir) / ".venv" / "bin" / "python" : fs::path(named);
   if (!fs::exists(python)) {
@@ -41,7 +56,8 @@ void run_notebook_script(const std::string& command, const std::string& script,
                      ": no such Python; run tools/quickstart, or set KVTWIN_PYTHON to one with the packages of "
                      "notebooks/requirements.txt");
   }
-  std::vector<std::string> words = {python.string(), path.string()};
+  // -P: without the working folder, which may have modules of equal names.
+  std::vector<std::string> words = {python.string(), "-P", "-m", "kvtwin." + module};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
@@ -49,6 +65,9 @@ void run_notebook_script(const std::string& command, const std::string& script,
   const pid_t child = fork();
   if (child < 0) throw WorkError(command + ": can't start Python: " + std::strerror(errno));
   if (child == 0) {
+    const char* const others = std::getenv("PYTHONPATH");
+    const std::string path = others == nullptr || *others == '\0' ? folder : folder + ":" + others;
+    setenv("PYTHONPATH", path.c_str(), 1);
     execv(python.c_str(), pointers.data());
     _exit(127);
   }
@@ -57,7 +76,7 @@ void run_notebook_script(const std::string& command, const std::string& script,
   }
   if (WIFEXITED(status) && WEXITSTATUS(status) == 2) throw AlreadySaid(2);
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-    throw WorkError(command + ": " + python.string() + " " + path.string() + " failed");
+    throw WorkError(command + ": " + python.string() + " -m kvtwin." + module + " failed");
   }
 }
 

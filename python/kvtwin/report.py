@@ -1,6 +1,6 @@
 """Writes report.html: one self-contained page for folders of kvtwin plan, compare, sweep, simulate and run.
 
-    python notebooks/report.py OUT DIR...   replaces OUT. Equal folders and equal packages give equal bytes.
+    python -m kvtwin.report OUT DIR...   replaces OUT. Equal folders and equal packages give equal bytes.
 
 The page needs no network: Plotly's script comes from the installed Python package plotly. Without this package, the page
 has static figures. Exit codes: 0 done, 1 the page cannot be written, 2 a folder cannot be read or a package is absent.
@@ -18,10 +18,11 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-import kvtwin
 import numpy as np
-from kvtwin import BLUE, CASE_STYLES, GREY, INK, PARTS, RUN_STYLES, SOURCES, RunError, count, seconds
-from report_charts import Axis, Chart, Series, Table, bytes_text, draw_static, finite, plotly_figure
+
+from kvtwin import figures as drawing
+from kvtwin.figures import BLUE, CASE_STYLES, GREY, INK, PARTS, RUN_STYLES, SOURCES, RunError, count, seconds
+from kvtwin.report_charts import Axis, Chart, Series, Table, bytes_text, draw_static, finite, plotly_figure
 
 ORANGE, GREEN = "#D55E00", "#009E73"
 MAX_POINTS = 240  # of a line
@@ -862,7 +863,7 @@ def line_chart(title, along, unit, lines, key, marks=(), reference=()):
 
 
 def compare_charts(compared):
-    along, circumstances = kvtwin.compared_grid(compared)
+    along, circumstances = drawing.compared_grid(compared)
     goal, figures = compared.plan.get("goal"), compared_figures(compared.rows)
     wanted = ("hit_ratio", goal and goal["figure"], "ttft_p90_s", "good_share", "saved_s")
     shown = dict.fromkeys(key for key in wanted if key in figures and some(compared.rows, key))
@@ -876,8 +877,8 @@ def line_name(compared, setting):
     """The values of a setting; with the names of their keys, if several keys vary."""
     several = [axis["name"] for axis in compared.plan["axes"] if axis["name"] in setting and len(axis["values"]) > 1]
     if len(several) > 1:
-        return kvtwin.setting_text(kvtwin.tidy_setting({name: setting[name] for name in several}))
-    return kvtwin.label_of(compared, setting) or compared.plan["eviction"]
+        return drawing.setting_text(drawing.tidy_setting({name: setting[name] for name in several}))
+    return drawing.label_of(compared, setting) or compared.plan["eviction"]
 
 
 def compared_hover(compared, row):
@@ -915,13 +916,13 @@ def compare_chart(compared, key, along, circumstances):
         if not rows or len(rows) > 40:
             return None
         names = [
-            kvtwin.label_of(compared, {axis["name"]: row[axis["name"]] for axis in compared.plan["axes"]})
+            drawing.label_of(compared, {axis["name"]: row[axis["name"]] for axis in compared.plan["axes"]})
             or compared.plan["eviction"]
             for row in rows
         ]
         best = [row.get(f"{key}_standing") == "best" for row in rows]
         series = []
-        below, above = kvtwin.whiskers_of(rows, key)
+        below, above = drawing.whiskers_of(rows, key)
         for label, colour, chosen in (("best under equal circumstances", BLUE, True), ("others", "#56B4E9", False)):
             at = [index for index, good in enumerate(best) if good == chosen]
             if at:
@@ -950,7 +951,7 @@ def compare_chart(compared, key, along, circumstances):
             lines=lines,
         )
     lines, references = [], {}
-    choices = kvtwin.combinations(compared.axes(choice=True))
+    choices = drawing.combinations(compared.axes(choice=True))
     coloured = 0
     for circumstance in circumstances:
         for choice in choices:
@@ -961,7 +962,7 @@ def compare_chart(compared, key, along, circumstances):
             colour, marker = CASE_STYLES[coloured % len(CASE_STYLES)]
             dash = ["-", "--", "-."][coloured // len(CASE_STYLES) % 3]
             coloured += 1
-            below, above = kvtwin.whiskers_of(rows, key)
+            below, above = drawing.whiskers_of(rows, key)
             points = [
                 (
                     row[along["name"]],
@@ -998,7 +999,7 @@ def compare_chart(compared, key, along, circumstances):
     filled = ", filled: best or as good" if len(choices) > 1 else ""
     marks = [("y", limit, "goal")] if limit is not None else []
     return line_chart(
-        f"{title} by {kvtwin.tier_label(along)}{filled}{more}",
+        f"{title} by {drawing.tier_label(along)}{filled}{more}",
         along["name"],
         along["unit"],
         lines[:MAX_LINES],
@@ -1806,15 +1807,15 @@ def sections_of(folders):
         kind = next((kind for kind in KINDS if (Path(folder) / kind).exists()), None)
         try:
             if kind == "plan.json":
-                raw = kvtwin.load_json(Path(folder) / "plan.json")
+                raw = drawing.load_json(Path(folder) / "plan.json")
                 sections.append(plan_section(folder, raw))
                 plans.append((name, Plan(folder, raw)))
             elif kind == "compare.json":
-                sections.append(compare_section(folder, kvtwin.load_compare(folder)))
+                sections.append(compare_section(folder, drawing.load_compare(folder)))
             elif kind == "sweep.json":
-                sections.append(sweep_section(folder, kvtwin.load_sweep(folder)))
+                sections.append(sweep_section(folder, drawing.load_sweep(folder)))
             elif kind == "report.json":
-                run = kvtwin.load_run(folder)
+                run = drawing.load_run(folder)
                 sections.append(run_section(folder, run))
                 runs.append((name, run))
             else:

@@ -1,7 +1,7 @@
 """Loads run folders of kvtwin as tables, and draws figures. Reads only run folders. Needs matplotlib (requirements.txt).
 
-    python notebooks/kvtwin.py figures RUN_DIR...  writes RUN_DIR/figures/*.png. Equal folders give equal bytes.
-    python notebooks/kvtwin.py summary RUN_DIR...  prints the most important numbers
+    python -m kvtwin.figures figures RUN_DIR...  writes RUN_DIR/figures/*.png. Equal folders give equal bytes.
+    python -m kvtwin.figures summary RUN_DIR...  prints the most important numbers
 
 Figures by kind of folder:
     a run             ttft.png, tokens_by_tier.png, lanes.png

@@ -1,0 +1,99 @@
+"""The program `kvtwin` of the package: where it is, and how it runs as a child process.
+
+Simulations run in a child process, because SimGrid has one world per process, because a crash or an interrupt must not
+end the Python process, and because the program then gives the same bytes and the same sentences.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from kvtwin.errors import InputError, WorkError
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def path() -> Path:
+    """Returns the path of the program: of the wheel, or of build/ if the package is used from the source folder."""
+    for program in (_PACKAGE / "bin/kvtwin", _PACKAGE.parents[1] / "build/kvtwin"):
+        if program.exists():
+            return program
+    raise WorkError(f"{_PACKAGE}: has no program bin/kvtwin; install the package with pip, or build the preset release")
+
+
+def data(name: str) -> Path:
+    """Returns the path of a file that comes with kvtwin: experiments/NAME.toml, traces/NAME, models/measured/...
+
+    A name that exists in the working folder is that file.
+    """
+    if Path(name).exists():
+        return Path(name)
+    for folder in (_PACKAGE / "data", _PACKAGE.parents[1]):
+        if (folder / name).exists():
+            return folder / name
+    return Path(name)  # the program says that there is no such file
+
+
+def run(arguments: Sequence[str | os.PathLike[str]], *, accept: Sequence[int] = (0,)) -> str:
+    """Runs `kvtwin ARGUMENTS`, and returns its stdout.
+
+    Notes of the program become warnings of the category kvtwin.errors.Note. Raises InputError for exit code 2 and
+    WorkError for other codes, a signal, or a program that cannot start. KeyboardInterrupt ends the child first.
+    """
+    words = [os.fspath(argument) for argument in arguments]
+    command = f"kvtwin {' '.join(words[:1])}"
+    try:
+        # A session of its own: Ctrl-C in a terminal reaches only Python, which ends the child and its children.
+        child = subprocess.Popen(
+            [path(), *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            encoding="utf-8", errors="replace", start_new_session=True,
+        )
+    except OSError as error:
+        raise WorkError(f"{command}: can't start {path()}: {error.strerror}") from error
+    try:
+        text, said = child.communicate()
+    except BaseException:
+        try:
+            os.killpg(child.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        child.communicate()
+        raise
+    if child.returncode in accept:
+        _pass_notes(said)
+        return text
+    sentence = _sentence(said) or "no reason given"
+    if child.returncode == 2:
+        raise InputError(sentence)
+    if child.returncode < 0:
+        name = signal.Signals(-child.returncode).name
+        raise WorkError(f"{command}: its process was ended by {name}" + (f"; it said: {sentence}" if said.strip() else ""))
+    raise WorkError(sentence)
+
+
+def _pass_notes(said: str) -> None:
+    import warnings
+
+    from kvtwin.errors import Note
+
+    for line in said.splitlines():
+        if line.startswith("kvtwin: note: "):
+            warnings.warn(line.removeprefix("kvtwin: note: "), Note, stacklevel=4)
+
+
+def _sentence(said: str) -> str:
+    """Returns the sentence of the error: the last line that begins with `kvtwin: `, else the last line."""
+    lines = [line for line in said.splitlines() if line.strip()]
+    named = [line.removeprefix("kvtwin: ") for line in lines if line.startswith("kvtwin: ")]
+    return (named or lines or [""])[-1]
+
+
+def main() -> NoReturn:
+    """The command `kvtwin` of the package: the program, whose figures and pages are drawn by this Python."""
+    os.environ.setdefault("KVTWIN_PYTHON", sys.executable)
+    program = path()
+    os.execv(program, ["kvtwin", *sys.argv[1:]])
