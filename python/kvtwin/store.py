@@ -1,0 +1,251 @@
+"""A store of KV pages: kvtwin's disk, shared file system and remote tiers, for programs that have GPU and host memory.
+
+    form = kvtwin.PageForm(layers=32, planes=2, heads=8, head_bytes=256, page_tokens=64)
+    identity = kvtwin.Identity(model="llama-3.1-8b", kv_dtype="bfloat16")
+    with kvtwin.Store("disk", "/nvme/kvtwin", form, identity, capacity_pages=10_000) as store:
+        store.put_pages(keys, pages)        # bytes or numpy arrays
+        found = store.look_up(keys)         # leading pages that are there
+        pages = store.get_pages(keys)       # None for a page that is not there
+
+A page is one rank's KV of `page_tokens` tokens, in `Store.page_bytes` bytes. A page whose bytes, key or form are not the
+stored ones is a miss: no call returns wrong bytes.
+"""
+
+import enum
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from kvtwin import _core
+from kvtwin.errors import InputError, WorkError
+
+KEY_BYTES = 32
+
+Keys = Sequence[bytes | str] | npt.NDArray[np.uint8]
+"""Keys of pages: each 32 bytes, or 64 hex digits; or an array of uint8 with the shape (pages, 32)."""
+Numbers = Sequence[int] | Sequence[Sequence[int]] | npt.NDArray[np.integer[Any]]
+Buffer = bytes | bytearray | memoryview | npt.NDArray[Any]
+
+
+class PageStatus(enum.IntEnum):
+    """The end of one page of a put, get or remove."""
+
+    OK = 0
+    MISSING = 1  # not there
+    CORRUPT = 2  # there, but with other bytes than were stored; the page is now a miss
+    IO_ERROR = 3  # the medium reported an error
+    UNREACHABLE = 4  # the server did not answer
+    FULL = 5  # no room
+    NO_MEMORY = 17  # the store had no memory for the call
+
+
+class LookUpError(WorkError):
+    """The store could not look up all keys. `pages` is the number of leading pages that are certainly there."""
+
+    def __init__(self, sentence: str, pages: int):
+        super().__init__(sentence)
+        self.pages = pages
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageForm:
+    """The form of one rank's page. A page has layers * planes * heads * head_bytes * page_tokens bytes, at most 1 GiB."""
+
+    layers: int  # of this rank
+    planes: int = 2  # 2: K and V; 1: one latent vector a token (MLA)
+    heads: int  # KV heads of this rank; 1 for MLA
+    head_bytes: int  # bytes of one head of one token in one plane
+    page_tokens: int  # tokens of a page
+    layout: str = "layer_first"  # or page_first, page_first_direct, page_head: the order of the bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """What the KV was computed with. Stores with different identities never see each other's pages."""
+
+    model: str
+    kv_dtype: str  # for example "bfloat16"
+    revision: str = ""
+    tp: int = 1  # parts into which tensor parallelism cuts a page; 1 if all ranks store equal bytes (MLA)
+    pp: int = 1
+    rank: int = 0  # number of this rank's part, below tp * pp
+    name_space: str = ""  # a partition of your own
+
+
+class Store:
+    """An open store. Use it as a context manager, or call close().
+
+    kind             location                                      capacity_pages
+    "disk"           a folder; one store at a time                 of this store
+    "shared_fs"      a folder on a local or network mount;         of all stores of the folder
+                     any number of stores and machines
+    "remote"         redis://HOST:PORT                             0: the server has its own limit
+
+    Raises InputError for a bad argument, WorkError if the medium cannot be used.
+
+    Threads: any thread may call any method, also close(), which waits for the calls in progress. All calls release the
+    GIL. One look-up, one get and one put or remove are served at a time. After os.fork(), only the parent may use the
+    store.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        location: str,
+        form: PageForm,
+        identity: Identity,
+        capacity_pages: int = 0,
+        *,
+        secret: str | None = None,
+        password: str | None = None,
+        timeout_s: float = 1.0,
+    ):
+        """Opens the store.
+
+        capacity_pages: pages of one rank. secret: at least 16 bytes; stored pages carry a keyed check, and only such
+        pages are accepted. password, timeout_s (seconds for one batch of commands, 0.001 to 4,000,000): of a remote store.
+        """
+        if not 0.001 <= timeout_s <= 4_000_000:
+            raise InputError(f"timeout_s is {timeout_s}; it must be between 0.001 and 4,000,000 seconds")
+        numbers = {"capacity_pages": (capacity_pages, 64)}
+        for owner, names in ((form, "layers planes heads head_bytes page_tokens"), (identity, "tp pp rank")):
+            numbers |= {name: (getattr(owner, name), 32) for name in names.split()}
+        for name, (number, bits) in numbers.items():
+            if not isinstance(number, int | np.integer) or not 0 <= number < 1 << bits:
+                raise InputError(f"{name} is {number!r}; it must be a whole number from 0 to 2^{bits} - 1")
+        self._store = _core.Store(
+            kind=kind,
+            location=str(location),
+            **asdict(form),
+            **asdict(identity),
+            capacity_pages=capacity_pages,
+            secret=secret,
+            password=password,
+            timeout_ms=round(timeout_s * 1000),
+        )
+        self.form, self.identity = form, identity
+
+    @classmethod
+    def open(cls, *arguments: Any, **options: Any) -> Self:
+        """Equal to Store(...)."""
+        return cls(*arguments, **options)
+
+    def close(self) -> None:
+        """Waits for the calls in progress, makes stored pages durable if the medium can, and ends the store's threads."""
+        self._store.close()
+
+    @property
+    def closed(self) -> bool:
+        return self._store.closed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of one page."""
+        return self._store.page_bytes
+
+    def look_up(self, keys: Keys) -> int:
+        """Returns the number of leading keys whose pages are there. Raises LookUpError if the medium or the server fails;
+        its `pages` is the number that is certain."""
+        status, pages = self._store.look_up(_key_bytes(keys))
+        if status:
+            name = _core.status_name(status)
+            raise LookUpError(f"the store could not look up {len(keys)} keys: {name}; {pages} pages are certain", pages)
+        return pages
+
+    def put(self, keys: Keys, addresses: Numbers, lengths: int | Numbers) -> npt.NDArray[np.uint8]:
+        """Stores pages from memory of the caller, without a copy.
+
+        addresses: of the pieces of all pages, in the order of the form's layout: an array with the shape (pages,) or
+        (pages, pieces). lengths: in bytes, one for all pieces, or an array that broadcasts to this shape. The lengths of
+        a page must sum to page_bytes. The memory must be readable, and must not change, until the call returns: a wrong
+        address ends the process.
+
+        Returns one PageStatus per page. OK: the page is stored, or was there already.
+        """
+        return _statuses(self._store.put(_key_bytes(keys), *_pieces(addresses, lengths)))
+
+    def get(self, keys: Keys, addresses: Numbers, lengths: int | Numbers) -> npt.NDArray[np.uint8]:
+        """Reads pages into memory of the caller; arguments as of put(). Two pages must not share memory.
+
+        Returns one PageStatus per page. After any status but OK, the memory of the page has undefined content.
+        """
+        return _statuses(self._store.get(_key_bytes(keys), *_pieces(addresses, lengths)))
+
+    def put_pages(self, keys: Keys, pages: Sequence[Buffer] | npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+        """Stores one contiguous buffer of page_bytes bytes for each key, for example bytes or the rows of an array.
+        Returns one PageStatus per page."""
+        views = [self._view(page, False) for page in pages]
+        return self.put(keys, [view.ctypes.data for view in views], self.page_bytes)
+
+    def get_pages(self, keys: Keys) -> list[npt.NDArray[np.uint8] | None]:
+        """Returns the bytes of each page, as an array of uint8 with page_bytes elements; None for a page that was not
+        read, whatever the reason."""
+        memory = np.empty((len(keys), self.page_bytes), np.uint8)
+        statuses = self.get(keys, memory.ctypes.data + np.arange(len(keys)) * self.page_bytes, self.page_bytes)
+        return [page if status == PageStatus.OK else None for page, status in zip(memory, statuses)]
+
+    def get_pages_into(self, keys: Keys, pages: Sequence[Buffer] | npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+        """Reads pages into one writable contiguous buffer of page_bytes bytes for each key. Returns one PageStatus per
+        page; after any status but OK, the buffer has undefined content."""
+        views = [self._view(page, True) for page in pages]
+        return self.get(keys, [view.ctypes.data for view in views], self.page_bytes)
+
+    def remove(self, keys: Keys) -> npt.NDArray[np.uint8]:
+        """Removes pages. Returns one PageStatus per page; OK also for a page that was not there."""
+        return _statuses(self._store.remove(_key_bytes(keys)))
+
+    def stats(self) -> dict[str, Any]:
+        """Returns the counters since the store was opened: kind; look_ups, gets, puts and removes with calls, pages,
+        seconds and, but for look_ups, bytes and the pages of each status; medium. Waits for the calls in progress."""
+        return json.loads(self._store.stats())
+
+    def _view(self, page: Buffer, writable: bool) -> npt.NDArray[np.uint8]:
+        view = memoryview(page)  # a TypeError names an object without memory
+        if not view.c_contiguous or view.nbytes != self.page_bytes:
+            whole = "" if view.c_contiguous else "not contiguous, and "
+            raise InputError(f"a page is {whole}{view.nbytes} bytes long; give {self.page_bytes} contiguous bytes")
+        if writable and view.readonly:
+            raise InputError("a page is read-only memory; give a bytearray or a writable array")
+        return np.frombuffer(view, np.uint8)
+
+
+def _key_bytes(keys: Keys) -> bytes:
+    if isinstance(keys, np.ndarray):
+        if keys.dtype != np.uint8 or keys.ndim != 2 or keys.shape[1] != KEY_BYTES:
+            raise InputError(f"keys are an array of {keys.dtype}, shape {keys.shape}; give uint8 and the shape (pages, 32)")
+        return keys.tobytes()
+    if isinstance(keys, bytes | bytearray | str):
+        raise InputError("keys are one text; give a list of keys")
+    parts = []
+    for key in keys:
+        try:
+            part = bytes.fromhex(key) if isinstance(key, str) else bytes(memoryview(key))
+        except ValueError:
+            part = b""
+        if len(part) != KEY_BYTES:
+            raise InputError(f"key {key!r}: a key has 32 bytes, or 64 hex digits")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _pieces(addresses: Numbers, lengths: int | Numbers) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
+    try:
+        places = np.asarray(addresses, np.uint64)
+        sizes = np.broadcast_to(np.asarray(lengths, np.uint64), places.shape)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"addresses or lengths: {error}; give whole numbers, and lengths for all pieces") from error
+    return np.ascontiguousarray(places.ravel()), np.ascontiguousarray(sizes.ravel())
+
+
+def _statuses(statuses: bytes) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(statuses, np.uint8)
