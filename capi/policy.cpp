@@ -251,14 +251,14 @@ kvtwin_status kvtwin_policy_drop(kvtwin_policy* policy, kvtwin_node node, kvtwin
   return policy->run({.verb = CallVerb::drop, .tier = tier_of(tier), .node = NodeId{node}});
 }
 
-kvtwin_status kvtwin_policy_touch(kvtwin_policy* policy, kvtwin_node end, int is_access) {
+kvtwin_status kvtwin_policy_touch(kvtwin_policy* policy, kvtwin_node end, kvtwin_touch kind) {
   if (policy == nullptr) return KVTWIN_BAD_ARGUMENT;
-  return policy->run({.verb = CallVerb::touch, .node = NodeId{end}, .value = is_access != 0 ? 1 : 0});
+  return policy->run({.verb = CallVerb::touch, .node = NodeId{end}, .value = static_cast<std::int64_t>(kind)});
 }
 
-kvtwin_status kvtwin_policy_count(kvtwin_policy* policy, kvtwin_node end, uint64_t above) {
+kvtwin_status kvtwin_policy_count(kvtwin_policy* policy, kvtwin_node node) {
   if (policy == nullptr) return KVTWIN_BAD_ARGUMENT;
-  return policy->run({.verb = CallVerb::count, .node = NodeId{end}, .pages = above});
+  return policy->run({.verb = CallVerb::count, .node = NodeId{node}});
 }
 
 kvtwin_status kvtwin_policy_raise(kvtwin_policy* policy, kvtwin_node end, int32_t priority) {
@@ -345,6 +345,8 @@ kvtwin_status kvtwin_policy_get_stats(const kvtwin_policy* policy, kvtwin_policy
     now.victims_digest = policy->tree.mark().digest;
     now.device_evicted_pages = policy->evicted[0];
     now.host_evicted_pages = policy->evicted[1];
+    now.looks_ahead = policy->tree.looks_ahead() ? 1 : 0;
+    now.takes_hints = policy->tree.takes_hints() ? 1 : 0;
     std::memcpy(stats, &now, now.struct_size);
     return KVTWIN_OK;
   });
@@ -362,8 +364,8 @@ kvtwin_status kvtwin_policy_check(kvtwin_policy* policy) {
   }
 }
 
-kvtwin_status kvtwin_token_keys(const int64_t* tokens, size_t count, uint32_t page_tokens, const char* extra_key,
-                                const char* salt, kvtwin_key* keys) {
+kvtwin_status kvtwin_policy_keys(const int64_t* tokens, size_t count, uint32_t page_tokens, const kvtwin_key* prior,
+                                 const char* extra_key, const char* salt, kvtwin_key* keys) {
   return guarded({}, [&] {
     if (page_tokens == 0 || page_tokens > 1U << 20) return KVTWIN_BAD_ARGUMENT;
     const std::size_t pages = count / page_tokens;
@@ -371,16 +373,19 @@ kvtwin_status kvtwin_token_keys(const int64_t* tokens, size_t count, uint32_t pa
     const auto text = [](const char* given) {
       return given == nullptr ? std::nullopt : std::optional<std::string_view>(given);
     };
-    std::optional<kvtwin::PageKey> prior = kvtwin::namespace_seed(text(extra_key), text(salt));
-    std::vector<std::uint32_t> page(page_tokens);
+    std::optional<kvtwin::PageKey> before;
+    if (prior == nullptr) {
+      before = kvtwin::namespace_seed(text(extra_key), text(salt));
+    } else {
+      std::memcpy(before.emplace().words.data(), prior, sizeof *prior);
+    }
+    std::vector<kvtwin::BlockSegment> page(page_tokens);
     for (std::size_t i = 0; i < pages; ++i) {
       for (std::size_t j = 0; j < page_tokens; ++j) {
-        const std::int64_t token = tokens[i * page_tokens + j];
-        if (token < 0 || token > 0xFFFFFFFF) return KVTWIN_BAD_ARGUMENT;
-        page[j] = static_cast<std::uint32_t>(token);
+        page[j] = {static_cast<std::uint64_t>(tokens[i * page_tokens + j]), 0, 1};
       }
-      prior = kvtwin::token_page_key(prior ? &*prior : nullptr, page);
-      std::memcpy(&keys[i], &*prior, sizeof keys[i]);
+      before = kvtwin::block_page_key(before ? &*before : nullptr, page);
+      std::memcpy(&keys[i], before->words.data(), sizeof keys[i]);
     }
     return KVTWIN_OK;
   });

@@ -91,10 +91,16 @@ KVTWIN_API kvtwin_status kvtwin_policy_split(kvtwin_policy* policy, kvtwin_node 
 KVTWIN_API kvtwin_status kvtwin_policy_place(kvtwin_policy* policy, kvtwin_node node, kvtwin_tier tier);
 KVTWIN_API kvtwin_status kvtwin_policy_drop(kvtwin_policy* policy, kvtwin_node node, kvtwin_tier tier);
 
-/* A request uses the path that ends at `end`. `is_access` 1: counts a hit too (see hits_by_count). */
-KVTWIN_API kvtwin_status kvtwin_policy_touch(kvtwin_policy* policy, kvtwin_node end, int is_access);
-/* Counts a hit of each node on the path that ends behind the first `above` pages. */
-KVTWIN_API kvtwin_status kvtwin_policy_count(kvtwin_policy* policy, kvtwin_node end, uint64_t above);
+typedef enum kvtwin_touch {
+  KVTWIN_TOUCH_RECENCY = 0,   /* the visiting request uses the path */
+  KVTWIN_TOUCH_ACCESS = 1,    /* the same, and counts a hit of each node (see hits_by_count) */
+  KVTWIN_TOUCH_STAMP = 2,     /* a request looks at the path, and may never use it: only the recency changes */
+  KVTWIN_TOUCH_STAMP_NODE = 3 /* the same, of the last node alone */
+} kvtwin_touch;
+/* Makes the path that ends at `end` the most recently used one. */
+KVTWIN_API kvtwin_status kvtwin_policy_touch(kvtwin_policy* policy, kvtwin_node end, kvtwin_touch kind);
+/* Counts a hit of this node. */
+KVTWIN_API kvtwin_status kvtwin_policy_count(kvtwin_policy* policy, kvtwin_node node);
 /* Raises the priority of the nodes on the path to at least `priority`. */
 KVTWIN_API kvtwin_status kvtwin_policy_raise(kvtwin_policy* policy, kvtwin_node end, int32_t priority);
 
@@ -145,17 +151,20 @@ typedef struct kvtwin_policy_stats {
   uint64_t calls, failed_calls;                      /* so far */
   uint64_t victims, victims_digest;                  /* choices so far, and a digest of them */
   uint64_t device_evicted_pages, host_evicted_pages; /* by kvtwin_policy_evict() */
+  uint64_t looks_ahead, takes_hints;                 /* 1: the policy uses the queue; the hints */
 } kvtwin_policy_stats;
 KVTWIN_API kvtwin_status kvtwin_policy_get_stats(const kvtwin_policy* policy, kvtwin_policy_stats* stats);
 /* Compares every count and set of the tree with a computation from scratch; KVTWIN_FAILED if one is wrong. O(pages);
  * for tests. */
 KVTWIN_API kvtwin_status kvtwin_policy_check(kvtwin_policy* policy);
 
-/* The key of each whole page of `tokens`, SGLang's SHA-256 chain; `count` is rounded down to whole pages, and `keys`
- * has count / page_tokens places. `extra_key` and `salt` are the namespace (SGLang's names); NULL: absent. A token is
- * below 2^32. */
-KVTWIN_API kvtwin_status kvtwin_token_keys(const int64_t* tokens, size_t count, uint32_t page_tokens,
-                                           const char* extra_key, const char* salt, kvtwin_key* keys);
+/* Makes a key for each whole page of `tokens`: a 128-bit hash (XXH3) over the page before and the page's tokens. `keys`
+ * has count / page_tokens places. `prior`: the key of the page before the first one; NULL: none. `extra_key` and `salt`
+ * are the namespace of a first page (SGLang's names); NULL: absent. These keys are quick to make, and not those of
+ * SGLang's storage tier. */
+KVTWIN_API kvtwin_status kvtwin_policy_keys(const int64_t* tokens, size_t count, uint32_t page_tokens,
+                                            const kvtwin_key* prior, const char* extra_key, const char* salt,
+                                            kvtwin_key* keys);
 
 /* A file with every call of a policy and every call of the host's storage back end: `kvtwin replay`, `kvtwin explain`
  * and `kvtwin calibrate --from` read it. `host`: a name, for example "sglang 0.5.23". An existing file is replaced.

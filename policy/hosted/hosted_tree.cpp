@@ -55,8 +55,11 @@ const char* HostedTree::error_of(const HostedSetup& setup) {
 HostedTree::HostedTree(const HostedSetup& setup) : setup_(setup) { make_tree(); }
 
 void HostedTree::make_tree() {
+  auto device = make_eviction(setup_.eviction, setup_for(setup_, Tier::device));
+  looks_ahead_ = dynamic_cast<LooksAhead*>(device.get()) != nullptr;
+  takes_hints_ = dynamic_cast<TakesHints*>(device.get()) != nullptr;
   tree_ = std::make_unique<RadixTree>(
-      make_eviction(setup_.eviction, setup_for(setup_, Tier::device)),
+      std::move(device),
       setup_.host_pages == 0 ? nullptr : make_eviction(setup_.eviction, setup_for(setup_, Tier::host)));
   tree_->set_joins_nodes(false);
   tree_->set_split_refreshes(setup_.split_refreshes);
@@ -82,15 +85,10 @@ const char* HostedTree::call(const Call& call, Answer& answer) {
     case CallVerb::place: return place(call);
     case CallVerb::drop: return is_inner(call.node) ? leave(call, tree_->node(call.node).facts.pages, false) : kNoNode;
     case CallVerb::evict: return leave(call, call.pages, true);
-    case CallVerb::touch:
-      if (!tree_->has(call.node)) return kNoNode;
-      if (call.value != 0 && call.value != 1) return "a touch has the value 1 (an access) or 0 (recency only)";
-      tree_->touch(call.node, tree_->next_stamp(),
-                   call.value == 1 ? RadixTree::Touch::access : RadixTree::Touch::recency_only);
-      return nullptr;
+    case CallVerb::touch: return touch(call);
     case CallVerb::count:
-      if (!tree_->has(call.node)) return kNoNode;
-      tree_->count_touch(call.node, call.pages);
+      if (!is_inner(call.node)) return kNoNode;
+      tree_->count_touch(call.node, tree_->node(call.node).facts.depth_pages - 1);
       return nullptr;
     case CallVerb::raise:
       if (!tree_->has(call.node)) return kNoNode;
@@ -195,6 +193,23 @@ const char* HostedTree::leave(const Call& call, Pages pages, bool victim) {
   return nullptr;
 }
 
+const char* HostedTree::touch(const Call& call) {
+  if (!tree_->has(call.node)) return kNoNode;
+  if (call.value < 0 || call.value > static_cast<std::int64_t>(TouchKind::stamp_node)) return "there is no such touch";
+  const std::uint64_t stamp = tree_->next_stamp();
+  switch (static_cast<TouchKind>(call.value)) {
+    case TouchKind::recency: tree_->touch(call.node, stamp, RadixTree::Touch::recency_only); break;
+    case TouchKind::access: tree_->touch(call.node, stamp, RadixTree::Touch::access); break;
+    case TouchKind::stamp:
+      for (NodeId at = call.node; at != tree_->root(); at = tree_->node(at).parent) tree_->stamp(at, stamp);
+      break;
+    case TouchKind::stamp_node:
+      if (call.node != tree_->root()) tree_->stamp(call.node, stamp);
+      break;
+  }
+  return nullptr;
+}
+
 const char* HostedTree::lease(const Call& call) {
   if (!tree_->has(call.node)) return kNoNode;
   if (!knows(call.tier)) return kNoTier;
@@ -244,9 +259,10 @@ const char* HostedTree::visit(const Call& call) {
 const char* HostedTree::queue(const Call& call) {
   if (!tree_->fits(call.keys)) return kNoChain;
   if (call.request == kNoRequest) return "a request's number is below 2^64 - 1";
-  const auto [place, is_new] = waiting_.try_emplace(call.request, call.keys.begin(), call.keys.end());
+  const auto kept = looks_ahead_ ? call.keys : std::span<const PageKey>();
+  const auto [place, is_new] = waiting_.try_emplace(call.request, kept.begin(), kept.end());
   if (!is_new) return "the request waits already";
-  tree_->queue(call.request, call.keys);
+  tree_->queue(call.request, call.keys, false);  // the host splits its nodes
   return nullptr;
 }
 

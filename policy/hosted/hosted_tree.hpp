@@ -44,8 +44,8 @@ enum class CallVerb : std::uint8_t {
   split,   // node, pages (of the upper part). The number stays with the lower part. Answer: node (the upper one)
   place,   // node, tier: the node's pages have been copied to the tier
   drop,    // node, tier: the copies have left the tier, and not as the policy's victim. With its last copy, a node goes
-  touch,   // node (end of the path), value (1: counts as an access; 0: recency only)
-  count,   // node (end of the path), pages: counts a hit of the nodes that end behind this many pages
+  touch,   // node (end of the path), value (see TouchKind)
+  count,   // node: counts a hit of this node alone
   raise,   // node (end of the path), value: raises the priorities on the path to at least this
   lease,   // node (end of the path), tier: the path may not be evicted
   release,  // node, tier: ends one such lease
@@ -62,6 +62,14 @@ enum class CallVerb : std::uint8_t {
 };
 inline constexpr std::size_t kCallVerbs = 19;
 std::string_view name_of(CallVerb verb);
+
+// What a touch does to the nodes of the path.
+enum class TouchKind : std::uint8_t {
+  recency,     // the visiting request uses the path: stamps the nodes, and tells the policies
+  access,      // the same, and counts a hit
+  stamp,       // stamps the nodes; a request looks at the path, and may never use it
+  stamp_node,  // stamps the last node alone
+};
 
 struct Call {
   CallVerb verb = CallVerb::clear;
@@ -96,6 +104,9 @@ class HostedTree {
   // Victims so far, and their digest. A victim counts with the request of the last visit and the key of its last page.
   DecisionMark mark() const { return {log_.count(), log_.digest()}; }
   const RadixTree& tree() const { return *tree_; }
+  // The policy takes queue and unqueue, or hint, into account.
+  bool looks_ahead() const { return looks_ahead_; }
+  bool takes_hints() const { return takes_hints_; }
   const HostedSetup& setup() const { return setup_; }
 
   static constexpr std::size_t kMaxKeys = std::size_t{1} << 26;  // of one call
@@ -110,6 +121,7 @@ class HostedTree {
   const char* split(const Call& call, Answer& answer);
   const char* place(const Call& call);
   const char* leave(const Call& call, Pages pages, bool victim);
+  const char* touch(const Call& call);
   const char* lease(const Call& call);
   const char* release(const Call& call);
   const char* visit(const Call& call);
@@ -126,6 +138,7 @@ class HostedTree {
   std::unordered_map<std::uint32_t, Leases> leases_;  // that end at the node
   std::unordered_map<RequestId, std::vector<PageKey>> waiting_;
   DecisionLog log_;
+  bool looks_ahead_ = false, takes_hints_ = false;
   RequestId visitor_ = kNoRequest;
   TimeNs now_ = 0;
   std::vector<SlotId> slots_, freed_;  // the host's tree has the real ones

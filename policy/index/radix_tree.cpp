@@ -236,12 +236,12 @@ void RadixTree::hint(const Hint& hint, TimeNs time) {
   }
 }
 
-void RadixTree::queue(RequestId request, std::span<const PageKey> keys) {
+void RadixTree::queue(RequestId request, std::span<const PageKey> keys, bool splits) {
   if (!looks_ahead_) return;
   for (const auto& policy : policies_) {
     if (policy.looks_ahead != nullptr) policy.looks_ahead->queued(request, keys);
   }
-  reoffer_path(match(keys).end);
+  reoffer_path(splits ? match(keys).end : peek(keys).end);
 }
 
 void RadixTree::unqueue(RequestId request, std::span<const PageKey> keys) {

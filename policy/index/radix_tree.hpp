@@ -129,7 +129,8 @@ class RadixTree {
   void visit(const Visit& visit);
   // Calls the policies that take hints or look ahead at the queue.
   void hint(const Hint& hint, TimeNs time);
-  void queue(RequestId request, std::span<const PageKey> keys);
+  // `splits`: the node in which the wanted pages end is split there.
+  void queue(RequestId request, std::span<const PageKey> keys, bool splits = true);
   void unqueue(RequestId request, std::span<const PageKey> keys);
   // For pages that are about to enter the device tier: returns how many of the first pages may become one node.
   Pages shared_history_prefix(std::span<const PageKey> keys) const;

@@ -1,0 +1,1 @@
+"""kvtwin inside SGLang. docs/sglang.md describes how to install it."""
