@@ -236,12 +236,12 @@ void RadixTree::hint(const Hint& hint, TimeNs time) {
   }
 }
 
-void RadixTree::queue(RequestId request, std::span<const PageKey> keys) {
+void RadixTree::queue(RequestId request, std::span<const PageKey> keys, bool splits) {
   if (!looks_ahead_) return;
   for (const auto& policy : policies_) {
     if (policy.looks_ahead != nullptr) policy.looks_ahead->queued(request, keys);
   }
-  reoffer_path(match(keys).end);
+  reoffer_path(splits ? match(keys).end : peek(keys).end);
 }
 
 void RadixTree::unqueue(RequestId request, std::span<const PageKey> keys) {
@@ -295,6 +295,20 @@ void RadixTree::notify_entered(NodeId id, bool device) {
 
 // ---- looking up --------------------------------------------------------------------------------------
 
+bool RadixTree::fits(std::span<const PageKey> keys) const {
+  for (NodeId above = root(); !keys.empty();) {
+    const NodeId id = by_first_key_.find(keys.front(), first_key());
+    if (id == NodeId::none) return true;
+    const Node& child = node(id);
+    if (child.parent != above) return false;
+    if (child.facts.pages >= keys.size()) return true;
+    if (shared_pages(child.keys(), keys) < child.facts.pages) return true;
+    keys = keys.subspan(child.facts.pages);
+    above = id;
+  }
+  return true;
+}
+
 PrefixMatch RadixTree::peek(std::span<const PageKey> keys) const {
   PrefixMatch match{0, 0, root(), root()};
   while (!keys.empty()) {
@@ -321,13 +335,15 @@ PrefixMatch RadixTree::match(std::span<const PageKey> keys) {
   const Pages beyond = last.depth_pages - (match.device_pages + match.host_pages);
   if (beyond == 0) return match;
   const NodeId upper = split(match.end, last.pages - beyond);
-  if (split_refreshes_) {
-    mutable_node(match.end).facts.last_access = next_stamp();
-    reoffer(match.end);
-  }
+  if (split_refreshes_) stamp(match.end, next_stamp());
   if (match.device_end == match.end) match.device_end = upper;
   match.end = upper;
   return match;
+}
+
+void RadixTree::stamp(NodeId id, std::uint64_t stamp) {
+  mutable_node(id).facts.last_access = stamp;
+  reoffer(id);
 }
 
 void RadixTree::touch(NodeId end, std::uint64_t stamp, Touch kind) {
@@ -442,6 +458,7 @@ void RadixTree::join_only_child(NodeId id) {
   constexpr std::uint32_t kMaxGrandchildren = 16;  // each grandchild gets a new parent
   Node& upper = mutable_node(id);
   const NodeId lower_id = upper.first_child;
+  if (!joins_nodes_) return;
   if (looks_ahead_) return;      // one part may be wanted and the other not
   if (split_refreshes_) return;  // a later split of the joined node would refresh its rest
   if (lower_id == NodeId::none || !is_one_node(upper, node(lower_id))) return;

@@ -103,6 +103,12 @@ class RadixTree {
   // The reference, and spans from the node, are valid until the next insert, match or split.
   const Node& node(NodeId id) const { return nodes_[static_cast<std::size_t>(id)]; }
 
+  bool has(NodeId id) const { return static_cast<std::size_t>(id) < nodes_.size() && node(id).alive; }
+  // Returns whether the node is on offer to the policy of this role.
+  bool is_offered(NodeId id, PolicyRole role) const { return is_offered_to(node(id), role); }
+  // Returns false if a key names a page of the tree at another place of the chain. All other functions require a chain.
+  bool fits(std::span<const PageKey> keys) const;
+
   // Returns the longest match. Changes nothing.
   PrefixMatch peek(std::span<const PageKey> keys) const;
   // Like peek(), then splits the last node where `keys` leaves it. So the match ends at a node's end.
@@ -114,6 +120,8 @@ class RadixTree {
   void order_shadowed_copies() { shadowed_copies_.emplace(); }
   // If true, host_victim() may be on L1 too, and chosen to leave L1. Requires: pages leave L1 by choice.
   void set_host_evicts_leaving(bool on) { host_evicts_leaving_ = on; }
+  // If false, a split is never undone: nodes keep their ends, so a caller can name them by number.
+  void set_joins_nodes(bool on) { joins_nodes_ = on; }
   // Nodes enter with this number of hits.
   void set_first_hits(std::uint32_t hits) { first_hits_ = hits; }
 
@@ -121,7 +129,8 @@ class RadixTree {
   void visit(const Visit& visit);
   // Calls the policies that take hints or look ahead at the queue.
   void hint(const Hint& hint, TimeNs time);
-  void queue(RequestId request, std::span<const PageKey> keys);
+  // `splits`: the node in which the wanted pages end is split there.
+  void queue(RequestId request, std::span<const PageKey> keys, bool splits = true);
   void unqueue(RequestId request, std::span<const PageKey> keys);
   // For pages that are about to enter the device tier: returns how many of the first pages may become one node.
   Pages shared_history_prefix(std::span<const PageKey> keys) const;
@@ -131,6 +140,8 @@ class RadixTree {
   // Stamps every node from `end` to the root. An access also counts as a touch. A touched node is no longer chosen to
   // leave L1.
   enum class Touch : std::uint8_t { access, recency_only };
+  // Stamps one node.
+  void stamp(NodeId id, std::uint64_t stamp);
   void touch(NodeId end, std::uint64_t stamp, Touch kind = Touch::access);
   // Counts a touch of every node on the path that ends behind the first `above` pages.
   void count_touch(NodeId end, Pages above);
@@ -224,7 +235,7 @@ class RadixTree {
   std::array<InstalledPolicy, kPolicies> policies_;  // null: the role is not used
   std::uint64_t stamp_ = 0, insertions_ = 0;
   std::optional<ShadowedCopies> shadowed_copies_;
-  bool split_refreshes_ = false, host_evicts_leaving_ = false;
+  bool split_refreshes_ = false, host_evicts_leaving_ = false, joins_nodes_ = true;
   std::uint32_t first_hits_ = 1;
   Pages device_pages_ = 0, host_pages_ = 0, leased_device_pages_ = 0;
   Pages settled_pages_ = 0, evictable_pages_ = 0;

@@ -16,4 +16,5 @@ NB_MODULE(_core, module) {
   module.attr("__version__") = kvtwin_version();
   kvtwin::python::add_store(module);
   kvtwin::python::add_traces(module);
+  kvtwin::python::add_policy(module);
 }

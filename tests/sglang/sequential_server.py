@@ -131,6 +131,8 @@ class Request(SimpleNamespace):
 class Server:
     """One engine. `serve` returns the prompt tokens that hit on the device and on the host."""
 
+    config = None  # of the eviction policy
+
     def __init__(self, tree, eviction, page_tokens, device_tokens, host_tokens=0, write_policy="write_through",
                  chunk_tokens=0, load_back_min_tokens=10, max_tokens=1 << 17, scheduler_room=False):
         self.tree, self.page, self.host_tokens = tree, page_tokens, host_tokens
@@ -141,7 +143,8 @@ class Server:
         self.rows = ReqToTokenPool(1, max_tokens, "cpu", enable_memory_saver=False)
         params = CacheInitParams(
             disable=False, req_to_token_pool=self.rows, token_to_kv_pool_allocator=self.allocator,
-            page_size=page_tokens, eviction_policy=eviction, tree_components=(ComponentType.FULL,),
+            page_size=page_tokens, eviction_policy=eviction, eviction_policy_config=self.config,
+            tree_components=(ComponentType.FULL,),
             tree_core_backend=None if tree == "radix" else tree)
         self.cache = RadixCache(params) if tree == "radix" else UnifiedRadixCache(params)
         self.evicted_tokens = 0
@@ -164,6 +167,12 @@ class Server:
     def _count_evicted(self, tokens, start_time):
         self.evicted_tokens += tokens
 
+    def queue(self, request):
+        """The request has arrived."""
+
+    def admit(self, request):
+        """The request goes to work on its path, which is locked."""
+
     def _events(self):
         if self.host_tokens:
             self.cache.ready_to_load_host_cache()
@@ -185,6 +194,7 @@ class Server:
     def serve(self, rid, prompt, answer_tokens, answer, priority=0):
         """`prompt`: array("q") of tokens; `answer`: array of the answer's tokens."""
         cache, request = self.cache, Request(rid, prompt, priority)
+        self.queue(request)
         match = cache.match_prefix(MatchPrefixParams(key=RadixKey(prompt, limit=len(prompt) - 1), req=request))
         device_hit, host_hit = match.device_prefix_len, 0
         request.last_node = match.last_device_node
@@ -193,6 +203,7 @@ class Server:
             host_hit, request.last_node = cache.init_load_back(
                 InitLoadBackParams(match.best_match_node, match.host_hit_length, req=request))
         request.lock = cache.lock(request.last_node)
+        self.admit(request)
         request.kv.req_pool_idx = self.rows.alloc_rows(1)[0]
         hit = device_hit + host_hit
         request.kv.cache_protected_len = request.kv.kv_allocated_len = hit

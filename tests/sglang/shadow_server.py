@@ -1,0 +1,56 @@
+"""SGLang's own cache with kvtwin's tree core (python/kvtwin_sglang/tree_core.py), for requests one after another."""
+
+import os
+import sys
+from pathlib import Path
+
+from sequential_server import Server
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def prepare():
+    """Makes kvtwin's package importable, with the module that the build has made, and registers the core. Returns None,
+    or the reason why there is no module."""
+    folder = Path(os.environ.get("KVTWIN_MODULE", ROOT / "build/python"))
+    if not list(folder.glob("_core*.so")):
+        return f"there is no module kvtwin._core in {folder}; configure with KVTWIN_PYTHON=ON and build kvtwin_python"
+    sys.path.insert(0, str(ROOT / "python"))
+    import kvtwin
+
+    kvtwin.__path__.append(str(folder))
+    from kvtwin_sglang import plugin
+    from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+    plugin.register_core()
+    HookRegistry.register("sglang.srt.mem_cache.unified_radix_cache.UnifiedRadixCache.checkpoint",
+                          plugin.around_checkpoint, HookType.AROUND)
+    HookRegistry.apply_hooks()
+    assert UnifiedRadixCache.checkpoint is not None
+    return None
+
+
+class ShadowServer(Server):
+    def __init__(self, eviction, *arguments, times=None, journal=None, **named):
+        self.config = {"journal": str(journal)} if journal else None
+        super().__init__("kvtwin", eviction, *arguments, **named)
+        self.core = self.cache.tree_core
+
+    def queue(self, request):
+        self.core.queued(request)
+
+    def admit(self, request):
+        self.core.admitted(request, request.last_node)
+
+    def check(self):
+        super().check()
+        self.core.policy.check()
+        total = {0: 0, 1: 0}
+        for node in self.core.nodes.values():
+            data = node.component_data[0]
+            for tier, value in ((0, data.value), (1, data.host_value)):
+                total[tier] += 0 if value is None or node is self.core.root_node else len(node.key) // self.page
+        stats = self.core.policy.stats()
+        assert (stats["device_pages"], stats["host_pages"]) == (total[0], total[1]), "the mirror has other pages"
+        assert stats["nodes"] + 1 == len(self.core.nodes), "the mirror has other nodes"
