@@ -1,5 +1,6 @@
 // Work for benchmarks of storage back ends: moves the given pages between a back end and 16 pages of memory that stay
-// in the processor's cache. PageWork checks the pages as it does for TierQueues.
+// in the processor's cache. `in_place`: this memory is the pages' pieces, so that a back end needs no copy. PageWork
+// checks the pages as it does for TierQueues.
 #pragma once
 
 #include <cstring>
@@ -14,8 +15,9 @@ namespace kvtwin::test {
 
 class BenchWork final : public PageWork {
  public:
-  BenchWork(const PageForm& form, StorageVerb verb, std::vector<std::uint64_t> pages, const PageSeal* seal = nullptr)
-      : PageWork(form, seal), verb_(verb), pages_(std::move(pages)), memory_(16 * form.bytes()) {
+  BenchWork(const PageForm& form, StorageVerb verb, std::vector<std::uint64_t> pages, const PageSeal* seal = nullptr,
+            bool in_place = false)
+      : PageWork(form, seal), verb_(verb), pages_(std::move(pages)), in_place_(in_place), memory_(16 * form.bytes()) {
     std::memset(memory_.data(), 7, 16 * form.bytes());
   }
   bool next(PageTask& task) override {
@@ -23,6 +25,10 @@ class BenchWork final : public PageWork {
     const std::uint64_t page = pages_[begun_++];
     task = {verb_, {}, PageKey{{mix(page), page, 0, 0}}, page};
     return true;
+  }
+  bool pieces(const PageTask& task, Pieces& pieces) override {
+    if (in_place_) pieces.emplace_back(place(task), form().bytes());
+    return in_place_;
   }
   void take_bare(const PageTask& task, std::span<std::byte> payload) override {
     std::memcpy(payload.data(), place(task), payload.size());
@@ -38,6 +44,7 @@ class BenchWork final : public PageWork {
   std::byte* place(const PageTask& task) { return memory_.data() + task.ticket % 16 * form().bytes(); }
   const StorageVerb verb_;
   const std::vector<std::uint64_t> pages_;
+  const bool in_place_;
   Arena memory_;  // aligned like the pools of the tiers: without alignment, some processors copy at half the speed
   std::size_t begun_ = 0;
 };

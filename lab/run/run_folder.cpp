@@ -497,6 +497,10 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
     add("verified   %" PRIu64 " page reads (%.2f GB) and %" PRIu64 " pages at the end (%.2f GB): %" PRIu64 " wrong",
         v.pages_read, static_cast<double>(v.bytes_read) / 1e9, v.pages_audited,
         static_cast<double>(v.bytes_audited) / 1e9, v.wrong_reads);
+    if (v.draft_pages_read + v.draft_pages_left_out != 0) {
+      add("draft      %" PRIu64 " of the page reads (%.2f GB) are the draft model's; %" PRIu64 " pages lacked its KV",
+          v.draft_pages_read, static_cast<double>(v.draft_bytes_read) / 1e9, v.draft_pages_left_out);
+    }
     add("loop       %" PRIu64
         " inputs, %.2f us each (median), policy %.2f %% of the time, arrivals late by %.0f us at "
         "most",

@@ -5,7 +5,8 @@
 // Counters: segments_pages_per_second and files_pages_per_second (medians); faster and less_cpu (medians of the ratios,
 // files to segments, of wall time and of CPU time in neighbouring runs).
 // Also compares segments with segments whose pages carry a keyed checksum (KVTWIN_PAGE_KEY): times_as_long (wall time)
-// and times_the_cpu (CPU time).
+// and times_the_cpu (CPU time). And shared files whose pages are copied with shared files whose pages are moved in
+// place.
 //   TMPDIR=/mnt/disk build/tests/storage_formats_bench
 #include <benchmark/benchmark.h>
 #include <fcntl.h>
@@ -23,6 +24,7 @@
 
 #include "impl/disk/hicache_files.hpp"
 #include "impl/disk/segment_store.hpp"
+#include "impl/disk/shared_files.hpp"
 #include "tests/bench_work.hpp"
 #include "tests/program.hpp"
 
@@ -45,13 +47,13 @@ double cpu_seconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-Took move_pages(StorageBackend& store, const PageForm& form, StorageVerb verb, std::uint64_t& failed) {
+Took move_pages(StorageBackend& store, const PageForm& form, StorageVerb verb, bool in_place, std::uint64_t& failed) {
   std::vector<std::uint64_t> pages(kBytes / form.bytes());
   std::iota(pages.begin(), pages.end(), 0);
   test::Splitmix rng(1);
   for (std::size_t i = pages.size(); verb == StorageVerb::get && i > 1; --i)
     std::swap(pages[i - 1], pages[rng.below(i)]);
-  test::BenchWork work(form, verb, std::move(pages), store.seal());
+  test::BenchWork work(form, verb, std::move(pages), store.seal(), in_place);
   const double cpu = cpu_seconds();
   const auto begin = std::chrono::steady_clock::now();
   verb == StorageVerb::get ? store.read(work) : store.write(work);
@@ -78,13 +80,13 @@ double median(std::vector<double> values) {
 
 enum Act : std::int64_t { kWrite, kReadFromDisk, kReadCached };
 
-Took run_once(StorageBackend& store, const std::filesystem::path& folder, const PageForm& form, Act act,
+Took run_once(StorageBackend& store, const std::filesystem::path& folder, const PageForm& form, Act act, bool in_place,
               std::uint64_t& failed) {
-  const Took written = move_pages(store, form, StorageVerb::set, failed);
+  const Took written = move_pages(store, form, StorageVerb::set, in_place, failed);
   if (act == kWrite) return written;
   drop_cached(folder);
-  const Took first = move_pages(store, form, StorageVerb::get, failed);
-  return act == kReadFromDisk ? first : move_pages(store, form, StorageVerb::get, failed);
+  const Took first = move_pages(store, form, StorageVerb::get, in_place, failed);
+  return act == kReadFromDisk ? first : move_pages(store, form, StorageVerb::get, in_place, failed);
 }
 
 using Open = std::function<std::unique_ptr<StorageBackend>(const std::filesystem::path& folder, const PageForm& form)>;
@@ -107,12 +109,17 @@ std::unique_ptr<StorageBackend> open_files(const std::filesystem::path& folder, 
   return make_hicache_files(config, form);
 }
 
+std::unique_ptr<StorageBackend> open_shared(const std::filesystem::path& folder, const PageForm& form) {
+  return make_shared_files({.folder = folder, .capacity = 4 * kBytes / form.bytes()}, form);
+}
+
 // The results of pairs of neighbouring runs. Which of the two stores runs first alternates.
 struct Pairs {
   std::vector<double> one_rate, other_rate, wall_ratio, cpu_ratio;  // ratios: other / one
 };
 
-Pairs run_pairs(benchmark::State& state, const Open& one, const Open& other) {
+// `in_place`: of the other's pages.
+Pairs run_pairs(benchmark::State& state, const Open& one, const Open& other, bool in_place = false) {
   const auto page = static_cast<std::uint32_t>(state.range(0));
   const auto act = static_cast<Act>(state.range(1));
   const PageForm form{{1, 1, 1, page / 16, 16}, Layout::page_first};
@@ -125,7 +132,7 @@ Pairs run_pairs(benchmark::State& state, const Open& one, const Open& other) {
       const test::Folder folder;
       const bool now = first == (pairs.one_rate.size() % 2 == 0);
       const auto store = (now ? one : other)(folder / "tier", form);
-      (now ? took : others) = run_once(*store, folder / "tier", form, act, failed);
+      (now ? took : others) = run_once(*store, folder / "tier", form, act, in_place && !now, failed);
     }
     pairs.one_rate.push_back(pages / took.wall);
     pairs.other_rate.push_back(pages / others.wall);
@@ -162,6 +169,15 @@ void secret(benchmark::State& state) {
   state.counters["times_the_cpu"] = median(pairs.cpu_ratio);
 }
 
+void in_place(benchmark::State& state) {
+  const Pairs pairs = run_pairs(state, open_shared, open_shared, true);
+  const double gigabytes = static_cast<double>(state.range(0)) / 1e9;
+  state.counters["copied_gbps"] = gigabytes * median(pairs.one_rate);
+  state.counters["in_place_gbps"] = gigabytes * median(pairs.other_rate);
+  state.counters["times_as_long"] = median(pairs.wall_ratio);
+  state.counters["times_the_cpu"] = median(pairs.cpu_ratio);
+}
+
 BENCHMARK(formats)
     ->ArgNames({"page", "act"})
     ->ArgsProduct({{64 << 10, 1 << 20}, {kWrite, kReadFromDisk, kReadCached}})
@@ -171,6 +187,12 @@ BENCHMARK(formats)
 BENCHMARK(secret)
     ->ArgNames({"page", "act"})
     ->ArgsProduct({{64 << 10, 1 << 20}, {kWrite, kReadFromDisk, kReadCached}})
+    ->Unit(benchmark::kMillisecond)
+    ->UseManualTime()
+    ->Iterations(5);
+BENCHMARK(in_place)
+    ->ArgNames({"page", "act"})
+    ->ArgsProduct({{64 << 10, 2 << 20}, {kWrite, kReadFromDisk, kReadCached}})
     ->Unit(benchmark::kMillisecond)
     ->UseManualTime()
     ->Iterations(5);

@@ -138,14 +138,5 @@ TEST(DraftRun, kv_that_does_not_come_back_costs_decode_steps) {
   EXPECT_GT(lost["components"][1]["dropped"].value("not_restored", 0), 0);
 }
 
-TEST(DraftRun, a_real_run_refuses_it) {
-  const Outcome outcome =
-      run({"run", "experiments/quickstart.toml", "--device", "host", "--set", "model.draft.kind=side_pool", "--set",
-           "model.draft.config=tiny", "--set", "model.draft.accept_length=2"},
-          in_source());
-  EXPECT_EQ(outcome.exit_code, 2);
-  EXPECT_NE(outcome.err.find("draft models are simulated only so far"), std::string::npos) << outcome.err;
-}
-
 }  // namespace
 }  // namespace kvtwin::test

@@ -70,6 +70,11 @@ class RealRig final : public InputHandler {
         plan_transfer(runs, direction, {config_.shape, config_.host_layout, config_.device_pages, config_.host_pages},
                       io, limits),
         moves};
+    if (config_.draft && !config_.draft->stays) {
+      operation.side = plan_transfer(
+          runs, direction, {config_.draft->shape, config_.host_layout, config_.device_pages, config_.host_pages}, io,
+          limits);
+    }
     if (path) operation.plan.path = *path;
     if (window) operation.plan.window = *window;
     return submitted(substrate_.submit(operation));
@@ -93,10 +98,12 @@ class RealRig final : public InputHandler {
     }
     return submit_pass(pass, sequences, gates);
   }
-  // Each sequence's `fresh` is the number of steps.
-  OperationId decode(const std::vector<Sequence>& sequences, const std::vector<OperationId>& gates = {}) {
+  // Each sequence's `fresh` is the number of steps; with a draft model, `steps` is.
+  OperationId decode(const std::vector<Sequence>& sequences, const std::vector<OperationId>& gates = {},
+                     std::uint64_t steps = 0, std::uint32_t draft_tokens = 0) {
     ForwardOperation pass;
-    pass.steps = sequences.front().fresh;
+    pass.steps = steps == 0 ? sequences.front().fresh : steps;
+    pass.shape.draft_tokens = draft_tokens;
     for (const Sequence& sequence : sequences) {
       pass.shape.decode_context_tokens += sequence.context;
       ++pass.shape.decode_sequences;

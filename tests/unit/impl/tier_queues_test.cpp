@@ -7,6 +7,7 @@
 #include <array>
 #include <map>
 
+#include "policy/index/page_key.hpp"
 #include "tests/conformance/impl/memory_backend.hpp"
 #include "tests/store_rig.hpp"
 
@@ -130,6 +131,91 @@ TEST(TierQueues, ASlowOneThatBreaksOffIsntWaitedFor) {
     SlowTier tier(1e18);
     tier.submit(verb, keys_of(5));
     tier.times.begun[side].pass();
+  }
+}
+
+// A page has a target's part of two objects and a draft's part of one, in a store of its own.
+struct TwoParts {
+  static constexpr PageForm kDraftForm{{1, 2, 1, 3, 4}, Layout::page_first};
+  TwoParts() {
+    queues.start(completions, clock, [](OperationId, bool) {});
+  }
+  std::vector<StorePart> parts() {
+    std::vector<StorePart> list;
+    list.push_back({std::make_unique<MemoryBackend>(target_map, object_form(kSmallForm, 2), 1000), &target, 2});
+    list.push_back({std::make_unique<MemoryBackend>(draft_map, kDraftForm, 1000), &draft, 1, 2});
+    return list;
+  }
+  // Returns the completion. Sets fill the slots of both memories; a get's right pages are in both.
+  Completion run(StorageVerb verb, const std::vector<PageKey>& keys) {
+    std::vector<StoragePage> pages;
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      const bool moves = verb == StorageVerb::get || verb == StorageVerb::set;
+      pages.push_back({keys[i], moves ? static_cast<SlotId>(i) : kNoSlot});
+      if (!moves) continue;
+      const bool stores = verb == StorageVerb::set;
+      target.at(Tier::host, pages.back().slot) =
+          stores ? page_bytes(kSmallForm, kSpace, keys[i]) : std::vector<std::byte>();
+      draft.at(Tier::host, pages.back().slot) =
+          stores ? page_bytes(kDraftForm, kSpace, keys[i]) : std::vector<std::byte>();
+    }
+    StorageOperation operation;
+    operation.work = {verb, Tier::disk, Tier::host, keys.size(), kSmallForm.bytes() + kDraftForm.bytes()};
+    operation.space = kSpace;
+    operation.pages = pages;
+    queues.submit(OperationId{++last}, operation);
+    std::vector<Finished> finished;
+    completions.wait(std::nullopt);
+    completions.take(finished);
+    EXPECT_EQ(finished.size(), 1U);
+    const Completion completion = finished.at(0).completion;
+    if (verb == StorageVerb::get) {
+      EXPECT_EQ(completion.bytes, completion.pages * (kSmallForm.bytes() + kDraftForm.bytes()));
+      for (std::size_t i = 0; i < completion.pages; ++i) {
+        const auto slot = static_cast<SlotId>(i);
+        EXPECT_TRUE(target.at(Tier::host, slot) == page_bytes(kSmallForm, kSpace, keys[i]));
+        EXPECT_TRUE(draft.at(Tier::host, slot) == page_bytes(kDraftForm, kSpace, keys[i]));
+      }
+    }
+    return completion;
+  }
+
+  RunClock clock;
+  CompletionQueue completions;
+  SlotMemory target{kSmallForm}, draft{kDraftForm, true};
+  PageMap target_map, draft_map;
+  std::uint64_t last = 0;
+  TierQueues queues{Tier::disk, parts()};  // the last member: its threads use all members above
+};
+
+TEST(TierQueues, APageIsThereIfBothModelsPartsAre) {
+  const std::vector<PageKey> keys = keys_of(4);
+  for (int lost = 0; lost < 3; ++lost) {
+    SCOPED_TRACE(lost);
+    TwoParts tier;
+    EXPECT_EQ(tier.run(StorageVerb::look_up, keys).pages, 0U);
+    EXPECT_EQ(tier.run(StorageVerb::set, keys).status, Status::done);
+    EXPECT_EQ(tier.target_map.pages.size(), 8U);
+    EXPECT_EQ(tier.draft_map.pages.size(), 4U);
+    EXPECT_EQ(tier.run(StorageVerb::get, keys).pages, 4U);
+    PageMap& map = lost == 2 ? tier.draft_map : tier.target_map;
+    const auto object = storage_object_key(keys[2], static_cast<std::uint32_t>(lost));
+    EXPECT_EQ(map.pages.erase(storage_page_key(kSpace, object)), 1U);
+    EXPECT_EQ(tier.run(StorageVerb::look_up, keys).pages, 2U);
+    const Completion got = tier.run(StorageVerb::get, keys);
+    EXPECT_EQ(got.pages, 2U);
+    EXPECT_EQ(got.status, Status::failed);
+    EXPECT_EQ(got.cause, Cause::missing);
+    EXPECT_EQ(tier.run(StorageVerb::get, {keys[3]}).pages, 1U);
+    EXPECT_EQ(tier.run(StorageVerb::set, keys).pages, 4U);
+    EXPECT_EQ(tier.run(StorageVerb::get, keys).pages, 4U);
+    EXPECT_EQ(tier.run(StorageVerb::remove, keys).pages, 4U);
+    EXPECT_TRUE(tier.target_map.pages.empty() && tier.draft_map.pages.empty());
+    tier.queues.finish();
+    std::map<std::string, std::uint64_t> counted;
+    for (const auto& [name, count] : tier.queues.counters()) counted[name] = count;
+    EXPECT_EQ(counted["objects_per_page"], 3U);
+    EXPECT_EQ(counted["objects_stored"], 24U);
   }
 }
 
