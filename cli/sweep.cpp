@@ -2,14 +2,20 @@
 #include "lab/sweep/sweep.hpp"
 
 #include "cli/commands.hpp"
+#include "cli/say.hpp"
 #include "cli/sweep_options.hpp"
 #include "cli/terminal.hpp"
 
 namespace kvtwin {
 namespace {
 
-void sweep_command(const CasesArguments& arguments) {
+struct SweepCommand : CasesArguments {
+  bool list = false;
+};
+
+void sweep_command(const SweepCommand& arguments) {
   Terminal terminal;
+  if (arguments.list) return print(cell_names(arguments, terminal.listener()));
   const SweepOutcome outcome = sweep(arguments, terminal.listener());
   terminal.erase();
   print_outcome(outcome, "sweep");
@@ -18,7 +24,7 @@ void sweep_command(const CasesArguments& arguments) {
 }  // namespace
 
 void add_sweep(CLI::App& program) {
-  static CasesArguments arguments;
+  static SweepCommand arguments;
   CLI::App* command = program.add_subcommand(
       "sweep", "Simulate every combination of settings in the file's [sweep] section and in --vary");
   command->footer(
@@ -37,6 +43,7 @@ void add_sweep(CLI::App& program) {
       ->allow_extra_args(false);
   add_sweep_options(*command, arguments);
   command->add_flag("--json", arguments.json, "Print one JSON object per row, then the content of sweep.json");
+  command->add_flag("--list", arguments.list, "Print the names of the simulations as a JSON array, and run nothing");
   command->callback([] { sweep_command(arguments); });
 }
 

@@ -74,14 +74,30 @@ Json summary_json(const CasesArguments& arguments, const SweepPlan& plan, const 
   return json;
 }
 
-}  // namespace
-
-SweepOutcome sweep(const CasesArguments& arguments, const Listener& listener) {
+struct PlannedSweep {
+  Experiment base;
+  SweepPlan plan;
+};
+PlannedSweep planned(const CasesArguments& arguments, const Listener& listener) {
   Experiment base = Experiment::from_file(
       arguments.experiment);  // read first, because its errors explain a file that is no experiment
   SweepPlan plan = SweepPlan::from_file(arguments.experiment);
   if (!arguments.cases.empty()) plan.only_cases(arguments.cases);
   finish_plan(arguments, plan, base, listener);
+  return {std::move(base), std::move(plan)};
+}
+
+}  // namespace
+
+std::string cell_names(const CasesArguments& arguments, const Listener& listener) {
+  const auto [base, plan] = planned(arguments, listener);
+  Json names = Json::array();
+  for (const CellRun& cell : cell_runs(plan, base)) names.push_back(plan.name_of(cell.place));
+  return names.dump() + "\n";
+}
+
+SweepOutcome sweep(const CasesArguments& arguments, const Listener& listener) {
+  const auto [base, plan] = planned(arguments, listener);
   SweptRows swept = run_sweep(arguments, plan, base, listener);
   SweepOutcome outcome;
   if (swept.shard) {

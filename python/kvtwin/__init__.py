@@ -4,24 +4,47 @@
     result = kvtwin.simulate("experiments/quickstart.toml", set={"tiers.host.gib": 64})
     result.report["ttft_seconds"]["mean"], result.requests["ttft_s"].mean()
 
-docs/python.md describes the package. The parts are loaded when they are used, so `import kvtwin` is quick.
+docs/python.md describes the package. The parts are loaded when they are used, so `import kvtwin` is quick, and the parts
+that need no compiled module also work from the source folder.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kvtwin import errors as errors
+    from kvtwin import figures as figures
+    from kvtwin import traces as traces
     from kvtwin._core import __version__ as __version__
-    from kvtwin.errors import Error as Error, InputError as InputError, WorkError as WorkError
-    from kvtwin.store import Identity as Identity, PageForm as PageForm, PageStatus as PageStatus, Store as Store
+    from kvtwin.errors import Error as Error
+    from kvtwin.errors import InputError as InputError
+    from kvtwin.errors import Note as Note
+    from kvtwin.errors import WorkError as WorkError
+    from kvtwin.hits import hitrate as hitrate
+    from kvtwin.simulation import Result as Result
+    from kvtwin.simulation import load as load
+    from kvtwin.simulation import simulate as simulate
+    from kvtwin.store import Identity as Identity
+    from kvtwin.store import LookUpError as LookUpError
+    from kvtwin.store import PageForm as PageForm
+    from kvtwin.store import PageStatus as PageStatus
+    from kvtwin.store import Store as Store
+    from kvtwin.sweeps import Comparison as Comparison
+    from kvtwin.sweeps import Sweep as Sweep
+    from kvtwin.sweeps import compare as compare
+    from kvtwin.sweeps import sweep as sweep
 
-# The module of each public name.
-_PLACES = {
-    "__version__": "_core",
-    **dict.fromkeys(("Error", "InputError", "WorkError"), "errors"),
-    **dict.fromkeys(("Identity", "LookUpError", "PageForm", "PageStatus", "Store"), "store"),
+# The public names of each module.
+_NAMES = {
+    "_core": ("__version__",),
+    "errors": ("Error", "InputError", "Note", "WorkError"),
+    "hits": ("hitrate",),
+    "simulation": ("Result", "load", "simulate"),
+    "store": ("Identity", "LookUpError", "PageForm", "PageStatus", "Store"),
+    "sweeps": ("Comparison", "Sweep", "compare", "sweep"),
 }
-_MODULES = ("errors", "store")
+_PLACES = {name: module for module, names in _NAMES.items() for name in names}
+_MODULES = ("errors", "figures", "traces")
 
 __all__ = [*_PLACES, *_MODULES]
 

@@ -26,6 +26,8 @@ from matplotlib.lines import Line2D
 from matplotlib.transforms import ScaledTranslation
 from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, NullFormatter, PercentFormatter
 
+from kvtwin.errors import InputError
+
 TEXT_COLUMNS = {"outcome", "lane"}
 REQUEST_COLUMNS = """request arrival_s prompt_tokens output_tokens hit_device hit_host hit_disk hit_remote miss
     recomputed_after_stop retracted_recompute queue_s prefetch_wait_s load_wait_s compute_s ttft_s tpot_s e2e_s
@@ -60,7 +62,7 @@ STYLE = {
 INK, BLUE = "#333333", "#0072B2"
 
 
-class RunError(Exception):
+class RunError(InputError):
     """A run folder that cannot be read. The message has the file and the reason."""
 
 

@@ -4,10 +4,14 @@ Simulations run in a child process, because SimGrid has one world per process, b
 end the Python process, and because the program then gives the same bytes and the same sentences.
 """
 
+import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -38,6 +42,14 @@ def data(name: str) -> Path:
     return Path(name)  # the program says that there is no such file
 
 
+class TemporaryFolder:
+    """A folder that is deleted with this object, at the latest at the end of the process."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="kvtwin-"))
+        self._end = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+
 def run(arguments: Sequence[str | os.PathLike[str]], *, accept: Sequence[int] = (0,)) -> str:
     """Runs `kvtwin ARGUMENTS`, and returns its stdout.
 
@@ -57,10 +69,8 @@ def run(arguments: Sequence[str | os.PathLike[str]], *, accept: Sequence[int] = 
     try:
         text, said = child.communicate()
     except BaseException:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         child.communicate()
         raise
     if child.returncode in accept:

@@ -36,15 +36,16 @@ double seconds(TimeNs time) { return time < 0 ? kUnknown : static_cast<double>(t
 
 struct Columns {
   std::vector<double> arrival_s, think_s;
-  std::vector<std::uint64_t> prompt_tokens, output_tokens, session, turn, tenant, type, blocks, first_block;
+  std::vector<std::int64_t> prompt_tokens, output_tokens, turn;
+  std::vector<std::uint64_t> session, tenant, type, blocks, first_block;
   std::vector<std::int32_t> priority;
 
   void add(const TraceRequest& request) {
     arrival_s.push_back(seconds(request.arrival));
-    prompt_tokens.push_back(request.input);
-    output_tokens.push_back(request.output);
+    prompt_tokens.push_back(static_cast<std::int64_t>(request.input));
+    output_tokens.push_back(static_cast<std::int64_t>(request.output));
     session.push_back(request.session);
-    turn.push_back(request.turn);
+    turn.push_back(static_cast<std::int64_t>(request.turn));
     tenant.push_back(request.tenant);
     priority.push_back(request.priority);
     type.push_back(request.type);

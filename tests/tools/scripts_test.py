@@ -38,6 +38,7 @@ class Scripts(unittest.TestCase):
         self.program("tools/packages", "")
         self.program("tools/docs", "")
         self.program("tools/lint", "")
+        self.program("tools/python-package", "")
         self.program("tools/engine-env", "")
         self.program("tools/sglang-parity", "")
         self.program("bin/cmake", "")
@@ -91,12 +92,13 @@ class Scripts(unittest.TestCase):
         self.program("tools/docs", '[ "$1" != --site ] || exit 3\n')
         self.program("tools/engine-env", "exit 3\n")
         self.program("tools/sglang-parity", "exit 1\n")
+        self.program("tools/python-package", "exit 3\n")
         run = self.run_script("test", **NO_INDEX)
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
         lines = run.stdout.splitlines()
-        self.assertEqual(lines[-1], "48 passed, 0 failed, 4 not run")
+        self.assertEqual(lines[-1], "48 passed, 0 failed, 5 not run")
         self.assertEqual(lines[-2], "not run, because packages that they need are not installed: "
-                         "figures, measured, SGLang, documentation site")
+                         "figures, measured, SGLang, Python package, documentation site")
 
     def test_test_names_the_cluster_tests_that_ctest_skips(self):
         self.made_python()

@@ -1,0 +1,184 @@
+"""Simulates an experiment, and reads run folders.
+
+    result = kvtwin.simulate("experiments/quickstart.toml", set={"tiers.host.gib": 64})
+    result.report["ttft_seconds"]["mean"]       # seconds
+    result.requests["ttft_s"].quantile(0.99)    # a pandas frame, one row per request
+    result.draw_ttft()                          # a matplotlib figure
+
+Every simulation runs in a child process: SimGrid has one world per process, and an interrupt or a crash ends only the
+child. The start of the child takes about 10 ms.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kvtwin import program
+from kvtwin.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+Experiment = str | os.PathLike[str] | Mapping[str, Any]
+"""The path of an experiment file (TOML), or its keys: {"model.name": "llama-3.1-8b", "tiers": {"host.gib": 64}}.
+docs/reference/keys.md has all keys, with units. Relative paths in a file count from the folder of the file, relative
+paths among keys from the working folder. A path such as "experiments/quickstart.toml", which does not exist in the
+working folder, is the file that comes with kvtwin."""
+
+
+def simulate(
+    experiment: Experiment,
+    *,
+    set: Mapping[str, Any] | None = None,
+    world: str | None = None,
+    out: str | os.PathLike[str] | None = None,
+    force: bool = False,
+    timeline: bool = False,
+    journal: bool = False,
+    draws: int = 0,
+    sglang_flags: str | None = None,
+) -> "Result":
+    """Simulates the requests of an experiment, with the same bytes in the run folder as `kvtwin simulate`.
+
+    experiment: a path or keys (Experiment). set: keys that override those of the experiment.
+    world: "simgrid" (transfers share links; the default of the key sim.world) or "events" (no sharing).
+    out: run folder to write; without it, the run folder is temporary, and disappears with the Result.
+    force: replace the folder. timeline, journal: also write timeline.json, journal.kvj.
+    draws: simulate this number of hardware variants too (0, or at least 2), and report the spread.
+    sglang_flags: the command line of an SGLang server, whose settings are applied before `set`.
+
+    Raises InputError for bad input, with the program's sentence; WorkError if the folder cannot be written or the child
+    process dies. Notes of the program are warnings (kvtwin.Note).
+    """
+    temporary = None
+    if out is None:
+        temporary = program.TemporaryFolder()
+        out = temporary.path / "run"
+    arguments = ["simulate", *experiment_arguments(experiment, set, world, sglang_flags), "--out", os.fspath(out)]
+    arguments += [name for name, wanted in (("--force", force), ("--timeline", timeline), ("--journal", journal)) if wanted]
+    if draws:
+        arguments += ["--draws", str(draws)]
+    program.run(arguments)
+    return Result(out, _temporary=temporary)
+
+
+class Result:
+    """One run folder: of simulate(), or of an earlier `kvtwin simulate --out` or `kvtwin run --out`. Files are read when
+    they are used first. Raises InputError if the folder has no report.json that this version can read."""
+
+    def __init__(self, folder: str | os.PathLike[str], *, _temporary: Any = None):
+        self.folder = Path(folder).resolve()
+        self._temporary = _temporary  # its folder is deleted with this object
+        path = self.folder / "report.json"
+        try:
+            report = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise InputError(f"{path}: {error.strerror}; is this the folder of a finished run?") from error
+        except ValueError as error:
+            raise InputError(f"{path}: not JSON: {error}") from error
+        version = report.get("schema_version") if isinstance(report, dict) else None
+        if version != 1:
+            raise InputError(f"{path}: schema_version {version} where 1 is known")
+        self.report: dict[str, Any] = report
+        """report.json; docs/reference/report.md has its keys. Times in seconds, sizes in bytes or tokens."""
+
+    def __repr__(self) -> str:
+        done = self.report["requests"]
+        return f"<kvtwin.Result of {done['completed']} of {done['total']} requests, {self.report['world']} world>"
+
+    @cached_property
+    def requests(self) -> "pd.DataFrame":
+        """requests.csv: one row per request. Times in seconds (columns *_s), lengths and hits in tokens; NaN: no value."""
+        return self._table("requests.csv")
+
+    @cached_property
+    def lanes(self) -> "pd.DataFrame":
+        """lanes.csv: the utilisation of each lane over time. window_start_s and window_s in seconds, bytes in bytes."""
+        return self._table("lanes.csv")
+
+    @property
+    def tokens_by_tier(self) -> "pd.Series[int]":
+        """Prompt tokens by source: hit_device, hit_host, ..., computed tokens last."""
+        import pandas as pd
+
+        sources = ("hit_device", "hit_host", "hit_disk", "hit_shared_fs", "hit_remote", "recomputed_after_stop", "miss")
+        tokens = self.report["tokens"]
+        return pd.Series({name: tokens[name] for name in sources if name in tokens}, name="tokens")
+
+    def draw_ttft(self) -> "Figure":
+        """Draws the TTFT of all requests. Needs matplotlib: pip install kvtwin[figures]."""
+        return self._draw("draw_ttft")
+
+    def draw_tokens(self) -> "Figure":
+        """Draws the sources of prompt tokens, for the whole run and over time."""
+        return self._draw("draw_tokens")
+
+    def draw_lanes(self) -> "Figure":
+        """Draws the utilisation of each lane over time."""
+        return self._draw("draw_lanes")
+
+    def _draw(self, name: str) -> "Figure":
+        from kvtwin import figures
+
+        return getattr(figures, name)(figures.load_run(self.folder))
+
+    def _table(self, name: str) -> "pd.DataFrame":
+        import pandas as pd
+
+        try:
+            return pd.read_csv(self.folder / name)
+        except (OSError, ValueError) as error:
+            raise InputError(f"{self.folder / name}: {error}; is this the folder of a finished run?") from error
+
+
+def load(folder: str | os.PathLike[str]) -> Result:
+    """Returns the Result of a run folder."""
+    return Result(folder)
+
+
+def experiment_arguments(
+    experiment: Experiment, sets: Mapping[str, Any] | None, world: str | None, sglang_flags: str | None
+) -> list[str]:
+    """Returns the program's arguments for an experiment."""
+    if isinstance(experiment, Mapping):
+        # The keys go to the command line, where relative paths count from the working folder.
+        arguments = [str(Path(__file__).resolve().with_name("no_keys.toml"))]
+        keys = {**_flat(experiment), **_flat(sets or {})}
+    else:
+        arguments = [str(program.data(os.fspath(experiment)))]
+        keys = _flat(sets or {})
+    for name, value in keys.items():
+        arguments += ["--set", f"{name}={literal(value)}"]
+    if world is not None:
+        arguments += ["--world", world]
+    if sglang_flags is not None:
+        arguments += ["--from-sglang-flags", sglang_flags]
+    return arguments
+
+
+def literal(value: Any) -> str:
+    """Returns a value of a key as TOML."""
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+        value = value.item()  # of numpy
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, str | os.PathLike):
+        return json.dumps(os.fspath(value), ensure_ascii=False)
+    raise InputError(f"{value!r} is no value of a key; give a text, a number, True or False")
+
+
+def _flat(keys: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Returns {"tiers.host.gib": 64} for {"tiers": {"host": {"gib": 64}}}."""
+    flat: dict[str, Any] = {}
+    for name, value in keys.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat

@@ -1,0 +1,373 @@
+"""Tests the installed Python package. Run by tools/python-package.
+
+    package_test.py PROGRAM [unittest arguments]   PROGRAM: of build/, with which results are compared
+"""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+import warnings
+from pathlib import Path
+from unittest import mock
+
+import kvtwin
+import numpy as np
+from kvtwin import program
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILT = sys.argv.pop(1) if len(sys.argv) > 1 else "build/kvtwin"
+EXPERIMENT = "experiments/quickstart.toml"
+FEW = {"workload.limit": 60}
+TRACE = "traces/chat_small.jsonl.zst"
+
+
+class Scratch(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.scratch = Path(scratch.name)
+
+
+class Package(Scratch):
+    def test_is_the_installed_one(self):
+        self.assertNotIn(str(ROOT / "python"), sys.path)
+        self.assertTrue(Path(kvtwin.__file__).is_relative_to(sys.prefix))
+        self.assertEqual(program.path(), Path(kvtwin.__file__).parent / "bin/kvtwin")
+        self.assertTrue((Path(kvtwin.__file__).parent / "py.typed").exists())
+
+    def test_import_loads_no_large_package(self):
+        code = "import sys, kvtwin; print([name for name in sys.modules if name in {'numpy', 'pandas', 'matplotlib', 'distributed'}])"
+        self.assertEqual(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout, "[]\n")
+
+    def test_every_public_name_is_there_and_documented(self):
+        for name in kvtwin.__all__:
+            self.assertTrue(name == "__version__" or getattr(kvtwin, name).__doc__, name)
+        with self.assertRaises(AttributeError):
+            kvtwin.simulat  # noqa: B018
+
+    def test_the_command_draws_with_this_python(self):
+        folder = self.scratch / "run"
+        kvtwin.simulate(EXPERIMENT, set=FEW, out=folder)
+        command = Path(sys.prefix, "bin/kvtwin")
+        environment = {name: value for name, value in os.environ.items() if name != "KVTWIN_PYTHON"}
+        for arguments in (["figures", folder], ["report", folder]):
+            subprocess.run([command, *arguments], check=True, capture_output=True, env=environment, cwd=self.scratch)
+        drawn = sorted(path.name for path in (folder / "figures").iterdir())
+        self.assertEqual(drawn, ["lanes.png", "tokens_by_tier.png", "ttft.png"])
+        self.assertIn("TTFT", (folder / "report.html").read_text(encoding="utf-8"))
+
+
+FORM = kvtwin.PageForm(layers=2, planes=2, heads=2, head_bytes=64, page_tokens=16)
+IDENTITY = kvtwin.Identity(model="m", kv_dtype="bfloat16")
+
+
+class Stores(Scratch):
+    def store(self, kind="disk", name="store", **options):
+        options = {"capacity_pages": 100, **options}
+        return kvtwin.Store(kind, str(self.scratch / name), FORM, IDENTITY, **options)
+
+    def test_pages_come_back_also_after_a_close(self):
+        random = np.random.default_rng(1)
+        keys = [random.bytes(32) for _ in range(20)]
+        for kind in ("disk", "shared_fs"):
+            with self.store(kind, kind) as store:
+                self.assertEqual(store.page_bytes, 8192)
+                pages = random.integers(0, 256, (20, store.page_bytes), np.uint8)
+                self.assertEqual(store.put_pages(keys, pages).tolist(), [0] * 20)
+                self.assertEqual(store.look_up([*keys, bytes(32)]), 20)
+            self.assertTrue(store.closed)
+            with self.store(kind, kind) as store:
+                self.assertEqual(store.look_up([key.hex() for key in keys]), 20)
+                self.assertEqual(store.look_up(np.frombuffer(b"".join(keys), np.uint8).reshape(-1, 32)), 20)
+                found = store.get_pages([*keys, bytes(32)])
+                self.assertIsNone(found.pop())
+                np.testing.assert_array_equal(np.array(found), pages)
+                self.assertEqual(store.remove(keys[:5]).tolist(), [0] * 5)
+                self.assertEqual(store.look_up(keys), 0)
+                stats = store.stats()
+                self.assertEqual((stats["kind"], stats["gets"]["ok"], stats["gets"]["missing"]), (kind, 20, 1))
+
+    def test_addresses_are_read_and_written_in_place(self):
+        keys = [bytes([number]) * 32 for number in range(4)]
+        with self.store() as store:
+            memory = np.random.default_rng(2).integers(0, 256, (4, 2, 4096), np.uint8)
+            places = memory.ctypes.data + np.arange(8, dtype=np.uint64).reshape(4, 2) * 4096
+            self.assertEqual(store.put(keys, places, 4096).tolist(), [0] * 4)
+            back = np.zeros_like(memory)
+            # The second piece of a page first: the lengths say where a page is cut.
+            places = back.ctypes.data + np.arange(4, dtype=np.uint64)[:, None] * 8192 + np.array([0, 1000], np.uint64)
+            self.assertEqual(store.get(keys, places, [1000, 7192]).tolist(), [0] * 4)
+            np.testing.assert_array_equal(back, memory)
+            buffer = bytearray(8192)
+            self.assertEqual(store.get_pages_into(keys[2:3], [buffer]).tolist(), [0])
+            self.assertEqual(bytes(buffer), memory[2].tobytes())
+
+    def test_changed_bytes_are_a_miss(self):
+        keys = [bytes([number]) * 32 for number in range(1, 4)]
+        with self.store() as store:
+            store.put_pages(keys, [bytes([number]) * 8192 for number in range(1, 4)])
+        flipped = 0
+        for path in (self.scratch / "store").rglob("*"):
+            content = path.read_bytes() if path.is_file() else b""
+            at = content.find(bytes([2]) * 8192)
+            if at >= 0:
+                path.write_bytes(content[: at + 100] + b"\xff" + content[at + 101 :])
+                flipped += 1
+        self.assertEqual(flipped, 1)
+        with self.store() as store:
+            pages = store.get_pages(keys)
+            self.assertEqual([page is None for page in pages], [False, True, False])
+            self.assertEqual(store.stats()["gets"]["corrupt"], 1)
+
+    def test_bad_arguments_are_refused(self):
+        with self.store() as store:
+            page, key = bytes(8192), bytes(32)
+            for call, text in (
+                (lambda: store.look_up([b"short"]), "32 bytes, or 64 hex digits"),
+                (lambda: store.look_up(["g" * 64]), "32 bytes, or 64 hex digits"),
+                (lambda: store.look_up(key), "give a list of keys"),
+                (lambda: store.look_up(np.zeros((1, 31), np.uint8)), "shape (pages, 32)"),
+                (lambda: store.put([key], [1, 2, 3], 1), "must sum to the 8192 bytes"),
+                (lambda: store.put([key], [0], 8192), "no address may be 0"),
+                (lambda: store.put([key, key], [1, 2, 3], 8192), "the same number of pieces"),
+                (lambda: store.put([key], [-1], 8192), "whole numbers"),
+                (lambda: store.put([key], [1], [1, 2, 3]), "whole numbers"),
+                (lambda: store.put_pages([key], [page[:-1]]), "8191 bytes long"),
+                (lambda: store.put_pages([key], [np.zeros((2, 8192), np.uint8).T[0:4096]]), "not contiguous"),
+                (lambda: store.get_pages_into([key], [page]), "read-only"),
+                (lambda: self.store("disc", "x"), "the kinds are disk, shared_fs and remote"),
+                (lambda: self.store(capacity_pages=0, name="y"), "capacity_pages is 0"),
+                (lambda: self.store(capacity_pages=-1, name="y"), "capacity_pages is -1"),
+                (lambda: self.store(timeout_s=0, name="y"), "timeout_s"),
+                (lambda: self.store(secret="short", name="y"), "fewer than 16 bytes"),
+            ):
+                with self.assertRaises(kvtwin.InputError) as refused:
+                    call()
+                self.assertIn(text, str(refused.exception))
+            with self.assertRaisesRegex(kvtwin.WorkError, "store"):
+                self.store()  # the folder is in use
+        with self.assertRaisesRegex(kvtwin.InputError, "the store is closed"):
+            store.look_up([key])
+        store.close()  # again
+
+    def test_many_threads_use_one_store(self):
+        with self.store(capacity_pages=400) as store:
+            wrong = []
+
+            def work(number):
+                keys = [bytes([number, place]) * 16 for place in range(20)]
+                pages = [bytes([number, place]) * 4096 for place in range(20)]
+                store.put_pages(keys, pages)
+                found = store.get_pages(keys)
+                wrong.extend(place for place in range(20) if found[place] is None or found[place].tobytes() != pages[place])
+
+            threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            self.assertEqual(wrong, [])
+            self.assertEqual(store.stats()["puts"]["ok"], 160)
+
+    def test_a_forked_child_may_not_use_the_store(self):
+        with self.store() as store:
+            store.put_pages([bytes(32)], [bytes(8192)])
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # fork of a process with threads
+                child = os.fork()
+            if child == 0:
+                try:
+                    store.look_up([bytes(32)])
+                except kvtwin.WorkError:
+                    store.close()  # does nothing
+                    os._exit(7)
+                os._exit(1)
+            self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 7)
+            self.assertEqual(store.look_up([bytes(32)]), 1)
+
+    def test_an_absent_server_is_an_exception(self):
+        with self.assertRaises(kvtwin.WorkError):
+            store = kvtwin.Store("remote", "redis://127.0.0.1:9", FORM, IDENTITY, timeout_s=0.2)
+            with store:
+                store.look_up([bytes(32)])
+
+
+class Simulations(Scratch):
+    def built(self, *arguments):
+        """Runs the program of build/, in the source folder."""
+        command = [BUILT, *map(str, arguments)]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+    def test_the_run_folder_is_the_programs(self):
+        timed = ("wall_seconds", "requests_per_wall_second", "peak_rss_bytes")
+        for world in ("simgrid", "events"):
+            self.assertEqual(
+                self.built("simulate", EXPERIMENT, "--set", "workload.limit=60", "--world", world, "--out", self.scratch / f"built-{world}").returncode, 0)
+            made = kvtwin.simulate(ROOT / EXPERIMENT, set=FEW, world=world, out=self.scratch / world)
+            reports = []
+            for folder in (self.scratch / f"built-{world}", self.scratch / world):
+                report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+                self.assertTrue(all(name in report for name in timed))
+                reports.append(json.dumps({name: value for name, value in report.items() if name not in timed}))
+            self.assertEqual(*reports)
+            for name in ("requests.csv", "lanes.csv"):
+                self.assertEqual((self.scratch / f"built-{world}" / name).read_bytes(), (made.folder / name).read_bytes())
+
+    def test_the_result_is_tables_and_figures(self):
+        made = kvtwin.simulate(EXPERIMENT, set=FEW)
+        folder = made.folder
+        self.assertEqual(len(made.requests), made.report["requests"]["total"])
+        self.assertAlmostEqual(made.requests["ttft_s"].mean(), made.report["ttft_seconds"]["mean"], 6)
+        self.assertEqual(made.tokens_by_tier.sum(), made.report["tokens"]["prompt"])
+        self.assertIn("busy_fraction", made.lanes.columns)
+        for figure in (made.draw_ttft(), made.draw_tokens(), made.draw_lanes()):
+            self.assertTrue(figure.axes)
+        self.assertEqual(kvtwin.load(folder).report, made.report)
+        del made
+        self.assertFalse(folder.exists())
+        with self.assertRaisesRegex(kvtwin.InputError, "is this the folder of a finished run"):
+            kvtwin.load(folder)
+
+    def test_keys_are_an_experiment(self):
+        flat = kvtwin.simulate({"workload.limit": 20, "cache.eviction": "lru", "tiers.host.gib": np.float64(2)}, world="events")
+        nested = kvtwin.simulate({"workload": {"limit": 20}, "tiers": {"host.gib": 2}, "cache.eviction": "lru"}, world="events")
+        self.assertEqual(flat.report["decisions"], nested.report["decisions"])
+        self.assertEqual(len(flat.requests), 20)
+
+    def test_bad_input_is_the_programs_sentence(self):
+        for sets in ({"tiers.hst.gib": 64}, {"workload.limit": "many"}, {"cache.eviction": "best"}):
+            (name, value), = sets.items()
+            text = json.dumps(value)
+            said = self.built("simulate", EXPERIMENT, "--set", f"{name}={text}")
+            with self.assertRaises(kvtwin.InputError) as refused:
+                kvtwin.simulate(EXPERIMENT, set=sets)
+            self.assertEqual(f"kvtwin: {refused.exception}\n", said.stderr)
+        with self.assertRaisesRegex(kvtwin.InputError, "nope.toml: can't be read"):
+            kvtwin.simulate("nope.toml")
+        with self.assertRaisesRegex(kvtwin.InputError, "no value of a key"):
+            kvtwin.simulate(EXPERIMENT, set={"workload.limit": [1]})
+
+    def test_notes_are_warnings(self):
+        with self.assertWarns(kvtwin.Note):
+            kvtwin.simulate(EXPERIMENT, set=FEW, sglang_flags="--page-size 32 --max-running-requests 5 --log-level info")
+
+    def fake(self, text):
+        path = self.scratch / "fake"
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+        return mock.patch.object(program, "path", lambda: path)
+
+    def test_a_crash_of_the_child_is_an_exception(self):
+        with self.fake("kill -SEGV $$"), self.assertRaisesRegex(kvtwin.WorkError, "ended by SIGSEGV"):
+            kvtwin.simulate(EXPERIMENT)
+        with self.fake("echo 'kvtwin: the disk is full' >&2; exit 1"), self.assertRaisesRegex(kvtwin.WorkError, "^the disk is full$"):
+            kvtwin.simulate(EXPERIMENT)
+        with mock.patch.object(program, "path", lambda: self.scratch), self.assertRaisesRegex(kvtwin.WorkError, "can't start"):
+            kvtwin.simulate(EXPERIMENT)
+
+    def test_an_interrupt_ends_the_child(self):
+        # The child interrupts this process, and would never end by itself.
+        children = self.scratch / "children"
+        interrupting = f"tail -f /dev/null & echo $$ $! >{children}; kill -INT {os.getpid()}; wait"
+        with self.fake(interrupting), self.assertRaises(KeyboardInterrupt):
+            kvtwin.simulate(EXPERIMENT)
+        child, grandchild = map(int, children.read_text().split())
+        with self.assertRaises(ProcessLookupError):
+            os.kill(child, 0)
+        with contextlib.suppress(FileNotFoundError):  # gone, or a zombie that nobody has waited for yet
+            self.assertRegex(Path(f"/proc/{grandchild}/stat").read_text(), r"\) [ZX] ")
+
+
+VARY = {"cache.eviction": ["lru", "tide"], "tiers.host.tokens": [50_000, 100_000]}
+
+
+class Sweeps(Scratch):
+    def test_a_sweep_is_the_programs(self):
+        swept = kvtwin.sweep(EXPERIMENT, VARY, set=FEW, out=self.scratch / "swept")
+        self.assertEqual(swept.rows["cache.eviction"].tolist(), ["lru", "lru", "tide", "tide"])
+        self.assertTrue((swept.rows["completed"] == 60).all())
+        words = ["--vary", "cache.eviction=lru,tide", "--vary", "tiers.host.tokens=50000,100000", "--set", "workload.limit=60"]
+        subprocess.run([program.path(), "sweep", ROOT / EXPERIMENT, *words, "--out", self.scratch / "again"], check=True, capture_output=True)
+        for name in ("sweep.csv", "sweep.jsonl"):
+            self.assertEqual((swept.folder / name).read_bytes(), (self.scratch / "again" / name).read_bytes())
+        with self.assertRaisesRegex(kvtwin.InputError, "give a list"):
+            kvtwin.sweep(EXPERIMENT, {"cache.eviction": "lru"})
+        with self.assertRaisesRegex(kvtwin.InputError, "has a comma"):
+            kvtwin.sweep(EXPERIMENT, {"cache.eviction": ["lru,tide"]})
+        with self.assertRaisesRegex(kvtwin.InputError, "nothing varies|varies nothing|vary"):
+            kvtwin.sweep(EXPERIMENT)
+
+    def test_a_comparison_has_intervals(self):
+        generated = {"workload.trace": "", **FEW}
+        compared = kvtwin.compare(EXPERIMENT, {"cache.eviction": ["lru", "tide"]}, set=generated, seeds=2)
+        self.assertEqual(compared.rows["cache.eviction"].tolist(), ["lru", "tide"])
+        self.assertTrue((compared.rows["ttft_mean_s_ci95"] >= 0).all())
+        self.assertTrue(compared.draw().axes)
+
+
+class Traces(Scratch):
+    def test_a_frame_has_the_requests(self):
+        frame = kvtwin.traces.frame(TRACE, limit=500, blocks=True)
+        info = kvtwin.traces.info(TRACE, limit=500)
+        self.assertEqual(len(frame), info["requests"])
+        self.assertEqual(frame["prompt_tokens"].sum(), info["input"]["total"])
+        self.assertEqual(frame["output_tokens"].sum(), info["output"]["total"])
+        self.assertEqual(sum(map(len, frame["blocks"])), info["blocks"])
+        self.assertEqual(len(set(np.concatenate(frame["blocks"].to_numpy()).tolist())), info["unique_blocks"])
+        self.assertAlmostEqual(frame["arrival_s"].max(), info["last_ns"] / 1e9)
+        parts = list(kvtwin.traces.iterate(TRACE, rows=200, limit=500, blocks=True))
+        self.assertEqual([len(part) for part in parts], [200, 200, 100])
+        self.assertEqual(parts[1].index[0], 200)
+        self.assertEqual(parts[2]["blocks"].iloc[-1].tolist(), frame["blocks"].iloc[-1].tolist())
+
+    def test_generate_and_convert(self):
+        first = kvtwin.traces.generate(self.scratch / "a.jsonl", requests=50, seed=3)
+        second = kvtwin.traces.convert(first, self.scratch / "b.jsonl.zst", limit=40)
+        self.assertTrue(kvtwin.traces.frame(first).head(40).equals(kvtwin.traces.frame(second)))
+        with self.assertRaisesRegex(kvtwin.InputError, "exists; give another name"):
+            kvtwin.traces.generate(first)
+        with self.assertRaisesRegex(kvtwin.WorkError, "no/such"):
+            kvtwin.traces.generate(self.scratch / "no/such/a.jsonl", requests=5)
+
+    def test_bad_traces_are_refused(self):
+        path = self.scratch / "bad.jsonl"
+        path.write_text('{"timestamp": 0, "input_length": 5, "output_length": 1, "hash_ids": [1]}\n{"timestamp": 1}\n')
+        with self.assertRaisesRegex(kvtwin.InputError, re.escape(str(path)) + ".*2"):
+            kvtwin.traces.frame(path)
+        with self.assertRaisesRegex(kvtwin.InputError, "the formats are auto"):
+            kvtwin.traces.frame(path, format="parquet")
+        with self.assertRaisesRegex(kvtwin.InputError, "cannot be opened"):
+            kvtwin.traces.frame("nope")
+
+    def test_hit_rates(self):
+        rates = kvtwin.hitrate(TRACE, [1000, 3000], ["lru", "opt"], limit=300)
+        self.assertEqual(rates["eviction"].tolist(), ["lru", "lru", "opt", "opt"])
+        best = rates[rates["eviction"] == "opt"]["hit_blocks"].to_numpy()
+        self.assertTrue((best >= rates[rates["eviction"] == "lru"]["hit_blocks"].to_numpy()).all())
+        both = kvtwin.hitrate(TRACE, 1000, limit=300, host_capacity=2000, write_policy="write_back")
+        self.assertEqual(both["write_policy"].tolist(), ["write_back"])
+        with self.assertRaisesRegex(kvtwin.InputError, "--foo"):
+            kvtwin.hitrate(TRACE, 1000, foo=1)
+
+
+class Notebook(Scratch):
+    def test_the_notebook_runs(self):
+        names = {}
+        for cell in json.loads((ROOT / "notebooks/python_package.ipynb").read_text(encoding="utf-8"))["cells"]:
+            if cell["cell_type"] == "code":
+                self.assertEqual((cell["outputs"], cell["execution_count"]), ([], None), "strip the outputs")
+                code = "".join(line for line in cell["source"] if not line.startswith("%")).replace("print(", "str(")
+                exec(compile(code, "python_package.ipynb", "exec"), names)
+        self.assertLess(names["larger"].report["ttft_seconds"]["mean"], names["result"].report["ttft_seconds"]["mean"])
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also in the background
+    unittest.main()
