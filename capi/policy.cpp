@@ -253,7 +253,7 @@ kvtwin_status kvtwin_policy_drop(kvtwin_policy* policy, kvtwin_node node, kvtwin
 
 kvtwin_status kvtwin_policy_touch(kvtwin_policy* policy, kvtwin_node end, kvtwin_touch kind) {
   if (policy == nullptr) return KVTWIN_BAD_ARGUMENT;
-  return policy->run({.verb = CallVerb::touch, .node = NodeId{end}, .value = static_cast<std::int64_t>(kind)});
+  return policy->run({.verb = CallVerb::touch, .node = NodeId{end}, .value = kind});
 }
 
 kvtwin_status kvtwin_policy_count(kvtwin_policy* policy, kvtwin_node node) {

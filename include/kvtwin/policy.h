@@ -38,7 +38,8 @@ typedef uint32_t kvtwin_node;
 #define KVTWIN_ROOT ((kvtwin_node)0)
 #define KVTWIN_NO_NODE ((kvtwin_node)0xFFFFFFFFu)
 
-typedef enum kvtwin_tier { KVTWIN_DEVICE = 0, KVTWIN_HOST = 1 } kvtwin_tier;
+typedef uint32_t kvtwin_tier;
+enum { KVTWIN_DEVICE = 0, KVTWIN_HOST = 1 };
 
 typedef struct kvtwin_policy_config {
   uint32_t struct_size;
@@ -91,12 +92,13 @@ KVTWIN_API kvtwin_status kvtwin_policy_split(kvtwin_policy* policy, kvtwin_node 
 KVTWIN_API kvtwin_status kvtwin_policy_place(kvtwin_policy* policy, kvtwin_node node, kvtwin_tier tier);
 KVTWIN_API kvtwin_status kvtwin_policy_drop(kvtwin_policy* policy, kvtwin_node node, kvtwin_tier tier);
 
-typedef enum kvtwin_touch {
+typedef uint32_t kvtwin_touch;
+enum {
   KVTWIN_TOUCH_RECENCY = 0,   /* the visiting request uses the path */
   KVTWIN_TOUCH_ACCESS = 1,    /* the same, and counts a hit of each node (see hits_by_count) */
   KVTWIN_TOUCH_STAMP = 2,     /* a request looks at the path, and may never use it: only the recency changes */
   KVTWIN_TOUCH_STAMP_NODE = 3 /* the same, of the last node alone */
-} kvtwin_touch;
+};
 /* Makes the path that ends at `end` the most recently used one. */
 KVTWIN_API kvtwin_status kvtwin_policy_touch(kvtwin_policy* policy, kvtwin_node end, kvtwin_touch kind);
 /* Counts a hit of this node. */
@@ -126,12 +128,13 @@ KVTWIN_API kvtwin_status kvtwin_policy_queue(kvtwin_policy* policy, uint64_t req
                                              size_t count);
 KVTWIN_API kvtwin_status kvtwin_policy_unqueue(kvtwin_policy* policy, uint64_t request);
 
-typedef enum kvtwin_hint {
+typedef uint32_t kvtwin_hint;
+enum {
   KVTWIN_SESSION_END = 0,       /* no further request of the session is expected */
   KVTWIN_TOOL_CALL_PENDING = 1, /* the next request comes when a tool has answered */
   KVTWIN_PIN = 2,               /* keep the pages that the session used last: for `value` ms, or if 0, until unpin */
   KVTWIN_UNPIN = 3
-} kvtwin_hint;
+};
 KVTWIN_API kvtwin_status kvtwin_policy_hint(kvtwin_policy* policy, kvtwin_hint hint, uint64_t session, int64_t value,
                                             int64_t time_ns);
 
@@ -171,7 +174,8 @@ KVTWIN_API kvtwin_status kvtwin_policy_keys(const int64_t* tokens, size_t count,
  * If the disk fails later, recording stops; kvtwin_call_journal_close() then returns KVTWIN_IO_ERROR. */
 KVTWIN_API kvtwin_status kvtwin_call_journal_open(const char* path, const char* host, kvtwin_call_journal** journal,
                                                   kvtwin_error error);
-typedef enum kvtwin_storage_verb { KVTWIN_GET = 0, KVTWIN_PUT = 1, KVTWIN_LOOK_UP = 2 } kvtwin_storage_verb;
+typedef uint32_t kvtwin_storage_verb;
+enum { KVTWIN_GET = 0, KVTWIN_PUT = 1, KVTWIN_LOOK_UP = 2 };
 /* A call of the storage back end has ended: `ok` of `pages` pages were moved or found, `bytes` bytes, in `ns`
  * nanoseconds. Any thread may call it. NULL is allowed. */
 KVTWIN_API void kvtwin_call_journal_storage_call(kvtwin_call_journal* journal, kvtwin_storage_verb verb, uint64_t pages,

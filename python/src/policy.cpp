@@ -53,7 +53,7 @@ class CallJournal {
   ~CallJournal() { kvtwin_call_journal_close(journal_); }
 
   void storage_call(std::uint32_t verb, std::uint64_t pages, std::uint64_t ok, std::uint64_t bytes, std::uint64_t ns) {
-    kvtwin_call_journal_storage_call(journal_, static_cast<kvtwin_storage_verb>(verb), pages, ok, bytes, ns);
+    kvtwin_call_journal_storage_call(journal_, verb, pages, ok, bytes, ns);
   }
   void flush() const { check(kvtwin_call_journal_flush(journal_)); }
   void close() { check(kvtwin_call_journal_close(std::exchange(journal_, nullptr))); }
@@ -85,8 +85,6 @@ class Policy {
  private:
   kvtwin_policy* policy_ = nullptr;
 };
-
-kvtwin_tier tier_of(std::uint32_t tier) { return static_cast<kvtwin_tier>(tier); }
 
 nb::dict stats_of(const Policy& policy) {
   kvtwin_policy_stats stats{};
@@ -178,8 +176,7 @@ void add_policy(nb::module_& module) {
           [](const Policy& self, kvtwin_node parent, const nb::bytes& keys, std::uint32_t tier, std::int32_t priority) {
             const Keys given(keys);
             kvtwin_node node = KVTWIN_NO_NODE;
-            self.check(
-                kvtwin_policy_insert(self.get(), parent, given.first, given.count, tier_of(tier), priority, &node));
+            self.check(kvtwin_policy_insert(self.get(), parent, given.first, given.count, tier, priority, &node));
             return node;
           })
       .def("share",
@@ -196,20 +193,18 @@ void add_policy(nb::module_& module) {
              return upper;
            })
       .def("place", [](const Policy& self, kvtwin_node node,
-                       std::uint32_t tier) { self.check(kvtwin_policy_place(self.get(), node, tier_of(tier))); })
+                       std::uint32_t tier) { self.check(kvtwin_policy_place(self.get(), node, tier)); })
       .def("drop", [](const Policy& self, kvtwin_node node,
-                      std::uint32_t tier) { self.check(kvtwin_policy_drop(self.get(), node, tier_of(tier))); })
-      .def("touch",
-           [](const Policy& self, kvtwin_node end, std::uint32_t kind) {
-             self.check(kvtwin_policy_touch(self.get(), end, static_cast<kvtwin_touch>(kind)));
-           })
+                      std::uint32_t tier) { self.check(kvtwin_policy_drop(self.get(), node, tier)); })
+      .def("touch", [](const Policy& self, kvtwin_node end,
+                       std::uint32_t kind) { self.check(kvtwin_policy_touch(self.get(), end, kind)); })
       .def("count", [](const Policy& self, kvtwin_node node) { self.check(kvtwin_policy_count(self.get(), node)); })
       .def("raise_priority", [](const Policy& self, kvtwin_node end,
                                 std::int32_t priority) { self.check(kvtwin_policy_raise(self.get(), end, priority)); })
       .def("lease", [](const Policy& self, kvtwin_node end,
-                       std::uint32_t tier) { self.check(kvtwin_policy_lease(self.get(), end, tier_of(tier))); })
+                       std::uint32_t tier) { self.check(kvtwin_policy_lease(self.get(), end, tier)); })
       .def("release", [](const Policy& self, kvtwin_node end,
-                         std::uint32_t tier) { self.check(kvtwin_policy_release(self.get(), end, tier_of(tier))); })
+                         std::uint32_t tier) { self.check(kvtwin_policy_release(self.get(), end, tier)); })
       .def("visit",
            [](const Policy& self, std::uint64_t request, std::int64_t time_ns, std::uint64_t session,
               std::uint64_t prompt_tokens, std::uint64_t output_tokens, const nb::bytes& keys, bool is_further) {
@@ -235,19 +230,17 @@ void add_policy(nb::module_& module) {
            [](const Policy& self, std::uint64_t request) { self.check(kvtwin_policy_unqueue(self.get(), request)); })
       .def("hint",
            [](const Policy& self, std::uint32_t hint, std::uint64_t session, std::int64_t value, std::int64_t time_ns) {
-             self.check(kvtwin_policy_hint(self.get(), static_cast<kvtwin_hint>(hint), session, value, time_ns));
+             self.check(kvtwin_policy_hint(self.get(), hint, session, value, time_ns));
            })
       .def("victim",
            [](const Policy& self, std::uint32_t tier) -> std::optional<kvtwin_node> {
              kvtwin_node node = KVTWIN_NO_NODE;
-             self.check(kvtwin_policy_victim(self.get(), tier_of(tier), &node));
+             self.check(kvtwin_policy_victim(self.get(), tier, &node));
              if (node == KVTWIN_NO_NODE) return std::nullopt;
              return node;
            })
-      .def("evict",
-           [](const Policy& self, kvtwin_node node, std::uint32_t tier, std::uint64_t pages) {
-             self.check(kvtwin_policy_evict(self.get(), node, tier_of(tier), pages));
-           })
+      .def("evict", [](const Policy& self, kvtwin_node node, std::uint32_t tier,
+                       std::uint64_t pages) { self.check(kvtwin_policy_evict(self.get(), node, tier, pages)); })
       .def("clear", [](const Policy& self) { self.check(kvtwin_policy_clear(self.get())); })
       .def("stats", stats_of)
       .def("check", [](const Policy& self) { self.check(kvtwin_policy_check(self.get())); });

@@ -1,0 +1,228 @@
+// The C interface of the policies. The tree itself: tests/property/policy/hosted_tree_test.cpp.
+#include "kvtwin/policy.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "policy/hosted/call_journal.hpp"
+#include "tests/folder.hpp"
+
+namespace kvtwin {
+namespace {
+
+kvtwin_policy_config config_of(const char* name) {
+  kvtwin_policy_config config{};
+  config.struct_size = sizeof config;
+  config.name = name;
+  config.device_pages = 8;
+  config.host_pages = 8;
+  config.page_tokens = 4;
+  config.whole_nodes = 1;
+  return config;
+}
+
+struct Handle {
+  explicit Handle(const kvtwin_policy_config& config) {
+    EXPECT_EQ(kvtwin_policy_create(&config, &policy, {text.data(), text.size()}), KVTWIN_OK) << text.data();
+  }
+  ~Handle() { kvtwin_policy_destroy(policy); }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+
+  std::array<char, 256> text{};
+  kvtwin_policy* policy = nullptr;
+};
+
+std::vector<kvtwin_key> keys_of(std::int64_t first_token, std::size_t pages) {
+  std::vector<std::int64_t> tokens(pages * 4);
+  std::iota(tokens.begin(), tokens.end(), first_token);
+  std::vector<kvtwin_key> keys(pages);
+  EXPECT_EQ(kvtwin_policy_keys(tokens.data(), tokens.size(), 4, nullptr, nullptr, nullptr, keys.data()), KVTWIN_OK);
+  return keys;
+}
+
+kvtwin_node insert(kvtwin_policy* policy, kvtwin_node parent, const std::vector<kvtwin_key>& keys,
+                   kvtwin_tier tier = KVTWIN_DEVICE) {
+  kvtwin_node node = KVTWIN_NO_NODE;
+  EXPECT_EQ(kvtwin_policy_insert(policy, parent, keys.data(), keys.size(), tier, 0, &node), KVTWIN_OK)
+      << kvtwin_policy_error(policy);
+  return node;
+}
+
+TEST(PolicyC, KnowsItsPolicies) {
+  std::vector<std::string> names;
+  for (const char* const* name = kvtwin_policy_names(); *name != nullptr; ++name) names.emplace_back(*name);
+  EXPECT_TRUE(std::ranges::find(names, "tide") != names.end());
+  for (const std::string& name : names) {
+    const Handle handle(config_of(name.c_str()));
+    EXPECT_EQ(kvtwin_policy_check(handle.policy), KVTWIN_OK) << name;
+  }
+}
+
+TEST(PolicyC, RefusesBadConfigurations) {
+  std::array<char, 256> text{};
+  kvtwin_policy* policy = nullptr;
+  const auto sentence_for = [&](const kvtwin_policy_config& config) {
+    EXPECT_EQ(kvtwin_policy_create(&config, &policy, {text.data(), text.size()}), KVTWIN_BAD_ARGUMENT);
+    EXPECT_EQ(policy, nullptr);
+    return std::string(text.data());
+  };
+  EXPECT_EQ(sentence_for(config_of("best")), "policy \"best\": no eviction policy has this name");
+  EXPECT_NE(sentence_for(config_of(nullptr)).find("no eviction policy"), std::string::npos);
+  kvtwin_policy_config config = config_of("lru");
+  config.device_pages = 0;
+  EXPECT_NE(sentence_for(config).find("a tier has 1 to"), std::string::npos);
+  config = config_of("lru");
+  config.struct_size = 1 << 20;
+  EXPECT_NE(sentence_for(config).find("struct_size"), std::string::npos);
+  EXPECT_EQ(kvtwin_policy_create(nullptr, &policy, {}), KVTWIN_BAD_ARGUMENT);
+  config = config_of("lru");
+  EXPECT_EQ(kvtwin_policy_create(&config, nullptr, {}), KVTWIN_BAD_ARGUMENT);
+}
+
+TEST(PolicyC, ChoosesByRecencyOnBothTiers) {
+  const Handle handle(config_of("lru"));
+  kvtwin_policy* const policy = handle.policy;
+  const kvtwin_node a = insert(policy, KVTWIN_ROOT, keys_of(0, 2));
+  const kvtwin_node b = insert(policy, KVTWIN_ROOT, keys_of(100, 1));
+  ASSERT_EQ(kvtwin_policy_touch(policy, a, KVTWIN_TOUCH_RECENCY), KVTWIN_OK);
+  kvtwin_node victim = KVTWIN_NO_NODE;
+  ASSERT_EQ(kvtwin_policy_victim(policy, KVTWIN_DEVICE, &victim), KVTWIN_OK);
+  EXPECT_EQ(victim, b);
+  ASSERT_EQ(kvtwin_policy_place(policy, b, KVTWIN_HOST), KVTWIN_OK);
+  ASSERT_EQ(kvtwin_policy_evict(policy, b, KVTWIN_DEVICE, 1), KVTWIN_OK);
+  ASSERT_EQ(kvtwin_policy_victim(policy, KVTWIN_HOST, &victim), KVTWIN_OK);
+  EXPECT_EQ(victim, b);
+  ASSERT_EQ(kvtwin_policy_lease(policy, a, KVTWIN_DEVICE), KVTWIN_OK);
+  ASSERT_EQ(kvtwin_policy_victim(policy, KVTWIN_DEVICE, &victim), KVTWIN_OK);
+  EXPECT_EQ(victim, KVTWIN_NO_NODE);
+
+  kvtwin_match match{};
+  const std::vector<kvtwin_key> begin = keys_of(0, 1);
+  ASSERT_EQ(kvtwin_policy_match(policy, begin.data(), 1, &match), KVTWIN_OK);
+  EXPECT_EQ(match.device_pages, 1U);
+  EXPECT_NE(match.end, a);  // the upper part is a new node
+  const std::vector<kvtwin_key> on_host = keys_of(100, 3);
+  ASSERT_EQ(kvtwin_policy_match(policy, on_host.data(), 3, &match), KVTWIN_OK);
+  EXPECT_EQ(match.end, b);
+  EXPECT_EQ(match.host_pages, 1U);
+
+  kvtwin_policy_stats stats{};
+  stats.struct_size = sizeof stats;
+  ASSERT_EQ(kvtwin_policy_get_stats(policy, &stats), KVTWIN_OK);
+  EXPECT_EQ(stats.nodes, 3U);
+  EXPECT_EQ(stats.device_pages, 2U);
+  EXPECT_EQ(stats.host_pages, 1U);
+  EXPECT_EQ(stats.device_evicted_pages, 1U);
+  EXPECT_EQ(stats.victims, 2U);
+  EXPECT_EQ(stats.looks_ahead, 0U);
+  EXPECT_EQ(kvtwin_policy_check(policy), KVTWIN_OK);
+}
+
+TEST(PolicyC, SaysWhatIsWrongAndChangesNothing) {
+  const Handle handle(config_of("tide"));
+  kvtwin_policy* const policy = handle.policy;
+  const std::vector<kvtwin_key> keys = keys_of(0, 2);
+  const kvtwin_node node = insert(policy, KVTWIN_ROOT, keys);
+  kvtwin_node made = 0;
+  EXPECT_EQ(kvtwin_policy_insert(policy, KVTWIN_ROOT, keys.data(), 2, KVTWIN_DEVICE, 0, &made), KVTWIN_BAD_ARGUMENT);
+  EXPECT_NE(std::string(kvtwin_policy_error(policy)).find("in the tree already"), std::string::npos);
+  EXPECT_EQ(kvtwin_policy_release(policy, node, KVTWIN_DEVICE), KVTWIN_BAD_ARGUMENT);
+  EXPECT_EQ(kvtwin_policy_evict(policy, node, KVTWIN_HOST, 2), KVTWIN_BAD_ARGUMENT);
+  EXPECT_EQ(kvtwin_policy_evict(policy, node, KVTWIN_DEVICE, 3), KVTWIN_BAD_ARGUMENT);
+  EXPECT_EQ(kvtwin_policy_touch(policy, 77, KVTWIN_TOUCH_RECENCY), KVTWIN_BAD_ARGUMENT);
+  EXPECT_EQ(kvtwin_policy_insert(policy, node, nullptr, 1, KVTWIN_DEVICE, 0, &made), KVTWIN_BAD_ARGUMENT);
+  EXPECT_EQ(kvtwin_policy_place(policy, node, 7), KVTWIN_BAD_ARGUMENT);
+  EXPECT_EQ(kvtwin_policy_unqueue(policy, 3), KVTWIN_BAD_ARGUMENT);
+  EXPECT_EQ(kvtwin_policy_victim(nullptr, KVTWIN_DEVICE, &made), KVTWIN_BAD_ARGUMENT);
+  kvtwin_visit visit{};
+  visit.struct_size = sizeof visit;
+  visit.time_ns = 5;
+  EXPECT_EQ(kvtwin_policy_visit(policy, &visit), KVTWIN_OK);
+  visit.time_ns = 4;
+  EXPECT_EQ(kvtwin_policy_visit(policy, &visit), KVTWIN_BAD_ARGUMENT);
+  EXPECT_EQ(kvtwin_policy_hint(policy, 4, 1, 0, 6), KVTWIN_BAD_ARGUMENT);
+  EXPECT_EQ(kvtwin_policy_hint(policy, KVTWIN_PIN, 1, 0, 6), KVTWIN_OK);
+  kvtwin_policy_stats stats{};
+  stats.struct_size = sizeof stats;
+  ASSERT_EQ(kvtwin_policy_get_stats(policy, &stats), KVTWIN_OK);
+  EXPECT_EQ(stats.nodes, 1U);
+  EXPECT_EQ(stats.failed_calls, 10U);
+  EXPECT_EQ(stats.takes_hints, 1U);
+  EXPECT_EQ(kvtwin_policy_check(policy), KVTWIN_OK);
+}
+
+TEST(PolicyC, KeysContinueAChainAndKeepNamespacesApart) {
+  const std::vector<kvtwin_key> whole = keys_of(0, 3);
+  const std::array<std::int64_t, 8> rest{4, 5, 6, 7, 8, 9, 10, 11};
+  std::array<kvtwin_key, 2> keys{};
+  ASSERT_EQ(kvtwin_policy_keys(rest.data(), 8, 4, whole.data(), nullptr, nullptr, keys.data()), KVTWIN_OK);
+  EXPECT_EQ(std::memcmp(keys.data(), &whole[1], sizeof keys), 0);
+  std::array<std::int64_t, 4> first{0, 1, 2, 3};
+  ASSERT_EQ(kvtwin_policy_keys(first.data(), 4, 4, nullptr, "lora", nullptr, keys.data()), KVTWIN_OK);
+  EXPECT_NE(std::memcmp(keys.data(), whole.data(), sizeof whole[0]), 0);
+  EXPECT_EQ(kvtwin_policy_keys(first.data(), 4, 0, nullptr, nullptr, nullptr, keys.data()), KVTWIN_BAD_ARGUMENT);
+}
+
+TEST(PolicyC, JournalsHaveEveryCallOfPolicyAndStorage) {
+  const test::Folder folder;
+  const std::string path = (folder.path() / "calls.kvc").string();
+  kvtwin_call_journal* journal = nullptr;
+  ASSERT_EQ(kvtwin_call_journal_open(path.c_str(), "a host 1.0", &journal, {}), KVTWIN_OK);
+  {
+    kvtwin_policy_config config = config_of("lru");
+    config.journal = journal;
+    const Handle handle(config);
+    insert(handle.policy, KVTWIN_ROOT, keys_of(0, 2));
+    std::thread([&] { kvtwin_call_journal_storage_call(journal, KVTWIN_PUT, 3, 2, 4096, 1500); }).join();
+    EXPECT_EQ(kvtwin_policy_drop(handle.policy, 9, KVTWIN_DEVICE), KVTWIN_BAD_ARGUMENT);  // is not recorded
+    kvtwin_node victim = 0;
+    EXPECT_EQ(kvtwin_policy_victim(handle.policy, KVTWIN_DEVICE, &victim), KVTWIN_OK);
+  }
+  ASSERT_EQ(kvtwin_call_journal_close(journal), KVTWIN_OK);
+
+  std::ifstream file(path, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  CallJournalReader reader(std::as_bytes(std::span(bytes)));
+  CallRecord record;
+  ASSERT_EQ(reader.next(record), JournalStatus::record);
+  EXPECT_EQ(reader.text(), "a host 1.0");
+  EXPECT_EQ(record.tree->eviction, "lru");
+  EXPECT_EQ(record.tree->host_pages, 8U);
+  ASSERT_EQ(reader.next(record), JournalStatus::record);
+  EXPECT_EQ(record.call.verb, CallVerb::insert);
+  EXPECT_EQ(record.call.keys.size(), 2U);
+  ASSERT_EQ(reader.next(record), JournalStatus::record);
+  EXPECT_EQ(record.call.verb, CallVerb::storage);
+  EXPECT_EQ(record.call.pages, 3U);
+  EXPECT_EQ(record.call.request, 2U);
+  EXPECT_EQ(record.call.session, 4096U);
+  EXPECT_EQ(record.call.time, 1500);
+  ASSERT_EQ(reader.next(record), JournalStatus::record);
+  EXPECT_EQ(record.call.verb, CallVerb::victim);
+  EXPECT_EQ(record.after.count, 1U);
+  EXPECT_EQ(reader.next(record), JournalStatus::end);
+}
+
+TEST(PolicyC, RefusesAJournalWhereNoFileCanBe) {
+  std::array<char, 256> text{};
+  kvtwin_call_journal* journal = nullptr;
+  EXPECT_EQ(kvtwin_call_journal_open("/no/such/folder/x", "h", &journal, {text.data(), text.size()}),
+            KVTWIN_BAD_ARGUMENT);
+  EXPECT_EQ(journal, nullptr);
+  EXPECT_NE(std::string(text.data()).find("/no/such/folder/x"), std::string::npos);
+  EXPECT_EQ(kvtwin_call_journal_open(nullptr, "h", &journal, {}), KVTWIN_BAD_ARGUMENT);
+  kvtwin_call_journal_storage_call(nullptr, KVTWIN_GET, 1, 1, 1, 1);
+  EXPECT_EQ(kvtwin_call_journal_close(nullptr), KVTWIN_OK);
+}
+
+}  // namespace
+}  // namespace kvtwin
