@@ -36,3 +36,13 @@ endif()
 # Checks that the installed program is hardened and has no library path that includes the current folder.
 run(${PYTHON} -B ${CMAKE_CURRENT_LIST_DIR}/../rules/check_program.py ${work}/prefix/bin/kvtwin)
 run(${work}/prefix/bin/kvtwin --version)
+
+# The installed program draws with the installed package, not with the one in the source folder.
+file(WRITE ${work}/python "#!/bin/sh\necho \"$PYTHONPATH: $*\" >${work}/drawn\n")
+file(CHMOD ${work}/python PERMISSIONS OWNER_READ OWNER_EXECUTE)
+file(WRITE ${work}/run/report.json "{}")
+run(${CMAKE_COMMAND} -E env KVTWIN_PYTHON=${work}/python PYTHONPATH= ${work}/prefix/bin/kvtwin figures ${work}/run)
+file(READ ${work}/drawn drawn)
+if(NOT drawn STREQUAL "${work}/prefix/share/kvtwin/python: -P -m kvtwin.figures figures ${work}/run\n")
+  message(FATAL_ERROR "kvtwin figures ran: ${drawn}")
+endif()

@@ -357,7 +357,15 @@ class Traces(Scratch):
             kvtwin.hitrate(TRACE, 1000, foo=1)
 
 
-class Notebook(Scratch):
+class Documentation(Scratch):
+    def test_the_first_lines_run(self):
+        text = (ROOT / "docs/python.md").read_text(encoding="utf-8")
+        code = re.search(r"## The first lines\n\n```python\n(.*?)```", text, re.DOTALL)[1]
+        names = {}
+        exec(compile(code, "python.md", "exec"), names)
+        self.assertEqual(len(names["result"].requests), 500)
+        self.assertEqual(len(names["swept"].rows), 4)
+
     def test_the_notebook_runs(self):
         names = {}
         for cell in json.loads((ROOT / "notebooks/python_package.ipynb").read_text(encoding="utf-8"))["cells"]:
