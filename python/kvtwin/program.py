@@ -11,8 +11,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -58,20 +59,24 @@ def run(arguments: Sequence[str | os.PathLike[str]], *, accept: Sequence[int] = 
     """
     words = [os.fspath(argument) for argument in arguments]
     command = f"kvtwin {' '.join(words[:1])}"
+    child = None
     try:
-        # A session of its own: Ctrl-C in a terminal reaches only Python, which ends the child and its children.
-        child = subprocess.Popen(
-            [path(), *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            encoding="utf-8", errors="replace", start_new_session=True,
-        )
-    except OSError as error:
-        raise WorkError(f"{command}: can't start {path()}: {error.strerror}") from error
-    try:
+        with _interrupts_later():
+            # A session of its own: Ctrl-C in a terminal reaches only Python, which ends the child and its children.
+            child = subprocess.Popen(
+                [path(), *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                encoding="utf-8", errors="replace", start_new_session=True,
+            )
         text, said = child.communicate()
-    except BaseException:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.communicate()
+    except BaseException as error:
+        if child is None and isinstance(error, OSError):
+            raise WorkError(f"{command}: can't start {path()}: {error.strerror}") from error
+        if child is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+            child.stdout.close()
+            child.stderr.close()
         raise
     if child.returncode in accept:
         _pass_notes(said)
@@ -83,6 +88,23 @@ def run(arguments: Sequence[str | os.PathLike[str]], *, accept: Sequence[int] = 
         name = signal.Signals(-child.returncode).name
         raise WorkError(f"{command}: its process was ended by {name}" + (f"; it said: {sentence}" if said.strip() else ""))
     raise WorkError(sentence)
+
+
+@contextlib.contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """Handles SIGINT at the end of the block. An interrupt within Popen() would leave a child that nobody knows."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or before is None:
+        yield  # interrupts do not reach this thread, or not Python
+        return
+    seen = []
+    signal.signal(signal.SIGINT, lambda *arguments: seen.append(arguments))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if seen and callable(before):
+        before(*seen[0])
 
 
 def _pass_notes(said: str) -> None:

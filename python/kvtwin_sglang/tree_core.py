@@ -242,7 +242,7 @@ class KvtwinTreeCore(UnifiedTreeCore):
                     self.policy.hint(HINTS[action.action_type], session, int(action.payload.get("value", 0)), now)
         self.policy.visit(
             known.number, now, len(request.origin_input_ids), self.keys_of(request, prompt), session=session,
-            output_tokens=len(request.full_untruncated_fill_ids) - len(request.origin_input_ids) if known.visits else 0,
+            output_tokens=len(request.output_ids),
             is_further=known.visits > 0)
         known.visits += 1
         known.inserted = False
@@ -324,7 +324,7 @@ class KvtwinTreeCore(UnifiedTreeCore):
             self.policy.visit(
                 known.number, self.clock(), len(request.origin_input_ids), self.insert_keys,
                 session=session_number(request), is_further=known.visits > 0,
-                output_tokens=max(0, len(request.full_untruncated_fill_ids) - len(request.origin_input_ids)))
+                output_tokens=len(request.output_ids))
             known.visits += 1
             known.inserted = True
 

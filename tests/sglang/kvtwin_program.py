@@ -21,6 +21,11 @@ chunk_tokens = {chunk}
 """
 
 
+def nanoseconds(seconds):
+    """Of a text with nine digits after the point."""
+    return int(seconds.replace(".", ""))
+
+
 class Kvtwin:
     def __init__(self, program, folder):
         self.program, self.folder = program, folder
@@ -36,6 +41,10 @@ class Kvtwin:
 
     def serve(self, case: Case, sequence, settings=()):
         """(device, host) hit tokens of each request, and the evicted pages of both tiers."""
+        return self.serve_with_times(case, sequence, settings)[:2]
+
+    def serve_with_times(self, case: Case, sequence, settings=()):
+        """The same, and of each request the times in ns of its arrival and of its first token."""
         experiment, out = self.folder / "experiment.toml", self.folder / "run"
         experiment.write_text(EXPERIMENT.format(page=PAGE_TOKENS, chunk=case.chunk_tokens), encoding="utf-8")
         flags = f"--page-size {PAGE_TOKENS} --chunked-prefill-size {case.chunk_tokens}"
@@ -51,7 +60,9 @@ class Kvtwin:
         with open(out / "requests.csv", encoding="utf-8", newline="") as table:
             rows = sorted(csv.DictReader(table), key=lambda row: int(row["request"]))
         hits = [(int(row["hit_device"]), int(row["hit_host"])) for row in rows]
-        return hits, [tier["evicted_pages"] for tier in report["tiers"]]
+        times = [(arrival, arrival + nanoseconds(row["ttft_s"]))
+                 for row in rows for arrival in [nanoseconds(row["arrival_s"])]]
+        return hits, [tier["evicted_pages"] for tier in report["tiers"]], times
 
     def hit_rate(self, case: Case, sequence):
         """Device and host hit tokens of all requests together, by hitrate. None for a case that hitrate does not have."""

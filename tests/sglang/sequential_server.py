@@ -121,7 +121,7 @@ class Request(SimpleNamespace):
     def __init__(self, rid, prompt, priority):
         super().__init__(
             rid=rid, kv=ReqKvInfo(), priority=priority, session_id=None, session=None, kv_rotation_base=None, extra_key=None,
-            cache_salt=None, origin_input_ids=prompt, full_untruncated_fill_ids=prompt, lock=None, last_node=None,
+            cache_salt=None, origin_input_ids=prompt, full_untruncated_fill_ids=prompt, output_ids=(), lock=None, last_node=None,
             swa_host_hit_length=0, mamba_host_hit_length=0, is_finished=False)
 
     def finished(self):
@@ -216,6 +216,7 @@ class Server:
             cache.ready_to_load_host_cache()
         self._prefill(request, prompt, hit, answer_tokens == 1)
         self._decode(request, prompt + answer[: answer_tokens - 1])
+        request.output_ids = answer[:answer_tokens]
         self._release(request, len(prompt) + answer_tokens - 1)
         self._events()
         return device_hit, host_hit

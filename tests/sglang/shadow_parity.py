@@ -57,3 +57,13 @@ def compare_with_own_core(case, requests):
     if len(evicted) != len(shadow_evicted):
         return f"{len(shadow_evicted)} evictions instead of {len(evicted)}"
     return None
+
+
+def compare_with_simulate(case, requests, path, kvtwin):
+    """(requests whose hits differ from those of `kvtwin simulate`, hits of both)."""
+    from shadow_server import ShadowServer
+
+    hits, _, table = kvtwin.serve_with_times(case, path)
+    server = ShadowServer(*server_arguments(case), times=table)
+    shadow_hits, _ = serve_all(server, requests)
+    return [number for number, pair in enumerate(zip(hits, shadow_hits)) if pair[0] != pair[1]], hits, shadow_hits

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from sequential_server import Server
 
+# The depth at which a token costs twice what the first one does, of the model and hardware in kvtwin_program.py.
+DOUBLING_TOKENS = 273
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -33,12 +35,25 @@ def prepare():
 
 class ShadowServer(Server):
     def __init__(self, eviction, *arguments, times=None, journal=None, **named):
-        self.config = {"journal": str(journal)} if journal else None
+        self.config = {"journal": str(journal)} if journal else {}
+        if times is not None:
+            self.config["doubling_tokens"] = DOUBLING_TOKENS
         super().__init__("kvtwin", eviction, *arguments, **named)
         self.core = self.cache.tree_core
+        self.times = times
+        if times is not None:
+            self.core.clock = lambda: self.now
 
     def queue(self, request):
+        if self.times is not None:
+            self.now = self.times[request.rid][0]
         self.core.queued(request)
+
+    def _decode(self, request, fill):
+        # kvtwin's scheduler works on a request in two steps: the first one computes the prompt, the second one the answer.
+        if self.times is not None and len(fill) > len(request.origin_input_ids):
+            self.now = self.times[request.rid][1]
+        super()._decode(request, fill)
 
     def admit(self, request):
         self.core.admitted(request, request.last_node)
