@@ -10,6 +10,7 @@
 #include "cli/commands.hpp"
 #include "lab/decision_text.hpp"
 #include "lab/error.hpp"
+#include "lab/past_run/call_replay.hpp"
 #include "lab/past_run/past_run.hpp"
 #include "lab/run/journal_file.hpp"
 
@@ -91,7 +92,62 @@ Json report_json(const Rerun& rerun, const LastDecisions& last, double seconds) 
   return json;
 }
 
+// A journal of cache calls.
+void print_call_replay(const ReplayCommand& arguments) {
+  constexpr std::string_view kKey = "cache.eviction=";
+  std::string eviction;
+  for (const std::string& set : arguments.sets) {
+    if (!set.starts_with(kKey)) {
+      throw InputError("--set " + set + ": a journal of calls has no experiment; only cache.eviction can be set");
+    }
+    eviction = set.substr(kKey.size());
+  }
+  const CallReplay replay = replay_calls(arguments.run, eviction);
+  const bool cut = replay.end != JournalStatus::end;
+  if (arguments.json) {
+    const char* verdict = replay.diverged                          ? "diverged"
+                          : replay.end == JournalStatus::end       ? "equal"
+                          : replay.end == JournalStatus::truncated ? "truncated"
+                                                                   : "corrupt";
+    Json json{{"verdict", verdict},
+              {"host", replay.host},
+              {"eviction", replay.eviction},
+              {"calls", replay.calls},
+              {"storage_calls", replay.storage_calls},
+              {"victims", replay.victims},
+              {"equal_victims", replay.equal_victims},
+              {"evictions", replay.evictions},
+              {"other_evictions", replay.other_evictions},
+              {"decisions", mark_json(replay.mark)}};
+    if (!replay.sentence.empty()) json["sentence"] = replay.sentence;
+    if (replay.diverged || cut) json["record"] = {{"number", replay.place.number}, {"byte", replay.place.offset}};
+    std::printf("%s\n", json.dump(2).c_str());
+  } else if (cut && !replay.diverged) {
+    throw InputError(arguments.run + ": is " + std::string(name_of(replay.end)) + " at record " +
+                     std::to_string(replay.place.number) + ", byte " + std::to_string(replay.place.offset) +
+                     "; close the journal where it is recorded");
+  } else {
+    std::printf("replay     %" PRIu64 " calls of %s, %" PRIu64 " victims, digest %s: %s\n", replay.calls,
+                replay.host.empty() ? "a host" : replay.host.c_str(), replay.mark.count,
+                digest_text(replay.mark.digest).c_str(), replay.diverged ? "diverged" : "equal");
+    if (replay.storage_calls > 0)
+      std::printf("storage    %" PRIu64 " calls, which the tree ignores\n", replay.storage_calls);
+    if (replay.other_evictions > 0) {
+      std::printf("host       %" PRIu64 " of %" PRIu64 " evictions were not the policy's victim\n",
+                  replay.other_evictions, replay.evictions);
+    }
+    if (!eviction.empty()) std::printf("with       cache.eviction=%s\n", eviction.c_str());
+    if (replay.diverged) {
+      std::printf("first      %s\n", replay.sentence.c_str());
+      std::printf("victims    %" PRIu64 " of %" PRIu64 " are as recorded\n", replay.equal_victims, replay.victims);
+    }
+  }
+  if (replay.diverged) throw AlreadySaid(3);
+  if (cut) throw AlreadySaid(2);
+}
+
 void replay_run(const ReplayCommand& arguments) {
+  if (is_call_journal(arguments.run)) return print_call_replay(arguments);
   const PastRun run(arguments.run);
   if (!run.has_journal()) {
     throw InputError(arguments.run + ": holds no " + kJournalName +
@@ -127,7 +183,11 @@ void add_replay(CLI::App& program) {
       "         kvtwin replay out/recorded\n"
       "         kvtwin replay out/recorded --set cache.eviction=fifo\n"
       "Exit:    0 equal; 2 the journal is cut short or cannot be read; 3 a decision differs (printed)");
-  command->add_option("run_dir", arguments.run, "A run folder with a journal, or the path of a journal")->required();
+  command
+      ->add_option("run_dir", arguments.run,
+                   "A run folder with a journal, or the path of a journal (of a run, or of a "
+                   "host's cache calls)")
+      ->required();
   command
       ->add_option("--set", arguments.sets,
                    "key=value: change a key of the recorded experiment, e.g. cache.eviction=fifo; may be repeated")

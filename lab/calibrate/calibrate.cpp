@@ -17,6 +17,7 @@
 #include "lab/calibrate/probe.hpp"
 #include "lab/error.hpp"
 #include "lab/out_files.hpp"
+#include "lab/past_run/call_replay.hpp"
 #include "lab/run/journal_file.hpp"
 #include "lab/run/machine.hpp"
 #include "lab/version.hpp"
@@ -49,6 +50,7 @@ struct Source {
 
 void add_file(const fs::path& path, Source& source) {
   const std::string name = path.string();
+  if (is_call_journal(path)) return source.measurements.add(measurements_of_calls(path), name);
   if (path.extension() == ".kvj") return source.measurements.add(measurements_of_run(path), name);
   const std::string text = read_text_file(path, "give what kvtwin calibrate or tools/gpu-check wrote");
   if (path.extension() == ".csv") {

@@ -11,6 +11,7 @@
 #include "lab/error.hpp"
 #include "lab/experiment/setup.hpp"
 #include "lab/names.hpp"
+#include "lab/past_run/call_replay.hpp"
 #include "lab/past_run/past_run.hpp"
 #include "lab/past_run/request_life.hpp"
 #include "policy/style.hpp"
@@ -526,6 +527,7 @@ Json life_json(const RequestLife& life, const Setup& setup) {
 }  // namespace
 
 Explanation explain(const std::string& path, std::int64_t request, bool as_json) {
+  if (is_call_journal(path)) return explain_calls(path, request, as_json);
   const PastRun run(path);
   const Setup setup = setup_for_rerun(run.experiment());
   const EngineConfig& engine = setup.engine;

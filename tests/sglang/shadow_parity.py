@@ -1,7 +1,37 @@
 """The work of tools/sglang-shadow: kvtwin's policies inside SGLang's cache, against SGLang's own core and kvtwin's."""
 
+import sys
+import tempfile
+from pathlib import Path
+
+import cases
 import sequences
-from sequential_server import Server
+from cases import Case
+from kvtwin_program import Kvtwin
+
+# Evictions that kvtwin's engine decides in another way than SGLang, so that the same policy sees other calls. The number
+# is that of the requests of all of the case whose hits may differ.
+KNOWN_DIFFERENCES = {
+    # Under write_back, kvtwin's engine chooses pages ahead of need, by a further instance of the policy
+    # (Cache::choose_leaving in policy/cache/room.cpp, PolicyRole::candidates). SGLang chooses when it needs room
+    # (_evict_components in unified_radix_cache.py). The histories of the two instances differ.
+    "chat tide device=4000 host=8000 write_back": 4,
+}
+
+
+def cases_of_kvtwin():
+    """With policies that SGLang does not have."""
+    for sequence, tokens in (("chat", 4000), ("chat", 12000), ("agentic", 40000), ("tools", 4000), ("answers", 8000),
+                             ("again", 8000)):
+        yield Case(sequence, "tide", tokens)
+    for eviction in ("gdsf", "arc", "s3fifo", "lhd", "2q", "sieve", "lruk", "marconi"):
+        yield Case("chat", eviction, 4000)
+    for eviction in ("tide", "gdsf", "arc", "marconi"):
+        yield Case("chat", eviction, 4000, 8000)
+    yield Case("chat", "tide", 4000, 8000, "write_back")
+    yield Case("chat", "tide", 1200, 2400)
+    for tokens in (12000, 40000):
+        yield Case("real", "tide", tokens)
 
 
 def evictions_of(server):
@@ -40,6 +70,7 @@ def server_arguments(case):
 
 def compare_with_own_core(case, requests):
     """None, or how the shadow's hits and evictions differ from those of SGLang's Python core."""
+    from sequential_server import Server
     from shadow_server import ShadowServer
 
     hits, evicted = serve_all(Server("python", *server_arguments(case)), requests)
@@ -60,10 +91,76 @@ def compare_with_own_core(case, requests):
 
 
 def compare_with_simulate(case, requests, path, kvtwin):
-    """(requests whose hits differ from those of `kvtwin simulate`, hits of both)."""
+    """(requests whose hits differ from those of `kvtwin simulate`, tokens that hit in all, what is wrong or None)"""
     from shadow_server import ShadowServer
 
-    hits, _, table = kvtwin.serve_with_times(case, path)
-    server = ShadowServer(*server_arguments(case), times=table)
+    hits, _, times = kvtwin.serve_with_times(case, path)
+    server = ShadowServer(*server_arguments(case), times=times)
     shadow_hits, _ = serve_all(server, requests)
-    return [number for number, pair in enumerate(zip(hits, shadow_hits)) if pair[0] != pair[1]], hits, shadow_hits
+    differ = [number for number, (ours, shadow) in enumerate(zip(hits, shadow_hits)) if ours != shadow]
+    counters = {name: count for name, count in server.core.counters().items() if count}
+    wrong = None
+    if counters:
+        wrong = f"the mirror and SGLang disagreed: {counters}"
+    elif len(differ) > KNOWN_DIFFERENCES.get(case.name, 0):
+        wrong = (f"request {differ[0]} hits {shadow_hits[differ[0]]} tokens instead of {hits[differ[0]]}, and "
+                 f"{len(differ) - 1} others differ too")
+    return len(differ), sum(map(sum, shadow_hits)), wrong
+
+
+def record(case, requests, file):
+    """Records the calls of a case."""
+    from shadow_server import ShadowServer
+
+    server = ShadowServer(*server_arguments(case), journal=file, times=[(n * 10**9, n * 10**9 + 10**6) for n in range(len(requests))])
+    serve_all(server, requests)
+    server.core.journal.close()
+    print(f"{file}: {case.name}, {len(requests)} requests, {file.stat().st_size:,} bytes")
+
+
+def run(given):
+    import sglang_imports
+    from parity import Sequences
+
+    version = sglang_imports.prepare()
+    import shadow_server
+
+    if missing := shadow_server.prepare():
+        print(f"tools/sglang-shadow: {missing}", file=sys.stderr)
+        return 3
+    words = [word.strip() for word in given.only.split(",") if word.strip()]
+
+    def chosen(all_cases):
+        return [case for case in all_cases if all(word in case.name for word in words)]
+
+    with tempfile.TemporaryDirectory() as scratch:
+        kvtwin = Kvtwin(given.program.absolute(), Path(scratch))
+        made = Sequences(kvtwin, Path(scratch), given.real_trace)
+        if given.speed:
+            import speed
+
+            return speed.measure(kvtwin, made, with_kvtwins_core=True)
+        if given.journal:
+            case = (chosen(cases.all_cases()) + chosen(cases_of_kvtwin()))[0]
+            record(case, made.get(case.sequence)[0][: given.requests or None], given.journal)
+            return 0
+        print(f"SGLang {version}, kvtwin's tree core against SGLang's own Python core: hits and evictions")
+        compared = wrong = 0
+        for case in chosen(cases.all_cases()):
+            if made.get(case.sequence) is None:
+                continue
+            problem = compare_with_own_core(case, made.get(case.sequence)[0][: given.requests or None])
+            compared += 1
+            wrong += problem is not None
+            print(f"{case.name}: {problem or 'equal'}", flush=True)
+        print("kvtwin's tree core against kvtwin simulate: requests that differ; tokens that hit")
+        for case in chosen(cases_of_kvtwin()):
+            if made.get(case.sequence) is None:
+                continue
+            requests, path, _ = made.get(case.sequence)
+            differ, tokens, problem = compare_with_simulate(case, requests, path, kvtwin)
+            compared += 1
+            wrong += problem is not None
+            print(f"{case.name}: {differ} of {len(requests)}; {tokens}" + (f": {problem}" if problem else ""), flush=True)
+    print(f"{compared} cases compared, {wrong} wrong")
+    return 1 if wrong or not compared else 0

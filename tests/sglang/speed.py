@@ -15,7 +15,12 @@ def sglang_us(tree, requests, tokens):
     """The loop only: matches, allocations, evictions and inserts."""
     from sequential_server import Server
 
-    server = Server(tree, "lru", sequences.PAGE_TOKENS, tokens, chunk_tokens=NO_CHUNKS)
+    if tree == "kvtwin":
+        from shadow_server import ShadowServer
+
+        server = ShadowServer("lru", sequences.PAGE_TOKENS, tokens, chunk_tokens=NO_CHUNKS)
+    else:
+        server = Server(tree, "lru", sequences.PAGE_TOKENS, tokens, chunk_tokens=NO_CHUNKS)
     prompts = [(r.prompt(), r.answer_tokens, sequences.answer(number, r.answer_tokens))
                for number, r in enumerate(requests)]
     begin = time.perf_counter()
@@ -33,7 +38,7 @@ def kvtwin_us(kvtwin, path, requests, pages):
     return (time.perf_counter() - begin) / len(requests) * 1e6
 
 
-def measure(kvtwin, made):
+def measure(kvtwin, made, with_kvtwins_core=False):
     """Prints a table in Markdown: medians, and the smallest and the largest value."""
     import sglang_imports
 
@@ -48,6 +53,8 @@ def measure(kvtwin, made):
         ways = {
             "`UnifiedRadixCache`, Python core": lambda pages=pages: sglang_us("python", requests, pages * sequences.PAGE_TOKENS),
             "`UnifiedRadixCache`, Rust core": lambda pages=pages: sglang_us("rust", requests, pages * sequences.PAGE_TOKENS),
+            **({"`UnifiedRadixCache`, kvtwin's core":
+                lambda pages=pages: sglang_us("kvtwin", requests, pages * sequences.PAGE_TOKENS)} if with_kvtwins_core else {}),
             "`kvtwin hitrate`": lambda pages=pages: kvtwin_us(kvtwin, path, requests, pages),
         }
         times = {way: [] for way in ways}
