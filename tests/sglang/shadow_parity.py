@@ -29,7 +29,7 @@ def cases_of_kvtwin():
     for eviction in ("tide", "gdsf", "arc", "marconi"):
         yield Case("chat", eviction, 4000, 8000)
     yield Case("chat", "tide", 4000, 8000, "write_back")
-    yield Case("chat", "tide", 1200, 2400)
+    yield Case("chat", "tide", 400, 400)
     for tokens in (12000, 40000):
         yield Case("real", "tide", tokens)
 
