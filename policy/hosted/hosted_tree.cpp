@@ -66,7 +66,7 @@ void HostedTree::make_tree() {
   if (setup_.hits_by_count) tree_->set_first_hits(0);
   pages_.clear();
   leases_.clear();
-  waiting_.clear();
+  queued_.clear();
 }
 
 const char* HostedTree::call(const Call& call, Answer& answer) {
@@ -260,17 +260,17 @@ const char* HostedTree::queue(const Call& call) {
   if (!tree_->fits(call.keys)) return kNoChain;
   if (call.request == kNoRequest) return "a request's number is below 2^64 - 1";
   const auto kept = looks_ahead_ ? call.keys : std::span<const PageKey>();
-  const auto [place, is_new] = waiting_.try_emplace(call.request, kept.begin(), kept.end());
+  const auto [place, is_new] = queued_.try_emplace(call.request, kept.begin(), kept.end());
   if (!is_new) return "the request waits already";
   tree_->queue(call.request, call.keys, false);  // the host splits its nodes
   return nullptr;
 }
 
 const char* HostedTree::unqueue(const Call& call) {
-  const auto place = waiting_.find(call.request);
-  if (place == waiting_.end()) return "the request does not wait";
+  const auto place = queued_.find(call.request);
+  if (place == queued_.end()) return "the request does not wait";
   const std::vector<PageKey> keys = std::move(place->second);
-  waiting_.erase(place);
+  queued_.erase(place);
   tree_->unqueue(call.request, tree_->fits(keys) ? std::span<const PageKey>(keys) : std::span<const PageKey>());
   return nullptr;
 }

@@ -136,7 +136,7 @@ class HostedTree {
   std::unique_ptr<RadixTree> tree_;
   std::unordered_set<PageKey, PageKeyHash> pages_;    // all pages of the tree
   std::unordered_map<std::uint32_t, Leases> leases_;  // that end at the node
-  std::unordered_map<RequestId, std::vector<PageKey>> waiting_;
+  std::unordered_map<RequestId, std::vector<PageKey>> queued_;
   DecisionLog log_;
   bool looks_ahead_ = false, takes_hints_ = false;
   RequestId visitor_ = kNoRequest;

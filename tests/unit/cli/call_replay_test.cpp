@@ -66,13 +66,13 @@ TEST(CallReplay, CutAndDamagedJournalsAreRefused) {
 }
 
 TEST(CallReplay, ExplainsARequest) {
-  const Json story = run({"explain", kRecorded, "--request", "20", "--json"}).json();
-  EXPECT_EQ(story.at("request"), 20);
+  const Json story = run({"explain", kRecorded, "--request", "18", "--json"}).json();
+  EXPECT_EQ(story.at("request"), 18);
   EXPECT_EQ(story.at("eviction"), "tide");
   EXPECT_GT(story.at("inserted_pages").get<int>(), 0);
   ASSERT_FALSE(story.at("evictions").empty());
   for (const auto& gone : story.at("evictions")) EXPECT_EQ(gone.at("by"), "policy");
-  const Outcome text = run({"explain", kRecorded, "--request", "20"});
+  const Outcome text = run({"explain", kRecorded, "--request", "18"});
   EXPECT_EQ(text.exit_code, 0);
   expect_part(text.out, "matched     ");
   expect_part(text.out, "the victim of tide");
@@ -104,8 +104,8 @@ TEST(CallReplay, StorageTimesCalibrateADisk) {
       run({"calibrate", "--from", folder / "storage.kvc", "--base", "cpu-host", "--out", folder / "fitted"});
   ASSERT_EQ(fitted.exit_code, 0) << fitted.err;
   const Json hardware = Json::parse(text_of(folder / "fitted/hardware.json"));
-  EXPECT_NEAR(hardware.at("numbers").at("disk_read_gbps").at("value").get<double>(), 1.0, 0.15);
-  EXPECT_NEAR(hardware.at("numbers").at("disk_write_gbps").at("value").get<double>(), 1.0, 0.15);
+  EXPECT_NEAR(hardware.at("numbers").at("drive_read_bandwidth").at("value").get<double>(), 1.0, 0.15);
+  EXPECT_NEAR(hardware.at("numbers").at("drive_write_bandwidth").at("value").get<double>(), 1.0, 0.15);
 
   const Outcome without = run({"calibrate", "--from", kRecorded, "--out", folder / "none"});
   EXPECT_EQ(without.exit_code, 2);
