@@ -19,6 +19,11 @@
 #include "policy/index/page_key.hpp"
 
 static_assert(sizeof(kvtwin_key) == sizeof(kvtwin::PageKey));
+// Numbers of the interface are those of the enumerations, so a call passes them on.
+static_assert(KVTWIN_TOUCH_RECENCY == static_cast<int>(kvtwin::TouchKind::recency) &&
+              KVTWIN_TOUCH_STAMP_NODE == static_cast<int>(kvtwin::TouchKind::stamp_node));
+static_assert(KVTWIN_SESSION_END == static_cast<int>(kvtwin::HintKind::session_end) &&
+              KVTWIN_UNPIN == static_cast<int>(kvtwin::HintKind::unpin));
 
 // Records and buffered bytes of a file. Writes whole records.
 struct kvtwin_call_journal final : kvtwin::ByteSink {

@@ -6,12 +6,13 @@
  * the same until the node has left both tiers. A split gives the upper part a new number, and the lower part keeps the
  * old one. Node 0 is the root.
  *
- * For each request, a host calls
- *   kvtwin_policy_queue     when the request begins to wait (policies that look ahead use it)
- *   kvtwin_policy_match     to find the cached prefix; or the host walks its own tree, and reports its splits
- *   kvtwin_policy_unqueue, kvtwin_policy_visit, kvtwin_policy_touch, kvtwin_policy_lease    when the request is
- * admitted kvtwin_policy_victim, kvtwin_policy_evict       as often as it needs room kvtwin_policy_visit,
- * kvtwin_policy_insert, kvtwin_policy_touch, kvtwin_policy_release   when pages were computed
+ * For each request, a host makes these calls, in this order:
+ *
+ * - kvtwin_policy_queue when the request begins to wait (for policies that look ahead);
+ * - kvtwin_policy_match to find the cached prefix; or the host walks its own tree, and reports its splits;
+ * - kvtwin_policy_unqueue, _visit, _touch and _lease when the request is admitted;
+ * - kvtwin_policy_victim and _evict as often as the host needs room;
+ * - kvtwin_policy_visit, _insert, _touch and _release when pages were computed.
  *
  * A host may evict another node than the victim: kvtwin_policy_evict takes each node that is on offer, and
  * kvtwin_policy_drop the copies that leave for another reason than a lack of room.

@@ -27,6 +27,7 @@ from matplotlib.transforms import ScaledTranslation
 from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, NullFormatter, PercentFormatter
 
 from kvtwin.errors import InputError
+from kvtwin.simulation import load_json
 
 TEXT_COLUMNS = {"outcome", "lane"}
 REQUEST_COLUMNS = """request arrival_s prompt_tokens output_tokens hit_device hit_host hit_disk hit_remote miss
@@ -62,10 +63,6 @@ STYLE = {
 INK, BLUE = "#333333", "#0072B2"
 
 
-class RunError(InputError):
-    """A run folder that cannot be read. The message has the file and the reason."""
-
-
 @dataclass
 class Run:
     """One run folder. `report` is report.json. `requests` and `lanes` map the name of a column to a numpy array; empty
@@ -88,35 +85,20 @@ def read_table(path, columns):
             names = next(rows, [])
             cells = list(rows)
     except OSError as error:
-        raise RunError(f"{path}: {error.strerror}; is this the folder of a finished run?") from error
+        raise InputError(f"{path}: {error.strerror}; is this the folder of a finished run?") from error
     except (UnicodeDecodeError, csv.Error) as error:
-        raise RunError(f"{path}: not a table: {error}") from error
+        raise InputError(f"{path}: not a table: {error}") from error
     missing = [name for name in columns if name not in names]
     if missing:
-        raise RunError(f"{path}: no column {missing[0]}")
+        raise InputError(f"{path}: no column {missing[0]}")
     table = {}
     for index, name in enumerate(names):
         try:
             column = [row[index] for row in cells]
             table[name] = np.array(column if name in TEXT_COLUMNS else [float(cell or "nan") for cell in column])
         except (IndexError, ValueError) as error:
-            raise RunError(f"{path}: column {name}: {error}") from error
+            raise InputError(f"{path}: column {name}: {error}") from error
     return table
-
-
-def load_json(path):
-    """Returns the object of a JSON file of schema version 1."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RunError(f"{path}: {error.strerror}; is this the folder of a finished run?") from error
-    except ValueError as error:
-        raise RunError(f"{path}: not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise RunError(f"{path}: no JSON object")
-    if content.get("schema_version") != 1:
-        raise RunError(f"{path}: schema_version {content.get('schema_version')} where 1 is known")
-    return content
 
 
 def load_run(folder):
@@ -380,9 +362,9 @@ def load_json_lines(folder, name):
     try:
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     except OSError as error:
-        raise RunError(f"{path}: {error.strerror}; is this the folder of a finished {name}?") from error
+        raise InputError(f"{path}: {error.strerror}; is this the folder of a finished {name}?") from error
     except ValueError as error:
-        raise RunError(f"{path}: a line is not JSON: {error}") from error
+        raise InputError(f"{path}: a line is not JSON: {error}") from error
     return plan, rows
 
 
@@ -466,7 +448,7 @@ def draw_sweep(sweep):
     four combinations: only the first quantity, with one row per value of the first axis."""
     plan = sweep.plan
     if not plan["along"]:
-        raise RunError(f"{sweep.folder}: has no x axis; write sweep.along into its experiment")
+        raise InputError(f"{sweep.folder}: has no x axis; write sweep.along into its experiment")
     others = [axis for axis in plan["axes"] if axis["name"] != plan["along"]]
     settings = combinations(others)
     shown = plan["show"]
@@ -887,14 +869,14 @@ def load_validation(folder):
                 _ = figure["figure"], figure["error"]
         return Validated(folder.resolve(), result)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{folder}: holds no validate.json of kvtwin validate --out ({error})") from error
+        raise InputError(f"{folder}: holds no validate.json of kvtwin validate --out ({error})") from error
 
 
 def draw_validation(validated):
     """Draws predicted over measured mean TTFT; and the errors, next to twice the spread of the measured runs."""
     points = sorted(validated.figures("ttft_mean_s"), key=lambda point: point[1]["error"])
     if not points:
-        raise RunError(f"{validated.folder}: no configuration has a mean TTFT on both sides")
+        raise InputError(f"{validated.folder}: no configuration has a mean TTFT on both sides")
     names = [name for name, _ in points]
     measured, predicted, error = (np.array([figure[key] for _, figure in points]) for key in ("measured", "predicted", "error"))
     spread = np.array([figure["spread"] or 0 for _, figure in points])
@@ -968,7 +950,7 @@ def save(figure, path):
 def write_all_figures(folders):
     """Draws the figures of each folder; for several runs also side_by_side.png, in the last folder."""
     if len(folders) > len(RUN_STYLES):
-        raise RunError(f"{len(folders)} run folders; at most {len(RUN_STYLES)} can be drawn side by side")
+        raise InputError(f"{len(folders)} run folders; at most {len(RUN_STYLES)} can be drawn side by side")
     paths = [path for folder in folders for path in write_figures(folder)]
     runs = [folder for folder in folders if not is_sweep(folder)]
     if len(runs) > 1:
@@ -1003,7 +985,7 @@ def main(arguments):
             lines = [line for folder in arguments[1:] for line in summary(folder)]
         for line in lines:
             print(line)
-    except RunError as error:
+    except InputError as error:
         print(f"kvtwin figures: {error}", file=sys.stderr)
         return 2
     except OSError as error:

@@ -21,8 +21,10 @@ from pathlib import Path
 import numpy as np
 
 from kvtwin import figures as drawing
-from kvtwin.figures import BLUE, CASE_STYLES, GREY, INK, PARTS, RUN_STYLES, SOURCES, RunError, count, seconds
+from kvtwin.errors import InputError
+from kvtwin.figures import BLUE, CASE_STYLES, GREY, INK, PARTS, RUN_STYLES, SOURCES, count, seconds
 from kvtwin.report_charts import Axis, Chart, Series, Table, bytes_text, draw_static, finite, plotly_figure
+from kvtwin.simulation import load_json
 
 ORANGE, GREEN = "#D55E00", "#009E73"
 MAX_POINTS = 240  # of a line
@@ -651,9 +653,9 @@ def resolved(folder, name="experiment.resolved.toml"):
     except FileNotFoundError:
         return "", {}
     except UnicodeDecodeError as error:
-        raise RunError(f"{Path(folder) / name}: not text: {error}") from error
+        raise InputError(f"{Path(folder) / name}: not text: {error}") from error
     except OSError as error:
-        raise RunError(f"{Path(folder) / name}: {error.strerror}") from error
+        raise InputError(f"{Path(folder) / name}: {error.strerror}") from error
     return text, {key: value.strip("'\"") for key, value in re.findall(r"^([\w.]+) = (\S+)", text, re.MULTILINE)}
 
 
@@ -663,7 +665,7 @@ def check_complete(run):
     ended = requests["completed"] + requests["rejected"]
     rows = len(run.requests["request"])
     if rows < ended:
-        raise RunError(
+        raise InputError(
             f"{run.folder / 'requests.csv'}: {rows} rows where report.json counts {ended} requests; is the file cut?"
         )
 
@@ -1027,10 +1029,10 @@ VARIED_NOTE = "With the --set options of the original command, if there were any
 def compare_section(folder, compared):
     plan = compared.plan
     if not compared.rows:
-        raise RunError(f"{compared.folder / 'compare.jsonl'}: no settings; is the comparison finished?")
+        raise InputError(f"{compared.folder / 'compare.jsonl'}: no settings; is the comparison finished?")
     wanted = math.prod(len(axis["values"]) for axis in plan["axes"])
     if len(compared.rows) < wanted:
-        raise RunError(
+        raise InputError(
             f"{compared.folder / 'compare.jsonl'}: {len(compared.rows)} settings where compare.json has {wanted}; is the file cut?"
         )
     goal = plan.get("goal")
@@ -1262,7 +1264,7 @@ def sweep_section(folder, sweep):
     if not isinstance(plan["show"], list):
         raise TypeError("show is no list")
     if len(sweep.rows) < plan["cells"] or not sweep.rows:
-        raise RunError(
+        raise InputError(
             f"{sweep.folder / 'sweep.jsonl'}: {len(sweep.rows)} cells where sweep.json has {plan['cells']}; is the sweep finished?"
         )
     first = plan["show"][0] if plan["show"] else "ttft_mean_s"
@@ -1807,7 +1809,7 @@ def sections_of(folders):
         kind = next((kind for kind in KINDS if (Path(folder) / kind).exists()), None)
         try:
             if kind == "plan.json":
-                raw = drawing.load_json(Path(folder) / "plan.json")
+                raw = load_json(Path(folder) / "plan.json")
                 sections.append(plan_section(folder, raw))
                 plans.append((name, Plan(folder, raw)))
             elif kind == "compare.json":
@@ -1819,15 +1821,15 @@ def sections_of(folders):
                 sections.append(run_section(folder, run))
                 runs.append((name, run))
             else:
-                raise RunError(
+                raise InputError(
                     f"{folder}: holds no {', '.join(KINDS[:-1])} or {KINDS[-1]}; give a folder that kvtwin plan, compare, sweep, simulate or run wrote"
                 )
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, StopIteration) as error:
-            raise RunError(
+            raise InputError(
                 f"{Path(folder) / kind}: a member is absent or of the wrong type ({type(error).__name__}: {error})"
             ) from error
     if len(runs) > len(RUN_STYLES):
-        raise RunError(f"{len(runs)} run folders; at most {len(RUN_STYLES)} can be side by side")
+        raise InputError(f"{len(runs)} run folders; at most {len(RUN_STYLES)} can be side by side")
     beside = ([plans_section(plans)] if len(plans) > 1 else []) + ([runs_section(runs)] if len(runs) > 1 else [])
     return beside + sections
 
@@ -1873,7 +1875,7 @@ def page(folders):
     try:
         import jinja2
     except ImportError as error:
-        raise RunError(
+        raise InputError(
             f"{sys.executable}: no package jinja2; run tools/quickstart, or install notebooks/requirements.txt"
         ) from error
     sections = sections_of(folders)
@@ -1930,11 +1932,11 @@ def main(arguments):
     try:
         text = page(folders).encode("utf-8", errors="replace")
         if len(text) > MAX_PAGE_BYTES:
-            raise RunError(f"the page would have {len(text):,} bytes, more than {MAX_PAGE_BYTES:,}; give fewer folders")
+            raise InputError(f"the page would have {len(text):,} bytes, more than {MAX_PAGE_BYTES:,}; give fewer folders")
         unfinished.write_bytes(text)
         os.replace(unfinished, out)
         print(out)
-    except RunError as error:
+    except InputError as error:
         print(f"kvtwin report: {error}", file=sys.stderr)
         return 2
     except OSError as error:

@@ -73,16 +73,7 @@ class Result:
     def __init__(self, folder: str | os.PathLike[str], *, _temporary: Any = None):
         self.folder = Path(folder).resolve()
         self._temporary = _temporary  # its folder is deleted with this object
-        path = self.folder / "report.json"
-        try:
-            report = json.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise InputError(f"{path}: {error.strerror}; is this the folder of a finished run?") from error
-        except ValueError as error:
-            raise InputError(f"{path}: not JSON: {error}") from error
-        version = report.get("schema_version") if isinstance(report, dict) else None
-        if version != 1:
-            raise InputError(f"{path}: schema_version {version} where 1 is known")
+        report = load_json(self.folder / "report.json")
         self.report: dict[str, Any] = report
         """report.json; docs/reference/report.md has its keys. Times in seconds, sizes in bytes or tokens."""
 
@@ -133,6 +124,21 @@ class Result:
             return pd.read_csv(self.folder / name)
         except (OSError, ValueError) as error:
             raise InputError(f"{self.folder / name}: {error}; is this the folder of a finished run?") from error
+
+
+def load_json(path: Path) -> dict[str, Any]:
+    """Returns the object of a JSON file of schema version 1. Raises InputError."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}; is this the folder of a finished run?") from error
+    except ValueError as error:
+        raise InputError(f"{path}: not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: no JSON object")
+    if content.get("schema_version") != 1:
+        raise InputError(f"{path}: schema_version {content.get('schema_version')} where 1 is known")
+    return content
 
 
 def load(folder: str | os.PathLike[str]) -> Result:

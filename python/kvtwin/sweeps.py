@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvtwin import program
 from kvtwin.errors import InputError
-from kvtwin.simulation import Experiment, experiment_arguments, literal
+from kvtwin.simulation import Experiment, experiment_arguments, literal, load_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -120,11 +120,7 @@ class _Folder:
     def __init__(self, folder: str | os.PathLike[str], *, _temporary: Any = None):
         self.folder = Path(folder).resolve()
         self._temporary = _temporary  # its folder is deleted with this object
-        path = self.folder / f"{self._name}.json"
-        try:
-            self.plan: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise InputError(f"{path}: {error}; is this the folder of a finished `kvtwin {self._name}`?") from error
+        self.plan: dict[str, Any] = load_json(self.folder / f"{self._name}.json")
 
     @cached_property
     def rows(self) -> "pd.DataFrame":

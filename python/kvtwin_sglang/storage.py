@@ -12,6 +12,7 @@ Keys of the extra configuration:
     namespace     a name that separates this deployment's pages from those of others in the same store
     revision      of the model's weights; pages of other revisions are never read
     timeout_ms    of kind remote: of one batch of commands (default 1000)
+    journal       a file that records each call and its time, for `kvtwin calibrate --from`
 The environment variable KVTWIN_PAGE_KEY (at least 16 bytes) gives stored pages a keyed check; KVTWIN_REDIS_PASSWORD is
 the password of the Redis server.
 
@@ -28,7 +29,6 @@ Threads: SGLang calls from one thread for look-ups, one for reads, one for write
 
 import hashlib
 import json
-import os
 import shutil
 import threading
 import time
@@ -36,7 +36,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from kvtwin.store import Identity, LookUpError, PageForm, Store
+from kvtwin import engine_store
+from kvtwin.errors import InputError
+from kvtwin.policy import GET, LOOK_UP, PUT, CallJournal
+from kvtwin.store import Identity, LookUpError, PageForm, PageStatus, Store
 from sglang.srt.mem_cache.hicache_storage import (
     HiCacheStorage,
     PoolHitPolicy,
@@ -44,19 +47,16 @@ from sglang.srt.mem_cache.hicache_storage import (
     PoolTransferResult,
 )
 
+from kvtwin_sglang import host_name
+
 KEY_BYTES = 32
-GIB = 1 << 30
 SERVED_POOLS = (PoolName.KV, PoolName.DRAFT, PoolName.INDEXER)
 # Attributes of SGLang's host pools that decide what the bytes of a page mean.
 GEOMETRY = ("layout", "dtype", "page_size", "layer_num", "target_layer_num", "start_layer", "end_layer", "head_num",
             "head_dim", "v_head_dim", "kv_cache_dim", "dcp_size", "dcp_rank", "head_group_num", "storage_format_tag")
-OPTIONS = {"path", "kind", "url", "capacity_gib", "namespace", "revision", "timeout_ms"}
+OPTIONS = {*engine_store.OPTIONS, "revision", "journal"}
 SGLANG_OPTIONS = {"backend_name", "module_path", "class_name", "interface_v1", "tp_lcm_size", "prefetch_threshold",
                   "prefetch_timeout_base", "prefetch_timeout_per_ki_token", "hicache_storage_pass_prefix_keys"}
-
-
-class ConfigurationError(ValueError):
-    """A wrong option, or a model that this back end does not serve. The text says what would be right."""
 
 
 def page_keys(keys):
@@ -78,7 +78,7 @@ class PoolStore:
         try:
             addresses, lengths = pool.get_page_buffer_meta(torch.arange(self._indices_per_page()))
         except (AttributeError, NotImplementedError, ValueError) as error:
-            raise ConfigurationError(
+            raise InputError(
                 f"kvtwin: pool '{name}' ({type(pool).__name__}, layout {getattr(pool, 'layout', 'unknown')}) gives no addresses "
                 f"of its pages ({error}); start the server with --hicache-mem-layout page_first") from error
         self.pieces = len(addresses)
@@ -106,7 +106,7 @@ class PoolStore:
         if layers * planes * heads * head_bytes * tokens != self.page_bytes:
             # A pool of another shape is stored as rows of one token. The identity has the pool's geometry.
             if self.page_bytes % tokens != 0:
-                raise ConfigurationError(
+                raise InputError(
                     f"kvtwin: a page of {type(pool).__name__} has {self.page_bytes} bytes, which {tokens} tokens do not divide; "
                     "this pool is not served")
             layers, planes, heads, head_bytes = 1, 1, 1, self.page_bytes // tokens
@@ -123,36 +123,19 @@ class PoolStore:
                         rank=config.pp_rank * tp + rank, name_space=json.dumps(details, sort_keys=True))
 
     def place(self, name, config, options):
-        """The arguments of Store that say where the pages are."""
-        kind = options.get("kind", "disk")
-        secrets = {"secret": os.environ.get("KVTWIN_PAGE_KEY") or None}
-        if kind == "remote":
-            if not options.get("url"):
-                raise ConfigurationError('kvtwin: kind remote needs "url", for example "redis://127.0.0.1:6379"')
-            return {"kind": kind, "location": options["url"], "capacity_pages": 0, **secrets,
-                    "password": os.environ.get("KVTWIN_REDIS_PASSWORD") or None,
-                    "timeout_s": options.get("timeout_ms", 1000) / 1000}
-        if kind not in ("disk", "shared_fs"):
-            raise ConfigurationError(f'kvtwin: "kind" is {kind!r}; the kinds are disk, shared_fs and remote')
-        if not options.get("path"):
-            raise ConfigurationError('kvtwin: "path" is missing; set it to a folder on a local disk or a shared file system')
-        try:
-            capacity = int(float(options.get("capacity_gib", 0)) * GIB)
-        except (TypeError, ValueError):
-            capacity = 0
-        if capacity < self.page_bytes:
-            raise ConfigurationError('kvtwin: "capacity_gib" is missing or smaller than a page; set it to the GiB of KV that '
-                                     "the store may hold")
-        folder = Path(options["path"])
-        if kind == "disk":
+        """The arguments of Store that say where the pages are. A store of kind disk belongs to one process."""
+        place = engine_store.place(options, self.page_bytes)
+        if place["kind"] == "disk":
             if config.is_mla_model and config.tp_size > 1:
-                raise ConfigurationError(
+                raise InputError(
                     f"kvtwin: the {config.tp_size} ranks of an MLA model share their pages, and a store of kind disk belongs "
                     'to one process; set "kind" to "shared_fs"')
+            folder = Path(place["location"])
             folder.mkdir(exist_ok=True)
-            folder /= (f"{name}-tp{config.tp_rank}of{config.tp_size}-pp{config.pp_rank}of{config.pp_size}"
-                       f"-cp{config.attn_cp_rank}of{config.attn_cp_size}-dp{config.dp_rank}")
-        return {"kind": kind, "location": str(folder), "capacity_pages": capacity // self.page_bytes, **secrets}
+            place["location"] = str(folder / (
+                f"{name}-tp{config.tp_rank}of{config.tp_size}-pp{config.pp_rank}of{config.pp_size}"
+                f"-cp{config.attn_cp_rank}of{config.attn_cp_size}-dp{config.dp_rank}"))
+        return place
 
     def memory(self, pages, host_indices):
         """Addresses and lengths of the pieces of `pages` pages, as uint64 arrays of the shape [pages, pieces]."""
@@ -169,13 +152,14 @@ class KvtwinStorage(HiCacheStorage):
         options = dict(storage_config.extra_config or {})
         unknown = sorted(set(options) - OPTIONS - SGLANG_OPTIONS)
         if unknown:
-            raise ConfigurationError(f"kvtwin: unknown option {', '.join(unknown)}; the options are {', '.join(sorted(OPTIONS))}")
+            raise InputError(f"kvtwin: unknown option {', '.join(unknown)}; the options are {', '.join(sorted(OPTIONS))}")
         if not options.get("interface_v1"):
-            raise ConfigurationError('kvtwin: set "interface_v1": 1; without it SGLang copies each page once more')
+            raise InputError('kvtwin: set "interface_v1": 1; without it SGLang copies each page once more')
         if storage_config.should_split_heads:
-            raise ConfigurationError("kvtwin: tp_lcm_size, which cuts pages by heads, is not served; leave it out")
+            raise InputError("kvtwin: tp_lcm_size, which cuts pages by heads, is not served; leave it out")
         self.config, self.options = storage_config, options
         self.stores = {}
+        self.journal = CallJournal(options["journal"], host_name()) if options.get("journal") else None
         self.metrics_lock = threading.Lock()
         self.metrics = None
         if storage_config.enable_storage_metrics:
@@ -189,7 +173,7 @@ class KvtwinStorage(HiCacheStorage):
 
     def register_mem_host_pool_v2(self, host_pool, host_pool_name):
         if host_pool_name not in SERVED_POOLS:
-            raise ConfigurationError(
+            raise InputError(
                 f"kvtwin: the model has a host pool '{host_pool_name}', which this back end does not store; it serves models "
                 f"with the pools {', '.join(map(str, SERVED_POOLS))}. Take another storage back end for this model")
         super().register_mem_host_pool_v2(host_pool, host_pool_name)
@@ -211,10 +195,13 @@ class KvtwinStorage(HiCacheStorage):
     def _look_up(self, name, keys):
         if not keys:
             return 0
+        begin = time.perf_counter_ns()
         try:
-            return self.stores[name].store.look_up(page_keys(keys))
+            pages = self.stores[name].store.look_up(page_keys(keys))
         except LookUpError as error:  # a dead server: what is certain counts
-            return error.pages
+            pages = error.pages
+        self._record(LOOK_UP, len(keys), pages, 0, time.perf_counter_ns() - begin)
+        return pages
 
     def batch_get_v1(self, keys, host_indices, extra_info=None):
         return self._move(PoolName.KV, "get", keys, host_indices)
@@ -225,14 +212,20 @@ class KvtwinStorage(HiCacheStorage):
     def _move(self, name, verb, keys, host_indices):
         if not keys:
             return []
-        begin = time.perf_counter()
+        begin = time.perf_counter_ns()
         pool = self.stores[name]
         addresses, lengths = pool.memory(len(keys), host_indices)
         statuses = getattr(pool.store, verb)(page_keys(keys), addresses, lengths)
-        right = statuses == 0
+        right = statuses == PageStatus.OK
+        ok, duration = int(right.sum()), time.perf_counter_ns() - begin
+        self._record(GET if verb == "get" else PUT, len(keys), ok, ok * pool.page_bytes, duration)
         if self.metrics is not None:
-            self._count(verb, len(keys), int(right.sum()) * pool.page_bytes, time.perf_counter() - begin)
+            self._count(verb, len(keys), ok * pool.page_bytes, duration / 1e9)
         return right.tolist()
+
+    def _record(self, verb, pages, ok, moved_bytes, duration_ns):
+        if self.journal is not None:
+            self.journal.storage_call(verb, pages, ok, moved_bytes, duration_ns)
 
     # ---- interface v2: all served pools
 
@@ -242,7 +235,7 @@ class KvtwinStorage(HiCacheStorage):
         pages = kv_pages
         for transfer in pool_transfers or []:
             if transfer.hit_policy != PoolHitPolicy.ALL_PAGES:
-                raise ConfigurationError(f"kvtwin: pool '{transfer.name}' has the hit policy {transfer.hit_policy}; only all_pages is served")
+                raise InputError(f"kvtwin: pool '{transfer.name}' has the hit policy {transfer.hit_policy}; only all_pages is served")
             hits = self._look_up(transfer.name, keys[:pages])
             if hits:
                 found[transfer.name] = hits
@@ -270,7 +263,7 @@ class KvtwinStorage(HiCacheStorage):
         with self.metrics_lock:
             prefix = "prefetch" if verb == "get" else "backup"
             getattr(self.metrics, f"{prefix}_pgs").append(pages)
-            getattr(self.metrics, f"{prefix}_bandwidth").append(moved_bytes / GIB / max(seconds, 1e-9))
+            getattr(self.metrics, f"{prefix}_bandwidth").append(moved_bytes / engine_store.GIB / max(seconds, 1e-9))
 
     def get_stats(self):
         """SGLang's StorageMetrics since the last call: pages and GiB/s of each batch. None if metrics are off."""
@@ -286,7 +279,7 @@ class KvtwinStorage(HiCacheStorage):
     def clear(self):
         """Removes all pages. Of kind disk only: other stores hold pages of other servers."""
         if self.options.get("kind", "disk") != "disk":
-            raise ConfigurationError("kvtwin: clear is served for kind disk only, because other kinds are shared with other servers")
+            raise InputError("kvtwin: clear is served for kind disk only, because other kinds are shared with other servers")
         for name, pool in list(self.stores.items()):
             place = pool.place(name, self.config, self.options)
             pool.store.close()
@@ -298,6 +291,9 @@ class KvtwinStorage(HiCacheStorage):
         for pool in self.stores.values():
             pool.store.close()
         self.stores.clear()
+        if self.journal is not None:
+            self.journal.close()
+            self.journal = None
 
     # ---- SGLang's older interface, which it does not call with "interface_v1"
 

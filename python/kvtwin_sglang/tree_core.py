@@ -29,6 +29,7 @@ from sglang.srt.mem_cache.unified_cache.unified_tree_core import UnifiedTreeCore
 
 from kvtwin.policy import DEVICE, HINTS, HOST, KEY_BYTES, RECENCY, ROOT, STAMP, STAMP_NODE, CallJournal, Policy
 from kvtwin.policy import names, page_keys
+from kvtwin_sglang import host_name
 
 BACKEND = "kvtwin"
 MAX_REFUSED = 64  # victims that SGLang cannot evict, in a row
@@ -582,12 +583,3 @@ class KvtwinTreeCore(UnifiedTreeCore):
         often the mirror was made again; other_matches: matches that end elsewhere in the mirror."""
         return {"passed_over": self.passed_over, "own_choices": self.own_choices, "failed_reports": self.failed_reports,
                 "other_matches": self.other_matches}
-
-
-def host_name() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return f"sglang {version('sglang')}"
-    except PackageNotFoundError:
-        return "sglang"

@@ -27,24 +27,18 @@ memory; those of other kinds run in vLLM's own look-up thread.
 import ctypes
 import hashlib
 import json
-import os
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from queue import Empty, SimpleQueue
 
 import numpy as np
-from kvtwin.store import Identity, LookUpError, PageForm, Store
+from kvtwin import engine_store
+from kvtwin.errors import InputError
+from kvtwin.store import Identity, LookUpError, PageForm, PageStatus, Store
 from vllm.v1.kv_offload.base import Locality, LookupResult, Medium, OffloadingEvent
 from vllm.v1.kv_offload.file_mapper import FileMapper
 from vllm.v1.kv_offload.tiering.async_lookup import AsyncLookupManager
 from vllm.v1.kv_offload.tiering.base import JobResult, RequestOffloadingContext, SecondaryTierManager
-
-GIB = 1 << 30
-
-
-class ConfigurationError(ValueError):
-    """A wrong option. The text says what would be right."""
 
 
 def store_keys(keys):
@@ -61,31 +55,12 @@ def present(store, names):
         return error.pages
 
 
-def open_store(block_bytes, fields, kind, path, url, capacity_gib, namespace, timeout_ms):
+def open_store(block_bytes, fields, options):
     """`fields`: vLLM's run configuration, which decides what the bytes of a block mean."""
-    secret = os.environ.get("KVTWIN_PAGE_KEY") or None
-    place = {"kind": kind, "secret": secret}
-    if kind == "remote":
-        if not url:
-            raise ConfigurationError('kvtwin: kind remote needs "url", for example "redis://127.0.0.1:6379"')
-        place |= {"location": url, "capacity_pages": 0, "timeout_s": timeout_ms / 1000,
-                  "password": os.environ.get("KVTWIN_REDIS_PASSWORD") or None}
-    elif kind in ("disk", "shared_fs"):
-        if not path:
-            raise ConfigurationError('kvtwin: "path" is missing; set it to a folder on a local disk or a shared file system')
-        try:
-            blocks = int(float(capacity_gib) * GIB) // block_bytes
-        except (TypeError, ValueError):
-            blocks = 0
-        if blocks < 1:
-            raise ConfigurationError('kvtwin: "capacity_gib" is missing or smaller than a block; set it to the GiB that the '
-                                     "store may hold")
-        place |= {"location": str(Path(path)), "capacity_pages": blocks}
-    else:
-        raise ConfigurationError(f"kvtwin: \"kind\" is {kind!r}; the kinds are disk, shared_fs and remote")
     identity = Identity(model=fields["model_name"] or "unnamed", kv_dtype=fields["dtype"],
-                        name_space=json.dumps(fields | {"namespace": namespace}, sort_keys=True))
-    return Store(form=PageForm(layers=1, planes=1, heads=1, head_bytes=block_bytes, page_tokens=1, layout="page_first"), identity=identity, **place)
+                        name_space=json.dumps(fields | {"namespace": options.get("namespace", "")}, sort_keys=True))
+    form = PageForm(layers=1, planes=1, heads=1, head_bytes=block_bytes, page_tokens=1, layout="page_first")
+    return Store(form=form, identity=identity, **engine_store.place(options, block_bytes))
 
 
 class LookUps(AsyncLookupManager):
@@ -110,17 +85,20 @@ class LookUps(AsyncLookupManager):
 class KvtwinTier(SecondaryTierManager):
     medium = Medium.STORAGE
 
-    def __init__(self, offloading_spec, primary_kv_view, tier_type, path="", kind="disk", url="", capacity_gib=0, namespace="",
-                 timeout_ms=1000, enable_kv_events=False, locality=None, backpressure_detector=None):
+    def __init__(self, offloading_spec, primary_kv_view, tier_type, enable_kv_events=False, locality=None,
+                 backpressure_detector=None, **options):
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
+        unknown = sorted(set(options) - set(engine_store.OPTIONS))
+        if unknown:
+            raise InputError(f"kvtwin: unknown key {', '.join(unknown)}; the keys are {', '.join(engine_store.OPTIONS)}, "
+                             "enable_kv_events and locality")
         self.locality = Locality(locality) if locality is not None else None
         fields = FileMapper.from_offloading_spec(
             root_dir="", offloading_spec=offloading_spec, blocks_per_file=offloading_spec.blocks_per_chunk,
             parallel_agnostic=True).get_run_config()
-        self.store = open_store(self.block_size_bytes, fields, kind, path, url, capacity_gib, namespace, timeout_ms)
-        self._view = primary_kv_view  # keeps the memory alive
+        self.store = open_store(self.block_size_bytes, fields, options)
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(primary_kv_view.cast("B")))
-        self._look_ups = None if kind == "disk" else LookUps(self.store, tier_type)
+        self._look_ups = None if options.get("kind", "disk") == "disk" else LookUps(self.store, tier_type)
         self._threads = {"get": ThreadPoolExecutor(1, "kvtwin_get"), "put": ThreadPoolExecutor(1, "kvtwin_put")}
         self._jobs = set()
         self._finished = SimpleQueue()
@@ -164,7 +142,7 @@ class KvtwinTier(SecondaryTierManager):
     def _move(self, verb, job_id, keys, addresses, lengths):
         begin = time.perf_counter()
         try:
-            right = getattr(self.store, verb)(store_keys(keys), addresses, lengths) == 0
+            right = getattr(self.store, verb)(store_keys(keys), addresses, lengths) == PageStatus.OK
         except Exception:  # no memory, say: the job fails, and vLLM computes its blocks
             right = np.zeros(len(keys), bool)
         self._finished.put((verb, job_id, keys, right, time.perf_counter() - begin))

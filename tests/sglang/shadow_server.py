@@ -1,36 +1,20 @@
 """SGLang's own cache with kvtwin's tree core (python/kvtwin_sglang/tree_core.py), for requests one after another."""
 
-import os
-import sys
-from pathlib import Path
-
 from sequential_server import Server
 
 # The depth at which a token costs twice what the first one does, of the model and hardware in kvtwin_program.py.
 DOUBLING_TOKENS = 273
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def prepare():
-    """Makes kvtwin's package importable, with the module that the build has made, and registers the core. Returns None,
-    or the reason why there is no module."""
-    folder = Path(os.environ.get("KVTWIN_MODULE", ROOT / "build/python"))
-    if not list(folder.glob("_core*.so")):
-        return f"there is no module kvtwin._core in {folder}; configure with KVTWIN_PYTHON=ON and build kvtwin_python"
-    sys.path.insert(0, str(ROOT / "python"))
-    import kvtwin
-
-    kvtwin.__path__.append(str(folder))
+    """Registers the core, as SGLang's start would by the package's entry point. The package must be on Python's path."""
     from kvtwin_sglang import plugin
-    from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
     plugin.register_core()
     HookRegistry.register("sglang.srt.mem_cache.unified_radix_cache.UnifiedRadixCache.checkpoint",
                           plugin.around_checkpoint, HookType.AROUND)
     HookRegistry.apply_hooks()
-    assert UnifiedRadixCache.checkpoint is not None
-    return None
 
 
 class ShadowServer(Server):

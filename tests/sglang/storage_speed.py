@@ -63,34 +63,31 @@ def measure(backend, extra, shape, layout, megabytes):
     expected = pool.kv_buffer.clone()
     step = BATCH * pool.page_size
     parts = [(engine.tokens(BATCH, n), indices[n * step : (n + 1) * step]) for n in range(batches)]
-    times = {"write": [], "read": []}
-    cpu = {}
     begin = time.perf_counter()
-    used = time.process_time()
-    for tokens, slots in parts:
-        start = time.perf_counter()
-        stored = engine.back_up(tokens, slots)
-        assert stored == BATCH, f"{stored} of {BATCH} pages stored"
-        times["write"].append(time.perf_counter() - start)
-    cpu["write"] = time.process_time() - used
+    written, write_cpu = timed(engine.back_up, parts)
     os.sync()
     synced = time.perf_counter() - begin
     pool.kv_buffer.zero_()
     dropped = drop_page_cache()
-    used = time.process_time()
-    for tokens, slots in parts:
-        start = time.perf_counter()
-        read = engine.prefetch(tokens, slots)
-        assert read == BATCH, f"{read} of {BATCH} pages read"
-        times["read"].append(time.perf_counter() - start)
-    cpu["read"] = time.process_time() - used
+    read, read_cpu = timed(engine.prefetch, parts)
     assert torch.equal(expected.view(torch.int16)[:, : pool.size], pool.kv_buffer.view(torch.int16)) or same_pages(
         pool, expected, indices), "wrong bytes"
     engine.close()
     total, pages = batches * BATCH * page_bytes(shape) / 1e9, batches * BATCH
-    return {"write": total / sum(times["write"]), "write + sync": total / synced, "read": total / sum(times["read"]),
-            "write cpu": cpu["write"] / pages * 1e6, "read cpu": cpu["read"] / pages * 1e6,
-            "write longest": max(times["write"]) * 1e3, "read longest": max(times["read"]) * 1e3}, dropped
+    return {"write": total / sum(written), "write + sync": total / synced, "read": total / sum(read),
+            "write cpu": write_cpu / pages * 1e6, "read cpu": read_cpu / pages * 1e6,
+            "write longest": max(written) * 1e3, "read longest": max(read) * 1e3}, dropped
+
+
+def timed(move, parts):
+    """Moves each batch. Returns the seconds of each, and the CPU seconds of all."""
+    seconds, used = [], time.process_time()
+    for tokens, slots in parts:
+        start = time.perf_counter()
+        moved = move(tokens, slots)
+        assert moved == BATCH, f"{moved} of {BATCH} pages moved"
+        seconds.append(time.perf_counter() - start)
+    return seconds, time.process_time() - used
 
 
 def same_pages(pool, expected, indices):

@@ -19,7 +19,8 @@ sglang_imports.prepare()
 
 import storage_controller as sglang
 import torch
-from kvtwin_sglang.storage import ConfigurationError
+from kvtwin import program
+from kvtwin.errors import InputError
 from sglang.srt.mem_cache.hicache_storage import PoolHitPolicy, PoolName, PoolTransfer
 
 MHA_LAYOUTS = ("layer_first", "page_first", "page_first_direct", "page_head")
@@ -264,9 +265,9 @@ class Pools(Case):
     def test_other_pools_are_refused_by_name(self):
         engine = self.engine()
         for name in (PoolName.SWA, PoolName.MAMBA, PoolName.DEEPSEEK_V4_C4):
-            with self.assertRaisesRegex(ConfigurationError, f"host pool '{name}', which this back end does not store"):
+            with self.assertRaisesRegex(InputError, f"host pool '{name}', which this back end does not store"):
                 engine.storage.register_mem_host_pool_v2(sglang.mha_pool("page_first", 2), name)
-        with self.assertRaisesRegex(ConfigurationError, "hit policy"):
+        with self.assertRaisesRegex(InputError, "hit policy"):
             engine.storage.batch_exists_v2(["0" * 64], [PoolTransfer(PoolName.DRAFT, hit_policy=PoolHitPolicy.TRAILING_PAGES)])
 
 
@@ -279,7 +280,7 @@ class Options(Case):
     def test_wrong_options_are_refused_with_a_sentence(self):
         self.assertIn("unknown option pth; the options are", self.refusal(pth="x"))
         self.assertIn('"capacity_gib" is missing', self.refusal(capacity_gib=0))
-        self.assertIn('"capacity_gib" is missing', self.refusal(capacity_gib="many"))
+        self.assertIn('"capacity_gib" is \'many\'; set it to a number', self.refusal(capacity_gib="many"))
         self.assertIn('"path" is missing', self.refusal(path=""))
         self.assertIn("the kinds are disk, shared_fs and remote", self.refusal(kind="tape"))
         self.assertIn('kind remote needs "url"', self.refusal(kind="remote"))
@@ -294,6 +295,16 @@ class Options(Case):
         self.assertEqual((stats.backup_pgs, stats.prefetch_pgs), ([PAGES], [PAGES]))
         self.assertGreater(min(stats.backup_bandwidth + stats.prefetch_bandwidth), 0)
         self.assertEqual(engine.storage.get_stats().backup_pgs, [])
+
+    def test_a_journal_calibrates_a_disk(self):
+        journal, machine = self.folder / "calls.kvc", self.folder / "machine"
+        engine = self.engine(sglang.mha_pool("page_first", 8 * 40), path=str(self.folder / "store"), journal=str(journal))
+        for first in range(12):
+            self.assert_prefetch(engine, *self.stored(engine, 1 + 2 * first, first), pages=1 + 2 * first)
+        engine.close()
+        found = subprocess.run([program.path(), "calibrate", "--from", journal, "--out", machine], capture_output=True, text=True)
+        self.assertEqual(found.returncode, 0, found.stderr)
+        self.assertTrue(list(machine.rglob("*.json")) or list(machine.rglob("*.toml")), found.stdout)
 
     def test_clear_removes_all_pages(self):
         engine = self.engine()

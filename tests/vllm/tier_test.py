@@ -235,7 +235,8 @@ class Failures(Case):
 class Options(Case):
     def test_wrong_options_are_refused_with_a_sentence(self):
         for options, sentence in (({"kind": "tape"}, "the kinds are disk, shared_fs and remote"), ({"path": ""}, '"path" is missing'),
-                                  ({"capacity_gib": "many"}, '"capacity_gib" is missing'), ({"kind": "remote"}, 'needs "url"')):
+                                  ({"capacity_gib": "many"}, '"capacity_gib" is .many.; set it to a number'), ({"kind": "remote"}, 'needs "url"'),
+                                  ({"capacity_gib": 0}, '"capacity_gib" is missing'), ({"pth": "x"}, "unknown key pth; the keys are")):
             with self.subTest(options), self.assertRaisesRegex(ValueError, sentence):
                 self.engine(**options)
 
