@@ -19,7 +19,10 @@ MAY_INCLUDE = {
     "sim": rf"sim/|{PUBLIC_POLICY}|models/",
     "impl": rf"impl/|{PUBLIC_POLICY}|models/|kernels/",
     "kernels": r"kernels/|policy/transfer/(layout|boxes)\.hpp",
-    "lab": r"(?!cli/|tests/)",
+    "include": r"kvtwin/",
+    "capi": rf"capi/|kvtwin/|{PUBLIC_POLICY}|policy/hosted/|impl/",
+    "lab": r"(?!cli/|tests/|capi/|python/|kvtwin/)",
+    "python": r"python/src/|kvtwin/|traces/",
     "cli": r"",
     "tests": r"",
 }
@@ -29,6 +32,7 @@ ROOMS = {
     "policy/transfer/": r"policy/(base|transfer)/",
     "policy/index/": r"policy/(base|index)/|policy/eviction\.hpp",
     "policy/seam/": r"policy/(base|transfer|seam)/|policy/index/page_key\.hpp",
+    "policy/hosted/": r"policy/(base|index|seam|hosted)/|policy/eviction\.hpp",
     "sim/bounds/": rf"sim/bounds/|{PUBLIC_POLICY}",
     "impl/runtime/": rf"impl/runtime/|{PUBLIC_POLICY}",
     "impl/disk/": rf"impl/(disk|runtime|storage)/|{PUBLIC_POLICY}|kernels/",
@@ -64,7 +68,7 @@ WORDS = [
     ("policy models traces sim", r"__(DATE|TIME|TIMESTAMP)__", "same bytes from every build"),
     ("policy traces", TRANSCENDENTAL, "no libm function but sqrt"),
     ("policy models traces sim", r"\b\w+_distribution\b|\brandom_device\b|\bs?rand\s*\(", "no hidden or library-made chance"),
-    ("policy models traces sim impl kernels lab", r"\b(secure_)?getenv\b|\b(set|put)env\b|\bisatty\b|\bargv\b|\benviron\b", "only cli/ reads the environment, arguments and terminals"),
+    ("policy models traces sim impl kernels include capi lab python", r"\b(secure_)?getenv\b|\b(set|put)env\b|\bisatty\b|\bargv\b|\benviron\b", "only cli/ reads the environment, arguments and terminals"),
     (
         "lab",
         r"\b(v?f?d?printf|f?put[cs]|putchar|puts|perror)\s*\(|\bstd(out|err)\b|\bSTD(OUT|ERR)_FILENO\b|\bc(out|err|log)\b",
@@ -109,7 +113,7 @@ def include_offence(module, path, quoted, target):
         return "no clock, thread or library-made chance"
     elif module == "sim" and target == "random":
         return "no library-made chance"
-    elif re.match(r"(policy|models|traces|sim|impl|kernels|lab|cli)/", target):
+    elif re.match(r"(policy|models|traces|sim|impl|kernels|capi|kvtwin|lab|cli|python)/", target):
         return "own headers are included in quotes"
     return None
 
