@@ -35,16 +35,12 @@ class Scripts(unittest.TestCase):
         for file in ("tools/quickstart", "tools/test", "tools/steps.bash", "notebooks/requirements.txt"):
             (self.tree / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / file, self.tree / file)
-        self.program("tools/packages", "")
-        self.program("tools/docs", "")
-        self.program("tools/lint", "")
-        self.program("tools/python-package", "")
-        self.program("tools/engine-env", "")
-        self.program("tools/sglang-parity", "")
+        for tool in ("docs", "engine-env", "engine-storage", "lint", "packages", "python-package", "sglang-parity", "sglang-shadow"):
+            self.program(f"tools/{tool}", "")
         self.program("bin/cmake", "")
         self.program("bin/ctest", CTEST)
         self.program("build/kvtwin", KVTWIN)
-        for name in ("unit_impl", "property_impl", "conformance_impl"):
+        for name in ("unit_impl", "unit_capi", "property_impl", "conformance_impl"):
             self.program(f"build-tsan/tests/{name}", PROGRAM)
         for name in ("build/tests/unit_cli", "build/tests/golden_cli", "build-asan/tests/unit_policy",
                      "build-asan/tests/extremes"):
@@ -96,9 +92,10 @@ class Scripts(unittest.TestCase):
         run = self.run_script("test", **NO_INDEX)
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
         lines = run.stdout.splitlines()
-        self.assertEqual(lines[-1], "48 passed, 0 failed, 5 not run")
+        self.assertEqual(lines[-1], "49 passed, 0 failed, 7 not run")
         self.assertEqual(lines[-2], "not run, because packages that they need are not installed: "
-                         "figures, measured, SGLang, Python package, documentation site")
+                         "figures, measured, SGLang, Python package, kvtwin's storage and policies inside SGLang, "
+                         "kvtwin's storage inside vLLM, documentation site")
 
     def test_test_names_the_cluster_tests_that_ctest_skips(self):
         self.made_python()
@@ -107,9 +104,20 @@ class Scripts(unittest.TestCase):
   printf 'The following tests did not run:\\n\\t 41 - cluster_slurm (Skipped)\\n\\t 42 - Trace.Public (Skipped)\\n'"""))
         run = self.run_script("test", **NO_INDEX)
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
-        self.assertEqual(run.stdout.splitlines()[-1], "49 passed, 0 failed, 1 not run")
+        self.assertEqual(run.stdout.splitlines()[-1], "50 passed, 0 failed, 1 not run")
         self.assertEqual(run.stdout.splitlines()[-2],
                          "not run, because packages that they need are not installed: cluster_slurm")
+
+    def test_test_counts_what_ctest_says_and_not_the_output_of_a_failed_test(self):
+        self.made_python()
+        self.program("bin/ctest", """case "$*" in *--show-only*) exit ;; esac
+echo "100% tests passed, 0 tests failed out of 9"
+echo "98% tests passed, 1 tests failed out of 42"
+exit 8
+""")
+        run = self.run_script("test", **NO_INDEX)
+        self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
+        self.assertEqual(run.stdout.splitlines()[-1], "50 passed, 1 failed")
 
     def test_test_fails_where_sglang_decides_otherwise(self):
         self.made_python()
@@ -129,7 +137,7 @@ class Scripts(unittest.TestCase):
         self.made_python()
         run = self.run_script("test", **NO_INDEX)
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
-        self.assertEqual(run.stdout.splitlines()[-1], "50 passed, 0 failed")
+        self.assertEqual(run.stdout.splitlines()[-1], "51 passed, 0 failed")
         self.assertNotIn("not run", run.stdout)
 
     def test_test_names_what_ctest_skips(self):
@@ -140,7 +148,7 @@ class Scripts(unittest.TestCase):
         run = self.run_script("test", **NO_INDEX)
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
         lines = run.stdout.splitlines()
-        self.assertEqual(lines[-1], "49 passed, 0 failed, 1 not run")
+        self.assertEqual(lines[-1], "50 passed, 0 failed, 1 not run")
         self.assertEqual(lines[-2], "not run, because packages that they need are not installed: report_in_browser")
 
     def test_test_fails_where_a_documented_command_fails(self):
@@ -157,7 +165,7 @@ class Scripts(unittest.TestCase):
         run = self.run_script("test", **NO_INDEX)
         self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
         lines = run.stdout.splitlines()
-        self.assertEqual(lines[-1], "50 passed, 3 failed")
+        self.assertEqual(lines[-1], "51 passed, 3 failed")
         self.assertIn("asan: 1 passed, 3 failed", lines)
         self.assertIn("failed step: tests under asan, ubsan", lines)
         self.assertTrue(any("swarm: ended early" in line for line in lines), run.stdout)
