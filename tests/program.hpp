@@ -87,6 +87,8 @@ class Process {
       posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, around.out_file.c_str(), O_WRONLY, 0);
     }
     posix_spawn_file_actions_adddup2(&actions, err_, STDERR_FILENO);
+    // CTest waits until nobody has its pipe: a program that outlived a test would keep CTest from its time limit.
+    posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
     if (!around.folder.empty()) posix_spawn_file_actions_addchdir_np(&actions, around.folder.c_str());
     const int error = posix_spawnp(&id_, words.front().c_str(), &actions, nullptr, argv.data(), envp.data());
     posix_spawn_file_actions_destroy(&actions);

@@ -89,6 +89,8 @@ class Calls {
 }  // namespace
 
 bool is_call_journal(const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return false;  // opening a pipe would wait for a writer
   std::ifstream file(path, std::ios::binary);
   std::array<char, sizeof(JournalMagic)> begin{};
   if (!file.read(begin.data(), begin.size())) return false;

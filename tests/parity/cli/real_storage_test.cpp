@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <string_view>
@@ -57,41 +58,50 @@ class RealStorage : public testing::Test {
   Folder folder_;
 };
 
+// Which tier a page is read from, and which prefetch is stopped, depend on the load of the machine: the policies are
+// run again with other conversations until all of it has happened.
 TEST_F(RealStorage, FourTiersUnderEachWriteAndTerminationPolicy) {
   std::map<std::string, std::uint64_t> happened;
-  std::uint64_t seed = 0;
-  for (const char* write : {"write_through", "write_through_selective", "write_back"}) {
-    for (const char* prefetch : {"best_effort", "wait_complete", "timeout"}) {
-      SCOPED_TRACE(std::string(write) + " " + prefetch);
-      const RedisProcess server;
-      const std::string name = std::string(write) + "-" + prefetch;
-      const Simulated real = serve(
-          work(++seed) + disk(3200) + remote(server) +
-              Settings{std::string("cache.write_policy=") + write, std::string("cache.prefetch_policy=") + prefetch,
-                       "cache.prefetch_timeout_base_s=0.00002", "cache.prefetch_timeout_per_ki_token_s=0"},
-          name);
-      for (const char* tier : {"device", "host", "disk"}) {
-        happened[std::string("evicted from ") + tier] += real.tier(tier).at("evicted_pages").get<std::uint64_t>();
+  const auto run_each_policy = [&](std::uint64_t round) {
+    std::uint64_t seed = 9 * round;
+    for (const char* write : {"write_through", "write_through_selective", "write_back"}) {
+      for (const char* prefetch : {"best_effort", "wait_complete", "timeout"}) {
+        SCOPED_TRACE(std::string(write) + " " + prefetch);
+        const RedisProcess server;
+        const std::string name = std::string(write) + "-" + prefetch + "-" + std::to_string(round);
+        const Simulated real = serve(
+            work(++seed) + disk(3200) + remote(server) +
+                Settings{std::string("cache.write_policy=") + write, std::string("cache.prefetch_policy=") + prefetch,
+                         "cache.prefetch_timeout_base_s=0.00002", "cache.prefetch_timeout_per_ki_token_s=0"},
+            name);
+        for (const char* tier : {"device", "host", "disk"}) {
+          happened[std::string("evicted from ") + tier] += real.tier(tier).at("evicted_pages").get<std::uint64_t>();
+        }
+        for (const char* hit : {"hit_device", "hit_host", "hit_disk", "hit_remote"}) happened[hit] += real.tokens(hit);
+        const Json& prefetches = real.report.at("prefetch");
+        for (const char* what : {"completed", "stopped"}) {
+          const bool waits = std::string(prefetch) == "wait_complete";
+          happened[(waits ? "waited for, " : "not waited for, ") + std::string(what)] +=
+              prefetches.at(what).get<std::uint64_t>();
+        }
+        EXPECT_GT(real.tier("disk").at("written_bytes"), 0);
+        EXPECT_GT(real.tier("remote").at("written_bytes"), 0);
+        fs::remove_all(folder_ / "disk");
       }
-      for (const char* hit : {"hit_device", "hit_host", "hit_disk", "hit_remote"}) happened[hit] += real.tokens(hit);
-      const Json& prefetches = real.report.at("prefetch");
-      for (const char* what : {"completed", "stopped"}) {
-        const bool waits = std::string(prefetch) == "wait_complete";
-        happened[(waits ? "waited for, " : "not waited for, ") + std::string(what)] +=
-            prefetches.at(what).get<std::uint64_t>();
-      }
-      EXPECT_GT(real.tier("disk").at("written_bytes"), 0);
-      EXPECT_GT(real.tier("remote").at("written_bytes"), 0);
-      fs::remove_all(folder_ / "disk");
     }
-  }
-  EXPECT_EQ(happened["waited for, stopped"], 0U);
-  happened.erase("waited for, stopped");
-  if (std::string_view(KVTWIN_TEST_DEVICE) != "host") {
-    // The passes of the CUDA twin take so long that prefetches always complete in time.
-    happened.erase("not waited for, stopped");
-    happened.erase("hit_remote");
-  }
+    EXPECT_EQ(happened["waited for, stopped"], 0U);
+    happened.erase("waited for, stopped");
+    if (std::string_view(KVTWIN_TEST_DEVICE) != "host") {
+      // The passes of the CUDA twin take so long that prefetches always complete in time.
+      happened.erase("not waited for, stopped");
+      happened.erase("hit_remote");
+    }
+  };
+  const auto all_happened = [&] {
+    return std::all_of(happened.begin(), happened.end(), [](const auto& it) { return it.second > 0; });
+  };
+  run_each_policy(0);
+  for (std::uint64_t round = 1; round < 5 && !all_happened(); ++round) run_each_policy(round);
   for (const auto& [what, count] : happened) EXPECT_GT(count, 0U) << what;
 }
 

@@ -274,6 +274,8 @@ TEST_F(Replay, DoesNotWaitForAPipe) {
   const Folder folder;
   ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
   expect(replay(folder / "pipe"), 2, {"can't be read"});
+  expect(run({"explain", folder / "pipe", "--request", "0"}), 2, {"pipe"});
+  expect(run({"calibrate", "--from", folder / "pipe", "--out", folder / "hardware.toml"}), 2, {"pipe"});
 }
 
 }  // namespace
