@@ -1,16 +1,24 @@
 # Sets KVTWIN_HAVE_CUDA and enables the language CUDA if the kernels are compiled. The option KVTWIN_CUDA decides. The
 # kernels are not compiled without the real world, and not under sanitizers and fuzzers, which do not see device code.
+# Sets KVTWIN_PTX if nvcc is found: tests execute the PTX of the kernels (tests/gpu_sim), under sanitizers too. With
+# KVTWIN_CUDA=PTX, nvcc does nothing else; -DKVTWIN_NVCC=PATH names an nvcc that is not in PATH.
 # Sets KVTWIN_CUDA_HEADERS and creates kvtwin_cuda_headers if CUDA's headers are found. Then the C++ compiler compiles the
 # host part of the CUDA code, under sanitizers too. The tests of this part link the CUDA twin (tests/cuda_twin); programs
 # link the CUDA runtime.
 set(KVTWIN_HAVE_CUDA OFF)
+set(KVTWIN_PTX OFF)
 set(KVTWIN_CUDA_HEADERS OFF)
 set(cuda_least 12.8)  # the first version with sm_100
-if(NOT KVTWIN_CUDA MATCHES "^(AUTO|ON|OFF)$")
-  message(FATAL_ERROR "KVTWIN_CUDA is `${KVTWIN_CUDA}`; it may be AUTO, ON or OFF.")
+if(NOT KVTWIN_CUDA MATCHES "^(AUTO|ON|OFF|PTX)$")
+  message(FATAL_ERROR "KVTWIN_CUDA is `${KVTWIN_CUDA}`; it may be AUTO, ON, OFF or PTX.")
 endif()
-if(KVTWIN_REAL AND NOT KVTWIN_SANITIZE AND NOT KVTWIN_CUDA STREQUAL OFF)
-  if(CMAKE_CUDA_COMPILER)
+if(KVTWIN_CUDA STREQUAL ON AND (KVTWIN_SANITIZE OR NOT KVTWIN_REAL))
+  message(FATAL_ERROR "KVTWIN_CUDA=ON goes neither with KVTWIN_REAL=OFF nor with sanitizers or fuzz targets.")
+endif()
+if(KVTWIN_REAL AND NOT KVTWIN_CUDA STREQUAL OFF)
+  if(KVTWIN_NVCC)
+    # given
+  elseif(CMAKE_CUDA_COMPILER)
     set(KVTWIN_NVCC ${CMAKE_CUDA_COMPILER})
   elseif(DEFINED ENV{CUDACXX})
     set(KVTWIN_NVCC $ENV{CUDACXX})
@@ -25,15 +33,16 @@ if(KVTWIN_REAL AND NOT KVTWIN_SANITIZE AND NOT KVTWIN_CUDA STREQUAL OFF)
     endif()
   endif()
   if(cuda_version VERSION_GREATER_EQUAL cuda_least)
-    set(KVTWIN_HAVE_CUDA ON)
-  elseif(KVTWIN_CUDA STREQUAL ON)
-    message(FATAL_ERROR "KVTWIN_CUDA=ON needs nvcc of CUDA ${cuda_least} or later (found: ${KVTWIN_NVCC}, ${cuda_version}). "
-      "Put it into PATH or CUDACXX, or leave KVTWIN_CUDA at AUTO.")
+    set(KVTWIN_PTX ON)
+    if(NOT KVTWIN_SANITIZE AND NOT KVTWIN_CUDA STREQUAL PTX)
+      set(KVTWIN_HAVE_CUDA ON)
+    endif()
+  elseif(KVTWIN_CUDA MATCHES "ON|PTX")
+    message(FATAL_ERROR "KVTWIN_CUDA=${KVTWIN_CUDA} needs nvcc of CUDA ${cuda_least} or later (found: ${KVTWIN_NVCC}, ${cuda_version}). "
+      "Put it into PATH or CUDACXX, give -DKVTWIN_NVCC=PATH, or leave KVTWIN_CUDA at AUTO.")
   else()
     message(STATUS "No nvcc of CUDA ${cuda_least} or later: built without CUDA kernels")
   endif()
-elseif(KVTWIN_CUDA STREQUAL ON)
-  message(FATAL_ERROR "KVTWIN_CUDA=ON goes neither with KVTWIN_REAL=OFF nor with sanitizers or fuzz targets.")
 endif()
 
 if(KVTWIN_HAVE_CUDA)

@@ -42,7 +42,7 @@ struct Machine {
 };
 
 // Returns Machine{}, changed by the environment variable KVTWIN_CUDA_TWIN. The variable has the words driver=0,
-// devices=N, seed=N (selects seeded streams), compute=N, device_bytes=N, pinned_bytes=N.
+// devices=N, seed=N (selects seeded streams), compute=N, shared_bytes=N, device_bytes=N, pinned_bytes=N.
 Machine machine_of_environment();
 
 struct Live {

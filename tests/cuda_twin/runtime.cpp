@@ -93,6 +93,8 @@ Machine machine_of_environment() {
       machine.seed = value;
     } else if (number && name == "compute") {
       machine.compute_major = static_cast<int>(value);
+    } else if (number && name == "shared_bytes") {
+      machine.shared_bytes = static_cast<int>(value);
     } else if (number && name == "device_bytes") {
       machine.device_bytes = value;
     } else if (number && name == "pinned_bytes") {
@@ -152,12 +154,18 @@ Reach::Reach(Runtime& runtime, std::string kernel, int device)
   blocks_ = runtime_.blocks;
 }
 
-bool Reach::holds(const void* at, std::size_t bytes) const {
+Reach::Range Reach::range(const void* at, std::size_t bytes) const {
   const Block* block = block_of(blocks_, at, bytes);
-  if (block != nullptr && block->kind != Block::Kind::freed &&
-      (block->kind != Block::Kind::device || block->device == device_)) {
-    return true;
+  if (block == nullptr || block->kind == Block::Kind::freed ||
+      (block->kind == Block::Kind::device && block->device != device_)) {
+    return {};
   }
+  const std::uintptr_t begin = std::prev(blocks_.upper_bound(reinterpret_cast<std::uintptr_t>(at)))->first;
+  return {begin, begin + block->bytes};
+}
+
+bool Reach::holds(const void* at, std::size_t bytes) const {
+  if (range(at, bytes).end != 0) return true;
   Runtime::Locked locked(runtime_);
   runtime_.violation(locked, kernel_ + ": " + std::to_string(bytes) + " bytes that the GPU doesn't reach");
   return false;

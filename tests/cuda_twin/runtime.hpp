@@ -76,6 +76,12 @@ class Reach {
   // Returns false, and adds a violation, if a kernel on this device could not access all of the range.
   bool holds(const void* at, std::size_t bytes) const;
 
+  // The range of addresses, around these bytes, that a kernel on this device may access; empty if there is none.
+  struct Range {
+    std::uintptr_t begin = 0, end = 0;
+  };
+  Range range(const void* at, std::size_t bytes) const;
+
  private:
   Runtime& runtime_;
   std::string kernel_;

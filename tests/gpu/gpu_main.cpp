@@ -26,12 +26,9 @@ int main(int argc, char** argv) {
     const std::string_view argument = argv[i];
     const std::string_view value = i + 1 < argc ? argv[i + 1] : "";
     if (argument == "--small") {
-      scale = {.pool_bytes = 64u << 10,
-               .page_tokens = 2,
-               .draws = 1,
-               .graphs = 10,
-               .first_seed = scale.first_seed,
-               .spins = 20};
+      const std::uint64_t first_seed = scale.first_seed;
+      scale = kvtwin::test::small_scale();
+      scale.first_seed = first_seed;
     } else if (argument == "--big") {
       scale.big = true;
     } else if (argument == "--seeds" && number(value, scale.graphs)) {

@@ -36,6 +36,11 @@ inline Scale& scale() {
   return value;
 }
 
+// For tools that watch every memory access.
+inline Scale small_scale() {
+  return {.pool_bytes = 64u << 10, .page_tokens = 2, .draws = 1, .graphs = 10, .spins = 20};
+}
+
 // cudaMemcpy to GPU memory may return before the bytes have arrived, and non-blocking streams do not wait for the copy.
 inline cudaError_t copy_and_wait(void* to, const void* from, std::size_t bytes) {
   const cudaError_t error = cudaMemcpy(to, from, bytes, cudaMemcpyDefault);

@@ -40,7 +40,7 @@ ROOMS = {
 # Headers that belong to some folders only.
 OWNED_HEADERS = [
     (r"simgrid/|xbt", r"sim/|tests/\w+/sim/", "only sim/ includes SimGrid"),
-    (r"cuda|cufile|cub/|cooperative_groups", r"impl/|kernels/|tests/gpu/|tests/cuda_twin/|tests/\w+/cuda/", "only impl/ and kernels/ include CUDA"),
+    (r"cuda|cufile|cub/|cooperative_groups", r"impl/|kernels/|tests/gpu(_sim)?/|tests/cuda_twin/|tests/\w+/cuda/", "only impl/ and kernels/ include CUDA"),
     (r"liburing|hiredis|infiniband/|rdma/|ucp/|ucs/", r"impl/|tests/\w+/impl/", "only impl/ includes I/O libraries"),
     (r"mpi\.h", r"impl/runtime/mpi_ranks\.cpp", "only impl/runtime/mpi_ranks.cpp includes MPI"),
     (r"CLI/|CLI11", r"cli/|tests/\w+/cli/", "only cli/ parses commands"),

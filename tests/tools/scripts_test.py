@@ -32,12 +32,14 @@ class Scripts(unittest.TestCase):
         scratch = tempfile.TemporaryDirectory()
         self.addCleanup(scratch.cleanup)
         self.tree = Path(scratch.name, "tree")
-        for file in ("tools/quickstart", "tools/test", "tools/steps.bash", "notebooks/requirements.txt"):
+        for file in ("tools/quickstart", "tools/test", "tools/steps.bash", "notebooks/requirements.txt",
+                     "tests/golden/ptx_counts.json"):
             (self.tree / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / file, self.tree / file)
         for tool in ("docs", "engine-env", "engine-storage", "lint", "packages", "python-package", "sglang-parity", "sglang-shadow"):
             self.program(f"tools/{tool}", "")
         self.program("bin/cmake", "")
+        self.program("bin/nvcc", 'echo "Cuda compilation tools, release 13.0, V13.0.88"\n')
         self.program("bin/ctest", CTEST)
         self.program("build/kvtwin", KVTWIN)
         for name in ("unit_impl", "unit_capi", "property_impl", "conformance_impl"):
@@ -118,6 +120,46 @@ exit 8
         run = self.run_script("test", **NO_INDEX)
         self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
         self.assertEqual(run.stdout.splitlines()[-1], "50 passed, 1 failed")
+
+    def without_nvcc(self, *arguments):
+        self.program("bin/nvcc", 'echo "Cuda compilation tools, release 12.4, V12.4.131"\n')  # too old
+        self.program("bin/cmake", 'echo "$@" >>configured\n')
+        environment = {**os.environ, **NO_INDEX, "PATH": f"{self.tree}/bin:/usr/bin:/bin", "CUDA_PATH": "/nowhere",
+                       "HOME": str(self.tree)}
+        environment.pop("CUDACXX", None)
+        return subprocess.run([self.tree / "tools/test", *arguments], env=environment, capture_output=True, text=True)
+
+    def test_test_uses_the_nvcc_of_the_machine(self):
+        self.made_python()
+        self.program("bin/cmake", 'echo "$@" >>configured\n')
+        self.program("tools/engine-env", '[ "$1" != cuda ] || exit 3\n')
+        run = self.run_script("test", **NO_INDEX, CUDACXX="")
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+        self.assertIn(f"-DKVTWIN_CUDA=AUTO -DKVTWIN_NVCC={self.tree}/bin/nvcc", (self.tree / "configured").read_text())
+
+    def test_test_installs_nvcc_where_there_is_none(self):
+        self.made_python()
+        self.program(".cache/kvtwin/engines/cuda/lib/python3.11/site-packages/nvidia/cu13/bin/nvcc", "")
+        run = self.without_nvcc()
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+        for preset in ("release", "asan", "tsan"):
+            self.assertRegex((self.tree / "configured").read_text(),
+                             rf"--preset {preset} -DKVTWIN_WERROR=ON -DKVTWIN_CUDA=PTX -DKVTWIN_NVCC=\S+/cu13/bin/nvcc")
+
+    def test_test_fails_where_nvcc_cannot_be_installed(self):
+        self.made_python()
+        self.program("tools/engine-env", '[ "$1" != cuda ] || exit 3\n')
+        run = self.without_nvcc()
+        self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
+        self.assertIn("failed step: nvcc", run.stdout.splitlines())
+
+    def test_test_without_cuda_counts_the_kernels_that_are_not_executed(self):
+        self.made_python()
+        self.program("tools/engine-env", '[ "$1" != cuda ] || exit 3\n')
+        run = self.without_nvcc("--no-cuda")
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+        self.assertRegex(run.stdout, r"(?m)^[1-9][0-9]+ kernels not executed \(--no-cuda\)$")
+        self.assertIn("-DKVTWIN_CUDA=OFF", (self.tree / "configured").read_text())
 
     def test_test_fails_where_sglang_decides_otherwise(self):
         self.made_python()

@@ -59,7 +59,11 @@ Event::~Event() {
 }
 bool Event::happened() const {
   const cudaError_t error = cudaEventQuery(event_);
-  if (error != cudaErrorNotReady) check(error, "the work before an event");
+  if (error == cudaErrorNotReady) {
+    static_cast<void>(cudaGetLastError());  // clears it; otherwise the next launch would seem to fail
+  } else {
+    check(error, "the work before an event");
+  }
   return error == cudaSuccess;
 }
 
