@@ -27,6 +27,9 @@ struct RowTransfer {
   std::byte* host = nullptr;  // host_pages pages in host_layout: mapped pinned memory, or device memory
   std::uint64_t host_pages = 0;
   Layout host_layout = Layout::layer_first;
+  // If not 0, the host pool is host_pages pools of one page each, this many bytes apart; at least a page's bytes. Not
+  // for launch_warp_per_row.
+  std::uint64_t host_page_stride = 0;
   bool to_device = true;
   const void* source_pages = nullptr;  // [count] of index_type; memory that a kernel can read
   const void* target_pages = nullptr;  // [count] of index_type
