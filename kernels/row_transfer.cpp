@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
 namespace kvtwin {
 namespace {
@@ -84,6 +85,14 @@ bool valid(const RowTransfer& t) {
   if (t.host_page_stride != 0 && t.host_page_stride < s.page_bytes()) return false;
   return s.page_bytes() > 0 && t.device_pages > 0 && t.host_pages > 0 && t.host != nullptr &&
          (t.device != nullptr || t.device_blocks != nullptr) && t.source_pages != nullptr && t.target_pages != nullptr;
+}
+
+void copy_segments(const RowTransfer& t, const RowPlan& plan) {
+  for (std::uint64_t number = 0; number < plan.segments; ++number) {
+    const Segment segment = segment_at(plan, t.shape, number);
+    const SegmentAddress at = address_of(t, plan, segment);
+    if (at.source != nullptr) std::memcpy(at.target, at.source, segment.bytes);
+  }
 }
 
 }  // namespace kvtwin

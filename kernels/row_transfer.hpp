@@ -73,6 +73,10 @@ bool valid(const RowTransfer& transfer);
 // Returns whether there is nothing to move.
 KV_HD constexpr bool empty(const RowTransfer& t) { return t.count == 0 || t.layer_begin == t.layer_end; }
 
+// CPU twin of the kernels: copies each segment of a plan with memcpy. Requires: valid(transfer); the CPU can reach all
+// memory.
+void copy_segments(const RowTransfer& transfer, const RowPlan& plan);
+
 // ---- used on the CPU and in kernels --------------------------------------------------------------------------
 
 // Divides `rest` by `count`; returns the remainder. In a kernel, a 64-bit division costs several times a 32-bit
