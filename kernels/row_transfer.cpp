@@ -2,16 +2,24 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
 namespace kvtwin {
 namespace {
 
 std::uint64_t rounded_up(std::uint64_t value, std::uint64_t step) { return (value + step - 1) / step * step; }
 
+PieceGrid grid_of(const RowTransfer& t) {
+  if (t.host_page_stride == 0) return piece_grid(t.host_layout, t.shape, t.device_pages, t.host_pages);
+  PieceGrid grid = piece_grid(t.host_layout, t.shape, t.device_pages, 1);
+  grid.host_page = t.host_page_stride;
+  return grid;
+}
+
 // Returns the plan without the cut of pieces into segments.
 RowPlan uncut_plan(const RowTransfer& t) {
   RowPlan plan;
-  plan.grid = piece_grid(t.host_layout, t.shape, t.device_pages, t.host_pages);
+  plan.grid = grid_of(t);
   plan.layer_begin = t.layer_begin;
   plan.layers = t.layer_end - t.layer_begin;
   plan.vector_bytes = vector_bytes(t);
@@ -32,7 +40,7 @@ void cut_into_segments(RowPlan& plan, std::uint64_t count, std::uint64_t max_byt
 }  // namespace
 
 std::uint32_t vector_bytes(const RowTransfer& t) {
-  const PieceGrid grid = piece_grid(t.host_layout, t.shape, t.device_pages, t.host_pages);
+  const PieceGrid grid = grid_of(t);
   std::uint64_t bits = 16 | grid.piece_bytes | grid.device_page | grid.host_page;
   const auto add = [&](const PieceGrid::Axis& axis, bool in_one_block) {
     if (axis.count > 1) bits |= axis.host_stride | (in_one_block ? axis.device_stride : 0);
@@ -74,8 +82,17 @@ bool valid(const RowTransfer& t) {
   if (t.index_type != IndexType::int32 && t.index_type != IndexType::int64) return false;
   if (t.host_layout > Layout::page_head) return false;
   if (empty(t)) return true;
+  if (t.host_page_stride != 0 && t.host_page_stride < s.page_bytes()) return false;
   return s.page_bytes() > 0 && t.device_pages > 0 && t.host_pages > 0 && t.host != nullptr &&
          (t.device != nullptr || t.device_blocks != nullptr) && t.source_pages != nullptr && t.target_pages != nullptr;
+}
+
+void copy_segments(const RowTransfer& t, const RowPlan& plan) {
+  for (std::uint64_t number = 0; number < plan.segments; ++number) {
+    const Segment segment = segment_at(plan, t.shape, number);
+    const SegmentAddress at = address_of(t, plan, segment);
+    if (at.source != nullptr) std::memcpy(at.target, at.source, segment.bytes);
+  }
 }
 
 }  // namespace kvtwin

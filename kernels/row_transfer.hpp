@@ -27,6 +27,9 @@ struct RowTransfer {
   std::byte* host = nullptr;  // host_pages pages in host_layout: mapped pinned memory, or device memory
   std::uint64_t host_pages = 0;
   Layout host_layout = Layout::layer_first;
+  // If not 0, the host pool is host_pages pools of one page each, this many bytes apart; at least a page's bytes. Not
+  // for launch_warp_per_row.
+  std::uint64_t host_page_stride = 0;
   bool to_device = true;
   const void* source_pages = nullptr;  // [count] of index_type; memory that a kernel can read
   const void* target_pages = nullptr;  // [count] of index_type
@@ -69,6 +72,10 @@ bool valid(const RowTransfer& transfer);
 
 // Returns whether there is nothing to move.
 KV_HD constexpr bool empty(const RowTransfer& t) { return t.count == 0 || t.layer_begin == t.layer_end; }
+
+// CPU twin of the kernels: copies each segment of a plan with memcpy. Requires: valid(transfer); the CPU can reach all
+// memory.
+void copy_segments(const RowTransfer& transfer, const RowPlan& plan);
 
 // ---- used on the CPU and in kernels --------------------------------------------------------------------------
 

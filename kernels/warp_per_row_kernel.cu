@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kThreads) warp_per_row(const __grid_constant__
 }  // namespace
 
 cudaError_t launch_warp_per_row(const RowTransfer& t, const LaunchLimits& limits, cudaStream_t stream) {
-  if (!valid(t) || limits.ctas == 0) return cudaErrorInvalidValue;
+  if (!valid(t) || limits.ctas == 0 || t.host_page_stride != 0) return cudaErrorInvalidValue;
   if (empty(t)) return cudaSuccess;
   // Rows are walked one by one, also where a piece is many.
   const std::uint64_t row = t.host_layout == Layout::page_head ? t.shape.head_bytes : t.shape.row_bytes();

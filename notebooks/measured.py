@@ -213,11 +213,12 @@ def ttft_targets(tables):
 
 
 def step_state(how):
-    """Converts the result of a step: 'passed', 'failed (1)', 'stopped after 60 s', 'not measured: REASON'."""
+    """Converts the result of a step: 'passed', 'failed (1)', 'stopped after 60 s', 'not measured: REASON', 'not supported:
+    REASON' (by the machine)."""
     if how is None:
         return "not measured", ""
     state, _, why = how.partition(": ")
-    return ("not measured", why) if state == "not measured" else ("met" if how == "passed" else "missed", how)
+    return (state, why) if state in ("not measured", "not supported") else ("met" if how == "passed" else "missed", how)
 
 
 def correctness_targets(folder, steps, tables):
@@ -225,7 +226,7 @@ def correctness_targets(folder, steps, tables):
     for line in steps:
         name, _, how = line.strip().partition(":")
         said[name] = how
-    for name, what in [("gpu_tests_kernels", "kernels equal their CPU twins"), ("gpu_tests_graphs", "random graphs of transfers leave the right bytes"),
+    for name, what in [("smoke", "a kernel of every path leaves the right bytes"), ("gpu_tests_kernels", "kernels equal their CPU twins"), ("gpu_tests_graphs", "random graphs of transfers leave the right bytes"),
                        ("gpu_tests_big", "kernels reach beyond 2^32 bytes"), ("memcheck", "memcheck"), ("racecheck", "racecheck"),
                        ("synccheck", "synccheck"), ("initcheck", "initcheck")]:
         yield what, *step_state(said.get(name))
@@ -273,8 +274,8 @@ def verdict(folder, steps):
     gpu = next(iter(tables.values())).about.get("gpu", "unknown") if tables else "none measured"
     print(f"GPU: {gpu}")
     for target, state, figure in rows:
-        print(f"{target:{width}}  {state:12}  {figure}".rstrip())
-    counts = {state: sum(row[1] == state for row in rows) for state in ("met", "missed", "not measured")}
+        print(f"{target:{width}}  {state:13}  {figure}".rstrip())
+    counts = {state: sum(row[1] == state for row in rows) for state in ("met", "missed", "not measured", "not supported")}
     print(", ".join(f"{number} {state}" for state, number in counts.items()))
 
 

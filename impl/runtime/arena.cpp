@@ -56,4 +56,18 @@ std::optional<Bytes> memory_available(const std::filesystem::path& proc, const s
   return available ? std::min(*available, free_bytes) : free_bytes;
 }
 
+bool huge_pages_allowed(Bytes bytes, const std::filesystem::path& cgroup) {
+  // The files of a limit and of its use, for pages in use, reservations, and version 1 of control groups.
+  constexpr std::pair<const char*, const char*> kLimits[] = {
+      {"hugetlb.2MB.max", "hugetlb.2MB.current"},
+      {"hugetlb.2MB.rsvd.max", "hugetlb.2MB.rsvd.current"},
+      {"hugetlb/hugetlb.2MB.limit_in_bytes", "hugetlb/hugetlb.2MB.usage_in_bytes"}};
+  return std::ranges::all_of(kLimits, [&](const auto& files) {
+    const std::optional<Bytes> limit = number_after_word(cgroup / files.first, "");
+    if (!limit) return true;  // none, or "max"
+    const Bytes used = number_after_word(cgroup / files.second, "").value_or(0);
+    return used <= *limit && bytes <= *limit - used;
+  });
+}
+
 }  // namespace kvtwin

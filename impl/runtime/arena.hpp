@@ -38,4 +38,8 @@ class Arena {
 std::optional<Bytes> memory_available(const std::filesystem::path& proc = "/proc",
                                       const std::filesystem::path& cgroup = "/sys/fs/cgroup");
 
+// Returns whether the control group allows this process `bytes` more in huge pages of 2 MiB. Past a limit, mmap
+// succeeds and the first touch ends the process (SIGBUS). `cgroup`: the kernel's folder; tests pass another.
+bool huge_pages_allowed(Bytes bytes, const std::filesystem::path& cgroup = "/sys/fs/cgroup");
+
 }  // namespace kvtwin

@@ -113,7 +113,7 @@ Measurements measure(const CalibrateArguments& arguments, const Listener& listen
   terms.secrets = arguments.secrets;
   const LoadWatch watch;
   Measurements found = measure_machine(terms, listener);
-  found.machine = this_machine(arguments.device != "host" && cuda_at_hand().gpus > 0);
+  found.machine = this_machine(arguments.device != "host" && cuda_at_hand(1).gpus > 0);
   found.machine->load = watch.load();
   return found;
 }

@@ -134,7 +134,7 @@ PageKey key_of(std::uint64_t a, std::uint64_t b) { return PageKey{{a * 0x9e3779b
 
 // Returns whether the GPU is measured. Errors: InputError if a GPU is wanted and there is none.
 bool measures_cuda(const MeasureTerms& terms) {
-  const CudaPresence cuda = cuda_at_hand();
+  const CudaPresence cuda = cuda_at_hand(1);
   if (terms.device == "cuda" && cuda.gpus == 0) {
     throw InputError("--device cuda: can't be served: " + cuda.why_none + "; take host, or auto");
   }

@@ -10,7 +10,7 @@
 namespace kvtwin {
 
 struct CudaDevices {
-  CudaPresence (*presence)() = nullptr;
+  CudaPresence (*presence)(std::size_t ranks) = nullptr;
   CudaDeviceBytes (*bytes)(const CudaDeviceConfig& config) = nullptr;
   Bytes (*bytes_free)(int ordinal) = nullptr;
   std::unique_ptr<Device> (*make)(const CudaDeviceConfig& config) = nullptr;
@@ -20,7 +20,8 @@ struct CudaDevices {
 // Registers the functions. Call it before any other use of the library. Without a call, there is no CUDA.
 void serve_cuda_devices(const CudaDevices& devices);
 const CudaDevices& cuda_devices();
-// Returns the number of GPUs, or 0 and one sentence with the reason.
-CudaPresence cuda_at_hand();
+// Returns the number of GPUs, or 0 and one sentence with the reason. `ranks`: processes on this machine, which take the
+// GPUs in turn.
+CudaPresence cuda_at_hand(std::size_t ranks);
 
 }  // namespace kvtwin

@@ -81,6 +81,8 @@ HostDeviceConfig host_config(const ModelGeometry& model, const DeviceConfig& com
   return config;
 }
 
+std::size_t ranks_here(const DeviceConfig& common) { return common.ranks == nullptr ? 1 : common.ranks->size_here(); }
+
 // Returns the configuration of this rank's GPU. Ranks take the GPUs of the machine in turn.
 CudaDeviceConfig cuda_config(const Experiment& experiment, const Setup& setup, const ModelGeometry& model,
                              const DeviceConfig& common, int gpus) {
@@ -190,7 +192,7 @@ RealDevice choose_cuda(const Experiment& experiment, const Setup& setup, const D
   use_cufile(experiment, setup, config, notes);
   const CudaDeviceBytes bytes = cuda_devices().bytes(config);
   check_host_memory(experiment, common, bytes.host);
-  const std::size_t here = common.ranks == nullptr ? 1 : common.ranks->size_here();
+  const std::size_t here = ranks_here(common);
   const std::size_t sharing = (here + static_cast<std::size_t>(gpus) - 1) / static_cast<std::size_t>(gpus);
   const Bytes available = cuda_devices().bytes_free(config.ordinal);
   if (sharing * bytes.gpu > available) refuse_size(experiment, bytes.gpu, sharing, available, "the GPU", {"device"});
@@ -203,7 +205,7 @@ RealDevice choose_device(const Experiment& experiment, const Setup& setup, RankG
   const std::string& name = experiment.text("real.device");
   const DeviceConfig common = common_config(experiment, setup, ranks);
   if (name == "host") return choose_host(experiment, setup, common);
-  const CudaPresence cuda = cuda_at_hand();
+  const CudaPresence cuda = cuda_at_hand(ranks_here(common));
   if (cuda.gpus > 0) return choose_cuda(experiment, setup, common, cuda.gpus);
   if (name == "auto") return choose_host(experiment, setup, common);
   throw InputError(experiment.where("real.device") + ": cuda can't be served: " + cuda.why_none +

@@ -392,8 +392,13 @@ struct Attribute {
   int value;
 };
 
-bool attribute_of(const Machine& machine, cudaDeviceAttr name, int& value) {
-  const Attribute known[] = {{cudaDevAttrComputeCapabilityMajor, machine.compute_major},
+int compute_major_of(const Machine& machine, int device) {
+  return machine.compute_majors.empty() ? machine.compute_major
+                                        : machine.compute_majors.at(static_cast<std::size_t>(device));
+}
+
+bool attribute_of(const Machine& machine, int device, cudaDeviceAttr name, int& value) {
+  const Attribute known[] = {{cudaDevAttrComputeCapabilityMajor, compute_major_of(machine, device)},
                              {cudaDevAttrComputeCapabilityMinor, machine.compute_minor},
                              {cudaDevAttrMaxSharedMemoryPerBlockOptin, machine.shared_bytes},
                              {cudaDevAttrMaxSharedMemoryPerBlock, 48 * 1024},
@@ -552,7 +557,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     *properties = {};
     std::snprintf(properties->name, sizeof properties->name, "kvtwin CUDA twin");
     properties->totalGlobalMem = machine.device_bytes;
-    properties->major = machine.compute_major;
+    properties->major = compute_major_of(machine, device);
     properties->minor = machine.compute_minor;
     properties->memPitch = kMaxPitchBytes;
     properties->sharedMemPerBlockOptin = static_cast<std::size_t>(machine.shared_bytes);
@@ -570,7 +575,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
   return call("cudaDeviceGetAttribute", [&](Runtime& runtime) {
     if (value == nullptr) return cudaErrorInvalidValue;
     if (!device_there(runtime, device)) return cudaErrorInvalidDevice;
-    if (attribute_of(runtime.machine(), attribute, *value)) return cudaSuccess;
+    if (attribute_of(runtime.machine(), device, attribute, *value)) return cudaSuccess;
     Runtime::Locked locked(runtime);
     runtime.violation(locked, "cudaDeviceGetAttribute: the twin doesn't know attribute " + std::to_string(attribute));
     return cudaErrorInvalidValue;

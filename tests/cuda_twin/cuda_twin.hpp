@@ -36,6 +36,7 @@ struct Machine {
   bool driver = true;      // false: every call returns cudaErrorInsufficientDriver
   int devices = 1;         // 0: every call returns cudaErrorNoDevice
   int compute_major = 9, compute_minor = 0;
+  std::vector<int> compute_majors = {};                  // of each GPU; empty: compute_major
   int shared_bytes = 232448;                             // shared memory per block, with opt-in
   std::uint64_t device_bytes = std::uint64_t{80} << 30;  // memory of each GPU
   std::uint64_t pinned_bytes = std::uint64_t{1} << 40;   // limit of allocated and registered host memory together

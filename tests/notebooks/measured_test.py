@@ -99,7 +99,7 @@ class Measured(unittest.TestCase):
 
     def test_a_verdict_names_each_target_and_what_was_not_measured(self):
         steps = Path(self.scratch.name, "steps.txt")
-        steps.write_text("gpu_tests_kernels:passed\ngpu_tests_graphs:stopped after 100 s\nmemcheck:failed (9)\nracecheck:not measured: Device not supported\ntiers-write_back-timeout:passed\ntiers-write_back-timeout-replay:passed\n"
+        steps.write_text("gpu_tests_kernels:passed\ngpu_tests_graphs:stopped after 100 s\nmemcheck:failed (9)\nracecheck:not measured: no compute-sanitizer here\nsynccheck:not supported: Device not supported\ntiers-write_back-timeout:passed\ntiers-write_back-timeout-replay:passed\n"
                          "tiers-direct:not measured: cuFile can't be loaded\ncalibrate-fit-1:passed\ncalibrate-fit-1-replay:failed (1)\n")
         code, text, errors = self.output(measured.main, "verdict", self.results, "--steps", steps)
         self.assertEqual((code, errors), (0, ""))
@@ -112,11 +112,12 @@ class Measured(unittest.TestCase):
         self.assertRegex(text, r"every step within its budget +missed +gpu_tests_graphs stopped after 100 s\n")
         self.assertRegex(text, r"every prompt finds the right bytes +met +wrong in 0 pages")
         self.assertRegex(text, r"memcheck +missed +failed \(9\)")
-        self.assertRegex(text, r"racecheck +not measured +Device not supported")
+        self.assertRegex(text, r"racecheck +not measured +no compute-sanitizer here")
+        self.assertRegex(text, r"synccheck +not supported +Device not supported")
         self.assertRegex(text, r"every path leaves the right bytes +met")
         self.assertRegex(text, r"R >= 0.95 from 32 KiB.* not measured\n")  # no tiny cell is large enough
         self.assertRegex(text, r"a hit in host memory is faster than computing +(met|missed) +in \d+ of 12 cases")
-        counts = re.search(r"(\d+) met, (\d+) missed, (\d+) not measured", text)
+        counts = re.search(r"(\d+) met, (\d+) missed, (\d+) not measured, (\d+) not supported", text)
         self.assertEqual(sum(map(int, counts.groups())), len(text.splitlines()) - 2)
 
     def test_prompts_come_from_every_tier_by_every_path_with_right_bytes(self):

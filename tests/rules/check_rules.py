@@ -35,12 +35,13 @@ ROOMS = {
     "policy/hosted/": r"policy/(base|index|seam|hosted)/|policy/eviction\.hpp",
     "sim/bounds/": rf"sim/bounds/|{PUBLIC_POLICY}",
     "impl/runtime/": rf"impl/runtime/|{PUBLIC_POLICY}",
+    "python/src/kernels/": r"python/src/kernels/|kernels/|policy/transfer/",
     "impl/disk/": rf"impl/(disk|runtime|storage)/|{PUBLIC_POLICY}|kernels/",
 }
 # Headers that belong to some folders only.
 OWNED_HEADERS = [
     (r"simgrid/|xbt", r"sim/|tests/\w+/sim/", "only sim/ includes SimGrid"),
-    (r"cuda|cufile|cub/|cooperative_groups", r"impl/|kernels/|tests/gpu(_sim)?/|tests/cuda_twin/|tests/\w+/cuda/", "only impl/ and kernels/ include CUDA"),
+    (r"cuda|cufile|cub/|cooperative_groups", r"impl/|kernels/|python/src/kernels/|tests/gpu(_sim)?/|tests/cuda_twin/|tests/\w+/cuda/", "only impl/, kernels/ and python/src/kernels/ include CUDA"),
     (r"liburing|hiredis|infiniband/|rdma/|ucp/|ucs/", r"impl/|tests/\w+/impl/", "only impl/ includes I/O libraries"),
     (r"mpi\.h", r"impl/runtime/mpi_ranks\.cpp", "only impl/runtime/mpi_ranks.cpp includes MPI"),
     (r"CLI/|CLI11", r"cli/|tests/\w+/cli/", "only cli/ parses commands"),

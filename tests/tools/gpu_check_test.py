@@ -2,7 +2,9 @@
 budget of a step, the results that a stopped step leaves, and the messages about it. Budgets that must not be exceeded
 are far longer than needed."""
 
+import json
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -12,10 +14,29 @@ import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-STEPS = ["build", "correct", "bench", "ttft", "tiers", "calibrate"]
+STEPS = ["build", "smoke", "correct", "bench", "ttft", "tiers", "calibrate"]
 REPORT = '{"tiers": [{"evicted_pages": 1}], "prefetch": {"stopped": 1}}'
 TABLE = "kind,direction,bytes,ctas,node,gbps\\ncopy,h2d,4096,0,0,1.5\\n"
 HANG = "exec sleep 1000000\n"
+# A GPU that knows the properties of a dictionary, in the order in which they are asked for.
+NVIDIA_SMI = """case "$*" in *nounits*) ;; *) echo "345 MHz, 700.00 W"; exit ;; esac
+for argument; do
+  case "$argument" in --query-gpu=*) fields=${argument#--query-gpu=} ;; esac
+done
+line=
+for field in $(echo "$fields" | tr , ' '); do
+  value=$(sed -n "s/^$field=//p" FACTS)
+  [ -n "$value" ] || { echo "Field \\"$field\\" is not a valid field to query."; exit 2; }
+  line="$line${line:+, }$value"
+done
+echo "$line"
+"""
+H100 = {
+    "name": "NVIDIA H100 80GB HBM3", "driver_version": "580.65.06", "compute_cap": "9.0", "pci.bus_id": "00000000:1B:00.0",
+    "pcie.link.gen.current": "1", "pcie.link.gen.max": "5", "pcie.link.width.current": "16", "pcie.link.width.max": "16",
+    "clocks.sm": "345", "clocks.max.sm": "1980", "clocks.mem": "2619", "clocks.max.mem": "2619", "power.limit": "700.00",
+    "power.max_limit": "[N/A]", "memory.total": "81559",
+}  # fmt: skip
 PROGRAMS = {
     "bin/cmake": "",
     "bin/compute-sanitizer": 'while [ "${1#/}" = "$1" ]; do shift; done; exec "$@"\n',
@@ -51,16 +72,25 @@ class GpuCheck(unittest.TestCase):
         table = re.search(r"^budgets='\n(.*?)'$", text, re.DOTALL | re.MULTILINE).group(1)
         return {line.split()[0]: [int(number) for number in line.split()[1:]] for line in table.splitlines()}
 
-    def run_script(self, *arguments, **seconds):
-        """Runs the script. Each step has a budget of one hour, except those given; the whole run has one hour, too."""
+    def run_script(self, *arguments, container=None, out=True, **seconds):
+        """Runs the script. Each step has a budget of one hour, except those given; the whole run has one hour, too. The
+        files that say which machine this is are those of the tree."""
         script = self.tree / "tools/gpu-check"
         text = (ROOT / "tools/gpu-check").read_text()
         self.assertIn(" most=15 ", text)
         text = text.replace(" most=15 ", " most=3600 ")
+        for place in ("/sys/bus", "/run/.containerenv", "/.dockerenv", "/.singularity.d", "/proc/1/cgroup"):
+            self.assertIn(f'"{place}', text)
+            text = text.replace(f'"{place}', f'"{self.tree}{place}')
         table = "\n".join(f"{name} {seconds.get(name, 3600)} 3600" for name in self.budgets(text))
         script.write_text(re.sub(r"^budgets='\n.*?'$", f"budgets='\n{table}\n'", text, count=1, flags=re.DOTALL | re.MULTILINE))
         environment = {**os.environ, "PATH": f"{self.tree}/bin:{os.environ['PATH']}", "PYTHONDONTWRITEBYTECODE": "1"}
-        return subprocess.run([script, "--out", self.results, *arguments], env=environment, capture_output=True, text=True)
+        for name in ("container", "KUBERNETES_SERVICE_HOST"):
+            environment.pop(name, None)
+        if container:
+            environment["container"] = container
+        options = ["--out", self.results] if out else []
+        return subprocess.run([script, *arguments, *options], env=environment, capture_output=True, text=True)
 
     def steps(self):
         return dict(line.split(":", 1) for line in (self.results / "steps.txt").read_text().splitlines())
@@ -97,6 +127,176 @@ class GpuCheck(unittest.TestCase):
         self.assertLessEqual({"gpu_tests_graphs", "gpu_tests_kernels", "gpu_tests_big", "memcheck", "racecheck", "synccheck", "initcheck"}, set(steps))
         self.assertIn("tiers/write_back-timeout/journal.kvj", self.members("tiers"))
         self.assertRegex(self.verdict(), r"every step within its budget +met")
+
+    def gpu(self, **changes):
+        facts = {**H100, **changes}
+        (self.tree / "facts").write_text("".join(f"{name}={value}\n" for name, value in facts.items() if value))
+        self.program("bin/nvidia-smi", NVIDIA_SMI.replace("FACTS", str(self.tree / "facts")))
+
+    def machine(self):
+        return json.loads((self.results / "machine.json").read_text())
+
+    def test_the_smoke_test_comes_first_and_takes_ten_seconds(self):
+        self.assertEqual(self.budgets((ROOT / "tools/gpu-check").read_text())["smoke"][0], 10)
+        self.program("build-real/tests/gpu_tests", 'echo "$@" >>gpu-tests-arguments; echo OK\n')
+        run = self.run_script()
+        self.assertEqual((run.returncode, self.steps()["smoke"]), (0, "passed"), run.stdout)
+        first = (self.tree / "gpu-tests-arguments").read_text().splitlines()[0]
+        self.assertIn("--small", first)
+        self.assertIn("Kernels.LeaveWhatTheirCpuTwinsLeave", first)
+        self.assertRegex(self.verdict(), r"a kernel of every path leaves the right bytes +met")
+        self.program("build-real/tests/gpu_tests", "exit 1\n")
+        run = self.run_script("--only", "smoke")
+        self.assertEqual((run.returncode, self.steps()["smoke"]), (1, "failed (1)"), run.stdout)
+
+    def test_the_facts_of_the_machine_are_recorded(self):
+        self.gpu()
+        device = self.tree / "sys/bus/pci/devices/0000:1b:00.0"
+        device.mkdir(parents=True)
+        (device / "numa_node").write_text("1\n")
+        self.run_script("--only", "bench")
+        machine = self.machine()
+        expected = {
+            "gpu": "NVIDIA H100 80GB HBM3", "driver": "580.65.06", "compute_capability": 9.0, "pci_bus": "0000:1b:00.0",
+            "pcie_generation": 1, "pcie_generation_max": 5, "pcie_width": 16, "pcie_width_max": 16, "numa_node": 1,
+            "sm_clock_mhz": 345, "sm_clock_max_mhz": 1980, "memory_clock_mhz": 2619, "memory_clock_max_mhz": 2619,
+            "power_limit_w": 700, "power_limit_max_w": None, "gpu_memory_mib": 81559,
+        }  # fmt: skip
+        self.assertEqual({name: machine[name] for name in expected}, expected)
+        self.assertIn("container", machine)
+
+    def test_facts_that_are_not_known_are_null(self):
+        self.gpu(**{"power.limit": "", "pcie.link.gen.max": "[Not Supported]"})  # a driver without the field power.limit
+        self.run_script("--only", "bench")
+        machine = self.machine()
+        self.assertEqual((machine["power_limit_w"], machine["pcie_generation_max"], machine["numa_node"]), (None, None, None))
+        self.assertEqual((machine["gpu"], machine["pcie_width"]), ("NVIDIA H100 80GB HBM3", 16))
+        (self.tree / "bin/nvidia-smi").unlink()
+        self.run_script("--only", "bench")
+        self.assertEqual((self.machine()["gpu"], self.machine()["pcie_width"]), ("none", None))
+
+    def test_the_container_is_named(self):
+        for name, text in [("podman", "run/.containerenv"), ("docker", ".dockerenv"), ("apptainer", ".singularity.d")]:
+            file = self.tree / text
+            file.parent.mkdir(exist_ok=True)
+            file.write_text("")
+            self.run_script("--only", "bench", container="")
+            self.assertEqual(self.machine()["container"], name)
+            file.unlink()
+        self.run_script("--only", "bench", container="lxc")
+        self.assertEqual(self.machine()["container"], "lxc")
+        self.run_script("--only", "bench", container="")
+        self.assertEqual(self.machine()["container"], "none")
+
+    def test_the_preset_is_that_of_the_gpu(self):
+        self.program("build-real/kvtwin", 'echo "$@" >>kvtwin-arguments\n' + PROGRAMS["build-real/kvtwin"])
+        for name, capability, preset in [
+            ("NVIDIA H100 80GB HBM3", "9.0", "h100-pcie5"),
+            ("NVIDIA H100 PCIe", "9.0", "h100-pcie5"),
+            ("NVIDIA H200", "9.0", "h200-pcie5"),
+            ("NVIDIA H20", "9.0", "h20-pcie5"),
+            ("NVIDIA B200", "10.0", "b200-pcie5"),
+            ("NVIDIA B300 SXM6 AC", "10.3", "b300-pcie5"),
+            ("NVIDIA GB200", "10.0", "gb200-c2c"),
+            ("NVIDIA GB300", "10.3", "gb200-c2c"),
+            ("NVIDIA A100-SXM4-80GB", "8.0", "a100-pcie4"),
+            ("NVIDIA L40S", "8.9", "a100-pcie4"),
+            ("NVIDIA Unheard-of", "9.0", "h200-pcie5"),
+            ("NVIDIA Unheard-of", "12.0", "b200-pcie5"),
+        ]:
+            with self.subTest(name):
+                self.gpu(name=name, compute_cap=capability)
+                (self.tree / "kvtwin-arguments").unlink(missing_ok=True)
+                self.run_script("--only", "calibrate", "--quick")
+                used = set(re.findall(r"hardware\.name=(\S+)", (self.tree / "kvtwin-arguments").read_text()))
+                self.assertEqual(used, {preset})
+        presets = {path.stem for path in (ROOT / "models/presets/hardware").iterdir()}
+        named = set(re.findall(r"echo ([a-z0-9]+-(?:pcie\d|c2c))", (ROOT / "tools/gpu-check").read_text()))
+        self.assertEqual(named - presets, set())
+        self.assertIn("gb200-c2c", named)
+
+    def test_tools_of_compute_sanitizer_that_are_not_supported_are_no_failure(self):
+        sanitizer = """tool=$2
+case $tool in
+  racecheck) echo "========= Error: Device not supported. Please refer to the \\"Supported Devices\\" section"; exit 1 ;;
+  synccheck) echo "[ RUN      ] Kernels"; echo "========= synccheck is unsupported in this configuration"; echo "[  FAILED  ] Kernels"; exit 9 ;;
+  initcheck) echo "[ RUN      ] Kernels"; echo "========= Uninitialized __global__ memory read of size 4 bytes"
+    echo "========= ERROR SUMMARY: 1 error"; echo "[       OK ] Kernels"; exit 9 ;;
+esac
+"""
+        self.program("bin/compute-sanitizer", sanitizer)
+        run = self.run_script("--only", "correct")
+        steps = self.steps()
+        self.assertEqual(steps["memcheck"], "passed")
+        self.assertRegex(steps["racecheck"], "^not supported: Error: Device not supported")
+        self.assertRegex(steps["synccheck"], "^not supported: synccheck is unsupported")
+        self.assertEqual(steps["initcheck"], "failed (9)")
+        self.assertEqual(run.returncode, 1)
+        self.assertRegex(self.verdict(), r"racecheck +not supported +Error: Device not supported")
+        self.program("bin/compute-sanitizer", sanitizer.replace("initcheck)", "none)"))
+        self.assertEqual(self.run_script("--only", "correct").returncode, 0)
+
+    def build(self, *arguments):
+        """Runs gpu-check build, with stand-ins of the tools."""
+        self.program("bin/cmake", f"""echo "$@" >>cmake-arguments
+for name in kvtwin tests/gpu_tests tests/gpu_bench tests/gpu_ttft; do
+  mkdir -p {self.tree}/build-carried/tests && cp {self.tree}/build-real/$name {self.tree}/build-carried/$name
+done
+""")
+        self.program("bin/strip", "exit 0\n")
+        self.program("bin/nvcc", 'echo "Cuda compilation tools, release 13.0, V13.0.1"\n')
+        (self.tree / "liburing.so.2").write_text("a library")
+        self.program("bin/ldd", f"""printf '\\tlinux-vdso.so.1 (0x1)\\n\\tliburing.so.2 => {self.tree}/liburing.so.2 (0x2)\\n'
+printf '\\tlibc.so.6 => /lib/libc.so.6 (0x3)\\n\\t/lib64/ld-linux-x86-64.so.2 (0x4)\\n'
+""")
+        return self.run_script("build", *arguments, out=False)
+
+    def test_a_build_is_carried_to_another_machine(self):
+        carried = self.tree / "carried"
+        run = self.build(carried)
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+        files = sorted(path.relative_to(carried).as_posix() for path in carried.rglob("*") if path.is_file())
+        self.assertEqual(files, ["built.txt", "kvtwin", "lib/liburing.so.2", "tests/gpu_bench", "tests/gpu_tests", "tests/gpu_ttft"])
+        about = dict(line.split(" ", 1) for line in (carried / "built.txt").read_text().splitlines())
+        self.assertEqual((about["architecture"], about["cuda"], about["machine"]), ("90", "13.0", platform.machine()))
+        self.assertIn("-DCMAKE_CUDA_ARCHITECTURES=90-real", (self.tree / "cmake-arguments").read_text())
+
+        # On the other machine there is no compiler, and no other build.
+        shutil.rmtree(self.tree / "build-real")
+        shutil.rmtree(self.tree / "build-carried")
+        self.program("bin/cmake", "exit 7\n")
+        self.gpu()
+        run = self.run_script("--built", carried)
+        self.assertEqual(run.returncode, 0, run.stdout)
+        self.assertEqual(set(self.steps().values()), {"passed"})
+        self.assertIn("calibrate-held-out-4-replay", self.steps())
+
+    def test_a_build_for_another_machine_is_refused(self):
+        carried = self.tree / "carried"
+        self.build(carried)
+        self.gpu()
+        self.assertEqual(self.build(carried).returncode, 2)  # the folder is there already
+        about = (carried / "built.txt").read_text()
+        for sentence, old, new in [
+            ("is for computers of the kind m68k, and this one is", f"machine {platform.machine()}", "machine m68k"),
+            ("needs glibc 99.9 or newer, and this machine has", re.search("glibc .*", about).group(), "glibc 99.9"),
+            ("is compiled for compute capability 10.0, and this GPU has 9.0", "architecture 90", "architecture 100"),
+        ]:
+            (carried / "built.txt").write_text(about.replace(old, new))
+            run = self.run_script("--built", carried, "--only", "smoke")
+            self.assertEqual(run.returncode, 2, run.stdout)
+            self.assertIn(sentence, run.stderr)
+        run = self.run_script("--built", self.tree / "tools")
+        self.assertEqual(run.returncode, 2)
+        self.assertIn("holds no build; tools/gpu-check build DIR makes one", run.stderr)
+
+    def test_a_carried_program_that_does_not_start_fails_the_build(self):
+        carried = self.tree / "carried"
+        self.build(carried)
+        self.gpu()
+        (carried / "kvtwin").write_text("#!/bin/sh\nexit 127\n")
+        run = self.run_script("--built", carried, "--only", "build")
+        self.assertEqual((run.returncode, self.steps()["build"]), (1, "failed (127)"), run.stdout)
 
     def test_a_step_past_its_budget_is_cut_and_what_it_had_measured_stays(self):
         self.program("build-real/tests/gpu_bench", PROGRAMS["build-real/tests/gpu_bench"] + HANG)
@@ -152,7 +352,7 @@ class GpuCheck(unittest.TestCase):
         self.assertNotIn("--seconds", long)
 
     def test_wrong_arguments_are_refused(self):
-        for arguments in (["--quick", "--long"], ["--only", "bench,tests"], ["--device", "gpu"], ["--fast"]):
+        for arguments in (["--quick", "--long"], ["--only", "bench,tests"], ["--device", "gpu"], ["--fast"], ["build"], ["build", "a", "b"], ["--built"]):
             run = self.run_script(*arguments)
             self.assertEqual((run.returncode, run.stdout), (2, ""), arguments)
             self.assertTrue(run.stderr.startswith("tools/gpu-check: "), run.stderr)

@@ -395,7 +395,7 @@ void CudaEngine::flip_device(std::uint64_t offset) {
 
 // ---- presence and sizes --------------------------------------------------------------------------------------
 
-CudaPresence cuda_presence() {
+CudaPresence cuda_presence(std::size_t ranks) {
   int driver = 0, gpus = 0;
   if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
     cudaGetLastError();
@@ -410,11 +410,14 @@ CudaPresence cuda_presence() {
   }
   if (error == cudaErrorNoDevice || (error == cudaSuccess && gpus == 0)) return {0, "no GPU is visible"};
   if (error != cudaSuccess) return {0, std::string("cudaGetDeviceCount failed: ") + cudaGetErrorString(error)};
-  int major = 0;
-  if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) == cudaSuccess &&
-      major < kMinComputeCapability) {
-    return {0, "the GPU is of compute capability " + std::to_string(major) + ", and the kernels need " +
-                   std::to_string(kMinComputeCapability) + " or later"};
+  const int used = static_cast<int>(std::min<std::size_t>(ranks, static_cast<std::size_t>(gpus)));
+  for (int gpu = 0; gpu < used; ++gpu) {
+    int major = 0;
+    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu) == cudaSuccess &&
+        major < kMinComputeCapability) {
+      return {0, "GPU " + std::to_string(gpu) + " is of compute capability " + std::to_string(major) +
+                     ", and the kernels need " + std::to_string(kMinComputeCapability) + " or later"};
+    }
   }
   return {gpus, ""};
 }

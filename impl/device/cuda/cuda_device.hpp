@@ -40,7 +40,8 @@ struct CudaPresence {
   int gpus = 0;
   std::string why_none;  // one sentence, if `gpus` is 0
 };
-CudaPresence cuda_presence();
+// `ranks`: processes on this machine, which take the GPUs in turn. The GPUs that they take must be new enough.
+CudaPresence cuda_presence(std::size_t ranks);
 
 struct CudaDeviceBytes {
   Bytes gpu = 0, host = 0;

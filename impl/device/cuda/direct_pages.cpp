@@ -25,14 +25,14 @@ CudaDirectPages::CudaDirectPages(const CudaDirectConfig& config, std::shared_ptr
       buffer_bytes_(slot_of(config)),
       staging_(config.buffers * buffer_bytes_, "pages from the disk"),
       gpu_sums_(config.buffers * sizeof(std::uint64_t), "checksums of pages from the disk"),
-      gpu_indices_((1 + config.buffers) * sizeof(std::int64_t), "slots of pages from the disk"),
+      gpu_indices_(2 * config.buffers * sizeof(std::int64_t), "slots of pages from the disk"),
       headers_(config.buffers * kBlockBytes, "headers of pages from the disk"),
       sums_(gpu_sums_.bytes(), "checksums of pages from the disk"),
       indices_(gpu_indices_.bytes(), "slots of pages from the disk"),
       stream_("direct storage stream", false) {}
 
 Bytes CudaDirectPages::gpu_bytes(const CudaDirectConfig& config) {
-  return config.buffers * (slot_of(config) + sizeof(std::uint64_t) + sizeof(std::int64_t)) + sizeof(std::int64_t);
+  return config.buffers * (slot_of(config) + sizeof(std::uint64_t) + 2 * sizeof(std::int64_t));
 }
 
 std::unique_ptr<BlockQueue> CudaDirectPages::queue() {
@@ -85,34 +85,34 @@ bool CudaDirectPages::land(std::span<Landing> pages) {
 
 void CudaDirectPages::lay_out(std::span<const Landing> pages) {
   auto* const indices = reinterpret_cast<std::int64_t*>(indices_.data());
-  indices[0] = 0;
-  for (std::size_t i = 0; i < pages.size(); ++i) indices[1 + i] = static_cast<std::int64_t>(pages[i].slot);
-  stream_.must(cudaMemcpyAsync(gpu_indices_.data(), indices, (1 + pages.size()) * sizeof(std::int64_t),
+  for (std::size_t i = 0; i < pages.size(); ++i) {
+    indices[i] = static_cast<std::int64_t>(pages[i].buffer);
+    indices[pages.size() + i] = static_cast<std::int64_t>(pages[i].slot);
+  }
+  stream_.must(cudaMemcpyAsync(gpu_indices_.data(), indices, 2 * pages.size() * sizeof(std::int64_t),
                                cudaMemcpyHostToDevice, stream_.get()),
                "cudaMemcpyAsync");
   const auto* const in_staging = reinterpret_cast<const std::int64_t*>(gpu_indices_.data());
-  auto* const sums = reinterpret_cast<std::uint64_t*>(gpu_sums_.data());
+  const std::int64_t* const in_pool = in_staging + pages.size();
   RowTransfer rows;
   rows.shape = config_.shape;
   rows.device = config_.device;
   rows.device_pages = config_.device_pages;
-  rows.host_pages = 1;
+  rows.host = staging_.data() + kBlockBytes;
+  rows.host_pages = config_.buffers;
+  rows.host_page_stride = buffer_bytes_;
   rows.host_layout = config_.host_layout;
-  rows.count = 1;
+  rows.count = pages.size();
   rows.layer_end = config_.shape.layers;
-  for (std::size_t i = 0; i < pages.size(); ++i) {
-    const std::int64_t* in_pool = in_staging + 1 + i;
-    rows.host = staging_.data() + pages[i].buffer * buffer_bytes_ + kBlockBytes;
-    rows.to_device = true;
-    rows.source_pages = in_staging;
-    rows.target_pages = in_pool;
-    stream_.must(launch_relayout(rows, config_.limits, stream_.get()), "launch_relayout");
-    // Gathers the page back into its staging buffer. Only the checksum is needed.
-    rows.to_device = false;
-    rows.source_pages = in_pool;
-    rows.target_pages = in_staging;
-    stream_.must(launch_gather_checksum(rows, sums + i, config_.limits, stream_.get()), "launch_gather_checksum");
-  }
+  rows.source_pages = in_staging;
+  rows.target_pages = in_pool;
+  stream_.must(launch_relayout(rows, config_.limits, stream_.get()), "launch_relayout");
+  // Gathers the pages back into their staging buffers. Only the checksums are needed.
+  rows.to_device = false;
+  rows.source_pages = in_pool;
+  rows.target_pages = in_staging;
+  auto* const sums = reinterpret_cast<std::uint64_t*>(gpu_sums_.data());
+  stream_.must(launch_gather_checksum(rows, sums, config_.limits, stream_.get()), "launch_gather_checksum");
   stream_.must(
       cudaMemcpyAsync(sums_.data(), sums, pages.size() * sizeof(std::uint64_t), cudaMemcpyDeviceToHost, stream_.get()),
       "cudaMemcpyAsync");

@@ -1,6 +1,6 @@
 // Pages from files into a GPU's pool without host memory (impl/disk/direct_pages.hpp). cuFile reads a slot of the disk
-// tier into a staging buffer in GPU memory. One kernel copies the payload into the pool, and another computes the
-// checksum of the result.
+// tier into a staging buffer in GPU memory. For all pages that land together, one kernel copies the payloads into the
+// pool, and another computes the checksums of the result.
 //
 //   threads --cuFileRead--> staging [buffers][header block | payload in the host's layout]
 //   header blocks --copy--> host                        payload --relayout--> pool --gather + checksum--> staging, sums
@@ -52,11 +52,10 @@ class CudaDirectPages final : public DirectPages {
   const CudaDirectConfig config_;
   const std::shared_ptr<CuFile> cufile_;
   const Bytes buffer_bytes_;
-  GpuMemory staging_;   // [buffers] slots
-  GpuMemory gpu_sums_;  // [buffers] of std::uint64_t
-  // [1 + buffers] of std::int64_t: first 0, because a staging buffer is a pool of one page; then slots.
-  GpuMemory gpu_indices_;
-  PinnedMemory headers_;  // [buffers] blocks
+  GpuMemory staging_;      // [buffers] slots
+  GpuMemory gpu_sums_;     // [buffers] of std::uint64_t
+  GpuMemory gpu_indices_;  // [2 * buffers] of std::int64_t: the numbers of buffers, then slots
+  PinnedMemory headers_;   // [buffers] blocks
   PinnedMemory sums_, indices_;
   CudaStream stream_;  // declared after the memory that it uses
   CudaEvent done_;

@@ -88,7 +88,10 @@ template class CudaMemory<CudaMemoryKind::pinned>;
 void HostPool::map(Bytes bytes) {
   constexpr int kProtection = PROT_READ | PROT_WRITE, kFlags = MAP_PRIVATE | MAP_ANONYMOUS;
   mapped_bytes_ = (bytes + kHugePage - 1) / kHugePage * kHugePage;
-  void* mapped = ::mmap(nullptr, mapped_bytes_, kProtection, kFlags | MAP_HUGETLB, -1, 0);
+  void* mapped = MAP_FAILED;
+  if (huge_pages_allowed(mapped_bytes_)) {
+    mapped = ::mmap(nullptr, mapped_bytes_, kProtection, kFlags | MAP_HUGETLB, -1, 0);
+  }
   if (mapped == MAP_FAILED) {
     mapped = ::mmap(nullptr, mapped_bytes_, kProtection, kFlags, -1, 0);
     if (mapped == MAP_FAILED) {

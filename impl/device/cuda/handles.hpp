@@ -98,7 +98,8 @@ class CudaMemory {
 using GpuMemory = CudaMemory<CudaMemoryKind::gpu>;
 using PinnedMemory = CudaMemory<CudaMemoryKind::pinned>;
 
-// Host memory for a pool of pages. Uses huge pages if available, on the NUMA node of GPU `ordinal`. All pages are
+// Host memory for a pool of pages. Uses huge pages if the system has them and the control group
+// allows them, on the NUMA node of GPU `ordinal`. All pages are
 // touched (filled with Arena::kPoison), then page-locked and mapped for all GPUs with one registration.
 class HostPool {
  public:

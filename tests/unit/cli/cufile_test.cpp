@@ -23,7 +23,7 @@ class CuFileChoice : public testing::Test {
  protected:
   CuFileChoice() {
     asked_for.clear();
-    serve_cuda_devices({[] {
+    serve_cuda_devices({[](std::size_t) {
                           return CudaPresence{1, ""};
                         },
                         [](const CudaDeviceConfig&) { return CudaDeviceBytes{}; }, [](int) { return Bytes{1} << 40; },

@@ -269,9 +269,9 @@ TEST_F(CudaDevice, SaysWhatThereIsNoRoomFor) {
 }
 
 TEST_F(CudaDevice, SaysWhyThereIsNoGpu) {
-  const auto presence = [](const Machine& machine) {
+  const auto presence = [](const Machine& machine, std::size_t ranks = 1) {
     const CudaTwin twin(machine);
-    return cuda_presence();
+    return cuda_presence(ranks);
   };
   EXPECT_EQ(presence({}).gpus, 1);
   EXPECT_EQ(presence({.devices = 3}).gpus, 3);
@@ -279,6 +279,12 @@ TEST_F(CudaDevice, SaysWhyThereIsNoGpu) {
   EXPECT_NE(presence({.driver = false}).why_none.find("driver"), std::string::npos);
   EXPECT_EQ(presence({.devices = 0}).why_none, "no GPU is visible");
   EXPECT_NE(presence({.compute_major = 7}).why_none.find("compute capability 7"), std::string::npos);
+  // Only the GPUs that the ranks take count.
+  const Machine older_second{.devices = 3, .compute_majors = {9, 7, 9}};
+  EXPECT_EQ(presence(older_second).gpus, 3);
+  EXPECT_EQ(presence(older_second, 2).why_none, "GPU 1 is of compute capability 7, and the kernels need 8 or later");
+  EXPECT_EQ(presence(older_second, 7).gpus, 0);
+  EXPECT_EQ(presence({.devices = 2, .compute_majors = {7, 9}}).gpus, 0);
 }
 
 // The memory that the device announces equals the memory that it allocates.

@@ -15,6 +15,7 @@
 #include "impl/device/cuda/direct_pages.hpp"
 #include "impl/disk/segment_store.hpp"
 #include "impl/disk/slot_format.hpp"
+#include "kernels/page_checksum.hpp"
 #include "tests/cuda_twin/cuda_twin.hpp"
 #include "tests/cufile_stand_in/cufile_stand_in.hpp"
 #include "tests/folder.hpp"
@@ -291,6 +292,30 @@ TEST_P(DirectPagesOnTwin, ComeFromFilesIntoTheirSlots) {
   open();
   expect_all(*get_all());
   EXPECT_EQ(count("direct_pages"), kPages) << "found in a later life";
+}
+
+// The number of launches does not depend on the number of pages.
+TEST_P(DirectPagesOnTwin, PagesThatLandTogetherShareTheirLaunches) {
+  open();
+  set_all();
+  expect_all(*get_all());
+  std::vector<DirectPages::Landing> pages;  // the buffers have the pages that were read last
+  for (std::uint32_t buffer : {4U, 0U, 5U, 1U, 3U}) {
+    pages.push_back({.buffer = buffer, .slot = static_cast<SlotId>(7 * pages.size()), .key = {}});
+  }
+  const std::uint64_t relayouts = machine_.launches("relayout"), sums = machine_.launches("gather_checksum");
+  const std::uint64_t memsets = machine_.calls("cudaMemsetAsync"), copies = machine_.calls("cudaMemcpyAsync");
+  ASSERT_TRUE(direct_->land(pages));
+  EXPECT_EQ(machine_.launches("relayout") - relayouts, 1U);
+  EXPECT_EQ(machine_.launches("gather_checksum") - sums, 1U);
+  EXPECT_EQ(machine_.calls("cudaMemsetAsync") - memsets, 1U);
+  EXPECT_EQ(machine_.calls("cudaMemcpyAsync") - copies, 2U);
+  std::set<std::uint64_t> different;
+  for (const DirectPages::Landing& it : pages) {
+    EXPECT_EQ(it.sum, page_checksum(Layout::layer_first, form_.shape, pool_.data(), kPoolPages, it.slot, 0, 3));
+    different.insert(it.sum);
+  }
+  EXPECT_EQ(different.size(), pages.size());
 }
 
 TEST_P(DirectPagesOnTwin, OneBufferIsEnough) {

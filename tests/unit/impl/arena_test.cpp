@@ -43,5 +43,32 @@ TEST(MemoryAvailable, IsTheLesserOfMachineAndControlGroup) {
   EXPECT_EQ(memory_available(empty.path(), empty.path()), std::nullopt);
 }
 
+// Past the limit, the kernel ends a process that touches its huge pages.
+TEST(HugePagesAllowed, IsWhatTheControlGroupLeaves) {
+  constexpr Bytes kMiB = Bytes{1} << 20;
+  const Folder folder;
+  const auto allowed = [&](Bytes bytes) { return huge_pages_allowed(bytes, folder.path()); };
+  EXPECT_TRUE(allowed(Bytes{1} << 40)) << "no control group";
+  write_text(folder.path() / "hugetlb.2MB.max", "max\n");
+  write_text(folder.path() / "hugetlb.2MB.current", "4194304\n");
+  EXPECT_TRUE(allowed(Bytes{1} << 40)) << "no limit";
+  write_text(folder.path() / "hugetlb.2MB.max", "8388608\n");
+  EXPECT_TRUE(allowed(4 * kMiB));
+  EXPECT_FALSE(allowed(6 * kMiB));
+  write_text(folder.path() / "hugetlb.2MB.max", "0\n");
+  EXPECT_FALSE(allowed(2 * kMiB));
+  write_text(folder.path() / "hugetlb.2MB.max", "max\n");
+  write_text(folder.path() / "hugetlb.2MB.rsvd.max", "2097152\n");
+  EXPECT_TRUE(allowed(2 * kMiB));
+  EXPECT_FALSE(allowed(4 * kMiB)) << "a limit of reservations";
+  // Version 1 of control groups.
+  const Folder first;
+  std::filesystem::create_directory(first.path() / "hugetlb");
+  write_text(first.path() / "hugetlb/hugetlb.2MB.limit_in_bytes", "9223372036852678656\n");
+  EXPECT_TRUE(huge_pages_allowed(Bytes{1} << 40, first.path())) << "no limit";
+  write_text(first.path() / "hugetlb/hugetlb.2MB.limit_in_bytes", "0\n");
+  EXPECT_FALSE(huge_pages_allowed(2 * kMiB, first.path()));
+}
+
 }  // namespace
 }  // namespace kvtwin

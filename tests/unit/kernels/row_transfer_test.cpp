@@ -243,6 +243,59 @@ TEST(RowTransfer, EveryLaneTogetherMovesWhatMovingByteByByteMoves) {
   }
 }
 
+// Pages that are host_page_stride apart, such as the slots of a disk file, are pools of one page each.
+TEST(RowTransfer, PagesApartMoveLikePoolsOfOnePageEach) {
+  for (std::uint64_t seed = 1; seed <= 200 && !testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Splitmix rng(mix(seed));
+    constexpr std::uint32_t kHeadBytes[] = {1, 6, 16, 64, 257, 1152};
+    constexpr std::uint64_t kPages = 5, kCount = 4;
+    RowTransfer t;
+    t.shape = {.layers = static_cast<std::uint32_t>(rng.between(1, 4)),
+               .planes = static_cast<std::uint32_t>(rng.between(1, 2)),
+               .heads = static_cast<std::uint32_t>(rng.between(1, 3)),
+               .head_bytes = kHeadBytes[rng.below(std::size(kHeadBytes))],
+               .page_tokens = static_cast<std::uint32_t>(rng.between(1, 9))};
+    t.device_pages = t.host_pages = kPages;
+    t.host_page_stride = t.shape.page_bytes() + 16 * rng.below(3) + rng.below(2);
+    t.host_layout = kLayouts[seed % 4];
+    t.to_device = rng.chance(50);
+    t.layer_begin = static_cast<std::uint32_t>(rng.below(t.shape.layers));
+    t.layer_end = static_cast<std::uint32_t>(rng.between(t.layer_begin + 1, t.shape.layers));
+    t.count = kCount;
+    const std::vector<std::int64_t> source = drawn_pages(rng, kPages, kCount),
+                                    target = drawn_pages(rng, kPages, kCount);
+    t.source_pages = source.data();
+    t.target_pages = target.data();
+    Pool device(rng, kPages * t.shape.page_bytes(), 0), host(rng, kPages * t.host_page_stride, 0);
+
+    Pool expected_device = device, expected_host = host;
+    for (std::uint64_t i = 0; i < kCount; ++i) {
+      RowTransfer one = t;
+      const auto on_host = static_cast<std::uint64_t>(t.to_device ? source[i] : target[i]);
+      const std::int64_t zero = 0;
+      one.device = expected_device.data();
+      one.host = expected_host.data() + on_host * t.host_page_stride;
+      one.host_page_stride = 0;
+      one.host_pages = one.count = 1;
+      one.source_pages = t.to_device ? &zero : source.data() + i;
+      one.target_pages = t.to_device ? target.data() + i : &zero;
+      std::vector<std::uint64_t> sums(1);
+      move_by_registers(one, 1, sums);
+    }
+    for (const bool by_ring : {false, true}) {
+      Pool device_after = device, host_after = host;
+      t.device = device_after.data();
+      t.host = host_after.data();
+      ASSERT_TRUE(valid(t));
+      if (by_ring && !ring_fits(t)) continue;
+      std::vector<std::uint64_t> sums(kCount);
+      by_ring ? move_by_ring(t, 1024) : static_cast<void>(move_by_registers(t, rng.between(1, 5), sums));
+      ASSERT_TRUE(device_after == expected_device && host_after == expected_host) << (by_ring ? "ring" : "registers");
+    }
+  }
+}
+
 RowTransfer llama() {
   RowTransfer t;
   t.shape = {.layers = 32, .planes = 2, .heads = 8, .head_bytes = 256, .page_tokens = 16};
@@ -349,6 +402,8 @@ TEST(RowTransfer, RefusesNonsense) {
   EXPECT_FALSE(with([](RowTransfer& t) { t.shape.heads = 0; }));
   EXPECT_FALSE(with([](RowTransfer& t) { t.block_alignment = 3; }));
   EXPECT_FALSE(with([](RowTransfer& t) { t.device_pages = 0; }));
+  EXPECT_FALSE(with([](RowTransfer& t) { t.host_page_stride = t.shape.page_bytes() - 1; }));
+  EXPECT_TRUE(with([](RowTransfer& t) { t.host_page_stride = t.shape.page_bytes(); }));
   EXPECT_TRUE(with([](RowTransfer& t) { t.count = 0, t.host = t.device = nullptr, t.source_pages = nullptr; }));
   EXPECT_TRUE(with([](RowTransfer& t) { t.layer_end = 0, t.host = nullptr; }));
 }
