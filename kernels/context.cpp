@@ -51,7 +51,7 @@ void write_blocks(const ContextPages& p) {
 bool valid(const ContextPages& p) {
   if (p.layer >= p.shape.layers || p.shape.layers > UINT16_MAX || p.shape.planes > UINT16_MAX) return false;
   if (p.count == 0) return true;
-  return p.shape.page_bytes() > 0 && p.shape.row_bytes() * p.shape.page_tokens < UINT32_MAX && p.pool != nullptr &&
+  return p.shape.page_bytes() > 0 && p.shape.row_bytes() * p.shape.page_tokens <= INT32_MAX && p.pool != nullptr &&
          p.pool_pages > 0 && p.pages != nullptr && p.count <= UINT32_MAX;
 }
 

@@ -25,7 +25,7 @@ struct ContextPage {
 
 // Ownership: all pointers are borrowed. Requires: kernels can reach the memory. Pages outside the pool are skipped.
 struct ContextPages {
-  KvShape shape;              // a block (one plane and layer: page_tokens * row_bytes) has less than 2^32 bytes
+  KvShape shape;              // a block (one plane and layer: page_tokens * row_bytes) has less than 2^31 bytes
   std::byte* pool = nullptr;  // [planes][layers][pool_pages * page_tokens][heads][head_bytes]
   std::uint64_t pool_pages = 0;
   const ContextPage* pages = nullptr;  // [count]
@@ -85,12 +85,13 @@ struct ContextVector {
   std::uint32_t words[kWords];
 };
 
+// `index`: of the vector in the block.
 template <std::uint32_t kBytes>
-KV_HD inline std::uint32_t pattern_at(std::uint64_t seed, std::uint64_t offset, std::uint32_t word) {
+KV_HD inline std::uint32_t pattern_at(std::uint64_t seed, std::uint32_t index, std::uint32_t word) {
   if constexpr (kBytes == 1) {
-    return pattern_byte(seed, offset);
+    return pattern_byte(seed, index);
   } else {
-    return pattern_word(seed, static_cast<std::uint32_t>(offset / 4) + word);
+    return pattern_word(seed, index * ContextVector<kBytes>::kWords + word);
   }
 }
 
@@ -113,7 +114,18 @@ struct LaneRead {
   float dot = 0;
 };
 
+// Returns the offset in the block of the first wrong byte of a vector. Requires: there is one.
+template <std::uint32_t kBytes>
+KV_HD inline std::uint32_t first_wrong(std::uint64_t seed, std::uint32_t index, const ContextVector<kBytes>& value) {
+  std::uint32_t word = 0, byte = 0;
+  while (value.words[word] == pattern_at<kBytes>(seed, index, word)) ++word;
+  const std::uint32_t differing = value.words[word] ^ pattern_at<kBytes>(seed, index, word);
+  while ((differing >> (8 * byte) & 0xFF) == 0) ++byte;
+  return index * kBytes + word * ContextVector<kBytes>::kWordBytes + byte;
+}
+
 // `query`: a row of bf16 for all planes, row_bytes long; null = none. Access has load<kBytes>(address).
+// The loop has no division and no 64-bit product, so that the kernel can read as fast as the memory is.
 template <std::uint32_t kBytes, typename Access>
 KV_HD inline LaneRead read_lane(const ContextPages& p, std::uint64_t number, const std::byte* query, std::uint32_t lane,
                                 std::uint32_t lanes, const Access& access) {
@@ -121,24 +133,26 @@ KV_HD inline LaneRead read_lane(const ContextPages& p, std::uint64_t number, con
   const std::byte* block = context_block(p, number);
   if (block == nullptr) return found;
   using Vector = ContextVector<kBytes>;
-  const std::uint64_t row = p.shape.row_bytes();
-  const std::uint64_t end = context_of(p.pages[number / p.shape.planes], p.advance, p.shape.page_tokens).end * row;
+  const auto in_row = static_cast<std::uint32_t>(p.shape.row_bytes() / kBytes);
+  const std::uint32_t end = context_of(p.pages[number / p.shape.planes], p.advance, p.shape.page_tokens).end * in_row;
   const std::uint64_t seed = context_seed(p, number);
-  for (std::uint64_t at = std::uint64_t{lane} * kBytes; at < end; at += std::uint64_t{lanes} * kBytes) {
-    const Vector value = access.template load<kBytes>(block + at);
+  const std::uint32_t query_step = lanes % in_row;
+  std::uint32_t query_at = lane % in_row;
+  for (std::uint32_t at = lane; at < end; at += lanes) {
+    const Vector value = access.template load<kBytes>(block + std::uint64_t{at} * kBytes);
     Vector weight{};
-    if (query != nullptr) weight = access.template load<kBytes>(query + static_cast<std::uint32_t>(at) % row);
+    if (query != nullptr) weight = access.template load<kBytes>(query + std::uint64_t{query_at} * kBytes);
+    query_at += query_step;
+    if (query_at >= in_row) query_at -= in_row;
+    std::uint32_t differing = 0;
     for (std::uint32_t w = 0; w < Vector::kWords; ++w) {
-      const std::uint32_t differing = value.words[w] ^ pattern_at<kBytes>(seed, at, w);
+      differing |= value.words[w] ^ pattern_at<kBytes>(seed, at, w);
       if (kBytes > 1) {
         found.dot += bf16_value(value.words[w] << 16) * bf16_value(weight.words[w] << 16);
         found.dot += bf16_value(value.words[w] & 0xFFFF0000u) * bf16_value(weight.words[w] & 0xFFFF0000u);
       }
-      if (differing == 0 || found.first != UINT32_MAX) continue;
-      std::uint32_t byte = 0;
-      while ((differing >> (8 * byte) & 0xFF) == 0) ++byte;
-      found.first = static_cast<std::uint32_t>(at) + w * Vector::kWordBytes + byte;
     }
+    if (differing != 0 && found.first == UINT32_MAX) found.first = first_wrong<kBytes>(seed, at, value);
   }
   return found;
 }
@@ -149,12 +163,12 @@ KV_HD inline void write_lane(const ContextPages& p, std::uint64_t number, std::u
   std::byte* block = context_block(p, number);
   if (block == nullptr) return;
   const TokenRange tokens = fresh_of(p.pages[number / p.shape.planes], p.advance, p.shape.page_tokens);
-  const std::uint64_t row = p.shape.row_bytes(), seed = context_seed(p, number);
-  for (std::uint64_t at = tokens.begin * row + std::uint64_t{lane} * kBytes; at < tokens.end * row;
-       at += std::uint64_t{lanes} * kBytes) {
+  const auto in_row = static_cast<std::uint32_t>(p.shape.row_bytes() / kBytes);
+  const std::uint64_t seed = context_seed(p, number);
+  for (std::uint32_t at = tokens.begin * in_row + lane; at < tokens.end * in_row; at += lanes) {
     ContextVector<kBytes> value{};
     for (std::uint32_t w = 0; w < ContextVector<kBytes>::kWords; ++w) value.words[w] = pattern_at<kBytes>(seed, at, w);
-    access.template store<kBytes>(block + at, value);
+    access.template store<kBytes>(block + std::uint64_t{at} * kBytes, value);
   }
 }
 

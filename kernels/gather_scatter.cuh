@@ -26,7 +26,19 @@ template <std::uint32_t kBytes, bool kFromHost, Extra kExtra>
 struct Registers {
   using Vector = typename VectorOf<kBytes>::Type;
   static_assert(sizeof(Vector) == kBytes);
+  static constexpr bool kNeedsSegments = kExtra == Extra::checksum;
   std::uint64_t* checksums;
+  SegmentPlace own{};  // of the segment that this lane has found
+
+  __device__ void find(const RowTransfer& t, const RowPlan& plan, std::uint64_t first) {
+    own = place_of(t, plan, first + threadIdx.x % kWarpLanes);
+  }
+  __device__ SegmentPlace place(std::uint32_t i) const {
+    constexpr std::uint32_t kAll = 0xFFFFFFFFu;
+    return {reinterpret_cast<const std::byte*>(__shfl_sync(kAll, reinterpret_cast<std::uintptr_t>(own.source), i)),
+            reinterpret_cast<std::byte*>(__shfl_sync(kAll, reinterpret_cast<std::uintptr_t>(own.target), i)),
+            __shfl_sync(kAll, own.bytes, i)};
+  }
 
   __device__ Vector load(const std::byte* at) const {
     if constexpr (kFromHost) {
@@ -38,25 +50,21 @@ struct Registers {
   __device__ void store(std::byte* at, Vector value) const { store_once(at, value); }
 
   __device__ void moved(const Segment& s, std::uint64_t offset, const Vector& value, std::uint64_t& sum) const {
-    if constexpr (kExtra == Extra::checksum) {
-      const std::uint64_t at = s.block + offset;
-      if constexpr (kBytes == 16) {
-        sum += checksum_part(s.plane, s.layer, at, value.x) + checksum_part(s.plane, s.layer, at + 4, value.y) +
-               checksum_part(s.plane, s.layer, at + 8, value.z) + checksum_part(s.plane, s.layer, at + 12, value.w);
-      } else if constexpr (kBytes == 8) {
-        sum += checksum_part(s.plane, s.layer, at, value.x) + checksum_part(s.plane, s.layer, at + 4, value.y);
-      } else {
-        sum += checksum_part(s.plane, s.layer, at, value);
-      }
+    const std::uint64_t at = s.block + offset;
+    if constexpr (kBytes == 16) {
+      sum += checksum_part(s.plane, s.layer, at, value.x) + checksum_part(s.plane, s.layer, at + 4, value.y) +
+             checksum_part(s.plane, s.layer, at + 8, value.z) + checksum_part(s.plane, s.layer, at + 12, value.w);
+    } else if constexpr (kBytes == 8) {
+      sum += checksum_part(s.plane, s.layer, at, value.x) + checksum_part(s.plane, s.layer, at + 4, value.y);
+    } else {
+      sum += checksum_part(s.plane, s.layer, at, value);
     }
   }
   __device__ void finish(std::uint64_t pair, std::uint64_t sum, std::uint32_t group_lanes) const {
-    if constexpr (kExtra == Extra::checksum) {
-      for (std::uint32_t step = group_lanes / 2; step > 0; step /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, step);
-      if (threadIdx.x % group_lanes == 0 && sum != 0) {
-        static_assert(sizeof(unsigned long long) == sizeof(std::uint64_t));
-        atomicAdd(reinterpret_cast<unsigned long long*>(checksums + pair), static_cast<unsigned long long>(sum));
-      }
+    for (std::uint32_t step = group_lanes / 2; step > 0; step /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, step);
+    if (threadIdx.x % group_lanes == 0 && sum != 0) {
+      static_assert(sizeof(unsigned long long) == sizeof(std::uint64_t));
+      atomicAdd(reinterpret_cast<unsigned long long*>(checksums + pair), static_cast<unsigned long long>(sum));
     }
   }
 };

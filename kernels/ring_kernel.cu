@@ -16,8 +16,9 @@
 namespace kvtwin {
 namespace {
 
-constexpr std::uint32_t kStageBytes = 32 * 1024;
-constexpr std::uint32_t kMaxStages = 6;
+// 64 KB in all, so that a CTA fits beside a matrix product that has most of the shared memory of its SM.
+constexpr std::uint32_t kStageBytes = 16 * 1024;
+constexpr std::uint32_t kMaxStages = 4;
 constexpr std::uint32_t kThreads = 2 * kWarpLanes;  // the loading warp and the storing warp
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

@@ -146,12 +146,35 @@ KV_HD inline SegmentAddress address_of(const RowTransfer& t, const RowPlan& plan
   return t.to_device ? SegmentAddress{host, device} : SegmentAddress{device, host};
 }
 
-// Returns the number of segments that a warp moves at a time.
+// Where a segment is. No bytes: the segment is past the last one, or its pair is skipped.
+struct SegmentPlace {
+  const std::byte* source = nullptr;
+  std::byte* target = nullptr;
+  std::uint32_t bytes = 0;
+};
+
+// Requires: segments of less than 2^32 bytes.
+KV_HD inline SegmentPlace place_of(const RowTransfer& t, const RowPlan& plan, std::uint64_t number) {
+  if (number >= plan.segments) return {};
+  const Segment segment = segment_at(plan, t.shape, number);
+  const SegmentAddress at = address_of(t, plan, segment);
+  if (at.source == nullptr) return {};
+  return {at.source, at.target, static_cast<std::uint32_t>(segment.bytes)};
+}
+
+// Returns the number of segments that a warp moves at a time. A power of two.
 KV_HD constexpr std::uint32_t warp_segments(const RowPlan& plan) {
   return kWarpLanes / plan.group_lanes * (kLaneLoads / plan.lane_vectors);
 }
 KV_HD constexpr std::uint64_t warp_batches(const RowPlan& plan) {
   return (plan.segments + warp_segments(plan) - 1) / warp_segments(plan);
+}
+// Returns the number of neighbouring segments that are one warp's: a whole number of batches. The 32 lanes find the
+// places of 32 segments in the time in which one lane finds one, so a warp takes 32 if enough are left for the others.
+KV_HD constexpr std::uint32_t strip_segments(const RowPlan& plan, std::uint64_t warps) {
+  std::uint32_t strip = warp_segments(plan);
+  while (strip < kWarpLanes && 2 * strip * warps <= plan.segments) strip *= 2;
+  return strip;
 }
 
 #if defined(__CUDACC__)
@@ -162,11 +185,15 @@ KV_HD constexpr std::uint64_t warp_batches(const RowPlan& plan) {
 #define KV_UNROLL
 #endif
 
-// The part of one lane. Warp `warp` of `warps` moves the batches warp, warp + warps, ... Requires: kVectors ==
-// plan.lane_vectors; Access::Vector has plan.vector_bytes bytes. Access loads, stores, and receives each moved vector:
+// The part of one lane. Warp `warp` of `warps` moves the strips warp, warp + warps, ... Requires: kVectors ==
+// plan.lane_vectors; Access::Vector has plan.vector_bytes bytes. Access finds places, loads, stores, and if
+// kNeedsSegments receives each moved vector:
+//   void find(t, plan, first)        finds the places of segments first to first + 31
+//   SegmentPlace place(i)            returns the place of segment first + i
 //   Vector load(const std::byte*)    void store(std::byte*, Vector)
 //   void moved(const Segment&, offset in the segment, Vector, sum&)    void finish(pair, sum, group_lanes)
-// All lanes of a warp call finish at the same time and equally often.
+// All lanes of a warp call find, place and finish at the same time and equally often, find and place with the same
+// arguments except that a lane's i is its group's.
 template <std::uint32_t kVectors, typename Access>
 KV_DEVICE inline void move_rows(const RowTransfer& t, const RowPlan& plan, std::uint64_t warp, std::uint64_t warps,
                                 std::uint32_t lane, Access& access) {
@@ -174,45 +201,61 @@ KV_DEVICE inline void move_rows(const RowTransfer& t, const RowPlan& plan, std::
   constexpr std::uint32_t kSlots = kLaneLoads / kVectors;  // segments per lane
   const std::uint32_t groups = kWarpLanes / plan.group_lanes;
   const std::uint32_t group = lane / plan.group_lanes, in_group = lane % plan.group_lanes;
-  const std::uint64_t batches = warp_batches(plan);
-  for (std::uint64_t batch = warp; batch < batches; batch += warps) {
-    Segment segment[kSlots];
-    SegmentAddress at[kSlots];
-    Vector value[kSlots][kVectors];
-    KV_UNROLL
-    for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
-      const std::uint64_t number = (batch * kSlots + slot) * groups + group;
-      at[slot] = {};
-      segment[slot] = {};
-      if (number < plan.segments) {
-        segment[slot] = segment_at(plan, t.shape, number);
-        at[slot] = address_of(t, plan, segment[slot]);
-        if (at[slot].source == nullptr) segment[slot].bytes = 0;
-      }
-    }
-    // All loads come before the first store, so that all these bytes are in flight at the same time.
-    KV_UNROLL
-    for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
+  const std::uint32_t strip = strip_segments(plan, warps);
+  for (std::uint64_t first = warp * strip; first < plan.segments; first += warps * strip) {
+    for (std::uint32_t done = 0; done < strip && first + done < plan.segments; done += kSlots * groups) {
+      SegmentPlace at[kSlots];
+      Vector value[kSlots][kVectors];
       KV_UNROLL
-      for (std::uint32_t v = 0; v < kVectors; ++v) {
-        const std::uint64_t offset = std::uint64_t{v * plan.group_lanes + in_group} * sizeof(Vector);
-        if (offset < segment[slot].bytes) value[slot][v] = access.load(at[slot].source + offset);
+      for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
+        const std::uint32_t i = done + slot * groups;
+        if (i % kWarpLanes == 0) access.find(t, plan, first + i);
+        at[slot] = access.place(i % kWarpLanes + group);
       }
-    }
-    KV_UNROLL
-    for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
-      std::uint64_t sum = 0;
+      // All loads come before the first store, so that all these bytes are in flight at the same time.
       KV_UNROLL
-      for (std::uint32_t v = 0; v < kVectors; ++v) {
-        const std::uint64_t offset = std::uint64_t{v * plan.group_lanes + in_group} * sizeof(Vector);
-        if (offset < segment[slot].bytes) {
-          access.store(at[slot].target + offset, value[slot][v]);
-          access.moved(segment[slot], offset, value[slot][v], sum);
+      for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
+        KV_UNROLL
+        for (std::uint32_t v = 0; v < kVectors; ++v) {
+          const auto offset = static_cast<std::uint32_t>((v * plan.group_lanes + in_group) * sizeof(Vector));
+          if (offset < at[slot].bytes) value[slot][v] = access.load(at[slot].source + offset);
         }
       }
-      access.finish(segment[slot].pair, sum, plan.group_lanes);
+      KV_UNROLL
+      for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
+        Segment segment;
+        if constexpr (Access::kNeedsSegments) {
+          const std::uint64_t number = first + done + slot * groups + group;
+          if (number < plan.segments) segment = segment_at(plan, t.shape, number);
+        }
+        std::uint64_t sum = 0;
+        KV_UNROLL
+        for (std::uint32_t v = 0; v < kVectors; ++v) {
+          const auto offset = static_cast<std::uint32_t>((v * plan.group_lanes + in_group) * sizeof(Vector));
+          if (offset < at[slot].bytes) {
+            access.store(at[slot].target + offset, value[slot][v]);
+            if constexpr (Access::kNeedsSegments) access.moved(segment, offset, value[slot][v], sum);
+          }
+        }
+        if constexpr (Access::kNeedsSegments) access.finish(segment.pair, sum, plan.group_lanes);
+      }
     }
   }
 }
+
+// find and place of an Access on the CPU, where no lane can ask another.
+struct CpuPlaces {
+  void find(const RowTransfer& t, const RowPlan& plan, std::uint64_t first) {
+    transfer_ = &t;
+    plan_ = &plan;
+    first_ = first;
+  }
+  SegmentPlace place(std::uint32_t i) const { return place_of(*transfer_, *plan_, first_ + i); }
+
+ private:
+  const RowTransfer* transfer_ = nullptr;
+  const RowPlan* plan_ = nullptr;
+  std::uint64_t first_ = 0;
+};
 
 }  // namespace kvtwin

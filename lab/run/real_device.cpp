@@ -1,6 +1,7 @@
 #include "lab/run/real_device.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <optional>
 #include <stdexcept>
@@ -91,6 +92,9 @@ CudaDeviceConfig cuda_config(const Experiment& experiment, const Setup& setup, c
   config.ordinal = common.ranks == nullptr ? 0 : static_cast<int>(common.ranks->rank_here()) % gpus;
   config.transformer = transformer_sizes(model, static_cast<std::uint32_t>(setup.engine.ranks));
   config.blas_library = experiment.text("real.cublas");
+  // As the simulation charges them.
+  config.copy_ctas = static_cast<std::uint32_t>(std::lround(setup.hardware.kernel_blocks));
+  config.staging_bytes = static_cast<Bytes>(std::llround(setup.hardware.staging_bytes));
   return config;
 }
 

@@ -43,11 +43,13 @@ bool holds_segments(const Reach& reach, const RowTransfer& t, const RowPlan& pla
 }
 
 template <std::uint32_t kBytes>
-struct Lane {
+struct Lane : CpuPlaces {
   struct Vector {
     std::uint8_t bytes[kBytes];
   };
+  static constexpr bool kNeedsSegments = true;
   std::uint64_t* checksums;
+  explicit Lane(std::uint64_t* sums) : checksums(sums) {}
 
   Vector load(const std::byte* at) const {
     Vector v;
@@ -108,7 +110,7 @@ cudaError_t launch_registers(const char* name, const RowTransfer& t, std::uint64
 }
 
 bool move_by_ring(const Reach& reach, const RowTransfer& t) {
-  constexpr std::uint64_t kStageBytes = 32 * 1024;
+  constexpr std::uint64_t kStageBytes = 16 * 1024;
   const RowPlan plan = ring_plan(t, kStageBytes);
   if (!holds_arrays(reach, t) || !holds_segments(reach, t, plan)) return false;
   for (std::uint64_t number = 0; number < plan.segments; ++number) {

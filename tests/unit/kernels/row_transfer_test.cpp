@@ -42,12 +42,14 @@ class Pool {
 };
 
 template <std::uint32_t kBytes>
-struct CpuAccess {
+struct CpuAccess : CpuPlaces {
   struct Vector {
     std::uint8_t bytes[kBytes];
   };
+  static constexpr bool kNeedsSegments = true;
   std::vector<std::uint64_t>& sums;
   std::uint64_t vectors = 0;
+  explicit CpuAccess(std::vector<std::uint64_t>& page_sums) : sums(page_sums) {}
 
   Vector load(const std::byte* at) const {
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(at) % kBytes, 0u);
@@ -381,6 +383,26 @@ TEST(RowTransfer, EightLoadsAreInFlightWhateverThePiece) {
     EXPECT_LT((plan.piece_segments - 1) * plan.segment_bytes, bytes);
     EXPECT_GE(plan.piece_segments * plan.segment_bytes, bytes);
   }
+}
+
+// A strip is all that one warp finds at once, but no warp is without work for it.
+TEST(RowTransfer, AWarpTakesTheMoreSegmentsTheMoreThereAre) {
+  RowTransfer t = llama();
+  t.shape.heads = 1;
+  const auto strip = [&](std::uint32_t row_bytes, std::uint64_t segments, std::uint64_t warps) {
+    t.shape.head_bytes = row_bytes;
+    RowPlan plan = row_plan(t);
+    plan.segments = segments;
+    return strip_segments(plan, warps);
+  };
+  EXPECT_EQ(strip(512, 1, 32), 8u);  // eight loads of each lane
+  EXPECT_EQ(strip(512, 8 * 32, 32), 8u);
+  EXPECT_EQ(strip(512, 16 * 32, 32), 16u);
+  EXPECT_EQ(strip(512, 1'000'000, 32), 32u);
+  EXPECT_EQ(strip(4096, 1, 32), 1u);
+  EXPECT_EQ(strip(4096, 3 * 32, 32), 2u);
+  EXPECT_EQ(strip(4096, 1'000'000, 32), 32u);
+  EXPECT_EQ(strip(16, 1, 32), 256u);  // a segment is one load
 }
 
 TEST(RowTransfer, RefusesNonsense) {
