@@ -8,10 +8,11 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <mutex>
+#include <deque>
 #include <optional>
 
 #include "impl/remote/redis_connection.hpp"
+#include "impl/remote/remote_name.hpp"
 #include "policy/base/byte_order.hpp"
 #include "policy/index/page_key.hpp"
 
@@ -33,34 +34,6 @@ std::uint64_t score_of(const RedisServer& server, const PageKey& stored_as) {
   const std::string name = server.name();
   return XXH3_64bits_withSeed(bytes.data(), bytes.size(), XXH3_64bits(name.data(), name.size()));
 }
-
-// The time of the next attempt at a server after trouble. All threads share the object.
-class BackOff {
- public:
-  // Returns the number of this attempt, or none if the back-off time has not passed.
-  std::optional<std::uint64_t> begin(TimeNs now) {
-    const std::lock_guard lock(mutex_);
-    if (wait_ > 0 && now < again_at_) return std::nullopt;
-    return failures_;
-  }
-  // Several attempts that were in progress at the same time count as one failure.
-  void fail(std::uint64_t attempt, TimeNs now, const RedisConfig& config) {
-    const std::lock_guard lock(mutex_);
-    if (attempt != failures_) return;
-    ++failures_;
-    wait_ = wait_ == 0 ? config.first_back_off : std::min(2 * wait_, config.longest_back_off);
-    again_at_ = now + wait_;
-  }
-  void succeed(std::uint64_t attempt) {
-    const std::lock_guard lock(mutex_);
-    if (attempt == failures_) wait_ = 0;
-  }
-
- private:
-  std::mutex mutex_;
-  std::uint64_t failures_ = 0;
-  TimeNs wait_ = 0, again_at_ = 0;
-};
 
 struct Page {
   PageTask task;
@@ -110,18 +83,18 @@ class RedisBackend final : public StorageBackend {
 
   const RedisConfig config_;
   const PageForm form_;
-  std::vector<BackOff> back_offs_;
+  std::deque<BackOff> back_offs_;
   Connections look_ups_, reads_, writes_;
   std::vector<std::vector<std::byte>> values_;  // writing thread: headers and payloads in flight
   Count got_ = 0, set_ = 0, there_ = 0, corrupt_ = 0, full_ = 0, backed_off_ = 0;
   std::array<Count, kRedisTroubles> troubles_{};
 };
 
-RedisBackend::RedisBackend(const RedisConfig& config, const PageForm& form)
-    : config_(config), form_(form), back_offs_(config.servers.size()) {
+RedisBackend::RedisBackend(const RedisConfig& config, const PageForm& form) : config_(config), form_(form) {
   if (config.servers.empty()) throw std::runtime_error("A Redis tier needs a server.");
   const std::shared_ptr<RedisTls> tls = make_redis_tls(config);
   for (const RedisServer& server : config.servers) {
+    back_offs_.emplace_back(config.back_off);
     for (Connections* side : {&look_ups_, &reads_, &writes_}) {
       side->emplace_back(config_, server, tls, stored_bytes() + kReplySlackBytes);
     }
@@ -130,7 +103,7 @@ RedisBackend::RedisBackend(const RedisConfig& config, const PageForm& form)
 
 Page RedisBackend::page_of(const PageTask& task) const {
   const PageKey stored_as = storage_page_key(task.space, task.key);
-  return {task, redis_name_of(stored_as, id_of(config_.seal)), redis_server_of(config_.servers, stored_as)};
+  return {task, remote_name_of(stored_as, id_of(config_.seal)), redis_server_of(config_.servers, stored_as)};
 }
 
 // Returns pages of one verb, as many as may be in flight. Empty: no page to begin.
@@ -159,7 +132,7 @@ void RedisBackend::send_commands(Connections& connections, const PageList& pages
   std::vector<Attempt> attempts;
   std::vector<RedisBatch> batches;
   const auto fail = [this](const Attempt& attempt, RedisTrouble trouble) {
-    back_offs_[attempt.server].fail(attempt.number, now(), config_);
+    back_offs_[attempt.server].fail(attempt.number, now());
     ++troubles_[static_cast<std::size_t>(trouble)];
   };
   for (std::size_t server = 0; server < connections.size(); ++server) {
@@ -372,19 +345,6 @@ std::size_t redis_server_of(const std::vector<RedisServer>& servers, const PageK
     }
   }
   return best;
-}
-
-std::string redis_name_of(const PageKey& stored_as, std::uint32_t secret) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string name = "kvtwin:";
-  if (secret != 0) {
-    for (int shift = 28; shift >= 0; shift -= 4) name += kDigits[secret >> shift & 15];
-    name += ':';
-  }
-  for (const std::uint64_t word : {stored_as.words[0], stored_as.words[1]}) {
-    for (int shift = 60; shift >= 0; shift -= 4) name += kDigits[word >> shift & 15];
-  }
-  return name;
 }
 
 std::string check_redis_servers(const RedisConfig& config) {

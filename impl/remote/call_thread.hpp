@@ -1,0 +1,37 @@
+// A thread for calls of a library that may take longer than the caller can wait, or forever.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "policy/base/types.hpp"
+
+namespace kvtwin {
+
+// Thread: one thread at a time. Ownership: a call that is late goes on after run(), and after the end of this object.
+// Therefore a call owns all that it uses.
+class CallThread {
+ public:
+  CallThread() = default;
+  // Ends the thread. Does not wait for a late call: its thread ends after the call.
+  ~CallThread();
+  CallThread(const CallThread&) = delete;
+  CallThread& operator=(const CallThread&) = delete;
+
+  // Runs `call` and destroys it. Returns false if this takes longer than `timeout`. An exception of the call is
+  // dropped. Requires: not busy().
+  // Errors: std::system_error if the system has no thread.
+  bool run(std::function<void()> call, TimeNs timeout);
+  // Returns whether a late call is still in progress.
+  bool busy() const;
+
+ private:
+  struct State;
+  static void loop(State& state);
+
+  std::shared_ptr<State> state_;
+  std::thread thread_;
+};
+
+}  // namespace kvtwin

@@ -1,0 +1,37 @@
+// A free port, for the servers that tests start.
+#pragma once
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <stdexcept>
+
+namespace kvtwin::test {
+
+// A free port of 127.0.0.1. The socket reserves the port as long as the object exists.
+class FreePort {
+ public:
+  FreePort() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    if (socket_ < 0 || ::bind(socket_, reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+        ::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+      throw std::runtime_error("no free port on 127.0.0.1");
+    }
+    number_ = ntohs(address.sin_port);
+  }
+  FreePort(const FreePort&) = delete;
+  FreePort& operator=(const FreePort&) = delete;
+  ~FreePort() { ::close(socket_); }
+  int number() const { return number_; }
+  int socket() const { return socket_; }
+
+ private:
+  int socket_;
+  int number_ = 0;
+};
+
+}  // namespace kvtwin::test
