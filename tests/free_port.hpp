@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <stdexcept>
 
 namespace kvtwin::test {
@@ -33,5 +34,17 @@ class FreePort {
   int socket_;
   int number_ = 0;
 };
+
+// Returns whether a server accepts connections at a port of 127.0.0.1.
+inline bool accepts_connections(int port) {
+  const int descriptor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const bool accepted = ::connect(descriptor, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+  ::close(descriptor);
+  return accepted;
+}
 
 }  // namespace kvtwin::test

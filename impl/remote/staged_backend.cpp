@@ -8,6 +8,7 @@
 #include <mutex>
 #include <new>
 #include <optional>
+#include <unordered_map>
 
 #include "impl/remote/call_thread.hpp"
 #include "impl/remote/remote_name.hpp"
@@ -200,25 +201,36 @@ std::vector<ValueAnswer> StagedBackend::State::run(CallThread& thread, const Pag
     back_off.fail(*attempt, now());
     return none;
   }
-  for (const Page* page : pages) {
-    batch->names.push_back(page->name);
-    batch->values.push_back(page->value);
+  // Each name once: pages of the same name share the value of the first one.
+  std::unordered_map<std::string_view, std::size_t> place_of;
+  std::vector<std::size_t> places;
+  for (Page* page : pages) {
+    const auto [found, is_new] = place_of.try_emplace(page->name, batch->names.size());
+    places.push_back(found->second);
+    if (is_new) {
+      batch->names.push_back(page->name);
+      batch->values.push_back(page->value);
+    } else {
+      page->value = batch->values[found->second];
+    }
   }
-  batch->answers = none;
+  batch->answers.assign(batch->names.size(), ValueAnswer::failed);
   if (!thread.run([batch, call] { call(*batch); }, config.timeout)) {
     ++slow;
     back_off.fail(*attempt, now());
     return none;
   }
   const auto unanswered = static_cast<std::size_t>(std::ranges::count(batch->answers, ValueAnswer::failed));
-  if (unanswered == pages.size()) {
+  if (unanswered == batch->answers.size()) {
     ++failed;
     back_off.fail(*attempt, now());
   } else {
     lost += unanswered;
     back_off.succeed(*attempt);
   }
-  return std::move(batch->answers);
+  std::vector<ValueAnswer> answers;
+  for (const std::size_t place : places) answers.push_back(batch->answers[place]);
+  return answers;
 }
 
 // Returns pages of one verb, as many as may be in flight. Empty: no page to begin.

@@ -36,7 +36,7 @@ enum class ValueAnswer : std::uint8_t {
   failed    // no answer, or an error
 };
 
-// Values of one length under names. Each call writes an answer for each name into `answers`, which are `failed` before
+// Values of one length under names. A call names each value once. Each call writes an answer for each name into `answers`, which are `failed` before
 // the call. Calls need not end in bounded time.
 // Thread: one thread calls find, one get, and one find, put and remove, at the same time.
 class ValueStore {

@@ -124,6 +124,9 @@ int mooncake_store_batch_get_into(void* store, const char** keys, void** buffers
   store_of_all.on_call("get");
   const std::lock_guard lock(store_of_all.mutex);
   if (!may_call(store)) return -1;
+  // As Mooncake: if a key is there twice, its value is read into the last buffer only, and all succeed.
+  std::map<std::string, void*> buffer_of;
+  for (std::size_t i = 0; i < count; ++i) buffer_of[keys[i]] = buffers[i];
   for (std::size_t i = 0; i < count; ++i) {
     const auto found = store_of_all.values.find(keys[i]);
     if (const int error = error_of(keys[i]); error != 0) {
@@ -133,7 +136,7 @@ int mooncake_store_batch_get_into(void* store, const char** keys, void** buffers
     } else if (found->second.size() > sizes[i] || !may_use(store, buffers[i], sizes[i])) {
       results[i] = -600;
     } else {
-      std::memcpy(buffers[i], found->second.data(), found->second.size());
+      std::memcpy(buffer_of[keys[i]], found->second.data(), found->second.size());
       results[i] = static_cast<std::int64_t>(found->second.size());
     }
   }

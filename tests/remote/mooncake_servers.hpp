@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "impl/remote/mooncake_backend.hpp"
@@ -52,7 +53,9 @@ class MooncakeMaster {
                                       "-client_ttl=2",
                                       "-minloglevel=0"};
     words.insert(words.end(), options_.begin(), options_.end());
-    return process_.start(words, "Master admin server started");
+    if (!process_.start(words, "Master admin server started")) return false;
+    while (!accepts_connections(port_)) std::this_thread::yield();  // its other port is open already
+    return true;
   }
 
   std::vector<std::string> options_;
