@@ -125,7 +125,8 @@ std::unique_ptr<StorageBackend> open_shared_fs(const kvtwin_store_config& config
 std::unique_ptr<StorageBackend> open_remote(const kvtwin_store_config& config, const PageForm& form,
                                             const PageSeal* seal) {
   const std::string url = required_text(config.location, "location", "\"redis://127.0.0.1:6379\"");
-  const RemoteTerms terms{url, text_or_empty(config.password), "", TimeNs{config.timeout_ms} * 1'000'000, seal};
+  const RemoteTerms terms{url, std::string(text_or_empty(config.password)), "", TimeNs{config.timeout_ms} * 1'000'000,
+                          seal};
   auto opened = open_remote_backend(terms, form);
   if (const auto* wrong = std::get_if<std::string>(&opened)) throw BadArgument("location: " + *wrong);
   return std::move(std::get<RemoteBackend>(opened).backend);
