@@ -16,7 +16,7 @@ void set_mooncake_variables(TimeNs timeout) {
   set_if_absent("MC_RPC_TIMEOUT_MS", milliseconds);
   set_if_absent("MC_RPC_CONNECT_TIMEOUT_MS", milliseconds);
   set_if_absent("MC_STORE_CLIENT_SETUP_RETRIES", "1");
-  set_if_absent("GLOG_minloglevel", "3");
+  set_if_absent("MC_LOG_LEVEL", "ERROR");
 }
 
 }  // namespace kvtwin

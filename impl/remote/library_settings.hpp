@@ -8,7 +8,7 @@ namespace kvtwin {
 // Sets the variables for Mooncake's library. Variables that the user has set stay as they are.
 //   MC_RPC_TIMEOUT_MS, MC_RPC_CONNECT_TIMEOUT_MS  from `timeout`
 //   MC_STORE_CLIENT_SETUP_RETRIES                 1; kvtwin itself tries again
-//   GLOG_minloglevel                              3 (no messages); kvtwin counts errors
+//   MC_LOG_LEVEL                                  ERROR: no messages about each client
 // Call before the library is loaded. Thread: no other thread reads the environment at this time.
 void set_mooncake_variables(TimeNs timeout);
 

@@ -45,13 +45,14 @@ class MooncakeMaster {
 
  private:
   bool start() {
-    std::vector<std::string> words = {(remote_packages() / "mooncake/mooncake_master").string(),
+    std::vector<std::string> words = {"/usr/bin/env",
+                                      "MC_LOG_LEVEL=INFO",
+                                      (remote_packages() / "mooncake/mooncake_master").string(),
                                       "-rpc_port=" + std::to_string(port_),
                                       "-rpc_address=127.0.0.1",
                                       "-metrics_port=" + std::to_string(FreePort().number()),
                                       "-metrics_host=127.0.0.1",
-                                      "-client_ttl=2",
-                                      "-minloglevel=0"};
+                                      "-client_ttl=2"};
     words.insert(words.end(), options_.begin(), options_.end());
     if (!process_.start(words, "Master admin server started")) return false;
     while (!accepts_connections(port_)) std::this_thread::yield();  // its other port is open already
@@ -68,12 +69,13 @@ class MooncakeNode {
  public:
   MooncakeNode(const MooncakeMaster& master, int mib) {
     for (int attempt = 0; attempt < 20; ++attempt) {
-      const std::vector<std::string> words = {(remote_packages() / "mooncake/mooncake_client").string(),
+      const std::vector<std::string> words = {"/usr/bin/env",
+                                              "MC_LOG_LEVEL=INFO",
+                                              (remote_packages() / "mooncake/mooncake_client").string(),
                                               "-host=127.0.0.1",
                                               "-master_server_address=" + master.address(),
                                               "-metadata_server=P2PHANDSHAKE",
                                               "-protocol=tcp",
-                                              "-minloglevel=0",
                                               "-global_segment_size=" + std::to_string(mib) + "MB",
                                               "-port=" + std::to_string(FreePort().number())};
       if (process_.start(words, "Starting real client service")) return;

@@ -34,7 +34,7 @@ def accepts(port):
 class Servers(unittest.TestCase):
     def start(self, program, ready, *arguments):
         """Starts a program of Mooncake and returns when it has written `ready`."""
-        process = subprocess.Popen([PROGRAMS / program, "-minloglevel=0", *arguments], stdin=subprocess.DEVNULL,
+        process = subprocess.Popen([PROGRAMS / program, *arguments], env=os.environ | {"MC_LOG_LEVEL": "INFO", "GLOG_minloglevel": "0"}, stdin=subprocess.DEVNULL,
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.wait)
