@@ -48,6 +48,7 @@ class RedisProcess {
   RedisProcess& operator=(const RedisProcess&) = delete;
 
   int port() const { return port_; }
+  pid_t process() const { return process_.id(); }
   std::string url() const { return "redis://127.0.0.1:" + std::to_string(port_); }
   // Sends a command and returns the answer: a number or a text.
   std::string ask(const std::string& command) const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -10,6 +11,12 @@
 #include "policy/base/types.hpp"
 
 namespace kvtwin {
+
+// The clock of back-offs, unless a test sets another one.
+inline TimeNs steady_now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
 
 struct BackOffTimes {
   TimeNs first = kNsPerSecond / 10, longest = 10 * kNsPerSecond;

@@ -19,4 +19,9 @@ void set_mooncake_variables(TimeNs timeout) {
   set_if_absent("MC_LOG_LEVEL", "ERROR");
 }
 
+void set_nixl_variables(const std::string& plugins) {
+  set_if_absent("NIXL_PLUGIN_DIR", plugins);
+  set_if_absent("NIXL_LOG_LEVEL", "ERROR");
+}
+
 }  // namespace kvtwin

@@ -1,6 +1,8 @@
 // The environment variables that the libraries of remote stores read.
 #pragma once
 
+#include <string>
+
 #include "policy/base/types.hpp"
 
 namespace kvtwin {
@@ -11,5 +13,10 @@ namespace kvtwin {
 //   MC_LOG_LEVEL                                  ERROR: no messages about each client
 // Call before the library is loaded. Thread: no other thread reads the environment at this time.
 void set_mooncake_variables(TimeNs timeout);
+
+// The same for NIXL's library.
+//   NIXL_PLUGIN_DIR  `plugins`: the folder with NIXL's plugins
+//   NIXL_LOG_LEVEL   ERROR
+void set_nixl_variables(const std::string& plugins);
 
 }  // namespace kvtwin

@@ -16,8 +16,8 @@
 namespace kvtwin {
 namespace {
 
-constexpr std::string_view kScheme = "mooncake://";
-constexpr std::string_view kForm =
+constexpr std::string_view kMooncakeScheme = "mooncake://";
+constexpr std::string_view kMooncakeForm =
     "mooncake://HOST[:PORT][?protocol=tcp|rdma][&device=NAME][&segment_mib=NUMBER][&metadata=ADDRESS][&library=PLACE]";
 
 // Mooncake's error codes that kvtwin tells apart.
@@ -179,7 +179,7 @@ class MooncakeStore final : public ValueStore {
 }  // namespace
 
 std::variant<MooncakeConfig, std::string> parse_mooncake_url(std::string_view url) {
-  const auto parsed = parse_remote_url(url, kScheme, kForm);
+  const auto parsed = parse_remote_url(url, kMooncakeScheme, kMooncakeForm);
   if (const auto* wrong = std::get_if<std::string>(&parsed)) return *wrong;
   const auto& parts = std::get<RemoteUrl>(parsed);
   MooncakeConfig config;

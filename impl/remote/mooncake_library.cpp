@@ -17,11 +17,11 @@
 namespace kvtwin {
 namespace {
 
-constexpr const char* kAdvice =
+constexpr const char* kMooncakeAdvice =
     "give the place of Mooncake's library or of its Python package's folder (site-packages) as library=... in the URL";
 
 MooncakeFunctions functions_of_library(const std::string& file) {
-  const SharedLibrary library("Mooncake Store's C interface", {file}, kAdvice);
+  const SharedLibrary library("Mooncake Store's C interface", {file}, kMooncakeAdvice);
   MooncakeFunctions functions;
   const auto find = [&library](auto& function, const char* name) {
     function = library.find<std::remove_reference_t<decltype(function)>>(name);
@@ -178,7 +178,8 @@ std::vector<std::string> libpython_for(const std::filesystem::path& site) {
     if (name.starts_with("python3.")) return {"lib" + name + ".so.1.0", "lib" + name + ".so"};
   }
   throw std::runtime_error("The folder " + site.string() +
-                           " is no folder of Python packages (.../lib/python3.N/site-packages); " + kAdvice + ".");
+                           " is no folder of Python packages (.../lib/python3.N/site-packages); " + kMooncakeAdvice +
+                           ".");
 }
 
 std::string python_text(std::string_view text) {  // as a literal of Python
@@ -211,8 +212,8 @@ MooncakeFunctions functions_of_package(const Python& python, const std::string& 
   }
   python.leave(lock);
   if (error[0] != '\0') {
-    throw std::runtime_error("Mooncake's Python package can't be used (" + std::string(error.data()) + "); " + kAdvice +
-                             ".");
+    throw std::runtime_error("Mooncake's Python package can't be used (" + std::string(error.data()) + "); " +
+                             kMooncakeAdvice + ".");
   }
   return functions;
 }

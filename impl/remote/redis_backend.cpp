@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <cstring>
 #include <deque>
 #include <optional>
@@ -19,14 +18,9 @@
 namespace kvtwin {
 namespace {
 
-constexpr std::size_t kMaxPagesPerBatch = 256;
-constexpr std::size_t kMaxKeysPerLookUp = 1024;
+constexpr std::size_t kMaxPagesPerRedisBatch = 256;
+constexpr std::size_t kMaxKeysPerRedisLookUp = 1024;
 constexpr Bytes kReplySlackBytes = 64 << 10;  // bytes that hiredis reads at a time, and the frame of a reply
-
-TimeNs steady_now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 std::uint64_t score_of(const RedisServer& server, const PageKey& stored_as) {
   std::array<std::byte, 16> bytes;
@@ -35,14 +29,14 @@ std::uint64_t score_of(const RedisServer& server, const PageKey& stored_as) {
   return XXH3_64bits_withSeed(bytes.data(), bytes.size(), XXH3_64bits(name.data(), name.size()));
 }
 
-struct Page {
+struct RedisPage {
   PageTask task;
   std::string name = {};
   std::size_t server = 0;
   bool answered = false;
   Cause cause = Cause::unreachable;
 };
-using PageList = std::vector<Page*>;
+using RedisPages = std::vector<RedisPage*>;
 using Words = RedisBatch::Words;
 
 // Returns the trouble that an unexpected reply means.
@@ -71,15 +65,15 @@ class RedisBackend final : public StorageBackend {
 
   Bytes stored_bytes() const { return kPageHeaderBytes + form_.bytes(); }
   TimeNs now() const { return config_.now ? config_.now() : steady_now(); }
-  Page page_of(const PageTask& task) const;
-  std::vector<Page> begin_pages(PageWork& work) const;
-  void send_commands(Connections& connections, const PageList& pages,
-                     const std::function<void(const Page&, Words&)>& write_command,
-                     const std::function<RedisTrouble(Page&, const redisReply&)>& on_reply);
-  void find(Connections& connections, const PageList& pages);
-  RedisTrouble take_value(PageWork& work, Page& page, const redisReply& reply);
-  void unlink(Connections& connections, const PageList& pages);
-  void set(PageWork& work, const PageList& pages);
+  RedisPage page_of(const PageTask& task) const;
+  std::vector<RedisPage> begin_pages(PageWork& work) const;
+  void send_commands(Connections& connections, const RedisPages& pages,
+                     const std::function<void(const RedisPage&, Words&)>& write_command,
+                     const std::function<RedisTrouble(RedisPage&, const redisReply&)>& on_reply);
+  void find(Connections& connections, const RedisPages& pages);
+  RedisTrouble take_value(PageWork& work, RedisPage& page, const redisReply& reply);
+  void unlink(Connections& connections, const RedisPages& pages);
+  void set(PageWork& work, const RedisPages& pages);
 
   const RedisConfig config_;
   const PageForm form_;
@@ -101,15 +95,16 @@ RedisBackend::RedisBackend(const RedisConfig& config, const PageForm& form) : co
   }
 }
 
-Page RedisBackend::page_of(const PageTask& task) const {
+RedisPage RedisBackend::page_of(const PageTask& task) const {
   const PageKey stored_as = storage_page_key(task.space, task.key);
   return {task, remote_name_of(stored_as, id_of(config_.seal)), redis_server_of(config_.servers, stored_as)};
 }
 
 // Returns pages of one verb, as many as may be in flight. Empty: no page to begin.
-std::vector<Page> RedisBackend::begin_pages(PageWork& work) const {
-  std::vector<Page> pages;
-  const std::size_t max_pages = std::clamp<std::size_t>(config_.bytes_in_flight / stored_bytes(), 1, kMaxPagesPerBatch);
+std::vector<RedisPage> RedisBackend::begin_pages(PageWork& work) const {
+  std::vector<RedisPage> pages;
+  const std::size_t max_pages =
+      std::clamp<std::size_t>(config_.bytes_in_flight / stored_bytes(), 1, kMaxPagesPerRedisBatch);
   PageTask task;
   while (pages.size() < max_pages && work.next(task)) pages.push_back(page_of(task));
   return pages;
@@ -117,11 +112,11 @@ std::vector<Page> RedisBackend::begin_pages(PageWork& work) const {
 
 // Sends one command per page to the page's server, to all servers at the same time. `answered` is set for each page
 // with a valid reply.
-void RedisBackend::send_commands(Connections& connections, const PageList& pages,
-                                 const std::function<void(const Page&, Words&)>& write_command,
-                                 const std::function<RedisTrouble(Page&, const redisReply&)>& on_reply) {
-  std::vector<PageList> by_server(connections.size());
-  for (Page* page : pages) {
+void RedisBackend::send_commands(Connections& connections, const RedisPages& pages,
+                                 const std::function<void(const RedisPage&, Words&)>& write_command,
+                                 const std::function<RedisTrouble(RedisPage&, const redisReply&)>& on_reply) {
+  std::vector<RedisPages> by_server(connections.size());
+  for (RedisPage* page : pages) {
     page->answered = false;
     by_server[page->server].push_back(page);
   }
@@ -136,7 +131,7 @@ void RedisBackend::send_commands(Connections& connections, const PageList& pages
     ++troubles_[static_cast<std::size_t>(trouble)];
   };
   for (std::size_t server = 0; server < connections.size(); ++server) {
-    const PageList& own_pages = by_server[server];
+    const RedisPages& own_pages = by_server[server];
     if (own_pages.empty()) continue;
     const std::optional<std::uint64_t> number = back_offs_[server].begin(now());
     if (!number) {
@@ -173,20 +168,20 @@ void RedisBackend::send_commands(Connections& connections, const PageList& pages
 
 // Sets the cause of each page: `none` if present, `missing` otherwise. A page is present if the value has the page's
 // length. EXISTS would count a truncated value as present, which could then never be stored again.
-void RedisBackend::find(Connections& connections, const PageList& pages) {
+void RedisBackend::find(Connections& connections, const RedisPages& pages) {
   send_commands(
       connections, pages,
-      [](const Page& page, Words& words) {
+      [](const RedisPage& page, Words& words) {
         words = {"STRLEN", page.name};
       },
-      [this](Page& page, const redisReply& reply) {
+      [this](RedisPage& page, const redisReply& reply) {
         page.cause = Cause::missing;
         if (is_error(reply, "WRONGTYPE")) return RedisTrouble::none;
         if (reply.type != REDIS_REPLY_INTEGER) return trouble_in(reply);
         if (reply.integer == static_cast<long long>(stored_bytes())) page.cause = Cause::none;
         return RedisTrouble::none;
       });
-  for (Page* page : pages) {
+  for (RedisPage* page : pages) {
     if (!page->answered) page->cause = Cause::unreachable;
   }
 }
@@ -194,14 +189,14 @@ void RedisBackend::find(Connections& connections, const PageList& pages) {
 LookedUp RedisBackend::look_up(const PageKey& space, std::span<const PageKey> keys) {
   LookedUp found;
   while (!keys.empty()) {
-    std::vector<Page> pages;
-    for (const PageKey& key : keys.first(std::min(keys.size(), kMaxKeysPerLookUp))) {
+    std::vector<RedisPage> pages;
+    for (const PageKey& key : keys.first(std::min(keys.size(), kMaxKeysPerRedisLookUp))) {
       pages.push_back(page_of({StorageVerb::look_up, space, key, 0}));
     }
-    PageList list;
-    for (Page& page : pages) list.push_back(&page);
+    RedisPages list;
+    for (RedisPage& page : pages) list.push_back(&page);
     find(look_ups_, list);
-    for (const Page& page : pages) {
+    for (const RedisPage& page : pages) {
       if (page.cause != Cause::none) return {found.pages, page.cause};
       ++found.pages;
     }
@@ -212,7 +207,7 @@ LookedUp RedisBackend::look_up(const PageKey& space, std::span<const PageKey> ke
 
 // The reply to GETRANGE, which limits the cost of a value of any length. An empty reply means no value, or an empty
 // one.
-RedisTrouble RedisBackend::take_value(PageWork& work, Page& page, const redisReply& reply) {
+RedisTrouble RedisBackend::take_value(PageWork& work, RedisPage& page, const redisReply& reply) {
   if (is_error(reply, "WRONGTYPE")) {
     page.cause = Cause::corrupt;
     return RedisTrouble::none;
@@ -228,13 +223,13 @@ RedisTrouble RedisBackend::take_value(PageWork& work, Page& page, const redisRep
   return RedisTrouble::none;
 }
 
-void RedisBackend::unlink(Connections& connections, const PageList& pages) {
+void RedisBackend::unlink(Connections& connections, const RedisPages& pages) {
   send_commands(
       connections, pages,
-      [](const Page& page, Words& words) {
+      [](const RedisPage& page, Words& words) {
         words = {"UNLINK", page.name};
       },
-      [](Page&, const redisReply& reply) {
+      [](RedisPage&, const redisReply& reply) {
         return reply.type == REDIS_REPLY_INTEGER ? RedisTrouble::none : trouble_in(reply);
       });
 }
@@ -242,17 +237,17 @@ void RedisBackend::unlink(Connections& connections, const PageList& pages) {
 void RedisBackend::read(PageWork& work) {
   const std::string last = std::to_string(stored_bytes());  // one byte more than a page has
   for (;;) {
-    std::vector<Page> pages = begin_pages(work);
+    std::vector<RedisPage> pages = begin_pages(work);
     if (pages.empty()) return;
-    PageList all, corrupt;
-    for (Page& page : pages) all.push_back(&page);
+    RedisPages all, corrupt;
+    for (RedisPage& page : pages) all.push_back(&page);
     send_commands(
         reads_, all,
-        [&](const Page& page, Words& words) {
+        [&](const RedisPage& page, Words& words) {
           words = {"GETRANGE", page.name, "0", last};
         },
-        [&](Page& page, const redisReply& reply) { return take_value(work, page, reply); });
-    for (Page* page : all) {
+        [&](RedisPage& page, const redisReply& reply) { return take_value(work, page, reply); });
+    for (RedisPage* page : all) {
       if (!page->answered) page->cause = Cause::unreachable;
       if (page->cause == Cause::corrupt) corrupt.push_back(page);
       if (page->cause == Cause::none) ++got_;
@@ -261,14 +256,14 @@ void RedisBackend::read(PageWork& work) {
     // there, the next get is a miss.
     corrupt_ += corrupt.size();
     unlink(reads_, corrupt);
-    for (const Page& page : pages) work.end(page.task, page.cause);
+    for (const RedisPage& page : pages) work.end(page.task, page.cause);
   }
 }
 
-void RedisBackend::set(PageWork& work, const PageList& pages) {
+void RedisBackend::set(PageWork& work, const RedisPages& pages) {
   find(writes_, pages);
-  PageList fresh;
-  for (Page* page : pages) {
+  RedisPages fresh;
+  for (RedisPage* page : pages) {
     if (page->cause == Cause::none) ++there_;
     if (page->cause == Cause::missing) fresh.push_back(page);
   }
@@ -282,17 +277,17 @@ void RedisBackend::set(PageWork& work, const PageList& pages) {
   }
   send_commands(
       writes_, fresh,
-      [&](const Page& page, Words& words) {
+      [&](const RedisPage& page, Words& words) {
         const std::byte* value = value_of[static_cast<std::size_t>(&page - pages.front())];
         words = {"SET", page.name, {reinterpret_cast<const char*>(value), stored_bytes()}};
       },
-      [](Page& page, const redisReply& reply) {
+      [](RedisPage& page, const redisReply& reply) {
         page.cause = is_error(reply, "OOM") ? Cause::full : Cause::none;
         if (page.cause == Cause::full) return RedisTrouble::none;
         const bool done = reply.type == REDIS_REPLY_STATUS && std::string_view(reply.str, reply.len) == "OK";
         return done ? RedisTrouble::none : trouble_in(reply);
       });
-  for (Page* page : fresh) {
+  for (RedisPage* page : fresh) {
     if (!page->answered) page->cause = Cause::unreachable;
     if (page->cause == Cause::none) ++set_;
     if (page->cause == Cause::full) ++full_;
@@ -301,17 +296,17 @@ void RedisBackend::set(PageWork& work, const PageList& pages) {
 
 void RedisBackend::write(PageWork& work) {
   for (;;) {
-    std::vector<Page> pages = begin_pages(work);
+    std::vector<RedisPage> pages = begin_pages(work);
     if (pages.empty()) return;
-    PageList all;
-    for (Page& page : pages) all.push_back(&page);
+    RedisPages all;
+    for (RedisPage& page : pages) all.push_back(&page);
     if (pages.front().task.verb == StorageVerb::set) {
       set(work, all);
     } else {
       unlink(writes_, all);
-      for (Page& page : pages) page.cause = page.answered ? Cause::none : Cause::unreachable;
+      for (RedisPage& page : pages) page.cause = page.answered ? Cause::none : Cause::unreachable;
     }
-    for (const Page& page : pages) work.end(page.task, page.cause);
+    for (const RedisPage& page : pages) work.end(page.task, page.cause);
   }
 }
 

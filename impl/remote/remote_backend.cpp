@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "impl/remote/mooncake_backend.hpp"
+#include "impl/remote/nixl_backend.hpp"
 #if KVTWIN_HAVE_REDIS
 #include "impl/remote/redis_backend.hpp"
 #endif
@@ -41,13 +42,32 @@ Opened open_mooncake_url(const RemoteTerms& terms, const PageForm& form) {
   return RemoteBackend{std::move(backend), [&staged] { return staged.check(); }};
 }
 
+Opened open_nixl_url(const RemoteTerms& terms, const PageForm& form) {
+  auto parsed = parse_nixl_url(terms.url);
+  if (auto* wrong = std::get_if<std::string>(&parsed)) return std::move(*wrong);
+  auto config = std::get<NixlConfig>(std::move(parsed));
+  const std::size_t colon = std::min(terms.password.find(':'), terms.password.size());
+  config.s3.access_key = terms.password.substr(0, colon);
+  config.s3.secret_key = terms.password.substr(std::min(colon + 1, terms.password.size()));
+  if (config.folder.empty() && (config.s3.access_key.empty() || config.s3.secret_key.empty())) {
+    return "The keys of an S3 bucket are in the environment variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (in "
+           "the C and Python interfaces: the password \"ACCESS_KEY:SECRET_KEY\").";
+  }
+  config.seal = terms.seal;
+  if (terms.timeout != 0) config.timeout = terms.timeout;
+  std::unique_ptr<StagedBackend> backend = make_nixl_backend(config, form);
+  StagedBackend& staged = *backend;
+  return RemoteBackend{std::move(backend), [&staged] { return staged.check(); }};
+}
+
 }  // namespace
 
 Opened open_remote_backend(const RemoteTerms& terms, const PageForm& form) {
   const auto begins_with = [&terms](const char* scheme) { return terms.url.starts_with(scheme); };
   if (begins_with("mooncake://")) return open_mooncake_url(terms, form);
   if (begins_with("redis://") || begins_with("rediss://")) return open_redis(terms, form);
-  return "The URL of a remote tier begins with redis://, rediss:// or mooncake://.";
+  if (begins_with("nixl+posix://") || begins_with("nixl+obj://")) return open_nixl_url(terms, form);
+  return "The URL of a remote tier begins with redis://, rediss://, mooncake://, nixl+posix:// or nixl+obj://.";
 }
 
 }  // namespace kvtwin

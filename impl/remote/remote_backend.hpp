@@ -1,5 +1,5 @@
 // The back end of a remote tier, by the scheme of its URL: redis:// and rediss:// (redis_backend.hpp), mooncake://
-// (mooncake_backend.hpp).
+// (mooncake_backend.hpp), nixl+posix:// and nixl+obj:// (nixl_backend.hpp).
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@ namespace kvtwin {
 
 struct RemoteTerms {
   std::string url;
-  std::string password;            // of Redis; empty = none
+  std::string password;            // of Redis; of S3 "ACCESS_KEY:SECRET_KEY"; empty = none
   std::string tls_ca_file;         // of Redis with TLS; empty = the system's certificates
   TimeNs timeout = 0;              // 0 = the back end's default
   const PageSeal* seal = nullptr;  // outlives the back end

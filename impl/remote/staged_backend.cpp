@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <mutex>
 #include <new>
 #include <optional>
@@ -18,14 +17,9 @@
 namespace kvtwin {
 namespace {
 
-constexpr std::size_t kMaxPagesPerBatch = 256;
-constexpr std::size_t kMaxKeysPerLookUp = 1024;
+constexpr std::size_t kMaxStagedPages = 256;
+constexpr std::size_t kMaxStagedKeys = 1024;
 constexpr Bytes kValueAlignment = 4096;
-
-TimeNs steady_now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 // Memory that no other object shares a page of memory with.
 class Mapping {
@@ -51,30 +45,30 @@ struct Session {
 };
 
 // The names and values of one call. A late call shares it with nobody else.
-struct Batch {
+struct StagedBatch {
   std::shared_ptr<Session> session;
   std::vector<std::string> names;
   std::vector<std::span<std::byte>> values;
   std::vector<ValueAnswer> answers;
 };
-using Call = void (*)(Batch&);
+using StagedCall = void (*)(StagedBatch&);
 
-void call_find(Batch& batch) { batch.session->store->find(batch.names, batch.answers); }
-void call_get(Batch& batch) { batch.session->store->get(batch.names, batch.values, batch.answers); }
-void call_put(Batch& batch) { batch.session->store->put(batch.names, batch.values, batch.answers); }
-void call_remove(Batch& batch) { batch.session->store->remove(batch.names, batch.answers); }
+void call_find(StagedBatch& batch) { batch.session->store->find(batch.names, batch.answers); }
+void call_get(StagedBatch& batch) { batch.session->store->get(batch.names, batch.values, batch.answers); }
+void call_put(StagedBatch& batch) { batch.session->store->put(batch.names, batch.values, batch.answers); }
+void call_remove(StagedBatch& batch) { batch.session->store->remove(batch.names, batch.answers); }
 
-struct Page {
+struct StagedPage {
   PageTask task;
   std::string name = {};
   std::span<std::byte> value = {};
   Cause cause = Cause::unreachable;
 };
-using PageList = std::vector<Page*>;
+using StagedPages = std::vector<StagedPage*>;
 
-PageList list_of(std::vector<Page>& pages) {
-  PageList list;
-  for (Page& page : pages) list.push_back(&page);
+StagedPages list_of(std::vector<StagedPage>& pages) {
+  StagedPages list;
+  for (StagedPage& page : pages) list.push_back(&page);
   return list;
 }
 
@@ -98,9 +92,8 @@ struct StagedBackend::State {
   State(StagedConfig given, const PageForm& page)
       : config(std::move(given)),
         form(page),
-        slot_bytes((kPageHeaderBytes + form.bytes() + kValueAlignment - 1) / kValueAlignment * kValueAlignment),
-        slots(
-            std::clamp<std::size_t>(config.bytes_in_flight / (kPageHeaderBytes + form.bytes()), 1, kMaxPagesPerBatch)),
+        slot_bytes((value_bytes() + kValueSlackBytes + kValueAlignment - 1) / kValueAlignment * kValueAlignment),
+        slots(std::clamp<std::size_t>(config.bytes_in_flight / (kPageHeaderBytes + form.bytes()), 1, kMaxStagedPages)),
         staging(std::make_shared<const Mapping>(2 * slots * slot_bytes)),
         back_off(config.back_off) {}
 
@@ -112,12 +105,12 @@ struct StagedBackend::State {
 
   std::shared_ptr<Session> open();
   void close();
-  std::vector<ValueAnswer> run(CallThread& thread, const PageList& pages, Call call);
-  std::vector<Page> begin_pages(PageWork& work, std::size_t first_slot) const;
-  void find(CallThread& thread, const PageList& pages);
-  void get(PageWork& work, const PageList& pages);
-  void set(PageWork& work, const PageList& pages);
-  void remove(const PageList& pages);
+  std::vector<ValueAnswer> run(CallThread& thread, const StagedPages& pages, StagedCall call);
+  std::vector<StagedPage> begin_pages(PageWork& work, std::size_t first_slot) const;
+  void find(CallThread& thread, const StagedPages& pages);
+  void get(PageWork& work, const StagedPages& pages);
+  void set(PageWork& work, const StagedPages& pages);
+  void remove(const StagedPages& pages);
   void count_leased(const std::vector<ValueAnswer>& answers) {
     leased += static_cast<std::uint64_t>(std::ranges::count(answers, ValueAnswer::leased));
   }
@@ -187,7 +180,7 @@ void StagedBackend::State::close() {
 }
 
 // Runs a call for the names of the pages. Returns the answers, which are `failed` if the call was late, or not made.
-std::vector<ValueAnswer> StagedBackend::State::run(CallThread& thread, const PageList& pages, Call call) {
+std::vector<ValueAnswer> StagedBackend::State::run(CallThread& thread, const StagedPages& pages, StagedCall call) {
   const std::vector<ValueAnswer> none(pages.size(), ValueAnswer::failed);
   if (pages.empty()) return none;
   const std::optional<std::uint64_t> attempt = thread.busy() ? std::nullopt : back_off.begin(now());
@@ -195,7 +188,7 @@ std::vector<ValueAnswer> StagedBackend::State::run(CallThread& thread, const Pag
     backed_off += pages.size();
     return none;
   }
-  auto batch = std::make_shared<Batch>();
+  auto batch = std::make_shared<StagedBatch>();
   batch->session = open();
   if (!batch->session) {
     back_off.fail(*attempt, now());
@@ -204,7 +197,7 @@ std::vector<ValueAnswer> StagedBackend::State::run(CallThread& thread, const Pag
   // Each name once: pages of the same name share the value of the first one.
   std::unordered_map<std::string_view, std::size_t> place_of;
   std::vector<std::size_t> places;
-  for (Page* page : pages) {
+  for (StagedPage* page : pages) {
     const auto [found, is_new] = place_of.try_emplace(page->name, batch->names.size());
     places.push_back(found->second);
     if (is_new) {
@@ -234,8 +227,8 @@ std::vector<ValueAnswer> StagedBackend::State::run(CallThread& thread, const Pag
 }
 
 // Returns pages of one verb, as many as may be in flight. Empty: no page to begin.
-std::vector<Page> StagedBackend::State::begin_pages(PageWork& work, std::size_t first_slot) const {
-  std::vector<Page> pages;
+std::vector<StagedPage> StagedBackend::State::begin_pages(PageWork& work, std::size_t first_slot) const {
+  std::vector<StagedPage> pages;
   PageTask task;
   while (pages.size() < slots && work.next(task)) {
     const std::size_t slot = first_slot + pages.size();
@@ -245,16 +238,16 @@ std::vector<Page> StagedBackend::State::begin_pages(PageWork& work, std::size_t 
 }
 
 // Sets the cause of each page: `none` if present.
-void StagedBackend::State::find(CallThread& thread, const PageList& pages) {
+void StagedBackend::State::find(CallThread& thread, const StagedPages& pages) {
   const std::vector<ValueAnswer> answers = run(thread, pages, call_find);
   for (std::size_t i = 0; i < pages.size(); ++i) pages[i]->cause = cause_of(answers[i]);
 }
 
-void StagedBackend::State::get(PageWork& work, const PageList& pages) {
+void StagedBackend::State::get(PageWork& work, const StagedPages& pages) {
   const std::vector<ValueAnswer> answers = run(reads, pages, call_get);
-  PageList wrong;
+  StagedPages wrong;
   for (std::size_t i = 0; i < pages.size(); ++i) {
-    Page& page = *pages[i];
+    StagedPage& page = *pages[i];
     page.cause = cause_of(answers[i]);
     if (answers[i] == ValueAnswer::leased) ++leased;
     if (page.cause == Cause::none) {
@@ -270,14 +263,14 @@ void StagedBackend::State::get(PageWork& work, const PageList& pages) {
   count_leased(run(reads, wrong, call_remove));
 }
 
-void StagedBackend::State::set(PageWork& work, const PageList& pages) {
+void StagedBackend::State::set(PageWork& work, const StagedPages& pages) {
   find(writes, pages);
-  PageList fresh;
-  for (Page* page : pages) {
+  StagedPages fresh;
+  for (StagedPage* page : pages) {
     if (page->cause == Cause::none) ++there;
     if (page->cause == Cause::missing) fresh.push_back(page);
   }
-  for (Page* page : fresh) {
+  for (StagedPage* page : fresh) {
     PageHeader header;
     work.take(page->task, header, page->value.subspan(kPageHeaderBytes));
     std::ranges::copy(header, page->value.begin());
@@ -291,7 +284,7 @@ void StagedBackend::State::set(PageWork& work, const PageList& pages) {
 }
 
 // A page that is not there is removed.
-void StagedBackend::State::remove(const PageList& pages) {
+void StagedBackend::State::remove(const StagedPages& pages) {
   const std::vector<ValueAnswer> answers = run(writes, pages, call_remove);
   count_leased(answers);
   for (std::size_t i = 0; i < pages.size(); ++i) {
@@ -314,13 +307,13 @@ std::string StagedBackend::check() {
 LookedUp StagedBackend::look_up(const PageKey& space, std::span<const PageKey> keys) {
   LookedUp found;
   while (!keys.empty()) {
-    std::vector<Page> pages;
-    for (const PageKey& key : keys.first(std::min(keys.size(), kMaxKeysPerLookUp))) {
+    std::vector<StagedPage> pages;
+    for (const PageKey& key : keys.first(std::min(keys.size(), kMaxStagedKeys))) {
       const PageTask task{StorageVerb::look_up, space, key};
       pages.push_back({task, state_->name_of(task)});
     }
     state_->find(state_->look_ups, list_of(pages));
-    for (const Page& page : pages) {
+    for (const StagedPage& page : pages) {
       if (page.cause != Cause::none) return {found.pages, page.cause};
       ++found.pages;
     }
@@ -331,23 +324,23 @@ LookedUp StagedBackend::look_up(const PageKey& space, std::span<const PageKey> k
 
 void StagedBackend::read(PageWork& work) {
   for (;;) {
-    std::vector<Page> pages = state_->begin_pages(work, 0);
+    std::vector<StagedPage> pages = state_->begin_pages(work, 0);
     if (pages.empty()) return;
     state_->get(work, list_of(pages));
-    for (const Page& page : pages) work.end(page.task, page.cause);
+    for (const StagedPage& page : pages) work.end(page.task, page.cause);
   }
 }
 
 void StagedBackend::write(PageWork& work) {
   for (;;) {
-    std::vector<Page> pages = state_->begin_pages(work, state_->slots);
+    std::vector<StagedPage> pages = state_->begin_pages(work, state_->slots);
     if (pages.empty()) return;
     if (pages.front().task.verb == StorageVerb::set) {
       state_->set(work, list_of(pages));
     } else {
       state_->remove(list_of(pages));
     }
-    for (const Page& page : pages) work.end(page.task, page.cause);
+    for (const StagedPage& page : pages) work.end(page.task, page.cause);
   }
 }
 

@@ -36,9 +36,12 @@ enum class ValueAnswer : std::uint8_t {
   failed    // no answer, or an error
 };
 
-// Values of one length under names. A call names each value once. Each call writes an answer for each name into `answers`, which are `failed` before
-// the call. Calls need not end in bounded time.
-// Thread: one thread calls find, one get, and one find, put and remove, at the same time.
+// Bytes behind the memory of a value that a store may overwrite.
+constexpr std::size_t kValueSlackBytes = 16;
+
+// Values of one length under names. A call names each value once. Each call writes an answer for each name into
+// `answers`, which are `failed` before the call. Calls need not end in bounded time. Thread: one thread calls find, one
+// get, and one find, put and remove, at the same time.
 class ValueStore {
  public:
   using Names = std::span<const std::string>;

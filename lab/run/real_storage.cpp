@@ -125,7 +125,8 @@ std::unique_ptr<StorageBackend> open_remote(const OpenTerms& terms) {
                      ": is empty; a real run needs servers for its remote tier, e.g. --set "
                      "tiers.remote.url=redis://127.0.0.1:6379");
   }
-  remote.password = terms.secrets.redis_password;
+  const bool in_bucket = remote.url.starts_with("nixl+obj://");
+  remote.password = in_bucket ? terms.secrets.s3_keys : terms.secrets.redis_password;
   remote.seal = terms.seal;
   if (!experiment.text("tiers.remote.tls_ca").empty()) {
     if (!remote.url.starts_with("rediss://")) {

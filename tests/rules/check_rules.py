@@ -68,7 +68,8 @@ WORDS = [
     ("policy models traces sim", r"__(DATE|TIME|TIMESTAMP)__", "same bytes from every build"),
     ("policy traces", TRANSCENDENTAL, "no libm function but sqrt"),
     ("policy models traces sim", r"\b\w+_distribution\b|\brandom_device\b|\bs?rand\s*\(", "no hidden or library-made chance"),
-    ("policy models traces sim impl kernels include capi lab python", r"\b(secure_)?getenv\b|\b(set|put)env\b|\bisatty\b|\bargv\b|\benviron\b", "only cli/ reads the environment, arguments and terminals"),
+    ("policy models traces sim impl kernels include capi lab python", r"\b(secure_)?getenv\b|\bisatty\b|\bargv\b|\benviron\b", "only cli/ reads the environment, arguments and terminals"),
+    ("policy models traces sim impl kernels include capi lab python cli", r"(?<!kvtwin::)\b(set|put)env\b", "only impl/remote/library_settings.cpp sets the environment, for libraries"),
     (
         "lab",
         r"\b(v?f?d?printf|f?put[cs]|putchar|puts|perror)\s*\(|\bstd(out|err)\b|\bSTD(OUT|ERR)_FILENO\b|\bc(out|err|log)\b",
