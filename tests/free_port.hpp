@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <stdexcept>
+#include <string>
 
 namespace kvtwin::test {
 
@@ -45,6 +46,25 @@ inline bool accepts_connections(int port) {
   const bool accepted = ::connect(descriptor, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
   ::close(descriptor);
   return accepted;
+}
+
+// Sends bytes to a port of 127.0.0.1, and returns what the server answers until it closes the connection.
+inline std::string ask_port(int port, const std::string& bytes) {
+  const int descriptor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  std::string said;
+  if (::connect(descriptor, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) {
+    char buffer[4096];
+    ssize_t got = ::send(descriptor, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    while (got > 0 && (got = ::recv(descriptor, buffer, sizeof buffer, 0)) > 0) {
+      said.append(buffer, static_cast<std::size_t>(got));
+    }
+  }
+  ::close(descriptor);
+  return said;
 }
 
 }  // namespace kvtwin::test

@@ -52,21 +52,7 @@ class RedisProcess {
   std::string url() const { return "redis://127.0.0.1:" + std::to_string(port_); }
   // Sends a command and returns the answer: a number or a text.
   std::string ask(const std::string& command) const {
-    const int descriptor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<std::uint16_t>(port_));
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    std::string said;
-    if (::connect(descriptor, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) {
-      const std::string words = command + "\r\nQUIT\r\n";  // QUIT closes the connection after the answer
-      char buffer[4096];
-      ssize_t got = ::send(descriptor, words.data(), words.size(), MSG_NOSIGNAL);
-      while (got > 0 && (got = ::recv(descriptor, buffer, sizeof buffer, 0)) > 0) {
-        said.append(buffer, static_cast<std::size_t>(got));
-      }
-    }
-    ::close(descriptor);
+    const std::string said = ask_port(port_, command + "\r\nQUIT\r\n");  // QUIT closes the connection after the answer
     if (said.empty()) throw std::runtime_error("redis-server doesn't answer " + command);
     return said[0] == ':' ? said.substr(1) : said;
   }

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace kvtwin::test {
@@ -32,7 +33,6 @@ class ServerProcess {
     process_ = ::fork();
     if (process_ == 0) {
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-      ::signal(SIGPIPE, SIG_IGN);  // nobody reads later output
       ::dup2(output[1], STDOUT_FILENO);
       ::dup2(output[1], STDERR_FILENO);
       ::execv(arguments[0], arguments.data());
@@ -50,9 +50,19 @@ class ServerProcess {
       output_.append(buffer, static_cast<std::size_t>(got));
       is_ready = output_.find(ready) != std::string::npos;
     }
+    if (is_ready) {
+      // Programs of Go end if nobody reads their output.
+      reader_ = std::thread([from = output[0]] {
+        char ignored[4096];
+        ssize_t got = 0;
+        while ((got = ::read(from, ignored, sizeof ignored)) > 0 || (got < 0 && errno == EINTR)) continue;
+        ::close(from);
+      });
+      return true;
+    }
     ::close(output[0]);
-    if (!is_ready) kill();
-    return is_ready;
+    kill();
+    return false;
   }
   // Returns what the process wrote before it was ready, or ended.
   const std::string& output() const { return output_; }
@@ -61,6 +71,7 @@ class ServerProcess {
     ::kill(process_, SIGKILL);
     ::waitpid(process_, nullptr, 0);
     process_ = -1;
+    if (reader_.joinable()) reader_.join();
   }
   // Stops the process: connections stay open, and the process does not answer until go_on().
   void stop() {
@@ -73,6 +84,7 @@ class ServerProcess {
 
  private:
   std::string output_;
+  std::thread reader_;
   pid_t process_ = -1;
 };
 

@@ -316,7 +316,9 @@ class ObjectValues final : public ValueStore {
 
   void remove(Names names, Answers answers) override {
     for (std::size_t i = 0; i < names.size(); ++i) {
-      if (!delete_s3_object(account_, names[i], timeout_ms_)) return;
+      constexpr long kOk = 200, kNoContent = 204, kNotFound = 404;
+      const long status = request_s3(account_, "DELETE", names[i], timeout_ms_);
+      if (status != kOk && status != kNoContent && status != kNotFound) return;
       answers[i] = ValueAnswer::done;
     }
   }

@@ -75,7 +75,7 @@ struct Curl {
     kUrl = 10002,
     kUserPassword = 10005,
     kCustomRequest = 10036,
-    kNoBody = 44,
+    kWriteFunction = 20011,
     kNoSignal = 99,
     kTimeoutMs = 155,
     kAwsSigV4 = 10305
@@ -97,6 +97,8 @@ struct Curl {
   void (*destroy)(void*);
 };
 
+std::size_t ignore_answer(char*, std::size_t size, std::size_t count, void*) { return size * count; }
+
 }  // namespace
 
 NixlFunctions load_nixl(const std::string& place) {
@@ -107,24 +109,25 @@ NixlFunctions load_nixl(const std::string& place) {
   return found == loaded.end() ? loaded[place] = functions_of_nixl(place) : found->second;
 }
 
-bool delete_s3_object(const S3Account& account, const std::string& name, long timeout_ms) {
+long request_s3(const S3Account& account, const std::string& method, const std::string& name, long timeout_ms) {
   static const Curl& curl = *new Curl;  // never unloaded: late calls may outlive main()
   const std::unique_ptr<void, void (*)(void*)> request(curl.create(), curl.destroy);
-  if (!request) return false;
-  const std::string url = account.endpoint + "/" + account.bucket + "/" + name;
+  if (!request) return 0;
+  // The signature is that of the encoded path; names of pages have one character to encode.
+  std::string url = account.endpoint + "/" + account.bucket + (name.empty() ? "" : "/");
+  for (const char character : name) url += character == ':' ? "%3A" : std::string(1, character);
   const std::string user = account.access_key + ":" + account.secret_key;
   const std::string signature = "aws:amz:" + account.region + ":s3";
   curl.set(request.get(), Curl::kUrl, url.c_str());
   curl.set(request.get(), Curl::kUserPassword, user.c_str());
   curl.set(request.get(), Curl::kAwsSigV4, signature.c_str());
-  curl.set(request.get(), Curl::kCustomRequest, "DELETE");
-  curl.set(request.get(), Curl::kNoBody, 1L);
+  curl.set(request.get(), Curl::kCustomRequest, method.c_str());
+  curl.set(request.get(), Curl::kWriteFunction, ignore_answer);
   curl.set(request.get(), Curl::kNoSignal, 1L);
   curl.set(request.get(), Curl::kTimeoutMs, timeout_ms);
   long status = 0;
-  if (curl.perform(request.get()) != 0 || curl.get(request.get(), Curl::kResponseCode, &status) != 0) return false;
-  constexpr long kOk = 200, kNoContent = 204, kNotFound = 404;
-  return status == kOk || status == kNoContent || status == kNotFound;
+  if (curl.perform(request.get()) != 0 || curl.get(request.get(), Curl::kResponseCode, &status) != 0) return 0;
+  return status;
 }
 
 }  // namespace kvtwin

@@ -40,5 +40,32 @@ KVTWIN_CONFORMS(Nixl, {.name = "files",
                        .bounded = false,
                        .persists = true});
 
+// One server for all tests, which ends with this process; a bucket for each test.
+class NixlBucket final : public StorageMedium {
+ public:
+  NixlBucket() : config_(server().new_bucket()) { config_.bytes_in_flight = 65'536; }
+  std::unique_ptr<StorageBackend> open(const PageForm& form, Pages) override {
+    return make_nixl_backend(config_, form);
+  }
+  std::vector<std::byte> stored(const PageKey& space, const PageKey& key) override {
+    return server().get(config_, name_of(space, key));
+  }
+  void overwrite(const PageKey& space, const PageKey& key, const std::vector<std::byte>& bytes) override {
+    server().put(config_, name_of(space, key), bytes);
+  }
+
+ private:
+  static S3Server& server() {
+    static S3Server one;
+    return one;
+  }
+  NixlConfig config_;
+};
+
+KVTWIN_CONFORMS(NixlS3, {.name = "objects",
+                         .medium = [] { return std::make_unique<NixlBucket>(); },
+                         .bounded = false,
+                         .persists = true});
+
 }  // namespace
 }  // namespace kvtwin::test
