@@ -1,7 +1,12 @@
 #include "impl/remote/call_thread.hpp"
 
+#include <unistd.h>
+
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <mutex>
 #include <utility>
@@ -10,11 +15,24 @@
 
 namespace kvtwin {
 
+namespace {
+
+std::atomic<int> late_calls = 0;  // in progress, of all threads
+
+// At the end of the process, libraries destroy their state. A late call would use it afterwards.
+void end_with_late_calls(int status, void*) {
+  if (late_calls == 0) return;
+  std::fflush(nullptr);
+  ::_exit(status);
+}
+
+}  // namespace
+
 struct CallThread::State {
   std::mutex mutex;
   std::condition_variable changed;
   std::function<void()> call;
-  bool busy = false, stopping = false;
+  bool busy = false, late = false, stopping = false;
 };
 
 CallThread::~CallThread() {
@@ -44,7 +62,12 @@ bool CallThread::run(std::function<void()> call, TimeNs timeout) {
   state_->call = std::move(call);
   state_->busy = true;
   state_->changed.notify_all();
-  return state_->changed.wait_for(lock, std::chrono::nanoseconds(timeout), [this] { return !state_->busy; });
+  const auto ended = [this] { return !state_->busy; };
+  if (state_->changed.wait_for(lock, std::chrono::nanoseconds(timeout), ended)) return true;
+  state_->late = true;
+  // The handler that is registered last runs first: before those of the library.
+  if (late_calls++ == 0) ::on_exit(end_with_late_calls, nullptr);
+  return false;
 }
 
 bool CallThread::busy() const {
@@ -68,8 +91,8 @@ void CallThread::loop(State& state) {
     }
     call = nullptr;
     const std::lock_guard lock(state.mutex);
-    state.call = nullptr;
     state.busy = false;
+    if (std::exchange(state.late, false)) --late_calls;
     state.changed.notify_all();
   }
 }

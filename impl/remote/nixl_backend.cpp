@@ -199,15 +199,16 @@ class FileValues final : public ValueStore {
       temporary[i] = names[i] + "." + std::to_string(::getpid()) + "." + std::to_string(++writes_) + ".tmp";
       Descriptor file(::openat(folder_->get(), temporary[i].c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
                                S_IRUSR | S_IWUSR));
+      if (file.get() < 0) continue;
       // Writes to reserved room do not fail because the disk is full.
-      const int error = file.get() < 0 ? errno : ::posix_fallocate(file.get(), 0, static_cast<off_t>(values[i].size()));
+      const int error = ::posix_fallocate(file.get(), 0, static_cast<off_t>(values[i].size()));
       if (error == 0) {
         files.push_back(std::move(file));
         which.push_back(i);
-      } else if (error == ENOSPC || error == EDQUOT) {
-        answers[i] = ValueAnswer::full;
-        ::unlinkat(folder_->get(), temporary[i].c_str(), 0);
+        continue;
       }
+      if (error == ENOSPC || error == EDQUOT || error == EFBIG) answers[i] = ValueAnswer::full;
+      ::unlinkat(folder_->get(), temporary[i].c_str(), 0);
     }
     move(kNixlWrite, files, which, values, answers);
     for (const std::size_t i : which) {
@@ -345,6 +346,19 @@ class ObjectValues final : public ValueStore {
   std::atomic<std::uint64_t> objects_ = 0;  // NIXL tells objects apart by numbers
 };
 
+// Returns an empty text if the status is that of a bucket that can be listed, else a sentence.
+std::string error_of_bucket(const S3Account& account, long status) {
+  constexpr long kNoAnswer = 0, kOk = 200, kForbidden = 403, kNotFound = 404;
+  const std::string server = "The S3 server " + account.endpoint;
+  switch (status) {
+    case kOk: return "";
+    case kNoAnswer: return server + " doesn't answer.";
+    case kForbidden: return server + " refuses these keys.";
+    case kNotFound: return server + " has no such bucket.";
+    default: return server + " answers a listing of the bucket with status " + std::to_string(status) + ".";
+  }
+}
+
 }  // namespace
 
 std::variant<NixlConfig, std::string> parse_nixl_url(std::string_view url) {
@@ -380,12 +394,11 @@ std::unique_ptr<StagedBackend> make_nixl_backend(const NixlConfig& config, const
   if (config.folder.empty()) {
     staged.open = [config, functions](std::span<std::byte> staging) -> OpenedStore {
       const auto timeout_ms = static_cast<long>(std::max<TimeNs>(config.timeout / 1'000'000, 1));
+      std::string error = error_of_bucket(config.s3, request_s3(config.s3, "GET", "", timeout_ms));
+      if (!error.empty()) return {nullptr, std::move(error)};
       auto values = std::make_unique<ObjectValues>(config.s3, timeout_ms, functions);
-      std::vector<ValueAnswer> answer(1, ValueAnswer::failed);
-      const std::vector<std::string> name{"kvtwin:"};
-      if (values->open(staging)) values->find(name, answer);
-      if (answer[0] != ValueAnswer::failed) return {std::move(values), ""};
-      return {nullptr, "The bucket at " + config.s3.endpoint + " can't be used (is it there, with these keys?)."};
+      if (values->open(staging)) return {std::move(values), ""};
+      return {nullptr, "NIXL's plugin OBJ can't be used."};
     };
   } else {
     auto folder = std::make_shared<const Descriptor>(open_own_folder(config.folder, "remote tier"));

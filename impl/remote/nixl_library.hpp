@@ -66,9 +66,9 @@ NixlFunctions load_nixl(const std::string& place);
 struct S3Account {
   std::string endpoint, bucket, region, access_key, secret_key;
 };
-// Sends a request without a body for an object, or for the bucket (no name), by libcurl: "DELETE" or "PUT". Returns
-// HTTP's status, or 0 if there is no answer within `timeout_ms`.
-// Errors: std::runtime_error if libcurl cannot be loaded.
+// Sends a request without a body for an object, or for the bucket (no name), by libcurl: "DELETE", "GET", "PUT".
+// Returns HTTP's status, or 0 if there is no answer within `timeout_ms`. Errors: std::runtime_error if libcurl cannot
+// be loaded.
 long request_s3(const S3Account& account, const std::string& method, const std::string& name, long timeout_ms);
 
 }  // namespace kvtwin
