@@ -21,7 +21,7 @@ void set_mooncake_variables(TimeNs timeout) {
 
 void set_nixl_variables(const std::string& plugins) {
   set_if_absent("NIXL_PLUGIN_DIR", plugins);
-  set_if_absent("NIXL_LOG_LEVEL", "ERROR");
+  set_if_absent("NIXL_LOG_LEVEL", "FATAL");
 }
 
 }  // namespace kvtwin

@@ -16,7 +16,7 @@ void set_mooncake_variables(TimeNs timeout);
 
 // The same for NIXL's library.
 //   NIXL_PLUGIN_DIR  `plugins`: the folder with NIXL's plugins
-//   NIXL_LOG_LEVEL   ERROR
+//   NIXL_LOG_LEVEL   FATAL: a missing object is an error for NIXL
 void set_nixl_variables(const std::string& plugins);
 
 }  // namespace kvtwin

@@ -275,9 +275,16 @@ class ObjectValues final : public ValueStore {
   }
 
   void find(Names names, Answers answers) override {
-    std::vector<bool> there;
-    if (!nixl_.exist(names, there)) return;
-    for (std::size_t i = 0; i < names.size(); ++i) answers[i] = there[i] ? ValueAnswer::done : ValueAnswer::missing;
+    // Each object is a request of its own, all at the same time.
+    constexpr std::size_t kMaxRequests = 64;
+    for (std::size_t first = 0; first < names.size(); first += kMaxRequests) {
+      const Names some = names.subspan(first, std::min(kMaxRequests, names.size() - first));
+      std::vector<bool> there;
+      if (!nixl_.exist(some, there)) return;
+      for (std::size_t i = 0; i < some.size(); ++i) {
+        answers[first + i] = there[i] ? ValueAnswer::done : ValueAnswer::missing;
+      }
+    }
   }
 
   // NIXL reports success for objects that are shorter or longer than the value. Therefore the bytes at the value's end

@@ -97,7 +97,7 @@ class Scripts(unittest.TestCase):
         self.assertEqual(lines[-1], "49 passed, 0 failed, 9 not run")
         self.assertEqual(lines[-2], "not run, because packages that they need are not installed: "
                          "figures, measured, SGLang, Python package, kvtwin's storage and policies inside SGLang, "
-                         "kvtwin's storage inside vLLM, remote tiers on Mooncake Store and Valkey, "
+                         "kvtwin's storage inside vLLM, remote stores, "
                          "kvtwin's storage on Mooncake Store inside Python, documentation site")
 
     def test_test_names_the_cluster_tests_that_ctest_skips(self):
