@@ -1,8 +1,8 @@
 // Compares the stores of a remote tier with the same pages in the same run: Redis by TCP and by a Unix socket, Valkey,
-// Mooncake Store by TCP, and a map in the memory of this process, which shows what copies and checks cost alone. All
-// servers run on this machine. Each round uses all stores in turn: sets pages, gets them in random order, looks them
-// up, and removes them. Prints the medians of the rounds as a table: GB/s; CPU seconds per GB of this process and of
-// the servers; microseconds per key of a look-up.
+// Mooncake Store by TCP, files by NIXL's plugin POSIX (in TMPDIR; mostly in the page cache), and a map in the memory of
+// this process, which shows what copies and checks cost alone. All servers run on this machine. Each round uses all
+// stores in turn: sets pages, gets them in random order, looks them up, and removes them. Prints the medians of the
+// rounds as a table: GB/s; CPU seconds per GB of this process and of the servers; microseconds per key of a look-up.
 //   KVTWIN_TEST_REMOTE=~/.cache/kvtwin/engines/remote build/tests/remote_bench [ROUNDS]
 #include <sys/resource.h>
 #include <sys/un.h>
@@ -25,6 +25,7 @@
 #include "tests/conformance/impl/memory_backend.hpp"
 #include "tests/redis_server.hpp"
 #include "tests/remote/mooncake_servers.hpp"
+#include "tests/remote/nixl_stores.hpp"
 
 namespace {
 
@@ -137,7 +138,7 @@ void compare(std::uint32_t page_tokens, int rounds) {
   };
   RedisConfig by_socket = of_redis(redis_unix);
   by_socket.dial = [&](const RedisServer&) { return connected_to(socket); };
-  std::vector<Contender> stores(5);
+  std::vector<Contender> stores(6);
   stores[0] = {"memory of the process", {}, std::make_unique<MemoryBackend>(map, form, kBytes), {}, {}, {}, {}, {}};
   stores[1] = {"Redis, TCP", {redis.process()}, make_redis_backend(of_redis(redis), form), {}, {}, {}, {}, {}};
   stores[2] = {"Redis, Unix socket", {redis_unix.process()}, make_redis_backend(by_socket, form), {}, {}, {}, {}, {}};
@@ -150,6 +151,10 @@ void compare(std::uint32_t page_tokens, int rounds) {
                {},
                {},
                {}};
+
+  NixlConfig files = nixl_files(folder / "pages");
+  files.bytes_in_flight = NixlConfig().bytes_in_flight;
+  stores[5] = {"NIXL, files", {}, make_nixl_backend(files, form), {}, {}, {}, {}, {}};
 
   std::vector<double> ignored, ignored_too;
   for (int round = 0; round <= rounds; ++round) {  // the first round warms up
