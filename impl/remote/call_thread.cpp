@@ -35,8 +35,9 @@ struct CallThread::State {
   bool busy = false, late = false, stopping = false;
 };
 
+CallThread::CallThread() : state_(std::make_shared<State>()), thread_([state = state_] { loop(*state); }) {}
+
 CallThread::~CallThread() {
-  if (!state_) return;
   bool busy;
   {
     const std::lock_guard lock(state_->mutex);
@@ -52,11 +53,6 @@ CallThread::~CallThread() {
 }
 
 bool CallThread::run(std::function<void()> call, TimeNs timeout) {
-  if (!state_) {
-    auto state = std::make_shared<State>();
-    thread_ = std::thread([state] { loop(*state); });
-    state_ = std::move(state);
-  }
   std::unique_lock lock(state_->mutex);
   KV_CHECK(!state_->busy, "one call at a time");
   state_->call = std::move(call);
@@ -71,7 +67,6 @@ bool CallThread::run(std::function<void()> call, TimeNs timeout) {
 }
 
 bool CallThread::busy() const {
-  if (!state_) return false;
   const std::lock_guard lock(state_->mutex);
   return state_->busy;
 }

@@ -14,7 +14,8 @@ namespace kvtwin {
 // Therefore a call owns all that it uses.
 class CallThread {
  public:
-  CallThread() = default;
+  // Errors: std::system_error if the system has no thread.
+  CallThread();
   // Ends the thread. Does not wait for a late call: its thread ends after the call.
   ~CallThread();
   CallThread(const CallThread&) = delete;
@@ -22,7 +23,6 @@ class CallThread {
 
   // Runs `call` and destroys it. Returns false if this takes longer than `timeout`. An exception of the call is
   // dropped. Requires: not busy().
-  // Errors: std::system_error if the system has no thread.
   bool run(std::function<void()> call, TimeNs timeout);
   // Returns whether a late call is still in progress.
   bool busy() const;
@@ -31,7 +31,7 @@ class CallThread {
   struct State;
   static void loop(State& state);
 
-  std::shared_ptr<State> state_;
+  const std::shared_ptr<State> state_;
   std::thread thread_;
 };
 

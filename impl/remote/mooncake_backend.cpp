@@ -225,6 +225,7 @@ std::unique_ptr<StagedBackend> make_mooncake_backend(const MooncakeConfig& confi
   StagedConfig staged;
   staged.open = [config](std::span<std::byte> staging) { return open_mooncake(config, staging); };
   staged.timeout = config.timeout;
+  staged.close_timeout = config.close_timeout;
   staged.back_off = config.back_off;
   staged.bytes_in_flight = config.bytes_in_flight;
   staged.seal = config.seal;

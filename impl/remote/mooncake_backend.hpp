@@ -24,6 +24,7 @@ struct MooncakeConfig {
   Bytes segment_bytes = 0;  // memory that this client lends to the store
   std::string library;      // place for load_mooncake
   TimeNs timeout = kNsPerSecond;
+  TimeNs close_timeout = 5 * kNsPerSecond;  // Mooncake's client takes a second to close
   BackOffTimes back_off;
   Bytes bytes_in_flight = Bytes{4} << 20;
   const PageSeal* seal = nullptr;

@@ -275,16 +275,9 @@ class ObjectValues final : public ValueStore {
   }
 
   void find(Names names, Answers answers) override {
-    // Each object is a request of its own, all at the same time.
-    constexpr std::size_t kMaxRequests = 64;
-    for (std::size_t first = 0; first < names.size(); first += kMaxRequests) {
-      const Names some = names.subspan(first, std::min(kMaxRequests, names.size() - first));
-      std::vector<bool> there;
-      if (!nixl_.exist(some, there)) return;
-      for (std::size_t i = 0; i < some.size(); ++i) {
-        answers[first + i] = there[i] ? ValueAnswer::done : ValueAnswer::missing;
-      }
-    }
+    std::vector<bool> there;
+    if (!nixl_.exist(names, there)) return;
+    for (std::size_t i = 0; i < names.size(); ++i) answers[i] = there[i] ? ValueAnswer::done : ValueAnswer::missing;
   }
 
   // NIXL reports success for objects that are shorter or longer than the value. Therefore the bytes at the value's end
@@ -399,6 +392,7 @@ std::unique_ptr<StagedBackend> make_nixl_backend(const NixlConfig& config, const
   const NixlFunctions functions = load_nixl(config.library);
   StagedConfig staged;
   if (config.folder.empty()) {
+    staged.keys_per_look_up = 64;  // each is a request of its own
     staged.open = [config, functions](std::span<std::byte> staging) -> OpenedStore {
       const auto timeout_ms = static_cast<long>(std::max<TimeNs>(config.timeout / 1'000'000, 1));
       std::string error = error_of_bucket(config.s3, request_s3(config.s3, "GET", "", timeout_ms));

@@ -18,7 +18,6 @@ namespace kvtwin {
 namespace {
 
 constexpr std::size_t kMaxStagedPages = 256;
-constexpr std::size_t kMaxStagedKeys = 1024;
 constexpr Bytes kValueAlignment = 4096;
 
 // Memory that no other object shares a page of memory with.
@@ -175,7 +174,7 @@ void StagedBackend::State::close() {
   opening = nullptr;
   if (!session || opener.busy()) return;
   // A capture that is moved into the call ends with the call, on its thread.
-  opener.run([last = std::move(session)]() mutable { last = nullptr; }, config.timeout);
+  opener.run([last = std::move(session)]() mutable { last = nullptr; }, config.close_timeout);
   session = nullptr;
 }
 
@@ -308,7 +307,7 @@ LookedUp StagedBackend::look_up(const PageKey& space, std::span<const PageKey> k
   LookedUp found;
   while (!keys.empty()) {
     std::vector<StagedPage> pages;
-    for (const PageKey& key : keys.first(std::min(keys.size(), kMaxStagedKeys))) {
+    for (const PageKey& key : keys.first(std::min(keys.size(), state_->config.keys_per_look_up))) {
       const PageTask task{StorageVerb::look_up, space, key};
       pages.push_back({task, state_->name_of(task)});
     }

@@ -284,7 +284,7 @@ TEST_F(Mooncake, a_late_get_writes_into_no_slot) {
 
 TEST_F(Mooncake, ends_while_calls_are_late) {
   master_.answer();
-  config_.timeout = 30 * kMs;
+  config_.timeout = config_.close_timeout = 30 * kMs;
   for (const char* function : {"setup", "exist", "get", "put", "remove", "destroy"}) {
     SCOPED_TRACE(function);
     blockade_.hold(function);
