@@ -68,6 +68,8 @@ class Mooncake : public testing::Test {
       };
     }
     none.pass();
+    const std::lock_guard lock(library_.mutex);
+    library_.on_destroyed = [] {};
   }
 
   MooncakeStandIn& library_ = mooncake_stand_in();
