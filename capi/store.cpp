@@ -14,10 +14,8 @@
 #include "capi/guard.hpp"
 #include "impl/disk/segment_store.hpp"
 #include "impl/disk/shared_files.hpp"
+#include "impl/remote/remote_backend.hpp"
 #include "policy/index/page_key.hpp"
-#if KVTWIN_HAVE_REDIS
-#include "impl/remote/redis_backend.hpp"
-#endif
 
 namespace kvtwin::capi {
 namespace {
@@ -127,21 +125,11 @@ std::unique_ptr<StorageBackend> open_shared_fs(const kvtwin_store_config& config
 std::unique_ptr<StorageBackend> open_remote(const kvtwin_store_config& config, const PageForm& form,
                                             const PageSeal* seal) {
   const std::string url = required_text(config.location, "location", "\"redis://127.0.0.1:6379\"");
-#if KVTWIN_HAVE_REDIS
-  auto parsed = parse_redis_url(url);
-  if (const auto* wrong = std::get_if<std::string>(&parsed)) throw BadArgument("location: " + *wrong);
-  auto redis = std::get<RedisConfig>(std::move(parsed));
-  redis.password = text_or_empty(config.password);
-  redis.seal = seal;
-  if (config.timeout_ms != 0) {
-    redis.command_timeout = TimeNs{config.timeout_ms} * 1'000'000;
-    redis.connect_timeout = std::min(redis.connect_timeout, redis.command_timeout);
-  }
-  return make_redis_backend(redis, form);
-#else
-  static_cast<void>(form), static_cast<void>(seal);
-  throw BadArgument("kind \"remote\": this library is built without Redis; take disk or shared_fs, not " + url);
-#endif
+  const RemoteTerms terms{url, std::string(text_or_empty(config.password)), "", TimeNs{config.timeout_ms} * 1'000'000,
+                          seal};
+  auto opened = open_remote_backend(terms, form);
+  if (const auto* wrong = std::get_if<std::string>(&opened)) throw BadArgument("location: " + *wrong);
+  return std::move(std::get<RemoteBackend>(opened).backend);
 }
 
 struct Kind {

@@ -62,7 +62,11 @@ std::string environment_help() {
 
 std::string environment_python() { return value_of("KVTWIN_PYTHON"); }
 
-StorageSecrets environment_secrets() { return {value_of("KVTWIN_REDIS_PASSWORD"), value_of("KVTWIN_PAGE_KEY")}; }
+StorageSecrets environment_secrets() {
+  const std::string s3_key = value_of("AWS_ACCESS_KEY_ID");
+  return {value_of("KVTWIN_REDIS_PASSWORD"), s3_key.empty() ? "" : s3_key + ":" + value_of("AWS_SECRET_ACCESS_KEY"),
+          value_of("KVTWIN_PAGE_KEY")};
+}
 
 bool environment_progress() {
   const std::string text = value_of("KVTWIN_PROGRESS");

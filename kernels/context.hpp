@@ -117,11 +117,18 @@ struct LaneRead {
 // Returns the offset in the block of the first wrong byte of a vector. Requires: there is one.
 template <std::uint32_t kBytes>
 KV_HD inline std::uint32_t first_wrong(std::uint64_t seed, std::uint32_t index, const ContextVector<kBytes>& value) {
-  std::uint32_t word = 0, byte = 0;
-  while (value.words[word] == pattern_at<kBytes>(seed, index, word)) ++word;
-  const std::uint32_t differing = value.words[word] ^ pattern_at<kBytes>(seed, index, word);
-  while ((differing >> (8 * byte) & 0xFF) == 0) ++byte;
-  return index * kBytes + word * ContextVector<kBytes>::kWordBytes + byte;
+  std::uint32_t place = 0;
+  KV_UNROLL  // words are registers
+      for (std::uint32_t w = ContextVector<kBytes>::kWords; w-- > 0;) {
+    const std::uint32_t differing = value.words[w] ^ pattern_at<kBytes>(seed, index, w);
+    if (differing == 0) continue;
+    const std::uint32_t byte = (differing & 0xFFu) != 0       ? 0
+                               : (differing & 0xFF00u) != 0   ? 1
+                               : (differing & 0xFF0000u) != 0 ? 2
+                                                              : 3;
+    place = w * ContextVector<kBytes>::kWordBytes + byte;
+  }
+  return index * kBytes + place;
 }
 
 // `query`: a row of bf16 for all planes, row_bytes long; null = none. Access has load<kBytes>(address).

@@ -177,14 +177,6 @@ KV_HD constexpr std::uint32_t strip_segments(const RowPlan& plan, std::uint64_t 
   return strip;
 }
 
-#if defined(__CUDACC__)
-#define KV_DEVICE __device__
-#define KV_UNROLL _Pragma("unroll")
-#else
-#define KV_DEVICE
-#define KV_UNROLL
-#endif
-
 // The part of one lane. Warp `warp` of `warps` moves the strips warp, warp + warps, ... Requires: kVectors ==
 // plan.lane_vectors; Access::Vector has plan.vector_bytes bytes. Access finds places, loads, stores, and if
 // kNeedsSegments receives each moved vector:

@@ -6,26 +6,21 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <cstring>
-#include <mutex>
+#include <deque>
 #include <optional>
 
 #include "impl/remote/redis_connection.hpp"
+#include "impl/remote/remote_name.hpp"
 #include "policy/base/byte_order.hpp"
 #include "policy/index/page_key.hpp"
 
 namespace kvtwin {
 namespace {
 
-constexpr std::size_t kMaxPagesPerBatch = 256;
-constexpr std::size_t kMaxKeysPerLookUp = 1024;
+constexpr std::size_t kMaxPagesPerRedisBatch = 256;
+constexpr std::size_t kMaxKeysPerRedisLookUp = 1024;
 constexpr Bytes kReplySlackBytes = 64 << 10;  // bytes that hiredis reads at a time, and the frame of a reply
-
-TimeNs steady_now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 std::uint64_t score_of(const RedisServer& server, const PageKey& stored_as) {
   std::array<std::byte, 16> bytes;
@@ -34,42 +29,14 @@ std::uint64_t score_of(const RedisServer& server, const PageKey& stored_as) {
   return XXH3_64bits_withSeed(bytes.data(), bytes.size(), XXH3_64bits(name.data(), name.size()));
 }
 
-// The time of the next attempt at a server after trouble. All threads share the object.
-class BackOff {
- public:
-  // Returns the number of this attempt, or none if the back-off time has not passed.
-  std::optional<std::uint64_t> begin(TimeNs now) {
-    const std::lock_guard lock(mutex_);
-    if (wait_ > 0 && now < again_at_) return std::nullopt;
-    return failures_;
-  }
-  // Several attempts that were in progress at the same time count as one failure.
-  void fail(std::uint64_t attempt, TimeNs now, const RedisConfig& config) {
-    const std::lock_guard lock(mutex_);
-    if (attempt != failures_) return;
-    ++failures_;
-    wait_ = wait_ == 0 ? config.first_back_off : std::min(2 * wait_, config.longest_back_off);
-    again_at_ = now + wait_;
-  }
-  void succeed(std::uint64_t attempt) {
-    const std::lock_guard lock(mutex_);
-    if (attempt == failures_) wait_ = 0;
-  }
-
- private:
-  std::mutex mutex_;
-  std::uint64_t failures_ = 0;
-  TimeNs wait_ = 0, again_at_ = 0;
-};
-
-struct Page {
+struct RedisPage {
   PageTask task;
   std::string name = {};
   std::size_t server = 0;
   bool answered = false;
   Cause cause = Cause::unreachable;
 };
-using PageList = std::vector<Page*>;
+using RedisPages = std::vector<RedisPage*>;
 using Words = RedisBatch::Words;
 
 // Returns the trouble that an unexpected reply means.
@@ -98,45 +65,46 @@ class RedisBackend final : public StorageBackend {
 
   Bytes stored_bytes() const { return kPageHeaderBytes + form_.bytes(); }
   TimeNs now() const { return config_.now ? config_.now() : steady_now(); }
-  Page page_of(const PageTask& task) const;
-  std::vector<Page> begin_pages(PageWork& work) const;
-  void send_commands(Connections& connections, const PageList& pages,
-                     const std::function<void(const Page&, Words&)>& write_command,
-                     const std::function<RedisTrouble(Page&, const redisReply&)>& on_reply);
-  void find(Connections& connections, const PageList& pages);
-  RedisTrouble take_value(PageWork& work, Page& page, const redisReply& reply);
-  void unlink(Connections& connections, const PageList& pages);
-  void set(PageWork& work, const PageList& pages);
+  RedisPage page_of(const PageTask& task) const;
+  std::vector<RedisPage> begin_pages(PageWork& work) const;
+  void send_commands(Connections& connections, const RedisPages& pages,
+                     const std::function<void(const RedisPage&, Words&)>& write_command,
+                     const std::function<RedisTrouble(RedisPage&, const redisReply&)>& on_reply);
+  void find(Connections& connections, const RedisPages& pages);
+  RedisTrouble take_value(PageWork& work, RedisPage& page, const redisReply& reply);
+  void unlink(Connections& connections, const RedisPages& pages);
+  void set(PageWork& work, const RedisPages& pages);
 
   const RedisConfig config_;
   const PageForm form_;
-  std::vector<BackOff> back_offs_;
+  std::deque<BackOff> back_offs_;
   Connections look_ups_, reads_, writes_;
   std::vector<std::vector<std::byte>> values_;  // writing thread: headers and payloads in flight
   Count got_ = 0, set_ = 0, there_ = 0, corrupt_ = 0, full_ = 0, backed_off_ = 0;
   std::array<Count, kRedisTroubles> troubles_{};
 };
 
-RedisBackend::RedisBackend(const RedisConfig& config, const PageForm& form)
-    : config_(config), form_(form), back_offs_(config.servers.size()) {
+RedisBackend::RedisBackend(const RedisConfig& config, const PageForm& form) : config_(config), form_(form) {
   if (config.servers.empty()) throw std::runtime_error("A Redis tier needs a server.");
   const std::shared_ptr<RedisTls> tls = make_redis_tls(config);
   for (const RedisServer& server : config.servers) {
+    back_offs_.emplace_back(config.back_off);
     for (Connections* side : {&look_ups_, &reads_, &writes_}) {
       side->emplace_back(config_, server, tls, stored_bytes() + kReplySlackBytes);
     }
   }
 }
 
-Page RedisBackend::page_of(const PageTask& task) const {
+RedisPage RedisBackend::page_of(const PageTask& task) const {
   const PageKey stored_as = storage_page_key(task.space, task.key);
-  return {task, redis_name_of(stored_as, id_of(config_.seal)), redis_server_of(config_.servers, stored_as)};
+  return {task, remote_name_of(stored_as, id_of(config_.seal)), redis_server_of(config_.servers, stored_as)};
 }
 
 // Returns pages of one verb, as many as may be in flight. Empty: no page to begin.
-std::vector<Page> RedisBackend::begin_pages(PageWork& work) const {
-  std::vector<Page> pages;
-  const std::size_t max_pages = std::clamp<std::size_t>(config_.bytes_in_flight / stored_bytes(), 1, kMaxPagesPerBatch);
+std::vector<RedisPage> RedisBackend::begin_pages(PageWork& work) const {
+  std::vector<RedisPage> pages;
+  const std::size_t max_pages =
+      std::clamp<std::size_t>(config_.bytes_in_flight / stored_bytes(), 1, kMaxPagesPerRedisBatch);
   PageTask task;
   while (pages.size() < max_pages && work.next(task)) pages.push_back(page_of(task));
   return pages;
@@ -144,11 +112,11 @@ std::vector<Page> RedisBackend::begin_pages(PageWork& work) const {
 
 // Sends one command per page to the page's server, to all servers at the same time. `answered` is set for each page
 // with a valid reply.
-void RedisBackend::send_commands(Connections& connections, const PageList& pages,
-                                 const std::function<void(const Page&, Words&)>& write_command,
-                                 const std::function<RedisTrouble(Page&, const redisReply&)>& on_reply) {
-  std::vector<PageList> by_server(connections.size());
-  for (Page* page : pages) {
+void RedisBackend::send_commands(Connections& connections, const RedisPages& pages,
+                                 const std::function<void(const RedisPage&, Words&)>& write_command,
+                                 const std::function<RedisTrouble(RedisPage&, const redisReply&)>& on_reply) {
+  std::vector<RedisPages> by_server(connections.size());
+  for (RedisPage* page : pages) {
     page->answered = false;
     by_server[page->server].push_back(page);
   }
@@ -159,11 +127,11 @@ void RedisBackend::send_commands(Connections& connections, const PageList& pages
   std::vector<Attempt> attempts;
   std::vector<RedisBatch> batches;
   const auto fail = [this](const Attempt& attempt, RedisTrouble trouble) {
-    back_offs_[attempt.server].fail(attempt.number, now(), config_);
+    back_offs_[attempt.server].fail(attempt.number, now());
     ++troubles_[static_cast<std::size_t>(trouble)];
   };
   for (std::size_t server = 0; server < connections.size(); ++server) {
-    const PageList& own_pages = by_server[server];
+    const RedisPages& own_pages = by_server[server];
     if (own_pages.empty()) continue;
     const std::optional<std::uint64_t> number = back_offs_[server].begin(now());
     if (!number) {
@@ -200,20 +168,20 @@ void RedisBackend::send_commands(Connections& connections, const PageList& pages
 
 // Sets the cause of each page: `none` if present, `missing` otherwise. A page is present if the value has the page's
 // length. EXISTS would count a truncated value as present, which could then never be stored again.
-void RedisBackend::find(Connections& connections, const PageList& pages) {
+void RedisBackend::find(Connections& connections, const RedisPages& pages) {
   send_commands(
       connections, pages,
-      [](const Page& page, Words& words) {
+      [](const RedisPage& page, Words& words) {
         words = {"STRLEN", page.name};
       },
-      [this](Page& page, const redisReply& reply) {
+      [this](RedisPage& page, const redisReply& reply) {
         page.cause = Cause::missing;
         if (is_error(reply, "WRONGTYPE")) return RedisTrouble::none;
         if (reply.type != REDIS_REPLY_INTEGER) return trouble_in(reply);
         if (reply.integer == static_cast<long long>(stored_bytes())) page.cause = Cause::none;
         return RedisTrouble::none;
       });
-  for (Page* page : pages) {
+  for (RedisPage* page : pages) {
     if (!page->answered) page->cause = Cause::unreachable;
   }
 }
@@ -221,14 +189,14 @@ void RedisBackend::find(Connections& connections, const PageList& pages) {
 LookedUp RedisBackend::look_up(const PageKey& space, std::span<const PageKey> keys) {
   LookedUp found;
   while (!keys.empty()) {
-    std::vector<Page> pages;
-    for (const PageKey& key : keys.first(std::min(keys.size(), kMaxKeysPerLookUp))) {
+    std::vector<RedisPage> pages;
+    for (const PageKey& key : keys.first(std::min(keys.size(), kMaxKeysPerRedisLookUp))) {
       pages.push_back(page_of({StorageVerb::look_up, space, key, 0}));
     }
-    PageList list;
-    for (Page& page : pages) list.push_back(&page);
+    RedisPages list;
+    for (RedisPage& page : pages) list.push_back(&page);
     find(look_ups_, list);
-    for (const Page& page : pages) {
+    for (const RedisPage& page : pages) {
       if (page.cause != Cause::none) return {found.pages, page.cause};
       ++found.pages;
     }
@@ -239,7 +207,7 @@ LookedUp RedisBackend::look_up(const PageKey& space, std::span<const PageKey> ke
 
 // The reply to GETRANGE, which limits the cost of a value of any length. An empty reply means no value, or an empty
 // one.
-RedisTrouble RedisBackend::take_value(PageWork& work, Page& page, const redisReply& reply) {
+RedisTrouble RedisBackend::take_value(PageWork& work, RedisPage& page, const redisReply& reply) {
   if (is_error(reply, "WRONGTYPE")) {
     page.cause = Cause::corrupt;
     return RedisTrouble::none;
@@ -255,13 +223,13 @@ RedisTrouble RedisBackend::take_value(PageWork& work, Page& page, const redisRep
   return RedisTrouble::none;
 }
 
-void RedisBackend::unlink(Connections& connections, const PageList& pages) {
+void RedisBackend::unlink(Connections& connections, const RedisPages& pages) {
   send_commands(
       connections, pages,
-      [](const Page& page, Words& words) {
+      [](const RedisPage& page, Words& words) {
         words = {"UNLINK", page.name};
       },
-      [](Page&, const redisReply& reply) {
+      [](RedisPage&, const redisReply& reply) {
         return reply.type == REDIS_REPLY_INTEGER ? RedisTrouble::none : trouble_in(reply);
       });
 }
@@ -269,17 +237,17 @@ void RedisBackend::unlink(Connections& connections, const PageList& pages) {
 void RedisBackend::read(PageWork& work) {
   const std::string last = std::to_string(stored_bytes());  // one byte more than a page has
   for (;;) {
-    std::vector<Page> pages = begin_pages(work);
+    std::vector<RedisPage> pages = begin_pages(work);
     if (pages.empty()) return;
-    PageList all, corrupt;
-    for (Page& page : pages) all.push_back(&page);
+    RedisPages all, corrupt;
+    for (RedisPage& page : pages) all.push_back(&page);
     send_commands(
         reads_, all,
-        [&](const Page& page, Words& words) {
+        [&](const RedisPage& page, Words& words) {
           words = {"GETRANGE", page.name, "0", last};
         },
-        [&](Page& page, const redisReply& reply) { return take_value(work, page, reply); });
-    for (Page* page : all) {
+        [&](RedisPage& page, const redisReply& reply) { return take_value(work, page, reply); });
+    for (RedisPage* page : all) {
       if (!page->answered) page->cause = Cause::unreachable;
       if (page->cause == Cause::corrupt) corrupt.push_back(page);
       if (page->cause == Cause::none) ++got_;
@@ -288,14 +256,14 @@ void RedisBackend::read(PageWork& work) {
     // there, the next get is a miss.
     corrupt_ += corrupt.size();
     unlink(reads_, corrupt);
-    for (const Page& page : pages) work.end(page.task, page.cause);
+    for (const RedisPage& page : pages) work.end(page.task, page.cause);
   }
 }
 
-void RedisBackend::set(PageWork& work, const PageList& pages) {
+void RedisBackend::set(PageWork& work, const RedisPages& pages) {
   find(writes_, pages);
-  PageList fresh;
-  for (Page* page : pages) {
+  RedisPages fresh;
+  for (RedisPage* page : pages) {
     if (page->cause == Cause::none) ++there_;
     if (page->cause == Cause::missing) fresh.push_back(page);
   }
@@ -309,17 +277,17 @@ void RedisBackend::set(PageWork& work, const PageList& pages) {
   }
   send_commands(
       writes_, fresh,
-      [&](const Page& page, Words& words) {
+      [&](const RedisPage& page, Words& words) {
         const std::byte* value = value_of[static_cast<std::size_t>(&page - pages.front())];
         words = {"SET", page.name, {reinterpret_cast<const char*>(value), stored_bytes()}};
       },
-      [](Page& page, const redisReply& reply) {
+      [](RedisPage& page, const redisReply& reply) {
         page.cause = is_error(reply, "OOM") ? Cause::full : Cause::none;
         if (page.cause == Cause::full) return RedisTrouble::none;
         const bool done = reply.type == REDIS_REPLY_STATUS && std::string_view(reply.str, reply.len) == "OK";
         return done ? RedisTrouble::none : trouble_in(reply);
       });
-  for (Page* page : fresh) {
+  for (RedisPage* page : fresh) {
     if (!page->answered) page->cause = Cause::unreachable;
     if (page->cause == Cause::none) ++set_;
     if (page->cause == Cause::full) ++full_;
@@ -328,17 +296,17 @@ void RedisBackend::set(PageWork& work, const PageList& pages) {
 
 void RedisBackend::write(PageWork& work) {
   for (;;) {
-    std::vector<Page> pages = begin_pages(work);
+    std::vector<RedisPage> pages = begin_pages(work);
     if (pages.empty()) return;
-    PageList all;
-    for (Page& page : pages) all.push_back(&page);
+    RedisPages all;
+    for (RedisPage& page : pages) all.push_back(&page);
     if (pages.front().task.verb == StorageVerb::set) {
       set(work, all);
     } else {
       unlink(writes_, all);
-      for (Page& page : pages) page.cause = page.answered ? Cause::none : Cause::unreachable;
+      for (RedisPage& page : pages) page.cause = page.answered ? Cause::none : Cause::unreachable;
     }
-    for (const Page& page : pages) work.end(page.task, page.cause);
+    for (const RedisPage& page : pages) work.end(page.task, page.cause);
   }
 }
 
@@ -372,19 +340,6 @@ std::size_t redis_server_of(const std::vector<RedisServer>& servers, const PageK
     }
   }
   return best;
-}
-
-std::string redis_name_of(const PageKey& stored_as, std::uint32_t secret) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string name = "kvtwin:";
-  if (secret != 0) {
-    for (int shift = 28; shift >= 0; shift -= 4) name += kDigits[secret >> shift & 15];
-    name += ':';
-  }
-  for (const std::uint64_t word : {stored_as.words[0], stored_as.words[1]}) {
-    for (int shift = 60; shift >= 0; shift -= 4) name += kDigits[word >> shift & 15];
-  }
-  return name;
 }
 
 std::string check_redis_servers(const RedisConfig& config) {

@@ -1,7 +1,6 @@
 // A storage back end on one or several Redis servers. Each page is one value: PageHeader, then payload. The name of the
-// value is "kvtwin:" and 32 hex digits of storage_page_key, so the name shows nothing of the page's text. With a
-// secret, the secret's id is between the two parts, so that engines with different secrets, or none, do not see each
-// other's pages.
+// value is a hash (remote_name.hpp), so the name shows nothing of the page's text. With a secret, the name contains the
+// secret's id, so that engines with different secrets, or none, do not see each other's pages.
 //
 // Rendezvous hashing over the names of the servers assigns each page to a server, equally on every machine. If a server
 // is added or removed, only the pages of this server change their place. Commands are pipelined to all servers at the
@@ -26,6 +25,7 @@
 #include <variant>
 #include <vector>
 
+#include "impl/remote/back_off.hpp"
 #include "impl/storage/backend.hpp"
 
 namespace kvtwin {
@@ -43,7 +43,7 @@ struct RedisConfig {
   bool tls = false;
   std::string tls_ca_file;  // empty = the system's certificates
   TimeNs connect_timeout = kNsPerSecond / 2, command_timeout = kNsPerSecond;
-  TimeNs first_back_off = kNsPerSecond / 10, longest_back_off = 10 * kNsPerSecond;
+  BackOffTimes back_off;
   Bytes bytes_in_flight = Bytes{4} << 20;  // at least one page is allowed
   const PageSeal* seal = nullptr;          // keyed check of all pages; null = check without a secret. Outlives the tier
 
@@ -59,8 +59,6 @@ std::variant<RedisConfig, std::string> parse_redis_url(std::string_view url);
 
 // Returns the number of the server that has the page. `stored_as`: storage_page_key.
 std::size_t redis_server_of(const std::vector<RedisServer>& servers, const PageKey& stored_as);
-// Returns the name of the page's value. `secret`: id of the secret; 0 = none.
-std::string redis_name_of(const PageKey& stored_as, std::uint32_t secret = 0);
 
 // Returns an empty text if every server answers, else a sentence about the first one that does not.
 std::string check_redis_servers(const RedisConfig& config);

@@ -8,7 +8,7 @@
  *   kind        medium                                        who may open it at the same time
  *   "disk"      segments in a folder, O_DIRECT and io_uring   one store (a second open fails)
  *   "shared_fs" a file a page, on a local or network mount    any number, on any number of machines
- *   "remote"    a Redis or Valkey server                      any number
+ *   "remote"    a Redis or Valkey server, a Mooncake Store    any number
  *
  * After a kill, a page is either there with the right bytes, or missing. Pages of earlier runs are found again.
  *
@@ -54,7 +54,7 @@ typedef struct kvtwin_identity {
 typedef struct kvtwin_store_config {
   uint32_t struct_size;
   const char* kind;     /* "disk", "shared_fs" or "remote" */
-  const char* location; /* a folder (made if absent; its parent must exist), or redis://HOST:PORT */
+  const char* location; /* a folder (made if absent; its parent must exist), or redis:// or mooncake://HOST:PORT */
   kvtwin_page_form form;
   kvtwin_identity identity;
   uint64_t capacity_pages; /* of one rank; at least 1. "shared_fs": of all stores of the folder together. "remote": 0,

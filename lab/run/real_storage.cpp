@@ -8,10 +8,8 @@
 #include "impl/disk/hicache_files.hpp"
 #include "impl/disk/segment_store.hpp"
 #include "impl/disk/shared_files.hpp"
+#include "impl/remote/remote_backend.hpp"
 #include "lab/error.hpp"
-#if KVTWIN_HAVE_REDIS
-#include "impl/remote/redis_backend.hpp"
-#endif
 
 namespace kvtwin {
 namespace {
@@ -117,49 +115,39 @@ std::unique_ptr<StorageBackend> open_shared_fs(const OpenTerms& terms) {
   }
 }
 
-#if KVTWIN_HAVE_REDIS
-
 std::unique_ptr<StorageBackend> open_remote(const OpenTerms& terms) {
   const Experiment& experiment = terms.experiment;
   const std::string where = experiment.where("tiers.remote.url");
-  const std::string& url = experiment.text("tiers.remote.url");
-  if (url.empty()) {
+  RemoteTerms remote;
+  remote.url = experiment.text("tiers.remote.url");
+  if (remote.url.empty()) {
     throw InputError(where +
                      ": is empty; a real run needs servers for its remote tier, e.g. --set "
                      "tiers.remote.url=redis://127.0.0.1:6379");
   }
-  auto parsed = parse_redis_url(url);
-  if (const auto* wrong = std::get_if<std::string>(&parsed)) throw InputError(where + ": " + *wrong);
-  auto config = std::get<RedisConfig>(std::move(parsed));
-  config.password = terms.secrets.redis_password;
-  config.seal = terms.seal;
+  const bool in_bucket = remote.url.starts_with("nixl+obj://");
+  remote.password = in_bucket ? terms.secrets.s3_keys : terms.secrets.redis_password;
+  remote.seal = terms.seal;
   if (!experiment.text("tiers.remote.tls_ca").empty()) {
-    if (!config.tls) {
+    if (!remote.url.starts_with("rediss://")) {
       throw InputError(experiment.where("tiers.remote.tls_ca") + ": is for TLS, and " + where +
                        " is without; begin that with rediss://, or leave this empty");
     }
-    config.tls_ca_file = experiment.path("tiers.remote.tls_ca").string();
+    remote.tls_ca_file = experiment.path("tiers.remote.tls_ca").string();
   }
-  config.command_timeout = static_cast<TimeNs>(experiment.number("tiers.remote.timeout_s") * 1e9);
-  config.connect_timeout = std::min(config.connect_timeout, config.command_timeout);
+  remote.timeout = static_cast<TimeNs>(experiment.number("tiers.remote.timeout_s") * 1e9);
+  std::variant<RemoteBackend, std::string> opened;
   try {
-    std::unique_ptr<StorageBackend> backend = make_redis_backend(config, terms.form());
-    const std::string silent = terms.draft ? "" : check_redis_servers(config);
-    if (!silent.empty()) terms.notes.push_back("Remote tier: " + silent + " Its pages are misses until that changes.");
-    return backend;
+    opened = open_remote_backend(remote, terms.form());
   } catch (const std::runtime_error& error) {
     throw InputError(where + ": " + error.what());
   }
+  if (const auto* wrong = std::get_if<std::string>(&opened)) throw InputError(where + ": " + *wrong);
+  auto& tier = std::get<RemoteBackend>(opened);
+  const std::string silent = terms.draft ? "" : tier.check();
+  if (!silent.empty()) terms.notes.push_back("Remote tier: " + silent + " Its pages are misses until that changes.");
+  return std::move(tier.backend);
 }
-
-#else
-
-std::unique_ptr<StorageBackend> open_remote(const OpenTerms& terms) {
-  throw InputError(terms.experiment.where("tiers.remote.url") +
-                   ": this build is without Redis (KVTWIN_REDIS=OFF); leave the remote tier out");
-}
-
-#endif
 
 constexpr PerTier<std::unique_ptr<StorageBackend> (*)(const OpenTerms&)> kBackends{{
     nullptr,  // device

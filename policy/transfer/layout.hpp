@@ -17,8 +17,12 @@
 
 #if defined(__CUDACC__)
 #define KV_HD __host__ __device__
+#define KV_DEVICE __device__
+#define KV_UNROLL _Pragma("unroll")
 #else
 #define KV_HD
+#define KV_DEVICE
+#define KV_UNROLL
 #endif
 
 namespace kvtwin {

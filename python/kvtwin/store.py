@@ -83,7 +83,7 @@ class Store:
     "disk"           a folder; one store at a time                 of this store
     "shared_fs"      a folder on a local or network mount;         of all stores of the folder
                      any number of stores and machines
-    "remote"         redis://HOST:PORT                             0: the server has its own limit
+    "remote"         redis://HOST:PORT or mooncake://HOST:PORT     0: the server has its own limit
 
     Raises InputError for a bad argument, WorkError if the medium cannot be used.
 

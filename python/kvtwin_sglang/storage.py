@@ -1,4 +1,4 @@
-"""A storage back end (L3) of SGLang's HiCache on kvtwin's stores: local disk, a shared file system, or Redis.
+"""A storage back end (L3) of SGLang's HiCache on kvtwin's stores: local disk, a shared file system, Redis, or Mooncake.
 
     --enable-hierarchical-cache --hicache-storage-backend dynamic --hicache-storage-backend-extra-config '{
       "backend_name": "kvtwin", "module_path": "kvtwin_sglang.storage", "class_name": "KvtwinStorage",
@@ -7,7 +7,7 @@
 Keys of the extra configuration:
     path          folder of the store; its parent must exist. For kinds disk and shared_fs
     kind          "disk" (default), "shared_fs" or "remote"
-    url           of kind remote: redis://HOST:PORT
+    url           of kind remote: redis://HOST:PORT or mooncake://HOST:PORT
     capacity_gib  GiB of one rank's KV (disk), or of all ranks and servers together (shared_fs). Required for these
     namespace     a name that separates this deployment's pages from those of others in the same store
     revision      of the model's weights; pages of other revisions are never read

@@ -1,4 +1,4 @@
-"""A secondary tier of vLLM's KV offloading on kvtwin's stores: local disk, a shared file system, or Redis.
+"""A secondary tier of vLLM's KV offloading on kvtwin's stores: local disk, a shared file system, Redis, or Mooncake.
 
     --kv-transfer-config '{"kv_connector": "OffloadingConnector", "kv_role": "kv_both", "kv_connector_extra_config": {
       "spec_name": "TieringOffloadingSpec", "cpu_bytes_to_use": 10737418240, "secondary_tiers": [
@@ -7,7 +7,7 @@
 Keys of the tier:
     path              folder of the store; its parent must exist. For kinds disk and shared_fs
     kind              "disk" (default), "shared_fs" or "remote"
-    url               of kind remote: redis://HOST:PORT
+    url               of kind remote: redis://HOST:PORT or mooncake://HOST:PORT
     capacity_gib      GiB that the store may hold. Required for disk and shared_fs
     namespace         a name that separates this deployment's blocks from those of others in the same store
     timeout_ms        of kind remote: of one batch of commands (default 1000)

@@ -224,7 +224,7 @@ cudaError_t launch_ring(const RowTransfer& t, const LaunchLimits& limits, cudaSt
 }
 
 cudaError_t launch_warp_per_row(const RowTransfer& t, const LaunchLimits& limits, cudaStream_t stream) {
-  if (refused(t, limits)) return cudaErrorInvalidValue;
+  if (refused(t, limits) || t.host_page_stride != 0) return cudaErrorInvalidValue;
   if (empty(t)) return cudaSuccess;
   for (std::uint32_t layer = t.layer_begin; layer < t.layer_end; ++layer) {
     const cudaError_t error = twin::launch(

@@ -45,8 +45,10 @@ class Scripts(unittest.TestCase):
         for name in ("unit_impl", "unit_capi", "property_impl", "conformance_impl"):
             self.program(f"build-tsan/tests/{name}", PROGRAM)
         for name in ("build/tests/unit_cli", "build/tests/golden_cli", "build-asan/tests/unit_policy",
-                     "build-asan/tests/extremes"):
+                     "build-asan/tests/extremes", "build/tests/remote_stores", "build/tests/unit_impl",
+                     "build/tests/conformance_impl", "build/tests/unit_capi", "build/tests/crash_cli"):
             self.program(name, PROGRAM)
+        self.program("home/.cache/kvtwin/engines/remote/valkey-server", "")
         self.program("build-asan/tests/trace_fuzz", "echo stat::number_of_executed_units: 5\n")
 
     def program(self, name, text):
@@ -55,7 +57,7 @@ class Scripts(unittest.TestCase):
         (self.tree / name).chmod(0o755)
 
     def run_script(self, name, **environment):
-        environment = {**os.environ, "PATH": f"{self.tree}/bin:{os.environ['PATH']}", **environment}
+        environment = {**os.environ, "HOME": f"{self.tree}/home", "PATH": f"{self.tree}/bin:{os.environ['PATH']}", **environment}
         return subprocess.run([self.tree / "tools" / name], env=environment, capture_output=True, text=True)
 
     def made_python(self):
@@ -94,10 +96,11 @@ class Scripts(unittest.TestCase):
         run = self.run_script("test", **NO_INDEX)
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
         lines = run.stdout.splitlines()
-        self.assertEqual(lines[-1], "49 passed, 0 failed, 7 not run")
+        self.assertEqual(lines[-1], "49 passed, 0 failed, 9 not run")
         self.assertEqual(lines[-2], "not run, because packages that they need are not installed: "
                          "figures, measured, SGLang, Python package, kvtwin's storage and policies inside SGLang, "
-                         "kvtwin's storage inside vLLM, documentation site")
+                         "kvtwin's storage inside vLLM, remote stores, "
+                         "kvtwin's storage on Mooncake Store inside Python, documentation site")
 
     def test_test_names_the_cluster_tests_that_ctest_skips(self):
         self.made_python()
@@ -106,7 +109,7 @@ class Scripts(unittest.TestCase):
   printf 'The following tests did not run:\\n\\t 41 - cluster_slurm (Skipped)\\n\\t 42 - Trace.Public (Skipped)\\n'"""))
         run = self.run_script("test", **NO_INDEX)
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
-        self.assertEqual(run.stdout.splitlines()[-1], "50 passed, 0 failed, 1 not run")
+        self.assertEqual(run.stdout.splitlines()[-1], "58 passed, 0 failed, 1 not run")
         self.assertEqual(run.stdout.splitlines()[-2],
                          "not run, because packages that they need are not installed: cluster_slurm")
 
@@ -119,13 +122,13 @@ exit 8
 """)
         run = self.run_script("test", **NO_INDEX)
         self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
-        self.assertEqual(run.stdout.splitlines()[-1], "50 passed, 1 failed")
+        self.assertEqual(run.stdout.splitlines()[-1], "58 passed, 1 failed")
 
     def without_nvcc(self, *arguments):
         self.program("bin/nvcc", 'echo "Cuda compilation tools, release 12.4, V12.4.131"\n')  # too old
         self.program("bin/cmake", 'echo "$@" >>configured\n')
         environment = {**os.environ, **NO_INDEX, "PATH": f"{self.tree}/bin:/usr/bin:/bin", "CUDA_PATH": "/nowhere",
-                       "HOME": str(self.tree)}
+                       "HOME": f"{self.tree}/home"}
         environment.pop("CUDACXX", None)
         return subprocess.run([self.tree / "tools/test", *arguments], env=environment, capture_output=True, text=True)
 
@@ -139,7 +142,7 @@ exit 8
 
     def test_test_installs_nvcc_where_there_is_none(self):
         self.made_python()
-        self.program(".cache/kvtwin/engines/cuda/lib/python3.11/site-packages/nvidia/cu13/bin/nvcc", "")
+        self.program("home/.cache/kvtwin/engines/cuda/lib/python3.11/site-packages/nvidia/cu13/bin/nvcc", "")
         run = self.without_nvcc()
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
         for preset in ("release", "asan", "tsan"):
@@ -179,7 +182,7 @@ exit 8
         self.made_python()
         run = self.run_script("test", **NO_INDEX)
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
-        self.assertEqual(run.stdout.splitlines()[-1], "51 passed, 0 failed")
+        self.assertEqual(run.stdout.splitlines()[-1], "59 passed, 0 failed")
         self.assertNotIn("not run", run.stdout)
 
     def test_test_names_what_ctest_skips(self):
@@ -190,7 +193,7 @@ exit 8
         run = self.run_script("test", **NO_INDEX)
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
         lines = run.stdout.splitlines()
-        self.assertEqual(lines[-1], "50 passed, 0 failed, 1 not run")
+        self.assertEqual(lines[-1], "58 passed, 0 failed, 1 not run")
         self.assertEqual(lines[-2], "not run, because packages that they need are not installed: report_in_browser")
 
     def test_test_fails_where_a_documented_command_fails(self):
@@ -207,7 +210,7 @@ exit 8
         run = self.run_script("test", **NO_INDEX)
         self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
         lines = run.stdout.splitlines()
-        self.assertEqual(lines[-1], "51 passed, 3 failed")
+        self.assertEqual(lines[-1], "59 passed, 3 failed")
         self.assertIn("asan: 1 passed, 3 failed", lines)
         self.assertIn("failed step: tests under asan, ubsan", lines)
         self.assertTrue(any("swarm: ended early" in line for line in lines), run.stdout)

@@ -3,7 +3,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "impl/device/cuda/shared_library.hpp"
+#include "impl/runtime/shared_library.hpp"
 
 // Declares the used part of cuBLAS's binary interface. If cuBLAS's header is present, the build compares the constants.
 #if __has_include(<cublas_v2.h>)

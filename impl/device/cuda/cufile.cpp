@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "impl/device/cuda/shared_library.hpp"
+#include "impl/runtime/shared_library.hpp"
 
 // Declares the used part of cuFile's binary interface. If cuFile's header is present, the build compares sizes and
 // constants. The toolkit's basic packages do not contain the header.

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "impl/remote/redis_backend.hpp"
+#include "impl/remote/remote_name.hpp"
 #include "policy/index/page_key.hpp"
 #include "tests/conformance.hpp"
 #include "tests/redis_server.hpp"
@@ -49,7 +50,7 @@ class RedisMedium final : public StorageMedium {
   Reply ask(const PageKey& space, const PageKey& key, std::vector<std::string_view> words,
             std::optional<std::string_view> value = std::nullopt) {
     const PageKey stored_as = storage_page_key(space, key);
-    const std::string name = redis_name_of(stored_as, id_of(config_.seal));
+    const std::string name = remote_name_of(stored_as, id_of(config_.seal));
     words.push_back(name);
     if (value) words.push_back(*value);
     std::vector<const char*> starts;

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "impl/remote/redis_backend.hpp"
+#include "impl/remote/remote_name.hpp"
 #include "policy/index/page_key.hpp"
 #include "tests/redis_server.hpp"
 #include "tests/store_rig.hpp"
@@ -109,11 +110,11 @@ TEST(RedisUrl, a_password_belongs_into_the_environment) {
 
 TEST(RedisNames, are_hexadecimal_digits) {
   const PageKey key = storage_page_key(kSpace, keys_of(1)[0]);
-  const std::string name = redis_name_of(key);
+  const std::string name = remote_name_of(key);
   ASSERT_EQ(name.size(), 7u + 32u);
   EXPECT_EQ(name.substr(0, 7), "kvtwin:");
   EXPECT_EQ(name.find_first_not_of("0123456789abcdef", 7), std::string::npos);
-  EXPECT_EQ(redis_name_of({{0x0123456789abcdef, 0xf0, 2, 0}}), "kvtwin:0123456789abcdef00000000000000f0");
+  EXPECT_EQ(remote_name_of({{0x0123456789abcdef, 0xf0, 2, 0}}), "kvtwin:0123456789abcdef00000000000000f0");
 }
 
 TEST(RedisNames, a_server_less_moves_only_its_own_pages) {
@@ -248,7 +249,7 @@ TEST(Redis, attempts_that_fail_together_count_once_in_the_back_off) {
   expect_cause(rig.answer(look_up), Cause::unreachable);
   expect_cause(rig.answer(get), Cause::unreachable);
   ASSERT_EQ(dialled, 2);
-  setting.pass(setting.config.first_back_off - 1);
+  setting.pass(setting.config.back_off.first - 1);
   expect_cause(rig.get(keys_of(1)), Cause::unreachable);
   EXPECT_EQ(dialled, 2) << "in the back-off";
   setting.pass(1);

@@ -1,4 +1,4 @@
-#include "impl/device/cuda/shared_library.hpp"
+#include "impl/runtime/shared_library.hpp"
 
 #include <dlfcn.h>
 
@@ -7,12 +7,13 @@
 
 namespace kvtwin {
 
-SharedLibrary::SharedLibrary(std::string product, const std::vector<std::string>& places, const std::string& advice)
+SharedLibrary::SharedLibrary(std::string product, const std::vector<std::string>& places, const std::string& advice,
+                             bool shares_symbols)
     : product_(std::move(product)) {
   std::string tried;
   for (const std::string& place : places) {
-    // Never unloaded, because CUDA's libraries have threads and exit handlers of their own.
-    file_ = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    // Never unloaded, because such libraries have threads and exit handlers of their own.
+    file_ = dlopen(place.c_str(), RTLD_NOW | RTLD_NODELETE | (shares_symbols ? RTLD_GLOBAL : RTLD_LOCAL));
     if (file_ != nullptr) {
       name_ = place;
       return;

@@ -10,8 +10,10 @@ class SharedLibrary {
  public:
   // Opens the first of `places` (names for dlopen) that can be opened. `product`: the library's common name. `advice`:
   // what the user can do if the library is missing.
+  // `shares_symbols`: libraries that are loaded later find the symbols of this one.
   // Errors: std::runtime_error, one sentence: product, attempts, advice.
-  SharedLibrary(std::string product, const std::vector<std::string>& places, const std::string& advice);
+  SharedLibrary(std::string product, const std::vector<std::string>& places, const std::string& advice,
+                bool shares_symbols = false);
   ~SharedLibrary();
   SharedLibrary(const SharedLibrary&) = delete;
   SharedLibrary& operator=(const SharedLibrary&) = delete;

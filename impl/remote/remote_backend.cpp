@@ -1,0 +1,73 @@
+#include "impl/remote/remote_backend.hpp"
+
+#include <algorithm>
+
+#include "impl/remote/mooncake_backend.hpp"
+#include "impl/remote/nixl_backend.hpp"
+#if KVTWIN_HAVE_REDIS
+#include "impl/remote/redis_backend.hpp"
+#endif
+
+namespace kvtwin {
+namespace {
+
+using Opened = std::variant<RemoteBackend, std::string>;
+
+#if KVTWIN_HAVE_REDIS
+Opened open_redis(const RemoteTerms& terms, const PageForm& form) {
+  auto parsed = parse_redis_url(terms.url);
+  if (auto* wrong = std::get_if<std::string>(&parsed)) return std::move(*wrong);
+  auto config = std::get<RedisConfig>(std::move(parsed));
+  config.password = terms.password;
+  config.seal = terms.seal;
+  config.tls_ca_file = terms.tls_ca_file;
+  if (terms.timeout != 0) {
+    config.command_timeout = terms.timeout;
+    config.connect_timeout = std::min(config.connect_timeout, config.command_timeout);
+  }
+  return RemoteBackend{make_redis_backend(config, form), [config] { return check_redis_servers(config); }};
+}
+#else
+Opened open_redis(const RemoteTerms&, const PageForm&) { return "This build is without Redis (KVTWIN_REDIS=OFF)."; }
+#endif
+
+Opened open_mooncake_url(const RemoteTerms& terms, const PageForm& form) {
+  auto parsed = parse_mooncake_url(terms.url);
+  if (auto* wrong = std::get_if<std::string>(&parsed)) return std::move(*wrong);
+  auto config = std::get<MooncakeConfig>(std::move(parsed));
+  config.seal = terms.seal;
+  if (terms.timeout != 0) config.timeout = terms.timeout;
+  std::unique_ptr<StagedBackend> backend = make_mooncake_backend(config, form);
+  StagedBackend& staged = *backend;
+  return RemoteBackend{std::move(backend), [&staged] { return staged.check(); }};
+}
+
+Opened open_nixl_url(const RemoteTerms& terms, const PageForm& form) {
+  auto parsed = parse_nixl_url(terms.url);
+  if (auto* wrong = std::get_if<std::string>(&parsed)) return std::move(*wrong);
+  auto config = std::get<NixlConfig>(std::move(parsed));
+  const std::size_t colon = std::min(terms.password.find(':'), terms.password.size());
+  config.s3.access_key = terms.password.substr(0, colon);
+  config.s3.secret_key = terms.password.substr(std::min(colon + 1, terms.password.size()));
+  if (config.folder.empty() && (config.s3.access_key.empty() || config.s3.secret_key.empty())) {
+    return "The keys of an S3 bucket are in the environment variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (in "
+           "the C and Python interfaces: the password \"ACCESS_KEY:SECRET_KEY\").";
+  }
+  config.seal = terms.seal;
+  if (terms.timeout != 0) config.timeout = terms.timeout;
+  std::unique_ptr<StagedBackend> backend = make_nixl_backend(config, form);
+  StagedBackend& staged = *backend;
+  return RemoteBackend{std::move(backend), [&staged] { return staged.check(); }};
+}
+
+}  // namespace
+
+Opened open_remote_backend(const RemoteTerms& terms, const PageForm& form) {
+  const auto begins_with = [&terms](const char* scheme) { return terms.url.starts_with(scheme); };
+  if (begins_with("mooncake://")) return open_mooncake_url(terms, form);
+  if (begins_with("redis://") || begins_with("rediss://")) return open_redis(terms, form);
+  if (begins_with("nixl+posix://") || begins_with("nixl+obj://")) return open_nixl_url(terms, form);
+  return "The URL of a remote tier begins with redis://, rediss://, mooncake://, nixl+posix:// or nixl+obj://.";
+}
+
+}  // namespace kvtwin
