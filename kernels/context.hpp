@@ -118,8 +118,7 @@ struct LaneRead {
 template <std::uint32_t kBytes>
 KV_HD inline std::uint32_t first_wrong(std::uint64_t seed, std::uint32_t index, const ContextVector<kBytes>& value) {
   std::uint32_t place = 0;
-  KV_UNROLL  // words are registers
-      for (std::uint32_t w = ContextVector<kBytes>::kWords; w-- > 0;) {
+  for (std::uint32_t w = ContextVector<kBytes>::kWords; w-- > 0;) {
     const std::uint32_t differing = value.words[w] ^ pattern_at<kBytes>(seed, index, w);
     if (differing == 0) continue;
     const std::uint32_t byte = (differing & 0xFFu) != 0       ? 0
