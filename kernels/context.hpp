@@ -144,12 +144,14 @@ KV_HD inline LaneRead read_lane(const ContextPages& p, std::uint64_t number, con
   const std::uint64_t seed = context_seed(p, number);
   const std::uint32_t query_step = lanes % in_row;
   std::uint32_t query_at = lane % in_row;
+  Vector weight{};
   for (std::uint32_t at = lane; at < end; at += lanes) {
     const Vector value = access.template load<kBytes>(block + std::uint64_t{at} * kBytes);
-    Vector weight{};
-    if (query != nullptr) weight = access.template load<kBytes>(query + std::uint64_t{query_at} * kBytes);
-    query_at += query_step;
-    if (query_at >= in_row) query_at -= in_row;
+    if (query != nullptr && (query_step != 0 || at == lane)) {  // otherwise each row meets the same part of the query
+      weight = access.template load<kBytes>(query + std::uint64_t{query_at} * kBytes);
+      query_at += query_step;
+      if (query_at >= in_row) query_at -= in_row;
+    }
     std::uint32_t differing = 0;
     for (std::uint32_t w = 0; w < Vector::kWords; ++w) {
       differing |= value.words[w] ^ pattern_at<kBytes>(seed, at, w);

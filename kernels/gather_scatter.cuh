@@ -40,14 +40,16 @@ struct Registers {
             __shfl_sync(kAll, own.bytes, i)};
   }
 
-  __device__ Vector load(const std::byte* at) const {
+  __device__ Vector load(const std::byte* segment, std::uint32_t offset) const {
     if constexpr (kFromHost) {
-      return load_shared_with_host<Vector>(at);
+      return load_shared_with_host<Vector>(segment + offset);
     } else {
-      return load_settled<Vector>(at);
+      return load_settled<Vector>(segment + offset);
     }
   }
-  __device__ void store(std::byte* at, Vector value) const { store_once(at, value); }
+  __device__ void store(std::byte* segment, std::uint32_t offset, Vector value) const {
+    store_once(segment + offset, value);
+  }
 
   __device__ void moved(const Segment& s, std::uint64_t offset, const Vector& value, std::uint64_t& sum) const {
     const std::uint64_t at = s.block + offset;

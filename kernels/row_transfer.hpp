@@ -177,12 +177,28 @@ KV_HD constexpr std::uint32_t strip_segments(const RowPlan& plan, std::uint64_t 
   return strip;
 }
 
+// Calls each(v, offset) for the vectors of one lane that are in a segment of `bytes` bytes. A whole segment needs one
+// comparison for all of them.
+template <std::uint32_t kVectors, typename Each>
+KV_DEVICE inline void each_vector(std::uint32_t bytes, std::uint32_t whole, std::uint32_t first_byte,
+                                  std::uint32_t next_vector, const Each& each) {
+  if (kVectors > 1 && bytes == whole) {
+    KV_UNROLL
+    for (std::uint32_t v = 0; v < kVectors; ++v) each(v, first_byte + v * next_vector);
+  } else {
+    KV_UNROLL
+    for (std::uint32_t v = 0; v < kVectors; ++v) {
+      if (first_byte + v * next_vector < bytes) each(v, first_byte + v * next_vector);
+    }
+  }
+}
+
 // The part of one lane. Warp `warp` of `warps` moves the strips warp, warp + warps, ... Requires: kVectors ==
 // plan.lane_vectors; Access::Vector has plan.vector_bytes bytes. Access finds places, loads, stores, and if
 // kNeedsSegments receives each moved vector:
 //   void find(t, plan, first)        finds the places of segments first to first + 31
 //   SegmentPlace place(i)            returns the place of segment first + i
-//   Vector load(const std::byte*)    void store(std::byte*, Vector)
+//   Vector load(const std::byte* segment, offset)    void store(std::byte* segment, offset, Vector)
 //   void moved(const Segment&, offset in the segment, Vector, sum&)    void finish(pair, sum, group_lanes)
 // All lanes of a warp call find, place and finish at the same time and equally often, find and place with the same
 // arguments except that a lane's i is its group's.
@@ -194,6 +210,9 @@ KV_DEVICE inline void move_rows(const RowTransfer& t, const RowPlan& plan, std::
   const std::uint32_t groups = kWarpLanes / plan.group_lanes;
   const std::uint32_t group = lane / plan.group_lanes, in_group = lane % plan.group_lanes;
   const std::uint32_t strip = strip_segments(plan, warps);
+  const auto first_byte = static_cast<std::uint32_t>(in_group * sizeof(Vector));
+  const auto next_vector = static_cast<std::uint32_t>(plan.group_lanes * sizeof(Vector));
+  const std::uint32_t whole = kVectors * next_vector;
   for (std::uint64_t first = warp * strip; first < plan.segments; first += warps * strip) {
     for (std::uint32_t done = 0; done < strip && first + done < plan.segments; done += kSlots * groups) {
       SegmentPlace at[kSlots];
@@ -207,11 +226,9 @@ KV_DEVICE inline void move_rows(const RowTransfer& t, const RowPlan& plan, std::
       // All loads come before the first store, so that all these bytes are in flight at the same time.
       KV_UNROLL
       for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
-        KV_UNROLL
-        for (std::uint32_t v = 0; v < kVectors; ++v) {
-          const auto offset = static_cast<std::uint32_t>((v * plan.group_lanes + in_group) * sizeof(Vector));
-          if (offset < at[slot].bytes) value[slot][v] = access.load(at[slot].source + offset);
-        }
+        each_vector<kVectors>(
+            at[slot].bytes, whole, first_byte, next_vector,
+            [&](std::uint32_t v, std::uint32_t offset) { value[slot][v] = access.load(at[slot].source, offset); });
       }
       KV_UNROLL
       for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
@@ -221,14 +238,12 @@ KV_DEVICE inline void move_rows(const RowTransfer& t, const RowPlan& plan, std::
           if (number < plan.segments) segment = segment_at(plan, t.shape, number);
         }
         std::uint64_t sum = 0;
-        KV_UNROLL
-        for (std::uint32_t v = 0; v < kVectors; ++v) {
-          const auto offset = static_cast<std::uint32_t>((v * plan.group_lanes + in_group) * sizeof(Vector));
-          if (offset < at[slot].bytes) {
-            access.store(at[slot].target + offset, value[slot][v]);
-            if constexpr (Access::kNeedsSegments) access.moved(segment, offset, value[slot][v], sum);
-          }
-        }
+        each_vector<kVectors>(at[slot].bytes, whole, first_byte, next_vector,
+                              [&](std::uint32_t v, std::uint32_t offset) {
+                                access.store(at[slot].target, offset, value[slot][v]);
+                                if constexpr (Access::kNeedsSegments)
+                                  access.moved(segment, offset, value[slot][v], sum);
+                              });
         if constexpr (Access::kNeedsSegments) access.finish(segment.pair, sum, plan.group_lanes);
       }
     }

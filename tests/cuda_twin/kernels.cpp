@@ -51,12 +51,15 @@ struct Lane : CpuPlaces {
   std::uint64_t* checksums;
   explicit Lane(std::uint64_t* sums) : checksums(sums) {}
 
-  Vector load(const std::byte* at) const {
+  Vector load(const std::byte* segment, std::uint32_t offset) const {
+    const std::byte* at = segment + offset;
     Vector v;
     std::memcpy(&v, at, kBytes);
     return v;
   }
-  void store(std::byte* at, const Vector& v) const { std::memcpy(at, &v, kBytes); }
+  void store(std::byte* segment, std::uint32_t offset, const Vector& v) const {
+    std::memcpy(segment + offset, &v, kBytes);
+  }
   void moved(const Segment& s, std::uint64_t offset, const Vector& v, std::uint64_t& sum) const {
     if (checksums == nullptr) return;
     for (std::uint32_t i = 0; i < kBytes; ++i) {

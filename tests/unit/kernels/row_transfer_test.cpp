@@ -51,13 +51,15 @@ struct CpuAccess : CpuPlaces {
   std::uint64_t vectors = 0;
   explicit CpuAccess(std::vector<std::uint64_t>& page_sums) : sums(page_sums) {}
 
-  Vector load(const std::byte* at) const {
+  Vector load(const std::byte* segment, std::uint32_t offset) const {
+    const std::byte* at = segment + offset;
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(at) % kBytes, 0u);
     Vector v;
     std::memcpy(&v, at, kBytes);
     return v;
   }
-  void store(std::byte* at, const Vector& v) {
+  void store(std::byte* segment, std::uint32_t offset, const Vector& v) {
+    std::byte* at = segment + offset;
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(at) % kBytes, 0u);
     std::memcpy(at, &v, kBytes);
     ++vectors;
