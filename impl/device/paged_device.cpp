@@ -16,6 +16,7 @@
 #include "impl/device/ledger.hpp"
 #include "impl/disk/direct_pages.hpp"
 #include "impl/runtime/worker.hpp"
+#include "impl/storage/pool_blocks.hpp"
 #include "kernels/page_pattern.hpp"
 #include "kernels/transfer.hpp"
 #include "policy/base/check.hpp"
@@ -479,18 +480,11 @@ void PagedDevice::execute(TransferJob& job) {
 
 // ---- pages of storage tiers ----------------------------------------------------------------------------------
 
-// The host pool has the bytes of a page in equal blocks: the layers of a plane in layer_first, else the planes.
 bool KvPools::pieces(Tier memory, SlotId slot, Bytes first, Bytes bytes, Pieces& pieces) {
   if (memory != Tier::host) return false;
-  const KvShape& shape = config_.shape;
-  const std::uint32_t layers = config_.host_layout == Layout::layer_first ? shape.layers : 1;
-  const Bytes block = shape.page_bytes() / shape.planes / layers;
+  const Bytes block = form().bytes() / pool_blocks(form());
   for (Bytes at = first / block; at * block < first + bytes; ++at) {
-    const KvIndex place{.page = slot,
-                        .plane = static_cast<std::uint32_t>(at / layers),
-                        .layer = static_cast<std::uint32_t>(at % layers)};
-    std::byte* const data = engine_->host_pool() + byte_offset(config_.host_layout, shape, config_.host_pages, place);
-    pieces.emplace_back(data, block);
+    pieces.emplace_back(engine_->host_pool() + pool_block_offset(form(), config_.host_pages, slot, at), block);
   }
   return true;
 }

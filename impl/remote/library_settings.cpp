@@ -24,4 +24,10 @@ void set_nixl_variables(const std::string& plugins) {
   set_if_absent("NIXL_LOG_LEVEL", "FATAL");
 }
 
+void set_ucx_variables(const std::string& transports) {
+  if (!transports.empty()) set_if_absent("UCX_TLS", transports);
+  set_if_absent("UCX_LOG_LEVEL", "FATAL");
+  set_if_absent("UCX_HANDLE_ERRORS", "none");
+}
+
 }  // namespace kvtwin

@@ -19,4 +19,10 @@ void set_mooncake_variables(TimeNs timeout);
 //   NIXL_LOG_LEVEL   FATAL: a missing object is an error for NIXL
 void set_nixl_variables(const std::string& plugins);
 
+// The same for UCX, which NIXL's plugin UCX uses. Call before the first agent is made.
+//   UCX_TLS            `transports`, unless empty: the transports that UCX may use
+//   UCX_LOG_LEVEL      FATAL: a peer that is gone is an error for UCX
+//   UCX_HANDLE_ERRORS  none: UCX leaves the signals of a crash alone
+void set_ucx_variables(const std::string& transports);
+
 }  // namespace kvtwin

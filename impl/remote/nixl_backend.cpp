@@ -15,153 +15,23 @@
 #include <utility>
 
 #include "impl/disk/own_folder.hpp"
+#include "impl/remote/nixl_agent.hpp"
 #include "impl/remote/remote_url.hpp"
 
 namespace kvtwin {
 namespace {
 
-using Handle = NixlFunctions::Handle;
 constexpr const char* kAgent = "kvtwin";
 constexpr std::string_view kFilesForm = "nixl+posix:///FOLDER[?library=PLACE]";
 constexpr std::string_view kObjectsForm = "nixl+obj://BUCKET?endpoint=http://HOST:PORT[&region=NAME][&library=PLACE]";
-
-// Owns a handle of NIXL.
-class Owned {
- public:
-  explicit Owned(int (*destroy)(Handle)) : destroy_(destroy) {}
-  Owned(const Owned&) = delete;
-  Owned& operator=(const Owned&) = delete;
-  ~Owned() {
-    if (handle != nullptr) destroy_(handle);
-  }
-  Handle handle = nullptr;
-
- private:
-  int (*const destroy_)(Handle);
-};
-
-// An agent of NIXL with one plugin, which moves values between registered memory and places of the plugin.
-class Nixl {
- public:
-  explicit Nixl(const NixlFunctions& functions)
-      : functions_(functions),
-        agent_(functions.destroy_agent),
-        backend_(functions.destroy_backend),
-        arguments_(functions.destroy_opt_args) {}
-  ~Nixl() {
-    if (memory_.data() != nullptr) change_registration(kNixlDram, memory_place(), functions_.deregister_mem);
-  }
-
-  // A place of the plugin: a file, or an object with a name.
-  struct Place {
-    std::uintptr_t address = 0;
-    std::size_t bytes = 0;
-    std::uint64_t device = 0;
-    std::string name = {};
-  };
-
-  // Returns whether all steps succeeded.
-  bool open(const char* plugin, const std::vector<std::pair<std::string, std::string>>& settings,
-            std::span<std::byte> memory) {
-    NixlFunctions::AgentConfig config;
-    config.thread_sync = kNixlStrict;
-    Owned params(functions_.destroy_params), memories(functions_.destroy_mem_list);
-    if (functions_.create_configured_agent(kAgent, &config, &agent_.handle) != 0 ||
-        functions_.get_plugin_params(agent_.handle, plugin, &memories.handle, &params.handle) != 0) {
-      return false;
-    }
-    for (const auto& [key, value] : settings) {
-      if (functions_.params_add(params.handle, key.c_str(), value.c_str()) != 0) return false;
-    }
-    if (functions_.create_backend(agent_.handle, plugin, params.handle, &backend_.handle) != 0 ||
-        functions_.create_opt_args(&arguments_.handle) != 0 ||
-        functions_.opt_args_add_backend(arguments_.handle, backend_.handle) != 0) {
-      return false;
-    }
-    const Place place{reinterpret_cast<std::uintptr_t>(memory.data()), memory.size()};
-    if (!change_registration(kNixlDram, place, functions_.register_mem)) return false;
-    memory_ = memory;
-    return true;
-  }
-
-  bool add(int kind, const Place& place) { return change_registration(kind, place, functions_.register_mem); }
-  void remove(int kind, const Place& place) { change_registration(kind, place, functions_.deregister_mem); }
-
-  // Moves values between memory and added places of one kind, all at the same time. Returns whether each succeeded.
-  std::vector<bool> move(int operation, int kind, const std::vector<std::span<std::byte>>& values,
-                         const std::vector<Place>& places) {
-    std::vector<Handle> requests(values.size(), nullptr);
-    std::vector<int> states(values.size(), -1);
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      Owned local(functions_.destroy_xfer_dlist), remote(functions_.destroy_xfer_dlist);
-      const auto address = reinterpret_cast<std::uintptr_t>(values[i].data());
-      if (functions_.create_xfer_dlist(kNixlDram, &local.handle) != 0 ||
-          functions_.xfer_dlist_add_desc(local.handle, address, values[i].size(), 0) != 0 ||
-          functions_.create_xfer_dlist(kind, &remote.handle) != 0 ||
-          functions_.xfer_dlist_add_desc(remote.handle, 0, values[i].size(), places[i].device) != 0 ||
-          functions_.create_xfer_req(agent_.handle, operation, local.handle, remote.handle, kAgent, &requests[i],
-                                     arguments_.handle) != 0) {
-        continue;
-      }
-      states[i] = functions_.post_xfer_req(agent_.handle, requests[i], nullptr);
-    }
-    while (std::ranges::count(states, kNixlInProgress) > 0) {
-      for (std::size_t i = 0; i < values.size(); ++i) {
-        if (states[i] == kNixlInProgress) states[i] = functions_.get_xfer_status(agent_.handle, requests[i]);
-      }
-      std::this_thread::sleep_for(std::chrono::microseconds(20));  // NIXL can only be asked again
-    }
-    std::vector<bool> done;
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      done.push_back(states[i] == 0);
-      if (requests[i] == nullptr) continue;
-      functions_.release_xfer_req(agent_.handle, requests[i]);
-      functions_.destroy_xfer_req(requests[i]);
-    }
-    return done;
-  }
-
-  // Asks which objects there are. Returns false if the plugin cannot tell.
-  bool exist(ValueStore::Names names, std::vector<bool>& there) {
-    Owned list(functions_.destroy_reg_dlist), answers(functions_.destroy_query_resp_list);
-    if (functions_.create_reg_dlist(kNixlObject, &list.handle) != 0 ||
-        functions_.create_query_resp_list(&answers.handle) != 0) {
-      return false;
-    }
-    for (const std::string& name : names) {
-      if (functions_.reg_dlist_add_desc(list.handle, 0, 0, 0, name.data(), name.size()) != 0) return false;
-    }
-    if (functions_.query_mem(agent_.handle, list.handle, answers.handle, arguments_.handle) != 0) return false;
-    for (std::size_t i = 0; i < names.size(); ++i) {
-      bool has_value = false;
-      if (functions_.query_resp_list_has_value(answers.handle, i, &has_value) != 0) return false;
-      there.push_back(has_value);
-    }
-    return true;
-  }
-
- private:
-  Place memory_place() const { return {reinterpret_cast<std::uintptr_t>(memory_.data()), memory_.size()}; }
-  bool change_registration(int kind, const Place& place, int (*change)(Handle, Handle, Handle)) {
-    Owned list(functions_.destroy_reg_dlist);
-    return functions_.create_reg_dlist(kind, &list.handle) == 0 &&
-           functions_.reg_dlist_add_desc(list.handle, place.address, place.bytes, place.device, place.name.data(),
-                                         place.name.size()) == 0 &&
-           change(agent_.handle, list.handle, arguments_.handle) == 0;
-  }
-
-  const NixlFunctions functions_;
-  Owned agent_, backend_, arguments_;
-  std::span<std::byte> memory_;  // registered
-};
 
 // ---- files
 
 class FileValues final : public ValueStore {
  public:
   FileValues(std::shared_ptr<const Descriptor> folder, const NixlFunctions& functions)
-      : folder_(std::move(folder)), nixl_(functions) {}
-  bool open(std::span<std::byte> memory) { return nixl_.open("POSIX", {}, memory); }
+      : folder_(std::move(folder)), nixl_(functions, kAgent) {}
+  bool open(std::span<std::byte> memory) { return nixl_.open("POSIX", {}, {memory}); }
 
   void find(Names names, Answers answers) override {
     for (std::size_t i = 0; i < names.size(); ++i) {
@@ -234,26 +104,24 @@ class FileValues final : public ValueStore {
  private:
   void move(int operation, const std::vector<Descriptor>& files, const std::vector<std::size_t>& which, Values values,
             Answers answers) {
-    std::vector<std::span<std::byte>> memory;
-    std::vector<Nixl::Place> places;
+    std::vector<NixlAgent::Transfer> transfers;
     std::vector<std::size_t> moved;
     for (std::size_t i = 0; i < files.size(); ++i) {
       const std::span<std::byte> value = values[which[i]];
-      const Nixl::Place place{0, value.size(), static_cast<std::uint64_t>(files[i].get())};
+      const NixlAgent::Place place{0, value.size(), static_cast<std::uint64_t>(files[i].get())};
       if (!nixl_.add(kNixlFile, place)) continue;
-      memory.push_back(value);
-      places.push_back(place);
+      transfers.push_back({{value}, {place}});
       moved.push_back(which[i]);
     }
-    const std::vector<bool> done = nixl_.move(operation, kNixlFile, memory, places);
+    const std::vector<bool> done = nixl_.move(operation, kNixlFile, kAgent, transfers);
     for (std::size_t i = 0; i < moved.size(); ++i) {
       if (done[i]) answers[moved[i]] = ValueAnswer::done;
-      nixl_.remove(kNixlFile, places[i]);
+      nixl_.remove(kNixlFile, transfers[i].places.front());
     }
   }
 
   const std::shared_ptr<const Descriptor> folder_;
-  Nixl nixl_;
+  NixlAgent nixl_;
   std::atomic<std::uint64_t> writes_ = 0;
 };
 
@@ -262,7 +130,7 @@ class FileValues final : public ValueStore {
 class ObjectValues final : public ValueStore {
  public:
   ObjectValues(const S3Account& account, long timeout_ms, const NixlFunctions& functions)
-      : account_(account), timeout_ms_(timeout_ms), nixl_(functions) {}
+      : account_(account), timeout_ms_(timeout_ms), nixl_(functions, kAgent) {}
   bool open(std::span<std::byte> memory) {
     return nixl_.open("OBJ",
                       {{"bucket", account_.bucket},
@@ -271,7 +139,7 @@ class ObjectValues final : public ValueStore {
                        {"region", account_.region},
                        {"access_key", account_.access_key},
                        {"secret_key", account_.secret_key}},
-                      memory);
+                      {memory});
   }
 
   void find(Names names, Answers answers) override {
@@ -328,21 +196,21 @@ class ObjectValues final : public ValueStore {
   static constexpr unsigned char kFiller = 0xA5;
 
   void move(int operation, Names names, const std::vector<std::span<std::byte>>& memory, Answers answers) {
-    std::vector<Nixl::Place> places;
+    std::vector<NixlAgent::Transfer> transfers;
     for (std::size_t i = 0; i < names.size(); ++i) {
-      places.push_back({0, memory[i].size(), ++objects_, names[i]});
-      nixl_.add(kNixlObject, places.back());
+      transfers.push_back({{memory[i]}, {{0, memory[i].size(), ++objects_, names[i]}}});
+      nixl_.add(kNixlObject, transfers.back().places.front());
     }
-    const std::vector<bool> done = nixl_.move(operation, kNixlObject, memory, places);
+    const std::vector<bool> done = nixl_.move(operation, kNixlObject, kAgent, transfers);
     for (std::size_t i = 0; i < names.size(); ++i) {
       if (done[i]) answers[i] = ValueAnswer::done;
-      nixl_.remove(kNixlObject, places[i]);
+      nixl_.remove(kNixlObject, transfers[i].places.front());
     }
   }
 
   const S3Account account_;
   const long timeout_ms_;
-  Nixl nixl_;
+  NixlAgent nixl_;
   std::atomic<std::uint64_t> objects_ = 0;  // NIXL tells objects apart by numbers
 };
 

@@ -66,6 +66,8 @@ NixlFunctions functions_of_nixl(const std::string& place) {
   find(functions.query_resp_list_has_value, "query_resp_list_has_value");
   find(functions.destroy_query_resp_list, "destroy_query_resp_list");
   find(functions.query_mem, "query_mem");
+  find(functions.get_local_md, "get_local_md");
+  find(functions.load_remote_md, "load_remote_md");
   return functions;
 }
 

@@ -52,6 +52,9 @@ struct NixlFunctions {
   int (*query_resp_list_has_value)(Handle list, std::size_t index, bool* has_value) = nullptr;
   int (*destroy_query_resp_list)(Handle list) = nullptr;
   int (*query_mem)(Handle agent, Handle descriptions, Handle answers, Handle arguments) = nullptr;
+  // The caller frees the bytes, and the name, by free().
+  int (*get_local_md)(Handle agent, void** description, std::size_t* bytes) = nullptr;
+  int (*load_remote_md)(Handle agent, const void* description, std::size_t bytes, char** name) = nullptr;
 };
 constexpr int kNixlStrict = 1;                                // of AgentConfig::thread_sync
 constexpr int kNixlDram = 0, kNixlObject = 3, kNixlFile = 4;  // kinds of memory

@@ -2,11 +2,15 @@
 // never for a fixed time.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <csignal>
+#include <fstream>
 #include <string>
 
+#include "impl/remote/remote_name.hpp"
+#include "policy/index/page_key.hpp"
 #include "tests/fed_run.hpp"
 #include "tests/remote/nixl_stores.hpp"
 #include "tests/store_rig.hpp"
@@ -80,6 +84,22 @@ TEST(NixlFailures, AFileThatCanNotBeWrittenLeavesNothingBehind) {
   EXPECT_EQ(refused.pages, 0u);
   EXPECT_EQ(name_of(refused.cause), name_of(Cause::full));
   EXPECT_TRUE(fs::is_empty(folder / "pages"));
+}
+
+// Process numbers come back: a process that was killed may have left unfinished files, and another machine may write with
+// the same number.
+TEST(NixlFailures, UnfinishedFilesOfOthersDoNotHinderWrites) {
+  const Folder folder;
+  StoreRig rig(make_nixl_backend(nixl_files(folder / "pages"), kSmallForm));
+  const std::vector<PageKey> keys = keys_of(5);
+  for (const PageKey& key : keys) {
+    for (int write = 1; write <= 5; ++write) {
+      std::ofstream(folder / "pages/" + remote_name_of(storage_page_key(kSpace, key)) + "." +
+                    std::to_string(::getpid()) + "." + std::to_string(write) + ".tmp");
+    }
+  }
+  EXPECT_EQ(rig.set(keys).status, Status::done);
+  EXPECT_EQ(rig.get(keys).status, Status::done);
 }
 
 void serve(const std::string& url, const Surroundings& around = {}) {
