@@ -56,8 +56,8 @@ class NixlAgent {
   bool add(int kind, const Place& place) { return change_registration(kind, place, functions_.register_mem); }
   void remove(int kind, const Place& place) { change_registration(kind, place, functions_.deregister_mem); }
 
-  // Executes transfers to or from places of one kind, all at the same time. `of`: the agent that has the places. Returns
-  // whether each transfer succeeded, after all of them have ended.
+  // Executes transfers to or from places of one kind, all at the same time. `of`: the agent that has the places.
+  // Returns whether each transfer succeeded, after all of them have ended.
   std::vector<bool> move(int operation, int kind, const std::string& of, const std::vector<Transfer>& transfers);
 
   // Appends to `there` whether each object exists. Returns false if the plugin cannot tell.

@@ -10,8 +10,8 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <random>
 #include <stdexcept>
-#include <thread>
 #include <utility>
 
 #include "impl/disk/own_folder.hpp"
@@ -66,7 +66,7 @@ class FileValues final : public ValueStore {
     std::vector<std::size_t> which;
     std::vector<std::string> temporary(names.size());
     for (std::size_t i = 0; i < names.size(); ++i) {
-      temporary[i] = names[i] + "." + std::to_string(::getpid()) + "." + std::to_string(++writes_) + ".tmp";
+      temporary[i] = names[i] + "." + writer_ + "." + std::to_string(++writes_) + ".tmp";
       Descriptor file(::openat(folder_->get(), temporary[i].c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
                                S_IRUSR | S_IWUSR));
       if (file.get() < 0) continue;
@@ -122,6 +122,8 @@ class FileValues final : public ValueStore {
 
   const std::shared_ptr<const Descriptor> folder_;
   NixlAgent nixl_;
+  // Not the number of the process: other machines have the same ones, and a killed process may have left files.
+  const std::string writer_ = std::to_string(std::random_device()());
   std::atomic<std::uint64_t> writes_ = 0;
 };
 

@@ -79,8 +79,8 @@ PeerMemory::PeerMemory(const PeerConfig& config, std::vector<std::span<std::byte
       config.open_timeout);
   if (!in_time) throw std::runtime_error("NIXL's plugin UCX does not start in time.");
   if (opening->metadata.empty()) {
-    throw std::runtime_error("NIXL's plugin UCX can't be used (UCX_TLS=" +
-                             (config.transports.empty() ? "" : config.transports) + ").");
+    throw std::runtime_error(
+        "NIXL's plugin UCX can't be used (UCX_TLS=" + (config.transports.empty() ? "" : config.transports) + ").");
   }
   agent_ = opening->agent;
   put(description_, kMagic);
@@ -103,8 +103,8 @@ PeerMemory::~PeerMemory() {
 
 std::variant<PeerId, std::string> PeerMemory::add(std::span<const std::byte> description) {
   auto peer = std::make_unique<Peer>();
-  if (description.size() < 8 || load_le64(description.data() + description.size() - 8) !=
-                                    checksum(description.first(description.size() - 8))) {
+  if (description.size() < 8 ||
+      load_le64(description.data() + description.size() - 8) != checksum(description.first(description.size() - 8))) {
     return kNotDescribed;
   }
   std::span<const std::byte> rest = description.first(description.size() - 8);

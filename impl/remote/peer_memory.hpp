@@ -1,6 +1,7 @@
-// One-sided reads and writes of memory of other engines, by NIXL's plugin UCX: RDMA between machines, the kernel's copies
-// between processes (process_vm_readv) on one machine, TCP where nothing else is possible. By RDMA and by the kernel's
-// copies, the peer does nothing, even if it is stopped. docs/internals/peers.md has the protocol and the measurements.
+// One-sided reads and writes of memory of other engines, by NIXL's plugin UCX: RDMA between machines, the kernel's
+// copies between processes (process_vm_readv) on one machine, TCP where nothing else is possible. By RDMA and by the
+// kernel's copies, the peer does nothing, even if it is stopped. docs/internals/peers.md has the protocol and the
+// measurements.
 //
 //   own memory --regions--> description() --bytes, by the caller's way--> add() --PeerId--> read(), write()
 //
@@ -26,12 +27,12 @@
 namespace kvtwin {
 
 struct PeerConfig {
-  std::string name;                        // of this engine; no two engines have the same one
-  std::string library;                     // place for load_nixl
-  std::string transports;                  // for UCX_TLS, for example "tcp,self"; empty: UCX chooses
-  TimeNs timeout = kNsPerSecond;           // of each transfer
+  std::string name;                         // of this engine; no two engines have the same one
+  std::string library;                      // place for load_nixl
+  std::string transports;                   // for UCX_TLS, for example "tcp,self"; empty: UCX chooses
+  TimeNs timeout = kNsPerSecond;            // of each transfer
   TimeNs open_timeout = 60 * kNsPerSecond;  // of making the agent, of adding a peer, and of the end
-  Bytes bytes_in_flight = Bytes{4} << 20;  // of one transfer of pages; at least one page is allowed
+  Bytes bytes_in_flight = Bytes{4} << 20;   // of one transfer of pages; at least one page is allowed
 };
 
 using PeerId = std::size_t;

@@ -195,8 +195,8 @@ PeerAnswer PeerPages::move(bool is_write, PeerId peer, std::span<const PeerPage>
     uses += is_write ? 1 : Shared::kIncoming;
     lent->slots.push_back(page.own);
   }
-  const PeerAnswer answer = is_write ? memory_->write(peer, std::move(copies), lent)
-                                     : memory_->read(peer, std::move(copies), lent);
+  const PeerAnswer answer =
+      is_write ? memory_->write(peer, std::move(copies), lent) : memory_->read(peer, std::move(copies), lent);
   if (answer == PeerAnswer::late) late_ += pages.size();
   if (answer == PeerAnswer::failed) failed_ += pages.size();
   return answer;

@@ -5,13 +5,13 @@
 //   receiver grant(slot, peer) <-- the peer: write(); then its message "has ended" --> accept(slot): checked, published
 //
 // A pool of pages (a host pool, or the arena of the host device) has a table beside it with one page header per slot. A
-// header proves which page its slot holds. The owner may change a published slot at any time, also while a peer reads it.
-// The page then does not match the header that the peer has read, which is a miss. Therefore the order of the stores to
-// header and page is of no importance.
+// header proves which page its slot holds. The owner may change a published slot at any time, also while a peer reads
+// it. The page then does not match the header that the peer has read, which is a miss. Therefore the order of the
+// stores to header and page is of no importance.
 //
 // A slot is in use while a transfer may still change or read its bytes: granted slots until the writer has reported its
-// end, or has died; and the own slots of a transfer that is late (until it ends) or has failed (as long as this object).
-// Slots in use are not published, withdrawn or granted, and not read into; their bytes stay unchanged.
+// end, or has died; and the own slots of a transfer that is late (until it ends) or has failed (as long as this
+// object). Slots in use are not published, withdrawn or granted, and not read into; their bytes stay unchanged.
 //
 // Thread: any thread; one at a time per slot; one read or list, and one write, per peer at a time; one list at a time.
 // Calls end in bounded time.
@@ -79,8 +79,8 @@ class PeerPages {
   // Returns the slots and pages that a peer has published. A page of the list may be gone already. Empty: none, or the
   // peer does not answer.
   std::vector<PeerPage> list(PeerId peer);
-  // Reads pages into own slots, and publishes them there. causes[i]: `none` if the page is in its slot; `missing` if the
-  // peer's slot holds another page or changes; `unreachable`. Otherwise the slot may hold any bytes.
+  // Reads pages into own slots, and publishes them there. causes[i]: `none` if the page is in its slot; `missing` if
+  // the peer's slot holds another page or changes; `unreachable`. Otherwise the slot may hold any bytes.
   void read(PeerId from, std::span<const PeerPage> pages, std::span<Cause> causes);
   // Writes published pages of own slots into slots that the peer has granted. `none`: the write has ended well.
   // `unreachable`: it may go on; the own slot is in use until it has ended.
@@ -102,7 +102,7 @@ class PeerPages {
   const PageSeal* const seal_;
   const Bytes bytes_in_flight_;
   std::shared_ptr<Shared> shared_;
-  mutable std::mutex mutex_;  // guards granted_
+  mutable std::mutex mutex_;     // guards granted_
   std::vector<PeerId> granted_;  // by slot
   Count got_ = 0, written_ = 0, stale_ = 0, accepted_ = 0, refused_ = 0, late_ = 0, failed_ = 0;
   std::unique_ptr<PeerMemory> memory_;  // last member

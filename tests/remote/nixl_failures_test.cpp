@@ -86,8 +86,8 @@ TEST(NixlFailures, AFileThatCanNotBeWrittenLeavesNothingBehind) {
   EXPECT_TRUE(fs::is_empty(folder / "pages"));
 }
 
-// Process numbers come back: a process that was killed may have left unfinished files, and another machine may write with
-// the same number.
+// Process numbers come back: a process that was killed may have left unfinished files, and another machine may write
+// with the same number.
 TEST(NixlFailures, UnfinishedFilesOfOthersDoNotHinderWrites) {
   const Folder folder;
   StoreRig rig(make_nixl_backend(nixl_files(folder / "pages"), kSmallForm));
