@@ -6,6 +6,15 @@
 #include "sim/world.hpp"
 
 namespace kvtwin {
+namespace {
+
+void add_value(Histogram& histogram, std::span<const double> bounds, double value) {
+  histogram.counts.resize(bounds.size() + 1);
+  ++histogram.counts[static_cast<std::size_t>(std::ranges::lower_bound(bounds, value) - bounds.begin())];
+  histogram.sum += value;
+}
+
+}  // namespace
 
 // Adds or merges windows until one window contains `time`.
 void LaneMeter::reach(TimeNs time) {
@@ -69,6 +78,14 @@ void LaneMeter::busy_by_rate(std::uint64_t bytes_per_second) {
   }
 }
 
+void LaneMeter::add_to_histograms(TimeNs time, Bytes bytes, Bytes page_bytes) {
+  if (time <= 0 || bytes == 0) return;
+  add_value(use_.seconds, kSecondsBounds, static_cast<double>(time) * 1e-9);
+  add_value(use_.gigabytes_per_second, kGigabytesPerSecondBounds,
+            static_cast<double>(bytes) / static_cast<double>(time));
+  if (page_bytes != 0) add_value(use_.pages, kPagesBounds, static_cast<double>(bytes / page_bytes));
+}
+
 LaneUse LaneMeter::use(std::string name, TimeNs end) const {
   LaneMeter copy = *this;
   if (end > 0) copy.reach(end - 1);
@@ -92,7 +109,10 @@ void LaneMeters::on_lane(const LaneSpan& span) {
     dram_.add_bytes(span.flowing, span.end, span.bytes * crossings * (one_rank ? ranks_ : 1));
     if (span.status == Status::done) dram_.count_transfer();
   }
-  if (span.status == Status::done) meter.count_transfer();
+  if (span.status != Status::done) return;
+  meter.count_transfer();
+  meter.add_to_histograms(span.end - span.begin, span.bytes,
+                          spec_of(span.lane).kind == LaneKind::copy ? 0 : page_bytes_);
 }
 
 std::vector<LaneUse> LaneMeters::uses(TimeNs end) const {

@@ -20,6 +20,19 @@ namespace kvtwin {
 // these bytes at the memory's rate. Only in simulated worlds.
 constexpr std::string_view kDramLane = "dram";
 
+// The values of transfers that are done, counted in buckets up to and including each bound. The last bucket is above
+// all bounds.
+struct Histogram {
+  std::vector<std::uint64_t> counts;  // empty = no value
+  double sum = 0;
+};
+// Bounds of the buckets. SGLang's histograms use the same values, or some of them.
+inline constexpr std::array kSecondsBounds{0.001, 0.002, 0.003, 0.004, 0.005, 0.006, 0.007, 0.008,
+                                           0.009, 0.01,  0.02,  0.03,  0.04,  0.05,  0.1,   0.2,
+                                           0.5,   1.0,   2.0,   5.0,   10.0,  30.0,  60.0};
+inline constexpr std::array kGigabytesPerSecondBounds{0.1, 0.5, 1.0, 5.0, 10.0, 50.0, 100.0};
+inline constexpr std::array kPagesBounds{1.0, 5.0, 10.0, 50.0, 100.0};
+
 // The use of one lane, in total and per window.
 struct LaneUse {
   std::string name;  // "gpu0.h2d", ... , "compute", "disk_read", ... , "dram"
@@ -29,6 +42,8 @@ struct LaneUse {
   TimeNs window_ns = kNsPerSecond;  // width of a window; doubles when there would be more than kMaxWindows
   std::vector<TimeNs> window_busy_ns;
   std::vector<Bytes> window_bytes;
+  // Of each transfer that is done and has moved bytes: its time on the lane, its rate, and its pages (storage lanes).
+  Histogram seconds, gigabytes_per_second, pages;
 };
 
 class LaneMeter {
@@ -40,6 +55,8 @@ class LaneMeter {
   // `bytes` moved at a constant rate during [from, to).
   void add_bytes(TimeNs from, TimeNs to, Bytes bytes);
   void count_transfer() { ++use_.transfers; }
+  // Adds a transfer to the histograms. `page_bytes`: 0 = its pages are not counted.
+  void add_to_histograms(TimeNs time, Bytes bytes, Bytes page_bytes);
   // Replaces the busy time: the time of the bytes at this rate, window by window.
   void busy_by_rate(std::uint64_t bytes_per_second);
 
@@ -55,9 +72,14 @@ class LaneMeter {
 // Meters of all lanes of an engine. All ranks move the same bytes at the same time.
 class LaneMeters final : public LaneObserver {
  public:
-  // `storage`: the storage tiers of the engine. `dram_bytes_per_second`: 0 = no lane for host memory.
-  explicit LaneMeters(std::uint32_t ranks, std::span<const Tier> storage = {}, std::uint64_t dram_bytes_per_second = 0)
-      : ranks_(ranks), storage_(storage.begin(), storage.end()), dram_rate_(dram_bytes_per_second) {}
+  // `storage`: the storage tiers of the engine. `dram_bytes_per_second`: 0 = no lane for host memory. `page_bytes`: of
+  // a page in a storage tier.
+  explicit LaneMeters(std::uint32_t ranks, std::span<const Tier> storage = {}, std::uint64_t dram_bytes_per_second = 0,
+                      Bytes page_bytes = 0)
+      : ranks_(ranks),
+        storage_(storage.begin(), storage.end()),
+        dram_rate_(dram_bytes_per_second),
+        page_bytes_(page_bytes) {}
   void on_lane(const LaneSpan& span) override;
   // Returns h2d and d2h of each rank, compute, the lanes of the storage tiers, and host memory. The windows of each
   // lane cover [0, end).
@@ -67,6 +89,7 @@ class LaneMeters final : public LaneObserver {
   std::uint32_t ranks_;
   std::vector<Tier> storage_;
   std::uint64_t dram_rate_;
+  Bytes page_bytes_;
   PerLane<LaneMeter> meters_;
   LaneMeter dram_;
 };

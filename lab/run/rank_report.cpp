@@ -6,7 +6,9 @@
 
 namespace kvtwin {
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LaneUse, name, bytes, transfers, busy_ns, window_ns, window_busy_ns, window_bytes)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Histogram, counts, sum)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LaneUse, name, bytes, transfers, busy_ns, window_ns, window_busy_ns, window_bytes,
+                                   seconds, gigabytes_per_second, pages)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PageKey, words)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(WrongPage, tier, key, slot, layer, plane, token, byte, expected, got, found)
 

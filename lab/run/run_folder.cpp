@@ -10,6 +10,7 @@
 #include <cinttypes>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <sstream>
 #include <utility>
 
@@ -29,6 +30,14 @@ using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 double seconds(TimeNs ns) { return static_cast<double>(ns) / 1e9; }
+
+// Returns the shortest text of the number, with a point.
+std::string number_text(double value) {
+  std::array<char, 32> buffer;
+  std::string text(buffer.data(), std::to_chars(buffer.data(), buffer.data() + buffer.size(), value).ptr);
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text;
+}
 
 double busy_fraction(const LaneUse& lane, TimeNs total) {
   return total == 0 ? 0 : static_cast<double>(lane.busy_ns) / static_cast<double>(total);
@@ -538,6 +547,31 @@ std::string prometheus_text(const RunFacts& facts, const Metrics& m, const std::
     for (const LaneUse& lane : lanes) bytes += lane.name.ends_with(direction) ? lane.bytes : 0;
     return bytes;
   };
+  // A histogram of the lanes with one of these ends of a name. Only counts up to `bounds` are written, which are some
+  // of the histogram's own.
+  const auto histogram = [&](const char* family_name, const char* help, Histogram LaneUse::*which,
+                             std::span<const double> own, std::span<const double> bounds,
+                             const std::vector<std::string>& ends) {
+    std::vector<std::uint64_t> counts(own.size() + 1);
+    double sum = 0;
+    for (const LaneUse& lane : lanes) {
+      if (std::ranges::none_of(ends, [&lane](const std::string& end) { return lane.name.ends_with(end); })) continue;
+      const Histogram& one = lane.*which;
+      for (std::size_t i = 0; i < one.counts.size(); ++i) counts[i] += one.counts[i];
+      sum += one.sum;
+    }
+    family(family_name, "histogram", help);
+    const std::string base = name;
+    name = base + "_bucket";
+    std::uint64_t up_to = 0;
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      up_to += counts[i];
+      if (std::ranges::find(bounds, own[i]) != bounds.end()) sample(up_to, "le", number_text(own[i]));
+    }
+    up_to += counts.back();
+    sample(up_to, "le", "+Inf");
+    out << base << "_sum " << number_text(sum) << "\n" << base << "_count " << up_to << "\n";
+  };
   const Tokens page = facts.page_tokens;
   const bool host = facts.tier(Tier::host).capacity != 0;
   counter("num_requests_total", "Requests that arrived.", m.arrived);
@@ -556,6 +590,20 @@ std::string prometheus_text(const RunFacts& facts, const Metrics& m, const std::
   if (facts.stores()) {
     counter("prefetched_tokens_total", "Tokens fetched from storage tiers ahead of need.", m.prefetches.arrived * page);
     counter("backuped_tokens_total", "Tokens written to storage tiers.", stored * page);
+    std::vector<std::string> reads, writes;
+    for (const LaneSpec& lane : kLaneSpecs) {
+      if (lane.kind == LaneKind::storage || lane.kind == LaneKind::direct) {
+        (lane.reads ? reads : writes).emplace_back(lane.name);
+      }
+    }
+    histogram("prefetch_pgs", "Pages of a transfer from a storage tier.", &LaneUse::pages, kPagesBounds, kPagesBounds,
+              reads);
+    histogram("backup_pgs", "Pages of a transfer to a storage tier.", &LaneUse::pages, kPagesBounds, kPagesBounds,
+              writes);
+    histogram("prefetch_bandwidth", "GB/s of a transfer from a storage tier.", &LaneUse::gigabytes_per_second,
+              kGigabytesPerSecondBounds, kGigabytesPerSecondBounds, reads);
+    histogram("backup_bandwidth", "GB/s of a transfer to a storage tier.", &LaneUse::gigabytes_per_second,
+              kGigabytesPerSecondBounds, kGigabytesPerSecondBounds, writes);
   }
   counter("evicted_tokens_total", "Tokens evicted from the device.", m.tier(Tier::device).evicted * page);
   if (!host) return out.str();
@@ -564,6 +612,12 @@ std::string prometheus_text(const RunFacts& facts, const Metrics& m, const std::
   counter("hicache_backup_tokens_total", "Tokens written from the device to the host.",
           m.tier(Tier::host).written * page);
   counter("hicache_backup_bytes_total", "Bytes moved from the device to the host, of all ranks.", moved(".d2h"));
+  // Up to one second, as SGLang's. All ranks copy at the same time; rank 0 stands for all.
+  histogram("load_back_duration_seconds", "Seconds of a copy from the host to the device.", &LaneUse::seconds,
+            kSecondsBounds, std::span(kSecondsBounds).first(18), {"gpu0.h2d"});
+  constexpr std::array kBackupBounds{0.001, 0.005, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0};
+  histogram("hicache_backup_duration_seconds", "Seconds of a copy from the device to the host.", &LaneUse::seconds,
+            kSecondsBounds, kBackupBounds, {"gpu0.d2h"});
   if (!m.tier(Tier::device).dropped.empty()) {
     family("hicache_dropped_tokens_total", "counter", "Tokens lost that were to be written back to the host.");
     for (const auto& [reason, pages] : m.tier(Tier::device).dropped) sample(pages * page, "reason", reason);

@@ -173,7 +173,8 @@ void add_ranks(RealRanks& ranks, const Cluster& cluster, RunFacts& facts, std::v
 std::vector<LaneMeters> lane_meters(const World& world, const Setup& setup, const ServeTerms& terms) {
   std::vector<Tier> storage;
   for (const StorageTierConfig& tier : setup.engine.storage) storage.push_back(tier.tier);
-  return std::vector(world.seats(), LaneMeters(setup.engine.ranks, storage, terms.dram_bytes_per_second));
+  const Bytes page_bytes = setup.page_bytes() * setup.engine.storage_writers;
+  return std::vector(world.seats(), LaneMeters(setup.engine.ranks, storage, terms.dram_bytes_per_second, page_bytes));
 }
 
 void fill(RunFolder& folder, const RunFacts& facts, const Metrics& metrics, const std::vector<LaneUse>& lanes,

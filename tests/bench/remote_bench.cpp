@@ -3,6 +3,8 @@
 // this process, which shows what copies and checks cost alone. All servers run on this machine. Each round uses all
 // stores in turn: sets pages, gets them in random order, looks them up, and removes them. Prints the medians of the
 // rounds as a table: GB/s; CPU seconds per GB of this process and of the servers; microseconds per key of a look-up.
+// Then pages of another engine, by NIXL's plugin UCX (peer_pages.hpp): a set publishes pages and writes them into
+// granted slots, a get reads published pages, a look-up lists all of them. Caller and peer are processes of their own.
 //   KVTWIN_TEST_REMOTE=~/.cache/kvtwin/engines/remote build/tests/remote_bench [ROUNDS]
 #include <sys/resource.h>
 #include <sys/un.h>
@@ -11,21 +13,25 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <functional>
 #include <memory>
 #include <numeric>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "impl/remote/redis_backend.hpp"
+#include "impl/runtime/arena.hpp"
 #include "tests/bench_work.hpp"
 #include "tests/conformance/impl/memory_backend.hpp"
 #include "tests/redis_server.hpp"
 #include "tests/remote/mooncake_servers.hpp"
 #include "tests/remote/nixl_stores.hpp"
+#include "tests/remote/peer_processes.hpp"
 
 namespace {
 
@@ -117,6 +123,65 @@ int connected_to(const std::string& path) {
   return -1;
 }
 
+// Two engines, and the results of their rounds.
+struct PeerPair {
+  PeerPair(std::string title, const std::string& transports, const PageForm& form)
+      : name(std::move(title)),
+        slots(kBytes / form.bytes()),
+        peer("peer", remote_packages().string(), transports, slots, form.bytes(), 60'000, PeerConfig().bytes_in_flight),
+        caller("caller", remote_packages().string(), transports, slots, form.bytes(), 60'000,
+               PeerConfig().bytes_in_flight) {
+    const std::string count = std::to_string(slots);
+    to_caller = std::to_string(peer.count("add " + hex_of(caller.description())));
+    to_peer = std::to_string(caller.count("add " + hex_of(peer.description())));
+    peer.command("store 0 " + count + " 1000");
+    caller.command("store 0 " + count + " 1000");
+  }
+  void round(bool counts) {
+    const std::string all = " 1 " + std::to_string(slots) + " 1000 ", at_once = std::to_string(slots);
+    peer.command("grant " + to_caller + " 0 " + std::to_string(slots));
+    measure("time_writes " + to_peer + all + at_once, counts, write_rate, write_cpu);
+    measure("time_writes " + to_peer + all + "1", counts, write_us, single_cpu);
+    if (peer.count("accept 0 " + std::to_string(slots) + " 1000") != slots) throw std::runtime_error("a wrong page");
+    measure("time_reads " + to_peer + all + at_once, counts, read_rate, read_cpu);
+    measure("time_reads " + to_peer + all + "1", counts, read_us, single_cpu);
+    const auto list_us = static_cast<double>(caller.count("time_list " + to_peer));
+    if (counts) look_up_us.push_back(list_us / static_cast<double>(slots));
+    caller.command("store 0 " + std::to_string(slots) + " 1000");
+  }
+
+  struct Cpu {
+    std::vector<double> caller, peer;
+  };
+  // Appends GB/s, or microseconds per transfer, and CPU seconds per GB.
+  void measure(const std::string& command, bool counts, std::vector<double>& rates, Cpu& cpu) {
+    const auto caller_before = caller.count("cpu"), peer_before = peer.count("cpu");
+    const auto us = static_cast<double>(caller.count(command));
+    const auto caller_us = caller.count("cpu") - caller_before, peer_us = peer.count("cpu") - peer_before;
+    if (!counts) return;
+    constexpr double kGigabytes = static_cast<double>(kBytes) / 1e9;
+    rates.push_back(command.ends_with(" 1") ? us / static_cast<double>(slots) : kGigabytes / (us * 1e-6));
+    cpu.caller.push_back(static_cast<double>(caller_us) * 1e-6 / kGigabytes);
+    cpu.peer.push_back(static_cast<double>(peer_us) * 1e-6 / kGigabytes);
+  }
+
+  std::string name;
+  Pages slots;
+  PeerProcess peer, caller;
+  std::string to_caller, to_peer;  // numbers of the engines for each other
+  std::vector<double> write_rate, read_rate, write_us, read_us, look_up_us;
+  Cpu write_cpu, read_cpu, single_cpu;
+};
+
+// GB/s of copies of pages within this process.
+double memcpy_rate(const PageForm& form) {
+  static const Arena from(kBytes), to(kBytes);
+  const auto begin = std::chrono::steady_clock::now();
+  for (Bytes at = 0; at < kBytes; at += form.bytes()) std::memcpy(to.data() + at, from.data() + at, form.bytes());
+  const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - begin;
+  return static_cast<double>(kBytes) / 1e9 / wall.count();
+}
+
 void compare(std::uint32_t page_tokens, int rounds) {
   const PageForm form{{32, 2, 8, 128, page_tokens}, Layout::page_first};  // 64 KiB per token
   const Folder folder;
@@ -156,7 +221,9 @@ void compare(std::uint32_t page_tokens, int rounds) {
   files.bytes_in_flight = NixlConfig().bytes_in_flight;
   stores[5] = {"NIXL, files", {}, make_nixl_backend(files, form), {}, {}, {}, {}, {}};
 
-  std::vector<double> ignored, ignored_too;
+  PeerPair by_copies("NIXL, UCX peers, copies of the kernel", "", form),
+      by_tcp("NIXL, UCX peers, TCP", "tcp,self", form);
+  std::vector<double> ignored, ignored_too, memcpy_rates;
   for (int round = 0; round <= rounds; ++round) {  // the first round warms up
     for (Contender& store : stores) {
       move_pages(store, form, StorageVerb::set, store.set_rate, store.set_cpu);
@@ -169,6 +236,9 @@ void compare(std::uint32_t page_tokens, int rounds) {
         }
       }
     }
+    by_copies.round(round > 0);
+    by_tcp.round(round > 0);
+    memcpy_rates.push_back(memcpy_rate(form));
   }
   std::printf("pages of %llu KiB, %d rounds of %llu MiB\n", static_cast<unsigned long long>(form.bytes() >> 10), rounds,
               static_cast<unsigned long long>(kBytes >> 20));
@@ -178,6 +248,20 @@ void compare(std::uint32_t page_tokens, int rounds) {
     std::printf("| %s | %.2f | %.2f | %.2f / %.2f | %.1f |%s\n", store.name.c_str(), median(store.set_rate),
                 median(store.get_rate), median(store.set_cpu), median(store.get_cpu), median(store.look_up_us),
                 store.failed == 0 ? "" : " some pages failed");
+  }
+  for (const PeerPair* pair : {&by_copies, &by_tcp}) {
+    std::printf("| %s | %.2f | %.2f | %.2f / %.2f | %.2f |\n", pair->name.c_str(), median(pair->write_rate),
+                median(pair->read_rate), median(pair->write_cpu.caller) + median(pair->write_cpu.peer),
+                median(pair->read_cpu.caller) + median(pair->read_cpu.peer), median(pair->look_up_us));
+  }
+  std::printf("memcpy of such pages: %.2f GB/s\n", median(memcpy_rates));
+  std::printf(
+      "| peers | CPU s per GB of the caller, set / get | of the peer, set / get | one page at a time, us, set / get "
+      "|\n|---|---|---|---|\n");
+  for (const PeerPair* pair : {&by_copies, &by_tcp}) {
+    std::printf("| %s | %.3f / %.3f | %.4f / %.4f | %.0f / %.0f |\n", pair->name.c_str(),
+                median(pair->write_cpu.caller), median(pair->read_cpu.caller), median(pair->write_cpu.peer),
+                median(pair->read_cpu.peer), median(pair->write_us), median(pair->read_us));
   }
 }
 

@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "impl/remote/nixl_library.hpp"
+
 using kvtwin::test::NixlStandIn;
 using Agent = NixlStandIn::Agent;
 using Mode = NixlStandIn::Mode;
@@ -67,7 +69,7 @@ int step(Request& request) {
 
 extern "C" {
 
-int nixl_capi_create_configured_agent(const char* name, const void*, Handle* agent) {
+int nixl_capi_create_configured_agent(const char* name, const kvtwin::NixlFunctions::AgentConfig*, Handle* agent) {
   const std::lock_guard lock(all.mutex);
   auto* const made = new Agent{name, {}};
   if (!all.agents.emplace(name, made).second) ++all.misuses;

@@ -6,11 +6,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
 #include <exception>
 #include <iostream>
+#include <span>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -130,6 +132,39 @@ std::string execute(PeerEngine& engine, const std::string& line) {
       if (round < 2) std::cout << "reading" << std::endl;
     }
   }
+  // Peer, seed, slots, number of the page in slot 0, pages per call: microseconds; each page is checked, but not
+  // compared.
+  if (command == "time_reads" || command == "time_writes") {
+    const PeerId peer = number();
+    Splitmix random(number());
+    const SlotId count = slot();
+    const std::uint64_t base = number(), at_once = number();
+    std::vector<PeerPage> pages;
+    for (const SlotId i : shuffled(count, random)) {
+      pages.push_back(numbered_page(base + i, command == "time_reads" ? count - 1 - i : i, i));
+    }
+    std::vector<Cause> causes(pages.size());
+    const auto begin = std::chrono::steady_clock::now();
+    for (std::size_t first = 0; first < pages.size(); first += at_once) {
+      const auto some = std::span<const PeerPage>(pages).subspan(first).first(std::min(at_once, pages.size() - first));
+      const auto their_causes = std::span(causes).subspan(first).first(some.size());
+      if (command == "time_reads") {
+        engine.peers().read(peer, some, their_causes);
+        continue;
+      }
+      for (const PeerPage& page : some) engine.peers().publish(page.own, page.space, page.key);
+      engine.peers().write(peer, some, their_causes);
+    }
+    const auto wall = std::chrono::steady_clock::now() - begin;
+    if (std::ranges::count(causes, Cause::none) != static_cast<std::ptrdiff_t>(count)) return "error: a page failed";
+    return std::to_string(std::chrono::duration_cast<std::chrono::microseconds>(wall).count());
+  }
+  if (command == "time_list") {  // peer: microseconds
+    const auto begin = std::chrono::steady_clock::now();
+    engine.peers().list(number());
+    const auto wall = std::chrono::steady_clock::now() - begin;
+    return std::to_string(std::chrono::duration_cast<std::chrono::microseconds>(wall).count());
+  }
   if (command == "in_use") {  // slots of the pool
     const SlotId count = slot();
     SlotId used = 0;
@@ -167,7 +202,7 @@ int run(char** arguments) {
   config.transports = arguments[3];
   const Pages pages = std::strtoull(arguments[4], nullptr, 10);
   config.timeout = std::strtoll(arguments[6], nullptr, 10) * 1'000'000;
-  config.bytes_in_flight = 1 << 20;
+  config.bytes_in_flight = std::strtoull(arguments[7], nullptr, 10);
   PeerEngine engine(config, peer_form(std::strtoull(arguments[5], nullptr, 10)), pages);
   std::cout << hex_of(engine.peers().description()) << std::endl;
   std::thread churner;
@@ -200,8 +235,8 @@ int run(char** arguments) {
 int main(int count, char** arguments) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   try {
-    if (count == 7) return kvtwin::test::run(arguments);
-    std::cout << "six arguments are needed" << std::endl;
+    if (count == 8) return kvtwin::test::run(arguments);
+    std::cout << "seven arguments are needed" << std::endl;
   } catch (const std::exception& error) {
     std::cout << "error: " << error.what() << std::endl;
   }

@@ -19,12 +19,17 @@ namespace kvtwin::test {
 class PeerProcess {
  public:
   PeerProcess(const std::string& name, const std::string& library, const std::string& transports, Pages pages,
-              Bytes page_bytes, int timeout_ms = 60'000) {
+              Bytes page_bytes, int timeout_ms = 60'000, Bytes bytes_in_flight = Bytes{1} << 20) {
     int to[2], from[2];
     if (::pipe2(to, O_CLOEXEC) != 0 || ::pipe2(from, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
-    std::vector<std::string> words = {
-        KVTWIN_PEER_ENGINE,        name, library, transports, std::to_string(pages), std::to_string(page_bytes),
-        std::to_string(timeout_ms)};
+    std::vector<std::string> words = {KVTWIN_PEER_ENGINE,
+                                      name,
+                                      library,
+                                      transports,
+                                      std::to_string(pages),
+                                      std::to_string(page_bytes),
+                                      std::to_string(timeout_ms),
+                                      std::to_string(bytes_in_flight)};
     std::vector<char*> arguments;
     for (std::string& word : words) arguments.push_back(word.data());
     arguments.push_back(nullptr);

@@ -69,6 +69,38 @@ TEST(LaneMeters, BookWhatALaneHeld) {
   EXPECT_EQ(uses[4].transfers, 1u);
 }
 
+TEST(LaneMeters, CountTransfersInHistograms) {
+  const std::vector<Tier> tiers = {Tier::disk};
+  LaneMeters meters(2, tiers, 0, 100);
+  constexpr TimeNs kMs = 1'000'000;
+  const auto move = [&](Lane lane, TimeNs time, Bytes bytes, Status status = Status::done) {
+    meters.on_lane({.lane = lane, .begin = 7, .end = 7 + time, .flowing = 7, .bytes = bytes, .status = status});
+  };
+  move(Lane::disk_read, kMs, 100);             // 0.0001 GB/s
+  move(Lane::disk_read, 1000 * kMs, 500);      // 5 pages: a bound belongs to the bucket below it
+  move(Lane::disk_read, kMs + 1, 10'000'000);  // 100,000 pages, almost 10 GB/s
+  move(Lane::disk_read, 61'000 * kMs, 600);    // longer than the last bound
+  move(Lane::disk_read, kMs, 0);               // nothing moved
+  move(Lane::disk_read, kMs, 100, Status::cancelled);
+  move(Lane::h2d, 2 * kMs, 100);
+  const std::vector<LaneUse> uses = meters.uses(0);
+  const LaneUse &read = uses[5], &load = uses[0];
+  ASSERT_EQ(read.name, "disk_read");
+  const auto bucket = [](const Histogram& histogram, std::size_t at) { return histogram.counts.at(at); };
+  EXPECT_EQ(read.seconds.counts.size(), 24u);
+  EXPECT_EQ(bucket(read.seconds, 0), 1u);
+  EXPECT_EQ(bucket(read.seconds, 1), 1u);
+  EXPECT_EQ(bucket(read.seconds, 17), 1u);
+  EXPECT_EQ(bucket(read.seconds, 23), 1u);
+  EXPECT_DOUBLE_EQ(read.seconds.sum, 62.002000001);
+  EXPECT_EQ(read.gigabytes_per_second.counts, (std::vector<std::uint64_t>{3, 0, 0, 0, 1, 0, 0, 0}));
+  EXPECT_EQ(read.pages.counts, (std::vector<std::uint64_t>{1, 1, 1, 0, 0, 1}));
+  EXPECT_DOUBLE_EQ(read.pages.sum, 1 + 5 + 100'000 + 6);
+  EXPECT_EQ(bucket(load.seconds, 1), 1u);
+  EXPECT_TRUE(load.pages.counts.empty());
+  EXPECT_TRUE(uses[6].seconds.counts.empty());  // nothing was written
+}
+
 TEST(LaneMeters, ListStorageLanesAndHostMemory) {
   const std::vector<Tier> tiers = {Tier::disk, Tier::remote};
   LaneMeters meters(2, tiers, 100);

@@ -1,11 +1,15 @@
 // metrics.prom has the text format of Prometheus, version 0.0.4. This test parses it by the rules of the format.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <regex>
 #include <set>
 #include <sstream>
+#include <stdexcept>
 #include <string>
+#include <tuple>
+#include <vector>
 
 #include "tests/recorded_run.hpp"
 
@@ -17,8 +21,11 @@ namespace {
 struct Exposition {
   explicit Exposition(const std::string& text) {
     static const std::string kName = "([a-zA-Z_:][a-zA-Z0-9_:]*)";
-    static const std::regex kHelp("# HELP " + kName + " (.+)"), kType("# TYPE " + kName + " (counter|gauge)"),
-        kSample(kName + R"re((\{[a-zA-Z_][a-zA-Z0-9_]*="[^"\\]*"(,[a-zA-Z_][a-zA-Z0-9_]*="[^"\\]*")*\})? ([0-9]+))re");
+    static const std::regex kHelp("# HELP " + kName + " (.+)"), kType("# TYPE " + kName + " (counter|gauge|histogram)"),
+        kSample(
+            kName +
+            R"re((\{[a-zA-Z_][a-zA-Z0-9_]*="[^"\\]*"(,[a-zA-Z_][a-zA-Z0-9_]*="[^"\\]*")*\})? ([0-9]+(\.[0-9]+)?(e[-+][0-9]+)?))re"),
+        kPart("_(bucket|sum|count)$");
     EXPECT_TRUE(text.ends_with("\n"));
     std::istringstream lines(text);
     std::string family, helped;
@@ -33,8 +40,13 @@ struct Exposition {
         EXPECT_TRUE(types.emplace(family, parts[2]).second) << "a family comes once, in one piece";
         EXPECT_EQ(family.ends_with("_total"), parts[2] == "counter");
       } else if (std::regex_match(line, parts, kSample)) {
-        EXPECT_EQ(parts[1], family) << "a sample belongs to the family above";
-        EXPECT_TRUE(samples.emplace(parts[1].str() + parts[2].str(), std::stoull(parts[4])).second) << "a series twice";
+        const bool is_histogram = types.at(family) == "histogram";
+        EXPECT_EQ(is_histogram ? std::regex_replace(parts[1].str(), kPart, "") : parts[1].str(), family)
+            << "a sample belongs to the family above";
+        const std::string series = parts[1].str() + parts[2].str();
+        EXPECT_TRUE(values.emplace(series, std::stod(parts[4])).second) << "a series twice";
+        if (parts[5].length() + parts[6].length() == 0) samples.emplace(series, std::stoull(parts[4]));
+        EXPECT_TRUE(samples.contains(series) || series.ends_with("_sum")) << "a count is whole";
         sampled.insert(family);
       } else {
         ADD_FAILURE() << "is neither HELP nor TYPE nor a sample";
@@ -43,8 +55,25 @@ struct Exposition {
     EXPECT_EQ(sampled.size(), types.size()) << "a family without a sample";
   }
   std::uint64_t at(const std::string& series) const { return samples.at("sglang:" + series); }
+  // Returns the cumulative counts of a histogram, by ascending bound. The test fails if they break the format's rules.
+  std::vector<std::uint64_t> buckets(const std::string& name) const {
+    std::map<double, std::uint64_t> found;
+    const std::string begin = "sglang:" + name + "_bucket{le=\"";
+    for (const auto& [series, count] : samples) {
+      if (!series.starts_with(begin)) continue;
+      const std::string bound = series.substr(begin.size(), series.size() - begin.size() - 2);
+      found[bound == "+Inf" ? 1e300 : std::stod(bound)] = count;
+    }
+    std::vector<std::uint64_t> counts;
+    for (const auto& [bound, count] : found) counts.push_back(count);
+    EXPECT_TRUE(std::ranges::is_sorted(counts)) << name;
+    EXPECT_EQ(counts.empty() ? 0 : counts.back(), at(name + "_count")) << name;
+    return counts;
+  }
+  double sum(const std::string& name) const { return values.at("sglang:" + name + "_sum"); }
 
   std::map<std::string, std::string> types;
+  std::map<std::string, double> values;  // of all series; samples has those that are whole
   std::map<std::string, std::uint64_t> samples;
   std::set<std::string> sampled;
 };
@@ -74,6 +103,38 @@ TEST(MetricsFile, IsTakenAndTellsWhatTheReportTells) {
               pages.get<std::uint64_t>() * 64);
   }
   EXPECT_EQ(metrics.types.at("sglang:hicache_host_used_tokens"), "gauge");
+}
+
+TEST(MetricsFile, HistogramsCountTheTransfersOfTheLanes) {
+  const Folder folder;
+  const Settings settings = conversations({.requests = 120, .output = 40, .gap_ms = 15}, 3).save(folder) + tight() +
+                            Settings{"tiers.host.tokens=8192", "tiers.disk.tokens=262144", "parallel.tp=2"};
+  const Json report = simulate_to(folder, "run", settings, false);
+  const Exposition metrics(text_of(folder / "run/metrics.prom"));
+  const auto lane = [&](const char* name) {
+    for (const Json& one : report.at("lanes")) {
+      if (one.at("name") == name) return one;
+    }
+    throw std::logic_error(name);
+  };
+  for (const auto& [histogram, name, buckets] :
+       {std::tuple{"prefetch_pgs", "disk_read", 6u}, std::tuple{"backup_pgs", "disk_write", 6u},
+        std::tuple{"prefetch_bandwidth", "disk_read", 8u}, std::tuple{"backup_bandwidth", "disk_write", 8u},
+        std::tuple{"load_back_duration_seconds", "gpu0.h2d", 19u},
+        std::tuple{"hicache_backup_duration_seconds", "gpu0.d2h", 14u}}) {
+    EXPECT_EQ(metrics.types.at("sglang:" + std::string(histogram)), "histogram");
+    const std::vector<std::uint64_t> counts = metrics.buckets(histogram);
+    EXPECT_EQ(counts.size(), buckets) << histogram;
+    EXPECT_GT(counts.back(), 0u) << histogram;
+    EXPECT_EQ(counts.back(), lane(name).at("transfers")) << histogram;
+    EXPECT_GT(metrics.sum(histogram), 0) << histogram;
+  }
+  const double page_bytes = lane("disk_write").at("bytes").get<double>() / metrics.sum("backup_pgs");
+  EXPECT_EQ(lane("disk_read").at("bytes").get<double>() / metrics.sum("prefetch_pgs"), page_bytes);
+  EXPECT_EQ(static_cast<double>(metrics.at("backuped_tokens_total")), metrics.sum("backup_pgs") * 64);
+  // The lane is busy exactly while it copies.
+  EXPECT_NEAR(metrics.sum("load_back_duration_seconds"),
+              lane("gpu0.h2d").at("busy_fraction").get<double>() * report.at("simulated_seconds").get<double>(), 1e-6);
 }
 
 TEST(MetricsFile, SaysNothingOfATierThatIsNotThere) {
