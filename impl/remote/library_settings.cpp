@@ -28,6 +28,7 @@ void set_ucx_variables(const std::string& transports) {
   if (!transports.empty()) set_if_absent("UCX_TLS", transports);
   set_if_absent("UCX_LOG_LEVEL", "FATAL");
   set_if_absent("UCX_HANDLE_ERRORS", "none");
+  set_if_absent("UCX_MODULES", "^efa");
 }
 
 }  // namespace kvtwin

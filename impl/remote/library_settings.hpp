@@ -23,6 +23,8 @@ void set_nixl_variables(const std::string& plugins);
 //   UCX_TLS            `transports`, unless empty: the transports that UCX may use
 //   UCX_LOG_LEVEL      FATAL: a peer that is gone is an error for UCX
 //   UCX_HANDLE_ERRORS  none: UCX leaves the signals of a crash alone
+//   UCX_MODULES        ^efa: without Amazon's EFA, whose libefa loads the system's libnl and libibverbs beside those of
+//                      NIXL's wheel; with both, the process crashes at its end
 void set_ucx_variables(const std::string& transports);
 
 }  // namespace kvtwin

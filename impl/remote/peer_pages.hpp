@@ -70,7 +70,7 @@ class PeerPages {
   // The peer may write a page into the slot. Requires: the slot is not in use.
   void grant(SlotId slot, PeerId writer);
   // Ends a grant. Returns whether the slot holds the page, which then is published. Requires: the writer has reported
-  // that its write into the slot has ended, well or not.
+  // that its write into the slot has ended: write() has given `none`, or the writer's own slot is no longer in use.
   bool accept(SlotId slot, const PageKey& space, const PageKey& key);
   // Ends all grants to a peer, and returns their slots. Requires: the peer's process has ended.
   std::vector<SlotId> end_grants(PeerId writer);

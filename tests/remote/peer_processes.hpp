@@ -51,8 +51,17 @@ class PeerProcess {
   PeerProcess& operator=(const PeerProcess&) = delete;
   ~PeerProcess() {
     kill();
-    std::fclose(to_);
+    if (to_ != nullptr) std::fclose(to_);
     std::fclose(from_);
+  }
+  // Lets the engine end by itself. Returns whether its process ended without an error.
+  bool end() {
+    std::fclose(to_);
+    to_ = nullptr;
+    int status = -1;
+    ::waitpid(process_, &status, 0);
+    process_ = -1;
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
   }
 
   const std::vector<std::byte>& description() const { return description_; }

@@ -97,6 +97,26 @@ TEST_P(NixlPeers, AStoppedOwnerHindersNobody) {
   while (b->command(read_a) != all_right()) continue;
 }
 
+TEST_P(NixlPeers, AnEngineEndsWhileItsPeersAreStoppedOrDead) {
+  auto a = engine("a"), b = engine("b", 300), c = engine("c"), d = engine("d");
+  a->command("store 0" + kAll + "1000");
+  for (PeerProcess* reader : {b.get(), c.get(), d.get()}) {
+    const std::string read_a = "read " + text(add(*reader, *a)) + " 1" + kAll + "1000";
+    while (reader->command(read_a) != all_right()) continue;
+  }
+  a->stop();
+  EXPECT_TRUE(c->end());
+  if (!one_sided()) {
+    b->send("read_until_lost 0 2" + kAll + "1000");
+    while (b->answer() == "reading") continue;
+    EXPECT_GT(b->count("in_use" + kAll), 0u);  // its transfer is in progress
+  }
+  EXPECT_TRUE(b->end());
+  a->kill();
+  d->command("read 0 1" + kAll + "1000");
+  EXPECT_TRUE(d->end());
+}
+
 TEST_P(NixlPeers, AnOwnerThatIsKilledIsLost) {
   auto a = engine("a"), b = engine("b"), c = engine("c");
   a->command("store 0" + kAll + "1000");
