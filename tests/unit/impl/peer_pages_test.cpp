@@ -170,6 +170,31 @@ TEST_P(Peers, ALateWriteKeepsSlotsOnBothSides) {
   EXPECT_FALSE(a.peers().in_use(5));
 }
 
+TEST_P(Peers, ASlotOfTwoWritesIsInUseUntilBothHaveEnded) {
+  PeerEngine a(named("a"), form(), kPages), b(named("b", kShort), form(), kPages), c(named("c"), form(), kPages);
+  const PeerId to_a = b.add(a), to_c = b.add(c);
+  b.store(0, 1);
+  a.peers().grant(5, a.add(b));
+  c.peers().grant(5, c.add(b));
+  nixl().set_mode("a", Mode::hold);
+  EXPECT_EQ(b.write(to_a, 1, 0, 5), Cause::unreachable);
+  while (b.write(to_c, 1, 0, 5) != Cause::none) continue;
+  EXPECT_TRUE(b.peers().in_use(0));
+  nixl().set_mode("a", Mode::go);
+  while (b.peers().in_use(0)) std::this_thread::yield();
+}
+
+TEST_P(Peers, ALateListKeepsTheMemoryOfLists) {
+  PeerEngine a(named("a"), form(), kPages), b(named("b", kShort), form(), kPages), c(named("c"), form(), kPages);
+  const PeerId to_a = b.add(a), to_c = b.add(c);
+  c.store(0, 1);
+  nixl().set_mode("a", Mode::hold);
+  EXPECT_TRUE(b.peers().list(to_a).empty());
+  EXPECT_TRUE(b.peers().list(to_c).empty());
+  nixl().set_mode("a", Mode::go);
+  while (b.peers().list(to_c).empty()) continue;
+}
+
 // An agent may still move the bytes of a transfer that has failed.
 TEST_P(Peers, AFailedTransferKeepsItsSlotsAndLosesThePeer) {
   PeerEngine a(named("a"), form(), kPages), b(named("b"), form(), kPages), c(named("c"), form(), kPages);
@@ -224,10 +249,14 @@ TEST_P(Peers, GrantsOfADeadWriterEnd) {
   a.peers().grant(1, to_b);
   a.peers().grant(2, to_c);
   a.peers().grant(3, to_b);
+  const PeerId to_a = b.add(a);
+  EXPECT_TRUE(b.peers().list(to_a).empty());  // a granted slot holds no page
+  b.store(0, 2);
+  ASSERT_EQ(b.write(to_a, 2, 0, 3), Cause::none);
   EXPECT_EQ(a.peers().end_grants(to_b), (std::vector<SlotId>{1, 3}));
   EXPECT_FALSE(a.peers().in_use(1));
   EXPECT_TRUE(a.peers().in_use(2));
-  EXPECT_TRUE(b.peers().list(b.add(a)).empty());                     // a granted slot lost its page
+  EXPECT_TRUE(b.peers().list(to_a).empty());
   EXPECT_FALSE(a.peers().accept(2, some_space(), numbered_key(1)));  // nothing was written
   EXPECT_EQ(a.counter("refused_pages"), 1u);
 }
