@@ -84,6 +84,9 @@ HostDeviceConfig host_config(const ModelGeometry& model, const DeviceConfig& com
 
 std::size_t ranks_here(const DeviceConfig& common) { return common.ranks == nullptr ? 1 : common.ranks->size_here(); }
 
+// Larger batches make their graphs in their first steps. Each number of tokens takes two decode steps at the start.
+constexpr std::uint32_t kMaxWarmTokens = 32;
+
 // Returns the configuration of this rank's GPU. Ranks take the GPUs of the machine in turn.
 CudaDeviceConfig cuda_config(const Experiment& experiment, const Setup& setup, const ModelGeometry& model,
                              const DeviceConfig& common, int gpus) {
@@ -92,6 +95,9 @@ CudaDeviceConfig cuda_config(const Experiment& experiment, const Setup& setup, c
   config.ordinal = common.ranks == nullptr ? 0 : static_cast<int>(common.ranks->rank_here()) % gpus;
   config.transformer = transformer_sizes(model, static_cast<std::uint32_t>(setup.engine.ranks));
   config.blas_library = experiment.text("real.cublas");
+  const bool all = common.flip != DeviceConfig::Flip::none;
+  config.check_every = all ? 1 : static_cast<std::uint32_t>(experiment.integer("real.check_every"));
+  config.warm_tokens = std::min(kMaxWarmTokens, setup.engine.max_running);
   // As the simulation charges them.
   config.copy_ctas = static_cast<std::uint32_t>(std::lround(setup.hardware.kernel_blocks));
   config.staging_bytes = static_cast<Bytes>(std::llround(setup.hardware.staging_bytes));

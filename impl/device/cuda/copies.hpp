@@ -55,6 +55,7 @@ class CudaCopies {
 
   // Returns the number of jobs that were planned for a ring and used the register kernel.
   std::uint64_t rings_refused() const { return rings_refused_; }
+  void forget_refusals() { rings_refused_ = 0; }
 
   static Bytes gpu_bytes(const KvShape& shape, Pages device_pages, Bytes staging_bytes);
 

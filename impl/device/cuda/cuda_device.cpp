@@ -12,6 +12,8 @@
 #include "impl/device/cuda/copies.hpp"
 #include "impl/device/cuda/direct_pages.hpp"
 #include "impl/device/cuda/handles.hpp"
+#include "impl/device/cuda/profiler_range.hpp"
+#include "impl/device/cuda/step_graphs.hpp"
 #include "impl/device/cuda/transformer.hpp"
 #include "impl/device/ledger.hpp"
 #include "impl/device/paged_device.hpp"
@@ -23,7 +25,7 @@ namespace kvtwin {
 namespace {
 
 constexpr Bytes kBackupBytes = Bytes{8} << 20;  // between portions of this size, a backup checks for a cancel
-constexpr std::uint32_t kPassCtas = 1024;       // several per SM on any GPU
+constexpr std::uint32_t kMaxPassCtas = 1024;    // several per SM on any GPU
 constexpr int kMinComputeCapability = 8;        // major compute capability; the kernels are not compiled for older GPUs
 
 // The layer groups of a load, with the event that occurs when a group has landed.
@@ -36,7 +38,7 @@ struct GroupMarks final : Flight::Marks {
 struct PassTables {
   PinnedMemory pages;   // [capacity] of ContextPage
   GpuMemory gpu_pages;  // the same
-  GpuMemory scores;     // [capacity][planes] of float
+  GpuMemory folds;      // [capacity][planes][kContextFolds] of std::uint32_t
   std::uint64_t capacity = 0;
 };
 
@@ -48,9 +50,10 @@ class CudaEngine final : public PageEngine {
   std::byte* host_pool() const override { return host_.data(); }
   bool load(const TransferJob& job) override;
   Pages back_up(const TransferJob& job) override;
-  void begin_pass(const PassJob& job) override;
+  void begin_pass(const PassJob& job, std::span<const std::uint32_t> reads) override;
   bool await_layer(const PassJob& job, std::uint32_t layer) override;
   void layer(const PassJob& job, std::uint64_t step, std::uint32_t layer) override;
+  bool whole_step(const PassJob& job, std::uint64_t step) override;
   void read_layer(const PassJob& job, std::uint64_t step, std::uint32_t layer) override;
   StepEnd end_step() override;
   void read_device_page(SlotId slot, std::byte* page) override { copy_device_page(slot, page, nullptr); }
@@ -65,7 +68,18 @@ class CudaEngine final : public PageEngine {
   };
 
   CudaPools pools() const;
-  ContextPages context(std::uint64_t step, std::uint32_t layer) const;
+  ContextPages context(std::uint32_t layer) const;
+  // The same for each step, because a graph serves for several.
+  LaunchLimits pass_ctas() const {
+    const Pages blocks = std::max<Pages>(1, config_.device_pages * config_.shape.planes);
+    return {static_cast<std::uint32_t>(std::min<Pages>(kMaxPassCtas, blocks))};
+  }
+  void begin_step(const char* name, std::uint64_t step);
+  void queue_layer(const PassJob& job, std::uint64_t step, std::uint32_t layer);
+  void queue_reads(std::uint32_t layer);
+  void warm_up();
+  void warm_up_passes();
+  void warm_up_copies();
   void make_tables(std::uint64_t pages);
   void reset_faults();
   void copy_device_page(SlotId slot, std::byte* to, const std::byte* from);
@@ -80,8 +94,8 @@ class CudaEngine final : public PageEngine {
   GpuMemory device_;
   HostPool host_;
   // Streams are declared after the memory that they use, so they are destroyed first.
-  GpuMemory gpu_faults_;
-  PinnedMemory faults_;  // ContextFaults, and one byte for flip_device
+  GpuMemory gpu_faults_, gpu_step_;  // ContextFaults; ContextStep
+  PinnedMemory faults_;              // ContextFaults, and one byte for flip_device
   PassTables tables_;
   std::vector<PassTables> outgrown_;
   PinnedMemory page_;  // for threads of storage tiers
@@ -93,7 +107,10 @@ class CudaEngine final : public PageEngine {
   std::optional<CudaDirectPages> direct_;
 
   // For the compute thread.
+  StepGraphs graphs_;
   std::uint64_t table_pages_ = 0;
+  Bytes checked_ = 0;  // ContextFaults::checked of the steps so far
+  std::optional<ProfilerRange> step_range_;
 
   std::vector<Stall> stalls_;
   std::size_t stalls_used_ = 0;
@@ -133,6 +150,7 @@ CudaEngine::CudaEngine(const CudaDeviceConfig& config)
     direct_.emplace(direct_config(config, device_.data()), config.cufile);
   }
   gpu_faults_ = GpuMemory(sizeof(ContextFaults), "what passes find");
+  gpu_step_ = GpuMemory(sizeof(ContextStep), "the current step");
   faults_ = PinnedMemory(sizeof(ContextFaults) + 1, "what passes find");
   page_ = PinnedMemory(page, "a page of storage tiers");
   make_tables(std::max<Pages>(1, config.device_pages));
@@ -142,6 +160,7 @@ CudaEngine::CudaEngine(const CudaDeviceConfig& config)
   }
   reset_faults();
   until_idle(compute_, computed_);
+  if (config.warm_tokens > 0) warm_up();
 }
 
 // Makes all streams idle before any memory is freed, because freeing memory waits for all streams.
@@ -165,6 +184,9 @@ std::vector<std::string> CudaEngine::notes() const {
                     " transfers that were planned for bulk copies went by the register kernel: this GPU has none, or "
                     "pages aren't multiples of 16 bytes.");
   }
+  if (!graphs_.refusal().empty()) {
+    notes.push_back("Decode steps ran without CUDA graphs: " + graphs_.refusal() + ".");
+  }
   return notes;
 }
 
@@ -172,6 +194,7 @@ std::vector<std::string> CudaEngine::notes() const {
 
 bool CudaEngine::load(const TransferJob& job) {
   use_gpu(config_.ordinal);
+  const ProfilerRange range("load", static_cast<std::uint64_t>(job.id));
   loads_->begin(job);
   const auto marks = std::make_shared<GroupMarks>();
   const std::uint32_t groups = job.plan.layer_groups;
@@ -203,6 +226,7 @@ bool CudaEngine::load(const TransferJob& job) {
 
 Pages CudaEngine::back_up(const TransferJob& job) {
   use_gpu(config_.ordinal);
+  const ProfilerRange range("backup", static_cast<std::uint64_t>(job.id));
   backups_->begin(job);
   Pages queued = 0;
   std::array<CudaEvent, 2> moved;  // of the last two portions
@@ -265,13 +289,13 @@ void CudaEngine::make_tables(std::uint64_t pages) {
   PassTables tables;
   tables.pages = PinnedMemory(capacity * sizeof(ContextPage), "page tables");
   tables.gpu_pages = GpuMemory(capacity * sizeof(ContextPage), "page tables");
-  tables.scores = GpuMemory(capacity * config_.shape.planes * sizeof(float), "scores");
+  tables.folds = GpuMemory(capacity * config_.shape.planes * kContextFolds * sizeof(std::uint32_t), "folds");
   tables.capacity = capacity;
   if (tables_.capacity != 0) outgrown_.push_back(std::move(tables_));
   tables_ = std::move(tables);
 }
 
-void CudaEngine::begin_pass(const PassJob& job) {
+void CudaEngine::begin_pass(const PassJob& job, std::span<const std::uint32_t> reads) {
   use_gpu(config_.ordinal);
   make_tables(job.slots.size());
 
@@ -283,6 +307,7 @@ void CudaEngine::begin_pass(const PassJob& job) {
       page->first = static_cast<std::uint32_t>(at * config_.shape.page_tokens);
       page->context = static_cast<std::uint32_t>(sequence.context);
       page->fresh = static_cast<std::uint32_t>(job.fresh(sequence));
+      page->reads = reads.empty() ? 0 : reads[sequence.first_page + at];
     }
   }
   table_pages_ = job.slots.size();
@@ -316,39 +341,121 @@ bool CudaEngine::await_layer(const PassJob& job, std::uint32_t layer) {
   return true;
 }
 
-ContextPages CudaEngine::context(std::uint64_t step, std::uint32_t layer) const {
+ContextPages CudaEngine::context(std::uint32_t layer) const {
   ContextPages pages;
   pages.shape = config_.shape;
   pages.pool = device_.data();
   pages.pool_pages = config_.device_pages;
-  pages.pages = reinterpret_cast<const ContextPage*>(tables_.gpu_pages.data());
-  pages.count = table_pages_;
+  pages.step = reinterpret_cast<const ContextStep*>(gpu_step_.data());
   pages.layer = layer;
-  pages.advance = static_cast<std::uint32_t>(step);
+  pages.check_every = config_.check_every;
   return pages;
 }
 
-void CudaEngine::read_layer(const PassJob&, std::uint64_t step, std::uint32_t layer) {
-  // A row of the activations is the query, if it is long enough.
-  const bool query = transformer_ && Transformer::activation_bytes(config_.transformer) >= config_.shape.row_bytes();
-  compute_.must(launch_read_context(context(step, layer), query ? transformer_->activations() : nullptr,
-                                    query ? reinterpret_cast<float*>(tables_.scores.data()) : nullptr,
-                                    reinterpret_cast<ContextFaults*>(gpu_faults_.data()), {kPassCtas}, compute_.get()),
+// `name`: for a profiler.
+void CudaEngine::begin_step(const char* name, std::uint64_t step) {
+  step_range_.emplace(name, table_pages_);
+  const ContextStep now{reinterpret_cast<const ContextPage*>(tables_.gpu_pages.data()),
+                        reinterpret_cast<std::uint32_t*>(tables_.folds.data()),
+                        static_cast<std::uint32_t>(table_pages_), static_cast<std::uint32_t>(step)};
+  compute_.must(launch_context_step(now, reinterpret_cast<ContextStep*>(gpu_step_.data()), compute_.get()),
+                "the launch of the kernel that begins a step");
+}
+
+void CudaEngine::queue_reads(std::uint32_t layer) {
+  compute_.must(launch_read_context(context(layer), reinterpret_cast<ContextFaults*>(gpu_faults_.data()), pass_ctas(),
+                                    compute_.get()),
                 "the context kernel's launch");
 }
 
-void CudaEngine::layer(const PassJob& job, std::uint64_t step, std::uint32_t layer) {
+void CudaEngine::read_layer(const PassJob&, std::uint64_t step, std::uint32_t layer) {
+  if (layer == 0) begin_step("audit", step);
+  queue_reads(layer);
+}
+
+Tokens decode_tokens(const PassJob& job) {
+  return Tokens{job.shape.decode_sequences} * (job.shape.draft_tokens + 1);  // verified tokens
+}
+
+void CudaEngine::queue_layer(const PassJob& job, std::uint64_t step, std::uint32_t layer) {
   if (transformer_) {
-    const Tokens verified = Tokens{job.shape.decode_sequences} * (job.shape.draft_tokens + 1);
-    const Tokens tokens = job.shape.prefill_tokens + verified;
+    const Tokens tokens = job.shape.prefill_tokens + decode_tokens(job);
     transformer_->layer(layer, tokens, step == 0 ? job.shape.prefill_pairs : 0, compute_);
   }
-  read_layer(job, step, layer);
-  compute_.must(launch_write_context(context(step, layer), {kPassCtas}, compute_.get()),
+  queue_reads(layer);
+  compute_.must(launch_write_context(context(layer), pass_ctas(), compute_.get()),
                 "the launch of the kernel that writes tokens");
 }
 
+void CudaEngine::layer(const PassJob& job, std::uint64_t step, std::uint32_t layer) {
+  if (layer == 0) begin_step(job.prefill() ? "prefill step" : "decode step", step);
+  queue_layer(job, step, layer);
+}
+
+bool CudaEngine::whole_step(const PassJob& job, std::uint64_t step) {
+  if (job.prefill()) return false;
+  begin_step("decode step", step);
+  graphs_.run(decode_tokens(job), compute_, [&] {
+    for (std::uint32_t layer = 0; layer < config_.shape.layers; ++layer) queue_layer(job, step, layer);
+  });
+  return true;
+}
+
+// ---- warm-up -------------------------------------------------------------------------------------------------
+
+// Does what a run would do for the first time in a pass that is measured: kernels are loaded, cuBLAS chooses its own,
+// graphs are made. No page has content yet, so no page is read or written in passes, and copies move poison.
+void CudaEngine::warm_up() {
+  config_.acquire("warm-up");
+  const ProfilerRange range("warm-up", 0);
+  warm_up_passes();
+  if (config_.host_pages > 0 && config_.device_pages > 0) warm_up_copies();
+}
+
+void CudaEngine::warm_up_passes() {
+  table_pages_ = 0;
+  PassJob prefill;
+  prefill.shape.prefill_tokens = Transformer::kTokensPerProduct;
+  prefill.shape.prefill_pairs = 1;
+  for (std::uint32_t layer = 0; layer < config_.shape.layers; ++layer) this->layer(prefill, 0, layer);
+  end_step();
+  for (std::uint32_t tokens = 1; tokens <= config_.warm_tokens; ++tokens) {
+    PassJob decode;
+    decode.shape.decode_sequences = tokens;
+    for (int step = 0; step < 2; ++step) {  // the second one makes the graph
+      whole_step(decode, 0);
+      end_step();
+    }
+  }
+}
+
+void CudaEngine::warm_up_copies() {
+  TransferJob job;
+  job.flight = std::make_shared<Flight>();
+  job.runs = {{0, 0, 1}};
+  job.pages.resize(1);
+  job.pages[0].source = job.pages[0].target = 0;
+  job.plan.pages = 1;
+  job.plan.layer_groups = 1;
+  for (const TransferPath path : {TransferPath::copy_engine, TransferPath::boxes, TransferPath::kernel,
+                                  TransferPath::ring, TransferPath::staged}) {
+    if (path == TransferPath::staged && config_.host_layout == Layout::layer_first) continue;
+    job.plan.path = path;
+    for (CudaCopies* copies : {&*loads_, &*backups_}) {
+      job.lane = copies == &*loads_ ? Lane::h2d : Lane::d2h;
+      copies->begin(job);
+      copies->queue(job, job.runs, 0, 1, 0, config_.shape.layers);
+      copies->wait();
+    }
+  }
+  loads_->forget_refusals();
+  backups_->forget_refusals();
+}
+
+// ---- the end of a step ---------------------------------------------------------------------------------------
+
 void CudaEngine::reset_faults() {
+  checked_ = 0;
   compute_.must(cudaMemsetAsync(gpu_faults_.data(), 0, offsetof(ContextFaults, kept), compute_.get()),
                 "cudaMemsetAsync");
 }
@@ -366,7 +473,10 @@ PageEngine::StepEnd CudaEngine::end_step() {
     end.stalled += static_cast<TimeNs>(static_cast<double>(milliseconds) * 1e6);
   }
   stalls_used_ = 0;
+  step_range_.reset();
   const auto* faults = reinterpret_cast<const ContextFaults*>(faults_.data());
+  end.checked = faults->checked - checked_;
+  checked_ = faults->checked;
   end.wrong_reads = faults->wrong;
   if (faults->wrong == 0) return end;
   for (std::uint32_t i = 0; i < std::min(faults->wrong, ContextFaults::kMaxKept); ++i) {
@@ -427,13 +537,15 @@ CudaDeviceBytes cuda_device_bytes(const CudaDeviceConfig& config) {
   int cache = 0;
   if (cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, config.ordinal) != cudaSuccess) cudaGetLastError();
   const Bytes table = std::max<Pages>(1, config.device_pages) * sizeof(ContextPage);
+  const Bytes folds = std::max<Pages>(1, config.device_pages) * config.shape.planes * kContextFolds * 4;
   const Bytes staging =
       config.host_pages == 0 ? 0 : 2 * CudaCopies::gpu_bytes(config.shape, config.device_pages, config.staging_bytes);
   const Bytes weights = Transformer::gpu_bytes(config.transformer, static_cast<Bytes>(std::max(0, cache)));
   const Bytes direct = config.cufile ? CudaDirectPages::gpu_bytes(direct_config(config, nullptr)) : 0;
   const CudaDeviceBytes draft = config.draft ? cuda_device_bytes(*config.draft) : CudaDeviceBytes{};
-  return {.gpu = config.device_pages * page + staging + direct + 2 * table + weights + draft.gpu,
-          .host = (config.host_pages + 1) * page + 2 * table + Ledger::bytes(config) + draft.host};
+  return {.gpu = config.device_pages * page + staging + direct + table + folds + sizeof(ContextFaults) +
+                 sizeof(ContextStep) + weights + draft.gpu,
+          .host = (config.host_pages + 1) * page + table + Ledger::bytes(config) + draft.host};
 }
 
 Bytes cuda_bytes_free(int ordinal) {
