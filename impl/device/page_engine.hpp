@@ -99,7 +99,7 @@ class PageEngine {
   // Returns problems that did not end the run, one sentence each. Requires: the threads have ended.
   virtual std::vector<std::string> notes() const { return {}; }
 
-  void stop() { stopping_.store(true, std::memory_order_relaxed); }
+  virtual void stop() { stopping_.store(true, std::memory_order_relaxed); }
   bool stopping() const { return stopping_.load(std::memory_order_relaxed); }
   bool should_stop(const TransferJob& job) const {
     return job.flight->cancelled.load(std::memory_order_relaxed) || stopping();

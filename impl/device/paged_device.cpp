@@ -352,6 +352,8 @@ PassJob PagedDevice::pass_job(const ForwardOperation& pass) {
     job.keys.insert(job.keys.end(), work.keys.begin(), work.keys.end());
     for (const SlotId slot : work.slots) {
       job.landed.push_back(landed_since_[slot] ? 1 : 0);
+      // A device may finish a load within the pass that waits for it, so backups of the slot wait for the pass.
+      if (landed_since_[slot] && !pass.gates.empty()) last_write_[slot] = passes_;
       landed_since_[slot] = false;
       last_use_[slot] = passes_;
     }

@@ -84,6 +84,10 @@ HostDeviceConfig host_config(const ModelGeometry& model, const DeviceConfig& com
 
 std::size_t ranks_here(const DeviceConfig& common) { return common.ranks == nullptr ? 1 : common.ranks->size_here(); }
 
+// A staged load stays in the area until the pass that waits for it reaches its last layers, so the area has many
+// chunks.
+constexpr Bytes kAreaChunks = 32;
+
 // Larger batches make their graphs in their first steps. Each number of tokens takes two decode steps at the start.
 constexpr std::uint32_t kMaxWarmTokens = 32;
 
@@ -101,6 +105,7 @@ CudaDeviceConfig cuda_config(const Experiment& experiment, const Setup& setup, c
   // As the simulation charges them.
   config.copy_ctas = static_cast<std::uint32_t>(std::lround(setup.hardware.kernel_blocks));
   config.staging_bytes = static_cast<Bytes>(std::llround(setup.hardware.staging_bytes));
+  config.staging_area = kAreaChunks * config.staging_bytes;
   return config;
 }
 

@@ -80,8 +80,9 @@ class CudaTwin {
   void fail_work(std::uint64_t nth, cudaError_t error);
 
   // ---- observations ----
-  std::uint64_t calls(std::string_view function = {}) const;  // empty: all functions
-  std::uint64_t launches(std::string_view launcher) const;    // "gather_scatter" for launch_gather_scatter
+  std::uint64_t calls(std::string_view function = {}) const;       // empty: all functions
+  std::uint64_t launches(std::string_view launcher) const;         // "gather_scatter" for launch_gather_scatter
+  std::uint64_t urgent_launches(std::string_view launcher) const;  // of these, on streams with a high priority
   std::map<std::string, std::uint64_t> calls_by_name() const;
   Live live() const;
   Copies copies(Way way) const;                             // of copy engines, all functions

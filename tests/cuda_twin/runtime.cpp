@@ -194,6 +194,7 @@ void Runtime::begin(const Machine& machine) {
   sticky = cudaSuccess;
   calls.clear();
   launches.clear();
+  urgent_launches.clear();
   copies.clear();
   std::fill(std::begin(totals), std::end(totals), Copies{});
   violations.clear();
@@ -347,7 +348,10 @@ cudaError_t Runtime::submit(CUstream_st* stream, std::unique_ptr<Work> work) {
     stream->capture->nodes.push_back(std::make_shared<const Node>(Node{work->kernel, std::move(work->step)}));
     return cudaSuccess;
   }
-  if (!work->kernel.empty()) ++launches[work->kernel];
+  if (!work->kernel.empty()) {
+    ++launches[work->kernel];
+    if (stream->priority < 0) ++urgent_launches[work->kernel];
+  }
   for (const auto& [way, bytes] : work->under_way) {
     Copies& total = totals[static_cast<int>(way)];
     total.bytes_under_way += bytes;
@@ -611,6 +615,13 @@ std::uint64_t CudaTwin::launches(std::string_view launcher) const {
   const Runtime::Locked locked(runtime);
   const auto found = runtime.launches.find(std::string(launcher));
   return found == runtime.launches.end() ? 0 : found->second;
+}
+
+std::uint64_t CudaTwin::urgent_launches(std::string_view launcher) const {
+  Runtime& runtime = Runtime::get();
+  const Runtime::Locked locked(runtime);
+  const auto found = runtime.urgent_launches.find(std::string(launcher));
+  return found == runtime.urgent_launches.end() ? 0 : found->second;
 }
 
 std::map<std::string, std::uint64_t> CudaTwin::calls_by_name() const {

@@ -198,7 +198,7 @@ class Runtime {
   std::uint64_t work_fault = 0;  // 0 = none
   cudaError_t work_error = cudaSuccess;
   cudaError_t sticky = cudaSuccess;
-  std::map<std::string, std::uint64_t> calls, launches;
+  std::map<std::string, std::uint64_t> calls, launches, urgent_launches;
   std::map<std::pair<Way, std::string>, Copies> copies;
   Copies totals[4];
   std::vector<std::string> violations, hidden_syncs;

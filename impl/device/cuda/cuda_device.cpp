@@ -32,6 +32,7 @@ constexpr int kMinComputeCapability = 8;        // major compute capability; the
 struct GroupMarks final : Flight::Marks {
   std::vector<std::uint32_t> ends;  // first layer after each group
   std::vector<CudaEvent> landed;
+  StagedLoads::LoadPtr staged;  // not null: the groups land in the staging area, and passes lay them out
 };
 
 // The page tables of a pass, in host and GPU memory. They only grow.
@@ -41,6 +42,13 @@ struct PassTables {
   GpuMemory folds;      // [capacity][planes][kContextFolds] of std::uint32_t
   std::uint64_t capacity = 0;
 };
+
+CudaCopies::Staging staging_of(const CudaDeviceConfig& config) { return {config.staging_bytes, config.staging_area}; }
+
+CudaPools pools_of(const CudaDeviceConfig& config, std::byte* device, const HostPool& host) {
+  return {config.shape, config.host_layout, config.device_pages, config.host_pages,
+          device,       host.data(),        host.gpu_data()};
+}
 
 class CudaEngine final : public PageEngine {
  public:
@@ -60,6 +68,7 @@ class CudaEngine final : public PageEngine {
   void write_device_page(SlotId slot, const std::byte* page) override { copy_device_page(slot, nullptr, page); }
   DirectPages* direct() override { return direct_ ? &*direct_ : nullptr; }
   void flip_device(std::uint64_t offset) override;
+  void stop() override;
   std::vector<std::string> notes() const override;
 
  private:
@@ -67,7 +76,7 @@ class CudaEngine final : public PageEngine {
     CudaEvent began{true}, ended{true};
   };
 
-  CudaPools pools() const;
+  CudaPools pools() const { return pools_of(config_, device_.data(), host_); }
   ContextPages context(std::uint32_t layer) const;
   // The same for each step, because a graph serves for several.
   LaunchLimits pass_ctas() const {
@@ -143,8 +152,8 @@ CudaEngine::CudaEngine(const CudaDeviceConfig& config)
   host_ = HostPool(config.host_pages * page, config.ordinal, numa_note_);
   config.acquire("staging buffers");
   const LaunchLimits limits{std::max(1U, config.copy_ctas)};
-  loads_.emplace(pools(), true, config.staging_bytes, limits);
-  backups_.emplace(pools(), false, config.staging_bytes, limits);
+  loads_.emplace(pools(), true, staging_of(config), limits);
+  backups_.emplace(pools(), false, staging_of(config), limits);
   if (config.cufile) {
     config.acquire("direct storage");
     direct_.emplace(direct_config(config, device_.data()), config.cufile);
@@ -171,9 +180,9 @@ CudaEngine::~CudaEngine() {
   pages_.drain();
 }
 
-CudaPools CudaEngine::pools() const {
-  return {config_.shape,  config_.host_layout, config_.device_pages, config_.host_pages,
-          device_.data(), host_.data(),        host_.gpu_data()};
+void CudaEngine::stop() {
+  PageEngine::stop();
+  if (StagedLoads* const staged = loads_->staged_loads()) staged->stop();
 }
 
 std::vector<std::string> CudaEngine::notes() const {
@@ -202,11 +211,13 @@ bool CudaEngine::load(const TransferJob& job) {
     marks->ends.push_back(layer_group_end(config_.shape.layers, groups, group));
   }
   marks->landed.resize(marks->ends.size());
+  marks->staged = loads_->staged_load();
   job.flight->marks = marks;
   std::uint32_t begin = 0;
   for (std::size_t group = 0; group < marks->ends.size(); ++group) {
     config_.begin_portion(job.id, begin);
     if (should_stop(job)) {
+      if (marks->staged) loads_->staged_loads()->close(*marks->staged);
       loads_->wait();
       return false;
     }
@@ -221,7 +232,9 @@ bool CudaEngine::load(const TransferJob& job) {
     job.flight->land(begin);
   }
   loads_->wait();
-  return true;
+  if (!marks->staged) return true;
+  loads_->lay_out_rest(*job.flight);
+  return !stopping();
 }
 
 Pages CudaEngine::back_up(const TransferJob& job) {
@@ -274,6 +287,7 @@ void CudaEngine::copy_device_page(SlotId slot, std::byte* to, const std::byte* f
   params.layer_end = config_.shape.layers;
   CopyList list;
   list.assign_pieces(params);
+  if (StagedLoads* const staged = loads_->staged_loads()) staged->wait_for_slot(slot, pages_);
   pages_.must(list.submit(0, list.size(), pages_.get()), "cudaMemcpyBatchAsync");
   until_idle(pages_, page_copied_);
   if (to != nullptr) std::memcpy(to, page_.data(), page_.bytes());
@@ -297,6 +311,7 @@ void CudaEngine::make_tables(std::uint64_t pages) {
 
 void CudaEngine::begin_pass(const PassJob& job, std::span<const std::uint32_t> reads) {
   use_gpu(config_.ordinal);
+  if (StagedLoads* const staged = loads_->staged_loads()) staged->begin_wait(job.gates);
   make_tables(job.slots.size());
 
   auto* page = reinterpret_cast<ContextPage*>(tables_.pages.data());
@@ -331,8 +346,12 @@ bool CudaEngine::await_layer(const PassJob& job, std::uint32_t layer) {
     if (!gate->wait_for(layer)) return false;
     const auto* marks = dynamic_cast<const GroupMarks*>(gate->marks.get());
     if (known || marks == nullptr) continue;
-    const auto group = std::ranges::upper_bound(marks->ends, layer) - marks->ends.begin();
-    compute_.wait_for(marks->landed[static_cast<std::size_t>(group)]);
+    const auto group = static_cast<std::size_t>(std::ranges::upper_bound(marks->ends, layer) - marks->ends.begin());
+    if (!marks->staged) {
+      compute_.wait_for(marks->landed[group]);
+    } else if (!loads_->staged_loads()->lay_out(*marks->staged, group, compute_)) {
+      return false;
+    }
   }
   if (stall != nullptr) {
     compute_.record(stall->ended);
@@ -446,6 +465,7 @@ void CudaEngine::warm_up_copies() {
       copies->begin(job);
       copies->queue(job, job.runs, 0, 1, 0, config_.shape.layers);
       copies->wait();
+      if (copies->staged_load()) copies->lay_out_rest(*job.flight);
     }
   }
   loads_->forget_refusals();
@@ -461,6 +481,7 @@ void CudaEngine::reset_faults() {
 }
 
 PageEngine::StepEnd CudaEngine::end_step() {
+  if (StagedLoads* const staged = loads_->staged_loads()) staged->end_wait();
   compute_.must(cudaMemcpyAsync(faults_.data(), gpu_faults_.data(), sizeof(ContextFaults), cudaMemcpyDeviceToHost,
                                 compute_.get()),
                 "cudaMemcpyAsync");
@@ -538,8 +559,9 @@ CudaDeviceBytes cuda_device_bytes(const CudaDeviceConfig& config) {
   if (cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, config.ordinal) != cudaSuccess) cudaGetLastError();
   const Bytes table = std::max<Pages>(1, config.device_pages) * sizeof(ContextPage);
   const Bytes folds = std::max<Pages>(1, config.device_pages) * config.shape.planes * kContextFolds * 4;
+  const CudaPools pools = pools_of(config, nullptr, {});
   const Bytes staging =
-      config.host_pages == 0 ? 0 : 2 * CudaCopies::gpu_bytes(config.shape, config.device_pages, config.staging_bytes);
+      CudaCopies::gpu_bytes(pools, true, staging_of(config)) + CudaCopies::gpu_bytes(pools, false, staging_of(config));
   const Bytes weights = Transformer::gpu_bytes(config.transformer, static_cast<Bytes>(std::max(0, cache)));
   const Bytes direct = config.cufile ? CudaDirectPages::gpu_bytes(direct_config(config, nullptr)) : 0;
   const CudaDeviceBytes draft = config.draft ? cuda_device_bytes(*config.draft) : CudaDeviceBytes{};

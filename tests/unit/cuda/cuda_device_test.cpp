@@ -129,6 +129,37 @@ TEST_F(CudaDevice, CarriesPagesInEveryOrder) {
   }
 }
 
+// A load is answered before the pass that waits for it has laid out its pages on the GPU. A backup of these pages that is
+// submitted at once still finds them.
+TEST_F(CudaDevice, BacksUpPagesOfAStagedLoadAfterThePassThatLaysThemOut) {
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    CudaTwin machine({.streams = Streams::seeded, .seed = seed});
+    {
+      HostDeviceConfig config = small_device(40, 40);
+      config.shape = {5, 2, 2, 16, 4};
+      config.host_layout = Layout::page_first;
+      RealRig rig(config);
+      rig.path = TransferPath::staged;
+      const std::vector<PageKey> keys = some_keys(9);
+      OperationId load = OperationId::none;
+      rig.on_answer = [&](OperationId answered) {
+        if (answered == load) rig.back_up(keys, slots(12, 9), slots(25, 9));
+      };
+      rig.then([&] { rig.compute(keys, slots(0, 9)); });
+      rig.then([&] { rig.back_up(keys, slots(0, 9), slots(5, 9)); });
+      rig.then([&] {
+        load = rig.load(keys, slots(5, 9), slots(12, 9));
+        rig.read(keys, slots(12, 9), 30, {load});
+      });
+      const Verification& seen = rig.run();
+      EXPECT_EQ(seen.wrong_reads, 0U) << (seen.wrong.empty() ? "" : seen.wrong.front().found);
+      EXPECT_EQ(seen.pages_audited, 9U + 9 + 1 + 2 * 9) << "two backups";
+    }
+    expect_clean(machine);
+  }
+}
+
 // The bytes in flight stay within the window of the plan, and move in portions of the window. A descriptor that is
 // larger than a portion moves alone.
 TEST_F(CudaDevice, KeepsWithinTheWindow) {
