@@ -162,7 +162,9 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 cudaError_t launch_ring(const RowTransfer& t, const LaunchLimits& limits, cudaStream_t stream) {
-  if (!valid(t) || limits.ctas == 0) return cudaErrorInvalidValue;
+  if (!valid(t) || limits.ctas == 0 || limits.ring_stages < 2 || limits.ring_stages > kMaxStages) {
+    return cudaErrorInvalidValue;
+  }
   if (empty(t)) return cudaSuccess;
   if (!ring_fits(t)) return cudaErrorInvalidValue;
   int device = 0, major = 0, shared = 0;
@@ -172,7 +174,7 @@ cudaError_t launch_ring(const RowTransfer& t, const LaunchLimits& limits, cudaSt
   if (error != cudaSuccess) return error;
   const std::uint32_t barriers = 2 * kMaxStages * sizeof(std::uint64_t);
   const std::uint32_t room = (static_cast<std::uint32_t>(std::max(shared, 1024)) - barriers) / kStageBytes;
-  const std::uint32_t stages = std::min(kMaxStages, room);
+  const std::uint32_t stages = std::min(limits.ring_stages, room);
   if (major < 9 || stages < 2) return cudaErrorNotSupported;
   const std::uint32_t ring_bytes = stages * kStageBytes;
   error = cudaFuncSetAttribute(ring, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(ring_bytes));

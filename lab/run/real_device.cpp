@@ -103,8 +103,14 @@ CudaDeviceConfig cuda_config(const Experiment& experiment, const Setup& setup, c
   config.check_every = all ? 1 : static_cast<std::uint32_t>(experiment.integer("real.check_every"));
   config.warm_tokens = std::min(kMaxWarmTokens, setup.engine.max_running);
   // As the simulation charges them.
-  config.copy_ctas = static_cast<std::uint32_t>(std::lround(setup.hardware.kernel_blocks));
-  config.staging_bytes = static_cast<Bytes>(std::llround(setup.hardware.staging_bytes));
+  const HardwareSpec& hardware = setup.hardware;
+  config.copy_ctas = static_cast<std::uint32_t>(std::lround(hardware.kernel_blocks));
+  config.ring_ctas = config.copy_ctas;
+  if (hardware.ring_blocks > 0) config.ring_ctas = static_cast<std::uint32_t>(std::lround(hardware.ring_blocks));
+  if (hardware.ring_stages > 0) {
+    config.ring_stages = std::max(2U, static_cast<std::uint32_t>(std::lround(hardware.ring_stages)));
+  }
+  config.staging_bytes = static_cast<Bytes>(std::llround(hardware.staging_bytes));
   config.staging_area = kAreaChunks * config.staging_bytes;
   return config;
 }

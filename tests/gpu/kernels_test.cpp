@@ -574,6 +574,7 @@ TEST(Kernels, RefuseNonsenseAndLaunchNothingForNothing) {
     wrong.layer_end = 3;
     EXPECT_EQ(launcher(wrong, {}, stream), cudaErrorInvalidValue);
   }
+  for (const std::uint32_t stages : {0u, 1u, 5u}) EXPECT_EQ(launch_ring(t, {4, stages}, stream), cudaErrorInvalidValue);
   EXPECT_EQ(launch_gather_checksum(t, nullptr, {}, stream), cudaErrorInvalidValue);  // to the device
   EXPECT_EQ(launch_check_pattern({}, nullptr, {}, stream), cudaErrorInvalidValue);
   EXPECT_EQ(launch_fill_pattern({}, {}, stream), cudaSuccess);

@@ -3,7 +3,9 @@
 //   golden_ptx_counts             compares. Counts of the same nvcc are equal; of another nvcc, sectors are equal, and
 //                                 instructions at most 15 % away
 //   golden_ptx_counts --update    writes the file
-//   golden_ptx_counts --table     prints counts per KB: instructions (load sectors, store sectors)
+//   golden_ptx_counts --table     prints counts per KB: instructions (load sectors, store sectors); and the rate at
+//   which
+//                                 four SMs can issue the instructions of each path that copies
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -196,6 +198,31 @@ TEST(PtxCounts, AreThoseOfToday) {
   }
 }
 
+// An SM of compute capability 8.0 to 10.0 issues one instruction per clock for each of its four schedulers. The clock
+// is an assumption, below that of every data-centre GPU under load.
+constexpr double kIssuedPerClock = 4, kClock = 1.5e9, kSms = 4;
+
+void print_issue_rates(const Json& found) {
+  for (const std::uint32_t architecture : kArchitectures) {
+    const Json& shapes = found.at("sm_" + std::to_string(architecture));
+    std::printf("\n| sm_%u, GB/s that %.0f SMs issue |", architecture, kSms);
+    for (const Shape& shape : kShapes) std::printf(" %s |", shape.name);
+    std::printf("\n|---|");
+    for (std::size_t i = 0; i < std::size(kShapes); ++i) std::printf("---:|");
+    std::printf("\n");
+    for (const auto& [path, counts] : shapes.at(kShapes[0].name).items()) {
+      if (path.find(" to the ") == std::string::npos) continue;
+      std::printf("| %s |", path.c_str());
+      for (const Shape& shape : kShapes) {
+        const Json& of = shapes.at(shape.name).at(path);
+        const double per_kb = of.at("instructions").get<double>() / of.at("kb").get<double>();
+        std::printf(" %.0f |", kSms * kIssuedPerClock * kClock / per_kb * 1024 / 1e9);
+      }
+      std::printf("\n");
+    }
+  }
+}
+
 void print_table() {
   const Json found = counted();
   for (const std::uint32_t architecture : kArchitectures) {
@@ -215,6 +242,7 @@ void print_table() {
       std::printf("\n");
     }
   }
+  print_issue_rates(found);
 }
 
 }  // namespace

@@ -15,15 +15,15 @@ Pages staging_pages(const KvShape& shape, Bytes staging_bytes) {
   return std::max<Bytes>(1, staging_bytes / shape.page_bytes());
 }
 
-Pages buffer_pages(const CudaPools& pools, const CudaCopies::Staging& staging) {
-  return pools.host_pages == 0 ? 0 : staging_pages(pools.shape, staging.buffer);
+Pages buffer_pages(const CudaPools& pools, const CudaCopies::Sizes& sizes) {
+  return pools.host_pages == 0 ? 0 : staging_pages(pools.shape, sizes.buffer);
 }
 
 // Returns 0 if there is no area. In layer_first no page is staged.
-Pages area_pages(const CudaPools& pools, bool to_device, const CudaCopies::Staging& staging) {
+Pages area_pages(const CudaPools& pools, bool to_device, const CudaCopies::Sizes& sizes) {
   if (!to_device || pools.host_pages == 0 || pools.host_layout == Layout::layer_first) return 0;
-  const Pages pages = std::min(staging.area / pools.shape.page_bytes(), pools.device_pages);
-  return std::max(pages, 2 * buffer_pages(pools, staging));
+  const Pages pages = std::min(sizes.area / pools.shape.page_bytes(), pools.device_pages);
+  return std::max(pages, 2 * buffer_pages(pools, sizes));
 }
 
 // Appends parts of the runs; each part has at most `max_pages` pages.
@@ -40,18 +40,19 @@ void split(std::span<const PageRun> runs, Pages max_pages, std::vector<PageRun>&
 
 }  // namespace
 
-CudaCopies::CudaCopies(const CudaPools& pools, bool to_device, const Staging& staging, LaunchLimits limits)
+CudaCopies::CudaCopies(const CudaPools& pools, bool to_device, const Sizes& sizes)
     : pools_(pools),
       to_device_(to_device),
-      limits_(limits),
-      staging_pages_(buffer_pages(pools, staging)),
+      limits_(sizes.kernel),
+      ring_limits_(sizes.ring),
+      staging_pages_(buffer_pages(pools, sizes)),
       indices_(std::max(2 * pools.device_pages, staging_pages_) * sizeof(std::int32_t), "page indices"),
       gpu_indices_((2 * pools.device_pages + staging_pages_) * sizeof(std::int32_t), "page indices"),
       copying_(to_device ? "host-to-device stream" : "device-to-host stream", true),
       relaying_(to_device ? "relayout stream of loads" : "relayout stream of backups", true) {
   if (staging_pages_ == 0) return;
   const Bytes buffer = staging_pages_ * pools.shape.page_bytes();
-  if (const Pages area = area_pages(pools, to_device, staging); area > 0) {
+  if (const Pages area = area_pages(pools, to_device, sizes); area > 0) {
     staged_loads_.emplace(pools, area);
     staging_ = {staged_loads_->area(), staged_loads_->area() + buffer};
   } else {
@@ -66,8 +67,8 @@ CudaCopies::CudaCopies(const CudaPools& pools, bool to_device, const Staging& st
   wait();
 }
 
-Bytes CudaCopies::gpu_bytes(const CudaPools& pools, bool to_device, const Staging& staging) {
-  const Pages pages = buffer_pages(pools, staging), area = area_pages(pools, to_device, staging);
+Bytes CudaCopies::gpu_bytes(const CudaPools& pools, bool to_device, const Sizes& sizes) {
+  const Pages pages = buffer_pages(pools, sizes), area = area_pages(pools, to_device, sizes);
   return (area > 0 ? StagedLoads::gpu_bytes(pools.shape, area) : 2 * pages * pools.shape.page_bytes()) +
          (2 * pools.device_pages + pages) * sizeof(std::int32_t);
 }
@@ -218,7 +219,7 @@ void CudaCopies::queue_kernel(const TransferJob& job, std::size_t first_page, Pa
   transfer.layer_begin = layer_begin;
   transfer.layer_end = layer_end;
   if (job.plan.path == TransferPath::ring && !ring_refused_) {
-    const cudaError_t error = ring_fits(transfer) ? launch_ring(transfer, limits_, copying_.get())  //
+    const cudaError_t error = ring_fits(transfer) ? launch_ring(transfer, ring_limits_, copying_.get())  //
                                                   : cudaErrorNotSupported;
     if (error != cudaErrorNotSupported) return copying_.must(error, "the ring kernel's launch");
     ring_refused_ = true;

@@ -28,12 +28,13 @@ namespace kvtwin {
 
 class CudaCopies {
  public:
-  struct Staging {
-    Bytes buffer = 0;  // size of each of the two buffers; at least one page is allocated
-    Bytes area = 0;    // loads: size of the area, at most the device pool; at least the two buffers
+  struct Sizes {
+    Bytes buffer = 0;  // size of each of the two staging buffers; at least one page is allocated
+    Bytes area = 0;    // loads: size of the staging area, at most the device pool; at least the two buffers
+    LaunchLimits kernel, ring;
   };
   // Requires: use_gpu() was called.
-  CudaCopies(const CudaPools& pools, bool to_device, const Staging& staging, LaunchLimits limits);
+  CudaCopies(const CudaPools& pools, bool to_device, const Sizes& sizes);
 
   // Requires: called before the first queue() of a job.
   void begin(const TransferJob& job);
@@ -63,7 +64,7 @@ class CudaCopies {
   std::uint64_t rings_refused() const { return rings_refused_; }
   void forget_refusals() { rings_refused_ = 0; }
 
-  static Bytes gpu_bytes(const CudaPools& pools, bool to_device, const Staging& staging);
+  static Bytes gpu_bytes(const CudaPools& pools, bool to_device, const Sizes& sizes);
 
  private:
   struct Portion {
@@ -91,7 +92,7 @@ class CudaCopies {
 
   const CudaPools pools_;
   const bool to_device_;
-  const LaunchLimits limits_;
+  const LaunchLimits limits_, ring_limits_;
   const Pages staging_pages_;
 
   PinnedMemory indices_;   // [2][device_pages] of std::int32_t: sources, targets

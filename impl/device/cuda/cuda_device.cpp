@@ -43,7 +43,12 @@ struct PassTables {
   std::uint64_t capacity = 0;
 };
 
-CudaCopies::Staging staging_of(const CudaDeviceConfig& config) { return {config.staging_bytes, config.staging_area}; }
+CudaCopies::Sizes sizes_of(const CudaDeviceConfig& config) {
+  return {config.staging_bytes,
+          config.staging_area,
+          {std::max(1U, config.copy_ctas)},
+          {std::max(1U, config.ring_ctas), config.ring_stages}};
+}
 
 CudaPools pools_of(const CudaDeviceConfig& config, std::byte* device, const HostPool& host) {
   return {config.shape, config.host_layout, config.device_pages, config.host_pages,
@@ -151,9 +156,8 @@ CudaEngine::CudaEngine(const CudaDeviceConfig& config)
   config.acquire("host pool");
   host_ = HostPool(config.host_pages * page, config.ordinal, numa_note_);
   config.acquire("staging buffers");
-  const LaunchLimits limits{std::max(1U, config.copy_ctas)};
-  loads_.emplace(pools(), true, staging_of(config), limits);
-  backups_.emplace(pools(), false, staging_of(config), limits);
+  loads_.emplace(pools(), true, sizes_of(config));
+  backups_.emplace(pools(), false, sizes_of(config));
   if (config.cufile) {
     config.acquire("direct storage");
     direct_.emplace(direct_config(config, device_.data()), config.cufile);
@@ -561,7 +565,7 @@ CudaDeviceBytes cuda_device_bytes(const CudaDeviceConfig& config) {
   const Bytes folds = std::max<Pages>(1, config.device_pages) * config.shape.planes * kContextFolds * 4;
   const CudaPools pools = pools_of(config, nullptr, {});
   const Bytes staging =
-      CudaCopies::gpu_bytes(pools, true, staging_of(config)) + CudaCopies::gpu_bytes(pools, false, staging_of(config));
+      CudaCopies::gpu_bytes(pools, true, sizes_of(config)) + CudaCopies::gpu_bytes(pools, false, sizes_of(config));
   const Bytes weights = Transformer::gpu_bytes(config.transformer, static_cast<Bytes>(std::max(0, cache)));
   const Bytes direct = config.cufile ? CudaDirectPages::gpu_bytes(direct_config(config, nullptr)) : 0;
   const CudaDeviceBytes draft = config.draft ? cuda_device_bytes(*config.draft) : CudaDeviceBytes{};

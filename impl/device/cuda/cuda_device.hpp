@@ -29,7 +29,8 @@ struct CudaDeviceConfig : DeviceConfig {
   Bytes staging_bytes = Bytes{8} << 20;   // of each of two staging buffers in each direction; at least one page
   Bytes staging_area = Bytes{256} << 20;  // of the area for staged loads, at most the device pool (staged_loads.hpp)
   std::uint32_t copy_ctas = 4;            // thread blocks of a copy kernel; more leave less of the GPU to passes
-  std::uint32_t check_every = 1;          // passes check each block once in so many steps (kernels/context.hpp)
+  std::uint32_t ring_ctas = 4, ring_stages = 4;  // of a copy kernel with bulk copies
+  std::uint32_t check_every = 1;                 // passes check each block once in so many steps (kernels/context.hpp)
   // The device warms up before it starts: a step without pages for each number of decode tokens up to this one, a
   // prefill step, and a page on each path. 0 = it does not.
   std::uint32_t warm_tokens = 0;
