@@ -129,8 +129,8 @@ TEST_F(CudaDevice, CarriesPagesInEveryOrder) {
   }
 }
 
-// A load is answered before the pass that waits for it has laid out its pages on the GPU. A backup of these pages that is
-// submitted at once still finds them.
+// A load is answered before the pass that waits for it has laid out its pages on the GPU. A backup of these pages that
+// is submitted at once still finds them.
 TEST_F(CudaDevice, BacksUpPagesOfAStagedLoadAfterThePassThatLaysThemOut) {
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
