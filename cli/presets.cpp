@@ -1,6 +1,6 @@
 // kvtwin presets: lists the models, hardware and policies that have a name, each number with its source. With --limits:
-// prints a hardware file with measured limits of the transfer planner. With --operators: compares a table of operator
-// times with measured rows.
+// prints a hardware file with measured limits of the transfer planner. With --paths: prints the planner's choices. With
+// --operators: compares a table of operator times with measured rows.
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -14,6 +14,7 @@
 #include "models/geometry.hpp"
 #include "models/hardware.hpp"
 #include "models/operator_table.hpp"
+#include "models/path_choices.hpp"
 #include "models/path_matrix.hpp"
 #include "models/presets.hpp"
 #include "models/text_file.hpp"
@@ -145,7 +146,7 @@ void print_operator_errors(const std::string& table_file, const std::string& row
 }  // namespace
 
 void add_presets(CLI::App& program) {
-  static bool json = false;
+  static bool json = false, paths = false;
   static std::string matrix, hardware = "h200-pcie5", operators, rows;
   CLI::App* command =
       program.add_subcommand("presets", "List the model presets, hardware presets, policies and figures");
@@ -154,6 +155,12 @@ void add_presets(CLI::App& program) {
       "Example: kvtwin presets --limits matrix.csv --hardware h200-pcie5 > machine.json; then\n"
       "         kvtwin simulate experiments/quickstart.toml --set hardware.file=machine.json");
   CLI::Option* as_json = command->add_flag("--json", json, "Print JSON");
+  CLI::Option* as_paths = command
+                              ->add_flag("--paths", paths,
+                                         "Print the transfer path that cache.io = auto chooses, and the rate that "
+                                         "simulations charge, for each GPU "
+                                         "preset, three models and four layouts")
+                              ->excludes(as_json);
   CLI::Option* limits =
       command
           ->add_option(
@@ -161,7 +168,8 @@ void add_presets(CLI::App& program) {
               "Print a hardware file instead: the preset of --hardware, with the planner's limits that this matrix.csv "
               "of gpu_bench shows (copy_engine_min_h2d, copy_engine_min_d2h, box_min, kernel_min_pieces)")
           ->type_name("MATRIX.csv")
-          ->excludes(as_json);
+          ->excludes(as_json)
+          ->excludes(as_paths);
   command->add_option("--hardware", hardware, "Hardware preset for all other numbers of the printed file")
       ->type_name("NAME")
       ->capture_default_str()
@@ -172,13 +180,16 @@ void add_presets(CLI::App& program) {
                        "Print the errors of a table of operator times at the rows of --rows instead")
           ->type_name("TABLE")
           ->excludes(as_json)
-          ->excludes(limits);
+          ->excludes(limits)
+          ->excludes(as_paths);
   CLI::Option* at_rows = command->add_option("--rows", rows, "Measured rows, of tools/import-ops --left-out")
                              ->type_name("ROWS.csv")
                              ->needs(of_table);
   of_table->needs(at_rows);
   command->callback([limits, of_table] {
-    if (of_table->count() > 0) {
+    if (paths) {
+      std::fputs(path_choices_text().c_str(), stdout);
+    } else if (of_table->count() > 0) {
       print_operator_errors(operators, rows);
     } else if (limits->count() > 0) {
       std::fputs(hardware_text(hardware, matrix).c_str(), stdout);

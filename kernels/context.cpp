@@ -21,46 +21,58 @@ struct CpuAccess {
 };
 
 template <std::uint32_t kBytes>
-void read_blocks(const ContextPages& p, const std::byte* query, float* scores, ContextFaults& faults) {
-  for (std::uint64_t number = 0; number < p.count * p.shape.planes; ++number) {
-    LaneRead block;
-    for (std::uint32_t lane = 0; lane < kLanes; ++lane) {
-      const LaneRead found = read_lane<kBytes>(p, number, query, lane, kLanes, CpuAccess{});
-      block.first = std::min(block.first, found.first);
-      block.dot += found.dot;
+void read_blocks(const ContextPages& p, ContextFaults& faults) {
+  const ContextStep& step = *p.step;
+  const auto in_row = static_cast<std::uint32_t>(p.shape.row_bytes() / kBytes);
+  for (ContextBlocks at(0, 1, p.shape.planes); at.page < step.count; at.next()) {
+    const ContextPage& page = step.pages[at.page];
+    std::uint32_t* folds = step.folds + (at.page * p.shape.planes + at.plane) * kContextFolds;
+    std::fill_n(folds, kContextFolds, 0);
+    if (!in_pool(p, page)) continue;
+    const std::byte* block = context_block(p, page, at.plane);
+    const std::uint32_t end = context_of(page, step.advance, p.shape.page_tokens).end * in_row;
+    const bool check = checks_block(p, page, at.plane, step.advance);
+    const std::uint64_t seed = check ? pattern_seed(page.key, p.layer, at.plane) : 0;
+    std::uint32_t first = UINT32_MAX;
+    for (std::uint32_t lane = 0; lane < kContextLanes; ++lane) {
+      const LaneRead found = check ? read_lane<kBytes, true>(block, end, seed, lane, CpuAccess{})
+                                   : read_lane<kBytes, false>(block, end, seed, lane, CpuAccess{});
+      first = std::min(first, found.first);
+      folds[lane / kLanes] ^= found.fold;
     }
-    if (query != nullptr) scores[number] = block.dot;
-    if (block.first == UINT32_MAX) continue;
+    if (check) faults.checked += std::uint64_t{end} * kBytes;
+    if (first == UINT32_MAX) continue;
     const std::uint32_t entry = faults.wrong++;
     if (entry >= ContextFaults::kMaxKept) continue;
-    faults.kept[entry] = {static_cast<std::uint32_t>(number / p.shape.planes), static_cast<std::uint16_t>(p.layer),
-                          static_cast<std::uint16_t>(number % p.shape.planes), block.first,
-                          static_cast<std::uint32_t>(context_block(p, number)[block.first])};
+    faults.kept[entry] = {static_cast<std::uint32_t>(at.page), static_cast<std::uint16_t>(p.layer),
+                          static_cast<std::uint16_t>(at.plane), first, static_cast<std::uint32_t>(block[first])};
   }
 }
 
 template <std::uint32_t kBytes>
 void write_blocks(const ContextPages& p) {
-  for (std::uint64_t number = 0; number < p.count * p.shape.planes; ++number) {
-    for (std::uint32_t lane = 0; lane < kLanes; ++lane) write_lane<kBytes>(p, number, lane, kLanes, CpuAccess{});
+  const ContextStep& step = *p.step;
+  for (ContextBlocks at(0, 1, p.shape.planes); at.page < step.count; at.next()) {
+    for (std::uint32_t lane = 0; lane < kContextLanes; ++lane) {
+      write_lane<kBytes>(p, step.pages[at.page], at.plane, step.advance, lane, CpuAccess{});
+    }
   }
 }
 
 }  // namespace
 
 bool valid(const ContextPages& p) {
-  if (p.layer >= p.shape.layers || p.shape.layers > UINT16_MAX || p.shape.planes > UINT16_MAX) return false;
-  if (p.count == 0) return true;
-  return p.shape.page_bytes() > 0 && p.shape.row_bytes() * p.shape.page_tokens <= INT32_MAX && p.pool != nullptr &&
-         p.pool_pages > 0 && p.pages != nullptr && p.count <= UINT32_MAX;
+  return p.layer < p.shape.layers && p.shape.layers <= UINT16_MAX && p.shape.planes > 0 &&
+         p.shape.planes <= UINT16_MAX && p.shape.page_bytes() > 0 &&
+         p.shape.row_bytes() * p.shape.page_tokens <= INT32_MAX && p.pool != nullptr && p.pool_pages > 0 &&
+         p.step != nullptr && p.check_every > 0 && p.check_every <= kMostCheckEvery;
 }
 
-void read_context(const ContextPages& p, const std::byte* query, float* scores, ContextFaults& faults) {
-  const auto address = reinterpret_cast<std::uintptr_t>(p.pool) | reinterpret_cast<std::uintptr_t>(query);
-  switch (context_vector(address, p.shape.row_bytes())) {
-    case 16: return read_blocks<16>(p, query, scores, faults);
-    case 4: return read_blocks<4>(p, query, scores, faults);
-    default: return read_blocks<1>(p, query, scores, faults);
+void read_context(const ContextPages& p, ContextFaults& faults) {
+  switch (context_vector(reinterpret_cast<std::uintptr_t>(p.pool), p.shape.row_bytes())) {
+    case 16: return read_blocks<16>(p, faults);
+    case 4: return read_blocks<4>(p, faults);
+    default: return read_blocks<1>(p, faults);
   }
 }
 

@@ -2,20 +2,20 @@
 
 #include <cuda_runtime.h>
 
-#include <algorithm>
-
+#include "kernels/start_kernel.cuh"
 #include "kernels/vector_access.cuh"
 
 namespace kvtwin {
 namespace {
 
-constexpr std::uint32_t kThreads = 256;
+constexpr std::uint32_t kThreads = kContextLanes;
+constexpr std::uint32_t kWarps = kThreads / kWarpLanes;
 
 struct GpuAccess {
   template <std::uint32_t kBytes>
   __device__ ContextVector<kBytes> load(const std::byte* at) const {
     ContextVector<kBytes> value{};
-    const auto loaded = *reinterpret_cast<const typename VectorOf<kBytes>::Type*>(at);
+    const auto loaded = load_settled<typename VectorOf<kBytes>::Type>(at);
     memcpy(value.words, &loaded, kBytes);
     return value;
   }
@@ -27,79 +27,97 @@ struct GpuAccess {
   }
 };
 
-// One CTA per block. The first thread combines the results of all threads.
+__global__ void context_step(const __grid_constant__ ContextStep step, ContextStep* place) { *place = step; }
+
+// Reports the first wrong byte of a block, if there is one. All threads of the CTA take part. `firsts`: [kWarps],
+// shared.
+__device__ inline void report(const ContextPages& p, const ContextBlocks& at, const std::byte* block, std::uint32_t own,
+                              std::uint64_t bytes, std::uint32_t* firsts, ContextFaults* faults) {
+  const std::uint32_t first = __reduce_min_sync(~0u, own);
+  if (threadIdx.x % kWarpLanes == 0) firsts[threadIdx.x / kWarpLanes] = first;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    atomicAdd(reinterpret_cast<unsigned long long*>(&faults->checked), static_cast<unsigned long long>(bytes));
+    std::uint32_t least = firsts[0];
+    for (std::uint32_t warp = 1; warp < kWarps; ++warp) least = min(least, firsts[warp]);
+    if (least != UINT32_MAX) {
+      const std::uint32_t entry = atomicAdd(&faults->wrong, 1u);
+      if (entry < ContextFaults::kMaxKept) {
+        faults->kept[entry] = {static_cast<std::uint32_t>(at.page), static_cast<std::uint16_t>(p.layer),
+                               static_cast<std::uint16_t>(at.plane), least, static_cast<std::uint32_t>(block[least])};
+      }
+    }
+  }
+  __syncthreads();  // the next block's warps write to firsts only after this
+}
+
+// One CTA per block.
 template <std::uint32_t kBytes>
 __global__ void __launch_bounds__(kThreads)
-    read_blocks(const __grid_constant__ ContextPages p, const std::byte* query, float* scores, ContextFaults* faults) {
-  __shared__ std::uint32_t firsts[kThreads / kWarpLanes];
-  __shared__ float dots[kThreads / kWarpLanes];
-  const std::uint64_t blocks = p.count * p.shape.planes;
-  for (std::uint64_t number = blockIdx.x; number < blocks; number += gridDim.x) {
-    const LaneRead found = read_lane<kBytes>(p, number, query, threadIdx.x, kThreads, GpuAccess{});
-    const std::uint32_t first = __reduce_min_sync(~0u, found.first);
-    float dot = found.dot;
-    for (std::uint32_t lanes = kWarpLanes / 2; lanes > 0; lanes /= 2) dot += __shfl_down_sync(~0u, dot, lanes);
+    read_context_blocks(const __grid_constant__ ContextPages p, ContextFaults* faults) {
+  __shared__ std::uint32_t firsts[kWarps];
+  const ContextStep step = *p.step;
+  const auto in_row = static_cast<std::uint32_t>(p.shape.row_bytes() / kBytes);
+  for (ContextBlocks at(blockIdx.x, gridDim.x, p.shape.planes); at.page < step.count; at.next()) {
+    const ContextPage& page = step.pages[at.page];
+    LaneRead found;
+    if (in_pool(p, page)) {
+      const std::byte* block = context_block(p, page, at.plane);
+      const std::uint32_t end = context_of(page, step.advance, p.shape.page_tokens).end * in_row;
+      if (checks_block(p, page, at.plane, step.advance)) {
+        found =
+            read_lane<kBytes, true>(block, end, pattern_seed(page.key, p.layer, at.plane), threadIdx.x, GpuAccess{});
+        report(p, at, block, found.first, std::uint64_t{end} * kBytes, firsts, faults);
+      } else {
+        found = read_lane<kBytes, false>(block, end, 0, threadIdx.x, GpuAccess{});
+      }
+    }
+    // This store depends on every byte, so no compiler drops a load.
+    const std::uint32_t fold = __reduce_xor_sync(~0u, found.fold);
     if (threadIdx.x % kWarpLanes == 0) {
-      firsts[threadIdx.x / kWarpLanes] = first;
-      dots[threadIdx.x / kWarpLanes] = dot;
+      step.folds[(at.page * p.shape.planes + at.plane) * kContextFolds + threadIdx.x / kWarpLanes] = fold;
     }
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      std::uint32_t least = firsts[0];
-      float sum = dots[0];
-      for (std::uint32_t warp = 1; warp < kThreads / kWarpLanes; ++warp) {
-        least = min(least, firsts[warp]);
-        sum += dots[warp];
-      }
-      if (query != nullptr) scores[number] = sum;
-      if (least != UINT32_MAX) {
-        const std::uint32_t entry = atomicAdd(&faults->wrong, 1u);
-        if (entry < ContextFaults::kMaxKept) {
-          faults->kept[entry] = {static_cast<std::uint32_t>(number / p.shape.planes),
-                                 static_cast<std::uint16_t>(p.layer),
-                                 static_cast<std::uint16_t>(number % p.shape.planes), least,
-                                 static_cast<std::uint32_t>(context_block(p, number)[least])};
-        }
-      }
-    }
-    __syncthreads();  // the next block's warps write to firsts and dots only after this
   }
 }
 
 template <std::uint32_t kBytes>
-__global__ void __launch_bounds__(kThreads) write_blocks(const __grid_constant__ ContextPages p) {
-  const std::uint64_t blocks = p.count * p.shape.planes;
-  for (std::uint64_t number = blockIdx.x; number < blocks; number += gridDim.x) {
-    write_lane<kBytes>(p, number, threadIdx.x, kThreads, GpuAccess{});
+__global__ void __launch_bounds__(kThreads) write_context_blocks(const __grid_constant__ ContextPages p) {
+  const ContextStep step = *p.step;
+  for (ContextBlocks at(blockIdx.x, gridDim.x, p.shape.planes); at.page < step.count; at.next()) {
+    write_lane<kBytes>(p, step.pages[at.page], at.plane, step.advance, threadIdx.x, GpuAccess{});
   }
 }
 
-unsigned ctas_of(const ContextPages& p, const LaunchLimits& limits) {
-  return static_cast<unsigned>(std::min<std::uint64_t>(limits.ctas, p.count * p.shape.planes));
+std::uint32_t vector_of(const ContextPages& p) {
+  return context_vector(reinterpret_cast<std::uintptr_t>(p.pool), p.shape.row_bytes());
 }
 
 }  // namespace
 
-cudaError_t launch_read_context(const ContextPages& p, const std::byte* query, float* scores, ContextFaults* faults,
-                                const LaunchLimits& limits, cudaStream_t stream) {
-  if (!valid(p) || limits.ctas == 0 || faults == nullptr || (query == nullptr) != (scores == nullptr)) {
+cudaError_t launch_context_step(const ContextStep& step, ContextStep* place, cudaStream_t stream) {
+  if (place == nullptr || (step.count > 0 && (step.pages == nullptr || step.folds == nullptr))) {
     return cudaErrorInvalidValue;
   }
-  if (p.count == 0) return cudaSuccess;
-  const auto address = reinterpret_cast<std::uintptr_t>(p.pool) | reinterpret_cast<std::uintptr_t>(query);
-  const std::uint32_t vector = context_vector(address, p.shape.row_bytes());
-  const auto kernel = vector == 16 ? read_blocks<16> : vector == 4 ? read_blocks<4> : read_blocks<1>;
-  kernel<<<ctas_of(p, limits), kThreads, 0, stream>>>(p, query, scores, faults);
-  return cudaGetLastError();
+  return start_kernel(context_step, {}, stream, step, place);
+}
+
+cudaError_t launch_read_context(const ContextPages& p, ContextFaults* faults, const LaunchLimits& limits,
+                                cudaStream_t stream) {
+  if (!valid(p) || limits.ctas == 0 || faults == nullptr) return cudaErrorInvalidValue;
+  const std::uint32_t vector = vector_of(p);
+  const auto kernel = vector == 16  ? read_context_blocks<16>
+                      : vector == 4 ? read_context_blocks<4>
+                                    : read_context_blocks<1>;
+  return start_kernel(kernel, {limits.ctas, kThreads}, stream, p, faults);
 }
 
 cudaError_t launch_write_context(const ContextPages& p, const LaunchLimits& limits, cudaStream_t stream) {
   if (!valid(p) || limits.ctas == 0) return cudaErrorInvalidValue;
-  if (p.count == 0) return cudaSuccess;
-  const std::uint32_t vector = context_vector(reinterpret_cast<std::uintptr_t>(p.pool), p.shape.row_bytes());
-  const auto kernel = vector == 16 ? write_blocks<16> : vector == 4 ? write_blocks<4> : write_blocks<1>;
-  kernel<<<ctas_of(p, limits), kThreads, 0, stream>>>(p);
-  return cudaGetLastError();
+  const std::uint32_t vector = vector_of(p);
+  const auto kernel = vector == 16  ? write_context_blocks<16>
+                      : vector == 4 ? write_context_blocks<4>
+                                    : write_context_blocks<1>;
+  return start_kernel(kernel, {limits.ctas, kThreads}, stream, p);
 }
 
 }  // namespace kvtwin

@@ -1,6 +1,6 @@
 // Launchers of the kernels of context.hpp. As in row_kernels.hpp, each launcher checks its arguments, launches on
-// `stream` and returns without waiting.
-// Returns: cudaErrorInvalidValue for invalid pages; cudaSuccess without a launch if there is no page.
+// `stream` and returns without waiting. A launch does not depend on the pages of the step, so a CUDA graph can have it.
+// Returns: cudaErrorInvalidValue for invalid pages.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,10 +10,13 @@
 
 namespace kvtwin {
 
-// Reads and checks the context. Adds to `faults` (GPU memory). `query` (16-byte aligned, row_bytes of bf16) and
-// `scores` [count * planes] are both in GPU memory, or both null.
-cudaError_t launch_read_context(const ContextPages& pages, const std::byte* query, float* scores, ContextFaults* faults,
-                                const LaunchLimits& limits, cudaStream_t stream);
+// Writes `step` to `place` (GPU memory) for the launches after it. A kernel, because a copy would wait for the bytes of
+// loads that the copy engine has in front of it.
+cudaError_t launch_context_step(const ContextStep& step, ContextStep* place, cudaStream_t stream);
+
+// Reads and checks the context. Adds to `faults` (GPU memory), and writes the folds of the step.
+cudaError_t launch_read_context(const ContextPages& pages, ContextFaults* faults, const LaunchLimits& limits,
+                                cudaStream_t stream);
 
 // Writes the rows of the new tokens.
 cudaError_t launch_write_context(const ContextPages& pages, const LaunchLimits& limits, cudaStream_t stream);

@@ -1,7 +1,6 @@
 // The kernel that copies rows through registers, for the files that launch its variants (row_kernels.hpp).
-// Tests without a GPU cover the bytes that each lane of gather_scatter moves, and the vectors (move_rows, tests of
-// row_transfer.hpp). Only tests/gpu covers the effect of the cache hints on memory that the host or a copy engine has
-// just written (vector_access.cuh), the sum over the lanes of a group, and the division of the warps among the CTAs.
+// Only a run on a GPU covers the effect of the cache hints on memory that the host or a copy engine has just written
+// (vector_access.cuh). The simulator executes the rest of the PTX (docs/internals/gpu.md).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,6 +11,7 @@
 
 #include "kernels/page_checksum.hpp"
 #include "kernels/row_kernels.hpp"
+#include "kernels/start_kernel.cuh"
 #include "kernels/vector_access.cuh"
 
 namespace kvtwin::gather {
@@ -104,8 +104,7 @@ cudaError_t launch(const RowTransfer& t, std::uint64_t* sums, const LaunchLimits
   }
   const std::uint64_t needed = (warp_batches(plan) + kWarps - 1) / kWarps;
   const auto ctas = static_cast<unsigned>(std::min<std::uint64_t>(limits.ctas, needed));
-  kernel<<<ctas, kThreads, 0, stream>>>(t, plan, sums);
-  return cudaGetLastError();
+  return start_kernel(kernel, {ctas, kThreads}, stream, t, plan, sums);
 }
 
 inline bool refused(const RowTransfer& t, const LaunchLimits& limits) { return !valid(t) || limits.ctas == 0; }

@@ -1,5 +1,4 @@
-// Tests without a GPU cover the pattern itself (page_pattern.hpp). Only tests/gpu covers the arithmetic of for_units,
-// in words and in bytes, and the atomics of the faults: the CPU twins walk pages in another way.
+// The CPU twins walk pages in another way; tests/gpu compares both.
 #include "kernels/pattern_kernels.hpp"
 
 #include <cuda_runtime.h>
@@ -8,6 +7,7 @@
 #include <cstddef>
 
 #include "kernels/page_pattern.hpp"
+#include "kernels/start_kernel.cuh"
 
 namespace kvtwin {
 namespace {
@@ -59,7 +59,7 @@ __device__ inline Unit pattern_unit(std::uint64_t seed, std::uint64_t offset) {
 
 template <typename Unit>
 __global__ void __launch_bounds__(kThreads)
-    fill(const __grid_constant__ PatternPages p, const __grid_constant__ Strides strides) {
+    fill_pattern_units(const __grid_constant__ PatternPages p, const __grid_constant__ Strides strides) {
   for_units<Unit>(p, strides, [](Unit* at, std::uint64_t seed, std::uint64_t offset, std::uint64_t) {
     *at = pattern_unit<Unit>(seed, offset);
   });
@@ -67,7 +67,8 @@ __global__ void __launch_bounds__(kThreads)
 
 template <typename Unit>
 __global__ void __launch_bounds__(kThreads)
-    check(const __grid_constant__ PatternPages p, const __grid_constant__ Strides strides, PatternFaults* faults) {
+    check_pattern_units(const __grid_constant__ PatternPages p, const __grid_constant__ Strides strides,
+                        PatternFaults* faults) {
   const std::uint64_t block_bytes = p.shape.row_bytes() * p.shape.page_tokens;
   unsigned long long wrong = 0, first = ~0ull;
   for_units<Unit>(p, strides, [&](Unit* at, std::uint64_t seed, std::uint64_t offset, std::uint64_t ordinal) {
@@ -106,9 +107,8 @@ cudaError_t launch_fill_pattern(const PatternPages& p, const LaunchLimits& limit
   if (!valid(p, limits)) return cudaErrorInvalidValue;
   if (p.count == 0 || p.layer_begin == p.layer_end) return cudaSuccess;
   const Strides strides = strides_of(p);
-  const auto kernel = fits_words(p, strides) ? fill<std::uint32_t> : fill<std::uint8_t>;
-  kernel<<<ctas_of(p, limits), kThreads, 0, stream>>>(p, strides);
-  return cudaGetLastError();
+  const auto kernel = fits_words(p, strides) ? fill_pattern_units<std::uint32_t> : fill_pattern_units<std::uint8_t>;
+  return start_kernel(kernel, {ctas_of(p, limits), kThreads}, stream, p, strides);
 }
 
 cudaError_t launch_check_pattern(const PatternPages& p, PatternFaults* faults, const LaunchLimits& limits,
@@ -118,9 +118,8 @@ cudaError_t launch_check_pattern(const PatternPages& p, PatternFaults* faults, c
   if (error == cudaSuccess) error = cudaMemsetAsync(&faults->first, 0xFF, sizeof faults->first, stream);
   if (error != cudaSuccess || p.count == 0 || p.layer_begin == p.layer_end) return error;
   const Strides strides = strides_of(p);
-  const auto kernel = fits_words(p, strides) ? check<std::uint32_t> : check<std::uint8_t>;
-  kernel<<<ctas_of(p, limits), kThreads, 0, stream>>>(p, strides, faults);
-  return cudaGetLastError();
+  const auto kernel = fits_words(p, strides) ? check_pattern_units<std::uint32_t> : check_pattern_units<std::uint8_t>;
+  return start_kernel(kernel, {ctas_of(p, limits), kThreads}, stream, p, strides, faults);
 }
 
 }  // namespace kvtwin

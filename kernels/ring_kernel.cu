@@ -2,16 +2,16 @@
 // with bulk copies. No byte passes through a register. A segment is one bulk copy in each direction; a stage holds as
 // many segments as fit.
 //
-// Tests without a GPU cover the cut and place of segments (tests of row_transfer.hpp), and the walk of the two warps
-// against a model of the barriers (tests of ring.hpp). Not covered: that the fences order the writes and reads of the
-// two proxies, that a lane's expect comes before the end of the phase in the machine code, and how bulk copies read
-// mapped host memory.
+// Tests of ring.hpp run the two warps against a model of the barriers; the simulator executes the PTX and checks that
+// the fences and the lanes' expects are there (docs/internals/gpu.md). Only a run on a GPU covers the machine code that
+// ptxas makes of them, and how bulk copies read mapped host memory.
 #include <cuda_runtime.h>
 
 #include <algorithm>
 
 #include "kernels/ring.hpp"
 #include "kernels/row_kernels.hpp"
+#include "kernels/start_kernel.cuh"
 
 namespace kvtwin {
 namespace {
@@ -162,7 +162,9 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 cudaError_t launch_ring(const RowTransfer& t, const LaunchLimits& limits, cudaStream_t stream) {
-  if (!valid(t) || limits.ctas == 0) return cudaErrorInvalidValue;
+  if (!valid(t) || limits.ctas == 0 || limits.ring_stages < 2 || limits.ring_stages > kMaxStages) {
+    return cudaErrorInvalidValue;
+  }
   if (empty(t)) return cudaSuccess;
   if (!ring_fits(t)) return cudaErrorInvalidValue;
   int device = 0, major = 0, shared = 0;
@@ -172,7 +174,7 @@ cudaError_t launch_ring(const RowTransfer& t, const LaunchLimits& limits, cudaSt
   if (error != cudaSuccess) return error;
   const std::uint32_t barriers = 2 * kMaxStages * sizeof(std::uint64_t);
   const std::uint32_t room = (static_cast<std::uint32_t>(std::max(shared, 1024)) - barriers) / kStageBytes;
-  const std::uint32_t stages = std::min(kMaxStages, room);
+  const std::uint32_t stages = std::min(limits.ring_stages, room);
   if (major < 9 || stages < 2) return cudaErrorNotSupported;
   const std::uint32_t ring_bytes = stages * kStageBytes;
   error = cudaFuncSetAttribute(ring, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(ring_bytes));
@@ -181,8 +183,7 @@ cudaError_t launch_ring(const RowTransfer& t, const LaunchLimits& limits, cudaSt
   const std::uint64_t in_stage = kStageBytes / plan.segment_bytes;
   const std::uint64_t batches = (plan.segments + in_stage - 1) / in_stage;
   const auto ctas = static_cast<unsigned>(std::min<std::uint64_t>(limits.ctas, batches));
-  ring<<<ctas, kThreads, ring_bytes, stream>>>(t, plan, stages);
-  return cudaGetLastError();
+  return start_kernel(ring, {ctas, kThreads, ring_bytes}, stream, t, plan, stages);
 }
 
 }  // namespace kvtwin

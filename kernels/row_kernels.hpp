@@ -14,7 +14,8 @@
 namespace kvtwin {
 
 struct LaunchLimits {
-  std::uint32_t ctas = 4;  // thread blocks, at most; at least 1. More blocks leave less of the GPU to other work
+  std::uint32_t ctas = 4;         // thread blocks, at most; at least 1. More blocks leave less of the GPU to other work
+  std::uint32_t ring_stages = 4;  // of 16 KB of shared memory, of each block of launch_ring; 2 to 4
 };
 
 // Copies through registers, with all layers and planes in one kernel. Any alignment.
@@ -30,7 +31,8 @@ cudaError_t launch_gather_checksum(const RowTransfer& transfer, std::uint64_t* c
                                    cudaStream_t stream);
 
 // Bulk copies through a ring in shared memory.
-// Returns: cudaErrorNotSupported on GPUs before compute capability 9.0; cudaErrorInvalidValue if ring_fits() is false.
+// Returns: cudaErrorNotSupported on GPUs before compute capability 9.0; cudaErrorInvalidValue if ring_fits() is false,
+// or for other numbers of stages.
 cudaError_t launch_ring(const RowTransfer& transfer, const LaunchLimits& limits, cudaStream_t stream);
 
 // The baseline for comparisons: one warp per token's row, 8 bytes per lane, one kernel per layer.

@@ -1,10 +1,11 @@
-// The baseline of the other kernels. Only tests/gpu covers the arithmetic of warp_per_row.
+// The baseline of the other kernels.
 #include <cuda_runtime.h>
 
 #include <algorithm>
 #include <numeric>
 
 #include "kernels/row_kernels.hpp"
+#include "kernels/start_kernel.cuh"
 #include "kernels/vector_access.cuh"
 
 namespace kvtwin {
@@ -67,8 +68,7 @@ cudaError_t launch_warp_per_row(const RowTransfer& t, const LaunchLimits& limits
   const std::uint64_t rows = t.count * t.shape.page_tokens * (t.host_layout == Layout::page_head ? t.shape.heads : 1);
   const auto ctas = static_cast<unsigned>(std::min<std::uint64_t>(limits.ctas, (rows + kWarps - 1) / kWarps));
   for (std::uint32_t layer = t.layer_begin; layer < t.layer_end; ++layer) {
-    kernel<<<ctas, kThreads, 0, stream>>>(t, layer);
-    const cudaError_t error = cudaGetLastError();
+    const cudaError_t error = start_kernel(kernel, {ctas, kThreads}, stream, t, layer);
     if (error != cudaSuccess) return error;
   }
   return cudaSuccess;

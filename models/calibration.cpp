@@ -557,15 +557,18 @@ std::string hardware_json(const Calibration& c, const Measurements& measurements
   for (const CalibratedNumber& number : c.numbers) {
     file["numbers"][number.key] = number_json(number, c, machine, terms);
   }
-  const auto limit = [&](const char* key, const auto& value, const char* unit) {
+  const auto set = [&](const char* key, const auto& value, const char* unit, const std::string& from) {
     if (!value) return;
-    file["numbers"][key] = {
-        {"value", *value}, {"unit", unit}, {"source", "measured: " + terms.limits_from}, {"date", terms.date}};
+    file["numbers"][key] = {{"value", *value}, {"unit", unit}, {"source", "measured: " + from}, {"date", terms.date}};
   };
-  limit("copy_engine_min_h2d", terms.limits.copy_engine_min_h2d, "B");
-  limit("copy_engine_min_d2h", terms.limits.copy_engine_min_d2h, "B");
-  limit("box_min", terms.limits.box_min, "B");
-  limit("kernel_min_pieces", terms.limits.kernel_min_pieces, "count");
+  set("copy_engine_min_h2d", terms.limits.copy_engine_min_h2d, "B", terms.limits_from);
+  set("copy_engine_min_d2h", terms.limits.copy_engine_min_d2h, "B", terms.limits_from);
+  set("box_min", terms.limits.box_min, "B", terms.limits_from);
+  set("kernel_min_pieces", terms.limits.kernel_min_pieces, "count", terms.limits_from);
+  set("kernel_blocks", terms.sizes.kernel_blocks, "count", terms.sizes_from);
+  set("ring_blocks", terms.sizes.ring_blocks, "count", terms.sizes_from);
+  set("ring_stages", terms.sizes.ring_stages, "count", terms.sizes_from);
+  set("staging_bytes", terms.sizes.staging_bytes, "B", terms.sizes_from);
   file["calibration"] = calibration_json(c, measurements, terms);
   const std::string text = file.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   static_cast<void>(parse_hardware(text, "the calibrated hardware file"));

@@ -26,6 +26,7 @@
 #include "models/calibration_fit.hpp"
 #include "models/calibration_ranges.hpp"
 #include "models/calibration_samples.hpp"
+#include "models/copy_sizes.hpp"
 #include "models/hardware.hpp"
 #include "models/path_matrix.hpp"
 
@@ -38,6 +39,8 @@ struct CalibrationTerms {
   std::string date, version, commit, command;
   MeasuredLimits limits;  // from a matrix.csv, if given
   std::string limits_from;
+  MeasuredSizes sizes;  // from a link.csv, if given
+  std::string sizes_from;
   std::string probe_disk;  // folder of the disk that was measured; empty: none
 };
 

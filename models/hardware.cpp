@@ -45,7 +45,7 @@ struct Field {
 
 using D = Dimension;
 using H = HardwareSpec;
-constexpr std::array<Field, 40> kFields{{
+constexpr std::array<Field, 42> kFields{{
     {"memory_bytes", D::bytes, &H::memory_bytes, 4e12, "4,000 GB"},
     {"memory_bandwidth", D::rate, &H::memory_bandwidth, 20e12, "20 TB/s"},
     {"memory_fraction", D::fraction, &H::memory_fraction, 1, "1"},
@@ -78,6 +78,8 @@ constexpr std::array<Field, 40> kFields{{
     {"box_row", D::time, &H::box_row, 0.1, "100 ms", false},
     {"bulk_copies", D::count, &H::bulk_copies, 1, "1", false},
     {"ring_rate", D::rate, &H::ring_rate, 1e12, "1,000 GB/s", false},
+    {"ring_blocks", D::count, &H::ring_blocks, 1024, "1,024", false},
+    {"ring_stages", D::count, &H::ring_stages, 4, "4", false},
     {"copy_engine_min_h2d", D::bytes, &H::copy_engine_min_h2d, 1e9, "1 GB", false},
     {"copy_engine_min_d2h", D::bytes, &H::copy_engine_min_d2h, 1e9, "1 GB", false},
     {"box_min", D::bytes, &H::box_min, 1e9, "1 GB", false},

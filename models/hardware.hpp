@@ -89,6 +89,8 @@ struct HardwareSpec {
   double staging_bytes = 0;      // one staging chunk
   double bulk_copies = 0;        // 1 = available (compute capability 9.0 and later)
   double ring_rate = 0;          // of a kernel with bulk copies, all blocks; 0 = as other copy kernels
+  // Real runs only; 0 = the default: `kernel_blocks`, 4 stages.
+  double ring_blocks = 0, ring_stages = 0;  // blocks of a kernel with bulk copies; stages of 16 KB in each block
   // The limits of the planner; see PlannerLimits. 0 = the default.
   double copy_engine_min_h2d = 0, copy_engine_min_d2h = 0;  // bytes of a piece
   double box_min = 0, box_min_busy = 0;                     // bytes of a row

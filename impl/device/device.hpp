@@ -30,11 +30,12 @@ struct WrongPage {
 struct Verification {
   std::uint64_t pages_read = 0;  // by passes
   Bytes bytes_read = 0;
+  Bytes bytes_checked = 0;          // of them, compared with their page keys; the others were only read
   std::uint64_t pages_audited = 0;  // at the end of the run: last content of each slot, partial pages too
   Bytes bytes_audited = 0;
   // Of these, in the draft model's pool beside the target's.
   std::uint64_t draft_pages_read = 0, draft_pages_audited = 0;
-  Bytes draft_bytes_read = 0, draft_bytes_audited = 0;
+  Bytes draft_bytes_read = 0, draft_bytes_checked = 0, draft_bytes_audited = 0;
   // Pages of the context that the draft model did not read, because they came back to the device without its KV.
   std::uint64_t draft_pages_left_out = 0;
   std::uint64_t wrong_reads = 0;  // by passes and the audit

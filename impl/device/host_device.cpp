@@ -30,7 +30,7 @@ class HostEngine final : public PageEngine {
   std::byte* host_pool() const override { return host_.data(); }
   bool load(const TransferJob& job) override;
   Pages back_up(const TransferJob& job) override;
-  void begin_pass(const PassJob&) override {}
+  void begin_pass(const PassJob&, std::span<const std::uint32_t>) override {}
   bool await_layer(const PassJob& job, std::uint32_t layer) override;
   void layer(const PassJob& job, std::uint64_t step, std::uint32_t layer) override;
   void read_layer(const PassJob& job, std::uint64_t step, std::uint32_t layer) override;
@@ -189,6 +189,7 @@ void HostEngine::read_context(const PassJob& job, const PassJob::Sequence& seque
       const std::uint64_t seed = pattern_seed(job.keys[page].words.data(), layer, plane);
       const std::byte* block = device_block(job.slots[page], layer, plane);
       const std::uint64_t wrong = check_pattern(block, seed, 0, bytes);
+      end_.checked += bytes;
       if (wrong == bytes) continue;
       ++end_.wrong_reads;
       if (end_.wrong.size() == kMaxWrongReadsPerStep) continue;

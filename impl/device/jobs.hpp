@@ -82,6 +82,8 @@ struct PassJob {
   std::vector<Sequence> sequences;
   std::vector<SlotId> slots;
   std::vector<PageKey> keys;
+  std::vector<std::uint8_t> landed;  // by page: 1 = the first pass that reads the slot since a transfer wrote to it
+  std::uint64_t steps_before = 0;    // steps of the same pass that came before this job's (at_step)
   std::vector<FlightPtr> gates;
   bool gated = false;
   std::shared_ptr<PassJob> draft;  // the draft model's part, or null. Its shape names no proposed tokens
@@ -100,6 +102,7 @@ struct PassJob {
   PassJob at_step(std::uint64_t number, std::uint32_t draft_tokens) const {
     PassJob one = *this;
     one.steps = 1;
+    one.steps_before = number;
     if (steps == 1) return one;
     for (Sequence& sequence : one.sequences) {
       const auto written = [&](std::uint64_t steps_done) {

@@ -65,18 +65,22 @@ class PageEngine {
   virtual Pages back_up(const TransferJob& job) = 0;
 
   // ---- thread: compute
-  // A pass: begin_pass; for each step: for each layer await_layer (first step only) and layer, then end_step.
-  // An audit: read_layer in place of await_layer and layer.
-  virtual void begin_pass(const PassJob& job) = 0;
+  // A pass: begin_pass; for each step: for each layer await_layer (first step only) and layer, or whole_step, then
+  // end_step. An audit: read_layer in place of await_layer and layer.
+  // `reads`: by page, the number of steps that have read the page since a transfer wrote to its slot; empty = none has.
+  virtual void begin_pass(const PassJob& job, std::span<const std::uint32_t> reads) = 0;
   // Waits until later work in the queue finds the layer of all gates. Returns false if a gate is lost.
   virtual bool await_layer(const PassJob& job, std::uint32_t layer) = 0;
   // Does arithmetic of the layer's size, reads and checks the step's context, and writes its tokens.
   virtual void layer(const PassJob& job, std::uint64_t step, std::uint32_t layer) = 0;
+  // All layers of a step that waits for no gate. Returns false, and does nothing, if layer() is as fast.
+  virtual bool whole_step(const PassJob&, std::uint64_t) { return false; }
   // Only reads and checks.
   virtual void read_layer(const PassJob& job, std::uint64_t step, std::uint32_t layer) = 0;
   struct StepEnd {
     std::uint64_t wrong_reads = 0;
     std::vector<WrongRead> wrong;  // the first ones, by layer, page and plane
+    Bytes checked = 0;             // bytes of the context that were compared with their page keys
     TimeNs stalled = 0;            // time in await_layer
   };
   // Waits for all work of the step. Also called after an aborted step.
@@ -95,7 +99,7 @@ class PageEngine {
   // Returns problems that did not end the run, one sentence each. Requires: the threads have ended.
   virtual std::vector<std::string> notes() const { return {}; }
 
-  void stop() { stopping_.store(true, std::memory_order_relaxed); }
+  virtual void stop() { stopping_.store(true, std::memory_order_relaxed); }
   bool stopping() const { return stopping_.load(std::memory_order_relaxed); }
   bool should_stop(const TransferJob& job) const {
     return job.flight->cancelled.load(std::memory_order_relaxed) || stopping();

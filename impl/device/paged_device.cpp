@@ -7,6 +7,7 @@
 #include <iterator>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -62,7 +63,12 @@ class LedgerDirectPages final : public DirectPages {
 class KvPools final : public PageMemory {
  public:
   KvPools(const DeviceConfig& config, std::unique_ptr<PageEngine> engine, bool draft)
-      : config_(config), engine_(std::move(engine)), ledger_(config, engine_->host_pool()), draft_(draft) {
+      : config_(config),
+        engine_(std::move(engine)),
+        ledger_(config, engine_->host_pool()),
+        draft_(draft),
+        steps_read_(config.device_pages),
+        counted_in_(config.device_pages) {
     if (engine_->direct() != nullptr && !draft) direct_.emplace(*engine_->direct(), ledger_);
   }
   const DeviceConfig& config() const { return config_; }
@@ -95,6 +101,8 @@ class KvPools final : public PageMemory {
                   std::vector<Ledger::HostCheck>& checks);
   // The tokens of the step have been written.
   void record_step(const PassJob& job, std::uint64_t number);
+  // The first `steps` steps of a pass have read their pages.
+  void end_pass(const PassJob& job, std::uint64_t steps);
 
   // After the threads have ended. Audits the pools.
   Verification finish();
@@ -104,6 +112,7 @@ class KvPools final : public PageMemory {
   void flip_host(const TransferJob& job);
   void flip_device(SlotId slot);
   void audit_device();
+  void begin_pass(const PassJob& job);
 
   const DeviceConfig config_;
   const std::unique_ptr<PageEngine> engine_;
@@ -112,6 +121,13 @@ class KvPools final : public PageMemory {
   std::optional<LedgerDirectPages> direct_;
   bool flipped_device_ = false, flipped_host_ = false;  // compute thread; h2d thread
   Verification reads_;                                  // compute thread
+  Bytes checked_ = 0;                                   // compute thread: in the last step
+
+  // Compute thread, by device slot: number of steps that have read the page since a transfer wrote to the slot, and the
+  // pass that was counted last.
+  std::vector<std::uint32_t> steps_read_, counted_in_;
+  std::uint32_t passes_ = 0;
+  std::vector<std::uint32_t> page_reads_;  // by page of the current pass
 };
 
 // A wrong page was found on the device; check its host copy.
@@ -129,7 +145,8 @@ class PagedDevice final : public Device {
       : config_(config),
         target_(config, std::move(engine), false),
         last_use_(config.device_pages),
-        last_write_(config.device_pages) {
+        last_write_(config.device_pages),
+        landed_since_(config.device_pages) {
     if (draft_config == nullptr) return;
     draft_.emplace(*draft_config, std::move(draft_engine), true);
     lacks_draft_.resize(config.device_pages);
@@ -152,7 +169,8 @@ class PagedDevice final : public Device {
   TransferJob transfer_job(const TransferOperation& operation);
   PassJob pass_job(const ForwardOperation& pass);
   PassJob draft_job(const PassJob& target, Tokens page_tokens);
-  void arrives_without_draft(SlotId slot) {
+  void arrives(SlotId slot) {
+    landed_since_[slot] = true;
     if (draft_ && draft_->config().stays) lacks_draft_[slot] = true;
   }
   void land(Flight& flight, bool done) const;
@@ -180,6 +198,7 @@ class PagedDevice final : public Device {
   std::unordered_map<OperationId, FlightPtr> flights_;  // event loop
   std::vector<std::uint64_t> last_use_, last_write_;    // event loop; by device slot: ordinal of the last pass
   std::vector<bool> lacks_draft_;                       // event loop; by device slot: came back without the draft's KV
+  std::vector<bool> landed_since_;                      // event loop; by device slot: after the last pass that reads it
   std::uint64_t passes_ = 0;                            // event loop: submitted passes
   std::atomic<std::uint64_t> passes_ended_{0};          // passes end in the order of submission
   std::mutex announced_mutex_;
@@ -248,11 +267,13 @@ Verification PagedDevice::finish() {
   Verification draft = draft_->finish();
   all.draft_pages_read = draft.pages_read;
   all.draft_bytes_read = draft.bytes_read;
+  all.draft_bytes_checked = draft.bytes_checked;
   all.draft_pages_audited = draft.pages_audited;
   all.draft_bytes_audited = draft.bytes_audited;
   all.draft_pages_left_out = left_out_.load(std::memory_order_relaxed);
   all.pages_read += draft.pages_read;
   all.bytes_read += draft.bytes_read;
+  all.bytes_checked += draft.bytes_checked;
   all.pages_audited += draft.pages_audited;
   all.bytes_audited += draft.bytes_audited;
   all.wrong_reads += draft.wrong_reads;
@@ -282,13 +303,12 @@ Verification KvPools::finish() {
 void KvPools::audit_device() {
   const PassJob job = ledger_.device_audit();
   if (job.slots.empty()) return;
-  engine_->begin_pass(job);
+  engine_->begin_pass(job, {});
   for (std::uint32_t layer = 0; layer < config_.shape.layers; ++layer) engine_->read_layer(job, 0, layer);
-  ledger_.record_audit(job, engine_->end_step());
+  const PageEngine::StepEnd end = engine_->end_step();
+  ledger_.record_audit(job, end);
   reads_.pages_audited += job.slots.size();
-  for (const PassJob::Sequence& page : job.sequences) {
-    reads_.bytes_audited += page.context * config_.shape.token_bytes();
-  }
+  reads_.bytes_audited += end.checked;
 }
 
 // ---- the event loop's calls ----------------------------------------------------------------------------------
@@ -311,7 +331,7 @@ TransferJob PagedDevice::transfer_job(const TransferOperation& operation) {
   job.pages.assign(operation.pages.begin(), operation.pages.end());
   for (const PageMove& page : job.pages) {
     job.after_pass = std::max(job.after_pass, job.to_device() ? last_use_[page.target] : last_write_[page.source]);
-    if (job.to_device()) arrives_without_draft(page.target);
+    if (job.to_device()) arrives(page.target);
   }
   if (!operation.has_side()) return job;
   job.draft = std::make_shared<TransferJob>(job);
@@ -331,7 +351,13 @@ PassJob PagedDevice::pass_job(const ForwardOperation& pass) {
     job.sequences.push_back({work.request, work.context_tokens, work.new_tokens, job.slots.size(), work.slots.size()});
     job.slots.insert(job.slots.end(), work.slots.begin(), work.slots.end());
     job.keys.insert(job.keys.end(), work.keys.begin(), work.keys.end());
-    for (const SlotId slot : work.slots) last_use_[slot] = passes_;
+    for (const SlotId slot : work.slots) {
+      job.landed.push_back(landed_since_[slot] ? 1 : 0);
+      // A device may finish a load within the pass that waits for it, so backups of the slot wait for the pass.
+      if (landed_since_[slot] && !pass.gates.empty()) last_write_[slot] = passes_;
+      landed_since_[slot] = false;
+      last_use_[slot] = passes_;
+    }
     for (const SlotId slot : work.slots.subspan(work.context_tokens / page_tokens)) last_write_[slot] = passes_;
     if (!draft_) continue;
     const std::size_t first_new = (work.context_tokens + page_tokens - 1) / page_tokens;
@@ -401,7 +427,7 @@ void PagedDevice::cancel(OperationId id) {
 
 void PagedDevice::announce_get(OperationId get, const StorageOperation& operation) {
   const FlightPtr flight = new_flight(get);
-  for (const StoragePage& page : operation.pages) arrives_without_draft(page.slot);
+  for (const StoragePage& page : operation.pages) arrives(page.slot);
   const std::lock_guard lock(announced_mutex_);
   announced_[get] = flight;
 }
@@ -549,6 +575,8 @@ void PagedDevice::execute(PassJob& job) {
     } else {
       run_pass(job, completion);
     }
+    target_.end_pass(job, completion.steps);
+    if (job.draft) draft_->end_pass(*job.draft, completion.steps);
   } catch (const std::exception& error) {
     completion.status = Status::failed;
     failure = error.what();
@@ -640,16 +668,41 @@ bool PagedDevice::run_step(const PassJob& job, std::uint64_t number, bool first,
   return true;
 }
 
+void KvPools::begin_pass(const PassJob& job) {
+  page_reads_.resize(job.slots.size());
+  for (std::size_t page = 0; page < job.slots.size(); ++page) {
+    if (job.landed[page] != 0) steps_read_[job.slots[page]] = 0;
+  }
+  for (std::size_t page = 0; page < job.slots.size(); ++page) {
+    page_reads_[page] = steps_read_[job.slots[page]] + static_cast<std::uint32_t>(job.steps_before);
+  }
+  engine_->begin_pass(job, page_reads_);
+}
+
+// A pass may name a slot several times: sequences share pages. A draft model leaves out some pages.
+void KvPools::end_pass(const PassJob& job, std::uint64_t steps) {
+  ++passes_;
+  for (const PassJob::Sequence& sequence : job.sequences) {
+    for (const SlotId slot : std::span(job.slots).subspan(sequence.first_page, sequence.pages)) {
+      if (std::exchange(counted_in_[slot], passes_) != passes_) steps_read_[slot] += static_cast<std::uint32_t>(steps);
+    }
+  }
+}
+
 bool KvPools::run_layers(const PassJob& job, std::uint64_t number, bool awaits, TimeNs& stalled,
                          std::vector<Ledger::HostCheck>& checks) {
-  if (number == 0) engine_->begin_pass(job);
-  bool done = true;
-  for (std::uint32_t layer = 0; done && layer < config_.shape.layers; ++layer) {
-    done = !engine_->stopping() && (!awaits || job.gates.empty() || engine_->await_layer(job, layer));
-    if (done) engine_->layer(job, number, layer);
+  if (number == 0) begin_pass(job);
+  const bool waits = awaits && !job.gates.empty();
+  bool done = !engine_->stopping();
+  if (waits || !done || !engine_->whole_step(job, number)) {
+    for (std::uint32_t layer = 0; done && layer < config_.shape.layers; ++layer) {
+      done = !engine_->stopping() && (!waits || engine_->await_layer(job, layer));
+      if (done) engine_->layer(job, number, layer);
+    }
   }
   const PageEngine::StepEnd end = engine_->end_step();
   stalled += end.stalled;
+  checked_ = end.checked;
   checks = ledger_.record_wrong_reads(job, end);
   return done;
 }
@@ -660,6 +713,7 @@ void KvPools::record_step(const PassJob& job, std::uint64_t number) {
     reads_.bytes_read += context * config_.shape.token_bytes();
     reads_.pages_read += (context + config_.shape.page_tokens - 1) / config_.shape.page_tokens;
   }
+  reads_.bytes_checked += checked_;
   const SlotId whole = ledger_.end_step(job, number);
   if (config_.flip == DeviceConfig::Flip::device && !flipped_device_ && whole != kNoSlot) flip_device(whole);
 }

@@ -46,6 +46,8 @@ struct Source {
   Measurements measurements;
   MeasuredLimits limits;
   std::string limits_from;
+  MeasuredSizes sizes;
+  std::string sizes_from;
 };
 
 void add_file(const fs::path& path, Source& source) {
@@ -55,6 +57,10 @@ void add_file(const fs::path& path, Source& source) {
   const std::string text = read_text_file(path, "give what kvtwin calibrate or tools/gpu-check wrote");
   if (path.extension() == ".csv") {
     source.measurements.add(measurements_of_table(text, name), name);
+    if (path.filename() == "link.csv" || text.find("portion_bytes") != std::string::npos) {
+      source.sizes = sizes_from(parse_copy_rates(text, name));
+      source.sizes_from = name;
+    }
     if (text.find("r_median") == std::string::npos) return;
     source.limits = limits_from(parse_path_matrix(text, name));
     source.limits_from = name;
@@ -301,6 +307,8 @@ CalibrationResult calibrate_machine(const CalibrateArguments& arguments, const L
   terms.command = command_of(arguments);
   terms.limits = source.limits;
   terms.limits_from = source.limits_from;
+  terms.sizes = source.sizes;
+  terms.sizes_from = source.sizes_from;
   if (arguments.from.empty() && !arguments.no_disk) terms.probe_disk = fs::absolute(arguments.out).lexically_normal();
   const fs::path out = arguments.out;
   write_whole(out / kMeasurementsName, to_jsonl(source.measurements));

@@ -596,6 +596,10 @@ std::span<const Key> experiment_keys() {
                   "memory), or auto (by cuFile if the kernel supports cuFile)"),
       text("real.cufile_library", "", "Path of the cuFile library; empty = the system's library"),
       text("real.cublas", "", "Path of the cuBLAS library, for cuda; empty = the system's library"),
+      integer("real.check_every", 64, 1, 65536,
+              "cuda: a pass compares a page with its key at the first read after a load, and then each of its layers "
+              "once in so many steps that read the page; 1 = all bytes in each step, as with real.flip and on the host "
+              "device"),
       text_choice("real.flip", {"none", "device", "host"},
                   "Fault test: flip one bit of a page on the device or the host; the run must find the wrong page"),
       integer("real.slow_rank", 0, 0, 63, "Fault test: number of the rank that real.slow_factor slows down"),

@@ -36,11 +36,12 @@ std::vector<RankOutcome> gather_outcomes(RealRanks& ranks, const RankOutcome& ou
 }
 
 Verification gather_verification(RealRanks& ranks, const Verification& ours) {
-  const SortedJson sent{{"counts",
-                         {ours.pages_read, ours.bytes_read, ours.pages_audited, ours.bytes_audited, ours.wrong_reads,
-                          ours.flipped ? 1 : 0, ours.draft_pages_read, ours.draft_bytes_read, ours.draft_pages_audited,
-                          ours.draft_bytes_audited, ours.draft_pages_left_out}},
-                        {"wrong", ours.wrong}};
+  const SortedJson sent{
+      {"counts",
+       {ours.pages_read, ours.bytes_read, ours.pages_audited, ours.bytes_audited, ours.wrong_reads,
+        ours.flipped ? 1 : 0, ours.draft_pages_read, ours.draft_bytes_read, ours.draft_pages_audited,
+        ours.draft_bytes_audited, ours.draft_pages_left_out, ours.bytes_checked, ours.draft_bytes_checked}},
+      {"wrong", ours.wrong}};
   const std::vector<std::string> texts = ranks.gather(sent.dump());
   if (texts.empty()) return ours;
   Verification all;
@@ -58,6 +59,8 @@ Verification gather_verification(RealRanks& ranks, const Verification& ours) {
     all.draft_pages_audited += counts.at(8);
     all.draft_bytes_audited += counts.at(9);
     all.draft_pages_left_out += counts.at(10);
+    all.bytes_checked += counts.at(11);
+    all.draft_bytes_checked += counts.at(12);
     for (auto& page : json.at("wrong").get<std::vector<WrongPage>>()) {
       page.found = "on rank " + std::to_string(rank) + ", " + page.found;
       all.wrong.push_back(std::move(page));

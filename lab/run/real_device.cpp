@@ -84,6 +84,13 @@ HostDeviceConfig host_config(const ModelGeometry& model, const DeviceConfig& com
 
 std::size_t ranks_here(const DeviceConfig& common) { return common.ranks == nullptr ? 1 : common.ranks->size_here(); }
 
+// A staged load stays in the area until the pass that waits for it reaches its last layers, so the area has many
+// chunks.
+constexpr Bytes kAreaChunks = 32;
+
+// Larger batches make their graphs in their first steps. Each number of tokens takes two decode steps at the start.
+constexpr std::uint32_t kMaxWarmTokens = 32;
+
 // Returns the configuration of this rank's GPU. Ranks take the GPUs of the machine in turn.
 CudaDeviceConfig cuda_config(const Experiment& experiment, const Setup& setup, const ModelGeometry& model,
                              const DeviceConfig& common, int gpus) {
@@ -92,9 +99,19 @@ CudaDeviceConfig cuda_config(const Experiment& experiment, const Setup& setup, c
   config.ordinal = common.ranks == nullptr ? 0 : static_cast<int>(common.ranks->rank_here()) % gpus;
   config.transformer = transformer_sizes(model, static_cast<std::uint32_t>(setup.engine.ranks));
   config.blas_library = experiment.text("real.cublas");
+  const bool all = common.flip != DeviceConfig::Flip::none;
+  config.check_every = all ? 1 : static_cast<std::uint32_t>(experiment.integer("real.check_every"));
+  config.warm_tokens = std::min(kMaxWarmTokens, setup.engine.max_running);
   // As the simulation charges them.
-  config.copy_ctas = static_cast<std::uint32_t>(std::lround(setup.hardware.kernel_blocks));
-  config.staging_bytes = static_cast<Bytes>(std::llround(setup.hardware.staging_bytes));
+  const HardwareSpec& hardware = setup.hardware;
+  config.copy_ctas = static_cast<std::uint32_t>(std::lround(hardware.kernel_blocks));
+  config.ring_ctas = config.copy_ctas;
+  if (hardware.ring_blocks > 0) config.ring_ctas = static_cast<std::uint32_t>(std::lround(hardware.ring_blocks));
+  if (hardware.ring_stages > 0) {
+    config.ring_stages = std::max(2U, static_cast<std::uint32_t>(std::lround(hardware.ring_stages)));
+  }
+  config.staging_bytes = static_cast<Bytes>(std::llround(hardware.staging_bytes));
+  config.staging_area = kAreaChunks * config.staging_bytes;
   return config;
 }
 

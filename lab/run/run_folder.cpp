@@ -260,15 +260,17 @@ Json real_json(const RealFacts& real) {
     for (const auto& [name, count] : tier.counters) counters[name] = count;
   }
   const MeasuredMachine& machine = real.machine;
-  Json verified = {{"pages_read", v.pages_read},       {"bytes_read", v.bytes_read},
-                   {"pages_audited", v.pages_audited}, {"bytes_audited", v.bytes_audited},
-                   {"wrong_reads", v.wrong_reads},     {"wrong", wrong}};
+  Json verified = {{"pages_read", v.pages_read},
+                   {"bytes_read", v.bytes_read},
+                   {"bytes_checked", v.bytes_checked},
+                   {"pages_audited", v.pages_audited},
+                   {"bytes_audited", v.bytes_audited},
+                   {"wrong_reads", v.wrong_reads},
+                   {"wrong", wrong}};
   if (v.draft_pages_read + v.draft_pages_audited + v.draft_pages_left_out != 0) {
-    verified["draft"] = {{"pages_read", v.draft_pages_read},
-                         {"bytes_read", v.draft_bytes_read},
-                         {"pages_audited", v.draft_pages_audited},
-                         {"bytes_audited", v.draft_bytes_audited},
-                         {"pages_left_out", v.draft_pages_left_out}};
+    verified["draft"] = {{"pages_read", v.draft_pages_read},       {"bytes_read", v.draft_bytes_read},
+                         {"bytes_checked", v.draft_bytes_checked}, {"pages_audited", v.draft_pages_audited},
+                         {"bytes_audited", v.draft_bytes_audited}, {"pages_left_out", v.draft_pages_left_out}};
   }
   return {{"machine",
            {{"cpu", machine.cpu}, {"cores", machine.cores}, {"kernel", machine.kernel}, {"device", machine.device}}},
@@ -503,9 +505,10 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
   if (facts.real) {
     const LoopReport& loop = facts.real->loop;
     const Verification& v = facts.real->verification;
-    add("verified   %" PRIu64 " page reads (%.2f GB) and %" PRIu64 " pages at the end (%.2f GB): %" PRIu64 " wrong",
-        v.pages_read, static_cast<double>(v.bytes_read) / 1e9, v.pages_audited,
-        static_cast<double>(v.bytes_audited) / 1e9, v.wrong_reads);
+    add("verified   %" PRIu64 " page reads (%.2f of %.2f GB checked) and %" PRIu64
+        " pages at the end (%.2f GB): %" PRIu64 " wrong",
+        v.pages_read, static_cast<double>(v.bytes_checked) / 1e9, static_cast<double>(v.bytes_read) / 1e9,
+        v.pages_audited, static_cast<double>(v.bytes_audited) / 1e9, v.wrong_reads);
     if (v.draft_pages_read + v.draft_pages_left_out != 0) {
       add("draft      %" PRIu64 " of the page reads (%.2f GB) are the draft model's; %" PRIu64 " pages lacked its KV",
           v.draft_pages_read, static_cast<double>(v.draft_bytes_read) / 1e9, v.draft_pages_left_out);

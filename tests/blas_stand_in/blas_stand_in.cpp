@@ -18,6 +18,9 @@ int cublasDestroy_v2(void* handle) {
   return 0;
 }
 int cublasSetStream_v2(void* handle, void* stream) { return handle == nullptr || stream == nullptr ? 7 : 0; }
+int cublasSetWorkspace_v2(void* handle, void* memory, unsigned long bytes) {
+  return handle == nullptr || memory == nullptr || bytes == 0 ? 7 : 0;
+}
 int cublasGemmEx(void* handle, int, int, int m, int n, int k, const void*, const void* a, int, int lda, const void* b,
                  int, int ldb, const void*, void* c, int, int ldc, int, int) {
   const bool sound = handle != nullptr && a != nullptr && b != nullptr && c != nullptr && m > 0 && n > 0 && k > 0 &&

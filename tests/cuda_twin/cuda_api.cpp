@@ -159,7 +159,8 @@ cudaError_t copy_all(Runtime& runtime, const char* function, cudaStream_t stream
     work->step = [&runtime, function, copying = std::move(copying)](std::uint64_t draw) {
       return step(runtime, function, *copying, draw);
     };
-    runtime.submit(counted.stream, std::move(work));
+    const cudaError_t error = runtime.submit(counted.stream, std::move(work));
+    if (error != cudaSuccess) return error;
   }
   if (!returns_early && (counted.pageable || waits)) runtime.wait_for(counted.stream);
   return cudaSuccess;
@@ -214,8 +215,7 @@ cudaError_t set_bytes(Runtime& runtime, const char* function, void* at, int valu
     std::memset(at, value, bytes);
     return true;
   };
-  runtime.submit(on, std::move(work));
-  return cudaSuccess;
+  return runtime.submit(on, std::move(work));
 }
 
 bool takes_batches(Runtime& runtime, const char* function, cudaStream_t stream) {
@@ -363,8 +363,7 @@ cudaError_t record(const char* function, cudaEvent_t event, cudaStream_t stream)
       }
       known->recording = work->recording;
     }
-    runtime.submit(on, std::move(work));
-    return cudaSuccess;
+    return runtime.submit(on, std::move(work));
   });
 }
 
@@ -378,13 +377,67 @@ cudaError_t recording_of(Runtime& runtime, const char* function, cudaEvent_t eve
   return cudaSuccess;
 }
 
-// `waits`: the call waits for the stream by definition, so using a default stream is no hidden synchronization.
+// `waits`: the call waits for the stream by definition, so using a default stream is no hidden synchronization. A
+// stream that captures cannot be waited for.
 cudaError_t find_stream(Runtime& runtime, const char* function, cudaStream_t stream, CUstream_st*& on,
                         bool waits = false) {
   Runtime::Locked locked(runtime);
   on = waits && stream == nullptr ? runtime.default_stream(locked, current_device())
                                   : runtime.stream_of(locked, stream, function);
-  return on == nullptr ? cudaErrorInvalidResourceHandle : cudaSuccess;
+  if (on == nullptr) return cudaErrorInvalidResourceHandle;
+  if (!waits || on->capture == nullptr) return cudaSuccess;
+  on->capture_spoiled = true;
+  runtime.violation(locked, at_fault(function, "a stream that captures"));
+  return cudaErrorStreamCaptureUnsupported;
+}
+
+cudaError_t begin_capture(Runtime& runtime, cudaStream_t stream, cudaStreamCaptureMode mode) {
+  Runtime::Locked locked(runtime);
+  CUstream_st* on = runtime.stream_of(locked, stream, "cudaStreamBeginCapture");
+  if (on == nullptr) return cudaErrorInvalidResourceHandle;
+  if (!runtime.machine().graphs) return cudaErrorNotSupported;
+  if (on->capture != nullptr) return cudaErrorIllegalState;
+  if (mode == cudaStreamCaptureModeGlobal) {
+    runtime.violation(locked, "cudaStreamBeginCapture: the global mode, which makes calls of other threads fail");
+  }
+  on->capture = std::make_unique<CUgraph_st>();
+  on->capture_spoiled = false;
+  return cudaSuccess;
+}
+
+cudaError_t end_capture(Runtime& runtime, cudaStream_t stream, cudaGraph_t* graph) {
+  Runtime::Locked locked(runtime);
+  CUstream_st* on = runtime.stream_of(locked, stream, "cudaStreamEndCapture");
+  if (on == nullptr) return cudaErrorInvalidResourceHandle;
+  *graph = nullptr;
+  if (on->capture == nullptr) return cudaErrorIllegalState;
+  const std::unique_ptr<CUgraph_st> captured = std::move(on->capture);
+  if (on->capture_spoiled) return cudaErrorStreamCaptureInvalidated;
+  *graph = new CUgraph_st(*captured);
+  runtime.graphs.insert(*graph);
+  return cudaSuccess;
+}
+
+// Submits the kernels of a graph, in their order. Work of other streams runs between them.
+cudaError_t launch_graph(Runtime& runtime, cudaGraphExec_t graph, cudaStream_t stream) {
+  CUstream_st* on = nullptr;
+  {
+    Runtime::Locked locked(runtime);
+    on = runtime.stream_of(locked, stream, "cudaGraphLaunch");
+    if (on == nullptr) return cudaErrorInvalidResourceHandle;
+    if (runtime.graph_launches.count(graph) == 0) {
+      runtime.violation(locked, "cudaGraphLaunch: no such graph, or destroyed");
+      return cudaErrorInvalidValue;
+    }
+  }
+  for (const std::shared_ptr<const Node>& node : graph->nodes) {
+    auto work = std::make_unique<Work>();
+    work->kernel = node->kernel;
+    work->step = [node](std::uint64_t draw) { return node->step(draw); };
+    const cudaError_t error = runtime.submit(on, std::move(work));
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
 }
 
 struct Attribute {
@@ -462,6 +515,11 @@ constexpr Word kWords[] = {
     {cudaErrorHostMemoryNotRegistered, "cudaErrorHostMemoryNotRegistered",
      "pointer does not correspond to a registered memory region"},
     {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
+    {cudaErrorIllegalState, "cudaErrorIllegalState", "the operation cannot be performed in the present state"},
+    {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
+     "operation not permitted when stream is capturing"},
+    {cudaErrorStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated",
+     "operation failed due to a previous error during capture"},
     {cudaErrorECCUncorrectable, "cudaErrorECCUncorrectable", "uncorrectable ECC error encountered"},
     {cudaErrorUnknown, "cudaErrorUnknown", "unknown error"},
 };
@@ -796,8 +854,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     work->kind = Work::Kind::wait;
     if (error == cudaSuccess) error = recording_of(runtime, "cudaStreamWaitEvent", event, work->recording);
     if (error != cudaSuccess || work->recording == nullptr) return error;
-    runtime.submit(on, std::move(work));
-    return cudaSuccess;
+    return runtime.submit(on, std::move(work));
   });
 }
 
@@ -812,7 +869,58 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
       function(data);
       return true;
     };
-    runtime.submit(on, std::move(work));
+    return runtime.submit(on, std::move(work));
+  });
+}
+
+// ---- graphs -------------------------------------------------------------------------------------------------
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+  return call("cudaStreamBeginCapture", [&](Runtime& runtime) { return begin_capture(runtime, stream, mode); });
+}
+
+// Ends the capture even if an injected fault makes the call fail.
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  return freeing_call("cudaStreamEndCapture", [&](Runtime& runtime) { return end_capture(runtime, stream, graph); });
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long flags) {
+  return call("cudaGraphInstantiate", [&](Runtime& runtime) {
+    Runtime::Locked locked(runtime);
+    if (made == nullptr || runtime.graphs.count(graph) == 0 || flags != 0) {
+      runtime.violation(locked, "cudaGraphInstantiate: no such graph, or flags");
+      return cudaErrorInvalidValue;
+    }
+    *made = new CUgraphExec_st{*graph};
+    runtime.graph_launches.insert(*made);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
+  return call("cudaGraphLaunch", [&](Runtime& runtime) { return launch_graph(runtime, graph, stream); });
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  return freeing_call("cudaGraphDestroy", [&](Runtime& runtime) {
+    Runtime::Locked locked(runtime);
+    if (runtime.graphs.erase(graph) == 0) {
+      runtime.violation(locked, "cudaGraphDestroy: no such graph, or destroyed");
+      return cudaErrorInvalidValue;
+    }
+    delete graph;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
+  return freeing_call("cudaGraphExecDestroy", [&](Runtime& runtime) {
+    Runtime::Locked locked(runtime);
+    if (runtime.graph_launches.erase(graph) == 0) {
+      runtime.violation(locked, "cudaGraphExecDestroy: no such graph, or destroyed");
+      return cudaErrorInvalidValue;
+    }
+    delete graph;
     return cudaSuccess;
   });
 }

@@ -37,6 +37,7 @@ struct Machine {
   int devices = 1;         // 0: every call returns cudaErrorNoDevice
   int compute_major = 9, compute_minor = 0;
   std::vector<int> compute_majors = {};                  // of each GPU; empty: compute_major
+  bool graphs = true;                                    // false: streams capture nothing
   int shared_bytes = 232448;                             // shared memory per block, with opt-in
   std::uint64_t device_bytes = std::uint64_t{80} << 30;  // memory of each GPU
   std::uint64_t pinned_bytes = std::uint64_t{1} << 40;   // limit of allocated and registered host memory together
@@ -47,7 +48,7 @@ struct Machine {
 Machine machine_of_environment();
 
 struct Live {
-  std::uint64_t allocations = 0, pinned = 0, registrations = 0, streams = 0, events = 0;
+  std::uint64_t allocations = 0, pinned = 0, registrations = 0, streams = 0, events = 0, graphs = 0;
   friend bool operator==(const Live&, const Live&) = default;
 };
 
@@ -79,8 +80,9 @@ class CudaTwin {
   void fail_work(std::uint64_t nth, cudaError_t error);
 
   // ---- observations ----
-  std::uint64_t calls(std::string_view function = {}) const;  // empty: all functions
-  std::uint64_t launches(std::string_view launcher) const;    // "gather_scatter" for launch_gather_scatter
+  std::uint64_t calls(std::string_view function = {}) const;       // empty: all functions
+  std::uint64_t launches(std::string_view launcher) const;         // "gather_scatter" for launch_gather_scatter
+  std::uint64_t urgent_launches(std::string_view launcher) const;  // of these, on streams with a high priority
   std::map<std::string, std::uint64_t> calls_by_name() const;
   Live live() const;
   Copies copies(Way way) const;                             // of copy engines, all functions

@@ -214,7 +214,7 @@ cudaError_t launch_gather_checksum(const RowTransfer& t, std::uint64_t* checksum
 }
 
 cudaError_t launch_ring(const RowTransfer& t, const LaunchLimits& limits, cudaStream_t stream) {
-  if (refused(t, limits)) return cudaErrorInvalidValue;
+  if (refused(t, limits) || limits.ring_stages < 2 || limits.ring_stages > 4) return cudaErrorInvalidValue;
   if (empty(t)) return cudaSuccess;
   if (!ring_fits(t)) return cudaErrorInvalidValue;
   int device = 0, major = 0, shared = 0;

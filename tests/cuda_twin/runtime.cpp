@@ -194,6 +194,7 @@ void Runtime::begin(const Machine& machine) {
   sticky = cudaSuccess;
   calls.clear();
   launches.clear();
+  urgent_launches.clear();
   copies.clear();
   std::fill(std::begin(totals), std::end(totals), Copies{});
   violations.clear();
@@ -220,6 +221,10 @@ void Runtime::end() {
   const Locked locked(*this);
   for (CUstream_st* stream : all_) delete stream;
   for (CUevent_st* event : events) delete event;
+  for (CUgraph_st* graph : graphs) delete graph;
+  for (CUgraphExec_st* graph : graph_launches) delete graph;
+  graphs.clear();
+  graph_launches.clear();
   all_.clear();
   streams.clear();
   events.clear();
@@ -331,9 +336,22 @@ CUevent_st* Runtime::event_of(Locked& locked, cudaEvent_t event, const char* fun
   return nullptr;
 }
 
-void Runtime::submit(CUstream_st* stream, std::unique_ptr<Work> work) {
+cudaError_t Runtime::submit(CUstream_st* stream, std::unique_ptr<Work> work) {
   twin::release(work.get());
   Locked locked(*this);
+  if (stream->capture != nullptr) {
+    if (work->kernel.empty()) {
+      stream->capture_spoiled = true;
+      violation(locked, "a stream that captures got work that the twin's graphs do not have: only kernels");
+      return cudaErrorStreamCaptureUnsupported;
+    }
+    stream->capture->nodes.push_back(std::make_shared<const Node>(Node{work->kernel, std::move(work->step)}));
+    return cudaSuccess;
+  }
+  if (!work->kernel.empty()) {
+    ++launches[work->kernel];
+    if (stream->priority < 0) ++urgent_launches[work->kernel];
+  }
   for (const auto& [way, bytes] : work->under_way) {
     Copies& total = totals[static_cast<int>(way)];
     total.bytes_under_way += bytes;
@@ -343,6 +361,7 @@ void Runtime::submit(CUstream_st* stream, std::unique_ptr<Work> work) {
   ++stream->submitted;
   changed_.notify_all();
   if (!threads() && rng_.chance(eagerness_)) run_some(locked, 4);
+  return cudaSuccess;
 }
 
 // Returns true if the work item that is about to start must fail.
@@ -551,9 +570,9 @@ cudaError_t launch(const char* launcher, cudaStream_t stream, std::function<bool
         runtime.violation(locked, std::string(launcher) + " on a stream of another device");
         return cudaErrorInvalidResourceHandle;
       }
-      ++runtime.launches[launcher];
     }
     auto work = std::make_unique<Work>();
+    work->kernel = launcher;
     work->step = [&runtime, name = std::string(launcher), device = on->device, body = std::move(body)](std::uint64_t) {
       if (!body(Reach(runtime, name, device))) {
         const Runtime::Locked locked(runtime);
@@ -561,8 +580,7 @@ cudaError_t launch(const char* launcher, cudaStream_t stream, std::function<bool
       }
       return true;
     };
-    runtime.submit(on, std::move(work));
-    return cudaSuccess;
+    return runtime.submit(on, std::move(work));
   });
 }
 
@@ -599,6 +617,13 @@ std::uint64_t CudaTwin::launches(std::string_view launcher) const {
   return found == runtime.launches.end() ? 0 : found->second;
 }
 
+std::uint64_t CudaTwin::urgent_launches(std::string_view launcher) const {
+  Runtime& runtime = Runtime::get();
+  const Runtime::Locked locked(runtime);
+  const auto found = runtime.urgent_launches.find(std::string(launcher));
+  return found == runtime.urgent_launches.end() ? 0 : found->second;
+}
+
 std::map<std::string, std::uint64_t> CudaTwin::calls_by_name() const {
   Runtime& runtime = Runtime::get();
   const Runtime::Locked locked(runtime);
@@ -616,6 +641,7 @@ Live CudaTwin::live() const {
   }
   live.streams = runtime.streams.size();
   live.events = runtime.events.size();
+  live.graphs = runtime.graphs.size() + runtime.graph_launches.size();
   return live;
 }
 

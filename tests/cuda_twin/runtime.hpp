@@ -52,6 +52,13 @@ struct Work {
   bool started = false;
   std::vector<std::pair<Way, std::uint64_t>> under_way;
   std::shared_ptr<Recording> recording;
+  std::string kernel;  // the launcher's name; empty for other work
+};
+
+// What a stream has captured: the parts of kernel launches, in order. A part can run several times.
+struct Node {
+  std::string kernel;
+  std::function<bool(std::uint64_t)> step;
 };
 
 // A range of addresses that the twin knows.
@@ -91,6 +98,11 @@ class Reach {
 
 }  // namespace kvtwin::twin
 
+struct CUgraph_st {
+  std::vector<std::shared_ptr<const kvtwin::twin::Node>> nodes;
+};
+struct CUgraphExec_st : CUgraph_st {};
+
 struct CUstream_st {
   int device = 0;
   bool is_default = false;
@@ -100,6 +112,8 @@ struct CUstream_st {
   std::uint64_t submitted = 0, finished = 0;
   std::uint64_t weight = 1;  // of the random choice between streams
   std::thread thread;
+  std::unique_ptr<CUgraph_st> capture;  // not null: the stream captures, and runs nothing
+  bool capture_spoiled = false;
 };
 
 struct CUevent_st {
@@ -157,7 +171,7 @@ class Runtime {
   CUevent_st* event_of(Locked&, cudaEvent_t event, const char* function);
 
   // ---- streams; without the lock ----
-  void submit(CUstream_st* stream, std::unique_ptr<Work> work);
+  cudaError_t submit(CUstream_st* stream, std::unique_ptr<Work> work);
   void wait_for(CUstream_st* stream);
   void wait_for(const std::shared_ptr<Recording>& recording);
   void wait_for_all();
@@ -184,13 +198,15 @@ class Runtime {
   std::uint64_t work_fault = 0;  // 0 = none
   cudaError_t work_error = cudaSuccess;
   cudaError_t sticky = cudaSuccess;
-  std::map<std::string, std::uint64_t> calls, launches;
+  std::map<std::string, std::uint64_t> calls, launches, urgent_launches;
   std::map<std::pair<Way, std::string>, Copies> copies;
   Copies totals[4];
   std::vector<std::string> violations, hidden_syncs;
   Blocks blocks;
   std::set<CUstream_st*> streams;
   std::set<CUevent_st*> events;
+  std::set<CUgraph_st*> graphs;
+  std::set<CUgraphExec_st*> graph_launches;   // what cudaGraphInstantiate makes
   std::atomic<std::uint64_t> generation = 0;  // number of the current machine
 
  private:

@@ -1,5 +1,5 @@
 // The kernels in place of attention (kernels/context.hpp), against their CPU twins: the written pages, the wrong
-// blocks and the dot products.
+// blocks, the checked bytes and the folds.
 #include <algorithm>
 #include <string>
 #include <tuple>
@@ -31,7 +31,6 @@ class Sequence {
         shape_(shape),
         pool_pages_(rng_.between(2, 12)),
         pool_(Place::gpu, pool_pages_ * shape.page_bytes()),
-        query_(shape.row_bytes()),
         pages_(pool_pages_) {
     for (std::uint32_t i = 0; i < pages_.size(); ++i) {
       for (std::uint64_t& word : pages_[i].key) word = rng_.next();
@@ -40,94 +39,87 @@ class Sequence {
     }
     for (std::size_t i = pages_.size(); i > 1; --i) std::swap(pages_[i - 1].slot, pages_[rng_.below(i)].slot);
     if (rng_.chance(50)) pages_[rng_.below(pages_.size())].slot = static_cast<std::uint32_t>(pool_pages_ + 7);
-    // bf16 values between 0.5 and 2
-    for (std::size_t i = 0; i < query_.size(); ++i)
-      query_[i] = i % 2 == 1 ? std::byte{0x3F} : std::byte(rng_.below(256));
     draw_bytes(rng_, pool_.bytes);
   }
   bool there() const { return pool_.there(); }
   void write_then_read();
-  void read_scores();
 
  private:
   std::uint32_t tokens() const { return static_cast<std::uint32_t>(pages_.size()) * shape_.page_tokens; }
-  ContextPages step(std::uint32_t context, std::uint32_t fresh, std::uint32_t advance, std::uint32_t layer,
-                    std::byte* pool, const ContextPage* pages) {
+  // Sets the pages and the step of the next launch, in the memory of the CPU.
+  ContextPages step(std::uint32_t context, std::uint32_t fresh, std::uint32_t advance, std::uint32_t layer) {
     for (ContextPage& page : pages_) {
       page.context = context;
       page.fresh = fresh;
     }
-    return {shape_, pool, pool_pages_, pages, pages_.size(), layer, advance};
+    folds_.assign(pages_.size() * shape_.planes * kContextFolds, 0);
+    step_ = {pages_.data(), folds_.data(), static_cast<std::uint32_t>(pages_.size()), advance};
+    return {shape_, pool_.expected(), pool_pages_, &step_, layer, 1};
   }
   void damage(std::uint64_t bytes);
-  void read(std::uint32_t layer, bool with_query, std::uint32_t context);
+  void read(std::uint32_t layer, std::uint32_t check_every, std::uint32_t context);
 
   Splitmix rng_;
   KvShape shape_;
   std::uint64_t pool_pages_;
   Pool pool_;
-  std::vector<std::byte> query_;
   std::vector<ContextPage> pages_;
+  std::vector<std::uint32_t> folds_;
+  ContextStep step_;
   Stream stream_;
+};
+
+// The arguments of a launch, in GPU memory.
+class LaunchOnGpu {
+ public:
+  LaunchOnGpu(const ContextPages& on_cpu, std::byte* pool, cudaStream_t stream)
+      : pages_(std::vector(on_cpu.step->pages, on_cpu.step->pages + on_cpu.step->count)),
+        folds_(std::vector<std::uint32_t>(folds_of(on_cpu), 0xABABABABu)),
+        all_(on_cpu) {
+    ContextStep step = *on_cpu.step;
+    step.pages = pages_.data();
+    step.folds = folds_.data();
+    EXPECT_EQ(launch_context_step(step, step_.data(), stream), cudaSuccess);
+    all_.pool = pool;
+    all_.step = step_.data();
+  }
+  const ContextPages& all() const { return all_; }
+  std::vector<std::uint32_t> folds() const { return folds_.read(folds_of(all_, count())); }
+
+ private:
+  static std::uint64_t folds_of(const ContextPages& p) { return folds_of(p, p.step->count); }
+  static std::uint64_t folds_of(const ContextPages& p, std::uint64_t count) {
+    return count * p.shape.planes * kContextFolds;
+  }
+  std::uint64_t count() const { return step_.read(1)[0].count; }
+
+  OnGpu<ContextPage> pages_;
+  OnGpu<std::uint32_t> folds_;
+  OnGpu<ContextStep> step_{std::vector<ContextStep>(1)};
+  ContextPages all_;
 };
 
 void Sequence::damage(std::uint64_t bytes) {
   for (; bytes > 0; --bytes) pool_.expected()[rng_.below(pool_.size())] ^= std::byte{4};
 }
 
-void Sequence::read(std::uint32_t layer, bool with_query, std::uint32_t context) {
-  const std::uint64_t blocks = pages_.size() * shape_.planes;
-  const ContextPages on_cpu = step(context, 0, 0, layer, pool_.expected(), pages_.data());
-  const OnGpu<ContextPage> gpu_pages(pages_);
-  ContextPages on_gpu = on_cpu;
-  on_gpu.pool = pool_.data();
-  on_gpu.pages = gpu_pages.data();
-  const OnGpu<std::byte> gpu_query(query_);
-  const OnGpu<float> gpu_scores(std::vector<float>(blocks, -1));
+void Sequence::read(std::uint32_t layer, std::uint32_t check_every, std::uint32_t context) {
+  for (ContextPage& page : pages_) page.reads = static_cast<std::uint32_t>(rng_.below(3));
+  ContextPages on_cpu = step(context, 0, 0, layer);
+  on_cpu.check_every = check_every;
+  const LaunchOnGpu on_gpu(on_cpu, pool_.data(), stream_);
   const OnGpu<ContextFaults> gpu_faults(std::vector<ContextFaults>(1));
-  std::vector<float> scores(blocks);
   ContextFaults expected;
   const auto ctas = static_cast<std::uint32_t>(rng_.between(1, 6));
-  ASSERT_CUDA(launch_read_context(on_gpu, with_query ? gpu_query.data() : nullptr,
-                                  with_query ? gpu_scores.data() : nullptr, gpu_faults.data(), {ctas}, stream_));
-  read_context(on_cpu, with_query ? query_.data() : nullptr, scores.data(), expected);
+  ASSERT_CUDA(launch_read_context(on_gpu.all(), gpu_faults.data(), {ctas}, stream_));
+  read_context(on_cpu, expected);
   ASSERT_CUDA(stream_.finish());
   const ContextFaults found = gpu_faults.read(1)[0];
+  EXPECT_EQ(found.checked, expected.checked);
   EXPECT_EQ(found.wrong, expected.wrong);
   ASSERT_LE(expected.wrong, ContextFaults::kMaxKept);
   EXPECT_EQ(sorted(found), sorted(expected));
-  for (const float score : gpu_scores.read(with_query ? 0 : blocks)) EXPECT_EQ(score, -1) << "without a query";
-}
-
-// The pool has numbers between 1/2 and 2 in place of the pattern, so that the sums are finite. The lanes add in another
-// order than the CPU.
-void Sequence::read_scores() {
-  for (std::size_t i = 1; i < pool_.bytes.size(); i += 2) {
-    pool_.bytes[i] = rng_.chance(50) ? std::byte{0x3F} : std::byte{0xBF};
-  }
-  ASSERT_CUDA(pool_.write());
-  const std::uint64_t blocks = pages_.size() * shape_.planes;
-  const ContextPages on_cpu = step(tokens(), 0, 0, 0, pool_.expected(), pages_.data());
-  const OnGpu<ContextPage> gpu_pages(pages_);
-  ContextPages on_gpu = on_cpu;
-  on_gpu.pool = pool_.data();
-  on_gpu.pages = gpu_pages.data();
-  const OnGpu<std::byte> gpu_query(query_);
-  const OnGpu<float> gpu_scores(std::vector<float>(blocks, -1));
-  const OnGpu<ContextFaults> gpu_faults(std::vector<ContextFaults>(1));
-  ASSERT_CUDA(launch_read_context(on_gpu, gpu_query.data(), gpu_scores.data(), gpu_faults.data(), {3}, stream_));
-  ASSERT_CUDA(stream_.finish());
-  std::vector<float> scores(blocks);
-  ContextFaults faults;
-  read_context(on_cpu, query_.data(), scores.data(), faults);
-  EXPECT_EQ(gpu_faults.read(1)[0].wrong, faults.wrong);
-  const std::vector<float> found = gpu_scores.read(blocks);
-  const double terms = static_cast<double>(shape_.row_bytes()) * shape_.page_tokens / 2;
-  for (std::uint64_t i = 0; i < blocks; ++i) {
-    EXPECT_NEAR(found[i], scores[i], 4 * terms * 1e-6) << "block " << i;
-    const bool skipped = pages_[i / shape_.planes].slot >= pool_pages_ || shape_.row_bytes() % 4 != 0;
-    EXPECT_EQ(found[i] == 0, skipped) << "block " << i;
-  }
+  EXPECT_EQ(on_gpu.folds(), folds_);
 }
 
 void Sequence::write_then_read() {
@@ -138,27 +130,25 @@ void Sequence::write_then_read() {
     // The first tokens, and then one token at a time, as decoding does.
     for (const std::uint32_t advance : {0u, 1u}) {
       const std::uint32_t begin = advance == 0 ? 0 : context, count = advance == 0 ? context + 1 : fresh - 1;
-      const ContextPages on_cpu = step(begin, count, advance, layer, pool_.expected(), pages_.data());
-      const OnGpu<ContextPage> gpu_pages(pages_);
-      ContextPages on_gpu = on_cpu;
-      on_gpu.pool = pool_.data();
-      on_gpu.pages = gpu_pages.data();
-      ASSERT_CUDA(launch_write_context(on_gpu, {static_cast<std::uint32_t>(rng_.between(1, 6))}, stream_));
+      const ContextPages on_cpu = step(begin, count, advance, layer);
+      const LaunchOnGpu on_gpu(on_cpu, pool_.data(), stream_);
+      ASSERT_CUDA(launch_write_context(on_gpu.all(), {static_cast<std::uint32_t>(rng_.between(1, 6))}, stream_));
       ASSERT_CUDA(stream_.finish());
       write_context(on_cpu);
       ASSERT_TRUE(pool_.as_expected());
     }
-    read(layer, layer % 2 == 0, context + fresh);
+    read(layer, 1, context + fresh);
     damage(rng_.below(6));
     ASSERT_CUDA(pool_.write());
-    read(layer, layer % 2 == 1, context + fresh);
+    for (const std::uint32_t check_every : {1u, 3u, kMostCheckEvery}) read(layer, check_every, context + fresh);
   }
 }
 
 // Accesses of 16, 4 and 1 bytes.
 TEST(Kernels, WriteAndReadContextsAsTheirCpuTwins) {
-  const KvShape shapes[] = {{2, 2, 2, 64, 4},  {2, 1, 1, 576, 16}, {2, 2, 4, 256, 16}, {2, 1, 1, 20, 3},
-                            {2, 2, 3, 132, 5}, {2, 1, 1, 257, 2},  {2, 2, 1, 5, 7},    {1, 1, 1, 16, 1}};
+  const KvShape shapes[] = {{2, 2, 2, 64, 4},   {2, 1, 1, 576, 16}, {2, 2, 4, 256, 16}, {2, 1, 1, 20, 3},
+                            {2, 3, 3, 132, 5},  {2, 1, 1, 257, 2},  {2, 2, 1, 5, 7},    {1, 1, 1, 16, 1},
+                            {1, 1, 4, 132, 11}, {1, 1, 1, 257, 9}};
   std::uint64_t seed = scale().first_seed;
   for (const KvShape& shape : shapes) {
     for (std::uint64_t draw = 0; draw < 2 * scale().draws; ++draw, ++seed) {
@@ -166,7 +156,6 @@ TEST(Kernels, WriteAndReadContextsAsTheirCpuTwins) {
       Sequence sequence(shape, seed);
       ASSERT_TRUE(sequence.there()) << "out of memory";
       sequence.write_then_read();
-      sequence.read_scores();
       if (HasFailure()) return;
     }
   }
@@ -181,19 +170,39 @@ TEST(Kernels, CountMoreWrongBlocksThanTheyKeep) {
   ASSERT_CUDA(pool.write());
   std::vector<ContextPage> pages(kPages);
   for (std::uint32_t i = 0; i < kPages; ++i) pages[i] = {{i, 1, 2, 3}, i, 0, 1, 0};
-  const OnGpu<ContextPage> gpu_pages(pages);
   const OnGpu<ContextFaults> gpu_faults(std::vector<ContextFaults>(1));
-  const ContextPages p{shape, pool.data(), kPages, gpu_pages.data(), kPages, 0, 0};
+  const ContextStep step{pages.data(), nullptr, kPages, 0};
   const Stream stream;
-  ASSERT_CUDA(launch_read_context(p, nullptr, nullptr, gpu_faults.data(), {5}, stream));
+  const LaunchOnGpu on_gpu({shape, nullptr, kPages, &step, 0, 1}, pool.data(), stream);
+  const ContextPages& p = on_gpu.all();
+  ASSERT_CUDA(launch_read_context(p, gpu_faults.data(), {5}, stream));
   ASSERT_CUDA(stream.finish());
   const ContextFaults found = gpu_faults.read(1)[0];
   EXPECT_EQ(found.wrong, kPages);
   std::vector<Fault> kept = sorted(found);
   EXPECT_EQ(kept.size(), ContextFaults::kMaxKept);
   EXPECT_EQ(std::unique(kept.begin(), kept.end()), kept.end());
-  EXPECT_EQ(launch_read_context(p, nullptr, nullptr, nullptr, {5}, stream), cudaErrorInvalidValue);
+  EXPECT_EQ(found.checked, kPages * 16);
+  EXPECT_EQ(launch_read_context(p, nullptr, {5}, stream), cudaErrorInvalidValue);
   EXPECT_EQ(launch_write_context(p, {0}, stream), cudaErrorInvalidValue);
+  EXPECT_EQ(launch_context_step(step, nullptr, stream), cudaErrorInvalidValue);
+}
+
+// The runtime keeps the error of a failed call until cudaGetLastError().
+TEST(Kernels, ReadAndWriteContextsAfterErrorsOfEarlierCalls) {
+  const KvShape shape{.layers = 1, .planes = 1, .heads = 1, .head_bytes = 16, .page_tokens = 1};
+  Pool pool(Place::gpu, shape.page_bytes());
+  ASSERT_TRUE(pool.there()) << "out of memory";
+  const OnGpu<ContextStep> step(std::vector<ContextStep>(1));
+  const OnGpu<ContextFaults> faults(std::vector<ContextFaults>(1));
+  const ContextPages p{shape, pool.data(), 1, step.data(), 0, 1};
+  const Stream stream;
+  EXPECT_EQ(cudaSetDevice(-1), cudaErrorInvalidDevice);
+  EXPECT_EQ(launch_context_step({}, step.data(), stream), cudaSuccess);
+  EXPECT_EQ(launch_read_context(p, faults.data(), {1}, stream), cudaSuccess);
+  EXPECT_EQ(launch_write_context(p, {1}, stream), cudaSuccess);
+  EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidDevice);
+  ASSERT_CUDA(stream.finish());
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #include "tests/gpu/delay.hpp"
 
-#include <cuda_runtime.h>
+#include "kernels/start_kernel.cuh"
 
 namespace kvtwin::test {
 namespace {
@@ -11,9 +11,6 @@ __global__ void spin(std::uint32_t spins) {
 
 }  // namespace
 
-cudaError_t launch_delay(std::uint32_t spins, cudaStream_t stream) {
-  spin<<<1, 1, 0, stream>>>(spins);
-  return cudaGetLastError();
-}
+cudaError_t launch_delay(std::uint32_t spins, cudaStream_t stream) { return start_kernel(spin, {}, stream, spins); }
 
 }  // namespace kvtwin::test

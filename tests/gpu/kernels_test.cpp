@@ -12,6 +12,7 @@
 #include "kernels/pattern_kernels.hpp"
 #include "kernels/row_kernels.hpp"
 #include "kernels/transfer.hpp"
+#include "tests/gpu/delay.hpp"
 #include "tests/gpu/gpu_memory.hpp"
 
 namespace kvtwin::test {
@@ -573,9 +574,49 @@ TEST(Kernels, RefuseNonsenseAndLaunchNothingForNothing) {
     wrong.layer_end = 3;
     EXPECT_EQ(launcher(wrong, {}, stream), cudaErrorInvalidValue);
   }
+  for (const std::uint32_t stages : {0u, 1u, 5u}) EXPECT_EQ(launch_ring(t, {4, stages}, stream), cudaErrorInvalidValue);
   EXPECT_EQ(launch_gather_checksum(t, nullptr, {}, stream), cudaErrorInvalidValue);  // to the device
   EXPECT_EQ(launch_check_pattern({}, nullptr, {}, stream), cudaErrorInvalidValue);
   EXPECT_EQ(launch_fill_pattern({}, {}, stream), cudaSuccess);
+}
+
+// The runtime keeps the error of a failed call until cudaGetLastError(). No launcher may return it.
+TEST(Kernels, ReturnNoErrorOfEarlierCalls) {
+  const KvShape shape{.layers = 1, .planes = 1, .heads = 1, .head_bytes = 16, .page_tokens = 1};
+  Pool device(Place::gpu, shape.page_bytes()), host(Place::pinned, shape.page_bytes());
+  ASSERT_TRUE(device.there() && host.there()) << "out of memory";
+  ASSERT_CUDA(device.write());
+  ASSERT_CUDA(host.write());
+  const OnGpu<std::int64_t> page(std::vector<std::int64_t>(1));
+  const OnGpu<std::uint64_t> key(std::vector<std::uint64_t>(4)), sum(std::vector<std::uint64_t>(1));
+  const OnGpu<PatternFaults> faults(std::vector<PatternFaults>(1));
+  RowTransfer t;
+  t.shape = shape;
+  t.device = device.data();
+  t.host = host.data();
+  t.device_pages = t.host_pages = t.count = t.layer_end = 1;
+  t.source_pages = t.target_pages = page.data();
+  PatternPages pattern;
+  pattern.shape = shape;
+  pattern.pool = device.data();
+  pattern.pool_pages = pattern.count = pattern.layer_end = 1;
+  pattern.pages = page.data();
+  pattern.keys = key.data();
+  const Stream stream;
+  EXPECT_EQ(cudaSetDevice(-1), cudaErrorInvalidDevice);
+  EXPECT_EQ(launch_gather_scatter(t, {}, stream), cudaSuccess);
+  EXPECT_EQ(launch_relayout(t, {}, stream), cudaSuccess);
+  EXPECT_EQ(launch_gather_checksum(t, sum.data(), {}, stream), cudaErrorInvalidValue) << "to the device";
+  EXPECT_EQ(launch_warp_per_row(t, {}, stream), cudaSuccess);
+  const cudaError_t ring = launch_ring(t, {}, stream);
+  EXPECT_TRUE(ring == cudaSuccess || ring == cudaErrorNotSupported) << ring;
+  t.to_device = false;
+  EXPECT_EQ(launch_gather_checksum(t, sum.data(), {}, stream), cudaSuccess);
+  EXPECT_EQ(launch_fill_pattern(pattern, {}, stream), cudaSuccess);
+  EXPECT_EQ(launch_check_pattern(pattern, faults.data(), {}, stream), cudaSuccess);
+  EXPECT_EQ(launch_delay(1, stream), cudaSuccess);
+  EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidDevice);
+  ASSERT_CUDA(stream.finish());
 }
 
 }  // namespace

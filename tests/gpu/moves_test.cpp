@@ -86,7 +86,7 @@ struct RingCase {
   std::uint64_t pages;
 };
 
-// A stage has 32 KiB, and a ring has at most 6 stages.
+// A stage has 16 KiB, and a ring has 2 to 4 stages.
 constexpr RingCase kRings[] = {
     {"a segment per stage", {2, 1, 1, 2176, 8}, Layout::layer_first, 10},
     {"two segments per piece", {2, 1, 1, 2561 * 16, 1}, Layout::page_first, 4},
@@ -103,8 +103,9 @@ TEST(Kernels, RingsThatWrapLeaveWhatTheirCpuTwinsLeave) {
         for (const bool gaps : {false, true}) {
           SCOPED_TRACE(std::string(one.name) + (to_device ? ", to the device, " : ", to the host, ") +
                        std::to_string(ctas) + " CTAs" + (gaps ? ", with gaps" : "") + ", seed " + std::to_string(seed));
+          const LaunchLimits limits{ctas, static_cast<std::uint32_t>(2 + seed % 3)};
           check_move({one.shape, one.layout, one.pages, to_device, gaps ? Place::gpu : Place::pinned, 0, gaps, seed++},
-                     [&](const RowTransfer& t, cudaStream_t stream) { return launch_ring(t, {ctas}, stream); });
+                     [&](const RowTransfer& t, cudaStream_t stream) { return launch_ring(t, limits, stream); });
           if (HasFailure()) return;
         }
       }
@@ -114,7 +115,7 @@ TEST(Kernels, RingsThatWrapLeaveWhatTheirCpuTwinsLeave) {
 
 // The cases above wrap even the largest ring: a CTA alone fills more stages than there are.
 TEST(Kernels, TheRingsOfTheTestsWrap) {
-  constexpr std::uint64_t kStageBytes = 32 << 10, kMaxStages = 6;
+  constexpr std::uint64_t kStageBytes = 16 << 10, kMaxStages = 4;
   for (const RingCase& one : kRings) {
     const Move move{.shape = one.shape, .layout = one.layout, .pages = one.pages};
     const RowPlan plan = ring_plan(move.transfer(), kStageBytes);

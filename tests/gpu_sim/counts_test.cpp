@@ -3,7 +3,9 @@
 //   golden_ptx_counts             compares. Counts of the same nvcc are equal; of another nvcc, sectors are equal, and
 //                                 instructions at most 15 % away
 //   golden_ptx_counts --update    writes the file
-//   golden_ptx_counts --table     prints counts per KB: instructions (load sectors, store sectors)
+//   golden_ptx_counts --table     prints counts per KB: instructions (load sectors, store sectors); and the rate at
+//   which
+//                                 four SMs can issue the instructions of each path that copies
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -67,16 +69,15 @@ class Paths {
         {"warp_per_row to the device", [this] { return launch_warp_per_row(move(true), kLimits, stream_); }},
         {"fill_pattern", [this] { return launch_fill_pattern(pattern(), kLimits, stream_); }},
         {"check_pattern", [this] { return launch_check_pattern(pattern(), faults_.data(), kLimits, stream_); }},
-        {"write_context", [this] { return launch_write_context(context(true), kLimits, stream_); }},
-        {"read_context",
-         [this] {
-           return launch_read_context(context(false), query_.data(), scores_.data(), wrong_.data(), kLimits, stream_);
-         }},
+        {"write_context", [this] { return launch_write_context(context(true, 1), kLimits, stream_); }},
+        {"read_context", [this] { return launch_read_context(context(false, 0), wrong_.data(), kLimits, stream_); }},
+        {"read_context, all checked",
+         [this] { return launch_read_context(context(false, 1), wrong_.data(), kLimits, stream_); }},
     };
   }
   // The bytes that a path moves or checks: each page once, or one of its layers.
   std::uint64_t bytes(const std::string& path) const {
-    return path.ends_with("_context") ? pools_.bytes / shape_.shape.layers : pools_.bytes;
+    return path.find("_context") != std::string::npos ? pools_.bytes / shape_.shape.layers : pools_.bytes;
   }
   cudaError_t finish() const { return stream_.finish(); }
 
@@ -110,14 +111,17 @@ class Paths {
     p.layer_end = shape_.shape.layers;
     return p;
   }
-  ContextPages context(bool fresh) {
+  // `check_every`: 0 = no block is checked.
+  ContextPages context(bool fresh, std::uint32_t check_every) {
     std::vector<ContextPage> pages(kPages);
     const auto all = static_cast<std::uint32_t>(kPages) * shape_.shape.page_tokens;
     for (std::uint32_t i = 0; i < kPages; ++i) {
-      pages[i] = {{1, 1, 1, 1}, i, i * shape_.shape.page_tokens, fresh ? 0 : all, fresh ? all : 0};
+      pages[i] = {{1, 1, 1, 1}, i, i * shape_.shape.page_tokens, fresh ? 0 : all, fresh ? all : 0, 1};
     }
     EXPECT_EQ(test::copy_and_wait(context_.data(), pages.data(), pages.size() * sizeof pages[0]), cudaSuccess);
-    return {shape_.shape, pools_.device.data(), kPages, context_.data(), kPages, 0, 0};
+    const ContextStep step{context_.data(), folds_.data(), kPages, 0};
+    EXPECT_EQ(test::copy_and_wait(step_.data(), &step, sizeof step), cudaSuccess);
+    return {shape_.shape, pools_.device.data(), kPages, step_.data(), 0, check_every == 0 ? kMostCheckEvery : 1};
   }
 
   Pools pools_;
@@ -127,8 +131,8 @@ class Paths {
   test::OnGpu<std::uint64_t> sums_{std::vector<std::uint64_t>(kPages)};
   test::OnGpu<PatternFaults> faults_{std::vector<PatternFaults>(1)};
   test::OnGpu<ContextPage> context_{std::vector<ContextPage>(kPages)};
-  test::OnGpu<std::byte> query_{std::vector<std::byte>(4096)};
-  test::OnGpu<float> scores_{std::vector<float>(2 * kPages)};
+  test::OnGpu<ContextStep> step_{std::vector<ContextStep>(1)};
+  test::OnGpu<std::uint32_t> folds_{std::vector<std::uint32_t>(2 * kPages * kContextFolds)};
   test::OnGpu<ContextFaults> wrong_{std::vector<ContextFaults>(1)};
   test::Stream stream_;
 };
@@ -194,6 +198,31 @@ TEST(PtxCounts, AreThoseOfToday) {
   }
 }
 
+// An SM of compute capability 8.0 to 10.0 issues one instruction per clock for each of its four schedulers. The clock
+// is an assumption, below that of every data-centre GPU under load.
+constexpr double kIssuedPerClock = 4, kClock = 1.5e9, kSms = 4;
+
+void print_issue_rates(const Json& found) {
+  for (const std::uint32_t architecture : kArchitectures) {
+    const Json& shapes = found.at("sm_" + std::to_string(architecture));
+    std::printf("\n| sm_%u, GB/s that %.0f SMs issue |", architecture, kSms);
+    for (const Shape& shape : kShapes) std::printf(" %s |", shape.name);
+    std::printf("\n|---|");
+    for (std::size_t i = 0; i < std::size(kShapes); ++i) std::printf("---:|");
+    std::printf("\n");
+    for (const auto& [path, counts] : shapes.at(kShapes[0].name).items()) {
+      if (path.find(" to the ") == std::string::npos) continue;
+      std::printf("| %s |", path.c_str());
+      for (const Shape& shape : kShapes) {
+        const Json& of = shapes.at(shape.name).at(path);
+        const double per_kb = of.at("instructions").get<double>() / of.at("kb").get<double>();
+        std::printf(" %.0f |", kSms * kIssuedPerClock * kClock / per_kb * 1024 / 1e9);
+      }
+      std::printf("\n");
+    }
+  }
+}
+
 void print_table() {
   const Json found = counted();
   for (const std::uint32_t architecture : kArchitectures) {
@@ -213,6 +242,7 @@ void print_table() {
       std::printf("\n");
     }
   }
+  print_issue_rates(found);
 }
 
 }  // namespace

@@ -359,7 +359,12 @@ void Warp::reduce(std::uint32_t lane, Reduce how, std::uint32_t value, std::uint
   std::uint32_t all = operand_[std::countr_zero(members)].value;
   for (std::uint32_t left = members & (members - 1); left != 0; left &= left - 1) {
     const std::uint32_t one = operand_[std::countr_zero(left)].value;
-    all = how == Reduce::min ? std::min(all, one) : how == Reduce::max ? std::max(all, one) : all + one;
+    switch (how) {
+      case Reduce::min: all = std::min(all, one); break;
+      case Reduce::max: all = std::max(all, one); break;
+      case Reduce::add: all += one; break;
+      case Reduce::bits: all ^= one; break;
+    }
   }
   for (std::uint32_t left = members; left != 0; left &= left - 1) {
     const auto to = static_cast<std::uint32_t>(std::countr_zero(left));

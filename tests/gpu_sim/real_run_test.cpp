@@ -36,6 +36,20 @@ TEST(RealOnPtx, ReadsWhatItWrote) {
   }
 }
 
+// real.check_every: a sample by default, all bytes on request.
+TEST(RealOnPtx, SaysHowManyBytesItChecked) {
+  const auto share = [](const Settings& more) {
+    const Folder folder;
+    const Simulated real = run_for_real(folder, short_run(folder, "page_first") + more);
+    const Json& verified = real.report.at("real").at("verified");
+    return verified.at("bytes_checked").get<double>() / verified.at("bytes_read").get<double>();
+  };
+  const double sample = share({});
+  EXPECT_GT(sample, 1.0 / 64);
+  EXPECT_LT(sample, 0.9);
+  EXPECT_EQ(share({"real.check_every=1"}), 1.0);
+}
+
 TEST(RealOnPtx, FindsAFlippedBit) {
   const Folder folder;
   const Outcome outcome = run(run_arguments(folder, short_run(folder, "layer_first") + Settings{"real.flip=device"}));

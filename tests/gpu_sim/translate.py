@@ -494,8 +494,9 @@ class Block:
                     f"{following}, {line});")
             lanes_go = False
             result = [(d, "w.result(lane)")] + ([(inside, "w.inside(lane)")] if inside and inside != "_" else [])
-        elif op in ("redux.sync.min.u32", "redux.sync.max.u32", "redux.sync.add.u32"):
-            text = f"w.reduce(lane, Reduce::{parts[2]}, {word(o[1])}, {word(o[2])}, {following}, {line});"
+        elif op in ("redux.sync.min.u32", "redux.sync.max.u32", "redux.sync.add.u32", "redux.sync.xor.b32"):
+            how = "bits" if parts[2] == "xor" else parts[2]  # `xor` is a keyword of C++
+            text = f"w.reduce(lane, Reduce::{how}, {word(o[1])}, {word(o[2])}, {following}, {line});"
             lanes_go, result = False, [(o[0], "w.result(lane)")]
         elif base == "nanosleep":
             text = ""

@@ -43,7 +43,7 @@ class Registration {
 };
 
 enum class Shuffle : std::uint8_t { idx, up, down, bfly };
-enum class Reduce : std::uint8_t { min, max, add };
+enum class Reduce : std::uint8_t { min, max, add, bits };
 enum class Atomic : std::uint8_t { add, min, max };
 
 inline constexpr std::uint32_t kLanes = 32;

@@ -26,6 +26,7 @@ static_assert(kNoTranspose == CUBLAS_OP_N && kBf16 == CUDA_R_16BF && kSumInFloat
 using Create = int (*)(void** handle);
 using Destroy = int (*)(void* handle);
 using SetStream = int (*)(void* handle, cudaStream_t stream);
+using SetWorkspace = int (*)(void* handle, void* memory, std::size_t bytes);
 using Gemm = int (*)(void* handle, int op_a, int op_b, int m, int n, int k, const void* alpha, const void* a,
                      int type_a, int lda, const void* b, int type_b, int ldb, const void* beta, void* c, int type_c,
                      int ldc, int compute, int algorithm);
@@ -56,10 +57,13 @@ struct Blas::Library {
   const Create create = file.find<Create>("cublasCreate_v2");
   const Destroy destroy = file.find<Destroy>("cublasDestroy_v2");
   const SetStream set_stream = file.find<SetStream>("cublasSetStream_v2");
+  const SetWorkspace set_workspace = file.find<SetWorkspace>("cublasSetWorkspace_v2");
   const Gemm gemm = file.find<Gemm>("cublasGemmEx");
   const StatusText text = file.find<StatusText>("cublasGetStatusString");
   void* handle = nullptr;
   cudaStream_t stream = nullptr;  // stream of the handle
+  void* workspace = nullptr;
+  std::size_t workspace_bytes = 0;
 };
 
 Blas::Blas(std::unique_ptr<Library> library) : library_(std::move(library)) {}
@@ -70,10 +74,20 @@ std::unique_ptr<Blas> Blas::load(const std::string& library) {
   return std::unique_ptr<Blas>(new Blas(std::make_unique<Library>(places)));
 }
 
+void Blas::use_workspace(void* memory, std::size_t bytes) {
+  library_->workspace = memory;
+  library_->workspace_bytes = bytes;
+  library_->stream = nullptr;
+}
+
 void Blas::product(void* c, const void* a, const void* b, int m, int n, int k, cudaStream_t stream) {
   Library& l = *library_;
   if (stream != l.stream) {
     l.must(l.set_stream(l.handle, stream), "cublasSetStream");
+    // A change of the stream makes cuBLAS forget the workspace.
+    if (l.workspace != nullptr) {
+      l.must(l.set_workspace(l.handle, l.workspace, l.workspace_bytes), "cublasSetWorkspace");
+    }
     l.stream = stream;
   }
   const float one = 1, zero = 0;

@@ -19,6 +19,9 @@ class Blas {
   Blas(const Blas&) = delete;
   Blas& operator=(const Blas&) = delete;
 
+  // Products use this GPU memory (256-byte aligned) in place of memory of the handle. It outlives this object.
+  void use_workspace(void* memory, std::size_t bytes);
+
   // Computes c[m][n] = a[m][k] * b[k][n]: row-major bf16 in GPU memory, 16-byte aligned, sums in float. Queues the work
   // on `stream` and returns at once. Thread: one at a time. Errors: std::runtime_error with cuBLAS's text.
   void product(void* c, const void* a, const void* b, int m, int n, int k, cudaStream_t stream);

@@ -15,6 +15,17 @@ Pages staging_pages(const KvShape& shape, Bytes staging_bytes) {
   return std::max<Bytes>(1, staging_bytes / shape.page_bytes());
 }
 
+Pages buffer_pages(const CudaPools& pools, const CudaCopies::Sizes& sizes) {
+  return pools.host_pages == 0 ? 0 : staging_pages(pools.shape, sizes.buffer);
+}
+
+// Returns 0 if there is no area. In layer_first no page is staged.
+Pages area_pages(const CudaPools& pools, bool to_device, const CudaCopies::Sizes& sizes) {
+  if (!to_device || pools.host_pages == 0 || pools.host_layout == Layout::layer_first) return 0;
+  const Pages pages = std::min(sizes.area / pools.shape.page_bytes(), pools.device_pages);
+  return std::max(pages, 2 * buffer_pages(pools, sizes));
+}
+
 // Appends parts of the runs; each part has at most `max_pages` pages.
 void split(std::span<const PageRun> runs, Pages max_pages, std::vector<PageRun>& parts) {
   for (PageRun run : runs) {
@@ -29,18 +40,25 @@ void split(std::span<const PageRun> runs, Pages max_pages, std::vector<PageRun>&
 
 }  // namespace
 
-CudaCopies::CudaCopies(const CudaPools& pools, bool to_device, Bytes staging_bytes, LaunchLimits limits)
+CudaCopies::CudaCopies(const CudaPools& pools, bool to_device, const Sizes& sizes)
     : pools_(pools),
       to_device_(to_device),
-      limits_(limits),
-      staging_pages_(pools.host_pages == 0 ? 0 : staging_pages(pools.shape, staging_bytes)),
+      limits_(sizes.kernel),
+      ring_limits_(sizes.ring),
+      staging_pages_(buffer_pages(pools, sizes)),
       indices_(std::max(2 * pools.device_pages, staging_pages_) * sizeof(std::int32_t), "page indices"),
       gpu_indices_((2 * pools.device_pages + staging_pages_) * sizeof(std::int32_t), "page indices"),
       copying_(to_device ? "host-to-device stream" : "device-to-host stream", true),
       relaying_(to_device ? "relayout stream of loads" : "relayout stream of backups", true) {
-  const Bytes page = pools.shape.page_bytes();
-  for (GpuMemory& buffer : staging_) buffer = GpuMemory(staging_pages_ * page, "a staging buffer");
   if (staging_pages_ == 0) return;
+  const Bytes buffer = staging_pages_ * pools.shape.page_bytes();
+  if (const Pages area = area_pages(pools, to_device, sizes); area > 0) {
+    staged_loads_.emplace(pools, area);
+    staging_ = {staged_loads_->area(), staged_loads_->area() + buffer};
+  } else {
+    buffers_ = GpuMemory(2 * buffer, "staging buffers");
+    staging_ = {buffers_.data(), buffers_.data() + buffer};
+  }
   auto* numbers = reinterpret_cast<std::int32_t*>(indices_.data());
   std::iota(numbers, numbers + staging_pages_, 0);
   copying_.must(cudaMemcpyAsync(gpu_indices_.data() + 2 * pools.device_pages * sizeof(std::int32_t), numbers,
@@ -49,14 +67,16 @@ CudaCopies::CudaCopies(const CudaPools& pools, bool to_device, Bytes staging_byt
   wait();
 }
 
-Bytes CudaCopies::gpu_bytes(const KvShape& shape, Pages device_pages, Bytes staging_bytes) {
-  const Pages pages = staging_pages(shape, staging_bytes);
-  return 2 * pages * shape.page_bytes() + (2 * device_pages + pages) * sizeof(std::int32_t);
+Bytes CudaCopies::gpu_bytes(const CudaPools& pools, bool to_device, const Sizes& sizes) {
+  const Pages pages = buffer_pages(pools, sizes), area = area_pages(pools, to_device, sizes);
+  return (area > 0 ? StagedLoads::gpu_bytes(pools.shape, area) : 2 * pages * pools.shape.page_bytes()) +
+         (2 * pools.device_pages + pages) * sizeof(std::int32_t);
 }
 
 void CudaCopies::begin(const TransferJob& job) {
   const TransferPath path = job.plan.path;
   staged_ = path == TransferPath::staged;
+  staged_load_.reset();
   ring_refused_ = false;
   if (path == TransferPath::copy_engine || path == TransferPath::boxes || job.pages.empty()) return;
   KV_CHECK(job.pages.size() <= pools_.device_pages, "a transfer has no page of the device twice");
@@ -70,6 +90,13 @@ void CudaCopies::begin(const TransferJob& job) {
       *target++ = static_cast<std::int32_t>(run.target_first + i);
       if (staged_) staged_host_.push_back((to_device_ ? run.source_first : run.target_first) + i);
     }
+  }
+  if (staged_ && staged_loads_) {
+    const auto* const slots = reinterpret_cast<const std::int32_t*>(indices_.data()) + count;
+    staged_load_ = staged_loads_->begin(std::vector<SlotId>(slots, slots + count), copying_);
+    if (staged_load_) return;
+    copying_.record(end_);  // the buffers are in the area
+    relaying_.wait_for(end_);
   }
   // The stream whose kernels read the indices.
   const CudaStream& stream = staged_ ? relaying_ : copying_;
@@ -192,7 +219,7 @@ void CudaCopies::queue_kernel(const TransferJob& job, std::size_t first_page, Pa
   transfer.layer_begin = layer_begin;
   transfer.layer_end = layer_end;
   if (job.plan.path == TransferPath::ring && !ring_refused_) {
-    const cudaError_t error = ring_fits(transfer) ? launch_ring(transfer, limits_, copying_.get())  //
+    const cudaError_t error = ring_fits(transfer) ? launch_ring(transfer, ring_limits_, copying_.get())  //
                                                   : cudaErrorNotSupported;
     if (error != cudaErrorNotSupported) return copying_.must(error, "the ring kernel's launch");
     ring_refused_ = true;
@@ -204,16 +231,16 @@ void CudaCopies::queue_kernel(const TransferJob& job, std::size_t first_page, Pa
 // ---- staging -------------------------------------------------------------------------------------------------
 
 // Copies between `buffer`, where the pages are contiguous, and the host pool.
-void CudaCopies::copy_pages(const TransferJob& job, std::size_t first_page, Pages pages, std::byte* buffer,
+void CudaCopies::copy_pages(const TransferJob& job, std::size_t first_page, Pages pages, const Buffer& buffer,
                             std::uint32_t layer_begin, std::uint32_t layer_end) {
   std::vector<SlotId> staged(pages);
-  std::iota(staged.begin(), staged.end(), 0);
+  std::iota(staged.begin(), staged.end(), static_cast<SlotId>(buffer.first));
   join_runs(std::span(staged_host_).subspan(first_page, pages), staged, runs_);
   std::vector<StagedPages> together;
   for (const PageRun& run : runs_) {
     together.push_back({.pages = run.pages,
                         .staging_first = run.target_first,
-                        .staging_pages = staging_pages_,
+                        .staging_pages = buffer.pages,
                         .host_first = run.source_first,
                         .host_pages = pools_.host_pages});
   }
@@ -224,19 +251,24 @@ void CudaCopies::copy_pages(const TransferJob& job, std::size_t first_page, Page
   params.to_device = to_device_;
   params.layer_begin = layer_begin;
   params.layer_end = layer_end;
-  list_.assign_staged(params, buffer, together);
+  list_.assign_staged(params, buffer.data, together);
   submit(list_, job.plan.window);
 }
 
 void CudaCopies::queue_staged(const TransferJob& job, std::size_t first_page, Pages pages, std::uint32_t layer_begin,
                               std::uint32_t layer_end) {
   KV_CHECK(pools_.host_layout != Layout::layer_first, "a staged page lies together on the host");
+  if (staged_load_) {
+    const Buffer part{staged_loads_->area(), staged_loads_->area_pages(), staged_load_->first};
+    copy_pages(job, first_page, pages, part, layer_begin, layer_end);
+    return staged_loads_->add_group(*staged_load_, layer_begin, layer_end, copying_);
+  }
   const auto* numbers = reinterpret_cast<const std::int32_t*>(gpu_indices_.data()) + 2 * pools_.device_pages;
   for (Pages done = 0; done < pages; done += staging_pages_) {
     const std::size_t buffer = next_buffer_;
     next_buffer_ = 1 - next_buffer_;
     RowTransfer transfer = rows(first_page + done, std::min(staging_pages_, pages - done));
-    transfer.host = staging_[buffer].data();
+    transfer.host = staging_[buffer];
     transfer.host_pages = staging_pages_;
     transfer.layer_begin = layer_begin;
     transfer.layer_end = layer_end;
@@ -244,7 +276,7 @@ void CudaCopies::queue_staged(const TransferJob& job, std::size_t first_page, Pa
     // A wait for an event that was never recorded returns at once, so each buffer is free at first.
     if (to_device_) {
       copying_.wait_for(drained_[buffer]);
-      copy_pages(job, first_page + done, transfer.count, staging_[buffer].data(), layer_begin, layer_end);
+      copy_pages(job, first_page + done, transfer.count, {staging_[buffer], staging_pages_}, layer_begin, layer_end);
       copying_.record(filled_[buffer]);
       relaying_.wait_for(filled_[buffer]);
       relaying_.must(launch_relayout(transfer, limits_, relaying_.get()), "the relayout kernel's launch");
@@ -254,7 +286,7 @@ void CudaCopies::queue_staged(const TransferJob& job, std::size_t first_page, Pa
       relaying_.must(launch_relayout(transfer, limits_, relaying_.get()), "the relayout kernel's launch");
       relaying_.record(filled_[buffer]);
       copying_.wait_for(filled_[buffer]);
-      copy_pages(job, first_page + done, transfer.count, staging_[buffer].data(), layer_begin, layer_end);
+      copy_pages(job, first_page + done, transfer.count, {staging_[buffer], staging_pages_}, layer_begin, layer_end);
       copying_.record(drained_[buffer]);
     }
   }

@@ -12,6 +12,8 @@
 #include "impl/device/cuda/copies.hpp"
 #include "impl/device/cuda/direct_pages.hpp"
 #include "impl/device/cuda/handles.hpp"
+#include "impl/device/cuda/profiler_range.hpp"
+#include "impl/device/cuda/step_graphs.hpp"
 #include "impl/device/cuda/transformer.hpp"
 #include "impl/device/ledger.hpp"
 #include "impl/device/paged_device.hpp"
@@ -23,22 +25,35 @@ namespace kvtwin {
 namespace {
 
 constexpr Bytes kBackupBytes = Bytes{8} << 20;  // between portions of this size, a backup checks for a cancel
-constexpr std::uint32_t kPassCtas = 1024;       // several per SM on any GPU
+constexpr std::uint32_t kMaxPassCtas = 1024;    // several per SM on any GPU
 constexpr int kMinComputeCapability = 8;        // major compute capability; the kernels are not compiled for older GPUs
 
 // The layer groups of a load, with the event that occurs when a group has landed.
 struct GroupMarks final : Flight::Marks {
   std::vector<std::uint32_t> ends;  // first layer after each group
   std::vector<CudaEvent> landed;
+  StagedLoads::LoadPtr staged;  // not null: the groups land in the staging area, and passes lay them out
 };
 
 // The page tables of a pass, in host and GPU memory. They only grow.
 struct PassTables {
   PinnedMemory pages;   // [capacity] of ContextPage
   GpuMemory gpu_pages;  // the same
-  GpuMemory scores;     // [capacity][planes] of float
+  GpuMemory folds;      // [capacity][planes][kContextFolds] of std::uint32_t
   std::uint64_t capacity = 0;
 };
+
+CudaCopies::Sizes sizes_of(const CudaDeviceConfig& config) {
+  return {config.staging_bytes,
+          config.staging_area,
+          {std::max(1U, config.copy_ctas)},
+          {std::max(1U, config.ring_ctas), config.ring_stages}};
+}
+
+CudaPools pools_of(const CudaDeviceConfig& config, std::byte* device, const HostPool& host) {
+  return {config.shape, config.host_layout, config.device_pages, config.host_pages,
+          device,       host.data(),        host.gpu_data()};
+}
 
 class CudaEngine final : public PageEngine {
  public:
@@ -48,15 +63,17 @@ class CudaEngine final : public PageEngine {
   std::byte* host_pool() const override { return host_.data(); }
   bool load(const TransferJob& job) override;
   Pages back_up(const TransferJob& job) override;
-  void begin_pass(const PassJob& job) override;
+  void begin_pass(const PassJob& job, std::span<const std::uint32_t> reads) override;
   bool await_layer(const PassJob& job, std::uint32_t layer) override;
   void layer(const PassJob& job, std::uint64_t step, std::uint32_t layer) override;
+  bool whole_step(const PassJob& job, std::uint64_t step) override;
   void read_layer(const PassJob& job, std::uint64_t step, std::uint32_t layer) override;
   StepEnd end_step() override;
   void read_device_page(SlotId slot, std::byte* page) override { copy_device_page(slot, page, nullptr); }
   void write_device_page(SlotId slot, const std::byte* page) override { copy_device_page(slot, nullptr, page); }
   DirectPages* direct() override { return direct_ ? &*direct_ : nullptr; }
   void flip_device(std::uint64_t offset) override;
+  void stop() override;
   std::vector<std::string> notes() const override;
 
  private:
@@ -64,8 +81,19 @@ class CudaEngine final : public PageEngine {
     CudaEvent began{true}, ended{true};
   };
 
-  CudaPools pools() const;
-  ContextPages context(std::uint64_t step, std::uint32_t layer) const;
+  CudaPools pools() const { return pools_of(config_, device_.data(), host_); }
+  ContextPages context(std::uint32_t layer) const;
+  // The same for each step, because a graph serves for several.
+  LaunchLimits pass_ctas() const {
+    const Pages blocks = std::max<Pages>(1, config_.device_pages * config_.shape.planes);
+    return {static_cast<std::uint32_t>(std::min<Pages>(kMaxPassCtas, blocks))};
+  }
+  void begin_step(const char* name, std::uint64_t step);
+  void queue_layer(const PassJob& job, std::uint64_t step, std::uint32_t layer);
+  void queue_reads(std::uint32_t layer);
+  void warm_up();
+  void warm_up_passes();
+  void warm_up_copies();
   void make_tables(std::uint64_t pages);
   void reset_faults();
   void copy_device_page(SlotId slot, std::byte* to, const std::byte* from);
@@ -80,8 +108,8 @@ class CudaEngine final : public PageEngine {
   GpuMemory device_;
   HostPool host_;
   // Streams are declared after the memory that they use, so they are destroyed first.
-  GpuMemory gpu_faults_;
-  PinnedMemory faults_;  // ContextFaults, and one byte for flip_device
+  GpuMemory gpu_faults_, gpu_step_;  // ContextFaults; ContextStep
+  PinnedMemory faults_;              // ContextFaults, and one byte for flip_device
   PassTables tables_;
   std::vector<PassTables> outgrown_;
   PinnedMemory page_;  // for threads of storage tiers
@@ -93,7 +121,10 @@ class CudaEngine final : public PageEngine {
   std::optional<CudaDirectPages> direct_;
 
   // For the compute thread.
+  StepGraphs graphs_;
   std::uint64_t table_pages_ = 0;
+  Bytes checked_ = 0;  // ContextFaults::checked of the steps so far
+  std::optional<ProfilerRange> step_range_;
 
   std::vector<Stall> stalls_;
   std::size_t stalls_used_ = 0;
@@ -125,14 +156,14 @@ CudaEngine::CudaEngine(const CudaDeviceConfig& config)
   config.acquire("host pool");
   host_ = HostPool(config.host_pages * page, config.ordinal, numa_note_);
   config.acquire("staging buffers");
-  const LaunchLimits limits{std::max(1U, config.copy_ctas)};
-  loads_.emplace(pools(), true, config.staging_bytes, limits);
-  backups_.emplace(pools(), false, config.staging_bytes, limits);
+  loads_.emplace(pools(), true, sizes_of(config));
+  backups_.emplace(pools(), false, sizes_of(config));
   if (config.cufile) {
     config.acquire("direct storage");
     direct_.emplace(direct_config(config, device_.data()), config.cufile);
   }
   gpu_faults_ = GpuMemory(sizeof(ContextFaults), "what passes find");
+  gpu_step_ = GpuMemory(sizeof(ContextStep), "the current step");
   faults_ = PinnedMemory(sizeof(ContextFaults) + 1, "what passes find");
   page_ = PinnedMemory(page, "a page of storage tiers");
   make_tables(std::max<Pages>(1, config.device_pages));
@@ -142,6 +173,7 @@ CudaEngine::CudaEngine(const CudaDeviceConfig& config)
   }
   reset_faults();
   until_idle(compute_, computed_);
+  if (config.warm_tokens > 0) warm_up();
 }
 
 // Makes all streams idle before any memory is freed, because freeing memory waits for all streams.
@@ -152,9 +184,9 @@ CudaEngine::~CudaEngine() {
   pages_.drain();
 }
 
-CudaPools CudaEngine::pools() const {
-  return {config_.shape,  config_.host_layout, config_.device_pages, config_.host_pages,
-          device_.data(), host_.data(),        host_.gpu_data()};
+void CudaEngine::stop() {
+  PageEngine::stop();
+  if (StagedLoads* const staged = loads_->staged_loads()) staged->stop();
 }
 
 std::vector<std::string> CudaEngine::notes() const {
@@ -165,6 +197,9 @@ std::vector<std::string> CudaEngine::notes() const {
                     " transfers that were planned for bulk copies went by the register kernel: this GPU has none, or "
                     "pages aren't multiples of 16 bytes.");
   }
+  if (!graphs_.refusal().empty()) {
+    notes.push_back("Decode steps ran without CUDA graphs: " + graphs_.refusal() + ".");
+  }
   return notes;
 }
 
@@ -172,6 +207,7 @@ std::vector<std::string> CudaEngine::notes() const {
 
 bool CudaEngine::load(const TransferJob& job) {
   use_gpu(config_.ordinal);
+  const ProfilerRange range("load", static_cast<std::uint64_t>(job.id));
   loads_->begin(job);
   const auto marks = std::make_shared<GroupMarks>();
   const std::uint32_t groups = job.plan.layer_groups;
@@ -179,11 +215,13 @@ bool CudaEngine::load(const TransferJob& job) {
     marks->ends.push_back(layer_group_end(config_.shape.layers, groups, group));
   }
   marks->landed.resize(marks->ends.size());
+  marks->staged = loads_->staged_load();
   job.flight->marks = marks;
   std::uint32_t begin = 0;
   for (std::size_t group = 0; group < marks->ends.size(); ++group) {
     config_.begin_portion(job.id, begin);
     if (should_stop(job)) {
+      if (marks->staged) loads_->staged_loads()->close(*marks->staged);
       loads_->wait();
       return false;
     }
@@ -198,11 +236,14 @@ bool CudaEngine::load(const TransferJob& job) {
     job.flight->land(begin);
   }
   loads_->wait();
-  return true;
+  if (!marks->staged) return true;
+  loads_->lay_out_rest(*job.flight);
+  return !stopping();
 }
 
 Pages CudaEngine::back_up(const TransferJob& job) {
   use_gpu(config_.ordinal);
+  const ProfilerRange range("backup", static_cast<std::uint64_t>(job.id));
   backups_->begin(job);
   Pages queued = 0;
   std::array<CudaEvent, 2> moved;  // of the last two portions
@@ -250,6 +291,7 @@ void CudaEngine::copy_device_page(SlotId slot, std::byte* to, const std::byte* f
   params.layer_end = config_.shape.layers;
   CopyList list;
   list.assign_pieces(params);
+  if (StagedLoads* const staged = loads_->staged_loads()) staged->wait_for_slot(slot, pages_);
   pages_.must(list.submit(0, list.size(), pages_.get()), "cudaMemcpyBatchAsync");
   until_idle(pages_, page_copied_);
   if (to != nullptr) std::memcpy(to, page_.data(), page_.bytes());
@@ -265,14 +307,15 @@ void CudaEngine::make_tables(std::uint64_t pages) {
   PassTables tables;
   tables.pages = PinnedMemory(capacity * sizeof(ContextPage), "page tables");
   tables.gpu_pages = GpuMemory(capacity * sizeof(ContextPage), "page tables");
-  tables.scores = GpuMemory(capacity * config_.shape.planes * sizeof(float), "scores");
+  tables.folds = GpuMemory(capacity * config_.shape.planes * kContextFolds * sizeof(std::uint32_t), "folds");
   tables.capacity = capacity;
   if (tables_.capacity != 0) outgrown_.push_back(std::move(tables_));
   tables_ = std::move(tables);
 }
 
-void CudaEngine::begin_pass(const PassJob& job) {
+void CudaEngine::begin_pass(const PassJob& job, std::span<const std::uint32_t> reads) {
   use_gpu(config_.ordinal);
+  if (StagedLoads* const staged = loads_->staged_loads()) staged->begin_wait(job.gates);
   make_tables(job.slots.size());
 
   auto* page = reinterpret_cast<ContextPage*>(tables_.pages.data());
@@ -283,6 +326,7 @@ void CudaEngine::begin_pass(const PassJob& job) {
       page->first = static_cast<std::uint32_t>(at * config_.shape.page_tokens);
       page->context = static_cast<std::uint32_t>(sequence.context);
       page->fresh = static_cast<std::uint32_t>(job.fresh(sequence));
+      page->reads = reads.empty() ? 0 : reads[sequence.first_page + at];
     }
   }
   table_pages_ = job.slots.size();
@@ -306,8 +350,12 @@ bool CudaEngine::await_layer(const PassJob& job, std::uint32_t layer) {
     if (!gate->wait_for(layer)) return false;
     const auto* marks = dynamic_cast<const GroupMarks*>(gate->marks.get());
     if (known || marks == nullptr) continue;
-    const auto group = std::ranges::upper_bound(marks->ends, layer) - marks->ends.begin();
-    compute_.wait_for(marks->landed[static_cast<std::size_t>(group)]);
+    const auto group = static_cast<std::size_t>(std::ranges::upper_bound(marks->ends, layer) - marks->ends.begin());
+    if (!marks->staged) {
+      compute_.wait_for(marks->landed[group]);
+    } else if (!loads_->staged_loads()->lay_out(*marks->staged, group, compute_)) {
+      return false;
+    }
   }
   if (stall != nullptr) {
     compute_.record(stall->ended);
@@ -316,44 +364,128 @@ bool CudaEngine::await_layer(const PassJob& job, std::uint32_t layer) {
   return true;
 }
 
-ContextPages CudaEngine::context(std::uint64_t step, std::uint32_t layer) const {
+ContextPages CudaEngine::context(std::uint32_t layer) const {
   ContextPages pages;
   pages.shape = config_.shape;
   pages.pool = device_.data();
   pages.pool_pages = config_.device_pages;
-  pages.pages = reinterpret_cast<const ContextPage*>(tables_.gpu_pages.data());
-  pages.count = table_pages_;
+  pages.step = reinterpret_cast<const ContextStep*>(gpu_step_.data());
   pages.layer = layer;
-  pages.advance = static_cast<std::uint32_t>(step);
+  pages.check_every = config_.check_every;
   return pages;
 }
 
-void CudaEngine::read_layer(const PassJob&, std::uint64_t step, std::uint32_t layer) {
-  // A row of the activations is the query, if it is long enough.
-  const bool query = transformer_ && Transformer::activation_bytes(config_.transformer) >= config_.shape.row_bytes();
-  compute_.must(launch_read_context(context(step, layer), query ? transformer_->activations() : nullptr,
-                                    query ? reinterpret_cast<float*>(tables_.scores.data()) : nullptr,
-                                    reinterpret_cast<ContextFaults*>(gpu_faults_.data()), {kPassCtas}, compute_.get()),
+// `name`: for a profiler.
+void CudaEngine::begin_step(const char* name, std::uint64_t step) {
+  step_range_.emplace(name, table_pages_);
+  const ContextStep now{reinterpret_cast<const ContextPage*>(tables_.gpu_pages.data()),
+                        reinterpret_cast<std::uint32_t*>(tables_.folds.data()),
+                        static_cast<std::uint32_t>(table_pages_), static_cast<std::uint32_t>(step)};
+  compute_.must(launch_context_step(now, reinterpret_cast<ContextStep*>(gpu_step_.data()), compute_.get()),
+                "the launch of the kernel that begins a step");
+}
+
+void CudaEngine::queue_reads(std::uint32_t layer) {
+  compute_.must(launch_read_context(context(layer), reinterpret_cast<ContextFaults*>(gpu_faults_.data()), pass_ctas(),
+                                    compute_.get()),
                 "the context kernel's launch");
 }
 
-void CudaEngine::layer(const PassJob& job, std::uint64_t step, std::uint32_t layer) {
+void CudaEngine::read_layer(const PassJob&, std::uint64_t step, std::uint32_t layer) {
+  if (layer == 0) begin_step("audit", step);
+  queue_reads(layer);
+}
+
+Tokens decode_tokens(const PassJob& job) {
+  return Tokens{job.shape.decode_sequences} * (job.shape.draft_tokens + 1);  // verified tokens
+}
+
+void CudaEngine::queue_layer(const PassJob& job, std::uint64_t step, std::uint32_t layer) {
   if (transformer_) {
-    const Tokens verified = Tokens{job.shape.decode_sequences} * (job.shape.draft_tokens + 1);
-    const Tokens tokens = job.shape.prefill_tokens + verified;
+    const Tokens tokens = job.shape.prefill_tokens + decode_tokens(job);
     transformer_->layer(layer, tokens, step == 0 ? job.shape.prefill_pairs : 0, compute_);
   }
-  read_layer(job, step, layer);
-  compute_.must(launch_write_context(context(step, layer), {kPassCtas}, compute_.get()),
+  queue_reads(layer);
+  compute_.must(launch_write_context(context(layer), pass_ctas(), compute_.get()),
                 "the launch of the kernel that writes tokens");
 }
 
+void CudaEngine::layer(const PassJob& job, std::uint64_t step, std::uint32_t layer) {
+  if (layer == 0) begin_step(job.prefill() ? "prefill step" : "decode step", step);
+  queue_layer(job, step, layer);
+}
+
+bool CudaEngine::whole_step(const PassJob& job, std::uint64_t step) {
+  if (job.prefill()) return false;
+  begin_step("decode step", step);
+  graphs_.run(decode_tokens(job), compute_, [&] {
+    for (std::uint32_t layer = 0; layer < config_.shape.layers; ++layer) queue_layer(job, step, layer);
+  });
+  return true;
+}
+
+// ---- warm-up -------------------------------------------------------------------------------------------------
+
+// Does what a run would do for the first time in a pass that is measured: kernels are loaded, cuBLAS chooses its own,
+// graphs are made. No page has content yet, so no page is read or written in passes, and copies move poison.
+void CudaEngine::warm_up() {
+  config_.acquire("warm-up");
+  const ProfilerRange range("warm-up", 0);
+  warm_up_passes();
+  if (config_.host_pages > 0 && config_.device_pages > 0) warm_up_copies();
+}
+
+void CudaEngine::warm_up_passes() {
+  table_pages_ = 0;
+  PassJob prefill;
+  prefill.shape.prefill_tokens = Transformer::kTokensPerProduct;
+  prefill.shape.prefill_pairs = 1;
+  for (std::uint32_t layer = 0; layer < config_.shape.layers; ++layer) this->layer(prefill, 0, layer);
+  end_step();
+  for (std::uint32_t tokens = 1; tokens <= config_.warm_tokens; ++tokens) {
+    PassJob decode;
+    decode.shape.decode_sequences = tokens;
+    for (int step = 0; step < 2; ++step) {  // the second one makes the graph
+      whole_step(decode, 0);
+      end_step();
+    }
+  }
+}
+
+void CudaEngine::warm_up_copies() {
+  TransferJob job;
+  job.flight = std::make_shared<Flight>();
+  job.runs = {{0, 0, 1}};
+  job.pages.resize(1);
+  job.pages[0].source = job.pages[0].target = 0;
+  job.plan.pages = 1;
+  job.plan.layer_groups = 1;
+  for (const TransferPath path : {TransferPath::copy_engine, TransferPath::boxes, TransferPath::kernel,
+                                  TransferPath::ring, TransferPath::staged}) {
+    if (path == TransferPath::staged && config_.host_layout == Layout::layer_first) continue;
+    job.plan.path = path;
+    for (CudaCopies* copies : {&*loads_, &*backups_}) {
+      job.lane = copies == &*loads_ ? Lane::h2d : Lane::d2h;
+      copies->begin(job);
+      copies->queue(job, job.runs, 0, 1, 0, config_.shape.layers);
+      copies->wait();
+      if (copies->staged_load()) copies->lay_out_rest(*job.flight);
+    }
+  }
+  loads_->forget_refusals();
+  backups_->forget_refusals();
+}
+
+// ---- the end of a step ---------------------------------------------------------------------------------------
+
 void CudaEngine::reset_faults() {
+  checked_ = 0;
   compute_.must(cudaMemsetAsync(gpu_faults_.data(), 0, offsetof(ContextFaults, kept), compute_.get()),
                 "cudaMemsetAsync");
 }
 
 PageEngine::StepEnd CudaEngine::end_step() {
+  if (StagedLoads* const staged = loads_->staged_loads()) staged->end_wait();
   compute_.must(cudaMemcpyAsync(faults_.data(), gpu_faults_.data(), sizeof(ContextFaults), cudaMemcpyDeviceToHost,
                                 compute_.get()),
                 "cudaMemcpyAsync");
@@ -366,7 +498,10 @@ PageEngine::StepEnd CudaEngine::end_step() {
     end.stalled += static_cast<TimeNs>(static_cast<double>(milliseconds) * 1e6);
   }
   stalls_used_ = 0;
+  step_range_.reset();
   const auto* faults = reinterpret_cast<const ContextFaults*>(faults_.data());
+  end.checked = faults->checked - checked_;
+  checked_ = faults->checked;
   end.wrong_reads = faults->wrong;
   if (faults->wrong == 0) return end;
   for (std::uint32_t i = 0; i < std::min(faults->wrong, ContextFaults::kMaxKept); ++i) {
@@ -427,13 +562,16 @@ CudaDeviceBytes cuda_device_bytes(const CudaDeviceConfig& config) {
   int cache = 0;
   if (cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, config.ordinal) != cudaSuccess) cudaGetLastError();
   const Bytes table = std::max<Pages>(1, config.device_pages) * sizeof(ContextPage);
+  const Bytes folds = std::max<Pages>(1, config.device_pages) * config.shape.planes * kContextFolds * 4;
+  const CudaPools pools = pools_of(config, nullptr, {});
   const Bytes staging =
-      config.host_pages == 0 ? 0 : 2 * CudaCopies::gpu_bytes(config.shape, config.device_pages, config.staging_bytes);
+      CudaCopies::gpu_bytes(pools, true, sizes_of(config)) + CudaCopies::gpu_bytes(pools, false, sizes_of(config));
   const Bytes weights = Transformer::gpu_bytes(config.transformer, static_cast<Bytes>(std::max(0, cache)));
   const Bytes direct = config.cufile ? CudaDirectPages::gpu_bytes(direct_config(config, nullptr)) : 0;
   const CudaDeviceBytes draft = config.draft ? cuda_device_bytes(*config.draft) : CudaDeviceBytes{};
-  return {.gpu = config.device_pages * page + staging + direct + 2 * table + weights + draft.gpu,
-          .host = (config.host_pages + 1) * page + 2 * table + Ledger::bytes(config) + draft.host};
+  return {.gpu = config.device_pages * page + staging + direct + table + folds + sizeof(ContextFaults) +
+                 sizeof(ContextStep) + weights + draft.gpu,
+          .host = (config.host_pages + 1) * page + table + Ledger::bytes(config) + draft.host};
 }
 
 Bytes cuda_bytes_free(int ordinal) {

@@ -7,6 +7,7 @@
 // waits for the event of the layer. The pass's thread waits only until that event has been recorded, because CUDA
 // treats an event without a record as done. The record runs ahead of the bytes by the plan's window, so the GPU does
 // not wait for the thread. Threads sleep while they wait for the GPU: at the end of each transfer and of each step.
+// A decode step that waits for no load is one launch of a CUDA graph (step_graphs.hpp).
 //
 // This library links no CUDA runtime. The program adds the runtime, or the tests' twin.
 #pragma once
@@ -24,11 +25,17 @@ namespace kvtwin {
 class CuFile;
 
 struct CudaDeviceConfig : DeviceConfig {
-  TransformerSizes transformer;          // without products: no arithmetic
-  Bytes staging_bytes = Bytes{8} << 20;  // of each of four staging buffers; at least one page
-  std::uint32_t copy_ctas = 4;           // thread blocks of a copy kernel; more leave less of the GPU to passes
-  int ordinal = 0;                       // number of the GPU
-  std::string blas_library;              // file of cuBLAS; empty = the default
+  TransformerSizes transformer;           // without products: no arithmetic
+  Bytes staging_bytes = Bytes{8} << 20;   // of each of two staging buffers in each direction; at least one page
+  Bytes staging_area = Bytes{256} << 20;  // of the area for staged loads, at most the device pool (staged_loads.hpp)
+  std::uint32_t copy_ctas = 4;            // thread blocks of a copy kernel; more leave less of the GPU to passes
+  std::uint32_t ring_ctas = 4, ring_stages = 4;  // of a copy kernel with bulk copies
+  std::uint32_t check_every = 1;                 // passes check each block once in so many steps (kernels/context.hpp)
+  // The device warms up before it starts: a step without pages for each number of decode tokens up to this one, a
+  // prefill step, and a page on each path. 0 = it does not.
+  std::uint32_t warm_tokens = 0;
+  int ordinal = 0;           // number of the GPU
+  std::string blas_library;  // file of cuBLAS; empty = the default
   // If set, pages of the disk tier come without host memory, through `direct_buffers` buffers of one page each. Null:
   // they come through host memory.
   std::shared_ptr<CuFile> cufile;

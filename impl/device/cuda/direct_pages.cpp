@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "impl/device/cuda/cufile_queue.hpp"
+#include "impl/device/cuda/profiler_range.hpp"
 #include "impl/disk/slot_format.hpp"
 
 namespace kvtwin {
@@ -69,6 +70,7 @@ void CudaDirectPages::copy_headers(std::span<const std::uint32_t> buffers) {
 }
 
 bool CudaDirectPages::land(std::span<Landing> pages) {
+  const ProfilerRange range("cuFile pages", pages.size());
   try {
     use_gpu(config_.ordinal);
     lay_out(pages);

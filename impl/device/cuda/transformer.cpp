@@ -9,10 +9,10 @@
 namespace kvtwin {
 namespace {
 
-constexpr Tokens kTokensPerProduct = 1024;              // tokens per product
 constexpr std::uint64_t kPairsPerSide = 1024;           // pairs per side of a product
 constexpr Bytes kBf16Bytes = 2;                         // bytes of a bf16 number
-constexpr Bytes kBlasWorkspaceBytes = Bytes{64} << 20;  // approximate memory of a cuBLAS handle
+constexpr Bytes kBlasWorkspaceBytes = Bytes{32} << 20;  // cuBLAS's documentation: 32 MiB for Hopper, less for others
+constexpr Bytes kBlasHandleBytes = Bytes{32} << 20;     // approximate memory of a cuBLAS handle beside it
 
 std::uint32_t widest(const TransformerSizes& sizes) {
   std::uint32_t width = 0;
@@ -45,12 +45,14 @@ Bytes Transformer::gpu_bytes(const TransformerSizes& sizes, Bytes cache) {
   if (sizes.products.empty()) return 0;
   const Bytes pairs =
       sizes.pair_work == 0 ? 0 : (2 * kPairsPerSide * pair_depth(sizes) + kPairsPerSide * kPairsPerSide) * kBf16Bytes;
-  return copies_of(sizes, cache) * layer_weights(sizes) + 3 * activation_bytes(sizes) + pairs + kBlasWorkspaceBytes;
+  return copies_of(sizes, cache) * layer_weights(sizes) + 3 * activation_bytes(sizes) + pairs + kBlasWorkspaceBytes +
+         kBlasHandleBytes;
 }
 
 Transformer::Transformer(const TransformerSizes& sizes, std::uint64_t seed, const std::string& library, int ordinal,
                          const CudaStream& stream)
-    : sizes_(sizes), blas_(Blas::load(library)) {
+    : sizes_(sizes), workspace_(kBlasWorkspaceBytes, "cuBLAS's workspace"), blas_(Blas::load(library)) {
+  blas_->use_workspace(workspace_.data(), workspace_.bytes());
   int cache = 0;
   must(cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, ordinal), "cudaDeviceGetAttribute", "its L2 cache");
   copies_ = copies_of(sizes, static_cast<Bytes>(std::max(0, cache)));

@@ -22,14 +22,14 @@ namespace kvtwin {
 
 class Transformer {
  public:
+  static constexpr Tokens kTokensPerProduct = 1024;  // longer prefills take several products
+
   // Uses the current GPU. `library`: file of cuBLAS; empty = the default. Queues work on `stream` and waits for it.
   Transformer(const TransformerSizes& sizes, std::uint64_t seed, const std::string& library, int ordinal,
               const CudaStream& stream);
 
   // Queues one layer for the given tokens and pairs, in blocks; the last block of pairs is rounded up.
   void layer(std::uint32_t number, Tokens tokens, std::uint64_t pairs, const CudaStream& stream);
-  // Returns the result of the last product: finite bf16 numbers, at least activation_bytes() bytes.
-  const std::byte* activations() const { return activations_[0].data(); }
   static Bytes activation_bytes(const TransformerSizes& sizes);
 
   // Returns the GPU memory, with cuBLAS's workspace. `cache`: bytes of the L2 cache.
@@ -39,6 +39,7 @@ class Transformer {
   void fill(const GpuMemory& memory, float scale, std::uint64_t seed, const CudaStream& stream) const;
 
   const TransformerSizes sizes_;
+  GpuMemory workspace_;  // of cuBLAS, so that products in a CUDA graph allocate nothing; outlives its handle
   std::unique_ptr<Blas> blas_;
   std::uint32_t copies_ = 1;
   std::vector<GpuMemory> weights_;  // [copies_][products]

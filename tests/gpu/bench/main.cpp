@@ -1,6 +1,8 @@
 // gpu_bench: measures the ways to move KV pages between host and GPU, and writes tables. The program does not use
 // Google Benchmark, because the result is the ratio of two rates that are measured alternately, not the time of one
 // way.
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -9,15 +11,18 @@
 #include <stdexcept>
 #include <string>
 
+#include "models/hardware.hpp"
 #include "tests/gpu/bench/bench.hpp"
 
 namespace kvtwin::test {
 namespace {
 
 constexpr const char* kHelp =
-    "gpu_bench --out DIR [--seconds N] [--tables NAME[,NAME]...] [--seed N] [--blas FILE] [--tiny]\n"
+    "gpu_bench --out DIR [--seconds N] [--tables NAME[,NAME]...] [--seed N] [--blas FILE] [--hardware NAME] [--tiny]\n"
     "Writes DIR/NAME.csv for the tables link, matrix, boxes, order, both, scatter and interference.\n"
     "--seconds: approximate time of the matrix (200); the other tables together take about half of it.\n"
+    "--hardware: the preset (kvtwin presets) or hardware file whose kernel_blocks, ring_blocks, ring_stages and\n"
+    "staging_bytes are measured, as runs use them; default: h100-pcie5.\n"
     "--tiny: a few small cases, to test the program; the measured values mean nothing.\n"
     "Exit codes: 1 bytes were wrong after a transfer, or CUDA failed; 2 wrong arguments.\n";
 
@@ -55,6 +60,8 @@ Options options_of(int argc, char** argv) {
       options.seed = std::strtoull(value.c_str(), nullptr, 10);
     } else if (name == "--blas") {
       options.blas = value;
+    } else if (name == "--hardware") {
+      options.hardware = value;
     } else if (name == "--tables") {
       options.tables = words(value);
       for (const std::string& table : options.tables) {
@@ -66,6 +73,18 @@ Options options_of(int argc, char** argv) {
   }
   if (options.out.empty()) throw std::invalid_argument("--out says where the tables go");
   return options;
+}
+
+CopySizes sizes_of(const std::string& hardware) {
+  const HardwareSpec spec =
+      std::filesystem::is_regular_file(hardware) ? hardware_from_file(hardware) : hardware_preset(hardware);
+  const auto count = [](double value) { return static_cast<std::uint32_t>(std::lround(value)); };
+  CopySizes sizes;
+  sizes.kernel.ctas = std::max(1U, count(spec.kernel_blocks));
+  sizes.ring.ctas = spec.ring_blocks > 0 ? count(spec.ring_blocks) : sizes.kernel.ctas;
+  if (spec.ring_stages > 0) sizes.ring.ring_stages = std::max(2U, count(spec.ring_stages));
+  sizes.portion_bytes = static_cast<std::uint64_t>(std::llround(spec.staging_bytes));
+  return sizes;
 }
 
 void write_tables(Bench& bench) {
@@ -98,6 +117,7 @@ int main(int argc, char** argv) {
   Options options;
   try {
     options = options_of(argc, argv);
+    copy_sizes() = sizes_of(options.hardware);
   } catch (const std::exception& e) {
     std::fprintf(stderr, "gpu_bench: %s\n%s", e.what(), kHelp);
     return 2;

@@ -73,20 +73,20 @@ void measure(Bench& bench, Table& table, const Cell& cell, Way way, const Pools&
     base.push_back(gigabytes_per_second(transfer.bytes(), big));
   }
   double kernel_seconds = 0;
-  if (ctas_of(way) > 0) {
+  if (limits_of(way).ctas > 0) {
     kernel = repeated(
         {3, 3, 0}, [&] { return bench.watch(bench.stream, [&] { transfer.submit_kernels(bench.stream); }).seconds; },
         now_seconds);
     kernel_seconds = spread_of(kernel).median;
   }
   const double gigabytes = static_cast<double>(transfer.bytes()) * 1e-9;
-  const double sm_ms = ctas_of(way) * kernel_seconds * 1e3 / gigabytes;
+  const double sm_ms = limits_of(way).ctas * kernel_seconds * 1e3 / gigabytes;
   const std::uint64_t wrong = wrong_bytes(bench, pools, known, transfer, cell.to_device);
   bench.wrong_cells += wrong > 0;
   const Spread r = spread_of(ratio);
   table.row({name_of(way), direction_name(cell.to_device), cell.chunk, cell.chunks, transfer.bytes(), r.median, r.p10,
              r.p90, std::uint64_t{r.count}, spread_of(rate).median, spread_of(base).median,
-             spread_of(submit).median * 1e6, std::uint64_t{ctas_of(way)}, sm_ms, sm_ms / bench.gpu.sms, wrong});
+             spread_of(submit).median * 1e6, std::uint64_t{limits_of(way).ctas}, sm_ms, sm_ms / bench.gpu.sms, wrong});
 }
 
 }  // namespace

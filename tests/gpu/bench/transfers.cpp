@@ -9,7 +9,6 @@
 namespace kvtwin::test {
 namespace {
 
-constexpr std::uint64_t kPortionBytes = 8u << 20;  // portion of a `staged` transfer
 constexpr std::uint32_t kPatternCtas = 64;
 constexpr std::uint64_t kLatentRowBytes = 1152;
 
@@ -34,15 +33,18 @@ const char* name_of(Way way) {
   return kNames[static_cast<std::size_t>(way)];
 }
 
-// Enough CTAs to fill a PCIe 5 link, estimated from the bytes that a CTA keeps in flight. The relayout of `staged`
-// needs more CTAs to be as fast as the link.
-std::uint32_t ctas_of(Way way) {
+CopySizes& copy_sizes() {
+  static CopySizes sizes;
+  return sizes;
+}
+
+LaunchLimits limits_of(Way way) {
   switch (way) {
     case Way::kernel:
-    case Way::warp_per_row: return 4;
-    case Way::ring: return 2;
-    case Way::staged: return 8;
-    default: return 0;
+    case Way::warp_per_row:
+    case Way::staged: return copy_sizes().kernel;
+    case Way::ring: return copy_sizes().ring;
+    default: return {0};
   }
 }
 
@@ -69,7 +71,7 @@ Pools::Pools(const KvShape& kv, std::byte* on_device, std::byte* on_host, std::u
 PageTransfer::PageTransfer(Way way, const Pools& pools, bool to_device, std::uint64_t begin, std::uint64_t end,
                            Staging* staging)
     : way_(way),
-      ctas_(ctas_of(way)),
+      limits_(limits_of(way)),
       to_device_(to_device),
       index_begin_(begin),
       index_count_(end - begin),
@@ -144,7 +146,8 @@ RowTransfer PageTransfer::rows(const Pools& pools, std::uint64_t begin, std::uin
 // both are pools with one layer, whose tokens are as large as a page of one plane.
 void PageTransfer::cut_up(const Pools& pools, std::uint64_t begin, std::uint64_t end) {
   const std::uint64_t page = pools.shape.page_bytes();
-  const std::uint64_t step = std::clamp<std::uint64_t>(kPortionBytes / page, 1, staging_->half_bytes() / page);
+  const std::uint64_t step =
+      std::clamp<std::uint64_t>(copy_sizes().portion_bytes / page, 1, staging_->half_bytes() / page);
   for (std::uint64_t at = begin; at < end; at += step) {
     const std::uint64_t stop = std::min(end, at + step);
     Portion portion;
@@ -173,17 +176,16 @@ void PageTransfer::cut_up(const Pools& pools, std::uint64_t begin, std::uint64_t
 }
 
 void PageTransfer::submit(Stream& stream) {
-  const LaunchLimits limits{ctas_};
   switch (way_) {
     case Way::copy_loop: check(copies_.submit_one_by_one(0, copies_.size(), stream.get()), "a loop of copies"); return;
     case Way::batch:
     case Way::boxes: check(copies_.submit(0, copies_.size(), stream.get()), "a batch of copies"); return;
     case Way::kernel:
-      check(launch_gather_scatter(rows_, limits, stream.get()), "launching the register kernel");
+      check(launch_gather_scatter(rows_, limits_, stream.get()), "launching the register kernel");
       return;
-    case Way::ring: check(launch_ring(rows_, limits, stream.get()), "launching the ring kernel"); return;
+    case Way::ring: check(launch_ring(rows_, limits_, stream.get()), "launching the ring kernel"); return;
     case Way::warp_per_row:
-      check(launch_warp_per_row(rows_, limits, stream.get()), "launching the kernel of a warp a row");
+      check(launch_warp_per_row(rows_, limits_, stream.get()), "launching the kernel of a warp a row");
       return;
     case Way::staged: submit_staged(stream);
   }
@@ -191,7 +193,6 @@ void PageTransfer::submit(Stream& stream) {
 
 void PageTransfer::submit_staged(Stream& stream) {
   Staging& s = *staging_;
-  const LaunchLimits limits{ctas_};
   s.begin.record(stream);
   follow(s.first, s.begin);
   follow(s.second, s.begin);
@@ -202,7 +203,7 @@ void PageTransfer::submit_staged(Stream& stream) {
       check(portion.copies.submit(0, portion.copies.size(), on.get()), "a batch of whole pages");
     };
     const auto relay = [&](Stream& on) {
-      check(launch_relayout(portion.relayout, limits, on.get()), "launching the relayout kernel");
+      check(launch_relayout(portion.relayout, limits_, on.get()), "launching the relayout kernel");
     };
     to_device_ ? copy(s.first) : relay(s.first);
     s.filled[half].record(s.first);
@@ -216,9 +217,9 @@ void PageTransfer::submit_staged(Stream& stream) {
 void PageTransfer::submit_kernels(Stream& stream) {
   if (way_ == Way::staged) {
     for (const Portion& portion : portions_) {
-      check(launch_relayout(portion.relayout, {ctas_}, stream.get()), "launching the relayout kernel");
+      check(launch_relayout(portion.relayout, limits_, stream.get()), "launching the relayout kernel");
     }
-  } else if (ctas_ > 0) {
+  } else if (limits_.ctas > 0) {
     submit(stream);
   }
 }

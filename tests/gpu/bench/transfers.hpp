@@ -23,7 +23,14 @@ enum class Way : std::uint8_t {
 inline constexpr Way kWays[] = {Way::copy_loop, Way::batch,  Way::boxes,       Way::kernel,
                                 Way::ring,      Way::staged, Way::warp_per_row};
 const char* name_of(Way way);
-std::uint32_t ctas_of(Way way);  // number of CTAs of the kernel; 0: no kernel
+
+// The sizes of a hardware file, which real runs use too. main() sets the values.
+struct CopySizes {
+  LaunchLimits kernel, ring;
+  std::uint64_t portion_bytes = std::uint64_t{8} << 20;  // of a staged transfer
+};
+CopySizes& copy_sizes();
+LaunchLimits limits_of(Way way);  // ctas = 0: no kernel
 
 const char* direction_name(bool to_device);
 
@@ -72,7 +79,8 @@ class PageTransfer {
   // Returns false if this way cannot move the pages. `ring` needs a GPU with bulk copies, and pieces that are multiples
   // of 16 bytes. `staged` needs a staging half that is at least as large as a page.
   bool possible() const { return possible_; }
-  void set_ctas(std::uint32_t ctas) { ctas_ = ctas; }  // replaces ctas_of(way)
+  void set_limits(const LaunchLimits& limits) { limits_ = limits; }  // replaces limits_of(way)
+  void set_ctas(std::uint32_t ctas) { limits_.ctas = ctas; }
   std::uint64_t bytes() const { return bytes_; }
   std::uint64_t pieces() const { return pieces_; }
 
@@ -95,7 +103,7 @@ class PageTransfer {
   void submit_staged(Stream& stream);
 
   Way way_;
-  std::uint32_t ctas_;
+  LaunchLimits limits_;
   bool to_device_, possible_ = true;
   std::uint64_t bytes_ = 0, pieces_ = 0;
   std::vector<PageRun> runs_;

@@ -182,8 +182,11 @@ Model measure_model(const Options& options, const std::string& name, const Direc
 Table table_of(const Options& options, const std::string& disk_mode, const Direct& direct) {
   std::vector<std::string> about = provenance(current_gpu(), options.command);
   about.push_back(
-      "weights are random, and a layer's stand for others where they are larger than the cache; every byte of KV "
-      "that a pass reads is checked in that pass; wrong_pages: of all of a model's passes");
+      "weights are random, and a layer's stand for others where they are larger than the cache; a pass reads every "
+      "byte "
+      "of its KV, and checks all bytes that a load brought and a sample of the others; wrong_pages: of all of a "
+      "model's "
+      "passes");
   about.push_back(
       "bounce: to host memory and on; direct: past the host tier, page by page; cufile: how direct ones go "
       "(gpudirect; compatibility: cuFile takes them through host memory; none: kvtwin does)");

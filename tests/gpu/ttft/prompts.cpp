@@ -22,6 +22,8 @@ CudaDeviceConfig device_config(const PromptConfig& config, const KvShape& shape,
   device.host_layout = kHostLayout;
   device.device_pages = device.host_pages = pages;
   device.staging_bytes = std::max<Bytes>(device.staging_bytes, shape.page_bytes());
+  device.check_every = 64;
+  device.warm_tokens = 1;
   device.blas_library = config.blas;
   device.cufile = config.cufile;
   device.direct_buffers = static_cast<std::uint32_t>(std::clamp<Bytes>(kMaxDirectBytes / shape.page_bytes(), 4, 16));

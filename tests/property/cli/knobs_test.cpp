@@ -300,10 +300,10 @@ const std::set<std::string>& of_devices() {
 // simulation, so tests/swarm tests the retries. The salt is in a file and changes the page keys: see Salt in
 // tests/unit/cli.
 const std::set<std::string>& of_worlds() {
-  static const std::set<std::string> keys = {"sim.world",         "real.device",      "real.flip",
-                                             "real.slow_rank",    "real.slow_factor", "cache.backup_retries",
-                                             "real.cublas",       "real.cufile",      "real.cufile_library",
-                                             "workload.salt_file"};
+  static const std::set<std::string> keys = {"sim.world",          "real.device",      "real.flip",
+                                             "real.slow_rank",     "real.slow_factor", "cache.backup_retries",
+                                             "real.cublas",        "real.cufile",      "real.cufile_library",
+                                             "workload.salt_file", "real.check_every"};
   return keys;
 }
 

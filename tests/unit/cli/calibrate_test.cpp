@@ -205,6 +205,34 @@ TEST(Calibrate, TakesTablesOfGpuCheck) {
   EXPECT_EQ(file.at("calibration").at("base"), "h200-pcie5");
   EXPECT_NEAR(file.at("numbers").at("host_to_device").at("value").get<double>(), 50, 1);
   EXPECT_EQ(file.at("calibration").at("machine").at("cores"), 16);
+  EXPECT_EQ(file.at("numbers").at("kernel_blocks").at("value"), 4) << "the base's";
+}
+
+// The sizes of the copy kernels and of staged copies, which real runs and gpu_bench take from the hardware file.
+TEST(Calibrate, TakesTheSizesOfCopiesFromTheTableOfTheLink) {
+  const Folder folder;
+  std::string link =
+      "# machine: a processor, 16 cores\n# gpu: NVIDIA H200, 132 SMs\n"
+      "kind,direction,bytes,ctas,stages,portion_bytes,node,gbps,p10,p90,samples,us\n";
+  for (const char* direction : {"h2d", "d2h"}) {
+    const auto row = [&](const std::string& kind, const std::string& varied, int gbps) {
+      link += kind + "," + direction + ",67108864," + varied + ",0," + std::to_string(gbps) + ",1,1,7,1300\n";
+    };
+    row("copy", "0,0,0", 50);
+    for (const int ctas : {1, 2, 4, 8, 16}) {
+      row("kernel", std::to_string(ctas) + ",0,0", std::min(48, 6 * ctas));
+      row("ring", std::to_string(ctas) + ",0,0", std::min(48, 24 * ctas));
+    }
+    for (const int stages : {2, 3, 4}) row("ring_stages", "4," + std::to_string(stages) + ",0", 47 + stages / 4);
+    for (const int mib : {1, 2, 4, 8}) row("staged", "4,0," + std::to_string(mib << 20), std::min(47, 25 * mib));
+  }
+  write_text(folder / "link.csv", link);
+  const Json numbers = calibrate(folder, {folder / "link.csv"}).json().at("numbers");
+  EXPECT_EQ(numbers.at("kernel_blocks").at("value"), 8);
+  EXPECT_EQ(numbers.at("ring_blocks").at("value"), 2);
+  EXPECT_EQ(numbers.at("ring_stages").at("value"), 2);
+  EXPECT_EQ(numbers.at("staging_bytes").at("value"), 2 << 20);
+  EXPECT_NE(numbers.at("ring_blocks").at("source").get<std::string>().find("measured: "), std::string::npos);
 }
 
 #if KVTWIN_TEST_REAL

@@ -11,6 +11,7 @@
 
 #include "device_on_twin.hpp"
 #include "impl/device/cuda/blas.hpp"
+#include "impl/device/cuda/step_graphs.hpp"
 #include "real_rig.hpp"
 #include "tests/cuda_twin/cuda_twin.hpp"
 
@@ -26,13 +27,22 @@ using twin::Way;
 constexpr TransferPath kPaths[] = {TransferPath::copy_engine, TransferPath::boxes, TransferPath::kernel,
                                    TransferPath::ring, TransferPath::staged};
 
-std::unique_ptr<Device> make_on_twin(const HostDeviceConfig& config) {
-  return make_cuda_device(cuda_device_of(config));
+std::uint32_t check_every = 1, warm_tokens = 0;  // of the devices of the current test
+
+std::unique_ptr<Device> make_on_twin(const HostDeviceConfig& host) {
+  CudaDeviceConfig config = cuda_device_of(host);
+  config.check_every = check_every;
+  config.warm_tokens = warm_tokens;
+  return make_cuda_device(config);
 }
 
 class CudaDevice : public testing::Test {
  protected:
-  CudaDevice() { make_test_device = &make_on_twin; }
+  CudaDevice() {
+    make_test_device = &make_on_twin;
+    check_every = 1;
+    warm_tokens = 0;
+  }
 };
 
 void expect_clean(const CudaTwin& machine) {
@@ -46,6 +56,14 @@ HostDeviceConfig deep_device(Layout layout) {
   HostDeviceConfig config = small_device(40, 40);
   config.shape = {12, 2, 2, 256, 32};
   config.host_layout = layout;
+  return config;
+}
+
+HostDeviceConfig failing_device() {
+  HostDeviceConfig config = small_device(32, 16);
+  config.shape = {2, 2, 2, 16, 4};
+  config.hidden = 16;
+  config.width = 48;
   return config;
 }
 
@@ -111,6 +129,37 @@ TEST_F(CudaDevice, CarriesPagesInEveryOrder) {
   }
 }
 
+// A load is answered before the pass that waits for it has laid out its pages on the GPU. A backup of these pages that
+// is submitted at once still finds them.
+TEST_F(CudaDevice, BacksUpPagesOfAStagedLoadAfterThePassThatLaysThemOut) {
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    CudaTwin machine({.streams = Streams::seeded, .seed = seed});
+    {
+      HostDeviceConfig config = small_device(40, 40);
+      config.shape = {5, 2, 2, 16, 4};
+      config.host_layout = Layout::page_first;
+      RealRig rig(config);
+      rig.path = TransferPath::staged;
+      const std::vector<PageKey> keys = some_keys(9);
+      OperationId load = OperationId::none;
+      rig.on_answer = [&](OperationId answered) {
+        if (answered == load) rig.back_up(keys, slots(12, 9), slots(25, 9));
+      };
+      rig.then([&] { rig.compute(keys, slots(0, 9)); });
+      rig.then([&] { rig.back_up(keys, slots(0, 9), slots(5, 9)); });
+      rig.then([&] {
+        load = rig.load(keys, slots(5, 9), slots(12, 9));
+        rig.read(keys, slots(12, 9), 30, {load});
+      });
+      const Verification& seen = rig.run();
+      EXPECT_EQ(seen.wrong_reads, 0U) << (seen.wrong.empty() ? "" : seen.wrong.front().found);
+      EXPECT_EQ(seen.pages_audited, 9U + 9 + 1 + 2 * 9) << "two backups";
+    }
+    expect_clean(machine);
+  }
+}
+
 // The bytes in flight stay within the window of the plan, and move in portions of the window. A descriptor that is
 // larger than a portion moves alone.
 TEST_F(CudaDevice, KeepsWithinTheWindow) {
@@ -171,6 +220,187 @@ TEST_F(CudaDevice, TakesTheKernelWhereThereAreNoBulkCopies) {
   EXPECT_NE(rig.world().notes().front().find("2 transfers that were planned for bulk copies"), std::string::npos);
 }
 
+// ---- sampled checks --------------------------------------------------------------------------------------------
+
+// A decode burst reads the same pages in each step. All pages have been read before.
+TEST_F(CudaDevice, ChecksASampleAndReadsAll) {
+  for (const std::uint32_t every : {1U, 4U}) {
+    CudaTwin machine;
+    check_every = every;
+    HostDeviceConfig config = small_device(40, 40);
+    config.shape = {8, 2, 2, 16, 4};
+    RealRig rig(config);
+    const std::vector<PageKey> keys = some_keys(9), whole(keys.begin(), keys.end() - 1);
+    rig.then([&] { rig.compute(whole, slots(0, 8)); });
+    rig.then([&] { rig.read(whole, slots(0, 8), 20); });
+    rig.then([&] { rig.decode({{slots(0, 9), keys, 32, 4}}); });
+    const Verification& seen = rig.run();
+    const Bytes page = config.shape.page_bytes(), token = config.shape.token_bytes();
+    EXPECT_EQ(seen.wrong_reads, 0U);
+    EXPECT_EQ(seen.bytes_read, 5 * 8 * page + 6 * token);
+    if (every == 1) {
+      EXPECT_EQ(seen.bytes_checked, seen.bytes_read);
+    } else {
+      EXPECT_GE(seen.bytes_checked, 8 * page) << "each block at least once, in five steps";
+      EXPECT_LE(seen.bytes_checked, 2 * 8 * page + 6 * token);
+    }
+    EXPECT_EQ(seen.bytes_audited, 9 * page + token);
+  }
+}
+
+// A host page is wrong. The first pass that reads it after the load finds it, however few blocks later ones check.
+TEST_F(CudaDevice, ChecksAllBytesOfALoadAtTheirFirstRead) {
+  check_every = 65536;
+  for (const bool lost : {false, true}) {
+    SCOPED_TRACE(lost ? "a pass before it loses another of its gates" : "");
+    CudaTwin machine;
+    HostDeviceConfig config = small_device(40, 40);
+    config.shape = {5, 2, 2, 16, 4};
+    config.flip = DeviceConfig::Flip::host;
+    RealRig rig(config);
+    const std::vector<PageKey> keys = some_keys(4), others = some_keys(4, 1);
+    OperationId pass = OperationId::none, doomed = OperationId::none;
+    rig.then([&] { rig.compute(keys, slots(0, 4)), rig.compute(others, slots(4, 4)); });
+    rig.then([&] { rig.read(keys, slots(0, 4), 30); });
+    rig.then([&] { rig.back_up(keys, slots(0, 4), slots(0, 4)), rig.back_up(others, slots(4, 4), slots(4, 4)); });
+    if (lost) {
+      rig.then([&] {
+        const OperationId good = rig.load(keys, slots(0, 4), slots(0, 4));
+        doomed = rig.load(others, slots(4, 4), slots(4, 4));
+        rig.cancel(doomed);
+        pass = rig.read(keys, slots(0, 4), 31, {good, doomed});
+      });
+    } else {
+      rig.then([&] { rig.load(keys, slots(0, 4), slots(0, 4)); });
+    }
+    rig.then([&] { rig.read(keys, slots(0, 4), 32); });
+    const Verification& seen = rig.run();
+    if (lost) {
+      EXPECT_EQ(rig.completion(pass).status, Status::gate_failed);
+    }
+    ASSERT_FALSE(seen.wrong.empty());
+    EXPECT_NE(seen.wrong.front().found.find("read by a pass"), std::string::npos) << seen.wrong.front().found;
+  }
+}
+
+// A page goes wrong after its first read. In the next steps that read it, each block is checked once.
+TEST_F(CudaDevice, ChecksEachBlockOnceInSoManySteps) {
+  check_every = 16;
+  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+    CudaTwin machine;
+    HostDeviceConfig config = small_device(40, 4);
+    config.shape = {5, 2, 2, 16, 4};
+    config.flip = DeviceConfig::Flip::device;
+    config.seed = seed;
+    RealRig rig(config);
+    const std::vector<PageKey> keys = some_keys(8);
+    const Sequence burst{slots(0, 8), keys, 4, 8};
+    rig.then([&] { rig.compute({keys[0]}, slots(0, 1)); });
+    rig.then([&] { rig.decode({burst}); });
+    rig.then([&] { rig.decode({{slots(0, 8), keys, 12, 8}}); });
+    const Verification& seen = rig.run();
+    ASSERT_FALSE(seen.wrong.empty());
+    EXPECT_NE(seen.wrong.front().found.find("read by a pass"), std::string::npos) << seen.wrong.front().found;
+  }
+}
+
+// ---- graphs ----------------------------------------------------------------------------------------------------
+
+// Bursts with one and two sequences. Returns what the run has checked.
+Verification play_bursts(const HostDeviceConfig& config, std::vector<std::string>& notes) {
+  RealRig rig(config);
+  const std::vector<PageKey> keys = some_keys(8), others = some_keys(8, 1);
+  rig.then([&] { rig.decode({{slots(0, 8), keys, 0, 5}}); });
+  rig.then([&] { rig.decode({{slots(0, 8), keys, 5, 3}, {slots(8, 8), others, 0, 3}}); });
+  rig.then([&] { rig.decode({{slots(0, 8), keys, 8, 4}}); });
+  Verification seen = rig.run();
+  notes = rig.world().notes();
+  return seen;
+}
+
+TEST_F(CudaDevice, RunsDecodeStepsAsGraphs) {
+  for (std::uint64_t seed = 0; seed <= 20; ++seed) {
+    CudaTwin machine(seed == 0 ? Machine{} : Machine{.streams = Streams::seeded, .seed = seed});
+    std::vector<std::string> notes;
+    const Verification seen = play_bursts(failing_device(), notes);
+    EXPECT_EQ(seen.wrong_reads, 0U);
+    EXPECT_EQ(seen.bytes_checked, seen.bytes_read);
+    EXPECT_EQ(notes, std::vector<std::string>{});
+    EXPECT_EQ(machine.calls("cudaStreamBeginCapture"), 2U) << "one batch of one token, and one of two";
+    EXPECT_EQ(machine.calls("cudaGraphLaunch"), (5U - 1) + (3 - 1) + 4);
+    const std::uint64_t layers = failing_device().shape.layers;
+    EXPECT_EQ(machine.launches("write_context"), (5 + 3 + 4) * layers) << "each step's kernels have run once";
+    expect_clean(machine);
+  }
+}
+
+TEST_F(CudaDevice, SaysWhyThereAreNoGraphs) {
+  std::vector<std::string> with, without, failed;
+  const auto seen = [](const Machine& machine, const char* fails, std::vector<std::string>& notes) {
+    CudaTwin twin(machine);
+    if (*fails != '\0') twin.fail_call(1, cudaErrorUnknown, fails);
+    const Verification result = play_bursts(failing_device(), notes);
+    EXPECT_EQ(twin.live(), Live{});
+    return std::pair(result.bytes_read, result.bytes_checked);
+  };
+  const auto expected = seen({}, "", with);
+  EXPECT_EQ(seen({.graphs = false}, "", without), expected);
+  EXPECT_EQ(without, std::vector<std::string>{"Decode steps ran without CUDA graphs: cudaStreamBeginCapture failed "
+                                              "(compute stream): operation not supported (cudaErrorNotSupported)."});
+  for (const char* call : {"cudaStreamEndCapture", "cudaGraphInstantiate"}) {
+    EXPECT_EQ(seen({}, call, failed), expected);
+    ASSERT_EQ(failed.size(), 1U);
+    EXPECT_NE(failed[0].find(call), std::string::npos) << failed[0];
+  }
+}
+
+// Shapes that were used least recently make room.
+TEST_F(CudaDevice, KeepsSoManyGraphs) {
+  CudaTwin machine;
+  {
+    const CudaStream stream("a stream", false);
+    StepGraphs graphs;
+    const auto nothing = [] {};
+    for (int round = 0; round < 2; ++round) {
+      for (Tokens tokens = 1; tokens <= StepGraphs::kMaxGraphs + 3; ++tokens) {
+        for (int step = 0; step < 3; ++step) graphs.run(tokens, stream, nothing);
+        EXPECT_LE(machine.live().graphs, StepGraphs::kMaxGraphs);
+      }
+    }
+    EXPECT_EQ(graphs.refusal(), "");
+    EXPECT_EQ(graphs.steps(), 2 * 2 * (StepGraphs::kMaxGraphs + 3));
+  }
+  EXPECT_EQ(machine.live(), Live{});
+}
+
+// ---- warm-up ---------------------------------------------------------------------------------------------------
+
+TEST_F(CudaDevice, WarmsUpBeforeItStarts) {
+  for (const Layout layout : kLayouts) {
+    CudaTwin machine;
+    warm_tokens = 2;
+    HostDeviceConfig config = failing_device();
+    config.host_layout = layout;
+    {
+      RealRig rig(config);
+      EXPECT_EQ(machine.live().graphs, 2U);
+      EXPECT_GT(machine.launches("gather_scatter"), 0U);
+      EXPECT_EQ(machine.launches("relayout") > 0, layout != Layout::layer_first);
+      const std::uint64_t captures = machine.calls("cudaStreamBeginCapture");
+      const std::uint64_t graphs = machine.calls("cudaGraphLaunch");
+      const std::vector<PageKey> keys = some_keys(8), others = some_keys(8, 1);
+      rig.then([&] { rig.decode({{slots(0, 8), keys, 0, 5}, {slots(8, 8), others, 0, 5}}); });
+      const Verification& seen = rig.run();
+      EXPECT_EQ(seen.wrong_reads, 0U);
+      EXPECT_EQ(seen.bytes_read, (0 + 1 + 2 + 3 + 4) * 2 * config.shape.token_bytes()) << "without the warm-up";
+      EXPECT_EQ(machine.calls("cudaStreamBeginCapture"), captures);
+      EXPECT_EQ(machine.calls("cudaGraphLaunch"), graphs + 5);
+      EXPECT_EQ(rig.world().notes(), std::vector<std::string>{});
+    }
+    expect_clean(machine);
+  }
+}
+
 // ---- when CUDA fails -------------------------------------------------------------------------------------------
 
 // Uses all features: groups, portions, staging, and a burst.
@@ -194,14 +424,6 @@ void play_all(const HostDeviceConfig& config) {
     rig.decode({burst});
   });
   EXPECT_EQ(rig.run().wrong_reads, 0U);
-}
-
-HostDeviceConfig failing_device() {
-  HostDeviceConfig config = small_device(32, 16);
-  config.shape = {2, 2, 2, 16, 4};
-  config.hidden = 16;
-  config.width = 48;
-  return config;
 }
 
 // Runs play_all() with a failure of the nth CUDA call. Returns the error message; empty if there was no nth call.

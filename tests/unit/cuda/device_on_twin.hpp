@@ -26,6 +26,7 @@ inline CudaDeviceConfig cuda_device_of(const HostDeviceConfig& host) {
   CudaDeviceConfig config;
   static_cast<DeviceConfig&>(config) = host;
   config.staging_bytes = 3 * host.shape.page_bytes();
+  config.staging_area = 13 * host.shape.page_bytes();
   config.blas_library = KVTWIN_BLAS_STAND_IN;
   config.cufile = shared_cufile();
   config.direct_buffers = 3;

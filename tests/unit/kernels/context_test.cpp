@@ -13,7 +13,11 @@ constexpr std::uint32_t kPages = 6;
 
 // A pool filled with 0xDB, and one sequence that uses all of its pages in reverse order.
 struct Pool {
-  explicit Pool(const KvShape& s) : shape(s), bytes(kPages * s.page_bytes(), std::byte{0xDB}), pages(kPages) {
+  explicit Pool(const KvShape& s)
+      : shape(s),
+        bytes(kPages * s.page_bytes(), std::byte{0xDB}),
+        pages(kPages),
+        folds(kPages * s.planes * kContextFolds) {
     for (std::uint32_t i = 0; i < kPages; ++i) {
       pages[i] = {{i, 7, 0, 0}, kPages - 1 - i, i * s.page_tokens, 0, 0};
     }
@@ -23,7 +27,8 @@ struct Pool {
       page.context = context;
       page.fresh = fresh;
     }
-    return {shape, bytes.data(), kPages, pages.data(), pages.size(), layer, advance};
+    now = {pages.data(), folds.data(), kPages, advance};
+    return {shape, bytes.data(), kPages, &now, layer, check_every};
   }
   void write(std::uint32_t context, std::uint32_t fresh, std::uint32_t advance = 0) {
     for (std::uint32_t layer = 0; layer < shape.layers; ++layer) write_context(step(context, fresh, advance, layer));
@@ -31,7 +36,7 @@ struct Pool {
   ContextFaults read(std::uint32_t context, std::uint32_t advance = 0) {
     ContextFaults faults;
     for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
-      read_context(step(context, 0, advance, layer), nullptr, nullptr, faults);
+      read_context(step(context, 0, advance, layer), faults);
     }
     return faults;
   }
@@ -44,6 +49,9 @@ struct Pool {
   KvShape shape;
   std::vector<std::byte> bytes;
   std::vector<ContextPage> pages;
+  std::vector<std::uint32_t> folds;
+  ContextStep now;
+  std::uint32_t check_every = 1;
 };
 
 std::vector<KvShape> shapes() {
@@ -123,18 +131,56 @@ TEST(Context, LeavesOutPagesOutsideThePool) {
   EXPECT_EQ(std::ranges::count(pool.bytes, std::byte{0xDB}), static_cast<std::ptrdiff_t>(pool.bytes.size()));
 }
 
-// All elements are 1 in bf16, so each score is the number of elements of a row.
-TEST(Context, MultipliesRowsByTheQuery) {
-  const KvShape shape{1, 2, 1, 32, 4};
+// A step that checks nothing still reads every byte: each byte has its effect on the folds.
+TEST(Context, FoldsEveryByteThatItReads) {
+  for (const KvShape& shape : shapes()) {
+    Pool pool(shape);
+    const std::uint32_t tokens = kPages * shape.page_tokens - 1;
+    for (ContextPage& page : pool.pages) page.reads = 1;
+    pool.check_every = kMostCheckEvery;
+    ContextFaults faults;
+    const std::uint64_t block = shape.row_bytes() * shape.page_tokens;
+    for (std::uint64_t offset = 0; offset < block; ++offset) {
+      const auto page = static_cast<std::uint32_t>(offset % kPages);
+      read_context(pool.step(tokens, 0, 0, 0), faults);
+      const std::vector<std::uint32_t> before = pool.folds;
+      pool.at(page, 0, 0, offset) ^= std::byte{0x10};
+      read_context(pool.step(tokens, 0, 0, 0), faults);
+      const bool in_context = page * shape.page_tokens + offset / shape.row_bytes() < tokens;
+      EXPECT_EQ(pool.folds != before, in_context) << "byte " << offset;
+    }
+    EXPECT_EQ(faults.checked, 0U);
+    EXPECT_EQ(faults.wrong, 0U);
+  }
+}
+
+// In any `check_every` steps that read a page, each block is checked at least once, and each step checks about the same
+// share. The first step that reads a page checks all.
+TEST(Context, ChecksEachBlockOnceInSoManySteps) {
+  const KvShape shape{16, 2, 1, 16, 2};
   Pool pool(shape);
-  const std::uint16_t one = 0x3F80;
-  for (std::size_t i = 0; i < pool.bytes.size(); i += 2) std::memcpy(&pool.bytes[i], &one, 2);
-  alignas(16) std::byte query[32];
-  for (std::size_t i = 0; i < sizeof query; i += 2) std::memcpy(&query[i], &one, 2);
-  std::vector<float> scores(kPages * 2);
-  ContextFaults faults;
-  read_context(pool.step(4 * kPages - 1, 0, 0, 0), query, scores.data(), faults);
-  for (std::size_t i = 0; i < scores.size(); ++i) EXPECT_EQ(scores[i], i / 2 < kPages - 1 ? 64.0F : 48.0F);
+  pool.check_every = 8;
+  const std::uint64_t block = shape.row_bytes() * shape.page_tokens;
+  const std::uint64_t blocks = std::uint64_t{kPages} * shape.planes * shape.layers;
+  EXPECT_EQ(pool.read(kPages * shape.page_tokens).checked, blocks * block);
+  for (std::uint32_t i = 0; i < kPages; ++i) pool.pages[i].key[0] = 0x9E3779B97F4A7C15u * (i + 1);
+  std::vector<std::uint32_t> last(blocks);  // the read that checked the block last
+  for (std::uint32_t read = 1; read <= 40; ++read) {
+    std::uint64_t checked = 0;
+    for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
+      const ContextPages pages = pool.step(kPages * shape.page_tokens, 0, read % 2, layer);
+      for (ContextPage& page : pool.pages) page.reads = read - read % 2;  // the sum counts
+      for (ContextBlocks at(0, 1, shape.planes); at.page < kPages; at.next()) {
+        if (!checks_block(pages, pool.pages[at.page], at.plane, read % 2)) continue;
+        std::uint32_t& before = last[(at.page * shape.planes + at.plane) * shape.layers + layer];
+        EXPECT_LE(read - before, 8U);
+        before = read;
+        ++checked;
+      }
+    }
+    EXPECT_NEAR(static_cast<double>(checked), static_cast<double>(blocks) / 8, static_cast<double>(blocks) / 16);
+  }
+  for (const std::uint32_t read : last) EXPECT_GT(read, 40U - 8);
 }
 
 TEST(Context, RefusesWhatMakesNoSense) {
@@ -145,10 +191,13 @@ TEST(Context, RefusesWhatMakesNoSense) {
   pages.pool = nullptr;
   EXPECT_FALSE(valid(pages));
   pages = pool.step(1, 1, 0, 0);
-  pages.pages = nullptr;
+  pages.step = nullptr;
   EXPECT_FALSE(valid(pages));
-  pages.count = 0;
-  EXPECT_TRUE(valid(pages));
+  for (const std::uint32_t every : {0U, kMostCheckEvery + 1}) {
+    pages = pool.step(1, 1, 0, 0);
+    pages.check_every = every;
+    EXPECT_FALSE(valid(pages));
+  }
 }
 
 }  // namespace
