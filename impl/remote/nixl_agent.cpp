@@ -11,6 +11,8 @@ namespace {
 
 using Handle = NixlFunctions::Handle;
 
+constexpr std::chrono::microseconds kBetweenQuestions{20};
+
 NixlAgent::Place place_of(std::span<std::byte> memory) {
   return {reinterpret_cast<std::uintptr_t>(memory.data()), memory.size()};
 }
@@ -85,11 +87,13 @@ std::vector<bool> NixlAgent::move(int operation, int kind, const std::string& of
   for (std::size_t i = 0; i < transfers.size(); ++i) {
     requests[i] = begin(operation, kind, of, transfers[i], states[i]);
   }
-  while (std::ranges::count(states, kNixlInProgress) > 0) {
+  const auto goes_on = [&states] { return std::ranges::count(states, kNixlInProgress) > 0; };
+  while (goes_on()) {
     for (std::size_t i = 0; i < transfers.size(); ++i) {
       if (states[i] == kNixlInProgress) states[i] = functions_.get_xfer_status(agent_.handle, requests[i]);
     }
-    std::this_thread::sleep_for(std::chrono::microseconds(20));  // NIXL can only be asked again
+    // NIXL's interface has no call that waits for a transfer, so the thread asks again, and leaves the core meanwhile.
+    if (goes_on()) std::this_thread::sleep_for(kBetweenQuestions);
   }
   std::vector<bool> done;
   for (std::size_t i = 0; i < transfers.size(); ++i) {

@@ -79,8 +79,7 @@ PeerMemory::PeerMemory(const PeerConfig& config, std::vector<std::span<std::byte
       config.open_timeout);
   if (!in_time) throw std::runtime_error("NIXL's plugin UCX does not start in time.");
   if (opening->metadata.empty()) {
-    throw std::runtime_error(
-        "NIXL's plugin UCX can't be used (UCX_TLS=" + (config.transports.empty() ? "" : config.transports) + ").");
+    throw std::runtime_error("NIXL's plugin UCX can't be used (UCX_TLS=" + config.transports + ").");
   }
   agent_ = opening->agent;
   put(description_, kMagic);

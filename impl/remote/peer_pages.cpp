@@ -202,32 +202,37 @@ PeerAnswer PeerPages::move(bool is_write, PeerId peer, std::span<const PeerPage>
   return answer;
 }
 
-void PeerPages::read(PeerId from, std::span<const PeerPage> pages, std::span<Cause> causes) {
+// Moves pages in batches, one after another, until one fails. `done` receives each batch that has moved, and its
+// causes. The causes of all other pages are `unreachable`.
+template <typename Done>
+void PeerPages::move_all(bool is_write, PeerId peer, std::span<const PeerPage> pages, std::span<Cause> causes,
+                         const Done& done) {
   KV_CHECK(pages.size() == causes.size(), "each page has a cause");
   const std::size_t batch = std::max<std::size_t>(bytes_in_flight_ / (kPageHeaderBytes + pool_.form.bytes()), 1);
   std::ranges::fill(causes, Cause::unreachable);
   for (std::size_t first = 0; first < pages.size(); first += batch) {
     const auto some = pages.subspan(first, std::min(batch, pages.size() - first));
-    if (move(false, from, some) != PeerAnswer::done) return;
+    if (move(is_write, peer, some) != PeerAnswer::done) return;
+    done(some, causes.subspan(first, some.size()));
+  }
+}
+
+void PeerPages::read(PeerId from, std::span<const PeerPage> pages, std::span<Cause> causes) {
+  move_all(false, from, pages, causes, [this](std::span<const PeerPage> some, std::span<Cause> of_some) {
     for (std::size_t i = 0; i < some.size(); ++i) {
       const bool is_page = holds(some[i].own, some[i].space, some[i].key);
       if (!is_page) withdraw(some[i].own);
       ++(is_page ? got_ : stale_);
-      causes[first + i] = is_page ? Cause::none : Cause::missing;
+      of_some[i] = is_page ? Cause::none : Cause::missing;
     }
-  }
+  });
 }
 
 void PeerPages::write(PeerId to, std::span<const PeerPage> pages, std::span<Cause> causes) {
-  KV_CHECK(pages.size() == causes.size(), "each page has a cause");
-  const std::size_t batch = std::max<std::size_t>(bytes_in_flight_ / (kPageHeaderBytes + pool_.form.bytes()), 1);
-  std::ranges::fill(causes, Cause::unreachable);
-  for (std::size_t first = 0; first < pages.size(); first += batch) {
-    const auto some = pages.subspan(first, std::min(batch, pages.size() - first));
-    if (move(true, to, some) != PeerAnswer::done) return;
+  move_all(true, to, pages, causes, [this](std::span<const PeerPage> some, std::span<Cause> of_some) {
     written_ += some.size();
-    std::fill_n(causes.begin() + static_cast<std::ptrdiff_t>(first), some.size(), Cause::none);
-  }
+    std::ranges::fill(of_some, Cause::none);
+  });
 }
 
 std::vector<std::pair<std::string, std::uint64_t>> PeerPages::counters() const {

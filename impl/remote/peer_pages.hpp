@@ -94,6 +94,8 @@ class PeerPages {
   using Count = std::atomic<std::uint64_t>;
 
   PeerAnswer move(bool is_write, PeerId peer, std::span<const PeerPage> pages);
+  template <typename Done>
+  void move_all(bool is_write, PeerId peer, std::span<const PeerPage> pages, std::span<Cause> causes, const Done& done);
   Pieces pieces(SlotId slot) const;
   std::span<std::byte, kPageHeaderBytes> header(SlotId slot) const;
   bool holds(SlotId slot, const PageKey& space, const PageKey& key) const;

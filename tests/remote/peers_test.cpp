@@ -27,6 +27,15 @@ class NixlPeers : public testing::TestWithParam<const char*> {
   static PeerId add(PeerProcess& engine, const PeerProcess& other) {
     return engine.count("add " + hex_of(other.description()));
   }
+  // `a` writes all its pages into slots of `b`, again and again. Returns b's number for a.
+  static PeerId begin_writing(PeerProcess& a, PeerProcess& b) {
+    a.command("store 0" + kAll + "1000");
+    const PeerId to_b = add(a, b), from_a = add(b, a);
+    b.command("grant " + text(from_a) + " 0" + kAll);
+    a.send("write_until_lost " + text(to_b) + " 2" + kAll + "1000");
+    EXPECT_EQ(a.answer(), "writing");
+    return from_a;
+  }
   static std::string all_right() { return std::to_string(kPages) + " right, 0 missing, 0 unreachable, 0 wrong"; }
   bool one_sided() const { return std::string(GetParam()).empty(); }
 };
@@ -139,11 +148,7 @@ TEST_P(NixlPeers, AnOwnerThatIsKilledIsLost) {
 
 TEST_P(NixlPeers, AWriterThatIsKilledLeavesNoGrant) {
   auto a = engine("a"), b = engine("b");
-  a->command("store 0" + kAll + "1000");
-  const PeerId to_b = add(*a, *b), from_a = add(*b, *a);
-  b->command("grant " + text(from_a) + " 0" + kAll);
-  a->send("write_until_lost " + text(to_b) + " 2" + kAll + "1000");
-  ASSERT_EQ(a->answer(), "writing");
+  const PeerId from_a = begin_writing(*a, *b);
   ASSERT_EQ(a->answer(), "writing");
   a->kill();
   EXPECT_EQ(b->count("in_use" + kAll), kPages);
@@ -156,11 +161,7 @@ TEST_P(NixlPeers, AWriterThatIsKilledLeavesNoGrant) {
 
 TEST_P(NixlPeers, AWriterThatIsStoppedKeepsItsGrantsAndGoesOn) {
   auto a = engine("a"), b = engine("b");
-  a->command("store 0" + kAll + "1000");
-  const PeerId to_b = add(*a, *b), from_a = add(*b, *a);
-  b->command("grant " + text(from_a) + " 0" + kAll);
-  a->send("write_until_lost " + text(to_b) + " 2" + kAll + "1000");
-  ASSERT_EQ(a->answer(), "writing");
+  begin_writing(*a, *b);
   a->stop();
   EXPECT_EQ(b->count("in_use" + kAll), kPages);
   a->go_on();

@@ -42,12 +42,7 @@ TEST_F(Unserved, ReportHasNoFigureOfLatency) {
   }
   expect_all_null(nobody.report.at("ttft_parts_seconds"), 4);
   expect_all_null(nobody.report.at("throughput"), 3);
-  std::istringstream lines(nobody.prometheus);
-  for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with('#') || line.find("seconds") == std::string::npos) continue;
-    EXPECT_TRUE(line.ends_with(" 0") || line.ends_with(" 0.0"))
-        << line << ": nothing was copied, so no time was measured";
-  }
+  EXPECT_EQ(nobody.prometheus.find("seconds"), std::string::npos) << "metrics.prom has no latency at all";
   const Outcome summary = program("simulate", {"--set", kNobody});
   EXPECT_EQ(summary.exit_code, 0) << summary.err;
   for (const char* line :
