@@ -550,8 +550,8 @@ std::string prometheus_text(const RunFacts& facts, const Metrics& m, const std::
     for (const LaneUse& lane : lanes) bytes += lane.name.ends_with(direction) ? lane.bytes : 0;
     return bytes;
   };
-  // A histogram of the lanes with one of these ends of a name. Only counts up to `bounds` are written, which are some
-  // of the histogram's own.
+  // A histogram of the lanes with one of these ends of a name, if it has a sample; SGLang writes none before the first
+  // sample either. Only counts up to `bounds` are written, which are some of the histogram's own.
   const auto histogram = [&](const char* family_name, const char* help, Histogram LaneUse::*which,
                              std::span<const double> own, std::span<const double> bounds,
                              const std::vector<std::string>& ends) {
@@ -563,6 +563,7 @@ std::string prometheus_text(const RunFacts& facts, const Metrics& m, const std::
       for (std::size_t i = 0; i < one.counts.size(); ++i) counts[i] += one.counts[i];
       sum += one.sum;
     }
+    if (std::ranges::all_of(counts, [](std::uint64_t count) { return count == 0; })) return;
     family(family_name, "histogram", help);
     const std::string base = name;
     name = base + "_bucket";
