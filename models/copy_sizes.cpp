@@ -5,22 +5,13 @@
 #include <cmath>
 #include <map>
 
+#include "models/text_file.hpp"
 #include "policy/base/names.hpp"
 
 namespace kvtwin {
 namespace {
 
 constexpr double kMinRelativeRate = 0.95;
-
-std::vector<std::string_view> fields_of(std::string_view line) {
-  std::vector<std::string_view> fields;
-  for (;;) {
-    const std::size_t end = line.find(',');
-    fields.push_back(line.substr(0, end));
-    if (end == std::string_view::npos) return fields;
-    line.remove_prefix(end + 1);
-  }
-}
 
 // One row, by the names of the columns.
 class Row {

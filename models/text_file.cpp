@@ -26,4 +26,14 @@ std::string read_text_file(const std::filesystem::path& path, std::string_view w
   return text;
 }
 
+std::vector<std::string_view> fields_of(std::string_view line) {
+  std::vector<std::string_view> fields;
+  for (;;) {
+    const std::size_t end = line.find(',');
+    fields.push_back(line.substr(0, end));
+    if (end == std::string_view::npos) return fields;
+    line.remove_prefix(end + 1);
+  }
+}
+
 }  // namespace kvtwin

@@ -6,20 +6,11 @@
 #include <optional>
 #include <vector>
 
+#include "models/text_file.hpp"
 #include "policy/base/names.hpp"
 
 namespace kvtwin {
 namespace {
-
-std::vector<std::string_view> fields_of(std::string_view line) {
-  std::vector<std::string_view> fields;
-  for (;;) {
-    const std::size_t end = line.find(',');
-    fields.push_back(line.substr(0, end));
-    if (end == std::string_view::npos) return fields;
-    line.remove_prefix(end + 1);
-  }
-}
 
 class Table {
  public:

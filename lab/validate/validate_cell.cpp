@@ -117,16 +117,6 @@ std::optional<MeasuredMachine> machine_of(const Json& report) {
   return MeasuredMachine{machine.at("cpu"), machine.at("kernel"), machine.at("cores"), machine.at("device")};
 }
 
-std::vector<std::string_view> fields_of(std::string_view line) {
-  std::vector<std::string_view> fields;
-  for (;;) {
-    const std::size_t comma = line.find(',');
-    fields.push_back(line.substr(0, comma));
-    if (comma == std::string_view::npos) return fields;
-    line.remove_prefix(comma + 1);
-  }
-}
-
 template <typename Number>
 Number number_in(std::string_view text, const std::string& where) {
   Number value{};

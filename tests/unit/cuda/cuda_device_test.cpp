@@ -3,7 +3,6 @@
 #include "impl/device/cuda/cuda_device.hpp"
 
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <stdexcept>
@@ -527,12 +526,9 @@ TEST_F(CudaDevice, SaysWhatItTakes) {
 
 // ---- arithmetic ------------------------------------------------------------------------------------------------
 
-// Returns a function of the stand-in library.
 template <typename Function>
 Function* stand_in(const char* name) {
-  void* library = dlopen(KVTWIN_BLAS_STAND_IN, RTLD_NOW);
-  EXPECT_NE(library, nullptr);
-  return reinterpret_cast<Function*>(dlsym(library, name));
+  return function_of<Function>(KVTWIN_BLAS_STAND_IN, name);
 }
 
 TEST_F(CudaDevice, MultipliesForEachLayerAndPair) {

@@ -1,6 +1,9 @@
 // The CUDA device on the CUDA twin, with stand-ins for cuBLAS and cuFile.
 #pragma once
 
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
 #include <memory>
 #include <mutex>
 
@@ -9,6 +12,14 @@
 #include "impl/device/host_device.hpp"
 
 namespace kvtwin::test {
+
+// Returns a function of a stand-in's library.
+template <typename Function>
+Function* function_of(const char* library, const char* name) {
+  void* const opened = dlopen(library, RTLD_NOW);
+  EXPECT_NE(opened, nullptr) << library;
+  return reinterpret_cast<Function*>(dlsym(opened, name));
+}
 
 // A process can load one CuFile at a time, so the ranks of a test share one.
 inline std::shared_ptr<CuFile> shared_cufile() {

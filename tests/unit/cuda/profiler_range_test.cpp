@@ -2,7 +2,6 @@
 #include "impl/device/cuda/profiler_range.hpp"
 
 #ifdef KV_NVTX
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -21,9 +20,7 @@ const int named = setenv("NVTX_INJECTION64_PATH", KVTWIN_NVTX_STAND_IN, 1);
 
 template <typename Function>
 Function* of_profiler(const char* name) {
-  void* library = dlopen(KVTWIN_NVTX_STAND_IN, RTLD_NOW);
-  EXPECT_NE(library, nullptr);
-  return reinterpret_cast<Function*>(dlsym(library, name));
+  return function_of<Function>(KVTWIN_NVTX_STAND_IN, name);
 }
 
 TEST(ProfilerRanges, MarkEachOperationOnce) {
