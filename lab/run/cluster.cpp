@@ -2,80 +2,12 @@
 
 #include <algorithm>
 #include <optional>
-#include <unordered_map>
-#include <utility>
 
 #include "lab/decision_text.hpp"
 #include "lab/error.hpp"
-#include "policy/route.hpp"
 #include "policy/seam/decorators.hpp"
 
 namespace kvtwin {
-
-// ---- routing -----------------------------------------------------------------------------------------
-
-// The router chooses the engine of an arrival. Later inputs of the request go to the same engine.
-class Cluster::Route final : public InputRoute {
- public:
-  Route(std::string_view policy, const RouterSetup& setup) : router_(make_router(policy, setup)) {}
-
-  std::size_t engine_of(const Input& input) override {
-    if (const auto* arrival = std::get_if<Arrival>(&input.what)) {
-      const std::size_t engine = router_->route(*arrival);
-      open_[arrival->request] = {engine, false};
-      return engine;
-    }
-    const auto& hint = std::get<Hint>(input.what);
-    if (hint.kind != HintKind::abort)
-      return kEveryEngine;  // a hint about a session, whose requests may be on any engine
-    const auto at = open_.find(hint.subject);
-    return at == open_.end() ? 0 : at->second.engine;  // the request has ended, so every engine ignores the abort
-  }
-
-  void on_event(std::size_t engine, const Event& event) {
-    switch (event.kind) {
-      case EventKind::admitted: return set_running(*event.record, true);
-      case EventKind::retracted: return set_running(*event.record, false);
-      case EventKind::prefill_started: return set_running(*event.record, true);  // again, after a retraction
-      case EventKind::finished:
-      case EventKind::rejected:
-      case EventKind::aborted: return ended(*event.record);
-      case EventKind::pages_stored:
-        if (router_->follows_pages()) router_->stored(engine, event.tier, event.keys);
-        return;
-      case EventKind::pages_removed:
-        if (router_->follows_pages()) router_->removed(engine, event.tier, event.keys);
-        return;
-      default: return;
-    }
-  }
-
- private:
-  struct Open {
-    std::size_t engine = 0;
-    bool running = false;
-  };
-
-  void set_running(const RequestRecord& record, bool running) {
-    const auto at = open_.find(record.request);
-    if (at == open_.end() || std::exchange(at->second.running, running) == running) return;
-    if (running) {
-      router_->admitted(at->second.engine, record.prompt_tokens);
-    } else {
-      router_->left(at->second.engine, record.prompt_tokens);
-    }
-  }
-  void ended(const RequestRecord& record) {
-    set_running(record, false);
-    const auto at = open_.find(record.request);
-    if (at == open_.end()) return;
-    router_->ended(at->second.engine);
-    open_.erase(at);
-  }
-
-  std::unique_ptr<Router> router_;
-  std::unordered_map<RequestId, Open> open_;  // looked up only, never iterated
-};
 
 // ---- one seat ----------------------------------------------------------------------------------------
 
@@ -83,7 +15,7 @@ class Cluster::Route final : public InputRoute {
 // engine.
 class Cluster::Seat final : public InputHandler, public Observer {
  public:
-  Seat(std::size_t number, const EngineConfig& config, Substrate& seat, const SeatWatch& watch, Route* route,
+  Seat(std::size_t number, const EngineConfig& config, Substrate& seat, const SeatWatch& watch, RequestRoute* route,
        bool several_ranks, bool checked, std::string_view text)
       : number_(number), watch_(watch), route_(route), counts_reductions_(several_ranks), decisions_(watch.decisions) {
     Substrate* substrate = &seat;
@@ -125,7 +57,7 @@ class Cluster::Seat final : public InputHandler, public Observer {
  private:
   std::size_t number_;
   SeatWatch watch_;
-  Route* route_;
+  RequestRoute* route_;
   bool counts_reductions_;
   std::uint64_t reductions_ = 0;
   DecisionLog decisions_;
@@ -141,7 +73,7 @@ class Cluster::Seat final : public InputHandler, public Observer {
 Cluster::Cluster(const Setup& setup, World& world, const std::vector<SeatWatch>& watches, bool checked,
                  std::string_view text)
     : setup_(setup), world_(world) {
-  if (setup.world.engines > 1) route_ = std::make_unique<Route>(setup.route, setup.router);
+  if (setup.world.engines > 1) route_ = std::make_unique<RequestRoute>(setup.route, setup.router);
   for (std::size_t seat = 0; seat < world.seats(); ++seat) {
     const SeatWatch watch = seat < watches.size() ? watches[seat] : SeatWatch{};
     seats_.push_back(std::make_unique<Seat>(seat, setup.engine_of(seat), world.substrate_of(seat), watch, route_.get(),

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lab/experiment/setup.hpp"
+#include "lab/run/request_route.hpp"
 #include "policy/engine.hpp"
 #include "policy/seam/journal.hpp"
 #include "policy/seam/world.hpp"
@@ -48,11 +49,10 @@ class Cluster {
 
  private:
   class Seat;
-  class Route;
 
   const Setup& setup_;
   World& world_;
-  std::unique_ptr<Route> route_;  // null for one engine
+  std::unique_ptr<RequestRoute> route_;  // null for one engine
   std::vector<std::unique_ptr<Seat>> seats_;
 };
 
