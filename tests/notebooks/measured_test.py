@@ -68,7 +68,7 @@ class Measured(unittest.TestCase):
             paths = {row["path"] for row in tables["interference"].where(load=load)}
             self.assertEqual(paths, set(measured_figures.PATHS) | {"none"})
         self.assertEqual({row["kind"] for row in tables["link"].rows} - {"copy_node"},
-                         {"copy", "copy_both", "copy_on_device", "kernel", "ring"})
+                         {"copy", "copy_both", "copy_on_device", "kernel", "ring", "ring_stages", "staged"})
 
     def test_the_order_of_cells_hangs_on_the_seed_alone(self):
         def order(seed, name):
