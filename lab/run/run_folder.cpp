@@ -32,7 +32,7 @@ namespace fs = std::filesystem;
 double seconds(TimeNs ns) { return static_cast<double>(ns) / 1e9; }
 
 // Returns the shortest text of the number, with a point.
-std::string number_text(double value) {
+std::string decimal_text(double value) {
   std::array<char, 32> buffer;
   std::string text(buffer.data(), std::to_chars(buffer.data(), buffer.data() + buffer.size(), value).ptr);
   if (text.find_first_of(".e") == std::string::npos) text += ".0";
@@ -570,11 +570,11 @@ std::string prometheus_text(const RunFacts& facts, const Metrics& m, const std::
     std::uint64_t up_to = 0;
     for (std::size_t i = 0; i < own.size(); ++i) {
       up_to += counts[i];
-      if (std::ranges::find(bounds, own[i]) != bounds.end()) sample(up_to, "le", number_text(own[i]));
+      if (std::ranges::find(bounds, own[i]) != bounds.end()) sample(up_to, "le", decimal_text(own[i]));
     }
     up_to += counts.back();
     sample(up_to, "le", "+Inf");
-    out << base << "_sum " << number_text(sum) << "\n" << base << "_count " << up_to << "\n";
+    out << base << "_sum " << decimal_text(sum) << "\n" << base << "_count " << up_to << "\n";
   };
   const Tokens page = facts.page_tokens;
   const bool host = facts.tier(Tier::host).capacity != 0;
