@@ -3,8 +3,8 @@
 //
 // A policy is one file, policy/route/NAME.cpp, that defines std::unique_ptr<Router> make_NAME_router(const
 // RouterSetup&); the build finds the file by its name. A router is deterministic: it decides by the calls that it has
-// received, and breaks ties by the engines' numbers. An Arrival also has the length of the answer; a router does not
-// read that.
+// received and by the seed, and breaks ties by the engines' numbers or by a draw. An Arrival also has the length of the
+// answer; a router does not read that.
 #pragma once
 
 #include <cstddef>
@@ -20,16 +20,21 @@ namespace kvtwin {
 // Weights and shares are in 1/1024.
 struct RouterSetup {
   std::size_t engines = 1;
-  Pages device_pages = 0;  // of each engine
+  Pages device_pages = 0, host_pages = 0;  // of each engine
+  Pages shared_pages = 0;                  // capacity of the shared storage tiers together
   Tokens page_tokens = 1;
-  // Of prefix_affinity. A prefix shorter than this share of the prompt is ignored. Loads are uneven if the largest
-  // exceeds the least by more than `uneven_requests` and by more than this factor.
+  std::uint64_t seed = 1;  // of power_of_two
+  // Of prefix_affinity. A prefix shorter than this share of the prompt is ignored.
   std::uint32_t min_prefix_x1024 = 512;
+  // Of prefix_affinity and session_affinity. Loads are uneven if the largest exceeds the least by more than
+  // `uneven_requests` and by more than this factor.
   std::uint64_t uneven_requests = 32;
   std::uint32_t uneven_factor_x1024 = 1536;
-  // Of score: the weights of its three scores, and the worth of a page on the host beside one on the device.
+  // Of score: the weights of its three scores, and the worth of a page on the host or in shared storage beside one on
+  // the device. `prefix_from_prompts`: what the engines have cached is estimated from the prompts sent to them.
   std::uint32_t queue_weight_x1024 = 2048, kv_weight_x1024 = 2048, prefix_weight_x1024 = 3072;
-  std::uint32_t host_share_x1024 = 819;
+  std::uint32_t host_share_x1024 = 819, storage_share_x1024 = 0;
+  bool prefix_from_prompts = false;
 };
 
 class Router {
@@ -44,12 +49,15 @@ class Router {
   // no longer runs there: it has ended, or waits again after a retraction. The latter comes before ended().
   virtual void admitted(std::size_t, Tokens) {}
   virtual void left(std::size_t, Tokens) {}
-  // True: stored() and removed() are called. The memory of both sides grows with the pages of all engines.
+  // True: stored(), removed() and stored_for_all() are called. The memory of both sides grows with the pages of all
+  // engines.
   virtual bool follows_pages() const { return false; }
   // From now on, a prefix match of the engine finds these pages, or no longer finds them, on this tier (device or
   // host).
   virtual void stored(std::size_t, Tier, std::span<const PageKey>) {}
   virtual void removed(std::size_t, Tier, std::span<const PageKey>) {}
+  // The engine has written these pages to a shared storage tier. No call follows when that tier drops them.
+  virtual void stored_for_all(std::size_t, std::span<const PageKey>) {}
 };
 
 // Known names.

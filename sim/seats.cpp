@@ -36,15 +36,16 @@ class SlowCost final : public CostModel {
 // ---- construction ----------------------------------------------------------------------------------------
 
 Seats::Seats(const WorldConfig& config, FlowBackend& backend)
-    : engines_(config.engines), ranks_(config.instances ? config.ranks : 1), reduce_ns_(config.reduce_ns) {
+    : engines_(config.engines),
+      ranks_(config.instances ? config.ranks : 1),
+      reduce_ns_(config.reduce_ns),
+      next_steps_(std::max<std::size_t>(1, engines_ * ranks_)) {
   KV_CHECK(config.cost != nullptr, "a world needs a cost model");
   KV_CHECK(engines_ > 0 && ranks_ > 0, "a world has at least one seat");
   KV_CHECK(reduce_ns_ >= 1000, "ranks that see different news poll in time");
-  next_steps_.resize(engines_ * ranks_);
   make_stores(config);
-  for (std::size_t seat = 0; seat < next_steps_.size(); ++seat) {
-    SeatPlace place{
-        static_cast<std::uint32_t>(seat), shared_, next_steps_[seat], config.instances ? this : nullptr, {}};
+  for (std::size_t seat = 0; seat < next_steps_.seats(); ++seat) {
+    SeatPlace place{static_cast<std::uint32_t>(seat), shared_, next_steps_, config.instances ? this : nullptr, {}};
     // All seats share the store of a shared tier. Any other store belongs to one seat.
     for (std::size_t i = 0; i < config.storage.size(); ++i) {
       const StorageTier& tier = config.storage[i];
@@ -81,7 +82,7 @@ WorldConfig Seats::config_of(const WorldConfig& config, std::size_t seat) {
 
 // The capacity of a shared tier counts whole pages. With instances, each rank stores its part of a page by itself.
 void Seats::make_stores(const WorldConfig& config) {
-  for (std::size_t seat = 0; seat < next_steps_.size(); ++seat) {
+  for (std::size_t seat = 0; seat < next_steps_.seats(); ++seat) {
     for (const StorageTier& tier : config.storage) {
       stores_.emplace_back(spec_of(tier.tier).shared ? tier.pages * ranks_ : tier.pages, tier.evicts_itself);
     }
@@ -100,29 +101,21 @@ void Seats::begin(InputSource& source, std::span<InputHandler* const> handlers, 
   has_arrival_ = source_->next(arrival_);
 }
 
-// The number of seats is small, and their next times lie side by side. Only changed seats are computed again.
+// Only changed seats are computed again.
 TimeNs Seats::next_time() {
-  due_ = kNever;
-  for (std::size_t seat = 0; seat < next_steps_.size(); ++seat) {
-    NextStep& next_step = next_steps_[seat];
-    if (next_step.stale) {
-      next_step.due = cores_[seat]->next_time();
-      next_step.stale = false;
-    }
-    if (next_step.due >= due_) continue;
-    due_ = next_step.due;
-    next_seat_ = seat;
-  }
-  return has_arrival_ ? std::min(due_, std::max(shared_.now, arrival_.now)) : due_;
+  next_steps_.refresh([this](std::size_t seat) { return cores_[seat]->next_time(); });
+  const TimeNs due = next_steps_.due();
+  return has_arrival_ ? std::min(due, std::max(shared_.now, arrival_.now)) : due;
 }
 
 void Seats::step() {
-  if (due_ == kNever || (has_arrival_ && due_ > std::max(shared_.now, arrival_.now))) {
+  const TimeNs due = next_steps_.due();
+  if (due == kNever || (has_arrival_ && due > std::max(shared_.now, arrival_.now))) {
     deliver_arrival();
     return;
   }
-  shared_.now = due_;
-  cores_[next_seat_]->step();
+  shared_.now = due;
+  cores_[next_steps_.seat()]->step();
   if (live_ != nullptr && live_->overtake(arrival_, has_arrival_)) has_arrival_ = true;
 }
 

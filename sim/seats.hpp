@@ -22,6 +22,7 @@
 
 #include "policy/seam/live_source.hpp"
 #include "policy/seam/world.hpp"
+#include "sim/next_steps.hpp"
 #include "sim/store_model.hpp"
 #include "sim/world.hpp"
 #include "sim/world_core.hpp"
@@ -83,7 +84,7 @@ class Seats final : private Collective {
   std::size_t engines_, ranks_;  // ranks_: ranks with a seat of their own, else 1
   TimeNs reduce_ns_;
   SharedState shared_;
-  std::vector<NextStep> next_steps_;
+  NextSteps next_steps_;
   std::vector<std::unique_ptr<CostModel>> slow_costs_;  // cost models of slower ranks
   std::deque<StoreModel> stores_;
   std::vector<std::unique_ptr<WorldCore>> cores_;
@@ -93,8 +94,6 @@ class Seats final : private Collective {
   InputRoute* route_ = nullptr;
   Input arrival_;  // the next input of source_
   bool has_arrival_ = false;
-  std::size_t next_seat_ = 0;  // seat of the next step
-  TimeNs due_ = kNever;        // time of that step
 };
 
 // The part of a world that SimGrid and the event heap share. Subclasses implement run_seats().

@@ -28,7 +28,7 @@ WorldCore::WorldCore(const WorldConfig& config, FlowBackend& backend, const Seat
       seat_(place.seat),
       shared_(place.shared),
       now_(place.shared.now),
-      next_step_(place.next_step),
+      next_steps_(place.next_steps),
       collective_(place.collective),
       links_(config),
       stores_(place.stores) {
@@ -74,7 +74,7 @@ void WorldCore::free_record(std::uint32_t slot) {
 void WorldCore::schedule(std::uint32_t slot, TimeNs time) {
   Record& record = operations_[slot];
   record.due = std::max(time, now_);
-  next_step_.stale = true;
+  next_steps_.mark(seat_);
   agenda_.push(AgendaEntry{record.due, record.id, slot, ++record.ticket});
 }
 
@@ -645,7 +645,7 @@ TimeNs WorldCore::next_time() {
 }
 
 void WorldCore::step() {
-  next_step_.stale = true;
+  next_steps_.mark(seat_);
   handle_entry(agenda_.pop());
 }
 

@@ -28,6 +28,7 @@
 #include "policy/seam/substrate.hpp"
 #include "sim/agenda.hpp"
 #include "sim/links.hpp"
+#include "sim/next_steps.hpp"
 #include "sim/operation_table.hpp"
 #include "sim/pipeline.hpp"
 #include "sim/store_model.hpp"
@@ -71,17 +72,11 @@ struct SharedState {
   void* tick_context = nullptr;
 };
 
-// The time of a seat's next step. `stale`: the time must be computed again.
-struct NextStep {
-  TimeNs due = kNever;
-  bool stale = false;
-};
-
 // A seat's place in its world. Ownership: all references are borrowed and outlive the seat.
 struct SeatPlace {
   std::uint32_t seat = 0;
   SharedState& shared;
-  NextStep& next_step;
+  NextSteps& next_steps;             // the seat marks itself when the time of its next step may have changed
   Collective* collective = nullptr;  // null: this seat speaks for all ranks
   PerTier<StoreModel*> stores{};
 };
@@ -243,7 +238,7 @@ class WorldCore final : public Substrate {
   const std::uint32_t seat_;
   SharedState& shared_;
   const TimeNs& now_;  // shared_.now
-  NextStep& next_step_;
+  NextSteps& next_steps_;
   Collective* collective_;
   InputHandler* handler_ = nullptr;
   LaneObserver* lanes_ = nullptr;

@@ -35,6 +35,11 @@ struct Facts {
   bool stores() const {
     return std::ranges::any_of(kStorageSpecs, [this](const TierSpec& spec) { return has(spec.tier); });
   }
+  bool several_engines() const { return e.integer("cluster.engines") > 1; }
+  bool scores_engines() const {
+    return several_engines() && !is_one_of("cluster.route", {"round_robin", "least_loaded", "power_of_two",
+                                                             "session_affinity", "prefix_affinity"});
+  }
   bool is(const char* key, const char* value) const { return e.text(key) == value; }
   bool is_one_of(const char* key, Keys values) const { return std::ranges::find(values, e.text(key)) != values.end(); }
 
@@ -67,10 +72,13 @@ constexpr std::string_view kOfSharedTokens[] = {"workload.shared_tokens"};
 constexpr std::string_view kOfSessions[] = {"workload.session_gap_s"};
 constexpr std::string_view kOfService[] = {"workload.service_s"};
 constexpr std::string_view kOfRoute[] = {"cluster.route"};
-constexpr std::string_view kOfAffinity[] = {"cluster.route_min_prefix", "cluster.route_uneven_requests",
-                                            "cluster.route_uneven_factor"};
+constexpr std::string_view kOfAffinity[] = {"cluster.route_min_prefix"};
+constexpr std::string_view kOfEvenLoads[] = {"cluster.route_uneven_requests", "cluster.route_uneven_factor"};
 constexpr std::string_view kOfScore[] = {"cluster.route_queue_weight", "cluster.route_kv_weight",
-                                         "cluster.route_prefix_weight", "cluster.route_host_share"};
+                                         "cluster.route_prefix_weight", "cluster.route_host_share",
+                                         "cluster.route_prefix_from"};
+constexpr std::string_view kOfSharedScore[] = {"cluster.route_storage_share"};
+constexpr std::string_view kOfView[] = {"cluster.route_view_delay_s"};
 constexpr std::string_view kOfBelowDevice[] = {"cache.layout", "cache.write_policy", "hardware.host_link_gbps"};
 constexpr std::string_view kOfHost[] = {"cache.tiering",
                                         "cache.reclaim_shadowed",
@@ -138,20 +146,27 @@ const Rule kRules[] = {
        return f.is("workload.loop", "closed");
      },
      "it is read for workload.loop = closed, and for generated sessions of several turns, only; set one of them"},
-    {kOfRoute, [](const Facts& f) { return f.e.integer("cluster.engines") > 1; },
-     "there is one engine; set cluster.engines to more"},
+    {kOfRoute, [](const Facts& f) { return f.several_engines(); }, "there is one engine; set cluster.engines to more"},
     {kOfAffinity,
      [](const Facts& f) {
-       return f.e.integer("cluster.engines") > 1 &&
-              !f.is_one_of("cluster.route", {"round_robin", "least_loaded", "score"});
+       return f.several_engines() && !f.is_one_of("cluster.route", {"round_robin", "least_loaded", "power_of_two",
+                                                                    "session_affinity", "score"});
      },
      "it is read for several engines with cluster.route = prefix_affinity only; set that"},
-    {kOfScore,
+    {kOfEvenLoads,
      [](const Facts& f) {
-       return f.e.integer("cluster.engines") > 1 &&
-              !f.is_one_of("cluster.route", {"round_robin", "least_loaded", "prefix_affinity"});
+       return f.several_engines() &&
+              !f.is_one_of("cluster.route", {"round_robin", "least_loaded", "power_of_two", "score"});
      },
+     "it is read for several engines with cluster.route = prefix_affinity or session_affinity only; set one of them"},
+    {kOfScore, [](const Facts& f) { return f.scores_engines(); },
      "it is read for several engines with cluster.route = score only; set that"},
+    {kOfSharedScore,
+     [](const Facts& f) { return f.scores_engines() && (f.has(Tier::shared_fs) || f.has(Tier::remote)); },
+     "it is read for several engines with cluster.route = score and a shared tier only; give tiers.remote or "
+     "tiers.shared_fs"},
+    {kOfView, [](const Facts& f) { return f.several_engines() && !f.is("cluster.route", "round_robin"); },
+     "it is read for several engines with a cluster.route that knows the engines only; set another than round_robin"},
     {kOfBelowDevice, [](const Facts& f) { return f.host || f.stores(); },
      "the device tier is the only one; give tiers.host, tiers.disk, tiers.shared_fs or tiers.remote"},
     {kOfHost, [](const Facts& f) { return f.host; }, "there is no host tier; give tiers.host"},

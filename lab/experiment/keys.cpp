@@ -379,15 +379,21 @@ std::span<const Key> experiment_keys() {
           "cluster.route", "round_robin", route_names(),
           "Choice of the engine for a request: round_robin (in turn), prefix_affinity (the engine that received "
           "most of the prompt before, unless that engine has too much load), least_loaded (the fewest open "
-          "requests) or score (llm-d's weighted score of queue, KV use and cached prefix)"),
+          "requests), power_of_two (the less loaded of two drawn engines), session_affinity (the engine of the "
+          "session, "
+          "unless that engine has too much load) or score (llm-d's weighted score of queue, KV use and cached prefix)"),
+      number("cluster.route_view_delay_s", 0, 0, 1e6,
+             "The router receives the events of the engines so many seconds late: requests admitted and ended, pages "
+             "stored and removed; it knows at once what it has sent"),
       number("cluster.route_min_prefix", 0.5, 0, 1,
              "prefix_affinity: shortest known prefix that decides, as a share of the prompt"),
-      integer("cluster.route_uneven_requests", 32, 0, 1e9,
-              "prefix_affinity: the prefix decides unless the engines' open requests differ by more than this number "
-              "and by more than route_uneven_factor"),
+      integer(
+          "cluster.route_uneven_requests", 32, 0, 1e9,
+          "prefix_affinity, session_affinity: the prefix or session decides unless the engines' open requests differ "
+          "by more than this number and by more than route_uneven_factor"),
       number("cluster.route_uneven_factor", 1.5, 1, 1e6,
-             "prefix_affinity: the prefix decides unless the largest number of open requests is more than this factor "
-             "of the least, and more than route_uneven_requests above it"),
+             "prefix_affinity, session_affinity: the prefix or session decides unless the largest number of open "
+             "requests is more than this factor of the least, and more than route_uneven_requests above it"),
       number("cluster.route_queue_weight", 2.0, 0, 1000, "score: weight of a short queue (llm-d's queue-scorer)"),
       number("cluster.route_kv_weight", 2.0, 0, 1000,
              "score: weight of a small KV use (llm-d's kv-cache-utilization-scorer)"),
@@ -395,6 +401,14 @@ std::span<const Key> experiment_keys() {
              "score: weight of the share of the prompt that the engine has cached (llm-d's prefix-cache-scorer)"),
       number("cluster.route_host_share", 0.8, 0, 1,
              "score: worth of a cached page on the host, as a share of one on the device"),
+      number(
+          "cluster.route_storage_share", 0, 0, 1,
+          "score: worth of a page in the shared file system or the remote tier, behind the engine's cached prefix, as "
+          "a share of one on the device"),
+      text_choice("cluster.route_prefix_from", {"events", "prompts"},
+                  "score: how the router knows the cached pages of an engine: events (exact, by the KV events of the "
+                  "engine) or prompts (an estimate: the pages sent to the engine last are on its device, those before "
+                  "on its host)"),
       integer("cache.page_tokens", 64, 1, 1e6, "Tokens per page, in every tier"),
       flag("cache.hybrid_allocator", true,
            "false: layers with a sliding window keep the KV of all tokens, as in vLLM without the hybrid KV cache "

@@ -527,6 +527,11 @@ void configure_seats(const Experiment& e, Setup& setup) {
   const auto x1024 = [&e](const char* key) { return static_cast<std::uint32_t>(e.number(key) * 1024 + 0.5); };
   router.engines = world.engines;
   router.device_pages = setup.engine.device_pages;
+  router.host_pages = setup.engine.host_pages;
+  for (const StorageTierConfig& tier : setup.engine.storage) {
+    if (spec_of(tier.tier).shared) router.shared_pages += tier.pages;
+  }
+  router.seed = static_cast<std::uint64_t>(e.integer("seed"));
   router.page_tokens = setup.engine.shape.page_tokens;
   router.min_prefix_x1024 = x1024("cluster.route_min_prefix");
   router.uneven_requests = static_cast<std::uint64_t>(e.integer("cluster.route_uneven_requests"));
@@ -535,6 +540,9 @@ void configure_seats(const Experiment& e, Setup& setup) {
   router.kv_weight_x1024 = x1024("cluster.route_kv_weight");
   router.prefix_weight_x1024 = x1024("cluster.route_prefix_weight");
   router.host_share_x1024 = x1024("cluster.route_host_share");
+  router.storage_share_x1024 = x1024("cluster.route_storage_share");
+  router.prefix_from_prompts = e.text("cluster.route_prefix_from") == "prompts";
+  setup.route_view_delay = static_cast<TimeNs>(e.number("cluster.route_view_delay_s") * 1e9 + 0.5);
   world.instances = e.text("parallel.rank_model") == "instances";
   if (world.instances && world.engines > 1) {
     throw InputError(e.where("parallel.rank_model") + ": instances is of one engine's ranks, and " +

@@ -34,6 +34,7 @@ struct Setup {
   WorldConfig world;
   std::string route = "round_robin";  // for several engines; a name of route_names()
   RouterSetup router;
+  TimeNs route_view_delay = 0;       // the router receives events of engines so late
   std::vector<PageKey> rank_spaces;  // storage space of each rank; only for ranks as instances
   // Returns the bytes of a page outside the device, for one rank.
   Bytes page_bytes() const { return engine.shape.page_bytes() + engine.draft.page_bytes(); }

@@ -73,7 +73,8 @@ class Cluster::Seat final : public InputHandler, public Observer {
 Cluster::Cluster(const Setup& setup, World& world, const std::vector<SeatWatch>& watches, bool checked,
                  std::string_view text)
     : setup_(setup), world_(world) {
-  if (setup.world.engines > 1) route_ = std::make_unique<RequestRoute>(setup.route, setup.router);
+  if (setup.world.engines > 1)
+    route_ = std::make_unique<RequestRoute>(setup.route, setup.router, setup.route_view_delay);
   for (std::size_t seat = 0; seat < world.seats(); ++seat) {
     const SeatWatch watch = seat < watches.size() ? watches[seat] : SeatWatch{};
     seats_.push_back(std::make_unique<Seat>(seat, setup.engine_of(seat), world.substrate_of(seat), watch, route_.get(),

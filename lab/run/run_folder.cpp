@@ -9,6 +9,8 @@
 #include <charconv>
 #include <cinttypes>
 #include <cstdio>
+#include <cstdlib>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <sstream>
@@ -236,7 +238,13 @@ Json components_json(const RunFacts& facts, const Metrics& m, const std::vector<
   return list;
 }
 
+// Returns the largest resident set of this process. The kernel's ru_maxrss is not that: a new program inherits the
+// largest one of the process that started it.
 std::uint64_t peak_rss_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmHWM:")) return std::strtoull(line.c_str() + 6, nullptr, 10) * 1024;
+  }
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;

@@ -1,35 +1,29 @@
 // Sends a request to the engine with the fewest requests that were sent and have not ended. Ties go to the first
 // engine.
-#include <algorithm>
-#include <vector>
-
-#include "policy/base/check.hpp"
 #include "policy/route.hpp"
+#include "policy/route/open_requests.hpp"
 
 namespace kvtwin {
 namespace {
 
 class LeastLoaded final : public Router {
  public:
-  explicit LeastLoaded(std::size_t engines) : loads_(engines, 0) {}
+  explicit LeastLoaded(const RouterSetup& setup) : open_(setup) {}
   std::size_t route(const Arrival&) override {
-    const auto least = std::ranges::min_element(loads_);
-    ++*least;
-    return static_cast<std::size_t>(least - loads_.begin());
+    const std::size_t least = open_.least();
+    open_.sent(least);
+    return least;
   }
-  void ended(std::size_t engine) override {
-    KV_CHECK(loads_[engine] > 0, "a request ends once");
-    --loads_[engine];
-  }
+  void ended(std::size_t engine) override { open_.ended(engine); }
 
  private:
-  std::vector<std::uint64_t> loads_;
+  OpenRequests open_;
 };
 
 }  // namespace
 
 std::unique_ptr<Router> make_least_loaded_router(const RouterSetup& setup) {
-  return std::make_unique<LeastLoaded>(setup.engines);
+  return std::make_unique<LeastLoaded>(setup);
 }
 
 }  // namespace kvtwin

@@ -5,11 +5,9 @@
 #include <algorithm>
 #include <unordered_map>
 #include <utility>
-#include <vector>
 
-#include "policy/base/check.hpp"
-#include "policy/base/wide.hpp"
 #include "policy/route.hpp"
+#include "policy/route/open_requests.hpp"
 
 namespace kvtwin {
 namespace {
@@ -19,26 +17,20 @@ constexpr std::size_t kMaxRememberedPages = std::size_t{1} << 20;
 
 class PrefixAffinity final : public Router {
  public:
-  explicit PrefixAffinity(const RouterSetup& setup) : setup_(setup), loads_(setup.engines, 0) {}
+  explicit PrefixAffinity(const RouterSetup& setup) : setup_(setup), open_(setup) {}
 
   std::size_t route(const Arrival& arrival) override {
-    const auto [least, most] = std::ranges::minmax_element(loads_);
-    auto engine = static_cast<std::size_t>(least - loads_.begin());
-    const bool uneven = *most - *least > setup_.uneven_requests &&
-                        UnsignedWide{*most} * 1024 > UnsignedWide{*least} * setup_.uneven_factor_x1024;
+    std::size_t engine = open_.least();
     const std::size_t known = known_pages(arrival.keys);
     const bool long_enough = 1024 * known >= setup_.min_prefix_x1024 * arrival.keys.size();
-    if (!uneven && known > 0 && long_enough) engine = *sent_to(arrival.keys[known - 1]);
+    if (known > 0 && long_enough && !open_.uneven()) engine = *sent_to(arrival.keys[known - 1]);
     if (young_.size() + arrival.keys.size() > kMaxRememberedPages) old_ = std::exchange(young_, {});
     for (const PageKey& key : arrival.keys) young_[key] = engine;
-    ++loads_[engine];
+    open_.sent(engine);
     return engine;
   }
 
-  void ended(std::size_t engine) override {
-    KV_CHECK(loads_[engine] > 0, "a request ends once");
-    --loads_[engine];
-  }
+  void ended(std::size_t engine) override { open_.ended(engine); }
 
  private:
   using Pages = std::unordered_map<PageKey, std::size_t, PageKeyHash>;
@@ -57,7 +49,7 @@ class PrefixAffinity final : public Router {
   }
 
   const RouterSetup setup_;
-  std::vector<std::uint64_t> loads_;
+  OpenRequests open_;
   Pages young_, old_;
 };
 

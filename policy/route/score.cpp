@@ -9,17 +9,25 @@
 // - prefix-cache-scorer: the pages of the longest cached prefix / the pages of the prompt (scorer/prefix/plugin.go,
 //   Score), as the precise producer counts them: a page on the host counts less than one on the device
 //   (pkg/kvcache/kvblock_scorer.go, LongestPrefixScorer.Score; pkg/kvcache/backend.go, DefaultKVCacheBackendConfig: gpu
-//   1.0, cpu 0.8).
+//   1.0, cpu 0.8). The pages of the prompt behind the engine's prefix that are in shared storage count
+//   cluster.route_storage_share each (0 as in llm-d: they are not counted).
+//
+// What an engine has cached is exact, by its KV events, or an estimate by the prompts that were sent to it
+// (cluster.route_prefix_from; llm-d's precise and approximate producers). Shared storage reports no evictions, so its
+// pages are an estimate: the last ones that any engine wrote, at most the capacity.
 //
 // Ties go to the engine with the fewest open requests, then to the first; llm-d's max-score-picker draws one. Here the
 // router knows the engines' state at once; llm-d polls metrics.
 #include <algorithm>
-#include <unordered_map>
+#include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "policy/base/check.hpp"
 #include "policy/base/wide.hpp"
 #include "policy/route.hpp"
+#include "policy/route/page_holders.hpp"
+#include "policy/route/sent_pages.hpp"
 
 namespace kvtwin {
 namespace {
@@ -28,34 +36,57 @@ constexpr std::uint64_t kScoreOne = std::uint64_t{1} << 32;
 
 // Returns part / whole, at most 1, in units of 1/kScoreOne.
 std::uint64_t score_share(std::uint64_t part, std::uint64_t whole) {
-  return static_cast<std::uint64_t>((UnsignedWide{std::min(part, whole)} * kScoreOne) / whole);
+  part = std::min(part, whole);
+  if (part < kScoreOne) return part * kScoreOne / whole;  // the same quotient, without a division of 128 bits
+  return static_cast<std::uint64_t>((UnsignedWide{part} * kScoreOne) / whole);
 }
+
+// The pages that were written to shared storage last: at least half of the capacity, at most all of it.
+class SharedPages {
+ public:
+  explicit SharedPages(Pages capacity) : half_(std::max<Pages>(1, capacity / 2)) {}
+  bool contains(const PageKey& key) const { return young_.contains(key) || old_.contains(key); }
+  void add(std::span<const PageKey> keys) {
+    for (const PageKey& key : keys) {
+      if (young_.size() >= half_) old_ = std::exchange(young_, {});
+      young_.insert(key);
+    }
+  }
+
+ private:
+  Pages half_;
+  std::unordered_set<PageKey, PageKeyHash> young_, old_;  // looked up only, never iterated
+};
 
 class Score final : public Router {
  public:
-  explicit Score(const RouterSetup& setup) : setup_(setup), engines_(setup.engines) {}
+  explicit Score(const RouterSetup& setup)
+      : setup_(setup), engines_(setup.engines), sent_(setup), shared_(setup.shared_pages) {}
 
   std::size_t route(const Arrival& arrival) override {
+    find_prefixes(arrival.keys);
     const auto queue = [](const EngineState& state) { return state.open - state.running; };
-    const auto [shortest, longest] = std::ranges::minmax(engines_, {}, queue);
-    const std::uint64_t least = queue(shortest), most = queue(longest);
+    const auto [shortest, longest] = std::ranges::minmax_element(engines_, {}, queue);
+    const std::uint64_t least = queue(*shortest), most = queue(*longest);
+    const std::uint64_t prompt = 1024 * std::max<Pages>(1, arrival.keys.size());
+    const std::uint64_t stored = stored_behind(0);
+    const std::uint64_t none_cached = score_share(stored, prompt);
     std::size_t best = 0;
-    UnsignedWide best_score = 0;
+    std::uint64_t best_score = 0;  // weights are below 2^20, so a sum is below 2^54
     for (std::size_t i = 0; i < engines_.size(); ++i) {
       const EngineState& state = engines_[i];
       const std::uint64_t queue_score = most == least ? kScoreOne : score_share(most - queue(state), most - least);
-      const Pages device = std::max<Pages>(1, setup_.device_pages);
-      const std::uint64_t kv_score = kScoreOne - score_share(state.running_pages, device);
-      const std::uint64_t prompt = 1024 * std::max<Pages>(1, arrival.keys.size());
-      const std::uint64_t prefix_score = score_share(prefix_x1024(state, arrival.keys), prompt);
-      const UnsignedWide score = UnsignedWide{queue_score} * setup_.queue_weight_x1024 +
-                                 UnsignedWide{kv_score} * setup_.kv_weight_x1024 +
-                                 UnsignedWide{prefix_score} * setup_.prefix_weight_x1024;
+      const std::uint64_t prefix_score =
+          state.prefix_pages == 0 ? none_cached
+                                  : score_share(state.prefix_x1024 + stored_behind(state.prefix_pages), prompt);
+      const std::uint64_t score = queue_score * setup_.queue_weight_x1024 + state.kv_score * setup_.kv_weight_x1024 +
+                                  prefix_score * setup_.prefix_weight_x1024;
       if (i != 0 && (score < best_score || (score == best_score && state.open >= engines_[best].open))) continue;
       best = i;
       best_score = score;
     }
     ++engines_[best].open;
+    if (setup_.prefix_from_prompts && uses_prefixes()) sent_.sent(best, arrival.keys, holders_);
     return best;
   }
 
@@ -65,50 +96,87 @@ class Score final : public Router {
   }
   void admitted(std::size_t engine, Tokens prompt) override {
     ++engines_[engine].running;
-    engines_[engine].running_pages += pages_for(prompt);
+    set_running_pages(engines_[engine], engines_[engine].running_pages + pages_for(prompt));
   }
   void left(std::size_t engine, Tokens prompt) override {
     --engines_[engine].running;
-    engines_[engine].running_pages -= pages_for(prompt);
+    set_running_pages(engines_[engine], engines_[engine].running_pages - pages_for(prompt));
   }
 
-  bool follows_pages() const override { return true; }
+  bool follows_pages() const override {
+    return uses_prefixes() && (!setup_.prefix_from_prompts || setup_.storage_share_x1024 != 0);
+  }
   void stored(std::size_t engine, Tier tier, std::span<const PageKey> keys) override {
-    for (const PageKey& key : keys) engines_[engine].tiers_of[key] |= bit(tier);
+    if (setup_.prefix_from_prompts) return;
+    for (const PageKey& key : keys) holders_.add(engine, tier, key);
   }
   void removed(std::size_t engine, Tier tier, std::span<const PageKey> keys) override {
-    for (const PageKey& key : keys) {
-      const auto at = engines_[engine].tiers_of.find(key);
-      if (at == engines_[engine].tiers_of.end()) continue;
-      at->second = static_cast<std::uint8_t>(at->second & ~bit(tier));
-      if (at->second == 0) engines_[engine].tiers_of.erase(at);
-    }
+    if (setup_.prefix_from_prompts) return;
+    for (const PageKey& key : keys) holders_.remove(engine, tier, key);
+  }
+  void stored_for_all(std::size_t, std::span<const PageKey> keys) override {
+    if (setup_.storage_share_x1024 != 0) shared_.add(keys);
   }
 
  private:
   struct EngineState {
     std::uint64_t open = 0, running = 0;  // requests
     Pages running_pages = 0;
-    std::unordered_map<PageKey, std::uint8_t, PageKeyHash> tiers_of;  // looked up only, never iterated
+    std::uint64_t kv_score = kScoreOne;
+    // Of the current arrival: the longest cached prefix, and its worth in 1/1024 pages.
+    Pages prefix_pages = 0;
+    std::uint64_t prefix_x1024 = 0;
   };
 
-  static std::uint8_t bit(Tier tier) { return static_cast<std::uint8_t>(1U << static_cast<unsigned>(tier)); }
+  bool uses_prefixes() const { return setup_.prefix_weight_x1024 != 0; }
   Pages pages_for(Tokens tokens) const { return (tokens + setup_.page_tokens - 1) / setup_.page_tokens; }
+  void set_running_pages(EngineState& state, Pages pages) const {
+    state.running_pages = pages;
+    state.kv_score = kScoreOne - score_share(pages, std::max<Pages>(1, setup_.device_pages));
+  }
 
-  // Returns the worth of the longest cached prefix, in 1/1024 pages.
-  std::uint64_t prefix_x1024(const EngineState& state, std::span<const PageKey> keys) const {
-    std::uint64_t worth = 0;
-    for (const PageKey& key : keys) {
-      const auto at = state.tiers_of.find(key);
-      if (at == state.tiers_of.end()) break;
-      const std::uint32_t host = setup_.host_share_x1024;
-      worth += (at->second & bit(Tier::device)) != 0 ? std::max(1024U, host) : host;
+  // Sets prefix_pages and prefix_x1024 of every engine.
+  void find_prefixes(std::span<const PageKey> keys) {
+    for (const std::size_t engine : with_prefix_) engines_[engine].prefix_pages = engines_[engine].prefix_x1024 = 0;
+    with_prefix_.clear();
+    if (!uses_prefixes()) return;
+    const std::uint32_t host = setup_.host_share_x1024;
+    for (Pages page = 0; page < keys.size(); ++page) {
+      bool any = false;
+      holders_.each_holder(keys[page], [&](std::size_t engine, std::uint8_t tiers) {
+        EngineState& state = engines_[engine];
+        if (state.prefix_pages != page) return;
+        if (page == 0) with_prefix_.push_back(engine);
+        ++state.prefix_pages;
+        state.prefix_x1024 += (tiers & PageHolders::bit(Tier::device)) != 0 ? std::max(1024U, host) : host;
+        any = true;
+      });
+      if (!any) break;
     }
-    return worth;
+    find_stored_runs(keys);
+  }
+
+  // Sets stored_runs_: by page, the number of pages from there on that are in shared storage without a gap.
+  void find_stored_runs(std::span<const PageKey> keys) {
+    if (setup_.storage_share_x1024 == 0) return;
+    stored_runs_.assign(keys.size() + 1, 0);
+    for (std::size_t page = keys.size(); page-- > 0;) {
+      stored_runs_[page] = shared_.contains(keys[page]) ? stored_runs_[page + 1] + 1 : 0;
+    }
+  }
+
+  // Returns the worth of the pages behind a prefix that are in shared storage, in 1/1024 pages.
+  std::uint64_t stored_behind(Pages prefix) const {
+    return prefix < stored_runs_.size() ? stored_runs_[prefix] * setup_.storage_share_x1024 : 0;
   }
 
   const RouterSetup setup_;
   std::vector<EngineState> engines_;
+  PageHolders holders_;
+  SentPages sent_;
+  SharedPages shared_;
+  std::vector<std::size_t> with_prefix_;  // engines that have the first page of the current arrival
+  std::vector<Pages> stored_runs_;        // of the current arrival; empty if shared storage is not counted
 };
 
 }  // namespace

@@ -51,7 +51,7 @@ enum class EventKind : std::uint8_t {
   load_direct_done,    // tier device; pages of one get, reason: transfer_failed or none
   transfer_submitted,  // tier: the target; pages: all that were queued for it
   store_queued,        // tier (L3); pages
-  store_done,          // tier (L3); pages
+  store_done,          // tier (L3); pages, keys
   store_retried,       // tier (L3); pages
   store_dropped,       // tier, pages, reason
   storage_fell_short,  // tier, pages, cause: of one operation on this rank

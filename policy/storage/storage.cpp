@@ -343,7 +343,8 @@ void Storage::take_set(Job& job) {
     sink_.event({.kind = EventKind::store_done,
                  .tier = config_.storage[tier].tier,
                  .pages = stored,
-                 .operation = job.answer.id});
+                 .operation = job.answer.id,
+                 .keys = keys.first(stored)});
   if (stored == keys.size()) {
     ended_.push_back(job.hold);
     return;

@@ -1,8 +1,8 @@
 """Sweeps in shards: tools/slurm-sweep under a Slurm of one node that the test starts, GNU parallel, and
 tools/sweep-job.yaml. Each result must have the bytes of the sweep in one process.
 
-  cluster_test.py SlurmScript|Slurm|Parallel|Kubernetes    runs one of them; exit code 77: something that it needs is
-                                                           missing
+  cluster_test.py SlurmScript|Slurm|SlurmFleet|Parallel|Kubernetes    runs one of them; exit code 77: something that it
+                                                                      needs is missing
 """
 
 import contextlib
@@ -25,6 +25,10 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.sta
 SWEEP = ["sweep", str(ROOT / "experiments/quickstart.toml"), "--set", "workload.limit=40", "--set", "report.bounds=false",
          "--set", "sim.world=events", "--vary", "tiers.host.tokens=30000,60000,100000",
          "--vary", "cache.eviction=lru,fifo"]
+# Cells of 64 engines each, in both worlds.
+FLEET = ["sweep", str(ROOT / "experiments/fleet.toml"), "--set", "cluster.engines=64", "--set", "workload.generate.requests=300",
+         "--set", "workload.generate.sessions_per_second=133", "--set", "report.bounds=false",
+         "--vary", "sim.world=events,simgrid"]
 SHARDS = 3
 LIMIT_SECONDS = 120
 
@@ -47,11 +51,13 @@ def until(succeeds, children=()):
 
 
 class Sharded(unittest.TestCase):
+    sweep = SWEEP
+
     def setUp(self):
         scratch = tempfile.TemporaryDirectory()
         self.addCleanup(scratch.cleanup)
         self.folder = Path(scratch.name)
-        run(PROGRAM, *SWEEP, "--jobs", "2", "--out", "one", cwd=self.folder)
+        run(PROGRAM, *self.sweep, "--jobs", "2", "--out", "one", cwd=self.folder)
 
     def check(self, out):
         for name in ("sweep.csv", "sweep.jsonl"):
@@ -174,7 +180,7 @@ def one_node(test, folder):
     return test.skipTest("the daemons of Slurm do not start here:" + said)
 
 
-class Slurm(Sharded):
+class OnOneNode(Sharded):
     def setUp(self):
         super().setUp()
         scratch = tempfile.TemporaryDirectory(prefix="slurm")
@@ -187,8 +193,10 @@ class Slurm(Sharded):
 
     def write(self, program, out):
         return run(ROOT / "tools/slurm-sweep", SHARDS, f"{out}.sbatch", "--cpus-per-task=1", f"--job-name={out}",
-                   "--", program, *SWEEP, "--out", out, cwd=self.folder).stdout
+                   "--", program, *self.sweep, "--out", out, cwd=self.folder).stdout
 
+
+class Slurm(OnOneNode):
     def test_an_array_and_a_merge(self):
         submit = self.write(PROGRAM, "array")
         self.slurm(submit.replace("&& sbatch", "&& sbatch --wait"))
@@ -217,6 +225,28 @@ class Slurm(Sharded):
         self.slurm(submit.replace("&& sbatch", "&& sbatch --wait"))
         self.assertEqual(self.shards("merged"), self.names(1, 3))
         self.check("merged")
+
+
+class SlurmFleet(OnOneNode):
+    sweep = FLEET
+
+    def test_two_of_three_workers_are_killed_in_the_middle(self):
+        mortal = self.folder / "mortal"
+        mortal.write_text(f"""#!/bin/bash
+if [ -z "${{SLURM_ARRAY_TASK_ID:-}}" ] || [ "$SLURM_ARRAY_TASK_ID" = 3 ]; then exec {PROGRAM} "$@"; fi
+setsid {PROGRAM} "$@" &
+until [ -s "killed/sweep.shard-$SLURM_ARRAY_TASK_ID-of-{SHARDS}.jsonl" ]; do :; done
+kill -KILL -- "-$!" $$
+""")
+        mortal.chmod(0o755)
+        submit = self.write(mortal, "killed")
+        self.slurm(submit.split(" && ")[0].removeprefix("shards=$(").removesuffix(")").replace("sbatch", "sbatch --wait", 1),
+                   ok=False)
+        rows = {shard: len((self.folder / "killed" / shard).read_bytes().splitlines()) for shard in self.names(1, 2, 3)}
+        for shard in self.names(1, 2):
+            self.assertLess(rows[shard], rows[self.names(3)[0]], shard)
+        self.slurm("sbatch --wait killed.sbatch")
+        self.check("killed")
 
 
 class SlurmScript(unittest.TestCase):

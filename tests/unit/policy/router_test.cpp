@@ -65,6 +65,54 @@ TEST(Router, least_loaded_counts_open_requests) {
   EXPECT_EQ(router->route(asking({})), 1U);
 }
 
+Arrival of_session(std::uint64_t session) {
+  Arrival arrival = asking({});
+  arrival.session = session;
+  return arrival;
+}
+
+TEST(Router, session_affinity_keeps_a_session_at_its_engine) {
+  const auto router = make_router("session_affinity", {.engines = 3});
+  EXPECT_EQ(router->route(of_session(7)), 0U);
+  EXPECT_EQ(router->route(of_session(8)), 1U);
+  EXPECT_EQ(router->route(of_session(7)), 0U);
+  EXPECT_EQ(router->route(of_session(0)), 2U) << "no session: the least loaded";
+  EXPECT_EQ(router->route(of_session(0)), 1U) << "requests without a session are not one session";
+  EXPECT_EQ(router->route(of_session(8)), 1U);
+}
+
+TEST(Router, session_affinity_moves_a_session_if_the_loads_are_uneven) {
+  const auto router =
+      make_router("session_affinity", {.engines = 2, .uneven_requests = 2, .uneven_factor_x1024 = 1024});
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(router->route(of_session(7)), 0U);
+  EXPECT_EQ(router->route(of_session(7)), 1U) << "3 open requests against none";
+  for (int i = 0; i < 3; ++i) router->ended(0);
+  EXPECT_EQ(router->route(of_session(7)), 1U) << "the session has moved";
+}
+
+TEST(Router, power_of_two_takes_the_less_loaded_of_two_draws) {
+  const auto router = make_router("power_of_two", {.engines = 8, .seed = 3});
+  std::array<int, 8> open{};
+  for (int i = 0; i < 800; ++i) ++open[router->route(asking({}))];
+  for (const int requests : open) EXPECT_NEAR(requests, 100, 5) << "one draw would differ by about 10 times as much";
+}
+
+TEST(Router, power_of_two_is_drawn_from_the_seed) {
+  const auto sent = [](std::uint64_t seed) {
+    const auto router = make_router("power_of_two", {.engines = 5, .seed = seed});
+    std::vector<std::size_t> engines;
+    for (int i = 0; i < 50; ++i) engines.push_back(router->route(asking({})));
+    return engines;
+  };
+  EXPECT_EQ(sent(1), sent(1));
+  EXPECT_NE(sent(1), sent(2));
+  const auto alone = make_router("power_of_two", {.engines = 1});
+  EXPECT_EQ(alone->route(asking({})), 0U);
+  const auto two = make_router("power_of_two", {.engines = 2});
+  for (int i = 0; i < 10; ++i)
+    EXPECT_NE(two->route(asking({})), two->route(asking({}))) << "two engines are both drawn";
+}
+
 RouterSetup scored(std::uint32_t queue, std::uint32_t kv, std::uint32_t prefix) {
   return {.engines = 3,
           .device_pages = 10,
@@ -116,6 +164,53 @@ TEST(Router, score_prefers_the_longer_prefix_and_the_faster_tier) {
   EXPECT_EQ(router->route(asking(keys)), 1U);
   router->removed(1, Tier::device, keys);
   EXPECT_EQ(router->route(asking(keys)), 0U) << "a tie goes to the fewest open requests";
+}
+
+TEST(Router, score_counts_pages_in_shared_storage_behind_the_prefix) {
+  const auto keys = document({1, 2, 3, 4});
+  for (const std::uint32_t share : {0U, 512U, 1024U}) {
+    RouterSetup setup = scored(0, 0, 1024);
+    setup.shared_pages = 100;
+    setup.storage_share_x1024 = share;
+    const auto router = make_router("score", setup);
+    router->stored(1, Tier::device, std::span(keys).first(1));
+    router->stored(2, Tier::host, std::span(keys).first(2));
+    router->stored_for_all(0, keys);
+    // 1 + 3 share against 2 * 0.8 + 2 share (and 4 share without a prefix).
+    EXPECT_EQ(router->route(asking(keys)), share == 1024 ? 1U : 2U) << share;
+  }
+}
+
+TEST(Router, score_counts_no_shared_page_behind_a_gap) {
+  const auto keys = document({1, 2, 3, 4});
+  RouterSetup setup = scored(0, 0, 1024);
+  setup.shared_pages = 100;
+  setup.storage_share_x1024 = 1024;
+  const auto router = make_router("score", setup);
+  router->stored(1, Tier::device, std::span(keys).first(1));
+  router->stored(2, Tier::host, std::span(keys).first(2));
+  router->stored_for_all(0, std::span(keys).subspan(2));
+  EXPECT_EQ(router->route(asking(keys)), 2U) << "2 * 0.8 + 2 against 1";
+}
+
+TEST(Router, score_by_prompts_remembers_as_many_pages_as_the_tiers_hold) {
+  RouterSetup setup = scored(0, 0, 1024);
+  setup.device_pages = 4;
+  setup.host_pages = 2;
+  setup.prefix_from_prompts = true;
+  const auto router = make_router("score", setup);
+  EXPECT_FALSE(router->follows_pages());
+  const auto first = document({1, 2, 3, 4}), second = document({5, 6, 7, 8});
+  EXPECT_EQ(router->route(asking(first)), 0U);
+  EXPECT_EQ(router->route(asking(second)), 1U) << "a tie goes to the fewest open requests";
+  EXPECT_EQ(router->route(asking(first)), 0U);
+  router->stored(2, Tier::device, first);
+  EXPECT_EQ(router->route(asking(first)), 0U) << "KV events are not read";
+  EXPECT_EQ(router->route(asking(document({1, 2, 9, 10}))), 0U);
+  // Engine 0: 1, 2, 9, 10 on the device; 3 and 4 on the host. The next prompt moves 9 and 10 to the host.
+  EXPECT_EQ(router->route(asking(first)), 0U);
+  EXPECT_EQ(router->route(asking(document({1, 2, 9, 10}))), 0U);
+  EXPECT_EQ(router->route(asking(document({11, 12}))), 2U);
 }
 
 TEST(Router, score_weighs_a_prefix_against_a_queue) {
