@@ -351,6 +351,8 @@ void override_hardware(const Experiment& e, Setup& setup) {
            hw.nic_bandwidth = rate / hw.nic_count;
            hw.pool_bandwidth = rate;
          });
+  change("hardware.remote_pool_gbps", hw.has_pool(), "remote pool", hw.pool_bandwidth,
+         [&](double rate) { hw.pool_bandwidth = rate; });
   if (const double wanted = e.number("hardware.remote_object_us"); wanted != 0) {
     if (!hw.has_pool())
       throw InputError(e.where("hardware.remote_object_us") + ": " + hw.name +
