@@ -185,6 +185,7 @@ void configure_storage(const Experiment& e, Setup& setup) {
     if (pages == 0) continue;
     engine.storage.push_back({spec.tier, pages, spec.owned});
     setup.world.storage.push_back({spec.tier, pages, !spec.owned});
+    if (spec.shared) setup.router.shared_pages += pages;
   }
   check_storage(e, setup);
   engine.storage_objects = objects_of(e, shape) + objects_of(e, draft);
@@ -530,9 +531,6 @@ void configure_seats(const Experiment& e, Setup& setup) {
   router.engines = world.engines;
   router.device_pages = setup.engine.device_pages;
   router.host_pages = setup.engine.host_pages;
-  for (const StorageTierConfig& tier : setup.engine.storage) {
-    if (spec_of(tier.tier).shared) router.shared_pages += tier.pages;
-  }
   router.seed = static_cast<std::uint64_t>(e.integer("seed"));
   router.page_tokens = setup.engine.shape.page_tokens;
   router.min_prefix_x1024 = x1024("cluster.route_min_prefix");
