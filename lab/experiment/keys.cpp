@@ -234,6 +234,9 @@ std::span<const Key> experiment_keys() {
       integer("hardware.remote_nics", 0, 0, 64, "Number of NICs of an engine; 0 = the hardware's figure"),
       number_or_0("hardware.remote_gbps", kMinGbps, 10000,
                   "Bandwidth to and from the remote pool, in GB/s for each direction; 0 = the hardware's figure"),
+      number_or_0("hardware.remote_pool_gbps", kMinGbps, 100'000,
+                  "Bandwidth of the whole remote pool, which all engines share, in GB/s for each direction; 0 = "
+                  "hardware.remote_gbps or the hardware's figure"),
       number("hardware.remote_object_us", 0.0, 0, 1e5,
              "Time of one NIC per object of any size in the remote pool, in microseconds; 0 = the hardware's figure"),
       number_or_0("hardware.host_link_gbps", kMinGbps, 1000,

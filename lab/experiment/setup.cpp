@@ -185,6 +185,7 @@ void configure_storage(const Experiment& e, Setup& setup) {
     if (pages == 0) continue;
     engine.storage.push_back({spec.tier, pages, spec.owned});
     setup.world.storage.push_back({spec.tier, pages, !spec.owned});
+    if (spec.shared) setup.router.shared_pages += pages;
   }
   check_storage(e, setup);
   engine.storage_objects = objects_of(e, shape) + objects_of(e, draft);
@@ -351,6 +352,8 @@ void override_hardware(const Experiment& e, Setup& setup) {
            hw.nic_bandwidth = rate / hw.nic_count;
            hw.pool_bandwidth = rate;
          });
+  change("hardware.remote_pool_gbps", hw.has_pool(), "remote pool", hw.pool_bandwidth,
+         [&](double rate) { hw.pool_bandwidth = rate; });
   if (const double wanted = e.number("hardware.remote_object_us"); wanted != 0) {
     if (!hw.has_pool())
       throw InputError(e.where("hardware.remote_object_us") + ": " + hw.name +
@@ -528,9 +531,6 @@ void configure_seats(const Experiment& e, Setup& setup) {
   router.engines = world.engines;
   router.device_pages = setup.engine.device_pages;
   router.host_pages = setup.engine.host_pages;
-  for (const StorageTierConfig& tier : setup.engine.storage) {
-    if (spec_of(tier.tier).shared) router.shared_pages += tier.pages;
-  }
   router.seed = static_cast<std::uint64_t>(e.integer("seed"));
   router.page_tokens = setup.engine.shape.page_tokens;
   router.min_prefix_x1024 = x1024("cluster.route_min_prefix");

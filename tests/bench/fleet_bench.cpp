@@ -11,7 +11,7 @@
 namespace {
 
 constexpr std::int64_t kRequestsPerEngine = 400;
-constexpr double kSessionsPerSecondPerEngine = 2.08;
+constexpr std::int64_t kRequestsPerSecondPerEngine = 5;
 
 std::string output_of(const std::string& command) {
   std::string text;
@@ -28,8 +28,8 @@ void fleet(benchmark::State& state, const char* world, const char* route) {
       std::string(KVTWIN_PROGRAM) + " simulate " KVTWIN_SOURCE_DIR "/experiments/fleet.toml --world " + world +
       " --set cluster.route=" + route + " --set cluster.engines=" + std::to_string(engines) +
       " --set workload.generate.requests=" + std::to_string(requests) +
-      " --set workload.generate.sessions_per_second=" +
-      std::to_string(kSessionsPerSecondPerEngine * static_cast<double>(engines)) + " --json 2>/dev/null";
+      " --set workload.generate.requests_per_second=" + std::to_string(kRequestsPerSecondPerEngine * engines) +
+      " --json 2>/dev/null";
   double seconds = 0, bytes = 0;
   for (auto _ : state) {
     const auto report = nlohmann::json::parse(output_of(command), nullptr, false);

@@ -27,7 +27,7 @@ SWEEP = ["sweep", str(ROOT / "experiments/quickstart.toml"), "--set", "workload.
          "--vary", "cache.eviction=lru,fifo"]
 # Cells of 64 engines each, in both worlds.
 FLEET = ["sweep", str(ROOT / "experiments/fleet.toml"), "--set", "cluster.engines=64", "--set", "workload.generate.requests=300",
-         "--set", "workload.generate.sessions_per_second=133", "--set", "report.bounds=false",
+         "--set", "workload.generate.requests_per_second=320", "--set", "report.bounds=false",
          "--vary", "sim.world=events,simgrid"]
 SHARDS = 3
 LIMIT_SECONDS = 120

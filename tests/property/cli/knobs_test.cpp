@@ -293,11 +293,11 @@ const std::map<std::string, std::string>& of_storage_tiers() {
 
 // Numbers of drives and networks. At least the notes contain them.
 const std::set<std::string>& of_devices() {
-  static const std::set<std::string> keys = {"hardware.shared_fs_read_gbps",  "hardware.shared_fs_write_gbps",
-                                             "hardware.shared_fs_latency_us", "hardware.shared_fs_file_us",
-                                             "hardware.disk_read_gbps",       "hardware.disk_write_gbps",
-                                             "hardware.remote_gbps",          "hardware.remote_object_us",
-                                             "hardware.disk_drives",          "hardware.remote_nics"};
+  static const std::set<std::string> keys = {
+      "hardware.shared_fs_read_gbps", "hardware.shared_fs_write_gbps", "hardware.shared_fs_latency_us",
+      "hardware.shared_fs_file_us",   "hardware.disk_read_gbps",       "hardware.disk_write_gbps",
+      "hardware.remote_gbps",         "hardware.remote_object_us",     "hardware.disk_drives",
+      "hardware.remote_nics",         "hardware.remote_pool_gbps"};
   return keys;
 }
 

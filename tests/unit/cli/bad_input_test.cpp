@@ -209,8 +209,8 @@ TEST_F(BadInput, WorkloadSentencesNameTheKey) {
 }
 
 TEST_F(BadInput, RatesThatRoundToNothing) {
-  for (const char* key :
-       {"hardware.disk_read_gbps", "hardware.disk_write_gbps", "hardware.remote_gbps", "hardware.host_link_gbps"}) {
+  for (const char* key : {"hardware.disk_read_gbps", "hardware.disk_write_gbps", "hardware.remote_gbps",
+                          "hardware.remote_pool_gbps", "hardware.host_link_gbps"}) {
     refused_set(std::string(key) + "=1e-10", {key, "it must be 0, or at least 0.001"});
   }
 }

@@ -52,6 +52,7 @@ std::vector<Case> cases() {
       {"hardware.shared_fs_file_us=1", host, shared_fs},
       {"tiers.shared_fs.path=x", disk, shared_fs},
       {"hardware.remote_gbps=1", disk, remote},
+      {"hardware.remote_pool_gbps=1", disk, remote},
       {"hardware.disk_drives=2", remote, disk},
       {"hardware.remote_nics=2", disk, remote},
       {"hardware.remote_object_us=1", host, remote},

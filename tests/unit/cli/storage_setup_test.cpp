@@ -182,6 +182,22 @@ TEST(StorageSetup, FiguresAreOverriddenAndSaid) {
   EXPECT_EQ(setup.notes[0], "hardware.disk_read_gbps: drives at 3.5 GB/s instead of 27.2 GB/s as of h100-pcie5");
 }
 
+TEST(StorageSetup, AllEnginesShareThePoolsBandwidth) {
+  const kvtwin::Setup setup = setup_of(
+      {"tiers.remote.gib=1", "cluster.engines=4", "hardware.remote_gbps=12.5", "hardware.remote_pool_gbps=40"});
+  EXPECT_EQ(setup.world.nic_bytes_per_second, 12'500'000'000U);
+  EXPECT_EQ(setup.world.fabric_bytes_per_second, 40'000'000'000U);
+}
+
+TEST(StorageSetup, TheRouterKnowsTheCapacities) {
+  const kvtwin::Setup setup = setup_of({"tiers.host.tokens=640", "tiers.disk.tokens=1280", "tiers.remote.tokens=2560",
+                                        "cluster.engines=4", "cache.page_tokens=64"});
+  EXPECT_EQ(setup.router.engines, 4U);
+  EXPECT_EQ(setup.router.device_pages, setup.engine.device_pages);
+  EXPECT_EQ(setup.router.host_pages, 10U);
+  EXPECT_EQ(setup.router.shared_pages, 40U) << "the remote tier, and not the disk";
+}
+
 TEST(StorageSetup, Refusals) {
   expect_refused({"tiers.disk.gib=1", "tiers.host.tokens=0"},
                  {"cache.path (default): is via_host, and there is no host tier; set cache.path=direct or give "

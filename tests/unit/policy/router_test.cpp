@@ -176,8 +176,8 @@ TEST(Router, score_counts_pages_in_shared_storage_behind_the_prefix) {
     router->stored(1, Tier::device, std::span(keys).first(1));
     router->stored(2, Tier::host, std::span(keys).first(2));
     router->stored_for_all(0, keys);
-    // 1 + 3 share against 2 * 0.8 + 2 share (and 4 share without a prefix).
-    EXPECT_EQ(router->route(asking(keys)), share == 1024 ? 1U : 2U) << share;
+    // 4 share on engine 0, 1 + 3 share on engine 1, 2 * 0.8 + 2 share on engine 2.
+    EXPECT_EQ(router->route(asking(keys)), share == 1024 ? 0U : 2U) << share;
   }
 }
 
