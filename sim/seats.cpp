@@ -83,7 +83,8 @@ WorldConfig Seats::config_of(const WorldConfig& config, std::size_t seat) {
 void Seats::make_stores(const WorldConfig& config) {
   for (std::size_t seat = 0; seat < next_steps_.size(); ++seat) {
     for (const StorageTier& tier : config.storage) {
-      stores_.emplace_back(spec_of(tier.tier).shared ? tier.pages * ranks_ : tier.pages, tier.evicts_itself);
+      StoreRules rules{.evicts_itself = tier.evicts_itself, .lease_ns = tier.lease_ns};
+      stores_.emplace_back(spec_of(tier.tier).shared ? tier.pages * ranks_ : tier.pages, std::move(rules));
     }
   }
 }

@@ -414,6 +414,7 @@ void WorldCore::apply_to_store(Record& record) {
     case StorageVerb::look_up: break;
     case StorageVerb::get:
       count = cancelled ? record.transfer.pages : storage.leading;
+      if (store.lease_ns() != 0 && now_ - record.transfer.lane_since > store.lease_ns()) count = 0;
       for (Pages i = 0; i < count; ++i) store.touch(storage.keys[i]);
       if (!cancelled && count < storage.keys.size()) completion.cause = Cause::missing;
       break;
@@ -469,7 +470,9 @@ void WorldCore::end_storage(std::uint32_t slot) {
 void WorldCore::end_look_up(std::uint32_t slot) {
   Record& record = operations_[slot];
   if (record.completion.status == Status::done) {
-    record.completion.pages = store_of(record.storage.work).leading(record.storage.keys);
+    StoreModel& store = store_of(record.storage.work);
+    record.completion.pages = store.leading(record.storage.keys);
+    store.renew_leases(std::span(record.storage.keys).first(record.completion.pages));
   }
   const Completion completion = record.completion;
   free_record(slot);

@@ -215,7 +215,12 @@ class WorldCore final : public Substrate {
   OperationId submit_transfer(const TransferOperation& operation);
   OperationId submit_forward(const ForwardOperation& operation);
   OperationId submit_storage(const StorageOperation& operation);
-  StoreModel& store_of(const StorageWork& work) { return *stores_[work.tier]; }
+  // Returns the tier's content now.
+  StoreModel& store_of(const StorageWork& work) {
+    StoreModel& store = *stores_[work.tier];
+    store.advance_to(now_);
+    return store;
+  }
   Queue& end_order_of(const StorageWork& work);
   void leave_end_order(std::uint32_t slot);
   void plan_storage(std::uint32_t slot);

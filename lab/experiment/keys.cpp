@@ -542,6 +542,11 @@ std::span<const Key> experiment_keys() {
               "Capacity of the remote tier, in tokens; the remote store itself evicts"),
       number("tiers.remote.gib", 0.0, 0, 1e9,
              "Capacity of the remote tier, in GiB; if tokens and gib are 0, there is no remote tier"),
+      text("tiers.remote.store", "pool",
+           "Store of the remote tier, for costs: pool (the hardware's own figures), or a store preset; kvtwin presets "
+           "lists the names, for example redis or mooncake"),
+      path("tiers.remote.store_file",
+           "Path of a store file (JSON), for example from kvtwin calibrate --remote; replaces tiers.remote.store"),
       text("tiers.remote.url", "",
            "Address of the remote tier, for kvtwin run: redis://host:port,host:port/database (rediss:// for TLS), or "
            "mooncake://host:port?protocol=tcp, nixl+posix:///folder, nixl+obj://bucket?endpoint=http://host:port"),

@@ -185,6 +185,10 @@ void configure_storage(const Experiment& e, Setup& setup) {
     if (pages == 0) continue;
     engine.storage.push_back({spec.tier, pages, spec.owned});
     setup.world.storage.push_back({spec.tier, pages, !spec.owned});
+    if (spec.tier == Tier::remote && setup.store) {
+      setup.world.storage.back().evicts_itself = setup.store->evicts;
+      setup.world.storage.back().lease_ns = static_cast<TimeNs>(setup.store->figures.lease * 1e9 + 0.5);
+    }
   }
   check_storage(e, setup);
   engine.storage_objects = objects_of(e, shape) + objects_of(e, draft);
@@ -304,6 +308,29 @@ void draw_hardware(const Experiment& e, Setup& setup) {
   setup.notes.push_back("hardware.end: " + key + " of " + hw.name + " at its interval's " + which + " end");
 }
 
+// Reads the store of the remote tier.
+std::optional<StoreSpec> store_of(const Experiment& e) {
+  if (!e.text("tiers.remote.store_file").empty()) {
+    return with_key(e, "tiers.remote.store_file",
+                    [&] { return store_from_file(e.path("tiers.remote.store_file").string()); });
+  }
+  const std::string& name = e.text("tiers.remote.store");
+  if (name == "pool") return std::nullopt;
+  return with_key(e, "tiers.remote.store", [&] { return store_preset(name); });
+}
+
+void configure_store(const Experiment& e, Setup& setup) {
+  const std::optional<StoreSpec> store = store_of(e);
+  if (!store || !has_tier(e, Tier::remote)) return;
+  setup.hardware.store = store->figures;
+  setup.store = *store;
+  std::size_t assumed = 0;
+  for (const HardwareNumber& number : store->numbers) assumed += number.source.starts_with("assumed") ? 1 : 0;
+  setup.notes.push_back("tiers.remote.store: " + store->name + " (" + store->description + "); " +
+                        std::to_string(assumed) + " of its " + std::to_string(store->numbers.size()) +
+                        " figures are assumed");
+}
+
 // Applies the keys hardware.*_gbps and hardware.*_us, with a note for each.
 void override_hardware(const Experiment& e, Setup& setup) {
   HardwareSpec& hw = setup.hardware;
@@ -346,6 +373,7 @@ void override_hardware(const Experiment& e, Setup& setup) {
   set_shared_fs("hardware.shared_fs_write_gbps", &HardwareSpec::shared_fs_write_bandwidth, 1e9);
   set_shared_fs("hardware.shared_fs_latency_us", &HardwareSpec::shared_fs_latency, 1e-6);
   set_shared_fs("hardware.shared_fs_file_us", &HardwareSpec::shared_fs_file, 1e-6);
+  configure_store(e, setup);
   change("hardware.remote_gbps", hw.has_pool(), "remote pool",
          std::min(hw.nic_bandwidth * hw.nic_count, hw.pool_bandwidth), [&](double rate) {
            hw.nic_bandwidth = rate / hw.nic_count;

@@ -48,6 +48,28 @@ TEST(StorageSetup, PricesOfAnAbsurdlySlowMachineDoNotWrap) {
   EXPECT_LT(slower, 1100 * slow);
 }
 
+TEST(StorageSetup, AStoreGivesItsCostsItsLeaseAndItsEviction) {
+  const kvtwin::Setup plain = setup_of({"tiers.remote.gib=8"});
+  EXPECT_FALSE(plain.store);
+  EXPECT_EQ(plain.world.storage[0].lease_ns, 0);
+  const kvtwin::Setup mooncake = setup_of({"tiers.remote.gib=8", "tiers.remote.store=mooncake"});
+  EXPECT_EQ(mooncake.world.storage[0].lease_ns, 5'000'000'000);
+  EXPECT_TRUE(mooncake.world.storage[0].evicts_itself);
+  EXPECT_NE(mooncake.cost->coefficients(), plain.cost->coefficients());
+  const kvtwin::Setup s3 = setup_of({"tiers.remote.gib=8", "tiers.remote.store=s3"});
+  EXPECT_FALSE(s3.world.storage[0].evicts_itself);
+  EXPECT_GT(s3.engine.storage[0].read_token_ps, 100 * plain.engine.storage[0].read_token_ps);
+  const Folder folder;
+  write_text(folder / "mine.json", std::string(store_preset_text("redis")));
+  const std::string file = "tiers.remote.store_file=" + (folder / "mine.json").string();
+  EXPECT_EQ(setup_of({"tiers.remote.gib=8", file}).cost->coefficients(),
+            setup_of({"tiers.remote.gib=8", "tiers.remote.store=redis"}).cost->coefficients());
+  expect_refused({"tiers.remote.gib=8", "tiers.remote.store=rediss"},
+                 {"tiers.remote.store (--set): ", "did you mean \"redis\""});
+  expect_refused({"tiers.remote.gib=8", "tiers.remote.store_file=/nowhere.json"},
+                 {"tiers.remote.store_file (--set): ", "/nowhere.json"});
+}
+
 TEST(StorageSetup, TiersAreTheEnginesOwnDiskAndAPoolThatEvicts) {
   const kvtwin::Setup setup = setup_of({"tiers.disk.tokens=640000", "tiers.remote.gib=8"});
   ASSERT_EQ(setup.engine.storage.size(), 2U);
