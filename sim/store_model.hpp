@@ -28,7 +28,7 @@ struct StoreRules {
   bool evicts_itself = false;  // a full store drops the least recently used page; otherwise it refuses new pages
   TimeNs lease_ns = 0;         // a page is not dropped for this time after a look-up or a get; 0 = no leases
   std::uint32_t nodes = 1;     // the pages are spread over these nodes (pool_node_of)
-  std::vector<NodeDown> downs;
+  std::vector<NodeDown> downs{};
 };
 
 class StoreModel {

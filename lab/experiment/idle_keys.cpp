@@ -67,6 +67,10 @@ constexpr std::string_view kOfSharedTokens[] = {"workload.shared_tokens"};
 constexpr std::string_view kOfSessions[] = {"workload.session_gap_s"};
 constexpr std::string_view kOfService[] = {"workload.service_s"};
 constexpr std::string_view kOfRoute[] = {"cluster.route"};
+constexpr std::string_view kOfPool[] = {"hardware.pool_nodes",    "hardware.pool_peers",
+                                        "hardware.rails",         "hardware.switch_oversubscription",
+                                        "hardware.network_share", "hardware.pool_node_gbps"};
+constexpr std::string_view kOfNodes[] = {"hardware.pool_node_gbps"};
 constexpr std::string_view kOfAffinity[] = {"cluster.route_min_prefix", "cluster.route_uneven_requests",
                                             "cluster.route_uneven_factor"};
 constexpr std::string_view kOfScore[] = {"cluster.route_queue_weight", "cluster.route_kv_weight",
@@ -140,6 +144,9 @@ const Rule kRules[] = {
      "it is read for workload.loop = closed, and for generated sessions of several turns, only; set one of them"},
     {kOfRoute, [](const Facts& f) { return f.e.integer("cluster.engines") > 1; },
      "there is one engine; set cluster.engines to more"},
+    {kOfPool, [](const Facts& f) { return f.has(Tier::remote); }, "there is no remote tier; give tiers.remote"},
+    {kOfNodes, [](const Facts& f) { return !f.e.flag("hardware.pool_peers"); },
+     "with hardware.pool_peers a node has the bandwidth of its host's NICs; leave that out"},
     {kOfAffinity,
      [](const Facts& f) {
        return f.e.integer("cluster.engines") > 1 &&

@@ -82,7 +82,7 @@ TEST(Stores, OneStreamTakesTheSumOfItsObjects) {
   for (const Pages pages : {1U, 7U, 64U}) {
     for (const std::uint32_t objects : {1U, 8U}) {
       const double bytes = static_cast<double>(pages) * 1'048'576;
-      const double get = 100e-6 + pages * objects * 30e-6 + bytes / 2e9;
+      const double get = 100e-6 + static_cast<double>(pages * objects) * 30e-6 + bytes / 2e9;
       EXPECT_NEAR(seconds_of(cost.storage(work_of(StorageVerb::get, pages, objects))), get, get * 1e-6);
       const double set = 300e-6 + bytes / 1e9;
       EXPECT_NEAR(seconds_of(cost.storage(work_of(StorageVerb::set, pages, objects))), set, set * 1e-6);
