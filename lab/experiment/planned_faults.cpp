@@ -37,6 +37,7 @@ std::vector<Planned> planned_of(const Experiment& e, const char* key, const std:
   while (!rest.empty()) {
     const std::string_view part = rest.substr(0, rest.find(','));
     rest.remove_prefix(std::min(rest.size(), part.size() + 1));
+    if (rest.empty() && e.text(key).ends_with(',')) throw wrong("");
     const std::size_t at = part.find('@'), plus = at == std::string_view::npos ? at : part.find('+', at);
     if (plus == std::string_view::npos) throw wrong(part);
     const auto start = figure_in(part.substr(at + 1, plus - at - 1)), seconds = figure_in(part.substr(plus + 1));

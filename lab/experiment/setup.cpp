@@ -17,6 +17,7 @@
 #include "models/names.hpp"
 #include "models/operator_cost.hpp"
 #include "models/operator_table.hpp"
+#include "models/presets.hpp"
 #include "models/serving_times.hpp"
 #include "models/text_file.hpp"
 #include "models/tier_media.hpp"
@@ -323,7 +324,12 @@ std::optional<StoreSpec> store_of(const Experiment& e) {
   }
   const std::string& name = e.text("tiers.remote.store");
   if (name == "pool") return std::nullopt;
-  return with_key(e, "tiers.remote.store", [&] { return store_preset(name); });
+  std::vector<std::string> known = store_preset_names();
+  known.insert(known.begin(), "pool");
+  if (std::ranges::find(known, name) == known.end()) {
+    throw InputError(e.where("tiers.remote.store") + ": " + unknown_name("store", name, known));
+  }
+  return store_preset(name);
 }
 
 void configure_store(const Experiment& e, Setup& setup) {

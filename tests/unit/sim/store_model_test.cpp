@@ -11,7 +11,7 @@
 namespace kvtwin {
 namespace {
 
-StoreKey key(std::uint64_t number) { return {number * 0x9E3779B97F4A7C15U, number}; }
+StoreKey key(std::uint64_t number) { return {test::mix(number), number}; }
 
 TEST(StoreModel, ALeasedPageIsNotEvicted) {
   StoreModel store(2, StoreRules{.evicts_itself = true, .lease_ns = 100});
