@@ -89,7 +89,10 @@ void add_calibrate(CLI::App& program) {
   command->add_option(
       "--model", arguments.models,
       "Model whose forward passes are measured: a preset, or the path of a config.json; may be repeated");
-  command->add_option("--remote", arguments.remote, "Measure these servers too, e.g. redis://127.0.0.1:6379");
+  command->add_option(
+      "--remote", arguments.remote,
+      "Measure this remote store too, by its URL as in tiers.remote.url, e.g. redis://127.0.0.1:6379; store.json "
+      "gets its figures, for tiers.remote.store_file");
   command->add_option(
       "--base", arguments.base,
       "Hardware preset for all figures that are not measured (default: cpu-host for host, else the nearest GPU)");

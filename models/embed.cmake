@@ -1,7 +1,7 @@
 # Writes the C++ file OUTPUT with each file of FILES as a string literal, in one table per folder name. A build step:
 # cmake -DOUTPUT=... -DFILES=a;b -P embed.cmake
 set(tables "")
-foreach(kind models hardware operators prices)
+foreach(kind models hardware stores operators prices)
   string(APPEND tables "const std::vector<PresetFile>& ${kind}_preset_files() {\n  static const std::vector<PresetFile> files{\n")
   foreach(path IN LISTS FILES)
     get_filename_component(name ${path} NAME_WLE)

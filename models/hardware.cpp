@@ -7,6 +7,7 @@
 
 #include "models/config_reader.hpp"
 #include "models/names.hpp"
+#include "models/number_fields.hpp"
 #include "models/presets.hpp"
 #include "models/text_file.hpp"
 
@@ -14,35 +15,7 @@ namespace kvtwin {
 
 namespace {
 
-enum class Dimension : std::uint8_t { bytes, rate, flops, time, fraction, count, frequency };
-
-struct Unit {
-  std::string_view name;
-  Dimension dimension;
-  double factor;
-};
-constexpr std::array<Unit, 24> kUnits{{{"B", Dimension::bytes, 1},          {"KiB", Dimension::bytes, 1024},
-                                       {"MiB", Dimension::bytes, 1048576},  {"GiB", Dimension::bytes, 1073741824},
-                                       {"MB", Dimension::bytes, 1e6},       {"GB", Dimension::bytes, 1e9},
-                                       {"B/s", Dimension::rate, 1},         {"MB/s", Dimension::rate, 1e6},
-                                       {"GB/s", Dimension::rate, 1e9},      {"GiB/s", Dimension::rate, 1073741824},
-                                       {"TB/s", Dimension::rate, 1e12},     {"FLOP/s", Dimension::flops, 1},
-                                       {"GFLOP/s", Dimension::flops, 1e9},  {"TFLOP/s", Dimension::flops, 1e12},
-                                       {"PFLOP/s", Dimension::flops, 1e15}, {"s", Dimension::time, 1},
-                                       {"ms", Dimension::time, 1e-3},       {"us", Dimension::time, 1e-6},
-                                       {"ns", Dimension::time, 1e-9},       {"fraction", Dimension::fraction, 1},
-                                       {"count", Dimension::count, 1},      {"accelerators", Dimension::count, 1},
-                                       {"IOPS", Dimension::frequency, 1},   {"MIOPS", Dimension::frequency, 1e6}}};
-
-struct Field {
-  std::string_view key;
-  Dimension dimension;
-  double HardwareSpec::*member;
-  double most;  // no machine exceeds this value
-  std::string_view most_text;
-  bool required = true;  // otherwise 0 means "not present"
-};
-
+using Field = FieldOf<HardwareSpec>;
 using D = Dimension;
 using H = HardwareSpec;
 constexpr std::array<Field, 42> kFields{{
@@ -138,84 +111,6 @@ std::vector<Field> fields() {
   return all;
 }
 
-std::string units_of(Dimension dimension) {
-  std::string names;
-  for (const Unit& unit : kUnits) {
-    if (unit.dimension == dimension) names.append(names.empty() ? "" : ", ").append(unit.name);
-  }
-  return names;
-}
-
-double factor_of(const ConfigReader& number, const Field& field) {
-  const std::string name = number.text("unit", "");
-  for (const Unit& unit : kUnits) {
-    if (unit.name == name && unit.dimension == field.dimension) return unit.factor;
-  }
-  number.fail("unit", "one of " + units_of(field.dimension));
-}
-
-// The smallest allowed value. A smaller value would round to 0, because costs are in whole bytes, nanoseconds or
-// requests.
-struct LowerBound {
-  double si;
-  std::string_view text;
-};
-LowerBound lower_bound_of(Dimension dimension) {
-  switch (dimension) {
-    case Dimension::bytes: return {1, "1 B"};
-    case Dimension::rate: return {1e3, "1000 B/s"};
-    case Dimension::flops: return {1e6, "1000000 FLOP/s"};
-    case Dimension::time: return {1e-15, "0.000001 ns"};
-    case Dimension::fraction: return {1e-6, "0.000001"};
-    case Dimension::count: return {1, "1"};
-    case Dimension::frequency: return {1, "1 IOPS"};
-  }
-  return {0, ""};
-}
-
-HardwareNumber read_number(HardwareSpec& spec, const Field& field, const nlohmann::json& object,
-                           const std::string& file) {
-  const ConfigReader number(object, file + ": " + std::string(field.key));
-  const nlohmann::json* value = number.find("value");
-  if (value == nullptr || !value->is_number()) number.fail("value", "a number");
-  const double si = value->get<double>() * factor_of(number, field);
-  const LowerBound lower = lower_bound_of(field.dimension);
-  const std::string at_least = "at least " + std::string(lower.text);
-  // This form also fails for NaN.
-  if (!(si >= lower.si)) {
-    number.fail("value", at_least + "; leave the key out where the machine has no such thing");
-  }
-  if (!(si <= field.most)) {
-    number.fail("value", "at most " + std::string(field.most_text) + ", which no machine of today exceeds");
-  }
-  spec.*field.member = si;
-  HardwareNumber read{std::string(field.key),      value->dump(),          number.text("unit", ""), 0, 0,
-                      number.text("source", file), number.text("date", "")};
-  const nlohmann::json *const low = number.find("low"), *const high = number.find("high");
-  if (low == nullptr && high == nullptr) return read;
-  const double factor = factor_of(number, field);
-  if (low == nullptr || !low->is_number() ||
-      !(low->get<double>() * factor >= lower.si && low->get<double>() <= value->get<double>())) {
-    number.fail("low", "a number of " + at_least + " and at most the value, as there is a high");
-  }
-  if (high == nullptr || !high->is_number() ||
-      !(high->get<double>() >= value->get<double>() && high->get<double>() < 1e300)) {
-    number.fail("high", "a number of at least the value, as there is a low");
-  }
-  read.low = low->get<double>();
-  read.high = high->get<double>();
-  return read;
-}
-
-const Field& find_field(std::span<const Field> known, const std::string& key, const std::string& file) {
-  for (const Field& field : known) {
-    if (field.key == key) return field;
-  }
-  std::vector<std::string> names;
-  for (const Field& field : known) names.emplace_back(field.key);
-  throw ModelError(file + ": " + unknown_name("number", key, names));
-}
-
 // A device has all of its figures or none.
 void check_device(const HardwareSpec& spec, std::span<const Field> device, const ConfigReader& numbers) {
   const auto given = [&](const Field& field) { return spec.*field.member > 0; };
@@ -252,7 +147,7 @@ HardwareSpec parse_hardware(std::string_view json, const std::string& file) {
   }
   const std::vector<Field> known = fields();
   for (const auto& [key, value] : numbers->items()) {
-    const Field& field = find_field(known, key, file);
+    const Field& field = find_field(std::span<const Field>(known), key, file);
     if (!value.is_object()) ConfigReader(*numbers, file).fail(key, "an object with value, unit, source and date");
     spec.numbers.push_back(read_number(spec, field, value, file));
   }

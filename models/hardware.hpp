@@ -44,6 +44,22 @@ struct HardwareNumber {
   std::string date;          // date of the source, or of reading it if it has no date
 };
 
+// The figures of a remote store (models/stores.hpp). 0 = not known: the machine's network alone counts.
+struct StoreFigures {
+  double look_up_call = 0;  // of a batch look-up
+  double look_up_key = 0;   // added per object
+  double get_call = 0, set_call = 0;
+  // One client moves one object after another, each with this time and the time of its bytes.
+  double get_object = 0, set_object = 0;
+  double stream_read_bandwidth = 0, stream_write_bandwidth = 0;
+  double node_bandwidth = 0;                        // of one server, per direction
+  double node_get_object = 0, node_set_object = 0;  // one server's time per object of any size, for all clients
+  double lease = 0;  // a page that was looked up or read is not evicted for this time, and a get must end within it
+
+  bool given() const { return get_call > 0; }
+  friend bool operator==(const StoreFigures&, const StoreFigures&) = default;
+};
+
 struct HardwareSpec {
   std::string name;  // preset name or file
   std::string description;
@@ -132,8 +148,10 @@ struct HardwareSpec {
   // PCIe root of one socket, per direction, shared by its accelerators, drives and NICs. 0 = never limits.
   double pcie_root_bandwidth = 0;
 
-  // A setting, not a figure of the machine: one file per page.
-  bool file_a_page = false;
+  // Settings, not figures of the machine.
+  bool file_a_page = false;  // one file per page
+  StoreFigures store;        // of the remote tier; its times replace pool_latency and pool_look_up
+  double pool_nodes = 0;     // servers of the remote tier; 0 = one pool of pool_bandwidth
 
   bool has_drives() const { return drive_count > 0; }
   bool has_pool() const { return nic_count > 0; }

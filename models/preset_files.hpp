@@ -14,6 +14,7 @@ struct PresetFile {
 
 const std::vector<PresetFile>& models_preset_files();
 const std::vector<PresetFile>& hardware_preset_files();
+const std::vector<PresetFile>& stores_preset_files();
 const std::vector<PresetFile>& operators_preset_files();
 const std::vector<PresetFile>& prices_preset_files();
 

@@ -5,6 +5,7 @@
 #include "models/names.hpp"
 #include "models/operator_table.hpp"
 #include "models/preset_files.hpp"
+#include "models/stores.hpp"
 
 namespace kvtwin {
 
@@ -51,12 +52,15 @@ void add_model_rows(const std::string& name, std::vector<PresetRow>& rows) {
 std::vector<std::string> model_preset_names() { return names_of(models_preset_files()); }
 std::vector<std::string> hardware_preset_names() { return names_of(hardware_preset_files()); }
 
+std::vector<std::string> store_preset_names() { return names_of(stores_preset_files()); }
+
 std::vector<std::string> operators_preset_names() { return names_of(operators_preset_files()); }
 
 std::string_view model_preset_text(std::string_view name) { return text_of(models_preset_files(), "model", name); }
 std::string_view hardware_preset_text(std::string_view name) {
   return text_of(hardware_preset_files(), "hardware", name);
 }
+std::string_view store_preset_text(std::string_view name) { return text_of(stores_preset_files(), "store", name); }
 std::string_view prices_preset_text() { return text_of(prices_preset_files(), "price list", "built-in"); }
 
 std::string_view operators_preset_bytes(std::string_view name) {
@@ -69,6 +73,11 @@ std::vector<PresetRow> preset_rows() {
   for (const std::string& name : hardware_preset_names()) {
     for (const HardwareNumber& number : hardware_preset(name).numbers) {
       rows.push_back({"hardware", name, number.key, number.value, number.unit, number.source, number.date});
+    }
+  }
+  for (const std::string& name : store_preset_names()) {
+    for (const HardwareNumber& number : store_preset(name).numbers) {
+      rows.push_back({"store", name, number.key, number.value, number.unit, number.source, number.date});
     }
   }
   for (const std::string& name : operators_preset_names()) add_operator_rows(name, rows);

@@ -1,6 +1,6 @@
-// The models, machines and operator tables known by name. Their files (models/presets) are compiled in, so the program
-// needs no install path. Model files have the keys of a Hugging Face config.json. Each number of a hardware file has a
-// unit, a source and a date. An operator table names its source.
+// The models, machines, remote stores and operator tables known by name. Their files (models/presets) are compiled in,
+// so the program needs no install path. Model files have the keys of a Hugging Face config.json. Each number of a
+// hardware or store file has a unit, a source and a date. An operator table names its source.
 //
 // Errors: ModelError with the known names and the nearest one.
 #pragma once
@@ -15,16 +15,18 @@ namespace kvtwin {
 
 std::vector<std::string> model_preset_names();      // sorted
 std::vector<std::string> hardware_preset_names();   // sorted
+std::vector<std::string> store_preset_names();      // sorted
 std::vector<std::string> operators_preset_names();  // sorted; for example "h100-sxm/sglang"
 
 std::string_view model_preset_text(std::string_view name);
 std::string_view hardware_preset_text(std::string_view name);
+std::string_view store_preset_text(std::string_view name);
 std::string_view operators_preset_bytes(std::string_view name);  // compressed
 std::string_view prices_preset_text();                           // lab/prices/price_list.hpp
 
 // One number of one preset, for `kvtwin presets`.
 struct PresetRow {
-  std::string kind;    // "model", "hardware" or "operators"
+  std::string kind;    // "model", "hardware", "store" or "operators"
   std::string preset;  // its name
   std::string number;  // name of the number, for example "memory_bandwidth"
   std::string value;   // as written; integers in full
@@ -33,7 +35,7 @@ struct PresetRow {
   std::string date;
 };
 
-// Returns the rows, sorted by kind (models, hardware, operators) and preset.
+// Returns the rows, sorted by kind (models, hardware, stores, operators) and preset.
 std::vector<PresetRow> preset_rows();
 
 }  // namespace kvtwin

@@ -137,8 +137,24 @@ StorageTierCoefficients remote_coefficients(const HardwareSpec& hw) {
   tier.read.request_ns = round_half_up(hw.pool_latency * 1e9);
   tier.read.object_ns = round_half_up(hw.nic_latency * 1e9);
   tier.read.object_fs = femtoseconds(hw.nic_object, hw.nic_count);
-  tier.read.rate = whole_rate(std::min(hw.nic_bandwidth * hw.nic_count, hw.pool_bandwidth));
+  const StoreFigures& store = hw.store;
+  const double nodes = std::max(1.0, hw.pool_nodes);
+  const double pool = store.node_bandwidth > 0 ? store.node_bandwidth * nodes : hw.pool_bandwidth;
+  tier.read.rate = whole_rate(std::min(hw.nic_bandwidth * hw.nic_count, pool));
   tier.write = tier.read;
+  if (!store.given()) return tier;
+  tier.look_up_ns = round_half_up(store.look_up_call * 1e9);
+  tier.look_up_object_fs = femtoseconds(store.look_up_key, 1);
+  const auto set = [&](StorageCoefficients& c, double call, double object, double stream, double node_object) {
+    c.request_ns = round_half_up(call * 1e9);
+    c.object_fs = std::max(c.object_fs, femtoseconds(node_object, nodes));
+    if (stream == 0) return;
+    c.object_ns = round_half_up(object * 1e9);
+    c.stream_rate = whole_rate(stream);
+    c.streams_objects = true;
+  };
+  set(tier.read, store.get_call, store.get_object, store.stream_read_bandwidth, store.node_get_object);
+  set(tier.write, store.set_call, store.set_object, store.stream_write_bandwidth, store.node_set_object);
   return tier;
 }
 
@@ -449,8 +465,9 @@ void RooflineCost::set_draft(const ModelGeometry& draft, const HardwareSpec& har
 TransferCost RooflineCost::storage(const StorageWork& work) const {
   const StorageTierCoefficients& tier = c_.storage[work.tier];
   if (work.verb == StorageVerb::look_up) {
-    const Wide pages_ps = product(tier.look_up_page_fs, work.pages) / 1000;
-    return {latency(sum(Wide{tier.look_up_ns} * kPsPerNs, pages_ps)), 0, 0};
+    const Wide pages_fs = product(tier.look_up_page_fs, work.pages);
+    const Wide objects_fs = product(tier.look_up_object_fs, product(work.pages, work.objects));
+    return {latency(sum(Wide{tier.look_up_ns} * kPsPerNs, sum(pages_fs, objects_fs) / 1000)), 0, 0};
   }
   const StorageCoefficients& c = work.verb == StorageVerb::get ? tier.read : tier.write;
   const Wide request = Wide{c.request_ns} + c.object_ns;
@@ -463,8 +480,10 @@ TransferCost RooflineCost::storage(const StorageWork& work) const {
   Wide min_fs = std::max(product(c.object_fs, objects), product(product(rounds - 1, c.object_ns), kFsPerNs));
   constexpr Wide kFsPerSecond = 1'000'000'000'000'000U;
   if (c.stream_rate != 0) {
-    min_fs = product(product(work.pages, work.page_bytes), kFsPerSecond) / c.stream_rate +
-             product(product(work.pages - 1, c.object_ns), kFsPerNs);
+    const Wide each = c.streams_objects ? product(work.pages, work.objects) : Wide{work.pages};
+    const Wide stream_fs = sum(product(product(work.pages, work.page_bytes), kFsPerSecond) / c.stream_rate,
+                               product(product(each - 1, c.object_ns), kFsPerNs));
+    min_fs = c.streams_objects ? std::max(stream_fs, product(c.object_fs, objects)) : stream_fs;
   }
   std::uint64_t rate = c.rate;
   if (work.memory == Tier::device) {
@@ -556,6 +575,7 @@ std::string to_string(const RooflineCoefficients& c) {
     const std::string name = std::string(spec.name) + ".";
     line(name + "look_up", tier.look_up_ns, "ns");
     if (tier.look_up_page_fs != 0) line(name + "look_up_page", tier.look_up_page_fs, "fs/page");
+    if (tier.look_up_object_fs != 0) line(name + "look_up_object", tier.look_up_object_fs, "fs/object");
     for (const auto& [verb, s] : {std::pair{"read.", &tier.read}, std::pair{"write.", &tier.write}}) {
       const std::string prefix = name + verb;
       line(prefix + "request", s->request_ns, "ns");
@@ -564,6 +584,7 @@ std::string to_string(const RooflineCoefficients& c) {
       line(prefix + "object_gap", s->object_fs, "fs/object");
       line(prefix + "rate", s->rate, "bytes/s");
       if (s->stream_rate != 0) line(prefix + "stream_rate", s->stream_rate, "bytes/s");
+      if (s->streams_objects) line(prefix + "streams_objects", 1, "");
     }
   }
   if (c.gpudirect_rate != 0) {

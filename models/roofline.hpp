@@ -39,8 +39,10 @@
 //                operation alone takes request + L + max(bytes / rate, (rounds - 1) * L). GPUDirect has a rate limit of
 //                its own. With a file per page, each rank takes L + bytes / stream rate per page, one page after
 //                another
+//                With a remote store that one client reads object by object, each rank takes its time per object and
+//                bytes / stream rate, one object after another
 //   look_up      one answer of the index, or one round trip, per batch; in a shared file system also the time of each
-//                file
+//                file, in a remote store of each object
 //   remove       a request
 // The world limits the rate further by the rates of the links.
 //
@@ -95,13 +97,16 @@ struct StorageCoefficients {
   // If not 0, each rank moves one page after another at this rate, each page after object_ns; `depth` and `object_fs`
   // do not count.
   std::uint64_t stream_rate = 0;  // bytes/s
+  // With stream_rate: each object takes object_ns, not each page, and object_fs counts too.
+  bool streams_objects = false;
   friend bool operator==(const StorageCoefficients&, const StorageCoefficients&) = default;
 };
 
 struct StorageTierCoefficients {
   StorageCoefficients read, write;
   std::uint64_t look_up_ns = 0;
-  std::uint64_t look_up_page_fs = 0;  // added per page
+  std::uint64_t look_up_page_fs = 0;    // added per page
+  std::uint64_t look_up_object_fs = 0;  // added per object
   friend bool operator==(const StorageTierCoefficients&, const StorageTierCoefficients&) = default;
 };
 

@@ -10,7 +10,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
+#include <vector>
 
 #include "policy/seam/substrate.hpp"
 #include "sim/world.hpp"
@@ -27,12 +29,14 @@ enum class Link : std::uint8_t {
   drives,  // in bytes read: a written byte counts as read rate / write rate bytes
   nic_in,
   nic_out,
-  fabric_in,  // network of the pool hosts
+  switch_in,  // between the switches of the engines and of the pool
+  switch_out,
+  fabric_in,  // network of the pool hosts, if they are one pool
   fabric_out,
   shared_fs_in,  // network of the shared file system
   shared_fs_out,
 };
-constexpr std::size_t kLinks = 13;
+constexpr std::size_t kLinks = 15;
 
 struct LinkSpec {
   Link link = Link::gpu_down;
@@ -51,6 +55,8 @@ constexpr std::array<LinkSpec, kLinks> kLinkSpecs{{
     {Link::drives, true},
     {Link::nic_in, true},
     {Link::nic_out, true},
+    {Link::switch_in, false, true},
+    {Link::switch_out, false, true},
     {Link::fabric_in, false, true},
     {Link::fabric_out, false, true},
     {Link::shared_fs_in, true, true},
@@ -62,9 +68,11 @@ constexpr const LinkSpec& spec_of(Link link) { return kLinkSpecs[static_cast<std
 // if its rate is 0, the tier does not exist.
 struct TierLinks {
   std::span<const Link> reads, writes;
+  bool pool = false;  // the bytes cross the network to the pool (PoolNetwork)
 };
 constexpr std::array<Link, 1> kDriveLinks{Link::drives};
-constexpr std::array<Link, 2> kPoolReads{Link::nic_in, Link::fabric_in}, kPoolWrites{Link::nic_out, Link::fabric_out};
+constexpr std::array<Link, 3> kPoolReads{Link::nic_in, Link::switch_in, Link::fabric_in},
+    kPoolWrites{Link::nic_out, Link::switch_out, Link::fabric_out};
 // The NIC comes second, because a machine without NICs may reach the file system in another way.
 constexpr std::array<Link, 2> kSharedFsReads{Link::shared_fs_in, Link::nic_in},
     kSharedFsWrites{Link::shared_fs_out, Link::nic_out};
@@ -73,15 +81,23 @@ constexpr PerTier<TierLinks> kTierLinks{{{
     {},                                 // host
     {kDriveLinks, kDriveLinks},         // disk
     {kSharedFsReads, kSharedFsWrites},  // shared_fs
-    {kPoolReads, kPoolWrites},          // remote
+    {kPoolReads, kPoolWrites, true},    // remote
 }}};
+
+// A part of a flow that one node of the pool sends or receives.
+struct NodeShare {
+  std::uint32_t node = 0;
+  double share = 0.0;  // of the flow's bytes
+};
 
 struct Flow {
   Lane lane = Lane::h2d;
-  Tier tier = Tier::host;             // storage lanes only
-  std::uint32_t ranks = 1;            // number of ranks that move the same bytes
-  double bytes = 0.0;                 // bytes of one rank
-  double max_bytes_per_second = 0.0;  // limit of one rank; 0 = only the links limit
+  Tier tier = Tier::host;              // storage lanes only
+  std::uint32_t ranks = 1;             // number of ranks that move the same bytes
+  double bytes = 0.0;                  // bytes of one rank
+  double max_bytes_per_second = 0.0;   // limit of one rank; 0 = only the links limit
+  std::span<const NodeShare> nodes{};  // of other hosts; empty if the pool has no nodes
+  double own_share = 0.0;              // share of the bytes that stay on the own host
 };
 
 struct LinkLoad {
@@ -97,7 +113,7 @@ class Loads {
   std::size_t size() const { return size_; }
 
  private:
-  std::array<LinkLoad, 6> loads_{};
+  std::array<LinkLoad, 8> loads_{};
   std::size_t size_ = 0;
 };
 
@@ -113,6 +129,8 @@ class Links {
     set(Link::drives, config.disk_read_bytes_per_second);
     set(Link::nic_in, config.nic_bytes_per_second);
     set(Link::nic_out, config.nic_bytes_per_second);
+    set(Link::switch_in, config.network.switch_bytes_per_second);
+    set(Link::switch_out, config.network.switch_bytes_per_second);
     set(Link::fabric_in, config.fabric_bytes_per_second);
     set(Link::fabric_out, config.fabric_bytes_per_second);
     set(Link::shared_fs_in, config.shared_fs_read_bytes_per_second);
@@ -122,6 +140,8 @@ class Links {
       write_weights_[static_cast<std::size_t>(Link::drives)] =
           rate(Link::drives) / static_cast<double>(config.disk_write_bytes_per_second);
     }
+    network_ = config.network;
+    slow_links_ = config.slow_links;
     writes_to_drives_ = config.disk_write_bytes_per_second > 0;
     for (const StorageTier& tier : config.storage) has_[tier.tier] = true;
   }
@@ -132,6 +152,67 @@ class Links {
     return rate(reads) > 0.0 && rate(writes) > 0.0 && (writes != Link::drives || writes_to_drives_);
   }
   double rate(Link link) const { return rates_[static_cast<std::size_t>(link)]; }
+
+  // Returns the part of the network that a link belongs to, or nothing.
+  static std::optional<NetworkPart> part_of(Link link) {
+    switch (link) {
+      case Link::nic_in:
+      case Link::nic_out: return NetworkPart::nic;
+      case Link::switch_in:
+      case Link::switch_out: return NetworkPart::switches;
+      case Link::fabric_in:
+      case Link::fabric_out: return NetworkPart::pool;
+      default: return std::nullopt;
+    }
+  }
+  // Returns the share of its rate that a link has at a time, by the planned failures.
+  double share_at(Link link, TimeNs time) const {
+    const std::optional<NetworkPart> part = part_of(link);
+    return part ? share_at(*part, 0, time) : 1.0;
+  }
+  // `node`: of a node's port.
+  double share_at(NetworkPart part, std::uint32_t node, TimeNs time) const {
+    double share = 1.0;
+    for (const SlowLink& slow : slow_links_) {
+      const bool hit = slow.part == part && (part != NetworkPart::node || slow.node == node);
+      const bool of_all = part == NetworkPart::node && slow.part == NetworkPart::pool;
+      if ((hit || of_all) && slow.span.has(time)) share *= slow.share;
+    }
+    return share;
+  }
+  bool is_slowed(Link link) const {
+    const std::optional<NetworkPart> part = part_of(link);
+    return part && std::ranges::find(slow_links_, *part, &SlowLink::part) != slow_links_.end();
+  }
+
+  // Returns the bytes that all NICs together carry, if each rank is bound to a rail, per byte that they would carry if
+  // each rank used all of them: the fullest rail limits.
+  double rail_weight(std::uint32_t ranks) const {
+    if (network_.rails == 0) return 1.0;
+    const std::uint32_t on_one = (ranks + network_.rails - 1) / network_.rails;
+    return static_cast<double>(on_one) * network_.rails / ranks;
+  }
+  const PoolNetwork& network() const { return network_; }
+  // Returns the weight of a flow's part on its node's port.
+  double node_weight(const Flow& flow, const NodeShare& part) const {
+    return flow.ranks * part.share * (network_.peers ? rail_weight(flow.ranks) : 1.0);
+  }
+  // Returns the rate of a node's port.
+  double node_rate() const {
+    return network_.peers ? rate(Link::nic_in) : static_cast<double>(network_.node_bytes_per_second);
+  }
+
+  // As below; bytes that stay on the own host cross no network.
+  Loads of(const Flow& flow) const {
+    const Loads all = of(flow.lane, flow.tier, flow.ranks);
+    if (flow.own_share == 0.0) return all;
+    Loads loads;
+    for (const LinkLoad& load : all) {
+      const double weight = part_of(load.link) ? load.weight * (1.0 - flow.own_share) : load.weight;
+      if (weight > 0.0) loads.add(load.link, weight);
+    }
+    return loads;
+  }
 
   Loads of(Lane lane, Tier tier, std::uint32_t ranks) const {
     Loads loads;
@@ -145,7 +226,9 @@ class Links {
     }
     if (stores || direct) {
       for (const Link link : reads ? kTierLinks[tier].reads : kTierLinks[tier].writes) {
-        add(loads, link, reads ? all : all * write_weights_[static_cast<std::size_t>(link)]);
+        const double weight = reads ? all : all * write_weights_[static_cast<std::size_t>(link)];
+        const bool on_rails = kTierLinks[tier].pool && part_of(link) == NetworkPart::nic;
+        add(loads, link, on_rails ? weight * rail_weight(ranks) : weight);
       }
     }
     if (dram_crossings(lane) != 0) add(loads, Link::dram, all * dram_crossings(lane));
@@ -157,13 +240,17 @@ class Links {
   }
 
   // Returns the rate of a flow that shares its links with no other flow, in bytes per second. Leaves out the links that
-  // the whole host shares (DRAM, root): the event heap does not share them.
-  double unshared_rate(const Flow& flow) const {
+  // the whole host shares (DRAM, root): the event heap does not share them. `now`: for planned failures of links.
+  double unshared_rate(const Flow& flow, TimeNs now) const {
     double least =
         flow.max_bytes_per_second > 0.0 ? flow.max_bytes_per_second : std::numeric_limits<double>::infinity();
-    for (const LinkLoad& load : of(flow.lane, flow.tier, flow.ranks)) {
+    for (const LinkLoad& load : of(flow)) {
       if (spec_of(load.link).whole_host) continue;
-      least = std::min(least, rate(load.link) / load.weight);
+      least = std::min(least, rate(load.link) * share_at(load.link, now) / load.weight);
+    }
+    for (const NodeShare& part : flow.nodes) {
+      const NetworkPart link = network_.peers ? NetworkPart::nic : NetworkPart::node;
+      least = std::min(least, node_rate() * share_at(link, part.node, now) / node_weight(flow, part));
     }
     return least;
   }
@@ -217,6 +304,8 @@ class Links {
   std::array<double, kLinks> write_weights_{};  // bytes read that take as long as one byte written
   bool writes_to_drives_ = false;
   PerTier<bool> has_{};
+  PoolNetwork network_;
+  std::vector<SlowLink> slow_links_;
 };
 
 }  // namespace kvtwin

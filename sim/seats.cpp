@@ -72,7 +72,8 @@ WorldConfig Seats::config_of(const WorldConfig& config, std::size_t seat) {
   for (std::uint64_t* rate : {&own.h2d_bytes_per_second, &own.d2h_bytes_per_second, &own.both_ways_bytes_per_second,
                               &own.dram_bytes_per_second, &own.root_bytes_per_second, &own.disk_read_bytes_per_second,
                               &own.disk_write_bytes_per_second, &own.nic_bytes_per_second, &own.fabric_bytes_per_second,
-                              &own.shared_fs_read_bytes_per_second, &own.shared_fs_write_bytes_per_second}) {
+                              &own.shared_fs_read_bytes_per_second, &own.shared_fs_write_bytes_per_second,
+                              &own.network.node_bytes_per_second, &own.network.switch_bytes_per_second}) {
     if (*rate != 0) *rate = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(static_cast<double>(*rate) / factor));
   }
   slow_costs_.push_back(std::make_unique<SlowCost>(*config.cost, factor));
@@ -84,7 +85,12 @@ WorldConfig Seats::config_of(const WorldConfig& config, std::size_t seat) {
 void Seats::make_stores(const WorldConfig& config) {
   for (std::size_t seat = 0; seat < next_steps_.seats(); ++seat) {
     for (const StorageTier& tier : config.storage) {
-      stores_.emplace_back(spec_of(tier.tier).shared ? tier.pages * ranks_ : tier.pages, tier.evicts_itself);
+      StoreRules rules{.evicts_itself = tier.evicts_itself, .lease_ns = tier.lease_ns};
+      if (kTierLinks[tier.tier].pool && config.network.nodes != 0) {
+        rules.nodes = config.network.nodes;
+        rules.downs = config.node_downs;
+      }
+      stores_.emplace_back(spec_of(tier.tier).shared ? tier.pages * ranks_ : tier.pages, std::move(rules));
     }
   }
 }

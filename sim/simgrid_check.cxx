@@ -6,6 +6,8 @@ int main(int argc, char**) {
   System* system = argc > 1 ? System::build("maxmin", true) : nullptr;
   if (system == nullptr) return 0;
   auto* variable = system->variable_new(nullptr, 1.0, -1.0, 1);
-  system->expand(system->constraint_new(nullptr, 1.0), variable, 1.0, false);
+  auto* constraint = system->constraint_new(nullptr, 1.0);
+  system->expand(constraint, variable, 1.0, false);
+  system->update_constraint_bound(constraint, 2.0);
   return 0;
 }

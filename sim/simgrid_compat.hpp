@@ -18,6 +18,7 @@ class System {
  public:
   static System* build(std::string_view solver, bool selective_update);
   Constraint* constraint_new(resource::Resource* id, double bound);
+  void update_constraint_bound(Constraint* constraint, double bound);
   Variable* variable_new(resource::Action* id, double penalty, double bound, std::size_t max_constraints);
   void expand(Constraint* constraint, Variable* variable, double weight, bool force);
 };

@@ -59,6 +59,7 @@ class FlowModel final : public kernel::Model, public FlowBackend {
     set_maxmin_system(lmm::System::build("maxmin", true));
     seat_flows_.resize(seats_.size());
     for (std::uint32_t seat = 0; seat < seats_.size(); ++seat) make_links(config, seat);
+    plan_rate_changes(config);
   }
 
   Seats& seats() { return seats_; }
@@ -70,12 +71,21 @@ class FlowModel final : public kernel::Model, public FlowBackend {
     SeatFlows& flows = seat_flows_[seat];
     action->set_last_update();
     lmm::System& system = *get_maxmin_system();
-    const Loads loads = seats_.core(seat).links().of(flow.lane, flow.tier, flow.ranks);
-    action->set_variable(system.variable_new(
-        action, 1.0, flow.max_bytes_per_second > 0.0 ? flow.max_bytes_per_second : -1.0, loads.size()));
+    const Links& links = seats_.core(seat).links();
+    const Loads loads = links.of(flow);
+    action->set_variable(system.variable_new(action, 1.0,
+                                             flow.max_bytes_per_second > 0.0 ? flow.max_bytes_per_second : -1.0,
+                                             loads.size() + flow.nodes.size() + 1));
     for (const LinkLoad& load : loads) {
       lmm::Constraint* constraint = flows.constraints[static_cast<std::size_t>(load.link)];
       if (constraint != nullptr) system.expand(constraint, action->get_variable(), load.weight, false);
+    }
+    for (const NodeShare& part : flow.nodes) {
+      system.expand(port_of(seat, part.node, spec_of(flow.lane).reads), action->get_variable(),
+                    links.node_weight(flow, part), false);
+    }
+    if (flow.own_share > 0.0) {
+      system.expand(flows.own_copies, action->get_variable(), flow.ranks * flow.own_share, false);
     }
     if (slot >= flows.actions.size()) flows.actions.resize(slot + 1);
     flows.actions[slot] = action;
@@ -97,9 +107,14 @@ class FlowModel final : public kernel::Model, public FlowBackend {
       }
       const auto& heap = get_action_heap();
       const TimeNs next = seats_.next_time();
-      if (!heap.empty() && first_end_is_before(next)) return std::max(0.0, heap.top_date() - clock);
-      if (next == kNever) return -1.0;
-      seats_.step();
+      const TimeNs change = next_change_ < changes_.size() ? changes_[next_change_] : kNever;
+      if (!heap.empty() && first_end_is_before(std::min(next, change))) return std::max(0.0, heap.top_date() - clock);
+      if (next == kNever && heap.empty()) return -1.0;
+      if (change <= next) {
+        change_rates(change);
+      } else {
+        seats_.step();
+      }
     }
   }
 
@@ -122,11 +137,29 @@ class FlowModel final : public kernel::Model, public FlowBackend {
  private:
   struct SeatFlows {
     std::array<lmm::Constraint*, kLinks> constraints{};
-    std::vector<FlowAction*> actions;  // by slot
+    lmm::Constraint* own_copies = nullptr;  // copies of pool pages that lie on the own host
+    std::vector<FlowAction*> actions;       // by slot
   };
+
+  using Port = std::array<lmm::Constraint*, 2>;  // of a pool node: bytes that it sends, and that it receives
+
+  // A constraint whose rate changes by a planned failure.
+  struct Slowed {
+    lmm::Constraint* constraint = nullptr;
+    NetworkPart part = NetworkPart::nic;
+    std::uint32_t node = 0;
+    double rate = 0.0;
+  };
+
+  // Requires: the flow of `seat` moves pages of the node, which is not the own host.
+  lmm::Constraint* port_of(std::uint32_t seat, std::uint32_t node, bool reads) const {
+    if (peers_) return seat_flows_[node].constraints[static_cast<std::size_t>(reads ? Link::nic_out : Link::nic_in)];
+    return ports_[ports_.size() == 1 ? 0 : seat][node][reads ? 0 : 1];
+  }
 
   void make_links(const WorldConfig& config, std::uint32_t seat) {
     const Links& links = seats_.core(seat).links();
+    make_ports(config, seat);
     for (std::size_t i = 0; i < kLinks; ++i) {
       const auto link = static_cast<Link>(i);
       // Each flow needs at least one link. Any other link that cannot limit is left out, because it would only join
@@ -138,11 +171,49 @@ class FlowModel final : public kernel::Model, public FlowBackend {
       const double rate = links.rate(link);
       if (all_engines && seat > 0) {
         constraint = seat_flows_[0].constraints[i];
-      } else if (rate > 0.0 &&
-                 (always_modelled || links.can_limit(link, config.ranks, all_engines ? config.engines : 1))) {
+      } else if (rate > 0.0 && (links.is_slowed(link) || always_modelled ||
+                                links.can_limit(link, config.ranks, all_engines ? config.engines : 1))) {
         constraint = get_maxmin_system()->constraint_new(nullptr, rate);
+        if (links.is_slowed(link)) slowed_.push_back({constraint, *Links::part_of(link), 0, rate});
       }
     }
+  }
+
+  // With instances, each rank has ports of its own, as with all links.
+  void make_ports(const WorldConfig& config, std::uint32_t seat) {
+    const Links& links = seats_.core(seat).links();
+    peers_ = config.network.peers;
+    if (peers_) {
+      const double rate = std::max(links.rate(Link::dram), links.rate(Link::nic_in));
+      seat_flows_[seat].own_copies = get_maxmin_system()->constraint_new(nullptr, rate);
+      return;
+    }
+    if (config.network.nodes == 0 || (seat > 0 && !config.instances)) return;
+    std::vector<Port>& ports = ports_.emplace_back(config.network.nodes);
+    for (std::uint32_t node = 0; node < config.network.nodes; ++node) {
+      for (lmm::Constraint*& way : ports[node]) {
+        way = get_maxmin_system()->constraint_new(nullptr, links.node_rate());
+        slowed_.push_back({way, NetworkPart::node, node, links.node_rate()});
+      }
+    }
+  }
+
+  void plan_rate_changes(const WorldConfig& config) {
+    for (const SlowLink& slow : config.slow_links) {
+      changes_.push_back(slow.span.begin);
+      changes_.push_back(slow.span.end);
+    }
+    std::ranges::sort(changes_);
+    changes_.erase(std::unique(changes_.begin(), changes_.end()), changes_.end());
+  }
+
+  void change_rates(TimeNs time) {
+    ++next_change_;
+    const Links& links = seats_.core(0).links();
+    for (const Slowed& it : slowed_) {
+      get_maxmin_system()->update_constraint_bound(it.constraint, it.rate * links.share_at(it.part, it.node, time));
+    }
+    shares_changed_at(Instant{time, 0.0});
   }
 
   void shares_changed_at(const Instant& when) {
@@ -160,6 +231,11 @@ class FlowModel final : public kernel::Model, public FlowBackend {
 
   Seats seats_;
   std::vector<SeatFlows> seat_flows_;
+  std::vector<std::vector<Port>> ports_;  // of the pool's nodes: one list for all seats, or with instances one for each
+  bool peers_ = false;
+  std::vector<Slowed> slowed_;
+  std::vector<TimeNs> changes_;  // times of planned changes of rates
+  std::size_t next_change_ = 0;
   bool changed_ = false;  // the shares must be solved again
   Instant instant_;       // time of the last change
 };

@@ -1,17 +1,49 @@
 #include "sim/store_model.hpp"
 
+#include <algorithm>
+#include <utility>
+
 #include "policy/base/check.hpp"
 
 namespace kvtwin {
 
-StoreModel::StoreModel(Pages capacity, bool evicts_itself)
-    : capacity_(capacity), evicts_itself_(evicts_itself), table_(64, kNone) {
+StoreModel::StoreModel(Pages capacity, StoreRules rules)
+    : capacity_(capacity), rules_(std::move(rules)), table_(64, kNone) {
   KV_CHECK(capacity > 0, "a store has room for a page");
+  KV_CHECK(rules_.nodes > 0, "a store has a node");
+  std::ranges::stable_sort(rules_.downs, {}, [](const NodeDown& down) { return down.span.begin; });
+}
+
+void StoreModel::advance_to(TimeNs now) {
+  now_ = now;
+  for (; next_down_ < rules_.downs.size() && rules_.downs[next_down_].span.begin <= now; ++next_down_) {
+    lose_node(rules_.downs[next_down_].node);
+  }
+}
+
+bool StoreModel::is_down(const StoreKey& key) const {
+  return std::ranges::any_of(rules_.downs,
+                             [&](const NodeDown& down) { return down.span.has(now_) && down.node == node_of(key); });
+}
+
+void StoreModel::lose_node(std::uint32_t node) {
+  std::uint32_t entry = oldest_;
+  while (entry != kNone) {
+    const std::uint32_t next = entries_[entry].newer;
+    const StoreKey key = entries_[entry].key;
+    if (node_of(key) == node) erase_cell(find(key));
+    entry = next;
+  }
+}
+
+void StoreModel::renew_leases(std::span<const StoreKey> keys) {
+  if (rules_.lease_ns == 0) return;
+  for (const StoreKey& key : keys) touch(key);
 }
 
 Pages StoreModel::leading(std::span<const StoreKey> keys) const {
   Pages count = 0;
-  while (count < keys.size() && contains(keys[count])) ++count;
+  while (count < keys.size() && contains(keys[count]) && !is_down(keys[count])) ++count;
   return count;
 }
 
@@ -22,14 +54,20 @@ bool StoreModel::touch(const StoreKey& key) {
     unlink(entry);
     link_newest(entry);
   }
+  if (rules_.lease_ns != 0) leased_until_[entry] = now_ + rules_.lease_ns;
   return true;
 }
 
 bool StoreModel::add(const StoreKey& key) {
   if (touch(key)) return true;
   if (size_ == capacity_) {
-    if (!evicts_itself_) return false;
-    erase_cell(find(entries_[oldest_].key));
+    if (!rules_.evicts_itself) return false;
+    std::uint32_t victim = oldest_;
+    if (rules_.lease_ns != 0) {
+      while (victim != kNone && leased_until_[victim] > now_) victim = entries_[victim].newer;
+      if (victim == kNone) return false;
+    }
+    erase_cell(find(entries_[victim].key));
   }
   if (2 * (size_ + 1) > table_.size()) grow();
   std::uint32_t entry = free_;
@@ -41,6 +79,10 @@ bool StoreModel::add(const StoreKey& key) {
     free_ = entries_[entry].older;
   }
   entries_[entry].key = key;
+  if (rules_.lease_ns != 0) {
+    leased_until_.resize(entries_.size());
+    leased_until_[entry] = now_;
+  }
   link_newest(entry);
   table_[find(key)] = entry;
   ++size_;

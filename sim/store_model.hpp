@@ -10,6 +10,7 @@
 
 #include "policy/base/types.hpp"
 #include "policy/index/page_key.hpp"
+#include "policy/seam/planned_faults.hpp"
 
 namespace kvtwin {
 
@@ -23,24 +24,41 @@ inline StoreKey store_key(const PageKey& space, const PageKey& page) {
   return {key.words[0], key.words[1]};
 }
 
+struct StoreRules {
+  bool evicts_itself = false;  // a full store drops the least recently used page; otherwise it refuses new pages
+  TimeNs lease_ns = 0;         // a page is not dropped for this time after a look-up or a get; 0 = no leases
+  std::uint32_t nodes = 1;     // the pages are spread over these nodes (pool_node_of)
+  std::vector<NodeDown> downs{};
+};
+
 class StoreModel {
  public:
-  // Requires: `capacity` is at least 1 page. `evicts_itself`: a full store drops the least recently used page;
-  // otherwise a full store refuses new pages.
-  StoreModel(Pages capacity, bool evicts_itself);
+  // Requires: `capacity` is at least 1 page.
+  StoreModel(Pages capacity, StoreRules rules);
+  StoreModel(Pages capacity, bool evicts_itself) : StoreModel(capacity, StoreRules{.evicts_itself = evicts_itself}) {}
+
+  // Sets the time for leases and failures. A node that goes down loses its pages. Requires: times do not decrease.
+  void advance_to(TimeNs now);
+  // Returns whether the page's node is down now.
+  bool is_down(const StoreKey& key) const;
+  TimeNs lease_ns() const { return rules_.lease_ns; }
+  std::uint32_t node_of(const StoreKey& key) const { return pool_node_of(key.a, key.b, rules_.nodes); }
 
   bool contains(const StoreKey& key) const { return table_[find(key)] != kNone; }
-  // Returns how many leading keys are present.
+  // Returns how many leading keys are present, on nodes that answer.
   Pages leading(std::span<const StoreKey> keys) const;
+  // Makes present keys that were looked up the most recently used ones, if the store has leases.
+  void renew_leases(std::span<const StoreKey> keys);
   // Makes a present key the most recently used one. Returns false if the key is absent.
   bool touch(const StoreKey& key);
-  // Like touch(), but inserts an absent key. Returns false if the store is full.
+  // Like touch(), but inserts an absent key. Returns false if the store is full: with leases, also if every page has
+  // one.
   bool add(const StoreKey& key);
   bool remove(const StoreKey& key);
 
   Pages size() const { return size_; }
   // Returns how many new pages the store accepts.
-  Pages room() const { return evicts_itself_ ? ~Pages{0} : capacity_ - size_; }
+  Pages room() const { return rules_.evicts_itself ? ~Pages{0} : capacity_ - size_; }
 
  private:
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
@@ -52,17 +70,21 @@ class StoreModel {
   std::size_t home(const StoreKey& key) const { return static_cast<std::size_t>(key.a) & (table_.size() - 1); }
   // Returns the cell of the key, or the free cell for the key.
   std::size_t find(const StoreKey& key) const;
+  void lose_node(std::uint32_t node);
   void grow();
   void unlink(std::uint32_t entry);
   void link_newest(std::uint32_t entry);
   void erase_cell(std::size_t cell);
 
   Pages capacity_;
-  bool evicts_itself_;
+  StoreRules rules_;  // downs: in the order of their begins
+  TimeNs now_ = 0;
+  std::size_t next_down_ = 0;  // the first one whose pages are not lost yet
   Pages size_ = 0;
   std::vector<std::uint32_t> table_;  // entry numbers; at most half full
   std::vector<Entry> entries_;
-  std::uint32_t free_ = kNone;  // list of free entries, linked by Entry::older
+  std::vector<TimeNs> leased_until_;  // by entry; empty without leases
+  std::uint32_t free_ = kNone;        // list of free entries, linked by Entry::older
   std::uint32_t oldest_ = kNone, newest_ = kNone;
 };
 

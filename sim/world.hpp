@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "policy/seam/cost.hpp"
+#include "policy/seam/planned_faults.hpp"
 #include "policy/seam/world.hpp"
 
 namespace kvtwin {
@@ -36,6 +37,8 @@ struct StorageTier {
   Tier tier = Tier::disk;
   Pages pages = 0;             // capacity
   bool evicts_itself = false;  // a full tier drops the least recently used page; otherwise a set ends with Cause::full
+  // A page that was looked up or read is not dropped for this time, and a get that takes longer has no page; 0 = none.
+  TimeNs lease_ns = 0;
 };
 
 // Returns how often a byte crosses the memory of this host when it moves on a lane. Each DMA to or from host memory is
@@ -47,6 +50,33 @@ constexpr std::uint32_t dram_crossings(Lane lane) {
   const LaneKind kind = spec_of(lane).kind;
   return kind == LaneKind::copy || kind == LaneKind::storage ? 1 : 0;
 }
+
+// The network between the engines' hosts and the remote pool:
+//
+//   host 0 --NICs--+                        +--port-- node 0
+//   host 1 --NICs--+-- between switches ----+--port-- node 1
+//
+// The pages are spread over the nodes (pool_node_of), so a batch loads several ports, and several engines that read
+// from one node share its port. With peers, node k is the host of engine k, its port is that host's NICs, and pages on
+// the own host cross no NIC. Each direction has rates of its own.
+struct PoolNetwork {
+  std::uint32_t nodes = 0;                    // 0 = one pool of fabric_bytes_per_second
+  std::uint64_t node_bytes_per_second = 0;    // port of one node
+  bool peers = false;                         // nodes = engines
+  std::uint32_t rails = 0;                    // a rank uses the NICs of one of so many rails; 0 = all NICs
+  std::uint64_t switch_bytes_per_second = 0;  // between the switches, all engines together; 0 = never limits
+};
+
+enum class NetworkPart : std::uint8_t { nic, switches, pool, node };  // pool: all nodes
+
+// A link at a share of its rate for some time. SimGrid changes the rates of running transfers; the event heap those of
+// transfers that start.
+struct SlowLink {
+  NetworkPart part = NetworkPart::nic;
+  std::uint32_t node = 0;
+  double share = 1;
+  FaultSpan span;
+};
 
 // Rates are in bytes per second; 0 = the device is absent or never limits.
 struct WorldConfig {
@@ -62,12 +92,17 @@ struct WorldConfig {
   std::uint64_t fabric_bytes_per_second = 0;      // network of the pool, all pool hosts together, per direction
   std::uint64_t shared_fs_read_bytes_per_second = 0;  // shared file system, all engines together
   std::uint64_t shared_fs_write_bytes_per_second = 0;
+  PoolNetwork network;
   std::vector<StorageTier> storage;
   // Disturbance: this share of the gets takes `storage_stall_factor` times as long. Drawn from `seed` and the
   // OperationId.
   double storage_stall_share = 0.0;
   double storage_stall_factor = 20.0;
   std::uint64_t seed = 1;
+  // Planned failures.
+  std::vector<NodeDown> node_downs;
+  std::vector<SlowSpan> slow_drives;
+  std::vector<SlowLink> slow_links;
   // Seats. Each engine has all of the above for itself, except the content of shared tiers and the links that all
   // engines share.
   std::uint32_t engines = 1;

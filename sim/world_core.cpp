@@ -255,6 +255,10 @@ void WorldCore::start_flow(std::uint32_t slot) {
   flow.ranks = transfer.ranks;
   flow.bytes = transfer.flow_bytes;
   flow.max_bytes_per_second = static_cast<double>(transfer.cost.bytes_per_second) / static_cast<double>(movers);
+  if (transfer.storage) {
+    flow.nodes = record.storage.nodes;
+    flow.own_share = record.storage.own_share;
+  }
   backend_.start_flow(seat_, slot, flow);
 }
 
@@ -366,30 +370,70 @@ void WorldCore::plan_storage(std::uint32_t slot) {
   Transfer& transfer = record.transfer;
   const StoreModel& store = store_of(storage.work);
   storage.started = true;
+  std::span<const StoreKey> moved;
   if (storage.work.verb == StorageVerb::get) {
     transfer.pages = storage.leading = store.leading(storage.keys);
+    moved = std::span(storage.keys).first(transfer.pages);
   } else if (storage.work.verb == StorageVerb::set) {
     const Pages room = store.room();
+    moved_.clear();
     for (const StoreKey& key : storage.keys) {
-      if (transfer.pages < room && !store.contains(key)) ++transfer.pages;
+      if (store.is_down(key)) break;
+      if (moved_.size() < room && !store.contains(key)) moved_.push_back(key);
     }
+    transfer.pages = moved_.size();
+    moved = moved_;
   }
+  share_among_nodes(storage, moved);
   StorageWork work = storage.work;
   if (work.verb != StorageVerb::remove) work.pages = transfer.pages;
   transfer.cost = config_.cost->storage(work);
   transfer.flow_bytes = static_cast<double>(transfer.cost.bytes) / transfer.ranks;
-  if (work.verb == StorageVerb::get && draws_stall(record.id)) {
-    Flow flow{transfer.lane, work.tier, transfer.ranks, transfer.flow_bytes, 0.0};
+  if (const double factor = slow_factor(record); factor > 1.0) {
+    Flow flow{transfer.lane, work.tier, transfer.ranks, transfer.flow_bytes, 0.0, storage.nodes, storage.own_share};
     flow.max_bytes_per_second = static_cast<double>(transfer.cost.bytes_per_second) / transfer.ranks;
-    const double slow = links_.unshared_rate(flow) / config_.storage_stall_factor * transfer.ranks;
+    const double slow = links_.unshared_rate(flow, now_) / factor * transfer.ranks;
     transfer.cost.bytes_per_second = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(slow));
-    const double latency = static_cast<double>(transfer.cost.latency_ns) * config_.storage_stall_factor;
+    const double latency = static_cast<double>(transfer.cost.latency_ns) * factor;
     transfer.cost.latency_ns = static_cast<TimeNs>(latency);
   }
   record.piece.left = transfer.flow_bytes;
   for (std::uint32_t i = transfer.first_watch; i != kNoSlotIndex; i = watches_[i].next) {
     watches_[i].fold.total = transfer.flow_bytes;
   }
+}
+
+void WorldCore::share_among_nodes(Storage& storage, std::span<const StoreKey> moved) {
+  storage.nodes.clear();
+  storage.own_share = 0.0;
+  const PoolNetwork& network = config_.network;
+  if (network.nodes == 0 || !kTierLinks[storage.work.tier].pool || moved.empty()) return;
+  std::vector<NodeShare>& nodes = storage.nodes;
+  const double one = 1.0 / static_cast<double>(moved.size());
+  for (const StoreKey& key : moved) {
+    const std::uint32_t node = pool_node_of(key.a, key.b, network.nodes);
+    if (network.peers && node == seat_) {
+      storage.own_share += one;
+      continue;
+    }
+    const auto at = std::ranges::lower_bound(nodes, node, {}, &NodeShare::node);
+    if (at != nodes.end() && at->node == node) {
+      at->share += one;
+    } else {
+      nodes.insert(at, NodeShare{node, one});
+    }
+  }
+  if (nodes.empty()) storage.own_share = 1.0;  // without the rounding of the sum
+}
+
+// Returns how many times as long an operation takes that starts now.
+double WorldCore::slow_factor(const Record& record) const {
+  const StorageWork& work = record.storage.work;
+  double factor = work.verb == StorageVerb::get && draws_stall(record.id) ? config_.storage_stall_factor : 1.0;
+  if (kTierLinks[work.tier].reads.front() == Link::drives) {
+    for (const SlowSpan& slow : config_.slow_drives) factor *= slow.at(now_);
+  }
+  return factor;
 }
 
 // Depends only on the id and the seed, so other events do not change the result.
@@ -414,13 +458,23 @@ void WorldCore::apply_to_store(Record& record) {
     case StorageVerb::look_up: break;
     case StorageVerb::get:
       count = cancelled ? record.transfer.pages : storage.leading;
-      for (Pages i = 0; i < count; ++i) store.touch(storage.keys[i]);
-      if (!cancelled && count < storage.keys.size()) completion.cause = Cause::missing;
+      if (store.lease_ns() != 0 && now_ - record.transfer.lane_since > store.lease_ns()) count = 0;
+      for (Pages i = 0; i < count; ++i) {
+        if (store.is_down(storage.keys[i])) count = i;  // the node went down during the transfer
+        if (i < count) store.touch(storage.keys[i]);
+      }
+      if (!cancelled && count < storage.keys.size()) {
+        completion.cause = store.is_down(storage.keys[count]) ? Cause::unreachable : Cause::missing;
+      }
       break;
     case StorageVerb::set: {
       Pages moved = cancelled ? record.transfer.pages : storage.keys.size();
       for (; count < storage.keys.size(); ++count) {
         if (store.touch(storage.keys[count])) continue;
+        if (store.is_down(storage.keys[count])) {
+          if (!cancelled) completion.cause = Cause::unreachable;
+          break;
+        }
         if (moved == 0) break;
         --moved;
         if (store.add(storage.keys[count])) continue;
@@ -469,7 +523,14 @@ void WorldCore::end_storage(std::uint32_t slot) {
 void WorldCore::end_look_up(std::uint32_t slot) {
   Record& record = operations_[slot];
   if (record.completion.status == Status::done) {
-    record.completion.pages = store_of(record.storage.work).leading(record.storage.keys);
+    StoreModel& store = store_of(record.storage.work);
+    record.completion.pages = store.leading(record.storage.keys);
+    store.renew_leases(std::span(record.storage.keys).first(record.completion.pages));
+    if (record.completion.pages < record.storage.keys.size() &&
+        store.is_down(record.storage.keys[record.completion.pages])) {
+      record.completion.status = Status::failed;
+      record.completion.cause = Cause::unreachable;
+    }
   }
   const Completion completion = record.completion;
   free_record(slot);

@@ -170,7 +170,9 @@ class WorldCore final : public Substrate {
   struct Storage {  // with Kind::transfer, the Transfer has the lane and the bytes
     StorageWork work;
     std::vector<StoreKey> keys;
-    Pages leading = 0;  // get: number of leading pages that were present at the start
+    std::vector<NodeShare> nodes;  // of the pool, without the own host; empty if the pool has no nodes
+    double own_share = 0.0;        // of the pages to move, on the own host
+    Pages leading = 0;             // get: number of leading pages that were present at the start
     bool started = false;
     std::uint32_t before = kNoSlotIndex, after = kNoSlotIndex;  // neighbours in the order of ends
   };
@@ -210,11 +212,18 @@ class WorldCore final : public Substrate {
   OperationId submit_transfer(const TransferOperation& operation);
   OperationId submit_forward(const ForwardOperation& operation);
   OperationId submit_storage(const StorageOperation& operation);
-  StoreModel& store_of(const StorageWork& work) { return *stores_[work.tier]; }
+  // Returns the tier's content now.
+  StoreModel& store_of(const StorageWork& work) {
+    StoreModel& store = *stores_[work.tier];
+    store.advance_to(now_);
+    return store;
+  }
   Queue& end_order_of(const StorageWork& work);
   void leave_end_order(std::uint32_t slot);
   void plan_storage(std::uint32_t slot);
+  void share_among_nodes(Storage& storage, std::span<const StoreKey> moved);
   bool draws_stall(OperationId id) const;
+  double slow_factor(const Record& record) const;
   void start_flow(std::uint32_t slot);
   void apply_to_store(Record& record);
   void end_storage(std::uint32_t slot);
@@ -253,6 +262,7 @@ class WorldCore final : public Substrate {
   PerLane<Queue> queues_;
   Links links_;
   PerTier<StoreModel*> stores_;
+  std::vector<StoreKey> moved_;               // of plan_storage
   PerTier<std::array<Queue, 2>> end_orders_;  // order of ends: [0] gets, [1] sets and removes
   Bytes dram_bytes_ = 0;
 };

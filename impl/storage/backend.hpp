@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <utility>
@@ -95,6 +96,8 @@ struct LookedUp {
 class StorageBackend {
  public:
   virtual ~StorageBackend() = default;
+  // Called once before all other calls, for back ends that need the time of the run. `now` outlives the object.
+  virtual void start(std::function<TimeNs()> /*now*/) {}
   virtual LookedUp look_up(const PageKey& space, std::span<const PageKey> keys) = 0;
   // Executes gets. Returns when `work` has no page and all begun pages have ended.
   virtual void read(PageWork& work) = 0;

@@ -110,15 +110,16 @@ class Answers {
   std::map<OperationId, Ended> ended_;  // by some parts
 };
 
-// Delays the threads of a slow rank: each operation takes `factor` times as long, unless the run is aborted.
+// Delays the threads of a slow rank, or of slow drives: each operation takes `factor` times as long, and the factors of
+// `spans` times as long if it begins in them, unless the run is aborted.
 class SlowRank {
  public:
-  explicit SlowRank(double factor) : factor_(factor) {}
-  bool slows() const { return factor_ > 1; }
-  // Call after an operation that took `time`.
-  void delay(TimeNs time) {
+  SlowRank(double factor, std::vector<SlowSpan> spans) : factor_(factor), spans_(std::move(spans)) {}
+  bool slows() const { return factor_ > 1 || !spans_.empty(); }
+  // Call after an operation that began at `begin` and took `time`.
+  void delay(TimeNs begin, TimeNs time) {
     constexpr double kMaxDelayNs = 1e17;  // three years; clocks cannot wait for longer times
-    const double delay_ns = std::clamp(static_cast<double>(time) * (factor_ - 1), 0.0, kMaxDelayNs);
+    const double delay_ns = std::clamp(static_cast<double>(time) * (factor_at(begin) - 1), 0.0, kMaxDelayNs);
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, std::chrono::nanoseconds(static_cast<TimeNs>(delay_ns)), [this] { return aborted_; });
   }
@@ -129,7 +130,14 @@ class SlowRank {
   }
 
  private:
+  double factor_at(TimeNs begin) const {
+    double factor = factor_;
+    for (const SlowSpan& span : spans_) factor *= span.at(begin);
+    return factor;
+  }
+
   const double factor_;
+  const std::vector<SlowSpan> spans_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool aborted_ = false;
@@ -303,7 +311,7 @@ bool PageQueue::next(PageTask& task) {
 
 void PageQueue::end(const PageTask& task, Cause cause) {
   if (slow_rank_.slows()) {
-    slow_rank_.delay(answers_.now() - busy_since_);
+    slow_rank_.delay(busy_since_, answers_.now() - busy_since_);
     busy_since_ = answers_.now();
   }
   const std::lock_guard lock(mutex_);
@@ -398,8 +406,8 @@ struct Part {
 }  // namespace
 
 struct TierQueues::State {
-  State(Tier which, std::vector<StorePart> list, bool s, double slow_factor)
-      : tier(which), stores(s), slow_rank(slow_factor) {
+  State(Tier which, std::vector<StorePart> list, bool s, double slow_factor, std::vector<SlowSpan> slow_spans)
+      : tier(which), stores(s), slow_rank(slow_factor, std::move(slow_spans)) {
     KV_CHECK(list.size() == 1 || list.size() == 2, "pages have a target's part, and perhaps a draft's");
     for (StorePart& part : list) parts.emplace_back(std::move(part), answers, slow_rank);
   }
@@ -429,8 +437,9 @@ LookedUp TierQueues::State::look_up(const LookUpJob& job) {
   return found;
 }
 
-TierQueues::TierQueues(Tier tier, std::vector<StorePart> parts, bool stores, double slow_factor)
-    : state_(std::make_unique<State>(tier, std::move(parts), stores, slow_factor)) {}
+TierQueues::TierQueues(Tier tier, std::vector<StorePart> parts, bool stores, double slow_factor,
+                       std::vector<SlowSpan> slow_spans)
+    : state_(std::make_unique<State>(tier, std::move(parts), stores, slow_factor, std::move(slow_spans))) {}
 
 namespace {
 
@@ -457,13 +466,14 @@ void TierQueues::start(CompletionQueue& queue, const RunClock& clock, std::funct
   State& s = *state_;
   s.answers.start(s.parts.size(), queue, clock, std::move(landed));
   for (Part& it : s.parts) {
+    it.part.backend->start([&clock] { return clock.now(); });
     it.gets.start("storage reader", &StorageBackend::read);
     it.writes.start("storage writer", &StorageBackend::write);
   }
   s.look_ups.start("storage look-ups", [&s](LookUpJob& job) {
     const TimeNs begin = s.answers.now();
     const LookedUp found = s.look_up(job);
-    if (s.slow_rank.slows()) s.slow_rank.delay(s.answers.now() - begin);
+    if (s.slow_rank.slows()) s.slow_rank.delay(begin, s.answers.now() - begin);
     Completion completion{.id = job.id};
     completion.pages = found.pages;
     if (found.cause != Cause::none && found.cause != Cause::missing) {

@@ -28,6 +28,7 @@
 #include "impl/runtime/completion_queue.hpp"
 #include "impl/storage/backend.hpp"
 #include "impl/storage/page_memory.hpp"
+#include "policy/seam/planned_faults.hpp"
 #include "policy/seam/substrate.hpp"
 
 namespace kvtwin {
@@ -45,8 +46,10 @@ struct StorePart {
 class TierQueues {
  public:
   // `stores`: false on a rank whose pages another rank writes; its sets complete at once. `slow_factor`: factor on the
-  // time of gets, sets, removes and look-ups, as on a slow rank; 1 = no delay. Requires: one or two parts.
-  TierQueues(Tier tier, std::vector<StorePart> parts, bool stores = true, double slow_factor = 1);
+  // time of gets, sets, removes and look-ups, as on a slow rank; 1 = no delay. `slow_spans`: further factors, for
+  // operations that begin in a time. Requires: one or two parts.
+  TierQueues(Tier tier, std::vector<StorePart> parts, bool stores = true, double slow_factor = 1,
+             std::vector<SlowSpan> slow_spans = {});
   // The same for pages that are one object. `memory` outlives this object.
   TierQueues(Tier tier, std::unique_ptr<StorageBackend> backend, PageMemory& memory, bool stores = true,
              double slow_factor = 1);

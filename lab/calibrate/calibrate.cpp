@@ -23,6 +23,7 @@
 #include "lab/version.hpp"
 #include "models/calibration.hpp"
 #include "models/presets.hpp"
+#include "models/store_fit.hpp"
 #include "models/text_file.hpp"
 
 #if KVTWIN_HAVE_REAL
@@ -37,6 +38,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kMeasurementsName = "measurements.jsonl";
 constexpr const char* kHardwareName = "hardware.json";
+constexpr const char* kStoreName = "store.json";
 constexpr const char* kFittedName = "fitted.toml";
 constexpr double kMeasureSeconds = 110, kQuickMeasureSeconds = 15;  // without set-up and fit
 
@@ -315,7 +317,16 @@ CalibrationResult calibrate_machine(const CalibrateArguments& arguments, const L
   const Calibration calibration = calibrate(source.measurements, terms);
   const std::string json = hardware_json(calibration, source.measurements, terms);
   write_whole(out / kHardwareName, json);
-  return {arguments.json ? json : calibration_text(calibration, terms), use_hardware(out / kHardwareName)};
+  std::string use_with = use_hardware(out / kHardwareName);
+  if (!arguments.remote.empty()) {
+    StoreFitTerms store = store_kind(arguments.remote);
+    store.source = "measured: kvtwin calibrate --remote, one client, pages of 64 KiB and 1 MiB";
+    store.date = terms.date;
+    write_whole(out / kStoreName, fitted_store(source.measurements, store));
+    use_with += "; wrote " + (out / kStoreName).string() +
+                "; use it with --set tiers.remote.store_file=" + (out / kStoreName).string();
+  }
+  return {arguments.json ? json : calibration_text(calibration, terms), use_with};
 }
 
 }  // namespace kvtwin

@@ -32,10 +32,10 @@ struct CalibrationResult {
 };
 
 // Measures the machine if `from` and `published` are empty, fits, and writes into `out`: measurements.jsonl and
-// hardware.json (and nothing with `probe`); for a capture hardware.json and fitted.toml; for `published` fit.json and
-// serving-ENGINE.toml. Errors: InputError or ModelError for bad arguments and files; WorkError if a file cannot be
-// written. Cost: about 110 s of measuring, with `quick` 15 s, plus set-up and fit; with a capture or `published`, up to
-// `simulations` simulations.
+// hardware.json, with `remote` store.json (and nothing with `probe`); for a capture hardware.json and fitted.toml; for
+// `published` fit.json and serving-ENGINE.toml. Errors: InputError or ModelError for bad arguments and files; WorkError
+// if a file cannot be written. Cost: about 110 s of measuring, with `quick` 15 s, plus set-up and fit; with a capture
+// or `published`, up to `simulations` simulations.
 CalibrationResult calibrate_machine(const CalibrateArguments& arguments, const Listener& listener);
 
 }  // namespace kvtwin

@@ -74,6 +74,10 @@ constexpr std::string_view kOfService[] = {"workload.service_s"};
 constexpr std::string_view kOfRoute[] = {"cluster.route"};
 constexpr std::string_view kOfAffinity[] = {"cluster.route_min_prefix"};
 constexpr std::string_view kOfEvenLoads[] = {"cluster.route_uneven_requests", "cluster.route_uneven_factor"};
+constexpr std::string_view kOfPool[] = {"hardware.pool_nodes",    "hardware.pool_peers",
+                                        "hardware.rails",         "hardware.switch_oversubscription",
+                                        "hardware.network_share", "hardware.pool_node_gbps"};
+constexpr std::string_view kOfNodes[] = {"hardware.pool_node_gbps"};
 constexpr std::string_view kOfScore[] = {"cluster.route_queue_weight", "cluster.route_kv_weight",
                                          "cluster.route_prefix_weight", "cluster.route_host_share",
                                          "cluster.route_prefix_from"};
@@ -147,6 +151,9 @@ const Rule kRules[] = {
      },
      "it is read for workload.loop = closed, and for generated sessions of several turns, only; set one of them"},
     {kOfRoute, [](const Facts& f) { return f.several_engines(); }, "there is one engine; set cluster.engines to more"},
+    {kOfPool, [](const Facts& f) { return f.has(Tier::remote); }, "there is no remote tier; give tiers.remote"},
+    {kOfNodes, [](const Facts& f) { return !f.e.flag("hardware.pool_peers"); },
+     "with hardware.pool_peers a node has the bandwidth of its host's NICs; leave that out"},
     {kOfAffinity,
      [](const Facts& f) {
        return f.several_engines() && !f.is_one_of("cluster.route", {"round_robin", "least_loaded", "power_of_two",

@@ -239,6 +239,37 @@ std::span<const Key> experiment_keys() {
                   "hardware.remote_gbps or the hardware's figure"),
       number("hardware.remote_object_us", 0.0, 0, 1e5,
              "Time of one NIC per object of any size in the remote pool, in microseconds; 0 = the hardware's figure"),
+      integer(
+          "hardware.pool_nodes", 0, 0, 1024,
+          "Number of nodes of the remote pool, over which the pages are spread by their keys; engines that read from "
+          "one node share its port; 0 = one pool with the bandwidth of all nodes"),
+      number_or_0("hardware.pool_node_gbps", kMinGbps, 10000,
+                  "Bandwidth of one node of the remote pool, in GB/s for each direction; 0 = the store's figure, or an "
+                  "equal part of the hardware's figure for the pool"),
+      flag("hardware.pool_peers", false,
+           "true: the pages of the remote pool lie in the memory of the engines' own hosts, as in Mooncake, and share "
+           "the hosts' NICs; there are as many nodes as engines"),
+      integer("hardware.rails", 0, 0, 64,
+              "Number of rails: each rank uses the NICs of its rail only, on its own host and on peers; 0 = each rank "
+              "uses all NICs"),
+      number(
+          "hardware.switch_oversubscription", 1.0, 1, 1000,
+          "NIC bandwidth of all engines / bandwidth of the links between the engines' switches and the remote pool; 1 "
+          "= these links never limit"),
+      number("hardware.network_share", 0.0, 0, 0.99,
+             "Share of the network to the remote pool that others use: of its nodes' ports and of the links between "
+             "switches"),
+      text(
+          "faults.node_down", "",
+          "Planned failure: NODE@START+SECONDS, e.g. 1@60+30: node 1 of the remote pool (hardware.pool_nodes) does not "
+          "answer for 30 s, 60 s after the start, and has lost its pages then; several with commas"),
+      text("faults.slow_drives", "",
+           "Planned failure: FACTOR@START+SECONDS, e.g. 10@60+30: operations of the disk tier that start in this time "
+           "take 10 times as long; several with commas"),
+      text("faults.slow_link", "",
+           "Planned failure, for kvtwin simulate: LINK:SHARE@START+SECONDS, e.g. nic:0.5@60+30: a link at half its "
+           "rate; "
+           "LINK is nic, switches, pool or nodeK; several with commas"),
       number_or_0("hardware.host_link_gbps", kMinGbps, 1000,
                   "Bandwidth of a GPU's link to the host, in GB/s for each direction; copy kernels scale with the "
                   "link; 0 = the hardware's figure"),
@@ -559,6 +590,11 @@ std::span<const Key> experiment_keys() {
               "Capacity of the remote tier, in tokens; the remote store itself evicts"),
       number("tiers.remote.gib", 0.0, 0, 1e9,
              "Capacity of the remote tier, in GiB; if tokens and gib are 0, there is no remote tier"),
+      text("tiers.remote.store", "pool",
+           "Store of the remote tier, for costs: pool (the hardware's own figures), or a store preset; kvtwin presets "
+           "lists the names, for example redis or mooncake"),
+      path("tiers.remote.store_file",
+           "Path of a store file (JSON), for example from kvtwin calibrate --remote; replaces tiers.remote.store"),
       text("tiers.remote.url", "",
            "Address of the remote tier, for kvtwin run: redis://host:port,host:port/database (rediss:// for TLS), or "
            "mooncake://host:port?protocol=tcp, nixl+posix:///folder, nixl+obj://bucket?endpoint=http://host:port"),

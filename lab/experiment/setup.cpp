@@ -10,12 +10,14 @@
 
 #include "lab/error.hpp"
 #include "lab/experiment/generated.hpp"
+#include "lab/experiment/planned_faults.hpp"
 #include "lab/experiment/stages.hpp"
 #include "lab/names.hpp"
 #include "models/hardware_draws.hpp"
 #include "models/names.hpp"
 #include "models/operator_cost.hpp"
 #include "models/operator_table.hpp"
+#include "models/presets.hpp"
 #include "models/serving_times.hpp"
 #include "models/text_file.hpp"
 #include "models/tier_media.hpp"
@@ -186,6 +188,10 @@ void configure_storage(const Experiment& e, Setup& setup) {
     engine.storage.push_back({spec.tier, pages, spec.owned});
     setup.world.storage.push_back({spec.tier, pages, !spec.owned});
     if (spec.shared) setup.router.shared_pages += pages;
+    if (spec.tier == Tier::remote && setup.store) {
+      setup.world.storage.back().evicts_itself = setup.store->evicts;
+      setup.world.storage.back().lease_ns = static_cast<TimeNs>(setup.store->figures.lease * 1e9 + 0.5);
+    }
   }
   check_storage(e, setup);
   engine.storage_objects = objects_of(e, shape) + objects_of(e, draft);
@@ -305,6 +311,79 @@ void draw_hardware(const Experiment& e, Setup& setup) {
   setup.notes.push_back("hardware.end: " + key + " of " + hw.name + " at its interval's " + which + " end");
 }
 
+// Rounds to whole bytes/s. Only an absent device has the rate 0; a slow one has at least 1.
+std::uint64_t rate(double bytes_per_second) {
+  if (bytes_per_second == 0) return 0;
+  return std::max<std::uint64_t>(1, static_cast<std::uint64_t>(bytes_per_second + 0.5));
+}
+
+// Reads the store of the remote tier.
+std::optional<StoreSpec> store_of(const Experiment& e) {
+  if (!e.text("tiers.remote.store_file").empty()) {
+    return with_key(e, "tiers.remote.store_file",
+                    [&] { return store_from_file(e.path("tiers.remote.store_file").string()); });
+  }
+  const std::string& name = e.text("tiers.remote.store");
+  if (name == "pool") return std::nullopt;
+  std::vector<std::string> known = store_preset_names();
+  known.insert(known.begin(), "pool");
+  if (std::ranges::find(known, name) == known.end()) {
+    throw InputError(e.where("tiers.remote.store") + ": " + unknown_name("store", name, known));
+  }
+  return store_preset(name);
+}
+
+void configure_store(const Experiment& e, Setup& setup) {
+  const std::optional<StoreSpec> store = store_of(e);
+  if (!store || !has_tier(e, Tier::remote)) return;
+  setup.hardware.store = store->figures;
+  setup.store = *store;
+  std::size_t assumed = 0;
+  for (const HardwareNumber& number : store->numbers) assumed += number.source.starts_with("assumed") ? 1 : 0;
+  setup.notes.push_back("tiers.remote.store: " + store->name + " (" + store->description + "); " +
+                        std::to_string(assumed) + " of its " + std::to_string(store->numbers.size()) +
+                        " figures are assumed");
+}
+
+// Sets the network to the remote pool, and the pool's bandwidth that follows from it and from the store.
+void configure_network(const Experiment& e, Setup& setup) {
+  HardwareSpec& hw = setup.hardware;
+  if (!has_tier(e, Tier::remote) || !hw.has_pool()) return;
+  PoolNetwork& network = setup.world.network;
+  const std::uint32_t engines = setup.world.engines;
+  network.nodes = static_cast<std::uint32_t>(e.integer("hardware.pool_nodes"));
+  network.peers = e.flag("hardware.pool_peers");
+  network.rails = static_cast<std::uint32_t>(e.integer("hardware.rails"));
+  const double nics = hw.nic_bandwidth * hw.nic_count;
+  if (network.peers) {
+    if (engines == 1) {
+      throw InputError(e.where("hardware.pool_peers") +
+                       ": needs other engines, and there is one; set cluster.engines to more, or this to false");
+    }
+    if (network.nodes != 0 && network.nodes != engines) {
+      throw InputError(e.where("hardware.pool_nodes") + ": is " + std::to_string(network.nodes) +
+                       ", and with hardware.pool_peers the nodes are the " + std::to_string(engines) +
+                       " engines; leave it out");
+    }
+    network.nodes = engines;
+  }
+  if (network.rails > 0 && network.rails > hw.nic_count) {
+    throw InputError(e.where("hardware.rails") + ": is " + std::to_string(network.rails) + ", and " + hw.name +
+                     " has " + std::to_string(static_cast<int>(hw.nic_count)) + " NICs per engine; make it smaller");
+  }
+  const double free = 1 - e.number("hardware.network_share");
+  const double node_gbps = e.number("hardware.pool_node_gbps");
+  const double nodes = std::max(1U, network.nodes);
+  double node = network.peers ? nics : hw.pool_bandwidth / nodes;
+  if (!network.peers && hw.store.node_bandwidth > 0) node = hw.store.node_bandwidth;
+  if (!network.peers && node_gbps != 0) node = node_gbps * 1e9;
+  hw.store.node_bandwidth = 0;  // from here on, it is in pool_bandwidth
+  hw.pool_nodes = network.nodes;
+  hw.pool_bandwidth = node * nodes * (network.peers ? 1 : free);
+  const double over = e.number("hardware.switch_oversubscription");
+  if (over > 1 || free < 1) network.switch_bytes_per_second = rate(nics * engines / over * free);
+}
+
 // Applies the keys hardware.*_gbps and hardware.*_us, with a note for each.
 void override_hardware(const Experiment& e, Setup& setup) {
   HardwareSpec& hw = setup.hardware;
@@ -347,6 +426,7 @@ void override_hardware(const Experiment& e, Setup& setup) {
   set_shared_fs("hardware.shared_fs_write_gbps", &HardwareSpec::shared_fs_write_bandwidth, 1e9);
   set_shared_fs("hardware.shared_fs_latency_us", &HardwareSpec::shared_fs_latency, 1e-6);
   set_shared_fs("hardware.shared_fs_file_us", &HardwareSpec::shared_fs_file, 1e-6);
+  configure_store(e, setup);
   change("hardware.remote_gbps", hw.has_pool(), "remote pool",
          std::min(hw.nic_bandwidth * hw.nic_count, hw.pool_bandwidth), [&](double rate) {
            hw.nic_bandwidth = rate / hw.nic_count;
@@ -365,6 +445,7 @@ void override_hardware(const Experiment& e, Setup& setup) {
     hw.nic_object = wanted * 1e-6;
     setup.notes.push_back(text + hw.name);
   }
+  configure_network(e, setup);
   change("hardware.host_link_gbps", true, "GPU's host link", hw.host_to_device, [&](double rate) {
     hw.kernel_read *= rate / hw.host_to_device;
     hw.kernel_write *= rate / hw.device_to_host;
@@ -479,12 +560,6 @@ void configure_draft(const Experiment& e, KvDtype dtype, Setup& setup) {
   for (const std::string& sentence : draft.model.inexact) setup.notes.push_back("model.draft: " + sentence);
 }
 
-// Rounds to whole bytes/s. Only an absent device has the rate 0; a slow one has at least 1.
-std::uint64_t rate(double bytes_per_second) {
-  if (bytes_per_second == 0) return 0;
-  return std::max<std::uint64_t>(1, static_cast<std::uint64_t>(bytes_per_second + 0.5));
-}
-
 void configure_world(const Experiment& e, Setup& setup) {
   const HardwareSpec& hw = setup.hardware;
   WorldConfig& world = setup.world;
@@ -500,7 +575,11 @@ void configure_world(const Experiment& e, Setup& setup) {
   world.disk_read_bytes_per_second = rate(hw.drive_read_bandwidth * hw.drive_count);
   world.disk_write_bytes_per_second = rate(hw.drive_write_bandwidth * hw.drive_count);
   world.nic_bytes_per_second = rate(hw.nic_bandwidth * hw.nic_count);
-  world.fabric_bytes_per_second = rate(hw.pool_bandwidth);
+  if (world.network.nodes == 0) {
+    world.fabric_bytes_per_second = rate(hw.pool_bandwidth);
+  } else {
+    world.network.node_bytes_per_second = rate(hw.pool_bandwidth / world.network.nodes);
+  }
   world.shared_fs_read_bytes_per_second = rate(hw.shared_fs_read_bandwidth);
   world.shared_fs_write_bytes_per_second = rate(hw.shared_fs_write_bandwidth);
   world.cost = setup.cost.get();
@@ -657,6 +736,7 @@ Setup make_setup(const Experiment& e, const HardwareSpec* hardware) {
   size_tiers(e, setup);
   configure_seats(e, setup);
   configure_storage(e, setup);
+  read_planned_faults(e, setup.world);
   check_style(e, setup);
   price(setup);
   configure_world(e, setup);

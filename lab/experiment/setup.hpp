@@ -13,6 +13,7 @@
 #include "models/geometry.hpp"
 #include "models/hardware.hpp"
 #include "models/roofline.hpp"
+#include "models/stores.hpp"
 #include "policy/engine.hpp"
 #include "policy/route.hpp"
 #include "sim/world.hpp"
@@ -27,6 +28,7 @@ struct Setup {
   ModelGeometry model;
   HardwareSpec hardware;
   std::unique_ptr<RooflineCost> cost;
+  std::optional<StoreSpec> store;   // of the remote tier; nothing: the hardware's own figures
   ServingTimes serving;             // zeros without serving.engine
   KvShape target;                   // of one rank, without the layers of a packed draft
   std::optional<DraftSetup> draft;  // nothing without a draft model

@@ -50,6 +50,10 @@ void refuse_what_cannot_run(const Experiment& experiment, const Setup& setup) {
                      ": a real storage tier may hold pages from before the run, which no bound knows of; set it to "
                      "false, or take kvtwin simulate");
   }
+  if (!setup.world.slow_links.empty()) {
+    throw InputError(experiment.where("faults.slow_link") +
+                     ": slows a link of a simulation; leave it out, or take kvtwin simulate");
+  }
   if (experiment.number("sim.straggler_factor") != 1) {
     throw InputError(experiment.where("sim.straggler_factor") +
                      ": slows a rank of a simulation; take real.slow_factor, or kvtwin simulate");

@@ -9,6 +9,7 @@
 #include "impl/disk/segment_store.hpp"
 #include "impl/disk/shared_files.hpp"
 #include "impl/remote/remote_backend.hpp"
+#include "impl/storage/failing_nodes.hpp"
 #include "lab/error.hpp"
 
 namespace kvtwin {
@@ -204,6 +205,9 @@ RealStorage open_storage(const Experiment& experiment, const Setup& setup, PageM
       OpenTerms terms{experiment, setup, tier.pages, *part, 1, part == draft, stores, seal, secrets, storage.notes};
       terms.objects = objects_in(terms, tier.tier, part->form().shape);
       std::unique_ptr<StorageBackend> backend = kBackends[tier.tier](terms);
+      if (tier.tier == Tier::remote && !setup.world.node_downs.empty()) {
+        backend = make_failing_nodes(std::move(backend), setup.world.network.nodes, setup.world.node_downs);
+      }
       const std::string description = backend->description();
       if (!description.empty() && !terms.draft) storage.notes.push_back(description);
       const bool has_own_names = spec_of(tier.tier).owned && setup.hardware.file_a_page;
@@ -213,7 +217,9 @@ RealStorage open_storage(const Experiment& experiment, const Setup& setup, PageM
     if (spec_of(tier.tier).owned) {
       add_notes(experiment, setup, memory, memory.direct() != nullptr, seal != nullptr, storage.notes);
     }
-    storage.tiers.push_back(std::make_unique<TierQueues>(tier.tier, std::move(parts), stores, slow_factor));
+    std::vector<SlowSpan> slow = tier.tier == Tier::disk ? setup.world.slow_drives : std::vector<SlowSpan>{};
+    storage.tiers.push_back(
+        std::make_unique<TierQueues>(tier.tier, std::move(parts), stores, slow_factor, std::move(slow)));
   }
   return storage;
 }

@@ -556,12 +556,7 @@ class SglangReader {
     // all others are remote stores, which evict by themselves.
     const std::string& backend = value("hicache_storage_backend");
     const Tier tier = backend == "file" ? Tier::disk : backend == "hf3fs" ? Tier::shared_fs : Tier::remote;
-    if (tier == Tier::remote) {
-      note_on("tiers.remote.", as_given("hicache_storage_backend") +
-                                   ": one model of a remote store (tiers.remote.*, hardware.remote_gbps, "
-                                   "hardware.remote_object_us) stands for mooncake, aibrix, eic, simm, dynamic, nixl "
-                                   "and all others but file and hf3fs");
-    }
+    if (tier == Tier::remote) apply_store(store_of(backend));
     for (const TierSpec& spec : kStorageSpecs) {
       if (spec.tier == tier) continue;
       remove_tier(std::string(spec.name), where("hicache_storage_backend"));
@@ -571,6 +566,30 @@ class SglangReader {
     if (experiment_.integer(prefix + "tokens") == 0 && experiment_.number(prefix + "gib") == 0) {
       experiment_.set(prefix + "gib=" + number_text(kUnboundedGib), where("hicache_storage_backend"));
       note_on(prefix, "no flag says how much " + short_text(backend) + " holds: " + prefix + "gib is without bound");
+    }
+  }
+
+  // Returns the store preset that stands for SGLang's back end. dynamic is a class of the user's, and of the others no
+  // figures are known.
+  static std::string store_of(const std::string& backend) {
+    if (backend == "nixl") return "nixl_posix";
+    for (const char* known : {"mooncake", "aibrix", "eic", "simm", "seaweedfs"}) {
+      if (backend == known) return known;
+    }
+    return "pool";
+  }
+
+  void apply_store(const std::string& store) {
+    experiment_.set("tiers.remote.store=" + store, where("hicache_storage_backend"));
+    const std::string given = as_given("hicache_storage_backend");
+    if (store == "pool") {
+      note_on("tiers.remote.store",
+              given +
+                  ": no figures of this store are known, so it costs what the hardware's own pool "
+                  "costs; kvtwin calibrate --remote measures a store (tiers.remote.store_file)");
+    } else {
+      note_on("tiers.remote.store", given + ": costs as the store preset " + store +
+                                        " (kvtwin presets); tiers.remote.store names another one");
     }
   }
 
@@ -610,6 +629,10 @@ class SglangReader {
     for (const auto& [field, setting] : config.items()) {
       if (field == "global_segment_size" && value("hicache_storage_backend") == "mooncake") {
         apply_segment(setting, from);
+        continue;
+      }
+      if (field == "protocol" && setting == "tcp" && value("hicache_storage_backend") == "mooncake") {
+        experiment_.set("tiers.remote.store=mooncake_tcp", from + " protocol");
         continue;
       }
       const auto* known =
@@ -943,13 +966,27 @@ class SglangWriter {
         note("the " + tier + " tier's size: there is no flag for it");
       }
     } else {
-      say("--hicache-storage-backend", "mooncake");
+      say("--hicache-storage-backend", backend_of_store());
       if (e_.integer("tiers.remote.tokens") != 0) note("tiers.remote.tokens: a back end's size is said in bytes");
     }
   }
 
+  // Returns SGLang's back end for the remote store.
+  std::string backend_of_store() {
+    const std::string& store = e_.text("tiers.remote.store");
+    if (!e_.text("tiers.remote.store_file").empty()) note("tiers.remote.store_file: there is no flag for figures");
+    if (store == "mooncake" || store == "mooncake_tcp") return "mooncake";
+    if (store == "nixl_posix") return "nixl";
+    for (const char* known : {"aibrix", "eic", "simm", "seaweedfs"}) {
+      if (store == known) return known;
+    }
+    note("tiers.remote.store = " + store + ": SGLang has no such back end; mooncake is the nearest one");
+    return "mooncake";
+  }
+
   void write_extra_config() {
     nlohmann::ordered_json config = nlohmann::ordered_json::object();
+    if (has_tier("remote") && e_.text("tiers.remote.store") == "mooncake_tcp") config["protocol"] = "tcp";
     const double remote = e_.number("tiers.remote.gib");
     if (remote != 0 && remote != kUnboundedGib && !has_tier("disk") && !has_tier("shared_fs")) {
       const auto ranks = static_cast<double>(e_.integer("parallel.tp"));

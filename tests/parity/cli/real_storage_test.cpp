@@ -293,6 +293,43 @@ TEST_F(RealStorage, FilesOfAnotherLayoutAreRefused) {
   EXPECT_NE(outcome.err.find("take another folder"), std::string::npos) << outcome.err;
 }
 
+// The same script in a real run and in a simulation: pages of the node are unreachable, and every request is served.
+TEST_F(RealStorage, ANodeThatIsDownFailsItsPagesForRealAndSimulated) {
+  const RedisProcess server;
+  const Settings settings = work(61) + remote(server) +
+                            Settings{"hardware.pool_nodes=3", "faults.node_down=0@0+3600", "cache.namespace=down"};
+  const Simulated real = serve(settings, "down");
+  const Simulated simulated = simulate(settings);
+  for (const Simulated* run : {&real, &simulated}) {
+    EXPECT_EQ(run->requests("completed"), 120U);
+    EXPECT_GT(run->report.at("storage").at("fell_short").at("unreachable").get<int>(), 0);
+  }
+  EXPECT_GT(real.report.at("real").at("storage").at("remote").at("planned_unreachable").get<int>(), 0);
+}
+
+// The second run finds the pages of the first, but not those that its failing node has lost.
+TEST_F(RealStorage, PagesOfANodeThatWasDownAreLost) {
+  const RedisProcess server;
+  const Settings settings = work(62) + remote(server) + Settings{"hardware.pool_nodes=2", "cache.namespace=lost"};
+  serve(settings, "first");
+  const Simulated second = serve(settings + Settings{"faults.node_down=1@0+0.000001"}, "second");
+  const Json& counters = second.report.at("real").at("storage").at("remote");
+  EXPECT_GT(counters.at("planned_lost").get<int>(), 0);
+}
+
+TEST_F(RealStorage, SlowDrivesServeAndReplay) {
+  const Simulated slow = serve(work(63) + disk(4000) + Settings{"faults.slow_drives=3@0+3600"}, "slow");
+  EXPECT_EQ(slow.requests("completed"), 120U);
+}
+
+TEST_F(RealStorage, ASlowLinkIsOfSimulations) {
+  const RedisProcess server;
+  const Settings settings = work(64) + remote(server) + Settings{"faults.slow_link=nic:0.5@0+1"};
+  const Outcome outcome = run(run_arguments(folder_, settings, "link"));
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_NE(outcome.err.find("faults.slow_link (--set)"), std::string::npos) << outcome.err;
+}
+
 // No server is running. The run reports this and continues.
 TEST_F(RealStorage, AServerThatIsNotThereIsAMiss) {
   const Settings settings = work(41) + Settings{"tiers.remote.tokens=100000", "tiers.remote.url=redis://127.0.0.1:1"};

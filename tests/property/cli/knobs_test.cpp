@@ -43,6 +43,8 @@ class Knobs : public testing::Test {
     const Settings stored = busy() + Settings{"tiers.host.tokens=30016", "tiers.disk.tokens=400000"};
     const Settings shared_fs = busy() + Settings{"hardware.shared_fs_read_gbps=2", "hardware.shared_fs_write_gbps=2",
                                                  "hardware.shared_fs_latency_us=200", "hardware.shared_fs_file_us=50"};
+    const Settings remote = busy() + Settings{"tiers.host.tokens=30016", "tiers.remote.tokens=400000"};
+    const Settings nodes = remote + Settings{"hardware.pool_nodes=2", "hardware.pool_node_gbps=0.5"};
     const Settings slow_disk = stored + Settings{"hardware.disk_read_gbps=0.2"};
     const Settings crowded = slow_disk + Settings{"cache.prefetch_host_share=0.05"};
     const Settings affine = busy() + Settings{"cluster.engines=2", "cluster.route=prefix_affinity"};
@@ -223,6 +225,17 @@ class Knobs : public testing::Test {
         {"cache.prefetch_retry_steps", "0", "1", crowded},
         {"cache.prefetch_attempts", "1", "50", crowded + Settings{"cache.prefetch_retry_steps=1"}},
         {"cache.storage_batch_pages", "2", "128", slow_disk},
+        {"tiers.remote.store", "redis", "s3", remote},
+        {"tiers.remote.store_file", "", KVTWIN_SOURCE_DIR "/models/presets/stores/valkey.json", remote},
+        {"hardware.pool_nodes", "2", "4", nodes},
+        {"hardware.pool_node_gbps", "0.1", "1", nodes},
+        {"hardware.pool_peers", "false", "true", remote + Settings{"cluster.engines=2"}},
+        {"hardware.rails", "0", "4", remote},
+        {"hardware.switch_oversubscription", "1", "1000", remote},
+        {"hardware.network_share", "0", "0.9", nodes},
+        {"faults.node_down", "", "0@2+5", nodes},
+        {"faults.slow_drives", "", "50@0+100", stored},
+        {"faults.slow_link", "", "nic:0.001@0+100", remote},
         {"report.bounds", "false", "true", {}},
         {"sim.storage_stall_share", "0", "0.5", stored},
         {"sim.storage_stall_factor", "2", "50", stored + Settings{"sim.storage_stall_share=0.5"}},

@@ -492,14 +492,29 @@ TEST(SglangFlags, ValuesThatAreNotModelledHaveAStandIn) {
                  {"model.name (--from-sglang-flags --model-path)"});
 }
 
-TEST(SglangFlags, OneRemoteModelStandsForManyStores) {
-  for (const char* backend : {"mooncake", "aibrix", "eic", "simm", "dynamic", "nixl"}) {
+TEST(SglangFlags, EachBackEndHasAStoreOfItsOwn) {
+  std::set<std::string> costs;
+  for (const auto& [backend, store] : std::map<std::string, std::string>{{"mooncake", "mooncake"},
+                                                                         {"aibrix", "aibrix"},
+                                                                         {"eic", "eic"},
+                                                                         {"simm", "simm"},
+                                                                         {"dynamic", "pool"},
+                                                                         {"nixl", "nixl_posix"},
+                                                                         {"seaweedfs", "seaweedfs"}}) {
     const Experiment experiment = from_flags(kHost + "--hicache-storage-backend " + backend);
     EXPECT_EQ(experiment.number("tiers.remote.gib"), 1e9) << backend;
     EXPECT_EQ(experiment.number("tiers.disk.gib"), 0) << backend;
-    const std::string sentence = "--hicache-storage-backend " + std::string(backend) + ": one model of a remote store";
+    EXPECT_EQ(experiment.text("tiers.remote.store"), store) << backend;
+    const std::string sentence = "--hicache-storage-backend " + backend +
+                                 (store == "pool" ? ": no figures of this store are known"
+                                                  : ": costs as the store preset " + store + " (kvtwin presets)");
     EXPECT_NE(notes_of(experiment).find(sentence), std::string::npos) << notes_of(experiment);
+    costs.insert(to_string(make_setup(experiment).cost->coefficients()));
   }
+  EXPECT_EQ(costs.size(), 7U) << "two back ends cost the same";
+  const Experiment tcp = from_flags(kHost + "--hicache-storage-backend mooncake " +
+                                    "--hicache-storage-backend-extra-config {\"protocol\":\"tcp\"}");
+  EXPECT_EQ(tcp.text("tiers.remote.store"), "mooncake_tcp");
   const Experiment file = from_flags(kHost + "--hicache-storage-backend file");
   EXPECT_EQ(notes_of(file).find("remote store"), std::string::npos);
 }

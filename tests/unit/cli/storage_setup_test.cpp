@@ -20,6 +20,11 @@ kvtwin::Setup setup_of(const Settings& settings) {
   return make_setup(experiment);
 }
 
+Settings joined(Settings a, const Settings& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
 void expect_refused(const Settings& settings, const Settings& parts) {
   try {
     setup_of(settings);
@@ -48,6 +53,81 @@ TEST(StorageSetup, PricesOfAnAbsurdlySlowMachineDoNotWrap) {
   EXPECT_LT(slower, 1100 * slow);
 }
 
+TEST(StorageSetup, AStoreGivesItsCostsItsLeaseAndItsEviction) {
+  const kvtwin::Setup plain = setup_of({"tiers.remote.gib=8"});
+  EXPECT_FALSE(plain.store);
+  EXPECT_EQ(plain.world.storage[0].lease_ns, 0);
+  const kvtwin::Setup mooncake = setup_of({"tiers.remote.gib=8", "tiers.remote.store=mooncake"});
+  EXPECT_EQ(mooncake.world.storage[0].lease_ns, 5'000'000'000);
+  EXPECT_TRUE(mooncake.world.storage[0].evicts_itself);
+  EXPECT_NE(mooncake.cost->coefficients(), plain.cost->coefficients());
+  const kvtwin::Setup s3 = setup_of({"tiers.remote.gib=8", "tiers.remote.store=s3"});
+  EXPECT_FALSE(s3.world.storage[0].evicts_itself);
+  EXPECT_GT(s3.engine.storage[0].read_token_ps, 100 * plain.engine.storage[0].read_token_ps);
+  const Folder folder;
+  write_text(folder / "mine.json", std::string(store_preset_text("redis")));
+  const std::string file = "tiers.remote.store_file=" + (folder / "mine.json");
+  EXPECT_EQ(setup_of({"tiers.remote.gib=8", file}).cost->coefficients(),
+            setup_of({"tiers.remote.gib=8", "tiers.remote.store=redis"}).cost->coefficients());
+  expect_refused({"tiers.remote.gib=8", "tiers.remote.store=rediss"},
+                 {"tiers.remote.store (--set): ", "did you mean \"redis\""});
+  expect_refused({"tiers.remote.gib=8", "tiers.remote.store_file=/nowhere.json"},
+                 {"tiers.remote.store_file (--set): ", "/nowhere.json"});
+}
+
+TEST(StorageSetup, TheNetworkToThePoolFollowsItsKeys) {
+  const Settings remote{"tiers.remote.gib=8"};
+  const auto network = [&](const Settings& more) { return setup_of(joined(remote, more)).world.network; };
+  const kvtwin::Setup plain = setup_of(remote);
+  EXPECT_EQ(plain.world.network.nodes, 0U);
+  EXPECT_EQ(plain.world.network.switch_bytes_per_second, 0U);
+  EXPECT_EQ(plain.world.fabric_bytes_per_second, 190'000'000'000U);
+  EXPECT_EQ(network({"hardware.pool_nodes=4"}).node_bytes_per_second, 47'500'000'000U);  // parts of 190 GB/s
+  EXPECT_EQ(setup_of(joined(remote, {"hardware.pool_nodes=4"})).world.fabric_bytes_per_second, 0U);
+  EXPECT_EQ(network({"hardware.pool_nodes=4", "hardware.pool_node_gbps=25"}).node_bytes_per_second, 25'000'000'000U);
+  EXPECT_EQ(network({"hardware.pool_nodes=4", "hardware.pool_node_gbps=25", "hardware.network_share=0.2"})
+                .node_bytes_per_second,
+            20'000'000'000U);
+  EXPECT_EQ(network({"hardware.pool_nodes=4", "tiers.remote.store=redis"}).node_bytes_per_second, 2'140'000'000U);
+  EXPECT_EQ(network({"cluster.engines=2", "hardware.switch_oversubscription=4"}).switch_bytes_per_second,
+            2 * 186'400'000'000U / 4);
+  const PoolNetwork peers = network({"cluster.engines=3", "hardware.pool_peers=true"});
+  EXPECT_EQ(peers.nodes, 3U);
+  EXPECT_EQ(peers.node_bytes_per_second, 186'400'000'000U);
+  expect_refused(joined(remote, {"hardware.pool_peers=true"}), {"hardware.pool_peers (--set)", "cluster.engines"});
+  expect_refused(joined(remote, {"hardware.pool_peers=true", "cluster.engines=3", "hardware.pool_nodes=4"}),
+                 {"hardware.pool_nodes (--set): is 4", "3 engines"});
+  expect_refused(joined(remote, {"hardware.rails=5"}), {"hardware.rails (--set): is 5", "4 NICs"});
+}
+
+TEST(StorageSetup, PlannedFailuresAreReadOrRefusedInASentence) {
+  const Settings remote{"tiers.remote.gib=8", "hardware.pool_nodes=2", "tiers.disk.tokens=64000"};
+  const WorldConfig world = setup_of(joined(remote, {"faults.node_down=1@60+30,0@0.5+1", "faults.slow_drives=10@1+2",
+                                                     "faults.slow_link=nic:0.5@1+2,node1:0.25@3+4"}))
+                                .world;
+  EXPECT_EQ(world.node_downs,
+            (std::vector<NodeDown>{{1, {60'000'000'000, 90'000'000'000}}, {0, {500'000'000, 1'500'000'000}}}));
+  EXPECT_EQ(world.slow_drives, (std::vector<SlowSpan>{{10, {1'000'000'000, 3'000'000'000}}}));
+  ASSERT_EQ(world.slow_links.size(), 2U);
+  EXPECT_EQ(world.slow_links[1].part, NetworkPart::node);
+  EXPECT_EQ(world.slow_links[1].node, 1U);
+  EXPECT_EQ(world.slow_links[1].share, 0.25);
+  for (const char* wrong : {"1", "1@60", "@60+30", "x@60+30", "1@60+0", "1@-1+3", "2@60+30", "1@60+30,", "1@60+1e10",
+                            "1@nan+3", "1 @60+30"}) {
+    expect_refused(joined(remote, {std::string("faults.node_down=") + wrong}), {"faults.node_down (--set)"});
+  }
+  for (const char* wrong : {"0.5@1+2", "x@1+2", "10@1", "10"}) {
+    expect_refused(joined(remote, {std::string("faults.slow_drives=") + wrong}), {"faults.slow_drives (--set)"});
+  }
+  for (const char* wrong :
+       {"nic@1+2", "nic:0@1+2", "nic:2@1+2", "nick:0.5@1+2", "node2:0.5@1+2", "switches:0.5@1+2", "nic:0.5"}) {
+    expect_refused(joined(remote, {std::string("faults.slow_link=") + wrong}), {"faults.slow_link (--set)"});
+  }
+  expect_refused({"tiers.remote.gib=8", "faults.node_down=0@1+1"}, {"hardware.pool_nodes"});
+  expect_refused({"tiers.remote.gib=8", "faults.slow_drives=2@1+1"}, {"there is no disk tier"});
+  expect_refused({"tiers.disk.tokens=64000", "faults.slow_link=nic:0.5@1+1"}, {"there is no remote tier"});
+}
+
 TEST(StorageSetup, TiersAreTheEnginesOwnDiskAndAPoolThatEvicts) {
   const kvtwin::Setup setup = setup_of({"tiers.disk.tokens=640000", "tiers.remote.gib=8"});
   ASSERT_EQ(setup.engine.storage.size(), 2U);
@@ -70,11 +150,6 @@ TEST(StorageSetup, TiersAreTheEnginesOwnDiskAndAPoolThatEvicts) {
 
 const Settings kSharedFsFigures = {"hardware.shared_fs_read_gbps=20", "hardware.shared_fs_write_gbps=10",
                                    "hardware.shared_fs_latency_us=200", "hardware.shared_fs_file_us=50"};
-
-Settings joined(Settings a, const Settings& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
 
 TEST(StorageSetup, ASharedFileSystemIsOfAllEnginesAndAskedBeforeThePool) {
   const kvtwin::Setup setup = setup_of(
