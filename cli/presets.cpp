@@ -1,5 +1,6 @@
-// kvtwin presets: lists the models, hardware and policies that have a name, each number with its source. With --limits:
-// prints a hardware file with measured limits of the transfer planner. With --paths: prints the planner's choices. With
+// kvtwin presets: lists the models, hardware, stores and policies that have a name, each number with its source. With
+// --limits: prints a hardware file with measured limits of the transfer planner. With --paths: prints the planner's
+// choices. With
 // --operators: compares a table of operator times with measured rows.
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -148,8 +149,8 @@ void print_operator_errors(const std::string& table_file, const std::string& row
 void add_presets(CLI::App& program) {
   static bool json = false, paths = false;
   static std::string matrix, hardware = "h200-pcie5", operators, rows;
-  CLI::App* command =
-      program.add_subcommand("presets", "List the model presets, hardware presets, policies and figures");
+  CLI::App* command = program.add_subcommand(
+      "presets", "List the presets of models, hardware and remote stores, the policies and the figures");
   command->footer(
       "Example: kvtwin presets --json\n"
       "Example: kvtwin presets --limits matrix.csv --hardware h200-pcie5 > machine.json; then\n"

@@ -16,6 +16,9 @@
 //   pages move no bytes. A get moves the leading pages that are present at its start. A look-up does not queue, and
 //   returns the pages that are present at its end. In each tier, gets end in the order of submission, and so do sets
 //   and removes. A cancelled storage operation ends like a transfer; one that was queued has no page.
+// - Planned failures: a page of a node that is down is unreachable, and when the node is up again, its pages are
+// missing.
+//   Operations of drives that start in a slow time take longer.
 // - reduce_min completes at the same instant with the same values: the engine speaks for all its ranks.
 //
 // Seats (WorldConfig::engines, instances): several policies in one clock. Rank r of engine e has seat e * R + r, with R

@@ -239,10 +239,9 @@ std::span<const Key> experiment_keys() {
                   "hardware.remote_gbps or the hardware's figure"),
       number("hardware.remote_object_us", 0.0, 0, 1e5,
              "Time of one NIC per object of any size in the remote pool, in microseconds; 0 = the hardware's figure"),
-      integer(
-          "hardware.pool_nodes", 0, 0, 1024,
-          "Number of nodes of the remote pool, over which the pages are spread by their keys; engines that read from "
-          "one node share its port; 0 = one pool with the bandwidth of all nodes"),
+      integer("hardware.pool_nodes", 0, 0, 1024,
+              "Number of nodes of the remote pool. A page lies on the node of its key; engines that use one node share "
+              "its port. 0 = one pool with the bandwidth of all nodes"),
       number_or_0("hardware.pool_node_gbps", kMinGbps, 10000,
                   "Bandwidth of one node of the remote pool, in GB/s for each direction; 0 = the store's figure, or an "
                   "equal part of the hardware's figure for the pool"),
@@ -254,22 +253,11 @@ std::span<const Key> experiment_keys() {
               "uses all NICs"),
       number(
           "hardware.switch_oversubscription", 1.0, 1, 1000,
-          "NIC bandwidth of all engines / bandwidth of the links between the engines' switches and the remote pool; 1 "
-          "= these links never limit"),
+          "NIC bandwidth of all engines / bandwidth of the links between switches on the way to the remote pool; 1 = "
+          "these links never limit"),
       number("hardware.network_share", 0.0, 0, 0.99,
              "Share of the network to the remote pool that others use: of its nodes' ports and of the links between "
              "switches"),
-      text(
-          "faults.node_down", "",
-          "Planned failure: NODE@START+SECONDS, e.g. 1@60+30: node 1 of the remote pool (hardware.pool_nodes) does not "
-          "answer for 30 s, 60 s after the start, and has lost its pages then; several with commas"),
-      text("faults.slow_drives", "",
-           "Planned failure: FACTOR@START+SECONDS, e.g. 10@60+30: operations of the disk tier that start in this time "
-           "take 10 times as long; several with commas"),
-      text("faults.slow_link", "",
-           "Planned failure, for kvtwin simulate: LINK:SHARE@START+SECONDS, e.g. nic:0.5@60+30: a link at half its "
-           "rate; "
-           "LINK is nic, switches, pool or nodeK; several with commas"),
       number_or_0("hardware.host_link_gbps", kMinGbps, 1000,
                   "Bandwidth of a GPU's link to the host, in GB/s for each direction; copy kernels scale with the "
                   "link; 0 = the hardware's figure"),
@@ -673,6 +661,15 @@ std::span<const Key> experiment_keys() {
            "direction has its full bandwidth"),
       flag("sim.dram_shared", true,
            "All transfers of a host share the host's DRAM bandwidth; false = DRAM never limits a transfer"),
+      text("faults.node_down", "",
+           "Planned failure: NODE@START+SECONDS, e.g. 1@60+30: node 1 of the remote pool (hardware.pool_nodes) is down "
+           "for 30 s, 60 s after the start, and has lost its pages then; several with commas"),
+      text("faults.slow_drives", "",
+           "Planned failure: FACTOR@START+SECONDS, e.g. 10@60+30: operations of the disk tier that start in this time "
+           "take 10 times as long; several with commas"),
+      text("faults.slow_link", "",
+           "Planned failure, for kvtwin simulate: LINK:SHARE@START+SECONDS, e.g. nic:0.5@60+30: a link at half its "
+           "rate. LINK is nic, switches, pool or nodeK; several with commas"),
   };
   return keys;
 }

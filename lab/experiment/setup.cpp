@@ -334,8 +334,9 @@ std::optional<StoreSpec> store_of(const Experiment& e) {
 }
 
 void configure_store(const Experiment& e, Setup& setup) {
+  if (!has_tier(e, Tier::remote)) return;
   const std::optional<StoreSpec> store = store_of(e);
-  if (!store || !has_tier(e, Tier::remote)) return;
+  if (!store) return;
   setup.hardware.store = store->figures;
   setup.store = *store;
   std::size_t assumed = 0;

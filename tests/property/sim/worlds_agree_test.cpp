@@ -138,6 +138,17 @@ WorldConfig random_config(std::uint64_t seed) {
   config.fabric_bytes_per_second = rng.below(2) == 0 ? 190'000'000'000 : 30'000'000'000;
   config.storage = {{Tier::disk, 1 + rng.below(40), rng.below(2) == 0}, {Tier::remote, 1 + rng.below(40), true}};
   if (rng.below(2) == 0) config.storage_stall_share = 0.2;
+  if (rng.below(2) == 0) {
+    config.fabric_bytes_per_second = 0;
+    config.network.nodes = static_cast<std::uint32_t>(1 + rng.below(5));
+    config.network.node_bytes_per_second = 21'000'000'001;
+    config.network.rails = static_cast<std::uint32_t>(rng.below(3));
+    if (rng.below(2) == 0) config.network.switch_bytes_per_second = 50'000'000'000;
+    if (rng.below(2) == 0) config.storage[1].lease_ns = 20'000;
+    const auto down = static_cast<TimeNs>(rng.below(200'000));
+    config.node_downs = {{static_cast<std::uint32_t>(rng.below(config.network.nodes)), {down, down + 60'000}}};
+  }
+  if (rng.below(2) == 0) config.slow_drives = {{3, {50'000, 150'000}}};
   return config;
 }
 

@@ -63,7 +63,7 @@ std::vector<Case> cases() {
       {"tiers.remote.store_file=x", disk, remote},
       {"hardware.pool_nodes=2", disk, remote},
       {"hardware.pool_node_gbps=1", disk, remote},
-      {"hardware.pool_node_gbps=2", remote + Settings{"hardware.pool_peers=true"}, remote},
+      {"hardware.pool_node_gbps=2", remote + Settings{"hardware.pool_peers=true", "cluster.engines=2"}, remote},
       {"hardware.pool_peers=true", disk, remote},
       {"hardware.rails=2", disk, remote},
       {"hardware.switch_oversubscription=2", host, remote},

@@ -448,7 +448,7 @@ TEST(SglangFlags, UnknownOnesFarFromKnownOnesAreNamed) {
       << notes_of(policy);
   const Experiment store = from_flags(kHost + "--hicache-storage-backend cupboard");
   EXPECT_EQ(store.number("tiers.remote.gib"), 1e9);
-  EXPECT_NE(notes_of(store).find("--hicache-storage-backend cupboard: one model"), std::string::npos);
+  EXPECT_NE(notes_of(store).find("--hicache-storage-backend cupboard: no figures of this store"), std::string::npos);
 }
 
 // Values that SGLang accepts and kvtwin does not model: kvtwin uses a substitute and names it in a note.
