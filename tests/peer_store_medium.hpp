@@ -48,6 +48,7 @@ class PeerStoreMedium final : public StorageMedium {
     changed_[{space, key}] = value;
     std::ranges::fill(value, std::byte{0});
     std::copy_n(bytes.begin(), std::min(bytes.size(), value.size()), value.begin());
+    if (bytes.size() != value.size()) value[0] ^= std::byte{1};  // all values have one length, so it is never a page
   }
 
  private:
@@ -68,8 +69,6 @@ class PeerStoreMedium final : public StorageMedium {
   }
   // Returns the value of a page, by its header or by an earlier overwrite(). Empty: the page is not there.
   std::span<std::byte> find(const PageKey& space, const PageKey& key) {
-    const auto changed = changed_.find({space, key});
-    if (changed != changed_.end()) return changed->second;
     constexpr std::size_t kTagBytes = 16;
     for (const Lent& lent : lent_) {
       const std::size_t places = lent.tags.size() / kTagBytes, bytes = lent.values.size() / places;
@@ -81,7 +80,8 @@ class PeerStoreMedium final : public StorageMedium {
         if (claim && claim->space == space && claim->key == key) return value;
       }
     }
-    return {};
+    const auto changed = changed_.find({space, key});
+    return changed != changed_.end() ? changed->second : std::span<std::byte>();
   }
 
   const PeerStoreConfig config_;

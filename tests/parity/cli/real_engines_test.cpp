@@ -110,7 +110,7 @@ TEST(RealEngines, RefuseOnceWhatTheyCantServe) {
       {{"parallel.tp=1"}, 1, {"cluster.engines", "is 2", "one process", "mpirun -np 2"}},
       {{"parallel.tp=1"}, 3, {"cluster.engines", "is 2", "3 processes", "mpirun -np 2"}},
       {{"parallel.tp=1", "report.bounds=true"}, 2, {"report.bounds", "simulate"}},
-      {{"parallel.tp=1", "cluster.route=luck"}, 2, {"cluster.route", "luck"}},
+      {{"parallel.tp=1", "cache.eviction=luck"}, 2, {"luck"}},
       {{"parallel.tp=1", "workload.trace=/nowhere"}, 2, {"/nowhere"}},
   };
   for (const Refusal& refusal : refusals) {
