@@ -21,7 +21,7 @@ namespace kvtwin {
 namespace {
 
 constexpr const char* kForm = "nixl+ucx://engines?transports=NAME,NAME&library=PLACE";
-constexpr std::size_t kWays = 16;              // places of a set
+constexpr std::size_t kWays = 64;              // places of a set
 constexpr std::size_t kTags = 0, kValues = 1;  // regions; the third one is scratch memory
 constexpr std::size_t kTagBytes = 16, kSetBytes = kWays * kTagBytes;
 constexpr std::size_t kSetsAtOnce = 256;  // of one transfer
@@ -169,7 +169,10 @@ std::string PeerStore::meet(const std::vector<std::string>& descriptions) {
       return "The peer " + memory_->name(peers_[process]->id) + " lends memory for pages of another form or number.";
     }
   }
-  return found_own ? "" : "The descriptions of the peers lack this process's own.";
+  if (!found_own) return "The descriptions of the peers lack this process's own.";
+  // The first transfer with a peer makes a connection, which takes long. A failure shows later, too.
+  for (std::size_t process = 0; process < descriptions.size(); ++process) read_sets(process, {PagePlace{}}, {0});
+  return "";
 }
 
 std::vector<PagePlace> PeerStore::places_of(Names names) const {

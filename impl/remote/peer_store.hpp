@@ -2,7 +2,7 @@
 // one-sided transfers (peer_memory.hpp). See staged_backend.hpp for errors and deadlines.
 //
 //   name of a page --hash--> tag: owner (process), set of places in the owner's memory
-//   owner's memory: tags, 16 places per set | values: header and payload of a page, one per place
+//   owner's memory: tags, 64 places per set | values: header and payload of a page, one per place
 //
 // Every process computes the owner and the set of a page from its name alone. A look-up reads the tags of the set. A
 // write reads the tags, takes the place with the same tag, else a free place, else a place that depends on the tag

@@ -543,7 +543,7 @@ std::span<const Key> experiment_keys() {
       number("tiers.remote.gib", 0.0, 0, 1e9,
              "Capacity of the remote tier, in GiB; if tokens and gib are 0, there is no remote tier"),
       text("tiers.remote.url", "",
-           "Address of the remote tier, for kvtwin run: redis://host:port,host:port/database (rediss:// for TLS), or "
+           "Address of the remote tier, for kvtwin run: redis://host:port,host:port/database (rediss:// for TLS), "
            "mooncake://host:port?protocol=tcp, nixl+posix:///folder, nixl+obj://bucket?endpoint=http://host:port, or "
            "nixl+ucx://engines (memory that the engines of the run lend to each other)"),
       path("tiers.remote.tls_ca", "File of trusted certificates for rediss://; empty = the system's certificates"),

@@ -91,6 +91,8 @@ std::vector<StorageCounters> gather_counters(RealRanks& ranks, const std::vector
     const SortedJson json = SortedJson::parse(texts[rank]);
     for (std::size_t tier = 0; tier < sum.size(); ++tier) {
       for (std::size_t i = 0; i < sum[tier].counters.size(); ++i) {
+        // A page has as many objects on every engine.
+        if (rank >= ranks.ranks_per_engine() && sum[tier].counters[i].first.ends_with("objects_per_page")) continue;
         sum[tier].counters[i].second += json.at(tier).at(i).at(1).get<std::uint64_t>();
       }
     }

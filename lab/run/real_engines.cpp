@@ -1,7 +1,9 @@
 #include "lab/run/real_engines.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <exception>
 #include <mutex>
 #include <string>
@@ -9,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "lab/error.hpp"
 #include "lab/run/engine_messages.hpp"
 #include "lab/run/request_route.hpp"
 #include "policy/base/check.hpp"
@@ -49,7 +52,8 @@ class RealEngines::Dispatch {
         ranks_(ranks),
         stream_(stream),
         live_(dynamic_cast<LiveSource*>(stream.source)),
-        failed_(std::move(failed)) {}
+        failed_(std::move(failed)),
+        states_(setup.world.engines) {}
   ~Dispatch() {
     if (thread_.joinable()) thread_.join();
   }
@@ -81,10 +85,17 @@ class RealEngines::Dispatch {
 
  private:
   using Message = std::pair<std::size_t, std::string>;  // engine, bytes
+  struct EngineState {
+    std::uint64_t unanswered = 0;  // requests that were sent to it and have not ended
+    bool over = false;
+    TimeNs heard = 0;  // time of its last message, or of the first request after a time without requests
+  };
 
   void loop(const RunClock& clock);
   void observe(std::size_t engine, const std::string& message);
-  void route_held();
+  void route_held(TimeNs now);
+  TimeNs end_of_patience() const;
+  [[noreturn]] void refuse_silence() const;
   void send(std::size_t engine, const std::string& message) {
     for (std::size_t rank = 0; rank < ranks_; ++rank) mail_.send(engine * ranks_ + rank, message);
   }
@@ -101,8 +112,10 @@ class RealEngines::Dispatch {
 
   Input held_;  // the next input of the source
   bool has_ = false;
-  std::uint64_t unanswered_ = 0;  // requests that were sent and have not ended
+  bool closed_ = false;
+  std::uint64_t unanswered_ = 0;  // of all engines
   std::size_t over_ = 0;          // engines that have ended
+  std::vector<EngineState> states_;
 
   std::mutex mutex_;  // of `received_`
   std::condition_variable changed_;
@@ -113,33 +126,57 @@ class RealEngines::Dispatch {
 };
 
 void RealEngines::Dispatch::loop(const RunClock& clock) {
-  bool closed = false;
   has_ = stream_.source->next(held_);
   std::vector<Message> messages;
   while (over_ < engines_) {
     for (const auto& [engine, message] : messages) {
+      states_[engine].heard = clock.now();
       observe(engine, message);
       if (live_ != nullptr && live_->overtake(held_, has_)) has_ = true;
     }
     messages.clear();
-    while (has_ && held_.now <= clock.now()) route_held();
+    while (has_ && held_.now <= clock.now()) route_held(clock.now());
     // A source that waits for answers may have more after each of them.
-    if (!has_ && !closed && (live_ == nullptr || unanswered_ == 0)) {
-      closed = true;
+    if (!has_ && !closed_ && (live_ == nullptr || unanswered_ == 0)) {
+      closed_ = true;
       send_to_all(message_of(EngineMessage::closed));
+      for (EngineState& state : states_) state.heard = std::max(state.heard, clock.now());
     }
     if (stream_.ticks) stream_.ticks(clock.now());
     std::unique_lock lock(mutex_);
     const auto has_messages = [this] { return !received_.empty(); };
-    if (over_ < engines_ && has_) changed_.wait_until(lock, clock.at(held_.now), has_messages);
-    if (over_ < engines_ && !has_) changed_.wait(lock, has_messages);
+    const TimeNs patience = end_of_patience();
+    const TimeNs until = has_ ? std::min(patience, held_.now) : patience;
+    if (over_ < engines_) changed_.wait_until(lock, clock.at(until), has_messages);
+    if (received_.empty() && clock.now() > patience) refuse_silence();
     messages.swap(received_);
   }
 }
 
-void RealEngines::Dispatch::route_held() {
+// Returns the time at which an engine that has work and stays silent until then has hung.
+TimeNs RealEngines::Dispatch::end_of_patience() const {
+  TimeNs end = INT64_MAX;
+  for (const EngineState& state : states_) {
+    if (state.over || (state.unanswered == 0 && !closed_)) continue;
+    end = std::min(end, state.heard + stream_.most_silence);
+  }
+  return end;
+}
+
+void RealEngines::Dispatch::refuse_silence() const {
+  const auto most = std::ranges::min_element(states_, {}, [this](const EngineState& state) {
+    return state.over || (state.unanswered == 0 && !closed_) ? INT64_MAX : state.heard;
+  });
+  throw WorkError("engine " + std::to_string(most - states_.begin()) + " has work and has sent nothing for " +
+                  std::to_string(stream_.most_silence / kNsPerSecond) + " s; has it hung, or been stopped?");
+}
+
+void RealEngines::Dispatch::route_held(TimeNs now) {
   const std::size_t engine = route_.engine_of(held_);
-  if (std::holds_alternative<Arrival>(held_.what)) ++unanswered_;
+  if (std::holds_alternative<Arrival>(held_.what)) {
+    ++unanswered_;
+    if (states_[engine].unanswered++ == 0) states_[engine].heard = now;
+  }
   const std::string message = message_of(held_);
   if (engine == InputRoute::kEveryEngine) {
     send_to_all(message);
@@ -152,14 +189,16 @@ void RealEngines::Dispatch::route_held() {
 void RealEngines::Dispatch::observe(std::size_t engine, const std::string& message) {
   if (kind_of(message) == EngineMessage::over) {
     ++over_;
+    states_[engine].over = true;
     return;
   }
   ReceivedEvent received(message);
   Event& event = received.event;
   event.engine = engine;
   if (event.kind == EventKind::finished || event.kind == EventKind::rejected || event.kind == EventKind::aborted) {
-    KV_CHECK(unanswered_ > 0, "a request ends once");
+    KV_CHECK(states_[engine].unanswered > 0, "a request ends once, on its engine");
     --unanswered_;
+    --states_[engine].unanswered;
   }
   route_.on_event(engine, event);
   if (stream_.observer != nullptr) stream_.observer->on_event(event);

@@ -26,6 +26,8 @@ struct EngineStream {
   InputSource* source = nullptr;
   Observer* observer = nullptr;       // receives the events of all engines, with Event::engine
   std::function<void(TimeNs)> ticks;  // called from time to time; may be empty
+  // An engine that has work, and sends no event for this time, has hung: the run fails.
+  TimeNs most_silence = 600 * kNsPerSecond;
 };
 
 class RealEngines {
@@ -40,7 +42,7 @@ class RealEngines {
   // Serves the stream: `serve` runs the engine of this process on the source that it is given, and returns when that is
   // at its end. `stream` is used on process 0 only. Returns when this process has no more to do; on process 0, when all
   // events of all engines have been observed.
-  // Errors: those of `serve`, and on process 0 those of the stream.
+  // Errors: those of `serve`; on process 0 those of the stream, and WorkError if an engine has hung.
   void run(const EngineStream& stream, const std::function<void(InputSource&)>& serve);
 
  private:

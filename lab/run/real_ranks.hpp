@@ -27,6 +27,9 @@ class RealRanks {
   // For a run of several engines: each has so many ranks.
   void set_ranks_per_engine(std::size_t ranks) { per_engine_ = ranks; }
 
+  // Returns the number of ranks of one engine.
+  std::size_t ranks_per_engine() const { return per_engine_ == 0 ? group_.size() : per_engine_; }
+
   RankGroup& group() { return group_; }
   std::size_t rank() const { return group_.rank(); }
   bool leads() const { return rank() == 0; }

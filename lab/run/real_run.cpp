@@ -74,6 +74,13 @@ void refuse_what_went_wrong(const Experiment& experiment, const DeviceConfig& co
   if (seen.wrong_reads != 0) throw WorkError(wrong_bytes_sentence(seen));
 }
 
+// Each process has a policy of its own, so the rank model is instances. The experiment of several engines keeps its own
+// rank model, because kvtwin simulate has no instances of several engines.
+Experiment as_processes(Experiment experiment) {
+  if (experiment.integer("parallel.tp") > 1) experiment.set("parallel.rank_model=instances", "kvtwin run");
+  return experiment;
+}
+
 // The processes of the run, seen from this one. All null if there is only one.
 struct Processes {
   RealRanks* all = nullptr;
@@ -85,7 +92,7 @@ struct Processes {
 void run_rank(const Experiment& experiment, const RunFiles& files, const RealRun& run, const Processes& processes) {
   RealRanks* const ranks = processes.all;
   RankGroup* const group = processes.of_engine;
-  Setup setup = make_setup(experiment);
+  Setup setup = make_setup(as_processes(experiment));
   if (ranks != nullptr) {
     setup.rank = ranks->rank() % setup.engine.ranks;
     setup.engine_number = ranks->rank() / setup.engine.ranks;
@@ -186,8 +193,7 @@ void run_processes(const Experiment& experiment, const RunFiles&, const RealRun&
 }  // namespace
 
 void prepare_real_run(Experiment& experiment) {
-  // Each process has a policy of its own, so the rank model is always instances.
-  if (experiment.integer("parallel.tp") > 1) experiment.set("parallel.rank_model=instances", "kvtwin run");
+  if (experiment.integer("cluster.engines") == 1) experiment = as_processes(std::move(experiment));
 }
 
 void run_real(const Experiment& experiment, const RunFiles& files, const RealRun& run) {

