@@ -166,8 +166,10 @@ void replay_run(const ReplayCommand& arguments) {
   std::error_code missing;
   const std::filesystem::path next = std::filesystem::path(arguments.run) / "journal.1.kvj";
   if (std::filesystem::exists(next, missing)) {
-    std::fprintf(stderr, "kvtwin: note: that was rank 0's journal; kvtwin replay %s checks rank 1's, and so on\n",
-                 next.c_str());
+    std::fprintf(
+        stderr,
+        "kvtwin: note: that was the journal of process 0; kvtwin replay %s checks that of process 1, and so on\n",
+        next.c_str());
   }
   if (rerun.exit_code() != 0) throw AlreadySaid(rerun.exit_code());
 }

@@ -46,7 +46,8 @@ void add_run(CLI::App& program) {
       "Every byte of every page that is read is checked. With --out, the journal records the inputs for kvtwin "
       "replay.\n"
       "Example: kvtwin run experiments/quickstart.toml --device host --out out/run\n"
-      "Several ranks: mpirun -np 2 kvtwin run experiments/quickstart.toml --set parallel.tp=2 --out out/ranks");
+      "Several ranks: mpirun -np 2 kvtwin run experiments/quickstart.toml --set parallel.tp=2 --out out/ranks\n"
+      "Several engines: mpirun -np 2 kvtwin run experiments/quickstart.toml --set cluster.engines=2 --out out/engines");
   add_serve_options(*command, arguments);
   command
       ->add_option(

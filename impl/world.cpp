@@ -39,13 +39,15 @@ class LoopTimeHistogram {
 
 class EventLoop final : public RealWorld, private Substrate {
  public:
-  EventLoop(std::unique_ptr<Device> device, std::vector<std::unique_ptr<TierQueues>> storage, RankGroup* ranks)
+  EventLoop(std::unique_ptr<Device> device, std::vector<std::unique_ptr<TierQueues>> storage, RankGroup* ranks,
+            RankGroup* everyone)
       : ranks_(ranks != nullptr && ranks->size() > 1 ? ranks : nullptr),
+        everyone_(everyone != nullptr ? everyone : ranks_),
         device_(std::move(device)),
         storage_(std::move(storage)) {}
   ~EventLoop() override {
     // Threads of this rank may wait for other ranks, and other ranks for this one.
-    if (running_ && ranks_ != nullptr) ranks_->leave(1);
+    if (running_ && everyone_ != nullptr) everyone_->leave(1);
   }
 
   Substrate& substrate() override { return *this; }
@@ -89,12 +91,16 @@ class EventLoop final : public RealWorld, private Substrate {
   bool deliver_next();
   void deliver_finished(const Finished& finished);
   void wait();
-  bool work_remains() const { return has_arrival_ || in_flight_ > 0 || !timers_.empty() || !reductions_.empty(); }
+  bool work_remains() const {
+    return has_arrival_ || in_flight_ > 0 || !timers_.empty() || !reductions_.empty() ||
+           (inbox_ != nullptr && inbox_->open());
+  }
   void deliver(Input input);
 
   TierQueues& storage_of(Tier tier);
 
-  RankGroup* const ranks_;  // null: a single rank
+  RankGroup* const ranks_;     // null: a single rank
+  RankGroup* const everyone_;  // null: a single process
   bool running_ = false;
 
   // Threads use the queue and the clock, so both are destroyed after the threads. Storage tiers use the device's
@@ -106,6 +112,7 @@ class EventLoop final : public RealWorld, private Substrate {
 
   InputSource* source_ = nullptr;
   LiveSource* live_ = nullptr;  // source_ as a LiveSource, or null
+  Inbox* inbox_ = nullptr;      // source_ as an Inbox, or null
   InputHandler* handler_ = nullptr;
   LaneObserver* lanes_ = nullptr;
   void (*tick_)(void*, TimeNs) = nullptr;
@@ -193,6 +200,7 @@ void EventLoop::run(InputSource& source, InputHandler& handler) {
   KV_CHECK(source_ == nullptr, "the real world runs once");
   source_ = &source;
   live_ = dynamic_cast<LiveSource*>(&source);
+  inbox_ = dynamic_cast<Inbox*>(&source);
   handler_ = &handler;
   running_ = true;
   device_->start(queue_, clock_);
@@ -201,14 +209,16 @@ void EventLoop::run(InputSource& source, InputHandler& handler) {
   }
   if (ranks_ != nullptr) {
     reducer_.start("reduction thread", [this](Reduction& own) { reduce_in_group(own); });
-    if (!ranks_->barrier()) throw std::runtime_error("another rank has left the run");
   }
+  if (everyone_ != nullptr && !everyone_->barrier()) throw std::runtime_error("another rank has left the run");
   clock_.start();  // starting the threads takes time; arrivals count from here
+  if (inbox_ != nullptr) inbox_->begin(clock_, [this] { queue_.wake(); });
   has_arrival_ = source_->next(arrival_);
   own_time_begin_ = clock_.now();
   while (work_remains()) {
     if (!deliver_next()) wait();
     if (live_ != nullptr && live_->overtake(arrival_, has_arrival_)) has_arrival_ = true;
+    if (inbox_ != nullptr && !has_arrival_) has_arrival_ = inbox_->next(arrival_);
   }
   running_ = false;
   report_.run_ns = clock_.now();
@@ -294,7 +304,7 @@ void EventLoop::deliver(Input input) {
 void EventLoop::wait() {
   TimeNs due = has_arrival_ ? arrival_.now : INT64_MAX;
   if (!timers_.empty()) due = std::min(due, timers_.begin()->first);
-  KV_CHECK(due != INT64_MAX || in_flight_ > 0, "the loop waits for something");
+  KV_CHECK(due != INT64_MAX || in_flight_ > 0 || inbox_ != nullptr, "the loop waits for something");
   if (tick_ != nullptr) tick_(tick_context_, std::max(now_, clock_.now()));
   if (due == INT64_MAX) {
     queue_.wait(std::nullopt);
@@ -307,8 +317,9 @@ void EventLoop::wait() {
 }  // namespace
 
 std::unique_ptr<RealWorld> make_real_world(std::unique_ptr<Device> device,
-                                           std::vector<std::unique_ptr<TierQueues>> storage, RankGroup* ranks) {
-  return std::make_unique<EventLoop>(std::move(device), std::move(storage), ranks);
+                                           std::vector<std::unique_ptr<TierQueues>> storage, RankGroup* ranks,
+                                           RankGroup* everyone) {
+  return std::make_unique<EventLoop>(std::move(device), std::move(storage), ranks, everyone);
 }
 
 }  // namespace kvtwin

@@ -50,6 +50,20 @@ class ThreadRanks {
       const std::lock_guard lock(all_.mutex_);
       return all_.gathered_;
     }
+    std::vector<std::string> share(const std::string& bytes) override {
+      {
+        const std::lock_guard lock(all_.mutex_);
+        all_.gathered_[rank_] = bytes;
+      }
+      if (!barrier()) return {};
+      std::vector<std::string> shared;
+      {
+        const std::lock_guard lock(all_.mutex_);
+        shared = all_.gathered_;
+      }
+      if (!barrier()) return {};
+      return shared;
+    }
     void leave(int) override {
       const std::lock_guard lock(all_.mutex_);
       all_.left_ = true;

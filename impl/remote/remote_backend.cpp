@@ -4,6 +4,7 @@
 
 #include "impl/remote/mooncake_backend.hpp"
 #include "impl/remote/nixl_backend.hpp"
+#include "impl/remote/peer_store.hpp"
 #if KVTWIN_HAVE_REDIS
 #include "impl/remote/redis_backend.hpp"
 #endif
@@ -60,6 +61,25 @@ Opened open_nixl_url(const RemoteTerms& terms, const PageForm& form) {
   return RemoteBackend{std::move(backend), [&staged] { return staged.check(); }};
 }
 
+Opened open_peer_url(const RemoteTerms& terms, const PageForm& form) {
+  auto parsed = parse_peer_url(terms.url);
+  if (auto* wrong = std::get_if<std::string>(&parsed)) return std::move(*wrong);
+  if (!terms.pool) {
+    return "nixl+ucx:// is the memory that the engines of one run lend to each other: take mpirun -np N kvtwin run "
+           "with "
+           "cluster.engines = N.";
+  }
+  auto config = std::get<PeerStoreConfig>(std::move(parsed));
+  config.name = terms.pool->name;
+  config.pages = terms.pool->pages;
+  config.exchange = terms.pool->exchange;
+  config.seal = terms.seal;
+  if (terms.timeout != 0) config.timeout = terms.timeout;
+  std::unique_ptr<StagedBackend> backend = make_peer_store(config, terms.pool->processes, form);
+  StagedBackend& staged = *backend;
+  return RemoteBackend{std::move(backend), [&staged] { return staged.check(); }};
+}
+
 }  // namespace
 
 Opened open_remote_backend(const RemoteTerms& terms, const PageForm& form) {
@@ -67,7 +87,9 @@ Opened open_remote_backend(const RemoteTerms& terms, const PageForm& form) {
   if (begins_with("mooncake://")) return open_mooncake_url(terms, form);
   if (begins_with("redis://") || begins_with("rediss://")) return open_redis(terms, form);
   if (begins_with("nixl+posix://") || begins_with("nixl+obj://")) return open_nixl_url(terms, form);
-  return "The URL of a remote tier begins with redis://, rediss://, mooncake://, nixl+posix:// or nixl+obj://.";
+  if (begins_with("nixl+ucx://")) return open_peer_url(terms, form);
+  return "The URL of a remote tier begins with redis://, rediss://, mooncake://, nixl+posix://, nixl+obj:// or "
+         "nixl+ucx://.";
 }
 
 }  // namespace kvtwin

@@ -56,21 +56,32 @@ class CompletionQueue {
     items.swap(items_);
   }
 
-  // Returns when the queue has an item, or at `deadline`. None = no deadline.
+  // The current or next wait() returns at once.
+  void wake() {
+    {
+      const std::lock_guard lock(mutex_);
+      woken_ = true;
+    }
+    pushed_.notify_one();
+  }
+
+  // Returns when the queue has an item, after wake(), or at `deadline`. None = no deadline.
   void wait(std::optional<RunClock::Steady::time_point> deadline) {
     std::unique_lock lock(mutex_);
-    const auto has_items = [this] { return !items_.empty(); };
+    const auto has_items = [this] { return woken_ || !items_.empty(); };
     if (deadline) {
       pushed_.wait_until(lock, *deadline, has_items);
     } else {
       pushed_.wait(lock, has_items);
     }
+    woken_ = false;
   }
 
  private:
   std::mutex mutex_;
   std::condition_variable pushed_;
   std::vector<Finished> items_;
+  bool woken_ = false;
 };
 
 }  // namespace kvtwin

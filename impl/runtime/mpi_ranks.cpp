@@ -22,9 +22,19 @@ constexpr std::chrono::microseconds kMinSleep{20}, kMaxSleep{500};
 // Ranks wait for each other's copies and passes, but not for arrivals: all ranks get an arrival at the same time.
 constexpr std::chrono::minutes kMaxWait{10};
 
+std::vector<std::string> parts_of(const std::string& all, const std::vector<int>& lengths,
+                                  const std::vector<int>& places) {
+  std::vector<std::string> parts;
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    parts.push_back(all.substr(static_cast<std::size_t>(places[i]), static_cast<std::size_t>(lengths[i])));
+  }
+  return parts;
+}
+
 class MpiRanks final : public RankGroup {
  public:
-  MpiRanks();
+  MpiRanks();                            // all processes; begins MPI
+  explicit MpiRanks(std::size_t ranks);  // the ranks of this process's engine
   ~MpiRanks() override;
 
   std::size_t rank() const override { return static_cast<std::size_t>(rank_); }
@@ -33,14 +43,17 @@ class MpiRanks final : public RankGroup {
   std::size_t rank_here() const override { return static_cast<std::size_t>(rank_here_); }
   bool minimum(RankChannel channel, std::span<std::int64_t> values) override;
   std::vector<std::string> gather(const std::string& bytes) override;
+  std::vector<std::string> share(const std::string& bytes) override;
   void leave(int code) override;
 
  private:
   MPI_Comm comm(RankChannel channel) const { return comms_[static_cast<std::size_t>(channel)]; }
+  void join(MPI_Comm whole);
   void must(int result, const char* what) const;
   void wait(MPI_Request& request, const char* what) const;
   [[noreturn]] void abort_all_ranks(const std::string& sentence) const;
 
+  bool began_mpi_ = false;
   int rank_ = 0, size_ = 1, size_here_ = 1, rank_here_ = 0;
   std::array<MPI_Comm, kRankChannels> comms_{};
 };
@@ -53,10 +66,24 @@ MpiRanks::MpiRanks() {
     throw std::runtime_error(
         "this MPI doesn't serve several threads (MPI_THREAD_MULTIPLE), which a run of ranks needs");
   }
+  began_mpi_ = true;
   must(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  must(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
-  must(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size");
-  for (MPI_Comm& channel : comms_) must(MPI_Comm_dup(MPI_COMM_WORLD, &channel), "MPI_Comm_dup");
+  join(MPI_COMM_WORLD);
+}
+
+MpiRanks::MpiRanks(std::size_t ranks) {
+  int process = 0;
+  must(MPI_Comm_rank(MPI_COMM_WORLD, &process), "MPI_Comm_rank");
+  MPI_Comm engine = MPI_COMM_NULL;
+  must(MPI_Comm_split(MPI_COMM_WORLD, process / static_cast<int>(ranks), process, &engine), "MPI_Comm_split");
+  join(engine);
+  must(MPI_Comm_free(&engine), "MPI_Comm_free");
+}
+
+void MpiRanks::join(MPI_Comm whole) {
+  must(MPI_Comm_rank(whole, &rank_), "MPI_Comm_rank");
+  must(MPI_Comm_size(whole, &size_), "MPI_Comm_size");
+  for (MPI_Comm& channel : comms_) must(MPI_Comm_dup(whole, &channel), "MPI_Comm_dup");
   MPI_Comm here = MPI_COMM_NULL;
   must(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here), "MPI_Comm_split_type");
   must(MPI_Comm_size(here, &size_here_), "MPI_Comm_size");
@@ -66,11 +93,13 @@ MpiRanks::MpiRanks() {
 
 MpiRanks::~MpiRanks() {
   for (MPI_Comm& channel : comms_) MPI_Comm_free(&channel);
-  MPI_Finalize();
+  if (began_mpi_) MPI_Finalize();
 }
 
 void MpiRanks::abort_all_ranks(const std::string& sentence) const {
-  std::fprintf(stderr, "kvtwin: rank %d: %s\n", rank_, sentence.c_str());
+  int process = rank_;
+  MPI_Comm_rank(MPI_COMM_WORLD, &process);
+  std::fprintf(stderr, "kvtwin: rank %d: %s\n", process, sentence.c_str());
   std::fflush(stderr);
   MPI_Abort(MPI_COMM_WORLD, 1);
   std::abort();
@@ -127,12 +156,24 @@ std::vector<std::string> MpiRanks::gather(const std::string& bytes) {
                     comm(RankChannel::run), &request),
        "MPI_Igatherv");
   wait(request, "MPI_Igatherv");
-  std::vector<std::string> list;
-  if (rank_ != 0) return list;
-  for (std::size_t i = 0; i < lengths.size(); ++i) {
-    list.push_back(all.substr(static_cast<std::size_t>(places[i]), static_cast<std::size_t>(lengths[i])));
-  }
-  return list;
+  return rank_ == 0 ? parts_of(all, lengths, places) : std::vector<std::string>{};
+}
+
+std::vector<std::string> MpiRanks::share(const std::string& bytes) {
+  if (bytes.size() > INT_MAX / size()) abort_all_ranks("has too much to tell the other ranks");
+  const int length = static_cast<int>(bytes.size());
+  std::vector<int> lengths(size()), places(size());
+  MPI_Request request = MPI_REQUEST_NULL;
+  must(MPI_Iallgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, comm(RankChannel::run), &request),
+       "MPI_Iallgather");
+  wait(request, "MPI_Iallgather");
+  for (std::size_t i = 1; i < lengths.size(); ++i) places[i] = places[i - 1] + lengths[i - 1];
+  std::string all(static_cast<std::size_t>(places.back()) + static_cast<std::size_t>(lengths.back()), '\0');
+  must(MPI_Iallgatherv(bytes.data(), length, MPI_CHAR, all.data(), lengths.data(), places.data(), MPI_CHAR,
+                       comm(RankChannel::run), &request),
+       "MPI_Iallgatherv");
+  wait(request, "MPI_Iallgatherv");
+  return parts_of(all, lengths, places);
 }
 
 void MpiRanks::leave(int code) {
@@ -143,5 +184,7 @@ void MpiRanks::leave(int code) {
 }  // namespace
 
 std::unique_ptr<RankGroup> join_mpi_ranks() { return std::make_unique<MpiRanks>(); }
+
+std::unique_ptr<RankGroup> join_engine_ranks(std::size_t ranks) { return std::make_unique<MpiRanks>(ranks); }
 
 }  // namespace kvtwin

@@ -6,6 +6,7 @@
 
 #include <memory>
 
+#include "impl/runtime/mail.hpp"
 #include "impl/runtime/ranks.hpp"
 
 namespace kvtwin {
@@ -15,5 +16,16 @@ namespace kvtwin {
 // Errors: std::runtime_error if this MPI does not support several threads. Any other MPI error, now or later, prints a
 // sentence on stderr and ends all ranks.
 std::unique_ptr<RankGroup> join_mpi_ranks();
+
+// Returns the group of this process's engine, for a run of several engines: the processes e * ranks to e * ranks +
+// ranks
+// - 1 are the ranks of engine e. size_here() and rank_here() count the processes of all engines. All processes call it,
+// after join_mpi_ranks(), and delete their group before that one's. Requires: the number of processes is a multiple of
+// `ranks`.
+std::unique_ptr<RankGroup> join_engine_ranks(std::size_t ranks);
+
+// Returns the mail of all processes of mpirun. All processes call it, after join_mpi_ranks(), and delete it before the
+// group. An error of MPI prints a sentence on stderr and ends all processes.
+std::unique_ptr<Mail> open_mpi_mail();
 
 }  // namespace kvtwin

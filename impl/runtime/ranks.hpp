@@ -4,8 +4,8 @@
 //
 // Channels are independent: a rank may be in one call per channel at the same time, with one thread per channel. The
 // k-th calls of all ranks on a channel belong together. Each returns after all ranks have entered.
-// Requires: the k-th calls of all ranks have equally many values. barrier() and gather() are calls on the channel
-// `run`.
+// Requires: the k-th calls of all ranks have equally many values. barrier(), gather() and share() are calls on the
+// channel `run`.
 #pragma once
 
 #include <cstddef>
@@ -39,6 +39,8 @@ class RankGroup {
   // Returns the bytes of all ranks, by rank, on rank 0, and an empty list on the other ranks. If a rank has left, also
   // rank 0 gets an empty list.
   virtual std::vector<std::string> gather(const std::string& bytes) = 0;
+  // Returns the bytes of all ranks, by rank, on every rank; an empty list if a rank has left.
+  virtual std::vector<std::string> share(const std::string& bytes) = 0;
   // This rank leaves the group, even in the middle of a call: no rank waits for this rank any more, and this rank waits
   // for no other. Processes end all ranks at once with exit code `code`; the call does not return then.
   // Thread: any thread, any number of times.

@@ -624,10 +624,6 @@ void configure_seats(const Experiment& e, Setup& setup) {
   router.prefix_from_prompts = e.text("cluster.route_prefix_from") == "prompts";
   setup.route_view_delay = static_cast<TimeNs>(e.number("cluster.route_view_delay_s") * 1e9 + 0.5);
   world.instances = e.text("parallel.rank_model") == "instances";
-  if (world.instances && world.engines > 1) {
-    throw InputError(e.where("parallel.rank_model") + ": instances is of one engine's ranks, and " +
-                     e.where("cluster.engines") + " is " + std::to_string(world.engines) + "; set one of them back");
-  }
   const double factor = e.number("sim.straggler_factor");
   if (factor == 1) return;
   if (!world.instances) {
@@ -754,6 +750,11 @@ Setup make_setup(const Experiment& e, const HardwareSpec* hardware) {
 }
 
 std::unique_ptr<World> make_simulated_world(const Experiment& e, const Setup& setup) {
+  if (setup.world.instances && setup.world.engines > 1) {
+    throw InputError(e.where("parallel.rank_model") + ": instances is of one engine's ranks, and " +
+                     e.where("cluster.engines") + " is " + std::to_string(setup.world.engines) +
+                     "; set one of them back");
+  }
   std::unique_ptr<World> world =
       e.text("sim.world") == "events" ? make_event_world(setup.world) : make_simgrid_world(setup.world);
   if (world == nullptr) {

@@ -40,7 +40,8 @@ struct Setup {
   std::vector<PageKey> rank_spaces;  // storage space of each rank; only for ranks as instances
   // Returns the bytes of a page outside the device, for one rank.
   Bytes page_bytes() const { return engine.shape.page_bytes() + engine.draft.page_bytes(); }
-  std::size_t rank = 0;  // of the first seat of the world; a real world has only this rank
+  std::size_t rank = 0;           // of the first seat of the world; a real world has only this rank
+  std::size_t engine_number = 0;  // of the first seat, if a real run has several engines
   // Returns the configuration of the engine in a seat of the world.
   EngineConfig engine_of(std::size_t seat) const;
   bool has_storage() const { return !engine.storage.empty(); }

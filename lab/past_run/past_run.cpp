@@ -50,7 +50,9 @@ void PastRun::read_report() {
   report_ = read_text_file(path, "give a run folder that kvtwin wrote");
   try {
     const auto report = nlohmann::json::parse(report_);
-    const auto decisions = report.at("decisions");
+    // The journal of a folder is the first engine's.
+    const bool several = has_journal() && report.contains("engines");
+    const auto decisions = several ? report.at("engines").at(0).at("decisions") : report.at("decisions");
     real_ = report.value("world", "") == "real";
     const auto digest = decisions.at("digest").get<std::string>();
     char* end = nullptr;

@@ -42,7 +42,10 @@ class Cluster::Seat final : public InputHandler, public Observer {
   }
   void on_event(const Event& event) override {
     route_->on_event(number_, event);
-    if (watch_.observer != nullptr) watch_.observer->on_event(event);
+    if (watch_.observer == nullptr) return;
+    Event of_engine = event;
+    of_engine.engine = number_;
+    watch_.observer->on_event(of_engine);
   }
 
   void finish(TimeNs now) {
@@ -73,7 +76,7 @@ class Cluster::Seat final : public InputHandler, public Observer {
 Cluster::Cluster(const Setup& setup, World& world, const std::vector<SeatWatch>& watches, bool checked,
                  std::string_view text)
     : setup_(setup), world_(world) {
-  if (setup.world.engines > 1)
+  if (setup.world.engines > 1 && world.seats() > 1)
     route_ = std::make_unique<RequestRoute>(setup.route, setup.router, setup.route_view_delay);
   for (std::size_t seat = 0; seat < world.seats(); ++seat) {
     const SeatWatch watch = seat < watches.size() ? watches[seat] : SeatWatch{};
@@ -100,14 +103,14 @@ void Cluster::run(InputSource& source) {
   refuse_disagreement(ranks);
 }
 
-void refuse_disagreement(const std::vector<DecisionMark>& ranks) {
+void refuse_disagreement(const std::vector<DecisionMark>& ranks, const std::string& who) {
   const DecisionMark first = ranks.front();
   for (std::size_t rank = 1; rank < ranks.size(); ++rank) {
     const DecisionMark mark = ranks[rank];
     if (mark == first) continue;
-    throw WorkError("rank " + std::to_string(rank) + " decided otherwise than rank 0: " + std::to_string(mark.count) +
-                    " decisions, digest " + digest_text(mark.digest) + ", not " + std::to_string(first.count) +
-                    ", digest " + digest_text(first.digest));
+    throw WorkError(who + "rank " + std::to_string(rank) + " decided otherwise than rank 0: " +
+                    std::to_string(mark.count) + " decisions, digest " + digest_text(mark.digest) + ", not " +
+                    std::to_string(first.count) + ", digest " + digest_text(first.digest));
   }
 }
 
@@ -128,10 +131,16 @@ DecisionMark Cluster::decisions_of(std::size_t seat) const { return seats_[seat]
 std::uint64_t Cluster::reductions_of(std::size_t seat) const { return seats_[seat]->reductions(); }
 
 DecisionMark Cluster::decisions() const {
-  DecisionMark all = decisions_of(0);
-  if (!route_) return all;
-  for (std::size_t engine = 1; engine < seats_.size(); ++engine) {
-    const DecisionMark mark = decisions_of(engine);
+  if (!route_) return decisions_of(0);
+  std::vector<DecisionMark> engines;
+  for (std::size_t engine = 0; engine < seats_.size(); ++engine) engines.push_back(decisions_of(engine));
+  return joined_decisions(engines);
+}
+
+DecisionMark joined_decisions(const std::vector<DecisionMark>& engines) {
+  DecisionMark all = engines.front();
+  for (std::size_t engine = 1; engine < engines.size(); ++engine) {
+    const DecisionMark mark = engines[engine];
     all.count += mark.count;
     std::uint64_t x = all.digest * 0xD1B54A32D192ED03u + mark.digest;  // depends on the order
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;

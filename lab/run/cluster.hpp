@@ -1,6 +1,6 @@
 // The engines of a run, each in one seat of its world. Three cases: one engine; several engines, with a router that
 // distributes the requests; or the ranks of one engine as instances, each with a policy of its own. Instances must all
-// decide the same.
+// decide the same. In a real run of several engines, each process has a cluster of its own rank (real_engines.hpp).
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,11 @@ struct SeatWatch {
   ByteSink* journal = nullptr;
 };
 
-// Errors: WorkError with the rank and both digests, if the ranks of one engine decided differently.
-void refuse_disagreement(const std::vector<DecisionMark>& ranks);
+// Errors: WorkError with the rank and both digests, if the ranks of one engine decided differently. `who`: begins the
+// error's sentence.
+void refuse_disagreement(const std::vector<DecisionMark>& ranks, const std::string& who = {});
+// Returns the sum of the counts, and the digests chained in the order of the engines.
+DecisionMark joined_decisions(const std::vector<DecisionMark>& engines);
 
 class Cluster {
  public:

@@ -1,5 +1,6 @@
 #include "lab/run/rank_report.hpp"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -9,6 +10,8 @@ namespace kvtwin {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Histogram, counts, sum)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LaneUse, name, bytes, transfers, busy_ns, window_ns, window_busy_ns, window_bytes,
                                    seconds, gigabytes_per_second, pages)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LoopReport, inputs, run_ns, policy_ns, loop_ns, loop_median_ns, loop_p99_ns, calls,
+                                   calls_ns, arrivals, arrival_late_sum_ns, arrival_late_max_ns)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PageKey, words)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(WrongPage, tier, key, slot, layer, plane, token, byte, expected, got, found)
 
@@ -22,7 +25,8 @@ std::vector<RankOutcome> gather_outcomes(RealRanks& ranks, const RankOutcome& ou
   const SortedJson sent{{"count", ours.decisions.count},
                         {"digest", ours.decisions.digest},
                         {"reductions", ours.reductions},
-                        {"lanes", ours.lanes}};
+                        {"lanes", ours.lanes},
+                        {"used_max", std::vector<Pages>(ours.used_max.begin(), ours.used_max.end())}};
   std::vector<RankOutcome> all;
   for (const std::string& text : ranks.gather(sent.dump())) {
     const SortedJson json = SortedJson::parse(text);
@@ -31,6 +35,7 @@ std::vector<RankOutcome> gather_outcomes(RealRanks& ranks, const RankOutcome& ou
     json.at("digest").get_to(outcome.decisions.digest);
     json.at("reductions").get_to(outcome.reductions);
     json.at("lanes").get_to(outcome.lanes);
+    std::ranges::copy(json.at("used_max").get<std::vector<Pages>>(), outcome.used_max.begin());
   }
   return all;
 }
@@ -62,9 +67,17 @@ Verification gather_verification(RealRanks& ranks, const Verification& ours) {
     all.bytes_checked += counts.at(11);
     all.draft_bytes_checked += counts.at(12);
     for (auto& page : json.at("wrong").get<std::vector<WrongPage>>()) {
-      page.found = "on rank " + std::to_string(rank) + ", " + page.found;
+      page.found = "on " + ranks.name_of(rank) + ", " + page.found;
       all.wrong.push_back(std::move(page));
     }
+  }
+  return all;
+}
+
+std::vector<LoopReport> gather_loops(RealRanks& ranks, const LoopReport& ours) {
+  std::vector<LoopReport> all;
+  for (const std::string& text : ranks.gather(SortedJson(ours).dump())) {
+    all.push_back(SortedJson::parse(text).get<LoopReport>());
   }
   return all;
 }
@@ -78,6 +91,8 @@ std::vector<StorageCounters> gather_counters(RealRanks& ranks, const std::vector
     const SortedJson json = SortedJson::parse(texts[rank]);
     for (std::size_t tier = 0; tier < sum.size(); ++tier) {
       for (std::size_t i = 0; i < sum[tier].counters.size(); ++i) {
+        // A page has as many objects on every engine.
+        if (rank >= ranks.ranks_per_engine() && sum[tier].counters[i].first.ends_with("objects_per_page")) continue;
         sum[tier].counters[i].second += json.at(tier).at(i).at(1).get<std::uint64_t>();
       }
     }

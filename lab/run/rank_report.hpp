@@ -16,7 +16,8 @@ namespace kvtwin {
 struct RankOutcome {
   DecisionMark decisions;
   std::uint64_t reductions = 0;
-  std::vector<LaneUse> lanes;  // the lanes of the rank's GPU
+  std::vector<LaneUse> lanes;  // of an engine's first rank: all lanes; else the lanes of the rank's GPU
+  PerTier<Pages> used_max;
 };
 
 // Returns the outcomes of all ranks, in their order, on rank 0; an empty vector on the other ranks.
@@ -24,6 +25,9 @@ std::vector<RankOutcome> gather_outcomes(RealRanks& ranks, const RankOutcome& ou
 
 // Returns on rank 0 the sum of all ranks and all wrong pages, with their ranks; on the other ranks `ours`.
 Verification gather_verification(RealRanks& ranks, const Verification& ours);
+
+// Returns the figures of the event loops of all ranks, in their order, on rank 0; an empty vector on the other ranks.
+std::vector<LoopReport> gather_loops(RealRanks& ranks, const LoopReport& ours);
 
 // Returns on rank 0 the summed counters of the storage tiers of all ranks; on the other ranks `ours`.
 std::vector<StorageCounters> gather_counters(RealRanks& ranks, const std::vector<StorageCounters>& ours);

@@ -5,6 +5,12 @@
 
 namespace kvtwin {
 
+std::string RealRanks::name_of(std::size_t process) const {
+  if (per_engine_ == 0) return "rank " + std::to_string(process);
+  const std::string engine = "engine " + std::to_string(process / per_engine_);
+  return per_engine_ == 1 ? engine : engine + ", rank " + std::to_string(process % per_engine_);
+}
+
 void RealRanks::run(const std::function<void()>& work) {
   Ending ours;
   try {
@@ -25,7 +31,7 @@ void RealRanks::serve(const std::function<void()>& work) {
     throw;
   } catch (...) {
     const Ending ours = ending_of(std::current_exception());
-    say("rank " + std::to_string(rank()) + ": " + ours.sentence);
+    say(name_of(rank()) + ": " + ours.sentence);
     group_.leave(ours.code);
     throw AlreadySaid(ours.code);
   }
@@ -39,7 +45,7 @@ void RealRanks::settle(const Ending& ours) {
   const std::vector<std::string> said = group_.gather(ours.sentence);
   const bool alike = std::ranges::all_of(said, [&](const std::string& one) { return one == said.front(); });
   for (std::size_t i = 0; i < said.size() && !(alike && i > 0); ++i) {
-    if (!said[i].empty()) say(alike || i == 0 ? said[i] : "rank " + std::to_string(i) + ": " + said[i]);
+    if (!said[i].empty()) say(alike || i == 0 ? said[i] : name_of(i) + ": " + said[i]);
   }
   group_.barrier();
   throw AlreadySaid(static_cast<int>(-worst));

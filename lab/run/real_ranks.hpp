@@ -1,5 +1,6 @@
-// A real run of several ranks, seen from one of its processes. All ranks continue together, or end together with one
-// exit code, and with one sentence if possible.
+// A real run of several processes, seen from one of them: the ranks of one engine, or the ranks of several engines
+// (real_engines.hpp), which are numbered through and all called ranks here. All ranks continue together, or end
+// together with one exit code, and with one sentence if possible.
 //
 // Before and after the requests are served, the ranks meet and exchange their errors. If a rank has an error, rank 0
 // prints the errors, and all ranks end with the same exit code. An error that all ranks have is printed once. While
@@ -23,9 +24,17 @@ class RealRanks {
   RealRanks(RankGroup& group, std::function<void(const std::string& sentence)> say)
       : group_(group), say_(std::move(say)) {}
 
+  // For a run of several engines: each has so many ranks.
+  void set_ranks_per_engine(std::size_t ranks) { per_engine_ = ranks; }
+
+  // Returns the number of ranks of one engine.
+  std::size_t ranks_per_engine() const { return per_engine_ == 0 ? group_.size() : per_engine_; }
+
   RankGroup& group() { return group_; }
   std::size_t rank() const { return group_.rank(); }
   bool leads() const { return rank() == 0; }
+  // Returns the name of a process for sentences: "rank 1"; of several engines "engine 1" or "engine 1, rank 0".
+  std::string name_of(std::size_t process) const;
 
   // Runs all work of this rank. Requires: all ranks call meet() and serve() in the same order within `work`.
   // Errors: AlreadySaid if the work fails on any rank.
@@ -45,6 +54,7 @@ class RealRanks {
 
   RankGroup& group_;
   std::function<void(const std::string&)> say_;
+  std::size_t per_engine_ = 0;  // 0: one engine
 };
 
 }  // namespace kvtwin

@@ -5,6 +5,7 @@
 #if KVTWIN_HAVE_REAL
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "lab/run/machine.hpp"
 #include "lab/run/rank_report.hpp"
 #include "lab/run/real_device.hpp"
+#include "lab/run/real_engines.hpp"
 #include "lab/run/real_ranks.hpp"
 #include "lab/run/real_storage.hpp"
 #if KVTWIN_HAVE_MPI
@@ -41,9 +43,9 @@ void refuse_what_cannot_run(const Experiment& experiment, const Setup& setup) {
     const std::string draft_refusal = refuse_in_run(setup.draft->model);
     if (!draft_refusal.empty()) throw InputError(experiment.where("model.draft.config") + ": " + draft_refusal);
   }
-  if (setup.world.engines != 1) {
-    throw InputError(experiment.where("cluster.engines") +
-                     ": one engine is served for real so far; set it to 1, or take kvtwin simulate");
+  if (experiment.flag("report.bounds") && setup.world.engines > 1) {
+    throw InputError(experiment.where("report.bounds") +
+                     ": needs the inputs of all engines in one process; set it to false, or take kvtwin simulate");
   }
   if (experiment.flag("report.bounds") && setup.has_storage()) {
     throw InputError(experiment.where("report.bounds") +
@@ -76,19 +78,42 @@ void refuse_what_went_wrong(const Experiment& experiment, const DeviceConfig& co
   if (seen.wrong_reads != 0) throw WorkError(wrong_bytes_sentence(seen));
 }
 
-// Runs the rank of this process. `ranks`: null if there is only one rank.
-void run_rank(const Experiment& experiment, const RunFiles& files, const RealRun& run, RealRanks* ranks) {
-  Setup setup = make_setup(experiment);
-  if (ranks != nullptr) setup.rank = ranks->rank();
+// Each process has a policy of its own, so the rank model is instances. The experiment of several engines keeps its own
+// rank model, because kvtwin simulate has no instances of several engines.
+Experiment as_processes(Experiment experiment) {
+  if (experiment.integer("parallel.tp") > 1) experiment.set("parallel.rank_model=instances", "kvtwin run");
+  return experiment;
+}
+
+// The processes of the run, seen from this one. All null if there is only one.
+struct Processes {
+  RealRanks* all = nullptr;
+  RankGroup* of_engine = nullptr;  // the ranks of this process's engine
+  Mail* mail = nullptr;            // null if there is one engine
+};
+
+// Runs the rank of this process.
+void run_rank(const Experiment& experiment, const RunFiles& files, const RealRun& run, const Processes& processes) {
+  RealRanks* const ranks = processes.all;
+  RankGroup* const group = processes.of_engine;
+  Setup setup = make_setup(as_processes(experiment));
+  if (ranks != nullptr) {
+    setup.rank = ranks->rank() % setup.engine.ranks;
+    setup.engine_number = ranks->rank() / setup.engine.ranks;
+  }
   share_what_one_rank_writes(setup);
-  RankGroup* const group = ranks == nullptr ? nullptr : &ranks->group();
   refuse_what_cannot_run(experiment, setup);
+  std::optional<RealEngines> engines;
+  if (processes.mail != nullptr) engines.emplace(*processes.mail, setup, ranks->rank());
   const RealDevice chosen = choose_device(experiment, setup, group);
   if (ranks != nullptr) ranks->meet();
   std::unique_ptr<Device> device = chosen.make();
+  if (ranks != nullptr) ranks->meet();  // opening a tier may be a work of all processes
   RealStorage storage =
-      open_storage(experiment, setup, device->memory(), device->draft_memory(), chosen.config.slow_factor, run.secrets);
-  const std::unique_ptr<RealWorld> world = make_real_world(std::move(device), std::move(storage.tiers), group);
+      open_storage(experiment, setup, device->memory(), device->draft_memory(), chosen.config.slow_factor, run.secrets,
+                   ranks == nullptr ? nullptr : &ranks->group());
+  const std::unique_ptr<RealWorld> world =
+      make_real_world(std::move(device), std::move(storage.tiers), group, ranks == nullptr ? nullptr : &ranks->group());
 
   RunFiles with_journal = files;
   with_journal.journal = !files.out.empty();
@@ -99,6 +124,7 @@ void run_rank(const Experiment& experiment, const RunFiles& files, const RealRun
   terms.at_once = true;
   terms.checked = true;
   terms.ranks = ranks;
+  terms.engines = engines ? &*engines : nullptr;
   if (ranks == nullptr || ranks->leads()) {
     terms.notes = chosen.notes;
     terms.notes.insert(terms.notes.end(), storage.notes.begin(), storage.notes.end());
@@ -109,6 +135,12 @@ void run_rank(const Experiment& experiment, const RunFiles& files, const RealRun
     facts.real =
         RealFacts{world->loop(), seen, ranks == nullptr ? world->storage() : gather_counters(*ranks, world->storage()),
                   this_machine(std::string_view(chosen.name) == "cuda")};
+    if (!engines) return;
+    const std::vector<LoopReport> loops = gather_loops(*ranks, world->loop());
+    facts.engines.resize(loops.size() / engines->ranks());
+    for (std::size_t engine = 0; engine < facts.engines.size(); ++engine) {
+      facts.engines[engine].loop = loops[engine * engines->ranks()];
+    }
   };
   const RunResult result = serve(experiment, setup, *world, with_journal, terms, run.listener);
   if (ranks != nullptr && !ranks->leads()) return;
@@ -119,30 +151,45 @@ void run_rank(const Experiment& experiment, const RunFiles& files, const RealRun
 #if KVTWIN_HAVE_MPI
 
 void refuse_other_sizes(const Experiment& experiment, const RankGroup& group) {
-  const std::string wanted = std::to_string(experiment.integer("parallel.tp"));
+  const std::int64_t ranks = experiment.integer("parallel.tp"), engines = experiment.integer("cluster.engines");
+  const std::string wanted = std::to_string(ranks * engines);
   if (std::to_string(group.size()) == wanted) return;
+  const std::string of_ranks = experiment.where("parallel.tp") + ": is " + std::to_string(ranks) + ", ";
+  const std::string of_engines = experiment.where("cluster.engines") + ": is " + std::to_string(engines) + ", ";
+  const std::string of_both = of_engines + experiment.where("parallel.tp") + " is " + std::to_string(ranks) + ", ";
   throw InputError(
-      experiment.where("parallel.tp") + ": is " + wanted + ", and " +
-      (group.size() == 1 ? "one process was" : std::to_string(group.size()) + " processes were") +
-      " started; a real run has one a rank: mpirun -np " + wanted +
+      (engines == 1 ? of_ranks
+       : ranks == 1 ? of_engines
+                    : of_both) +
+      "and " + (group.size() == 1 ? "one process was" : std::to_string(group.size()) + " processes were") +
+      " started; a real run has one " + (engines == 1 ? "a rank" : "for each rank of each engine") + ": mpirun -np " +
+      wanted +
       " kvtwin run ... (with Open MPI also --allow-run-as-root as root, and --oversubscribe for more ranks "
       "than cores)");
 }
 
-void run_ranks(const Experiment& experiment, const RunFiles& files, const RealRun& run) {
+void run_processes(const Experiment& experiment, const RunFiles& files, const RealRun& run) {
   const std::unique_ptr<RankGroup> group = join_mpi_ranks();
   RealRanks ranks(*group, run.say);
+  std::unique_ptr<RankGroup> of_engine;
+  std::unique_ptr<Mail> mail;
   ranks.run([&] {
     refuse_other_sizes(experiment, *group);
-    run_rank(experiment, files, run, &ranks);
+    if (experiment.integer("cluster.engines") == 1) return run_rank(experiment, files, run, {&ranks, group.get()});
+    const auto per_engine = static_cast<std::size_t>(experiment.integer("parallel.tp"));
+    ranks.set_ranks_per_engine(per_engine);
+    of_engine = join_engine_ranks(per_engine);
+    mail = open_mpi_mail();
+    run_rank(experiment, files, run, {&ranks, of_engine.get(), mail.get()});
   });
 }
 
 #else
 
-void run_ranks(const Experiment& experiment, const RunFiles&, const RealRun&) {
-  throw InputError(experiment.where("parallel.tp") +
-                   ": a real run has one process a rank, and this build is without MPI (KVTWIN_MPI=OFF); set it to 1");
+void run_processes(const Experiment& experiment, const RunFiles&, const RealRun&) {
+  const bool engines = experiment.integer("cluster.engines") > 1;
+  throw InputError(experiment.where(engines ? "cluster.engines" : "parallel.tp") + ": a real run has one process a " +
+                   (engines ? "engine" : "rank") + ", and this build is without MPI (KVTWIN_MPI=OFF); set it to 1");
 }
 
 #endif
@@ -150,13 +197,14 @@ void run_ranks(const Experiment& experiment, const RunFiles&, const RealRun&) {
 }  // namespace
 
 void prepare_real_run(Experiment& experiment) {
-  // Each process has a policy of its own, so the rank model is always instances.
-  if (experiment.integer("parallel.tp") > 1) experiment.set("parallel.rank_model=instances", "kvtwin run");
+  if (experiment.integer("cluster.engines") == 1) experiment = as_processes(std::move(experiment));
 }
 
 void run_real(const Experiment& experiment, const RunFiles& files, const RealRun& run) {
-  if (experiment.integer("parallel.tp") > 1) return run_ranks(experiment, files, run);
-  run_rank(experiment, files, run, nullptr);
+  if (experiment.integer("parallel.tp") > 1 || experiment.integer("cluster.engines") > 1) {
+    return run_processes(experiment, files, run);
+  }
+  run_rank(experiment, files, run, {});
 }
 
 #else

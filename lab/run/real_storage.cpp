@@ -1,6 +1,7 @@
 #include "lab/run/real_storage.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 #include <variant>
@@ -8,8 +9,10 @@
 #include "impl/disk/hicache_files.hpp"
 #include "impl/disk/segment_store.hpp"
 #include "impl/disk/shared_files.hpp"
+#include "impl/remote/peer_store.hpp"
 #include "impl/remote/remote_backend.hpp"
 #include "impl/storage/failing_nodes.hpp"
+#include "impl/runtime/arena.hpp"
 #include "lab/error.hpp"
 
 namespace kvtwin {
@@ -29,6 +32,7 @@ struct OpenTerms {
   bool stores = true;         // false: this rank only reads, because another rank stores for all
   const PageSeal* seal = nullptr;
   const StorageSecrets& secrets;
+  RankGroup* everyone = nullptr;
   std::vector<std::string>& notes;
 
   PageForm form() const { return object_form(memory.form(), objects); }
@@ -46,6 +50,7 @@ std::filesystem::path disk_folder(const OpenTerms& terms) {
   }
   std::filesystem::path folder = experiment.path("tiers.disk.path").lexically_normal();
   if (!folder.has_filename()) folder = folder.parent_path();  // the path ended in '/'
+  if (setup.world.engines > 1) folder /= "engine" + std::to_string(setup.engine_number);
   // HiCache files have the rank in the name, so all ranks share a folder. Segments need one folder per rank.
   if (setup.engine.ranks != 1 && !setup.hardware.file_a_page) folder /= "rank" + std::to_string(setup.rank);
   folder = terms.of_part(folder);
@@ -116,6 +121,11 @@ std::unique_ptr<StorageBackend> open_shared_fs(const OpenTerms& terms) {
   }
 }
 
+std::string place_of_remote(const Experiment& experiment) {
+  const bool tokens = experiment.integer("tiers.remote.tokens") != 0;
+  return experiment.where(tokens ? "tiers.remote.tokens" : "tiers.remote.gib");
+}
+
 std::unique_ptr<StorageBackend> open_remote(const OpenTerms& terms) {
   const Experiment& experiment = terms.experiment;
   const std::string where = experiment.where("tiers.remote.url");
@@ -137,6 +147,20 @@ std::unique_ptr<StorageBackend> open_remote(const OpenTerms& terms) {
     remote.tls_ca_file = experiment.path("tiers.remote.tls_ca").string();
   }
   remote.timeout = static_cast<TimeNs>(experiment.number("tiers.remote.timeout_s") * 1e9);
+  if (terms.everyone != nullptr) {
+    const std::size_t processes = terms.everyone->size();
+    const Pages parts = terms.pages * terms.setup.engine.storage_writers * terms.objects;
+    remote.pool = PoolMember{(terms.draft ? "draft" : "process") + std::to_string(terms.everyone->rank()), processes,
+                             (parts + processes - 1) / processes,
+                             [everyone = terms.everyone](const std::string& own) { return everyone->share(own); }};
+    const std::optional<Bytes> available = memory_available();
+    const Bytes lent = lent_bytes(remote.pool->pages, terms.form()) * terms.everyone->size_here();
+    if (remote.url.starts_with("nixl+ucx://") && available && lent > *available / 10 * 9) {
+      throw InputError(place_of_remote(experiment) + ": this machine's processes would lend " +
+                       std::to_string(lent >> 20) + " MiB to the pool, and " + std::to_string(*available >> 20) +
+                       " MiB are free; make it smaller");
+    }
+  }
   std::variant<RemoteBackend, std::string> opened;
   try {
     opened = open_remote_backend(remote, terms.form());
@@ -183,7 +207,7 @@ void add_notes(const Experiment& experiment, const Setup& setup, const PageMemor
 }  // namespace
 
 RealStorage open_storage(const Experiment& experiment, const Setup& setup, PageMemory& memory, PageMemory* draft,
-                         double slow_factor, const StorageSecrets& secrets) {
+                         double slow_factor, const StorageSecrets& secrets, RankGroup* everyone) {
   RealStorage storage;
   if (!secrets.page_key.empty()) {
     try {
@@ -202,7 +226,8 @@ RealStorage open_storage(const Experiment& experiment, const Setup& setup, PageM
     std::uint32_t first_object = 0;
     for (PageMemory* part : {&memory, draft}) {
       if (part == nullptr) continue;
-      OpenTerms terms{experiment, setup, tier.pages, *part, 1, part == draft, stores, seal, secrets, storage.notes};
+      OpenTerms terms{experiment, setup,   tier.pages, *part,        1, part == draft, stores,
+                      seal,       secrets, everyone,   storage.notes};
       terms.objects = objects_in(terms, tier.tier, part->form().shape);
       std::unique_ptr<StorageBackend> backend = kBackends[tier.tier](terms);
       if (tier.tier == Tier::remote && !setup.world.node_downs.empty()) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "impl/runtime/ranks.hpp"
 #include "impl/storage/tier_queues.hpp"
 #include "lab/experiment/experiment.hpp"
 #include "lab/experiment/setup.hpp"
@@ -20,8 +21,9 @@ struct RealStorage {
 
 // Opens all storage tiers of the experiment. `slow_factor`: the factor of this rank (real.slow_factor).
 // `draft`: the memory of a draft model's pool beside the target's; null = there is none.
+// `everyone`: all processes of the run, each of which calls this; null = one process.
 // Requires: both memories outlive the tiers. Errors: InputError if a tier cannot be opened.
 RealStorage open_storage(const Experiment& experiment, const Setup& setup, PageMemory& memory, PageMemory* draft,
-                         double slow_factor, const StorageSecrets& secrets);
+                         double slow_factor, const StorageSecrets& secrets, RankGroup* everyone = nullptr);
 
 }  // namespace kvtwin

@@ -252,14 +252,23 @@ std::uint64_t peak_rss_bytes() {
 
 double microseconds(TimeNs ns) { return static_cast<double>(ns) / 1e3; }
 
-Json real_json(const RealFacts& real) {
-  const LoopReport& loop = real.loop;
-  const Verification& v = real.verification;
+// Adds the figures of an event loop.
+void put_loop(Json& json, const LoopReport& loop) {
   const auto ratio = [](double sum, std::uint64_t count) -> Json {
     if (count == 0) return nullptr;
     return sum / static_cast<double>(count);
   };
   const auto share = [&](TimeNs ns) { return ratio(static_cast<double>(ns), static_cast<std::uint64_t>(loop.run_ns)); };
+  json["loop_us_per_input"] = {{"p50", microseconds(loop.loop_median_ns)}, {"p99", microseconds(loop.loop_p99_ns)}};
+  json["submit_us_mean"] = ratio(microseconds(loop.calls_ns), loop.calls);
+  json["loop_share"] = share(loop.loop_ns);
+  json["policy_share"] = share(loop.policy_ns);
+  json["arrivals_late_us"] = {{"mean", ratio(microseconds(loop.arrival_late_sum_ns), loop.arrivals)},
+                              {"max", microseconds(loop.arrival_late_max_ns)}};
+}
+
+Json real_json(const RealFacts& real) {
+  const Verification& v = real.verification;
   Json wrong = Json::array();
   for (const WrongPage& page : v.wrong) wrong.push_back(wrong_page_sentence(page));
   Json storage = Json::object();
@@ -280,18 +289,25 @@ Json real_json(const RealFacts& real) {
                          {"bytes_checked", v.draft_bytes_checked}, {"pages_audited", v.draft_pages_audited},
                          {"bytes_audited", v.draft_bytes_audited}, {"pages_left_out", v.draft_pages_left_out}};
   }
-  return {{"machine",
-           {{"cpu", machine.cpu}, {"cores", machine.cores}, {"kernel", machine.kernel}, {"device", machine.device}}},
-          {"inputs", loop.inputs},
-          {"storage", storage},
-          {"loop_us_per_input", {{"p50", microseconds(loop.loop_median_ns)}, {"p99", microseconds(loop.loop_p99_ns)}}},
-          {"submit_us_mean", ratio(microseconds(loop.calls_ns), loop.calls)},
-          {"loop_share", share(loop.loop_ns)},
-          {"policy_share", share(loop.policy_ns)},
-          {"arrivals_late_us",
-           {{"mean", ratio(microseconds(loop.arrival_late_sum_ns), loop.arrivals)},
-            {"max", microseconds(loop.arrival_late_max_ns)}}},
-          {"verified", verified}};
+  Json json = {
+      {"machine",
+       {{"cpu", machine.cpu}, {"cores", machine.cores}, {"kernel", machine.kernel}, {"device", machine.device}}},
+      {"inputs", real.loop.inputs},
+      {"storage", storage}};
+  put_loop(json, real.loop);
+  json["verified"] = verified;
+  return json;
+}
+
+Json engine_json(const RunFacts::EngineFacts& engine) {
+  Json json = {{"decisions", mark_json(engine.decisions)}};
+  for (const RunFacts::RankFacts& rank : engine.ranks) {
+    json["ranks"].push_back({{"digest", digest_text(rank.digest)}, {"reductions", rank.reductions}});
+  }
+  if (!engine.loop) return json;
+  json["real"] = {{"inputs", engine.loop->inputs}};
+  put_loop(json["real"], *engine.loop);
+  return json;
 }
 
 }  // namespace
@@ -351,7 +367,7 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionM
   for (const RunFacts::RankFacts& rank : facts.ranks) {
     report["ranks"].push_back({{"digest", digest_text(rank.digest)}, {"reductions", rank.reductions}});
   }
-  for (const DecisionMark& engine : facts.engines) report["engines"].push_back({{"decisions", mark_json(engine)}});
+  for (const RunFacts::EngineFacts& engine : facts.engines) report["engines"].push_back(engine_json(engine));
   report["simulated_seconds"] = seconds(facts.simulated_ns);
   report["wall_seconds"] = facts.wall_seconds;
   report["requests_per_wall_second"] =
@@ -660,8 +676,8 @@ fs::path whole_path(const fs::path& path) {
 
 }  // namespace
 
-RunFolder::RunFolder(fs::path path, bool force, Appears appears)
-    : path_(std::move(path)), target_(whole_path(path_)), appears_(appears) {
+RunFolder::RunFolder(fs::path path, bool force, Appears appears, bool several_engines)
+    : path_(std::move(path)), target_(whole_path(path_)), appears_(appears), several_engines_(several_engines) {
   std::error_code error;
   if (fs::exists(target_, error) && !fs::is_directory(target_, error)) {
     throw InputError("--out " + path_.string() + ": is a file; give a folder");
@@ -698,7 +714,8 @@ RunFolder::RunFolder(fs::path path, bool force, Appears appears)
   for (const TierSpec& spec : kTierSpecs) requests_ << spec.hit_column << ',';
   requests_
       << "miss,recomputed_after_stop,retracted_recompute,queue_s,prefetch_wait_s,load_wait_s,compute_s,ttft_s,tpot_s,"
-         "e2e_s,retractions,outcome\n";
+         "e2e_s,retractions,outcome"
+      << (several_engines_ ? ",engine\n" : "\n");
 }
 
 RunFolder::~RunFolder() {
@@ -737,7 +754,7 @@ void RunFolder::on_event(const Event& event) {
   int length = 0;
   if (event.kind == EventKind::rejected) {
     const std::string no_hits(kTiers, ',');
-    length = std::snprintf(line, sizeof line, "%" PRIu64 ",%.9f,%" PRIu64 ",%" PRIu64 ",%s,,,,,,,,,,,rejected:%s\n",
+    length = std::snprintf(line, sizeof line, "%" PRIu64 ",%.9f,%" PRIu64 ",%" PRIu64 ",%s,,,,,,,,,,,rejected:%s",
                            r.request, seconds(r.arrival), r.prompt_tokens, r.output_tokens, no_hits.c_str(),
                            std::string(name_of(r.rejected)).c_str());
   } else {
@@ -756,13 +773,15 @@ void RunFolder::on_event(const Event& event) {
     }
     length = std::snprintf(line, sizeof line,
                            "%" PRIu64 ",%.9f,%" PRIu64 ",%" PRIu64 ",%s%" PRIu64 ",%" PRIu64 ",%" PRIu64
-                           ",%.9f,%.9f,%.9f,%.9f,%.9f,%s,%.9f,%u,completed\n",
+                           ",%.9f,%.9f,%.9f,%.9f,%.9f,%s,%.9f,%u,completed",
                            r.request, seconds(r.arrival), r.prompt_tokens, r.output_tokens, hits, r.miss,
                            r.recomputed_after_stop, r.retracted_recompute, seconds(r.queue_ns),
                            seconds(r.prefetch_wait_ns), seconds(r.load_wait_ns), seconds(r.compute_ns),
                            seconds(r.first_token - r.arrival), tpot, seconds(r.finished - r.arrival), r.retractions);
   }
   requests_.write(line, length);
+  if (several_engines_) requests_ << ',' << event.engine;
+  requests_ << '\n';
 }
 
 void RunFolder::write(const std::string& name, const std::string& content) {

@@ -75,9 +75,15 @@ struct RunFacts {
   };
   std::optional<BoundFacts> bounds;
   std::optional<Draws> draws;
-  std::optional<Bill> bill;           // nothing if the price list has no price for the GPU
-  std::vector<RankFacts> ranks;       // of ranks as instances
-  std::vector<DecisionMark> engines;  // if there are several engines
+  std::optional<Bill> bill;      // nothing if the price list has no price for the GPU
+  std::vector<RankFacts> ranks;  // of ranks as instances
+  // Of several engines.
+  struct EngineFacts {
+    DecisionMark decisions;
+    std::vector<RankFacts> ranks;    // of a real run with several ranks
+    std::optional<LoopReport> loop;  // of a real run: of its first rank
+  };
+  std::vector<EngineFacts> engines;
 };
 
 // Returns a sentence with the page, the tier, the place within the page, and the found value.
@@ -100,7 +106,8 @@ class RunFolder final : public Observer {
   enum class Appears : std::uint8_t { whole, at_once };
   // Errors: InputError if `path` is a file, a non-empty folder without `force`, or a non-empty folder that is no run
   // folder; WorkError if the folder cannot be written.
-  RunFolder(std::filesystem::path path, bool force, Appears appears = Appears::whole);
+  // `several_engines`: requests.csv has the column engine.
+  RunFolder(std::filesystem::path path, bool force, Appears appears = Appears::whole, bool several_engines = false);
   ~RunFolder() override;
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
@@ -124,6 +131,7 @@ class RunFolder final : public Observer {
   std::filesystem::path path_;  // as given
   std::filesystem::path target_, staging_;
   Appears appears_;
+  bool several_engines_;
   std::ofstream requests_;
   std::filesystem::path replaced_;  // temporary name of the replaced folder, until the new folder has a result
   bool fill_ = false;               // the folder existed and was empty

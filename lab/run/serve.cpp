@@ -5,6 +5,8 @@
 #include <deque>
 #include <iterator>
 #include <optional>
+#include <span>
+#include <string_view>
 #include <utility>
 
 #include "lab/error.hpp"
@@ -89,24 +91,26 @@ void add_warnings(const Setup& setup, const RunOutcome& outcome, RunFacts& facts
 void add_outcome(const Cluster& cluster, const Setup& setup, RunFacts& facts) {
   const bool real = facts.world == "real";
   for (const TierSpec& spec : kTierSpecs) facts.tier(spec.tier).used_max = cluster.pages_used_max(spec.tier);
-  for (std::size_t seat = 0; seat < cluster.seats(); ++seat) {
+  for (std::size_t seat = 0; seat < cluster.seats() && !real; ++seat) {
     const DecisionMark mark = cluster.decisions_of(seat);
-    if (setup.world.instances && !real) facts.ranks.push_back({mark.digest, cluster.reductions_of(seat)});
-    if (setup.world.engines > 1) facts.engines.push_back(mark);
+    if (setup.world.instances) facts.ranks.push_back({mark.digest, cluster.reductions_of(seat)});
+    if (setup.world.engines > 1) facts.engines.push_back({mark, {}, {}});
+  }
+}
+
+void add_lanes_of(std::size_t engine, std::vector<LaneUse> lanes, std::vector<LaneUse>& all) {
+  for (LaneUse& use : lanes) {
+    use.name.insert(0, "engine" + std::to_string(engine) + ".");
+    all.push_back(std::move(use));
   }
 }
 
 // Returns the lanes of all seats. Ranks as instances each have a GPU; seat 0 has the figures of all other lanes.
 std::vector<LaneUse> lane_uses(const std::vector<LaneMeters>& meters, const Setup& setup, TimeNs end) {
   std::vector<LaneUse> uses = meters[0].uses(end);
-  if (setup.world.engines > 1) {
+  if (setup.world.engines > 1 && meters.size() > 1) {
     uses.clear();
-    for (std::size_t engine = 0; engine < meters.size(); ++engine) {
-      for (LaneUse& use : meters[engine].uses(end)) {
-        use.name.insert(0, "engine" + std::to_string(engine) + ".");
-        uses.push_back(std::move(use));
-      }
-    }
+    for (std::size_t engine = 0; engine < meters.size(); ++engine) add_lanes_of(engine, meters[engine].uses(end), uses);
   } else {
     for (std::size_t rank = 1; rank < meters.size(); ++rank) {
       std::vector<LaneUse> own = meters[rank].uses(end);
@@ -154,20 +158,64 @@ class FrontEnd final : public Observer {
   Observer& next_;
 };
 
-// Adds the digest and the GPU lanes of each rank, on rank 0. Errors: WorkError on rank 0 if ranks decided differently.
-void add_ranks(RealRanks& ranks, const Cluster& cluster, RunFacts& facts, std::vector<LaneUse>& lanes) {
-  RankOutcome ours{cluster.decisions_of(0), cluster.reductions_of(0), {}};
-  const auto own = lanes.begin() + static_cast<std::ptrdiff_t>(2 * ranks.rank());
-  ours.lanes.assign(own, own + 2);
-  std::vector<RankOutcome> all = gather_outcomes(ranks, ours);
-  if (all.empty()) return;
+// Joins the ranks of one engine: returns the digest of each rank, and moves the lanes of their GPUs to those of the
+// first rank. Errors: WorkError that begins with `who`, if ranks decided differently.
+std::vector<RunFacts::RankFacts> join_ranks(std::span<RankOutcome> ranks, const std::string& who) {
+  std::vector<RunFacts::RankFacts> facts;
   std::vector<DecisionMark> marks;
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    marks.push_back(all[rank].decisions);
-    facts.ranks.push_back({all[rank].decisions.digest, all[rank].reductions});
-    std::ranges::move(all[rank].lanes, lanes.begin() + static_cast<std::ptrdiff_t>(2 * rank));
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    marks.push_back(ranks[rank].decisions);
+    facts.push_back({ranks[rank].decisions.digest, ranks[rank].reductions});
+    if (rank == 0) continue;
+    std::ranges::move(ranks[rank].lanes, ranks[0].lanes.begin() + static_cast<std::ptrdiff_t>(2 * rank));
   }
-  refuse_disagreement(marks);
+  refuse_disagreement(marks, who);
+  return facts;
+}
+
+// Adds what the other processes know, on process 0: digests and lanes; of several engines also the pages used. Returns
+// the decisions of all engines. Errors: WorkError on process 0 if the ranks of an engine decided differently.
+DecisionMark add_processes(RealRanks& processes, const Setup& setup, const Cluster& cluster, RunFacts& facts,
+                           std::vector<LaneUse>& lanes) {
+  RankOutcome ours{cluster.decisions_of(0), cluster.reductions_of(0), lanes, {}};
+  if (setup.rank != 0) {
+    const auto own = lanes.begin() + static_cast<std::ptrdiff_t>(2 * setup.rank);
+    ours.lanes.assign(own, own + 2);
+  }
+  for (const TierSpec& spec : kTierSpecs) ours.used_max[spec.tier] = cluster.pages_used_max(spec.tier);
+  std::vector<RankOutcome> all = gather_outcomes(processes, ours);
+  if (all.empty()) return {};
+  const std::size_t engines = setup.world.engines, ranks = setup.engine.ranks;
+  if (engines == 1) {
+    facts.ranks = join_ranks(all, "");
+    lanes = std::move(all[0].lanes);
+    return all[0].decisions;
+  }
+  lanes.clear();
+  facts.engines.resize(engines);
+  for (const TierSpec& spec : kTierSpecs) facts.tier(spec.tier).used_max = 0;
+  std::vector<DecisionMark> marks;
+  for (std::size_t engine = 0; engine < engines; ++engine) {
+    const std::span<RankOutcome> outcomes = std::span(all).subspan(engine * ranks, ranks);
+    std::vector<RunFacts::RankFacts> of_ranks = join_ranks(outcomes, "engine " + std::to_string(engine) + ": ");
+    if (ranks > 1) facts.engines[engine].ranks = std::move(of_ranks);
+    facts.engines[engine].decisions = outcomes[0].decisions;
+    marks.push_back(outcomes[0].decisions);
+    for (const TierSpec& spec : kTierSpecs) facts.tier(spec.tier).used_max += outcomes[0].used_max[spec.tier];
+    add_lanes_of(engine, std::move(outcomes[0].lanes), lanes);
+  }
+  for (const TierSpec& spec : kTierSpecs) {
+    RunFacts::TierFacts& tier = facts.tier(spec.tier);
+    tier.used_max = std::min(tier.used_max, tier.capacity);
+  }
+  return joined_decisions(marks);
+}
+
+// Returns the latest time of all processes. Each of them calls it.
+TimeNs end_of_all(RealRanks& processes, TimeNs ours) {
+  std::int64_t least = -ours;
+  processes.group().minimum(RankChannel::run, std::span(&least, 1));
+  return -least;
 }
 
 std::vector<LaneMeters> lane_meters(const World& world, const Setup& setup, const ServeTerms& terms) {
@@ -186,11 +234,13 @@ void fill(RunFolder& folder, const RunFacts& facts, const Metrics& metrics, cons
   folder.commit();
 }
 
-void refuse_files(const RunFiles& files, const Setup& setup) {
+// `journals_per_process`: several engines may have journals, because each has processes of its own.
+void refuse_files(const RunFiles& files, const Setup& setup, bool journals_per_process) {
   if (files.out.empty() && files.journal) throw InputError("--journal needs --out, the folder to write it to");
   if (files.out.empty() && files.timeline) throw InputError("--timeline needs --out, the folder to write it to");
   if (setup.world.engines == 1) return;
-  for (const auto& [given, name] : {std::pair{files.journal, "--journal"}, {files.timeline, "--timeline"}}) {
+  const bool journal = files.journal && !journals_per_process;
+  for (const auto& [given, name] : {std::pair{journal, "--journal"}, {files.timeline, "--timeline"}}) {
     if (given) {
       throw InputError(std::string(name) + ": is of one engine, and cluster.engines is " +
                        std::to_string(setup.world.engines) + "; leave it out, or set cluster.engines to 1");
@@ -225,7 +275,8 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
   // A real engine has a front end of its own.
   const ServingTimes serving = std::string_view(terms.device) == "model" ? setup.serving : ServingTimes{};
   WorkloadInputs inputs(experiment, *workload, serving);
-  if (inputs.waits_for_answers() && terms.ranks != nullptr && setup.engine.ranks > 1) {
+  const bool one_reader = terms.engines != nullptr;  // process 0 sends the inputs to all ranks
+  if (inputs.waits_for_answers() && !one_reader && terms.ranks != nullptr && setup.engine.ranks > 1) {
     const bool closed = experiment.text("workload.loop") == "closed";
     throw InputError(experiment.where(closed ? "workload.loop" : "workload.generate.stages") +
                      (closed ? ": is closed" : ": waits for the end of a stage") +
@@ -233,7 +284,7 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
                      (closed ? "set it to open" : "set it to \"\"") + ", or take one rank");
   }
   CountingTerms counted = counting_terms(experiment);
-  refuse_files(files, setup);
+  refuse_files(files, setup, terms.engines != nullptr);
 
   const bool leads = terms.ranks == nullptr || terms.ranks->leads();
   std::vector<std::string> idle;
@@ -246,13 +297,14 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
   const std::string resolved = experiment.resolved();
   std::optional<RunFolder> folder;
   if (!files.out.empty() && leads) {
-    folder.emplace(files.out, files.force, terms.at_once ? RunFolder::Appears::at_once : RunFolder::Appears::whole);
+    folder.emplace(files.out, files.force, terms.at_once ? RunFolder::Appears::at_once : RunFolder::Appears::whole,
+                   setup.world.engines > 1);
     folder->write("experiment.resolved.toml", resolved);
   }
   if (terms.ranks != nullptr) terms.ranks->meet();  // rank 0 has created the folder
   std::deque<JournalFile> journals;                 // one per seat
   for (std::size_t seat = 0; files.journal && seat < world.seats(); ++seat) {
-    const std::string name = journal_name(setup.rank + seat);
+    const std::string name = journal_name(terms.ranks == nullptr ? seat : terms.ranks->rank());
     journals.emplace_back(folder ? folder->place(name) : std::filesystem::path(files.out) / name);
   }
   std::vector<LaneMeters> meters = lane_meters(world, setup, terms);
@@ -266,7 +318,9 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
   std::vector<SeatWatch> watches(world.seats());
   for (std::size_t seat = 0; seat < watches.size(); ++seat) {
     // All ranks decide the same, so only one rank has observers.
-    if ((seat == 0 && leads) || !setup.world.instances) {
+    if (terms.engines != nullptr) {
+      watches[seat].observer = terms.engines->reporter();
+    } else if ((seat == 0 && leads) || !setup.world.instances) {
       watches[seat].observer = inputs.observer(&front_end);
       if (bounds) watches[seat].decisions = &bounds->hits;
       if (bounds) watches[seat].inputs = bounds->stops.inputs_of(seat, &bounds->hits);
@@ -278,8 +332,14 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
   Cluster cluster(setup, world, watches, terms.checked, resolved);
   {
     Progress progress(*workload, metrics, static_cast<std::uint64_t>(experiment.integer("workload.limit")), listener);
-    if (leads && listener.requests) world.set_progress(&Progress::tick, &progress);
-    const auto run = [&] { cluster.run(inputs.source()); };
+    const bool tells = leads && listener.requests;
+    if (tells && terms.engines == nullptr) world.set_progress(&Progress::tick, &progress);
+    const auto run = [&] {
+      if (terms.engines == nullptr) return cluster.run(inputs.source());
+      EngineStream stream{&inputs.source(), inputs.observer(&front_end), {}};
+      if (tells) stream.ticks = [&progress](TimeNs now) { Progress::tick(&progress, now); };
+      terms.engines->run(stream, [&cluster](InputSource& source) { cluster.run(source); });
+    };
     terms.ranks != nullptr ? terms.ranks->serve(run) : run();
     world.set_progress(nullptr, nullptr);
   }
@@ -292,17 +352,17 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
     if (leads) listener.tell(note);
     facts.notes.push_back(std::move(note));
   }
-  facts.simulated_ns = world.now();
+  facts.simulated_ns = terms.engines == nullptr ? world.now() : end_of_all(*terms.ranks, world.now());
   if (terms.add_facts) terms.add_facts(facts);
   facts.wall_seconds = seconds_since(start);
   std::vector<LaneUse> lanes = lane_uses(meters, setup, facts.simulated_ns);
-  if (terms.ranks != nullptr) add_ranks(*terms.ranks, cluster, facts, lanes);
+  DecisionMark decisions = cluster.decisions();
+  if (terms.ranks != nullptr) decisions = add_processes(*terms.ranks, setup, cluster, facts, lanes);
   if (!leads) return {};
   add_warnings(setup, {metrics, lanes, facts.simulated_ns, !inputs.waits_for_answers()}, facts);
   if (bounds) bounds->add_to(facts);
   if (timeline) timeline->finish();
   RunResult result;
-  const DecisionMark decisions = cluster.decisions();
   result.figures = main_figures(facts, metrics, decisions);
   result.report = report_json(facts, metrics, decisions, lanes);
   result.summary = summary_text(facts, metrics, decisions, lanes);

@@ -11,6 +11,7 @@
 #include "lab/experiment/experiment.hpp"
 #include "lab/experiment/setup.hpp"
 #include "lab/listener.hpp"
+#include "lab/run/real_engines.hpp"
 #include "lab/run/real_ranks.hpp"
 #include "lab/run/run_folder.hpp"
 #include "policy/seam/event.hpp"
@@ -53,6 +54,7 @@ struct ServeTerms {
   std::vector<std::string> notes;            // for the report, in addition to the experiment's
   std::function<void(RunFacts&)> add_facts;  // called after the run; may be empty
   RealRanks* ranks = nullptr;                // the ranks of a real run with several processes; else null
+  RealEngines* engines = nullptr;            // of a real run with several engines; else null
 };
 
 // Serves the experiment's requests with a fresh engine in `world`, and writes the run folder if files.out is set. With

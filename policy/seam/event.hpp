@@ -1,6 +1,7 @@
 // Events, for metrics, reports and tests. The policy never reads them. One call per state change.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -88,6 +89,7 @@ struct Event {
   const RequestRecord* record = nullptr;      // borrowed for the call
   std::span<const SlotId> slots{};            // borrowed for the call
   std::span<const PageKey> keys{};            // borrowed for the call
+  std::size_t engine = 0;                     // of several engines; set where their events come together
 };
 
 class Observer {

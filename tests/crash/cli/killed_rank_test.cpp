@@ -1,5 +1,5 @@
-// kill -9 of one rank of a real run: the other ranks must end soon, too, and no file may look like the result of a
-// finished run.
+// kill -9 of one process of a real run, a rank or an engine: the others must end soon, too, and no file may look like
+// the result of a finished run.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -7,7 +7,7 @@
 #include <system_error>
 #include <thread>
 
-#include "tests/mpi_run.hpp"
+#include "tests/engines_run.hpp"
 
 #if KVTWIN_HAVE_MPI
 namespace kvtwin::test {
@@ -32,14 +32,15 @@ bool ended(const Process& process) {
   return waitid(P_PID, static_cast<id_t>(process.id()), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
 }
 
-class KilledRank : public testing::TestWithParam<int> {};
+// Traffic for minutes.
+Settings long_traffic(const Folder& folder) {
+  return busy_ranks(folder, 1, 20'000) + Settings{"workload.time_scale=10"};
+}
 
-TEST_P(KilledRank, EndsTheRun) {
-  const Folder folder;
-  // Enough traffic for minutes.
-  const Settings settings = busy_ranks(folder, 1, 20'000) + Settings{"workload.time_scale=10"};
+// Runs two processes, and kills one of them in the middle.
+void expect_end_after_kill(const Folder& folder, const Settings& settings, int killed) {
   Process process(run_arguments(folder, settings), started_by_mpirun(2));
-  const std::string name = GetParam() == 0 ? "run/journal.kvj" : "run/journal.1.kvj";
+  const std::string name = killed == 0 ? "run/journal.kvj" : "run/journal.1.kvj";
   const fs::path journal = fs::canonical(folder.path()) / name;
   std::error_code error;
   const auto grown = [&] {
@@ -56,8 +57,8 @@ TEST_P(KilledRank, EndsTheRun) {
   EXPECT_NE(outcome.exit_code, kHung) << outcome.err;
   EXPECT_EQ(outcome.out, "");
   EXPECT_FALSE(fs::exists(folder / "run/report.json"));
-  EXPECT_EQ(process_with(fs::canonical(folder.path()) / "run/journal.kvj"), 0) << "rank 0 is still there";
-  EXPECT_EQ(process_with(fs::canonical(folder.path()) / "run/journal.1.kvj"), 0) << "rank 1 is still there";
+  EXPECT_EQ(process_with(fs::canonical(folder.path()) / "run/journal.kvj"), 0) << "process 0 is still there";
+  EXPECT_EQ(process_with(fs::canonical(folder.path()) / "run/journal.1.kvj"), 0) << "process 1 is still there";
   for (const char* left : {"run/journal.kvj", "run/journal.1.kvj"}) {
     const Outcome told = run({"replay", folder / left});
     EXPECT_EQ(told.exit_code, 2) << told.err;
@@ -65,7 +66,23 @@ TEST_P(KilledRank, EndsTheRun) {
   }
 }
 
+class KilledRank : public testing::TestWithParam<int> {};
+
+TEST_P(KilledRank, EndsTheRun) {
+  const Folder folder;
+  expect_end_after_kill(folder, long_traffic(folder), GetParam());
+}
+
 INSTANTIATE_TEST_SUITE_P(Each, KilledRank, testing::Values(0, 1));
+
+class KilledEngine : public testing::TestWithParam<int> {};
+
+TEST_P(KilledEngine, EndsTheRun) {
+  const Folder folder;
+  expect_end_after_kill(folder, long_traffic(folder) + small_engines(2), GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, KilledEngine, testing::Values(0, 1));
 
 }  // namespace
 }  // namespace kvtwin::test

@@ -1,0 +1,191 @@
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <climits>
+#include <condition_variable>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#define OMPI_SKIP_MPICXX 1  // leaves out MPI's C++ bindings
+#include <mpi.h>
+
+#include "impl/runtime/mpi_ranks.hpp"
+#include "policy/base/check.hpp"
+
+namespace kvtwin {
+namespace {
+
+// Between polls for messages. MPI wakes no thread, so the longest sleep is a part of a message's time.
+constexpr std::chrono::microseconds kMinPollSleep{20}, kMaxPollSleep{200};
+constexpr std::size_t kMaxParcelBytes = std::size_t{1} << 30;
+
+// All messages to one process that wait at the same time go as one MPI message, a parcel: u64 bytes | the bytes, each.
+class MpiMail final : public Mail {
+ public:
+  MpiMail();
+  ~MpiMail() override;
+
+  void start(Receiver receiver) override;
+  void send(std::size_t to, std::string_view bytes) override;
+  void stop() override;
+
+ private:
+  struct Sending {
+    std::string parcel;
+    MPI_Request request = MPI_REQUEST_NULL;
+  };
+
+  void loop();
+  bool send_parcels();
+  bool receive_parcel();
+  void deliver(std::size_t from, std::string_view parcel);
+  bool all_sent();
+  void must(int result, const char* what) const;
+
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  int rank_ = 0, size_ = 1;
+  Receiver receiver_;
+  std::thread thread_;
+
+  std::mutex mutex_;  // of the members below
+  std::condition_variable changed_;
+  std::vector<std::string> waiting_;  // the next parcel to each process
+  bool stopping_ = false;
+
+  std::deque<Sending> sending_;  // of the thread. A deque, because MPI keeps the addresses.
+  std::string received_;
+};
+
+MpiMail::MpiMail() {
+  must(MPI_Comm_dup(MPI_COMM_WORLD, &comm_), "MPI_Comm_dup");
+  must(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
+  must(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
+  waiting_.resize(static_cast<std::size_t>(size_));
+}
+
+MpiMail::~MpiMail() {
+  if (thread_.joinable()) stop();
+  MPI_Comm_free(&comm_);
+}
+
+void MpiMail::must(int result, const char* what) const {
+  if (result == MPI_SUCCESS) return;
+  std::array<char, MPI_MAX_ERROR_STRING + 1> text{};
+  int length = 0;
+  MPI_Error_string(result, text.data(), &length);
+  std::fprintf(stderr, "kvtwin: process %d: %s failed: %s\n", rank_, what, text.data());
+  std::fflush(stderr);
+  MPI_Abort(MPI_COMM_WORLD, 1);
+  std::abort();
+}
+
+void MpiMail::start(Receiver receiver) {
+  receiver_ = std::move(receiver);
+  thread_ = std::thread([this] { loop(); });
+}
+
+void MpiMail::send(std::size_t to, std::string_view bytes) {
+  {
+    const std::lock_guard lock(mutex_);
+    KV_CHECK(to < waiting_.size() && !stopping_, "a message goes to a process of the run");
+    const std::uint64_t size = bytes.size();
+    waiting_[to].append(reinterpret_cast<const char*>(&size), sizeof size).append(bytes);
+    KV_CHECK(waiting_[to].size() <= kMaxParcelBytes, "messages wait for minutes: their receiver has stopped");
+  }
+  changed_.notify_one();
+}
+
+void MpiMail::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+void MpiMail::loop() {
+  auto sleep_time = kMinPollSleep;
+  for (;;) {
+    const bool sent = send_parcels();
+    const bool received = receive_parcel();
+    std::erase_if(sending_, [this](Sending& one) {
+      int done = 0;
+      must(MPI_Test(&one.request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+      return done != 0;
+    });
+    if (sent || received) {
+      sleep_time = kMinPollSleep;
+      continue;
+    }
+    if (all_sent()) return;
+    std::unique_lock lock(mutex_);
+    if (changed_.wait_for(lock, sleep_time) == std::cv_status::timeout) {
+      sleep_time = std::min(kMaxPollSleep, sleep_time + sleep_time / 4);
+    }
+  }
+}
+
+bool MpiMail::all_sent() {
+  const std::lock_guard lock(mutex_);
+  return stopping_ && sending_.empty() && std::ranges::all_of(waiting_, [](const auto& one) { return one.empty(); });
+}
+
+bool MpiMail::send_parcels() {
+  bool sent = false;
+  for (int to = 0; to < size_; ++to) {
+    std::string parcel;
+    {
+      const std::lock_guard lock(mutex_);
+      parcel.swap(waiting_[static_cast<std::size_t>(to)]);
+    }
+    if (parcel.empty()) continue;
+    sent = true;
+    if (to == rank_) {
+      deliver(static_cast<std::size_t>(to), parcel);
+      continue;
+    }
+    Sending& one = sending_.emplace_back();
+    one.parcel = std::move(parcel);
+    must(MPI_Isend(one.parcel.data(), static_cast<int>(one.parcel.size()), MPI_CHAR, to, 0, comm_, &one.request),
+         "MPI_Isend");
+  }
+  return sent;
+}
+
+bool MpiMail::receive_parcel() {
+  int there = 0, bytes = 0;
+  MPI_Status status{};
+  must(MPI_Iprobe(MPI_ANY_SOURCE, 0, comm_, &there, &status), "MPI_Iprobe");
+  if (there == 0) return false;
+  must(MPI_Get_count(&status, MPI_CHAR, &bytes), "MPI_Get_count");
+  received_.resize(static_cast<std::size_t>(bytes));
+  must(MPI_Recv(received_.data(), bytes, MPI_CHAR, status.MPI_SOURCE, 0, comm_, MPI_STATUS_IGNORE), "MPI_Recv");
+  deliver(static_cast<std::size_t>(status.MPI_SOURCE), received_);
+  return true;
+}
+
+void MpiMail::deliver(std::size_t from, std::string_view parcel) {
+  while (!parcel.empty()) {
+    std::uint64_t size = 0;
+    KV_CHECK(parcel.size() >= sizeof size, "a parcel holds whole messages");
+    std::memcpy(&size, parcel.data(), sizeof size);
+    parcel.remove_prefix(sizeof size);
+    KV_CHECK(parcel.size() >= size, "a parcel holds whole messages");
+    receiver_(from, parcel.substr(0, size));
+    parcel.remove_prefix(size);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Mail> open_mpi_mail() { return std::make_unique<MpiMail>(); }
+
+}  // namespace kvtwin

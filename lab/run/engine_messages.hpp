@@ -1,0 +1,47 @@
+// The messages between the processes of a real run with several engines, as bytes: inputs from the router to the ranks
+// of an engine, and events from engines to the report. All processes run the same program on machines of one kind.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "policy/seam/event.hpp"
+#include "policy/seam/substrate.hpp"
+
+namespace kvtwin {
+
+enum class EngineMessage : char {
+  input = 'i',   // to a rank: an arrival or a hint
+  closed = 'c',  // to a rank: no input follows
+  event = 'e',   // to process 0
+  over = 'o',    // to process 0: the engine has ended, and no event follows
+};
+
+// Requires: the message is not empty.
+EngineMessage kind_of(std::string_view message);
+
+std::string message_of(EngineMessage kind);  // closed, over
+std::string message_of(const Input& input);  // an arrival or a hint
+// Leaves out the slots, which no report of several engines reads.
+std::string message_of(const Event& event);
+
+// An input or an event that owns what its spans and pointers refer to.
+struct ReceivedInput {
+  explicit ReceivedInput(std::string_view message);
+  ReceivedInput(const ReceivedInput&) = delete;
+  ReceivedInput& operator=(const ReceivedInput&) = delete;
+  Input input;
+  std::vector<PageKey> keys;
+};
+struct ReceivedEvent {
+  explicit ReceivedEvent(std::string_view message);
+  ReceivedEvent(const ReceivedEvent&) = delete;
+  ReceivedEvent& operator=(const ReceivedEvent&) = delete;
+  Event event;
+  RequestRecord record;
+  std::vector<PageKey> keys;
+};
+
+}  // namespace kvtwin

@@ -1,0 +1,60 @@
+// A real run of several engines, seen from one of its processes. Engine e has the processes e * R to e * R + R - 1, one
+// for each of its R ranks.
+//
+//   process 0: trace -> RequestRoute --- inputs ---> the ranks of the chosen engine
+//                 ^           ^
+//                 +-- report -+------ events ------ the first rank of each engine
+//
+// A thread of process 0 reads the trace, and sends each input when it is due, by the router of the simulated cluster.
+// The router and the report learn from the events of all engines, which their first ranks send. No policy waits for a
+// message: inputs come as arrivals of a world (impl/runtime/inbox.hpp), and events are only queued (Mail).
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+
+#include "impl/runtime/inbox.hpp"
+#include "impl/runtime/mail.hpp"
+#include "lab/experiment/setup.hpp"
+#include "policy/seam/event.hpp"
+
+namespace kvtwin {
+
+// What process 0 serves. The members that are pointers outlive the run.
+struct EngineStream {
+  InputSource* source = nullptr;
+  Observer* observer = nullptr;       // receives the events of all engines, with Event::engine
+  std::function<void(TimeNs)> ticks;  // called from time to time; may be empty
+  // An engine that has work, and sends no event for this time, has hung: the run fails.
+  TimeNs most_silence = 600 * kNsPerSecond;
+};
+
+class RealEngines {
+ public:
+  // `process`: the number of this process. Requires: `mail` and `setup` outlive this object.
+  RealEngines(Mail& mail, const Setup& setup, std::size_t process);
+  ~RealEngines();
+
+  std::size_t ranks() const { return ranks_; }
+  // Returns the observer for the engine of this process; null on ranks that send no events.
+  Observer* reporter();
+  // Serves the stream: `serve` runs the engine of this process on the source that it is given, and returns when that is
+  // at its end. `stream` is used on process 0 only. Returns when this process has no more to do; on process 0, when all
+  // events of all engines have been observed.
+  // Errors: those of `serve`; on process 0 those of the stream, and WorkError if an engine has hung.
+  void run(const EngineStream& stream, const std::function<void(InputSource&)>& serve);
+
+ private:
+  class Dispatch;
+  class Reporter;
+
+  Mail& mail_;
+  const Setup& setup_;
+  std::size_t process_, ranks_;
+  std::unique_ptr<Reporter> reporter_;
+  std::unique_ptr<Dispatch> dispatch_;  // on process 0
+  std::unique_ptr<Inbox> inbox_;
+};
+
+}  // namespace kvtwin

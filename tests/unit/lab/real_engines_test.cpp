@@ -1,0 +1,240 @@
+// The messages between the engines of a real run, and who receives what. Threads take the place of processes, and
+// engines that answer at once take the place of engines.
+#include "lab/run/real_engines.hpp"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lab/error.hpp"
+#include "lab/run/engine_messages.hpp"
+#include "policy/seam/live_source.hpp"
+#include "tests/listed_inputs.hpp"
+#include "tests/thread_mail.hpp"
+
+namespace kvtwin::test {
+namespace {
+
+Input arrival(TimeNs time, RequestId request, std::uint64_t session = 0) {
+  Arrival made;
+  made.request = request;
+  made.prompt_tokens = 10 + request;
+  made.output_tokens = 1;
+  made.session = session;
+  return {time, made};
+}
+
+struct Seen {
+  std::vector<Input> inputs;  // the keys are not kept
+};
+
+// Runs all processes. Each engine ends a request as soon as it arrives.
+class Stage {
+ public:
+  Stage(std::size_t engines, std::size_t ranks, const std::string& route) : mail_(engines * ranks) {
+    setup_.engine.ranks = static_cast<std::uint32_t>(ranks);
+    setup_.world.engines = static_cast<std::uint32_t>(engines);
+    setup_.route = route;
+    setup_.router.engines = engines;
+    seen.resize(engines * ranks);
+  }
+
+  void play(InputSource& source, Observer* observer) {
+    std::vector<std::thread> threads;
+    for (std::size_t process = 0; process < seen.size(); ++process) {
+      threads.emplace_back([&, process] {
+        RealEngines engines(mail_.of(process), setup_, process);
+        engines.run({&source, observer, {}},
+                    [&](InputSource& inbox) { serve(dynamic_cast<Inbox&>(inbox), engines.reporter(), seen[process]); });
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  std::vector<Seen> seen;  // by process
+
+ private:
+  static void serve(Inbox& inbox, Observer* reporter, Seen& seen) {
+    RunClock clock;
+    clock.start();
+    inbox.begin(clock, [] {});
+    while (inbox.open()) {
+      Input input;
+      if (!inbox.next(input)) {
+        std::this_thread::yield();
+        continue;
+      }
+      seen.inputs.push_back(input);
+      const auto* arrived = std::get_if<Arrival>(&input.what);
+      if (arrived == nullptr || reporter == nullptr) continue;
+      RequestRecord record;
+      record.request = arrived->request;
+      record.prompt_tokens = arrived->prompt_tokens;
+      Event event;
+      event.record = &record;
+      for (const EventKind kind : {EventKind::arrived, EventKind::admitted, EventKind::finished}) {
+        event.kind = kind;
+        event.time = clock.now();
+        reporter->on_event(event);
+      }
+    }
+  }
+
+  Setup setup_;
+  ThreadMail mail_;
+};
+
+class Ends final : public Observer {
+ public:
+  void on_event(const Event& event) override {
+    if (event.kind == EventKind::finished) engine_of[event.record->request] = event.engine;
+  }
+  std::map<RequestId, std::size_t> engine_of;
+};
+
+TEST(RealEngines, SendEachRequestToAllRanksOfOneEngine) {
+  constexpr std::size_t kEngines = 3, kRanks = 2, kRequests = 300;
+  std::vector<Input> inputs;
+  for (RequestId request = 0; request < kRequests; ++request) inputs.push_back(arrival(0, request));
+  inputs.push_back({0, Hint{HintKind::session_end, 7, 0}});
+  ListedInputs source(std::move(inputs));
+  Ends ends;
+  Stage stage(kEngines, kRanks, "round_robin");
+  stage.play(source, &ends);
+  EXPECT_EQ(ends.engine_of.size(), kRequests);
+  for (const auto& [request, engine] : ends.engine_of) EXPECT_EQ(engine, request % kEngines);
+  for (std::size_t process = 0; process < kEngines * kRanks; ++process) {
+    const std::vector<Input>& got = stage.seen[process].inputs;
+    ASSERT_EQ(got.size(), kRequests / kEngines + 1) << "and the hint, which every engine gets";
+    for (std::size_t i = 0; i + 1 < got.size(); ++i) {
+      const auto& arrived = std::get<Arrival>(got[i].what);
+      EXPECT_EQ(arrived.request, i * kEngines + process / kRanks);
+      EXPECT_EQ(arrived.prompt_tokens, 10 + arrived.request);
+    }
+    EXPECT_EQ(std::get<Hint>(got.back().what).subject, 7U);
+  }
+}
+
+// The next request follows the answer to the last one.
+class OneByOne final : public LiveSource, public Observer {
+ public:
+  explicit OneByOne(std::size_t requests) : left_(requests) {}
+  bool next(Input& input) override {
+    if (waits_ || left_ == 0) return false;
+    input = arrival(0, --left_);
+    waits_ = true;
+    return true;
+  }
+  bool overtake(Input& held, bool has) override { return !has && next(held); }
+  void on_event(const Event& event) override {
+    if (event.kind != EventKind::finished) return;
+    waits_ = false;
+    ++answered;
+  }
+  std::size_t answered = 0;
+
+ private:
+  std::size_t left_;
+  bool waits_ = false;
+};
+
+TEST(RealEngines, ServeASourceThatWaitsForAnswers) {
+  OneByOne source(100);
+  Stage stage(2, 1, "least_loaded");
+  stage.play(source, &source);
+  EXPECT_EQ(source.answered, 100U);
+  EXPECT_EQ(stage.seen[0].inputs.size() + stage.seen[1].inputs.size(), 100U);
+}
+
+TEST(RealEngines, ServeAnEmptyStream) {
+  ListedInputs source({});
+  Stage stage(2, 2, "score");
+  stage.play(source, nullptr);
+  for (const Seen& seen : stage.seen) EXPECT_TRUE(seen.inputs.empty());
+}
+
+TEST(RealEngines, AnEngineThatStaysSilentFailsTheRun) {
+  kvtwin::Setup setup;
+  setup.engine.ranks = 1;
+  setup.world.engines = 1;
+  ThreadMail mail(1);
+  ListedInputs source({arrival(0, 0)});
+  RealEngines engines(mail.of(0), setup, 0);
+  EngineStream stream{&source, nullptr, {}};
+  stream.most_silence = 1'000'000;
+  RunClock clock;
+  clock.start();
+  const auto never_answer = [&](InputSource& source_of_engine) {
+    dynamic_cast<Inbox&>(source_of_engine).begin(clock, [] {});
+    for (Input input;;) {
+      if (!source_of_engine.next(input)) std::this_thread::yield();
+    }
+  };
+  try {
+    engines.run(stream, never_answer);
+    FAIL() << "the run goes on";
+  } catch (const WorkError& error) {
+    EXPECT_NE(std::string(error.what()).find("engine 0 has work"), std::string::npos) << error.what();
+  }
+  mail.of(0).stop();
+}
+
+TEST(EngineMessages, KeepWhatTheyCarry) {
+  const std::vector<PageKey> keys{{{1, 2, 3, 4}}, {{5, 6, 7, 8}}};
+  Input input = arrival(123, 45, 6);
+  auto& arrived = std::get<Arrival>(input.what);
+  arrived.priority = -3;
+  arrived.output_tokens = 99;
+  arrived.keys = keys;
+  const ReceivedInput got(message_of(input));
+  EXPECT_EQ(got.input.now, 123);
+  const auto& same = std::get<Arrival>(got.input.what);
+  EXPECT_EQ(same.request, 45U);
+  EXPECT_EQ(same.prompt_tokens, arrived.prompt_tokens);
+  EXPECT_EQ(same.output_tokens, 99U);
+  EXPECT_EQ(same.priority, -3);
+  EXPECT_EQ(same.session, 6U);
+  EXPECT_EQ(std::vector(same.keys.begin(), same.keys.end()), keys);
+
+  const ReceivedInput hint(message_of(Input{9, Hint{HintKind::pin, 4, -5}}));
+  EXPECT_EQ(std::get<Hint>(hint.input.what).kind, HintKind::pin);
+  EXPECT_EQ(std::get<Hint>(hint.input.what).value, -5);
+
+  RequestRecord record;
+  record.request = 7;
+  record.hit[Tier::host] = 64;
+  Event event;
+  event.kind = EventKind::pages_stored;
+  event.time = 55;
+  event.tier = Tier::host;
+  event.reason = Reason::capacity;
+  event.pages = 2;
+  event.tokens = 3;
+  event.duration_ns = 4;
+  event.cause = Cause::full;
+  event.request = 8;
+  event.record = &record;
+  event.keys = keys;
+  const ReceivedEvent back(message_of(event));
+  EXPECT_EQ(back.event.kind, EventKind::pages_stored);
+  EXPECT_EQ(back.event.time, 55);
+  EXPECT_EQ(back.event.tier, Tier::host);
+  EXPECT_EQ(back.event.reason, Reason::capacity);
+  EXPECT_EQ(back.event.pages, 2U);
+  EXPECT_EQ(back.event.tokens, 3U);
+  EXPECT_EQ(back.event.duration_ns, 4);
+  EXPECT_EQ(back.event.cause, Cause::full);
+  EXPECT_EQ(back.event.request, 8U);
+  ASSERT_EQ(back.event.record, &back.record);
+  EXPECT_EQ(back.record.request, 7U);
+  EXPECT_EQ(back.record.hit[Tier::host], 64U);
+  EXPECT_EQ(std::vector(back.event.keys.begin(), back.event.keys.end()), keys);
+  event.record = nullptr;
+  EXPECT_EQ(ReceivedEvent(message_of(event)).event.record, nullptr);
+}
+
+}  // namespace
+}  // namespace kvtwin::test
