@@ -45,6 +45,10 @@ class Router {
   // A request that was sent to this engine has ended in any way.
   virtual void ended(std::size_t engine) = 0;
 
+  // The engine is dead: it gets no further request. Its open requests are reported by ended(). A router that chooses it
+  // nevertheless loses the choice to the next living engine.
+  virtual void gone(std::size_t) {}
+
   // For routers that know more of the engines. A request with a prompt of so many tokens was admitted by the engine, or
   // no longer runs there: it has ended, or waits again after a retraction. The latter comes before ended().
   virtual void admitted(std::size_t, Tokens) {}
@@ -56,8 +60,8 @@ class Router {
   // host).
   virtual void stored(std::size_t, Tier, std::span<const PageKey>) {}
   virtual void removed(std::size_t, Tier, std::span<const PageKey>) {}
-  // The engine has written these pages to a shared storage tier. No call follows when that tier drops them.
-  virtual void stored_for_all(std::size_t, std::span<const PageKey>) {}
+  // An engine has written these pages to a shared storage tier. No call follows when that tier drops them.
+  virtual void stored_for_all(std::span<const PageKey>) {}
 };
 
 // Known names.

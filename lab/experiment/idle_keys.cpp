@@ -35,13 +35,19 @@ struct Facts {
   bool stores() const {
     return std::ranges::any_of(kStorageSpecs, [this](const TierSpec& spec) { return has(spec.tier); });
   }
-  bool several_engines() const { return e.integer("cluster.engines") > 1; }
   bool scores_engines() const {
-    return several_engines() && !is_one_of("cluster.route", {"round_robin", "least_loaded", "power_of_two",
-                                                             "session_affinity", "prefix_affinity"});
+    return several_engines() &&
+           routes_not_only_by({"round_robin", "least_loaded", "power_of_two", "session_affinity", "prefix_affinity"});
   }
   bool is(const char* key, const char* value) const { return e.text(key) == value; }
   bool is_one_of(const char* key, Keys values) const { return std::ranges::find(values, e.text(key)) != values.end(); }
+
+  bool has_roles() const { return e.integer("cluster.prefill") > 0; }
+  bool several_engines() const { return e.integer("cluster.engines") > 1 || has_roles(); }
+  // False if every router in use is one of these.
+  bool routes_not_only_by(Keys routers) const {
+    return !is_one_of("cluster.route", routers) || (has_roles() && !is_one_of("cluster.decode_route", routers));
+  }
 
   const Experiment& e;
   bool host, trace;
@@ -78,6 +84,10 @@ constexpr std::string_view kOfPool[] = {"hardware.pool_nodes",    "hardware.pool
                                         "hardware.rails",         "hardware.switch_oversubscription",
                                         "hardware.network_share", "hardware.pool_node_gbps"};
 constexpr std::string_view kOfNodes[] = {"hardware.pool_node_gbps"};
+constexpr std::string_view kOfRoles[] = {
+    "cluster.decode_set",   "cluster.hand_over",    "cluster.hand_over_staged", "cluster.hand_over_min_tokens",
+    "cluster.decode_reuse", "cluster.decode_cache", "cluster.decode_route",     "sim.notice_us"};
+constexpr std::string_view kOfDeath[] = {"cluster.dead_at_s", "cluster.detect_s"};
 constexpr std::string_view kOfScore[] = {"cluster.route_queue_weight", "cluster.route_kv_weight",
                                          "cluster.route_prefix_weight", "cluster.route_host_share",
                                          "cluster.route_prefix_from"};
@@ -150,20 +160,23 @@ const Rule kRules[] = {
        return f.is("workload.loop", "closed");
      },
      "it is read for workload.loop = closed, and for generated sessions of several turns, only; set one of them"},
+    {kOfRoles, [](const Facts& f) { return f.has_roles(); },
+     "no engine has a role; set cluster.prefill and cluster.decode"},
+    {kOfDeath, [](const Facts& f) { return f.e.integer("cluster.dead_engine") >= 0; },
+     "no engine dies; set cluster.dead_engine"},
     {kOfRoute, [](const Facts& f) { return f.several_engines(); }, "there is one engine; set cluster.engines to more"},
     {kOfPool, [](const Facts& f) { return f.has(Tier::remote); }, "there is no remote tier; give tiers.remote"},
     {kOfNodes, [](const Facts& f) { return !f.e.flag("hardware.pool_peers"); },
      "with hardware.pool_peers a node has the bandwidth of its host's NICs; leave that out"},
     {kOfAffinity,
      [](const Facts& f) {
-       return f.several_engines() && !f.is_one_of("cluster.route", {"round_robin", "least_loaded", "power_of_two",
-                                                                    "session_affinity", "score"});
+       return f.several_engines() &&
+              f.routes_not_only_by({"round_robin", "least_loaded", "power_of_two", "session_affinity", "score"});
      },
      "it is read for several engines with cluster.route = prefix_affinity only; set that"},
     {kOfEvenLoads,
      [](const Facts& f) {
-       return f.several_engines() &&
-              !f.is_one_of("cluster.route", {"round_robin", "least_loaded", "power_of_two", "score"});
+       return f.several_engines() && f.routes_not_only_by({"round_robin", "least_loaded", "power_of_two", "score"});
      },
      "it is read for several engines with cluster.route = prefix_affinity or session_affinity only; set one of them"},
     {kOfScore, [](const Facts& f) { return f.scores_engines(); },
@@ -172,7 +185,7 @@ const Rule kRules[] = {
      [](const Facts& f) { return f.scores_engines() && (f.has(Tier::shared_fs) || f.has(Tier::remote)); },
      "it is read for several engines with cluster.route = score and a shared tier only; give tiers.remote or "
      "tiers.shared_fs"},
-    {kOfView, [](const Facts& f) { return f.several_engines() && !f.is("cluster.route", "round_robin"); },
+    {kOfView, [](const Facts& f) { return f.several_engines() && f.routes_not_only_by({"round_robin"}); },
      "it is read for several engines with a cluster.route that knows the engines only; set another than round_robin"},
     {kOfBelowDevice, [](const Facts& f) { return f.host || f.stores(); },
      "the device tier is the only one; give tiers.host, tiers.disk, tiers.shared_fs or tiers.remote"},

@@ -29,7 +29,9 @@ class RerunObserver : public InputHandler, public DecisionSink, public Observer 
 class PastRun {
  public:
   // `path`: a run folder or a journal. Errors: InputError if it is neither, or cannot be read.
-  explicit PastRun(std::filesystem::path path);
+  // `journal`: the number of the journal of a run folder: that of the engine, in a real run of the process. The number
+  // in the name of a journal's file counts instead of it.
+  explicit PastRun(std::filesystem::path path, std::size_t journal = 0);
 
   const std::filesystem::path& path() const { return path_; }
   bool has_journal() const { return !journal_path_.empty(); }
@@ -38,11 +40,15 @@ class PastRun {
   const Experiment& experiment() const { return *experiment_; }
   // The text of report.json; empty if there is none, for example after a killed run.
   const std::string& report() const { return report_; }
+  // Several engines: journals of one engine. One per rank in a real run, else one.
+  std::size_t journals_per_engine() const { return journals_per_engine_; }
   // Count and digest of the decisions, as in the report.
   const std::optional<DecisionMark>& reported() const { return reported_; }
 
  private:
   friend class Rerun;
+  std::size_t engine_ = 0;  // of a run of several engines
+  std::size_t journals_per_engine_ = 1;
   void read_report();
   void read_experiment();
 

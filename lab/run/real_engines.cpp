@@ -47,7 +47,7 @@ class RealEngines::Dispatch {
   Dispatch(Mail& mail, const Setup& setup, std::size_t ranks, const EngineStream& stream,
            std::function<void(std::exception_ptr)> failed)
       : mail_(mail),
-        route_(setup.route, setup.router),
+        route_(setup.route, setup.router, setup.route_view_delay),
         engines_(setup.world.engines),
         ranks_(ranks),
         stream_(stream),

@@ -1,37 +1,123 @@
 #include "lab/run/request_route.hpp"
 
+#include <limits>
 #include <utility>
+
+#include "policy/base/check.hpp"
 
 namespace kvtwin {
 
-RequestRoute::RequestRoute(std::string_view policy, const RouterSetup& setup, TimeNs view_delay)
-    : router_(make_router(policy, setup)), view_delay_(view_delay) {}
+RequestRoute::RequestRoute(std::string_view policy, const RouterSetup& setup, TimeNs view_delay,
+                           const RouteRoles& roles)
+    : roles_(roles), engines_(setup.engines), router_(make_router(policy, setup)), view_delay_(view_delay) {
+  if (roles.prefill == 0) {
+    dead_.resize(engines_);
+    return;
+  }
+  KV_CHECK(setup.engines == roles.prefill && roles.decode.engines > 0, "each role has engines");
+  decode_router_ = make_router(roles.decode_policy, roles.decode);
+  engines_ += roles.decode.engines;
+  dead_.resize(engines_);
+}
 
-std::size_t RequestRoute::engine_of(const Input& input) {
+// A router that does not know of dead engines may choose one. Then the next living engine takes the request.
+RequestRoute::Part RequestRoute::choose(Router& router, std::size_t first, std::size_t engines,
+                                        const Arrival& arrival) {
+  const std::size_t chosen = router.route(arrival);
+  Part part{first + chosen, false, true};
+  if (!dead_[part.engine]) return part;
+  router.ended(chosen);
+  part.counted = false;
+  for (std::size_t i = 1; i < engines; ++i) {
+    part.engine = first + (chosen + i) % engines;
+    if (!dead_[part.engine]) return part;
+  }
+  KV_CHECK(false, "one engine of each role lives");
+  return part;
+}
+
+InputRoute::Way RequestRoute::way_of(const Input& input) {
   if (const auto* arrival = std::get_if<Arrival>(&input.what)) {
-    for (; !late_.empty() && late_.front().due <= input.now; late_.pop_front()) {
-      LateNews& late = late_.front();
-      late.news.keys = late.keys;
-      tell_router(late.news);
+    tell_late_news(input.now);
+    Open open;
+    open.attempt = arrival->attempt;
+    if (roles_.prefill == 0) {
+      open.main = choose(*router_, 0, engines_, *arrival);
+    } else {
+      open.main = choose(*decode_router_, roles_.prefill, engines_ - roles_.prefill, *arrival);
+      if (arrival->prompt_tokens >= roles_.min_tokens) open.prefill = choose(*router_, 0, roles_.prefill, *arrival);
     }
-    const std::size_t engine = router_->route(*arrival);
-    open_[arrival->request] = {engine, false};
-    return engine;
+    if (roles_.engines_die) {
+      open.kept.keys.assign(arrival->keys.begin(), arrival->keys.end());
+      open.kept.arrival = *arrival;
+    }
+    const Way way{open.main.engine, open.prefill.engine};
+    open_[arrival->request] = std::move(open);
+    return way;
   }
   const auto& hint = std::get<Hint>(input.what);
-  if (hint.kind != HintKind::abort) return kEveryEngine;  // a hint about a session, whose requests may be on any engine
+  // A hint about a session, whose requests may be on any engine.
+  if (hint.kind != HintKind::abort) return {kEveryEngine, kNoEngine};
   const auto at = open_.find(hint.subject);
-  return at == open_.end() ? 0 : at->second.engine;  // the request has ended, so every engine ignores the abort
+  // If the request has ended, every engine ignores the abort.
+  if (at == open_.end() || at->second.main.engine == kNoEngine) return {0, kNoEngine};
+  return {at->second.main.engine, at->second.prefill.engine};
+}
+
+void RequestRoute::engine_lost(std::size_t engine) {
+  dead_[engine] = true;
+  tell_late_news(std::numeric_limits<TimeNs>::max());
+  router_of(engine).gone(place_of(engine));
+  // The routers know this at once, whatever the delay.
+  const TimeNs delay = std::exchange(view_delay_, 0);
+  for (auto at = open_.begin(); at != open_.end();) {
+    Open& open = at->second;
+    const Tokens prompt = open.kept.arrival.prompt_tokens;
+    if (open.main.engine == engine) {
+      // The prefill engine hears of the loss too, and ends its part of this attempt.
+      end(open.main, prompt, 0);
+      end(open.prefill, prompt, 0);
+      again_.push_back(std::move(open.kept));
+    } else if (open.prefill.engine == engine) {
+      end(open.prefill, prompt, 0);
+    }
+    const bool over = open.main.engine == kNoEngine && open.prefill.engine == kNoEngine;
+    at = over ? open_.erase(at) : std::next(at);
+  }
+  view_delay_ = delay;
+}
+
+bool RequestRoute::sent_again(Input& input) {
+  if (again_.empty()) return false;
+  sent_ = std::move(again_.front());
+  again_.pop_front();
+  ++sent_.arrival.attempt;
+  sent_.arrival.part = RequestPart::whole;
+  sent_.arrival.peer = 0;
+  sent_.arrival.keys = sent_.keys;
+  input.what = sent_.arrival;
+  ++resent_;
+  return true;
 }
 
 void RequestRoute::on_event(std::size_t engine, const Event& event) {
+  const auto running = [&](bool runs) {
+    const auto at = open_.find(event.record->request);
+    if (at == open_.end() || at->second.attempt != event.record->attempt) return;
+    for (Part* part : {&at->second.main, &at->second.prefill}) {
+      if (part->engine == engine) set_running(*part, event.record->prompt_tokens, runs, event.time);
+    }
+  };
   switch (event.kind) {
-    case EventKind::admitted: return set_running(*event.record, true, event.time);
-    case EventKind::retracted: return set_running(*event.record, false, event.time);
-    case EventKind::prefill_started: return set_running(*event.record, true, event.time);  // again, after a retraction
+    case EventKind::admitted: return running(true);
+    case EventKind::retracted:
+    case EventKind::fell_back: return running(false);
+    case EventKind::prefill_started: return running(true);  // again, after a retraction
     case EventKind::finished:
     case EventKind::rejected:
-    case EventKind::aborted: return ended(*event.record, event.time);
+    case EventKind::aborted:
+    case EventKind::handed_over:
+    case EventKind::hand_over_dropped: return ended(engine, *event.record, event.time);
     case EventKind::pages_stored: return pages(NewsKind::stored, engine, event);
     case EventKind::pages_removed: return pages(NewsKind::removed, engine, event);
     case EventKind::store_done:
@@ -41,25 +127,33 @@ void RequestRoute::on_event(std::size_t engine, const Event& event) {
   }
 }
 
-void RequestRoute::set_running(const RequestRecord& record, bool running, TimeNs now) {
-  const auto at = open_.find(record.request);
-  if (at == open_.end() || std::exchange(at->second.running, running) == running) return;
-  tell({.kind = running ? NewsKind::admitted : NewsKind::left,
-        .engine = at->second.engine,
-        .prompt = record.prompt_tokens},
-       now);
+void RequestRoute::set_running(Part& part, Tokens prompt, bool running, TimeNs now) {
+  if (std::exchange(part.running, running) == running || !part.counted) return;
+  tell({.kind = running ? NewsKind::admitted : NewsKind::left, .engine = part.engine, .prompt = prompt}, now);
 }
 
-void RequestRoute::ended(const RequestRecord& record, TimeNs now) {
-  set_running(record, false, now);
+void RequestRoute::end(Part& part, Tokens prompt, TimeNs now) {
+  if (part.engine == kNoEngine) return;
+  set_running(part, prompt, false, now);
+  if (part.counted) tell({.kind = NewsKind::ended, .engine = part.engine}, now);
+  part = {};
+}
+
+void RequestRoute::ended(std::size_t engine, const RequestRecord& record, TimeNs now) {
   const auto at = open_.find(record.request);
-  if (at == open_.end()) return;
-  tell({.kind = NewsKind::ended, .engine = at->second.engine}, now);
-  open_.erase(at);
+  if (at == open_.end() || at->second.attempt != record.attempt) return;
+  Open& open = at->second;
+  for (Part* part : {&open.main, &open.prefill}) {
+    if (part->engine == engine) end(*part, record.prompt_tokens, now);
+  }
+  if (open.main.engine == kNoEngine && open.prefill.engine == kNoEngine) open_.erase(at);
 }
 
 void RequestRoute::pages(NewsKind kind, std::size_t engine, const Event& event) {
-  if (!router_->follows_pages()) return;
+  const bool of_all = kind == NewsKind::stored_for_all && decode_router_ != nullptr;
+  const bool follows =
+      of_all ? router_->follows_pages() || decode_router_->follows_pages() : router_of(engine).follows_pages();
+  if (!follows) return;
   tell({.kind = kind, .engine = engine, .tier = event.tier, .keys = event.keys}, event.time);
 }
 
@@ -68,14 +162,28 @@ void RequestRoute::tell(const News& news, TimeNs now) {
   late_.push_back({now + view_delay_, news, {news.keys.begin(), news.keys.end()}});
 }
 
+void RequestRoute::tell_late_news(TimeNs until) {
+  for (; !late_.empty() && late_.front().due <= until; late_.pop_front()) {
+    LateNews& late = late_.front();
+    late.news.keys = late.keys;
+    tell_router(late.news);
+  }
+}
+
 void RequestRoute::tell_router(const News& news) {
+  Router& router = router_of(news.engine);
+  const std::size_t engine = place_of(news.engine);
   switch (news.kind) {
-    case NewsKind::admitted: return router_->admitted(news.engine, news.prompt);
-    case NewsKind::left: return router_->left(news.engine, news.prompt);
-    case NewsKind::ended: return router_->ended(news.engine);
-    case NewsKind::stored: return router_->stored(news.engine, news.tier, news.keys);
-    case NewsKind::removed: return router_->removed(news.engine, news.tier, news.keys);
-    case NewsKind::stored_for_all: return router_->stored_for_all(news.engine, news.keys);
+    case NewsKind::admitted: return router.admitted(engine, news.prompt);
+    case NewsKind::left: return router.left(engine, news.prompt);
+    case NewsKind::ended: return router.ended(engine);
+    case NewsKind::stored: return router.stored(engine, news.tier, news.keys);
+    case NewsKind::removed: return router.removed(engine, news.tier, news.keys);
+    case NewsKind::stored_for_all:
+      for (Router* each : {router_.get(), decode_router_.get()}) {
+        if (each != nullptr && each->follows_pages()) each->stored_for_all(news.keys);
+      }
+      return;
   }
 }
 

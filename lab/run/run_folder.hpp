@@ -20,6 +20,7 @@
 #include "lab/report/lane_meter.hpp"
 #include "lab/report/metrics.hpp"
 #include "lab/report/prefetch_bounds.hpp"
+#include "lab/run/joined_requests.hpp"
 #include "lab/sweep/draws.hpp"
 #include "models/calibration_samples.hpp"
 #include "policy/seam/journal.hpp"
@@ -84,6 +85,12 @@ struct RunFacts {
     std::optional<LoopReport> loop;  // of a real run: of its first rank
   };
   std::vector<EngineFacts> engines;
+  struct RoleFacts {
+    std::uint64_t prefill = 0, decode = 0;  // engines
+    HandOverFigures hand_overs;
+    Bytes bytes = 0;  // over the network, also of writes that failed late
+  };
+  std::optional<RoleFacts> roles;
 };
 
 // Returns a sentence with the page, the tier, the place within the page, and the found value.
@@ -101,13 +108,18 @@ std::string summary_text(const RunFacts& facts, const Metrics& metrics, const De
 // tier has no counters.
 std::string prometheus_text(const RunFacts& facts, const Metrics& metrics, const std::vector<LaneUse>& lanes);
 
+// Columns that requests.csv has only in some runs.
+struct RequestColumns {
+  bool engine = false;     // several engines
+  bool hand_over = false;  // hand_over_s: engines with roles
+};
+
 class RunFolder final : public Observer {
  public:
   enum class Appears : std::uint8_t { whole, at_once };
   // Errors: InputError if `path` is a file, a non-empty folder without `force`, or a non-empty folder that is no run
   // folder; WorkError if the folder cannot be written.
-  // `several_engines`: requests.csv has the column engine.
-  RunFolder(std::filesystem::path path, bool force, Appears appears = Appears::whole, bool several_engines = false);
+  RunFolder(std::filesystem::path path, bool force, Appears appears = Appears::whole, RequestColumns columns = {});
   ~RunFolder() override;
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
@@ -131,7 +143,7 @@ class RunFolder final : public Observer {
   std::filesystem::path path_;  // as given
   std::filesystem::path target_, staging_;
   Appears appears_;
-  bool several_engines_;
+  RequestColumns columns_;
   std::ofstream requests_;
   std::filesystem::path replaced_;  // temporary name of the replaced folder, until the new folder has a result
   bool fill_ = false;               // the folder existed and was empty

@@ -14,6 +14,7 @@ class LeastLoaded final : public Router {
     open_.sent(least);
     return least;
   }
+  void gone(std::size_t engine) override { open_.gone(engine); }
   void ended(std::size_t engine) override { open_.ended(engine); }
 
  private:

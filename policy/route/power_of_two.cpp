@@ -24,6 +24,7 @@ class PowerOfTwo final : public Router {
   }
 
   void ended(std::size_t engine) override { open_.ended(engine); }
+  void gone(std::size_t engine) override { open_.gone(engine); }
 
  private:
   // SplitMix64, scaled to [0, limit).

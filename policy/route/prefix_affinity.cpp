@@ -23,7 +23,9 @@ class PrefixAffinity final : public Router {
     std::size_t engine = open_.least();
     const std::size_t known = known_pages(arrival.keys);
     const bool long_enough = 1024 * known >= setup_.min_prefix_x1024 * arrival.keys.size();
-    if (known > 0 && long_enough && !open_.uneven()) engine = *sent_to(arrival.keys[known - 1]);
+    if (known > 0 && long_enough && !open_.uneven()) {
+      if (const std::size_t last = *sent_to(arrival.keys[known - 1]); !open_.is_gone(last)) engine = last;
+    }
     if (young_.size() + arrival.keys.size() > kMaxRememberedPages) old_ = std::exchange(young_, {});
     for (const PageKey& key : arrival.keys) young_[key] = engine;
     open_.sent(engine);
@@ -31,6 +33,7 @@ class PrefixAffinity final : public Router {
   }
 
   void ended(std::size_t engine) override { open_.ended(engine); }
+  void gone(std::size_t engine) override { open_.gone(engine); }
 
  private:
   using Pages = std::unordered_map<PageKey, std::size_t, PageKeyHash>;

@@ -66,25 +66,32 @@ class Score final : public Router {
   std::size_t route(const Arrival& arrival) override {
     find_prefixes(arrival.keys);
     const auto queue = [](const EngineState& state) { return state.open - state.running; };
-    const auto [shortest, longest] = std::ranges::minmax_element(engines_, {}, queue);
-    const std::uint64_t least = queue(*shortest), most = queue(*longest);
+    std::uint64_t least = ~std::uint64_t{0}, most = 0;
+    for (const EngineState& state : engines_) {
+      if (state.gone) continue;
+      least = std::min(least, queue(state));
+      most = std::max(most, queue(state));
+    }
     const std::uint64_t prompt = 1024 * std::max<Pages>(1, arrival.keys.size());
     const std::uint64_t stored = stored_behind(0);
     const std::uint64_t none_cached = score_share(stored, prompt);
-    std::size_t best = 0;
+    std::size_t best = engines_.size();
     std::uint64_t best_score = 0;  // weights are below 2^20, so a sum is below 2^54
     for (std::size_t i = 0; i < engines_.size(); ++i) {
       const EngineState& state = engines_[i];
+      if (state.gone) continue;
       const std::uint64_t queue_score = most == least ? kScoreOne : score_share(most - queue(state), most - least);
       const std::uint64_t prefix_score =
           state.prefix_pages == 0 ? none_cached
                                   : score_share(state.prefix_x1024 + stored_behind(state.prefix_pages), prompt);
       const std::uint64_t score = queue_score * setup_.queue_weight_x1024 + state.kv_score * setup_.kv_weight_x1024 +
                                   prefix_score * setup_.prefix_weight_x1024;
-      if (i != 0 && (score < best_score || (score == best_score && state.open >= engines_[best].open))) continue;
+      const bool first = best == engines_.size();
+      if (!first && (score < best_score || (score == best_score && state.open >= engines_[best].open))) continue;
       best = i;
       best_score = score;
     }
+    KV_CHECK(best < engines_.size(), "one engine lives");
     ++engines_[best].open;
     if (setup_.prefix_from_prompts && uses_prefixes()) sent_.sent(best, arrival.keys, holders_);
     return best;
@@ -94,6 +101,7 @@ class Score final : public Router {
     KV_CHECK(engines_[engine].open > engines_[engine].running, "a request ends once, after it has left");
     --engines_[engine].open;
   }
+  void gone(std::size_t engine) override { engines_[engine].gone = true; }
   void admitted(std::size_t engine, Tokens prompt) override {
     ++engines_[engine].running;
     set_running_pages(engines_[engine], engines_[engine].running_pages + pages_for(prompt));
@@ -114,13 +122,14 @@ class Score final : public Router {
     if (setup_.prefix_from_prompts) return;
     for (const PageKey& key : keys) holders_.remove(engine, tier, key);
   }
-  void stored_for_all(std::size_t, std::span<const PageKey> keys) override {
+  void stored_for_all(std::span<const PageKey> keys) override {
     if (setup_.storage_share_x1024 != 0) shared_.add(keys);
   }
 
  private:
   struct EngineState {
     std::uint64_t open = 0, running = 0;  // requests
+    bool gone = false;
     Pages running_pages = 0;
     std::uint64_t kv_score = kScoreOne;
     // Of the current arrival: the longest cached prefix, and its worth in 1/1024 pages.

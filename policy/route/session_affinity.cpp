@@ -20,7 +20,9 @@ class SessionAffinity final : public Router {
   std::size_t route(const Arrival& arrival) override {
     std::size_t engine = open_.least();
     if (arrival.session != 0) {
-      if (const std::size_t* home = engine_of(arrival.session); home != nullptr && !open_.uneven()) engine = *home;
+      if (const std::size_t* home = engine_of(arrival.session);
+          home != nullptr && !open_.is_gone(*home) && !open_.uneven())
+        engine = *home;
       if (young_.size() >= kMaxRememberedSessions / 2 && !young_.contains(arrival.session)) {
         old_ = std::exchange(young_, {});
       }
@@ -31,6 +33,7 @@ class SessionAffinity final : public Router {
   }
 
   void ended(std::size_t engine) override { open_.ended(engine); }
+  void gone(std::size_t engine) override { open_.gone(engine); }
 
  private:
   using Sessions = std::unordered_map<std::uint64_t, std::size_t>;  // looked up only, never iterated

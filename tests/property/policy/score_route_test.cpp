@@ -107,7 +107,7 @@ void compare_with_the_model(std::uint64_t seed) {
       }
       case 2: {
         const std::vector<PageKey> keys = some_keys(0);
-        router->stored_for_all(number, keys);
+        router->stored_for_all(keys);
         for (const PageKey& key : keys) shared.insert(key.words[1]);
         break;
       }

@@ -175,7 +175,7 @@ TEST(Router, score_counts_pages_in_shared_storage_behind_the_prefix) {
     const auto router = make_router("score", setup);
     router->stored(1, Tier::device, std::span(keys).first(1));
     router->stored(2, Tier::host, std::span(keys).first(2));
-    router->stored_for_all(0, keys);
+    router->stored_for_all(keys);
     // 4 share on engine 0, 1 + 3 share on engine 1, 2 * 0.8 + 2 share on engine 2.
     EXPECT_EQ(router->route(asking(keys)), share == 1024 ? 0U : 2U) << share;
   }
@@ -189,7 +189,7 @@ TEST(Router, score_counts_no_shared_page_behind_a_gap) {
   const auto router = make_router("score", setup);
   router->stored(1, Tier::device, std::span(keys).first(1));
   router->stored(2, Tier::host, std::span(keys).first(2));
-  router->stored_for_all(0, std::span(keys).subspan(2));
+  router->stored_for_all(std::span(keys).subspan(2));
   EXPECT_EQ(router->route(asking(keys)), 2U) << "2 * 0.8 + 2 against 1";
 }
 
