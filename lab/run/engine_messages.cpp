@@ -53,6 +53,9 @@ class Reader {
 
 }  // namespace
 
+// A new member of these must travel, too.
+static_assert(sizeof(Arrival) == 56 && sizeof(Event) == 120);
+
 EngineMessage kind_of(std::string_view message) {
   KV_CHECK(!message.empty(), "a message has a kind");
   return static_cast<EngineMessage>(message.front());
