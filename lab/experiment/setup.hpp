@@ -32,7 +32,11 @@ struct Setup {
   std::optional<DraftSetup> draft;  // nothing without a draft model
   EngineConfig engine;              // of each engine
   WorldConfig world;
-  std::string route = "round_robin";  // for several engines; a name of route_names()
+  // Data parallelism of attention. engine.ranks are the ranks of one group; the engine has groups of them, whose GPUs
+  // and links count together as one rank each.
+  std::uint32_t attention_dp = 1;
+  std::uint32_t gpus() const { return engine.ranks * attention_dp; }  // of one engine
+  std::string route = "round_robin";                                  // for several engines; a name of route_names()
   RouterSetup router;
   std::vector<PageKey> rank_spaces;  // storage space of each rank; only for ranks as instances
   // Returns the bytes of a page outside the device, for one rank.

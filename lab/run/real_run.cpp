@@ -146,6 +146,11 @@ void run_ranks(const Experiment& experiment, const RunFiles&, const RealRun&) {
 }  // namespace
 
 void prepare_real_run(Experiment& experiment) {
+  if (experiment.integer("parallel.attention_dp") > 1) {
+    throw InputError(experiment.where("parallel.attention_dp") + ": is " +
+                     std::to_string(experiment.integer("parallel.attention_dp")) +
+                     ", and a real run has no data parallelism of attention; leave it out, or use kvtwin simulate");
+  }
   // Each process has a policy of its own, so the rank model is always instances.
   if (experiment.integer("parallel.tp") > 1) experiment.set("parallel.rank_model=instances", "kvtwin run");
 }

@@ -62,7 +62,7 @@ RunFacts facts_of(const Experiment& experiment, const Setup& setup, const ServeT
   for (const StorageTierConfig& tier : setup.engine.storage) {
     facts.tier(tier.tier).capacity = spec_of(tier.tier).shared ? tier.pages : engines * tier.pages;
   }
-  facts.gpus = engines * setup.engine.ranks;
+  facts.gpus = engines * setup.gpus();
   facts.stored_page_bytes = setup.page_bytes() * setup.engine.storage_writers;
   if (setup.has_storage()) facts.objects_per_page = std::uint64_t{setup.engine.storage_objects} * setup.engine.ranks;
   if (setup.draft) {
