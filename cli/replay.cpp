@@ -1,4 +1,5 @@
 // kvtwin replay: feeds the inputs of a journal to the policy again, without a world, and compares the decisions.
+#include <algorithm>
 #include <chrono>
 #include <cinttypes>
 #include <cstdio>
@@ -146,9 +147,8 @@ void print_call_replay(const ReplayCommand& arguments) {
   if (cut) throw AlreadySaid(2);
 }
 
-void replay_run(const ReplayCommand& arguments) {
-  if (is_call_journal(arguments.run)) return print_call_replay(arguments);
-  const PastRun run(arguments.run);
+// Replays one journal. Returns the exit code.
+int replay_journal(const ReplayCommand& arguments, const PastRun& run) {
   if (!run.has_journal()) {
     throw InputError(arguments.run + ": holds no " + kJournalName +
                      "; give a folder of `kvtwin run`, or of `kvtwin simulate --journal`");
@@ -163,13 +163,27 @@ void replay_run(const ReplayCommand& arguments) {
   const std::string text =
       arguments.json ? report_json(rerun, last, seconds).dump(2) + "\n" : report(rerun, last, arguments.sets, seconds);
   std::fwrite(text.data(), 1, text.size(), stdout);
+  return rerun.exit_code();
+}
+
+void replay_run(const ReplayCommand& arguments) {
+  if (is_call_journal(arguments.run)) return print_call_replay(arguments);
+  const PastRun run(arguments.run);
+  int code = replay_journal(arguments, run);
   std::error_code missing;
-  const std::filesystem::path next = std::filesystem::path(arguments.run) / "journal.1.kvj";
-  if (std::filesystem::exists(next, missing)) {
-    std::fprintf(stderr, "kvtwin: note: that was rank 0's journal; kvtwin replay %s checks rank 1's, and so on\n",
-                 next.c_str());
+  const std::filesystem::path folder = arguments.run;
+  if (std::filesystem::exists(folder / journal_name(1), missing)) {
+    const bool ranks = setup_for_rerun(run.experiment()).world.engines == 1;
+    if (ranks) {
+      std::fprintf(stderr, "kvtwin: note: that was rank 0's journal; kvtwin replay %s checks rank 1's, and so on\n",
+                   (folder / journal_name(1)).c_str());
+    }
+    // One journal per engine.
+    for (std::size_t engine = 1; !ranks && std::filesystem::exists(folder / journal_name(engine), missing); ++engine) {
+      code = std::max(code, replay_journal(arguments, PastRun(arguments.run, engine)));
+    }
   }
-  if (rerun.exit_code() != 0) throw AlreadySaid(rerun.exit_code());
+  if (code != 0) throw AlreadySaid(code);
 }
 
 }  // namespace

@@ -542,6 +542,21 @@ TransferCost RooflineCost::storage(const StorageWork& work) const {
   return {latency(request * kPsPerNs), static_cast<Bytes>(std::min(bytes, kMaxBytes)), rate};
 }
 
+TransferCost RooflineCost::hand_over(const HandOverWork& work) const {
+  const StorageCoefficients& nic = c_.storage[Tier::remote].write;
+  Wide latency_ns = nic.object_ns;
+  if (work.staged) latency_ns += Wide{c_.device_to_host.call_ns} + c_.host_to_device.call_ns;
+  constexpr Wide kFsPerSecond = 1'000'000'000'000'000U;
+  constexpr Wide kMaxRate = std::numeric_limits<std::uint64_t>::max();
+  const Wide min_fs = product(nic.object_fs, work.writes);
+  std::uint64_t rate = 0;
+  if (min_fs > 0) {
+    const Wide limited = product(work.bytes, kFsPerSecond) / min_fs;
+    rate = static_cast<std::uint64_t>(std::max<Wide>(1, std::min(limited, kMaxRate)));
+  }
+  return {latency(latency_ns * kPsPerNs), work.bytes, rate};
+}
+
 TransferCost RooflineCost::transfer(const Plan& plan) const {
   TransferCost cost = link_transfer(plan);
   cost.bytes_per_second *= c_.attention_dp;  // as many links as groups

@@ -55,6 +55,9 @@
 //   remove       a request
 // The world limits the rate further by the rates of the links.
 //
+// Hand-over: NIC latency (staged: and a call of the copy engine on each side), then bytes at the rate at which the NICs
+// accept the writes: bytes / (writes * NIC time per object). The links of both engines limit the rate further.
+//
 // With a table of measured operators (measure_with), the parts that the table has replace linear, prefill, decode and
 // all-reduce: see models/operator_cost.hpp.
 //
@@ -198,6 +201,7 @@ class RooflineCost final : public CostModel {
   TimeNs forward_ns(const ForwardShape& shape, std::uint64_t steps) const override;
   TransferCost transfer(const Plan& plan) const override;
   TransferCost storage(const StorageWork& work) const override;
+  TransferCost hand_over(const HandOverWork& work) const override;
 
   const RooflineCoefficients& coefficients() const { return c_; }
 

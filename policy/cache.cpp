@@ -84,7 +84,7 @@ void Cache::raise_priority(std::span<const PageKey> keys, std::int32_t priority)
 // ---- insert ------------------------------------------------------------------------------------------
 
 NodeId Cache::insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pages shared, bool chunked,
-                     const Counted& counted, std::int32_t priority) {
+                     const Counted& counted, std::int32_t priority, std::vector<SlotId>* displaced) {
   const PrefixMatch found = tree_.match(keys);
   const std::uint64_t stamp = tree_.next_stamp();
   KV_CHECK(found.device_pages >= shared, "a request's leased prefix stays on the device");
@@ -100,7 +100,11 @@ NodeId Cache::insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pag
       slots[page] = node.device[page - first];
     }
   }
-  free(freed_device_);
+  if (displaced == nullptr) {
+    free(freed_device_);
+  } else {
+    displaced->insert(displaced->end(), freed_device_.begin(), freed_device_.end());
+  }
 
   // Pages that only L2 has: un-evict them with the request's new copy. Then both tiers have the page.
   path_.clear();

@@ -117,13 +117,14 @@ class Cache {
   // Gives a request's computed pages to the index. On entry, slots[0, shared) belong to the index, and the rest to the
   // request. On return, all of slots[0, keys.size()) belong to the index; slots of pages that the index already had are
   // freed and replaced. `chunked`: more of this prompt follows, so there is no backup yet. `counted`: pages on which
-  // this request has already counted. Returns the end node.
+  // this request has already counted. `displaced`: if not null, takes the replaced slots, which are then not freed.
+  // Returns the end node.
   struct Counted {
     Pages backup_hits = 0;  // see back_up_path
     Pages touches = 0;      // with TouchCount::insert
   };
   NodeId insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pages shared, bool chunked,
-                const Counted& counted, std::int32_t priority);
+                const Counted& counted, std::int32_t priority, std::vector<SlotId>* displaced = nullptr);
 
   // Raises the priority of the cached pages of this prefix, on all tiers.
   void raise_priority(std::span<const PageKey> keys, std::int32_t priority);

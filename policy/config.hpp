@@ -9,6 +9,7 @@
 
 #include "policy/base/types.hpp"
 #include "policy/index/page_key.hpp"
+#include "policy/transfer/hand_over.hpp"
 #include "policy/transfer/layout.hpp"
 #include "policy/transfer/plan.hpp"
 
@@ -75,6 +76,28 @@ constexpr std::string_view name_of(TouchCount count) {
   }
   return "";
 }
+
+// Both: serves whole requests only. A prefill engine computes prompts and writes their pages to a decode engine.
+enum class EngineRole : std::uint8_t { both, prefill, decode };
+constexpr std::string_view name_of(EngineRole role) {
+  switch (role) {
+    case EngineRole::both: return "both";
+    case EngineRole::prefill: return "prefill";
+    case EngineRole::decode: return "decode";
+  }
+  return "";
+}
+
+struct HandOverConfig {
+  EngineRole role = EngineRole::both;
+  HandOverUnit unit = HandOverUnit::layers;
+  HandOverSide from, to;  // the prefill engines and the decode engines
+  bool staged = false;    // through host memory
+  // Decode engine: a prompt's pages that it has on L1 are not written again; received pages enter its index, and are
+  // written to lower tiers like computed pages.
+  bool reuse = true;
+  bool cache = true;
+};
 
 struct StorageTierConfig {
   Tier tier = Tier::disk;  // a storage tier
@@ -148,6 +171,8 @@ struct EngineConfig {
   // Steps after which a prefetch that was declined for lack of room is tried again; 0 = never.
   std::uint32_t prefetch_retry_steps = 0;
   std::uint32_t prefetch_attempts = 4;  // attempts in all
+
+  HandOverConfig hand_over;
 
   // speculative decoding
   std::uint32_t draft_tokens = 0;             // tokens that a decode step verifies beside its own; 0 = no draft model

@@ -18,6 +18,7 @@
 #include "policy/base/check.hpp"
 #include "policy/base/wide.hpp"
 #include "policy/cache.hpp"
+#include "policy/hand_over.hpp"
 #include "policy/prefetch/prefetch.hpp"
 #include "policy/scheduler.hpp"
 
@@ -42,7 +43,9 @@ struct Engine::State {
     agreed_pass,     // result of the last pass: 0 = failed, else 1 + the steps done
     agreed_storage,  // first element of StorageHeads; the others follow, as many as the tiers need
   };
-  static_assert(agreed_storage + std::tuple_size_v<StorageHeads> == kMaxReduceWidth);
+  // After the storage heads, of an engine with a role.
+  enum AgreedOfPeers : std::size_t { agreed_notices, agreed_writes, agreed_write_failure };
+  static_assert(agreed_storage + std::tuple_size_v<StorageHeads> + agreed_write_failure + 1 == kMaxReduceWidth);
 
   State(const EngineConfig& c, Substrate& s, DecisionLog& decisions, Observer* o)
       : config(c),
@@ -51,7 +54,8 @@ struct Engine::State {
         storage(config, s, sink),
         cache(config, s, storage, sink),
         prefetcher(config, cache, storage, sink),
-        scheduler(config, cache, prefetcher, sink) {
+        hand_overs(config, s, cache, sink),
+        scheduler(config, cache, prefetcher, hand_overs, sink) {
     KV_CHECK(c.accept_x1024 >= 1024 && c.accept_without_x1024 >= 1024, "a decode step yields a token at least");
     const std::uint64_t max_yield = 1024 * (std::uint64_t{c.draft_tokens} + 1);
     KV_CHECK(c.accept_x1024 <= max_yield && c.accept_without_x1024 <= max_yield,
@@ -66,7 +70,13 @@ struct Engine::State {
   void handle(const Completion& completion);
   void handle(const TimerFired& timer);
   void handle(const Reduction& reduction);
+  void handle(const Notice& notice);
 
+  bool has_peers() const { return config.hand_over.role != EngineRole::both; }
+  std::size_t peer_values() const { return agreed_storage + storage.queues(); }
+  std::size_t width() const { return peer_values() + (has_peers() ? kHandOverReduceWidth : 0); }
+  bool take_peer_news(const ReduceVector& agreed);
+  void write_beside_pass();
   void agree();
   void step(const ReduceVector& agreed);
   bool take_storage_answers(const ReduceVector& agreed);
@@ -84,6 +94,7 @@ struct Engine::State {
   Storage storage;
   Cache cache;
   Prefetcher prefetcher;
+  HandOvers hand_overs;
   Scheduler scheduler;
 
   Phase phase = Phase::idle;
@@ -92,6 +103,8 @@ struct Engine::State {
   std::uint64_t arrivals_taken = 0;
   std::deque<Hint> hints;  // not agreed on yet
   std::uint64_t hints_taken = 0;
+  std::deque<Notice> notices;  // not agreed on yet; without slots
+  std::uint64_t notices_taken = 0;
   OperationId stop_timer = OperationId::none;  // for the next end of a wait for a prefetch
   TimeNs stop_time = kNoStop;
 
@@ -119,6 +132,14 @@ void Engine::State::handle(const Arrival& arrival) {
   request.priority = arrival.priority;
   request.session = arrival.session;
   request.keys.assign(arrival.keys.begin(), arrival.keys.end());
+  request.record.part = arrival.part;
+  request.record.peer = arrival.peer;
+  request.record.attempt = arrival.attempt;
+  if (arrival.part != RequestPart::whole) KV_CHECK(has_peers(), "a part of a request arrives at an engine with a role");
+  if (arrival.part == RequestPart::prefill) {
+    request.record.output_tokens = 1;  // the decode engine generates the others
+    hand_overs.begin(arrival);
+  }
   const bool matters = arrived.empty() && scheduler.arrival_changes_step();
   arrived.push_back(&request);
   wake(matters);
@@ -127,6 +148,30 @@ void Engine::State::handle(const Arrival& arrival) {
 void Engine::State::handle(const Hint& hint) {
   hints.push_back(hint);
   wake(hint.kind == HintKind::abort && config.poll_steps == 1);
+}
+
+// Room is taken at once, so that a pass in flight can be written while it computes. It changes no decision.
+void Engine::State::handle(const Notice& notice) {
+  KV_CHECK(has_peers(), "only an engine with a role has peers");
+  if (notice.kind == NoticeKind::room) {
+    hand_overs.take_room(notice);
+    scheduler.write_parked();
+    if (phase == Phase::passing && !pass_complete) write_beside_pass();
+  } else {
+    notices.push_back(notice);
+    notices.back().slots = {};
+  }
+  wake(config.poll_steps == 1);
+}
+
+// The pages of the requests that prefill, group by group of layers.
+void Engine::State::write_beside_pass() {
+  if (config.hand_over.role != EngineRole::prefill || config.hand_over.unit != HandOverUnit::layers) return;
+  for (std::size_t i = 0; i < pass.prefill.requests.size(); ++i) {
+    const Request& request = *pass.prefill.requests[i];
+    if (request.record.part != RequestPart::prefill) continue;
+    hand_overs.write(request, request.kv_tokens + pass.prefill.new_tokens[i], pass_id);
+  }
 }
 
 void Engine::State::handle(const TimerFired& timer) {
@@ -146,6 +191,7 @@ void Engine::State::handle(const Completion& completion) {
     return;
   }
   if (!cache.complete(completion)) {
+    if (hand_overs.complete(completion)) return wake(false);
     // A duplicate answer, or the answer to an operation that is no longer of interest, changes nothing.
     if (!storage.complete(completion)) return;
     cache.load_answered(completion.id);
@@ -166,7 +212,7 @@ void Engine::State::wake(bool ends_burst) {
 
 void Engine::State::agree() {
   phase = Phase::agreeing;
-  ReduceVector values(agreed_storage + storage.queues());
+  ReduceVector values(width());
   values[agreed_time] = substrate.now();
   values[agreed_arrivals] = static_cast<std::int64_t>(arrivals_taken + arrived.size());
   values[agreed_backups] = static_cast<std::int64_t>(cache.backups_complete());
@@ -176,12 +222,17 @@ void Engine::State::agree() {
   values[agreed_pass] = pass_outcome();
   values[agreed_hints] = static_cast<std::int64_t>(hints_taken + hints.size());
   std::copy_n(storage.heads().begin(), storage.queues(), values.begin() + agreed_storage);
+  if (has_peers()) {
+    values[peer_values() + agreed_notices] = static_cast<std::int64_t>(notices_taken + notices.size());
+    values[peer_values() + agreed_writes] = static_cast<std::int64_t>(hand_overs.writes_complete());
+    values[peer_values() + agreed_write_failure] = static_cast<std::int64_t>(hand_overs.failure());
+  }
   reduction_id = substrate.reduce_min(values);
 }
 
 void Engine::State::handle(const Reduction& reduction) {
   KV_CHECK(reduction.id == reduction_id && phase == Phase::agreeing, "one reduction a step");
-  KV_CHECK(reduction.values.size() >= agreed_storage + storage.queues(), "a minimum is as wide as our own vector");
+  KV_CHECK(reduction.values.size() >= width(), "a minimum is as wide as our own vector");
   step(reduction.values);
 }
 
@@ -197,10 +248,12 @@ void Engine::State::step(const ReduceVector& agreed) {
   bool more = cache.commit({unsigned_of(agreed_backups), unsigned_of(agreed_backup_failure)},
                            {unsigned_of(agreed_loads), unsigned_of(agreed_load_failure)});
   more |= take_storage_answers(agreed);
+  more |= has_peers() && take_peer_news(agreed);
   take_arrivals(agreed);
   // Each round takes one failure and one answer per queue. More may be there already. All ranks see the same.
   if (more) return agree();
   scheduler.retry_prefetches(agreed[agreed_time]);
+  if (has_peers()) scheduler.write_computed();
   if (!cache.loading()) load_failed = false;
   // While a load has failed, there is no decode either: finished requests would publish pages below garbage.
   const bool formed = !load_failed && scheduler.form(agreed[agreed_time], pass);
@@ -213,14 +266,19 @@ void Engine::State::step(const ReduceVector& agreed) {
     submit_pass();
     // Inputs that came during the agreement were not part of it. A burst must not make them wait.
     wake((!arrived.empty() && scheduler.arrival_changes_step()) || (aborts() && config.poll_steps == 1) ||
-         (cache.acknowledgement_due() && scheduler.blocked()) || (storage.answer_due() && scheduler.holds()));
+         (cache.acknowledgement_due() && scheduler.blocked()) || (storage.answer_due() && scheduler.holds()) ||
+         (!notices.empty() && config.poll_steps == 1));
     return;
   }
   phase = Phase::idle;
   scheduler.poll_next();  // no decode step brings the next poll
-  KV_CHECK(scheduler.idle() || cache.anything_in_flight() || storage.anything_in_flight(),
+  KV_CHECK(scheduler.idle() || cache.anything_in_flight() || storage.anything_in_flight() || hand_overs.writing() ||
+               scheduler.awaits_peer(),
            "a request that fits never waits for nothing");
-  if (!arrived.empty() || !hints.empty() || cache.acknowledgement_due() || storage.answer_due()) agree();
+  if (!arrived.empty() || !hints.empty() || cache.acknowledgement_due() || storage.answer_due() || !notices.empty() ||
+      hand_overs.acknowledgement_due()) {
+    agree();
+  }
 }
 
 bool Engine::State::take_storage_answers(const ReduceVector& agreed) {
@@ -239,6 +297,20 @@ bool Engine::State::take_storage_answers(const ReduceVector& agreed) {
   }
   for (const std::uint64_t store : storage.ended()) cache.end_store(store);
   return true;
+}
+
+// Notices come before arrivals: a request that is sent again arrives after the notice that its engine is dead.
+bool Engine::State::take_peer_news(const ReduceVector& agreed) {
+  const auto value = [&](AgreedOfPeers what) { return static_cast<std::uint64_t>(agreed[peer_values() + what]); };
+  const TimeNs now = agreed[agreed_time];
+  const bool more = hand_overs.commit(value(agreed_writes), value(agreed_write_failure));
+  for (const HandOvers::Ended& ended : hand_overs.take_ended()) scheduler.hand_over_ended(ended, now);
+  for (; notices_taken < value(agreed_notices); ++notices_taken) {
+    const Notice notice = notices.front();
+    notices.pop_front();
+    scheduler.take(notice, now);
+  }
+  return more;
 }
 
 void Engine::State::take_arrivals(const ReduceVector& agreed) {
@@ -288,6 +360,7 @@ void Engine::State::submit_pass() {
   pass_id = substrate.submit(operation);
   phase = Phase::passing;
   report_prefills();
+  write_beside_pass();
 }
 
 void Engine::State::report_prefills() {
@@ -340,7 +413,7 @@ Engine::~Engine() = default;
 bool Engine::idle() const {
   const State& s = *state_;
   return s.phase == State::Phase::idle && s.scheduler.idle() && s.arrived.empty() && !s.cache.anything_in_flight() &&
-         !s.storage.anything_in_flight() && !s.prefetcher.any();
+         !s.storage.anything_in_flight() && !s.prefetcher.any() && s.hand_overs.idle() && s.notices.empty();
 }
 
 void Engine::check_invariants() const {

@@ -24,8 +24,12 @@ bool Scheduler::form(TimeNs step_time, Pass& pass) {
   pass.shape = ForwardShape{};
   pass.steps = 1;
   settle_loads();
+  lease_expected();
   Builder builder(*this, pass);
-  return style_->compose(builder);
+  do {
+    if (style_->compose(builder)) return true;
+  } while (retract_parked());
+  return false;
 }
 
 void Scheduler::Builder::begin(std::uint64_t decode_steps) {

@@ -40,6 +40,10 @@ class Router {
   // A request that was sent to this engine has ended in any way.
   virtual void ended(std::size_t engine) = 0;
 
+  // The engine is dead: it gets no further request. Its open requests are reported by ended(). A router that chooses it
+  // nevertheless loses the choice to the next living engine.
+  virtual void gone(std::size_t) {}
+
   // For routers that know more of the engines. A request with a prompt of so many tokens was admitted by the engine, or
   // no longer runs there: it has ended, or waits again after a retraction. The latter comes before ended().
   virtual void admitted(std::size_t, Tokens) {}

@@ -15,14 +15,14 @@ namespace {
 // Admission counts at most this much output of one request (SGLang's clip of max_new_tokens).
 constexpr Tokens kMaxEstimatedOutput = 4096;
 
-bool older(const Request* a, const Request* b) { return a->record.request < b->record.request; }
-
 }  // namespace
 
-Scheduler::Scheduler(const EngineConfig& config, Cache& cache, Prefetcher& prefetcher, const EventSink& sink)
+Scheduler::Scheduler(const EngineConfig& config, Cache& cache, Prefetcher& prefetcher, HandOvers& hand_overs,
+                     const EventSink& sink)
     : config_(config),
       cache_(cache),
       prefetcher_(prefetcher),
+      hand_overs_(hand_overs),
       sink_(sink),
       order_(make_request_order(config.order)),
       style_(make_style(config.style, config)) {
@@ -59,19 +59,19 @@ void Scheduler::enqueue(Request& request, TimeNs now) {
   RequestRecord& record = request.record;
   if (pages_for(record.prompt_tokens + record.output_tokens - 1) > config_.device_pages) {
     record.rejected = Reason::too_long;
-  } else if (config_.max_waiting != 0 && waiting_.size() >= config_.max_waiting) {
+  } else if (config_.max_waiting != 0 && waiting_.size() + expected_.size() >= config_.max_waiting) {
     record.rejected = Reason::queue_full;
   }
   report(EventKind::arrived, request, now);
-  if (record.rejected != Reason::none) {
-    decide(DecisionKind::reject, record.rejected, request, 0);
-    report(EventKind::rejected, request, now);
-    recycle(request);
-    return;
-  }
+  if (record.rejected != Reason::none) return reject(request, now);
   request.prefill_target = record.prompt_tokens;
   request.prefill_tokens_before = prefill_tokens_;
-  waiting_.push_back(&request);
+  if (record.part == RequestPart::decode) return expect(request, now);
+  if (record.part == RequestPart::prefill) {
+    if (lost_.contains(record.peer)) return end_part(request, Reason::peer_lost, now);
+    if (!hand_overs_.is_open(request)) return end_part(request, Reason::aborted, now);
+  }
+  insert_waiting(request);
   cache_.queue(record.request, reusable(request));
   prefetch(request, now);
 }
@@ -125,6 +125,7 @@ std::deque<Request*>::iterator Scheduler::find_waiting(RequestId id) {
 
 void Scheduler::abort(RequestId id, TimeNs now) {
   const auto is_it = [id](const Request* request) { return request->record.request == id; };
+  if (abort_part(id, now)) return;
   Request* request = nullptr;
   if (const auto waits = find_waiting(id); waits != waiting_.end()) {
     request = *waits;
@@ -181,6 +182,7 @@ bool Scheduler::has_room(const Request& request, Pages device_pages, Pages cache
 
 // Admits the request if there is room for it, unless its prefix has to be loaded first.
 Scheduler::Admission Scheduler::admit(Request& request, Tokens budget, Pages reserved) {
+  if (request.needs_room && !hand_overs_.has_room(request)) return Admission::held;
   if (request.lease == NodeId::none) {
     const Admission taken = take_over(request, budget, reserved);
     if (taken != Admission::admitted) return taken;
@@ -238,7 +240,7 @@ void Scheduler::enter(Request& request) {
   // Tokens whose load was promised count as computed: if the load fails, they are computed again.
   request.computed_tokens = std::max(request.computed_tokens, request.kv_tokens);
   running_output_left_ += request.output_left();
-  waiting_.erase(std::ranges::lower_bound(waiting_, &request, older));
+  waiting_.erase(std::ranges::lower_bound(waiting_, &request, is_older));
   decide(DecisionKind::admit, Reason::none, request, request.shared);
   if (first) report(EventKind::admitted, request, step_time_);
 }
@@ -348,11 +350,11 @@ std::uint64_t Scheduler::steps_left(const Request& request) const {
 bool Scheduler::retract_victim(TimeNs now) {
   if (running_.empty() && chunked_ == nullptr) return false;
   const bool by_age = style_->victim() == Victim::youngest;
-  const auto victim = by_age             ? std::ranges::max_element(running_, older)
+  const auto victim = by_age             ? std::ranges::max_element(running_, is_older)
                       : running_.empty() ? running_.end()
                                          : std::prev(running_.end());
   // Nothing is admitted while a prompt is only partly computed, so that request was admitted last.
-  const bool chunked = chunked_ != nullptr && (!by_age || running_.empty() || older(*victim, chunked_));
+  const bool chunked = chunked_ != nullptr && (!by_age || running_.empty() || is_older(*victim, chunked_));
   if (chunked) {
     retract(*std::exchange(chunked_, nullptr), Reason::capacity, now);
   } else {
@@ -370,18 +372,29 @@ bool Scheduler::retract_victim(TimeNs now) {
 void Scheduler::retract(Request& request, Reason reason, TimeNs now) {
   decide(DecisionKind::retract, reason, request, request.slots.size());
   give_pages_back(request);
+  request.received = false;
   request.prefill_target = request.record.prompt_tokens + request.generated;
   request.prefill_tokens_before = prefill_tokens_;
   running_output_left_ -= request.output_left();
   ++request.record.retractions;
-  waiting_.insert(std::ranges::lower_bound(waiting_, &request, older), &request);
+  insert_waiting(request);
   cache_.queue(request.record.request, reusable(request));
   report(EventKind::retracted, request, now);
 }
 
+// Pages that are being written to a decode engine stay until they have been written.
 void Scheduler::give_pages_back(Request& request) {
-  cache_.free(std::span(request.slots).subspan(request.shared));
-  cache_.release(request.lease);
+  const std::span<const SlotId> own = std::span(request.slots).subspan(request.shared);
+  if (request.record.part == RequestPart::prefill && hand_overs_.reads_pages(request)) {
+    std::vector<SlotId> kept(own.begin(), own.end());
+    kept.insert(kept.end(), request.displaced.begin(), request.displaced.end());
+    hand_overs_.linger(request, request.lease, std::move(kept));
+  } else {
+    cache_.free(own);
+    cache_.free(request.displaced);
+    cache_.release(request.lease);
+  }
+  request.displaced.clear();
   request.slots.clear();
   request.shared = 0;
   request.lease = NodeId::none;
@@ -424,8 +437,9 @@ void Scheduler::prefill_done(const PassPart& part, TimeNs end, TimeNs compute_ns
     }
     const bool chunked = request.kv_tokens < request.prefill_target;
     // If a request has only one token to generate, this pass ends it, and finish() publishes: one insert, not two.
-    if (chunked || request.output_left() > 1) publish(request, chunked);
-    if (!chunked) produce_token(request, end);
+    const bool hands_over = request.record.part == RequestPart::prefill;
+    if (chunked || hands_over || request.output_left() > 1) publish(request, chunked);
+    if (!chunked) hands_over ? park(request, end) : produce_token(request, end);
   }
 }
 
@@ -469,6 +483,7 @@ Visit Scheduler::visit_of(const Request& request, std::span<const PageKey> keys,
 
 // Gives the full pages computed so far to the index, and moves the lease to their end.
 void Scheduler::publish(Request& request, bool chunked) {
+  if (request.received && !config_.hand_over.cache) return;
   const Tokens page = config_.shape.page_tokens;
   const Tokens cached =
       config_.cache_output ? request.kv_tokens : std::min(request.kv_tokens, request.record.prompt_tokens);
@@ -481,7 +496,8 @@ void Scheduler::publish(Request& request, bool chunked) {
   if (pages == 0) return;
   cache_.visit(visit_of(request, std::span(request.keys).first(pages), true));
   const NodeId end = cache_.insert(std::span(request.keys).first(pages), std::span(request.slots).first(pages),
-                                   request.shared, chunked, request.counted, request.priority);
+                                   request.shared, chunked, request.counted, request.priority,
+                                   hand_overs_.reads_pages(request) ? &request.displaced : nullptr);
   const Pages prompt_pages = request.record.prompt_tokens / page;
   if (config_.raise_prompt_priority && prompt_pages > 0 && prompt_pages < pages) {
     const auto above =
@@ -502,7 +518,8 @@ void Scheduler::produce_token(Request& request, TimeNs now) {
   RequestRecord& record = request.record;
   if (request.generated == 0) {
     record.first_token = now;
-    record.queue_ns = now - record.arrival - record.prefetch_wait_ns - record.load_wait_ns - record.compute_ns;
+    record.queue_ns =
+        now - record.arrival - record.prefetch_wait_ns - record.load_wait_ns - record.compute_ns - record.hand_over_ns;
     report(EventKind::first_token, request, now);
   }
   ++request.generated;
@@ -540,8 +557,14 @@ bool Scheduler::arrival_changes_step() const {
 }
 
 Pages Scheduler::owned_pages() const {
-  Pages pages = chunked_ == nullptr ? 0 : chunked_->slots.size() - chunked_->shared;
-  for (const Request* request : running_) pages += request->slots.size() - request->shared;
+  Pages pages = hand_overs_.lingering_pages();
+  const auto add = [&](const Request& request) {
+    pages += request.slots.size() - request.shared + request.displaced.size();
+  };
+  if (chunked_ != nullptr) add(*chunked_);
+  for (const auto* requests : {&running_, &parked_, &leased_}) {
+    for (const Request* request : *requests) add(*request);
+  }
   return pages;
 }
 
@@ -549,8 +572,8 @@ void Scheduler::check_invariants(const Pass* in_flight) const {
   Tokens output = 0;
   Pages owned = 0;
   const auto holds = [&](const Request& request) {
-    output += request.output_left();
-    owned += request.slots.size() - request.shared;
+    if (!request.gone) output += request.output_left();
+    owned += request.slots.size() - request.shared + request.displaced.size();
     KV_CHECK(request.lease != NodeId::none, "an admitted request holds a lease");
     KV_CHECK(pages_for(request.kv_tokens) <= request.slots.size(), "computed KV has its slots");
     KV_CHECK(request.keys.size() >= request.slots.size(), "each slot has its key");
@@ -562,10 +585,13 @@ void Scheduler::check_invariants(const Pass* in_flight) const {
       if (request != chunked_) holds(*request);
     }
   }
+  for (const Request* request : parked_) holds(*request);  // without output left
+  for (const Request* request : leased_) holds(*request);
+  owned += hand_overs_.lingering_pages();
   KV_CHECK(output == running_output_left_, "outstanding output is summed up");
   KV_CHECK(holders_.size() <= waiting_.size(), "only waiting requests hold prefixes");
   for (std::size_t i = 0; i < waiting_.size(); ++i) {
-    KV_CHECK(i == 0 || older(waiting_[i - 1], waiting_[i]), "the queue is in order of arrival");
+    KV_CHECK(i == 0 || is_older(waiting_[i - 1], waiting_[i]), "the queue is in order of arrival");
     const bool holder = std::ranges::find(holders_, waiting_[i]) != holders_.end();
     KV_CHECK(holder == (waiting_[i]->lease != NodeId::none), "a waiting request with a lease is known as its holder");
     KV_CHECK(waiting_[i]->slots.size() == waiting_[i]->shared, "a waiting request owns no slot");

@@ -25,11 +25,13 @@
 #include <algorithm>
 #include <deque>
 #include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "policy/cache.hpp"
 #include "policy/config.hpp"
+#include "policy/hand_over.hpp"
 #include "policy/order.hpp"
 #include "policy/prefetch/prefetch.hpp"
 #include "policy/style.hpp"
@@ -58,10 +60,18 @@ struct Request {
   TimeNs uncached_compute_ns = 0;
   bool recompute = false;       // a load of its prefix failed: compute it instead
   bool matched_before = false;  // it has taken over a cached prefix before, so its hits are counted
-  TimeNs load_since = -1;       // while it waits for the load of its prefix: the step that started the load
+  // Prefill part: slots of its pages that the index replaced by its own while they were written to the decode engine.
+  std::vector<SlotId> displaced;
+  bool needs_room = false;  // prefill part: not admitted before the decode engine has room
+  bool gone = false;        // decode part: ended, with leased pages that the prefill engine may still write
+  bool received = false;    // decode part: the prompt's pages come from the prefill engine
+  TimeNs load_since = -1;   // while it waits for the load of its prefix: the step that started the load
 
   Tokens output_left() const { return record.output_tokens - generated; }
 };
+
+// In the order of the requests' numbers.
+inline bool is_older(const Request* a, const Request* b) { return a->record.request < b->record.request; }
 
 // Requests of a pass, and the new tokens of each.
 struct PassPart {
@@ -88,7 +98,8 @@ struct Pass {
 
 class Scheduler {
  public:
-  Scheduler(const EngineConfig& config, Cache& cache, Prefetcher& prefetcher, const EventSink& sink);
+  Scheduler(const EngineConfig& config, Cache& cache, Prefetcher& prefetcher, HandOvers& hand_overs,
+            const EventSink& sink);
 
   // Returns a blank request to fill in and enqueue. Ownership: the scheduler's, until the request has finished.
   Request& new_request();
@@ -115,18 +126,32 @@ class Scheduler {
   // True: a prefill pass waits for all loads in flight. False: no request that runs uses pages that are being loaded.
   bool loads_gate_passes() const { return !style_->loads_before_admission(); }
 
+  // ---- requests in two parts (scheduler_parts.cpp)
+  // Writes the pages that have been computed and that the decode engines have room for.
+  // Requires: no pass is in flight; or only write_parked().
+  void write_computed();
+  void write_parked();
+  // The writes of a prefill part have ended: all are done, or have failed too often.
+  void hand_over_ended(const HandOvers::Ended& ended, TimeNs now);
+  void take(const Notice& notice, TimeNs now);  // every kind but `room`
+  // Returns whether a request waits for another engine.
+  bool awaits_peer() const;
+
   // Returns whether an arrival can change the next step. If not, a decode burst continues.
   bool arrival_changes_step() const;
   // Returns whether this step looks at new requests and hints (poll_steps). Always true if no request runs.
   bool polls() const { return running_.empty() || steps_unpolled_ >= config_.poll_steps; }
   void polled() { steps_unpolled_ = 0; }
-  void poll_next() { steps_unpolled_ = config_.poll_steps; }  // the next step looks
-  bool blocked() const { return blocked_; }                   // the head of the queue waits for room
-  bool holds() const { return held_ > 0; }                    // some requests wait for their prefetches
+  void poll_next() { steps_unpolled_ = config_.poll_steps; }       // the next step looks
+  bool blocked() const { return blocked_ || !expected_.empty(); }  // the head of the queue waits for room
+  bool holds() const { return held_ > 0; }                         // some requests wait for their prefetches
   RequestId head() const { return waiting_.empty() ? kNoRequest : waiting_.front()->record.request; }
   std::size_t waiting() const { return waiting_.size(); }
   std::size_t running() const { return running_.size(); }
-  bool idle() const { return waiting_.empty() && running_.empty() && chunked_ == nullptr; }
+  bool idle() const {
+    return waiting_.empty() && running_.empty() && chunked_ == nullptr && parked_.empty() && expected_.empty() &&
+           leased_.empty();
+  }
 
   // Device pages that requests own outside the index.
   Pages owned_pages() const;
@@ -172,10 +197,25 @@ class Scheduler {
   void report(EventKind kind, const Request& request, TimeNs now);
   void decide(DecisionKind kind, Reason reason, const Request& request, Pages pages);
   void recycle(Request& request);
+  void insert_waiting(Request& request);
+  void reject(Request& request, TimeNs now);
+  void expect(Request& request, TimeNs now);
+  void lease_expected();
+  bool lease_pages(Request& request);
+  void park(Request& request, TimeNs now);
+  bool retract_parked();
+  void end_part(Request& request, Reason reason, TimeNs now);
+  void receive(Request& request, TimeNs now);
+  void fall_back(Request& request, Reason reason, TimeNs now);
+  void free_leased(Request& request);
+  bool abort_part(RequestId id, TimeNs now);
+  void lose_peer(std::uint32_t peer, TimeNs now);
+  Request* find_part(RequestId id, std::uint32_t attempt);
 
   const EngineConfig& config_;
   Cache& cache_;
   Prefetcher& prefetcher_;
+  HandOvers& hand_overs_;
   const EventSink& sink_;
   const std::unique_ptr<RequestOrder> order_;
   const std::unique_ptr<EngineStyle> style_;
@@ -183,13 +223,17 @@ class Scheduler {
   std::vector<Request*> holders_;  // waiting requests that hold a prefix, by the time of the load
   std::vector<Request*> running_;  // in order of admission
   Request* chunked_ = nullptr;     // admitted, with a part of its prompt not computed; at most one
+  std::vector<Request*> parked_;   // prefill parts whose prompt has been computed
+  std::deque<Request*> expected_;  // decode parts without pages, by request number
+  std::vector<Request*> leased_;   // decode parts whose prompt a prefill engine will write
+  std::set<std::uint32_t> lost_;   // dead peers
   std::vector<Request*> candidates_;
   std::vector<std::pair<std::uint64_t, Request*>> ranked_;
   std::vector<Request*> decoding_;                  // running requests for whose next steps there is room
   const Request* no_room_ = nullptr;                // the waiting request that did not fit in this step
   std::vector<std::unique_ptr<Request>> requests_;  // as many as there were at once
   std::vector<Request*> spare_;                     // the unused ones of requests_
-  Tokens running_output_left_ = 0;                  // of running_, chunked_ and the pass that is being formed
+  Tokens running_output_left_ = 0;                  // of running_, chunked_, leased_ and the pass that is being formed
   std::uint64_t steps_since_reset_ = 0;
   std::uint64_t steps_unpolled_ = 0;  // decode steps since the last look at new requests
   std::uint64_t steps_ = 0;

@@ -22,7 +22,8 @@ class EventWorld final : public SeatedWorld, private FlowBackend {
   Seats& seated() override { return seats_; }
   void start_flow(std::uint32_t seat, std::uint32_t slot, const Flow& flow) override {
     WorldCore& core = seats_.core(seat);
-    const double rate = core.links().unshared_rate(flow);
+    const double rate = flow.peer == kNoSeat ? core.links().unshared_rate(flow)
+                                             : core.links().unshared_rate(flow, seats_.core(flow.peer).links());
     core.flow_rate(slot, Instant{core.now(), 0.0}, rate / static_cast<double>(kNsPerSecond));
     core.flow_ended(slot);
   }

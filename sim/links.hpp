@@ -76,12 +76,18 @@ constexpr PerTier<TierLinks> kTierLinks{{{
     {kPoolReads, kPoolWrites},          // remote
 }}};
 
+constexpr std::uint32_t kNoSeat = ~std::uint32_t{0};
+
 struct Flow {
   Lane lane = Lane::h2d;
   Tier tier = Tier::host;             // storage lanes only
   std::uint32_t ranks = 1;            // number of ranks that move the same bytes
   double bytes = 0.0;                 // bytes of one rank
   double max_bytes_per_second = 0.0;  // limit of one rank; 0 = only the links limit
+  // Hand-overs only. `ranks` send `bytes` each.
+  std::uint32_t peer = kNoSeat;
+  std::uint32_t receivers = 1;
+  bool staged = false;  // through host memory on both sides
 };
 
 struct LinkLoad {
@@ -154,6 +160,44 @@ class Links {
     if (in || direct) add(loads, Link::root_in, all);
     if (!in || direct) add(loads, Link::root_out, all);
     return loads;
+  }
+
+  // The links of a hand-over: those of the engine that sends, and those of the engine that receives. The receiver's
+  // ranks share the bytes of all senders.
+  Loads of_sender(const Flow& flow) const {
+    Loads loads;
+    const double all = flow.ranks;
+    add(loads, Link::gpu_up, 1.0);
+    add(loads, Link::gpu_both, 1.0);
+    add(loads, Link::nic_out, all);
+    if (flow.staged) add(loads, Link::dram, 2.0 * all);
+    add(loads, Link::root_in, all);
+    add(loads, Link::root_out, all);
+    return loads;
+  }
+  Loads of_receiver(const Flow& flow) const {
+    Loads loads;
+    const double all = flow.ranks, each = all / flow.receivers;
+    add(loads, Link::gpu_down, each);
+    add(loads, Link::gpu_both, each);
+    add(loads, Link::nic_in, all);
+    if (flow.staged) add(loads, Link::dram, 2.0 * all);
+    add(loads, Link::root_in, all);
+    add(loads, Link::root_out, all);
+    return loads;
+  }
+
+  // The same as unshared_rate() for a hand-over to the engine with the links `peer`.
+  double unshared_rate(const Flow& flow, const Links& peer) const {
+    double least =
+        flow.max_bytes_per_second > 0.0 ? flow.max_bytes_per_second : std::numeric_limits<double>::infinity();
+    for (const LinkLoad& load : of_sender(flow)) {
+      if (!spec_of(load.link).whole_host) least = std::min(least, rate(load.link) / load.weight);
+    }
+    for (const LinkLoad& load : peer.of_receiver(flow)) {
+      if (!spec_of(load.link).whole_host) least = std::min(least, peer.rate(load.link) / load.weight);
+    }
+    return least;
   }
 
   // Returns the rate of a flow that shares its links with no other flow, in bytes per second. Leaves out the links that

@@ -17,6 +17,7 @@ class SlowCost final : public CostModel {
   }
   TransferCost transfer(const Plan& plan) const override { return slowed(cost_.transfer(plan)); }
   TransferCost storage(const StorageWork& work) const override { return slowed(cost_.storage(work)); }
+  TransferCost hand_over(const HandOverWork& work) const override { return slowed(cost_.hand_over(work)); }
 
  private:
   TransferCost slowed(TransferCost cost) const {
@@ -43,15 +44,26 @@ Seats::Seats(const WorldConfig& config, FlowBackend& backend)
   next_steps_.resize(engines_ * ranks_);
   make_stores(config);
   for (std::size_t seat = 0; seat < next_steps_.size(); ++seat) {
-    SeatPlace place{
-        static_cast<std::uint32_t>(seat), shared_, next_steps_[seat], config.instances ? this : nullptr, {}};
+    SeatPlace place{static_cast<std::uint32_t>(seat),
+                    shared_,
+                    next_steps_[seat],
+                    config.instances ? this : nullptr,
+                    config.prefill_engines > 0 ? this : nullptr,
+                    {}};
     // All seats share the store of a shared tier. Any other store belongs to one seat.
     for (std::size_t i = 0; i < config.storage.size(); ++i) {
       const StorageTier& tier = config.storage[i];
       const std::size_t owner = spec_of(tier.tier).shared ? 0 : seat;
       place.stores[tier.tier] = &stores_[owner * config.storage.size() + i];
     }
-    cores_.push_back(std::make_unique<WorldCore>(config_of(config, seat), backend, place));
+    cores_.push_back(std::make_unique<WorldCore>(own_config(config, seat), backend, place));
+  }
+  has_roles_ = config.prefill_engines > 0;
+  detect_ns_ = config.detect_ns;
+  if (!config.deaths.empty()) dead_.resize(engines_);
+  for (const WorldConfig::Death& death : config.deaths) {
+    KV_CHECK(death.engine < engines_, "an engine that dies is one of the world");
+    posts_[{death.at, ++last_post_}] = {Post::Kind::death, death.engine, {}, {}};
   }
   if (!config.instances) return;
   groups_.resize(engines_);
@@ -60,8 +72,8 @@ Seats::Seats(const WorldConfig& config, FlowBackend& backend)
 
 Seats::~Seats() = default;
 
-WorldConfig Seats::config_of(const WorldConfig& config, std::size_t seat) {
-  WorldConfig own = config;
+WorldConfig Seats::own_config(const WorldConfig& config, std::size_t seat) {
+  WorldConfig own = config_of(config, seat / ranks_);
   // Seat 0 draws the same random numbers as a world with one seat.
   own.seed = config.seed + seat * 0x9E3779B97F4A7C15u;
   const std::size_t rank = seat % ranks_;
@@ -113,30 +125,110 @@ TimeNs Seats::next_time() {
     due_ = next_step.due;
     next_seat_ = seat;
   }
-  return has_arrival_ ? std::min(due_, std::max(shared_.now, arrival_.now)) : due_;
+  const TimeNs due = std::min(due_, next_post_time());
+  return has_arrival_ ? std::min(due, std::max(shared_.now, arrival_.now)) : due;
+}
+
+// The time of the next post. A death without anything left to do never comes.
+TimeNs Seats::next_post_time() const {
+  if (posts_.empty()) return kNever;
+  const auto& [when, first] = *posts_.begin();
+  if (first.kind != Post::Kind::death || has_arrival_ || due_ != kNever || !all_answered()) return when.first;
+  for (const auto& [time, later] : posts_) {
+    if (later.kind != Post::Kind::death) return when.first;
+  }
+  return kNever;
 }
 
 void Seats::step() {
-  if (due_ == kNever || (has_arrival_ && due_ > std::max(shared_.now, arrival_.now))) {
-    deliver_arrival();
-    return;
+  const TimeNs arrives = has_arrival_ ? std::max(shared_.now, arrival_.now) : kNever;
+  const TimeNs posted = next_post_time();
+  if (due_ == kNever || due_ > std::min(arrives, posted)) {
+    if (posted > arrives || posted == kNever) {
+      deliver_arrival();
+      return;
+    }
+    deliver_post();
+  } else {
+    shared_.now = due_;
+    cores_[next_seat_]->step();
   }
-  shared_.now = due_;
-  cores_[next_seat_]->step();
   if (live_ != nullptr && live_->overtake(arrival_, has_arrival_)) has_arrival_ = true;
 }
 
+void Seats::post(std::uint32_t from, std::uint32_t to, const Notice& notice, TimeNs delay) {
+  KV_CHECK(to < cores_.size() && to != from, "a notice goes to another engine");
+  Post& added = posts_[{shared_.now + delay, ++last_post_}];
+  added.to = to;
+  added.notice = notice;
+  added.notice.peer = from;
+  added.slots.assign(notice.slots.begin(), notice.slots.end());
+}
+
+void Seats::deliver_post() {
+  const auto first = posts_.begin();
+  shared_.now = first->first.first;
+  Post post = std::move(first->second);
+  posts_.erase(first);
+  switch (post.kind) {
+    case Post::Kind::notice:
+      post.notice.slots = post.slots;
+      cores_[post.to]->deliver(Input{shared_.now, post.notice});
+      return;
+    case Post::Kind::death:
+      dead_[post.to] = true;
+      for (std::size_t rank = 0; rank < ranks_; ++rank) cores_[post.to * ranks_ + rank]->kill();
+      posts_[{shared_.now + detect_ns_, ++last_post_}] = {Post::Kind::detection, post.to, {}, {}};
+      return;
+    case Post::Kind::detection: break;
+  }
+  if (route_ != nullptr) route_->engine_lost(post.to);
+  Notice lost;
+  lost.kind = NoticeKind::peer_lost;
+  lost.peer = static_cast<std::uint32_t>(post.to * ranks_);
+  for (std::size_t engine = 0; engine < engines_ && has_roles_; ++engine) {
+    if (!dead_[engine]) deliver_to(engine, Input{shared_.now, lost});
+  }
+  Input again;
+  while (route_ != nullptr && route_->sent_again(again)) {
+    again.now = shared_.now;
+    deliver_routed(again);
+  }
+}
+
+void Seats::deliver_to(std::size_t engine, const Input& input) {
+  for (std::size_t rank = 0; rank < ranks_; ++rank) cores_[engine * ranks_ + rank]->deliver(input);
+}
+
 // Delivers to each rank of the input's engine.
+void Seats::deliver_routed(Input& input) {
+  const InputRoute::Way way = engines_ == 1 ? InputRoute::Way{} : route_->way_of(input);
+  if (way.engine == InputRoute::kEveryEngine) {
+    for (std::size_t engine = 0; engine < engines_; ++engine) deliver_to(engine, input);
+    return;
+  }
+  KV_CHECK(way.engine < engines_, "an input goes to an engine that there is");
+  auto* const arrival = std::get_if<Arrival>(&input.what);
+  if (way.prefill != InputRoute::kNoEngine) {
+    KV_CHECK(way.prefill < engines_, "an input goes to an engine that there is");
+    if (arrival != nullptr) {
+      arrival->part = RequestPart::prefill;
+      arrival->peer = static_cast<std::uint32_t>(way.engine * ranks_);
+    }
+    deliver_to(way.prefill, input);
+    if (arrival != nullptr) {
+      arrival->part = RequestPart::decode;
+      arrival->peer = static_cast<std::uint32_t>(way.prefill * ranks_);
+    }
+  }
+  deliver_to(way.engine, input);
+}
+
 void Seats::deliver_arrival() {
   KV_CHECK(has_arrival_, "a world was asked to go on with nothing left to do");
   shared_.now = std::max(shared_.now, arrival_.now);
   arrival_.now = shared_.now;
-  const std::size_t engine = engines_ == 1 ? 0 : route_->engine_of(arrival_);
-  const bool all = engine == InputRoute::kEveryEngine;
-  KV_CHECK(all || engine < engines_, "an input goes to an engine that there is");
-  const std::size_t from = all ? 0 : engine * ranks_;
-  const std::size_t to = all ? cores_.size() : from + ranks_;
-  for (std::size_t seat = from; seat < to; ++seat) cores_[seat]->deliver(arrival_);
+  deliver_routed(arrival_);
   has_arrival_ = source_->next(arrival_);
 }
 

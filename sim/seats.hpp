@@ -16,8 +16,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "policy/seam/live_source.hpp"
@@ -28,7 +30,7 @@
 
 namespace kvtwin {
 
-class Seats final : private Collective {
+class Seats final : private Collective, private PeerPost {
  public:
   Seats(const WorldConfig& config, FlowBackend& backend);
   ~Seats() override;
@@ -47,10 +49,24 @@ class Seats final : private Collective {
   void step();
 
   void set_progress(void (*tick)(void* context, TimeNs now), void* context);
-  // Returns whether every submitted operation has been answered.
+  // Returns whether every submitted operation has been answered, except those of dead engines.
   bool all_answered() const;
+  bool is_dead(std::uint32_t seat) const override { return !dead_.empty() && dead_[seat / ranks_]; }
+  // The configuration of one seat before its own changes.
+  static const WorldConfig& config_of(const WorldConfig& config, std::size_t engine) {
+    return config.decode != nullptr && engine >= config.prefill_engines ? *config.decode : config;
+  }
 
  private:
+  // An event of the world itself.
+  struct Post {
+    enum class Kind : std::uint8_t { notice, death, detection };
+    Kind kind = Kind::notice;
+    std::uint32_t to = 0;  // seat; death, detection: engine
+    Notice notice;
+    std::vector<SlotId> slots;
+  };
+
   // One pass of all ranks.
   struct JointPass {
     std::vector<std::uint32_t> slots;  // by rank; kNoSlotIndex = the pass does not hold the rank's compute lane yet
@@ -72,7 +88,12 @@ class Seats final : private Collective {
   void pass_cancelled(std::uint32_t seat, std::uint64_t ordinal) override;
   void pass_ended(std::uint32_t seat, std::uint64_t ordinal) override;
 
-  WorldConfig config_of(const WorldConfig& config, std::size_t seat);
+  void post(std::uint32_t from, std::uint32_t to, const Notice& notice, TimeNs delay) override;
+  TimeNs next_post_time() const;
+  void deliver_post();
+  void deliver_to(std::size_t engine, const Input& input);
+  void deliver_routed(Input& input);
+  WorldConfig own_config(const WorldConfig& config, std::size_t seat);
   void make_stores(const WorldConfig& config);
   Group& group_of(std::uint32_t seat) { return groups_[seat / ranks_]; }
   JointPass& pass_of(std::uint32_t seat, std::uint64_t ordinal);
@@ -88,6 +109,11 @@ class Seats final : private Collective {
   std::deque<StoreModel> stores_;
   std::vector<std::unique_ptr<WorldCore>> cores_;
   std::vector<Group> groups_;  // by engine; empty without instances
+  bool has_roles_ = false;
+  TimeNs detect_ns_ = 0;
+  std::map<std::pair<TimeNs, std::uint64_t>, Post> posts_;  // by time, then in the order of posting
+  std::uint64_t last_post_ = 0;
+  std::vector<bool> dead_;  // by engine; empty = none dies
   InputSource* source_ = nullptr;
   LiveSource* live_ = nullptr;  // source_ as a LiveSource, or null
   InputRoute* route_ = nullptr;
@@ -109,6 +135,9 @@ class SeatedWorld : public World {
   void run(InputSource& source, InputHandler& handler) override {
     InputHandler* const only = &handler;
     run_seats(source, std::span(&only, 1), nullptr);
+  }
+  bool has_died(std::size_t seat) const override {
+    return const_cast<SeatedWorld*>(this)->seated().is_dead(static_cast<std::uint32_t>(seat));
   }
   std::size_t seats() const override { return const_cast<SeatedWorld*>(this)->seated().size(); }
   Substrate& substrate_of(std::size_t seat) override { return seated().core(seat); }

@@ -70,13 +70,20 @@ class FlowModel final : public kernel::Model, public FlowBackend {
     SeatFlows& flows = seat_flows_[seat];
     action->set_last_update();
     lmm::System& system = *get_maxmin_system();
-    const Loads loads = seats_.core(seat).links().of(flow.lane, flow.tier, flow.ranks);
+    const bool hands_over = flow.peer != kNoSeat;
+    const Links& links = seats_.core(seat).links();
+    const Loads loads = hands_over ? links.of_sender(flow) : links.of(flow.lane, flow.tier, flow.ranks);
+    const Loads far = hands_over ? seats_.core(flow.peer).links().of_receiver(flow) : Loads{};
     action->set_variable(system.variable_new(
-        action, 1.0, flow.max_bytes_per_second > 0.0 ? flow.max_bytes_per_second : -1.0, loads.size()));
-    for (const LinkLoad& load : loads) {
-      lmm::Constraint* constraint = flows.constraints[static_cast<std::size_t>(load.link)];
-      if (constraint != nullptr) system.expand(constraint, action->get_variable(), load.weight, false);
-    }
+        action, 1.0, flow.max_bytes_per_second > 0.0 ? flow.max_bytes_per_second : -1.0, loads.size() + far.size()));
+    const auto load_links = [&](const Loads& all, const SeatFlows& of) {
+      for (const LinkLoad& load : all) {
+        lmm::Constraint* constraint = of.constraints[static_cast<std::size_t>(load.link)];
+        if (constraint != nullptr) system.expand(constraint, action->get_variable(), load.weight, false);
+      }
+    };
+    load_links(loads, flows);
+    if (hands_over) load_links(far, seat_flows_[flow.peer]);
     if (slot >= flows.actions.size()) flows.actions.resize(slot + 1);
     flows.actions[slot] = action;
     shares_changed_at(Instant{seats_.now(), 0.0});
@@ -131,15 +138,16 @@ class FlowModel final : public kernel::Model, public FlowBackend {
       const auto link = static_cast<Link>(i);
       // Each flow needs at least one link. Any other link that cannot limit is left out, because it would only join
       // lanes into one system to solve.
-      const bool always_modelled = spec_of(link).always_modelled;
+      // Hand-overs are not among the lanes that can_limit() counts.
+      const bool always_modelled = spec_of(link).always_modelled || config.prefill_engines > 0;
+      const std::uint32_t ranks = seats_.config_of(config, seat).ranks;
       // With instances, each rank has links of its own: its part of each shared link.
       const bool all_engines = !config.instances && spec_of(link).all_engines;
       lmm::Constraint*& constraint = seat_flows_[seat].constraints[i];
       const double rate = links.rate(link);
       if (all_engines && seat > 0) {
         constraint = seat_flows_[0].constraints[i];
-      } else if (rate > 0.0 &&
-                 (always_modelled || links.can_limit(link, config.ranks, all_engines ? config.engines : 1))) {
+      } else if (rate > 0.0 && (always_modelled || links.can_limit(link, ranks, all_engines ? config.engines : 1))) {
         constraint = get_maxmin_system()->constraint_new(nullptr, rate);
       }
     }

@@ -18,6 +18,11 @@
 //   and removes. A cancelled storage operation ends like a transfer; one that was queued has no page.
 // - reduce_min completes at the same instant with the same values: the engine speaks for all its ranks.
 //
+// - Hand-overs: one lane per engine, first in, first out. The bytes load the links of both engines. A hand-over in
+// layer
+//   groups moves group by group, each after the pass has computed it. If the peer is dead at the end, it has failed.
+//   Notices take notice_ns, except `handed`, which comes with the last byte.
+//
 // Seats (WorldConfig::engines, instances): several policies in one clock. Rank r of engine e has seat e * R + r, with R
 // ranks per engine. With instances, the ranks of an engine do reductions and passes together (seats.hpp).
 // Thread: single-threaded.
@@ -75,6 +80,18 @@ struct WorldConfig {
   TimeNs reduce_ns = 10'000;        // with instances: duration of a reduction; at least 1000
   std::vector<double> slower;       // with instances, by rank: factor on the time of transfers and storage; absent = 1
   const CostModel* cost = nullptr;  // outlives the world
+  // Engines with roles: the first ones prefill, the others decode. `decode`: ranks, rates and costs of a decode engine
+  // if they differ; outlives the world.
+  std::uint32_t prefill_engines = 0;
+  const WorldConfig* decode = nullptr;
+  TimeNs notice_ns = 50'000;  // from one engine to another
+  // An engine dies: it takes no more input, and its transfers stop. The others learn of that `detect_ns` later.
+  struct Death {
+    std::uint32_t engine = 0;
+    TimeNs at = 0;
+  };
+  std::vector<Death> deaths;
+  TimeNs detect_ns = kNsPerSecond;
 };
 
 // Returns null in a build without SimGrid. At most one per process, because SimGrid's engine is global (KV_CHECK).

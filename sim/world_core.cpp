@@ -30,6 +30,7 @@ WorldCore::WorldCore(const WorldConfig& config, FlowBackend& backend, const Seat
       now_(place.shared.now),
       next_step_(place.next_step),
       collective_(place.collective),
+      peers_(place.peers),
       links_(config),
       stores_(place.stores) {
   KV_CHECK(config.cost != nullptr, "a world needs a cost model");
@@ -122,7 +123,8 @@ void WorldCore::report_lane_span(std::uint32_t slot) {
     span.lane = record.transfer.lane;
     span.begin = record.transfer.lane_since;
     span.flowing = record.transfer.flow_since;
-    span.bytes = record.transfer.storage ? record.completion.bytes : record.completion.bytes / config_.ranks;
+    const bool all_ranks = record.transfer.storage || record.kind == Kind::hand_over;
+    span.bytes = all_ranks ? record.completion.bytes : record.completion.bytes / config_.ranks;
   }
   lanes_->on_lane(span);
 }
@@ -132,6 +134,11 @@ void WorldCore::start_head(Queue& queue) {
   Record& record = operations_[queue.head];
   if (record.kind == Kind::forward) {
     start_pass(queue.head);
+    return;
+  }
+  if (record.kind == Kind::hand_over) {
+    record.transfer.lane_since = record.transfer.flow_since = now_;
+    begin_group(queue.head);
     return;
   }
   if (record.transfer.storage) plan_storage(queue.head);
@@ -146,6 +153,7 @@ void WorldCore::start_head(Queue& queue) {
 OperationId WorldCore::submit(const Operation& operation) {
   if (const auto* transfer = std::get_if<TransferOperation>(&operation)) return submit_transfer(*transfer);
   if (const auto* storage = std::get_if<StorageOperation>(&operation)) return submit_storage(*storage);
+  if (const auto* hand_over = std::get_if<HandOverOperation>(&operation)) return submit_hand_over(*hand_over);
   return submit_forward(std::get<ForwardOperation>(operation));
 }
 
@@ -231,6 +239,7 @@ void WorldCore::cancel(OperationId id) {
       schedule(slot, now_);
       break;
     case Kind::forward: cancel_forward(slot); break;
+    case Kind::hand_over: cancel_hand_over(slot, Status::cancelled); break;
     case Kind::timer: schedule(slot, now_); break;
     case Kind::reduction: break;
   }
@@ -242,7 +251,7 @@ void WorldCore::start_flow(std::uint32_t slot) {
   Record& record = operations_[slot];
   const Transfer& transfer = record.transfer;
   record.stage = Stage::flowing;
-  record.transfer.flow_since = now_;
+  if (record.kind != Kind::hand_over || record.hand_over.group == 0) record.transfer.flow_since = now_;
   record.piece.start = Instant{now_, 0.0};
   if (transfer.storage && transfer.flow_bytes == 0.0) {
     flow_ended(slot);  // a remove, or an operation that moves no bytes
@@ -255,6 +264,12 @@ void WorldCore::start_flow(std::uint32_t slot) {
   flow.ranks = transfer.ranks;
   flow.bytes = transfer.flow_bytes;
   flow.max_bytes_per_second = static_cast<double>(transfer.cost.bytes_per_second) / static_cast<double>(movers);
+  if (record.kind == Kind::hand_over) {
+    flow.max_bytes_per_second /= transfer.ranks;
+    flow.peer = record.hand_over.peer;
+    flow.receivers = record.hand_over.receivers;
+    flow.staged = record.hand_over.staged;
+  }
   backend_.start_flow(seat_, slot, flow);
 }
 
@@ -476,6 +491,138 @@ void WorldCore::end_look_up(std::uint32_t slot) {
   deliver(Input{now_, completion});
 }
 
+// ---- hand-overs ------------------------------------------------------------------------------------------
+
+OperationId WorldCore::submit_hand_over(const HandOverOperation& operation) {
+  KV_CHECK(peers_ != nullptr && collective_ == nullptr, "a hand-over goes to another engine");
+  const HandOverWork& work = operation.work;
+  const std::uint32_t slot = new_record(Kind::hand_over);
+  Record& record = operations_[slot];
+  record.transfer = Transfer{};
+  record.transfer.lane = Lane::peer;
+  record.transfer.cost = config_.cost->hand_over(work);
+  record.transfer.ranks = work.senders;
+  record.transfer.pages = work.pages;
+  record.transfer.plan_bytes = work.bytes;
+  record.hand_over = HandOver{};
+  record.hand_over.handed.kind = NoticeKind::handed;
+  record.hand_over.handed.request = operation.request;
+  record.hand_over.handed.attempt = operation.attempt;
+  record.hand_over.peer = operation.peer;
+  record.hand_over.receivers = work.receivers;
+  record.hand_over.last = operation.last;
+  record.hand_over.staged = work.staged;
+  record.hand_over.groups = work.layer_groups;
+  record.transfer.flow_bytes = static_cast<double>(record.transfer.cost.bytes) / work.senders / work.layer_groups;
+  record.piece = FlowPiece{};
+  const std::uint32_t pass = operation.pass == OperationId::none ? kNoSlotIndex : table_.find(operation.pass);
+  if (pass != kNoSlotIndex) {
+    record.hand_over.pass = operation.pass;
+    if (operations_[pass].stage == Stage::ending) {
+      record.hand_over.pass_end = operations_[pass].due;
+      record.hand_over.pass_ns = operations_[pass].forward.total_ns;
+    }
+  }
+  const OperationId id = record.id;
+  enqueue(slot);
+  return id;
+}
+
+// The next group of layers moves once the pass has computed it. All groups take equal parts of the pass.
+void WorldCore::begin_group(std::uint32_t slot) {
+  Record& record = operations_[slot];
+  const HandOver& hand_over = record.hand_over;
+  record.stage = Stage::waiting;
+  record.piece = FlowPiece{.start = {}, .left = record.transfer.flow_bytes, .rate = 0.0};
+  TimeNs ready = now_;
+  if (hand_over.pass != OperationId::none) {
+    if (hand_over.pass_end < 0) return;  // until pass_resolved()
+    const TimeNs left = hand_over.groups - 1 - hand_over.group;
+    ready = std::max(now_, hand_over.pass_end - hand_over.pass_ns / hand_over.groups * left);
+  }
+  record.stage = Stage::latency;
+  schedule(slot, ready + (hand_over.group == 0 ? record.transfer.cost.latency_ns : 0));
+}
+
+void WorldCore::end_group(std::uint32_t slot) {
+  HandOver& hand_over = operations_[slot].hand_over;
+  if (++hand_over.group < hand_over.groups) {
+    begin_group(slot);
+  } else {
+    end_hand_over(slot);
+  }
+}
+
+void WorldCore::end_hand_over(std::uint32_t slot) {
+  Record& record = operations_[slot];
+  Completion& completion = record.completion;
+  if (completion.status == Status::done && peers_->is_dead(record.hand_over.peer)) completion.status = Status::failed;
+  const bool done = completion.status == Status::done;
+  if (done) completion.bytes = record.transfer.plan_bytes;
+  if (record.hand_over.staged) dram_bytes_ += 2 * completion.bytes;
+  if (done && record.hand_over.last) peers_->post(seat_, record.hand_over.peer, record.hand_over.handed, 0);
+  if (queue_of(record).head == slot) {
+    report_lane_span(slot);
+    leave_queue(slot);
+  }
+  const Completion answer = operations_[slot].completion;
+  free_record(slot);
+  deliver(Input{now_, answer});
+}
+
+void WorldCore::cancel_hand_over(std::uint32_t slot, Status status) {
+  Record& record = operations_[slot];
+  const Stage stage = record.stage;
+  record.stage = Stage::ending;
+  record.completion.status = status;
+  if (stage == Stage::flowing) backend_.stop_flow(seat_, slot);
+  if (stage == Stage::queued) leave_queue(slot);
+  schedule(slot, now_);
+}
+
+// The end of the pass is known. Only the first hand-over of the lane waits for that.
+void WorldCore::pass_resolved(OperationId pass, TimeNs end, TimeNs duration) {
+  for (std::uint32_t slot = queues_[Lane::peer].head; slot != kNoSlotIndex; slot = operations_[slot].after) {
+    HandOver& hand_over = operations_[slot].hand_over;
+    if (hand_over.pass != pass) continue;
+    hand_over.pass_end = end;
+    hand_over.pass_ns = duration;
+    if (operations_[slot].stage == Stage::waiting) begin_group(slot);
+  }
+}
+
+void WorldCore::pass_over(OperationId pass, bool counts) {
+  std::uint32_t next = kNoSlotIndex;
+  for (std::uint32_t slot = queues_[Lane::peer].head; slot != kNoSlotIndex; slot = next) {
+    Record& record = operations_[slot];
+    next = record.after;
+    if (record.hand_over.pass != pass || record.completion.status != Status::done) continue;
+    record.hand_over.pass = OperationId::none;
+    if (!counts) {
+      cancel_hand_over(slot, Status::gate_failed);
+    } else if (record.stage == Stage::waiting) {
+      begin_group(slot);
+    }
+  }
+}
+
+void WorldCore::notify(std::uint32_t peer, const Notice& notice) {
+  KV_CHECK(peers_ != nullptr, "a notice goes to another engine");
+  peers_->post(seat_, peer, notice, config_.notice_ns);
+}
+
+void WorldCore::kill() {
+  dead_ = true;
+  for (std::uint32_t slot = 0; slot < operations_.size(); ++slot) {
+    if (operations_[slot].id != OperationId::none && operations_[slot].stage == Stage::flowing) {
+      backend_.stop_flow(seat_, slot);
+    }
+  }
+  while (!agenda_.empty()) agenda_.pop();
+  in_flight_ = 0;
+  next_step_ = {};
+}
+
 // ---- gates and passes ----------------------------------------------------------------------------------
 
 void WorldCore::watch_gates(std::uint32_t slot, std::span<const OperationId> gates) {
@@ -613,6 +760,7 @@ void WorldCore::end_pass_at(std::uint32_t slot, TimeNs start, const PassEnd& end
   record.completion.steps = end.steps;
   record.completion.stalled_ns = end.stalled_ns;
   schedule(slot, end.time);
+  if (peers_ != nullptr && end.steps > 0) pass_resolved(record.id, record.due, record.forward.total_ns);
 }
 
 void WorldCore::end_forward(std::uint32_t slot) {
@@ -624,6 +772,7 @@ void WorldCore::end_forward(std::uint32_t slot) {
   }
   if (collective_ != nullptr) collective_->pass_ended(seat_, operations_[slot].forward.ordinal);
   const Completion completion = operations_[slot].completion;
+  if (peers_ != nullptr) pass_over(completion.id, completion.steps > 0);
   free_record(slot);
   deliver(Input{now_, completion});
 }
@@ -640,6 +789,7 @@ void WorldCore::drop_stale() {
 }
 
 TimeNs WorldCore::next_time() {
+  if (dead_) return kNever;
   drop_stale();
   return agenda_.empty() ? kNever : agenda_.top().time;
 }
@@ -661,6 +811,15 @@ void WorldCore::handle_entry(const AgendaEntry& entry) {
         end_transfer(entry.slot);
       }
       return;
+    case Kind::hand_over:
+      if (record.stage == Stage::latency) {
+        start_flow(entry.slot);
+      } else if (record.stage == Stage::landed) {
+        end_group(entry.slot);
+      } else {
+        end_hand_over(entry.slot);
+      }
+      return;
     case Kind::look_up: end_look_up(entry.slot); return;
     case Kind::forward: end_forward(entry.slot); return;
     case Kind::timer:
@@ -676,6 +835,7 @@ void WorldCore::handle_entry(const AgendaEntry& entry) {
 }
 
 void WorldCore::deliver(const Input& input) {
+  if (dead_) return;
   if (++shared_.delivered % kInputsPerTick == 0 && shared_.tick != nullptr) shared_.tick(shared_.tick_context, now_);
   handler_->handle(input);
 }

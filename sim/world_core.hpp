@@ -16,6 +16,9 @@
 //
 // Stages of a pass:  queued --> waiting (for gates) --> ending --> answered
 //
+// Stages of a hand-over:  queued --> [waiting (for its pass)] --> { latency --> flowing --> landed } per group of
+// layers
+//
 // Backend's loop: while Seats::next_time() is before the end of every flow (see Seats::step), call Seats::step().
 // Cost: one push and one pop of a heap per input; no allocation in steady state. Thread: single-threaded.
 #pragma once
@@ -63,6 +66,15 @@ class Collective {
   virtual void pass_ended(std::uint32_t seat, std::uint64_t ordinal) = 0;
 };
 
+// The other engines of a world with roles.
+class PeerPost {
+ public:
+  virtual ~PeerPost() = default;
+  // Delivers the notice to the seat `to` after `delay`, with the sender filled in.
+  virtual void post(std::uint32_t from, std::uint32_t to, const Notice& notice, TimeNs delay) = 0;
+  virtual bool is_dead(std::uint32_t seat) const = 0;
+};
+
 // The state that all seats of a world share.
 struct SharedState {
   TimeNs now = 0;
@@ -83,6 +95,7 @@ struct SeatPlace {
   SharedState& shared;
   NextStep& next_step;
   Collective* collective = nullptr;  // null: this seat speaks for all ranks
+  PeerPost* peers = nullptr;
   PerTier<StoreModel*> stores{};
 };
 
@@ -109,6 +122,10 @@ class WorldCore final : public Substrate {
   OperationId call_at(TimeNs time) override;
   OperationId reduce_min(const ReduceVector& values) override;
   void cancel(OperationId id) override;
+  void notify(std::uint32_t peer, const Notice& notice) override;
+
+  // The engine of this seat is dead: its transfers stop, and it gets no more input.
+  void kill();
 
   // Requires: `handler` outlives the run.
   void begin(InputHandler& handler) { handler_ = &handler; }
@@ -142,7 +159,7 @@ class WorldCore final : public Substrate {
 
  private:
   // transfer: also the get, set and remove of a storage tier.
-  enum class Kind : std::uint8_t { transfer, look_up, forward, timer, reduction };
+  enum class Kind : std::uint8_t { transfer, look_up, forward, timer, reduction, hand_over };
   // held: the storage operation has ended, and waits for the end of an operation that was submitted earlier.
   enum class Stage : std::uint8_t { queued, latency, flowing, landed, waiting, ending, held };
 
@@ -179,6 +196,14 @@ class WorldCore final : public Substrate {
     bool started = false;
     std::uint32_t before = kNoSlotIndex, after = kNoSlotIndex;  // neighbours in the order of ends
   };
+  struct HandOver {  // the Transfer has the lane and the bytes
+    Notice handed;
+    std::uint32_t peer = 0, receivers = 1;
+    bool last = false, staged = false;
+    OperationId pass = OperationId::none;  // computes the pages, and has not ended
+    TimeNs pass_end = -1, pass_ns = 0;     // -1: not known yet
+    std::uint32_t group = 0, groups = 1;   // the group that moves
+  };
   struct Record {  // one operation in flight
     OperationId id = OperationId::none;
     Kind kind = Kind::timer;
@@ -191,6 +216,7 @@ class WorldCore final : public Substrate {
     Transfer transfer;
     Storage storage;
     Forward forward;
+    HandOver hand_over;
     ReduceVector values{};
   };
   struct Queue {  // of one lane; the head holds the lane
@@ -215,6 +241,13 @@ class WorldCore final : public Substrate {
   OperationId submit_transfer(const TransferOperation& operation);
   OperationId submit_forward(const ForwardOperation& operation);
   OperationId submit_storage(const StorageOperation& operation);
+  OperationId submit_hand_over(const HandOverOperation& operation);
+  void begin_group(std::uint32_t slot);
+  void end_group(std::uint32_t slot);
+  void end_hand_over(std::uint32_t slot);
+  void cancel_hand_over(std::uint32_t slot, Status status);
+  void pass_resolved(OperationId pass, TimeNs end, TimeNs duration);
+  void pass_over(OperationId pass, bool counts);
   StoreModel& store_of(const StorageWork& work) { return *stores_[work.tier]; }
   Queue& end_order_of(const StorageWork& work);
   void leave_end_order(std::uint32_t slot);
@@ -245,6 +278,8 @@ class WorldCore final : public Substrate {
   const TimeNs& now_;  // shared_.now
   NextStep& next_step_;
   Collective* collective_;
+  PeerPost* peers_;
+  bool dead_ = false;
   InputHandler* handler_ = nullptr;
   LaneObserver* lanes_ = nullptr;
   std::uint64_t last_id_ = 0, passes_ = 0;

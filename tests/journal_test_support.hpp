@@ -32,7 +32,11 @@ inline std::vector<std::uint64_t> fields(const Input& input) {
   std::vector<std::uint64_t> all{u64(input.now), u64(input.what.index())};
   if (const auto* a = std::get_if<Arrival>(&input.what)) {
     all.insert(all.end(), {a->request, a->prompt_tokens, a->output_tokens, u64(a->priority), a->session});
+    all.insert(all.end(), {u64(a->part), a->peer, a->attempt});
     for (const PageKey& key : a->keys) all.insert(all.end(), key.words.begin(), key.words.end());
+  } else if (const auto* n = std::get_if<Notice>(&input.what)) {
+    all.insert(all.end(), {u64(n->kind), n->request, n->attempt, n->peer, n->first});
+    all.insert(all.end(), n->slots.begin(), n->slots.end());
   } else if (const auto* h = std::get_if<Hint>(&input.what)) {
     all.insert(all.end(), {u64(h->kind), h->subject, u64(h->value)});
   } else if (const auto* c = std::get_if<Completion>(&input.what)) {
@@ -47,15 +51,17 @@ inline std::vector<std::uint64_t> fields(const Input& input) {
   return all;
 }
 
-// A record that owns its keys.
+// A record that owns its keys and slots.
 struct KeptRecord {
   Input input;
   DecisionMark after;
   std::vector<PageKey> keys;
+  std::vector<SlotId> slots;
 
   Input view() const {
     Input whole = input;
     if (auto* arrival = std::get_if<Arrival>(&whole.what)) arrival->keys = keys;
+    if (auto* notice = std::get_if<Notice>(&whole.what)) notice->slots = slots;
     return whole;
   }
   friend bool operator==(const KeptRecord& a, const KeptRecord& b) {
@@ -64,7 +70,11 @@ struct KeptRecord {
 };
 
 inline KeptRecord kept(const Input& input, const DecisionMark& after) {
-  KeptRecord record{input, after, {}};
+  KeptRecord record{input, after, {}, {}};
+  if (auto* notice = std::get_if<Notice>(&record.input.what)) {
+    record.slots.assign(notice->slots.begin(), notice->slots.end());
+    notice->slots = {};
+  }
   if (auto* arrival = std::get_if<Arrival>(&record.input.what)) {
     record.keys.assign(arrival->keys.begin(), arrival->keys.end());
     arrival->keys = {};
@@ -117,12 +127,12 @@ inline void mend_checks(std::span<std::byte> bytes) {
   }
 }
 
-inline Input random_input(Splitmix& random, TimeNs now, std::vector<PageKey>& keys) {
+inline Input random_input(Splitmix& random, TimeNs now, std::vector<PageKey>& keys, std::vector<SlotId>& slots) {
   // Numbers of every magnitude, from 1 bit to 64 bits.
   const auto number = [&random] { return random.next() >> random.below(64); };
   const auto id = [&] { return OperationId{number() | 1}; };
   Input input{now, Hint{}};
-  switch (random.below(5)) {
+  switch (random.below(6)) {
     case 0: {
       keys.resize(random.below(12));
       for (PageKey& key : keys) {
@@ -135,7 +145,23 @@ inline Input random_input(Splitmix& random, TimeNs now, std::vector<PageKey>& ke
       arrival.priority = static_cast<std::int32_t>(static_cast<std::uint32_t>(number() & 0xFFFFFFFFU));
       arrival.session = number();
       arrival.keys = keys;
+      arrival.part = static_cast<RequestPart>(random.below(3));
+      arrival.peer = static_cast<std::uint32_t>(number() & 0xFFFFFFFFU);
+      arrival.attempt = static_cast<std::uint32_t>(random.below(3));
       input.what = arrival;
+      break;
+    }
+    case 5: {
+      slots.resize(random.below(12));
+      for (SlotId& slot : slots) slot = static_cast<SlotId>(number() & 0xFFFFFFFFU);
+      Notice notice;
+      notice.kind = static_cast<NoticeKind>(random.below(5));
+      notice.request = notice.kind == NoticeKind::peer_lost ? kNoRequest : number() >> 1;
+      notice.attempt = static_cast<std::uint32_t>(random.below(3));
+      notice.peer = static_cast<std::uint32_t>(number() & 0xFFFFFFFFU);
+      notice.first = number();
+      notice.slots = slots;
+      input.what = notice;
       break;
     }
     case 1:
@@ -160,11 +186,12 @@ inline Input random_input(Splitmix& random, TimeNs now, std::vector<PageKey>& ke
 inline std::vector<KeptRecord> random_records(Splitmix& random, std::size_t count) {
   std::vector<KeptRecord> records;
   std::vector<PageKey> keys;
+  std::vector<SlotId> slots;
   TimeNs now = 0;
   DecisionMark mark;
   for (std::size_t i = 0; i < count; ++i) {
     now += static_cast<TimeNs>(random.below(3) * random.below(1'000'000));
-    const Input input = random_input(random, now, keys);
+    const Input input = random_input(random, now, keys, slots);
     if (random.chance(60)) mark = {mark.count + 1 + random.below(3), random.next()};
     records.push_back(kept(input, mark));
   }

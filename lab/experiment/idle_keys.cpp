@@ -38,6 +38,13 @@ struct Facts {
   bool is(const char* key, const char* value) const { return e.text(key) == value; }
   bool is_one_of(const char* key, Keys values) const { return std::ranges::find(values, e.text(key)) != values.end(); }
 
+  bool has_roles() const { return e.integer("cluster.prefill") > 0; }
+  bool several_engines() const { return e.integer("cluster.engines") > 1 || has_roles(); }
+  // False if every router in use is one of these.
+  bool routes_not_only_by(Keys routers) const {
+    return !is_one_of("cluster.route", routers) || (has_roles() && !is_one_of("cluster.decode_route", routers));
+  }
+
   const Experiment& e;
   bool host, trace;
   const std::string& kind;
@@ -67,6 +74,10 @@ constexpr std::string_view kOfSharedTokens[] = {"workload.shared_tokens"};
 constexpr std::string_view kOfSessions[] = {"workload.session_gap_s"};
 constexpr std::string_view kOfService[] = {"workload.service_s"};
 constexpr std::string_view kOfRoute[] = {"cluster.route"};
+constexpr std::string_view kOfRoles[] = {
+    "cluster.decode_set",   "cluster.hand_over",    "cluster.hand_over_staged", "cluster.hand_over_min_tokens",
+    "cluster.decode_reuse", "cluster.decode_cache", "cluster.decode_route",     "sim.notice_us"};
+constexpr std::string_view kOfDeath[] = {"cluster.dead_at_s", "cluster.detect_s"};
 constexpr std::string_view kOfAffinity[] = {"cluster.route_min_prefix", "cluster.route_uneven_requests",
                                             "cluster.route_uneven_factor"};
 constexpr std::string_view kOfScore[] = {"cluster.route_queue_weight", "cluster.route_kv_weight",
@@ -138,18 +149,19 @@ const Rule kRules[] = {
        return f.is("workload.loop", "closed");
      },
      "it is read for workload.loop = closed, and for generated sessions of several turns, only; set one of them"},
-    {kOfRoute, [](const Facts& f) { return f.e.integer("cluster.engines") > 1; },
-     "there is one engine; set cluster.engines to more"},
+    {kOfRoles, [](const Facts& f) { return f.has_roles(); },
+     "no engine has a role; set cluster.prefill and cluster.decode"},
+    {kOfDeath, [](const Facts& f) { return f.e.integer("cluster.dead_engine") >= 0; },
+     "no engine dies; set cluster.dead_engine"},
+    {kOfRoute, [](const Facts& f) { return f.several_engines(); }, "there is one engine; set cluster.engines to more"},
     {kOfAffinity,
      [](const Facts& f) {
-       return f.e.integer("cluster.engines") > 1 &&
-              !f.is_one_of("cluster.route", {"round_robin", "least_loaded", "score"});
+       return f.several_engines() && f.routes_not_only_by({"round_robin", "least_loaded", "score"});
      },
      "it is read for several engines with cluster.route = prefix_affinity only; set that"},
     {kOfScore,
      [](const Facts& f) {
-       return f.e.integer("cluster.engines") > 1 &&
-              !f.is_one_of("cluster.route", {"round_robin", "least_loaded", "prefix_affinity"});
+       return f.several_engines() && f.routes_not_only_by({"round_robin", "least_loaded", "prefix_affinity"});
      },
      "it is read for several engines with cluster.route = score only; set that"},
     {kOfBelowDevice, [](const Facts& f) { return f.host || f.stores(); },

@@ -46,12 +46,84 @@ auto with_key(const Experiment& e, std::string_view key, const Read& read) {
   }
 }
 
-// Refuses keys that this version does not support yet.
-void refuse_unsupported(const Experiment& e) {
-  for (const char* key : {"cluster.prefill", "cluster.decode"}) {
-    if (e.integer(key) != 0)
-      throw InputError(e.where(key) + ": separate roles aren't served yet; leave it out, or set it to 0");
+// Returns whether engines have roles. Errors: InputError if only one role has engines, or if other keys do not fit.
+bool has_roles(const Experiment& e) {
+  const std::int64_t prefill = e.integer("cluster.prefill"), decode = e.integer("cluster.decode");
+  if (prefill == 0 && decode == 0) return false;
+  if (prefill == 0 || decode == 0) {
+    const char* const none = prefill == 0 ? "cluster.prefill" : "cluster.decode";
+    const char* const some = prefill == 0 ? "cluster.decode" : "cluster.prefill";
+    throw InputError(e.where(some) + ": is " + std::to_string(prefill + decode) + ", and " + none +
+                     " is 0; give each role at least one engine, or set both to 0");
   }
+  const std::int64_t engines = e.integer("cluster.engines");
+  if (engines != 1 && engines != prefill + decode) {
+    throw InputError(e.where("cluster.engines") + ": is " + std::to_string(engines) +
+                     ", and cluster.prefill and cluster.decode give " + std::to_string(prefill + decode) +
+                     " engines; leave it out");
+  }
+  if (e.text("model.draft.kind") != "none") {
+    throw InputError(e.where("model.draft.kind") +
+                     ": engines with roles (cluster.prefill) are served without a draft model; set it to none");
+  }
+  if (e.text("parallel.rank_model") == "instances") {
+    throw InputError(e.where("parallel.rank_model") +
+                     ": engines with roles (cluster.prefill) move their ranks in lockstep; set it to lockstep");
+  }
+  return true;
+}
+
+// Sets the number of engines that all other parts use.
+void count_engines(const Experiment& e, Setup& setup) {
+  if (!has_roles(e)) return;
+  setup.roles.prefill = static_cast<std::size_t>(e.integer("cluster.prefill"));
+  setup.roles.decode.engines = static_cast<std::size_t>(e.integer("cluster.decode"));
+  setup.world.engines = static_cast<std::uint32_t>(setup.roles.prefill + setup.roles.decode.engines);
+}
+
+// Returns the experiment of a decode engine alone.
+Experiment decode_experiment(const Experiment& e) {
+  Experiment own = e;
+  const std::string where = e.where("cluster.decode_set");
+  std::string_view rest = e.text("cluster.decode_set");
+  while (!rest.empty()) {
+    const std::size_t end = std::min(rest.find(','), rest.size());
+    std::string_view one = rest.substr(0, end);
+    rest.remove_prefix(std::min(rest.size(), end + 1));
+    while (one.starts_with(' ')) one.remove_prefix(1);
+    while (one.ends_with(' ')) one.remove_suffix(1);
+    for (const std::string_view group : {"cluster.", "workload.", "report.", "slo.", "sim.", "seed", "tiers.disk.",
+                                         "tiers.remote.", "tiers.shared_fs."}) {
+      if (one.starts_with(group)) {
+        throw InputError(where + ": has " + std::string(one) +
+                         ", which is the same for all engines; give keys of one engine, say parallel.tp=8");
+      }
+    }
+    own.set(one, where);
+  }
+  for (const char* key : {"cluster.prefill=0", "cluster.decode=0", "cluster.engines=1",
+                          "cluster.decode_set=", "cluster.dead_engine=-1"}) {
+    own.set(key, where);
+  }
+  return own;
+}
+
+void configure_deaths(const Experiment& e, Setup& setup) {
+  const std::int64_t dead = e.integer("cluster.dead_engine");
+  if (dead < 0) return;
+  const std::int64_t engines = setup.world.engines;
+  const auto prefill = static_cast<std::int64_t>(setup.roles.prefill);
+  const std::int64_t alike = setup.decode == nullptr ? engines : dead < prefill ? prefill : engines - prefill;
+  if (dead >= engines || alike == 1) {
+    throw InputError(e.where("cluster.dead_engine") + ": is " + std::to_string(dead) +
+                     (dead >= engines ? ", and the engines are 0 to " + std::to_string(engines - 1)
+                                      : ", the only engine that could serve its requests") +
+                     "; choose another, or set it to -1");
+  }
+  setup.world.deaths.push_back(
+      {static_cast<std::uint32_t>(dead), static_cast<TimeNs>(e.number("cluster.dead_at_s") * 1e9 + 0.5)});
+  setup.world.detect_ns = static_cast<TimeNs>(e.number("cluster.detect_s") * 1e9 + 0.5);
+  setup.roles.engines_die = true;
 }
 
 // Returns the pages of a tier, for the whole engine; 0 if the experiment does not set the tier.
@@ -111,13 +183,13 @@ void size_tiers(const Experiment& e, Setup& setup) {
     const double fraction = e.number("tiers.device.memory_fraction");
     Bytes room = 0;
     try {
-      room = device_kv_bytes(setup.hardware, setup.model, setup.gpus(), fraction == 0 ? kMemFraction : fraction,
+      room = device_kv_bytes(setup.hardware, setup.model, setup.engine_gpus(), fraction == 0 ? kMemFraction : fraction,
                              fraction == 0 ? engine.chunk_tokens : 0, setup.attention_dp);
     } catch (const ModelError& error) {
       const char* key = fraction == 0 ? "scheduler.chunk_tokens" : "tiers.device.memory_fraction";
       throw InputError(std::string(error.what()) + " It depends on " + e.where(key) + " too.");
     }
-    const Bytes draft_weights = setup.draft ? setup.draft->model.weight_bytes / setup.gpus() : 0;
+    const Bytes draft_weights = setup.draft ? setup.draft->model.weight_bytes / setup.engine_gpus() : 0;
     engine.device_pages = (room - std::min(room, draft_weights)) / (rank_bytes * page) * setup.attention_dp;
     if (engine.device_pages == 0) {
       throw InputError(e.where("cache.page_tokens") + ": a page of " + std::to_string(page) +
@@ -478,7 +550,7 @@ void configure_draft(const Experiment& e, KvDtype dtype, Setup& setup) {
   engine.draft_restored = draft.restored;
   if (draft.restored && draft.packed) engine.shape.layers += draft.shape.layers;
   if (draft.restored && !draft.packed) engine.draft = draft.shape;
-  setup.cost->set_draft(draft.model, setup.hardware, setup.gpus());
+  setup.cost->set_draft(draft.model, setup.hardware, setup.engine_gpus());
   setup.notes.push_back("model.draft: how many tokens a decode step yields is given, the same for every request");
   for (const std::string& sentence : draft.model.inexact) setup.notes.push_back("model.draft: " + sentence);
 }
@@ -500,7 +572,7 @@ void configure_world(const Experiment& e, Setup& setup) {
     world.both_ways_bytes_per_second = rate(links * hw.bidirectional_factor * (hw.host_to_device + hw.device_to_host));
   if (e.flag("sim.dram_shared")) world.dram_bytes_per_second = rate(hw.dram_bandwidth);
   // If one socket has fewer accelerators than there are ranks, more sockets are used, each with a PCIe root of its own.
-  const double sockets = std::ceil(setup.gpus() / hw.accelerators_per_socket);
+  const double sockets = std::ceil(setup.engine_gpus() / hw.accelerators_per_socket);
   world.root_bytes_per_second = rate(hw.pcie_root_bandwidth * sockets);
   world.disk_read_bytes_per_second = rate(hw.drive_read_bandwidth * hw.drive_count);
   world.disk_write_bytes_per_second = rate(hw.drive_write_bandwidth * hw.drive_count);
@@ -585,7 +657,7 @@ std::string without_intervals(const HardwareSpec& hardware) {
 }
 
 EngineConfig Setup::engine_of(std::size_t seat) const {
-  EngineConfig own = engine;
+  EngineConfig own = is_decode_engine(seat) ? decode->engine : engine;
   if (!rank_spaces.empty()) own.storage_space = rank_spaces[rank + seat];
   return own;
 }
@@ -626,10 +698,59 @@ std::uint32_t objects_of(const Experiment& experiment, const KvShape& part) {
   return experiment.flag("cache.split_kv") ? part.planes : 1;
 }
 
+namespace {
+
+// The decode engines, and what both roles know of each other.
+void configure_roles(const Experiment& e, const HardwareSpec* hardware, Setup& setup) {
+  setup.decode = std::make_unique<Setup>(make_setup(decode_experiment(e), hardware));
+  Setup& decode = *setup.decode;
+  const KvShape& from = setup.engine.shape;
+  const KvShape& to = decode.engine.shape;
+  const std::string where = e.where("cluster.decode_set");
+  if (from.page_tokens != to.page_tokens || from.layers != to.layers || from.planes != to.planes ||
+      from.head_bytes != to.head_bytes) {
+    throw InputError(where + ": the decode engines' pages are not the prefill engines'; " +
+                     "cache.page_tokens, model.* and model.kv_dtype must be the same");
+  }
+  if (setup.world.nic_bytes_per_second == 0 || decode.world.nic_bytes_per_second == 0) {
+    throw InputError(e.where("cluster.prefill") + ": a hand-over crosses a network, and " + setup.hardware.name +
+                     " has no NIC; take other hardware (hardware.name), or set it to 0");
+  }
+  HandOverConfig terms;
+  const std::string& unit = e.text("cluster.hand_over");
+  terms.unit = unit == "whole" ? HandOverUnit::whole : unit == "chunks" ? HandOverUnit::chunks : HandOverUnit::layers;
+  terms.staged = e.flag("cluster.hand_over_staged");
+  const auto layout = [&](const EngineConfig& of) { return terms.staged ? of.host_layout : Layout::layer_first; };
+  terms.from = {from, setup.engine.ranks, layout(setup.engine)};
+  terms.to = {to, decode.engine.ranks, layout(decode.engine)};
+  terms.reuse = e.flag("cluster.decode_reuse");
+  terms.cache = e.flag("cluster.decode_cache");
+  setup.engine.hand_over = decode.engine.hand_over = terms;
+  setup.engine.hand_over.role = EngineRole::prefill;
+  decode.engine.hand_over.role = EngineRole::decode;
+
+  setup.world.notice_ns = static_cast<TimeNs>(e.number("sim.notice_us") * 1e3 + 0.5);
+  setup.world.prefill_engines = static_cast<std::uint32_t>(setup.roles.prefill);
+  decode.world.notice_ns = setup.world.notice_ns;
+  decode.world.prefill_engines = setup.world.prefill_engines;
+  decode.world.seed = setup.world.seed;
+  setup.world.decode = &decode.world;
+
+  const std::size_t engines = setup.roles.decode.engines;
+  setup.roles.decode = setup.router;
+  setup.roles.decode.engines = engines;
+  setup.roles.decode.device_pages = decode.engine.device_pages;
+  setup.router.engines = setup.roles.prefill;
+  setup.roles.decode_policy = e.text("cluster.decode_route");
+  setup.roles.min_tokens = static_cast<Tokens>(e.integer("cluster.hand_over_min_tokens"));
+}
+
+}  // namespace
+
 Setup make_setup(const Experiment& e, const HardwareSpec* hardware) {
-  refuse_unsupported(e);
   Setup setup;
   e.apply_keys({setup.engine, setup.world});
+  count_engines(e, setup);
   const KvDtype dtype = with_key(e, "model.kv_dtype", [&] { return kv_dtype_from_name(e.text("model.kv_dtype")); });
   setup.model = model_of(e, dtype);
   if (!e.flag("cache.hybrid_allocator") && !setup.model.page_windows()) {
@@ -672,6 +793,8 @@ Setup make_setup(const Experiment& e, const HardwareSpec* hardware) {
   check_style(e, setup);
   price(setup);
   configure_world(e, setup);
+  if (setup.roles.prefill > 0) configure_roles(e, hardware, setup);
+  configure_deaths(e, setup);
   setup.bill = bill_for(e, setup);
   const EngineConfig& engine = setup.engine;
   if (engine.eviction == "tlru" && engine.tlru_threshold_tokens <= engine.tlru_next_prompt_tokens) {

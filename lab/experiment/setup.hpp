@@ -10,6 +10,7 @@
 #include "lab/experiment/draft_setup.hpp"
 #include "lab/experiment/experiment.hpp"
 #include "lab/prices/bill.hpp"
+#include "lab/run/request_route.hpp"
 #include "models/geometry.hpp"
 #include "models/hardware.hpp"
 #include "models/roofline.hpp"
@@ -35,15 +36,29 @@ struct Setup {
   // Data parallelism of attention. engine.ranks are the ranks of one group; the engine has groups of them, whose GPUs
   // and links count together as one rank each.
   std::uint32_t attention_dp = 1;
-  std::uint32_t gpus() const { return engine.ranks * attention_dp; }  // of one engine
-  std::string route = "round_robin";                                  // for several engines; a name of route_names()
+  std::uint32_t engine_gpus() const { return engine.ranks * attention_dp; }
+  std::string route = "round_robin";  // for several engines; a name of route_names()
   RouterSetup router;
+  RouteRoles roles;  // of engines that only prefill or only decode
+  // Engines with roles: the decode engines; `engine`, `cost` and so on are then those of the prefill engines.
+  std::unique_ptr<Setup> decode;
   std::vector<PageKey> rank_spaces;  // storage space of each rank; only for ranks as instances
   // Returns the bytes of a page outside the device, for one rank.
   Bytes page_bytes() const { return engine.shape.page_bytes() + engine.draft.page_bytes(); }
   std::size_t rank = 0;  // of the first seat of the world; a real world has only this rank
   // Returns the configuration of the engine in a seat of the world.
   EngineConfig engine_of(std::size_t seat) const;
+  bool is_decode_engine(std::size_t seat) const { return decode != nullptr && seat >= roles.prefill; }
+  // Returns the sum of `figure` over all engines.
+  template <typename Figure>
+  std::uint64_t sum_of_engines(const Figure& figure) const {
+    if (decode == nullptr) return world.engines * std::uint64_t{figure(engine)};
+    return roles.prefill * std::uint64_t{figure(engine)} + roles.decode.engines * std::uint64_t{figure(decode->engine)};
+  }
+  std::uint64_t gpus() const {
+    if (decode == nullptr) return std::uint64_t{world.engines} * engine_gpus();
+    return roles.prefill * engine_gpus() + roles.decode.engines * decode->engine_gpus();
+  }
   bool has_storage() const { return !engine.storage.empty(); }
   std::vector<std::string> notes;  // approximations, for the report
   std::optional<Bill> bill;        // nothing if the price list has no price for the GPU

@@ -104,10 +104,16 @@ class Story {
     admission();
     loads();
     prefills();
-    first_token();
-    l3_verdict();
-    retractions();
-    end();
+    if (r_.part == RequestPart::prefill) {
+      writes();
+      retractions();
+    } else {
+      if (r_.part == RequestPart::decode) receipt();
+      first_token();
+      l3_verdict();
+      retractions();
+      end();
+    }
     pages();
     return text_;
   }
@@ -324,12 +330,42 @@ class Story {
     }
   }
 
+  void writes() {
+    const RequestLife::HandOver& of = life_.hand_over;
+    if (r_.first_token >= 0) add("prompt", "computed at " + seconds_text(r_.first_token) + " s");
+    add("room",
+        of.room < 0 ? "the decode engine gave none" : "on the decode engine, known at " + seconds_text(of.room) + " s");
+    if (of.writes > 0) {
+      std::string words =
+          count(of.writes, "write") + " of " + count(of.pages, "page") + " from " + seconds_text(of.first_write) + " s";
+      if (of.last_write >= 0) words += " to " + seconds_text(of.last_write) + " s";
+      if (of.failed_writes > 0) words += "; " + std::to_string(of.failed_writes) + " failed";
+      add("hand-over", words);
+    }
+    if (of.ended < 0) return add("unfinished", "at the end of what is known");
+    add(of.reason == Reason::none ? "handed over" : "withdrawn",
+        "at " + seconds_text(of.ended) + " s" +
+            (of.reason == Reason::none ? "" : ": " + std::string(name_of(of.reason))));
+  }
+
+  void receipt() {
+    const RequestLife::HandOver& of = life_.hand_over;
+    if (of.room >= 0) add("leased", count(of.leased, "page") + " at " + seconds_text(of.room) + " s");
+    if (of.fell_back >= 0) {
+      add("falls back", "at " + seconds_text(of.fell_back) + " s: computes the prompt itself (" +
+                            std::string(name_of(of.reason)) + ")");
+    } else if (of.ended >= 0) {
+      add("received", "all pages at " + seconds_text(of.ended) + " s");
+    }
+  }
+
   void first_token() {
     if (r_.first_token < 0) return;
     add("first token", "at " + seconds_text(r_.first_token) + " s");
     add("TTFT", seconds_text(r_.first_token - r_.arrival) + " s = queue " + seconds_text(r_.queue_ns) +
                     " + prefetch wait " + seconds_text(r_.prefetch_wait_ns) + " + load wait " +
-                    seconds_text(r_.load_wait_ns) + " + compute " + seconds_text(r_.compute_ns));
+                    seconds_text(r_.load_wait_ns) + " + compute " + seconds_text(r_.compute_ns) +
+                    (r_.hand_over_ns > 0 ? " + hand-over " + seconds_text(r_.hand_over_ns) : ""));
   }
 
   // vLLM calls a retraction a preemption.
@@ -524,12 +560,56 @@ Json life_json(const RequestLife& life, const Setup& setup) {
   return json;
 }
 
+std::string role_of(const Setup& setup, std::size_t engine) {
+  return setup.decode == nullptr ? "" : setup.is_decode_engine(engine) ? ", decode" : ", prefill";
+}
+
+// The request on every engine that it came to.
+Explanation explain_engines(const std::string& path, std::int64_t request, bool as_json, const Setup& setup) {
+  Explanation explanation;
+  Json json{{"request", request}, {"engines", Json::array()}};
+  std::string text = "request     " + std::to_string(request) + ", by the journals\n";
+  std::uint64_t arrivals = 0;
+  bool arrived = false;
+  for (std::size_t engine = 0; engine < setup.world.engines; ++engine) {
+    const PastRun run(path, engine);
+    const EngineConfig config = setup.engine_of(engine);
+    RequestLife life(static_cast<RequestId>(request), config.shape.page_tokens);
+    const Rerun rerun(run, run.experiment(), &life);
+    const bool equal = rerun.verdict() == RerunVerdict::equal;
+    arrivals += life.arrivals;
+    if (!equal && rerun.verdict() != RerunVerdict::truncated) explanation.exit_code = rerun.exit_code();
+    if (!life.arrived) continue;
+    arrived = true;
+    const Setup& own = setup.is_decode_engine(engine) ? *setup.decode : setup;
+    Json one = life_json(life, own);
+    one["engine"] = engine;
+    one["part"] = name_of(life.record.part);
+    one["from"] = "journal";
+    one["verdict"] = name_of(rerun.verdict());
+    if (!equal) one["sentence"] = rerun.sentence();
+    json["engines"].push_back(std::move(one));
+    text += "engine      " + std::to_string(engine) + role_of(setup, engine) +
+            (life.record.attempt > 0 ? ", sent again\n" : "\n") + Story(life, own).text();
+    if (!equal) text += "note        " + rerun.sentence() + "\n";
+  }
+  if (!arrived) {
+    throw InputError(path + ": request " + std::to_string(request) + " is unknown; the engines' journals have " +
+                     std::to_string(arrivals) + " arrivals");
+  }
+  explanation.text = as_json ? json.dump(2) + "\n" : text;
+  return explanation;
+}
+
 }  // namespace
 
 Explanation explain(const std::string& path, std::int64_t request, bool as_json) {
   if (is_call_journal(path)) return explain_calls(path, request, as_json);
   const PastRun run(path);
   const Setup setup = setup_for_rerun(run.experiment());
+  if (setup.world.engines > 1 && run.has_journal() && run.journal_path() != run.path()) {
+    return explain_engines(path, request, as_json, setup);
+  }
   const EngineConfig& engine = setup.engine;
   RequestLife life(static_cast<RequestId>(request), engine.shape.page_tokens);
   const Rerun rerun(run, run.experiment(), &life);

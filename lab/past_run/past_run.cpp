@@ -27,7 +27,7 @@ bool is_file(const fs::path& path) {
 
 }  // namespace
 
-PastRun::PastRun(fs::path path) : path_(std::move(path)) {
+PastRun::PastRun(fs::path path, std::size_t engine) : engine_(engine), path_(std::move(path)) {
   std::error_code error;
   if (!fs::exists(path_, error)) {
     throw InputError(path_.string() +
@@ -36,8 +36,10 @@ PastRun::PastRun(fs::path path) : path_(std::move(path)) {
   const bool folder = fs::is_directory(path_, error);
   if (!folder) {
     journal_path_ = path_;
-  } else if (fs::exists(path_ / kJournalName, error)) {
-    journal_path_ = path_ / kJournalName;
+    unsigned number = 0;
+    if (std::sscanf(path_.filename().c_str(), "journal.%u.kvj", &number) == 1) engine_ = number;
+  } else if (fs::exists(path_ / journal_name(engine), error)) {
+    journal_path_ = path_ / journal_name(engine);
   }
   if (has_journal()) journal_ = read_journal(journal_path_);
   if (folder) read_report();
@@ -50,7 +52,9 @@ void PastRun::read_report() {
   report_ = read_text_file(path, "give a run folder that kvtwin wrote");
   try {
     const auto report = nlohmann::json::parse(report_);
-    const auto decisions = report.at("decisions");
+    const bool several = report.contains("engines");
+    const auto decisions =
+        several && has_journal() ? report.at("engines").at(engine_).at("decisions") : report.at("decisions");
     real_ = report.value("world", "") == "real";
     const auto digest = decisions.at("digest").get<std::string>();
     char* end = nullptr;
@@ -131,7 +135,8 @@ Rerun::Rerun(const PastRun& run, const Experiment& experiment, RerunObserver* ob
 void Rerun::replay_journal(const Experiment& experiment, RerunObserver* observer) {
   const Setup setup = setup_for_rerun(experiment);
   JournalReader reader(run_.journal_);
-  result_ = replay(reader, setup.engine, {observer, observer, observer});
+  const EngineConfig config = setup.world.engines > 1 ? setup.engine_of(run_.engine_) : setup.engine;
+  result_ = replay(reader, config, {observer, observer, observer});
   record_kind_ = reader.kind_here();
   if (result_.verdict == ReplayVerdict::diverged) {
     verdict_ = RerunVerdict::diverged;

@@ -29,7 +29,8 @@ class RerunObserver : public InputHandler, public DecisionSink, public Observer 
 class PastRun {
  public:
   // `path`: a run folder or a journal. Errors: InputError if it is neither, or cannot be read.
-  explicit PastRun(std::filesystem::path path);
+  // `engine`: whose journal of a run folder. The number of a journal's file counts instead of it.
+  explicit PastRun(std::filesystem::path path, std::size_t engine = 0);
 
   const std::filesystem::path& path() const { return path_; }
   bool has_journal() const { return !journal_path_.empty(); }
@@ -43,6 +44,7 @@ class PastRun {
 
  private:
   friend class Rerun;
+  std::size_t engine_ = 0;  // of a run of several engines
   void read_report();
   void read_experiment();
 

@@ -12,12 +12,17 @@ void RequestLife::handle(const Input& input) {
   backups_.clear();
   if (const auto* arrival = std::get_if<Arrival>(&input.what)) take(*arrival);
   if (const auto* completion = std::get_if<Completion>(&input.what)) take(*completion);
+  const auto* notice = std::get_if<Notice>(&input.what);
+  if (notice != nullptr && notice->kind == NoticeKind::room && notice->request == request_) hand_over.room = now_;
 }
 
 void RequestLife::take(const Arrival& arrival) {
   ++arrivals;
   if (arrival.request == request_) {
     arrived = true;
+    record.part = arrival.part;
+    record.peer = arrival.peer;
+    record.attempt = arrival.attempt;
     record.request = request_;
     record.arrival = now_;
     record.prompt_tokens = arrival.prompt_tokens;
@@ -75,6 +80,20 @@ void RequestLife::decided(const Decision& decision) {
     case DecisionKind::retract: retractions.push_back({now_, decision.reason}); break;
     case DecisionKind::release: releases.push_back({now_, decision.reason}); break;
     case DecisionKind::finish: pages_left = decision.pages; break;
+    case DecisionKind::expect:
+      hand_over.room = now_;
+      hand_over.leased = decision.pages;
+      break;
+    case DecisionKind::receive:
+    case DecisionKind::hand_over: hand_over.ended = now_; break;
+    case DecisionKind::withdraw:
+      hand_over.ended = now_;
+      hand_over.reason = decision.reason;
+      break;
+    case DecisionKind::fall_back:
+      hand_over.fell_back = now_;
+      hand_over.reason = decision.reason;
+      break;
     default: follow_prefetch(decision); break;
   }
 }
@@ -156,6 +175,18 @@ void RequestLife::follow_pages(const Decision& decision) {
   moments.push_back(moment);
 }
 
+void RequestLife::follow_hand_over(const Event& event) {
+  if (event.request != request_) return;
+  if (event.kind == EventKind::hand_over_submitted) {
+    ++hand_over.writes;
+    if (hand_over.first_write < 0) hand_over.first_write = event.time;
+  } else if (event.kind == EventKind::hand_over_ended) {
+    hand_over.last_write = event.time;
+    if (event.reason == Reason::none) hand_over.pages += event.pages;
+    if (event.reason != Reason::none) ++hand_over.failed_writes;
+  }
+}
+
 void RequestLife::on_event(const Event& event) {
   if (event.kind == EventKind::transfer_submitted) {
     // All loads queued by one input are one transfer, and so are all backups.
@@ -172,6 +203,7 @@ void RequestLife::on_event(const Event& event) {
     return;
   }
   follow_prefetch(event);
+  follow_hand_over(event);
   if (event.record == nullptr || event.record->request != request_) return;
   record = *event.record;
   if (event.kind == EventKind::prefill_started) {
@@ -180,7 +212,7 @@ void RequestLife::on_event(const Event& event) {
     prefill.tokens = event.tokens;
     prefill.pass = event.operation;
     prefills.push_back(prefill);
-  } else if (event.kind == EventKind::first_token) {
+  } else if (event.kind == EventKind::first_token || event.kind == EventKind::prefilled) {
     published_ = true;
     for (const Decision& backup : backups_) follow_pages(backup);
     backups_.clear();

@@ -74,6 +74,17 @@ class RequestLife final : public RerunObserver {
     Status status = Status::done;
     OperationId operation = OperationId::none;
   };
+  // What a part of the request knows of the other engine; -1 = it never happened, or is not known.
+  struct HandOver {
+    TimeNs room = -1;  // prefill part: the decode engine had room. Decode part: it leased the pages
+    Pages leased = 0;  // decode part
+    std::uint64_t writes = 0, failed_writes = 0;
+    Pages pages = 0;                           // of the writes that are done
+    TimeNs first_write = -1, last_write = -1;  // submission of the first, end of the last
+    TimeNs ended = -1;             // prefill part: handed over or withdrawn. Decode part: all pages were there
+    TimeNs fell_back = -1;         // decode part: it computed the prompt itself
+    Reason reason = Reason::none;  // of withdrawal or of falling back
+  };
   static constexpr std::size_t kMaxAhead = 8, kMaxMoments = 1000;
 
   std::uint64_t arrivals = 0;  // of all requests
@@ -92,6 +103,7 @@ class RequestLife final : public RerunObserver {
   std::vector<Retraction> releases;  // loaded prefixes that it gave back while it waited
   std::vector<PageMoment> moments;
   std::uint64_t moments_left_out = 0;
+  HandOver hand_over;
   std::optional<Pages> pages_left;  // cached pages of the request when it finished
 
  private:
@@ -99,6 +111,7 @@ class RequestLife final : public RerunObserver {
   void follow_pages(const Decision& decision);
   void follow_prefetch(const Decision& decision);
   void follow_prefetch(const Event& event);
+  void follow_hand_over(const Event& event);
   void take(const Arrival& arrival);
   void take(const Completion& completion);
 

@@ -49,7 +49,7 @@ class Counter {
 };
 
 void add_gpus(const Setup& setup, const std::string& gpu, Counter& counter) {
-  const double count = static_cast<double>(setup.world.engines) * setup.gpus();
+  const double count = static_cast<double>(setup.gpus());
   if (counter.prices().find("gpu." + gpu + ".hour") == nullptr) {
     return counter.buy("GPU " + gpu, count, "gpu." + gpu + ".price", "gpu." + gpu + ".watts");
   }

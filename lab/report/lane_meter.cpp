@@ -112,7 +112,7 @@ void LaneMeters::on_lane(const LaneSpan& span) {
   if (span.status != Status::done) return;
   meter.count_transfer();
   meter.add_to_histograms(span.end - span.begin, span.bytes,
-                          spec_of(span.lane).kind == LaneKind::copy ? 0 : page_bytes_);
+                          spec_of(span.lane).kind == LaneKind::copy || span.lane == Lane::peer ? 0 : page_bytes_);
 }
 
 std::vector<LaneUse> LaneMeters::uses(TimeNs end) const {
@@ -133,6 +133,7 @@ std::vector<LaneUse> LaneMeters::uses(TimeNs end) const {
     if (spec.kind != LaneKind::direct || storage_.empty()) continue;
     uses.push_back(use(spec.lane, std::string(spec.name)));
   }
+  if (hands_over_) uses.push_back(use(Lane::peer, std::string(spec_of(Lane::peer).name)));
   if (dram_rate_ != 0) {
     LaneMeter dram = dram_;
     dram.busy_by_rate(dram_rate_);

@@ -73,13 +73,14 @@ class LaneMeter {
 class LaneMeters final : public LaneObserver {
  public:
   // `storage`: the storage tiers of the engine. `dram_bytes_per_second`: 0 = no lane for host memory. `page_bytes`: of
-  // a page in a storage tier.
+  // a page in a storage tier. `hands_over`: a prefill engine.
   explicit LaneMeters(std::uint32_t ranks, std::span<const Tier> storage = {}, std::uint64_t dram_bytes_per_second = 0,
-                      Bytes page_bytes = 0)
+                      Bytes page_bytes = 0, bool hands_over = false)
       : ranks_(ranks),
         storage_(storage.begin(), storage.end()),
         dram_rate_(dram_bytes_per_second),
-        page_bytes_(page_bytes) {}
+        page_bytes_(page_bytes),
+        hands_over_(hands_over) {}
   void on_lane(const LaneSpan& span) override;
   // Returns h2d and d2h of each rank, compute, the lanes of the storage tiers, and host memory. The windows of each
   // lane cover [0, end).
@@ -90,6 +91,7 @@ class LaneMeters final : public LaneObserver {
   std::vector<Tier> storage_;
   std::uint64_t dram_rate_;
   Bytes page_bytes_;
+  bool hands_over_;  // has the lane of hand-overs
   PerLane<LaneMeter> meters_;
   LaneMeter dram_;
 };

@@ -135,6 +135,7 @@ void RequestFigures::finished(const RequestRecord& r, const CostModel* cost, con
   prefetch_wait.add(r.prefetch_wait_ns);
   load_wait.add(r.load_wait_ns);
   compute.add(r.compute_ns);
+  hand_over.add(r.hand_over_ns);
   e2e.add(r.finished - r.arrival);
   if (const std::optional<TimeNs> time = tpot_ns(r)) tpot.add(*time);
 }

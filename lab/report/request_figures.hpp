@@ -82,7 +82,7 @@ struct RequestFigures {
   Tokens reused_without_draft = 0;  // of the hits
   Tokens output = 0, retracted_recompute = 0;
   TimeNs saved_ns = 0;  // prefill time that the hits saved (lab/report/saved_time.hpp); 0 without a cost model
-  DurationHistogram ttft, tpot, e2e, queue, prefetch_wait, load_wait, compute;
+  DurationHistogram ttft, tpot, e2e, queue, prefetch_wait, load_wait, compute, hand_over;
 };
 
 // The requests that the figures count: those that end within the window of their stage.

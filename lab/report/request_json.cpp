@@ -80,6 +80,7 @@ void put_request_figures(Json& to, const RequestFigures& m, const RequestJson& t
                               {"prefetch_wait", or_null(m.prefetch_wait.mean_seconds())},
                               {"load_wait", or_null(m.load_wait.mean_seconds())},
                               {"compute", or_null(m.compute.mean_seconds())}};
+  if (terms.hand_overs) to["ttft_parts_seconds"]["hand_over"] = or_null(m.hand_over.mean_seconds());
   if (terms.level.set()) {
     Json& slo = to["slo"];
     const auto limit = [&](const char* name, TimeNs ns) {

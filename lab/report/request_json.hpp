@@ -24,6 +24,7 @@ struct RequestJson {
   std::optional<std::uint64_t> retractions;  // nothing: not in the report
   bool saved = false;                        // with saved_seconds
   ServiceLevel level{};                      // with slo, if a limit is set
+  bool hand_overs = false;                   // with the wait for hand-overs
 };
 void put_request_figures(nlohmann::ordered_json& to, const RequestFigures& figures, const RequestJson& terms);
 

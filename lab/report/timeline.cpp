@@ -14,12 +14,15 @@
 namespace kvtwin {
 namespace {
 
-constexpr int kLaneProcess = 1, kRequestProcess = 2;
+// The first engine's lanes, the requests, then the lanes of further engines.
+constexpr int kRequestProcess = 2;
+int lane_process(std::size_t engine) { return engine == 0 ? 1 : static_cast<int>(engine) + kRequestProcess; }
 
 unsigned number_of(Lane lane) { return static_cast<unsigned>(lane); }
 
 const char* transfer_name(Lane lane) {
   if (lane == Lane::h2d) return "load";
+  if (lane == Lane::peer) return "hand-over";
   return lane == Lane::d2h ? "backup" : spec_of(lane).name.data();
 }
 
@@ -43,14 +46,44 @@ std::string us(TimeNs time) {
 }  // namespace
 
 // All names in the file are constants of kvtwin in ASCII without quotes, so no text needs escaping.
-Timeline::Timeline(std::filesystem::path path, LaneObserver* lanes, Observer* events)
-    : path_(std::move(path)), out_(path_.string() + ".partial", std::ios::binary), lanes_(lanes), events_(events) {
+Timeline::Timeline(std::filesystem::path path, const std::vector<std::string>& engines, Observer* events)
+    : path_(std::move(path)), out_(path_.string() + ".partial", std::ios::binary), events_(events) {
   if (!out_) throw cannot_write(path_, errno);
   out_ << "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
-  for (const auto& [process, name] : {std::pair{kLaneProcess, "lanes"}, std::pair{kRequestProcess, "requests"}}) {
-    add(R"({"ph":"M","pid":%d,"name":"process_name","args":{"name":"%s"}})", process, name);
+  for (std::size_t number = 0; number < engines.size(); ++number) {
+    Engine& engine = engines_.emplace_back();
+    engine.timeline = this;
+    engine.number = number;
+    const std::string name = engines[number].empty() ? "lanes" : "lanes of " + engines[number];
+    add(R"({"ph":"M","pid":%d,"name":"process_name","args":{"name":"%s"}})", lane_process(number), name.c_str());
+    if (number > 0) continue;
+    add(R"({"ph":"M","pid":%d,"name":"process_name","args":{"name":"requests"}})", kRequestProcess);
   }
-  for (const Lane lane : {Lane::h2d, Lane::d2h, Lane::compute}) name_lane(lane);
+  for (Engine& engine : engines_) {
+    for (const Lane lane : {Lane::h2d, Lane::d2h, Lane::compute}) name_lane(engine, lane);
+  }
+}
+
+LaneObserver* Timeline::lanes_of(std::size_t engine, LaneObserver* next) {
+  engines_[engine].lanes = next;
+  return &engines_[engine];
+}
+
+Observer* Timeline::events_of(std::size_t engine, Observer* next) {
+  engines_[engine].events = next;
+  return &engines_[engine];
+}
+
+void Timeline::Engine::count(const Event& event) {
+  if (event.kind != EventKind::prefill_started) return;
+  Prefill& prefill = prefills[event.operation];
+  prefill.tokens += event.tokens;
+  ++prefill.requests;
+}
+
+void Timeline::Engine::on_event(const Event& event) {
+  count(event);
+  if (events != nullptr) events->on_event(event);
 }
 
 void Timeline::add(const char* format, ...) {
@@ -63,51 +96,50 @@ void Timeline::add(const char* format, ...) {
   out_.write(line, std::min<int>(length, sizeof line - 1));
 }
 
-void Timeline::name_lane(Lane lane) {
+void Timeline::name_lane(Engine& engine, Lane lane) {
   const std::uint32_t bit = 1U << number_of(lane);
-  if ((named_ & bit) != 0) return;
-  named_ |= bit;
-  add(R"({"ph":"M","pid":%d,"tid":%u,"name":"thread_name","args":{"name":"%s"}})", kLaneProcess, number_of(lane),
-      spec_of(lane).name.data());
+  if ((engine.named & bit) != 0) return;
+  engine.named |= bit;
+  add(R"({"ph":"M","pid":%d,"tid":%u,"name":"thread_name","args":{"name":"%s"}})", lane_process(engine.number),
+      number_of(lane), spec_of(lane).name.data());
 }
 
-void Timeline::on_lane(const LaneSpan& span) {
-  name_lane(span.lane);
+void Timeline::add_span(Engine& engine, const LaneSpan& span) {
+  name_lane(engine, span.lane);
+  const int process = lane_process(engine.number);
   const std::string begin = us(span.begin), duration = us(span.end - span.begin);
   const auto id = static_cast<std::uint64_t>(span.id);
   if (span.lane != Lane::compute) {
     add(R"({"ph":"X","pid":%d,"tid":%u,"ts":%s,"dur":%s,"cat":"transfer","name":"%s","args":{"operation":%)" PRIu64
         R"(,"bytes":%)" PRIu64 R"(,"latency_us":%s,"status":"%s"}})",
-        kLaneProcess, number_of(span.lane), begin.c_str(), duration.c_str(), transfer_name(span.lane), id, span.bytes,
+        process, number_of(span.lane), begin.c_str(), duration.c_str(), transfer_name(span.lane), id, span.bytes,
         us(std::clamp(span.flowing, span.begin, span.end) - span.begin).c_str(), status_name(span.status));
   } else {
-    const auto prefill = prefills_.find(span.id);
+    const auto prefill = engine.prefills.find(span.id);
     std::string more = "\"steps\":" + std::to_string(span.steps);
-    if (prefill != prefills_.end()) {
+    if (prefill != engine.prefills.end()) {
       more += ",\"tokens\":" + std::to_string(prefill->second.tokens);
       more += ",\"requests\":" + std::to_string(prefill->second.requests);
     }
     add(R"({"ph":"X","pid":%d,"tid":%u,"ts":%s,"dur":%s,"cat":"pass","name":"%s","args":{"operation":%)" PRIu64
         R"(,%s,"stalled_us":%s,"status":"%s"}})",
-        kLaneProcess, number_of(span.lane), begin.c_str(), duration.c_str(),
-        prefill != prefills_.end() ? "prefill" : "decode", id, more.c_str(), us(span.stalled_ns).c_str(),
+        process, number_of(span.lane), begin.c_str(), duration.c_str(),
+        prefill != engine.prefills.end() ? "prefill" : "decode", id, more.c_str(), us(span.stalled_ns).c_str(),
         status_name(span.status));
-    if (prefill != prefills_.end()) prefills_.erase(prefill);
+    if (prefill != engine.prefills.end()) engine.prefills.erase(prefill);
     if (span.stalled_ns > 0) {
       add(R"({"ph":"X","pid":%d,"tid":%u,"ts":%s,"dur":%s,"cat":"stall","name":"stall","args":{"operation":%)" PRIu64
           "}}",
-          kLaneProcess, number_of(span.lane), begin.c_str(),
-          us(std::min(span.stalled_ns, span.end - span.begin)).c_str(), id);
+          process, number_of(span.lane), begin.c_str(), us(std::min(span.stalled_ns, span.end - span.begin)).c_str(),
+          id);
     }
   }
-  if (lanes_ != nullptr) lanes_->on_lane(span);
+  if (engine.lanes != nullptr) engine.lanes->on_lane(span);
 }
 
 void Timeline::on_event(const Event& event) {
   if (event.kind == EventKind::prefill_started) {
-    Prefill& prefill = prefills_[event.operation];
-    prefill.tokens += event.tokens;
-    ++prefill.requests;
+    if (engines_.size() == 1) engines_.front().count(event);
   } else if (event.kind == EventKind::finished) {
     add_request(*event.record);
   } else if (event.kind == EventKind::rejected || event.kind == EventKind::retracted) {
@@ -124,7 +156,8 @@ void Timeline::add_request(const RequestRecord& r) {
       r.hit[Tier::device], r.hit[Tier::host], r.miss, us(r.first_token - r.arrival).c_str(), r.retractions);
   TimeNs at = r.arrival;
   for (const auto& [name, duration] : {std::pair{"queue", r.queue_ns}, std::pair{"prefetch wait", r.prefetch_wait_ns},
-                                       std::pair{"load wait", r.load_wait_ns}, std::pair{"compute", r.compute_ns}}) {
+                                       std::pair{"load wait", r.load_wait_ns}, std::pair{"compute", r.compute_ns},
+                                       std::pair{"hand-over", r.hand_over_ns}}) {
     add_part(r.request, name, at, at + duration);
     at += duration;
   }

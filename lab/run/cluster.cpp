@@ -45,8 +45,9 @@ class Cluster::Seat final : public InputHandler, public Observer {
     if (watch_.observer != nullptr) watch_.observer->on_event(event);
   }
 
-  void finish(TimeNs now) {
-    if (checking_) checking_->finish();
+  // `died`: operations are left without an answer.
+  void finish(TimeNs now, bool died) {
+    if (checking_ && !died) checking_->finish();
     if (writer_) writer_->finish(now, mark());
   }
   InputHandler& first() { return *first_; }
@@ -73,7 +74,7 @@ class Cluster::Seat final : public InputHandler, public Observer {
 Cluster::Cluster(const Setup& setup, World& world, const std::vector<SeatWatch>& watches, bool checked,
                  std::string_view text)
     : setup_(setup), world_(world) {
-  if (setup.world.engines > 1) route_ = std::make_unique<RequestRoute>(setup.route, setup.router);
+  if (setup.world.engines > 1) route_ = std::make_unique<RequestRoute>(setup.route, setup.router, setup.roles);
   for (std::size_t seat = 0; seat < world.seats(); ++seat) {
     const SeatWatch watch = seat < watches.size() ? watches[seat] : SeatWatch{};
     seats_.push_back(std::make_unique<Seat>(seat, setup.engine_of(seat), world.substrate_of(seat), watch, route_.get(),
@@ -88,10 +89,11 @@ void Cluster::run(InputSource& source) {
   for (const auto& seat : seats_) handlers.push_back(&seat->first());
   world_.run_seats(source, handlers, route_.get());
   for (std::size_t i = 0; i < seats_.size(); ++i) {
+    const bool died = world_.has_died(i);
     const Engine& engine = seats_[i]->engine();
     const std::string who = seats_.size() == 1 ? "" : (route_ ? "engine " : "rank ") + std::to_string(i) + ": ";
-    if (!engine.idle()) throw WorkError("the run ended with work left: " + who + engine.state_summary());
-    seats_[i]->finish(world_.now());
+    if (!died && !engine.idle()) throw WorkError("the run ended with work left: " + who + engine.state_summary());
+    seats_[i]->finish(world_.now(), died);
   }
   if (!setup_.world.instances) return;
   std::vector<DecisionMark> ranks;

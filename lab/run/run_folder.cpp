@@ -312,7 +312,9 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionM
   report["notes"] = facts.notes;
   if (!facts.warnings.empty()) report["warnings"] = facts.warnings;
   report["gpus"] = facts.gpus;
-  put_request_figures(report, m, {counted_span(facts, m), m.retractions, m.weighs_hits(), m.counter().terms().level});
+  put_request_figures(
+      report, m,
+      {counted_span(facts, m), m.retractions, m.weighs_hits(), m.counter().terms().level, facts.roles.has_value()});
   if (const RequestCounter& counter = m.counter(); !counter.terms().counts_all()) {
     report["requests"]["left_out"] = {{"warmup", counter.left_out_as_warmup()}, {"drain", counter.left_out_as_drain()}};
     report["window_seconds"] = seconds(counter.window_ns());
@@ -344,6 +346,18 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionM
     report["ranks"].push_back({{"digest", digest_text(rank.digest)}, {"reductions", rank.reductions}});
   }
   for (const DecisionMark& engine : facts.engines) report["engines"].push_back({{"decisions", mark_json(engine)}});
+  if (facts.roles) {
+    const HandOverFigures& of = facts.roles->hand_overs;
+    report["hand_overs"] = {{"prefill_engines", facts.roles->prefill},
+                            {"decode_engines", facts.roles->decode},
+                            {"requests", of.hand_overs},
+                            {"pages", of.pages},
+                            {"bytes", facts.roles->bytes},
+                            {"writes", of.writes},
+                            {"failed_writes", of.failed_writes},
+                            {"fell_back", of.fell_back},
+                            {"sent_again", of.sent_again}};
+  }
   report["simulated_seconds"] = seconds(facts.simulated_ns);
   report["wall_seconds"] = facts.wall_seconds;
   report["requests_per_wall_second"] =
@@ -463,9 +477,17 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
     add("good       %s %% of all requests are within the limits (%s), %s/s", of_arrived(m.good).c_str(),
         limits_text(level).c_str(), decimal(per_second(m, m.good, counted_span(facts, m)), 2).c_str());
   }
-  add("mean TTFT  = queue %s + prefetch wait %s + load wait %s + compute %s s",
+  const std::string hand_over = facts.roles ? " + hand-over " + decimal(m.hand_over.mean_seconds(), 4) : "";
+  add("mean TTFT  = queue %s + prefetch wait %s + load wait %s + compute %s%s s",
       decimal(m.queue.mean_seconds(), 4).c_str(), decimal(m.prefetch_wait.mean_seconds(), 4).c_str(),
-      decimal(m.load_wait.mean_seconds(), 4).c_str(), decimal(m.compute.mean_seconds(), 4).c_str());
+      decimal(m.load_wait.mean_seconds(), 4).c_str(), decimal(m.compute.mean_seconds(), 4).c_str(), hand_over.c_str());
+  if (facts.roles) {
+    const HandOverFigures& of = facts.roles->hand_overs;
+    add("roles      %" PRIu64 " prefill and %" PRIu64 " decode engines: %" PRIu64 " hand-overs, %" PRIu64
+        " pages, %.3f GB; %" PRIu64 " computed by their decode engine, %" PRIu64 " sent again",
+        facts.roles->prefill, facts.roles->decode, of.hand_overs, of.pages,
+        static_cast<double>(facts.roles->bytes) / 1e9, of.fell_back, of.sent_again);
+  }
   if (const RequestCounter& counter = m.counter(); !counter.terms().counts_all()) {
     add("left out   %" PRIu64 " requests as warm-up, %" PRIu64 " as drain; the figures are of %.1f s",
         counter.left_out_as_warmup(), counter.left_out_as_drain(), seconds(counter.window_ns()));
@@ -652,8 +674,8 @@ fs::path whole_path(const fs::path& path) {
 
 }  // namespace
 
-RunFolder::RunFolder(fs::path path, bool force, Appears appears)
-    : path_(std::move(path)), target_(whole_path(path_)), appears_(appears) {
+RunFolder::RunFolder(fs::path path, bool force, Appears appears, bool hand_overs)
+    : path_(std::move(path)), target_(whole_path(path_)), appears_(appears), hand_overs_(hand_overs) {
   std::error_code error;
   if (fs::exists(target_, error) && !fs::is_directory(target_, error)) {
     throw InputError("--out " + path_.string() + ": is a file; give a folder");
@@ -688,9 +710,8 @@ RunFolder::RunFolder(fs::path path, bool force, Appears appears)
   }
   requests_ << "request,arrival_s,prompt_tokens,output_tokens,";
   for (const TierSpec& spec : kTierSpecs) requests_ << spec.hit_column << ',';
-  requests_
-      << "miss,recomputed_after_stop,retracted_recompute,queue_s,prefetch_wait_s,load_wait_s,compute_s,ttft_s,tpot_s,"
-         "e2e_s,retractions,outcome\n";
+  requests_ << "miss,recomputed_after_stop,retracted_recompute,queue_s,prefetch_wait_s,load_wait_s,compute_s,"
+            << (hand_overs_ ? "hand_over_s," : "") << "ttft_s,tpot_s,e2e_s,retractions,outcome\n";
 }
 
 RunFolder::~RunFolder() {
@@ -729,9 +750,9 @@ void RunFolder::on_event(const Event& event) {
   int length = 0;
   if (event.kind == EventKind::rejected) {
     const std::string no_hits(kTiers, ',');
-    length = std::snprintf(line, sizeof line, "%" PRIu64 ",%.9f,%" PRIu64 ",%" PRIu64 ",%s,,,,,,,,,,,rejected:%s\n",
+    length = std::snprintf(line, sizeof line, "%" PRIu64 ",%.9f,%" PRIu64 ",%" PRIu64 ",%s,,,,,,,,,,,%srejected:%s\n",
                            r.request, seconds(r.arrival), r.prompt_tokens, r.output_tokens, no_hits.c_str(),
-                           std::string(name_of(r.rejected)).c_str());
+                           hand_overs_ ? "," : "", std::string(name_of(r.rejected)).c_str());
   } else {
     char hits[21 * kTiers + 1];
     char* end = hits;
@@ -746,12 +767,14 @@ void RunFolder::on_event(const Event& event) {
       std::snprintf(tpot, sizeof tpot, "%.9f",
                     seconds(r.finished - r.first_token) / static_cast<double>(r.output_tokens - 1));
     }
+    char hand_over[32] = "";
+    if (hand_overs_) std::snprintf(hand_over, sizeof hand_over, ",%.9f", seconds(r.hand_over_ns));
     length = std::snprintf(line, sizeof line,
                            "%" PRIu64 ",%.9f,%" PRIu64 ",%" PRIu64 ",%s%" PRIu64 ",%" PRIu64 ",%" PRIu64
-                           ",%.9f,%.9f,%.9f,%.9f,%.9f,%s,%.9f,%u,completed\n",
+                           ",%.9f,%.9f,%.9f,%.9f%s,%.9f,%s,%.9f,%u,completed\n",
                            r.request, seconds(r.arrival), r.prompt_tokens, r.output_tokens, hits, r.miss,
                            r.recomputed_after_stop, r.retracted_recompute, seconds(r.queue_ns),
-                           seconds(r.prefetch_wait_ns), seconds(r.load_wait_ns), seconds(r.compute_ns),
+                           seconds(r.prefetch_wait_ns), seconds(r.load_wait_ns), seconds(r.compute_ns), hand_over,
                            seconds(r.first_token - r.arrival), tpot, seconds(r.finished - r.arrival), r.retractions);
   }
   requests_.write(line, length);

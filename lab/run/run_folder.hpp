@@ -20,6 +20,7 @@
 #include "lab/report/lane_meter.hpp"
 #include "lab/report/metrics.hpp"
 #include "lab/report/prefetch_bounds.hpp"
+#include "lab/run/joined_requests.hpp"
 #include "lab/sweep/draws.hpp"
 #include "models/calibration_samples.hpp"
 #include "policy/seam/journal.hpp"
@@ -78,6 +79,12 @@ struct RunFacts {
   std::optional<Bill> bill;           // nothing if the price list has no price for the GPU
   std::vector<RankFacts> ranks;       // of ranks as instances
   std::vector<DecisionMark> engines;  // if there are several engines
+  struct RoleFacts {
+    std::uint64_t prefill = 0, decode = 0;  // engines
+    HandOverFigures hand_overs;
+    Bytes bytes = 0;  // over the network, also of writes that failed late
+  };
+  std::optional<RoleFacts> roles;
 };
 
 // Returns a sentence with the page, the tier, the place within the page, and the found value.
@@ -100,7 +107,8 @@ class RunFolder final : public Observer {
   enum class Appears : std::uint8_t { whole, at_once };
   // Errors: InputError if `path` is a file, a non-empty folder without `force`, or a non-empty folder that is no run
   // folder; WorkError if the folder cannot be written.
-  RunFolder(std::filesystem::path path, bool force, Appears appears = Appears::whole);
+  // `hand_overs`: requests.csv has the column hand_over_s.
+  RunFolder(std::filesystem::path path, bool force, Appears appears = Appears::whole, bool hand_overs = false);
   ~RunFolder() override;
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
@@ -124,6 +132,7 @@ class RunFolder final : public Observer {
   std::filesystem::path path_;  // as given
   std::filesystem::path target_, staging_;
   Appears appears_;
+  bool hand_overs_;
   std::ofstream requests_;
   std::filesystem::path replaced_;  // temporary name of the replaced folder, until the new folder has a result
   bool fill_ = false;               // the folder existed and was empty

@@ -18,6 +18,7 @@
 #include "lab/report/timeline.hpp"
 #include "lab/report/warnings.hpp"
 #include "lab/run/cluster.hpp"
+#include "lab/run/joined_requests.hpp"
 #include "lab/run/journal_file.hpp"
 #include "lab/run/rank_report.hpp"
 
@@ -57,12 +58,12 @@ RunFacts facts_of(const Experiment& experiment, const Setup& setup, const ServeT
   facts.device = terms.device;
   facts.seed = static_cast<std::uint64_t>(experiment.integer("seed"));
   const Pages engines = setup.world.engines;
-  facts.tier(Tier::device).capacity = engines * setup.engine.device_pages;
-  facts.tier(Tier::host).capacity = engines * setup.engine.host_pages;
+  facts.tier(Tier::device).capacity = setup.sum_of_engines([](const EngineConfig& of) { return of.device_pages; });
+  facts.tier(Tier::host).capacity = setup.sum_of_engines([](const EngineConfig& of) { return of.host_pages; });
   for (const StorageTierConfig& tier : setup.engine.storage) {
     facts.tier(tier.tier).capacity = spec_of(tier.tier).shared ? tier.pages : engines * tier.pages;
   }
-  facts.gpus = engines * setup.gpus();
+  facts.gpus = setup.gpus();
   facts.stored_page_bytes = setup.page_bytes() * setup.engine.storage_writers;
   if (setup.has_storage()) facts.objects_per_page = std::uint64_t{setup.engine.storage_objects} * setup.engine.ranks;
   if (setup.draft) {
@@ -174,7 +175,14 @@ std::vector<LaneMeters> lane_meters(const World& world, const Setup& setup, cons
   std::vector<Tier> storage;
   for (const StorageTierConfig& tier : setup.engine.storage) storage.push_back(tier.tier);
   const Bytes page_bytes = setup.page_bytes() * setup.engine.storage_writers;
-  return std::vector(world.seats(), LaneMeters(setup.engine.ranks, storage, terms.dram_bytes_per_second, page_bytes));
+  std::vector<LaneMeters> meters;
+  for (std::size_t seat = 0; seat < world.seats(); ++seat) {
+    const bool decodes = setup.is_decode_engine(seat);
+    const bool prefills = setup.decode != nullptr && !decodes;
+    meters.emplace_back(decodes ? setup.decode->engine.ranks : setup.engine.ranks, storage, terms.dram_bytes_per_second,
+                        page_bytes, prefills);
+  }
+  return meters;
 }
 
 void fill(RunFolder& folder, const RunFacts& facts, const Metrics& metrics, const std::vector<LaneUse>& lanes,
@@ -186,16 +194,22 @@ void fill(RunFolder& folder, const RunFacts& facts, const Metrics& metrics, cons
   folder.commit();
 }
 
-void refuse_files(const RunFiles& files, const Setup& setup) {
+void refuse_files(const RunFiles& files) {
   if (files.out.empty() && files.journal) throw InputError("--journal needs --out, the folder to write it to");
   if (files.out.empty() && files.timeline) throw InputError("--timeline needs --out, the folder to write it to");
-  if (setup.world.engines == 1) return;
-  for (const auto& [given, name] : {std::pair{files.journal, "--journal"}, {files.timeline, "--timeline"}}) {
-    if (given) {
-      throw InputError(std::string(name) + ": is of one engine, and cluster.engines is " +
-                       std::to_string(setup.world.engines) + "; leave it out, or set cluster.engines to 1");
-    }
+}
+
+// Returns the names of the engines in a timeline; one empty name for one engine.
+std::vector<std::string> timeline_engines(const Setup& setup) {
+  if (setup.world.engines == 1) return {""};
+  std::vector<std::string> names;
+  for (std::size_t seat = 0; seat < setup.world.engines; ++seat) {
+    names.push_back("engine " + std::to_string(seat) +
+                    (setup.decode == nullptr        ? ""
+                     : setup.is_decode_engine(seat) ? ", decode"
+                                                    : ", prefill"));
   }
+  return names;
 }
 
 MainFigures main_figures(const RunFacts& facts, const Metrics& metrics, const DecisionMark& decisions) {
@@ -233,7 +247,7 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
                      (closed ? "set it to open" : "set it to \"\"") + ", or take one rank");
   }
   CountingTerms counted = counting_terms(experiment);
-  refuse_files(files, setup);
+  refuse_files(files);
 
   const bool leads = terms.ranks == nullptr || terms.ranks->leads();
   std::vector<std::string> idle;
@@ -246,7 +260,8 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
   const std::string resolved = experiment.resolved();
   std::optional<RunFolder> folder;
   if (!files.out.empty() && leads) {
-    folder.emplace(files.out, files.force, terms.at_once ? RunFolder::Appears::at_once : RunFolder::Appears::whole);
+    folder.emplace(files.out, files.force, terms.at_once ? RunFolder::Appears::at_once : RunFolder::Appears::whole,
+                   setup.decode != nullptr);
     folder->write("experiment.resolved.toml", resolved);
   }
   if (terms.ranks != nullptr) terms.ranks->meet();  // rank 0 has created the folder
@@ -257,24 +272,29 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
   }
   std::vector<LaneMeters> meters = lane_meters(world, setup, terms);
   std::optional<Timeline> timeline;
-  if (files.timeline && leads) timeline.emplace(folder->place("timeline.json"), &meters[0], &*folder);
+  if (files.timeline && leads) timeline.emplace(folder->place("timeline.json"), timeline_engines(setup), &*folder);
   Observer* const rows = timeline ? static_cast<Observer*>(&*timeline) : folder ? &*folder : terms.rows;
   std::optional<Bounds> bounds;
   if (experiment.flag("report.bounds") && leads) bounds.emplace(setup, rows);
   Metrics metrics(bounds ? &bounds->stops : rows, setup.cost.get(), std::move(counted));
   FrontEnd front_end(serving, metrics);
+  JoinedRequests joined(front_end);
+  const bool joins = setup.decode != nullptr || !setup.world.deaths.empty();
   std::vector<SeatWatch> watches(world.seats());
   for (std::size_t seat = 0; seat < watches.size(); ++seat) {
     // All ranks decide the same, so only one rank has observers.
     if ((seat == 0 && leads) || !setup.world.instances) {
-      watches[seat].observer = inputs.observer(&front_end);
+      watches[seat].observer = inputs.observer(joins ? static_cast<Observer*>(&joined) : &front_end);
       if (bounds) watches[seat].decisions = &bounds->hits;
       if (bounds) watches[seat].inputs = bounds->stops.inputs_of(seat, &bounds->hits);
     }
     if (files.journal) watches[seat].journal = &journals[seat];
     world.watch_lanes_of(seat, &meters[seat]);
   }
-  if (timeline) world.watch_lanes_of(0, &*timeline);
+  for (std::size_t seat = 0; timeline && seat < timeline->engines(); ++seat) {
+    world.watch_lanes_of(seat, timeline->lanes_of(seat, &meters[seat]));
+    if (timeline->engines() > 1) watches[seat].observer = timeline->events_of(seat, watches[seat].observer);
+  }
   Cluster cluster(setup, world, watches, terms.checked, resolved);
   {
     Progress progress(*workload, metrics, static_cast<std::uint64_t>(experiment.integer("workload.limit")), listener);
@@ -296,6 +316,12 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
   if (terms.add_facts) terms.add_facts(facts);
   facts.wall_seconds = seconds_since(start);
   std::vector<LaneUse> lanes = lane_uses(meters, setup, facts.simulated_ns);
+  if (setup.decode != nullptr) {
+    facts.roles = RunFacts::RoleFacts{setup.roles.prefill, setup.roles.decode.engines, joined.figures(), 0};
+    for (const LaneUse& lane : lanes) {
+      if (lane.name.ends_with(".peer")) facts.roles->bytes += lane.bytes;
+    }
+  }
   if (terms.ranks != nullptr) add_ranks(*terms.ranks, cluster, facts, lanes);
   if (!leads) return {};
   add_warnings(setup, {metrics, lanes, facts.simulated_ns, !inputs.waits_for_answers()}, facts);

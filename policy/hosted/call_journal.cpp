@@ -26,7 +26,7 @@ bool may_have(std::uint32_t type, std::uint32_t, std::size_t bytes) {
 }
 
 const FrameForm& form() {
-  static const FrameForm kForm{kCallJournalMagic, kCallJournalVersion, kCallJournalVersion, kEnd, may_have};
+  static const FrameForm kForm{kCallJournalMagic, kCallJournalVersion, kCallJournalVersion, kEnd, kEnd, may_have};
   return kForm;
 }
 

@@ -17,12 +17,14 @@ class LeastLoaded final : public Router {
     ++*least;
     return static_cast<std::size_t>(least - loads_.begin());
   }
+  void gone(std::size_t engine) override { loads_[engine] += kDead; }
   void ended(std::size_t engine) override {
     KV_CHECK(loads_[engine] > 0, "a request ends once");
     --loads_[engine];
   }
 
  private:
+  static constexpr std::uint64_t kDead = std::uint64_t{1} << 40;  // more than any load
   std::vector<std::uint64_t> loads_;
 };
 

@@ -90,6 +90,47 @@ BrokenTerm SeamContract::judge(const StorageOperation& operation) const {
   return nullptr;
 }
 
+BrokenTerm SeamContract::judge(const HandOverOperation& operation) const {
+  const Pages pages = operation.pages.size();
+  if (pages == 0) return "a hand-over writes at least one page";
+  const HandOverWork& work = operation.work;
+  if (work.pages != pages) return "a hand-over counts its pages";
+  if (work.bytes == 0 || work.writes == 0 || work.layer_groups == 0) return "a hand-over weighs something";
+  const Tokens most = pages * terms_.page_tokens;
+  if (operation.tokens > most || operation.tokens + terms_.page_tokens <= most)
+    return "only the last page is partly full";
+  const auto leased = leased_.find({operation.request, operation.attempt});
+  if (leased == leased_.end()) return "a hand-over waits for the decode engine's room";
+  const Leased& room = leased->second;
+  if (operation.first < room.first || operation.first + pages > room.first + room.slots.size()) {
+    return "a hand-over writes pages for which there is room";
+  }
+  for (Pages i = 0; i < pages; ++i) {
+    const PageMove& move = operation.pages[i];
+    if (move.source == kNoSlot) return "a page moves from a slot to a slot";
+    if (move.target != room.slots[operation.first - room.first + i]) return "a page goes to the slot leased for it";
+  }
+  if (operation.last && operation.first + pages != room.first + room.slots.size()) {
+    return "the last hand-over writes the last page";
+  }
+  if (operation.pass == OperationId::none) return nullptr;
+  const Open* const pass = find(operation.pass);
+  return pass != nullptr && pass->kind == Kind::pass ? nullptr : "a hand-over waits for a pass in flight";
+}
+
+BrokenTerm SeamContract::judge_notice(const Notice& notice) const {
+  switch (notice.kind) {
+    case NoticeKind::room:
+      if (expected_.contains({notice.request, notice.attempt})) return "room is given once";
+      return notice.slots.empty() ? "room has at least one page" : nullptr;
+    case NoticeKind::cancel:
+    case NoticeKind::withdrawn: return nullptr;
+    case NoticeKind::handed:
+    case NoticeKind::peer_lost: break;
+  }
+  return "only the world gives this notice";
+}
+
 BrokenTerm SeamContract::judge(const ForwardOperation& pass) const {
   if (pass.sequences.empty()) return "a pass has at least one sequence";
   if (pass.steps == 0) return "a pass has at least one step";
@@ -136,6 +177,11 @@ void SeamContract::cancelled(OperationId id) {
   if (open != nullptr) open->cancelled = true;
 }
 
+void SeamContract::notified(const Notice& notice) {
+  if (notice.kind == NoticeKind::room) expected_.emplace(notice.request, notice.attempt);
+  if (notice.kind == NoticeKind::withdrawn) leased_.erase({notice.request, notice.attempt});
+}
+
 // ---- the world's answers to calls -------------------------------------------------------------------------
 
 BrokenTerm SeamContract::open(OperationId id, Kind kind, TimeNs since) {
@@ -159,6 +205,14 @@ BrokenTerm SeamContract::submitted(const Operation& operation, OperationId id, T
     open_.back().verb = storage->work.verb;
     open_.back().pages = storage->work.pages;
     open_.back().order = order_of(storage->work);
+    return nullptr;
+  }
+  if (const auto* hand_over = std::get_if<HandOverOperation>(&operation)) {
+    const BrokenTerm broken = open(id, Kind::hand_over, now);
+    if (broken != nullptr) return broken;
+    open_.back().pass = hand_over->pass;
+    open_.back().part = {hand_over->request, hand_over->attempt};
+    open_.back().last = hand_over->last;
     return nullptr;
   }
   const auto& pass = std::get<ForwardOperation>(operation);
@@ -201,8 +255,9 @@ BrokenTerm SeamContract::take(const Input& input) {
 }
 
 BrokenTerm SeamContract::take(const Arrival& arrival, TimeNs) {
-  if (arrival.request < next_request_ || arrival.request == kNoRequest) return "arrivals come in order";
-  next_request_ = arrival.request + 1;
+  const bool again = arrival.attempt > 0;
+  if ((arrival.request < next_request_ && !again) || arrival.request == kNoRequest) return "arrivals come in order";
+  next_request_ = std::max(next_request_, arrival.request + 1);
   if (arrival.prompt_tokens == 0 || arrival.output_tokens == 0) return "a request has a prompt and an output";
   if (arrival.keys.size() > arrival.prompt_tokens + arrival.output_tokens) return "a key names at least one token";
   PageKey prior;  // all zero before the first page
@@ -228,6 +283,14 @@ BrokenTerm SeamContract::take(const Completion& completion, TimeNs now) {
       if (const BrokenTerm broken = take_pages(*open, completion); broken != nullptr) return broken;
       if (open->kind == Kind::load) open_gates(*open, completion.status);
       if (open->pages > 0 && terms_.duplicates) answered_.insert(static_cast<std::uint64_t>(completion.id));
+      break;
+    case Kind::hand_over:
+      if (completion.status == Status::cancelled && !open->cancelled && !terms_.cancels_unrequested) {
+        return "only what was cancelled ends cancelled";
+      }
+      if (completion.status == Status::gate_failed && open->pass == OperationId::none) return "only a pass has gates";
+      if (completion.status == Status::done && find(open->pass) != nullptr) return "a hand-over ends after its pass";
+      if (completion.status == Status::done && open->last) leased_.erase(open->part);
       break;
     case Kind::pass: {
       const BrokenTerm broken = take_pass(*open, completion, now);
@@ -300,6 +363,24 @@ BrokenTerm SeamContract::take(const Reduction& reduction, TimeNs) {
   }
   close(reduction.id);
   return nullptr;
+}
+
+BrokenTerm SeamContract::take(const Notice& notice, TimeNs) {
+  const RequestPartId part{notice.request, notice.attempt};
+  switch (notice.kind) {
+    case NoticeKind::room:
+      if (!leased_.try_emplace(part, notice.first, std::vector(notice.slots.begin(), notice.slots.end())).second) {
+        return "room is given once";
+      }
+      return nullptr;
+    case NoticeKind::handed:
+      if (expected_.erase(part) == 0) return "only leased pages are handed over, once";
+      return nullptr;
+    case NoticeKind::withdrawn: expected_.erase(part); return nullptr;
+    case NoticeKind::cancel:
+    case NoticeKind::peer_lost: return nullptr;
+  }
+  return "a notice is of a kind that there is";
 }
 
 // A load has been answered: the passes that it gates have one gate less.

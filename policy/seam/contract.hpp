@@ -3,19 +3,24 @@
 // reports a journal that breaks one.
 //
 // The policy's side: steps and shapes agree with the sequences; spans cover the tokens; page moves are the plan's, and
-// the side plan's too; gates are loads in flight; only known operations are cancelled.
+// the side plan's too; gates are loads in flight; only known operations are cancelled; a hand-over writes slots that
+// the decode engine has leased for these pages, and waits for nothing but a pass in flight.
 //
 // The world's side: ids are 1, 2, 3 ...; each operation is answered exactly once, by its kind of input and with a
 // possible status; a pass that counts is answered after its gates, none of which failed; a timer is not early; a
 // storage operation counts at most its pages, and all of them if it is done; gets, and sets with removes, end in the
 // order of submission, per tier and per path to the tier; a minimum is not above the engine's own vector; arrivals come
-// in the order of their ordinals.
+// in the order of their ordinals, unless they are sent again; a hand-over that is done is answered after its pass; a
+// decode engine is told once of the end of a request for which it has leased pages.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "policy/seam/substrate.hpp"
@@ -40,11 +45,13 @@ class SeamContract {
   // The policy's calls. Judged before they reach the world.
   BrokenTerm judge(const Operation& operation) const;
   BrokenTerm judge_cancel(OperationId id) const;
+  BrokenTerm judge_notice(const Notice& notice) const;
   // The world has answered a call with `id`.
   BrokenTerm submitted(const Operation& operation, OperationId id, TimeNs now);
   BrokenTerm timer_set(TimeNs time, OperationId id);
   BrokenTerm reduction_entered(const ReduceVector& values, OperationId id);
   void cancelled(OperationId id);
+  void notified(const Notice& notice);
   // An input of the world. Closes the operation that the input answers.
   BrokenTerm take(const Input& input);
 
@@ -52,7 +59,8 @@ class SeamContract {
   std::size_t outstanding() const { return open_.size(); }
 
  private:
-  enum class Kind : std::uint8_t { transfer, load, storage, pass, timer, reduction };
+  enum class Kind : std::uint8_t { transfer, load, storage, pass, timer, reduction, hand_over };
+  using RequestPartId = std::pair<RequestId, std::uint32_t>;  // with the attempt
   struct Open {
     OperationId id = OperationId::none;
     Kind kind = Kind::transfer;
@@ -65,6 +73,14 @@ class SeamContract {
     Pages pages = 0;
     std::uint8_t order = 0;  // operations with the same number end in order of submission; 0 = in any order
     ReduceVector values{};
+    // hand-overs
+    OperationId pass = OperationId::none;
+    RequestPartId part{};
+    bool last = false;
+  };
+  struct Leased {
+    Pages first = 0;
+    std::vector<SlotId> slots;
   };
   struct Gate {
     OperationId load = OperationId::none;
@@ -76,6 +92,7 @@ class SeamContract {
   static BrokenTerm judge_side(const TransferOperation& transfer);
   BrokenTerm judge(const ForwardOperation& pass) const;
   BrokenTerm judge(const StorageOperation& operation) const;
+  BrokenTerm judge(const HandOverOperation& operation) const;
   BrokenTerm open(OperationId id, Kind kind, TimeNs since);
   const Open* find(OperationId id) const;
   Open* find(OperationId id) { return const_cast<Open*>(static_cast<const SeamContract*>(this)->find(id)); }
@@ -86,6 +103,7 @@ class SeamContract {
   BrokenTerm take(const Completion& completion, TimeNs now);
   BrokenTerm take(const TimerFired& timer, TimeNs now);
   BrokenTerm take(const Reduction& reduction, TimeNs now);
+  BrokenTerm take(const Notice& notice, TimeNs now);
   BrokenTerm take_pass(const Open& pass, const Completion& completion, TimeNs now) const;
   BrokenTerm take_pages(const Open& open, const Completion& completion) const;
   void close(OperationId id);
@@ -97,6 +115,8 @@ class SeamContract {
   std::uint64_t last_id_ = 0;
   TimeNs last_now_ = 0;
   RequestId next_request_ = 0;                                // the smallest request number that may still arrive
+  std::map<RequestPartId, Leased> leased_;                    // prefill engine: pages that may be written
+  std::set<RequestPartId> expected_;                          // decode engine: requests for which it has leased pages
   std::unordered_map<PageKey, PageKey, PageKeyHash> priors_;  // for every key seen: the key before it in its chain
 };
 

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "policy/base/types.hpp"
+#include "policy/transfer/hand_over.hpp"
 #include "policy/transfer/plan.hpp"
 
 namespace kvtwin {
@@ -71,6 +72,8 @@ class CostModel {
   virtual TransferCost transfer(const Plan& plan) const = 0;
   // All ranks' shares of a storage operation together, as if nothing else used the medium.
   virtual TransferCost storage(const StorageWork& work) const = 0;
+  // All ranks' shares of a hand-over to another engine together. By default, only the links limit.
+  virtual TransferCost hand_over(const HandOverWork& work) const { return {0, work.bytes, 0}; }
 };
 
 }  // namespace kvtwin

@@ -32,6 +32,11 @@ std::string_view name_of(DecisionKind kind) {
     case DecisionKind::load_direct: return "load_direct";
     case DecisionKind::abort: return "abort";
     case DecisionKind::release: return "release";
+    case DecisionKind::expect: return "expect";
+    case DecisionKind::receive: return "receive";
+    case DecisionKind::fall_back: return "fall_back";
+    case DecisionKind::hand_over: return "hand_over";
+    case DecisionKind::withdraw: return "withdraw";
   }
   return "unknown";
 }
@@ -61,6 +66,19 @@ std::string_view name_of(Reason reason) {
     case Reason::anchor_lost: return "anchor_lost";
     case Reason::duplicate: return "duplicate";
     case Reason::too_slow: return "too_slow";
+    case Reason::peer_lost: return "peer_lost";
+    case Reason::withdrawn: return "withdrawn";
+  }
+  return "unknown";
+}
+
+std::string_view name_of(NoticeKind kind) {
+  switch (kind) {
+    case NoticeKind::room: return "room";
+    case NoticeKind::cancel: return "cancel";
+    case NoticeKind::handed: return "handed";
+    case NoticeKind::withdrawn: return "withdrawn";
+    case NoticeKind::peer_lost: return "peer_lost";
   }
   return "unknown";
 }

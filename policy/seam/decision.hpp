@@ -29,7 +29,12 @@ enum class DecisionKind : std::uint8_t {
   commit,         // pages that a prefetch has brought to L2
   load_direct,    // pages loaded from L3 to L1
   abort,
-  release,  // a waiting request gives its loaded prefix back; pages of the prefix
+  release,    // a waiting request gives its loaded prefix back; pages of the prefix
+  expect,     // decode engine: leases the pages of a prompt that a prefill engine will write; pages leased
+  receive,    // decode engine: all pages have landed; pages of the prompt
+  fall_back,  // decode engine: computes the prompt itself, with the reason
+  hand_over,  // prefill engine: all pages have landed; pages written
+  withdraw,   // prefill engine: ends its part without a hand-over
 };
 
 enum class Reason : std::uint8_t {
@@ -56,6 +61,8 @@ enum class Reason : std::uint8_t {
   anchor_lost,  // prefetched and not kept: the page above has gone
   duplicate,    // prefetched and not kept: another request has computed or fetched the page meanwhile
   too_slow,     // not prefetched or not loaded: computing is faster
+  peer_lost,    // the engine of the other part is dead
+  withdrawn,    // the prefill engine has given the request up
 };
 
 struct Decision {

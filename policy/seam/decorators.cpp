@@ -73,6 +73,13 @@ void Checking::cancel(OperationId id) {
   world_.cancel(id);
 }
 
+void Checking::notify(std::uint32_t peer, const Notice& notice) {
+  require_kept(contract_.judge_notice(notice));
+  const Call call(*this);
+  contract_.notified(notice);
+  world_.notify(peer, notice);
+}
+
 void Checking::handle(const Input& input) {
   KV_CHECK(handler_ != nullptr, "the handler is connected before the first input");
   KV_CHECK(!calling_, "no input comes during a call into the world");
@@ -124,6 +131,7 @@ void Faulty::cancel(OperationId id) {
 OperationId Faulty::submit(const Operation& operation) {
   if (const auto* storage = std::get_if<StorageOperation>(&operation)) return submit_storage(*storage);
   if (const auto* pass = std::get_if<ForwardOperation>(&operation)) return submit_pass(*pass);
+  if (const auto* hand_over = std::get_if<HandOverOperation>(&operation)) return submit_hand_over(*hand_over);
   Flight& flight = open(world_.submit(operation));
   flight.will_fail = drawn(shares_.failed_transfers);
   draw_times(flight);
@@ -183,6 +191,31 @@ OperationId Faulty::submit_storage(const StorageOperation& operation) {
   }
   draw_fate(flight, operation);
   draw_times(flight);
+  return flight.engine_id;
+}
+
+// The decode engine must not be told of pages that have not arrived: neither after this operation nor after a later
+// one, if this one fails.
+OperationId Faulty::submit_hand_over(const HandOverOperation& operation) {
+  const auto fails = [&](const Flight& flight) { return flight.hands_over == operation.request && flight.will_fail; };
+  const auto failed = [&](const Held& held) {
+    return held.hands_over == operation.request && held.completion.status != Status::done;
+  };
+  HandOverOperation below = operation;
+  bool gate_lost = false, will_fail = std::ranges::any_of(flights_, fails) || std::ranges::any_of(held_, failed);
+  if (operation.pass != OperationId::none) {
+    const Flight* const pass = find(operation.pass);
+    const Held* const answered = held(operation.pass);
+    gate_lost = pass != nullptr ? pass->will_fail : answered != nullptr && answered->completion.status != Status::done;
+    below.pass = pass == nullptr || pass->stand_in ? OperationId::none : pass->world_id;
+  }
+  will_fail |= drawn(shares_.failed_hand_overs) || gate_lost;
+  below.last = operation.last && !will_fail;
+  Flight& flight = open(world_.submit(below));
+  flight.hands_over = operation.request;
+  flight.will_fail = will_fail;
+  if (operation.pass != OperationId::none) flight.gates.push_back(operation.pass);
+  if (drawn(shares_.late)) flight.fate.late = static_cast<TimeNs>(1 + draw() % 1'000'000);
   return flight.engine_id;
 }
 
@@ -304,6 +337,7 @@ void Faulty::take(const Completion& completion) {
   next.order = flight.order;
   next.again = flight.fate.again;
   next.gates = flight.gates;
+  next.hands_over = flight.hands_over;
   if (flight.fate.slow == 0 && flight.fate.late == 0) return;
   counts_.slow += flight.fate.slow > 0 ? 1 : 0;
   counts_.late += flight.fate.late > 0 ? 1 : 0;
@@ -320,6 +354,11 @@ Completion Faulty::distorted(const Flight& flight, const Completion& completion)
     if (fate.ends_by != nullptr && (unreachable || reported.pages > fate.page))
       end_early(fate, flight.order == 0, reported);
     lose_pages(flight, reported);
+  } else if (flight.hands_over != kNoRequest) {
+    if (!flight.will_fail || completion.status != Status::done) return reported;
+    reported.status = Status::failed;
+    reported.bytes = 0;
+    ++counts_.failed_hand_overs;
   } else if (flight.gates.empty()) {
     if (!flight.will_fail || completion.status != Status::done) return reported;
     reported.status = Status::failed;

@@ -46,6 +46,7 @@ class Checking final : public Substrate, public InputHandler {
   OperationId call_at(TimeNs time) override;
   OperationId reduce_min(const ReduceVector& values) override;
   void cancel(OperationId id) override;
+  void notify(std::uint32_t peer, const Notice& notice) override;
   void handle(const Input& input) override;
 
   std::size_t outstanding() const { return contract_.outstanding(); }
@@ -83,6 +84,7 @@ struct FaultShares {
   std::uint32_t late = 0;        // storage, transfers: up to a millisecond later
   std::uint32_t duplicates = 0;  // storage: a second completion, up to a millisecond later
   std::uint32_t cancels = 0;     // storage, transfers: cancelled when a drawn later input comes
+  std::uint32_t failed_hand_overs = 0;
 };
 
 // Faults that took effect. A fault that the world produced by itself is not counted.
@@ -97,6 +99,7 @@ struct FaultCounts {
   std::uint64_t link_down = 0, dead_node = 0;  // operations
   std::uint64_t slow = 0, late = 0, duplicates = 0;
   std::uint64_t cancels = 0;  // cancels sent; bytes moved before stay moved
+  std::uint64_t failed_hand_overs = 0;
 };
 
 // Injects failures over any world. Each fault is drawn with its share when the operation is submitted. Equal seeds and
@@ -117,6 +120,7 @@ class Faulty final : public Substrate, public InputHandler {
   OperationId call_at(TimeNs time) override;
   OperationId reduce_min(const ReduceVector& values) override;
   void cancel(OperationId id) override;
+  void notify(std::uint32_t peer, const Notice& notice) override { world_.notify(peer, notice); }
   void handle(const Input& input) override;
 
   const FaultCounts& counts() const { return counts_; }
@@ -135,10 +139,11 @@ class Faulty final : public Substrate, public InputHandler {
   struct Flight {
     OperationId engine_id = OperationId::none, world_id = OperationId::none;
     TimeNs since = 0;
-    bool will_fail = false;  // a transfer, load or pass that will be reported as failed
-    bool stores = false;     // a storage operation
-    bool stand_in = false;   // a timer in place of a pass that the world must not run
-    std::uint8_t order = 0;  // operations with the same number stay in order; 0 = any order
+    bool will_fail = false;             // a transfer, load or pass that will be reported as failed
+    bool stores = false;                // a storage operation
+    RequestId hands_over = kNoRequest;  // of a hand-over
+    bool stand_in = false;              // a timer in place of a pass that the world must not run
+    std::uint8_t order = 0;             // operations with the same number stay in order; 0 = any order
     Fate fate = {};
     std::vector<OperationId> gates = {};  // engine ids
     std::vector<PageKey> names = {};      // names of a set's pages
@@ -150,6 +155,7 @@ class Faulty final : public Substrate, public InputHandler {
     std::uint8_t order = 0;
     TimeNs again = 0;
     bool duplicate = false;
+    RequestId hands_over = kNoRequest;
     std::vector<OperationId> gates = {};
   };
 
@@ -160,6 +166,7 @@ class Faulty final : public Substrate, public InputHandler {
   Flight* find(OperationId engine_id);
   OperationId submit_pass(const ForwardOperation& pass);
   OperationId submit_storage(const StorageOperation& operation);
+  OperationId submit_hand_over(const HandOverOperation& operation);
   void draw_times(Flight& flight);
   void draw_fate(Flight& flight, const StorageOperation& operation);
   void draw_end(Fate& fate, Count count, std::uint32_t share, Cause cause, Pages pages);

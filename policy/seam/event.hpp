@@ -11,7 +11,8 @@
 namespace kvtwin {
 
 // The record of one request. Times are the substrate's. The parts of the time to first token sum to it exactly:
-// first_token - arrival = queue + prefetch_wait + load_wait + compute.
+// first_token - arrival = queue + prefetch_wait + load_wait + compute + hand_over. The first token of a prefill part is
+// the end of its prompt.
 struct RequestRecord {
   RequestId request = kNoRequest;
   Tokens prompt_tokens = 0;
@@ -26,6 +27,9 @@ struct RequestRecord {
   Tokens reused_without_draft = 0;  // hit tokens whose pages lack a draft model's KV
   Tokens retracted_recompute = 0;   // computed again after retractions; not part of the sum
   TimeNs queue_ns = 0, prefetch_wait_ns = 0, load_wait_ns = 0, compute_ns = 0;
+  TimeNs hand_over_ns = 0;  // decode part: from the arrival to the last page
+  RequestPart part = RequestPart::whole;
+  std::uint32_t peer = 0, attempt = 0;  // see Arrival
   std::uint32_t retractions = 0;
   std::uint32_t prefill_passes = 0;
   Reason rejected = Reason::none;
@@ -72,6 +76,14 @@ enum class EventKind : std::uint8_t {
   slots_released,   // tier; slots
   prefill_started,  // record; one event per request of a prefill pass; tokens: of its chunk
   pass_done,        // pages: decode steps; tokens: of the prefill; 0 of each part that failed; duration_ns
+  // Requests in two parts:
+  expected,             // decode part: record; pages leased for the prompt
+  fell_back,            // decode part: record; reason: the decode engine computes the prompt itself
+  prefilled,            // prefill part: record; the prompt has been computed
+  hand_over_submitted,  // prefill part: request; pages, operation
+  hand_over_ended,      // prefill part: request; pages, operation; reason: transfer_failed or none
+  handed_over,          // prefill part: record; its end: the decode engine has all pages
+  hand_over_dropped,    // prefill part: record; its end without a hand-over, and the reason
 };
 
 struct Event {

@@ -155,7 +155,7 @@ JournalStatus FrameReader::peek(Frame& frame) {
 
   const std::size_t size = load_le32(at);
   type_ = load_le32(at + 4);
-  if (type_ < 1 || type_ > form_.end_type || load_le64(at + 8) != ahead_.number) return refuse();
+  if (type_ < 1 || type_ > form_.max_type || load_le64(at + 8) != ahead_.number) return refuse();
   if (!form_.may_have(type_, version_, size)) return refuse();
   if (left - kRecordHeadBytes < size + 2 * kCheckBytes) return JournalStatus::truncated;
 

@@ -70,7 +70,8 @@ struct JournalPlace {
 struct FrameForm {
   JournalMagic magic{};
   std::uint32_t oldest_version = 1, version = 1;  // that are read
-  std::uint32_t end_type = 1;                     // the largest type
+  std::uint32_t end_type = 1;
+  std::uint32_t max_type = 1;  // the largest type
   // Returns whether a payload of this type and version may have so many bytes.
   bool (*may_have)(std::uint32_t type, std::uint32_t version, std::size_t payload_bytes) = nullptr;
 };

@@ -16,14 +16,25 @@ constexpr JournalMagic kMagic = {std::byte{0x89}, std::byte{'k'}, std::byte{'v'}
 constexpr std::size_t kKeySize = 32;
 constexpr std::size_t kKinds = std::variant_size_v<decltype(Input::what)>;
 constexpr std::size_t kCommonBytes = 24;  // the common begin of every payload
-// Sizes of payloads by kind. An arrival also has its keys, a reduction its values.
-constexpr std::array<std::size_t, kKinds> kPayloadBytes = {64, 44, 72, 32, 36};
+// Sizes of payloads by kind. An arrival also has its keys and its part, a reduction its values, a notice its slots.
+constexpr std::array<std::size_t, kKinds> kPayloadBytes = {64, 44, 72, 32, 36, 56};
+constexpr std::size_t kPartBytes = 12;  // what version 4 has added to an arrival
+constexpr std::size_t kSlotBytes = 4;
 constexpr std::size_t kValueBytes = 8;
 // The reduction of version 2.
 constexpr std::size_t kOldReductionWidth = 16;
 constexpr std::size_t kOldReductionBytes = kCommonBytes + 8 + kOldReductionWidth * kValueBytes;
 static_assert(kOldReductionWidth <= kMaxReduceWidth);
-constexpr std::uint32_t kEndType = kKinds + 1;
+// Types are kinds from 1 on; the end has the number that it had before there were notices.
+constexpr std::uint32_t kEndType = 6, kMaxType = 7;
+static_assert(kMaxType == kKinds + 1);
+constexpr std::uint32_t type_of(InputKind kind) {
+  const auto type = static_cast<std::uint32_t>(kind) + 1;
+  return type < kEndType ? type : type + 1;
+}
+constexpr InputKind kind_of_type(std::uint32_t type) {
+  return static_cast<InputKind>(type < kEndType ? type - 1 : type - 2);
+}
 
 std::byte* store_i64(std::byte* to, std::int64_t value) { return store_le64(to, static_cast<std::uint64_t>(value)); }
 
@@ -44,7 +55,11 @@ class Words {
 bool in_range(const Arrival& arrival) {
   return arrival.request != kNoRequest && arrival.prompt_tokens >= 1 && arrival.prompt_tokens <= kMaxJournalTokens &&
          arrival.output_tokens >= 1 && arrival.output_tokens <= kMaxJournalTokens &&
-         arrival.keys.size() <= kMaxJournalKeys;
+         arrival.keys.size() <= kMaxJournalKeys && arrival.part <= RequestPart::decode;
+}
+bool in_range(const Notice& notice) {
+  return notice.kind <= NoticeKind::peer_lost && notice.slots.size() <= kMaxJournalKeys &&
+         (notice.request == kNoRequest) == (notice.kind == NoticeKind::peer_lost);
 }
 bool in_range(const Hint& hint) { return hint.kind <= HintKind::abort; }
 bool in_range(const Completion& completion) {
@@ -78,6 +93,19 @@ void store(std::byte* to, const Arrival& arrival) {
   for (const PageKey& key : arrival.keys) {
     for (const std::uint64_t word : key.words) to = store_le64(to, word);
   }
+  to = store_le32(to, static_cast<std::uint32_t>(arrival.part));
+  to = store_le32(to, arrival.peer);
+  store_le32(to, arrival.attempt);
+}
+
+void store(std::byte* to, const Notice& notice) {
+  to = store_le64(to, notice.request);
+  to = store_le64(to, notice.first);
+  to = store_le32(to, static_cast<std::uint32_t>(notice.kind));
+  to = store_le32(to, notice.attempt);
+  to = store_le32(to, notice.peer);
+  to = store_le32(to, static_cast<std::uint32_t>(notice.slots.size()));
+  for (const SlotId slot : notice.slots) to = store_le32(to, slot);
 }
 
 void store(std::byte* to, const Hint& hint) {
@@ -152,7 +180,13 @@ struct PayloadSizes {
 PayloadSizes payload_sizes(InputKind kind, std::uint32_t version) {
   const std::size_t least = kPayloadBytes[static_cast<std::size_t>(kind)];
   switch (kind) {
-    case InputKind::arrival: return {least, least + kMaxJournalKeys * kKeySize};
+    case InputKind::arrival: {
+      const std::size_t part = version < 4 ? 0 : kPartBytes;
+      return {least + part, least + part + kMaxJournalKeys * kKeySize};
+    }
+    case InputKind::notice:
+      if (version < 4) return {1, 0};
+      return {least, least + kMaxJournalKeys * kSlotBytes};
     case InputKind::reduction:
       if (version < 3) return {kOldReductionBytes, kOldReductionBytes};
       return {least, least + kMaxReduceWidth * kValueBytes};
@@ -162,11 +196,11 @@ PayloadSizes payload_sizes(InputKind kind, std::uint32_t version) {
 
 bool may_have(std::uint32_t type, std::uint32_t version, std::size_t payload_bytes) {
   if (type == kEndType) return payload_bytes == kCommonBytes;
-  const PayloadSizes sizes = payload_sizes(static_cast<InputKind>(type - 1), version);
+  const PayloadSizes sizes = payload_sizes(kind_of_type(type), version);
   return payload_bytes >= sizes.least && payload_bytes <= sizes.most;
 }
 
-constexpr FrameForm kForm{kMagic, kOldestJournalVersion, kJournalVersion, kEndType, may_have};
+constexpr FrameForm kForm{kMagic, kOldestJournalVersion, kJournalVersion, kEndType, kMaxType, may_have};
 
 }  // namespace
 
@@ -179,6 +213,7 @@ std::string_view name_of(InputKind kind) {
     case InputKind::completion: return "completion";
     case InputKind::timer: return "timer";
     case InputKind::reduction: return "reduction";
+    case InputKind::notice: return "notice";
   }
   return "unknown";
 }
@@ -191,9 +226,10 @@ void JournalWriter::append(const Input& input, const DecisionMark& after) {
   KV_CHECK(!finished_, "a finished journal takes no more inputs");
   KV_CHECK(in_range(input, after, last_now_, last_mark_), "an input keeps the seam's field ranges");
   std::size_t size = kPayloadBytes[input.what.index()];
-  if (const auto* arrival = std::get_if<Arrival>(&input.what)) size += arrival->keys.size() * kKeySize;
+  if (const auto* arrival = std::get_if<Arrival>(&input.what)) size += arrival->keys.size() * kKeySize + kPartBytes;
   if (const auto* reduction = std::get_if<Reduction>(&input.what)) size += reduction->values.size() * kValueBytes;
-  std::byte* const to = open(static_cast<std::uint32_t>(input.what.index() + 1), size, input.now, after);
+  if (const auto* notice = std::get_if<Notice>(&input.what)) size += notice->slots.size() * kSlotBytes;
+  std::byte* const to = open(type_of(kind_of(input)), size, input.now, after);
   std::visit([to](const auto& what) { store(to, what); }, input.what);
   frames_.close();
   ++records_;
@@ -228,7 +264,7 @@ JournalStatus JournalReader::next(JournalRecord& record) {
     frames_.accept();
     return frames_.peek(frame);  // no bytes may follow
   }
-  if (!parse_payload(static_cast<InputKind>(frame.type - 1), frame.payload.data(), frame.payload.size(), record)) {
+  if (!parse_payload(kind_of_type(frame.type), frame.payload.data(), frame.payload.size(), record)) {
     return frames_.refuse();
   }
   frames_.accept();
@@ -251,7 +287,7 @@ std::string_view JournalReader::kind_here() const {
   if (place().number == 0) return "header";
   const std::uint32_t type = frames_.type_here();
   if (type == kEndType) return "end";
-  return type >= 1 && type <= kKinds ? name_of(static_cast<InputKind>(type - 1)) : "unknown";
+  return type >= 1 && type <= kMaxType ? name_of(kind_of_type(type)) : "unknown";
 }
 
 bool JournalReader::parse_payload(InputKind kind, const std::byte* payload, std::size_t size, JournalRecord& record) {
@@ -268,12 +304,18 @@ bool JournalReader::parse_payload(InputKind kind, const std::byte* payload, std:
       arrival.session = words.u64();
       arrival.priority = static_cast<std::int32_t>(words.u32());
       const std::size_t keys = words.u32();
-      if (size != kPayloadBytes[0] + keys * kKeySize) return false;
+      const std::size_t part = frames_.version() < 4 ? 0 : kPartBytes;
+      if (size != kPayloadBytes[0] + keys * kKeySize + part) return false;
       keys_.resize(keys);  // never more than the payload has
       for (PageKey& key : keys_) {
         for (std::uint64_t& word : key.words) word = words.u64();
       }
       arrival.keys = keys_;
+      if (part != 0) {
+        arrival.part = load_enum<RequestPart>(words.u32());
+        arrival.peer = words.u32();
+        arrival.attempt = words.u32();
+      }
       record.input.what = arrival;
       break;
     }
@@ -284,6 +326,21 @@ bool JournalReader::parse_payload(InputKind kind, const std::byte* payload, std:
       Reduction reduction;
       if (!load_reduction(words, frames_.version(), size, reduction)) return false;
       record.input.what = reduction;
+      break;
+    }
+    case InputKind::notice: {
+      Notice notice;
+      notice.request = words.u64();
+      notice.first = words.u64();
+      notice.kind = load_enum<NoticeKind>(words.u32());
+      notice.attempt = words.u32();
+      notice.peer = words.u32();
+      const std::size_t slots = words.u32();
+      if (size != kPayloadBytes[static_cast<std::size_t>(InputKind::notice)] + slots * kSlotBytes) return false;
+      slots_.resize(slots);  // never more than the payload has
+      for (SlotId& slot : slots_) slot = words.u32();
+      notice.slots = slots_;
+      record.input.what = notice;
       break;
     }
   }

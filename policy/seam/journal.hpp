@@ -2,18 +2,20 @@
 // can decide again from the journal alone (replay.hpp). Framed records (frames.hpp) with these payloads:
 //
 //   payload  i64 now | u64 decisions | u64 digest, and by type:
-//     1 arrival     u64 request | u64 prompt | u64 output | u64 session | i32 priority | u32 keys | 32 each key
+//     1 arrival     u64 request | u64 prompt | u64 output | u64 session | i32 priority | u32 keys | 32 each key |
+//                   u32 part | u32 peer | u32 attempt; before version 4 without the last three
 //     2 hint        u64 subject | i64 value | u32 kind
 //     3 completion  u64 id | u64 bytes | u64 steps | i64 stalled | u64 pages | u32 status | u32 cause
 //     4 timer       u64 id
 //     5 reduction   u64 id | u32 values | i64 each; in version 2: u64 id | 16 i64
 //     6 end         nothing; the last record of a run that came to its end
+//     7 notice      u64 request | u64 first | u32 kind | u32 attempt | u32 peer | u32 slots | u32 each slot
 //
 // A journal without its end record is truncated, wherever it was cut. The text belongs to the caller: by convention the
 // resolved experiment, from which the engine's configuration is made.
 //
-// Version 3 is written. Version 2 is read too: there, a reduction always has 16 values, with zeros after the engine's
-// own.
+// Version 4 is written. Versions 2 and 3 are read too. Before version 4 there is one engine, and no notice. In version
+// 2, a reduction always has 16 values, with zeros after the engine's own.
 //
 // Errors: the writer fails by KV_CHECK on inputs outside the seam's field ranges. The reader accepts any bytes.
 #pragma once
@@ -31,14 +33,14 @@
 
 namespace kvtwin {
 
-constexpr std::uint32_t kJournalVersion = 3;                   // the version that is written
+constexpr std::uint32_t kJournalVersion = 4;                   // the version that is written
 constexpr std::uint32_t kOldestJournalVersion = 2;             // the oldest version that is read
 constexpr std::size_t kMaxJournalKeys = std::size_t{1} << 26;  // of one arrival
 // So that no sum of a request's tokens overflows.
 constexpr Tokens kMaxJournalTokens = Tokens{1} << 62;
 
 // In the order of Input::what.
-enum class InputKind : std::uint8_t { arrival, hint, completion, timer, reduction };
+enum class InputKind : std::uint8_t { arrival, hint, completion, timer, reduction, notice };
 InputKind kind_of(const Input& input);
 std::string_view name_of(InputKind kind);
 
@@ -108,6 +110,7 @@ class JournalReader {
   TimeNs last_now_ = 0;
   DecisionMark last_mark_;
   std::vector<PageKey> keys_;
+  std::vector<SlotId> slots_;
 };
 
 }  // namespace kvtwin

@@ -3,7 +3,7 @@
 // The policy calls Substrate. The world calls InputHandler with one stream of inputs. Thread: one. Nothing completes
 // inside a call: every submit, call_at and reduce_min is answered by exactly one later input that has its OperationId,
 // even after cancel. `now()` is constant while one input is handled. Inputs of equal time come in the order of their
-// OperationIds, and arrivals of that time after them. A pass that counts completes after its gates.
+// OperationIds, then notices, then arrivals of that time. A pass that counts completes after its gates.
 // policy/seam/contract.hpp checks all of this.
 //
 // Ownership: spans and pointers in an Operation or an Input are borrowed for the call. Code that needs them later makes
@@ -22,6 +22,7 @@
 #include "policy/base/types.hpp"
 #include "policy/seam/cost.hpp"
 #include "policy/seam/hint.hpp"
+#include "policy/transfer/hand_over.hpp"
 #include "policy/transfer/plan.hpp"
 
 namespace kvtwin {
@@ -96,11 +97,32 @@ constexpr Lane lane_of(const StorageWork& work) {
   return reads ? spec_of(work.tier).read : spec_of(work.tier).write;
 }
 
-using Operation = std::variant<TransferOperation, ForwardOperation, StorageOperation>;
+// Writes pages of a request's prompt from this prefill engine's device slots (source) to slots that the decode engine
+// `peer` has leased for the request (target). One-sided: the decode engine takes no part. Done when the last byte of
+// the last rank has landed. Starts after `pass`, or with `work.layer_groups` > 1 after each group of layers of `pass`.
+// If the pass fails, ends gate_failed. On failure the targets hold any bytes. Operations of one request land in the
+// order of submission; if one is not done, those that were submitted before its completion are not done either. `last`:
+// these are the last pages of the request that the decode engine lacks. If this operation is done, the world gives the
+// decode engine the notice `handed` when the pages have landed.
+struct HandOverOperation {
+  RequestId request = kNoRequest;
+  std::uint32_t attempt = 0;
+  std::uint32_t peer = 0;  // seat
+  HandOverWork work;
+  Pages first = 0;    // of the prompt; `pages` are the pages from here on
+  Tokens tokens = 0;  // of the prompt, in `pages`; the last page may be partly full
+  bool last = false;
+  OperationId pass = OperationId::none;  // the pass in flight that computes some of the pages; none: all are computed
+  std::span<const PageMove> pages;
+};
+
+using Operation = std::variant<TransferOperation, ForwardOperation, StorageOperation, HandOverOperation>;
 
 // Rank agreement: one vector per scheduler step. The elementwise minimum comes back. All ranks of an engine pass
 // vectors of equal width.
-constexpr std::size_t kMaxReduceWidth = 8 + 4 * kStorageTiers;  // the largest of any configuration; see Engine
+constexpr std::size_t kHandOverReduceWidth = 3;  // the values that only an engine with a role has
+constexpr std::size_t kMaxReduceWidth =
+    8 + 4 * kStorageTiers + kHandOverReduceWidth;  // the largest of any configuration; see Engine
 
 class ReduceVector {
  public:
@@ -130,6 +152,25 @@ class ReduceVector {
   std::size_t width_ = 0;
 };
 
+enum class NoticeKind : std::uint8_t {
+  room,       // to the prefill engine: pages for the prompt are leased, and may be written
+  cancel,     // to the prefill engine: the request is no longer wanted
+  handed,     // to the decode engine: all pages have landed, and the first token has come
+  withdrawn,  // to the decode engine: no more pages will be written
+  peer_lost,  // to every engine, by the world: the engine `peer` is dead, and writes nothing any more
+};
+std::string_view name_of(NoticeKind kind);
+
+// A message of another engine about a request that both serve. Notices of one engine to another keep their order.
+struct Notice {
+  NoticeKind kind = NoticeKind::room;
+  RequestId request = kNoRequest;  // none with peer_lost
+  std::uint32_t attempt = 0;
+  std::uint32_t peer = 0;         // seat of the sender, which the world fills in; peer_lost: of the dead engine
+  Pages first = 0;                // room: the decode engine has the pages before this one
+  std::span<const SlotId> slots;  // room: leased device slots of the pages from `first` to the end of the prompt
+};
+
 class Substrate {
  public:
   virtual ~Substrate() = default;
@@ -139,9 +180,23 @@ class Substrate {
   virtual OperationId reduce_min(const ReduceVector& values) = 0;
   // Requests a cancel. The operation's one completion (timer, reduction) still comes, with the part that was done.
   virtual void cancel(OperationId id) = 0;
+  // Sends a notice to the engine in the seat `peer`. It has no id, and no completion.
+  virtual void notify(std::uint32_t /*peer*/, const Notice&) { KV_CHECK(false, "this world has one engine"); }
 };
 
 // ---- inputs ------------------------------------------------------------------------------------------
+
+// Which part of a request an engine serves. A split request arrives at a prefill engine (prefill) and in the same
+// instant at a decode engine (decode).
+enum class RequestPart : std::uint8_t { whole, prefill, decode };
+constexpr std::string_view name_of(RequestPart part) {
+  switch (part) {
+    case RequestPart::whole: return "whole";
+    case RequestPart::prefill: return "prefill";
+    case RequestPart::decode: return "decode";
+  }
+  return "";
+}
 
 struct Arrival {
   RequestId request = kNoRequest;  // ordinal
@@ -152,13 +207,16 @@ struct Arrival {
   // Keys of the prompt's full pages, then of as many output pages as the trace knows. Generated pages without a key get
   // one that is private to the request.
   std::span<const PageKey> keys;
+  RequestPart part = RequestPart::whole;
+  std::uint32_t peer = 0;     // of a part: seat of the engine that serves the other part
+  std::uint32_t attempt = 0;  // larger if the request is sent again, because an engine has died
 };
 
 enum class Status : std::uint8_t {
   done,
   cancelled,    // after a cancel; the part that was done counts
   failed,       // a transfer's target holds any bytes; a forward pass wrote nothing that counts
-  gate_failed,  // a forward pass whose load failed
+  gate_failed,  // a forward pass whose load failed; a hand-over whose pass failed
 };
 
 // Why a storage operation counts fewer pages than it was given.
@@ -176,7 +234,7 @@ std::string_view name_of(Cause cause);
 struct Completion {
   OperationId id = OperationId::none;
   Status status = Status::done;
-  Bytes bytes = 0;          // transfers, get, set: bytes moved, of all ranks together
+  Bytes bytes = 0;          // transfers, get, set, hand-overs: bytes moved, of all ranks together
   std::uint64_t steps = 0;  // forward passes: steps done
   TimeNs stalled_ns = 0;    // forward passes: time that the pass waited for gates
   Pages pages = 0;          // storage operations: the number of leading pages
@@ -194,7 +252,7 @@ struct Reduction {
 
 struct Input {
   TimeNs now = 0;
-  std::variant<Arrival, Hint, Completion, TimerFired, Reduction> what;
+  std::variant<Arrival, Hint, Completion, TimerFired, Reduction, Notice> what;
 };
 
 class InputHandler {

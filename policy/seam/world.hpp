@@ -41,6 +41,18 @@ class InputRoute {
   virtual ~InputRoute() = default;
   // Called once for each arrival or hint, when it comes. Returns a seat, or kEveryEngine.
   virtual std::size_t engine_of(const Input& input) = 0;
+
+  // For engines with roles: an arrival in two parts, or an abort of such a request, goes to `prefill` too.
+  static constexpr std::size_t kNoEngine = kEveryEngine - 1;
+  struct Way {
+    std::size_t engine = 0;
+    std::size_t prefill = kNoEngine;
+  };
+  virtual Way way_of(const Input& input) { return {engine_of(input), kNoEngine}; }
+  // The engine has been found dead. Each of its requests that has not ended is then given out once more by
+  // sent_again(), as an arrival with the next attempt; its keys are borrowed until the next call. False: no more.
+  virtual void engine_lost(std::size_t /*engine*/) {}
+  virtual bool sent_again(Input&) { return false; }
 };
 
 class World {
@@ -62,6 +74,8 @@ class World {
     KV_CHECK(seat == 0, "this world has one seat");
     return substrate();
   }
+  // The engine in this seat has died (see sim/world.hpp).
+  virtual bool has_died(std::size_t /*seat*/) const { return false; }
   virtual void watch_lanes_of(std::size_t seat, LaneObserver* observer) {
     KV_CHECK(seat == 0, "this world has one seat");
     watch_lanes(observer);

@@ -78,8 +78,14 @@ enum class Happening : std::uint8_t {
   storage_cancel_too_late,
   storage_waited_for_turn,
   get_gated,
+  hand_over_done,
+  hand_over_failed,
+  hand_over_cancelled,
+  hand_over_waited_for_pass,
+  hand_over_pass_failed,
   count
 };
+constexpr auto kFirstOfHandOver = static_cast<std::size_t>(Happening::hand_over_done);
 constexpr auto kFirstOfStorage = static_cast<std::size_t>(Happening::write_error);
 constexpr std::array<std::string_view, static_cast<std::size_t>(Happening::count)> kHappeningNames = {
     "load_done",
@@ -136,7 +142,12 @@ constexpr std::array<std::string_view, static_cast<std::size_t>(Happening::count
     "page_quarantined",
     "storage_cancel_too_late",
     "storage_waited_for_turn",
-    "get_gated"};
+    "get_gated",
+    "hand_over_done",
+    "hand_over_failed",
+    "hand_over_cancelled",
+    "hand_over_waited_for_pass",
+    "hand_over_pass_failed"};
 
 // The behavior of the transfers and passes of one seed.
 struct TransferBehavior {
@@ -225,9 +236,28 @@ class Adversary final : public AdversarialWorld, private Substrate {
   const std::vector<std::string>& violations() const override { return violations_; }
   std::uint64_t violation_count() const override { return violation_count_; }
   std::vector<std::pair<std::string_view, std::uint64_t>> coverage() const override;
+  void join(AdversarialPeers& peers, std::uint32_t seat, InputHandler& handler) override {
+    peers_ = &peers;
+    seat_ = seat;
+    handler_ = &handler;
+  }
+  TimeNs next_time() override {
+    while (!agenda_.empty() && records_[agenda_.top().slot].ticket != agenda_.top().ticket) agenda_.pop();
+    return agenda_.empty() ? -1 : agenda_.top().time;
+  }
+  void step() override {
+    const AgendaEntry entry = agenda_.pop();
+    now_ = entry.time;
+    handle_entry(entry);
+  }
+  void give(Input input, TimeNs now) override {
+    now_ = input.now = now;
+    deliver(input);
+  }
+  PageArena& device() override { return device_; }
 
  private:
-  enum class Kind : std::uint8_t { transfer, storage, forward, timer, reduction };
+  enum class Kind : std::uint8_t { transfer, storage, forward, timer, reduction, hand_over };
   enum class Stage : std::uint8_t { moving, landed, queued, gated, running, ending };
 
   struct Sequence {
@@ -270,6 +300,12 @@ class Adversary final : public AdversarialWorld, private Substrate {
     std::uint64_t steps = 1;
     std::uint32_t open_gates = 0, unanswered_gates = 0;
     bool gate_failed = false, awaits_answers = false;
+    // hand-overs
+    RequestId request = kNoRequest;
+    std::uint32_t attempt = 0, peer = 0;
+    Tokens tokens = 0;
+    bool last = false;
+    OperationId pass = OperationId::none;
     TimeNs started = 0;  // the pass got the lane
     TimeNs ends = 0;     // the pass writes its last token
   };
@@ -313,6 +349,12 @@ class Adversary final : public AdversarialWorld, private Substrate {
   void notify_landing(std::uint32_t slot, bool landed);
   void notify_completion(const Record& load);
 
+  OperationId submit_hand_over(const HandOverOperation& operation);
+  void begin_hand_over();
+  void move_hand_over(std::uint32_t slot);
+  void land_hand_over(std::uint32_t slot);
+  void pass_over(OperationId pass, bool counts);
+  void notify(std::uint32_t peer, const Notice& notice) override { peers_->post(seat_, peer, notice); }
   OperationId submit_storage(const StorageOperation& operation);
   void plan_storage(Record& record);
   void go_on_with_storage(std::uint32_t slot);
@@ -371,6 +413,9 @@ class Adversary final : public AdversarialWorld, private Substrate {
   std::array<LaneEnds, kLanes> ends_{};
   std::array<std::deque<std::uint32_t>, kOrders> turns_;
   std::deque<std::uint32_t> passes_;  // queue of the compute lane; the first pass has the lane
+  std::deque<std::uint32_t> writes_;  // hand-overs; the first one moves
+  AdversarialPeers* peers_ = nullptr;
+  std::uint32_t seat_ = 0;
   InputHandler* handler_ = nullptr;
   Input arrival_;
   void (*tick_)(void*, TimeNs) = nullptr;
@@ -437,8 +482,11 @@ void Adversary::on_event(const Event& event) {
 std::vector<std::pair<std::string_view, std::uint64_t>> Adversary::coverage() const {
   std::vector<std::pair<std::string_view, std::uint64_t>> result;
   const bool stores = sites_[0].pages.capacity() + sites_[1].pages.capacity() > 0;
-  const std::size_t listed = stores ? happened_.size() : kFirstOfStorage;
-  for (std::size_t i = 0; i < listed; ++i) result.emplace_back(kHappeningNames[i], happened_[i]);
+  const std::size_t listed = stores ? kFirstOfHandOver : kFirstOfStorage;
+  for (std::size_t i = 0; i < happened_.size(); ++i) {
+    if (i >= listed && (i < kFirstOfHandOver || peers_ == nullptr)) continue;
+    result.emplace_back(kHappeningNames[i], happened_[i]);
+  }
   return result;
 }
 
@@ -447,6 +495,7 @@ std::vector<std::pair<std::string_view, std::uint64_t>> Adversary::coverage() co
 OperationId Adversary::submit(const Operation& operation) {
   if (const auto* transfer = std::get_if<TransferOperation>(&operation)) return submit_transfer(*transfer);
   if (const auto* storage = std::get_if<StorageOperation>(&operation)) return submit_storage(*storage);
+  if (const auto* hand_over = std::get_if<HandOverOperation>(&operation)) return submit_hand_over(*hand_over);
   return submit_forward(std::get<ForwardOperation>(operation));
 }
 
@@ -480,6 +529,12 @@ void Adversary::cancel(OperationId id) {
     return;
   }
   record.cancelled = true;
+  if (record.kind == Kind::hand_over) {
+    if (record.completion.status == Status::done) record.completion.status = Status::cancelled;
+    if (record.stage == Stage::moving) schedule(slot, between(now_, std::max(now_, record.landing)));
+    begin_hand_over();
+    return;
+  }
   if (record.kind == Kind::transfer || record.kind == Kind::storage) {
     schedule(slot, between(now_, std::max(now_, record.landing)));
   } else if (record.stage == Stage::queued) {
@@ -610,6 +665,130 @@ void Adversary::notify_completion(const Record& load) {
     if (pass.id != waiter.id) continue;
     if (--pass.unanswered_gates == 0 && pass.awaits_answers) schedule(waiter.pass, pass.ready);
   }
+}
+
+// ---- hand-overs ----------------------------------------------------------------------------------------
+
+// One hand-over moves at a time. Of one request, those after a failed one fail too.
+OperationId Adversary::submit_hand_over(const HandOverOperation& operation) {
+  const std::uint32_t slot = new_record(Kind::hand_over, Stage::queued);
+  Record& record = records_[slot];
+  record.lane = Lane::peer;
+  record.moves.assign(operation.pages.begin(), operation.pages.end());
+  record.page_bytes = operation.work.bytes / operation.work.pages;
+  record.order = chance_.next();
+  record.request = operation.request;
+  record.attempt = operation.attempt;
+  record.peer = operation.peer;
+  record.tokens = operation.tokens;
+  record.last = operation.last;
+  record.pass = table_.find(operation.pass) == kNoSlotIndex ? OperationId::none : operation.pass;
+  if (chance_.in(behavior_.load_failures, 1000)) record.completion.status = Status::failed;
+  for (const std::uint32_t other : writes_) {
+    const Record& earlier = records_[other];
+    const bool same = earlier.request == record.request && earlier.attempt == record.attempt;
+    if (same && earlier.completion.status != Status::done) record.completion.status = Status::failed;
+  }
+  PageArena& to = peers_->device_of(record.peer);
+  for (const PageMove& move : record.moves) {
+    KV_CHECK(device_.contains(move.source) && to.contains(move.target), "a page moves between slots of the pools");
+    check_slot(record, device_, move.key, move.source);
+    check_slot(record, to, move.key, move.target);
+    to.poison(move.target);
+  }
+  const OperationId id = record.id;
+  if (record.pass != OperationId::none) note(Happening::hand_over_waited_for_pass);
+  writes_.push_back(slot);
+  begin_hand_over();
+  return id;
+}
+
+void Adversary::begin_hand_over() {
+  if (writes_.empty()) return;
+  const std::uint32_t slot = writes_.front();
+  Record& record = records_[slot];
+  if (record.stage != Stage::queued || (record.pass != OperationId::none && !record.cancelled)) return;
+  record.stage = Stage::moving;
+  record.landing = later(behavior_.transfer_ns);
+  schedule(slot, record.pieces == 1 ? record.landing : between(now_, record.landing));
+}
+
+void Adversary::move_hand_over(std::uint32_t slot) {
+  Record& record = records_[slot];
+  PageArena& to = peers_->device_of(record.peer);
+  const bool dead = peers_->is_dead(record.peer);
+  constexpr std::size_t part = kPageBytes / kPieces;
+  Tokens left = record.tokens;
+  for (std::size_t page = 0; page < record.moves.size(); ++page) {
+    const PageMove& move = record.moves[page];
+    const Tokens tokens = std::min(left, config_.page_tokens);
+    left -= tokens;
+    if (record.completion.status == Status::gate_failed) continue;
+    if (!dead) {
+      check_slot(record, device_, move.key, move.source);
+      check_slot(record, to, move.key, move.target);
+    }
+    if (record.completion.status != Status::done) {
+      to.scribble(move.target, chance_);
+      continue;
+    }
+    const PageImage right = image_of(move.key);
+    const std::size_t valid = tokens * kPageBytes / config_.page_tokens;
+    std::uint64_t draw = Chance::mix(record.order + page);
+    bool wrong = false;
+    for (std::size_t i = 0; i < kPieces; ++i, draw >>= 8) {
+      if ((draw & 0xFF) % record.pieces != record.piece) continue;
+      const std::byte* const source = device_.at(move.source) + i * part;
+      const std::size_t bytes = valid > i * part ? std::min(part, valid - i * part) : 0;
+      wrong |= std::memcmp(source, right.data() + i * part, bytes) != 0;
+      std::memcpy(to.at(move.target) + i * part, source, part);
+    }
+    if (wrong) violation(record, move.key, move.source, "the source doesn't hold this page's bytes");
+  }
+  if (++record.piece >= record.pieces || record.cancelled) {
+    land_hand_over(slot);
+  } else {
+    schedule(slot, record.piece + 1 == record.pieces ? record.landing : between(now_, std::max(now_, record.landing)));
+  }
+}
+
+void Adversary::land_hand_over(std::uint32_t slot) {
+  Record& record = records_[slot];
+  Completion& completion = record.completion;
+  record.stage = Stage::ending;
+  if (completion.status == Status::done && peers_->is_dead(record.peer)) completion.status = Status::failed;
+  const bool done = completion.status == Status::done;
+  note(done                                       ? Happening::hand_over_done
+       : completion.status == Status::cancelled   ? Happening::hand_over_cancelled
+       : completion.status == Status::gate_failed ? Happening::hand_over_pass_failed
+                                                  : Happening::hand_over_failed);
+  if (done) completion.bytes = record.moves.size() * record.page_bytes;
+  if (!done) {
+    for (const std::uint32_t later_one : writes_) {
+      Record& other = records_[later_one];
+      const bool same = other.request == record.request && other.attempt == record.attempt;
+      if (same && other.completion.status == Status::done) other.completion.status = Status::failed;
+    }
+  }
+  if (done && record.last) {
+    Notice handed;
+    handed.kind = NoticeKind::handed;
+    handed.request = record.request;
+    handed.attempt = record.attempt;
+    peers_->post(seat_, record.peer, handed);
+  }
+  schedule(slot, later(behavior_.completion_delay_ns));
+}
+
+// A pass is over: the hand-overs of its pages may move, or fail.
+void Adversary::pass_over(OperationId pass, bool counts) {
+  for (const std::uint32_t slot : writes_) {
+    Record& record = records_[slot];
+    if (record.pass != pass) continue;
+    record.pass = OperationId::none;
+    if (!counts && record.completion.status != Status::cancelled) record.completion.status = Status::gate_failed;
+  }
+  begin_hand_over();
 }
 
 // ---- storage -------------------------------------------------------------------------------------------
@@ -1086,7 +1265,13 @@ void Adversary::run(InputSource& source, InputHandler& handler) {
 void Adversary::handle_entry(const AgendaEntry& entry) {
   const Record& record = records_[entry.slot];
   switch (record.stage) {
-    case Stage::moving: record.kind == Kind::storage ? go_on_with_storage(entry.slot) : move_piece(entry.slot); break;
+    case Stage::moving:
+      if (record.kind == Kind::hand_over) {
+        move_hand_over(entry.slot);
+      } else {
+        record.kind == Kind::storage ? go_on_with_storage(entry.slot) : move_piece(entry.slot);
+      }
+      break;
     case Stage::running: run_pass(entry.slot); break;
     case Stage::ending: finish(entry.slot); break;
     case Stage::landed:
@@ -1106,6 +1291,13 @@ void Adversary::finish(std::uint32_t slot) {
     const std::size_t order = order_of(record.work);
     turns_[order].pop_front();
     end_next_in_order(order);
+  }
+  if (record.kind == Kind::hand_over) {
+    writes_.pop_front();
+    begin_hand_over();
+  }
+  if (record.kind == Kind::forward && peers_ != nullptr) {
+    pass_over(record.id, record.completion.steps > 0 && record.completion.status != Status::gate_failed);
   }
   notify_completion(record);
   table_.erase(record.id);

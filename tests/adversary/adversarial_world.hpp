@@ -54,6 +54,17 @@ struct AdversarialConfig {
   bool verifies_storage = true;
 };
 
+class PageArena;
+
+// The other engines of an AdversarialFleet (adversarial_fleet.hpp).
+class AdversarialPeers {
+ public:
+  virtual ~AdversarialPeers() = default;
+  virtual PageArena& device_of(std::uint32_t seat) = 0;
+  virtual void post(std::uint32_t from, std::uint32_t to, const Notice& notice) = 0;
+  virtual bool is_dead(std::uint32_t seat) const = 0;
+};
+
 class AdversarialWorld : public World, public Observer {
  public:
   // Returns the first 100 violations, as sentences; violation_count() returns the number of all.
@@ -63,6 +74,13 @@ class AdversarialWorld : public World, public Observer {
   // Returns how often each kind of behavior occurred. A suite fails if an interesting kind never occurred. The storage
   // kinds are listed only if there is a store.
   virtual std::vector<std::pair<std::string_view, std::uint64_t>> coverage() const = 0;
+
+  // As a part of a fleet, which has the clock and delivers arrivals and notices.
+  virtual void join(AdversarialPeers& peers, std::uint32_t seat, InputHandler& handler) = 0;
+  virtual TimeNs next_time() = 0;  // -1 = nothing is in flight
+  virtual void step() = 0;
+  virtual void give(Input input, TimeNs now) = 0;
+  virtual PageArena& device() = 0;
 };
 
 std::unique_ptr<AdversarialWorld> make_adversarial_world(const AdversarialConfig& config);

@@ -70,7 +70,7 @@ class Silicon(unittest.TestCase):
         self.assertEqual(entries["numbers"]["parallel"], {"tp": 4, "ep": 4, "attention_dp": 4})
         self.assertEqual(entries["numbers"]["cluster"]["prefill"], 2)
         self.assertEqual(entries["numbers"]["cluster"]["decode"], 3)
-        self.assertIn("parallel.tp=8 parallel.ep=8 parallel.attention_dp=1", entries["numbers"]["cluster"]["decode_set"])
+        self.assertIn("parallel.tp=8, parallel.ep=8, parallel.attention_dp=1", entries["numbers"]["cluster"]["decode_set"])
         self.assertEqual(entries["twin"]["cluster"], entries["numbers"]["cluster"])
         self.assertEqual(entries["recipe"]["cluster"]["decode"], 4)
         self.assertEqual(entries["all_gpus"]["cluster"], entries["recipe"]["cluster"])
@@ -102,7 +102,7 @@ class Silicon(unittest.TestCase):
             return {"name": name, "group": "gb200 trtllm", "model": "deepseek-v3", "parallel": {"tp": 4}, "set":
                     {"model.weights": "nvfp4"}, "workload": {"question_tokens": 1024, "output_tokens": 1024,
                                                              "concurrency": clients}, **more}
-        roles = {"prefill": 1, "decode": 1, "decode_set": "parallel.tp=4 parallel.ep=4"}
+        roles = {"prefill": 1, "decode": 1, "decode_set": "parallel.tp=4, parallel.ep=4"}
         aggregated, apart = self.folder / "agg.json", self.folder / "apart.json"
         aggregated.write_text(json.dumps([entry("a", 8), entry("far", 64)]))
         apart.write_text(json.dumps([entry("d", 32, cluster=roles), entry("e", 12, cluster=roles)]))

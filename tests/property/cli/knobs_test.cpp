@@ -47,6 +47,8 @@ class Knobs : public testing::Test {
     const Settings crowded = slow_disk + Settings{"cache.prefetch_host_share=0.05"};
     const Settings affine = busy() + Settings{"cluster.engines=2", "cluster.route=prefix_affinity"};
     const Settings scored = busy() + Settings{"cluster.engines=2", "cluster.route=score"};
+    const Settings roles = busy() + Settings{"cluster.prefill=1", "cluster.decode=2"};
+    const Settings dying = roles + Settings{"cluster.dead_engine=2", "cluster.dead_at_s=4"};
     const Settings uncertain = busy() + Settings{"hardware.spread_percent=20"};
     const Settings returning{"workload.generate.kind=returning", "workload.generate.prompt_tokens=2048",
                              "workload.generate.working_set_tokens=40000", "tiers.device.tokens=20032"};
@@ -191,6 +193,20 @@ class Knobs : public testing::Test {
         {"scheduler.chunk_tokens", "8192", "1024", {}},
         {"scheduler.burst_steps", "64", "2", {}},
         {"cluster.engines", "1", "2", {}},
+        {"cluster.prefill", "1", "2", roles},
+        {"cluster.decode", "1", "2", roles},
+        {"cluster.decode_set", "", "parallel.tp=2", roles},
+        {"cluster.hand_over", "layers", "whole", roles},
+        {"cluster.hand_over", "layers", "chunks", roles + Settings{"scheduler.chunk_tokens=512"}},
+        {"cluster.hand_over_staged", "false", "true", roles},
+        {"cluster.hand_over_min_tokens", "0", "1000000", roles},
+        {"cluster.decode_reuse", "true", "false", roles},
+        {"cluster.decode_cache", "true", "false", roles},
+        {"cluster.decode_route", "least_loaded", "round_robin", roles},
+        {"cluster.dead_engine", "-1", "2", dying},
+        {"cluster.dead_at_s", "2", "5", dying},
+        {"cluster.detect_s", "0.1", "3", dying},
+        {"sim.notice_us", "50", "5000", roles},
         {"cluster.route", "round_robin", "prefix_affinity", busy() + Settings{"cluster.engines=2"}},
         {"cluster.route", "round_robin", "least_loaded", busy() + Settings{"cluster.engines=2"}},
         {"cluster.route", "round_robin", "score", busy() + Settings{"cluster.engines=2"}},
@@ -265,8 +281,6 @@ class Knobs : public testing::Test {
 // Keys with one supported value. Every other value is an error that names the key.
 const std::map<std::string, std::string>& single_valued() {
   static const std::map<std::string, std::string> keys = {
-      {"cluster.prefill", "1"},
-      {"cluster.decode", "1"},
       {"model.kv_bytes_per_token", "1"},
   };
   return keys;

@@ -25,7 +25,7 @@ TEST(AttentionGroupsSetup, LatentsAreOncePerGroupAndThePoolIsThatOfAllGroups) {
   const kvtwin::Setup tensor = setup_of({}), groups = setup_of({"parallel.attention_dp=8"});
   EXPECT_EQ(tensor.engine.ranks, 8U);
   EXPECT_EQ(groups.engine.ranks, 1U);
-  EXPECT_EQ(groups.gpus(), 8U);
+  EXPECT_EQ(groups.engine_gpus(), 8U);
   EXPECT_EQ(groups.page_bytes(), tensor.page_bytes());  // each rank has whole latents either way
   const Bytes room = device_kv_bytes(groups.hardware, groups.model, 8, kMemFraction, groups.engine.chunk_tokens, 8);
   EXPECT_EQ(groups.engine.device_pages, room / groups.page_bytes() * 8);

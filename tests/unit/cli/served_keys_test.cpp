@@ -1,4 +1,4 @@
-// Keys that a mode doesn't support yet: the help marks them, and a run prints a note.
+// Keys that a mode does not support: a run prints a note.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -7,19 +7,6 @@
 
 namespace kvtwin::test {
 namespace {
-
-// Returns the line of the key in --help-keys.
-std::string help_of(const std::string& key) {
-  const std::string help = "\n" + run({"simulate", "--help-keys"}).out;
-  const std::size_t at = help.find("\n" + key + " ");
-  return at == std::string::npos ? "" : help.substr(at + 1, help.find('\n', at + 1) - at - 1);
-}
-
-TEST(ServedKeys, HelpMarksThoseThatAreNotServedYet) {
-  for (const char* key : {"cluster.prefill", "cluster.decode"}) {
-    EXPECT_NE(help_of(key).find("not served yet"), std::string::npos) << help_of(key);
-  }
-}
 
 #if KVTWIN_TEST_REAL
 

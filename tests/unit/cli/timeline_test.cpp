@@ -167,7 +167,7 @@ TEST(Timeline, ChangesNothingElse) {
 TEST(Timeline, OfNothingIsJsonToo) {
   const Folder folder;
   {
-    Timeline timeline(folder / "timeline.json", nullptr, nullptr);
+    Timeline timeline(folder / "timeline.json", {""}, nullptr);
     timeline.finish();
   }
   const Drawn drawn(text_of(folder / "timeline.json"));
@@ -178,14 +178,15 @@ TEST(Timeline, OfNothingIsJsonToo) {
 TEST(Timeline, KeepsEveryNanosecondAndNamesFurtherLanes) {
   const Folder folder;
   {
-    Timeline timeline(folder / "timeline.json", nullptr, nullptr);
-    timeline.on_lane({.lane = Lane::disk_read,
-                      .id = OperationId{7},
-                      .begin = 1'000'000'000'000'001,
-                      .end = 1'000'000'000'000'999,
-                      .flowing = 1'000'000'000'000'002,
-                      .bytes = 12,
-                      .status = Status::cancelled});
+    Timeline timeline(folder / "timeline.json", {""}, nullptr);
+    timeline.lanes_of(0, nullptr)
+        ->on_lane({.lane = Lane::disk_read,
+                   .id = OperationId{7},
+                   .begin = 1'000'000'000'000'001,
+                   .end = 1'000'000'000'000'999,
+                   .flowing = 1'000'000'000'000'002,
+                   .bytes = 12,
+                   .status = Status::cancelled});
     timeline.finish();
   }
   const std::string text = text_of(folder / "timeline.json");

@@ -1,0 +1,207 @@
+#include "policy/hand_over.hpp"
+
+#include <algorithm>
+
+#include "policy/base/check.hpp"
+#include "policy/scheduler.hpp"
+
+namespace kvtwin {
+namespace {
+
+// Failed writes of one request, in a row, after which the decode engine computes the prompt itself.
+constexpr std::uint32_t kMaxFailures = 3;
+
+std::pair<RequestId, std::uint32_t> id_of(const Request& request) {
+  return {request.record.request, request.record.attempt};
+}
+
+}  // namespace
+
+void HandOvers::begin(const Arrival& arrival) {
+  const Tokens page = config_.shape.page_tokens;
+  Part& part = parts_[{arrival.request, arrival.attempt}];
+  part.peer = arrival.peer;
+  part.pages = (arrival.prompt_tokens + page - 1) / page;
+}
+
+// A part that has ended needs no room: the decode engine has been told.
+void HandOvers::take_room(const Notice& room) {
+  const auto at = parts_.find({room.request, room.attempt});
+  if (at == parts_.end() || at->second.dropped) return;
+  Part& part = at->second;
+  KV_CHECK(!part.room && room.first + room.slots.size() == part.pages, "room is for the rest of the prompt, once");
+  part.room = true;
+  part.first = part.written = room.first;
+  part.targets.assign(room.slots.begin(), room.slots.end());
+}
+
+bool HandOvers::is_open(const Request& request) const {
+  const auto at = parts_.find(id_of(request));
+  return at != parts_.end() && !at->second.dropped;
+}
+
+bool HandOvers::has_room(const Request& request) const {
+  const auto at = parts_.find(id_of(request));
+  return at != parts_.end() && at->second.room;
+}
+
+void HandOvers::write(const Request& request, Tokens tokens, OperationId pass) {
+  const auto at = parts_.find(id_of(request));
+  KV_CHECK(at != parts_.end() && !at->second.dropped, "a part is written until it ends");
+  Part& part = at->second;
+  if (!part.room || part.failed) return;
+  const Tokens page = config_.shape.page_tokens;
+  const bool whole = tokens >= request.record.prompt_tokens;
+  const Pages end = whole ? part.pages : tokens / page;
+  if (end <= part.written) return;
+  const Pages first = part.written;
+  sources_.clear();
+  targets_.clear();
+  moves_.clear();
+  for (Pages i = first; i < end; ++i) {
+    sources_.push_back(request.slots[i]);
+    targets_.push_back(part.targets[i - part.first]);
+    moves_.push_back({request.keys[i], sources_.back(), targets_.back()});
+  }
+  join_runs(sources_, targets_, runs_);
+  const HandOverConfig& terms = config_.hand_over;
+  HandOverOperation operation;
+  operation.request = request.record.request;
+  operation.attempt = request.record.attempt;
+  operation.peer = part.peer;
+  const bool layers = pass != OperationId::none && terms.unit == HandOverUnit::layers;
+  const std::uint32_t groups =
+      layers ? std::max(1U, std::min(config_.shape.layers, config_.planner.layer_groups_max)) : 1;
+  operation.work = hand_over_work(terms.from, terms.to, end - first, runs_.size(), groups, terms.staged);
+  operation.first = first;
+  operation.tokens = std::min(request.record.prompt_tokens, end * page) - first * page;
+  operation.last = whole;
+  operation.pass = pass;
+  operation.pages = moves_;
+  const OperationId id = substrate_.submit(operation);
+  flights_.push_back({id, at->first, first, end - first, whole, false, Status::done});
+  ++part.flights;
+  part.written = end;
+  sink_.event({.kind = EventKind::hand_over_submitted,
+               .pages = end - first,
+               .operation = id,
+               .request = request.record.request});
+}
+
+bool HandOvers::reads_pages(const Request& request) const {
+  const auto at = parts_.find(id_of(request));
+  return at != parts_.end() && at->second.flights > 0;
+}
+
+void HandOvers::linger(const Request& request, NodeId lease, std::vector<SlotId> slots) {
+  lingering_.push_back({id_of(request), lease, std::move(slots)});
+}
+
+void HandOvers::drop(RequestId request, std::uint32_t attempt, bool peer_lost) {
+  const auto at = parts_.find({request, attempt});
+  if (at == parts_.end()) return;
+  at->second.dropped = true;
+  at->second.peer_lost |= peer_lost;
+  for (const Flight& flight : flights_) {
+    if (flight.part == at->first && !flight.complete) substrate_.cancel(flight.id);
+  }
+  end_if_quiet(at);
+}
+
+bool HandOvers::complete(const Completion& completion) {
+  const auto at = std::ranges::find(flights_, completion.id, &Flight::id);
+  if (at == flights_.end() || at->complete) return false;
+  at->complete = true;
+  at->status = completion.status;
+  std::uint64_t ready = 0;
+  while (ready < flights_.size() && flights_[ready].complete) ++ready;
+  complete_from_oldest_ = committed_ + ready;
+  return true;
+}
+
+std::uint64_t HandOvers::failure() const {
+  for (std::size_t i = 0; i < flights_.size(); ++i) {
+    if (flights_[i].complete && flights_[i].status != Status::done) return committed_ + i;
+  }
+  return kNoFailure;
+}
+
+bool HandOvers::commit(std::uint64_t total, std::uint64_t failure) {
+  while (committed_ < total) {
+    if (committed_ > failure) return true;
+    const Flight flight = flights_.front();
+    flights_.pop_front();
+    settle(flight, committed_ != failure);
+    ++committed_;
+  }
+  return false;
+}
+
+void HandOvers::settle(const Flight& flight, bool done) {
+  const auto at = parts_.find(flight.part);
+  KV_CHECK(at != parts_.end() && at->second.flights > 0, "a part stays known while it is written");
+  Part& part = at->second;
+  --part.flights;
+  sink_.event({.kind = EventKind::hand_over_ended,
+               .reason = done ? Reason::none : Reason::transfer_failed,
+               .pages = flight.pages,
+               .operation = flight.id,
+               .request = flight.part.first});
+  if (!done && !part.failed) {
+    part.failed = true;
+    part.written = flight.first;
+    // A write that failed with its pass is no failure of the way to the peer.
+    if (flight.status == Status::failed) ++part.failures;
+  }
+  if (done) part.failures = 0;
+  if (part.flights == 0) part.failed = false;
+  if (done && flight.last && !part.dropped) {
+    ended_.push_back({flight.part.first, flight.part.second, true});
+  } else if (part.failures > kMaxFailures && part.flights == 0 && !part.dropped) {
+    ended_.push_back({flight.part.first, flight.part.second, false});
+  }
+  if (part.flights > 0) return;
+  std::erase_if(lingering_, [&](const Lingering& pages) {
+    if (pages.part != flight.part) return false;
+    cache_.free(pages.slots);
+    cache_.release(pages.lease);
+    return true;
+  });
+  // A part whose last write was cancelled too late has been handed over.
+  if (done && flight.last) {
+    parts_.erase(at);
+  } else {
+    end_if_quiet(at);
+  }
+}
+
+void HandOvers::end_if_quiet(std::map<PartId, Part>::iterator at) {
+  const Part& part = at->second;
+  if (!part.dropped || part.flights > 0) return;
+  if (!part.peer_lost) {
+    Notice notice;
+    notice.kind = NoticeKind::withdrawn;
+    notice.request = at->first.first;
+    notice.attempt = at->first.second;
+    substrate_.notify(part.peer, notice);
+  }
+  parts_.erase(at);
+}
+
+void HandOvers::send(NoticeKind kind, const Request& request, Pages first, std::span<const SlotId> slots) {
+  Notice notice;
+  notice.kind = kind;
+  notice.request = request.record.request;
+  notice.attempt = request.record.attempt;
+  notice.first = first;
+  notice.slots = slots;
+  substrate_.notify(request.record.peer, notice);
+}
+
+Pages HandOvers::lingering_pages() const {
+  Pages pages = 0;
+  for (const Lingering& kept : lingering_) pages += kept.slots.size();
+  return pages;
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,121 @@
+// Hand-overs of an engine that serves one part of a request, as prefill engine or as decode engine. The protocol of
+// both sides; the scheduler owns the requests. docs/internals/hand-over.md has the whole picture.
+//
+// A prefill part:
+//
+//              room (decode engine)                                   last write done
+//   begun -----------------------------> with room --> writing -----------------------> handed over
+//      \-- drop ------------------------------\-----------\-- drop --> (writes end) --> withdrawn
+//
+// The pages that a write reads stay allocated until it ends. If the request gives them up before (retraction, abort),
+// they linger here. A decode engine reuses leased pages only after `handed` or `withdrawn`, or when the prefill engine
+// is known to be dead.
+//
+// Thread: one. Errors: KV_CHECK.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "policy/cache.hpp"
+#include "policy/config.hpp"
+#include "policy/seam/event_sink.hpp"
+#include "policy/seam/substrate.hpp"
+
+namespace kvtwin {
+
+struct Request;
+
+class HandOvers {
+ public:
+  HandOvers(const EngineConfig& config, Substrate& substrate, Cache& cache, const EventSink& sink)
+      : config_(config), substrate_(substrate), cache_(cache), sink_(sink) {}
+
+  // ---- prefill engine
+  // The part has arrived. Requires: not known yet.
+  void begin(const Arrival& arrival);
+  void take_room(const Notice& room);
+  bool is_open(const Request& request) const;  // known, and not dropped
+  bool has_room(const Request& request) const;
+  // Writes the pages that have been computed, or that `pass` computes, and are not written yet. `tokens`: of the
+  // prompt, computed at the end of the pass.
+  void write(const Request& request, Tokens tokens, OperationId pass);
+  // Returns whether writes of its pages are in flight.
+  bool reads_pages(const Request& request) const;
+  // The request gives these pages up. They are freed after the last write of the request in flight.
+  void linger(const Request& request, NodeId lease, std::vector<SlotId> slots);
+  // The part ends without a hand-over. Tells the decode engine once no write is in flight, unless `peer_lost`.
+  void drop(RequestId request, std::uint32_t attempt, bool peer_lost);
+
+  bool complete(const Completion& completion);
+  // Writes complete so far, counted from the oldest on without a gap; and the oldest that failed and is not committed.
+  std::uint64_t writes_complete() const { return complete_from_oldest_; }
+  std::uint64_t failure() const;
+  static constexpr std::uint64_t kNoFailure = std::uint64_t{1} << 62;
+  // Takes the results up to this total, at most one of them failed. Returns true if more are there.
+  bool commit(std::uint64_t total, std::uint64_t failure);
+  bool acknowledgement_due() const { return complete_from_oldest_ > committed_; }
+  // The parts that commit() has ended: handed over, or failed too often.
+  struct Ended {
+    RequestId request = kNoRequest;
+    std::uint32_t attempt = 0;
+    bool handed = false;
+  };
+  std::vector<Ended> take_ended() { return std::exchange(ended_, {}); }
+
+  // ---- both
+  void send(NoticeKind kind, const Request& request, Pages first = 0, std::span<const SlotId> slots = {});
+  bool writing() const { return !flights_.empty(); }
+  bool idle() const { return flights_.empty() && parts_.empty() && lingering_.empty(); }
+  Pages lingering_pages() const;
+
+ private:
+  using PartId = std::pair<RequestId, std::uint32_t>;  // with the attempt
+  struct Part {
+    std::uint32_t peer = 0;
+    Pages pages = 0;  // of the prompt
+    bool room = false;
+    Pages first = 0;  // the decode engine has the pages before
+    std::vector<SlotId> targets;
+    Pages written = 0;          // the pages before are written, or in flight
+    std::uint32_t flights = 0;  // writes in flight
+    bool failed = false;        // a write has failed; the others of this part in flight fail too
+    std::uint32_t failures = 0;
+    bool dropped = false, peer_lost = false;
+  };
+  struct Flight {
+    OperationId id = OperationId::none;
+    PartId part;
+    Pages first = 0, pages = 0;
+    bool last = false;
+    bool complete = false;
+    Status status = Status::done;
+  };
+  struct Lingering {
+    PartId part;
+    NodeId lease = NodeId::none;
+    std::vector<SlotId> slots;
+  };
+
+  void settle(const Flight& flight, bool done);
+  void end_if_quiet(std::map<PartId, Part>::iterator part);
+
+  const EngineConfig& config_;
+  Substrate& substrate_;
+  Cache& cache_;
+  const EventSink& sink_;
+  std::map<PartId, Part> parts_;
+  std::deque<Flight> flights_;  // oldest first
+  std::uint64_t committed_ = 0, complete_from_oldest_ = 0;
+  std::vector<Lingering> lingering_;
+  std::vector<Ended> ended_;
+  std::vector<PageMove> moves_;
+  std::vector<SlotId> sources_, targets_;
+  std::vector<PageRun> runs_;
+};
+
+}  // namespace kvtwin

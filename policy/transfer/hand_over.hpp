@@ -1,0 +1,60 @@
+// The bytes and writes of a hand-over: pages that go from the device slots of a prefill engine to those of a decode
+// engine. Symbolic, like a Plan: the simulator charges it, an executor expands it. The engines may have different
+// numbers of ranks and, where pages are staged in host memory, different layouts. docs/internals/hand-over.md has the
+// formulas.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "policy/base/types.hpp"
+#include "policy/transfer/layout.hpp"
+
+namespace kvtwin {
+
+// When the pages of a prompt are written: after the prompt's last pass; after each pass; or beside each pass, group by
+// group of its layers.
+enum class HandOverUnit : std::uint8_t { whole, chunks, layers };
+constexpr std::string_view name_of(HandOverUnit unit) {
+  switch (unit) {
+    case HandOverUnit::whole: return "whole";
+    case HandOverUnit::chunks: return "chunks";
+    case HandOverUnit::layers: return "layers";
+  }
+  return "";
+}
+
+// The pool that a hand-over reads or writes. `layout`: layer_first for device memory; staged, that of the host pool.
+struct HandOverSide {
+  KvShape shape;  // of one rank
+  std::uint32_t ranks = 1;
+  Layout layout = Layout::layer_first;
+  friend bool operator==(const HandOverSide& a, const HandOverSide& b) {
+    return a.shape.layers == b.shape.layers && a.shape.planes == b.shape.planes && a.shape.heads == b.shape.heads &&
+           a.shape.head_bytes == b.shape.head_bytes && a.shape.page_tokens == b.shape.page_tokens &&
+           a.ranks == b.ranks && a.layout == b.layout;
+  }
+};
+
+struct HandOverWork {
+  Pages pages = 0;
+  Bytes bytes = 0;            // over the network, of all ranks together
+  std::uint64_t writes = 0;   // pieces that are contiguous on both sides, of all ranks together
+  Bytes piece_bytes = 0;      // of one of them; neighbouring pages may make longer ones
+  std::uint32_t senders = 1;  // ranks that send; one for an MLA latent, which is the same on every rank
+  std::uint32_t receivers = 1;
+  std::uint32_t layer_groups = 1;
+  bool staged = false;  // through host memory on both sides, not from GPU to GPU (GPUDirect RDMA)
+};
+
+// Returns whether the ranks of an engine hold equal pages: an MLA latent, or one head of GQA.
+constexpr bool is_latent(const KvShape& shape) { return shape.planes == 1; }
+
+// Returns the work of moving `pages` pages, in `runs` runs of pages that are neighbours on both sides. A latent crosses
+// the network once; the decode engine's ranks copy it among themselves, which is not charged. Any other page goes to
+// every rank of the decode engine, which has its own heads.
+// Requires: both sides have the same layers, planes, head bytes and page tokens. `layer_groups`: at most the layers.
+HandOverWork hand_over_work(const HandOverSide& from, const HandOverSide& to, Pages pages, std::uint64_t runs,
+                            std::uint32_t layer_groups, bool staged);
+
+}  // namespace kvtwin

@@ -1,0 +1,410 @@
+// The swarm test of engines with roles: prefill and decode engines in one clock, with thousands of seeds. A seed
+// determines the configuration, the workload, the faults, and the engines that die. Two worlds take turns: the
+// adversarial one, which moves bytes and checks every byte that a pass or a hand-over reads; and the event heap. After
+// each input, all invariants of the engine are checked. If a seed fails, the test prints the command that runs only
+// this seed.
+//
+//   KVTWIN_SWARM_SEED=123 build/tests/swarm_lab --gtest_filter='HandOverSwarm*'
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lab/run/request_route.hpp"
+#include "policy/base/check.hpp"
+#include "policy/engine.hpp"
+#include "policy/index/page_key.hpp"
+#include "policy/seam/decorators.hpp"
+#include "sim/world.hpp"
+#include "tests/adversary/adversarial_fleet.hpp"
+#include "tests/splitmix.hpp"
+
+namespace kvtwin {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr std::uint64_t kSeeds = 100;
+#else
+constexpr std::uint64_t kSeeds = 2000;
+#endif
+
+std::uint64_t current_seed = 0;
+
+std::string reproduction() {
+  return "reproduce: KVTWIN_SWARM_SEED=" + std::to_string(current_seed) + " build/tests/swarm_lab";
+}
+
+void print_seed(const char* condition, const char* sentence, const char* file, int line) {
+  std::fprintf(stderr, "broken promise: %s (%s, %s:%d)\n%s\n", sentence, condition, file, line, reproduction().c_str());
+}
+
+template <typename T>
+T pick(test::Splitmix& random, std::initializer_list<T> values) {
+  return *(values.begin() + random.below(values.size()));
+}
+
+struct Scenario {
+  std::uint32_t prefill = 1, decode = 1;
+  EngineConfig engines[2];  // of each role
+  std::uint64_t requests = 0, abort_one_in = 0;
+  Tokens max_prompt = 0, max_output = 0;
+  TimeNs max_gap_ns = 0;
+  FaultShares faults;
+  RouteRoles roles;
+  RouterSetup router;
+  std::vector<WorldConfig::Death> deaths;
+  TimeNs detect_ns = 0;
+};
+
+EngineConfig draw_engine(test::Splitmix& random, std::uint32_t page, const KvShape& shape) {
+  EngineConfig e;
+  e.shape = shape;
+  e.shape.page_tokens = page;
+  e.device_pages = 6 + random.below(pick<std::uint64_t>(random, {8, 40, 100}));
+  e.host_pages = random.below(2) == 0 ? 0 : 1 + random.below(60);
+  e.eviction = pick(random, {"lru", "lru", "tide"});
+  e.write_policy = pick(random, {"write_through", "write_through_selective", "write_back"});
+  e.order = pick(random, {"fcfs", "longest_prefix", "shortest_prefill_first"});
+  e.max_running = pick<std::uint32_t>(random, {1, 3, 256});
+  e.max_waiting = pick<std::uint64_t>(random, {0, 0, 4});
+  e.chunk_tokens = pick<Tokens>(random, {1, 7, 32, 8192});
+  e.burst_steps = pick<std::uint32_t>(random, {1, 4, 64});
+  e.poll_steps = pick<std::uint32_t>(random, {1, 1, 8});
+  e.load_back_min_tokens = pick<Tokens>(random, {0, 10});
+  e.reserve_initial = pick<std::uint32_t>(random, {0, 717});
+  e.reserve_min = std::min(e.reserve_initial, 100U);
+  e.style = random.below(3) == 0 ? "vllm" : "sglang";
+  if (random.below(2) == 0) {
+    e.storage = {{Tier::remote, 400, false}};
+    e.storage_space = storage_space({.model = "swarm", .kv_dtype = "bf16", .name_space = "ours"});
+    e.storage_batch_pages = 1 + random.below(5);
+    e.prefetch_min_tokens = 1;
+    e.prefetch_timeout_base_ns = 200'000;
+    if (e.host_pages == 0) {
+      e.path = CachePath::direct;
+      e.style = "sglang";
+    }
+  }
+  return e;
+}
+
+Scenario draw_scenario(test::Splitmix& random) {
+  Scenario s;
+  s.prefill = 1 + static_cast<std::uint32_t>(random.below(3));
+  s.decode = 1 + static_cast<std::uint32_t>(random.below(3));
+  const auto page = pick<std::uint32_t>(random, {1, 2, 4, 16});
+  const std::uint32_t layers = pick<std::uint32_t>(random, {1, 2, 5});
+  const std::uint32_t planes = pick<std::uint32_t>(random, {1, 2});
+  // With two planes, the decode engine may have twice the ranks with half the heads.
+  const std::uint32_t split = planes == 2 ? pick<std::uint32_t>(random, {1, 2}) : 1;
+  const KvShape wide{layers, planes, planes == 2 ? 2U : 1U, 16, page};
+  KvShape narrow = wide;
+  narrow.heads /= split;
+  HandOverConfig terms;
+  terms.unit = pick(random, {HandOverUnit::whole, HandOverUnit::chunks, HandOverUnit::layers});
+  terms.from = {wide, 1, Layout::layer_first};
+  terms.to = {narrow, split, Layout::layer_first};
+  terms.reuse = random.below(3) != 0;
+  terms.cache = random.below(3) != 0;
+  for (const std::size_t role : {0U, 1U}) {
+    EngineConfig& e = s.engines[role];
+    e = draw_engine(random, page, role == 0 ? wide : narrow);
+    e.ranks = role == 0 ? 1 : split;
+    e.storage_writers = e.ranks;
+    e.hand_over = terms;
+    e.hand_over.role = role == 0 ? EngineRole::prefill : EngineRole::decode;
+  }
+  const Tokens capacity = std::min(s.engines[0].device_pages, s.engines[1].device_pages) * page;
+  s.max_prompt = std::max<Tokens>(1, capacity * (1 + random.below(11)) / 10);
+  s.max_output = 1 + random.below(std::min<Tokens>(capacity, 40));
+  s.requests = 10 + random.below(40);
+  s.abort_one_in = pick<std::uint64_t>(random, {0, 3, 10});
+  s.max_gap_ns = pick<TimeNs>(random, {0, 1000, 100'000, 3'000'000});
+  if (random.below(2) == 0) {
+    for (std::uint32_t* share : {&s.faults.failed_transfers, &s.faults.cut_bursts, &s.faults.late,
+                                 &s.faults.failed_hand_overs, &s.faults.corrupt_pages, &s.faults.duplicates}) {
+      *share = random.below(2) == 0 ? static_cast<std::uint32_t>(random.below(300)) : 0;
+    }
+    if (random.below(8) == 0) s.faults.failed_hand_overs = 1024;
+  }
+  s.router.engines = s.prefill;
+  s.router.page_tokens = page;
+  s.router.device_pages = s.engines[0].device_pages;
+  s.roles.prefill = s.prefill;
+  s.roles.decode = s.router;
+  s.roles.decode.engines = s.decode;
+  s.roles.decode_policy = pick<std::string>(random, {"least_loaded", "round_robin", "prefix_affinity", "score"});
+  s.roles.min_tokens = random.below(2) == 0 ? 0 : random.below(s.max_prompt + 1);
+  const bool dies = random.below(3) == 0;
+  s.roles.engines_die = dies;
+  s.detect_ns = pick<TimeNs>(random, {0, 1000, 1'000'000});
+  if (dies) {
+    const bool a_decode_engine = random.below(2) == 0;
+    const std::uint32_t first = a_decode_engine ? s.prefill : 0, count = a_decode_engine ? s.decode : s.prefill;
+    const auto at = static_cast<TimeNs>(random.below(20'000'000));
+    if (count > 1) s.deaths.push_back({first + static_cast<std::uint32_t>(random.below(count)), at});
+  }
+  return s;
+}
+
+// Requests that share prefixes, and aborts.
+class Workload final : public InputSource {
+ public:
+  Workload(const Scenario& scenario, test::Splitmix& random) : scenario_(scenario), random_(random) {}
+
+  bool next(Input& input) override {
+    if (scenario_.max_gap_ns > 0) {
+      time_ += static_cast<TimeNs>(random_.below(static_cast<std::uint64_t>(scenario_.max_gap_ns)));
+    }
+    if (requests_ > 0 && scenario_.abort_one_in > 0 && random_.below(scenario_.abort_one_in) == 0) {
+      input = {time_, Hint{HintKind::abort, requests_ - 1 - random_.below(std::min<std::uint64_t>(requests_, 8)), 0}};
+      return true;
+    }
+    if (requests_ == scenario_.requests) return false;
+    Arrival arrival;
+    arrival.request = requests_++;
+    arrival.session = arrival.request % 4;
+    arrival.prompt_tokens = 1 + random_.below(scenario_.max_prompt);
+    arrival.output_tokens = 1 + random_.below(scenario_.max_output);
+    const Tokens page = scenario_.engines[0].shape.page_tokens;
+    const bool names_output = random_.below(3) == 0;
+    const std::size_t pages = (arrival.prompt_tokens + (names_output ? arrival.output_tokens : 0)) / page;
+    keys_.clear();
+    if (!earlier_.empty() && random_.below(4) != 0) {
+      keys_ = earlier_[random_.below(earlier_.size())];
+      keys_.resize(std::min<std::size_t>(keys_.size(), random_.below(pages + 1)));
+    }
+    while (keys_.size() < pages) {
+      const BlockSegment segment{random_.next(), 0, static_cast<std::uint32_t>(page)};
+      keys_.push_back(block_page_key(keys_.empty() ? nullptr : &keys_.back(), std::span(&segment, 1)));
+    }
+    earlier_.push_back(keys_);
+    arrival.keys = keys_;
+    input = {time_, arrival};
+    return true;
+  }
+
+ private:
+  const Scenario& scenario_;
+  test::Splitmix& random_;
+  TimeNs time_ = 0;
+  std::uint64_t requests_ = 0;
+  std::vector<std::vector<PageKey>> earlier_;
+  std::vector<PageKey> keys_;
+};
+
+using Marks = std::map<std::string, std::uint64_t>;
+
+// Counts how requests and hand-overs end.
+struct Counts {
+  Marks& marks;
+  std::map<RequestId, std::uint32_t> ended;  // times
+  Pages submitted = 0, answered = 0;
+};
+
+// One engine with its decorators.
+class Node final : public Observer, public InputHandler {
+ public:
+  Node(std::size_t seat, const EngineConfig& config, Substrate& world, const FaultShares& faults, std::uint64_t seed,
+       RequestRoute& route, Counts& counts, Observer* world_observer)
+      : seat_(seat),
+        route_(route),
+        counts_(counts),
+        world_(world_observer),
+        faulty_(world, faults, seed),
+        checking_(faulty_, terms_of(config)),
+        engine_(config, checking_, decisions_, this) {
+    checking_.connect(*this);
+    faulty_.connect(checking_);
+  }
+  InputHandler& first() { return faulty_; }
+  const Engine& engine() const { return engine_; }
+  std::uint64_t digest() const { return decisions_.digest(); }
+  const FaultCounts& faults() const { return faulty_.counts(); }
+
+  void handle(const Input& input) override {
+    engine_.handle(input);
+    engine_.check_invariants();
+  }
+  void on_event(const Event& event) override {
+    route_.on_event(seat_, event);
+    if (world_ != nullptr) world_->on_event(event);
+    switch (event.kind) {
+      case EventKind::finished:
+      case EventKind::rejected:
+      case EventKind::aborted: ++counts_.ended[event.record->request]; break;
+      case EventKind::hand_over_submitted: counts_.submitted += event.pages; break;
+      case EventKind::hand_over_ended: counts_.answered += event.pages; break;
+      default: break;
+    }
+    if (event.kind == EventKind::finished) {
+      const RequestRecord& r = *event.record;
+      EXPECT_EQ(r.first_token - r.arrival,
+                r.queue_ns + r.prefetch_wait_ns + r.load_wait_ns + r.compute_ns + r.hand_over_ns);
+      EXPECT_GE(r.queue_ns, 0);
+      EXPECT_EQ(r.prompt_tokens, r.hit.sum() + r.recomputed_after_stop + r.miss);
+      ++counts_.marks["finished: " + std::string(name_of(r.part))];
+      if (r.attempt > 0) ++counts_.marks["finished: sent again"];
+    }
+    const auto count = [&](std::string_view name, Reason reason) {
+      ++counts_.marks[std::string(name) + ": " + std::string(name_of(reason))];
+    };
+    if (event.kind == EventKind::fell_back) count("fell back", event.reason);
+    if (event.kind == EventKind::hand_over_dropped) count("dropped", event.reason);
+    if (event.kind == EventKind::hand_over_ended) count("hand-over", event.reason);
+    if (event.kind == EventKind::handed_over) ++counts_.marks["handed over"];
+    if (event.kind == EventKind::retracted) {
+      ++counts_.marks["retracted: " + std::string(name_of(event.record->part))];
+    }
+  }
+
+ private:
+  static ContractTerms terms_of(const EngineConfig& config) {
+    ContractTerms terms{config.shape.page_tokens};
+    terms.bursts_end_early = terms.cancels_unrequested = terms.duplicates = true;
+    return terms;
+  }
+
+  std::size_t seat_;
+  RequestRoute& route_;
+  Counts& counts_;
+  Observer* world_;
+  DecisionLog decisions_;
+  Faulty faulty_;
+  Checking checking_;
+  Engine engine_;
+};
+
+class FlatCost final : public CostModel {
+ public:
+  TimeNs forward_ns(const ForwardShape& shape, std::uint64_t steps) const override {
+    return static_cast<TimeNs>(5000 * steps + 500 * shape.prefill_tokens);
+  }
+  TransferCost transfer(const Plan& plan) const override { return {2000, plan.bytes, 0}; }
+  TransferCost storage(const StorageWork& work) const override {
+    return {5000, work.pages * work.page_bytes * work.ranks, 0};
+  }
+};
+
+// Runs one seed in one world. Returns a digest of all decisions.
+std::uint64_t run_seed(std::uint64_t seed, bool adversarial, Marks& marks) {
+  current_seed = seed;
+  test::Splitmix random{seed * 0x9e3779b97f4a7c15ULL + 7};
+  const Scenario s = draw_scenario(random);
+  const std::size_t seats = s.prefill + s.decode;
+  RequestRoute route("least_loaded", s.router, s.roles);
+  Counts counts{marks, {}, 0, 0};
+  const std::uint64_t fault_seed = random.next();
+  std::unique_ptr<AdversarialFleet> fleet;
+  std::unique_ptr<World> world;
+  const FlatCost cost;
+  WorldConfig decode_world;
+  FleetConfig fleet_config;
+  fleet_config.seed = random.next();
+  fleet_config.max_notice_ns = pick<std::uint64_t>(random, {0, 1000, 1'000'000});
+  if (adversarial) {
+    fleet_config.deaths = s.deaths;
+    fleet_config.detect_ns = s.detect_ns;
+    const bool world_faults = random.below(2) == 0;
+    for (std::size_t seat = 0; seat < seats; ++seat) {
+      const EngineConfig& engine = s.engines[seat < s.prefill ? 0 : 1];
+      AdversarialConfig config;
+      config.seed = random.next();
+      config.page_tokens = engine.shape.page_tokens;
+      config.device_pages = engine.device_pages;
+      config.host_pages = engine.host_pages;
+      config.ranks = engine.ranks;
+      config.faults = world_faults;
+      if (!engine.storage.empty()) config.remote = {400, true};
+      fleet_config.engines.push_back(config);
+    }
+    fleet = std::make_unique<AdversarialFleet>(fleet_config);
+  } else {
+    WorldConfig config;
+    config.h2d_bytes_per_second = config.d2h_bytes_per_second = 1'000'000'000;
+    config.nic_bytes_per_second = pick<std::uint64_t>(random, {10'000'000, 1'000'000'000});
+    config.storage = {{Tier::remote, 400, true}};
+    config.engines = static_cast<std::uint32_t>(seats);
+    config.prefill_engines = s.prefill;
+    config.notice_ns = static_cast<TimeNs>(fleet_config.max_notice_ns);
+    config.deaths = s.deaths;
+    config.detect_ns = s.detect_ns;
+    config.cost = &cost;
+    decode_world = config;
+    decode_world.ranks = s.engines[1].ranks;
+    config.decode = &decode_world;
+    world = make_event_world(config);
+  }
+  std::vector<std::unique_ptr<Node>> nodes;
+  std::vector<InputHandler*> handlers;
+  for (std::size_t seat = 0; seat < seats; ++seat) {
+    Substrate& substrate = adversarial ? fleet->world(seat).substrate() : world->substrate_of(seat);
+    Observer* const observer = adversarial ? &fleet->world(seat) : nullptr;
+    nodes.push_back(std::make_unique<Node>(seat, s.engines[seat < s.prefill ? 0 : 1], substrate, s.faults,
+                                           fault_seed + seat, route, counts, observer));
+    handlers.push_back(&nodes.back()->first());
+  }
+  Workload workload(s, random);
+  adversarial ? fleet->run(workload, handlers, route) : world->run_seats(workload, handlers, &route);
+
+  std::uint64_t digest = 0;
+  for (std::size_t seat = 0; seat < seats; ++seat) {
+    digest = digest * 0xD1B54A32D192ED03u + nodes[seat]->digest();
+    const bool dead =
+        std::ranges::any_of(s.deaths, [&](const WorldConfig::Death& death) { return death.engine == seat; });
+    const Engine& engine = nodes[seat]->engine();
+    EXPECT_TRUE(dead || engine.idle()) << "engine " << seat << ": " << engine.state_summary();
+    marks["decorator: failed_hand_overs"] += nodes[seat]->faults().failed_hand_overs;
+    if (!adversarial) continue;
+    EXPECT_EQ(fleet->world(seat).violation_count(), 0U);
+    for (const std::string& violation : fleet->world(seat).violations())
+      ADD_FAILURE() << "engine " << seat << ": " << violation;
+    for (const auto& [name, count] : fleet->world(seat).coverage()) {
+      if (name.starts_with("hand_over")) marks["world: " + std::string(name)] += count;
+    }
+  }
+  EXPECT_EQ(counts.ended.size(), s.requests) << "every request ends";
+  for (const auto& [request, times] : counts.ended) EXPECT_EQ(times, 1U) << "request " << request << " ends once";
+  EXPECT_TRUE(!s.deaths.empty() || counts.submitted == counts.answered) << "every written page is accounted for";
+  return digest;
+}
+
+TEST(HandOverSwarm, every_seed_keeps_every_invariant_and_every_byte) {
+  set_check_handler(print_seed);
+  Marks marks;
+  if (const char* one = std::getenv("KVTWIN_SWARM_SEED")) {
+    const std::uint64_t seed = std::strtoull(one, nullptr, 10);
+    run_seed(seed, seed % 4 != 3, marks);
+    return;
+  }
+  for (std::uint64_t seed = 0; seed < kSeeds && !HasFailure(); ++seed) {
+    const bool adversarial = seed % 4 != 3;
+    const std::uint64_t digest = run_seed(seed, adversarial, marks);
+    if (seed % 64 == 0) {
+      Marks again;
+      EXPECT_EQ(run_seed(seed, adversarial, again), digest) << "the same seed decides the same";
+    }
+    if (HasFailure()) std::printf("%s\n", reproduction().c_str());
+  }
+  if (std::getenv("KVTWIN_SWARM_MARKS") != nullptr) {
+    for (const auto& [mark, count] : marks)
+      std::printf("%10llu %s\n", static_cast<unsigned long long>(count), mark.c_str());
+  }
+  if (kSeeds < 2000 || HasFailure()) return;
+  for (const char* mark :
+       {"finished: whole", "finished: decode", "finished: sent again", "handed over", "fell back: peer_lost",
+        "fell back: withdrawn", "dropped: aborted", "dropped: peer_lost", "dropped: queue_full", "hand-over: none",
+        "hand-over: transfer_failed", "retracted: prefill", "retracted: decode", "decorator: failed_hand_overs",
+        "world: hand_over_done", "world: hand_over_failed", "world: hand_over_cancelled",
+        "world: hand_over_waited_for_pass", "world: hand_over_pass_failed"}) {
+    EXPECT_GT(marks[mark], 0U) << mark << " never happened";
+  }
+}
+
+}  // namespace
+}  // namespace kvtwin

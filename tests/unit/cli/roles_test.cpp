@@ -1,0 +1,113 @@
+// Engines that only prefill or only decode (cluster.prefill, cluster.decode), in the event world.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "tests/simulation.hpp"
+
+namespace kvtwin::test {
+namespace {
+
+Settings roles(const Folder& folder) {
+  return conversations({.requests = 60, .gap_ms = 60}, 1).save(folder) +
+         Settings{"tiers.device.tokens=20032", "tiers.host.tokens=60032", "cluster.prefill=1", "cluster.decode=2"};
+}
+
+class Roles : public testing::Test {
+ protected:
+  Outcome try_with(const Settings& more, const std::string& out = "", const std::vector<std::string>& options = {}) {
+    const std::string experiment = folder_ / "experiment.toml";
+    write_text(experiment, "");
+    std::vector<std::string> arguments = simulate_arguments(experiment, roles(folder_) + more, out, kAnyWorld);
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    return run(arguments);
+  }
+  Json report_with(const Settings& more) {
+    const std::string out = folder_ / ("out" + std::to_string(++runs_));
+    const Outcome outcome = try_with(more, out);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return Json::parse(text_of(out + "/report.json"));
+  }
+  void expect_refused(const Settings& more, const std::string& words) {
+    const Outcome outcome = try_with(more);
+    EXPECT_EQ(outcome.exit_code, 2) << words;
+    EXPECT_NE(outcome.err.find(words), std::string::npos) << outcome.err;
+  }
+
+  Folder folder_;
+  int runs_ = 0;
+};
+
+TEST_F(Roles, EveryRequestIsHandedOverAndThePartsSumUp) {
+  const Json report = report_with({});
+  EXPECT_EQ(report.at("requests").at("completed"), 60);
+  const Json& hand_overs = report.at("hand_overs");
+  EXPECT_EQ(hand_overs.at("requests"), 60);
+  EXPECT_EQ(hand_overs.at("prefill_engines"), 1);
+  EXPECT_EQ(hand_overs.at("decode_engines"), 2);
+  EXPECT_EQ(hand_overs.at("fell_back"), 0);
+  EXPECT_GT(hand_overs.at("bytes").get<double>(), 0);
+  double sum = 0;
+  for (const auto& [part, mean] : report.at("ttft_parts_seconds").items()) sum += mean.get<double>();
+  EXPECT_NEAR(sum, report.at("ttft_seconds").at("mean").get<double>(), 1e-6);
+  EXPECT_GT(report.at("ttft_parts_seconds").at("hand_over").get<double>(), 0);
+  EXPECT_EQ(report.at("engines").size(), 3U);
+}
+
+TEST_F(Roles, ShortPromptsStayWhole) {
+  const Json report = report_with({"cluster.hand_over_min_tokens=1000000"});
+  EXPECT_EQ(report.at("requests").at("completed"), 60);
+  EXPECT_EQ(report.at("hand_overs").at("requests"), 0);
+}
+
+TEST_F(Roles, WhatTheDecodeEngineHasIsNotWrittenAgain) {
+  const Json reuse = report_with({"cluster.decode=1"});
+  const Json none = report_with({"cluster.decode=1", "cluster.decode_reuse=false"});
+  EXPECT_LT(reuse.at("hand_overs").at("bytes").get<double>(), none.at("hand_overs").at("bytes").get<double>());
+}
+
+TEST_F(Roles, ADeadDecodeEnginesRequestsAreSentAgain) {
+  const Json report = report_with({"cluster.dead_engine=2", "cluster.dead_at_s=1.5", "cluster.detect_s=0.2"});
+  EXPECT_EQ(report.at("requests").at("completed"), 60);
+  EXPECT_GT(report.at("hand_overs").at("sent_again").get<int>(), 0);
+}
+
+TEST_F(Roles, ADeadPrefillEnginesPromptsAreComputedWhereTheyDecode) {
+  const Json report =
+      report_with({"cluster.prefill=2", "cluster.dead_engine=0", "cluster.dead_at_s=1.5", "cluster.detect_s=0.2"});
+  EXPECT_EQ(report.at("requests").at("completed"), 60);
+  EXPECT_GT(report.at("hand_overs").at("fell_back").get<int>(), 0);
+}
+
+TEST_F(Roles, EachEnginesJournalIsReplayed) {
+  const std::string out = folder_ / "recorded";
+  ASSERT_EQ(try_with({}, out, {"--journal", "--timeline"}).exit_code, 0);
+  const Outcome replayed = run({"replay", out});
+  EXPECT_EQ(replayed.exit_code, 0) << replayed.out << replayed.err;
+  std::size_t equal = 0;
+  for (std::size_t at = replayed.out.find(": equal"); at != std::string::npos;
+       at = replayed.out.find(": equal", at + 1)) {
+    ++equal;
+  }
+  EXPECT_EQ(equal, 3U) << replayed.out;
+  const std::string timeline = text_of(out + "/timeline.json");
+  EXPECT_NE(timeline.find("lanes of engine 0, prefill"), std::string::npos);
+  EXPECT_NE(timeline.find("hand-over"), std::string::npos);
+}
+
+TEST_F(Roles, AreRefusedInOneSentence) {
+  expect_refused({"cluster.decode=0"}, "cluster.decode is 0; give each role at least one engine");
+  expect_refused({"cluster.engines=2"}, "give 3 engines; leave it out");
+  expect_refused({"parallel.tp=2", "parallel.rank_model=instances"}, "move their ranks in lockstep");
+  expect_refused({"model.draft.kind=side_pool", "model.draft.config=tiny", "model.draft.accept_length=2.5"},
+                 "without a draft model");
+  expect_refused({"cluster.decode_set=cache.page_tokens=32"}, "decode engines' pages are not the prefill engines'");
+  expect_refused({"cluster.decode_set=cluster.route=score"}, "the same for all engines");
+  expect_refused({"cluster.dead_engine=0"}, "the only engine that could serve its requests");
+  expect_refused({"cluster.dead_engine=3"}, "the engines are 0 to 2");
+}
+
+}  // namespace
+}  // namespace kvtwin::test
