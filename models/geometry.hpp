@@ -80,11 +80,13 @@ struct ModelGeometry {
   std::uint64_t parameters = 0;
   std::uint64_t active_parameters = 0;
   std::uint64_t embedding_parameters = 0;
-  std::uint64_t head_parameters = 0;    // output head, also if tied to the embedding
-  std::uint64_t expert_parameters = 0;  // one routed expert in each expert layer
+  std::uint64_t head_parameters = 0;       // output head, also if tied to the embedding
+  std::uint64_t expert_parameters = 0;     // one routed expert in each expert layer
+  std::uint64_t attention_parameters = 0;  // all layers that attend or keep a state
   Bytes weight_bytes = 0;
   Bytes embedding_bytes = 0;
   Bytes expert_weight_bytes = 0;  // one routed expert in each expert layer
+  Bytes attention_weight_bytes = 0;
 
   // The KV cache. A token beyond every window adds kv_bytes_per_token bytes; kv_formula is the calculation as a text.
   Bytes kv_bytes_per_token = 0;

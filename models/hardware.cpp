@@ -18,7 +18,7 @@ namespace {
 using Field = FieldOf<HardwareSpec>;
 using D = Dimension;
 using H = HardwareSpec;
-constexpr std::array<Field, 42> kFields{{
+constexpr std::array<Field, 43> kFields{{
     {"memory_bytes", D::bytes, &H::memory_bytes, 4e12, "4,000 GB"},
     {"memory_bandwidth", D::rate, &H::memory_bandwidth, 20e12, "20 TB/s"},
     {"memory_fraction", D::fraction, &H::memory_fraction, 1, "1"},
@@ -31,6 +31,7 @@ constexpr std::array<Field, 42> kFields{{
     {"pass_overhead", D::time, &H::pass_overhead, 1, "1 s"},
     {"peer_bandwidth", D::rate, &H::peer_bandwidth, 4e12, "4,000 GB/s"},
     {"peer_latency", D::time, &H::peer_latency, 0.1, "100 ms"},
+    {"domain_ranks", D::count, &H::domain_ranks, 1024, "1024", false},
     {"host_to_device", D::rate, &H::host_to_device, 1e12, "1,000 GB/s"},
     {"device_to_host", D::rate, &H::device_to_host, 1e12, "1,000 GB/s"},
     {"bidirectional_factor", D::fraction, &H::bidirectional_factor, 1, "1"},
@@ -191,12 +192,13 @@ HardwareSpec hardware_preset(std::string_view name) {
 namespace {
 
 double rank_room(const HardwareSpec& hardware, const ModelGeometry& model, std::uint32_t tp, double mem_fraction,
-                 Tokens chunk_tokens) {
+                 Tokens chunk_tokens, std::uint32_t attention_dp) {
   const double widest =
       std::max({model.dense_width, model.shared_width, model.expert_width * std::max(1U, model.experts_per_token)});
   const double row = 6.0 * model.hidden + 3.0 * widest / tp;
   const double activations = static_cast<double>(chunk_tokens) * row * model.dtype_bytes;
-  return hardware.memory_bytes * mem_fraction - static_cast<double>(model.weight_bytes) / tp - activations;
+  const double copies = static_cast<double>(model.attention_weight_bytes) * (attention_dp - 1);
+  return hardware.memory_bytes * mem_fraction - (static_cast<double>(model.weight_bytes) + copies) / tp - activations;
 }
 
 std::string gigabytes(double bytes) {
@@ -207,19 +209,27 @@ std::string gigabytes(double bytes) {
 }  // namespace
 
 Bytes device_kv_bytes(const HardwareSpec& hardware, const ModelGeometry& model, std::uint32_t tp, double mem_fraction,
-                      Tokens chunk_tokens) {
+                      Tokens chunk_tokens, std::uint32_t attention_dp) {
   if (tp == 0) throw ModelError("parallel.tp is 0; it must be a positive integer.");
-  const double room = rank_room(hardware, model, tp, mem_fraction, chunk_tokens);
-  if (room >= static_cast<double>(model.shape(tp, 1).token_bytes())) return static_cast<Bytes>(room);
+  const double room = rank_room(hardware, model, tp, mem_fraction, chunk_tokens, attention_dp);
+  if (room >= static_cast<double>(model.shape(tp / attention_dp, 1).token_bytes())) return static_cast<Bytes>(room);
   std::string sentence = model.name + "'s weights (" + gigabytes(static_cast<double>(model.weight_bytes)) +
                          " over parallel.tp = " + std::to_string(tp) + ") leave no room for KV in the " +
                          gigabytes(hardware.memory_bytes) + " of " + hardware.name;
   for (std::uint32_t more = tp * 2; more <= 64 && model.heads % more == 0; more *= 2) {
-    if (rank_room(hardware, model, more, mem_fraction, chunk_tokens) > 0) {
+    if (rank_room(hardware, model, more, mem_fraction, chunk_tokens, attention_dp) > 0) {
       throw ModelError(sentence + "; parallel.tp must be at least " + std::to_string(more) + ".");
     }
   }
   throw ModelError(sentence + "; it must be a smaller model or a larger accelerator.");
+}
+
+double exchange_rate(const HardwareSpec& hardware, std::uint32_t ranks) {
+  constexpr double kRanksOfABoard = 8;
+  const double domain = hardware.domain_ranks > 0 ? hardware.domain_ranks : kRanksOfABoard;
+  if (ranks <= domain || !hardware.has_pool()) return hardware.peer_bandwidth;
+  const double of_one = hardware.nic_bandwidth * hardware.nic_count / hardware.accelerators_per_socket;
+  return std::min(hardware.peer_bandwidth, domain * of_one);
 }
 
 }  // namespace kvtwin

@@ -11,10 +11,10 @@
 // Units: bytes, bytes/s, FLOP/s, seconds, fractions and counts (GB = 10^9 bytes). The numbers are doubles, because they
 // are measurements. models/roofline rounds them once to integers, and no double is used after that.
 //
-// Optional numbers (0 if absent): peak_fp8, peak_fp4, attention_serial, descriptor_gap, inline_limit, inline_rate,
-// box_row, the numbers from bulk_copies to layer_group_min, and pcie_root_bandwidth. Storage numbers are optional per
-// device: the drives, the network with its pool, the shared file system, and GPUDirect each have all of their numbers
-// or none. All other numbers are required.
+// Optional numbers (0 if absent): domain_ranks, peak_fp8, peak_fp4, attention_serial, descriptor_gap, inline_limit,
+// inline_rate, box_row, the numbers from bulk_copies to layer_group_min, and pcie_root_bandwidth. Storage numbers are
+// optional per device: the drives, the network with its pool, the shared file system, and GPUDirect each have all of
+// their numbers or none. All other numbers are required.
 //
 // Errors: ModelError for an unknown preset or key (with the nearest known one), a missing or non-positive number, a
 // unit of another kind, or a number that no machine reaches (limits: host link 1,000 GB/s, memory 20 TB/s, 50 PFLOP/s,
@@ -80,6 +80,7 @@ struct HardwareSpec {
   double pass_overhead = 0;   // host and launch time of a forward pass that is not hidden
   double peer_bandwidth = 0;  // to the other ranks, per direction
   double peer_latency = 0;    // of one all-reduce
+  double domain_ranks = 0;    // accelerators that reach each other at peer_bandwidth; 0 = 8
 
   // The link between host memory and one accelerator.
   double host_to_device = 0;        // usable by the copy engine, one direction alone
@@ -178,12 +179,18 @@ PlannerLimits planner_limits(const HardwareSpec& hardware);
 
 // Returns the KV bytes that fit into one rank's device memory:
 //   memory_bytes * mem_fraction - weights / tp - activations.
-// The ranks split all weights evenly. The activations are those of a prefill of `chunk_tokens`: six hidden rows and
-// three feed-forward rows (split over tp) per token, in the activations' type.
-// Errors: ModelError if nothing is left; the text names a sufficient tp, if there is one.
+// The ranks split all weights evenly; with attention in `attention_dp` groups, the ranks of a group split attention's
+// weights, and each group has all of them. The activations are those of a prefill of `chunk_tokens`: six hidden rows
+// and three feed-forward rows (split over tp) per token, in the activations' type. Errors: ModelError if nothing is
+// left; the text names a sufficient tp, if there is one.
 constexpr double kMemFraction = 0.9;  // the rest: CUDA context, graphs, workspaces
 constexpr Tokens kActivationTokens = 8192;
 Bytes device_kv_bytes(const HardwareSpec& hardware, const ModelGeometry& model, std::uint32_t tp,
-                      double mem_fraction = kMemFraction, Tokens chunk_tokens = kActivationTokens);
+                      double mem_fraction = kMemFraction, Tokens chunk_tokens = kActivationTokens,
+                      std::uint32_t attention_dp = 1);
+
+// Returns the bytes/s at which one of `ranks` accelerators exchanges data with the others, per direction. Beyond one
+// domain, a ring crosses the NICs of all accelerators of a domain side by side. Without NICs: peer_bandwidth.
+double exchange_rate(const HardwareSpec& hardware, std::uint32_t ranks);
 
 }  // namespace kvtwin

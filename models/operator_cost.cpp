@@ -15,6 +15,7 @@ namespace {
 struct MatrixProduct {
   std::uint64_t count = 0, n = 0, k = 0;
   const WeightFormat* format = nullptr;
+  bool of_group = false;  // over the tokens of a group
 };
 
 bool is_half(std::string_view name) { return name == "bf16" || name == "fp16"; }
@@ -53,10 +54,17 @@ class LinearParts {
  public:
   // `projected`: the products of DSA's projections are in the lattice of the attention.
   LinearParts(const ModelGeometry& m, const HardwareSpec& hw, std::uint32_t tp, std::uint32_t ep,
-              const OperatorTable& table, bool projected)
-      : m_(m), hw_(hw), tp_(tp), table_(table), roofline_(m, hw, tp), projected_(projected) {
+              const OperatorTable& table, bool projected, std::uint32_t attention_dp)
+      : m_(m),
+        hw_(hw),
+        tp_(tp),
+        attention_ranks_(tp / attention_dp),
+        table_(table),
+        roofline_(m, hw, tp, attention_dp),
+        projected_(projected) {
     for (const LayerGeometry& layer : m.layers) add_layer(layer);
     reduce_ = tp > 1 ? find("all_reduce " + std::to_string(tp)) : nullptr;
+    if (grouped() && attention_ranks_ > 1) group_reduce_ = find("all_reduce " + std::to_string(attention_ranks_));
     const std::string shape = " " + std::to_string(m.hidden) + " " + std::to_string(m.expert_width) + " " +
                               std::to_string(m.experts_per_token) + " " + std::to_string(m.experts) + " ";
     if (expert_layers_ != 0) {
@@ -89,15 +97,35 @@ class LinearParts {
     Wide128 all = 0, measured = 0;
   };
 
+  // The parts over all tokens.
   Time layers(std::uint64_t tokens) {
     Time time;
-    for (const MatrixProduct& product : products_) add(product, tokens, time);
+    for (const MatrixProduct& product : products_) {
+      if (!product.of_group) add(product, tokens, time);
+    }
     add_experts(tokens, time);
     add_reduces(tokens, time);
     const WeightFormat& format = m_.attention_format;
     time.all += roofline_product(tokens, static_cast<double>(rest_) / tp_, format);
-    const double bytes = elementwise_ * m_.dtype_bytes * static_cast<double>(tokens);
-    time.all += whole_fs(bytes / (hw_.memory_bandwidth * hw_.memory_fraction) * 1e15);
+    add_elementwise(elementwise_, tokens, time);
+    return time;
+  }
+
+  // The parts over the tokens of a group.
+  Time group_layers(std::uint64_t tokens) {
+    Time time;
+    for (const MatrixProduct& product : products_) {
+      if (product.of_group) add(product, tokens, time);
+    }
+    add_elementwise(group_elementwise_, tokens, time);
+    if (attention_ranks_ == 1) return time;
+    if (group_reduce_ == nullptr) {
+      time.all += Wide128{roofline_.coefficients().group_reduce_fs} * tokens;
+      return time;
+    }
+    const Wide128 measured = Wide128{m_.layers.size()} * group_reduce_->at_fs(tokens * m_.hidden * m_.dtype_bytes);
+    time.all += measured;
+    time.measured += measured;
     return time;
   }
 
@@ -108,7 +136,14 @@ class LinearParts {
     return time;
   }
 
-  bool reduces() const { return reduce_ != nullptr; }
+  bool grouped() const { return attention_ranks_ != tp_; }
+
+  std::uint64_t unmeasured_collectives() const {
+    std::uint64_t all = collectives_of(m_, tp_, tp_ / attention_ranks_);
+    if (reduce_ != nullptr) all -= 2 * m_.layers.size();
+    if (group_reduce_ != nullptr) all -= m_.layers.size();
+    return all;
+  }
 
   std::set<std::string> missing;
 
@@ -125,33 +160,36 @@ class LinearParts {
     if (n == 0 || k == 0) return;
     counted_ += whole;
     if (elsewhere) return;
+    const bool of_group = in_attention_ && grouped();
     if (format.name == "fp8" || format.name == "nvfp4")
-      elementwise_ += 1.5 * static_cast<double>(k);  // quantised input
+      (of_group ? group_elementwise_ : elementwise_) += 1.5 * static_cast<double>(k);  // quantised input
     for (MatrixProduct& product : products_) {
-      if (product.n == n && product.k == k && product.format->name == format.name) {
+      if (product.n == n && product.k == k && product.format->name == format.name && product.of_group == of_group) {
         ++product.count;
         return;
       }
     }
-    products_.push_back({1, n, k, &format});
+    products_.push_back({1, n, k, &format, of_group});
     if (lattice_of(products_.back()) == nullptr) missing.insert("gemm " + types_of(format).front());
   }
 
   std::vector<std::string> types_of(const WeightFormat& format) const { return table_types(format, hw_.peak_fp4 > 0); }
 
   void add_layer(const LayerGeometry& layer) {
-    const std::uint64_t hidden = m_.hidden, heads = m_.heads / tp_;
+    const std::uint64_t hidden = m_.hidden, heads = m_.heads / attention_ranks_;
     const WeightFormat& format = m_.attention_format;
     constexpr double kNorms = 2 * 4;  // each reads and writes the layer's output and the residual stream
-    elementwise_ += kNorms * static_cast<double>(hidden);
+    double& elementwise = grouped() ? group_elementwise_ : elementwise_;
+    elementwise += kNorms * static_cast<double>(hidden);
+    in_attention_ = true;
     switch (layer.attention) {
       case AttentionKind::full:
       case AttentionKind::window: {
-        const std::uint64_t kv_heads = std::max<std::uint64_t>(1, m_.kv_heads / tp_);
+        const std::uint64_t kv_heads = std::max<std::uint64_t>(1, m_.kv_heads / attention_ranks_);
         const std::uint64_t qkv = heads * m_.head_dim + kv_heads * (std::uint64_t{m_.head_dim} + m_.value_dim);
         const std::uint64_t whole =
             std::uint64_t{m_.heads} * m_.head_dim + m_.kv_heads * (std::uint64_t{m_.head_dim} + m_.value_dim);
-        elementwise_ += 2 * static_cast<double>(qkv);  // rotary embedding, and the write to the cache
+        elementwise += 2 * static_cast<double>(qkv);  // rotary embedding, and the write to the cache
         add_product(qkv, hidden, format, whole * hidden);
         add_product(hidden, heads * m_.value_dim, format, hidden * m_.heads * m_.value_dim);
         break;
@@ -161,6 +199,7 @@ class LinearParts {
       case AttentionKind::state: add_delta_net(); break;
       case AttentionKind::none: break;
     }
+    in_attention_ = false;
     if (layer.feed_forward == FeedForwardKind::dense) add_feed_forward(m_.dense_width);
     if (layer.feed_forward != FeedForwardKind::experts) return;
     ++expert_layers_;
@@ -175,8 +214,8 @@ class LinearParts {
     const std::uint64_t keys = std::uint64_t{net.key_heads} * net.key_dim;
     const std::uint64_t values = std::uint64_t{net.value_heads} * net.value_dim;
     const std::uint64_t in = 2 * keys + 2 * values + std::uint64_t{2} * net.value_heads, hidden = m_.hidden;
-    add_product(std::max<std::uint64_t>(1, in / tp_), hidden, m_.attention_format, in * hidden);
-    add_product(hidden, std::max<std::uint64_t>(1, values / tp_), m_.attention_format, values * hidden);
+    add_product(std::max<std::uint64_t>(1, in / attention_ranks_), hidden, m_.attention_format, in * hidden);
+    add_product(hidden, std::max<std::uint64_t>(1, values / attention_ranks_), m_.attention_format, values * hidden);
   }
 
   // The projections from the hidden state are on every rank.
@@ -234,6 +273,11 @@ class LinearParts {
     time.all += Wide128{product.count} * roofline_product(tokens, parameters, *product.format);
   }
 
+  void add_elementwise(double elements, std::uint64_t tokens, Time& time) const {
+    const double bytes = elements * m_.dtype_bytes * static_cast<double>(tokens);
+    time.all += whole_fs(bytes / (hw_.memory_bandwidth * hw_.memory_fraction) * 1e15);
+  }
+
   void add_experts(std::uint64_t tokens, Time& time) const {
     if (expert_layers_ == 0) return;
     if (experts_ != nullptr) {
@@ -257,14 +301,22 @@ class LinearParts {
       return;
     }
     const std::uint64_t bytes = tokens * m_.hidden * m_.dtype_bytes;
-    const Wide128 measured = Wide128{2} * m_.layers.size() * reduce_->at_fs(bytes);
+    Wide128 measured = 0;
+    if (!grouped()) {
+      measured = Wide128{2} * m_.layers.size() * reduce_->at_fs(bytes);
+    } else {  // an exchange moves as much as one all-reduce of the tokens that go to a rank of the experts
+      const auto dense = static_cast<std::uint64_t>(m_.layers.size()) - expert_layers_;
+      const std::uint64_t picked = std::min<std::uint64_t>(m_.experts_per_token, tp_);
+      measured = Wide128{dense} * reduce_->at_fs(bytes);
+      if (expert_layers_ != 0) measured += Wide128{expert_layers_} * reduce_->at_fs(bytes * picked / tp_);
+    }
     time.all += measured;
     time.measured += measured;
   }
 
   const ModelGeometry& m_;
   const HardwareSpec& hw_;
-  std::uint32_t tp_;
+  std::uint32_t tp_, attention_ranks_;  // attention_ranks_: of a group; tp_ if there is one group
   const OperatorTable& table_;
   RooflineCost roofline_;
   bool projected_;
@@ -275,6 +327,9 @@ class LinearParts {
   std::uint64_t expert_layers_ = 0;
   const OperatorLattice* experts_ = nullptr;
   const OperatorLattice* reduce_ = nullptr;
+  const OperatorLattice* group_reduce_ = nullptr;
+  bool in_attention_ = false;  // while the products of attention are added
+  double group_elementwise_ = 0;
 };
 
 std::uint64_t layers_of(const ModelGeometry& m, AttentionKind kind, Tokens window) {
@@ -436,32 +491,41 @@ Wide128 MeasuredState::step_fs(std::uint64_t sequences) const {
 }
 
 OperatorCost::OperatorCost(const ModelGeometry& model, const HardwareSpec& hardware, std::uint32_t tp, std::uint32_t ep,
-                           const OperatorTable& table) {
-  (void)model.shape(tp, 1);  // refuses a tp that does not divide the heads
+                           const OperatorTable& table, std::uint32_t attention_dp) {
+  const std::uint32_t group = tp / attention_dp;
+  (void)model.shape(group, 1);  // refuses a number of ranks that does not divide the heads
   full_ = model.index_topk != 0
-              ? sparse_attention_of(model, hardware, tp, table, missing_)
-              : attention_of(model, tp, model.latent_rank != 0 ? AttentionKind::latent : AttentionKind::full, table,
+              ? sparse_attention_of(model, hardware, group, table, missing_)
+              : attention_of(model, group, model.latent_rank != 0 ? AttentionKind::latent : AttentionKind::full, table,
                              missing_);
-  window_ = attention_of(model, tp, AttentionKind::window, table, missing_);
-  state_ = state_of(model, tp, table, missing_);
-  LinearParts parts(model, hardware, tp, ep, table, full_.sparse);
+  window_ = attention_of(model, group, AttentionKind::window, table, missing_);
+  state_ = state_of(model, group, table, missing_);
+  LinearParts parts(model, hardware, tp, ep, table, full_.sparse, attention_dp);
   for (const std::uint64_t tokens : parts.knots()) {
     const LinearParts::Time layers = parts.layers(tokens), head = parts.head(tokens);
     linear_.add_knot(tokens, layers.all);
     linear_measured_.add_knot(tokens, layers.measured);
     head_.add_knot(tokens, head.all);
     head_measured_.add_knot(tokens, head.measured);
+    if (!parts.grouped()) continue;
+    const LinearParts::Time of_group = parts.group_layers(tokens);
+    group_.add_knot(tokens, of_group.all);
+    group_measured_.add_knot(tokens, of_group.measured);
   }
-  reduces_ = parts.reduces();
+  unmeasured_collectives_ = parts.unmeasured_collectives();
   missing_.insert(missing_.end(), parts.missing.begin(), parts.missing.end());
 }
 
-Wide128 OperatorCost::linear_fs(Tokens tokens, std::uint64_t yielding) const {
-  return tokens == 0 ? 0 : saturated_sum(linear_.at_fs(tokens), head_.at_fs(yielding));
+Wide128 OperatorCost::linear_fs(Tokens tokens, std::uint64_t yielding, Tokens of_group) const {
+  if (tokens == 0) return 0;
+  const Wide128 layers = saturated_sum(linear_.at_fs(tokens), group_.at_fs(of_group));
+  return saturated_sum(layers, head_.at_fs(yielding));
 }
 
-Wide128 OperatorCost::linear_measured_fs(Tokens tokens, std::uint64_t yielding) const {
-  return tokens == 0 ? 0 : saturated_sum(linear_measured_.at_fs(tokens), head_measured_.at_fs(yielding));
+Wide128 OperatorCost::linear_measured_fs(Tokens tokens, std::uint64_t yielding, Tokens of_group) const {
+  if (tokens == 0) return 0;
+  const Wide128 layers = saturated_sum(linear_measured_.at_fs(tokens), group_measured_.at_fs(of_group));
+  return saturated_sum(layers, head_measured_.at_fs(yielding));
 }
 
 }  // namespace kvtwin

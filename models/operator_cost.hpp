@@ -16,6 +16,9 @@
 // Sequences of a batch count with their mean length. Verification of draft tokens costs as many times more than
 // one token as in the roofline. Not measured: sampling, gaps between kernels, host time (models/serving_times.hpp).
 //
+// With data parallelism of attention, the products of attention and the norms are over the tokens of a group, on tp / D
+// ranks. An exchange with the experts costs as an all-reduce of as many bytes (models/roofline.hpp).
+//
 // A part is measured if the table has its lattice: the products' element type; attention's element type, head size,
 // window, heads and KV heads of one rank; DSA's projections' type, hidden size; the experts' shape at this tp and ep;
 // the ranks of the all-reduce. A missing lattice of the experts at this ep is that of ep 1; of an element type, the
@@ -73,14 +76,17 @@ struct MeasuredState {
 
 class OperatorCost {
  public:
-  // `ep`: experts are split over ep groups of tp / ep ranks; divides tp.
-  // Errors: ModelError if tp does not divide the heads.
+  // `ep`: experts are split over ep groups of tp / ep ranks; divides tp. `attention_dp`: groups of attention; divides
+  // tp.
+  // Errors: ModelError if attention's ranks do not divide the heads.
   OperatorCost(const ModelGeometry& model, const HardwareSpec& hardware, std::uint32_t tp, std::uint32_t ep,
-               const OperatorTable& table);
+               const OperatorTable& table, std::uint32_t attention_dp = 1);
 
-  Wide128 linear_fs(Tokens tokens, std::uint64_t yielding) const;
-  Wide128 linear_measured_fs(Tokens tokens, std::uint64_t yielding) const;  // the measured part
-  bool reduces() const { return reduces_; }                                 // the linear part includes all-reduces
+  // `of_group`: the tokens whose attention one group has; not read for one group.
+  Wide128 linear_fs(Tokens tokens, std::uint64_t yielding, Tokens of_group = 0) const;
+  Wide128 linear_measured_fs(Tokens tokens, std::uint64_t yielding, Tokens of_group = 0) const;  // the measured part
+  // Returns the number of collective operations of a pass whose latency is not in the linear part.
+  std::uint64_t unmeasured_collectives() const { return unmeasured_collectives_; }
 
   const MeasuredAttention& full() const { return full_; }
   const MeasuredAttention& window() const { return window_; }
@@ -89,9 +95,10 @@ class OperatorCost {
 
  private:
   OperatorCurve linear_, linear_measured_, head_, head_measured_;
+  OperatorCurve group_, group_measured_;  // over the tokens of a group; without knots for one group
   MeasuredAttention full_, window_;
   MeasuredState state_;
-  bool reduces_ = false;
+  std::uint64_t unmeasured_collectives_ = 0;
   std::vector<std::string> missing_;
 };
 

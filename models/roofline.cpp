@@ -49,18 +49,25 @@ Wide overlapped(Wide a, Wide b, std::uint64_t serial_x2_32) {
 }
 
 void set_linear(RooflineCoefficients& c, const ModelGeometry& m, const HardwareSpec& hw, double tp) {
+  const bool grouped = c.attention_dp > 1;
+  const double group = tp / c.attention_dp;
+  const std::uint64_t attention = grouped ? m.attention_parameters : 0;
   const double expert_flops = 2 * as_double(m.expert_parameters) * m.experts_per_token;
   const double head_flops = 2 * as_double(m.head_parameters);
-  const double other_flops = 2 * as_double(m.active_parameters) - expert_flops - head_flops;
+  const double other_flops = 2 * as_double(m.active_parameters) - expert_flops - head_flops - 2 * as_double(attention);
   const double expert_s = expert_flops / (tp * hw.gemm_fraction * matrix_peak(hw, m.expert_format));
   const double other_s = other_flops / (tp * hw.gemm_fraction * matrix_peak(hw, m.attention_format));
   c.linear_token_fs = femtoseconds(expert_s + other_s, 1);
+  c.group_token_fs =
+      femtoseconds(2 * as_double(attention), group * hw.gemm_fraction * matrix_peak(hw, m.attention_format));
   c.head_sequence_fs = femtoseconds(head_flops, tp * hw.gemm_fraction * hw.peak_bf16);
   const double bandwidth = tp * hw.memory_bandwidth * hw.memory_fraction;
   // The input embedding is a look-up of one row. A tied embedding is read as the output head.
   const Bytes looked_up = m.tied_embedding ? 0 : m.embedding_bytes;
-  const Bytes read = m.weight_bytes - looked_up - m.experts * m.expert_weight_bytes;
-  c.weights_fs = femtoseconds(as_double(read), bandwidth);
+  const Bytes of_group = grouped ? m.attention_weight_bytes : 0;
+  const Bytes read = m.weight_bytes - looked_up - m.experts * m.expert_weight_bytes - of_group;
+  c.weights_fs =
+      femtoseconds(as_double(read), bandwidth) + femtoseconds(as_double(of_group) * c.attention_dp, bandwidth);
   c.expert_fs = femtoseconds(as_double(m.expert_weight_bytes), bandwidth);
   c.experts = m.experts;
   c.experts_per_token = m.experts_per_token;
@@ -231,23 +238,63 @@ double matrix_peak(const HardwareSpec& hw, const WeightFormat& format) {
   return hw.peak_bf16;  // other formats are converted to bf16 first
 }
 
-RooflineCoefficients coefficients_of(const ModelGeometry& m, const HardwareSpec& hw, std::uint32_t tp) {
+std::uint64_t collectives_of(const ModelGeometry& m, std::uint32_t tp, std::uint32_t attention_dp) {
+  if (tp == 1) return 0;
+  if (attention_dp == 1) return 2 * m.layers.size();
+  return (tp > attention_dp ? 3 : 2) * m.layers.size();
+}
+
+double exchanged_layers(const ModelGeometry& m, std::uint32_t tp) {
+  const double to_experts = std::min(1.0, static_cast<double>(m.experts_per_token) / tp);
+  double layers = 0;
+  for (const LayerGeometry& layer : m.layers) layers += layer.feed_forward == FeedForwardKind::experts ? to_experts : 1;
+  return layers;
+}
+
+ForwardShape group_share(const ForwardShape& shape, std::uint32_t groups) {
+  if (groups == 1) return shape;
+  ForwardShape share = shape;
+  const auto most = [groups](std::uint32_t sequences) {
+    return sequences / groups + (sequences % groups != 0 ? 1 : 0);
+  };
+  const auto part = [](std::uint64_t all, std::uint32_t of_group, std::uint32_t sequences) {
+    if (sequences == 0) return all;
+    return static_cast<std::uint64_t>((product(all, of_group) + sequences - 1) / sequences);
+  };
+  share.prefill_sequences = most(shape.prefill_sequences);
+  share.prefill_tokens = part(shape.prefill_tokens, share.prefill_sequences, shape.prefill_sequences);
+  share.prefill_pairs = part(shape.prefill_pairs, share.prefill_sequences, shape.prefill_sequences);
+  share.prefill_context_tokens = part(shape.prefill_context_tokens, share.prefill_sequences, shape.prefill_sequences);
+  share.decode_sequences = most(shape.decode_sequences);
+  share.decode_context_tokens = part(shape.decode_context_tokens, share.decode_sequences, shape.decode_sequences);
+  share.decode_yield_x1024 = part(shape.decode_yield_x1024, share.decode_sequences, shape.decode_sequences);
+  return share;
+}
+
+RooflineCoefficients coefficients_of(const ModelGeometry& m, const HardwareSpec& hw, std::uint32_t tp,
+                                     std::uint32_t attention_dp) {
   RooflineCoefficients c;
-  (void)m.shape(tp, 1);  // refuses a tp that does not divide the heads
+  const std::uint32_t group = tp / attention_dp;
+  (void)m.shape(group, 1);  // refuses a number of ranks that does not divide the heads
+  c.attention_dp = attention_dp;
   set_linear(c, m, hw, tp);
-  set_attention(c, m, hw, tp);
+  set_attention(c, m, hw, group);
   c.step_fs = femtoseconds(hw.pass_overhead, 1);
   if (tp > 1) {
-    const double reduces = 2.0 * as_double(m.layers.size());
-    c.step_fs += femtoseconds(reduces * hw.peer_latency, 1);
-    const double bytes = reduces * (2.0 * (tp - 1) / tp) * m.hidden * m.dtype_bytes;
-    c.reduce_token_fs = femtoseconds(bytes, hw.peer_bandwidth);
+    const auto token_fs = [&](double layers, double ranks) {
+      const double bytes = layers * (2.0 * (ranks - 1) / ranks) * m.hidden * m.dtype_bytes;
+      return femtoseconds(bytes, exchange_rate(hw, static_cast<std::uint32_t>(ranks)));
+    };
+    const double layers = as_double(m.layers.size());
+    c.step_fs += femtoseconds(as_double(collectives_of(m, tp, attention_dp)) * hw.peer_latency, 1);
+    c.reduce_token_fs = token_fs(attention_dp == 1 ? 2.0 * layers : exchanged_layers(m, tp), tp);
+    if (attention_dp > 1) c.group_reduce_fs = token_fs(layers, group);
   }
   c.host_to_device = transfer_coefficients(hw, Direction::host_to_device);
   c.device_to_host = transfer_coefficients(hw, Direction::device_to_host);
   for (const TierSpec& spec : kStorageSpecs) c.storage[spec.tier] = kStorageCoefficients[spec.tier](hw);
   if (hw.has_gpudirect()) {
-    c.gpudirect_rate = whole_rate(hw.gpudirect_bandwidth);
+    c.gpudirect_rate = whole_rate(hw.gpudirect_bandwidth) * attention_dp;
     c.gpudirect_object_fs = femtoseconds(hw.gpudirect_object, 1);
   }
   return c;
@@ -271,12 +318,15 @@ std::uint64_t RooflineCost::distinct_experts_x2_32(Tokens tokens) const {
   return tokens < distinct_.size() ? distinct_[tokens] : c_.experts * kExpertOne;
 }
 
-Wide RooflineCost::linear_fs(Tokens tokens, std::uint64_t yielding) const {
+// `of_group`: the part of the tokens whose attention one group has; equal to `tokens` for one group.
+Wide RooflineCost::linear_fs(Tokens tokens, Tokens of_group, std::uint64_t yielding) const {
   if (tokens == 0) return 0;
-  if (operators_ != nullptr) return operators_->linear_fs(tokens, yielding);
-  const Wide compute = sum(product(c_.linear_token_fs, tokens), product(c_.head_sequence_fs, yielding));
+  if (operators_ != nullptr) return operators_->linear_fs(tokens, yielding, of_group);
+  const Wide products = sum(product(c_.linear_token_fs, tokens), product(c_.group_token_fs, of_group));
+  const Wide compute = sum(products, product(c_.head_sequence_fs, yielding));
   const Wide experts = Wide{c_.expert_fs} * distinct_experts_x2_32(tokens) / kExpertOne;
-  return sum(std::max(compute, c_.weights_fs + experts), product(c_.reduce_token_fs, tokens));
+  const Wide exchanges = sum(product(c_.reduce_token_fs, tokens), product(c_.group_reduce_fs, of_group));
+  return sum(std::max(compute, c_.weights_fs + experts), exchanges);
 }
 
 Wide RooflineCost::both_fs(Wide computing, Wide reading) const {
@@ -317,7 +367,8 @@ TimeNs RooflineCost::forward_ns(const ForwardShape& shape, std::uint64_t steps) 
 
 Wide RooflineCost::pass_fs(const ForwardShape& shape, std::uint64_t n) const {
   if (!serves_) return gpu_fs(shape, n);
-  const Wide sequences = Wide{shape.prefill_sequences} + shape.decode_sequences;
+  const ForwardShape own = group_share(shape, c_.attention_dp);
+  const Wide sequences = Wide{own.prefill_sequences} + own.decode_sequences;
   const Wide host = (serving_.step_ns + product(serving_.sequence_ns, sequences)) * kFsPerNs;
   const Wide schedule = Wide{serving_.schedule_ns} * kFsPerNs;
   const Wide launches = product(Wide{serving_.launch_ns} * kFsPerNs, layers_);
@@ -351,12 +402,16 @@ Wide RooflineCost::gpu_fs(const ForwardShape& shape, std::uint64_t n) const {
   const std::uint64_t decoded = decoding * (std::uint64_t{shape.draft_tokens} + 1);  // verified tokens of all sequences
   const Tokens new_tokens = std::min(shape.prefill_tokens, std::numeric_limits<Tokens>::max() - decoded);
 
+  const ForwardShape own = group_share(shape, c_.attention_dp);
+  const std::uint64_t own_decoded = own.decode_sequences * (std::uint64_t{shape.draft_tokens} + 1);
+  const Tokens own_new = std::min(own.prefill_tokens, new_tokens);
+
   Wide total = product(c_.step_fs, n);
-  total = sum(total, linear_fs(new_tokens + decoded, shape.prefill_sequences + decoded));
-  total = sum(total, product(linear_fs(decoded, decoded), n - 1));
-  total = sum(total, prefill_fs(shape));
-  total = sum(total, product(state_step_fs(decoding), n));
-  return sum(total, attention_fs(shape, n));
+  total = sum(total, linear_fs(new_tokens + decoded, own_new + own_decoded, shape.prefill_sequences + decoded));
+  total = sum(total, product(linear_fs(decoded, own_decoded, decoded), n - 1));
+  total = sum(total, prefill_fs(own));
+  total = sum(total, product(state_step_fs(own.decode_sequences), n));
+  return sum(total, attention_fs(own, n));
 }
 
 Wide RooflineCost::state_step_fs(std::uint64_t sequences) const {
@@ -409,15 +464,18 @@ Wide RooflineCost::attention_fs(const ForwardShape& shape, std::uint64_t steps) 
 // Called on the draft model: returns the time of its work in a pass of the target.
 Wide RooflineCost::drafting_fs(const ForwardShape& shape, std::uint64_t steps) const {
   Wide total = 0;
+  const ForwardShape own = group_share(shape, c_.attention_dp);
   if (shape.prefill_tokens != 0) {
-    total = sum(Wide{c_.step_fs}, sum(linear_fs(shape.prefill_tokens, shape.prefill_sequences), prefill_fs(shape)));
+    const Wide linear = linear_fs(shape.prefill_tokens, own.prefill_tokens, shape.prefill_sequences);
+    total = sum(Wide{c_.step_fs}, sum(linear, prefill_fs(own)));
   }
   if (shape.decode_sequences == 0 || shape.draft_tokens == 0) return total;
-  const std::uint64_t decoding = shape.decode_sequences;
-  const Wide step = sum(c_.step_fs, sum(linear_fs(decoding, decoding), state_step_fs(decoding)));
-  ForwardShape one_token_steps = shape;  // a draft verifies no tokens: one token per step
+  const std::uint64_t decoding = own.decode_sequences;
+  const Wide linear = linear_fs(shape.decode_sequences, decoding, shape.decode_sequences);
+  const Wide step = sum(c_.step_fs, sum(linear, state_step_fs(decoding)));
+  ForwardShape one_token_steps = own;  // a draft verifies no tokens: one token per step
   one_token_steps.draft_tokens = 0;
-  const std::uint64_t yield = std::max<std::uint64_t>(decoding, shape.decode_yield_x1024 / 1024);
+  const std::uint64_t yield = std::max<std::uint64_t>(decoding, own.decode_yield_x1024 / 1024);
   const Wide grown = product(yield - decoding, Wide{steps} * (steps - 1) / 2);
   const Wide attention = sum(attention_fs(one_token_steps, steps), product(c_.decode_token_fs, grown));
   return sum(total, product(sum(product(step, steps), attention), shape.draft_tokens));
@@ -434,24 +492,29 @@ void RooflineCost::serve_with(const ServingTimes& times, const ModelGeometry& mo
 
 void RooflineCost::measure_with(const OperatorTable& table, const ModelGeometry& model, const HardwareSpec& hardware,
                                 std::uint32_t tp, std::uint32_t ep) {
-  operators_ = std::make_shared<const OperatorCost>(model, hardware, tp, ep, table);
-  if (operators_->reduces()) c_.step_fs = std::max(kFsPerNs, femtoseconds(hardware.pass_overhead, 1));
+  operators_ = std::make_shared<const OperatorCost>(model, hardware, tp, ep, table, c_.attention_dp);
+  const std::uint64_t latencies =
+      femtoseconds(as_double(operators_->unmeasured_collectives()) * hardware.peer_latency, 1);
+  c_.step_fs = std::max(kFsPerNs, femtoseconds(hardware.pass_overhead, 1) + latencies);
 }
 
 std::uint64_t RooflineCost::measured_x2_32(const ForwardShape& shape) const {
   const Wide all = pass_fs(shape, 1);
   if (operators_ == nullptr || all == 0) return 0;
   const std::uint64_t decoded = std::uint64_t{shape.decode_sequences} * (std::uint64_t{shape.draft_tokens} + 1);
-  Wide part = operators_->linear_measured_fs(shape.prefill_tokens + decoded, shape.prefill_sequences + decoded);
+  const ForwardShape own = group_share(shape, c_.attention_dp);
+  const std::uint64_t own_decoded = std::uint64_t{own.decode_sequences} * (std::uint64_t{shape.draft_tokens} + 1);
+  Wide part = operators_->linear_measured_fs(shape.prefill_tokens + decoded, shape.prefill_sequences + decoded,
+                                             own.prefill_tokens + own_decoded);
   for (const MeasuredAttention* attention : {&operators_->full(), &operators_->window()}) {
     if (attention->layers == 0) continue;
-    part = sum(part, attention->prefill_fs(shape));
-    part = sum(part, attention->decode_fs(shape.decode_sequences, Wide{shape.decode_context_tokens} * 1024,
-                                          std::uint64_t{shape.decode_sequences} * 1024, 1));
+    part = sum(part, attention->prefill_fs(own));
+    part = sum(part, attention->decode_fs(own.decode_sequences, Wide{own.decode_context_tokens} * 1024,
+                                          std::uint64_t{own.decode_sequences} * 1024, 1));
   }
   if (operators_->state().layers != 0) {
-    part = sum(part, operators_->state().prefill_fs(shape));
-    part = sum(part, operators_->state().step_fs(shape.decode_sequences));
+    part = sum(part, operators_->state().prefill_fs(own));
+    part = sum(part, operators_->state().step_fs(own.decode_sequences));
   }
   return static_cast<std::uint64_t>(scaled_by(std::min(part, all), kSerialOne, all));
 }
@@ -459,7 +522,7 @@ std::uint64_t RooflineCost::measured_x2_32(const ForwardShape& shape) const {
 void RooflineCost::set_draft(const ModelGeometry& draft, const HardwareSpec& hardware, std::uint32_t tp) {
   HardwareSpec within_a_pass = hardware;
   within_a_pass.pass_overhead = 0;
-  draft_ = std::make_shared<const RooflineCost>(draft, within_a_pass, tp);
+  draft_ = std::make_shared<const RooflineCost>(draft, within_a_pass, tp, c_.attention_dp);
 }
 
 TransferCost RooflineCost::storage(const StorageWork& work) const {
@@ -514,6 +577,13 @@ TransferCost RooflineCost::hand_over(const HandOverWork& work) const {
 }
 
 TransferCost RooflineCost::transfer(const Plan& plan) const {
+  TransferCost cost = link_transfer(plan);
+  cost.bytes_per_second *= c_.attention_dp;  // as many links as groups
+  return cost;
+}
+
+// On the link of one rank.
+TransferCost RooflineCost::link_transfer(const Plan& plan) const {
   const TransferCoefficients& t = plan.direction == Direction::host_to_device ? c_.host_to_device : c_.device_to_host;
   const Wide launch = t.launch_ns * kPsPerNs;
   const Wide engine = t.call_ns * kPsPerNs + Wide{plan.descriptors} * t.gap_ps;
@@ -567,6 +637,11 @@ std::string to_string(const RooflineCoefficients& c) {
   line("attention_serial", c.serial_x2_32, "2^-32");
   line("window", c.window_tokens, "tokens");
   line("reduce_token", c.reduce_token_fs, "fs/token");
+  if (c.attention_dp > 1) {
+    line("attention_dp", c.attention_dp, "groups");
+    line("group_token", c.group_token_fs, "fs/token");
+    line("group_reduce", c.group_reduce_fs, "fs/token");
+  }
   for (const Direction direction : {Direction::host_to_device, Direction::device_to_host}) {
     const bool up = direction == Direction::host_to_device;
     const TransferCoefficients& t = up ? c.host_to_device : c.device_to_host;

@@ -18,9 +18,20 @@
 //                token, one read of the context. Before that, the draft model runs draft_tokens steps, which read the
 //                draft's weights and the draft's KV of the context at the start of the step, without a pass overhead. A
 //                prefill also computes the draft's KV. Contexts grow by the tokens that a step yields
+// With data parallelism of attention (D > 1 groups of tp / D ranks; a sequence is in one group):
+//   the sequences are spread evenly, so that a pass waits for a group with ceil(1 / D) of them (see group_share()). Its
+//   prefill, decode and the linear work of attention are over tp / D ranks, for this share of the tokens. All other
+//   linear work is over tp ranks, for all tokens
+//   exchange     per layer, in place of one all-reduce: the tokens to the ranks of the experts and back, as an
+//                all-gather and a reduce-scatter, or all-to-all, whichever moves less: 2 * (tp - 1) / tp * tokens *
+//                min(1, experts per token / tp) * hidden * bytes / rate, and 2 latencies. The other all-reduce is
+//                within a group, if it has more than one rank
+//   transfers    at D times the rate, because the groups' links work side by side
+// Beyond one NVLink domain the ranks exchange at the rate of NICs: see exchange_rate().
 // The pass takes the sum of these times, because layers run one after another. In a mixed batch, prefill and decode
 // share the linear part. Step j (1 ..) of a burst reads decode contexts of context + j * sequences tokens; prefill
-// happens only in step 1. Not modelled: expert-parallel all-to-all, pipeline parallelism, tile quantisation of kernels.
+// happens only in step 1. Not modelled: expert-parallel all-to-all without data parallelism of attention, an uneven
+// spread of sequences over groups, pipeline parallelism, tile quantisation of kernels.
 //
 // Transfers follow published figures of copy engines and copy kernels (sources: models/presets/hardware):
 //   copy_engine  call + descriptors * gap, then bytes at piece / max(minimum descriptor time, piece / link rate); short
@@ -56,8 +67,8 @@
 // coefficient is rounded once, half up, from doubles computed only with + - * /. Answers use 128-bit integers and are
 // rounded up to nanoseconds, so they are equal on all machines. Cost: closed form in `steps`, O(1).
 //
-// Errors: coefficients_of() throws ModelError if tp does not divide the heads. Answers cannot fail; a value above the
-// largest TimeNs gives the largest TimeNs.
+// Errors: coefficients_of() throws ModelError if attention's ranks do not divide the heads. Answers cannot fail; a
+// value above the largest TimeNs gives the largest TimeNs.
 #pragma once
 
 #include <cstdint>
@@ -117,6 +128,7 @@ struct StorageTierCoefficients {
 struct RooflineCoefficients {
   std::uint64_t step_fs = 0;           // at least 1 ns, so that time grows with each step
   std::uint64_t linear_token_fs = 0;   // FLOPs per token, without the output head
+  std::uint64_t group_token_fs = 0;    // FLOPs of attention's products per token of a group; 0 = in linear_token_fs
   std::uint64_t head_sequence_fs = 0;  // FLOPs of the output head, per yielded token
   std::uint64_t weights_fs = 0;        // one read of all weights except the routed experts
   std::uint64_t expert_fs = 0;         // one read of one routed expert in each expert layer
@@ -134,7 +146,9 @@ struct RooflineCoefficients {
   std::uint64_t decode_sequence_fs = 0;  // state layers, per sequence
   std::uint64_t serial_x2_32 = 0;        // share of attention's shorter part that is not hidden, in 2^-32
   std::uint64_t window_tokens = 0;       // 0 = no window layers
-  std::uint64_t reduce_token_fs = 0;     // all-reduce, per token
+  std::uint64_t reduce_token_fs = 0;     // all-reduce, or exchange with the experts, per token
+  std::uint64_t group_reduce_fs = 0;     // all-reduce within a group, per token of the group
+  std::uint32_t attention_dp = 1;        // groups
   TransferCoefficients host_to_device, device_to_host;
   PerTier<StorageTierCoefficients> storage;  // of storage tiers
   std::uint64_t gpudirect_rate = 0;          // bytes/s of one rank; 0 = not available
@@ -145,7 +159,20 @@ struct RooflineCoefficients {
 // Returns the peak FLOP/s of matrix products with weights of this format.
 double matrix_peak(const HardwareSpec& hardware, const WeightFormat& format);
 
-RooflineCoefficients coefficients_of(const ModelGeometry& model, const HardwareSpec& hardware, std::uint32_t tp);
+// Requires: attention_dp divides tp.
+RooflineCoefficients coefficients_of(const ModelGeometry& model, const HardwareSpec& hardware, std::uint32_t tp,
+                                     std::uint32_t attention_dp = 1);
+
+// Returns the share of a pass that the fullest of `groups` groups has: ceil(sequences / groups) of the sequences, and
+// as large a part of their tokens, rounded up. The whole pass for one group.
+ForwardShape group_share(const ForwardShape& shape, std::uint32_t groups);
+
+// Returns the number of collective operations of a pass: 2 per layer; with data parallelism of attention 2 per layer
+// for the experts, and 1 if a group has more than one rank.
+std::uint64_t collectives_of(const ModelGeometry& model, std::uint32_t tp, std::uint32_t attention_dp);
+
+// Returns the share of a layer's tokens that a rank exchanges with the experts' ranks, summed over layers.
+double exchanged_layers(const ModelGeometry& model, std::uint32_t tp);
 
 // Returns one line "name = value unit" per coefficient.
 std::string to_string(const RooflineCoefficients& coefficients);
@@ -156,10 +183,12 @@ struct OperatorTable;
 class RooflineCost final : public CostModel {
  public:
   explicit RooflineCost(const RooflineCoefficients& coefficients);
-  RooflineCost(const ModelGeometry& model, const HardwareSpec& hardware, std::uint32_t tp)
-      : RooflineCost(coefficients_of(model, hardware, tp)) {}
+  RooflineCost(const ModelGeometry& model, const HardwareSpec& hardware, std::uint32_t tp,
+               std::uint32_t attention_dp = 1)
+      : RooflineCost(coefficients_of(model, hardware, tp, attention_dp)) {}
 
-  // Adds a draft model. Later passes include its work. The draft's steps have no pass overhead.
+  // Adds a draft model, in the same groups of ranks. Later passes include its work. The draft's steps have no pass
+  // overhead.
   void set_draft(const ModelGeometry& draft, const HardwareSpec& hardware, std::uint32_t tp);
 
   // Uses measured operators for the parts of a pass that the table has. The arguments must be those of the constructor.
@@ -185,7 +214,8 @@ class RooflineCost final : public CostModel {
   std::uint64_t distinct_experts_x2_32(Tokens tokens) const;
 
  private:
-  Wide128 linear_fs(Tokens tokens, std::uint64_t yielding) const;
+  TransferCost link_transfer(const Plan& plan) const;
+  Wide128 linear_fs(Tokens tokens, Tokens of_group, std::uint64_t yielding) const;
   Wide128 prefill_fs(const ForwardShape& shape) const;
   Wide128 pass_fs(const ForwardShape& shape, std::uint64_t steps) const;
   Wide128 gpu_fs(const ForwardShape& shape, std::uint64_t steps) const;

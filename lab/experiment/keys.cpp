@@ -386,6 +386,11 @@ std::span<const Key> experiment_keys() {
       integer("parallel.tp", 1, 1, 64,
               "Number of tensor-parallel ranks per engine; a real run needs one process per rank: mpirun -np N kvtwin "
               "run"),
+      integer(
+          "parallel.attention_dp", 1, 1, 64,
+          "Data parallelism of attention: number of groups of tp / attention_dp ranks; each group holds the KV of its "
+          "own sequences, and experts and feed-forward are over all ranks (SGLang's --enable-dp-attention "
+          "--dp-size, TensorRT-LLM's enable_attention_dp); must divide parallel.tp; simulation only"),
       text_choice("parallel.rank_model", {"lockstep", "instances"},
                   "lockstep: one policy drives all ranks; instances: each rank has a policy of its own, and all ranks "
                   "decide the same; a real run always uses instances"),

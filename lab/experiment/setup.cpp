@@ -185,14 +185,14 @@ void size_tiers(const Experiment& e, Setup& setup) {
     const double fraction = e.number("tiers.device.memory_fraction");
     Bytes room = 0;
     try {
-      room = device_kv_bytes(setup.hardware, setup.model, engine.ranks, fraction == 0 ? kMemFraction : fraction,
-                             fraction == 0 ? engine.chunk_tokens : 0);
+      room = device_kv_bytes(setup.hardware, setup.model, setup.engine_gpus(), fraction == 0 ? kMemFraction : fraction,
+                             fraction == 0 ? engine.chunk_tokens : 0, setup.attention_dp);
     } catch (const ModelError& error) {
       const char* key = fraction == 0 ? "scheduler.chunk_tokens" : "tiers.device.memory_fraction";
       throw InputError(std::string(error.what()) + " It depends on " + e.where(key) + " too.");
     }
-    const Bytes draft_weights = setup.draft ? setup.draft->model.weight_bytes / engine.ranks : 0;
-    engine.device_pages = (room - std::min(room, draft_weights)) / (rank_bytes * page);
+    const Bytes draft_weights = setup.draft ? setup.draft->model.weight_bytes / setup.engine_gpus() : 0;
+    engine.device_pages = (room - std::min(room, draft_weights)) / (rank_bytes * page) * setup.attention_dp;
     if (engine.device_pages == 0) {
       throw InputError(e.where("cache.page_tokens") + ": a page of " + std::to_string(page) +
                        " tokens is larger than the " + std::to_string(room) + " bytes that the device leaves for KV" +
@@ -299,7 +299,7 @@ std::uint64_t load_token_ps(const Setup& setup) {
   const PoolPair pools{engine.shape, engine.host_layout, engine.device_pages, engine.host_pages};
   const Plan plan = plan_transfer(std::span(&run, 1), Direction::host_to_device, pools, engine.io, engine.planner);
   const TransferCost cost = setup.cost->transfer(plan);
-  double rate = setup.hardware.host_to_device;
+  double rate = setup.hardware.host_to_device * setup.attention_dp;
   if (cost.bytes_per_second != 0) rate = std::min(rate, static_cast<double>(cost.bytes_per_second));
   const double bytes = static_cast<double>(engine.shape.page_bytes() + engine.draft.page_bytes());
   return picoseconds(bytes * 1e12 / rate / engine.shape.page_tokens);
@@ -574,6 +574,13 @@ std::optional<OperatorTable> operators_of(const Experiment& e) {
   return with_key(e, "hardware.operators", [&] { return operators_preset(name); });
 }
 
+std::uint32_t attention_groups(const Experiment& e, std::uint32_t tp) {
+  const auto groups = static_cast<std::uint32_t>(e.integer("parallel.attention_dp"));
+  if (tp % groups == 0) return groups;
+  throw InputError(e.where("parallel.attention_dp") + ": is " + std::to_string(groups) + ", and must divide " +
+                   e.where("parallel.tp") + " (" + std::to_string(tp) + ")");
+}
+
 std::string percent(std::uint64_t share_x2_32) { return std::to_string((share_x2_32 * 100) >> 32) + " %"; }
 
 // Says which share of two typical passes is measured.
@@ -628,7 +635,7 @@ void configure_draft(const Experiment& e, KvDtype dtype, Setup& setup) {
   engine.draft_restored = draft.restored;
   if (draft.restored && draft.packed) engine.shape.layers += draft.shape.layers;
   if (draft.restored && !draft.packed) engine.draft = draft.shape;
-  setup.cost->set_draft(draft.model, setup.hardware, engine.ranks);
+  setup.cost->set_draft(draft.model, setup.hardware, setup.engine_gpus());
   setup.notes.push_back("model.draft: how many tokens a decode step yields is given, the same for every request");
   for (const std::string& sentence : draft.model.inexact) setup.notes.push_back("model.draft: " + sentence);
 }
@@ -637,13 +644,14 @@ void configure_world(const Experiment& e, Setup& setup) {
   const HardwareSpec& hw = setup.hardware;
   WorldConfig& world = setup.world;
   world.ranks = setup.engine.ranks;
-  world.h2d_bytes_per_second = rate(hw.host_to_device);
-  world.d2h_bytes_per_second = rate(hw.device_to_host);
+  const double links = setup.attention_dp;  // of a rank: one per group
+  world.h2d_bytes_per_second = rate(links * hw.host_to_device);
+  world.d2h_bytes_per_second = rate(links * hw.device_to_host);
   if (e.flag("sim.both_ways_shared"))
-    world.both_ways_bytes_per_second = rate(hw.bidirectional_factor * (hw.host_to_device + hw.device_to_host));
+    world.both_ways_bytes_per_second = rate(links * hw.bidirectional_factor * (hw.host_to_device + hw.device_to_host));
   if (e.flag("sim.dram_shared")) world.dram_bytes_per_second = rate(hw.dram_bandwidth);
   // If one socket has fewer accelerators than there are ranks, more sockets are used, each with a PCIe root of its own.
-  const double sockets = std::ceil(world.ranks / hw.accelerators_per_socket);
+  const double sockets = std::ceil(setup.engine_gpus() / hw.accelerators_per_socket);
   world.root_bytes_per_second = rate(hw.pcie_root_bandwidth * sockets);
   world.disk_read_bytes_per_second = rate(hw.drive_read_bandwidth * hw.drive_count);
   world.disk_write_bytes_per_second = rate(hw.drive_write_bandwidth * hw.drive_count);
@@ -696,6 +704,11 @@ void configure_seats(const Experiment& e, Setup& setup) {
   router.prefix_from_prompts = e.text("cluster.route_prefix_from") == "prompts";
   setup.route_view_delay = static_cast<TimeNs>(e.number("cluster.route_view_delay_s") * 1e9 + 0.5);
   world.instances = e.text("parallel.rank_model") == "instances";
+  if (world.instances && setup.attention_dp > 1) {
+    throw InputError(e.where("parallel.rank_model") + ": instances is of ranks that decide alike, and " +
+                     e.where("parallel.attention_dp") + " is " + std::to_string(setup.attention_dp) +
+                     "; set one of them back");
+  }
   const double factor = e.number("sim.straggler_factor");
   if (factor == 1) return;
   if (!world.instances) {
@@ -840,14 +853,21 @@ Setup make_setup(const Experiment& e, const HardwareSpec* hardware) {
     throw InputError(e.where("parallel.ep") + ": is " + std::to_string(ep) + ", and must divide " +
                      e.where("parallel.tp") + " (" + std::to_string(tp) + ")");
   }
-  setup.cost = std::make_unique<RooflineCost>(setup.model, setup.hardware, tp);
+  setup.attention_dp = attention_groups(e, tp);
+  const std::uint32_t group = tp / setup.attention_dp;
+  setup.cost = std::make_unique<RooflineCost>(setup.model, setup.hardware, tp, setup.attention_dp);
   if (const std::optional<OperatorTable> operators = operators_of(e)) {
     setup.cost->measure_with(*operators, setup.model, setup.hardware, tp, ep);
     setup.notes.push_back(operators_note(*operators, *setup.cost));
   }
+  if (setup.attention_dp > 1) {
+    setup.notes.push_back("parallel.attention_dp: the sequences of a pass are spread evenly over " +
+                          std::to_string(setup.attention_dp) +
+                          " groups of ranks, which share one pool and one host link of as much capacity and rate");
+  }
   configure_serving(e, setup);
-  setup.engine.shape = setup.target = setup.model.shape(tp, page);
-  setup.engine.ranks = tp;
+  setup.engine.shape = setup.target = setup.model.shape(group, page);
+  setup.engine.ranks = group;
   configure_draft(e, dtype, setup);
   configure_cache(e, setup.engine);
   setup.engine.planner = planner_limits(setup.hardware);

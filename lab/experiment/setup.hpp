@@ -35,6 +35,10 @@ struct Setup {
   std::optional<DraftSetup> draft;  // nothing without a draft model
   EngineConfig engine;              // of each engine
   WorldConfig world;
+  // Data parallelism of attention. engine.ranks are the ranks of one group; the engine has groups of them, whose GPUs
+  // and links count together as one rank each.
+  std::uint32_t attention_dp = 1;
+  std::uint32_t engine_gpus() const { return engine.ranks * attention_dp; }
   std::string route = "round_robin";  // for several engines; a name of route_names()
   RouterSetup router;
   TimeNs route_view_delay = 0;  // the router receives events of engines so late
@@ -56,7 +60,8 @@ struct Setup {
     return roles.prefill * std::uint64_t{figure(engine)} + roles.decode.engines * std::uint64_t{figure(decode->engine)};
   }
   std::uint64_t gpus() const {
-    return sum_of_engines([](const EngineConfig& of) { return of.ranks; });
+    if (decode == nullptr) return std::uint64_t{world.engines} * engine_gpus();
+    return roles.prefill * engine_gpus() + roles.decode.engines * decode->engine_gpus();
   }
   bool has_storage() const { return !engine.storage.empty(); }
   std::vector<std::string> notes;  // approximations, for the report

@@ -224,7 +224,8 @@ class Planner {
     ForwardShape shape;
     shape.prefill_tokens = static_cast<Tokens>(std::max(0.0, computed)) + work.output.total;
     shape.prefill_sequences = 1;
-    const RooflineCost roofline(setup.model, setup.hardware, setup.engine.ranks);  // without measured operators
+    const RooflineCost roofline(setup.model, setup.hardware, setup.engine_gpus(),
+                                setup.attention_dp);  // without measured operators
     const double seconds = static_cast<double>(roofline.forward_ns(shape, 1)) / 1e9;
     return std::max<std::int64_t>(1, static_cast<std::int64_t>(kBoundShare * seconds / (duration() + 2 * slack)));
   }
@@ -297,7 +298,7 @@ class Planner {
         parts.setting.engines = 1;
         const Setup setup = setup_of(parts.setting);
         parts.one = bill_for(setup);
-        parts.gpus = setup.engine.ranks;
+        parts.gpus = setup.engine_gpus();
         if (priced.empty()) {
           least = least_engines(setup);
           if (engines.empty()) engines = default_engines(least, setup);

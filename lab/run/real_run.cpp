@@ -197,6 +197,20 @@ void run_processes(const Experiment& experiment, const RunFiles&, const RealRun&
 }  // namespace
 
 void prepare_real_run(Experiment& experiment) {
+  if (experiment.integer("parallel.attention_dp") > 1) {
+    throw InputError(experiment.where("parallel.attention_dp") + ": is " +
+                     std::to_string(experiment.integer("parallel.attention_dp")) +
+                     ", and a real run has no data parallelism of attention; leave it out, or use kvtwin simulate");
+  }
+  for (const char* key : {"cluster.prefill", "cluster.decode"}) {
+    if (experiment.integer(key) == 0) continue;
+    throw InputError(experiment.where(key) + ": is " + std::to_string(experiment.integer(key)) +
+                     ", and the engines of a real run have no roles; leave it out, or use kvtwin simulate");
+  }
+  if (experiment.integer("cluster.dead_engine") >= 0) {
+    throw InputError(experiment.where("cluster.dead_engine") +
+                     ": a planned death is simulated; leave it out, or use kvtwin simulate");
+  }
   if (experiment.integer("cluster.engines") == 1) experiment = as_processes(std::move(experiment));
 }
 

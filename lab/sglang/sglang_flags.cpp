@@ -403,7 +403,8 @@ class SglangReader {
   void apply_key(const SglangFlag& flag) {
     if (flag.hierarchical && !hierarchical_) return;
     if (flag.field == "mem_fraction_static" && is_given("max_total_tokens")) return;
-    const std::string key(flag.key);
+    const bool groups = flag.field == "dp_size" && is_given("enable_dp_attention");
+    const std::string key(groups ? "parallel.attention_dp" : flag.key);
     if (is_given(flag.field) && flag.takes == Takes::nothing) return experiment_.set(key + "=true", where(flag.field));
     if (is_given(flag.field)) {
       const SglangWord word = word_of(flag.field, value(flag.field));
@@ -413,6 +414,7 @@ class SglangReader {
                          std::string(word.unlike) + ")");
       }
       if (flag.field == "chunked_prefill_size" && text == "-1") text = unchunked_pass();
+      if (flag.field == "max_total_tokens") text = of_all_groups(text);
       if (key == "cache.prefetch_attempts" && text == "0") text = "1";  // SGLang does not count the first attempt
       experiment_.set(key + "=" + text, where(flag.field));
       return;
@@ -423,6 +425,16 @@ class SglangReader {
     const std::string before = experiment_.as_toml(key);
     experiment_.set(key + "=" + ours(flag.field, preset), where(flag.field));
     if (experiment_.as_toml(key) != before) assumed_.push_back(flag.name + " " + preset);
+  }
+
+  // The flag counts the tokens of one group of attention.
+  std::string of_all_groups(const std::string& tokens) const {
+    const auto number = number_of<std::int64_t>(tokens);
+    const bool grouped = is_given("enable_dp_attention") && is_given("dp_size");
+    const auto groups = grouped ? number_of<std::int64_t>(value("dp_size")) : std::optional<std::int64_t>(1);
+    constexpr std::int64_t kMostGroups = 1024, kMostTokens = std::int64_t{1} << 50;
+    if (!number || !groups || *groups < 1 || *groups > kMostGroups || *number > kMostTokens) return tokens;
+    return std::to_string(*number * *groups);
   }
 
   // Returns the flag's default in the release.
@@ -875,6 +887,8 @@ class SglangWriter {
         write_model();
       } else if (flag.field == "enable_hierarchical_cache") {
         if (hierarchical_) line_.flags += " " + flag.name;
+      } else if (flag.field == "dp_size" && setup_.attention_dp > 1) {
+        write_groups();
       } else if (flag.field == "hicache_ratio") {
         write_host_tier();
       } else if (flag.field == "max_total_tokens") {
@@ -912,11 +926,19 @@ class SglangWriter {
     note("model.name = " + e_.text("model.name") + ": no repository is known for it; add --model-path");
   }
 
+  void write_groups() {
+    say("--dp-size", std::to_string(setup_.attention_dp));
+    line_.flags += " --enable-dp-attention";
+    if (e_.integer("cluster.engines") > 1) {
+      note("cluster.engines = " + e_.as_toml("cluster.engines") + ": --dp-size counts the groups of attention");
+    }
+  }
+
   void write_device_tier() {
     if (const std::int64_t tokens = e_.integer("tiers.device.tokens"); tokens != 0) {
-      say("--max-total-tokens", std::to_string(tokens));
+      say("--max-total-tokens", std::to_string(tokens / setup_.attention_dp));
     } else if (e_.number("tiers.device.gib") != 0) {
-      const Tokens tokens_held = setup_.engine.device_pages * setup_.engine.shape.page_tokens;
+      const Tokens tokens_held = setup_.engine.device_pages * setup_.engine.shape.page_tokens / setup_.attention_dp;
       say("--max-total-tokens", std::to_string(tokens_held));
       note("tiers.device.gib = " + e_.as_toml("tiers.device.gib") + " is said in tokens");
     }

@@ -22,7 +22,8 @@ constexpr Modelled kModelled[] = {
      "model.kv_dtype"},
     {"tp_size", Takes::integer, "1", "", "parallel.tp"},
     {"ep_size", Takes::integer, "1", "", "parallel.ep"},
-    {"dp_size", Takes::integer, "1", "", "cluster.engines"},
+    {"dp_size", Takes::integer, "1", "", "cluster.engines"},  // with enable_dp_attention: parallel.attention_dp
+    {"enable_dp_attention", Takes::nothing, "", "", ""},
     {"disaggregation_mode", Takes::word, "null", "null prefill decode", ""},
     {"page_size", Takes::integer, "1", "", "cache.page_tokens"},
     {"max_total_tokens", Takes::tokens, "", "", "tiers.device.tokens"},
@@ -62,9 +63,9 @@ struct NotModelled {
 constexpr NotModelled kNotModelled[] = {
     {"kvtwin always caches prefixes",
      "disable_radix_cache! prefill_only_disable_kv_cache! is_embedding! strip_thinking_cache!"},
-    {"of parallelism, tensor ranks and engines are modelled",
-     "pp_size=1 dcp_size=1 attn_cp_size=1 moe_dp_size=1 dwdp_size=1 nnodes=1 enable_dp_attention! "
-     "enable_prefill_cp! enable_dsa_cache_layer_split! enable_cp_decode_attn_tp! moe_dense_tp_size attn_dp_size=1 "
+    {"of parallelism, tensor ranks, groups of attention and engines are modelled",
+     "pp_size=1 dcp_size=1 attn_cp_size=1 moe_dp_size=1 dwdp_size=1 nnodes=1 enable_prefill_cp! "
+     "enable_dsa_cache_layer_split! enable_cp_decode_attn_tp! moe_dense_tp_size attn_dp_size=1 "
      "shared_experts_tp_size enable_kv_cache_sharding!"},
     {"requests go to the one engine", "load_balance_method=auto"},
     {"weights are stored as the model's preset or config.json says",

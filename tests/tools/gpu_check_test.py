@@ -198,7 +198,7 @@ class GpuCheck(unittest.TestCase):
             ("NVIDIA B200", "10.0", "b200-pcie5"),
             ("NVIDIA B300 SXM6 AC", "10.3", "b300-pcie5"),
             ("NVIDIA GB200", "10.0", "gb200-c2c"),
-            ("NVIDIA GB300", "10.3", "gb200-c2c"),
+            ("NVIDIA GB300", "10.3", "gb300-c2c"),
             ("NVIDIA A100-SXM4-80GB", "8.0", "a100-pcie4"),
             ("NVIDIA L40S", "8.9", "a100-pcie4"),
             ("NVIDIA Unheard-of", "9.0", "h200-pcie5"),

@@ -31,8 +31,8 @@ std::string error_with(const char* key, double value, const char* unit) {
 }
 
 TEST(Hardware, PresetsLoadAndCarryUnitSourceAndDate) {
-  const std::set<std::string> expected{"a100-pcie4", "h100-pcie5", "h200-pcie5", "h20-pcie5",
-                                       "b200-pcie5", "b300-pcie5", "gb200-c2c",  "cpu-host"};
+  const std::set<std::string> expected{"a100-pcie4", "h100-pcie5", "h200-pcie5", "h20-pcie5", "b200-pcie5",
+                                       "b300-pcie5", "gb200-c2c",  "gb300-c2c",  "cpu-host"};
   const std::vector<std::string> names = hardware_preset_names();
   EXPECT_EQ(std::set<std::string>(names.begin(), names.end()), expected);
   for (const std::string& name : names) {

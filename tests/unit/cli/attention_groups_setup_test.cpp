@@ -1,0 +1,80 @@
+// parallel.attention_dp in an experiment: pages, links, and what is refused.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "lab/error.hpp"
+#include "lab/experiment/setup.hpp"
+#include "tests/real_run.hpp"
+
+namespace kvtwin::test {
+namespace {
+
+kvtwin::Setup setup_of(const std::vector<std::string>& settings) {
+  Experiment experiment = Experiment::from_text("", "x.toml");
+  experiment.set("model.name=deepseek-v3");
+  experiment.set("hardware.name=gb200-c2c");
+  experiment.set("parallel.tp=8");
+  for (const std::string& setting : settings) experiment.set(setting);
+  return make_setup(experiment);
+}
+
+TEST(AttentionGroupsSetup, LatentsAreOncePerGroupAndThePoolIsThatOfAllGroups) {
+  const kvtwin::Setup tensor = setup_of({}), groups = setup_of({"parallel.attention_dp=8"});
+  EXPECT_EQ(tensor.engine.ranks, 8U);
+  EXPECT_EQ(groups.engine.ranks, 1U);
+  EXPECT_EQ(groups.engine_gpus(), 8U);
+  EXPECT_EQ(groups.page_bytes(), tensor.page_bytes());  // each rank has whole latents either way
+  const Bytes room = device_kv_bytes(groups.hardware, groups.model, 8, kMemFraction, groups.engine.chunk_tokens, 8);
+  EXPECT_EQ(groups.engine.device_pages, room / groups.page_bytes() * 8);
+  // Bytes of a tier: tensor parallelism has eight copies of a token.
+  const kvtwin::Setup copies = setup_of({"tiers.host.gib=64"});
+  const kvtwin::Setup once = setup_of({"tiers.host.gib=64", "parallel.attention_dp=8"});
+  EXPECT_NEAR(static_cast<double>(once.engine.host_pages), 8.0 * static_cast<double>(copies.engine.host_pages), 8);
+}
+
+TEST(AttentionGroupsSetup, HeadsAreSplitWithinAGroup) {
+  const auto heads = [](const std::string& groups) {
+    return setup_of({"model.name=llama-3.1-8b", "parallel.attention_dp=" + groups}).engine.shape.heads;
+  };
+  EXPECT_EQ(heads("1"), 1U);
+  EXPECT_EQ(heads("2"), 2U);
+  EXPECT_EQ(heads("8"), 8U);
+}
+
+TEST(AttentionGroupsSetup, EachGroupHasALink) {
+  const kvtwin::Setup one = setup_of({}), four = setup_of({"parallel.attention_dp=4"});
+  EXPECT_EQ(four.world.ranks, 2U);
+  EXPECT_EQ(four.world.h2d_bytes_per_second, 4 * one.world.h2d_bytes_per_second);
+  EXPECT_EQ(four.world.d2h_bytes_per_second, 4 * one.world.d2h_bytes_per_second);
+  EXPECT_TRUE(std::ranges::any_of(
+      four.notes, [](const std::string& note) { return note.find("4 groups of ranks") != std::string::npos; }));
+}
+
+TEST(AttentionGroupsSetup, OtherNumbersAndRealRunsAreRefused) {
+  const auto refusal = [](const std::vector<std::string>& settings) -> std::string {
+    try {
+      setup_of(settings);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return {};
+  };
+  EXPECT_NE(refusal({"parallel.attention_dp=3"}).find("must divide"), std::string::npos);
+  EXPECT_NE(refusal({"parallel.attention_dp=2", "parallel.rank_model=instances"}).find("parallel.attention_dp"),
+            std::string::npos);
+#if KVTWIN_TEST_REAL
+  Surroundings around;
+  around.folder = KVTWIN_SOURCE_DIR;
+  const Outcome real = run({"run", "experiments/quickstart.toml", "--device", "host", "--set", "parallel.tp=2", "--set",
+                            "parallel.attention_dp=2"},
+                           around);
+  EXPECT_EQ(real.exit_code, 2);
+  EXPECT_NE(real.err.find("no data parallelism of attention"), std::string::npos) << real.err;
+#endif
+}
+
+}  // namespace
+}  // namespace kvtwin::test

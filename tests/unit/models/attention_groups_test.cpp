@@ -1,0 +1,155 @@
+// Data parallelism of attention in the cost model, by formula.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "models/operator_cost.hpp"
+#include "models/presets.hpp"
+#include "models/roofline.hpp"
+#include "models/wide.hpp"
+
+namespace kvtwin {
+namespace {
+
+class AttentionGroups : public testing::Test {
+ protected:
+  static RooflineCoefficients of(std::uint32_t tp, std::uint32_t groups) {
+    return coefficients_of(model_preset("deepseek-v3"), hardware_preset("gb200-c2c"), tp, groups);
+  }
+  static ForwardShape batch(std::uint32_t sequences, Tokens context) {
+    ForwardShape shape;
+    shape.decode_sequences = sequences;
+    shape.decode_context_tokens = sequences * context;
+    return shape;
+  }
+  static ForwardShape prompts(std::uint32_t sequences, Tokens tokens) {
+    ForwardShape shape;
+    shape.prefill_sequences = sequences;
+    shape.prefill_tokens = sequences * tokens;
+    shape.prefill_pairs = sequences * (tokens * (tokens + 1) / 2);
+    return shape;
+  }
+
+  const ModelGeometry model = model_preset("deepseek-v3");
+  const HardwareSpec hardware = hardware_preset("gb200-c2c");
+};
+
+TEST_F(AttentionGroups, OneGroupIsTensorParallelism) {
+  EXPECT_EQ(of(8, 1), coefficients_of(model, hardware, 8));
+  EXPECT_EQ(of(8, 1).group_token_fs, 0U);
+  EXPECT_EQ(of(8, 1).group_reduce_fs, 0U);
+  const ForwardShape shape = batch(7, 1000);
+  EXPECT_EQ(group_share(shape, 1).decode_context_tokens, shape.decode_context_tokens);
+  const RooflineCost one(model, hardware, 8), same(model, hardware, 8, 1);
+  EXPECT_EQ(one.forward_ns(shape, 9), same.forward_ns(shape, 9));
+}
+
+TEST_F(AttentionGroups, TheFullestGroupHasTheShareRoundedUp) {
+  const ForwardShape share = group_share(batch(9, 1000), 8);
+  EXPECT_EQ(share.decode_sequences, 2U);
+  EXPECT_EQ(share.decode_context_tokens, 2000U);
+  // One prompt is in one group, with all of its tokens.
+  const ForwardShape alone = group_share(prompts(1, 500), 8), all = group_share(prompts(16, 500), 8);
+  EXPECT_EQ(alone.prefill_tokens, 500U);
+  EXPECT_EQ(alone.prefill_pairs, 500U * 501 / 2);
+  EXPECT_EQ(all.prefill_tokens, 1000U);
+  EXPECT_EQ(all.prefill_sequences, 2U);
+  EXPECT_EQ(group_share(batch(0, 0), 8).decode_sequences, 0U);
+}
+
+TEST_F(AttentionGroups, AttentionIsOfTheRanksOfOneGroup) {
+  const RooflineCoefficients dp8 = of(8, 8), tp1 = of(1, 1), dp4 = of(8, 4), tp2 = of(2, 1);
+  EXPECT_EQ(dp8.decode_token_fs, tp1.decode_token_fs);
+  EXPECT_EQ(dp8.prefill_pair_fs, tp1.prefill_pair_fs);
+  EXPECT_EQ(dp4.decode_token_fs, tp2.decode_token_fs);
+  // Experts and the output head stay over all ranks.
+  EXPECT_EQ(dp8.expert_fs, of(8, 1).expert_fs);
+  EXPECT_EQ(dp8.head_sequence_fs, of(8, 1).head_sequence_fs);
+}
+
+TEST_F(AttentionGroups, ProductsOfAttentionAreSplitByGroup) {
+  const double attention = 2.0 * static_cast<double>(model.attention_parameters);
+  const double rate = hardware.gemm_fraction * matrix_peak(hardware, model.attention_format);
+  EXPECT_NEAR(static_cast<double>(of(8, 8).group_token_fs), attention / rate * 1e15, 1.0);
+  EXPECT_NEAR(static_cast<double>(of(8, 4).group_token_fs), attention / (2 * rate) * 1e15, 1.0);
+  // All FLOPs of a token are in one of the two coefficients.
+  EXPECT_NEAR(static_cast<double>(of(8, 8).linear_token_fs) + attention / (8 * rate) * 1e15,
+              static_cast<double>(of(8, 1).linear_token_fs), 2.0);
+  // Each group reads all weights of attention.
+  const double bandwidth = hardware.memory_bandwidth * hardware.memory_fraction;
+  const double more = static_cast<double>(model.attention_weight_bytes) * (1.0 - 1.0 / 8) / bandwidth * 1e15;
+  EXPECT_NEAR(static_cast<double>(of(8, 8).weights_fs - of(8, 1).weights_fs), more, 2.0);
+}
+
+TEST_F(AttentionGroups, TheExpertsExchangeAtMostAllTokens) {
+  const double row = static_cast<double>(model.hidden) * model.dtype_bytes;
+  const auto exchanged = [&](double ranks) {
+    const double to_experts = std::min(1.0, 8.0 / ranks);
+    const double layers = 3 + 58 * to_experts;  // three dense layers
+    return layers * 2 * (ranks - 1) / ranks * row / hardware.peer_bandwidth * 1e15;
+  };
+  EXPECT_NEAR(static_cast<double>(of(8, 8).reduce_token_fs), exchanged(8), 1.0);
+  EXPECT_NEAR(static_cast<double>(of(32, 32).reduce_token_fs), exchanged(32), 1.0);
+  EXPECT_EQ(of(8, 8).group_reduce_fs, 0U);  // one rank reduces nothing
+  EXPECT_NEAR(static_cast<double>(of(8, 4).group_reduce_fs), 61 * row / hardware.peer_bandwidth * 1e15, 1.0);
+  EXPECT_EQ(collectives_of(model, 8, 1), 122U);
+  EXPECT_EQ(collectives_of(model, 8, 8), 122U);
+  EXPECT_EQ(collectives_of(model, 8, 4), 183U);
+  EXPECT_EQ(collectives_of(model, 1, 1), 0U);
+}
+
+TEST_F(AttentionGroups, ADecodeStepIsTheSumOfItsParts) {
+  const RooflineCost cost(model, hardware, 32, 32);
+  const RooflineCoefficients& c = cost.coefficients();
+  constexpr std::uint32_t kSequences = 100, kMost = 4;  // ceil(100 / 32)
+  constexpr Tokens kContext = 4096;
+  const Wide128 experts = Wide128{c.expert_fs} * cost.distinct_experts_x2_32(kSequences) >> 32;
+  const Wide128 compute = Wide128{c.linear_token_fs} * kSequences + Wide128{c.group_token_fs} * kMost +
+                          Wide128{c.head_sequence_fs} * kSequences;
+  const Wide128 fs = c.step_fs + std::max(compute, c.weights_fs + experts) + Wide128{c.reduce_token_fs} * kSequences +
+                     Wide128{c.decode_token_fs} * (kMost * (kContext + 1));
+  EXPECT_EQ(cost.forward_ns(batch(kSequences, kContext), 1), static_cast<TimeNs>((fs + 999'999) / 1'000'000));
+}
+
+TEST_F(AttentionGroups, TransfersHaveTheLinksOfAllGroups) {
+  Plan plan;
+  plan.path = TransferPath::staged;
+  plan.direction = Direction::host_to_device;
+  plan.bytes = Bytes{1} << 30;
+  plan.descriptors = 1024;
+  plan.descriptor_bytes = Bytes{1} << 20;
+  const TransferCost one = RooflineCost(model, hardware, 1).transfer(plan);
+  const TransferCost eight = RooflineCost(model, hardware, 8, 8).transfer(plan);
+  EXPECT_EQ(eight.bytes_per_second, 8 * one.bytes_per_second);
+  EXPECT_EQ(eight.latency_ns, one.latency_ns);
+}
+
+TEST_F(AttentionGroups, BeyondADomainNicsLimitTheExchange) {
+  const HardwareSpec h200 = hardware_preset("h200-pcie5");
+  EXPECT_DOUBLE_EQ(exchange_rate(h200, 8), h200.peer_bandwidth);
+  EXPECT_DOUBLE_EQ(exchange_rate(h200, 16), 8 * 46.6e9);
+  EXPECT_DOUBLE_EQ(exchange_rate(hardware, 64), hardware.peer_bandwidth);
+  HardwareSpec alone = h200;
+  alone.nic_count = 0;
+  EXPECT_DOUBLE_EQ(exchange_rate(alone, 16), h200.peer_bandwidth);
+}
+
+TEST_F(AttentionGroups, MemoryHoldsTheWeightsOfAttentionOncePerGroup) {
+  const Bytes one = device_kv_bytes(hardware, model, 8), eight = device_kv_bytes(hardware, model, 8, 0.9, 8192, 8);
+  EXPECT_NEAR(static_cast<double>(one - eight), static_cast<double>(model.attention_weight_bytes) * 7 / 8, 2.0);
+}
+
+TEST_F(AttentionGroups, MeasuredPartsTakeTheTokensOfAGroup) {
+  const OperatorTable table = operators_preset("gb200/sglang");
+  const OperatorCost one(model, hardware, 8, 8, table), same(model, hardware, 8, 8, table, 1);
+  const OperatorCost groups(model, hardware, 8, 8, table, 8);
+  EXPECT_EQ(one.linear_fs(64, 64), same.linear_fs(64, 64, 8));
+  EXPECT_GT(groups.linear_fs(64, 64, 16), groups.linear_fs(64, 64, 8));
+  EXPECT_GT(groups.linear_fs(64, 64, 8), groups.linear_measured_fs(64, 64, 8));
+  // Attention has the lattice of all 128 heads.
+  EXPECT_EQ(groups.full().decode_fs(8, Wide128{8} * 1000 * 1024, 8 * 1024, 1),
+            OperatorCost(model, hardware, 1, 1, table).full().decode_fs(8, Wide128{8} * 1000 * 1024, 8 * 1024, 1));
+}
+
+}  // namespace
+}  // namespace kvtwin
