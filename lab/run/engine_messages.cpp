@@ -54,7 +54,7 @@ class Reader {
 }  // namespace
 
 // A new member of these must travel, too.
-static_assert(sizeof(Arrival) == 56 && sizeof(Event) == 120);
+static_assert(sizeof(Arrival) == 72 && sizeof(Event) == 120);
 
 EngineMessage kind_of(std::string_view message) {
   KV_CHECK(!message.empty(), "a message has a kind");
@@ -78,6 +78,9 @@ std::string message_of(const Input& input) {
   put(bytes, arrival->priority);
   put(bytes, arrival->session);
   put_keys(bytes, arrival->keys);
+  put(bytes, arrival->part);
+  put(bytes, arrival->attempt);
+  put(bytes, arrival->peer);
   return bytes;
 }
 
@@ -95,6 +98,9 @@ ReceivedInput::ReceivedInput(std::string_view message) {
     reader.get(arrival.session);
     reader.get_keys(keys);
     arrival.keys = keys;
+    reader.get(arrival.part);
+    reader.get(arrival.attempt);
+    reader.get(arrival.peer);
     input.what = arrival;
   } else {
     Hint hint;

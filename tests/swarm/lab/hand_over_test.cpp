@@ -4,7 +4,8 @@
 // each input, all invariants of the engine are checked. If a seed fails, the test prints the command that runs only
 // this seed.
 //
-//   KVTWIN_SWARM_SEED=123 build/tests/swarm_lab --gtest_filter='HandOverSwarm*'
+//   KVTWIN_SWARM_SEED=123 build/tests/swarm_lab --gtest_filter='HandOverSwarm*'  runs seed 123
+//   KVTWIN_DEEP=1 build/tests/swarm_lab                                          runs ten times as many seeds
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -382,7 +383,8 @@ TEST(HandOverSwarm, every_seed_keeps_every_invariant_and_every_byte) {
     run_seed(seed, seed % 4 != 3, marks);
     return;
   }
-  for (std::uint64_t seed = 0; seed < kSeeds && !HasFailure(); ++seed) {
+  const std::uint64_t seeds = kSeeds * (std::getenv("KVTWIN_DEEP") != nullptr ? 10 : 1);
+  for (std::uint64_t seed = 0; seed < seeds && !HasFailure(); ++seed) {
     const bool adversarial = seed % 4 != 3;
     const std::uint64_t digest = run_seed(seed, adversarial, marks);
     if (seed % 64 == 0) {
