@@ -17,7 +17,7 @@ struct RankOutcome {
   DecisionMark decisions;
   std::uint64_t reductions = 0;
   std::vector<LaneUse> lanes;  // of an engine's first rank: all lanes; else the lanes of the rank's GPU
-  PerTier<Pages> used_max;
+  PerTier<Pages> used_max = {};
 };
 
 // Returns the outcomes of all ranks, in their order, on rank 0; an empty vector on the other ranks.

@@ -94,6 +94,36 @@ TEST(RealRanksTogether, EndWithTheGravestCodeAndAllSentences) {
   EXPECT_EQ(ended.said, "kvtwin: no room\nkvtwin: rank 2: bad line\n");
 }
 
+TEST(RealRanksTogether, SayWhichEngineTheyAreOf) {
+  const auto fail_on_last = [](RealRanks& ranks, std::size_t per_engine) {
+    ranks.set_ranks_per_engine(per_engine);
+    EXPECT_EQ(ranks.ranks_per_engine(), per_engine);
+    if (ranks.rank() == 3) throw WorkError("no room");
+  };
+  EXPECT_EQ(play(4, [&](RealRanks& ranks) { fail_on_last(ranks, 2); }).said, "kvtwin: engine 1, rank 1: no room\n");
+  EXPECT_EQ(play(4, [&](RealRanks& ranks) { fail_on_last(ranks, 1); }).said, "kvtwin: engine 3: no room\n");
+}
+
+TEST(RealRanksTogether, TellRankZeroOfTheirLoopsAndCounters) {
+  play(4, [](RealRanks& ranks) {
+    ranks.set_ranks_per_engine(2);
+    LoopReport loop;
+    loop.inputs = 7 + ranks.rank();
+    loop.arrival_late_max_ns = 9;
+    const std::vector<LoopReport> loops = gather_loops(ranks, loop);
+    ASSERT_EQ(loops.size(), ranks.leads() ? 4U : 0U);
+    for (std::size_t rank = 0; rank < loops.size(); ++rank) {
+      EXPECT_EQ(loops[rank].inputs, 7 + rank);
+      EXPECT_EQ(loops[rank].arrival_late_max_ns, 9);
+    }
+    const std::vector<StorageCounters> all =
+        gather_counters(ranks, {{Tier::remote, {{"objects_per_page", 3}, {"got_pages", 10 + ranks.rank()}}}});
+    if (!ranks.leads()) return;
+    EXPECT_EQ(all[0].counters[0].second, 6U) << "of the two ranks of one engine";
+    EXPECT_EQ(all[0].counters[1].second, 46U) << "of all engines";
+  });
+}
+
 // There are no meetings while requests are served: a rank that fails ends the other ranks.
 TEST(RealRanksTogether, LeaveWhenTheyFailWhileServing) {
   const Ended ended = play(3, [](RealRanks& ranks) {
@@ -130,11 +160,13 @@ TEST(RealRanksTogether, TellRankZeroWhatTheyDid) {
     lane.busy_ns = 44;
     lane.window_busy_ns = {40, 4};
     lane.window_bytes = {99, 1 + rank};
+    ours.used_max[Tier::host] = 50 + rank;
     const std::vector<RankOutcome> all = gather_outcomes(ranks, ours);
     ASSERT_EQ(all.size(), rank == 0 ? 3U : 0U);
     for (std::uint64_t i = 0; i < all.size(); ++i) {
       EXPECT_EQ(all[i].decisions, (DecisionMark{10 + i, ~i}));
       EXPECT_EQ(all[i].reductions, 7 * i);
+      EXPECT_EQ(all[i].used_max[Tier::host], 50 + i);
       const LaneUse& got = all[i].lanes.at(0);
       EXPECT_EQ(got.name, "gpu" + std::to_string(i) + ".h2d");
       EXPECT_EQ(got.bytes, 100 + i);
