@@ -11,8 +11,8 @@
 #include "impl/disk/shared_files.hpp"
 #include "impl/remote/peer_store.hpp"
 #include "impl/remote/remote_backend.hpp"
-#include "impl/storage/failing_nodes.hpp"
 #include "impl/runtime/arena.hpp"
+#include "impl/storage/failing_nodes.hpp"
 #include "lab/error.hpp"
 
 namespace kvtwin {
