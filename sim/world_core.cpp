@@ -125,6 +125,8 @@ void WorldCore::report_lane_span(std::uint32_t slot) {
     span.flowing = record.transfer.flow_since;
     const bool all_ranks = record.transfer.storage || record.kind == Kind::hand_over;
     span.bytes = all_ranks ? record.completion.bytes : record.completion.bytes / config_.ranks;
+    const TimeNs moving = record.transfer.cost.latency_ns + record.hand_over.flowed_ns;
+    if (record.kind == Kind::hand_over) span.stalled_ns = std::max<TimeNs>(0, span.end - span.begin - moving);
   }
   lanes_->on_lane(span);
 }
@@ -252,6 +254,7 @@ void WorldCore::start_flow(std::uint32_t slot) {
   const Transfer& transfer = record.transfer;
   record.stage = Stage::flowing;
   if (record.kind != Kind::hand_over || record.hand_over.group == 0) record.transfer.flow_since = now_;
+  record.hand_over.flow_begin = now_;
   record.piece.start = Instant{now_, 0.0};
   if (transfer.storage && transfer.flow_bytes == 0.0) {
     flow_ended(slot);  // a remove, or an operation that moves no bytes
@@ -607,6 +610,7 @@ void WorldCore::begin_group(std::uint32_t slot) {
 
 void WorldCore::end_group(std::uint32_t slot) {
   HandOver& hand_over = operations_[slot].hand_over;
+  hand_over.flowed_ns += now_ - hand_over.flow_begin;
   if (++hand_over.group < hand_over.groups) {
     begin_group(slot);
   } else {

@@ -200,6 +200,7 @@ class WorldCore final : public Substrate {
     OperationId pass = OperationId::none;  // computes the pages, and has not ended
     TimeNs pass_end = -1, pass_ns = 0;     // -1: not known yet
     std::uint32_t group = 0, groups = 1;   // the group that moves
+    TimeNs flow_begin = 0, flowed_ns = 0;  // of this group; of the groups before
   };
   struct Record {  // one operation in flight
     OperationId id = OperationId::none;

@@ -102,7 +102,7 @@ void LaneMeters::on_lane(const LaneSpan& span) {
     meter.count_transfer();
     return;
   }
-  meter.add_busy(span.begin, span.end);
+  meter.add_busy(span.begin + (span.lane == Lane::peer ? span.stalled_ns : 0), span.end);
   meter.add_bytes(span.flowing, span.end, span.bytes);
   if (const std::uint32_t crossings = dram_crossings(span.lane); crossings != 0 && dram_rate_ != 0) {
     const bool one_rank = spec_of(span.lane).kind == LaneKind::copy;

@@ -22,7 +22,7 @@ struct LaneSpan {
   OperationId id = OperationId::none;
   TimeNs begin = 0, end = 0;  // when the operation held the lane
   TimeNs flowing = 0;         // transfers: bytes moved from this time to the end
-  TimeNs stalled_ns = 0;      // passes: time waited for gates, after `begin`
+  TimeNs stalled_ns = 0;      // passes: time waited for gates, after `begin`; hand-overs: for the pass
   Bytes bytes = 0;            // bytes moved. h2d, d2h: of one rank; storage lanes: of all ranks together
   std::uint64_t steps = 0;    // passes: steps done
   Status status = Status::done;
