@@ -47,8 +47,8 @@ class ListWork final : public PageWork {
 TEST(FailingNodes, PagesAreUnreachableThenMissingThenStoredAgain) {
   PageMap map;
   TimeNs now = 0;
-  const auto pool = make_failing_nodes(std::make_unique<MemoryBackend>(map, kSmallForm, 1000), 3,
-                                       {{1, {100, 200}}, {1, {400, 500}}});
+  const auto pool =
+      make_failing_nodes(std::make_unique<MemoryBackend>(map, kSmallForm, 1000), 3, {{1, {100, 200}}, {1, {400, 500}}});
   pool->start([&now] { return now; });
   std::vector<PageKey> keys;
   for (std::uint64_t i = 1; i <= 60; ++i) keys.push_back(page_key(i));
