@@ -146,7 +146,18 @@ void RequestLife::follow_queue(const Decision& decision) {
       waiting_.insert(decision.request);
       --running_;
       break;
-    case DecisionKind::finish: --running_; break;
+    case DecisionKind::finish:
+    case DecisionKind::hand_over: --running_; break;
+    case DecisionKind::expect:
+      waiting_.erase(decision.request);
+      ++running_;
+      break;
+    case DecisionKind::fall_back:
+      if (waiting_.insert(decision.request).second) --running_;
+      break;
+    case DecisionKind::withdraw:
+      if (waiting_.erase(decision.request) == 0) --running_;
+      break;
     default: break;
   }
 }

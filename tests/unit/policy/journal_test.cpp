@@ -49,7 +49,7 @@ std::vector<KeptRecord> every_kind() {
   part.attempt = 1;
   records.push_back(kept({now, part}, {6, 0}));
   records.push_back(kept({now, Notice{NoticeKind::room, 5, 1, 4, 9, slots}}, {6, 0}));
-  records.push_back(kept({now, Notice{NoticeKind::peer_lost, kNoRequest, 0, ~0U, 0, {}}}, {7, 3}));
+  records.push_back(kept({now, Notice{NoticeKind::peer_lost, kNoRequest, 0, ~0U, 0, {}}}, {6, 0}));
   return records;
 }
 
