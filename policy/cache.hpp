@@ -178,6 +178,8 @@ class Cache {
   bool commit(const Acknowledged& backups, const Acknowledged& loads);
   // Returns whether pages of the path to `end` are still being loaded, or will be.
   bool arriving(NodeId end) const;
+  // Returns the end of the part of the path to `end` that comes before the first page that is still being loaded.
+  NodeId end_before_load(NodeId end) const;
   // Returns how many leading pages of the chain come before the first page that is still being loaded, or will be.
   Pages pages_before_load(std::span<const PageKey> keys) const;
   // Returns whether pages of the path to `end` are loaded by this transfer, by its number as in load_failure().

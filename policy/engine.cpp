@@ -308,7 +308,15 @@ bool Engine::State::take_peer_news(const ReduceVector& agreed) {
   for (; notices_taken < value(agreed_notices); ++notices_taken) {
     const Notice notice = notices.front();
     notices.pop_front();
-    scheduler.take(notice, now);
+    // The prefill engine may give a request up before this engine looks at its arrival.
+    const auto waits = std::ranges::find_if(arrived, [&](const Request* request) {
+      return request->record.request == notice.request && request->record.attempt == notice.attempt;
+    });
+    if (notice.kind == NoticeKind::withdrawn && waits != arrived.end()) {
+      (*waits)->withdrawn = true;
+    } else {
+      scheduler.take(notice, now);
+    }
   }
   return more;
 }

@@ -50,6 +50,11 @@ void HandOvers::write(const Request& request, Tokens tokens, OperationId pass) {
   KV_CHECK(at != parts_.end() && !at->second.dropped, "a part is written until it ends");
   Part& part = at->second;
   if (!part.room || part.failed) return;
+  // A failure that is known and not committed yet: a later write must not announce pages that the failed one lacks.
+  const auto lost = [&](const Flight& flight) {
+    return flight.part == at->first && flight.complete && flight.status != Status::done;
+  };
+  if (std::ranges::any_of(flights_, lost)) return;
   const Tokens page = config_.shape.page_tokens;
   const bool whole = tokens >= request.record.prompt_tokens;
   const Pages end = whole ? part.pages : tokens / page;

@@ -388,7 +388,11 @@ void Scheduler::give_pages_back(Request& request) {
   if (request.record.part == RequestPart::prefill && hand_overs_.reads_pages(request)) {
     std::vector<SlotId> kept(own.begin(), own.end());
     kept.insert(kept.end(), request.displaced.begin(), request.displaced.end());
-    hand_overs_.linger(request, request.lease, std::move(kept));
+    // No write reads pages that are still being loaded. If the load fails, they must be free to go.
+    const NodeId end = cache_.end_before_load(request.lease);
+    cache_.lease(end);
+    cache_.release(request.lease);
+    hand_overs_.linger(request, end, std::move(kept));
   } else {
     cache_.free(own);
     cache_.free(request.displaced);
@@ -489,8 +493,8 @@ void Scheduler::publish(Request& request, bool chunked) {
       config_.cache_output ? request.kv_tokens : std::min(request.kv_tokens, request.record.prompt_tokens);
   // After a retraction, the shared prefix may include pages of the output. They stay shared.
   Pages pages = std::max<Pages>(cached / page, request.shared);
-  // If no pass waits for loads, the request keeps its own pages beside pages that another request is loading.
-  if (!loads_gate_passes()) {
+  // If no pass of the request waits for loads, it keeps its own pages beside pages that another request is loading.
+  if (!loads_gate_passes() || request.received) {
     pages = std::max(std::min(pages, cache_.pages_before_load(std::span(request.keys).first(pages))), request.shared);
   }
   if (pages == 0) return;

@@ -64,6 +64,7 @@ struct Request {
   std::vector<SlotId> displaced;
   bool needs_room = false;  // prefill part: not admitted before the decode engine has room
   bool gone = false;        // decode part: ended, with leased pages that the prefill engine may still write
+  bool withdrawn = false;   // decode part: the prefill engine has given it up before it was expected
   bool received = false;    // decode part: the prompt's pages come from the prefill engine
   TimeNs load_since = -1;   // while it waits for the load of its prefix: the step that started the load
 

@@ -108,7 +108,11 @@ void Scheduler::hand_over_ended(const HandOvers::Ended& ended, TimeNs now) {
 void Scheduler::expect(Request& request, TimeNs now) {
   expected_.insert(std::ranges::lower_bound(expected_, &request, is_older), &request);
   cache_.queue(request.record.request, reusable(request));
-  if (lost_.contains(request.record.peer)) fall_back(request, Reason::peer_lost, now);
+  if (lost_.contains(request.record.peer)) {
+    fall_back(request, Reason::peer_lost, now);
+  } else if (request.withdrawn) {
+    fall_back(request, Reason::withdrawn, now);
+  }
 }
 
 // Requests that this engine computes by itself have their turn, too.

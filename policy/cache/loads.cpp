@@ -79,6 +79,14 @@ bool Cache::arriving(NodeId end) const {
   return false;
 }
 
+NodeId Cache::end_before_load(NodeId end) const {
+  NodeId before = end;
+  for (NodeId id = end; id != tree_.root(); id = tree_.node(id).parent) {
+    if (tree_.node(id).load != OperationId::none) before = tree_.node(id).parent;
+  }
+  return before;
+}
+
 Pages Cache::pages_before_load(std::span<const PageKey> keys) const {
   Pages before = keys.size();
   if (!loading() && loads_.moves.empty()) return before;

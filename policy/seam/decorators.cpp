@@ -211,9 +211,11 @@ OperationId Faulty::submit_hand_over(const HandOverOperation& operation) {
   }
   will_fail |= drawn(shares_.failed_hand_overs) || gate_lost;
   below.last = operation.last && !will_fail;
-  Flight& flight = open(world_.submit(below));
+  // The pages of a pass that fails may be freed at once, so the world must not read them.
+  Flight& flight = open(gate_lost ? world_.call_at(world_.now()) : world_.submit(below));
   flight.hands_over = operation.request;
   flight.will_fail = will_fail;
+  flight.stand_in = gate_lost;
   if (operation.pass != OperationId::none) flight.gates.push_back(operation.pass);
   if (drawn(shares_.late)) flight.fate.late = static_cast<TimeNs>(1 + draw() % 1'000'000);
   return flight.engine_id;
@@ -356,7 +358,7 @@ Completion Faulty::distorted(const Flight& flight, const Completion& completion)
     lose_pages(flight, reported);
   } else if (flight.hands_over != kNoRequest) {
     if (!flight.will_fail || completion.status != Status::done) return reported;
-    reported.status = Status::failed;
+    reported.status = flight.stand_in ? Status::gate_failed : Status::failed;
     reported.bytes = 0;
     ++counts_.failed_hand_overs;
   } else if (flight.gates.empty()) {

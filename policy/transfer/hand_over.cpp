@@ -12,9 +12,12 @@ struct Axis {
   std::uint64_t count = 1, from_stride = 0, to_stride = 0;  // strides in bytes
 };
 
-// Strides do not depend on the number of pages of a pool, except between planes.
+// Pools of more than one page: in a pool of one page, layers would lie together that do not in any other.
+constexpr std::uint64_t kPoolPages = 2;
+
 Axis axis_of(const HandOverSide& from, const HandOverSide& to, std::uint64_t count, const KvIndex& step) {
-  return {count, byte_offset(from.layout, from.shape, 1, step), byte_offset(to.layout, to.shape, 1, step)};
+  return {count, byte_offset(from.layout, from.shape, kPoolPages, step),
+          byte_offset(to.layout, to.shape, kPoolPages, step)};
 }
 
 }  // namespace
@@ -56,8 +59,8 @@ HandOverWork hand_over_work(const HandOverSide& from, const HandOverSide& to, Pa
   }
   std::uint64_t per_page = std::uint64_t{b.planes} * (b.heads / heads);
   for (const Axis& axis : axes) per_page *= axis.count;
-  const std::uint64_t page_from = byte_offset(from.layout, a, 2, {.page = 1});
-  const std::uint64_t page_to = byte_offset(to.layout, b, 2, {.page = 1});
+  const std::uint64_t page_from = byte_offset(from.layout, a, kPoolPages, {.page = 1});
+  const std::uint64_t page_to = byte_offset(to.layout, b, kPoolPages, {.page = 1});
   const bool joins_pages = page_from == piece && page_to == piece;
   work.piece_bytes = piece;
   work.writes = (joins_pages ? runs : pages) * per_page * work.receivers;

@@ -249,6 +249,27 @@ TEST(Roofline, TransfersFollowTheCopyEngine) {
   EXPECT_EQ(cost.transfer(plan_of(TransferPath::copy_engine, kUp, 10, 1 << 20)).bytes_per_second, 0U);
 }
 
+TEST(Roofline, HandOversFollowTheNicsWrites) {
+  RooflineCoefficients c;
+  c.step_fs = 1'000'000;
+  c.storage[Tier::remote].write.object_ns = 2500;
+  c.storage[Tier::remote].write.object_fs = 700'000'000;  // 0.7 us
+  c.device_to_host.call_ns = 1000;
+  c.host_to_device.call_ns = 2000;
+  HandOverWork work;
+  work.pages = 10;
+  work.bytes = 64'000'000;
+  work.writes = 1000;
+  const TransferCost direct = RooflineCost(c).hand_over(work);
+  EXPECT_EQ(direct.latency_ns, 2500);
+  EXPECT_EQ(direct.bytes, work.bytes);
+  EXPECT_EQ(direct.bytes_per_second, 64'000'000'000'000U / 700) << "0.7 ms for a thousand writes";
+  work.staged = true;
+  EXPECT_EQ(RooflineCost(c).hand_over(work).latency_ns, 2500 + 1000 + 2000);
+  c.storage[Tier::remote].write.object_fs = 0;
+  EXPECT_EQ(RooflineCost(c).hand_over(work).bytes_per_second, 0U) << "only the links limit";
+}
+
 TEST(Roofline, TransfersFollowKernelAndStaging) {
   const RooflineCost cost = cost_of("llama-3.1-8b", "h200-pcie5");
   const TransferCost kernel = cost.transfer(plan_of(TransferPath::kernel, kUp, 100000, 512));

@@ -1,0 +1,229 @@
+// Hand-overs between two engines of the event world: times by formula, layers, failures, notices, deaths.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sim/world.hpp"
+
+namespace kvtwin {
+namespace {
+
+constexpr TimeNs kPassNs = 1'600'000;
+
+class FlatCost final : public CostModel {
+ public:
+  TimeNs forward_ns(const ForwardShape&, std::uint64_t steps) const override {
+    return kPassNs * static_cast<TimeNs>(steps);
+  }
+  TransferCost transfer(const Plan& plan) const override { return {0, plan.bytes, 0}; }
+  TransferCost storage(const StorageWork&) const override { return {}; }
+  TransferCost hand_over(const HandOverWork& work) const override { return {latency_ns, work.bytes, rate}; }
+  TimeNs latency_ns = 0;
+  std::uint64_t rate = 0;
+};
+
+// Runs `act` at the first input, and writes down all others.
+class Scribe final : public InputHandler {
+ public:
+  void handle(const Input& input) override {
+    if (act) return std::exchange(act, nullptr)();
+    if (const auto* done = std::get_if<Completion>(&input.what)) completions.emplace_back(input.now, *done);
+    if (const auto* notice = std::get_if<Notice>(&input.what)) {
+      notices.emplace_back(input.now, *notice);
+      slots.assign(notice->slots.begin(), notice->slots.end());
+    }
+  }
+  std::function<void()> act;
+  std::vector<std::pair<TimeNs, Completion>> completions;
+  std::vector<std::pair<TimeNs, Notice>> notices;
+  std::vector<SlotId> slots;
+};
+
+class OneArrival final : public InputSource {
+ public:
+  bool next(Input& input) override {
+    if (std::exchange(given_, true)) return false;
+    input = {0, Arrival{0, 1, 1, 0, 0, {}}};
+    return true;
+  }
+
+ private:
+  bool given_ = false;
+};
+
+class BothEngines final : public InputRoute {
+ public:
+  std::size_t engine_of(const Input&) override { return 1; }
+  Way way_of(const Input&) override { return {1, 0}; }
+  void engine_lost(std::size_t engine) override { lost.push_back(engine); }
+  std::vector<std::size_t> lost;
+};
+
+class HandOverWorld : public testing::Test {
+ protected:
+  HandOverWorld() {
+    config.engines = 2;
+    config.prefill_engines = 1;
+    config.h2d_bytes_per_second = config.d2h_bytes_per_second = 50'000'000'000;
+    config.nic_bytes_per_second = 10'000'000'000;
+    config.notice_ns = 5000;
+    config.cost = &cost;
+    operation.request = 3;
+    operation.attempt = 2;
+    operation.peer = 1;
+    operation.last = true;
+    operation.work.pages = 1;
+    operation.work.bytes = 16'000'000;  // 1.6 ms at the NIC's rate
+    operation.work.writes = 1;
+    operation.pages = pages;
+  }
+  void run(const std::function<void(Substrate&)>& act) {
+    world = make_event_world(config);
+    prefill.act = [&] { act(world->substrate_of(0)); };
+    decode.act = [] {};
+    OneArrival source;
+    InputHandler* const handlers[] = {&prefill, &decode};
+    world->run_seats(source, handlers, &route);
+  }
+  static OperationId submit_pass(Substrate& substrate) {
+    ForwardOperation pass;
+    pass.shape.prefill_tokens = pass.shape.prefill_sequences = 1;
+    return substrate.submit(pass);
+  }
+
+  FlatCost cost;
+  WorldConfig config;
+  std::vector<PageMove> pages{{{}, 0, 0}};
+  HandOverOperation operation;
+  Scribe prefill, decode;
+  BothEngines route;
+  std::unique_ptr<World> world;
+};
+
+TEST_F(HandOverWorld, MovesAtTheRateOfTheSlowerNicAndAnnouncesTheLastByte) {
+  cost.latency_ns = 700;
+  WorldConfig slower = config;
+  slower.nic_bytes_per_second = 5'000'000'000;
+  config.decode = &slower;
+  run([&](Substrate& substrate) { substrate.submit(operation); });
+  ASSERT_EQ(prefill.completions.size(), 1U);
+  EXPECT_EQ(prefill.completions[0].first, 700 + 3'200'000);
+  EXPECT_EQ(prefill.completions[0].second.bytes, operation.work.bytes);
+  ASSERT_EQ(decode.notices.size(), 1U);
+  EXPECT_EQ(decode.notices[0].first, 700 + 3'200'000);
+  EXPECT_EQ(decode.notices[0].second.kind, NoticeKind::handed);
+  EXPECT_EQ(decode.notices[0].second.request, 3U);
+  EXPECT_EQ(decode.notices[0].second.attempt, 2U);
+  EXPECT_EQ(decode.notices[0].second.peer, 0U);
+}
+
+TEST_F(HandOverWorld, SharesTheBytesAmongRanks) {
+  config.h2d_bytes_per_second = config.d2h_bytes_per_second = 1'000'000'000;
+  config.nic_bytes_per_second = 1'000'000'000'000;
+  operation.work.senders = 4;
+  operation.work.receivers = 8;
+  run([&](Substrate& substrate) { substrate.submit(operation); });
+  EXPECT_EQ(prefill.completions.at(0).first, 4'000'000) << "each of four GPUs sends a quarter at 1 GB/s";
+}
+
+TEST_F(HandOverWorld, StartsAfterItsPass) {
+  run([&](Substrate& substrate) {
+    operation.pass = submit_pass(substrate);
+    substrate.submit(operation);
+  });
+  ASSERT_EQ(prefill.completions.size(), 2U);
+  EXPECT_EQ(prefill.completions[1].first, kPassNs + 1'600'000);
+}
+
+TEST_F(HandOverWorld, InLayerGroupsEndsOneGroupAfterThePassIfTheNetworkKeepsUp) {
+  operation.work.layer_groups = 16;
+  operation.work.bytes = 8'000'000;  // 0.8 ms; a group takes 50 us, and is computed in 100 us
+  run([&](Substrate& substrate) {
+    operation.pass = submit_pass(substrate);
+    substrate.submit(operation);
+  });
+  EXPECT_EQ(prefill.completions.at(1).first, kPassNs + 50'000);
+}
+
+TEST_F(HandOverWorld, InLayerGroupsIsAsSlowAsTheNetwork) {
+  operation.work.layer_groups = 16;
+  operation.work.bytes = 32'000'000;  // 3.2 ms
+  run([&](Substrate& substrate) {
+    operation.pass = submit_pass(substrate);
+    substrate.submit(operation);
+  });
+  EXPECT_EQ(prefill.completions.at(1).first, kPassNs / 16 + 3'200'000) << "it begins after the first group";
+}
+
+TEST_F(HandOverWorld, OneGoesAfterTheOther) {
+  run([&](Substrate& substrate) {
+    operation.last = false;
+    substrate.submit(operation);
+    operation.last = true;
+    substrate.submit(operation);
+  });
+  EXPECT_EQ(prefill.completions.at(0).first, 1'600'000);
+  EXPECT_EQ(prefill.completions.at(1).first, 3'200'000);
+  ASSERT_EQ(decode.notices.size(), 1U);
+  EXPECT_EQ(decode.notices[0].first, 3'200'000);
+}
+
+TEST_F(HandOverWorld, EndsAtOnceWhenItIsCancelledAndAnnouncesNothing) {
+  run([&](Substrate& substrate) { substrate.cancel(substrate.submit(operation)); });
+  ASSERT_EQ(prefill.completions.size(), 1U);
+  EXPECT_EQ(prefill.completions[0].first, 0);
+  EXPECT_EQ(prefill.completions[0].second.status, Status::cancelled);
+  EXPECT_TRUE(decode.notices.empty());
+}
+
+TEST_F(HandOverWorld, NoticesTakeTheirTimeAndKeepTheirSlots) {
+  run([&](Substrate& substrate) {
+    const std::vector<SlotId> slots{4, 5};
+    Notice notice;
+    notice.kind = NoticeKind::room;
+    notice.request = 9;
+    notice.slots = slots;
+    substrate.notify(1, notice);
+  });
+  ASSERT_EQ(decode.notices.size(), 1U);
+  EXPECT_EQ(decode.notices[0].first, 5000);
+  EXPECT_EQ(decode.slots, (std::vector<SlotId>{4, 5}));
+}
+
+TEST_F(HandOverWorld, ToADeadEngineFailsAndTheOthersLearnOfTheDeath) {
+  config.deaths = {{1, 1'000'000}};
+  config.detect_ns = 300'000;
+  run([&](Substrate& substrate) { substrate.submit(operation); });
+  ASSERT_EQ(prefill.completions.size(), 1U);
+  EXPECT_EQ(prefill.completions[0].second.status, Status::failed);
+  ASSERT_EQ(prefill.notices.size(), 1U);
+  EXPECT_EQ(prefill.notices[0].first, 1'300'000);
+  EXPECT_EQ(prefill.notices[0].second.kind, NoticeKind::peer_lost);
+  EXPECT_EQ(prefill.notices[0].second.peer, 1U);
+  EXPECT_TRUE(decode.notices.empty());
+  EXPECT_EQ(route.lost, std::vector<std::size_t>{1});
+  EXPECT_TRUE(world->has_died(1));
+  EXPECT_FALSE(world->has_died(0));
+}
+
+TEST_F(HandOverWorld, OfADeadEngineStops) {
+  config.deaths = {{0, 1'000'000}};
+  config.detect_ns = 300'000;
+  run([&](Substrate& substrate) { substrate.submit(operation); });
+  EXPECT_TRUE(prefill.completions.empty());
+  ASSERT_EQ(decode.notices.size(), 1U);
+  EXPECT_EQ(decode.notices[0].second.kind, NoticeKind::peer_lost);
+}
+
+TEST_F(HandOverWorld, ADeathAfterTheLastWorkNeverComes) {
+  config.deaths = {{0, 1'000'000'000}};
+  run([&](Substrate& substrate) { substrate.submit(operation); });
+  EXPECT_EQ(world->now(), 1'600'000);
+  EXPECT_FALSE(world->has_died(0));
+}
+
+}  // namespace
+}  // namespace kvtwin
