@@ -20,16 +20,16 @@ RequestRoute::RequestRoute(std::string_view policy, const RouterSetup& setup, Ti
   dead_.resize(engines_);
 }
 
-// A router that does not know of dead engines may choose one. Then the next living engine takes the request.
+// A router that does not know of dead engines may choose one. Then the living engines take such requests in turn. The
+// router still counts them for the dead engine, so that it does not seem idle.
 RequestRoute::Part RequestRoute::choose(Router& router, std::size_t first, std::size_t engines,
                                         const Arrival& arrival) {
-  const std::size_t chosen = router.route(arrival);
-  Part part{first + chosen, false, true};
+  Part part;
+  part.engine = part.chosen = first + router.route(arrival);
   if (!dead_[part.engine]) return part;
-  router.ended(chosen);
-  part.counted = false;
-  for (std::size_t i = 1; i < engines; ++i) {
-    part.engine = first + (chosen + i) % engines;
+  ++stand_ins_;
+  for (std::size_t i = 0; i < engines; ++i) {
+    part.engine = first + (part.chosen - first + stand_ins_ + i) % engines;
     if (!dead_[part.engine]) return part;
   }
   KV_CHECK(false, "one engine of each role lives");
@@ -128,14 +128,14 @@ void RequestRoute::on_event(std::size_t engine, const Event& event) {
 }
 
 void RequestRoute::set_running(Part& part, Tokens prompt, bool running, TimeNs now) {
-  if (std::exchange(part.running, running) == running || !part.counted) return;
-  tell({.kind = running ? NewsKind::admitted : NewsKind::left, .engine = part.engine, .prompt = prompt}, now);
+  if (std::exchange(part.running, running) == running) return;
+  tell({.kind = running ? NewsKind::admitted : NewsKind::left, .engine = part.chosen, .prompt = prompt}, now);
 }
 
 void RequestRoute::end(Part& part, Tokens prompt, TimeNs now) {
   if (part.engine == kNoEngine) return;
   set_running(part, prompt, false, now);
-  if (part.counted) tell({.kind = NewsKind::ended, .engine = part.engine}, now);
+  tell({.kind = NewsKind::ended, .engine = part.chosen}, now);
   part = {};
 }
 
