@@ -18,16 +18,17 @@ RequestRoute::RequestRoute(std::string_view policy, const RouterSetup& setup, co
   dead_.resize(engines_);
 }
 
-// A router that does not know of dead engines may choose one. Then the next living engine takes the request.
+// A router that does not know of dead engines may choose one. Then the living engines take such requests in turn. The
+// router still counts them for the dead engine, so that it does not seem idle.
 RequestRoute::Part RequestRoute::choose(Router& router, std::size_t first, std::size_t engines,
                                         const Arrival& arrival) {
-  const std::size_t chosen = router.route(arrival);
-  Part part{first + chosen, false, true};
+  Part part;
+  part.place = router.route(arrival);
+  part.engine = first + part.place;
   if (!dead_[part.engine]) return part;
-  router.ended(chosen);
-  part.counted = false;
-  for (std::size_t i = 1; i < engines; ++i) {
-    part.engine = first + (chosen + i) % engines;
+  ++stand_ins_;
+  for (std::size_t i = 0; i < engines; ++i) {
+    part.engine = first + (part.place + stand_ins_ + i) % engines;
     if (!dead_[part.engine]) return part;
   }
   KV_CHECK(false, "one engine of each role lives");
@@ -122,20 +123,18 @@ void RequestRoute::on_event(std::size_t engine, const Event& event) {
 }
 
 void RequestRoute::set_running(Part& part, const RequestRecord& record, bool running) {
-  if (std::exchange(part.running, running) == running || !part.counted) return;
+  if (std::exchange(part.running, running) == running) return;
   if (running) {
-    router_of(part.engine).admitted(place_of(part.engine), record.prompt_tokens);
+    router_of(part.engine).admitted(part.place, record.prompt_tokens);
   } else {
-    router_of(part.engine).left(place_of(part.engine), record.prompt_tokens);
+    router_of(part.engine).left(part.place, record.prompt_tokens);
   }
 }
 
 void RequestRoute::end(Part& part, Tokens prompt) {
   if (part.engine == kNoEngine) return;
-  if (part.counted) {
-    if (part.running) router_of(part.engine).left(place_of(part.engine), prompt);
-    router_of(part.engine).ended(place_of(part.engine));
-  }
+  if (part.running) router_of(part.engine).left(part.place, prompt);
+  router_of(part.engine).ended(part.place);
   part = {};
 }
 

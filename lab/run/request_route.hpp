@@ -46,7 +46,7 @@ class RequestRoute final : public InputRoute {
   struct Part {
     std::size_t engine = kNoEngine;  // kNoEngine: there is none, or it has ended
     bool running = false;
-    bool counted = true;  // by the router
+    std::size_t place = 0;  // the engine's number for the router
   };
   struct Kept {
     Arrival arrival;
@@ -75,7 +75,7 @@ class RequestRoute final : public InputRoute {
   std::vector<bool> dead_;  // by engine
   std::deque<Kept> again_;
   Kept sent_;
-  std::uint64_t resent_ = 0;
+  std::uint64_t resent_ = 0, stand_ins_ = 0;
 };
 
 }  // namespace kvtwin
