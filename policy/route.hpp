@@ -46,7 +46,7 @@ class Router {
   virtual void ended(std::size_t engine) = 0;
 
   // The engine is dead: it gets no further request. Its open requests are reported by ended(). A router that chooses it
-  // nevertheless loses the choice to the next living engine.
+  // nevertheless loses the choice to a living one.
   virtual void gone(std::size_t) {}
 
   // For routers that know more of the engines. A request with a prompt of so many tokens was admitted by the engine, or
