@@ -251,7 +251,12 @@ void WorldCore::start_flow(std::uint32_t slot) {
   Record& record = operations_[slot];
   const Transfer& transfer = record.transfer;
   record.stage = Stage::flowing;
-  if (record.kind != Kind::hand_over || record.hand_over.group == 0) record.transfer.flow_since = now_;
+  const bool further_group = record.kind == Kind::hand_over && record.hand_over.group > 0;
+  if (!further_group) record.transfer.flow_since = now_;
+  // A hand-over that waited for its pass did not use the lane.
+  if (record.kind == Kind::hand_over && !further_group) {
+    record.transfer.lane_since = now_ - record.transfer.cost.latency_ns;
+  }
   record.piece.start = Instant{now_, 0.0};
   if (transfer.storage && transfer.flow_bytes == 0.0) {
     flow_ended(slot);  // a remove, or an operation that moves no bytes

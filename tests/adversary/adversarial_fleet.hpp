@@ -26,6 +26,7 @@ class AdversarialFleet final : private AdversarialPeers {
  public:
   explicit AdversarialFleet(const FleetConfig& config);
 
+  TimeNs now() const { return now_; }
   AdversarialWorld& world(std::size_t seat) { return *worlds_[seat]; }
   bool is_dead(std::uint32_t seat) const override { return dead_[seat]; }
   // Delivers everything until the source is at its end and nothing is in flight.

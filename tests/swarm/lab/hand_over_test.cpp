@@ -1,8 +1,8 @@
 // The swarm test of engines with roles: prefill and decode engines in one clock, with thousands of seeds. A seed
 // determines the configuration, the workload, the faults, and the engines that die. Two worlds take turns: the
 // adversarial one, which moves bytes and checks every byte that a pass or a hand-over reads; and the event heap. After
-// each input, all invariants of the engine are checked. If a seed fails, the test prints the command that runs only
-// this seed.
+// each input, all invariants of the engine are checked. The journals of some seeds are decided again. If a seed fails,
+// the test prints the command that runs only this seed.
 //
 //   KVTWIN_SWARM_SEED=123 build/tests/swarm_lab --gtest_filter='HandOverSwarm*'  runs seed 123
 //   KVTWIN_DEEP=1 build/tests/swarm_lab                                          runs ten times as many seeds
@@ -20,6 +20,7 @@
 #include "policy/base/check.hpp"
 #include "policy/engine.hpp"
 #include "policy/index/page_key.hpp"
+#include "policy/replay.hpp"
 #include "policy/seam/decorators.hpp"
 #include "sim/world.hpp"
 #include "tests/adversary/adversarial_fleet.hpp"
@@ -208,6 +209,11 @@ struct Counts {
   Pages submitted = 0, answered = 0;
 };
 
+struct ByteVector final : ByteSink {
+  void write(std::span<const std::byte> more) override { bytes.insert(bytes.end(), more.begin(), more.end()); }
+  std::vector<std::byte> bytes;
+};
+
 // One engine with its decorators.
 class Node final : public Observer, public InputHandler {
  public:
@@ -219,14 +225,25 @@ class Node final : public Observer, public InputHandler {
         world_(world_observer),
         faulty_(world, faults, seed),
         checking_(faulty_, terms_of(config)),
-        engine_(config, checking_, decisions_, this) {
-    checking_.connect(*this);
+        engine_(config, checking_, decisions_, this),
+        config_(config),
+        writer_(journal_, ""),
+        recording_(*this, decisions_, writer_) {
+    checking_.connect(recording_);
     faulty_.connect(checking_);
   }
   InputHandler& first() { return faulty_; }
   const Engine& engine() const { return engine_; }
   std::uint64_t digest() const { return decisions_.digest(); }
   const FaultCounts& faults() const { return faulty_.counts(); }
+  // Ends the journal, and decides again from it alone.
+  void expect_equal_replay(TimeNs now) {
+    writer_.finish(now, {decisions_.count(), decisions_.digest()});
+    JournalReader reader(journal_.bytes);
+    const ReplayResult result = replay(reader, config_);
+    EXPECT_TRUE(result.whole_and_equal()) << "engine " << seat_ << ", record " << result.place.number << ": "
+                                          << (result.misfit == nullptr ? "" : result.misfit);
+  }
 
   void handle(const Input& input) override {
     engine_.handle(input);
@@ -279,6 +296,10 @@ class Node final : public Observer, public InputHandler {
   Faulty faulty_;
   Checking checking_;
   Engine engine_;
+  EngineConfig config_;
+  ByteVector journal_;
+  JournalWriter writer_;
+  Recording recording_;
 };
 
 class FlatCost final : public CostModel {
@@ -360,6 +381,7 @@ std::uint64_t run_seed(std::uint64_t seed, bool adversarial, Marks& marks) {
         std::ranges::any_of(s.deaths, [&](const WorldConfig::Death& death) { return death.engine == seat; });
     const Engine& engine = nodes[seat]->engine();
     EXPECT_TRUE(dead || engine.idle()) << "engine " << seat << ": " << engine.state_summary();
+    if (seed % 8 == 0 || seed % 8 == 7) nodes[seat]->expect_equal_replay(adversarial ? fleet->now() : world->now());
     marks["decorator: failed_hand_overs"] += nodes[seat]->faults().failed_hand_overs;
     if (!adversarial) continue;
     EXPECT_EQ(fleet->world(seat).violation_count(), 0U);

@@ -99,7 +99,7 @@ class CheckingTest : public testing::Test {
     act([&] { id = checking.submit(owned.operation); });
     return id;
   }
-  void answer(const std::variant<Arrival, Hint, Completion, TimerFired, Reduction>& what) {
+  void answer(const decltype(Input::what)& what) {
     checking.handle({world.time, what});
   }
 
