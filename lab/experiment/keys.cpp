@@ -399,9 +399,10 @@ std::span<const Key> experiment_keys() {
           "Number of engines; each engine has a machine of its own; the shared file system and the remote tier are "
           "common to all engines"),
       integer("cluster.prefill", 0, 0, 1024,
-              "Number of engines that only prefill; the others, cluster.decode, only decode; 0 = no engine has a role"),
+              "Number of engines that only prefill; the others only decode; 0 = no engine has a role"),
       integer("cluster.decode", 0, 0, 1024,
-              "Number of engines that only decode; cluster.engines is then the sum of both, and is left out"),
+              "Number of engines that only decode; 0 = all of cluster.engines that do not prefill; otherwise "
+              "cluster.engines is the sum of both, and is left out"),
       text("cluster.decode_set", "",
            "Settings of the decode engines that differ: key=value, separated by commas, say parallel.tp=8"),
       text_choice("cluster.hand_over", {"layers", "chunks", "whole"},

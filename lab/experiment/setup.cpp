@@ -48,15 +48,24 @@ auto with_key(const Experiment& e, std::string_view key, const Read& read) {
   }
 }
 
+// Returns the number of decode engines: cluster.decode, or all of cluster.engines that do not prefill.
+std::int64_t decode_engines(const Experiment& e) {
+  const std::int64_t prefill = e.integer("cluster.prefill"), decode = e.integer("cluster.decode");
+  if (prefill == 0 || decode != 0) return decode;
+  return std::max<std::int64_t>(0, e.integer("cluster.engines") - prefill);
+}
+
 // Returns whether engines have roles. Errors: InputError if only one role has engines, or if other keys do not fit.
 bool has_roles(const Experiment& e) {
-  const std::int64_t prefill = e.integer("cluster.prefill"), decode = e.integer("cluster.decode");
+  const std::int64_t prefill = e.integer("cluster.prefill"), decode = decode_engines(e);
   if (prefill == 0 && decode == 0) return false;
   if (prefill == 0 || decode == 0) {
     const char* const none = prefill == 0 ? "cluster.prefill" : "cluster.decode";
     const char* const some = prefill == 0 ? "cluster.decode" : "cluster.prefill";
-    throw InputError(e.where(some) + ": is " + std::to_string(prefill + decode) + ", and " + none +
-                     " is 0; give each role at least one engine, or set both to 0");
+    throw InputError(
+        e.where(some) + ": is " + std::to_string(prefill + decode) + ", and " + none +
+        " is 0; give each role at least one engine (or let cluster.engines be more than cluster.prefill: the rest "
+        "decodes), or set both to 0");
   }
   const std::int64_t engines = e.integer("cluster.engines");
   if (engines != 1 && engines != prefill + decode) {
@@ -79,7 +88,7 @@ bool has_roles(const Experiment& e) {
 void count_engines(const Experiment& e, Setup& setup) {
   if (!has_roles(e)) return;
   setup.roles.prefill = static_cast<std::size_t>(e.integer("cluster.prefill"));
-  setup.roles.decode.engines = static_cast<std::size_t>(e.integer("cluster.decode"));
+  setup.roles.decode.engines = static_cast<std::size_t>(decode_engines(e));
   setup.world.engines = static_cast<std::uint32_t>(setup.roles.prefill + setup.roles.decode.engines);
 }
 

@@ -11,7 +11,7 @@
 namespace kvtwin {
 namespace {
 
-constexpr std::string_view kEngines = "cluster.engines", kDrives = "drives";
+constexpr std::string_view kEngines = "cluster.engines", kDrives = "drives", kPrefillShare = "prefill_share";
 constexpr double kUsable = 0.9;  // share of a drive for the disk tier
 
 bool is_amount(const std::string& key) {
@@ -30,6 +30,11 @@ void check_key(const std::string& key, const std::string& axis, bool with_drives
     refuse(key + " is part of the question; --seeds and --draws repeat the simulation");
   }
   if (key == kEngines) refuse("give cluster.engines a list of its own");
+  if (key == "cluster.prefill" || key == "cluster.decode") {
+    refuse(
+        "the number of engines varies; give the share of the engines that prefill, e.g. --vary "
+        "prefill_share=0,0.25,0.5");
+  }
   if (with_drives && (key.starts_with("tiers.disk.") || key == "hardware.disk_drives")) {
     refuse("drives=... sets " + key + " too; give one of the two");
   }
@@ -71,6 +76,20 @@ std::vector<std::int64_t> counts(std::string_view text, const std::string& origi
   return values;
 }
 
+// Reads "prefill_share=0,0.25". Errors: InputError.
+SweepAxis share_axis(const std::string& list) {
+  SweepPlan plan;
+  plan.vary(list);
+  SweepAxis axis = std::move(plan.axes.front());
+  axis.keys.clear();
+  for (const SweepValue& value : axis.values) {
+    if (value.number && *value.number >= 0 && *value.number < 1) continue;
+    throw InputError("--vary " + list +
+                     ": must be shares of the engines from 0 to below 1, e.g. 0,0.25,0.5; 0 = no engine has a role");
+  }
+  return axis;
+}
+
 SweepAxis number_axis(std::string name, std::vector<std::string> keys, const std::vector<std::int64_t>& values) {
   SweepAxis axis{std::move(name), std::move(keys), {}, "default"};
   for (const std::int64_t value : values) axis.values.push_back({std::to_string(value), static_cast<double>(value)});
@@ -81,17 +100,20 @@ SweepAxis number_axis(std::string name, std::vector<std::string> keys, const std
 
 Choices::Choices(const std::vector<std::string>& lists, const Experiment& base, const PriceList& prices) {
   SweepPlan varied;
-  std::vector<SweepAxis> drives;
+  std::vector<SweepAxis> drives, shares;
   for (const std::string& list : lists) {
     const std::string name = list.substr(0, list.find('='));
     const std::string_view values = std::string_view(list).substr(std::min(list.size(), name.size() + 1));
-    const bool again = (name == kEngines && !engines_.empty()) || (name == kDrives && !drives.empty());
+    const bool again = (name == kEngines && !engines_.empty()) || (name == kDrives && !drives.empty()) ||
+                       (name == kPrefillShare && !shares.empty());
     if (again) throw InputError("--vary " + list + ": " + name + " varies already; give all its values in one list");
     if (name == kEngines) {
       engines_ = counts(values, "--vary " + list, kMaxEngines);
       if (engines_.front() < 1) throw InputError("--vary " + list + ": there must be at least one engine");
     } else if (name == kDrives) {
       drives = {number_axis(name, {}, counts(values, "--vary " + list, 64))};
+    } else if (name == kPrefillShare) {
+      shares = {share_axis(list)};
     } else {
       varied.vary(list);
     }
@@ -101,6 +123,8 @@ Choices::Choices(const std::vector<std::string>& lists, const Experiment& base, 
   }
   for (SweepAxis& axis : varied.axes) add(std::move(axis));
   for (SweepAxis& axis : drives) add(std::move(axis));
+  for (SweepAxis& axis : shares) add(std::move(axis));
+  take_roles(base);
   add_defaults(base);
   if (engines_.empty() && base.origin(kEngines) != "default") engines_ = {base.integer(kEngines)};
   if (std::ranges::find(list_, kDrives, &PlanChoice::name) != list_.end()) {
@@ -112,6 +136,7 @@ void Choices::add(SweepAxis axis) {
   PlanChoice choice{axis.name, axis.keys, std::move(axis.values), ChoiceKind::part, false};
   const bool numbers =
       std::ranges::all_of(choice.values, [](const SweepValue& value) { return value.number.has_value(); });
+  if (choice.name == kPrefillShare) return list_.push_back(std::move(choice));
   const bool amounts = choice.name == kDrives || (numbers && std::ranges::all_of(choice.keys, is_amount));
   if (amounts) {
     choice.kind = ChoiceKind::amount;
@@ -122,6 +147,38 @@ void Choices::add(SweepAxis axis) {
     choice.kind = ChoiceKind::policy;
   }
   list_.push_back(std::move(choice));
+}
+
+// Roles of the experiment leave the number of engines no choice.
+void Choices::take_roles(const Experiment& base) {
+  const std::int64_t prefill = base.integer("cluster.prefill"), decode = base.integer("cluster.decode");
+  if (prefill == 0 && decode == 0) return;
+  const std::string where = base.where(prefill == 0 ? "cluster.decode" : "cluster.prefill");
+  if (std::ranges::find(list_, kPrefillShare, &PlanChoice::name) != list_.end()) {
+    throw InputError("--vary prefill_share: " + where + " gives engines their roles too; give one of the two");
+  }
+  if (!engines_.empty()) {
+    throw InputError("--vary cluster.engines: " + where +
+                     " fixes the number of engines; set it to 0, and give their share, e.g. --vary "
+                     "prefill_share=0.25,0.5");
+  }
+  const std::int64_t engines = decode != 0 ? prefill + decode : base.integer(kEngines);
+  roles_ = {prefill, engines - prefill};
+  engines_ = {engines};
+}
+
+double Choices::prefill_share(const Setting& setting) const {
+  const auto at = std::ranges::find(list_, kPrefillShare, &PlanChoice::name);
+  if (at == list_.end()) return 0;
+  return *at->values[setting.values[static_cast<std::size_t>(at - list_.begin())]].number;
+}
+
+RoleCounts Choices::roles(const Setting& setting) const {
+  const double share = prefill_share(setting);
+  if (share == 0) return roles_;
+  const auto nearest = static_cast<std::int64_t>(share * static_cast<double>(setting.engines) + 0.5);
+  const std::int64_t prefill = std::clamp<std::int64_t>(nearest, 1, setting.engines - 1);
+  return {prefill, setting.engines - prefill};
 }
 
 void Choices::add_defaults(const Experiment& base) {
@@ -142,6 +199,14 @@ void Choices::add_defaults(const Experiment& base) {
   }
   if (open({"cluster.route"})) {
     add({"cluster.route", {"cluster.route"}, {{"prefix_affinity", {}}, {"round_robin", {}}}, "default"});
+  }
+}
+
+void set_roles(const RoleCounts& roles, Experiment& experiment) {
+  for (const auto& [key, count] : {std::pair{kEngines, roles.prefill + roles.decode},
+                                   {std::string_view("cluster.prefill"), roles.prefill},
+                                   {std::string_view("cluster.decode"), roles.decode}}) {
+    experiment.set(std::string(key) + "=" + std::to_string(count), "plan");
   }
 }
 
@@ -171,6 +236,7 @@ Experiment Choices::experiment(const Experiment& base, const Setting& setting) c
     experiment.set("tiers.disk.gib=" + std::to_string(gib), "plan");
   }
   experiment.set(std::string(kEngines) + "=" + std::to_string(setting.engines), "plan");
+  if (has_roles(setting)) set_roles(roles(setting), experiment);
   const bool stores =
       std::ranges::any_of(kStorageSpecs, [&](const TierSpec& spec) { return has_tier(experiment, spec.tier); });
   if (experiment.origin("cache.path") == "default" && stores && !has_tier(experiment, Tier::host)) {
@@ -185,6 +251,11 @@ std::vector<std::pair<std::string, std::string>> Choices::texts(const Setting& s
     texts.emplace_back(list_[i].name, list_[i].values[setting.values[i]].text);
   }
   texts.emplace_back(kEngines, std::to_string(setting.engines));
+  if (prefill_share(setting) > 0) {
+    const auto [prefill, decode] = roles(setting);
+    texts.emplace_back("cluster.prefill", std::to_string(prefill));
+    texts.emplace_back("cluster.decode", std::to_string(decode));
+  }
   return texts;
 }
 

@@ -6,6 +6,9 @@
 //
 // The choice "drives" is the number of drives of an engine: 0 = no disk tier; N = hardware.disk_drives = N, and a disk
 // tier of 90 % of what N drives of the price list hold.
+//
+// The choice "prefill_share" is the share of the engines that only prefill, a part: 0 = no engine has a role; otherwise
+// the nearest whole number of engines, and at least one engine of each role.
 #pragma once
 
 #include <cstddef>
@@ -38,10 +41,18 @@ struct Setting {
   friend auto operator<=>(const Setting&, const Setting&) = default;
 };
 
+struct RoleCounts {
+  std::int64_t prefill = 0, decode = 0;  // engines; 0 and 0: no engine has a role
+};
+
+// Sets the number of engines of each role, and of all engines.
+void set_roles(const RoleCounts& roles, Experiment& experiment);
+
 class Choices {
  public:
   // `lists`: --vary, as for sweeps, and NAME=A..B for the engines. parallel.tp, tiers.host.gib, drives and
-  // cluster.route vary too, unless `lists` or the experiment sets them. Errors: InputError.
+  // cluster.route vary too, unless `lists` or the experiment sets them. Roles of the experiment fix the number of
+  // engines. Errors: InputError.
   Choices(const std::vector<std::string>& lists, const Experiment& base, const PriceList& prices);
 
   const std::vector<PlanChoice>& list() const { return list_; }
@@ -49,11 +60,15 @@ class Choices {
   const std::vector<std::int64_t>& engines() const { return engines_; }
   std::vector<std::size_t> of_kind(ChoiceKind kind) const;  // indices in list()
   Setting largest() const;                                  // the last value of each choice, and two engines
+  // Returns the engines of each role with the setting's number of engines. Requires: at least fewest_engines().
+  RoleCounts roles(const Setting& setting) const;
+  bool has_roles(const Setting& setting) const { return roles_.prefill > 0 || prefill_share(setting) > 0; }
+  std::int64_t fewest_engines(const Setting& setting) const { return has_roles(setting) ? 2 : 1; }
 
   // Returns `base` with the values of the setting. Storage without a host tier needs cache.path = direct, which is set
   // unless the base sets cache.path. Errors: InputError.
   Experiment experiment(const Experiment& base, const Setting& setting) const;
-  // Returns names and values, with cluster.engines.
+  // Returns names and values, with cluster.engines, and with the engines of each role where prefill_share gives roles.
   std::vector<std::pair<std::string, std::string>> texts(const Setting& setting) const;
   // Returns "parallel.tp=4 cluster.engines=5".
   std::string text(const Setting& setting) const;
@@ -61,9 +76,12 @@ class Choices {
  private:
   void add(SweepAxis axis);
   void add_defaults(const Experiment& base);
+  void take_roles(const Experiment& base);
+  double prefill_share(const Setting& setting) const;  // 0 without this choice
 
   std::vector<PlanChoice> list_;
   std::vector<std::int64_t> engines_;
+  RoleCounts roles_;      // of the experiment
   double drive_gib_ = 0;  // usable, of one drive
 };
 

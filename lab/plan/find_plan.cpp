@@ -207,7 +207,8 @@ class Planner {
 
   // Returns the least number of engines that can compute the work in time.
   std::int64_t least_engines(const Setup& setup) const {
-    if (base_.text("workload.loop") == "closed") return 1;  // the work takes as long as the engines need
+    if (base_.text("workload.loop") == "closed") return 1;    // the work takes as long as the engines need
+    if (!base_.text("cluster.decode_set").empty()) return 1;  // decode engines may be faster
     double slack = 0;
     bool has_time = false;
     for (const Goal& goal : plan_.goals) {
@@ -253,17 +254,62 @@ class Planner {
 
   double duration() const { return plan_.work.duration_seconds * base_.number("workload.time_scale"); }
 
-  // The parts of one engine, and of what all engines share.
-  struct Priced {
-    Setting setting;  // with one engine
-    Bill one, two;    // of one engine and of two
-    double gpus = 0;  // of an engine
-    std::vector<std::uint32_t> place;
-    // The bill grows by the same amount with each engine.
-    double of(double Bill::*what, std::int64_t engines) const {
-      return one.*what + (two.*what - one.*what) * static_cast<double>(engines - 1);
+  struct Cost {
+    double per_month = 0, watts = 0, gpus = 0;
+    friend Cost operator+(const Cost& a, const Cost& b) {
+      return {a.per_month + b.per_month, a.watts + b.watts, a.gpus + b.gpus};
+    }
+    friend Cost operator*(double times, const Cost& a) {
+      return {times * a.per_month, times * a.watts, times * a.gpus};
     }
   };
+
+  // The parts of one setting with any number of engines. The bill grows by the same amount with each engine of a role.
+  struct Priced {
+    Setting setting;  // with the fewest engines
+    Cost fewest;
+    Cost prefill, decode;  // of one more engine of a role; without roles both are of any engine
+    std::vector<std::uint32_t> place;
+  };
+
+  Cost cost_of(const Priced& parts, std::int64_t engines) const {
+    Setting setting = parts.setting;
+    setting.engines = engines;
+    if (!choices_.has_roles(setting)) return parts.fewest + static_cast<double>(engines - 1) * parts.prefill;
+    const auto [prefill, decode] = choices_.roles(setting);
+    return parts.fewest + static_cast<double>(prefill - 1) * parts.prefill +
+           static_cast<double>(decode - 1) * parts.decode;
+  }
+
+  // Returns the setup with these engines instead of the setting's number. Errors: InputError, ModelError.
+  Setup setup_with(const Setting& setting, const RoleCounts& roles) const {
+    Experiment experiment = choices_.experiment(base_, setting);
+    set_roles(roles, experiment);
+    return make_setup(experiment);
+  }
+
+  // Sets the costs of `parts`. Returns the setup with the fewest engines. Errors: InputError, ModelError.
+  Setup price(Priced& parts) const {
+    const auto cost = [&](const Setup& setup) {
+      const Bill bill = bill_for(setup);
+      return Cost{bill.per_month, bill.watts, static_cast<double>(setup.gpus())};
+    };
+    Setting setting = parts.setting;
+    parts.setting.engines = choices_.fewest_engines(parts.setting);
+    if (choices_.has_roles(setting)) {
+      Setup setup = setup_with(setting, {1, 1});
+      parts.fewest = cost(setup);
+      parts.prefill = cost(setup_with(setting, {2, 1})) + -1 * parts.fewest;
+      parts.decode = cost(setup_with(setting, {1, 2})) + -1 * parts.fewest;
+      return setup;
+    }
+    setting.engines = 2;
+    const Cost two = cost(setup_of(setting));
+    Setup setup = setup_of(parts.setting);
+    parts.fewest = cost(setup);
+    parts.prefill = parts.decode = two + -1 * parts.fewest;
+    return setup;
+  }
 
   Bill bill_for(const Setup& setup) const {
     if (setup.bill) return *setup.bill;
@@ -273,13 +319,13 @@ class Planner {
   }
   Setup setup_of(const Setting& setting) const { return make_setup(choices_.experiment(base_, setting)); }
 
-  // Returns whether the goals on price, GPUs and power allow so many engines.
-  bool affordable(const Priced& parts, std::int64_t engines) const {
+  // Returns whether the goals on price, GPUs and power allow this cost.
+  bool affordable(const Cost& cost) const {
     return std::ranges::all_of(plan_.goals, [&](const Goal& goal) {
       const std::string_view name = figures()[goal.figure].name;
-      if (name == "price_per_month") return goal.met_by(parts.of(&Bill::per_month, engines));
-      if (name == "power_kw") return goal.met_by(parts.of(&Bill::watts, engines) / 1000);
-      return name != "gpus" || goal.met_by(parts.gpus * static_cast<double>(engines));
+      if (name == "price_per_month") return goal.met_by(cost.per_month);
+      if (name == "power_kw") return goal.met_by(cost.watts / 1000);
+      return name != "gpus" || goal.met_by(cost.gpus);
     });
   }
 
@@ -291,16 +337,11 @@ class Planner {
     std::int64_t least = 1;
     std::vector<std::int64_t> engines = choices_.engines();
     for_each(amounts_, lattice.base, [&](const Setting& setting) {
-      Priced parts{setting, {}, {}, 0, {}};
+      Priced parts{setting, {}, {}, {}, {}};
       try {
-        parts.setting.engines = 2;
-        parts.two = bill_for(setup_of(parts.setting));
-        parts.setting.engines = 1;
-        const Setup setup = setup_of(parts.setting);
-        parts.one = bill_for(setup);
-        parts.gpus = setup.engine_gpus();
+        const Setup setup = price(parts);
         if (priced.empty()) {
-          least = least_engines(setup);
+          least = std::max(least_engines(setup), choices_.fewest_engines(setting));
           if (engines.empty()) engines = default_engines(least, setup);
         }
       } catch (const InputError& error) {
@@ -316,12 +357,12 @@ class Planner {
     std::vector<LatticePoint> points;
     for (const Priced& parts : priced) {
       for (std::size_t i = 0; i < engines.size(); ++i) {
-        if (engines[i] < least || !affordable(parts, engines[i])) {
+        const Cost cost = engines[i] < least ? Cost() : cost_of(parts, engines[i]);
+        if (engines[i] < least || !affordable(cost)) {
           ++plan_.bounded;
           continue;
         }
-        LatticePoint point{
-            {static_cast<std::uint32_t>(i)}, parts.of(&Bill::per_month, engines[i]), static_cast<double>(engines[i])};
+        LatticePoint point{{static_cast<std::uint32_t>(i)}, cost.per_month, static_cast<double>(engines[i])};
         point.place.insert(point.place.end(), parts.place.begin(), parts.place.end());
         points.push_back(std::move(point));
         Setting setting = parts.setting;
@@ -529,7 +570,7 @@ class Planner {
         if (at < 0 || at >= static_cast<std::ptrdiff_t>(given.size())) continue;
         other.engines = given[static_cast<std::size_t>(at)];
       }
-      if (other.engines < 1) continue;
+      if (other.engines < choices_.fewest_engines(other)) continue;
       const std::int64_t more = other.engines - setting.engines;
       found.push_back({std::to_string(std::abs(more)) + (std::abs(more) == 1 ? " engine " : " engines ") +
                            (more < 0 ? "less" : "more"),

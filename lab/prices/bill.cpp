@@ -39,7 +39,11 @@ class Counter {
     return watts * value("power.pue") * value("power.kwh") * kHoursPerMonth / 1000;
   }
   void add(const std::string& name, double count, double per_month, double watts) {
-    bill_.parts.push_back({name, count, count * per_month, count * watts});
+    auto part = std::ranges::find(bill_.parts, name, &BillPart::name);
+    if (part == bill_.parts.end()) part = bill_.parts.insert(part, {name, 0, 0, 0});
+    part->count += count;
+    part->per_month += count * per_month;
+    part->watts += count * watts;
     bill_.per_month += count * per_month;
     bill_.watts += count * watts;
   }
@@ -48,8 +52,23 @@ class Counter {
   Bill& bill_;
 };
 
-void add_gpus(const Setup& setup, const std::string& gpu, Counter& counter) {
-  const double count = static_cast<double>(setup.gpus());
+// Equal engines. With roles, a bill has two such groups.
+struct EngineGroup {
+  const Setup* setup;
+  double engines;
+};
+
+std::vector<EngineGroup> engine_groups(const Setup& setup) {
+  if (setup.decode == nullptr) return {{&setup, static_cast<double>(setup.world.engines)}};
+  return {{&setup, static_cast<double>(setup.roles.prefill)},
+          {setup.decode.get(), static_cast<double>(setup.roles.decode.engines)}};
+}
+
+std::string gpu_of(const Setup& setup) { return std::filesystem::path(setup.hardware.name).stem().string(); }
+
+void add_gpus(const EngineGroup& group, Counter& counter) {
+  const std::string gpu = gpu_of(*group.setup);
+  const double count = group.engines * group.setup->engine_gpus();
   if (counter.prices().find("gpu." + gpu + ".hour") == nullptr) {
     return counter.buy("GPU " + gpu, count, "gpu." + gpu + ".price", "gpu." + gpu + ".watts");
   }
@@ -75,12 +94,13 @@ void add_drives(const Setup& setup, double gib, Counter& counter, Bill& bill) {
 }
 
 void add_nics(const Setup& setup, bool pool, Counter& counter) {
-  const HardwareSpec& hw = setup.hardware;
-  const double gbit = hw.nic_bandwidth * 8e-9;
-  const std::string speed = std::to_string(counter.prices().nic_for(gbit));
-  double count = hw.nic_count * static_cast<double>(setup.world.engines);
-  if (pool) count += std::ceil(hw.pool_bandwidth / hw.nic_bandwidth - 1e-6);
-  counter.buy("NIC of " + speed + " Gb/s", count, "nic." + speed + ".price", "nic." + speed + ".watts");
+  for (const EngineGroup& group : engine_groups(setup)) {
+    const HardwareSpec& hw = group.setup->hardware;
+    const std::string speed = std::to_string(counter.prices().nic_for(hw.nic_bandwidth * 8e-9));
+    double count = hw.nic_count * group.engines;
+    if (pool && group.setup == &setup) count += std::ceil(hw.pool_bandwidth / hw.nic_bandwidth - 1e-6);
+    counter.buy("NIC of " + speed + " Gb/s", count, "nic." + speed + ".price", "nic." + speed + ".watts");
+  }
 }
 
 }  // namespace
@@ -105,19 +125,19 @@ DriveWear drive_wear(const Bill& bill, std::uint64_t written, double seconds) {
 }
 
 std::optional<Bill> bill_of(const Setup& setup, const PriceList& prices) {
-  const std::string gpu = std::filesystem::path(setup.hardware.name).stem().string();
-  const std::string key = "gpu." + gpu;
-  if (prices.find(key + ".hour") == nullptr && prices.find(key + ".price") == nullptr) return std::nullopt;
+  const std::vector<EngineGroup> groups = engine_groups(setup);
+  for (const EngineGroup& group : groups) {
+    const std::string key = "gpu." + gpu_of(*group.setup);
+    if (prices.find(key + ".hour") == nullptr && prices.find(key + ".price") == nullptr) return std::nullopt;
+  }
   Bill bill;
   bill.currency = prices.currency();
   bill.origin = prices.origin();
   Counter counter(prices, bill);
-  const double engines = setup.world.engines;
-  add_gpus(setup, gpu, counter);
-  if (setup.engine.host_pages != 0) {
-    counter.buy("GiB of DRAM", engines * gib_of(setup, setup.engine.host_pages, setup.engine.ranks), "dram.gib",
-                "dram.watts");
-  }
+  for (const EngineGroup& group : groups) add_gpus(group, counter);
+  double dram = 0;
+  for (const auto& [of, engines] : groups) dram += engines * gib_of(*of, of->engine.host_pages, of->engine.ranks);
+  if (dram != 0) counter.buy("GiB of DRAM", dram, "dram.gib", "dram.watts");
   bool pool = false, network = false;
   for (const StorageTierConfig& tier : setup.engine.storage) {
     const double gib = gib_of(setup, tier.pages, setup.engine.storage_writers);
@@ -131,7 +151,8 @@ std::optional<Bill> bill_of(const Setup& setup, const PriceList& prices) {
     }
     network = network || spec_of(tier.tier).shared;
   }
-  if (network && setup.hardware.has_pool()) add_nics(setup, pool, counter);
+  // Hand-overs cross the network too.
+  if (setup.decode != nullptr || (network && setup.hardware.has_pool())) add_nics(setup, pool, counter);
   bill.watts *= counter.value("power.pue");
   std::ranges::sort(bill.used, {}, &PriceFigure::name);
   // Not std::ranges::unique: clang 14 can't compile its result, std::ranges::subrange.

@@ -141,19 +141,23 @@ void Timeline::on_event(const Event& event) {
   if (event.kind == EventKind::prefill_started) {
     if (engines_.size() == 1) engines_.front().count(event);
   } else if (event.kind == EventKind::finished) {
-    add_request(*event.record);
+    add_request(*event.record, event.engine);
   } else if (event.kind == EventKind::rejected || event.kind == EventKind::retracted) {
     add_instant(event.kind == EventKind::rejected ? "rejected" : "retracted", event);
   }
   if (events_ != nullptr) events_->on_event(event);
 }
 
-void Timeline::add_request(const RequestRecord& r) {
+void Timeline::add_request(const RequestRecord& r, std::size_t engine) {
+  std::string where;
+  if (engines_.size() > 1) where = ",\"engine\":" + std::to_string(engine);
+  if (r.part == RequestPart::decode) where += ",\"prefill_engine\":" + std::to_string(r.peer);
   add(R"({"ph":"b","pid":%d,"tid":0,"cat":"request","id":%)" PRIu64 R"(,"ts":%s,"name":"request %)" PRIu64
       R"(","args":{"prompt_tokens":%)" PRIu64 R"(,"output_tokens":%)" PRIu64 R"(,"hit_device":%)" PRIu64
-      R"(,"hit_host":%)" PRIu64 R"(,"miss":%)" PRIu64 R"(,"ttft_us":%s,"retractions":%u}})",
+      R"(,"hit_host":%)" PRIu64 R"(,"miss":%)" PRIu64 R"(,"ttft_us":%s,"retractions":%u%s}})",
       kRequestProcess, r.request, us(r.arrival).c_str(), r.request, r.prompt_tokens, r.output_tokens,
-      r.hit[Tier::device], r.hit[Tier::host], r.miss, us(r.first_token - r.arrival).c_str(), r.retractions);
+      r.hit[Tier::device], r.hit[Tier::host], r.miss, us(r.first_token - r.arrival).c_str(), r.retractions,
+      where.c_str());
   TimeNs at = r.arrival;
   for (const auto& [name, duration] : {std::pair{"queue", r.queue_ns}, std::pair{"prefetch wait", r.prefetch_wait_ns},
                                        std::pair{"load wait", r.load_wait_ns}, std::pair{"compute", r.compute_ns},

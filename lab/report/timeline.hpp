@@ -4,8 +4,9 @@
 // The process `lanes` has one thread per lane (h2d, d2h, compute, ...), with transfers and passes as spans; with
 // several engines, each engine has such a process. The stall of a pass is a span within the pass, always at the
 // beginning of the pass. The process `requests` has one track per request: queue, prefetch wait, load wait, compute,
-// hand-over, then decode. Up to the first token these parts stand in this order, although they alternate in a chunked
-// prompt. Rejections and retractions are instants.
+// hand-over, then decode; with several engines, its arguments name the engine, and the prefill engine. Up to the first
+// token these parts stand in this order, although they alternate in a chunked prompt. Rejections and retractions are
+// instants.
 //
 // The file is written during the run, a request when it finishes, in bounded memory. Until finish() the name is
 // timeline.json.partial, and the text is not complete JSON.
@@ -60,7 +61,7 @@ class Timeline final : public Observer {
   void add_span(Engine& engine, const LaneSpan& span);
   void add(const char* format, ...) __attribute__((format(printf, 2, 3)));
   void name_lane(Engine& engine, Lane lane);
-  void add_request(const RequestRecord& record);
+  void add_request(const RequestRecord& record, std::size_t engine);
   void add_part(RequestId request, std::string_view name, TimeNs begin, TimeNs end);
   void add_instant(std::string_view name, const Event& event);
 

@@ -12,15 +12,19 @@ void JoinedRequests::on_event(const Event& event) {
   const RequestRecord& record = *event.record;
   const bool prefills = record.part == RequestPart::prefill;
   switch (event.kind) {
-    case EventKind::arrived:
+    case EventKind::arrived: {
       if (prefills) return;
-      if (!open_.try_emplace(record.request, Open{record.arrival, {}, false}).second) {
+      Open& open = open_.try_emplace(record.request, Open{record.arrival, {}}).first->second;
+      if (open.arrived) {
         ++figures_.sent_again;
         return;
       }
+      open.arrived = true;
       return next_.on_event(event);
+    }
     case EventKind::prefilled: {
-      Open& open = open_.try_emplace(record.request, Open{record.arrival, {}, false}).first->second;
+      // A busy decode engine notices the request at its next step, which may come later than this.
+      Open& open = open_.try_emplace(record.request, Open{record.arrival, {}}).first->second;
       open.prefill = record;
       open.prefilled = true;
       return;

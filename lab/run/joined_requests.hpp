@@ -31,6 +31,7 @@ class JoinedRequests final : public Observer {
   struct Open {
     TimeNs arrival = 0;     // of the first attempt
     RequestRecord prefill;  // of the last prefill part that computed its prompt
+    bool arrived = false;   // on the engine that answers
     bool prefilled = false;
   };
   void pass_on(const Event& event, const RequestRecord& record);

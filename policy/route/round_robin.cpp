@@ -1,5 +1,6 @@
-#include <utility>
+#include <vector>
 
+#include "policy/base/check.hpp"
 #include "policy/route.hpp"
 
 namespace kvtwin {
@@ -8,12 +9,22 @@ namespace {
 // One engine after the other.
 class RoundRobin final : public Router {
  public:
-  explicit RoundRobin(std::size_t engines) : engines_(engines) {}
-  std::size_t route(const Arrival&) override { return std::exchange(next_, (next_ + 1) % engines_); }
+  explicit RoundRobin(std::size_t engines) : gone_(engines) {}
+  std::size_t route(const Arrival&) override {
+    for (std::size_t i = 0; i < gone_.size(); ++i) {
+      const std::size_t engine = next_;
+      next_ = (next_ + 1) % gone_.size();
+      if (!gone_[engine]) return engine;
+    }
+    KV_CHECK(false, "one engine lives");
+    return 0;
+  }
   void ended(std::size_t) override {}
+  void gone(std::size_t engine) override { gone_[engine] = true; }
 
  private:
-  std::size_t engines_, next_ = 0;
+  std::vector<bool> gone_;  // by engine
+  std::size_t next_ = 0;
 };
 
 }  // namespace

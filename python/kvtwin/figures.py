@@ -333,7 +333,13 @@ FIGURE_NAMES = {
     "objects_read": ("objects read", lambda value: count(value)),
     "hit_host": ("tokens hit on the host", lambda value: count(value)),
     "hit_ratio": ("hit ratio, all tiers", lambda value: f"{100 * value:.3g} %"),
+    "tpot_mean_s": ("mean TPOT", seconds), "tpot_p50_s": ("median TPOT", seconds), "tpot_p99_s": ("p99 TPOT", seconds),
+    "good_share": ("requests within the limits", lambda value: f"{100 * value:.3g} %"),
+    "goodput_per_second": ("goodput (requests/s)", lambda value: f"{value:g}"),
 }
+SHARES = {"good_share", "goodput_per_second"}  # drawn from zero
+AXIS_NAMES = {"cluster.prefill": "prefill engines"}
+FLAT_LINES = ["--", ":", "-.", (0, (6, 1, 1, 1, 1, 1))]  # of the cases that do not depend on the x axis
 
 
 @dataclass
@@ -405,14 +411,15 @@ def draw_panel(axes, sweep, setting, figure):
     along = next(axis for axis in plan["axes"] if axis["name"] == plan["along"])
     positions = along["values"]
     low, high = np.inf, 0.0
-    coloured = 0
+    coloured = flat = 0
     for case in plan["cases"] or [None]:
         rows = sweep.select(case, **setting)
         rows.sort(key=lambda row: row.get(plan["along"]) or 0)
         y = values_of(rows, figure)
         if rows[0].get(plan["along"]) is None:
             y = [y[0]] * 2
-            axes.plot([positions[0], positions[-1]], y, color=INK, linestyle="--", linewidth=1.6, label=case)
+            axes.plot([positions[0], positions[-1]], y, color=INK, linestyle=FLAT_LINES[flat % len(FLAT_LINES)], linewidth=1.6, label=case)
+            flat += 1
         else:
             x = [row[plan["along"]] for row in rows]
             colour, marker = CASE_STYLES[coloured % len(CASE_STYLES)]
@@ -422,19 +429,21 @@ def draw_panel(axes, sweep, setting, figure):
             coloured += 1
         known = [value for value in y if np.isfinite(value)]
         low, high = min([low, *known]), max([high, *known])
-    ascending = min(positions) > 0
-    axes.set_xscale("log" if ascending else "linear")
+    wide = 0 < 10 * min(positions) <= max(positions)
+    axes.set_xscale("log" if wide else "linear")
     axes.set_xlim(positions[0], positions[-1])
     axes.set_xticks(positions, [f"{value:g}" for value in positions])
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.tick_params(axis="x", which="minor", length=0)
     if low == np.inf:
         axes.annotate("no request completed", (0.5, 0.5), xycoords="axes fraction", ha="center", va="center", fontsize=8, color=INK)
+    elif figure in SHARES:
+        axes.set_ylim(bottom=0)
     elif low > 0:
         axes.set_yscale("log")
     name, formatter = FIGURE_NAMES.get(figure, (figure, lambda value: f"{value:g}"))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: formatter(value)))
-    few_decades = 0 < low and high < 30 * low
+    few_decades = axes.get_yscale() == "log" and high < 30 * low
     labelled = "25" if high > 3 * low else "23456789"
     axes.yaxis.set_minor_formatter(
         FuncFormatter(lambda value, _: formatter(value) if f"{value:e}"[0] in labelled else "") if few_decades else NullFormatter()
@@ -473,7 +482,7 @@ def draw_sweep(sweep):
                 if setting and (y == 0 or len(settings) > 4):
                     axes.set_title(setting_text(tidy_setting(setting)), fontsize=8.5, loc="left")
                 if y == height - 1:
-                    axes.set_xlabel(short_name(plan["along"]) + unit)
+                    axes.set_xlabel(AXIS_NAMES.get(plan["along"], short_name(plan["along"])) + unit)
                 if name == "ttft_mean_s" and plan["pairs"]:
                     mark_crossover(axes, sweep, setting)
         handles, labels = panels[0][0].get_legend_handles_labels()

@@ -185,6 +185,12 @@ TEST_F(PlanCommand, BadInput) {
   refused(goal + Settings{"--vary", "tiers.disk.gib=1", "--vary", "drives=0,1"},
           {"drives=... sets tiers.disk.gib too"});
   refused(goal + Settings{"--vary", "drives=0", "--vary", "drives=1"}, {"drives varies already"});
+  refused(goal + Settings{"--vary", "prefill_share=1"}, {"--vary prefill_share=1", "from 0 to below 1"});
+  refused(goal + Settings{"--vary", "prefill_share=half"}, {"from 0 to below 1"});
+  refused(goal + Settings{"--vary", "cluster.prefill=1,2"}, {"prefill_share=0,0.25,0.5"});
+  const Settings roles{"--set", "cluster.prefill=1", "--set", "cluster.decode=1"};
+  refused(goal + roles + Settings{"--vary", "prefill_share=0.5"}, {"cluster.prefill", "give one of the two"});
+  refused(goal + roles + Settings{"--vary", "cluster.engines=1..4"}, {"fixes the number of engines"});
   const Outcome absent =
       run({"plan", folder_ / "x.toml", "--goal", "ttft_p90_s=1", "--prices", folder_ / "absent.toml"});
   EXPECT_EQ(absent.exit_code, 2);
@@ -277,6 +283,48 @@ TEST_F(PlanCommand, GoalsOnPartsLeaveOutSettingsBeforeTheyAreSimulated) {
   const Outcome none = run(words({"--vary", "cluster.engines=1..8", "--goal", "price_per_month=1"}));
   EXPECT_EQ(none.exit_code, 3);
   EXPECT_NE(none.out.find("leave no setting"), std::string::npos) << none.out;
+}
+
+// The plan is as cheap as the cheapest of all shares and numbers of engines that meet the goals.
+TEST_F(PlanCommand, TheShareOfPrefillEnginesVaries) {
+  const Settings choices = chat(12) + kFixed + Settings{"--set",   "workload.generate.duration_s=60",
+                                                        "--set",   "tiers.host.gib=0",
+                                                        "--seeds", "1",
+                                                        "--goal",  "tpot_p99_s=0.012",
+                                                        "--goal",  "ttft_p90_s=0.5"};
+  const auto plan_of = [&](const std::string& shares, const std::string& engines) {
+    const Outcome outcome =
+        run(choices + Settings{"--vary", "prefill_share=" + shares, "--vary", "cluster.engines=" + engines});
+    EXPECT_TRUE(outcome.exit_code == 0 || outcome.exit_code == 3) << outcome.err;
+    return Json::parse(outcome.out);
+  };
+  const Json all = plan_of("0,0.25,0.5,0.75", "1..8");
+  const Json& best = all.at("recommendation");
+  ASSERT_FALSE(best.is_null()) << all.at("reason");
+  double cheapest = INFINITY;
+  for (const char* share : {"0", "0.25", "0.5", "0.75"}) {
+    const Json one = plan_of(share, "1..8").at("recommendation");
+    if (!one.is_null()) cheapest = std::min(cheapest, one.at("price_month").get<double>());
+  }
+  EXPECT_EQ(best.at("price_month").get<double>(), cheapest);
+
+  const Json halves = plan_of("0.5", "6");
+  const Json& tried = halves.at("tried").at(0);
+  EXPECT_EQ(tried.at("settings").at("cluster.prefill"), 3);
+  EXPECT_EQ(tried.at("settings").at("cluster.decode"), 3);
+  EXPECT_EQ(tried.at("gpus"), 6);
+  EXPECT_EQ(plan_of("0.01,0.99", "2").at("tried").at(0).at("settings").at("cluster.prefill"), 1)
+      << "each role has an engine";
+}
+
+TEST_F(PlanCommand, RolesOfTheExperimentFixTheNumberOfEngines) {
+  const Json plan =
+      run(chat(1) + kFixed +
+          Settings{"--set", "workload.generate.duration_s=60", "--set", "tiers.host.gib=0", "--seeds", "1", "--goal",
+                   "ttft_p90_s=2", "--set", "cluster.prefill=1", "--set", "cluster.decode=2"})
+          .json();
+  EXPECT_EQ(plan.at("recommendation").at("settings").at("cluster.engines"), 3);
+  EXPECT_EQ(plan.at("recommendation").at("gpus"), 3);
 }
 
 TEST_F(PlanCommand, AKilledPlanLeavesNoPlan) {

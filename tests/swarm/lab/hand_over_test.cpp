@@ -140,7 +140,8 @@ Scenario draw_scenario(test::Splitmix& random) {
   s.roles.prefill = s.prefill;
   s.roles.decode = s.router;
   s.roles.decode.engines = s.decode;
-  s.roles.decode_policy = pick<std::string>(random, {"least_loaded", "round_robin", "prefix_affinity", "score"});
+  s.roles.decode_policy = pick<std::string>(
+      random, {"least_loaded", "round_robin", "prefix_affinity", "score", "power_of_two", "session_affinity"});
   s.roles.min_tokens = random.below(2) == 0 ? 0 : random.below(s.max_prompt + 1);
   const bool dies = random.below(3) == 0;
   s.roles.engines_die = dies;
@@ -319,7 +320,9 @@ std::uint64_t run_seed(std::uint64_t seed, bool adversarial, Marks& marks) {
   test::Splitmix random{seed * 0x9e3779b97f4a7c15ULL + 7};
   const Scenario s = draw_scenario(random);
   const std::size_t seats = s.prefill + s.decode;
-  RequestRoute route("least_loaded", s.router, s.roles);
+  const auto routers = route_names();
+  const TimeNs view_delay = seed % 3 == 0 ? 20'000 : 0;
+  RequestRoute route(routers[seed / 4 % routers.size()], s.router, view_delay, s.roles);
   Counts counts{marks, {}, 0, 0};
   const std::uint64_t fault_seed = random.next();
   std::unique_ptr<AdversarialFleet> fleet;

@@ -129,6 +129,16 @@ TEST(Bill, PartsAreCountedByHand) {
   EXPECT_NEAR(parts(shared).at("GiB of shared file system").second, 50, 0.1);
 }
 
+// Prefill engines of one GPU and 3 GiB, decode engines of two GPUs; each engine has 4 NICs for the hand-overs.
+TEST(Bill, EachRoleHasPartsOfItsOwn) {
+  const Bill roles = bill({"tiers.host.gib=3", "cluster.prefill=2", "cluster.decode=3",
+                           "cluster.decode_set=parallel.tp=2,tiers.host.gib=1"});
+  EXPECT_DOUBLE_EQ(parts(roles).at("GPU h100-pcie5").first, 2 + 3 * 2);
+  EXPECT_NEAR(parts(roles).at("GiB of DRAM").first, 2 * 3 + 3 * 1, 0.05);
+  EXPECT_DOUBLE_EQ(parts(roles).at("NIC of 400 Gb/s").first, 5 * 4);
+  EXPECT_EQ(roles.parts.size(), 3U);
+}
+
 TEST(Bill, MoreEnginesCostTheSameEach) {
   const Settings all{"tiers.host.gib=3", "tiers.disk.gib=1000", "tiers.remote.gib=10"};
   const double one = bill(all + Settings{"cluster.engines=1"}).per_month;

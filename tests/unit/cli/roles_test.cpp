@@ -97,7 +97,14 @@ TEST_F(Roles, EachEnginesJournalIsReplayed) {
   EXPECT_NE(timeline.find("hand-over"), std::string::npos);
 }
 
+TEST_F(Roles, EnginesThatDoNotPrefillDecode) {
+  const Json rest = report_with({"cluster.decode=0", "cluster.engines=3"});
+  EXPECT_EQ(rest.at("hand_overs").at("decode_engines"), 2);
+  EXPECT_EQ(rest.at("decisions"), report_with({}).at("decisions"));
+}
+
 TEST_F(Roles, AreRefusedInOneSentence) {
+  expect_refused({"cluster.decode=0", "cluster.engines=1"}, "let cluster.engines be more than cluster.prefill");
   expect_refused({"cluster.decode=0"}, "cluster.decode is 0; give each role at least one engine");
   expect_refused({"cluster.engines=2"}, "give 3 engines; leave it out");
   expect_refused({"parallel.tp=2", "parallel.rank_model=instances"}, "move their ranks in lockstep");

@@ -153,6 +153,72 @@ TEST(Timeline, TellsWhatTheRunDid) {
   }
 }
 
+// Each engine has a process of its own, with the bytes of its lanes in the report, and each request names its engines.
+TEST(Timeline, EachEngineHasLanesOfItsOwn) {
+  for (const Settings& engines : {Settings{"cluster.engines=4"}, Settings{"cluster.prefill=2", "cluster.decode=2"}}) {
+    SCOPED_TRACE(engines.front());
+    const bool roles = engines.size() == 2;
+    const Folder folder;
+    const Json report = simulate_to(folder, "run",
+                                    conversations({.requests = 80, .gap_ms = 30}, 3).save(folder) + engines +
+                                        Settings{"tiers.device.tokens=20032", "tiers.host.tokens=60032"},
+                                    false, kAnyWorld, {"--timeline"});
+    std::map<int, std::string> processes;
+    std::map<std::pair<int, int>, std::string> lane_names;
+    std::map<std::string, std::uint64_t> bytes;
+    std::map<std::string, std::uint64_t> spans;
+    std::uint64_t requests = 0;
+    const Json timeline = Json::parse(text_of(folder / "run/timeline.json"));
+    for (const Json& event : timeline.at("traceEvents")) {
+      const int process = event.at("pid");
+      const std::string phase = event.at("ph");
+      if (phase == "M" && event.at("name") == "process_name") processes[process] = event.at("args").at("name");
+      if (phase == "M" && event.at("name") == "thread_name") {
+        lane_names[{process, event.at("tid").get<int>()}] = event.at("args").at("name");
+      }
+      if (phase == "X") {
+        const std::string lane = processes.at(process) + " " + lane_names.at({process, event.at("tid").get<int>()});
+        ++spans[lane];
+        bytes[lane] += event.at("args").value("bytes", std::uint64_t{0});
+      }
+      if (phase == "b" && event.at("name").get<std::string>().starts_with("request ")) {
+        ++requests;
+        const Json& about = event.at("args");
+        EXPECT_EQ(about.contains("prefill_engine"), roles);
+        EXPECT_GE(about.at("engine").get<int>(), roles ? 2 : 0);
+        EXPECT_LT(about.value("prefill_engine", 0), 2);
+      }
+    }
+    EXPECT_EQ(requests, 80U);
+    EXPECT_EQ(processes.size(), 5U) << "four engines, and the requests";
+    for (int engine = 0; engine < 4; ++engine) {
+      const std::string number = std::to_string(engine);
+      const std::string process = "lanes of engine " + number +
+                                  (!roles       ? ""
+                                   : engine < 2 ? ", prefill"
+                                                : ", decode") +
+                                  " ";
+      for (const char* lane : {"compute", "h2d", "d2h"}) {
+        EXPECT_TRUE(std::ranges::any_of(
+            lane_names,
+            [&](const auto& of) { return of.second == lane && processes.at(of.first.first) + " " == process; }))
+            << process << lane;
+      }
+      EXPECT_GT(spans[process + "compute"], 0U) << process;
+      std::map<std::string, std::uint64_t> reported;
+      for (const Json& lane : report.at("lanes")) {
+        const std::string name = lane.at("name");
+        if (name.starts_with("engine" + number + ".")) {
+          reported[name.substr(name.rfind('.') + 1)] += lane.at("bytes").get<std::uint64_t>();
+        }
+      }
+      for (const char* lane : {"h2d", "d2h", "peer"})
+        EXPECT_EQ(bytes[process + lane], reported[lane]) << process << lane;
+      EXPECT_EQ(spans[process + "peer"] > 0, roles && engine < 2) << process;
+    }
+  }
+}
+
 TEST(Timeline, ChangesNothingElse) {
   const Folder folder;
   const Settings settings = conversations({.requests = 60}, 4).save(folder) + tight();
