@@ -71,7 +71,8 @@ class Silicon(unittest.TestCase):
         self.assertEqual(entries["numbers"]["cluster"]["prefill"], 2)
         self.assertEqual(entries["numbers"]["cluster"]["decode"], 3)
         self.assertIn("parallel.tp=8, parallel.ep=8, parallel.attention_dp=1", entries["numbers"]["cluster"]["decode_set"])
-        self.assertEqual(entries["twin"]["cluster"], entries["numbers"]["cluster"])
+        self.assertNotIn("twin", entries)  # the same run, and its workers are known
+        self.assertIn("1 the same run as another row", self.said)
         self.assertEqual(entries["recipe"]["cluster"]["decode"], 4)
         self.assertEqual(entries["all_gpus"]["cluster"], entries["recipe"]["cluster"])
         self.assertEqual(entries["recipe"]["workload"]["concurrency"], 141)
