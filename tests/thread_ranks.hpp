@@ -42,14 +42,10 @@ class ThreadRanks {
     std::size_t rank_here() const override { return rank_; }
     bool minimum(RankChannel channel, std::span<std::int64_t> values) override { return all_.minimum(channel, values); }
     std::vector<std::string> gather(const std::string& bytes) override {
-      {
-        const std::lock_guard lock(all_.mutex_);
-        all_.gathered_[rank_] = bytes;
-      }
-      if (!barrier() || rank_ != 0) return {};
-      const std::lock_guard lock(all_.mutex_);
-      return all_.gathered_;
+      std::vector<std::string> shared = share(bytes);
+      return rank_ == 0 ? shared : std::vector<std::string>{};
     }
+    // The second meeting keeps a fast rank's next message from replacing this one.
     std::vector<std::string> share(const std::string& bytes) override {
       {
         const std::lock_guard lock(all_.mutex_);
