@@ -29,7 +29,7 @@ std::vector<const char*> worlds() {
   return {"events"};
 }
 INSTANTIATE_TEST_SUITE_P(Both, PlannedFaults, testing::ValuesIn(worlds()),
-                         [](const testing::TestParamInfo<const char*>& info) { return std::string(info.param); });
+                         [](const testing::TestParamInfo<const char*>& world) { return std::string(world.param); });
 
 std::uint64_t fell_short(const Simulated& run, const char* cause) {
   return run.report.at("storage").at("fell_short").value(cause, std::uint64_t{0});
