@@ -14,6 +14,7 @@
 #include "lab/past_run/call_replay.hpp"
 #include "lab/past_run/past_run.hpp"
 #include "lab/past_run/request_life.hpp"
+#include "lab/run/joined_requests.hpp"
 #include "policy/style.hpp"
 
 namespace kvtwin {
@@ -89,6 +90,12 @@ std::optional<StorageVerdict> storage_verdict(const RequestLife& life, const Eng
 
 // ---- text --------------------------------------------------------------------------------------------
 
+std::string ttft_text(const RequestRecord& r) {
+  return seconds_text(r.first_token - r.arrival) + " s = queue " + seconds_text(r.queue_ns) + " + prefetch wait " +
+         seconds_text(r.prefetch_wait_ns) + " + load wait " + seconds_text(r.load_wait_ns) + " + compute " +
+         seconds_text(r.compute_ns) + (r.hand_over_ns > 0 ? " + hand-over " + seconds_text(r.hand_over_ns) : "");
+}
+
 class Story {
  public:
   Story(const RequestLife& life, const Setup& setup)
@@ -126,8 +133,8 @@ class Story {
   }
 
   void arrival() {
-    std::string words = "at " + seconds_text(r_.arrival) + " s: " + count(r_.prompt_tokens, "prompt token") + ", " +
-                        count(r_.output_tokens, "output token");
+    std::string words = "at " + seconds_text(r_.arrival) + " s: " + count(r_.prompt_tokens, "prompt token");
+    if (r_.part != RequestPart::prefill) words += ", " + count(r_.output_tokens, "output token");
     if (life_.session != 0) words += ", session " + std::to_string(life_.session);
     add("arrived", words);
     words = count(life_.found_running, "request") + " running, " + std::to_string(life_.found_waiting) + " waiting";
@@ -159,6 +166,10 @@ class Story {
                (life_.admitted_meanwhile == 1 ? " was" : " were") + " admitted";
     }
     add("admitted", words);
+    if (receives()) {
+      return add("prefix", count(r_.hit.sum(), "token") + " hit on the device, " +
+                               std::to_string(r_.miss + r_.recomputed_after_stop) + " to receive");
+    }
     words = count(r_.hit[Tier::device], "token") + " hit on the device, " + std::to_string(r_.hit[Tier::host]) +
             " on the host, ";
     for (const TierSpec& spec : kStorageSpecs) {
@@ -359,13 +370,13 @@ class Story {
     }
   }
 
+  // Returns whether the prompt comes from a prefill engine.
+  bool receives() const { return r_.part == RequestPart::decode && life_.hand_over.fell_back < 0; }
+
   void first_token() {
     if (r_.first_token < 0) return;
     add("first token", "at " + seconds_text(r_.first_token) + " s");
-    add("TTFT", seconds_text(r_.first_token - r_.arrival) + " s = queue " + seconds_text(r_.queue_ns) +
-                    " + prefetch wait " + seconds_text(r_.prefetch_wait_ns) + " + load wait " +
-                    seconds_text(r_.load_wait_ns) + " + compute " + seconds_text(r_.compute_ns) +
-                    (r_.hand_over_ns > 0 ? " + hand-over " + seconds_text(r_.hand_over_ns) : ""));
+    if (!receives()) add("TTFT", ttft_text(r_));
   }
 
   // vLLM calls a retraction a preemption.
@@ -481,6 +492,17 @@ Json prefetch_json(const RequestLife::Prefetch& prefetch) {
           {"arrived_pages_at_stop", prefetch.arrived_at_stop}};
 }
 
+Json ttft_json(const RequestRecord& r) {
+  Json json{{"first_token_s", seconds(r.first_token)},
+            {"queue_s", seconds(r.queue_ns)},
+            {"prefetch_wait_s", seconds(r.prefetch_wait_ns)},
+            {"load_wait_s", seconds(r.load_wait_ns)},
+            {"compute_s", seconds(r.compute_ns)}};
+  if (r.part != RequestPart::whole) json["hand_over_s"] = seconds(r.hand_over_ns);
+  json["ttft_s"] = seconds(r.first_token - r.arrival);
+  return json;
+}
+
 // The columns of requests.csv as keys, and further facts.
 Json life_json(const RequestLife& life, const Setup& setup) {
   const RequestRecord& r = life.record;
@@ -501,14 +523,7 @@ Json life_json(const RequestLife& life, const Setup& setup) {
     json["retracted_recompute"] = r.retracted_recompute;
     json["retractions"] = r.retractions;
   }
-  if (r.first_token >= 0) {
-    json["first_token_s"] = seconds(r.first_token);
-    json["queue_s"] = seconds(r.queue_ns);
-    json["prefetch_wait_s"] = seconds(r.prefetch_wait_ns);
-    json["load_wait_s"] = seconds(r.load_wait_ns);
-    json["compute_s"] = seconds(r.compute_ns);
-    json["ttft_s"] = seconds(r.first_token - r.arrival);
-  }
+  if (r.first_token >= 0) json.update(ttft_json(r));
   if (r.finished >= 0) {
     json["finished_s"] = seconds(r.finished);
     if (r.output_tokens > 1) {
@@ -571,6 +586,7 @@ Explanation explain_engines(const std::string& path, std::int64_t request, bool 
   std::string text = "request     " + std::to_string(request) + ", by the journals\n";
   std::uint64_t arrivals = 0;
   bool arrived = false;
+  std::optional<RequestRecord> prefilled, answered;  // the parts that computed the prompt and the answer
   const std::size_t journals = PastRun(path).journals_per_engine();
   for (std::size_t engine = 0; engine < setup.world.engines; ++engine) {
     const PastRun run(path, engine * journals);
@@ -582,6 +598,11 @@ Explanation explain_engines(const std::string& path, std::int64_t request, bool 
     if (!equal && rerun.verdict() != RerunVerdict::truncated) explanation.exit_code = rerun.exit_code();
     if (!life.arrived) continue;
     arrived = true;
+    const RequestRecord& record = life.record;
+    if (record.first_token >= 0 && record.part != RequestPart::whole) {
+      std::optional<RequestRecord>& part = record.part == RequestPart::prefill ? prefilled : answered;
+      if (!part || part->attempt < record.attempt) part = record;
+    }
     const Setup& own = setup.is_decode_engine(engine) ? *setup.decode : setup;
     Json one = life_json(life, own);
     one["engine"] = engine;
@@ -593,6 +614,11 @@ Explanation explain_engines(const std::string& path, std::int64_t request, bool 
     text += "engine      " + std::to_string(engine) + role_of(setup, engine) +
             (life.record.attempt > 0 ? ", sent again\n" : "\n") + Story(life, own).text();
     if (!equal) text += "note        " + rerun.sentence() + "\n";
+  }
+  if (prefilled && answered) {
+    const RequestRecord whole = joined_parts(*answered, *prefilled);
+    json["together"] = ttft_json(whole);
+    text += "engines     together\nTTFT        " + ttft_text(whole) + "\n";
   }
   if (!arrived) {
     throw InputError(path + ": request " + std::to_string(request) + " is unknown; the engines' journals have " +

@@ -788,7 +788,7 @@ class Planner {
     for (std::size_t i = 0; i < plan_.trials.size(); ++i) {
       const Trial& one = plan_.trials[i];
       if (i == winner || one.stage != "full" || one.figures.is_null()) continue;
-      if (one.meets && !same_parts(one.setting, best.setting) &&
+      if (one.meets && !same_parts(one.setting, best.setting) && !is_same(i, winner) &&
           (!other || one.per_month < plan_.trials[*other].per_month)) {
         other = i;
       }

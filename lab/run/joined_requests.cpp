@@ -1,6 +1,37 @@
 #include "lab/run/joined_requests.hpp"
 
 namespace kvtwin {
+namespace {
+
+// Sets the queue to the time before the first token that is in no other part.
+void take_queue(RequestRecord& whole) {
+  if (whole.first_token < 0) return;
+  whole.queue_ns = whole.first_token - whole.arrival - whole.prefetch_wait_ns - whole.load_wait_ns - whole.compute_ns -
+                   whole.hand_over_ns;
+}
+
+}  // namespace
+
+RequestRecord joined_parts(const RequestRecord& decode, const RequestRecord& prefill) {
+  RequestRecord whole = decode;
+  const bool received = decode.part == RequestPart::decode && decode.first_token >= 0 &&
+                        prefill.attempt == decode.attempt && decode.compute_ns == 0;
+  if (received) {
+    whole.admitted = prefill.admitted;
+    whole.hit = prefill.hit;
+    whole.recomputed_after_stop = prefill.recomputed_after_stop;
+    whole.miss = prefill.miss;
+    whole.prefetch_wait_ns = prefill.prefetch_wait_ns;
+    whole.load_wait_ns = prefill.load_wait_ns;
+    whole.compute_ns = prefill.compute_ns;
+    whole.hand_over_ns = decode.first_token - prefill.first_token;
+    whole.retractions += prefill.retractions;
+    whole.retracted_recompute += prefill.retracted_recompute;
+    whole.prefill_passes += prefill.prefill_passes;
+  }
+  take_queue(whole);
+  return whole;
+}
 
 void JoinedRequests::on_event(const Event& event) {
   if (event.kind == EventKind::hand_over_ended) {
@@ -59,26 +90,8 @@ RequestRecord JoinedRequests::joined(const RequestRecord& record) {
   if (at == open_.end()) return whole;
   const Open& open = at->second;
   whole.arrival = open.arrival;
-  const bool received = record.part == RequestPart::decode && record.first_token >= 0 && open.prefilled &&
-                        open.prefill.attempt == record.attempt && record.compute_ns == 0;
-  if (received) {
-    const RequestRecord& prefill = open.prefill;
-    whole.admitted = prefill.admitted;
-    whole.hit = prefill.hit;
-    whole.recomputed_after_stop = prefill.recomputed_after_stop;
-    whole.miss = prefill.miss;
-    whole.prefetch_wait_ns = prefill.prefetch_wait_ns;
-    whole.load_wait_ns = prefill.load_wait_ns;
-    whole.compute_ns = prefill.compute_ns;
-    whole.hand_over_ns = record.first_token - prefill.first_token;
-    whole.retractions += prefill.retractions;
-    whole.retracted_recompute += prefill.retracted_recompute;
-    whole.prefill_passes += prefill.prefill_passes;
-  }
-  if (whole.first_token >= 0) {
-    whole.queue_ns = whole.first_token - whole.arrival - whole.prefetch_wait_ns - whole.load_wait_ns -
-                     whole.compute_ns - whole.hand_over_ns;
-  }
+  if (open.prefilled) return joined_parts(whole, open.prefill);
+  take_queue(whole);
   return whole;
 }
 

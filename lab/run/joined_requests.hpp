@@ -20,6 +20,10 @@ struct HandOverFigures {
   std::uint64_t sent_again = 0;  // attempts after the first
 };
 
+// Returns the record of a decode part with the hits and the waits of its prefill part. Only the decode part's if it did
+// not receive the prompt from this prefill part.
+RequestRecord joined_parts(const RequestRecord& decode, const RequestRecord& prefill);
+
 class JoinedRequests final : public Observer {
  public:
   // Requires: `next` outlives this object.

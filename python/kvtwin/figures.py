@@ -264,6 +264,17 @@ def draw_lanes(run):
 RUN_STYLES = [("#0072B2", "-"), ("#D55E00", "--"), ("#009E73", "-."), ("#CC79A7", ":"), ("#56B4E9", "-"), ("#E69F00", "--")]
 PARTS = [("queue", "queue", "#999999"), ("prefetch_wait", "wait for the prefetch", "#E69F00"),
          ("load_wait", "wait for loads", "#56B4E9"), ("compute", "compute", "#D55E00")]
+HAND_OVER = ("hand_over", "hand-over", "#009E73")
+
+
+def parts_of(*ttfts):
+    """Returns the parts of the mean TTFT that these `ttft_parts_seconds` have. A hand-over is only in runs with prefill and
+    decode engines, and 0 in others."""
+    return PARTS + [HAND_OVER] * any("hand_over" in ttft for ttft in ttfts)
+
+
+def part_values(parts, ttfts):
+    return {key: [ttft.get(key, 0.0 if key == "hand_over" else None) for ttft in ttfts] for key, _, _ in parts}
 
 
 def stacked_bars(axes, names, parts, values):
@@ -318,7 +329,8 @@ def draw_side_by_side(runs):
         stacked_bars(sources, names, SOURCES, {key: [t.get(key, 0) / n if n else None for t, n in zip(tokens, totals)] for key, _, _ in SOURCES})
         sources.set_xlabel("share of prompt tokens")
         sources.xaxis.set_major_formatter(PercentFormatter(1))
-        stacked_bars(parts, names, PARTS, {key: [run.report["ttft_parts_seconds"][key] for run in runs] for key, _, _ in PARTS})
+        ttfts = [run.report["ttft_parts_seconds"] for run in runs]
+        stacked_bars(parts, names, parts_of(*ttfts), part_values(parts_of(*ttfts), ttfts))
         parts.set_xlabel("mean TTFT")
         parts.xaxis.set_major_formatter(FuncFormatter(lambda value, _: seconds(value)))
     return figure

@@ -22,7 +22,7 @@ import numpy as np
 
 from kvtwin import figures as drawing
 from kvtwin.errors import InputError
-from kvtwin.figures import BLUE, CASE_STYLES, GREY, INK, PARTS, RUN_STYLES, SOURCES, count, seconds
+from kvtwin.figures import BLUE, CASE_STYLES, GREY, INK, RUN_STYLES, SOURCES, count, part_values, parts_of, seconds
 from kvtwin.report_charts import Axis, Chart, Series, Table, bytes_text, draw_static, finite, plotly_figure
 from kvtwin.simulation import load_json
 
@@ -379,6 +379,16 @@ def run_facts(run):
                 + ", ".join(f"{label} {percent(tokens[key] / total)}" for key, label, _ in SOURCES if tokens.get(key)),
             )
         )
+    hand_overs = report.get("hand_overs")
+    if hand_overs:
+        facts.append(
+            (
+                "roles",
+                f"{hand_overs['prefill_engines']} prefill and {hand_overs['decode_engines']} decode engines: "
+                f"{hand_overs['requests']:,} hand-overs of {count(hand_overs['bytes'])}B; {hand_overs['fell_back']:,} "
+                f"prompts computed by their decode engine, {hand_overs['sent_again']:,} requests sent again",
+            )
+        )
     facts.append(("where the time goes", binding_text(report["ttft_parts_seconds"], report.get("lanes", []))))
     if report.get("model_kv"):
         facts.append(("KV of the model", report["model_kv"]))
@@ -397,12 +407,12 @@ def kind_of(lane):
 def binding_text(parts, lanes):
     """Names the largest part of the mean TTFT and the busiest kind of lane."""
     words = []
-    known = {key: parts.get(key) or 0 for key, _, _ in PARTS}
+    known = {key: parts.get(key) or 0 for key, _, _ in parts_of(parts)}
     total = sum(known.values())
     if total > 0:
         largest = max(known, key=known.get)
         words.append(
-            f"{percent(known[largest] / total)} of the mean TTFT is {dict((key, label) for key, label, _ in PARTS)[largest]}"
+            f"{percent(known[largest] / total)} of the mean TTFT is {dict((key, label) for key, label, _ in parts_of(parts))[largest]}"
         )
     if lanes:
         busiest = max(lanes, key=lambda lane: lane["busy_fraction"])
@@ -434,11 +444,12 @@ def parts_chart(run):
             groups.append((name, served & (ttft >= np.sort(ttft[served])[-slow])))
     if not served.any():
         return None
-    values = {key: [float(np.mean(run.requests[f"{key}_s"][group])) for _, group in groups] for key, _, _ in PARTS}
+    parts = parts_of(run.report["ttft_parts_seconds"])
+    values = {key: [float(np.mean(run.requests[f"{key}_s"][group])) for _, group in groups] for key, _, _ in parts}
     return stacked_chart(
         "Parts of the mean TTFT, of all and of the slowest requests",
         [name for name, _ in groups],
-        PARTS,
+        parts,
         values,
         Axis("TTFT", "seconds"),
     )
@@ -1589,8 +1600,8 @@ def plan_section(folder, raw):
             stacked_chart(
                 "Where the mean time to first token goes",
                 ["recommendation"],
-                PARTS,
-                {key: [ttft.get(key)] for key, _, _ in PARTS},
+                parts_of(ttft),
+                part_values(parts_of(ttft), [ttft]),
                 Axis("TTFT", "seconds"),
             )
         )
@@ -1693,7 +1704,8 @@ def runs_section(runs):
         key: [(name, run.requests[f"{key}_s"], *style) for (name, run), style in zip(runs, RUN_STYLES)]
         for key in ("ttft", "tpot")
     }
-    parts = {key: [run.report["ttft_parts_seconds"].get(key) for _, run in runs] for key, _, _ in PARTS}
+    ttfts = [run.report["ttft_parts_seconds"] for _, run in runs]
+    parts = parts_of(*ttfts)
     totals = [sum(run.report["tokens"].get(key, 0) for key, _, _ in SOURCES) for _, run in runs]
     tokens = {
         key: [run.report["tokens"].get(key, 0) / total if total else None for (_, run), total in zip(runs, totals)]
@@ -1742,7 +1754,11 @@ def runs_section(runs):
                 latency_chart("TTFT: share of requests within a time", entries["ttft"]),
                 latency_chart("TPOT: share of requests within a time", entries["tpot"]),
                 stacked_chart(
-                    "Where the mean time to first token goes", names, PARTS, parts, Axis("mean TTFT", "seconds")
+                    "Where the mean time to first token goes",
+                    names,
+                    parts,
+                    part_values(parts, ttfts),
+                    Axis("mean TTFT", "seconds"),
                 ),
                 stacked_chart(
                     "Where the prompt tokens came from",

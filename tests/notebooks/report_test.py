@@ -62,6 +62,7 @@ def make_folders():
             "--draws",
             "3",
         ],
+        "roles": ["simulate", *QUICK, "--set", "cluster.prefill=1", "--set", "cluster.decode=2"],
         "real": ["run", *QUICK, "--set", "workload.time_scale=0.1", "--device", "host"],
         "compared": [
             "compare",
@@ -207,6 +208,7 @@ class Pages(unittest.TestCase):
         figures = {
             "simulated": 4,
             "drawn": 5,
+            "roles": 4,
             "real": 4,
             "compared": 3,
             "bars": 3,
@@ -544,6 +546,21 @@ class Pages(unittest.TestCase):
         for name, share in (("p50", 0.5), ("p90", 0.9)):
             at = next(x for x, y in zip(line.x, line.y) if y >= share)
             self.assertAlmostEqual(at / run.report["ttft_seconds"][name], 1, delta=0.002)
+
+    def test_hand_overs_are_a_part_of_the_time(self):
+        run = drawing.load_run(FOLDERS / "roles")
+        self.assertGreater(run.report["ttft_parts_seconds"]["hand_over"], 0)
+        chart = report.parts_chart(run)
+        self.assertEqual(chart.series[-1].name, "hand-over")
+        self.assertAlmostEqual(
+            sum(series.x[0] for series in chart.series), run.report["ttft_seconds"]["mean"], places=6
+        )
+        text = Elements(self.page(FOLDERS / "roles")).text
+        self.assertIn("1 prefill and 2 decode engines", text)
+        # Beside a run without roles, whose hand-overs take no time.
+        parts = drawing.parts_of(run.report["ttft_parts_seconds"])
+        ttfts = [drawing.load_run(FOLDERS / name).report["ttft_parts_seconds"] for name in ("roles", "simulated")]
+        self.assertEqual(drawing.part_values(parts, ttfts)["hand_over"][1], 0)
 
     def test_odd_runs(self):
         one = FOLDERS / "one"

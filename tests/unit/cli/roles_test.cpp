@@ -97,6 +97,29 @@ TEST_F(Roles, EachEnginesJournalIsReplayed) {
   EXPECT_NE(timeline.find("hand-over"), std::string::npos);
 }
 
+// The parts of the two engines, told together, are the row of the request in requests.csv.
+TEST_F(Roles, ExplainTellsBothPartsOfARequest) {
+  const std::string out = folder_ / "recorded";
+  ASSERT_EQ(try_with({}, out, {"--journal"}).exit_code, 0);
+  const Table table(text_of(out + "/requests.csv"));
+  for (std::size_t row = 0; row < table.size(); row += 7) {
+    const std::string request = table.text(row, "request");
+    const Json told = run({"explain", out, "--request", request, "--json"}).json();
+    ASSERT_EQ(told.at("engines").size(), 2U) << request;
+    EXPECT_EQ(told.at("engines").at(0).at("part"), "prefill");
+    EXPECT_EQ(told.at("engines").at(1).at("part"), "decode");
+    EXPECT_EQ(told.at("engines").at(1).at("engine"), table.integer(row, "engine"));
+    for (const char* column : {"queue_s", "prefetch_wait_s", "load_wait_s", "compute_s", "hand_over_s", "ttft_s"}) {
+      EXPECT_NEAR(told.at("together").at(column).get<double>(), table.number(row, column), 1e-9) << column;
+    }
+  }
+  const Outcome words = run({"explain", out, "--request", "0"});
+  for (const char* part :
+       {"engine      0, prefill", "prompt      computed at", ", decode", " to receive", "engines     together\nTTFT"}) {
+    EXPECT_NE(words.out.find(part), std::string::npos) << part << words.out;
+  }
+}
+
 TEST_F(Roles, EnginesThatDoNotPrefillDecode) {
   const Json rest = report_with({"cluster.decode=0", "cluster.engines=3"});
   EXPECT_EQ(rest.at("hand_overs").at("decode_engines"), 2);
