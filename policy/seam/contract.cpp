@@ -369,7 +369,7 @@ BrokenTerm SeamContract::take(const Notice& notice, TimeNs) {
   const RequestPartId part{notice.request, notice.attempt};
   switch (notice.kind) {
     case NoticeKind::room:
-      if (!leased_.try_emplace(part, notice.first, std::vector(notice.slots.begin(), notice.slots.end())).second) {
+      if (!leased_.try_emplace(part, Leased{notice.first, {notice.slots.begin(), notice.slots.end()}}).second) {
         return "room is given once";
       }
       return nullptr;
