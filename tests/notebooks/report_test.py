@@ -600,7 +600,8 @@ class Pages(unittest.TestCase):
 
 
 def kind_command(name):
-    return {"simulated": "simulate", "drawn": "simulate", "swept": "sweep", "cases": "sweep"}.get(name, "compare")
+    kinds = {"simulated": "simulate", "drawn": "simulate", "roles": "simulate", "swept": "sweep", "cases": "sweep"}
+    return kinds.get(name, "compare")
 
 
 class InBrowser(unittest.TestCase):
