@@ -1,5 +1,7 @@
 #include "lab/run/joined_requests.hpp"
 
+#include <algorithm>
+
 namespace kvtwin {
 
 void JoinedRequests::on_event(const Event& event) {
@@ -55,6 +57,8 @@ RequestRecord JoinedRequests::joined(const RequestRecord& record) {
   if (at == open_.end()) return whole;
   const Open& open = at->second;
   whole.arrival = open.arrival;
+  // In a real run, the prefill engine may have its part first.
+  if (open.prefilled) whole.arrival = std::min(whole.arrival, open.prefill.arrival);
   const bool received = record.part == RequestPart::decode && record.first_token >= 0 && open.prefilled &&
                         open.prefill.attempt == record.attempt && record.compute_ns == 0;
   if (received) {

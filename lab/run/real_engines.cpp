@@ -1,11 +1,12 @@
 #include "lab/run/real_engines.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <exception>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -41,19 +42,76 @@ class RealEngines::Reporter final : public Observer {
   bool with_pages_;  // the router follows the pages of the engines
 };
 
+// The notices of the other engines to this one. Thread: that of the mail, but for wait().
+class RealEngines::Notices {
+ public:
+  Notices(Inbox& inbox, std::size_t others) : inbox_(inbox), others_(others) {}
+
+  // An input for this engine has been put into the inbox.
+  void arrived(const Input& input) {
+    const auto* const arrival = std::get_if<Arrival>(&input.what);
+    if (arrival == nullptr) return;
+    if (arrival->attempt == 0) {
+      arrived_ = arrival->request + 1;  // first attempts come in the order of their requests
+    } else {
+      arrived_again_.insert({arrival->request, arrival->attempt});
+    }
+    for (auto at = early_.begin(); at != early_.end();) {
+      const ReceivedNotice received(*at);
+      const bool its = received.notice.request == arrival->request && received.notice.attempt == arrival->attempt;
+      if (its) inbox_.push({0, received.notice});
+      at = its ? early_.erase(at) : at + 1;
+    }
+  }
+  void receive(std::string_view message) {
+    const ReceivedNotice received(message);
+    const Notice& notice = received.notice;
+    const bool here =
+        notice.attempt == 0 ? notice.request < arrived_ : arrived_again_.contains({notice.request, notice.attempt});
+    if (here) {
+      inbox_.push({0, notice});
+    } else {
+      early_.emplace_back(message);
+    }
+  }
+  // No notice follows from one of the other engines.
+  void ended() {
+    const std::lock_guard lock(mutex_);
+    ++ended_;
+    changed_.notify_one();
+  }
+  // Waits until no notice follows.
+  void wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return ended_ == others_; });
+  }
+
+ private:
+  Inbox& inbox_;
+  const std::size_t others_;
+  RequestId arrived_ = 0;                                        // requests below may have come, in their first attempt
+  std::set<std::pair<RequestId, std::uint32_t>> arrived_again_;  // with the attempt
+  std::vector<std::string> early_;                               // before their request
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::size_t ended_ = 0;
+};
+
 // The thread of process 0 that reads the stream, routes it, and observes all events.
 class RealEngines::Dispatch {
  public:
   Dispatch(Mail& mail, const Setup& setup, std::size_t ranks, const EngineStream& stream,
            std::function<void(std::exception_ptr)> failed)
       : mail_(mail),
-        route_(setup.route, setup.router, setup.route_view_delay),
+        route_(setup.route, setup.router, setup.route_view_delay, setup.roles),
+        has_roles_(setup.decode != nullptr),
         engines_(setup.world.engines),
         ranks_(ranks),
         stream_(stream),
         live_(dynamic_cast<LiveSource*>(stream.source)),
         failed_(std::move(failed)),
-        states_(setup.world.engines) {}
+        states_(setup.world.engines),
+        unread_(setup.world.engines) {}
   ~Dispatch() {
     if (thread_.joinable()) thread_.join();
   }
@@ -86,14 +144,17 @@ class RealEngines::Dispatch {
  private:
   using Message = std::pair<std::size_t, std::string>;  // engine, bytes
   struct EngineState {
-    std::uint64_t unanswered = 0;  // requests that were sent to it and have not ended
+    std::uint64_t unanswered = 0;  // requests and parts that were sent to it and have not ended
     bool over = false;
     TimeNs heard = 0;  // time of its last message, or of the first request after a time without requests
   };
 
   void loop(const RunClock& clock);
+  void observe_all();
+  bool comes_too_early(const std::string& message) const;
   void observe(std::size_t engine, const std::string& message);
   void route_held(TimeNs now);
+  void send_request(std::size_t engine, const Input& input, TimeNs now);
   TimeNs end_of_patience() const;
   [[noreturn]] void refuse_silence() const;
   void send(std::size_t engine, const std::string& message) {
@@ -105,6 +166,7 @@ class RealEngines::Dispatch {
 
   Mail& mail_;
   RequestRoute route_;
+  const bool has_roles_;
   const std::size_t engines_, ranks_;
   const EngineStream stream_;
   LiveSource* const live_;  // the source, or null
@@ -113,9 +175,11 @@ class RealEngines::Dispatch {
   Input held_;  // the next input of the source
   bool has_ = false;
   bool closed_ = false;
-  std::uint64_t unanswered_ = 0;  // of all engines
+  std::uint64_t unanswered_ = 0;  // of all engines, parts count by themselves
   std::size_t over_ = 0;          // engines that have ended
   std::vector<EngineState> states_;
+  std::vector<std::deque<std::string>> unread_;              // by engine: messages that wait for another engine's
+  std::set<std::pair<RequestId, std::uint32_t>> prefilled_;  // open requests whose prompt is computed; with the attempt
 
   std::mutex mutex_;  // of `received_`
   std::condition_variable changed_;
@@ -131,13 +195,13 @@ void RealEngines::Dispatch::loop(const RunClock& clock) {
   while (over_ < engines_) {
     for (const auto& [engine, message] : messages) {
       states_[engine].heard = clock.now();
-      observe(engine, message);
-      if (live_ != nullptr && live_->overtake(held_, has_)) has_ = true;
+      unread_[engine].push_back(message);
     }
     messages.clear();
+    observe_all();
     while (has_ && held_.now <= clock.now()) route_held(clock.now());
-    // A source that waits for answers may have more after each of them.
-    if (!has_ && !closed_ && (live_ == nullptr || unanswered_ == 0)) {
+    // A source that waits for answers may have more after each of them. Engines with roles wait for each other.
+    if (!has_ && !closed_ && ((live_ == nullptr && !has_roles_) || unanswered_ == 0)) {
       closed_ = true;
       send_to_all(message_of(EngineMessage::closed));
       for (EngineState& state : states_) state.heard = std::max(state.heard, clock.now());
@@ -172,18 +236,57 @@ void RealEngines::Dispatch::refuse_silence() const {
 }
 
 void RealEngines::Dispatch::route_held(TimeNs now) {
-  const std::size_t engine = route_.engine_of(held_);
-  if (std::holds_alternative<Arrival>(held_.what)) {
+  const InputRoute::Way way = route_.way_of(held_);
+  if (way.engine == InputRoute::kEveryEngine) {
+    send_to_all(message_of(held_));
+  } else {
+    auto* const arrival = std::get_if<Arrival>(&held_.what);
+    if (way.prefill != InputRoute::kNoEngine) {
+      if (arrival != nullptr) {
+        arrival->part = RequestPart::prefill;
+        arrival->peer = static_cast<std::uint32_t>(way.engine);
+      }
+      send_request(way.prefill, held_, now);
+      if (arrival != nullptr) {
+        arrival->part = RequestPart::decode;
+        arrival->peer = static_cast<std::uint32_t>(way.prefill);
+      }
+    }
+    send_request(way.engine, held_, now);
+  }
+  has_ = stream_.source->next(held_);
+}
+
+void RealEngines::Dispatch::send_request(std::size_t engine, const Input& input, TimeNs now) {
+  if (std::holds_alternative<Arrival>(input.what)) {
     ++unanswered_;
     if (states_[engine].unanswered++ == 0) states_[engine].heard = now;
   }
-  const std::string message = message_of(held_);
-  if (engine == InputRoute::kEveryEngine) {
-    send_to_all(message);
-  } else {
-    send(engine, message);
+  send(engine, message_of(input));
+}
+
+// Messages of one engine come in order. Those of two engines may not: a decode engine's first token must not be
+// observed before the end of the prompt on the prefill engine, which came before.
+void RealEngines::Dispatch::observe_all() {
+  for (bool went_on = true; went_on;) {
+    went_on = false;
+    for (std::size_t engine = 0; engine < engines_; ++engine) {
+      for (; !unread_[engine].empty() && !comes_too_early(unread_[engine].front()); unread_[engine].pop_front()) {
+        observe(engine, unread_[engine].front());
+        if (live_ != nullptr && live_->overtake(held_, has_)) has_ = true;
+        went_on = true;
+      }
+    }
   }
-  has_ = stream_.source->next(held_);
+}
+
+bool RealEngines::Dispatch::comes_too_early(const std::string& message) const {
+  if (!has_roles_ || kind_of(message) != EngineMessage::event) return false;
+  const ReceivedEvent received(message);
+  if (received.event.kind != EventKind::first_token) return false;
+  const RequestRecord& record = *received.event.record;
+  return record.part == RequestPart::decode && record.compute_ns == 0 &&
+         !prefilled_.contains({record.request, record.attempt});
 }
 
 void RealEngines::Dispatch::observe(std::size_t engine, const std::string& message) {
@@ -195,7 +298,12 @@ void RealEngines::Dispatch::observe(std::size_t engine, const std::string& messa
   ReceivedEvent received(message);
   Event& event = received.event;
   event.engine = engine;
-  if (event.kind == EventKind::finished || event.kind == EventKind::rejected || event.kind == EventKind::aborted) {
+  const auto part_of = [&] { return std::pair{event.record->request, event.record->attempt}; };
+  if (has_roles_ && event.kind == EventKind::prefilled) prefilled_.insert(part_of());
+  const bool answered =
+      event.kind == EventKind::finished || event.kind == EventKind::rejected || event.kind == EventKind::aborted;
+  if (answered || event.kind == EventKind::handed_over || event.kind == EventKind::hand_over_dropped) {
+    if (answered) prefilled_.erase(part_of());
     KV_CHECK(states_[engine].unanswered > 0, "a request ends once, on its engine");
     --unanswered_;
     --states_[engine].unanswered;
@@ -225,9 +333,17 @@ void RealEngines::run(const EngineStream& stream, const std::function<void(Input
   inbox_ = std::make_unique<Inbox>([this](const RunClock& clock) {
     if (dispatch_) dispatch_->begin(clock);
   });
+  if (setup_.decode != nullptr) notices_ = std::make_unique<Notices>(*inbox_, setup_.world.engines - 1);
   mail_.start([this](std::size_t from, std::string_view message) {
     switch (kind_of(message)) {
-      case EngineMessage::input: return inbox_->push(ReceivedInput(message).input);
+      case EngineMessage::input: {
+        const ReceivedInput received(message);
+        inbox_->push(received.input);
+        if (notices_) notices_->arrived(received.input);
+        return;
+      }
+      case EngineMessage::notice: return notices_->receive(message);
+      case EngineMessage::last: return notices_->ended();
       case EngineMessage::closed: return inbox_->close();
       case EngineMessage::event:
       case EngineMessage::over: return dispatch_->receive(from, message);
@@ -235,8 +351,20 @@ void RealEngines::run(const EngineStream& stream, const std::function<void(Input
   });
   serve(*inbox_);
   if (reporter_) mail_.send(0, message_of(EngineMessage::over));
+  if (notices_) {
+    for (std::size_t engine = 0; engine < setup_.world.engines; ++engine) {
+      if (engine != this->engine()) mail_.send(engine * ranks_ + process_ % ranks_, message_of(EngineMessage::last));
+    }
+  }
   if (dispatch_) dispatch_->join();
+  if (notices_) notices_->wait();
   mail_.stop();
+}
+
+void RealEngines::notify(std::uint32_t peer, const Notice& notice) {
+  Notice sent = notice;
+  sent.peer = static_cast<std::uint32_t>(engine());
+  mail_.send(peer * ranks_ + process_ % ranks_, message_of(sent));
 }
 
 }  // namespace kvtwin
