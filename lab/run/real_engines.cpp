@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <exception>
+#include <map>
 #include <mutex>
 #include <set>
 #include <string>
@@ -19,6 +19,14 @@
 #include "policy/seam/live_source.hpp"
 
 namespace kvtwin {
+namespace {
+
+// Returns whether the request has ended.
+bool is_answer(EventKind kind) {
+  return kind == EventKind::finished || kind == EventKind::rejected || kind == EventKind::aborted;
+}
+
+}  // namespace
 
 // Sends the events of an engine to process 0.
 class RealEngines::Reporter final : public Observer {
@@ -110,8 +118,7 @@ class RealEngines::Dispatch {
         stream_(stream),
         live_(dynamic_cast<LiveSource*>(stream.source)),
         failed_(std::move(failed)),
-        states_(setup.world.engines),
-        unread_(setup.world.engines) {}
+        states_(setup.world.engines) {}
   ~Dispatch() {
     if (thread_.joinable()) thread_.join();
   }
@@ -150,9 +157,19 @@ class RealEngines::Dispatch {
   };
 
   void loop(const RunClock& clock);
-  void observe_all();
-  bool comes_too_early(const std::string& message) const;
-  void observe(std::size_t engine, const std::string& message);
+  // A request in two parts. The events of its engines may come in another order than they happened: those of the
+  // prefill part wait for the arrival of the decode part, and its first token waits for the end of the prompt.
+  struct Split {
+    bool arrived = false, prefilled = false;
+    bool decode_over = false, prefill_over = false;
+    std::vector<Message> of_prefill, of_decode;  // that wait
+  };
+  using PartId = std::pair<RequestId, std::uint32_t>;  // with the attempt
+
+  void receive_from(std::size_t engine, const std::string& message);
+  bool comes_too_early(std::size_t engine, const std::string& message, const Event& event);
+  void follow_split(const Event& event);
+  void observe(std::size_t engine, const Event& event);
   void route_held(TimeNs now);
   void send_request(std::size_t engine, const Input& input, TimeNs now);
   TimeNs end_of_patience() const;
@@ -178,8 +195,7 @@ class RealEngines::Dispatch {
   std::uint64_t unanswered_ = 0;  // of all engines, parts count by themselves
   std::size_t over_ = 0;          // engines that have ended
   std::vector<EngineState> states_;
-  std::vector<std::deque<std::string>> unread_;              // by engine: messages that wait for another engine's
-  std::set<std::pair<RequestId, std::uint32_t>> prefilled_;  // open requests whose prompt is computed; with the attempt
+  std::map<PartId, Split> splits_;  // that are not over
 
   std::mutex mutex_;  // of `received_`
   std::condition_variable changed_;
@@ -195,10 +211,10 @@ void RealEngines::Dispatch::loop(const RunClock& clock) {
   while (over_ < engines_) {
     for (const auto& [engine, message] : messages) {
       states_[engine].heard = clock.now();
-      unread_[engine].push_back(message);
+      receive_from(engine, message);
+      if (live_ != nullptr && live_->overtake(held_, has_)) has_ = true;
     }
     messages.clear();
-    observe_all();
     while (has_ && held_.now <= clock.now()) route_held(clock.now());
     // A source that waits for answers may have more after each of them. Engines with roles wait for each other.
     if (!has_ && !closed_ && ((live_ == nullptr && !has_roles_) || unanswered_ == 0)) {
@@ -248,6 +264,7 @@ void RealEngines::Dispatch::route_held(TimeNs now) {
       }
       send_request(way.prefill, held_, now);
       if (arrival != nullptr) {
+        splits_[{arrival->request, arrival->attempt}] = {};
         arrival->part = RequestPart::decode;
         arrival->peer = static_cast<std::uint32_t>(way.prefill);
       }
@@ -265,45 +282,60 @@ void RealEngines::Dispatch::send_request(std::size_t engine, const Input& input,
   send(engine, message_of(input));
 }
 
-// Messages of one engine come in order. Those of two engines may not: a decode engine's first token must not be
-// observed before the end of the prompt on the prefill engine, which came before.
-void RealEngines::Dispatch::observe_all() {
-  for (bool went_on = true; went_on;) {
-    went_on = false;
-    for (std::size_t engine = 0; engine < engines_; ++engine) {
-      for (; !unread_[engine].empty() && !comes_too_early(unread_[engine].front()); unread_[engine].pop_front()) {
-        observe(engine, unread_[engine].front());
-        if (live_ != nullptr && live_->overtake(held_, has_)) has_ = true;
-        went_on = true;
-      }
-    }
-  }
-}
-
-bool RealEngines::Dispatch::comes_too_early(const std::string& message) const {
-  if (!has_roles_ || kind_of(message) != EngineMessage::event) return false;
-  const ReceivedEvent received(message);
-  if (received.event.kind != EventKind::first_token) return false;
-  const RequestRecord& record = *received.event.record;
-  return record.part == RequestPart::decode && record.compute_ns == 0 &&
-         !prefilled_.contains({record.request, record.attempt});
-}
-
-void RealEngines::Dispatch::observe(std::size_t engine, const std::string& message) {
+void RealEngines::Dispatch::receive_from(std::size_t engine, const std::string& message) {
   if (kind_of(message) == EngineMessage::over) {
     ++over_;
     states_[engine].over = true;
     return;
   }
   ReceivedEvent received(message);
-  Event& event = received.event;
-  event.engine = engine;
-  const auto part_of = [&] { return std::pair{event.record->request, event.record->attempt}; };
-  if (has_roles_ && event.kind == EventKind::prefilled) prefilled_.insert(part_of());
-  const bool answered =
-      event.kind == EventKind::finished || event.kind == EventKind::rejected || event.kind == EventKind::aborted;
-  if (answered || event.kind == EventKind::handed_over || event.kind == EventKind::hand_over_dropped) {
-    if (answered) prefilled_.erase(part_of());
+  received.event.engine = engine;
+  if (!splits_.empty() && comes_too_early(engine, message, received.event)) return;
+  observe(engine, received.event);
+  if (!splits_.empty()) follow_split(received.event);
+}
+
+bool RealEngines::Dispatch::comes_too_early(std::size_t engine, const std::string& message, const Event& event) {
+  if (event.record == nullptr) return false;
+  const auto at = splits_.find({event.record->request, event.record->attempt});
+  if (at == splits_.end()) return false;
+  Split& split = at->second;
+  if (event.record->part == RequestPart::prefill) {
+    if (split.arrived) return false;
+    split.of_prefill.emplace_back(engine, message);
+    return true;
+  }
+  const bool received = event.kind == EventKind::first_token && event.record->compute_ns == 0;
+  if (split.of_decode.empty() && (split.prefilled || !received)) return false;
+  split.of_decode.emplace_back(engine, message);
+  return true;
+}
+
+void RealEngines::Dispatch::follow_split(const Event& event) {
+  if (event.record == nullptr) return;
+  const auto at = splits_.find({event.record->request, event.record->attempt});
+  if (at == splits_.end()) return;
+  Split& split = at->second;
+  std::vector<Message> due;
+  if (event.record->part == RequestPart::prefill) {
+    if (event.kind == EventKind::prefilled) {
+      split.prefilled = true;
+      due.swap(split.of_decode);
+    }
+    split.prefill_over |= event.kind == EventKind::handed_over || event.kind == EventKind::hand_over_dropped;
+  } else {
+    if (event.kind == EventKind::arrived) {
+      split.arrived = true;
+      due.swap(split.of_prefill);
+    }
+    split.decode_over |= is_answer(event.kind);
+  }
+  if (split.decode_over && split.prefill_over) splits_.erase(at);
+  for (const auto& [engine, message] : due) receive_from(engine, message);
+}
+
+void RealEngines::Dispatch::observe(std::size_t engine, const Event& event) {
+  if (is_answer(event.kind) || event.kind == EventKind::handed_over || event.kind == EventKind::hand_over_dropped) {
     KV_CHECK(states_[engine].unanswered > 0, "a request ends once, on its engine");
     --unanswered_;
     --states_[engine].unanswered;
