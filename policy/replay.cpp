@@ -35,6 +35,7 @@ class RecordedWorld final : public Substrate {
     return id;
   }
   void cancel(OperationId id) override { contract_.cancelled(id); }
+  void notify(std::uint32_t, const Notice& notice) override { contract_.notified(notice); }
 
  private:
   SeamContract contract_;
