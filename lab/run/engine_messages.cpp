@@ -114,6 +114,20 @@ ReceivedInput::ReceivedInput(std::string_view message) {
   reader.finish();
 }
 
+std::string message_of_loss(std::size_t engine) {
+  std::string bytes = message_of(EngineMessage::lost);
+  put(bytes, engine);
+  return bytes;
+}
+
+std::size_t lost_engine(std::string_view message) {
+  std::size_t engine = 0;
+  Reader reader(message);
+  reader.get(engine);
+  reader.finish();
+  return engine;
+}
+
 std::string message_of(const Notice& notice) {
   std::string bytes = message_of(EngineMessage::notice);
   put(bytes, notice.kind);

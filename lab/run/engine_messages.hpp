@@ -20,6 +20,7 @@ enum class EngineMessage : char {
   over = 'o',    // to process 0: the engine has ended, and no event follows
   notice = 'n',  // between engines with roles
   last = 'l',    // the same: the engine has ended, and no notice follows
+  lost = 'x',    // to all: an engine has died
 };
 
 // Requires: the message is not empty.
@@ -28,6 +29,8 @@ EngineMessage kind_of(std::string_view message);
 std::string message_of(EngineMessage kind);  // closed, over, last
 std::string message_of(const Input& input);  // an arrival or a hint
 std::string message_of(const Notice& notice);
+std::string message_of_loss(std::size_t engine);
+std::size_t lost_engine(std::string_view message);
 // Leaves out the slots, which no report of several engines reads.
 std::string message_of(const Event& event);
 

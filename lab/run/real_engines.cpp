@@ -4,14 +4,17 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <iterator>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "impl/runtime/process_watch.hpp"
 #include "lab/error.hpp"
 #include "lab/run/engine_messages.hpp"
 #include "lab/run/request_route.hpp"
@@ -20,6 +23,8 @@
 
 namespace kvtwin {
 namespace {
+
+constexpr const char* kProcess0Died = "process 0, which sends the requests, has died";
 
 // Returns whether the request has ended.
 bool is_answer(EventKind kind) {
@@ -50,10 +55,13 @@ class RealEngines::Reporter final : public Observer {
   bool with_pages_;  // the router follows the pages of the engines
 };
 
-// The notices of the other engines to this one. Thread: that of the mail, but for wait().
+// The notices of the other engines to this one, and their ends. Thread: that of the mail, but for wait() and lost().
 class RealEngines::Notices {
  public:
-  Notices(Inbox& inbox, std::size_t others) : inbox_(inbox), others_(others) {}
+  Notices(Inbox& inbox, std::size_t own, const Setup& setup)
+      : inbox_(inbox), has_roles_(setup.decode != nullptr), lost_(setup.world.engines), ended_(setup.world.engines) {
+    ended_[own] = true;
+  }
 
   // An input for this engine has been put into the inbox.
   void arrived(const Input& input) {
@@ -74,6 +82,7 @@ class RealEngines::Notices {
   void receive(std::string_view message) {
     const ReceivedNotice received(message);
     const Notice& notice = received.notice;
+    if (lost_[notice.peer]) return;
     const bool here =
         notice.attempt == 0 ? notice.request < arrived_ : arrived_again_.contains({notice.request, notice.attempt});
     if (here) {
@@ -82,27 +91,53 @@ class RealEngines::Notices {
       early_.emplace_back(message);
     }
   }
-  // No notice follows from one of the other engines.
-  void ended() {
+  // No notice follows from this engine.
+  void ended(std::size_t engine) {
     const std::lock_guard lock(mutex_);
-    ++ended_;
+    ended_[engine] = true;
     changed_.notify_one();
   }
-  // Waits until no notice follows.
+  // The engine has died.
+  void lose(std::size_t engine) {
+    {
+      const std::lock_guard lock(mutex_);
+      lost_[engine] = true;
+    }
+    if (has_roles_) {
+      Notice lost;
+      lost.kind = NoticeKind::peer_lost;
+      lost.peer = static_cast<std::uint32_t>(engine);
+      inbox_.push({0, lost});
+    }
+    ended(engine);
+  }
+  std::vector<bool> lost() const {
+    const std::lock_guard lock(mutex_);
+    return lost_;
+  }
+  // Process 0 has died. wait() throws from now on.
+  void fail() {
+    const std::lock_guard lock(mutex_);
+    failed_ = true;
+    changed_.notify_one();
+  }
+  // Waits until no notice follows. Errors: WorkError.
   void wait() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return ended_ == others_; });
+    changed_.wait(lock, [this] { return failed_ || std::ranges::find(ended_, false) == ended_.end(); });
+    if (failed_) throw WorkError(kProcess0Died);
   }
 
  private:
   Inbox& inbox_;
-  const std::size_t others_;
+  const bool has_roles_;
   RequestId arrived_ = 0;                                        // requests below may have come, in their first attempt
   std::set<std::pair<RequestId, std::uint32_t>> arrived_again_;  // with the attempt
   std::vector<std::string> early_;                               // before their request
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::size_t ended_ = 0;
+  std::vector<bool> lost_, ended_;  // by engine
+  bool failed_ = false;
 };
 
 // The thread of process 0 that reads the stream, routes it, and observes all events.
@@ -113,6 +148,7 @@ class RealEngines::Dispatch {
       : mail_(mail),
         route_(setup.route, setup.router, setup.route_view_delay, setup.roles),
         has_roles_(setup.decode != nullptr),
+        prefill_engines_(setup.roles.prefill),
         engines_(setup.world.engines),
         ranks_(ranks),
         stream_(stream),
@@ -152,7 +188,7 @@ class RealEngines::Dispatch {
   using Message = std::pair<std::size_t, std::string>;  // engine, bytes
   struct EngineState {
     std::uint64_t unanswered = 0;  // requests and parts that were sent to it and have not ended
-    bool over = false;
+    bool over = false, lost = false;
     TimeNs heard = 0;  // time of its last message, or of the first request after a time without requests
   };
 
@@ -162,6 +198,7 @@ class RealEngines::Dispatch {
   struct Split {
     bool arrived = false, prefilled = false;
     bool decode_over = false, prefill_over = false;
+    std::size_t prefill = 0, decode = 0;         // engines
     std::vector<Message> of_prefill, of_decode;  // that wait
   };
   using PartId = std::pair<RequestId, std::uint32_t>;  // with the attempt
@@ -170,7 +207,9 @@ class RealEngines::Dispatch {
   bool comes_too_early(std::size_t engine, const std::string& message, const Event& event);
   void follow_split(const Event& event);
   void observe(std::size_t engine, const Event& event);
-  void route_held(TimeNs now);
+  void route(Input& input, TimeNs now);
+  void lose(std::size_t engine, TimeNs now);
+  void forget_splits_of(std::size_t engine);
   void send_request(std::size_t engine, const Input& input, TimeNs now);
   TimeNs end_of_patience() const;
   [[noreturn]] void refuse_silence() const;
@@ -184,6 +223,7 @@ class RealEngines::Dispatch {
   Mail& mail_;
   RequestRoute route_;
   const bool has_roles_;
+  const std::size_t prefill_engines_;
   const std::size_t engines_, ranks_;
   const EngineStream stream_;
   LiveSource* const live_;  // the source, or null
@@ -210,12 +250,20 @@ void RealEngines::Dispatch::loop(const RunClock& clock) {
   std::vector<Message> messages;
   while (over_ < engines_) {
     for (const auto& [engine, message] : messages) {
+      if (states_[engine].lost) continue;
       states_[engine].heard = clock.now();
+      if (kind_of(message) == EngineMessage::lost) {
+        lose(engine, clock.now());
+        continue;
+      }
       receive_from(engine, message);
       if (live_ != nullptr && live_->overtake(held_, has_)) has_ = true;
     }
     messages.clear();
-    while (has_ && held_.now <= clock.now()) route_held(clock.now());
+    while (has_ && held_.now <= clock.now()) {
+      route(held_, clock.now());
+      has_ = stream_.source->next(held_);
+    }
     // A source that waits for answers may have more after each of them. Engines with roles wait for each other.
     if (!has_ && !closed_ && ((live_ == nullptr && !has_roles_) || unanswered_ == 0)) {
       closed_ = true;
@@ -251,27 +299,73 @@ void RealEngines::Dispatch::refuse_silence() const {
                   std::to_string(stream_.most_silence / kNsPerSecond) + " s; has it hung, or been stopped?");
 }
 
-void RealEngines::Dispatch::route_held(TimeNs now) {
-  const InputRoute::Way way = route_.way_of(held_);
+void RealEngines::Dispatch::route(Input& input, TimeNs now) {
+  const InputRoute::Way way = route_.way_of(input);
   if (way.engine == InputRoute::kEveryEngine) {
-    send_to_all(message_of(held_));
+    send_to_all(message_of(input));
   } else {
-    auto* const arrival = std::get_if<Arrival>(&held_.what);
+    auto* const arrival = std::get_if<Arrival>(&input.what);
     if (way.prefill != InputRoute::kNoEngine) {
       if (arrival != nullptr) {
         arrival->part = RequestPart::prefill;
         arrival->peer = static_cast<std::uint32_t>(way.engine);
       }
-      send_request(way.prefill, held_, now);
+      send_request(way.prefill, input, now);
       if (arrival != nullptr) {
-        splits_[{arrival->request, arrival->attempt}] = {};
+        Split& split = splits_[{arrival->request, arrival->attempt}];
+        split.prefill = way.prefill;
+        split.decode = way.engine;
         arrival->part = RequestPart::decode;
         arrival->peer = static_cast<std::uint32_t>(way.prefill);
       }
     }
-    send_request(way.engine, held_, now);
+    send_request(way.engine, input, now);
   }
-  has_ = stream_.source->next(held_);
+}
+
+// The engine has died. What it has sent and is not read yet does not count.
+void RealEngines::Dispatch::lose(std::size_t engine, TimeNs now) {
+  EngineState& state = states_[engine];
+  if (ranks_ > 1) throw WorkError("a rank of engine " + std::to_string(engine) + " has died");
+  state.lost = true;
+  const std::size_t prefill = has_roles_ ? prefill_engines_ : engines_;
+  const std::size_t first = engine < prefill ? 0 : prefill, end = engine < prefill ? prefill : engines_;
+  if (std::all_of(states_.begin() + static_cast<std::ptrdiff_t>(first),
+                  states_.begin() + static_cast<std::ptrdiff_t>(end),
+                  [](const EngineState& one) { return one.lost; })) {
+    throw WorkError("engine " + std::to_string(engine) +
+                    " has died, and no other engine can serve its requests; start more engines of its kind");
+  }
+  mail_.forget(engine);
+  for (std::size_t other = 0; other < engines_; ++other) {
+    if (!states_[other].lost) send(other, message_of_loss(engine));
+  }
+  if (state.over) return;
+  state.over = true;
+  ++over_;
+  unanswered_ -= std::exchange(state.unanswered, 0);
+  forget_splits_of(engine);
+  route_.engine_lost(engine);
+  Input again;
+  while (route_.sent_again(again)) {
+    again.now = now;
+    route(again, now);
+  }
+}
+
+void RealEngines::Dispatch::forget_splits_of(std::size_t engine) {
+  std::vector<Message> due;
+  for (auto at = splits_.begin(); at != splits_.end();) {
+    const bool its = at->second.prefill == engine || at->second.decode == engine;
+    if (its) {
+      std::ranges::move(at->second.of_prefill, std::back_inserter(due));
+      std::ranges::move(at->second.of_decode, std::back_inserter(due));
+    }
+    at = its ? splits_.erase(at) : std::next(at);
+  }
+  for (const auto& [of, message] : due) {
+    if (of != engine) receive_from(of, message);
+  }
 }
 
 void RealEngines::Dispatch::send_request(std::size_t engine, const Input& input, TimeNs now) {
@@ -365,32 +459,53 @@ void RealEngines::run(const EngineStream& stream, const std::function<void(Input
   inbox_ = std::make_unique<Inbox>([this](const RunClock& clock) {
     if (dispatch_) dispatch_->begin(clock);
   });
-  if (setup_.decode != nullptr) notices_ = std::make_unique<Notices>(*inbox_, setup_.world.engines - 1);
+  notices_ = std::make_unique<Notices>(*inbox_, engine(), setup_);
   mail_.start([this](std::size_t from, std::string_view message) {
     switch (kind_of(message)) {
       case EngineMessage::input: {
         const ReceivedInput received(message);
         inbox_->push(received.input);
-        if (notices_) notices_->arrived(received.input);
+        notices_->arrived(received.input);
         return;
       }
       case EngineMessage::notice: return notices_->receive(message);
-      case EngineMessage::last: return notices_->ended();
+      case EngineMessage::last: return notices_->ended(from / ranks_);
+      case EngineMessage::lost: return notices_->lose(lost_engine(message));
       case EngineMessage::closed: return inbox_->close();
       case EngineMessage::event:
       case EngineMessage::over: return dispatch_->receive(from, message);
     }
   });
+  std::optional<ProcessWatch> watch;
+  if (!watched_.empty()) watch.emplace(watched_, [this](std::size_t process) { died(process); });
   serve(*inbox_);
   if (reporter_) mail_.send(0, message_of(EngineMessage::over));
-  if (notices_) {
-    for (std::size_t engine = 0; engine < setup_.world.engines; ++engine) {
-      if (engine != this->engine()) mail_.send(engine * ranks_ + process_ % ranks_, message_of(EngineMessage::last));
-    }
-  }
+  // After the last word of process 0, no engine counts as lost any more.
   if (dispatch_) dispatch_->join();
-  if (notices_) notices_->wait();
+  for (std::size_t engine = 0; engine < setup_.world.engines; ++engine) {
+    if (engine != this->engine()) mail_.send(engine * ranks_ + process_ % ranks_, message_of(EngineMessage::last));
+  }
+  notices_->wait();
+  watch.reset();
   mail_.stop();
+}
+
+// Process 0 decides which engines are lost.
+void RealEngines::died(std::size_t process) {
+  if (dispatch_) {
+    if (process != 0) dispatch_->receive(process, message_of(EngineMessage::lost));
+  } else if (process == 0) {
+    inbox_->fail(std::make_exception_ptr(WorkError(kProcess0Died)));
+    notices_->fail();
+  } else {
+    mail_.forget(process);
+  }
+}
+
+std::vector<bool> RealEngines::lost_processes() const {
+  std::vector<bool> lost;
+  for (const bool engine : notices_->lost()) lost.insert(lost.end(), ranks_, engine);
+  return lost;
 }
 
 void RealEngines::notify(std::uint32_t peer, const Notice& notice) {

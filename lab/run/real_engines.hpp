@@ -13,10 +13,14 @@
 // message: inputs come as arrivals of a world (impl/runtime/inbox.hpp), and events are only queued (Mail).
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "impl/runtime/inbox.hpp"
 #include "impl/runtime/mail.hpp"
@@ -41,6 +45,11 @@ class RealEngines {
   ~RealEngines();
 
   std::size_t ranks() const { return ranks_; }
+  // All processes of the run are on this machine, and have these ids. If an engine of one rank dies, the others then
+  // serve its requests. Call it before run().
+  void watch(std::vector<pid_t> processes) { watched_ = std::move(processes); }
+  // Returns by process whether it has died. Requires: run() has returned.
+  std::vector<bool> lost_processes() const;
   // Sends a notice to the rank of this process's number on another engine. Thread: any. Requires: run() serves.
   void notify(std::uint32_t peer, const Notice& notice);
   // Returns the observer for the engine of this process; null on ranks that send no events.
@@ -55,6 +64,7 @@ class RealEngines {
   class Dispatch;
   class Reporter;
   class Notices;
+  void died(std::size_t process);
 
   std::size_t engine() const { return process_ / ranks_; }
 
@@ -64,7 +74,8 @@ class RealEngines {
   std::unique_ptr<Reporter> reporter_;
   std::unique_ptr<Dispatch> dispatch_;  // on process 0
   std::unique_ptr<Inbox> inbox_;
-  std::unique_ptr<Notices> notices_;  // of an engine with a role
+  std::unique_ptr<Notices> notices_;
+  std::vector<pid_t> watched_;
 };
 
 }  // namespace kvtwin

@@ -10,11 +10,10 @@ namespace kvtwin {
 
 void refuse_roles(const Experiment& experiment, const Setup& setup) {
   if (setup.decode == nullptr) return;
-  if (setup.decode->engine.ranks != setup.engine.ranks) {
+  if (setup.decode->engine.ranks > 1) {
     throw InputError(experiment.where("cluster.decode_set") + ": gives decode engines " +
-                     std::to_string(setup.decode->engine.ranks) + " ranks, and prefill engines have " +
-                     std::to_string(setup.engine.ranks) +
-                     "; a real run hands pages over from rank to rank, so make parallel.tp the same, or take kvtwin "
+                     std::to_string(setup.decode->engine.ranks) +
+                     " ranks, and the engines with roles of a real run have one; leave parallel.tp out, or use kvtwin "
                      "simulate");
   }
   if (experiment.flag("cluster.hand_over_staged")) {

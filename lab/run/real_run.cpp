@@ -3,6 +3,8 @@
 #include "lab/error.hpp"
 
 #if KVTWIN_HAVE_REAL
+#include <unistd.h>
+
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -94,6 +96,15 @@ struct Processes {
   Mail* mail = nullptr;            // null if there is one engine
 };
 
+// Of processes on several machines, nobody learns of the end.
+void watch_engines(RealEngines& engines, RankGroup& all) {
+  const std::vector<std::string> shared = all.share(std::to_string(::getpid()));
+  if (all.size_here() != all.size()) return;
+  std::vector<pid_t> processes;
+  for (const std::string& process : shared) processes.push_back(std::stoi(process));
+  engines.watch(std::move(processes));
+}
+
 // Runs the rank of this process.
 void run_rank(const Experiment& experiment, const RunFiles& files, const RealRun& run, const Processes& processes) {
   RealRanks* const ranks = processes.all;
@@ -111,7 +122,11 @@ void run_rank(const Experiment& experiment, const RunFiles& files, const RealRun
   share_what_one_rank_writes(setup);
   refuse_what_cannot_run(experiment, setup);
   std::optional<RealEngines> engines;
-  if (processes.mail != nullptr) engines.emplace(*processes.mail, setup, ranks->rank());
+  if (processes.mail != nullptr) {
+    setup.roles.engines_die = setup.engine.ranks == 1;
+    engines.emplace(*processes.mail, setup, ranks->rank());
+    watch_engines(*engines, ranks->group());
+  }
   const Setup& own = setup.is_decode_engine(0) ? *setup.decode : setup;
   const RealDevice chosen = choose_device(experiment, own, group);
   if (ranks != nullptr) ranks->meet();
@@ -146,6 +161,10 @@ void run_rank(const Experiment& experiment, const RunFiles& files, const RealRun
   }
   terms.add_facts = [&](RunFacts& facts) {
     for (std::string& note : world->notes()) facts.notes.push_back(std::move(note));
+    const std::vector<bool> lost = engines ? engines->lost_processes() : std::vector<bool>{};
+    for (std::size_t process = 0; process < lost.size(); ++process) {
+      if (lost[process]) facts.notes.push_back(ranks->name_of(process) + " has died; the others served its requests");
+    }
     seen = ranks == nullptr ? world->verification() : gather_verification(*ranks, world->verification());
     facts.real =
         RealFacts{world->loop(), seen, ranks == nullptr ? world->storage() : gather_counters(*ranks, world->storage()),
@@ -225,6 +244,11 @@ void prepare_real_run(Experiment& experiment) {
     throw InputError(experiment.where("parallel.attention_dp") + ": is " +
                      std::to_string(experiment.integer("parallel.attention_dp")) +
                      ", and a real run has no data parallelism of attention; leave it out, or use kvtwin simulate");
+  }
+  if (experiment.integer("cluster.prefill") > 0 && experiment.integer("parallel.tp") > 1) {
+    throw InputError(experiment.where("parallel.tp") + ": is " + std::to_string(experiment.integer("parallel.tp")) +
+                     ", and the engines with roles (cluster.prefill) of a real run have one rank; set it to 1, or use "
+                     "kvtwin simulate");
   }
   if (experiment.integer("cluster.dead_engine") >= 0) {
     throw InputError(experiment.where("cluster.dead_engine") +

@@ -361,6 +361,7 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
       EngineStream stream{&inputs.source(), inputs.observer(joins ? static_cast<Observer*>(&joined) : &front_end), {}};
       if (tells) stream.ticks = [&progress](TimeNs now) { Progress::tick(&progress, now); };
       terms.engines->run(stream, [&cluster](InputSource& source) { cluster.run(source); });
+      terms.ranks->group().go_on_without(terms.engines->lost_processes());
     };
     terms.ranks != nullptr ? terms.ranks->serve(run) : run();
     world.set_progress(nullptr, nullptr);
