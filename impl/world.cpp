@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <map>
 #include <set>
 #include <stdexcept>
 #include <utility>
@@ -40,11 +41,12 @@ class LoopTimeHistogram {
 class EventLoop final : public RealWorld, private Substrate {
  public:
   EventLoop(std::unique_ptr<Device> device, std::vector<std::unique_ptr<TierQueues>> storage, RankGroup* ranks,
-            RankGroup* everyone)
+            RankGroup* everyone, std::unique_ptr<HandOverLane> hand_overs)
       : ranks_(ranks != nullptr && ranks->size() > 1 ? ranks : nullptr),
         everyone_(everyone != nullptr ? everyone : ranks_),
         device_(std::move(device)),
-        storage_(std::move(storage)) {}
+        storage_(std::move(storage)),
+        hand_overs_(std::move(hand_overs)) {}
   ~EventLoop() override {
     // Threads of this rank may wait for other ranks, and other ranks for this one.
     if (running_ && everyone_ != nullptr) everyone_->leave(1);
@@ -84,6 +86,7 @@ class EventLoop final : public RealWorld, private Substrate {
   OperationId call_at(TimeNs time) override;
   OperationId reduce_min(const ReduceVector& values) override;
   void cancel(OperationId id) override;
+  void notify(std::uint32_t peer, const Notice& notice) override;
 
   // Runs in the thread of the reductions.
   void reduce_in_group(const Reduction& own);
@@ -93,9 +96,11 @@ class EventLoop final : public RealWorld, private Substrate {
   void wait();
   bool work_remains() const {
     return has_arrival_ || in_flight_ > 0 || !timers_.empty() || !reductions_.empty() ||
-           (inbox_ != nullptr && inbox_->open());
+           (inbox_ != nullptr && inbox_->open()) || !rooms_.empty();
   }
   void deliver(Input input);
+  bool start_clock();
+  void take(const Notice& notice);
 
   TierQueues& storage_of(Tier tier);
 
@@ -109,6 +114,7 @@ class EventLoop final : public RealWorld, private Substrate {
   CompletionQueue queue_;
   std::unique_ptr<Device> device_;
   std::vector<std::unique_ptr<TierQueues>> storage_;
+  std::unique_ptr<HandOverLane> hand_overs_;  // or null
 
   InputSource* source_ = nullptr;
   LiveSource* live_ = nullptr;  // source_ as a LiveSource, or null
@@ -127,6 +133,8 @@ class EventLoop final : public RealWorld, private Substrate {
   std::set<std::pair<TimeNs, OperationId>> timers_;  // ordered by due time
   Input arrival_;                                    // the next input of source_
   bool has_arrival_ = false;
+  // Decode engine: requests for which it has leased pages that the peer may still write, and the peer.
+  std::map<std::pair<RequestId, std::uint32_t>, std::uint32_t> rooms_;
 
   TimeNs own_time_begin_ = 0;  // the loop's own time counts from here
   TimeNs called_ns_ = 0;
@@ -145,6 +153,9 @@ OperationId EventLoop::submit(const Operation& operation) {
     if (stored->work.verb == StorageVerb::get && stored->work.memory == Tier::device)
       device_->announce_get(id, *stored);
     storage_of(stored->work.tier).submit(id, *stored);
+  } else if (const auto* hand_over = std::get_if<HandOverOperation>(&operation)) {
+    KV_CHECK(hand_overs_ != nullptr, "an engine with a role hands pages over");
+    hand_overs_->submit(id, *hand_over);
   } else {
     device_->submit(id, operation);
   }
@@ -190,10 +201,47 @@ void EventLoop::cancel(OperationId id) {
   if (timer == timers_.end()) {
     device_->cancel(id);
     for (const auto& queues : storage_) queues->cancel(id);
+    if (hand_overs_ != nullptr) hand_overs_->cancel(id);
     return;
   }
   timers_.erase(timer);
   timers_.emplace(now_, id);
+}
+
+void EventLoop::notify(std::uint32_t peer, const Notice& notice) {
+  const CallTimer call(*this);
+  KV_CHECK(hand_overs_ != nullptr, "an engine with a role sends notices");
+  if (notice.kind == NoticeKind::room) {
+    device_->expect_pages(notice.slots);
+    rooms_[{notice.request, notice.attempt}] = peer;
+  }
+  hand_overs_->notify(peer, notice);
+}
+
+void EventLoop::take(const Notice& notice) {
+  if (notice.kind == NoticeKind::handed || notice.kind == NoticeKind::withdrawn) {
+    rooms_.erase({notice.request, notice.attempt});
+  }
+  if (notice.kind == NoticeKind::peer_lost) {
+    std::erase_if(rooms_, [&](const auto& room) { return room.second == notice.peer; });
+  }
+}
+
+// The processes of one machine have one steady clock, so their runs begin at the same instant. Returns false if another
+// process has left.
+bool EventLoop::start_clock() {
+  if (everyone_ == nullptr) {
+    clock_.start();
+    return true;
+  }
+  std::int64_t last = -clock_.since_boot();
+  if (!everyone_->minimum(RankChannel::run, std::span(&last, 1))) return false;
+  if (everyone_->size_here() == everyone_->size()) {
+    clock_.start_at(-last);
+  } else {
+    clock_.start();
+  }
+  return true;
 }
 
 void EventLoop::run(InputSource& source, InputHandler& handler) {
@@ -210,8 +258,9 @@ void EventLoop::run(InputSource& source, InputHandler& handler) {
   if (ranks_ != nullptr) {
     reducer_.start("reduction thread", [this](Reduction& own) { reduce_in_group(own); });
   }
-  if (everyone_ != nullptr && !everyone_->barrier()) throw std::runtime_error("another rank has left the run");
-  clock_.start();  // starting the threads takes time; arrivals count from here
+  if (hand_overs_ != nullptr) hand_overs_->start(queue_, clock_);
+  // Starting the threads takes time; arrivals count from here.
+  if (!start_clock()) throw std::runtime_error("another rank has left the run");
   if (inbox_ != nullptr) inbox_->begin(clock_, [this] { queue_.wake(); });
   has_arrival_ = source_->next(arrival_);
   own_time_begin_ = clock_.now();
@@ -225,6 +274,7 @@ void EventLoop::run(InputSource& source, InputHandler& handler) {
   report_.loop_median_ns = loop_times_.quantile(500);
   report_.loop_p99_ns = loop_times_.quantile(990);
   for (const auto& queues : storage_) queues->finish();
+  if (hand_overs_ != nullptr) hand_overs_->finish();
   verification_ = device_->finish();
 }
 
@@ -261,10 +311,14 @@ bool EventLoop::deliver_next() {
     timers_.erase(timers_.begin());
     deliver({0, TimerFired{id}});
   } else {
-    const TimeNs late = present - arrival;
-    ++report_.arrivals;
-    report_.arrival_late_sum_ns += late;
-    report_.arrival_late_max_ns = std::max(report_.arrival_late_max_ns, late);
+    if (const auto* notice = std::get_if<Notice>(&arrival_.what)) {
+      take(*notice);
+    } else {
+      const TimeNs late = present - arrival;
+      ++report_.arrivals;
+      report_.arrival_late_sum_ns += late;
+      report_.arrival_late_max_ns = std::max(report_.arrival_late_max_ns, late);
+    }
     deliver(arrival_);
     has_arrival_ = source_->next(arrival_);
     own_time_begin_ = clock_.now();  // reading the workload is the client's work, not the loop's
@@ -279,7 +333,14 @@ void EventLoop::deliver_finished(const Finished& finished) {
     if (finished.completion.status != Status::done) throw std::runtime_error("another rank has left the run");
     return deliver({0, Reduction{finished.completion.id, *finished.agreed}});
   }
-  device_->retire(finished.completion.id);
+  if (finished.span.lane == Lane::peer) {
+    hand_overs_->retire(finished.completion);
+  } else {
+    device_->retire(finished.completion.id);
+  }
+  if (hand_overs_ != nullptr && finished.span.lane == Lane::compute) {
+    hand_overs_->pass_ended(finished.completion.id, finished.completion.steps > 0);
+  }
   if (lanes_ != nullptr) lanes_->on_lane(finished.span);
   deliver({0, finished.completion});
 }
@@ -318,8 +379,8 @@ void EventLoop::wait() {
 
 std::unique_ptr<RealWorld> make_real_world(std::unique_ptr<Device> device,
                                            std::vector<std::unique_ptr<TierQueues>> storage, RankGroup* ranks,
-                                           RankGroup* everyone) {
-  return std::make_unique<EventLoop>(std::move(device), std::move(storage), ranks, everyone);
+                                           RankGroup* everyone, std::unique_ptr<HandOverLane> hand_overs) {
+  return std::make_unique<EventLoop>(std::move(device), std::move(storage), ranks, everyone, std::move(hand_overs));
 }
 
 }  // namespace kvtwin

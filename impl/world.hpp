@@ -8,7 +8,8 @@
 // separate thread executes the reductions one after another and pushes the answers, as devices do. The clocks of all
 // processes start together, so an arrival is due on all ranks at the same time.
 //
-// A source may be an Inbox (runtime/inbox.hpp), into which other threads put inputs while the run goes on.
+// A source may be an Inbox (runtime/inbox.hpp), into which other threads put inputs while the run goes on. An engine
+// with a role has a lane for hand-overs (runtime/hand_over_lane.hpp), and finds the notices of other engines there.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "impl/device/device.hpp"
+#include "impl/runtime/hand_over_lane.hpp"
 #include "impl/runtime/inbox.hpp"
 #include "impl/runtime/ranks.hpp"
 #include "impl/storage/tier_queues.hpp"
@@ -58,11 +60,13 @@ class RealWorld : public World {
 
 // `storage`: one entry per tier that operations may name; the entries use the device's memory. `ranks`: the group, or
 // null for a single rank; `everyone`: all processes whose clocks start together, or null if these are the ranks. Both
-// outlive the world. If the world is destroyed during a run, the rank leaves the group. The threads end with the world.
-// Errors: run() throws the errors of the device's start. An exception of the handler or the source ends the run. run()
-// throws std::runtime_error if another rank has left, or if the device cannot continue.
+// outlive the world. `hand_overs`: for an engine with a role, which also needs an Inbox as its source; else null. If
+// the world is destroyed during a run, the rank leaves the group. The threads end with the world. Errors: run() throws
+// the errors of the device's start. An exception of the handler or the source ends the run. run() throws
+// std::runtime_error if another rank has left, or if the device cannot continue.
 std::unique_ptr<RealWorld> make_real_world(std::unique_ptr<Device> device,
                                            std::vector<std::unique_ptr<TierQueues>> storage = {},
-                                           RankGroup* ranks = nullptr, RankGroup* everyone = nullptr);
+                                           RankGroup* ranks = nullptr, RankGroup* everyone = nullptr,
+                                           std::unique_ptr<HandOverLane> hand_overs = nullptr);
 
 }  // namespace kvtwin

@@ -5,7 +5,10 @@
 // the queue. A pass is answered after its gates.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -43,6 +46,12 @@ struct Verification {
   bool flipped = false;           // the bit of a test was flipped, if requested
 };
 
+// The device pool as memory of this process, in the layout layer_first. The memory exists as long as `owner`.
+struct DevicePool {
+  std::span<std::byte> bytes;
+  std::shared_ptr<const void> owner;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -60,6 +69,10 @@ class Device {
   virtual PageMemory& memory() = 0;
   // The same for the draft model's pool; null if there is none, or if its KV stays on the device.
   virtual PageMemory* draft_memory() { return nullptr; }
+  // Returns the device pool, for one-sided writes of other processes. Empty if it is no memory of this process.
+  virtual DevicePool pool() { return {}; }
+  // Another engine may write pages into these slots from now on. A pass that reads them names their keys.
+  virtual void expect_pages(std::span<const SlotId> slots) = 0;
   // Requests an early end. The operation is still answered.
   virtual void cancel(OperationId id) = 0;
   // The event loop has taken this operation's completion.

@@ -28,6 +28,7 @@ class HostEngine final : public PageEngine {
   explicit HostEngine(const HostDeviceConfig& config);
 
   std::byte* host_pool() const override { return host_.data(); }
+  DevicePool device_pool() const override { return {{device_->data(), device_->bytes()}, device_}; }
   bool load(const TransferJob& job) override;
   Pages back_up(const TransferJob& job) override;
   void begin_pass(const PassJob&, std::span<const std::uint32_t>) override {}
@@ -39,7 +40,7 @@ class HostEngine final : public PageEngine {
   void write_device_page(SlotId slot, const std::byte* page) override {
     copy_device_page(slot, const_cast<std::byte*>(page), true);  // read only in this direction
   }
-  void flip_device(std::uint64_t offset) override { device_.data()[offset] ^= std::byte{1}; }
+  void flip_device(std::uint64_t offset) override { device_->data()[offset] ^= std::byte{1}; }
 
  private:
   // Returns the common parameters of all transfers between the pools.
@@ -52,7 +53,8 @@ class HostEngine final : public PageEngine {
   std::byte* device_block(SlotId slot, std::uint32_t layer, std::uint32_t plane) const;
 
   const HostDeviceConfig config_;
-  Arena device_, host_;
+  std::shared_ptr<Arena> device_;  // other processes may be writing to it when this object ends
+  Arena host_;
   std::array<Arena, 2> staging_;  // [0] to the device, [1] from the device
   std::optional<DenseLayer> dense_;
   StepEnd end_;
@@ -62,7 +64,7 @@ HostEngine::HostEngine(const HostDeviceConfig& config) : config_(config) {
   KV_CHECK(config.shape.page_bytes() > 0, "a page has bytes");
   const Bytes page = config.shape.page_bytes();
   config.acquire("device pool");
-  device_ = Arena(config.device_pages * page);
+  device_ = std::make_shared<Arena>(config.device_pages * page);
   config.acquire("host pool");
   host_ = Arena(config.host_pages * page);
   config.acquire("staging buffers");
@@ -76,7 +78,7 @@ HostEngine::HostEngine(const HostDeviceConfig& config) : config_(config) {
 TransferParams HostEngine::pools() const {
   TransferParams params;
   params.shape = config_.shape;
-  params.device = device_.data();
+  params.device = device_->data();
   params.device_pages = config_.device_pages;
   params.host = host_.data();
   params.host_pages = config_.host_pages;
@@ -174,8 +176,8 @@ void HostEngine::read_layer(const PassJob& job, std::uint64_t step, std::uint32_
 }
 
 std::byte* HostEngine::device_block(SlotId slot, std::uint32_t layer, std::uint32_t plane) const {
-  return device_.data() + byte_offset(Layout::layer_first, config_.shape, config_.device_pages,
-                                      {.page = slot, .plane = plane, .layer = layer});
+  return device_->data() + byte_offset(Layout::layer_first, config_.shape, config_.device_pages,
+                                       {.page = slot, .plane = plane, .layer = layer});
 }
 
 void HostEngine::read_context(const PassJob& job, const PassJob::Sequence& sequence, Tokens context,

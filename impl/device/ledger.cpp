@@ -58,6 +58,12 @@ void Ledger::begin_pass(const PassJob& job) {
   const Tokens page_tokens = shape_.page_tokens;
   for (const PassJob::Sequence& sequence : job.sequences) {
     const Tokens end = sequence.context + sequence.fresh;
+    for (std::size_t page = 0; page < sequence.context / page_tokens; ++page) {
+      SlotNote& note = device_notes_[job.slots[sequence.first_page + page]];
+      if (!note.handed_over || note.tokens != 0) continue;
+      note.key = job.keys[sequence.first_page + page];
+      note.tokens = shape_.page_tokens;
+    }
     for (Tokens at = sequence.context / page_tokens; at * page_tokens < end; ++at) {
       SlotNote& note = device_notes_[job.slots[sequence.first_page + at]];
       if (at * page_tokens >= sequence.context) note = SlotNote{};
@@ -120,6 +126,7 @@ std::vector<Ledger::HostCheck> Ledger::record_wrong_reads(const PassJob& job, co
     wrong.found = "read by a pass of request " + std::to_string(sequence->request);
     const SlotNote& note = device_notes_[wrong.slot];
     if (note.fetched) wrong.found += ", fetched from storage";
+    if (note.handed_over) wrong.found += ", handed over by another engine";
     const std::optional<std::size_t> entry = add_wrong_page(std::move(wrong));
     if (entry && note.loaded_from != kNoSlot) checks.push_back({*entry, note.loaded_from, job.keys[read.page]});
   }

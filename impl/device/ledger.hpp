@@ -37,6 +37,8 @@ class Ledger {
   // slot out until fetched(). For the host pool, the caller of both holds lock_host_for_writing().
   void begin_fetch(Tier memory, SlotId slot) { (memory == Tier::device ? device_notes_ : host_notes_)[slot] = {}; }
   void fetched(Tier memory, SlotId slot, const PageKey& key);
+  // Another engine may write a page into this device slot. The first pass that reads the page names its key.
+  void expect_page(SlotId slot) { device_notes_[slot] = SlotNote{.key = {}, .handed_over = true}; }
   // Marks the pages that the pass will overwrite as empty, even if the pass fails.
   void begin_pass(const PassJob& job);
   // The tokens of the step have been written. Returns the first slot whose page is now complete, or kNoSlot.
@@ -63,6 +65,7 @@ class Ledger {
     std::uint32_t tokens = 0;      // number of tokens whose bytes are present in every layer
     SlotId loaded_from = kNoSlot;  // host slot; kNoSlot = computed, or fetched
     bool fetched = false;          // from a storage tier
+    bool handed_over = false;      // by another engine; without tokens until a pass reads it
   };
 
   WrongPage wrong_page(const PassJob& job, const WrongRead& read) const;

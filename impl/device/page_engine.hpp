@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "impl/device/device.hpp"
 #include "impl/device/jobs.hpp"
 #include "impl/runtime/ranks.hpp"
 
@@ -54,6 +55,9 @@ class PageEngine {
 
   // Returns the host pool: config.host_pages pages in config.host_layout. The CPU may read and write it.
   virtual std::byte* host_pool() const = 0;
+
+  // Returns the device pool; empty if it is no memory of this process.
+  virtual DevicePool device_pool() const { return {}; }
 
   // ---- thread: host-to-device
   // Moves all pages. Calls land() for layers as soon as they can be used, also for the last ones. All bytes are present

@@ -160,6 +160,8 @@ class PagedDevice final : public Device {
   void announce_get(OperationId get, const StorageOperation& operation) override;
   void landed(OperationId get, bool done) override;
   PageMemory& memory() override { return target_; }
+  DevicePool pool() override { return target_.engine().device_pool(); }
+  void expect_pages(std::span<const SlotId> slots) override;
   PageMemory* draft_memory() override { return draft_ && !draft_->config().stays ? &*draft_ : nullptr; }
   Verification finish() override;
   std::vector<std::string> notes() const override;
@@ -430,6 +432,13 @@ void PagedDevice::announce_get(OperationId get, const StorageOperation& operatio
   for (const StoragePage& page : operation.pages) arrives(page.slot);
   const std::lock_guard lock(announced_mutex_);
   announced_[get] = flight;
+}
+
+void PagedDevice::expect_pages(std::span<const SlotId> slots) {
+  for (const SlotId slot : slots) {
+    target_.ledger().expect_page(slot);
+    arrives(slot);
+  }
 }
 
 void PagedDevice::landed(OperationId get, bool done) {

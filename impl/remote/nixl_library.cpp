@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kNixlAdvice =
     "install NIXL (pip install --no-deps nixl-cu12) and give the folder of the Python packages (site-packages), or the "
-    "file libnixl_capi.so, as library=... in the URL";
+    "file libnixl_capi.so, as library=... in the URL of a tier, or as real.nixl_library for hand-overs";
 
 // Returns the library of a Python package: .nixl_cu12.mesonpy.libs/libnixl_capi.so, with any number behind cu.
 std::filesystem::path library_in(const std::filesystem::path& packages) {

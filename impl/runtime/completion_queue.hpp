@@ -21,6 +21,13 @@ class RunClock {
   using Steady = std::chrono::steady_clock;
   // Requires: no other thread reads the clock.
   void start() { start_ = Steady::now(); }
+  // Starts at a reading of since_boot(), which may be another process's on the same machine. Requires: not in the
+  // future, and as above.
+  void start_at(TimeNs since_boot) { start_ = Steady::time_point(std::chrono::nanoseconds(since_boot)); }
+  // Returns the steady clock's own time, the same for all processes of a machine.
+  static TimeNs since_boot() {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(Steady::now().time_since_epoch()).count();
+  }
   TimeNs now() const { return std::chrono::duration_cast<std::chrono::nanoseconds>(Steady::now() - start_).count(); }
   // Limited to 100 years after the start: nobody waits longer, and the sum does not overflow.
   Steady::time_point at(TimeNs time) const {

@@ -1,8 +1,8 @@
 // Inputs from other threads for the event loop, in the order of their push: the arrivals that a router sends to this
-// engine while the run goes on.
+// engine while the run goes on, and the notices of other engines.
 //
 // Thread: any thread may push and close; the event loop calls the other functions.
-// Requires: the time of an input is not before the time of the input pushed before it.
+// Requires: the time of an input is not before the time of the input pushed before it, except that notices have none.
 #pragma once
 
 #include <deque>
@@ -23,11 +23,14 @@ class Inbox final : public InputSource {
   // `begun` is called when the clock of the run has started; may be empty. The clock lives as long as the world.
   explicit Inbox(std::function<void(const RunClock&)> begun = {}) : begun_(std::move(begun)) {}
 
-  // Copies the keys of an arrival.
+  // Copies the keys of an arrival and the slots of a notice.
   void push(const Input& input) {
-    Item item{input, {}};
+    Item item{input, {}, {}};
     if (auto* arrival = std::get_if<Arrival>(&item.input.what)) {
       item.keys.assign(arrival->keys.begin(), arrival->keys.end());
+    }
+    if (auto* notice = std::get_if<Notice>(&item.input.what)) {
+      item.slots.assign(notice->slots.begin(), notice->slots.end());
     }
     put([&] { items_.push_back(std::move(item)); });
   }
@@ -61,6 +64,7 @@ class Inbox final : public InputSource {
     taken_ = std::move(items_.front());
     items_.pop_front();
     if (auto* arrival = std::get_if<Arrival>(&taken_.input.what)) arrival->keys = taken_.keys;
+    if (auto* notice = std::get_if<Notice>(&taken_.input.what)) notice->slots = taken_.slots;
     input = taken_.input;
     return true;
   }
@@ -69,6 +73,7 @@ class Inbox final : public InputSource {
   struct Item {
     Input input;
     std::vector<PageKey> keys;
+    std::vector<SlotId> slots;
   };
 
   template <typename Change>
@@ -82,7 +87,7 @@ class Inbox final : public InputSource {
   mutable std::mutex mutex_;
   std::function<void()> wake_;
   std::deque<Item> items_;
-  Item taken_;  // the input of the last next(), which borrows its keys
+  Item taken_;  // the input of the last next(), which borrows its keys and slots
   bool closed_ = false;
   std::exception_ptr failure_;
 };

@@ -22,6 +22,8 @@ class Mail {
   virtual void start(Receiver receiver) = 0;
   // Copies the message and returns: never waits for another process.
   virtual void send(std::size_t to, std::string_view bytes) = 0;
+  // The process has ended: messages to it are dropped. Thread: any.
+  virtual void forget(std::size_t /*process*/) {}
   // Returns when all messages of this process have been handed over; the thread has ended then. Requires: no process
   // sends to this one any more, and no send() follows.
   virtual void stop() = 0;

@@ -34,10 +34,12 @@ class MpiMail final : public Mail {
 
   void start(Receiver receiver) override;
   void send(std::size_t to, std::string_view bytes) override;
+  void forget(std::size_t process) override;
   void stop() override;
 
  private:
   struct Sending {
+    std::size_t to = 0;
     std::string parcel;
     MPI_Request request = MPI_REQUEST_NULL;
   };
@@ -57,6 +59,7 @@ class MpiMail final : public Mail {
   std::mutex mutex_;  // of the members below
   std::condition_variable changed_;
   std::vector<std::string> waiting_;  // the next parcel to each process
+  std::vector<bool> lost_;            // by process: has ended
   bool stopping_ = false;
 
   std::deque<Sending> sending_;  // of the thread. A deque, because MPI keeps the addresses.
@@ -68,11 +71,13 @@ MpiMail::MpiMail() {
   must(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
   must(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
   waiting_.resize(static_cast<std::size_t>(size_));
+  lost_.resize(static_cast<std::size_t>(size_));
 }
 
 MpiMail::~MpiMail() {
   if (thread_.joinable()) stop();
-  MPI_Comm_free(&comm_);
+  // Freeing takes all processes.
+  if (std::ranges::find(lost_, true) == lost_.end()) MPI_Comm_free(&comm_);
 }
 
 void MpiMail::must(int result, const char* what) const {
@@ -95,11 +100,18 @@ void MpiMail::send(std::size_t to, std::string_view bytes) {
   {
     const std::lock_guard lock(mutex_);
     KV_CHECK(to < waiting_.size() && !stopping_, "a message goes to a process of the run");
+    if (lost_[to]) return;
     const std::uint64_t size = bytes.size();
     waiting_[to].append(reinterpret_cast<const char*>(&size), sizeof size).append(bytes);
     KV_CHECK(waiting_[to].size() <= kMaxParcelBytes, "messages wait for minutes: their receiver has stopped");
   }
   changed_.notify_one();
+}
+
+void MpiMail::forget(std::size_t process) {
+  const std::lock_guard lock(mutex_);
+  lost_[process] = true;
+  waiting_[process].clear();
 }
 
 void MpiMail::stop() {
@@ -125,7 +137,11 @@ void MpiMail::loop() {
       sleep_time = kMinPollSleep;
       continue;
     }
-    if (all_sent()) return;
+    if (all_sent()) {
+      // MPI keeps the addresses of messages that nobody receives.
+      if (!sending_.empty()) new std::deque<Sending>(std::move(sending_));
+      return;
+    }
     std::unique_lock lock(mutex_);
     if (changed_.wait_for(lock, sleep_time) == std::cv_status::timeout) {
       sleep_time = std::min(kMaxPollSleep, sleep_time + sleep_time / 4);
@@ -135,7 +151,9 @@ void MpiMail::loop() {
 
 bool MpiMail::all_sent() {
   const std::lock_guard lock(mutex_);
-  return stopping_ && sending_.empty() && std::ranges::all_of(waiting_, [](const auto& one) { return one.empty(); });
+  const auto is_lost = [this](const Sending& one) { return lost_[one.to]; };
+  return stopping_ && std::ranges::all_of(sending_, is_lost) &&
+         std::ranges::all_of(waiting_, [](const auto& one) { return one.empty(); });
 }
 
 bool MpiMail::send_parcels() {
@@ -153,6 +171,7 @@ bool MpiMail::send_parcels() {
       continue;
     }
     Sending& one = sending_.emplace_back();
+    one.to = static_cast<std::size_t>(to);
     one.parcel = std::move(parcel);
     must(MPI_Isend(one.parcel.data(), static_cast<int>(one.parcel.size()), MPI_CHAR, to, 0, comm_, &one.request),
          "MPI_Isend");

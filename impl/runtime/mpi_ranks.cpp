@@ -45,6 +45,7 @@ class MpiRanks final : public RankGroup {
   std::vector<std::string> gather(const std::string& bytes) override;
   std::vector<std::string> share(const std::string& bytes) override;
   void leave(int code) override;
+  void go_on_without(const std::vector<bool>& ended) override;
 
  private:
   MPI_Comm comm(RankChannel channel) const { return comms_[static_cast<std::size_t>(channel)]; }
@@ -56,6 +57,8 @@ class MpiRanks final : public RankGroup {
   bool began_mpi_ = false;
   int rank_ = 0, size_ = 1, size_here_ = 1, rank_here_ = 0;
   std::array<MPI_Comm, kRankChannels> comms_{};
+  std::vector<std::size_t> members_;  // of the channel `run`, in its order
+  bool lost_ = false;                 // processes have ended early
 };
 
 MpiRanks::MpiRanks() {
@@ -84,6 +87,7 @@ void MpiRanks::join(MPI_Comm whole) {
   must(MPI_Comm_rank(whole, &rank_), "MPI_Comm_rank");
   must(MPI_Comm_size(whole, &size_), "MPI_Comm_size");
   for (MPI_Comm& channel : comms_) must(MPI_Comm_dup(whole, &channel), "MPI_Comm_dup");
+  for (std::size_t member = 0; member < size(); ++member) members_.push_back(member);
   MPI_Comm here = MPI_COMM_NULL;
   must(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here), "MPI_Comm_split_type");
   must(MPI_Comm_size(here, &size_here_), "MPI_Comm_size");
@@ -92,7 +96,10 @@ void MpiRanks::join(MPI_Comm whole) {
 }
 
 MpiRanks::~MpiRanks() {
-  for (MPI_Comm& channel : comms_) MPI_Comm_free(&channel);
+  // Freeing takes all processes.
+  for (MPI_Comm& channel : comms_) {
+    if (!lost_) MPI_Comm_free(&channel);
+  }
   if (began_mpi_) MPI_Finalize();
 }
 
@@ -145,7 +152,7 @@ bool MpiRanks::minimum(RankChannel channel, std::span<std::int64_t> values) {
 std::vector<std::string> MpiRanks::gather(const std::string& bytes) {
   if (bytes.size() > INT_MAX / size()) abort_all_ranks("has too much to tell rank 0");
   const int length = static_cast<int>(bytes.size());
-  std::vector<int> lengths(size()), places(size());
+  std::vector<int> lengths(members_.size()), places(members_.size());
   MPI_Request request = MPI_REQUEST_NULL;
   must(MPI_Igather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, 0, comm(RankChannel::run), &request),
        "MPI_Igather");
@@ -156,7 +163,10 @@ std::vector<std::string> MpiRanks::gather(const std::string& bytes) {
                     comm(RankChannel::run), &request),
        "MPI_Igatherv");
   wait(request, "MPI_Igatherv");
-  return rank_ == 0 ? parts_of(all, lengths, places) : std::vector<std::string>{};
+  if (rank_ != 0) return {};
+  std::vector<std::string> parts = parts_of(all, lengths, places), of_all(size());
+  for (std::size_t i = 0; i < parts.size(); ++i) of_all[members_[i]] = std::move(parts[i]);
+  return of_all;
 }
 
 std::vector<std::string> MpiRanks::share(const std::string& bytes) {
@@ -174,6 +184,25 @@ std::vector<std::string> MpiRanks::share(const std::string& bytes) {
        "MPI_Iallgatherv");
   wait(request, "MPI_Iallgatherv");
   return parts_of(all, lengths, places);
+}
+
+void MpiRanks::go_on_without(const std::vector<bool>& ended) {
+  if (std::ranges::find(ended, true) == ended.end()) return;
+  lost_ = true;
+  std::vector<int> living;
+  members_.clear();
+  for (std::size_t member = 0; member < size(); ++member) {
+    if (ended[member]) continue;
+    members_.push_back(member);
+    living.push_back(static_cast<int>(member));
+  }
+  MPI_Comm& channel = comms_[static_cast<std::size_t>(RankChannel::run)];
+  MPI_Group all = MPI_GROUP_NULL, others = MPI_GROUP_NULL;
+  must(MPI_Comm_group(channel, &all), "MPI_Comm_group");
+  must(MPI_Group_incl(all, static_cast<int>(living.size()), living.data(), &others), "MPI_Group_incl");
+  must(MPI_Comm_create_group(channel, others, 0, &channel), "MPI_Comm_create_group");
+  MPI_Group_free(&all);
+  MPI_Group_free(&others);
 }
 
 void MpiRanks::leave(int code) {

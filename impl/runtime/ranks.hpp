@@ -46,6 +46,10 @@ class RankGroup {
   // Thread: any thread, any number of times.
   virtual void leave(int code) = 0;
 
+  // These processes have ended. From now on, the channel `run` has the others only; gather() returns empty bytes in
+  // their place. Requires: rank 0 lives; all other processes call it with the same list.
+  virtual void go_on_without(const std::vector<bool>& /*ended*/) {}
+
   bool barrier() {
     std::int64_t here = 0;
     return minimum(RankChannel::run, std::span(&here, 1));

@@ -663,6 +663,9 @@ std::span<const Key> experiment_keys() {
                   "memory), or auto (by cuFile if the kernel supports cuFile)"),
       text("real.cufile_library", "", "Path of the cuFile library; empty = the system's library"),
       text("real.cublas", "", "Path of the cuBLAS library, for cuda; empty = the system's library"),
+      text("real.nixl_library", "",
+           "Path of NIXL's library libnixl_capi.so, or of the folder of Python packages that has it, for hand-overs "
+           "between engines with roles; empty = the system's library"),
       integer("real.check_every", 64, 1, 65536,
               "cuda: a pass compares a page with its key at the first read after a load, and then each of its layers "
               "once in so many steps that read the page; 1 = all bytes in each step, as with real.flip and on the host "

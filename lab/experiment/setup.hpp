@@ -52,7 +52,7 @@ struct Setup {
   std::size_t engine_number = 0;  // of the first seat, if a real run has several engines
   // Returns the configuration of the engine in a seat of the world.
   EngineConfig engine_of(std::size_t seat) const;
-  bool is_decode_engine(std::size_t seat) const { return decode != nullptr && seat >= roles.prefill; }
+  bool is_decode_engine(std::size_t seat) const { return decode != nullptr && engine_number + seat >= roles.prefill; }
   // Returns the sum of `figure` over all engines.
   template <typename Figure>
   std::uint64_t sum_of_engines(const Figure& figure) const {

@@ -17,9 +17,11 @@ void put(std::string& bytes, const Value& value) {
   bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
-void put_keys(std::string& bytes, std::span<const PageKey> keys) {
-  put(bytes, std::uint64_t{keys.size()});
-  bytes.append(reinterpret_cast<const char*>(keys.data()), keys.size_bytes());
+template <typename Element>
+void put_all(std::string& bytes, std::span<const Element> elements) {
+  static_assert(std::is_trivially_copyable_v<Element>);
+  put(bytes, std::uint64_t{elements.size()});
+  bytes.append(reinterpret_cast<const char*>(elements.data()), elements.size_bytes());
 }
 
 class Reader {
@@ -32,12 +34,14 @@ class Reader {
     static_assert(std::is_trivially_copyable_v<Value>);
     copy(&value, sizeof value);
   }
-  void get_keys(std::vector<PageKey>& keys) {
+  template <typename Element>
+  void get_all(std::vector<Element>& elements) {
+    static_assert(std::is_trivially_copyable_v<Element>);
     std::uint64_t count = 0;
     get(count);
-    KV_CHECK(count <= rest_.size() / sizeof(PageKey), "a message holds its keys");
-    keys.resize(count);
-    copy(keys.data(), count * sizeof(PageKey));
+    KV_CHECK(count <= rest_.size() / sizeof(Element), "a message holds its elements");
+    elements.resize(count);
+    copy(elements.data(), count * sizeof(Element));
   }
   void finish() const { KV_CHECK(rest_.empty(), "a message holds nothing else"); }
 
@@ -54,7 +58,7 @@ class Reader {
 }  // namespace
 
 // A new member of these must travel, too.
-static_assert(sizeof(Arrival) == 72 && sizeof(Event) == 120);
+static_assert(sizeof(Arrival) == 72 && sizeof(Notice) == 48 && sizeof(Event) == 120);
 
 EngineMessage kind_of(std::string_view message) {
   KV_CHECK(!message.empty(), "a message has a kind");
@@ -77,7 +81,7 @@ std::string message_of(const Input& input) {
   put(bytes, arrival->output_tokens);
   put(bytes, arrival->priority);
   put(bytes, arrival->session);
-  put_keys(bytes, arrival->keys);
+  put_all(bytes, arrival->keys);
   put(bytes, arrival->part);
   put(bytes, arrival->attempt);
   put(bytes, arrival->peer);
@@ -96,7 +100,7 @@ ReceivedInput::ReceivedInput(std::string_view message) {
     reader.get(arrival.output_tokens);
     reader.get(arrival.priority);
     reader.get(arrival.session);
-    reader.get_keys(keys);
+    reader.get_all(keys);
     arrival.keys = keys;
     reader.get(arrival.part);
     reader.get(arrival.attempt);
@@ -107,6 +111,43 @@ ReceivedInput::ReceivedInput(std::string_view message) {
     reader.get(hint);
     input.what = hint;
   }
+  reader.finish();
+}
+
+std::string message_of_loss(std::size_t engine) {
+  std::string bytes = message_of(EngineMessage::lost);
+  put(bytes, engine);
+  return bytes;
+}
+
+std::size_t lost_engine(std::string_view message) {
+  std::size_t engine = 0;
+  Reader reader(message);
+  reader.get(engine);
+  reader.finish();
+  return engine;
+}
+
+std::string message_of(const Notice& notice) {
+  std::string bytes = message_of(EngineMessage::notice);
+  put(bytes, notice.kind);
+  put(bytes, notice.request);
+  put(bytes, notice.attempt);
+  put(bytes, notice.peer);
+  put(bytes, notice.first);
+  put_all(bytes, notice.slots);
+  return bytes;
+}
+
+ReceivedNotice::ReceivedNotice(std::string_view message) {
+  Reader reader(message);
+  reader.get(notice.kind);
+  reader.get(notice.request);
+  reader.get(notice.attempt);
+  reader.get(notice.peer);
+  reader.get(notice.first);
+  reader.get_all(slots);
+  notice.slots = slots;
   reader.finish();
 }
 
@@ -124,7 +165,7 @@ std::string message_of(const Event& event) {
   put(bytes, event.request);
   put(bytes, event.record != nullptr);
   if (event.record != nullptr) put(bytes, *event.record);
-  put_keys(bytes, event.keys);
+  put_all(bytes, event.keys);
   return bytes;
 }
 
@@ -146,7 +187,7 @@ ReceivedEvent::ReceivedEvent(std::string_view message) {
     reader.get(record);
     event.record = &record;
   }
-  reader.get_keys(keys);
+  reader.get_all(keys);
   event.keys = keys;
   reader.finish();
 }

@@ -1,5 +1,6 @@
 // The messages between the processes of a real run with several engines, as bytes: inputs from the router to the ranks
-// of an engine, and events from engines to the report. All processes run the same program on machines of one kind.
+// of an engine, notices between engines, and events from engines to the report. All processes run the same program on
+// machines of one kind.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +18,19 @@ enum class EngineMessage : char {
   closed = 'c',  // to a rank: no input follows
   event = 'e',   // to process 0
   over = 'o',    // to process 0: the engine has ended, and no event follows
+  notice = 'n',  // between engines with roles
+  last = 'l',    // the same: the engine has ended, and no notice follows
+  lost = 'x',    // to all: an engine has died
 };
 
 // Requires: the message is not empty.
 EngineMessage kind_of(std::string_view message);
 
-std::string message_of(EngineMessage kind);  // closed, over
+std::string message_of(EngineMessage kind);  // closed, over, last
 std::string message_of(const Input& input);  // an arrival or a hint
+std::string message_of(const Notice& notice);
+std::string message_of_loss(std::size_t engine);
+std::size_t lost_engine(std::string_view message);
 // Leaves out the slots, which no report of several engines reads.
 std::string message_of(const Event& event);
 
@@ -34,6 +41,13 @@ struct ReceivedInput {
   ReceivedInput& operator=(const ReceivedInput&) = delete;
   Input input;
   std::vector<PageKey> keys;
+};
+struct ReceivedNotice {
+  explicit ReceivedNotice(std::string_view message);
+  ReceivedNotice(const ReceivedNotice&) = delete;
+  ReceivedNotice& operator=(const ReceivedNotice&) = delete;
+  Notice notice;
+  std::vector<SlotId> slots;
 };
 struct ReceivedEvent {
   explicit ReceivedEvent(std::string_view message);

@@ -1,5 +1,7 @@
 #include "lab/run/joined_requests.hpp"
 
+#include <algorithm>
+
 namespace kvtwin {
 namespace {
 
@@ -90,6 +92,8 @@ RequestRecord JoinedRequests::joined(const RequestRecord& record) {
   if (at == open_.end()) return whole;
   const Open& open = at->second;
   whole.arrival = open.arrival;
+  // In a real run, the prefill engine may have its part first.
+  if (open.prefilled) whole.arrival = std::min(whole.arrival, open.prefill.arrival);
   if (open.prefilled) return joined_parts(whole, open.prefill);
   take_queue(whole);
   return whole;

@@ -29,8 +29,9 @@ std::vector<RankOutcome> gather_outcomes(RealRanks& ranks, const RankOutcome& ou
                         {"used_max", std::vector<Pages>(ours.used_max.begin(), ours.used_max.end())}};
   std::vector<RankOutcome> all;
   for (const std::string& text : ranks.gather(sent.dump())) {
-    const SortedJson json = SortedJson::parse(text);
     RankOutcome& outcome = all.emplace_back();
+    if (text.empty()) continue;  // of an engine that has died
+    const SortedJson json = SortedJson::parse(text);
     json.at("count").get_to(outcome.decisions.count);
     json.at("digest").get_to(outcome.decisions.digest);
     json.at("reductions").get_to(outcome.reductions);
@@ -51,6 +52,7 @@ Verification gather_verification(RealRanks& ranks, const Verification& ours) {
   if (texts.empty()) return ours;
   Verification all;
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+    if (texts[rank].empty()) continue;
     const SortedJson json = SortedJson::parse(texts[rank]);
     const auto counts = json.at("counts").get<std::vector<std::uint64_t>>();
     all.pages_read += counts.at(0);
@@ -77,7 +79,7 @@ Verification gather_verification(RealRanks& ranks, const Verification& ours) {
 std::vector<LoopReport> gather_loops(RealRanks& ranks, const LoopReport& ours) {
   std::vector<LoopReport> all;
   for (const std::string& text : ranks.gather(SortedJson(ours).dump())) {
-    all.push_back(SortedJson::parse(text).get<LoopReport>());
+    all.push_back(text.empty() ? LoopReport{} : SortedJson::parse(text).get<LoopReport>());
   }
   return all;
 }
@@ -88,6 +90,7 @@ std::vector<StorageCounters> gather_counters(RealRanks& ranks, const std::vector
   std::vector<StorageCounters> sum = ours;
   const std::vector<std::string> texts = ranks.gather(sent.dump());
   for (std::size_t rank = 1; rank < texts.size(); ++rank) {
+    if (texts[rank].empty()) continue;
     const SortedJson json = SortedJson::parse(texts[rank]);
     for (std::size_t tier = 0; tier < sum.size(); ++tier) {
       for (std::size_t i = 0; i < sum[tier].counters.size(); ++i) {

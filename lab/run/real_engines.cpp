@@ -1,16 +1,20 @@
 #include "lab/run/real_engines.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <iterator>
+#include <map>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "impl/runtime/process_watch.hpp"
 #include "lab/error.hpp"
 #include "lab/run/engine_messages.hpp"
 #include "lab/run/request_route.hpp"
@@ -18,6 +22,16 @@
 #include "policy/seam/live_source.hpp"
 
 namespace kvtwin {
+namespace {
+
+constexpr const char* kProcess0Died = "process 0, which sends the requests, has died";
+
+// Returns whether the request has ended.
+bool is_answer(EventKind kind) {
+  return kind == EventKind::finished || kind == EventKind::rejected || kind == EventKind::aborted;
+}
+
+}  // namespace
 
 // Sends the events of an engine to process 0.
 class RealEngines::Reporter final : public Observer {
@@ -41,13 +55,100 @@ class RealEngines::Reporter final : public Observer {
   bool with_pages_;  // the router follows the pages of the engines
 };
 
+// The notices of the other engines to this one, and their ends. Thread: that of the mail, but for wait() and lost().
+class RealEngines::Notices {
+ public:
+  Notices(Inbox& inbox, std::size_t own, const Setup& setup)
+      : inbox_(inbox), has_roles_(setup.decode != nullptr), lost_(setup.world.engines), ended_(setup.world.engines) {
+    ended_[own] = true;
+  }
+
+  // An input for this engine has been put into the inbox.
+  void arrived(const Input& input) {
+    const auto* const arrival = std::get_if<Arrival>(&input.what);
+    if (arrival == nullptr) return;
+    if (arrival->attempt == 0) {
+      arrived_ = arrival->request + 1;  // first attempts come in the order of their requests
+    } else {
+      arrived_again_.insert({arrival->request, arrival->attempt});
+    }
+    for (auto at = early_.begin(); at != early_.end();) {
+      const ReceivedNotice received(*at);
+      const bool its = received.notice.request == arrival->request && received.notice.attempt == arrival->attempt;
+      if (its) inbox_.push({0, received.notice});
+      at = its ? early_.erase(at) : at + 1;
+    }
+  }
+  void receive(std::string_view message) {
+    const ReceivedNotice received(message);
+    const Notice& notice = received.notice;
+    if (lost_[notice.peer]) return;
+    const bool here =
+        notice.attempt == 0 ? notice.request < arrived_ : arrived_again_.contains({notice.request, notice.attempt});
+    if (here) {
+      inbox_.push({0, notice});
+    } else {
+      early_.emplace_back(message);
+    }
+  }
+  // No notice follows from this engine.
+  void ended(std::size_t engine) {
+    const std::lock_guard lock(mutex_);
+    ended_[engine] = true;
+    changed_.notify_one();
+  }
+  // The engine has died.
+  void lose(std::size_t engine) {
+    {
+      const std::lock_guard lock(mutex_);
+      lost_[engine] = true;
+    }
+    if (has_roles_) {
+      Notice lost;
+      lost.kind = NoticeKind::peer_lost;
+      lost.peer = static_cast<std::uint32_t>(engine);
+      inbox_.push({0, lost});
+    }
+    ended(engine);
+  }
+  std::vector<bool> lost() const {
+    const std::lock_guard lock(mutex_);
+    return lost_;
+  }
+  // Process 0 has died. wait() throws from now on.
+  void fail() {
+    const std::lock_guard lock(mutex_);
+    failed_ = true;
+    changed_.notify_one();
+  }
+  // Waits until no notice follows. Errors: WorkError.
+  void wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return failed_ || std::ranges::find(ended_, false) == ended_.end(); });
+    if (failed_) throw WorkError(kProcess0Died);
+  }
+
+ private:
+  Inbox& inbox_;
+  const bool has_roles_;
+  RequestId arrived_ = 0;                                        // requests below may have come, in their first attempt
+  std::set<std::pair<RequestId, std::uint32_t>> arrived_again_;  // with the attempt
+  std::vector<std::string> early_;                               // before their request
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<bool> lost_, ended_;  // by engine
+  bool failed_ = false;
+};
+
 // The thread of process 0 that reads the stream, routes it, and observes all events.
 class RealEngines::Dispatch {
  public:
   Dispatch(Mail& mail, const Setup& setup, std::size_t ranks, const EngineStream& stream,
            std::function<void(std::exception_ptr)> failed)
       : mail_(mail),
-        route_(setup.route, setup.router, setup.route_view_delay),
+        route_(setup.route, setup.router, setup.route_view_delay, setup.roles),
+        has_roles_(setup.decode != nullptr),
+        prefill_engines_(setup.roles.prefill),
         engines_(setup.world.engines),
         ranks_(ranks),
         stream_(stream),
@@ -86,14 +187,30 @@ class RealEngines::Dispatch {
  private:
   using Message = std::pair<std::size_t, std::string>;  // engine, bytes
   struct EngineState {
-    std::uint64_t unanswered = 0;  // requests that were sent to it and have not ended
-    bool over = false;
+    std::uint64_t unanswered = 0;  // requests and parts that were sent to it and have not ended
+    bool over = false, lost = false;
     TimeNs heard = 0;  // time of its last message, or of the first request after a time without requests
   };
 
   void loop(const RunClock& clock);
-  void observe(std::size_t engine, const std::string& message);
-  void route_held(TimeNs now);
+  // A request in two parts. The events of its engines may come in another order than they happened: those of the
+  // prefill part wait for the arrival of the decode part, and its first token waits for the end of the prompt.
+  struct Split {
+    bool arrived = false, prefilled = false;
+    bool decode_over = false, prefill_over = false;
+    std::size_t prefill = 0, decode = 0;         // engines
+    std::vector<Message> of_prefill, of_decode;  // that wait
+  };
+  using PartId = std::pair<RequestId, std::uint32_t>;  // with the attempt
+
+  void receive_from(std::size_t engine, const std::string& message);
+  bool comes_too_early(std::size_t engine, const std::string& message, const Event& event);
+  void follow_split(const Event& event);
+  void observe(std::size_t engine, const Event& event);
+  void route(Input& input, TimeNs now);
+  void lose(std::size_t engine, TimeNs now);
+  void forget_splits_of(std::size_t engine);
+  void send_request(std::size_t engine, const Input& input, TimeNs now);
   TimeNs end_of_patience() const;
   [[noreturn]] void refuse_silence() const;
   void send(std::size_t engine, const std::string& message) {
@@ -105,6 +222,8 @@ class RealEngines::Dispatch {
 
   Mail& mail_;
   RequestRoute route_;
+  const bool has_roles_;
+  const std::size_t prefill_engines_;
   const std::size_t engines_, ranks_;
   const EngineStream stream_;
   LiveSource* const live_;  // the source, or null
@@ -113,9 +232,10 @@ class RealEngines::Dispatch {
   Input held_;  // the next input of the source
   bool has_ = false;
   bool closed_ = false;
-  std::uint64_t unanswered_ = 0;  // of all engines
+  std::uint64_t unanswered_ = 0;  // of all engines, parts count by themselves
   std::size_t over_ = 0;          // engines that have ended
   std::vector<EngineState> states_;
+  std::map<PartId, Split> splits_;  // that are not over
 
   std::mutex mutex_;  // of `received_`
   std::condition_variable changed_;
@@ -130,14 +250,22 @@ void RealEngines::Dispatch::loop(const RunClock& clock) {
   std::vector<Message> messages;
   while (over_ < engines_) {
     for (const auto& [engine, message] : messages) {
+      if (states_[engine].lost) continue;
       states_[engine].heard = clock.now();
-      observe(engine, message);
+      if (kind_of(message) == EngineMessage::lost) {
+        lose(engine, clock.now());
+        continue;
+      }
+      receive_from(engine, message);
       if (live_ != nullptr && live_->overtake(held_, has_)) has_ = true;
     }
     messages.clear();
-    while (has_ && held_.now <= clock.now()) route_held(clock.now());
-    // A source that waits for answers may have more after each of them.
-    if (!has_ && !closed_ && (live_ == nullptr || unanswered_ == 0)) {
+    while (has_ && held_.now <= clock.now()) {
+      route(held_, clock.now());
+      has_ = stream_.source->next(held_);
+    }
+    // A source that waits for answers may have more after each of them. Engines with roles wait for each other.
+    if (!has_ && !closed_ && ((live_ == nullptr && !has_roles_) || unanswered_ == 0)) {
       closed_ = true;
       send_to_all(message_of(EngineMessage::closed));
       for (EngineState& state : states_) state.heard = std::max(state.heard, clock.now());
@@ -171,31 +299,137 @@ void RealEngines::Dispatch::refuse_silence() const {
                   std::to_string(stream_.most_silence / kNsPerSecond) + " s; has it hung, or been stopped?");
 }
 
-void RealEngines::Dispatch::route_held(TimeNs now) {
-  const std::size_t engine = route_.engine_of(held_);
-  if (std::holds_alternative<Arrival>(held_.what)) {
+void RealEngines::Dispatch::route(Input& input, TimeNs now) {
+  const InputRoute::Way way = route_.way_of(input);
+  if (way.engine == InputRoute::kEveryEngine) {
+    send_to_all(message_of(input));
+  } else {
+    auto* const arrival = std::get_if<Arrival>(&input.what);
+    if (way.prefill != InputRoute::kNoEngine) {
+      if (arrival != nullptr) {
+        arrival->part = RequestPart::prefill;
+        arrival->peer = static_cast<std::uint32_t>(way.engine);
+      }
+      send_request(way.prefill, input, now);
+      if (arrival != nullptr) {
+        Split& split = splits_[{arrival->request, arrival->attempt}];
+        split.prefill = way.prefill;
+        split.decode = way.engine;
+        arrival->part = RequestPart::decode;
+        arrival->peer = static_cast<std::uint32_t>(way.prefill);
+      }
+    }
+    send_request(way.engine, input, now);
+  }
+}
+
+// The engine has died. What it has sent and is not read yet does not count.
+void RealEngines::Dispatch::lose(std::size_t engine, TimeNs now) {
+  EngineState& state = states_[engine];
+  if (ranks_ > 1) throw WorkError("a rank of engine " + std::to_string(engine) + " has died");
+  state.lost = true;
+  const std::size_t prefill = has_roles_ ? prefill_engines_ : engines_;
+  const std::size_t first = engine < prefill ? 0 : prefill, end = engine < prefill ? prefill : engines_;
+  if (std::all_of(states_.begin() + static_cast<std::ptrdiff_t>(first),
+                  states_.begin() + static_cast<std::ptrdiff_t>(end),
+                  [](const EngineState& one) { return one.lost; })) {
+    throw WorkError("engine " + std::to_string(engine) +
+                    " has died, and no other engine can serve its requests; start more engines of its kind");
+  }
+  mail_.forget(engine);
+  for (std::size_t other = 0; other < engines_; ++other) {
+    if (!states_[other].lost) send(other, message_of_loss(engine));
+  }
+  if (state.over) return;
+  state.over = true;
+  ++over_;
+  unanswered_ -= std::exchange(state.unanswered, 0);
+  forget_splits_of(engine);
+  route_.engine_lost(engine);
+  Input again;
+  while (route_.sent_again(again)) {
+    again.now = now;
+    route(again, now);
+  }
+}
+
+void RealEngines::Dispatch::forget_splits_of(std::size_t engine) {
+  std::vector<Message> due;
+  for (auto at = splits_.begin(); at != splits_.end();) {
+    const bool its = at->second.prefill == engine || at->second.decode == engine;
+    if (its) {
+      std::ranges::move(at->second.of_prefill, std::back_inserter(due));
+      std::ranges::move(at->second.of_decode, std::back_inserter(due));
+    }
+    at = its ? splits_.erase(at) : std::next(at);
+  }
+  for (const auto& [of, message] : due) {
+    if (of != engine) receive_from(of, message);
+  }
+}
+
+void RealEngines::Dispatch::send_request(std::size_t engine, const Input& input, TimeNs now) {
+  if (std::holds_alternative<Arrival>(input.what)) {
     ++unanswered_;
     if (states_[engine].unanswered++ == 0) states_[engine].heard = now;
   }
-  const std::string message = message_of(held_);
-  if (engine == InputRoute::kEveryEngine) {
-    send_to_all(message);
-  } else {
-    send(engine, message);
-  }
-  has_ = stream_.source->next(held_);
+  send(engine, message_of(input));
 }
 
-void RealEngines::Dispatch::observe(std::size_t engine, const std::string& message) {
+void RealEngines::Dispatch::receive_from(std::size_t engine, const std::string& message) {
   if (kind_of(message) == EngineMessage::over) {
     ++over_;
     states_[engine].over = true;
     return;
   }
   ReceivedEvent received(message);
-  Event& event = received.event;
-  event.engine = engine;
-  if (event.kind == EventKind::finished || event.kind == EventKind::rejected || event.kind == EventKind::aborted) {
+  received.event.engine = engine;
+  if (!splits_.empty() && comes_too_early(engine, message, received.event)) return;
+  observe(engine, received.event);
+  if (!splits_.empty()) follow_split(received.event);
+}
+
+bool RealEngines::Dispatch::comes_too_early(std::size_t engine, const std::string& message, const Event& event) {
+  if (event.record == nullptr) return false;
+  const auto at = splits_.find({event.record->request, event.record->attempt});
+  if (at == splits_.end()) return false;
+  Split& split = at->second;
+  if (event.record->part == RequestPart::prefill) {
+    if (split.arrived) return false;
+    split.of_prefill.emplace_back(engine, message);
+    return true;
+  }
+  const bool received = event.kind == EventKind::first_token && event.record->compute_ns == 0;
+  if (split.of_decode.empty() && (split.prefilled || !received)) return false;
+  split.of_decode.emplace_back(engine, message);
+  return true;
+}
+
+void RealEngines::Dispatch::follow_split(const Event& event) {
+  if (event.record == nullptr) return;
+  const auto at = splits_.find({event.record->request, event.record->attempt});
+  if (at == splits_.end()) return;
+  Split& split = at->second;
+  std::vector<Message> due;
+  if (event.record->part == RequestPart::prefill) {
+    if (event.kind == EventKind::prefilled) {
+      split.prefilled = true;
+      due.swap(split.of_decode);
+    }
+    split.prefill_over |= event.kind == EventKind::handed_over || event.kind == EventKind::hand_over_dropped;
+  } else {
+    if (event.kind == EventKind::arrived) {
+      split.arrived = true;
+      due.swap(split.of_prefill);
+    }
+    split.decode_over |= is_answer(event.kind);
+  }
+  if (split.decode_over && split.prefill_over) splits_.erase(at);
+  for (const auto& [engine, message] : due) receive_from(engine, message);
+}
+
+void RealEngines::Dispatch::observe(std::size_t engine, const Event& event) {
+  if (is_answer(event.kind) || event.kind == EventKind::handed_over || event.kind == EventKind::hand_over_dropped) {
     KV_CHECK(states_[engine].unanswered > 0, "a request ends once, on its engine");
     --unanswered_;
     --states_[engine].unanswered;
@@ -225,18 +459,59 @@ void RealEngines::run(const EngineStream& stream, const std::function<void(Input
   inbox_ = std::make_unique<Inbox>([this](const RunClock& clock) {
     if (dispatch_) dispatch_->begin(clock);
   });
+  notices_ = std::make_unique<Notices>(*inbox_, engine(), setup_);
   mail_.start([this](std::size_t from, std::string_view message) {
     switch (kind_of(message)) {
-      case EngineMessage::input: return inbox_->push(ReceivedInput(message).input);
+      case EngineMessage::input: {
+        const ReceivedInput received(message);
+        inbox_->push(received.input);
+        notices_->arrived(received.input);
+        return;
+      }
+      case EngineMessage::notice: return notices_->receive(message);
+      case EngineMessage::last: return notices_->ended(from / ranks_);
+      case EngineMessage::lost: return notices_->lose(lost_engine(message));
       case EngineMessage::closed: return inbox_->close();
       case EngineMessage::event:
       case EngineMessage::over: return dispatch_->receive(from, message);
     }
   });
+  std::optional<ProcessWatch> watch;
+  if (!watched_.empty()) watch.emplace(watched_, [this](std::size_t process) { died(process); });
   serve(*inbox_);
   if (reporter_) mail_.send(0, message_of(EngineMessage::over));
+  // After the last word of process 0, no engine counts as lost any more.
   if (dispatch_) dispatch_->join();
+  for (std::size_t engine = 0; engine < setup_.world.engines; ++engine) {
+    if (engine != this->engine()) mail_.send(engine * ranks_ + process_ % ranks_, message_of(EngineMessage::last));
+  }
+  notices_->wait();
+  watch.reset();
   mail_.stop();
+}
+
+// Process 0 decides which engines are lost.
+void RealEngines::died(std::size_t process) {
+  if (dispatch_) {
+    if (process != 0) dispatch_->receive(process, message_of(EngineMessage::lost));
+  } else if (process == 0) {
+    inbox_->fail(std::make_exception_ptr(WorkError(kProcess0Died)));
+    notices_->fail();
+  } else {
+    mail_.forget(process);
+  }
+}
+
+std::vector<bool> RealEngines::lost_processes() const {
+  std::vector<bool> lost;
+  for (const bool engine : notices_->lost()) lost.insert(lost.end(), ranks_, engine);
+  return lost;
+}
+
+void RealEngines::notify(std::uint32_t peer, const Notice& notice) {
+  Notice sent = notice;
+  sent.peer = static_cast<std::uint32_t>(engine());
+  mail_.send(peer * ranks_ + process_ % ranks_, message_of(sent));
 }
 
 }  // namespace kvtwin

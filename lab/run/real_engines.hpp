@@ -5,14 +5,22 @@
 //                 ^           ^
 //                 +-- report -+------ events ------ the first rank of each engine
 //
+// Engines with roles also send notices to each other. A notice about a request may come before the request, which
+// another process sends; it is then held back until the request is there.
+//
 // A thread of process 0 reads the trace, and sends each input when it is due, by the router of the simulated cluster.
 // The router and the report learn from the events of all engines, which their first ranks send. No policy waits for a
 // message: inputs come as arrivals of a world (impl/runtime/inbox.hpp), and events are only queued (Mail).
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "impl/runtime/inbox.hpp"
 #include "impl/runtime/mail.hpp"
@@ -37,6 +45,13 @@ class RealEngines {
   ~RealEngines();
 
   std::size_t ranks() const { return ranks_; }
+  // All processes of the run are on this machine, and have these ids. If an engine of one rank dies, the others then
+  // serve its requests. Call it before run().
+  void watch(std::vector<pid_t> processes) { watched_ = std::move(processes); }
+  // Returns by process whether it has died. Requires: run() has returned.
+  std::vector<bool> lost_processes() const;
+  // Sends a notice to the rank of this process's number on another engine. Thread: any. Requires: run() serves.
+  void notify(std::uint32_t peer, const Notice& notice);
   // Returns the observer for the engine of this process; null on ranks that send no events.
   Observer* reporter();
   // Serves the stream: `serve` runs the engine of this process on the source that it is given, and returns when that is
@@ -48,6 +63,10 @@ class RealEngines {
  private:
   class Dispatch;
   class Reporter;
+  class Notices;
+  void died(std::size_t process);
+
+  std::size_t engine() const { return process_ / ranks_; }
 
   Mail& mail_;
   const Setup& setup_;
@@ -55,6 +74,8 @@ class RealEngines {
   std::unique_ptr<Reporter> reporter_;
   std::unique_ptr<Dispatch> dispatch_;  // on process 0
   std::unique_ptr<Inbox> inbox_;
+  std::unique_ptr<Notices> notices_;
+  std::vector<pid_t> watched_;
 };
 
 }  // namespace kvtwin

@@ -3,6 +3,8 @@
 #include "lab/error.hpp"
 
 #if KVTWIN_HAVE_REAL
+#include <unistd.h>
+
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -15,6 +17,7 @@
 #include "lab/run/rank_report.hpp"
 #include "lab/run/real_device.hpp"
 #include "lab/run/real_engines.hpp"
+#include "lab/run/real_hand_overs.hpp"
 #include "lab/run/real_ranks.hpp"
 #include "lab/run/real_storage.hpp"
 #if KVTWIN_HAVE_MPI
@@ -52,6 +55,7 @@ void refuse_what_cannot_run(const Experiment& experiment, const Setup& setup) {
                      ": a real storage tier may hold pages from before the run, which no bound knows of; set it to "
                      "false, or take kvtwin simulate");
   }
+  refuse_roles(experiment, setup);
   if (!setup.world.slow_links.empty()) {
     throw InputError(experiment.where("faults.slow_link") +
                      ": slows a link of a simulation; leave it out, or take kvtwin simulate");
@@ -92,6 +96,15 @@ struct Processes {
   Mail* mail = nullptr;            // null if there is one engine
 };
 
+// Of processes on several machines, nobody learns of the end.
+void watch_engines(RealEngines& engines, RankGroup& all) {
+  const std::vector<std::string> shared = all.share(std::to_string(::getpid()));
+  if (all.size_here() != all.size()) return;
+  std::vector<pid_t> processes;
+  for (const std::string& process : shared) processes.push_back(std::stoi(process));
+  engines.watch(std::move(processes));
+}
+
 // Runs the rank of this process.
 void run_rank(const Experiment& experiment, const RunFiles& files, const RealRun& run, const Processes& processes) {
   RealRanks* const ranks = processes.all;
@@ -101,19 +114,32 @@ void run_rank(const Experiment& experiment, const RunFiles& files, const RealRun
     setup.rank = ranks->rank() % setup.engine.ranks;
     setup.engine_number = ranks->rank() / setup.engine.ranks;
   }
+  if (setup.decode != nullptr) {
+    setup.decode->rank = setup.rank;
+    setup.decode->engine_number = setup.engine_number;
+    setup.decode->world.engines = setup.world.engines;
+  }
   share_what_one_rank_writes(setup);
   refuse_what_cannot_run(experiment, setup);
   std::optional<RealEngines> engines;
-  if (processes.mail != nullptr) engines.emplace(*processes.mail, setup, ranks->rank());
-  const RealDevice chosen = choose_device(experiment, setup, group);
+  if (processes.mail != nullptr) {
+    setup.roles.engines_die = setup.engine.ranks == 1;
+    engines.emplace(*processes.mail, setup, ranks->rank());
+    watch_engines(*engines, ranks->group());
+  }
+  const Setup& own = setup.is_decode_engine(0) ? *setup.decode : setup;
+  const RealDevice chosen = choose_device(experiment, own, group);
   if (ranks != nullptr) ranks->meet();
   std::unique_ptr<Device> device = chosen.make();
   if (ranks != nullptr) ranks->meet();  // opening a tier may be a work of all processes
+  std::unique_ptr<HandOverLane> hand_overs =
+      open_hand_overs(experiment, setup, *device, engines ? &*engines : nullptr, ranks);
   RealStorage storage =
-      open_storage(experiment, setup, device->memory(), device->draft_memory(), chosen.config.slow_factor, run.secrets,
+      open_storage(experiment, own, device->memory(), device->draft_memory(), chosen.config.slow_factor, run.secrets,
                    ranks == nullptr ? nullptr : &ranks->group());
   const std::unique_ptr<RealWorld> world =
-      make_real_world(std::move(device), std::move(storage.tiers), group, ranks == nullptr ? nullptr : &ranks->group());
+      make_real_world(std::move(device), std::move(storage.tiers), group, ranks == nullptr ? nullptr : &ranks->group(),
+                      std::move(hand_overs));
 
   RunFiles with_journal = files;
   with_journal.journal = !files.out.empty();
@@ -128,9 +154,17 @@ void run_rank(const Experiment& experiment, const RunFiles& files, const RealRun
   if (ranks == nullptr || ranks->leads()) {
     terms.notes = chosen.notes;
     terms.notes.insert(terms.notes.end(), storage.notes.begin(), storage.notes.end());
+    if (setup.decode != nullptr && experiment.text("cluster.hand_over") == "layers") {
+      terms.notes.emplace_back(
+          "cluster.hand_over = layers: a real run writes the pages of a pass after the pass, as with chunks");
+    }
   }
   terms.add_facts = [&](RunFacts& facts) {
     for (std::string& note : world->notes()) facts.notes.push_back(std::move(note));
+    const std::vector<bool> lost = engines ? engines->lost_processes() : std::vector<bool>{};
+    for (std::size_t process = 0; process < lost.size(); ++process) {
+      if (lost[process]) facts.notes.push_back(ranks->name_of(process) + " has died; the others served its requests");
+    }
     seen = ranks == nullptr ? world->verification() : gather_verification(*ranks, world->verification());
     facts.real =
         RealFacts{world->loop(), seen, ranks == nullptr ? world->storage() : gather_counters(*ranks, world->storage()),
@@ -148,14 +182,23 @@ void run_rank(const Experiment& experiment, const RunFiles& files, const RealRun
   refuse_what_went_wrong(experiment, chosen.config, seen);
 }
 
+std::int64_t engines_of(const Experiment& experiment) {
+  const std::int64_t with_roles = experiment.integer("cluster.prefill") + experiment.integer("cluster.decode");
+  return with_roles == 0 ? experiment.integer("cluster.engines") : with_roles;
+}
+
 #if KVTWIN_HAVE_MPI
 
 void refuse_other_sizes(const Experiment& experiment, const RankGroup& group) {
-  const std::int64_t ranks = experiment.integer("parallel.tp"), engines = experiment.integer("cluster.engines");
+  const std::int64_t ranks = experiment.integer("parallel.tp"), engines = engines_of(experiment);
   const std::string wanted = std::to_string(ranks * engines);
   if (std::to_string(group.size()) == wanted) return;
   const std::string of_ranks = experiment.where("parallel.tp") + ": is " + std::to_string(ranks) + ", ";
-  const std::string of_engines = experiment.where("cluster.engines") + ": is " + std::to_string(engines) + ", ";
+  const std::int64_t prefill = experiment.integer("cluster.prefill");
+  const std::string of_engines =
+      prefill == 0 ? experiment.where("cluster.engines") + ": is " + std::to_string(engines) + ", "
+                   : experiment.where("cluster.prefill") + ": is " + std::to_string(prefill) + ", " +
+                         experiment.where("cluster.decode") + " is " + std::to_string(engines - prefill) + ", ";
   const std::string of_both = of_engines + experiment.where("parallel.tp") + " is " + std::to_string(ranks) + ", ";
   throw InputError(
       (engines == 1 ? of_ranks
@@ -175,7 +218,7 @@ void run_processes(const Experiment& experiment, const RunFiles& files, const Re
   std::unique_ptr<Mail> mail;
   ranks.run([&] {
     refuse_other_sizes(experiment, *group);
-    if (experiment.integer("cluster.engines") == 1) return run_rank(experiment, files, run, {&ranks, group.get()});
+    if (engines_of(experiment) == 1) return run_rank(experiment, files, run, {&ranks, group.get()});
     const auto per_engine = static_cast<std::size_t>(experiment.integer("parallel.tp"));
     ranks.set_ranks_per_engine(per_engine);
     of_engine = join_engine_ranks(per_engine);
@@ -187,7 +230,7 @@ void run_processes(const Experiment& experiment, const RunFiles& files, const Re
 #else
 
 void run_processes(const Experiment& experiment, const RunFiles&, const RealRun&) {
-  const bool engines = experiment.integer("cluster.engines") > 1;
+  const bool engines = engines_of(experiment) > 1;
   throw InputError(experiment.where(engines ? "cluster.engines" : "parallel.tp") + ": a real run has one process a " +
                    (engines ? "engine" : "rank") + ", and this build is without MPI (KVTWIN_MPI=OFF); set it to 1");
 }
@@ -202,20 +245,20 @@ void prepare_real_run(Experiment& experiment) {
                      std::to_string(experiment.integer("parallel.attention_dp")) +
                      ", and a real run has no data parallelism of attention; leave it out, or use kvtwin simulate");
   }
-  for (const char* key : {"cluster.prefill", "cluster.decode"}) {
-    if (experiment.integer(key) == 0) continue;
-    throw InputError(experiment.where(key) + ": is " + std::to_string(experiment.integer(key)) +
-                     ", and the engines of a real run have no roles; leave it out, or use kvtwin simulate");
+  if (experiment.integer("cluster.prefill") > 0 && experiment.integer("parallel.tp") > 1) {
+    throw InputError(experiment.where("parallel.tp") + ": is " + std::to_string(experiment.integer("parallel.tp")) +
+                     ", and the engines with roles (cluster.prefill) of a real run have one rank; set it to 1, or use "
+                     "kvtwin simulate");
   }
   if (experiment.integer("cluster.dead_engine") >= 0) {
     throw InputError(experiment.where("cluster.dead_engine") +
                      ": a planned death is simulated; leave it out, or use kvtwin simulate");
   }
-  if (experiment.integer("cluster.engines") == 1) experiment = as_processes(std::move(experiment));
+  if (engines_of(experiment) == 1) experiment = as_processes(std::move(experiment));
 }
 
 void run_real(const Experiment& experiment, const RunFiles& files, const RealRun& run) {
-  if (experiment.integer("parallel.tp") > 1 || experiment.integer("cluster.engines") > 1) {
+  if (experiment.integer("parallel.tp") > 1 || engines_of(experiment) > 1) {
     return run_processes(experiment, files, run);
   }
   run_rank(experiment, files, run, {});

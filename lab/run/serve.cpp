@@ -358,9 +358,10 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
     if (tells && terms.engines == nullptr) world.set_progress(&Progress::tick, &progress);
     const auto run = [&] {
       if (terms.engines == nullptr) return cluster.run(inputs.source());
-      EngineStream stream{&inputs.source(), inputs.observer(&front_end), {}};
+      EngineStream stream{&inputs.source(), inputs.observer(joins ? static_cast<Observer*>(&joined) : &front_end), {}};
       if (tells) stream.ticks = [&progress](TimeNs now) { Progress::tick(&progress, now); };
       terms.engines->run(stream, [&cluster](InputSource& source) { cluster.run(source); });
+      terms.ranks->group().go_on_without(terms.engines->lost_processes());
     };
     terms.ranks != nullptr ? terms.ranks->serve(run) : run();
     world.set_progress(nullptr, nullptr);
@@ -378,14 +379,14 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
   if (terms.add_facts) terms.add_facts(facts);
   facts.wall_seconds = seconds_since(start);
   std::vector<LaneUse> lanes = lane_uses(meters, setup, facts.simulated_ns);
+  DecisionMark decisions = cluster.decisions();
+  if (terms.ranks != nullptr) decisions = add_processes(*terms.ranks, setup, cluster, facts, lanes);
   if (setup.decode != nullptr) {
     facts.roles = RunFacts::RoleFacts{setup.roles.prefill, setup.roles.decode.engines, joined.figures(), 0};
     for (const LaneUse& lane : lanes) {
       if (lane.name.ends_with(".peer")) facts.roles->bytes += lane.bytes;
     }
   }
-  DecisionMark decisions = cluster.decisions();
-  if (terms.ranks != nullptr) decisions = add_processes(*terms.ranks, setup, cluster, facts, lanes);
   if (!leads) return {};
   add_warnings(setup, {metrics, lanes, facts.simulated_ns, !inputs.waits_for_answers()}, facts);
   if (bounds) bounds->add_to(facts);

@@ -1,0 +1,37 @@
+// The device pools of all engines of a run, registered with NIXL, so that prefill engines write pages into the pools of
+// decode engines by one-sided writes (peer_memory.hpp).
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "impl/device/device.hpp"
+#include "impl/runtime/hand_over_lane.hpp"
+#include "policy/transfer/layout.hpp"
+
+namespace kvtwin {
+
+struct PeerPoolsConfig {
+  std::string library;                 // place for load_nixl
+  std::string transports;              // for UCX_TLS; empty: UCX chooses
+  TimeNs timeout = 60 * kNsPerSecond;  // of each transfer
+  Bytes bytes_in_flight = Bytes{4} << 20;
+  KvShape shape;                   // of one rank
+  Pages pages = 0;                 // of the own pool
+  std::size_t process = 0;         // of this process
+  std::vector<std::size_t> peers;  // by engine: the process whose pool this one writes, or kNoPeer
+  static constexpr std::size_t kNoPeer = ~std::size_t{0};
+
+  // Gives the description of this process to all processes of the run. Returns those of all, by process, on each of
+  // them; an empty list if a process has left. All processes call it once.
+  std::function<std::vector<std::string>(const std::string& own)> exchange;
+};
+
+// `pool`: the own device pool, layer_first. Calls config.exchange. Errors: std::runtime_error, one sentence, if NIXL
+// cannot be used in this process or in another one.
+std::unique_ptr<PeerPools> open_peer_pools(const PeerPoolsConfig& config, const DevicePool& pool);
+
+}  // namespace kvtwin

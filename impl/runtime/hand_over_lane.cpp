@@ -1,0 +1,115 @@
+#include "impl/runtime/hand_over_lane.hpp"
+
+#include <string>
+
+#include "policy/base/check.hpp"
+
+namespace kvtwin {
+
+HandOverLane::HandOverLane(std::unique_ptr<PeerPools> pools, Send send)
+    : pools_(std::move(pools)), send_(std::move(send)) {}
+
+HandOverLane::~HandOverLane() {
+  worker_.drop();
+  for (const auto& [id, job] : flights_) job->cancelled.store(true, std::memory_order_relaxed);
+}
+
+void HandOverLane::start(CompletionQueue& queue, const RunClock& clock) {
+  queue_ = &queue;
+  clock_ = &clock;
+  worker_.start("hand-over thread", [this](JobPtr& job) { execute(*job); });
+}
+
+void HandOverLane::submit(OperationId id, const HandOverOperation& operation) {
+  const auto job = std::make_shared<Job>();
+  job->id = id;
+  job->part = {operation.request, operation.attempt};
+  std::shared_ptr<Part>& part = parts_[job->part];
+  if (part == nullptr) part = std::make_shared<Part>();
+  ++part->in_flight;
+  job->fate = part;
+  job->peer = operation.peer;
+  job->last = operation.last;
+  job->bytes = operation.work.bytes;
+  job->pass = operation.pass;
+  job->pages.assign(operation.pages.begin(), operation.pages.end());
+  flights_[id] = job;
+  waiting_.push_back(job);
+  start_ready();
+}
+
+void HandOverLane::cancel(OperationId id) {
+  const auto found = flights_.find(id);
+  if (found != flights_.end()) found->second->cancelled.store(true, std::memory_order_relaxed);
+}
+
+void HandOverLane::pass_ended(OperationId pass, bool counts) {
+  for (const JobPtr& job : waiting_) {
+    if (job->pass != pass) continue;
+    job->pass = OperationId::none;
+    job->gate_failed = !counts;
+  }
+  start_ready();
+}
+
+void HandOverLane::retire(const Completion& completion) {
+  const auto found = flights_.find(completion.id);
+  KV_CHECK(found != flights_.end(), "a completion of the lane answers one of its operations");
+  const Job& job = *found->second;
+  const auto part = parts_.find(job.part);
+  const bool current = part != parts_.end() && part->second == job.fate;
+  // Operations that are submitted from now on do not fail with this one.
+  if (--job.fate->in_flight == 0 || completion.status != Status::done) {
+    if (current) parts_.erase(part);
+  }
+  flights_.erase(found);
+}
+
+void HandOverLane::start_ready() {
+  for (; !waiting_.empty() && waiting_.front()->pass == OperationId::none; waiting_.pop_front()) {
+    worker_.submit(waiting_.front());
+  }
+}
+
+Status HandOverLane::write(Job& job, Finished& finished) {
+  if (job.gate_failed) return Status::gate_failed;
+  if (job.cancelled.load(std::memory_order_relaxed)) return Status::cancelled;
+  if (job.fate->failed) return Status::failed;
+  switch (pools_->write(job.peer, job.pages, job.cancelled)) {
+    case PeerPools::Answer::done: return Status::done;
+    case PeerPools::Answer::stopped: return Status::cancelled;
+    case PeerPools::Answer::failed: break;
+    // The decode engine must not use the slots for other pages while bytes may land in them.
+    case PeerPools::Answer::late:
+      finished.failure = std::make_shared<const std::string>("pages of request " + std::to_string(job.part.first) +
+                                                             " haven't reached engine " + std::to_string(job.peer) +
+                                                             " in time; has it been stopped?");
+      break;
+  }
+  return Status::failed;
+}
+
+void HandOverLane::execute(Job& job) {
+  Finished finished;
+  finished.completion.id = finished.span.id = job.id;
+  finished.span.lane = Lane::peer;
+  finished.span.begin = finished.span.flowing = clock_->now();
+  const Status status = write(job, finished);
+  if (status == Status::done) {
+    finished.completion.bytes = finished.span.bytes = job.bytes;
+    if (job.last) {
+      Notice handed;
+      handed.kind = NoticeKind::handed;
+      handed.request = job.part.first;
+      handed.attempt = job.part.second;
+      send_(job.peer, handed);
+    }
+  } else {
+    job.fate->failed = true;
+  }
+  finished.completion.status = finished.span.status = status;
+  finished.span.end = clock_->now();
+  queue_->push(finished);
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,170 @@
+// `mpirun kvtwin run` with engines that only prefill or only decode: pages go from process to process by NIXL. The
+// decisions are compared with those of the simulated cluster.
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <string>
+#include <system_error>
+#include <thread>
+
+#include "tests/engines_run.hpp"
+#include "tests/remote/environment.hpp"
+
+#if KVTWIN_HAVE_MPI
+namespace kvtwin::test {
+namespace {
+
+Settings with_roles(std::size_t prefill, std::size_t decode) {
+  Settings settings = small_engines(1);
+  settings.erase(settings.begin());  // cluster.engines
+  return settings + Settings{"cluster.prefill=" + std::to_string(prefill), "cluster.decode=" + std::to_string(decode),
+                             "tiers.device.tokens=1600", "cluster.hand_over=chunks"};
+}
+
+Settings with_library() { return {"real.nixl_library=" + remote_packages().string()}; }
+
+void expect_right_pages(const Folder& folder, const Simulated& real, std::size_t engines) {
+  EXPECT_EQ(real.report.at("real").at("verified").at("wrong_reads"), 0);
+  EXPECT_GT(real.report.at("hand_overs").at("bytes").get<std::uint64_t>(), 0U);
+  expect_equal_journals(folder, real.report, engines, 1);
+  EXPECT_EQ(run({"replay", folder / "run"}).exit_code, 0) << "the folder";
+}
+
+// Requests far apart are decided as in the simulation.
+TEST(RealRoles, DecideAsInTheSimulation) {
+  for (const char* unit : {"chunks", "whole"}) {
+    SCOPED_TRACE(unit);
+    const Folder folder;
+    const Settings settings = model_of_ranks(folder) + one_after_another(folder, 5, 30) + with_roles(2, 2) +
+                              Settings{"cluster.hand_over=" + std::string(unit), "cluster.hand_over_min_tokens=250"};
+    const Simulated expected = simulate(settings);
+    const Outcome outcome = run_ranks(folder, settings + with_library(), 4);
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    const Simulated real = read_run(outcome, folder.path() / "run");
+    const Table simulated(expected.requests_csv), got(real.requests_csv);
+    ASSERT_EQ(simulated.size(), 30U);
+    ASSERT_EQ(got.size(), 30U);
+    for (std::size_t row = 0; row < 30; ++row) {
+      const std::size_t at = got.row_of("request", simulated.integer(row, "request"));
+      for (const char* count : {"engine", "prompt_tokens", "output_tokens", "hit_device", "hit_host", "miss"}) {
+        EXPECT_EQ(simulated.text(row, count), got.text(at, count)) << count << " of row " << row;
+      }
+    }
+    for (const char* figure : {"requests", "pages", "bytes", "fell_back", "sent_again"}) {
+      EXPECT_EQ(real.report.at("hand_overs").at(figure), expected.report.at("hand_overs").at(figure)) << figure;
+    }
+    EXPECT_GT(real.report.at("hand_overs").at("requests").get<int>(), 10);
+    EXPECT_LT(real.report.at("hand_overs").at("requests").get<int>(), 30) << "short prompts stay whole";
+    expect_right_pages(folder, real, 4);
+  }
+}
+
+// Several requests at once: pages are evicted, and engines wait for room.
+TEST(RealRoles, ServeABusyStream) {
+  const Folder folder;
+  const Outcome outcome = run_ranks(
+      folder, busy_ranks(folder, 4, 100) + with_roles(1, 2) + Settings{"tiers.device.tokens=900"} + with_library(), 3);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Simulated real = read_run(outcome, folder.path() / "run");
+  EXPECT_EQ(real.requests("completed") + real.requests("rejected"), 100U);
+  EXPECT_GT(real.report.at("hand_overs").at("requests").get<int>(), 50);
+  double sum = 0;
+  for (const auto& [part, mean] : real.report.at("ttft_parts_seconds").items()) sum += mean.get<double>();
+  EXPECT_NEAR(sum, real.report.at("ttft_seconds").at("mean").get<double>(), 1e-6);
+  expect_right_pages(folder, real, 3);
+}
+
+// Returns the id of the process that has `file` open, or 0.
+pid_t process_with(const fs::path& file) {
+  std::error_code error;
+  for (const fs::directory_entry& process : fs::directory_iterator("/proc", error)) {
+    const pid_t id = std::atoi(process.path().filename().c_str());
+    if (id <= 0) continue;
+    for (const fs::directory_entry& open : fs::directory_iterator(process.path() / "fd", error)) {
+      if (fs::read_symlink(open.path(), error) == file) return id;
+    }
+    error.clear();  // the process has ended, or belongs to another user
+  }
+  return 0;
+}
+
+// Kills an engine in the middle of a run under mpirun's --enable-recovery.
+Outcome run_and_kill(const Folder& folder, std::size_t killed, std::size_t prefill, std::size_t decode) {
+  const Settings settings =
+      busy_ranks(folder, 4, 400) + with_roles(prefill, decode) + with_library() + Settings{"workload.time_scale=1"};
+  Surroundings around = started_by_mpirun(prefill + decode);
+  around.wrapper.emplace_back("--enable-recovery");
+  Process process(run_arguments(folder, settings), around);
+  const std::string name = killed == 0 ? "run/journal.kvj" : "run/journal." + std::to_string(killed) + ".kvj";
+  const fs::path journal = fs::canonical(folder.path()) / name;
+  std::error_code error;
+  while (true) {
+    const std::uintmax_t bytes = fs::file_size(journal, error);
+    if (!error && bytes > 40'000) break;
+    siginfo_t info{};
+    const bool over =
+        waitid(P_PID, static_cast<id_t>(process.id()), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
+    if (over) break;
+    std::this_thread::yield();
+  }
+  const pid_t victim = process_with(journal);
+  EXPECT_GT(victim, 0);
+  if (victim > 0) {
+    EXPECT_EQ(kill(victim, SIGKILL), 0);
+  }
+  return process.wait();
+}
+
+TEST(RealRoles, TheOthersServeTheRequestsOfAnEngineThatDies) {
+  for (const std::size_t killed : {1, 3}) {
+    SCOPED_TRACE(killed == 1 ? "a prefill engine" : "a decode engine");
+    const Folder folder;
+    const Outcome outcome = run_and_kill(folder, killed, 2, 2);
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    const Json report = Json::parse(text_of(folder / "run/report.json"));
+    EXPECT_EQ(report.at("requests").at("completed").get<int>() + report.at("requests").at("rejected").get<int>(), 400);
+    EXPECT_EQ(report.at("real").at("verified").at("wrong_reads"), 0);
+    EXPECT_NE(report.at("notes").dump().find("engine " + std::to_string(killed) + " has died"), std::string::npos);
+    EXPECT_EQ(Table(text_of(folder / "run/requests.csv")).size(), 400U);
+    for (std::size_t engine = 0; engine < 4; ++engine) {
+      const std::string name = engine == 0 ? "run/journal.kvj" : "run/journal." + std::to_string(engine) + ".kvj";
+      const Outcome again = run({"replay", folder / name});
+      EXPECT_EQ(again.exit_code, engine == killed ? 2 : 0) << again.out << again.err;
+    }
+  }
+}
+
+TEST(RealRoles, EndWithOneSentenceIfNobodyElseCanServe) {
+  for (const std::size_t killed : {0, 1}) {
+    const Folder folder;
+    const Outcome outcome = run_and_kill(folder, killed, 1, 1);
+    EXPECT_NE(outcome.exit_code, 0) << outcome.err;
+    EXPECT_NE(outcome.exit_code, kHung) << outcome.err;
+    EXPECT_NE(outcome.err.find(killed == 0 ? "process 0, which sends the requests, has died" : "engine 1 has died"),
+              std::string::npos)
+        << outcome.err;
+    EXPECT_FALSE(fs::exists(folder / "run/report.json"));
+  }
+}
+
+TEST(RealRoles, AreRefusedInOneSentence) {
+  const Folder folder;
+  const Settings settings = busy_ranks(folder, 4, 10) + with_roles(1, 1);
+  const auto expect_refused = [&](const Settings& more, std::size_t processes, const std::string& words) {
+    const Outcome outcome = run_ranks(folder, settings + more, processes);
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
+    EXPECT_NE(outcome.err.find(words), std::string::npos) << words << " isn't in: " << outcome.err;
+    const std::size_t first = outcome.err.find("kvtwin: ");
+    EXPECT_EQ(outcome.err.find("kvtwin: ", first + 1), std::string::npos) << outcome.err;
+  };
+  expect_refused({"real.nixl_library=/nowhere"}, 2, "real.nixl_library (--set): NIXL can't be loaded (/nowhere");
+  expect_refused(with_library(), 3, "cluster.decode (--set) is 1, and 3 processes were started");
+  expect_refused({"cluster.decode_set=parallel.tp=2"}, 2, "the engines with roles of a real run have one");
+  expect_refused({"parallel.tp=2"}, 4, "the engines with roles (cluster.prefill) of a real run have one rank");
+  expect_refused({"cluster.hand_over_staged=true"}, 2, "from device pool to device pool");
+}
+
+}  // namespace
+}  // namespace kvtwin::test
+#endif

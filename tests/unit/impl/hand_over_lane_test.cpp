@@ -1,0 +1,166 @@
+// The lane of hand-overs: order, waits for passes, failures and cancels. A list takes the place of the other engines.
+#include "impl/runtime/hand_over_lane.hpp"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace kvtwin::test {
+namespace {
+
+// Writes nothing. Each write waits until the test lets it end.
+class HeldPools final : public PeerPools {
+ public:
+  Answer write(std::uint32_t, std::span<const PageMove> pages, const std::atomic<bool>& stop) override {
+    std::unique_lock lock(mutex_);
+    written_.push_back(pages.front().target);
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return !answers_.empty(); });
+    const Answer answer = answers_.front();
+    answers_.erase(answers_.begin());
+    return stop ? Answer::stopped : answer;
+  }
+  void answer(Answer answer) {
+    const std::lock_guard lock(mutex_);
+    answers_.push_back(answer);
+    changed_.notify_all();
+  }
+  // Waits until so many writes have begun. Returns the first target slot of each.
+  std::vector<SlotId> begun(std::size_t writes) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return written_.size() >= writes; });
+    return written_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Answer> answers_;
+  std::vector<SlotId> written_;
+};
+
+class HandOverLaneTest : public testing::Test {
+ protected:
+  HandOverLaneTest() {
+    auto pools = std::make_unique<HeldPools>();
+    pools_ = pools.get();
+    lane_.emplace(std::move(pools), [this](std::uint32_t peer, const Notice& notice) {
+      const std::lock_guard lock(mutex_);
+      sent_.emplace_back(peer, notice.kind, notice.request);
+    });
+    clock_.start();
+    lane_->start(queue_, clock_);
+  }
+  OperationId submit(RequestId request, SlotId target, bool last = false, OperationId pass = OperationId::none) {
+    const PageMove move{{}, 0, target};
+    HandOverOperation operation;
+    operation.request = request;
+    operation.peer = 7;
+    operation.last = last;
+    operation.pass = pass;
+    operation.work.bytes = 100;
+    operation.pages = std::span(&move, 1);
+    const OperationId id{++ids_};
+    lane_->submit(id, operation);
+    return id;
+  }
+  // Waits for the next completion and takes it.
+  Completion next() {
+    while (next_ == finished_.size()) {
+      finished_.clear();
+      next_ = 0;
+      queue_.take(finished_);
+      if (finished_.empty()) queue_.wait(std::nullopt);
+    }
+    const Finished& finished = finished_[next_++];
+    failure_ = finished.failure == nullptr ? "" : *finished.failure;
+    lane_->retire(finished.completion);
+    return finished.completion;
+  }
+  void expect(OperationId id, Status status) {
+    const Completion got = next();
+    EXPECT_EQ(got.id, id);
+    EXPECT_EQ(got.status, status);
+    EXPECT_EQ(got.bytes, status == Status::done ? 100U : 0U);
+  }
+
+  std::mutex mutex_;
+  std::vector<std::tuple<std::uint32_t, NoticeKind, RequestId>> sent_;
+  CompletionQueue queue_;
+  RunClock clock_;
+  HeldPools* pools_ = nullptr;
+  std::optional<HandOverLane> lane_;
+  std::vector<Finished> finished_;
+  std::size_t next_ = 0;
+  std::string failure_;
+  std::uint64_t ids_ = 0;
+};
+
+TEST_F(HandOverLaneTest, WritesInOrderAndAnnouncesTheLastPage) {
+  const OperationId first = submit(1, 10), second = submit(1, 11, true);
+  pools_->answer(PeerPools::Answer::done);
+  expect(first, Status::done);
+  EXPECT_TRUE(sent_.empty());
+  pools_->answer(PeerPools::Answer::done);
+  expect(second, Status::done);
+  ASSERT_EQ(sent_.size(), 1U);
+  EXPECT_EQ(sent_[0], std::tuple(7U, NoticeKind::handed, RequestId{1}));
+  EXPECT_EQ(pools_->begun(2), (std::vector<SlotId>{10, 11}));
+}
+
+TEST_F(HandOverLaneTest, WaitsForItsPassAndFailsWithIt) {
+  const OperationId pass{99}, lost{98};
+  const OperationId first = submit(1, 10, false, pass), second = submit(2, 11), third = submit(3, 12, true, lost);
+  lane_->pass_ended(lost, false);
+  lane_->pass_ended(pass, true);
+  EXPECT_EQ(pools_->begun(1), (std::vector<SlotId>{10})) << "nothing overtakes";
+  pools_->answer(PeerPools::Answer::done);
+  pools_->answer(PeerPools::Answer::done);
+  expect(first, Status::done);
+  expect(second, Status::done);
+  expect(third, Status::gate_failed);
+  EXPECT_TRUE(sent_.empty());
+}
+
+TEST_F(HandOverLaneTest, AFailureTakesTheLaterWritesOfTheRequestWithIt) {
+  const OperationId first = submit(1, 10), second = submit(1, 11, true), other = submit(2, 12);
+  pools_->answer(PeerPools::Answer::failed);
+  pools_->answer(PeerPools::Answer::done);
+  expect(first, Status::failed);
+  const OperationId again = submit(1, 10, true);  // after the completion: a fresh start
+  expect(second, Status::failed);
+  expect(other, Status::done);
+  pools_->answer(PeerPools::Answer::done);
+  expect(again, Status::done);
+  EXPECT_EQ(pools_->begun(3), (std::vector<SlotId>{10, 12, 10}));
+  EXPECT_EQ(sent_.size(), 1U);
+}
+
+TEST_F(HandOverLaneTest, CancelsAWriteInProgressAndOneThatHasNotBegun) {
+  const OperationId first = submit(1, 10), second = submit(2, 11);
+  pools_->begun(1);
+  lane_->cancel(first);
+  lane_->cancel(second);
+  pools_->answer(PeerPools::Answer::done);
+  expect(first, Status::cancelled);
+  expect(second, Status::cancelled);
+  EXPECT_EQ(pools_->begun(1).size(), 1U);
+}
+
+// Bytes that may still land are no failure that the policy can handle.
+TEST_F(HandOverLaneTest, ALateWriteEndsTheRun) {
+  submit(1, 10);
+  pools_->answer(PeerPools::Answer::late);
+  next();
+  EXPECT_NE(failure_.find("engine 7"), std::string::npos) << failure_;
+}
+
+}  // namespace
+}  // namespace kvtwin::test
