@@ -8,9 +8,9 @@
 #include <span>
 #include <vector>
 
+#include "models/planned_faults.hpp"
 #include "policy/base/types.hpp"
 #include "policy/index/page_key.hpp"
-#include "policy/seam/planned_faults.hpp"
 
 namespace kvtwin {
 

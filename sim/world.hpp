@@ -35,8 +35,8 @@
 #include <memory>
 #include <vector>
 
+#include "models/planned_faults.hpp"
 #include "policy/seam/cost.hpp"
-#include "policy/seam/planned_faults.hpp"
 #include "policy/seam/world.hpp"
 
 namespace kvtwin {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "impl/storage/backend.hpp"
-#include "policy/seam/planned_faults.hpp"
+#include "models/planned_faults.hpp"
 
 namespace kvtwin {
 

@@ -28,7 +28,7 @@
 #include "impl/runtime/completion_queue.hpp"
 #include "impl/storage/backend.hpp"
 #include "impl/storage/page_memory.hpp"
-#include "policy/seam/planned_faults.hpp"
+#include "models/planned_faults.hpp"
 #include "policy/seam/substrate.hpp"
 
 namespace kvtwin {

@@ -27,7 +27,7 @@ class SentPages {
     Engine& own = engines_[engine];
     // The start of a chain is the last to be forgotten, because a prefix needs it.
     for (auto key = keys.rbegin(); key != keys.rend(); ++key) {
-      const auto [at, is_new] = own.places.try_emplace(*key);
+      const auto [at, is_new] = own.place_of.try_emplace(*key);
       Place& place = at->second;
       if (is_new) {
         own.device.push_front(*key);
@@ -41,7 +41,7 @@ class SentPages {
     while (own.device.size() > device_pages_) demote(engine, own, holders);
     while (own.host.size() > host_pages_) {
       holders.remove(engine, Tier::host, own.host.back());
-      own.places.erase(own.host.back());
+      own.place_of.erase(own.host.back());
       own.host.pop_back();
     }
   }
@@ -52,14 +52,14 @@ class SentPages {
     std::list<PageKey>::iterator at;
   };
   struct Engine {
-    std::list<PageKey> device, host;                         // most recently sent first
-    std::unordered_map<PageKey, Place, PageKeyHash> places;  // looked up only, never iterated
+    std::list<PageKey> device, host;                           // most recently sent first
+    std::unordered_map<PageKey, Place, PageKeyHash> place_of;  // looked up only, never iterated
   };
 
   static void demote(std::size_t engine, Engine& own, PageHolders& holders) {
     const PageKey key = own.device.back();
     own.host.splice(own.host.begin(), own.device, std::prev(own.device.end()));
-    own.places.at(key) = {true, own.host.begin()};
+    own.place_of.at(key) = {true, own.host.begin()};
     holders.add(engine, Tier::host, key);
     holders.remove(engine, Tier::device, key);
   }
