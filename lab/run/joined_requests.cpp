@@ -1,6 +1,7 @@
 #include "lab/run/joined_requests.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace kvtwin {
 
@@ -16,13 +17,14 @@ void JoinedRequests::on_event(const Event& event) {
   switch (event.kind) {
     case EventKind::arrived:
       if (prefills) return;
-      if (!open_.try_emplace(record.request, Open{record.arrival, {}, false}).second) {
-        ++figures_.sent_again;
+      if (record.attempt > 0) ++figures_.sent_again;
+      if (Open& open = open_.try_emplace(record.request, Open{record.arrival, {}, false, false}).first->second;
+          std::exchange(open.arrived, true)) {
         return;
       }
       return next_.on_event(event);
     case EventKind::prefilled: {
-      Open& open = open_.try_emplace(record.request, Open{record.arrival, {}, false}).first->second;
+      Open& open = open_.try_emplace(record.request, Open{record.arrival, {}, false, false}).first->second;
       open.prefill = record;
       open.prefilled = true;
       return;

@@ -32,6 +32,7 @@ class JoinedRequests final : public Observer {
     TimeNs arrival = 0;     // of the first attempt
     RequestRecord prefill;  // of the last prefill part that computed its prompt
     bool prefilled = false;
+    bool arrived = false;  // the next observer has seen the arrival
   };
   void pass_on(const Event& event, const RequestRecord& record);
   RequestRecord joined(const RequestRecord& record);
