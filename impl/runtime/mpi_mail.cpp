@@ -49,6 +49,10 @@ class MpiMail final : public Mail {
   bool receive_parcel();
   void deliver(std::size_t from, std::string_view parcel);
   bool all_sent();
+  bool is_lost(std::size_t process) {
+    const std::lock_guard lock(mutex_);
+    return lost_[process];
+  }
   void must(int result, const char* what) const;
 
   MPI_Comm comm_ = MPI_COMM_NULL;
@@ -186,8 +190,20 @@ bool MpiMail::receive_parcel() {
   if (there == 0) return false;
   must(MPI_Get_count(&status, MPI_CHAR, &bytes), "MPI_Get_count");
   received_.resize(static_cast<std::size_t>(bytes));
-  must(MPI_Recv(received_.data(), bytes, MPI_CHAR, status.MPI_SOURCE, 0, comm_, MPI_STATUS_IGNORE), "MPI_Recv");
-  deliver(static_cast<std::size_t>(status.MPI_SOURCE), received_);
+  const auto from = static_cast<std::size_t>(status.MPI_SOURCE);
+  MPI_Request request = MPI_REQUEST_NULL;
+  must(MPI_Irecv(received_.data(), bytes, MPI_CHAR, status.MPI_SOURCE, 0, comm_, &request), "MPI_Irecv");
+  for (int done = 0;;) {
+    must(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    if (done != 0) break;
+    if (is_lost(from)) {
+      // The rest of the message never comes. MPI keeps the address.
+      new std::string(std::move(received_));
+      return true;
+    }
+    std::this_thread::yield();
+  }
+  deliver(from, received_);
   return true;
 }
 

@@ -1,6 +1,7 @@
 #include "lab/run/joined_requests.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace kvtwin {
 namespace {
@@ -47,12 +48,9 @@ void JoinedRequests::on_event(const Event& event) {
   switch (event.kind) {
     case EventKind::arrived: {
       if (prefills) return;
+      if (record.attempt > 0) ++figures_.sent_again;
       Open& open = open_.try_emplace(record.request, Open{record.arrival, {}}).first->second;
-      if (open.arrived) {
-        ++figures_.sent_again;
-        return;
-      }
-      open.arrived = true;
+      if (std::exchange(open.arrived, true)) return;
       return next_.on_event(event);
     }
     case EventKind::prefilled: {

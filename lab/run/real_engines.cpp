@@ -207,6 +207,7 @@ class RealEngines::Dispatch {
   bool comes_too_early(std::size_t engine, const std::string& message, const Event& event);
   void follow_split(const Event& event);
   void observe(std::size_t engine, const Event& event);
+  void count_answer(std::size_t engine, const Event& event);
   void route(Input& input, TimeNs now);
   void lose(std::size_t engine, TimeNs now);
   void forget_splits_of(std::size_t engine);
@@ -336,7 +337,6 @@ void RealEngines::Dispatch::lose(std::size_t engine, TimeNs now) {
     throw WorkError("engine " + std::to_string(engine) +
                     " has died, and no other engine can serve its requests; start more engines of its kind");
   }
-  mail_.forget(engine);
   for (std::size_t other = 0; other < engines_; ++other) {
     if (!states_[other].lost) send(other, message_of_loss(engine));
   }
@@ -353,19 +353,19 @@ void RealEngines::Dispatch::lose(std::size_t engine, TimeNs now) {
   }
 }
 
+// What a living prefill engine has done for a dead decode engine concerns nobody; what a living decode engine does,
+// goes on.
 void RealEngines::Dispatch::forget_splits_of(std::size_t engine) {
-  std::vector<Message> due;
+  std::vector<Message> of_prefill, of_decode;
   for (auto at = splits_.begin(); at != splits_.end();) {
-    const bool its = at->second.prefill == engine || at->second.decode == engine;
-    if (its) {
-      std::ranges::move(at->second.of_prefill, std::back_inserter(due));
-      std::ranges::move(at->second.of_decode, std::back_inserter(due));
-    }
+    Split& split = at->second;
+    const bool its = split.prefill == engine || split.decode == engine;
+    if (split.decode == engine) std::ranges::move(split.of_prefill, std::back_inserter(of_prefill));
+    if (split.prefill == engine) std::ranges::move(split.of_decode, std::back_inserter(of_decode));
     at = its ? splits_.erase(at) : std::next(at);
   }
-  for (const auto& [of, message] : due) {
-    if (of != engine) receive_from(of, message);
-  }
+  for (const auto& [of, message] : of_prefill) count_answer(of, ReceivedEvent(message).event);
+  for (const auto& [of, message] : of_decode) receive_from(of, message);
 }
 
 void RealEngines::Dispatch::send_request(std::size_t engine, const Input& input, TimeNs now) {
@@ -428,12 +428,16 @@ void RealEngines::Dispatch::follow_split(const Event& event) {
   for (const auto& [engine, message] : due) receive_from(engine, message);
 }
 
-void RealEngines::Dispatch::observe(std::size_t engine, const Event& event) {
+void RealEngines::Dispatch::count_answer(std::size_t engine, const Event& event) {
   if (is_answer(event.kind) || event.kind == EventKind::handed_over || event.kind == EventKind::hand_over_dropped) {
     KV_CHECK(states_[engine].unanswered > 0, "a request ends once, on its engine");
     --unanswered_;
     --states_[engine].unanswered;
   }
+}
+
+void RealEngines::Dispatch::observe(std::size_t engine, const Event& event) {
+  count_answer(engine, event);
   route_.on_event(engine, event);
   if (stream_.observer != nullptr) stream_.observer->on_event(event);
 }
@@ -492,13 +496,12 @@ void RealEngines::run(const EngineStream& stream, const std::function<void(Input
 
 // Process 0 decides which engines are lost.
 void RealEngines::died(std::size_t process) {
+  mail_.forget(process);
   if (dispatch_) {
     if (process != 0) dispatch_->receive(process, message_of(EngineMessage::lost));
   } else if (process == 0) {
     inbox_->fail(std::make_exception_ptr(WorkError(kProcess0Died)));
     notices_->fail();
-  } else {
-    mail_.forget(process);
   }
 }
 
