@@ -157,6 +157,7 @@ class RealRig final : public InputHandler {
   }
   void note(const Arrival&) {}
   void note(const Hint&) {}
+  void note(const Notice&) {}
   template <typename Answer>
   void note(const Answer& answer) {
     EXPECT_LE(static_cast<std::uint64_t>(answer.id), submitted_) << "an answer without a call";
