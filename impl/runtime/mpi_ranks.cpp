@@ -96,10 +96,8 @@ void MpiRanks::join(MPI_Comm whole) {
 }
 
 MpiRanks::~MpiRanks() {
-  // Freeing takes all processes.
-  for (MPI_Comm& channel : comms_) {
-    if (!lost_) MPI_Comm_free(&channel);
-  }
+  if (lost_) return;  // freeing and MPI_Finalize take all processes, and would wait for the dead ones
+  for (MPI_Comm& channel : comms_) MPI_Comm_free(&channel);
   if (began_mpi_) MPI_Finalize();
 }
 

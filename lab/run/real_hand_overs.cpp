@@ -10,6 +10,11 @@ namespace kvtwin {
 
 void refuse_roles(const Experiment& experiment, const Setup& setup) {
   if (setup.decode == nullptr) return;
+  if (setup.engine.ranks > 1) {
+    throw InputError(experiment.where("parallel.tp") + ": is " + std::to_string(setup.engine.ranks) +
+                     ", and the engines with roles (cluster.prefill) of a real run have one rank; set it to 1, or use "
+                     "kvtwin simulate");
+  }
   if (setup.decode->engine.ranks > 1) {
     throw InputError(experiment.where("cluster.decode_set") + ": gives decode engines " +
                      std::to_string(setup.decode->engine.ranks) +

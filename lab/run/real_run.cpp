@@ -85,7 +85,8 @@ void refuse_what_went_wrong(const Experiment& experiment, const DeviceConfig& co
 // Each process has a policy of its own, so the rank model is instances. The experiment of several engines keeps its own
 // rank model, because kvtwin simulate has no instances of several engines.
 Experiment as_processes(Experiment experiment) {
-  if (experiment.integer("parallel.tp") > 1) experiment.set("parallel.rank_model=instances", "kvtwin run");
+  if (experiment.integer("parallel.tp") > 1 && experiment.integer("cluster.prefill") == 0)
+    experiment.set("parallel.rank_model=instances", "kvtwin run");
   return experiment;
 }
 
@@ -244,11 +245,6 @@ void prepare_real_run(Experiment& experiment) {
     throw InputError(experiment.where("parallel.attention_dp") + ": is " +
                      std::to_string(experiment.integer("parallel.attention_dp")) +
                      ", and a real run has no data parallelism of attention; leave it out, or use kvtwin simulate");
-  }
-  if (experiment.integer("cluster.prefill") > 0 && experiment.integer("parallel.tp") > 1) {
-    throw InputError(experiment.where("parallel.tp") + ": is " + std::to_string(experiment.integer("parallel.tp")) +
-                     ", and the engines with roles (cluster.prefill) of a real run have one rank; set it to 1, or use "
-                     "kvtwin simulate");
   }
   if (experiment.integer("cluster.dead_engine") >= 0) {
     throw InputError(experiment.where("cluster.dead_engine") +

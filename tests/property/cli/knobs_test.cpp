@@ -336,7 +336,7 @@ const std::set<std::string>& of_worlds() {
   static const std::set<std::string> keys = {"sim.world",          "real.device",      "real.flip",
                                              "real.slow_rank",     "real.slow_factor", "cache.backup_retries",
                                              "real.cublas",        "real.cufile",      "real.cufile_library",
-                                             "workload.salt_file", "real.check_every",  "real.nixl_library"};
+                                             "workload.salt_file", "real.check_every", "real.nixl_library"};
   return keys;
 }
 

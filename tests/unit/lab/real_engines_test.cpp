@@ -234,6 +234,23 @@ TEST(EngineMessages, KeepWhatTheyCarry) {
   EXPECT_EQ(std::vector(back.event.keys.begin(), back.event.keys.end()), keys);
   event.record = nullptr;
   EXPECT_EQ(ReceivedEvent(message_of(event)).event.record, nullptr);
+
+  const std::vector<SlotId> slots{4, 9, 2};
+  Notice notice;
+  notice.kind = NoticeKind::room;
+  notice.request = 31;
+  notice.attempt = 2;
+  notice.peer = 3;
+  notice.first = 17;
+  notice.slots = slots;
+  const ReceivedNotice told(message_of(notice));
+  EXPECT_EQ(told.notice.kind, NoticeKind::room);
+  EXPECT_EQ(told.notice.request, 31U);
+  EXPECT_EQ(told.notice.attempt, 2U);
+  EXPECT_EQ(told.notice.peer, 3U);
+  EXPECT_EQ(told.notice.first, 17U);
+  EXPECT_EQ(std::vector(told.notice.slots.begin(), told.notice.slots.end()), slots);
+  EXPECT_EQ(lost_engine(message_of_loss(5)), 5U);
 }
 
 }  // namespace
