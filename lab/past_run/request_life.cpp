@@ -30,7 +30,7 @@ void RequestLife::take(const Arrival& arrival) {
     session = arrival.session;
     priority = arrival.priority;
     found_waiting = waiting_.size();
-    found_running = running_;
+    found_running = running_.size();
     for (auto id = waiting_.begin(); id != waiting_.end() && ahead.size() < kMaxAhead; ++id) ahead.push_back(*id);
     // The last token has no KV. Pages without a key in the trace have private keys, as in the policy.
     const Pages pages = (arrival.prompt_tokens + arrival.output_tokens - 1) / page_tokens_;
@@ -137,26 +137,24 @@ void RequestLife::follow_prefetch(const Event& event) {
 void RequestLife::follow_queue(const Decision& decision) {
   switch (decision.kind) {
     case DecisionKind::admit:
-      waiting_.erase(decision.request);
-      ++running_;
       admitted_meanwhile += arrived && admissions.empty() && decision.request != request_;
-      break;
-    case DecisionKind::reject: waiting_.erase(decision.request); break;
-    case DecisionKind::retract:
-      waiting_.insert(decision.request);
-      --running_;
-      break;
-    case DecisionKind::finish:
-    case DecisionKind::hand_over: --running_; break;
+      [[fallthrough]];
     case DecisionKind::expect:
       waiting_.erase(decision.request);
-      ++running_;
+      running_.insert(decision.request);
       break;
+    case DecisionKind::retract:
     case DecisionKind::fall_back:
-      if (waiting_.insert(decision.request).second) --running_;
+      waiting_.insert(decision.request);
+      running_.erase(decision.request);
       break;
+    case DecisionKind::reject:
+    case DecisionKind::abort:
+    case DecisionKind::finish:
+    case DecisionKind::hand_over:
     case DecisionKind::withdraw:
-      if (waiting_.erase(decision.request) == 0) --running_;
+      waiting_.erase(decision.request);
+      running_.erase(decision.request);
       break;
     default: break;
   }

@@ -119,7 +119,7 @@ class RequestLife final : public RerunObserver {
   const Tokens page_tokens_;
   TimeNs now_ = 0;
   std::set<RequestId> waiting_;
-  std::uint64_t running_ = 0;
+  std::set<RequestId> running_;
   std::unordered_map<PageKey, Pages, PageKeyHash> pages_;  // page numbers of the request, by key
   std::vector<Decision> backups_;                          // of the current input, until the first token
   bool published_ = false;                                 // the prompt is in the index
