@@ -46,9 +46,11 @@ class Stage {
     std::vector<std::thread> threads;
     for (std::size_t process = 0; process < seen.size(); ++process) {
       threads.emplace_back([&, process] {
+        RunClock clock;  // outlives the run, like a world
         RealEngines engines(mail_.of(process), setup_, process);
-        engines.run({&source, observer, {}},
-                    [&](InputSource& inbox) { serve(dynamic_cast<Inbox&>(inbox), engines.reporter(), seen[process]); });
+        engines.run({&source, observer, {}}, [&](InputSource& inbox) {
+          serve(dynamic_cast<Inbox&>(inbox), clock, engines.reporter(), seen[process]);
+        });
       });
     }
     for (std::thread& thread : threads) thread.join();
@@ -57,8 +59,7 @@ class Stage {
   std::vector<Seen> seen;  // by process
 
  private:
-  static void serve(Inbox& inbox, Observer* reporter, Seen& seen) {
-    RunClock clock;
+  static void serve(Inbox& inbox, RunClock& clock, Observer* reporter, Seen& seen) {
     clock.start();
     inbox.begin(clock, [] {});
     while (inbox.open()) {
