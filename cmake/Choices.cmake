@@ -56,7 +56,8 @@ kvtwin_decision(termination policy/termination best_effort wait_complete timeout
 kvtwin_decision(write policy/write write_through write_through_selective write_back)
 kvtwin_decision(prefetch_admission policy/prefetch_admission threshold cost)
 kvtwin_decision(load_back_admission policy/load_back_admission threshold cost)
-kvtwin_decision(route policy/route round_robin prefix_affinity least_loaded score)
+kvtwin_decision(route policy/route round_robin prefix_affinity least_loaded score power_of_two
+  session_affinity)
 kvtwin_decision(order policy/order fcfs longest_prefix)
 kvtwin_decision(style policy/style sglang vllm)
 kvtwin_decision(trace_format traces/format mooncake qwen agentic azure burstgpt token_ids sglang lmcache)
