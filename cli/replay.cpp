@@ -147,8 +147,14 @@ void print_call_replay(const ReplayCommand& arguments) {
   if (cut) throw AlreadySaid(2);
 }
 
-// Replays one journal. Returns the exit code.
-int replay_journal(const ReplayCommand& arguments, const PastRun& run) {
+struct Replayed {
+  int code = 0;
+  Json json;  // with --json
+};
+
+// Replays one journal, and prints the outcome unless --json was given. `several`: it is one of several, so a truncated
+// one is no error.
+Replayed replay_journal(const ReplayCommand& arguments, const PastRun& run, bool several) {
   if (!run.has_journal()) {
     throw InputError(arguments.run + ": holds no " + kJournalName +
                      "; give a folder of `kvtwin run`, or of `kvtwin simulate --journal`");
@@ -159,28 +165,44 @@ int replay_journal(const ReplayCommand& arguments, const PastRun& run) {
   const auto start = std::chrono::steady_clock::now();
   const Rerun rerun(run, experiment, &last);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (rerun.verdict() == RerunVerdict::truncated && !arguments.json) throw InputError(rerun.sentence());
-  const std::string text =
-      arguments.json ? report_json(rerun, last, seconds).dump(2) + "\n" : report(rerun, last, arguments.sets, seconds);
+  if (arguments.json) return {rerun.exit_code(), report_json(rerun, last, seconds)};
+  if (rerun.verdict() == RerunVerdict::truncated && !several) throw InputError(rerun.sentence());
+  const std::string text = report(rerun, last, arguments.sets, seconds);
   std::fwrite(text.data(), 1, text.size(), stdout);
-  return rerun.exit_code();
+  return {rerun.exit_code(), {}};
+}
+
+// Several engines: one journal per engine, in a real run one per process.
+int replay_engines(const ReplayCommand& arguments, const std::filesystem::path& folder) {
+  int code = 0;
+  Json all{{"verdict", name_of(RerunVerdict::equal)}, {"journals", Json::array()}};
+  std::error_code missing;
+  for (std::size_t number = 0; std::filesystem::exists(folder / journal_name(number), missing); ++number) {
+    const Replayed replayed = replay_journal(arguments, PastRun(arguments.run, number), true);
+    if (code == 0 && replayed.code != 0 && arguments.json) all["verdict"] = replayed.json.at("verdict");
+    code = std::max(code, replayed.code);
+    if (arguments.json) all["journals"].push_back(replayed.json);
+  }
+  if (arguments.json) std::printf("%s\n", all.dump(2).c_str());
+  return code;
 }
 
 void replay_run(const ReplayCommand& arguments) {
   if (is_call_journal(arguments.run)) return print_call_replay(arguments);
   const PastRun run(arguments.run);
-  int code = replay_journal(arguments, run);
-  std::error_code missing;
   const std::filesystem::path folder = arguments.run;
-  if (std::filesystem::exists(folder / journal_name(1), missing)) {
-    const bool ranks = setup_for_rerun(run.experiment()).world.engines == 1;
-    if (ranks) {
+  std::error_code missing;
+  const bool more = std::filesystem::exists(folder / journal_name(1), missing);
+  int code = 0;
+  if (more && setup_for_rerun(run.experiment()).world.engines > 1) {
+    code = replay_engines(arguments, folder);
+  } else {
+    const Replayed replayed = replay_journal(arguments, run, false);
+    if (arguments.json) std::printf("%s\n", replayed.json.dump(2).c_str());
+    code = replayed.code;
+    if (more) {
       std::fprintf(stderr, "kvtwin: note: that was rank 0's journal; kvtwin replay %s checks rank 1's, and so on\n",
                    (folder / journal_name(1)).c_str());
-    }
-    // Several engines: one journal per engine, in a real run one per process.
-    for (std::size_t next = 1; !ranks && std::filesystem::exists(folder / journal_name(next), missing); ++next) {
-      code = std::max(code, replay_journal(arguments, PastRun(arguments.run, next)));
     }
   }
   if (code != 0) throw AlreadySaid(code);
