@@ -20,10 +20,11 @@ Ledger::Ledger(const DeviceConfig& config, std::byte* host)
       host_(host),
       device_notes_(config.device_pages),
       host_notes_(config.host_pages),
+      expected_(config.device_pages),
       page_buffer_(config.host_pages == 0 ? 0 : config.shape.page_bytes()) {}
 
 Bytes Ledger::bytes(const DeviceConfig& config) {
-  return (config.device_pages + config.host_pages) * sizeof(SlotNote) +
+  return (config.device_pages + config.host_pages) * sizeof(SlotNote) + config.device_pages * sizeof(bool) +
          (config.host_pages == 0 ? 0 : config.shape.page_bytes());
 }
 
@@ -31,6 +32,7 @@ Bytes Ledger::bytes(const DeviceConfig& config) {
 
 void Ledger::begin_load(const TransferJob& job) {
   for (const PageMove& move : job.pages) {
+    expected_[move.target] = false;
     device_notes_[move.target] = SlotNote{.key = move.key, .tokens = 0, .loaded_from = move.source};
   }
 }
@@ -59,14 +61,19 @@ void Ledger::begin_pass(const PassJob& job) {
   for (const PassJob::Sequence& sequence : job.sequences) {
     const Tokens end = sequence.context + sequence.fresh;
     for (std::size_t page = 0; page < sequence.context / page_tokens; ++page) {
-      SlotNote& note = device_notes_[job.slots[sequence.first_page + page]];
-      if (!note.handed_over || note.tokens != 0) continue;
-      note.key = job.keys[sequence.first_page + page];
-      note.tokens = shape_.page_tokens;
+      const SlotId slot = job.slots[sequence.first_page + page];
+      if (!expected_[slot]) continue;
+      expected_[slot] = false;
+      device_notes_[slot] =
+          SlotNote{.key = job.keys[sequence.first_page + page], .tokens = shape_.page_tokens, .handed_over = true};
     }
     for (Tokens at = sequence.context / page_tokens; at * page_tokens < end; ++at) {
-      SlotNote& note = device_notes_[job.slots[sequence.first_page + at]];
-      if (at * page_tokens >= sequence.context) note = SlotNote{};
+      const SlotId slot = job.slots[sequence.first_page + at];
+      SlotNote& note = device_notes_[slot];
+      if (at * page_tokens >= sequence.context) {
+        expected_[slot] = false;
+        note = SlotNote{};
+      }
       note.tokens = std::min(
           note.tokens, static_cast<std::uint32_t>(sequence.context - std::min(sequence.context, at * page_tokens)));
     }

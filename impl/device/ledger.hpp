@@ -35,10 +35,16 @@ class Ledger {
   void end_backup(const TransferJob& job, Pages moved);
   // Bytes of a storage tier are about to be written to this slot; they may be wrong. Readers of the host pool leave the
   // slot out until fetched(). For the host pool, the caller of both holds lock_host_for_writing().
-  void begin_fetch(Tier memory, SlotId slot) { (memory == Tier::device ? device_notes_ : host_notes_)[slot] = {}; }
+  void begin_fetch(Tier memory, SlotId slot) {
+    if (memory == Tier::device) expected_[slot] = false;
+    (memory == Tier::device ? device_notes_ : host_notes_)[slot] = {};
+  }
   void fetched(Tier memory, SlotId slot, const PageKey& key);
   // Another engine may write a page into this device slot. The first pass that reads the page names its key.
-  void expect_page(SlotId slot) { device_notes_[slot] = SlotNote{.key = {}, .handed_over = true}; }
+  void expect_page(SlotId slot) {
+    device_notes_[slot] = SlotNote{};
+    expected_[slot] = true;
+  }
   // Marks the pages that the pass will overwrite as empty, even if the pass fails.
   void begin_pass(const PassJob& job);
   // The tokens of the step have been written. Returns the first slot whose page is now complete, or kNoSlot.
@@ -65,7 +71,7 @@ class Ledger {
     std::uint32_t tokens = 0;      // number of tokens whose bytes are present in every layer
     SlotId loaded_from = kNoSlot;  // host slot; kNoSlot = computed, or fetched
     bool fetched = false;          // from a storage tier
-    bool handed_over = false;      // by another engine; without tokens until a pass reads it
+    bool handed_over = false;      // by another engine
   };
 
   WrongPage wrong_page(const PassJob& job, const WrongRead& read) const;
@@ -79,6 +85,9 @@ class Ledger {
   const Pages host_pages_;
   std::byte* const host_;
   std::vector<SlotNote> device_notes_, host_notes_;
+  // By device slot: another engine writes it, and no pass has read it. A pass looks at the slots of pages that a load
+  // is still moving, so these flags are apart from the notes.
+  std::vector<std::atomic<bool>> expected_;
   std::shared_mutex host_writes_;
   std::vector<std::byte> page_buffer_;  // one page, for run_host_check() and audit_host()
   std::mutex wrong_mutex_;
