@@ -2,6 +2,7 @@
 // Thread: every thread of a device records its own work; no two threads use one slot at the same time.
 #pragma once
 
+#include <atomic>
 #include <mutex>
 #include <optional>
 #include <shared_mutex>
