@@ -1,7 +1,6 @@
 // kvtwin presets: lists the models, hardware, stores and policies that have a name, each number with its source. With
 // --limits: prints a hardware file with measured limits of the transfer planner. With --paths: prints the planner's
-// choices. With
-// --operators: compares a table of operator times with measured rows.
+// choices. With --operators: compares a table of operator times with measured rows.
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>

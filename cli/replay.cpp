@@ -179,7 +179,7 @@ int replay_engines(const ReplayCommand& arguments, const std::filesystem::path& 
   std::error_code missing;
   for (std::size_t number = 0; std::filesystem::exists(folder / journal_name(number), missing); ++number) {
     const Replayed replayed = replay_journal(arguments, PastRun(arguments.run, number), true);
-    if (code == 0 && replayed.code != 0 && arguments.json) all["verdict"] = replayed.json.at("verdict");
+    if (replayed.code > code && arguments.json) all["verdict"] = replayed.json.at("verdict");
     code = std::max(code, replayed.code);
     if (arguments.json) all["journals"].push_back(replayed.json);
   }

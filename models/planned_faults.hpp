@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "policy/base/mix.hpp"
 #include "policy/base/types.hpp"
 #include "policy/index/page_key.hpp"
 
@@ -33,10 +34,7 @@ struct SlowSpan {
 // Returns the node of the pool that has a page, by the first two words of its name in the store
 // (storage_page_key). Spreads pages evenly. Requires: `nodes` is not 0.
 constexpr std::uint32_t pool_node_of(std::uint64_t a, std::uint64_t b, std::uint32_t nodes) {
-  std::uint64_t x = a ^ (b * 0x9E3779B97F4A7C15U);  // the finaliser of splitmix64
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9U;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBU;
-  return static_cast<std::uint32_t>((x ^ (x >> 31)) % nodes);
+  return static_cast<std::uint32_t>(mixed_bits(a ^ (b * kGoldenRatio64)) % nodes);
 }
 inline std::uint32_t pool_node_of(const PageKey& space, const PageKey& page, std::uint32_t nodes) {
   const PageKey key = storage_page_key(space, page);

@@ -165,7 +165,6 @@ std::string fitted_store(const Measurements& measurements, const StoreFitTerms& 
   }
   nlohmann::ordered_json file;
   file["description"] = "measured " + terms.kind + " store";
-  file["kind"] = terms.kind;
   file["evicts"] = evicts;
   file["numbers"] = numbers;
   std::string text = file.dump(2) + "\n";

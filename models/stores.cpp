@@ -37,8 +37,6 @@ StoreSpec parse_store(std::string_view json, const std::string& file) {
   StoreSpec spec;
   spec.name = file;
   spec.description = config.text("description", "");
-  spec.kind = config.text("kind", "");
-  if (spec.kind.empty()) config.fail("kind", "the kind of the store, for example \"redis\"");
   spec.evicts = config.flag("evicts", true);
   const nlohmann::json* numbers = config.find("numbers");
   if (numbers == nullptr || !numbers->is_object()) {

@@ -1,10 +1,10 @@
 // The figures of a remote store (Redis, Mooncake Store, S3, files by NIXL): what its look-ups, gets and sets take
 // beyond the machine's network. From a preset (models/presets/stores), or from a JSON file of this form:
 //
-//   {"description": "...", "kind": "redis", "evicts": true, "numbers": {"get_call": {"value": 200, "unit": "us",
+//   {"description": "...", "evicts": true, "numbers": {"get_call": {"value": 200, "unit": "us",
 //   "source": "...", "date": "..."}, ...}}
 //
-// `kind`: what the store is, as in its URL. `evicts`: a full store drops the least recently used page; otherwise it
+// `evicts`: a full store drops the least recently used page; otherwise it
 // refuses new pages. kvtwin calibrate --remote writes such a file (models/store_fit.hpp).
 //
 // Errors: ModelError, as for hardware files (models/hardware.hpp).
@@ -20,7 +20,7 @@ namespace kvtwin {
 
 struct StoreSpec {
   std::string name;  // preset name or file
-  std::string description, kind;
+  std::string description;
   bool evicts = true;
   std::vector<HardwareNumber> numbers;  // in the order of the file
   StoreFigures figures;

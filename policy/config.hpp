@@ -77,17 +77,6 @@ constexpr std::string_view name_of(TouchCount count) {
   return "";
 }
 
-// Both: serves whole requests only. A prefill engine computes prompts and writes their pages to a decode engine.
-enum class EngineRole : std::uint8_t { both, prefill, decode };
-constexpr std::string_view name_of(EngineRole role) {
-  switch (role) {
-    case EngineRole::both: return "both";
-    case EngineRole::prefill: return "prefill";
-    case EngineRole::decode: return "decode";
-  }
-  return "";
-}
-
 struct HandOverConfig {
   EngineRole role = EngineRole::both;
   HandOverUnit unit = HandOverUnit::layers;

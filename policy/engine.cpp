@@ -150,7 +150,8 @@ void Engine::State::handle(const Hint& hint) {
   wake(hint.kind == HintKind::abort && config.poll_steps == 1);
 }
 
-// Room is taken at once, so that a pass in flight can be written while it computes. It changes no decision.
+// Room is taken at once, so that a pass in flight can be written while it computes. It decides what is admitted, so
+// ranks that decide each for themselves would have to agree on it first; engines with roles have one policy.
 void Engine::State::handle(const Notice& notice) {
   KV_CHECK(has_peers(), "only an engine with a role has peers");
   if (notice.kind == NoticeKind::room) {

@@ -8,7 +8,7 @@
 namespace kvtwin {
 namespace {
 
-// Failed writes of one request, in a row, after which the decode engine computes the prompt itself.
+// Writes of one request that may fail in a row; after one more, the decode engine computes the prompt itself.
 constexpr std::uint32_t kMaxFailures = 3;
 
 std::pair<RequestId, std::uint32_t> id_of(const Request& request) {

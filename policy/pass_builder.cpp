@@ -62,7 +62,7 @@ Tokens Scheduler::Builder::admit(Tokens budget) {
   RequestId youngest = 0;
   for (Request* const request : s_.candidates_) {
     if (budget == 0 || s_.chunked_ != nullptr) break;
-    const bool full = s_.running_.size() + pass_.prefill.requests.size() >= s_.config_.max_running;
+    const bool full = s_.running_.size() + s_.leased_.size() + pass_.prefill.requests.size() >= s_.config_.max_running;
     const Admission admission = full ? Admission::no_room : s_.admit(*request, budget, reserved_);
     if (admission == Admission::held) {
       ++s_.held_;

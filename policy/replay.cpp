@@ -9,9 +9,12 @@ namespace {
 class RecordedWorld final : public Substrate {
  public:
   // Accepts what `Faulty` may have done to the recorded run.
-  explicit RecordedWorld(std::uint32_t page_tokens)
-      : contract_(
-            {.page_tokens = page_tokens, .bursts_end_early = true, .cancels_unrequested = true, .duplicates = true}) {}
+  explicit RecordedWorld(const EngineConfig& config)
+      : contract_({.page_tokens = config.shape.page_tokens,
+                   .role = config.hand_over.role,
+                   .bursts_end_early = true,
+                   .cancels_unrequested = true,
+                   .duplicates = true}) {}
 
   BrokenTerm take(const Input& input) {
     now_ = input.now;
@@ -47,7 +50,7 @@ class RecordedWorld final : public Substrate {
 
 ReplayResult replay(JournalReader& journal, const EngineConfig& config, const ReplayAudience& audience) {
   DecisionLog decisions(audience.sink);
-  RecordedWorld world(config.shape.page_tokens);
+  RecordedWorld world(config);
   Engine engine(config, world, decisions, audience.observer);
   ReplayResult result;
   JournalRecord record;

@@ -125,7 +125,7 @@ std::deque<Request*>::iterator Scheduler::find_waiting(RequestId id) {
 
 void Scheduler::abort(RequestId id, TimeNs now) {
   const auto is_it = [id](const Request* request) { return request->record.request == id; };
-  if (abort_part(id, now)) return;
+  if (abort_part(id, Reason::aborted, now)) return;
   Request* request = nullptr;
   if (const auto waits = find_waiting(id); waits != waiting_.end()) {
     request = *waits;
@@ -593,6 +593,7 @@ void Scheduler::check_invariants(const Pass* in_flight) const {
   for (const Request* request : leased_) holds(*request);
   owned += hand_overs_.lingering_pages();
   KV_CHECK(output == running_output_left_, "outstanding output is summed up");
+  KV_CHECK(running_.size() + leased_.size() <= config_.max_running, "leased requests count as running ones");
   KV_CHECK(holders_.size() <= waiting_.size(), "only waiting requests hold prefixes");
   for (std::size_t i = 0; i < waiting_.size(); ++i) {
     KV_CHECK(i == 0 || is_older(waiting_[i - 1], waiting_[i]), "the queue is in order of arrival");

@@ -143,9 +143,11 @@ class Scheduler {
   // Returns whether this step looks at new requests and hints (poll_steps). Always true if no request runs.
   bool polls() const { return running_.empty() || steps_unpolled_ >= config_.poll_steps; }
   void polled() { steps_unpolled_ = 0; }
-  void poll_next() { steps_unpolled_ = config_.poll_steps; }       // the next step looks
-  bool blocked() const { return blocked_ || !expected_.empty(); }  // the head of the queue waits for room
-  bool holds() const { return held_ > 0; }                         // some requests wait for their prefetches
+  void poll_next() { steps_unpolled_ = config_.poll_steps; }  // the next step looks
+  bool blocked() const {
+    return blocked_ || !expected_.empty();
+  }                                         // the head of the queue waits for room, or a decode part does
+  bool holds() const { return held_ > 0; }  // some requests wait for prefetches, or for the peer's room
   RequestId head() const { return waiting_.empty() ? kNoRequest : waiting_.front()->record.request; }
   std::size_t waiting() const { return waiting_.size(); }
   std::size_t running() const { return running_.size(); }
@@ -209,7 +211,7 @@ class Scheduler {
   void receive(Request& request, TimeNs now);
   void fall_back(Request& request, Reason reason, TimeNs now);
   void free_leased(Request& request);
-  bool abort_part(RequestId id, TimeNs now);
+  bool abort_part(RequestId id, Reason reason, TimeNs now);
   void lose_peer(std::uint32_t peer, TimeNs now);
   Request* find_part(RequestId id, std::uint32_t attempt);
 

@@ -86,11 +86,8 @@ void Scheduler::end_part(Request& request, Reason reason, TimeNs now) {
 void Scheduler::hand_over_ended(const HandOvers::Ended& ended, TimeNs now) {
   Request* const request = find_part(ended.request, ended.attempt);
   if (!ended.handed) {
-    if (request == nullptr) {
-      hand_overs_.drop(ended.request, ended.attempt, false);  // the request has not been taken out of the queue yet
-    } else {
-      abort_part(ended.request, now);
-    }
+    KV_CHECK(request != nullptr, "what is written has been computed, at least in part");
+    abort_part(ended.request, Reason::transfer_failed, now);
     return;
   }
   const auto at = std::ranges::find(parked_, request);
@@ -135,9 +132,9 @@ void Scheduler::lease_expected() {
 
 // Leases the cached part of the prompt on L1 and the pages for the rest. Returns false if there is no room yet.
 bool Scheduler::lease_pages(Request& request) {
-  PrefixMatch match = cache_.match(config_.hand_over.reuse ? reusable(request) : std::span<const PageKey>());
   // A load may fail, and its pages are no part of the prompt then.
-  if (cache_.arriving(match.device_end)) match = cache_.match({});
+  const std::span<const PageKey> wanted = config_.hand_over.reuse ? reusable(request) : std::span<const PageKey>();
+  const PrefixMatch match = cache_.match(wanted.first(std::min(wanted.size(), cache_.pages_before_load(wanted))));
   cache_.lease(match.device_end);
   const Pages pages = pages_for(request.record.prompt_tokens);
   const Pages cached = match.device_pages;
@@ -228,7 +225,7 @@ void Scheduler::take(const Notice& notice, TimeNs now) {
       if (request == nullptr) {
         hand_overs_.drop(notice.request, notice.attempt, false);  // the part has not been taken out of the queue yet
       } else if (request->record.part == RequestPart::prefill) {
-        abort_part(notice.request, now);
+        abort_part(notice.request, Reason::aborted, now);
       }
       return;
     case NoticeKind::handed:
@@ -246,9 +243,9 @@ void Scheduler::take(const Notice& notice, TimeNs now) {
   KV_CHECK(false, "room is taken at once");
 }
 
-// Ends a part whose client has gone. Returns false if there is no such part; a decode part that computes its prompt
-// itself, or decodes, ends like a whole request.
-bool Scheduler::abort_part(RequestId id, TimeNs now) {
+// Ends a part; `reason`: aborted if its client has gone. Returns false if there is no such part; a decode part that
+// computes its prompt itself, or decodes, ends like a whole request.
+bool Scheduler::abort_part(RequestId id, Reason reason, TimeNs now) {
   const auto is_it = [id](const Request* request) { return request->record.request == id && !request->gone; };
   if (const auto expects = std::ranges::find_if(expected_, is_it); expects != expected_.end()) {
     Request& request = **expects;
@@ -287,7 +284,7 @@ bool Scheduler::abort_part(RequestId id, TimeNs now) {
     prefetcher_.abort(id);
   }
   if (request == nullptr) return false;
-  end_part(*request, lost_.contains(request->record.peer) ? Reason::peer_lost : Reason::aborted, now);
+  end_part(*request, lost_.contains(request->record.peer) ? Reason::peer_lost : reason, now);
   return true;
 }
 
@@ -309,7 +306,7 @@ void Scheduler::lose_peer(std::uint32_t peer, TimeNs now) {
   for (const Request* request : parked_) collect(request);
   if (chunked_ != nullptr) collect(chunked_);
   std::ranges::sort(prefills);
-  for (const RequestId id : prefills) abort_part(id, now);
+  for (const RequestId id : prefills) abort_part(id, Reason::peer_lost, now);
 }
 
 bool Scheduler::awaits_peer() const {

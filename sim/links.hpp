@@ -253,6 +253,7 @@ class Links {
     add(loads, Link::gpu_up, 1.0);
     add(loads, Link::gpu_both, 1.0);
     add(loads, Link::nic_out, all * rail_weight(flow.ranks));
+    if (network_.peers) add(loads, Link::switch_out, all);
     if (flow.staged) add(loads, Link::dram, 2.0 * all);
     add(loads, Link::root_in, all);
     add(loads, Link::root_out, all);
@@ -264,6 +265,7 @@ class Links {
     add(loads, Link::gpu_down, each);
     add(loads, Link::gpu_both, each);
     add(loads, Link::nic_in, all * rail_weight(flow.receivers));
+    if (network_.peers) add(loads, Link::switch_in, all);
     if (flow.staged) add(loads, Link::dram, 2.0 * all);
     add(loads, Link::root_in, all);
     add(loads, Link::root_out, all);

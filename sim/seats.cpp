@@ -165,6 +165,8 @@ void Seats::post(std::uint32_t from, std::uint32_t to, const Notice& notice, Tim
   added.slots.assign(notice.slots.begin(), notice.slots.end());
 }
 
+void Seats::staged_at(std::uint32_t seat, const LaneSpan& span) { cores_[seat]->received_staged(span); }
+
 void Seats::deliver_post() {
   const auto first = posts_.begin();
   shared_.now = first->first.first;
@@ -203,25 +205,7 @@ void Seats::deliver_to(std::size_t engine, const Input& input) {
 // Delivers to each rank of the input's engine.
 void Seats::deliver_routed(Input& input) {
   const InputRoute::Way way = engines_ == 1 ? InputRoute::Way{} : route_->way_of(input);
-  if (way.engine == InputRoute::kEveryEngine) {
-    for (std::size_t engine = 0; engine < engines_; ++engine) deliver_to(engine, input);
-    return;
-  }
-  KV_CHECK(way.engine < engines_, "an input goes to an engine that there is");
-  auto* const arrival = std::get_if<Arrival>(&input.what);
-  if (way.prefill != InputRoute::kNoEngine) {
-    KV_CHECK(way.prefill < engines_, "an input goes to an engine that there is");
-    if (arrival != nullptr) {
-      arrival->part = RequestPart::prefill;
-      arrival->peer = static_cast<std::uint32_t>(way.engine * ranks_);
-    }
-    deliver_to(way.prefill, input);
-    if (arrival != nullptr) {
-      arrival->part = RequestPart::decode;
-      arrival->peer = static_cast<std::uint32_t>(way.prefill * ranks_);
-    }
-  }
-  deliver_to(way.engine, input);
+  deliver_by(way, engines_, ranks_, input, [this](std::size_t engine, const Input& part) { deliver_to(engine, part); });
 }
 
 void Seats::deliver_arrival() {

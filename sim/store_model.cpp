@@ -26,6 +26,12 @@ bool StoreModel::is_down(const StoreKey& key) const {
                              [&](const NodeDown& down) { return down.span.has(now_) && down.node == node_of(key); });
 }
 
+bool StoreModel::lost_since(const StoreKey& key, TimeNs time) const {
+  return std::ranges::any_of(rules_.downs, [&](const NodeDown& down) {
+    return down.span.begin > time && down.span.begin <= now_ && down.node == node_of(key);
+  });
+}
+
 void StoreModel::lose_node(std::uint32_t node) {
   std::uint32_t entry = oldest_;
   while (entry != kNone) {

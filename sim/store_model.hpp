@@ -26,7 +26,7 @@ inline StoreKey store_key(const PageKey& space, const PageKey& page) {
 
 struct StoreRules {
   bool evicts_itself = false;  // a full store drops the least recently used page; otherwise it refuses new pages
-  TimeNs lease_ns = 0;         // a page is not dropped for this time after a look-up or a get; 0 = no leases
+  TimeNs lease_ns = 0;         // a page is not dropped for this time after a look-up, get or set; 0 = no leases
   std::uint32_t nodes = 1;     // the pages are spread over these nodes (pool_node_of)
   std::vector<NodeDown> downs{};
 };
@@ -41,6 +41,8 @@ class StoreModel {
   void advance_to(TimeNs now);
   // Returns whether the page's node is down now.
   bool is_down(const StoreKey& key) const;
+  // Returns whether the page's node has gone down after `time`, and so has lost what it had then.
+  bool lost_since(const StoreKey& key, TimeNs time) const;
   TimeNs lease_ns() const { return rules_.lease_ns; }
   std::uint32_t node_of(const StoreKey& key) const { return pool_node_of(key.a, key.b, rules_.nodes); }
 

@@ -16,14 +16,12 @@
 //   pages move no bytes. A get moves the leading pages that are present at its start. A look-up does not queue, and
 //   returns the pages that are present at its end. In each tier, gets end in the order of submission, and so do sets
 //   and removes. A cancelled storage operation ends like a transfer; one that was queued has no page.
-// - Planned failures: a page of a node that is down is unreachable, and when the node is up again, its pages are
-// missing.
-//   Operations of drives that start in a slow time take longer.
+// - Planned failures: a page of a node that is down is unreachable, also if the node goes down while the page moves.
+//   When the node is up again, its pages are missing. Operations of drives that start in a slow time take longer.
 // - reduce_min completes at the same instant with the same values: the engine speaks for all its ranks.
-//
-// - Hand-overs: one lane per engine, first in, first out. The bytes load the links of both engines. A hand-over in
-// layer
-//   groups moves group by group, each after the pass has computed it. If the peer is dead at the end, it has failed.
+// - Hand-overs: one lane per engine, first in, first out. The bytes load the links of both engines; with peers as pool,
+//   also those between switches. A hand-over in groups of layers moves group by group, each after the pass has computed
+//   it. If the peer is dead at the end, it has failed.
 //   Notices take notice_ns, except `handed`, which comes with the last byte.
 //
 // Seats (WorldConfig::engines, instances): several policies in one clock. Rank r of engine e has seat e * R + r, with R

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "policy/base/check.hpp"
+#include "policy/base/mix.hpp"
 
 namespace kvtwin {
 namespace {
@@ -127,8 +128,12 @@ void WorldCore::report_lane_span(std::uint32_t slot) {
     span.bytes = all_ranks ? record.completion.bytes : record.completion.bytes / config_.ranks;
     const TimeNs moving = record.transfer.cost.latency_ns + record.hand_over.flowed_ns;
     if (record.kind == Kind::hand_over) span.stalled_ns = std::max<TimeNs>(0, span.end - span.begin - moving);
+    span.staged = record.kind == Kind::hand_over && record.hand_over.staged;
   }
   lanes_->on_lane(span);
+  if (!span.staged) return;
+  span.received = true;
+  peers_->staged_at(record.hand_over.peer, span);
 }
 
 void WorldCore::start_head(Queue& queue) {
@@ -462,10 +467,8 @@ double WorldCore::slow_factor(const Record& record) const {
 // Depends only on the id and the seed, so other events do not change the result.
 bool WorldCore::draws_stall(OperationId id) const {
   if (config_.storage_stall_share <= 0.0) return false;
-  std::uint64_t x = config_.seed * 0xD1B54A32D192ED03u + static_cast<std::uint64_t>(id) * 0x9E3779B97F4A7C15u;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-  x ^= x >> 31;
+  const std::uint64_t x =
+      mixed_bits(config_.seed * 0xD1B54A32D192ED03u + static_cast<std::uint64_t>(id) * kGoldenRatio64);
   return static_cast<double>(x >> 11) * 0x1.0p-53 < config_.storage_stall_share;
 }
 
@@ -483,11 +486,16 @@ void WorldCore::apply_to_store(Record& record) {
       count = cancelled ? record.transfer.pages : storage.leading;
       if (store.lease_ns() != 0 && now_ - record.transfer.lane_since > store.lease_ns()) count = 0;
       for (Pages i = 0; i < count; ++i) {
-        if (store.is_down(storage.keys[i])) count = i;  // the node went down during the transfer
-        if (i < count) store.touch(storage.keys[i]);
+        if (store.lost_since(storage.keys[i], record.transfer.lane_since)) {
+          count = i;  // the node went down during the transfer
+        } else {
+          store.touch(storage.keys[i]);
+        }
       }
       if (!cancelled && count < storage.keys.size()) {
-        completion.cause = store.is_down(storage.keys[count]) ? Cause::unreachable : Cause::missing;
+        const StoreKey& key = storage.keys[count];
+        const bool gone = store.is_down(key) || store.lost_since(key, record.transfer.lane_since);
+        completion.cause = gone ? Cause::unreachable : Cause::missing;
       }
       break;
     case StorageVerb::set: {
@@ -629,7 +637,6 @@ void WorldCore::end_hand_over(std::uint32_t slot) {
   if (completion.status == Status::done && peers_->is_dead(record.hand_over.peer)) completion.status = Status::failed;
   const bool done = completion.status == Status::done;
   if (done) completion.bytes = record.transfer.plan_bytes;
-  if (record.hand_over.staged) dram_bytes_ += 2 * completion.bytes;
   if (done && record.hand_over.last) peers_->post(seat_, record.hand_over.peer, record.hand_over.handed, 0);
   if (queue_of(record).head == slot) {
     report_lane_span(slot);

@@ -74,6 +74,8 @@ class PeerPost {
   // Delivers the notice to the seat `to` after `delay`, with the sender filled in.
   virtual void post(std::uint32_t from, std::uint32_t to, const Notice& notice, TimeNs delay) = 0;
   virtual bool is_dead(std::uint32_t seat) const = 0;
+  // A staged hand-over to this seat has ended.
+  virtual void staged_at(std::uint32_t seat, const LaneSpan& span) = 0;
 };
 
 // The state that all seats of a world share.
@@ -149,6 +151,9 @@ class WorldCore final : public Substrate {
   const Links& links() const { return links_; }
   // Returns the bytes that crossed the host's memory, of all ranks together, for ended operations: see dram_crossings.
   Bytes dram_bytes() const { return dram_bytes_; }
+  void received_staged(const LaneSpan& span) {
+    if (lanes_ != nullptr) lanes_->on_lane(span);
+  }
   // Returns whether every submitted operation has been answered.
   bool all_answered() const { return in_flight_ == 0; }
 

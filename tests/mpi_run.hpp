@@ -1,7 +1,13 @@
 // Runs `mpirun -np N kvtwin run` in tests: as root, on one machine, with more ranks than cores, without a network.
 #pragma once
 
+#include <gtest/gtest.h>
+#include <sys/types.h>
+
+#include <cstdlib>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "tests/real_run.hpp"
@@ -66,6 +72,33 @@ inline Settings busy_ranks(const Folder& folder, std::uint64_t seed, std::uint64
 inline Outcome run_ranks(const Folder& folder, const Settings& settings, std::size_t processes = 2,
                          const std::string& out = "run", const std::vector<std::string>& more = {}) {
   return run(run_arguments(folder, settings, out, more), started_by_mpirun(processes));
+}
+
+// Returns the id of the process that has `file` open, or 0.
+inline pid_t process_with(const std::filesystem::path& file) {
+  std::error_code error;
+  for (const std::filesystem::directory_entry& process : std::filesystem::directory_iterator("/proc", error)) {
+    const pid_t id = std::atoi(process.path().filename().c_str());
+    if (id <= 0) continue;
+    for (const std::filesystem::directory_entry& open :
+         std::filesystem::directory_iterator(process.path() / "fd", error)) {
+      if (std::filesystem::read_symlink(open.path(), error) == file) return id;
+    }
+    error.clear();  // the process has ended, or belongs to another user
+  }
+  return 0;
+}
+
+// The run is refused before it begins: exit code 2, and one sentence of all processes that says these words.
+inline void expect_refused(const Folder& folder, const Outcome& outcome, const std::vector<std::string>& says) {
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
+  EXPECT_EQ(outcome.out, "");
+  for (const std::string& words : says) {
+    EXPECT_NE(outcome.err.find(words), std::string::npos) << words << " isn't in: " << outcome.err;
+  }
+  const std::size_t first = outcome.err.find("kvtwin: ");
+  EXPECT_EQ(outcome.err.find("kvtwin: ", first + 1), std::string::npos) << outcome.err;
+  EXPECT_FALSE(std::filesystem::exists(folder / "run"));
 }
 
 }  // namespace kvtwin::test

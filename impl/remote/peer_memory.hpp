@@ -12,12 +12,16 @@
 // Thread: any thread; one read and one write per peer at a time. Calls end in bounded time.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
+#include <stdexcept>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -101,5 +105,31 @@ class PeerMemory {
   mutable std::mutex mutex_;  // guards peers_, whose elements stay; and the use of opener_
   std::vector<std::unique_ptr<Peer>> peers_;
 };
+
+// Gives the description of this process to all processes of a run. Returns those of all, by process, on each of them;
+// an empty list if a process has left. All processes call it once.
+using PeerExchange = std::function<std::vector<std::string>(const std::string& own)>;
+
+// What make() returns, a pointer to something with a description(), and the descriptions of all processes. A process
+// whose make() throws takes part with an empty description, so that no other one waits for it.
+// Errors: std::runtime_error, one sentence, if this process or another one has no memory to be reached.
+template <typename Make>
+auto make_and_exchange(const Make& make, const PeerExchange& exchange) {
+  std::pair<decltype(make()), std::vector<std::string>> met;
+  std::string own, error;
+  try {
+    met.first = make();
+    const std::span<const std::byte> description = met.first->description();
+    own.assign(reinterpret_cast<const char*>(description.data()), description.size());
+  } catch (const std::runtime_error& failed) {
+    error = failed.what();
+  }
+  met.second = exchange(own);
+  if (!error.empty()) throw std::runtime_error(error);
+  if (met.second.empty() || std::ranges::any_of(met.second, [](const std::string& one) { return one.empty(); })) {
+    throw std::runtime_error("another process of the run can't register its memory.");
+  }
+  return met;
+}
 
 }  // namespace kvtwin

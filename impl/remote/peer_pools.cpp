@@ -7,7 +7,6 @@
 #include <utility>
 #include <variant>
 
-#include "impl/remote/peer_memory.hpp"
 #include "kernels/transfer.hpp"
 #include "policy/base/byte_order.hpp"
 #include "policy/base/check.hpp"
@@ -130,23 +129,9 @@ class NixlPools final : public PeerPools {
 }  // namespace
 
 std::unique_ptr<PeerPools> open_peer_pools(const PeerPoolsConfig& config, const DevicePool& pool) {
-  std::unique_ptr<NixlPools> pools;
-  std::string error;
-  try {
-    pools = std::make_unique<NixlPools>(config, pool);
-  } catch (const std::runtime_error& failed) {  // the others must not wait for this process
-    error = failed.what();
-  }
-  const std::vector<std::byte> none;
-  const std::vector<std::byte>& own = pools ? pools->description() : none;
-  const std::vector<std::string> all =
-      config.exchange(std::string(reinterpret_cast<const char*>(own.data()), own.size()));
-  if (!error.empty()) throw std::runtime_error(error);
-  if (all.empty() || std::ranges::any_of(all, [](const std::string& one) { return one.empty(); })) {
-    throw std::runtime_error("another process of the run can't register its memory.");
-  }
+  auto [pools, all] = make_and_exchange([&] { return std::make_unique<NixlPools>(config, pool); }, config.exchange);
   pools->meet(all);
-  return pools;
+  return std::move(pools);
 }
 
 }  // namespace kvtwin

@@ -3,12 +3,12 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "impl/device/device.hpp"
+#include "impl/remote/peer_memory.hpp"
 #include "impl/runtime/hand_over_lane.hpp"
 #include "policy/transfer/layout.hpp"
 
@@ -25,9 +25,7 @@ struct PeerPoolsConfig {
   std::vector<std::size_t> peers;  // by engine: the process whose pool this one writes, or kNoPeer
   static constexpr std::size_t kNoPeer = ~std::size_t{0};
 
-  // Gives the description of this process to all processes of the run. Returns those of all, by process, on each of
-  // them; an empty list if a process has left. All processes call it once.
-  std::function<std::vector<std::string>(const std::string& own)> exchange;
+  PeerExchange exchange;  // of all processes of the run
 };
 
 // `pool`: the own device pool, layer_first. Calls config.exchange. Errors: std::runtime_error, one sentence, if NIXL

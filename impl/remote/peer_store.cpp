@@ -374,26 +374,14 @@ std::unique_ptr<StagedBackend> make_peer_store(const PeerStoreConfig& config, st
   const Bytes value_bytes = kPageHeaderBytes + form.bytes();
   const auto at_once =
       static_cast<std::size_t>(std::clamp<Bytes>(config.bytes_in_flight / value_bytes, 1, kSetsAtOnce));
-  std::shared_ptr<PeerStore> store;
-  std::string error;
-  try {
-    store = std::make_shared<PeerStore>(config, value_bytes, processes, at_once);
-  } catch (const std::runtime_error& failed) {  // the others must not wait for this process
-    error = failed.what();
-  }
-  const std::vector<std::byte> none;
-  const std::vector<std::byte>& bytes = store ? store->description() : none;
-  const std::vector<std::string> all =
-      config.exchange(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
-  if (!error.empty()) throw std::runtime_error(error);
+  const auto [store, all] = make_and_exchange(
+      [&] { return std::make_shared<PeerStore>(config, value_bytes, processes, at_once); }, config.exchange);
   KV_CHECK(all.size() == processes, "each process has a description");
-  if (std::ranges::any_of(all, [](const std::string& one) { return one.empty(); })) {
-    throw std::runtime_error("another process of the run can't lend its memory.");
-  }
-  error = store->meet(all);
-  if (!error.empty()) throw std::runtime_error(error);
+  if (const std::string error = store->meet(all); !error.empty()) throw std::runtime_error(error);
   StagedConfig staged;
-  staged.open = [store](std::span<std::byte>) -> OpenedStore { return {std::make_unique<SharedStore>(store), ""}; };
+  staged.open = [store = store](std::span<std::byte>) -> OpenedStore {
+    return {std::make_unique<SharedStore>(store), ""};
+  };
   // A call has up to three transfers with each process: tags, values, tags.
   staged.timeout = config.timeout * static_cast<TimeNs>(3 * processes);
   staged.back_off = config.back_off;

@@ -40,9 +40,7 @@ struct PeerStoreConfig {
   // For tests: receives the lent memory, 16 bytes of tag and one value per place, before anyone uses it. May be empty.
   std::function<void(std::span<std::byte> tags, std::span<std::byte> values)> lends;
 
-  // Gives the description of this process to all processes of the pool. Returns those of all, in the same order
-  // everywhere, this one's included. An empty one: that process cannot take part. All processes call it once.
-  std::function<std::vector<std::string>(const std::string& own)> exchange;
+  PeerExchange exchange;  // of all processes of the pool
 };
 
 // Parses "nixl+ucx://engines[?transports=...][&library=...]". Returns one sentence if the URL is wrong; the sentence

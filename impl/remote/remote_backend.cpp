@@ -66,8 +66,7 @@ Opened open_peer_url(const RemoteTerms& terms, const PageForm& form) {
   if (auto* wrong = std::get_if<std::string>(&parsed)) return std::move(*wrong);
   if (!terms.pool) {
     return "nixl+ucx:// is the memory that the engines of one run lend to each other: take mpirun -np N kvtwin run "
-           "with "
-           "cluster.engines = N.";
+           "with cluster.engines = N.";
   }
   auto config = std::get<PeerStoreConfig>(std::move(parsed));
   config.name = terms.pool->name;

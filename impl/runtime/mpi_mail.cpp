@@ -1,11 +1,7 @@
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <climits>
 #include <condition_variable>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <mutex>
@@ -16,6 +12,7 @@
 #define OMPI_SKIP_MPICXX 1  // leaves out MPI's C++ bindings
 #include <mpi.h>
 
+#include "impl/runtime/mpi_call.hpp"
 #include "impl/runtime/mpi_ranks.hpp"
 #include "policy/base/check.hpp"
 
@@ -53,7 +50,6 @@ class MpiMail final : public Mail {
     const std::lock_guard lock(mutex_);
     return lost_[process];
   }
-  void must(int result, const char* what) const;
 
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0, size_ = 1;
@@ -71,9 +67,9 @@ class MpiMail final : public Mail {
 };
 
 MpiMail::MpiMail() {
-  must(MPI_Comm_dup(MPI_COMM_WORLD, &comm_), "MPI_Comm_dup");
-  must(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
-  must(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
+  must_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &comm_), "MPI_Comm_dup");
+  must_mpi(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
+  must_mpi(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
   waiting_.resize(static_cast<std::size_t>(size_));
   lost_.resize(static_cast<std::size_t>(size_));
 }
@@ -82,17 +78,6 @@ MpiMail::~MpiMail() {
   if (thread_.joinable()) stop();
   // Freeing takes all processes.
   if (std::ranges::find(lost_, true) == lost_.end()) MPI_Comm_free(&comm_);
-}
-
-void MpiMail::must(int result, const char* what) const {
-  if (result == MPI_SUCCESS) return;
-  std::array<char, MPI_MAX_ERROR_STRING + 1> text{};
-  int length = 0;
-  MPI_Error_string(result, text.data(), &length);
-  std::fprintf(stderr, "kvtwin: process %d: %s failed: %s\n", rank_, what, text.data());
-  std::fflush(stderr);
-  MPI_Abort(MPI_COMM_WORLD, 1);
-  std::abort();
 }
 
 void MpiMail::start(Receiver receiver) {
@@ -107,7 +92,7 @@ void MpiMail::send(std::size_t to, std::string_view bytes) {
     if (lost_[to]) return;
     const std::uint64_t size = bytes.size();
     waiting_[to].append(reinterpret_cast<const char*>(&size), sizeof size).append(bytes);
-    KV_CHECK(waiting_[to].size() <= kMaxParcelBytes, "messages wait for minutes: their receiver has stopped");
+    KV_CHECK(waiting_[to].size() <= kMaxParcelBytes, "the thread that sends messages goes on");
   }
   changed_.notify_one();
 }
@@ -134,7 +119,7 @@ void MpiMail::loop() {
     const bool received = receive_parcel();
     std::erase_if(sending_, [this](Sending& one) {
       int done = 0;
-      must(MPI_Test(&one.request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+      must_mpi(MPI_Test(&one.request, &done, MPI_STATUS_IGNORE), "MPI_Test");
       return done != 0;
     });
     if (sent || received) {
@@ -177,8 +162,8 @@ bool MpiMail::send_parcels() {
     Sending& one = sending_.emplace_back();
     one.to = static_cast<std::size_t>(to);
     one.parcel = std::move(parcel);
-    must(MPI_Isend(one.parcel.data(), static_cast<int>(one.parcel.size()), MPI_CHAR, to, 0, comm_, &one.request),
-         "MPI_Isend");
+    must_mpi(MPI_Isend(one.parcel.data(), static_cast<int>(one.parcel.size()), MPI_CHAR, to, 0, comm_, &one.request),
+             "MPI_Isend");
   }
   return sent;
 }
@@ -186,15 +171,15 @@ bool MpiMail::send_parcels() {
 bool MpiMail::receive_parcel() {
   int there = 0, bytes = 0;
   MPI_Status status{};
-  must(MPI_Iprobe(MPI_ANY_SOURCE, 0, comm_, &there, &status), "MPI_Iprobe");
+  must_mpi(MPI_Iprobe(MPI_ANY_SOURCE, 0, comm_, &there, &status), "MPI_Iprobe");
   if (there == 0) return false;
-  must(MPI_Get_count(&status, MPI_CHAR, &bytes), "MPI_Get_count");
+  must_mpi(MPI_Get_count(&status, MPI_CHAR, &bytes), "MPI_Get_count");
   received_.resize(static_cast<std::size_t>(bytes));
   const auto from = static_cast<std::size_t>(status.MPI_SOURCE);
   MPI_Request request = MPI_REQUEST_NULL;
-  must(MPI_Irecv(received_.data(), bytes, MPI_CHAR, status.MPI_SOURCE, 0, comm_, &request), "MPI_Irecv");
+  must_mpi(MPI_Irecv(received_.data(), bytes, MPI_CHAR, status.MPI_SOURCE, 0, comm_, &request), "MPI_Irecv");
   for (int done = 0;;) {
-    must(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    must_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
     if (done != 0) break;
     if (is_lost(from)) {
       // The rest of the message never comes. MPI keeps the address.

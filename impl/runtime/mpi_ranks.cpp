@@ -7,10 +7,10 @@
 #include <array>
 #include <chrono>
 #include <climits>
-#include <cstdio>
-#include <cstdlib>
 #include <stdexcept>
 #include <thread>
+
+#include "impl/runtime/mpi_call.hpp"
 
 namespace kvtwin {
 namespace {
@@ -50,9 +50,7 @@ class MpiRanks final : public RankGroup {
  private:
   MPI_Comm comm(RankChannel channel) const { return comms_[static_cast<std::size_t>(channel)]; }
   void join(MPI_Comm whole);
-  void must(int result, const char* what) const;
   void wait(MPI_Request& request, const char* what) const;
-  [[noreturn]] void abort_all_ranks(const std::string& sentence) const;
 
   bool began_mpi_ = false;
   int rank_ = 0, size_ = 1, size_here_ = 1, rank_here_ = 0;
@@ -63,36 +61,36 @@ class MpiRanks final : public RankGroup {
 
 MpiRanks::MpiRanks() {
   int threads = MPI_THREAD_SINGLE;
-  must(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &threads), "MPI_Init_thread");
+  must_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &threads), "MPI_Init_thread");
   if (threads != MPI_THREAD_MULTIPLE) {
     MPI_Finalize();
     throw std::runtime_error(
         "this MPI doesn't serve several threads (MPI_THREAD_MULTIPLE), which a run of ranks needs");
   }
   began_mpi_ = true;
-  must(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  must_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   join(MPI_COMM_WORLD);
 }
 
 MpiRanks::MpiRanks(std::size_t ranks) {
   int process = 0;
-  must(MPI_Comm_rank(MPI_COMM_WORLD, &process), "MPI_Comm_rank");
+  must_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &process), "MPI_Comm_rank");
   MPI_Comm engine = MPI_COMM_NULL;
-  must(MPI_Comm_split(MPI_COMM_WORLD, process / static_cast<int>(ranks), process, &engine), "MPI_Comm_split");
+  must_mpi(MPI_Comm_split(MPI_COMM_WORLD, process / static_cast<int>(ranks), process, &engine), "MPI_Comm_split");
   join(engine);
-  must(MPI_Comm_free(&engine), "MPI_Comm_free");
+  must_mpi(MPI_Comm_free(&engine), "MPI_Comm_free");
 }
 
 void MpiRanks::join(MPI_Comm whole) {
-  must(MPI_Comm_rank(whole, &rank_), "MPI_Comm_rank");
-  must(MPI_Comm_size(whole, &size_), "MPI_Comm_size");
-  for (MPI_Comm& channel : comms_) must(MPI_Comm_dup(whole, &channel), "MPI_Comm_dup");
+  must_mpi(MPI_Comm_rank(whole, &rank_), "MPI_Comm_rank");
+  must_mpi(MPI_Comm_size(whole, &size_), "MPI_Comm_size");
+  for (MPI_Comm& channel : comms_) must_mpi(MPI_Comm_dup(whole, &channel), "MPI_Comm_dup");
   for (std::size_t member = 0; member < size(); ++member) members_.push_back(member);
   MPI_Comm here = MPI_COMM_NULL;
-  must(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here), "MPI_Comm_split_type");
-  must(MPI_Comm_size(here, &size_here_), "MPI_Comm_size");
-  must(MPI_Comm_rank(here, &rank_here_), "MPI_Comm_rank");
-  must(MPI_Comm_free(&here), "MPI_Comm_free");
+  must_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here), "MPI_Comm_split_type");
+  must_mpi(MPI_Comm_size(here, &size_here_), "MPI_Comm_size");
+  must_mpi(MPI_Comm_rank(here, &rank_here_), "MPI_Comm_rank");
+  must_mpi(MPI_Comm_free(&here), "MPI_Comm_free");
 }
 
 MpiRanks::~MpiRanks() {
@@ -101,29 +99,12 @@ MpiRanks::~MpiRanks() {
   if (began_mpi_) MPI_Finalize();
 }
 
-void MpiRanks::abort_all_ranks(const std::string& sentence) const {
-  int process = rank_;
-  MPI_Comm_rank(MPI_COMM_WORLD, &process);
-  std::fprintf(stderr, "kvtwin: rank %d: %s\n", process, sentence.c_str());
-  std::fflush(stderr);
-  MPI_Abort(MPI_COMM_WORLD, 1);
-  std::abort();
-}
-
-void MpiRanks::must(int result, const char* what) const {
-  if (result == MPI_SUCCESS) return;
-  std::array<char, MPI_MAX_ERROR_STRING + 1> text{};
-  int length = 0;
-  MPI_Error_string(result, text.data(), &length);
-  abort_all_ranks(std::string(what) + " failed: " + text.data());
-}
-
 void MpiRanks::wait(MPI_Request& request, const char* what) const {
   const Clock::time_point begin = Clock::now();
   auto sleep_time = kMinSleep;
   for (std::uint64_t polls = 1;; ++polls) {
     int done = 0;
-    must(MPI_Test(&request, &done, MPI_STATUS_IGNORE), what);
+    must_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), what);
     if (done != 0) return;
     if (polls < kPollsBeforeSleep) {
       std::this_thread::yield();
@@ -132,34 +113,34 @@ void MpiRanks::wait(MPI_Request& request, const char* what) const {
     std::this_thread::sleep_for(sleep_time);
     sleep_time = std::min(kMaxSleep, sleep_time + sleep_time / 4);
     if (Clock::now() - begin > kMaxWait) {
-      abort_all_ranks("waited " + std::to_string(std::chrono::seconds(kMaxWait).count()) + " s in " + what +
-                      " for a rank that doesn't come; has it hung, or decided otherwise?");
+      abort_mpi("waited " + std::to_string(std::chrono::seconds(kMaxWait).count()) + " s in " + what +
+                " for a rank that doesn't come; has it hung, or decided otherwise?");
     }
   }
 }
 
 bool MpiRanks::minimum(RankChannel channel, std::span<std::int64_t> values) {
   MPI_Request request = MPI_REQUEST_NULL;
-  must(MPI_Iallreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_INT64_T, MPI_MIN, comm(channel),
-                      &request),
-       "MPI_Iallreduce");
+  must_mpi(MPI_Iallreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_INT64_T, MPI_MIN,
+                          comm(channel), &request),
+           "MPI_Iallreduce");
   wait(request, "MPI_Iallreduce");
   return true;  // if a rank leaves, MPI_Abort ends this process
 }
 
 std::vector<std::string> MpiRanks::gather(const std::string& bytes) {
-  if (bytes.size() > INT_MAX / size()) abort_all_ranks("has too much to tell rank 0");
+  if (bytes.size() > INT_MAX / size()) abort_mpi("has too much to tell rank 0");
   const int length = static_cast<int>(bytes.size());
   std::vector<int> lengths(members_.size()), places(members_.size());
   MPI_Request request = MPI_REQUEST_NULL;
-  must(MPI_Igather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, 0, comm(RankChannel::run), &request),
-       "MPI_Igather");
+  must_mpi(MPI_Igather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, 0, comm(RankChannel::run), &request),
+           "MPI_Igather");
   wait(request, "MPI_Igather");
   for (std::size_t i = 1; i < lengths.size(); ++i) places[i] = places[i - 1] + lengths[i - 1];
   std::string all(static_cast<std::size_t>(places.back()) + static_cast<std::size_t>(lengths.back()), '\0');
-  must(MPI_Igatherv(bytes.data(), length, MPI_CHAR, all.data(), lengths.data(), places.data(), MPI_CHAR, 0,
-                    comm(RankChannel::run), &request),
-       "MPI_Igatherv");
+  must_mpi(MPI_Igatherv(bytes.data(), length, MPI_CHAR, all.data(), lengths.data(), places.data(), MPI_CHAR, 0,
+                        comm(RankChannel::run), &request),
+           "MPI_Igatherv");
   wait(request, "MPI_Igatherv");
   if (rank_ != 0) return {};
   std::vector<std::string> parts = parts_of(all, lengths, places), of_all(size());
@@ -168,18 +149,18 @@ std::vector<std::string> MpiRanks::gather(const std::string& bytes) {
 }
 
 std::vector<std::string> MpiRanks::share(const std::string& bytes) {
-  if (bytes.size() > INT_MAX / size()) abort_all_ranks("has too much to tell the other ranks");
+  if (bytes.size() > INT_MAX / size()) abort_mpi("has too much to tell the other ranks");
   const int length = static_cast<int>(bytes.size());
   std::vector<int> lengths(size()), places(size());
   MPI_Request request = MPI_REQUEST_NULL;
-  must(MPI_Iallgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, comm(RankChannel::run), &request),
-       "MPI_Iallgather");
+  must_mpi(MPI_Iallgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, comm(RankChannel::run), &request),
+           "MPI_Iallgather");
   wait(request, "MPI_Iallgather");
   for (std::size_t i = 1; i < lengths.size(); ++i) places[i] = places[i - 1] + lengths[i - 1];
   std::string all(static_cast<std::size_t>(places.back()) + static_cast<std::size_t>(lengths.back()), '\0');
-  must(MPI_Iallgatherv(bytes.data(), length, MPI_CHAR, all.data(), lengths.data(), places.data(), MPI_CHAR,
-                       comm(RankChannel::run), &request),
-       "MPI_Iallgatherv");
+  must_mpi(MPI_Iallgatherv(bytes.data(), length, MPI_CHAR, all.data(), lengths.data(), places.data(), MPI_CHAR,
+                           comm(RankChannel::run), &request),
+           "MPI_Iallgatherv");
   wait(request, "MPI_Iallgatherv");
   return parts_of(all, lengths, places);
 }
@@ -196,9 +177,9 @@ void MpiRanks::go_on_without(const std::vector<bool>& ended) {
   }
   MPI_Comm& channel = comms_[static_cast<std::size_t>(RankChannel::run)];
   MPI_Group all = MPI_GROUP_NULL, others = MPI_GROUP_NULL;
-  must(MPI_Comm_group(channel, &all), "MPI_Comm_group");
-  must(MPI_Group_incl(all, static_cast<int>(living.size()), living.data(), &others), "MPI_Group_incl");
-  must(MPI_Comm_create_group(channel, others, 0, &channel), "MPI_Comm_create_group");
+  must_mpi(MPI_Comm_group(channel, &all), "MPI_Comm_group");
+  must_mpi(MPI_Group_incl(all, static_cast<int>(living.size()), living.data(), &others), "MPI_Group_incl");
+  must_mpi(MPI_Comm_create_group(channel, others, 0, &channel), "MPI_Comm_create_group");
   MPI_Group_free(&all);
   MPI_Group_free(&others);
 }

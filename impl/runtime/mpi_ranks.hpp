@@ -17,11 +17,9 @@ namespace kvtwin {
 // sentence on stderr and ends all ranks.
 std::unique_ptr<RankGroup> join_mpi_ranks();
 
-// Returns the group of this process's engine, for a run of several engines: the processes e * ranks to e * ranks +
-// ranks
-// - 1 are the ranks of engine e. size_here() and rank_here() count the processes of all engines. All processes call it,
-// after join_mpi_ranks(), and delete their group before that one's. Requires: the number of processes is a multiple of
-// `ranks`.
+// Returns the group of this process's engine, for a run of several engines: process e * ranks + r is rank r of engine
+// e. size_here() and rank_here() count the processes of all engines. All processes call it, after join_mpi_ranks(), and
+// delete their group before that one's. Requires: the number of processes is a multiple of `ranks`.
 std::unique_ptr<RankGroup> join_engine_ranks(std::size_t ranks);
 
 // Returns the mail of all processes of mpirun. All processes call it, after join_mpi_ranks(), and delete it before the

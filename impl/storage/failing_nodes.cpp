@@ -29,7 +29,12 @@ class FailingNodes final : public StorageBackend {
     while (count < keys.size() && (cause = state_of(space, keys[count])) == Cause::none) ++count;
     LookedUp found{0, Cause::none};
     if (count > 0) found = medium_->look_up(space, keys.first(count));
-    return found.pages == count && cause != Cause::none ? LookedUp{found.pages, cause} : found;
+    if (found.pages != count || cause == Cause::none) return found;
+    if (cause == Cause::missing && medium_->look_up(space, keys.subspan(count, 1)).pages == 1) {
+      const std::lock_guard lock(mutex_);
+      ++lost_;
+    }
+    return {found.pages, cause};
   }
   void read(PageWork& work) override;
   void write(PageWork& work) override;
@@ -61,7 +66,6 @@ class FailingNodes final : public StorageBackend {
     const std::lock_guard lock(mutex_);
     const auto stored = stored_.find({name.words[0], name.words[1]});
     if (stored != stored_.end() && stored->second >= lost_until) return Cause::none;
-    ++lost_;
     return Cause::missing;
   }
   // Whether a set or a remove reaches the page's node.
@@ -82,7 +86,8 @@ class FailingNodes final : public StorageBackend {
   std::function<TimeNs()> now_;
   std::mutex mutex_;
   std::map<std::pair<std::uint64_t, std::uint64_t>, TimeNs> stored_;  // time of the last set, by name
-  std::uint64_t lost_ = 0, unreachable_ = 0;
+  std::uint64_t lost_ = 0;         // look-ups that ended at a page that the medium has and the node has lost
+  std::uint64_t unreachable_ = 0;  // pages
 };
 
 // Ends the pages that planned failures concern, and passes the others on.

@@ -241,7 +241,7 @@ std::span<const Key> experiment_keys() {
              "Time of one NIC per object of any size in the remote pool, in microseconds; 0 = the hardware's figure"),
       integer("hardware.pool_nodes", 0, 0, 1024,
               "Number of nodes of the remote pool. A page lies on the node of its key; engines that use one node share "
-              "its port. 0 = one pool with the bandwidth of all nodes"),
+              "its port. 0 = one pool with the bandwidth of the hardware's pool, or of one node of tiers.remote.store"),
       number_or_0("hardware.pool_node_gbps", kMinGbps, 10000,
                   "Bandwidth of one node of the remote pool, in GB/s for each direction; 0 = the store's figure, or an "
                   "equal part of the hardware's figure for the pool"),

@@ -50,6 +50,19 @@ std::vector<Planned> planned_of(const Experiment& e, const char* key, const std:
   return list;
 }
 
+// Refuses two failures of one part at the same time: what happens then would be anybody's guess.
+template <typename Fault, typename SamePart>
+void refuse_overlaps(const Experiment& e, const char* key, const std::vector<Fault>& faults, const SamePart& same) {
+  for (std::size_t i = 0; i < faults.size(); ++i) {
+    for (std::size_t j = i + 1; j < faults.size(); ++j) {
+      const FaultSpan &a = faults[i].span, &b = faults[j].span;
+      if (!same(faults[i], faults[j]) || a.end <= b.begin || b.end <= a.begin) continue;
+      throw InputError(e.where(key) + ": failures " + std::to_string(i + 1) + " and " + std::to_string(j + 1) +
+                       " are of the same part at the same time; make one of them, or let one end before the other");
+    }
+  }
+}
+
 // Returns the node, which must be one of the pool's.
 std::uint32_t node_of(const Experiment& e, const char* key, std::string_view text, const WorldConfig& world) {
   std::uint32_t node = 0;
@@ -122,6 +135,11 @@ void read_planned_faults(const Experiment& e, WorldConfig& world) {
   }
   read_slow_drives(e, world);
   read_slow_links(e, world);
+  refuse_overlaps(e, "faults.node_down", world.node_downs,
+                  [](const NodeDown& a, const NodeDown& b) { return a.node == b.node; });
+  refuse_overlaps(e, "faults.slow_drives", world.slow_drives, [](const SlowSpan&, const SlowSpan&) { return true; });
+  refuse_overlaps(e, "faults.slow_link", world.slow_links,
+                  [](const SlowLink& a, const SlowLink& b) { return a.part == b.part && a.node == b.node; });
 }
 
 }  // namespace kvtwin

@@ -92,8 +92,8 @@ void count_engines(const Experiment& e, Setup& setup) {
   setup.world.engines = static_cast<std::uint32_t>(setup.roles.prefill + setup.roles.decode.engines);
 }
 
-// Returns the experiment of a decode engine alone.
-Experiment decode_experiment(const Experiment& e) {
+// Returns the experiment of decode engines only. `engines`: of both roles.
+Experiment decode_experiment(const Experiment& e, std::uint32_t engines) {
   Experiment own = e;
   const std::string where = e.where("cluster.decode_set");
   std::string_view rest = e.text("cluster.decode_set");
@@ -112,10 +112,10 @@ Experiment decode_experiment(const Experiment& e) {
     }
     own.set(one, where);
   }
-  for (const char* key : {"cluster.prefill=0", "cluster.decode=0", "cluster.engines=1",
-                          "cluster.decode_set=", "cluster.dead_engine=-1"}) {
+  for (const char* key : {"cluster.prefill=0", "cluster.decode=0", "cluster.decode_set=", "cluster.dead_engine=-1"}) {
     own.set(key, where);
   }
+  own.set("cluster.engines=" + std::to_string(engines), where);  // all share the pool and its network
   return own;
 }
 
@@ -457,7 +457,12 @@ void configure_network(const Experiment& e, Setup& setup) {
   const double node_gbps = e.number("hardware.pool_node_gbps");
   const double nodes = std::max(1U, network.nodes);
   double node = network.peers ? nics : hw.pool_bandwidth / nodes;
-  if (!network.peers && hw.store.node_bandwidth > 0) node = hw.store.node_bandwidth;
+  const bool pool_is_given = e.number("hardware.remote_gbps") != 0 || e.number("hardware.remote_pool_gbps") != 0;
+  if (node_gbps != 0 && e.number("hardware.remote_pool_gbps") != 0) {
+    throw InputError(e.where("hardware.pool_node_gbps") +
+                     ": gives the bandwidth of each node, and hardware.remote_pool_gbps that of all; leave one out");
+  }
+  if (!network.peers && !pool_is_given && hw.store.node_bandwidth > 0) node = hw.store.node_bandwidth;
   if (!network.peers && node_gbps != 0) node = node_gbps * 1e9;
   hw.store.node_bandwidth = 0;  // from here on, it is in pool_bandwidth
   hw.pool_nodes = network.nodes;
@@ -795,7 +800,7 @@ namespace {
 
 // The decode engines, and what both roles know of each other.
 void configure_roles(const Experiment& e, const HardwareSpec* hardware, Setup& setup) {
-  setup.decode = std::make_unique<Setup>(make_setup(decode_experiment(e), hardware));
+  setup.decode = std::make_unique<Setup>(make_setup(decode_experiment(e, setup.world.engines), hardware));
   Setup& decode = *setup.decode;
   const KvShape& from = setup.engine.shape;
   const KvShape& to = decode.engine.shape;
@@ -811,7 +816,9 @@ void configure_roles(const Experiment& e, const HardwareSpec* hardware, Setup& s
   }
   HandOverConfig terms;
   const std::string& unit = e.text("cluster.hand_over");
-  terms.unit = unit == "whole" ? HandOverUnit::whole : unit == "chunks" ? HandOverUnit::chunks : HandOverUnit::layers;
+  for (const HandOverUnit each : {HandOverUnit::whole, HandOverUnit::chunks, HandOverUnit::layers}) {
+    if (unit == name_of(each)) terms.unit = each;
+  }
   terms.staged = e.flag("cluster.hand_over_staged");
   const auto layout = [&](const EngineConfig& of) { return terms.staged ? of.host_layout : Layout::layer_first; };
   terms.from = {from, setup.engine.ranks, layout(setup.engine)};
@@ -839,6 +846,11 @@ void configure_roles(const Experiment& e, const HardwareSpec* hardware, Setup& s
 }
 
 }  // namespace
+
+std::int64_t total_engines(const Experiment& e) {
+  const std::int64_t with_roles = e.integer("cluster.prefill") + decode_engines(e);
+  return with_roles == 0 ? e.integer("cluster.engines") : with_roles;
+}
 
 Setup make_setup(const Experiment& e, const HardwareSpec* hardware) {
   Setup setup;
@@ -898,6 +910,12 @@ Setup make_setup(const Experiment& e, const HardwareSpec* hardware) {
   }
   setup.notes.insert(setup.notes.begin(), setup.model.inexact.begin(), setup.model.inexact.end());
   setup.notes.insert(setup.notes.end(), e.notes().begin(), e.notes().end());
+  if (setup.decode != nullptr) {
+    const std::vector<std::string> ours = setup.notes;
+    for (const std::string& note : setup.decode->notes) {
+      if (std::ranges::find(ours, note) == ours.end()) setup.notes.push_back("decode engines: " + note);
+    }
+  }
   return setup;
 }
 

@@ -68,6 +68,9 @@ struct Setup {
   std::optional<Bill> bill;        // nothing if the price list has no price for the GPU
 };
 
+// Returns the number of engines, of both roles together (cluster.engines, or cluster.prefill and cluster.decode).
+std::int64_t total_engines(const Experiment& experiment);
+
 // `hardware`: takes the place of the experiment's hardware.name and hardware.file; null = these keys. The other keys
 // hardware.* apply to it. Errors: InputError, ModelError.
 Setup make_setup(const Experiment& experiment, const HardwareSpec* hardware = nullptr);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -580,16 +581,17 @@ std::string role_of(const Setup& setup, std::size_t engine) {
 }
 
 // The request on every engine that it came to.
-Explanation explain_engines(const std::string& path, std::int64_t request, bool as_json, const Setup& setup) {
+Explanation explain_engines(const PastRun& first, const std::string& path, std::int64_t request, bool as_json,
+                            const Setup& setup) {
   Explanation explanation;
   Json json{{"request", request}, {"engines", Json::array()}};
   std::string text = "request     " + std::to_string(request) + ", by the journals\n";
   std::uint64_t arrivals = 0;
   bool arrived = false;
   std::optional<RequestRecord> prefilled, answered;  // the parts that computed the prompt and the answer
-  const std::size_t journals = PastRun(path).journals_per_engine();
+  TimeNs first_arrival = std::numeric_limits<TimeNs>::max();
   for (std::size_t engine = 0; engine < setup.world.engines; ++engine) {
-    const PastRun run(path, engine * journals);
+    const PastRun run(path, engine * first.journals_per_engine());
     const EngineConfig config = setup.engine_of(engine);
     RequestLife life(static_cast<RequestId>(request), config.shape.page_tokens);
     const Rerun rerun(run, run.experiment(), &life);
@@ -599,6 +601,7 @@ Explanation explain_engines(const std::string& path, std::int64_t request, bool 
     if (!life.arrived) continue;
     arrived = true;
     const RequestRecord& record = life.record;
+    first_arrival = std::min(first_arrival, life.first_arrival);
     if (record.first_token >= 0 && record.part != RequestPart::whole) {
       std::optional<RequestRecord>& part = record.part == RequestPart::prefill ? prefilled : answered;
       if (!part || part->attempt < record.attempt) part = record;
@@ -616,6 +619,7 @@ Explanation explain_engines(const std::string& path, std::int64_t request, bool 
     if (!equal) text += "note        " + rerun.sentence() + "\n";
   }
   if (prefilled && answered) {
+    answered->arrival = first_arrival;
     const RequestRecord whole = joined_parts(*answered, *prefilled);
     json["together"] = ttft_json(whole);
     text += "engines     together\nTTFT        " + ttft_text(whole) + "\n";
@@ -635,7 +639,7 @@ Explanation explain(const std::string& path, std::int64_t request, bool as_json)
   const PastRun run(path);
   const Setup setup = setup_for_rerun(run.experiment());
   if (setup.world.engines > 1 && run.has_journal() && run.journal_path() != run.path()) {
-    return explain_engines(path, request, as_json, setup);
+    return explain_engines(run, path, request, as_json, setup);
   }
   const EngineConfig& engine = setup.engine;
   RequestLife life(static_cast<RequestId>(request), engine.shape.page_tokens);

@@ -1,5 +1,6 @@
 #include "lab/past_run/past_run.hpp"
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
@@ -41,9 +42,22 @@ PastRun::PastRun(fs::path path, std::size_t journal) : engine_(journal), path_(s
   } else if (fs::exists(path_ / journal_name(journal), error)) {
     journal_path_ = path_ / journal_name(journal);
   }
-  if (has_journal()) journal_ = read_journal(journal_path_);
+  if (has_journal()) {
+    journal_ = read_journal(journal_path_);
+    read_experiment();
+    find_engine(folder ? path_ : path_.parent_path());
+  }
   if (folder) read_report();
-  read_experiment();
+  if (!has_journal()) read_experiment();
+}
+
+// A killed run has no report, so the journals beside this one are counted.
+void PastRun::find_engine(const fs::path& folder) {
+  const auto engines = static_cast<std::size_t>(total_engines(*experiment_));
+  std::size_t journals = 0;
+  while (is_file(folder / journal_name(journals))) ++journals;
+  if (engines > 1) journals_per_engine_ = std::max<std::size_t>(1, journals / engines);
+  engine_ /= journals_per_engine_;
 }
 
 void PastRun::read_report() {
@@ -53,12 +67,7 @@ void PastRun::read_report() {
   try {
     const auto report = nlohmann::json::parse(report_);
     nlohmann::json decisions = report.at("decisions");
-    if (report.contains("engines") && has_journal()) {
-      const nlohmann::json& engines = report.at("engines");
-      if (engines.at(0).contains("ranks")) journals_per_engine_ = engines.at(0).at("ranks").size();
-      engine_ /= journals_per_engine_;
-      decisions = engines.at(engine_).at("decisions");
-    }
+    if (report.contains("engines") && has_journal()) decisions = report.at("engines").at(engine_).at("decisions");
     real_ = report.value("world", "") == "real";
     const auto digest = decisions.at("digest").get<std::string>();
     char* end = nullptr;

@@ -49,6 +49,7 @@ class PastRun {
   friend class Rerun;
   std::size_t engine_ = 0;  // of a run of several engines
   std::size_t journals_per_engine_ = 1;
+  void find_engine(const std::filesystem::path& folder);
   void read_report();
   void read_experiment();
 

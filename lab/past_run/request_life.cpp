@@ -19,10 +19,13 @@ void RequestLife::handle(const Input& input) {
 void RequestLife::take(const Arrival& arrival) {
   ++arrivals;
   if (arrival.request == request_) {
+    if (!arrived) first_arrival = now_;
     arrived = true;
+    hand_over = {};
+    writes_.clear();
     record.part = arrival.part;
     record.peer = arrival.peer;
-    record.attempt = arrival.attempt;
+    record.attempt = attempt_ = arrival.attempt;
     record.request = request_;
     record.arrival = now_;
     record.prompt_tokens = arrival.prompt_tokens;
@@ -84,12 +87,7 @@ void RequestLife::decided(const Decision& decision) {
       hand_over.room = now_;
       hand_over.leased = decision.pages;
       break;
-    case DecisionKind::receive:
-    case DecisionKind::hand_over: hand_over.ended = now_; break;
-    case DecisionKind::withdraw:
-      hand_over.ended = now_;
-      hand_over.reason = decision.reason;
-      break;
+    case DecisionKind::receive: hand_over.ended = now_; break;
     case DecisionKind::fall_back:
       hand_over.fell_back = now_;
       hand_over.reason = decision.reason;
@@ -185,11 +183,18 @@ void RequestLife::follow_pages(const Decision& decision) {
 }
 
 void RequestLife::follow_hand_over(const Event& event) {
+  if (event.kind == EventKind::handed_over || event.kind == EventKind::hand_over_dropped) {
+    if (event.record->request != request_ || event.record->attempt != attempt_) return;
+    hand_over.ended = event.time;
+    hand_over.reason = event.reason;
+    return;
+  }
   if (event.request != request_) return;
   if (event.kind == EventKind::hand_over_submitted) {
+    writes_.insert(event.operation);
     ++hand_over.writes;
     if (hand_over.first_write < 0) hand_over.first_write = event.time;
-  } else if (event.kind == EventKind::hand_over_ended) {
+  } else if (event.kind == EventKind::hand_over_ended && writes_.contains(event.operation)) {
     hand_over.last_write = event.time;
     if (event.reason == Reason::none) hand_over.pages += event.pages;
     if (event.reason != Reason::none) ++hand_over.failed_writes;
@@ -213,7 +218,7 @@ void RequestLife::on_event(const Event& event) {
   }
   follow_prefetch(event);
   follow_hand_over(event);
-  if (event.record == nullptr || event.record->request != request_) return;
+  if (event.record == nullptr || event.record->request != request_ || event.record->attempt != attempt_) return;
   record = *event.record;
   if (event.kind == EventKind::prefill_started) {
     Prefill prefill;

@@ -89,7 +89,8 @@ class RequestLife final : public RerunObserver {
 
   std::uint64_t arrivals = 0;  // of all requests
   bool arrived = false;
-  RequestRecord record;  // of the last event
+  RequestRecord record;      // of the last event
+  TimeNs first_arrival = 0;  // if it was sent again, `record` and `hand_over` are of the last attempt
   std::uint64_t session = 0;
   std::int32_t priority = 0;
   std::uint64_t found_waiting = 0, found_running = 0, admitted_meanwhile = 0;
@@ -123,6 +124,8 @@ class RequestLife final : public RerunObserver {
   std::unordered_map<PageKey, Pages, PageKeyHash> pages_;  // page numbers of the request, by key
   std::vector<Decision> backups_;                          // of the current input, until the first token
   bool published_ = false;                                 // the prompt is in the index
+  std::uint32_t attempt_ = 0;                              // the last one
+  std::set<OperationId> writes_;                           // of this attempt
 };
 
 }  // namespace kvtwin

@@ -98,7 +98,9 @@ void add_nics(const Setup& setup, bool pool, Counter& counter) {
     const HardwareSpec& hw = group.setup->hardware;
     const std::string speed = std::to_string(counter.prices().nic_for(hw.nic_bandwidth * 8e-9));
     double count = hw.nic_count * group.engines;
-    if (pool && group.setup == &setup) count += std::ceil(hw.pool_bandwidth / hw.nic_bandwidth - 1e-6);
+    // Peers lend the memory of their own hosts, whose NICs are counted above.
+    if (pool && !setup.world.network.peers && group.setup == &setup)
+      count += std::ceil(hw.pool_bandwidth / hw.nic_bandwidth - 1e-6);
     counter.buy("NIC of " + speed + " Gb/s", count, "nic." + speed + ".price", "nic." + speed + ".watts");
   }
 }

@@ -95,6 +95,11 @@ LaneUse LaneMeter::use(std::string name, TimeNs end) const {
 
 void LaneMeters::on_lane(const LaneSpan& span) {
   LaneMeter& meter = meters_[span.lane];
+  if (span.staged && dram_rate_ != 0) {  // from the GPU and to the NIC, or the other way
+    dram_.add_bytes(span.flowing, span.end, 2 * span.bytes);
+    if (span.status == Status::done) dram_.count_transfer();
+  }
+  if (span.received) return;
   if (span.lane == Lane::compute) {
     if (span.steps == 0) return;
     // The times of the stalls within the pass are not known. The busy time is counted at the end of the pass.

@@ -105,6 +105,10 @@ void Timeline::name_lane(Engine& engine, Lane lane) {
 }
 
 void Timeline::add_span(Engine& engine, const LaneSpan& span) {
+  if (span.received) {
+    if (engine.lanes != nullptr) engine.lanes->on_lane(span);
+    return;
+  }
   name_lane(engine, span.lane);
   const int process = lane_process(engine.number);
   const std::string begin = us(span.begin), duration = us(span.end - span.begin);

@@ -5,6 +5,7 @@
 
 #include "lab/decision_text.hpp"
 #include "lab/error.hpp"
+#include "policy/base/mix.hpp"
 #include "policy/seam/decorators.hpp"
 
 namespace kvtwin {
@@ -19,7 +20,7 @@ class Cluster::Seat final : public InputHandler, public Observer {
        bool several_ranks, bool checked, std::string_view text)
       : number_(number), watch_(watch), route_(route), counts_reductions_(several_ranks), decisions_(watch.decisions) {
     Substrate* substrate = &seat;
-    ContractTerms terms{config.shape.page_tokens};
+    ContractTerms terms{config.shape.page_tokens, config.hand_over.role};
     terms.bursts_end_early = several_ranks;  // another rank may end a burst
     if (checked) substrate = &checking_.emplace(*substrate, terms);
     engine_.emplace(config, *substrate, decisions_, route == nullptr ? watch.observer : this);
@@ -145,10 +146,7 @@ DecisionMark joined_decisions(const std::vector<DecisionMark>& engines) {
   for (std::size_t engine = 1; engine < engines.size(); ++engine) {
     const DecisionMark mark = engines[engine];
     all.count += mark.count;
-    std::uint64_t x = all.digest * 0xD1B54A32D192ED03u + mark.digest;  // depends on the order
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    all.digest = x ^ (x >> 31);
+    all.digest = mixed_bits(all.digest * 0xD1B54A32D192ED03u + mark.digest);  // depends on the order
   }
   return all;
 }

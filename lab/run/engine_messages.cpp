@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <tuple>
 #include <type_traits>
 #include <variant>
 
@@ -55,10 +56,25 @@ class Reader {
   std::string_view rest_;
 };
 
-}  // namespace
-
-// A new member of these must travel, too.
+// The members that travel as they are, in one order for the sender and the receiver. The others own memory.
+constexpr std::tuple kOfArrival{&Arrival::request, &Arrival::prompt_tokens, &Arrival::output_tokens, &Arrival::priority,
+                                &Arrival::session, &Arrival::part,          &Arrival::attempt,       &Arrival::peer};
+constexpr std::tuple kOfNotice{&Notice::kind, &Notice::request, &Notice::attempt, &Notice::peer, &Notice::first};
+constexpr std::tuple kOfEvent{&Event::kind,   &Event::time,        &Event::tier,  &Event::reason,    &Event::pages,
+                              &Event::tokens, &Event::duration_ns, &Event::cause, &Event::operation, &Event::request};
+// A new member must travel, too.
 static_assert(sizeof(Arrival) == 72 && sizeof(Notice) == 48 && sizeof(Event) == 120);
+
+template <typename Of, typename Members>
+void put_members(std::string& bytes, const Of& of, const Members& members) {
+  std::apply([&](const auto&... member) { (put(bytes, of.*member), ...); }, members);
+}
+template <typename Of, typename Members>
+void get_members(Reader& reader, Of& of, const Members& members) {
+  std::apply([&](const auto&... member) { (reader.get(of.*member), ...); }, members);
+}
+
+}  // namespace
 
 EngineMessage kind_of(std::string_view message) {
   KV_CHECK(!message.empty(), "a message has a kind");
@@ -76,15 +92,8 @@ std::string message_of(const Input& input) {
     put(bytes, std::get<Hint>(input.what));
     return bytes;
   }
-  put(bytes, arrival->request);
-  put(bytes, arrival->prompt_tokens);
-  put(bytes, arrival->output_tokens);
-  put(bytes, arrival->priority);
-  put(bytes, arrival->session);
+  put_members(bytes, *arrival, kOfArrival);
   put_all(bytes, arrival->keys);
-  put(bytes, arrival->part);
-  put(bytes, arrival->attempt);
-  put(bytes, arrival->peer);
   return bytes;
 }
 
@@ -95,16 +104,9 @@ ReceivedInput::ReceivedInput(std::string_view message) {
   reader.get(arrives);
   if (arrives) {
     Arrival arrival;
-    reader.get(arrival.request);
-    reader.get(arrival.prompt_tokens);
-    reader.get(arrival.output_tokens);
-    reader.get(arrival.priority);
-    reader.get(arrival.session);
+    get_members(reader, arrival, kOfArrival);
     reader.get_all(keys);
     arrival.keys = keys;
-    reader.get(arrival.part);
-    reader.get(arrival.attempt);
-    reader.get(arrival.peer);
     input.what = arrival;
   } else {
     Hint hint;
@@ -130,22 +132,14 @@ std::size_t lost_engine(std::string_view message) {
 
 std::string message_of(const Notice& notice) {
   std::string bytes = message_of(EngineMessage::notice);
-  put(bytes, notice.kind);
-  put(bytes, notice.request);
-  put(bytes, notice.attempt);
-  put(bytes, notice.peer);
-  put(bytes, notice.first);
+  put_members(bytes, notice, kOfNotice);
   put_all(bytes, notice.slots);
   return bytes;
 }
 
 ReceivedNotice::ReceivedNotice(std::string_view message) {
   Reader reader(message);
-  reader.get(notice.kind);
-  reader.get(notice.request);
-  reader.get(notice.attempt);
-  reader.get(notice.peer);
-  reader.get(notice.first);
+  get_members(reader, notice, kOfNotice);
   reader.get_all(slots);
   notice.slots = slots;
   reader.finish();
@@ -153,16 +147,7 @@ ReceivedNotice::ReceivedNotice(std::string_view message) {
 
 std::string message_of(const Event& event) {
   std::string bytes = message_of(EngineMessage::event);
-  put(bytes, event.kind);
-  put(bytes, event.time);
-  put(bytes, event.tier);
-  put(bytes, event.reason);
-  put(bytes, event.pages);
-  put(bytes, event.tokens);
-  put(bytes, event.duration_ns);
-  put(bytes, event.cause);
-  put(bytes, event.operation);
-  put(bytes, event.request);
+  put_members(bytes, event, kOfEvent);
   put(bytes, event.record != nullptr);
   if (event.record != nullptr) put(bytes, *event.record);
   put_all(bytes, event.keys);
@@ -172,16 +157,7 @@ std::string message_of(const Event& event) {
 ReceivedEvent::ReceivedEvent(std::string_view message) {
   Reader reader(message);
   bool has_record = false;
-  reader.get(event.kind);
-  reader.get(event.time);
-  reader.get(event.tier);
-  reader.get(event.reason);
-  reader.get(event.pages);
-  reader.get(event.tokens);
-  reader.get(event.duration_ns);
-  reader.get(event.cause);
-  reader.get(event.operation);
-  reader.get(event.request);
+  get_members(reader, event, kOfEvent);
   reader.get(has_record);
   if (has_record) {
     reader.get(record);

@@ -52,7 +52,7 @@ class RealEngines::Reporter final : public Observer {
 
  private:
   Mail& mail_;
-  bool with_pages_;  // the router follows the pages of the engines
+  bool with_pages_;  // a router follows the pages of the engines
 };
 
 // The notices of the other engines to this one, and their ends. Thread: that of the mail, but for wait() and lost().
@@ -148,6 +148,7 @@ class RealEngines::Dispatch {
       : mail_(mail),
         route_(setup.route, setup.router, setup.route_view_delay, setup.roles),
         has_roles_(setup.decode != nullptr),
+        closes_when_idle_(has_roles_ || setup.roles.engines_die),
         prefill_engines_(setup.roles.prefill),
         engines_(setup.world.engines),
         ranks_(ranks),
@@ -192,7 +193,6 @@ class RealEngines::Dispatch {
     TimeNs heard = 0;  // time of its last message, or of the first request after a time without requests
   };
 
-  void loop(const RunClock& clock);
   // A request in two parts. The events of its engines may come in another order than they happened: those of the
   // prefill part wait for the arrival of the decode part, and its first token waits for the end of the prompt.
   struct Split {
@@ -203,6 +203,7 @@ class RealEngines::Dispatch {
   };
   using PartId = std::pair<RequestId, std::uint32_t>;  // with the attempt
 
+  void loop(const RunClock& clock);
   void receive_from(std::size_t engine, const std::string& message);
   bool comes_too_early(std::size_t engine, const std::string& message, const Event& event);
   void follow_split(const Event& event);
@@ -224,6 +225,7 @@ class RealEngines::Dispatch {
   Mail& mail_;
   RequestRoute route_;
   const bool has_roles_;
+  const bool closes_when_idle_;  // an engine may get more work from others: requests of a dead one, or parts
   const std::size_t prefill_engines_;
   const std::size_t engines_, ranks_;
   const EngineStream stream_;
@@ -265,8 +267,8 @@ void RealEngines::Dispatch::loop(const RunClock& clock) {
       route(held_, clock.now());
       has_ = stream_.source->next(held_);
     }
-    // A source that waits for answers may have more after each of them. Engines with roles wait for each other.
-    if (!has_ && !closed_ && ((live_ == nullptr && !has_roles_) || unanswered_ == 0)) {
+    // A source that waits for answers may have more after each of them.
+    if (!has_ && !closed_ && ((live_ == nullptr && !closes_when_idle_) || unanswered_ == 0)) {
       closed_ = true;
       send_to_all(message_of(EngineMessage::closed));
       for (EngineState& state : states_) state.heard = std::max(state.heard, clock.now());
@@ -279,6 +281,9 @@ void RealEngines::Dispatch::loop(const RunClock& clock) {
     if (over_ < engines_) changed_.wait_until(lock, clock.at(until), has_messages);
     if (received_.empty() && clock.now() > patience) refuse_silence();
     messages.swap(received_);
+  }
+  if (unanswered_ != 0) {
+    throw WorkError("all engines have ended, and " + std::to_string(unanswered_) + " requests have no answer");
   }
 }
 
@@ -302,26 +307,14 @@ void RealEngines::Dispatch::refuse_silence() const {
 
 void RealEngines::Dispatch::route(Input& input, TimeNs now) {
   const InputRoute::Way way = route_.way_of(input);
-  if (way.engine == InputRoute::kEveryEngine) {
-    send_to_all(message_of(input));
-  } else {
-    auto* const arrival = std::get_if<Arrival>(&input.what);
-    if (way.prefill != InputRoute::kNoEngine) {
-      if (arrival != nullptr) {
-        arrival->part = RequestPart::prefill;
-        arrival->peer = static_cast<std::uint32_t>(way.engine);
-      }
-      send_request(way.prefill, input, now);
-      if (arrival != nullptr) {
-        Split& split = splits_[{arrival->request, arrival->attempt}];
-        split.prefill = way.prefill;
-        split.decode = way.engine;
-        arrival->part = RequestPart::decode;
-        arrival->peer = static_cast<std::uint32_t>(way.prefill);
-      }
-    }
-    send_request(way.engine, input, now);
+  const auto* const arrival = std::get_if<Arrival>(&input.what);
+  if (arrival != nullptr && way.prefill != InputRoute::kNoEngine) {
+    Split& split = splits_[{arrival->request, arrival->attempt}];
+    split.prefill = way.prefill;
+    split.decode = way.engine;
   }
+  // Engines with roles have one rank, so the number of an engine is its seat.
+  deliver_by(way, engines_, 1, input, [&](std::size_t engine, const Input& part) { send_request(engine, part, now); });
 }
 
 // The engine has died. What it has sent and is not read yet does not count.
@@ -447,8 +440,8 @@ void RealEngines::Dispatch::observe(std::size_t engine, const Event& event) {
 RealEngines::RealEngines(Mail& mail, const Setup& setup, std::size_t process)
     : mail_(mail), setup_(setup), process_(process), ranks_(setup.engine.ranks) {
   if (process_ % ranks_ != 0) return;
-  const bool with_pages = make_router(setup.route, setup.router)->follows_pages();
-  reporter_ = std::make_unique<Reporter>(mail, with_pages);
+  const RequestRoute route(setup.route, setup.router, 0, setup.roles);
+  reporter_ = std::make_unique<Reporter>(mail, route.follows_pages());
 }
 
 RealEngines::~RealEngines() = default;

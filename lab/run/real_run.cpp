@@ -118,7 +118,6 @@ void run_rank(const Experiment& experiment, const RunFiles& files, const RealRun
   if (setup.decode != nullptr) {
     setup.decode->rank = setup.rank;
     setup.decode->engine_number = setup.engine_number;
-    setup.decode->world.engines = setup.world.engines;
   }
   share_what_one_rank_writes(setup);
   refuse_what_cannot_run(experiment, setup);
@@ -135,9 +134,8 @@ void run_rank(const Experiment& experiment, const RunFiles& files, const RealRun
   if (ranks != nullptr) ranks->meet();  // opening a tier may be a work of all processes
   std::unique_ptr<HandOverLane> hand_overs =
       open_hand_overs(experiment, setup, *device, engines ? &*engines : nullptr, ranks);
-  RealStorage storage =
-      open_storage(experiment, own, device->memory(), device->draft_memory(), chosen.config.slow_factor, run.secrets,
-                   ranks == nullptr ? nullptr : &ranks->group());
+  RealStorage storage = open_storage(experiment, own, device->memory(), device->draft_memory(),
+                                     chosen.config.slow_factor, run.secrets, ranks);
   const std::unique_ptr<RealWorld> world =
       make_real_world(std::move(device), std::move(storage.tiers), group, ranks == nullptr ? nullptr : &ranks->group(),
                       std::move(hand_overs));
@@ -183,15 +181,10 @@ void run_rank(const Experiment& experiment, const RunFiles& files, const RealRun
   refuse_what_went_wrong(experiment, chosen.config, seen);
 }
 
-std::int64_t engines_of(const Experiment& experiment) {
-  const std::int64_t with_roles = experiment.integer("cluster.prefill") + experiment.integer("cluster.decode");
-  return with_roles == 0 ? experiment.integer("cluster.engines") : with_roles;
-}
-
 #if KVTWIN_HAVE_MPI
 
 void refuse_other_sizes(const Experiment& experiment, const RankGroup& group) {
-  const std::int64_t ranks = experiment.integer("parallel.tp"), engines = engines_of(experiment);
+  const std::int64_t ranks = experiment.integer("parallel.tp"), engines = total_engines(experiment);
   const std::string wanted = std::to_string(ranks * engines);
   if (std::to_string(group.size()) == wanted) return;
   const std::string of_ranks = experiment.where("parallel.tp") + ": is " + std::to_string(ranks) + ", ";
@@ -219,7 +212,7 @@ void run_processes(const Experiment& experiment, const RunFiles& files, const Re
   std::unique_ptr<Mail> mail;
   ranks.run([&] {
     refuse_other_sizes(experiment, *group);
-    if (engines_of(experiment) == 1) return run_rank(experiment, files, run, {&ranks, group.get()});
+    if (total_engines(experiment) == 1) return run_rank(experiment, files, run, {&ranks, group.get()});
     const auto per_engine = static_cast<std::size_t>(experiment.integer("parallel.tp"));
     ranks.set_ranks_per_engine(per_engine);
     of_engine = join_engine_ranks(per_engine);
@@ -231,7 +224,7 @@ void run_processes(const Experiment& experiment, const RunFiles& files, const Re
 #else
 
 void run_processes(const Experiment& experiment, const RunFiles&, const RealRun&) {
-  const bool engines = engines_of(experiment) > 1;
+  const bool engines = total_engines(experiment) > 1;
   throw InputError(experiment.where(engines ? "cluster.engines" : "parallel.tp") + ": a real run has one process a " +
                    (engines ? "engine" : "rank") + ", and this build is without MPI (KVTWIN_MPI=OFF); set it to 1");
 }
@@ -250,11 +243,11 @@ void prepare_real_run(Experiment& experiment) {
     throw InputError(experiment.where("cluster.dead_engine") +
                      ": a planned death is simulated; leave it out, or use kvtwin simulate");
   }
-  if (engines_of(experiment) == 1) experiment = as_processes(std::move(experiment));
+  if (total_engines(experiment) == 1) experiment = as_processes(std::move(experiment));
 }
 
 void run_real(const Experiment& experiment, const RunFiles& files, const RealRun& run) {
-  if (experiment.integer("parallel.tp") > 1 || engines_of(experiment) > 1) {
+  if (experiment.integer("parallel.tp") > 1 || total_engines(experiment) > 1) {
     return run_processes(experiment, files, run);
   }
   run_rank(experiment, files, run, {});

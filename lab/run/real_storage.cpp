@@ -32,7 +32,7 @@ struct OpenTerms {
   bool stores = true;         // false: this rank only reads, because another rank stores for all
   const PageSeal* seal = nullptr;
   const StorageSecrets& secrets;
-  RankGroup* everyone = nullptr;
+  RealRanks* everyone = nullptr;
   std::vector<std::string>& notes;
 
   PageForm form() const { return object_form(memory.form(), objects); }
@@ -148,18 +148,21 @@ std::unique_ptr<StorageBackend> open_remote(const OpenTerms& terms) {
   }
   remote.timeout = static_cast<TimeNs>(experiment.number("tiers.remote.timeout_s") * 1e9);
   if (terms.everyone != nullptr) {
-    const std::size_t processes = terms.everyone->size();
+    RankGroup& group = terms.everyone->group();
+    const std::size_t processes = group.size();
     const Pages parts = terms.pages * terms.setup.engine.storage_writers * terms.objects;
-    remote.pool = PoolMember{(terms.draft ? "draft" : "process") + std::to_string(terms.everyone->rank()), processes,
-                             (parts + processes - 1) / processes,
-                             [everyone = terms.everyone](const std::string& own) { return everyone->share(own); }};
+    remote.pool =
+        PoolMember{(terms.draft ? "draft" : "process") + std::to_string(terms.everyone->rank()), processes,
+                   (parts + processes - 1) / processes, [&group](const std::string& own) { return group.share(own); }};
     const std::optional<Bytes> available = memory_available();
-    const Bytes lent = lent_bytes(remote.pool->pages, terms.form()) * terms.everyone->size_here();
+    const Bytes lent = lent_bytes(remote.pool->pages, terms.form()) * group.size_here();
     if (remote.url.starts_with("nixl+ucx://") && available && lent > *available / 10 * 9) {
       throw InputError(place_of_remote(experiment) + ": this machine's processes would lend " +
                        std::to_string(lent >> 20) + " MiB to the pool, and " + std::to_string(*available >> 20) +
                        " MiB are free; make it smaller");
     }
+    // The processes exchange messages, and first touch what they lend, when all of them have come so far.
+    if (remote.url.starts_with("nixl+ucx://")) terms.everyone->meet();
   }
   std::variant<RemoteBackend, std::string> opened;
   try {
@@ -207,7 +210,7 @@ void add_notes(const Experiment& experiment, const Setup& setup, const PageMemor
 }  // namespace
 
 RealStorage open_storage(const Experiment& experiment, const Setup& setup, PageMemory& memory, PageMemory* draft,
-                         double slow_factor, const StorageSecrets& secrets, RankGroup* everyone) {
+                         double slow_factor, const StorageSecrets& secrets, RealRanks* everyone) {
   RealStorage storage;
   if (!secrets.page_key.empty()) {
     try {

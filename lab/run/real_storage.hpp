@@ -9,6 +9,7 @@
 #include "impl/storage/tier_queues.hpp"
 #include "lab/experiment/experiment.hpp"
 #include "lab/experiment/setup.hpp"
+#include "lab/run/real_ranks.hpp"
 #include "lab/run/storage_secrets.hpp"
 
 namespace kvtwin {
@@ -21,9 +22,9 @@ struct RealStorage {
 
 // Opens all storage tiers of the experiment. `slow_factor`: the factor of this rank (real.slow_factor).
 // `draft`: the memory of a draft model's pool beside the target's; null = there is none.
-// `everyone`: all processes of the run, each of which calls this; null = one process.
+// `everyone`: all processes of the run, each of which calls this, in a work of RealRanks::run(); null = one process.
 // Requires: both memories outlive the tiers. Errors: InputError if a tier cannot be opened.
 RealStorage open_storage(const Experiment& experiment, const Setup& setup, PageMemory& memory, PageMemory* draft,
-                         double slow_factor, const StorageSecrets& secrets, RankGroup* everyone = nullptr);
+                         double slow_factor, const StorageSecrets& secrets, RealRanks* everyone = nullptr);
 
 }  // namespace kvtwin

@@ -61,6 +61,7 @@ InputRoute::Way RequestRoute::way_of(const Input& input) {
   const auto at = open_.find(hint.subject);
   // If the request has ended, every engine ignores the abort.
   if (at == open_.end() || at->second.main.engine == kNoEngine) return {0, kNoEngine};
+  at->second.kept.aborted = true;
   return {at->second.main.engine, at->second.prefill.engine};
 }
 
@@ -88,6 +89,10 @@ void RequestRoute::engine_lost(std::size_t engine) {
 }
 
 bool RequestRoute::sent_again(Input& input) {
+  if (std::exchange(sent_.aborted, false)) {
+    input.what = Hint{.kind = HintKind::abort, .subject = sent_.arrival.request};
+    return true;
+  }
   if (again_.empty()) return false;
   sent_ = std::move(again_.front());
   again_.pop_front();
@@ -96,7 +101,6 @@ bool RequestRoute::sent_again(Input& input) {
   sent_.arrival.peer = 0;
   sent_.arrival.keys = sent_.keys;
   input.what = sent_.arrival;
-  ++resent_;
   return true;
 }
 
@@ -149,11 +153,12 @@ void RequestRoute::ended(std::size_t engine, const RequestRecord& record, TimeNs
   if (open.main.engine == kNoEngine && open.prefill.engine == kNoEngine) open_.erase(at);
 }
 
+bool RequestRoute::follows_pages() const {
+  return router_->follows_pages() || (decode_router_ != nullptr && decode_router_->follows_pages());
+}
+
 void RequestRoute::pages(NewsKind kind, std::size_t engine, const Event& event) {
-  const bool of_all = kind == NewsKind::stored_for_all && decode_router_ != nullptr;
-  const bool follows =
-      of_all ? router_->follows_pages() || decode_router_->follows_pages() : router_of(engine).follows_pages();
-  if (!follows) return;
+  if (kind == NewsKind::stored_for_all ? !follows_pages() : !router_of(engine).follows_pages()) return;
   tell({.kind = kind, .engine = engine, .tier = event.tier, .keys = event.keys}, event.time);
 }
 

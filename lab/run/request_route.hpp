@@ -38,14 +38,14 @@ class RequestRoute final : public InputRoute {
   // routers receive events so late.
   RequestRoute(std::string_view policy, const RouterSetup& setup, TimeNs view_delay = 0, const RouteRoles& roles = {});
 
-  std::size_t engine_of(const Input& input) override { return way_of(input).engine; }
   Way way_of(const Input& input) override;
   void engine_lost(std::size_t engine) override;
   bool sent_again(Input& input) override;
   // To be called with every event of every engine: the router learns from them.
   void on_event(std::size_t engine, const Event& event);
 
-  std::uint64_t sent_again_count() const { return resent_; }
+  // Whether on_event() needs the events about pages.
+  bool follows_pages() const;
 
  private:
   // A request, or a part of one, on an engine.
@@ -57,6 +57,7 @@ class RequestRoute final : public InputRoute {
   struct Kept {
     Arrival arrival;
     std::vector<PageKey> keys;
+    bool aborted = false;  // its client has gone: the abort is sent again, too
   };
   struct Open {
     Part main;     // the whole request, or its decode part
@@ -101,8 +102,8 @@ class RequestRoute final : public InputRoute {
   std::deque<LateNews> late_;
   std::vector<bool> dead_;  // by engine
   std::deque<Kept> again_;
-  Kept sent_;
-  std::uint64_t resent_ = 0, stand_ins_ = 0;
+  Kept sent_;  // the arrival that was sent again last
+  std::uint64_t stand_ins_ = 0;
 };
 
 }  // namespace kvtwin

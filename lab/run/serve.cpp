@@ -333,7 +333,7 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
   Metrics metrics(bounds ? &bounds->stops : rows, setup.cost.get(), std::move(counted));
   FrontEnd front_end(serving, metrics);
   JoinedRequests joined(front_end);
-  const bool joins = setup.decode != nullptr || !setup.world.deaths.empty();
+  const bool joins = setup.decode != nullptr || setup.roles.engines_die;
   std::vector<SeatWatch> watches(world.seats());
   for (std::size_t seat = 0; seat < watches.size(); ++seat) {
     // All ranks decide the same, so only one rank has observers.

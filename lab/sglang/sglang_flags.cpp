@@ -568,12 +568,12 @@ class SglangReader {
     // all others are remote stores, which evict by themselves.
     const std::string& backend = value("hicache_storage_backend");
     const Tier tier = backend == "file" ? Tier::disk : backend == "hf3fs" ? Tier::shared_fs : Tier::remote;
-    if (tier == Tier::remote) apply_store(store_of(backend));
     for (const TierSpec& spec : kStorageSpecs) {
       if (spec.tier == tier) continue;
       remove_tier(std::string(spec.name), where("hicache_storage_backend"));
     }
     if (is_given("hicache_storage_backend_extra_config")) apply_extra_config();
+    if (tier == Tier::remote) apply_store(mooncake_by_tcp_ ? "mooncake_tcp" : store_of(backend));
     const std::string prefix = "tiers." + std::string(spec_of(tier).name) + ".";
     if (experiment_.integer(prefix + "tokens") == 0 && experiment_.number(prefix + "gib") == 0) {
       experiment_.set(prefix + "gib=" + number_text(kUnboundedGib), where("hicache_storage_backend"));
@@ -643,8 +643,9 @@ class SglangReader {
         apply_segment(setting, from);
         continue;
       }
-      if (field == "protocol" && setting == "tcp" && value("hicache_storage_backend") == "mooncake") {
-        experiment_.set("tiers.remote.store=mooncake_tcp", from + " protocol");
+      if (field == "protocol" && value("hicache_storage_backend") == "mooncake" &&
+          (setting == "tcp" || setting == "rdma")) {
+        mooncake_by_tcp_ = setting == "tcp";
         continue;
       }
       const auto* known =
@@ -740,6 +741,7 @@ class SglangReader {
   std::vector<std::string> unknown_;
   std::vector<std::string> assumed_;
   bool hierarchical_ = false;
+  bool mooncake_by_tcp_ = false;
 };
 
 // Skips variables and a command such as `python3 -m sglang.launch_server` before the flags.

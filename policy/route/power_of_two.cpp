@@ -1,6 +1,7 @@
 // Draws two different engines and sends the request to the one with fewer open requests (M. Mitzenmacher, "The power of
 // two choices in randomized load balancing", 2001). A tie goes to the engine that was drawn first. The draws depend on
 // the seed and the number of earlier requests only.
+#include "policy/base/mix.hpp"
 #include "policy/base/wide.hpp"
 #include "policy/route.hpp"
 #include "policy/route/open_requests.hpp"
@@ -29,11 +30,7 @@ class PowerOfTwo final : public Router {
  private:
   // SplitMix64, scaled to [0, limit).
   std::size_t draw_below(std::size_t limit) {
-    std::uint64_t x = state_ += 0x9E3779B97F4A7C15u;
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    x ^= x >> 31;
-    return static_cast<std::size_t>((UnsignedWide{x} * limit) >> 64);
+    return static_cast<std::size_t>((UnsignedWide{mixed_bits(state_ += kGoldenRatio64)} * limit) >> 64);
   }
 
   OpenRequests open_;

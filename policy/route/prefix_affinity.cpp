@@ -3,17 +3,15 @@
 // loaded engine (the rule of SGLang's cache-aware router). The load is the number of requests that were sent and have
 // not ended. Ties go to the first engine.
 #include <algorithm>
-#include <unordered_map>
-#include <utility>
 
 #include "policy/route.hpp"
 #include "policy/route/open_requests.hpp"
+#include "policy/route/recent.hpp"
 
 namespace kvtwin {
 namespace {
 
-// Pages remembered before the older half is forgotten.
-constexpr std::size_t kMaxRememberedPages = std::size_t{1} << 20;
+constexpr std::size_t kPages = std::size_t{1} << 20;  // remembered, of those sent last
 
 class PrefixAffinity final : public Router {
  public:
@@ -24,10 +22,10 @@ class PrefixAffinity final : public Router {
     const std::size_t known = known_pages(arrival.keys);
     const bool long_enough = 1024 * known >= setup_.min_prefix_x1024 * arrival.keys.size();
     if (known > 0 && long_enough && !open_.uneven()) {
-      if (const std::size_t last = *sent_to(arrival.keys[known - 1]); !open_.is_gone(last)) engine = last;
+      if (const std::size_t last = *sent_to_.find(arrival.keys[known - 1]); !open_.is_gone(last)) engine = last;
     }
-    if (young_.size() + arrival.keys.size() > kMaxRememberedPages) old_ = std::exchange(young_, {});
-    for (const PageKey& key : arrival.keys) young_[key] = engine;
+    sent_to_.reserve(arrival.keys.size());
+    for (const PageKey& key : arrival.keys) sent_to_.put(key, engine);
     open_.sent(engine);
     return engine;
   }
@@ -36,24 +34,16 @@ class PrefixAffinity final : public Router {
   void gone(std::size_t engine) override { open_.gone(engine); }
 
  private:
-  using Pages = std::unordered_map<PageKey, std::size_t, PageKeyHash>;
-
-  const std::size_t* sent_to(const PageKey& key) const {
-    for (const Pages* pages : {&young_, &old_}) {
-      if (const auto found = pages->find(key); found != pages->end()) return &found->second;
-    }
-    return nullptr;
-  }
-
   // A request that was sent with a page was sent with all pages before it.
   std::size_t known_pages(std::span<const PageKey> keys) const {
-    const auto unknown = std::ranges::partition_point(keys, [this](const PageKey& key) { return sent_to(key); });
+    const auto unknown =
+        std::ranges::partition_point(keys, [this](const PageKey& key) { return sent_to_.find(key) != nullptr; });
     return static_cast<std::size_t>(unknown - keys.begin());
   }
 
   const RouterSetup setup_;
   OpenRequests open_;
-  Pages young_, old_;
+  Recent<PageKey, std::size_t, PageKeyHash> sent_to_{kPages};  // engine by page
 };
 
 }  // namespace

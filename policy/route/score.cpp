@@ -19,7 +19,6 @@
 // Ties go to the engine with the fewest open requests, then to the first; llm-d's max-score-picker draws one. Here the
 // router knows the engines' state at once; llm-d polls metrics.
 #include <algorithm>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -27,6 +26,7 @@
 #include "policy/base/wide.hpp"
 #include "policy/route.hpp"
 #include "policy/route/page_holders.hpp"
+#include "policy/route/recent.hpp"
 #include "policy/route/sent_pages.hpp"
 
 namespace kvtwin {
@@ -41,27 +41,10 @@ std::uint64_t score_share(std::uint64_t part, std::uint64_t whole) {
   return static_cast<std::uint64_t>((UnsignedWide{part} * kScoreOne) / whole);
 }
 
-// The pages that were written to shared storage last: at least half of the capacity, at most all of it.
-class SharedPages {
- public:
-  explicit SharedPages(Pages capacity) : half_(std::max<Pages>(1, capacity / 2)) {}
-  bool contains(const PageKey& key) const { return young_.contains(key) || old_.contains(key); }
-  void add(std::span<const PageKey> keys) {
-    for (const PageKey& key : keys) {
-      if (young_.size() >= half_) old_ = std::exchange(young_, {});
-      young_.insert(key);
-    }
-  }
-
- private:
-  Pages half_;
-  std::unordered_set<PageKey, PageKeyHash> young_, old_;  // looked up only, never iterated
-};
-
 class Score final : public Router {
  public:
   explicit Score(const RouterSetup& setup)
-      : setup_(setup), engines_(setup.engines), sent_(setup), shared_(setup.shared_pages) {}
+      : setup_(setup), engines_(setup.engines), sent_(setup), shared_(std::max<Pages>(1, setup.shared_pages / 2)) {}
 
   std::size_t route(const Arrival& arrival) override {
     find_prefixes(arrival.keys);
@@ -123,7 +106,11 @@ class Score final : public Router {
     for (const PageKey& key : keys) holders_.remove(engine, tier, key);
   }
   void stored_for_all(std::span<const PageKey> keys) override {
-    if (setup_.storage_share_x1024 != 0) shared_.add(keys);
+    if (setup_.storage_share_x1024 == 0) return;
+    for (const PageKey& key : keys) {
+      shared_.reserve(1);
+      shared_.put(key, true);
+    }
   }
 
  private:
@@ -170,7 +157,7 @@ class Score final : public Router {
     if (setup_.storage_share_x1024 == 0) return;
     stored_runs_.assign(keys.size() + 1, 0);
     for (std::size_t page = keys.size(); page-- > 0;) {
-      stored_runs_[page] = shared_.contains(keys[page]) ? stored_runs_[page + 1] + 1 : 0;
+      stored_runs_[page] = shared_.find(keys[page]) != nullptr ? stored_runs_[page + 1] + 1 : 0;
     }
   }
 
@@ -183,9 +170,9 @@ class Score final : public Router {
   std::vector<EngineState> engines_;
   PageHolders holders_;
   SentPages sent_;
-  SharedPages shared_;
-  std::vector<std::size_t> with_prefix_;  // engines that have the first page of the current arrival
-  std::vector<Pages> stored_runs_;        // of the current arrival; empty if shared storage is not counted
+  Recent<PageKey, bool, PageKeyHash> shared_;  // written to shared storage
+  std::vector<std::size_t> with_prefix_;       // engines that have the first page of the current arrival
+  std::vector<Pages> stored_runs_;             // of the current arrival; empty if shared storage is not counted
 };
 
 }  // namespace

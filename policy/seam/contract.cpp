@@ -99,9 +99,9 @@ BrokenTerm SeamContract::judge(const HandOverOperation& operation) const {
   const Tokens most = pages * terms_.page_tokens;
   if (operation.tokens > most || operation.tokens + terms_.page_tokens <= most)
     return "only the last page is partly full";
-  const auto leased = leased_.find({operation.request, operation.attempt});
-  if (leased == leased_.end()) return "a hand-over waits for the decode engine's room";
-  const Leased& room = leased->second;
+  const auto part = parts_.find({operation.request, operation.attempt});
+  if (part == parts_.end() || !part->second.room) return "a hand-over waits for the decode engine's room";
+  const PrefillPart& room = part->second;
   if (operation.first < room.first || operation.first + pages > room.first + room.slots.size()) {
     return "a hand-over writes pages for which there is room";
   }
@@ -179,7 +179,7 @@ void SeamContract::cancelled(OperationId id) {
 
 void SeamContract::notified(const Notice& notice) {
   if (notice.kind == NoticeKind::room) expected_.emplace(notice.request, notice.attempt);
-  if (notice.kind == NoticeKind::withdrawn) leased_.erase({notice.request, notice.attempt});
+  if (notice.kind == NoticeKind::withdrawn) parts_.erase({notice.request, notice.attempt});
 }
 
 // ---- the world's answers to calls -------------------------------------------------------------------------
@@ -257,6 +257,9 @@ BrokenTerm SeamContract::take(const Input& input) {
 BrokenTerm SeamContract::take(const Arrival& arrival, TimeNs) {
   const bool again = arrival.attempt > 0;
   if ((arrival.request < next_request_ && !again) || arrival.request == kNoRequest) return "arrivals come in order";
+  if (again && !sent_again_.emplace(arrival.request, arrival.attempt).second) {
+    return "a request that is sent again is a new attempt";
+  }
   next_request_ = std::max(next_request_, arrival.request + 1);
   if (arrival.prompt_tokens == 0 || arrival.output_tokens == 0) return "a request has a prompt and an output";
   if (arrival.keys.size() > arrival.prompt_tokens + arrival.output_tokens) return "a key names at least one token";
@@ -265,7 +268,22 @@ BrokenTerm SeamContract::take(const Arrival& arrival, TimeNs) {
     if (priors_.emplace(key, prior).first->second != prior) return "a key names one chain of pages";
     prior = key;
   }
-  return nullptr;
+  return take_part(arrival);
+}
+
+BrokenTerm SeamContract::take_part(const Arrival& arrival) {
+  switch (arrival.part) {
+    case RequestPart::whole: return nullptr;
+    case RequestPart::prefill: {
+      if (terms_.role != EngineRole::prefill) return "a prefill part goes to a prefill engine";
+      const Pages full = arrival.prompt_tokens / terms_.page_tokens;
+      parts_[{arrival.request, arrival.attempt}].pages =
+          full + (arrival.prompt_tokens % terms_.page_tokens != 0 ? 1 : 0);
+      return nullptr;
+    }
+    case RequestPart::decode: break;
+  }
+  return terms_.role == EngineRole::decode ? nullptr : "a decode part goes to a decode engine";
 }
 
 BrokenTerm SeamContract::take(const Completion& completion, TimeNs now) {
@@ -290,7 +308,7 @@ BrokenTerm SeamContract::take(const Completion& completion, TimeNs now) {
       }
       if (completion.status == Status::gate_failed && open->pass == OperationId::none) return "only a pass has gates";
       if (completion.status == Status::done && find(open->pass) != nullptr) return "a hand-over ends after its pass";
-      if (completion.status == Status::done && open->last) leased_.erase(open->part);
+      if (completion.status == Status::done && open->last) parts_.erase(open->part);
       break;
     case Kind::pass: {
       const BrokenTerm broken = take_pass(*open, completion, now);
@@ -366,17 +384,30 @@ BrokenTerm SeamContract::take(const Reduction& reduction, TimeNs) {
 }
 
 BrokenTerm SeamContract::take(const Notice& notice, TimeNs) {
-  const RequestPartId part{notice.request, notice.attempt};
+  const RequestPartId id{notice.request, notice.attempt};
+  const bool to_prefill = notice.kind == NoticeKind::room || notice.kind == NoticeKind::cancel;
+  if (terms_.role == EngineRole::both) return "only an engine with a role has peers";
+  if (notice.kind != NoticeKind::peer_lost && to_prefill != (terms_.role == EngineRole::prefill)) {
+    return "a notice goes to the engine with the role for it";
+  }
   switch (notice.kind) {
-    case NoticeKind::room:
-      if (!leased_.try_emplace(part, Leased{notice.first, {notice.slots.begin(), notice.slots.end()}}).second) {
-        return "room is given once";
+    case NoticeKind::room: {
+      const auto at = parts_.find(id);
+      if (at == parts_.end()) return nullptr;  // the part has ended
+      PrefillPart& part = at->second;
+      if (part.room) return "room is given once";
+      if (notice.first > part.pages || part.pages - notice.first != notice.slots.size()) {
+        return "room is for the rest of the prompt";
       }
+      part.room = true;
+      part.first = notice.first;
+      part.slots.assign(notice.slots.begin(), notice.slots.end());
       return nullptr;
+    }
     case NoticeKind::handed:
-      if (expected_.erase(part) == 0) return "only leased pages are handed over, once";
+      if (expected_.erase(id) == 0) return "only leased pages are handed over, once";
       return nullptr;
-    case NoticeKind::withdrawn: expected_.erase(part); return nullptr;
+    case NoticeKind::withdrawn: expected_.erase(id); return nullptr;
     case NoticeKind::cancel:
     case NoticeKind::peer_lost: return nullptr;
   }

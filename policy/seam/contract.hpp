@@ -10,8 +10,9 @@
 // possible status; a pass that counts is answered after its gates, none of which failed; a timer is not early; a
 // storage operation counts at most its pages, and all of them if it is done; gets, and sets with removes, end in the
 // order of submission, per tier and per path to the tier; a minimum is not above the engine's own vector; arrivals come
-// in the order of their ordinals, unless they are sent again; a hand-over that is done is answered after its pass; a
-// decode engine is told once of the end of a request for which it has leased pages.
+// in the order of their ordinals, unless they are sent again, each time as a new attempt; a part of a request, and a
+// notice, goes to an engine with the role for it; room is for the rest of the prompt, once; a hand-over that is done is
+// answered after its pass; a decode engine is told once of the end of a request for which it has leased pages.
 #pragma once
 
 #include <cstddef>
@@ -29,6 +30,7 @@ namespace kvtwin {
 
 struct ContractTerms {
   std::uint32_t page_tokens = 0;  // of the device tier
+  EngineRole role = EngineRole::both;
   // A decode burst may end cancelled although the engine did not cancel it, because `Faulty` lies below.
   bool bursts_end_early = false;
   bool cancels_unrequested = false;  // the same for transfers and storage operations
@@ -78,9 +80,11 @@ class SeamContract {
     RequestPartId part{};
     bool last = false;
   };
-  struct Leased {
+  struct PrefillPart {
+    Pages pages = 0;  // of the prompt
+    bool room = false;
     Pages first = 0;
-    std::vector<SlotId> slots;
+    std::vector<SlotId> slots;  // leased by the decode engine, for the pages from `first` on
   };
   struct Gate {
     OperationId load = OperationId::none;
@@ -99,6 +103,7 @@ class SeamContract {
   void open_gates(const Open& load, Status status);
 
   BrokenTerm take(const Arrival& arrival, TimeNs now);
+  BrokenTerm take_part(const Arrival& arrival);
   BrokenTerm take(const Hint&, TimeNs) { return nullptr; }
   BrokenTerm take(const Completion& completion, TimeNs now);
   BrokenTerm take(const TimerFired& timer, TimeNs now);
@@ -115,7 +120,8 @@ class SeamContract {
   std::uint64_t last_id_ = 0;
   TimeNs last_now_ = 0;
   RequestId next_request_ = 0;                                // the smallest request number that may still arrive
-  std::map<RequestPartId, Leased> leased_;                    // prefill engine: pages that may be written
+  std::set<RequestPartId> sent_again_;                        // arrivals of attempts above 0
+  std::map<RequestPartId, PrefillPart> parts_;                // prefill engine: not ended yet
   std::set<RequestPartId> expected_;                          // decode engine: requests for which it has leased pages
   std::unordered_map<PageKey, PageKey, PageKeyHash> priors_;  // for every key seen: the key before it in its chain
 };

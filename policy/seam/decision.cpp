@@ -72,17 +72,6 @@ std::string_view name_of(Reason reason) {
   return "unknown";
 }
 
-std::string_view name_of(NoticeKind kind) {
-  switch (kind) {
-    case NoticeKind::room: return "room";
-    case NoticeKind::cancel: return "cancel";
-    case NoticeKind::handed: return "handed";
-    case NoticeKind::withdrawn: return "withdrawn";
-    case NoticeKind::peer_lost: return "peer_lost";
-  }
-  return "unknown";
-}
-
 std::string_view name_of(Cause cause) {
   switch (cause) {
     case Cause::none: return "none";

@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "policy/base/check.hpp"
+#include "policy/base/mix.hpp"
 #include "policy/index/page_key.hpp"
 
 namespace kvtwin {
@@ -99,12 +100,7 @@ void Checking::finish() const { KV_CHECK(outstanding() == 0, "at the end everyth
 
 // splitmix64, because random numbers of the standard library differ between machines, and equal seeds must give equal
 // faults everywhere.
-std::uint64_t Faulty::draw() {
-  std::uint64_t z = (random_ += 0x9E3779B97F4A7C15U);
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
-  return z ^ (z >> 31);
-}
+std::uint64_t Faulty::draw() { return mixed_bits(random_ += kGoldenRatio64); }
 
 Faulty::Flight& Faulty::open(OperationId world_id) {
   Flight& flight = flights_.emplace_back();

@@ -159,9 +159,9 @@ enum class NoticeKind : std::uint8_t {
   withdrawn,  // to the decode engine: no more pages will be written
   peer_lost,  // to every engine, by the world: the engine `peer` is dead, and writes nothing any more
 };
-std::string_view name_of(NoticeKind kind);
 
-// A message of another engine about a request that both serve. Notices of one engine to another keep their order.
+// A message of another engine about a request that both serve. Notices of one engine to another keep
+// their order, except `handed`, which comes with the last byte.
 struct Notice {
   NoticeKind kind = NoticeKind::room;
   RequestId request = kNoRequest;  // none with peer_lost

@@ -26,6 +26,8 @@ struct LaneSpan {
   Bytes bytes = 0;            // bytes moved. h2d, d2h: of one rank; storage lanes: of all ranks together
   std::uint64_t steps = 0;    // passes: steps done
   Status status = Status::done;
+  bool staged = false;    // a hand-over through host memory on both sides
+  bool received = false;  // a staged hand-over on the side that receives: it uses host memory, and no lane
 };
 
 class LaneObserver {
@@ -38,22 +40,45 @@ class LaneObserver {
 class InputRoute {
  public:
   static constexpr std::size_t kEveryEngine = ~std::size_t{0};
-  virtual ~InputRoute() = default;
-  // Called once for each arrival or hint, when it comes. Returns a seat, or kEveryEngine.
-  virtual std::size_t engine_of(const Input& input) = 0;
-
-  // For engines with roles: an arrival in two parts, or an abort of such a request, goes to `prefill` too.
   static constexpr std::size_t kNoEngine = kEveryEngine - 1;
   struct Way {
-    std::size_t engine = 0;
-    std::size_t prefill = kNoEngine;
+    std::size_t engine = 0;           // or kEveryEngine
+    std::size_t prefill = kNoEngine;  // engines with roles: an arrival in two parts, or its abort, goes there too
   };
-  virtual Way way_of(const Input& input) { return {engine_of(input), kNoEngine}; }
+  virtual ~InputRoute() = default;
+  // Called once for each arrival or hint, when it comes.
+  virtual Way way_of(const Input& input) = 0;
   // The engine has been found dead. Each of its requests that has not ended is then given out once more by
-  // sent_again(), as an arrival with the next attempt; its keys are borrowed until the next call. False: no more.
+  // sent_again(), as an arrival with the next attempt, and its abort if that came before. An arrival's keys are
+  // borrowed until the next call. False: no more.
   virtual void engine_lost(std::size_t /*engine*/) {}
   virtual bool sent_again(Input&) { return false; }
 };
+
+// Calls deliver(engine, input) for each engine that an arrival or a hint goes to. Of an arrival in two parts, the
+// prefill part comes first, and each part has the seat of the other engine. `seats`: of one engine.
+template <typename Deliver>
+void deliver_by(const InputRoute::Way& way, std::size_t engines, std::size_t seats, Input& input,
+                const Deliver& deliver) {
+  if (way.engine == InputRoute::kEveryEngine) {
+    for (std::size_t engine = 0; engine < engines; ++engine) deliver(engine, input);
+    return;
+  }
+  KV_CHECK(way.engine < engines, "an input goes to an engine that there is");
+  if (way.prefill != InputRoute::kNoEngine) {
+    KV_CHECK(way.prefill < engines, "an input goes to an engine that there is");
+    auto* const arrival = std::get_if<Arrival>(&input.what);
+    const auto is_part = [&](RequestPart part, std::size_t peer) {
+      if (arrival == nullptr) return;
+      arrival->part = part;
+      arrival->peer = static_cast<std::uint32_t>(peer * seats);
+    };
+    is_part(RequestPart::prefill, way.engine);
+    deliver(way.prefill, input);
+    is_part(RequestPart::decode, way.prefill);
+  }
+  deliver(way.engine, input);
+}
 
 class World {
  public:

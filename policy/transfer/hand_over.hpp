@@ -12,6 +12,9 @@
 
 namespace kvtwin {
 
+// Both: serves whole requests only. A prefill engine computes prompts and writes their pages to a decode engine.
+enum class EngineRole : std::uint8_t { both, prefill, decode };
+
 // When the pages of a prompt are written: after the prompt's last pass; after each pass; or beside each pass, group by
 // group of its layers.
 enum class HandOverUnit : std::uint8_t { whole, chunks, layers };
@@ -29,11 +32,6 @@ struct HandOverSide {
   KvShape shape;  // of one rank
   std::uint32_t ranks = 1;
   Layout layout = Layout::layer_first;
-  friend bool operator==(const HandOverSide& a, const HandOverSide& b) {
-    return a.shape.layers == b.shape.layers && a.shape.planes == b.shape.planes && a.shape.heads == b.shape.heads &&
-           a.shape.head_bytes == b.shape.head_bytes && a.shape.page_tokens == b.shape.page_tokens &&
-           a.ranks == b.ranks && a.layout == b.layout;
-  }
 };
 
 struct HandOverWork {
@@ -47,7 +45,7 @@ struct HandOverWork {
   bool staged = false;  // through host memory on both sides, not from GPU to GPU (GPUDirect RDMA)
 };
 
-// Returns whether the ranks of an engine hold equal pages: an MLA latent, or one head of GQA.
+// Returns whether the ranks of an engine hold equal pages: an MLA latent.
 constexpr bool is_latent(const KvShape& shape) { return shape.planes == 1; }
 
 // Returns the work of moving `pages` pages, in `runs` runs of pages that are neighbours on both sides. A latent crosses

@@ -30,24 +30,8 @@ void AdversarialFleet::give(std::size_t seat, const Input& input) {
 }
 
 void AdversarialFleet::deliver(Input& input, InputRoute& route) {
-  const InputRoute::Way way = route.way_of(input);
-  if (way.engine == InputRoute::kEveryEngine) {
-    for (std::size_t seat = 0; seat < worlds_.size(); ++seat) give(seat, input);
-    return;
-  }
-  auto* const arrival = std::get_if<Arrival>(&input.what);
-  if (way.prefill != InputRoute::kNoEngine) {
-    if (arrival != nullptr) {
-      arrival->part = RequestPart::prefill;
-      arrival->peer = static_cast<std::uint32_t>(way.engine);
-    }
-    give(way.prefill, input);
-    if (arrival != nullptr) {
-      arrival->part = RequestPart::decode;
-      arrival->peer = static_cast<std::uint32_t>(way.prefill);
-    }
-  }
-  give(way.engine, input);
+  deliver_by(route.way_of(input), worlds_.size(), 1, input,
+             [this](std::size_t seat, const Input& part) { give(seat, part); });
 }
 
 void AdversarialFleet::deliver_post(InputRoute& route) {

@@ -4,23 +4,15 @@
 //   build/tests/fleet_bench --benchmark_filter=simgrid_score
 #include <benchmark/benchmark.h>
 
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
+
+#include "tests/bench/output_of.hpp"
 
 namespace {
 
 constexpr std::int64_t kRequestsPerEngine = 400;
 constexpr std::int64_t kRequestsPerSecondPerEngine = 5;
-
-std::string output_of(const std::string& command) {
-  std::string text;
-  FILE* pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) return text;
-  char buffer[4096];
-  for (std::size_t n = 0; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;) text.append(buffer, n);
-  return pclose(pipe) == 0 ? text : std::string();
-}
 
 void fleet(benchmark::State& state, const char* world, const char* route) {
   const std::int64_t engines = state.range(0), requests = engines * kRequestsPerEngine;
@@ -32,7 +24,7 @@ void fleet(benchmark::State& state, const char* world, const char* route) {
       " --json 2>/dev/null";
   double seconds = 0, bytes = 0;
   for (auto _ : state) {
-    const auto report = nlohmann::json::parse(output_of(command), nullptr, false);
+    const auto report = nlohmann::json::parse(kvtwin::test::output_of(command), nullptr, false);
     if (report.is_discarded() || report["requests"]["completed"] != requests) {
       state.SkipWithError("the simulation failed");
       return;

@@ -4,20 +4,12 @@
 //   build/tests/simulate_bench --benchmark_filter=10000/
 #include <benchmark/benchmark.h>
 
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
 
-namespace {
+#include "tests/bench/output_of.hpp"
 
-std::string output_of(const std::string& command) {
-  std::string text;
-  FILE* pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) return text;
-  char buffer[4096];
-  for (std::size_t n = 0; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;) text.append(buffer, n);
-  return pclose(pipe) == 0 ? text : std::string();
-}
+namespace {
 
 void simulate(benchmark::State& state, const char* world) {
   const std::string command =
@@ -26,7 +18,7 @@ void simulate(benchmark::State& state, const char* world) {
       world + " --json 2>/dev/null";
   double seconds = 0, bytes = 0;
   for (auto _ : state) {
-    const auto report = nlohmann::json::parse(output_of(command), nullptr, false);
+    const auto report = nlohmann::json::parse(kvtwin::test::output_of(command), nullptr, false);
     if (report.is_discarded() || report["requests"]["completed"] != state.range(0)) {
       state.SkipWithError("the simulation failed");
       return;

@@ -1,8 +1,8 @@
 // Any bytes as a journal: reading must end, with the same result for the whole journal and in pieces; the records that
 // were read must be written back as the same bytes (an old version: as a current journal with as many records); and an
 // engine can replay the journal. With and without valid checksums, so that the code behind the checks is reached, too.
-// Input: a journal, maybe with extra bytes at its end. The last byte also chooses the sizes of the engine and of the
-// pieces.
+// Input: a journal, maybe with extra bytes at its end. The last byte also chooses the engine's sizes and role and the
+// size of the pieces.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -64,6 +64,9 @@ EngineConfig config_of(unsigned pick) {
   config.load_back_min_tokens = 1;
   config.chunk_tokens = 64;
   config.max_waiting = 64;
+  config.hand_over.role = static_cast<EngineRole>(pick / 16 % 3);
+  config.hand_over.unit = static_cast<HandOverUnit>(pick / 64 % 3);
+  config.hand_over.from = config.hand_over.to = {config.shape, Layout::layer_first, 1};
   return config;
 }
 

@@ -75,20 +75,6 @@ TEST(RealRoles, ServeABusyStream) {
   expect_right_pages(folder, real, 3);
 }
 
-// Returns the id of the process that has `file` open, or 0.
-pid_t process_with(const fs::path& file) {
-  std::error_code error;
-  for (const fs::directory_entry& process : fs::directory_iterator("/proc", error)) {
-    const pid_t id = std::atoi(process.path().filename().c_str());
-    if (id <= 0) continue;
-    for (const fs::directory_entry& open : fs::directory_iterator(process.path() / "fd", error)) {
-      if (fs::read_symlink(open.path(), error) == file) return id;
-    }
-    error.clear();  // the process has ended, or belongs to another user
-  }
-  return 0;
-}
-
 // Kills an engine in the middle of a run under mpirun's --enable-recovery.
 Outcome run_and_kill(const Folder& folder, std::size_t killed, std::size_t prefill, std::size_t decode) {
   const Settings settings =

@@ -43,7 +43,7 @@ OWNED_HEADERS = [
     (r"simgrid/|xbt", r"sim/|tests/\w+/sim/", "only sim/ includes SimGrid"),
     (r"cuda|cufile|cub/|cooperative_groups", r"impl/|kernels/|python/src/kernels/|tests/gpu(_sim)?/|tests/cuda_twin/|tests/\w+/cuda/", "only impl/, kernels/ and python/src/kernels/ include CUDA"),
     (r"liburing|hiredis|infiniband/|rdma/|ucp/|ucs/", r"impl/|tests/\w+/impl/", "only impl/ includes I/O libraries"),
-    (r"mpi\.h", r"impl/runtime/mpi_(?:ranks|mail)\.cpp", "only impl/runtime/mpi_*.cpp includes MPI"),
+    (r"mpi\.h", r"impl/runtime/mpi_(?:ranks|mail|call)\.cpp", "only impl/runtime/mpi_*.cpp includes MPI"),
     (r"CLI/|CLI11", r"cli/|tests/\w+/cli/", "only cli/ parses commands"),
     (r"toml\+\+", r"lab/|tests/\w+/cli/|models/", "only lab/ parses experiments"),
     (r"lab/version\.hpp", r"lab/|cli/", "only lab/ and cli/ know the version"),

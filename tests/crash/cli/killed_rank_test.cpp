@@ -13,20 +13,6 @@
 namespace kvtwin::test {
 namespace {
 
-// Returns the id of the process that has `file` open, or 0.
-pid_t process_with(const fs::path& file) {
-  std::error_code error;
-  for (const fs::directory_entry& process : fs::directory_iterator("/proc", error)) {
-    const pid_t id = std::atoi(process.path().filename().c_str());
-    if (id <= 0) continue;
-    for (const fs::directory_entry& open : fs::directory_iterator(process.path() / "fd", error)) {
-      if (fs::read_symlink(open.path(), error) == file) return id;
-    }
-    error.clear();  // the process has ended, or belongs to another user
-  }
-  return 0;
-}
-
 bool ended(const Process& process) {
   siginfo_t info{};
   return waitid(P_PID, static_cast<id_t>(process.id()), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;

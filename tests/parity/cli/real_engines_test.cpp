@@ -117,15 +117,7 @@ TEST(RealEngines, RefuseOnceWhatTheyCantServe) {
   };
   for (const Refusal& refusal : refusals) {
     SCOPED_TRACE(refusal.says.front() + " of " + std::to_string(refusal.processes));
-    const Outcome outcome = run_ranks(folder, good + refusal.settings, refusal.processes);
-    EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
-    EXPECT_EQ(outcome.out, "");
-    for (const std::string& words : refusal.says) {
-      EXPECT_NE(outcome.err.find(words), std::string::npos) << words << " isn't in: " << outcome.err;
-    }
-    const std::size_t first = outcome.err.find("kvtwin: ");
-    EXPECT_EQ(outcome.err.find("kvtwin: ", first + 1), std::string::npos) << outcome.err;
-    EXPECT_FALSE(fs::exists(folder / "run"));
+    expect_refused(folder, run_ranks(folder, good + refusal.settings, refusal.processes), refusal.says);
   }
 }
 

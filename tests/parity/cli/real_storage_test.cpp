@@ -315,6 +315,8 @@ TEST_F(RealStorage, PagesOfANodeThatWasDownAreLost) {
   const Simulated second = serve(settings + Settings{"faults.node_down=1@0+0.000001"}, "second");
   const Json& counters = second.report.at("real").at("storage").at("remote");
   EXPECT_GT(counters.at("planned_lost").get<int>(), 0);
+  const Simulated fresh = serve(settings + Settings{"cache.namespace=fresh", "faults.node_down=1@0+0.000001"}, "fresh");
+  EXPECT_EQ(fresh.report.at("real").at("storage").at("remote").at("planned_lost"), 0) << "nothing was there to lose";
 }
 
 TEST_F(RealStorage, SlowDrivesServeAndReplay) {

@@ -284,7 +284,7 @@ class Node final : public Observer, public InputHandler {
 
  private:
   static ContractTerms terms_of(const EngineConfig& config) {
-    ContractTerms terms{config.shape.page_tokens};
+    ContractTerms terms{config.shape.page_tokens, config.hand_over.role};
     terms.bursts_end_early = terms.cancels_unrequested = terms.duplicates = true;
     return terms;
   }
@@ -423,12 +423,26 @@ TEST(HandOverSwarm, every_seed_keeps_every_invariant_and_every_byte) {
       std::printf("%10llu %s\n", static_cast<unsigned long long>(count), mark.c_str());
   }
   if (kSeeds < 2000 || HasFailure()) return;
-  for (const char* mark :
-       {"finished: whole", "finished: decode", "finished: sent again", "handed over", "fell back: peer_lost",
-        "fell back: withdrawn", "dropped: aborted", "dropped: peer_lost", "dropped: queue_full", "hand-over: none",
-        "hand-over: transfer_failed", "retracted: prefill", "retracted: decode", "decorator: failed_hand_overs",
-        "world: hand_over_done", "world: hand_over_failed", "world: hand_over_cancelled",
-        "world: hand_over_waited_for_pass", "world: hand_over_pass_failed"}) {
+  for (const char* mark : {"finished: whole",
+                           "finished: decode",
+                           "finished: sent again",
+                           "handed over",
+                           "fell back: peer_lost",
+                           "fell back: withdrawn",
+                           "dropped: aborted",
+                           "dropped: transfer_failed",
+                           "dropped: peer_lost",
+                           "dropped: queue_full",
+                           "hand-over: none",
+                           "hand-over: transfer_failed",
+                           "retracted: prefill",
+                           "retracted: decode",
+                           "decorator: failed_hand_overs",
+                           "world: hand_over_done",
+                           "world: hand_over_failed",
+                           "world: hand_over_cancelled",
+                           "world: hand_over_waited_for_pass",
+                           "world: hand_over_pass_failed"}) {
     EXPECT_GT(marks[mark], 0U) << mark << " never happened";
   }
 }

@@ -119,6 +119,8 @@ TEST(Bill, PartsAreCountedByHand) {
   const Bill pool = bill({"tiers.host.gib=3", "tiers.remote.gib=10", "cluster.engines=2"});
   EXPECT_DOUBLE_EQ(parts(pool).at("NIC of 400 Gb/s").first, 2 * 4 + 5);
   EXPECT_NEAR(parts(pool).at("GiB of remote pool").second, 10 * 10, 0.1);
+  const Bill peers = bill({"tiers.host.gib=3", "tiers.remote.gib=10", "cluster.engines=2", "hardware.pool_peers=true"});
+  EXPECT_DOUBLE_EQ(parts(peers).at("NIC of 400 Gb/s").first, 2 * 4) << "the pool is in the engines' hosts";
   const Bill one =
       bill({"tiers.host.gib=3", "tiers.remote.gib=10", "hardware.remote_nics=1", "hardware.remote_gbps=25"});
   EXPECT_DOUBLE_EQ(parts(one).at("NIC of 400 Gb/s").first, 2) << "one at the engine, one at the pool";

@@ -126,6 +126,29 @@ TEST_F(Roles, EnginesThatDoNotPrefillDecode) {
   EXPECT_EQ(rest.at("decisions"), report_with({}).at("decisions"));
 }
 
+// Each byte crosses the host memory of both sides twice, and no lane but `peer` has other bytes here.
+TEST_F(Roles, StagedHandOversUseTheHostMemoryOfBothSides) {
+  const Json report = report_with({"cluster.hand_over_staged=true", "tiers.host.tokens=0"});
+  double peer = 0, prefill = 0, decode = 0;
+  for (const Json& lane : report.at("lanes")) {
+    const auto name = lane.at("name").get<std::string>();
+    const double bytes = lane.at("bytes").get<double>();
+    if (name.ends_with(".peer")) peer += bytes;
+    if (name == "engine0.dram") prefill += bytes;
+    if (name.ends_with(".dram") && name != "engine0.dram") decode += bytes;
+  }
+  EXPECT_GT(peer, 0);
+  EXPECT_EQ(prefill, 2 * peer);
+  EXPECT_EQ(decode, 2 * peer);
+}
+
+TEST_F(Roles, TheReportHasTheNotesOfTheDecodeEngines) {
+  const Json report = report_with({"cluster.decode_set=hardware.host_link_gbps=10"});
+  std::string notes;
+  for (const Json& note : report.at("notes")) notes += note.get<std::string>() + "\n";
+  EXPECT_NE(notes.find("decode engines: hardware.host_link_gbps: "), std::string::npos) << notes;
+}
+
 TEST_F(Roles, AreRefusedInOneSentence) {
   expect_refused({"cluster.decode=0", "cluster.engines=1"}, "let cluster.engines be more than cluster.prefill");
   expect_refused({"cluster.decode=0"}, "cluster.decode is 0; give each role at least one engine");

@@ -518,6 +518,8 @@ TEST(SglangFlags, EachBackEndHasAStoreOfItsOwn) {
   const Experiment tcp = from_flags(kHost + "--hicache-storage-backend mooncake " +
                                     "--hicache-storage-backend-extra-config {\"protocol\":\"tcp\"}");
   EXPECT_EQ(tcp.text("tiers.remote.store"), "mooncake_tcp");
+  EXPECT_NE(notes_of(tcp).find("the store preset mooncake_tcp"), std::string::npos) << notes_of(tcp);
+  EXPECT_EQ(notes_of(tcp).find("the store preset mooncake ("), std::string::npos) << notes_of(tcp);
   const Experiment file = from_flags(kHost + "--hicache-storage-backend file");
   EXPECT_EQ(notes_of(file).find("remote store"), std::string::npos);
 }

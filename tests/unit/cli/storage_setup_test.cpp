@@ -98,6 +98,17 @@ TEST(StorageSetup, TheNetworkToThePoolFollowsItsKeys) {
   expect_refused(joined(remote, {"hardware.pool_peers=true", "cluster.engines=3", "hardware.pool_nodes=4"}),
                  {"hardware.pool_nodes (--set): is 4", "3 engines"});
   expect_refused(joined(remote, {"hardware.rails=5"}), {"hardware.rails (--set): is 5", "4 NICs"});
+  // A bandwidth that is given counts, whatever the store has.
+  EXPECT_EQ(setup_of(joined(remote, {"tiers.remote.store=redis", "hardware.remote_pool_gbps=3"}))
+                .world.fabric_bytes_per_second,
+            3'000'000'000U);
+  expect_refused(joined(remote, {"hardware.pool_node_gbps=25", "hardware.remote_pool_gbps=3"}),
+                 {"hardware.pool_node_gbps (--set)", "leave one out"});
+  // Engines with roles share the network.
+  const kvtwin::Setup roles =
+      setup_of(joined(remote, {"cluster.prefill=1", "cluster.decode=2", "hardware.pool_peers=true"}));
+  EXPECT_EQ(roles.world.network.nodes, 3U);
+  EXPECT_EQ(roles.decode->world.network.nodes, 3U);
 }
 
 TEST(StorageSetup, PlannedFailuresAreReadOrRefusedInASentence) {
@@ -123,6 +134,11 @@ TEST(StorageSetup, PlannedFailuresAreReadOrRefusedInASentence) {
        {"nic@1+2", "nic:0@1+2", "nic:2@1+2", "nick:0.5@1+2", "node2:0.5@1+2", "switches:0.5@1+2", "nic:0.5"}) {
     expect_refused(joined(remote, {std::string("faults.slow_link=") + wrong}), {"faults.slow_link (--set)"});
   }
+  for (const char* overlap : {"faults.node_down=1@5+10,0@5+10,1@6+20", "faults.slow_drives=2@1+3,3@2+1",
+                              "faults.slow_link=pool:0.5@0+100,pool:0.5@5+100"}) {
+    expect_refused(joined(remote, {overlap}), {"at the same time"});
+  }
+  EXPECT_EQ(setup_of(joined(remote, {"faults.slow_drives=2@1+3,3@4+1"})).world.slow_drives.size(), 2U);
   expect_refused({"tiers.remote.gib=8", "faults.node_down=0@1+1"}, {"hardware.pool_nodes"});
   expect_refused({"tiers.remote.gib=8", "faults.slow_drives=2@1+1"}, {"there is no disk tier"});
   expect_refused({"tiers.disk.tokens=64000", "faults.slow_link=nic:0.5@1+1"}, {"there is no remote tier"});

@@ -17,7 +17,7 @@ class StaleRoute : public testing::Test {
     arrival.request = request;
     arrival.prompt_tokens = arrival.output_tokens = 1;
     arrival.keys = keys;
-    return route.engine_of(Input{now, arrival});
+    return route.way_of(Input{now, arrival}).engine;
   }
   static void happened(RequestRoute& route, std::size_t engine, EventKind kind, RequestId request, TimeNs now) {
     RequestRecord record;
@@ -69,9 +69,30 @@ TEST_F(StaleRoute, An_abort_goes_to_the_engine_at_once) {
   RequestRoute route("round_robin", {.engines = 2}, kDelay);
   send(route, 0, 0);
   EXPECT_EQ(send(route, 1, 0), 1U);
-  EXPECT_EQ(route.engine_of(Input{1, Hint{.kind = HintKind::abort, .subject = 1}}), 1U);
+  EXPECT_EQ(route.way_of(Input{1, Hint{.kind = HintKind::abort, .subject = 1}}).engine, 1U);
   happened(route, 1, EventKind::aborted, 1, 1);
-  EXPECT_EQ(route.engine_of(Input{2, Hint{.kind = HintKind::abort, .subject = 1}}), 0U) << "it has ended";
+  EXPECT_EQ(route.way_of(Input{2, Hint{.kind = HintKind::abort, .subject = 1}}).engine, 0U) << "it has ended";
+}
+
+// The client of a request has gone, and its engine is dead already: the engine that gets the request next is told.
+TEST_F(StaleRoute, An_abort_follows_a_request_that_is_sent_again) {
+  for (const std::string_view router : route_names()) {
+    SCOPED_TRACE(router);
+    RouteRoles roles;
+    roles.engines_die = true;
+    RequestRoute route(router, {.engines = 2, .device_pages = 10}, 0, roles);
+    const std::size_t dead = send(route, 0, 0);
+    route.way_of(Input{1, Hint{.kind = HintKind::abort, .subject = 0}});
+    route.engine_lost(dead);
+    Input again;
+    ASSERT_TRUE(route.sent_again(again));
+    EXPECT_EQ(std::get<Arrival>(again.what).attempt, 1U);
+    EXPECT_EQ(route.way_of(again).engine, 1 - dead);
+    ASSERT_TRUE(route.sent_again(again));
+    EXPECT_EQ(std::get<Hint>(again.what).kind, HintKind::abort);
+    EXPECT_EQ(route.way_of(again).engine, 1 - dead);
+    EXPECT_FALSE(route.sent_again(again));
+  }
 }
 
 }  // namespace

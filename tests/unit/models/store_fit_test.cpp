@@ -83,7 +83,6 @@ TEST(StoreFit, NoFigureIsNegative) {
 
 TEST(StoreFit, UnmeasuredFiguresAreThoseOfTheNearestPreset) {
   const StoreSpec mooncake = fitted(measured({}), "mooncake://127.0.0.1:50051?protocol=tcp");
-  EXPECT_EQ(mooncake.kind, "mooncake");
   EXPECT_EQ(mooncake.figures.lease, 5);
   EXPECT_TRUE(mooncake.evicts);
   const StoreSpec files = fitted(measured({}), "nixl+posix:///pages");

@@ -122,9 +122,6 @@ TEST(Stores, BadFilesAreRefusedInASentence) {
   object["numbers"].erase("set_call");
   EXPECT_NE(error_of(object).find("set_call"), std::string::npos) << error_of(object);
   object = redis();
-  object.erase("kind");
-  EXPECT_NE(error_of(object).find("kind"), std::string::npos) << error_of(object);
-  object = redis();
   object.erase("numbers");
   EXPECT_NE(error_of(object).find("numbers"), std::string::npos) << error_of(object);
   object = redis();

@@ -69,10 +69,11 @@ TEST(DecisionLog, PassesDecisionsOn) {
 
 TEST(DecisionNames, AreDistinct) {
   std::set<std::string_view> kinds, reasons;
-  for (int i = 0; i <= static_cast<int>(DecisionKind::finish); ++i) kinds.insert(name_of(static_cast<DecisionKind>(i)));
-  for (int i = 0; i <= static_cast<int>(Reason::chunk); ++i) reasons.insert(name_of(static_cast<Reason>(i)));
-  EXPECT_EQ(kinds.size(), static_cast<std::size_t>(DecisionKind::finish) + 1);
-  EXPECT_EQ(reasons.size(), static_cast<std::size_t>(Reason::chunk) + 1);
+  for (int i = 0; i <= static_cast<int>(DecisionKind::withdraw); ++i)
+    kinds.insert(name_of(static_cast<DecisionKind>(i)));
+  for (int i = 0; i <= static_cast<int>(Reason::withdrawn); ++i) reasons.insert(name_of(static_cast<Reason>(i)));
+  EXPECT_EQ(kinds.size(), static_cast<std::size_t>(DecisionKind::withdraw) + 1);
+  EXPECT_EQ(reasons.size(), static_cast<std::size_t>(Reason::withdrawn) + 1);
   EXPECT_EQ(kinds.count("unknown") + reasons.count("unknown"), 0u);
 }
 

@@ -17,11 +17,8 @@ std::string text(BrokenTerm broken) { return broken == nullptr ? "" : broken; }
 class Writer : public testing::Test {
  protected:
   Writer() {
-    Notice room;
-    room.request = 7;
-    room.first = 1;
-    room.slots = slots_;
-    EXPECT_EQ(text(contract_.take({10, room})), "");
+    EXPECT_EQ(text(contract_.take({9, part_of(7)})), "");
+    EXPECT_EQ(text(contract_.take({10, room_})), "");
     operation_.request = 7;
     operation_.first = 1;
     operation_.tokens = 7;
@@ -30,6 +27,15 @@ class Writer : public testing::Test {
     operation_.work.bytes = 128;
     operation_.work.writes = 2;
     operation_.pages = moves_;
+  }
+  static Arrival part_of(RequestId request, std::uint32_t attempt = 0) {
+    Arrival arrival;
+    arrival.request = request;
+    arrival.prompt_tokens = 11;
+    arrival.output_tokens = 1;
+    arrival.part = RequestPart::prefill;
+    arrival.attempt = attempt;
+    return arrival;
   }
   std::string submitted() {
     const std::string broken = text(contract_.judge(Operation(operation_)));
@@ -42,8 +48,9 @@ class Writer : public testing::Test {
     return text(contract_.take({20, completion}));
   }
 
-  SeamContract contract_{ContractTerms{kPage}};
+  SeamContract contract_{ContractTerms{kPage, EngineRole::prefill}};
   std::vector<SlotId> slots_{20, 21};
+  Notice room_{NoticeKind::room, 7, 0, 0, 1, slots_};
   std::vector<PageMove> moves_{{{}, 3, 20}, {{}, 4, 21}};
   HandOverOperation operation_;
   std::uint64_t ids_ = 0;
@@ -113,16 +120,52 @@ TEST_F(Writer, IsAnsweredAfterItsPass) {
   EXPECT_EQ(answered(Status::gate_failed, 2), "");
 }
 
-TEST_F(Writer, HasRoomOnce) {
-  Notice room;
-  room.request = 7;
-  room.first = 1;
-  room.slots = slots_;
-  EXPECT_EQ(text(contract_.take({10, room})), "room is given once");
+TEST_F(Writer, HasRoomForTheRestOfThePromptOnce) {
+  EXPECT_EQ(text(contract_.take({10, room_})), "room is given once");
+  EXPECT_EQ(text(contract_.take({10, part_of(7, 1)})), "");
+  room_.attempt = 1;
+  for (const Pages first : {Pages{0}, Pages{2}, Pages{4}, ~Pages{0}}) {
+    room_.first = first;
+    EXPECT_EQ(text(contract_.take({10, room_})), "room is for the rest of the prompt") << first;
+  }
+  room_.first = 1;
+  EXPECT_EQ(text(contract_.take({10, room_})), "");
+  room_.request = 8;
+  EXPECT_EQ(text(contract_.take({10, room_})), "") << "of a part that has ended";
+}
+
+TEST(Roles, GetTheirOwnPartsAndNotices) {
+  const auto role_of = [](RequestPart part) {
+    return part == RequestPart::prefill ? EngineRole::prefill : EngineRole::decode;
+  };
+  for (const EngineRole role : {EngineRole::both, EngineRole::prefill, EngineRole::decode}) {
+    SeamContract contract{ContractTerms{kPage, role}};
+    Arrival arrival{0, 1, 1, 0, 0, {}};
+    EXPECT_EQ(text(contract.take({0, arrival})), "");
+    for (const RequestPart part : {RequestPart::prefill, RequestPart::decode}) {
+      ++arrival.request;
+      arrival.part = part;
+      EXPECT_EQ(text(contract.take({0, arrival})) == "", role == role_of(part));
+    }
+    const auto refused = [&](NoticeKind kind) {
+      Notice notice;
+      notice.kind = kind;
+      notice.request = 99;
+      return text(contract.take({1, notice}));
+    };
+    const std::string no_peers = "only an engine with a role has peers",
+                      other = "a notice goes to the engine with the role for it";
+    const bool both = role == EngineRole::both;
+    EXPECT_EQ(refused(NoticeKind::peer_lost), both ? no_peers : "");
+    for (const NoticeKind kind : {NoticeKind::room, NoticeKind::cancel}) {
+      EXPECT_EQ(refused(kind), both ? no_peers : role == EngineRole::prefill ? "" : other);
+    }
+    EXPECT_EQ(refused(NoticeKind::withdrawn), both ? no_peers : role == EngineRole::decode ? "" : other);
+  }
 }
 
 TEST(Reader, IsToldOfTheEndOnceAndOnlyOfWhatItExpects) {
-  SeamContract contract{ContractTerms{kPage}};
+  SeamContract contract{ContractTerms{kPage, EngineRole::decode}};
   const std::vector<SlotId> slots{1};
   Notice room, handed;
   room.request = handed.request = 3;
@@ -147,6 +190,7 @@ TEST(Arrivals, ComeInOrderUnlessTheyAreSentAgain) {
   EXPECT_EQ(text(contract.take({0, arrival})), "arrivals come in order");
   arrival.attempt = 1;
   EXPECT_EQ(text(contract.take({0, arrival})), "");
+  EXPECT_EQ(text(contract.take({0, arrival})), "a request that is sent again is a new attempt");
   arrival.attempt = 0;
   arrival.request = 6;
   EXPECT_EQ(text(contract.take({0, arrival})), "");

@@ -56,7 +56,6 @@ class OneArrival final : public InputSource {
 
 class BothEngines final : public InputRoute {
  public:
-  std::size_t engine_of(const Input&) override { return 1; }
   Way way_of(const Input&) override { return {1, 0}; }
   void engine_lost(std::size_t engine) override { lost.push_back(engine); }
   std::vector<std::size_t> lost;

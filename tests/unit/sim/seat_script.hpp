@@ -43,9 +43,9 @@ class SeatHandler final : public InputHandler {
 class InTurn final : public InputRoute {
  public:
   explicit InTurn(std::size_t engines) : engines_(engines) {}
-  std::size_t engine_of(const Input& input) override {
+  Way way_of(const Input& input) override {
     const auto* arrival = std::get_if<Arrival>(&input.what);
-    return arrival == nullptr ? kEveryEngine : arrival->request % engines_;
+    return {.engine = arrival == nullptr ? kEveryEngine : arrival->request % engines_};
   }
 
  private:
