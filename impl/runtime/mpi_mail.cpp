@@ -117,7 +117,7 @@ void MpiMail::loop() {
   for (;;) {
     const bool sent = send_parcels();
     const bool received = receive_parcel();
-    std::erase_if(sending_, [this](Sending& one) {
+    std::erase_if(sending_, [](Sending& one) {
       int done = 0;
       must_mpi(MPI_Test(&one.request, &done, MPI_STATUS_IGNORE), "MPI_Test");
       return done != 0;

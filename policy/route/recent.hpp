@@ -4,13 +4,12 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <unordered_map>
 #include <utility>
 
 namespace kvtwin {
 
-template <typename Key, typename Value, typename Hash = std::hash<Key>>
+template <typename Key, typename Value, typename Hash>
 class Recent {
  public:
   explicit Recent(std::size_t generation) : generation_(generation) {}

@@ -3,12 +3,17 @@
 // loaded engine. The load is the number of requests that were sent and have not ended. Ties go to the first engine.
 #include <cstdint>
 
+#include "policy/base/mix.hpp"
 #include "policy/route.hpp"
 #include "policy/route/open_requests.hpp"
 #include "policy/route/recent.hpp"
 
 namespace kvtwin {
 namespace {
+
+struct SessionHash {
+  std::size_t operator()(std::uint64_t session) const { return mixed_bits(session); }
+};
 
 constexpr std::size_t kSessions = std::size_t{1} << 19;  // remembered, of those sent last
 
@@ -34,7 +39,7 @@ class SessionAffinity final : public Router {
 
  private:
   OpenRequests open_;
-  Recent<std::uint64_t, std::size_t> homes_{kSessions};  // engine by session
+  Recent<std::uint64_t, std::size_t, SessionHash> homes_{kSessions};  // engine by session
 };
 
 }  // namespace

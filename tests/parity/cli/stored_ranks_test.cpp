@@ -87,15 +87,15 @@ TEST(StoredRanks, DecideAlikeThoughOneIsSlower) {
        happened);
   // A little more than the memory of an empty server.
   EXPECT_EQ(server.ask("CONFIG SET maxmemory 1300kb").substr(0, 3), "+OK");
-  // On a machine that computes slowly itself, the slow rank's pages may still arrive in time: then it is made slower.
+  // Where requests queue up, because the machine is busy, prefetches end before they are stopped: then they come
+  // slower.
   for (const char* policy : {"best_effort", "timeout"}) {
     SCOPED_TRACE(policy);
-    for (const char* factor : {"100", "1000", "10000"}) {
-      Happened before = happened;
+    for (const char* scale : {"1", "16"}) {
       note(serve(folder, slowed + Settings{std::string("cache.prefetch_policy=") + policy,
-                                           std::string("real.slow_factor=") + factor}),
+                                           std::string("workload.time_scale=") + scale}),
            happened);
-      if (happened["stopped"] > before["stopped"]) break;
+      if (happened["stopped"] > 0) break;
     }
   }
   happened["evicted from remote"] = server.evicted();
