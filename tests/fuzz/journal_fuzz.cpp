@@ -66,7 +66,7 @@ EngineConfig config_of(unsigned pick) {
   config.max_waiting = 64;
   config.hand_over.role = static_cast<EngineRole>(pick / 16 % 3);
   config.hand_over.unit = static_cast<HandOverUnit>(pick / 64 % 3);
-  config.hand_over.from = config.hand_over.to = {config.shape, Layout::layer_first, 1};
+  config.hand_over.from = config.hand_over.to = HandOverSide{config.shape, 1, Layout::layer_first};
   return config;
 }
 
