@@ -41,9 +41,10 @@ void store_tag(std::byte* to, const Tag& tag) { store_le64(store_le64(to, tag[0]
 
 std::uint64_t sets_for(Pages pages) { return std::max<std::uint64_t>(1, (pages + kWays - 1) / kWays); }
 
-// Returns the place of the tag in a set, if it is there.
-std::optional<std::size_t> way_of(const Tag& tag, const std::byte* set) {
-  for (std::size_t way = 0; way < kWays; ++way) {
+// Returns the first place of the tag in a set, if it is there. The search begins at the place `start`.
+std::optional<std::size_t> way_of(const Tag& tag, const std::byte* set, std::size_t start = 0) {
+  for (std::size_t i = 0; i < kWays; ++i) {
+    const std::size_t way = (start + i) % kWays;
     if (load_tag(set + way * kTagBytes) == tag) return way;
   }
   return std::nullopt;
@@ -301,7 +302,9 @@ void PeerStore::put(Names names, Values values, Answers answers) {
       const PagePlace& place = places[pages[i]];
       std::byte* const set = sets.data() + i * kSetBytes;
       auto way = way_of(place.tag, set);
-      if (!way) way = way_of(kFree, set);
+      // Nothing locks a set. Each process begins elsewhere, so that two rarely take the same place at the same time;
+      // then one page is lost, which its header shows.
+      if (!way) way = way_of(kFree, set, own_ * kWays / peers_.size());
       if (!way) way = (place.tag[0] >> 32) % kWays;
       // Pages of the call that come later see the choice.
       for (std::size_t j = i; j < pages.size(); ++j) {
