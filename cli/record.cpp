@@ -27,7 +27,7 @@ void stop_at_signals() {
 void record(const RecordArguments& arguments) {
   stop_at_signals();
   Terminal terminal;
-  const Recording recording = record_kv_events(arguments, stop_recording, terminal.listener());
+  const RecordedEvents recording = record_kv_events(arguments, stop_recording, terminal.listener());
   terminal.erase();
   print(recording.text);
   if (!recording.faults.empty()) say(recording.faults);

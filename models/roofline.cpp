@@ -290,6 +290,10 @@ RooflineCoefficients coefficients_of(const ModelGeometry& m, const HardwareSpec&
     c.reduce_token_fs = token_fs(attention_dp == 1 ? 2.0 * layers : exchanged_layers(m, tp), tp);
     if (attention_dp > 1) c.group_reduce_fs = token_fs(layers, group);
   }
+  if (group > 1) {
+    c.broadcast_ns = round_half_up(hw.peer_latency * 1e9);
+    c.broadcast_rate = whole_rate(exchange_rate(hw, group)) * attention_dp;
+  }
   c.host_to_device = transfer_coefficients(hw, Direction::host_to_device);
   c.device_to_host = transfer_coefficients(hw, Direction::device_to_host);
   for (const TierSpec& spec : kStorageSpecs) c.storage[spec.tier] = kStorageCoefficients[spec.tier](hw);
@@ -576,6 +580,12 @@ TransferCost RooflineCost::hand_over(const HandOverWork& work) const {
   return {latency(latency_ns * kPsPerNs), work.bytes, rate};
 }
 
+TimeNs RooflineCost::broadcast_ns(Bytes bytes) const {
+  if (c_.broadcast_rate == 0) return 0;
+  const Wide bytes_ns = (product(bytes, 1'000'000'000U) + c_.broadcast_rate - 1) / c_.broadcast_rate;
+  return latency((c_.broadcast_ns + bytes_ns) * kPsPerNs);
+}
+
 TransferCost RooflineCost::transfer(const Plan& plan) const {
   TransferCost cost = link_transfer(plan);
   cost.bytes_per_second *= c_.attention_dp;  // as many links as groups
@@ -641,6 +651,10 @@ std::string to_string(const RooflineCoefficients& c) {
     line("attention_dp", c.attention_dp, "groups");
     line("group_token", c.group_token_fs, "fs/token");
     line("group_reduce", c.group_reduce_fs, "fs/token");
+  }
+  if (c.broadcast_rate != 0) {
+    line("broadcast", c.broadcast_ns, "ns");
+    line("broadcast.rate", c.broadcast_rate, "bytes/s");
   }
   for (const Direction direction : {Direction::host_to_device, Direction::device_to_host}) {
     const bool up = direction == Direction::host_to_device;

@@ -26,7 +26,7 @@
 //                all-gather and a reduce-scatter, or all-to-all, whichever moves less: 2 * (tp - 1) / tp * tokens *
 //                min(1, experts per token / tp) * hidden * bytes / rate, and 2 latencies. The other all-reduce is
 //                within a group, if it has more than one rank
-//   transfers    at D times the rate, because the groups' links work side by side
+//   transfers    at D times the rate, because the groups' links work side by side; so do broadcasts
 // Beyond one NVLink domain the ranks exchange at the rate of NICs: see exchange_rate().
 // The pass takes the sum of these times, because layers run one after another. In a mixed batch, prefill and decode
 // share the linear part. Step j (1 ..) of a burst reads decode contexts of context + j * sequences tokens; prefill
@@ -59,6 +59,8 @@
 //
 // Hand-over: NIC latency (staged: and a call of the copy engine on each side), then bytes at the rate at which the NICs
 // accept the writes: bytes / (writes * NIC time per object). The links of both engines limit the rate further.
+// Broadcast of an MLA latent among n ranks of a decode engine: latency of an all-reduce, then bytes / rate. A ring of n
+// accelerators that pass pieces on has this time if the pieces are small; each link carries each byte once.
 //
 // With a table of measured operators (measure_with), the parts that the table has replace linear, prefill, decode and
 // all-reduce: see models/operator_cost.hpp.
@@ -149,6 +151,8 @@ struct RooflineCoefficients {
   std::uint64_t reduce_token_fs = 0;     // all-reduce, or exchange with the experts, per token
   std::uint64_t group_reduce_fs = 0;     // all-reduce within a group, per token of the group
   std::uint32_t attention_dp = 1;        // groups
+  std::uint64_t broadcast_ns = 0;        // latency of a broadcast within a group
+  std::uint64_t broadcast_rate = 0;      // bytes/s of all groups; 0 = a group has one rank
   TransferCoefficients host_to_device, device_to_host;
   PerTier<StorageTierCoefficients> storage;  // of storage tiers
   std::uint64_t gpudirect_rate = 0;          // bytes/s of one rank; 0 = not available
@@ -207,6 +211,7 @@ class RooflineCost final : public CostModel {
   TransferCost transfer(const Plan& plan) const override;
   TransferCost storage(const StorageWork& work) const override;
   TransferCost hand_over(const HandOverWork& work) const override;
+  TimeNs broadcast_ns(Bytes bytes) const override;
 
   const RooflineCoefficients& coefficients() const { return c_; }
 

@@ -172,7 +172,7 @@ void Cache::check_invariants(Pages request_pages, Pages prefetch_pages) const {
   for (const Lanes* lanes : {&backups_, &loads_}) {
     const bool load = lanes == &loads_;
     KV_CHECK(lanes->moves.size() == lanes->queued.pages, "each queued page has a move");
-    for (const Transfer& transfer : lanes->transfers) {
+    for (const Transfer& transfer : lanes->transfers.all()) {
       Pages marked = 0;
       for (const NodeId id : marked_nodes(transfer, load)) {
         const Node& node = tree_.node(id);

@@ -30,7 +30,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <span>
@@ -43,6 +42,7 @@
 #include "policy/seam/event_sink.hpp"
 #include "policy/seam/substrate.hpp"
 #include "policy/storage/storage.hpp"
+#include "policy/transfer/in_flight.hpp"
 #include "policy/write.hpp"
 
 namespace kvtwin {
@@ -163,18 +163,12 @@ class Cache {
   bool complete(const Completion& completion);
   // A load from a storage tier no longer gates passes.
   void load_answered(OperationId id) { std::erase(gates_, id); }
-  // Transfers complete so far, counted from the oldest on without a gap.
-  std::uint64_t backups_complete() const { return backups_.complete_from_oldest; }
-  std::uint64_t loads_complete() const { return loads_.complete_from_oldest; }
-  // The oldest transfer that failed and is not acknowledged, by its number from 0 on; kNoFailure if there is none.
-  static constexpr std::uint64_t kNoFailure = std::uint64_t{1} << 62;
-  std::uint64_t backup_failure() const { return first_failure(backups_); }
-  std::uint64_t load_failure() const { return first_failure(loads_); }
-  // Acknowledges transfers up to these totals, at most one of them as failed. Nothing is known yet about transfers
-  // after a failed one, so these wait for the next round. Returns true if there are any.
-  struct Acknowledged {
-    std::uint64_t total = 0, failure = kNoFailure;
-  };
+  // For the step's agreement, as in InFlight.
+  std::uint64_t backups_complete() const { return backups_.transfers.complete_from_oldest(); }
+  std::uint64_t loads_complete() const { return loads_.transfers.complete_from_oldest(); }
+  std::uint64_t backup_failure() const { return backups_.transfers.failure(); }
+  std::uint64_t load_failure() const { return loads_.transfers.failure(); }
+  // Acknowledges what the step has agreed on. Returns true if there is more.
   bool commit(const Acknowledged& backups, const Acknowledged& loads);
   // Returns whether pages of the path to `end` are still being loaded, or will be.
   bool arriving(NodeId end) const;
@@ -186,7 +180,7 @@ class Cache {
   bool depends_on_load(NodeId end, std::uint64_t number) const;
   bool loading() const { return !loads_.transfers.empty() || !direct_loads_.empty(); }
   bool acknowledgement_due() const {
-    return backups_.complete_from_oldest > backups_.committed || loads_.complete_from_oldest > loads_.committed;
+    return backups_.transfers.acknowledgement_due() || loads_.transfers.acknowledgement_due();
   }
   bool anything_in_flight() const { return !backups_.transfers.empty() || !loads_.transfers.empty(); }
 
@@ -199,13 +193,10 @@ class Cache {
   void check_invariants(Pages request_pages, Pages prefetch_pages) const;
 
  private:
-  struct Transfer {
-    OperationId id = OperationId::none;
+  struct Transfer : Submitted {
     OperationId mark = OperationId::none;  // value of Node::backup or Node::load in the transfer's nodes; see mark_of
     std::vector<NodeId> ends;              // one node for each queued one; the nodes of a load are leased
     Pages pages = 0;
-    bool complete = false;
-    Status status = Status::done;
   };
   struct DirectLoad {
     StorageAnswer get;
@@ -218,9 +209,7 @@ class Cache {
     std::uint32_t jobs = 0;
   };
   struct Lanes {
-    std::deque<Transfer> transfers;  // oldest first
-    std::uint64_t committed = 0;
-    std::uint64_t complete_from_oldest = 0;
+    InFlight<Transfer> transfers;
     Transfer queued;
     std::vector<PageMove> moves;
     std::uint64_t marks = 0;
@@ -254,12 +243,11 @@ class Cache {
   void drop_device_below(NodeId top);
   void drop_direct(NodeId id);
   bool has_direct_load(NodeId end) const;
-  void acknowledge_backup(Transfer& transfer);
-  void acknowledge_load(Transfer& transfer);
+  void acknowledge_backup(const Transfer& transfer, bool done);
+  void acknowledge_load(Transfer transfer, bool done);
   std::vector<NodeId> marked_nodes(const Transfer& transfer, bool load) const;
   static OperationId mark_of(const Lanes& lanes) { return OperationId{lanes.marks + 1}; }
   void submit(Lanes& lanes, Direction direction, bool busy);
-  static std::uint64_t first_failure(const Lanes& lanes);
 
   const EngineConfig& config_;
   Substrate& substrate_;

@@ -240,7 +240,7 @@ void Engine::State::handle(const Reduction& reduction) {
 // The scheduler's step: result of the last pass, acknowledgements, storage answers, arrivals, next pass.
 void Engine::State::step(const ReduceVector& agreed) {
   const auto unsigned_of = [&agreed](Agreed what) { return static_cast<std::uint64_t>(agreed[what]); };
-  load_failed |= unsigned_of(agreed_load_failure) != Cache::kNoFailure;
+  load_failed |= unsigned_of(agreed_load_failure) != kNoFailure;
   if (pass_complete) finish_pass(agreed[agreed_pass]);
   if (load_failed && !scheduler.loads_gate_passes()) {
     load_failed = false;  // no pass used the pages
@@ -304,7 +304,7 @@ bool Engine::State::take_storage_answers(const ReduceVector& agreed) {
 bool Engine::State::take_peer_news(const ReduceVector& agreed) {
   const auto value = [&](AgreedOfPeers what) { return static_cast<std::uint64_t>(agreed[peer_values() + what]); };
   const TimeNs now = agreed[agreed_time];
-  const bool more = hand_overs.commit(value(agreed_writes), value(agreed_write_failure));
+  const bool more = hand_overs.commit({value(agreed_writes), value(agreed_write_failure)});
   for (const HandOvers::Ended& ended : hand_overs.take_ended()) scheduler.hand_over_ended(ended, now);
   for (; notices_taken < value(agreed_notices); ++notices_taken) {
     const Notice notice = notices.front();

@@ -51,10 +51,8 @@ void HandOvers::write(const Request& request, Tokens tokens, OperationId pass) {
   Part& part = at->second;
   if (!part.room || part.failed) return;
   // A failure that is known and not committed yet: a later write must not announce pages that the failed one lacks.
-  const auto lost = [&](const Flight& flight) {
-    return flight.part == at->first && flight.complete && flight.status != Status::done;
-  };
-  if (std::ranges::any_of(flights_, lost)) return;
+  const auto lost = [&](const Flight& flight) { return flight.part == at->first && flight.has_failed(); };
+  if (std::ranges::any_of(flights_.all(), lost)) return;
   const Tokens page = config_.shape.page_tokens;
   const bool whole = tokens >= request.record.prompt_tokens;
   const Pages end = whole ? part.pages : tokens / page;
@@ -84,7 +82,7 @@ void HandOvers::write(const Request& request, Tokens tokens, OperationId pass) {
   operation.pass = pass;
   operation.pages = moves_;
   const OperationId id = substrate_.submit(operation);
-  flights_.push_back({id, at->first, first, end - first, whole, false, Status::done});
+  flights_.push({{id}, at->first, first, end - first, whole});
   ++part.flights;
   part.written = end;
   sink_.event({.kind = EventKind::hand_over_submitted,
@@ -107,39 +105,14 @@ void HandOvers::drop(RequestId request, std::uint32_t attempt, bool peer_lost) {
   if (at == parts_.end()) return;
   at->second.dropped = true;
   at->second.peer_lost |= peer_lost;
-  for (const Flight& flight : flights_) {
+  for (const Flight& flight : flights_.all()) {
     if (flight.part == at->first && !flight.complete) substrate_.cancel(flight.id);
   }
   end_if_quiet(at);
 }
 
-bool HandOvers::complete(const Completion& completion) {
-  const auto at = std::ranges::find(flights_, completion.id, &Flight::id);
-  if (at == flights_.end() || at->complete) return false;
-  at->complete = true;
-  at->status = completion.status;
-  std::uint64_t ready = 0;
-  while (ready < flights_.size() && flights_[ready].complete) ++ready;
-  complete_from_oldest_ = committed_ + ready;
-  return true;
-}
-
-std::uint64_t HandOvers::failure() const {
-  for (std::size_t i = 0; i < flights_.size(); ++i) {
-    if (flights_[i].complete && flights_[i].status != Status::done) return committed_ + i;
-  }
-  return kNoFailure;
-}
-
-bool HandOvers::commit(std::uint64_t total, std::uint64_t failure) {
-  while (committed_ < total) {
-    if (committed_ > failure) return true;
-    const Flight flight = flights_.front();
-    flights_.pop_front();
-    settle(flight, committed_ != failure);
-    ++committed_;
-  }
-  return false;
+bool HandOvers::commit(const Acknowledged& agreed) {
+  return flights_.acknowledge(agreed, [this](const Flight& flight, bool done) { settle(flight, done); });
 }
 
 void HandOvers::settle(const Flight& flight, bool done) {

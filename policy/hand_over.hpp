@@ -15,7 +15,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <span>
 #include <utility>
@@ -25,6 +24,7 @@
 #include "policy/config.hpp"
 #include "policy/seam/event_sink.hpp"
 #include "policy/seam/substrate.hpp"
+#include "policy/transfer/in_flight.hpp"
 
 namespace kvtwin {
 
@@ -51,14 +51,13 @@ class HandOvers {
   // The part ends without a hand-over. Tells the decode engine once no write is in flight, unless `peer_lost`.
   void drop(RequestId request, std::uint32_t attempt, bool peer_lost);
 
-  bool complete(const Completion& completion);
-  // Writes complete so far, counted from the oldest on without a gap; and the oldest that failed and is not committed.
-  std::uint64_t writes_complete() const { return complete_from_oldest_; }
-  std::uint64_t failure() const;
-  static constexpr std::uint64_t kNoFailure = std::uint64_t{1} << 62;
-  // Takes the results up to this total, at most one of them failed. Returns true if more are there.
-  bool commit(std::uint64_t total, std::uint64_t failure);
-  bool acknowledgement_due() const { return complete_from_oldest_ > committed_; }
+  bool complete(const Completion& completion) { return flights_.complete(completion); }
+  // For the step's agreement, as in InFlight.
+  std::uint64_t writes_complete() const { return flights_.complete_from_oldest(); }
+  std::uint64_t failure() const { return flights_.failure(); }
+  // Takes the results that the step has agreed on. Returns true if there are more.
+  bool commit(const Acknowledged& agreed);
+  bool acknowledgement_due() const { return flights_.acknowledgement_due(); }
   // The parts that commit() has ended: handed over, or failed too often.
   struct Ended {
     RequestId request = kNoRequest;
@@ -87,13 +86,10 @@ class HandOvers {
     std::uint32_t failures = 0;
     bool dropped = false, peer_lost = false;
   };
-  struct Flight {
-    OperationId id = OperationId::none;
+  struct Flight : Submitted {
     PartId part;
     Pages first = 0, pages = 0;
     bool last = false;
-    bool complete = false;
-    Status status = Status::done;
   };
   struct Lingering {
     PartId part;
@@ -109,8 +105,7 @@ class HandOvers {
   Cache& cache_;
   const EventSink& sink_;
   std::map<PartId, Part> parts_;
-  std::deque<Flight> flights_;  // oldest first
-  std::uint64_t committed_ = 0, complete_from_oldest_ = 0;
+  InFlight<Flight> flights_;
   std::vector<Lingering> lingering_;
   std::vector<Ended> ended_;
   std::vector<PageMove> moves_;

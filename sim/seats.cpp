@@ -18,6 +18,7 @@ class SlowCost final : public CostModel {
   TransferCost transfer(const Plan& plan) const override { return slowed(cost_.transfer(plan)); }
   TransferCost storage(const StorageWork& work) const override { return slowed(cost_.storage(work)); }
   TransferCost hand_over(const HandOverWork& work) const override { return slowed(cost_.hand_over(work)); }
+  TimeNs broadcast_ns(Bytes bytes) const override { return cost_.broadcast_ns(bytes); }
 
  private:
   TransferCost slowed(TransferCost cost) const {
@@ -166,6 +167,10 @@ void Seats::post(std::uint32_t from, std::uint32_t to, const Notice& notice, Tim
 }
 
 void Seats::staged_at(std::uint32_t seat, const LaneSpan& span) { cores_[seat]->received_staged(span); }
+
+TimeNs Seats::copied_at(std::uint32_t seat, Bytes bytes, std::uint32_t receivers) {
+  return cores_[seat]->copy_among_ranks(bytes, receivers);
+}
 
 void Seats::deliver_post() {
   const auto first = posts_.begin();

@@ -54,6 +54,7 @@ class Seats final : private Collective, private PeerPost {
   bool all_answered() const;
   bool is_dead(std::uint32_t seat) const override { return !dead_.empty() && dead_[seat / ranks_]; }
   void staged_at(std::uint32_t seat, const LaneSpan& span) override;
+  TimeNs copied_at(std::uint32_t seat, Bytes bytes, std::uint32_t receivers) override;
   // The configuration of one seat before its own changes.
   static const WorldConfig& config_of(const WorldConfig& config, std::size_t engine) {
     return config.decode != nullptr && engine >= config.prefill_engines ? *config.decode : config;

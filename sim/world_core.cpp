@@ -624,11 +624,33 @@ void WorldCore::begin_group(std::uint32_t slot) {
 void WorldCore::end_group(std::uint32_t slot) {
   HandOver& hand_over = operations_[slot].hand_over;
   hand_over.flowed_ns += now_ - hand_over.flow_begin;
+  const Bytes all = operations_[slot].transfer.plan_bytes;
+  const Bytes landed = all * (hand_over.group + 1) / hand_over.groups - all * hand_over.group / hand_over.groups;
+  const TimeNs copied = peers_->copied_at(hand_over.peer, landed, hand_over.receivers);
   if (++hand_over.group < hand_over.groups) {
     begin_group(slot);
+  } else if (copied > now_) {
+    operations_[slot].completion.bytes = all;
+    operations_[slot].stage = Stage::held;
+    schedule(slot, copied);
+    leave_peer_lane(slot);
   } else {
     end_hand_over(slot);
   }
+}
+
+// Pages that are the same on all ranks come to one rank, which copies them to the others, one broadcast after another.
+TimeNs WorldCore::copy_among_ranks(Bytes bytes, std::uint32_t receivers) {
+  if (receivers >= config_.ranks) return now_;
+  copied_until_ = std::max(copied_until_, now_) + config_.cost->broadcast_ns(bytes);
+  return copied_until_;
+}
+
+// If `slot` holds the lane, the next hand-over starts.
+void WorldCore::leave_peer_lane(std::uint32_t slot) {
+  if (queue_of(operations_[slot]).head != slot) return;
+  report_lane_span(slot);
+  leave_queue(slot);
 }
 
 void WorldCore::end_hand_over(std::uint32_t slot) {
@@ -636,12 +658,9 @@ void WorldCore::end_hand_over(std::uint32_t slot) {
   Completion& completion = record.completion;
   if (completion.status == Status::done && peers_->is_dead(record.hand_over.peer)) completion.status = Status::failed;
   const bool done = completion.status == Status::done;
-  if (done) completion.bytes = record.transfer.plan_bytes;
+  completion.bytes = done ? record.transfer.plan_bytes : 0;
   if (done && record.hand_over.last) peers_->post(seat_, record.hand_over.peer, record.hand_over.handed, 0);
-  if (queue_of(record).head == slot) {
-    report_lane_span(slot);
-    leave_queue(slot);
-  }
+  leave_peer_lane(slot);
   const Completion answer = operations_[slot].completion;
   free_record(slot);
   deliver(Input{now_, answer});

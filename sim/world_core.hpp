@@ -76,6 +76,9 @@ class PeerPost {
   virtual bool is_dead(std::uint32_t seat) const = 0;
   // A staged hand-over to this seat has ended.
   virtual void staged_at(std::uint32_t seat, const LaneSpan& span) = 0;
+  // Some bytes of a hand-over have landed on `receivers` ranks of this seat's engine. Returns the time at which all of
+  // its ranks have them.
+  virtual TimeNs copied_at(std::uint32_t seat, Bytes bytes, std::uint32_t receivers) = 0;
 };
 
 // The state that all seats of a world share.
@@ -154,13 +157,15 @@ class WorldCore final : public Substrate {
   void received_staged(const LaneSpan& span) {
     if (lanes_ != nullptr) lanes_->on_lane(span);
   }
+  TimeNs copy_among_ranks(Bytes bytes, std::uint32_t receivers);
   // Returns whether every submitted operation has been answered.
   bool all_answered() const { return in_flight_ == 0; }
 
  private:
   // transfer: also the get, set and remove of a storage tier.
   enum class Kind : std::uint8_t { transfer, look_up, forward, timer, reduction, hand_over };
-  // held: the storage operation has ended, and waits for the end of an operation that was submitted earlier.
+  // held: the storage operation has ended, and waits for the end of an operation that was submitted earlier; the bytes
+  // of the hand-over have landed, and the peer's ranks copy them.
   enum class Stage : std::uint8_t { queued, latency, flowing, landed, waiting, ending, held };
 
   struct Transfer {
@@ -247,6 +252,7 @@ class WorldCore final : public Substrate {
   OperationId submit_hand_over(const HandOverOperation& operation);
   void begin_group(std::uint32_t slot);
   void end_group(std::uint32_t slot);
+  void leave_peer_lane(std::uint32_t slot);
   void end_hand_over(std::uint32_t slot);
   void cancel_hand_over(std::uint32_t slot, Status status);
   void pass_resolved(OperationId pass, TimeNs end, TimeNs duration);
@@ -306,6 +312,7 @@ class WorldCore final : public Substrate {
   std::vector<StoreKey> moved_;               // of plan_storage
   PerTier<std::array<Queue, 2>> end_orders_;  // order of ends: [0] gets, [1] sets and removes
   Bytes dram_bytes_ = 0;
+  TimeNs copied_until_ = 0;  // the ranks copy what hand-overs have brought
 };
 
 }  // namespace kvtwin

@@ -3,11 +3,15 @@
 
 #include <gtest/gtest.h>
 #include <sys/types.h>
+#include <sys/wait.h>
 
+#include <csignal>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <vector>
 
 #include "tests/real_run.hpp"
@@ -87,6 +91,23 @@ inline pid_t process_with(const std::filesystem::path& file) {
     error.clear();  // the process has ended, or belongs to another user
   }
   return 0;
+}
+
+// Kills the process of a run that writes this journal, once the journal has more than `bytes` bytes. Returns false if
+// the run has ended before.
+inline bool kill_in_the_middle(const Process& process, const std::filesystem::path& journal, std::uintmax_t bytes) {
+  const auto ended = [&] {
+    siginfo_t info{};
+    return waitid(P_PID, static_cast<id_t>(process.id()), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
+  };
+  std::error_code error;
+  const auto grown = [&] {
+    const std::uintmax_t size = std::filesystem::file_size(journal, error);
+    return !error && size > bytes;
+  };
+  while (!grown() && !ended()) std::this_thread::yield();
+  const pid_t victim = process_with(journal);
+  return victim > 0 && kill(victim, SIGKILL) == 0;
 }
 
 // The run is refused before it begins: exit code 2, and one sentence of all processes that says these words.

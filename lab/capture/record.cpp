@@ -24,8 +24,8 @@ namespace kvtwin {
 
 #if !KVTWIN_HAVE_ZMQ
 
-Recording record_kv_events(const RecordArguments& /*arguments*/, const std::atomic<bool>& /*stop*/,
-                           const Listener& /*listener*/) {
+RecordedEvents record_kv_events(const RecordArguments& /*arguments*/, const std::atomic<bool>& /*stop*/,
+                                const Listener& /*listener*/) {
   throw InputError("record: this build has no libzmq; install libzmq3-dev and build again");
 }
 
@@ -205,7 +205,8 @@ std::string faults_of(const Recorder& recorder) {
 
 }  // namespace
 
-Recording record_kv_events(const RecordArguments& arguments, const std::atomic<bool>& stop, const Listener& listener) {
+RecordedEvents record_kv_events(const RecordArguments& arguments, const std::atomic<bool>& stop,
+                                const Listener& listener) {
   const std::unique_ptr<void, int (*)(void*)> context(zmq_ctx_new(), zmq_ctx_term);
   if (context == nullptr) throw WorkError(std::string("record: no ZeroMQ: ") + zmq_strerror(zmq_errno()));
   Recorder recorder(arguments, context.get(), stop);

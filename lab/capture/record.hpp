@@ -17,7 +17,7 @@ struct RecordArguments {
   bool force = false;
 };
 
-struct Recording {
+struct RecordedEvents {
   std::string text;    // for people
   std::string faults;  // a sentence, if a message was lost or could not be read
 };
@@ -25,6 +25,7 @@ struct Recording {
 // Subscribes and writes OUT/kv_events.jsonl until the time is over or `stop` is true. Messages that are missing are
 // asked for at the replay socket, if there is one: those before the first message too.
 // Thread: one. Errors: InputError (also if this build lacks libzmq), WorkError.
-Recording record_kv_events(const RecordArguments& arguments, const std::atomic<bool>& stop, const Listener& listener);
+RecordedEvents record_kv_events(const RecordArguments& arguments, const std::atomic<bool>& stop,
+                                const Listener& listener);
 
 }  // namespace kvtwin

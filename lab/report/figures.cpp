@@ -45,6 +45,12 @@ constexpr RunFigure kFigures[] = {
      "from arrival to last token, 95th percentile"},
     {"e2e_p99_s", "end to end p99 s", 1, Better::less, Column::on_demand,
      "from arrival to last token, 99th percentile"},
+    {"hand_over_mean_s", "hand-over mean s", 1, Better::less, Column::if_present,
+     "from the end of the prompt to its last page on the decode engine, mean"},
+    {"hand_over_p99_s", "hand-over p99 s", 1, Better::less, Column::if_present,
+     "from the end of the prompt to its last page on the decode engine, 99th percentile"},
+    {"hand_over_bytes", "hand-over GB", 1e-9, Better::less, Column::on_demand,
+     "bytes that prefill engines wrote into decode engines"},
     {"good_share", "good %", 100, Better::more, Column::if_present,
      "share of all requests that complete within all limits of slo.*"},
     {"goodput_per_second", "goodput/s", 1, Better::more, Column::if_present,
@@ -146,6 +152,11 @@ Json report_figures(const Json& report) {
   for (const char* part : {"queue", "prefetch_wait", "load_wait", "compute"}) {
     row[std::string("ttft_") + part + "_s"] = parts.at(part);
   }
+  row["ttft_hand_over_s"] = parts.value("hand_over", Json());  // only with cluster.prefill; the columns exist anyway
+  const Json hand_over = report.value("hand_over_seconds", Json::object());
+  row["hand_over_mean_s"] = hand_over.value("mean", Json());
+  row["hand_over_p99_s"] = hand_over.value("p99", Json());
+  row["hand_over_bytes"] = report.value("hand_overs", Json::object()).value("bytes", Json());
   put_times(row, report.at("tpot_seconds"), "tpot");
   put_times(row, report.at("e2e_seconds"), "e2e");
   const Json slo = report.value("slo", Json::object());

@@ -80,7 +80,10 @@ void put_request_figures(Json& to, const RequestFigures& m, const RequestJson& t
                               {"prefetch_wait", or_null(m.prefetch_wait.mean_seconds())},
                               {"load_wait", or_null(m.load_wait.mean_seconds())},
                               {"compute", or_null(m.compute.mean_seconds())}};
-  if (terms.hand_overs) to["ttft_parts_seconds"]["hand_over"] = or_null(m.hand_over.mean_seconds());
+  if (terms.hand_overs) {
+    to["ttft_parts_seconds"]["hand_over"] = or_null(m.hand_over.mean_seconds());
+    to["hand_over_seconds"] = quantiles(m.hand_over);
+  }
   if (terms.level.set()) {
     Json& slo = to["slo"];
     const auto limit = [&](const char* name, TimeNs ns) {
@@ -98,7 +101,7 @@ void put_request_figures(Json& to, const RequestFigures& m, const RequestJson& t
                       {"output_tokens_per_second", or_null(per_second(m, m.output, terms.span))}};
 }
 
-Json stages_json(const std::vector<WorkloadStage>& stages, const RequestCounter& counter) {
+Json stages_json(const std::vector<WorkloadStage>& stages, const RequestCounter& counter, bool hand_overs) {
   Json list = Json::array();
   for (std::size_t i = 0; i < stages.size(); ++i) {
     const StageFigures& stage = figures_of(i, counter);
@@ -107,7 +110,8 @@ Json stages_json(const std::vector<WorkloadStage>& stages, const RequestCounter&
     if (stages[i].clients == 0) json["requests_per_second"] = stages[i].requests_per_second;
     json["window_seconds"] = in_seconds(stage.window_ns());
     json["left_out"] = {{"warmup", stage.warmup}, {"drain", stage.drain}};
-    put_request_figures(json, stage.figures, {stage.window_ns(), std::nullopt, false, counter.terms().level});
+    put_request_figures(json, stage.figures,
+                        {stage.window_ns(), std::nullopt, false, counter.terms().level, hand_overs});
     list.push_back(std::move(json));
   }
   return list;

@@ -24,13 +24,14 @@ struct RequestJson {
   std::optional<std::uint64_t> retractions;  // nothing: not in the report
   bool saved = false;                        // with saved_seconds
   ServiceLevel level{};                      // with slo, if a limit is set
-  bool hand_overs = false;                   // with the wait for hand-overs
+  bool hand_overs = false;                   // with the time of hand-overs
 };
 void put_request_figures(nlohmann::ordered_json& to, const RequestFigures& figures, const RequestJson& terms);
 
 // The figures of the stages: `stages` of report.json, stages.csv, and a table. A stage that has not begun has no
-// figures.
-nlohmann::ordered_json stages_json(const std::vector<WorkloadStage>& stages, const RequestCounter& counter);
+// figures. `hand_overs`: as in RequestJson.
+nlohmann::ordered_json stages_json(const std::vector<WorkloadStage>& stages, const RequestCounter& counter,
+                                   bool hand_overs);
 std::string stages_csv(const std::vector<WorkloadStage>& stages, const RequestCounter& counter);
 std::string stages_text(const std::vector<WorkloadStage>& stages, const RequestCounter& counter);
 

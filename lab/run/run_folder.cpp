@@ -342,7 +342,7 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionM
   if (const RequestCounter& counter = m.counter(); !counter.terms().counts_all()) {
     report["requests"]["left_out"] = {{"warmup", counter.left_out_as_warmup()}, {"drain", counter.left_out_as_drain()}};
     report["window_seconds"] = seconds(counter.window_ns());
-    if (!facts.stages.empty()) report["stages"] = stages_json(facts.stages, counter);
+    if (!facts.stages.empty()) report["stages"] = stages_json(facts.stages, counter, facts.roles.has_value());
   }
   report["passes"] = {{"prefill", m.prefill_passes},
                       {"prefill_tokens", m.prefill_tokens},

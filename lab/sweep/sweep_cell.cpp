@@ -26,7 +26,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-constexpr std::string_view kRowVersion = "7";  // version of the columns of a row
+constexpr std::string_view kRowVersion = "8";  // version of the columns of a row
 constexpr std::uint64_t kHashStart = 0xcbf29ce484222325ULL;
 
 void mix(std::uint64_t& hash, std::string_view text) {  // FNV-1a
@@ -70,11 +70,15 @@ std::string identity_of(const Experiment& experiment, double warm_up) {
   return digest_text(hash);
 }
 
+double in_seconds(TimeNs ns) { return static_cast<double>(ns) / 1e9; }
+
 // Collects TTFT and its parts of all completed requests that count.
 class Times final : public Observer {
  public:
-  explicit Times(CountingTerms terms)
-      : counter_(std::move(terms), all_, nullptr, [this](const RequestRecord& r) { records_.push_back(r); }) {}
+  // `hand_overs`: prefill engines hand requests over to decode engines.
+  Times(CountingTerms terms, bool hand_overs)
+      : counter_(std::move(terms), all_, nullptr, [this](const RequestRecord& r) { records_.push_back(r); }),
+        hand_overs_(hand_overs) {}
   void on_event(const Event& event) override {
     switch (event.kind) {
       case EventKind::arrived: counter_.arrived(event); break;
@@ -89,40 +93,47 @@ class Times final : public Observer {
     counter_.finish();
     std::ranges::sort(records_, {}, &RequestRecord::request);
     const auto first = static_cast<std::size_t>(warm_up * static_cast<double>(records_.size()) + 0.5);
-    std::vector<double> ttft;
-    std::array<double, 4> parts{};
+    std::vector<double> ttft, hand_over;
+    std::array<double, 5> parts{};
     for (std::size_t i = std::min(first, records_.size()); i < records_.size(); ++i) {
       const RequestRecord& r = records_[i];
-      ttft.push_back(static_cast<double>(r.first_token - r.arrival) / 1e9);
+      ttft.push_back(in_seconds(r.first_token - r.arrival));
+      hand_over.push_back(in_seconds(r.hand_over_ns));
       std::size_t part = 0;
-      for (const TimeNs ns : {r.queue_ns, r.prefetch_wait_ns, r.load_wait_ns, r.compute_ns}) {
-        parts[part++] += static_cast<double>(ns) / 1e9;
+      for (const TimeNs ns : {r.queue_ns, r.prefetch_wait_ns, r.load_wait_ns, r.compute_ns, r.hand_over_ns}) {
+        parts[part++] += in_seconds(ns);
       }
     }
     std::ranges::sort(ttft);
+    std::ranges::sort(hand_over);
     // null if no request completed
-    const auto quantile = [&](std::size_t per_cent) -> Json {
-      if (ttft.empty()) return nullptr;
-      return ttft[(ttft.size() * per_cent + 99) / 100 - 1];
+    const auto quantile = [](const std::vector<double>& of, std::size_t per_cent) -> Json {
+      if (of.empty()) return nullptr;
+      return of[(of.size() * per_cent + 99) / 100 - 1];
     };
     const auto mean = [&](double sum) -> Json {
       if (ttft.empty()) return nullptr;
       return sum / static_cast<double>(ttft.size());
     };
-    return {{"ttft_mean_s", mean(parts[0] + parts[1] + parts[2] + parts[3])},
-            {"ttft_p50_s", quantile(50)},
-            {"ttft_p90_s", quantile(90)},
-            {"ttft_p95_s", quantile(95)},
-            {"ttft_p99_s", quantile(99)},
+    const Json hand_over_mean = hand_overs_ ? mean(parts[4]) : Json();
+    return {{"ttft_mean_s", mean(parts[0] + parts[1] + parts[2] + parts[3] + parts[4])},
+            {"ttft_p50_s", quantile(ttft, 50)},
+            {"ttft_p90_s", quantile(ttft, 90)},
+            {"ttft_p95_s", quantile(ttft, 95)},
+            {"ttft_p99_s", quantile(ttft, 99)},
             {"ttft_queue_s", mean(parts[0])},
             {"ttft_prefetch_wait_s", mean(parts[1])},
             {"ttft_load_wait_s", mean(parts[2])},
-            {"ttft_compute_s", mean(parts[3])}};
+            {"ttft_compute_s", mean(parts[3])},
+            {"ttft_hand_over_s", hand_over_mean},
+            {"hand_over_mean_s", hand_over_mean},
+            {"hand_over_p99_s", hand_overs_ ? quantile(hand_over, 99) : Json()}};
   }
 
  private:
   RequestFigures all_;
   RequestCounter counter_;
+  bool hand_overs_ = false;
   std::vector<RequestRecord> records_;
 };
 
@@ -208,7 +219,7 @@ std::string simulated_cell(const Experiment& experiment, double warm_up) {
   terms.world = experiment.text("sim.world").c_str();
   terms.device = "model";
   terms.dram_bytes_per_second = static_cast<std::uint64_t>(setup.hardware.dram_bandwidth);
-  Times times(counting_terms(experiment));
+  Times times(counting_terms(experiment), setup.decode != nullptr);
   terms.rows = &times;
   const RunResult result = serve(experiment, setup, *world, {}, terms, {});
   return result.report + kSeparator + times.figures(warm_up).dump();

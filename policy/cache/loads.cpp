@@ -15,7 +15,7 @@ bool Cache::is_load_admitted(const PrefixMatch& match, Tokens beside) const {
   const Tokens page = config_.shape.page_tokens;
   const Tokens from = match.device_pages * page, to = from + match.host_pages * page;
   Pages before = loads_.queued.pages;
-  for (const Transfer& transfer : loads_.transfers)
+  for (const Transfer& transfer : loads_.transfers.all())
     before += transfer.pages;  // the ranks have not agreed yet that these are done
   const Wide load = Wide{before * page + (to - from)} * config_.load_token_ps / 1000;
   return load_back_admission_->admits({.from = from,
@@ -98,8 +98,7 @@ Pages Cache::pages_before_load(std::span<const PageKey> keys) const {
 }
 
 bool Cache::depends_on_load(NodeId end, std::uint64_t number) const {
-  KV_CHECK(number >= loads_.committed && number - loads_.committed < loads_.transfers.size(), "a load is in flight");
-  const OperationId mark = loads_.transfers[number - loads_.committed].mark;
+  const OperationId mark = loads_.transfers.numbered(number).mark;
   for (NodeId id = end; id != tree_.root(); id = tree_.node(id).parent) {
     if (tree_.node(id).load == mark) return true;
   }
@@ -179,7 +178,7 @@ void Cache::settle_direct_loads() {
     drop_device_below(*top);
     drop_direct(*top);
   }
-  for (Transfer& transfer : std::exchange(failed_loads_, {})) acknowledge_load(transfer);
+  for (Transfer& transfer : std::exchange(failed_loads_, {})) acknowledge_load(std::move(transfer), false);
 }
 
 void Cache::drop_device_below(NodeId top) {

@@ -9,7 +9,7 @@ namespace kvtwin {
 void Cache::submit_loads() {
   if (loads_.moves.empty()) return;
   submit(loads_, Direction::host_to_device, false);
-  gates_.push_back(loads_.transfers.back().id);
+  gates_.push_back(loads_.transfers.all().back().id);
 }
 
 void Cache::submit_backups(bool beside_a_pass) {
@@ -42,53 +42,24 @@ void Cache::submit(Lanes& lanes, Direction direction, bool busy) {
                .operation = lanes.queued.id});
   lanes.queued.mark = mark_of(lanes);
   ++lanes.marks;
-  lanes.transfers.push_back(std::exchange(lanes.queued, Transfer{}));
+  lanes.transfers.push(std::exchange(lanes.queued, Transfer{}));
   lanes.moves.clear();
 }
 
 bool Cache::complete(const Completion& completion) {
-  for (Lanes* lanes : {&backups_, &loads_}) {
-    for (Transfer& transfer : lanes->transfers) {  // few transfers are in flight
-      if (transfer.id != completion.id) continue;
-      transfer.complete = true;
-      transfer.status = completion.status;
-      std::uint64_t ready = 0;
-      while (ready < lanes->transfers.size() && lanes->transfers[ready].complete) ++ready;
-      lanes->complete_from_oldest = lanes->committed + ready;
-      if (lanes == &loads_) std::erase(gates_, completion.id);
-      return true;
-    }
-  }
-  return false;
-}
-
-std::uint64_t Cache::first_failure(const Lanes& lanes) {
-  for (std::size_t i = 0; i < lanes.transfers.size(); ++i) {
-    const Transfer& transfer = lanes.transfers[i];
-    if (transfer.complete && transfer.status != Status::done) return lanes.committed + i;
-  }
-  return kNoFailure;
+  if (backups_.transfers.complete(completion)) return true;
+  if (!loads_.transfers.complete(completion)) return false;
+  std::erase(gates_, completion.id);
+  return true;
 }
 
 // A transfer has failed if the ranks agreed that it has, whatever this rank saw.
 bool Cache::commit(const Acknowledged& backups, const Acknowledged& loads) {
-  bool more = false;
-  const auto next = [&more](Lanes& lanes, const Acknowledged& agreed, Transfer& transfer) {
-    if (lanes.committed >= agreed.total) return false;
-    if (lanes.committed > agreed.failure) {
-      more = true;
-      return false;
-    }
-    transfer = std::move(lanes.transfers.front());
-    lanes.transfers.pop_front();
-    transfer.status = lanes.committed == agreed.failure ? Status::failed : Status::done;
-    ++lanes.committed;
-    return true;
-  };
-  Transfer transfer;
-  while (next(loads_, loads, transfer)) acknowledge_load(transfer);
-  while (next(backups_, backups, transfer)) acknowledge_backup(transfer);
-  return more;
+  const bool more_loads = loads_.transfers.acknowledge(
+      loads, [this](Transfer&& transfer, bool done) { acknowledge_load(std::move(transfer), done); });
+  const bool more_backups = backups_.transfers.acknowledge(
+      backups, [this](const Transfer& transfer, bool done) { acknowledge_backup(transfer, done); });
+  return more_loads || more_backups;
 }
 
 // Returns the nodes that were queued, and the nodes that splits have cut off above them; parents before children.
@@ -106,11 +77,11 @@ std::vector<NodeId> Cache::marked_nodes(const Transfer& transfer, bool load) con
   return nodes;
 }
 
-void Cache::acknowledge_backup(Transfer& transfer) {
+void Cache::acknowledge_backup(const Transfer& transfer, bool done) {
   Pages dropped = 0, retried = 0;
   for (const NodeId id : marked_nodes(transfer, false)) {
     tree_.set_backup(id, OperationId::none);
-    if (transfer.status == Status::done && copy_reachable(id)) {
+    if (done && copy_reachable(id)) {
       tree_.forget_backup_failures(id);
       sink_.keys(EventKind::pages_stored, Tier::host, tree_.node(id).keys());
       store_node(id, 0, tree_.node(id).facts.pages, storage_.tiers());
@@ -127,9 +98,9 @@ void Cache::acknowledge_backup(Transfer& transfer) {
       drop_host_copies(id);
     }
   }
-  const Pages done = transfer.pages - dropped - retried;
-  if (done > 0)
-    sink_.event({.kind = EventKind::backup_done, .tier = Tier::host, .pages = done, .operation = transfer.id});
+  const Pages kept = transfer.pages - dropped - retried;
+  if (kept > 0)
+    sink_.event({.kind = EventKind::backup_done, .tier = Tier::host, .pages = kept, .operation = transfer.id});
   if (retried > 0)
     sink_.event({.kind = EventKind::backup_retried,
                  .tier = Tier::host,
@@ -191,8 +162,7 @@ void Cache::drop_host_copies(NodeId top) {
   }
 }
 
-void Cache::acknowledge_load(Transfer& transfer) {
-  const bool done = transfer.status == Status::done;
+void Cache::acknowledge_load(Transfer transfer, bool done) {
   if (!done && !direct_loads_.empty()) {
     failed_loads_.push_back(std::move(transfer));
     return;

@@ -74,6 +74,11 @@ class CostModel {
   virtual TransferCost storage(const StorageWork& work) const = 0;
   // All ranks' shares of a hand-over to another engine together. By default, only the links limit.
   virtual TransferCost hand_over(const HandOverWork& work) const { return {0, work.bytes, 0}; }
+  // Time until `bytes` bytes in the memory of one rank are on the other ranks of its engine. By default, no time.
+  virtual TimeNs broadcast_ns(Bytes bytes) const {
+    (void)bytes;
+    return 0;
+  }
 };
 
 }  // namespace kvtwin

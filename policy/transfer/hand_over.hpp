@@ -49,8 +49,8 @@ struct HandOverWork {
 constexpr bool is_latent(const KvShape& shape) { return shape.planes == 1; }
 
 // Returns the work of moving `pages` pages, in `runs` runs of pages that are neighbours on both sides. A latent crosses
-// the network once; the decode engine's ranks copy it among themselves, which is not charged. Any other page goes to
-// every rank of the decode engine, which has its own heads.
+// the network once, to one rank of the decode engine, which copies it to the others: CostModel::broadcast_ns() has that
+// time. Any other page goes to every rank of the decode engine, which has its own heads.
 // Requires: both sides have the same layers, planes, head bytes and page tokens. `layer_groups`: at most the layers.
 HandOverWork hand_over_work(const HandOverSide& from, const HandOverSide& to, Pages pages, std::uint64_t runs,
                             std::uint32_t layer_groups, bool staged);

@@ -346,6 +346,7 @@ FIGURE_NAMES = {
     "hit_host": ("tokens hit on the host", lambda value: count(value)),
     "hit_ratio": ("hit ratio, all tiers", lambda value: f"{100 * value:.3g} %"),
     "tpot_mean_s": ("mean TPOT", seconds), "tpot_p50_s": ("median TPOT", seconds), "tpot_p99_s": ("p99 TPOT", seconds),
+    "hand_over_mean_s": ("mean hand-over", seconds), "hand_over_p99_s": ("p99 hand-over", seconds),
     "good_share": ("requests within the limits", lambda value: f"{100 * value:.3g} %"),
     "goodput_per_second": ("goodput (requests/s)", lambda value: f"{value:g}"),
 }

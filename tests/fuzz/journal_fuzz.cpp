@@ -13,6 +13,7 @@
 
 #include "policy/base/byte_order.hpp"
 #include "policy/replay.hpp"
+#include "tests/fuzz/journal_config.hpp"
 #include "tests/journal_test_support.hpp"
 
 namespace {
@@ -56,27 +57,13 @@ void read_in_pieces(std::span<const std::byte> bytes, std::size_t piece, const t
   require(reader.place() == whole.place);
 }
 
-EngineConfig config_of(unsigned pick) {
-  EngineConfig config;
-  config.shape = {2, 2, 1, 8, pick % 2 == 0 ? 4U : 1U};
-  config.device_pages = pick % 4 < 2 ? 6 : 40;
-  config.host_pages = pick % 8 < 4 ? 16 : 0;
-  config.load_back_min_tokens = 1;
-  config.chunk_tokens = 64;
-  config.max_waiting = 64;
-  config.hand_over.role = static_cast<EngineRole>(pick / 16 % 3);
-  config.hand_over.unit = static_cast<HandOverUnit>(pick / 64 % 3);
-  config.hand_over.from = config.hand_over.to = HandOverSide{config.shape, 1, Layout::layer_first};
-  return config;
-}
-
 void try_journal(std::span<const std::byte> bytes, unsigned pick) {
   const test::WholeJournal read = test::read_all(bytes);
   require(read.status != JournalStatus::record && read.place.offset <= bytes.size());
   write_back(bytes, read);
   read_in_pieces(bytes, 1 + pick, read);
   JournalReader reader(bytes);
-  const ReplayResult result = replay(reader, config_of(pick));
+  const ReplayResult result = replay(reader, test::fuzzed_engine(pick));
   require(result.inputs <= read.records.size());
   require(result.verdict != ReplayVerdict::equal || result.inputs == read.records.size());
 }

@@ -2,11 +2,7 @@
 // decisions are compared with those of the simulated cluster.
 #include <gtest/gtest.h>
 
-#include <csignal>
-#include <cstdlib>
 #include <string>
-#include <system_error>
-#include <thread>
 
 #include "tests/engines_run.hpp"
 #include "tests/remote/environment.hpp"
@@ -83,22 +79,7 @@ Outcome run_and_kill(const Folder& folder, std::size_t killed, std::size_t prefi
   around.wrapper.emplace_back("--enable-recovery");
   Process process(run_arguments(folder, settings), around);
   const std::string name = killed == 0 ? "run/journal.kvj" : "run/journal." + std::to_string(killed) + ".kvj";
-  const fs::path journal = fs::canonical(folder.path()) / name;
-  std::error_code error;
-  while (true) {
-    const std::uintmax_t bytes = fs::file_size(journal, error);
-    if (!error && bytes > 40'000) break;
-    siginfo_t info{};
-    const bool over =
-        waitid(P_PID, static_cast<id_t>(process.id()), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
-    if (over) break;
-    std::this_thread::yield();
-  }
-  const pid_t victim = process_with(journal);
-  EXPECT_GT(victim, 0);
-  if (victim > 0) {
-    EXPECT_EQ(kill(victim, SIGKILL), 0);
-  }
+  EXPECT_TRUE(kill_in_the_middle(process, fs::canonical(folder.path()) / name, 40'000));
   return process.wait();
 }
 

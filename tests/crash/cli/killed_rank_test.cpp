@@ -2,21 +2,15 @@
 // the result of a finished run.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
+#include <cstdint>
+#include <set>
 #include <string>
-#include <system_error>
-#include <thread>
 
 #include "tests/engines_run.hpp"
 
 #if KVTWIN_HAVE_MPI
 namespace kvtwin::test {
 namespace {
-
-bool ended(const Process& process) {
-  siginfo_t info{};
-  return waitid(P_PID, static_cast<id_t>(process.id()), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
-}
 
 // Traffic for minutes.
 Settings long_traffic(const Folder& folder) {
@@ -27,17 +21,7 @@ Settings long_traffic(const Folder& folder) {
 void expect_end_after_kill(const Folder& folder, const Settings& settings, int killed) {
   Process process(run_arguments(folder, settings), started_by_mpirun(2));
   const std::string name = killed == 0 ? "run/journal.kvj" : "run/journal.1.kvj";
-  const fs::path journal = fs::canonical(folder.path()) / name;
-  std::error_code error;
-  const auto grown = [&] {
-    const std::uintmax_t bytes = fs::file_size(journal, error);
-    return !error && bytes > 100'000;
-  };
-  while (!grown() && !ended(process)) std::this_thread::yield();
-  const pid_t victim = process_with(journal);
-  ASSERT_GT(victim, 0) << process.wait().err;
-  ASSERT_EQ(kill(victim, SIGKILL), 0);
-
+  ASSERT_TRUE(kill_in_the_middle(process, fs::canonical(folder.path()) / name, 100'000)) << process.wait().err;
   const Outcome outcome = process.wait();
   EXPECT_NE(outcome.exit_code, 0) << outcome.err;
   EXPECT_NE(outcome.exit_code, kHung) << outcome.err;
@@ -69,6 +53,36 @@ TEST_P(KilledEngine, EndsTheRun) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Each, KilledEngine, testing::Values(0, 1));
+
+// Under mpirun's --enable-recovery, the other engines serve the requests of the dead one.
+TEST(KilledEngineOfThree, LeavesItsRequestsToTheOthers) {
+  const Folder folder;
+  Surroundings around = started_by_mpirun(3);
+  around.wrapper.emplace_back("--enable-recovery");
+  Process process(run_arguments(folder, busy_ranks(folder, 1, 1500) + small_engines(3)), around);
+  const std::string killed = "run/journal.1.kvj";
+  ASSERT_TRUE(kill_in_the_middle(process, fs::canonical(folder.path()) / killed, 40'000)) << process.wait().err;
+  const Outcome outcome = process.wait();
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+
+  const Json report = Json::parse(text_of(folder / "run/report.json"));
+  EXPECT_EQ(report.at("requests").at("completed").get<int>() + report.at("requests").at("rejected").get<int>(), 1500);
+  EXPECT_EQ(report.at("requests").at("failed"), 0);
+  EXPECT_EQ(report.at("real").at("verified").at("wrong_reads"), 0);
+  EXPECT_NE(report.at("notes").dump().find("engine 1 has died"), std::string::npos) << report.at("notes");
+  const Table rows(text_of(folder / "run/requests.csv"));
+  ASSERT_EQ(rows.size(), 1500U);
+  std::set<std::uint64_t> requests;
+  for (std::size_t row = 0; row < rows.size(); ++row) requests.insert(rows.integer(row, "request"));
+  EXPECT_EQ(requests.size(), 1500U) << "each request has one end";
+  EXPECT_NE(rows.text(rows.size() - 1, "engine"), "1");
+  for (const char* left : {"run/journal.kvj", "run/journal.2.kvj"}) {
+    EXPECT_EQ(run({"replay", folder / left, "--json"}).json().at("verdict"), "equal") << left;
+  }
+  const Outcome cut = run({"replay", folder / killed});
+  EXPECT_EQ(cut.exit_code, 2) << cut.err;
+  EXPECT_NE(cut.err.find("truncated: equal up to"), std::string::npos) << cut.err;
+}
 
 }  // namespace
 }  // namespace kvtwin::test

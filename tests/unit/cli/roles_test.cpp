@@ -120,6 +120,69 @@ TEST_F(Roles, ExplainTellsBothPartsOfARequest) {
   }
 }
 
+// Rows have the figures of the report, and empty cells without roles. The parts of the TTFT sum up to the mean.
+TEST_F(Roles, RowsHaveTheHandOvers) {
+  const std::string experiment = folder_ / "experiment.toml";
+  const Json report = report_with({});
+  std::vector<std::string> words{"sweep", experiment,        "--world", kAnyWorld,
+                                 "--out", folder_ / "sweep", "--vary",  "cluster.prefill=0,1"};
+  for (const std::string& setting : roles(folder_) + Settings{"cluster.decode=0", "cluster.engines=3"}) {
+    if (!setting.starts_with("cluster.prefill")) words.insert(words.end(), {"--set", setting});
+  }
+  const Outcome swept = run(words);
+  ASSERT_EQ(swept.exit_code, 0) << swept.err;
+  const Table table(text_of(folder_ / "sweep/sweep.csv"));
+  ASSERT_EQ(table.size(), 2U);
+  for (const char* column : {"ttft_hand_over_s", "hand_over_mean_s", "hand_over_p99_s", "hand_over_bytes"}) {
+    EXPECT_EQ(table.text(0, column), "") << column;
+  }
+  const Json& times = report.at("hand_over_seconds");
+  EXPECT_NEAR(table.number(1, "hand_over_mean_s"), times.at("mean").get<double>(), 1e-9);
+  EXPECT_NEAR(table.number(1, "hand_over_p99_s"), times.at("p99").get<double>(), times.at("p99").get<double>() / 1000);
+  EXPECT_EQ(table.number(1, "hand_over_bytes"), report.at("hand_overs").at("bytes").get<double>());
+  double parts = 0;
+  for (const char* part : {"queue", "prefetch_wait", "load_wait", "compute", "hand_over"}) {
+    parts += table.number(1, std::string("ttft_") + part + "_s");
+  }
+  EXPECT_NEAR(parts, report.at("ttft_seconds").at("mean").get<double>(), 1e-6);
+  EXPECT_NEAR(table.number(1, "ttft_mean_s"), parts, 1e-9);
+
+  words.front() = "compare";
+  words[5] = folder_ / "compare";
+  words[7] = "cluster.prefill=1,2";
+  const Outcome compared = run(words);
+  ASSERT_EQ(compared.exit_code, 0) << compared.err;
+  EXPECT_NE(compared.out.find("hand-over p99 s"), std::string::npos) << compared.out;
+}
+
+TEST_F(Roles, AStageHasTheTimeOfItsHandOvers) {
+  const std::string experiment = folder_ / "staged.toml", out = folder_ / "staged";
+  write_text(experiment, "");
+  const Settings set{"model.name=tiny",
+                     "hardware.name=cpu-host",
+                     "tiers.device.tokens=20032",
+                     "cluster.prefill=1",
+                     "cluster.decode=1",
+                     "workload.loop=closed",
+                     "workload.generate.kind=groups",
+                     "workload.generate.groups=1",
+                     "workload.generate.prompts_per_group=40",
+                     "workload.generate.prefix_tokens=0",
+                     "workload.generate.question_tokens=1024",
+                     "workload.generate.output_tokens=16",
+                     "workload.generate.stages=2x20,4x20"};
+  const Outcome outcome = run(simulate_arguments(experiment, set, out, kAnyWorld));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json report = Json::parse(text_of(out + "/report.json"));
+  ASSERT_EQ(report.at("stages").size(), 2U);
+  for (const Json& stage : report.at("stages")) {
+    double sum = 0;
+    for (const auto& [part, mean] : stage.at("ttft_parts_seconds").items()) sum += mean.get<double>();
+    EXPECT_NEAR(sum, stage.at("ttft_seconds").at("mean").get<double>(), 1e-6);
+    EXPECT_GT(stage.at("hand_over_seconds").at("p99").get<double>(), 0);
+  }
+}
+
 TEST_F(Roles, EnginesThatDoNotPrefillDecode) {
   const Json rest = report_with({"cluster.decode=0", "cluster.engines=3"});
   EXPECT_EQ(rest.at("hand_overs").at("decode_engines"), 2);

@@ -1,5 +1,5 @@
-// The storage queues of a rank that is slowed down: each operation takes the given factor longer than its backend, and
-// no operation delays the end of an aborted run. (tests/conformance tests the queues with every backend.)
+// The storage queues of a rank or of drives that are slowed down: each operation takes the given factor longer than its
+// backend, and no operation delays the end of an aborted run. (tests/conformance tests the queues with every backend.)
 #include "impl/storage/tier_queues.hpp"
 
 #include <gtest/gtest.h>
@@ -76,9 +76,14 @@ class TimedBackend final : public StorageBackend {
 };
 
 struct SlowTier {
-  explicit SlowTier(double factor)
-      : queues(Tier::disk, std::make_unique<TimedBackend>(map, clock, times), memory, true, factor) {
+  explicit SlowTier(double factor, std::vector<SlowSpan> spans = {})
+      : queues(Tier::disk, only_part(), true, factor, std::move(spans)) {
     queues.start(completions, clock, [](OperationId, bool) {});
+  }
+  std::vector<StorePart> only_part() {
+    std::vector<StorePart> parts;
+    parts.push_back({std::make_unique<TimedBackend>(map, clock, times), &memory});
+    return parts;
   }
   void submit(StorageVerb verb, const std::vector<PageKey>& keys) {
     std::vector<StoragePage> pages;
@@ -99,6 +104,19 @@ struct SlowTier {
     EXPECT_EQ(finished.size(), 1U);
     return finished.at(0);
   }
+  // A set, a get and a look-up, one after another, take at least `factor` times the time of their backend.
+  void expect_slowed(double factor) {
+    for (const auto& [verb, side] : {std::pair{StorageVerb::set, writing}, std::pair{StorageVerb::get, reading},
+                                     std::pair{StorageVerb::look_up, looking_up}}) {
+      times.took[side] = 0;
+      submit(verb, keys_of(5));
+      const Finished finished = answer();
+      EXPECT_EQ(finished.completion.status, Status::done);
+      EXPECT_EQ(finished.completion.pages, 5U);
+      const auto least = static_cast<TimeNs>(static_cast<double>(times.took[side]) * factor);
+      EXPECT_GE(finished.span.end - finished.span.begin, least - 5 * static_cast<TimeNs>(factor)) << "rounded down";
+    }
+  }
 
   RunClock clock;
   CompletionQueue completions;
@@ -110,17 +128,23 @@ struct SlowTier {
 };
 
 TEST(TierQueues, ASlowOnesOperationsTakeLonger) {
-  constexpr double kFactor = 30;
-  SlowTier tier(kFactor);
-  for (const auto& [verb, side] : {std::pair{StorageVerb::set, writing}, std::pair{StorageVerb::get, reading},
-                                   std::pair{StorageVerb::look_up, looking_up}}) {
-    tier.submit(verb, keys_of(5));
-    const Finished finished = tier.answer();
-    EXPECT_EQ(finished.completion.status, Status::done);
-    EXPECT_EQ(finished.completion.pages, 5U);
-    const auto least = static_cast<TimeNs>(static_cast<double>(tier.times.took[side]) * kFactor);
-    EXPECT_GE(finished.span.end - finished.span.begin, least - 5 * static_cast<TimeNs>(kFactor)) << "rounded down";
-  }
+  SlowTier tier(30);
+  tier.expect_slowed(30);
+  tier.queues.finish();
+}
+
+// Here nobody reads the clock between two operations, so it can be set. An operation of the third hour would take
+// years.
+TEST(TierQueues, SlowDrivesSlowWhatBeginsInTheirTime) {
+  constexpr TimeNs kHour = 3600 * kNsPerSecond;
+  constexpr double kYears = 1e18;
+  SlowTier tier(2, {{5, {0, kHour}}, {3, {0, kHour}}, {kYears, {2 * kHour, 3 * kHour}}});
+  const auto set_clock = [&](TimeNs time) { tier.clock.start_at(RunClock::since_boot() - time); };
+  tier.expect_slowed(2 * 5 * 3);
+  set_clock(kHour);
+  tier.expect_slowed(2);
+  set_clock(3 * kHour);
+  tier.expect_slowed(2);
   tier.queues.finish();
 }
 

@@ -106,7 +106,7 @@ TEST(Record, AsksForWhatIsMissing) {
   arguments.kv_events = publisher.endpoint;
   arguments.replay = replay.endpoint;
   arguments.out = folder.path() / "events";
-  const Recording recording = record_kv_events(arguments, stop, {});
+  const RecordedEvents recording = record_kv_events(arguments, stop, {});
   engine.join();
   EXPECT_EQ(asked_from, 15U);
   KvEventReader reader(arguments.out);

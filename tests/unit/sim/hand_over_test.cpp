@@ -21,7 +21,8 @@ class FlatCost final : public CostModel {
   TransferCost transfer(const Plan& plan) const override { return {0, plan.bytes, 0}; }
   TransferCost storage(const StorageWork&) const override { return {}; }
   TransferCost hand_over(const HandOverWork& work) const override { return {latency_ns, work.bytes, rate}; }
-  TimeNs latency_ns = 0;
+  TimeNs broadcast_ns(Bytes) const override { return broadcast; }
+  TimeNs latency_ns = 0, broadcast = 0;
   std::uint64_t rate = 0;
 };
 
@@ -35,8 +36,9 @@ class Scribe final : public InputHandler {
       notices.emplace_back(input.now, *notice);
       slots.assign(notice->slots.begin(), notice->slots.end());
     }
+    if (std::get_if<TimerFired>(&input.what) != nullptr) on_timer();
   }
-  std::function<void()> act;
+  std::function<void()> act, on_timer;
   std::vector<std::pair<TimeNs, Completion>> completions;
   std::vector<std::pair<TimeNs, Notice>> notices;
   std::vector<SlotId> slots;
@@ -168,6 +170,82 @@ TEST_F(HandOverWorld, OneGoesAfterTheOther) {
   EXPECT_EQ(prefill.completions.at(1).first, 3'200'000);
   ASSERT_EQ(decode.notices.size(), 1U);
   EXPECT_EQ(decode.notices[0].first, 3'200'000);
+}
+
+// A latent comes to one of eight ranks, which copies it to the others.
+TEST_F(HandOverWorld, EndsWhenAllRanksHaveTheLatent) {
+  config.ranks = 8;
+  cost.broadcast = 300'000;
+  run([&](Substrate& substrate) { substrate.submit(operation); });
+  EXPECT_EQ(prefill.completions.at(0).first, 1'600'000 + 300'000);
+  EXPECT_EQ(prefill.completions.at(0).second.bytes, operation.work.bytes);
+  EXPECT_EQ(decode.notices.at(0).first, 1'600'000 + 300'000);
+}
+
+TEST_F(HandOverWorld, PagesOfEachRankAreNotCopied) {
+  config.ranks = 8;
+  cost.broadcast = 300'000;
+  operation.work.senders = operation.work.receivers = 8;
+  run([&](Substrate& substrate) { substrate.submit(operation); });
+  EXPECT_EQ(prefill.completions.at(0).first, 1'600'000);
+}
+
+TEST_F(HandOverWorld, TheDecodeEnginesRanksCopyByTheirOwnCost) {
+  FlatCost other;
+  other.broadcast = 100'000;
+  WorldConfig two_ranks = config;
+  two_ranks.ranks = 2;
+  two_ranks.cost = &other;
+  config.decode = &two_ranks;
+  cost.broadcast = 300'000;
+  run([&](Substrate& substrate) { substrate.submit(operation); });
+  EXPECT_EQ(prefill.completions.at(0).first, 1'600'000 + 100'000);
+}
+
+TEST_F(HandOverWorld, RanksCopyWhileTheNextWriteComes) {
+  config.ranks = 8;
+  cost.broadcast = 300'000;
+  run([&](Substrate& substrate) {
+    operation.last = false;
+    substrate.submit(operation);
+    operation.last = true;
+    substrate.submit(operation);
+  });
+  EXPECT_EQ(prefill.completions.at(0).first, 1'900'000);
+  EXPECT_EQ(prefill.completions.at(1).first, 3'200'000 + 300'000);
+}
+
+TEST_F(HandOverWorld, CopiesFollowOneAnotherWhereTheyTakeLongerThanTheWrites) {
+  config.ranks = 8;
+  cost.broadcast = 1'000'000;
+  operation.work.layer_groups = 2;  // of 0.8 ms
+  run([&](Substrate& substrate) { substrate.submit(operation); });
+  EXPECT_EQ(prefill.completions.at(0).first, 800'000 + 2 * 1'000'000);
+}
+
+// The bytes are there: it is too late to cancel.
+TEST_F(HandOverWorld, IsNotCancelledWhileRanksCopy) {
+  config.ranks = 8;
+  cost.broadcast = 300'000;
+  run([&](Substrate& substrate) {
+    const OperationId id = substrate.submit(operation);
+    substrate.call_at(1'700'000);
+    prefill.on_timer = [&substrate, id] { substrate.cancel(id); };
+  });
+  ASSERT_EQ(prefill.completions.size(), 1U);
+  EXPECT_EQ(prefill.completions[0].first, 1'900'000);
+  EXPECT_EQ(prefill.completions[0].second.status, Status::done);
+  EXPECT_EQ(decode.notices.size(), 1U);
+}
+
+TEST_F(HandOverWorld, FailsIfTheEngineDiesWhileItsRanksCopy) {
+  config.ranks = 8;
+  cost.broadcast = 300'000;
+  config.deaths = {{1, 1'700'000}};
+  run([&](Substrate& substrate) { substrate.submit(operation); });
+  ASSERT_EQ(prefill.completions.size(), 1U);
+  EXPECT_EQ(prefill.completions[0].second.status, Status::failed);
+  EXPECT_EQ(prefill.completions[0].second.bytes, 0U);
 }
 
 TEST_F(HandOverWorld, EndsAtOnceWhenItIsCancelledAndAnnouncesNothing) {
