@@ -117,7 +117,8 @@ void Scheduler::lease_expected() {
   while (!expected_.empty()) {
     Request& request = *expected_.front();
     if (!waiting_.empty() && is_older(waiting_.front(), &request)) return;
-    if (running_.size() + leased_.size() >= config_.max_running || !lease_pages(request)) return;
+    const std::size_t runs = running_.size() + leased_.size() + (chunked_ == nullptr ? 0 : 1);
+    if (runs >= config_.max_running || !lease_pages(request)) return;
     expected_.pop_front();
     leased_.push_back(&request);
     running_output_left_ += request.output_left();
@@ -240,7 +241,7 @@ void Scheduler::take(const Notice& notice, TimeNs now) {
     case NoticeKind::room:
     case NoticeKind::peer_lost: break;
   }
-  KV_CHECK(false, "room is taken at once");
+  KV_CHECK(false, "the engine takes room");
 }
 
 // Ends a part; `reason`: aborted if its client has gone. Returns false if there is no such part; a decode part that

@@ -212,6 +212,7 @@ BrokenTerm SeamContract::submitted(const Operation& operation, OperationId id, T
     if (broken != nullptr) return broken;
     open_.back().pass = hand_over->pass;
     open_.back().part = {hand_over->request, hand_over->attempt};
+    open_.back().first = hand_over->first;
     open_.back().last = hand_over->last;
     return nullptr;
   }
@@ -303,12 +304,7 @@ BrokenTerm SeamContract::take(const Completion& completion, TimeNs now) {
       if (open->pages > 0 && terms_.duplicates) answered_.insert(static_cast<std::uint64_t>(completion.id));
       break;
     case Kind::hand_over:
-      if (completion.status == Status::cancelled && !open->cancelled && !terms_.cancels_unrequested) {
-        return "only what was cancelled ends cancelled";
-      }
-      if (completion.status == Status::gate_failed && open->pass == OperationId::none) return "only a pass has gates";
-      if (completion.status == Status::done && find(open->pass) != nullptr) return "a hand-over ends after its pass";
-      if (completion.status == Status::done && open->last) parts_.erase(open->part);
+      if (const BrokenTerm broken = take_hand_over(*open, completion); broken != nullptr) return broken;
       break;
     case Kind::pass: {
       const BrokenTerm broken = take_pass(*open, completion, now);
@@ -319,6 +315,24 @@ BrokenTerm SeamContract::take(const Completion& completion, TimeNs now) {
     case Kind::reduction: return "a reduction is answered by its result";
   }
   close(completion.id);
+  return nullptr;
+}
+
+BrokenTerm SeamContract::take_hand_over(const Open& open, const Completion& completion) {
+  if (completion.status == Status::cancelled && !open.cancelled && !terms_.cancels_unrequested) {
+    return "only what was cancelled ends cancelled";
+  }
+  if (completion.status == Status::gate_failed && open.pass == OperationId::none) return "only a pass has gates";
+  const auto at = parts_.find(open.part);
+  if (completion.status != Status::done) {
+    if (at != parts_.end()) at->second.lost_from = std::min(at->second.lost_from, open.first);
+    return nullptr;
+  }
+  if (find(open.pass) != nullptr) return "a hand-over ends after its pass";
+  if (at == parts_.end()) return nullptr;
+  if (open.first > at->second.lost_from) return "a hand-over is done after the pages before its own";
+  at->second.lost_from = kNothingLost;
+  if (open.last && !terms_.ranks_decide) parts_.erase(at);
   return nullptr;
 }
 
@@ -345,7 +359,7 @@ BrokenTerm SeamContract::take_pass(const Open& pass, const Completion& completio
       if (completion.steps != pass.steps) return "a pass that is done did all its steps";
       break;
     case Status::cancelled:
-      if (!pass.cancelled && !(terms_.bursts_end_early && pass.steps > 1)) {
+      if (!pass.cancelled && !((terms_.bursts_end_early || terms_.ranks_decide) && pass.steps > 1)) {
         return "only what was cancelled ends cancelled";
       }
       break;
