@@ -214,6 +214,10 @@ BrokenTerm SeamContract::submitted(const Operation& operation, OperationId id, T
     open_.back().part = {hand_over->request, hand_over->attempt};
     open_.back().first = hand_over->first;
     open_.back().last = hand_over->last;
+    const auto part = parts_.find(open_.back().part);
+    if (part == parts_.end()) return nullptr;
+    open_.back().lacks_pages = hand_over->first > part->second.lost_from;
+    if (!open_.back().lacks_pages) part->second.lost_from = kNothingLost;
     return nullptr;
   }
   const auto& pass = std::get<ForwardOperation>(operation);
@@ -323,17 +327,25 @@ BrokenTerm SeamContract::take_hand_over(const Open& open, const Completion& comp
     return "only what was cancelled ends cancelled";
   }
   if (completion.status == Status::gate_failed && open.pass == OperationId::none) return "only a pass has gates";
-  const auto at = parts_.find(open.part);
   if (completion.status != Status::done) {
-    if (at != parts_.end()) at->second.lost_from = std::min(at->second.lost_from, open.first);
+    if (!open.lacks_pages) lose_pages(open);
     return nullptr;
   }
   if (find(open.pass) != nullptr) return "a hand-over ends after its pass";
-  if (at == parts_.end()) return nullptr;
-  if (open.first > at->second.lost_from) return "a hand-over is done after the pages before its own";
-  at->second.lost_from = kNothingLost;
-  if (open.last && !terms_.ranks_decide) parts_.erase(at);
+  if (open.lacks_pages) return "a hand-over is done after the pages before its own";
+  if (open.last && !terms_.ranks_decide) parts_.erase(open.part);
   return nullptr;
+}
+
+// The request's later hand-overs lack the pages of the failed one, up to one that writes them again.
+void SeamContract::lose_pages(const Open& failed) {
+  for (Open& later : open_) {
+    if (later.id <= failed.id || later.kind != Kind::hand_over || later.part != failed.part) continue;
+    if (later.first <= failed.first) return;
+    later.lacks_pages = true;
+  }
+  const auto at = parts_.find(failed.part);
+  if (at != parts_.end()) at->second.lost_from = std::min(at->second.lost_from, failed.first);
 }
 
 BrokenTerm SeamContract::take_pages(const Open& open, const Completion& completion) const {

@@ -85,12 +85,13 @@ class SeamContract {
     RequestPartId part{};
     Pages first = 0;
     bool last = false;
+    bool lacks_pages = false;  // an earlier one was not done, and its pages have not been written again
   };
   static constexpr Pages kNothingLost = ~Pages{0};
   struct PrefillPart {
     Pages pages = 0;  // of the prompt
     bool room = false;
-    Pages lost_from = kNothingLost;  // first page of the hand-over that failed
+    Pages lost_from = kNothingLost;  // first page of a hand-over that failed and is not written again yet
     Pages first = 0;
     std::vector<SlotId> slots;  // leased by the decode engine, for the pages from `first` on
   };
@@ -107,6 +108,7 @@ class SeamContract {
   BrokenTerm judge(const HandOverOperation& operation) const;
   BrokenTerm open(OperationId id, Kind kind, TimeNs since);
   const Open* find(OperationId id) const;
+  void lose_pages(const Open& failed);
   Open* find(OperationId id) { return const_cast<Open*>(static_cast<const SeamContract*>(this)->find(id)); }
   void open_gates(const Open& load, Status status);
 

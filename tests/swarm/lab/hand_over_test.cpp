@@ -424,8 +424,9 @@ void run_ranks(std::uint64_t seed, Marks& marks) {
     e.hand_over = terms;
     e.hand_over.role = role == 0 ? EngineRole::prefill : EngineRole::decode;
   }
-  // The simulated passes of an engine's ranks fail together, so no load fails on one of them.
+  // The passes of an engine's ranks belong together, so `Faulty` must not hold one back because of a lost load.
   s.faults.failed_transfers = s.faults.corrupt_pages = 0;
+  if (s.engines[0].host_pages == 0 || s.engines[1].host_pages == 0) s.faults.late = 0;
   const std::size_t engines = s.prefill + s.decode;
   const auto routers = route_names();
   RequestRoute route(routers[seed / 4 % routers.size()], s.router, 0, s.roles);
