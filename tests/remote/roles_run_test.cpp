@@ -101,7 +101,8 @@ TEST(RealRoles, WriteByChunksInsteadOfLayers) {
       4);
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   const Simulated real = read_run(outcome, folder.path() / "run");
-  EXPECT_NE(text_of(folder / "run/experiment.resolved.toml").find("hand_over = \"chunks\""), std::string::npos);
+  EXPECT_NE(text_of(folder / "run/experiment.resolved.toml").find("cluster.hand_over = 'chunks'  # kvtwin run"),
+            std::string::npos);
   EXPECT_NE(real.report.at("notes").dump().find("so this is chunks"), std::string::npos);
   expect_right_pages(folder, real, 2, 2);
 }
