@@ -103,7 +103,11 @@ struct Engine::State {
   std::uint64_t arrivals_taken = 0;
   std::deque<Hint> hints;  // not agreed on yet
   std::uint64_t hints_taken = 0;
-  std::deque<Notice> notices;  // not agreed on yet; without slots
+  struct Received {
+    Notice notice;
+    std::vector<SlotId> slots;
+  };
+  std::deque<Received> notices;  // not agreed on yet
   std::uint64_t notices_taken = 0;
   OperationId stop_timer = OperationId::none;  // for the next end of a wait for a prefetch
   TimeNs stop_time = kNoStop;
@@ -150,17 +154,16 @@ void Engine::State::handle(const Hint& hint) {
   wake(hint.kind == HintKind::abort && config.poll_steps == 1);
 }
 
-// Room is taken at once, so that a pass in flight can be written while it computes. It decides what is admitted, so
-// ranks that decide each for themselves would have to agree on it first; engines with roles have one policy.
+// A notice waits for the step that agrees on it. Only the unit `layers` takes room at once, to write a pass in flight
+// while it computes. Room decides what is admitted, so `layers` needs ranks in lockstep.
 void Engine::State::handle(const Notice& notice) {
   KV_CHECK(has_peers(), "only an engine with a role has peers");
-  if (notice.kind == NoticeKind::room) {
+  if (notice.kind == NoticeKind::room && config.hand_over.unit == HandOverUnit::layers) {
     hand_overs.take_room(notice);
     scheduler.write_parked();
     if (phase == Phase::passing && !pass_complete) write_beside_pass();
   } else {
-    notices.push_back(notice);
-    notices.back().slots = {};
+    notices.push_back({notice, {notice.slots.begin(), notice.slots.end()}});
   }
   wake(config.poll_steps == 1);
 }
@@ -307,8 +310,14 @@ bool Engine::State::take_peer_news(const ReduceVector& agreed) {
   const bool more = hand_overs.commit({value(agreed_writes), value(agreed_write_failure)});
   for (const HandOvers::Ended& ended : hand_overs.take_ended()) scheduler.hand_over_ended(ended, now);
   for (; notices_taken < value(agreed_notices); ++notices_taken) {
-    const Notice notice = notices.front();
+    const Received received = std::move(notices.front());
     notices.pop_front();
+    Notice notice = received.notice;
+    notice.slots = received.slots;
+    if (notice.kind == NoticeKind::room) {
+      hand_overs.take_room(notice);
+      continue;
+    }
     // The prefill engine may give a request up before this engine looks at its arrival.
     const auto waits = std::ranges::find_if(arrived, [&](const Request* request) {
       return request->record.request == notice.request && request->record.attempt == notice.attempt;

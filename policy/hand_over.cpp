@@ -49,10 +49,8 @@ void HandOvers::write(const Request& request, Tokens tokens, OperationId pass) {
   const auto at = parts_.find(id_of(request));
   KV_CHECK(at != parts_.end() && !at->second.dropped, "a part is written until it ends");
   Part& part = at->second;
+  // A failure that this rank knows and that is not committed yet does not count. The world fails this write then.
   if (!part.room || part.failed) return;
-  // A failure that is known and not committed yet: a later write must not announce pages that the failed one lacks.
-  const auto lost = [&](const Flight& flight) { return flight.part == at->first && flight.has_failed(); };
-  if (std::ranges::any_of(flights_.all(), lost)) return;
   const Tokens page = config_.shape.page_tokens;
   const bool whole = tokens >= request.record.prompt_tokens;
   const Pages end = whole ? part.pages : tokens / page;
@@ -128,8 +126,8 @@ void HandOvers::settle(const Flight& flight, bool done) {
   if (!done && !part.failed) {
     part.failed = true;
     part.written = flight.first;
-    // A write that failed with its pass is no failure of the way to the peer.
-    if (flight.status == Status::failed) ++part.failures;
+    // A write that failed with its pass is no failure of the way to the peer. On this rank, the write may be done.
+    if (flight.status != Status::gate_failed) ++part.failures;
   }
   if (done) part.failures = 0;
   if (part.flights == 0) part.failed = false;

@@ -241,7 +241,7 @@ void Scheduler::take(const Notice& notice, TimeNs now) {
     case NoticeKind::room:
     case NoticeKind::peer_lost: break;
   }
-  KV_CHECK(false, "room is taken at once");
+  KV_CHECK(false, "the engine takes room");
 }
 
 // Ends a part; `reason`: aborted if its client has gone. Returns false if there is no such part; a decode part that

@@ -41,18 +41,16 @@ Seats::Seats(const WorldConfig& config, FlowBackend& backend)
     : engines_(config.engines),
       ranks_(config.instances ? config.ranks : 1),
       reduce_ns_(config.reduce_ns),
+      notice_ns_(config.notice_ns),
       next_steps_(std::max<std::size_t>(1, engines_ * ranks_)) {
   KV_CHECK(config.cost != nullptr, "a world needs a cost model");
   KV_CHECK(engines_ > 0 && ranks_ > 0, "a world has at least one seat");
   KV_CHECK(reduce_ns_ >= 1000, "ranks that see different news poll in time");
   make_stores(config);
   for (std::size_t seat = 0; seat < next_steps_.seats(); ++seat) {
-    SeatPlace place{static_cast<std::uint32_t>(seat),
-                    shared_,
-                    next_steps_,
-                    config.instances ? this : nullptr,
-                    config.prefill_engines > 0 ? this : nullptr,
-                    {}};
+    SeatPlace place{
+        static_cast<std::uint32_t>(seat),  static_cast<std::uint32_t>(seat % ranks_),   shared_, next_steps_,
+        config.instances ? this : nullptr, config.prefill_engines > 0 ? this : nullptr, {}};
     // All seats share the store of a shared tier. Any other store belongs to one seat.
     for (std::size_t i = 0; i < config.storage.size(); ++i) {
       const StorageTier& tier = config.storage[i];
@@ -70,7 +68,11 @@ Seats::Seats(const WorldConfig& config, FlowBackend& backend)
   }
   if (!config.instances) return;
   groups_.resize(engines_);
-  for (Group& group : groups_) group.reductions.resize(ranks_);
+  for (Group& group : groups_) {
+    group.reductions.resize(ranks_);
+    group.notices.resize(ranks_);
+  }
+  KV_CHECK(!has_roles_ || config.deaths.empty(), "an engine with a role and with ranks as instances doesn't die");
 }
 
 Seats::~Seats() = default;
@@ -158,12 +160,43 @@ void Seats::step() {
 }
 
 void Seats::post(std::uint32_t from, std::uint32_t to, const Notice& notice, TimeNs delay) {
+  if (groups_.empty()) return send(from, to, notice, delay);
+  Group& group = group_of(from);
+  Post& sent = group.notices[from % ranks_].emplace_back();
+  sent.to = to;
+  sent.notice = notice;
+  sent.notice.slots = {};
+  sent.slots.assign(notice.slots.begin(), notice.slots.end());
+  if (std::ranges::any_of(group.notices, [](const auto& of_rank) { return of_rank.empty(); })) return;
+  for (auto& of_rank : group.notices) {
+    const Post& other = of_rank.front();
+    KV_CHECK(other.to == to && other.notice.kind == notice.kind && other.notice.request == notice.request &&
+                 other.notice.attempt == notice.attempt && other.notice.first == notice.first &&
+                 std::ranges::equal(other.slots, notice.slots),
+             "all ranks of an engine send the same notices");
+    of_rank.pop_front();
+  }
+  send(first_seat_of(from), to, notice, delay);
+}
+
+void Seats::landed(std::uint32_t from, std::uint32_t to, const Notice& handed, std::uint64_t number) {
+  if (groups_.empty()) return send(from, to, handed, 0);
+  auto& of_ranks = group_of(from).landed;
+  const auto at = of_ranks.try_emplace({handed.request, handed.attempt, number}).first;
+  if (++at->second < ranks_) return;
+  of_ranks.erase(at);
+  send(first_seat_of(from), first_seat_of(to), handed, 0);
+}
+
+void Seats::send(std::uint32_t from, std::uint32_t to, const Notice& notice, TimeNs delay) {
   KV_CHECK(to < cores_.size() && to != from, "a notice goes to another engine");
-  Post& added = posts_[{shared_.now + delay, ++last_post_}];
-  added.to = to;
-  added.notice = notice;
-  added.notice.peer = from;
-  added.slots.assign(notice.slots.begin(), notice.slots.end());
+  for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
+    Post& added = posts_[{shared_.now + delay + (rank == 0 ? 0 : notice_ns_), ++last_post_}];
+    added.to = to + rank;
+    added.notice = notice;
+    added.notice.peer = from;
+    added.slots.assign(notice.slots.begin(), notice.slots.end());
+  }
 }
 
 void Seats::staged_at(std::uint32_t seat, const LaneSpan& span) { cores_[seat]->received_staged(span); }

@@ -4,6 +4,9 @@
 // (WorldConfig::instances), this class also implements the collective operations of an engine's ranks:
 // - Reductions: the k-th reductions of all ranks belong together. All ranks get the result `reduce_ns` after the last
 //   rank has entered.
+// - Notices: the k-th notices of all ranks belong together, and must be equal. The other engine gets the notice once;
+//   its first rank passes it on, so the other ranks get it notice_ns later, in the same order.
+// - Hand-overs: each rank writes to the rank of its number. `handed` is given when the pages of all ranks have landed.
 // - Forward passes: the k-th passes of all ranks belong together, because all-reduces inside the pass tie the ranks.
 //   The pass starts when the last rank has submitted it, and ends on all ranks at once, with the duration of the
 //   slowest rank. Its layers wait for the gates of all ranks. A gate that fails on any rank ends the pass on all ranks:
@@ -19,6 +22,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -81,7 +85,10 @@ class Seats final : private Collective, private PeerPost {
   struct Group {
     std::vector<std::deque<std::uint32_t>> reductions;  // by rank: slots
     std::deque<JointPass> passes;
-    std::uint64_t first_pass = 0;  // ordinal of passes.front()
+    std::uint64_t first_pass = 0;           // ordinal of passes.front()
+    std::vector<std::deque<Post>> notices;  // by rank: sent, and not by all ranks yet
+    // By request, attempt and number of the hand-over: the ranks whose last pages have landed.
+    std::map<std::tuple<RequestId, std::uint32_t, std::uint64_t>, std::size_t> landed;
   };
 
   void reduction_entered(std::uint32_t seat, std::uint32_t slot) override;
@@ -92,6 +99,8 @@ class Seats final : private Collective, private PeerPost {
   void pass_ended(std::uint32_t seat, std::uint64_t ordinal) override;
 
   void post(std::uint32_t from, std::uint32_t to, const Notice& notice, TimeNs delay) override;
+  void landed(std::uint32_t from, std::uint32_t to, const Notice& handed, std::uint64_t number) override;
+  void send(std::uint32_t from, std::uint32_t to, const Notice& notice, TimeNs delay);
   TimeNs next_post_time() const;
   void deliver_post();
   void deliver_to(std::size_t engine, const Input& input);
@@ -100,12 +109,13 @@ class Seats final : private Collective, private PeerPost {
   void make_stores(const WorldConfig& config);
   Group& group_of(std::uint32_t seat) { return groups_[seat / ranks_]; }
   JointPass& pass_of(std::uint32_t seat, std::uint64_t ordinal);
+  std::uint32_t first_seat_of(std::uint32_t seat) const { return seat - seat % static_cast<std::uint32_t>(ranks_); }
   WorldCore& core_of(std::uint32_t seat, std::size_t rank) { return *cores_[seat / ranks_ * ranks_ + rank]; }
   void settle(std::uint32_t seat, JointPass& pass);
   void deliver_arrival();
 
   std::size_t engines_, ranks_;  // ranks_: ranks with a seat of their own, else 1
-  TimeNs reduce_ns_;
+  TimeNs reduce_ns_, notice_ns_;
   SharedState shared_;
   NextSteps next_steps_;
   std::vector<std::unique_ptr<CostModel>> slow_costs_;  // cost models of slower ranks

@@ -27,6 +27,7 @@ WorldCore::WorldCore(const WorldConfig& config, FlowBackend& backend, const Seat
     : config_(config),
       backend_(backend),
       seat_(place.seat),
+      rank_(place.rank),
       shared_(place.shared),
       now_(place.shared.now),
       next_steps_(place.next_steps),
@@ -571,7 +572,7 @@ void WorldCore::end_look_up(std::uint32_t slot) {
 // ---- hand-overs ------------------------------------------------------------------------------------------
 
 OperationId WorldCore::submit_hand_over(const HandOverOperation& operation) {
-  KV_CHECK(peers_ != nullptr && collective_ == nullptr, "a hand-over goes to another engine");
+  KV_CHECK(peers_ != nullptr, "a hand-over goes to another engine");
   const HandOverWork& work = operation.work;
   const std::uint32_t slot = new_record(Kind::hand_over);
   Record& record = operations_[slot];
@@ -585,7 +586,9 @@ OperationId WorldCore::submit_hand_over(const HandOverOperation& operation) {
   record.hand_over.handed.kind = NoticeKind::handed;
   record.hand_over.handed.request = operation.request;
   record.hand_over.handed.attempt = operation.attempt;
-  record.hand_over.peer = operation.peer;
+  record.hand_over.first = operation.first;
+  record.hand_over.number = ++handed_over_;
+  record.hand_over.peer = operation.peer + rank_;
   record.hand_over.receivers = work.receivers;
   record.hand_over.last = operation.last;
   record.hand_over.staged = work.staged;
@@ -656,10 +659,18 @@ void WorldCore::leave_peer_lane(std::uint32_t slot) {
 void WorldCore::end_hand_over(std::uint32_t slot) {
   Record& record = operations_[slot];
   Completion& completion = record.completion;
-  if (completion.status == Status::done && peers_->is_dead(record.hand_over.peer)) completion.status = Status::failed;
+  const HandOver& hand_over = record.hand_over;
+  const std::pair part{hand_over.handed.request, hand_over.handed.attempt};
+  const auto lost = lost_from_.find(part);
+  const bool lacks_pages = lost != lost_from_.end() && hand_over.first > lost->second;
+  if (completion.status == Status::done && (lacks_pages || peers_->is_dead(hand_over.peer))) {
+    completion.status = Status::failed;
+  }
   const bool done = completion.status == Status::done;
+  if (!done && !lacks_pages) lost_from_[part] = hand_over.first;
+  if (done && lost != lost_from_.end()) lost_from_.erase(lost);
   completion.bytes = done ? record.transfer.plan_bytes : 0;
-  if (done && record.hand_over.last) peers_->post(seat_, record.hand_over.peer, record.hand_over.handed, 0);
+  if (done && hand_over.last) peers_->landed(seat_, hand_over.peer, hand_over.handed, hand_over.number);
   leave_peer_lane(slot);
   const Completion answer = operations_[slot].completion;
   free_record(slot);

@@ -26,6 +26,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "policy/seam/substrate.hpp"
@@ -71,8 +73,12 @@ class Collective {
 class PeerPost {
  public:
   virtual ~PeerPost() = default;
-  // Delivers the notice to the seat `to` after `delay`, with the sender filled in.
+  // Delivers the notice to the engine whose first seat is `to`, after `delay`, with the sender filled in. If each rank
+  // has a seat: once all ranks of the sender have called this.
   virtual void post(std::uint32_t from, std::uint32_t to, const Notice& notice, TimeNs delay) = 0;
+  // The last pages of a request have landed in the seat `to`, by the hand-over of this number of `from`. Delivers
+  // `handed`, once the pages of all ranks have.
+  virtual void landed(std::uint32_t from, std::uint32_t to, const Notice& handed, std::uint64_t number) = 0;
   virtual bool is_dead(std::uint32_t seat) const = 0;
   // A staged hand-over to this seat has ended.
   virtual void staged_at(std::uint32_t seat, const LaneSpan& span) = 0;
@@ -92,6 +98,7 @@ struct SharedState {
 // A seat's place in its world. Ownership: all references are borrowed and outlive the seat.
 struct SeatPlace {
   std::uint32_t seat = 0;
+  std::uint32_t rank = 0;  // if each rank has a seat
   SharedState& shared;
   NextSteps& next_steps;             // the seat marks itself when the time of its next step may have changed
   Collective* collective = nullptr;  // null: this seat speaks for all ranks
@@ -205,7 +212,9 @@ class WorldCore final : public Substrate {
   };
   struct HandOver {  // the Transfer has the lane and the bytes
     Notice handed;
-    std::uint32_t peer = 0, receivers = 1;
+    Pages first = 0;
+    std::uint64_t number = 0;               // of the seat's hand-overs; the same on all ranks of an engine
+    std::uint32_t peer = 0, receivers = 1;  // peer: the seat of this rank's number
     bool last = false, staged = false;
     OperationId pass = OperationId::none;  // computes the pages, and has not ended
     TimeNs pass_end = -1, pass_ns = 0;     // -1: not known yet
@@ -289,7 +298,7 @@ class WorldCore final : public Substrate {
 
   WorldConfig config_;
   FlowBackend& backend_;
-  const std::uint32_t seat_;
+  const std::uint32_t seat_, rank_;
   SharedState& shared_;
   const TimeNs& now_;  // shared_.now
   NextSteps& next_steps_;
@@ -298,7 +307,7 @@ class WorldCore final : public Substrate {
   bool dead_ = false;
   InputHandler* handler_ = nullptr;
   LaneObserver* lanes_ = nullptr;
-  std::uint64_t last_id_ = 0, passes_ = 0;
+  std::uint64_t last_id_ = 0, passes_ = 0, handed_over_ = 0;
   std::uint64_t in_flight_ = 0;
   std::vector<Record> operations_;
   std::vector<std::uint32_t> free_operations_;
@@ -311,6 +320,8 @@ class WorldCore final : public Substrate {
   PerTier<StoreModel*> stores_;
   std::vector<StoreKey> moved_;               // of plan_storage
   PerTier<std::array<Queue, 2>> end_orders_;  // order of ends: [0] gets, [1] sets and removes
+  // By request and attempt: the first page of a hand-over that was not done.
+  std::map<std::pair<RequestId, std::uint32_t>, Pages> lost_from_;
   Bytes dram_bytes_ = 0;
   TimeNs copied_until_ = 0;  // the ranks copy what hand-overs have brought
 };

@@ -1,13 +1,14 @@
 #include "impl/runtime/hand_over_lane.hpp"
 
+#include <algorithm>
 #include <string>
 
 #include "policy/base/check.hpp"
 
 namespace kvtwin {
 
-HandOverLane::HandOverLane(std::unique_ptr<PeerPools> pools, Send send)
-    : pools_(std::move(pools)), send_(std::move(send)) {}
+HandOverLane::HandOverLane(std::unique_ptr<PeerPools> pools, EnginePost& post)
+    : pools_(std::move(pools)), post_(post) {}
 
 HandOverLane::~HandOverLane() {
   worker_.drop();
@@ -28,7 +29,9 @@ void HandOverLane::submit(OperationId id, const HandOverOperation& operation) {
   if (part == nullptr) part = std::make_shared<Part>();
   ++part->in_flight;
   job->fate = part;
+  job->number = ++submitted_;
   job->peer = operation.peer;
+  job->first = operation.first;
   job->last = operation.last;
   job->bytes = operation.work.bytes;
   job->pass = operation.pass;
@@ -56,13 +59,14 @@ void HandOverLane::retire(const Completion& completion) {
   const auto found = flights_.find(completion.id);
   KV_CHECK(found != flights_.end(), "a completion of the lane answers one of its operations");
   const Job& job = *found->second;
-  const auto part = parts_.find(job.part);
-  const bool current = part != parts_.end() && part->second == job.fate;
-  // Operations that are submitted from now on do not fail with this one.
-  if (--job.fate->in_flight == 0 || completion.status != Status::done) {
-    if (current) parts_.erase(part);
-  }
+  const bool quiet = --job.fate->in_flight == 0;
+  if (quiet && completion.status == Status::done) parts_.erase(job.part);
   flights_.erase(found);
+}
+
+void HandOverLane::notify(std::uint32_t peer, const Notice& notice) {
+  if (notice.kind == NoticeKind::withdrawn) parts_.erase({notice.request, notice.attempt});
+  post_.notify(peer, notice);
 }
 
 void HandOverLane::start_ready() {
@@ -74,7 +78,8 @@ void HandOverLane::start_ready() {
 Status HandOverLane::write(Job& job, Finished& finished) {
   if (job.gate_failed) return Status::gate_failed;
   if (job.cancelled.load(std::memory_order_relaxed)) return Status::cancelled;
-  if (job.fate->failed) return Status::failed;
+  if (job.first > job.fate->lost_from) return Status::failed;
+  job.fate->lost_from = kNothingLost;
   switch (pools_->write(job.peer, job.pages, job.cancelled)) {
     case PeerPools::Answer::done: return Status::done;
     case PeerPools::Answer::stopped: return Status::cancelled;
@@ -97,15 +102,9 @@ void HandOverLane::execute(Job& job) {
   const Status status = write(job, finished);
   if (status == Status::done) {
     finished.completion.bytes = finished.span.bytes = job.bytes;
-    if (job.last) {
-      Notice handed;
-      handed.kind = NoticeKind::handed;
-      handed.request = job.part.first;
-      handed.attempt = job.part.second;
-      send_(job.peer, handed);
-    }
+    if (job.last) post_.landed(job.peer, {job.part.first, job.part.second, job.number});
   } else {
-    job.fate->failed = true;
+    job.fate->lost_from = std::min(job.fate->lost_from, job.first);
   }
   finished.completion.status = finished.span.status = status;
   finished.span.end = clock_->now();

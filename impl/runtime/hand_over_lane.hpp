@@ -1,12 +1,13 @@
 // The lane `peer` of the real world: hands pages of a prefill engine's device pool over to decode engines, and sends
-// the notices of both roles (policy/hand_over.hpp).
+// the notices of both roles (policy/hand_over.hpp). Each rank of an engine has a lane, and writes to the rank of its
+// number.
 //
 //   submit() --> queue --its pass has ended--> thread: PeerPools::write() --> CompletionQueue
-//                                                       \-- after the last page --> `handed`, to the decode engine
+//                                                       \-- after the last page --> EnginePost::landed
 //
 // Operations are written one after another, in the order of submission. A write with several groups of layers starts
-// after the whole pass. If an operation of a request is not done, the operations of this request that were submitted
-// before its completion are not done either.
+// after the whole pass. If an operation of a request is not done, later ones are not done either, until one begins at
+// its first page or before.
 //
 // Thread: the event loop calls; the writes have a thread of their own.
 #pragma once
@@ -14,7 +15,6 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -42,13 +42,28 @@ class PeerPools {
   virtual Answer write(std::uint32_t peer, std::span<const PageMove> pages, const std::atomic<bool>& stop) = 0;
 };
 
+// The last pages of a request, of this rank, are in the decode engine's pool. `write`: number of the operation that
+// wrote them, among all of this engine. It is the same on all ranks, because all ranks submit the same operations.
+struct LandedPages {
+  RequestId request = kNoRequest;
+  std::uint32_t attempt = 0;
+  std::uint64_t write = 0;
+};
+
+// The way to the other engines. Thread: any. Never waits.
+class EnginePost {
+ public:
+  virtual ~EnginePost() = default;
+  virtual void notify(std::uint32_t peer, const Notice& notice) = 0;
+  // The decode engine gets the notice `handed` when the pages of all ranks have landed by the same write.
+  virtual void landed(std::uint32_t peer, const LandedPages& pages) = 0;
+};
+
 class HandOverLane {
  public:
-  // Sends a notice to the engine `peer`. Thread: any. Never waits.
-  using Send = std::function<void(std::uint32_t peer, const Notice& notice)>;
-
-  // `pools`: of decode engines, too: it keeps their memory registered. They write nothing.
-  HandOverLane(std::unique_ptr<PeerPools> pools, Send send);
+  // `pools`: of decode engines, too: it keeps their memory registered. They write nothing. Requires: `post` outlives
+  // the lane.
+  HandOverLane(std::unique_ptr<PeerPools> pools, EnginePost& post);
   // Allowed in the middle of a run: waits for the write in progress.
   ~HandOverLane();
 
@@ -60,22 +75,24 @@ class HandOverLane {
   void pass_ended(OperationId pass, bool counts);
   // The completion of an operation of this lane is about to be delivered.
   void retire(const Completion& completion);
-  void notify(std::uint32_t peer, const Notice& notice) { send_(peer, notice); }
+  void notify(std::uint32_t peer, const Notice& notice);
   // Ends the thread. Requires: all operations are answered.
   void finish() { worker_.finish(); }
 
  private:
   using PartId = std::pair<RequestId, std::uint32_t>;  // with the attempt
-  // The operations of a request that fail together.
+  static constexpr Pages kNothingLost = ~Pages{0};
   struct Part {
-    bool failed = false;          // thread
-    std::uint32_t in_flight = 0;  // event loop
+    Pages lost_from = kNothingLost;  // thread: the first page of the operation that was not done
+    std::uint32_t in_flight = 0;     // event loop
   };
   struct Job {
     OperationId id = OperationId::none;
     PartId part;
     std::shared_ptr<Part> fate;
+    std::uint64_t number = 0;  // of all operations
     std::uint32_t peer = 0;
+    Pages first = 0;
     bool last = false;
     Bytes bytes = 0;  // of all ranks
     OperationId pass = OperationId::none;
@@ -90,12 +107,13 @@ class HandOverLane {
   Status write(Job& job, Finished& finished);
 
   const std::unique_ptr<PeerPools> pools_;
-  const Send send_;
+  EnginePost& post_;
   CompletionQueue* queue_ = nullptr;
   const RunClock* clock_ = nullptr;
   std::deque<JobPtr> waiting_;  // for passes, or behind an operation that does
   std::unordered_map<OperationId, JobPtr> flights_;
-  std::map<PartId, std::shared_ptr<Part>> parts_;
+  std::map<PartId, std::shared_ptr<Part>> parts_;  // with operations in flight, or that lack pages
+  std::uint64_t submitted_ = 0;
   Worker<JobPtr> worker_;  // last member: its thread ends first
 };
 

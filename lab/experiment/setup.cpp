@@ -77,10 +77,6 @@ bool has_roles(const Experiment& e) {
     throw InputError(e.where("model.draft.kind") +
                      ": engines with roles (cluster.prefill) are served without a draft model; set it to none");
   }
-  if (e.text("parallel.rank_model") == "instances") {
-    throw InputError(e.where("parallel.rank_model") +
-                     ": engines with roles (cluster.prefill) move their ranks in lockstep; set it to lockstep");
-  }
   return true;
 }
 
@@ -920,6 +916,11 @@ Setup make_setup(const Experiment& e, const HardwareSpec* hardware) {
 }
 
 std::unique_ptr<World> make_simulated_world(const Experiment& e, const Setup& setup) {
+  if (setup.world.instances && setup.decode != nullptr) {
+    throw InputError(e.where("parallel.rank_model") +
+                     ": simulated engines with roles (cluster.prefill) move their ranks in lockstep; set it to "
+                     "lockstep");
+  }
   if (setup.world.instances && setup.world.engines > 1) {
     throw InputError(e.where("parallel.rank_model") + ": instances is of one engine's ranks, and " +
                      e.where("cluster.engines") + " is " + std::to_string(setup.world.engines) +

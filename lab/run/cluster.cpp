@@ -21,7 +21,7 @@ class Cluster::Seat final : public InputHandler, public Observer {
       : number_(number), watch_(watch), route_(route), counts_reductions_(several_ranks), decisions_(watch.decisions) {
     Substrate* substrate = &seat;
     ContractTerms terms{config.shape.page_tokens, config.hand_over.role};
-    terms.bursts_end_early = several_ranks;  // another rank may end a burst
+    terms.ranks_decide = several_ranks;
     if (checked) substrate = &checking_.emplace(*substrate, terms);
     engine_.emplace(config, *substrate, decisions_, route == nullptr ? watch.observer : this);
     // Without observers of inputs, the engine receives the inputs directly.

@@ -60,10 +60,11 @@ class Reader {
 constexpr std::tuple kOfArrival{&Arrival::request, &Arrival::prompt_tokens, &Arrival::output_tokens, &Arrival::priority,
                                 &Arrival::session, &Arrival::part,          &Arrival::attempt,       &Arrival::peer};
 constexpr std::tuple kOfNotice{&Notice::kind, &Notice::request, &Notice::attempt, &Notice::peer, &Notice::first};
+constexpr std::tuple kOfLandedPages{&LandedPages::request, &LandedPages::attempt, &LandedPages::write};
 constexpr std::tuple kOfEvent{&Event::kind,   &Event::time,        &Event::tier,  &Event::reason,    &Event::pages,
                               &Event::tokens, &Event::duration_ns, &Event::cause, &Event::operation, &Event::request};
 // A new member must travel, too.
-static_assert(sizeof(Arrival) == 72 && sizeof(Notice) == 48 && sizeof(Event) == 120);
+static_assert(sizeof(Arrival) == 72 && sizeof(Notice) == 48 && sizeof(LandedPages) == 24 && sizeof(Event) == 120);
 
 template <typename Of, typename Members>
 void put_members(std::string& bytes, const Of& of, const Members& members) {
@@ -130,8 +131,8 @@ std::size_t lost_engine(std::string_view message) {
   return engine;
 }
 
-std::string message_of(const Notice& notice) {
-  std::string bytes = message_of(EngineMessage::notice);
+std::string message_of(const Notice& notice, EngineMessage kind) {
+  std::string bytes = message_of(kind);
   put_members(bytes, notice, kOfNotice);
   put_all(bytes, notice.slots);
   return bytes;
@@ -143,6 +144,20 @@ ReceivedNotice::ReceivedNotice(std::string_view message) {
   reader.get_all(slots);
   notice.slots = slots;
   reader.finish();
+}
+
+std::string message_of(const LandedPages& pages) {
+  std::string bytes = message_of(EngineMessage::landed);
+  put_members(bytes, pages, kOfLandedPages);
+  return bytes;
+}
+
+LandedPages landed_pages(std::string_view message) {
+  LandedPages pages;
+  Reader reader(message);
+  get_members(reader, pages, kOfLandedPages);
+  reader.finish();
+  return pages;
 }
 
 std::string message_of(const Event& event) {

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "impl/runtime/hand_over_lane.hpp"
 #include "policy/seam/event.hpp"
 #include "policy/seam/substrate.hpp"
 
@@ -18,17 +19,22 @@ enum class EngineMessage : char {
   closed = 'c',  // to a rank: no input follows
   event = 'e',   // to process 0
   over = 'o',    // to process 0: the engine has ended, and no event follows
-  notice = 'n',  // between engines with roles
-  last = 'l',    // the same: the engine has ended, and no notice follows
+  notice = 'n',  // between the first ranks of engines with roles
+  landed = 'w',  // from a rank of a prefill engine to the first rank of a decode engine: the last pages have landed
+  passed = 'p',  // from the first rank of an engine to the others: a notice, in the order that all ranks get
+  sealed = 's',  // the same: the first rank has been told that no input follows
+  last = 'l',    // to all processes: this process has ended, and no message about notices follows
   lost = 'x',    // to all: an engine has died
 };
 
 // Requires: the message is not empty.
 EngineMessage kind_of(std::string_view message);
 
-std::string message_of(EngineMessage kind);  // closed, over, last
-std::string message_of(const Input& input);  // an arrival or a hint
-std::string message_of(const Notice& notice);
+std::string message_of(EngineMessage kind);                                                // closed, over, sealed, last
+std::string message_of(const Input& input);                                                // an arrival or a hint
+std::string message_of(const Notice& notice, EngineMessage kind = EngineMessage::notice);  // notice, passed
+std::string message_of(const LandedPages& pages);
+LandedPages landed_pages(std::string_view message);
 std::string message_of_loss(std::size_t engine);
 std::size_t lost_engine(std::string_view message);
 // Leaves out the slots, which no report of several engines reads.

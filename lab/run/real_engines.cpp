@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <exception>
 #include <iterator>
 #include <map>
@@ -55,12 +56,25 @@ class RealEngines::Reporter final : public Observer {
   bool with_pages_;  // a router follows the pages of the engines
 };
 
-// The notices of the other engines to this one, and their ends. Thread: that of the mail, but for wait() and lost().
+// The notices of the other engines to this one, and the ends of all processes.
+//
+// The first rank of an engine receives the notices and passes them on, so all ranks get them in one order. It holds a
+// notice back until the request is there; the other ranks hold back all notices behind such a one. The input of all
+// ranks ends after the same notice: once process 0 has told the first rank that no input follows, this rank takes only
+// the notices that end a lease.
+// Thread: that of the mail, but for room_given(), wait(), lost() and fail().
 class RealEngines::Notices {
  public:
-  Notices(Inbox& inbox, std::size_t own, const Setup& setup)
-      : inbox_(inbox), has_roles_(setup.decode != nullptr), lost_(setup.world.engines), ended_(setup.world.engines) {
-    ended_[own] = true;
+  Notices(Inbox& inbox, Mail& mail, std::size_t process, const Setup& setup)
+      : inbox_(inbox),
+        mail_(mail),
+        ranks_(setup.engine.ranks),
+        rank_(process % ranks_),
+        first_(process - rank_),
+        has_roles_(setup.decode != nullptr),
+        lost_(setup.world.engines),
+        ended_(setup.world.engines * ranks_) {
+    ended_[process] = true;
   }
 
   // An input for this engine has been put into the inbox.
@@ -72,32 +86,54 @@ class RealEngines::Notices {
     } else {
       arrived_again_.insert({arrival->request, arrival->attempt});
     }
+    deliver_passed();
     for (auto at = early_.begin(); at != early_.end();) {
       const ReceivedNotice received(*at);
       const bool its = received.notice.request == arrival->request && received.notice.attempt == arrival->attempt;
-      if (its) inbox_.push({0, received.notice});
+      if (its) deliver(received.notice);
       at = its ? early_.erase(at) : at + 1;
     }
   }
-  void receive(std::string_view message) {
-    const ReceivedNotice received(message);
-    const Notice& notice = received.notice;
-    if (lost_[notice.peer]) return;
-    const bool here =
-        notice.attempt == 0 ? notice.request < arrived_ : arrived_again_.contains({notice.request, notice.attempt});
-    if (here) {
-      inbox_.push({0, notice});
-    } else {
-      early_.emplace_back(message);
-    }
+  void receive(std::string_view message) { receive(ReceivedNotice(message).notice, message); }
+  // The last pages of a request have landed on one rank. Those of the same write are complete on all ranks.
+  void landed(std::size_t engine, std::string_view message) {
+    const LandedPages pages = landed_pages(message);
+    const PartId part{pages.request, pages.attempt};
+    Landed& of_part = landed_[part];
+    if (pages.write < of_part.write) return;  // written again since, because another rank's write failed
+    if (pages.write > of_part.write) of_part = {pages.write, 0};
+    if (++of_part.ranks < ranks_) return;
+    Notice handed;
+    handed.kind = NoticeKind::handed;
+    handed.request = pages.request;
+    handed.attempt = pages.attempt;
+    handed.peer = static_cast<std::uint32_t>(engine);
+    receive(handed, message_of(handed));
   }
-  // No notice follows from this engine.
-  void ended(std::size_t engine) {
+  // From the first rank of this engine.
+  void passed(std::string_view message) {
+    passed_.emplace_back(message);
+    deliver_passed();
+  }
+  void sealed() { close(sealed_); }
+  // No input follows from process 0.
+  void closed() {
+    if (passes_on() && rank_ == 0) pass_on(message_of(EngineMessage::sealed));
+    if (!passes_on() || rank_ == 0) sealed_ = true;
+    close(closed_);
+  }
+  // This engine has sent `room`, and waits for the end of the lease. Thread: the event loop's.
+  void room_given(const Notice& room) {
     const std::lock_guard lock(mutex_);
-    ended_[engine] = true;
+    leased_.insert({room.request, room.attempt});
+  }
+  // No message follows from this process.
+  void ended(std::size_t process) {
+    const std::lock_guard lock(mutex_);
+    ended_[process] = true;
     changed_.notify_one();
   }
-  // The engine has died.
+  // The engine has died. Requires: engines have one rank.
   void lose(std::size_t engine) {
     {
       const std::lock_guard lock(mutex_);
@@ -121,7 +157,7 @@ class RealEngines::Notices {
     failed_ = true;
     changed_.notify_one();
   }
-  // Waits until no notice follows. Errors: WorkError.
+  // Waits until no message follows. Errors: WorkError.
   void wait() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return failed_ || std::ranges::find(ended_, false) == ended_.end(); });
@@ -129,14 +165,68 @@ class RealEngines::Notices {
   }
 
  private:
+  using PartId = std::pair<RequestId, std::uint32_t>;  // with the attempt
+  struct Landed {
+    std::uint64_t write = 0;
+    std::size_t ranks = 0;
+  };
+
+  bool passes_on() const { return has_roles_ && ranks_ > 1; }
+  void pass_on(std::string_view message) {
+    for (std::size_t rank = 1; rank < ranks_; ++rank) mail_.send(first_ + rank, message);
+  }
+  bool is_here(const Notice& notice) const {
+    return notice.attempt == 0 ? notice.request < arrived_ : arrived_again_.contains({notice.request, notice.attempt});
+  }
+  // `message`: the notice as a message.
+  void receive(const Notice& notice, std::string_view message) {
+    if (lost_[notice.peer]) return;
+    if (is_here(notice)) {
+      deliver(notice);
+    } else {
+      early_.emplace_back(message);
+    }
+  }
+  void deliver(const Notice& notice) {
+    bool ends_lease = false;
+    if (notice.kind == NoticeKind::handed || notice.kind == NoticeKind::withdrawn) {
+      const PartId part{notice.request, notice.attempt};
+      landed_.erase(part);
+      const std::lock_guard lock(mutex_);
+      ends_lease = leased_.erase(part) > 0;
+    }
+    if (passes_on()) {
+      if (closed_ && !ends_lease) return;
+      pass_on(message_of(notice, EngineMessage::passed));
+    }
+    inbox_.push({0, notice});
+  }
+  void deliver_passed() {
+    for (; !passed_.empty(); passed_.pop_front()) {
+      const ReceivedNotice received(passed_.front());
+      if (!is_here(received.notice)) return;
+      inbox_.push({0, received.notice});
+    }
+  }
+  void close(bool& end) {
+    end = true;
+    if (closed_ && sealed_) inbox_.close();
+  }
+
   Inbox& inbox_;
+  Mail& mail_;
+  const std::size_t ranks_, rank_, first_;  // first_: the process of the engine's first rank
   const bool has_roles_;
-  RequestId arrived_ = 0;                                        // requests below may have come, in their first attempt
-  std::set<std::pair<RequestId, std::uint32_t>> arrived_again_;  // with the attempt
-  std::vector<std::string> early_;                               // before their request
-  mutable std::mutex mutex_;
+  RequestId arrived_ = 0;  // requests below may have come, in their first attempt
+  std::set<PartId> arrived_again_;
+  std::vector<std::string> early_;   // before their request
+  std::map<PartId, Landed> landed_;  // on some ranks
+  std::deque<std::string> passed_;   // by the first rank, and not delivered yet
+  bool closed_ = false, sealed_ = false;
+  mutable std::mutex mutex_;  // of the members below
   std::condition_variable changed_;
-  std::vector<bool> lost_, ended_;  // by engine
+  std::set<PartId> leased_;         // this engine has sent room, and has no end of that
+  std::vector<bool> lost_, ended_;  // by engine; by process
   bool failed_ = false;
 };
 
@@ -313,14 +403,17 @@ void RealEngines::Dispatch::route(Input& input, TimeNs now) {
     split.prefill = way.prefill;
     split.decode = way.engine;
   }
-  // Engines with roles have one rank, so the number of an engine is its seat.
+  // In a real run, the number of an engine is its seat.
   deliver_by(way, engines_, 1, input, [&](std::size_t engine, const Input& part) { send_request(engine, part, now); });
 }
 
 // The engine has died. What it has sent and is not read yet does not count.
 void RealEngines::Dispatch::lose(std::size_t engine, TimeNs now) {
   EngineState& state = states_[engine];
-  if (ranks_ > 1) throw WorkError("a rank of engine " + std::to_string(engine) + " has died");
+  if (ranks_ > 1) {
+    throw WorkError("a rank of engine " + std::to_string(engine) +
+                    " has died, and the others go on only if engines have one rank (parallel.tp)");
+  }
   state.lost = true;
   const std::size_t prefill = has_roles_ ? prefill_engines_ : engines_;
   const std::size_t first = engine < prefill ? 0 : prefill, end = engine < prefill ? prefill : engines_;
@@ -456,7 +549,7 @@ void RealEngines::run(const EngineStream& stream, const std::function<void(Input
   inbox_ = std::make_unique<Inbox>([this](const RunClock& clock) {
     if (dispatch_) dispatch_->begin(clock);
   });
-  notices_ = std::make_unique<Notices>(*inbox_, engine(), setup_);
+  notices_ = std::make_unique<Notices>(*inbox_, mail_, process_, setup_);
   mail_.start([this](std::size_t from, std::string_view message) {
     switch (kind_of(message)) {
       case EngineMessage::input: {
@@ -466,9 +559,12 @@ void RealEngines::run(const EngineStream& stream, const std::function<void(Input
         return;
       }
       case EngineMessage::notice: return notices_->receive(message);
-      case EngineMessage::last: return notices_->ended(from / ranks_);
+      case EngineMessage::landed: return notices_->landed(from / ranks_, message);
+      case EngineMessage::passed: return notices_->passed(message);
+      case EngineMessage::sealed: return notices_->sealed();
+      case EngineMessage::last: return notices_->ended(from);
       case EngineMessage::lost: return notices_->lose(lost_engine(message));
-      case EngineMessage::closed: return inbox_->close();
+      case EngineMessage::closed: return notices_->closed();
       case EngineMessage::event:
       case EngineMessage::over: return dispatch_->receive(from, message);
     }
@@ -479,8 +575,8 @@ void RealEngines::run(const EngineStream& stream, const std::function<void(Input
   if (reporter_) mail_.send(0, message_of(EngineMessage::over));
   // After the last word of process 0, no engine counts as lost any more.
   if (dispatch_) dispatch_->join();
-  for (std::size_t engine = 0; engine < setup_.world.engines; ++engine) {
-    if (engine != this->engine()) mail_.send(engine * ranks_ + process_ % ranks_, message_of(EngineMessage::last));
+  for (std::size_t process = 0; process < setup_.world.engines * ranks_; ++process) {
+    if (process != process_) mail_.send(process, message_of(EngineMessage::last));
   }
   notices_->wait();
   watch.reset();
@@ -504,10 +600,15 @@ std::vector<bool> RealEngines::lost_processes() const {
   return lost;
 }
 
+// All ranks send the same notices, so those of the first rank are enough.
 void RealEngines::notify(std::uint32_t peer, const Notice& notice) {
+  if (process_ % ranks_ != 0) return;
+  if (notice.kind == NoticeKind::room) notices_->room_given(notice);
   Notice sent = notice;
   sent.peer = static_cast<std::uint32_t>(engine());
-  mail_.send(peer * ranks_ + process_ % ranks_, message_of(sent));
+  mail_.send(peer * ranks_, message_of(sent));
 }
+
+void RealEngines::landed(std::uint32_t peer, const LandedPages& pages) { mail_.send(peer * ranks_, message_of(pages)); }
 
 }  // namespace kvtwin

@@ -5,8 +5,10 @@
 //                 ^           ^
 //                 +-- report -+------ events ------ the first rank of each engine
 //
-// Engines with roles also send notices to each other. A notice about a request may come before the request, which
-// another process sends; it is then held back until the request is there.
+// Engines with roles also send notices to each other: the first rank of an engine to the first rank of the other, which
+// passes them on to its other ranks. A notice about a request may come before the request, which another process sends;
+// it is then held back until the request is there. Each rank of a prefill engine tells the first rank of the decode
+// engine when the last pages of a request have landed; that is `handed` once all ranks have.
 //
 // A thread of process 0 reads the trace, and sends each input when it is due, by the router of the simulated cluster.
 // The router and the report learn from the events of all engines, which their first ranks send. No policy waits for a
@@ -22,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "impl/runtime/hand_over_lane.hpp"
 #include "impl/runtime/inbox.hpp"
 #include "impl/runtime/mail.hpp"
 #include "lab/experiment/setup.hpp"
@@ -38,11 +41,11 @@ struct EngineStream {
   TimeNs most_silence = 600 * kNsPerSecond;
 };
 
-class RealEngines {
+class RealEngines final : public EnginePost {
  public:
   // `process`: the number of this process. Requires: `mail` and `setup` outlive this object.
   RealEngines(Mail& mail, const Setup& setup, std::size_t process);
-  ~RealEngines();
+  ~RealEngines() override;
 
   std::size_t ranks() const { return ranks_; }
   // All processes of the run are on this machine, and have these ids. If an engine of one rank dies, the others then
@@ -50,8 +53,9 @@ class RealEngines {
   void watch(std::vector<pid_t> processes) { watched_ = std::move(processes); }
   // Returns by process whether it has died. Requires: run() has returned.
   std::vector<bool> lost_processes() const;
-  // Sends a notice to the rank of this process's number on another engine. Thread: any. Requires: run() serves.
-  void notify(std::uint32_t peer, const Notice& notice);
+  // To the engine `peer`. Requires: run() serves.
+  void notify(std::uint32_t peer, const Notice& notice) override;
+  void landed(std::uint32_t peer, const LandedPages& pages) override;
   // Returns the observer for the engine of this process; null on ranks that send no events.
   Observer* reporter();
   // Serves the stream: `serve` runs the engine of this process on the source that it is given, and returns when that is

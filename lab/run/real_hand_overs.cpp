@@ -10,16 +10,12 @@ namespace kvtwin {
 
 void refuse_roles(const Experiment& experiment, const Setup& setup) {
   if (setup.decode == nullptr) return;
-  if (setup.engine.ranks > 1) {
-    throw InputError(experiment.where("parallel.tp") + ": is " + std::to_string(setup.engine.ranks) +
-                     ", and the engines with roles (cluster.prefill) of a real run have one rank; set it to 1, or use "
+  if (setup.decode->engine.ranks != setup.engine.ranks) {
+    throw InputError(experiment.where("cluster.decode_set") +
+                     ": gives decode engines parallel.tp = " + std::to_string(setup.decode->engine.ranks) +
+                     ", and prefill engines have " + std::to_string(setup.engine.ranks) +
+                     "; in a real run, each rank writes to the rank of its number: leave parallel.tp out, or use "
                      "kvtwin simulate");
-  }
-  if (setup.decode->engine.ranks > 1) {
-    throw InputError(experiment.where("cluster.decode_set") + ": gives decode engines " +
-                     std::to_string(setup.decode->engine.ranks) +
-                     " ranks, and the engines with roles of a real run have one; leave parallel.tp out, or use kvtwin "
-                     "simulate");
   }
   if (experiment.flag("cluster.hand_over_staged")) {
     throw InputError(experiment.where("cluster.hand_over_staged") +
@@ -54,8 +50,7 @@ std::unique_ptr<HandOverLane> open_hand_overs(const Experiment& experiment, cons
   } catch (const std::runtime_error& error) {
     throw InputError(experiment.where("real.nixl_library") + ": " + error.what());
   }
-  return std::make_unique<HandOverLane>(
-      std::move(pools), [engines](std::uint32_t peer, const Notice& notice) { engines->notify(peer, notice); });
+  return std::make_unique<HandOverLane>(std::move(pools), *engines);
 }
 
 }  // namespace kvtwin

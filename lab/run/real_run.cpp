@@ -82,11 +82,13 @@ void refuse_what_went_wrong(const Experiment& experiment, const DeviceConfig& co
   if (seen.wrong_reads != 0) throw WorkError(wrong_bytes_sentence(seen));
 }
 
+// The origin of values that a real run requires.
+constexpr const char* kByRun = "kvtwin run";
+
 // Each process has a policy of its own, so the rank model is instances. The experiment of several engines keeps its own
 // rank model, because kvtwin simulate has no instances of several engines.
 Experiment as_processes(Experiment experiment) {
-  if (experiment.integer("parallel.tp") > 1 && experiment.integer("cluster.prefill") == 0)
-    experiment.set("parallel.rank_model=instances", "kvtwin run");
+  if (experiment.integer("parallel.tp") > 1) experiment.set("parallel.rank_model=instances", kByRun);
   return experiment;
 }
 
@@ -153,9 +155,9 @@ void run_rank(const Experiment& experiment, const RunFiles& files, const RealRun
   if (ranks == nullptr || ranks->leads()) {
     terms.notes = chosen.notes;
     terms.notes.insert(terms.notes.end(), storage.notes.begin(), storage.notes.end());
-    if (setup.decode != nullptr && experiment.text("cluster.hand_over") == "layers") {
+    if (setup.decode != nullptr && experiment.origin("cluster.hand_over") == kByRun) {
       terms.notes.emplace_back(
-          "cluster.hand_over = layers: a real run writes the pages of a pass after the pass, as with chunks");
+          "cluster.hand_over = layers: a real run writes the pages of a pass after the pass, so this is chunks");
     }
   }
   terms.add_facts = [&](RunFacts& facts) {
@@ -244,6 +246,9 @@ void prepare_real_run(Experiment& experiment) {
                      ": a planned death is simulated; leave it out, or use kvtwin simulate");
   }
   if (total_engines(experiment) == 1) experiment = as_processes(std::move(experiment));
+  if (experiment.integer("cluster.prefill") > 0 && experiment.text("cluster.hand_over") == "layers") {
+    experiment.set("cluster.hand_over=chunks", kByRun);
+  }
 }
 
 void run_real(const Experiment& experiment, const RunFiles& files, const RealRun& run) {

@@ -21,8 +21,8 @@ struct RealRun {
   std::function<void(const std::string& sentence)> say;
 };
 
-// Sets the keys that a real run requires: with several ranks of one engine, parallel.rank_model = instances.
-// Errors: InputError if the build has no real world.
+// Sets the keys that a real run requires: with several ranks of one engine, parallel.rank_model = instances; with
+// engines with roles, cluster.hand_over = chunks instead of layers. Errors: InputError if the build has no real world.
 void prepare_real_run(Experiment& experiment);
 // Runs the experiment. If files.out is set, the run folder also has the journal.
 // Requires: prepare_real_run(experiment) was called.

@@ -212,7 +212,12 @@ BrokenTerm SeamContract::submitted(const Operation& operation, OperationId id, T
     if (broken != nullptr) return broken;
     open_.back().pass = hand_over->pass;
     open_.back().part = {hand_over->request, hand_over->attempt};
+    open_.back().first = hand_over->first;
     open_.back().last = hand_over->last;
+    const auto part = parts_.find(open_.back().part);
+    if (part == parts_.end()) return nullptr;
+    open_.back().lacks_pages = hand_over->first > part->second.lost_from;
+    if (!open_.back().lacks_pages) part->second.lost_from = kNothingLost;
     return nullptr;
   }
   const auto& pass = std::get<ForwardOperation>(operation);
@@ -303,12 +308,7 @@ BrokenTerm SeamContract::take(const Completion& completion, TimeNs now) {
       if (open->pages > 0 && terms_.duplicates) answered_.insert(static_cast<std::uint64_t>(completion.id));
       break;
     case Kind::hand_over:
-      if (completion.status == Status::cancelled && !open->cancelled && !terms_.cancels_unrequested) {
-        return "only what was cancelled ends cancelled";
-      }
-      if (completion.status == Status::gate_failed && open->pass == OperationId::none) return "only a pass has gates";
-      if (completion.status == Status::done && find(open->pass) != nullptr) return "a hand-over ends after its pass";
-      if (completion.status == Status::done && open->last) parts_.erase(open->part);
+      if (const BrokenTerm broken = take_hand_over(*open, completion); broken != nullptr) return broken;
       break;
     case Kind::pass: {
       const BrokenTerm broken = take_pass(*open, completion, now);
@@ -320,6 +320,32 @@ BrokenTerm SeamContract::take(const Completion& completion, TimeNs now) {
   }
   close(completion.id);
   return nullptr;
+}
+
+BrokenTerm SeamContract::take_hand_over(const Open& open, const Completion& completion) {
+  if (completion.status == Status::cancelled && !open.cancelled && !terms_.cancels_unrequested) {
+    return "only what was cancelled ends cancelled";
+  }
+  if (completion.status == Status::gate_failed && open.pass == OperationId::none) return "only a pass has gates";
+  if (completion.status != Status::done) {
+    if (!open.lacks_pages) lose_pages(open);
+    return nullptr;
+  }
+  if (find(open.pass) != nullptr) return "a hand-over ends after its pass";
+  if (open.lacks_pages) return "a hand-over is done after the pages before its own";
+  if (open.last && !terms_.ranks_decide) parts_.erase(open.part);
+  return nullptr;
+}
+
+// The request's later hand-overs lack the pages of the failed one, up to one that writes them again.
+void SeamContract::lose_pages(const Open& failed) {
+  for (Open& later : open_) {
+    if (later.id <= failed.id || later.kind != Kind::hand_over || later.part != failed.part) continue;
+    if (later.first <= failed.first) return;
+    later.lacks_pages = true;
+  }
+  const auto at = parts_.find(failed.part);
+  if (at != parts_.end()) at->second.lost_from = std::min(at->second.lost_from, failed.first);
 }
 
 BrokenTerm SeamContract::take_pages(const Open& open, const Completion& completion) const {
@@ -345,7 +371,7 @@ BrokenTerm SeamContract::take_pass(const Open& pass, const Completion& completio
       if (completion.steps != pass.steps) return "a pass that is done did all its steps";
       break;
     case Status::cancelled:
-      if (!pass.cancelled && !(terms_.bursts_end_early && pass.steps > 1)) {
+      if (!pass.cancelled && !((terms_.bursts_end_early || terms_.ranks_decide) && pass.steps > 1)) {
         return "only what was cancelled ends cancelled";
       }
       break;

@@ -12,7 +12,9 @@
 // order of submission, per tier and per path to the tier; a minimum is not above the engine's own vector; arrivals come
 // in the order of their ordinals, unless they are sent again, each time as a new attempt; a part of a request, and a
 // notice, goes to an engine with the role for it; room is for the rest of the prompt, once; a hand-over that is done is
-// answered after its pass; a decode engine is told once of the end of a request for which it has leased pages.
+// answered after its pass, and its request lacks no page before its own; a decode engine is told once of the end of a
+// request for which it has leased pages. The ranks of an engine have one contract each; what they promise together is
+// in substrate.hpp. The hand-over unit `layers` needs ranks in lockstep, because it takes room at once.
 #pragma once
 
 #include <cstddef>
@@ -33,6 +35,9 @@ struct ContractTerms {
   EngineRole role = EngineRole::both;
   // A decode burst may end cancelled although the engine did not cancel it, because `Faulty` lies below.
   bool bursts_end_early = false;
+  // Each rank of the engine has a policy of its own. Another rank may end a burst; and after the last hand-over of a
+  // request is done on this rank, the request may be written again, because another rank's failed.
+  bool ranks_decide = false;
   bool cancels_unrequested = false;  // the same for transfers and storage operations
   bool duplicates = false;           // a storage operation may be answered a second time, later
 };
@@ -78,11 +83,15 @@ class SeamContract {
     // hand-overs
     OperationId pass = OperationId::none;
     RequestPartId part{};
+    Pages first = 0;
     bool last = false;
+    bool lacks_pages = false;  // an earlier one was not done, and its pages have not been written again
   };
+  static constexpr Pages kNothingLost = ~Pages{0};
   struct PrefillPart {
     Pages pages = 0;  // of the prompt
     bool room = false;
+    Pages lost_from = kNothingLost;  // first page of a hand-over that failed and is not written again yet
     Pages first = 0;
     std::vector<SlotId> slots;  // leased by the decode engine, for the pages from `first` on
   };
@@ -99,6 +108,7 @@ class SeamContract {
   BrokenTerm judge(const HandOverOperation& operation) const;
   BrokenTerm open(OperationId id, Kind kind, TimeNs since);
   const Open* find(OperationId id) const;
+  void lose_pages(const Open& failed);
   Open* find(OperationId id) { return const_cast<Open*>(static_cast<const SeamContract*>(this)->find(id)); }
   void open_gates(const Open& load, Status status);
 
@@ -111,6 +121,7 @@ class SeamContract {
   BrokenTerm take(const Notice& notice, TimeNs now);
   BrokenTerm take_pass(const Open& pass, const Completion& completion, TimeNs now) const;
   BrokenTerm take_pages(const Open& open, const Completion& completion) const;
+  BrokenTerm take_hand_over(const Open& open, const Completion& completion);
   void close(OperationId id);
 
   ContractTerms terms_;

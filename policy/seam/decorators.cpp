@@ -193,12 +193,11 @@ OperationId Faulty::submit_storage(const StorageOperation& operation) {
 // The decode engine must not be told of pages that have not arrived: neither after this operation nor after a later
 // one, if this one fails.
 OperationId Faulty::submit_hand_over(const HandOverOperation& operation) {
-  const auto fails = [&](const Flight& flight) { return flight.hands_over == operation.request && flight.will_fail; };
-  const auto failed = [&](const Held& held) {
-    return held.hands_over == operation.request && held.completion.status != Status::done;
-  };
+  const std::pair part{operation.request, operation.attempt};
+  const auto lost = lost_from_.find(part);
+  const bool lacks_pages = lost != lost_from_.end() && operation.first > lost->second;
   HandOverOperation below = operation;
-  bool gate_lost = false, will_fail = std::ranges::any_of(flights_, fails) || std::ranges::any_of(held_, failed);
+  bool gate_lost = false, will_fail = lacks_pages;
   if (operation.pass != OperationId::none) {
     const Flight* const pass = find(operation.pass);
     const Held* const answered = held(operation.pass);
@@ -206,6 +205,8 @@ OperationId Faulty::submit_hand_over(const HandOverOperation& operation) {
     below.pass = pass == nullptr || pass->stand_in ? OperationId::none : pass->world_id;
   }
   will_fail |= drawn(shares_.failed_hand_overs) || gate_lost;
+  if (will_fail && !lacks_pages) lost_from_[part] = operation.first;
+  if (!will_fail && lost != lost_from_.end()) lost_from_.erase(lost);
   below.last = operation.last && !will_fail;
   // The pages of a pass that fails may be freed at once, so the world must not read them.
   Flight& flight = open(gate_lost ? world_.call_at(world_.now()) : world_.submit(below));
@@ -335,7 +336,6 @@ void Faulty::take(const Completion& completion) {
   next.order = flight.order;
   next.again = flight.fate.again;
   next.gates = flight.gates;
-  next.hands_over = flight.hands_over;
   if (flight.fate.slow == 0 && flight.fate.late == 0) return;
   counts_.slow += flight.fate.slow > 0 ? 1 : 0;
   counts_.late += flight.fate.late > 0 ? 1 : 0;

@@ -10,7 +10,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "policy/seam/contract.hpp"
@@ -155,7 +157,6 @@ class Faulty final : public Substrate, public InputHandler {
     std::uint8_t order = 0;
     TimeNs again = 0;
     bool duplicate = false;
-    RequestId hands_over = kNoRequest;
     std::vector<OperationId> gates = {};
   };
 
@@ -191,7 +192,9 @@ class Faulty final : public Substrate, public InputHandler {
   std::vector<Held> held_;                              // in the order in which the world answered
   std::vector<OperationId> bursts_to_cut_, to_cancel_;  // engine ids
   std::unordered_set<PageKey, PageKeyHash> lost_;       // names of stored pages
-  std::uint64_t operations_down_ = 0;                   // the number of operations for which the link stays down
+  // By request and attempt: the first page of the hand-over that failed.
+  std::map<std::pair<RequestId, std::uint32_t>, Pages> lost_from_;
+  std::uint64_t operations_down_ = 0;  // the number of operations for which the link stays down
   bool node_dead_ = false;
 };
 

@@ -101,9 +101,9 @@ constexpr Lane lane_of(const StorageWork& work) {
 // `peer` has leased for the request (target). One-sided: the decode engine takes no part. Done when the last byte of
 // the last rank has landed. Starts after `pass`, or with `work.layer_groups` > 1 after each group of layers of `pass`.
 // If the pass fails, ends gate_failed. On failure the targets hold any bytes. Operations of one request land in the
-// order of submission; if one is not done, those that were submitted before its completion are not done either. `last`:
-// these are the last pages of the request that the decode engine lacks. If this operation is done, the world gives the
-// decode engine the notice `handed` when the pages have landed.
+// order of submission. If one is not done, later ones of the request are not done either, until one begins at its first
+// page or before. `last`: these are the last pages of the request that the decode engine lacks. If this operation is
+// done on all ranks of this engine, the world gives the decode engine the notice `handed` when the pages have landed.
 struct HandOverOperation {
   RequestId request = kNoRequest;
   std::uint32_t attempt = 0;
@@ -161,7 +161,9 @@ enum class NoticeKind : std::uint8_t {
 };
 
 // A message of another engine about a request that both serve. Notices of one engine to another keep
-// their order, except `handed`, which comes with the last byte.
+// their order, except `handed`, which comes with the last byte. All ranks of an engine send the same notices in the
+// same order, with the same slots, and each notice counts once. All ranks of an engine get the same notices in the same
+// order, each rank at its own time, but after the arrival of the notice's request on that rank.
 struct Notice {
   NoticeKind kind = NoticeKind::room;
   RequestId request = kNoRequest;  // none with peer_lost

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <span>
 #include <utility>
 
@@ -303,6 +304,7 @@ class Adversary final : public AdversarialWorld, private Substrate {
     // hand-overs
     RequestId request = kNoRequest;
     std::uint32_t attempt = 0, peer = 0;
+    Pages first = 0;
     Tokens tokens = 0;
     bool last = false;
     OperationId pass = OperationId::none;
@@ -414,6 +416,8 @@ class Adversary final : public AdversarialWorld, private Substrate {
   std::array<std::deque<std::uint32_t>, kOrders> turns_;
   std::deque<std::uint32_t> passes_;  // queue of the compute lane; the first pass has the lane
   std::deque<std::uint32_t> writes_;  // hand-overs; the first one moves
+  // By request and attempt: the first page of a hand-over that was not done.
+  std::map<std::pair<RequestId, std::uint32_t>, Pages> lost_from_;
   AdversarialPeers* peers_ = nullptr;
   std::uint32_t seat_ = 0;
   InputHandler* handler_ = nullptr;
@@ -669,7 +673,7 @@ void Adversary::notify_completion(const Record& load) {
 
 // ---- hand-overs ----------------------------------------------------------------------------------------
 
-// One hand-over moves at a time. Of one request, those after a failed one fail too.
+// One hand-over moves at a time. Of one request, those that lack the pages of a failed one fail too.
 OperationId Adversary::submit_hand_over(const HandOverOperation& operation) {
   const std::uint32_t slot = new_record(Kind::hand_over, Stage::queued);
   Record& record = records_[slot];
@@ -684,11 +688,7 @@ OperationId Adversary::submit_hand_over(const HandOverOperation& operation) {
   record.last = operation.last;
   record.pass = table_.find(operation.pass) == kNoSlotIndex ? OperationId::none : operation.pass;
   if (chance_.in(behavior_.load_failures, 1000)) record.completion.status = Status::failed;
-  for (const std::uint32_t other : writes_) {
-    const Record& earlier = records_[other];
-    const bool same = earlier.request == record.request && earlier.attempt == record.attempt;
-    if (same && earlier.completion.status != Status::done) record.completion.status = Status::failed;
-  }
+  record.first = operation.first;
   PageArena& to = peers_->device_of(record.peer);
   for (const PageMove& move : record.moves) {
     KV_CHECK(device_.contains(move.source) && to.contains(move.target), "a page moves between slots of the pools");
@@ -708,6 +708,13 @@ void Adversary::begin_hand_over() {
   const std::uint32_t slot = writes_.front();
   Record& record = records_[slot];
   if (record.stage != Stage::queued || (record.pass != OperationId::none && !record.cancelled)) return;
+  if (const auto lost = lost_from_.find({record.request, record.attempt}); lost != lost_from_.end()) {
+    if (record.first <= lost->second) {
+      lost_from_.erase(lost);
+    } else if (record.completion.status == Status::done) {
+      record.completion.status = Status::failed;
+    }
+  }
   record.stage = Stage::moving;
   record.landing = later(behavior_.transfer_ns);
   schedule(slot, record.pieces == 1 ? record.landing : between(now_, record.landing));
@@ -763,13 +770,7 @@ void Adversary::land_hand_over(std::uint32_t slot) {
        : completion.status == Status::gate_failed ? Happening::hand_over_pass_failed
                                                   : Happening::hand_over_failed);
   if (done) completion.bytes = record.moves.size() * record.page_bytes;
-  if (!done) {
-    for (const std::uint32_t later_one : writes_) {
-      Record& other = records_[later_one];
-      const bool same = other.request == record.request && other.attempt == record.attempt;
-      if (same && other.completion.status == Status::done) other.completion.status = Status::failed;
-    }
-  }
+  if (!done) lost_from_.try_emplace({record.request, record.attempt}, record.first);
   if (done && record.last) {
     Notice handed;
     handed.kind = NoticeKind::handed;

@@ -11,8 +11,8 @@
 namespace kvtwin::test {
 namespace {
 
-Settings with_roles(std::size_t prefill, std::size_t decode) {
-  Settings settings = small_engines(1);
+Settings with_roles(std::size_t prefill, std::size_t decode, std::size_t ranks = 1) {
+  Settings settings = small_engines(1, ranks);
   settings.erase(settings.begin());  // cluster.engines
   return settings + Settings{"cluster.prefill=" + std::to_string(prefill), "cluster.decode=" + std::to_string(decode),
                              "tiers.device.tokens=1600", "cluster.hand_over=chunks"};
@@ -20,22 +20,23 @@ Settings with_roles(std::size_t prefill, std::size_t decode) {
 
 Settings with_library() { return {"real.nixl_library=" + remote_packages().string()}; }
 
-void expect_right_pages(const Folder& folder, const Simulated& real, std::size_t engines) {
+void expect_right_pages(const Folder& folder, const Simulated& real, std::size_t engines, std::size_t ranks = 1) {
   EXPECT_EQ(real.report.at("real").at("verified").at("wrong_reads"), 0);
   EXPECT_GT(real.report.at("hand_overs").at("bytes").get<std::uint64_t>(), 0U);
-  expect_equal_journals(folder, real.report, engines, 1);
+  expect_equal_journals(folder, real.report, engines, ranks);
   EXPECT_EQ(run({"replay", folder / "run"}).exit_code, 0) << "the folder";
 }
 
 // Requests far apart are decided as in the simulation.
-TEST(RealRoles, DecideAsInTheSimulation) {
+void expect_simulated_decisions(std::size_t engines, std::size_t ranks) {
   for (const char* unit : {"chunks", "whole"}) {
     SCOPED_TRACE(unit);
     const Folder folder;
-    const Settings settings = model_of_ranks(folder) + one_after_another(folder, 5, 30) + with_roles(2, 2) +
+    const Settings settings = model_of_ranks(folder) + one_after_another(folder, 5, 30) +
+                              with_roles(engines / 2, engines / 2, ranks) +
                               Settings{"cluster.hand_over=" + std::string(unit), "cluster.hand_over_min_tokens=250"};
     const Simulated expected = simulate(settings);
-    const Outcome outcome = run_ranks(folder, settings + with_library(), 4);
+    const Outcome outcome = run_ranks(folder, settings + with_library(), engines * ranks);
     ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
     const Simulated real = read_run(outcome, folder.path() / "run");
     const Table simulated(expected.requests_csv), got(real.requests_csv);
@@ -52,15 +53,22 @@ TEST(RealRoles, DecideAsInTheSimulation) {
     }
     EXPECT_GT(real.report.at("hand_overs").at("requests").get<int>(), 10);
     EXPECT_LT(real.report.at("hand_overs").at("requests").get<int>(), 30) << "short prompts stay whole";
-    expect_right_pages(folder, real, 4);
+    expect_right_pages(folder, real, engines, ranks);
   }
 }
 
+TEST(RealRoles, DecideAsInTheSimulation) { expect_simulated_decisions(4, 1); }
+
+// Each rank has its own heads, and writes them to the rank of its number.
+TEST(RealRoles, DecideAsInTheSimulationOnTwoRanksEach) { expect_simulated_decisions(2, 2); }
+
 // Several requests at once: pages are evicted, and engines wait for room.
-TEST(RealRoles, ServeABusyStream) {
+void expect_busy_stream_served(std::size_t decode, std::size_t ranks) {
   const Folder folder;
   const Outcome outcome = run_ranks(
-      folder, busy_ranks(folder, 4, 100) + with_roles(1, 2) + Settings{"tiers.device.tokens=900"} + with_library(), 3);
+      folder,
+      busy_ranks(folder, 4, 100) + with_roles(1, decode, ranks) + Settings{"tiers.device.tokens=900"} + with_library(),
+      (1 + decode) * ranks);
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   const Simulated real = read_run(outcome, folder.path() / "run");
   EXPECT_EQ(real.requests("completed") + real.requests("rejected"), 100U);
@@ -68,14 +76,39 @@ TEST(RealRoles, ServeABusyStream) {
   double sum = 0;
   for (const auto& [part, mean] : real.report.at("ttft_parts_seconds").items()) sum += mean.get<double>();
   EXPECT_NEAR(sum, real.report.at("ttft_seconds").at("mean").get<double>(), 1e-6);
-  expect_right_pages(folder, real, 3);
+  const std::uint64_t bytes = real.report.at("hand_overs").at("bytes");
+  std::uint64_t page_bytes = 0;
+  for (const auto& lane : real.report.at("lanes")) {
+    if (lane.at("name").get<std::string>().ends_with(".peer")) page_bytes += lane.at("bytes").get<std::uint64_t>();
+  }
+  EXPECT_EQ(bytes, page_bytes) << "each byte once, of all ranks";
+  expect_right_pages(folder, real, 1 + decode, ranks);
 }
 
-// Kills an engine in the middle of a run under mpirun's --enable-recovery.
-Outcome run_and_kill(const Folder& folder, std::size_t killed, std::size_t prefill, std::size_t decode) {
-  const Settings settings =
-      busy_ranks(folder, 4, 1500) + with_roles(prefill, decode) + with_library() + Settings{"workload.time_scale=0.1"};
-  Surroundings around = started_by_mpirun(prefill + decode);
+TEST(RealRoles, ServeABusyStream) { expect_busy_stream_served(2, 1); }
+TEST(RealRoles, ServeABusyStreamOnTwoRanksEach) { expect_busy_stream_served(1, 2); }
+TEST(RealRoles, ServeABusyStreamOnSeveralDecodeEnginesOfTwoRanks) { expect_busy_stream_served(2, 2); }
+
+// A real run has no layers: the resolved experiment says so, and the journals replay.
+TEST(RealRoles, WriteByChunksInsteadOfLayers) {
+  const Folder folder;
+  const Outcome outcome = run_ranks(
+      folder, busy_ranks(folder, 4, 30) + with_roles(1, 1, 2) + Settings{"cluster.hand_over=layers"} + with_library(),
+      4);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Simulated real = read_run(outcome, folder.path() / "run");
+  EXPECT_NE(text_of(folder / "run/experiment.resolved.toml").find("cluster.hand_over = 'chunks'  # kvtwin run"),
+            std::string::npos);
+  EXPECT_NE(real.report.at("notes").dump().find("so this is chunks"), std::string::npos);
+  expect_right_pages(folder, real, 2, 2);
+}
+
+// Kills a process in the middle of a run under mpirun's --enable-recovery.
+Outcome run_and_kill(const Folder& folder, std::size_t killed, std::size_t prefill, std::size_t decode,
+                     std::size_t ranks = 1) {
+  const Settings settings = busy_ranks(folder, 4, 1500) + with_roles(prefill, decode, ranks) + with_library() +
+                            Settings{"workload.time_scale=0.1"};
+  Surroundings around = started_by_mpirun((prefill + decode) * ranks);
   around.wrapper.emplace_back("--enable-recovery");
   Process process(run_arguments(folder, settings), around);
   const std::string name = killed == 0 ? "run/journal.kvj" : "run/journal." + std::to_string(killed) + ".kvj";
@@ -116,6 +149,16 @@ TEST(RealRoles, EndWithOneSentenceIfNobodyElseCanServe) {
   }
 }
 
+TEST(RealRoles, EndWithOneSentenceIfARankDies) {
+  const Folder folder;
+  const Outcome outcome = run_and_kill(folder, 3, 1, 1, 2);
+  EXPECT_NE(outcome.exit_code, kHung) << outcome.err;
+  EXPECT_NE(outcome.err.find("a rank of engine 1 has died, and the others go on only if engines have one rank"),
+            std::string::npos)
+      << outcome.err;
+  EXPECT_FALSE(fs::exists(folder / "run/report.json"));
+}
+
 TEST(RealRoles, AreRefusedInOneSentence) {
   const Folder folder;
   const Settings settings = busy_ranks(folder, 4, 10) + with_roles(1, 1);
@@ -128,8 +171,7 @@ TEST(RealRoles, AreRefusedInOneSentence) {
   };
   expect_refused({"real.nixl_library=/nowhere"}, 2, "real.nixl_library (--set): NIXL can't be loaded (/nowhere");
   expect_refused(with_library(), 3, "cluster.decode (--set) is 1, and 3 processes were started");
-  expect_refused({"cluster.decode_set=parallel.tp=2"}, 2, "the engines with roles of a real run have one");
-  expect_refused({"parallel.tp=2"}, 4, "the engines with roles (cluster.prefill) of a real run have one rank");
+  expect_refused({"cluster.decode_set=parallel.tp=2"}, 2, "each rank writes to the rank of its number");
   expect_refused({"cluster.hand_over_staged=true"}, 2, "from device pool to device pool");
 }
 

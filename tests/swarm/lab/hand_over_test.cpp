@@ -4,6 +4,10 @@
 // each input, all invariants of the engine are checked. The journals of some seeds are decided again. If a seed fails,
 // the test prints the command that runs only this seed.
 //
+// A second test has engines of several ranks that decide each for themselves, with a journal each, in the event heap.
+// Ranks fail and are late independently. The world checks that all ranks of an engine send the same notices, with the
+// same slots.
+//
 //   KVTWIN_SWARM_SEED=123 build/tests/swarm_lab --gtest_filter='HandOverSwarm*'  runs seed 123
 //   KVTWIN_DEEP=1 build/tests/swarm_lab                                          runs ten times as many seeds
 #include <gtest/gtest.h>
@@ -215,17 +219,17 @@ struct ByteVector final : ByteSink {
   std::vector<std::byte> bytes;
 };
 
-// One engine with its decorators.
+// One engine with its decorators, or one rank of it. `route`, `counts`: of the first rank, which speaks for the others.
 class Node final : public Observer, public InputHandler {
  public:
-  Node(std::size_t seat, const EngineConfig& config, Substrate& world, const FaultShares& faults, std::uint64_t seed,
-       RequestRoute& route, Counts& counts, Observer* world_observer)
-      : seat_(seat),
+  Node(std::size_t engine, const EngineConfig& config, Substrate& world, const FaultShares& faults, std::uint64_t seed,
+       RequestRoute* route, Counts* counts, Observer* world_observer, bool ranks_decide = false)
+      : number_(engine),
         route_(route),
         counts_(counts),
         world_(world_observer),
         faulty_(world, faults, seed),
-        checking_(faulty_, terms_of(config)),
+        checking_(faulty_, terms_of(config, ranks_decide)),
         engine_(config, checking_, decisions_, this),
         config_(config),
         writer_(journal_, ""),
@@ -242,7 +246,7 @@ class Node final : public Observer, public InputHandler {
     writer_.finish(now, {decisions_.count(), decisions_.digest()});
     JournalReader reader(journal_.bytes);
     const ReplayResult result = replay(reader, config_);
-    EXPECT_TRUE(result.whole_and_equal()) << "engine " << seat_ << ", record " << result.place.number << ": "
+    EXPECT_TRUE(result.whole_and_equal()) << "engine " << number_ << ", record " << result.place.number << ": "
                                           << (result.misfit == nullptr ? "" : result.misfit);
   }
 
@@ -251,14 +255,15 @@ class Node final : public Observer, public InputHandler {
     engine_.check_invariants();
   }
   void on_event(const Event& event) override {
-    route_.on_event(seat_, event);
+    if (route_ == nullptr) return;
+    route_->on_event(number_, event);
     if (world_ != nullptr) world_->on_event(event);
     switch (event.kind) {
       case EventKind::finished:
       case EventKind::rejected:
-      case EventKind::aborted: ++counts_.ended[event.record->request]; break;
-      case EventKind::hand_over_submitted: counts_.submitted += event.pages; break;
-      case EventKind::hand_over_ended: counts_.answered += event.pages; break;
+      case EventKind::aborted: ++counts_->ended[event.record->request]; break;
+      case EventKind::hand_over_submitted: counts_->submitted += event.pages; break;
+      case EventKind::hand_over_ended: counts_->answered += event.pages; break;
       default: break;
     }
     if (event.kind == EventKind::finished) {
@@ -267,31 +272,32 @@ class Node final : public Observer, public InputHandler {
                 r.queue_ns + r.prefetch_wait_ns + r.load_wait_ns + r.compute_ns + r.hand_over_ns);
       EXPECT_GE(r.queue_ns, 0);
       EXPECT_EQ(r.prompt_tokens, r.hit.sum() + r.recomputed_after_stop + r.miss);
-      ++counts_.marks["finished: " + std::string(name_of(r.part))];
-      if (r.attempt > 0) ++counts_.marks["finished: sent again"];
+      ++counts_->marks["finished: " + std::string(name_of(r.part))];
+      if (r.attempt > 0) ++counts_->marks["finished: sent again"];
     }
     const auto count = [&](std::string_view name, Reason reason) {
-      ++counts_.marks[std::string(name) + ": " + std::string(name_of(reason))];
+      ++counts_->marks[std::string(name) + ": " + std::string(name_of(reason))];
     };
     if (event.kind == EventKind::fell_back) count("fell back", event.reason);
     if (event.kind == EventKind::hand_over_dropped) count("dropped", event.reason);
     if (event.kind == EventKind::hand_over_ended) count("hand-over", event.reason);
-    if (event.kind == EventKind::handed_over) ++counts_.marks["handed over"];
+    if (event.kind == EventKind::handed_over) ++counts_->marks["handed over"];
     if (event.kind == EventKind::retracted) {
-      ++counts_.marks["retracted: " + std::string(name_of(event.record->part))];
+      ++counts_->marks["retracted: " + std::string(name_of(event.record->part))];
     }
   }
 
  private:
-  static ContractTerms terms_of(const EngineConfig& config) {
+  static ContractTerms terms_of(const EngineConfig& config, bool ranks_decide) {
     ContractTerms terms{config.shape.page_tokens, config.hand_over.role};
+    terms.ranks_decide = ranks_decide;
     terms.bursts_end_early = terms.cancels_unrequested = terms.duplicates = true;
     return terms;
   }
 
-  std::size_t seat_;
-  RequestRoute& route_;
-  Counts& counts_;
+  std::size_t number_;
+  RequestRoute* route_;
+  Counts* counts_;
   Observer* world_;
   DecisionLog decisions_;
   Faulty faulty_;
@@ -371,7 +377,7 @@ std::uint64_t run_seed(std::uint64_t seed, bool adversarial, Marks& marks) {
     Substrate& substrate = adversarial ? fleet->world(seat).substrate() : world->substrate_of(seat);
     Observer* const observer = adversarial ? &fleet->world(seat) : nullptr;
     nodes.push_back(std::make_unique<Node>(seat, s.engines[seat < s.prefill ? 0 : 1], substrate, s.faults,
-                                           fault_seed + seat, route, counts, observer));
+                                           fault_seed + seat, &route, &counts, observer));
     handlers.push_back(&nodes.back()->first());
   }
   Workload workload(s, random);
@@ -400,6 +406,95 @@ std::uint64_t run_seed(std::uint64_t seed, bool adversarial, Marks& marks) {
   return digest;
 }
 
+// The same with several ranks per engine, each with a policy of its own.
+void run_ranks(std::uint64_t seed, Marks& marks) {
+  current_seed = seed;
+  test::Splitmix random{seed * 0x9e3779b97f4a7c15ULL + 11};
+  Scenario s = draw_scenario(random);
+  s.deaths.clear();
+  const auto ranks = static_cast<std::uint32_t>(2 + random.below(2));
+  HandOverConfig terms = s.engines[0].hand_over;
+  terms.unit = pick(random, {HandOverUnit::whole, HandOverUnit::chunks});
+  terms.from.ranks = terms.to.ranks = ranks;
+  terms.to.shape = terms.from.shape;
+  for (const std::size_t role : {0U, 1U}) {
+    EngineConfig& e = s.engines[role];
+    e.shape = terms.from.shape;
+    e.ranks = e.storage_writers = ranks;
+    e.hand_over = terms;
+    e.hand_over.role = role == 0 ? EngineRole::prefill : EngineRole::decode;
+  }
+  // The passes of an engine's ranks belong together, so `Faulty` must not hold one back because of a lost load.
+  s.faults.failed_transfers = s.faults.corrupt_pages = 0;
+  if (s.engines[0].host_pages == 0 || s.engines[1].host_pages == 0) s.faults.late = 0;
+  const std::size_t engines = s.prefill + s.decode;
+  const auto routers = route_names();
+  RequestRoute route(routers[seed / 4 % routers.size()], s.router, 0, s.roles);
+  Counts counts{marks, {}, 0, 0};
+  const FlatCost cost;
+  WorldConfig config;
+  config.h2d_bytes_per_second = config.d2h_bytes_per_second = 1'000'000'000;
+  config.nic_bytes_per_second = pick<std::uint64_t>(random, {10'000'000, 1'000'000'000});
+  config.storage = {{Tier::remote, 400, true}};
+  config.engines = static_cast<std::uint32_t>(engines);
+  config.prefill_engines = s.prefill;
+  config.notice_ns = pick<TimeNs>(random, {0, 1000, 1'000'000});
+  config.ranks = ranks;
+  config.instances = true;
+  config.reduce_ns = pick<TimeNs>(random, {1000, 30'000});
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) config.slower.push_back(pick(random, {1.0, 1.0, 3.0}));
+  config.cost = &cost;
+  const std::unique_ptr<World> world = make_event_world(config);
+  std::vector<std::unique_ptr<Node>> nodes;
+  std::vector<InputHandler*> handlers;
+  for (std::size_t seat = 0; seat < engines * ranks; ++seat) {
+    const bool leads = seat % ranks == 0;
+    const FaultShares faults = random.below(3) == 0 ? FaultShares{} : s.faults;
+    EngineConfig own = s.engines[seat / ranks < s.prefill ? 0 : 1];
+    own.storage_space.words[0] += seat % ranks;
+    nodes.push_back(std::make_unique<Node>(seat / ranks, own, world->substrate_of(seat), faults, random.next(),
+                                           leads ? &route : nullptr, leads ? &counts : nullptr, nullptr, true));
+    handlers.push_back(&nodes.back()->first());
+  }
+  Workload workload(s, random);
+  world->run_seats(workload, handlers, &route);
+  for (std::size_t seat = 0; seat < nodes.size(); ++seat) {
+    const std::string who = "engine " + std::to_string(seat / ranks) + ", rank " + std::to_string(seat % ranks);
+    EXPECT_EQ(nodes[seat]->digest(), nodes[seat - seat % ranks]->digest()) << who;
+    EXPECT_TRUE(nodes[seat]->engine().idle()) << who << ": " << nodes[seat]->engine().state_summary();
+    if (seed % 8 == 0) nodes[seat]->expect_equal_replay(world->now());
+    marks["decorator: failed_hand_overs"] += nodes[seat]->faults().failed_hand_overs;
+  }
+  EXPECT_EQ(counts.ended.size(), s.requests) << "every request ends";
+  for (const auto& [request, times] : counts.ended) EXPECT_EQ(times, 1U) << "request " << request << " ends once";
+  EXPECT_EQ(counts.submitted, counts.answered) << "every written page is accounted for";
+}
+
+void print_marks(const Marks& marks) {
+  if (std::getenv("KVTWIN_SWARM_MARKS") == nullptr) return;
+  for (const auto& [mark, count] : marks) {
+    std::printf("%10llu %s\n", static_cast<unsigned long long>(count), mark.c_str());
+  }
+}
+
+TEST(HandOverSwarm, ranks_that_decide_each_for_themselves_decide_alike) {
+  set_check_handler(print_seed);
+  Marks marks;
+  if (const char* one = std::getenv("KVTWIN_SWARM_SEED")) return run_ranks(std::strtoull(one, nullptr, 10), marks);
+  const std::uint64_t seeds = kSeeds / 2 * (std::getenv("KVTWIN_DEEP") != nullptr ? 10 : 1);
+  for (std::uint64_t seed = 0; seed < seeds && !HasFailure(); ++seed) {
+    run_ranks(seed, marks);
+    if (HasFailure()) std::printf("%s\n", reproduction().c_str());
+  }
+  print_marks(marks);
+  if (kSeeds < 2000 || HasFailure()) return;
+  for (const char* mark : {"finished: whole", "finished: decode", "handed over", "fell back: withdrawn",
+                           "dropped: aborted", "dropped: transfer_failed", "hand-over: none",
+                           "hand-over: transfer_failed", "retracted: prefill", "decorator: failed_hand_overs"}) {
+    EXPECT_GT(marks[mark], 0U) << mark << " never happened";
+  }
+}
+
 TEST(HandOverSwarm, every_seed_keeps_every_invariant_and_every_byte) {
   set_check_handler(print_seed);
   Marks marks;
@@ -418,10 +513,7 @@ TEST(HandOverSwarm, every_seed_keeps_every_invariant_and_every_byte) {
     }
     if (HasFailure()) std::printf("%s\n", reproduction().c_str());
   }
-  if (std::getenv("KVTWIN_SWARM_MARKS") != nullptr) {
-    for (const auto& [mark, count] : marks)
-      std::printf("%10llu %s\n", static_cast<unsigned long long>(count), mark.c_str());
-  }
+  print_marks(marks);
   if (kSeeds < 2000 || HasFailure()) return;
   for (const char* mark : {"finished: whole",
                            "finished: decode",

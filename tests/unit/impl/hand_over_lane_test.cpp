@@ -46,23 +46,27 @@ class HeldPools final : public PeerPools {
   std::vector<SlotId> written_;
 };
 
-class HandOverLaneTest : public testing::Test {
+class HandOverLaneTest : public testing::Test, public EnginePost {
  protected:
   HandOverLaneTest() {
     auto pools = std::make_unique<HeldPools>();
     pools_ = pools.get();
-    lane_.emplace(std::move(pools), [this](std::uint32_t peer, const Notice& notice) {
-      const std::lock_guard lock(mutex_);
-      sent_.emplace_back(peer, notice.kind, notice.request);
-    });
+    lane_.emplace(std::move(pools), *this);
     clock_.start();
     lane_->start(queue_, clock_);
   }
+  void notify(std::uint32_t, const Notice&) override {}
+  void landed(std::uint32_t peer, const LandedPages& pages) override {
+    const std::lock_guard lock(mutex_);
+    landed_.emplace_back(peer, pages.request, pages.write);
+  }
+  // Writes one page of the prompt, which has the number of its target slot.
   OperationId submit(RequestId request, SlotId target, bool last = false, OperationId pass = OperationId::none) {
     const PageMove move{{}, 0, target};
     HandOverOperation operation;
     operation.request = request;
     operation.peer = 7;
+    operation.first = target;
     operation.last = last;
     operation.pass = pass;
     operation.work.bytes = 100;
@@ -92,7 +96,7 @@ class HandOverLaneTest : public testing::Test {
   }
 
   std::mutex mutex_;
-  std::vector<std::tuple<std::uint32_t, NoticeKind, RequestId>> sent_;
+  std::vector<std::tuple<std::uint32_t, RequestId, std::uint64_t>> landed_;  // peer, request, write
   CompletionQueue queue_;
   RunClock clock_;
   HeldPools* pools_ = nullptr;
@@ -107,11 +111,11 @@ TEST_F(HandOverLaneTest, WritesInOrderAndAnnouncesTheLastPage) {
   const OperationId first = submit(1, 10), second = submit(1, 11, true);
   pools_->answer(PeerPools::Answer::done);
   expect(first, Status::done);
-  EXPECT_TRUE(sent_.empty());
+  EXPECT_TRUE(landed_.empty());
   pools_->answer(PeerPools::Answer::done);
   expect(second, Status::done);
-  ASSERT_EQ(sent_.size(), 1U);
-  EXPECT_EQ(sent_[0], std::tuple(7U, NoticeKind::handed, RequestId{1}));
+  ASSERT_EQ(landed_.size(), 1U);
+  EXPECT_EQ(landed_[0], std::tuple(7U, RequestId{1}, std::uint64_t{2}));
   EXPECT_EQ(pools_->begun(2), (std::vector<SlotId>{10, 11}));
 }
 
@@ -126,21 +130,36 @@ TEST_F(HandOverLaneTest, WaitsForItsPassAndFailsWithIt) {
   expect(first, Status::done);
   expect(second, Status::done);
   expect(third, Status::gate_failed);
-  EXPECT_TRUE(sent_.empty());
+  EXPECT_TRUE(landed_.empty());
 }
 
-TEST_F(HandOverLaneTest, AFailureTakesTheLaterWritesOfTheRequestWithIt) {
+// Also those that are submitted after the completion: another rank may not know of the failure yet.
+TEST_F(HandOverLaneTest, AFailureTakesTheLaterWritesOfTheRequestWithItUntilItsPagesAreWrittenAgain) {
   const OperationId first = submit(1, 10), second = submit(1, 11, true), other = submit(2, 12);
   pools_->answer(PeerPools::Answer::failed);
   pools_->answer(PeerPools::Answer::done);
   expect(first, Status::failed);
-  const OperationId again = submit(1, 10, true);  // after the completion: a fresh start
   expect(second, Status::failed);
   expect(other, Status::done);
+  const OperationId third = submit(1, 12, true), again = submit(1, 10, true);
+  expect(third, Status::failed);
   pools_->answer(PeerPools::Answer::done);
   expect(again, Status::done);
   EXPECT_EQ(pools_->begun(3), (std::vector<SlotId>{10, 12, 10}));
-  EXPECT_EQ(sent_.size(), 1U);
+  ASSERT_EQ(landed_.size(), 1U);
+  EXPECT_EQ(landed_[0], std::tuple(7U, RequestId{1}, std::uint64_t{5}));
+}
+
+// A rank on which all went well writes again, too, when another rank's write failed.
+TEST_F(HandOverLaneTest, TellsOfEachLastWrite) {
+  const OperationId first = submit(1, 10, true);
+  pools_->answer(PeerPools::Answer::done);
+  expect(first, Status::done);
+  const OperationId again = submit(1, 10, true);
+  pools_->answer(PeerPools::Answer::done);
+  expect(again, Status::done);
+  EXPECT_EQ(landed_, (std::vector{std::tuple(7U, RequestId{1}, std::uint64_t{1}),
+                                  std::tuple(7U, RequestId{1}, std::uint64_t{2})}));
 }
 
 TEST_F(HandOverLaneTest, CancelsAWriteInProgressAndOneThatHasNotBegun) {

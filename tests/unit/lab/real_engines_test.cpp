@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -157,6 +158,116 @@ TEST(RealEngines, ServeAnEmptyStream) {
   for (const Seen& seen : stage.seen) EXPECT_TRUE(seen.inputs.empty());
 }
 
+// A prefill and a decode engine with several ranks. All ranks of the decode engine give room at once. All ranks of the
+// prefill engine write the pages when they learn of that; the first write fails on rank 1.
+class RoleStage {
+ public:
+  static constexpr std::size_t kRanks = 3;
+  RoleStage() : mail_(2 * kRanks), seen(2 * kRanks) {
+    setup_.engine.ranks = kRanks;
+    setup_.world.engines = 2;
+    setup_.route = "round_robin";
+    setup_.router.engines = 1;
+    setup_.roles.prefill = 1;
+    setup_.roles.decode = setup_.router;
+    setup_.decode = std::make_unique<kvtwin::Setup>();
+  }
+
+  void play(InputSource& source) {
+    std::vector<std::thread> threads;
+    for (std::size_t process = 0; process < seen.size(); ++process) {
+      threads.emplace_back([&, process] {
+        RunClock clock;
+        RealEngines engines(mail_.of(process), setup_, process);
+        engines.run({&source, nullptr, {}},
+                    [&](InputSource& inbox) { serve(dynamic_cast<Inbox&>(inbox), clock, engines, process); });
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+ private:
+  ThreadMail mail_;
+  kvtwin::Setup setup_;
+
+  void serve(Inbox& inbox, RunClock& clock, RealEngines& engines, std::size_t process) {
+    const bool prefills = process < kRanks;
+    std::size_t leases = 0;
+    const auto report = [&](RequestId request, EventKind kind) {
+      if (engines.reporter() == nullptr) return;
+      RequestRecord record;
+      record.request = request;
+      record.part = prefills ? RequestPart::prefill : RequestPart::decode;
+      Event event;
+      event.kind = kind;
+      event.time = clock.now();
+      event.record = &record;
+      engines.reporter()->on_event(event);
+    };
+    clock.start();
+    inbox.begin(clock, [] {});
+    while (inbox.open() || leases > 0) {
+      Input input;
+      if (!inbox.next(input)) {
+        std::this_thread::yield();
+        continue;
+      }
+      seen[process].inputs.push_back(input);
+      if (const auto* arrived = std::get_if<Arrival>(&input.what)) {
+        report(arrived->request, EventKind::arrived);
+        if (prefills) continue;
+        ++leases;
+        Notice room;
+        room.request = arrived->request;
+        engines.notify(arrived->peer, room);
+        continue;
+      }
+      const auto& notice = std::get<Notice>(input.what);
+      if (prefills) {
+        if (process != 1) engines.landed(notice.peer, {notice.request, 0, 2 * notice.request + 1});
+        engines.landed(notice.peer, {notice.request, 0, 2 * notice.request + 2});
+        report(notice.request, EventKind::prefilled);
+        report(notice.request, EventKind::handed_over);
+      } else {
+        --leases;
+        report(notice.request, EventKind::first_token);
+        report(notice.request, EventKind::finished);
+      }
+    }
+  }
+
+ public:
+  std::vector<Seen> seen;  // by process
+};
+
+TEST(RealEngines, AllRanksGetTheSameNoticesInTheSameOrder) {
+  constexpr std::size_t kRequests = 200;
+  std::vector<Input> inputs;
+  for (RequestId request = 0; request < kRequests; ++request) inputs.push_back(arrival(0, request));
+  ListedInputs source(std::move(inputs));
+  RoleStage stage;
+  stage.play(source);
+  std::vector<std::vector<RequestId>> notices(stage.seen.size());
+  for (std::size_t process = 0; process < stage.seen.size(); ++process) {
+    const bool prefills = process < RoleStage::kRanks;
+    std::vector<bool> arrived(kRequests);
+    for (const Input& input : stage.seen[process].inputs) {
+      if (const auto* part = std::get_if<Arrival>(&input.what)) {
+        EXPECT_EQ(part->part, prefills ? RequestPart::prefill : RequestPart::decode);
+        arrived[part->request] = true;
+        continue;
+      }
+      const auto& notice = std::get<Notice>(input.what);
+      EXPECT_EQ(notice.kind, prefills ? NoticeKind::room : NoticeKind::handed);
+      EXPECT_EQ(notice.peer, prefills ? 1U : 0U);
+      EXPECT_TRUE(arrived[notice.request]) << "a notice comes after its request";
+      notices[process].push_back(notice.request);
+    }
+    EXPECT_EQ(notices[process].size(), kRequests) << "each once";
+    EXPECT_EQ(notices[process], notices[process - process % RoleStage::kRanks]) << "process " << process;
+  }
+}
+
 TEST(RealEngines, AnEngineThatStaysSilentFailsTheRun) {
   kvtwin::Setup setup;
   setup.engine.ranks = 1;
@@ -251,6 +362,12 @@ TEST(EngineMessages, KeepWhatTheyCarry) {
   EXPECT_EQ(told.notice.peer, 3U);
   EXPECT_EQ(told.notice.first, 17U);
   EXPECT_EQ(std::vector(told.notice.slots.begin(), told.notice.slots.end()), slots);
+  EXPECT_EQ(kind_of(message_of(notice, EngineMessage::passed)), EngineMessage::passed);
+  EXPECT_EQ(ReceivedNotice(message_of(notice, EngineMessage::passed)).slots, slots);
+  const LandedPages landed = landed_pages(message_of(LandedPages{6, 1, 99}));
+  EXPECT_EQ(landed.request, 6U);
+  EXPECT_EQ(landed.attempt, 1U);
+  EXPECT_EQ(landed.write, 99U);
   EXPECT_EQ(lost_engine(message_of_loss(5)), 5U);
 }
 

@@ -108,6 +108,38 @@ TEST_F(Writer, EndsInOneOfItsWays) {
   EXPECT_EQ(answered(Status::cancelled, 2), "");
 }
 
+TEST_F(Writer, LacksNoPageBeforeItsOwn) {
+  const HandOverOperation whole = operation_;
+  operation_.pages = whole.pages.first(1);
+  operation_.work.pages = 1;
+  operation_.tokens = 4;
+  operation_.last = false;
+  EXPECT_EQ(submitted(), "");
+  operation_ = whole;
+  operation_.first = 2;
+  operation_.pages = whole.pages.subspan(1);
+  operation_.work.pages = 1;
+  operation_.tokens = 3;
+  EXPECT_EQ(submitted(), "");
+  EXPECT_EQ(answered(Status::failed, 1), "");
+  EXPECT_EQ(answered(Status::done, 2), "a hand-over is done after the pages before its own");
+  EXPECT_EQ(answered(Status::failed, 2), "");
+  operation_ = whole;
+  EXPECT_EQ(submitted(), "");
+  EXPECT_EQ(answered(Status::done, 3), "");
+}
+
+// Another rank's last write may have failed.
+TEST_F(Writer, OfARankMayWriteAgainWhatIsDone) {
+  contract_ = SeamContract{{.page_tokens = kPage, .role = EngineRole::prefill, .ranks_decide = true}};
+  EXPECT_EQ(text(contract_.take({9, part_of(7)})), "");
+  EXPECT_EQ(text(contract_.take({10, room_})), "");
+  EXPECT_EQ(submitted(), "");
+  EXPECT_EQ(answered(Status::done), "");
+  EXPECT_EQ(submitted(), "");
+  EXPECT_EQ(answered(Status::done, 2), "");
+}
+
 TEST_F(Writer, IsAnsweredAfterItsPass) {
   ForwardOperation pass;
   pass.shape.prefill_tokens = 1;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <functional>
 #include <map>
 #include <set>
 #include <utility>
@@ -40,6 +41,14 @@ class ManualWorld final : public Substrate {
     std::vector<StoragePage> pages;
   };
 
+  struct HandOver {
+    OperationId id;
+    Pages first;
+    std::vector<PageMove> pages;
+    bool last;
+    OperationId pass;
+  };
+
   TimeNs now() const override { return time; }
   OperationId submit(const Operation& operation) override {
     const OperationId id{++last_};
@@ -47,6 +56,8 @@ class ManualWorld final : public Substrate {
       transfers.push_back({id, transfer->lane, {transfer->pages.begin(), transfer->pages.end()}});
     } else if (const auto* storage = std::get_if<StorageOperation>(&operation)) {
       stored.push_back({id, storage->work, {storage->pages.begin(), storage->pages.end()}});
+    } else if (const auto* write = std::get_if<HandOverOperation>(&operation)) {
+      hand_overs.push_back({id, write->first, {write->pages.begin(), write->pages.end()}, write->last, write->pass});
     } else {
       const auto& pass = std::get<ForwardOperation>(operation);
       passes.push_back({id, pass.shape, pass.steps, {pass.gates.begin(), pass.gates.end()}, pass.sequences.size()});
@@ -62,11 +73,14 @@ class ManualWorld final : public Substrate {
     return reductions.back().id;
   }
   void cancel(OperationId id) override { cancelled.push_back(id); }
+  void notify(std::uint32_t, const Notice& notice) override { notices.push_back(notice.kind); }
 
   TimeNs time = 0;
   std::deque<Transfer> transfers;
   std::deque<Forward> passes;
   std::deque<Stored> stored;  // operations of storage tiers
+  std::deque<HandOver> hand_overs;
+  std::vector<NoticeKind> notices;  // that the engine has sent
   std::deque<std::pair<OperationId, TimeNs>> timers;
   std::deque<Reduction> reductions;
   std::vector<OperationId> cancelled;
@@ -125,6 +139,23 @@ class EngineRig {
               std::int32_t priority = 0) {
     give_arrival(request, std::span(keys).first(std::min<std::size_t>(keys.size(), prompt / 4)), prompt, output,
                  priority);
+  }
+  // A prefill part.
+  void arrive_part(RequestId request, const std::vector<PageKey>& keys, Tokens prompt) {
+    Arrival arrival;
+    arrival.request = request;
+    arrival.prompt_tokens = prompt;
+    arrival.output_tokens = 9;
+    arrival.keys = keys;
+    arrival.part = RequestPart::prefill;
+    arrival.peer = 1;
+    give(arrival);
+  }
+  void notice(const Notice& notice) { give(notice); }
+  void complete_hand_over(Status status = Status::done) {
+    const OperationId id = world.hand_overs.at(0).id;
+    world.hand_overs.pop_front();
+    complete(id, status);
   }
   // The arrival has page keys for the output too.
   void arrive_knowing_output(RequestId request, const std::vector<PageKey>& keys, Tokens prompt, Tokens output) {
@@ -218,6 +249,7 @@ class EngineRig {
   }
 
   std::array<std::set<PageKey>, kTiers> stores;
+  std::function<void(ReduceVector& values)> other_ranks;  // lowers values of a reduction; may be empty
   ManualWorld world;
   DecisionLog decisions;
   EventCounter events;
@@ -241,8 +273,9 @@ class EngineRig {
     engine.handle({world.time, what});
     engine.check_invariants();
     while (!world.reductions.empty()) {
-      const Reduction reduction = world.reductions.front();
+      Reduction reduction = world.reductions.front();
       world.reductions.pop_front();
+      if (other_ranks) other_ranks(reduction.values);
       engine.handle({world.time, reduction});
       engine.check_invariants();
     }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sim/world.hpp"
+#include "tests/policy_test_support.hpp"
 
 namespace kvtwin {
 namespace {
@@ -300,6 +301,86 @@ TEST_F(HandOverWorld, ADeathAfterTheLastWorkNeverComes) {
   run([&](Substrate& substrate) { substrate.submit(operation); });
   EXPECT_EQ(world->now(), 1'600'000);
   EXPECT_FALSE(world->has_died(0));
+}
+
+TEST_F(HandOverWorld, WhoseEarlierPagesFailedFailsToo) {
+  run([&](Substrate& substrate) {
+    operation.last = false;
+    substrate.cancel(substrate.submit(operation));
+    operation.first = 1;
+    operation.last = true;
+    substrate.submit(operation);
+    operation.first = 0;
+    substrate.submit(operation);
+  });
+  ASSERT_EQ(prefill.completions.size(), 3U);
+  EXPECT_EQ(prefill.completions[1].second.status, Status::failed);
+  EXPECT_EQ(prefill.completions[2].second.status, Status::done) << "it writes the lost pages again";
+  EXPECT_EQ(decode.notices.size(), 1U);
+}
+
+// Two engines of two ranks that decide each for themselves.
+class HandOverOfRanks : public HandOverWorld {
+ protected:
+  HandOverOfRanks() {
+    config.instances = true;
+    config.ranks = 2;
+  }
+  void run(const std::function<void(Substrate&, std::size_t rank)>& act) {
+    world = make_event_world(config);
+    std::vector<InputHandler*> handlers;
+    for (std::size_t seat = 0; seat < 4; ++seat) {
+      ranks[seat].act = [&, seat] {
+        if (seat < 2) act(world->substrate_of(seat), seat);
+      };
+      handlers.push_back(&ranks[seat]);
+    }
+    operation.peer = 2;  // the first seat of the decode engine
+    OneArrival source;
+    world->run_seats(source, handlers, &route);
+  }
+  Scribe ranks[4];
+};
+
+TEST_F(HandOverOfRanks, IsAnnouncedWhenThePagesOfAllRanksHaveLanded) {
+  config.slower = {1.0, 2.0};
+  run([&](Substrate& substrate, std::size_t) { substrate.submit(operation); });
+  EXPECT_EQ(ranks[0].completions.at(0).first, 1'600'000);
+  EXPECT_EQ(ranks[1].completions.at(0).first, 3'200'000);
+  for (const std::size_t seat : {2U, 3U}) {
+    ASSERT_EQ(ranks[seat].notices.size(), 1U);
+    EXPECT_EQ(ranks[seat].notices[0].first, 3'200'000 + (seat == 2 ? 0 : 5000)) << "the first rank passes it on";
+    EXPECT_EQ(ranks[seat].notices[0].second.kind, NoticeKind::handed);
+    EXPECT_EQ(ranks[seat].notices[0].second.peer, 0U);
+  }
+}
+
+TEST_F(HandOverOfRanks, CountsTheRanksOfOneWrite) {
+  run([&](Substrate& substrate, std::size_t rank) {
+    const OperationId first = substrate.submit(operation);
+    if (rank == 1) substrate.cancel(first);
+    substrate.submit(operation);
+  });
+  EXPECT_EQ(ranks[0].completions.at(0).first, 1'600'000);
+  EXPECT_EQ(ranks[0].completions.at(1).first, 3'200'000);
+  EXPECT_EQ(ranks[1].completions.at(1).first, 1'600'000) << "the second write of rank 1, before that of rank 0";
+  ASSERT_EQ(ranks[2].notices.size(), 1U);
+  EXPECT_EQ(ranks[2].notices[0].first, 3'200'000);
+}
+
+TEST_F(HandOverOfRanks, SendTheSameNotices) {
+  Notice notice;
+  notice.kind = NoticeKind::withdrawn;
+  notice.request = 9;
+  run([&](Substrate& substrate, std::size_t) { substrate.notify(2, notice); });
+  EXPECT_EQ(ranks[2].notices.size(), 1U);
+  EXPECT_EQ(ranks[3].notices.size(), 1U);
+  const test::ThrowingChecks checks;
+  EXPECT_THROW(run([&](Substrate& substrate, std::size_t rank) {
+                 notice.request = rank;
+                 substrate.notify(2, notice);
+               }),
+               test::BrokenPromise);
 }
 
 }  // namespace
