@@ -211,7 +211,7 @@ TEST(Presets, UnknownModelNamesTheNearest) {
     model_preset("lama-3.1-8b");
     FAIL();
   } catch (const ModelError& error) {
-    EXPECT_NE(std::string(error.what()).find("did you mean \"llama-3.1-8b\"? Known: deepseek-v3, deepseek-v3-mtp, glm-5"),
+    EXPECT_NE(std::string(error.what()).find("did you mean \"llama-3.1-8b\"? Known: deepseek-v3-mtp, deepseek-v3, glm-5"),
               std::string::npos);
   }
 }
