@@ -266,8 +266,8 @@ void count_parameters(ModelGeometry& m, std::uint64_t state_layer) {
   m.active_parameters = shared + m.experts_per_token * m.expert_parameters + m.head_parameters;
   m.embedding_bytes = m.embedding_parameters * m.dtype_bytes;
   m.expert_weight_bytes = stored(m.expert_parameters, m.expert_format);
-  m.attention_parameters = attention + states;
-  m.attention_weight_bytes = stored(attention, m.attention_format) + stored(states, m.linear_format);
+  m.group_parameters = attention + dense;
+  m.group_weight_bytes = stored(attention, m.attention_format) + stored(dense, m.linear_format);
   m.weight_bytes = stored(attention, m.attention_format) + stored(dense, m.linear_format) +
                    m.experts * m.expert_weight_bytes + (plain + tables) * m.dtype_bytes;
 }

@@ -80,13 +80,15 @@ struct ModelGeometry {
   std::uint64_t parameters = 0;
   std::uint64_t active_parameters = 0;
   std::uint64_t embedding_parameters = 0;
-  std::uint64_t head_parameters = 0;       // output head, also if tied to the embedding
-  std::uint64_t expert_parameters = 0;     // one routed expert in each expert layer
-  std::uint64_t attention_parameters = 0;  // all layers that attend or keep a state
+  std::uint64_t head_parameters = 0;    // output head, also if tied to the embedding
+  std::uint64_t expert_parameters = 0;  // one routed expert in each expert layer
+  // Of all layers, outside of the routed experts: attention, states, dense feed-forward and shared experts. With data
+  // parallelism of attention, each group has all of them.
+  std::uint64_t group_parameters = 0;
   Bytes weight_bytes = 0;
   Bytes embedding_bytes = 0;
   Bytes expert_weight_bytes = 0;  // one routed expert in each expert layer
-  Bytes attention_weight_bytes = 0;
+  Bytes group_weight_bytes = 0;   // of group_parameters
 
   // The KV cache. A token beyond every window adds kv_bytes_per_token bytes; kv_formula is the calculation as a text.
   Bytes kv_bytes_per_token = 0;

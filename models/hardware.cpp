@@ -197,7 +197,7 @@ double rank_room(const HardwareSpec& hardware, const ModelGeometry& model, std::
       std::max({model.dense_width, model.shared_width, model.expert_width * std::max(1U, model.experts_per_token)});
   const double row = 6.0 * model.hidden + 3.0 * widest / tp;
   const double activations = static_cast<double>(chunk_tokens) * row * model.dtype_bytes;
-  const double copies = static_cast<double>(model.attention_weight_bytes) * (attention_dp - 1);
+  const double copies = static_cast<double>(model.group_weight_bytes) * (attention_dp - 1);
   return hardware.memory_bytes * mem_fraction - (static_cast<double>(model.weight_bytes) + copies) / tp - activations;
 }
 

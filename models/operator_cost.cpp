@@ -54,7 +54,7 @@ class LinearParts {
  public:
   // `projected`: the products of DSA's projections are in the lattice of the attention.
   LinearParts(const ModelGeometry& m, const HardwareSpec& hw, std::uint32_t tp, std::uint32_t ep,
-              const OperatorTable& table, bool projected, std::uint32_t attention_dp)
+              const OperatorTable& table, bool projected, std::uint32_t attention_dp, const std::string& experts)
       : m_(m),
         hw_(hw),
         tp_(tp),
@@ -69,14 +69,19 @@ class LinearParts {
                               std::to_string(m.experts_per_token) + " " + std::to_string(m.experts) + " ";
     if (expert_layers_ != 0) {
       const std::string split = shape + std::to_string(tp / ep) + " " + std::to_string(ep);
-      experts_ = find_of_type(table, "moe", types_of(m.expert_format), split);
+      experts_ = find_of_type(table, experts, types_of(m.expert_format), split);
+      if (experts_ == nullptr && experts != "moe") {
+        missing.insert(experts + " " + types_of(m.expert_format).front() + split);
+        experts_ = find_of_type(table, "moe", types_of(m.expert_format), split);
+      }
+      if (grouped() && ep == tp) exchange_ = exchange_of(table, m, tp);
       if (experts_ == nullptr) {
         missing.insert("moe " + types_of(m.expert_format).front() + split);
         experts_ = find_of_type(table, "moe", types_of(m.expert_format), shape + std::to_string(tp) + " 1");
       }
     }
-    const std::uint64_t experts = m.experts_per_token * m.expert_parameters;
-    const std::uint64_t others = m.active_parameters - m.head_parameters - experts;
+    const std::uint64_t routed = m.experts_per_token * m.expert_parameters;
+    const std::uint64_t others = m.active_parameters - m.head_parameters - routed;
     rest_ = others > counted_ ? others - counted_ : 0;
   }
 
@@ -118,12 +123,17 @@ class LinearParts {
       if (product.of_group) add(product, tokens, time);
     }
     add_elementwise(group_elementwise_, tokens, time);
+    if (exchange_ != nullptr) {
+      const Wide128 measured = expert_layers_ * exchange_->at_fs((tokens + attention_ranks_ - 1) / attention_ranks_);
+      time.all += measured;
+      time.measured += measured;
+    }
     if (attention_ranks_ == 1) return time;
     if (group_reduce_ == nullptr) {
       time.all += Wide128{roofline_.coefficients().group_reduce_fs} * tokens;
       return time;
     }
-    const Wide128 measured = Wide128{m_.layers.size()} * group_reduce_->at_fs(tokens * m_.hidden * m_.dtype_bytes);
+    const Wide128 measured = Wide128{reduces_of_group(m_)} * group_reduce_->at_fs(tokens * m_.hidden * m_.dtype_bytes);
     time.all += measured;
     time.measured += measured;
     return time;
@@ -140,8 +150,8 @@ class LinearParts {
 
   std::uint64_t unmeasured_collectives() const {
     std::uint64_t all = collectives_of(m_, tp_, tp_ / attention_ranks_);
-    if (reduce_ != nullptr) all -= 2 * m_.layers.size();
-    if (group_reduce_ != nullptr) all -= m_.layers.size();
+    if (reduce_ != nullptr || exchange_ != nullptr) all -= grouped() ? 2 * expert_layers_ : 2 * m_.layers.size();
+    if (group_reduce_ != nullptr) all -= reduces_of_group(m_);
     return all;
   }
 
@@ -160,7 +170,7 @@ class LinearParts {
     if (n == 0 || k == 0) return;
     counted_ += whole;
     if (elsewhere) return;
-    const bool of_group = in_attention_ && grouped();
+    const bool of_group = in_group_ && grouped();
     if (format.name == "fp8" || format.name == "nvfp4")
       (of_group ? group_elementwise_ : elementwise_) += 1.5 * static_cast<double>(k);  // quantised input
     for (MatrixProduct& product : products_) {
@@ -173,6 +183,29 @@ class LinearParts {
     if (lattice_of(products_.back()) == nullptr) missing.insert("gemm " + types_of(format).front());
   }
 
+  // Returns the bits of an element on the way to the experts.
+  std::uint64_t sent_bits() const {
+    const std::uint64_t plain = 8 * std::uint64_t{m_.dtype_bytes};
+    constexpr std::uint64_t kScaledFp8 = 8, kScaledFp4 = 5;  // fp4: 4.5 bits with its scales
+    if (table_.engine != "trtllm") return plain;
+    if (m_.expert_format.name == "nvfp4") return kScaledFp4;
+    return m_.expert_format.name == "fp8" ? kScaledFp8 : plain;
+  }
+
+  // The traffic does not depend on the number of experts: a lattice of another number serves.
+  static const OperatorLattice* exchange_of(const OperatorTable& table, const ModelGeometry& m, std::uint32_t ranks) {
+    const std::string& format = m.expert_format.name;
+    const std::string type = format == "fp8" || format == "nvfp4" ? format : "bf16";
+    const std::string before =
+        "exchange " + type + " " + std::to_string(m.hidden) + " " + std::to_string(m.experts_per_token) + " ";
+    const std::string after = " " + std::to_string(ranks);
+    for (auto entry = table.lattices.lower_bound(before); entry != table.lattices.end(); ++entry) {
+      if (!entry->first.starts_with(before)) break;
+      if (entry->first.ends_with(after)) return &entry->second;
+    }
+    return nullptr;
+  }
+
   std::vector<std::string> types_of(const WeightFormat& format) const { return table_types(format, hw_.peak_fp4 > 0); }
 
   void add_layer(const LayerGeometry& layer) {
@@ -181,7 +214,7 @@ class LinearParts {
     constexpr double kNorms = 2 * 4;  // each reads and writes the layer's output and the residual stream
     double& elementwise = grouped() ? group_elementwise_ : elementwise_;
     elementwise += kNorms * static_cast<double>(hidden);
-    in_attention_ = true;
+    in_group_ = true;
     switch (layer.attention) {
       case AttentionKind::full:
       case AttentionKind::window: {
@@ -199,11 +232,11 @@ class LinearParts {
       case AttentionKind::state: add_delta_net(); break;
       case AttentionKind::none: break;
     }
-    in_attention_ = false;
     if (layer.feed_forward == FeedForwardKind::dense) add_feed_forward(m_.dense_width);
+    if (layer.feed_forward == FeedForwardKind::experts) add_feed_forward(m_.shared_width);
+    in_group_ = false;
     if (layer.feed_forward != FeedForwardKind::experts) return;
     ++expert_layers_;
-    add_feed_forward(m_.shared_width);
     plain_ = {"bf16", 16 * 1024};
     add_product(m_.experts, hidden, plain_, hidden * m_.experts);
   }
@@ -243,8 +276,8 @@ class LinearParts {
 
   void add_feed_forward(std::uint64_t width) {
     if (width == 0) return;
-    const std::uint64_t share = std::max<std::uint64_t>(1, width / tp_), up = m_.gated ? 2 : 1;
-    elementwise_ += static_cast<double>((up + 1) * share);
+    const std::uint64_t share = std::max<std::uint64_t>(1, width / attention_ranks_), up = m_.gated ? 2 : 1;
+    (grouped() ? group_elementwise_ : elementwise_) += static_cast<double>((up + 1) * share);
     add_product(up * share, m_.hidden, m_.linear_format, up * width * m_.hidden);
     add_product(m_.hidden, share, m_.linear_format, width * m_.hidden);
   }
@@ -295,7 +328,7 @@ class LinearParts {
   }
 
   void add_reduces(std::uint64_t tokens, Time& time) const {
-    if (tp_ == 1) return;
+    if (tp_ == 1 || exchange_ != nullptr) return;
     if (reduce_ == nullptr) {
       time.all += Wide128{roofline_.coefficients().reduce_token_fs} * tokens;  // the latency is in the pass's step
       return;
@@ -304,11 +337,12 @@ class LinearParts {
     Wide128 measured = 0;
     if (!grouped()) {
       measured = Wide128{2} * m_.layers.size() * reduce_->at_fs(bytes);
-    } else {  // an exchange moves as much as one all-reduce of the tokens that go to a rank of the experts
-      const auto dense = static_cast<std::uint64_t>(m_.layers.size()) - expert_layers_;
+    } else if (expert_layers_ != 0) {
+      // An exchange moves as much as one all-reduce of the tokens that go to a rank of the experts, half of that on the
+      // way to the experts.
       const std::uint64_t picked = std::min<std::uint64_t>(m_.experts_per_token, tp_);
-      measured = Wide128{dense} * reduce_->at_fs(bytes);
-      if (expert_layers_ != 0) measured += Wide128{expert_layers_} * reduce_->at_fs(bytes * picked / tp_);
+      const std::uint64_t moved = bytes * picked / tp_;
+      measured = Wide128{expert_layers_} * reduce_->at_fs(moved / 2 + moved / 2 * sent_bits() / (8 * m_.dtype_bytes));
     }
     time.all += measured;
     time.measured += measured;
@@ -328,7 +362,8 @@ class LinearParts {
   const OperatorLattice* experts_ = nullptr;
   const OperatorLattice* reduce_ = nullptr;
   const OperatorLattice* group_reduce_ = nullptr;
-  bool in_attention_ = false;  // while the products of attention are added
+  const OperatorLattice* exchange_ = nullptr;  // all-to-all with the experts' ranks, over the tokens of a rank
+  bool in_group_ = false;                      // while products are added that each group has
   double group_elementwise_ = 0;
 };
 
@@ -491,7 +526,7 @@ Wide128 MeasuredState::step_fs(std::uint64_t sequences) const {
 }
 
 OperatorCost::OperatorCost(const ModelGeometry& model, const HardwareSpec& hardware, std::uint32_t tp, std::uint32_t ep,
-                           const OperatorTable& table, std::uint32_t attention_dp) {
+                           const OperatorTable& table, std::uint32_t attention_dp, const std::string& experts) {
   const std::uint32_t group = tp / attention_dp;
   (void)model.shape(group, 1);  // refuses a number of ranks that does not divide the heads
   full_ = model.index_topk != 0
@@ -500,7 +535,7 @@ OperatorCost::OperatorCost(const ModelGeometry& model, const HardwareSpec& hardw
                              missing_);
   window_ = attention_of(model, group, AttentionKind::window, table, missing_);
   state_ = state_of(model, group, table, missing_);
-  LinearParts parts(model, hardware, tp, ep, table, full_.sparse, attention_dp);
+  LinearParts parts(model, hardware, tp, ep, table, full_.sparse, attention_dp, experts);
   for (const std::uint64_t tokens : parts.knots()) {
     const LinearParts::Time layers = parts.layers(tokens), head = parts.head(tokens);
     linear_.add_knot(tokens, layers.all);

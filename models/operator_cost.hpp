@@ -16,13 +16,16 @@
 // Sequences of a batch count with their mean length. Verification of draft tokens costs as many times more than
 // one token as in the roofline. Not measured: sampling, gaps between kernels, host time (models/serving_times.hpp).
 //
-// With data parallelism of attention, the products of attention and the norms are over the tokens of a group, on tp / D
-// ranks. An exchange with the experts costs as an all-reduce of as many bytes (models/roofline.hpp).
+// With data parallelism of attention, the products of attention, dense feed-forward and shared experts, and the norms
+// are over the tokens of a group, on tp / D ranks. An exchange with the experts takes the time of the table's
+// all-to-all of a group's tokens, else that of an all-reduce of as many bytes (models/roofline.hpp). TensorRT-LLM
+// quantises the tokens before it sends them to the experts. The all-to-all's lattice may be of another number of
+// experts.
 //
 // A part is measured if the table has its lattice: the products' element type; attention's element type, head size,
 // window, heads and KV heads of one rank; DSA's projections' type, hidden size; the experts' shape at this tp and ep;
 // the ranks of the all-reduce. A missing lattice of the experts at this ep is that of ep 1; of an element type, the
-// nearest type's.
+// nearest type's; of the kernels for wide expert parallelism, that of the plain ones.
 //
 // Units: femtoseconds, 128-bit integers. Monotone in tokens, pairs and steps, because every lattice is.
 // Cost: the linear part is one curve over tokens, computed once. A pass costs O(log points); a burst of decode steps
@@ -77,10 +80,10 @@ struct MeasuredState {
 class OperatorCost {
  public:
   // `ep`: experts are split over ep groups of tp / ep ranks; divides tp. `attention_dp`: groups of attention; divides
-  // tp.
+  // tp. `experts`: the table's family of the experts' lattices.
   // Errors: ModelError if attention's ranks do not divide the heads.
   OperatorCost(const ModelGeometry& model, const HardwareSpec& hardware, std::uint32_t tp, std::uint32_t ep,
-               const OperatorTable& table, std::uint32_t attention_dp = 1);
+               const OperatorTable& table, std::uint32_t attention_dp = 1, const std::string& experts = "moe");
 
   // `of_group`: the tokens whose attention one group has; not read for one group.
   Wide128 linear_fs(Tokens tokens, std::uint64_t yielding, Tokens of_group = 0) const;

@@ -41,6 +41,11 @@ std::uint64_t femtoseconds(double work, double rate) {
 
 double as_double(std::uint64_t value) { return static_cast<double>(value); }
 
+std::uint64_t expert_layers(const ModelGeometry& m) {
+  return static_cast<std::uint64_t>(std::ranges::count_if(
+      m.layers, [](const LayerGeometry& layer) { return layer.feed_forward == FeedForwardKind::experts; }));
+}
+
 // Two parts at the same time: the longer one, plus the share of the shorter one that is not hidden.
 Wide overlapped(Wide a, Wide b, std::uint64_t serial_x2_32) {
   const Wide shorter = std::min(a, b);
@@ -51,20 +56,20 @@ Wide overlapped(Wide a, Wide b, std::uint64_t serial_x2_32) {
 void set_linear(RooflineCoefficients& c, const ModelGeometry& m, const HardwareSpec& hw, double tp) {
   const bool grouped = c.attention_dp > 1;
   const double group = tp / c.attention_dp;
-  const std::uint64_t attention = grouped ? m.attention_parameters : 0;
+  const std::uint64_t of_groups = grouped ? m.group_parameters : 0;
   const double expert_flops = 2 * as_double(m.expert_parameters) * m.experts_per_token;
   const double head_flops = 2 * as_double(m.head_parameters);
-  const double other_flops = 2 * as_double(m.active_parameters) - expert_flops - head_flops - 2 * as_double(attention);
+  const double other_flops = 2 * as_double(m.active_parameters) - expert_flops - head_flops - 2 * as_double(of_groups);
   const double expert_s = expert_flops / (tp * hw.gemm_fraction * matrix_peak(hw, m.expert_format));
   const double other_s = other_flops / (tp * hw.gemm_fraction * matrix_peak(hw, m.attention_format));
   c.linear_token_fs = femtoseconds(expert_s + other_s, 1);
   c.group_token_fs =
-      femtoseconds(2 * as_double(attention), group * hw.gemm_fraction * matrix_peak(hw, m.attention_format));
+      femtoseconds(2 * as_double(of_groups), group * hw.gemm_fraction * matrix_peak(hw, m.attention_format));
   c.head_sequence_fs = femtoseconds(head_flops, tp * hw.gemm_fraction * hw.peak_bf16);
   const double bandwidth = tp * hw.memory_bandwidth * hw.memory_fraction;
   // The input embedding is a look-up of one row. A tied embedding is read as the output head.
   const Bytes looked_up = m.tied_embedding ? 0 : m.embedding_bytes;
-  const Bytes of_group = grouped ? m.attention_weight_bytes : 0;
+  const Bytes of_group = grouped ? m.group_weight_bytes : 0;
   const Bytes read = m.weight_bytes - looked_up - m.experts * m.expert_weight_bytes - of_group;
   c.weights_fs =
       femtoseconds(as_double(read), bandwidth) + femtoseconds(as_double(of_group) * c.attention_dp, bandwidth);
@@ -238,20 +243,19 @@ double matrix_peak(const HardwareSpec& hw, const WeightFormat& format) {
   return hw.peak_bf16;  // other formats are converted to bf16 first
 }
 
+std::uint64_t reduces_of_group(const ModelGeometry& m) { return 2 * m.layers.size() - expert_layers(m); }
+
 std::uint64_t collectives_of(const ModelGeometry& m, std::uint32_t tp, std::uint32_t attention_dp) {
   if (tp == 1) return 0;
   if (attention_dp == 1) return 2 * m.layers.size();
-  return (tp > attention_dp ? 3 : 2) * m.layers.size();
+  return 2 * expert_layers(m) + (tp > attention_dp ? reduces_of_group(m) : 0);
 }
 
 double exchanged_layers(const ModelGeometry& m, std::uint32_t tp) {
-  const double to_experts = std::min(1.0, static_cast<double>(m.experts_per_token) / tp);
-  double layers = 0;
-  for (const LayerGeometry& layer : m.layers) layers += layer.feed_forward == FeedForwardKind::experts ? to_experts : 1;
-  return layers;
+  return as_double(expert_layers(m)) * std::min(1.0, static_cast<double>(m.experts_per_token) / tp);
 }
 
-ForwardShape group_share(const ForwardShape& shape, std::uint32_t groups) {
+ForwardShape group_share(const ForwardShape& shape, std::uint32_t groups, Tokens most_tokens) {
   if (groups == 1) return shape;
   ForwardShape share = shape;
   const auto most = [groups](std::uint32_t sequences) {
@@ -265,6 +269,17 @@ ForwardShape group_share(const ForwardShape& shape, std::uint32_t groups) {
   share.prefill_tokens = part(shape.prefill_tokens, share.prefill_sequences, shape.prefill_sequences);
   share.prefill_pairs = part(shape.prefill_pairs, share.prefill_sequences, shape.prefill_sequences);
   share.prefill_context_tokens = part(shape.prefill_context_tokens, share.prefill_sequences, shape.prefill_sequences);
+  const Tokens even = shape.prefill_tokens / groups + (shape.prefill_tokens % groups != 0 ? 1 : 0);
+  const Tokens most_of_group = std::max(even, most_tokens);
+  if (share.prefill_tokens > most_of_group) {
+    const auto cut = [&](std::uint64_t all) {
+      return static_cast<std::uint64_t>((product(all, most_of_group) + share.prefill_tokens - 1) /
+                                        share.prefill_tokens);
+    };
+    share.prefill_pairs = cut(share.prefill_pairs);
+    share.prefill_context_tokens = cut(share.prefill_context_tokens);
+    share.prefill_tokens = most_of_group;
+  }
   share.decode_sequences = most(shape.decode_sequences);
   share.decode_context_tokens = part(shape.decode_context_tokens, share.decode_sequences, shape.decode_sequences);
   share.decode_yield_x1024 = part(shape.decode_yield_x1024, share.decode_sequences, shape.decode_sequences);
@@ -288,7 +303,7 @@ RooflineCoefficients coefficients_of(const ModelGeometry& m, const HardwareSpec&
     const double layers = as_double(m.layers.size());
     c.step_fs += femtoseconds(as_double(collectives_of(m, tp, attention_dp)) * hw.peer_latency, 1);
     c.reduce_token_fs = token_fs(attention_dp == 1 ? 2.0 * layers : exchanged_layers(m, tp), tp);
-    if (attention_dp > 1) c.group_reduce_fs = token_fs(layers, group);
+    if (attention_dp > 1) c.group_reduce_fs = token_fs(as_double(reduces_of_group(m)), group);
   }
   if (group > 1) {
     c.broadcast_ns = round_half_up(hw.peer_latency * 1e9);
@@ -371,7 +386,7 @@ TimeNs RooflineCost::forward_ns(const ForwardShape& shape, std::uint64_t steps) 
 
 Wide RooflineCost::pass_fs(const ForwardShape& shape, std::uint64_t n) const {
   if (!serves_) return gpu_fs(shape, n);
-  const ForwardShape own = group_share(shape, c_.attention_dp);
+  const ForwardShape own = group_share(shape, c_.attention_dp, most_group_tokens_);
   const Wide sequences = Wide{own.prefill_sequences} + own.decode_sequences;
   const Wide host = (serving_.step_ns + product(serving_.sequence_ns, sequences)) * kFsPerNs;
   const Wide schedule = Wide{serving_.schedule_ns} * kFsPerNs;
@@ -406,7 +421,7 @@ Wide RooflineCost::gpu_fs(const ForwardShape& shape, std::uint64_t n) const {
   const std::uint64_t decoded = decoding * (std::uint64_t{shape.draft_tokens} + 1);  // verified tokens of all sequences
   const Tokens new_tokens = std::min(shape.prefill_tokens, std::numeric_limits<Tokens>::max() - decoded);
 
-  const ForwardShape own = group_share(shape, c_.attention_dp);
+  const ForwardShape own = group_share(shape, c_.attention_dp, most_group_tokens_);
   const std::uint64_t own_decoded = own.decode_sequences * (std::uint64_t{shape.draft_tokens} + 1);
   const Tokens own_new = std::min(own.prefill_tokens, new_tokens);
 
@@ -468,7 +483,7 @@ Wide RooflineCost::attention_fs(const ForwardShape& shape, std::uint64_t steps) 
 // Called on the draft model: returns the time of its work in a pass of the target.
 Wide RooflineCost::drafting_fs(const ForwardShape& shape, std::uint64_t steps) const {
   Wide total = 0;
-  const ForwardShape own = group_share(shape, c_.attention_dp);
+  const ForwardShape own = group_share(shape, c_.attention_dp, most_group_tokens_);
   if (shape.prefill_tokens != 0) {
     const Wide linear = linear_fs(shape.prefill_tokens, own.prefill_tokens, shape.prefill_sequences);
     total = sum(Wide{c_.step_fs}, sum(linear, prefill_fs(own)));
@@ -495,8 +510,8 @@ void RooflineCost::serve_with(const ServingTimes& times, const ModelGeometry& mo
 }
 
 void RooflineCost::measure_with(const OperatorTable& table, const ModelGeometry& model, const HardwareSpec& hardware,
-                                std::uint32_t tp, std::uint32_t ep) {
-  operators_ = std::make_shared<const OperatorCost>(model, hardware, tp, ep, table, c_.attention_dp);
+                                std::uint32_t tp, std::uint32_t ep, const std::string& experts) {
+  operators_ = std::make_shared<const OperatorCost>(model, hardware, tp, ep, table, c_.attention_dp, experts);
   const std::uint64_t latencies =
       femtoseconds(as_double(operators_->unmeasured_collectives()) * hardware.peer_latency, 1);
   c_.step_fs = std::max(kFsPerNs, femtoseconds(hardware.pass_overhead, 1) + latencies);
@@ -506,7 +521,7 @@ std::uint64_t RooflineCost::measured_x2_32(const ForwardShape& shape) const {
   const Wide all = pass_fs(shape, 1);
   if (operators_ == nullptr || all == 0) return 0;
   const std::uint64_t decoded = std::uint64_t{shape.decode_sequences} * (std::uint64_t{shape.draft_tokens} + 1);
-  const ForwardShape own = group_share(shape, c_.attention_dp);
+  const ForwardShape own = group_share(shape, c_.attention_dp, most_group_tokens_);
   const std::uint64_t own_decoded = std::uint64_t{own.decode_sequences} * (std::uint64_t{shape.draft_tokens} + 1);
   Wide part = operators_->linear_measured_fs(shape.prefill_tokens + decoded, shape.prefill_sequences + decoded,
                                              own.prefill_tokens + own_decoded);
@@ -526,7 +541,9 @@ std::uint64_t RooflineCost::measured_x2_32(const ForwardShape& shape) const {
 void RooflineCost::set_draft(const ModelGeometry& draft, const HardwareSpec& hardware, std::uint32_t tp) {
   HardwareSpec within_a_pass = hardware;
   within_a_pass.pass_overhead = 0;
-  draft_ = std::make_shared<const RooflineCost>(draft, within_a_pass, tp, c_.attention_dp);
+  auto cost = std::make_shared<RooflineCost>(draft, within_a_pass, tp, c_.attention_dp);
+  cost->most_group_tokens_ = most_group_tokens_;
+  draft_ = std::move(cost);
 }
 
 TransferCost RooflineCost::storage(const StorageWork& work) const {

@@ -20,12 +20,12 @@
 //                prefill also computes the draft's KV. Contexts grow by the tokens that a step yields
 // With data parallelism of attention (D > 1 groups of tp / D ranks; a sequence is in one group):
 //   the sequences are spread evenly, so that a pass waits for a group with ceil(1 / D) of them (see group_share()). Its
-//   prefill, decode and the linear work of attention are over tp / D ranks, for this share of the tokens. All other
-//   linear work is over tp ranks, for all tokens
-//   exchange     per layer, in place of one all-reduce: the tokens to the ranks of the experts and back, as an
-//                all-gather and a reduce-scatter, or all-to-all, whichever moves less: 2 * (tp - 1) / tp * tokens *
-//                min(1, experts per token / tp) * hidden * bytes / rate, and 2 latencies. The other all-reduce is
-//                within a group, if it has more than one rank
+//   prefill, decode and the linear work of attention, dense feed-forward and shared experts are over tp / D ranks, for
+//   this share of the tokens. Routed experts and the output head are over tp ranks, for all tokens
+//   exchange     per layer with experts: the tokens to the ranks of the experts and back, as an all-gather and a
+//                reduce-scatter, or all-to-all, whichever moves less: 2 * (tp - 1) / tp * tokens *
+//                min(1, experts per token / tp) * hidden * bytes / rate, and 2 latencies. All-reduces are within a
+//                group, if it has more than one rank: of attention, and of dense feed-forward
 //   transfers    at D times the rate, because the groups' links work side by side; so do broadcasts
 // Beyond one NVLink domain the ranks exchange at the rate of NICs: see exchange_rate().
 // The pass takes the sum of these times, because layers run one after another. In a mixed batch, prefill and decode
@@ -74,6 +74,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -130,7 +131,7 @@ struct StorageTierCoefficients {
 struct RooflineCoefficients {
   std::uint64_t step_fs = 0;           // at least 1 ns, so that time grows with each step
   std::uint64_t linear_token_fs = 0;   // FLOPs per token, without the output head
-  std::uint64_t group_token_fs = 0;    // FLOPs of attention's products per token of a group; 0 = in linear_token_fs
+  std::uint64_t group_token_fs = 0;    // FLOPs of a group's products per token of the group; 0 = in linear_token_fs
   std::uint64_t head_sequence_fs = 0;  // FLOPs of the output head, per yielded token
   std::uint64_t weights_fs = 0;        // one read of all weights except the routed experts
   std::uint64_t expert_fs = 0;         // one read of one routed expert in each expert layer
@@ -168,11 +169,18 @@ RooflineCoefficients coefficients_of(const ModelGeometry& model, const HardwareS
                                      std::uint32_t attention_dp = 1);
 
 // Returns the share of a pass that the fullest of `groups` groups has: ceil(sequences / groups) of the sequences, and
-// as large a part of their tokens, rounded up. The whole pass for one group.
-ForwardShape group_share(const ForwardShape& shape, std::uint32_t groups);
+// as large a part of their tokens, rounded up. Of prefills at most `most_tokens` tokens, or an even part if that is
+// more: each group has a scheduler of its own, and splits a prompt that does not fit into the pass. The whole pass for
+// one group.
+ForwardShape group_share(const ForwardShape& shape, std::uint32_t groups,
+                         Tokens most_tokens = std::numeric_limits<Tokens>::max());
+
+// Returns the number of all-reduces within a group, if it has more than one rank: 1 per layer for attention, and 1 per
+// layer with dense feed-forward.
+std::uint64_t reduces_of_group(const ModelGeometry& model);
 
 // Returns the number of collective operations of a pass: 2 per layer; with data parallelism of attention 2 per layer
-// for the experts, and 1 if a group has more than one rank.
+// with experts, and reduces_of_group().
 std::uint64_t collectives_of(const ModelGeometry& model, std::uint32_t tp, std::uint32_t attention_dp);
 
 // Returns the share of a layer's tokens that a rank exchanges with the experts' ranks, summed over layers.
@@ -191,6 +199,10 @@ class RooflineCost final : public CostModel {
                std::uint32_t attention_dp = 1)
       : RooflineCost(coefficients_of(model, hardware, tp, attention_dp)) {}
 
+  // Sets the prefill tokens of a pass that a group of attention can have. Requires: called before set_draft(), if at
+  // all.
+  void set_most_group_tokens(Tokens tokens) { most_group_tokens_ = tokens; }
+
   // Adds a draft model, in the same groups of ranks. Later passes include its work. The draft's steps have no pass
   // overhead.
   void set_draft(const ModelGeometry& draft, const HardwareSpec& hardware, std::uint32_t tp);
@@ -198,7 +210,7 @@ class RooflineCost final : public CostModel {
   // Uses measured operators for the parts of a pass that the table has. The arguments must be those of the constructor.
   // Requires: called before set_draft() if at all; not for a cost made from coefficients.
   void measure_with(const OperatorTable& table, const ModelGeometry& model, const HardwareSpec& hardware,
-                    std::uint32_t tp, std::uint32_t ep = 1);
+                    std::uint32_t tp, std::uint32_t ep = 1, const std::string& experts = "moe");
   // Adds the times of a serving engine, in place of the pass overhead. Arguments as for measure_with().
   // Requires: called after measure_with(), and before set_draft(), if at all.
   void serve_with(const ServingTimes& times, const ModelGeometry& model, const HardwareSpec& hardware);
@@ -231,6 +243,7 @@ class RooflineCost final : public CostModel {
   Wide128 drafting_fs(const ForwardShape& shape, std::uint64_t steps) const;
 
   RooflineCoefficients c_;
+  Tokens most_group_tokens_ = std::numeric_limits<Tokens>::max();
   std::shared_ptr<const RooflineCost> draft_;  // null = none
   std::shared_ptr<const OperatorCost> operators_;
   bool serves_ = false;

@@ -71,7 +71,7 @@ constexpr std::string_view kOfDraft[] = {"model.draft.config", "model.draft.acce
 constexpr std::string_view kOfServing[] = {"serving.request_us", "serving.token_ns",    "serving.schedule_us",
                                            "serving.step_us",    "serving.sequence_us", "serving.kernel_us",
                                            "serving.launch_us",  "serving.cuda_graphs", "serving.overlap"};
-constexpr std::string_view kOfOperators[] = {"parallel.ep"};
+constexpr std::string_view kOfOperators[] = {"parallel.ep", "parallel.expert_mode"};
 constexpr std::string_view kOfDisk[] = {"real.cufile"};
 constexpr std::string_view kOfTrace[] = {"workload.format", "workload.block_tokens"};
 constexpr std::string_view kOfSharedTokens[] = {"workload.shared_tokens"};

@@ -389,8 +389,14 @@ std::span<const Key> experiment_keys() {
       integer(
           "parallel.attention_dp", 1, 1, 64,
           "Data parallelism of attention: number of groups of tp / attention_dp ranks; each group holds the KV of its "
-          "own sequences, and experts and feed-forward are over all ranks (SGLang's --enable-dp-attention "
-          "--dp-size, TensorRT-LLM's enable_attention_dp); must divide parallel.tp; simulation only"),
+          "own sequences, and all weights but those of the routed experts, which are over all ranks (SGLang's "
+          "--enable-dp-attention --dp-size, TensorRT-LLM's enable_attention_dp); must divide parallel.tp; simulation "
+          "only"),
+      text_choice("parallel.expert_mode", {"fused", "normal", "low_latency", "balanced"},
+                  "Kernels of experts that are split over ranks: fused (the engine's kernels, skewed routing); normal "
+                  "and low_latency (those of DeepEP's modes for prefills and for decodes: SGLang's --moe-a2a-backend "
+                  "deepep --deepep-mode); balanced (TensorRT-LLM's wide expert parallelism with balanced load, "
+                  "moe_config.load_balancer). Tables of hardware.operators without such kernels use fused"),
       text_choice("parallel.rank_model", {"lockstep", "instances"},
                   "lockstep: one policy drives all ranks; instances: each rank has a policy of its own, and all ranks "
                   "decide the same; a real run always uses instances"),

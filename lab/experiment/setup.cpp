@@ -874,10 +874,12 @@ Setup make_setup(const Experiment& e, const HardwareSpec* hardware) {
   const std::uint32_t group = tp / setup.attention_dp;
   setup.cost = std::make_unique<RooflineCost>(setup.model, setup.hardware, tp, setup.attention_dp);
   if (const std::optional<OperatorTable> operators = operators_of(e)) {
-    setup.cost->measure_with(*operators, setup.model, setup.hardware, tp, ep);
+    const std::string& mode = e.text("parallel.expert_mode");
+    setup.cost->measure_with(*operators, setup.model, setup.hardware, tp, ep, mode == "fused" ? "moe" : "moe_" + mode);
     setup.notes.push_back(operators_note(*operators, *setup.cost));
   }
   if (setup.attention_dp > 1) {
+    setup.cost->set_most_group_tokens(std::max<Tokens>(1, setup.engine.chunk_tokens / setup.attention_dp));
     setup.notes.push_back("parallel.attention_dp: the sequences of a pass are spread evenly over " +
                           std::to_string(setup.attention_dp) +
                           " groups of ranks, which share one pool and one host link of as much capacity and rate");

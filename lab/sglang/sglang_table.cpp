@@ -340,6 +340,7 @@ constexpr std::pair<std::string_view, std::string_view> kModels[] = {
     {"deepseek-v3", "deepseek-ai/DeepSeek-V3"},
     {"deepseek-v3", "deepseek-ai/DeepSeek-V3.1"},  // the next two have the shape of V3
     {"deepseek-v3", "deepseek-ai/DeepSeek-R1"},
+    {"deepseek-v3-mtp", "lmsys/DeepSeek-R1-NextN"},
 };
 
 std::string flag_of(std::string_view field) {

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <string>
 
 #include "models/operator_cost.hpp"
 #include "models/presets.hpp"
@@ -55,6 +57,12 @@ TEST_F(AttentionGroups, TheFullestGroupHasTheShareRoundedUp) {
   EXPECT_EQ(all.prefill_tokens, 1000U);
   EXPECT_EQ(all.prefill_sequences, 2U);
   EXPECT_EQ(group_share(batch(0, 0), 8).decode_sequences, 0U);
+  // The group's scheduler splits a prompt that does not fit: 9 prompts of 500 tokens in passes of 8 * 600 tokens.
+  const ForwardShape nine = group_share(prompts(9, 500), 8), split = group_share(prompts(9, 500), 8, 600);
+  EXPECT_EQ(nine.prefill_tokens, 1000U);
+  EXPECT_EQ(split.prefill_tokens, 600U);
+  EXPECT_EQ(split.prefill_pairs, (nine.prefill_pairs * 600 + 999) / 1000);
+  EXPECT_EQ(group_share(prompts(9, 500), 8, 100).prefill_tokens, 563U);  // no less than an even part
 }
 
 TEST_F(AttentionGroups, AttentionIsOfTheRanksOfOneGroup) {
@@ -67,8 +75,10 @@ TEST_F(AttentionGroups, AttentionIsOfTheRanksOfOneGroup) {
   EXPECT_EQ(dp8.head_sequence_fs, of(8, 1).head_sequence_fs);
 }
 
-TEST_F(AttentionGroups, ProductsOfAttentionAreSplitByGroup) {
-  const double attention = 2.0 * static_cast<double>(model.attention_parameters);
+TEST_F(AttentionGroups, ProductsOutsideOfTheExpertsAreSplitByGroup) {
+  // Attention, three dense layers and a shared expert in 58 layers, and not the router.
+  EXPECT_NEAR(static_cast<double>(model.group_parameters), 61 * 187.1e6 + 3 * 396.4e6 + 58 * 44.0e6, 0.01e9);
+  const double attention = 2.0 * static_cast<double>(model.group_parameters);
   const double rate = hardware.gemm_fraction * matrix_peak(hardware, model.attention_format);
   EXPECT_NEAR(static_cast<double>(of(8, 8).group_token_fs), attention / rate * 1e15, 1.0);
   EXPECT_NEAR(static_cast<double>(of(8, 4).group_token_fs), attention / (2 * rate) * 1e15, 1.0);
@@ -77,7 +87,7 @@ TEST_F(AttentionGroups, ProductsOfAttentionAreSplitByGroup) {
               static_cast<double>(of(8, 1).linear_token_fs), 2.0);
   // Each group reads all weights of attention.
   const double bandwidth = hardware.memory_bandwidth * hardware.memory_fraction;
-  const double more = static_cast<double>(model.attention_weight_bytes) * (1.0 - 1.0 / 8) / bandwidth * 1e15;
+  const double more = static_cast<double>(model.group_weight_bytes) * (1.0 - 1.0 / 8) / bandwidth * 1e15;
   EXPECT_NEAR(static_cast<double>(of(8, 8).weights_fs - of(8, 1).weights_fs), more, 2.0);
 }
 
@@ -85,16 +95,17 @@ TEST_F(AttentionGroups, TheExpertsExchangeAtMostAllTokens) {
   const double row = static_cast<double>(model.hidden) * model.dtype_bytes;
   const auto exchanged = [&](double ranks) {
     const double to_experts = std::min(1.0, 8.0 / ranks);
-    const double layers = 3 + 58 * to_experts;  // three dense layers
+    const double layers = 58 * to_experts;  // the three dense layers exchange nothing
     return layers * 2 * (ranks - 1) / ranks * row / hardware.peer_bandwidth * 1e15;
   };
   EXPECT_NEAR(static_cast<double>(of(8, 8).reduce_token_fs), exchanged(8), 1.0);
   EXPECT_NEAR(static_cast<double>(of(32, 32).reduce_token_fs), exchanged(32), 1.0);
   EXPECT_EQ(of(8, 8).group_reduce_fs, 0U);  // one rank reduces nothing
-  EXPECT_NEAR(static_cast<double>(of(8, 4).group_reduce_fs), 61 * row / hardware.peer_bandwidth * 1e15, 1.0);
+  EXPECT_NEAR(static_cast<double>(of(8, 4).group_reduce_fs), 64 * row / hardware.peer_bandwidth * 1e15, 1.0);
+  EXPECT_EQ(reduces_of_group(model), 64U);  // attention, and dense feed-forward
   EXPECT_EQ(collectives_of(model, 8, 1), 122U);
-  EXPECT_EQ(collectives_of(model, 8, 8), 122U);
-  EXPECT_EQ(collectives_of(model, 8, 4), 183U);
+  EXPECT_EQ(collectives_of(model, 8, 8), 116U);
+  EXPECT_EQ(collectives_of(model, 8, 4), 180U);
   EXPECT_EQ(collectives_of(model, 1, 1), 0U);
 }
 
@@ -134,9 +145,9 @@ TEST_F(AttentionGroups, BeyondADomainNicsLimitTheExchange) {
   EXPECT_DOUBLE_EQ(exchange_rate(alone, 16), h200.peer_bandwidth);
 }
 
-TEST_F(AttentionGroups, MemoryHoldsTheWeightsOfAttentionOncePerGroup) {
+TEST_F(AttentionGroups, MemoryHoldsTheWeightsOutsideOfTheExpertsOncePerGroup) {
   const Bytes one = device_kv_bytes(hardware, model, 8), eight = device_kv_bytes(hardware, model, 8, 0.9, 8192, 8);
-  EXPECT_NEAR(static_cast<double>(one - eight), static_cast<double>(model.attention_weight_bytes) * 7 / 8, 2.0);
+  EXPECT_NEAR(static_cast<double>(one - eight), static_cast<double>(model.group_weight_bytes) * 7 / 8, 2.0);
 }
 
 TEST_F(AttentionGroups, MeasuredPartsTakeTheTokensOfAGroup) {
@@ -149,6 +160,38 @@ TEST_F(AttentionGroups, MeasuredPartsTakeTheTokensOfAGroup) {
   // Attention has the lattice of all 128 heads.
   EXPECT_EQ(groups.full().decode_fs(8, Wide128{8} * 1000 * 1024, 8 * 1024, 1),
             OperatorCost(model, hardware, 1, 1, table).full().decode_fs(8, Wide128{8} * 1000 * 1024, 8 * 1024, 1));
+}
+
+TEST_F(AttentionGroups, TheTablesAllToAllIsTheExchange) {
+  const OperatorTable table = operators_preset("gb200/trtllm");
+  OperatorTable without = table;
+  std::erase_if(without.lattices, [](const auto& entry) { return entry.first.starts_with("exchange"); });
+  const OperatorCost with(model, hardware, 32, 32, table, 32), roofline(model, hardware, 32, 32, without, 32);
+  EXPECT_EQ(with.unmeasured_collectives(), 0U);
+  EXPECT_EQ(roofline.unmeasured_collectives(), 116U);
+  const OperatorLattice* lattice = table.find("exchange fp8 7168 8 256 32");
+  ASSERT_NE(lattice, nullptr);
+  constexpr Tokens kTokens = 2048, kOfGroup = 64;
+  const Wide128 reduced = Wide128{RooflineCost(model, hardware, 32, 32).coefficients().reduce_token_fs} * kTokens;
+  EXPECT_EQ(with.linear_fs(kTokens, 0, kOfGroup) - 58 * lattice->at_fs(kOfGroup),
+            roofline.linear_fs(kTokens, 0, kOfGroup) - reduced);
+}
+
+TEST_F(AttentionGroups, ExpertsHaveTheKernelsOfTheirMode) {
+  const OperatorTable table = operators_preset("gb200/sglang");
+  const auto cost = [&](const char* family) { return OperatorCost(model, hardware, 32, 32, table, 32, family); };
+  const OperatorLattice* fused = table.find("moe fp8_block 7168 2048 8 256 1 32");
+  const OperatorLattice* wide = table.find("moe_low_latency fp8_block 7168 2048 8 256 1 32");
+  ASSERT_TRUE(fused != nullptr && wide != nullptr);
+  constexpr Tokens kTokens = 2048;  // a knot of both
+  EXPECT_EQ(cost("moe").linear_fs(kTokens, 0, 64) - 58 * fused->at_fs(kTokens),
+            cost("moe_low_latency").linear_fs(kTokens, 0, 64) - 58 * wide->at_fs(kTokens));
+  // A table without the lattice: the fused kernels', and a name in the report.
+  const OperatorCost balanced = cost("moe_balanced");
+  EXPECT_EQ(balanced.linear_fs(kTokens, 0, 64), cost("moe").linear_fs(kTokens, 0, 64));
+  EXPECT_TRUE(std::ranges::any_of(balanced.missing(), [](const std::string& name) {
+    return name == "moe_balanced fp8_block 7168 2048 8 256 1 32";
+  }));
 }
 
 }  // namespace

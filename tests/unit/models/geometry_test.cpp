@@ -82,6 +82,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Known{"gpt-oss-120b", 36864, 116.8e9, 5.1e9, false, 65.2e9},
                     // 36.6 billion with the output head and without the embedding, rounded to 37 elsewhere.
                     Known{"deepseek-v3", 70272, 671e9, 36.6e9, false, 673e9},
+                    Known{"deepseek-v3-mtp", 1152, 13.4e9, 1.5e9, false, 15.2e9},
                     Known{"minimax-m2.5", 253952, 230e9, 10.4e9, false, 230e9},
                     Known{"qwen3-235b-a22b", 192512, 235e9, 22e9, true, 470e9},
                     Known{"qwen3.5-397b-a17b", 30720, 397e9, 17e9, true, 794e9},
@@ -95,7 +96,7 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
-TEST(Geometry, EveryPresetIsTested) { EXPECT_EQ(model_preset_names().size(), 12U); }
+TEST(Geometry, EveryPresetIsTested) { EXPECT_EQ(model_preset_names().size(), 13U); }
 
 TEST(Geometry, WeightsMayHaveAnotherFormat) {
   const auto bytes = [](const char* model, const char* weights) {
