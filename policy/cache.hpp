@@ -36,13 +36,13 @@
 #include <vector>
 
 #include "policy/config.hpp"
+#include "policy/in_flight.hpp"
 #include "policy/index/page_pool.hpp"
 #include "policy/index/radix_tree.hpp"
 #include "policy/load_back_admission.hpp"
 #include "policy/seam/event_sink.hpp"
 #include "policy/seam/substrate.hpp"
 #include "policy/storage/storage.hpp"
-#include "policy/transfer/in_flight.hpp"
 #include "policy/write.hpp"
 
 namespace kvtwin {

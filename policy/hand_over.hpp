@@ -22,9 +22,9 @@
 
 #include "policy/cache.hpp"
 #include "policy/config.hpp"
+#include "policy/in_flight.hpp"
 #include "policy/seam/event_sink.hpp"
 #include "policy/seam/substrate.hpp"
-#include "policy/transfer/in_flight.hpp"
 
 namespace kvtwin {
 

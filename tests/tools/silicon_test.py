@@ -86,9 +86,11 @@ class Silicon(unittest.TestCase):
             row("either", LIST.format(12, "2026-02-08", TRTLLM + "0.8.1.post2"), "1", "3", **ranks(4, 8, 4)),
             row("none", LIST.format(13, "2026-02-08", TRTLLM + "0.8.1.post2"), "1", "4", **ranks(4, 8, 4)),
         )
-        self.assertEqual(list(entries), ["kept"])
-        for reason in ("speculative decoding, by the recipe", "several recipes, some with speculative decoding",
-                       "no recipe with these ranks and clients"):
+        self.assertEqual(list(entries), ["kept", "draft"])
+        self.assertNotIn("model.draft", entries["kept"]["cluster"]["decode_set"])
+        self.assertIn("model.draft.tokens=3, model.draft.accept_length=2.49", entries["draft"]["cluster"]["decode_set"])
+        self.assertEqual(entries["draft"]["group"], "gb200 trtllm roles mtp")
+        for reason in ("several recipes, some with speculative decoding", "no recipe with these ranks and clients"):
             self.assertIn(f"1 {reason}", self.said)
 
     def test_the_better_choice_has_more_tokens_per_gpu(self):

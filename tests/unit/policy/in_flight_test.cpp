@@ -1,4 +1,4 @@
-#include "policy/transfer/in_flight.hpp"
+#include "policy/in_flight.hpp"
 
 #include <gtest/gtest.h>
 
