@@ -413,7 +413,7 @@ std::span<const Key> experiment_keys() {
            "Settings of the decode engines that differ: key=value, separated by commas, say parallel.tp=8"),
       text_choice("cluster.hand_over", {"layers", "chunks", "whole"},
                   "When a prefill engine writes the pages of a prompt to the decode engine: beside each pass, group by "
-                  "group of its layers; after each pass; or after the whole prompt"),
+                  "group of its layers (a real run takes chunks instead); after each pass; or after the whole prompt"),
       flag("cluster.hand_over_staged", false,
            "Hand-overs go through host memory on both sides, in cache.layout; false: from GPU to GPU (GPUDirect RDMA)"),
       integer("cluster.hand_over_min_tokens", 0, 0, 1e9, "Shorter prompts stay whole on a decode engine, in tokens"),
