@@ -74,8 +74,10 @@ bool has_roles(const Experiment& e) {
                      " engines; leave it out");
   }
   if (e.text("model.draft.kind") != "none") {
-    throw InputError(e.where("model.draft.kind") +
-                     ": engines with roles (cluster.prefill) are served without a draft model; set it to none");
+    throw InputError(
+        e.where("model.draft.kind") +
+        ": prefill engines (cluster.prefill) have no draft model; set it to none, and that of the decode engines "
+        "in cluster.decode_set");
   }
   return true;
 }

@@ -17,6 +17,11 @@ void refuse_roles(const Experiment& experiment, const Setup& setup) {
                      "; in a real run, each rank writes to the rank of its number: leave parallel.tp out, or use "
                      "kvtwin simulate");
   }
+  if (setup.decode->draft) {
+    throw InputError(experiment.where("cluster.decode_set") +
+                     ": gives decode engines a draft model, and no page of a prefill engine has its KV in a real run; "
+                     "leave model.draft out, or take kvtwin simulate");
+  }
   if (experiment.flag("cluster.hand_over_staged")) {
     throw InputError(experiment.where("cluster.hand_over_staged") +
                      ": is true, and a real run writes from device pool to device pool; set it to false, or take "

@@ -172,6 +172,10 @@ TEST(RealRoles, AreRefusedInOneSentence) {
   expect_refused({"real.nixl_library=/nowhere"}, 2, "real.nixl_library (--set): NIXL can't be loaded (/nowhere");
   expect_refused(with_library(), 3, "cluster.decode (--set) is 1, and 3 processes were started");
   expect_refused({"cluster.decode_set=parallel.tp=2"}, 2, "each rank writes to the rank of its number");
+  expect_refused(
+      {"cluster.decode_set=model.draft.kind=side_pool, model.draft.config=tiny, model.draft.accept_length=2.5, "
+       "model.draft.tokens=2"},
+      2, "gives decode engines a draft model");
   expect_refused({"cluster.hand_over_staged=true"}, 2, "from device pool to device pool");
 }
 
