@@ -135,6 +135,8 @@ class EventLoop final : public RealWorld, private Substrate {
   bool has_arrival_ = false;
   // Decode engine: requests for which it has leased pages that the peer may still write, and the peer.
   std::map<std::pair<RequestId, std::uint32_t>, std::uint32_t> rooms_;
+  // Leases that end before the step that makes them: while a reduction is in progress, notices are delivered.
+  std::set<std::pair<RequestId, std::uint32_t>> ended_rooms_;
 
   TimeNs own_time_begin_ = 0;  // the loop's own time counts from here
   TimeNs called_ns_ = 0;
@@ -213,14 +215,16 @@ void EventLoop::notify(std::uint32_t peer, const Notice& notice) {
   KV_CHECK(hand_overs_ != nullptr, "an engine with a role sends notices");
   if (notice.kind == NoticeKind::room) {
     device_->expect_pages(notice.slots);
-    rooms_[{notice.request, notice.attempt}] = peer;
+    const std::pair part{notice.request, notice.attempt};
+    if (ended_rooms_.erase(part) == 0) rooms_[part] = peer;
   }
   hand_overs_->notify(peer, notice);
 }
 
 void EventLoop::take(const Notice& notice) {
   if (notice.kind == NoticeKind::handed || notice.kind == NoticeKind::withdrawn) {
-    rooms_.erase({notice.request, notice.attempt});
+    const std::pair part{notice.request, notice.attempt};
+    if (rooms_.erase(part) == 0) ended_rooms_.insert(part);
   }
   if (notice.kind == NoticeKind::peer_lost) {
     std::erase_if(rooms_, [&](const auto& room) { return room.second == notice.peer; });

@@ -271,7 +271,8 @@ ForwardShape group_share(const ForwardShape& shape, std::uint32_t groups, Tokens
   share.prefill_context_tokens = part(shape.prefill_context_tokens, share.prefill_sequences, shape.prefill_sequences);
   const Tokens even = shape.prefill_tokens / groups + (shape.prefill_tokens % groups != 0 ? 1 : 0);
   const Tokens most_of_group = std::max(even, most_tokens);
-  if (share.prefill_tokens > most_of_group) {
+  // With fewer prompts than groups, the pass stands for the passes of one group that the others would wait for.
+  if (shape.prefill_sequences >= groups && share.prefill_tokens > most_of_group) {
     const auto cut = [&](std::uint64_t all) {
       return static_cast<std::uint64_t>((product(all, most_of_group) + share.prefill_tokens - 1) /
                                         share.prefill_tokens);

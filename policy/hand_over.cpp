@@ -24,12 +24,13 @@ void HandOvers::begin(const Arrival& arrival) {
   part.pages = (arrival.prompt_tokens + page - 1) / page;
 }
 
-// A part that has ended needs no room: the decode engine has been told.
+// A part that has ended needs no room: the decode engine has been told. The contract forgets a part when its last write
+// is done, which may be before this is agreed on; so a damaged journal may give room twice.
 void HandOvers::take_room(const Notice& room) {
   const auto at = parts_.find({room.request, room.attempt});
-  if (at == parts_.end() || at->second.dropped) return;
+  if (at == parts_.end() || at->second.dropped || at->second.room) return;
   Part& part = at->second;
-  KV_CHECK(!part.room && room.first + room.slots.size() == part.pages, "room is for the rest of the prompt, once");
+  KV_CHECK(room.first + room.slots.size() == part.pages, "room is for the rest of the prompt");
   part.room = true;
   part.first = part.written = room.first;
   part.targets.assign(room.slots.begin(), room.slots.end());
@@ -51,6 +52,9 @@ void HandOvers::write(const Request& request, Tokens tokens, OperationId pass) {
   Part& part = at->second;
   // A failure that this rank knows and that is not committed yet does not count. The world fails this write then.
   if (!part.room || part.failed) return;
+  // Whether a pass has failed is a matter of this rank, and settle() decides by it.
+  KV_CHECK(pass == OperationId::none || config_.hand_over.unit == HandOverUnit::layers,
+           "only layers write beside a pass");
   const Tokens page = config_.shape.page_tokens;
   const bool whole = tokens >= request.record.prompt_tokens;
   const Pages end = whole ? part.pages : tokens / page;

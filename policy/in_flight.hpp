@@ -72,9 +72,12 @@ class InFlight {
 
   bool empty() const { return operations_.empty(); }
   const std::deque<Operation>& all() const { return operations_; }  // oldest first
+  bool has(std::uint64_t number) const {
+    return number >= acknowledged_ && number - acknowledged_ < operations_.size();
+  }
   // Returns the operation with this number, as in failure(). Requires: it is in flight.
   const Operation& numbered(std::uint64_t number) const {
-    KV_CHECK(number >= acknowledged_ && number - acknowledged_ < operations_.size(), "the operation is in flight");
+    KV_CHECK(has(number), "the operation is in flight");
     return operations_[static_cast<std::size_t>(number - acknowledged_)];
   }
 

@@ -13,6 +13,7 @@ class RecordedWorld final : public Substrate {
       : contract_({.page_tokens = config.shape.page_tokens,
                    .role = config.hand_over.role,
                    .bursts_end_early = true,
+                   .ranks_decide = config.ranks > 1,
                    .cancels_unrequested = true,
                    .duplicates = true}) {}
 

@@ -91,7 +91,11 @@ void Scheduler::hand_over_ended(const HandOvers::Ended& ended, TimeNs now) {
     return;
   }
   const auto at = std::ranges::find(parked_, request);
-  KV_CHECK(request != nullptr && at != parked_.end(), "what is handed over has been computed");
+  KV_CHECK(request != nullptr, "what is handed over has been computed");
+  if (at == parked_.end()) {  // only in a damaged journal: the pass was agreed to have failed
+    abort_part(ended.request, Reason::transfer_failed, now);
+    return;
+  }
   parked_.erase(at);
   decide(DecisionKind::hand_over, Reason::none, *request, request->slots.size());
   give_pages_back(*request);

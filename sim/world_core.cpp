@@ -662,13 +662,13 @@ void WorldCore::end_hand_over(std::uint32_t slot) {
   const HandOver& hand_over = record.hand_over;
   const std::pair part{hand_over.handed.request, hand_over.handed.attempt};
   const auto lost = lost_from_.find(part);
-  const bool lacks_pages = lost != lost_from_.end() && hand_over.first > lost->second;
+  const bool lacks_pages = lost != lost_from_.end() && hand_over.first > lost->second.first;
   if (completion.status == Status::done && (lacks_pages || peers_->is_dead(hand_over.peer))) {
     completion.status = Status::failed;
   }
   const bool done = completion.status == Status::done;
-  if (!done && !lacks_pages) lost_from_[part] = hand_over.first;
-  if (done && lost != lost_from_.end()) lost_from_.erase(lost);
+  if (!done && !lacks_pages) lost_from_[part] = {hand_over.first, hand_over.number};
+  if (done && lost != lost_from_.end() && hand_over.number > lost->second.second) lost_from_.erase(lost);
   completion.bytes = done ? record.transfer.plan_bytes : 0;
   if (done && hand_over.last) peers_->landed(seat_, hand_over.peer, hand_over.handed, hand_over.number);
   leave_peer_lane(slot);
@@ -715,6 +715,7 @@ void WorldCore::pass_over(OperationId pass, bool counts) {
 
 void WorldCore::notify(std::uint32_t peer, const Notice& notice) {
   KV_CHECK(peers_ != nullptr, "a notice goes to another engine");
+  if (notice.kind == NoticeKind::withdrawn) lost_from_.erase({notice.request, notice.attempt});
   peers_->post(seat_, peer, notice, config_.notice_ns);
 }
 

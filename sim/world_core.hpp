@@ -320,8 +320,8 @@ class WorldCore final : public Substrate {
   PerTier<StoreModel*> stores_;
   std::vector<StoreKey> moved_;               // of plan_storage
   PerTier<std::array<Queue, 2>> end_orders_;  // order of ends: [0] gets, [1] sets and removes
-  // By request and attempt: the first page of a hand-over that was not done.
-  std::map<std::pair<RequestId, std::uint32_t>, Pages> lost_from_;
+  // By request and attempt: first page and number of a hand-over that was not done.
+  std::map<std::pair<RequestId, std::uint32_t>, std::pair<Pages, std::uint64_t>> lost_from_;
   Bytes dram_bytes_ = 0;
   TimeNs copied_until_ = 0;  // the ranks copy what hand-overs have brought
 };

@@ -98,6 +98,7 @@ Pages Cache::pages_before_load(std::span<const PageKey> keys) const {
 }
 
 bool Cache::depends_on_load(NodeId end, std::uint64_t number) const {
+  if (!loads_.transfers.has(number)) return false;  // only in a damaged journal
   const OperationId mark = loads_.transfers.numbered(number).mark;
   for (NodeId id = end; id != tree_.root(); id = tree_.node(id).parent) {
     if (tree_.node(id).load == mark) return true;

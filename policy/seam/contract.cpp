@@ -178,7 +178,8 @@ void SeamContract::cancelled(OperationId id) {
 }
 
 void SeamContract::notified(const Notice& notice) {
-  if (notice.kind == NoticeKind::room) expected_.emplace(notice.request, notice.attempt);
+  const RequestPartId id{notice.request, notice.attempt};
+  if (notice.kind == NoticeKind::room && handed_early_.erase(id) == 0) expected_.insert(id);
   if (notice.kind == NoticeKind::withdrawn) parts_.erase({notice.request, notice.attempt});
 }
 
@@ -431,8 +432,8 @@ BrokenTerm SeamContract::take(const Notice& notice, TimeNs) {
       return nullptr;
     }
     case NoticeKind::handed:
-      if (expected_.erase(id) == 0) return "only leased pages are handed over, once";
-      return nullptr;
+      if (expected_.erase(id) > 0 || (terms_.ranks_decide && handed_early_.insert(id).second)) return nullptr;
+      return "only leased pages are handed over, once";
     case NoticeKind::withdrawn: expected_.erase(id); return nullptr;
     case NoticeKind::cancel:
     case NoticeKind::peer_lost: return nullptr;

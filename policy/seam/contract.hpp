@@ -35,8 +35,9 @@ struct ContractTerms {
   EngineRole role = EngineRole::both;
   // A decode burst may end cancelled although the engine did not cancel it, because `Faulty` lies below.
   bool bursts_end_early = false;
-  // Each rank of the engine has a policy of its own. Another rank may end a burst; and after the last hand-over of a
-  // request is done on this rank, the request may be written again, because another rank's failed.
+  // Each rank of the engine has a policy of its own. Another rank may end a burst; after the last hand-over of a
+  // request is done on this rank, the request may be written again, because another rank's failed; and pages may be
+  // handed over before this rank has leased them, because another rank has.
   bool ranks_decide = false;
   bool cancels_unrequested = false;  // the same for transfers and storage operations
   bool duplicates = false;           // a storage operation may be answered a second time, later
@@ -134,6 +135,7 @@ class SeamContract {
   std::set<RequestPartId> sent_again_;                        // arrivals of attempts above 0
   std::map<RequestPartId, PrefillPart> parts_;                // prefill engine: not ended yet
   std::set<RequestPartId> expected_;                          // decode engine: requests for which it has leased pages
+  std::set<RequestPartId> handed_early_;                      // before this rank has leased the pages
   std::unordered_map<PageKey, PageKey, PageKeyHash> priors_;  // for every key seen: the key before it in its chain
 };
 

@@ -63,6 +63,9 @@ TEST_F(AttentionGroups, TheFullestGroupHasTheShareRoundedUp) {
   EXPECT_EQ(split.prefill_tokens, 600U);
   EXPECT_EQ(split.prefill_pairs, (nine.prefill_pairs * 600 + 999) / 1000);
   EXPECT_EQ(group_share(prompts(9, 500), 8, 100).prefill_tokens, 563U);  // no less than an even part
+  // While one group computes the parts of a lone prompt, the others idle.
+  EXPECT_EQ(group_share(prompts(1, 500), 8, 100).prefill_tokens, 500U);
+  EXPECT_EQ(group_share(prompts(7, 500), 8, 100).prefill_tokens, 500U);
 }
 
 TEST_F(AttentionGroups, AttentionIsOfTheRanksOfOneGroup) {

@@ -215,6 +215,20 @@ TEST(Reader, IsToldOfTheEndOnceAndOnlyOfWhatItExpects) {
   EXPECT_EQ(text(contract.judge_notice(handed)), "only the world gives this notice");
 }
 
+// Another rank has leased the pages before this one.
+TEST(Reader, OfARankMayBeToldBeforeItsLease) {
+  SeamContract contract{{.page_tokens = kPage, .role = EngineRole::decode, .ranks_decide = true}};
+  const std::vector<SlotId> slots{1};
+  Notice room, handed;
+  room.request = handed.request = 3;
+  room.slots = slots;
+  handed.kind = NoticeKind::handed;
+  EXPECT_EQ(text(contract.take({1, handed})), "");
+  EXPECT_EQ(text(contract.take({1, handed})), "only leased pages are handed over, once");
+  EXPECT_EQ(text(contract.judge_notice(room)), "");
+  contract.notified(room);  // has ended
+}
+
 TEST(Arrivals, ComeInOrderUnlessTheyAreSentAgain) {
   SeamContract contract{ContractTerms{kPage}};
   Arrival arrival{5, 1, 1, 0, 0, {}};
