@@ -89,6 +89,20 @@ TEST(RealRoles, ServeABusyStream) { expect_busy_stream_served(2, 1); }
 TEST(RealRoles, ServeABusyStreamOnTwoRanksEach) { expect_busy_stream_served(1, 2); }
 TEST(RealRoles, ServeABusyStreamOnSeveralDecodeEnginesOfTwoRanks) { expect_busy_stream_served(2, 2); }
 
+// A prefill engine refuses what its queue has no place for, while the decode engine's ranks agree on their lease.
+TEST(RealRoles, LeasesOfRefusedRequestsEndOnAllRanks) {
+  const Folder folder;
+  const Outcome outcome = run_ranks(folder,
+                                    busy_ranks(folder, 4, 150) + with_roles(1, 1, 2) + with_library() +
+                                        Settings{"scheduler.max_waiting=2", "workload.time_scale=0.2"},
+                                    4);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Simulated real = read_run(outcome, folder.path() / "run");
+  EXPECT_GT(real.requests("rejected"), 0U);
+  EXPECT_EQ(real.requests("completed") + real.requests("rejected"), 150U);
+  expect_right_pages(folder, real, 2, 2);
+}
+
 // A real run has no layers: the resolved experiment says so, and the journals replay.
 TEST(RealRoles, WriteByChunksInsteadOfLayers) {
   const Folder folder;
