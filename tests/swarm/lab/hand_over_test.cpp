@@ -67,6 +67,16 @@ struct Scenario {
   TimeNs detect_ns = 0;
 };
 
+WorldConfig slow_or_fast_world(const Scenario& s, test::Splitmix& random) {
+  WorldConfig config;
+  config.h2d_bytes_per_second = config.d2h_bytes_per_second = 1'000'000'000;
+  config.nic_bytes_per_second = pick<std::uint64_t>(random, {10'000'000, 1'000'000'000});
+  config.storage = {{Tier::remote, 400, true}};
+  config.engines = s.prefill + s.decode;
+  config.prefill_engines = s.prefill;
+  return config;
+}
+
 EngineConfig draw_engine(test::Splitmix& random, std::uint32_t page, const KvShape& shape) {
   EngineConfig e;
   e.shape = shape;
@@ -356,12 +366,7 @@ std::uint64_t run_seed(std::uint64_t seed, bool adversarial, Marks& marks) {
     }
     fleet = std::make_unique<AdversarialFleet>(fleet_config);
   } else {
-    WorldConfig config;
-    config.h2d_bytes_per_second = config.d2h_bytes_per_second = 1'000'000'000;
-    config.nic_bytes_per_second = pick<std::uint64_t>(random, {10'000'000, 1'000'000'000});
-    config.storage = {{Tier::remote, 400, true}};
-    config.engines = static_cast<std::uint32_t>(seats);
-    config.prefill_engines = s.prefill;
+    WorldConfig config = slow_or_fast_world(s, random);
     config.notice_ns = static_cast<TimeNs>(fleet_config.max_notice_ns);
     config.deaths = s.deaths;
     config.detect_ns = s.detect_ns;
@@ -432,12 +437,7 @@ void run_ranks(std::uint64_t seed, Marks& marks) {
   RequestRoute route(routers[seed / 4 % routers.size()], s.router, 0, s.roles);
   Counts counts{marks, {}, 0, 0};
   const FlatCost cost;
-  WorldConfig config;
-  config.h2d_bytes_per_second = config.d2h_bytes_per_second = 1'000'000'000;
-  config.nic_bytes_per_second = pick<std::uint64_t>(random, {10'000'000, 1'000'000'000});
-  config.storage = {{Tier::remote, 400, true}};
-  config.engines = static_cast<std::uint32_t>(engines);
-  config.prefill_engines = s.prefill;
+  WorldConfig config = slow_or_fast_world(s, random);
   config.notice_ns = pick<TimeNs>(random, {0, 1000, 1'000'000});
   config.ranks = ranks;
   config.instances = true;

@@ -196,13 +196,15 @@ TEST(Roles, GetTheirOwnPartsAndNotices) {
   }
 }
 
-TEST(Reader, IsToldOfTheEndOnceAndOnlyOfWhatItExpects) {
+// A decode engine that leases a page for request 3.
+class Reader : public testing::Test {
+ protected:
+  std::vector<SlotId> slots{1};
+  Notice room{NoticeKind::room, 3, 0, 0, 0, slots}, handed{NoticeKind::handed, 3, 0, 0, 0, {}};
+};
+
+TEST_F(Reader, IsToldOfTheEndOnceAndOnlyOfWhatItExpects) {
   SeamContract contract{ContractTerms{kPage, EngineRole::decode}};
-  const std::vector<SlotId> slots{1};
-  Notice room, handed;
-  room.request = handed.request = 3;
-  room.slots = slots;
-  handed.kind = NoticeKind::handed;
   EXPECT_EQ(text(contract.take({1, handed})), "only leased pages are handed over, once");
   EXPECT_EQ(text(contract.judge_notice(room)), "");
   contract.notified(room);
@@ -216,13 +218,8 @@ TEST(Reader, IsToldOfTheEndOnceAndOnlyOfWhatItExpects) {
 }
 
 // Another rank has leased the pages before this one.
-TEST(Reader, OfARankMayBeToldBeforeItsLease) {
+TEST_F(Reader, OfARankMayBeToldBeforeItsLease) {
   SeamContract contract{{.page_tokens = kPage, .role = EngineRole::decode, .ranks_decide = true}};
-  const std::vector<SlotId> slots{1};
-  Notice room, handed;
-  room.request = handed.request = 3;
-  room.slots = slots;
-  handed.kind = NoticeKind::handed;
   EXPECT_EQ(text(contract.take({1, handed})), "");
   EXPECT_EQ(text(contract.take({1, handed})), "only leased pages are handed over, once");
   EXPECT_EQ(text(contract.judge_notice(room)), "");

@@ -90,6 +90,15 @@ class HandOverWorld : public testing::Test {
     InputHandler* const handlers[] = {&prefill, &decode};
     world->run_seats(source, handlers, &route);
   }
+  // The operation twice; the second one is the last of the request.
+  void run_two() {
+    run([&](Substrate& substrate) {
+      operation.last = false;
+      substrate.submit(operation);
+      operation.last = true;
+      substrate.submit(operation);
+    });
+  }
   static OperationId submit_pass(Substrate& substrate) {
     ForwardOperation pass;
     pass.shape.prefill_tokens = pass.shape.prefill_sequences = 1;
@@ -161,12 +170,7 @@ TEST_F(HandOverWorld, InLayerGroupsIsAsSlowAsTheNetwork) {
 }
 
 TEST_F(HandOverWorld, OneGoesAfterTheOther) {
-  run([&](Substrate& substrate) {
-    operation.last = false;
-    substrate.submit(operation);
-    operation.last = true;
-    substrate.submit(operation);
-  });
+  run_two();
   EXPECT_EQ(prefill.completions.at(0).first, 1'600'000);
   EXPECT_EQ(prefill.completions.at(1).first, 3'200'000);
   ASSERT_EQ(decode.notices.size(), 1U);
@@ -206,12 +210,7 @@ TEST_F(HandOverWorld, TheDecodeEnginesRanksCopyByTheirOwnCost) {
 TEST_F(HandOverWorld, RanksCopyWhileTheNextWriteComes) {
   config.ranks = 8;
   cost.broadcast = 300'000;
-  run([&](Substrate& substrate) {
-    operation.last = false;
-    substrate.submit(operation);
-    operation.last = true;
-    substrate.submit(operation);
-  });
+  run_two();
   EXPECT_EQ(prefill.completions.at(0).first, 1'900'000);
   EXPECT_EQ(prefill.completions.at(1).first, 3'200'000 + 300'000);
 }
