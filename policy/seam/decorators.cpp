@@ -210,7 +210,7 @@ OperationId Faulty::submit_hand_over(const HandOverOperation& operation) {
   below.last = operation.last && !will_fail;
   // The pages of a pass that fails may be freed at once, so the world must not read them.
   Flight& flight = open(gate_lost ? world_.call_at(world_.now()) : world_.submit(below));
-  flight.hands_over = operation.request;
+  flight.hands_over = true;
   flight.will_fail = will_fail;
   flight.stand_in = gate_lost;
   if (operation.pass != OperationId::none) flight.gates.push_back(operation.pass);
@@ -352,7 +352,7 @@ Completion Faulty::distorted(const Flight& flight, const Completion& completion)
     if (fate.ends_by != nullptr && (unreachable || reported.pages > fate.page))
       end_early(fate, flight.order == 0, reported);
     lose_pages(flight, reported);
-  } else if (flight.hands_over != kNoRequest) {
+  } else if (flight.hands_over) {
     if (!flight.will_fail || completion.status != Status::done) return reported;
     reported.status = flight.stand_in ? Status::gate_failed : Status::failed;
     reported.bytes = 0;

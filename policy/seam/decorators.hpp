@@ -141,11 +141,11 @@ class Faulty final : public Substrate, public InputHandler {
   struct Flight {
     OperationId engine_id = OperationId::none, world_id = OperationId::none;
     TimeNs since = 0;
-    bool will_fail = false;             // a transfer, load or pass that will be reported as failed
-    bool stores = false;                // a storage operation
-    RequestId hands_over = kNoRequest;  // of a hand-over
-    bool stand_in = false;              // a timer in place of a pass that the world must not run
-    std::uint8_t order = 0;             // operations with the same number stay in order; 0 = any order
+    bool will_fail = false;  // a transfer, load or pass that will be reported as failed
+    bool stores = false;     // a storage operation
+    bool hands_over = false;
+    bool stand_in = false;   // a timer in place of a pass that the world must not run
+    std::uint8_t order = 0;  // operations with the same number stay in order; 0 = any order
     Fate fate = {};
     std::vector<OperationId> gates = {};  // engine ids
     std::vector<PageKey> names = {};      // names of a set's pages
