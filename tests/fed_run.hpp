@@ -44,12 +44,10 @@ inline Settings fed_settings(const Folder& folder) {
 class FedRun {
  public:
   // Returns when the program has opened the pipe.
-  FedRun(const Folder& folder, const Settings& settings, const std::string& out = "run",
-         const Surroundings& around = {})
+  FedRun(const Folder& folder, const Settings& settings, const std::string& out = "run")
       : pipe_name_(folder / (out + "_pipe.jsonl")),
         journal_(folder.path() / out / "journal.kvj"),
-        process_((make_pipe(), run_arguments(folder, settings + Settings{"workload.trace=" + pipe_name_}, out)),
-                 around) {
+        process_((make_pipe(), run_arguments(folder, settings + Settings{"workload.trace=" + pipe_name_}, out))) {
     std::signal(SIGPIPE, SIG_IGN);  // feed() throws if the run has ended
     while ((pipe_ = ::open(pipe_name_.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK)) < 0) {
       if (errno != ENXIO || ended()) throw std::runtime_error("the run didn't begin: " + process_.wait().err);
@@ -141,6 +139,18 @@ inline Json expect_served(const Folder& folder, const Outcome& outcome, std::uin
   const Json again = run({"replay", folder / out, "--json"}).json();
   EXPECT_EQ(again.at("verdict"), "equal");
   EXPECT_EQ(again.at("decisions"), report.at("decisions"));
+  return report;
+}
+
+// Serves the same requests in two runs, one after the other, and returns the report of the second one. In the first
+// run, a slow store may receive every page after the last look-up; the second run finds these pages.
+inline Json serve_twice(const Folder& folder, const Settings& settings, std::uint64_t requests) {
+  Json report;
+  for (const char* out : {"first", "second"}) {
+    FedRun real(folder, settings, out);
+    while (real.fed() < requests) real.feed();
+    report = expect_served(folder, real.end(), requests, out);
+  }
   return report;
 }
 

@@ -130,9 +130,7 @@ TEST(MooncakeRun, ServesFromAMooncakeStore) {
   const Folder folder;
   MooncakeMaster master;
   MooncakeNode node(master, 256);
-  FedRun real(folder, fed_settings(folder) + remote(master, "10"));
-  while (real.fed() < 300) real.feed();
-  const Json report = expect_served(folder, real.end(), real.fed());
+  const Json report = serve_twice(folder, fed_settings(folder) + remote(master, "10"), 150);
   ASSERT_TRUE(report.is_object());
   EXPECT_GT(report.at("tokens").at("hit_remote"), 0) << report.at("tokens");
   const Json& counters = report.at("real").at("storage").at("remote");

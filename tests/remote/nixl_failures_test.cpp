@@ -102,12 +102,10 @@ TEST(NixlFailures, UnfinishedFilesOfOthersDoNotHinderWrites) {
   EXPECT_EQ(rig.get(keys).status, Status::done);
 }
 
-void serve(const std::string& url, const Surroundings& around = {}) {
+void serve(const std::string& url) {
   const Folder folder;
   const Settings remote{"tiers.remote.tokens=1000000", "tiers.remote.url=" + url, "tiers.remote.timeout_s=10"};
-  FedRun real(folder, fed_settings(folder) + remote, "run", around);
-  while (real.fed() < 300) real.feed();
-  const Json report = expect_served(folder, real.end(), real.fed());
+  const Json report = serve_twice(folder, fed_settings(folder) + remote, 150);
   ASSERT_TRUE(report.is_object());
   EXPECT_GT(report.at("tokens").at("hit_remote"), 0) << report.at("tokens");
   const Json& counters = report.at("real").at("storage").at("remote");
