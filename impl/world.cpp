@@ -137,6 +137,7 @@ class EventLoop final : public RealWorld, private Substrate {
   std::map<std::pair<RequestId, std::uint32_t>, std::uint32_t> rooms_;
   // Leases that end before the step that makes them: while a reduction is in progress, notices are delivered.
   std::set<std::pair<RequestId, std::uint32_t>> ended_rooms_;
+  std::set<std::uint32_t> lost_peers_;
 
   TimeNs own_time_begin_ = 0;  // the loop's own time counts from here
   TimeNs called_ns_ = 0;
@@ -216,7 +217,7 @@ void EventLoop::notify(std::uint32_t peer, const Notice& notice) {
   if (notice.kind == NoticeKind::room) {
     device_->expect_pages(notice.slots);
     const std::pair part{notice.request, notice.attempt};
-    if (ended_rooms_.erase(part) == 0) rooms_[part] = peer;
+    if (ended_rooms_.erase(part) == 0 && !lost_peers_.contains(peer)) rooms_[part] = peer;
   }
   hand_overs_->notify(peer, notice);
 }
@@ -227,6 +228,7 @@ void EventLoop::take(const Notice& notice) {
     if (rooms_.erase(part) == 0) ended_rooms_.insert(part);
   }
   if (notice.kind == NoticeKind::peer_lost) {
+    lost_peers_.insert(notice.peer);
     std::erase_if(rooms_, [&](const auto& room) { return room.second == notice.peer; });
   }
 }

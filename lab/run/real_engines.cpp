@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <csignal>
 #include <cstdint>
 #include <deque>
 #include <exception>
@@ -25,7 +26,7 @@
 namespace kvtwin {
 namespace {
 
-constexpr const char* kProcess0Died = "process 0, which sends the requests, has died";
+constexpr const char* kEngine0Died = "engine 0, whose first process sends the requests, has died";
 
 // Returns whether the request has ended.
 bool is_answer(EventKind kind) {
@@ -133,25 +134,27 @@ class RealEngines::Notices {
     ended_[process] = true;
     changed_.notify_one();
   }
-  // The engine has died. Requires: engines have one rank.
+  // The engine has died. Its requests that are sent again follow from process 0. A rank may receive them before the
+  // first rank of its engine passes the loss on: the ranks agree on what they take in a step, so all of them do the
+  // same.
   void lose(std::size_t engine) {
     {
       const std::lock_guard lock(mutex_);
       lost_[engine] = true;
     }
-    if (has_roles_) {
+    if (has_roles_ && rank_ == 0) {
       Notice lost;
       lost.kind = NoticeKind::peer_lost;
       lost.peer = static_cast<std::uint32_t>(engine);
-      inbox_.push({0, lost});
+      deliver(lost);
     }
-    ended(engine);
+    for (std::size_t rank = 0; rank < ranks_; ++rank) ended(engine * ranks_ + rank);
   }
   std::vector<bool> lost() const {
     const std::lock_guard lock(mutex_);
     return lost_;
   }
-  // Process 0 has died. wait() throws from now on.
+  // Engine 0 has died. wait() throws from now on.
   void fail() {
     const std::lock_guard lock(mutex_);
     failed_ = true;
@@ -161,7 +164,7 @@ class RealEngines::Notices {
   void wait() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return failed_ || std::ranges::find(ended_, false) == ended_.end(); });
-    if (failed_) throw WorkError(kProcess0Died);
+    if (failed_) throw WorkError(kEngine0Died);
   }
 
  private:
@@ -176,6 +179,7 @@ class RealEngines::Notices {
     for (std::size_t rank = 1; rank < ranks_; ++rank) mail_.send(first_ + rank, message);
   }
   bool is_here(const Notice& notice) const {
+    if (notice.kind == NoticeKind::peer_lost) return true;
     return notice.attempt == 0 ? notice.request < arrived_ : arrived_again_.contains({notice.request, notice.attempt});
   }
   // `message`: the notice as a message.
@@ -280,6 +284,7 @@ class RealEngines::Dispatch {
   struct EngineState {
     std::uint64_t unanswered = 0;  // requests and parts that were sent to it and have not ended
     bool over = false, lost = false;
+    std::size_t dead_ranks = 0;
     TimeNs heard = 0;  // time of its last message, or of the first request after a time without requests
   };
 
@@ -344,11 +349,11 @@ void RealEngines::Dispatch::loop(const RunClock& clock) {
   while (over_ < engines_) {
     for (const auto& [engine, message] : messages) {
       if (states_[engine].lost) continue;
-      states_[engine].heard = clock.now();
       if (kind_of(message) == EngineMessage::lost) {
-        lose(engine, clock.now());
+        if (++states_[engine].dead_ranks == ranks_) lose(engine, clock.now());
         continue;
       }
+      states_[engine].heard = clock.now();
       receive_from(engine, message);
       if (live_ != nullptr && live_->overtake(held_, has_)) has_ = true;
     }
@@ -407,13 +412,10 @@ void RealEngines::Dispatch::route(Input& input, TimeNs now) {
   deliver_by(way, engines_, 1, input, [&](std::size_t engine, const Input& part) { send_request(engine, part, now); });
 }
 
-// The engine has died. What it has sent and is not read yet does not count.
+// All ranks of the engine have died, so none writes into the memory of another engine any more. What the engine has
+// sent and is not read yet does not count.
 void RealEngines::Dispatch::lose(std::size_t engine, TimeNs now) {
   EngineState& state = states_[engine];
-  if (ranks_ > 1) {
-    throw WorkError("a rank of engine " + std::to_string(engine) +
-                    " has died, and the others go on only if engines have one rank (parallel.tp)");
-  }
   state.lost = true;
   const std::size_t prefill = has_roles_ ? prefill_engines_ : engines_;
   const std::size_t first = engine < prefill ? 0 : prefill, end = engine < prefill ? prefill : engines_;
@@ -585,11 +587,13 @@ void RealEngines::run(const EngineStream& stream, const std::function<void(Input
 
 // Process 0 decides which engines are lost.
 void RealEngines::died(std::size_t process) {
+  // The ranks of an engine wait for each other, so an engine dies as a whole.
+  if (process / ranks_ == engine()) std::raise(SIGKILL);
   mail_.forget(process);
   if (dispatch_) {
-    if (process != 0) dispatch_->receive(process, message_of(EngineMessage::lost));
-  } else if (process == 0) {
-    inbox_->fail(std::make_exception_ptr(WorkError(kProcess0Died)));
+    dispatch_->receive(process, message_of(EngineMessage::lost));
+  } else if (process / ranks_ == 0) {
+    inbox_->fail(std::make_exception_ptr(WorkError(kEngine0Died)));
     notices_->fail();
   }
 }

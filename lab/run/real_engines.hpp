@@ -48,8 +48,8 @@ class RealEngines final : public EnginePost {
   ~RealEngines() override;
 
   std::size_t ranks() const { return ranks_; }
-  // All processes of the run are on this machine, and have these ids. If an engine of one rank dies, the others then
-  // serve its requests. Call it before run().
+  // All processes of the run are on this machine, and have these ids. If one of them dies, the other ranks of its
+  // engine end themselves, and the other engines serve its requests. Call it before run().
   void watch(std::vector<pid_t> processes) { watched_ = std::move(processes); }
   // Returns by process whether it has died. Requires: run() has returned.
   std::vector<bool> lost_processes() const;

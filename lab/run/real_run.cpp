@@ -125,7 +125,7 @@ void run_rank(const Experiment& experiment, const RunFiles& files, const RealRun
   refuse_what_cannot_run(experiment, setup);
   std::optional<RealEngines> engines;
   if (processes.mail != nullptr) {
-    setup.roles.engines_die = setup.engine.ranks == 1;
+    setup.roles.engines_die = true;
     engines.emplace(*processes.mail, setup, ranks->rank());
     watch_engines(*engines, ranks->group());
   }
@@ -163,8 +163,10 @@ void run_rank(const Experiment& experiment, const RunFiles& files, const RealRun
   terms.add_facts = [&](RunFacts& facts) {
     for (std::string& note : world->notes()) facts.notes.push_back(std::move(note));
     const std::vector<bool> lost = engines ? engines->lost_processes() : std::vector<bool>{};
-    for (std::size_t process = 0; process < lost.size(); ++process) {
-      if (lost[process]) facts.notes.push_back(ranks->name_of(process) + " has died; the others served its requests");
+    for (std::size_t process = 0; process < lost.size(); process += setup.engine.ranks) {
+      if (!lost[process]) continue;
+      facts.notes.push_back("engine " + std::to_string(process / setup.engine.ranks) +
+                            " has died; the others served its requests");
     }
     seen = ranks == nullptr ? world->verification() : gather_verification(*ranks, world->verification());
     facts.real =
