@@ -78,9 +78,15 @@ class RealEngines::Notices {
     ended_[process] = true;
   }
 
-  // An input for this engine has been put into the inbox.
-  void arrived(const Input& input) {
-    const auto* const arrival = std::get_if<Arrival>(&input.what);
+  // An input for this engine, from process 0.
+  void input(std::string_view message) {
+    if (losses_passed_ < losses_) {
+      held_.emplace_back(message);
+      return;
+    }
+    const ReceivedInput got(message);
+    inbox_.push(got.input);
+    const auto* const arrival = std::get_if<Arrival>(&got.input.what);
     if (arrival == nullptr) return;
     if (arrival->attempt == 0) {
       arrived_ = arrival->request + 1;  // first attempts come in the order of their requests
@@ -134,9 +140,8 @@ class RealEngines::Notices {
     ended_[process] = true;
     changed_.notify_one();
   }
-  // The engine has died. Its requests that are sent again follow from process 0. A rank may receive them before the
-  // first rank of its engine passes the loss on: the ranks agree on what they take in a step, so all of them do the
-  // same.
+  // The engine has died. Its requests that are sent again follow from process 0. They may come before the first rank of
+  // this engine has passed the loss on, and are held back until then.
   void lose(std::size_t engine) {
     {
       const std::lock_guard lock(mutex_);
@@ -147,6 +152,8 @@ class RealEngines::Notices {
       lost.kind = NoticeKind::peer_lost;
       lost.peer = static_cast<std::uint32_t>(engine);
       deliver(lost);
+    } else if (has_roles_) {
+      ++losses_;
     }
     for (std::size_t rank = 0; rank < ranks_; ++rank) ended(engine * ranks_ + rank);
   }
@@ -206,10 +213,15 @@ class RealEngines::Notices {
     inbox_.push({0, notice});
   }
   void deliver_passed() {
-    for (; !passed_.empty(); passed_.pop_front()) {
+    while (!passed_.empty()) {
       const ReceivedNotice received(passed_.front());
       if (!is_here(received.notice)) return;
+      passed_.pop_front();
       inbox_.push({0, received.notice});
+      if (received.notice.kind != NoticeKind::peer_lost) continue;
+      ++losses_passed_;
+      for (std::deque<std::string> held = std::exchange(held_, {}); !held.empty(); held.pop_front())
+        input(held.front());
     }
   }
   void close(bool& end) {
@@ -226,6 +238,9 @@ class RealEngines::Notices {
   std::vector<std::string> early_;   // before their request
   std::map<PartId, Landed> landed_;  // on some ranks
   std::deque<std::string> passed_;   // by the first rank, and not delivered yet
+  std::deque<std::string> held_;     // inputs behind a loss that the first rank has not passed on yet
+  // Not on the first rank: how many losses process 0 has told, and the first rank has passed on, in the same order.
+  std::size_t losses_ = 0, losses_passed_ = 0;
   bool closed_ = false, sealed_ = false;
   mutable std::mutex mutex_;  // of the members below
   std::condition_variable changed_;
@@ -554,12 +569,7 @@ void RealEngines::run(const EngineStream& stream, const std::function<void(Input
   notices_ = std::make_unique<Notices>(*inbox_, mail_, process_, setup_);
   mail_.start([this](std::size_t from, std::string_view message) {
     switch (kind_of(message)) {
-      case EngineMessage::input: {
-        const ReceivedInput received(message);
-        inbox_->push(received.input);
-        notices_->arrived(received.input);
-        return;
-      }
+      case EngineMessage::input: return notices_->input(message);
       case EngineMessage::notice: return notices_->receive(message);
       case EngineMessage::landed: return notices_->landed(from / ranks_, message);
       case EngineMessage::passed: return notices_->passed(message);

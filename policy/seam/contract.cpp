@@ -266,6 +266,7 @@ BrokenTerm SeamContract::take(const Arrival& arrival, TimeNs) {
   if (again && !sent_again_.emplace(arrival.request, arrival.attempt).second) {
     return "a request that is sent again is a new attempt";
   }
+  if (again && has_living_part(arrival)) return "a request is sent again after the notice that its engine is lost";
   next_request_ = std::max(next_request_, arrival.request + 1);
   if (arrival.prompt_tokens == 0 || arrival.output_tokens == 0) return "a request has a prompt and an output";
   if (arrival.keys.size() > arrival.prompt_tokens + arrival.output_tokens) return "a key names at least one token";
@@ -283,13 +284,23 @@ BrokenTerm SeamContract::take_part(const Arrival& arrival) {
     case RequestPart::prefill: {
       if (terms_.role != EngineRole::prefill) return "a prefill part goes to a prefill engine";
       const Pages full = arrival.prompt_tokens / terms_.page_tokens;
-      parts_[{arrival.request, arrival.attempt}].pages =
-          full + (arrival.prompt_tokens % terms_.page_tokens != 0 ? 1 : 0);
+      PrefillPart& part = parts_[{arrival.request, arrival.attempt}];
+      part.peer = arrival.peer;
+      part.pages = full + (arrival.prompt_tokens % terms_.page_tokens != 0 ? 1 : 0);
       return nullptr;
     }
     case RequestPart::decode: break;
   }
   return terms_.role == EngineRole::decode ? nullptr : "a decode part goes to a decode engine";
+}
+
+// Returns whether a part of an earlier attempt has not ended, and nothing shows that it will.
+bool SeamContract::has_living_part(const Arrival& again) const {
+  for (auto at = parts_.lower_bound({again.request, 0}); at != parts_.end(); ++at) {
+    if (at->first.first != again.request || at->first.second >= again.attempt) return false;
+    if (!lost_peers_.contains(at->second.peer)) return true;
+  }
+  return false;
 }
 
 BrokenTerm SeamContract::take(const Completion& completion, TimeNs now) {
@@ -435,8 +446,8 @@ BrokenTerm SeamContract::take(const Notice& notice, TimeNs) {
       if (expected_.erase(id) > 0 || (terms_.ranks_decide && handed_early_.insert(id).second)) return nullptr;
       return "only leased pages are handed over, once";
     case NoticeKind::withdrawn: expected_.erase(id); return nullptr;
-    case NoticeKind::cancel:
-    case NoticeKind::peer_lost: return nullptr;
+    case NoticeKind::peer_lost: lost_peers_.insert(notice.peer); return nullptr;
+    case NoticeKind::cancel: return nullptr;
   }
   return "a notice is of a kind that there is";
 }

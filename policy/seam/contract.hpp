@@ -90,6 +90,7 @@ class SeamContract {
   };
   static constexpr Pages kNothingLost = ~Pages{0};
   struct PrefillPart {
+    std::uint32_t peer = 0;
     Pages pages = 0;  // of the prompt
     bool room = false;
     Pages lost_from = kNothingLost;  // first page of a hand-over that failed and is not written again yet
@@ -115,6 +116,7 @@ class SeamContract {
 
   BrokenTerm take(const Arrival& arrival, TimeNs now);
   BrokenTerm take_part(const Arrival& arrival);
+  bool has_living_part(const Arrival& again) const;
   BrokenTerm take(const Hint&, TimeNs) { return nullptr; }
   BrokenTerm take(const Completion& completion, TimeNs now);
   BrokenTerm take(const TimerFired& timer, TimeNs now);
@@ -131,9 +133,10 @@ class SeamContract {
   std::unordered_set<std::uint64_t> answered_;  // ids of answered storage operations, if there may be duplicates
   std::uint64_t last_id_ = 0;
   TimeNs last_now_ = 0;
-  RequestId next_request_ = 0;                                // the smallest request number that may still arrive
-  std::set<RequestPartId> sent_again_;                        // arrivals of attempts above 0
-  std::map<RequestPartId, PrefillPart> parts_;                // prefill engine: not ended yet
+  RequestId next_request_ = 0;                  // the smallest request number that may still arrive
+  std::set<RequestPartId> sent_again_;          // arrivals of attempts above 0
+  std::map<RequestPartId, PrefillPart> parts_;  // prefill engine: not ended yet
+  std::set<std::uint32_t> lost_peers_;
   std::set<RequestPartId> expected_;                          // decode engine: requests for which it has leased pages
   std::set<RequestPartId> handed_early_;                      // before this rank has leased the pages
   std::unordered_map<PageKey, PageKey, PageKeyHash> priors_;  // for every key seen: the key before it in its chain

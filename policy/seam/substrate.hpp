@@ -163,7 +163,8 @@ enum class NoticeKind : std::uint8_t {
 // A message of another engine about a request that both serve. Notices of one engine to another keep
 // their order, except `handed`, which comes with the last byte. All ranks of an engine send the same notices in the
 // same order, with the same slots, and each notice counts once. All ranks of an engine get the same notices in the same
-// order, each rank at its own time, but after the arrival of the notice's request on that rank.
+// order, each rank at its own time, but after the arrival of the notice's request on that rank. The requests of a dead
+// engine that are sent again arrive on each rank after its `peer_lost`.
 struct Notice {
   NoticeKind kind = NoticeKind::room;
   RequestId request = kNoRequest;  // none with peer_lost

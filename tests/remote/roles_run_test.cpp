@@ -171,7 +171,7 @@ TEST(RealRoles, EndWithOneSentenceIfNobodyElseCanServe) {
       EXPECT_NE(outcome.err.find(dead == 0 ? "engine 0, whose first process sends the requests, has died"
                                            : "engine 1 has died"),
                 std::string::npos)
-          << outcome.err;
+          << "exit code " << outcome.exit_code << ": " << outcome.out << outcome.err;
       EXPECT_FALSE(fs::exists(folder / "run/report.json"));
     }
   }

@@ -268,6 +268,69 @@ TEST(RealEngines, AllRanksGetTheSameNoticesInTheSameOrder) {
   }
 }
 
+// What rank 1 of a prefill engine gets: the test plays the other processes. Engine 2, which decodes, has died, and its
+// request is sent again to engine 1. `passed_first`: the first rank's word comes before that of process 0.
+std::vector<Input> inputs_around_a_loss(bool passed_first) {
+  constexpr std::size_t kRanks = 2, kEngines = 3;
+  kvtwin::Setup setup;
+  setup.engine.ranks = kRanks;
+  setup.world.engines = kEngines;
+  setup.route = "round_robin";
+  setup.router.engines = 1;
+  setup.roles.prefill = 1;
+  setup.roles.decode = setup.router;
+  setup.decode = std::make_unique<kvtwin::Setup>();
+  ThreadMail mail(kRanks * kEngines);
+  Seen seen;
+  std::thread rank([&] {
+    RunClock clock;
+    RealEngines engines(mail.of(1), setup, 1);
+    engines.run({}, [&](InputSource& source) {
+      auto& inbox = dynamic_cast<Inbox&>(source);
+      clock.start();
+      inbox.begin(clock, [] {});
+      while (inbox.open()) {
+        Input input;
+        if (inbox.next(input)) {
+          seen.inputs.push_back(input);
+        } else {
+          std::this_thread::yield();
+        }
+      }
+    });
+  });
+  Notice lost;
+  lost.kind = NoticeKind::peer_lost;
+  lost.peer = 2;
+  Input again = arrival(0, 0);
+  std::get<Arrival>(again.what).attempt = 1;
+  Mail& first = mail.of(0);  // rank 0 of this engine, and the process that sends the requests
+  first.send(1, message_of(arrival(0, 0)));
+  if (passed_first) first.send(1, message_of(lost, EngineMessage::passed));
+  first.send(1, message_of_loss(2));
+  first.send(1, message_of(again));
+  first.send(1, message_of(arrival(0, 1)));
+  if (!passed_first) first.send(1, message_of(lost, EngineMessage::passed));
+  first.send(1, message_of(EngineMessage::closed));
+  first.send(1, message_of(EngineMessage::sealed));
+  for (const std::size_t process : {0, 2, 3}) mail.of(process).send(1, message_of(EngineMessage::last));
+  rank.join();
+  for (const std::size_t process : {0, 2, 3, 4, 5}) mail.of(process).stop();
+  return seen.inputs;
+}
+
+TEST(RealEngines, RequestsSentAgainComeAfterTheLossOfTheirEngine) {
+  for (const bool passed_first : {false, true}) {
+    const std::vector<Input> inputs = inputs_around_a_loss(passed_first);
+    ASSERT_EQ(inputs.size(), 4U);
+    EXPECT_EQ(std::get<Arrival>(inputs[0].what).attempt, 0U);
+    ASSERT_TRUE(std::holds_alternative<Notice>(inputs[1].what)) << passed_first;
+    EXPECT_EQ(std::get<Notice>(inputs[1].what).kind, NoticeKind::peer_lost);
+    EXPECT_EQ(std::get<Arrival>(inputs[2].what).attempt, 1U);
+    EXPECT_EQ(std::get<Arrival>(inputs[3].what).request, 1U);
+  }
+}
+
 TEST(RealEngines, AnEngineThatStaysSilentFailsTheRun) {
   kvtwin::Setup setup;
   setup.engine.ranks = 1;

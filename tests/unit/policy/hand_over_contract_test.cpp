@@ -63,6 +63,16 @@ TEST_F(Writer, WritesWhatThereIsRoomFor) {
   EXPECT_EQ(submitted(), "a hand-over waits for the decode engine's room") << "it was handed over";
 }
 
+// The policy has one attempt of a request at a time.
+TEST_F(Writer, TakesANewAttemptWhenTheOldOneCanEnd) {
+  EXPECT_EQ(text(contract_.take({11, part_of(7, 1)})),
+            "a request is sent again after the notice that its engine is lost");
+  Notice lost;
+  lost.kind = NoticeKind::peer_lost;
+  EXPECT_EQ(text(contract_.take({12, lost})), "");
+  EXPECT_EQ(text(contract_.take({13, part_of(7, 2)})), "");
+}
+
 TEST_F(Writer, IsToldOfEveryBreak) {
   const HandOverOperation good = operation_;
   const auto expect = [&](const char* sentence) {
@@ -154,15 +164,15 @@ TEST_F(Writer, IsAnsweredAfterItsPass) {
 
 TEST_F(Writer, HasRoomForTheRestOfThePromptOnce) {
   EXPECT_EQ(text(contract_.take({10, room_})), "room is given once");
-  EXPECT_EQ(text(contract_.take({10, part_of(7, 1)})), "");
-  room_.attempt = 1;
+  EXPECT_EQ(text(contract_.take({10, part_of(8)})), "");
+  room_.request = 8;
   for (const Pages first : {Pages{0}, Pages{2}, Pages{4}, ~Pages{0}}) {
     room_.first = first;
     EXPECT_EQ(text(contract_.take({10, room_})), "room is for the rest of the prompt") << first;
   }
   room_.first = 1;
   EXPECT_EQ(text(contract_.take({10, room_})), "");
-  room_.request = 8;
+  room_.request = 9;
   EXPECT_EQ(text(contract_.take({10, room_})), "") << "of a part that has ended";
 }
 
