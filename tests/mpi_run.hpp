@@ -23,7 +23,7 @@ inline Surroundings started_by_mpirun(std::size_t processes) {
   Surroundings around;
   around.wrapper = {"timeout",
                     "-k",
-                    "5",
+                    "20",
                     "120",
                     KVTWIN_MPIRUN,
                     "--quiet",

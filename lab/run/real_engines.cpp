@@ -28,6 +28,10 @@ namespace {
 
 constexpr const char* kEngine0Died = "engine 0, whose first process sends the requests, has died";
 
+std::string died_at_the_end(std::size_t engine) {
+  return "engine " + std::to_string(engine) + " has died after its last request, before its part of the report";
+}
+
 // Returns whether the request has ended.
 bool is_answer(EventKind kind) {
   return kind == EventKind::finished || kind == EventKind::rejected || kind == EventKind::aborted;
@@ -62,7 +66,8 @@ class RealEngines::Reporter final : public Observer {
 // The first rank of an engine receives the notices and passes them on, so all ranks get them in one order. It holds a
 // notice back until the request is there; the other ranks hold back all notices behind such a one. The input of all
 // ranks ends after the same notice: once process 0 has told the first rank that no input follows, this rank takes only
-// the notices that end a lease.
+// the notices that end a lease. Inputs that process 0 has sent after the loss of an engine are held back on the other
+// ranks until the first rank has passed the loss on.
 // Thread: that of the mail, but for room_given(), wait(), lost() and fail().
 class RealEngines::Notices {
  public:
@@ -81,24 +86,9 @@ class RealEngines::Notices {
   // An input for this engine, from process 0.
   void input(std::string_view message) {
     if (losses_passed_ < losses_) {
-      held_.emplace_back(message);
-      return;
-    }
-    const ReceivedInput got(message);
-    inbox_.push(got.input);
-    const auto* const arrival = std::get_if<Arrival>(&got.input.what);
-    if (arrival == nullptr) return;
-    if (arrival->attempt == 0) {
-      arrived_ = arrival->request + 1;  // first attempts come in the order of their requests
+      held_.emplace_back(losses_, message);
     } else {
-      arrived_again_.insert({arrival->request, arrival->attempt});
-    }
-    deliver_passed();
-    for (auto at = early_.begin(); at != early_.end();) {
-      const ReceivedNotice received(*at);
-      const bool its = received.notice.request == arrival->request && received.notice.attempt == arrival->attempt;
-      if (its) deliver(received.notice);
-      at = its ? early_.erase(at) : at + 1;
+      deliver_input(message);
     }
   }
   void receive(std::string_view message) { receive(ReceivedNotice(message).notice, message); }
@@ -130,9 +120,9 @@ class RealEngines::Notices {
     close(closed_);
   }
   // This engine has sent `room`, and waits for the end of the lease. Thread: the event loop's.
-  void room_given(const Notice& room) {
+  void room_given(std::uint32_t peer, const Notice& room) {
     const std::lock_guard lock(mutex_);
-    leased_.insert({room.request, room.attempt});
+    leased_[{room.request, room.attempt}] = peer;
   }
   // No message follows from this process.
   void ended(std::size_t process) {
@@ -161,17 +151,17 @@ class RealEngines::Notices {
     const std::lock_guard lock(mutex_);
     return lost_;
   }
-  // Engine 0 has died. wait() throws from now on.
-  void fail() {
+  // wait() throws from now on.
+  void fail(std::string why) {
     const std::lock_guard lock(mutex_);
-    failed_ = true;
+    failure_ = std::move(why);
     changed_.notify_one();
   }
   // Waits until no message follows. Errors: WorkError.
   void wait() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return failed_ || std::ranges::find(ended_, false) == ended_.end(); });
-    if (failed_) throw WorkError(kEngine0Died);
+    changed_.wait(lock, [this] { return !failure_.empty() || std::ranges::find(ended_, false) == ended_.end(); });
+    if (!failure_.empty()) throw WorkError(failure_);
   }
 
  private:
@@ -181,6 +171,24 @@ class RealEngines::Notices {
     std::size_t ranks = 0;
   };
 
+  void deliver_input(std::string_view message) {
+    const ReceivedInput got(message);
+    inbox_.push(got.input);
+    const auto* const arrival = std::get_if<Arrival>(&got.input.what);
+    if (arrival == nullptr) return;
+    if (arrival->attempt == 0) {
+      arrived_ = arrival->request + 1;  // first attempts come in the order of their requests
+    } else {
+      arrived_again_.insert({arrival->request, arrival->attempt});
+    }
+    deliver_passed();
+    for (auto at = early_.begin(); at != early_.end();) {
+      const ReceivedNotice received(*at);
+      const bool its = received.notice.request == arrival->request && received.notice.attempt == arrival->attempt;
+      if (its) deliver(received.notice);
+      at = its ? early_.erase(at) : at + 1;
+    }
+  }
   bool passes_on() const { return has_roles_ && ranks_ > 1; }
   void pass_on(std::string_view message) {
     for (std::size_t rank = 1; rank < ranks_; ++rank) mail_.send(first_ + rank, message);
@@ -205,6 +213,9 @@ class RealEngines::Notices {
       landed_.erase(part);
       const std::lock_guard lock(mutex_);
       ends_lease = leased_.erase(part) > 0;
+    } else if (notice.kind == NoticeKind::peer_lost) {
+      const std::lock_guard lock(mutex_);
+      ends_lease = std::erase_if(leased_, [&](const auto& lease) { return lease.second == notice.peer; }) > 0;
     }
     if (passes_on()) {
       if (closed_ && !ends_lease) return;
@@ -220,8 +231,11 @@ class RealEngines::Notices {
       inbox_.push({0, received.notice});
       if (received.notice.kind != NoticeKind::peer_lost) continue;
       ++losses_passed_;
-      for (std::deque<std::string> held = std::exchange(held_, {}); !held.empty(); held.pop_front())
-        input(held.front());
+      while (!held_.empty() && held_.front().first <= losses_passed_) {
+        const std::string message = std::move(held_.front().second);
+        held_.pop_front();
+        deliver_input(message);
+      }
     }
   }
   void close(bool& end) {
@@ -238,15 +252,16 @@ class RealEngines::Notices {
   std::vector<std::string> early_;   // before their request
   std::map<PartId, Landed> landed_;  // on some ranks
   std::deque<std::string> passed_;   // by the first rank, and not delivered yet
-  std::deque<std::string> held_;     // inputs behind a loss that the first rank has not passed on yet
+  // Inputs behind a loss that the first rank has not passed on yet, and the number of that loss.
+  std::deque<std::pair<std::size_t, std::string>> held_;
   // Not on the first rank: how many losses process 0 has told, and the first rank has passed on, in the same order.
   std::size_t losses_ = 0, losses_passed_ = 0;
   bool closed_ = false, sealed_ = false;
   mutable std::mutex mutex_;  // of the members below
   std::condition_variable changed_;
-  std::set<PartId> leased_;         // this engine has sent room, and has no end of that
-  std::vector<bool> lost_, ended_;  // by engine; by process
-  bool failed_ = false;
+  std::map<PartId, std::uint32_t> leased_;  // this engine has sent room to this engine, and has no end of that
+  std::vector<bool> lost_, ended_;          // by engine; by process
+  std::string failure_;                     // empty: none
 };
 
 // The thread of process 0 that reads the stream, routes it, and observes all events.
@@ -280,13 +295,14 @@ class RealEngines::Dispatch {
       }
     });
   }
-  // An event or the end of an engine, from its first rank. Called by the thread of the mail.
-  void receive(std::size_t process, std::string_view message) {
-    {
-      const std::lock_guard lock(mutex_);
-      received_.emplace_back(process / ranks_, message);
-    }
+  // An event or the end of an engine, from its first rank, or the loss of a process. Returns false if no engine was
+  // left that has not ended: then nobody reads the message. Called by any thread.
+  bool receive(std::size_t process, std::string_view message) {
+    const std::lock_guard lock(mutex_);
+    if (all_over_) return false;
+    received_.emplace_back(process / ranks_, message);
     changed_.notify_one();
+    return true;
   }
   // Waits for the end of all engines. Errors: those of the stream.
   void join() {
@@ -353,6 +369,7 @@ class RealEngines::Dispatch {
   std::mutex mutex_;  // of `received_`
   std::condition_variable changed_;
   std::vector<Message> received_;
+  bool all_over_ = false;
 
   std::exception_ptr failure_;
   std::thread thread_;
@@ -391,6 +408,16 @@ void RealEngines::Dispatch::loop(const RunClock& clock) {
     if (over_ < engines_) changed_.wait_until(lock, clock.at(until), has_messages);
     if (received_.empty() && clock.now() > patience) refuse_silence();
     messages.swap(received_);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    all_over_ = true;
+    for (const auto& [engine, message] : received_) {
+      if (kind_of(message) == EngineMessage::lost) ++states_[engine].dead_ranks;
+    }
+  }
+  for (std::size_t engine = 0; engine < engines_; ++engine) {
+    if (states_[engine].dead_ranks > 0 && !states_[engine].lost) throw WorkError(died_at_the_end(engine));
   }
   if (unanswered_ != 0) {
     throw WorkError("all engines have ended, and " + std::to_string(unanswered_) + " requests have no answer");
@@ -578,7 +605,7 @@ void RealEngines::run(const EngineStream& stream, const std::function<void(Input
       case EngineMessage::lost: return notices_->lose(lost_engine(message));
       case EngineMessage::closed: return notices_->closed();
       case EngineMessage::event:
-      case EngineMessage::over: return dispatch_->receive(from, message);
+      case EngineMessage::over: dispatch_->receive(from, message); return;
     }
   });
   std::optional<ProcessWatch> watch;
@@ -598,13 +625,17 @@ void RealEngines::run(const EngineStream& stream, const std::function<void(Input
 // Process 0 decides which engines are lost.
 void RealEngines::died(std::size_t process) {
   // The ranks of an engine wait for each other, so an engine dies as a whole.
-  if (process / ranks_ == engine()) std::raise(SIGKILL);
+  if (process / ranks_ == engine()) {
+    sibling_died_(process);
+    std::raise(SIGKILL);
+  }
   mail_.forget(process);
   if (dispatch_) {
-    dispatch_->receive(process, message_of(EngineMessage::lost));
+    if (!dispatch_->receive(process, message_of(EngineMessage::lost)))
+      notices_->fail(died_at_the_end(process / ranks_));
   } else if (process / ranks_ == 0) {
     inbox_->fail(std::make_exception_ptr(WorkError(kEngine0Died)));
-    notices_->fail();
+    notices_->fail(kEngine0Died);
   }
 }
 
@@ -617,7 +648,7 @@ std::vector<bool> RealEngines::lost_processes() const {
 // All ranks send the same notices, so those of the first rank are enough.
 void RealEngines::notify(std::uint32_t peer, const Notice& notice) {
   if (process_ % ranks_ != 0) return;
-  if (notice.kind == NoticeKind::room) notices_->room_given(notice);
+  if (notice.kind == NoticeKind::room) notices_->room_given(peer, notice);
   Notice sent = notice;
   sent.peer = static_cast<std::uint32_t>(engine());
   mail_.send(peer * ranks_, message_of(sent));

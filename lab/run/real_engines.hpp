@@ -49,8 +49,12 @@ class RealEngines final : public EnginePost {
 
   std::size_t ranks() const { return ranks_; }
   // All processes of the run are on this machine, and have these ids. If one of them dies, the other ranks of its
-  // engine end themselves, and the other engines serve its requests. Call it before run().
-  void watch(std::vector<pid_t> processes) { watched_ = std::move(processes); }
+  // engine end themselves, and the other engines serve its requests. A rank that ends itself first calls `sibling_died`
+  // with the process that has died, on a thread of its own. Call it before run().
+  void watch(std::vector<pid_t> processes, std::function<void(std::size_t process)> sibling_died) {
+    watched_ = std::move(processes);
+    sibling_died_ = std::move(sibling_died);
+  }
   // Returns by process whether it has died. Requires: run() has returned.
   std::vector<bool> lost_processes() const;
   // To the engine `peer`. Requires: run() serves.
@@ -80,6 +84,7 @@ class RealEngines final : public EnginePost {
   std::unique_ptr<Inbox> inbox_;
   std::unique_ptr<Notices> notices_;
   std::vector<pid_t> watched_;
+  std::function<void(std::size_t)> sibling_died_;
 };
 
 }  // namespace kvtwin

@@ -45,12 +45,13 @@ class RealRanks {
   void serve(const std::function<void()>& work);
   // Returns the bytes of all ranks, in their order, on rank 0; an empty vector on the other ranks.
   std::vector<std::string> gather(const std::string& bytes) { return group_.gather(bytes); }
-
- private:
-  void settle(const Ending& ours);
+  // Prints a sentence of this rank.
   void say(const std::string& sentence) const {
     if (say_) say_(sentence);
   }
+
+ private:
+  void settle(const Ending& ours);
 
   RankGroup& group_;
   std::function<void(const std::string&)> say_;

@@ -100,12 +100,14 @@ struct Processes {
 };
 
 // Of processes on several machines, nobody learns of the end.
-void watch_engines(RealEngines& engines, RankGroup& all) {
-  const std::vector<std::string> shared = all.share(std::to_string(::getpid()));
-  if (all.size_here() != all.size()) return;
+void watch_engines(RealEngines& engines, RealRanks& all) {
+  const std::vector<std::string> shared = all.group().share(std::to_string(::getpid()));
+  if (all.group().size_here() != all.group().size()) return;
   std::vector<pid_t> processes;
   for (const std::string& process : shared) processes.push_back(std::stoi(process));
-  engines.watch(std::move(processes));
+  engines.watch(std::move(processes), [&all](std::size_t died) {
+    all.say(all.name_of(all.rank()) + " ends, because " + all.name_of(died) + " has died");
+  });
 }
 
 // Runs the rank of this process.
@@ -127,7 +129,7 @@ void run_rank(const Experiment& experiment, const RunFiles& files, const RealRun
   if (processes.mail != nullptr) {
     setup.roles.engines_die = true;
     engines.emplace(*processes.mail, setup, ranks->rank());
-    watch_engines(*engines, ranks->group());
+    watch_engines(*engines, *ranks);
   }
   const Setup& own = setup.is_decode_engine(0) ? *setup.decode : setup;
   const RealDevice chosen = choose_device(experiment, own, group);

@@ -158,8 +158,8 @@ void expect_others_serve(std::size_t prefill, std::size_t decode, std::size_t ra
 
 TEST(RealRoles, TheOthersServeTheRequestsOfAPrefillEngineThatDies) { expect_others_serve(2, 2, 1, 1); }
 TEST(RealRoles, TheOthersServeTheRequestsOfADecodeEngineThatDies) { expect_others_serve(2, 2, 1, 3); }
-TEST(RealRoles, APrefillEngineDiesWithTheFirstOfItsRanks) { expect_others_serve(2, 1, 2, 2); }
-TEST(RealRoles, ADecodeEngineDiesWithTheFirstOfItsRanks) { expect_others_serve(1, 2, 2, 5); }
+TEST(RealRoles, APrefillEngineDiesWhenOneOfItsRanksDies) { expect_others_serve(2, 1, 2, 2); }
+TEST(RealRoles, ADecodeEngineDiesWhenOneOfItsRanksDies) { expect_others_serve(1, 2, 2, 5); }
 
 TEST(RealRoles, EndWithOneSentenceIfNobodyElseCanServe) {
   for (const std::size_t ranks : {1, 2}) {
@@ -168,6 +168,7 @@ TEST(RealRoles, EndWithOneSentenceIfNobodyElseCanServe) {
       const Folder folder;
       const Outcome outcome = run_and_kill(folder, dead * ranks + ranks - 1, 1, 1, ranks);
       EXPECT_NE(outcome.exit_code, kHung) << outcome.err;
+      EXPECT_EQ(outcome.signal, 0) << "a run that hangs in spite of SIGTERM";
       EXPECT_NE(outcome.err.find(dead == 0 ? "engine 0, whose first process sends the requests, has died"
                                            : "engine 1 has died"),
                 std::string::npos)

@@ -25,6 +25,7 @@ void expect_end_after_kill(const Folder& folder, const Settings& settings, int k
   const Outcome outcome = process.wait();
   EXPECT_NE(outcome.exit_code, 0) << outcome.err;
   EXPECT_NE(outcome.exit_code, kHung) << outcome.err;
+  EXPECT_EQ(outcome.signal, 0) << "a run that hangs in spite of SIGTERM";
   EXPECT_EQ(outcome.out, "");
   EXPECT_FALSE(fs::exists(folder / "run/report.json"));
   EXPECT_EQ(process_with(fs::canonical(folder.path()) / "run/journal.kvj"), 0) << "process 0 is still there";

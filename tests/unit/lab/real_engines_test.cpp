@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
@@ -268,19 +271,20 @@ TEST(RealEngines, AllRanksGetTheSameNoticesInTheSameOrder) {
   }
 }
 
-// What rank 1 of a prefill engine gets: the test plays the other processes. Engine 2, which decodes, has died, and its
-// request is sent again to engine 1. `passed_first`: the first rank's word comes before that of process 0.
-std::vector<Input> inputs_around_a_loss(bool passed_first) {
-  constexpr std::size_t kRanks = 2, kEngines = 3;
+// Returns what rank 1 of a prefill engine gets if process 0, which is also the first rank of this engine, sends it the
+// messages. The test plays the other processes. Engine 1 decodes; those after it do too, and have died.
+std::vector<Input> inputs_of_rank_1(std::size_t dead, const std::vector<std::string>& messages) {
+  constexpr std::size_t kRanks = 2;
+  const std::size_t processes = kRanks * (2 + dead);
   kvtwin::Setup setup;
   setup.engine.ranks = kRanks;
-  setup.world.engines = kEngines;
+  setup.world.engines = static_cast<std::uint32_t>(2 + dead);
   setup.route = "round_robin";
   setup.router.engines = 1;
   setup.roles.prefill = 1;
   setup.roles.decode = setup.router;
   setup.decode = std::make_unique<kvtwin::Setup>();
-  ThreadMail mail(kRanks * kEngines);
+  ThreadMail mail(processes);
   Seen seen;
   std::thread rank([&] {
     RunClock clock;
@@ -299,36 +303,128 @@ std::vector<Input> inputs_around_a_loss(bool passed_first) {
       }
     });
   });
-  Notice lost;
-  lost.kind = NoticeKind::peer_lost;
-  lost.peer = 2;
-  Input again = arrival(0, 0);
-  std::get<Arrival>(again.what).attempt = 1;
-  Mail& first = mail.of(0);  // rank 0 of this engine, and the process that sends the requests
-  first.send(1, message_of(arrival(0, 0)));
-  if (passed_first) first.send(1, message_of(lost, EngineMessage::passed));
-  first.send(1, message_of_loss(2));
-  first.send(1, message_of(again));
-  first.send(1, message_of(arrival(0, 1)));
-  if (!passed_first) first.send(1, message_of(lost, EngineMessage::passed));
-  first.send(1, message_of(EngineMessage::closed));
-  first.send(1, message_of(EngineMessage::sealed));
+  for (const std::string& message : messages) mail.of(0).send(1, message);
   for (const std::size_t process : {0, 2, 3}) mail.of(process).send(1, message_of(EngineMessage::last));
   rank.join();
-  for (const std::size_t process : {0, 2, 3, 4, 5}) mail.of(process).stop();
+  for (std::size_t process = 0; process < processes; ++process) {
+    if (process != 1) mail.of(process).stop();
+  }
   return seen.inputs;
 }
 
-TEST(RealEngines, RequestsSentAgainComeAfterTheLossOfTheirEngine) {
-  for (const bool passed_first : {false, true}) {
-    const std::vector<Input> inputs = inputs_around_a_loss(passed_first);
-    ASSERT_EQ(inputs.size(), 4U);
-    EXPECT_EQ(std::get<Arrival>(inputs[0].what).attempt, 0U);
-    ASSERT_TRUE(std::holds_alternative<Notice>(inputs[1].what)) << passed_first;
-    EXPECT_EQ(std::get<Notice>(inputs[1].what).kind, NoticeKind::peer_lost);
-    EXPECT_EQ(std::get<Arrival>(inputs[2].what).attempt, 1U);
-    EXPECT_EQ(std::get<Arrival>(inputs[3].what).request, 1U);
+std::string passed_loss(std::uint32_t engine) {
+  Notice lost;
+  lost.kind = NoticeKind::peer_lost;
+  lost.peer = engine;
+  return message_of(lost, EngineMessage::passed);
+}
+
+std::string sent_again(RequestId request, std::uint32_t attempt) {
+  Input again = arrival(0, request);
+  std::get<Arrival>(again.what).attempt = attempt;
+  return message_of(again);
+}
+
+std::string text_of(const Input& input) {
+  if (const auto* notice = std::get_if<Notice>(&input.what)) {
+    return notice->kind == NoticeKind::peer_lost ? "lost " + std::to_string(notice->peer)
+                                                 : "room " + std::to_string(notice->request);
   }
+  const auto& arrived = std::get<Arrival>(input.what);
+  return "request " + std::to_string(arrived.request) + "." + std::to_string(arrived.attempt);
+}
+
+std::vector<std::string> texts_of(const std::vector<Input>& inputs) {
+  std::vector<std::string> texts;
+  for (const Input& input : inputs) texts.push_back(text_of(input));
+  return texts;
+}
+
+TEST(RealEngines, RequestsSentAgainComeAfterTheLossOfTheirEngine) {
+  const std::string closed = message_of(EngineMessage::closed), sealed = message_of(EngineMessage::sealed);
+  const std::vector<std::string> in_order{"request 0.0", "lost 2", "request 0.1", "request 1.0"};
+  EXPECT_EQ(texts_of(inputs_of_rank_1(1, {message_of(arrival(0, 0)), message_of_loss(2), sent_again(0, 1),
+                                          message_of(arrival(0, 1)), passed_loss(2), closed, sealed})),
+            in_order);
+  EXPECT_EQ(texts_of(inputs_of_rank_1(1, {message_of(arrival(0, 0)), passed_loss(2), message_of_loss(2),
+                                          sent_again(0, 1), message_of(arrival(0, 1)), closed, sealed})),
+            in_order);
+}
+
+// The first rank has taken the notice about the request before the second loss.
+TEST(RealEngines, ARequestBetweenTwoLossesWaitsForTheFirstOnly) {
+  Notice room;
+  room.request = 0;
+  room.attempt = 1;
+  room.peer = 1;
+  EXPECT_EQ(texts_of(inputs_of_rank_1(
+                2, {message_of(arrival(0, 0)), message_of_loss(2), sent_again(0, 1), message_of_loss(3),
+                    sent_again(0, 2), passed_loss(2), message_of(room, EngineMessage::passed), passed_loss(3),
+                    message_of(EngineMessage::closed), message_of(EngineMessage::sealed)})),
+            (std::vector<std::string>{"request 0.0", "lost 2", "request 0.1", "room 0", "lost 3", "request 0.2"}));
+}
+
+// The first rank of the decode engine 2 has given the prefill engine 1 room, or not, when process 0 says that no
+// request follows. After that, engine 1 dies. Returns what this rank and, by its word, the other rank get.
+std::vector<std::string> inputs_after_the_end(bool gives_room) {
+  constexpr std::size_t kRanks = 2, kProcesses = 6, kFirst = 4;
+  kvtwin::Setup setup;
+  setup.engine.ranks = kRanks;
+  setup.world.engines = 3;
+  setup.route = "round_robin";
+  setup.router.engines = 2;
+  setup.roles.prefill = 2;
+  setup.roles.decode.engines = 1;
+  setup.decode = std::make_unique<kvtwin::Setup>();
+  ThreadMail mail(kProcesses);
+  std::vector<std::string> got;
+  std::atomic<bool> ready = false, lost = false;
+  std::thread rank([&] {
+    RunClock clock;
+    RealEngines engines(mail.of(kFirst), setup, kFirst);
+    engines.run({}, [&](InputSource& source) {
+      auto& inbox = dynamic_cast<Inbox&>(source);
+      clock.start();
+      inbox.begin(clock, [] {});
+      bool leases = false;
+      while (inbox.open() || leases || !lost) {
+        Input input;
+        if (!inbox.next(input)) {
+          std::this_thread::yield();
+          continue;
+        }
+        got.push_back(text_of(input));
+        if (std::holds_alternative<Arrival>(input.what)) {
+          leases = gives_room;
+          Notice room;
+          room.request = 0;
+          if (gives_room) engines.notify(1, room);
+          ready = true;
+        } else {
+          leases = false;
+        }
+      }
+    });
+  });
+  std::vector<std::string> passed;
+  mail.of(5).start([&](std::size_t, std::string_view message) {
+    if (kind_of(message) == EngineMessage::passed) passed.push_back(text_of({0, ReceivedNotice(message).notice}));
+  });
+  mail.of(0).send(kFirst, message_of(arrival(0, 0)));
+  while (!ready) std::this_thread::yield();
+  mail.of(0).send(kFirst, message_of(EngineMessage::closed));
+  mail.of(0).send(kFirst, message_of_loss(1));
+  for (const std::size_t process : {0, 1, 5}) mail.of(process).send(kFirst, message_of(EngineMessage::last));
+  lost = true;
+  rank.join();
+  for (const std::size_t process : {0, 1, 2, 3, 5}) mail.of(process).stop();
+  std::ranges::move(passed, std::back_inserter(got));
+  return got;
+}
+
+TEST(RealEngines, ALossAfterTheEndMattersToALeaseOnly) {
+  EXPECT_EQ(inputs_after_the_end(true), (std::vector<std::string>{"request 0.0", "lost 1", "lost 1"}));
+  EXPECT_EQ(inputs_after_the_end(false), (std::vector<std::string>{"request 0.0"}));
 }
 
 TEST(RealEngines, AnEngineThatStaysSilentFailsTheRun) {
