@@ -89,6 +89,26 @@ TEST(RealRoles, ServeABusyStream) { expect_busy_stream_served(2, 1); }
 TEST(RealRoles, ServeABusyStreamOnTwoRanksEach) { expect_busy_stream_served(1, 2); }
 TEST(RealRoles, ServeABusyStreamOnSeveralDecodeEnginesOfTwoRanks) { expect_busy_stream_served(2, 2); }
 
+// All ranks have the whole latent, and each writes its own copy. It counts once, as in a simulation.
+TEST(RealRoles, HandLatentsOverOnTwoRanksEach) {
+  const Folder folder;
+  const Settings settings = busy_ranks(folder, 4, 60) + with_roles(1, 1, 2);
+  write_text(folder / "config.json",
+             R"({"model_type": "deepseek_v3", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+                 "kv_lora_rank": 12, "qk_rope_head_dim": 4, "qk_nope_head_dim": 8, "v_head_dim": 8,
+                 "intermediate_size": 32, "vocab_size": 32, "torch_dtype": "bfloat16"})");
+  const Outcome outcome = run_ranks(folder, settings + with_library(), 4);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Simulated real = read_run(outcome, folder.path() / "run");
+  EXPECT_EQ(real.requests("completed") + real.requests("rejected"), 60U);
+  expect_right_pages(folder, real, 2, 2);
+  const auto page_bytes = [](const Json& report) {
+    const Json& hand_overs = report.at("hand_overs");
+    return hand_overs.at("bytes").get<double>() / hand_overs.at("pages").get<double>();
+  };
+  EXPECT_EQ(page_bytes(real.report), page_bytes(simulate(settings).report));
+}
+
 // A prefill engine refuses what its queue has no place for, while the decode engine's ranks agree on their lease.
 TEST(RealRoles, LeasesOfRefusedRequestsEndOnAllRanks) {
   const Folder folder;
