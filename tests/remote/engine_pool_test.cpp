@@ -23,7 +23,7 @@ Settings pooled(const Folder& folder, std::size_t ranks) {
 // The kernel's copies, and TCP.
 TEST(EnginePool, BringsPagesOfAnotherEngine) {
   for (const char* more : {"", "&transports=tcp,self"}) {
-    for (const std::size_t ranks : {1, 2}) {
+    for (const std::size_t ranks : {1U, 2U}) {
       SCOPED_TRACE(std::to_string(ranks) + " ranks" + more);
       const Folder folder;
       const Settings settings = pooled(folder, ranks);

@@ -182,8 +182,8 @@ TEST(RealRoles, APrefillEngineDiesWhenOneOfItsRanksDies) { expect_others_serve(2
 TEST(RealRoles, ADecodeEngineDiesWhenOneOfItsRanksDies) { expect_others_serve(1, 2, 2, 5); }
 
 TEST(RealRoles, EndWithOneSentenceIfNobodyElseCanServe) {
-  for (const std::size_t ranks : {1, 2}) {
-    for (const std::size_t dead : {0, 1}) {
+  for (const std::size_t ranks : {1U, 2U}) {
+    for (const std::size_t dead : {0U, 1U}) {
       SCOPED_TRACE(std::to_string(ranks) + " ranks, engine " + std::to_string(dead));
       const Folder folder;
       const Outcome outcome = run_and_kill(folder, dead * ranks + ranks - 1, 1, 1, ranks);

@@ -144,7 +144,7 @@ TEST(RealEngines, FindAFlippedBit) {
 #if KVTWIN_HAVE_REDIS
 // Engines in turn, so a conversation's pages are on the other engine: they come from the pool.
 TEST(RealEngines, ReadFromASharedPoolWhatAnotherEngineWrote) {
-  for (const std::size_t ranks : {1, 2}) {
+  for (const std::size_t ranks : {1U, 2U}) {
     SCOPED_TRACE(std::to_string(ranks) + " ranks");
     const Folder folder;
     const RedisProcess server;

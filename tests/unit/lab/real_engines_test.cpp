@@ -304,7 +304,7 @@ std::vector<Input> inputs_of_rank_1(std::size_t dead, const std::vector<std::str
     });
   });
   for (const std::string& message : messages) mail.of(0).send(1, message);
-  for (const std::size_t process : {0, 2, 3}) mail.of(process).send(1, message_of(EngineMessage::last));
+  for (const std::size_t process : {0U, 2U, 3U}) mail.of(process).send(1, message_of(EngineMessage::last));
   rank.join();
   for (std::size_t process = 0; process < processes; ++process) {
     if (process != 1) mail.of(process).stop();
@@ -414,10 +414,10 @@ std::vector<std::string> inputs_after_the_end(bool gives_room) {
   while (!ready) std::this_thread::yield();
   mail.of(0).send(kFirst, message_of(EngineMessage::closed));
   mail.of(0).send(kFirst, message_of_loss(1));
-  for (const std::size_t process : {0, 1, 5}) mail.of(process).send(kFirst, message_of(EngineMessage::last));
+  for (const std::size_t process : {0U, 1U, 5U}) mail.of(process).send(kFirst, message_of(EngineMessage::last));
   lost = true;
   rank.join();
-  for (const std::size_t process : {0, 1, 2, 3, 5}) mail.of(process).stop();
+  for (const std::size_t process : {0U, 1U, 2U, 3U, 5U}) mail.of(process).stop();
   std::ranges::move(passed, std::back_inserter(got));
   return got;
 }
