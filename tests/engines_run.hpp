@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
+#include <set>
 #include <sstream>
 #include <string>
 
@@ -55,14 +57,53 @@ inline void expect_equal_journals(const Folder& folder, const Json& report, std:
       if (ranks > 1) {
         EXPECT_EQ(one.at("ranks")[rank].at("digest"), one.at("decisions").at("digest"));
       }
-      const std::size_t process = engine * ranks + rank;
-      const std::string journal = process == 0 ? "run/journal.kvj" : "run/journal." + std::to_string(process) + ".kvj";
-      const Json again = run({"replay", folder / journal, "--json"}).json();
+      const Json again = run({"replay", folder / journal_of(engine * ranks + rank), "--json"}).json();
       EXPECT_EQ(again.at("verdict"), "equal");
       EXPECT_EQ(again.at("decisions"), one.at("decisions"));
     }
   }
   EXPECT_EQ(report.at("decisions").at("count"), decisions);
+}
+
+// How many requests a run serves of which a process is killed. With more processes than cores it is slow, because the
+// ranks of an engine wait for each other in each step.
+inline std::uint64_t requests_around_a_kill(std::size_t ranks) { return ranks == 1 ? 1500 : 300; }
+
+// Kills one of the processes in the middle of the run, under mpirun's --enable-recovery.
+inline Outcome run_and_kill(const Folder& folder, const Settings& settings, std::size_t engines, std::size_t ranks,
+                            std::size_t killed) {
+  Surroundings around = started_by_mpirun(engines * ranks);
+  around.wrapper.emplace_back("--enable-recovery");
+  Process process(run_arguments(folder, settings), around);
+  const std::filesystem::path journal = std::filesystem::canonical(folder.path()) / journal_of(killed);
+  EXPECT_TRUE(kill_in_the_middle(process, journal, ranks == 1 ? 40'000 : 15'000));
+  return process.wait();
+}
+
+// Engine `dead` has died, and the others have served all requests.
+inline void expect_served_by_others(const Folder& folder, const Outcome& outcome, std::size_t engines,
+                                    std::size_t ranks, std::size_t dead) {
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const std::uint64_t sent = requests_around_a_kill(ranks);
+  const Json report = Json::parse(text_of(folder / "run/report.json"));
+  const auto count = [&](const char* what) { return report.at("requests").at(what).get<std::uint64_t>(); };
+  EXPECT_EQ(count("completed") + count("rejected"), sent);
+  EXPECT_EQ(count("failed"), 0U);
+  EXPECT_EQ(report.at("real").at("verified").at("wrong_reads"), 0);
+  EXPECT_NE(report.at("notes").dump().find("engine " + std::to_string(dead) + " has died"), std::string::npos)
+      << report.at("notes");
+  const Table rows(text_of(folder / "run/requests.csv"));
+  ASSERT_EQ(rows.size(), sent);
+  std::set<std::uint64_t> requests;
+  for (std::size_t row = 0; row < rows.size(); ++row) requests.insert(rows.integer(row, "request"));
+  EXPECT_EQ(requests.size(), sent) << "each request has one end";
+  for (std::size_t process = 0; process < engines * ranks; ++process) {
+    SCOPED_TRACE(journal_of(process));
+    const Outcome again = run({"replay", folder / journal_of(process)});
+    const bool whole = process / ranks != dead;
+    EXPECT_EQ(again.exit_code, whole ? 0 : 2) << again.out << again.err;
+    EXPECT_EQ(again.err.find("truncated: equal up to") == std::string::npos, whole) << again.err;
+  }
 }
 
 }  // namespace kvtwin::test

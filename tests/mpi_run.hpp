@@ -78,6 +78,11 @@ inline Outcome run_ranks(const Folder& folder, const Settings& settings, std::si
   return run(run_arguments(folder, settings, out, more), started_by_mpirun(processes));
 }
 
+// The journal of a process, in the folder of a test whose run is "run".
+inline std::string journal_of(std::size_t process) {
+  return process == 0 ? "run/journal.kvj" : "run/journal." + std::to_string(process) + ".kvj";
+}
+
 // Returns the id of the process that has `file` open, or 0.
 inline pid_t process_with(const std::filesystem::path& file) {
   std::error_code error;

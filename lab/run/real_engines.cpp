@@ -295,8 +295,8 @@ class RealEngines::Dispatch {
       }
     });
   }
-  // An event or the end of an engine, from its first rank, or the loss of a process. Returns false if no engine was
-  // left that has not ended: then nobody reads the message. Called by any thread.
+  // An event or the end of an engine, from its first rank, or the loss of a process. Returns false if all engines
+  // have ended: then nobody reads the message. Called by any thread.
   bool receive(std::size_t process, std::string_view message) {
     const std::lock_guard lock(mutex_);
     if (all_over_) return false;

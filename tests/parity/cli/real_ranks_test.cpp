@@ -18,8 +18,7 @@ void expect_equal_ranks(const Folder& folder, const Json& report, std::size_t ra
     EXPECT_EQ(report.at("ranks")[rank].at("digest"), report.at("decisions").at("digest"));
     EXPECT_EQ(report.at("ranks")[rank].at("reductions"), report.at("ranks")[0].at("reductions"));
     EXPECT_GT(report.at("ranks")[rank].at("reductions").get<std::uint64_t>(), 0U);
-    const std::string journal = rank == 0 ? "run/journal.kvj" : "run/journal." + std::to_string(rank) + ".kvj";
-    const Json again = run({"replay", folder / journal, "--json"}).json();
+    const Json again = run({"replay", folder / journal_of(rank), "--json"}).json();
     EXPECT_EQ(again.at("verdict"), "equal");
     EXPECT_EQ(again.at("decisions"), report.at("decisions"));
   }

@@ -3,14 +3,19 @@
 #include "lab/run/real_engines.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <csignal>
 #include <iterator>
 #include <map>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "lab/error.hpp"
@@ -161,20 +166,24 @@ TEST(RealEngines, ServeAnEmptyStream) {
   for (const Seen& seen : stage.seen) EXPECT_TRUE(seen.inputs.empty());
 }
 
+kvtwin::Setup setup_of_roles(std::uint32_t prefill, std::uint32_t decode, std::uint32_t ranks) {
+  kvtwin::Setup setup;
+  setup.engine.ranks = ranks;
+  setup.world.engines = prefill + decode;
+  setup.route = "round_robin";
+  setup.router.engines = prefill;
+  setup.roles.prefill = prefill;
+  setup.roles.decode.engines = decode;
+  setup.decode = std::make_unique<kvtwin::Setup>();
+  return setup;
+}
+
 // A prefill and a decode engine with several ranks. All ranks of the decode engine give room at once. All ranks of the
 // prefill engine write the pages when they learn of that; the first write fails on rank 1.
 class RoleStage {
  public:
   static constexpr std::size_t kRanks = 3;
-  RoleStage() : mail_(2 * kRanks), seen(2 * kRanks) {
-    setup_.engine.ranks = kRanks;
-    setup_.world.engines = 2;
-    setup_.route = "round_robin";
-    setup_.router.engines = 1;
-    setup_.roles.prefill = 1;
-    setup_.roles.decode = setup_.router;
-    setup_.decode = std::make_unique<kvtwin::Setup>();
-  }
+  RoleStage() : mail_(2 * kRanks), setup_(setup_of_roles(1, 1, kRanks)), seen(2 * kRanks) {}
 
   void play(InputSource& source) {
     std::vector<std::thread> threads;
@@ -273,17 +282,9 @@ TEST(RealEngines, AllRanksGetTheSameNoticesInTheSameOrder) {
 
 // Returns what rank 1 of a prefill engine gets if process 0, which is also the first rank of this engine, sends it the
 // messages. The test plays the other processes. Engine 1 decodes; those after it do too, and have died.
-std::vector<Input> inputs_of_rank_1(std::size_t dead, const std::vector<std::string>& messages) {
-  constexpr std::size_t kRanks = 2;
-  const std::size_t processes = kRanks * (2 + dead);
-  kvtwin::Setup setup;
-  setup.engine.ranks = kRanks;
-  setup.world.engines = static_cast<std::uint32_t>(2 + dead);
-  setup.route = "round_robin";
-  setup.router.engines = 1;
-  setup.roles.prefill = 1;
-  setup.roles.decode = setup.router;
-  setup.decode = std::make_unique<kvtwin::Setup>();
+std::vector<Input> inputs_of_rank_1(std::uint32_t dead, const std::vector<std::string>& messages) {
+  const kvtwin::Setup setup = setup_of_roles(1, 1 + dead, 2);
+  const std::size_t processes = 2 * setup.world.engines;
   ThreadMail mail(processes);
   Seen seen;
   std::thread rank([&] {
@@ -367,16 +368,9 @@ TEST(RealEngines, ARequestBetweenTwoLossesWaitsForTheFirstOnly) {
 // The first rank of the decode engine 2 has given the prefill engine 1 room, or not, when process 0 says that no
 // request follows. After that, engine 1 dies. Returns what this rank and, by its word, the other rank get.
 std::vector<std::string> inputs_after_the_end(bool gives_room) {
-  constexpr std::size_t kRanks = 2, kProcesses = 6, kFirst = 4;
-  kvtwin::Setup setup;
-  setup.engine.ranks = kRanks;
-  setup.world.engines = 3;
-  setup.route = "round_robin";
-  setup.router.engines = 2;
-  setup.roles.prefill = 2;
-  setup.roles.decode.engines = 1;
-  setup.decode = std::make_unique<kvtwin::Setup>();
-  ThreadMail mail(kProcesses);
+  constexpr std::size_t kFirst = 4;
+  const kvtwin::Setup setup = setup_of_roles(2, 1, 2);
+  ThreadMail mail(6);
   std::vector<std::string> got;
   std::atomic<bool> ready = false, lost = false;
   std::thread rank([&] {
@@ -425,6 +419,59 @@ std::vector<std::string> inputs_after_the_end(bool gives_room) {
 TEST(RealEngines, ALossAfterTheEndMattersToALeaseOnly) {
   EXPECT_EQ(inputs_after_the_end(true), (std::vector<std::string>{"request 0.0", "lost 1", "lost 1"}));
   EXPECT_EQ(inputs_after_the_end(false), (std::vector<std::string>{"request 0.0"}));
+}
+
+// A process that does nothing.
+class Child {
+ public:
+  Child() : id_(::fork()) {
+    if (id_ != 0) return;
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;) ::pause();
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+  ~Child() { kill(); }
+  pid_t id() const { return id_; }
+  void kill() {
+    if (id_ <= 0) return;
+    ::kill(id_, SIGKILL);
+    ::waitpid(std::exchange(id_, 0), nullptr, 0);
+  }
+
+ private:
+  pid_t id_;
+};
+
+// Engine 1 has answered everything. It dies when process 0 waits for its last message.
+TEST(RealEngines, ADeathAfterTheLastAnswerFailsTheRun) {
+  Child engine_1;
+  kvtwin::Setup setup;
+  setup.engine.ranks = 1;
+  setup.world.engines = 2;
+  setup.route = "round_robin";
+  setup.router.engines = 2;
+  ThreadMail mail(2);
+  mail.of(1).start([&](std::size_t, std::string_view message) {
+    if (kind_of(message) == EngineMessage::last) engine_1.kill();
+  });
+  mail.of(1).send(0, message_of(EngineMessage::over));
+  ListedInputs source({});
+  RealEngines engines(mail.of(0), setup, 0);
+  engines.watch({::getpid(), engine_1.id()}, [](std::size_t) {});
+  RunClock clock;
+  clock.start();
+  std::string failure;
+  try {
+    engines.run({&source, nullptr, {}}, [&](InputSource& inbox) {
+      dynamic_cast<Inbox&>(inbox).begin(clock, [] {});
+      while (dynamic_cast<Inbox&>(inbox).open()) std::this_thread::yield();
+    });
+  } catch (const WorkError& error) {
+    failure = error.what();
+  }
+  EXPECT_EQ(failure, "engine 1 has died after its last request, before its part of the report");
+  for (const std::size_t process : {0U, 1U}) mail.of(process).stop();
 }
 
 TEST(RealEngines, AnEngineThatStaysSilentFailsTheRun) {
