@@ -2,51 +2,12 @@
 #include <cerrno>
 #include <system_error>
 
+#include "impl/disk/block_list.hpp"
 #include "impl/disk/own_folder.hpp"
 #include "impl/disk/segment_core.hpp"
 
 namespace kvtwin {
 namespace {
-
-// Reads one block of each of many files, `depth` blocks at a time, in any order.
-class BlockScan {
- public:
-  struct Item {
-    BlockFile* file = nullptr;
-    Bytes offset = 0;
-  };
-  BlockScan(BlockQueue& queue, std::uint32_t depth) : queue_(queue), depth_(depth) {}
-
-  // Calls `read(i, bytes)` for each item i. `bytes` has less than a block at the end of a file, and is empty on an
-  // error.
-  template <typename Read>
-  void run(std::span<const Item> items, Read read) {
-    std::vector<std::uint32_t> free;
-    for (std::uint32_t i = 0; i < depth_; ++i) free.push_back(i);
-    std::vector<std::size_t> item_of(depth_);
-    std::vector<BlockEnd> ends;
-    for (std::size_t next = 0; next < items.size() || free.size() < depth_;) {
-      for (; next < items.size() && !free.empty(); ++next) {
-        const std::uint32_t buffer = free.back();
-        free.pop_back();
-        item_of[buffer] = next;
-        queue_.submit({BlockOperation::Kind::read, items[next].file, items[next].offset, kBlockBytes, buffer, buffer});
-      }
-      ends.clear();
-      queue_.wait(ends);
-      for (const BlockEnd& end : ends) {
-        const auto buffer = static_cast<std::uint32_t>(end.tag);
-        const auto got = static_cast<std::size_t>(std::clamp<std::int64_t>(end.result, 0, kBlockBytes));
-        read(item_of[buffer], std::span<const std::byte>(queue_.buffer(buffer).first(got)));
-        free.push_back(buffer);
-      }
-    }
-  }
-
- private:
-  BlockQueue& queue_;
-  const std::uint32_t depth_;
-};
 
 struct FoundFile {
   FileNumber number = 0;
@@ -74,8 +35,8 @@ std::vector<FoundFile> open_files(SegmentCore& core) {
   return found;
 }
 
-void read_superblocks(SegmentCore& core, BlockScan& scan, std::span<FoundFile> found) {
-  std::vector<BlockScan::Item> items;
+void read_superblocks(SegmentCore& core, BlockQueue& queue, std::span<FoundFile> found) {
+  std::vector<BlockItem> items;
   std::vector<FoundFile*> files;
   for (FoundFile& file : found) {
     if (!file.opened.file) continue;
@@ -86,7 +47,7 @@ void read_superblocks(SegmentCore& core, BlockScan& scan, std::span<FoundFile> f
     items.push_back({file.opened.file.get(), 0});
     files.push_back(&file);
   }
-  scan.run(items, [&](std::size_t i, std::span<const std::byte> block) {
+  read_blocks(queue, core.depth, kBlockBytes, items, [&](std::size_t i, std::span<const std::byte> block) {
     FoundFile& file = *files[i];
     if (block.empty()) {  // a later run may be able to read it
       ++core.counters.io_errors;
@@ -113,9 +74,9 @@ struct FoundSlot {
 };
 
 // Returns all slots of the tier's segments, file by file, in order.
-std::vector<FoundSlot> read_headers(SegmentCore& core, BlockScan& scan, std::span<const FoundFile> found) {
+std::vector<FoundSlot> read_headers(SegmentCore& core, BlockQueue& queue, std::span<const FoundFile> found) {
   std::vector<FoundSlot> slots;
-  std::vector<BlockScan::Item> items;
+  std::vector<BlockItem> items;
   for (std::size_t i = 0; i < found.size(); ++i) {
     if (found[i].kind != SuperblockKind::ours) continue;
     for (std::uint32_t slot = 0; slot < found[i].slots; ++slot) {
@@ -123,7 +84,7 @@ std::vector<FoundSlot> read_headers(SegmentCore& core, BlockScan& scan, std::spa
       items.push_back({found[i].opened.file.get(), slot_offset(core.form, slot)});
     }
   }
-  scan.run(items, [&](std::size_t i, std::span<const std::byte> block) {
+  read_blocks(queue, core.depth, kBlockBytes, items, [&](std::size_t i, std::span<const std::byte> block) {
     FoundSlot& it = slots[i];
     PageClaim claim;
     if (block.size() < kBlockBytes) {
@@ -160,16 +121,16 @@ void add_segment(SegmentCore& core, FoundFile& file, std::span<const FoundSlot> 
   core.index.add_segment(segment);
   for (const FoundSlot& it : slots) {
     if (it.readable) core.index.add_found(it.name, {segment, it.slot, it.summed});
+    if (it.kind == HeaderKind::damaged) core.index.add_damaged({segment, it.slot});
   }
 }
 
 }  // namespace
 
 std::vector<ForeignFile> open_segments(SegmentCore& core, BlockQueue& queue) {
-  BlockScan scan(queue, core.depth);
   std::vector<FoundFile> found = open_files(core);
-  read_superblocks(core, scan, found);
-  const std::vector<FoundSlot> slots = read_headers(core, scan, found);
+  read_superblocks(core, queue, found);
+  const std::vector<FoundSlot> slots = read_headers(core, queue, found);
   std::vector<ForeignFile> foreign;
   std::size_t first = 0;
   for (std::size_t i = 0; i < found.size(); ++i) {

@@ -35,11 +35,19 @@ struct SegmentCore {
   const std::uint32_t depth;
   const bool sums;  // written pages get a checksum that a GPU can compute
   const PageSeal* const seal;
+  std::vector<std::shared_ptr<Segment>> not_removed;  // left the index, but the file could not be removed. Writer only
 };
+
+// Returns whether `slot`, which was read at `place`, holds the whole and right page.
+bool slot_holds(const SegmentCore& core, const PageName& name, const Place& place, std::span<const std::byte> slot);
 
 // Makes the content of the segments durable. Returns false if a sync failed; the pages that it covered are dropped.
 bool sync_segments(SegmentCore& core, std::span<const SegmentIndex::Unsynced> segments);
 void lose_segment(SegmentCore& core, const std::shared_ptr<Segment>& segment);
+
+// The regular end: from now on, a later run finds the present pages and no other ones. Requires: no call is in
+// progress; the pages were synced.
+void forget_for_good(SegmentCore& core);
 
 // A segment of another form. This tier cannot read it, and removes it when room is needed.
 struct ForeignFile {

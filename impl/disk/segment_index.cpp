@@ -22,6 +22,7 @@ void SegmentIndex::add_segment(std::shared_ptr<Segment> segment) {
 void SegmentIndex::add_found(const PageName& name, const Place& place) {
   const std::lock_guard lock(mutex_);
   Segment& segment = *place.segment;
+  segment.used_.at(place.slot) = true;
   segment.order_.emplace_back(place.slot, name);
   const Entry entry{&segment, place.slot, false, false, place.summed};
   const auto [at, fresh] = entries_.try_emplace(name, entry);
@@ -33,6 +34,8 @@ void SegmentIndex::add_found(const PageName& name, const Place& place) {
   }
   oldest_.emplace_back(name, segment.number);
 }
+
+void SegmentIndex::add_damaged(const Place& place) { begin_write(place); }
 
 std::optional<Place> SegmentIndex::find(const PageName& name) const {
   const std::lock_guard lock(mutex_);
@@ -72,6 +75,11 @@ void SegmentIndex::unreserve() {
   --reserved_;
 }
 
+void SegmentIndex::begin_write(const Place& place) {
+  const std::lock_guard lock(mutex_);
+  place.segment->used_.at(place.slot) = true;
+}
+
 void SegmentIndex::written(const PageName& name, const Place& place) {
   const std::lock_guard lock(mutex_);
   Segment& segment = *place.segment;
@@ -86,7 +94,9 @@ void SegmentIndex::written(const PageName& name, const Place& place) {
 void SegmentIndex::verified(const PageName& name, const Place& place) {
   const std::lock_guard lock(mutex_);
   const auto at = entries_.find(name);
-  if (at != entries_.end() && lies_at(at->second, *place.segment, place.slot)) at->second.verified = true;
+  if (at == entries_.end() || !lies_at(at->second, *place.segment, place.slot)) return;
+  at->second.verified = true;
+  spares_.erase(name);
 }
 
 bool SegmentIndex::drop(const PageName& name, const Place& place) {
@@ -147,12 +157,26 @@ bool SegmentIndex::evict_oldest() {
   return false;
 }
 
-std::vector<Place> SegmentIndex::forgotten() const {
+std::vector<SegmentIndex::Copy> SegmentIndex::unsettled() const {
   const std::lock_guard lock(mutex_);
+  std::vector<Copy> copies;
+  for (auto it = spares_.begin(); it != spares_.end(); it = spares_.equal_range(it->first).second) {
+    const Entry& youngest = entries_.at(it->first);
+    copies.push_back({it->first, {segments_.at(youngest.segment->number), youngest.slot, youngest.summed}});
+  }
+  return copies;
+}
+
+std::vector<Place> SegmentIndex::dead_slots() const {
+  const std::lock_guard lock(mutex_);
+  std::unordered_map<const Segment*, std::vector<bool>> dead;
+  for (const auto& [number, segment] : segments_) dead.emplace(segment.get(), segment->used_);
+  for (const auto& [name, entry] : entries_) dead.at(entry.segment).at(entry.slot) = false;
   std::vector<Place> places;
   for (const auto& [number, segment] : segments_) {
-    for (const auto& [slot, name] : segment->order_) {
-      if (!entries_.contains(name)) places.push_back({segment, slot});
+    const std::vector<bool>& slots = dead.at(segment.get());
+    for (std::uint32_t slot = 0; slot < segment->slots; ++slot) {
+      if (slots[slot]) places.push_back({segment, slot});
     }
   }
   return places;
@@ -252,7 +276,8 @@ bool SegmentIndex::retire(const std::shared_ptr<Segment>& victim, const std::vec
     const auto [first, last] = spares_.equal_range(name);
     for (auto it = first; it != last;) it = it->second.segment == victim.get() ? spares_.erase(it) : std::next(it);
     const auto at = entries_.find(name);
-    if (at != entries_.end() && lies_at(at->second, *victim, slot) && forget(at, false)) ++evicted_;
+    // A page is evicted with its spares, which may be copies that were removed.
+    if (at != entries_.end() && lies_at(at->second, *victim, slot) && forget(at, true)) ++evicted_;
   }
   slots_ -= victim->slots;
   segments_.erase(victim->number);

@@ -11,7 +11,8 @@
 // had been removed in an earlier run.
 //
 // A page can be found twice at the start, if it was moved or set again before a crash. The index keeps the older copies
-// as spares, because only a read shows which copy is complete.
+// as spares, because only a read shows which copy is complete. As soon as a read has shown that the youngest copy is
+// right, the spares are gone: they may be copies that were removed.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +44,7 @@ class SegmentIndex;
 class Segment {
  public:
   Segment(FileNumber n, std::shared_ptr<BlockFile> f, std::uint32_t count)
-      : number(n), file(std::move(f)), slots(count) {}
+      : number(n), file(std::move(f)), slots(count), used_(count) {}
   const FileNumber number;
   const std::shared_ptr<BlockFile> file;
   const std::uint32_t slots;
@@ -55,6 +56,7 @@ class Segment {
   std::uint64_t losses_ = 0;  // number of failed syncs, each of which dropped the entries that were not durable
   bool listed_ = false;       // the file's entry in the folder survives a power loss
   std::uint64_t claimed_ = 0;
+  std::vector<bool> used_;  // by slot: a later run may find a page there
 };
 
 struct Place {
@@ -70,6 +72,8 @@ class SegmentIndex {
   // ---- start: segments, and slots of each segment, in ascending order
   void add_segment(std::shared_ptr<Segment> segment);
   void add_found(const PageName& name, const Place& place);
+  // The slot holds something, and no page that this run can read.
+  void add_damaged(const Place& place);
 
   // ---- pages
   std::optional<Place> find(const PageName& name) const;
@@ -80,6 +84,8 @@ class SegmentIndex {
   // Reserves room for a page to write; evicts unclaimed pages as needed. Returns false if all room is claimed.
   bool reserve();
   void unreserve();
+  // A write to the slot begins. However the write ends, a later run may find a page there.
+  void begin_write(const Place& place);
   void written(const PageName& name, const Place& place);
   // The page was read at `place` and is right.
   void verified(const PageName& name, const Place& place);
@@ -87,8 +93,16 @@ class SegmentIndex {
   bool drop(const PageName& name, const Place& place);
   void erase(const PageName& name);
 
-  // Returns slots of removed pages. A later run would find these pages.
-  std::vector<Place> forgotten() const;
+  // ---- end
+  struct Copy {
+    PageName name;
+    Place place;
+  };
+  // Returns the youngest copies of the pages that have spares.
+  std::vector<Copy> unsettled() const;
+  // Returns the slots, segment by segment, in which a later run may find a page that is not present: a removed,
+  // evicted, overwritten, moved or lost one. The name does not matter, because another copy may be present.
+  std::vector<Place> dead_slots() const;
 
   // ---- durability
   struct Unsynced {

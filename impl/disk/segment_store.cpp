@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <stdexcept>
-#include <system_error>
 
 #include "impl/disk/segment_core.hpp"
 #include "impl/disk/segment_reader.hpp"
@@ -34,36 +33,6 @@ bool sync_segments(SegmentCore& core, std::span<const SegmentIndex::Unsynced> se
   }
   return all;
 }
-
-namespace {
-
-void zero_header_blocks(SegmentCore& core, std::span<const Place> places) {
-  if (places.empty()) return;
-  const std::unique_ptr<BlockQueue> queue = core.files->queue(core.depth, kBlockBytes);
-  for (std::uint32_t i = 0; i < core.depth; ++i) std::ranges::fill(queue->buffer(i), std::byte{0});
-  std::vector<BlockEnd> ends;
-  for (std::size_t next = 0, ended = 0; ended < places.size();) {
-    for (; next < places.size() && next - ended < core.depth; ++next) {
-      const Place& it = places[next];
-      // All buffers have the same content.
-      const auto buffer = static_cast<std::uint32_t>(next % core.depth);
-      queue->submit({BlockOperation::Kind::write, it.segment->file.get(), slot_offset(core.form, it.slot), kBlockBytes,
-                     buffer, 0});
-    }
-    ends.clear();
-    queue->wait(ends);
-    ended += ends.size();
-    for (const BlockEnd& it : ends)
-      core.counters.io_errors += it.result == static_cast<std::int64_t>(kBlockBytes) ? 0 : 1;
-  }
-  std::vector<std::shared_ptr<Segment>> segments;
-  for (const Place& it : places) {
-    if (segments.empty() || segments.back() != it.segment) segments.push_back(it.segment);
-  }
-  for (const auto& it : segments) core.counters.failed_syncs += core.files->sync(*it->file) == 0 ? 0 : 1;
-}
-
-}  // namespace
 
 void lose_segment(SegmentCore& core, const std::shared_ptr<Segment>& segment) {
   ++core.counters.failed_syncs;
@@ -136,15 +105,9 @@ LookedUp SegmentStore::look_up(const PageKey& space, std::span<const PageKey> ke
 
 void SegmentStore::read(PageWork& work) { state_->reader.read(work); }
 void SegmentStore::write(PageWork& work) { state_->writer.write(work); }
-// After a regular end, removed pages stay removed: their header blocks are overwritten with zeros, as in unused slots.
 void SegmentStore::finish() {
   sync();
-  SegmentCore& core = state_->core;
-  try {
-    zero_header_blocks(core, core.index.forgotten());
-  } catch (const std::system_error&) {  // no queue: a later run may find removed pages again
-    ++core.counters.io_errors;
-  }
+  forget_for_good(state_->core);
 }
 
 bool SegmentStore::sync() {

@@ -7,7 +7,8 @@
 // fails is a miss.
 //   stored        in the kernel: survives the end of the process (kill -9)
 //   sync, finish  earlier stored pages survive a power loss; a sealed segment also does soon after
-//   removed       not found again in this run; may be found again after a crash, with right bytes
+//   removed       not found again in this run, nor after a regular end (finish); may be found again after a crash, with
+//                 the bytes that were stored. The same holds for evicted pages, and for the older of two copies
 // A failed sync loses the pages that it covered, because the kernel may have dropped them.
 //
 // The capacity counts claimed pages: pages that were set in this run and not removed. Pages found at the start can be

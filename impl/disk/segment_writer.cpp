@@ -171,14 +171,7 @@ void SegmentWriter::seal(Place& place, std::span<std::byte> slot, std::optional<
 }
 
 bool SegmentWriter::holds(std::uint32_t buffer, const PageName& name, const Place& place, std::int64_t result) {
-  if (!whole(result)) return false;
-  const std::span<const std::byte> slot = queue_.buffer(buffer);
-  PageClaim claim;
-  const HeaderKind kind =
-      read_header_block(core_.form, place.segment->number, place.slot, slot.first<kBlockBytes>(), claim);
-  return kind == HeaderKind::page && page_name(claim.space, claim.key) == name &&
-         holds_page(core_.form, claim.space, claim.key, slot.first<kPageHeaderBytes>(),
-                    slot.subspan(kBlockBytes, core_.form.bytes()), core_.seal);
+  return whole(result) && slot_holds(core_, name, place, queue_.buffer(buffer).first(slot_bytes(core_.form)));
 }
 
 // ---- the head ----------------------------------------------------------------------------------------
@@ -186,7 +179,9 @@ bool SegmentWriter::holds(std::uint32_t buffer, const PageName& name, const Plac
 Place SegmentWriter::take_slot() {
   Filling& it = filling_.back();
   ++it.writing;
-  return {it.segment, it.next++};
+  Place place{it.segment, it.next++};
+  core_.index.begin_write(place);
+  return place;
 }
 
 // Seals the segment after its last slot.
@@ -359,7 +354,10 @@ void SegmentWriter::end_move_write(const Flight& flight, std::int64_t result) {
 }
 
 void SegmentWriter::unlink(const std::shared_ptr<Segment>& victim) {
-  if (core_.files->remove(victim->number, victim->file.get()) != 0) ++core_.counters.io_errors;
+  if (core_.files->remove(victim->number, victim->file.get()) != 0) {
+    ++core_.counters.io_errors;
+    core_.not_removed.push_back(victim);
+  }
   ++core_.counters.segments_reclaimed;
 }
 
