@@ -18,11 +18,16 @@
 #include "policy/index/page_key.hpp"
 
 namespace kvtwin::capi {
+
+template <>
+constexpr std::size_t kFirstSize<kvtwin_store_config> = 144;
+
 namespace {
 
 static_assert(sizeof(kvtwin_key) == sizeof(PageKey));
 // Programs that were compiled with version 1.0 pass structures of these sizes (64-bit machines).
-static_assert(sizeof(kvtwin_page_form) == 32 && sizeof(kvtwin_identity) == 56 && sizeof(kvtwin_store_config) == 144);
+static_assert(sizeof(kvtwin_page_form) == 32 && sizeof(kvtwin_identity) == 56);
+static_assert(offsetof(kvtwin_store_config, eviction) == kFirstSize<kvtwin_store_config>);
 
 PageKey page_key_of(const kvtwin_key& key) {
   PageKey result;
@@ -113,6 +118,10 @@ std::unique_ptr<StorageBackend> open_disk(const kvtwin_store_config& config, con
   segments.form = form;
   segments.depth = static_cast<std::uint32_t>(std::clamp<Bytes>(kMaxStagingBytes / form.bytes(), 4, kMaxDepth));
   segments.seal = seal;
+  segments.eviction = config.eviction == nullptr ? "lru" : config.eviction;
+  if (make_eviction(segments.eviction) == nullptr) {
+    throw BadArgument("eviction is \"" + segments.eviction + "\"; kvtwin_policy_names() lists the policies");
+  }
   return std::make_unique<SegmentStore>(std::move(segments));
 }
 
@@ -252,6 +261,9 @@ struct kvtwin_store {
     }
     if (!kind->sized && config.capacity_pages != 0) {
       throw BadArgument("capacity_pages is set, and a remote store has the limit of its server; set 0");
+    }
+    if (kind->name != "disk" && config.eviction != nullptr) {
+      throw BadArgument("eviction is set, and only a store of kind disk has a choice; set NULL");
     }
     if (config.secret != nullptr) {
       if (std::strlen(config.secret) < kvtwin::kMinSecretBytes) {

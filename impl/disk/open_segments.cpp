@@ -148,7 +148,8 @@ std::vector<ForeignFile> open_segments(SegmentCore& core, BlockQueue& queue) {
       first += file.slots;
     }
   }
-  core.counters.pages_found = core.index.totals().unclaimed;
+  const SegmentIndex::Totals totals = core.index.totals();
+  core.counters.pages_found = totals.claimed + totals.unclaimed;
   return foreign;
 }
 

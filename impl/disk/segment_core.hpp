@@ -25,9 +25,9 @@ struct SegmentCounters {
 };
 
 struct SegmentCore {
-  SegmentCore(const PageForm& f, std::shared_ptr<Files> fs, Pages capacity, std::uint32_t d, bool s,
-              const PageSeal* key)
-      : form(f), files(std::move(fs)), index(capacity), depth(d), sums(s), seal(key) {}
+  SegmentCore(const PageForm& f, std::shared_ptr<Files> fs, Pages capacity, std::unique_ptr<EvictionPolicy> eviction,
+              std::uint32_t d, bool s, const PageSeal* key)
+      : form(f), files(std::move(fs)), index(capacity, std::move(eviction)), depth(d), sums(s), seal(key) {}
   const PageForm form;
   const std::shared_ptr<Files> files;
   SegmentIndex index;

@@ -1,6 +1,7 @@
 #include "impl/disk/segment_index.hpp"
 
 #include <algorithm>
+#include <chrono>
 
 #include "policy/base/check.hpp"
 #include "policy/index/page_key.hpp"
@@ -10,6 +11,31 @@ namespace kvtwin {
 PageName page_name(const PageKey& space, const PageKey& key) {
   const PageKey name = storage_page_key(space, key);
   return {name.words[0], name.words[1]};
+}
+
+namespace {
+
+// The catalog of an eviction policy knows a page by its name.
+PageKey key_of(const PageName& name) { return {{name.low, name.high, 0, 0}}; }
+PageName name_of(const PageKey& key) { return {key.words[0], key.words[1]}; }
+
+}  // namespace
+
+SegmentIndex::SegmentIndex(Pages capacity, std::unique_ptr<EvictionPolicy> eviction) : capacity_(capacity) {
+  if (eviction) catalog_.emplace(capacity, std::move(eviction));
+}
+
+// Tells the policy that a request begins, which uses the page.
+void SegmentIndex::visit(const PageName& name) {
+  const PageKey key = key_of(name);
+  const TimeNs now = std::chrono::steady_clock::now().time_since_epoch().count();
+  catalog_->visit({.request = ++visits_, .time = now, .keys = {&key, 1}});
+}
+
+void SegmentIndex::use(const PageName& name) {
+  visit(name);
+  const PageKey key = key_of(name);
+  catalog_->touch({&key, 1});
 }
 
 void SegmentIndex::add_segment(std::shared_ptr<Segment> segment) {
@@ -24,12 +50,21 @@ void SegmentIndex::add_found(const PageName& name, const Place& place) {
   Segment& segment = *place.segment;
   segment.used_.at(place.slot) = true;
   segment.order_.emplace_back(place.slot, name);
-  const Entry entry{&segment, place.slot, false, false, place.summed};
-  const auto [at, fresh] = entries_.try_emplace(name, entry);
-  if (!fresh) {
+  Entry entry{&segment, place.slot, evicts(), false, place.summed};
+  const auto at = entries_.find(name);
+  if (at != entries_.end()) {
+    if (evicts()) --at->second.segment->claimed_, ++segment.claimed_;
     spares_.emplace(name, at->second);
     at->second = entry;
+  } else if (evicts()) {
+    evict_until(1);
+    const PageKey key = key_of(name);
+    catalog_->adopt(nullptr, {&key, 1});
+    entries_.emplace(name, entry);
+    ++segment.claimed_;
+    ++claimed_;
   } else {
+    entries_.emplace(name, entry);
     ++unclaimed_;
   }
   oldest_.emplace_back(name, segment.number);
@@ -49,10 +84,13 @@ SegmentIndex::Standing SegmentIndex::claim(const PageName& name, Place& place) {
   const auto at = entries_.find(name);
   if (at == entries_.end()) return Standing::absent;
   Entry& entry = at->second;
-  if (entry.claimed) return Standing::claimed;
   if (!entry.verified) {
     place = {segments_.at(entry.segment->number), entry.slot, entry.summed};
     return Standing::unverified;
+  }
+  if (entry.claimed) {
+    if (evicts()) use(name);
+    return Standing::claimed;
   }
   if (claimed_ + reserved_ >= capacity_) return Standing::no_room;
   entry.claimed = true;
@@ -62,17 +100,43 @@ SegmentIndex::Standing SegmentIndex::claim(const PageName& name, Place& place) {
   return Standing::claimed;
 }
 
-bool SegmentIndex::reserve() {
+bool SegmentIndex::reserve(const PageName& name) {
   const std::lock_guard lock(mutex_);
-  if (claimed_ + reserved_ >= capacity_) return false;
-  while (claimed_ + reserved_ + unclaimed_ >= capacity_ && evict_oldest()) continue;
+  if (evicts()) {
+    evict_until(1);
+    if (claimed_ + reserved_ >= capacity_) return false;
+    const PageKey key = key_of(name);
+    visit(name);
+    catalog_->begin_write(nullptr, {&key, 1}, 0);
+  } else {
+    if (claimed_ + reserved_ >= capacity_) return false;
+    while (claimed_ + reserved_ + unclaimed_ >= capacity_ && evict_oldest()) continue;
+  }
   ++reserved_;
   return true;
 }
 
-void SegmentIndex::unreserve() {
+void SegmentIndex::unreserve(const PageName& name) {
   const std::lock_guard lock(mutex_);
+  const PageKey key = key_of(name);
+  if (evicts()) catalog_->end_write({&key, 1}, 0);
   --reserved_;
+}
+
+// Evicts the policy's victims until there is room for `free` pages.
+void SegmentIndex::evict_until(Pages free) {
+  victims_.clear();
+  catalog_->take_victims(free + catalog_->capacity() - capacity_, victims_);
+  for (const PageKey& key : victims_) {
+    forget(entries_.find(name_of(key)), true);
+    ++evicted_;
+  }
+}
+
+void SegmentIndex::set_capacity(Pages capacity) {
+  const std::lock_guard lock(mutex_);
+  capacity_ = std::min(capacity_, capacity);
+  evict_until(0);
 }
 
 void SegmentIndex::begin_write(const Place& place) {
@@ -86,6 +150,8 @@ void SegmentIndex::written(const PageName& name, const Place& place) {
   segment.order_.emplace_back(place.slot, name);
   const auto [at, fresh] = entries_.try_emplace(name, Entry{&segment, place.slot, true, true, place.summed});
   KV_CHECK(fresh, "a page that is there isn't written again");
+  const PageKey key = key_of(name);
+  if (evicts()) catalog_->end_write({&key, 1}, 1);
   ++segment.claimed_;
   --reserved_;
   ++claimed_;
@@ -97,6 +163,7 @@ void SegmentIndex::verified(const PageName& name, const Place& place) {
   if (at == entries_.end() || !lies_at(at->second, *place.segment, place.slot)) return;
   at->second.verified = true;
   spares_.erase(name);
+  if (evicts()) use(name);
 }
 
 bool SegmentIndex::drop(const PageName& name, const Place& place) {
@@ -138,6 +205,7 @@ bool SegmentIndex::forget(Entries::iterator at, bool spares_too) {
     return false;
   }
   spares_.erase(first, last);
+  if (evicts()) catalog_->forget(key_of(name));
   --(entry.claimed ? claimed_ : unclaimed_);
   entries_.erase(at);
   return true;
@@ -225,10 +293,12 @@ Pages SegmentIndex::lost(const std::shared_ptr<Segment>& segment) {
   return pages;
 }
 
-std::shared_ptr<Segment> SegmentIndex::victim(const Segment* head, std::uint64_t& claimed) const {
+std::shared_ptr<Segment> SegmentIndex::victim(const Segment* head, std::uint64_t& claimed,
+                                              std::uint32_t min_slots) const {
   const std::lock_guard lock(mutex_);
   std::shared_ptr<Segment> best;
   for (const auto& [number, segment] : segments_) {
+    if (segment->slots < min_slots) continue;
     if (segment.get() != head && (!best || segment->claimed_ < best->claimed_)) best = segment;
   }
   if (best) claimed = best->claimed_;
@@ -286,13 +356,17 @@ bool SegmentIndex::retire(const std::shared_ptr<Segment>& victim, const std::vec
 
 SegmentIndex::Totals SegmentIndex::totals() const {
   const std::lock_guard lock(mutex_);
-  return {claimed_, unclaimed_, reserved_, evicted_, slots_, segments_.size()};
+  return {claimed_, unclaimed_, reserved_, evicted_, capacity_, slots_, segments_.size()};
 }
 
 void SegmentIndex::check_invariants() const {
   const std::lock_guard lock(mutex_);
   KV_CHECK(claimed_ + reserved_ <= capacity_, "the capacity is never exceeded");
   KV_CHECK(entries_.size() == claimed_ + unclaimed_, "each page is claimed or not");
+  if (evicts()) {
+    catalog_->check_invariants();
+    KV_CHECK(catalog_->used() == claimed_ + reserved_ && unclaimed_ == 0, "the policy sees each page");
+  }
   std::map<const Segment*, std::uint64_t> claimed;
   Pages all = 0;
   for (const auto& [name, entry] : entries_) {

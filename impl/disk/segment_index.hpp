@@ -10,6 +10,9 @@
 // pages are not evicted earlier, because the index does not know yet which of them sets will claim, and which of them
 // had been removed in an earlier run.
 //
+// With an eviction policy, nobody else makes room: pages that are found at the start are claimed at once, and reserve()
+// evicts the policy's victims. The policy sees each page as a chain of its own, because keys do not tell their parents.
+//
 // A page can be found twice at the start, if it was moved or set again before a crash. The index keeps the older copies
 // as spares, because only a read shows which copy is complete. As soon as a read has shown that the youngest copy is
 // right, the spares are gone: they may be copies that were removed.
@@ -26,6 +29,7 @@
 
 #include "impl/disk/files.hpp"
 #include "policy/base/types.hpp"
+#include "policy/storage/catalog.hpp"
 
 namespace kvtwin {
 
@@ -67,7 +71,9 @@ struct Place {
 
 class SegmentIndex {
  public:
-  explicit SegmentIndex(Pages capacity) : capacity_(capacity) {}
+  // `eviction`: null if the caller of the store makes room.
+  explicit SegmentIndex(Pages capacity, std::unique_ptr<EvictionPolicy> eviction = nullptr);
+  bool evicts() const { return catalog_.has_value(); }
 
   // ---- start: segments, and slots of each segment, in ascending order
   void add_segment(std::shared_ptr<Segment> segment);
@@ -81,9 +87,12 @@ class SegmentIndex {
   // Claims a page that is present and verified. `unverified`: the page is at `place`; read and verify it first.
   // `no_room`: all room is claimed; the page stays unclaimed.
   Standing claim(const PageName& name, Place& place);
-  // Reserves room for a page to write; evicts unclaimed pages as needed. Returns false if all room is claimed.
-  bool reserve();
-  void unreserve();
+  // Reserves room for a page to write; evicts pages as needed. Returns false if all room is claimed (with an eviction
+  // policy: if all room is reserved for pages that are being written).
+  bool reserve(const PageName& name);
+  void unreserve(const PageName& name);
+  // Lowers the capacity, and evicts the pages that are too many. Requires: evicts().
+  void set_capacity(Pages capacity);
   // A write to the slot begins. However the write ends, a later run may find a page there.
   void begin_write(const Place& place);
   void written(const PageName& name, const Place& place);
@@ -119,8 +128,9 @@ class SegmentIndex {
   Pages lost(const std::shared_ptr<Segment>& segment);
 
   // ---- reclaim
-  // Returns the segment with the fewest claimed pages, except `head`; among equal ones, the oldest.
-  std::shared_ptr<Segment> victim(const Segment* head, std::uint64_t& claimed) const;
+  // Returns the segment with the fewest claimed pages, except `head`; among equal ones, the oldest. `min_slots`: only
+  // segments of at least this size.
+  std::shared_ptr<Segment> victim(const Segment* head, std::uint64_t& claimed, std::uint32_t min_slots = 0) const;
   struct Move {
     PageName name;
     std::uint32_t from = 0;
@@ -138,7 +148,8 @@ class SegmentIndex {
 
   struct Totals {
     Pages claimed = 0, unclaimed = 0, reserved = 0;
-    Pages evicted = 0;        // unclaimed pages, since the start
+    Pages evicted = 0;        // since the start
+    Pages capacity = 0;       // now
     std::uint64_t slots = 0;  // of all segments
     std::size_t segments = 0;
   };
@@ -159,8 +170,11 @@ class SegmentIndex {
   static Unsynced unsynced_now(const std::shared_ptr<Segment>& segment);
   bool forget(Entries::iterator at, bool spares_too);
   bool evict_oldest();
+  void evict_until(Pages free);
+  void visit(const PageName& name);
+  void use(const PageName& name);
 
-  const Pages capacity_;
+  Pages capacity_;
   mutable std::mutex mutex_;
   std::map<FileNumber, std::shared_ptr<Segment>> segments_;
   Entries entries_;
@@ -168,6 +182,9 @@ class SegmentIndex {
   std::deque<std::pair<PageName, FileNumber>> oldest_;  // found at start, in order; entries may be outdated
   Pages claimed_ = 0, unclaimed_ = 0, reserved_ = 0, evicted_ = 0;
   std::uint64_t slots_ = 0;
+  std::optional<Catalog> catalog_;  // all claimed and reserved pages
+  std::vector<PageKey> victims_;
+  RequestId visits_ = 0;
 };
 
 }  // namespace kvtwin

@@ -52,12 +52,20 @@ std::uint32_t segment_slots(const SegmentStoreConfig& config) {
 
 struct SegmentStore::State {
   State(const SegmentStoreConfig& config, std::shared_ptr<Files> files)
-      : core(config.form, std::move(files), config.capacity_pages, config.depth, config.direct != nullptr, config.seal),
+      : core(config.form, std::move(files), config.capacity_pages, eviction_of(config), config.depth,
+             config.direct != nullptr, config.seal),
         read_queue(core.files->queue(SegmentReader::buffers(config.depth), slot_bytes(config.form))),
         write_queue(core.files->queue(config.depth, slot_bytes(config.form))),
         direct_queue(config.direct == nullptr ? nullptr : config.direct->queue()),
         reader(core, *read_queue, config.direct, direct_queue.get()),
         writer(core, *write_queue, segment_slots(config), config.capacity_pages, open_at_start(core)) {}
+
+  static std::unique_ptr<EvictionPolicy> eviction_of(const SegmentStoreConfig& config) {
+    if (config.eviction.empty()) return nullptr;
+    return make_eviction(
+        config.eviction,
+        {.capacity = config.capacity_pages, .page_tokens = config.form.shape.page_tokens, .follows_visits = false});
+  }
 
   // Uses a queue of its own, because a ring belongs to one thread, and this is not the writer's thread. The buffers are
   // small, so they hardly count against the limit of locked memory.
@@ -78,6 +86,10 @@ SegmentStore::SegmentStore(SegmentStoreConfig config) {
   }
   if (config.direct != nullptr && config.seal != nullptr) {
     throw std::runtime_error("Pages with a keyed check can't go from the disk into GPU memory without the CPU.");
+  }
+  if (!config.eviction.empty() && make_eviction(config.eviction) == nullptr) {
+    throw std::runtime_error("The disk tier knows no eviction policy \"" + config.eviction +
+                             "\"; take lru, for example.");
   }
   std::shared_ptr<Files> files = config.files;
   if (!files) {
@@ -126,6 +138,7 @@ std::vector<std::pair<std::string, std::uint64_t>> SegmentStore::counters() cons
           {"pages_claimed", totals.claimed},
           {"pages_unclaimed", totals.unclaimed},
           {"pages_evicted", totals.evicted},
+          {"capacity_pages", totals.capacity},
           {"pages_moved", c.pages_moved},
           {"pages_lost", c.pages_lost},
           {"segments", totals.segments},

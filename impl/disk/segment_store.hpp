@@ -13,6 +13,8 @@
 //
 // The capacity counts claimed pages: pages that were set in this run and not removed. Pages found at the start can be
 // read, and are evicted, oldest first, when room is needed. Segments of other forms are removed before these pages.
+// With SegmentStoreConfig::eviction, the store makes room by itself: it evicts any page, by the policy. If the medium
+// has less room than the capacity, it stores what fits.
 // Nothing else is removed: a folder with content but without the mark of a disk tier is refused, and a file that is no
 // segment stays. Only one process may use a folder at a time.
 // Thread: as StorageBackend; sync, description and counters: any thread.
@@ -33,6 +35,9 @@ struct SegmentStoreConfig {
   std::filesystem::path folder;  // created if absent
   Pages capacity_pages = 0;
   PageForm form;
+  // Name of the eviction policy (policy/eviction.hpp) of a store that makes room by itself. Empty: a set is refused if
+  // all room is claimed, because the caller evicts by removes.
+  std::string eviction = {};
   std::uint32_t depth = 32;  // pages in progress, per direction
   Bytes segment_bytes = 0;   // 0 = chosen by segment_slots
   bool force_threads = false;

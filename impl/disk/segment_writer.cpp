@@ -25,6 +25,13 @@ std::uint64_t max_slots(Pages capacity, std::uint64_t slots) {
   return (full + std::max<std::uint64_t>(2, (full + 7) / 8)) * slots;
 }
 
+// The inverse: returns the capacity for which max_slots() is at most `most`; at least one page.
+Pages capacity_within(std::uint64_t most, std::uint64_t slots) {
+  const std::uint64_t segments = most / slots;
+  const std::uint64_t full = segments > 18 ? segments * 8 / 9 : segments - std::min<std::uint64_t>(segments, 2);
+  return std::max<Pages>(1, full * slots);
+}
+
 }  // namespace
 
 SegmentWriter::SegmentWriter(SegmentCore& core, BlockQueue& queue, std::uint32_t segment_slots, Pages capacity,
@@ -77,17 +84,18 @@ void SegmentWriter::begin_set(const PageTask& task) {
     case SegmentIndex::Standing::no_room: ++core_.counters.full; return work_->end(task, Cause::full);
     case SegmentIndex::Standing::absent: break;
   }
-  if (!core_.index.reserve()) {
+  while (!core_.index.reserve(name)) {
+    if (core_.index.evicts() && free_.size() < flights_.size()) {  // pages that are being written cannot be evicted yet
+      handle_ends();
+      continue;
+    }
     ++core_.counters.full;
     return work_->end(task, Cause::full);
   }
-  if (!has_head()) {
-    const Cause cause = make_head();
-    if (cause != Cause::none) {
-      core_.index.unreserve();
-      ++(cause == Cause::full ? core_.counters.full : core_.counters.io_errors);
-      return work_->end(task, cause);
-    }
+  if (const Cause cause = provide_head(); cause != Cause::none) {
+    core_.index.unreserve(name);
+    ++(cause == Cause::full ? core_.counters.full : core_.counters.io_errors);
+    return work_->end(task, cause);
   }
   const std::span<std::byte> slot = queue_.buffer(free_.back());
   PageHeader header;
@@ -144,7 +152,7 @@ void SegmentWriter::end_set(const Flight& flight, std::int64_t result) {
     core_.index.written(flight.name, flight.place);
     ++core_.counters.pages_written;
   } else {
-    core_.index.unreserve();
+    core_.index.unreserve(flight.name);
     cause = cause_of(result < 0 ? result : -ENOSPC);  // a disk that writes fewer bytes has no room
     ++(cause == Cause::full ? core_.counters.full : core_.counters.io_errors);
   }
@@ -225,28 +233,79 @@ void SegmentWriter::drain() {
   while (free_.size() < flights_.size() || syncing_ > 0) handle_ends();
 }
 
+// The copies of a reclaim may fill the new head at once. On a medium that has just become too small, this happens a few
+// times.
+Cause SegmentWriter::provide_head() {
+  std::size_t rounds = core_.index.evicts() ? core_.index.totals().segments + 4 : 1;
+  while (!has_head()) {
+    if (rounds-- == 0) return Cause::full;
+    if (const Cause cause = make_head(); cause != Cause::none) return cause;
+  }
+  return Cause::none;
+}
+
 // The room of one segment is reserved for the copies of reclaim, so that reclaim can always start.
 Cause SegmentWriter::make_head() {
   // A segment can only be dropped when nothing is being written to it. drain() empties the queue, but only once per
   // segment.
   if (occupied() + 2 * segment_slots_ > max_slots_) drain();
   while (occupied() + 2 * segment_slots_ > max_slots_ && drop_oldest_file()) continue;
-  if (occupied() + segment_slots_ > max_slots_ && !reclaim_until(max_slots_ - segment_slots_)) return Cause::io_error;
+  if (occupied() + segment_slots_ > max_slots_ && !free_slots()) return Cause::io_error;
   if (!has_head()) {
     const Cause cause = open_head();
     if (cause != Cause::none) return cause;
   }
-  reclaim_until(max_slots_ - segment_slots_);  // on failure, the next call must succeed
-  return has_head() ? Cause::none : Cause::full;
+  free_slots();  // on failure, the next call must succeed
+  return Cause::none;
+}
+
+// Makes room for a segment, by a reclaim. If the medium has no room for the copies, gives up a segment.
+bool SegmentWriter::free_slots() {
+  create_error_ = 0;
+  if (reclaim_until(max_slots_ - segment_slots_)) return true;
+  return core_.index.evicts() && lacks_room() && give_up_segment();
 }
 
 Cause SegmentWriter::open_head() {
+  const std::uint32_t slots = segment_slots_;
   for (;;) {
     const Cause cause = create_head();
     if (cause != Cause::full) return cause;
     drain();  // the disk has less room than expected
-    if (!drop_oldest_file()) return cause;
+    if (drop_oldest_file()) continue;
+    if (!core_.index.evicts()) return cause;
+    // A small medium gets small segments, because a reclaim needs the room of one.
+    constexpr std::uint64_t kMinSegments = 8;
+    if (segment_slots_ > 1 && occupied() < kMinSegments * segment_slots_) {
+      segment_slots_ = (segment_slots_ + 1) / 2;
+      continue;
+    }
+    if (fit_to_medium()) continue;
+    segment_slots_ = slots;
+    return cause;
   }
+}
+
+// The medium is full, with the segments that are there: they are all that the store can have. Evicts the pages that do
+// not fit then. One segment makes room for the next; its pages cannot be moved, because the medium is full. Returns
+// false if no segment can go, or if that would not help.
+bool SegmentWriter::fit_to_medium() {
+  if (occupied() == 0 || !lacks_room()) return false;
+  max_slots_ = occupied();
+  core_.index.set_capacity(capacity_within(max_slots_, segment_slots_));
+  return give_up_segment();
+}
+
+// Evicts the pages of a segment: of one that is larger than new ones, because their copies would need several segments;
+// else of the one with the fewest claimed pages.
+bool SegmentWriter::give_up_segment() {
+  drain();
+  std::uint64_t claimed = 0;
+  std::shared_ptr<Segment> victim = core_.index.victim(head(), claimed, segment_slots_ + 1);
+  if (!victim) victim = core_.index.victim(head(), claimed);
+  if (!victim || !core_.index.retire(victim, {})) return false;
+  unlink(victim);
+  return true;
 }
 
 Cause SegmentWriter::create_head() {
@@ -254,6 +313,7 @@ Cause SegmentWriter::create_head() {
   std::array<std::byte, kBlockBytes> block;
   write_superblock(core_.form, number, segment_slots_, block);
   OpenedFile opened = core_.files->create(number, slot_offset(core_.form, segment_slots_), block);
+  create_error_ = opened.error;
   if (is_file_limit(-opened.error)) ++core_.counters.file_limit;
   if (!opened.file) return cause_of(opened.error);
   const auto segment = std::make_shared<Segment>(number, std::move(opened.file), segment_slots_);

@@ -5,11 +5,13 @@
 //                                                      --wrong--> as if absent
 //       --> absent --> a slot of the head --> write ----------> in the index, done
 //   head full --> new segment
+//   no room, with an eviction policy --> evict the policy's victims
 //   too many segments --> take the segment with the fewest claimed pages: read, check and write each claimed page to
 //   the
 //       head, sync, update the index, unlink the file
 #pragma once
 
+#include <cerrno>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -67,9 +69,15 @@ class SegmentWriter {
   const Segment* head() const { return has_head() ? filling_.back().segment.get() : nullptr; }
   Place take_slot();
   std::uint64_t occupied() const;
+  Cause provide_head();
   Cause make_head();
   Cause open_head();
   Cause create_head();
+  bool free_slots();
+  // The last segment could not be created, and the removal of others would help. Not so for a limit of the file's size.
+  bool lacks_room() const { return create_error_ == -ENOSPC || create_error_ == -EDQUOT; }
+  bool fit_to_medium();
+  bool give_up_segment();
   bool drop_oldest_file();
   bool reclaim_until(std::uint64_t slots);
   bool reclaim(const std::shared_ptr<Segment>& victim);
@@ -79,8 +87,9 @@ class SegmentWriter {
 
   SegmentCore& core_;
   BlockQueue& queue_;
-  const std::uint32_t segment_slots_;
-  const std::uint64_t max_slots_;
+  std::uint32_t segment_slots_;  // of new segments
+  std::uint64_t max_slots_;
+  int create_error_ = 0;  // -errno of the last creation of a segment
   std::deque<ForeignFile> foreign_;
   PageWork* work_ = nullptr;
   std::vector<Flight> flights_;      // by buffer

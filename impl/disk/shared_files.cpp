@@ -66,7 +66,7 @@ class SharedFiles final : public StorageBackend {
 
  private:
   struct Listed {
-    std::int64_t used = 0;
+    std::int64_t used = 0;  // ns
     std::string name;
     auto operator<=>(const Listed&) const = default;
   };
@@ -77,12 +77,14 @@ class SharedFiles final : public StorageBackend {
   std::int64_t clock_of_files() const;
   std::vector<Listed> list_pages();
   void make_room();
+  bool make_room_on_full_medium();
+  void evict(std::vector<Listed>& pages, Pages going);
   bool is_there(const std::string& name) const;
   Cause get(const PageTask& task, PageWork& work);
   Cause set(const PageTask& task, PageWork& work);
   Cause remove(const PageTask& task);
   Cause discard(const std::string& name);
-  Cause store(const std::string& name, const Pieces& content);
+  int store(const std::string& name, const Pieces& content);
   Cause cause_of_errno(int error);
   std::size_t file_bytes() const { return kPageHeaderBytes + form_.bytes(); }
 
@@ -132,7 +134,7 @@ SharedFiles::SharedFiles(const SharedFilesConfig& config, const PageForm& form)
   std::array<char, 24> digits{};
   std::snprintf(digits.data(), digits.size(), "%016llx", static_cast<unsigned long long>(random));
   own_name_ = std::string(kSharedUnfinished) + digits.data() + "-";
-  count_ = found_ = list_pages().size();
+  found_ = list_pages().size();
 }
 
 // Returns seconds by the clock that stamps the files, or 0 on failure.
@@ -142,7 +144,7 @@ std::int64_t SharedFiles::clock_of_files() const {
   return ::fstatat(folder_.get(), kSharedMark, &facts, AT_SYMLINK_NOFOLLOW) == 0 ? facts.st_mtim.tv_sec : 0;
 }
 
-// Returns all pages in the folder. Removes old temporary files on the way.
+// Returns all pages in the folder, and counts them. Removes old temporary files on the way.
 std::vector<SharedFiles::Listed> SharedFiles::list_pages() {
   std::vector<Listed> pages;
   int error = 0;
@@ -153,11 +155,13 @@ std::vector<SharedFiles::Listed> SharedFiles::list_pages() {
     if (!unfinished && !is_shared_page(name)) continue;
     if (::fstatat(folder_.get(), name.c_str(), &facts, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(facts.st_mode)) continue;
     if (!unfinished) {
-      pages.push_back({facts.st_mtim.tv_sec, std::move(name)});
+      pages.push_back({facts.st_mtim.tv_sec * std::int64_t{1'000'000'000} + facts.st_mtim.tv_nsec, std::move(name)});
     } else if (facts.st_mtim.tv_sec + kUnfinishedSeconds < now) {
       ::unlinkat(folder_.get(), name.c_str(), 0);
     }
   }
+  count_ = pages.size();
+  stored_since_listed_ = 0;
   return pages;
 }
 
@@ -166,10 +170,19 @@ void SharedFiles::make_room() {
   const Pages part = std::max<Pages>(1, config_.capacity / kEvictionParts);
   if (count_ < config_.capacity && stored_since_listed_ < part) return;
   std::vector<Listed> pages = list_pages();
-  count_ = pages.size();
-  stored_since_listed_ = 0;
-  if (pages.size() < config_.capacity) return;
-  const Pages going = pages.size() - config_.capacity + part;
+  if (pages.size() >= config_.capacity) evict(pages, pages.size() - config_.capacity + part);
+}
+
+// The file system has less room than the capacity. Returns false if there is nothing to remove.
+bool SharedFiles::make_room_on_full_medium() {
+  std::vector<Listed> pages = list_pages();
+  if (pages.empty()) return false;
+  evict(pages, std::max<Pages>(1, pages.size() / kEvictionParts));
+  return true;
+}
+
+// Removes the `going` pages that were used longest ago.
+void SharedFiles::evict(std::vector<Listed>& pages, Pages going) {
   std::ranges::sort(pages);
   for (std::size_t i = 0; i < pages.size() && i < going; ++i) {
     if (::unlinkat(folder_.get(), pages[i].name.c_str(), 0) == 0) ++evicted_;
@@ -272,25 +285,26 @@ Cause SharedFiles::set(const PageTask& task, PageWork& work) {
     content.emplace_back(written_page_);
   }
   content.insert(content.begin(), header);
-  const Cause cause = store(name, content);
-  if (cause != Cause::none) return cause;
+  int error = store(name, content);
+  if ((error == ENOSPC || error == EDQUOT) && make_room_on_full_medium()) error = store(name, content);
+  if (error != 0) return cause_of_errno(error);
   ++set_;
   ++count_;
   ++stored_since_listed_;
   return Cause::none;
 }
 
-Cause SharedFiles::store(const std::string& name, const Pieces& content) {
+// Returns 0 or errno.
+int SharedFiles::store(const std::string& name, const Pieces& content) {
   const std::string unfinished = own_name_ + std::to_string(++unfinished_);
   Descriptor file(::openat(folder_.get(), unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (file.get() < 0) return cause_of_errno(errno);
+  if (file.get() < 0) return errno;
   int error = write_whole(file.get(), content);
   // A network file system may report a full disk only here.
   if (::close(file.release()) != 0 && error == 0) error = errno;
   if (error == 0 && ::renameat(folder_.get(), unfinished.c_str(), folder_.get(), name.c_str()) != 0) error = errno;
-  if (error == 0) return Cause::none;
-  ::unlinkat(folder_.get(), unfinished.c_str(), 0);
-  return cause_of_errno(error);
+  if (error != 0) ::unlinkat(folder_.get(), unfinished.c_str(), 0);
+  return error;
 }
 
 Cause SharedFiles::remove(const PageTask& task) {

@@ -10,7 +10,8 @@
 // Capacity: counts the files of all runs together. A run that stores a page beyond the capacity lists the folder and
 // removes the least recently used files, at once a sixteenth of the capacity. Last uses have a resolution of a minute.
 // A run also lists the folder after every sixteenth of the capacity that it has stored, because other runs store pages
-// too. So N runs can exceed the capacity by N sixteenths.
+// too. So N runs can exceed the capacity by N sixteenths. If the medium is full earlier, a run that stores a page
+// removes the least recently used sixteenth of the files.
 //
 // All runs belong to one user: the folder has mode 0700, and others must not be able to write to it. Only files with
 // names of this tier are removed.

@@ -10,7 +10,11 @@
  *   "shared_fs" a file a page, on a local or network mount    any number, on any number of machines
  *   "remote"    a Redis or Valkey server, a Mooncake Store    any number
  *
- * After a kill, a page is either there with the right bytes, or missing. Pages of earlier runs are found again.
+ * A full store of kind "disk" or "shared_fs" evicts pages, so that a put finds room. If the medium has less room than
+ * capacity_pages, the store keeps the pages that fit. An eviction never changes the bytes of a get in progress.
+ *
+ * After a kill, a page is either there with the right bytes, or missing. Pages of earlier runs are found again. A page
+ * that was removed is not found again, neither in this run nor after kvtwin_store_close.
  *
  * Threads: any thread may call any function of one store, except close. One look-up, one get and one put or remove are
  * served at a time; further calls of the same sort wait. Calls block until their pages have ended.
@@ -62,6 +66,9 @@ typedef struct kvtwin_store_config {
   const char* secret;   /* at least 16 bytes: pages carry a keyed check, and only such pages are accepted. NULL: none */
   const char* password; /* "remote": of the server; NULL: none */
   uint32_t timeout_ms;  /* "remote": of one batch of commands; 0 = 1000 */
+  /* Since 1.1. "disk": the eviction policy, one of kvtwin_policy_names(); NULL = "lru". The other kinds: NULL; a full
+   * "shared_fs" evicts the files that were used longest ago, and a remote server evicts by its own rules. */
+  const char* eviction;
 } kvtwin_store_config;
 
 /* Opens a store. Errors: KVTWIN_BAD_ARGUMENT for a bad configuration, KVTWIN_FAILED if the medium cannot be used;
@@ -91,12 +98,15 @@ KVTWIN_API kvtwin_status kvtwin_store_put(kvtwin_store* store, const kvtwin_key*
 KVTWIN_API kvtwin_status kvtwin_store_get(kvtwin_store* store, const kvtwin_key* keys, size_t count,
                                           void* const* addresses, const size_t* lengths, size_t pieces_per_page,
                                           uint8_t* status);
-/* Removes pages. A page that is not there is KVTWIN_OK. After a crash, removed pages of a disk may be found again. */
+/* Removes pages. A page that is not there is KVTWIN_OK. After a crash, pages of a disk that were removed since the last
+ * kvtwin_store_close may be found again. */
 KVTWIN_API kvtwin_status kvtwin_store_remove(kvtwin_store* store, const kvtwin_key* keys, size_t count,
                                              uint8_t* status);
 
 /* Writes the store's counters as one JSON object to `text` (at most `size` bytes, with a zero at the end), and sets
  * *needed to the bytes that the whole text needs. Waits for the calls in progress.
+ * "medium" of a disk has "pages_evicted" and "capacity_pages", which is lower than configured on a small medium; that of
+ * a shared file system has "evicted_pages".
  * {"kind", "look_ups": {"calls", "pages", "found", "seconds"}, "gets": {"calls", "pages", "ok", "bytes", "seconds",
  * "missing", "corrupt", "io_error", "unreachable"}, "puts": {..., "full"}, "removes": {...}, "medium": {name: count}}
  */

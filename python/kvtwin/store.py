@@ -85,6 +85,8 @@ class Store:
                      any number of stores and machines
     "remote"         redis://HOST:PORT or mooncake://HOST:PORT     0: the server has its own limit
 
+    A full store of kind "disk" or "shared_fs" evicts pages, so that a put finds room.
+
     Raises InputError for a bad argument, WorkError if the medium cannot be used.
 
     Threads: any thread may call any method, also close(), which waits for the calls in progress. All calls release the
@@ -103,11 +105,13 @@ class Store:
         secret: str | None = None,
         password: str | None = None,
         timeout_s: float = 1.0,
+        eviction: str | None = None,
     ):
         """Opens the store.
 
         capacity_pages: pages of one rank. secret: at least 16 bytes; stored pages carry a keyed check, and only such
         pages are accepted. password, timeout_s (seconds for one batch of commands, 0.001 to 4,000,000): of a remote store.
+        eviction: of kind disk, the eviction policy of a full store, one of kvtwin.policy.names(); None means "lru".
         """
         if not 0.001 <= timeout_s <= 4_000_000:
             raise InputError(f"timeout_s is {timeout_s}; it must be between 0.001 and 4,000,000 seconds")
@@ -126,6 +130,7 @@ class Store:
             secret=secret,
             password=password,
             timeout_ms=round(timeout_s * 1000),
+            eviction=eviction,
         )
         self.form, self.identity = form, identity
 

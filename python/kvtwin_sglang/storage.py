@@ -12,6 +12,7 @@ Keys of the extra configuration:
     namespace     a name that separates this deployment's pages from those of others in the same store
     revision      of the model's weights; pages of other revisions are never read
     timeout_ms    of kind remote: of one batch of commands (default 1000)
+    eviction      of kind disk: the policy by which a full store evicts pages (default "lru")
     journal       a file that records each call and its time, for `kvtwin calibrate --from`
 The environment variable KVTWIN_PAGE_KEY (at least 16 bytes) gives stored pages a keyed check; KVTWIN_REDIS_PASSWORD is
 the password of the Redis server.
@@ -29,6 +30,7 @@ Threads: SGLang calls from one thread for look-ups, one for reads, one for write
 
 import hashlib
 import json
+import logging
 import shutil
 import threading
 import time
@@ -49,6 +51,7 @@ from sglang.srt.mem_cache.hicache_storage import (
 
 from kvtwin_sglang import host_name
 
+logger = logging.getLogger(__name__)
 KEY_BYTES = 32
 SERVED_POOLS = (PoolName.KV, PoolName.DRAFT, PoolName.INDEXER)
 # Attributes of SGLang's host pools that decide what the bytes of a page mean.
@@ -84,6 +87,7 @@ class PoolStore:
         self.pieces = len(addresses)
         self.order = self._payload_order()
         self.page_bytes = sum(lengths)
+        self.full_log = engine_store.FullStoreLog(f"pool '{name}'", logger)
         self.store = Store(form=self._form(), identity=self._identity(name, config, options), **self.place(name, config, options))
 
     def _indices_per_page(self):
@@ -216,6 +220,8 @@ class KvtwinStorage(HiCacheStorage):
         pool = self.stores[name]
         addresses, lengths = pool.memory(len(keys), host_indices)
         statuses = getattr(pool.store, verb)(page_keys(keys), addresses, lengths)
+        if verb == "put":
+            pool.full_log.after_put(pool.store, statuses)
         right = statuses == PageStatus.OK
         ok, duration = int(right.sum()), time.perf_counter_ns() - begin
         self._record(GET if verb == "get" else PUT, len(keys), ok, ok * pool.page_bytes, duration)

@@ -11,6 +11,7 @@ Keys of the tier:
     capacity_gib      GiB that the store may hold. Required for disk and shared_fs
     namespace         a name that separates this deployment's blocks from those of others in the same store
     timeout_ms        of kind remote: of one batch of commands (default 1000)
+    eviction          of kind disk: the policy by which a full store evicts blocks (default "lru")
     enable_kv_events  report stored blocks as KV events, where vLLM's events are on
     locality          "LOCAL" or "REMOTE", for these events
 The environment variable KVTWIN_PAGE_KEY (at least 16 bytes) gives stored blocks a keyed check; KVTWIN_REDIS_PASSWORD is the
@@ -27,6 +28,7 @@ memory; those of other kinds run in vLLM's own look-up thread.
 import ctypes
 import hashlib
 import json
+import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
 from queue import Empty, SimpleQueue
@@ -39,6 +41,8 @@ from vllm.v1.kv_offload.base import Locality, LookupResult, Medium, OffloadingEv
 from vllm.v1.kv_offload.file_mapper import FileMapper
 from vllm.v1.kv_offload.tiering.async_lookup import AsyncLookupManager
 from vllm.v1.kv_offload.tiering.base import JobResult, RequestOffloadingContext, SecondaryTierManager
+
+logger = logging.getLogger(__name__)
 
 
 def store_keys(keys):
@@ -97,6 +101,7 @@ class KvtwinTier(SecondaryTierManager):
             root_dir="", offloading_spec=offloading_spec, blocks_per_file=offloading_spec.blocks_per_chunk,
             parallel_agnostic=True).get_run_config()
         self.store = open_store(self.block_size_bytes, fields, options)
+        self._full_log = engine_store.FullStoreLog(tier_type, logger)
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(primary_kv_view.cast("B")))
         self._look_ups = None if options.get("kind", "disk") == "disk" else LookUps(self.store, tier_type)
         self._threads = {"get": ThreadPoolExecutor(1, "kvtwin_get"), "put": ThreadPoolExecutor(1, "kvtwin_put")}
@@ -142,7 +147,10 @@ class KvtwinTier(SecondaryTierManager):
     def _move(self, verb, job_id, keys, addresses, lengths):
         begin = time.perf_counter()
         try:
-            right = getattr(self.store, verb)(store_keys(keys), addresses, lengths) == PageStatus.OK
+            statuses = getattr(self.store, verb)(store_keys(keys), addresses, lengths)
+            right = statuses == PageStatus.OK
+            if verb == "put":
+                self._full_log.after_put(self.store, statuses)
         except Exception:  # no memory, say: the job fails, and vLLM computes its blocks
             right = np.zeros(len(keys), bool)
         self._finished.put((verb, job_id, keys, right, time.perf_counter() - begin))

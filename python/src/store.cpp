@@ -161,7 +161,8 @@ void add_store(nb::module_& module) {
              const std::string& layout, const std::string& model, const std::string& revision,
              const std::string& kv_dtype, std::uint32_t tp, std::uint32_t pp, std::uint32_t rank,
              const std::string& name_space, std::uint64_t capacity_pages, const std::optional<std::string>& secret,
-             const std::optional<std::string>& password, std::uint32_t timeout_ms) {
+             const std::optional<std::string>& password, std::uint32_t timeout_ms,
+             const std::optional<std::string>& eviction) {
             kvtwin_store_config config{};
             config.struct_size = sizeof config;
             config.kind = kind.c_str();
@@ -173,12 +174,14 @@ void add_store(nb::module_& module) {
             config.secret = text_or_null(secret);
             config.password = text_or_null(password);
             config.timeout_ms = timeout_ms;
+            config.eviction = text_or_null(eviction);
             new (store) Store(config);
           },
           nb::kw_only(), nb::arg("kind"), nb::arg("location"), nb::arg("layers"), nb::arg("planes"), nb::arg("heads"),
           nb::arg("head_bytes"), nb::arg("page_tokens"), nb::arg("layout"), nb::arg("model"), nb::arg("revision"),
           nb::arg("kv_dtype"), nb::arg("tp"), nb::arg("pp"), nb::arg("rank"), nb::arg("name_space"),
-          nb::arg("capacity_pages"), nb::arg("secret").none(), nb::arg("password").none(), nb::arg("timeout_ms"))
+          nb::arg("capacity_pages"), nb::arg("secret").none(), nb::arg("password").none(), nb::arg("timeout_ms"),
+          nb::arg("eviction").none())
       .def("close", &Store::close)
       .def_prop_ro("closed", &Store::closed)
       .def_prop_ro("page_bytes", &Store::page_bytes)

@@ -5,6 +5,7 @@
 
 import contextlib
 import json
+import logging
 import os
 import re
 import select
@@ -126,6 +127,31 @@ class Stores(Scratch):
             pages = store.get_pages(keys)
             self.assertEqual([page is None for page in pages], [False, True, False])
             self.assertEqual(store.stats()["gets"]["corrupt"], 1)
+
+    def test_a_full_store_evicts_and_the_log_says_so(self):
+        keys = [bytes([number]) * 32 for number in range(100)]
+        for kind, evicted in (("disk", 90), ("shared_fs", 90)):
+            log = kvtwin.engine_store.FullStoreLog(kind, logging.getLogger("kvtwin.test"))
+            with self.store(kind, kind, capacity_pages=10) as store, self.assertLogs("kvtwin.test", "INFO") as logged:
+                for key in keys:
+                    statuses = store.put_pages([key], [key * 256])
+                    self.assertEqual(statuses.tolist(), [0])
+                    log.after_put(store, statuses)
+                self.assertEqual(bytes(store.get_pages(keys[-1:])[0]), keys[-1] * 256)
+                self.assertEqual(store.look_up(keys[:1]), 0)
+                medium = store.stats()["medium"]
+                self.assertEqual(medium["pages_evicted" if kind == "disk" else "evicted_pages"], evicted)
+            self.assertEqual(len(logged.output), 1)
+            self.assertIn(f"{kind}: the store is full and evicts pages", logged.output[0])
+        with self.store("disk", "fifo", capacity_pages=2, eviction="fifo") as store:
+            store.put_pages(keys[:2], [bytes(8192)] * 2)
+            store.get_pages(keys[:1])
+            store.put_pages(keys[2:3], [bytes(8192)])
+            self.assertEqual([store.look_up([key]) for key in keys[:3]], [0, 1, 1])
+        with self.assertRaisesRegex(kvtwin.InputError, 'eviction is "best"'):
+            self.store("disk", "wrong", eviction="best")
+        with self.assertRaisesRegex(kvtwin.InputError, "eviction is set, and only a store of kind disk"):
+            self.store("shared_fs", "wrong", eviction="lru")
 
     def test_bad_arguments_are_refused(self):
         with self.store() as store:

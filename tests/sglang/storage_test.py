@@ -170,14 +170,19 @@ class Failures(Case):
         self.assertEqual(engine.back_up(tokens, indices) if sglang.fill(engine.pool, indices, 1) is not None else 0, PAGES)
         self.assert_prefetch(engine, tokens, indices, bytes_, PAGES)
 
-    def test_a_full_store_keeps_what_it_has(self):
+    def test_a_full_store_evicts_the_oldest_pages(self):
         engine = self.engine(capacity_gib=8 * 32768 / (1 << 30))
-        tokens, indices, bytes_ = self.stored(engine, 8)
-        more, more_indices = engine.tokens(8, 1), engine.pool.alloc(8 * engine.pool.page_size)
-        sglang.fill(engine.pool, more_indices, 2)
-        self.assertEqual(engine.back_up(more, more_indices), 0)
-        self.assertEqual(engine.storage.counters()["kv"]["puts"]["full"], 8)
-        self.assert_prefetch(engine, tokens, indices, bytes_, 8)
+        tokens, _, _ = self.stored(engine, 8)
+        with self.assertLogs("kvtwin_sglang.storage", "INFO") as logged:
+            for first in range(1, 20):
+                more, more_indices, bytes_ = self.stored(engine, 8, first)
+                engine.pool.free(more_indices)
+        self.assertEqual(len(logged.output), 1)
+        self.assertRegex(logged.output[0], "pool 'kv': the store is full and evicts pages")
+        self.assertEqual(engine.look_up(tokens).hash_value, [])
+        medium = engine.storage.counters()["kv"]["medium"]
+        self.assertEqual((medium["pages_evicted"], medium["full"]), (19 * 8, 0))
+        self.assert_prefetch(engine, more, engine.pool.alloc(8 * engine.pool.page_size), bytes_, 8)
 
     def test_a_full_disk_is_counted_and_loses_nothing(self):
         engine = self.engine(capacity_gib=64 * 32768 / (1 << 30))

@@ -201,14 +201,14 @@ class Failures(Case):
         engine.forget()
         self.assertEqual(engine.load(range(20)), 20)
 
-    def test_a_full_store_keeps_what_it_has(self):
-        engine = self.engine(capacity_gib=8 * BLOCK_BYTES / (1 << 30))
+    def test_a_full_store_evicts_the_oldest_blocks(self):
+        engine = self.engine(capacity_gib=8 * BLOCK_BYTES / (1 << 30), eviction="lru")
         engine.store(range(8))
         engine.store(range(100, 108))
         engine.forget()
-        self.assertEqual(engine.load(range(8)), 8)
-        self.assertEqual(engine.load(range(100, 108)), 0)
-        self.assertEqual(engine.tier.counters()["puts"]["full"], 8)
+        self.assertEqual(engine.load(range(100, 108)), 8)
+        self.assertEqual(engine.load(range(8)), 0)
+        self.assertEqual(engine.tier.counters()["medium"]["pages_evicted"], 8)
 
     def test_a_dead_redis_server_is_a_miss(self):
         program = shutil.which("redis-server")

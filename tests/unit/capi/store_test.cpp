@@ -211,6 +211,18 @@ TEST_P(StoreOfKind, RemovedPagesAreMissing) {
   EXPECT_EQ(get(store.get(), 0, 3), (std::vector<std::uint8_t>{KVTWIN_OK, KVTWIN_MISSING, KVTWIN_OK}));
 }
 
+// Also a page that was put again with other bytes, and also after the store was closed.
+TEST_P(StoreOfKind, RemovedPagesStayMissingAfterAClose) {
+  std::uint8_t status = 255;
+  {
+    const Store store = opened(config());
+    EXPECT_EQ(put(store.get(), 0, 3), kAllOk3);
+    const kvtwin_key key = key_of(1);
+    EXPECT_EQ(kvtwin_store_remove(store.get(), &key, 1, &status), KVTWIN_OK);
+  }
+  EXPECT_EQ(get(opened(config()).get(), 0, 3), (std::vector<std::uint8_t>{KVTWIN_OK, KVTWIN_MISSING, KVTWIN_OK}));
+}
+
 // Another dtype of the same size, another rank, another model, another namespace: the same form and the same keys.
 TEST_P(StoreOfKind, StoresOfOtherIdentitiesSeeNothing) {
   EXPECT_EQ(put(opened(config()).get(), 0, 3), kAllOk3);
@@ -306,15 +318,51 @@ TEST(CInterface, AServerThatIsGoneIsUnreachableAndNothingElse) {
 }
 #endif
 
-TEST(CInterface, AFullDiskStoreSaysSo) {
+TEST_P(StoreOfKind, AFullStoreEvictsWhatWasUsedLongestAgo) {
+  if (GetParam().needs_server) return;  // its server evicts
+  kvtwin_store_config small = config();
+  small.capacity_pages = 16;
+  const Store store = opened(small);
+  for (std::uint64_t page = 0; page < 64; ++page) {
+    EXPECT_EQ(put(store.get(), page, 1), std::vector<std::uint8_t>(1, KVTWIN_OK)) << page;
+  }
+  EXPECT_EQ(look_up(store.get(), 52, 20), 12) << "the newest pages";
+  EXPECT_EQ(look_up(store.get(), 0, 1), 0) << "the oldest page";
+  const nlohmann::json counted = stats(store.get());
+  EXPECT_EQ(counted["puts"]["full"], 0);
+  EXPECT_EQ(counted["medium"].value("pages_evicted", 0) + counted["medium"].value("evicted_pages", 0), 48);
+  EXPECT_EQ(put(store.get(), 100, 40), std::vector<std::uint8_t>(40, KVTWIN_OK)) << "more pages than the capacity";
+}
+
+TEST(CInterface, TheEvictionOfADiskHasAName) {
   const Folder folder;
   const std::string location = folder / "store";
   kvtwin_store_config config = config_of("disk", location);
   config.capacity_pages = 2;
+  for (const char* eviction : {"lru", "fifo"}) {
+    config.eviction = eviction;
+    const Store store = opened(config);
+    put(store.get(), 0, 2);
+    get(store.get(), 0, 1);
+    put(store.get(), 2, 1);
+    const bool lru = std::strcmp(eviction, "lru") == 0;
+    EXPECT_EQ(look_up(store.get(), 0, 1), lru ? 1U : 0U) << eviction;
+    EXPECT_EQ(look_up(store.get(), 1, 1), lru ? 0U : 1U) << eviction;
+    std::vector<std::uint8_t> status(3);
+    kvtwin_store_remove(store.get(), keys_of(0, 3).data(), 3, status.data());
+  }
+}
+
+// A program that was compiled with version 1.0 passes a structure without the eviction.
+TEST(CInterface, TakesTheConfigurationOfVersion10) {
+  const Folder folder;
+  const std::string location = folder / "store";
+  kvtwin_store_config config = config_of("disk", location);
+  config.struct_size = offsetof(kvtwin_store_config, eviction);
+  config.eviction = "no such policy";  // memory behind the older structure
+  config.capacity_pages = 2;
   const Store store = opened(config);
-  EXPECT_EQ(put(store.get(), 0, 3), (std::vector<std::uint8_t>{KVTWIN_OK, KVTWIN_OK, KVTWIN_FULL}));
-  EXPECT_EQ(stats(store.get())["puts"]["full"], 1);
-  EXPECT_EQ(get(store.get(), 0, 3), (std::vector<std::uint8_t>{KVTWIN_OK, KVTWIN_OK, KVTWIN_MISSING}));
+  EXPECT_EQ(put(store.get(), 0, 3), kAllOk3);
 }
 
 // Flips one bit in the middle of each file of the store.
@@ -377,6 +425,8 @@ TEST(CInterface, RefusesBadConfigurationsWithASentence) {
       {[](auto& c) { c.identity.tp = 0; }, "identity.tp"},
       {[](auto& c) { c.identity.rank = 2; }, "identity.rank is 2; it must be below tp * pp"},
       {[](auto& c) { c.secret = "short"; }, "secret has fewer than 16 bytes"},
+      {[](auto& c) { c.eviction = "best"; }, "eviction is \"best\"; kvtwin_policy_names() lists the policies"},
+      {[](auto& c) { c.kind = "shared_fs", c.eviction = "lru"; }, "eviction is set, and only a store of kind disk"},
       {[](auto& c) { c.kind = "remote", c.location = "http://x", c.capacity_pages = 0; }, "location: "},
       {[](auto& c) { c.kind = "remote", c.location = "redis://127.0.0.1:1"; }, "capacity_pages is set"},
   };
@@ -436,14 +486,14 @@ TEST(CInterface, RefusesEveryOtherSizeOfAStructure) {
   const std::string location = folder / "store";
   kvtwin_store_config config = config_of("disk", location);
   for (std::uint32_t size = 0; size < 2 * sizeof config; ++size) {
-    if (size == sizeof config) continue;
+    if (size == sizeof config || size == offsetof(kvtwin_store_config, eviction)) continue;
     config.struct_size = size;
     EXPECT_NE(refusal(config).find("config.struct_size is " + std::to_string(size)), std::string::npos);
   }
 }
 
 TEST(CInterface, NamesItsStatusesAndVersion) {
-  EXPECT_EQ(kvtwin_abi_version(), 1000);
+  EXPECT_EQ(kvtwin_abi_version(), 1001);
   EXPECT_STRNE(kvtwin_version(), "");
   EXPECT_STREQ(kvtwin_status_name(KVTWIN_FULL), "full");
   EXPECT_STREQ(kvtwin_status_name(KVTWIN_BAD_ARGUMENT), "bad_argument");

@@ -15,7 +15,7 @@ std::shared_ptr<Segment> add_segment(SegmentIndex& index, FileNumber number, std
 }
 
 void write(SegmentIndex& index, std::uint64_t page, const std::shared_ptr<Segment>& segment, std::uint32_t slot) {
-  ASSERT_TRUE(index.reserve());
+  ASSERT_TRUE(index.reserve(name(page)));
   index.written(name(page), {segment, slot});
 }
 
@@ -100,21 +100,21 @@ TEST(SegmentIndex, found_pages_and_new_ones_never_exceed_the_capacity_together) 
     EXPECT_EQ(totals.evicted, 3U + slot);
     index.check_invariants();
   }
-  EXPECT_FALSE(index.reserve());
+  EXPECT_FALSE(index.reserve(name(99)));
 }
 
 TEST(SegmentIndex, what_is_reserved_counts_against_the_capacity) {
   SegmentIndex index(2);
   const std::shared_ptr<Segment> segment = add_segment(index, 1);
   index.add_found(name(1), {segment, 0});
-  ASSERT_TRUE(index.reserve());
+  ASSERT_TRUE(index.reserve(name(99)));
   EXPECT_EQ(segment_of(index, 1), 1U) << "there is room for both";
   index.verified(name(1), {segment, 0});
   Place place;
   EXPECT_EQ(index.claim(name(1), place), SegmentIndex::Standing::claimed);
-  EXPECT_FALSE(index.reserve());
-  index.unreserve();
-  EXPECT_TRUE(index.reserve());
+  EXPECT_FALSE(index.reserve(name(99)));
+  index.unreserve(name(99));
+  EXPECT_TRUE(index.reserve(name(99)));
   index.add_found(name(2), {segment, 1});
   index.verified(name(2), {segment, 1});
   EXPECT_EQ(index.claim(name(2), place), SegmentIndex::Standing::no_room);
