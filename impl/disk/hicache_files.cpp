@@ -438,9 +438,10 @@ Cause HiCacheFiles::store(const std::string& name, const Pieces& page) {
   };
   {
     const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
-    const Descriptor file(::openat(folder_.get(), unfinished.c_str(), flags, 0600));
+    Descriptor file(::openat(folder_.get(), unfinished.c_str(), flags, 0600));
     if (file.get() < 0) return give_up(errno);
     if (const int error = write_whole(file.get(), page); error != 0) return give_up(error);
+    if (::close(file.release()) != 0) return give_up(errno);  // a network file system may report a full disk only here
   }
   const std::string line = line_of(name.substr(0, kHexDigits));
   if (const int error = write_whole(list_.get(), std::as_bytes(std::span(line))); error != 0) return give_up(error);

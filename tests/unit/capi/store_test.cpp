@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <memory>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -16,6 +18,17 @@
 #include "tests/folder.hpp"
 #include "tests/redis_server.hpp"
 #include "tests/splitmix.hpp"
+
+namespace {
+thread_local std::size_t max_allocation = ~std::size_t{0};  // larger ones fail on this thread
+}
+void* operator new(std::size_t bytes) {
+  void* const memory = bytes > max_allocation ? nullptr : std::malloc(bytes == 0 ? 1 : bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace kvtwin::test {
 namespace {
@@ -391,6 +404,28 @@ TEST(CInterface, ADamagedPageIsCorruptThenMissing) {
     EXPECT_EQ(put(store.get(), 0, 1), std::vector<std::uint8_t>(1, KVTWIN_OK)) << kind;
     EXPECT_EQ(get(store.get(), 0, 1), std::vector<std::uint8_t>(1, KVTWIN_OK)) << kind;
   }
+}
+
+// The list of a page's pieces is the largest allocation of a call.
+TEST(CInterface, WithoutMemoryEachPageSaysSo) {
+  const Folder folder;
+  const std::string location = folder / "store";
+  const Store store = opened(config_of("shared_fs", location));
+  PageBuffers pages(2, kPageBytes / 2);
+  for (const bool puts : {true, false}) {
+    std::vector<std::uint8_t> status(2, KVTWIN_OK);
+    const std::vector<kvtwin_key> keys = keys_of(0, 2);
+    put(store.get(), 0, puts ? 0 : 2);
+    max_allocation = 16 << 10;
+    const kvtwin_status result = puts ? kvtwin_store_put(store.get(), keys.data(), 2, pages.addresses(),
+                                                         pages.lengths(), pages.pieces(), status.data())
+                                      : kvtwin_store_get(store.get(), keys.data(), 2, pages.addresses(),
+                                                         pages.lengths(), pages.pieces(), status.data());
+    max_allocation = ~std::size_t{0};
+    EXPECT_EQ(result, KVTWIN_NO_MEMORY);
+    EXPECT_EQ(status, std::vector<std::uint8_t>(2, KVTWIN_NO_MEMORY));
+  }
+  EXPECT_EQ(get(store.get(), 0, 2), std::vector<std::uint8_t>(2, KVTWIN_OK));
 }
 
 TEST(CInterface, ADiskFolderHasOneStoreAtATime) {

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <functional>
 #include <map>
@@ -243,6 +244,47 @@ class NoMoreFiles {
  private:
   rlimit before_{};
 };
+
+TEST_F(DiskTrust, AShortFileIsNotReadAsAWhole) {
+  fs::create_directory(tier());
+  const fs::path path = tier() / "short";
+  write_text(path, "0123456789");
+  const Descriptor file(::open(path.c_str(), O_RDONLY));
+  std::array<std::byte, 16> bytes{};
+  const std::span<std::byte> whole(bytes);
+  EXPECT_EQ(read_whole(file.get(), Pieces{whole.first(4), whole.subspan(4, 6)}), 0);
+  EXPECT_EQ(read_whole(file.get(), Pieces{whole.first(4), whole.subspan(4, 7)}), ENODATA);
+}
+
+// A link in the folder may lead to a segment or a ledger that another store has written.
+TEST_F(DiskTrust, LinksToSegmentsAndLedgersAreNotFollowed) {
+  fill(4);
+  for (const auto& [name, text] : content(tier())) {
+    if (name == kLedger) continue;
+    fs::rename(tier() / name, folder_.path() / name);
+    fs::create_symlink(folder_.path() / name, tier() / name);
+  }
+  {
+    SegmentStore store(config());
+    EXPECT_EQ(counter(store, "pages_found"), 0U);
+    EXPECT_EQ(get_page(store, kForm, 1), Cause::missing);
+  }
+  fs::rename(tier() / kLedger, folder_.path() / "ledger");
+  fs::create_symlink(folder_.path() / "ledger", tier() / kLedger);
+  EXPECT_THROW(SegmentStore{config()}, std::runtime_error);
+}
+
+// HiCache's files are read and written by name.
+TEST_F(DiskTrust, LinksToFilesOfHiCacheAreNotFollowed) {
+  const auto store = make_hicache_files(files(), kForm);
+  ASSERT_EQ(set_page(*store, kForm, 1), Cause::none);
+  const std::string name = hicache_file_name(files(), kForm, numbered_key(1));
+  fs::rename(tier() / name, folder_.path() / name);
+  fs::create_symlink(folder_.path() / name, tier() / name);
+  EXPECT_FALSE(looks_up(*store, 1));
+  EXPECT_NE(get_page(*store, kForm, 1), Cause::none);
+  EXPECT_TRUE(fs::exists(folder_.path() / name));
+}
 
 TEST_F(DiskTrust, TooManyOpenFilesIsNoFullDisk) {
   {

@@ -251,6 +251,16 @@ TEST_P(DiskFolder, AFileCutOffWhileInUseIsAnError) {
   EXPECT_EQ(get_page(store, kForm, 1), Cause::missing);
 }
 
+// The buffer still holds the end of the page from the read before.
+TEST_P(DiskFolder, AShortReadIsNoPage) {
+  SegmentStore store(config());
+  ASSERT_EQ(set_page(store, kForm, 0), Cause::none);
+  EXPECT_EQ(get_page(store, kForm, 0), Cause::none);
+  fs::resize_file(segments().at(0), 4096 + 4096);
+  EXPECT_EQ(get_page(store, kForm, 0), Cause::io_error);
+  EXPECT_EQ(get_page(store, kForm, 0), Cause::missing);
+}
+
 TEST_P(DiskFolder, WorksWhereThereIsNoDirectIo) {
   // Direct I/O is refused, as on file systems without it.
   const auto open = [&] {

@@ -3,15 +3,33 @@
 #include "impl/disk/shared_files.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <fstream>
 #include <set>
 
 #include "policy/index/page_key.hpp"
 #include "tests/folder.hpp"
 #include "tests/stored_pages.hpp"
+
+// ThreadSanitizer has a close() of its own.
+#if !defined(__SANITIZE_THREAD__)
+namespace {
+thread_local int close_error = 0;  // if set, close() closes and reports this error, as a network file system may
+}
+extern "C" int close(int descriptor) {
+  const long result = ::syscall(SYS_close, descriptor);
+  if (close_error == 0) return static_cast<int>(result);
+  errno = close_error;
+  return -1;
+}
+#endif
 
 namespace kvtwin::test {
 namespace {
@@ -148,6 +166,54 @@ TEST_F(SharedFilesTest, a_folder_of_other_things_is_refused_and_left_alone) {
   const std::string sentence = refusal([&] { open(); });
   EXPECT_TRUE(sentence.starts_with("The shared file system's folder ")) << sentence;
   EXPECT_NE(sentence.find("chmod go-w"), std::string::npos) << sentence;
+}
+
+// A limit of the file's size stands for a full disk that no eviction helps.
+TEST_F(SharedFilesTest, a_full_disk_leaves_no_temporary_file) {
+  const auto one = open();
+  EXPECT_EQ(set_page(*one, kForm, 1), Cause::none);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit little{100, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &little), 0);
+  EXPECT_EQ(set_page(*one, kForm, 2), Cause::full);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_TRUE(unfinished().empty());
+  EXPECT_EQ(counter(*one, "full_pages"), 1U);
+  EXPECT_EQ(get_page(*one, kForm, 1), Cause::none);
+  EXPECT_EQ(get_page(*one, kForm, 2), Cause::missing);
+}
+
+#if !defined(__SANITIZE_THREAD__)
+// A network file system may report only when the file is closed that the bytes did not reach the disk.
+TEST_F(SharedFilesTest, a_page_whose_file_could_not_be_closed_is_not_stored) {
+  const auto one = open();
+  close_error = EIO;
+  const Cause cause = set_page(*one, kForm, 1);
+  close_error = 0;
+  EXPECT_EQ(cause, Cause::io_error);
+  EXPECT_EQ(get_page(*one, kForm, 1), Cause::missing);
+  EXPECT_TRUE(unfinished().empty());
+}
+#endif
+
+// A link in the folder may lead to a right page of another store, or to any file.
+TEST_F(SharedFilesTest, links_are_not_followed) {
+  {
+    const auto one = open();
+    EXPECT_EQ(set_page(*one, kForm, 1), Cause::none);
+    fs::rename(file(1), folder_.path() / "elsewhere");
+    fs::create_symlink(folder_.path() / "elsewhere", file(1));
+    EXPECT_FALSE(looks_up(*one, 1));
+    EXPECT_NE(get_page(*one, kForm, 1), Cause::none);
+    EXPECT_TRUE(fs::exists(folder_.path() / "elsewhere"));
+  }
+  fs::remove(place_ / ".kvtwin-shared");
+  fs::create_symlink(folder_.path() / "mark", place_ / ".kvtwin-shared");
+  EXPECT_NE(refusal([&] { open(); }), "");
+  EXPECT_FALSE(fs::exists(folder_.path() / "mark"));
 }
 
 TEST_F(SharedFilesTest, without_storing_it_only_reads) {
