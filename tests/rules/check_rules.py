@@ -12,12 +12,13 @@ SUFFIXES = {".h", ".hpp", ".cpp", ".cc", ".cu", ".cuh"}
 
 # module -> how its includes in quotes may begin. In policy/, only the headers of PUBLIC_POLICY are public.
 PUBLIC_POLICY = r"policy/((base|seam|index|transfer)/)?\w+\.hpp"
+CATALOG = r"policy/storage/catalog\.hpp"  # which pages a store has, for stores that evict by themselves
 MAY_INCLUDE = {
     "policy": r"policy/",
     "models": rf"models/|{PUBLIC_POLICY}",
     "traces": rf"traces/|{PUBLIC_POLICY}",
     "sim": rf"sim/|{PUBLIC_POLICY}|models/",
-    "impl": rf"impl/|{PUBLIC_POLICY}|models/|kernels/",
+    "impl": rf"impl/|{PUBLIC_POLICY}|{CATALOG}|models/|kernels/",
     "kernels": r"kernels/|policy/transfer/(layout|boxes)\.hpp",
     "include": r"kvtwin/",
     "capi": rf"capi/|kvtwin/|{PUBLIC_POLICY}|policy/hosted/|impl/",
@@ -36,7 +37,7 @@ ROOMS = {
     "sim/bounds/": rf"sim/bounds/|{PUBLIC_POLICY}",
     "impl/runtime/": rf"impl/runtime/|{PUBLIC_POLICY}",
     "python/src/kernels/": r"python/src/kernels/|kernels/|policy/transfer/",
-    "impl/disk/": rf"impl/(disk|runtime|storage)/|{PUBLIC_POLICY}|kernels/",
+    "impl/disk/": rf"impl/(disk|runtime|storage)/|{PUBLIC_POLICY}|{CATALOG}|kernels/",
 }
 # Headers that belong to some folders only.
 OWNED_HEADERS = [

@@ -14,6 +14,7 @@
 #include <fstream>
 #include <set>
 
+#include "impl/disk/hicache_files.hpp"
 #include "policy/index/page_key.hpp"
 #include "tests/folder.hpp"
 #include "tests/stored_pages.hpp"
@@ -189,12 +190,15 @@ TEST_F(SharedFilesTest, a_full_disk_leaves_no_temporary_file) {
 #if !defined(__SANITIZE_THREAD__)
 // A network file system may report only when the file is closed that the bytes did not reach the disk.
 TEST_F(SharedFilesTest, a_page_whose_file_could_not_be_closed_is_not_stored) {
-  const auto one = open();
-  close_error = EIO;
-  const Cause cause = set_page(*one, kForm, 1);
-  close_error = 0;
-  EXPECT_EQ(cause, Cause::io_error);
-  EXPECT_EQ(get_page(*one, kForm, 1), Cause::missing);
+  HiCacheFilesConfig hicache{.folder = folder_.path() / "hicache", .model = "m", .space = some_space(), .capacity = 8};
+  const auto one = open(), two = make_hicache_files(hicache, kForm);
+  for (StorageBackend* store : {one.get(), two.get()}) {
+    close_error = EIO;
+    const Cause cause = set_page(*store, kForm, 1);
+    close_error = 0;
+    EXPECT_EQ(cause, Cause::io_error);
+    EXPECT_EQ(get_page(*store, kForm, 1), Cause::missing);
+  }
   EXPECT_TRUE(unfinished().empty());
 }
 #endif
