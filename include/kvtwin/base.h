@@ -4,6 +4,8 @@
  * fail returns a kvtwin_status; if it takes `error`, it writes one sentence there: what is wrong, and what would be
  * right. Structures that a caller fills begin with struct_size; set it to sizeof the structure. A later version of the
  * library appends fields, and takes the missing fields of an earlier version's structure as 0.
+ * A text ends at its first zero byte. A caller whose texts can contain such a byte must refuse them: the library would
+ * see equal texts where the caller has different ones.
  */
 #ifndef KVTWIN_BASE_H
 #define KVTWIN_BASE_H
@@ -20,7 +22,7 @@ extern "C" {
 /* The version of this interface. A library serves programs that were compiled with the same major version, and with the
  * same or an older minor version. */
 #define KVTWIN_ABI_MAJOR 1
-#define KVTWIN_ABI_MINOR 0
+#define KVTWIN_ABI_MINOR 1
 
 /* Returns KVTWIN_ABI_MAJOR * 1000 + KVTWIN_ABI_MINOR of the library. */
 KVTWIN_API uint32_t kvtwin_abi_version(void);
