@@ -14,7 +14,6 @@
 #include <string>
 #include <vector>
 
-#include "policy/index/page_key.hpp"
 #include "python/src/parts.hpp"
 
 namespace nb = nanobind;
@@ -115,8 +114,14 @@ nb::bytes page_keys(const Tokens& tokens, std::uint32_t page_tokens, const std::
   if (prior) {
     if (prior->size() != sizeof(kvtwin_key)) raise("InputError", "prior is the key of one page, 32 bytes");
     std::memcpy(&before.emplace(), prior->c_str(), sizeof(kvtwin_key));
-  } else if (const std::optional<PageKey> seed = namespace_seed(extra_key, salt)) {
-    std::memcpy(&before.emplace(), seed->words.data(), sizeof(kvtwin_key));
+  } else {
+    const auto bytes = [](const std::optional<std::string>& text) { return text ? text->size() : 0; };
+    const auto first = [](const std::optional<std::string>& text) { return text ? text->data() : nullptr; };
+    kvtwin_key seed;
+    const kvtwin_status status =
+        kvtwin_policy_namespace(first(extra_key), bytes(extra_key), first(salt), bytes(salt), &seed);
+    if (status == KVTWIN_OK) before = seed;
+    if (status != KVTWIN_OK && status != KVTWIN_MISSING) raise_status(status, "the namespace has no key");
   }
   std::vector<kvtwin_key> keys(tokens.size() / page_tokens);
   const kvtwin_status status = kvtwin_policy_keys(tokens.data(), tokens.size(), page_tokens,
