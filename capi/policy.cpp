@@ -369,6 +369,20 @@ kvtwin_status kvtwin_policy_check(kvtwin_policy* policy) {
   }
 }
 
+kvtwin_status kvtwin_policy_namespace(const char* extra_key, size_t extra_key_bytes, const char* salt,
+                                      size_t salt_bytes, kvtwin_key* key) {
+  return guarded({}, [&] {
+    if (key == nullptr) return KVTWIN_BAD_ARGUMENT;
+    const auto text = [](const char* given, std::size_t bytes) {
+      return given == nullptr ? std::nullopt : std::optional<std::string_view>({given, bytes});
+    };
+    const auto seed = kvtwin::namespace_seed(text(extra_key, extra_key_bytes), text(salt, salt_bytes));
+    if (!seed) return KVTWIN_MISSING;
+    std::memcpy(key, seed->words.data(), sizeof *key);
+    return KVTWIN_OK;
+  });
+}
+
 kvtwin_status kvtwin_policy_keys(const int64_t* tokens, size_t count, uint32_t page_tokens, const kvtwin_key* prior,
                                  const char* extra_key, const char* salt, kvtwin_key* keys) {
   return guarded({}, [&] {

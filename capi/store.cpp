@@ -1,5 +1,7 @@
 #include "kvtwin/store.h"
 
+#include <unistd.h>
+
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -15,6 +17,7 @@
 #include "impl/disk/segment_store.hpp"
 #include "impl/disk/shared_files.hpp"
 #include "impl/remote/remote_backend.hpp"
+#include "models/weights.hpp"
 #include "policy/index/page_key.hpp"
 
 namespace kvtwin::capi {
@@ -50,6 +53,10 @@ kvtwin_status status_of(Cause cause) {
 constexpr std::size_t kStatuses = KVTWIN_FULL + 1;
 
 // ---- the configuration
+
+// Pages outlive the process, and with them the weights that they were computed with.
+constexpr const char* kRevisionExample =
+    "the commit or the fingerprint of the weights, or to \"fixed\" if the weights of this model name never change";
 
 std::string required_text(const char* text, const char* name, const char* example) {
   if (text == nullptr || *text == '\0') {
@@ -98,7 +105,7 @@ PageKey space_of(const kvtwin_identity& given, const PageForm& form) {
     throw BadArgument("identity.rank is " + std::to_string(identity.rank) + "; it must be below tp * pp");
   }
   return storage_space({.model = required_text(identity.model, "identity.model", "\"llama-3.1-8b\""),
-                        .revision = text_or_empty(identity.revision),
+                        .revision = required_text(identity.revision, "identity.revision", kRevisionExample),
                         .kv_dtype = required_text(identity.kv_dtype, "identity.kv_dtype", "\"bfloat16\""),
                         .page_tokens = form.shape.page_tokens,
                         .layout = name_of(form.layout),
@@ -274,10 +281,14 @@ struct kvtwin_store {
     backend = kind->open(config, form, seal ? &*seal : nullptr);
   }
 
+  // A child of fork() has copies of this object, of its files and sockets, and none of its threads.
+  bool is_forked_copy() const { return getpid() != owner; }
+
   kvtwin_status run(kvtwin::StorageVerb verb, const kvtwin_key* keys, std::size_t count, void* const* addresses,
                     const std::size_t* lengths, std::size_t pieces_per_page, std::uint8_t* status,
                     kvtwin::capi::CallCounters& counters) {
     using namespace kvtwin;
+    if (is_forked_copy()) return KVTWIN_FAILED;
     if (count == 0) return KVTWIN_OK;
     if (keys == nullptr || status == nullptr) throw capi::BadArgument("keys or status is NULL");
     if (verb != StorageVerb::remove) capi::check_pieces(form, count, addresses, lengths, pieces_per_page);
@@ -293,6 +304,7 @@ struct kvtwin_store {
     return KVTWIN_OK;
   }
 
+  const pid_t owner = getpid();
   const kvtwin::capi::Kind* kind;
   const kvtwin::PageForm form;
   const kvtwin::PageKey space;
@@ -306,6 +318,20 @@ using kvtwin::capi::guarded;
 
 extern "C" {
 
+kvtwin_status kvtwin_weights_fingerprint(const char* checkpoint, char* text, size_t size, kvtwin_error error) {
+  return guarded(error, [&] {
+    using kvtwin::capi::BadArgument;
+    const std::string place = kvtwin::capi::required_text(checkpoint, "checkpoint", "\"/models/llama-3.1-8b\"");
+    const std::optional<std::string> name = kvtwin::weights_fingerprint(place);
+    if (!name) throw BadArgument(place + " has no weights; give the folder of a checkpoint, with *.safetensors files");
+    if (text == nullptr || size <= name->size()) {
+      throw BadArgument("text has no room for the fingerprint; give " + std::to_string(name->size() + 1) + " bytes");
+    }
+    kvtwin::capi::write_text(*name, text, size);
+    return KVTWIN_OK;
+  });
+}
+
 kvtwin_status kvtwin_store_open(const kvtwin_store_config* config, kvtwin_store** store, kvtwin_error error) {
   return guarded(error, [&] {
     if (store == nullptr) throw kvtwin::capi::BadArgument("store is NULL; pass the address of a pointer");
@@ -316,7 +342,7 @@ kvtwin_status kvtwin_store_open(const kvtwin_store_config* config, kvtwin_store*
 }
 
 void kvtwin_store_close(kvtwin_store* store) {
-  if (store == nullptr) return;
+  if (store == nullptr || store->is_forked_copy()) return;
   guarded({}, [&] {
     store->backend->finish();
     return KVTWIN_OK;
@@ -330,6 +356,7 @@ kvtwin_status kvtwin_store_look_up(kvtwin_store* store, const kvtwin_key* keys, 
   return guarded({}, [&] {
     if (store == nullptr || pages == nullptr || (keys == nullptr && count > 0)) return KVTWIN_BAD_ARGUMENT;
     *pages = 0;
+    if (store->is_forked_copy()) return KVTWIN_FAILED;
     if (count == 0) return KVTWIN_OK;
     const auto begin = std::chrono::steady_clock::now();
     std::vector<kvtwin::PageKey> names(count);
@@ -374,6 +401,7 @@ kvtwin_status kvtwin_store_remove(kvtwin_store* store, const kvtwin_key* keys, s
 kvtwin_status kvtwin_store_stats(kvtwin_store* store, char* text, size_t size, size_t* needed) {
   return guarded({}, [&] {
     if (store == nullptr || needed == nullptr || (text == nullptr && size > 0)) return KVTWIN_BAD_ARGUMENT;
+    if (store->is_forked_copy()) return KVTWIN_FAILED;
     const kvtwin::Bytes bytes = store->form.bytes();
     nlohmann::ordered_json stats{{"kind", store->kind->name}, {"look_ups", store->look_ups.json()}};
     stats["look_ups"]["found"] = store->look_ups.found.load();

@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "impl/disk/own_folder.hpp"
-#include "policy/index/page_key.hpp"
 
 namespace kvtwin {
 namespace {
@@ -72,7 +71,7 @@ class SharedFiles final : public StorageBackend {
   };
 
   std::string name_of_page(const PageKey& space, const PageKey& key) const {
-    return shared_file_name(storage_page_key(space, key), id_of(config_.seal));
+    return shared_file_name(stored_page_key(form_, space, key), id_of(config_.seal));
   }
   std::int64_t clock_of_files() const;
   std::vector<Listed> list_pages();

@@ -1,6 +1,6 @@
 // A storage tier in a folder that several runs use at the same time, on one machine or on a file system that machines
-// share (Lustre, 3FS, NFS). One file per page. The file name is the hash of space and key, so pages of all models can
-// share a folder.
+// share (Lustre, 3FS, NFS). One file per page. The file name is the hash of space, key and form, so pages of all models
+// can share a folder.
 //
 // A file has a PageHeader and the payload. It is written under a temporary name and renamed when complete. So a reader
 // sees a complete page or none, even if the writer is killed. A file with a wrong page is a miss, is counted, and is
@@ -32,7 +32,7 @@ struct SharedFilesConfig {
   const PageSeal* seal = nullptr;  // keyed check of all pages; null = check without a secret. Outlives the tier
 };
 
-// Returns the file name of a page. `stored_as`: storage_page_key. `secret`: id of the secret; 0 = none.
+// Returns the file name of a page. `stored_as`: stored_page_key. `secret`: id of the secret; 0 = none.
 std::string shared_file_name(const PageKey& stored_as, std::uint32_t secret = 0);
 
 // Errors: std::runtime_error, std::system_error: the folder cannot be used, belongs to another user, is writable for

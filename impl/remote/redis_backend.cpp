@@ -13,7 +13,6 @@
 #include "impl/remote/redis_connection.hpp"
 #include "impl/remote/remote_name.hpp"
 #include "policy/base/byte_order.hpp"
-#include "policy/index/page_key.hpp"
 
 namespace kvtwin {
 namespace {
@@ -96,7 +95,7 @@ RedisBackend::RedisBackend(const RedisConfig& config, const PageForm& form) : co
 }
 
 RedisPage RedisBackend::page_of(const PageTask& task) const {
-  const PageKey stored_as = storage_page_key(task.space, task.key);
+  const PageKey stored_as = stored_page_key(form_, task.space, task.key);
   return {task, remote_name_of(stored_as, id_of(config_.seal)), redis_server_of(config_.servers, stored_as)};
 }
 

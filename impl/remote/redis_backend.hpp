@@ -57,7 +57,7 @@ struct RedisConfig {
 // contain URLs.
 std::variant<RedisConfig, std::string> parse_redis_url(std::string_view url);
 
-// Returns the number of the server that has the page. `stored_as`: storage_page_key.
+// Returns the number of the server that has the page. `stored_as`: stored_page_key.
 std::size_t redis_server_of(const std::vector<RedisServer>& servers, const PageKey& stored_as);
 
 // Returns an empty text if every server answers, else a sentence about the first one that does not.

@@ -8,7 +8,7 @@
 
 namespace kvtwin {
 
-// Returns "kvtwin:" and 32 hex digits of `stored_as` (storage_page_key). `secret`: id of the secret, between the two;
+// Returns "kvtwin:" and 32 hex digits of `stored_as` (stored_page_key). `secret`: id of the secret, between the two;
 // 0 = none.
 std::string remote_name_of(const PageKey& stored_as, std::uint32_t secret = 0);
 

@@ -12,7 +12,6 @@
 #include "impl/remote/call_thread.hpp"
 #include "impl/remote/remote_name.hpp"
 #include "policy/base/check.hpp"
-#include "policy/index/page_key.hpp"
 
 namespace kvtwin {
 namespace {
@@ -99,7 +98,7 @@ struct StagedBackend::State {
   Bytes value_bytes() const { return kPageHeaderBytes + form.bytes(); }
   TimeNs now() const { return config.now ? config.now() : steady_now(); }
   std::string name_of(const PageTask& task) const {
-    return remote_name_of(storage_page_key(task.space, task.key), id_of(config.seal));
+    return remote_name_of(stored_page_key(form, task.space, task.key), id_of(config.seal));
   }
 
   std::shared_ptr<Session> open();

@@ -6,6 +6,7 @@
 #include "impl/storage/checksum.hpp"
 #include "policy/base/byte_order.hpp"
 #include "policy/base/check.hpp"
+#include "policy/index/page_key.hpp"
 
 namespace kvtwin {
 namespace {
@@ -77,6 +78,14 @@ PageForm object_form(const PageForm& page, std::uint32_t objects) {
                (shape.layers == page.shape.layers || page.layout == Layout::layer_first),
            "the objects of a page are its planes, or the layers of its planes");
   return object;
+}
+
+PageKey stored_page_key(const PageForm& form, const PageKey& space, const PageKey& key) {
+  const KvShape& s = form.shape;
+  const auto pair = [](std::uint64_t low, std::uint64_t high) { return low | high << 32; };
+  const PageKey form_key{
+      {pair(s.layers, s.planes), pair(s.heads, s.head_bytes), s.page_tokens, static_cast<std::uint64_t>(form.layout)}};
+  return storage_page_key(storage_page_key(space, key), form_key);
 }
 
 PageHeader make_page_header(const PageForm& form, const PageKey& space, const PageKey& key,

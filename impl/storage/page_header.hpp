@@ -38,6 +38,10 @@ struct PageForm {
 // Requires: the layout has such parts.
 PageForm object_form(const PageForm& page, std::uint32_t objects);
 
+// The name of a page in a store that keeps pages of several forms: XXH3 (128 bits) over space, key and form. So a page
+// never takes the name of a page of another form, whose header it could not match.
+PageKey stored_page_key(const PageForm& form, const PageKey& space, const PageKey& key);
+
 // The content of a header.
 struct PageClaim {
   PageKey space, key;

@@ -4,6 +4,8 @@
  * fail returns a kvtwin_status; if it takes `error`, it writes one sentence there: what is wrong, and what would be
  * right. Structures that a caller fills begin with struct_size; set it to sizeof the structure. A later version of the
  * library appends fields, and takes the missing fields of an earlier version's structure as 0.
+ * A text ends at its first zero byte. A caller whose texts can contain such a byte must refuse them: the library would
+ * see equal texts where the caller has different ones.
  */
 #ifndef KVTWIN_BASE_H
 #define KVTWIN_BASE_H

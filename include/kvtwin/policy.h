@@ -162,6 +162,11 @@ KVTWIN_API kvtwin_status kvtwin_policy_get_stats(const kvtwin_policy* policy, kv
  * for tests. */
 KVTWIN_API kvtwin_status kvtwin_policy_check(kvtwin_policy* policy);
 
+/* Makes the key before the first page of a namespace, for `prior` of kvtwin_policy_keys(). `extra_key` and `salt` may
+ * contain any bytes, also zero bytes; NULL: absent. Returns KVTWIN_MISSING if both are absent: there is no such key. */
+KVTWIN_API kvtwin_status kvtwin_policy_namespace(const char* extra_key, size_t extra_key_bytes, const char* salt,
+                                                 size_t salt_bytes, kvtwin_key* key);
+
 /* Makes a key for each whole page of `tokens`: a 128-bit hash (XXH3) over the page before and the page's tokens. `keys`
  * has count / page_tokens places. `prior`: the key of the page before the first one; NULL: none. `extra_key` and `salt`
  * are the namespace of a first page (SGLang's names); NULL: absent. These keys are quick to make, and not those of

@@ -18,7 +18,8 @@
  *
  * Threads: any thread may call any function of one store, except close. One look-up, one get and one put or remove are
  * served at a time; further calls of the same sort wait. Calls block until their pages have ended.
- * The store has threads of its own: after fork(), only the parent may use it.
+ * The store has threads of its own: after fork(), only the parent can use it. In the child every call returns
+ * KVTWIN_FAILED, and close does nothing.
  */
 #ifndef KVTWIN_STORE_H
 #define KVTWIN_STORE_H
@@ -42,12 +43,14 @@ typedef struct kvtwin_page_form {
   const char* layout;   /* "layer_first", "page_first", "page_first_direct" or "page_head": the order of the bytes */
 } kvtwin_page_form;
 
-/* What the KV was computed with. Stores with different identities never see each other's pages. Texts are UTF-8 and may
- * be NULL (empty). Requires: 1 <= tp, 1 <= pp, rank < tp * pp. */
+/* What the KV was computed with. Stores with different identities or forms never see, replace or remove each other's
+ * pages. Texts are UTF-8 and end at their first zero byte: the caller must refuse longer names with such a byte. NULL is
+ * empty; model, revision and kv_dtype must not be empty. Requires: 1 <= tp, 1 <= pp, rank < tp * pp. */
 typedef struct kvtwin_identity {
   uint32_t struct_size;
   const char* model;
-  const char* revision;
+  const char* revision; /* of the weights: a commit, a text of your own, what kvtwin_weights_fingerprint() writes, or
+                           "fixed" if the weights of this model name never change. Pages outlive the process */
   const char* kv_dtype; /* for example "bfloat16" */
   uint32_t tp;          /* parts into which tensor parallelism cuts a page; 1 if all ranks store equal bytes (MLA) */
   uint32_t pp;
@@ -70,6 +73,14 @@ typedef struct kvtwin_store_config {
    * "shared_fs" evicts the files that were used longest ago, and a remote server evicts by its own rules. */
   const char* eviction;
 } kvtwin_store_config;
+
+/* Writes a name of the weights in a checkpoint folder, or in a file of weights: "weights-" and 32 hex digits, a hash of
+ * the files' names, lengths and a sample of their bytes. Copies of a checkpoint have the same name on all machines. The
+ * sample covers files of up to 1 MiB whole, and of longer ones the first and last 64 KiB and 64 pieces of 4 KiB.
+ * Errors: KVTWIN_BAD_ARGUMENT if the place has no weights, or if `size` is below 41; KVTWIN_FAILED if a file cannot be
+ * read. */
+KVTWIN_API kvtwin_status kvtwin_weights_fingerprint(const char* checkpoint, char* text, size_t size,
+                                                    kvtwin_error error);
 
 /* Opens a store. Errors: KVTWIN_BAD_ARGUMENT for a bad configuration, KVTWIN_FAILED if the medium cannot be used;
  * *store is then NULL. */

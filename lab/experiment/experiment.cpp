@@ -131,6 +131,9 @@ void Experiment::set(std::string_view assignment, const std::string& origin) {
 
 void Experiment::assign(const ExperimentKey& key, KeyValue value, const std::string& origin, bool from_file) {
   const std::string where = origin + ": " + std::string(key.name);
+  if (const auto* text = std::get_if<std::string>(&value); text != nullptr && text->find('\0') != std::string::npos) {
+    throw InputError(where + ": contains a zero byte (\\u0000), which no name may have; leave it out");
+  }
   if (std::holds_alternative<double>(key.fallback) && std::holds_alternative<std::int64_t>(value)) {
     value = static_cast<double>(std::get<std::int64_t>(value));
   }

@@ -21,6 +21,7 @@
 #include "models/serving_times.hpp"
 #include "models/text_file.hpp"
 #include "models/tier_media.hpp"
+#include "models/weights.hpp"
 #include "policy/base/names.hpp"
 #include "policy/base/wide.hpp"
 #include "policy/eviction.hpp"
@@ -245,11 +246,15 @@ void check_storage(const Experiment& e, const Setup& setup) {
   }
 }
 
-// Returns the text that identifies the weights: the name of a preset, or the content of a config file. The path of the
-// file does not matter.
-std::string name_of_weights(const Experiment& e, const ModelGeometry& model) {
-  if (e.text("model.config").empty()) return model.name;
-  return read_text_file(e.path("model.config"), "give a config.json (JSON)");
+// Returns the text that identifies the weights: the name of a preset, or the content of a config file, and the
+// fingerprint of the weights beside that file. The path of the file does not matter.
+std::string name_of_weights(const Experiment& e, const Setup& setup) {
+  if (e.text("model.config").empty()) return setup.model.name;
+  const std::filesystem::path config = e.path("model.config");
+  const std::filesystem::path folder = config.has_parent_path() ? config.parent_path() : ".";
+  const std::string text = read_text_file(config, "give a config.json (JSON)");
+  if (setup.engine.storage.empty()) return text;
+  return text + with_key(e, "model.config", [&] { return weights_fingerprint(folder); }).value_or("");
 }
 
 // Sets the storage tiers and their spaces.
@@ -276,7 +281,7 @@ void configure_storage(const Experiment& e, Setup& setup) {
   engine.storage_objects = objects_of(e, shape) + objects_of(e, draft);
   StorageIdentity identity;
   // Pages with and without the draft's part are different pages.
-  std::string pages_of = name_of_weights(e, setup.model);
+  std::string pages_of = name_of_weights(e, setup);
   if (setup.draft && setup.draft->restored) {
     pages_of += (setup.draft->packed ? "+packed:" : "+") + setup.draft->model.name;
   }

@@ -2,21 +2,24 @@
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from kvtwin.errors import InputError
-from kvtwin.store import PageStatus, Store
+from kvtwin.store import PageStatus, Store, weights_fingerprint
 
 GIB = 1 << 30
-OPTIONS = ("path", "kind", "url", "capacity_gib", "namespace", "timeout_ms", "eviction")
+OPTIONS = ("path", "kind", "url", "capacity_gib", "namespace", "revision", "timeout_ms", "eviction")
 """path: folder, of kinds disk and shared_fs. kind: "disk" (default), "shared_fs" or "remote". url: redis://HOST:PORT, of kind
 remote. capacity_gib: GiB that the store may hold, of kinds disk and shared_fs. namespace: a partition of the store.
-timeout_ms: of one batch of commands, of kind remote (default 1000). eviction: policy by which a full store of kind disk evicts
-(default "lru")."""
+revision: of the model's weights. timeout_ms: of one batch of commands, of kind remote (default 1000). eviction: policy by which
+a full store of kind disk evicts (default "lru")."""
+MAX_CAPACITY_GIB = 1 << 40
+MAX_TIMEOUT_MS = 4_000_000_000
 
 
 def place(options: Mapping[str, Any], page_bytes: int) -> dict[str, Any]:
@@ -25,26 +28,26 @@ def place(options: Mapping[str, Any], page_bytes: int) -> dict[str, Any]:
 
     Raises InputError for a wrong option, with a sentence for the engine's log.
     """
-    kind = options.get("kind", "disk")
+    kind = text(options, "kind", "disk")
     secret = os.environ.get("KVTWIN_PAGE_KEY") or None
-    eviction = options.get("eviction")
+    eviction = text(options, "eviction") or None
     if eviction is not None and kind != "disk":
         raise InputError(f'kvtwin: "eviction" is an option of kind disk, and "kind" is {kind!r}; leave "eviction" out')
     if kind == "remote":
-        if not options.get("url"):
+        if not text(options, "url"):
             raise InputError('kvtwin: kind remote needs "url", for example "redis://127.0.0.1:6379"')
-        return {"kind": kind, "location": options["url"], "capacity_pages": 0, "secret": secret,
+        return {"kind": kind, "location": text(options, "url"), "capacity_pages": 0, "secret": secret,
                 "password": os.environ.get("KVTWIN_REDIS_PASSWORD") or None,
-                "timeout_s": _number(options, "timeout_ms", 1000) / 1000}
+                "timeout_s": number(options, "timeout_ms", 1000, 1, MAX_TIMEOUT_MS) / 1000}
     if kind not in ("disk", "shared_fs"):
         raise InputError(f'kvtwin: "kind" is {kind!r}; the kinds are disk, shared_fs and remote')
-    if not options.get("path"):
+    if not text(options, "path"):
         raise InputError('kvtwin: "path" is missing; set it to a folder on a local disk or a shared file system')
-    capacity = int(_number(options, "capacity_gib", 0) * GIB)
+    capacity = int(number(options, "capacity_gib", 0, 0, MAX_CAPACITY_GIB) * GIB)
     if capacity < page_bytes:
         raise InputError(f'kvtwin: "capacity_gib" is missing, or less than a page of {page_bytes} bytes; set it to the GiB that '
                          "the store may hold")
-    return {"kind": kind, "location": str(options["path"]), "capacity_pages": capacity // page_bytes, "secret": secret,
+    return {"kind": kind, "location": text(options, "path"), "capacity_pages": capacity // page_bytes, "secret": secret,
             "eviction": eviction}
 
 
@@ -76,8 +79,77 @@ class FullStoreLog:
                            evicted)
 
 
-def _number(options: Mapping[str, Any], name: str, default: float) -> float:
+def revision(options: Mapping[str, Any], models: Iterable[str | None]) -> str:
+    """Returns the revision of the store's identity: the option `revision`, and the fingerprint of the weights, if one of `models`
+    is a folder with a checkpoint, or a model in the local cache of Hugging Face.
+
+    Raises InputError if both are missing: stored pages outlive the server, and the weights may change under their name.
+    """
+    given, found = text(options, "revision"), ""
+    for model in models:
+        found = found or _fingerprint(model)
+    if not given and not found:
+        raise InputError('kvtwin: "revision" is missing, and the model is no local folder with weights; set "revision" to the '
+                         'revision of the weights, or to "fixed" if the weights of this model name never change')
+    return f"{given} {found}".strip()
+
+
+def _fingerprint(model: str | None) -> str:
+    if not model or "\0" in model:
+        return ""
+    places = [Path(model)]
+    if not places[0].exists():
+        try:
+            from huggingface_hub import try_to_load_from_cache
+
+            cached = try_to_load_from_cache(model, "config.json")
+            places = [Path(cached).parent] if isinstance(cached, str) else []
+        except (ImportError, ValueError):  # no such package; no name of a model
+            places = []
+    for place in places:
+        try:
+            return weights_fingerprint(place)
+        except InputError:  # no weights there
+            pass
+    return ""
+
+
+def text(options: Mapping[str, Any], name: str, default: str = "") -> str:
+    """Returns an option that is a text or a whole number. Raises InputError for another one."""
+    value = options.get(name, default)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, str):
+        raise InputError(f'kvtwin: "{name}" is {value!r:.80}; set it to a text')
+    if "\0" in value:
+        raise InputError(f'kvtwin: "{name}" contains a zero byte (\\0), which no name may have; leave it out')
+    return value
+
+
+def number(options: Mapping[str, Any], name: str, default: float, least: float, most: float) -> float:
+    """Returns an option that is a number, also one in quotes. Raises InputError if it is none, or not within least..most."""
+    value = options.get(name, default)
     try:
-        return float(options.get(name, default))
-    except (TypeError, ValueError):
-        raise InputError(f'kvtwin: "{name}" is {options[name]!r}; set it to a number') from None
+        if isinstance(value, bool):
+            raise ValueError
+        result = float(value)
+        if not least <= result <= most:  # also NaN
+            raise ValueError
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f'kvtwin: "{name}" is {value!r:.80}; set it to a number from {least:,} to {most:,}') from None
+    return result
+
+
+def whole_number(options: Mapping[str, Any], name: str, least: int, most: int) -> int:
+    """Returns an option that is a whole number. Raises InputError if it is none, or not within least..most."""
+    value = options[name]
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InputError(f'kvtwin: "{name}" is {value!r:.80}; set it to a whole number from {least:,} to {most:,}')
+    return value
+
+
+def flag(options: Mapping[str, Any], name: str, default: bool) -> bool:
+    value = options.get(name, default)
+    if not isinstance(value, bool) and value not in (0, 1):
+        raise InputError(f'kvtwin: "{name}" is {value!r:.80}; set it to true or false')
+    return bool(value)

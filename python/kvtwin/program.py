@@ -58,6 +58,9 @@ def run(arguments: Sequence[str | os.PathLike[str]], *, accept: Sequence[int] = 
     WorkError for other codes, a signal, or a program that cannot start. KeyboardInterrupt ends the child first.
     """
     words = [os.fspath(argument) for argument in arguments]
+    for word in words:
+        if "\0" in word:
+            raise InputError(f"{word!r:.80} contains a zero byte (\\0), which no name may have; leave it out")
     command = f"kvtwin {' '.join(words[:1])}"
     child = None
     try:

@@ -1,7 +1,7 @@
 """A store of KV pages: kvtwin's disk, shared file system and remote tiers, for programs that have GPU and host memory.
 
     form = kvtwin.PageForm(layers=32, planes=2, heads=8, head_bytes=256, page_tokens=64)
-    identity = kvtwin.Identity(model="llama-3.1-8b", kv_dtype="bfloat16")
+    identity = kvtwin.Identity(model="llama-3.1-8b", kv_dtype="bfloat16", revision=kvtwin.weights_fingerprint("/models/llama"))
     with kvtwin.Store("disk", "/nvme/kvtwin", form, identity, capacity_pages=10_000) as store:
         store.put_pages(keys, pages)        # bytes or numpy arrays
         found = store.look_up(keys)         # leading pages that are there
@@ -13,6 +13,7 @@ stored ones is a miss: no call returns wrong bytes.
 
 import enum
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
@@ -65,11 +66,12 @@ class PageForm:
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """What the KV was computed with. Stores with different identities never see each other's pages."""
+    """What the KV was computed with. Stores with different identities or forms never see, replace or remove each other's
+    pages. No text may contain a zero byte."""
 
     model: str
     kv_dtype: str  # for example "bfloat16"
-    revision: str = ""
+    revision: str = ""  # required: a commit, weights_fingerprint(), or "fixed" if the weights of this name never change
     tp: int = 1  # parts into which tensor parallelism cuts a page; 1 if all ranks store equal bytes (MLA)
     pp: int = 1
     rank: int = 0  # number of this rank's part, below tp * pp
@@ -113,25 +115,19 @@ class Store:
         pages are accepted. password, timeout_s (seconds for one batch of commands, 0.001 to 4,000,000): of a remote store.
         eviction: of kind disk, the eviction policy of a full store, one of kvtwin.policy.names(); None means "lru".
         """
-        if not 0.001 <= timeout_s <= 4_000_000:
-            raise InputError(f"timeout_s is {timeout_s}; it must be between 0.001 and 4,000,000 seconds")
-        numbers = {"capacity_pages": (capacity_pages, 64)}
-        for owner, names in ((form, "layers planes heads head_bytes page_tokens"), (identity, "tp pp rank")):
-            numbers |= {name: (getattr(owner, name), 32) for name in names.split()}
-        for name, (number, bits) in numbers.items():
-            if not isinstance(number, int | np.integer) or not 0 <= number < 1 << bits:
-                raise InputError(f"{name} is {number!r}; it must be a whole number from 0 to 2^{bits} - 1")
-        self._store = _core.Store(
-            kind=kind,
-            location=str(location),
-            **asdict(form),
-            **asdict(identity),
-            capacity_pages=capacity_pages,
-            secret=secret,
-            password=password,
-            timeout_ms=round(timeout_s * 1000),
-            eviction=eviction,
-        )
+        if not isinstance(form, PageForm) or not isinstance(identity, Identity):
+            raise InputError("form must be a kvtwin.PageForm, and identity a kvtwin.Identity")
+        if not _is_number(timeout_s, float | np.floating) or not 0.001 <= timeout_s <= 4_000_000:
+            raise InputError(f"timeout_s is {timeout_s!r:.80}; it must be between 0.001 and 4,000,000 seconds")
+        place = os.fspath(location) if isinstance(location, os.PathLike) else location
+        values = {"kind": kind, "location": place, **asdict(form), **asdict(identity)}
+        values |= {"capacity_pages": capacity_pages, "secret": secret, "password": password, "eviction": eviction}
+        for name, value in values.items():
+            if name in _COUNTS:
+                values[name] = _count(name, value, 64 if name == "capacity_pages" else 32)
+            elif value is not None or name not in ("secret", "password", "eviction"):
+                _check_text(name, value)
+        self._store = _core.Store(**values, timeout_ms=round(timeout_s * 1000))
         self.form, self.identity = form, identity
 
     @classmethod
@@ -189,7 +185,7 @@ class Store:
     def put_pages(self, keys: Keys, pages: Sequence[Buffer] | npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
         """Stores one contiguous buffer of page_bytes bytes for each key, for example bytes or the rows of an array.
         Returns one PageStatus per page."""
-        views = [self._view(page, False) for page in pages]
+        views = self._views(keys, pages, False)
         return self.put(keys, [view.ctypes.data for view in views], self.page_bytes)
 
     def get_pages(self, keys: Keys) -> list[npt.NDArray[np.uint8] | None]:
@@ -202,7 +198,7 @@ class Store:
     def get_pages_into(self, keys: Keys, pages: Sequence[Buffer] | npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
         """Reads pages into one writable contiguous buffer of page_bytes bytes for each key. Returns one PageStatus per
         page; after any status but OK, the buffer has undefined content."""
-        views = [self._view(page, True) for page in pages]
+        views = self._views(keys, pages, True)
         return self.get(keys, [view.ctypes.data for view in views], self.page_bytes)
 
     def remove(self, keys: Keys) -> npt.NDArray[np.uint8]:
@@ -214,8 +210,16 @@ class Store:
         seconds and, but for look_ups, bytes and the pages of each status; medium. Waits for the calls in progress."""
         return json.loads(self._store.stats())
 
+    def _views(self, keys: Keys, pages: Sequence[Buffer] | npt.NDArray[Any], writable: bool) -> list[npt.NDArray[np.uint8]]:
+        views = [self._view(page, writable) for page in pages]
+        if len(views) != len(keys):
+            raise InputError(f"{len(views)} pages for {len(keys)} keys; give one page for each key")
+        return views
+
     def _view(self, page: Buffer, writable: bool) -> npt.NDArray[np.uint8]:
         view = memoryview(page)  # a TypeError names an object without memory
+        if "O" in view.format:
+            raise InputError("a page is an array of Python objects; give bytes, or an array of numbers")
         if not view.c_contiguous or view.nbytes != self.page_bytes:
             whole = "" if view.c_contiguous else "not contiguous, and "
             raise InputError(f"a page is {whole}{view.nbytes} bytes long; give {self.page_bytes} contiguous bytes")
@@ -245,11 +249,53 @@ def _key_bytes(keys: Keys) -> bytes:
 
 def _pieces(addresses: Numbers, lengths: int | Numbers) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
     try:
-        places = np.asarray(addresses, np.uint64)
-        sizes = np.broadcast_to(np.asarray(lengths, np.uint64), places.shape)
+        places = _whole_numbers(addresses)
+        sizes = np.broadcast_to(_whole_numbers(lengths), places.shape)
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"addresses or lengths: {error}; give whole numbers, and lengths for all pieces") from error
     return np.ascontiguousarray(places.ravel()), np.ascontiguousarray(sizes.ravel())
+
+
+def _whole_numbers(values: int | Numbers) -> npt.NDArray[np.uint64]:
+    """Unlike np.asarray(values, np.uint64), refuses 1.7, -1, True, and what does not fit."""
+    array = np.asarray(values)
+    if array.size == 0:
+        return array.astype(np.uint64)
+    if array.dtype.kind not in "iu" or array.min() < 0:
+        raise ValueError(f"{values!r:.80} are no whole numbers from 0 to 2^64 - 1")
+    return array.astype(np.uint64)
+
+
+_COUNTS = ("layers", "planes", "heads", "head_bytes", "page_tokens", "tp", "pp", "rank", "capacity_pages")
+
+
+def _is_number(value: Any, more: Any = int) -> bool:
+    return isinstance(value, int | np.integer | more) and not isinstance(value, bool)
+
+
+def _count(name: str, value: Any, bits: int) -> int:
+    if not _is_number(value) or not 0 <= value < 1 << bits:
+        raise InputError(f"{name} is {value!r:.80}; it must be a whole number from 0 to 2^{bits} - 1")
+    return int(value)
+
+
+def _check_text(name: str, value: Any) -> None:
+    if not isinstance(value, str):
+        raise InputError(f"{name} is {value!r:.80}; it must be a text")
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise InputError(f"{name} is {value!r:.80}, which is no Unicode text; leave the bytes out that are none")
+
+
+def weights_fingerprint(checkpoint: str | os.PathLike[str]) -> str:
+    """Returns a name of the weights in a checkpoint folder, or in a file of weights, for Identity.revision: "weights-" and 32
+    hex digits, a hash of the files' names, lengths and a sample of their bytes. Copies of a checkpoint have the same name on
+    all machines. include/kvtwin/store.h has the sample.
+
+    Raises InputError if the place has no weights, WorkError if a file cannot be read.
+    """
+    place = os.fspath(checkpoint)
+    _check_text("checkpoint", place)
+    return _core.weights_fingerprint(place)
 
 
 def _statuses(statuses: bytes) -> npt.NDArray[np.uint8]:

@@ -10,7 +10,8 @@ Keys of the extra configuration:
     url           of kind remote: redis://HOST:PORT or mooncake://HOST:PORT
     capacity_gib  GiB of one rank's KV (disk), or of all ranks and servers together (shared_fs). Required for these
     namespace     a name that separates this deployment's pages from those of others in the same store
-    revision      of the model's weights; pages of other revisions are never read
+    revision      of the model's weights; pages of other revisions are never read. Required if the model is no local
+                  folder or cached model of Hugging Face; "fixed" if the weights of this model name never change
     timeout_ms    of kind remote: of one batch of commands (default 1000)
     eviction      of kind disk: the policy by which a full store evicts pages (default "lru")
     journal       a file that records each call and its time, for `kvtwin calibrate --from`
@@ -18,7 +19,7 @@ The environment variable KVTWIN_PAGE_KEY (at least 16 bytes) gives stored pages 
 the password of the Redis server.
 
 Each stored page has a check of its bytes and of everything that its KV depends on, as far as SGLang tells it: model,
-dtype, page size, layout, heads and layers of this rank, and the rank. A damaged page, or a page of another
+fingerprint of its weights, dtype, page size, layout, heads and layers of this rank, and the rank. A damaged page, or a page of another
 configuration, is a miss. SGLang's own storage configuration has neither the dtype nor the page size.
 
 Pools: KV of MHA, GQA and MLA models, packed draft layers, and the pools `draft` and `indexer` (interface v2). Models with
@@ -57,7 +58,7 @@ SERVED_POOLS = (PoolName.KV, PoolName.DRAFT, PoolName.INDEXER)
 # Attributes of SGLang's host pools that decide what the bytes of a page mean.
 GEOMETRY = ("layout", "dtype", "page_size", "layer_num", "target_layer_num", "start_layer", "end_layer", "head_num",
             "head_dim", "v_head_dim", "kv_cache_dim", "dcp_size", "dcp_rank", "head_group_num", "storage_format_tag")
-OPTIONS = {*engine_store.OPTIONS, "revision", "journal"}
+OPTIONS = {*engine_store.OPTIONS, "journal"}
 SGLANG_OPTIONS = {"backend_name", "module_path", "class_name", "interface_v1", "tp_lcm_size", "prefetch_threshold",
                   "prefetch_timeout_base", "prefetch_timeout_per_ki_token", "hicache_storage_pass_prefix_keys"}
 
@@ -71,6 +72,16 @@ def page_keys(keys):
     except ValueError:
         digests = b"".join(hashlib.sha256(key.encode()).digest() for key in keys)
     return np.frombuffer(digests, np.uint8).reshape(-1, KEY_BYTES)
+
+
+def model_path():
+    """The place of the weights, if this is a process of a server. SGLang's storage configuration has the served name only."""
+    try:
+        from sglang.srt.runtime_context import get_server_args
+
+        return get_server_args().model_path
+    except (ImportError, AttributeError, RuntimeError, ValueError):
+        return None
 
 
 class PoolStore:
@@ -120,9 +131,9 @@ class PoolStore:
         # Ranks store equal pages of MLA models, so these are no parts of a page.
         tp, rank = (1, 0) if config.is_mla_model else (config.tp_size, config.tp_rank)
         details = {key: str(getattr(self.pool, key)) for key in GEOMETRY if getattr(self.pool, key, None) is not None}
-        details |= {"pool": str(name), "pool_class": type(self.pool).__name__, "namespace": options.get("namespace", ""),
+        details |= {"pool": str(name), "pool_class": type(self.pool).__name__, "namespace": engine_store.text(options, "namespace"),
                     "attn_cp": [config.attn_cp_rank, config.attn_cp_size]}
-        return Identity(model=config.model_name or "unnamed", revision=str(options.get("revision", "")),
+        return Identity(model=config.model_name or "unnamed", revision=engine_store.revision(options, (model_path(), config.model_name)),
                         kv_dtype=str(self.pool.dtype).removeprefix("torch."), tp=tp, pp=config.pp_size,
                         rank=config.pp_rank * tp + rank, name_space=json.dumps(details, sort_keys=True))
 
@@ -163,7 +174,7 @@ class KvtwinStorage(HiCacheStorage):
             raise InputError("kvtwin: tp_lcm_size, which cuts pages by heads, is not served; leave it out")
         self.config, self.options = storage_config, options
         self.stores = {}
-        self.journal = CallJournal(options["journal"], host_name()) if options.get("journal") else None
+        self.journal = CallJournal(engine_store.text(options, "journal"), host_name()) if options.get("journal") else None
         self.metrics_lock = threading.Lock()
         self.metrics = None
         if storage_config.enable_storage_metrics:

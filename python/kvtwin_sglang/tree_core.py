@@ -27,11 +27,13 @@ from sglang.srt.mem_cache.unified_cache.components import (
 )
 from sglang.srt.mem_cache.unified_cache.unified_tree_core import UnifiedTreeCore
 
+from kvtwin import engine_store
 from kvtwin.policy import DEVICE, HINTS, HOST, KEY_BYTES, RECENCY, ROOT, STAMP, STAMP_NODE, CallJournal, Policy
 from kvtwin.policy import names, page_keys
 from kvtwin_sglang import host_name
 
 BACKEND = "kvtwin"
+MAX_PARAMETER = (1 << 31) - 1
 MAX_REFUSED = 64  # victims that SGLang cannot evict, in a row
 logger = logging.getLogger(__name__)
 
@@ -97,14 +99,16 @@ class KvtwinTreeCore(UnifiedTreeCore):
             raise ValueError(f"kvtwin has no eviction policy {name!r}; it has {', '.join(names())}")
         config = dict(params.eviction_policy_config or {})
         self.policy_name = name
-        self.journal = CallJournal(config.pop("journal"), host_name()) if "journal" in config else None
+        self.journal = CallJournal(engine_store.text(config, "journal"), host_name()) if "journal" in config else None
+        config.pop("journal", None)
         # Pages with the same history form a node of their own.
-        self.shares = bool(config.pop("share", True))
+        self.shares = engine_store.flag(config, "share", True)
+        config.pop("share", None)
         unknown = [key for key in config if key not in PARAMETERS]
         if unknown:
             raise ValueError(f"kvtwin does not know {', '.join(unknown)} of --radix-eviction-policy-config; it knows "
                              f"journal, share, {', '.join(PARAMETERS)}")
-        self.parameters = {PARAMETERS[key]: int(value) for key, value in config.items()}
+        self.parameters = {PARAMETERS[key]: engine_store.whole_number(config, key, 0, MAX_PARAMETER) for key in config}
         self.allocator = params.token_to_kv_pool_allocator
         self.clock = time.monotonic_ns
         self.policy: Policy | None = None  # made at the first match or insert, when the host pool is known

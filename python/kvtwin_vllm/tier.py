@@ -10,6 +10,8 @@ Keys of the tier:
     url               of kind remote: redis://HOST:PORT or mooncake://HOST:PORT
     capacity_gib      GiB that the store may hold. Required for disk and shared_fs
     namespace         a name that separates this deployment's blocks from those of others in the same store
+    revision          of the model's weights. Required if the model is no local folder or cached model of Hugging Face;
+                      "fixed" if the weights of this model name never change
     timeout_ms        of kind remote: of one batch of commands (default 1000)
     eviction          of kind disk: the policy by which a full store evicts blocks (default "lru")
     enable_kv_events  report stored blocks as KV events, where vLLM's events are on
@@ -18,7 +20,7 @@ The environment variable KVTWIN_PAGE_KEY (at least 16 bytes) gives stored blocks
 password of the Redis server.
 
 A block of vLLM's primary tier (all ranks' KV of one chunk) is one page of the store. It carries a check of its bytes and
-of vLLM's run configuration: model, dtype, tokens a block, parallelism, KV groups. A damaged block, or a block of another
+of vLLM's run configuration: model, fingerprint of its weights, dtype, tokens a block, parallelism, KV groups. A damaged block, or a block of another
 configuration, is a miss. vLLM loads the blocks before it and computes the rest.
 
 Threads: vLLM calls under its lock. Reads and writes run in one thread each. Look-ups of kind disk are answered from
@@ -62,7 +64,8 @@ def present(store, names):
 def open_store(block_bytes, fields, options):
     """`fields`: vLLM's run configuration, which decides what the bytes of a block mean."""
     identity = Identity(model=fields["model_name"] or "unnamed", kv_dtype=fields["dtype"],
-                        name_space=json.dumps(fields | {"namespace": options.get("namespace", "")}, sort_keys=True))
+                        revision=engine_store.revision(options, (fields["model_name"],)),
+                        name_space=json.dumps(fields | {"namespace": engine_store.text(options, "namespace")}, sort_keys=True))
     form = PageForm(layers=1, planes=1, heads=1, head_bytes=block_bytes, page_tokens=1, layout="page_first")
     return Store(form=form, identity=identity, **engine_store.place(options, block_bytes))
 

@@ -10,6 +10,13 @@ void raise(const char* name, const std::string& sentence) {
   throw nanobind::python_error();
 }
 
+const char* c_text(const std::string& text, const char* name) {
+  if (text.find('\0') != std::string::npos) {
+    raise("InputError", std::string(name) + " contains a zero byte (\\0), which no name may have; leave it out");
+  }
+  return text.c_str();
+}
+
 }  // namespace kvtwin::python
 
 NB_MODULE(_core, module) {

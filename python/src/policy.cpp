@@ -44,8 +44,8 @@ class CallJournal {
  public:
   CallJournal(const std::string& path, const std::string& host) {
     std::string sentence = sentence_buffer();
-    const kvtwin_status status =
-        kvtwin_call_journal_open(path.c_str(), host.c_str(), &journal_, {sentence.data(), sentence.size()});
+    const kvtwin_status status = kvtwin_call_journal_open(c_text(path, "path"), c_text(host, "host"), &journal_,
+                                                          {sentence.data(), sentence.size()});
     if (status != KVTWIN_OK) raise_status(status, sentence.c_str());
   }
   CallJournal(const CallJournal&) = delete;
@@ -109,15 +109,23 @@ nb::dict stats_of(const Policy& policy) {
 nb::bytes page_keys(const Tokens& tokens, std::uint32_t page_tokens, const std::optional<nb::bytes>& prior,
                     const std::optional<std::string>& extra_key, const std::optional<std::string>& salt) {
   if (page_tokens == 0) raise("InputError", "page_tokens is 0; a page has at least one token");
-  const kvtwin_key* before = nullptr;
+  // The seed of the namespace is made here, because a salt that a client chose may contain a zero byte.
+  std::optional<kvtwin_key> before;
   if (prior) {
     if (prior->size() != sizeof(kvtwin_key)) raise("InputError", "prior is the key of one page, 32 bytes");
-    before = reinterpret_cast<const kvtwin_key*>(prior->c_str());
+    std::memcpy(&before.emplace(), prior->c_str(), sizeof(kvtwin_key));
+  } else {
+    const auto bytes = [](const std::optional<std::string>& text) { return text ? text->size() : 0; };
+    const auto first = [](const std::optional<std::string>& text) { return text ? text->data() : nullptr; };
+    kvtwin_key seed;
+    const kvtwin_status status =
+        kvtwin_policy_namespace(first(extra_key), bytes(extra_key), first(salt), bytes(salt), &seed);
+    if (status == KVTWIN_OK) before = seed;
+    if (status != KVTWIN_OK && status != KVTWIN_MISSING) raise_status(status, "the namespace has no key");
   }
   std::vector<kvtwin_key> keys(tokens.size() / page_tokens);
-  const kvtwin_status status =
-      kvtwin_policy_keys(tokens.data(), tokens.size(), page_tokens, before, extra_key ? extra_key->c_str() : nullptr,
-                         salt ? salt->c_str() : nullptr, keys.data());
+  const kvtwin_status status = kvtwin_policy_keys(tokens.data(), tokens.size(), page_tokens,
+                                                  before ? &*before : nullptr, nullptr, nullptr, keys.data());
   if (status != KVTWIN_OK) raise_status(status, "a page has 1 to 2^20 tokens");
   return nb::bytes(reinterpret_cast<const char*>(keys.data()), keys.size() * sizeof(kvtwin_key));
 }
@@ -128,7 +136,7 @@ void add_policy(nb::module_& module) {
   std::vector<std::string> names;
   for (const char* const* name = kvtwin_policy_names(); *name != nullptr; ++name) names.emplace_back(*name);
   module.attr("policy_names") = names;
-  module.def("page_keys", page_keys, nb::arg("tokens"), nb::arg("page_tokens"), nb::arg("prior").none(),
+  module.def("page_keys", page_keys, nb::arg("tokens").noconvert(), nb::arg("page_tokens"), nb::arg("prior").none(),
              nb::arg("extra_key").none(), nb::arg("salt").none());
 
   nb::class_<CallJournal>(module, "CallJournal")
@@ -146,7 +154,7 @@ void add_policy(nb::module_& module) {
              std::uint64_t tlru_next_prompt_tokens, const CallJournal* journal) {
             kvtwin_policy_config config{};
             config.struct_size = sizeof config;
-            config.name = name.c_str();
+            config.name = c_text(name, "name");
             config.device_pages = device_pages;
             config.host_pages = host_pages;
             config.page_tokens = page_tokens;

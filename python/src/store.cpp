@@ -8,10 +8,11 @@
 #include <nanobind/stl/vector.h>
 #include <unistd.h>
 
+#include <array>
+#include <condition_variable>
 #include <cstdint>
 #include <mutex>
 #include <optional>
-#include <shared_mutex>
 #include <span>
 #include <string>
 #include <utility>
@@ -27,21 +28,56 @@ namespace {
 static_assert(sizeof(std::size_t) == sizeof(std::uint64_t) && sizeof(void*) == sizeof(std::uint64_t));
 using Numbers = nb::ndarray<const std::uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-// Calls hold the lock shared, and without the GIL. close() waits for them.
+// Counts the calls in progress. After close() no call begins, and close() returns when the last one has ended.
+class CallGate {
+ public:
+  // Returns false if the store is closing or closed.
+  bool enter() {
+    const std::lock_guard lock(mutex_);
+    if (closing_) return false;
+    ++calls_;
+    return true;
+  }
+  void leave() {
+    const std::lock_guard lock(mutex_);
+    if (--calls_ == 0) idle_.notify_all();
+  }
+  // Returns true to the first caller only. All callers wait for the calls in progress.
+  bool close() {
+    std::unique_lock lock(mutex_);
+    const bool first = !std::exchange(closing_, true);
+    idle_.wait(lock, [this] { return calls_ == 0; });
+    return first;
+  }
+  bool closing() {
+    const std::lock_guard lock(mutex_);
+    return closing_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable idle_;
+  std::uint64_t calls_ = 0;
+  bool closing_ = false;
+};
+
+// Calls run without the GIL, inside the gate.
 class Store {
+  struct Leave {
+    CallGate& gate;
+    ~Leave() { gate.leave(); }
+  };
+
   // Returns what `call` returns; without the GIL.
   template <class Call>
   auto call(Call call) {
     if (getpid() != owner_) {
       raise("WorkError", "the store was opened before fork(); open a store of its own in the child process");
     }
-    std::shared_lock lock(in_use_, std::defer_lock);
-    {
-      const nb::gil_scoped_release unlocked;
-      lock.lock();
-      if (store_ != nullptr) return call(store_);
-    }
-    raise("InputError", "the store is closed; open it again");
+    if (!gate_.enter()) raise("InputError", "the store is closed; open it again");
+    const nb::gil_scoped_release unlocked;
+    const Leave leave{gate_};
+    return call(store_);
   }
 
  public:
@@ -64,10 +100,9 @@ class Store {
   void close() {
     if (getpid() != owner_) return;
     const nb::gil_scoped_release unlocked;
-    const std::unique_lock lock(in_use_);
-    kvtwin_store_close(std::exchange(store_, nullptr));
+    if (gate_.close()) kvtwin_store_close(store_);
   }
-  bool closed() const { return store_ == nullptr; }
+  bool closed() { return gate_.closing(); }
 
   std::uint64_t page_bytes() {
     return call([](kvtwin_store* store) { return kvtwin_store_page_bytes(store); });
@@ -145,10 +180,12 @@ class Store {
 
   const pid_t owner_ = getpid();
   kvtwin_store* store_ = nullptr;
-  std::shared_mutex in_use_;
+  CallGate gate_;
 };
 
-const char* text_or_null(const std::optional<std::string>& text) { return text ? text->c_str() : nullptr; }
+const char* text_or_null(const std::optional<std::string>& text, const char* name) {
+  return text ? c_text(*text, name) : nullptr;
+}
 
 }  // namespace
 
@@ -165,14 +202,21 @@ void add_store(nb::module_& module) {
              const std::optional<std::string>& eviction) {
             kvtwin_store_config config{};
             config.struct_size = sizeof config;
-            config.kind = kind.c_str();
-            config.location = location.c_str();
-            config.form = {sizeof config.form, layers, planes, heads, head_bytes, page_tokens, layout.c_str()};
-            config.identity = {sizeof config.identity, model.c_str(), revision.c_str(), kv_dtype.c_str(), tp, pp, rank,
-                               name_space.c_str()};
+            config.kind = c_text(kind, "kind");
+            config.location = c_text(location, "location");
+            config.form = {sizeof config.form,      layers, planes, heads, head_bytes, page_tokens,
+                           c_text(layout, "layout")};
+            config.identity = {sizeof config.identity,
+                               c_text(model, "model"),
+                               c_text(revision, "revision"),
+                               c_text(kv_dtype, "kv_dtype"),
+                               tp,
+                               pp,
+                               rank,
+                               c_text(name_space, "name_space")};
             config.capacity_pages = capacity_pages;
-            config.secret = text_or_null(secret);
-            config.password = text_or_null(password);
+            config.secret = text_or_null(secret, "secret");
+            config.password = text_or_null(password, "password");
             config.timeout_ms = timeout_ms;
             config.eviction = text_or_null(eviction);
             new (store) Store(config);
@@ -195,6 +239,19 @@ void add_store(nb::module_& module) {
       .def("remove", &Store::remove)
       .def("stats", &Store::stats);
   module.def("status_name", &kvtwin_status_name);
+  module.def("weights_fingerprint", [](const std::string& checkpoint) {
+    std::array<char, 64> text{};
+    std::array<char, 1024> sentence{};
+    kvtwin_status status = KVTWIN_OK;
+    const char* const place = c_text(checkpoint, "checkpoint");
+    {
+      const nb::gil_scoped_release unlocked;
+      status = kvtwin_weights_fingerprint(place, text.data(), text.size(), {sentence.data(), sentence.size()});
+    }
+    if (status == KVTWIN_NO_MEMORY) throw std::bad_alloc();
+    if (status != KVTWIN_OK) raise(status == KVTWIN_BAD_ARGUMENT ? "InputError" : "WorkError", sentence.data());
+    return std::string(text.data());
+  });
 }
 
 }  // namespace kvtwin::python

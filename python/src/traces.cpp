@@ -73,7 +73,7 @@ struct Columns {
 // Thread: one at a time.
 class Reader {
  public:
-  Reader(const std::string& path, const TraceOptions& options) : reader_(path, options) {}
+  Reader(const std::string& path, const TraceOptions& options) : reader_(c_text(path, "trace"), options) {}
 
   // Returns the columns of the next `count` requests, of fewer at the end. Hints are left out. `blocks` has the block
   // ids of all requests in a row; those of request i begin at first_block[i].

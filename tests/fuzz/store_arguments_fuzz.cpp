@@ -116,7 +116,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                  input.PickValueInArray(kLayouts)};
   config.identity = {input.ConsumeBool() ? static_cast<std::uint32_t>(sizeof config.identity) : number(input),
                      text.c_str(),
-                     nullptr,
+                     "fixed",
                      "bfloat16",
                      number(input),
                      number(input),

@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import dataclasses
 import json
 import logging
 import os
@@ -16,12 +17,13 @@ import tempfile
 import threading
 import unittest
 import warnings
+from array import array
 from pathlib import Path
 from unittest import mock
 
 import kvtwin
 import numpy as np
-from kvtwin import program
+from kvtwin import engine_store, policy, program
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILT = sys.argv.pop(1) if len(sys.argv) > 1 else "build/kvtwin"
@@ -67,7 +69,7 @@ class Package(Scratch):
 
 
 FORM = kvtwin.PageForm(layers=2, planes=2, heads=2, head_bytes=64, page_tokens=16)
-IDENTITY = kvtwin.Identity(model="m", kv_dtype="bfloat16")
+IDENTITY = kvtwin.Identity(model="m", kv_dtype="bfloat16", revision="1")
 
 
 class Stores(Scratch):
@@ -202,6 +204,112 @@ class Stores(Scratch):
                 thread.join()
             self.assertEqual(wrong, [])
             self.assertEqual(store.stats()["puts"]["ok"], 160)
+
+    def test_names_with_a_zero_byte_are_refused(self):
+        names = {"model": "m", "kv_dtype": "b", "revision": "1", "name_space": ""}
+        for field in names:
+            with self.assertRaisesRegex(kvtwin.InputError, f"{field} contains a zero byte"):
+                kvtwin.Store("disk", str(self.scratch / "s"), FORM, kvtwin.Identity(**names | {field: "acme\0a"}), capacity_pages=9)
+        for options in ({"kind": "disk\0"}, {"name": "x\0y"}, {"secret": "sixteen bytes\0and more"}):
+            with self.assertRaisesRegex(kvtwin.InputError, "contains a zero byte"):
+                self.store(**options)
+        with self.assertRaisesRegex(kvtwin.InputError, "contains a zero byte"):
+            kvtwin.simulate(EXPERIMENT, set={"cache.namespace": "a\0b"})
+        with self.assertRaisesRegex(kvtwin.InputError, "contains a zero byte"):
+            kvtwin.weights_fingerprint("a\0b")
+        keys = {policy.page_keys(array("q", range(4)), 4, extra_key=text) for text in ("acme", "acme\0a", "acme\0b")}
+        self.assertEqual(len(keys), 3)
+        with self.assertRaisesRegex(kvtwin.InputError, "contains a zero byte"):
+            policy.Policy("lru\0x", 10)
+
+    def test_a_store_needs_a_revision(self):
+        with self.assertRaisesRegex(kvtwin.InputError, 'identity.revision is empty.*"fixed"'):
+            kvtwin.Store("disk", str(self.scratch / "s"), FORM, kvtwin.Identity(model="m", kv_dtype="b"), capacity_pages=9)
+        checkpoint = self.scratch / "model"
+        checkpoint.mkdir()
+        with self.assertRaisesRegex(kvtwin.InputError, "has no weights"):
+            kvtwin.weights_fingerprint(checkpoint)
+        found = set()
+        for content in (b"one", b"two"):
+            (checkpoint / "model.safetensors").write_bytes(content)
+            found.add(kvtwin.weights_fingerprint(checkpoint))
+        self.assertEqual(len(found), 2)
+
+    def test_odd_arguments_are_refused(self):
+        with self.store() as store:
+            key, page = bytes(32), np.zeros(8192, np.uint8)
+            place = page.ctypes.data
+            for address in (1.7, float("nan"), -1, None, True, 1 << 64, "1", [place, 2.5], 1e300, np.float64(place)):
+                for call in (store.put, store.get):
+                    with self.assertRaises((ValueError, TypeError), msg=repr(address)):
+                        call([key], [address], 8192)
+                    with self.assertRaises((ValueError, TypeError), msg=repr(address)):
+                        call([key], [place], address)
+            for pages in ([], [page, page], [np.zeros(1024, object)], [None], [1.5], [np.zeros(16384, np.uint8)[::2]]):
+                with self.assertRaises((ValueError, TypeError)):
+                    store.put_pages([key], pages)
+                with self.assertRaises((ValueError, TypeError)):
+                    store.get_pages_into([key], pages)
+            for keys in (None, 5, [None], [1.5], [True], [b""], [bytes(31)], np.zeros((1, 32))):
+                with self.assertRaises((ValueError, TypeError)):
+                    store.look_up(keys)
+        for options in ({"capacity_pages": 1.5}, {"capacity_pages": True}, {"capacity_pages": 1 << 64}, {"timeout_s": float("nan")},
+                        {"timeout_s": "1"}, {"timeout_s": None}, {"secret": 5}, {"kind": None}, {"password": b"x"}):
+            with self.assertRaises(kvtwin.InputError, msg=options):
+                self.store(**options)
+        for location in (None, 5, b"x", "\udc80"):
+            with self.assertRaises(kvtwin.InputError, msg=location):
+                kvtwin.Store("disk", location, FORM, IDENTITY, capacity_pages=9)
+        for wrong in (1.5, True, -1, None, "2", 1 << 32):
+            with self.assertRaises(kvtwin.InputError, msg=wrong):
+                kvtwin.Store("disk", "x", dataclasses.replace(FORM, layers=wrong), IDENTITY, capacity_pages=9)
+        with self.assertRaises(TypeError):
+            policy.page_keys(np.array([1.7, 2.0]), 1)
+
+    def test_options_of_an_engine_are_checked(self):
+        right = {"path": "/x", "capacity_gib": 1, "revision": "1"}
+        self.assertEqual(engine_store.place(right, 1 << 20)["capacity_pages"], 1024)
+        self.assertEqual(engine_store.place(right | {"capacity_gib": "0.5"}, 1 << 20)["capacity_pages"], 512)
+        for name, values in {"capacity_gib": (float("nan"), float("inf"), 1e300, -1, True, None, "many", [1], 10**400),
+                             "path": (5.5, None, ["x"], "a\0b"), "kind": (None, "disk\0")}.items():
+            for value in values:
+                with self.assertRaisesRegex(kvtwin.InputError, name):
+                    engine_store.place(right | {name: value}, 1 << 20)
+        for value in (float("nan"), 0, -5, 1e300, True, "soon"):
+            with self.assertRaisesRegex(kvtwin.InputError, "timeout_ms"):
+                engine_store.place({"kind": "remote", "url": "redis://x:1", "timeout_ms": value}, 1)
+        self.assertEqual(engine_store.revision({"revision": 7}, ["no/model"]), "7")
+        with self.assertRaisesRegex(kvtwin.InputError, '"revision" is missing.*"fixed"'):
+            engine_store.revision({}, ["no/model", None])
+        with self.assertRaisesRegex(kvtwin.InputError, "zero byte"):
+            engine_store.revision({"revision": "a\0b"}, [])
+        (self.scratch / "model.safetensors").write_bytes(b"weights")
+        self.assertEqual(engine_store.revision({}, [str(self.scratch)]), kvtwin.weights_fingerprint(self.scratch))
+
+    def test_close_ends_while_others_keep_calling(self):
+        threads = 8
+        with self.store(capacity_pages=200) as store:
+            refused, begun = [], threading.Barrier(threads + 1)
+
+            def call(number):
+                keys = [bytes([number, place]) * 16 for place in range(20)]
+                store.get_pages(keys)
+                begun.wait()
+                for _ in range(20_000):
+                    try:
+                        store.get_pages(keys)
+                    except kvtwin.InputError:
+                        refused.append(number)
+                        return
+
+            running = [threading.Thread(target=call, args=(number,)) for number in range(threads)]
+            for thread in running:
+                thread.start()
+            begun.wait()
+            store.close()
+            for thread in running:
+                thread.join()
+            self.assertEqual(sorted(refused), list(range(threads)))
 
     def test_a_forked_child_may_not_use_the_store(self):
         with self.store() as store:

@@ -14,6 +14,7 @@ class MooncakeMedium final : public StorageMedium {
     config_.bytes_in_flight = 4096;  // several batches an operation
   }
   std::unique_ptr<StorageBackend> open(const PageForm& form, Pages) override {
+    form_ = form;
     return make_mooncake_backend(config_, form);
   }
   std::vector<std::byte> stored(const PageKey& space, const PageKey& key) override {
@@ -25,8 +26,8 @@ class MooncakeMedium final : public StorageMedium {
   }
 
  private:
-  static std::string name_of(const PageKey& space, const PageKey& key) {
-    return remote_name_of(storage_page_key(space, key));
+  std::string name_of(const PageKey& space, const PageKey& key) const {
+    return remote_name_of(stored_page_key(form_, space, key));
   }
   MooncakeClient& client() {  // its end takes a second
     if (!client_) client_ = std::make_unique<MooncakeClient>(master_);
@@ -36,6 +37,7 @@ class MooncakeMedium final : public StorageMedium {
   MooncakeMaster master_;
   MooncakeNode node_;
   MooncakeConfig config_;
+  PageForm form_;
   std::unique_ptr<MooncakeClient> client_;
 };
 

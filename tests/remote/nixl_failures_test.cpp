@@ -94,7 +94,7 @@ TEST(NixlFailures, UnfinishedFilesOfOthersDoNotHinderWrites) {
   const std::vector<PageKey> keys = keys_of(5);
   for (const PageKey& key : keys) {
     for (int write = 1; write <= 5; ++write) {
-      std::ofstream(folder / "pages/" + remote_name_of(storage_page_key(kSpace, key)) + "." +
+      std::ofstream(folder / "pages/" + remote_name_of(stored_page_key(kSmallForm, kSpace, key)) + "." +
                     std::to_string(::getpid()) + "." + std::to_string(write) + ".tmp");
     }
   }

@@ -10,11 +10,14 @@
 namespace kvtwin::test {
 namespace {
 
-std::string name_of(const PageKey& space, const PageKey& key) { return remote_name_of(storage_page_key(space, key)); }
+std::string name_of(const PageForm& form, const PageKey& space, const PageKey& key) {
+  return remote_name_of(stored_page_key(form, space, key));
+}
 
 class NixlFolder final : public StorageMedium {
  public:
   std::unique_ptr<StorageBackend> open(const PageForm& form, Pages) override {
+    form_ = form;
     return make_nixl_backend(nixl_files(folder_ / "pages"), form);
   }
   std::vector<std::byte> stored(const PageKey& space, const PageKey& key) override {
@@ -30,9 +33,10 @@ class NixlFolder final : public StorageMedium {
 
  private:
   std::string path(const PageKey& space, const PageKey& key) const {
-    return (folder_.path() / "pages" / name_of(space, key)).string();
+    return (folder_.path() / "pages" / name_of(form_, space, key)).string();
   }
   Folder folder_;
+  PageForm form_;
 };
 
 KVTWIN_CONFORMS(Nixl, {.name = "files",
@@ -45,13 +49,14 @@ class NixlBucket final : public StorageMedium {
  public:
   NixlBucket() : config_(server().new_bucket()) { config_.bytes_in_flight = 65'536; }
   std::unique_ptr<StorageBackend> open(const PageForm& form, Pages) override {
+    form_ = form;
     return make_nixl_backend(config_, form);
   }
   std::vector<std::byte> stored(const PageKey& space, const PageKey& key) override {
-    return server().get(config_, name_of(space, key));
+    return server().get(config_, name_of(form_, space, key));
   }
   void overwrite(const PageKey& space, const PageKey& key, const std::vector<std::byte>& bytes) override {
-    server().put(config_, name_of(space, key), bytes);
+    server().put(config_, name_of(form_, space, key), bytes);
   }
 
  private:
@@ -60,6 +65,7 @@ class NixlBucket final : public StorageMedium {
     return one;
   }
   NixlConfig config_;
+  PageForm form_;
 };
 
 KVTWIN_CONFORMS(NixlS3, {.name = "objects",

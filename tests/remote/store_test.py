@@ -17,7 +17,7 @@ import kvtwin
 
 PROGRAMS = Path(sysconfig.get_path("purelib"), "mooncake")
 FORM = kvtwin.PageForm(layers=2, planes=2, heads=2, head_bytes=64, page_tokens=16)
-IDENTITY = kvtwin.Identity(model="m", kv_dtype="bfloat16")
+IDENTITY = kvtwin.Identity(model="m", kv_dtype="bfloat16", revision="1")
 
 
 def free_port():

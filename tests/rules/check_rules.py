@@ -21,7 +21,7 @@ MAY_INCLUDE = {
     "impl": rf"impl/|{PUBLIC_POLICY}|{CATALOG}|models/|kernels/",
     "kernels": r"kernels/|policy/transfer/(layout|boxes)\.hpp",
     "include": r"kvtwin/",
-    "capi": rf"capi/|kvtwin/|{PUBLIC_POLICY}|policy/hosted/|impl/",
+    "capi": rf"capi/|kvtwin/|{PUBLIC_POLICY}|policy/hosted/|models/weights\.hpp|impl/",
     "lab": r"(?!cli/|tests/|capi/|python/|kvtwin/)",
     "python": r"python/src/|kvtwin/|traces/",
     "cli": r"",

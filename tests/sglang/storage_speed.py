@@ -38,7 +38,7 @@ def drop_page_cache():
 
 def kvtwin(folder):
     return "dynamic", {"backend_name": "kvtwin", "module_path": "kvtwin_sglang.storage", "class_name": "KvtwinStorage",
-                       "interface_v1": 1, "path": str(folder), "capacity_gib": 8}
+                       "interface_v1": 1, "path": str(folder), "capacity_gib": 8, "revision": "1"}
 
 
 def file(folder):

@@ -30,7 +30,7 @@ PAGES = 24
 
 def flags(folder, **options):
     return {"backend_name": "kvtwin", "module_path": "kvtwin_sglang.storage", "class_name": "KvtwinStorage", "interface_v1": 1,
-            "path": str(folder), "capacity_gib": 0.25} | options
+            "path": str(folder), "capacity_gib": 0.25, "revision": "1"} | options
 
 
 class Case(unittest.TestCase):

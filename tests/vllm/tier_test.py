@@ -30,7 +30,7 @@ class Engine:
     written to and read from the CPU tier's memory, as the GPU's copies would."""
 
     def __init__(self, folder, model="tiny", dtype="bfloat16", tokens=16, **tier):
-        tier = {"type": "KvtwinTier", "module_path": "kvtwin_vllm.tier", "path": str(folder), "capacity_gib": 1} | tier
+        tier = {"type": "KvtwinTier", "module_path": "kvtwin_vllm.tier", "path": str(folder), "capacity_gib": 1, "revision": "1"} | tier
         engine_id = f"kvtwin-test-{os.getpid()}-{time.monotonic_ns()}"  # names a region of shared memory
         self.spec = TieringOffloadingSpec(config.OffloadingConfig(
             groups=(config.OffloadingGroupConfig(tokens, ("layer.0", "layer.1"), 0),), worker_kv_bytes_per_block=BLOCK_BYTES,

@@ -17,6 +17,7 @@ class MooncakeMedium final : public StorageMedium {
     config_.bytes_in_flight = 4096;  // several batches an operation
   }
   std::unique_ptr<StorageBackend> open(const PageForm& form, Pages capacity) override {
+    form_ = form;
     library_.capacity = capacity;
     return make_mooncake_backend(config_, form);
   }
@@ -36,13 +37,14 @@ class MooncakeMedium final : public StorageMedium {
 
  private:
   std::string name_of(const PageKey& space, const PageKey& key) const {
-    return remote_name_of(storage_page_key(space, key), id_of(config_.seal));
+    return remote_name_of(stored_page_key(form_, space, key), id_of(config_.seal));
   }
 
   MooncakeStandIn& library_ = mooncake_stand_in();
   MooncakePort master_;
   const PageSeal seal_{"sixteen characters and more"};
   MooncakeConfig config_;
+  PageForm form_;
 };
 
 BackendKind library(const char* name, bool seals) {

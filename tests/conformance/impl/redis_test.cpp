@@ -26,6 +26,7 @@ class RedisMedium final : public StorageMedium {
     config_.bytes_in_flight = 4096;  // several batches an operation
   }
   std::unique_ptr<StorageBackend> open(const PageForm& form, Pages) override {
+    form_ = form;
     return make_redis_backend(config_, form);
   }
   std::vector<std::byte> stored(const PageKey& space, const PageKey& key) override {
@@ -49,7 +50,7 @@ class RedisMedium final : public StorageMedium {
 
   Reply ask(const PageKey& space, const PageKey& key, std::vector<std::string_view> words,
             std::optional<std::string_view> value = std::nullopt) {
-    const PageKey stored_as = storage_page_key(space, key);
+    const PageKey stored_as = stored_page_key(form_, space, key);
     const std::string name = remote_name_of(stored_as, id_of(config_.seal));
     words.push_back(name);
     if (value) words.push_back(*value);
@@ -68,6 +69,7 @@ class RedisMedium final : public StorageMedium {
   std::vector<std::unique_ptr<RedisProcess>> servers_;
   const PageSeal seal_{"sixteen characters and more"};
   RedisConfig config_;
+  PageForm form_;
 };
 
 BackendKind servers(const char* name, std::size_t count, bool seals = false) {

@@ -14,6 +14,7 @@ class SharedFilesMedium final : public StorageMedium {
  public:
   explicit SharedFilesMedium(bool seals) : seals_(seals) {}
   std::unique_ptr<StorageBackend> open(const PageForm& form, Pages capacity) override {
+    form_ = form;
     return make_shared_files({.folder = folder_.path() / "shared", .capacity = capacity, .seal = seal()}, form);
   }
   std::vector<std::byte> stored(const PageKey& space, const PageKey& key) override {
@@ -31,12 +32,13 @@ class SharedFilesMedium final : public StorageMedium {
  private:
   const PageSeal* seal() const { return seals_ ? &seal_ : nullptr; }
   std::filesystem::path path_of(const PageKey& space, const PageKey& key) const {
-    return folder_.path() / "shared" / shared_file_name(storage_page_key(space, key), id_of(seal()));
+    return folder_.path() / "shared" / shared_file_name(stored_page_key(form_, space, key), id_of(seal()));
   }
 
   Folder folder_;
   const bool seals_;
   const PageSeal seal_{"sixteen characters and more"};
+  PageForm form_;
 };
 
 BackendKind shared_files(const char* name, bool seals) {

@@ -21,6 +21,7 @@ int main(int count, char** arguments) {
   config.form.layout = "page_first";
   config.identity.struct_size = sizeof config.identity;
   config.identity.model = "tiny";
+  config.identity.revision = "fixed";
   config.identity.kv_dtype = "bfloat16";
   config.identity.tp = 1;
   config.identity.pp = 1;

@@ -169,6 +169,18 @@ TEST(PolicyC, KeysContinueAChainAndKeepNamespacesApart) {
   std::array<std::int64_t, 4> first{0, 1, 2, 3};
   ASSERT_EQ(kvtwin_policy_keys(first.data(), 4, 4, nullptr, "lora", nullptr, keys.data()), KVTWIN_OK);
   EXPECT_NE(std::memcmp(keys.data(), whole.data(), sizeof whole[0]), 0);
+  const kvtwin_key named = keys[0];
+  kvtwin_key seed;
+  const auto key_after = [&](std::size_t extra_key_bytes) {
+    EXPECT_EQ(kvtwin_policy_namespace("lora\0a", extra_key_bytes, nullptr, 0, &seed), KVTWIN_OK);
+    EXPECT_EQ(kvtwin_policy_keys(first.data(), 4, 4, &seed, nullptr, nullptr, keys.data()), KVTWIN_OK);
+    return std::memcmp(&keys[0], &named, sizeof named);
+  };
+  EXPECT_EQ(key_after(4), 0);
+  EXPECT_NE(key_after(5), 0) << "the zero byte counts";
+  EXPECT_NE(key_after(6), 0);
+  EXPECT_EQ(kvtwin_policy_namespace(nullptr, 0, nullptr, 0, &seed), KVTWIN_MISSING);
+  EXPECT_EQ(kvtwin_policy_namespace("a", 1, nullptr, 0, nullptr), KVTWIN_BAD_ARGUMENT);
   EXPECT_EQ(kvtwin_policy_keys(first.data(), 4, 0, nullptr, nullptr, nullptr, keys.data()), KVTWIN_BAD_ARGUMENT);
 }
 

@@ -2,6 +2,8 @@
 
 #include <dirent.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -42,7 +44,7 @@ kvtwin_store_config config_of(const char* kind, const std::string& location) {
   config.kind = kind;
   config.location = location.c_str();
   config.form = {sizeof config.form, 2, 2, 2, 64, 16, "layer_first"};
-  config.identity = {sizeof config.identity, "tiny", nullptr, "bfloat16", 2, 1, 1, nullptr};
+  config.identity = {sizeof config.identity, "tiny", "1", "bfloat16", 2, 1, 1, nullptr};
   config.capacity_pages = std::strcmp(kind, "remote") == 0 ? 0 : 64;
   config.timeout_ms = 60'000;  // the machine may be busy
   return config;
@@ -239,18 +241,65 @@ TEST_P(StoreOfKind, RemovedPagesStayMissingAfterAClose) {
 // Another dtype of the same size, another rank, another model, another namespace: the same form and the same keys.
 TEST_P(StoreOfKind, StoresOfOtherIdentitiesSeeNothing) {
   EXPECT_EQ(put(opened(config()).get(), 0, 3), kAllOk3);
-  std::vector<kvtwin_store_config> others(6, config());
+  std::vector<kvtwin_store_config> others(13, config());
   others[0].identity.kv_dtype = "float16";
   others[1].identity.rank = 0;
   others[2].identity.model = "another";
   others[3].identity.name_space = "tenant";
   others[4].identity.revision = "2";
   others[5].form.layout = "page_first";
+  others[6].identity.tp = 4;
+  others[7].identity.pp = 2;
+  others[8].form.layers = 4, others[8].form.heads = 1;
+  others[9].form.layers = 4, others[9].form.planes = 1;
+  others[10].form.heads = 4, others[10].form.head_bytes = 32;
+  others[11].form.heads = 1, others[11].form.head_bytes = 128;
+  others[12].form.head_bytes = 128, others[12].form.page_tokens = 8;
   for (const kvtwin_store_config& other : others) {
     const Store store = opened(other);
     EXPECT_EQ(look_up(store.get(), 0, 3), 0);
     EXPECT_EQ(get(store.get(), 0, 3), kAllMissing3);
   }
+}
+
+// Pages of equal size with the same identity and key, in one place. In a folder of segments, a store of another form
+// may need the room of the first one's pages.
+TEST_P(StoreOfKind, StoresOfOtherFormsLeaveEachOthersPages) {
+  std::vector<kvtwin_store_config> forms(4, config());
+  forms[1].form.layers = 4, forms[1].form.heads = 1;
+  forms[2].form.heads = 4, forms[2].form.head_bytes = 32;
+  forms[3].form.layout = "page_head";
+  for (int round = 0; round < 2; ++round) {
+    for (const kvtwin_store_config& form : forms) {
+      const Store store = opened(form);
+      EXPECT_EQ(get(store.get(), 0, 3), round == 0 ? kAllMissing3 : kAllOk3);
+      EXPECT_EQ(put(store.get(), 0, 3), kAllOk3);
+      EXPECT_EQ(stats(store.get())["gets"]["corrupt"], 0);
+    }
+  }
+}
+
+TEST_P(StoreOfKind, AForkedChildCannotDisturbItsParent) {
+  kvtwin_store* store = opened(config()).release();
+  EXPECT_EQ(put(store, 0, 3), kAllOk3);
+  const pid_t child = fork();
+  if (child == 0) {
+    const kvtwin_key key = key_of(0);
+    std::size_t count = 0;
+    std::uint8_t status = 0;
+    const bool refused = kvtwin_store_look_up(store, &key, 1, &count) == KVTWIN_FAILED &&
+                         kvtwin_store_remove(store, &key, 1, &status) == KVTWIN_FAILED &&
+                         kvtwin_store_stats(store, nullptr, 0, &count) == KVTWIN_FAILED;
+    kvtwin_store_close(store);
+    _exit(refused ? 7 : 1);
+  }
+  int ended = 0;
+  ASSERT_EQ(waitpid(child, &ended, 0), child);
+  EXPECT_TRUE(WIFEXITED(ended) && WEXITSTATUS(ended) == 7) << ended;
+  EXPECT_EQ(get(store, 0, 3), kAllOk3);
+  EXPECT_EQ(put(store, 3, 3), kAllOk3);
+  EXPECT_EQ(look_up(store, 0, 9), 6);
+  kvtwin_store_close(store);
 }
 
 TEST_P(StoreOfKind, ASecretHidesPages) {
@@ -457,6 +506,8 @@ TEST(CInterface, RefusesBadConfigurationsWithASentence) {
       {[](auto& c) { c.form.layout = "page_last"; }, "form.layout is \"page_last\""},
       {[](auto& c) { c.identity.model = nullptr; }, "identity.model is empty"},
       {[](auto& c) { c.identity.kv_dtype = ""; }, "identity.kv_dtype is empty"},
+      {[](auto& c) { c.identity.revision = nullptr; }, "identity.revision is empty; set it, for example to the commit"},
+      {[](auto& c) { c.identity.revision = ""; }, "or to \"fixed\""},
       {[](auto& c) { c.identity.tp = 0; }, "identity.tp"},
       {[](auto& c) { c.identity.rank = 2; }, "identity.rank is 2; it must be below tp * pp"},
       {[](auto& c) { c.secret = "short"; }, "secret has fewer than 16 bytes"},
@@ -525,6 +576,21 @@ TEST(CInterface, RefusesEveryOtherSizeOfAStructure) {
     config.struct_size = size;
     EXPECT_NE(refusal(config).find("config.struct_size is " + std::to_string(size)), std::string::npos);
   }
+}
+
+TEST(CInterface, NamesTheWeightsOfACheckpoint) {
+  const Folder folder;
+  char text[64] = "", sentence[256] = "";
+  const std::string place = folder / ".";
+  EXPECT_EQ(kvtwin_weights_fingerprint(place.c_str(), text, sizeof text, {sentence, sizeof sentence}),
+            KVTWIN_BAD_ARGUMENT);
+  EXPECT_NE(std::string(sentence).find("has no weights; give the folder of a checkpoint"), std::string::npos);
+  std::ofstream(folder / "model.safetensors") << "weights";
+  EXPECT_EQ(kvtwin_weights_fingerprint(place.c_str(), text, sizeof text, {}), KVTWIN_OK);
+  EXPECT_EQ(std::string(text).substr(0, 8), "weights-");
+  EXPECT_EQ(std::strlen(text), 40);
+  EXPECT_EQ(kvtwin_weights_fingerprint(place.c_str(), text, 40, {}), KVTWIN_BAD_ARGUMENT);
+  EXPECT_EQ(kvtwin_weights_fingerprint(nullptr, text, sizeof text, {}), KVTWIN_BAD_ARGUMENT);
 }
 
 TEST(CInterface, NamesItsStatusesAndVersion) {

@@ -68,6 +68,13 @@ class BadInput : public testing::Test {
   Surroundings around_;
 };
 
+// Else a name would end at the zero byte where a library takes C's texts.
+TEST_F(BadInput, NamesWithAZeroByte) {
+  for (const char* key : {"cache.namespace", "model.revision", "model.name", "tiers.disk.path", "tiers.remote.url"}) {
+    refused_file(std::string(key) + " = \"acme\\u0000a\"\n", {"bad.toml", key, "contains a zero byte"});
+  }
+}
+
 TEST_F(BadInput, GoodInputIsTaken) {  // without this, the other tests would prove nothing
   const Outcome outcome = run({"simulate", "good.toml", "--json", "--world", kAnyWorld, "--out", "out"}, around_);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;

@@ -52,7 +52,7 @@ class Mooncake : public testing::Test {
     EXPECT_EQ(library_.misuses, 0);
   }
   std::unique_ptr<StagedBackend> open() { return make_mooncake_backend(config_, kSmallForm); }
-  static std::string name(const PageKey& key) { return remote_name_of(storage_page_key(kSpace, key)); }
+  static std::string name(const PageKey& key) { return remote_name_of(stored_page_key(kSmallForm, kSpace, key)); }
   static void expect(const Completion& completion, Pages pages, Cause cause) {
     EXPECT_EQ(completion.pages, pages);
     EXPECT_EQ(name_of(completion.cause), name_of(cause));

@@ -38,7 +38,7 @@ struct Setting {
 std::vector<PageKey> keys_on(const RedisConfig& config, std::size_t server, std::size_t count) {
   std::vector<PageKey> result;
   for (const PageKey& key : keys_of(1000, 77)) {
-    const bool its = redis_server_of(config.servers, storage_page_key(kSpace, key)) == server;
+    const bool its = redis_server_of(config.servers, stored_page_key(kSmallForm, kSpace, key)) == server;
     if (its && result.size() < count) result.push_back(key);
   }
   return result;

@@ -45,7 +45,7 @@ class SharedFilesTest : public testing::Test {
     return make_shared_files({.folder = place_, .capacity = capacity, .stores = stores}, kForm);
   }
   fs::path file(std::uint64_t page) const {
-    return place_ / shared_file_name(storage_page_key(some_space(), numbered_key(page)));
+    return place_ / shared_file_name(stored_page_key(kForm, some_space(), numbered_key(page)));
   }
   void age(const fs::path& path, int seconds) const {
     fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::seconds(seconds));
