@@ -41,7 +41,8 @@ PageKey page_key_of(const kvtwin_key& key) {
 kvtwin_status status_of(Cause cause) {
   switch (cause) {
     case Cause::none: return KVTWIN_OK;
-    case Cause::missing: return KVTWIN_MISSING;
+    case Cause::missing:
+    case Cause::lease: return KVTWIN_MISSING;
     case Cause::corrupt: return KVTWIN_CORRUPT;
     case Cause::io_error: return KVTWIN_IO_ERROR;
     case Cause::unreachable: return KVTWIN_UNREACHABLE;

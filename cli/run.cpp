@@ -24,7 +24,7 @@ void run(const RunCommand& arguments) {
   Terminal terminal;
   RealRun how;
   how.secrets = environment_secrets();
-  how.listener = terminal.listener();
+  how.listener = run_listener(terminal, arguments.json);
   how.served = [&](const RunResult& result) {
     terminal.erase();
     print_result(result, arguments.json);

@@ -68,6 +68,12 @@ Experiment read_experiment(const ServeArguments& arguments, const char* command)
   return experiment;
 }
 
+Listener run_listener(Terminal& terminal, bool json) {
+  Listener listener = terminal.listener();
+  if (!json) listener.note = nullptr;
+  return listener;
+}
+
 void print_result(const RunResult& result, bool json) {
   print(json ? result.report : result.summary);
   if (!result.folder.empty()) std::fprintf(stderr, "run folder: %s\n", result.folder.c_str());

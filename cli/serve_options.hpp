@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "cli/terminal.hpp"
 #include "lab/experiment/setup.hpp"
+#include "lab/listener.hpp"
 #include "lab/run/serve.hpp"
 #include "lab/sglang/sglang_arguments.hpp"
 
@@ -27,6 +29,8 @@ Experiment read_experiment(const ServeArguments& arguments, const char* command)
 void list_keys();
 // --to-sglang-flags: prints the flags on stdout, and the notes on stderr.
 void print_sglang_flags(const Experiment& experiment, const Setup& setup);
+// Returns the listener of a run. The summary has the notes, so a run tells them only before a report in JSON.
+Listener run_listener(Terminal& terminal, bool json);
 // Prints the summary or report.json on stdout, and the name of the run folder on stderr.
 void print_result(const RunResult& result, bool json);
 

@@ -22,7 +22,7 @@ void simulate_command(const SimulateCommand& arguments) {
   if (arguments.to_sglang) return print_sglang_flags(experiment, make_setup(experiment));
   Terminal terminal;
   Observers observers;
-  observers.listener = terminal.listener();
+  observers.listener = run_listener(terminal, arguments.json);
   observers.files = arguments;
   observers.draws = arguments.draws;
   observers.jobs = arguments.jobs;

@@ -473,6 +473,10 @@ bool WorldCore::draws_stall(OperationId id) const {
   return static_cast<double>(x >> 11) * 0x1.0p-53 < config_.storage_stall_share;
 }
 
+bool WorldCore::outlasts_lease(const StoreModel& store, const Record& record) const {
+  return store.lease_ns() != 0 && now_ - record.transfer.lane_since > store.lease_ns();
+}
+
 // Changes the content of the store, and counts the leading pages for which the operation is true.
 void WorldCore::apply_to_store(Record& record) {
   Storage& storage = record.storage;
@@ -485,7 +489,7 @@ void WorldCore::apply_to_store(Record& record) {
     case StorageVerb::look_up: break;
     case StorageVerb::get:
       count = cancelled ? record.transfer.pages : storage.leading;
-      if (store.lease_ns() != 0 && now_ - record.transfer.lane_since > store.lease_ns()) count = 0;
+      if (outlasts_lease(store, record)) count = 0;
       for (Pages i = 0; i < count; ++i) {
         if (store.lost_since(storage.keys[i], record.transfer.lane_since)) {
           count = i;  // the node went down during the transfer
@@ -496,7 +500,7 @@ void WorldCore::apply_to_store(Record& record) {
       if (!cancelled && count < storage.keys.size()) {
         const StoreKey& key = storage.keys[count];
         const bool gone = store.is_down(key) || store.lost_since(key, record.transfer.lane_since);
-        completion.cause = gone ? Cause::unreachable : Cause::missing;
+        completion.cause = gone ? Cause::unreachable : outlasts_lease(store, record) ? Cause::lease : Cause::missing;
       }
       break;
     case StorageVerb::set: {

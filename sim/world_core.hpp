@@ -279,6 +279,7 @@ class WorldCore final : public Substrate {
   bool draws_stall(OperationId id) const;
   double slow_factor(const Record& record) const;
   void start_flow(std::uint32_t slot);
+  bool outlasts_lease(const StoreModel& store, const Record& record) const;
   void apply_to_store(Record& record);
   void end_storage(std::uint32_t slot);
   void end_look_up(std::uint32_t slot);

@@ -246,7 +246,7 @@ void StagedBackend::State::get(PageWork& work, const StagedPages& pages) {
   StagedPages wrong;
   for (std::size_t i = 0; i < pages.size(); ++i) {
     StagedPage& page = *pages[i];
-    page.cause = cause_of(answers[i]);
+    page.cause = answers[i] == ValueAnswer::leased ? Cause::lease : cause_of(answers[i]);
     if (answers[i] == ValueAnswer::leased) ++leased;
     if (page.cause == Cause::none) {
       const std::span<const std::byte> value = page.value;

@@ -94,14 +94,15 @@ constexpr std::string_view kOfScore[] = {"cluster.route_queue_weight", "cluster.
 constexpr std::string_view kOfSharedScore[] = {"cluster.route_storage_share"};
 constexpr std::string_view kOfView[] = {"cluster.route_view_delay_s"};
 constexpr std::string_view kOfBelowDevice[] = {"cache.layout", "cache.write_policy", "hardware.host_link_gbps"};
-constexpr std::string_view kOfHost[] = {"cache.tiering",
+constexpr std::string_view kOfHost[] = {"tiers.host.memory_gib",
+                                        "cache.tiering",
                                         "cache.reclaim_shadowed",
                                         "cache.backup_retries",
                                         "cache.io",
                                         "cache.load_back_admission",
                                         "cache.load_back_min_tokens",
                                         "cache.load_back_quota_tokens"};
-constexpr std::string_view kOfHostRatio[] = {"tiers.host.memory_gib", "tiers.host.memory_share"};
+constexpr std::string_view kOfHostRatio[] = {"tiers.host.memory_share"};
 constexpr std::string_view kOfReclaim[] = {"cache.reclaim_order"};
 constexpr std::string_view kOfWriteBack[] = {"cache.clean_reserve", "cache.host_evicts_leaving"};
 constexpr std::string_view kOfThreshold[] = {"cache.write_threshold"};
@@ -336,10 +337,10 @@ bool is_off(const KeyValue& value) {
   return std::visit([](const auto& v) { return v == std::decay_t<decltype(v)>{}; }, value);
 }
 
-// Returns whether the user set the value. Defaults of kvtwin and SGLang, and the many fields of a server's answer, are
-// not set by the user.
+// Returns whether the user set the value. Defaults of kvtwin and of the engines, and the many fields of a server's
+// answer, are not set by the user.
 bool is_given(const std::string& origin) {
-  for (const char* other : {"default", "SGLang's default", "as SGLang", "kvtwin ", "--from-sglang-server-info"}) {
+  for (const char* other : {"default", "SGLang", "vLLM", "as SGLang", "kvtwin ", "--from-sglang-server-info"}) {
     if (origin.starts_with(other)) return false;
   }
   return true;

@@ -14,8 +14,8 @@ struct IdleKey {
   std::string sentence;  // the key, its origin, the reason, and a setting that gives the key an effect
 };
 
-// Returns the keys without effect, in the order of experiment_keys(). Only keys that a file, --set, --vary or SGLang's
-// flags set. Not listed:
+// Returns the keys without effect, in the order of experiment_keys(). Only keys that a file, --set, --vary or an
+// engine's flags set. Not listed:
 // - values that switch something off;
 // - default values in a file that sets all keys (a resolved experiment), and default generator keys next to a trace,
 // which

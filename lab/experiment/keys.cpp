@@ -586,8 +586,8 @@ std::span<const Key> experiment_keys() {
              "Capacity of the host tier (L2), in GiB; if tokens, gib and ratio are 0, there is no host tier"),
       number("tiers.host.ratio", 0.0, 0, 1e6, "Capacity of the host tier (L2) as a multiple of L1, e.g. 2"),
       number("tiers.host.memory_gib", 0.0, 0, 1e9,
-             "Free memory of the host, for one engine, in GiB: bounds tiers.host.ratio as memory_share says; 0 = no "
-             "bound"),
+             "Free memory of the host, for one engine, in GiB: bounds tiers.host.ratio as memory_share says; a larger "
+             "host tier gets a warning; 0 = not known"),
       number("tiers.host.memory_share", 0.0, 0, 1,
              "Largest host tier of tiers.host.ratio, as a share of memory_gib less 10 GiB, less 5 %, as SGLang's "
              "--hicache-host-memory-fraction; 0 = no bound"),

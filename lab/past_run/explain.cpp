@@ -15,6 +15,7 @@
 #include "lab/past_run/call_replay.hpp"
 #include "lab/past_run/past_run.hpp"
 #include "lab/past_run/request_life.hpp"
+#include "lab/run/front_end.hpp"
 #include "lab/run/joined_requests.hpp"
 #include "policy/style.hpp"
 
@@ -262,7 +263,7 @@ class Story {
     const std::string at =
         "stopped at " + seconds_text(prefetch.stopped) + " s, with " + tokens(prefetch.arrived_at_stop) + " there, ";
     if (prefetch.stop_reason == Reason::aborted) return add("", at + "as its client had gone");
-    add("", at + "by " + policy() + why_stopped());
+    add("", at + "by " + policy() + why_stopped(prefetch));
     if (r_.admitted >= 0)
       add("", tokens_text(r_.recomputed_after_stop) + " of what L3 had were computed after the stop");
   }
@@ -291,11 +292,34 @@ class Story {
     add("worth it?", words);
   }
 
-  const char* why_stopped() const {
-    if (engine_.prefetch_policy == "timeout") return ": it had taken longer than the prefetch_timeout keys allow";
+  std::string why_stopped(const RequestLife::Prefetch& prefetch) const {
+    if (engine_.prefetch_policy == "timeout") return timeout_text(prefetch);
     if (engine_.prefetch_policy == "cost_stop")
       return ": what was still to come would have taken longer than computing it";
     return ": the request could be admitted";
+  }
+  // The limit of policy/termination/timeout.cpp and its terms.
+  std::string timeout_text(const RequestLife::Prefetch& prefetch) const {
+    const bool from_issue = engine_.prefetch_timeout_from == TimeoutFrom::issue;
+    Pages pages = prefetch.asked;
+    if (from_issue) {
+      pages = 0;
+      for (const auto& [tier, part] : prefetch.found) pages += part;
+    }
+    const Tokens number = pages * engine_.shape.page_tokens;
+    const double base = seconds(engine_.prefetch_timeout_base_ns),
+                 slope = seconds(engine_.prefetch_timeout_per_ki_token_ns);
+    const double most = seconds(engine_.prefetch_timeout_max_ns),
+                 sum = base + slope * static_cast<double>(number) / 1024;
+    char text[240];
+    std::snprintf(text, sizeof text, ": its limit was %.6g s + %.6g s per 1,024 tokens x %s %s = %.6g s", base, slope,
+                  tokens_text(number).c_str(), from_issue ? "to read" : "asked for", sum);
+    std::string words = text;
+    if (most > 0 && sum > most) {
+      std::snprintf(text, sizeof text, ", but %.6g s at most (cache.prefetch_timeout_most_s)", most);
+      words += text;
+    }
+    return words + (from_issue ? ", from its issue" : ", from the moment the request waited for it");
   }
   const std::string& policy() const { return engine_.prefetch_policy; }
   std::string tokens(Pages pages) const { return tokens_text(pages * engine_.shape.page_tokens); }
@@ -580,6 +604,11 @@ std::string role_of(const Setup& setup, std::size_t engine) {
   return setup.decode == nullptr ? "" : setup.is_decode_engine(engine) ? ", decode" : ", prefill";
 }
 
+// Gives the record the times of requests.csv. Only a simulated engine has a front end of its own.
+void add_front_end(const PastRun& run, const Setup& setup, RequestLife& life) {
+  if (run.is_simulation()) life.record = with_front_end(setup.serving, life.record);
+}
+
 // The request on every engine that it came to.
 Explanation explain_engines(const PastRun& first, const std::string& path, std::int64_t request, bool as_json,
                             const Setup& setup) {
@@ -606,6 +635,7 @@ Explanation explain_engines(const PastRun& first, const std::string& path, std::
       std::optional<RequestRecord>& part = record.part == RequestPart::prefill ? prefilled : answered;
       if (!part || part->attempt < record.attempt) part = record;
     }
+    if (record.part == RequestPart::whole) add_front_end(run, setup, life);
     const Setup& own = setup.is_decode_engine(engine) ? *setup.decode : setup;
     Json one = life_json(life, own);
     one["engine"] = engine;
@@ -620,7 +650,8 @@ Explanation explain_engines(const PastRun& first, const std::string& path, std::
   }
   if (prefilled && answered) {
     answered->arrival = first_arrival;
-    const RequestRecord whole = joined_parts(*answered, *prefilled);
+    RequestRecord whole = joined_parts(*answered, *prefilled);
+    if (first.is_simulation()) whole = with_front_end(setup.serving, whole);
     json["together"] = ttft_json(whole);
     text += "engines     together\nTTFT        " + ttft_text(whole) + "\n";
   }
@@ -652,6 +683,7 @@ Explanation explain(const std::string& path, std::int64_t request, bool as_json)
     if (!equal) sentence += ", as far as the run is decided again";
     throw InputError(sentence);
   }
+  add_front_end(run, setup, life);
   Explanation explanation;
   if (as_json) {
     Json json = life_json(life, setup);

@@ -47,6 +47,7 @@ PastRun::PastRun(fs::path path, std::size_t journal) : engine_(journal), path_(s
     read_experiment();
     find_engine(folder ? path_ : path_.parent_path());
   }
+  read_world(folder ? path_ : path_.parent_path());
   if (folder) read_report();
   if (!has_journal()) read_experiment();
 }
@@ -58,6 +59,16 @@ void PastRun::find_engine(const fs::path& folder) {
   while (is_file(folder / journal_name(journals))) ++journals;
   if (engines > 1) journals_per_engine_ = std::max<std::size_t>(1, journals / engines);
   engine_ /= journals_per_engine_;
+}
+
+// A journal alone does not say which world wrote it. A folder without a report is of a real run that was killed.
+void PastRun::read_world(const fs::path& folder) {
+  simulated_ = !has_journal();
+  const fs::path path = folder / "report.json";
+  if (!is_file(path)) return;
+  const auto report =
+      nlohmann::json::parse(read_text_file(path, "give a run folder that kvtwin wrote"), nullptr, false);
+  if (report.is_object()) simulated_ = report.value("world", "") != "real";
 }
 
 void PastRun::read_report() {
@@ -171,7 +182,7 @@ void Rerun::simulate(const Experiment& experiment, RerunObserver* observer) {
   }
   const std::unique_ptr<World> world = make_simulated_world(experiment, setup);
   const std::unique_ptr<TraceSource> workload = open_workload(experiment);
-  WorkloadInputs inputs(experiment, *workload);
+  WorkloadInputs inputs(experiment, *workload, setup.serving);
   // All ranks decide the same, so only one rank has the observer.
   Cluster cluster(setup, *world, {{inputs.observer(observer), observer, observer, nullptr}}, false, {});
   cluster.run(inputs.source());

@@ -40,6 +40,8 @@ class PastRun {
   const Experiment& experiment() const { return *experiment_; }
   // The text of report.json; empty if there is none, for example after a killed run.
   const std::string& report() const { return report_; }
+  // Returns whether the run is known to be a simulation: by the report of its folder, or because it has no journal.
+  bool is_simulation() const { return simulated_; }
   // Several engines: journals of one engine. One per rank in a real run, else one.
   std::size_t journals_per_engine() const { return journals_per_engine_; }
   // Count and digest of the decisions, as in the report.
@@ -51,6 +53,7 @@ class PastRun {
   std::size_t journals_per_engine_ = 1;
   void find_engine(const std::filesystem::path& folder);
   void read_report();
+  void read_world(const std::filesystem::path& folder);
   void read_experiment();
 
   std::filesystem::path path_, journal_path_;
@@ -58,7 +61,8 @@ class PastRun {
   std::optional<Experiment> experiment_;
   std::string report_;
   std::optional<DecisionMark> reported_;
-  bool real_ = false;  // the report is of a real run
+  bool real_ = false;       // the report is of a real run
+  bool simulated_ = false;  // the report is of a simulation
 };
 
 enum class RerunVerdict : std::uint8_t {

@@ -17,9 +17,22 @@ void Metrics::count_storage(const Event& event) {
     case EventKind::store_done: tier(event.tier).written += event.pages; break;
     case EventKind::store_dropped: tier(event.tier).dropped[name_of(event.reason)] += event.pages; break;
     case EventKind::store_retried: stores_retried += event.pages; break;
-    case EventKind::storage_fell_short: fell_short[name_of(event.cause)] += event.pages; break;
+    case EventKind::storage_fell_short: {
+      Shortfall& of = fell_short[event.tier][name_of(event.cause)];
+      of.pages += event.pages;
+      of.longest_ns = std::max(of.longest_ns, event.duration_ns);
+      break;
+    }
     default: count_prefetch(event); break;
   }
+}
+
+std::map<std::string_view, Pages> Metrics::fell_short_of_all() const {
+  std::map<std::string_view, Pages> all;
+  for (const auto& tier : fell_short) {
+    for (const auto& [cause, of] : tier) all[cause] += of.pages;
+  }
+  return all;
 }
 
 void Metrics::count_prefetch(const Event& event) {
@@ -70,6 +83,14 @@ void Metrics::on_event(const Event& event) {
       break;
     }
     case EventKind::rejected:
+      if (event.reason == Reason::too_long) {
+        const RequestRecord& r = *event.record;
+        RejectedPrompts& of = rejected_prompts;
+        of.shortest = of.longest == 0 ? r.prompt_tokens : std::min(of.shortest, r.prompt_tokens);
+        of.longest = std::max(of.longest, r.prompt_tokens);
+        of.most_kv = std::max(of.most_kv, r.prompt_tokens + r.output_tokens - 1);
+      }
+      [[fallthrough]];
     case EventKind::aborted: counter_.ended(event); break;
     case EventKind::retracted: ++retractions; break;
     case EventKind::backup_done: tier(Tier::host).written += event.pages; break;

@@ -51,8 +51,18 @@ class Metrics final : public Observer, public RequestFigures {
     std::map<std::string_view, Pages> wasted;  // arrived pages that were not kept
   } prefetches;
   Pages stores_retried = 0;
-  std::map<std::string_view, Pages> fell_short;  // pages that storage operations did not move, by cause
+  struct Shortfall {
+    Pages pages = 0;
+    TimeNs longest_ns = 0;  // the longest of these operations
+  };
+  // Pages that storage operations did not move, by cause.
+  PerTier<std::map<std::string_view, Shortfall>> fell_short;
+  std::map<std::string_view, Pages> fell_short_of_all() const;
   Pages backups_retried = 0;
+  // Of requests that were rejected because they are too long; most_kv: KV with the answer.
+  struct RejectedPrompts {
+    Tokens shortest = 0, longest = 0, most_kv = 0;
+  } rejected_prompts;
   std::uint64_t backups_awaited = 0;  // steps in which a request waited for a write-back to make room
   struct Loads {
     Pages done = 0, failed = 0;

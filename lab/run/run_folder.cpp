@@ -197,6 +197,26 @@ Json counts_json(const Counts& counts) {
   return json;
 }
 
+Json missed_json(const PerMissCause& missed) {
+  Json json = Json::object();
+  for (std::size_t i = 0; i < kMissCauses; ++i) {
+    const auto cause = static_cast<MissCause>(i);
+    if (missed[cause] != 0) json[std::string(name_of(cause))] = missed[cause];
+  }
+  return json;
+}
+
+// Returns e.g. "900 pages of prompts: 800 new, 100 evicted from the host".
+std::string missed_text(const PerMissCause& missed) {
+  std::string text = std::to_string(missed.sum()) + " pages of prompts:";
+  for (std::size_t i = 0; i < kMissCauses; ++i) {
+    const auto cause = static_cast<MissCause>(i);
+    if (missed[cause] == 0) continue;
+    text += (text.ends_with(':') ? " " : ", ") + std::to_string(missed[cause]) + " " + std::string(meaning_of(cause));
+  }
+  return text;
+}
+
 Json prefetch_json(const Metrics& m) {
   const Metrics::Prefetches& p = m.prefetches;
   KV_CHECK(p.add_up(), "every prefetch that was issued has ended in one way, or is open");
@@ -334,7 +354,11 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionM
   report["seed"] = facts.seed;
   report["model_kv"] = facts.kv_formula;
   report["notes"] = facts.notes;
-  if (!facts.warnings.empty()) report["warnings"] = facts.warnings;
+  for (const RunFacts::WarningFacts& warning : facts.warnings) {
+    report["notes"].push_back(warning.sentence);
+    Json& names = report["warnings"];
+    if (std::ranges::find(names, Json(warning.name)) == names.end()) names.push_back(warning.name);
+  }
   report["gpus"] = facts.gpus;
   put_request_figures(
       report, m,
@@ -358,8 +382,9 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionM
       {"pages", m.loads.done}, {"failed_pages", m.loads.failed}, {"declined_pages", counts_json(m.loads.declined)}};
   report["tiers"] = tiers_json(facts, m, to_host);
   if (!facts.components.empty()) report["components"] = components_json(facts, m, lanes);
+  if (facts.missed_pages) report["missed_pages"] = missed_json(*facts.missed_pages);
   report["prefetch"] = prefetch_json(m);
-  report["storage"] = {{"retried_pages", m.stores_retried}, {"fell_short", counts_json(m.fell_short)}};
+  report["storage"] = {{"retried_pages", m.stores_retried}, {"fell_short", counts_json(m.fell_short_of_all())}};
   if (facts.objects_per_page != 0) report["storage"]["objects_per_page"] = facts.objects_per_page;
   if (facts.bill) report["price"] = price_json(*facts.bill, facts, m);
   if (facts.bounds) report["bounds"] = bounds_json(facts, m);
@@ -488,6 +513,9 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
     add("prompt     %" PRIu64 " tokens: %s %% hit on the device, %s %% on the host, %s %% computed", m.prompt,
         share(m.hit[Tier::device]).c_str(), share(m.hit[Tier::host]).c_str(), share(m.miss).c_str());
   }
+  if (facts.missed_pages && facts.missed_pages->sum() != 0) {
+    out += "missed     " + missed_text(*facts.missed_pages) + "\n";
+  }
   add("output     %" PRIu64 " tokens in %" PRIu64 " decode steps", m.output, m.decode_steps);
   const auto times = [&](const char* name, const DurationHistogram& h) {
     const auto quantile = [&](std::uint64_t per_mille) { return decimal(h.quantile_seconds(per_mille), 4); };
@@ -540,9 +568,9 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
         p.issued, p.completed, p.failed, p.stopped, p.revoked, p.aborted, p.open.size(), p.used, p.arrived,
         share(m.recomputed_after_stop).c_str());
   }
-  if (!m.fell_short.empty()) {
+  if (const auto fell_short = m.fell_short_of_all(); !fell_short.empty()) {
     std::string causes;
-    for (const auto& [cause, pages] : m.fell_short) {
+    for (const auto& [cause, pages] : fell_short) {
       causes += (causes.empty() ? "" : ", ") + std::to_string(pages) + " " + std::string(cause);
     }
     add("fell short %s (pages that storage didn't keep or bring)", causes.c_str());
@@ -570,6 +598,7 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
   for (const std::string& note : facts.notes) out += "note       " + note + "\n";
   add("decisions  %" PRIu64 ", digest %s", decisions.count, digest_text(decisions.digest).c_str());
   add("took       %.2f s, %.0f MiB", facts.wall_seconds, static_cast<double>(peak_rss_bytes()) / 1048576.0);
+  for (const RunFacts::WarningFacts& warning : facts.warnings) out += "warning    " + warning.sentence + "\n";
   return out;
 }
 

@@ -19,6 +19,7 @@
 #include "lab/report/hit_bounds.hpp"
 #include "lab/report/lane_meter.hpp"
 #include "lab/report/metrics.hpp"
+#include "lab/report/page_history.hpp"
 #include "lab/report/prefetch_bounds.hpp"
 #include "lab/run/joined_requests.hpp"
 #include "lab/sweep/draws.hpp"
@@ -64,8 +65,12 @@ struct RunFacts {
   TimeNs simulated_ns = 0;
   double wall_seconds = 0;
   std::string kv_formula;
-  std::vector<std::string> notes;     // approximations and warnings, for the reader of the report
-  std::vector<std::string> warnings;  // names of the warnings (lab/report/warnings.hpp)
+  std::vector<std::string> notes;  // approximations and findings, for the reader of the report
+  struct WarningFacts {
+    std::string name, sentence;
+  };
+  std::vector<WarningFacts> warnings;        // lab/report/warnings.hpp
+  std::optional<PerMissCause> missed_pages;  // nothing: not known
   std::optional<RealFacts> real;
   struct RankFacts {
     std::uint64_t digest = 0, reductions = 0;

@@ -15,11 +15,14 @@
 #include "lab/report/hit_bounds.hpp"
 #include "lab/report/lane_meter.hpp"
 #include "lab/report/metrics.hpp"
+#include "lab/report/page_history.hpp"
 #include "lab/report/prefetch_bounds.hpp"
 #include "lab/report/request_json.hpp"
+#include "lab/report/shared_prefixes.hpp"
 #include "lab/report/timeline.hpp"
 #include "lab/report/warnings.hpp"
 #include "lab/run/cluster.hpp"
+#include "lab/run/front_end.hpp"
 #include "lab/run/joined_requests.hpp"
 #include "lab/run/journal_file.hpp"
 #include "lab/run/rank_report.hpp"
@@ -81,12 +84,15 @@ RunFacts facts_of(const Experiment& experiment, const Setup& setup, const ServeT
   return facts;
 }
 
-// Adds the warnings of the run to the facts and their sentences to the notes.
-void add_warnings(const Setup& setup, const RunOutcome& outcome, RunFacts& facts) {
-  for (Warning& warning : warnings_of(setup, outcome)) {
-    facts.warnings.emplace_back(name_of(warning.kind));
-    facts.notes.push_back(std::move(warning.sentence));
+void add_findings(const Setup& setup, const RunOutcome& outcome, RunFacts& facts) {
+  for (Finding& finding : findings_of(setup, outcome)) {
+    if (finding.is_warning) {
+      facts.warnings.push_back({std::string(name_of(finding.kind)), std::move(finding.sentence)});
+    } else {
+      facts.notes.push_back(std::move(finding.sentence));
+    }
   }
+  if (outcome.history != nullptr) facts.missed_pages = outcome.history->missed_pages();
 }
 
 void add_outcome(const Cluster& cluster, const Setup& setup, RunFacts& facts) {
@@ -137,26 +143,6 @@ struct Bounds {
 
   HitBounds hits;
   PrefetchBounds stops;
-};
-
-// A request's record begins when the client sends it, not when the scheduler has it.
-class FrontEnd final : public Observer {
- public:
-  FrontEnd(const ServingTimes& times, Observer& next) : times_(times), next_(next) {}
-  void on_event(const Event& event) override {
-    if (event.record == nullptr || times_ == ServingTimes{}) return next_.on_event(event);
-    RequestRecord record = *event.record;
-    const TimeNs before = front_end_ns(times_, record.prompt_tokens);
-    record.arrival -= before;
-    if (record.first_token >= 0) record.queue_ns += before;
-    Event with = event;
-    with.record = &record;
-    next_.on_event(with);
-  }
-
- private:
-  ServingTimes times_;
-  Observer& next_;
 };
 
 // Joins the ranks of one engine: returns the digest of each rank, and moves the lanes of their GPUs to those of the
@@ -291,7 +277,8 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
   const std::unique_ptr<TraceSource> workload = open_workload(experiment);
   // A real engine has a front end of its own.
   const ServingTimes serving = std::string_view(terms.device) == "model" ? setup.serving : ServingTimes{};
-  WorkloadInputs inputs(experiment, *workload, serving);
+  SharedPrefixes prefixes(*workload, setup.engine.shape.page_tokens);
+  WorkloadInputs inputs(experiment, prefixes, serving);
   const bool one_reader = terms.engines != nullptr;  // process 0 sends the inputs to all ranks
   if (inputs.waits_for_answers() && !one_reader && terms.ranks != nullptr && setup.engine.ranks > 1) {
     const bool closed = experiment.text("workload.loop") == "closed";
@@ -334,15 +321,22 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
   FrontEnd front_end(serving, metrics);
   JoinedRequests joined(front_end);
   const bool joins = setup.decode != nullptr || setup.roles.engines_die;
+  Observer& requests = joins ? static_cast<Observer&>(joined) : front_end;
+  // With several processes, this one sees neither the inputs nor the pages of the other engines.
+  std::optional<PageHistory> history;
+  if (leads && terms.engines == nullptr) {
+    history.emplace(setup.world.engines, setup.engine.shape.page_tokens, requests);
+  }
   std::vector<SeatWatch> watches(world.seats());
   for (std::size_t seat = 0; seat < watches.size(); ++seat) {
     // All ranks decide the same, so only one rank has observers.
     if (terms.engines != nullptr) {
       watches[seat].observer = terms.engines->reporter();
     } else if ((seat == 0 && leads) || !setup.world.instances) {
-      watches[seat].observer = inputs.observer(joins ? static_cast<Observer*>(&joined) : &front_end);
+      watches[seat].observer = inputs.observer(history ? static_cast<Observer*>(&*history) : &requests);
       if (bounds) watches[seat].decisions = &bounds->hits;
       if (bounds) watches[seat].inputs = bounds->stops.inputs_of(seat, &bounds->hits);
+      if (history) watches[seat].inputs = history->inputs_of(seat, watches[seat].inputs);
     }
     if (files.journal) watches[seat].journal = &journals[seat];
     world.watch_lanes_of(seat, &meters[seat]);
@@ -358,7 +352,7 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
     if (tells && terms.engines == nullptr) world.set_progress(&Progress::tick, &progress);
     const auto run = [&] {
       if (terms.engines == nullptr) return cluster.run(inputs.source());
-      EngineStream stream{&inputs.source(), inputs.observer(joins ? static_cast<Observer*>(&joined) : &front_end), {}};
+      EngineStream stream{&inputs.source(), inputs.observer(&requests), {}};
       if (tells) stream.ticks = [&progress](TimeNs now) { Progress::tick(&progress, now); };
       terms.engines->run(stream, [&cluster](InputSource& source) { cluster.run(source); });
       terms.ranks->group().go_on_without(terms.engines->lost_processes());
@@ -388,7 +382,11 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
     }
   }
   if (!leads) return {};
-  add_warnings(setup, {metrics, lanes, facts.simulated_ns, !inputs.waits_for_answers()}, facts);
+  const double host_memory = experiment.number("tiers.host.memory_gib") * 1073741824.0;
+  add_findings(setup,
+               {metrics, lanes, facts.simulated_ns, !inputs.waits_for_answers(), host_memory,
+                history ? &*history : nullptr, &prefixes},
+               facts);
   if (bounds) bounds->add_to(facts);
   if (timeline) timeline->finish();
   RunResult result;

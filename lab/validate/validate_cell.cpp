@@ -24,6 +24,7 @@ std::vector<FigureKind> kinds() {
       {"ttft_p99_s", "TTFT p99, s", "/ttft_seconds/p99", false},
       {"tpot_mean_s", "TPOT mean, s", "/tpot_seconds/mean", false},
       {"tpot_p50_s", "TPOT p50, s", "/tpot_seconds/p50", false},
+      {"tpot_p90_s", "TPOT p90, s", "/tpot_seconds/p90", false},
       {"tpot_p99_s", "TPOT p99, s", "/tpot_seconds/p99", false},
       {"e2e_mean_s", "end to end mean, s", "/e2e_seconds/mean", false},
       {"e2e_p50_s", "end to end p50, s", "/e2e_seconds/p50", false},

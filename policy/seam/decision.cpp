@@ -80,6 +80,7 @@ std::string_view name_of(Cause cause) {
     case Cause::io_error: return "io_error";
     case Cause::unreachable: return "unreachable";
     case Cause::full: return "full";
+    case Cause::lease: return "lease";
   }
   return "unknown";
 }

@@ -58,8 +58,8 @@ enum class EventKind : std::uint8_t {
   store_queued,        // tier (L3); pages
   store_done,          // tier (L3); pages, keys
   store_retried,       // tier (L3); pages
-  store_dropped,       // tier, pages, reason
-  storage_fell_short,  // tier, pages, cause: of one operation on this rank
+  store_dropped,       // tier, pages, reason, keys
+  storage_fell_short,  // tier, pages, cause, duration_ns: of one operation on this rank
   prefetch_issued,     // pages requested
   prefetch_declined,   // pages, reason
   prefetch_revoked,    // pages of the hit, reason
@@ -70,7 +70,7 @@ enum class EventKind : std::uint8_t {
   prefetch_done,       // pages that arrived, also after a stop; reason: stopped, transfer_failed or none
   prefetch_used,       // pages that the request found
   prefetch_wasted,     // pages that arrived and were not kept, reason
-  evicted,             // tier; pages, reason: demoted, shadowed, or lost and similar reasons
+  evicted,             // tier; pages, reason: demoted, shadowed, or lost and similar reasons; keys of storage tiers
   pages_stored,        // tier device or host; keys, in the order of the chain: from now on, a match finds them there
   pages_removed,       // tier device or host; keys: from now on, no match finds them there
   slots_allocated,

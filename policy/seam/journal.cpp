@@ -64,7 +64,7 @@ bool in_range(const Notice& notice) {
 bool in_range(const Hint& hint) { return hint.kind <= HintKind::abort; }
 bool in_range(const Completion& completion) {
   return completion.id != OperationId::none && completion.status <= Status::gate_failed && completion.stalled_ns >= 0 &&
-         completion.cause <= Cause::full;
+         completion.cause <= Cause::lease;
 }
 bool in_range(const TimerFired& timer) { return timer.id != OperationId::none; }
 bool in_range(const Reduction& reduction) { return reduction.id != OperationId::none; }

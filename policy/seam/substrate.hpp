@@ -230,6 +230,7 @@ enum class Cause : std::uint8_t {
   io_error,     // the medium reported an error, or returned too few bytes
   unreachable,  // no answer
   full,         // no room
+  lease,        // a read outlasted the store's lease on the pages
 };
 
 std::string_view name_of(Cause cause);

@@ -77,6 +77,7 @@ OperationId Storage::submit(std::size_t tier, Job job, std::span<const PageKey> 
   operation.pages = pages_;
   job.answer.tier = tier;
   job.answer.asked = keys.size();
+  job.submitted = substrate_.now();
   job.answer.id = substrate_.submit(operation);
   const OperationId id = job.answer.id;
   tiers_[tier].queues[queue_of(job.answer.verb, job.answer.memory)].push_back(std::move(job));
@@ -198,7 +199,8 @@ Pages Storage::make_room(std::size_t tier, const PageKey* prior, Pages pages) {
   sink_.event({.kind = EventKind::evicted,
                .tier = config_.storage[tier].tier,
                .reason = Reason::lost,
-               .pages = victims_.size()});
+               .pages = victims_.size(),
+               .keys = victims_});
   remove(tier, victims_);
   return room;
 }
@@ -226,8 +228,11 @@ void Storage::forget_lost(std::size_t tier, std::span<const PageKey> keys) {
 
 void Storage::drop(std::size_t tier, std::span<const PageKey> keys, Reason reason) {
   sink_.decide(tier == 0 ? DecisionKind::store : DecisionKind::store_next, reason, keys.front(), keys.size());
-  sink_.event(
-      {.kind = EventKind::store_dropped, .tier = config_.storage[tier].tier, .reason = reason, .pages = keys.size()});
+  sink_.event({.kind = EventKind::store_dropped,
+               .tier = config_.storage[tier].tier,
+               .reason = reason,
+               .pages = keys.size(),
+               .keys = keys});
 }
 
 // ---- answers ---------------------------------------------------------------------------------------------
@@ -247,6 +252,7 @@ bool Storage::complete(const Completion& completion) {
         sink_.event({.kind = EventKind::storage_fell_short,
                      .tier = config_.storage[tier].tier,
                      .pages = job->answer.asked - completion.pages,
+                     .duration_ns = substrate_.now() - job->submitted,
                      .cause = completion.cause,
                      .operation = completion.id});
       }

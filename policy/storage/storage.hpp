@@ -108,6 +108,7 @@ class Storage {
     std::uint64_t hold = 0;
     std::uint64_t mark = 0;  // look-ups: mark of the catalog at submission
     std::uint32_t attempts = 0;
+    TimeNs submitted = 0;       // on this rank; for events only
     std::int32_t priority = 0;  // sets
   };
   struct TierState {

@@ -218,7 +218,7 @@ void add_store(nb::module_& module) {
             config.secret = text_or_null(secret, "secret");
             config.password = text_or_null(password, "password");
             config.timeout_ms = timeout_ms;
-            config.eviction = text_or_null(eviction);
+            config.eviction = text_or_null(eviction, "eviction");
             new (store) Store(config);
           },
           nb::kw_only(), nb::arg("kind"), nb::arg("location"), nb::arg("layers"), nb::arg("planes"), nb::arg("heads"),

@@ -57,6 +57,25 @@ void expect_row(const Json& told, const Table& table, std::size_t row) {
   }
 }
 
+// With the times of a front end, by the journal and by a second simulation, in an open and in a closed loop.
+TEST_F(Explain, CountsTheFrontEndAsRequestsCsvDoes) {
+  for (const char* loop : {"open", "closed"}) {
+    const Folder folder;
+    const Settings work = settings(folder) + Settings{"serving.engine=sglang", std::string("workload.loop=") + loop};
+    for (const bool journal : {true, false}) {
+      const std::string name = journal ? "recorded" : "plain";
+      simulate_to(folder, name, work, journal, kAnyWorld);
+      const Table table(text_of(folder / (name + "/requests.csv")));
+      for (std::uint64_t request = 0; request < table.size(); request += journal ? 1 : 8) {
+        SCOPED_TRACE(std::string(loop) + ", " + name + ", request " + std::to_string(request));
+        const Json told = explain(folder / name, request).json();
+        EXPECT_EQ(told.at("verdict"), "equal");
+        expect_row(told, table, table.row_of("request", request));
+      }
+    }
+  }
+}
+
 TEST_F(Explain, TellsTheNumbersOfEveryRequest) {
   for (const std::string& world : worlds()) {
     const Folder folder;

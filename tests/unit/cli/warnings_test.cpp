@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,14 +22,19 @@ kvtwin::Setup setup_of(const Settings& settings) {
   return make_setup(experiment);
 }
 
-std::vector<Warning> warnings(const kvtwin::Setup& setup, const Metrics& metrics = Metrics(),
+std::vector<Finding> only_warnings(std::vector<Finding> found) {
+  std::erase_if(found, [](const Finding& finding) { return !finding.is_warning; });
+  return found;
+}
+
+std::vector<Finding> warnings(const kvtwin::Setup& setup, const Metrics& metrics = Metrics(),
                               const std::vector<LaneUse>& lanes = {}, bool open_loop = true) {
-  return warnings_of(setup, {metrics, lanes, 1000 * kNsPerSecond, open_loop});
+  return only_warnings(findings_of(setup, {metrics, lanes, 1000 * kNsPerSecond, open_loop}));
 }
 
 // Returns the text of the warning of this kind, or "" if there is none.
-std::string sentence(const std::vector<Warning>& list, WarningKind kind) {
-  const auto found = std::ranges::find(list, kind, &Warning::kind);
+std::string sentence(const std::vector<Finding>& list, WarningKind kind) {
+  const auto found = std::ranges::find(list, kind, &Finding::kind);
   return found == list.end() ? "" : found->sentence;
 }
 
@@ -77,17 +84,12 @@ TEST(Warnings, RevokedPrefetchesSayWhyAndWhatCuresThem) {
   const Settings roomy{"tiers.device.tokens=12032", "tiers.host.tokens=64000", "tiers.disk.tokens=640000"};
   const kvtwin::Setup setup = setup_of(roomy);
   const auto told = [&](const Metrics& m) { return sentence(warnings(setup, m), WarningKind::prefetches_revoked); };
-  expect_parts(told(*revoked("miss")), {"11 of 20 prefetches (55 %) were revoked, and 11 of those found nothing",
-                                        "no size of a tier cures that"});
-  const auto evicted = revoked("miss");
-  evicted->tier(Tier::disk).evicted = 5;
-  evicted->tier(Tier::disk).written = 20'000;
-  expect_parts(told(*evicted), {"the disk tier evicted 5 of 20,000 pages", "157 GiB an engine (tiers.disk)"});
+  const std::string nothing = told(*revoked("miss"));
+  expect_parts(nothing, {"11 of 20 prefetches (55 %) were revoked: 11 found nothing in storage"});
+  EXPECT_EQ(nothing.find("new"), std::string::npos) << "the pages' history is not known: " << nothing;
   const auto dropped = revoked("miss");
   dropped->tier(Tier::host).dropped["capacity"] = 900;
   dropped->tier(Tier::host).written = 100;
-  expect_parts(told(*dropped),
-               {"900 page copies that the host had no room for were never stored: 7.9 GiB an engine or more"});
   expect_parts(
       sentence(warnings(setup_of(roomy + Settings{"tiers.host.tokens=12096"}), *dropped), WarningKind::backups_dropped),
       {"900 of 1,000", "(90 %)", "3.0 GiB an engine", "share of 0.50 that prefetches may take"});
@@ -111,10 +113,10 @@ TEST(Warnings, DeclinedPrefetchesSayWhy) {
   EXPECT_EQ(sentence(warnings(setup, m), WarningKind::prefetches_declined), "") << "there was next to nothing to fetch";
   m.prefetches.declined["rate_limited"] = 11;
   expect_parts(sentence(warnings(setup, m), WarningKind::prefetches_declined),
-               {"11 of 21 prefetches (52 %) were declined, 11 of them", "share of 0.50 of the host", "7.9 GiB"});
+               {"1,011 of 1,021 prefetches", "11 because others in flight took the share of 0.50 of the host"});
   m.prefetches.declined["not_backed_up"] = 12;
   expect_parts(sentence(warnings(setup, m), WarningKind::prefetches_declined),
-               {"23 of 33", "12 of them because what lies above on the device is not on the host"});
+               {"1,023 of 1,033", "12 because what lies above on the device was not on the host"});
 }
 
 // Returns the warning for 90 requests, one per second, of which the i-th waits wait(i) seconds, on a GPU that is busy
@@ -141,7 +143,8 @@ std::string saturation(Wait wait, double busy, bool open_loop = true) {
   LaneUse lane;
   lane.name = "compute";
   lane.window_busy_ns.assign(180, static_cast<TimeNs>(busy * 1e9));
-  return sentence(warnings_of(setup_of({}), {m, {lane}, 180 * kNsPerSecond, open_loop}), WarningKind::saturated);
+  return sentence(only_warnings(findings_of(setup_of({}), {m, {lane}, 180 * kNsPerSecond, open_loop})),
+                  WarningKind::saturated);
 }
 
 TEST(Warnings, AQueueThatGrowsOnABusyMachine) {
@@ -209,6 +212,79 @@ TEST(Warnings, AStarvedTierIsNamedAndCured) {
   EXPECT_FALSE(has(cured.report, "host_not_larger")) << cured.report.at("notes");
   EXPECT_FALSE(has(cured.report, "backups_dropped")) << cured.report.at("notes");
   EXPECT_GT(cured.tokens("hit_disk"), 2 * starved.tokens("hit_disk"));
+}
+
+// Returns the number after `before` in the first sentence that has it; nothing if no sentence has it.
+std::optional<double> named_size(const Json& report, const std::string& before) {
+  for (const Json& note : report.at("notes")) {
+    const std::string text = note;
+    const std::size_t at = text.find(before);
+    if (at == std::string::npos) continue;
+    std::string digits = text.substr(at + before.size(), 20);
+    std::erase(digits, ',');
+    return std::stod(digits);
+  }
+  return std::nullopt;
+}
+
+// A run with a condition, the sentence that names a size, the key that takes the size, and the counter that this size
+// brings to 0.
+struct Cure {
+  const char* name;
+  Settings work;
+  std::string before, key;
+  std::uint64_t (*counter)(const Json& report);
+};
+
+std::uint64_t at_or_0(const Json& object, const char* key) { return object.value(key, std::uint64_t{0}); }
+
+TEST(Warnings, ANamedSizeEndsTheCondition) {
+  const Folder folder;
+  const Settings work = conversations({}, 1).save(folder);
+  const Settings groups{"workload.generate.kind=groups",           "workload.generate.groups=1",
+                        "workload.generate.prompts_per_group=40",  "workload.generate.prefix_tokens=240",
+                        "workload.generate.question_tokens=400",   "workload.generate.output_tokens=16",
+                        "workload.generate.requests_per_second=4", "tiers.device.tokens=120000"};
+  const Cure cures[] = {
+      {"too long", work + Settings{"tiers.device.tokens=256"}, "tiers.device must hold at least ",
+       "tiers.device.tokens",
+       [](const Json& report) { return report.at("requests").at("rejected").get<std::uint64_t>(); }},
+      {"below a page", groups + Settings{"cache.page_tokens=784"}, "the largest page that hits is ",
+       "cache.page_tokens", [](const Json& report) { return std::uint64_t{has(report, "prompts_below_page")}; }},
+      {"evicted from memory", work + Settings{"tiers.device.tokens=12032"}, "tiers.host of ", "tiers.host.gib",
+       [](const Json& report) {
+         const Json& missed = report.at("missed_pages");
+         return at_or_0(missed, "evicted_device") + at_or_0(missed, "evicted_host") +
+                at_or_0(missed, "lost_while_waiting");
+       }},
+      {"over memory", work + Settings{"tiers.host.gib=3", "tiers.host.memory_gib=2"}, "tiers.host.gib may be ",
+       "tiers.host.gib", [](const Json& report) { return std::uint64_t{has(report, "host_over_memory")}; }},
+  };
+  for (const Cure& cure : cures) {
+    SCOPED_TRACE(cure.name);
+    const Simulated ill = simulate(cure.work);
+    EXPECT_GT(cure.counter(ill.report), 0U) << ill.report.at("notes");
+    const std::optional<double> size = named_size(ill.report, cure.before);
+    ASSERT_TRUE(size) << ill.report.at("notes");
+    char text[40];
+    std::snprintf(text, sizeof text, "%.10g", *size);
+    const Simulated cured = simulate(cure.work + Settings{cure.key + "=" + text});
+    EXPECT_EQ(cure.counter(cured.report), 0U) << cured.report.at("notes");
+    EXPECT_FALSE(named_size(cured.report, cure.before)) << cured.report.at("notes");
+  }
+}
+
+// A store with leases, whose gets take longer than the lease.
+TEST(Warnings, AGetThatOutlastsItsLeaseIsNamed) {
+  const Folder folder;
+  const Settings work =
+      conversations({}, 1).save(folder) + Settings{"tiers.device.tokens=12032", "tiers.host.tokens=64000",
+                                                   "tiers.remote.tokens=640000", "tiers.remote.store=mooncake"};
+  const Simulated slow = simulate(work + Settings{"hardware.remote_gbps=0.01", "workload.time_scale=20"});
+  EXPECT_EQ(at_or_0(simulate(work).report.at("storage").at("fell_short"), "lease"), 0U);
+  if (at_or_0(slow.report.at("storage").at("fell_short"), "lease") == 0) GTEST_SKIP() << slow.report.at("storage");
+  EXPECT_TRUE(has(slow.report, "storage_fell_short")) << slow.report.at("notes");
+  EXPECT_NE(slow.report.at("notes").dump().find("outlasted the store's lease of 5 s"), std::string::npos);
 }
 
 TEST(Warnings, SaturationIsSaidInEveryWorldAndOnlyThen) {

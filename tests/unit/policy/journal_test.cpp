@@ -56,7 +56,7 @@ std::vector<KeptRecord> every_kind() {
 // Completions of storage operations with every cause, with and without pages.
 std::vector<KeptRecord> storage_completions() {
   std::vector<KeptRecord> records;
-  for (std::uint64_t i = 0; i <= static_cast<std::uint64_t>(Cause::full); ++i) {
+  for (std::uint64_t i = 0; i <= static_cast<std::uint64_t>(Cause::lease); ++i) {
     const Status status = i == 0 ? Status::done : i == 3 ? Status::cancelled : Status::failed;
     records.push_back(kept({static_cast<TimeNs>(100 * i), Completion{OperationId{i + 1}, status, 4096 * i, 0, 0,
                                                                      i == 1 ? ~Pages{0} : i, static_cast<Cause>(i)}},

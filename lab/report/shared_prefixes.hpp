@@ -1,0 +1,41 @@
+// Passes a trace on, and counts prompts that share their first tokens with an earlier prompt, but fewer tokens than a
+// page has. Such a prefix never hits, whatever the sizes of the tiers.
+//
+// Cost: 8 bytes per distinct block that begins within the first page of a prompt.
+#pragma once
+
+#include <cstdint>
+#include <unordered_set>
+
+#include "traces/trace.hpp"
+
+namespace kvtwin {
+
+class SharedPrefixes final : public TraceSource {
+ public:
+  // Requires: `trace` outlives this object.
+  SharedPrefixes(TraceSource& trace, Tokens page_tokens);
+
+  bool next(TraceRequest& request) override;
+  Tokens block_tokens() const override { return trace_.block_tokens(); }
+  double fraction_read() const override { return trace_.fraction_read(); }
+  std::vector<std::string> notes() const override { return trace_.notes(); }
+
+  struct Below {
+    std::uint64_t requests = 0;        // that share fewer tokens than a page
+    Tokens tokens = 0;                 // shared by these requests
+    Tokens shortest = 0, longest = 0;  // shared by one of them
+    Tokens prompt = 0;                 // of all requests
+  };
+  const Below& below_a_page() const { return below_; }
+
+ private:
+  void count(const TraceRequest& request);
+
+  TraceSource& trace_;
+  Tokens page_tokens_;
+  std::unordered_set<std::uint64_t> blocks_;  // hashes of chains of blocks
+  Below below_;
+};
+
+}  // namespace kvtwin
