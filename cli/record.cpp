@@ -51,6 +51,11 @@ void add_record(CLI::App& program) {
   command->add_option("--seconds", arguments.seconds, "Time to record; 0 = until Ctrl-C")
       ->check(CLI::Range(0.0, 1e9))
       ->capture_default_str();
+  command
+      ->add_option("--max-message-mib", arguments.max_message_mib,
+                   "Largest message to read, MiB; larger ones are counted and named")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
   command->add_option("--out", arguments.out, "Folder to write")->required();
   command->add_flag("--force", arguments.force, "Replace the folder's recording");
   command->callback([] { record(arguments); });

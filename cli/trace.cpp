@@ -58,10 +58,6 @@ struct ConvertArguments {
 // Prints on stderr what the reader generated or ignored.
 void print_notes(const TraceReader& reader) {
   for (const std::string& note : reader.notes()) std::fprintf(stderr, "kvtwin: note: %s\n", note.c_str());
-  if (reader.ignored_keys() != 0) {
-    std::fprintf(stderr, "%llu keys that kvtwin doesn't know were passed over\n",
-                 static_cast<unsigned long long>(reader.ignored_keys()));
-  }
 }
 
 void print_info(const InfoArguments& arguments) {
@@ -106,8 +102,10 @@ void print_block_tokens(Tokens block) {
   const auto tokens = static_cast<unsigned long long>(block);
   std::fprintf(stderr, "its blocks are of %llu tokens", tokens);
   if (tokens != 512) {
-    std::fprintf(stderr, ", which whoever reads it must tell (--trace-block-tokens %llu, workload.block_tokens)",
-                 tokens);
+    std::fprintf(stderr,
+                 ", which the reader must be given (trace info, convert: --block-tokens %llu; hitrate: "
+                 "--trace-block-tokens %llu; experiments: workload.block_tokens=%llu)",
+                 tokens, tokens, tokens);
   }
   std::fputc('\n', stderr);
 }

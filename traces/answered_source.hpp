@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <utility>
 
 #include "policy/seam/event.hpp"
@@ -19,6 +20,9 @@ class AnsweredSource : public LiveSource, public Observer {
   // A client's request arrives later by its time in the front end, so a short prompt may arrive before a long one that
   // was sent earlier. Requires: called before the first arrival, if at all.
   void add_front_end(FrontEnd front_end) { front_end_ = std::move(front_end); }
+
+  // Returns a note for readers of the results, or nothing. Known at the end.
+  virtual std::string note() const { return {}; }
 
   void on_event(const Event& event) final {
     if (observer_ != nullptr) observer_->on_event(event);

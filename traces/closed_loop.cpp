@@ -27,7 +27,10 @@ void ClosedLoopSource::read() {
       has_ahead_ = false;
       return;
     }
-    if (!ahead_.is_hint) ++read_;
+    if (!ahead_.is_hint) {
+      ++read_;
+      without_session_ += ahead_.session == 0 ? 1 : 0;
+    }
     take(std::move(ahead_));
     ahead_ = {};
     has_ahead_ = trace_.next(ahead_);
@@ -70,6 +73,12 @@ bool ClosedLoopSource::next(Input& input) {
   if (ready_.empty()) return false;
   hold(input);
   return true;
+}
+
+std::string ClosedLoopSource::note() const {
+  if (without_session_ == 0) return {};
+  return "workload.loop=closed: " + std::to_string(without_session_) + " of " + std::to_string(read_) +
+         " requests have no session, so they arrive at their times in the trace, as in an open loop";
 }
 
 bool ClosedLoopSource::overtake(Input& held, bool has) {

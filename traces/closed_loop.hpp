@@ -13,6 +13,7 @@
 
 #include <deque>
 #include <memory>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -30,6 +31,7 @@ class ClosedLoopSource final : public AnsweredSource {
 
   bool next(Input& input) override;
   bool overtake(Input& held, bool has) override;
+  std::string note() const override;
 
  private:
   struct Ready {
@@ -57,7 +59,7 @@ class ClosedLoopSource final : public AnsweredSource {
   ArrivalMaker maker_;
   TraceRequest ahead_;  // the next request of the trace
   bool has_ahead_ = false, begun_ = false;
-  std::uint64_t read_ = 0, order_ = 0;
+  std::uint64_t read_ = 0, order_ = 0, without_session_ = 0;
   RequestId ordinal_ = 0;                                // of the arrival in held_, otherwise of the next arrival
   std::unique_ptr<Ready> held_;                          // the input that the world has and has not processed yet
   std::vector<std::unique_ptr<Ready>> ready_;            // top: the earliest (time, order)

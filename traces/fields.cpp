@@ -1,5 +1,6 @@
 #include "traces/fields.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <string>
 
@@ -129,6 +130,15 @@ std::uint64_t string_id(std::string_view text) {
   h ^= h >> 29;
   h |= kSessionZero;
   return h == kSessionZero ? h + 1 : h;
+}
+
+void pass_over_unknown(const JsonObject& object, std::string_view within, std::initializer_list<std::string_view> known,
+                       PassedOver& passed_over) {
+  for (const auto& entry : object) {
+    const std::string_view key = entry.key;
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    within.empty() ? passed_over.add(key) : passed_over.add(std::string(within).append(key));
+  }
 }
 
 std::uint64_t id_field(const TraceLines& lines, std::string_view key, const JsonValue& value) {

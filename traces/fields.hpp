@@ -5,10 +5,12 @@
 #include <simdjson.h>
 
 #include <cstdint>
+#include <initializer_list>
 #include <string_view>
 #include <vector>
 
 #include "traces/lines.hpp"
+#include "traces/passed_over.hpp"
 #include "traces/trace.hpp"
 
 namespace kvtwin {
@@ -38,6 +40,10 @@ void ids_field(const TraceLines& lines, std::string_view key, const JsonValue& v
                std::vector<std::uint64_t>& into);
 
 std::uint64_t string_id(std::string_view text);
+
+// Counts the keys of `object` that are not among `known`. `within`: the path of the object, for example "obj.".
+void pass_over_unknown(const JsonObject& object, std::string_view within, std::initializer_list<std::string_view> known,
+                       PassedOver& passed_over);
 
 // Returns a date as ns since 1970. Form: 2023-11-16 18:15:46.6805900, or with T instead of the space, optionally
 // followed by Z or +hh:mm. Errors as above.

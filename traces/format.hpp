@@ -10,8 +10,8 @@
 // to 6: 1 (mooncake) for any JSON object, 6 for lines that only one program writes.
 //
 // make_NAME_reader() may read lines already; `lines` outlives the reader. Errors: call lines.fail(), which throws
-// TraceError. TraceReader does the rest: times count from the first request, a time earlier than the previous one is an
-// error, and an answer of 0 tokens becomes 1 token.
+// TraceError. A reader counts in passed_over_ what it does not read. TraceReader does the rest: times count from the
+// first request, a time earlier than the previous one is an error, and an answer of 0 tokens becomes 1 token.
 #pragma once
 
 #include <memory>
@@ -55,7 +55,11 @@ class FormatReader {
   virtual bool has_own_blocks() const { return false; }
   // Appends the sentences that TraceSource::notes() returns.
   virtual void add_notes(std::vector<std::string>& /*notes*/) const {}
-  virtual std::uint64_t ignored_keys() const { return 0; }
+  // The keys and columns of the file that are not read, so far. TraceReader names them in a note.
+  const PassedOver& passed_over() const { return passed_over_; }
+
+ protected:
+  PassedOver passed_over_;
 };
 
 struct TraceFormat {
@@ -67,6 +71,8 @@ struct TraceFormat {
 // Returns all formats, in the order of trace_format_names().
 std::span<const TraceFormat> trace_formats();
 
+// Readers that sort requests by arrival hold this many.
+constexpr std::size_t kSortWindowRequests = 4096;
 constexpr Tokens kMaxBlockTokens = Tokens{1} << 31;
 // Block ids from here on belong to blocks that only one request has. Formats whose readers make such ids accept only
 // smaller ids from the file.

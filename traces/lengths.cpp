@@ -44,6 +44,10 @@ LengthsReader::LengthsReader(TraceLines& lines, const TraceOptions& options, con
   output_at_ = column(columns_.output, true);
   if (columns_.session != nullptr) session_at_ = column(columns_.session, false);
   if (columns_.type != nullptr) type_at_ = column(columns_.type, false);
+  for (std::size_t i = 0; i < fields_.size(); ++i) {
+    const bool is_read = i == time_at_ || i == input_at_ || i == output_at_ || i == session_at_ || i == type_at_;
+    if (!is_read) unread_.emplace_back(i, fields_[i]);
+  }
 }
 
 std::size_t LengthsReader::column(const char* name, bool needed) {
@@ -62,6 +66,9 @@ bool LengthsReader::next(TraceRequest& request) {
     split(line, fields_);
     if (fields_.size() != width_) {
       lines_.fail("has " + std::to_string(fields_.size()) + " fields, and the header names " + std::to_string(width_));
+    }
+    for (const auto& [at, name] : unread_) {
+      if (!fields_[at].empty()) passed_over_.add(name);
     }
     request.clear();
     request.arrival = time(fields_[time_at_]);

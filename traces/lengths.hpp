@@ -5,6 +5,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "traces/format.hpp"
@@ -41,6 +42,7 @@ class LengthsReader final : public FormatReader {
   std::uint64_t shared_blocks_;
   Tokens max_tokens_;
   std::vector<std::string_view> fields_;
+  std::vector<std::pair<std::size_t, std::string>> unread_;  // the columns that are not read
   std::size_t width_ = 0, time_at_ = 0, input_at_ = 0, output_at_ = 0, session_at_ = kAbsent, type_at_ = kAbsent;
   std::uint64_t skipped_rows_ = 0, next_private_ = kPrivateBlocks;
 };

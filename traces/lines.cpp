@@ -26,8 +26,11 @@ void TraceLines::fail(std::string_view what) const {
   throw TraceError("trace \"" + name_ + "\", line " + std::to_string(line_) + ": " + std::string(what) + ".");
 }
 
-void TraceLines::fail(std::string_view key, std::string_view what) const {
-  fail("key \"" + std::string(key) + "\" " + std::string(what));
+void TraceLines::fail(std::string_view key, std::string_view what) const { fail_at(line_, key, what); }
+
+void TraceLines::fail_at(std::uint64_t line, std::string_view key, std::string_view what) const {
+  throw TraceError("trace \"" + name_ + "\", line " + std::to_string(line) + ": key \"" + std::string(key) + "\" " +
+                   std::string(what) + ".");
 }
 
 void TraceLines::fail_whole(std::string_view what) const {

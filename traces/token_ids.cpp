@@ -51,22 +51,23 @@ void TokenBlocks::read(const TraceLines& lines, std::string_view key, const Json
   }
 }
 
-void TokenBlocks::read_answer(const JsonValue& value, TraceRequest& request) {
+bool TokenBlocks::read_answer(const JsonValue& value, TraceRequest& request) {
   simdjson::dom::array array;
-  if (value.get(array) != simdjson::SUCCESS) return;
+  if (value.get(array) != simdjson::SUCCESS) return false;
   tokens_.erase(tokens_.begin(), tokens_.end() - static_cast<std::ptrdiff_t>(request.input % block_tokens_));
   std::size_t answer = 0;
   for (const JsonValue& element : array) {
     std::uint64_t token = 0;
-    if (element.get(token) != simdjson::SUCCESS || token > std::numeric_limits<std::uint32_t>::max()) return;
+    if (element.get(token) != simdjson::SUCCESS || token > std::numeric_limits<std::uint32_t>::max()) return false;
     tokens_.push_back(static_cast<std::uint32_t>(token));
     ++answer;
   }
-  if (answer != request.output) return;
+  if (answer != request.output) return false;
   for (std::size_t at = 0; at + block_tokens_ <= tokens_.size(); at += block_tokens_) {
     last_whole_ = token_page_key(&last_whole_, std::span(tokens_).subspan(at, block_tokens_));
     request.answer_blocks.push_back(last_whole_.words[0]);
   }
+  return true;
 }
 
 void TokenBlocks::add_notes(std::vector<std::string>& notes) const {

@@ -25,8 +25,8 @@ class TokenBlocks {
   // Fills request.input and request.blocks from an array of token ids. A partial last block also has a hash.
   void read(const TraceLines& lines, std::string_view key, const JsonValue& value, TraceRequest& request);
   // Fills request.answer_blocks from the answer to the prompt that read() read last. Leaves them empty if `value` is
-  // not an array of request.output token ids.
-  void read_answer(const JsonValue& value, TraceRequest& request);
+  // not an array of request.output token ids, and returns false then.
+  bool read_answer(const JsonValue& value, TraceRequest& request);
   // Appends a warning if the options have no salt.
   void add_notes(std::vector<std::string>& notes) const;
 

@@ -153,11 +153,14 @@ Tokens TraceReader::block_tokens() const { return state_->reader->block_tokens()
 double TraceReader::fraction_read() const { return state_->lines.fraction_read(); }
 std::string_view TraceReader::format() const { return state_->format.name; }
 std::uint64_t TraceReader::line() const { return state_->lines.number(); }
-std::uint64_t TraceReader::ignored_keys() const { return state_->reader->ignored_keys(); }
+std::uint64_t TraceReader::ignored_keys() const { return state_->reader->passed_over().total(); }
 
 std::vector<std::string> TraceReader::notes() const {
   std::vector<std::string> notes;
   state_->reader->add_notes(notes);
+  if (const PassedOver& passed_over = state_->reader->passed_over(); !passed_over.empty()) {
+    notes.push_back("trace: keys that kvtwin does not read were passed over: " + passed_over.text());
+  }
   return notes;
 }
 

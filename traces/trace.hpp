@@ -22,14 +22,17 @@
 //   output_length   tokens; 0 becomes 1, because a request always makes one token
 //   hash_ids        one id per started block of `block_tokens` input tokens: exactly ceil(input / block_tokens) ids
 // Optional keys:
-//   session         integer or string; 0 is a valid session (stored as 2^63, because 0 means "no session" in memory)
+//   session         integer or string; 0 is a valid session (stored as 2^63, because 0 means "no session" in memory);
+//                   or session_id, as AIPerf writes it
 //   turn            integer
 //   tenant, type    integer or string; 0 is the same as absent. Tenants never share a page
 //   priority        32-bit integer; a larger value is more important
-//   think_time      ms from the previous answer of the session to this request, for closed loops
+//   think_time      ms from the previous answer of the session to this request, for closed loops; or delay, as AIPerf
+//                   writes it, which stands in place of the timestamp if the first line of the file has session_id
 // A string is stored as a 64-bit hash with the top bit set. A line with the key `hint` is a hint:
 //   {"timestamp": ms, "hint": "session_end|tool_call_pending|pin|unpin", "session": S, "value": integer, default 0}
-// Other keys are ignored and counted, so that traces with more keys can be read. A repeated key is an error.
+// Other keys are passed over and named in a note, so that traces with more keys can be read. A repeated key is an
+// error.
 //
 // Memory: one read buffer, one line (at most max_line_bytes) and its parse, and the memory of the decompressor (for
 // zstd up to the window that the frame needs); never the whole file. Errors: TraceError, one sentence with file, line
@@ -137,7 +140,7 @@ class TraceReader final : public TraceSource {
 
   std::string_view format() const;     // the detected or given format, never "auto"
   std::uint64_t line() const;          // number of the last line that was read, counted from 1
-  std::uint64_t ignored_keys() const;  // number so far
+  std::uint64_t ignored_keys() const;  // number so far; notes() names them
 
  private:
   struct State;

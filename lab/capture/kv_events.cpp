@@ -1,9 +1,13 @@
 #include "lab/capture/kv_events.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cmath>
 #include <limits>
+#include <stdexcept>
 
+#include "lab/capture/message_pack.hpp"
 #include "lab/error.hpp"
 #include "lab/out_files.hpp"
 
@@ -13,159 +17,274 @@ namespace {
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMaxDepth = 16;  // of arrays and maps in each other
 constexpr std::size_t kMaxEventLineBytes = std::size_t{1} << 28;
 constexpr const char* kFileName = "kv_events.jsonl";
 
-// Parses without building anything, and stops at kMaxDepth: the parser that builds values calls itself once per depth.
-class DepthCheck final : public nlohmann::json_sax<Json> {
- public:
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
-  bool start_object(std::size_t) override { return ++depth_ <= kMaxDepth; }
-  bool key(string_t&) override { return true; }
-  bool end_object() override { return depth_-- > 0; }
-  bool start_array(std::size_t) override { return ++depth_ <= kMaxDepth; }
-  bool end_array() override { return depth_-- > 0; }
-  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
+// ---- a message ---------------------------------------------------------------------------------------
 
- private:
-  std::size_t depth_ = 0;
+using Kind = MessagePack::Kind;
+using Value = MessagePack::Value;
+
+struct BadBatch : std::runtime_error {
+  using std::runtime_error::runtime_error;
 };
 
-std::string hex_of(const Json::binary_t& bytes) {
+[[noreturn]] void refuse(const std::string& why) { throw BadBatch(why); }
+
+// The fields of an event that are read.
+enum Field : std::size_t {
+  type_field,
+  hashes_field,
+  parent_field,
+  tokens_field,
+  size_field,
+  lora_id_field,
+  medium_field,
+  lora_name_field,
+  salt_field,
+  session_field,
+  kFields,
+};
+constexpr std::array<const char*, kFields> kFieldNames{
+    "type",    "block_hashes", "parent_block_hash", "token_ids",  "block_size",
+    "lora_id", "medium",       "lora_name",         "cache_salt", "session_id"};
+
+// A type of event. `places`: its fields in a list, behind the type; `more`: those that only a map has.
+struct EventType {
+  std::string_view name;
+  std::span<const Field> places, more;
+
+  bool reads(Field field) const {
+    return field == type_field || std::ranges::find(places, field) != places.end() ||
+           std::ranges::find(more, field) != more.end();
+  }
+};
+constexpr Field kStoredPlaces[] = {hashes_field,  parent_field, tokens_field,   size_field,
+                                   lora_id_field, medium_field, lora_name_field};
+constexpr Field kStoredMore[] = {salt_field, session_field};
+constexpr Field kRemovedPlaces[] = {hashes_field, medium_field};
+constexpr EventType kEventTypes[] = {
+    {"BlockStored", kStoredPlaces, kStoredMore}, {"BlockRemoved", kRemovedPlaces, {}}, {"AllBlocksCleared", {}, {}}};
+
+// The next value of bytes that have been checked.
+Value take_value(MessagePack& from) { return from.next().value_or(Value{}); }
+
+// Where each field of an event begins; nothing if the event lacks it.
+class Fields {
+ public:
+  void set(Field field, const MessagePack& at) { at_[field] = at; }
+  // Returns the head of the value, and moves `from` behind it. A field that is absent is nil.
+  Value head(Field field, MessagePack& from) const {
+    if (!at_[field]) return {};
+    from = *at_[field];
+    return take_value(from);
+  }
+  Value head(Field field) const {
+    MessagePack from({});
+    return head(field, from);
+  }
+
+ private:
+  std::array<std::optional<MessagePack>, kFields> at_;
+};
+
+const EventType& event_type(const Value& value) {
+  if (value.kind != Kind::text) refuse("an event has no type");
+  const auto* const found = std::ranges::find(kEventTypes, value.text(), &EventType::name);
+  if (found != std::end(kEventTypes)) return *found;
+  refuse("an event of the unknown type " + std::string(value.text().substr(0, 40)));
+}
+
+// Reads the fields of an event in a map, and counts the others.
+const EventType& read_map(MessagePack& from, std::uint64_t entries, Fields& fields, PassedOver* passed_over) {
+  for (std::uint64_t i = 0; i < entries; ++i) {
+    const Value key = take_value(from);
+    if (key.kind != Kind::text) refuse("an event has a key that is no text");
+    const auto known = std::ranges::find(kFieldNames, key.text());
+    MessagePack value = from;
+    from.skip();
+    if (known != kFieldNames.end()) {
+      fields.set(static_cast<Field>(known - kFieldNames.begin()), value);
+    } else if (passed_over != nullptr && take_value(value).kind != Kind::nil) {
+      passed_over->add(key.text());
+    }
+  }
+  const EventType& type = event_type(fields.head(type_field));
+  for (std::size_t field = 0; passed_over != nullptr && field < kFields; ++field) {
+    const bool is_read = type.reads(static_cast<Field>(field));
+    if (!is_read && fields.head(static_cast<Field>(field)).kind != Kind::nil) passed_over->add(kFieldNames[field]);
+  }
+  return type;
+}
+
+// As read_map(), of an event in a list (older vLLM).
+const EventType& read_list(MessagePack& from, std::uint64_t entries, Fields& fields, PassedOver* passed_over) {
+  if (entries == 0) refuse("an event has no type");
+  const EventType& type = event_type(take_value(from));
+  for (std::uint64_t i = 1; i < entries; ++i) {
+    MessagePack value = from;
+    from.skip();
+    if (i <= type.places.size()) {
+      fields.set(type.places[i - 1], value);
+    } else if (passed_over != nullptr && take_value(value).kind != Kind::nil) {
+      passed_over->add("entry " + std::to_string(i) + " of " + std::string(type.name));
+    }
+  }
+  return type;
+}
+
+std::string integer_text(const Value& value) {
+  return value.kind == Kind::natural ? std::to_string(value.number)
+                                     : std::to_string(static_cast<std::int64_t>(value.number));
+}
+
+std::string string_text(std::string_view text) {
+  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+void append_key(std::string& line, const char* name) { line.append(",\"").append(name).append("\":"); }
+
+void append_hash(std::string& line, const Value& value, const char* what) {
   constexpr const char* kDigits = "0123456789abcdef";
-  std::string text = "0x";
-  for (const std::uint8_t byte : bytes) {
-    text += kDigits[byte >> 4];
-    text += kDigits[byte & 15];
+  if (value.is_integer()) {
+    line += integer_text(value);
+    return;
   }
-  return text;
-}
-
-// A hash as the file has it; null if it is none.
-Json hash_of(const Json& value) {
-  if (value.is_number_integer()) return value;
-  if (value.is_binary()) return hex_of(value.get_binary());
-  return {};
-}
-
-// The value of an event's field, by its name in a map or its place in an array (from 1, after the class name).
-const Json& field(const Json& event, const char* name, std::size_t place) {
-  static const Json kNone;
-  if (event.is_array()) return place < event.size() ? event[place] : kNone;
-  const auto at = event.find(name);
-  return at == event.end() ? kNone : *at;
-}
-
-std::string take_hashes(const Json& event, Json& line) {
-  const Json& hashes = field(event, "block_hashes", 1);
-  if (!hashes.is_array()) return "block_hashes is no list";
-  Json& into = line["block_hashes"] = Json::array();
-  for (const Json& hash : hashes) {
-    into.push_back(hash_of(hash));
-    if (into.back().is_null()) return "block_hashes holds something that is neither an integer nor bytes";
+  if (value.kind != Kind::bytes) refuse(what);
+  line += "\"0x";
+  for (const std::uint8_t byte : value.bytes) {
+    line += kDigits[byte >> 4];
+    line += kDigits[byte & 15];
   }
-  return {};
+  line += '"';
+}
+
+std::uint64_t append_hashes(std::string& line, const Fields& fields) {
+  MessagePack from({});
+  const Value hashes = fields.head(hashes_field, from);
+  if (hashes.kind != Kind::list) refuse("block_hashes is no list");
+  append_key(line, "block_hashes");
+  line += '[';
+  for (std::uint64_t i = 0; i < hashes.number; ++i) {
+    if (i > 0) line += ',';
+    append_hash(line, take_value(from), "block_hashes holds something that is neither an integer nor bytes");
+  }
+  line += ']';
+  return hashes.number;
 }
 
 // An id, name or medium: text, a number or nothing.
-std::string take_plain(const Json& event, const char* name, std::size_t place, Json& line) {
-  const Json& value = field(event, name, place);
-  if (value.is_null()) return {};
-  if (!value.is_string() && !value.is_number_integer()) return std::string(name) + " is neither text nor a number";
-  line[name] = value;
-  return {};
+void append_plain(std::string& line, const Fields& fields, Field field) {
+  const Value value = fields.head(field);
+  if (value.kind == Kind::nil) return;
+  if (value.kind != Kind::text && !value.is_integer()) {
+    refuse(std::string(kFieldNames[field]) + " is neither text nor a number");
+  }
+  append_key(line, kFieldNames[field]);
+  line += value.kind == Kind::text ? string_text(value.text()) : integer_text(value);
 }
 
-std::string take_tokens(const Json& event, Json& line) {
-  const Json& tokens = field(event, "token_ids", 3);
-  if (!tokens.is_array()) return "token_ids is no list";
-  for (const Json& token : tokens) {
-    if (!token.is_number_unsigned() && !token.is_array()) return "token_ids holds something that is no token";
-    if (token.is_array()) {  // of a draft model
-      for (const Json& part : token) {
-        if (!part.is_number_unsigned()) return "token_ids holds something that is no token";
-      }
+// A list of tokens, or (of a draft model) of lists of tokens.
+void append_tokens(std::string& line, MessagePack& from, std::uint64_t count, bool has_lists) {
+  line += '[';
+  for (std::uint64_t i = 0; i < count; ++i) {
+    if (i > 0) line += ',';
+    const Value token = take_value(from);
+    if (token.kind == Kind::list && has_lists) {
+      append_tokens(line, from, token.number, false);
+      continue;
     }
+    if (token.kind != Kind::natural) refuse("token_ids holds something that is no token");
+    line += std::to_string(token.number);
   }
-  line["token_ids"] = tokens;
-  return {};
+  line += ']';
 }
 
-std::string take_stored(const Json& event, Json& line) {
-  if (std::string problem = take_hashes(event, line); !problem.empty()) return problem;
-  const Json& parent = field(event, "parent_block_hash", 2);
-  if (!parent.is_null()) {
-    line["parent_block_hash"] = hash_of(parent);
-    if (line["parent_block_hash"].is_null()) return "parent_block_hash is neither an integer nor bytes";
+std::uint64_t append_stored(std::string& line, const Fields& fields) {
+  const std::uint64_t blocks = append_hashes(line, fields);
+  const Value parent = fields.head(parent_field);
+  if (parent.kind != Kind::nil) {
+    append_key(line, "parent_block_hash");
+    append_hash(line, parent, "parent_block_hash is neither an integer nor bytes");
   }
-  if (std::string problem = take_tokens(event, line); !problem.empty()) return problem;
-  const Json& size = field(event, "block_size", 4);
-  if (!size.is_number_unsigned()) return "block_size is no number";
-  line["block_size"] = size;
-  for (const auto& [name, place] : {std::pair{"lora_id", 5}, {"medium", 6}, {"lora_name", 7}}) {
-    if (std::string problem = take_plain(event, name, static_cast<std::size_t>(place), line); !problem.empty()) {
-      return problem;
+  MessagePack from({});
+  const Value tokens = fields.head(tokens_field, from);
+  if (tokens.kind != Kind::list) refuse("token_ids is no list");
+  append_key(line, "token_ids");
+  append_tokens(line, from, tokens.number, true);
+  const Value size = fields.head(size_field);
+  if (size.kind != Kind::natural) refuse("block_size is no number");
+  append_key(line, "block_size");
+  line += std::to_string(size.number);
+  for (const Field field : {lora_id_field, medium_field, lora_name_field, salt_field, session_field}) {
+    append_plain(line, fields, field);
+  }
+  return blocks;
+}
+
+// Calls `take`, if there is one, with each event. Errors: BadBatch.
+void decode(std::span<const std::uint8_t> payload, const TakeKvEvent& take, PassedOver* passed_over) {
+  MessagePack from(payload);
+  const Value batch = take_value(from);
+  const Value time = batch.kind == Kind::list && batch.number >= 2 ? take_value(from) : Value{};
+  const Value events = time.kind == Kind::real || time.is_integer() ? take_value(from) : Value{};
+  if (events.kind != Kind::list) refuse("is no batch of events: a list of a time, a list of events, and a rank");
+  if (time.kind == Kind::real && !std::isfinite(time.real)) refuse("has no finite time");
+  MessagePack behind = from;
+  for (std::uint64_t i = 0; i < events.number; ++i) behind.skip();
+  const Value rank = batch.number > 2 ? take_value(behind) : Value{};
+  if (rank.kind != Kind::nil && rank.kind != Kind::natural) refuse("has a rank that is no number");
+  if (batch.number > 3 && passed_over != nullptr) passed_over->add("entries of a batch behind the rank");
+  const std::string head = "{\"ts\":" + (time.kind == Kind::real ? Json(time.real).dump() : integer_text(time)) +
+                           (rank.kind == Kind::nil ? "" : ",\"rank\":" + integer_text(rank)) + ",\"type\":\"";
+  std::string line;
+  for (std::uint64_t i = 0; i < events.number; ++i) {
+    const Value event = take_value(from);
+    if (event.kind != Kind::map && event.kind != Kind::list) refuse("holds an event that is neither a map nor a list");
+    Fields fields;
+    const EventType& type = event.kind == Kind::map ? read_map(from, event.number, fields, passed_over)
+                                                    : read_list(from, event.number, fields, passed_over);
+    line.assign(head).append(type.name).append("\"");
+    std::uint64_t blocks = 0;
+    if (type.name == "BlockStored") blocks = append_stored(line, fields);
+    if (type.name == "BlockRemoved") {
+      blocks = append_hashes(line, fields);
+      append_plain(line, fields, medium_field);
     }
+    line += '}';
+    if (take) take({type.name, blocks, line});
   }
-  if (event.is_array()) return {};
-  for (const char* name : {"cache_salt", "session_id"}) {
-    if (std::string problem = take_plain(event, name, 0, line); !problem.empty()) return problem;
-  }
-  return {};
-}
-
-std::string take_event(const Json& event, Json& line) {
-  const Json& type = field(event, "type", 0);
-  if (!type.is_string()) return "an event has no type";
-  const auto& name = type.get_ref<const std::string&>();
-  line["type"] = name;
-  if (name == "BlockStored") return take_stored(event, line);
-  if (name == "AllBlocksCleared") return {};
-  if (name != "BlockRemoved") return "an event of the unknown type " + name.substr(0, 40);
-  if (std::string problem = take_hashes(event, line); !problem.empty()) return problem;
-  return take_plain(event, "medium", 2, line);
-}
-
-std::string decode(const Json& batch, std::vector<Json>& events) {
-  if (!batch.is_array() || batch.size() < 2 || !batch[0].is_number() || !batch[1].is_array()) {
-    return "is no batch of events: a list of a time, a list of events, and a rank";
-  }
-  if (batch[0].is_number_float() && !std::isfinite(batch[0].get<double>())) return "has no finite time";
-  const Json rank = batch.size() > 2 ? batch[2] : Json();
-  if (!rank.is_null() && !rank.is_number_unsigned()) return "has a rank that is no number";
-  for (const Json& event : batch[1]) {
-    Json line{{"ts", batch[0]}};
-    if (!rank.is_null()) line["rank"] = rank;
-    if (!event.is_array() && !event.is_object()) return "holds an event that is neither a map nor a list";
-    if (const std::string problem = take_event(event, line); !problem.empty()) return problem;
-    events.push_back(std::move(line));
-  }
-  return {};
 }
 
 }  // namespace
 
-KvEventBatch decode_kv_events(std::span<const std::uint8_t> payload) {
-  KvEventBatch batch;
-  DepthCheck check;
-  if (!Json::sax_parse(payload.begin(), payload.end(), &check, Json::input_format_t::msgpack, true)) {
-    batch.problem = "is no MessagePack, or deeper than " + std::to_string(kMaxDepth);
-    return batch;
+std::string decode_kv_events(std::span<const std::uint8_t> payload, const TakeKvEvent& take, PassedOver& passed_over) {
+  MessagePack whole(payload);
+  if (!whole.skip() || !whole.at_end()) {
+    return "is no MessagePack, or deeper than " + std::to_string(MessagePack::kMaxDepth);
   }
-  const Json json = Json::from_msgpack(payload.begin(), payload.end(), true, false);
-  batch.problem = json.is_discarded() ? "is no MessagePack" : decode(json, batch.events);
-  if (!batch.problem.empty()) batch.events.clear();
-  return batch;
+  try {
+    decode(payload, {}, nullptr);  // a message is read as a whole or not at all
+    decode(payload, take, &passed_over);
+  } catch (const BadBatch& bad) {
+    return bad.what();
+  }
+  return {};
 }
 
 // ---- the file ----------------------------------------------------------------------------------------
+
+namespace {
+
+// Numbers of messages come over the wire: their sums end at 2^64 - 1.
+std::uint64_t saturating_sum(std::uint64_t a, std::uint64_t b) {
+  return a + std::min(b, std::numeric_limits<std::uint64_t>::max() - a);
+}
+
+// Messages from `first` to `last`.
+std::uint64_t range_size(std::uint64_t first, std::uint64_t last) { return saturating_sum(last - first, 1); }
+
+}  // namespace
 
 KvEventWriter::KvEventWriter(const fs::path& folder, const std::string& endpoint, const std::string& topic, bool force)
     : path_(folder / kFileName) {
@@ -191,44 +310,57 @@ std::optional<std::array<std::uint64_t, 2>> KvEventWriter::missing_before(std::u
   return std::array{*expected_, seq - 1};
 }
 
-void KvEventWriter::write(std::uint64_t seq, std::span<const std::uint8_t> payload) {
+void KvEventWriter::begin(std::uint64_t seq) {
   if (const auto missing = missing_before(seq)) {
     put({{"type", "missing"}, {"from", missing->front()}, {"to", missing->back()}});
-    counts_.missing += missing->back() - missing->front() + 1;
+    counts_.missing = saturating_sum(counts_.missing, range_size(missing->front(), missing->back()));
   } else if (expected_ && seq < *expected_) {
     put({{"type", "restart"}, {"seq", seq}});
     ++counts_.restarts;
   }
-  expected_ = seq + 1;
+  expected_ = saturating_sum(seq, 1);
   ++counts_.messages;
-  const KvEventBatch batch = decode_kv_events(payload);
-  if (!batch.problem.empty()) {
-    if (counts_.bad++ == 0) counts_.first_problem = "message " + std::to_string(seq) + " " + batch.problem;
-    put({{"type", "bad"}, {"seq", seq}, {"why", batch.problem}});
-  }
-  for (const Json& event : batch.events) {
-    Json line{{"seq", seq}};
-    line.update(event);
-    put(line);
+}
+
+void KvEventWriter::write(std::uint64_t seq, std::span<const std::uint8_t> payload) {
+  begin(seq);
+  const auto take = [&](const KvEventLine& event) {
+    put_line("{\"seq\":" + std::to_string(seq) + ",", event.json.substr(1));
     count(event);
+  };
+  if (const std::string problem = decode_kv_events(payload, take, counts_.passed_over); !problem.empty()) {
+    put_bad(seq, problem);
   }
   finish();
 }
 
-void KvEventWriter::put(const Json& line) {
-  const std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-  errno = 0;
-  if (std::fwrite(text.data(), 1, text.size(), out_) != text.size()) throw cannot_write(path_, errno);
+void KvEventWriter::write_unread(std::uint64_t seq, const std::string& why) {
+  begin(seq);
+  put_bad(seq, why);
+  finish();
 }
 
-void KvEventWriter::count(const Json& event) {
-  const auto& type = event.at("type").get_ref<const std::string&>();
-  if (type == "BlockStored") {
+void KvEventWriter::put_bad(std::uint64_t seq, const std::string& why) {
+  if (counts_.bad++ == 0) counts_.first_problem = "message " + std::to_string(seq) + " " + why;
+  put({{"type", "bad"}, {"seq", seq}, {"why", why}});
+}
+
+void KvEventWriter::put(const Json& line) { put_line({}, line.dump(-1, ' ', false, Json::error_handler_t::replace)); }
+
+void KvEventWriter::put_line(std::string_view begin, std::string_view rest) {
+  errno = 0;
+  for (const std::string_view part : {begin, rest, std::string_view("\n")}) {
+    if (std::fwrite(part.data(), 1, part.size(), out_) != part.size()) throw cannot_write(path_, errno);
+  }
+}
+
+void KvEventWriter::count(const KvEventLine& event) {
+  if (event.type == "BlockStored") {
     ++counts_.stored_events;
-    counts_.stored_blocks += event.at("block_hashes").size();
-  } else if (type == "BlockRemoved") {
+    counts_.stored_blocks += event.blocks;
+  } else if (event.type == "BlockRemoved") {
     ++counts_.removed_events;
-    counts_.removed_blocks += event.at("block_hashes").size();
+    counts_.removed_blocks += event.blocks;
   } else {
     ++counts_.cleared;
   }
@@ -242,6 +374,29 @@ void KvEventWriter::finish() {
 // ---- reading it --------------------------------------------------------------------------------------
 
 namespace {
+
+constexpr std::size_t kMaxDepth = 16;  // of arrays and objects in each other
+
+// Parses without building anything, and stops at kMaxDepth: the parser that builds values calls itself once per depth.
+class DepthCheck final : public nlohmann::json_sax<Json> {
+ public:
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(std::size_t) override { return ++depth_ <= kMaxDepth; }
+  bool key(string_t&) override { return true; }
+  bool end_object() override { return depth_-- > 0; }
+  bool start_array(std::size_t) override { return ++depth_ <= kMaxDepth; }
+  bool end_array() override { return depth_-- > 0; }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
+
+ private:
+  std::size_t depth_ = 0;
+};
 
 std::uint64_t natural(const Json& line, const char* key, const std::string& where) {
   const auto at = line.find(key);
@@ -314,7 +469,7 @@ void parse_kv_event(const std::string& text, const std::string& where, KvEvent& 
     event.seq = natural(line, "from", where);
     const std::uint64_t to = natural(line, "to", where);
     if (to < event.seq) throw InputError(where + ": to: is less than from");
-    event.count = to - event.seq + 1;
+    event.count = range_size(event.seq, to);
     return;
   }
   event.seq = natural(line, "seq", where);

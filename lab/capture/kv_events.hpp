@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -28,20 +29,28 @@
 #include <string_view>
 #include <vector>
 
+#include "traces/passed_over.hpp"
+
 namespace kvtwin {
 
-struct KvEventBatch {
-  std::vector<nlohmann::ordered_json> events;  // lines of the file, without "seq"
-  std::string problem;                         // not empty: why the payload is no batch; then there are no events
+// An event of a message.
+struct KvEventLine {
+  std::string_view type;
+  std::uint64_t blocks = 0;  // hashes that it names
+  std::string_view json;     // a line of the file, without "seq"
 };
+using TakeKvEvent = std::function<void(const KvEventLine&)>;
 
-// Decodes a payload. Any bytes are allowed. Memory: a multiple of the payload's size.
-KvEventBatch decode_kv_events(std::span<const std::uint8_t> payload);
+// Decodes a payload and calls `take` with each event. Counts the keys that it does not read in `passed_over`. Returns
+// why the payload is no batch, and then has called `take` for no event; or nothing. Any bytes are allowed. Memory: one
+// line, at most 7 times the payload's size, whatever lengths it declares.
+std::string decode_kv_events(std::span<const std::uint8_t> payload, const TakeKvEvent& take, PassedOver& passed_over);
 
 struct KvEventCounts {
   std::uint64_t messages = 0, bad = 0, missing = 0, restarts = 0;
   std::uint64_t stored_events = 0, stored_blocks = 0, removed_events = 0, removed_blocks = 0, cleared = 0;
   std::string first_problem;  // of the first bad message
+  PassedOver passed_over;     // keys of events that are not read
 };
 
 // Writes kv_events.jsonl. Every message is flushed, so that a recording that is killed leaves whole lines, but for the
@@ -61,14 +70,19 @@ class KvEventWriter {
   void expect_from_zero() { expected_ = 0; }
   // Writes a message; first the numbers that are missing before it. Errors: WorkError.
   void write(std::uint64_t seq, std::span<const std::uint8_t> payload);
+  // Writes that the message could not be read, and why. Errors: WorkError.
+  void write_unread(std::uint64_t seq, const std::string& why);
   void finish();
 
   const KvEventCounts& counts() const { return counts_; }
   const std::filesystem::path& path() const { return path_; }
 
  private:
+  void begin(std::uint64_t seq);
   void put(const nlohmann::ordered_json& line);
-  void count(const nlohmann::ordered_json& event);
+  void put_line(std::string_view begin, std::string_view rest);
+  void put_bad(std::uint64_t seq, const std::string& why);
+  void count(const KvEventLine& event);
 
   std::filesystem::path path_;
   std::FILE* out_ = nullptr;

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -34,33 +35,80 @@ RecordedEvents record_kv_events(const RecordArguments& /*arguments*/, const std:
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Frames = std::vector<std::vector<std::uint8_t> >;
 
 constexpr long kPollMs = 100;
-constexpr std::int64_t kMaxMessageBytes = std::int64_t{1} << 28;
-constexpr std::size_t kMaxFrames = 8;  // of one message; the rest is dropped
+// libzmq gives the connection up at a larger frame, without its number. Frames up to this size are received, and those
+// above the limit of the recording are counted by number.
+constexpr std::uint64_t kMinReceivedBytes = std::uint64_t{1} << 28;
+constexpr int kMaxQueuedMessages = 100'000;  // as many as vLLM's publisher queues; more are missing, and asked for
+constexpr std::size_t kMaxFrames = 8;        // of one message; the rest is dropped
 constexpr std::uint64_t kEndOfReplay = ~std::uint64_t{0};
 constexpr auto kReplayPatience = std::chrono::seconds(5);  // between two messages of a replay
+constexpr auto kReconnectPatience = std::chrono::seconds(1);
+
+struct Frame {
+  std::vector<std::uint8_t> bytes;
+  std::uint64_t size = 0;  // bytes is empty if this is above the limit
+};
+using Frames = std::vector<Frame>;
+
+// What libzmq says of a socket's connection.
+class ConnectionMonitor {
+ public:
+  ConnectionMonitor(void* context, void* socket) : monitored_(socket) {
+    const std::string endpoint = "inproc://monitor-" + std::to_string(reinterpret_cast<std::uintptr_t>(socket));
+    if (zmq_socket_monitor(socket, endpoint.c_str(), ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CONNECT_RETRIED) != 0) return;
+    events_ = zmq_socket(context, ZMQ_PAIR);
+    if (events_ != nullptr) zmq_connect(events_, endpoint.c_str());
+  }
+  ~ConnectionMonitor() {
+    zmq_socket_monitor(monitored_, nullptr, 0);
+    if (events_ != nullptr) zmq_close(events_);
+  }
+  ConnectionMonitor(const ConnectionMonitor&) = delete;
+  ConnectionMonitor& operator=(const ConnectionMonitor&) = delete;
+
+  // Returns true if the connection broke off, and libzmq does not make it again: the other side sent a frame that is
+  // too large, or bytes that are no ZeroMQ.
+  bool is_given_up() {
+    while (events_ != nullptr) {
+      zmq_msg_t message;
+      zmq_msg_init(&message);
+      if (zmq_msg_recv(&message, events_, ZMQ_DONTWAIT) < 0) {
+        zmq_msg_close(&message);
+        break;
+      }
+      std::uint16_t event = 0;  // the first frame begins with it; the second one is the address
+      if (zmq_msg_more(&message) != 0 && zmq_msg_size(&message) >= sizeof event) {
+        std::memcpy(&event, zmq_msg_data(&message), sizeof event);
+        broken_.reset();
+        if (event == ZMQ_EVENT_DISCONNECTED) broken_ = Clock::now();
+      }
+      zmq_msg_close(&message);
+    }
+    return broken_ && Clock::now() - *broken_ > kReconnectPatience;
+  }
+
+ private:
+  void* monitored_;
+  void* events_ = nullptr;
+  std::optional<Clock::time_point> broken_;
+};
 
 class Socket {
  public:
-  Socket(void* context, int type, const std::string& endpoint, const char* option)
-      : socket_(zmq_socket(context, type)) {
-    if (socket_ == nullptr) throw WorkError(std::string("record: no socket: ") + zmq_strerror(zmq_errno()));
-    const int none = 0;
-    zmq_setsockopt(socket_, ZMQ_LINGER, &none, sizeof none);
-    zmq_setsockopt(socket_, ZMQ_RCVHWM, &none, sizeof none);  // loses nothing here
-    zmq_setsockopt(socket_, ZMQ_MAXMSGSIZE, &kMaxMessageBytes, sizeof kMaxMessageBytes);
-    if (zmq_connect(socket_, endpoint.c_str()) == 0) return;
-    const std::string why = zmq_strerror(zmq_errno());
-    zmq_close(socket_);
-    throw InputError(std::string(option) + " " + endpoint + ": " + why + "; give tcp://HOST:PORT");
+  Socket(void* context, int type, std::string endpoint, const char* option, std::uint64_t max_bytes)
+      : context_(context), type_(type), endpoint_(std::move(endpoint)), option_(option), max_bytes_(max_bytes) {
+    open();
   }
-  ~Socket() { zmq_close(socket_); }
+  ~Socket() { close(); }
   Socket(const Socket&) = delete;
   Socket& operator=(const Socket&) = delete;
 
-  void subscribe(const std::string& topic) { zmq_setsockopt(socket_, ZMQ_SUBSCRIBE, topic.data(), topic.size()); }
+  void subscribe(const std::string& topic) {
+    topic_ = topic;
+    zmq_setsockopt(socket_, ZMQ_SUBSCRIBE, topic_.data(), topic_.size());
+  }
 
   void send(std::span<const std::uint8_t> frame, bool more) {
     if (zmq_send(socket_, frame.data(), frame.size(), (more ? ZMQ_SNDMORE : 0) | ZMQ_DONTWAIT) < 0) {
@@ -71,7 +119,9 @@ class Socket {
   // Waits for at most `ms`; false if no whole message came.
   bool receive(Frames& frames, long ms) {
     zmq_pollitem_t item{socket_, 0, ZMQ_POLLIN, 0};
-    if (zmq_poll(&item, 1, ms) <= 0) return false;  // a signal, too
+    const int ready = zmq_poll(&item, 1, ms);
+    if (ready == 0 && monitor_->is_given_up()) connect_again();
+    if (ready <= 0) return false;  // a signal, too
     frames.clear();
     for (int more = 1; more != 0;) {
       zmq_msg_t message;
@@ -81,15 +131,54 @@ class Socket {
         return false;
       }
       const auto* const bytes = static_cast<const std::uint8_t*>(zmq_msg_data(&message));
-      if (frames.size() < kMaxFrames) frames.emplace_back(bytes, bytes + zmq_msg_size(&message));
+      const std::size_t size = zmq_msg_size(&message);
+      if (frames.size() < kMaxFrames) {
+        frames.push_back({size <= max_bytes_ ? std::vector(bytes, bytes + size) : std::vector<std::uint8_t>(), size});
+      }
       more = zmq_msg_more(&message);
       zmq_msg_close(&message);
     }
     return true;
   }
 
+  std::uint64_t broken_connections() const { return broken_; }
+
  private:
-  void* socket_;
+  void open() {
+    socket_ = zmq_socket(context_, type_);
+    if (socket_ == nullptr) throw WorkError(std::string("record: no socket: ") + zmq_strerror(zmq_errno()));
+    const int none = 0;
+    const auto largest = static_cast<std::int64_t>(std::max(max_bytes_, kMinReceivedBytes));
+    zmq_setsockopt(socket_, ZMQ_LINGER, &none, sizeof none);
+    zmq_setsockopt(socket_, ZMQ_RCVHWM, &kMaxQueuedMessages, sizeof kMaxQueuedMessages);
+    zmq_setsockopt(socket_, ZMQ_MAXMSGSIZE, &largest, sizeof largest);
+    monitor_ = std::make_unique<ConnectionMonitor>(context_, socket_);
+    if (zmq_connect(socket_, endpoint_.c_str()) == 0) return;
+    const std::string why = zmq_strerror(zmq_errno());
+    close();
+    throw InputError(std::string(option_) + " " + endpoint_ + ": " + why + "; give tcp://HOST:PORT");
+  }
+
+  void close() {
+    monitor_.reset();
+    zmq_close(socket_);
+  }
+
+  void connect_again() {
+    ++broken_;
+    close();
+    open();
+    if (type_ == ZMQ_SUB) subscribe(topic_);
+  }
+
+  void* context_;
+  int type_;
+  std::string endpoint_, topic_;
+  const char* option_;
+  std::uint64_t max_bytes_;
+  void* socket_ = nullptr;
+  std::unique_ptr<ConnectionMonitor> monitor_;
+  std::uint64_t broken_ = 0;
 };
 
 std::uint64_t number_in(std::span<const std::uint8_t> bytes) {
@@ -103,19 +192,17 @@ class Recorder {
   Recorder(const RecordArguments& arguments, void* context, const std::atomic<bool>& stop)
       : arguments_(arguments),
         stop_(stop),
-        live_(context, ZMQ_SUB, arguments.kv_events, "--kv-events"),
+        live_(context, ZMQ_SUB, arguments.kv_events, "--kv-events", max_bytes()),
         writer_(arguments.out, arguments.kv_events, arguments.topic, arguments.force) {
     if (!arguments.replay.empty()) {
-      replay_ = std::make_unique<Socket>(context, ZMQ_DEALER, arguments.replay, "--replay");
+      replay_ = std::make_unique<Socket>(context, ZMQ_DEALER, arguments.replay, "--replay", max_bytes());
       writer_.expect_from_zero();
     }
     live_.subscribe(arguments.topic);
   }
 
   void run() {
-    const auto begin = Clock::now();
-    const std::chrono::duration<double> limit(arguments_.seconds);
-    while (!stop_ && (arguments_.seconds == 0 || Clock::now() - begin < limit)) {
+    while (!is_over()) {
       Frames frames;
       if (live_.receive(frames, kPollMs)) take(frames);
     }
@@ -125,24 +212,41 @@ class Recorder {
   const KvEventWriter& writer() const { return writer_; }
   std::uint64_t replayed() const { return replayed_; }
   std::uint64_t malformed() const { return malformed_; }
-  bool replay_fell_silent() const { return replay_silent_; }
+  std::uint64_t broken_connections() const {
+    return live_.broken_connections() + (replay_ == nullptr ? 0 : replay_->broken_connections());
+  }
+  const std::string& replay_fault() const { return replay_fault_; }
 
  private:
+  std::uint64_t max_bytes() const { return arguments_.max_message_mib << 20; }
+
+  bool is_over() const {
+    const std::chrono::duration<double> limit(arguments_.seconds);
+    return stop_ || (arguments_.seconds != 0 && Clock::now() - begin_ >= limit);
+  }
+
+  void write(std::uint64_t seq, const Frame& payload) {
+    if (payload.size <= max_bytes()) return writer_.write(seq, payload.bytes);
+    writer_.write_unread(seq, "has " + std::to_string(payload.size) + " bytes, more than --max-message-mib " +
+                                  std::to_string(arguments_.max_message_mib));
+  }
+
   void take(const Frames& frames) {
-    if (frames.size() != 3 || frames[1].size() != 8) {
+    if (frames.size() != 3 || frames[1].bytes.size() != 8) {
       ++malformed_;
       return;
     }
-    const std::uint64_t seq = number_in(frames[1]);
+    const std::uint64_t seq = number_in(frames[1].bytes);
     if (seq == kEndOfReplay) {
       ++malformed_;
       return;
     }
     if (writer_.missing_before(seq) && replay_ != nullptr) fetch_before(seq);
-    writer_.write(seq, frames[2]);
+    write(seq, frames[2]);
   }
 
-  // Asks for what is missing before `seq`, and writes of it what the publisher still has.
+  // Asks for what is missing before `seq`, and writes of it what the publisher still has. Ends at the replay's end, if
+  // no new number comes for kReplayPatience, or replay_after_end after the end of the recording.
   void fetch_before(std::uint64_t seq) {
     std::array<std::uint8_t, 8> first{};
     for (std::size_t i = 0; i < first.size(); ++i) {
@@ -150,25 +254,36 @@ class Recorder {
     }
     replay_->send({}, true);
     replay_->send(first, false);
-    auto last_heard = Clock::now();
-    for (;;) {  // to its end, whatever `stop_` says: what is known of the gap depends on it
-      Frames frames;
-      if (!replay_->receive(frames, kPollMs)) {
-        replay_silent_ = Clock::now() - last_heard > kReplayPatience;
-        if (replay_silent_) return;
-        continue;
+    auto last_new = Clock::now();
+    std::optional<Clock::time_point> over;
+    std::optional<std::uint64_t> last_number;
+    for (;;) {
+      const auto now = Clock::now();
+      if (!over && is_over()) over = now;
+      if (now - last_new > kReplayPatience) {
+        replay_fault_ = "the replay socket sent nothing new for 5 s, and no end of its replay";
+        return;
       }
-      last_heard = Clock::now();
+      if (over && now - *over > arguments_.replay_after_end) {
+        replay_fault_ = "the replay did not end with the recording";
+        return;
+      }
+      Frames frames;
+      if (!replay_->receive(frames, kPollMs)) continue;
       // An empty frame, the topic (SGLang), the number and the payload.
-      if (frames.size() < 3 || frames[frames.size() - 2].size() != 8) {
+      if (frames.size() < 3 || frames[frames.size() - 2].bytes.size() != 8) {
         ++malformed_;
         continue;
       }
-      const std::uint64_t number = number_in(frames[frames.size() - 2]);
+      const std::uint64_t number = number_in(frames[frames.size() - 2].bytes);
       if (number == kEndOfReplay) return;
+      if (!last_number || number > *last_number) {
+        last_number = number;
+        last_new = now;
+      }
       const auto missing = writer_.missing_before(seq);
       if (!missing || number < missing->front() || number >= seq) continue;  // it comes by the other socket
-      writer_.write(number, frames.back());
+      write(number, frames.back());
       ++replayed_;
     }
   }
@@ -179,7 +294,8 @@ class Recorder {
   std::unique_ptr<Socket> replay_;
   KvEventWriter writer_;
   std::uint64_t replayed_ = 0, malformed_ = 0;
-  bool replay_silent_ = false;
+  std::string replay_fault_;
+  Clock::time_point begin_ = Clock::now();
 };
 
 std::string text_of(const Recorder& recorder) {
@@ -199,7 +315,12 @@ std::string faults_of(const Recorder& recorder) {
   if (counts.restarts > 0) add("the sequence numbers began again " + grouped(counts.restarts) + " times");
   if (counts.bad > 0) add(grouped(counts.bad) + " messages could not be read, the first: " + counts.first_problem);
   if (recorder.malformed() > 0) add(grouped(recorder.malformed()) + " messages are not topic, number and payload");
-  if (recorder.replay_fell_silent()) add("the replay socket gave no answer for 5 s");
+  if (!recorder.replay_fault().empty()) add(recorder.replay_fault());
+  if (recorder.broken_connections() > 0) {
+    add("the connection broke off " + grouped(recorder.broken_connections()) +
+        " times, at a frame that is too large or at bytes that are no ZeroMQ, and was made again");
+  }
+  if (!counts.passed_over.empty()) add("keys that are not recorded were passed over: " + counts.passed_over.text());
   return sentence.empty() ? "" : "record: " + sentence;
 }
 

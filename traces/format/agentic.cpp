@@ -66,7 +66,7 @@ class AgenticReader final : public FormatReader {
   void read_session(const JsonObject& object);
   void read_requests(const JsonObject& agent, const std::string& where, TimeNs start, std::uint64_t first_id,
                      int depth);
-  AgentRequest read_request(const JsonObject& object, const std::string& where, Session& session) const;
+  AgentRequest read_request(const JsonObject& object, const std::string& where, Session& session);
   void read_runs(const JsonValue& value, const std::string& where, Session& session) const;
   JsonValue required(const JsonObject& object, const std::string& where, const char* key) const;
 
@@ -142,8 +142,13 @@ void AgenticReader::read_session(const JsonObject& object) {
     lines_.fail("block_size", "differs from the first line's " + std::to_string(block_tokens_) +
                                   "; blocks are of one size in a trace");
   }
+  pass_over_unknown(object, "", {"block_size", "hash_id_scope", "requests"}, passed_over_);
   std::string_view scope;
-  const bool local = object.at_key("hash_id_scope").get(scope) != simdjson::SUCCESS || scope == "local";
+  const bool has_scope = object.at_key("hash_id_scope").get(value) == simdjson::SUCCESS && !value.is_null();
+  if (has_scope && (value.get(scope) != simdjson::SUCCESS || (scope != "local" && scope != "global"))) {
+    lines_.fail("hash_id_scope", "must be \"local\" or \"global\"");
+  }
+  const bool local = !has_scope || scope == "local";
   if (local && ++local_sessions_ >= kLocalIds / 2) lines_.fail("holds more than 2^31 sessions with ids of their own");
   ++files_sessions_;
   read_requests(object, "", next_start_, local ? local_sessions_ * kLocalIds : 0, 0);
@@ -172,6 +177,7 @@ void AgenticReader::read_requests(const JsonObject& agent, const std::string& wh
     if (offset > kMaxAgenticTimeNs - start) lines_.fail(here + "t", "is too large; times end at 9e9 s");
     std::string_view type;
     if (object.at_key("type").get(type) == simdjson::SUCCESS && type == "subagent") {
+      pass_over_unknown(object, "requests[].", {"t", "type", "requests"}, passed_over_);
       read_requests(object, here, start + offset, first_id, depth + 1);
       continue;
     }
@@ -187,7 +193,9 @@ void AgenticReader::read_requests(const JsonObject& agent, const std::string& wh
   std::push_heap(heap_.begin(), heap_.end(), later);
 }
 
-AgentRequest AgenticReader::read_request(const JsonObject& object, const std::string& where, Session& session) const {
+AgentRequest AgenticReader::read_request(const JsonObject& object, const std::string& where, Session& session) {
+  pass_over_unknown(object, "requests[].", {"t", "type", "in", "out", "think_time", "hash_ids", "hash_runs"},
+                    passed_over_);
   AgentRequest request;
   request.input = natural_field(lines_, where + "in", required(object, where, "in"), options_.max_input_tokens);
   request.output = natural_field(lines_, where + "out", required(object, where, "out"), kMaxTraceTokens);

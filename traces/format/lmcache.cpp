@@ -6,7 +6,7 @@
 //   chunk_size     tokens of a chunk; equal on all lines
 //   seq_len        tokens of the prompt
 //   chunk_hashes   "0x...", one hash per whole chunk; a hash covers the prompt up to the end of the chunk
-// Other keys (dtypes, shapes) are ignored.
+// Other keys (dtypes, shapes) are passed over and named in a note.
 //
 // A look-up becomes a request, a chunk a block. Prompt tokens that no hash covers become blocks with private ids. The
 // log has no answers: each answer is 1 token. Requests of another model than the model of the first line belong to
@@ -109,6 +109,8 @@ bool LmcacheReader::next(TraceRequest& request) {
       lines_.fail("chunk_size", "is " + std::to_string(chunk) + ", and was " + std::to_string(chunk_) +
                                     " on the first line; a file has one chunk size");
     }
+    pass_over_unknown(object, "", {"timestamp", "request_id", "model_name", "chunk_size", "seq_len", "chunk_hashes"},
+                      passed_over_);
     const std::string_view model = string_field(object, "model_name");
     const TimeNs time = time_of(object);
     if (is_repeated(model, string_field(object, "request_id"))) {

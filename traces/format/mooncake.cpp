@@ -1,7 +1,14 @@
-// Reads Mooncake's JSON lines. The header comment of trace.hpp describes the keys.
+// Reads Mooncake's JSON lines, also as AIPerf writes them. The header comment of trace.hpp describes the keys.
+//
+// If the first line has session_id (AIPerf), a line may have a delay instead of a timestamp: it arrives that long after
+// its session's line before it. Such a file may be out of order by kSortWindowRequests requests; they are sorted.
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "traces/fields.hpp"
 #include "traces/format.hpp"
@@ -10,6 +17,7 @@ namespace kvtwin {
 namespace {
 
 constexpr Tokens kMooncakeBlockTokens = 512;
+constexpr TimeNs kMaxMooncakeTimeNs = 9'000'000'000 * kNsPerSecond;  // 285 years
 
 // The known keys, as bits of MooncakeReader::seen_: to detect repeated and missing keys.
 enum Key : unsigned {
@@ -37,6 +45,7 @@ constexpr KeyName kKeys[] = {
     {"output_length", key_output_length},
     {"hash_ids", key_hash_ids},
     {"session", key_session},
+    {"session_id", key_session},
     {"turn", key_turn},
     {"tenant", key_tenant},
     {"priority", key_priority},
@@ -44,6 +53,35 @@ constexpr KeyName kKeys[] = {
     {"hint", key_hint},
     {"value", key_value},
     {"think_time", key_think_time},
+    {"delay", key_think_time},
+};
+
+// The block sizes with which each line so far has the number of ids that its input needs.
+class FittingSizes {
+ public:
+  void add(Tokens input, std::uint64_t ids) {
+    if (input == 0) return;
+    least_ = ids == 0 ? kMaxBlockTokens + 1 : std::max<Tokens>(least_, (input - 1) / ids + 1);
+    if (ids > 1) most_ = std::min<Tokens>(most_, (input - 1) / (ids - 1));
+  }
+  // Returns what to do about it.
+  std::string advice() const {
+    if (least_ > most_) return "no block size fits every line, so the file is not whole or not of this format";
+    Tokens size = least_, powers = 0;
+    for (Tokens power = 1; power <= most_; power *= 2) {
+      if (power < least_) continue;
+      if (powers++ == 0) size = power;
+    }
+    const std::string text = std::to_string(size);
+    const std::string options =
+        "--block-tokens " + text + " (hitrate: --trace-block-tokens) or workload.block_tokens=" + text;
+    if (least_ == most_ || powers == 1) return text + " tokens fit every line: give " + options;
+    return std::to_string(least_) + " to " + std::to_string(most_) +
+           " tokens fit every line: give the right one, e.g. " + options;
+  }
+
+ private:
+  Tokens least_ = 1, most_ = kMaxBlockTokens;
 };
 
 struct HintName {
@@ -64,9 +102,18 @@ class MooncakeReader final : public FormatReader {
 
   bool next(TraceRequest& request) override;
   Tokens block_tokens() const override { return block_tokens_; }
-  std::uint64_t ignored_keys() const override { return ignored_; }
+  void add_notes(std::vector<std::string>& notes) const override;
 
  private:
+  struct Sorted {
+    std::uint64_t order = 0;  // among equal times
+    TraceRequest request;
+  };
+
+  bool read(TraceRequest& request);
+  void read_delay(TraceRequest& request);
+  static bool later(const std::unique_ptr<Sorted>& a, const std::unique_ptr<Sorted>& b);
+  [[noreturn]] void refuse_block_size(const TraceRequest& request, Tokens blocks);
   void read_keys(const JsonObject& object, TraceRequest& request);
   void read_key(Key key, std::string_view name, const JsonValue& value, TraceRequest& request);
   void read_hint(const JsonValue& value, TraceRequest& request);
@@ -76,22 +123,83 @@ class MooncakeReader final : public FormatReader {
   TraceLines& lines_;
   Tokens block_tokens_;
   simdjson::dom::parser parser_;
-  std::uint64_t ignored_ = 0;
   unsigned seen_ = 0;  // the keys of this line, as bits of Key
+  FittingSizes sizes_;
+  bool begun_ = false, sorts_ = false, ended_ = false;
+  std::uint64_t order_ = 0, delayed_ = 0;
+  TimeNs last_ = 0;                                      // of the last request that next() returned, if sorts_
+  std::vector<std::unique_ptr<Sorted>> sorted_;          // top: the earliest (time, order)
+  std::unordered_map<std::uint64_t, TimeNs> last_turn_;  // by session; never iterated
 };
 
+bool MooncakeReader::later(const std::unique_ptr<Sorted>& a, const std::unique_ptr<Sorted>& b) {
+  return a->request.arrival != b->request.arrival ? a->request.arrival > b->request.arrival : a->order > b->order;
+}
+
 bool MooncakeReader::next(TraceRequest& request) {
+  if (!begun_) {
+    std::string_view first;
+    sorts_ = lines_.peek(first) && first.find("\"session_id\"") != std::string_view::npos;
+    begun_ = true;
+  }
+  if (!sorts_) return read(request);
+  while (!ended_ && sorted_.size() <= kSortWindowRequests) {
+    auto next = std::make_unique<Sorted>();
+    ended_ = !read(next->request);
+    if (ended_) break;
+    if (next->request.arrival < last_) {
+      lines_.fail("timestamp",
+                  "is earlier than that of a request that has been read already; the requests of such a "
+                  "trace may be out of order by " +
+                      std::to_string(kSortWindowRequests) + " at most (sort the sessions by their first timestamp)");
+    }
+    next->order = order_++;
+    sorted_.push_back(std::move(next));
+    std::push_heap(sorted_.begin(), sorted_.end(), later);
+  }
+  if (sorted_.empty()) return false;
+  std::pop_heap(sorted_.begin(), sorted_.end(), later);
+  std::swap(request, sorted_.back()->request);
+  sorted_.pop_back();
+  last_ = request.arrival;
+  return true;
+}
+
+// Reads the next line.
+bool MooncakeReader::read(TraceRequest& request) {
   std::string_view text;
   if (!lines_.next(text)) return false;
   request.clear();
   const JsonObject object = json_line(lines_, parser_, text);
   seen_ = 0;
   read_keys(object, request);
-  if ((seen_ & key_timestamp) == 0) {
-    lines_.fail("timestamp", "is missing; every line needs its time in milliseconds");
-  }
+  if ((seen_ & key_timestamp) == 0) read_delay(request);
+  if (sorts_ && request.session != 0) last_turn_[request.session] = request.arrival;
   request.is_hint ? check_hint(request) : check_request(request);
   return true;
+}
+
+// The line has no timestamp.
+void MooncakeReader::read_delay(TraceRequest& request) {
+  if (!sorts_ || (seen_ & key_think_time) == 0) {
+    lines_.fail("timestamp", sorts_ ? "is missing, as delay is; a line has one of them"
+                                    : "is missing; every line needs its time in milliseconds (in a file whose first "
+                                      "line has session_id: or its delay after the turn before)");
+  }
+  const auto before = last_turn_.find(request.session);
+  if (request.session == 0 || before == last_turn_.end()) {
+    lines_.fail("delay", "stands in the first line of its session; the first turn has a timestamp");
+  }
+  if (request.think > kMaxMooncakeTimeNs - before->second) lines_.fail("delay", "is too large; times end at 9e12 ms");
+  request.arrival = before->second + request.think;
+  ++delayed_;
+}
+
+void MooncakeReader::add_notes(std::vector<std::string>& notes) const {
+  if (delayed_ == 0) return;
+  notes.push_back("trace: " + std::to_string(delayed_) +
+                  " requests have a delay after the answer before, and no timestamp: in an open loop they arrive as if "
+                  "answers took no time; workload.loop=closed waits for the answers");
 }
 
 void MooncakeReader::read_keys(const JsonObject& object, TraceRequest& request) {
@@ -100,9 +208,10 @@ void MooncakeReader::read_keys(const JsonObject& object, TraceRequest& request) 
     const auto* const known =
         std::find_if(std::begin(kKeys), std::end(kKeys), [&](const KeyName& k) { return k.name == wanted; });
     if (known == std::end(kKeys)) {
-      ++ignored_;
+      passed_over_.add(key);
       continue;
     }
+    if (sorts_ && value.is_null()) continue;  // AIPerf writes a key that it has no value for as null
     if ((seen_ & known->key) != 0) lines_.fail(known->name, "is given twice; once is right");
     seen_ |= known->key;
     read_key(known->key, known->name, value, request);
@@ -145,7 +254,7 @@ void MooncakeReader::read_hint(const JsonValue& value, TraceRequest& request) {
 
 void MooncakeReader::check_request(TraceRequest& request) {
   if ((seen_ & key_value) != 0) {
-    ++ignored_;  // only a hint has a value
+    passed_over_.add("value");  // only a hint has one
     request.hint = {};
   }
   for (const KeyName& k : kKeys) {
@@ -155,12 +264,32 @@ void MooncakeReader::check_request(TraceRequest& request) {
   }
   if (request.input == 0) lines_.fail("input_length", "is 0; a request has at least 1 input token");
   const Tokens blocks = (request.input - 1) / block_tokens_ + 1;
-  if (request.blocks.size() != blocks) {
-    lines_.fail("hash_ids", "holds " + std::to_string(request.blocks.size()) + " ids, but input_length " +
-                                std::to_string(request.input) + " needs " + std::to_string(blocks) + " blocks of " +
-                                std::to_string(block_tokens_) +
-                                " tokens (the file doesn't say their size; another one must be told)");
+  sizes_.add(request.input, request.blocks.size());
+  if (request.blocks.size() != blocks) refuse_block_size(request, blocks);
+}
+
+// Looks at the lines that follow, too: the advice is a size that fits them all.
+void MooncakeReader::refuse_block_size(const TraceRequest& request, Tokens blocks) {
+  constexpr int kMaxLines = 10'000;
+  const std::uint64_t line = lines_.number();
+  std::string_view text;
+  try {
+    for (int i = 0; i < kMaxLines && lines_.next(text); ++i) {
+      JsonValue value;
+      simdjson::dom::array ids;
+      std::uint64_t input = 0;
+      const bool is_request = parser_.parse(text.data(), text.size(), false).get(value) == simdjson::SUCCESS &&
+                              value["input_length"].get(input) == simdjson::SUCCESS &&
+                              value["hash_ids"].get(ids) == simdjson::SUCCESS;
+      if (is_request) sizes_.add(input, ids.size());
+    }
+  } catch (const TraceError&) {  // the lines up to there count
   }
+  lines_.fail_at(line, "hash_ids",
+                 "holds " + std::to_string(request.blocks.size()) + " ids, but input_length " +
+                     std::to_string(request.input) + " needs " + std::to_string(blocks) + " blocks of " +
+                     std::to_string(block_tokens_) + " tokens; the file does not say their size, and " +
+                     sizes_.advice());
 }
 
 void MooncakeReader::check_hint(TraceRequest& request) {

@@ -54,6 +54,10 @@ bool QwenReader::next(TraceRequest& request) {
   if (!lines_.next(text)) return false;
   request.clear();
   const JsonObject object = json_line(lines_, parser_, text);
+  pass_over_unknown(
+      object, "",
+      {"chat_id", "parent_chat_id", "timestamp", "input_length", "output_length", "hash_ids", "turn", "type"},
+      passed_over_);
   using Int64 = std::numeric_limits<std::int64_t>;
   const std::int64_t chat = integer_field(lines_, "chat_id", required(object, "chat_id"), 0, Int64::max());
   const std::int64_t parent =

@@ -32,8 +32,6 @@
 namespace kvtwin {
 namespace {
 
-constexpr std::size_t kSortWindowRequests = 4096;
-
 struct LoggedRequest {
   std::uint64_t order = 0;  // order among equal times
   bool finished = false;
@@ -86,6 +84,7 @@ class SglangReader final : public FormatReader {
   void read_measured(const JsonObject& meta, TraceRequest& request);
   void read_prompt(const JsonObject& obj, TraceRequest& request);
   void read_rest(const JsonObject& obj, TraceRequest& request) const;
+  void pass_over(const JsonObject& obj);
   LoggedRequest& hold(const std::string& rid, TimeNs arrival);
   JsonValue required(const JsonObject& object, const char* key, const char* name) const;
 
@@ -95,7 +94,7 @@ class SglangReader final : public FormatReader {
   bool ended_ = false, emitted_ = false;
   TimeNs last_ = 0;  // arrival of the last request that next() returned
   std::uint64_t order_ = 0, never_finished_ = 0, other_lines_ = 0, prompt_tokens_ = 0, cached_tokens_ = 0;
-  std::uint64_t with_kv_hints_ = 0;
+  std::uint64_t with_kv_hints_ = 0, answers_without_blocks_ = 0;
   std::vector<std::unique_ptr<LoggedRequest>> heap_;        // top: the earliest
   std::unordered_map<std::string, LoggedRequest*> by_rid_;  // requests that have not finished; never iterated
 };
@@ -208,13 +207,16 @@ void SglangReader::finished(const std::string& rid, TimeNs now, const JsonObject
     lines_.fail("out.meta_info", "must be an object");
   }
   TraceRequest request;
+  pass_over(obj);
   read_prompt(obj, request);
   read_rest(obj, request);
   request.output =
       natural_field(lines_, "out.meta_info.completion_tokens",
                     required(meta, "completion_tokens", "out.meta_info.completion_tokens"), kMaxTraceTokens);
   JsonValue value;
-  if (out.at_key("output_ids").get(value) == simdjson::SUCCESS) blocks_.read_answer(value, request);
+  if (out.at_key("output_ids").get(value) == simdjson::SUCCESS && !value.is_null()) {
+    answers_without_blocks_ += blocks_.read_answer(value, request) ? 0 : 1;
+  }
   if (obj.at_key("kv_hints").get(value) == simdjson::SUCCESS && !value.is_null()) ++with_kv_hints_;
   read_measured(meta, request);
   LoggedRequest& logged = arrived_before(rid, now, meta);
@@ -287,6 +289,19 @@ void SglangReader::read_rest(const JsonObject& obj, TraceRequest& request) const
   }
 }
 
+// Names the fields of a request that change how a server treats the request, and that are not read. The other fields
+// say how the answer is chosen, and change neither the cache nor the times.
+void SglangReader::pass_over(const JsonObject& obj) {
+  for (const char* key : {"image_data", "video_data", "audio_data", "input_embeds", "bootstrap_room",
+                          "data_parallel_rank", "routed_dp_rank", "return_hidden_states"}) {
+    JsonValue value;
+    bool flag = true;
+    if (obj.at_key(key).get(value) != simdjson::SUCCESS || value.is_null()) continue;
+    if (value.get(flag) == simdjson::SUCCESS && !flag) continue;
+    passed_over_.add(std::string("obj.") + key);
+  }
+}
+
 void SglangReader::add_notes(std::vector<std::string>& notes) const {
   blocks_.add_notes(notes);
   if (never_finished_ > 0) {
@@ -295,6 +310,10 @@ void SglangReader::add_notes(std::vector<std::string>& notes) const {
   }
   if (other_lines_ > 0) {
     notes.push_back("trace: " + std::to_string(other_lines_) + " lines that are no requests' events were passed over");
+  }
+  if (answers_without_blocks_ > 0) {
+    notes.push_back("trace: out.output_ids of " + std::to_string(answers_without_blocks_) +
+                    " requests are not completion_tokens token ids: later prompts hit nothing in these answers");
   }
   if (with_kv_hints_ > 0) {
     notes.push_back("trace: kv_hints of " + std::to_string(with_kv_hints_) +

@@ -2,7 +2,8 @@
 //   input_ids or prompt_token_ids   array of 32-bit integers, at least one
 //   output_length or output_ids     number of tokens, or an array whose length counts
 //   timestamp                       ms; on every line or on no line
-//   session, turn, tenant, priority, type   optional, as in Mooncake's format (trace.hpp)
+//   session (or session_id), turn, tenant, priority, type, think_time (or delay)   optional, as in Mooncake's format
+//                                   (trace.hpp)
 #include "traces/token_ids.hpp"
 
 #include <limits>
@@ -49,6 +50,10 @@ bool TokenIdsReader::next(TraceRequest& request) {
   } else {
     lines_.fail("input_ids", "is missing, as prompt_token_ids is; a request needs its prompt's token ids");
   }
+  pass_over_unknown(object, "",
+                    {"input_ids", "prompt_token_ids", "output_length", "output_ids", "timestamp", "session",
+                     "session_id", "turn", "tenant", "type", "priority", "think_time", "delay"},
+                    passed_over_);
   read_time(object, request);
   read_output(object, request);
   read_rest(object, request);
@@ -85,7 +90,12 @@ void TokenIdsReader::read_rest(const JsonObject& object, TraceRequest& request) 
   using Int32 = std::numeric_limits<std::int32_t>;
   JsonValue value;
   const auto has = [&](const char* key) { return object.at_key(key).get(value) == simdjson::SUCCESS; };
-  if (has("session")) request.session = session_field(lines_, "session", value);
+  for (const char* key : {"session_id", "session"}) {
+    if (has(key) && !value.is_null()) request.session = session_field(lines_, key, value);
+  }
+  for (const char* key : {"delay", "think_time"}) {
+    if (has(key) && !value.is_null()) request.think = time_field(lines_, key, value, kNsPerMs);
+  }
   if (has("turn")) request.turn = natural_field(lines_, "turn", value, std::numeric_limits<std::uint64_t>::max());
   if (has("tenant")) request.tenant = id_field(lines_, "tenant", value);
   if (has("type")) request.type = id_field(lines_, "type", value);

@@ -359,7 +359,7 @@ TEST(TraceGenerate, MakesEveryKind) {
     const std::vector<std::string> as_it_is = {"hitrate", "--trace", out, "--capacity", "10"};
     const Outcome read = run(as_it_is);
     EXPECT_EQ(read.exit_code, block == 512 ? 0 : 2) << read.err;
-    EXPECT_EQ(read.err.find("another one must be told") != std::string::npos, block != 512) << read.err;
+    EXPECT_EQ(read.err.find("the file does not say their size") != std::string::npos, block != 512) << read.err;
     EXPECT_EQ(all_of(out, block).size(), 300U);
     EXPECT_EQ(run(arguments).exit_code, 2) << "it exists";
   }

@@ -2,6 +2,7 @@
 #include "lab/capture/kv_events.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <filesystem>
 #include <fstream>
@@ -95,8 +96,81 @@ TEST(KvEvents, OlderVllmSendsListsAndBytes) {
   EXPECT_EQ(events[1].hashes, std::vector<std::string>{"18446744073709551615"});
 }
 
+std::string problem(const Bytes& payload) {
+  PassedOver passed_over;
+  const auto fail = [](const KvEventLine& event) { ADD_FAILURE() << event.json; };
+  std::string why = decode_kv_events(payload, {}, passed_over);
+  if (!why.empty()) decode_kv_events(payload, fail, passed_over);  // an event before the bad one is not given either
+  return why;
+}
+
+// The bytes of a head of MessagePack that declares `count` entries or bytes, and `behind` it.
+Bytes declared(std::uint8_t type, std::uint32_t count, const Bytes& behind = {}) {
+  Bytes bytes{0x93, 0x01, type};
+  for (int shift = 24; shift >= 0; shift -= 8) bytes.push_back(static_cast<std::uint8_t>(count >> shift));
+  bytes.insert(bytes.end(), behind.begin(), behind.end());
+  return bytes;
+}
+
+// The largest resident size of this process so far.
+std::size_t peak_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::size_t>(usage.ru_maxrss) << 10;
+}
+
+TEST(KvEvents, LengthsThatAreNotThereCostNothing) {
+  constexpr std::uint8_t kTypes[] = {0xc6, 0xc9, 0xdb, 0xdd, 0xdf};
+  for (const std::uint8_t type : kTypes) {
+    for (const std::uint32_t count : {0x10U, 0x7fffffffU, 0x80000000U, 0xffffffffU}) {
+      EXPECT_NE(problem(declared(type, count)), "") << int{type} << " " << count;
+      EXPECT_NE(problem(declared(type, count, {0xc0})), "") << int{type} << " " << count;
+    }
+  }
+}
+
+TEST(KvEvents, AMessageOfSmallEntriesTakesNoMemoryPerEntry) {
+  constexpr std::uint32_t kEntries = 2'000'000;
+  constexpr std::uint8_t kSmall[] = {0xc0, 0x90, 0x80, 0x05, 0xa0};
+  for (const std::uint8_t entry : kSmall) {
+    const Bytes list = declared(0xdd, kEntries, Bytes(kEntries + 1, entry));
+    Bytes inside{0x92, 0x01, 0x91, 0x81, 0xa1, 'x', 0xdd};  // the value of an unknown key of an event
+    inside.insert(inside.end(), list.begin() + 3, list.end() - 1);
+    const std::size_t before = peak_bytes();
+    EXPECT_NE(problem(list), "");
+    EXPECT_NE(problem(inside), "");
+    EXPECT_LT(peak_bytes() - before, std::size_t{16} << 20) << "of 2 MB that arrived, beside their copies";
+  }
+}
+
+TEST(KvEvents, KeysThatAreNotReadAreNamed) {
+  const test::Folder folder;
+  KvEventWriter writer(folder.path(), "e", "", false);
+  Json event = stored({1}, nullptr, {1, 2});
+  event["group_idx"] = 3;
+  event["nothing"] = nullptr;
+  const Json removed{{"type", "BlockRemoved"}, {"block_hashes", {1}}, {"session_id", "s"}, {"group_idx", 1}};
+  const Json list = Json::array({"AllBlocksCleared", 7});
+  writer.write(0, pack(Json::array({1, Json::array({event, removed, list}), nullptr, 9})));
+  EXPECT_EQ(writer.counts().first_problem, "");
+  EXPECT_EQ(writer.counts().passed_over.text(),
+            "entries of a batch behind the rank (1), group_idx (2), session_id (1), entry 1 of AllBlocksCleared (1)");
+}
+
+TEST(KvEvents, CountsOfLostMessagesDoNotWrap) {
+  const test::Folder folder;
+  KvEventWriter writer(folder.path(), "e", "", false);
+  writer.expect_from_zero();
+  const Bytes batch = pack({1.5, Json::array(), nullptr});
+  constexpr std::uint64_t kLast = ~std::uint64_t{0};
+  for (const std::uint64_t seq : {kLast - 1, std::uint64_t{0}, kLast - 1}) writer.write(seq, batch);
+  EXPECT_EQ(writer.counts().missing, kLast);
+  KvEvent event;
+  parse_kv_event(R"({"type": "missing", "from": 0, "to": 18446744073709551615})", "here", event);
+  EXPECT_EQ(event.count, kLast);
+}
+
 TEST(KvEvents, WhatIsNoBatchIsNamed) {
-  const auto problem = [](const Bytes& payload) { return decode_kv_events(payload).problem; };
   const auto of_event = [&](const Json& event) { return problem(pack(Json::array({1.0, Json::array({event})}))); };
   EXPECT_NE(problem({}), "");
   EXPECT_NE(problem({0xc1}), "");

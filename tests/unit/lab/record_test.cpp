@@ -126,6 +126,88 @@ TEST(Record, AsksForWhatIsMissing) {
       << recording.faults;
 }
 
+// Connects to a publisher that `engine` plays in a thread of its own, after the subscription has arrived.
+class HostileEngine : public testing::Test {
+ protected:
+  template <typename Engine>
+  RecordedEvents record(const Engine& engine) {
+    arguments_.kv_events = publisher_.endpoint;
+    arguments_.replay = replay_.endpoint;
+    arguments_.out = folder_.path() / "events";
+    std::thread thread([&] {
+      publisher_.receive();
+      engine();
+    });
+    RecordedEvents recording = record_kv_events(arguments_, stop_, {});
+    ended_ = true;
+    thread.join();
+    return recording;
+  }
+
+  void publish(std::uint64_t seq, const std::vector<std::uint8_t>& payload) {
+    publisher_.send(std::string("kv"), true);
+    publisher_.send(big_endian(seq), true);
+    publisher_.send(payload, false);
+  }
+
+  void answer(const std::vector<std::uint8_t>& client, std::uint64_t seq, const std::vector<std::uint8_t>& payload) {
+    replay_.send(client, true);
+    replay_.send(std::string(), true);
+    replay_.send(big_endian(seq), true);
+    replay_.send(payload, false);
+  }
+
+  // Publishes a message after a gap, and ends the recording as soon as it asks for what is missing.
+  void end_with_a_gap(std::uint64_t seq) {
+    publish(seq, good_);
+    const std::vector<std::uint8_t> client = replay_.receive();
+    stop_ = true;
+    answer(client, ~std::uint64_t{0}, {});
+  }
+
+  std::vector<KvEvent> recorded() const {
+    KvEventReader reader(arguments_.out);
+    std::vector<KvEvent> events;
+    for (KvEvent event; reader.next(event);) events.push_back(event);
+    return events;
+  }
+
+  std::unique_ptr<void, int (*)(void*)> context_{zmq_ctx_new(), zmq_ctx_term};
+  BoundSocket publisher_{context_.get(), ZMQ_XPUB}, replay_{context_.get(), ZMQ_ROUTER};
+  std::atomic<bool> stop_ = false, ended_ = false;
+  test::Folder folder_;
+  RecordArguments arguments_;
+  const std::vector<std::uint8_t> good_ = test::sglang_messages()[1].payload;
+};
+
+TEST_F(HostileEngine, AReplayWithoutAnEndEndsAfterTheSignal) {
+  arguments_.replay_after_end = std::chrono::milliseconds(0);
+  const RecordedEvents recording = record([&] {
+    publish(5, good_);
+    const std::vector<std::uint8_t> client = replay_.receive();
+    while (!ended_) {
+      answer(client, 0, good_);
+      stop_ = true;  // as at a signal
+    }
+  });
+  EXPECT_NE(recording.faults.find("the replay did not end with the recording"), std::string::npos) << recording.faults;
+  EXPECT_EQ(recorded().back().seq, 5U) << "the message that came by the other socket is written";
+}
+
+TEST_F(HostileEngine, AMessageAboveTheLimitIsNamedAndTheRecordingGoesOn) {
+  arguments_.max_message_mib = 1;
+  const RecordedEvents recording = record([&] {
+    publish(0, good_);
+    publish(1, std::vector<std::uint8_t>((std::size_t{1} << 20) + 1, 0xc0));
+    end_with_a_gap(3);
+  });
+  EXPECT_NE(recording.faults.find("1 messages could not be read, the first: message 1 has 1048577 bytes, more than "
+                                  "--max-message-mib 1"),
+            std::string::npos)
+      << recording.faults;
+  EXPECT_EQ(recorded().back().seq, 3U);
+}
+
 TEST(Record, RefusesWhatIsNoEndpoint) {
   const test::Folder folder;
   RecordArguments arguments;

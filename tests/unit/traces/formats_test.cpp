@@ -48,6 +48,74 @@ void expect_error(const std::string& bytes, const std::vector<std::string>& part
   EXPECT_TRUE(message.ends_with('.')) << message;
 }
 
+// AIPerf's form of Mooncake's format: session_id, and a delay in place of the timestamp from the second turn on.
+std::string turn(const std::string& session, const std::string& when, std::uint64_t blocks,
+                 const std::string& more = "") {
+  std::string ids;
+  for (std::uint64_t i = 1; i <= blocks; ++i) ids += (i == 1 ? "" : ",") + std::to_string(i);
+  return R"({"session_id": ")" + session + R"(", )" + when + R"(, "input_length": )" + std::to_string(512 * blocks) +
+         R"(, "output_length": 9, "hash_ids": [)" + ids + "]" + more + "}\n";
+}
+
+TEST(MooncakeTrace, ReadsSessionsAndDelays) {
+  const std::string at_0 = R"("timestamp": 0)", at_500 = R"("timestamp": 500, "delay": null)";
+  const Read read = read_all(turn("a", at_0, 1) + turn("a", R"("delay": 2000)", 2) + turn("b", at_500, 3) +
+                             turn("b", R"("delay": 100.5)", 4));
+  ASSERT_EQ(read.requests.size(), 4U);
+  std::vector<TimeNs> arrivals, thinks;
+  std::vector<std::size_t> blocks;
+  for (const TraceRequest& request : read.requests) {
+    arrivals.push_back(request.arrival / 1000);
+    thinks.push_back(request.think);
+    blocks.push_back(request.blocks.size());
+  }
+  EXPECT_EQ(arrivals, (std::vector<TimeNs>{0, 500'000, 600'500, 2'000'000})) << "sorted";
+  EXPECT_EQ(thinks, (std::vector<TimeNs>{-1, -1, 100'500'000, 2'000'000'000}));
+  EXPECT_EQ(blocks, (std::vector<std::size_t>{1, 3, 4, 2}));
+  EXPECT_EQ(read.requests[0].session, read.requests[3].session);
+  EXPECT_NE(read.requests[0].session, read.requests[1].session);
+  EXPECT_NE(read.notes.find("2 requests have a delay after the answer before, and no timestamp"), std::string::npos);
+  expect_error(turn("a", R"("delay": 5)", 1), {"line 1", "\"delay\"", "first turn has a timestamp"});
+  expect_error(turn("a", at_0, 1) + turn("a", R"("turn": 1)", 2), {"line 2", "\"timestamp\" is missing, as delay is"});
+  expect_error(turn("a", at_0, 1, R"(, "session": 1)"), {"\"session\" is given twice"});
+}
+
+TEST(MooncakeTrace, NamesTheBlockSizeThatFitsEveryLine) {
+  const auto request = [](Tokens input, std::uint64_t ids) {
+    std::string text;
+    for (std::uint64_t i = 0; i < ids; ++i) text += (i == 0 ? "" : ",") + std::to_string(i);
+    return R"({"timestamp": 0, "output_length": 1, "input_length": )" + std::to_string(input) + R"(, "hash_ids": [)" +
+           text + "]}\n";
+  };
+  expect_error(request(320, 20), {"line 1", "20 ids", "16 tokens fit every line", "--block-tokens 16",
+                                  "--trace-block-tokens", "workload.block_tokens=16"});
+  expect_error(request(1, 1) + request(1000, 16) + request(9, 1), {"line 2", "64 tokens fit every line"});
+  expect_error(request(1000, 16) + request(128, 2), {"line 1", "64 tokens fit every line"});
+  expect_error(request(90, 3), {"32 tokens fit every line"});
+  expect_error(request(2000, 1), {"2000 to 2147483648 tokens fit every line", "e.g. --block-tokens 2048"});
+  expect_error(request(1000, 16) + request(1000, 32), {"no block size fits every line"});
+}
+
+TEST(TraceFormats, NameTheKeysThatTheyDoNotRead) {
+  const std::string keys = ", \"foo\": 1, \"bar\": null}\n";
+  const auto with = [&](const std::string& line) { return line.substr(0, line.rfind('}')) + keys; };
+  const std::string named = "keys that kvtwin does not read were passed over: foo (2), bar (2)";
+  for (const std::string& line :
+       {turn("a", R"("timestamp": 0)", 1), std::string(R"({"input_ids": [1, 2], "output_length": 1})"),
+        std::string(R"({"chat_id": 1, "parent_chat_id": -1, "timestamp": 0, "input_length": 16, "output_length": 1, )"
+                    R"("hash_ids": [1]})"),
+        std::string(R"({"block_size": 64, "requests": []})"),
+        std::string(R"({"timestamp": 1, "request_id": "", "model_name": "m", "chunk_size": 4, "seq_len": 4, )"
+                    R"("chunk_hashes": ["0x1"]})")}) {
+    const Read read = read_all(with(line) + with(line));
+    EXPECT_NE(read.notes.find(named), std::string::npos) << read.format << ": " << read.notes;
+  }
+  const Read csv =
+      read_all("Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n1,m,5,6,11,\n2,m,5,6,11,\n");
+  EXPECT_NE(csv.notes.find("passed over: Total tokens (2)"), std::string::npos) << csv.notes;
+  EXPECT_EQ(csv.notes.find("Log Type"), std::string::npos) << "a column without a value says nothing";
+}
+
 std::string replaced(std::string text, const std::string& from, const std::string& to) {
   const std::size_t at = text.find(from);
   EXPECT_NE(at, std::string::npos) << from;
@@ -361,7 +429,7 @@ TEST(TokenIdTrace, KeepsHashesOfPrefixes) {
   const Read salted = read_all(text, options);
   EXPECT_NE(salted.requests[0].blocks[0], a.blocks[0]);
   EXPECT_EQ(salted.requests[0].blocks[0], salted.requests[1].blocks[0]);
-  EXPECT_EQ(salted.notes, "");
+  EXPECT_EQ(salted.notes.find("default salt"), std::string::npos);
   EXPECT_EQ(read_all(text).block_tokens, 64U);
 }
 
