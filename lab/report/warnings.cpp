@@ -520,10 +520,11 @@ void storage_fell_short(const Setup& setup, const Metrics& m, History history, s
         text = pages + " were not read from the " + name + " tier, because the gets outlasted the store's lease";
         const double lease = setup.store ? setup.store->figures.lease : 0;
         if (lease > 0) {
-          text +=
-              formatted(" of %g s", lease) + ": the longest took " + longest + " for " +
-              formatted("up to %llu pages", static_cast<unsigned long long>(setup.engine.storage_batch_pages)) +
-              " (cache.storage_batch_pages); smaller batches or a faster network (hardware.remote_gbps) end in time";
+          text += formatted(" of %g s: the longest took ", lease) + longest +
+                  formatted(
+                      "; a network and a pool %.0f times as fast (hardware.remote_gbps, hardware.remote_pool_gbps) "
+                      "end them in time",
+                      std::ceil(static_cast<double>(of.longest_ns) / 1e9 / lease));
         }
       } else if (cause == name_of(Cause::missing)) {
         text = pages + " that a look-up had found in the " + name + " tier were gone when they were read" +
