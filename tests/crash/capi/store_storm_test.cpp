@@ -61,7 +61,7 @@ std::unique_ptr<StormStore> open_store(const char* kind, const std::string& fold
   config.kind = kind;
   config.location = folder.c_str();
   config.form = {sizeof config.form, store == 2 ? 3U : 2U, 2, 1, 64, 8, "page_first"};
-  config.identity = {sizeof config.identity, "storm", nullptr, "bfloat16", 1, 1, 0, store == 1 ? "other" : nullptr};
+  config.identity = {sizeof config.identity, "storm", "1", "bfloat16", 1, 1, 0, store == 1 ? "other" : nullptr};
   config.capacity_pages = rng.chance(50) ? 32 : rng.chance(50) ? 16 : 100;
   kvtwin_store* opened = nullptr;
   char text[512] = "";

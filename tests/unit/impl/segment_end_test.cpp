@@ -144,10 +144,13 @@ TEST(SegmentEnd, after_a_crash_the_older_copy_is_gone_once_the_younger_one_was_r
     // The segment of the younger copy is reclaimed first: the page is evicted, whatever the number of its copies is.
     for (std::uint64_t page = 10; page < 17; ++page) put(store, page, kOld);
     for (std::uint64_t page = 100; page < 150; ++page) {
-      ASSERT_NE(version_of(store, 1), kOld) << page;
+      if (reads) {
+        ASSERT_NE(version_of(store, 1), kOld) << page;
+      }
       put(store, page, kOld);
       ASSERT_EQ(remove_page(store, kForm, page), Cause::none);
     }
+    EXPECT_EQ(version_of(store, 1), std::nullopt);
     store.check_invariants();
   }
 }
