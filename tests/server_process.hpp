@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -36,6 +38,7 @@ class ServerProcess {
       ::dup2(output[1], STDOUT_FILENO);
       ::dup2(output[1], STDERR_FILENO);
       ::execv(arguments[0], arguments.data());
+      ::dprintf(STDOUT_FILENO, "%s: %s\n", arguments[0], std::strerror(errno));
       ::_exit(127);
     }
     ::close(output[1]);

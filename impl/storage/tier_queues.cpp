@@ -521,7 +521,7 @@ std::vector<std::pair<std::string, std::uint64_t>> TierQueues::counters() const 
   for (const Part& it : state_->parts) {
     const std::string prefix = &it == &state_->parts.front() ? "" : "draft_";
     for (const auto& [name, count] : it.part.backend->counters()) list.emplace_back(prefix + name, count);
-    objects += it.part.objects;
+    if (state_->stores) objects += it.part.objects;  // else another rank stores the page for all
     read += it.gets.moved_objects();
     stored += it.writes.moved_objects();
   }

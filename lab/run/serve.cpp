@@ -70,7 +70,9 @@ RunFacts facts_of(const Experiment& experiment, const Setup& setup, const ServeT
   }
   facts.gpus = setup.gpus();
   facts.stored_page_bytes = setup.page_bytes() * setup.engine.storage_writers;
-  if (setup.has_storage()) facts.objects_per_page = std::uint64_t{setup.engine.storage_objects} * setup.engine.ranks;
+  if (setup.has_storage()) {
+    facts.objects_per_page = std::uint64_t{setup.engine.storage_objects} * setup.engine.storage_writers;
+  }
   if (setup.draft) {
     const Bytes draft = setup.draft->restored ? setup.draft->shape.page_bytes() : 0;
     facts.components = {{"target", setup.target.page_bytes()}, {"draft", draft}};

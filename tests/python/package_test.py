@@ -214,7 +214,7 @@ class Stores(Scratch):
             with self.assertRaisesRegex(kvtwin.InputError, "contains a zero byte"):
                 self.store(**options)
         with self.assertRaisesRegex(kvtwin.InputError, "contains a zero byte"):
-            kvtwin.simulate(EXPERIMENT, set={"cache.namespace": "a\0b"})
+            kvtwin.simulate("a\0b")
         with self.assertRaisesRegex(kvtwin.InputError, "contains a zero byte"):
             kvtwin.weights_fingerprint("a\0b")
         keys = {policy.page_keys(array("q", range(4)), 4, extra_key=text) for text in ("acme", "acme\0a", "acme\0b")}
