@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,7 +30,9 @@ void send(int pipe, std::string_view text) {
 }
 
 // Runs in the child. Sends the result and exits with 0, or sends the sentence of the error and exits with its code.
-[[noreturn]] void run_child(const std::function<std::string()>& work, int out) {
+[[noreturn]] void run_child(const std::function<std::string()>& work, int out, pid_t parent) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // a command that is killed leaves no child
+  if (getppid() != parent) _exit(1);
   Ending ending;
   try {
     send(out, work());
@@ -63,14 +66,14 @@ ChildProcesses::~ChildProcesses() {
 void ChildProcesses::start(const std::function<std::string()>& work, std::size_t number) {
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) throw WorkError(std::string("no pipe: ") + std::strerror(errno));
-  const pid_t id = fork();
+  const pid_t parent = getpid(), id = fork();
   if (id < 0) {
     const int error = errno;
     close(ends[0]);
     close(ends[1]);
     throw WorkError(std::string("no process: ") + std::strerror(error));
   }
-  if (id == 0) run_child(work, ends[1]);
+  if (id == 0) run_child(work, ends[1], parent);
   close(ends[1]);
   list_.push_back({id, ends[0], number, {}});
 }

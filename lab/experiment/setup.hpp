@@ -114,6 +114,8 @@ class WorkloadInputs {
   Observer* observer(Observer* observer);
   // Returns whether arrivals depend on the ends of answers.
   bool waits_for_answers() const { return answered_ != nullptr; }
+  // Returns a note for readers of the results, or nothing. Known at the end.
+  std::string note() const { return answered_ == nullptr ? std::string() : answered_->note(); }
 
  private:
   std::unique_ptr<InputSource> source_;

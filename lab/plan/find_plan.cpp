@@ -67,7 +67,8 @@ class Planner {
     for (;;) {
       search_with({std::vector<std::size_t>(choices_.list().size(), 0), 1});
       if (plan_.winner || !choices_.engines().empty() || lattices_.empty() || most_engines_ >= kMaxEngines) break;
-      engine_factor_ *= 4;  // even the largest number of engines is too small
+      if (engine_factor_ >= kMaxEngines) break;  // the numbers of engines grow no more
+      engine_factor_ *= 4;                       // even the largest number of engines is too small
     }
     if (!plan_.winner) try_other_policies();
     confirm_all();

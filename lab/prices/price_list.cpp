@@ -55,6 +55,12 @@ std::string unit_of(const KnownFigure& known, const std::string& currency) {
 PriceFigure figure_of(const toml::table& table, const std::string& full, const KnownFigure& known,
                       const std::string& currency, const std::string& where) {
   PriceFigure figure{full, 0, unit_of(known, currency), {}, {}};
+  const std::vector<std::string> keys{"value", "source", "date"};
+  for (const auto& [key, node] : table) {
+    if (std::ranges::find(keys, key.str()) == keys.end()) {
+      throw InputError(where + ": " + full + ": " + unknown_name("key", std::string(key.str()), keys));
+    }
+  }
   const std::optional<double> value = table["value"].value<double>();
   const bool above_0 = known.key == "tb" || known.key == "years" || known.key == "pue" || known.key == "warranty_years";
   if (!value || !std::isfinite(*value) || *value < 0 || (above_0 && *value == 0)) {

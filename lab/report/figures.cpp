@@ -129,6 +129,10 @@ Goal Goal::from_text(const std::string& text) {
   const char* const end = text.data() + text.size();
   const auto [at, error] = std::from_chars(text.data() + equals + 1, end, goal.value);
   const bool share = name.ends_with("_share") || name.ends_with("_ratio");
+  const bool is_above_0 = kFigures[goal.figure].better == Better::less && !share && !name.ends_with("_bytes");
+  if (error == std::errc() && at == end && goal.value == 0 && is_above_0) {
+    throw InputError("--goal " + text + ": no system has a " + name + " of 0; give a number above 0");
+  }
   if (error != std::errc() || at != end || !(goal.value >= 0) || !(goal.value <= (share ? 1 : 1e18))) {
     throw InputError("--goal " + text + ": '" + text.substr(equals + 1) + "' must be a number from 0 to " +
                      (share ? "1" : "1e18"));

@@ -367,7 +367,9 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
   RunFacts facts = facts_of(experiment, setup, terms);
   std::ranges::move(idle, std::back_inserter(facts.notes));
   add_outcome(cluster, setup, facts);
-  for (std::string& note : workload->notes()) {
+  std::vector<std::string> workload_notes = workload->notes();
+  if (std::string note = inputs.note(); !note.empty()) workload_notes.push_back(std::move(note));
+  for (std::string& note : workload_notes) {
     if (leads) listener.tell(note);
     facts.notes.push_back(std::move(note));
   }

@@ -172,6 +172,9 @@ TEST_F(PlanCommand, BadInput) {
   refused({}, {"plan needs a goal", "--goal ttft_p90_s=2"});
   refused({"--goal", "ttft_p90=2"}, {"--goal", "ttft_p90", "did you mean"});
   refused({"--goal", "good_share=0.9"}, {"needs a limit of slo.*"});
+  refused({"--goal", "ttft_p90_s=0"}, {"--goal ttft_p90_s=0", "no system has a ttft_p90_s of 0"});
+  refused({"--goal", "price_per_month=-0.0"}, {"give a number above 0"});
+  refused({"--goal", "ttft_p90_s=nan"}, {"must be a number"});
   const Settings goal{"--goal", "ttft_p90_s=1"};
   refused(goal + Settings{"--vary", "cluster.engines=0,1"}, {"--vary cluster.engines=0,1", "at least one engine"});
   refused(goal + Settings{"--vary", "cluster.engines=4..1"}, {"--vary cluster.engines=4..1", "1..64"});

@@ -167,5 +167,25 @@ TEST(ClosedLoopProperty, LimitAndScale) {
   EXPECT_EQ(served.at(2).arrived, std::max<TimeNs>(40, served.at(1).answered + 14));
 }
 
+TEST(ClosedLoop, RequestsWithoutASessionAreNamed) {
+  for (const std::uint64_t sessions : {0U, 1U, 2U}) {  // of two requests
+    std::vector<TraceRequest> requests(2);
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      requests[i].input = 16;
+      requests[i].output = 1;
+      requests[i].blocks = {i};
+      requests[i].session = i < sessions ? i + 1 : 0;
+    }
+    ListTrace trace(requests);
+    TraceInputOptions options;
+    options.page_tokens = 16;
+    ClosedLoopSource source(trace, options, 0);
+    for (Input input; source.next(input);) {
+    }
+    const std::string expected = std::to_string(2 - sessions) + " of 2 requests have no session";
+    EXPECT_EQ(source.note().find(expected) != std::string::npos, sessions < 2) << source.note();
+  }
+}
+
 }  // namespace
 }  // namespace kvtwin

@@ -69,6 +69,8 @@ TEST(PriceList, BadListsAreRefused) {
   expect_refused("", {"p.toml", "has no currency", "currency = \"USD\""});
   expect_refused(head + "[dram]\ngib = 3\n", {"p.toml:3", "dram.gib", "a table of value, source and date"});
   expect_refused(head + "[dram]\ngib = {value = 3}\n", {"dram.gib", "needs a source and a date"});
+  expect_refused(head + "[dram]\ngib = {value = 3, source = \"x\", date = \"y\", per = \"TiB\"}\n",
+                 {"p.toml:3", "dram.gib", "per"});
   expect_refused(head + "[dram]\ngib = {value = -3, source = \"x\", date = \"y\"}\n",
                  {"number of at least 0", "USD/GiB"});
   expect_refused(head + "[dram]\ngib = {value = \"3\", source = \"x\", date = \"y\"}\n", {"number of at least 0"});
