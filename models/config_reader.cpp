@@ -11,6 +11,17 @@ const nlohmann::json* ConfigReader::find(std::string_view key) const {
   return it == object_.end() || it->is_null() ? nullptr : &*it;
 }
 
+std::vector<std::string> ConfigReader::keys() const {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : object_.items()) names.push_back(name);
+  return names;
+}
+
+bool ConfigReader::matters(std::string_view key) const {
+  const nlohmann::json* value = find(key);
+  return value != nullptr && *value != false && *value != 0 && !value->empty();
+}
+
 void ConfigReader::fail(std::string_view key, std::string_view what_is_right) const {
   const nlohmann::json* value = find(key);
   std::string sentence = file_ + ": key \"" + std::string(key) + "\" ";
@@ -65,9 +76,33 @@ std::string ConfigReader::text(std::string_view key, std::string_view fallback) 
   return value->get<std::string>();
 }
 
+namespace {
+
+// Python writes Infinity and NaN, which JSON does not have. They become empty texts, which no key takes for a number.
+std::string without_python_numbers(std::string text) {
+  bool quoted = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (quoted && text[i] == '\\') {
+      ++i;
+    } else if (text[i] == '"') {
+      quoted = !quoted;
+    } else if (!quoted) {
+      for (std::string_view word : {"-Infinity", "Infinity", "NaN"}) {
+        if (text.compare(i, word.size(), word) != 0) continue;
+        text.replace(i, word.size(), std::string(word.size() - 2, ' ').insert(0, "\"\""));
+        i += word.size() - 1;
+        break;
+      }
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
 nlohmann::json parse_object(std::string_view text, const std::string& file) {
   try {
-    nlohmann::json object = nlohmann::json::parse(text);
+    nlohmann::json object = nlohmann::json::parse(without_python_numbers(std::string(text)));
     if (!object.is_object()) throw ModelError(file + ": this is no JSON object; it must be one, { ... }.");
     return object;
   } catch (const nlohmann::json::parse_error& error) {

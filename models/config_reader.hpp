@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace kvtwin {
 
@@ -18,6 +19,10 @@ class ConfigReader {
   const std::string& file() const { return file_; }
   const nlohmann::json* find(std::string_view key) const;  // null when absent
   bool has(std::string_view key) const { return find(key) != nullptr; }
+
+  std::vector<std::string> keys() const;
+  // Returns whether the value is neither null, false, 0 nor empty.
+  bool matters(std::string_view key) const;
 
   // Integers up to 2^24. need: the key must be present and positive. first: the first of several spellings that is
   // present and not 0, because some configs write 0 for "none".

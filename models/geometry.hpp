@@ -27,14 +27,42 @@ namespace kvtwin {
 enum class KvDtype : std::uint8_t { automatic, bf16, fp16, fp8 };  // automatic: the config's torch_dtype
 KvDtype kv_dtype_from_name(std::string_view name);                 // auto, bf16, fp16, fp8; else ModelError
 
-enum class AttentionKind : std::uint8_t { none, full, window, latent, sparse_latent, state };
+// sparse: full attention with an indexer. compressed: a window, and rows of groups of tokens (DeepSeek-V4). full_state:
+// attention and a state side by side (Falcon-H1).
+enum class AttentionKind : std::uint8_t {
+  none,
+  full,
+  window,
+  latent,
+  sparse_latent,
+  state,
+  sparse,
+  compressed,
+  full_state
+};
 enum class FeedForwardKind : std::uint8_t { none, dense, experts };
 std::string_view name_of(AttentionKind kind);
+
+// `bytes` bytes for each group of `tokens` tokens, over all KV heads.
+struct KvRow {
+  Bytes bytes = 0;
+  std::uint32_t tokens = 1;
+  Tokens window = 0;     // only of the last `window` tokens of a sequence; 0 = of all tokens
+  bool indexer = false;  // read for every token, to choose the tokens whose other rows are read
+};
 
 struct LayerGeometry {
   AttentionKind attention = AttentionKind::full;
   FeedForwardKind feed_forward = FeedForwardKind::dense;
-  Tokens window = 0;  // window layers only
+  Tokens window = 0;                          // window and compressed layers only
+  std::uint32_t heads = 0, kv_heads = 0;      // kv_heads 0 = the rows are not split over ranks
+  std::uint32_t head_dim = 0, value_dim = 0;  // of keys and of values
+  std::uint32_t dense_width = 0;              // of a dense feed-forward
+  std::vector<KvRow> rows;
+  bool shares_rows = false;      // reads the rows of an earlier layer, and keeps none
+  Tokens picks = 0;              // with an indexer: the rows that a query reads
+  Bytes state_bytes = 0;         // a sequence
+  std::uint64_t parameters = 0;  // of attention and state
 };
 
 // The storage format of a group of weights: torch_dtype, or a quantisation with its scales.
@@ -46,6 +74,11 @@ struct WeightFormat {
 // Linear attention by a gated delta net; value_heads 0 = the state layers are of another kind, or there are none.
 struct DeltaNet {
   std::uint32_t key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0;
+};
+
+// Figures of the user, in place of those that follow from the config; 0 = none.
+struct GivenFigures {
+  Bytes kv_bytes_per_token = 0, state_bytes = 0;
 };
 
 // FLOPs of attention, summed over all layers of one kind and all heads.
@@ -67,7 +100,8 @@ struct ModelGeometry {
   std::uint32_t index_topk = 0, index_heads = 0, index_dim = 0;               // DSA; index_topk 0 = none
   DeltaNet delta_net;
   std::uint32_t experts = 0, experts_per_token = 0, expert_width = 0, shared_width = 0, dense_width = 0;
-  bool gated = true;  // three feed-forward matrices; otherwise two
+  std::uint32_t expert_hidden = 0;  // width of the routed experts' input; hidden, unless they work on a latent
+  bool gated = true;                // three feed-forward matrices; otherwise two
   bool tied_embedding = false;
 
   std::uint32_t dtype_bytes = 0;       // of activations and of weights without quantisation
@@ -106,6 +140,8 @@ struct ModelGeometry {
 
   std::vector<std::string> inexact;  // one sentence per part that is counted by formula
 
+  GivenFigures given;
+
   // Makes window layers keep the KV of all tokens, in the pages, beside full layers. Returns false, and does nothing,
   // if there are not both kinds of layers.
   bool page_windows();
@@ -141,13 +177,15 @@ constexpr std::string_view name_of(WeightChoice weights) {
   return "";
 }
 
-// `kv` overrides the cache's element type, `weights` the format of the weights.
+// `kv` overrides the cache's element type, `weights` the format of the weights, `given` the bytes of the cache. A
+// config with an unknown model_type, or an unknown key about attention or the cache, is refused unless
+// given.kv_bytes_per_token is set.
 ModelGeometry parse_model(std::string_view json, const std::string& file, KvDtype kv = KvDtype::automatic,
-                          WeightChoice weights = WeightChoice::automatic);
+                          WeightChoice weights = WeightChoice::automatic, const GivenFigures& given = {});
 ModelGeometry model_from_file(const std::string& path, KvDtype kv = KvDtype::automatic,
-                              WeightChoice weights = WeightChoice::automatic);
+                              WeightChoice weights = WeightChoice::automatic, const GivenFigures& given = {});
 ModelGeometry model_preset(std::string_view name, KvDtype kv = KvDtype::automatic,
-                           WeightChoice weights = WeightChoice::automatic);
+                           WeightChoice weights = WeightChoice::automatic, const GivenFigures& given = {});
 
 // Returns an empty text if the real world can serve the model, else a sentence with the reason.
 std::string refuse_in_run(const ModelGeometry& model);

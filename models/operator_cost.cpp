@@ -210,35 +210,39 @@ class LinearParts {
 
   void add_layer(const LayerGeometry& layer) {
     const std::uint64_t hidden = m_.hidden, heads = m_.heads / attention_ranks_;
-    const WeightFormat& format = m_.attention_format;
     constexpr double kNorms = 2 * 4;  // each reads and writes the layer's output and the residual stream
     double& elementwise = grouped() ? group_elementwise_ : elementwise_;
     elementwise += kNorms * static_cast<double>(hidden);
     in_group_ = true;
     switch (layer.attention) {
       case AttentionKind::full:
-      case AttentionKind::window: {
-        const std::uint64_t kv_heads = std::max<std::uint64_t>(1, m_.kv_heads / attention_ranks_);
-        const std::uint64_t qkv = heads * m_.head_dim + kv_heads * (std::uint64_t{m_.head_dim} + m_.value_dim);
-        const std::uint64_t whole =
-            std::uint64_t{m_.heads} * m_.head_dim + m_.kv_heads * (std::uint64_t{m_.head_dim} + m_.value_dim);
-        elementwise += 2 * static_cast<double>(qkv);  // rotary embedding, and the write to the cache
-        add_product(qkv, hidden, format, whole * hidden);
-        add_product(hidden, heads * m_.value_dim, format, hidden * m_.heads * m_.value_dim);
-        break;
-      }
+      case AttentionKind::window:
+      case AttentionKind::sparse: add_heads(layer, elementwise); break;
+      case AttentionKind::full_state: add_heads(layer, elementwise); break;
+      case AttentionKind::compressed: break;  // counted with the other parameters
       case AttentionKind::latent:
       case AttentionKind::sparse_latent: add_latent_layer(heads); break;
       case AttentionKind::state: add_delta_net(); break;
       case AttentionKind::none: break;
     }
-    if (layer.feed_forward == FeedForwardKind::dense) add_feed_forward(m_.dense_width);
+    if (layer.feed_forward == FeedForwardKind::dense) add_feed_forward(layer.dense_width);
     if (layer.feed_forward == FeedForwardKind::experts) add_feed_forward(m_.shared_width);
     in_group_ = false;
     if (layer.feed_forward != FeedForwardKind::experts) return;
     ++expert_layers_;
     plain_ = {"bf16", 16 * 1024};
     add_product(m_.experts, hidden, plain_, hidden * m_.experts);
+  }
+
+  void add_heads(const LayerGeometry& layer, double& elementwise) {
+    const std::uint64_t hidden = m_.hidden, heads = layer.heads / attention_ranks_;
+    const std::uint64_t kv_heads = std::max<std::uint64_t>(1, layer.kv_heads / attention_ranks_);
+    const std::uint64_t dims = std::uint64_t{layer.head_dim} + layer.value_dim;
+    const std::uint64_t qkv = heads * layer.head_dim + kv_heads * dims;
+    const std::uint64_t whole = std::uint64_t{layer.heads} * layer.head_dim + layer.kv_heads * dims;
+    elementwise += 2 * static_cast<double>(qkv);  // rotary embedding, and the write to the cache
+    add_product(qkv, hidden, m_.attention_format, whole * hidden);
+    add_product(hidden, heads * layer.value_dim, m_.attention_format, hidden * layer.heads * layer.value_dim);
   }
 
   void add_delta_net() {
@@ -420,7 +424,11 @@ MeasuredAttention attention_of(const ModelGeometry& m, std::uint32_t tp, Attenti
                     m.layers, [](const LayerGeometry& layer) { return layer.attention == AttentionKind::window; }))) {
     return attention;
   }
-  if (!latent && m.value_dim != m.head_dim) return attention;
+  const auto differs = [&](const LayerGeometry& layer) {
+    return layer.attention == kind && (layer.head_dim != m.head_dim || layer.value_dim != m.head_dim ||
+                                       layer.heads != m.heads || layer.kv_heads != m.kv_heads);
+  };
+  if (!latent && std::ranges::any_of(m.layers, differs)) return attention;
   attention.context = *context;
   attention.generation = *generation;
   attention.layers = layers;
@@ -529,7 +537,7 @@ OperatorCost::OperatorCost(const ModelGeometry& model, const HardwareSpec& hardw
                            const OperatorTable& table, std::uint32_t attention_dp, const std::string& experts) {
   const std::uint32_t group = tp / attention_dp;
   (void)model.shape(group, 1);  // refuses a number of ranks that does not divide the heads
-  full_ = model.index_topk != 0
+  full_ = model.index_topk != 0 && model.latent_rank != 0
               ? sparse_attention_of(model, hardware, group, table, missing_)
               : attention_of(model, group, model.latent_rank != 0 ? AttentionKind::latent : AttentionKind::full, table,
                              missing_);

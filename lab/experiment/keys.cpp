@@ -176,8 +176,11 @@ std::span<const Key> experiment_keys() {
       text("model.name", "llama-3.1-8b", "Model preset; kvtwin presets lists the names"),
       path("model.config", "Path of a Hugging Face config.json that describes the model; replaces model.name"),
       integer("model.kv_bytes_per_token", 0, 0, 1e9,
-              "Expected KV bytes per token, as a check: if the model has another value, the experiment is refused; 0 = "
-              "no check"),
+              "KV bytes of a token, of all ranks together, in place of those that follow from the model's config; for "
+              "models whose cache isn't known. 0 = those of the config"),
+      integer("model.state_bytes", 0, 0, 1e12,
+              "Bytes of the states of a sequence (state-space and linear-attention layers), in place of those that "
+              "follow from the model's config; 0 = those of the config"),
       text("model.kv_dtype", "auto",
            "Data type of the KV cache: auto, bf16, fp16 or fp8; auto = the type in the model's config"),
       text_choice("model.weights", names_of<WeightChoice>(),

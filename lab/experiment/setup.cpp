@@ -567,18 +567,13 @@ void configure_cache(const Experiment& e, EngineConfig& engine) {
 
 ModelGeometry model_of(const Experiment& e, KvDtype dtype) {
   const WeightChoice weights = *value_named<WeightChoice>(e.text("model.weights"));
+  const GivenFigures given{static_cast<Bytes>(e.integer("model.kv_bytes_per_token")),
+                           static_cast<Bytes>(e.integer("model.state_bytes"))};
   if (e.text("model.config").empty()) {
-    return with_key(e, "model.name", [&] { return model_preset(e.text("model.name"), dtype, weights); });
+    return with_key(e, "model.name", [&] { return model_preset(e.text("model.name"), dtype, weights, given); });
   }
-  return with_key(e, "model.config", [&] { return model_from_file(e.path("model.config").string(), dtype, weights); });
-}
-
-void check_kv_bytes(const Experiment& e, const ModelGeometry& model) {
-  const auto claimed = static_cast<Bytes>(e.integer("model.kv_bytes_per_token"));
-  if (claimed == 0 || claimed == model.kv_bytes_per_token) return;
-  throw InputError(e.where("model.kv_bytes_per_token") + ": is " + std::to_string(claimed) + ", and " + model.name +
-                   " has " + std::to_string(model.kv_bytes_per_token) + " (" + model.kv_formula +
-                   "); correct it, or the model, or model.kv_dtype");
+  return with_key(e, "model.config",
+                  [&] { return model_from_file(e.path("model.config").string(), dtype, weights, given); });
 }
 
 std::optional<OperatorTable> operators_of(const Experiment& e) {
@@ -865,7 +860,6 @@ Setup make_setup(const Experiment& e, const HardwareSpec* hardware) {
     setup.notes.push_back("cache.hybrid_allocator = false has no effect: " + setup.model.name +
                           " has not both full layers and layers with a sliding window");
   }
-  check_kv_bytes(e, setup.model);
   setup.hardware = hardware == nullptr ? hardware_of(e) : *hardware;
   override_hardware(e, setup);
   draw_hardware(e, setup);  // after the overrides: a figure that a key sets is as uncertain as the original

@@ -96,6 +96,8 @@ class Knobs : public testing::Test {
         {"model.name", "llama-3.1-8b", "qwen3-coder-30b-a3b", {}},
         {"model.config", kModels + "llama-3.1-8b.json", kModels + "qwen3-coder-30b-a3b.json", {}},
         {"model.kv_dtype", "bf16", "fp8", {}},
+        {"model.kv_bytes_per_token", "0", "65536", {}},
+        {"model.state_bytes", "0", "1000000000", {}},
         {"model.weights", "bf16", "fp8", {}},
         {"serving.engine", "none", "vllm", {}},
         {"serving.request_us", "0", "5000", served},
@@ -300,14 +302,6 @@ class Knobs : public testing::Test {
   Folder folder_;
 };
 
-// Keys with one supported value. Every other value is an error that names the key.
-const std::map<std::string, std::string>& single_valued() {
-  static const std::map<std::string, std::string> keys = {
-      {"model.kv_bytes_per_token", "1"},
-  };
-  return keys;
-}
-
 // Keys for the owner of stored pages, or for the place of a real storage tier. In a simulation with one engine and
 // without failures, they have no effect.
 const std::map<std::string, std::string>& of_storage_tiers() {
@@ -360,17 +354,6 @@ TEST_F(Knobs, EachMovesAResult) {
   }
 }
 
-TEST_F(Knobs, OneValueIsServedAndOthersAreRefused) {
-  const Settings base = busy();
-  const std::string experiment = folder_ / "experiment.toml";
-  write_text(experiment, "");
-  for (const auto& [key, other] : single_valued()) {
-    const Outcome outcome = run(simulate_arguments(experiment, base + Settings{key + "=" + other}, "", kAnyWorld));
-    EXPECT_EQ(outcome.exit_code, 2) << key << "=" << other << ": give it a row in moving()";
-    EXPECT_NE(outcome.err.find(key), std::string::npos) << outcome.err;
-  }
-}
-
 TEST_F(Knobs, NamesOfStoredPagesChangeNothing) {
   const Settings base = busy() + Settings{"tiers.disk.tokens=200000"};
   const auto served = [&](const Settings& settings) {
@@ -391,9 +374,7 @@ TEST_F(Knobs, EveryKeyIsHere) {
     const bool shares = name == "sim.dram_shared" || name == "sim.both_ways_shared";
     if (shares && !KVTWIN_TEST_SIMGRID) continue;
     const bool moves = std::ranges::any_of(knobs, [&](const Knob& knob) { return knob.key == name; });
-    EXPECT_EQ(moves + single_valued().contains(name) + of_storage_tiers().contains(name) + of_devices().contains(name) +
-                  of_worlds().contains(name),
-              1)
+    EXPECT_EQ(moves + of_storage_tiers().contains(name) + of_devices().contains(name) + of_worlds().contains(name), 1)
         << name;
   }
 }
