@@ -320,7 +320,12 @@ bool JournalReader::parse_payload(InputKind kind, const std::byte* payload, std:
       break;
     }
     case InputKind::hint: record.input.what = load_hint(words); break;
-    case InputKind::completion: record.input.what = load_completion(words); break;
+    case InputKind::completion: {
+      const Completion completion = load_completion(words);
+      if (frames_.version() < 5 && completion.cause > Cause::full) return false;
+      record.input.what = completion;
+      break;
+    }
     case InputKind::timer: record.input.what = TimerFired{OperationId{words.u64()}}; break;
     case InputKind::reduction: {
       Reduction reduction;

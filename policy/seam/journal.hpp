@@ -14,8 +14,9 @@
 // A journal without its end record is truncated, wherever it was cut. The text belongs to the caller: by convention the
 // resolved experiment, from which the engine's configuration is made.
 //
-// Version 4 is written. Versions 2 and 3 are read too. Before version 4 there is one engine, and no notice. In version
-// 2, a reduction always has 16 values, with zeros after the engine's own.
+// Version 5 is written. Versions 2 to 4 are read too. Before version 5, no completion has the cause `lease`. Before
+// version 4 there is one engine, and no notice. In version 2, a reduction always has 16 values, with zeros after the
+// engine's own.
 //
 // Errors: the writer fails by KV_CHECK on inputs outside the seam's field ranges. The reader accepts any bytes.
 #pragma once
@@ -33,7 +34,7 @@
 
 namespace kvtwin {
 
-constexpr std::uint32_t kJournalVersion = 4;                   // the version that is written
+constexpr std::uint32_t kJournalVersion = 5;                   // the version that is written
 constexpr std::uint32_t kOldestJournalVersion = 2;             // the oldest version that is read
 constexpr std::size_t kMaxJournalKeys = std::size_t{1} << 26;  // of one arrival
 // So that no sum of a request's tokens overflows.

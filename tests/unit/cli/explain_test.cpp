@@ -294,7 +294,8 @@ TEST_F(Explain, SaysWhyL3WasNotWaitedFor) {
       told_of_return({"hardware.disk_read_gbps=0.5", "cache.prefetch_policy=timeout",
                       "cache.prefetch_timeout_base_s=0.2", "cache.prefetch_timeout_per_ki_token_s=0",
                       "cache.storage_batch_pages=32"}),
-      {"stopped at ", "with 0 tokens there, by timeout: it had taken longer than the prefetch_timeout keys allow",
+      {"stopped at ",
+       "with 0 tokens there, by timeout: its limit was 0.2 s + 0 s per 1,024 tokens x 8,256 tokens asked for = 0.2 s",
        "8,192 tokens of what L3 had were computed after the stop",
        "8320 to compute, of which 8192 are in L3 and the fetch was stopped",
        "worth it?   the request waited 0.2 s for L3, and nothing came of it"});

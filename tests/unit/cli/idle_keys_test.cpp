@@ -87,7 +87,7 @@ std::vector<Case> cases() {
       {"cache.write_policy=write_back", {}, host},
       {"cache.tiering=exclusive", {}, host + Settings{"cache.write_policy=write_back"}},
       {"cache.reclaim_shadowed=true", {}, host},
-      {"tiers.host.memory_gib=100", host, Settings{"tiers.host.ratio=2"}},
+      {"tiers.host.memory_gib=100", {}, host},
       {"tiers.host.memory_share=0.5", host, Settings{"tiers.host.ratio=2"}},
       {"cache.reclaim_order=shadowed", host, host + Settings{"cache.reclaim_shadowed=true"}},
       {"cache.host_evicts_leaving=true", host, host + Settings{"cache.write_policy=write_back"}},

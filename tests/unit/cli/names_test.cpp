@@ -32,8 +32,8 @@ std::set<std::string> names_of(std::size_t count) {
 TEST(Names, EveryEnumeratorHasOne) {
   EXPECT_EQ(names_of<Tier>(kTiers), (std::set<std::string>{"device", "host", "disk", "shared_fs", "remote"}));
   EXPECT_EQ(names_of<Slower>(5), (std::set<std::string>{"nowhere", "everywhere", "below", "above", "not compared"}));
-  EXPECT_EQ(names_of<AttentionKind>(6),
-            (std::set<std::string>{"none", "full", "window", "latent", "sparse_latent", "state"}));
+  EXPECT_EQ(names_of<AttentionKind>(9), (std::set<std::string>{"none", "full", "window", "latent", "sparse_latent",
+                                                               "state", "sparse", "compressed", "full_state"}));
 }
 
 // The key for a kind of policy, or for the trace format, accepts the name of every file in the folder of this kind.

@@ -232,7 +232,7 @@ TEST_F(Mooncake, a_page_whose_lease_ends_is_a_miss) {
   const std::vector<PageKey> keys = keys_of(2);
   expect(rig.set(keys), 2, Cause::none);
   library_.errors[name(keys[1])] = -707;
-  expect(rig.get(keys), 1, Cause::missing);
+  expect(rig.get(keys), 1, Cause::lease);
   rig.finish();
   EXPECT_EQ(rig.counter("leased_pages"), 1u);
 }

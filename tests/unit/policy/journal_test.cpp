@@ -185,7 +185,22 @@ TEST(Journal, of_this_version_is_written_byte_by_byte_as_ever) {
   EXPECT_EQ(hex(file_bytes(folder / "every_kind")), hex(whole.bytes));
   EXPECT_EQ(hex(file_bytes(folder / "bare")), hex(bare.bytes));
   EXPECT_EQ(hex(file_bytes(folder / "storage")), hex(storage.bytes));
-  EXPECT_EQ(hex(std::span(whole.bytes).first(16)), "896b767477696e0a0400000019000000");
+  EXPECT_EQ(hex(std::span(whole.bytes).first(16)), "896b767477696e0a0500000019000000");
+}
+
+// Before version 5, the last cause is `full`.
+TEST(Journal, of_version_4_is_read_as_what_it_was) {
+  const std::filesystem::path folder = std::filesystem::path(KVTWIN_SOURCE_DIR) / "tests/fuzz/corpus/journal";
+  EXPECT_EQ(hex(std::span(file_bytes(folder / "storage_version_4")).first(16)), "896b767477696e0a0400000019000000");
+  const WholeJournal read = read_all(file_bytes(folder / "storage_version_4"));
+  EXPECT_EQ(read.status, JournalStatus::end);
+  std::vector<KeptRecord> records = storage_completions();
+  records.pop_back();
+  EXPECT_EQ(read.records, records);
+  std::vector<std::byte> later = write_all(storage_completions(), kText).bytes;
+  store_le32(later.data() + 8, 4);
+  mend_checks(later);
+  EXPECT_EQ(read_all(later).status, JournalStatus::corrupt) << "a cause of version 5";
 }
 
 // Before version 4, an arrival is of a whole request, and there are no notices.
@@ -349,10 +364,10 @@ TEST(Journal, with_fields_out_of_range_is_corrupt_even_if_every_check_holds) {
   for (const std::uint64_t status : {4U, 256U, ~0U}) {
     EXPECT_EQ(status_with(3, what + 40, status, false), JournalStatus::corrupt) << "status";
   }
-  for (const std::uint64_t cause : {6U, 256U, ~0U}) {
+  for (const std::uint64_t cause : {7U, 256U, ~0U}) {
     EXPECT_EQ(status_with(3, what + 44, cause, false), JournalStatus::corrupt) << "cause";
   }
-  EXPECT_EQ(status_with(3, what + 44, 5, false), JournalStatus::end) << "the last cause";
+  EXPECT_EQ(status_with(3, what + 44, 6, false), JournalStatus::end) << "the last cause";
   EXPECT_EQ(status_with(5, what + 16, 4, false), JournalStatus::end) << "an abort";
   EXPECT_EQ(status_with(5, what + 16, 5, false), JournalStatus::corrupt) << "kind of hint";
   const std::size_t end = records.size() + 1;
@@ -414,7 +429,7 @@ TEST(JournalWriter, breaks_off_rather_than_write_what_no_reader_takes) {
   refused({10, Completion{}}, {3, 5});
   refused({10, Completion{OperationId{1}, Status::done, 0, 0, -1}}, {3, 5});
   refused({10, Completion{OperationId{1}, static_cast<Status>(4), 0, 0, 0}}, {3, 5});
-  refused({10, Completion{OperationId{1}, Status::failed, 0, 0, 0, 0, static_cast<Cause>(6)}}, {3, 5});
+  refused({10, Completion{OperationId{1}, Status::failed, 0, 0, 0, 0, static_cast<Cause>(7)}}, {3, 5});
   refused({10, Hint{static_cast<HintKind>(9), 0, 0}}, {3, 5});
   refused({10, Reduction{}}, {3, 5});
   writer.append({10, TimerFired{OperationId{2}}}, {4, 5});
