@@ -175,9 +175,9 @@ std::span<const Key> experiment_keys() {
                                   "Seed of all random draws: generated requests, session starts, simulated stalls"),
       text("model.name", "llama-3.1-8b", "Model preset; kvtwin presets lists the names"),
       path("model.config", "Path of a Hugging Face config.json that describes the model; replaces model.name"),
-      integer("model.kv_bytes_per_token", 0, 0, 1e9,
+      integer("model.kv_bytes_per_token", 0, 0, 1 << 24,
               "KV bytes of a token, of all ranks together, in place of those that follow from the model's config; for "
-              "models whose cache isn't known. 0 = those of the config"),
+              "models whose cache isn't known; at least 256. 0 = those of the config"),
       integer("model.state_bytes", 0, 0, 1e12,
               "Bytes of the states of a sequence (state-space and linear-attention layers), in place of those that "
               "follow from the model's config; 0 = those of the config"),

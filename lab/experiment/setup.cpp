@@ -569,6 +569,11 @@ ModelGeometry model_of(const Experiment& e, KvDtype dtype) {
   const WeightChoice weights = *value_named<WeightChoice>(e.text("model.weights"));
   const GivenFigures given{static_cast<Bytes>(e.integer("model.kv_bytes_per_token")),
                            static_cast<Bytes>(e.integer("model.state_bytes"))};
+  constexpr Bytes kMinTokenBytes = 256;  // with fewer, a GPU's memory would be a billion pages
+  if (given.kv_bytes_per_token != 0 && given.kv_bytes_per_token < kMinTokenBytes) {
+    throw InputError(e.where("model.kv_bytes_per_token") + ": is " + std::to_string(given.kv_bytes_per_token) +
+                     ", and must be 0 or at least " + std::to_string(kMinTokenBytes));
+  }
   if (e.text("model.config").empty()) {
     return with_key(e, "model.name", [&] { return model_preset(e.text("model.name"), dtype, weights, given); });
   }

@@ -87,7 +87,7 @@ class Folder {
     }
     for (const fs::directory_entry& entry : fs::directory_iterator(path_)) {
       const std::string name = entry.path().filename().string();
-      if (std::ranges::find(kFiles, name) == std::end(kFiles)) {
+      if (!is_of_a_plan(name)) {
         throw InputError("--out " + path + ": has " + name + ", which no plan writes; --force replaces only plans");
       }
     }
@@ -95,8 +95,11 @@ class Folder {
   // Makes the folder, without an earlier plan.
   void begin() const {
     std::error_code error;
-    for (const std::string_view name : kFiles) fs::remove_all(path_ / name, error);
     make_out_folder(path_, error);
+    if (error) throw cannot_write(path_, error.value());
+    for (const fs::directory_entry& entry : fs::directory_iterator(path_)) {
+      if (is_of_a_plan(entry.path().filename().string())) fs::remove_all(entry.path(), error);
+    }
     if (error) throw cannot_write(path_, error.value());
   }
   void write(const char* name, const std::string& text) const { write_whole(path_ / name, text); }
@@ -105,6 +108,12 @@ class Folder {
 
  private:
   static constexpr std::string_view kFiles[] = {"plan.json", "recommended.toml", "report.html", "recommended"};
+  // Also true for what a plan that was killed leaves: .recommended.partial.PID, .plan.json.partial.
+  static bool is_of_a_plan(std::string_view name) {
+    return std::ranges::any_of(kFiles, [&](std::string_view file) {
+      return name == file || name.starts_with("." + std::string(file) + ".partial");
+    });
+  }
   fs::path path_;
 };
 
