@@ -40,7 +40,7 @@ void Metrics::count_prefetch(const Event& event) {
   switch (event.kind) {
     case EventKind::prefetch_issued:
       ++prefetches.issued;
-      prefetches.open.insert(event.request);
+      prefetches.open.insert({event.engine, event.request});
       break;
     case EventKind::prefetch_declined: ++prefetches.declined[name_of(event.reason)]; break;
     case EventKind::prefetch_revoked:
@@ -64,7 +64,11 @@ void Metrics::count_prefetch(const Event& event) {
 
 void Metrics::end_prefetch(const Event& event, std::uint64_t& way) {
   ++way;
-  prefetches.open.erase(event.request);
+  prefetches.open.erase({event.engine, event.request});
+}
+
+void Metrics::engine_lost(std::size_t engine) {
+  prefetches.engine_lost += std::erase_if(prefetches.open, [&](const auto& open) { return open.first == engine; });
 }
 
 void Metrics::on_event(const Event& event) {

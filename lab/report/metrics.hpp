@@ -1,6 +1,7 @@
 // The figures of a run for report.json: sums and quantiles over the engine's events, in bounded memory.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -23,6 +24,8 @@ class Metrics final : public Observer, public RequestFigures {
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
   void on_event(const Event& event) override;
+  // The engine has died: its open prefetches end here, because it sends no event any more.
+  void engine_lost(std::size_t engine);
   // Call this after the last event, before the figures are read.
   void finish() { counter_.finish(); }
   const RequestCounter& counter() const { return counter_; }
@@ -42,10 +45,13 @@ class Metrics final : public Observer, public RequestFigures {
   TierUse& tier(Tier which) { return tiers[which]; }
   const TierUse& tier(Tier which) const { return tiers[which]; }
   struct Prefetches {
-    // An issued prefetch ends in one of the ways below, or is still open (policy/prefetch/prefetch.hpp).
-    std::uint64_t issued = 0, completed = 0, failed = 0, stopped = 0, revoked = 0, aborted = 0;
-    std::set<RequestId> open;
-    bool add_up() const { return issued == completed + failed + stopped + revoked + aborted + open.size(); }
+    // An issued prefetch ends in one of the ways below, or is still open (policy/prefetch/prefetch.hpp). The death of
+    // its engine is an end too.
+    std::uint64_t issued = 0, completed = 0, failed = 0, stopped = 0, revoked = 0, aborted = 0, engine_lost = 0;
+    std::set<std::pair<std::size_t, RequestId>> open;  // with the engine: a request that is sent again may have several
+    bool add_up() const {
+      return issued == completed + failed + stopped + revoked + aborted + engine_lost + open.size();
+    }
     std::map<std::string_view, std::uint64_t> declined, revoked_reasons;
     Pages arrived = 0, used = 0, shortened = 0;
     std::map<std::string_view, Pages> wasted;  // arrived pages that were not kept

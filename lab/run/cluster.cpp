@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "lab/decision_text.hpp"
 #include "lab/error.hpp"
@@ -89,6 +90,10 @@ Cluster::Cluster(const Setup& setup, World& world, const std::vector<SeatWatch>&
 }
 
 Cluster::~Cluster() = default;
+
+void Cluster::tell_losses_to(std::function<void(std::size_t)> lost) {
+  if (route_) route_->tell_losses_to(std::move(lost));
+}
 
 void Cluster::run(InputSource& source) {
   std::vector<InputHandler*> handlers;

@@ -3,7 +3,9 @@
 // decide the same. In a real run of several engines, each process has a cluster of its own rank (real_engines.hpp).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -38,6 +40,8 @@ class Cluster {
   Cluster(const Setup& setup, World& world, const std::vector<SeatWatch>& watches, bool checked, std::string_view text);
   ~Cluster();
 
+  // `lost` is called with each engine that is found dead. Call it before run().
+  void tell_losses_to(std::function<void(std::size_t engine)> lost);
   // Serves all requests. Errors: WorkError if work is left at the end, or if ranks decided differently.
   void run(InputSource& source);
 

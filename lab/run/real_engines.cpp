@@ -279,7 +279,9 @@ class RealEngines::Dispatch {
         stream_(stream),
         live_(dynamic_cast<LiveSource*>(stream.source)),
         failed_(std::move(failed)),
-        states_(setup.world.engines) {}
+        states_(setup.world.engines) {
+    route_.tell_losses_to(stream_.lost);
+  }
   ~Dispatch() {
     if (thread_.joinable()) thread_.join();
   }

@@ -35,8 +35,9 @@ namespace kvtwin {
 // What process 0 serves. The members that are pointers outlive the run.
 struct EngineStream {
   InputSource* source = nullptr;
-  Observer* observer = nullptr;       // receives the events of all engines, with Event::engine
-  std::function<void(TimeNs)> ticks;  // called from time to time; may be empty
+  Observer* observer = nullptr;                  // receives the events of all engines, with Event::engine
+  std::function<void(std::size_t engine)> lost;  // called when an engine has died; may be empty
+  std::function<void(TimeNs)> ticks;             // called from time to time; may be empty
   // An engine that has work, and sends no event for this time, has hung: the run fails.
   TimeNs most_silence = 600 * kNsPerSecond;
 };

@@ -67,6 +67,7 @@ InputRoute::Way RequestRoute::way_of(const Input& input) {
 
 void RequestRoute::engine_lost(std::size_t engine) {
   dead_[engine] = true;
+  if (lost_) lost_(engine);
   tell_late_news(std::numeric_limits<TimeNs>::max());
   router_of(engine).gone(place_of(engine));
   // The routers know this at once, whatever the delay.

@@ -10,11 +10,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "policy/route.hpp"
@@ -41,6 +43,8 @@ class RequestRoute final : public InputRoute {
   Way way_of(const Input& input) override;
   void engine_lost(std::size_t engine) override;
   bool sent_again(Input& input) override;
+  // From now on, engine_lost() calls `lost` first.
+  void tell_losses_to(std::function<void(std::size_t engine)> lost) { lost_ = std::move(lost); }
   // To be called with every event of every engine: the router learns from them.
   void on_event(std::size_t engine, const Event& event);
 
@@ -100,7 +104,8 @@ class RequestRoute final : public InputRoute {
   TimeNs view_delay_;
   std::map<RequestId, Open> open_;
   std::deque<LateNews> late_;
-  std::vector<bool> dead_;  // by engine
+  std::vector<bool> dead_;                 // by engine
+  std::function<void(std::size_t)> lost_;  // or empty
   std::deque<Kept> again_;
   Kept sent_;  // the arrival that was sent again last
   std::uint64_t stand_ins_ = 0;

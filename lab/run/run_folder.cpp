@@ -226,6 +226,7 @@ Json prefetch_json(const Metrics& m) {
           {"stopped", p.stopped},
           {"revoked", p.revoked},
           {"aborted", p.aborted},
+          {"engine_lost", p.engine_lost},
           {"open", p.open.size()},
           {"declined", counts_json(p.declined)},
           {"revoked_reasons", counts_json(p.revoked_reasons)},

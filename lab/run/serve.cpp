@@ -348,13 +348,15 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
     if (timeline->engines() > 1) watches[seat].observer = timeline->events_of(seat, watches[seat].observer);
   }
   Cluster cluster(setup, world, watches, terms.checked, resolved);
+  const auto lost = [&metrics](std::size_t engine) { metrics.engine_lost(engine); };
+  cluster.tell_losses_to(lost);
   {
     Progress progress(*workload, metrics, static_cast<std::uint64_t>(experiment.integer("workload.limit")), listener);
     const bool tells = leads && listener.requests;
     if (tells && terms.engines == nullptr) world.set_progress(&Progress::tick, &progress);
     const auto run = [&] {
       if (terms.engines == nullptr) return cluster.run(inputs.source());
-      EngineStream stream{&inputs.source(), inputs.observer(&requests), {}};
+      EngineStream stream{&inputs.source(), inputs.observer(&requests), lost, {}};
       if (tells) stream.ticks = [&progress](TimeNs now) { Progress::tick(&progress, now); };
       terms.engines->run(stream, [&cluster](InputSource& source) { cluster.run(source); });
       terms.ranks->group().go_on_without(terms.engines->lost_processes());

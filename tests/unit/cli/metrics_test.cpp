@@ -140,11 +140,33 @@ TEST(Metrics, EveryPrefetchEndsInOneWay) {
   EXPECT_EQ(p.stopped, 1U);
   EXPECT_EQ(p.revoked, 2U);
   EXPECT_EQ(p.aborted, 2U);
-  EXPECT_EQ(p.open, (std::set<RequestId>{7, 8}));
+  EXPECT_EQ(p.open, (std::set<std::pair<std::size_t, RequestId>>{{0, 7}, {0, 8}}));
   EXPECT_TRUE(p.add_up());
   EXPECT_EQ(p.revoked_reasons.size(), 2U) << "of what was revoked, and nothing else";
   metrics.on_event(of_prefetch(EventKind::prefetch_done, 0));
   EXPECT_FALSE(p.add_up()) << "it had ended before";
+}
+
+// A request that is sent again has a prefetch on each engine that it has been on. Those of a dead engine end with it.
+TEST(Metrics, PrefetchesOfADeadEngineEndWithIt) {
+  Metrics metrics;
+  const auto on = [](std::size_t engine, Event event) {
+    event.engine = engine;
+    return event;
+  };
+  metrics.on_event(on(1, of_prefetch(EventKind::prefetch_issued, 0)));
+  metrics.on_event(on(1, of_prefetch(EventKind::prefetch_issued, 1)));
+  metrics.on_event(on(2, of_prefetch(EventKind::prefetch_issued, 2)));
+  metrics.on_event(on(1, of_prefetch(EventKind::prefetch_done, 1)));
+  metrics.engine_lost(1);
+  metrics.on_event(on(2, of_prefetch(EventKind::prefetch_issued, 0)));
+  const Metrics::Prefetches& p = metrics.prefetches;
+  EXPECT_EQ(p.engine_lost, 1U);
+  EXPECT_EQ(p.open, (std::set<std::pair<std::size_t, RequestId>>{{2, 0}, {2, 2}}));
+  EXPECT_TRUE(p.add_up());
+  metrics.on_event(on(2, of_prefetch(EventKind::prefetch_done, 0)));
+  EXPECT_EQ(p.completed, 2U);
+  EXPECT_TRUE(p.add_up());
 }
 
 }  // namespace

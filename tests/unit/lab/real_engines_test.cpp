@@ -57,7 +57,7 @@ class Stage {
       threads.emplace_back([&, process] {
         RunClock clock;  // outlives the run, like a world
         RealEngines engines(mail_.of(process), setup_, process);
-        engines.run({&source, observer, {}}, [&](InputSource& inbox) {
+        engines.run({&source, observer, {}, {}}, [&](InputSource& inbox) {
           serve(dynamic_cast<Inbox&>(inbox), clock, engines.reporter(), seen[process]);
         });
       });
@@ -191,7 +191,7 @@ class RoleStage {
       threads.emplace_back([&, process] {
         RunClock clock;
         RealEngines engines(mail_.of(process), setup_, process);
-        engines.run({&source, nullptr, {}},
+        engines.run({&source, nullptr, {}, {}},
                     [&](InputSource& inbox) { serve(dynamic_cast<Inbox&>(inbox), clock, engines, process); });
       });
     }
@@ -463,7 +463,7 @@ TEST(RealEngines, ADeathAfterTheLastAnswerFailsTheRun) {
   clock.start();
   std::string failure;
   try {
-    engines.run({&source, nullptr, {}}, [&](InputSource& inbox) {
+    engines.run({&source, nullptr, {}, {}}, [&](InputSource& inbox) {
       dynamic_cast<Inbox&>(inbox).begin(clock, [] {});
       while (dynamic_cast<Inbox&>(inbox).open()) std::this_thread::yield();
     });
@@ -481,7 +481,7 @@ TEST(RealEngines, AnEngineThatStaysSilentFailsTheRun) {
   ThreadMail mail(1);
   ListedInputs source({arrival(0, 0)});
   RealEngines engines(mail.of(0), setup, 0);
-  EngineStream stream{&source, nullptr, {}};
+  EngineStream stream{&source, nullptr, {}, {}};
   stream.most_silence = 1'000'000;
   RunClock clock;
   clock.start();
