@@ -18,6 +18,7 @@
 #include "impl/disk/shared_files.hpp"
 #include "impl/remote/remote_backend.hpp"
 #include "models/weights.hpp"
+#include "policy/eviction.hpp"
 #include "policy/index/page_key.hpp"
 
 namespace kvtwin::capi {

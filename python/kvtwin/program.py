@@ -82,7 +82,7 @@ def run(arguments: Sequence[str | os.PathLike[str]], *, accept: Sequence[int] = 
             child.stderr.close()
         raise
     if child.returncode in accept:
-        _pass_notes(said)
+        _pass_notes(text, said)
         return text
     sentence = _sentence(said) or "no reason given"
     if child.returncode == 2:
@@ -110,14 +110,16 @@ def _interrupts_later() -> Iterator[None]:
         before(*seen[0])
 
 
-def _pass_notes(said: str) -> None:
+def _pass_notes(text: str, said: str) -> None:
+    """Notes are on stderr, and at the end of what a run prints."""
     import warnings
 
     from kvtwin.errors import Note
 
-    for line in said.splitlines():
-        if line.startswith("kvtwin: note: "):
-            warnings.warn(line.removeprefix("kvtwin: note: "), Note, stacklevel=4)
+    for lines, prefix in ((said, "kvtwin: note: "), (text, "note       ")):
+        for line in lines.splitlines():
+            if line.startswith(prefix):
+                warnings.warn(line.removeprefix(prefix), Note, stacklevel=4)
 
 
 def _sentence(said: str) -> str:
