@@ -29,6 +29,10 @@ void* operator new(std::size_t bytes) {
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
+// Sanitizers have their own, which does not call the one above.
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  return bytes > max_allocation ? nullptr : std::malloc(bytes == 0 ? 1 : bytes);
+}
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
