@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -98,19 +100,38 @@ inline pid_t process_with(const std::filesystem::path& file) {
   return 0;
 }
 
+// Returns the id of the process of a run in `folder` that mpirun has given this number, or 0.
+inline pid_t process_of_rank(const std::filesystem::path& folder, std::size_t rank) {
+  const auto read = [](const std::filesystem::path& path) {
+    std::ifstream in(path, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  std::error_code error;
+  for (const std::filesystem::directory_entry& process : std::filesystem::directory_iterator("/proc", error)) {
+    const pid_t id = std::atoi(process.path().filename().c_str());
+    if (id <= 0) continue;
+    const std::string command = read(process.path() / "cmdline"), environment = read(process.path() / "environ");
+    if (!command.starts_with(program()) || command.find(folder.string()) == std::string::npos) continue;
+    const std::string number = "OMPI_COMM_WORLD_RANK=" + std::to_string(rank);
+    if (environment.find(number + '\0') != std::string::npos) return id;
+  }
+  return 0;
+}
+
+inline bool has_ended(const Process& process) {
+  siginfo_t info{};
+  return waitid(P_PID, static_cast<id_t>(process.id()), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
+}
+
 // Kills the process of a run that writes this journal, once the journal has more than `bytes` bytes. Returns false if
 // the run has ended before.
 inline bool kill_in_the_middle(const Process& process, const std::filesystem::path& journal, std::uintmax_t bytes) {
-  const auto ended = [&] {
-    siginfo_t info{};
-    return waitid(P_PID, static_cast<id_t>(process.id()), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
-  };
   std::error_code error;
   const auto grown = [&] {
     const std::uintmax_t size = std::filesystem::file_size(journal, error);
     return !error && size > bytes;
   };
-  while (!grown() && !ended()) std::this_thread::yield();
+  while (!grown() && !has_ended(process)) std::this_thread::yield();
   const pid_t victim = process_with(journal);
   return victim > 0 && kill(victim, SIGKILL) == 0;
 }

@@ -7,13 +7,15 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "impl/runtime/launcher.hpp"
+
 namespace kvtwin {
 
 void abort_mpi(const std::string& sentence) {
   int process = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &process);
   std::fprintf(stderr, "kvtwin: rank %d: %s\n", process, sentence.c_str());
-  std::fflush(stderr);
+  end_launcher();
   MPI_Abort(MPI_COMM_WORLD, 1);
   std::abort();
 }

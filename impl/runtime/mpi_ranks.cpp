@@ -2,15 +2,29 @@
 
 #define OMPI_SKIP_MPICXX 1  // leaves out MPI's C++ bindings
 #include <mpi.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <climits>
+#include <condition_variable>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <optional>
 #include <stdexcept>
+#include <system_error>
 #include <thread>
+#include <utility>
 
+#include "impl/runtime/launcher.hpp"
 #include "impl/runtime/mpi_call.hpp"
+#include "impl/runtime/process_watch.hpp"
 
 namespace kvtwin {
 namespace {
@@ -21,6 +35,8 @@ constexpr std::uint64_t kPollsBeforeSleep = 200;  // polls in a row with a yield
 constexpr std::chrono::microseconds kMinSleep{20}, kMaxSleep{500};
 // Ranks wait for each other's copies and passes, but not for arrivals: all ranks get an arrival at the same time.
 constexpr std::chrono::minutes kMaxWait{10};
+// After the death of a process, for MPI_Finalize.
+constexpr std::chrono::seconds kMaxFinalize{5};
 
 std::vector<std::string> parts_of(const std::string& all, const std::vector<int>& lengths,
                                   const std::vector<int>& places) {
@@ -33,8 +49,8 @@ std::vector<std::string> parts_of(const std::string& all, const std::vector<int>
 
 class MpiRanks final : public RankGroup {
  public:
-  MpiRanks();                            // all processes; begins MPI
-  explicit MpiRanks(std::size_t ranks);  // the ranks of this process's engine
+  explicit MpiRanks(std::unique_ptr<StartWatch> start);  // all processes; begins MPI
+  explicit MpiRanks(std::size_t ranks);                  // the ranks of this process's engine
   ~MpiRanks() override;
 
   std::size_t rank() const override { return static_cast<std::size_t>(rank_); }
@@ -45,21 +61,45 @@ class MpiRanks final : public RankGroup {
   std::vector<std::string> gather(const std::string& bytes) override;
   std::vector<std::string> share(const std::string& bytes) override;
   void leave(int code) override;
+  void watch(std::function<void(std::size_t)> ended) override;
+  void end_self() override;
+  void end_run(int code) override;
   void go_on_without(const std::vector<bool>& ended) override;
 
  private:
   MPI_Comm comm(RankChannel channel) const { return comms_[static_cast<std::size_t>(channel)]; }
   void join(MPI_Comm whole);
   void wait(MPI_Request& request, const char* what) const;
+  void has_ended(std::size_t process);
+  bool a_member_has_ended();
+  void meet_the_living();
+  void finalize();
 
   bool began_mpi_ = false;
   int rank_ = 0, size_ = 1, size_here_ = 1, rank_here_ = 0;
   std::array<MPI_Comm, kRankChannels> comms_{};
   std::vector<std::size_t> members_;  // of the channel `run`, in its order
   bool lost_ = false;                 // processes have ended early
+
+  // Of all processes, with their deaths.
+  std::unique_ptr<StartWatch> start_;
+  std::mutex calling_;  // held while `ended_` is called
+  std::function<void(std::size_t)> ended_;
+  std::mutex mutex_;  // of `dead_`
+  std::condition_variable died_;
+  std::vector<bool> dead_;
+  std::optional<ProcessWatch> watch_;  // last member: its thread ends first
 };
 
-MpiRanks::MpiRanks() {
+// Processes with the same name can watch each other by their ids.
+std::string name_of_machine() {
+  std::string name;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), name);
+  std::error_code error;
+  return name + std::filesystem::read_symlink("/proc/self/ns/pid", error).string();
+}
+
+MpiRanks::MpiRanks(std::unique_ptr<StartWatch> start) : start_(std::move(start)) {
   int threads = MPI_THREAD_SINGLE;
   must_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &threads), "MPI_Init_thread");
   if (threads != MPI_THREAD_MULTIPLE) {
@@ -93,10 +133,85 @@ void MpiRanks::join(MPI_Comm whole) {
   must_mpi(MPI_Comm_free(&here), "MPI_Comm_free");
 }
 
+// Freeing and MPI_Finalize take all processes, and would wait for the dead ones.
 MpiRanks::~MpiRanks() {
-  if (lost_) return;  // freeing and MPI_Finalize take all processes, and would wait for the dead ones
+  const bool all_live = !lost_ && !a_member_has_ended();
+  if (all_live && began_mpi_) {
+    finalize();
+  } else if (all_live) {
+    for (MPI_Comm& channel : comms_) MPI_Comm_free(&channel);
+  } else if (began_mpi_) {
+    meet_the_living();
+  }
+}
+
+// A process that ends is dead for those that watch it. So nobody ends before all have stopped to mind.
+void MpiRanks::meet_the_living() {
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (MPI_Ibarrier(comm(RankChannel::run), &request) != MPI_SUCCESS) return;
+  for (int done = 0; !a_member_has_ended(); std::this_thread::sleep_for(kMaxSleep)) {
+    if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done != 0) return;
+  }
+}
+
+// MPI_Finalize waits for all processes. If one dies meanwhile, the others have done their work all the same.
+void MpiRanks::finalize() {
+  bool finalized = false;
+  const int code = std::uncaught_exceptions() > 0 ? 1 : 0;
+  std::thread guard([&] {
+    std::unique_lock lock(mutex_);
+    died_.wait(lock, [&] { return finalized || std::ranges::find(dead_, true) != dead_.end(); });
+    if (died_.wait_for(lock, kMaxFinalize, [&] { return finalized; })) return;
+    lock.unlock();
+    std::fflush(nullptr);
+    end_launcher();
+    std::_Exit(code);
+  });
   for (MPI_Comm& channel : comms_) MPI_Comm_free(&channel);
-  if (began_mpi_) MPI_Finalize();
+  MPI_Finalize();
+  {
+    const std::lock_guard lock(mutex_);
+    finalized = true;
+  }
+  died_.notify_one();
+  guard.join();
+}
+
+void MpiRanks::watch(std::function<void(std::size_t)> ended) {
+  {
+    const std::lock_guard lock(calling_);
+    ended_ = std::move(ended);
+  }
+  if (watch_) return;
+  const std::string machine = name_of_machine();
+  const std::vector<std::string> all = share(std::to_string(::getpid()) + " " + machine);
+  std::vector<std::size_t> numbers;
+  std::vector<pid_t> processes;
+  for (std::size_t process = 0; process < all.size(); ++process) {
+    const std::size_t space = all[process].find(' ');
+    if (process == rank() || all[process].substr(space + 1) != machine) continue;
+    numbers.push_back(process);
+    processes.push_back(std::stoi(all[process]));
+  }
+  dead_.resize(size());
+  watch_.emplace(processes, [this, numbers](std::size_t index) { has_ended(numbers[index]); });
+  start_.reset();
+}
+
+void MpiRanks::has_ended(std::size_t process) {
+  {
+    const std::lock_guard lock(mutex_);
+    dead_[process] = true;
+  }
+  died_.notify_one();
+  const std::lock_guard lock(calling_);
+  if (ended_) ended_(process);
+}
+
+// Returns whether a process has ended that the channel `run` waits for.
+bool MpiRanks::a_member_has_ended() {
+  const std::lock_guard lock(mutex_);
+  return !dead_.empty() && std::ranges::any_of(members_, [this](std::size_t member) { return dead_[member]; });
 }
 
 void MpiRanks::wait(MPI_Request& request, const char* what) const {
@@ -184,14 +299,28 @@ void MpiRanks::go_on_without(const std::vector<bool>& ended) {
   MPI_Group_free(&others);
 }
 
+void MpiRanks::end_self() {
+  flush_stderr();
+  std::raise(SIGKILL);
+}
+
+// The launcher's exit code is 1 after a signal.
+void MpiRanks::end_run(int code) {
+  if (code == 1) end_launcher();
+  leave(code);
+}
+
 void MpiRanks::leave(int code) {
+  flush_stderr();
   MPI_Abort(MPI_COMM_WORLD, code);
   std::abort();  // MPI_Abort does not return
 }
 
 }  // namespace
 
-std::unique_ptr<RankGroup> join_mpi_ranks() { return std::make_unique<MpiRanks>(); }
+std::unique_ptr<RankGroup> join_mpi_ranks(std::size_t all) {
+  return std::make_unique<MpiRanks>(std::make_unique<StartWatch>(all));
+}
 
 std::unique_ptr<RankGroup> join_engine_ranks(std::size_t ranks) { return std::make_unique<MpiRanks>(ranks); }
 

@@ -18,6 +18,7 @@ ProcessWatch::ProcessWatch(const std::vector<pid_t>& processes, std::function<vo
 #ifdef SYS_pidfd_open
     const auto descriptor = static_cast<int>(::syscall(SYS_pidfd_open, processes[process], 0));
     if (descriptor >= 0) watched_.emplace_back(process, descriptor);
+    if (descriptor < 0 && errno == ESRCH) gone_.push_back(process);
 #endif
   }
   thread_ = std::thread([this] { loop(); });
@@ -32,6 +33,7 @@ ProcessWatch::~ProcessWatch() {
 }
 
 void ProcessWatch::loop() {
+  for (const std::size_t process : gone_) ended_(process);
   for (;;) {
     std::vector<pollfd> polled{{stop_, POLLIN, 0}};
     for (const auto& [process, descriptor] : watched_) polled.push_back({descriptor, POLLIN, 0});

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -42,9 +43,18 @@ class RankGroup {
   // Returns the bytes of all ranks, by rank, on every rank; an empty list if a rank has left.
   virtual std::vector<std::string> share(const std::string& bytes) = 0;
   // This rank leaves the group, even in the middle of a call: no rank waits for this rank any more, and this rank waits
-  // for no other. Processes end all ranks at once with exit code `code`; the call does not return then.
+  // for no other. Processes end all ranks at once with exit code `code`, unless mpirun goes on without processes that
+  // have failed (--enable-recovery); the call does not return then.
   // Thread: any thread, any number of times.
   virtual void leave(int code) = 0;
+
+  // From now on, calls `ended` once for each other process of this machine that ends or has ended, on a thread of its
+  // own; empty: no more. Returns after a call that is in progress. All processes call it first with a function.
+  virtual void watch(std::function<void(std::size_t process)> /*ended*/) {}
+  // Ends this process at once, like a kill.
+  virtual void end_self() { leave(1); }
+  // Ends all processes, as leave() does, but also if mpirun shall go on without processes that have failed.
+  virtual void end_run(int code) { leave(code); }
 
   // These processes have ended. From now on, the channel `run` has the others only; gather() returns empty bytes in
   // their place. Requires: rank 0 lives; all other processes call it with the same list.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <csignal>
 #include <cstdint>
 #include <deque>
 #include <exception>
@@ -16,7 +15,6 @@
 #include <utility>
 #include <vector>
 
-#include "impl/runtime/process_watch.hpp"
 #include "lab/error.hpp"
 #include "lab/run/engine_messages.hpp"
 #include "lab/run/request_route.hpp"
@@ -25,8 +23,6 @@
 
 namespace kvtwin {
 namespace {
-
-constexpr const char* kEngine0Died = "engine 0, whose first process sends the requests, has died";
 
 std::string died_at_the_end(std::size_t engine) {
   return "engine " + std::to_string(engine) + " has died after its last request, before its part of the report";
@@ -594,6 +590,7 @@ void RealEngines::run(const EngineStream& stream, const std::function<void(Input
   }
   inbox_ = std::make_unique<Inbox>([this](const RunClock& clock) {
     if (dispatch_) dispatch_->begin(clock);
+    begun_ = true;
   });
   notices_ = std::make_unique<Notices>(*inbox_, mail_, process_, setup_);
   mail_.start([this](std::size_t from, std::string_view message) {
@@ -610,8 +607,6 @@ void RealEngines::run(const EngineStream& stream, const std::function<void(Input
       case EngineMessage::over: dispatch_->receive(from, message); return;
     }
   });
-  std::optional<ProcessWatch> watch;
-  if (!watched_.empty()) watch.emplace(watched_, [this](std::size_t process) { died(process); });
   serve(*inbox_);
   if (reporter_) mail_.send(0, message_of(EngineMessage::over));
   // After the last word of process 0, no engine counts as lost any more.
@@ -620,25 +615,17 @@ void RealEngines::run(const EngineStream& stream, const std::function<void(Input
     if (process != process_) mail_.send(process, message_of(EngineMessage::last));
   }
   notices_->wait();
-  watch.reset();
   mail_.stop();
 }
 
 // Process 0 decides which engines are lost.
-void RealEngines::died(std::size_t process) {
-  // The ranks of an engine wait for each other, so an engine dies as a whole.
-  if (process / ranks_ == engine()) {
-    sibling_died_(process);
-    std::raise(SIGKILL);
-  }
+AfterDeath RealEngines::lose(std::size_t process) {
+  const std::size_t dead = process / ranks_;
+  if (!begun_ || dead == 0) return AfterDeath::ends_run;
+  if (dead == engine()) return AfterDeath::ends_itself;
   mail_.forget(process);
-  if (dispatch_) {
-    if (!dispatch_->receive(process, message_of(EngineMessage::lost)))
-      notices_->fail(died_at_the_end(process / ranks_));
-  } else if (process / ranks_ == 0) {
-    inbox_->fail(std::make_exception_ptr(WorkError(kEngine0Died)));
-    notices_->fail(kEngine0Died);
-  }
+  if (dispatch_ && !dispatch_->receive(process, message_of(EngineMessage::lost))) notices_->fail(died_at_the_end(dead));
+  return AfterDeath::goes_on;
 }
 
 std::vector<bool> RealEngines::lost_processes() const {

@@ -15,8 +15,7 @@
 // message: inputs come as arrivals of a world (impl/runtime/inbox.hpp), and events are only queued (Mail).
 #pragma once
 
-#include <sys/types.h>
-
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -28,6 +27,7 @@
 #include "impl/runtime/inbox.hpp"
 #include "impl/runtime/mail.hpp"
 #include "lab/experiment/setup.hpp"
+#include "lab/run/real_ranks.hpp"
 #include "policy/seam/event.hpp"
 
 namespace kvtwin {
@@ -49,13 +49,10 @@ class RealEngines final : public EnginePost {
   ~RealEngines() override;
 
   std::size_t ranks() const { return ranks_; }
-  // All processes of the run are on this machine, and have these ids. If one of them dies, the other ranks of its
-  // engine end themselves, and the other engines serve its requests. A rank that ends itself first calls `sibling_died`
-  // with the process that has died, on a thread of its own. Call it before run().
-  void watch(std::vector<pid_t> processes, std::function<void(std::size_t process)> sibling_died) {
-    watched_ = std::move(processes);
-    sibling_died_ = std::move(sibling_died);
-  }
+  // A process has died. The other ranks of its engine are to end themselves, because they wait for each other in each
+  // step; the other engines serve its requests. The run cannot go on before it has begun on this process, or without
+  // engine 0. Thread: any, while run() serves or before it.
+  AfterDeath lose(std::size_t process);
   // Returns by process whether it has died. Requires: run() has returned.
   std::vector<bool> lost_processes() const;
   // To the engine `peer`. Requires: run() serves.
@@ -73,8 +70,6 @@ class RealEngines final : public EnginePost {
   class Dispatch;
   class Reporter;
   class Notices;
-  void died(std::size_t process);
-
   std::size_t engine() const { return process_ / ranks_; }
 
   Mail& mail_;
@@ -84,8 +79,7 @@ class RealEngines final : public EnginePost {
   std::unique_ptr<Dispatch> dispatch_;  // on process 0
   std::unique_ptr<Inbox> inbox_;
   std::unique_ptr<Notices> notices_;
-  std::vector<pid_t> watched_;
-  std::function<void(std::size_t)> sibling_died_;
+  std::atomic<bool> begun_ = false;
 };
 
 }  // namespace kvtwin

@@ -5,10 +5,15 @@
 // Before and after the requests are served, the ranks meet and exchange their errors. If a rank has an error, rank 0
 // prints the errors, and all ranks end with the same exit code. An error that all ranks have is printed once. While
 // requests are served, the ranks do not meet: a rank with an error prints the error itself and ends the other ranks.
+//
+// A rank of this machine that dies ends the run: the first of the others prints who has died. Only while several
+// engines serve, the others may go on (on_death). A death after the last exchange of errors changes nothing.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,11 +23,16 @@
 
 namespace kvtwin {
 
+// What a rank does after the death of another one.
+enum class AfterDeath : std::uint8_t { goes_on, ends_itself, ends_run };
+
 class RealRanks {
  public:
   // `say` receives the error sentences; may be empty. Requires: `group` outlives this object.
-  RealRanks(RankGroup& group, std::function<void(const std::string& sentence)> say)
-      : group_(group), say_(std::move(say)) {}
+  RealRanks(RankGroup& group, std::function<void(const std::string& sentence)> say);
+  ~RealRanks();
+  RealRanks(const RealRanks&) = delete;
+  RealRanks& operator=(const RealRanks&) = delete;
 
   // For a run of several engines: each has so many ranks.
   void set_ranks_per_engine(std::size_t ranks) { per_engine_ = ranks; }
@@ -43,6 +53,10 @@ class RealRanks {
   void meet() { settle({}); }
   // Meets, then runs `work`, in which the ranks do not meet. Errors: AlreadySaid.
   void serve(const std::function<void()>& work);
+  // From now on, `died` is called with each rank that dies, on a thread of its own.
+  void on_death(std::function<AfterDeath(std::size_t rank)> died);
+  // on_death() ends. These ranks have died, and take no part in what follows. All others call it with the same list.
+  void go_on_without(const std::vector<bool>& dead);
   // Returns the bytes of all ranks, in their order, on rank 0; an empty vector on the other ranks.
   std::vector<std::string> gather(const std::string& bytes) { return group_.gather(bytes); }
   // Prints a sentence of this rank.
@@ -51,11 +65,20 @@ class RealRanks {
   }
 
  private:
+  enum class Phase : std::uint8_t { serves, reports, over };
   void settle(const Ending& ours);
+  void enter(Phase phase);
+  void died(std::size_t rank);
+  void end_run_without(std::size_t rank);
 
   RankGroup& group_;
   std::function<void(const std::string&)> say_;
   std::size_t per_engine_ = 0;  // 0: one engine
+
+  std::mutex mutex_;  // of the members below
+  Phase phase_ = Phase::serves;
+  std::function<AfterDeath(std::size_t)> on_death_;
+  std::vector<bool> dead_, expected_;  // died; may be dead, because the run goes on without them
 };
 
 }  // namespace kvtwin

@@ -3,8 +3,6 @@
 #include "lab/error.hpp"
 
 #if KVTWIN_HAVE_REAL
-#include <unistd.h>
-
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -99,17 +97,6 @@ struct Processes {
   Mail* mail = nullptr;            // null if there is one engine
 };
 
-// Of processes on several machines, nobody learns of the end.
-void watch_engines(RealEngines& engines, RealRanks& all) {
-  const std::vector<std::string> shared = all.group().share(std::to_string(::getpid()));
-  if (all.group().size_here() != all.group().size()) return;
-  std::vector<pid_t> processes;
-  for (const std::string& process : shared) processes.push_back(std::stoi(process));
-  engines.watch(std::move(processes), [&all](std::size_t died) {
-    all.say(all.name_of(all.rank()) + " ends, because " + all.name_of(died) + " has died");
-  });
-}
-
 // Runs the rank of this process.
 void run_rank(const Experiment& experiment, const RunFiles& files, const RealRun& run, const Processes& processes) {
   RealRanks* const ranks = processes.all;
@@ -129,7 +116,6 @@ void run_rank(const Experiment& experiment, const RunFiles& files, const RealRun
   if (processes.mail != nullptr) {
     setup.roles.engines_die = true;
     engines.emplace(*processes.mail, setup, ranks->rank());
-    watch_engines(*engines, *ranks);
   }
   const Setup& own = setup.is_decode_engine(0) ? *setup.decode : setup;
   const RealDevice chosen = choose_device(experiment, own, group);
@@ -212,7 +198,8 @@ void refuse_other_sizes(const Experiment& experiment, const RankGroup& group) {
 }
 
 void run_processes(const Experiment& experiment, const RunFiles& files, const RealRun& run) {
-  const std::unique_ptr<RankGroup> group = join_mpi_ranks();
+  const auto all = static_cast<std::size_t>(experiment.integer("parallel.tp") * total_engines(experiment));
+  const std::unique_ptr<RankGroup> group = join_mpi_ranks(all);
   RealRanks ranks(*group, run.say);
   std::unique_ptr<RankGroup> of_engine;
   std::unique_ptr<Mail> mail;

@@ -358,8 +358,9 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
       if (terms.engines == nullptr) return cluster.run(inputs.source());
       EngineStream stream{&inputs.source(), inputs.observer(&requests), lost, {}};
       if (tells) stream.ticks = [&progress](TimeNs now) { Progress::tick(&progress, now); };
+      terms.ranks->on_death([&](std::size_t rank) { return terms.engines->lose(rank); });
       terms.engines->run(stream, [&cluster](InputSource& source) { cluster.run(source); });
-      terms.ranks->group().go_on_without(terms.engines->lost_processes());
+      terms.ranks->go_on_without(terms.engines->lost_processes());
     };
     terms.ranks != nullptr ? terms.ranks->serve(run) : run();
     world.set_progress(nullptr, nullptr);

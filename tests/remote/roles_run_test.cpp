@@ -5,6 +5,7 @@
 #include <string>
 
 #include "tests/engines_run.hpp"
+#include "tests/random_deaths.hpp"
 #include "tests/remote/environment.hpp"
 
 #if KVTWIN_HAVE_MPI
@@ -168,13 +169,23 @@ TEST(RealRoles, EndWithOneSentenceIfNobodyElseCanServe) {
       const Outcome outcome = run_roles_and_kill(folder, 1, 1, ranks, dead * ranks + ranks - 1);
       EXPECT_NE(outcome.exit_code, kHung) << outcome.err;
       EXPECT_EQ(outcome.signal, 0) << "a run that hangs in spite of SIGTERM";
-      EXPECT_NE(outcome.err.find(dead == 0 ? "engine 0, whose first process sends the requests, has died"
-                                           : "engine 1 has died"),
+      EXPECT_NE(outcome.err.find(dead == 0 ? "has died, and the run cannot go on without it"
+                                           : "engine 1 has died, and no other engine can serve its requests"),
                 std::string::npos)
-          << "exit code " << outcome.exit_code << ": " << outcome.out << outcome.err;
+          << outcome.out << outcome.err;
+      EXPECT_EQ(outcome.exit_code, 1) << "signal " << outcome.signal << ", " << outcome.out << outcome.err;
       EXPECT_FALSE(fs::exists(folder / "run/report.json"));
     }
   }
+}
+
+// KVTWIN_DEEP=1: 200 seeds.
+TEST(RealRoles, EndAfterDeathsAtRandomMoments) {
+  expect_ends_after_random_deaths(3, [](Splitmix& random) -> RandomRun {
+    const std::size_t ranks = random.chance(30) ? 2 : 1;
+    const std::size_t prefill = random.between(1, 2), decode = random.between(1, ranks == 1 ? 2 : 1);
+    return {with_roles(prefill, decode, ranks) + with_library(), (prefill + decode) * ranks};
+  });
 }
 
 TEST(RealRoles, AreRefusedInOneSentence) {

@@ -13,11 +13,13 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "impl/runtime/process_watch.hpp"
 #include "lab/error.hpp"
 #include "lab/run/engine_messages.hpp"
 #include "policy/seam/live_source.hpp"
@@ -458,13 +460,14 @@ TEST(RealEngines, ADeathAfterTheLastAnswerFailsTheRun) {
   mail.of(1).send(0, message_of(EngineMessage::over));
   ListedInputs source({});
   RealEngines engines(mail.of(0), setup, 0);
-  engines.watch({::getpid(), engine_1.id()}, [](std::size_t) {});
+  std::optional<ProcessWatch> watch;
   RunClock clock;
   clock.start();
   std::string failure;
   try {
     engines.run({&source, nullptr, {}, {}}, [&](InputSource& inbox) {
       dynamic_cast<Inbox&>(inbox).begin(clock, [] {});
+      watch.emplace(std::vector<pid_t>{engine_1.id()}, [&](std::size_t) { engines.lose(1); });
       while (dynamic_cast<Inbox&>(inbox).open()) std::this_thread::yield();
     });
   } catch (const WorkError& error) {
