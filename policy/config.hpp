@@ -157,9 +157,11 @@ struct EngineConfig {
   Tokens prefetch_min_tokens = 256;              // shorter prefetches are declined
   // Share of L2, in 1/1024: while prefetches in flight hold more, further prefetches are declined.
   std::uint32_t prefetch_host_share = 512;
-  // Steps after which a prefetch that was declined for lack of room is tried again; 0 = never.
-  std::uint32_t prefetch_retry_steps = 0;
-  std::uint32_t prefetch_attempts = 4;  // attempts in all
+  // Steps after which a prefetch that was declined or found too little is issued again; 0 = never.
+  std::uint32_t prefetch_retry_steps = 8;
+  // Issue again at the admission, if the prefix on L1 and L2 is shorter than at the last issue (SGLang since 0.5.20).
+  bool prefetch_recheck = true;
+  std::uint32_t prefetch_attempts = 9;  // issues in one wait
 
   HandOverConfig hand_over;
 

@@ -28,7 +28,7 @@ bool Scheduler::form(TimeNs step_time, Pass& pass) {
   Builder builder(*this, pass);
   do {
     if (style_->compose(builder)) return true;
-  } while (retract_parked());
+  } while (looks_up_again_ || retract_parked());
   return false;
 }
 
@@ -36,6 +36,7 @@ void Scheduler::Builder::begin(std::uint64_t decode_steps) {
   KV_CHECK(pass_.prefill.empty() && pass_.decode.empty(), "a pass that has a part is submitted");
   s_.blocked_ = false;
   s_.held_ = 0;
+  s_.looks_up_again_ = false;
   s_.no_room_ = nullptr;
   retracted_ = false;
   reserved_ = decode_steps == 0 ? 0 : decode_pages(s_.running_, decode_steps);

@@ -86,12 +86,33 @@ std::span<const PageKey> Scheduler::reusable(const Request& request) const {
 void Scheduler::prefetch(Request& request, TimeNs now) {
   if (config_.storage.empty()) return;
   const TimeNs starts = prefetcher_.weighs_costs() ? now + queued_compute_ns(request) : now;
-  const Reason refused = prefetcher_.issue(request.record.request, reusable(request), now, starts);
+  const std::span<const PageKey> keys = reusable(request);
+  const PrefixMatch match = cache_.match(keys);
+  request.looked_up_behind = match.device_pages + match.host_pages;
   ++request.prefetch_attempts;
-  const bool later = refused == Reason::rate_limited && config_.prefetch_retry_steps != 0;
-  if (later && request.prefetch_attempts < config_.prefetch_attempts) {
-    retries_.emplace_back(steps_ + config_.prefetch_retry_steps, request.record.request);
+  prefetcher_.issue(request.record.request, keys, match, now, starts);
+}
+
+bool Scheduler::retries(const Request& request) const {
+  return config_.prefetch_retry_steps != 0 && request.lease == NodeId::none && !request.recompute &&
+         request.prefetch_attempts < config_.prefetch_attempts;
+}
+
+// What a waiting request lost since its last look-up, storage may have. Issues its prefetch again if its cached prefix
+// has become shorter. Returns true if so: this step then does not admit the request (SGLang's
+// Scheduler._prefetch_after_device_hit_loss). Compares with the prefix that the look-up began behind, so pages that the
+// prefetch brought and that were evicted since do not count.
+bool Scheduler::look_up_again(Request& request, const PrefixMatch& match) {
+  const Pages matched = match.device_pages + match.host_pages;
+  if (!config_.prefetch_recheck || config_.storage.empty() || request.recompute) return false;
+  if (matched >= request.looked_up_behind || prefetcher_.under_way(request.record.request)) return false;
+  if (request.prefetch_attempts >= config_.prefetch_attempts) {
+    request.looked_up_behind = matched;
+    return false;
   }
+  prefetch(request, step_time_);
+  looks_up_again_ = true;
+  return true;
 }
 
 // Returns the time to compute what comes before this request: of the requests ahead in the queue whose turn does not
@@ -110,11 +131,23 @@ TimeNs Scheduler::queued_compute_ns(Request& request) {
 
 void Scheduler::retry_prefetches(TimeNs now) {
   ++steps_;
-  while (!retries_.empty() && retries_.front().first <= steps_) {
-    const RequestId id = retries_.front().second;
-    retries_.pop_front();
+  for (const RequestId id : prefetcher_.take_unfulfilled()) {
     const auto waits = find_waiting(id);
-    if (waits != waiting_.end() && (*waits)->lease == NodeId::none) prefetch(**waits, now);
+    if (waits == waiting_.end() || (*waits)->retry_step != 0 || !retries(**waits)) continue;
+    (*waits)->retry_step = steps_ + config_.prefetch_retry_steps;
+    retries_.emplace((*waits)->retry_step, id);
+  }
+  // No second look-up may delay the request that is admitted next.
+  if (!waiting_.empty()) waiting_.front()->retry_step = 0;
+  while (!retries_.empty()) {
+    const auto [due, id] = *retries_.begin();
+    const auto waits = find_waiting(id);
+    const bool valid = waits != waiting_.end() && (*waits)->retry_step == due;
+    if (valid && due > steps_) break;
+    retries_.erase(retries_.begin());
+    if (!valid) continue;
+    (*waits)->retry_step = 0;
+    if (retries(**waits)) prefetch(**waits, now);
   }
 }
 
@@ -204,6 +237,7 @@ Scheduler::Admission Scheduler::admit(Request& request, Tokens budget, Pages res
 Scheduler::Admission Scheduler::take_over(Request& request, Tokens budget, Pages reserved) {
   const std::span<const PageKey> keys = reusable(request);
   PrefixMatch match = cache_.match(keys);
+  if (look_up_again(request, match)) return Admission::held;
   // Without a load of its own: a load below pages that may not arrive could not be undone.
   if (style_->loads_before_admission() && cache_.arriving(match.device_end)) return Admission::held;
   const auto room = [&](Pages direct) {
@@ -380,6 +414,10 @@ void Scheduler::retract(Request& request, Reason reason, TimeNs now) {
   insert_waiting(request);
   cache_.queue(request.record.request, reusable(request));
   report(EventKind::retracted, request, now);
+  // A new wait.
+  request.prefetch_attempts = 0;
+  request.retry_step = 0;
+  if (!request.recompute) prefetch(request, now);
 }
 
 // Pages that are being written to a decode engine stay until they have been written.
@@ -460,6 +498,7 @@ void Scheduler::prefill_failed(const PassPart& part, TimeNs end) {
 void Scheduler::decode_done(const PassPart& part, std::uint64_t steps, TimeNs end) {
   steps_since_reset_ += steps;
   steps_unpolled_ += steps;
+  steps_ += std::max<std::uint64_t>(steps, 1) - 1;
   // The burst was cancelled before its first step, for an input that the next step must see. Else the step would submit
   // the same burst again, and cancel it again.
   if (steps == 0 && config_.poll_steps == 1) poll_next();
@@ -601,6 +640,7 @@ void Scheduler::check_invariants(const Pass* in_flight) const {
     KV_CHECK(holder == (waiting_[i]->lease != NodeId::none), "a waiting request with a lease is known as its holder");
     KV_CHECK(waiting_[i]->slots.size() == waiting_[i]->shared, "a waiting request owns no slot");
     KV_CHECK(holder || waiting_[i]->slots.empty(), "a waiting request without a lease uses no slot");
+    KV_CHECK(waiting_[i]->prefetch_attempts <= config_.prefetch_attempts, "the attempts of a wait are bounded");
   }
   prefetcher_.check_invariants();
   cache_.check_invariants(owned, prefetcher_.owned_pages());

@@ -54,8 +54,10 @@ struct Request {
   Cache::Counted counted;                   // the same after a retraction as before the first insert
   Pages without_draft = 0;                  // reused pages that lack the draft model's KV
   std::uint32_t overtaken = 0;
-  std::uint32_t prefetch_attempts = 0;
-  Tokens prefill_tokens_before = 0;  // Scheduler::prefill_tokens_ when the request began to wait
+  std::uint32_t prefetch_attempts = 0;  // in this wait
+  Pages looked_up_behind = 0;           // pages on L1 and L2 at the last attempt
+  std::uint64_t retry_step = 0;         // its entry in Scheduler::retries_; 0 = none
+  Tokens prefill_tokens_before = 0;     // Scheduler::prefill_tokens_ when the request began to wait
   // Time to compute what L1 and L2 lacked at its arrival; only if the prefetch admission weighs costs.
   TimeNs uncached_compute_ns = 0;
   bool recompute = false;       // a load of its prefix failed: compute it instead
@@ -109,7 +111,7 @@ class Scheduler {
 
   // The request's client has gone. Ends the request, if it has not ended.
   void abort(RequestId id, TimeNs now);
-  // Issues prefetches again that were declined for lack of room.
+  // A step begins. Issues prefetches again that were declined, or that found too little.
   void retry_prefetches(TimeNs now);
 
   // Fills `pass`. Returns false if there is nothing to do, or if nothing fits yet.
@@ -162,8 +164,10 @@ class Scheduler {
   void check_invariants(const Pass* in_flight) const;
 
  private:
-  // Returns the largest number of decode steps before the next poll.
+  // Returns the largest number of decode steps before the next poll or retry.
   std::uint64_t steps_to_poll(std::uint64_t max_steps) const {
+    if (looks_up_again_) return 1;
+    if (!retries_.empty()) max_steps = std::min(max_steps, retries_.begin()->first - steps_);
     if (config_.poll_steps == 1) return max_steps;
     return std::min(max_steps, config_.poll_steps - std::min<std::uint64_t>(steps_unpolled_, config_.poll_steps - 1));
   }
@@ -182,6 +186,8 @@ class Scheduler {
   void count_hits(RequestRecord& record, const PrefixMatch& match, Pages loaded, const PrefetchOutcome& outcome) const;
   std::deque<Request*>::iterator find_waiting(RequestId id);
   void prefetch(Request& request, TimeNs now);
+  bool retries(const Request& request) const;
+  bool look_up_again(Request& request, const PrefixMatch& match);
   TimeNs queued_compute_ns(Request& request);
   Tokens first_chunk_tokens(const Request& request, Pages pages) const;
   std::uint64_t yield_x1024(const Request& request) const;
@@ -239,12 +245,13 @@ class Scheduler {
   Tokens running_output_left_ = 0;                  // of running_, chunked_, leased_ and the pass that is being formed
   std::uint64_t steps_since_reset_ = 0;
   std::uint64_t steps_unpolled_ = 0;  // decode steps since the last look at new requests
-  std::uint64_t steps_ = 0;
-  Tokens prefill_tokens_ = 0;  // of all passes so far
+  std::uint64_t steps_ = 0;           // each decode step of a burst counts
+  Tokens prefill_tokens_ = 0;         // of all passes so far
   TimeNs step_time_ = 0;
-  std::deque<std::pair<std::uint64_t, RequestId>> retries_;  // the step from which on to retry, and the request
-  std::uint32_t held_ = 0;                                   // requests that the last step passed over
+  std::set<std::pair<std::uint64_t, RequestId>> retries_;  // the step from which on to retry, and the request
+  std::uint32_t held_ = 0;                                 // requests that the last step passed over
   bool blocked_ = false;
+  bool looks_up_again_ = false;  // a request that could have been admitted in this step was looked up again
 };
 
 }  // namespace kvtwin

@@ -21,10 +21,10 @@ namespace kvtwin {
 // What is known about a prefetch, agreed by all ranks. docs/internals/cost_stop.md explains the costs.
 struct PrefetchFacts {
   TimeNs issued = 0;        // time of the step
-  Tokens asked_tokens = 0;  // tokens that neither L1 nor L2 had when the prefetch was issued
+  Tokens asked_tokens = 0;  // tokens that the first prefetch that the request waited for was to bring
   Tokens arrived_tokens = 0;
   Tokens read_tokens = 0;  // 0 until the look-up's answer, then the tokens found for which L2 has room
-  TimeNs waits_since = 0;  // time of the first step in which the request could be admitted
+  TimeNs waits_since = 0;  // time of the first step in which only a prefetch held the request back
   // All below: only if weighs_costs(). Costs include the delay of other requests.
   TimeNs now = 0;
   TimeNs progress = 0;  // time of the last answer
@@ -50,6 +50,8 @@ class Termination {
   virtual ~Termination() = default;
   // Returns the time from which on the request no longer waits, compared with the step's time.
   virtual TimeNs stop_at(const PrefetchFacts& facts) const = 0;
+  // True: a request whose prefetch was stopped gets no further prefetch in this wait, because its time is used up.
+  virtual bool stop_is_final() const { return true; }
   // True if stop_at() reads the facts from `now` on. Otherwise these facts are zero.
   virtual bool weighs_costs() const { return false; }
 };

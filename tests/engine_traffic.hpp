@@ -138,6 +138,7 @@ inline void draw_storage(Splitmix& rng, EngineConfig& config) {
   config.prefetch_min_tokens = rng.below(10);
   config.prefetch_host_share = 1024;
   config.prefetch_retry_steps = static_cast<std::uint32_t>(rng.below(3));
+  config.prefetch_recheck = config.prefetch_min_tokens % 2 == 0;
 }
 
 }  // namespace kvtwin::test

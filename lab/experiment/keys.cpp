@@ -549,11 +549,17 @@ std::span<const Key> experiment_keys() {
       share<&EngineConfig::prefetch_host_share>(
           "cache.prefetch_host_share", 0.5,
           "Share of the host tier that prefetches in flight may fill; a prefetch above this share is declined"),
-      integer<&EngineConfig::prefetch_retry_steps>(
-          "cache.prefetch_retry_steps", 0, 1e9,
-          "Scheduler steps after which a prefetch that was declined for lack of room is tried again; 0 = no retry"),
-      integer<&EngineConfig::prefetch_attempts>("cache.prefetch_attempts", 1, 1e6,
-                                                "Maximum number of attempts of a prefetch, including the first one"),
+      integer<&EngineConfig::prefetch_retry_steps>("cache.prefetch_retry_steps", 0, 1e9,
+                                                   "Scheduler steps after which a prefetch that was declined, or that "
+                                                   "found too little, is tried again while its "
+                                                   "request waits behind others; 0 = no retry"),
+      flag<&EngineConfig::prefetch_recheck>(
+          "cache.prefetch_recheck",
+          "Try a prefetch again when its request could be admitted, if its cached prefix in the device and host tiers "
+          "has become shorter since the last try (SGLang since 0.5.20)"),
+      integer<&EngineConfig::prefetch_attempts>(
+          "cache.prefetch_attempts", 1, 1e6,
+          "Maximum number of tries of a waiting request's prefetch, including the first one"),
       integer<&EngineConfig::storage_batch_pages>("cache.storage_batch_pages", 1, 1e6,
                                                   "Maximum number of pages per storage operation"),
       integer<&EngineConfig::storage_retries>("cache.storage_retries", 0, 1000,

@@ -101,7 +101,7 @@ void PastRun::read_experiment() {
                        " can't be decided again; give a folder that has it, or a simulation's");
     }
     experiment_ = Experiment::from_file(resolved);
-    return;
+    return keep_old_rules();
   }
   JournalReader reader(journal_);
   const std::string name = journal_path_.string();
@@ -121,6 +121,13 @@ void PastRun::read_experiment() {
   }
   // Line numbers in errors count within this text, so the name says that the text is part of the journal.
   experiment_ = Experiment::from_text(reader.text(), name + " (its experiment)");
+  keep_old_rules();
+}
+
+// A past run says every key that its kvtwin knew. A rule that came later did not decide it.
+void PastRun::keep_old_rules() {
+  const std::string key = "cache.prefetch_recheck";
+  if (experiment_->origin(key) == "default") experiment_->set(key + "=false", "run of a kvtwin without this key");
 }
 
 // The run refers to the files of the model and the hardware. The journal does not contain these files.

@@ -55,6 +55,7 @@ class PastRun {
   void read_report();
   void read_world(const std::filesystem::path& folder);
   void read_experiment();
+  void keep_old_rules();
 
   std::filesystem::path path_, journal_path_;
   std::vector<std::byte> journal_;

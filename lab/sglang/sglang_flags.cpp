@@ -248,6 +248,11 @@ std::vector<CacheRule> cache_rules(const SglangRelease& release, bool write_back
   } else {
     rules.push_back({"cache.raise_prompt_priority", "false", version + " gives a prompt and its answer one priority"});
   }
+  if (release.rechecks) {
+    rules.push_back({"cache.prefetch_recheck", "true", "SGLang looks up again what a waiting request has lost"});
+  } else {
+    rules.push_back({"cache.prefetch_recheck", "false", version + " looks up once"});
+  }
   if (!write_back) return rules;
   if (release.reclaims) {
     rules.push_back({"cache.reclaim_shadowed", "true", "under write_back SGLang does"});
@@ -415,16 +420,21 @@ class SglangReader {
       }
       if (flag.field == "chunked_prefill_size" && text == "-1") text = unchunked_pass();
       if (flag.field == "max_total_tokens") text = of_all_groups(text);
-      if (key == "cache.prefetch_attempts" && text == "0") text = "1";  // SGLang does not count the first attempt
+      if (key == "cache.prefetch_attempts") text = with_first_attempt(text);
       experiment_.set(key + "=" + text, where(flag.field));
       return;
     }
     const std::string preset = preset_of_flag(flag);
     if (preset.empty() || experiment_.origin(key) != "default") return;
-    if (key == "cache.prefetch_attempts" && preset == "0") return;  // the release has no retries
     const std::string before = experiment_.as_toml(key);
-    experiment_.set(key + "=" + ours(flag.field, preset), where(flag.field));
+    const std::string text = key == "cache.prefetch_attempts" ? with_first_attempt(preset) : ours(flag.field, preset);
+    experiment_.set(key + "=" + text, where(flag.field));
     if (experiment_.as_toml(key) != before) assumed_.push_back(flag.name + " " + preset);
+  }
+
+  // The flag does not count the first attempt.
+  static std::string with_first_attempt(const std::string& attempts) {
+    return std::to_string(number_of<std::int64_t>(attempts).value_or(0) + 1);
   }
 
   // The flag counts the tokens of one group of attention.
@@ -1052,7 +1062,8 @@ class SglangWriter {
       return;
     }
     if (flag.takes != Takes::word) {
-      const std::int64_t number = e_.integer(key);
+      const bool counts_first = key == "cache.prefetch_attempts";
+      const std::int64_t number = e_.integer(key) - (counts_first ? 1 : 0);
       const bool is_one = number == 1 && (flag.field == "dp_size" || flag.field == "ep_size" ||
                                           flag.field == "scheduler_recv_interval");
       const bool retries = flag.field.starts_with("hicache_storage_");
@@ -1090,6 +1101,7 @@ class SglangWriter {
         {"cache.output", "true"},
         {"cache.prefetch_timeout_most_s", "0.0"},
         {"cache.prefetch_timeout_from", "wait"},
+        {"cache.prefetch_recheck", "true"},
         {"cache.prefetch_host_share", "0.5"},
         {"cache.storage_batch_pages", "128"},
         {"cache.storage_retries", "0"},

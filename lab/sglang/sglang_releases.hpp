@@ -18,6 +18,7 @@ struct SglangRelease {
   bool reclaims;         // under write_back: cache.reclaim_shadowed, cache.reclaim_order, cache.host_evicts_leaving
   bool counts_once;      // an insert counts a use of a prefix once for a request
   bool cuts_host;        // a host tier that no flag sizes is cut to a share of the host's free memory
+  bool rechecks;         // cache.prefetch_recheck
 };
 
 // From the earliest to the latest. The latest is kSglangVersion, and applies if no release is named.

@@ -42,12 +42,13 @@ void Prefetcher::begin_step(TimeNs step_time, TimeNs unseen_since, std::size_t w
 
 // ---- issue -----------------------------------------------------------------------------------------------
 
-Reason Prefetcher::issue(RequestId request, std::span<const PageKey> keys, TimeNs step_time, TimeNs starts) {
-  if (storage_.tiers() == 0 || prefetches_.contains(request)) return Reason::none;
-  const PrefixMatch match = cache_.match(keys);
+void Prefetcher::issue(RequestId request, std::span<const PageKey> keys, const PrefixMatch& match, TimeNs step_time,
+                       TimeNs starts) {
+  const Entry earlier = prefetches_.find(request);
+  if (earlier != prefetches_.end() && (under_way(request) || earlier->second.was_final)) return;
   const Pages first = match.device_pages + match.host_pages;
   const Pages asked = keys.size() - first;
-  if (asked == 0) return Reason::none;
+  if (asked == 0) return;
   const bool by_host = config_.path != CachePath::direct;
   Reason refused = Reason::none;
   if (tokens(asked) < config_.prefetch_min_tokens) {
@@ -62,18 +63,20 @@ Reason Prefetcher::issue(RequestId request, std::span<const PageKey> keys, TimeN
   sink_.decide(DecisionKind::prefetch, refused, keys[first], asked, request);
   if (refused != Reason::none) {
     if (refused == Reason::too_slow) count_refusal();
+    if (refused == Reason::too_slow || refused == Reason::rate_limited) unfulfilled_.push_back(request);
     sink_.event({.kind = EventKind::prefetch_declined,
                  .tier = Tier::host,
                  .reason = refused,
                  .pages = asked,
                  .request = request});
-    return refused;
+    return;
   }
   Prefetch prefetch;
   prefetch.keys.assign(keys.begin(), keys.end());
   prefetch.first = first;
   prefetch.issued = prefetch.progress = step_time;
   prefetch.starts = starts;
+  if (earlier != prefetches_.end()) inherit(prefetch, earlier);
   if (by_host) {
     prefetch.hold = cache_.hold(match.end);
     occupy(prefetch, asked);
@@ -82,7 +85,41 @@ Reason Prefetcher::issue(RequestId request, std::span<const PageKey> keys, TimeN
   prefetches_.emplace(request, std::move(prefetch));
   ++looking_up_;
   sink_.event({.kind = EventKind::prefetch_issued, .tier = Tier::host, .pages = asked, .request = request});
-  return Reason::none;
+}
+
+// The prefetch takes the place of the request's earlier one, which has ended.
+void Prefetcher::inherit(Prefetch& prefetch, Entry from) {
+  Prefetch& earlier = from->second;
+  if (earlier.state == State::ready) {
+    pin_found(earlier, false);
+    report_end(from, EventKind::prefetch_revoked, earlier.hit, Reason::anchor_lost, Tier::device);
+  }
+  prefetch.waited = earlier.waited;
+  if (earlier.held_since >= 0) prefetch.waited += std::max<TimeNs>(0, earlier.ended - earlier.held_since);
+  prefetch.waits_since = earlier.waits_since;
+  prefetch.waits_for = earlier.waits_for;
+  const Pages end = earlier.fetch_first + earlier.committed;
+  for (FetchedRun run : runs_between(earlier, earlier.fetch_first, end)) {
+    run.pages = std::min(run.first + run.pages, std::max(run.first, prefetch.first)) - run.first;
+    if (run.pages > 0) prefetch.brought.push_back(run);
+  }
+  forget(from);
+}
+
+// Returns the pages that earlier prefetches brought, then the pages in [from, to) that this one found.
+std::vector<FetchedRun> Prefetcher::runs_between(const Prefetch& prefetch, Pages from, Pages to) {
+  std::vector<FetchedRun> runs = prefetch.brought;
+  for (const FetchedRun& run : prefetch.found) {
+    const Pages first = std::max(run.first, from), end = std::min(run.first + run.pages, to);
+    if (first < end) runs.push_back({run.tier, first, end - first});
+  }
+  return runs;
+}
+
+bool Prefetcher::under_way(RequestId request) const {
+  const auto entry = prefetches_.find(request);
+  if (entry == prefetches_.end()) return false;
+  return is_waited_for(entry->second) || entry->second.state == State::draining;
 }
 
 // ---- look-ups --------------------------------------------------------------------------------------------
@@ -291,13 +328,16 @@ void Prefetcher::land(Entry entry) {
 void Prefetcher::revoke(Entry entry, Reason reason) {
   sink_.decide(DecisionKind::revoke, reason, entry->second.keys[entry->second.first], entry->second.hit, entry->first);
   report_end(entry, EventKind::prefetch_revoked, entry->second.hit, reason);
+  unfulfilled_.push_back(entry->first);
   land(entry);
 }
 
 // The request stops waiting: pages that have arrived are committed, the rest is cancelled.
 void Prefetcher::stop(Entry entry, Reason reason) {
   Prefetch& prefetch = entry->second;
+  prefetch.was_final = termination_->stop_is_final();
   if (prefetch.state == State::looking_up) {
+    if (!prefetch.was_final && reason == Reason::stopped) unfulfilled_.push_back(entry->first);
     sink_.decide(DecisionKind::revoke, reason, prefetch.keys[prefetch.first], prefetch.hit, entry->first);
     report_end(entry, EventKind::prefetch_revoked, prefetch.hit, reason);
   } else {
@@ -345,6 +385,10 @@ bool Prefetcher::holds(RequestId request, TimeNs step_time) {
   Prefetch& prefetch = entry->second;
   if (!is_waited_for(prefetch)) return false;
   if (prefetch.held_since < 0) prefetch.held_since = step_time;
+  if (prefetch.waits_since < 0) {
+    prefetch.waits_since = step_time;
+    prefetch.waits_for = tokens(prefetch.keys.size() - prefetch.first);
+  }
   held_.insert(request);
   if (step_time < stop_at(entry->first, prefetch)) return true;
   prefetch.ended = step_time;
@@ -390,21 +434,20 @@ PrefetchOutcome Prefetcher::finish(RequestId request, Pages matched) {
   const Entry entry = prefetches_.find(request);
   if (entry == prefetches_.end()) return outcome;
   Prefetch& prefetch = entry->second;
-  if (prefetch.held_since >= 0) outcome.waited = std::max<TimeNs>(0, prefetch.ended - prefetch.held_since);
+  outcome.waited = prefetch.waited;
+  if (prefetch.held_since >= 0) outcome.waited += std::max<TimeNs>(0, prefetch.ended - prefetch.held_since);
   outcome.known_end = prefetch.first + prefetch.hit;
   outcome.stopped = prefetch.stopped;
   const bool ready = prefetch.state == State::ready;
   const Pages from = ready ? matched : prefetch.fetch_first;
   const Pages to = ready ? outcome.known_end : prefetch.fetch_first + prefetch.committed;
-  for (const FetchedRun& run : prefetch.found) {
-    const Pages first = std::max(run.first, from), end = std::min(run.first + run.pages, to);
-    if (first < end) outcome.runs.push_back({run.tier, first, end - first});
+  outcome.runs = runs_between(prefetch, from, to);
+  Pages used = ready || to <= from ? 0 : std::min(to, std::max(from, matched)) - from;
+  for (const FetchedRun& run : prefetch.brought) {
+    used += std::min(run.first + run.pages, std::max(run.first, matched)) - run.first;
   }
-  if (!ready && to > from) {
-    sink_.event({.kind = EventKind::prefetch_used,
-                 .tier = Tier::host,
-                 .pages = std::min(to, std::max(from, matched)) - from,
-                 .request = request});
+  if ((!ready && to > from) || !prefetch.brought.empty()) {
+    sink_.event({.kind = EventKind::prefetch_used, .tier = Tier::host, .pages = used, .request = request});
   }
   if (ready) {
     pin_found(prefetch, false);
@@ -571,8 +614,8 @@ TimeNs Prefetcher::read_ns(std::size_t tier, Tokens tokens) const {
 PrefetchFacts Prefetcher::facts(RequestId request, const Prefetch& prefetch) const {
   const bool fetching = prefetch.state == State::fetching;
   const Pages to_read = fetching ? prefetch.fetch_first + prefetch.slots.size() - prefetch.first : prefetch.hit;
-  PrefetchFacts facts{prefetch.issued, tokens(prefetch.keys.size() - prefetch.first), tokens(prefetch.arrived),
-                      tokens(to_read), prefetch.held_since};
+  PrefetchFacts facts{prefetch.issued, prefetch.waits_for, tokens(prefetch.arrived), tokens(to_read),
+                      prefetch.waits_since};
   if (!termination_->weighs_costs()) return facts;
   const Pages from = fetching ? prefetch.fetch_first + prefetch.arrived : prefetch.first;
   const Pages to = fetching ? prefetch.fetch_first + prefetch.slots.size() : prefetch.keys.size();

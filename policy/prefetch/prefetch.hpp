@@ -5,9 +5,13 @@
 //   (none) --------> looking_up ----------------> fetching -----------> landed --finish--> (none)
 //      | declined       |  | revoked: miss, too     |  stop, abort        ^
 //      v                |  | short, no room, ...    v                     |
-//   retried, maybe      |  +-----> landed        draining (the request no longer waits;
-//                       | direct                  pages that still arrive are kept)
+//   unfulfilled         |  +-----> landed,       draining (the request no longer waits;
+//                       |      unfulfilled        pages that still arrive are kept)
+//                       | direct
 //                       +--------> ready: fetched into L1 at admission
+//
+// While the request waits, the scheduler may issue again: after an unfulfilled prefetch, and if the prefix that the
+// look-up began behind has become shorter. The pages that an earlier prefetch brought still count for the request.
 //
 // Through L2: when the hit is known, host slots are allocated for as much of it as fits. The pages come in batches,
 // each of which is one operation. The slots belong to the prefetch until they are committed: the leading pages that
@@ -34,6 +38,7 @@
 #include <memory>
 #include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "policy/cache.hpp"
@@ -46,12 +51,12 @@
 
 namespace kvtwin {
 
-// What a request's prefetch has achieved, for the request's record at its admission.
+// What a request's prefetches have achieved, for the request's record at its admission.
 struct PrefetchOutcome {
-  std::vector<FetchedRun> runs;  // pages that the prefetch brought to L2, or that are to be loaded straight to L1
-  Pages known_end = 0;           // by the look-ups, L3 had the pages up to here
-  bool stopped = false;
-  TimeNs waited = 0;  // from the time at which only the prefetch held the request back, to the prefetch's end
+  std::vector<FetchedRun> runs;  // pages that they brought to L2, or that are to be loaded straight to L1
+  Pages known_end = 0;           // by the last look-ups, L3 had the pages up to here
+  bool stopped = false;          // the last one
+  TimeNs waited = 0;             // time in which only a prefetch held the request back
 };
 
 class Prefetcher {
@@ -61,10 +66,15 @@ class Prefetcher {
   // A step begins. Answers that the step takes have this time; they may have come at any time after `unseen_since`.
   // `waiting`: number of requests that wait, for prefetches or for the GPU.
   void begin_step(TimeNs step_time, TimeNs unseen_since, std::size_t waiting);
-  // Starts a prefetch for the request's first `keys`. Returns Reason::none, or the reason against it; the caller may
-  // try again after rate_limited. `starts`: estimate of the time at which the request would be admitted without waiting
-  // for the prefetch.
-  Reason issue(RequestId request, std::span<const PageKey> keys, TimeNs step_time, TimeNs starts);
+  // Starts a prefetch for the request's first `keys`, or declines it. Does nothing while an earlier one is under way,
+  // and after a stop that was final. `match`: the cached part of `keys`. `starts`: estimate of the time at which the
+  // request would be admitted without waiting for the prefetch.
+  void issue(RequestId request, std::span<const PageKey> keys, const PrefixMatch& match, TimeNs step_time,
+             TimeNs starts);
+  // Returns the requests whose prefetch was declined or revoked, since the last call, for a cause that may pass.
+  std::vector<RequestId> take_unfulfilled() { return std::exchange(unfulfilled_, {}); }
+  // Returns whether answers to the request's prefetch are to come.
+  bool under_way(RequestId request) const;
   // Takes an answer, which all ranks have, to one of its look-ups or gets into L2. `head`: the request that is admitted
   // next, for CachePath::automatic.
   void take(const StorageAnswer& answer, RequestId head);
@@ -114,10 +124,17 @@ class Prefetcher {
     bool stopped = false;
     bool failed = false;        // a look-up failed, or a get fell short without a cancel
     bool request_gone = false;  // the request was admitted or aborted
+    bool was_final = false;     // the stop: the request gets no further prefetch
     bool end_reported = false;
     TimeNs issued = 0, held_since = -1, progress = 0;
     TimeNs starts = 0;
     TimeNs ended = 0;  // the last answer came, or the prefetch was stopped; for reports only
+    // Of the request's earlier prefetches in this wait.
+    std::vector<FetchedRun> brought;  // pages that they brought to L2, in order
+    TimeNs waited = 0;
+    // The first wait of the request for a prefetch, and the tokens that this prefetch was to bring.
+    TimeNs waits_since = -1;
+    Tokens waits_for = 0;
     Pages occupied = 0;
     Hold hold;
   };
@@ -145,6 +162,8 @@ class Prefetcher {
     return prefetch.state == State::looking_up || prefetch.state == State::fetching;
   }
 
+  void inherit(Prefetch& prefetch, Entry from);
+  static std::vector<FetchedRun> runs_between(const Prefetch& prefetch, Pages from, Pages to);
   void take_look_up(Entry entry, const StorageAnswer& answer, RequestId head);
   void decide_after_look_ups(Entry entry, RequestId head);
   void pin_found(const Prefetch& prefetch, bool pinned);
@@ -190,6 +209,7 @@ class Prefetcher {
   // Kept so that a step looks only at the prefetches that hold a request back, however many others there are.
   std::size_t looking_up_ = 0, fetching_ = 0;
   std::set<RequestId> held_;  // requests that holds() held back, while they wait for the prefetch
+  std::vector<RequestId> unfulfilled_;
   Pages occupied_ = 0;
 };
 

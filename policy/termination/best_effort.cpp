@@ -7,6 +7,7 @@ namespace {
 class BestEffort final : public Termination {
  public:
   TimeNs stop_at(const PrefetchFacts& facts) const override { return facts.issued; }
+  bool stop_is_final() const override { return false; }
 };
 
 }  // namespace

@@ -26,6 +26,8 @@ class Timeout final : public Termination {
     if (max_ != 0) limit = std::min(limit, max_);
     return (from_issue_ ? facts.issued : facts.waits_since) + limit + 1;  // longer than the limit, not equal
   }
+  // A limit from the issue on is of each prefetch. A limit of the wait is of all the request's prefetches together.
+  bool stop_is_final() const override { return !from_issue_; }
 
  private:
   TimeNs base_, per_ki_token_, max_;

@@ -23,6 +23,7 @@ RULES = {
     "prompt_priority": "cache.raise_prompt_priority",
     "reclaims": "cache.reclaim_shadowed under write_back",
     "counts_once": "an insert counts a use of a prefix once for a request",
+    "rechecks": "cache.prefetch_recheck",
     "host_memory_fraction": "default of --hicache-host-memory-fraction; 0: no such flag",
 }
 
@@ -100,6 +101,7 @@ def rules_of(folder, release):
         "prompt_priority": tree == "UnifiedRadixCache" and "insert_params.priority + 1" in core,
         "reclaims": tree == "UnifiedRadixCache" and "_reclaim_full_host_duplicates" in core,
         "counts_once": "inserted_len" in core,
+        "rechecks": "_prefetch_after_device_hit_loss(" in source.text("managers/scheduler.py"),
         "host_memory_fraction": source.field("hicache_host_memory_fraction", 0),
     }
 

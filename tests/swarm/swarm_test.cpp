@@ -94,6 +94,8 @@ void draw_storage(test::Splitmix& random, EngineConfig& e) {
   e.prefetch_host_share = pick<std::uint32_t>(random, {200, 512, 1024});
   e.prefetch_retry_steps = pick<std::uint32_t>(random, {0, 1, 4});
   // Derived from earlier draws, so that the other draws of a seed do not change.
+  e.prefetch_recheck = e.prefetch_min_tokens != 0;
+  e.prefetch_attempts = 1 + static_cast<std::uint32_t>(e.prefetch_min_tokens);
   if (e.prefetch_policy == "timeout" && e.prefetch_timeout_max_ns != 0) {
     e.prefetch_policy = "cost_stop";
   }

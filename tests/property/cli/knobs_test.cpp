@@ -245,6 +245,7 @@ class Knobs : public testing::Test {
         {"cache.prefetch_timeout_from", "wait", "issue", slow_disk + Settings{"cache.prefetch_timeout_base_s=0.05"}},
         {"cache.prefetch_host_share", "0.02", "1", slow_disk},
         {"cache.prefetch_retry_steps", "0", "1", crowded},
+        {"cache.prefetch_recheck", "false", "true", crowded},
         {"cache.prefetch_attempts", "1", "50", crowded + Settings{"cache.prefetch_retry_steps=1"}},
         {"cache.storage_batch_pages", "2", "128", slow_disk},
         {"tiers.remote.store", "redis", "s3", remote},

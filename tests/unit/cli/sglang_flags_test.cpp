@@ -107,7 +107,7 @@ TEST(SglangFlags, EachSetsItsKey) {
            {"--radix-eviction-policy slru --radix-eviction-policy-config {\"protected_threshold\":4}",
             "cache.slru_protected_touches", "4"},
            {"--enable-hicache --hicache-ratio 3", "tiers.host.ratio", "3.0"},
-           {kHost + "--hicache-storage-prefetch-retry-max-attempts 3", "cache.prefetch_attempts", "3"},
+           {kHost + "--hicache-storage-prefetch-retry-max-attempts 3", "cache.prefetch_attempts", "4"},
            {kHost + "--hicache-storage-prefetch-retry-max-attempts 0", "cache.prefetch_attempts", "1"},
            {kHost + "--hicache-ratio 1.5", "tiers.host.ratio", "1.5"},
            {kHost + "--hicache-write-policy write_back", "cache.write_policy", "'write_back'"},
@@ -189,12 +189,12 @@ TEST(SglangFlags, WhatIsNotGivenIsSglangsDefaultUnlessTheFileSaysIt) {
   EXPECT_EQ(plain.text("cache.evict_unit"), "node");
   EXPECT_EQ(plain.number("cache.clean_reserve"), 0);
   EXPECT_EQ(plain.integer("cache.prefetch_retry_steps"), 8);
-  EXPECT_EQ(plain.integer("cache.prefetch_attempts"), 8);
+  EXPECT_EQ(plain.integer("cache.prefetch_attempts"), 9);
+  EXPECT_TRUE(plain.flag("cache.prefetch_recheck"));
   EXPECT_EQ(plain.number("tiers.host.ratio"), 2);
   for (const char* part :
        {"--page-size 1", "--hicache-ratio 2", "--hicache-io-backend kernel", "cache.evict_unit = node",
-        "cache.clean_reserve = 0", "--hicache-storage-prefetch-retry-max-attempts 8", "--mem-fraction-static",
-        "--max-running-requests", "SGLang cuts a host tier"}) {
+        "cache.clean_reserve = 0", "--mem-fraction-static", "--max-running-requests", "SGLang cuts a host tier"}) {
     EXPECT_NE(notes_of(plain).find(part), std::string::npos) << notes_of(plain);
   }
   const Experiment said = from_flags(
@@ -347,7 +347,7 @@ TEST(SglangFlags, StorageBackEnds) {
   EXPECT_TRUE(setup.engine.storage[0].owned);
   EXPECT_EQ(setup.engine.prefetch_policy, "wait_complete");
   EXPECT_EQ(setup.engine.prefetch_retry_steps, 8U);
-  EXPECT_EQ(setup.engine.prefetch_attempts, 2U);
+  EXPECT_EQ(setup.engine.prefetch_attempts, 3U);
 }
 
 TEST(SglangFlags, ModelFolders) {

@@ -44,7 +44,8 @@ std::string line_of(const SglangRelease& r, const std::string& tree, const std::
         r.prefetch_policy, r.mem_layout, r.retry_steps, r.retry_attempts}) {
     line += "\t" + std::string(word);
   }
-  for (const bool rule : {r.prompt_priority, r.reclaims, r.counts_once}) line += rule ? "\ttrue" : "\tfalse";
+  for (const bool rule : {r.prompt_priority, r.reclaims, r.counts_once, r.rechecks})
+    line += rule ? "\ttrue" : "\tfalse";
   return line + "\t" + fraction;
 }
 
@@ -88,6 +89,10 @@ TEST(SglangReleases, ARuleAppliesFromItsReleaseOn) {
   EXPECT_EQ(of_19.number("cache.prefetch_timeout_most_s"), 0);
   EXPECT_EQ(of_19.integer("cache.prefetch_retry_steps"), 0);
   EXPECT_EQ(of_20.integer("cache.prefetch_retry_steps"), 8);
+  EXPECT_EQ(of_18.integer("cache.prefetch_attempts"), 1);
+  EXPECT_EQ(of_20.integer("cache.prefetch_attempts"), 9);
+  EXPECT_FALSE(of_19.flag("cache.prefetch_recheck"));
+  EXPECT_TRUE(of_20.flag("cache.prefetch_recheck"));
   EXPECT_FALSE(of_19.flag("cache.raise_prompt_priority"));
   EXPECT_TRUE(of_20.flag("cache.raise_prompt_priority"));
   EXPECT_EQ(of_22.text("cache.prefetch_timeout_from"), "issue");

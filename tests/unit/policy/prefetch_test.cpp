@@ -412,6 +412,74 @@ TEST(Prefetch, tried_again_once_there_is_room_it_is_issued) {
   EXPECT_EQ(last(rig).hit[Tier::disk], 16U);
 }
 
+// Request 1 runs alone. Request 2 waits, with its whole prompt cached; request 3 waits behind it, and its prefetch
+// fills the host tier.
+void lose_the_prefix_of_a_waiting_request(EngineRig& rig) {
+  put(rig, chain(1, 4));
+  put(rig, chain(3, 8));
+  rig.arrive(0, chain(1, 4), 17, 1);
+  rig.drain();
+  rig.arrive(1, {}, 3, 41);  // takes most of L1
+  rig.arrive(2, chain(1, 4), 17, 1);
+  rig.arrive(3, chain(3, 8), 33, 1);
+  expect_rest(rig);
+}
+
+TEST(Prefetch, what_a_waiting_request_has_lost_is_looked_up_again_at_its_admission) {
+  for (const std::string_view policy : {"wait_complete", "timeout", "cost_stop"}) {
+    for (const bool recheck : {true, false}) {
+      EngineConfig config = stored_config(12, 8, policy);
+      config.cost_token_ps = 1'000'000'000;
+      config.prefetch_recheck = recheck;
+      config.max_running = 1;
+      EngineRig rig(config);
+      lose_the_prefix_of_a_waiting_request(rig);
+      EXPECT_EQ(record_of(rig, 2).hit[Tier::disk], recheck ? 12U : 0U) << policy;
+      EXPECT_EQ(record_of(rig, 2).miss, recheck ? 1U : 13U) << policy;
+    }
+  }
+}
+
+TEST(Prefetch, after_the_last_attempt_the_request_is_admitted_with_what_is_left) {
+  EngineConfig config = stored_config(12, 8);
+  config.prefetch_attempts = 1;
+  config.max_running = 1;
+  EngineRig rig(config);
+  lose_the_prefix_of_a_waiting_request(rig);
+  EXPECT_EQ(record_of(rig, 2).miss, 13U);
+}
+
+// The store has nothing when the request arrives, and everything later.
+TEST(Prefetch, that_found_nothing_is_tried_again_while_its_request_waits_behind_others) {
+  for (const bool is_head : {false, true}) {
+    EngineConfig config = stored_config(24, 96);
+    config.max_running = config.burst_steps = 1;
+    EngineRig rig(config);
+    rig.arrive(0, {}, 3, 60);
+    if (!is_head) rig.arrive(1, {}, 3, 1);
+    rig.arrive(2, chain(2, 4), 17, 1);
+    rig.complete_pass();
+    rig.complete_stored(kLookUp, 0);
+    put(rig, chain(2, 4));
+    expect_rest(rig);
+    EXPECT_EQ(record_of(rig, 2).hit[Tier::disk], is_head ? 0U : 16U);
+  }
+}
+
+TEST(Prefetch, is_tried_at_most_so_often_in_one_wait) {
+  for (const std::uint32_t attempts : {1U, 2U, 9U}) {
+    EngineConfig config = stored_config(128, 96);
+    config.max_running = 1;
+    config.prefetch_attempts = attempts;
+    EngineRig rig(config);
+    rig.arrive(0, {}, 3, 400);
+    rig.arrive(1, {}, 3, 1);
+    rig.arrive(2, chain(2, 4), 17, 1);
+    expect_rest(rig);
+    EXPECT_EQ(rig.events.count(EventKind::prefetch_issued), attempts);
+  }
+}
+
 TEST(Prefetch, what_another_prefetch_has_brought_meanwhile_is_revoked_as_a_duplicate) {
   EngineConfig config = stored_config(32, 32);
   config.max_running = 1;
