@@ -32,7 +32,6 @@ constexpr std::chrono::milliseconds kBetweenLooks{20};
 constexpr std::chrono::milliseconds kFlushPause{5}, kMaxFlush{1000};
 constexpr std::chrono::seconds kMaxEnd{10};
 constexpr int kMaxLauncherEndMs = 20'000;
-// The next process speaks if the first one, which is stopped maybe, has not ended the run.
 constexpr std::chrono::seconds kBetweenSpeakers{3};
 
 // Empty if the process has ended, also if it is not waited for yet, or is of another user.
@@ -114,6 +113,8 @@ void end_launcher() {
   std::this_thread::sleep_for(kMaxEnd);
 }
 
+void wait_for_speakers(std::ptrdiff_t before) { std::this_thread::sleep_for(before * kBetweenSpeakers); }
+
 StartWatch::StartWatch(std::size_t all) : all_(all), thread_([this] { loop(); }) {}
 
 StartWatch::~StartWatch() {
@@ -152,8 +153,7 @@ void StartWatch::loop() {
 }
 
 void StartWatch::fail(const std::string& sentence, const std::vector<pid_t>& living) {
-  const auto before = std::ranges::count_if(living, [](pid_t process) { return process < ::getpid(); });
-  std::this_thread::sleep_for(before * kBetweenSpeakers);
+  wait_for_speakers(std::ranges::count_if(living, [](pid_t process) { return process < ::getpid(); }));
   std::fprintf(stderr, "kvtwin: %s\n", sentence.c_str());
   end_launcher();
   std::_Exit(1);

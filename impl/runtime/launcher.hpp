@@ -28,6 +28,10 @@ void flush_stderr();
 // this process is no launcher, or if the launcher lets this process live for ten seconds.
 void end_launcher();
 
+// Waits for the `before` living processes that say ahead of this one why the run ends, and end it: 3 s for each. They
+// end this process meanwhile, unless they have been stopped.
+void wait_for_speakers(std::ptrdiff_t before);
+
 // Until it is deleted: ends the run if another process of the run dies, or if `all` processes do not start. For the
 // time in which the processes do not know each other: MPI_Init waits for a dead process for ever.
 //

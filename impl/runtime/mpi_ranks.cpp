@@ -145,7 +145,7 @@ MpiRanks::~MpiRanks() {
   }
 }
 
-// A process that ends is dead for those that watch it. So nobody ends before all have stopped to mind.
+// A process that ends counts as dead for each process that still watches it. So each one waits until none watches.
 void MpiRanks::meet_the_living() {
   MPI_Request request = MPI_REQUEST_NULL;
   if (MPI_Ibarrier(comm(RankChannel::run), &request) != MPI_SUCCESS) return;

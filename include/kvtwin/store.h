@@ -44,8 +44,8 @@ typedef struct kvtwin_page_form {
 } kvtwin_page_form;
 
 /* What the KV was computed with. Stores with different identities or forms never see, replace or remove each other's
- * pages. Texts are UTF-8 and end at their first zero byte: the caller must refuse longer names with such a byte. NULL is
- * empty; model, revision and kv_dtype must not be empty. Requires: 1 <= tp, 1 <= pp, rank < tp * pp. */
+ * pages. Texts are UTF-8 and end at their first zero byte: the caller must refuse longer names with such a byte. NULL
+ * is empty; model, revision and kv_dtype must not be empty. Requires: 1 <= tp, 1 <= pp, rank < tp * pp. */
 typedef struct kvtwin_identity {
   uint32_t struct_size;
   const char* model;
@@ -116,8 +116,8 @@ KVTWIN_API kvtwin_status kvtwin_store_remove(kvtwin_store* store, const kvtwin_k
 
 /* Writes the store's counters as one JSON object to `text` (at most `size` bytes, with a zero at the end), and sets
  * *needed to the bytes that the whole text needs. Waits for the calls in progress.
- * "medium" of a disk has "pages_evicted" and "capacity_pages", which is lower than configured on a small medium; that of
- * a shared file system has "evicted_pages".
+ * "medium" of a disk has "pages_evicted" and "capacity_pages", which is lower than configured on a small medium; that
+ * of a shared file system has "evicted_pages".
  * {"kind", "look_ups": {"calls", "pages", "found", "seconds"}, "gets": {"calls", "pages", "ok", "bytes", "seconds",
  * "missing", "corrupt", "io_error", "unreachable"}, "puts": {..., "full"}, "removes": {...}, "medium": {name: count}}
  */

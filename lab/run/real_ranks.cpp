@@ -1,22 +1,15 @@
 #include "lab/run/real_ranks.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <span>
-#include <thread>
 #include <utility>
 
+#include "impl/runtime/launcher.hpp"
+
 namespace kvtwin {
-namespace {
-
-// If the ranks before this one do not end the run, because they have been stopped maybe, this rank does.
-constexpr std::chrono::seconds kBetweenSpeakers{3};
-
-}  // namespace
-
 RealRanks::RealRanks(RankGroup& group, std::function<void(const std::string&)> say)
     : group_(group), say_(std::move(say)), dead_(group.size()), expected_(group.size()) {
   group_.watch([this](std::size_t rank) { died(rank); });
@@ -100,8 +93,7 @@ void RealRanks::died(std::size_t rank) {
 }
 
 void RealRanks::end_run_without(std::size_t rank) {
-  const auto before = std::count(dead_.begin(), dead_.begin() + static_cast<std::ptrdiff_t>(group_.rank()), false);
-  std::this_thread::sleep_for(before * kBetweenSpeakers);
+  wait_for_speakers(std::count(dead_.begin(), dead_.begin() + static_cast<std::ptrdiff_t>(group_.rank()), false));
   say(name_of(rank) + " has died" +
       (phase_ == Phase::reports ? " after its last request, before its part of the report"
                                 : ", and the run cannot go on without it"));

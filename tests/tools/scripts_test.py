@@ -46,7 +46,7 @@ class Scripts(unittest.TestCase):
             self.program(f"build-tsan/tests/{name}", PROGRAM)
         for name in ("build/tests/unit_cli", "build/tests/golden_cli", "build-asan/tests/unit_policy",
                      "build-asan/tests/extremes", "build/tests/remote_stores", "build/tests/unit_impl",
-                     "build/tests/conformance_impl", "build/tests/unit_capi", "build/tests/crash_cli"):
+                     "build/tests/conformance_impl", "build/tests/unit_capi", "build/tests/crash_cli", "build/tests/unit_models"):
             self.program(name, PROGRAM)
         self.program("home/.cache/kvtwin/engines/remote/valkey-server", "")
         self.program("build-asan/tests/trace_fuzz", "echo stat::number_of_executed_units: 5\n")
@@ -96,9 +96,9 @@ class Scripts(unittest.TestCase):
         run = self.run_script("test", **NO_INDEX)
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
         lines = run.stdout.splitlines()
-        self.assertEqual(lines[-1], "48 passed, 0 failed, 9 not run")
+        self.assertEqual(lines[-1], "48 passed, 0 failed, 10 not run")
         self.assertEqual(lines[-2], "not run, because packages that they need are not installed: "
-                         "figures, measured, SGLang, Python package, kvtwin's storage and policies inside SGLang, "
+                         "figures, measured, SGLang, geometry of published models, Python package, kvtwin's storage and policies inside SGLang, "
                          "kvtwin's storage inside vLLM, remote stores, "
                          "kvtwin's storage on Mooncake Store inside Python, documentation site")
 
@@ -109,7 +109,7 @@ class Scripts(unittest.TestCase):
   printf 'The following tests did not run:\\n\\t 41 - cluster_slurm (Skipped)\\n\\t 42 - Trace.Public (Skipped)\\n'"""))
         run = self.run_script("test", **NO_INDEX)
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
-        self.assertEqual(run.stdout.splitlines()[-1], "57 passed, 0 failed, 1 not run")
+        self.assertEqual(run.stdout.splitlines()[-1], "58 passed, 0 failed, 1 not run")
         self.assertEqual(run.stdout.splitlines()[-2],
                          "not run, because packages that they need are not installed: cluster_slurm")
 
@@ -122,7 +122,7 @@ exit 8
 """)
         run = self.run_script("test", **NO_INDEX)
         self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
-        self.assertEqual(run.stdout.splitlines()[-1], "57 passed, 1 failed")
+        self.assertEqual(run.stdout.splitlines()[-1], "58 passed, 1 failed")
 
     def without_nvcc(self, *arguments):
         self.program("bin/nvcc", 'echo "Cuda compilation tools, release 12.4, V12.4.131"\n')  # too old
@@ -182,7 +182,7 @@ exit 8
         self.made_python()
         run = self.run_script("test", **NO_INDEX)
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
-        self.assertEqual(run.stdout.splitlines()[-1], "58 passed, 0 failed")
+        self.assertEqual(run.stdout.splitlines()[-1], "59 passed, 0 failed")
         self.assertNotIn("not run", run.stdout)
 
     def test_test_names_what_ctest_skips(self):
@@ -193,7 +193,7 @@ exit 8
         run = self.run_script("test", **NO_INDEX)
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
         lines = run.stdout.splitlines()
-        self.assertEqual(lines[-1], "57 passed, 0 failed, 1 not run")
+        self.assertEqual(lines[-1], "58 passed, 0 failed, 1 not run")
         self.assertEqual(lines[-2], "not run, because packages that they need are not installed: report_in_browser")
 
     def test_test_fails_where_a_documented_command_fails(self):
@@ -210,7 +210,7 @@ exit 8
         run = self.run_script("test", **NO_INDEX)
         self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
         lines = run.stdout.splitlines()
-        self.assertEqual(lines[-1], "58 passed, 3 failed")
+        self.assertEqual(lines[-1], "59 passed, 3 failed")
         self.assertIn("asan: 1 passed, 3 failed", lines)
         self.assertIn("failed step: tests under asan, ubsan", lines)
         self.assertTrue(any("swarm: ended early" in line for line in lines), run.stdout)

@@ -6,16 +6,13 @@
 
 #include "models/presets.hpp"
 #include "policy/base/names.hpp"
+#include "tests/small_config.hpp"
 
 namespace kvtwin {
 namespace {
 
 using nlohmann::json;
-
-json llama() {
-  return {{"model_type", "llama"},    {"torch_dtype", "bfloat16"}, {"num_hidden_layers", 4},   {"hidden_size", 64},
-          {"intermediate_size", 128}, {"num_attention_heads", 8},  {"num_key_value_heads", 2}, {"vocab_size", 100}};
-}
+using test::llama;
 
 json latent() {
   json config = llama();
