@@ -44,6 +44,14 @@ bool is_launcher(pid_t process) {
   return std::ranges::find(kLaunchers, program_of(process).filename().string()) != kLaunchers.end();
 }
 
+// Without --enable-recovery, Open MPI's launcher ends the run after a death or an exit code. A signal at the same time
+// can crash it (4.1.4, seen on a busy machine).
+bool ends_runs_itself() {
+  if (std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr) return false;  // another launcher
+  const char* const recovers = std::getenv("OMPI_MCA_orte_enable_recovery");
+  return recovers == nullptr || std::string_view(recovers) == "0";
+}
+
 std::vector<pid_t> children_of(pid_t process) {
   std::vector<pid_t> children;
   std::error_code error;
@@ -107,7 +115,7 @@ void flush_stderr() {
 void end_launcher() {
   flush_stderr();
   const pid_t launcher = ::getppid();
-  if (!is_launcher(launcher)) return;
+  if (!is_launcher(launcher) || ends_runs_itself()) return;
   kill_launcher_later(launcher);
   if (::kill(launcher, SIGTERM) != 0) return;
   std::this_thread::sleep_for(kMaxEnd);
