@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string_view>
 #include <system_error>
 
@@ -44,12 +45,19 @@ bool is_launcher(pid_t process) {
   return std::ranges::find(kLaunchers, program_of(process).filename().string()) != kLaunchers.end();
 }
 
-// Without --enable-recovery, Open MPI's launcher ends the run after a death or an exit code. A signal at the same time
-// can crash it (4.1.4, seen on a busy machine).
-bool ends_runs_itself() {
-  if (std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr) return false;  // another launcher
-  const char* const recovers = std::getenv("OMPI_MCA_orte_enable_recovery");
-  return recovers == nullptr || std::string_view(recovers) == "0";
+std::string text_of(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// Without --enable-recovery (or the MCA parameter orte_enable_recovery), the launcher of Open MPI 4 ends the run after
+// a death or an exit code. A signal at the same time can crash it (4.1.4, seen on a busy machine).
+bool ends_runs_itself(pid_t launcher) {
+  const std::string program = program_of(launcher).filename().string();
+  if (program != "orterun" && program != "orted") return false;
+  const fs::path facts = "/proc/" + std::to_string(launcher);
+  const std::string terms = text_of(facts / "cmdline") + text_of(facts / "environ");
+  return terms.find("enable-recovery") == std::string::npos && terms.find("enable_recovery") == std::string::npos;
 }
 
 std::vector<pid_t> children_of(pid_t process) {
@@ -115,7 +123,7 @@ void flush_stderr() {
 void end_launcher() {
   flush_stderr();
   const pid_t launcher = ::getppid();
-  if (!is_launcher(launcher) || ends_runs_itself()) return;
+  if (!is_launcher(launcher) || ends_runs_itself(launcher)) return;
   kill_launcher_later(launcher);
   if (::kill(launcher, SIGTERM) != 0) return;
   std::this_thread::sleep_for(kMaxEnd);

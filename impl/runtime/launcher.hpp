@@ -1,8 +1,8 @@
 // The program that has started the processes of a run on this machine: mpirun, or its daemon.
 //
 // Under Open MPI's --enable-recovery, neither MPI_Abort nor an exit code ends the other processes, and mpirun exits
-// with code 0. There, a signal to the launcher ends all processes, and mpirun's exit code is 1. A launcher that does not
-// end within 20 s is killed. Without --enable-recovery, mpirun ends the run itself after MPI_Abort or an exit code.
+// with code 0. There, a signal to the launcher ends all processes, and mpirun's exit code is 1. A launcher that does
+// not end within 20 s is killed. Without --enable-recovery, mpirun ends the run itself after MPI_Abort or an exit code.
 #pragma once
 
 #include <sys/types.h>
@@ -25,8 +25,8 @@ std::vector<pid_t> launched_processes();
 void flush_stderr();
 
 // Ends all processes of the run on this machine, this one too, by a signal to the launcher. Returns if the parent of
-// this process is no launcher, if the launcher ends a run itself when the caller exits or calls MPI_Abort, or if it lets
-// this process live for ten seconds.
+// this process is no launcher, if the launcher ends a run itself when the caller exits or calls MPI_Abort, or if it
+// lets this process live for ten seconds.
 void end_launcher();
 
 // Waits for the `before` living processes that say ahead of this one why the run ends, and end it: 3 s for each. They
