@@ -16,10 +16,15 @@ std::string range_of_releases() {
 }  // namespace
 
 std::vector<CLI::Option*> add_sglang_options(CLI::App& command, SglangArguments& arguments) {
-  CLI::Option* flags = command.add_option(
-      "--from-sglang-flags", arguments.flags,
-      "Set the keys that these flags of an SGLang server mean, e.g. \"--tp 1 --enable-hierarchical-cache "
-      "--hicache-ratio 2\". The flags override the file; --set and --vary override the flags");
+  CLI::Option* flags =
+      command
+          .add_option(
+              "--from-sglang-flags", arguments.flags,
+              "Set the keys that these flags of an SGLang server mean, e.g. \"--tp 1 --enable-hierarchical-cache "
+              "--hicache-ratio 2\". The flags override the file; --set and --vary override the flags. Twice: the "
+              "line of a prefill and of a decode engine (--disaggregation-mode)")
+          ->expected(1)
+          ->take_all();
   CLI::Option* info =
       command
           .add_option("--from-sglang-server-info", arguments.server_info,

@@ -67,6 +67,11 @@ TimeNs RangedCost::forward_ns(const ForwardShape& shape, std::uint64_t steps) co
   return cost_.forward_ns(shape, steps);
 }
 
+TimeNs RangedCost::joint_step_ns(std::span<const ForwardShape> groups) const {
+  for (const ForwardShape& shape : groups) asked_.add(shape);
+  return cost_.joint_step_ns(groups);
+}
+
 TransferCost RangedCost::transfer(const Plan& plan) const {
   asked_.add(plan);
   return cost_.transfer(plan);

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -51,6 +52,7 @@ class RangedCost final : public CostModel {
  public:
   explicit RangedCost(const CostModel& cost) : cost_(cost) {}
   TimeNs forward_ns(const ForwardShape& shape, std::uint64_t steps) const override;
+  TimeNs joint_step_ns(std::span<const ForwardShape> groups) const override;
   TransferCost transfer(const Plan& plan) const override;
   TransferCost storage(const StorageWork& work) const override;
   const WorkRanges& asked() const { return asked_; }

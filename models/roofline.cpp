@@ -255,7 +255,7 @@ double exchanged_layers(const ModelGeometry& m, std::uint32_t tp) {
   return as_double(expert_layers(m)) * std::min(1.0, static_cast<double>(m.experts_per_token) / tp);
 }
 
-ForwardShape group_share(const ForwardShape& shape, std::uint32_t groups, Tokens most_tokens) {
+ForwardShape group_share(const ForwardShape& shape, std::uint32_t groups) {
   if (groups == 1) return shape;
   ForwardShape share = shape;
   const auto most = [groups](std::uint32_t sequences) {
@@ -269,18 +269,6 @@ ForwardShape group_share(const ForwardShape& shape, std::uint32_t groups, Tokens
   share.prefill_tokens = part(shape.prefill_tokens, share.prefill_sequences, shape.prefill_sequences);
   share.prefill_pairs = part(shape.prefill_pairs, share.prefill_sequences, shape.prefill_sequences);
   share.prefill_context_tokens = part(shape.prefill_context_tokens, share.prefill_sequences, shape.prefill_sequences);
-  const Tokens even = shape.prefill_tokens / groups + (shape.prefill_tokens % groups != 0 ? 1 : 0);
-  const Tokens most_of_group = std::max(even, most_tokens);
-  // With fewer prompts than groups, the pass stands for the passes of one group that the others would wait for.
-  if (shape.prefill_sequences >= groups && share.prefill_tokens > most_of_group) {
-    const auto cut = [&](std::uint64_t all) {
-      return static_cast<std::uint64_t>((product(all, most_of_group) + share.prefill_tokens - 1) /
-                                        share.prefill_tokens);
-    };
-    share.prefill_pairs = cut(share.prefill_pairs);
-    share.prefill_context_tokens = cut(share.prefill_context_tokens);
-    share.prefill_tokens = most_of_group;
-  }
   share.decode_sequences = most(shape.decode_sequences);
   share.decode_context_tokens = part(shape.decode_context_tokens, share.decode_sequences, shape.decode_sequences);
   share.decode_yield_x1024 = part(shape.decode_yield_x1024, share.decode_sequences, shape.decode_sequences);
@@ -308,13 +296,13 @@ RooflineCoefficients coefficients_of(const ModelGeometry& m, const HardwareSpec&
   }
   if (group > 1) {
     c.broadcast_ns = round_half_up(hw.peer_latency * 1e9);
-    c.broadcast_rate = whole_rate(exchange_rate(hw, group)) * attention_dp;
+    c.broadcast_rate = whole_rate(exchange_rate(hw, group));
   }
   c.host_to_device = transfer_coefficients(hw, Direction::host_to_device);
   c.device_to_host = transfer_coefficients(hw, Direction::device_to_host);
   for (const TierSpec& spec : kStorageSpecs) c.storage[spec.tier] = kStorageCoefficients[spec.tier](hw);
   if (hw.has_gpudirect()) {
-    c.gpudirect_rate = whole_rate(hw.gpudirect_bandwidth) * attention_dp;
+    c.gpudirect_rate = whole_rate(hw.gpudirect_bandwidth);
     c.gpudirect_object_fs = femtoseconds(hw.gpudirect_object, 1);
   }
   return c;
@@ -381,31 +369,61 @@ Wide RooflineCost::prefill_fs(const ForwardShape& s) const {
 }
 
 TimeNs RooflineCost::forward_ns(const ForwardShape& shape, std::uint64_t steps) const {
-  const std::uint64_t n = std::max<std::uint64_t>(1, steps);
-  return to_ns(draft_ == nullptr ? pass_fs(shape, n) : sum(pass_fs(shape, n), draft_->drafting_fs(shape, n)));
+  return to_ns(all_fs({shape, std::span(&shape, 1)}, std::max<std::uint64_t>(1, steps)));
 }
 
-Wide RooflineCost::pass_fs(const ForwardShape& shape, std::uint64_t n) const {
-  if (!serves_) return gpu_fs(shape, n);
-  const ForwardShape own = group_share(shape, c_.attention_dp, most_group_tokens_);
-  const Wide sequences = Wide{own.prefill_sequences} + own.decode_sequences;
+TimeNs RooflineCost::joint_step_ns(std::span<const ForwardShape> groups) const {
+  ForwardShape all;
+  for (const ForwardShape& group : groups) {
+    all.prefill_tokens += group.prefill_tokens;
+    all.prefill_pairs += group.prefill_pairs;
+    all.prefill_context_tokens += group.prefill_context_tokens;
+    all.prefill_sequences += group.prefill_sequences;
+    all.decode_sequences += group.decode_sequences;
+    all.decode_context_tokens += group.decode_context_tokens;
+    all.draft_tokens = std::max(all.draft_tokens, group.draft_tokens);
+    all.decode_yield_x1024 += group.decode_yield_x1024;
+  }
+  return to_ns(all_fs({all, groups}, 1));
+}
+
+TimeNs RooflineCost::spread_ns(const ForwardShape& shape, std::uint64_t steps) const {
+  const ForwardShape own = group_share(shape, c_.attention_dp);
+  return to_ns(all_fs({shape, std::span(&own, 1)}, std::max<std::uint64_t>(1, steps)));
+}
+
+template <typename Of>
+auto RooflineCost::largest(const Pass& pass, Of of) {
+  auto most = of(pass.groups.front());
+  for (const ForwardShape& group : pass.groups.subspan(1)) most = std::max(most, of(group));
+  return most;
+}
+
+Wide RooflineCost::all_fs(const Pass& pass, std::uint64_t n) const {
+  return draft_ == nullptr ? pass_fs(pass, n) : sum(pass_fs(pass, n), draft_->drafting_fs(pass, n));
+}
+
+Wide RooflineCost::pass_fs(const Pass& pass, std::uint64_t n) const {
+  if (!serves_) return gpu_fs(pass, n);
+  const Wide sequences =
+      largest(pass, [](const ForwardShape& own) { return Wide{own.prefill_sequences} + own.decode_sequences; });
   const Wide host = (serving_.step_ns + product(serving_.sequence_ns, sequences)) * kFsPerNs;
   const Wide schedule = Wide{serving_.schedule_ns} * kFsPerNs;
   const Wide launches = product(Wide{serving_.launch_ns} * kFsPerNs, layers_);
   const Wide added = serving_.overlap ? host : sum(host, schedule);
-  const bool prefills = shape.prefill_tokens != 0;
+  const bool prefills = pass.all.prefill_tokens != 0;
   // The least time of a step, besides what is added to it.
   const auto least = [&](bool graph) { return std::max(graph ? Wide{0} : launches, serving_.overlap ? schedule : 0); };
-  if (!prefills) return sum(decode_steps_fs(shape, n, least(serving_.graphs)), product(added, n));
-  const Wide first = gpu_fs(shape, 1);  // only the first step has the prefill
-  const Wide rest = std::max(gpu_fs(shape, n) - first, product(least(serving_.graphs), n - 1));
+  if (!prefills) return sum(decode_steps_fs(pass, n, least(serving_.graphs)), product(added, n));
+  const Wide first = gpu_fs(pass, 1);  // only the first step has the prefill
+  const Wide rest = std::max(gpu_fs(pass, n) - first, product(least(serving_.graphs), n - 1));
   return sum(std::max(first, least(false)), sum(rest, product(added, n)));
 }
 
 // Returns the time of `n` decode steps of which each takes at least `least`. A step takes no less than the step before
 // it, so the steps that take `least` are the first ones.
-Wide RooflineCost::decode_steps_fs(const ForwardShape& shape, std::uint64_t n, Wide least) const {
-  const auto until = [&](std::uint64_t steps) { return steps == 0 ? Wide{0} : gpu_fs(shape, steps); };
+Wide RooflineCost::decode_steps_fs(const Pass& pass, std::uint64_t n, Wide least) const {
+  const auto until = [&](std::uint64_t steps) { return steps == 0 ? Wide{0} : gpu_fs(pass, steps); };
   const Wide all = until(n);
   if (until(1) >= least) return all;
   if (all - until(n - 1) <= least) return product(least, n);
@@ -417,21 +435,22 @@ Wide RooflineCost::decode_steps_fs(const ForwardShape& shape, std::uint64_t n, W
   return sum(product(least, low), all - until(low));
 }
 
-Wide RooflineCost::gpu_fs(const ForwardShape& shape, std::uint64_t n) const {
-  const std::uint64_t decoding = shape.decode_sequences;
-  const std::uint64_t decoded = decoding * (std::uint64_t{shape.draft_tokens} + 1);  // verified tokens of all sequences
-  const Tokens new_tokens = std::min(shape.prefill_tokens, std::numeric_limits<Tokens>::max() - decoded);
-
-  const ForwardShape own = group_share(shape, c_.attention_dp, most_group_tokens_);
-  const std::uint64_t own_decoded = own.decode_sequences * (std::uint64_t{shape.draft_tokens} + 1);
-  const Tokens own_new = std::min(own.prefill_tokens, new_tokens);
+Wide RooflineCost::gpu_fs(const Pass& pass, std::uint64_t n) const {
+  const std::uint64_t verified = std::uint64_t{pass.all.draft_tokens} + 1;  // tokens of a sequence in a decode step
+  const std::uint64_t decoded = pass.all.decode_sequences * verified;
+  const Tokens new_tokens = std::min(pass.all.prefill_tokens, std::numeric_limits<Tokens>::max() - decoded);
+  const std::uint64_t own_decoded =
+      largest(pass, [&](const ForwardShape& own) { return own.decode_sequences * verified; });
+  const std::uint64_t own_tokens = largest(pass, [&](const ForwardShape& own) {
+    return std::min(own.prefill_tokens, new_tokens) + own.decode_sequences * verified;
+  });
 
   Wide total = product(c_.step_fs, n);
-  total = sum(total, linear_fs(new_tokens + decoded, own_new + own_decoded, shape.prefill_sequences + decoded));
+  total = sum(total, linear_fs(new_tokens + decoded, own_tokens, pass.all.prefill_sequences + decoded));
   total = sum(total, product(linear_fs(decoded, own_decoded, decoded), n - 1));
-  total = sum(total, prefill_fs(own));
-  total = sum(total, product(state_step_fs(own.decode_sequences), n));
-  return sum(total, attention_fs(own, n));
+  return sum(total, largest(pass, [&](const ForwardShape& own) {
+               return sum(sum(prefill_fs(own), product(state_step_fs(own.decode_sequences), n)), attention_fs(own, n));
+             }));
 }
 
 Wide RooflineCost::state_step_fs(std::uint64_t sequences) const {
@@ -482,23 +501,28 @@ Wide RooflineCost::attention_fs(const ForwardShape& shape, std::uint64_t steps) 
 }
 
 // Called on the draft model: returns the time of its work in a pass of the target.
-Wide RooflineCost::drafting_fs(const ForwardShape& shape, std::uint64_t steps) const {
+Wide RooflineCost::drafting_fs(const Pass& pass, std::uint64_t steps) const {
   Wide total = 0;
-  const ForwardShape own = group_share(shape, c_.attention_dp, most_group_tokens_);
-  if (shape.prefill_tokens != 0) {
-    const Wide linear = linear_fs(shape.prefill_tokens, own.prefill_tokens, shape.prefill_sequences);
-    total = sum(Wide{c_.step_fs}, sum(linear, prefill_fs(own)));
+  const ForwardShape& all = pass.all;
+  if (all.prefill_tokens != 0) {
+    const Tokens most = largest(pass, [](const ForwardShape& own) { return own.prefill_tokens; });
+    const Wide linear = linear_fs(all.prefill_tokens, most, all.prefill_sequences);
+    const Wide attention = largest(pass, [&](const ForwardShape& own) { return prefill_fs(own); });
+    total = sum(Wide{c_.step_fs}, sum(linear, attention));
   }
-  if (shape.decode_sequences == 0 || shape.draft_tokens == 0) return total;
-  const std::uint64_t decoding = own.decode_sequences;
-  const Wide linear = linear_fs(shape.decode_sequences, decoding, shape.decode_sequences);
-  const Wide step = sum(c_.step_fs, sum(linear, state_step_fs(decoding)));
-  ForwardShape one_token_steps = own;  // a draft verifies no tokens: one token per step
-  one_token_steps.draft_tokens = 0;
-  const std::uint64_t yield = std::max<std::uint64_t>(decoding, own.decode_yield_x1024 / 1024);
-  const Wide grown = product(yield - decoding, Wide{steps} * (steps - 1) / 2);
-  const Wide attention = sum(attention_fs(one_token_steps, steps), product(c_.decode_token_fs, grown));
-  return sum(total, product(sum(product(step, steps), attention), shape.draft_tokens));
+  if (all.decode_sequences == 0 || all.draft_tokens == 0) return total;
+  const std::uint64_t most = largest(pass, [](const ForwardShape& own) { return std::uint64_t{own.decode_sequences}; });
+  const Wide linear = linear_fs(all.decode_sequences, most, all.decode_sequences);
+  const Wide step = sum(c_.step_fs, sum(linear, state_step_fs(most)));
+  const Wide attention = largest(pass, [&](const ForwardShape& own) {
+    const std::uint64_t decoding = own.decode_sequences;
+    ForwardShape one_token_steps = own;  // a draft verifies no tokens: one token per step
+    one_token_steps.draft_tokens = 0;
+    const std::uint64_t yield = std::max<std::uint64_t>(decoding, own.decode_yield_x1024 / 1024);
+    const Wide grown = product(yield - decoding, Wide{steps} * (steps - 1) / 2);
+    return sum(attention_fs(one_token_steps, steps), product(c_.decode_token_fs, grown));
+  });
+  return sum(total, product(sum(product(step, steps), attention), all.draft_tokens));
 }
 
 void RooflineCost::serve_with(const ServingTimes& times, const ModelGeometry& model, const HardwareSpec& hardware) {
@@ -519,10 +543,10 @@ void RooflineCost::measure_with(const OperatorTable& table, const ModelGeometry&
 }
 
 std::uint64_t RooflineCost::measured_x2_32(const ForwardShape& shape) const {
-  const Wide all = pass_fs(shape, 1);
+  const ForwardShape own = group_share(shape, c_.attention_dp);
+  const Wide all = pass_fs({shape, std::span(&own, 1)}, 1);
   if (operators_ == nullptr || all == 0) return 0;
   const std::uint64_t decoded = std::uint64_t{shape.decode_sequences} * (std::uint64_t{shape.draft_tokens} + 1);
-  const ForwardShape own = group_share(shape, c_.attention_dp, most_group_tokens_);
   const std::uint64_t own_decoded = std::uint64_t{own.decode_sequences} * (std::uint64_t{shape.draft_tokens} + 1);
   Wide part = operators_->linear_measured_fs(shape.prefill_tokens + decoded, shape.prefill_sequences + decoded,
                                              own.prefill_tokens + own_decoded);
@@ -543,7 +567,6 @@ void RooflineCost::set_draft(const ModelGeometry& draft, const HardwareSpec& har
   HardwareSpec within_a_pass = hardware;
   within_a_pass.pass_overhead = 0;
   auto cost = std::make_shared<RooflineCost>(draft, within_a_pass, tp, c_.attention_dp);
-  cost->most_group_tokens_ = most_group_tokens_;
   draft_ = std::move(cost);
 }
 
@@ -605,13 +628,6 @@ TimeNs RooflineCost::broadcast_ns(Bytes bytes) const {
 }
 
 TransferCost RooflineCost::transfer(const Plan& plan) const {
-  TransferCost cost = link_transfer(plan);
-  cost.bytes_per_second *= c_.attention_dp;  // as many links as groups
-  return cost;
-}
-
-// On the link of one rank.
-TransferCost RooflineCost::link_transfer(const Plan& plan) const {
   const TransferCoefficients& t = plan.direction == Direction::host_to_device ? c_.host_to_device : c_.device_to_host;
   const Wide launch = t.launch_ns * kPsPerNs;
   const Wide engine = t.call_ns * kPsPerNs + Wide{plan.descriptors} * t.gap_ps;

@@ -19,19 +19,19 @@
 //                draft's weights and the draft's KV of the context at the start of the step, without a pass overhead. A
 //                prefill also computes the draft's KV. Contexts grow by the tokens that a step yields
 // With data parallelism of attention (D > 1 groups of tp / D ranks; a sequence is in one group):
-//   the sequences are spread evenly, so that a pass waits for a group with ceil(1 / D) of them (see group_share()). Its
-//   prefill, decode and the linear work of attention, dense feed-forward and shared experts are over tp / D ranks, for
-//   this share of the tokens. Routed experts and the output head are over tp ranks, for all tokens
+//   a step waits for the slowest group. The prefill, the decode and the linear work of attention, dense feed-forward
+//   and shared experts are over tp / D ranks, for the tokens of one group. Routed experts and the output head are over
+//   tp ranks, for the tokens of all groups
 //   exchange     per layer with experts: the tokens to the ranks of the experts and back, as an all-gather and a
 //                reduce-scatter, or all-to-all, whichever moves less: 2 * (tp - 1) / tp * tokens *
 //                min(1, experts per token / tp) * hidden * bytes / rate, and 2 latencies. All-reduces are within a
 //                group, if it has more than one rank: of attention, and of dense feed-forward
-//   transfers    at D times the rate, because the groups' links work side by side; so do broadcasts
+//   transfers, hand-overs and broadcasts are those of one group
 // Beyond one NVLink domain the ranks exchange at the rate of NICs: see exchange_rate().
 // The pass takes the sum of these times, because layers run one after another. In a mixed batch, prefill and decode
 // share the linear part. Step j (1 ..) of a burst reads decode contexts of context + j * sequences tokens; prefill
-// happens only in step 1. Not modelled: expert-parallel all-to-all without data parallelism of attention, an uneven
-// spread of sequences over groups, pipeline parallelism, tile quantisation of kernels.
+// happens only in step 1. Not modelled: expert-parallel all-to-all without data parallelism of attention, pipeline
+// parallelism, tile quantisation of kernels.
 //
 // Transfers follow published figures of copy engines and copy kernels (sources: models/presets/hardware):
 //   copy_engine  call + descriptors * gap, then bytes at piece / max(minimum descriptor time, piece / link rate); short
@@ -76,6 +76,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -168,12 +169,9 @@ double matrix_peak(const HardwareSpec& hardware, const WeightFormat& format);
 RooflineCoefficients coefficients_of(const ModelGeometry& model, const HardwareSpec& hardware, std::uint32_t tp,
                                      std::uint32_t attention_dp = 1);
 
-// Returns the share of a pass that the fullest of `groups` groups has: ceil(sequences / groups) of the sequences, and
-// as large a part of their tokens, rounded up. Of prefills at most `most_tokens` tokens, or an even part if that is
-// more: each group has a scheduler of its own, and splits a prompt that does not fit into the pass. The whole pass for
-// one group.
-ForwardShape group_share(const ForwardShape& shape, std::uint32_t groups,
-                         Tokens most_tokens = std::numeric_limits<Tokens>::max());
+// Returns the share of a pass that the fullest of `groups` groups has if the sequences are spread evenly:
+// ceil(sequences / groups) of them, and as large a part of their tokens, rounded up. The whole pass for one group.
+ForwardShape group_share(const ForwardShape& shape, std::uint32_t groups);
 
 // Returns the number of all-reduces within a group, if it has more than one rank: 1 per layer for attention, and 1 per
 // layer with dense feed-forward.
@@ -199,10 +197,6 @@ class RooflineCost final : public CostModel {
                std::uint32_t attention_dp = 1)
       : RooflineCost(coefficients_of(model, hardware, tp, attention_dp)) {}
 
-  // Sets the prefill tokens of a pass that a group of attention can have. Requires: called before set_draft(), if at
-  // all.
-  void set_most_group_tokens(Tokens tokens) { most_group_tokens_ = tokens; }
-
   // Adds a draft model, in the same groups of ranks. Later passes include its work. The draft's steps have no pass
   // overhead.
   void set_draft(const ModelGeometry& draft, const HardwareSpec& hardware, std::uint32_t tp);
@@ -216,10 +210,14 @@ class RooflineCost final : public CostModel {
   void serve_with(const ServingTimes& times, const ModelGeometry& model, const HardwareSpec& hardware);
   const OperatorCost* operators() const { return operators_.get(); }  // null = none
 
-  // Returns the share of a pass's time that comes from measured operators, in 2^-32. Excludes a draft model's work.
+  // Returns the time of a pass whose sequences are spread evenly over the groups of attention. Without groups the same
+  // as forward_ns().
+  TimeNs spread_ns(const ForwardShape& shape, std::uint64_t steps) const;
+  // Returns the share of that time that comes from measured operators, in 2^-32. Excludes a draft model's work.
   std::uint64_t measured_x2_32(const ForwardShape& shape) const;
 
   TimeNs forward_ns(const ForwardShape& shape, std::uint64_t steps) const override;
+  TimeNs joint_step_ns(std::span<const ForwardShape> groups) const override;
   TransferCost transfer(const Plan& plan) const override;
   TransferCost storage(const StorageWork& work) const override;
   TransferCost hand_over(const HandOverWork& work) const override;
@@ -231,19 +229,27 @@ class RooflineCost final : public CostModel {
   std::uint64_t distinct_experts_x2_32(Tokens tokens) const;
 
  private:
-  TransferCost link_transfer(const Plan& plan) const;
+  // The work of all groups of attention together, and that of each group that can be the slowest.
+  struct Pass {
+    ForwardShape all;
+    std::span<const ForwardShape> groups;
+  };
+  // The largest value of a group.
+  template <typename Of>
+  static auto largest(const Pass& pass, Of of);
+
+  Wide128 all_fs(const Pass& pass, std::uint64_t steps) const;
   Wide128 linear_fs(Tokens tokens, Tokens of_group, std::uint64_t yielding) const;
   Wide128 prefill_fs(const ForwardShape& shape) const;
-  Wide128 pass_fs(const ForwardShape& shape, std::uint64_t steps) const;
-  Wide128 gpu_fs(const ForwardShape& shape, std::uint64_t steps) const;
-  Wide128 decode_steps_fs(const ForwardShape& shape, std::uint64_t steps, Wide128 least) const;
+  Wide128 pass_fs(const Pass& pass, std::uint64_t steps) const;
+  Wide128 gpu_fs(const Pass& pass, std::uint64_t steps) const;
+  Wide128 decode_steps_fs(const Pass& pass, std::uint64_t steps, Wide128 least) const;
   Wide128 both_fs(Wide128 computing, Wide128 reading) const;
   Wide128 attention_fs(const ForwardShape& shape, std::uint64_t steps) const;
   Wide128 state_step_fs(std::uint64_t sequences) const;
-  Wide128 drafting_fs(const ForwardShape& shape, std::uint64_t steps) const;
+  Wide128 drafting_fs(const Pass& pass, std::uint64_t steps) const;
 
   RooflineCoefficients c_;
-  Tokens most_group_tokens_ = std::numeric_limits<Tokens>::max();
   std::shared_ptr<const RooflineCost> draft_;  // null = none
   std::shared_ptr<const OperatorCost> operators_;
   bool serves_ = false;

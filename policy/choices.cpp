@@ -11,6 +11,7 @@
 #include "policy/order.hpp"
 #include "policy/prefetch_admission.hpp"
 #include "policy/route.hpp"
+#include "policy/route_groups.hpp"
 #include "policy/style.hpp"
 #include "policy/termination.hpp"
 #include "policy/write.hpp"
@@ -166,6 +167,7 @@ std::span<const std::string_view> route_names() { return kRouterNames; }
 
 std::unique_ptr<Router> make_router(std::string_view name, const RouterSetup& setup) {
   KV_CHECK(setup.engines > 0, "there is an engine to send requests to");
+  if (setup.groups > 1) return make_grouped_router(name, setup);
   return make(kRouters, name, setup);
 }
 

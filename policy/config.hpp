@@ -45,6 +45,16 @@ constexpr std::string_view name_of(EvictUnit unit) {
   return "";
 }
 // Where the time limit of a prefetch begins, and the tokens that it grows with.
+// What prefetch_host_share is a share of: all pages of L2, or those that L2 has more than L1.
+enum class PrefetchShareOf : std::uint8_t { host, host_less_device };
+constexpr std::string_view name_of(PrefetchShareOf of) {
+  switch (of) {
+    case PrefetchShareOf::host: return "host";
+    case PrefetchShareOf::host_less_device: return "host_less_device";
+  }
+  return "";
+}
+
 enum class TimeoutFrom : std::uint8_t {
   wait,  // the first step that could admit the request; the tokens asked for (SGLang 0.5.23)
   issue  // the issue of the prefetch; the tokens that are read, none before the look-up's answer (SGLang before 0.5.23)
@@ -157,6 +167,7 @@ struct EngineConfig {
   Tokens prefetch_min_tokens = 256;              // shorter prefetches are declined
   // Share of L2, in 1/1024: while prefetches in flight hold more, further prefetches are declined.
   std::uint32_t prefetch_host_share = 512;
+  PrefetchShareOf prefetch_share_of = PrefetchShareOf::host;
   // Steps after which a prefetch that was declined or found too little is issued again; 0 = never.
   std::uint32_t prefetch_retry_steps = 8;
   // Issue again at the admission, if the prefix on L1 and L2 is shorter than at the last issue (SGLang since 0.5.20).

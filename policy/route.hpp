@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "policy/seam/substrate.hpp"
@@ -20,6 +21,10 @@ namespace kvtwin {
 // Weights and shares are in 1/1024.
 struct RouterSetup {
   std::size_t engines = 1;
+  // Engines with data parallelism of attention: so many consecutive engines are the groups of one. The router chooses
+  // among these, by the sums of their groups, and a router of this name, of its own for each, then among its groups.
+  std::size_t groups = 1;
+  std::string group_policy = "round_robin";
   Pages device_pages = 0, host_pages = 0;  // of each engine
   Pages shared_pages = 0;                  // capacity of the shared storage tiers together
   Tokens page_tokens = 1;
@@ -66,7 +71,7 @@ class Router {
 
 // Known names.
 std::span<const std::string_view> route_names();
-// Null for an unknown name. Requires at least one engine.
+// Null for an unknown name. Requires at least one engine, and a multiple of the groups.
 std::unique_ptr<Router> make_router(std::string_view name, const RouterSetup& setup);
 
 }  // namespace kvtwin

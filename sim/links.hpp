@@ -42,13 +42,14 @@ struct LinkSpec {
   Link link = Link::gpu_down;
   bool always_modelled = false;  // on some lane, a flow may load no other link
   bool all_engines = false;      // one link for all engines
-  bool whole_host = false;       // shared by the whole host
+  bool whole_host = false;       // DRAM and PCIe root: of the host, and no lane's own
+  bool of_gpu = false;           // of one rank
 };
 
 constexpr std::array<LinkSpec, kLinks> kLinkSpecs{{
-    {Link::gpu_down, true},
-    {Link::gpu_up, true},
-    {Link::gpu_both},
+    {Link::gpu_down, true, false, false, true},
+    {Link::gpu_up, true, false, false, true},
+    {Link::gpu_both, false, false, false, true},
     {Link::dram, false, false, true},
     {Link::root_in, false, false, true},
     {Link::root_out, false, false, true},
@@ -147,6 +148,7 @@ class Links {
           rate(Link::drives) / static_cast<double>(config.disk_write_bytes_per_second);
     }
     network_ = config.network;
+    groups_ = config.groups;
     slow_links_ = config.slow_links;
     writes_to_drives_ = config.disk_write_bytes_per_second > 0;
     for (const StorageTier& tier : config.storage) has_[tier.tier] = true;
@@ -192,11 +194,12 @@ class Links {
   }
 
   // Returns the bytes that all NICs together carry, if each rank is bound to a rail, per byte that they would carry if
-  // each rank used all of them: the fullest rail limits.
+  // each rank used all of them: the fullest rail limits. Groups of attention are taken to move at the same time.
   double rail_weight(std::uint32_t ranks) const {
     if (network_.rails == 0) return 1.0;
-    const std::uint32_t on_one = (ranks + network_.rails - 1) / network_.rails;
-    return static_cast<double>(on_one) * network_.rails / ranks;
+    const std::uint32_t all = ranks * groups_;
+    const std::uint32_t on_one = (all + network_.rails - 1) / network_.rails;
+    return static_cast<double>(on_one) * network_.rails / all;
   }
   const PoolNetwork& network() const { return network_; }
   // Returns the weight of a flow's part on its node's port.
@@ -353,6 +356,7 @@ class Links {
   bool writes_to_drives_ = false;
   PerTier<bool> has_{};
   PoolNetwork network_;
+  std::uint32_t groups_ = 1;
   std::vector<SlowLink> slow_links_;
 };
 

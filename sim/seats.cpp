@@ -47,17 +47,28 @@ Seats::Seats(const WorldConfig& config, FlowBackend& backend)
   KV_CHECK(engines_ > 0 && ranks_ > 0, "a world has at least one seat");
   KV_CHECK(reduce_ns_ >= 1000, "ranks that see different news poll in time");
   make_stores(config);
+  const std::size_t stores = config.storage.size();
   for (std::size_t seat = 0; seat < next_steps_.seats(); ++seat) {
-    SeatPlace place{
-        static_cast<std::uint32_t>(seat),  static_cast<std::uint32_t>(seat % ranks_),   shared_, next_steps_,
-        config.instances ? this : nullptr, config.prefill_engines > 0 ? this : nullptr, {}};
-    // All seats share the store of a shared tier. Any other store belongs to one seat.
-    for (std::size_t i = 0; i < config.storage.size(); ++i) {
-      const StorageTier& tier = config.storage[i];
-      const std::size_t owner = spec_of(tier.tier).shared ? 0 : seat;
-      place.stores[tier.tier] = &stores_[owner * config.storage.size() + i];
+    const std::size_t engine = seat / ranks_, first = first_on_machine(config, engine);
+    SharedSteps* const steps = shared_steps(config, engine);
+    SeatPlace place{.seat = static_cast<std::uint32_t>(seat),
+                    .rank = static_cast<std::uint32_t>(seat % ranks_),
+                    .machine = static_cast<std::uint32_t>(machine_of(config, engine)),
+                    .shared = shared_,
+                    .next_steps = next_steps_,
+                    .collective = config.instances ? this : nullptr,
+                    .passes = config.instances ? this : static_cast<JointPasses*>(steps),
+                    .peers = config.prefill_engines > 0 ? this : nullptr,
+                    .stores = {}};
+    // All seats share the store of a shared tier, and groups that of their machine. Any other store belongs to one
+    // seat.
+    for (std::size_t i = 0; i < stores; ++i) {
+      const Tier tier = config.storage[i].tier;
+      const std::size_t owner = spec_of(tier).shared ? 0 : first * ranks_ + seat % ranks_;
+      place.stores[tier] = &stores_[owner * stores + i];
     }
     cores_.push_back(std::make_unique<WorldCore>(own_config(config, seat), backend, place));
+    if (steps != nullptr) steps->add(*cores_.back());
   }
   has_roles_ = config.prefill_engines > 0;
   detect_ns_ = config.detect_ns;
@@ -76,6 +87,21 @@ Seats::Seats(const WorldConfig& config, FlowBackend& backend)
 }
 
 Seats::~Seats() = default;
+
+// Null for an engine with a machine for itself.
+SharedSteps* Seats::shared_steps(const WorldConfig& config, std::size_t engine) {
+  const WorldConfig& own = config_of(config, engine);
+  if (own.groups == 1) return nullptr;
+  KV_CHECK(!config.instances, "groups of attention are not of ranks as instances");
+  const std::size_t first = first_on_machine(config, engine);
+  std::unique_ptr<SharedSteps>& steps = steps_[first];
+  if (steps == nullptr) {
+    steps = std::make_unique<SharedSteps>(*own.cost, shared_, [this, first](TimeNs time) {
+      posts_[{time, ++last_post_}] = {Post::Kind::steps, static_cast<std::uint32_t>(first), {}, {}};
+    });
+  }
+  return steps.get();
+}
 
 WorldConfig Seats::own_config(const WorldConfig& config, std::size_t seat) {
   WorldConfig own = config_of(config, seat / ranks_);
@@ -215,8 +241,12 @@ void Seats::deliver_post() {
       post.notice.slots = post.slots;
       cores_[post.to]->deliver(Input{shared_.now, post.notice});
       return;
+    case Post::Kind::steps: return steps_.at(post.to)->wake();
     case Post::Kind::death:
       dead_[post.to] = true;
+      for (const auto& [head, steps] : steps_) {
+        if (post.to >= head && post.to < head + steps->groups()) steps->stop();
+      }
       for (std::size_t rank = 0; rank < ranks_; ++rank) cores_[post.to * ranks_ + rank]->kill();
       posts_[{shared_.now + detect_ns_, ++last_post_}] = {Post::Kind::detection, post.to, {}, {}};
       return;

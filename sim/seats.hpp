@@ -29,13 +29,14 @@
 #include "policy/seam/live_source.hpp"
 #include "policy/seam/world.hpp"
 #include "sim/next_steps.hpp"
+#include "sim/shared_steps.hpp"
 #include "sim/store_model.hpp"
 #include "sim/world.hpp"
 #include "sim/world_core.hpp"
 
 namespace kvtwin {
 
-class Seats final : private Collective, private PeerPost {
+class Seats final : private Collective, private JointPasses, private PeerPost {
  public:
   Seats(const WorldConfig& config, FlowBackend& backend);
   ~Seats() override;
@@ -63,13 +64,26 @@ class Seats final : private Collective, private PeerPost {
   static const WorldConfig& config_of(const WorldConfig& config, std::size_t engine) {
     return config.decode != nullptr && engine >= config.prefill_engines ? *config.decode : config;
   }
+  // The first engine on the machine of this engine, and the number of that machine.
+  static std::size_t first_on_machine(const WorldConfig& config, std::size_t engine) {
+    return engine - in_role(config, engine) % config_of(config, engine).groups;
+  }
+  static std::size_t machine_of(const WorldConfig& config, std::size_t engine) {
+    const std::size_t prefill = (engine - in_role(config, engine)) / config.groups;
+    return prefill + in_role(config, engine) / config_of(config, engine).groups;
+  }
 
  private:
+  // The number of the engine among those of its role.
+  static std::size_t in_role(const WorldConfig& config, std::size_t engine) {
+    return config.decode != nullptr && engine >= config.prefill_engines ? engine - config.prefill_engines : engine;
+  }
+
   // An event of the world itself.
   struct Post {
-    enum class Kind : std::uint8_t { notice, death, detection };
+    enum class Kind : std::uint8_t { notice, death, detection, steps };
     Kind kind = Kind::notice;
-    std::uint32_t to = 0;  // seat; death, detection: engine
+    std::uint32_t to = 0;  // seat; death, detection: engine; steps: the first engine on the machine
     Notice notice;
     std::vector<SlotId> slots;
   };
@@ -107,6 +121,7 @@ class Seats final : private Collective, private PeerPost {
   void deliver_routed(Input& input);
   WorldConfig own_config(const WorldConfig& config, std::size_t seat);
   void make_stores(const WorldConfig& config);
+  SharedSteps* shared_steps(const WorldConfig& config, std::size_t engine);
   Group& group_of(std::uint32_t seat) { return groups_[seat / ranks_]; }
   JointPass& pass_of(std::uint32_t seat, std::uint64_t ordinal);
   std::uint32_t first_seat_of(std::uint32_t seat) const { return seat - seat % static_cast<std::uint32_t>(ranks_); }
@@ -121,7 +136,8 @@ class Seats final : private Collective, private PeerPost {
   std::vector<std::unique_ptr<CostModel>> slow_costs_;  // cost models of slower ranks
   std::deque<StoreModel> stores_;
   std::vector<std::unique_ptr<WorldCore>> cores_;
-  std::vector<Group> groups_;  // by engine; empty without instances
+  std::vector<Group> groups_;                                  // by engine; empty without instances
+  std::map<std::size_t, std::unique_ptr<SharedSteps>> steps_;  // by the first engine on the machine; of groups only
   bool has_roles_ = false;
   TimeNs detect_ns_ = 0;
   std::map<std::pair<TimeNs, std::uint64_t>, Post> posts_;  // by time, then in the order of posting

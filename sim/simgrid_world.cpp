@@ -159,7 +159,9 @@ class FlowModel final : public kernel::Model, public FlowBackend {
 
   // Requires: the flow of `seat` moves pages of the node, which is not the own host.
   lmm::Constraint* port_of(std::uint32_t seat, std::uint32_t node, bool reads) const {
-    if (peers_) return seat_flows_[node].constraints[static_cast<std::size_t>(reads ? Link::nic_out : Link::nic_in)];
+    if (peers_) {
+      return seat_flows_[hosts_[node]].constraints[static_cast<std::size_t>(reads ? Link::nic_out : Link::nic_in)];
+    }
     return ports_[ports_.size() == 1 ? 0 : seat][node][reads ? 0 : 1];
   }
 
@@ -172,15 +174,17 @@ class FlowModel final : public kernel::Model, public FlowBackend {
       // lanes into one system to solve.
       // Hand-overs are not among the lanes that can_limit() counts.
       const bool always_modelled = spec_of(link).always_modelled || config.prefill_engines > 0;
-      const std::uint32_t ranks = seats_.config_of(config, seat).ranks;
+      const WorldConfig& own = Seats::config_of(config, seat);
       // With instances, each rank has links of its own: its part of each shared link.
       const bool all_engines = !config.instances && spec_of(link).all_engines;
+      const std::uint32_t sharers = all_engines ? config.engines : spec_of(link).of_gpu ? 1 : own.groups;
+      const std::size_t owner = all_engines ? 0 : sharers == 1 ? seat : Seats::first_on_machine(config, seat);
       lmm::Constraint*& constraint = seat_flows_[seat].constraints[i];
       const double rate = links.rate(link);
-      if (all_engines && seat > 0) {
-        constraint = seat_flows_[0].constraints[i];
-      } else if (rate > 0.0 && (links.is_slowed(link) || always_modelled ||
-                                links.can_limit(link, ranks, all_engines ? config.engines : 1))) {
+      if (owner != seat) {
+        constraint = seat_flows_[owner].constraints[i];
+      } else if (rate > 0.0 &&
+                 (links.is_slowed(link) || always_modelled || links.can_limit(link, own.ranks, sharers))) {
         constraint = get_maxmin_system()->constraint_new(nullptr, rate);
         if (links.is_slowed(link)) slowed_.push_back({constraint, *Links::part_of(link), 0, rate});
       }
@@ -193,7 +197,10 @@ class FlowModel final : public kernel::Model, public FlowBackend {
     peers_ = config.network.peers;
     if (peers_) {
       const double rate = std::max(links.rate(Link::dram), links.rate(Link::nic_in));
-      seat_flows_[seat].own_copies = get_maxmin_system()->constraint_new(nullptr, rate);
+      const std::size_t first = config.instances ? seat : Seats::first_on_machine(config, seat);
+      if (first == seat) hosts_.push_back(seat);
+      seat_flows_[seat].own_copies =
+          first == seat ? get_maxmin_system()->constraint_new(nullptr, rate) : seat_flows_[first].own_copies;
       return;
     }
     if (config.network.nodes == 0 || (seat > 0 && !config.instances)) return;
@@ -241,6 +248,7 @@ class FlowModel final : public kernel::Model, public FlowBackend {
   std::vector<SeatFlows> seat_flows_;
   std::vector<std::vector<Port>> ports_;  // of the pool's nodes: one list for all seats, or with instances one for each
   bool peers_ = false;
+  std::vector<std::uint32_t> hosts_;  // with peers: the first seat on each machine
   std::vector<Slowed> slowed_;
   std::vector<TimeNs> changes_;  // times of planned changes of rates
   std::size_t next_change_ = 0;

@@ -26,6 +26,9 @@
 //
 // Seats (WorldConfig::engines, instances): several policies in one clock. Rank r of engine e has seat e * R + r, with R
 // ranks per engine. With instances, the ranks of an engine do reductions and passes together (seats.hpp).
+// Groups of attention (WorldConfig::groups): so many consecutive engines are the groups of one. They share one machine:
+// its memory, PCIe root, drives, NICs and disk tier, but each has GPUs and their links for itself. They step together
+// (shared_steps.hpp), so each of their passes has one step.
 // Thread: single-threaded.
 #pragma once
 
@@ -109,15 +112,16 @@ struct WorldConfig {
   std::vector<NodeDown> node_downs;
   std::vector<SlowSpan> slow_drives;
   std::vector<SlowLink> slow_links;
-  // Seats. Each engine has all of the above for itself, except the content of shared tiers and the links that all
-  // engines share.
-  std::uint32_t engines = 1;
+  // Seats. Each machine has all of the above for itself, except the content of shared tiers and the links that all
+  // engines share. Each engine has one machine, or with groups a part of one.
+  std::uint32_t engines = 1;        // groups of attention count as engines
+  std::uint32_t groups = 1;         // engines on one machine; not with instances
   bool instances = false;           // each rank has a seat, with its part of all shared links and stores
   TimeNs reduce_ns = 10'000;        // with instances: duration of a reduction; at least 1000
   std::vector<double> slower;       // with instances, by rank: factor on the time of transfers and storage; absent = 1
   const CostModel* cost = nullptr;  // outlives the world
-  // Engines with roles: the first ones prefill, the others decode. `decode`: ranks, rates and costs of a decode engine
-  // if they differ; outlives the world.
+  // Engines with roles: the first ones prefill, the others decode. `decode`: ranks, groups, rates and costs of a decode
+  // engine if they differ; outlives the world.
   std::uint32_t prefill_engines = 0;
   const WorldConfig* decode = nullptr;
   TimeNs notice_ns = 50'000;  // from one engine to another

@@ -28,10 +28,12 @@ WorldCore::WorldCore(const WorldConfig& config, FlowBackend& backend, const Seat
       backend_(backend),
       seat_(place.seat),
       rank_(place.rank),
+      machine_(place.machine),
       shared_(place.shared),
       now_(place.shared.now),
       next_steps_(place.next_steps),
       collective_(place.collective),
+      passes_(place.passes),
       peers_(place.peers),
       links_(config),
       stores_(place.stores) {
@@ -198,7 +200,7 @@ OperationId WorldCore::submit_forward(const ForwardOperation& operation) {
   record.forward.steps = operation.steps;
   record.forward.submitted = now_;
   record.forward.total_ns = config_.cost->forward_ns(operation.shape, operation.steps);
-  record.forward.ordinal = passes_++;
+  record.forward.ordinal = pass_count_++;
   record.completion.steps = operation.steps;
   record.forward.gated = !operation.gates.empty();
   if (record.forward.gated) watch_gates(slot, operation.gates);
@@ -441,7 +443,7 @@ void WorldCore::share_among_nodes(Storage& storage, std::span<const StoreKey> mo
   const double one = 1.0 / static_cast<double>(moved.size());
   for (const StoreKey& key : moved) {
     const std::uint32_t node = pool_node_of(key.a, key.b, network.nodes);
-    if (network.peers && node == seat_) {
+    if (network.peers && node == machine_) {
       storage.own_share += one;
       continue;
     }
@@ -795,18 +797,18 @@ void WorldCore::close_watches(std::uint32_t slot, bool landed) {
 void WorldCore::start_pass(std::uint32_t slot) {
   operations_[slot].stage = Stage::waiting;
   operations_[slot].forward.started = now_;
-  if (collective_ != nullptr) collective_->pass_started(seat_, operations_[slot].forward.ordinal, slot);
+  if (passes_ != nullptr) passes_->pass_started(seat_, operations_[slot].forward.ordinal, slot);
   if (operations_[slot].stage == Stage::waiting) resolve_pass(slot);
 }
 
 // The pass holds the compute lane. If all gates have landed, the end of the pass is known.
 void WorldCore::resolve_pass(std::uint32_t slot) {
   const Forward& pass = operations_[slot].forward;
-  if (collective_ != nullptr) {
+  if (passes_ != nullptr) {
     if (pass.gate_failed) {
-      collective_->pass_failed(seat_, pass.ordinal);
+      passes_->pass_failed(seat_, pass.ordinal);
     } else if (pass.open_gates == 0) {
-      collective_->pass_ready(seat_, pass.ordinal);
+      passes_->pass_ready(seat_, pass.ordinal);
     }
     return;
   }
@@ -820,8 +822,8 @@ void WorldCore::resolve_pass(std::uint32_t slot) {
 void WorldCore::cancel_forward(std::uint32_t slot) {
   Record& record = operations_[slot];
   Forward& pass = record.forward;
-  if (collective_ != nullptr) {
-    if (pass.steps > 1) collective_->pass_cancelled(seat_, pass.ordinal);
+  if (passes_ != nullptr) {
+    if (pass.steps > 1) passes_->pass_cancelled(seat_, pass.ordinal);
     return;
   }
   if (record.stage == Stage::queued) {
@@ -871,6 +873,7 @@ void WorldCore::end_pass_at(std::uint32_t slot, TimeNs start, const PassEnd& end
   record.completion.status = others ? Status::failed : end.status;
   record.completion.steps = end.steps;
   record.completion.stalled_ns = end.stalled_ns;
+  if (end.duration_ns >= 0) record.forward.total_ns = end.duration_ns;
   schedule(slot, end.time);
   if (peers_ != nullptr && end.steps > 0) pass_resolved(record.id, record.due, record.forward.total_ns);
 }
@@ -882,7 +885,7 @@ void WorldCore::end_forward(std::uint32_t slot) {
     report_lane_span(slot);
     leave_queue(slot);
   }
-  if (collective_ != nullptr) collective_->pass_ended(seat_, operations_[slot].forward.ordinal);
+  if (passes_ != nullptr) passes_->pass_ended(seat_, operations_[slot].forward.ordinal);
   const Completion completion = operations_[slot].completion;
   if (peers_ != nullptr) pass_over(completion.id, completion.steps > 0);
   free_record(slot);

@@ -53,13 +53,19 @@ class FlowBackend {
   virtual void stop_flow(std::uint32_t seat, std::uint32_t slot) = 0;
 };
 
-// The collective operations of an engine whose ranks have a seat each. The WorldCore of each rank calls this interface.
-// `ordinal` is the number of passes that the seat had submitted before this pass.
+// The reductions of an engine whose ranks have a seat each. The WorldCore of each rank calls this interface.
 class Collective {
  public:
   virtual ~Collective() = default;
   // The answer is WorldCore::answer_reduction.
   virtual void reduction_entered(std::uint32_t seat, std::uint32_t slot) = 0;
+};
+
+// The passes of seats that compute together: the ranks of an engine, or its groups of attention. `ordinal` is the
+// number of passes that the seat had submitted before this pass.
+class JointPasses {
+ public:
+  virtual ~JointPasses() = default;
   // The pass holds its compute lane. The answer is WorldCore::end_pass_at, which can be called again until the pass
   // ends.
   virtual void pass_started(std::uint32_t seat, std::uint64_t ordinal, std::uint32_t slot) = 0;
@@ -98,10 +104,12 @@ struct SharedState {
 // A seat's place in its world. Ownership: all references are borrowed and outlive the seat.
 struct SeatPlace {
   std::uint32_t seat = 0;
-  std::uint32_t rank = 0;  // if each rank has a seat
+  std::uint32_t rank = 0;     // if each rank has a seat
+  std::uint32_t machine = 0;  // number of its host
   SharedState& shared;
   NextSteps& next_steps;             // the seat marks itself when the time of its next step may have changed
   Collective* collective = nullptr;  // null: this seat speaks for all ranks
+  JointPasses* passes = nullptr;     // null: its passes are its own
   PeerPost* peers = nullptr;
   PerTier<StoreModel*> stores{};
 };
@@ -112,6 +120,7 @@ struct PassEnd {
   std::uint64_t steps = 0;
   TimeNs stalled_ns = 0;
   TimeNs time = 0;
+  TimeNs duration_ns = -1;  // of a step of several groups; -1 = that of the pass
 };
 
 // The effect of the gates on a pass: its first step takes `first_step_ns` and ends no earlier than `finish`.
@@ -124,6 +133,7 @@ class WorldCore final : public Substrate {
  public:
   WorldCore(const WorldConfig& config, FlowBackend& backend, const SeatPlace& place);
 
+  std::uint32_t seat() const { return seat_; }
   TimeNs now() const override { return now_; }
   OperationId submit(const Operation& operation) override;
   OperationId call_at(TimeNs time) override;
@@ -142,11 +152,13 @@ class WorldCore final : public Substrate {
   void step();
   void deliver(const Input& input);
 
-  // For the Collective. `slot`: an entered reduction, or a pass that holds its compute lane.
+  // For Collective and JointPasses. `slot`: an entered reduction, or a pass that holds its compute lane.
   const ReduceVector& reduction(std::uint32_t slot) const { return operations_[slot].values; }
   void answer_reduction(std::uint32_t slot, const ReduceVector& values, TimeNs time);
   PassGates pass_gates(std::uint32_t slot) const { return operations_[slot].forward.gates; }
   TimeNs pass_ns(std::uint32_t slot) const { return operations_[slot].forward.total_ns; }
+  std::uint64_t pass_steps(std::uint32_t slot) const { return operations_[slot].forward.steps; }
+  const ForwardShape& pass_shape(std::uint32_t slot) const { return operations_[slot].forward.shape; }
   // Returns the result of the pass if it starts at `start`, waits for `gates`, and is cancelled at `cancel_time` (-1:
   // not cancelled).
   PassEnd plan_pass(std::uint32_t slot, TimeNs start, const PassGates& gates, TimeNs cancel_time) const;
@@ -299,16 +311,17 @@ class WorldCore final : public Substrate {
 
   WorldConfig config_;
   FlowBackend& backend_;
-  const std::uint32_t seat_, rank_;
+  const std::uint32_t seat_, rank_, machine_;
   SharedState& shared_;
   const TimeNs& now_;  // shared_.now
   NextSteps& next_steps_;
   Collective* collective_;
+  JointPasses* passes_;
   PeerPost* peers_;
   bool dead_ = false;
   InputHandler* handler_ = nullptr;
   LaneObserver* lanes_ = nullptr;
-  std::uint64_t last_id_ = 0, passes_ = 0, handed_over_ = 0;
+  std::uint64_t last_id_ = 0, pass_count_ = 0, handed_over_ = 0;
   std::uint64_t in_flight_ = 0;
   std::vector<Record> operations_;
   std::vector<std::uint32_t> free_operations_;

@@ -42,6 +42,11 @@ struct Facts {
   bool is(const char* key, const char* value) const { return e.text(key) == value; }
   bool is_one_of(const char* key, Keys values) const { return std::ranges::find(values, e.text(key)) != values.end(); }
 
+  // True also if only the decode engines may have groups.
+  bool has_groups() const {
+    return e.integer("parallel.attention_dp") > 1 ||
+           e.text("cluster.decode_set").find("attention_dp") != std::string::npos;
+  }
   bool has_roles() const { return e.integer("cluster.prefill") > 0; }
   bool several_engines() const { return e.integer("cluster.engines") > 1 || has_roles(); }
   // False if every router in use is one of these.
@@ -78,6 +83,8 @@ constexpr std::string_view kOfSharedTokens[] = {"workload.shared_tokens"};
 constexpr std::string_view kOfSessions[] = {"workload.session_gap_s"};
 constexpr std::string_view kOfService[] = {"workload.service_s"};
 constexpr std::string_view kOfRoute[] = {"cluster.route"};
+constexpr std::string_view kOfGroups[] = {"parallel.attention_route"};
+constexpr std::string_view kOfBursts[] = {"scheduler.burst_steps"};
 constexpr std::string_view kOfAffinity[] = {"cluster.route_min_prefix"};
 constexpr std::string_view kOfEvenLoads[] = {"cluster.route_uneven_requests", "cluster.route_uneven_factor"};
 constexpr std::string_view kOfPool[] = {"hardware.pool_nodes",    "hardware.pool_peers",
@@ -119,7 +126,7 @@ constexpr std::string_view kOfStorage[] = {"model.revision",
                                            "sim.storage_stall_share"};
 constexpr std::string_view kOfTimeout[] = {"cache.prefetch_timeout_base_s", "cache.prefetch_timeout_per_ki_token_s",
                                            "cache.prefetch_timeout_most_s", "cache.prefetch_timeout_from"};
-constexpr std::string_view kOfHostShare[] = {"cache.prefetch_host_share"};
+constexpr std::string_view kOfHostShare[] = {"cache.prefetch_host_share", "cache.prefetch_share_of"};
 constexpr std::string_view kOfAttempts[] = {"cache.prefetch_attempts"};
 constexpr std::string_view kOfSplit[] = {"cache.split_kv"};
 constexpr std::string_view kOfOvertaking[] = {"scheduler.overtake_limit"};
@@ -167,6 +174,10 @@ const Rule kRules[] = {
     {kOfDeath, [](const Facts& f) { return f.e.integer("cluster.dead_engine") >= 0; },
      "no engine dies; set cluster.dead_engine"},
     {kOfRoute, [](const Facts& f) { return f.several_engines(); }, "there is one engine; set cluster.engines to more"},
+    {kOfGroups, [](const Facts& f) { return f.has_groups(); },
+     "attention has one group; set parallel.attention_dp to more"},
+    {kOfBursts, [](const Facts& f) { return f.e.integer("parallel.attention_dp") == 1; },
+     "groups of attention (parallel.attention_dp) run one step at a time"},
     {kOfPool, [](const Facts& f) { return f.has(Tier::remote); }, "there is no remote tier; give tiers.remote"},
     {kOfNodes, [](const Facts& f) { return !f.e.flag("hardware.pool_peers"); },
      "with hardware.pool_peers a node has the bandwidth of its host's NICs; leave that out"},

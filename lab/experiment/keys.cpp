@@ -1,5 +1,6 @@
 #include "lab/experiment/keys.hpp"
 
+#include <algorithm>
 #include <sstream>
 #include <type_traits>
 #include <utility>
@@ -393,8 +394,12 @@ std::span<const Key> experiment_keys() {
           "parallel.attention_dp", 1, 1, 64,
           "Data parallelism of attention: number of groups of tp / attention_dp ranks; each group holds the KV of its "
           "own sequences, and all weights but those of the routed experts, which are over all ranks (SGLang's "
-          "--enable-dp-attention --dp-size, TensorRT-LLM's enable_attention_dp); must divide parallel.tp; simulation "
-          "only"),
+          "--enable-dp-attention --dp-size, TensorRT-LLM's enable_attention_dp). Each group has a prefix cache and a "
+          "scheduler of its own, with an equal part of tiers.device, tiers.host, scheduler.max_running and "
+          "scheduler.chunk_tokens; all groups run their passes together. Must divide parallel.tp; simulation only"),
+      file_choice("parallel.attention_route", "round_robin", route_names(),
+                  "Choice of the group of attention for a request that an engine has received, as in cluster.route "
+                  "(SGLang's --load-balance-method)"),
       text_choice("parallel.expert_mode", {"fused", "normal", "low_latency", "balanced"},
                   "Kernels of experts that are split over ranks: fused (the engine's kernels, skewed routing); normal "
                   "and low_latency (those of DeepEP's modes for prefills and for decodes: SGLang's --moe-a2a-backend "
@@ -403,10 +408,9 @@ std::span<const Key> experiment_keys() {
       text_choice("parallel.rank_model", {"lockstep", "instances"},
                   "lockstep: one policy drives all ranks; instances: each rank has a policy of its own, and all ranks "
                   "decide the same; a real run always uses instances"),
-      integer<&WorldConfig::engines>(
-          "cluster.engines", 1, 1024,
-          "Number of engines; each engine has a machine of its own; the shared file system and the remote tier are "
-          "common to all engines"),
+      integer("cluster.engines", 1, 1, 1024,
+              "Number of engines; each engine has a machine of its own; the shared file system and the remote tier are "
+              "common to all engines"),
       integer("cluster.prefill", 0, 0, 1024,
               "Number of engines that only prefill; the others only decode; 0 = no engine has a role"),
       integer("cluster.decode", 0, 0, 1024,
@@ -549,6 +553,11 @@ std::span<const Key> experiment_keys() {
       share<&EngineConfig::prefetch_host_share>(
           "cache.prefetch_host_share", 0.5,
           "Share of the host tier that prefetches in flight may fill; a prefetch above this share is declined"),
+      choice<&EngineConfig::prefetch_share_of>(
+          "cache.prefetch_share_of",
+          "What prefetch_host_share is a share of: the host tier (host), or what the host tier has more than the "
+          "device "
+          "tier (host_less_device), as in SGLang before 0.5.15; these releases need a host tier that is larger"),
       integer<&EngineConfig::prefetch_retry_steps>("cache.prefetch_retry_steps", 0, 1e9,
                                                    "Scheduler steps after which a prefetch that was declined, or that "
                                                    "found too little, is tried again while its "
@@ -732,6 +741,12 @@ std::string Key::range() const {
     if (max < kMaxKeyValue) out << " and at most " << max;
   }
   return out.str();
+}
+
+bool is_key_of_all_engines(std::string_view key) {
+  static constexpr std::string_view kCommon[] = {
+      "cluster.", "workload.", "report.", "slo.", "sim.", "seed", "tiers.disk.", "tiers.remote.", "tiers.shared_fs."};
+  return std::ranges::any_of(kCommon, [&](std::string_view group) { return key.starts_with(group); });
 }
 
 bool is_policy_key(std::string_view key) {

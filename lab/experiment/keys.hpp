@@ -46,6 +46,8 @@ struct ExperimentKey {
 // Returns whether the key chooses a policy (cache, scheduler, cluster.route), which costs nothing. All other keys are
 // circumstances: tiers, hardware, workload.
 bool is_policy_key(std::string_view key);
+// Whether engines with roles have the key in common, so that cluster.decode_set may not have it.
+bool is_key_of_all_engines(std::string_view key);
 
 constexpr double kMaxKeyValue = 9.2e18;  // fits into std::int64_t
 

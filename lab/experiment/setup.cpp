@@ -74,21 +74,15 @@ bool has_roles(const Experiment& e) {
                      ", and cluster.prefill and cluster.decode give " + std::to_string(prefill + decode) +
                      " engines; leave it out");
   }
-  if (e.text("model.draft.kind") != "none") {
+  if (e.text("model.draft.kind") == "side_pool" ||
+      (e.text("model.draft.kind") == "packed" && !e.flag("model.draft.restore"))) {
     throw InputError(
         e.where("model.draft.kind") +
-        ": prefill engines (cluster.prefill) have no draft model; set it to none, and that of the decode engines "
-        "in cluster.decode_set");
+        ": engines with roles (cluster.prefill) hand the draft model's KV over in the target's pages; set it "
+        "to packed with model.draft.restore, or to none and give the decode engines a draft model in "
+        "cluster.decode_set");
   }
   return true;
-}
-
-// Sets the number of engines that all other parts use.
-void count_engines(const Experiment& e, Setup& setup) {
-  if (!has_roles(e)) return;
-  setup.roles.prefill = static_cast<std::size_t>(e.integer("cluster.prefill"));
-  setup.roles.decode.engines = static_cast<std::size_t>(decode_engines(e));
-  setup.world.engines = static_cast<std::uint32_t>(setup.roles.prefill + setup.roles.decode.engines);
 }
 
 // Returns the experiment of decode engines only. `engines`: of both roles.
@@ -102,12 +96,9 @@ Experiment decode_experiment(const Experiment& e, std::uint32_t engines) {
     rest.remove_prefix(std::min(rest.size(), end + 1));
     while (one.starts_with(' ')) one.remove_prefix(1);
     while (one.ends_with(' ')) one.remove_suffix(1);
-    for (const std::string_view group : {"cluster.", "workload.", "report.", "slo.", "sim.", "seed", "tiers.disk.",
-                                         "tiers.remote.", "tiers.shared_fs."}) {
-      if (one.starts_with(group)) {
-        throw InputError(where + ": has " + std::string(one) +
-                         ", which is the same for all engines; give keys of one engine, say parallel.tp=8");
-      }
+    if (is_key_of_all_engines(one)) {
+      throw InputError(where + ": has " + std::string(one) +
+                       ", which is the same for all engines; give keys of one engine, say parallel.tp=8");
     }
     own.set(one, where);
   }
@@ -118,20 +109,47 @@ Experiment decode_experiment(const Experiment& e, std::uint32_t engines) {
   return own;
 }
 
+std::uint32_t attention_groups(const Experiment& e) {
+  const auto tp = static_cast<std::uint32_t>(e.integer("parallel.tp"));
+  const auto groups = static_cast<std::uint32_t>(e.integer("parallel.attention_dp"));
+  if (tp % groups == 0) return groups;
+  throw InputError(e.where("parallel.attention_dp") + ": is " + std::to_string(groups) + ", and must divide " +
+                   e.where("parallel.tp") + " (" + std::to_string(tp) + ")");
+}
+
+// Sets the number of engines that all other parts use. Groups of attention count as engines.
+void count_engines(const Experiment& e, Setup& setup) {
+  setup.attention_dp = setup.world.groups = attention_groups(e);
+  if (!has_roles(e)) {
+    setup.world.engines = static_cast<std::uint32_t>(e.integer("cluster.engines")) * setup.attention_dp;
+    return;
+  }
+  const std::uint32_t decode_groups =
+      attention_groups(decode_experiment(e, static_cast<std::uint32_t>(total_engines(e))));
+  setup.roles.prefill = static_cast<std::size_t>(e.integer("cluster.prefill")) * setup.attention_dp;
+  setup.roles.decode.engines = static_cast<std::size_t>(decode_engines(e)) * decode_groups;
+  setup.world.engines = static_cast<std::uint32_t>(setup.roles.prefill + setup.roles.decode.engines);
+}
+
 void configure_deaths(const Experiment& e, Setup& setup) {
   const std::int64_t dead = e.integer("cluster.dead_engine");
   if (dead < 0) return;
-  const std::int64_t engines = setup.world.engines;
-  const auto prefill = static_cast<std::int64_t>(setup.roles.prefill);
-  const std::int64_t alike = setup.decode == nullptr ? engines : dead < prefill ? prefill : engines - prefill;
+  const std::int64_t engines = total_engines(e), prefill = has_roles(e) ? e.integer("cluster.prefill") : 0;
+  const std::int64_t alike = prefill == 0 ? engines : dead < prefill ? prefill : engines - prefill;
   if (dead >= engines || alike == 1) {
     throw InputError(e.where("cluster.dead_engine") + ": is " + std::to_string(dead) +
                      (dead >= engines ? ", and the engines are 0 to " + std::to_string(engines - 1)
                                       : ", the only engine that could serve its requests") +
                      "; choose another, or set it to -1");
   }
-  setup.world.deaths.push_back(
-      {static_cast<std::uint32_t>(dead), static_cast<TimeNs>(e.number("cluster.dead_at_s") * 1e9 + 0.5)});
+  const bool decodes = prefill != 0 && dead >= prefill;
+  const std::uint32_t groups = decodes ? setup.decode->attention_dp : setup.attention_dp;
+  const std::size_t first = decodes ? setup.roles.prefill + static_cast<std::size_t>(dead - prefill) * groups
+                                    : static_cast<std::size_t>(dead) * groups;
+  for (std::size_t group = 0; group < groups; ++group) {
+    setup.world.deaths.push_back(
+        {static_cast<std::uint32_t>(first + group), static_cast<TimeNs>(e.number("cluster.dead_at_s") * 1e9 + 0.5)});
+  }
   setup.world.detect_ns = static_cast<TimeNs>(e.number("cluster.detect_s") * 1e9 + 0.5);
   setup.roles.engines_die = true;
 }
@@ -167,7 +185,7 @@ double bounded_host_ratio(const Experiment& e, Setup& setup) {
                      ": no memory is left for a host tier after the reserve of 10 GiB");
   }
   const double device = static_cast<double>(setup.engine.device_pages) * static_cast<double>(setup.page_bytes()) *
-                        setup.engine.ranks / 1073741824.0;
+                        setup.engine_gpus() / 1073741824.0;
   const double bound = share * (memory - kReserveGib) * kPartOfPools / device;
   if (bound >= ratio) return ratio;
   char text[160];
@@ -176,6 +194,14 @@ double bounded_host_ratio(const Experiment& e, Setup& setup) {
                 ratio, memory);
   setup.notes.emplace_back(text);
   return bound;
+}
+
+// Returns the part of a tier that each group of attention has.
+Pages group_part(const Experiment& e, std::string_view key, Pages pages, const Setup& setup) {
+  if (pages == 0 || pages >= setup.attention_dp) return pages / setup.attention_dp;
+  throw InputError(e.where(key) + ": the tier has " + std::to_string(pages) + " pages, fewer than the " +
+                   std::to_string(setup.attention_dp) + " groups of " + e.where("parallel.attention_dp") +
+                   "; make it larger");
 }
 
 void size_tiers(const Experiment& e, Setup& setup) {
@@ -187,7 +213,7 @@ void size_tiers(const Experiment& e, Setup& setup) {
   const double bytes_per_token = static_cast<double>(rank_bytes) * engine.ranks;
   if (setup.target.token_bytes() == 0)
     throw InputError(e.where("model.name") + ": has no KV cache of pages; nothing to simulate");
-  engine.device_pages = tier_pages(e, "device", page, bytes_per_token);
+  engine.device_pages = group_part(e, "tiers.device.tokens", tier_pages(e, "device", page, bytes_per_token), setup);
   if (engine.device_pages == 0) {
     // With SGLang's fraction, the activations are in the rest of the memory.
     const double fraction = e.number("tiers.device.memory_fraction");
@@ -200,15 +226,15 @@ void size_tiers(const Experiment& e, Setup& setup) {
       throw InputError(std::string(error.what()) + " It depends on " + e.where(key) + " too.");
     }
     const Bytes draft_weights = setup.draft ? setup.draft->model.weight_bytes / setup.engine_gpus() : 0;
-    engine.device_pages = (room - std::min(room, draft_weights)) / (rank_bytes * page) * setup.attention_dp;
+    engine.device_pages = (room - std::min(room, draft_weights)) / (rank_bytes * page);
     if (engine.device_pages == 0) {
       throw InputError(e.where("cache.page_tokens") + ": a page of " + std::to_string(page) +
                        " tokens is larger than the " + std::to_string(room) + " bytes that the device leaves for KV" +
                        (setup.draft ? " and the draft model's weights" : "") + "; make it smaller");
     }
   }
-  engine.host_pages =
-      tier_pages(e, "host", page, static_cast<double>(setup.page_bytes()) / static_cast<double>(page) * engine.ranks);
+  const double host_bytes = static_cast<double>(setup.page_bytes()) / static_cast<double>(page) * engine.ranks;
+  engine.host_pages = group_part(e, "tiers.host.tokens", tier_pages(e, "host", page, host_bytes), setup);
   if (const double ratio = bounded_host_ratio(e, setup); ratio != 0) {
     const double pages = std::floor(static_cast<double>(engine.device_pages) * ratio);
     if (pages < 1 || pages > 4e9) {
@@ -217,6 +243,14 @@ void size_tiers(const Experiment& e, Setup& setup) {
                        "; make it " + (pages < 1 ? "larger" : "smaller"));
     }
     engine.host_pages = static_cast<Pages>(pages);
+  }
+  const bool beyond_device = engine.prefetch_share_of == PrefetchShareOf::host_less_device;
+  if (beyond_device && engine.host_pages != 0 && engine.host_pages <= engine.device_pages) {
+    throw InputError(
+        e.where("cache.prefetch_share_of") + ": is host_less_device, and the host tier of " +
+        std::to_string(engine.host_pages) + " pages is no larger than the device tier of " +
+        std::to_string(engine.device_pages) +
+        "; SGLang before 0.5.15 doesn't start with that: make the host tier larger, or take a later release");
   }
 }
 
@@ -269,8 +303,10 @@ void configure_storage(const Experiment& e, Setup& setup) {
   for (const TierSpec& spec : kStorageSpecs) {
     const Pages pages = tier_pages(e, std::string(spec.name), shape.page_tokens, bytes_per_token);
     if (pages == 0) continue;
-    engine.storage.push_back({spec.tier, pages, spec.owned});
-    setup.world.storage.push_back({spec.tier, pages, !spec.owned});
+    // The disk tier of groups of attention is common to them, so none of them knows its content.
+    const bool owned = spec.owned && setup.attention_dp == 1;
+    engine.storage.push_back({spec.tier, pages, owned});
+    setup.world.storage.push_back({spec.tier, pages, !owned});
     if (spec.shared) setup.router.shared_pages += pages;
     if (spec.tier == Tier::remote && setup.store) {
       setup.world.storage.back().evicts_itself = setup.store->evicts;
@@ -311,7 +347,7 @@ std::uint64_t load_token_ps(const Setup& setup) {
   const PoolPair pools{engine.shape, engine.host_layout, engine.device_pages, engine.host_pages};
   const Plan plan = plan_transfer(std::span(&run, 1), Direction::host_to_device, pools, engine.io, engine.planner);
   const TransferCost cost = setup.cost->transfer(plan);
-  double rate = setup.hardware.host_to_device * setup.attention_dp;
+  double rate = setup.hardware.host_to_device;
   if (cost.bytes_per_second != 0) rate = std::min(rate, static_cast<double>(cost.bytes_per_second));
   const double bytes = static_cast<double>(engine.shape.page_bytes() + engine.draft.page_bytes());
   return picoseconds(bytes * 1e12 / rate / engine.shape.page_tokens);
@@ -435,7 +471,7 @@ void configure_network(const Experiment& e, Setup& setup) {
   HardwareSpec& hw = setup.hardware;
   if (!has_tier(e, Tier::remote) || !hw.has_pool()) return;
   PoolNetwork& network = setup.world.network;
-  const std::uint32_t engines = setup.world.engines;
+  const auto engines = static_cast<std::uint32_t>(total_engines(e));
   network.nodes = static_cast<std::uint32_t>(e.integer("hardware.pool_nodes"));
   network.peers = e.flag("hardware.pool_peers");
   network.rails = static_cast<std::uint32_t>(e.integer("hardware.rails"));
@@ -591,13 +627,6 @@ std::optional<OperatorTable> operators_of(const Experiment& e) {
   return with_key(e, "hardware.operators", [&] { return operators_preset(name); });
 }
 
-std::uint32_t attention_groups(const Experiment& e, std::uint32_t tp) {
-  const auto groups = static_cast<std::uint32_t>(e.integer("parallel.attention_dp"));
-  if (tp % groups == 0) return groups;
-  throw InputError(e.where("parallel.attention_dp") + ": is " + std::to_string(groups) + ", and must divide " +
-                   e.where("parallel.tp") + " (" + std::to_string(tp) + ")");
-}
-
 std::string percent(std::uint64_t share_x2_32) { return std::to_string((share_x2_32 * 100) >> 32) + " %"; }
 
 // Says which share of two typical passes is measured.
@@ -661,11 +690,10 @@ void configure_world(const Experiment& e, Setup& setup) {
   const HardwareSpec& hw = setup.hardware;
   WorldConfig& world = setup.world;
   world.ranks = setup.engine.ranks;
-  const double links = setup.attention_dp;  // of a rank: one per group
-  world.h2d_bytes_per_second = rate(links * hw.host_to_device);
-  world.d2h_bytes_per_second = rate(links * hw.device_to_host);
+  world.h2d_bytes_per_second = rate(hw.host_to_device);
+  world.d2h_bytes_per_second = rate(hw.device_to_host);
   if (e.flag("sim.both_ways_shared"))
-    world.both_ways_bytes_per_second = rate(links * hw.bidirectional_factor * (hw.host_to_device + hw.device_to_host));
+    world.both_ways_bytes_per_second = rate(hw.bidirectional_factor * (hw.host_to_device + hw.device_to_host));
   if (e.flag("sim.dram_shared")) world.dram_bytes_per_second = rate(hw.dram_bandwidth);
   // If one socket has fewer accelerators than there are ranks, more sockets are used, each with a PCIe root of its own.
   const double sockets = std::ceil(setup.engine_gpus() / hw.accelerators_per_socket);
@@ -706,6 +734,8 @@ void configure_seats(const Experiment& e, Setup& setup) {
   RouterSetup& router = setup.router;
   const auto x1024 = [&e](const char* key) { return static_cast<std::uint32_t>(e.number(key) * 1024 + 0.5); };
   router.engines = world.engines;
+  router.groups = setup.attention_dp;
+  router.group_policy = e.text("parallel.attention_route");
   router.device_pages = setup.engine.device_pages;
   router.host_pages = setup.engine.host_pages;
   router.seed = static_cast<std::uint64_t>(e.integer("seed"));
@@ -803,7 +833,8 @@ namespace {
 
 // The decode engines, and what both roles know of each other.
 void configure_roles(const Experiment& e, const HardwareSpec* hardware, Setup& setup) {
-  setup.decode = std::make_unique<Setup>(make_setup(decode_experiment(e, setup.world.engines), hardware));
+  setup.decode =
+      std::make_unique<Setup>(make_setup(decode_experiment(e, static_cast<std::uint32_t>(total_engines(e))), hardware));
   Setup& decode = *setup.decode;
   const KvShape& from = setup.engine.shape;
   const KvShape& to = decode.engine.shape;
@@ -842,6 +873,8 @@ void configure_roles(const Experiment& e, const HardwareSpec* hardware, Setup& s
   const std::size_t engines = setup.roles.decode.engines;
   setup.roles.decode = setup.router;
   setup.roles.decode.engines = engines;
+  setup.roles.decode.groups = decode.attention_dp;
+  setup.roles.decode.group_policy = decode.router.group_policy;
   setup.roles.decode.device_pages = decode.engine.device_pages;
   setup.router.engines = setup.roles.prefill;
   setup.roles.decode_policy = e.text("cluster.decode_route");
@@ -876,7 +909,6 @@ Setup make_setup(const Experiment& e, const HardwareSpec* hardware) {
     throw InputError(e.where("parallel.ep") + ": is " + std::to_string(ep) + ", and must divide " +
                      e.where("parallel.tp") + " (" + std::to_string(tp) + ")");
   }
-  setup.attention_dp = attention_groups(e, tp);
   const std::uint32_t group = tp / setup.attention_dp;
   setup.cost = std::make_unique<RooflineCost>(setup.model, setup.hardware, tp, setup.attention_dp);
   if (const std::optional<OperatorTable> operators = operators_of(e)) {
@@ -885,10 +917,10 @@ Setup make_setup(const Experiment& e, const HardwareSpec* hardware) {
     setup.notes.push_back(operators_note(*operators, *setup.cost));
   }
   if (setup.attention_dp > 1) {
-    setup.cost->set_most_group_tokens(std::max<Tokens>(1, setup.engine.chunk_tokens / setup.attention_dp));
-    setup.notes.push_back("parallel.attention_dp: the sequences of a pass are spread evenly over " +
-                          std::to_string(setup.attention_dp) +
-                          " groups of ranks, which share one pool and one host link of as much capacity and rate");
+    const auto part = [&](std::uint64_t whole) { return std::max<std::uint64_t>(1, whole / setup.attention_dp); };
+    setup.engine.chunk_tokens = part(setup.engine.chunk_tokens);
+    setup.engine.max_running = static_cast<decltype(setup.engine.max_running)>(part(setup.engine.max_running));
+    setup.engine.burst_steps = 1;  // the groups step together
   }
   configure_serving(e, setup);
   setup.engine.shape = setup.target = setup.model.shape(group, page);

@@ -35,10 +35,10 @@ struct Setup {
   std::optional<DraftSetup> draft;  // nothing without a draft model
   EngineConfig engine;              // of each engine
   WorldConfig world;
-  // Data parallelism of attention. engine.ranks are the ranks of one group; the engine has groups of them, whose GPUs
-  // and links count together as one rank each.
+  // Data parallelism of attention. With more than 1, each group of ranks is an engine of the world, with a policy of
+  // its own: `engine` is that of a group, and so many consecutive engines are one of cluster.engines, on one machine.
   std::uint32_t attention_dp = 1;
-  std::uint32_t engine_gpus() const { return engine.ranks * attention_dp; }
+  std::uint32_t engine_gpus() const { return engine.ranks * attention_dp; }  // of one machine
   std::string route = "round_robin";  // for several engines; a name of route_names()
   RouterSetup router;
   TimeNs route_view_delay = 0;  // the router receives events of engines so late
@@ -60,9 +60,18 @@ struct Setup {
     return roles.prefill * std::uint64_t{figure(engine)} + roles.decode.engines * std::uint64_t{figure(decode->engine)};
   }
   std::uint64_t gpus() const {
-    if (decode == nullptr) return std::uint64_t{world.engines} * engine_gpus();
-    return roles.prefill * engine_gpus() + roles.decode.engines * decode->engine_gpus();
+    return sum_of_engines([](const EngineConfig& of) { return of.ranks; });
   }
+  // Returns the number of machines of all engines, and of the engines that this setup is of: with roles, of one role.
+  std::uint32_t all_machines() const {
+    const std::size_t decoding = decode == nullptr ? 0 : roles.decode.engines / decode->attention_dp;
+    return machines() + static_cast<std::uint32_t>(decoding);
+  }
+  std::uint32_t machines() const {
+    return (decode == nullptr ? world.engines : static_cast<std::uint32_t>(roles.prefill)) / attention_dp;
+  }
+  // Returns the number of stores that a storage tier has: one for all engines, or one on each machine.
+  std::uint32_t stores_of(Tier tier) const { return spec_of(tier).shared ? 1 : all_machines(); }
   bool has_storage() const { return !engine.storage.empty(); }
   std::vector<std::string> notes;  // approximations, for the report
   std::optional<Bill> bill;        // nothing if the price list has no price for the GPU

@@ -228,7 +228,7 @@ class Planner {
     shape.prefill_sequences = 1;
     const RooflineCost roofline(setup.model, setup.hardware, setup.engine_gpus(),
                                 setup.attention_dp);  // without measured operators
-    const double seconds = static_cast<double>(roofline.forward_ns(shape, 1)) / 1e9;
+    const double seconds = static_cast<double>(roofline.spread_ns(shape, 1)) / 1e9;
     return std::max<std::int64_t>(1, static_cast<std::int64_t>(kBoundShare * seconds / (duration() + 2 * slack)));
   }
 
@@ -242,7 +242,7 @@ class Planner {
     prefill.prefill_sequences = 1;
     decode.decode_sequences = static_cast<std::uint32_t>(std::min<Tokens>(work.output.total, 4'000'000'000));
     decode.decode_context_tokens = static_cast<Tokens>(static_cast<double>(work.output.total) * work.input.mean);
-    const double busy = static_cast<double>(setup.cost->forward_ns(prefill, 1) + setup.cost->forward_ns(decode, 1)) /
+    const double busy = static_cast<double>(setup.cost->spread_ns(prefill, 1) + setup.cost->spread_ns(decode, 1)) /
                         1e9 / std::max(duration(), 1.0);
     const std::int64_t wanted = engine_factor_ * (static_cast<std::int64_t>(4 * busy) + 4);
     const auto most = std::clamp<std::int64_t>(wanted, least + 4, std::max(least + 4, kMaxEngines));

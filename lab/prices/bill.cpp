@@ -59,9 +59,9 @@ struct EngineGroup {
 };
 
 std::vector<EngineGroup> engine_groups(const Setup& setup) {
-  if (setup.decode == nullptr) return {{&setup, static_cast<double>(setup.world.engines)}};
-  return {{&setup, static_cast<double>(setup.roles.prefill)},
-          {setup.decode.get(), static_cast<double>(setup.roles.decode.engines)}};
+  if (setup.decode == nullptr) return {{&setup, static_cast<double>(setup.machines())}};
+  return {{&setup, static_cast<double>(setup.machines())},
+          {setup.decode.get(), static_cast<double>(setup.roles.decode.engines / setup.decode->attention_dp)}};
 }
 
 std::string gpu_of(const Setup& setup) { return std::filesystem::path(setup.hardware.name).stem().string(); }
@@ -86,7 +86,7 @@ void add_drives(const Setup& setup, double gib, Counter& counter, Bill& bill) {
   bill.drive_endurance = bill.drive_bytes * counter.value("drive.dwpd") * counter.value("drive.warranty_years") * 365;
   const double holding = std::ceil(gib * kBytesPerGib / bill.drive_bytes - 1e-6);
   const double per_engine = std::max(setup.hardware.drive_count, holding);
-  bill.drives = static_cast<std::uint64_t>(per_engine) * setup.world.engines;
+  bill.drives = static_cast<std::uint64_t>(per_engine) * setup.all_machines();
   bill.life_years = counter.value("life.years");
   bill.drive_month =
       static_cast<double>(bill.drives) * counter.value("drive.price") / (bill.life_years * kMonthsPerYear);
@@ -138,7 +138,7 @@ std::optional<Bill> bill_of(const Setup& setup, const PriceList& prices) {
   Counter counter(prices, bill);
   for (const EngineGroup& group : groups) add_gpus(group, counter);
   double dram = 0;
-  for (const auto& [of, engines] : groups) dram += engines * gib_of(*of, of->engine.host_pages, of->engine.ranks);
+  for (const auto& [of, engines] : groups) dram += engines * gib_of(*of, of->engine.host_pages, of->engine_gpus());
   if (dram != 0) counter.buy("GiB of DRAM", dram, "dram.gib", "dram.watts");
   bool pool = false, network = false;
   for (const StorageTierConfig& tier : setup.engine.storage) {

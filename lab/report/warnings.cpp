@@ -49,8 +49,9 @@ std::uint64_t count_of(const Counts& counts, std::string_view name) {
 // Returns the size in GiB, rounded down.
 std::string floor_gib(double bytes) { return formatted("%.6g", std::floor(bytes / 1073741824.0 * 1e4) / 1e4); }
 
+// `pages`: of one group of attention, which has an equal part of the tier.
 double host_bytes(const Setup& setup, double pages) {
-  return pages * static_cast<double>(setup.page_bytes()) * setup.engine.ranks;
+  return pages * static_cast<double>(setup.page_bytes()) * setup.engine_gpus();
 }
 
 // Returns the size of `pages` on the host tier of one engine, all ranks together, e.g. "478 GiB".
@@ -157,12 +158,10 @@ std::optional<Finding> host_memory(const Setup& setup, double limit) {
   const unsigned gpus = setup.engine_gpus();
   // A host has two sockets.
   const double host_gpus = 2 * setup.hardware.accelerators_per_socket;
-  const double engines = std::clamp(std::floor(host_gpus / gpus), 1.0, static_cast<double>(setup.world.engines));
+  const double engines = std::clamp(std::floor(host_gpus / gpus), 1.0, static_cast<double>(setup.machines()));
   const double of_host = host_bytes(setup, pages) * (gpus > host_gpus ? host_gpus / gpus : engines);
   std::string text = "The host tier takes " + host_gib(setup, pages) + " of DRAM an engine";
-  if (setup.engine.ranks > 1) {
-    text += formatted(" (%u ranks of ", setup.engine.ranks) + gib(host_bytes(setup, pages) / setup.engine.ranks) + ")";
-  }
+  if (gpus > 1) text += formatted(" (%u ranks of ", gpus) + gib(host_bytes(setup, pages) / gpus) + ")";
   text += ", " + gib(of_host) + formatted(" on a host of %.0f GPUs", host_gpus);
   const bool over = limit != 0 && host_bytes(setup, pages) > limit;
   if (over) {
@@ -491,7 +490,7 @@ std::optional<Finding> loads_declined(const Setup& setup, const Metrics& m) {
 std::string full_sentence(const Setup& setup, const Metrics& m, History history, const StorageTierConfig& tier,
                           Pages pages) {
   const Metrics::TierUse& use = m.tier(tier.tier);
-  const double engines = spec_of(tier.tier).shared ? 1 : setup.world.engines;
+  const double engines = setup.stores_of(tier.tier);
   const double kept = static_cast<double>(use.written - std::min(use.written, use.evicted)) / engines;
   const std::string name(name_of(tier.tier));
   const auto capacity = static_cast<double>(tier.pages);

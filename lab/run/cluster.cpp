@@ -129,9 +129,8 @@ Pages Cluster::pages_used_max(Tier tier) const {
   if (!route_) return seats_[0]->engine().pages_used_max(tier);
   Pages used = 0;
   for (const auto& seat : seats_) used += seat->engine().pages_used_max(tier);
-  if (!spec_of(tier).shared) return used;
   for (const StorageTierConfig& storage : setup_.engine.storage) {
-    if (storage.tier == tier) used = std::min(used, storage.pages);
+    if (storage.tier == tier && !storage.owned) used = std::min(used, storage.pages * setup_.stores_of(tier));
   }
   return used;
 }

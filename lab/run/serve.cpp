@@ -62,11 +62,10 @@ RunFacts facts_of(const Experiment& experiment, const Setup& setup, const ServeT
   facts.world = terms.world;
   facts.device = terms.device;
   facts.seed = static_cast<std::uint64_t>(experiment.integer("seed"));
-  const Pages engines = setup.world.engines;
   facts.tier(Tier::device).capacity = setup.sum_of_engines([](const EngineConfig& of) { return of.device_pages; });
   facts.tier(Tier::host).capacity = setup.sum_of_engines([](const EngineConfig& of) { return of.host_pages; });
   for (const StorageTierConfig& tier : setup.engine.storage) {
-    facts.tier(tier.tier).capacity = spec_of(tier.tier).shared ? tier.pages : engines * tier.pages;
+    facts.tier(tier.tier).capacity = setup.stores_of(tier.tier) * tier.pages;
   }
   facts.gpus = setup.gpus();
   facts.stored_page_bytes = setup.page_bytes() * setup.engine.storage_writers;
@@ -383,7 +382,7 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
   DecisionMark decisions = cluster.decisions();
   if (terms.ranks != nullptr) decisions = add_processes(*terms.ranks, setup, cluster, facts, lanes);
   if (setup.decode != nullptr) {
-    facts.roles = RunFacts::RoleFacts{setup.roles.prefill, setup.roles.decode.engines, joined.figures(), 0};
+    facts.roles = RunFacts::RoleFacts{setup.machines(), setup.all_machines() - setup.machines(), joined.figures(), 0};
     for (const LaneUse& lane : lanes) {
       if (lane.name.ends_with(".peer")) facts.roles->bytes += lane.bytes;
     }

@@ -17,11 +17,11 @@ void apply_sglang(const SglangArguments& arguments, std::span<const std::string>
       throw InputError("--sglang-version: the rules of SGLang " + arguments.version +
                        " are not known; known are those of " + sglang_release_names());
     }
-    if (!arguments.flags && !arguments.server_info) {
+    if (arguments.flags.empty() && !arguments.server_info) {
       throw InputError("--sglang-version goes with --from-sglang-flags or --from-sglang-server-info");
     }
   }
-  if (arguments.flags) apply_sglang_flags(experiment, *arguments.flags, keys, release);
+  if (!arguments.flags.empty()) apply_sglang_lines(experiment, arguments.flags, keys, release);
   if (arguments.server_info) apply_sglang_server_info(experiment, *arguments.server_info, keys, release);
 }
 

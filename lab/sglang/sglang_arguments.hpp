@@ -4,13 +4,14 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "lab/experiment/experiment.hpp"
 
 namespace kvtwin {
 
 struct SglangArguments {
-  std::optional<std::string> flags;        // the flag line
+  std::vector<std::string> flags;          // the flag line, or those of a prefill and of a decode engine
   std::optional<std::string> server_info;  // path of a JSON file
   std::string version;                     // of SGLang; empty: as the server reports, or the latest known
 };

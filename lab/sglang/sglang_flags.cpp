@@ -12,6 +12,7 @@
 #include "lab/error.hpp"
 #include "lab/sglang/sglang_table.hpp"
 #include "models/names.hpp"
+#include "models/presets.hpp"
 #include "models/text_file.hpp"
 #include "policy/base/tiers.hpp"
 
@@ -253,6 +254,9 @@ std::vector<CacheRule> cache_rules(const SglangRelease& release, bool write_back
   } else {
     rules.push_back({"cache.prefetch_recheck", "false", version + " looks up once"});
   }
+  const std::string limit = version + " limits prefetches in flight so";
+  rules.push_back({"cache.prefetch_share_of", release.beyond_device ? "host_less_device" : "host", limit});
+  rules.push_back({"cache.prefetch_host_share", release.beyond_device ? "0.8" : "0.5", limit});
   if (!write_back) return rules;
   if (release.reclaims) {
     rules.push_back({"cache.reclaim_shadowed", "true", "under write_back SGLang does"});
@@ -275,6 +279,8 @@ class SglangReader {
   void give(const SglangFlag& flag, std::string value, std::string said) {
     given_[flag.field] = {std::move(value), std::move(said)};
   }
+  // prefill, decode, or null for an engine without a role.
+  std::string role() const { return is_given("disaggregation_mode") ? value("disaggregation_mode") : "null"; }
   // Adds a flag that no known version of SGLang has.
   void give_unknown(std::string said) { unknown_.push_back(std::move(said)); }
 
@@ -294,6 +300,7 @@ class SglangReader {
     }
     apply_time_limit();
     apply_roles();
+    apply_draft();
     apply_host_tier();
     apply_storage();
     rewrite_layout();
@@ -408,8 +415,9 @@ class SglangReader {
   void apply_key(const SglangFlag& flag) {
     if (flag.hierarchical && !hierarchical_) return;
     if (flag.field == "mem_fraction_static" && is_given("max_total_tokens")) return;
-    const bool groups = flag.field == "dp_size" && is_given("enable_dp_attention");
-    const std::string key(groups ? "parallel.attention_dp" : flag.key);
+    if (flag.field == "disaggregation_decode_enable_radix_cache") return;  // see apply_roles()
+    const std::string key(key_of(flag));
+    if (key.empty()) return;
     if (is_given(flag.field) && flag.takes == Takes::nothing) return experiment_.set(key + "=true", where(flag.field));
     if (is_given(flag.field)) {
       const SglangWord word = word_of(flag.field, value(flag.field));
@@ -419,7 +427,9 @@ class SglangReader {
                          std::string(word.unlike) + ")");
       }
       if (flag.field == "chunked_prefill_size" && text == "-1") text = unchunked_pass();
-      if (flag.field == "max_total_tokens") text = of_all_groups(text);
+      // A running server says what each group has.
+      const bool is_part = flag.field == "chunked_prefill_size" && !from_flags();
+      if (flag.field == "max_total_tokens" || is_part) text = of_all_groups(text);
       if (key == "cache.prefetch_attempts") text = with_first_attempt(text);
       experiment_.set(key + "=" + text, where(flag.field));
       return;
@@ -437,14 +447,29 @@ class SglangReader {
     return std::to_string(number_of<std::int64_t>(attempts).value_or(0) + 1);
   }
 
-  // The flag counts the tokens of one group of attention.
+  // The number of groups of attention: of --attention-data-parallel-size, or of --dp-size with --enable-dp-attention.
+  std::int64_t groups() const {
+    const bool by_dp = is_given("enable_dp_attention") && is_given("dp_size");
+    const char* const field = by_dp ? "dp_size" : "attn_dp_size";
+    return is_given(field) ? number_of<std::int64_t>(value(field)).value_or(1) : 1;
+  }
+
+  // The number counts for one group of attention.
   std::string of_all_groups(const std::string& tokens) const {
     const auto number = number_of<std::int64_t>(tokens);
-    const bool grouped = is_given("enable_dp_attention") && is_given("dp_size");
-    const auto groups = grouped ? number_of<std::int64_t>(value("dp_size")) : std::optional<std::int64_t>(1);
     constexpr std::int64_t kMostGroups = 1024, kMostTokens = std::int64_t{1} << 50;
-    if (!number || !groups || *groups < 1 || *groups > kMostGroups || *number > kMostTokens) return tokens;
-    return std::to_string(*number * *groups);
+    if (!number || groups() < 1 || groups() > kMostGroups || *number > kMostTokens || *number < 0) return tokens;
+    return std::to_string(*number * groups());
+  }
+
+  // The key that the flag sets here; empty for none.
+  std::string_view key_of(const SglangFlag& flag) const {
+    const bool by_dp = is_given("enable_dp_attention") && is_given("dp_size");
+    if (flag.field == "dp_size") return by_dp ? "parallel.attention_dp" : flag.key;
+    if (flag.field == "attn_dp_size" && (by_dp || !is_given("attn_dp_size"))) return "";
+    if (flag.field != "load_balance_method") return flag.key;
+    if (groups() > 1) return flag.key;
+    return is_given("dp_size") && value("dp_size") != "1" ? "cluster.route" : "";
   }
 
   // Returns the flag's default in the release.
@@ -514,10 +539,62 @@ class SglangReader {
   }
 
   void apply_roles() {
-    if (!is_given("disaggregation_mode")) return;
-    if (value("disaggregation_mode") == "null") return;
-    note("not modelled: " + as_given("disaggregation_mode") +
-         "; an engine that prefills and decodes stands for it, as separate roles aren't served yet");
+    if (!is_given("disaggregation_mode") || value("disaggregation_mode") == "null") return;
+    const bool decodes = value("disaggregation_mode") == "decode";
+    const std::string from = where("disaggregation_mode");
+    if (experiment_.integer("cluster.prefill") == 0) {
+      for (const char* key : {"cluster.engines=1", "cluster.prefill=1", "cluster.decode=1"}) experiment_.set(key, from);
+      assumed_.push_back("cluster.prefill = 1 and cluster.decode = 1 engines");
+    }
+    // Without the flag, a decode engine of SGLang has no prefix cache.
+    if (decodes) {
+      const bool caches = is_given("disaggregation_decode_enable_radix_cache");
+      for (const char* key : {"cluster.decode_cache=", "cluster.decode_reuse="}) {
+        experiment_.set(key + std::string(caches ? "true" : "false"),
+                        caches ? where("disaggregation_decode_enable_radix_cache") : from);
+      }
+      if (!caches) assumed_.push_back("no prefix cache on decode engines (--disaggregation-decode-enable-radix-cache)");
+    }
+    if (is_set_later("cluster.decode_set") || experiment_.origin("cluster.decode_set") != "default") return;
+    note(as_given("disaggregation_mode") + ": the " + (decodes ? "prefill" : "decode") +
+         " engines have the same flags; where theirs differ, give their line in a second --from-sglang-flags");
+  }
+
+  // The draft model of a target whose own prediction layer (MTP) is a preset. Any other draft model stays a note.
+  void apply_draft() {
+    if (!is_given("speculative_algorithm") || experiment_.origin("model.draft.kind") != "default") return;
+    const std::string& algorithm = value("speculative_algorithm");
+    if (is_set_later("model.draft.kind") || (algorithm != "EAGLE" && algorithm != "NEXTN")) return;
+    const std::string draft = experiment_.text("model.name") + "-mtp";
+    if (!experiment_.text("model.config").empty()) return;
+    const std::vector<std::string> presets = model_preset_names();
+    if (std::ranges::find(presets, draft) == presets.end()) return;
+    const std::int64_t proposed = draft_tokens();
+    const std::string length = std::string(accepted_by_mtp(proposed));
+    for (const std::string& setting :
+         {std::string("model.draft.kind=packed"), "model.draft.config=" + draft,
+          "model.draft.tokens=" + std::to_string(proposed), "model.draft.accept_length=" + length}) {
+      experiment_.set(setting, where("speculative_algorithm"));
+    }
+    note_on("model.draft.accept_length",
+            as_given("speculative_algorithm") + ": a decode step yields " + length +
+                " tokens on average, as published for coding prompts (InferenceX, golden_al_distribution, MTP of "
+                "DeepSeek-V4-Pro); no flag says it, and it depends on your traffic: set model.draft.accept_length to "
+                "the accept len of the server's log");
+  }
+
+  // Without the flags, SGLang proposes 3 tokens, one after another (_auto_choose_speculative_params).
+  std::int64_t draft_tokens() const {
+    const auto number = [&](const char* field) {
+      return is_given(field) ? number_of<std::int64_t>(value(field)) : std::optional<std::int64_t>();
+    };
+    const auto verified = number("speculative_num_draft_tokens"), steps = number("speculative_num_steps");
+    return std::clamp<std::int64_t>(verified ? *verified - 1 : steps.value_or(3), 1, 64);
+  }
+
+  // Mean tokens that a decode step yields, by the number of proposed tokens. No figure is known for more than three.
+  static std::string_view accepted_by_mtp(std::int64_t proposed) {
+    return proposed == 1 ? "1.79" : proposed == 2 ? "2.27" : "2.49";
   }
 
   void remove_tier(const std::string& tier, const std::string& origin) {
@@ -791,20 +868,10 @@ const SglangRelease* reported_release(Experiment& experiment, const SortedJson& 
   return &latest_release();
 }
 
-}  // namespace
-
-void apply_sglang_cache_rules(Experiment& experiment, const std::string& origin) {
-  const bool write_back = experiment.text("cache.write_policy") == "write_back";
-  for (const CacheRule& rule : cache_rules(sglang_releases().back(), write_back)) {
-    experiment.set(rule.key + "=" + rule.value, origin);
-  }
-}
-
-void apply_sglang_flags(Experiment& experiment, std::string_view flags, KeyList set_later,
-                        const SglangRelease* release) {
+// Gives the reader the flags of a line.
+void read_line(std::string_view flags, SglangReader& reader) {
   if (flags.size() > kMaxInputBytes)
     throw InputError(std::string(kFlagsOption) + ": longer than 1 MiB; that is no flag line");
-  SglangReader reader(experiment, std::string(kFlagsOption), set_later, release ? *release : latest_release());
   const std::vector<std::string> words = split_line(flags);
   for (std::size_t i = first_flag(words); i < words.size(); ++i) {
     std::string name = words[i];
@@ -834,7 +901,76 @@ void apply_sglang_flags(Experiment& experiment, std::string_view flags, KeyList 
     }
     reader.give(*flag, value.value_or(""), name);
   }
+}
+
+// The keys that the decode engines' line gives other values become cluster.decode_set.
+void set_decode_engines(const Experiment& decode, Experiment& experiment) {
+  std::string set;
+  std::vector<std::string> common;
+  for (const ExperimentKey& key : experiment_keys()) {
+    const std::string name(key.name), text = decode.as_toml(name);
+    if (text == experiment.as_toml(name)) continue;
+    if (name == "cluster.decode_cache" || name == "cluster.decode_reuse") {
+      experiment.set(name + "=" + text, decode.origin(name));
+    } else if (is_key_of_all_engines(name)) {
+      common.push_back(name);
+    } else if (text.find(',') != std::string::npos) {
+      throw InputError(std::string(kFlagsOption) + ": " + name + " = " + short_text(text) +
+                       " of the decode engines has a comma, which cluster.decode_set can't hold");
+    } else {
+      set += (set.empty() ? "" : ", ") + name + "=" + text;
+    }
+  }
+  experiment.set("cluster.decode_set=" + set, std::string(kFlagsOption));
+  const std::vector<std::string> known = experiment.notes();
+  for (const std::string& note : decode.notes()) {
+    if (std::ranges::find(known, note) == known.end()) experiment.note("decode engines: " + note);
+  }
+  if (!common.empty()) {
+    experiment.note("decode engines: as on the prefill engines, because all engines share them: " + joined(common));
+  }
+}
+
+}  // namespace
+
+void apply_sglang_cache_rules(Experiment& experiment, const std::string& origin) {
+  const bool write_back = experiment.text("cache.write_policy") == "write_back";
+  for (const CacheRule& rule : cache_rules(sglang_releases().back(), write_back)) {
+    experiment.set(rule.key + "=" + rule.value, origin);
+  }
+}
+
+void apply_sglang_flags(Experiment& experiment, std::string_view flags, KeyList set_later,
+                        const SglangRelease* release) {
+  SglangReader reader(experiment, std::string(kFlagsOption), set_later, release ? *release : latest_release());
+  read_line(flags, reader);
   reader.apply();
+}
+
+void apply_sglang_lines(Experiment& experiment, std::span<const std::string> lines, KeyList set_later,
+                        const SglangRelease* release) {
+  if (lines.size() == 1) return apply_sglang_flags(experiment, lines.front(), set_later, release);
+  std::vector<std::string> later(set_later.begin(), set_later.end());
+  later.emplace_back("cluster.decode_set");  // it comes from the second line
+  const std::string source(kFlagsOption);
+  const SglangRelease& rules = release ? *release : latest_release();
+  Experiment decode = experiment;
+  std::vector<SglangReader> readers;
+  for (const std::string& line : lines) {
+    const bool decodes = readers.size() == 1;
+    read_line(line, readers.emplace_back(decodes ? decode : experiment, source, later, rules));
+  }
+  if (readers.size() == 2 && readers[0].role() == "decode" && readers[1].role() == "prefill") {
+    const std::string swapped[] = {lines[1], lines[0]};
+    return apply_sglang_lines(experiment, swapped, set_later, release);
+  }
+  if (readers.size() != 2 || readers[0].role() != "prefill" || readers[1].role() != "decode") {
+    throw InputError(source + ": is given " + std::to_string(lines.size()) +
+                     " times; more than once it must be one line with --disaggregation-mode prefill and one with "
+                     "--disaggregation-mode decode");
+  }
+  for (SglangReader& reader : readers) reader.apply();
+  set_decode_engines(decode, experiment);
 }
 
 void apply_sglang_server_info_text(Experiment& experiment, std::string_view text, const std::string& name,
@@ -901,6 +1037,10 @@ class SglangWriter {
         if (hierarchical_) line_.flags += " " + flag.name;
       } else if (flag.field == "dp_size" && setup_.attention_dp > 1) {
         write_groups();
+      } else if (flag.field == "attn_dp_size" || flag.field == "disaggregation_decode_enable_radix_cache") {
+        continue;  // as --dp-size; of roles
+      } else if (flag.field == "load_balance_method") {
+        if (setup_.attention_dp > 1 && e_.text("parallel.attention_route") != "round_robin") write_key(flag);
       } else if (flag.field == "hicache_ratio") {
         write_host_tier();
       } else if (flag.field == "max_total_tokens") {
@@ -950,7 +1090,7 @@ class SglangWriter {
     if (const std::int64_t tokens = e_.integer("tiers.device.tokens"); tokens != 0) {
       say("--max-total-tokens", std::to_string(tokens / setup_.attention_dp));
     } else if (e_.number("tiers.device.gib") != 0) {
-      const Tokens tokens_held = setup_.engine.device_pages * setup_.engine.shape.page_tokens / setup_.attention_dp;
+      const Tokens tokens_held = setup_.engine.device_pages * setup_.engine.shape.page_tokens;
       say("--max-total-tokens", std::to_string(tokens_held));
       note("tiers.device.gib = " + e_.as_toml("tiers.device.gib") + " is said in tokens");
     }
@@ -1103,6 +1243,7 @@ class SglangWriter {
         {"cache.prefetch_timeout_from", "wait"},
         {"cache.prefetch_recheck", "true"},
         {"cache.prefetch_host_share", "0.5"},
+        {"cache.prefetch_share_of", "host"},
         {"cache.storage_batch_pages", "128"},
         {"cache.storage_retries", "0"},
         {"cache.split_kv", "false"},

@@ -36,6 +36,11 @@ using KeyList = std::span<const std::string>;
 void apply_sglang_flags(Experiment& experiment, std::string_view flags, KeyList set_later = {},
                         const SglangRelease* release = nullptr);
 
+// The same for one line, or for the lines of a prefill engine and of a decode engine (--disaggregation-mode), in any
+// order. The decode engine's keys that differ become cluster.decode_set.
+void apply_sglang_lines(Experiment& experiment, std::span<const std::string> lines, KeyList set_later = {},
+                        const SglangRelease* release = nullptr);
+
 // `file`: the answer of a running server's /server_info, or its ServerArgs: one JSON object. `release`: null for the
 // release that the server reports. Errors: InputError.
 void apply_sglang_server_info(Experiment& experiment, const std::filesystem::path& file, KeyList set_later = {},

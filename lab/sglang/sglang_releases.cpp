@@ -15,22 +15,26 @@ namespace {
 // - reclaims: _reclaim_full_host_duplicates. The same releases evict node after node (_evict_components). Earlier ones
 //   evict all nodes of a call together, at the end of evict;
 // - cuts_host: mem_cache/hicache_auto_size.py;
-// - rechecks: _prefetch_after_device_hit_loss in managers/scheduler.py.
+// - rechecks: _prefetch_after_device_hit_loss in managers/scheduler.py;
+// - beyond_device: prefetch_capacity_limit in managers/cache_controller.py, and the assertion on the sizes in
+//   mem_cache/pool_host/base.py (memory_pool_host.py to 0.5.13), which is a warning from 0.5.15 on.
 constexpr SglangRelease kReleases[] = {
-    {"0.5.10", "1", "0.25", "0", "issue", "best_effort", "layer_first", "0", "0", false, false, false, false, false},
-    {"0.5.11", "1", "0.25", "0", "issue", "best_effort", "layer_first", "0", "0", false, false, false, false, false},
-    {"0.5.12", "2", "0.1", "30", "issue", "timeout", "layer_first", "0", "0", false, false, false, false, false},
-    {"0.5.13", "2", "0.1", "30", "issue", "timeout", "layer_first", "0", "0", false, false, false, false, false},
-    {"0.5.14", "2", "0.1", "30", "issue", "timeout", "page_first", "0", "0", false, false, false, false, false},
-    {"0.5.15", "2", "0.1", "30", "issue", "timeout", "page_first", "0", "0", false, false, false, false, false},
-    {"0.5.16", "2", "0.1", "30", "issue", "timeout", "page_first", "0", "0", false, false, false, false, false},
-    {"0.5.17", "2", "0.1", "30", "issue", "timeout", "page_first", "0", "0", false, false, false, false, false},
-    {"0.5.18", "2", "0.1", "30", "issue", "timeout", "page_first", "0", "0", false, false, false, false, false},
-    {"0.5.19", "1", "0.25", "0", "issue", "timeout", "page_first", "0", "4", false, true, false, false, false},
-    {"0.5.20", "1", "0.25", "0", "issue", "timeout", "page_first", "8", "8", true, true, false, false, true},
-    {"0.5.21", "1", "0.25", "0", "issue", "timeout", "page_first", "8", "8", true, true, false, true, true},
-    {"0.5.22", "1", "0.25", "0", "issue", "timeout", "page_first", "8", "8", true, true, true, true, true},
-    {"0.5.23", "1", "0.25", "0", "wait", "timeout", "page_first", "8", "8", true, true, true, true, true}};
+    {"0.5.10", "1", "0.25", "0", "issue", "best_effort", "layer_first", "0", "0", false, false, false, false, false,
+     true},
+    {"0.5.11", "1", "0.25", "0", "issue", "best_effort", "layer_first", "0", "0", false, false, false, false, false,
+     true},
+    {"0.5.12", "2", "0.1", "30", "issue", "timeout", "layer_first", "0", "0", false, false, false, false, false, true},
+    {"0.5.13", "2", "0.1", "30", "issue", "timeout", "layer_first", "0", "0", false, false, false, false, false, true},
+    {"0.5.14", "2", "0.1", "30", "issue", "timeout", "page_first", "0", "0", false, false, false, false, false, true},
+    {"0.5.15", "2", "0.1", "30", "issue", "timeout", "page_first", "0", "0", false, false, false, false, false, false},
+    {"0.5.16", "2", "0.1", "30", "issue", "timeout", "page_first", "0", "0", false, false, false, false, false, false},
+    {"0.5.17", "2", "0.1", "30", "issue", "timeout", "page_first", "0", "0", false, false, false, false, false, false},
+    {"0.5.18", "2", "0.1", "30", "issue", "timeout", "page_first", "0", "0", false, false, false, false, false, false},
+    {"0.5.19", "1", "0.25", "0", "issue", "timeout", "page_first", "0", "4", false, true, false, false, false, false},
+    {"0.5.20", "1", "0.25", "0", "issue", "timeout", "page_first", "8", "8", true, true, false, false, true, false},
+    {"0.5.21", "1", "0.25", "0", "issue", "timeout", "page_first", "8", "8", true, true, false, true, true, false},
+    {"0.5.22", "1", "0.25", "0", "issue", "timeout", "page_first", "8", "8", true, true, true, true, true, false},
+    {"0.5.23", "1", "0.25", "0", "wait", "timeout", "page_first", "8", "8", true, true, true, true, true, false}};
 
 }  // namespace
 

@@ -19,6 +19,9 @@ struct SglangRelease {
   bool counts_once;      // an insert counts a use of a prefix once for a request
   bool cuts_host;        // a host tier that no flag sizes is cut to a share of the host's free memory
   bool rechecks;         // cache.prefetch_recheck
+  // Prefetches may fill 0.8 of what the host tier has more than the device tier; it must be larger, or the server does
+  // not start. Otherwise half of the host tier.
+  bool beyond_device;
 };
 
 // From the earliest to the latest. The latest is kSglangVersion, and applies if no release is named.

@@ -24,7 +24,11 @@ constexpr Modelled kModelled[] = {
     {"ep_size", Takes::integer, "1", "", "parallel.ep"},
     {"dp_size", Takes::integer, "1", "", "cluster.engines"},  // with enable_dp_attention: parallel.attention_dp
     {"enable_dp_attention", Takes::nothing, "", "", ""},
+    {"attn_dp_size", Takes::integer, "1", "", "parallel.attention_dp"},
+    {"load_balance_method", Takes::word, "auto", "auto round_robin follow_bootstrap_room total_requests total_tokens",
+     "parallel.attention_route"},
     {"disaggregation_mode", Takes::word, "null", "null prefill decode", ""},
+    {"disaggregation_decode_enable_radix_cache", Takes::nothing, "", "", "cluster.decode_cache"},
     {"page_size", Takes::integer, "1", "", "cache.page_tokens"},
     {"max_total_tokens", Takes::tokens, "", "", "tiers.device.tokens"},
     {"mem_fraction_static", Takes::number, "", "", "tiers.device.memory_fraction"},
@@ -65,9 +69,8 @@ constexpr NotModelled kNotModelled[] = {
      "disable_radix_cache! prefill_only_disable_kv_cache! is_embedding! strip_thinking_cache!"},
     {"of parallelism, tensor ranks, groups of attention and engines are modelled",
      "pp_size=1 dcp_size=1 attn_cp_size=1 moe_dp_size=1 dwdp_size=1 nnodes=1 enable_prefill_cp! "
-     "enable_dsa_cache_layer_split! enable_cp_decode_attn_tp! moe_dense_tp_size attn_dp_size=1 "
+     "enable_dsa_cache_layer_split! enable_cp_decode_attn_tp! moe_dense_tp_size "
      "shared_experts_tp_size enable_kv_cache_sharding!"},
-    {"requests go to the one engine", "load_balance_method=auto"},
     {"weights are stored as the model's preset or config.json says",
      "dtype=auto quantization modelopt_quant quantize_and_serve! cpu_offload_gb=0 json_model_override_args={}"},
     {"requests are as long as the trace says", "context_length allow_auto_truncate!"},
@@ -97,8 +100,8 @@ constexpr NotModelled kNotModelled[] = {
      "enable_lmcache! lmcache_config_file enable_flexkv! flexkv_config_file radix_cache_backend enable_hisparse! "
      "hisparse_config enable_unified_cache_external_linker! unified_cache_external_linker_backend=mooncake "
      "unified_cache_external_linker_config enable_session_radix_cache! enable_streaming_session!"},
-    {"separate roles aren't served yet",
-     "disaggregation_decode_enable_radix_cache! disaggregation_decode_enable_offload_kvcache! "
+    {"engines with roles hand over without it",
+     "disaggregation_decode_enable_offload_kvcache! "
      "disaggregation_decode_retraction_backup disaggregation_decode_host_receive_threshold=1.0 "
      "disaggregation_decode_allocation_policy=early enable_pd_role_switch!"},
     {"that file isn't read: give what it says as flags", "config"},
@@ -319,6 +322,10 @@ constexpr SglangWord kWords[] = {
     {"schedule_policy", "priority", "fcfs", "it orders by the requests' priority"},
     {"schedule_policy", "routing-key", "fcfs", "it orders by the requests' routing key"},
     {"schedule_policy", "shortest-prefill-first", "shortest_prefill_first"},
+    {"load_balance_method", "auto", "round_robin"},
+    {"load_balance_method", "total_requests", "least_loaded"},
+    {"load_balance_method", "total_tokens", "least_loaded", "it counts tokens and not requests"},
+    {"load_balance_method", "follow_bootstrap_room", "round_robin", "the router draws a number for each request"},
     {"hicache_io_backend", "kernel_ascend", "kernel", "it is the NPU's copy kernel"},
     {"hicache_mem_layout", "page_first_kv_split", "page_first", "it keeps K and V in pools of their own"},
 };

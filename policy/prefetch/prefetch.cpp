@@ -516,7 +516,9 @@ std::size_t Prefetcher::delayed_requests(const Prefetch* own) const {
 
 // Returns the number of pages of L2 that prefetches in flight may take.
 Pages Prefetcher::max_in_flight_pages() const {
-  const Pages share = config_.host_pages * config_.prefetch_host_share / 1024;
+  const bool less_device = config_.prefetch_share_of == PrefetchShareOf::host_less_device;
+  const Pages whole = config_.host_pages - (less_device ? std::min(config_.host_pages, config_.device_pages) : 0);
+  const Pages share = whole * config_.prefetch_host_share / 1024;
   const TimeNs limit = admission_->in_flight_limit_ns();
   if (limit == 0) return share;
   Wide in_time = 0;

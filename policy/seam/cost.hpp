@@ -3,7 +3,9 @@
 // object, so they charge what the policies assume. Pure: equal arguments give equal results, on every machine.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "policy/base/types.hpp"
@@ -68,6 +70,13 @@ class CostModel {
   // Time from the start of the pass to the end of its `steps`-th step (>= 1). Contexts grow by one token per step (with
   // a draft model, by the yield). Strictly increasing in `steps`. Excludes waiting for loads.
   virtual TimeNs forward_ns(const ForwardShape& shape, std::uint64_t steps) const = 0;
+  // Time of one step of an engine with data parallelism of attention: `groups` has the work of each group of its ranks
+  // that takes part. forward_ns() is that of one group, while the others have nothing to do. By default, the longest.
+  virtual TimeNs joint_step_ns(std::span<const ForwardShape> groups) const {
+    TimeNs longest = 0;
+    for (const ForwardShape& shape : groups) longest = std::max(longest, forward_ns(shape, 1));
+    return longest;
+  }
   // One rank's share of a transfer between device and host memory.
   virtual TransferCost transfer(const Plan& plan) const = 0;
   // All ranks' shares of a storage operation together, as if nothing else used the medium.

@@ -11,7 +11,7 @@ child. The start of the child takes about 10 ms.
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,7 +40,7 @@ def simulate(
     timeline: bool = False,
     journal: bool = False,
     draws: int = 0,
-    sglang_flags: str | None = None,
+    sglang_flags: str | Sequence[str] | None = None,
 ) -> "Result":
     """Simulates the requests of an experiment, with the same bytes in the run folder as `kvtwin simulate`.
 
@@ -49,7 +49,8 @@ def simulate(
     out: run folder to write; without it, the run folder is temporary, and disappears with the Result.
     force: replace the folder. timeline, journal: also write timeline.json, journal.kvj.
     draws: simulate this number of hardware variants too (0, or at least 2), and report the spread.
-    sglang_flags: the command line of an SGLang server, whose settings are applied before `set`.
+    sglang_flags: the command line of an SGLang server, whose settings are applied before `set`; or those of a prefill
+    engine and of a decode engine.
 
     Raises InputError for bad input, with the program's sentence; WorkError if the folder cannot be written or the child
     process dies. Notes of the program are warnings (kvtwin.Note).
@@ -147,7 +148,7 @@ def load(folder: str | os.PathLike[str]) -> Result:
 
 
 def experiment_arguments(
-    experiment: Experiment, sets: Mapping[str, Any] | None, world: str | None, sglang_flags: str | None
+    experiment: Experiment, sets: Mapping[str, Any] | None, world: str | None, sglang_flags: str | Sequence[str] | None
 ) -> list[str]:
     """Returns the program's arguments for an experiment."""
     if isinstance(experiment, Mapping):
@@ -162,7 +163,8 @@ def experiment_arguments(
     if world is not None:
         arguments += ["--world", world]
     if sglang_flags is not None:
-        arguments += ["--from-sglang-flags", sglang_flags]
+        for line in [sglang_flags] if isinstance(sglang_flags, str) else sglang_flags:
+            arguments += ["--from-sglang-flags", line]
     return arguments
 
 

@@ -42,7 +42,7 @@ def sweep(
     jobs: int = 0,
     min_served: float | None = None,
     force: bool = False,
-    sglang_flags: str | None = None,
+    sglang_flags: str | Sequence[str] | None = None,
     client: "Client | None" = None,
     retries: int = 2,
 ) -> "Sweep":
@@ -86,7 +86,7 @@ def compare(
     jobs: int = 0,
     min_served: float | None = None,
     force: bool = False,
-    sglang_flags: str | None = None,
+    sglang_flags: str | Sequence[str] | None = None,
 ) -> "Comparison":
     """Simulates every combination of `vary`, and marks the best settings, as `kvtwin compare --vary` does.
 

@@ -24,6 +24,7 @@ RULES = {
     "reclaims": "cache.reclaim_shadowed under write_back",
     "counts_once": "an insert counts a use of a prefix once for a request",
     "rechecks": "cache.prefetch_recheck",
+    "beyond_device": "cache.prefetch_share_of = host_less_device",
     "host_memory_fraction": "default of --hicache-host-memory-fraction; 0: no such flag",
 }
 
@@ -77,6 +78,17 @@ def timeout_of(source, tree):
             source.popped("mem_cache/hiradix_cache.py", "prefetch_timeout_per_ki_token"), 0)
 
 
+def beyond_device(source, release):
+    """Whether prefetches may fill a share of what the host pool has more than the device pool, which it must have."""
+    code = "".join(source.text("managers/cache_controller.py").split())
+    beyond = "int(0.8*(self.mem_pool_host.size-self.mem_pool_device.size))" in code
+    half = any(f"int(0.5*self.mem_pool_host.{size})" in code for size in ("size", "logical_size"))
+    pool = source.text("mem_cache/pool_host/base.py") or source.text("mem_cache/memory_pool_host.py")
+    must = "assert(self.size>device_pool.size)" in "".join(pool.split())
+    assert beyond != half and beyond == must, f"SGLang {release} has another limit of prefetches"
+    return beyond
+
+
 def rules_of(folder, release):
     source = Source(folder)
     chooser = source.text("mem_cache/registry.py") or source.text("managers/scheduler.py")
@@ -102,6 +114,7 @@ def rules_of(folder, release):
         "reclaims": tree == "UnifiedRadixCache" and "_reclaim_full_host_duplicates" in core,
         "counts_once": "inserted_len" in core,
         "rechecks": "_prefetch_after_device_hit_loss(" in source.text("managers/scheduler.py"),
+        "beyond_device": beyond_device(source, release),
         "host_memory_fraction": source.field("hicache_host_memory_fraction", 0),
     }
 

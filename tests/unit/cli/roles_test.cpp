@@ -218,7 +218,7 @@ TEST_F(Roles, AreRefusedInOneSentence) {
   expect_refused({"cluster.engines=2"}, "give 3 engines; leave it out");
   expect_refused({"parallel.tp=2", "parallel.rank_model=instances"}, "move their ranks in lockstep");
   expect_refused({"model.draft.kind=side_pool", "model.draft.config=tiny", "model.draft.accept_length=2.5"},
-                 "prefill engines (cluster.prefill) have no draft model");
+                 "hand the draft model's KV over in the target's pages; set it to packed");
   expect_refused({"cluster.decode_set=cache.page_tokens=32"}, "decode engines' pages are not the prefill engines'");
   expect_refused({"cluster.decode_set=cluster.route=score"}, "the same for all engines");
   expect_refused({"cluster.dead_engine=0"}, "the only engine that could serve its requests");

@@ -73,6 +73,18 @@ TEST(SglangFlags, EachSetsItsKey) {
            {"--tp 8 --dp-size 4 --enable-dp-attention", "parallel.attention_dp", "4"},
            {"--tp 8 --enable-dp-attention --dp 2", "parallel.attention_dp", "2"},
            {"--tp 8 --enable-dp-attention --dp 2 --max-total-tokens 1000", "tiers.device.tokens", "2000"},
+           {"--tp 8 --attention-data-parallel-size 4", "parallel.attention_dp", "4"},
+           {"--tp 8 --attention-data-parallel-size 4 --max-total-tokens 1000", "tiers.device.tokens", "4000"},
+           {"--tp 8 --attention-data-parallel-size 4 --load-balance-method total_requests", "parallel.attention_route",
+            "'least_loaded'"},
+           {"--tp 8 --enable-dp-attention --dp 2", "parallel.attention_route", "'round_robin'"},
+           {"--dp-size 2 --load-balance-method total_requests", "cluster.route", "'least_loaded'"},
+           {"--load-balance-method total_requests", "cluster.route", "'round_robin'"},
+           {"--disaggregation-mode prefill", "cluster.prefill", "1"},
+           {"--disaggregation-mode decode", "cluster.decode", "1"},
+           {"--disaggregation-mode decode", "cluster.decode_cache", "false"},
+           {"--disaggregation-mode decode --disaggregation-decode-enable-radix-cache", "cluster.decode_cache", "true"},
+           {"--disaggregation-mode null", "cluster.prefill", "0"},
            {"--kv-cache-dtype bfloat16", "model.kv_dtype", "'bf16'"},
            {"--kv-cache-dtype fp8_e4m3", "model.kv_dtype", "'fp8'"},
            {"--kv-cache-dtype fp8_e5m2", "model.kv_dtype", "'fp8'"},
@@ -471,8 +483,9 @@ TEST(SglangFlags, ValuesThatAreNotModelledHaveAStandIn) {
             "'longest_prefix'"},
            {"--kv-cache-dtype nvfp4", "--kv-cache-dtype nvfp4; model.kv_dtype = fp8 stands for it (its pages",
             "model.kv_dtype", "'fp8'"},
-           {"--disaggregation-mode decode", "not modelled: --disaggregation-mode decode; an engine that",
-            "cluster.decode", "0"},
+           {"--tp 8 --enable-dp-attention --dp 2 --load-balance-method total_tokens",
+            "--load-balance-method total_tokens; parallel.attention_route = least_loaded stands for it (it counts",
+            "parallel.attention_route", "'least_loaded'"},
            {"--radix-eviction-policy lru --radix-eviction-policy-config {\"speed\":4}",
             "policy-config {\"speed\":4}, speed", "cache.eviction", "'lru'"},
        }) {
@@ -493,6 +506,80 @@ TEST(SglangFlags, ValuesThatAreNotModelledHaveAStandIn) {
   EXPECT_EQ(notes_of(exact).find("not modelled"), std::string::npos) << notes_of(exact);
   expect_refused([] { make_setup(from_flags("--model-path mistralai/Mistral-7B")); },
                  {"model.name (--from-sglang-flags --model-path)"});
+}
+
+TEST(SglangFlags, TheLinesOfBothRolesAreTwoKindsOfEngines) {
+  const std::string prefill = "--disaggregation-mode prefill --page-size 64 --tp 4 --chunked-prefill-size 8192";
+  const std::string decode =
+      "--disaggregation-mode decode --page-size 64 --tp 8 --disaggregation-decode-enable-radix-cache "
+      "--enable-hierarchical-cache --hicache-ratio 2";
+  for (const std::vector<std::string>& lines : {std::vector{prefill, decode}, std::vector{decode, prefill}}) {
+    Experiment experiment = Experiment::from_text("", "file.toml");
+    apply_sglang_lines(experiment, lines);
+    EXPECT_EQ(experiment.integer("parallel.tp"), 4);
+    EXPECT_EQ(experiment.integer("cluster.prefill"), 1);
+    EXPECT_TRUE(experiment.flag("cluster.decode_cache"));
+    EXPECT_EQ(experiment.number("tiers.host.ratio"), 0);
+    const kvtwin::Setup setup = make_setup(experiment);
+    ASSERT_TRUE(setup.decode);
+    EXPECT_EQ(setup.engine.ranks, 4U);
+    EXPECT_EQ(setup.decode->engine.ranks, 8U);
+    EXPECT_EQ(setup.engine.chunk_tokens, 8192U);
+    EXPECT_EQ(setup.engine.host_pages, 0U);
+    EXPECT_EQ(setup.decode->engine.host_pages, 2 * setup.decode->engine.device_pages);
+    EXPECT_EQ(notes_of(experiment).find("second --from-sglang-flags"), std::string::npos) << notes_of(experiment);
+  }
+  Experiment alone = Experiment::from_text("", "file.toml");
+  apply_sglang_flags(alone, decode);
+  EXPECT_NE(notes_of(alone).find("the prefill engines have the same flags; where theirs differ, give their line in a "
+                                 "second --from-sglang-flags"),
+            std::string::npos)
+      << notes_of(alone);
+  for (const std::vector<std::string>& lines :
+       {std::vector{prefill, prefill}, {prefill, std::string("--tp 2")}, {prefill, decode, decode}}) {
+    expect_refused(
+        [&] {
+          Experiment experiment = Experiment::from_text("", "file.toml");
+          apply_sglang_lines(experiment, lines);
+        },
+        {"--from-sglang-flags: is given " + std::to_string(lines.size()) +
+         " times; more than once it must be one line"});
+  }
+}
+
+// A server divides this among its groups before it reports it.
+TEST(SglangServer, TheChunkOfAServerIsThatOfAGroup) {
+  Experiment experiment = Experiment::from_text("", "file.toml");
+  apply_sglang_server_info_text(
+      experiment, R"({"tp_size": 8, "dp_size": 8, "enable_dp_attention": true, "chunked_prefill_size": 1024})",
+      "i.json");
+  EXPECT_EQ(experiment.integer("scheduler.chunk_tokens"), 8192);
+}
+
+TEST(SglangFlags, AModelsOwnPredictionLayerIsItsDraft) {
+  const std::string model = "--model-path deepseek-ai/DeepSeek-R1 --tp 8 --speculative-algorithm EAGLE ";
+  struct Case {
+    std::string flags, tokens, length;
+  };
+  for (const Case& c : {Case{"", "3", "2.49"},
+                        {"--speculative-num-steps 1 --speculative-eagle-topk 1", "1", "1.79"},
+                        {"--speculative-num-draft-tokens 3", "2", "2.27"}}) {
+    const Experiment experiment = from_flags(model + c.flags);
+    EXPECT_EQ(experiment.text("model.draft.kind"), "packed") << c.flags;
+    EXPECT_EQ(experiment.text("model.draft.config"), "deepseek-v3-mtp");
+    EXPECT_EQ(experiment.as_toml("model.draft.tokens"), c.tokens);
+    EXPECT_EQ(experiment.as_toml("model.draft.accept_length"), c.length);
+    EXPECT_NE(notes_of(experiment).find("a decode step yields " + c.length), std::string::npos);
+    EXPECT_EQ(notes_of(experiment).find("left out of this plan"), std::string::npos) << notes_of(experiment);
+    EXPECT_TRUE(make_setup(experiment).draft);
+  }
+  // With roles, both engines have it.
+  const kvtwin::Setup roles = make_setup(from_flags(model + "--disaggregation-mode prefill"));
+  EXPECT_TRUE(roles.draft && roles.decode->draft);
+  EXPECT_EQ(roles.engine.shape.layers, 62U);
+  // No draft model is known for this one, and the draft of the experiment has priority.
+  EXPECT_EQ(from_flags("--model-path Qwen/Qwen3-32B --speculative-algorithm EAGLE").text("model.draft.kind"), "none");
+  EXPECT_EQ(from_flags(model, "[model.draft]\nkind = 'none'\n").text("model.draft.kind"), "none");
 }
 
 TEST(SglangFlags, EachBackEndHasAStoreOfItsOwn) {

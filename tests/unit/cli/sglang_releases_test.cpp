@@ -23,7 +23,7 @@ constexpr const char* kStored = "--page-size 16 --enable-hierarchical-cache --hi
 Experiment of_release(const std::string& version, const std::string& flags = kStored, const std::string& file = "") {
   Experiment experiment = Experiment::from_text(file, "file.toml");
   SglangArguments arguments;
-  arguments.flags = flags;
+  arguments.flags = {flags};
   arguments.version = version;
   apply_sglang(arguments, {}, experiment);
   return experiment;
@@ -44,7 +44,7 @@ std::string line_of(const SglangRelease& r, const std::string& tree, const std::
         r.prefetch_policy, r.mem_layout, r.retry_steps, r.retry_attempts}) {
     line += "\t" + std::string(word);
   }
-  for (const bool rule : {r.prompt_priority, r.reclaims, r.counts_once, r.rechecks})
+  for (const bool rule : {r.prompt_priority, r.reclaims, r.counts_once, r.rechecks, r.beyond_device})
     line += rule ? "\ttrue" : "\tfalse";
   return line + "\t" + fraction;
 }
@@ -95,6 +95,11 @@ TEST(SglangReleases, ARuleAppliesFromItsReleaseOn) {
   EXPECT_TRUE(of_20.flag("cache.prefetch_recheck"));
   EXPECT_FALSE(of_19.flag("cache.raise_prompt_priority"));
   EXPECT_TRUE(of_20.flag("cache.raise_prompt_priority"));
+  const Experiment of_14 = of_release("0.5.14"), of_15 = of_release("0.5.15");
+  EXPECT_EQ(of_14.text("cache.prefetch_share_of"), "host_less_device");
+  EXPECT_EQ(of_14.number("cache.prefetch_host_share"), 0.8);
+  EXPECT_EQ(of_15.text("cache.prefetch_share_of"), "host");
+  EXPECT_EQ(of_15.number("cache.prefetch_host_share"), 0.5);
   EXPECT_EQ(of_22.text("cache.prefetch_timeout_from"), "issue");
   EXPECT_EQ(of_23.text("cache.prefetch_timeout_from"), "wait");
   const std::string back = std::string(kStored) + "--hicache-write-policy write_back";
@@ -102,6 +107,23 @@ TEST(SglangReleases, ARuleAppliesFromItsReleaseOn) {
   EXPECT_TRUE(of_release("0.5.19", back).flag("cache.reclaim_shadowed"));
   EXPECT_FALSE(of_release("0.5.18", back).flag("cache.host_evicts_leaving"));
   EXPECT_TRUE(of_release("0.5.19", back).flag("cache.host_evicts_leaving"));
+}
+
+// These releases refuse a host pool that is no larger than the device pool; later ones warn.
+TEST(SglangReleases, AnEarlierReleaseNeedsALargerHost) {
+  const auto setup_with = [](const std::string& release, const std::string& ratio) {
+    return make_setup(of_release(release, kStored + ("--max-total-tokens 160000 --hicache-ratio " + ratio)));
+  };
+  EXPECT_EQ(setup_with("0.5.14", "1.2").engine.prefetch_share_of, PrefetchShareOf::host_less_device);
+  EXPECT_NO_THROW(setup_with("0.5.15", "1"));
+  try {
+    setup_with("0.5.14", "1");
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("the host tier of 10000 pages is no larger than the device tier of 10000"),
+              std::string::npos)
+        << error.what();
+  }
 }
 
 TEST(SglangReleases, TheFileAndTheFlagsComeFirst) {

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "models/operator_cost.hpp"
 #include "models/presets.hpp"
@@ -57,15 +59,6 @@ TEST_F(AttentionGroups, TheFullestGroupHasTheShareRoundedUp) {
   EXPECT_EQ(all.prefill_tokens, 1000U);
   EXPECT_EQ(all.prefill_sequences, 2U);
   EXPECT_EQ(group_share(batch(0, 0), 8).decode_sequences, 0U);
-  // The group's scheduler splits a prompt that does not fit: 9 prompts of 500 tokens in passes of 8 * 600 tokens.
-  const ForwardShape nine = group_share(prompts(9, 500), 8), split = group_share(prompts(9, 500), 8, 600);
-  EXPECT_EQ(nine.prefill_tokens, 1000U);
-  EXPECT_EQ(split.prefill_tokens, 600U);
-  EXPECT_EQ(split.prefill_pairs, (nine.prefill_pairs * 600 + 999) / 1000);
-  EXPECT_EQ(group_share(prompts(9, 500), 8, 100).prefill_tokens, 563U);  // no less than an even part
-  // While one group computes the parts of a lone prompt, the others idle.
-  EXPECT_EQ(group_share(prompts(1, 500), 8, 100).prefill_tokens, 500U);
-  EXPECT_EQ(group_share(prompts(7, 500), 8, 100).prefill_tokens, 500U);
 }
 
 TEST_F(AttentionGroups, AttentionIsOfTheRanksOfOneGroup) {
@@ -122,10 +115,39 @@ TEST_F(AttentionGroups, ADecodeStepIsTheSumOfItsParts) {
                           Wide128{c.head_sequence_fs} * kSequences;
   const Wide128 fs = c.step_fs + std::max(compute, c.weights_fs + experts) + Wide128{c.reduce_token_fs} * kSequences +
                      Wide128{c.decode_token_fs} * (kMost * (kContext + 1));
-  EXPECT_EQ(cost.forward_ns(batch(kSequences, kContext), 1), static_cast<TimeNs>((fs + 999'999) / 1'000'000));
+  EXPECT_EQ(cost.spread_ns(batch(kSequences, kContext), 1), static_cast<TimeNs>((fs + 999'999) / 1'000'000));
 }
 
-TEST_F(AttentionGroups, TransfersHaveTheLinksOfAllGroups) {
+TEST_F(AttentionGroups, AJointStepWaitsForTheSlowestGroup) {
+  const RooflineCost cost(model, hardware, 8, 8);
+  const std::vector<ForwardShape> even(8, batch(4, 4096));
+  EXPECT_EQ(cost.joint_step_ns(even), cost.spread_ns(batch(32, 4096), 1)) << "evenly spread";
+  EXPECT_EQ(cost.joint_step_ns(std::span(even).first(1)), cost.forward_ns(even[0], 1)) << "one group alone";
+  std::vector<ForwardShape> uneven(8, batch(2, 4096));
+  uneven[3] = batch(18, 4096);
+  EXPECT_GT(cost.joint_step_ns(uneven), cost.joint_step_ns(even)) << "as many sequences, most of them in one group";
+  // A prefill in one group holds up the decodes of the others, for hardly longer than alone.
+  std::vector<ForwardShape> mixed = even;
+  mixed[0] = prompts(1, 8000);
+  const TimeNs alone = cost.forward_ns(mixed[0], 1);
+  EXPECT_GE(cost.joint_step_ns(mixed), alone);
+  EXPECT_LT(cost.joint_step_ns(mixed), alone + cost.joint_step_ns(even));
+}
+
+TEST_F(AttentionGroups, ADraftModelStepsWithTheGroups) {
+  RooflineCost cost(model, hardware, 8, 8);
+  cost.set_draft(model_preset("llama-3.1-8b"), hardware, 8);
+  ForwardShape drafting = batch(4, 4096);
+  drafting.draft_tokens = 3;
+  drafting.decode_yield_x1024 = 4 * 2560;
+  const std::vector<ForwardShape> even(8, drafting);
+  ForwardShape all = batch(32, 4096);
+  all.draft_tokens = 3;
+  all.decode_yield_x1024 = 32 * 2560;
+  EXPECT_EQ(cost.joint_step_ns(even), cost.spread_ns(all, 1));
+}
+
+TEST_F(AttentionGroups, TransfersAreThoseOfOneGroup) {
   Plan plan;
   plan.path = TransferPath::staged;
   plan.direction = Direction::host_to_device;
@@ -134,7 +156,7 @@ TEST_F(AttentionGroups, TransfersHaveTheLinksOfAllGroups) {
   plan.descriptor_bytes = Bytes{1} << 20;
   const TransferCost one = RooflineCost(model, hardware, 1).transfer(plan);
   const TransferCost eight = RooflineCost(model, hardware, 8, 8).transfer(plan);
-  EXPECT_EQ(eight.bytes_per_second, 8 * one.bytes_per_second);
+  EXPECT_EQ(eight.bytes_per_second, one.bytes_per_second);
   EXPECT_EQ(eight.latency_ns, one.latency_ns);
 }
 

@@ -22,6 +22,25 @@ TEST(Router, round_robin_goes_round) {
   for (std::size_t i = 0; i < 9; ++i) EXPECT_EQ(router->route(asking({})), i % 3);
 }
 
+// Two engines of three groups each: the engine by its open requests, the group in turn.
+TEST(Router, groups_have_a_router_of_their_own) {
+  const auto router = make_router("least_loaded", {.engines = 6, .groups = 3});
+  std::array<std::size_t, 6> chosen{};
+  for (std::size_t& engine : chosen) engine = router->route(asking({}));
+  EXPECT_EQ(chosen, (std::array<std::size_t, 6>{0, 3, 1, 4, 2, 5}));
+  router->ended(4);
+  EXPECT_EQ(router->route(asking({})), 3U) << "the engine with the fewest, and there in turn";
+  EXPECT_EQ(make_router("round_robin", {.engines = 4, .groups = 2, .group_policy = "nobody"}), nullptr);
+}
+
+TEST(Router, an_engine_of_groups_is_gone_with_its_last_group) {
+  const auto router = make_router("least_loaded", {.engines = 4, .groups = 2});
+  router->gone(0);
+  EXPECT_EQ(router->route(asking({})), 0U) << "the caller replaces the group";
+  router->gone(1);
+  for (int i = 0; i < 4; ++i) EXPECT_GE(router->route(asking({})), 2U);
+}
+
 TEST(Router, prefix_affinity_follows_the_longest_prefix_that_is_half_of_the_prompt) {
   const auto router = make_router("prefix_affinity", {.engines = 2});
   EXPECT_EQ(router->route(asking(document({1, 2, 3, 4}))), 0U);
@@ -164,6 +183,21 @@ TEST(Router, score_prefers_the_longer_prefix_and_the_faster_tier) {
   EXPECT_EQ(router->route(asking(keys)), 1U);
   router->removed(1, Tier::device, keys);
   EXPECT_EQ(router->route(asking(keys)), 0U) << "a tie goes to the fewest open requests";
+}
+
+// A page is on an engine as long as one of its groups has it.
+TEST(Router, score_follows_the_pages_of_all_groups_of_an_engine) {
+  RouterSetup setup = scored(0, 0, 1024);
+  setup.engines = 4;
+  setup.groups = 2;
+  const auto router = make_router("score", setup);
+  const auto keys = document({1, 2, 3, 4});
+  router->stored(2, Tier::device, keys);
+  router->stored(3, Tier::device, keys);
+  router->removed(2, Tier::device, keys);
+  EXPECT_GE(router->route(asking(keys)), 2U);
+  router->removed(3, Tier::device, keys);
+  EXPECT_LT(router->route(asking(keys)), 2U);
 }
 
 TEST(Router, score_counts_pages_in_shared_storage_behind_the_prefix) {
