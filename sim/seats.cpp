@@ -97,7 +97,8 @@ SharedSteps* Seats::shared_steps(const WorldConfig& config, std::size_t engine) 
   std::unique_ptr<SharedSteps>& steps = steps_[first];
   if (steps == nullptr) {
     steps = std::make_unique<SharedSteps>(*own.cost, shared_, [this, first](TimeNs time) {
-      posts_[{time, ++last_post_}] = {Post::Kind::steps, static_cast<std::uint32_t>(first), {}, {}};
+      constexpr std::uint64_t kLast = std::uint64_t{1} << 63;  // behind all other posts of that time
+      posts_[{time, kLast + ++last_post_}] = {Post::Kind::steps, static_cast<std::uint32_t>(first), {}, {}};
     });
   }
   return steps.get();
@@ -173,7 +174,8 @@ void Seats::step() {
   const TimeNs posted = next_post_time();
   const TimeNs due = next_steps_.due();
   if (due == kNever || due > std::min(arrives, posted)) {
-    if (posted > arrives || posted == kNever) {
+    const bool before_step = posted == arrives && posted != kNever && posts_.begin()->second.kind == Post::Kind::steps;
+    if (posted > arrives || posted == kNever || before_step) {
       deliver_arrival();
       return;
     }

@@ -908,8 +908,10 @@ void set_decode_engines(const Experiment& decode, Experiment& experiment) {
   std::string set;
   std::vector<std::string> common;
   for (const ExperimentKey& key : experiment_keys()) {
-    const std::string name(key.name), text = decode.as_toml(name);
-    if (text == experiment.as_toml(name)) continue;
+    const std::string name(key.name);
+    if (decode.as_toml(name) == experiment.as_toml(name)) continue;
+    const std::string text =
+        std::holds_alternative<std::string>(key.fallback) ? decode.text(name) : decode.as_toml(name);
     if (name == "cluster.decode_cache" || name == "cluster.decode_reuse") {
       experiment.set(name + "=" + text, decode.origin(name));
     } else if (is_key_of_all_engines(name)) {

@@ -73,8 +73,8 @@ TEST(AttentionGroupsSetup, HeadsAreSplitWithinAGroup) {
 }
 
 TEST(AttentionGroupsSetup, EachGroupHasItsOwnLinkAndAllShareTheDisk) {
-  const kvtwin::Setup one = setup_of({"tiers.disk.gib=100"});
-  const kvtwin::Setup four = setup_of({"tiers.disk.gib=100", "parallel.attention_dp=4"});
+  const kvtwin::Setup one = setup_of({"tiers.host.gib=64", "tiers.disk.gib=100"});
+  const kvtwin::Setup four = setup_of({"tiers.host.gib=64", "tiers.disk.gib=100", "parallel.attention_dp=4"});
   EXPECT_EQ(four.world.ranks, 2U);
   EXPECT_EQ(four.world.h2d_bytes_per_second, one.world.h2d_bytes_per_second);
   EXPECT_EQ(four.world.nic_bytes_per_second, one.world.nic_bytes_per_second);

@@ -77,9 +77,7 @@ TEST(SglangFlags, EachSetsItsKey) {
            {"--tp 8 --attention-data-parallel-size 4 --max-total-tokens 1000", "tiers.device.tokens", "4000"},
            {"--tp 8 --attention-data-parallel-size 4 --load-balance-method total_requests", "parallel.attention_route",
             "'least_loaded'"},
-           {"--tp 8 --enable-dp-attention --dp 2", "parallel.attention_route", "'round_robin'"},
            {"--dp-size 2 --load-balance-method total_requests", "cluster.route", "'least_loaded'"},
-           {"--load-balance-method total_requests", "cluster.route", "'round_robin'"},
            {"--disaggregation-mode prefill", "cluster.prefill", "1"},
            {"--disaggregation-mode decode", "cluster.decode", "1"},
            {"--disaggregation-mode decode", "cluster.decode_cache", "false"},
@@ -506,6 +504,13 @@ TEST(SglangFlags, ValuesThatAreNotModelledHaveAStandIn) {
   EXPECT_EQ(notes_of(exact).find("not modelled"), std::string::npos) << notes_of(exact);
   expect_refused([] { make_setup(from_flags("--model-path mistralai/Mistral-7B")); },
                  {"model.name (--from-sglang-flags --model-path)"});
+}
+
+TEST(SglangFlags, AnEngineAloneHasNothingToBalance) {
+  const Experiment alone = from_flags("--load-balance-method total_requests");
+  EXPECT_EQ(alone.origin("cluster.route"), "default");
+  EXPECT_EQ(alone.origin("parallel.attention_route"), "default");
+  EXPECT_EQ(from_flags("--tp 8 --enable-dp-attention --dp 2").text("parallel.attention_route"), "round_robin");
 }
 
 TEST(SglangFlags, TheLinesOfBothRolesAreTwoKindsOfEngines) {

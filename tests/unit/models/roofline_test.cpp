@@ -274,10 +274,9 @@ TEST(Roofline, BroadcastsCrossEachLinkOnce) {
   // H100: 450 GB/s, 8 us. A page of DeepSeek's latent has 64 * 61 * 1,152 = 4,497,408 bytes, which take 9,994.24 ns.
   EXPECT_EQ(RooflineCost(model_preset("deepseek-v3"), hardware_preset("h100-pcie5"), 8).broadcast_ns(4'497'408),
             8'000 + 9'995);
-  // With data parallelism of attention, four groups of two ranks work side by side, and a group of one rank has nothing
-  // to copy.
+  // With data parallelism of attention, each group copies its own pages, and a group of one rank has nothing to copy.
   EXPECT_EQ(RooflineCost(model_preset("deepseek-v3"), hardware_preset("h100-pcie5"), 8, 4).broadcast_ns(4'497'408),
-            8'000 + 2'499);
+            8'000 + 9'995);
   EXPECT_EQ(RooflineCost(model_preset("deepseek-v3"), hardware_preset("h100-pcie5"), 8, 8).broadcast_ns(4'497'408), 0);
   EXPECT_EQ(RooflineCost(model_preset("deepseek-v3"), hardware_preset("h100-pcie5"), 1).broadcast_ns(4'497'408), 0);
 }

@@ -36,7 +36,7 @@ TEST(Router, groups_have_a_router_of_their_own) {
 TEST(Router, an_engine_of_groups_is_gone_with_its_last_group) {
   const auto router = make_router("least_loaded", {.engines = 4, .groups = 2});
   router->gone(0);
-  EXPECT_EQ(router->route(asking({})), 0U) << "the caller replaces the group";
+  EXPECT_LT(router->route(asking({})), 2U) << "the engine still has a group";
   router->gone(1);
   for (int i = 0; i < 4; ++i) EXPECT_GE(router->route(asking({})), 2U);
 }
