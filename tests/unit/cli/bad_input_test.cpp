@@ -210,9 +210,6 @@ TEST_F(BadInput, WorkloadSentencesNameTheKey) {
   refused(replayed + sessions, {"--prompt-tokens: is 1000", "must be at least 1103"});
   refused(replayed + std::vector<std::string>{"--turns", "3"}, {"--requests-per-second: is not given"});
   refused(replayed + std::vector<std::string>{"--turns", "3", "--trace", "x"}, {"--trace", "give one of them"});
-  refused(replayed + std::vector<std::string>{"--trace", KVTWIN_SOURCE_DIR "/traces/chat_small.jsonl.zst", "--eviction",
-                                              "opt", "--warm-up", "1"},
-          {"\"opt\"", "without a warm-up"});
 }
 
 TEST_F(BadInput, RatesThatRoundToNothing) {
