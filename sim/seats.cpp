@@ -56,6 +56,7 @@ Seats::Seats(const WorldConfig& config, FlowBackend& backend)
       const StorageTier& tier = config.storage[i];
       const std::size_t owner = spec_of(tier.tier).shared ? 0 : seat;
       place.stores[tier.tier] = &stores_[owner * config.storage.size() + i];
+      if (spec_of(tier.tier).shared) shared_stores_[tier.tier] = place.stores[tier.tier];
     }
     cores_.push_back(std::make_unique<WorldCore>(own_config(config, seat), backend, place));
   }
@@ -109,6 +110,11 @@ void Seats::make_stores(const WorldConfig& config) {
       stores_.emplace_back(spec_of(tier.tier).shared ? tier.pages * ranks_ : tier.pages, std::move(rules));
     }
   }
+}
+
+std::optional<Pages> Seats::stored_pages_max(Tier tier) const {
+  if (shared_stores_[tier] == nullptr) return std::nullopt;
+  return (shared_stores_[tier]->size_max() + ranks_ - 1) / ranks_;
 }
 
 // ---- the stream of inputs --------------------------------------------------------------------------------
