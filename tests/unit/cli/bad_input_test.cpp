@@ -212,6 +212,18 @@ TEST_F(BadInput, WorkloadSentencesNameTheKey) {
   refused(replayed + std::vector<std::string>{"--turns", "3", "--trace", "x"}, {"--trace", "give one of them"});
 }
 
+TEST_F(BadInput, OptionsThatAreNoFiniteNumber) {
+  for (const char* value : {"nan", "-nan", "inf", "-inf"}) {
+    refused({"sweep", "x.toml", "--vary", "seed=1", "--min-served", value}, {"--min-served", "no finite number"});
+    refused({"record", "--kv-events", "tcp://127.0.0.1:1", "--out", "x", "--seconds", value}, {"--seconds"});
+    refused({"plan", "--goal", "ttft_p90_s=1", "--requests-per-second", value}, {"--requests-per-second"});
+    refused({"validate", "x", "--max-error", value}, {"--max-error"});
+    refused({"trace", "info", "x", "--session-gap", value}, {"--session-gap"});
+    refused({"trace", "generate", "--out", "x", "--duration", value}, {"--duration"});
+    refused({"hitrate", "--capacity", "9", "--turns", value}, {"--turns"});
+  }
+}
+
 TEST_F(BadInput, RatesThatRoundToNothing) {
   for (const char* key : {"hardware.disk_read_gbps", "hardware.disk_write_gbps", "hardware.remote_gbps",
                           "hardware.remote_pool_gbps", "hardware.host_link_gbps"}) {
