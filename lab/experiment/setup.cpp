@@ -207,6 +207,16 @@ void size_tiers(const Experiment& e, Setup& setup) {
                        (setup.draft ? " and the draft model's weights" : "") + "; make it smaller");
     }
   }
+  if (e.text("scheduler.style") == "vllm") {
+    // vLLM's BlockPool takes the first of its blocks as null_block, a placeholder without KV.
+    const Pages pools = setup.attention_dp;
+    if (engine.device_pages <= pools) {
+      throw InputError(e.where("scheduler.style") + ": vllm keeps " + std::to_string(pools) + " of the " +
+                       std::to_string(engine.device_pages) +
+                       " pages of L1 as placeholders; make tiers.device larger or cache.page_tokens smaller");
+    }
+    engine.device_pages -= pools;
+  }
   engine.host_pages =
       tier_pages(e, "host", page, static_cast<double>(setup.page_bytes()) / static_cast<double>(page) * engine.ranks);
   if (const double ratio = bounded_host_ratio(e, setup); ratio != 0) {
