@@ -1,8 +1,10 @@
 #include "kvtwin/policy.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <array>
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <memory>
@@ -10,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "capi/guard.hpp"
@@ -25,42 +28,87 @@ static_assert(KVTWIN_TOUCH_RECENCY == static_cast<int>(kvtwin::TouchKind::recenc
 static_assert(KVTWIN_SESSION_END == static_cast<int>(kvtwin::HintKind::session_end) &&
               KVTWIN_UNPIN == static_cast<int>(kvtwin::HintKind::unpin));
 
-// Records and buffered bytes of a file. Writes whole records.
-struct kvtwin_call_journal final : kvtwin::ByteSink {
-  kvtwin_call_journal(const char* path, const char* host) : file(std::fopen(path, "wbe")) {
-    if (file == nullptr) {
-      throw kvtwin::capi::BadArgument(std::string("path \"") + path + "\" cannot be written: " + std::strerror(errno));
+namespace kvtwin::capi {
+
+// Records and buffered bytes of a file. Writes whole records. The buffer is no std::FILE, because exit() in a forked
+// child would write the child's copy of it to the parent's file.
+class JournalFile final : public ByteSink {
+ public:
+  JournalFile(const char* path, const char* host) : file_(open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
+    if (file_ < 0) {
+      throw BadArgument(std::string("path \"") + path + "\" cannot be written: " + std::strerror(errno));
     }
-    writer.emplace(*this, kvtwin::capi::text_or_empty(host));
+    try {
+      buffer_.reserve(kBufferBytes);
+      writer_.emplace(*this, text_or_empty(host));
+    } catch (...) {
+      close(file_);
+      throw;
+    }
   }
-  kvtwin_call_journal(const kvtwin_call_journal&) = delete;
-  kvtwin_call_journal& operator=(const kvtwin_call_journal&) = delete;
-  ~kvtwin_call_journal() override {
-    if (file != nullptr) std::fclose(file);
+  JournalFile(const JournalFile&) = delete;
+  JournalFile& operator=(const JournalFile&) = delete;
+  ~JournalFile() override {
+    if (file_ >= 0) close(file_);
   }
 
-  void write(std::span<const std::byte> bytes) override {
-    if (!failed && std::fwrite(bytes.data(), 1, bytes.size(), file) != bytes.size()) failed = true;
-  }
-  void flush() {
-    if (std::fflush(file) != 0) failed = true;
-  }
-  // Recording must not disturb the host: after a failure it stops.
+  // Recording must not disturb the host: after a failure or the end it stops, and in a forked child it does nothing.
   template <class Record>
   void record(Record record) noexcept {
-    const std::lock_guard lock(busy);
-    if (failed) return;
+    if (getpid() != owner_) return;
+    const std::lock_guard lock(busy_);
+    if (failed_ || file_ < 0) return;
     try {
-      record(*writer);
+      record(*writer_);
     } catch (const std::exception&) {
-      failed = true;
+      failed_ = true;
     }
   }
+  // Return whether all records have reached the file.
+  bool flush() {
+    if (getpid() != owner_) return true;
+    const std::lock_guard lock(busy_);
+    write_buffer();
+    return !failed_;
+  }
+  bool end() {
+    if (getpid() != owner_) return true;
+    record([](CallJournalWriter& writer) { writer.finish(); });
+    const std::lock_guard lock(busy_);
+    write_buffer();
+    failed_ |= close(std::exchange(file_, -1)) != 0;
+    return !failed_;
+  }
 
-  std::mutex busy;
-  std::FILE* file = nullptr;
-  bool failed = false;
-  std::optional<kvtwin::CallJournalWriter> writer;
+ private:
+  void write(std::span<const std::byte> bytes) override {
+    if (buffer_.size() + bytes.size() > kBufferBytes) write_buffer();
+    if (!failed_) buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
+  }
+  void write_buffer() {
+    std::span<const std::byte> rest = buffer_;
+    while (!failed_ && !rest.empty()) {
+      const ssize_t written = ::write(file_, rest.data(), rest.size());
+      if (written > 0) rest = rest.subspan(static_cast<std::size_t>(written));
+      failed_ = written == 0 || (written < 0 && errno != EINTR);
+    }
+    buffer_.clear();
+  }
+
+  static constexpr std::size_t kBufferBytes = 1 << 16;
+  const pid_t owner_ = getpid();
+  std::mutex busy_;
+  int file_ = -1;
+  std::vector<std::byte> buffer_;
+  bool failed_ = false;
+  std::optional<CallJournalWriter> writer_;
+};
+
+}  // namespace kvtwin::capi
+
+// A policy keeps the file too, so the journal may be closed before the policy.
+struct kvtwin_call_journal {
+  std::shared_ptr<kvtwin::capi::JournalFile> file;
 };
 
 namespace kvtwin::capi {
@@ -123,7 +171,7 @@ HostedSetup setup_of(const kvtwin_policy_config& config) {
 
 struct kvtwin_policy {
   explicit kvtwin_policy(const kvtwin_policy_config& config)
-      : tree(kvtwin::capi::setup_of(config)), journal(config.journal) {
+      : tree(kvtwin::capi::setup_of(config)), journal(config.journal == nullptr ? nullptr : config.journal->file) {
     if (journal != nullptr) journal->record([&](auto& writer) { writer.tree(tree.setup()); });
   }
 
@@ -167,7 +215,7 @@ struct kvtwin_policy {
   }
 
   kvtwin::HostedTree tree;
-  kvtwin_call_journal* journal;
+  std::shared_ptr<kvtwin::capi::JournalFile> journal;
   std::vector<kvtwin::PageKey> keys;
   std::string error;
   bool broken = false;
@@ -417,7 +465,7 @@ kvtwin_status kvtwin_call_journal_open(const char* path, const char* host, kvtwi
     *journal = nullptr;
     if (path == nullptr || *path == '\0') throw kvtwin::capi::BadArgument("path is empty; pass the name of a file");
     if (host != nullptr && std::strlen(host) > 1024) throw kvtwin::capi::BadArgument("host has over 1024 bytes");
-    *journal = new kvtwin_call_journal(path, host);
+    *journal = new kvtwin_call_journal{std::make_shared<kvtwin::capi::JournalFile>(path, host)};
     return KVTWIN_OK;
   });
 }
@@ -431,23 +479,17 @@ void kvtwin_call_journal_storage_call(kvtwin_call_journal* journal, kvtwin_stora
                   .request = ok,
                   .time = static_cast<kvtwin::TimeNs>(ns),
                   .session = bytes};
-  journal->record([&](auto& writer) { writer.append(call, {}, {}); });
+  journal->file->record([&](auto& writer) { writer.append(call, {}, {}); });
 }
 
 kvtwin_status kvtwin_call_journal_flush(kvtwin_call_journal* journal) {
-  if (journal == nullptr) return KVTWIN_OK;
-  const std::lock_guard lock(journal->busy);
-  journal->flush();
-  return journal->failed ? KVTWIN_IO_ERROR : KVTWIN_OK;
+  return journal == nullptr || journal->file->flush() ? KVTWIN_OK : KVTWIN_IO_ERROR;
 }
 
 kvtwin_status kvtwin_call_journal_close(kvtwin_call_journal* journal) {
-  if (journal == nullptr) return KVTWIN_OK;
-  journal->record([](auto& writer) { writer.finish(); });
-  journal->flush();
-  const bool failed = journal->failed;
+  const bool written = journal == nullptr || journal->file->end();
   delete journal;
-  return failed ? KVTWIN_IO_ERROR : KVTWIN_OK;
+  return written ? KVTWIN_OK : KVTWIN_IO_ERROR;
 }
 
 }  // extern "C"

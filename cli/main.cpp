@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -70,6 +71,21 @@ std::string command_line(int argc, char** argv) {
   return text;
 }
 
+// CLI::Range lets NaN pass, because NaN is neither below nor above. No option means anything with NaN or infinity.
+void refuse_odd_numbers(CLI::App& command) {
+  const CLI::Validator finite(
+      [](const std::string& text) {
+        double value = 0;
+        const bool odd = CLI::detail::lexical_cast(text, value) && !std::isfinite(value);
+        return odd ? text + " is no finite number" : std::string();
+      },
+      "");
+  for (CLI::Option* option : command.get_options()) {
+    if (option->get_type_name().find("FLOAT") != std::string::npos) option->check(finite);
+  }
+  for (CLI::App* inner : command.get_subcommands(nullptr)) refuse_odd_numbers(*inner);
+}
+
 // CLI11 throws CLI::Success for --help and --version.
 void parse(CLI::App& program, int argc, char** argv) {
   if (argc > 1) check_command(program, argv[1]);
@@ -116,6 +132,7 @@ int main(int argc, char** argv) {
   add_report(program);
   try {
     check_environment();
+    refuse_odd_numbers(program);
     parse(program, argc, argv);
     return 0;
   } catch (const CLI::ParseError& error) {

@@ -66,6 +66,8 @@ Seats::Seats(const WorldConfig& config, FlowBackend& backend)
       const Tier tier = config.storage[i].tier;
       const std::size_t owner = spec_of(tier).shared ? 0 : first * ranks_ + seat % ranks_;
       place.stores[tier] = &stores_[owner * stores + i];
+      const bool of_groups = config_of(config, engine).groups > 1 && seat == first;
+      if (spec_of(tier).shared ? seat == 0 : of_groups) common_stores_[tier].push_back(place.stores[tier]);
     }
     cores_.push_back(std::make_unique<WorldCore>(own_config(config, seat), backend, place));
     if (steps != nullptr) steps->add(*cores_.back());
@@ -136,6 +138,13 @@ void Seats::make_stores(const WorldConfig& config) {
       stores_.emplace_back(spec_of(tier.tier).shared ? tier.pages * ranks_ : tier.pages, std::move(rules));
     }
   }
+}
+
+std::optional<Pages> Seats::stored_pages_max(Tier tier) const {
+  if (common_stores_[tier].empty()) return std::nullopt;
+  Pages pages = 0;
+  for (const StoreModel* store : common_stores_[tier]) pages += (store->size_max() + ranks_ - 1) / ranks_;
+  return pages;
 }
 
 // ---- the stream of inputs --------------------------------------------------------------------------------

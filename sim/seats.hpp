@@ -21,6 +21,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <tuple>
 #include <utility>
@@ -45,6 +46,8 @@ class Seats final : private Collective, private JointPasses, private PeerPost {
   WorldCore& core(std::size_t seat) { return *cores_[seat]; }
   const WorldCore& core(std::size_t seat) const { return *cores_[seat]; }
   TimeNs now() const { return shared_.now; }
+  // See World::stored_pages_max().
+  std::optional<Pages> stored_pages_max(Tier tier) const;
 
   // Requires: one handler per seat. `route` may be null if there is one engine. All arguments outlive the run.
   void begin(InputSource& source, std::span<InputHandler* const> handlers, InputRoute* route);
@@ -135,6 +138,7 @@ class Seats final : private Collective, private JointPasses, private PeerPost {
   NextSteps next_steps_;
   std::vector<std::unique_ptr<CostModel>> slow_costs_;  // cost models of slower ranks
   std::deque<StoreModel> stores_;
+  PerTier<std::vector<const StoreModel*>> common_stores_;  // of tiers that several seats use
   std::vector<std::unique_ptr<WorldCore>> cores_;
   std::vector<Group> groups_;                                  // by engine; empty without instances
   std::map<std::size_t, std::unique_ptr<SharedSteps>> steps_;  // by the first engine on the machine; of groups only
@@ -162,6 +166,9 @@ class SeatedWorld : public World {
   void run(InputSource& source, InputHandler& handler) override {
     InputHandler* const only = &handler;
     run_seats(source, std::span(&only, 1), nullptr);
+  }
+  std::optional<Pages> stored_pages_max(Tier tier) const override {
+    return const_cast<SeatedWorld*>(this)->seated().stored_pages_max(tier);
   }
   bool has_died(std::size_t seat) const override {
     return const_cast<SeatedWorld*>(this)->seated().is_dead(static_cast<std::uint32_t>(seat));

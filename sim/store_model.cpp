@@ -91,7 +91,7 @@ bool StoreModel::add(const StoreKey& key) {
   }
   link_newest(entry);
   table_[find(key)] = entry;
-  ++size_;
+  size_max_ = std::max(size_max_, ++size_);
   return true;
 }
 

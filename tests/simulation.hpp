@@ -130,9 +130,19 @@ inline std::vector<std::string> simulate_arguments(const std::string& experiment
   return arguments;
 }
 
+// What every report must say.
+inline void check_report(const Json& report) {
+  for (const Json& tier : report.at("tiers")) {
+    if (tier.at("used_pages_max").get<std::uint64_t>() <= tier.at("capacity_pages").get<std::uint64_t>()) continue;
+    throw std::runtime_error("a tier holds more pages than it can: " + tier.dump());
+  }
+}
+
 inline Simulated read_run(const Outcome& outcome, const fs::path& folder) {
-  return {outcome.json(), text_of(folder / "requests.csv"), text_of(folder / "lanes.csv"),
-          text_of(folder / "metrics.prom"), text_of(folder / "experiment.resolved.toml")};
+  const Json report = outcome.json();
+  check_report(report);
+  return {report, text_of(folder / "requests.csv"), text_of(folder / "lanes.csv"), text_of(folder / "metrics.prom"),
+          text_of(folder / "experiment.resolved.toml")};
 }
 
 // Throws if the program fails.

@@ -44,7 +44,7 @@ class TraceListSource final : public InputSource {
 
 inline std::vector<HitRate> replay(const Trace& trace, std::vector<std::string> evictions,
                                    std::vector<Pages> capacities, Pages host = 0, bool exclusive = false,
-                                   const CostModel* cost = nullptr) {
+                                   const CostModel* cost = nullptr, std::uint64_t warm_up = 0) {
   TraceListSource source(trace);
   HitRateConfig config;
   config.evictions = std::move(evictions);
@@ -53,6 +53,7 @@ inline std::vector<HitRate> replay(const Trace& trace, std::vector<std::string> 
   config.exclusive = exclusive;
   config.block_tokens = 1;
   config.cost = cost;
+  config.warm_up = warm_up;
   return replay_hit_rates(source, config);
 }
 

@@ -56,7 +56,7 @@ typedef struct kvtwin_policy_config {
   uint32_t slru_protected_touches; /* of "slru"; 0: the default */
   uint64_t tlru_threshold_tokens;  /* of "tlru" */
   uint64_t tlru_next_prompt_tokens;
-  kvtwin_call_journal* journal; /* records every call; NULL: none. Must outlive the policy */
+  kvtwin_call_journal* journal; /* records every call until it is closed; NULL: none */
 } kvtwin_policy_config;
 
 /* Returns the names of the eviction policies, with NULL at the end. The memory is the library's. */
@@ -177,7 +177,8 @@ KVTWIN_API kvtwin_status kvtwin_policy_keys(const int64_t* tokens, size_t count,
 
 /* A file with every call of a policy and every call of the host's storage back end: `kvtwin replay`, `kvtwin explain`
  * and `kvtwin calibrate --from` read it. `host`: a name, for example "sglang 0.5.23". An existing file is replaced.
- * If the disk fails later, recording stops; kvtwin_call_journal_close() then returns KVTWIN_IO_ERROR. */
+ * If the disk fails later, recording stops; kvtwin_call_journal_close() then returns KVTWIN_IO_ERROR.
+ * In a child of fork(), nothing is recorded, and the file stays as the parent writes it. */
 KVTWIN_API kvtwin_status kvtwin_call_journal_open(const char* path, const char* host, kvtwin_call_journal** journal,
                                                   kvtwin_error error);
 typedef uint32_t kvtwin_storage_verb;
@@ -188,7 +189,8 @@ KVTWIN_API void kvtwin_call_journal_storage_call(kvtwin_call_journal* journal, k
                                                  uint64_t ok, uint64_t bytes, uint64_t ns);
 /* Writes what is buffered to the file. NULL is allowed. */
 KVTWIN_API kvtwin_status kvtwin_call_journal_flush(kvtwin_call_journal* journal);
-/* Ends the file. No other call may be in progress or follow. NULL is allowed. */
+/* Ends the file. No other call with the journal may be in progress or follow; later calls of its policies are not
+ * recorded. NULL is allowed. */
 KVTWIN_API kvtwin_status kvtwin_call_journal_close(kvtwin_call_journal* journal);
 
 #if defined(__cplusplus)

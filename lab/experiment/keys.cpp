@@ -187,7 +187,9 @@ std::span<const Key> experiment_keys() {
       text_choice("model.weights", names_of<WeightChoice>(),
                   "Format of the weights in matrix products; auto = the model's config. With 4 bits, an MLA model's "
                   "attention stays bf16"),
-      text("model.revision", "", "Revision of the weights, any text; stored pages of another revision are never used"),
+      text("model.revision", "",
+           "Revision of the weights, any text; stored pages of another revision are never used. If weights lie beside "
+           "model.config, their fingerprint counts too (docs/storage.md)"),
       text_choice("model.draft.kind", {"none", "packed", "side_pool"},
                   "Place of the draft model's KV: none (no draft model), packed (the last layers of the target model's "
                   "pages) or side_pool (a pool of its own)"),
@@ -592,7 +594,9 @@ std::span<const Key> experiment_keys() {
       integer("cache.load_back_quota_tokens", 0, 0, kMaxKeyValue,
               "Longest hit on the host that is loaded, in tokens; longer hits are computed again; 0 = no limit"),
       flag<&EngineConfig::cache_output>("cache.output", "Cache the generated pages too"),
-      integer("tiers.device.tokens", 0, 0, kMaxKeyValue, "Capacity of the device tier (L1), in tokens"),
+      integer(
+          "tiers.device.tokens", 0, 0, kMaxKeyValue,
+          "Capacity of the device tier (L1), in tokens; with scheduler.style = vllm, one page of it is a placeholder"),
       number("tiers.device.gib", 0.0, 0, 1e9,
              "Capacity of the device tier (L1), in GiB; if tokens and gib are 0, L1 has the GPU memory beside the "
              "weights"),

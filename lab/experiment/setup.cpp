@@ -233,6 +233,15 @@ void size_tiers(const Experiment& e, Setup& setup) {
                        (setup.draft ? " and the draft model's weights" : "") + "; make it smaller");
     }
   }
+  if (e.text("scheduler.style") == "vllm") {
+    // vLLM's BlockPool takes the first of its blocks as null_block, a placeholder without KV.
+    if (engine.device_pages <= 1) {
+      throw InputError(e.where("scheduler.style") +
+                       ": vllm keeps 1 of the pages of L1 as a placeholder, and there is no other; make tiers.device "
+                       "larger or cache.page_tokens smaller");
+    }
+    --engine.device_pages;
+  }
   const double host_bytes = static_cast<double>(setup.page_bytes()) / static_cast<double>(page) * engine.ranks;
   engine.host_pages = group_part(e, "tiers.host.tokens", tier_pages(e, "host", page, host_bytes), setup);
   if (const double ratio = bounded_host_ratio(e, setup); ratio != 0) {

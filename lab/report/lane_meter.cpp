@@ -6,15 +6,11 @@
 #include "sim/world.hpp"
 
 namespace kvtwin {
-namespace {
-
-void add_value(Histogram& histogram, std::span<const double> bounds, double value) {
-  histogram.counts.resize(bounds.size() + 1);
-  ++histogram.counts[static_cast<std::size_t>(std::ranges::lower_bound(bounds, value) - bounds.begin())];
-  histogram.sum += value;
+void Histogram::add(std::span<const double> bounds, double value) {
+  counts.resize(bounds.size() + 1);
+  ++counts[static_cast<std::size_t>(std::ranges::lower_bound(bounds, value) - bounds.begin())];
+  sum += value;
 }
-
-}  // namespace
 
 // Adds or merges windows until one window contains `time`.
 void LaneMeter::reach(TimeNs time) {
@@ -80,10 +76,9 @@ void LaneMeter::busy_by_rate(std::uint64_t bytes_per_second) {
 
 void LaneMeter::add_to_histograms(TimeNs time, Bytes bytes, Bytes page_bytes) {
   if (time <= 0 || bytes == 0) return;
-  add_value(use_.seconds, kSecondsBounds, static_cast<double>(time) * 1e-9);
-  add_value(use_.gigabytes_per_second, kGigabytesPerSecondBounds,
-            static_cast<double>(bytes) / static_cast<double>(time));
-  if (page_bytes != 0) add_value(use_.pages, kPagesBounds, static_cast<double>(bytes / page_bytes));
+  use_.seconds.add(kSecondsBounds, static_cast<double>(time) * 1e-9);
+  use_.gigabytes_per_second.add(kGigabytesPerSecondBounds, static_cast<double>(bytes) / static_cast<double>(time));
+  if (page_bytes != 0) use_.pages.add(kPagesBounds, static_cast<double>(bytes / page_bytes));
 }
 
 LaneUse LaneMeter::use(std::string name, TimeNs end) const {

@@ -20,11 +20,12 @@ namespace kvtwin {
 // these bytes at the memory's rate. Only in simulated worlds.
 constexpr std::string_view kDramLane = "dram";
 
-// The values of transfers that are done, counted in buckets up to and including each bound. The last bucket is above
-// all bounds.
+// Values, for example of transfers that are done, counted in buckets up to and including each bound. The last bucket is
+// above all bounds.
 struct Histogram {
   std::vector<std::uint64_t> counts;  // empty = no value
   double sum = 0;
+  void add(std::span<const double> bounds, double value);
 };
 // Bounds of the buckets. SGLang's histograms use the same values, or some of them.
 inline constexpr std::array kSecondsBounds{0.001, 0.002, 0.003, 0.004, 0.005, 0.006, 0.007, 0.008,

@@ -72,6 +72,7 @@ void Metrics::engine_lost(std::size_t engine) {
 }
 
 void Metrics::on_event(const Event& event) {
+  server.on_event(event);
   switch (event.kind) {
     case EventKind::arrived:
       if (sent++ == 0) first_arrival = event.time;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "lab/report/request_figures.hpp"
+#include "lab/report/server_metrics.hpp"
 #include "policy/seam/cost.hpp"
 #include "policy/seam/event.hpp"
 
@@ -76,6 +77,7 @@ class Metrics final : public Observer, public RequestFigures {
   } loads;
   TimeNs first_arrival = 0, last_arrival = 0;
   WaitTrend waits;  // of the whole run
+  ServerMetrics server;
 
  private:
   void evicted(const Event& event);

@@ -31,7 +31,7 @@ std::string shortest(double value) {
   return {text, std::to_chars(std::begin(text), std::end(text), value).ptr};
 }
 
-std::string csv_cell(const std::optional<double>& value) { return value ? formatted("%.9f", *value) : ""; }
+std::string number_cell(const std::optional<double>& value) { return value ? formatted("%.9f", *value) : ""; }
 
 std::optional<double> hit_ratio(const RequestFigures& m) {
   if (m.prompt == 0) return std::nullopt;
@@ -136,7 +136,7 @@ std::string stages_csv(const std::vector<WorkloadStage>& stages, const RequestCo
           m.tpot.quantile_seconds(990), m.e2e.mean_seconds(), m.e2e.quantile_seconds(500), m.e2e.quantile_seconds(990),
           per_second(m, m.completed, stage.window_ns()), per_second(m, m.prompt, stage.window_ns()),
           per_second(m, m.output, stage.window_ns()), hit_ratio(m)}) {
-      out += "," + csv_cell(cell);
+      out += "," + number_cell(cell);
     }
     out += "\n";
   }

@@ -126,6 +126,7 @@ void refuse_disagreement(const std::vector<DecisionMark>& ranks, const std::stri
 std::size_t Cluster::seats() const { return seats_.size(); }
 
 Pages Cluster::pages_used_max(Tier tier) const {
+  if (const std::optional<Pages> stored = world_.stored_pages_max(tier)) return *stored;
   if (!route_) return seats_[0]->engine().pages_used_max(tier);
   Pages used = 0;
   for (const auto& seat : seats_) used += seat->engine().pages_used_max(tier);

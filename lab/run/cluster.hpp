@@ -46,7 +46,9 @@ class Cluster {
   void run(InputSource& source);
 
   std::size_t seats() const;
-  // Returns the largest number of used pages, summed over the engines; of a shared tier, at most its capacity.
+  // Returns the largest number of used pages, summed over the engines. Of a shared tier: the pages that the tier held.
+  // A real world does not know them, so there it is the sum of the pages that each engine expects, at most the
+  // capacity.
   Pages pages_used_max(Tier tier) const;
   // Returns the count and digest of all engines: counts are summed, and digests are chained in the order of the
   // engines. One engine, and ranks as instances, have the count and digest of seat 0.

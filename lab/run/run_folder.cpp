@@ -603,13 +603,13 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
   return out;
 }
 
-// Writes the families one after another: HELP, TYPE, samples. Names and meanings are SGLang's. SGLang's labels pool and
-// model_name are absent; a dashboard that sums over these labels works unchanged.
+// Writes the families one after another: HELP, TYPE, samples. Names that begin with sglang: have SGLang's meaning.
+// SGLang's labels pool and model_name are absent; a dashboard that sums over these labels works unchanged.
 std::string prometheus_text(const RunFacts& facts, const Metrics& m, const std::vector<LaneUse>& lanes) {
   std::ostringstream out;
   std::string name;
-  const auto family = [&](const char* family_name, const char* type, const char* help) {
-    name = std::string("sglang:") + family_name;
+  const auto family = [&](const char* family_name, const char* type, const char* help, const char* of = "sglang") {
+    name = std::string(of) + ":" + family_name;
     out << "# HELP " << name << " " << help << "\n# TYPE " << name << " " << type << "\n";
   };
   const auto sample = [&](std::uint64_t value, const std::string& label = {}, std::string_view label_value = {}) {
@@ -626,32 +626,52 @@ std::string prometheus_text(const RunFacts& facts, const Metrics& m, const std::
     for (const LaneUse& lane : lanes) bytes += lane.name.ends_with(direction) ? lane.bytes : 0;
     return bytes;
   };
-  // A histogram of the lanes with one of these ends of a name, if it has a sample; SGLang writes none before the first
-  // sample either. Only counts up to `bounds` are written, which are some of the histogram's own.
-  const auto histogram = [&](const char* family_name, const char* help, Histogram LaneUse::*which,
-                             std::span<const double> own, std::span<const double> bounds,
-                             const std::vector<std::string>& ends) {
-    std::vector<std::uint64_t> counts(own.size() + 1);
-    double sum = 0;
-    for (const LaneUse& lane : lanes) {
-      if (std::ranges::none_of(ends, [&lane](const std::string& end) { return lane.name.ends_with(end); })) continue;
-      const Histogram& one = lane.*which;
-      for (std::size_t i = 0; i < one.counts.size(); ++i) counts[i] += one.counts[i];
-      sum += one.sum;
-    }
-    if (std::ranges::all_of(counts, [](std::uint64_t count) { return count == 0; })) return;
+  // A histogram, if it has a sample; SGLang writes none before the first sample either. Only counts up to `bounds` are
+  // written, which are some of the histogram's own.
+  const auto histogram_of = [&](const char* family_name, const char* help, const Histogram& values,
+                                std::span<const double> own, std::span<const double> bounds) {
+    if (values.counts.empty()) return;
     family(family_name, "histogram", help);
     const std::string base = name;
     name = base + "_bucket";
     std::uint64_t up_to = 0;
     for (std::size_t i = 0; i < own.size(); ++i) {
-      up_to += counts[i];
+      up_to += values.counts[i];
       if (std::ranges::find(bounds, own[i]) != bounds.end()) sample(up_to, "le", decimal_text(own[i]));
     }
-    up_to += counts.back();
+    up_to += values.counts.back();
     sample(up_to, "le", "+Inf");
-    out << base << "_sum " << decimal_text(sum) << "\n" << base << "_count " << up_to << "\n";
+    out << base << "_sum " << decimal_text(values.sum) << "\n" << base << "_count " << up_to << "\n";
   };
+  // Of the lanes with one of these ends of a name.
+  const auto histogram = [&](const char* family_name, const char* help, Histogram LaneUse::*which,
+                             std::span<const double> own, std::span<const double> bounds,
+                             const std::vector<std::string>& ends) {
+    Histogram all;
+    for (const LaneUse& lane : lanes) {
+      if (std::ranges::none_of(ends, [&lane](const std::string& end) { return lane.name.ends_with(end); })) continue;
+      const Histogram& one = lane.*which;
+      all.counts.resize(std::max(all.counts.size(), one.counts.size()));
+      for (std::size_t i = 0; i < one.counts.size(); ++i) all.counts[i] += one.counts[i];
+      all.sum += one.sum;
+    }
+    histogram_of(family_name, help, all, own, bounds);
+  };
+  // The draft model's pages move with the target's, and the counters of bytes below are of both. SGLang has no names
+  // for the parts.
+  const auto put_components = [&] {
+    const Json parts = components_json(facts, m, lanes);
+    if (parts.empty()) return;
+    const auto of_parts = [&](const char* family_name, const char* help, const auto& value) {
+      family(family_name, "counter", help, "kvtwin");
+      for (const Json& part : parts) sample(value(part), "component", part.at("name").get<std::string>());
+    };
+    of_parts("component_bytes_total", "Bytes moved, by the model that they belong to.",
+             [](const Json& part) { return part.at("bytes").get<std::uint64_t>(); });
+    of_parts("component_cached_tokens_total", "Prompt tokens found in the cache, by the model whose KV they had.",
+             [&](const Json& part) { return part.at("hit_pages").get<std::uint64_t>() * facts.page_tokens; });
+  };
+  constexpr std::span<const double> kUpToASecond = std::span(kSecondsBounds).first(18);  // as SGLang's
   const Tokens page = facts.page_tokens;
   const bool host = facts.tier(Tier::host).capacity != 0;
   counter("num_requests_total", "Requests that arrived.", m.arrived);
@@ -670,6 +690,12 @@ std::string prometheus_text(const RunFacts& facts, const Metrics& m, const std::
   if (facts.stores()) {
     counter("prefetched_tokens_total", "Tokens fetched from storage tiers ahead of need.", m.prefetches.arrived * page);
     counter("backuped_tokens_total", "Tokens written to storage tiers.", stored * page);
+    counter("storage_prefetch_hit_tokens_total", "Tokens that the look-ups of prefetches found.",
+            m.server.storage_hit * page);
+    family("storage_prefetch_unfulfilled_tokens_total", "counter", "Such tokens that no request could use, by reason.");
+    for (const auto& [reason, pages] : m.server.unfulfilled) sample(pages * page, "reason", reason);
+    family("storage_prefetch_deferred_tokens_total", "counter", "Tokens whose prefetch is tried again, by reason.");
+    for (const auto& [reason, pages] : m.server.deferred) sample(pages * page, "reason", reason);
     std::vector<std::string> reads, writes;
     for (const LaneSpec& lane : kLaneSpecs) {
       if (lane.kind == LaneKind::storage || lane.kind == LaneKind::direct) {
@@ -686,15 +712,18 @@ std::string prometheus_text(const RunFacts& facts, const Metrics& m, const std::
               kGigabytesPerSecondBounds, kGigabytesPerSecondBounds, writes);
   }
   counter("evicted_tokens_total", "Tokens evicted from the device.", m.tier(Tier::device).evicted * page);
+  histogram_of("eviction_duration_seconds", "Seconds of a device eviction pass, with its wait for write-backs.",
+               m.server.evictions, kSecondsBounds, kUpToASecond);
+  put_components();
   if (!host) return out.str();
   counter("load_back_tokens_total", "Tokens loaded from the host to the device.", m.loads.done * page);
   counter("load_back_bytes_total", "Bytes moved from the host to the device, of all ranks.", moved(".h2d"));
   counter("hicache_backup_tokens_total", "Tokens written from the device to the host.",
           m.tier(Tier::host).written * page);
   counter("hicache_backup_bytes_total", "Bytes moved from the device to the host, of all ranks.", moved(".d2h"));
-  // Up to one second, as SGLang's. All ranks copy at the same time; rank 0 stands for all.
+  // All ranks copy at the same time; rank 0 stands for all.
   histogram("load_back_duration_seconds", "Seconds of a copy from the host to the device.", &LaneUse::seconds,
-            kSecondsBounds, std::span(kSecondsBounds).first(18), {"gpu0.h2d"});
+            kSecondsBounds, kUpToASecond, {"gpu0.h2d"});
   constexpr std::array kBackupBounds{0.001, 0.005, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0};
   histogram("hicache_backup_duration_seconds", "Seconds of a copy from the device to the host.", &LaneUse::seconds,
             kSecondsBounds, kBackupBounds, {"gpu0.d2h"});

@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "lab/csv_cell.hpp"
 #include "lab/error.hpp"
 #include "lab/out_files.hpp"
 
@@ -22,13 +23,9 @@ bool is_row_file(const fs::path& path) {
   return name == "sweep.jsonl" || (name.starts_with("sweep.shard-") && name.ends_with(".jsonl"));
 }
 
-std::string csv_cell(const Json& value) {
+std::string cell_of(const Json& value) {
   if (value.is_null()) return "";
-  if (!value.is_string()) return value.dump();
-  std::string text = value.get<std::string>();
-  if (text.find_first_of(",\"\n") == std::string::npos) return text;
-  for (std::size_t at = 0; (at = text.find('"', at)) != std::string::npos; at += 2) text.insert(at, 1, '"');
-  return '"' + text + '"';
+  return value.is_string() ? csv_cell(value.get<std::string>()) : value.dump();
 }
 
 }  // namespace
@@ -136,7 +133,7 @@ std::string csv_of(const std::vector<Json>& rows) {
   const auto line_of = [&](const auto& cell) {
     std::string line;
     for (const std::string& column : columns) {
-      line += (&column == columns.data() ? "" : ",") + csv_cell(cell(column));
+      line += (&column == columns.data() ? "" : ",") + cell_of(cell(column));
     }
     return line + "\n";
   };

@@ -1,5 +1,6 @@
 #include "lab/validate/validate_report.hpp"
 
+#include "lab/csv_cell.hpp"
 #include "lab/or_null.hpp"
 #include "lab/validate/scoreboard.hpp"
 #include "lab/validate/validate_requests.hpp"
@@ -363,12 +364,7 @@ std::string validation_text(const std::vector<ValidatedCell>& cells, const Ranki
 std::string validation_csv(const std::vector<ValidatedCell>& cells) {
   std::string text = "cell,figure,runs,measured,spread,predicted,error\n";
   for (const ValidatedCell& cell : cells) {
-    std::string name = cell.cell.name;
-    if (name.find_first_of(",\"\n") != std::string::npos) {
-      std::string quoted = "\"";
-      for (const char c : name) quoted += c == '"' ? "\"\"" : std::string(1, c);
-      name = quoted + "\"";
-    }
+    const std::string name = csv_cell(cell.cell.name);
     for (const FigureError& figure : cell.errors.figures) {
       const auto number = [](const std::optional<double>& value) { return value ? formatted("%.9g", *value) : ""; };
       text += name + "," + figure.kind->name + "," + std::to_string(cell.cell.measured.size()) + "," +

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 
 #include "policy/base/check.hpp"
@@ -99,6 +100,9 @@ class World {
     KV_CHECK(seat == 0, "this world has one seat");
     return substrate();
   }
+  // Returns the largest number of pages that a shared tier held at once, whoever stored them. Absent: this world does
+  // not know it, or has no such tier.
+  virtual std::optional<Pages> stored_pages_max(Tier) const { return std::nullopt; }
   // The engine in this seat has died (see sim/world.hpp).
   virtual bool has_died(std::size_t /*seat*/) const { return false; }
   virtual void watch_lanes_of(std::size_t seat, LaneObserver* observer) {

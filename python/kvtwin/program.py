@@ -35,11 +35,10 @@ def data(name: str) -> Path:
 
     A name that exists in the working folder is that file.
     """
-    if Path(name).exists():
-        return Path(name)
-    for folder in (_PACKAGE / "data", _PACKAGE.parents[1]):
-        if (folder / name).exists():
-            return folder / name
+    with contextlib.suppress(OSError):  # for example, the name is too long
+        for path in (Path(name), _PACKAGE / "data" / name, _PACKAGE.parents[1] / name):
+            if path.exists():
+                return path
     return Path(name)  # the program says that there is no such file
 
 

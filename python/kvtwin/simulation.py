@@ -182,7 +182,9 @@ def literal(value: Any) -> str:
 
 
 def _flat(keys: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Returns {"tiers.host.gib": 64} for {"tiers": {"host": {"gib": 64}}}."""
+    """Returns {"tiers.host.gib": 64} for {"tiers": {"host": {"gib": 64}}}. Raises InputError if `keys` has no keys."""
+    if not isinstance(keys, Mapping):
+        raise InputError(f'{keys!r:.80} has no keys; give a dict, for example {{"tiers.host.gib": 64}}')
     flat: dict[str, Any] = {}
     for name, value in keys.items():
         if isinstance(value, Mapping):

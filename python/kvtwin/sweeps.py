@@ -166,6 +166,8 @@ def _folder(out: str | os.PathLike[str] | None) -> tuple[Any, Path]:
 
 def _vary_arguments(vary: Vary | None) -> list[str]:
     arguments = []
+    if not isinstance(vary or {}, Mapping):
+        raise InputError(f'vary is {vary!r:.80}; give a dict, for example {{"tiers.host.gib": [64, 128]}}')
     for keys, values in (vary or {}).items():
         if isinstance(values, str):
             raise InputError(f"vary {keys}: {values!r} is one value; give a list")

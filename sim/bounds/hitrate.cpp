@@ -332,9 +332,6 @@ void check(const HitRateConfig& config) {
       throw HitRateError("eviction \"" + eviction +
                          "\" is a bound and has no write policy; leave out the bound or the write policy.");
     }
-    if (eviction.starts_with("opt") && config.warm_up > 0) {
-      throw HitRateError("eviction \"" + eviction + "\" is a bound of the whole trace; ask for it without a warm-up.");
-    }
     if (eviction == "opt-tiers") {
       if (config.host_capacity == 0)
         throw HitRateError("eviction \"opt-tiers\" needs a host; ask for opt-cost instead.");
@@ -378,7 +375,7 @@ struct History {
 class Bounds {
  public:
   Bounds(const HitRateConfig& config, History& history)
-      : config_(config), history_(history), future_(std::move(history.log)) {}
+      : config_(config), history_(history), future_(std::move(history.log), turns()) {}
 
   void fill(std::string_view bound, Pages capacity, Tally& tally) {
     if (bound == "opt-cost" || bound == "opt-cost-plan") {
@@ -399,6 +396,15 @@ class Bounds {
   }
 
  private:
+  // A request of the warm-up fills the cache, and its hits are worth nothing.
+  std::vector<Turn> turns() const {
+    std::vector<Turn> turns;
+    for (std::uint32_t r = 0; r < history_.blocks.size(); ++r) {
+      turns.push_back({r, r < config_.warm_up ? 0 : history_.blocks[r]});
+    }
+    return turns;
+  }
+
   // `device`, `host`: the hit prefix of each request. An empty `host` means no host tier.
   void add(Tally& tally, const std::vector<std::uint32_t>& device, const std::vector<std::uint32_t>& host) const {
     for (std::size_t r = config_.warm_up; r < device.size(); ++r) {

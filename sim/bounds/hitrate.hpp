@@ -54,7 +54,10 @@ struct HitRateConfig {
   // of the eviction policies, except the name of the policy; the source has full pages only. Needs a host tier; not
   // with bounds, `exclusive` or a queue view.
   std::vector<EngineConfig> engines;
-  std::uint64_t warm_up = 0;  // requests at the start that are served and not counted; of the bounds, only for infinite
+  // Requests at the start that are served and not counted. The bounds are of the counted requests; a request of the
+  // warm-up only fills the cache. They are still upper bounds, but not always reachable: while the warm-up uses the
+  // start of a path again, a bound may keep the rest of the path without its start.
+  std::uint64_t warm_up = 0;
   std::size_t queue_view = 0;  // number of requests behind the served one that policies can see
   // Percentage of correct session hints, 0 to 100. After each request, the correct hint is "session ended" if no later
   // request continues from the request's last full block. In the remaining cases, the hint is given the other way

@@ -172,7 +172,7 @@ std::vector<std::uint32_t> opt_no_bypass_hits(const Future& future, Pages capaci
     while (excess > 0) excess -= present.drop(present.farthest(), excess);
     unneeded += own;
     for (const Reuse& run : future.reuses_of(turn)) {
-      const std::uint32_t kept = blocks_above(own, run);
+      const std::uint32_t kept = blocks_above(std::min(own, future.counted(run.to)), run);
       present.add(run.to, kept);
       unneeded -= kept;
     }

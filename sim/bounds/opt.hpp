@@ -91,13 +91,13 @@ std::vector<std::uint32_t> opt_hits(const Future& future, Pages capacity);
 // blocks off the path with the farthest next use. Upper bound for every one-tier cache that inserts every block, as the
 // replay in sim/bounds/hitrate.hpp does. Reason: the path takes a fixed share of the room in each turn. The only choice
 // is which intervals between uses to keep in the rest of the room, and to give up the interval that ends last is the
-// best choice.
-// Requires: all blocks of all turns are counted.
+// best choice. With turns of which no block is counted, not always reachable, as opt_hits().
+// Requires: of each turn, all blocks are counted or none.
 std::vector<std::uint32_t> opt_no_bypass_hits(const Future& future, Pages capacity);
 
 // LRU that knows for each block whether the block is used again, but not when. Blocks without a next use leave first,
 // then the least recently used blocks. Victims are leaves off the path; no bypass. A policy with one bit of knowledge,
-// not a bound. Requires: all blocks of all turns are counted.
+// not a bound. Requires: of each turn, all blocks are counted or none.
 std::vector<std::uint32_t> opt_bit_hits(const Future& future, Pages capacity);
 
 // Plain LRU, as in sim/bounds/hitrate.hpp, but for turns. The result has counted hits only.

@@ -266,6 +266,19 @@ class Stores(Scratch):
         with self.assertRaises(TypeError):
             policy.page_keys(np.array([1.7, 2.0]), 1)
 
+    def test_odd_arguments_of_the_program_are_refused(self):
+        odd = (None, True, -1, 1.7, float("nan"), 10**400, "", "a\0b", "y" * 5000, b"x", [1], {"seed": None}, object(), np.float64(1.5))
+        for value in odd:
+            for call in (
+                lambda value: kvtwin.traces.info(value), lambda value: kvtwin.load(value), lambda value: kvtwin.simulate(value),
+                lambda value: kvtwin.simulate(EXPERIMENT, set=value or 5), lambda value: kvtwin.sweep(EXPERIMENT, value or 5),
+                lambda value: kvtwin.compare(EXPERIMENT, {"seed": [1]}, goal=value or 5),
+                lambda value: kvtwin.traces.generate(self.scratch / "made", value or 5),
+                lambda value: kvtwin.hitrate(TRACE, 9, value or 5),
+            ):
+                with self.assertRaises((TypeError, ValueError, kvtwin.WorkError), msg=f"{value!r:.80}"):
+                    call(value)
+
     def test_options_of_an_engine_are_checked(self):
         right = {"path": "/x", "capacity_gib": 1, "revision": "1"}
         self.assertEqual(engine_store.place(right, 1 << 20)["capacity_pages"], 1024)

@@ -102,17 +102,44 @@ TEST(StoredRanks, DecideAlikeThoughOneIsSlower) {
   for (const auto& [what, count] : happened) EXPECT_GT(count, 0U) << what;
 }
 
+void write_latent_model(const Folder& folder) {
+  write_text(folder / "config.json",
+             R"({"model_type": "llama", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+                 "num_key_value_heads": 2, "intermediate_size": 32, "vocab_size": 32, "torch_dtype": "bfloat16",
+                 "kv_lora_rank": 12, "qk_rope_head_dim": 4, "qk_nope_head_dim": 8, "v_head_dim": 8,
+                 "q_lora_rank": null})");
+}
+
+// One file per object. A latent is one object per layer, which one rank stores; with heads, each rank stores K and V of
+// each layer.
+TEST(StoredRanks, TheObjectsOfAPageAreThoseInTheFolder) {
+  for (const bool latent : {true, false}) {
+    SCOPED_TRACE(latent);
+    const Folder folder;
+    const Settings settings = busy_ranks(folder, 3, 20) +
+                              Settings{"cache.layout=layer_first", "tiers.shared_fs.tokens=1000000",
+                                       "tiers.shared_fs.path=" + (folder / "files"), "cache.prefetch_min_tokens=4"};
+    if (latent) write_latent_model(folder);
+    const Simulated real = serve(folder, settings);
+    std::uint64_t files = 0;
+    for (const auto& entry : fs::recursive_directory_iterator(folder / "files")) {
+      files += entry.path().extension() == ".page" ? 1 : 0;
+    }
+    const auto objects = real.report.at("storage").at("objects_per_page").get<std::uint64_t>();
+    EXPECT_EQ(objects, latent ? 2U : 8U);
+    EXPECT_EQ(real.report.at("real").at("storage").at("shared_fs").at("objects_per_page"), objects);
+    EXPECT_GT(files, 0U);
+    EXPECT_EQ(files, objects * real.tier("shared_fs").at("used_pages_max").get<std::uint64_t>());
+  }
+}
+
 // An MLA latent is the same on all ranks. One rank writes it to the server, and all ranks read it.
 TEST(StoredRanks, OneWritesALatentForAll) {
   const Folder folder;
   const RedisProcess server;
   const Settings settings =
       four_tiers(folder, server, 7) + Settings{"cache.prefetch_policy=wait_complete", "tiers.disk.tokens=800"};
-  write_text(folder / "config.json",
-             R"({"model_type": "llama", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
-                 "num_key_value_heads": 2, "intermediate_size": 32, "vocab_size": 32, "torch_dtype": "bfloat16",
-                 "kv_lora_rank": 12, "qk_rope_head_dim": 4, "qk_nope_head_dim": 8, "v_head_dim": 8,
-                 "q_lora_rank": null})");
+  write_latent_model(folder);
   // The counts of both ranks together: one rank sets a page, two ranks get it, and no set finds the page already
   // stored.
   const auto remote_pages = [](const Simulated& real, const char* what) {

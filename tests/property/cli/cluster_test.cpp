@@ -70,6 +70,9 @@ TEST(Cluster, AnEngineFetchesWhatAnotherHasComputed) {
     EXPECT_EQ(files.tokens("hit_remote"), 0U);
     EXPECT_GT(files.lane_bytes("engine1.shared_fs_read"), 0U);
     EXPECT_EQ(files.tier("shared_fs").at("capacity_pages"), pool.tier("remote").at("capacity_pages"));
+    // Engine 1 knows the pages that engine 0 has stored. They are there once.
+    EXPECT_EQ(pool.tier("remote").at("used_pages_max"), 32);
+    EXPECT_EQ(files.tier("shared_fs").at("used_pages_max"), 32);
   }
 }
 

@@ -1,11 +1,20 @@
 // kvtwin plan, as a user sees it: it finds what a sweep of all settings finds, in the same bytes on any number of
 // processes, recommends nothing that misses a goal, and loses nothing when it is killed.
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <csignal>
+#include <fstream>
 #include <sstream>
+#include <stdexcept>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "tests/price_list.hpp"
@@ -328,6 +337,75 @@ TEST_F(PlanCommand, RolesOfTheExperimentFixTheNumberOfEngines) {
           .json();
   EXPECT_EQ(plan.at("recommendation").at("settings").at("cluster.engines"), 3);
   EXPECT_EQ(plan.at("recommendation").at("gpus"), 3);
+}
+
+// No number of engines meets such a goal; the search ends nevertheless.
+TEST_F(PlanCommand, AGoalNearZeroEnds) {
+  for (const char* goal : {"ttft_p90_s=1e-300", "tpot_p90_s=1e-9"}) {
+    const Outcome outcome = run(words(kFast + Settings{"--vary", "tiers.host.tokens=4096", "--goal", goal}));
+    EXPECT_EQ(outcome.exit_code, 3) << goal << outcome.err;
+    EXPECT_NE(outcome.out.find("none"), std::string::npos) << goal << outcome.out;
+  }
+}
+
+// Returns the ids of the processes that the plan has started.
+std::vector<pid_t> workers_of(const Process& plan) {
+  std::vector<pid_t> workers;
+  std::error_code error;
+  for (const auto& thread : fs::directory_iterator("/proc/" + std::to_string(plan.id()) + "/task", error)) {
+    std::ifstream children(thread.path() / "children");
+    for (pid_t worker = 0; children >> worker;) workers.push_back(worker);
+  }
+  return workers;
+}
+
+// Returns the state of a process, as ps shows it; Z if there is none.
+char state_of(pid_t process) {
+  std::ifstream stat("/proc/" + std::to_string(process) + "/stat");
+  std::string name;
+  std::getline(stat, name, ')');
+  char blank = 0, state = 0;
+  return stat.get(blank) && stat.get(state) ? state : 'Z';
+}
+
+// Returns the id of a worker of the plan that has been stopped, so that it cannot end by itself.
+pid_t stopped_worker(const Process& plan) {
+  while (state_of(plan.id()) != 'Z') {
+    for (const pid_t worker : workers_of(plan)) {
+      kill(worker, SIGSTOP);
+      char state = 0;
+      while ((state = state_of(worker)) != 'Z' && state != 'X') {
+        if (state == 'T') return worker;
+        sched_yield();
+      }
+    }
+    sched_yield();
+  }
+  throw std::runtime_error("the plan has ended");
+}
+
+TEST_F(PlanCommand, AKilledPlanLeavesNoWorker) {
+  Process plan(words(kGrid + kFast + Settings{"--goal", "ttft_p90_s=0.2", "--jobs", "1"}));
+  const pid_t worker = stopped_worker(plan);
+  const int handle = static_cast<int>(syscall(SYS_pidfd_open, worker, 0));
+  ASSERT_GE(handle, 0);
+  plan.kill();
+  EXPECT_EQ(plan.wait().signal, SIGKILL);
+  pollfd ended{handle, POLLIN, 0};
+  while (poll(&ended, 1, -1) < 0 && errno == EINTR) continue;  // a worker that stays fails the test by its time limit
+  EXPECT_NE(ended.revents & POLLIN, 0);
+  close(handle);
+}
+
+TEST_F(PlanCommand, AKilledWorkerEndsThePlanWithASentence) {
+  for (const char* jobs : {"1", "2"}) {
+    Process plan(words(kGrid + kFast + Settings{"--goal", "ttft_p90_s=0.2", "--jobs", jobs}));
+    kill(stopped_worker(plan), SIGKILL);
+    const Outcome outcome = plan.wait();
+    EXPECT_EQ(outcome.exit_code, 1) << outcome.out << outcome.err;
+    EXPECT_NE(outcome.err.find("ended by signal 9"), std::string::npos) << outcome.err;
+    EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1) << outcome.err;
+  }
 }
 
 TEST_F(PlanCommand, AKilledPlanLeavesNoPlan) {

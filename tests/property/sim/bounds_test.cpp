@@ -320,6 +320,27 @@ TEST(Bounds, NothingBeatsThemAndMoreRoomNeverHurtsThem) {
   }
 }
 
+// Hits of a warm-up are not counted, by policies and by bounds.
+TEST(Bounds, NothingBeatsThemAfterAWarmUp) {
+  std::vector<std::string> names, policies;
+  for (const std::string_view name : hit_rate_evictions()) {
+    if (name != "opt-tiers") names.emplace_back(name);
+  }
+  for (const std::string_view name : eviction_names()) policies.emplace_back(name);
+  const Square cost;
+  for (std::uint64_t seed = 1; seed <= 500; ++seed) {
+    const Trace trace = random_trace(seed + 3'000'000, 14, 6, 3);
+    for (std::uint64_t warm_up = 1; warm_up <= trace.size(); warm_up += 3) {
+      Rates rates;
+      for (const HitRate& rate : replay(trace, names, {1, 2, 4, 8}, 0, false, &cost, warm_up)) {
+        ASSERT_EQ(rate.requests, trace.size() - warm_up);
+        rates[{rate.eviction, rate.capacity_blocks}] = rate;
+      }
+      for (const Pages capacity : {1U, 2U, 4U, 8U}) expect_in_order(rates, policies, capacity, seed);
+    }
+  }
+}
+
 TEST(Bounds, TheyAreTheOptimum) {
   int compared = 0, closed = 0, dearer = 0;
   for (std::uint64_t seed = 1; seed <= 1'500; ++seed) {
@@ -348,6 +369,31 @@ TEST(Bounds, TheyAreTheOptimum) {
   EXPECT_GT(compared, 1'000);
   EXPECT_GT(closed, compared / 2) << "mostly the bound is the optimum";
   EXPECT_GT(dearer, 10) << "costs matter";
+}
+
+// No hit of the first turns counts.
+TEST(Bounds, AfterAWarmUpTheyAreMostlyTheOptimum) {
+  int compared = 0, equal = 0;
+  for (std::uint64_t seed = 1; seed <= 1'500; ++seed) {
+    const Trace trace = random_trace(seed + 2'000'000, 8, 3, 3);
+    const std::size_t distinct = distinct_blocks(trace).size();
+    if (distinct > 8) continue;
+    std::vector<Turn> turns = whole_turns(trace);
+    for (std::size_t turn = 0; turn < turns.size() / 2; ++turn) turns[turn].counted = 0;
+    const Future future = future_of(trace, turns);
+    for (Pages capacity = 0; capacity < distinct; ++capacity) {
+      using enum Exhaustive::Bypass;
+      const std::uint64_t bypass = Exhaustive(trace, turns, capacity, allowed).best();
+      const std::uint64_t no_bypass = Exhaustive(trace, turns, capacity, none).best();
+      ASSERT_GE(sum(opt_hits(future, capacity)), bypass) << "seed " << seed << ", capacity " << capacity;
+      ASSERT_GE(sum(opt_no_bypass_hits(future, capacity)), no_bypass) << "seed " << seed << ", capacity " << capacity;
+      compared += 2;
+      equal += sum(opt_hits(future, capacity)) == bypass ? 1 : 0;
+      equal += sum(opt_no_bypass_hits(future, capacity)) == no_bypass ? 1 : 0;
+    }
+  }
+  EXPECT_GT(compared, 1'000);
+  EXPECT_GT(equal, compared * 9 / 10);
 }
 
 TEST(Bounds, TheFlowIsTheDearest) {

@@ -3,7 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <array>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -184,11 +189,51 @@ TEST(PolicyC, KeysContinueAChainAndKeepNamespacesApart) {
   EXPECT_EQ(kvtwin_policy_keys(first.data(), 4, 0, nullptr, nullptr, nullptr, keys.data()), KVTWIN_BAD_ARGUMENT);
 }
 
+// The child has a copy of the buffer. Whether it calls, closes or just exits, the file has each record of the parent
+// once.
+TEST(PolicyC, AForkedChildWritesNothingIntoTheJournal) {
+  const test::Folder folder;
+  const std::string path = (folder.path() / "calls.kvc").string();
+  kvtwin_call_journal* journal = nullptr;
+  ASSERT_EQ(kvtwin_call_journal_open(path.c_str(), "a host 1.0", &journal, {}), KVTWIN_OK);
+  constexpr std::uint64_t kCalls = 2000;  // more than the buffer holds
+  const auto call = [&](std::uint64_t number) {
+    kvtwin_call_journal_storage_call(journal, KVTWIN_PUT, number, 2, 4096, 1500);
+  };
+  for (std::uint64_t i = 0; i < kCalls; ++i) {
+    call(i);
+    if (i % 500 != 250) continue;
+    const pid_t child = fork();
+    if (child == 0) {
+      for (std::uint64_t more = 0; more < kCalls; ++more) call(more);
+      const bool nothing = kvtwin_call_journal_flush(journal) == KVTWIN_OK;
+      if (i > 500) kvtwin_call_journal_close(journal);
+      std::quick_exit(nothing && std::fflush(nullptr) == 0 ? 7 : 1);  // exit() would flush, too, and run gtest's ends
+    }
+    int ended = 0;
+    ASSERT_EQ(waitpid(child, &ended, 0), child);
+    EXPECT_TRUE(WIFEXITED(ended) && WEXITSTATUS(ended) == 7) << ended;
+  }
+  ASSERT_EQ(kvtwin_call_journal_close(journal), KVTWIN_OK);
+  std::ifstream file(path, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  CallJournalReader reader(std::as_bytes(std::span(bytes)));
+  CallRecord record;
+  for (std::uint64_t i = 0; i < kCalls; ++i) {
+    ASSERT_EQ(reader.next(record), JournalStatus::record) << i;
+    EXPECT_EQ(record.call.pages, i);
+  }
+  EXPECT_EQ(reader.next(record), JournalStatus::end);
+}
+
 TEST(PolicyC, JournalsHaveEveryCallOfPolicyAndStorage) {
   const test::Folder folder;
   const std::string path = (folder.path() / "calls.kvc").string();
   kvtwin_call_journal* journal = nullptr;
   ASSERT_EQ(kvtwin_call_journal_open(path.c_str(), "a host 1.0", &journal, {}), KVTWIN_OK);
+  kvtwin_policy_config outlives = config_of("fifo");
+  outlives.journal = journal;
+  const Handle later(outlives);
   {
     kvtwin_policy_config config = config_of("lru");
     config.journal = journal;
@@ -200,11 +245,14 @@ TEST(PolicyC, JournalsHaveEveryCallOfPolicyAndStorage) {
     EXPECT_EQ(kvtwin_policy_victim(handle.policy, KVTWIN_DEVICE, &victim), KVTWIN_OK);
   }
   ASSERT_EQ(kvtwin_call_journal_close(journal), KVTWIN_OK);
+  insert(later.policy, KVTWIN_ROOT, keys_of(0, 2));  // is not recorded
 
   std::ifstream file(path, std::ios::binary);
   const std::string bytes{std::istreambuf_iterator<char>(file), {}};
   CallJournalReader reader(std::as_bytes(std::span(bytes)));
   CallRecord record;
+  ASSERT_EQ(reader.next(record), JournalStatus::record);
+  EXPECT_EQ(record.tree->eviction, "fifo");
   ASSERT_EQ(reader.next(record), JournalStatus::record);
   EXPECT_EQ(reader.text(), "a host 1.0");
   EXPECT_EQ(record.tree->eviction, "lru");

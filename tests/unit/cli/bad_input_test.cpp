@@ -210,9 +210,18 @@ TEST_F(BadInput, WorkloadSentencesNameTheKey) {
   refused(replayed + sessions, {"--prompt-tokens: is 1000", "must be at least 1103"});
   refused(replayed + std::vector<std::string>{"--turns", "3"}, {"--requests-per-second: is not given"});
   refused(replayed + std::vector<std::string>{"--turns", "3", "--trace", "x"}, {"--trace", "give one of them"});
-  refused(replayed + std::vector<std::string>{"--trace", KVTWIN_SOURCE_DIR "/traces/chat_small.jsonl.zst", "--eviction",
-                                              "opt", "--warm-up", "1"},
-          {"\"opt\"", "without a warm-up"});
+}
+
+TEST_F(BadInput, OptionsThatAreNoFiniteNumber) {
+  for (const char* value : {"nan", "-nan", "inf", "-inf"}) {
+    refused({"sweep", "x.toml", "--vary", "seed=1", "--min-served", value}, {"--min-served"});
+    refused({"record", "--kv-events", "tcp://127.0.0.1:1", "--out", "x", "--seconds", value}, {"--seconds"});
+    refused({"plan", "--goal", "ttft_p90_s=1", "--requests-per-second", value}, {"--requests-per-second"});
+    refused({"validate", "x", "--max-error", value}, {"--max-error"});
+    refused({"trace", "info", "x", "--session-gap", value}, {"--session-gap"});
+    refused({"trace", "generate", "--out", "x", "--duration", value}, {"--duration"});
+    refused({"hitrate", "--capacity", "9", "--turns", value}, {"--turns"});
+  }
 }
 
 TEST_F(BadInput, RatesThatRoundToNothing) {

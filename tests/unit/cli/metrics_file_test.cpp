@@ -137,6 +137,85 @@ TEST(MetricsFile, HistogramsCountTheTransfersOfTheLanes) {
               lane("gpu0.h2d").at("busy_fraction").get<double>() * report.at("simulated_seconds").get<double>(), 1e-6);
 }
 
+// Each token that a look-up found is used, or was brought by another request, or has a reason.
+TEST(MetricsFile, TellsWhatBecameOfStorageHits) {
+  const Folder folder;
+  const Settings base = conversations({.requests = 120, .output = 40, .gap_ms = 15}, 3).save(folder) + tight() +
+                        Settings{"tiers.disk.tokens=262144", "cache.prefetch_min_tokens=64"};
+  const auto metrics_of = [&](const char* name, const Settings& more) {
+    const Json report = simulate_to(folder, name, base + more, false);
+    const Exposition metrics(text_of(folder / (std::string(name) + "/metrics.prom")));
+    const std::uint64_t hit = metrics.at("storage_prefetch_hit_tokens_total");
+    EXPECT_GE(hit, metrics.at("prefetched_tokens_total")) << name;
+    EXPECT_GE(hit, report.at("tokens").at("hit_disk").get<std::uint64_t>()) << name;
+    std::uint64_t unfulfilled = 0;
+    for (const auto& [series, value] : metrics.samples) {
+      if (series.starts_with("sglang:storage_prefetch_unfulfilled_tokens_total{")) unfulfilled += value;
+    }
+    EXPECT_GT(hit, 0U) << name;
+    EXPECT_LE(unfulfilled + report.at("tokens").at("hit_disk").get<std::uint64_t>(), hit) << name;
+    return metrics;
+  };
+  const auto unfulfilled = [](const Exposition& metrics, const std::string& reason) {
+    return metrics.at("storage_prefetch_unfulfilled_tokens_total{reason=\"" + reason + "\"}");
+  };
+  const Exposition waits = metrics_of("waits", {"tiers.host.tokens=32768", "cache.prefetch_policy=wait_complete"});
+  for (const char* reason : {"host_capacity", "storage_transfer", "deadline", "dropped"}) {
+    EXPECT_EQ(unfulfilled(waits, reason), 0U) << reason;
+  }
+  EXPECT_EQ(waits.at("storage_prefetch_deferred_tokens_total{reason=\"host_capacity\"}"), 0U);
+  const Exposition hasty = metrics_of(
+      "hasty", {"tiers.host.tokens=32768", "cache.prefetch_policy=best_effort", "hardware.disk_read_gbps=0.05"});
+  EXPECT_GT(unfulfilled(hasty, "deadline"), 0U);
+  const Exposition narrow = metrics_of("narrow", {"tiers.host.tokens=2048", "cache.prefetch_policy=wait_complete"});
+  EXPECT_GT(unfulfilled(narrow, "host_capacity"), 0U);
+  const Exposition longer = metrics_of("longer", {"tiers.host.tokens=8192", "cache.prefetch_min_tokens=1024"});
+  EXPECT_GT(unfulfilled(longer, "below_threshold"), 0U);
+}
+
+// A decision takes no simulated time, so an eviction takes the time in which a request waits for write-backs.
+TEST(MetricsFile, EvictionsTakeTheTimeOfTheirWriteBacks) {
+  const Folder folder;
+  const Settings base = conversations({.requests = 120, .output = 40, .gap_ms = 15}, 3).save(folder) + tight() +
+                        Settings{"tiers.host.tokens=65536"};
+  const auto metrics_of = [&](const char* policy) {
+    const Json report =
+        simulate_to(folder, policy, base + Settings{std::string("cache.write_policy=") + policy}, false);
+    EXPECT_GT(report.at("tiers").at(0).at("evicted_pages"), 0);
+    return Exposition(text_of(folder / (std::string(policy) + "/metrics.prom")));
+  };
+  const Exposition through = metrics_of("write_through"), back = metrics_of("write_back");
+  for (const Exposition* metrics : {&through, &back}) {
+    const std::vector<std::uint64_t> counts = metrics->buckets("eviction_duration_seconds");
+    EXPECT_EQ(counts.size(), 19U);
+    EXPECT_GT(counts.back(), 0U);
+    EXPECT_LE(counts.back(), metrics->at("evicted_tokens_total") / 64);
+  }
+  EXPECT_EQ(through.sum("eviction_duration_seconds"), 0);
+  EXPECT_GT(back.sum("eviction_duration_seconds"), 0);
+}
+
+// SGLang counts the draft's bytes with the target's.
+TEST(MetricsFile, HasThePartsOfTheTargetAndTheDraft) {
+  const Folder folder;
+  const Settings settings = conversations({.requests = 60, .output = 40, .gap_ms = 15}, 3).save(folder) + tight() +
+                            Settings{"tiers.host.tokens=65536", "model.draft.kind=side_pool", "model.draft.config=tiny",
+                                     "model.draft.accept_length=2.5"};
+  const Json report = simulate_to(folder, "run", settings, false);
+  const Exposition metrics(text_of(folder / "run/metrics.prom"));
+  std::uint64_t bytes = 0;
+  for (const Json& part : report.at("components")) {
+    const std::string of = "{component=\"" + part.at("name").get<std::string>() + "\"}";
+    EXPECT_GT(part.at("bytes"), 0);
+    EXPECT_EQ(metrics.samples.at("kvtwin:component_bytes_total" + of), part.at("bytes"));
+    EXPECT_EQ(metrics.samples.at("kvtwin:component_cached_tokens_total" + of),
+              part.at("hit_pages").get<std::uint64_t>() * 64);
+    bytes += part.at("bytes").get<std::uint64_t>();
+  }
+  EXPECT_EQ(report.at("components").size(), 2U);
+  EXPECT_EQ(bytes, metrics.at("hicache_backup_bytes_total") + metrics.at("load_back_bytes_total"));
+}
+
 TEST(MetricsFile, SaysNothingOfATierThatIsNotThere) {
   const Folder folder;
   simulate_to(folder, "run", conversations({.requests = 20}, 1).save(folder), false);

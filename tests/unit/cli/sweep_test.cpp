@@ -261,6 +261,21 @@ TEST_F(Sweep, RowsHaveTheBoundsThatWereAskedFor) {
   EXPECT_EQ(table.number(0, "gap_closed"), bounds.at("gap_closed").get<double>());
 }
 
+// A spreadsheet would run the name of the case.
+TEST_F(Sweep, NoCellOfTheTableIsAFormula) {
+  std::string text = text_of(folder_ / "x.toml");
+  text.replace(text.find("[sweep.case.fifo]"), 17, "[sweep.case.\"=cmd|' /C x'!A0\"]");
+  text.replace(text.find("[\"fifo\""), 7, "[\"=cmd|' /C x'!A0\"");
+  write_text(folder_ / "x.toml", text);
+  const Outcome outcome = sweep({"--out", folder_ / "out", "--vary", "cache.prefetch_timeout_base_s=1"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const std::string csv = text_of(folder_ / "out/sweep.csv");
+  EXPECT_NE(csv.find("'=cmd|' /C x'!A0,"), std::string::npos) << csv;
+  EXPECT_EQ(csv.find("\n=cmd"), std::string::npos) << csv;
+  EXPECT_EQ(csv.find(",=cmd"), std::string::npos) << csv;
+  EXPECT_EQ(rows_of("out").at(3).at("case"), "=cmd|' /C x'!A0") << "sweep.jsonl has the name as it is";
+}
+
 TEST_F(Sweep, GoesOnWhereItWas) {
   ASSERT_EQ(sweep({"--out", folder_ / "whole", "--jobs", "1"}).exit_code, 0);
   const std::string csv = text_of(folder_ / "whole/sweep.csv"), lines = text_of(folder_ / "whole/sweep.jsonl");
