@@ -25,6 +25,9 @@ constexpr std::array<double, 4> kDampings{0.0, 0.1, 1.0, 10.0};  // of Levenberg
 constexpr double kMaxStep = 2;                                   // a step multiplies or divides a number by 3 at most
 constexpr double kMinProgress = 0.1;  // of the loss, which is in units of the variance of a residual
 constexpr int kMaxRounds = 25;
+constexpr double k95 = 1.96;  // standard deviations of a 95 % interval
+constexpr std::array<double, 8> kElsewhere{0.125, 0.25, 0.5, 0.7, 1.4, 2, 4, 8};  // of a number that jumps
+constexpr int kMaxEscapes = 4;
 
 double residual(double predicted, double measured) {
   return predicted > 0 ? (predicted - measured) / std::sqrt(predicted * measured) : kNoPrediction;
@@ -35,6 +38,8 @@ class PointSearch {
   explicit PointSearch(const SearchTask& task) : task_(task), count_(static_cast<Index>(task.measured.size())) {
     for (const SearchedNumber& number : task.numbers) x_.push_back(number.start);
     state_.assign(x_.size(), Identified::yes);
+    kept_.resize(x_.size());
+    elsewhere_.resize(x_.size());
   }
 
   SearchResult run();
@@ -59,11 +64,15 @@ class PointSearch {
   // Moves to the best point of a round. Returns whether the loss became smaller by more than kMinProgress.
   bool round(double factor, bool first);
   void descend(std::size_t coarsest, bool first);
+  // Leaves a minimum for a better one elsewhere, as long as there is one.
+  void escape();
   void freeze(std::size_t number, Identified why);
   std::vector<std::size_t> free_numbers() const;
   MatrixXd normal_matrix(const MatrixXd& j) const;
-  // Returns the standard deviations of the free numbers' logarithms.
-  VectorXd deviations();
+  struct Deviations {
+    VectorXd free, alone;  // of the free numbers' logarithms: with the others free, and with the others known
+  };
+  Deviations deviations();
 
   const SearchTask& task_;
   const Index count_;
@@ -71,6 +80,11 @@ class PointSearch {
   VectorXd r_;  // residuals at x_
   VectorXd scale_;
   std::vector<Identified> state_;
+  std::vector<SearchResult::Number> kept_;  // of the numbers that are not identified: the reason
+  struct Scanned {
+    double value = 0, loss = 0;
+  };
+  std::vector<std::vector<Scanned>> elsewhere_;  // the last values of a number that jumps
   std::size_t points_ = 0;
   bool complete_ = true;
 };
@@ -186,6 +200,8 @@ bool PointSearch::round(double factor, bool first) {
     for (std::size_t i = 0; i < numbers.size(); ++i) {
       const double square = found.by_logarithm.col(static_cast<Index>(i)).squaredNorm() / static_cast<double>(count_);
       if (std::sqrt(square) >= kMinSensitivity) continue;
+      const double moved = (found.residuals[2 * i] - found.residuals[2 * i + 1]).squaredNorm();
+      kept_[numbers[i]].effect = std::sqrt(moved / static_cast<double>(count_));
       freeze(numbers[i], Identified::no_effect);
       any = true;
     }
@@ -232,39 +248,82 @@ void PointSearch::descend(std::size_t coarsest, bool first) {
   set_scales();
 }
 
-VectorXd PointSearch::deviations() {
+void PointSearch::escape() {
+  bool moved = true;
+  for (int i = 0; i < kMaxEscapes && moved; ++i) {
+    moved = false;
+    for (const std::size_t n : free_numbers()) {
+      if (!task_.numbers[n].jumps) continue;
+      if (!fits(kElsewhere.size())) return;
+      std::vector<SearchPoint> points(kElsewhere.size(), x_);
+      for (std::size_t k = 0; k < points.size(); ++k) {
+        points[k][n] = std::clamp(x_[n] * kElsewhere[k], task_.numbers[n].least, task_.numbers[n].most);
+      }
+      const std::vector<VectorXd> residuals = residuals_at(points);
+      elsewhere_[n].clear();
+      std::size_t best = 0;
+      for (std::size_t k = 0; k < points.size(); ++k) {
+        elsewhere_[n].push_back({points[k][n], loss(points[k], residuals[k])});
+        if (elsewhere_[n][k].loss < elsewhere_[n][best].loss) best = k;
+      }
+      if (loss(x_, r_) - elsewhere_[n][best].loss <= kMinProgress) continue;
+      x_ = points[best];
+      r_ = residuals[best];
+      moved = true;
+    }
+    if (moved) descend(0, false);
+  }
+}
+
+PointSearch::Deviations PointSearch::deviations() {
   const MatrixXd normal = normal_matrix(derivatives(kFactors[1]).by_logarithm);
   const MatrixXd covariance = normal.ldlt().solve(MatrixXd::Identity(normal.rows(), normal.cols()));
-  return covariance.diagonal().cwiseMax(0.0).cwiseSqrt();
+  return {covariance.diagonal().cwiseMax(0.0).cwiseSqrt(), normal.diagonal().cwiseInverse().cwiseSqrt()};
 }
 
 SearchResult PointSearch::run() {
   SearchResult result;
   if (count_ > 0) r_ = residuals_at({x_}).front();
-  if (count_ > 0) descend(0, true);
-  VectorXd found;
+  if (count_ > 0) {
+    descend(0, true);
+    escape();
+  }
+  Deviations found;
   for (;;) {
     const std::vector<std::size_t> numbers = free_numbers();
     if (count_ == 0 || numbers.empty()) break;
     found = deviations();
     Index worst = 0;
-    if (!(found.maxCoeff(&worst) > kMaxDeviation)) break;
-    freeze(numbers[static_cast<std::size_t>(worst)], Identified::not_separable);
+    if (!(found.free.maxCoeff(&worst) > kMaxDeviation)) break;
+    const std::size_t number = numbers[static_cast<std::size_t>(worst)];
+    kept_[number].spread = 1 + k95 * found.free[worst];
+    kept_[number].spread_alone = 1 + k95 * found.alone[worst];
+    freeze(number, Identified::uncertain);
     r_ = residuals_at({x_}).front();
     descend(1, false);
   }
   Index i = 0;
   for (std::size_t n = 0; n < x_.size(); ++n) {
     const SearchedNumber& number = task_.numbers[n];
-    if (count_ == 0) state_[n] = Identified::no_effect;
+    if (count_ == 0) state_[n] = Identified::no_figures;
+    SearchResult::Number& one = result.numbers.emplace_back(kept_[n]);
+    one.identified = state_[n];
+    one.value = x_[n];
     if (state_[n] != Identified::yes) {
-      result.numbers.push_back({number.base, 0, 0, state_[n], false});
+      one.value = number.base;
       continue;
     }
-    const double wide = 1 + 1.96 * found[i++];
-    const bool at_bound = x_[n] == number.least || x_[n] == number.most;
-    result.numbers.push_back(
-        {x_[n], std::max(number.least, x_[n] / wide), std::min(number.most, x_[n] * wide), Identified::yes, at_bound});
+    const double wide = 1 + k95 * found.free[i++];
+    one.at_bound = x_[n] == number.least || x_[n] == number.most;
+    one.low = std::max(number.least, x_[n] / wide);
+    one.high = std::min(number.most, x_[n] * wide);
+    for (const Scanned& other : elsewhere_[n]) {
+      const bool outside = other.value < one.low || other.value > one.high;
+      if (!outside || other.loss > loss(x_, r_) + k95 * k95) continue;
+      one.low = std::min(one.low, other.value);
+      one.high = std::max(one.high, other.value);
+      one.ambiguous = true;
+    }
   }
   result.points = points_;
   result.complete = complete_;

@@ -9,8 +9,8 @@
 // steps of Levenberg-Marquardt for several dampings; the best point is the next one. Without an improvement, the steps
 // become smaller. Only + - * / and sqrt are used: equal results on all machines.
 //
-// A number keeps its base if no figure depends on it, or if the figures leave it uncertain by more than a factor of 2
-// (95 %), for example because only its sum with another number matters.
+// A number keeps its base if it moves the figures too little, or if the figures leave it uncertain by more than a
+// factor of 2 (95 %), for example because only its sum with another number matters.
 #pragma once
 
 #include <cstddef>
@@ -24,6 +24,9 @@ struct SearchedNumber {
   double base = 0;             // the value if the figures do not identify the number; may be 0
   double start = 0;            // where the search begins. Requires: least <= start <= most
   double least = 0, most = 0;  // requires: above 0
+  // Figures may jump with the number, so that there are several minima: each minimum is compared with values up to 8
+  // times as large and as small, and the search goes on from a better one.
+  bool jumps = false;
 };
 
 using SearchPoint = std::vector<double>;  // one value per number
@@ -40,8 +43,9 @@ struct SearchTask {
 
 enum class Identified : std::uint8_t {
   yes,
-  no_effect,     // no figure depends on the number
-  not_separable  // figures depend on it, but leave it uncertain by more than a factor of 2
+  no_figures,  // nothing was measured
+  no_effect,   // the number moved up and down by 30 %, and the figures moved by less than 0.5 %
+  uncertain    // the figures leave the number uncertain by more than a factor of 2
 };
 
 struct SearchResult {
@@ -49,7 +53,11 @@ struct SearchResult {
     double value = 0;
     double low = 0, high = 0;  // 95 % interval, if residuals are random, within the range; 0 if not identified
     Identified identified = Identified::yes;
-    bool at_bound = false;  // `value` is the end of the range
+    bool at_bound = false;   // `value` is the end of the range
+    bool ambiguous = false;  // of a number that jumps: the interval has values of other minima
+    double effect = 0;       // no_effect: by how much the figures moved, root mean square of (up - down) / figure
+    // uncertain: factors of the 95 % interval, with the other numbers free, and with the other numbers known.
+    double spread = 0, spread_alone = 0;
   };
   std::vector<Number> numbers;
   std::size_t points = 0;  // predicted points

@@ -18,7 +18,7 @@ namespace {
 using Field = FieldOf<HardwareSpec>;
 using D = Dimension;
 using H = HardwareSpec;
-constexpr std::array<Field, 43> kFields{{
+constexpr std::array<Field, 44> kFields{{
     {"memory_bytes", D::bytes, &H::memory_bytes, 4e12, "4,000 GB"},
     {"memory_bandwidth", D::rate, &H::memory_bandwidth, 20e12, "20 TB/s"},
     {"memory_fraction", D::fraction, &H::memory_fraction, 1, "1"},
@@ -62,6 +62,7 @@ constexpr std::array<Field, 43> kFields{{
     {"window_h2d", D::bytes, &H::window_h2d, 1e12, "1,000 GB", false},
     {"layer_group_min", D::bytes, &H::layer_group_min, 1e12, "1,000 GB", false},
     {"dram_bandwidth", D::rate, &H::dram_bandwidth, 5e12, "5 TB/s"},
+    {"dram_bytes", D::bytes, &H::dram_bytes, 64e12, "64,000 GB", false},
 }};
 constexpr Field kSharing{"accelerators_per_socket", D::count, &H::accelerators_per_socket, 64, "64"};
 // Each array has the figures of one device: a machine has all of them or none.

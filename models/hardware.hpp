@@ -117,6 +117,7 @@ struct HardwareSpec {
 
   // Host memory of one socket, and the number of accelerators that share it.
   double dram_bandwidth = 0;  // usable
+  double dram_bytes = 0;      // installed; 0 = not known
   double accelerators_per_socket = 0;
 
   // Storage of one socket; 0 = no such device. One drive:

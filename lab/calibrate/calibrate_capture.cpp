@@ -27,7 +27,9 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMinRequests = 16;
 constexpr double kLargeError = 0.3;        // of the held-out times: the fit does not explain the capture
 constexpr double kLargeHitDifference = 2;  // points of the prompt tokens
-constexpr std::size_t kHitFigures = 4;     // behind the times: prompt tokens, hits on device, host and storage
+constexpr double kManyLookUps = 0.02;      // of the requests: those that look storage up again
+// Behind the times: prompt tokens, hits on device, host and storage; requests, and those that looked storage up again.
+constexpr std::size_t kHitFigures = 6;
 
 // ---- which numbers -------------------------------------------------------------------------------------
 
@@ -64,8 +66,7 @@ Chosen choose_keys(const CaptureFitTerms& terms, const Capture& capture, const S
           (key->time != nullptr ? "; set serving.engine" : "; it has no such tier, or serving.engine is set"));
     }
     const bool knows_hits = capture.hits && capture.hits->by_tier;
-    const bool of_storage = key->tier && *key->tier != Tier::host;
-    if (knows_hits && of_storage && capture.hits->storage == 0) {
+    if (knows_hits && is_of_storage(*key) && capture.hits->storage == 0) {
       chosen.without_hits.emplace_back(key->name, "the capture has no hits in storage");
     } else if (knows_hits && key->tier == Tier::host && capture.hits->host + capture.hits->storage == 0) {
       chosen.without_hits.emplace_back(key->name, "the capture has no hits on the host");
@@ -96,6 +97,7 @@ class Ended final : public Observer {
  public:
   void on_event(const Event& event) override {
     if (event.kind == EventKind::finished) records_[event.record->request] = *event.record;
+    if (event.kind == EventKind::prefetch_issued && ++look_ups_[event.request] == 2) ++again_;
   }
   const RequestRecord* find(std::uint64_t number) const {
     const auto at = records_.find(number);
@@ -110,11 +112,15 @@ class Ended final : public Observer {
         sums[at] += static_cast<double>(record.hit[spec.tier]);
       }
     }
+    sums[4] = static_cast<double>(records_.size());
+    sums[5] = static_cast<double>(again_);
     return sums;
   }
 
  private:
   std::map<std::uint64_t, RequestRecord> records_;
+  std::map<std::uint64_t, std::uint64_t> look_ups_;  // by request
+  std::uint64_t again_ = 0;
 };
 
 double seconds(TimeNs ns) { return static_cast<double>(ns) / 1e9; }
@@ -248,6 +254,27 @@ std::string hits_text(const HitShares& shares) {
   return formatted("device %.1f, host %.1f, storage %.1f", shares[0], shares[1], shares[2]);
 }
 
+// Returns a sentence about each fitted number of storage whose figures jump; the share is of the simulated requests.
+void note_jumps(const SimulatedFit& fit, std::vector<std::string>& notes) {
+  const std::vector<double>& simulated = fit.after.front();
+  const double requests = simulated[simulated.size() - 2], again = simulated.back();
+  const bool many = again >= kManyLookUps * requests && again > 0;
+  for (std::size_t i = 0; i < fit.keys.size(); ++i) {
+    const SearchResult::Number& number = fit.result.numbers[i];
+    if (number.identified != Identified::yes || !is_of_storage(*fit.keys[i])) continue;
+    if (!many && !number.ambiguous) continue;
+    std::string text(fit.keys[i]->name);
+    if (many) {
+      text += formatted(": %.0f %% of the simulated requests look storage up again, so the times jump with this number",
+                        100 * again / requests);
+    }
+    text += formatted("%s %.4g to %.4g ", many ? "; its interval is" : ": has other values as good; its interval is",
+                      number.low, number.high) +
+            std::string(fit.keys[i]->unit);
+    notes.push_back(text + (number.ambiguous ? ", and has other minima of the error" : ""));
+  }
+}
+
 std::vector<std::string> notes_of(const Capture& capture, const SimulatedFit& fit,
                                   const std::vector<HalfErrors>& errors) {
   std::vector<std::string> notes;
@@ -258,15 +285,16 @@ std::vector<std::string> notes_of(const Capture& capture, const SimulatedFit& fi
   }
   for (std::size_t i = 0; i < fit.keys.size(); ++i) {
     if (!fit.result.numbers[i].at_bound) continue;
-    notes.push_back(std::string(fit.keys[i]->name) +
-                    ": is at the end of its range, so another part of the experiment does not describe the server");
+    const FitKey& key = *fit.keys[i];
+    notes.push_back(std::string(key.name) + formatted(": is at the end of its range, %g to %g ", key.least, key.most) +
+                    std::string(key.unit) + ", so its interval has an open end");
   }
   for (const HalfErrors& error : errors) {
     if (error.held_after.median <= kLargeError) continue;
     notes.push_back(
         std::string(name_of(error.kind)) +
-        formatted(": half of the held-out times are still off by more than %.0f %%: the experiment does not "
-                  "describe what served the capture",
+        formatted(": half of the held-out times are still off by more than %.0f %%: with these numbers, the "
+                  "experiment does not give the times of the capture",
                   100 * error.held_after.median));
   }
   if (capture.hits) {
@@ -280,6 +308,7 @@ std::vector<std::string> notes_of(const Capture& capture, const SimulatedFit& fi
                     sum_of(simulated), measured));
     }
   }
+  note_jumps(fit, notes);
   if (!fit.result.complete) notes.emplace_back("the limit of simulations ended the search; raise --simulations");
   notes.insert(notes.end(), capture.notes.begin(), capture.notes.end());
   return notes;

@@ -223,6 +223,8 @@ void set_numbers(const FitKeys& keys, const std::vector<double>& values, Experim
   }
 }
 
+bool is_of_storage(const FitKey& key) { return key.tier && *key.tier != Tier::host; }
+
 SimulatedFit fit_by_simulation(const std::vector<FitCase>& cases, const FitTerms& terms, const Listener& listener) {
   SimulatedFit fit;
   fit.keys = terms.keys;
@@ -246,8 +248,8 @@ SimulatedFit fit_by_simulation(const std::vector<FitCase>& cases, const FitTerms
   for (const FitKey* key : fit.keys) {
     const double base = base_of(*key, setup, hardware);
     fit.base.push_back(base);
-    task.numbers.push_back(
-        {base, std::clamp(base > 0 ? base : key->start, key->least, key->most), key->least, key->most});
+    task.numbers.push_back({base, std::clamp(base > 0 ? base : key->start, key->least, key->most), key->least,
+                            key->most, is_of_storage(*key)});
   }
   task.max_points = terms.max_simulations / std::max<std::size_t>(1, fitted.size());
   task.predict = [&](const std::vector<SearchPoint>& points) {
@@ -310,8 +312,17 @@ nlohmann::ordered_json json_of(const FitError& error) {
 std::string why_kept(const SearchResult::Number& number) {
   switch (number.identified) {
     case Identified::yes: return "";
-    case Identified::no_effect: return "no measured figure depends on it";
-    case Identified::not_separable: return "the measured figures do not tell it apart from the other numbers";
+    case Identified::no_figures: return "no figure was measured";
+    case Identified::no_effect:
+      return formatted(
+          "moved up and down by 30 %% within its range, it moves the predictions of the fitted figures by %.2g %%, too "
+          "little for a fit",
+          100 * number.effect);
+    case Identified::uncertain:
+      return formatted(
+          "the fitted figures leave it uncertain by a factor of %.2g (95 %%), and by %.2g if the other numbers were "
+          "known",
+          number.spread, number.spread_alone);
   }
   return "";
 }

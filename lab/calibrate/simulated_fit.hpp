@@ -32,6 +32,9 @@ struct FitKey {
   std::uint64_t ServingTimes::*time = nullptr;
   std::optional<Tier> tier{};  // the number is the time of loads from this tier
 };
+// Returns whether the number is a time of loads from storage. Requests look storage up again when the pages above have
+// gone, so the figures may jump with such a number.
+bool is_of_storage(const FitKey& key);
 using FitKeys = std::vector<const FitKey*>;
 // Returns all keys, those of the machine first.
 std::span<const FitKey> fit_keys();

@@ -236,6 +236,17 @@ class Story {
     }
   }
 
+  static std::string why(Cause cause) {
+    switch (cause) {
+      case Cause::missing: return "the next page was gone when it was read";
+      case Cause::corrupt: return "the next page had other bytes than were stored";
+      case Cause::io_error: return "the medium reported an error";
+      case Cause::unreachable: return "the store did not answer";
+      case Cause::lease: return "the read outlasted the store's lease";
+      default: return std::string(kvtwin::name_of(cause));
+    }
+  }
+
   void fetch(const RequestLife::Prefetch& prefetch) {
     std::string words;
     Pages pages = 0;
@@ -255,7 +266,9 @@ class Story {
     std::snprintf(rate, sizeof rate, ", %.3g GB/s", took > 0 ? bytes / took / 1e9 : 0);
     if (prefetch.arrived != 0 && took > 0) words += rate;
     const bool early = prefetch.stopped < 0 && prefetch.arrived < pages;
-    add("", words + (early ? "; the rest was not to be had" : ""));
+    if (early)
+      words += prefetch.fell_short == Cause::none ? "; no more came" : "; no more came: " + why(prefetch.fell_short);
+    add("", words);
   }
 
   void stop(const RequestLife::Prefetch& prefetch) {

@@ -103,6 +103,7 @@ void RequestLife::follow_prefetch(const Decision& decision) {
     prefetch.asked = decision.pages;
     prefetch.declined = decision.reason;
     prefetches.push_back(prefetch);
+    gets_.clear();
   }
   if (prefetches.empty()) return;
   Prefetch& last = prefetches.back();
@@ -118,12 +119,16 @@ void RequestLife::follow_prefetch(const Decision& decision) {
 }
 
 void RequestLife::follow_prefetch(const Event& event) {
+  if (event.kind == EventKind::storage_fell_short && gets_.contains(event.operation)) {
+    prefetches.back().fell_short = event.cause;
+  }
   if (event.request != request_ || prefetches.empty()) return;
   Prefetch& last = prefetches.back();
   if (event.kind == EventKind::prefetch_started) {
     last.begin = event.time;
     if (last.found.empty() || last.found.back().first != event.tier) last.found.emplace_back(event.tier, 0);
     last.found.back().second += event.pages;
+    gets_.insert(event.operation);
   } else if (event.kind == EventKind::prefetch_shortened) {
     if (event.reason == Reason::capacity) last.no_room = event.pages;
   } else if (event.kind == EventKind::prefetch_done) {

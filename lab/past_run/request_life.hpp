@@ -47,6 +47,7 @@ class RequestLife final : public RerunObserver {
     TimeNs stopped = -1;
     Reason stop_reason = Reason::none;
     Pages arrived_at_stop = 0;
+    Cause fell_short = Cause::none;  // why a get brought fewer pages than it was asked for
   };
   // A load from L3 to the device without host memory.
   struct DirectLoad {
@@ -125,6 +126,7 @@ class RequestLife final : public RerunObserver {
   std::vector<Decision> backups_;                          // of the current input, until the first token
   bool published_ = false;                                 // the prompt is in the index
   std::uint32_t attempt_ = 0;                              // the last one
+  std::set<OperationId> gets_;                             // of the last prefetch
   std::set<OperationId> writes_;                           // of this attempt
 };
 

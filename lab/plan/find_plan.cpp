@@ -9,6 +9,7 @@
 #include "lab/error.hpp"
 #include "lab/experiment/setup.hpp"
 #include "lab/formatted.hpp"
+#include "lab/names.hpp"
 #include "lab/plan/cheapest_search.hpp"
 #include "lab/plan/plan.hpp"
 #include "lab/report/warnings.hpp"
@@ -24,6 +25,24 @@ namespace kvtwin {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+std::uint64_t count_in(const Json& counts, std::string_view reason) {
+  return counts.value(std::string(reason), std::uint64_t{0});
+}
+
+// Returns whether the tier refused work for lack of room: pages, or on the host transfers in flight, which may take a
+// share of it.
+bool refused_for_room(const Json& report, const Json& tier) {
+  if (!tier.at("dropped").empty()) return true;
+  const Json& fell_short = report.at("storage").at("fell_short");
+  if (tier.at("name") != name_of(Tier::host)) return count_in(fell_short, name_of(Cause::full)) != 0;
+  const Json& prefetch = report.at("prefetch");
+  std::uint64_t refused = count_in(prefetch.at("declined"), name_of(Reason::rate_limited)) +
+                          count_in(prefetch.at("revoked_reasons"), name_of(Reason::capacity)) +
+                          prefetch.at("pages_shortened").get<std::uint64_t>();
+  for (const Json& other : report.at("tiers")) refused += count_in(other.at("dropped"), name_of(Reason::backlog));
+  return refused != 0;
+}
 
 constexpr double kAssumedSpread = 10;       // %, of hardware without intervals
 constexpr std::size_t kLatticesAtOnce = 4;  // fixed, so that the results do not depend on the number of processes
@@ -899,9 +918,11 @@ class Planner {
     for (const Json& tier : trial.report.at("tiers")) {
       const auto all = tier.at("capacity_pages").get<double>(), used = tier.at("used_pages_max").get<double>();
       if (tier.at("name") == "device" || all == 0 || tier.at("evicted_pages") != 0 || used > kFullShare * all) continue;
+      if (refused_for_room(trial.report, tier)) continue;
       plan_.warnings.push_back(
           "The " + tier.at("name").get<std::string>() +
-          formatted(" tier was at most %.0f %% full and evicted nothing: a larger one adds no hits", 100 * used / all));
+          formatted(" tier was at most %.0f %% full and evicted and refused nothing: a larger one adds no hits",
+                    100 * used / all));
     }
     if (base_.text("workload.trace").empty()) {
       plan_.warnings.emplace_back(

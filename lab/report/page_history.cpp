@@ -95,7 +95,15 @@ void PageHistory::arrived(std::size_t engine, const Arrival& arrival) {
   waiting_.emplace(arrival.request, std::move(waits));
 }
 
-void PageHistory::admitted(const RequestRecord& record) {
+void PageHistory::admitted(const Event& event) {
+  const RequestRecord& record = *event.record;
+  const Pages needs = (record.prompt_tokens + record.output_tokens + page_tokens_ - 1) / page_tokens_;
+  const std::size_t engine = engines_.size() == 1 ? 0 : event.engine;
+  if (running_.try_emplace(record.request, Running{engine, needs}).second) {
+    engines_[engine].needed += needs;
+    needed_sum_ += needs;
+    needed_most_ = std::max(needed_most_, engines_[engine].needed);
+  }
   const auto found = waiting_.find(record.request);
   if (found == waiting_.end() || record.part == RequestPart::decode) return;
   const Waiting& waits = found->second;
@@ -106,9 +114,18 @@ void PageHistory::admitted(const RequestRecord& record) {
   forget(record.request);
 }
 
+void PageHistory::ended(RequestId request) {
+  forget(request);
+  const auto found = running_.find(request);
+  if (found == running_.end()) return;
+  engines_[found->second.engine].needed -= found->second.pages;
+  running_.erase(found);
+}
+
 void PageHistory::asked(const Event& event) {
   const auto found = waiting_.find(event.request);
   if (found == waiting_.end() || event.reason == Reason::too_short) return;
+  if (event.reason == Reason::not_backed_up) not_backed_up(event.request);
   Waiting& waits = found->second;
   if (event.pages <= waits.asked) return;
   Pages& sum = engines_[waits.engine].asked;
@@ -116,6 +133,24 @@ void PageHistory::asked(const Event& event) {
   asked_sum_ += event.pages - waits.asked;
   waits.asked = event.pages;
   asked_most_ = std::max(asked_most_, sum);
+}
+
+void PageHistory::not_backed_up(RequestId request) {
+  const Waiting& waits = waiting_.find(request)->second;
+  Pages first = 0;
+  while (first < waits.pages.size() && is_near(waits, first)) ++first;
+  if (first != 0) ++not_on_host_[own(waits.engine, waits.pages[first - 1])];
+}
+
+void PageHistory::on_host(const Event& event) {
+  mark(event, kWasOnHost | here(Tier::host));
+  if (not_on_host_.empty()) return;
+  for (const PageKey& key : event.keys) {
+    const auto awaited = not_on_host_.find(place_of(event, key));
+    if (awaited == not_on_host_.end()) continue;
+    backed_up_later_ += awaited->second;
+    not_on_host_.erase(awaited);
+  }
 }
 
 void PageHistory::found_nothing(RequestId request) {
@@ -208,10 +243,12 @@ void PageHistory::computed(const Event& event) {
 
 void PageHistory::on_event(const Event& event) {
   switch (event.kind) {
-    case EventKind::admitted: admitted(*event.record); break;
+    case EventKind::admitted: admitted(event); break;
+    case EventKind::finished:
     case EventKind::rejected:
     case EventKind::aborted:
-    case EventKind::hand_over_dropped: forget(event.record->request); break;
+    case EventKind::handed_over:
+    case EventKind::hand_over_dropped: ended(event.record->request); break;
     case EventKind::prefetch_issued:
     case EventKind::prefetch_declined: asked(event); break;
     case EventKind::prefetch_revoked:
@@ -221,7 +258,7 @@ void PageHistory::on_event(const Event& event) {
       if (event.tier == Tier::device) {
         computed(event);
       } else {
-        mark(event, kWasOnHost | here(Tier::host));
+        on_host(event);
       }
       break;
     case EventKind::pages_removed: mark(event, 0, here(event.tier)); break;

@@ -68,6 +68,11 @@ class PageHistory final : public Observer {
   // Pages that waiting requests asked storage for: the most at the same time, of one engine; and the sum.
   Pages asked_at_once() const { return asked_most_; }
   Pages asked() const { return asked_sum_; }
+  // Pages of admitted requests with their outputs: the most at the same time, of one engine; and the sum.
+  Pages needed_at_once() const { return needed_most_; }
+  Pages needed() const { return needed_sum_; }
+  // Prefetches that were declined because the page above was not on the host, and whose page came to the host later.
+  std::uint64_t backed_up_later() const { return backed_up_later_; }
 
  private:
   // The upper 54 bits are the page's fingerprint, never 0; the lower bits are its state.
@@ -83,14 +88,21 @@ class PageHistory final : public Observer {
     Pages asked = 0;                   // of storage
     bool found_nothing = false;        // a look-up in storage
   };
+  struct Running {
+    std::size_t engine = 0;
+    Pages pages = 0;
+  };
   struct Engine {
-    Pages distinct = 0, asked = 0;
+    Pages distinct = 0, asked = 0, needed = 0;
   };
   class Inputs;
 
   void arrived(std::size_t engine, const Arrival& arrival);
-  void admitted(const RequestRecord& record);
+  void admitted(const Event& event);
+  void ended(RequestId request);
   void asked(const Event& event);
+  void not_backed_up(RequestId request);
+  void on_host(const Event& event);
   void found_nothing(RequestId request);
   void forget(RequestId request);
   std::uint64_t own(std::size_t engine, std::uint64_t page) const;
@@ -108,10 +120,13 @@ class PageHistory final : public Observer {
   std::vector<Engine> engines_;
   std::vector<std::unique_ptr<Inputs>> inputs_;
   std::unordered_map<RequestId, Waiting> waiting_;
+  std::unordered_map<RequestId, Running> running_;
+  std::unordered_map<std::uint64_t, std::uint64_t> not_on_host_;  // page above of declined prefetches, and their number
   FlatTable<Place> table_;
   std::size_t used_ = 0;  // places
   PerMissCause missed_, empty_look_ups_;
-  Pages distinct_pages_ = 0, asked_most_ = 0, asked_sum_ = 0;
+  std::uint64_t backed_up_later_ = 0;
+  Pages distinct_pages_ = 0, asked_most_ = 0, asked_sum_ = 0, needed_most_ = 0, needed_sum_ = 0;
 };
 
 }  // namespace kvtwin

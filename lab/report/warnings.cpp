@@ -80,6 +80,12 @@ struct EnoughForAll {
   const Setup& setup;
   const PageHistory& history;
 
+  // With more room, more requests run at the same time.
+  std::string device() const {
+    const Pages running = std::min(history.needed(), 2 * history.needed_at_once());
+    return "tiers.device of " + grouped((history.pages_of_an_engine() + running + 1) * setup.engine.shape.page_tokens) +
+           " tokens holds all pages of this run and its running requests";
+  }
   // Pages of all prefetches in flight: with more room, more of them fly at the same time.
   double in_flight() const {
     return fetches_by_host(setup) ? static_cast<double>(std::min(history.asked(), 2 * history.asked_at_once())) : 0;
@@ -151,62 +157,30 @@ std::optional<Finding> host_not_larger(const Setup& setup) {
 
 // ---- memory of the host ------------------------------------------------------------------------------
 
-// `limit`: memory of the host for one engine, in bytes; 0 = not known.
-std::optional<Finding> host_memory(const Setup& setup, double limit) {
+// `given`: memory of the host for one engine, in bytes; 0 = not given. Without it, the engines of a host share the
+// memory that the hardware file has.
+std::optional<Finding> host_memory(const Setup& setup, double given) {
   if (setup.engine.host_pages == 0) return std::nullopt;
   const auto pages = static_cast<double>(setup.engine.host_pages);
   const unsigned gpus = setup.engine_gpus();
   // A host has two sockets.
-  const double host_gpus = 2 * setup.hardware.accelerators_per_socket;
-  const double engines = std::clamp(std::floor(host_gpus / gpus), 1.0, static_cast<double>(setup.machines()));
-  const double of_host = host_bytes(setup, pages) * (gpus > host_gpus ? host_gpus / gpus : engines);
+  const double host_gpus = 2 * setup.hardware.accelerators_per_socket, installed = 2 * setup.hardware.dram_bytes;
+  const double whole = std::clamp(std::floor(host_gpus / gpus), 1.0, static_cast<double>(setup.machines()));
+  const double engines = gpus > host_gpus ? host_gpus / gpus : whole;  // on one host
   std::string text = "The host tier takes " + host_gib(setup, pages) + " of DRAM an engine";
   if (gpus > 1) text += formatted(" (%u ranks of ", gpus) + gib(host_bytes(setup, pages) / gpus) + ")";
-  text += ", " + gib(of_host) + formatted(" on a host of %.0f GPUs", host_gpus);
+  text += ", " + gib(host_bytes(setup, pages) * engines) + formatted(" on a host of %.0f GPUs", host_gpus);
+  const double limit = given != 0 ? given : installed / engines;
   const bool over = limit != 0 && host_bytes(setup, pages) > limit;
   if (over) {
-    text += ", more than the host has for it: tiers.host.gib may be " + floor_gib(limit) +
-            " at most (tiers.host.memory_gib)";
+    text +=
+        (given != 0 ? ", more than the host has for it: " : ", more than the " + gib(installed) + " of the host: ") +
+        "tiers.host.gib may be " + floor_gib(limit) + " at most" +
+        (given != 0 ? " (tiers.host.memory_gib)" : "; tiers.host.memory_gib is for another host");
+  } else if (limit == 0) {
+    text += "; the memory of this host is not known (tiers.host.memory_gib)";
   }
   return Finding{WarningKind::host_over_memory, text, over};
-}
-
-// ---- requests ----------------------------------------------------------------------------------------
-
-std::optional<Finding> too_long(const Setup& setup, const Metrics& m) {
-  const std::uint64_t count = count_of(m.rejected, name_of(Reason::too_long));
-  if (count == 0) return std::nullopt;
-  const Tokens page = setup.engine.shape.page_tokens;
-  const Pages pages = setup.decode == nullptr ? setup.engine.device_pages
-                                              : std::min(setup.engine.device_pages, setup.decode->engine.device_pages);
-  const Tokens needed = (m.rejected_prompts.most_kv + page - 1) / page * page;
-  const bool equal = m.rejected_prompts.shortest == m.rejected_prompts.longest;
-  return Finding{WarningKind::requests_rejected,
-                 grouped(count) + (count == 1 ? " prompt of " : " prompts of ") + (equal ? "" : "up to ") +
-                     grouped(m.rejected_prompts.longest) + " tokens (and " +
-                     (count == 1 ? "its answer" : "their answers") + ") " + (count == 1 ? "does" : "do") +
-                     " not fit into the device tier's " + grouped(pages * page) +
-                     " tokens: tiers.device must hold at least " + grouped(needed) + " tokens",
-                 static_cast<double>(count) >= kMinTooLongShare * static_cast<double>(m.arrived)};
-}
-
-std::optional<Finding> queue_full(const Setup& setup, const Metrics& m) {
-  const std::uint64_t count = count_of(m.rejected, name_of(Reason::queue_full));
-  if (count == 0) return std::nullopt;
-  return Finding{WarningKind::requests_rejected,
-                 grouped(count) + " requests were rejected, as scheduler.max_waiting = " +
-                     grouped(setup.engine.max_waiting) + " requests waited already: 0 lets all of them wait",
-                 static_cast<double>(count) > kMinRejectedShare * static_cast<double>(m.arrived)};
-}
-
-std::optional<Finding> requests_failed(const Metrics& m) {
-  if (m.failed() == 0) return std::nullopt;
-  std::string why = m.aborted == 0 ? "" : grouped(m.aborted) + " were aborted by their clients";
-  if (const std::uint64_t open = m.failed() - std::min(m.failed(), m.aborted); open != 0) {
-    why += (why.empty() ? "" : ", ") + grouped(open) + " had no end when the run was over";
-  }
-  return Finding{WarningKind::requests_failed, grouped(m.failed()) + " requests failed: " + why,
-                 static_cast<double>(m.failed()) >= kMinTooLongShare * static_cast<double>(m.arrived)};
 }
 
 // ---- pages of prompts --------------------------------------------------------------------------------
@@ -272,274 +246,483 @@ std::optional<Finding> evicted_from_storage(const Setup& setup, const Metrics& m
                                               storage_cure(setup, m, history)};
 }
 
-// ---- writes ------------------------------------------------------------------------------------------
+// ---- work that was refused, lost or failed --------------------------------------------------------------
+//
+// One table has a row for each reason that a counter of the report may have: the words for the reason, with the size or
+// the setting that ends it. The texts of the counters are in the functions below.
 
-struct Dropped {
-  Pages pages = 0, all = 0;
-  bool notable() const {
-    return pages != 0 && static_cast<double>(pages) >= kMinDroppedShare * static_cast<double>(all);
+enum class Refusal : std::uint8_t {
+  rejected,    // requests
+  failed,      // requests
+  backup,      // pages without a copy on the host; of the device and the host
+  store,       // pages without a copy in storage; of one storage tier
+  revoked,     // prefetches
+  declined,    // prefetches
+  not_loaded,  // pages of the host or of storage
+  fell_short,  // pages of one storage tier
+};
+
+struct RefusedWork {
+  const Setup& setup;
+  const RunOutcome& outcome;
+  std::string_view reason{};
+  std::uint64_t count = 0;
+  std::uint64_t all = 0;  // the work of which `count` is a part
+  Tier tier = Tier::device;
+  TimeNs longest_ns = 0;
+
+  const Metrics& m() const { return outcome.metrics; }
+  History history() const { return outcome.history; }
+  std::string of_all() const { return " of " + grouped(all); }
+  std::string share() const { return " (" + percent(count, all) + ")"; }
+  std::string tier_name() const { return std::string(name_of(tier)); }
+  std::string pages() const { return grouped(count) + (count == 1 ? " page" : " pages"); }
+  const StorageTierConfig& storage_tier() const {
+    return *std::ranges::find(setup.engine.storage, tier, &StorageTierConfig::tier);
   }
 };
 
-// Counts backups without room on the host, and with write_back the evicted pages that were lost for this reason.
-Dropped dropped_backups(const Metrics& m) {
-  const Pages pages = count_of(m.tier(Tier::host).dropped, name_of(Reason::capacity)) +
-                      count_of(m.tier(Tier::device).dropped, name_of(Reason::host_pressure));
-  return {pages, pages + m.tier(Tier::host).written};
+std::string too_long(const RefusedWork& of) {
+  const Metrics::RejectedPrompts& prompts = of.m().rejected_prompts;
+  const Setup& setup = of.setup;
+  const Tokens page = setup.engine.shape.page_tokens;
+  const Pages pages = setup.decode == nullptr ? setup.engine.device_pages
+                                              : std::min(setup.engine.device_pages, setup.decode->engine.device_pages);
+  const Tokens needed = (prompts.most_kv + page - 1) / page * page;
+  const bool equal = prompts.shortest == prompts.longest, one = of.count == 1;
+  return grouped(of.count) + (one ? " prompt of " : " prompts of ") + (equal ? "" : "up to ") +
+         grouped(prompts.longest) + " tokens (and " + (one ? "its answer" : "their answers") + ") " +
+         (one ? "does" : "do") + " not fit into the device tier's " + grouped(pages * page) +
+         " tokens: tiers.device must hold at least " + grouped(needed) + " tokens";
 }
 
-std::optional<Finding> backups_dropped(const Setup& setup, const Metrics& m, History history) {
-  const Dropped dropped = dropped_backups(m);
-  if (setup.engine.host_pages == 0 || dropped.pages == 0) return std::nullopt;
-  return Finding{WarningKind::backups_dropped,
-                 grouped(dropped.pages) + " of " + grouped(dropped.all) + " page copies to the host (" +
-                     percent(dropped.pages, dropped.all) +
-                     ") were dropped, because the host's pages were copies of the device's or in transfers" +
-                     (setup.has_storage() ? ", and what is not on the host is not stored either" : "") + ": " +
-                     host_cure(setup, history),
-                 dropped.notable()};
+std::string queue_full(const RefusedWork& of) {
+  return grouped(of.count) +
+         " requests were rejected, as scheduler.max_waiting = " + grouped(of.setup.engine.max_waiting) +
+         " requests waited already: 0 lets all of them wait";
 }
 
-std::optional<Finding> backups_failed(const Metrics& m) {
-  const Pages failed = count_of(m.tier(Tier::host).dropped, name_of(Reason::transfer_failed)) +
-                       count_of(m.tier(Tier::device).dropped, name_of(Reason::transfer_failed));
-  if (failed == 0) return std::nullopt;
-  return Finding{WarningKind::backups_dropped, grouped(failed) +
-                                                   " page copies to the host were dropped, because their "
-                                                   "transfers failed: cache.backup_retries tries again"};
+// ---- writes
+
+std::string no_room_for_backup(const RefusedWork& of) {
+  return grouped(of.count) + of.of_all() + " page copies to the host" + of.share() +
+         " were dropped, because the host's pages were copies of the device's or in transfers" +
+         (of.setup.has_storage() ? ", and what is not on the host is not stored either" : "") + ": " +
+         host_cure(of.setup, of.history());
 }
 
-// Pages that a storage tier did not take, by reason.
-void stores_dropped(const Setup& setup, const Metrics& m, History history, std::vector<Finding>& found) {
-  for (const StorageTierConfig& tier : setup.engine.storage) {
-    const Metrics::TierUse& use = m.tier(tier.tier);
-    const std::string name(name_of(tier.tier));
-    const auto add = [&](Reason reason, const std::string& why) {
-      const Pages pages = count_of(use.dropped, name_of(reason));
-      if (pages == 0) return;
-      const Dropped dropped{pages, pages + use.written};
-      found.push_back({WarningKind::backups_dropped,
-                       grouped(pages) + " pages were not written to the " + name + " tier, " + why, dropped.notable()});
-    };
-    const double share = static_cast<double>(setup.engine.storage_write_share) / 1024;
-    const bool by_host = setup.engine.host_pages != 0;
-    std::string room =
-        "faster writes, or a larger " + std::string(by_host ? "tiers.host" : "tiers.device") + ", drop fewer";
-    if (by_host && history != nullptr && share > 0) {
-      const double pages = static_cast<double>(history->pages_of_an_engine() * setup.engine.storage.size());
-      room = "tiers.host of " + host_gib(setup, std::ceil((pages + 1) / share)) + " an engine has room for all writes";
-    }
-    add(Reason::backlog, formatted("as writes in flight held the share of %.2f of the ", share) +
-                             (by_host ? "host" : "device") + " already: " + room);
-    add(Reason::capacity, "as all its pages were in use" +
-                              (history == nullptr ? "" : ": " + EnoughForAll{setup, *history}.storage(tier.tier)));
-    std::string causes;
-    for (const auto& [cause, of] : m.fell_short[tier.tier]) causes += (causes.empty() ? "" : ", ") + std::string(cause);
-    add(Reason::transfer_failed, "as the writes failed" + (causes.empty() ? "" : " (" + causes + ")"));
+std::string no_room_for_write_back(const RefusedWork& of) {
+  return grouped(of.count) + of.of_all() + " pages" + of.share() + " left the " + of.tier_name() +
+         " without the copy that write_back owes them, because the host had no room for " +
+         (of.tier == Tier::host ? "the pages above them" : "it") +
+         (of.history() == nullptr ? "" : ": " + EnoughForAll{of.setup, *of.history()}.host());
+}
+
+std::string backup_failed(const RefusedWork& of) {
+  return grouped(of.count) + of.of_all() + " page copies to the host" + of.share() +
+         " were dropped, because their transfers failed: cache.backup_retries = " +
+         std::to_string(of.setup.engine.backup_retries) + " tries no more often";
+}
+
+std::string not_written(const RefusedWork& of) {
+  return of.pages() + of.share() + (of.count == 1 ? " was" : " were") + " not written to the " + of.tier_name() +
+         " tier, ";
+}
+
+std::string writes_in_flight(const RefusedWork& of) {
+  const EngineConfig& engine = of.setup.engine;
+  const double share = static_cast<double>(engine.storage_write_share) / 1024;
+  const bool by_host = engine.host_pages != 0;
+  std::string room =
+      "faster writes, or a larger " + std::string(by_host ? "tiers.host" : "tiers.device") + ", drop fewer";
+  if (by_host && of.history() != nullptr && share > 0) {
+    const double pages = static_cast<double>(of.history()->pages_of_an_engine() * engine.storage.size());
+    room = "tiers.host of " + host_gib(of.setup, std::ceil((pages + 1) / share)) + " an engine has room for all writes";
   }
+  return not_written(of) + formatted("as writes in flight held the share of %.2f of the ", share) +
+         (by_host ? "host" : "device") + " already (cache.storage_write_share): " + room;
 }
 
-// ---- prefetches --------------------------------------------------------------------------------------
+std::string no_room_in_storage(const RefusedWork& of) {
+  return not_written(of) + "as all its pages were in use" +
+         (of.history() == nullptr ? "" : ": " + EnoughForAll{of.setup, *of.history()}.storage(of.tier));
+}
+
+std::string store_failed(const RefusedWork& of) {
+  std::string causes;
+  for (const auto& [cause, pages] : of.m().fell_short[of.tier]) {
+    causes += (causes.empty() ? "" : ", ") + std::string(cause);
+  }
+  return not_written(of) + "as the writes failed" + (causes.empty() ? "" : " (" + causes + ")");
+}
+
+// ---- prefetches
 
 std::string min_tokens(const Setup& setup) {
-  return "cache.prefetch_min_tokens = " + std::to_string(setup.engine.prefetch_min_tokens);
+  return "cache.prefetch_min_tokens = " + std::to_string(setup.engine.prefetch_min_tokens) + ": " +
+         std::to_string(setup.engine.shape.page_tokens) + ", one page, asks for all";
 }
 
-std::string lower_min_tokens(const Setup& setup) {
-  return min_tokens(setup) + ": " + std::to_string(setup.engine.shape.page_tokens) + ", one page, asks for all";
+// Of a prefetch without a fault of a tier: no earlier request had the pages, or another one was computing them.
+std::uint64_t new_to_storage(const RunOutcome& outcome) {
+  if (outcome.history == nullptr) return 0;
+  const PerMissCause& of = outcome.history->empty_look_ups();
+  return of[MissCause::fresh] + of[MissCause::in_computation];
 }
 
 // Returns the reasons of look-ups that found nothing, by the history of their pages.
-std::string why_nothing_found(const Setup& setup, const Metrics& m, History history) {
-  if (history == nullptr) return "";
-  const PerMissCause& of = history->empty_look_ups();
+std::string found_nothing(const RefusedWork& work) {
+  const Setup& setup = work.setup;
+  if (work.history() == nullptr) return "found nothing in storage";
+  const PageHistory& history = *work.history();
+  const PerMissCause& of = history.empty_look_ups();
   std::string text;
   const auto add = [&](std::uint64_t count, const std::string& words) {
     if (count != 0) text += (text.empty() ? ": " : "; ") + grouped(count) + " asked for pages that " + words;
   };
-  add(of[MissCause::fresh], "no earlier request had");
-  add(of[MissCause::in_computation], "another request was computing");
   if (of[MissCause::evicted_storage] != 0) {
-    add(of[MissCause::evicted_storage], "storage had evicted (" + storage_cure(setup, m, *history) + ")");
+    add(of[MissCause::evicted_storage], "storage had evicted (" + storage_cure(setup, work.m(), history) + ")");
   }
   add(of[MissCause::not_stored], "storage had not taken");
   if (const std::uint64_t lost = of[MissCause::evicted_device] + of[MissCause::evicted_host]; lost != 0) {
-    add(lost, "were evicted from memory before they were stored (" + memory_cure(setup, *history) + ")");
+    add(lost, "were evicted from memory before they were stored (" + memory_cure(setup, history) + ")");
   }
+  add(of[MissCause::lost_while_waiting],
+      "were in memory when the request arrived, and had been evicted since (" + memory_cure(setup, history) + ")");
   add(of[MissCause::in_storage], "were stored after the look-up");
   add(of[MissCause::other_engine], "only another engine had");
-  return text;
+  return "found nothing in storage" + text;
 }
 
-std::string why_revoked(const Setup& setup, const Metrics& m, History history, std::string_view reason) {
-  if (reason == name_of(Reason::miss)) return "found nothing in storage" + why_nothing_found(setup, m, history);
-  if (reason == name_of(Reason::capacity)) return "found no room on the host: " + host_cure(setup, history);
-  if (reason == name_of(Reason::too_short)) return "found fewer tokens than " + lower_min_tokens(setup);
-  if (reason == name_of(Reason::too_slow)) {
-    return "would have taken longer than computing the tokens again: faster storage, or cache.prefetch_admission = "
-           "threshold, fetches them";
+std::string no_room_for_prefetch(const RefusedWork& of) {
+  return "found no room on the host: " + host_cure(of.setup, of.history());
+}
+
+std::string found_too_little(const RefusedWork& of) { return "found fewer tokens than " + min_tokens(of.setup); }
+
+std::string reads_too_slow(const RefusedWork&) {
+  return "would have taken longer than computing the tokens again: faster storage, or cache.prefetch_admission = "
+         "threshold, fetches them";
+}
+
+std::string answered_too_late(const RefusedWork& of) {
+  return "had no answer from storage when " + of.setup.engine.prefetch_policy +
+         " let the request go on: cache.prefetch_policy = wait_complete waits, faster look-ups need not";
+}
+
+std::string brought_by_others(const RefusedWork&) { return "found that other requests had brought the same pages"; }
+
+std::string look_up_failed(const RefusedWork&) { return "had a look-up that failed"; }
+
+std::string prefix_gone(const RefusedWork& of) {
+  return "lost the pages above theirs before the load" +
+         (of.history() == nullptr ? "" : ": " + memory_cure(of.setup, *of.history()));
+}
+
+std::string asked_for_too_little(const RefusedWork& of) { return "for fewer tokens than " + min_tokens(of.setup); }
+
+std::string prefetches_in_flight(const RefusedWork& of) {
+  const EngineConfig& engine = of.setup.engine;
+  const std::string room = of.history() == nullptr
+                               ? "more room (tiers.host) lets more of them fly"
+                               : "tiers.host of " +
+                                     host_gib(of.setup, EnoughForAll{of.setup, *of.history()}.host_pages()) +
+                                     " an engine has room for all of them";
+  return formatted("because others in flight took the share of %.2f of the host already", prefetch_share(of.setup)) +
+         (engine.prefetch_retry_steps == 0
+              ? ", and cache.prefetch_retry_steps = 0 does not try again"
+              : formatted(", after at most %u attempts (cache.prefetch_attempts)", engine.prefetch_attempts)) +
+         ": " + room;
+}
+
+std::string not_on_host(const RefusedWork& of) {
+  const std::uint64_t later = of.history() == nullptr ? 0 : std::min(of.count, of.history()->backed_up_later());
+  std::string text = "because what lies above on the device was not on the host";
+  if (later != 0) text += " (" + grouped(later) + ": its copy came later)";
+  if (later == of.count) return text;
+  if (of.setup.engine.write_policy != "write_through") {
+    return text + ": cache.write_policy = write_through copies pages at their first visit";
   }
-  if (reason == name_of(Reason::stopped)) {
-    return "had no answer from storage when " + setup.engine.prefetch_policy +
-           " let the request go on: cache.prefetch_policy = wait_complete waits, faster look-ups need not";
-  }
-  if (reason == name_of(Reason::duplicate)) return "found that other requests had brought the same pages";
-  if (reason == name_of(Reason::transfer_failed)) return "had a look-up that failed";
-  return "ended with the reason " + std::string(reason);
+  const bool full = of.m().tier(Tier::host).dropped.contains(name_of(Reason::capacity));
+  return text + (full ? ", as copies were dropped: " + host_cure(of.setup, of.history()) : "");
 }
 
-// Returns "N WHY; N WHY", most first.
-template <typename Why>
-std::string listed(const std::map<std::string_view, std::uint64_t>& reasons, const Why& why) {
-  std::vector<std::pair<std::string_view, std::uint64_t>> sorted(reasons.begin(), reasons.end());
-  std::ranges::stable_sort(sorted, std::greater(), [](const auto& entry) { return entry.second; });
-  std::string text;
-  for (const auto& [reason, count] : sorted) text += (text.empty() ? "" : "; ") + grouped(count) + " " + why(reason);
-  return text;
+std::string reading_is_slower(const RefusedWork&) {
+  return "because reading would take longer than computing: faster storage, or cache.prefetch_admission = threshold, "
+         "fetches them";
 }
 
-std::optional<Finding> prefetches_revoked(const Setup& setup, const Metrics& m, History history) {
-  const Metrics::Prefetches& p = m.prefetches;
-  if (p.revoked == 0) return std::nullopt;
-  return Finding{
-      WarningKind::prefetches_revoked,
-      grouped(p.revoked) + " of " + grouped(p.issued) + " prefetches (" + percent(p.revoked, p.issued) +
-          ") were revoked: " +
-          listed(p.revoked_reasons, [&](std::string_view reason) { return why_revoked(setup, m, history, reason); }),
-      p.issued >= kMinPrefetches && 2 * p.revoked > p.issued};
+// ---- loads
+
+std::string below_load_minimum(const RefusedWork& of) {
+  return "in hits shorter than cache.load_back_min_tokens = " + std::to_string(of.setup.engine.load_back_min_tokens) +
+         ": 0 loads all";
 }
 
-std::string why_declined(const Setup& setup, const Metrics& m, History history, std::string_view reason) {
-  if (reason == name_of(Reason::too_short)) return "for fewer tokens than " + lower_min_tokens(setup);
-  if (reason == name_of(Reason::rate_limited)) {
-    const std::string room = history == nullptr
-                                 ? "more room (tiers.host) lets more of them fly"
-                                 : "tiers.host of " + host_gib(setup, EnoughForAll{setup, *history}.host_pages()) +
-                                       " an engine has room for all of them";
-    return formatted("because others in flight took the share of %.2f of the host already", prefetch_share(setup)) +
-           (setup.engine.prefetch_retry_steps == 0
-                ? ", and cache.prefetch_retry_steps = 0 does not try again"
-                : formatted(", after at most %u attempts (cache.prefetch_attempts)", setup.engine.prefetch_attempts)) +
-           ": " + room;
-  }
-  if (reason == name_of(Reason::not_backed_up)) {
-    std::string cure;
-    if (setup.engine.write_policy != "write_through") {
-      cure = ": cache.write_policy = write_through copies pages at their first visit";
-    } else if (dropped_backups(m).pages != 0) {
-      cure = ": " + host_cure(setup, history);
-    }
-    return "because what lies above on the device was not on the host" + cure;
-  }
-  if (reason == name_of(Reason::too_slow)) {
-    return "because reading would take longer than computing: faster storage, or cache.prefetch_admission = "
-           "threshold, fetches them";
-  }
-  return "with the reason " + std::string(reason);
+std::string above_load_quota(const RefusedWork&) { return "above cache.load_back_quota_tokens: 0 loads all"; }
+
+std::string loading_is_slower(const RefusedWork&) {
+  return "because computing them takes less time: cache.load_back_admission = threshold loads them";
 }
 
-std::optional<Finding> prefetches_declined(const Setup& setup, const Metrics& m, History history) {
-  std::uint64_t declined = 0;
-  for (const auto& [name, count] : m.prefetches.declined) declined += count;
-  if (declined == 0) return std::nullopt;
-  const std::uint64_t all = declined + m.prefetches.issued;
-  // Of those that are too short, the host or the device had almost all pages.
-  const std::uint64_t unwanted = declined - count_of(m.prefetches.declined, name_of(Reason::too_short));
-  return Finding{WarningKind::prefetches_declined,
-                 grouped(declined) + " of " + grouped(all) + " prefetches (" + percent(declined, all) +
-                     ") were declined: " +
-                     listed(m.prefetches.declined,
-                            [&](std::string_view reason) { return why_declined(setup, m, history, reason); }),
-                 unwanted + m.prefetches.issued >= kMinPrefetches && unwanted > m.prefetches.issued};
+std::string no_room_for_load(const RefusedWork& of) {
+  return "because the device had no room" + (of.history() == nullptr
+                                                 ? std::string(" (tiers.device)")
+                                                 : ": " + EnoughForAll{of.setup, *of.history()}.device());
 }
 
-std::optional<Finding> prefetches_failed(const Metrics& m) {
-  const Metrics::Prefetches& p = m.prefetches;
-  if (p.failed == 0) return std::nullopt;
-  std::string causes;
-  for (const auto& [cause, pages] : m.fell_short_of_all()) {
-    if (cause != name_of(Cause::full)) causes += (causes.empty() ? "" : ", ") + std::string(cause);
-  }
-  return Finding{WarningKind::prefetches_failed,
-                 grouped(p.failed) + " of " + grouped(p.issued) + " prefetches (" + percent(p.failed, p.issued) +
-                     ") failed, because storage did not bring all pages" + (causes.empty() ? "" : " (" + causes + ")") +
-                     "; their requests waited and computed the rest",
-                 static_cast<double>(p.failed) >= kMinFailedShare * static_cast<double>(p.issued)};
-}
+std::string load_failed(const RefusedWork&) { return "because their loads failed"; }
 
-std::optional<Finding> loads_declined(const Setup& setup, const Metrics& m) {
-  if (m.loads.declined.empty()) return std::nullopt;
-  const auto why = [&](std::string_view reason) -> std::string {
-    if (reason == name_of(Reason::below_threshold)) {
-      return "in hits shorter than cache.load_back_min_tokens = " + std::to_string(setup.engine.load_back_min_tokens) +
-             ": 0 loads all";
-    }
-    if (reason == name_of(Reason::quota)) return "above cache.load_back_quota_tokens: 0 loads all";
-    if (reason == name_of(Reason::too_slow)) {
-      return "because computing them takes less time: cache.load_back_admission = threshold loads them";
-    }
-    if (reason == name_of(Reason::capacity)) return "because the device had no room (tiers.device)";
-    return "with the reason " + std::string(reason);
-  };
-  return Finding{WarningKind::loads_declined,
-                 "Pages found and not loaded to the device, but computed: " + listed(m.loads.declined, why)};
-}
+// ---- storage
 
+<<<<<<< HEAD
 // ---- storage -----------------------------------------------------------------------------------------
 
 std::string full_sentence(const Setup& setup, const Metrics& m, History history, const StorageTierConfig& tier,
                           Pages pages) {
   const Metrics::TierUse& use = m.tier(tier.tier);
   const double engines = setup.stores_of(tier.tier);
+=======
+std::string storage_full(const RefusedWork& of) {
+  const StorageTierConfig& tier = of.storage_tier();
+  const Metrics::TierUse& use = of.m().tier(of.tier);
+  const double engines = spec_of(of.tier).shared ? 1 : of.setup.world.engines;
+>>>>>>> diagnosis
   const double kept = static_cast<double>(use.written - std::min(use.written, use.evicted)) / engines;
-  const std::string name(name_of(tier.tier));
   const auto capacity = static_cast<double>(tier.pages);
   if (kept >= 0.95 * capacity) {
-    return "The " + name + " tier was full, and did not take " + grouped(pages) + " pages" +
-           (history == nullptr ? "" : ": " + EnoughForAll{setup, *history}.storage(tier.tier));
+    return "The " + of.tier_name() + " tier was full, and did not take " + of.pages() +
+           (of.history() == nullptr ? "" : ": " + EnoughForAll{of.setup, *of.history()}.storage(of.tier));
   }
-  return "The medium of the " + name + " tier is full: it took " + storage_gib(setup, tier.tier, kept) + " of the " +
-         storage_gib(setup, tier.tier, capacity) + " that tiers." + name + " asks for, and not " + grouped(pages) +
-         " pages: free the rest (tiers." + name + ".path), or ask for what it takes";
+  const double page = static_cast<double>(of.setup.page_bytes()) * of.setup.engine.storage_writers;
+  return "The medium of the " + of.tier_name() + " tier is full: it holds " + floor_gib(kept * page) + " GiB of the " +
+         storage_gib(of.setup, of.tier, capacity) + " that tiers." + of.tier_name() + " asks for, and did not take " +
+         of.pages() + ": free the rest (tiers." + of.tier_name() + ".path), or set tiers." + of.tier_name() +
+         ".gib to " + floor_gib(kept * page) + " at most";
 }
 
-void storage_fell_short(const Setup& setup, const Metrics& m, History history, std::vector<Finding>& found) {
-  for (const StorageTierConfig& tier : setup.engine.storage) {
-    const std::string name(name_of(tier.tier));
-    const double moved = static_cast<double>(m.tier(tier.tier).written + m.prefetches.arrived);
-    for (const auto& [cause, of] : m.fell_short[tier.tier]) {
-      const std::string pages = grouped(of.pages) + " pages";
-      const std::string longest = formatted("%.3g s", static_cast<double>(of.longest_ns) / 1e9);
-      std::string text;
-      bool warns = static_cast<double>(of.pages) >= kMinFallenShort * (moved + static_cast<double>(of.pages));
-      if (cause == name_of(Cause::full)) {
-        text = full_sentence(setup, m, history, tier, of.pages);
-        warns = true;
-      } else if (cause == name_of(Cause::lease)) {
-        text = pages + " were not read from the " + name + " tier, because the gets outlasted the store's lease";
-        const double lease = setup.store ? setup.store->figures.lease : 0;
-        if (lease > 0) {
-          text += formatted(" of %g s: the longest took ", lease) + longest +
-                  formatted(
-                      "; a network and a pool %.0f times as fast (hardware.remote_gbps, hardware.remote_pool_gbps) "
-                      "end them in time",
-                      std::ceil(static_cast<double>(of.longest_ns) / 1e9 / lease));
-        }
-      } else if (cause == name_of(Cause::missing)) {
-        text = pages + " that a look-up had found in the " + name + " tier were gone when they were read" +
-               (history == nullptr ? "" : ": " + EnoughForAll{setup, *history}.storage(tier.tier));
-      } else if (cause == name_of(Cause::unreachable)) {
-        text = "The " + name + " tier did not answer for " + pages + ": its store or its network was down or too slow";
-      } else if (cause == name_of(Cause::corrupt)) {
-        text = pages + " of the " + name +
-               " tier had other bytes than were stored: the medium is damaged, or another "
-               "program writes there";
-      } else {
-        text = "The medium of the " + name + " tier reported errors for " + pages + ": see the system's log";
-      }
-      found.push_back({WarningKind::storage_fell_short, text, warns});
+std::string outlasted_lease(const RefusedWork& of) {
+  std::string text =
+      of.pages() + " were not read from the " + of.tier_name() + " tier, because the gets outlasted the store's lease";
+  const double lease = of.setup.store ? of.setup.store->figures.lease : 0,
+               longest = static_cast<double>(of.longest_ns) / 1e9;
+  if (lease <= 0) return text;
+  return text + formatted(
+                    " of %g s: the longest took %.3g s; a network and a pool %.0f times as fast "
+                    "(hardware.remote_gbps, hardware.remote_pool_gbps) end them in time",
+                    lease, longest, std::ceil(longest / lease));
+}
+
+std::string gone_when_read(const RefusedWork& of) {
+  return of.pages() + " that a look-up had found in the " + of.tier_name() + " tier were gone when they were read" +
+         (of.history() == nullptr ? "" : ": " + EnoughForAll{of.setup, *of.history()}.storage(of.tier));
+}
+
+std::string no_answer(const RefusedWork& of) {
+  return "The " + of.tier_name() + " tier did not answer for " + of.pages() +
+         ": its store or its network was down or too slow";
+}
+
+std::string other_bytes(const RefusedWork& of) {
+  return of.pages() + " of the " + of.tier_name() +
+         " tier had other bytes than were stored: the medium is damaged, or another program writes there";
+}
+
+std::string medium_error(const RefusedWork& of) {
+  return "The medium of the " + of.tier_name() + " tier reported errors for " + of.pages() + ": see the system's log";
+}
+
+struct RefusalRow {
+  Refusal counter;
+  std::string_view reason;  // as in the report
+  double min_share;         // of the counter's work: from here on, a finding of its own is a warning
+  std::string (*words)(const RefusedWork& of);
+};
+
+// The order is that of the findings.
+const RefusalRow kRefusals[] = {
+    {Refusal::rejected, name_of(Reason::too_long), kMinTooLongShare, too_long},
+    {Refusal::rejected, name_of(Reason::queue_full), kMinRejectedShare, queue_full},
+    {Refusal::backup, name_of(Reason::capacity), kMinDroppedShare, no_room_for_backup},
+    {Refusal::backup, name_of(Reason::host_pressure), kMinDroppedShare, no_room_for_write_back},
+    {Refusal::backup, name_of(Reason::transfer_failed), kMinDroppedShare, backup_failed},
+    {Refusal::store, name_of(Reason::backlog), kMinDroppedShare, writes_in_flight},
+    {Refusal::store, name_of(Reason::capacity), kMinDroppedShare, no_room_in_storage},
+    {Refusal::store, name_of(Reason::transfer_failed), kMinDroppedShare, store_failed},
+    {Refusal::revoked, name_of(Reason::miss), 0, found_nothing},
+    {Refusal::revoked, name_of(Reason::capacity), 0, no_room_for_prefetch},
+    {Refusal::revoked, name_of(Reason::too_short), 0, found_too_little},
+    {Refusal::revoked, name_of(Reason::too_slow), 0, reads_too_slow},
+    {Refusal::revoked, name_of(Reason::stopped), 0, answered_too_late},
+    {Refusal::revoked, name_of(Reason::duplicate), 0, brought_by_others},
+    {Refusal::revoked, name_of(Reason::transfer_failed), 0, look_up_failed},
+    {Refusal::revoked, name_of(Reason::anchor_lost), 0, prefix_gone},
+    {Refusal::declined, name_of(Reason::too_short), 0, asked_for_too_little},
+    {Refusal::declined, name_of(Reason::rate_limited), 0, prefetches_in_flight},
+    {Refusal::declined, name_of(Reason::not_backed_up), 0, not_on_host},
+    {Refusal::declined, name_of(Reason::too_slow), 0, reading_is_slower},
+    {Refusal::not_loaded, name_of(Reason::below_threshold), 0, below_load_minimum},
+    {Refusal::not_loaded, name_of(Reason::quota), 0, above_load_quota},
+    {Refusal::not_loaded, name_of(Reason::too_slow), 0, loading_is_slower},
+    {Refusal::not_loaded, name_of(Reason::capacity), 0, no_room_for_load},
+    {Refusal::not_loaded, name_of(Reason::transfer_failed), 0, load_failed},
+    {Refusal::fell_short, name_of(Cause::full), 0, storage_full},
+    {Refusal::fell_short, name_of(Cause::lease), kMinFallenShort, outlasted_lease},
+    {Refusal::fell_short, name_of(Cause::missing), kMinFallenShort, gone_when_read},
+    {Refusal::fell_short, name_of(Cause::unreachable), kMinFallenShort, no_answer},
+    {Refusal::fell_short, name_of(Cause::corrupt), kMinFallenShort, other_bytes},
+    {Refusal::fell_short, name_of(Cause::io_error), kMinFallenShort, medium_error},
+};
+
+std::string words_of(Refusal counter, const RefusedWork& of) {
+  for (const RefusalRow& row : kRefusals) {
+    if (row.counter == counter && row.reason == of.reason) return row.words(of);
+  }
+  return grouped(of.count) + " ended with the reason " + std::string(of.reason);
+}
+
+using ReasonCounts = std::map<std::string_view, std::uint64_t>;
+
+// Adds a finding for each reason of the counter. `of`: without reason and count; `done`: work that was not refused.
+void add_each(Refusal counter, WarningKind kind, const ReasonCounts& counts, RefusedWork of, std::uint64_t done,
+              std::vector<Finding>& found) {
+  for (const auto& [reason, count] : counts) {
+    if (count == 0) continue;
+    of.reason = reason;
+    of.count = count;
+    of.all = done + count;
+    const auto row = std::ranges::find_if(
+        kRefusals, [&](const RefusalRow& one) { return one.counter == counter && one.reason == reason; });
+    const double least = row == std::end(kRefusals) ? 0 : row->min_share * static_cast<double>(of.all);
+    found.push_back({kind, words_of(counter, of), static_cast<double>(count) >= least});
+  }
+}
+
+// Returns "N WORDS; N WORDS", most first.
+std::string listed(Refusal counter, const ReasonCounts& counts, RefusedWork of) {
+  std::vector<std::pair<std::string_view, std::uint64_t>> sorted(counts.begin(), counts.end());
+  std::ranges::stable_sort(sorted, std::greater(), [](const auto& entry) { return entry.second; });
+  std::string text;
+  for (const auto& [reason, count] : sorted) {
+    if (count == 0) continue;
+    of.reason = reason;
+    of.count = count;
+    text += (text.empty() ? "" : "; ") + grouped(count) + " " + words_of(counter, of);
+  }
+  return text;
+}
+
+// A rejection leaves the machine to other requests, so the share is of all arrivals.
+void requests_refused(const RefusedWork& of, std::vector<Finding>& found) {
+  const Metrics& m = of.m();
+  for (const auto& [reason, count] : m.rejected) {
+    add_each(Refusal::rejected, WarningKind::requests_rejected, {{reason, count}}, of, m.arrived - count, found);
+  }
+  if (m.failed() == 0) return;
+  std::string why = m.aborted == 0 ? "" : grouped(m.aborted) + " were aborted by their clients";
+  if (const std::uint64_t open = m.failed() - std::min(m.failed(), m.aborted); open != 0) {
+    why += (why.empty() ? "" : ", ") + grouped(open) + " had no end when the run was over";
+  }
+  found.push_back({WarningKind::requests_failed, grouped(m.failed()) + " requests failed: " + why,
+                   static_cast<double>(m.failed()) >= kMinTooLongShare * static_cast<double>(m.arrived)});
+}
+
+void pages_dropped(RefusedWork of, std::vector<Finding>& found) {
+  const Metrics& m = of.m();
+  for (const TierSpec& spec : kTierSpecs) {
+    of.tier = spec.tier;
+    const bool stored = spec.kind == TierKind::storage;
+    add_each(stored ? Refusal::store : Refusal::backup, WarningKind::backups_dropped, m.tier(spec.tier).dropped, of,
+             m.tier(stored ? spec.tier : Tier::host).written, found);
+  }
+  if (m.reused_without_draft != 0) {
+    found.push_back({WarningKind::backups_dropped,
+                     grouped(m.reused_without_draft) +
+                         " reused tokens lacked the draft model's KV, as model.draft.restore = false does not bring it "
+                         "back: true does"});
+  }
+}
+
+// Prefetches of pages that no tier ever had are no sign of a fault.
+void prefetches_revoked(const RefusedWork& of, std::vector<Finding>& found) {
+  const Metrics::Prefetches& p = of.m().prefetches;
+  ReasonCounts reasons = p.revoked_reasons;
+  std::uint64_t& misses = reasons[name_of(Reason::miss)];
+  const std::uint64_t fresh = std::min(misses, new_to_storage(of.outcome));
+  misses -= fresh;
+  if (fresh != 0) {
+    found.push_back({WarningKind::prefetches_revoked,
+                     grouped(fresh) + " of " + grouped(p.issued) +
+                         " prefetches were for pages that no earlier request had, or that another request was "
+                         "computing"});
+  }
+  const std::uint64_t revoked = p.revoked - fresh, issued = p.issued - fresh;
+  if (revoked == 0) return;
+  // Without the history of the pages, a miss shows no fault either.
+  const std::uint64_t unknown = of.history() == nullptr ? misses : 0;
+  found.push_back({WarningKind::prefetches_revoked,
+                   grouped(revoked) + " of " + grouped(issued) + (fresh == 0 ? "" : " other") + " prefetches (" +
+                       percent(revoked, issued) + ") were revoked: " + listed(Refusal::revoked, reasons, of),
+                   issued - unknown >= kMinPrefetches && 2 * (revoked - unknown) > issued - unknown});
+}
+
+void prefetches_declined(const RefusedWork& of, std::vector<Finding>& found) {
+  const Metrics::Prefetches& p = of.m().prefetches;
+  std::uint64_t declined = 0;
+  for (const auto& [name, count] : p.declined) declined += count;
+  if (declined == 0) return;
+  const std::uint64_t all = declined + p.issued;
+  // Of those that are too short, the host or the device had almost all pages.
+  const std::uint64_t unwanted = declined - count_of(p.declined, name_of(Reason::too_short));
+  found.push_back({WarningKind::prefetches_declined,
+                   grouped(declined) + " of " + grouped(all) + " prefetches (" + percent(declined, all) +
+                       ") were declined: " + listed(Refusal::declined, p.declined, of),
+                   unwanted + p.issued >= kMinPrefetches && unwanted > p.issued});
+}
+
+void prefetches_failed(const RefusedWork& of, std::vector<Finding>& found) {
+  const Metrics::Prefetches& p = of.m().prefetches;
+  if (p.failed == 0) return;
+  std::string causes;
+  for (const auto& [cause, pages] : of.m().fell_short_of_all()) {
+    if (cause != name_of(Cause::full)) causes += (causes.empty() ? "" : ", ") + std::string(cause);
+  }
+  found.push_back({WarningKind::prefetches_failed,
+                   grouped(p.failed) + " of " + grouped(p.issued) + " prefetches (" + percent(p.failed, p.issued) +
+                       ") failed, because storage did not bring all pages" +
+                       (causes.empty() ? "" : " (" + causes + ")") + "; their requests waited and computed the rest",
+                   static_cast<double>(p.failed) >= kMinFailedShare * static_cast<double>(p.issued)});
+}
+
+void loads_declined(const RefusedWork& of, std::vector<Finding>& found) {
+  ReasonCounts reasons = of.m().loads.declined;
+  if (of.m().loads.failed != 0) reasons[name_of(Reason::transfer_failed)] += of.m().loads.failed;
+  if (reasons.empty()) return;
+  found.push_back({WarningKind::loads_declined, "Pages found and not loaded to the device, but computed: " +
+                                                    listed(Refusal::not_loaded, reasons, of)});
+}
+
+void storage_fell_short(RefusedWork of, std::vector<Finding>& found) {
+  const Metrics& m = of.m();
+  for (const StorageTierConfig& tier : of.setup.engine.storage) {
+    of.tier = tier.tier;
+    const Pages moved = m.tier(tier.tier).written + m.prefetches.arrived;
+    for (const auto& [cause, shortfall] : m.fell_short[tier.tier]) {
+      of.longest_ns = shortfall.longest_ns;
+      add_each(Refusal::fell_short, WarningKind::storage_fell_short, {{cause, shortfall.pages}}, of, moved, found);
     }
   }
+}
+
+void hand_overs_failed(const RefusedWork& of, std::vector<Finding>& found) {
+  const HandOverFigures* const figures = of.outcome.hand_overs;
+  if (figures == nullptr || figures->failed_writes == 0) return;
+  found.push_back(
+      {WarningKind::hand_overs_failed,
+       grouped(figures->failed_writes) + " of " + grouped(figures->writes) +
+           " writes of pages from a prefill to a decode engine failed; " + grouped(figures->fell_back) +
+           " requests were computed by their decode engine, and " + grouped(figures->sent_again) + " were sent again",
+       static_cast<double>(figures->failed_writes) >= kMinDroppedShare * static_cast<double>(figures->writes)});
 }
 
 // ---- saturation ----------------------------------------------------------------------------------------
@@ -657,6 +840,7 @@ std::string_view name_of(WarningKind kind) {
     case WarningKind::prefetches_failed: return "prefetches_failed";
     case WarningKind::loads_declined: return "loads_declined";
     case WarningKind::storage_fell_short: return "storage_fell_short";
+    case WarningKind::hand_overs_failed: return "hand_overs_failed";
     case WarningKind::saturated: return "saturated";
     case WarningKind::drives_worn_out: return "drives_worn_out";
   }
@@ -677,6 +861,7 @@ std::string_view meaning_of(WarningKind kind) {
     case WarningKind::prefetches_failed: return "storage did not bring all pages of prefetches";
     case WarningKind::loads_declined: return "pages on the host were computed again";
     case WarningKind::storage_fell_short: return "storage did not keep or bring pages";
+    case WarningKind::hand_overs_failed: return "pages did not reach their decode engines";
     case WarningKind::saturated: return "requests come faster than they are served";
     case WarningKind::drives_worn_out: return "the drives wear out within a year";
   }
@@ -692,23 +877,21 @@ std::vector<Finding> findings_of(const Setup& setup, const RunOutcome& outcome) 
   };
   add(host_not_larger(setup));
   add(host_memory(setup, outcome.host_memory_bytes));
-  add(too_long(setup, m));
-  add(queue_full(setup, m));
-  add(requests_failed(m));
+  const RefusedWork work{setup, outcome};
+  requests_refused(work, found);
   add(prompts_below_page(setup, outcome.prefixes));
   if (history != nullptr) {
     add(lost_while_waiting(setup, *history));
     add(evicted_from_memory(setup, *history));
     add(evicted_from_storage(setup, m, *history));
   }
-  add(backups_dropped(setup, m, history));
-  add(backups_failed(m));
-  stores_dropped(setup, m, history, found);
-  add(prefetches_revoked(setup, m, history));
-  add(prefetches_declined(setup, m, history));
-  add(prefetches_failed(m));
-  add(loads_declined(setup, m));
-  storage_fell_short(setup, m, history, found);
+  pages_dropped(work, found);
+  prefetches_revoked(work, found);
+  prefetches_declined(work, found);
+  prefetches_failed(work, found);
+  loads_declined(work, found);
+  storage_fell_short(work, found);
+  hand_overs_failed(work, found);
   add(saturated(setup, outcome));
   add(drives_worn_out(setup, outcome));
   return found;

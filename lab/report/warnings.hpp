@@ -3,7 +3,8 @@
 // that cannot keep up with the requests. Without a warning, such figures look like properties of the hardware or of the
 // policy; a tier without room looks like a tier that is not worth its price.
 //
-// Each sentence follows from a counter of its own. No sentence follows from the absence of other counts.
+// Each counter of the report for work that was refused, lost or failed has a sentence if it is not 0. Each sentence
+// follows from a counter of its own. No sentence follows from the absence of other counts.
 #pragma once
 
 #include <array>
@@ -17,22 +18,24 @@
 #include "lab/report/metrics.hpp"
 #include "lab/report/page_history.hpp"
 #include "lab/report/shared_prefixes.hpp"
+#include "lab/run/joined_requests.hpp"
 
 namespace kvtwin {
 
 enum class WarningKind : std::uint8_t {
   host_not_larger,      // write_through, and the host tier is not larger than the device tier
-  host_over_memory,     // the host tier does not fit into tiers.host.memory_gib
+  host_over_memory,     // the host tier does not fit into the memory of its host
   requests_rejected,    // requests were rejected
   requests_failed,      // requests failed
   prompts_below_page,   // prompts share fewer tokens than a page
   pages_lost,           // pages were computed again after their eviction from memory or storage
   backups_dropped,      // pages were not written to the host, to storage
-  prefetches_revoked,   // more than half of the prefetches were revoked
+  prefetches_revoked,   // more than half of the prefetches of pages that were not new were revoked
   prefetches_declined,  // more than half of the prefetches were declined
   prefetches_failed,    // prefetches ended early
   loads_declined,       // hits on the host were not loaded
   storage_fell_short,   // storage did not keep or bring pages
+  hand_overs_failed,    // pages did not reach their decode engines
   saturated,            // requests arrive faster than the machine serves them
   drives_worn_out,      // the drives last less than a year at this rate of writes
 };
@@ -41,7 +44,7 @@ inline constexpr std::array kWarningKinds{
     WarningKind::requests_failed,   WarningKind::prompts_below_page, WarningKind::pages_lost,
     WarningKind::backups_dropped,   WarningKind::prefetches_revoked, WarningKind::prefetches_declined,
     WarningKind::prefetches_failed, WarningKind::loads_declined,     WarningKind::storage_fell_short,
-    WarningKind::saturated,         WarningKind::drives_worn_out};
+    WarningKind::hand_overs_failed, WarningKind::saturated,          WarningKind::drives_worn_out};
 // Returns the name in the report's `warnings`, and in rows of sweep and compare.
 std::string_view name_of(WarningKind kind);
 // Returns a short description, for tables.
@@ -57,10 +60,11 @@ struct RunOutcome {
   const Metrics& metrics;
   const std::vector<LaneUse>& lanes;
   TimeNs end = 0;
-  bool open_loop = true;                     // workload.loop = open
-  double host_memory_bytes = 0;              // for one engine; 0 = not known
-  const PageHistory* history = nullptr;      // null: not known
-  const SharedPrefixes* prefixes = nullptr;  // null: not known
+  bool open_loop = true;                        // workload.loop = open
+  double host_memory_bytes = 0;                 // for one engine; 0 = not known
+  const PageHistory* history = nullptr;         // null: not known
+  const SharedPrefixes* prefixes = nullptr;     // null: not known
+  const HandOverFigures* hand_overs = nullptr;  // null: no prefill engines
 };
 
 // Returns the findings in the order of kWarningKinds.

@@ -391,7 +391,7 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
   const double host_memory = experiment.number("tiers.host.memory_gib") * 1073741824.0;
   add_findings(setup,
                {metrics, lanes, facts.simulated_ns, !inputs.waits_for_answers(), host_memory,
-                history ? &*history : nullptr, &prefixes},
+                history ? &*history : nullptr, &prefixes, setup.decode != nullptr ? &joined.figures() : nullptr},
                facts);
   if (bounds) bounds->add_to(facts);
   if (timeline) timeline->finish();

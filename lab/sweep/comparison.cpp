@@ -310,8 +310,8 @@ std::string legend(const Comparison& comparison, const Repeats& repeats, bool dr
            std::to_string(seeds) + " seeds); ± half of a mean's 95 % interval\n";
   }
   text += "; = the same figure. ";
-  if (!drawn || seeds > 1)
-    return text + "This work has no random draws: a seed changes nothing, and there is no noise.\n";
+  if (!drawn) return text + "This work has no random draws: a seed changes nothing, and there is no noise.\n";
+  if (seeds > 1) return text + "All " + std::to_string(seeds) + " seeds give the same figures.\n";
   return text + "One seed: nothing is known of noise; --seeds 5 shows the noise.\n";
 }
 

@@ -112,6 +112,8 @@ std::string draws_text(const Draws& draws) {
     }
   }
   text += "\n";
+  const auto ttft = std::ranges::find(draws.figures, "ttft_mean_s", &Draws::Figure::name);
+  if (ttft == draws.figures.end() || !ttft->value) return text + "hangs on   not known: no request has a first token\n";
   if (draws.hangs_on.empty()) return text + "hangs on   no figure: none of them changes the mean TTFT\n";
   constexpr std::size_t kShown = 3;
   text += "hangs on  ";

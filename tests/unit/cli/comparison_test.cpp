@@ -116,7 +116,9 @@ TEST(Comparison, WithoutAChoiceAllAreHeldAgainstAll) {
   EXPECT_EQ(comparison.settings[1].standing[0], Standing::best);
   EXPECT_FALSE(comparison.has_noise);
   const std::string text = comparison_text(plan, comparison, {.seeds = 2}, true);
-  EXPECT_NE(text.find("there is no noise"), std::string::npos) << "equal runs say so, and not ±0: " << text;
+  EXPECT_NE(text.find("All 2 seeds give the same figures"), std::string::npos) << "equal runs say so, not ±0: " << text;
+  EXPECT_EQ(text.find("no random draws"), std::string::npos) << "equal figures are no evidence of it: " << text;
+  EXPECT_NE(comparison_text(plan, comparison, {.seeds = 2}, false).find("no random draws"), std::string::npos);
   EXPECT_EQ(text.find("±"), std::string::npos) << text;
   EXPECT_EQ(text.find("(optimal)"), std::string::npos) << "there is one for each: " << text;
 }

@@ -72,6 +72,14 @@ TEST_F(DrawsCommand, WhatNothingAsksMovesNothing) {
   EXPECT_NE(outcome.out.find("hangs on   no figure"), std::string::npos) << outcome.out;
 }
 
+// A mean TTFT that no variant has is no evidence that no number moves it.
+TEST_F(DrawsCommand, WithoutACompletedRequestNothingIsKnown) {
+  const Outcome outcome =
+      simulate({"--set", calibrated("gemm_fraction", 1.2), "--draws", "3", "--set", "tiers.device.tokens=64"});
+  EXPECT_NE(outcome.out.find("hangs on   not known: no request has a first token"), std::string::npos) << outcome.out;
+  EXPECT_EQ(outcome.out.find("none of them changes"), std::string::npos) << outcome.out;
+}
+
 TEST_F(DrawsCommand, ASpreadIsForPresets) {
   const Json draws = report({"--set", "hardware.spread_percent=10", "--draws", "3"}).at("draws");
   EXPECT_EQ(draws.at("spread_percent"), 10);

@@ -80,13 +80,18 @@ std::unique_ptr<Metrics> revoked(std::string_view reason) {
   return m;
 }
 
+// Returns the text of the first finding of this kind, a warning or not.
+std::string finding(const kvtwin::Setup& setup, const Metrics& m, WarningKind kind) {
+  return sentence(findings_of(setup, {m, {}, 1000 * kNsPerSecond}), kind);
+}
+
 TEST(Warnings, RevokedPrefetchesSayWhyAndWhatCuresThem) {
   const Settings roomy{"tiers.device.tokens=12032", "tiers.host.tokens=64000", "tiers.disk.tokens=640000"};
   const kvtwin::Setup setup = setup_of(roomy);
   const auto told = [&](const Metrics& m) { return sentence(warnings(setup, m), WarningKind::prefetches_revoked); };
-  const std::string nothing = told(*revoked("miss"));
-  expect_parts(nothing, {"11 of 20 prefetches (55 %) were revoked: 11 found nothing in storage"});
-  EXPECT_EQ(nothing.find("new"), std::string::npos) << "the pages' history is not known: " << nothing;
+  EXPECT_EQ(told(*revoked("miss")), "") << "without the pages' history, a miss is no evidence of a fault";
+  expect_parts(finding(setup, *revoked("miss"), WarningKind::prefetches_revoked),
+               {"11 of 20 prefetches (55 %) were revoked: 11 found nothing in storage"});
   const auto dropped = revoked("miss");
   dropped->tier(Tier::host).dropped["capacity"] = 900;
   dropped->tier(Tier::host).written = 100;
@@ -103,6 +108,84 @@ TEST(Warnings, RevokedPrefetchesSayWhyAndWhatCuresThem) {
   const auto few = revoked("miss");
   few->prefetches.issued = few->prefetches.revoked = 9;
   EXPECT_EQ(told(*few), "") << "too few";
+}
+
+// A counter of the report, and the reasons that the policy gives (the events of the same name).
+struct CountedReasons {
+  const char* counter;
+  WarningKind kind;
+  std::vector<std::string_view> reasons;
+  void (*count)(Metrics& m, std::string_view reason);
+};
+
+TEST(Warnings, EachReasonOfEachCounterHasItsSentence) {
+  const auto names = [](const std::initializer_list<Reason> reasons) {
+    std::vector<std::string_view> list;
+    for (const Reason reason : reasons) list.push_back(name_of(reason));
+    return list;
+  };
+  using enum Reason;
+  const CountedReasons all[] = {
+      {"requests.rejected_reasons", WarningKind::requests_rejected, names({too_long, queue_full}),
+       [](Metrics& m, std::string_view reason) { m.rejected[reason] = 7; }},
+      {"tiers.device.dropped", WarningKind::backups_dropped, names({host_pressure, transfer_failed}),
+       [](Metrics& m, std::string_view reason) { m.tier(Tier::device).dropped[reason] = 7; }},
+      {"tiers.host.dropped", WarningKind::backups_dropped, names({capacity, host_pressure, transfer_failed}),
+       [](Metrics& m, std::string_view reason) { m.tier(Tier::host).dropped[reason] = 7; }},
+      {"tiers.disk.dropped", WarningKind::backups_dropped, names({backlog, capacity, transfer_failed}),
+       [](Metrics& m, std::string_view reason) { m.tier(Tier::disk).dropped[reason] = 7; }},
+      {"prefetch.revoked_reasons", WarningKind::prefetches_revoked,
+       names({miss, capacity, too_short, too_slow, stopped, duplicate, transfer_failed, anchor_lost}),
+       [](Metrics& m, std::string_view reason) {
+         m.prefetches.issued = m.prefetches.revoked = m.prefetches.revoked_reasons[reason] = 7;
+       }},
+      {"prefetch.declined", WarningKind::prefetches_declined, names({too_short, rate_limited, not_backed_up, too_slow}),
+       [](Metrics& m, std::string_view reason) { m.prefetches.declined[reason] = 7; }},
+      {"loads.declined_pages", WarningKind::loads_declined, names({below_threshold, quota, too_slow, capacity}),
+       [](Metrics& m, std::string_view reason) { m.loads.declined[reason] = 7; }},
+      {"loads.failed_pages", WarningKind::loads_declined, names({transfer_failed}),
+       [](Metrics& m, std::string_view) { m.loads.failed = 7; }},
+      {"prefetch.failed", WarningKind::prefetches_failed, names({transfer_failed}),
+       [](Metrics& m, std::string_view) { m.prefetches.issued = m.prefetches.failed = 7; }},
+      {"requests.failed", WarningKind::requests_failed, names({aborted}),
+       [](Metrics& m, std::string_view) { m.arrived = m.aborted = 7; }},
+      {"storage.fell_short",
+       WarningKind::storage_fell_short,
+       {name_of(Cause::missing), name_of(Cause::corrupt), name_of(Cause::io_error), name_of(Cause::unreachable),
+        name_of(Cause::full), name_of(Cause::lease)},
+       [](Metrics& m, std::string_view cause) {
+         m.fell_short[Tier::disk][cause] = {7, kNsPerSecond};
+       }},
+  };
+  const kvtwin::Setup setup = setup_of({"tiers.host.tokens=64000", "tiers.disk.tokens=640000"});
+  for (const CountedReasons& one : all) {
+    std::vector<std::string> sentences;
+    for (const std::string_view reason : one.reasons) {
+      SCOPED_TRACE(std::string(one.counter) + " " + std::string(reason));
+      EXPECT_EQ(finding(setup, Metrics(), one.kind), "") << "the counter is 0";
+      Metrics m;
+      one.count(m, reason);
+      const std::string text = finding(setup, m, one.kind);
+      expect_parts(text, {"7"});
+      EXPECT_EQ(text.find("with the reason"), std::string::npos) << "the table lacks the reason: " << text;
+      EXPECT_EQ(std::ranges::count(sentences, text), 0) << "two reasons have one sentence: " << text;
+      sentences.push_back(text);
+    }
+  }
+}
+
+TEST(Warnings, WritesOfPrefillEnginesThatFailedAreNamed) {
+  const kvtwin::Setup setup = setup_of({});
+  const Metrics m;
+  HandOverFigures figures{.hand_overs = 90, .writes = 100};
+  const auto told = [&] {
+    return sentence(findings_of(setup, {.metrics = m, .lanes = {}, .hand_overs = &figures}),
+                    WarningKind::hand_overs_failed);
+  };
+  EXPECT_EQ(told(), "");
+  figures.failed_writes = 8;
+  figures.fell_back = 5;
+  expect_parts(told(), {"8 of 100 writes", "5 requests were computed by their decode engine"});
 }
 
 TEST(Warnings, DeclinedPrefetchesSayWhy) {
@@ -214,29 +297,73 @@ TEST(Warnings, AStarvedTierIsNamedAndCured) {
   EXPECT_GT(cured.tokens("hit_disk"), 2 * starved.tokens("hit_disk"));
 }
 
-// Returns the number after `before` in the first sentence that has it; nothing if no sentence has it.
-std::optional<double> named_size(const Json& report, const std::string& before) {
+// Returns the first sentence that has `part`; "" if there is none.
+std::string note_with(const Json& report, const std::string& part) {
   for (const Json& note : report.at("notes")) {
-    const std::string text = note;
-    const std::size_t at = text.find(before);
-    if (at == std::string::npos) continue;
-    std::string digits = text.substr(at + before.size(), 20);
-    std::erase(digits, ',');
-    return std::stod(digits);
+    if (note.get<std::string>().find(part) != std::string::npos) return note;
   }
-  return std::nullopt;
+  return "";
 }
 
-// A run with a condition, the sentence that names a size, the key that takes the size, and the counter that this size
-// brings to 0.
+// Returns the number after `says` and, behind it, `before`.
+std::optional<double> named_size(const std::string& text, const std::string& says, const std::string& before) {
+  const std::size_t from = text.find(says);
+  const std::size_t at = from == std::string::npos ? from : text.find(before, from);
+  if (at == std::string::npos) return std::nullopt;
+  std::string digits = text.substr(at + before.size(), 20);
+  std::erase(digits, ',');
+  return std::stod(digits);
+}
+
+// A run with a condition, the sentence about it, the settings that the sentence names, and the counter that they bring
+// to 0. The cured run is the nearest one without the condition: it has no such sentence.
 struct Cure {
   const char* name;
   Settings work;
-  std::string before, key;
+  std::string says, before;  // the sentence has `says`, and behind it the size after `before`; empty: it names no size
+  std::string cure;          // key=, for the size; key=value without a size
   std::uint64_t (*counter)(const Json& report);
 };
 
 std::uint64_t at_or_0(const Json& object, const char* key) { return object.value(key, std::uint64_t{0}); }
+std::uint64_t declined(const Json& report, const char* reason) {
+  return at_or_0(report.at("prefetch").at("declined"), reason);
+}
+std::uint64_t revoked(const Json& report, const char* reason) {
+  return at_or_0(report.at("prefetch").at("revoked_reasons"), reason);
+}
+std::uint64_t not_loaded(const Json& report, const char* reason) {
+  return at_or_0(report.at("loads").at("declined_pages"), reason);
+}
+std::uint64_t dropped(const Json& report, const char* reason) {
+  std::uint64_t pages = 0;
+  for (const Json& tier : report.at("tiers")) pages += at_or_0(tier.at("dropped"), reason);
+  return pages;
+}
+std::uint64_t fell_short(const Json& report, const char* cause) {
+  return at_or_0(report.at("storage").at("fell_short"), cause);
+}
+
+void expect_cured(const Cure& cure) {
+  SCOPED_TRACE(cure.name);
+  const Simulated ill = simulate(cure.work);
+  EXPECT_GT(cure.counter(ill.report), 0U) << ill.report.at("notes");
+  const std::string text = note_with(ill.report, cure.says);
+  ASSERT_NE(text, "") << ill.report.at("notes");
+  std::string setting = cure.cure;
+  if (!cure.before.empty()) {
+    const std::optional<double> size = named_size(text, cure.says, cure.before);
+    ASSERT_TRUE(size) << text;
+    char digits[40];
+    std::snprintf(digits, sizeof digits, "%.10g", *size);
+    setting += digits;
+  } else {
+    EXPECT_NE(text.find(setting.substr(0, setting.find('='))), std::string::npos) << "it names the key: " << text;
+  }
+  const Simulated cured = simulate(cure.work + Settings{setting});
+  EXPECT_EQ(cure.counter(cured.report), 0U) << setting << ": " << cured.report.at("notes");
+  EXPECT_EQ(note_with(cured.report, cure.says), "") << setting;
+}
 
 TEST(Warnings, ANamedSizeEndsTheCondition) {
   const Folder folder;
@@ -246,32 +373,150 @@ TEST(Warnings, ANamedSizeEndsTheCondition) {
                         "workload.generate.question_tokens=400",   "workload.generate.output_tokens=16",
                         "workload.generate.requests_per_second=4", "tiers.device.tokens=120000"};
   const Cure cures[] = {
-      {"too long", work + Settings{"tiers.device.tokens=256"}, "tiers.device must hold at least ",
-       "tiers.device.tokens",
+      {"too long", work + Settings{"tiers.device.tokens=256"}, "do not fit into", "tiers.device must hold at least ",
+       "tiers.device.tokens=",
        [](const Json& report) { return report.at("requests").at("rejected").get<std::uint64_t>(); }},
-      {"below a page", groups + Settings{"cache.page_tokens=784"}, "the largest page that hits is ",
-       "cache.page_tokens", [](const Json& report) { return std::uint64_t{has(report, "prompts_below_page")}; }},
-      {"evicted from memory", work + Settings{"tiers.device.tokens=12032"}, "tiers.host of ", "tiers.host.gib",
+      {"full queue", work + Settings{"scheduler.max_waiting=1", "workload.time_scale=0.01"}, "requests waited already",
+       "", "scheduler.max_waiting=0",
+       [](const Json& report) { return report.at("requests").at("rejected").get<std::uint64_t>(); }},
+      {"below a page", groups + Settings{"cache.page_tokens=784"}, "lie below one page",
+       "the largest page that hits is ",
+       "cache.page_tokens=", [](const Json& report) { return std::uint64_t{has(report, "prompts_below_page")}; }},
+      {"evicted from memory", work + Settings{"tiers.device.tokens=12032"}, "without a copy below", "tiers.host of ",
+       "tiers.host.gib=",
        [](const Json& report) {
          const Json& missed = report.at("missed_pages");
          return at_or_0(missed, "evicted_device") + at_or_0(missed, "evicted_host") +
                 at_or_0(missed, "lost_while_waiting");
        }},
-      {"over memory", work + Settings{"tiers.host.gib=3", "tiers.host.memory_gib=2"}, "tiers.host.gib may be ",
-       "tiers.host.gib", [](const Json& report) { return std::uint64_t{has(report, "host_over_memory")}; }},
+      {"over memory", work + Settings{"tiers.host.gib=3", "tiers.host.memory_gib=2"}, "more than the host has",
+       "tiers.host.gib may be ",
+       "tiers.host.gib=", [](const Json& report) { return std::uint64_t{has(report, "host_over_memory")}; }},
+      {"over the memory of the machine", work + Settings{"hardware.name=h100-pcie5", "tiers.host.gib=3000"},
+       "more than the 2048 GiB of the host", "tiers.host.gib may be ",
+       "tiers.host.gib=", [](const Json& report) { return std::uint64_t{has(report, "host_over_memory")}; }},
   };
-  for (const Cure& cure : cures) {
-    SCOPED_TRACE(cure.name);
-    const Simulated ill = simulate(cure.work);
-    EXPECT_GT(cure.counter(ill.report), 0U) << ill.report.at("notes");
-    const std::optional<double> size = named_size(ill.report, cure.before);
-    ASSERT_TRUE(size) << ill.report.at("notes");
-    char text[40];
-    std::snprintf(text, sizeof text, "%.10g", *size);
-    const Simulated cured = simulate(cure.work + Settings{cure.key + "=" + text});
-    EXPECT_EQ(cure.counter(cured.report), 0U) << cured.report.at("notes");
-    EXPECT_FALSE(named_size(cured.report, cure.before)) << cured.report.at("notes");
-  }
+  for (const Cure& cure : cures) expect_cured(cure);
+}
+
+TEST(Warnings, ANamedSizeEndsLostWrites) {
+  const Folder folder;
+  const Settings work = conversations({}, 1).save(folder) + Settings{"tiers.device.tokens=12032"};
+  const Settings disk{"tiers.disk.tokens=400000"};
+  const Cure cures[] = {
+      {"copies to a small host", work + Settings{"tiers.host.tokens=6016"}, "page copies to the host",
+       "in transfers: ", "tiers.host.gib=", [](const Json& report) { return dropped(report, "capacity"); }},
+      {"write-back to a small host", work + Settings{"tiers.host.tokens=6016", "cache.write_policy=write_back"},
+       "that write_back owes them", "tiers.host of ",
+       "tiers.host.gib=", [](const Json& report) { return dropped(report, "host_pressure"); }},
+      {"writes in flight", work + disk + Settings{"tiers.host.tokens=24064", "hardware.disk_write_gbps=0.05"},
+       "writes in flight held", "tiers.host of ",
+       "tiers.host.gib=", [](const Json& report) { return dropped(report, "backlog"); }},
+      {"a small disk tier", work + Settings{"tiers.host.tokens=24064", "tiers.disk.tokens=512"},
+       "as all its pages were in use", "tiers.disk of ",
+       "tiers.disk.gib=", [](const Json& report) { return dropped(report, "capacity"); }},
+      {"a full remote tier",
+       work + Settings{"tiers.host.tokens=24064", "tiers.remote.tokens=64000", "tiers.remote.store=simm",
+                       "cluster.engines=2"},
+       "The remote tier was full", "tiers.remote of ",
+       "tiers.remote.gib=", [](const Json& report) { return fell_short(report, "full"); }},
+  };
+  for (const Cure& cure : cures) expect_cured(cure);
+}
+
+TEST(Warnings, ANamedSizeEndsRefusedPrefetches) {
+  const Folder folder;
+  const Settings work = conversations({}, 1).save(folder) +
+                        Settings{"tiers.device.tokens=12032", "tiers.host.tokens=24064", "tiers.disk.tokens=400000"};
+  const Settings slow{"hardware.disk_read_gbps=0.5"};
+  const Cure cures[] = {
+      {"others in flight", work + slow + Settings{"cache.prefetch_host_share=0.05"}, "others in flight took",
+       "tiers.host of ", "tiers.host.gib=", [](const Json& report) { return declined(report, "rate_limited"); }},
+      {"not on the host", work + Settings{"cache.write_policy=write_through_selective"},
+       "copies pages at their first visit", "", "cache.write_policy=write_through",
+       [](const Json& report) { return std::uint64_t{note_with(report, "copies pages at their first visit") != ""}; }},
+      {"not on the host for dropped copies", work + Settings{"tiers.host.tokens=6016"}, "as copies were dropped", ": ",
+       "tiers.host.gib=",
+       [](const Json& report) { return std::uint64_t{note_with(report, "as copies were dropped") != ""}; }},
+      {"asked for too little", work + Settings{"cache.prefetch_min_tokens=2048"}, "for fewer tokens than",
+       "cache.prefetch_min_tokens = 2048: ", "cache.prefetch_min_tokens=",
+       [](const Json& report) { return declined(report, "too_short"); }},
+      {"found too little", work + Settings{"cache.prefetch_min_tokens=2048"}, "found fewer tokens than",
+       "cache.prefetch_min_tokens = 2048: ", "cache.prefetch_min_tokens=",
+       [](const Json& report) { return revoked(report, "too_short"); }},
+      {"no room on the host", work + slow + Settings{"cache.prefetch_host_share=1", "tiers.host.tokens=12096"},
+       "found no room on the host", ": ",
+       "tiers.host.gib=", [](const Json& report) { return revoked(report, "capacity"); }},
+      {"too slow", work + slow + Settings{"cache.prefetch_admission=cost"}, "reading would take longer", "",
+       "cache.prefetch_admission=threshold", [](const Json& report) { return declined(report, "too_slow"); }},
+      {"stopped", work + slow + Settings{"cache.prefetch_policy=best_effort"}, "had no answer from storage when", "",
+       "cache.prefetch_policy=wait_complete", [](const Json& report) { return revoked(report, "stopped"); }},
+      {"evicted from storage", work + Settings{"tiers.disk.tokens=40000"}, "storage had evicted", "tiers.disk of ",
+       "tiers.disk.gib=",
+       [](const Json& report) { return std::uint64_t{note_with(report, "storage had evicted") != ""}; }},
+  };
+  for (const Cure& cure : cures) expect_cured(cure);
+}
+
+TEST(Warnings, ANamedSizeEndsRefusedLoads) {
+  const Folder folder;
+  const Settings work =
+      conversations({}, 1).save(folder) + Settings{"tiers.device.tokens=12032", "tiers.host.tokens=240000"};
+  const Cure cures[] = {
+      {"short hits", work + Settings{"cache.load_back_min_tokens=2048"}, "shorter than cache.load_back_min_tokens", "",
+       "cache.load_back_min_tokens=0", [](const Json& report) { return not_loaded(report, "below_threshold"); }},
+      {"long hits", work + Settings{"cache.load_back_quota_tokens=1024"}, "above cache.load_back_quota_tokens", "",
+       "cache.load_back_quota_tokens=0", [](const Json& report) { return not_loaded(report, "quota"); }},
+      {"slow link", work + Settings{"cache.load_back_admission=cost", "hardware.host_link_gbps=0.05"},
+       "because computing them takes less time", "", "cache.load_back_admission=threshold",
+       [](const Json& report) { return not_loaded(report, "too_slow"); }},
+  };
+  for (const Cure& cure : cures) expect_cured(cure);
+}
+
+// Prompts that come once have no pages in storage. The same prompts, twice, and a disk that keeps few pages: a fault.
+TEST(Warnings, NewPromptsAreNoFaultOfAPrefetch) {
+  const auto prompts = [](const Folder& folder, std::uint64_t rounds) {
+    TraceText trace(64);
+    for (std::uint64_t i = 0; i < 40 * rounds; ++i) trace.request(400 * i, 8, ids(1000 * (1 + i % 40), 16));
+    return trace.save(folder) + Settings{"tiers.device.tokens=2048", "tiers.host.tokens=4096"};
+  };
+  const Folder folder;
+  const Settings once = prompts(folder, 1);
+  const Simulated fresh = simulate(once + Settings{"tiers.disk.tokens=400000"});
+  EXPECT_EQ(revoked(fresh.report, "miss"), 40U);
+  EXPECT_FALSE(has(fresh.report, "prefetches_revoked")) << fresh.report.at("notes");
+  EXPECT_NE(note_with(fresh.report, "40 of 40 prefetches were for pages that no earlier request had"), "")
+      << fresh.report.at("notes");
+  const Settings twice = prompts(folder, 2);
+  const Simulated lost = simulate(twice + Settings{"tiers.disk.tokens=4096"});
+  EXPECT_TRUE(has(lost.report, "prefetches_revoked")) << lost.report.at("notes");
+  EXPECT_NE(note_with(lost.report, "storage had evicted (tiers.disk of "), "") << lost.report.at("notes");
+  const Simulated found = simulate(twice + Settings{"tiers.disk.tokens=400000"});
+  EXPECT_EQ(revoked(found.report, "miss"), 40U) << "the first round";
+  EXPECT_FALSE(has(found.report, "prefetches_revoked")) << found.report.at("notes");
+  EXPECT_EQ(note_with(found.report, "storage had evicted"), "") << found.report.at("notes");
+}
+
+// Four engines of two GPUs share the memory of a host of eight.
+TEST(Warnings, HostTiersOfAHostShareItsMemory) {
+  const Settings engine{"hardware.name=h100-pcie5", "parallel.tp=2"};
+  const auto told = [&](const Settings& more, bool warns) {
+    const kvtwin::Setup setup = setup_of(engine + more);
+    const std::string text = finding(setup, Metrics(), WarningKind::host_over_memory);
+    EXPECT_EQ(sentence(warnings(setup), WarningKind::host_over_memory), warns ? text : "") << text;
+    return text;
+  };
+  expect_parts(told({"tiers.host.gib=600", "cluster.engines=4"}, true),
+               {"600 GiB of DRAM an engine (2 ranks of 300 GiB), 2400 GiB on a host of 8 GPUs",
+                "more than the 2048 GiB of the host: tiers.host.gib may be 512 at most"});
+  told({"tiers.host.gib=512", "cluster.engines=4"}, false);
+  told({"tiers.host.gib=600", "cluster.engines=3"}, false);
+  expect_parts(told({"tiers.host.gib=600", "cluster.engines=3", "tiers.host.memory_gib=500"}, true),
+               {"tiers.host.gib may be 500 at most (tiers.host.memory_gib)"});
+  EXPECT_EQ(told({"tiers.host.gib=512"}, false).find("not known"), std::string::npos);
+  expect_parts(told({"tiers.host.gib=50000", "hardware.name=h20-pcie5"}, false),
+               {"the memory of this host is not known (tiers.host.memory_gib)"});
 }
 
 // The counts of a run whose gets take 7 times as long as the lease.

@@ -39,6 +39,7 @@ TEST(FitSearch, FindsNumbersAndNamesTheOneWithoutEffect) {
   EXPECT_NEAR(found.numbers[0].value, 0.5, 0.01);
   EXPECT_NEAR(found.numbers[1].value, 20, 0.2);
   EXPECT_EQ(found.numbers[2].identified, Identified::no_effect);
+  EXPECT_EQ(found.numbers[2].effect, 0);
   EXPECT_EQ(found.numbers[2].value, 7);
   EXPECT_TRUE(found.complete);
 }
@@ -77,7 +78,10 @@ TEST(FitSearch, NumbersThatCannotBeToldApartKeepTheirBase) {
   const SearchResult found = search_numbers(task);
   int kept = 0;
   for (const SearchResult::Number& number : found.numbers) {
-    kept += number.identified == Identified::not_separable ? 1 : 0;
+    kept += number.identified == Identified::uncertain ? 1 : 0;
+    if (number.identified != Identified::uncertain) continue;
+    EXPECT_GT(number.spread, 2) << "the product is known, and the number is not";
+    EXPECT_LT(number.spread_alone, 1.1) << "with the other number known, the figures tell it";
   }
   EXPECT_EQ(kept, 1);
   EXPECT_NEAR(found.numbers[0].value * found.numbers[1].value, 3, 0.05);
@@ -100,8 +104,48 @@ TEST(FitSearch, WithoutFiguresNothingIsIdentified) {
   task.measured.clear();
   task.kind.clear();
   for (const SearchResult::Number& number : search_numbers(task).numbers) {
-    EXPECT_EQ(number.identified, Identified::no_effect);
+    EXPECT_EQ(number.identified, Identified::no_figures);
   }
+}
+
+// A second minimum far from the first: figures that are too high at all values between.
+TEST(FitSearch, ANumberThatJumpsIsSearchedBeyondItsMinimum) {
+  SearchTask task;
+  task.numbers = {{3.5, 3.5, 1e-3, 1e3}};
+  for (std::size_t i = 0; i < 40; ++i) {
+    task.measured.push_back(1 + static_cast<double>(i));
+    task.kind.push_back(0);
+  }
+  // At 0.5, the predictions are exact; at 3, they have a minimum that is off by 20 %.
+  task.predict = [](const std::vector<SearchPoint>& points) {
+    std::vector<Predictions> all;
+    for (const SearchPoint& x : points) {
+      Predictions& one = all.emplace_back();
+      const double off = x[0] < 0.75 ? std::abs(x[0] - 0.5) : 0.2 + 0.1 * std::abs(x[0] - 3);
+      for (std::size_t i = 0; i < 40; ++i)
+        one.push_back((1 + static_cast<double>(i)) * (1 + off * (i % 2 == 0 ? 1 : 0.8)));
+    }
+    return all;
+  };
+  EXPECT_GT(search_numbers(task).numbers[0].value, 2) << "the minimum near the start";
+  task.numbers[0].jumps = true;
+  EXPECT_NEAR(search_numbers(task).numbers[0].value, 0.5, 0.05);
+}
+
+// The third number moves each figure by a thousandth of its own change.
+TEST(FitSearch, ANumberWithALittleEffectIsNotCalledOneWithout) {
+  SearchTask task = line(0, 1);
+  const auto without = task.predict;
+  task.predict = [without](const std::vector<SearchPoint>& points) {
+    std::vector<Predictions> all = without(points);
+    for (std::size_t i = 0; i < points.size(); ++i) {
+      for (double& figure : all[i]) figure *= 1 + 1e-3 * (points[i][2] / 7 - 1);
+    }
+    return all;
+  };
+  const SearchResult found = search_numbers(task);
+  EXPECT_EQ(found.numbers[2].identified, Identified::no_effect);
+  EXPECT_NEAR(found.numbers[2].effect, 1e-3 * (1.3 - 1 / 1.3), 3e-4);
 }
 
 }  // namespace
