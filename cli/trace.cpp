@@ -202,7 +202,7 @@ void add_trace(CLI::App& program) {
       "info", "Print the number of requests, the lengths, the blocks and the hits of an infinite cache");
   show->footer("Example: kvtwin trace info traces/chat_small.jsonl.zst");
   show->add_option("trace", info.trace, "Trace file, in a format of --format; plain, gzip or zstd")->required();
-  add_trace_options(*show, info.how, "--block-tokens");
+  add_trace_options(*show, info.how, "--block-tokens,--trace-block-tokens");
   show->add_option("--limit", info.limit, "Number of requests to read (default: 0, all)");
   show->add_flag("--json", info.json, "Print JSON");
   show->callback([] { print_info(info); });
@@ -242,7 +242,7 @@ void add_trace(CLI::App& program) {
   convert_app->add_option("in", converted.in, "Trace file, in a format of --format; plain, gzip or zstd")->required();
   convert_app->add_option("out", converted.out, "File to write; names that end in .zst or .gz are compressed")
       ->required();
-  add_trace_options(*convert_app, converted.how, "--block-tokens");
+  add_trace_options(*convert_app, converted.how, "--block-tokens,--trace-block-tokens");
   convert_app->add_option("--limit", converted.limit, "Number of requests to convert (default: 0, all)");
   convert_app->add_option(
       "--salt", converted.how.options.salt,

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "models/config_reader.hpp"
+#include "models/json_text.hpp"
 #include "models/names.hpp"
 #include "policy/base/names.hpp"
 
@@ -43,19 +44,31 @@ class Line {
   [[noreturn]] void fail(std::string_view key, const std::string& right) const {
     throw ModelError(where_ + ": \"" + std::string(key) + "\" must be " + right);
   }
+  // Returns the value of a key that the kind of line has; end() if the line does not have it.
+  Json::const_iterator find(const char* key) const {
+    if (std::ranges::find(read_, key) == read_.end()) read_.emplace_back(key);
+    return json_.find(key);
+  }
+  // Refuses keys that no find() asked for: a misspelt key would leave its default in force.
+  void check_keys() const {
+    for (const auto& [key, value] : json_.items()) {
+      if (std::ranges::find(read_, key) == read_.end())
+        throw ModelError(where_ + ": " + unknown_name("key", key, read_));
+    }
+  }
   std::string text(const char* key) const {
-    const auto found = json_.find(key);
+    const auto found = find(key);
     if (found == json_.end() || !found->is_string()) fail(key, "a text");
     return found->get<std::string>();
   }
   bool flag(const char* key) const {
-    const auto found = json_.find(key);
+    const auto found = find(key);
     if (found == json_.end()) return false;
     if (!found->is_boolean()) fail(key, "true or false");
     return found->get<bool>();
   }
   std::uint64_t whole(const char* key) const {
-    const auto found = json_.find(key);
+    const auto found = find(key);
     if (found == json_.end()) return 0;
     constexpr std::uint64_t kMaxWhole = std::uint64_t{1} << 50;
     if (!found->is_number_unsigned() || found->get<std::uint64_t>() > kMaxWhole) fail(key, "a whole number up to 2^50");
@@ -66,7 +79,7 @@ class Line {
     return static_cast<std::uint32_t>(whole(key));
   }
   double seconds(const char* key) const {
-    const auto found = json_.find(key);
+    const auto found = find(key);
     const bool given = found != json_.end() && found->is_number();
     // This form also fails for NaN.
     if (!given || !(found->get<double>() > 0) || !(found->get<double>() < 1e6)) {
@@ -97,6 +110,7 @@ class Line {
  private:
   const Json& json_;
   std::string where_;
+  mutable std::vector<std::string> read_;
 };
 
 void write_plan(Json& line, const Plan& plan) {
@@ -236,7 +250,7 @@ Measurement read_one(const Line& line, const Measurements& all) {
 }
 
 std::optional<MachineLoad> read_load(const Line& line) {
-  const auto averages = line.json().find("load_average"), steal = line.json().find("steal_share");
+  const auto averages = line.find("load_average"), steal = line.find("steal_share");
   if (averages == line.json().end() && steal == line.json().end()) return std::nullopt;
   const auto is_number = [](const Json& number) { return number.is_number() && number.get<double>() >= 0; };
   const bool pair = averages != line.json().end() && averages->is_array() && averages->size() == 2 &&
@@ -256,7 +270,7 @@ void read_line(const Line& line, Measurements& all) {
     if (all.machine && !all.machine->same_as(machine)) line.fail("what", "the same machine in all lines");
     all.machine = std::move(machine);
   } else if (what == "model") {
-    const auto config = line.json().find("config");
+    const auto config = line.find("config");
     if (config == line.json().end() || !config->is_object()) line.fail("config", "an object, as config.json's");
     try {
       all.add_model(line.text("name"), config->dump());
@@ -266,6 +280,7 @@ void read_line(const Line& line, Measurements& all) {
   } else {
     all.list.push_back(read_one(line, all));
   }
+  line.check_keys();
 }
 
 }  // namespace
@@ -354,7 +369,9 @@ Measurements parse_measurements(std::string_view text, const std::string& file) 
     text.remove_prefix(std::min(end + 1, text.size()));
     const std::string where = file + ":" + std::to_string(++number);
     if (row.empty()) continue;
-    const Json json = Json::parse(row, nullptr, false);
+    std::string repeated;
+    const Json json = parse_json<Json>(row, repeated);
+    if (!repeated.empty()) throw ModelError(where + ": \"" + repeated + "\" is given twice; it must be given once");
     if (!json.is_object()) {
       throw ModelError(where + ": is no JSON object; kvtwin calibrate writes one measurement a line");
     }

@@ -1,8 +1,11 @@
 #include "models/config_reader.hpp"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "models/error.hpp"
+#include "models/json_text.hpp"
+#include "models/names.hpp"
 
 namespace kvtwin {
 
@@ -15,6 +18,12 @@ std::vector<std::string> ConfigReader::keys() const {
   std::vector<std::string> names;
   for (const auto& [name, value] : object_.items()) names.push_back(name);
   return names;
+}
+
+void ConfigReader::only(const std::vector<std::string>& known) const {
+  for (const std::string& key : keys()) {
+    if (std::ranges::find(known, key) == known.end()) throw ModelError(file_ + ": " + unknown_name("key", key, known));
+  }
 }
 
 bool ConfigReader::matters(std::string_view key) const {
@@ -102,7 +111,12 @@ std::string without_python_numbers(std::string text) {
 
 nlohmann::json parse_object(std::string_view text, const std::string& file) {
   try {
-    nlohmann::json object = nlohmann::json::parse(without_python_numbers(std::string(text)));
+    std::string repeated;
+    nlohmann::json object =
+        nlohmann::json::parse(without_python_numbers(std::string(text)), RepeatedKey<nlohmann::json>(repeated));
+    if (!repeated.empty()) {
+      throw ModelError(file + ": key \"" + repeated + "\" is given twice in one object; it must be given once.");
+    }
     if (!object.is_object()) throw ModelError(file + ": this is no JSON object; it must be one, { ... }.");
     return object;
   } catch (const nlohmann::json::parse_error& error) {

@@ -21,6 +21,8 @@ class ConfigReader {
   bool has(std::string_view key) const { return find(key) != nullptr; }
 
   std::vector<std::string> keys() const;
+  // Refuses any key that is not among `known`.
+  void only(const std::vector<std::string>& known) const;
   // Returns whether the value is neither null, false, 0 nor empty.
   bool matters(std::string_view key) const;
 
@@ -39,7 +41,8 @@ class ConfigReader {
   std::string file_;
 };
 
-// Parses the text as a JSON object. Errors: ModelError with the position of the mistake.
+// Parses the text as a JSON object. Errors: ModelError with the position of the mistake, or with a key that an object
+// has twice.
 nlohmann::json parse_object(std::string_view text, const std::string& file);
 
 }  // namespace kvtwin

@@ -147,6 +147,7 @@ HardwareSpec parse_hardware(std::string_view json, const std::string& file) {
   if (numbers == nullptr || !numbers->is_object()) {
     config.fail("numbers", "an object of numbers, each with value, unit, source and date");
   }
+  config.only({"description", "numbers", "calibration", "capture"});
   const std::vector<Field> known = fields();
   for (const auto& [key, value] : numbers->items()) {
     const Field& field = find_field(std::span<const Field>(known), key, file);

@@ -91,6 +91,7 @@ template <typename Spec>
 HardwareNumber read_number(Spec& spec, const FieldOf<Spec>& field, const nlohmann::json& object,
                            const std::string& file) {
   const ConfigReader number(object, file + ": " + std::string(field.key));
+  number.only({"value", "unit", "source", "date", "low", "high"});
   const nlohmann::json* value = number.find("value");
   if (value == nullptr || !value->is_number()) number.fail("value", "a number");
   const double si = value->get<double>() * factor_of(number, field.dimension);

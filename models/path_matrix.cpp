@@ -82,13 +82,13 @@ std::array<std::size_t, 5> columns_of(const std::vector<std::string_view>& names
 
 bool is_planner_path(const PathRate& rate) { return rate.path != "copy_loop" && rate.path != "warp_per_row"; }
 
-// The rates of one cell: the best of all planner paths, and three paths by name.
+// The rates of one cell, of several rows the fastest: the best of all planner paths, and three paths by name.
 struct Cell {
   double best = 0, batch = 0, boxes = 0, kernel = 0;
   void add(const PathRate& rate) {
     best = std::max(best, rate.rate);
-    if (rate.path == "batch") batch = rate.rate;
-    if (rate.path == "boxes") boxes = rate.rate;
+    if (rate.path == "batch") batch = std::max(batch, rate.rate);
+    if (rate.path == "boxes") boxes = std::max(boxes, rate.rate);
     if (rate.path == "kernel" || rate.path == "ring") kernel = std::max(kernel, rate.rate);
   }
 };
@@ -138,7 +138,7 @@ std::vector<PathRate> parse_path_matrix(std::string_view csv, const std::string&
   std::vector<PathRate> matrix;
   std::vector<std::string_view> names;
   std::array<std::size_t, 5> columns{};
-  std::size_t number = 0;
+  std::size_t number = 0, wrong_bytes = 0;
   for (std::string_view line : split(csv, '\n')) {
     ++number;
     if (line.ends_with('\r')) line.remove_suffix(1);
@@ -148,6 +148,7 @@ std::vector<PathRate> parse_path_matrix(std::string_view csv, const std::string&
     if (names.empty()) {
       names = std::move(fields);
       columns = columns_of(names, where);
+      wrong_bytes = static_cast<std::size_t>(std::ranges::find(names, "wrong_bytes") - names.begin());
       continue;
     }
     if (fields.size() != names.size()) {
@@ -155,6 +156,10 @@ std::vector<PathRate> parse_path_matrix(std::string_view csv, const std::string&
                        " columns");
     }
     const Row row(std::move(fields), where);
+    if (wrong_bytes != names.size() && row.text(wrong_bytes) != "0") {
+      throw ModelError(where + ": wrong_bytes is " + std::string(row.text(wrong_bytes).substr(0, 60)) +
+                       ", so this path did not copy; leave the row out, or measure again");
+    }
     matrix.push_back({std::string(row.text(columns[0])), row.direction(columns[1]), row.whole(columns[2]),
                       row.whole(columns[3]), row.rate(columns[4])});
   }

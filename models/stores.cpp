@@ -42,6 +42,7 @@ StoreSpec parse_store(std::string_view json, const std::string& file) {
   if (numbers == nullptr || !numbers->is_object()) {
     config.fail("numbers", "an object of numbers, each with value, unit, source and date");
   }
+  config.only({"description", "evicts", "numbers"});
   const ConfigReader given(*numbers, file);
   for (const auto& [key, value] : numbers->items()) {
     const StoreField& field = find_field(std::span<const StoreField>(kStoreFields), key, file);

@@ -31,8 +31,11 @@ void check(const GroupsConfig& config) {
     throw FigureError("prompts_per_group", "must be from 1 to " + std::to_string(kMaxPrompts / config.groups) +
                                                ", as groups is " + std::to_string(config.groups) + ".");
   }
-  if (config.question_tokens < 1 || config.question_tokens > kMaxTraceTokens / 2) {
-    throw FigureError("question_tokens", "must be from 1 to 500000000.");
+  if (config.question_tokens > kMaxTraceTokens / 2) {
+    throw FigureError("question_tokens", "must be at most 500000000.");
+  }
+  if (config.question_tokens == 0 && config.prefix_tokens == 0) {
+    throw FigureError("question_tokens", "must be at least 1, as prefix_tokens is 0: a prompt has a token.");
   }
   if (config.prefix_tokens > kMaxTraceTokens / 2) throw FigureError("prefix_tokens", "must be at most 500000000.");
   if (config.output_tokens < 1 || config.output_tokens > kMaxTraceTokens) {
@@ -54,9 +57,9 @@ GroupsGenerator::GroupsGenerator(const GroupsConfig& config) : config_(config), 
   }
   requests_ = config.requests == 0 ? order_.size() : config.requests;
   shared_blocks_ = config.prefix_tokens / kBlockTokens;
-  // Every length of a prefix leaves a part of a block to the question.
+  // Every length of a prefix leaves a part of a block, which belongs to one prompt like the question.
   const Tokens part = config.range_ratio == 1 ? config.prefix_tokens % kBlockTokens : kBlockTokens - 1;
-  own_blocks_ = (part + config.question_tokens - 1) / kBlockTokens + 1;
+  own_blocks_ = (part + config.question_tokens + kBlockTokens - 1) / kBlockTokens;
   first_own_block_ = config.groups * shared_blocks_;
 }
 

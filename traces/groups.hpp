@@ -35,7 +35,7 @@ struct GroupsConfig {
   std::uint64_t prompts_per_group = 16;
   std::uint64_t requests = 0;        // 0 = each prompt once
   Tokens prefix_tokens = 2048;       // shared by the prompts of a group
-  Tokens question_tokens = 128;      // per prompt, after the prefix; >= 1
+  Tokens question_tokens = 128;      // per prompt, after the prefix; 0: the prompts of a group are equal
   Tokens output_tokens = 256;        // per answer
   double range_ratio = 1.0;          // smallest length / largest length; 0 .. 1
   double requests_per_second = 1.0;  // used without clients; 1e-3 .. 1e6

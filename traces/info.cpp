@@ -128,7 +128,8 @@ void Counter::count_blocks(const TraceRequest& request, Served& served) {
   uses_.resize(nodes);
   last_use_.resize(nodes);
   std::uint64_t hits = 0;
-  for (const std::uint64_t id : request.blocks) {
+  const std::uint64_t blocks = request.held_blocks(info_.block_tokens);
+  for (const std::uint64_t id : std::span(request.blocks).first(blocks)) {
     const std::uint64_t known = tree_.count();
     node = tree_.find_or_add(node, id);
     if (node > known) {
@@ -148,11 +149,11 @@ void Counter::count_blocks(const TraceRequest& request, Served& served) {
       --info_.blocks_used_once;
     }
   }
-  info_.blocks += request.blocks.size();
+  info_.blocks += blocks;
   info_.ideal_hit_blocks += hits;
   served.hit_tokens = std::min(request.input, hits * info_.block_tokens);
   info_.ideal_hit_tokens += served.hit_tokens;
-  hit_fractions_ += static_cast<double>(hits) / static_cast<double>(request.blocks.size());
+  if (blocks != 0) hit_fractions_ += static_cast<double>(hits) / static_cast<double>(blocks);
   if (hits == 0) ++info_.zero_hit_requests;
 }
 

@@ -121,6 +121,8 @@ std::optional<PageKey> tenant_seed(std::string_view salt, std::uint64_t tenant) 
 ArrivalMaker::ArrivalMaker(Tokens block_tokens, const TraceInputOptions& options)
     : pager_(block_tokens, options.page_tokens, options.last_page),
       block_tokens_(block_tokens),
+      page_tokens_(options.page_tokens),
+      last_page_(options.last_page),
       knows_answers_(options.page_tokens % block_tokens == 0 && options.last_page == LastPage::full_only),
       salt_(options.salt),
       seed_(tenant_seed(options.salt, 0)) {}
@@ -142,7 +144,11 @@ void ArrivalMaker::make(const TraceRequest& request, RequestId ordinal, Input& i
 
 std::span<const PageKey> ArrivalMaker::keys_of(const TraceRequest& request) {
   const PageKey* const seed = seed_of(request.tenant);
-  if (!knows_answers_ || request.answer_blocks.empty()) return pager_.keys(request.blocks, request.input, seed);
+  if (!knows_answers_ || request.answer_blocks.empty()) {
+    const std::span<const PageKey> keys = pager_.keys(request.blocks, request.input, seed);
+    if (last_page_ == LastPage::full_only) return keys;
+    return keys.first(static_cast<std::size_t>(request.held_blocks(page_tokens_)));
+  }
   const auto whole = static_cast<std::ptrdiff_t>(request.input / block_tokens_);
   blocks_.assign(request.blocks.begin(), request.blocks.begin() + whole);
   blocks_.insert(blocks_.end(), request.answer_blocks.begin(), request.answer_blocks.end());

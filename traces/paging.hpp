@@ -24,7 +24,7 @@ namespace kvtwin {
 enum class LastPage : std::uint8_t {
   full_only,  // a partial last page has no key, and is never cached
   partial,    // a partial last page has a key, as if its last block were full: for replays that count started blocks,
-              // where the length of a block does not matter
+              // where the length of a block does not matter. Pages in a request's uncached_end have no key
 };
 
 class Pager {
@@ -86,7 +86,8 @@ class ArrivalMaker {
   const PageKey* seed_of(std::uint64_t tenant);
 
   Pager pager_;
-  Tokens block_tokens_;
+  Tokens block_tokens_, page_tokens_;
+  LastPage last_page_;
   bool knows_answers_;
   std::vector<std::uint64_t> blocks_;  // of a prompt and its answer; a member to reuse the memory
   std::string salt_;

@@ -16,21 +16,48 @@ void PassedOver::add(std::string_view name, std::uint64_t times) {
   }
 }
 
-std::string PassedOver::text() const {
+void PassedOver::add(const PassedOver& more) {
+  std::uint64_t rest = more.total_;
+  for (const auto& [name, times] : more.names_) {
+    add(name, times);
+    rest -= times;
+  }
+  total_ += rest;
+}
+
+std::string PassedOver::listed(bool counts) const {
   std::string text;
   std::uint64_t rest = total_;
-  const auto append = [&text](std::string_view name, std::uint64_t times) {
-    text.append(text.empty() ? "" : ", ").append(name).append(" (").append(std::to_string(times)).append(")");
+  const auto append = [&text](std::string_view name, std::uint64_t times, bool counted) {
+    text.append(text.empty() ? "" : ", ").append(name);
+    if (counted) text.append(" (").append(std::to_string(times)).append(")");
   };
   for (const auto& [name, times] : names_) {
     std::string shown = name;
     const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; };
     std::replace_if(shown.begin(), shown.end(), is_control, '?');
-    append(shown, times);
+    append(shown, times, counts);
     rest -= times;
   }
-  if (rest > 0) append("others", rest);
+  if (rest > 0) append("others", rest, true);
   return text;
+}
+
+void LeftOut::add(std::string_view reason, std::string_view entry) {
+  const auto same = [reason](const auto& known) { return known.first == reason; };
+  auto at = std::find_if(by_reason_.begin(), by_reason_.end(), same);
+  if (at == by_reason_.end()) at = by_reason_.emplace(at, reason, PassedOver());
+  at->second.add(entry);
+}
+
+std::vector<std::string> LeftOut::sentences(std::uint64_t all, std::string_view what) const {
+  std::vector<std::string> list;
+  for (const auto& [reason, entries] : by_reason_) {
+    std::string sentence = std::to_string(entries.total()) + " of " + std::to_string(all) + " ";
+    sentence.append(what).append(": ").append(reason).append(" (").append(entries.names()).append(")");
+    list.push_back(std::move(sentence));
+  }
+  return list;
 }
 
 }  // namespace kvtwin

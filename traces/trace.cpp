@@ -89,6 +89,7 @@ void TraceRequest::clear() {
   input = output = 0;
   blocks.clear();
   answer_blocks.clear();
+  uncached_end = 0;
   session = turn = tenant = type = 0;
   priority = 0;
   think = -1;

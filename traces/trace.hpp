@@ -74,6 +74,9 @@ struct TraceRequest {
   Tokens input = 0;                   // >= 1
   Tokens output = 0;                  // >= 1
   std::vector<std::uint64_t> blocks;  // ids of the input's blocks; the last block may be partial
+  // Tokens at the end of the input that the cache of the trace's engine never holds (lmcache). `blocks` has ids for
+  // them too, because the cache of another engine may hold them.
+  Tokens uncached_end = 0;
   // Ids of the whole blocks that begin with token floor(input / block_tokens) * block_tokens of prompt and answer: a
   // partial last block of the input, completed by the answer, and the answer's blocks. Empty: not known.
   std::vector<std::uint64_t> answer_blocks;
@@ -90,6 +93,10 @@ struct TraceRequest {
 
   // Resets all fields to the values above. Keeps the memory of the block lists.
   void clear();
+  // Returns the number of blocks of `tokens` tokens that a cache of started blocks may hold.
+  std::uint64_t held_blocks(Tokens tokens) const {
+    return uncached_end == 0 ? (input - 1) / tokens + 1 : (input - uncached_end) / tokens;
+  }
 };
 
 class TraceSource {

@@ -52,6 +52,12 @@ struct Source {
   std::string sizes_from;
 };
 
+void refuse_second(const std::string& first, const std::string& second) {
+  if (first.empty()) return;
+  throw InputError("--from " + second + ": " + first +
+                   " is a table of the same kind, and only one of them can give the planner's limits; give one");
+}
+
 void add_file(const fs::path& path, Source& source) {
   const std::string name = path.string();
   if (is_call_journal(path)) return source.measurements.add(measurements_of_calls(path), name);
@@ -60,10 +66,12 @@ void add_file(const fs::path& path, Source& source) {
   if (path.extension() == ".csv") {
     source.measurements.add(measurements_of_table(text, name), name);
     if (path.filename() == "link.csv" || text.find("portion_bytes") != std::string::npos) {
+      refuse_second(source.sizes_from, name);
       source.sizes = sizes_from(parse_copy_rates(text, name));
       source.sizes_from = name;
     }
     if (text.find("r_median") == std::string::npos) return;
+    refuse_second(source.limits_from, name);
     source.limits = limits_from(parse_path_matrix(text, name));
     source.limits_from = name;
     return;

@@ -11,6 +11,7 @@
 #include "lab/formatted.hpp"
 #include "lab/run/serve.hpp"
 #include "lab/validate/validate_cell.hpp"
+#include "traces/passed_over.hpp"
 
 namespace kvtwin {
 namespace {
@@ -36,9 +37,20 @@ double mean_of(const PublishedEntry& entry, std::string_view figure) {
   return count > 0 ? sum / count : 0;
 }
 
-std::vector<Row> read_rows(const PublishedFitTerms& terms) {
+// Returns whether a figure is neither fitted nor the sum of fitted ones (e2e).
+bool has_other_figures(const PublishedEntry& entry) {
+  return std::ranges::any_of(entry.measured, [](const RunFigures& run) {
+    return std::ranges::any_of(run.figures, [](const auto& figure) {
+      return figure.first != "ttft_mean_s" && figure.first != "tpot_mean_s" && figure.first != "e2e_mean_s";
+    });
+  });
+}
+
+// `entries`: their number, also those that are left out.
+std::vector<Row> read_rows(const PublishedFitTerms& terms, LeftOut& left_out, std::size_t& entries) {
   std::vector<Row> rows;
   for (PublishedEntry& entry : read_published(terms.table)) {
+    ++entries;
     Row row{{}, Experiment::from_text("", terms.table), "", {}};
     try {
       for (const std::string& setting : entry.settings) row.experiment.set(setting, entry.name);
@@ -56,6 +68,14 @@ std::vector<Row> read_rows(const PublishedFitTerms& terms) {
       const double measured = mean_of(entry, figure);
       const bool follows = kind == FigureOfRequest::e2e && !row.figures.empty();
       if (measured > 0 && !follows) row.figures.push_back({kind, measured, false});
+    }
+    const bool staged = std::ranges::any_of(entry.measured, [](const RunFigures& run) { return !run.stages.empty(); });
+    if (staged) {
+      left_out.add("not used: the figures are those of stages; give each stage an entry of its own", entry.name);
+    } else if (row.figures.empty()) {
+      left_out.add("not used: no ttft_mean_s, tpot_mean_s or e2e_mean_s above 0", entry.name);
+    } else if (has_other_figures(entry)) {
+      left_out.add("used in part: the fit takes ttft_mean_s and tpot_mean_s, or e2e_mean_s without these", entry.name);
     }
     row.entry = std::move(entry);
     if (!row.figures.empty()) rows.push_back(std::move(row));
@@ -204,7 +224,9 @@ PublishedFit fit_published(const PublishedFitTerms& terms, const Listener& liste
     keys.push_back(&key);
   }
   if (keys.empty()) throw InputError("--published needs --fit, the keys serving.* to fit");
-  const std::vector<Row> rows = read_rows(terms);
+  LeftOut left_out;
+  std::size_t entries = 0;
+  const std::vector<Row> rows = read_rows(terms, left_out, entries);
   std::vector<std::string> engines;
   for (const Row& row : rows) {
     const bool fitted = row.entry.group.starts_with(terms.group);
@@ -216,6 +238,12 @@ PublishedFit fit_published(const PublishedFitTerms& terms, const Listener& liste
                      "TTFT or TPOT");
   }
   std::ranges::sort(engines);
+  for (const Row& row : rows) {
+    if (std::ranges::find(engines, row.engine) != engines.end()) continue;
+    left_out.add("not used: no group of --fit-on has their serving.engine", row.entry.name);
+  }
+  const std::string beyond =
+      "not used: more than --rows " + std::to_string(terms.rows) + " per engine or held-out group; 0 takes all";
   PublishedFit published;
   Json json = Json::object();
   for (const std::string& engine : engines) {
@@ -235,10 +263,16 @@ PublishedFit fit_published(const PublishedFitTerms& terms, const Listener& liste
         cases.push_back(case_of(*row, terms.table, true));
         sampled.push_back(row);
       }
+      for (const Row* row : members) left_out.add(beyond, row->entry.name);
     }
     listener.begin("fits " + engine + " to " + std::to_string(sampled.size()) + " entries");
     add_engine(engine, cases, sampled, fit_by_simulation(cases, {keys, terms.max_simulations, terms.jobs}, listener),
                published, json);
+  }
+  json["left_out"] = Json::array();
+  for (const std::string& sentence : left_out.sentences(entries, "entries")) {
+    published.text += "note       " + terms.table + ": " + sentence + "\n";
+    json["left_out"].push_back(sentence);
   }
   published.json = json.dump(2) + "\n";
   return published;

@@ -116,6 +116,7 @@ Capture read_bench(const CaptureArguments& arguments) {
     add(run.figures, arguments.path, capture);
   }
   if (first.hits.prompt_tokens != 0) capture.hits = first.hits;
+  capture.notes = bench_notes(runs, arguments.path);
   return capture;
 }
 

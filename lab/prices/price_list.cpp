@@ -138,6 +138,10 @@ PriceList PriceList::from_text(std::string_view text, const std::string& name) {
       }
       if (!child.is_table())
         throw InputError(place(name, child) + ": " + unknown_name("figure", group + "." + key, names));
+      // A NIC with another name would never be chosen.
+      if (group == "nic" && key.find_first_not_of("0123456789") != std::string::npos) {
+        throw InputError(place(name, child) + ": nic." + key + ": must be named by its whole Gb/s, e.g. [nic.400]");
+      }
       for (const auto& [third, leaf] : *child.as_table()) add(group + "." + key, std::string(third.str()), leaf);
     }
   }

@@ -11,6 +11,7 @@
 
 #include "lab/error.hpp"
 #include "lab/sglang/sglang_table.hpp"
+#include "models/json_text.hpp"
 #include "models/names.hpp"
 #include "models/presets.hpp"
 #include "models/text_file.hpp"
@@ -187,13 +188,16 @@ std::string read_file(const std::string& path, const std::string& where) {
 }
 
 SortedJson read_object(std::string_view text, const std::string& where) {
-  const auto check_depth = [&](int depth, SortedJson::parse_event_t, const SortedJson&) {
+  std::string repeated;
+  RepeatedKey<SortedJson> repeated_key(repeated);
+  const auto check = [&](int depth, SortedJson::parse_event_t event, SortedJson& parsed) {
     if (depth > kMaxJsonDepth)
       throw InputError(where + " is nested deeper than " + std::to_string(kMaxJsonDepth) + " levels");
-    return true;
+    return repeated_key(depth, event, parsed);
   };
   try {
-    SortedJson object = SortedJson::parse(text, check_depth);
+    SortedJson object = SortedJson::parse(text, check);
+    if (!repeated.empty()) throw InputError(where + " has the key " + short_text(repeated) + " twice; give it once");
     if (object.is_object()) return object;
   } catch (const SortedJson::parse_error& error) {
     throw InputError(where + " is no JSON near byte " + std::to_string(error.byte) +

@@ -51,7 +51,11 @@ std::optional<FigureScore> score_of(const std::vector<ValidatedCell>& cells, con
   for (const ValidatedCell& cell : cells) {
     if (!group.empty() && cell.cell.group != group) continue;
     const FigureError* figure = cell.errors.figure(kind.name);
-    if (figure == nullptr || !figure->error) continue;
+    if (figure == nullptr || !figure->error) {
+      const std::vector<std::string>& not_compared = cell.errors.not_compared;
+      if (std::ranges::find(not_compared, kind.name) != not_compared.end()) ++score.left_out;
+      continue;
+    }
     with.push_back(&cell);
     score.bias += *figure->error;
     score.mean_abs += std::abs(*figure->error);
@@ -91,13 +95,14 @@ std::string scoreboard_text(const std::vector<FigureScore>& scores) {
   std::size_t width = 9;
   for (const FigureScore& score : scores) width = std::max(width, score.group.size());
   const int w = static_cast<int>(width);
-  std::string text = formatted("%-22s %-*s %6s %8s %8s %8s %8s %8s %8s %8s\n", "score", w, "group", "cells",
-                               "|error| %", "bias %", "p90 %", "tau", "choices", "regret %", "most %");
+  std::string text = formatted("%-22s %-*s %6s %8s %8s %8s %8s %8s %8s %8s %8s\n", "score", w, "group", "cells",
+                               "left out", "|error| %", "bias %", "p90 %", "tau", "choices", "regret %", "most %");
   for (const FigureScore& score : scores) {
-    text += formatted("%-22s %-*s %6zu %9.1f %+8.1f %8.1f %8s %8zu %8s %8s\n", score.kind->label.c_str(), w,
-                      score.group.empty() ? "all" : score.group.c_str(), score.cells, score.mean_abs * 100,
-                      score.bias * 100, score.p90 * 100, score.tau ? formatted("%.3f", *score.tau).c_str() : "-",
-                      score.choices, percent(score.regret_mean).c_str(), percent(score.regret_max).c_str());
+    text +=
+        formatted("%-22s %-*s %6zu %8zu %9.1f %+8.1f %8.1f %8s %8zu %8s %8s\n", score.kind->label.c_str(), w,
+                  score.group.empty() ? "all" : score.group.c_str(), score.cells, score.left_out, score.mean_abs * 100,
+                  score.bias * 100, score.p90 * 100, score.tau ? formatted("%.3f", *score.tau).c_str() : "-",
+                  score.choices, percent(score.regret_mean).c_str(), percent(score.regret_max).c_str());
   }
   return text;
 }
@@ -108,6 +113,7 @@ nlohmann::ordered_json scoreboard_json(const std::vector<FigureScore>& scores) {
     list.push_back({{"figure", score.kind->name},
                     {"group", score.group.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(score.group)},
                     {"cells", score.cells},
+                    {"left_out", score.left_out},
                     {"mean_abs_error", score.mean_abs},
                     {"bias", score.bias},
                     {"p90_abs_error", score.p90},

@@ -16,6 +16,7 @@ struct FigureScore {
   std::string group;  // "" = all cells
   const FigureKind* kind = nullptr;
   std::size_t cells = 0;        // cells with this figure on both sides
+  std::size_t left_out = 0;     // cells in which the figure was measured and has no error: in no number below
   double mean_abs = 0;          // mean of |error|; MAPE for a figure that is no share
   double bias = 0;              // mean of the error
   double p90 = 0;               // of |error|, nearest rank

@@ -380,6 +380,7 @@ std::vector<ValidationCell> cells_of_bench_serving(const ValidateArguments& argu
   for (const std::string& set : by.settings) experiment.set(set);
   ValidationCell cell{fs::path(arguments.bench_serving).stem().string(), work_of(experiment), "", {}, {}};
   cell.notes = notes;
+  for (std::string& note : bench_notes(runs, arguments.bench_serving)) cell.notes.push_back(std::move(note));
   bool has_hits = false;
   for (BenchRun& run : runs) {
     add_hit_shares(run.hits, experiment, run.figures);
@@ -529,6 +530,7 @@ std::string too_far_off(const std::vector<ValidatedCell>& cells, double max_erro
   const auto add = [&](const ValidatedCell& cell, const std::string& words) {
     sentence += (sentence.empty() ? "" : "; ") + cell.cell.name + words;
   };
+  std::size_t judged = 0;
   for (const ValidatedCell& cell : cells) {
     const bool none_measured = std::ranges::all_of(cell.cell.measured, completes_none);
     if (none_measured != completes_none(cell.cell.predicted)) {
@@ -537,11 +539,15 @@ std::string too_far_off(const std::vector<ValidatedCell>& cells, double max_erro
     }
     const FigureError* const ttft = cell.errors.figure("ttft_mean_s");
     if (ttft == nullptr || !ttft->error) continue;
+    ++judged;
     const double bound = std::max(max_error, 100 * 2 * ttft->spread.value_or(0));
     const double error = std::abs(*ttft->error) * 100;
     if (error > bound) add(cell, bound_text(error, bound));
   }
-  return sentence.empty() ? "" : "mean TTFT is off: " + sentence;
+  if (!sentence.empty()) return "mean TTFT is off: " + sentence;
+  if (judged != 0) return "";
+  return "no configuration has a mean TTFT on both sides, so --max-error judges nothing; leave it out, or give figures "
+         "with ttft_mean_s";
 }
 
 // Returns the machine that measured the runs.
@@ -558,7 +564,9 @@ Validation validate(const ValidateArguments& arguments, const KvtwinProgram& pro
   repeat_probes(arguments, place, listener, terms);
   std::vector<ValidatedCell> cells;
   std::vector<PredictedBy> by;
-  for (ValidationCell& cell : cells_with_stages(cells_of(arguments, place, listener))) {
+  std::vector<ValidationCell> read = cells_of(arguments, place, listener);
+  for (ValidationCell& cell : read) take_planned(cell.predicted);
+  for (ValidationCell& cell : cells_with_stages(std::move(read))) {
     CellErrors errors = errors_of(cell);
     DecisionCheck decisions = check_decisions(place, cell);
     by.push_back(predicted_by(Experiment::from_file(cell.predicted.folder / kResolved)));
@@ -571,8 +579,21 @@ Validation validate(const ValidateArguments& arguments, const KvtwinProgram& pro
     terms.here->load = watch.load();
   }
   for (std::string& note : validation_notes(cells, by, terms.here)) terms.notes.push_back(std::move(note));
+  if (arguments.max_error) {
+    const auto judged = std::ranges::count_if(cells, [](const ValidatedCell& cell) {
+      const FigureError* const ttft = cell.errors.figure("ttft_mean_s");
+      return ttft != nullptr && ttft->error;
+    });
+    const std::size_t others = cells.size() - static_cast<std::size_t>(judged);
+    if (others != 0) {
+      terms.notes.push_back("--max-error judges the mean TTFT, which " + std::to_string(others) + " of " +
+                            std::to_string(cells.size()) + " configurations do not have on both sides");
+    }
+  }
   for (const ValidatedCell& cell : cells) {
-    terms.notes.insert(terms.notes.end(), cell.cell.notes.begin(), cell.cell.notes.end());
+    for (const std::string& note : cell.cell.notes) {  // the stages of a run have the same notes
+      if (std::ranges::find(terms.notes, note) == terms.notes.end()) terms.notes.push_back(note);
+    }
   }
   const Ranking ranking = ranking_of(cells);
   const std::string json =

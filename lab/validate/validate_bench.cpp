@@ -9,6 +9,7 @@
 #include "lab/experiment/setup.hpp"
 #include "lab/sglang/sglang_flags.hpp"
 #include "lab/validate/validate_errors.hpp"
+#include "models/json_text.hpp"
 #include "models/text_file.hpp"
 #include "policy/base/tiers.hpp"
 #include "traces/random.hpp"
@@ -39,9 +40,106 @@ constexpr BenchKey kBenchKeys[] = {{"mean_ttft_ms", "ttft_mean_s", 1e-3},
                                    {"median_e2e_latency_ms", "e2e_p50_s", 1e-3},
                                    {"p90_e2e_latency_ms", "e2e_p90_s", 1e-3},
                                    {"p99_e2e_latency_ms", "e2e_p99_s", 1e-3},
+                                   {"mean_e2el_ms", "e2e_mean_s", 1e-3},  // vLLM's name
+                                   {"median_e2el_ms", "e2e_p50_s", 1e-3},
+                                   {"p90_e2el_ms", "e2e_p90_s", 1e-3},
+                                   {"p99_e2el_ms", "e2e_p99_s", 1e-3},
                                    {"request_throughput", "requests_per_second", 1},
                                    {"input_throughput", "prompt_tokens_per_second", 1},
                                    {"output_throughput", "output_tokens_per_second", 1}};
+
+// The other keys that SGLang 0.5.23 (sglang/benchmark/serving.py) and vLLM 0.33.0 (vllm/benchmarks/serve.py) write.
+// They are read elsewhere in this file, or say nothing about the figures that are compared.
+constexpr std::string_view kOtherKeys[] = {"accept_length",
+                                           "backend",
+                                           "burstiness",
+                                           "cache_report",
+                                           "cached_tokens",
+                                           "cached_tokens_details",
+                                           "completed",
+                                           "concurrency",
+                                           "dataset_name",
+                                           "date",
+                                           "duration",
+                                           "endpoint_type",
+                                           "errors",
+                                           "failed",
+                                           "generated_texts",
+                                           "input_lens",
+                                           "itls",
+                                           "label",
+                                           "latencies",
+                                           "max_concurrency",
+                                           "max_concurrent_requests",
+                                           "max_output_tokens_per_s",
+                                           "model_id",
+                                           "num_prompts",
+                                           "output_lens",
+                                           "queue_times",
+                                           "ramp_up_end_rps",
+                                           "ramp_up_start_rps",
+                                           "ramp_up_strategy",
+                                           "random_input_len",
+                                           "random_output_len",
+                                           "random_range_ratio",
+                                           "request_goodput",
+                                           "request_rate",
+                                           "rtfx",
+                                           "server_info",
+                                           "server_queue_times",
+                                           "server_ttfts",
+                                           "sharegpt_output_len",
+                                           "spec_decode_acceptance_length",
+                                           "spec_decode_acceptance_rate",
+                                           "spec_decode_accepted_tokens",
+                                           "spec_decode_draft_tokens",
+                                           "spec_decode_num_drafts",
+                                           "spec_decode_per_position_acceptance_rates",
+                                           "start_times",
+                                           "tag",
+                                           "tokenizer_id",
+                                           "total_input_text_tokens",
+                                           "total_input_tokens",
+                                           "total_input_vision_tokens",
+                                           "total_output_tokens",
+                                           "total_output_tokens_retokenized",
+                                           "total_throughput",
+                                           "total_token_throughput",
+                                           "ttfts"};
+
+// Statistics that are not compared, e.g. std_ttft_ms, p95_itl_ms, mean_queue_ms.
+bool is_statistic(std::string_view key) {
+  const std::string_view first = key.substr(0, key.find('_'));
+  const bool percentile =
+      first.size() > 1 && first[0] == 'p' && first.find_first_not_of("0123456789.", 1) == std::string_view::npos;
+  return key.ends_with("_ms") && (percentile || first == "mean" || first == "median" || first == "std");
+}
+
+// Conditions of a run that the prediction has only if the experiment says so, and the value that means "without".
+struct Condition {
+  const char* key;
+  double without;
+  const char* meaning;
+};
+constexpr Condition kConditions[] = {{"accept_length", 1, "speculative decoding"},
+                                     {"spec_decode_acceptance_length", 1, "speculative decoding"},
+                                     {"burstiness", 1, "arrivals that are no Poisson process"},
+                                     {"total_input_vision_tokens", 0, "images in the prompts"}};
+
+std::string conditions_of(const Json& line) {
+  std::string words;
+  const auto add = [&words](const std::string& key, const std::string& value, const char* meaning) {
+    words += (words.empty() ? "" : ", ") + std::string(meaning) + " (" + key + " " + value + ")";
+  };
+  for (const Condition& condition : kConditions) {
+    const auto value = line.find(condition.key);
+    if (value == line.end() || !value->is_number() || value->get<double>() == condition.without) continue;
+    add(condition.key, value->dump(), condition.meaning);
+  }
+  const auto ramp = line.find("ramp_up_strategy");
+  if (ramp != line.end() && ramp->is_string()) add("ramp_up_strategy", ramp->get<std::string>(), "a rate that rises");
+  return words;
+}
 
 // Returns the mean time between the tokens of a request; 0 if the line does not have it.
 double tpot_of(const Json& line, std::size_t request) {
@@ -51,27 +149,40 @@ double tpot_of(const Json& line, std::size_t request) {
   const Json& length = (*lengths)[request];
   if (!length.is_number_unsigned() || length.get<std::uint64_t>() < 2) return 0;
   double sum = 0;  // an answer of several tokens has one time
-  for (const Json& time : (*times)[request]) sum += time.is_number() ? time.get<double>() : 0;
+  for (const Json& time : (*times)[request]) {
+    if (!time.is_number()) return 0;
+    sum += time.get<double>();
+  }
   return sum / static_cast<double>(length.get<std::uint64_t>() - 1);
 }
 
 // Reads the lists of --output-details: one element per request, in the order of sending.
-void take_lists(const Json& line, const std::string& where, RunFigures& run) {
+void take_lists(const Json& line, const std::string& where, BenchRun& result) {
+  RunFigures& run = result.figures;
   if (!line.contains("ttfts") || !line.contains("input_lens")) return;
   const Json &ttfts = line.at("ttfts"), &lengths = line.at("input_lens");
   const Json errors = line.value("errors", Json::array());
   if (!ttfts.is_array() || !lengths.is_array() || ttfts.size() != lengths.size()) {
     throw InputError(where + ": ttfts and input_lens: must be lists of one length; give what bench_serving wrote");
   }
+  if (errors.is_array() && !errors.empty() && errors.size() != ttfts.size()) {
+    throw InputError(where + ": errors: has " + std::to_string(errors.size()) + " entries, and ttfts " +
+                     std::to_string(ttfts.size()) + "; give what bench_serving wrote");
+  }
   std::vector<double> good;
   for (std::size_t i = 0; i < ttfts.size(); ++i) {
-    if (!ttfts[i].is_number() || !lengths[i].is_number_unsigned()) {
-      throw InputError(where + ": ttfts and input_lens: must hold numbers; give what bench_serving wrote");
+    if (!ttfts[i].is_number() || ttfts[i].get<double>() < 0 || !lengths[i].is_number_unsigned()) {
+      throw InputError(where +
+                       ": ttfts and input_lens: must hold numbers of at least 0; give what bench_serving wrote");
     }
     const bool failed = i < errors.size() && errors[i].is_string() && !errors[i].get_ref<const std::string&>().empty();
     if (failed) continue;  // a failed request has the time 0
     run.requests[i] = {lengths[i], ttfts[i], tpot_of(line, i)};
     good.push_back(ttfts[i]);
+  }
+  if (good.size() != ttfts.size()) {
+    result.notes.push_back(std::to_string(ttfts.size() - good.size()) + " of " + std::to_string(ttfts.size()) +
+                           " requests failed and are in no figure");
   }
   const Quantiles quantiles = quantiles_of(good);
   if (!good.empty()) run.figures.try_emplace("ttft_p90_s", quantiles.p90);
@@ -97,8 +208,12 @@ void take_hits(const Json& line, const std::string& where, BenchRun& result) {
   sum.storage = tokens(*report, "storage_cached_tokens");
   const auto details = line.find("cached_tokens_details");
   if (details == line.end() || !details->is_array()) return;
+  std::size_t without = 0;
   for (auto& [number, request] : result.figures.requests) {
-    if (number >= details->size() || !details->at(number).is_object()) continue;
+    if (number >= details->size() || !details->at(number).is_object()) {
+      ++without;
+      continue;
+    }
     const Json& one = details->at(number);
     RequestHits hits{request.prompt_tokens, 0, true};
     hits.device = tokens(one, "device");
@@ -106,6 +221,10 @@ void take_hits(const Json& line, const std::string& where, BenchRun& result) {
     hits.storage = tokens(one, "storage");
     hits.total = hits.device + hits.host + hits.storage;
     result.figures.hits[number] = hits;
+  }
+  if (without != 0 && without != result.figures.requests.size()) {
+    result.notes.push_back(std::to_string(without) +
+                           " requests have no cached_tokens_details and are not compared one by one");
   }
 }
 
@@ -126,6 +245,17 @@ void take_workload(const Json& line, BenchRun& result) {
   if (!result.no_workload.empty()) return;
   result.closed = concurrency.is_number_unsigned() && concurrency.get<std::uint64_t>() > 0;
   const std::uint64_t clients = result.closed ? concurrency.get<std::uint64_t>() : 0;
+  if (result.drawn_arrivals) {
+    result.notes.push_back(
+        "the line does not have the times of its requests: other arrivals are drawn at its request_rate, " +
+        rate.dump());
+  }
+  const auto is_0 = [](const Json& length) { return length == 0; };
+  const auto empty = std::ranges::count_if(inputs, is_0) + std::ranges::count_if(outputs, is_0);
+  if (empty != 0) {
+    result.notes.push_back(std::to_string(empty) +
+                           " input_lens and output_lens of 0 (failed requests) are sent as 1 token");
+  }
   Random random(1);  // of the arrivals; the client drew others at the same rate
   double arrival_s = 0;
   std::uint64_t block = 0;
@@ -177,19 +307,39 @@ std::string without_infinity(const std::string& text) {
 }
 
 BenchRun bench_run(const std::string& text, const std::string& where) {
-  const Json line = Json::parse(without_infinity(text), nullptr, false);
+  if (text.find("\"time_to_first_token\"") != std::string::npos) {
+    throw InputError(where +
+                     ": is the export of AIPerf or genai-perf, which is not read; give its figures as a table, "
+                     "with --published");
+  }
+  std::string repeated;
+  const Json line = parse_json<Json>(without_infinity(text), repeated);
+  if (!repeated.empty()) throw InputError(where + ": " + repeated + ": is given twice; give what bench_serving wrote");
   if (!line.is_object()) throw InputError(where + ": is no JSON object; give what bench_serving --output-file wrote");
   BenchRun result;
   RunFigures& run = result.figures;
   for (const BenchKey& key : kBenchKeys) {
     if (!line.contains(key.key) || line.at(key.key).is_null()) continue;
-    if (!line.at(key.key).is_number()) throw InputError(where + ": " + key.key + ": must be a number");
+    if (!line.at(key.key).is_number() || line.at(key.key).get<double>() < 0) {
+      throw InputError(where + ": " + key.key + ": must be a number of at least 0");
+    }
     run.figures[key.figure] = line.at(key.key).get<double>() * key.factor;
   }
   if (!run.figures.contains("ttft_mean_s")) {
     throw InputError(where + ": mean_ttft_ms: is missing; give what bench_serving --output-file wrote");
   }
-  take_lists(line, where, run);
+  for (const auto& [key, value] : line.items()) {
+    const bool is_figure = std::ranges::find(kBenchKeys, key, [](const BenchKey& one) {
+                             return std::string(one.key);
+                           }) != std::end(kBenchKeys);
+    const bool is_known =
+        is_figure || is_statistic(key) || std::ranges::find(kOtherKeys, std::string_view(key)) != std::end(kOtherKeys);
+    if (!is_known) result.passed_over.add(key);
+  }
+  if (const std::string words = conditions_of(line); !words.empty()) {
+    result.notes.push_back("was measured with " + words + "; the prediction has this only if the experiment says so");
+  }
+  take_lists(line, where, result);
   take_hits(line, where, result);
   if (const auto info = line.find("server_info"); info != line.end() && info->is_object()) {
     result.server_info = info->dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -217,6 +367,20 @@ std::vector<BenchRun> read_bench_serving(const fs::path& file) {
   }
   if (runs.empty()) throw InputError(file.string() + ": is empty; give what bench_serving --output-file wrote");
   return runs;
+}
+
+std::vector<std::string> bench_notes(const std::vector<BenchRun>& runs, const std::string& file) {
+  std::vector<std::string> notes;
+  PassedOver passed_over;
+  const auto add = [&](const std::string& sentence) {
+    if (std::ranges::find(notes, sentence) == notes.end()) notes.push_back(sentence);
+  };
+  for (const BenchRun& run : runs) {
+    for (const std::string& note : run.notes) add(file + ": " + note);
+    passed_over.add(run.passed_over);
+  }
+  if (!passed_over.empty()) add(file + ": keys that kvtwin does not read were passed over: " + passed_over.text());
+  return notes;
 }
 
 void check_one_server(const std::vector<BenchRun>& runs, const std::string& file) {

@@ -1,4 +1,5 @@
-// The output file of SGLang's bench_serving: what was measured, and in newer releases also by what.
+// The output file of SGLang's bench_serving, or of vLLM's `bench serve --save-result`: what was measured, and by
+// SGLang's newer releases also by what. Both write a JSON object per run.
 #pragma once
 
 #include <filesystem>
@@ -8,24 +9,30 @@
 
 #include "lab/experiment/experiment.hpp"
 #include "lab/validate/validate_cell.hpp"
+#include "traces/passed_over.hpp"
 
 namespace kvtwin {
 
 struct BenchRun {
   RunFigures figures;
-  RequestHits hits;             // of all requests (--cache-report); prompt_tokens is 0 if the run has none
-  std::string server_info;      // JSON, the answer of the server's /server_info; empty: none
-  std::string workload;         // the requests as lines of a trace; empty: the line does not have them
-  std::string no_workload;      // then the reason
-  bool drawn_arrivals = false;  // the client drew the arrivals at a rate, and the file does not have them
-  bool closed = false;          // each session of `workload` waits for its answers (--max-concurrency)
+  RequestHits hits;                // of all requests (--cache-report); prompt_tokens is 0 if the run has none
+  std::string server_info;         // JSON, the answer of the server's /server_info; empty: none
+  std::string workload;            // the requests as lines of a trace; empty: the line does not have them
+  std::string no_workload;         // then the reason
+  std::vector<std::string> notes;  // what of the line is not read, left out, assumed, or not the prediction's
+  PassedOver passed_over;          // keys of the line that no release known here writes
+  bool drawn_arrivals = false;     // the client drew the arrivals at a rate, and the file does not have them
+  bool closed = false;             // each session of `workload` waits for its answers (--max-concurrency)
 };
 
 // Returns whether the text begins with a line of bench_serving.
 bool looks_like_bench_serving(std::string_view text);
 
-// One run per line. Errors: InputError with file, line and key.
+// One run per line. Errors: InputError with file, line and key; a repeated key is one, too.
 std::vector<BenchRun> read_bench_serving(const std::filesystem::path& file);
+
+// Returns the notes of all runs, each once.
+std::vector<std::string> bench_notes(const std::vector<BenchRun>& runs, const std::string& file);
 
 // Requires that the file says which server served, and that all runs have this server and the same requests.
 // Errors: InputError.

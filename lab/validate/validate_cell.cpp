@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lab/error.hpp"
+#include "lab/experiment/stages.hpp"
 #include "models/text_file.hpp"
 #include "policy/base/tiers.hpp"
 
@@ -77,8 +78,11 @@ void take_stages(const Json& report, RunFigures& run) {
     own.folder = run.folder;
     own.simulated = run.simulated;
     own.machine = run.machine;
-    std::uint64_t& requests = run.requests_of_stage.emplace_back(stage.at("requests").at("total"));
-    for (const char* left_out : {"warmup", "drain"}) requests += stage.at("left_out").at(left_out).get<std::uint64_t>();
+    own.arrived = stage.at("requests").at("total");
+    for (const char* left_out : {"warmup", "drain"}) {
+      own.arrived += stage.at("left_out").at(left_out).get<std::uint64_t>();
+    }
+    run.requests_of_stage.push_back(own.arrived);
   }
 }
 
@@ -217,6 +221,7 @@ RunFigures read_run_folder(const fs::path& folder) {
     take_figures(report, run);
     take_lanes(report, run);
     run.completed = report.at("requests").at("completed");
+    run.arrived = report.at("requests").at("total");
     run.digest = report.at("decisions").at("digest");
     run.simulated = report.value("device", "") == "model";
     run.machine = machine_of(report);
@@ -276,6 +281,14 @@ std::map<std::uint64_t, RequestHits> read_request_hits(const fs::path& folder) {
     all[row.number<std::uint64_t>("request")] = hits;
   });
   return all;
+}
+
+void take_planned(RunFigures& run) {
+  if (run.stages.empty()) return;
+  const std::vector<WorkloadStage> planned = stages_of(Experiment::from_file(run.folder / "experiment.resolved.toml"));
+  for (std::size_t i = 0; i < std::min(planned.size(), run.stages.size()); ++i) {
+    run.stages[i].planned = planned[i].requests;
+  }
 }
 
 void take_hits(std::map<std::uint64_t, RequestHits> hits, RunFigures& run) {

@@ -53,9 +53,11 @@ struct RunFigures {
   std::map<std::uint64_t, RequestHits> hits;  // the same, of a request log and its prediction
   std::map<std::string, LaneTime> lanes;      // by name: "h2d", ...; all GPUs together; compute without stalls
   double completed = 0;
-  std::string digest;                      // of the decisions
-  std::filesystem::path folder;            // the run folder; empty: none
-  bool simulated = false;                  // the run is a simulation
+  std::uint64_t arrived = 0;     // requests of a run folder, completed or not, counted or not (warm-up, drain)
+  std::uint64_t planned = 0;     // requests that the experiment gives to a stage; 0: not known
+  std::string digest;            // of the decisions
+  std::filesystem::path folder;  // the run folder; empty: none
+  bool simulated = false;        // the run is a simulation
   std::optional<MeasuredMachine> machine;  // of a real run, if its report has the machine
   // Stages of the workload (workload.generate.stages). The requests of a stage are numbered from 0; a stage has no
   // lanes and no digest.
@@ -82,6 +84,9 @@ RunFigures read_run_folder(const std::filesystem::path& folder);
 
 // Reads the hits of each completed request in requests.csv of a run folder. Errors: InputError.
 std::map<std::uint64_t, RequestHits> read_request_hits(const std::filesystem::path& folder);
+
+// Sets `planned` of the run's stages, from the experiment in its folder.
+void take_planned(RunFigures& run);
 
 // Sets the hits of a run and of its stages.
 void take_hits(std::map<std::uint64_t, RequestHits> hits, RunFigures& run);

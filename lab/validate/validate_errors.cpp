@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <set>
 #include <tuple>
 
 #include "lab/sweep/comparison.hpp"
@@ -51,7 +52,10 @@ std::optional<RequestErrors> request_errors(const ValidationCell& cell) {
   for (const auto& [number, predicted] : cell.predicted.requests) {
     bool other_prompt = false;
     const std::vector<double> ttfts = measured_ttfts(cell, number, predicted, other_prompt);
-    if (ttfts.empty()) continue;
+    if (ttfts.empty()) {
+      ++errors.one_side_only;
+      continue;
+    }
     if (other_prompt) {
       ++errors.other_prompts;
       continue;
@@ -62,7 +66,14 @@ std::optional<RequestErrors> request_errors(const ValidationCell& cell) {
     if (mean > 0) relative.push_back(std::abs(predicted.ttft_s - mean) / mean);
     if (spread) spreads.push_back(*spread);
   }
-  if (errors.joined + errors.other_prompts == 0) return std::nullopt;
+  std::set<std::uint64_t> unpredicted;
+  for (const RunFigures& run : cell.measured) {
+    for (const auto& [number, measured] : run.requests) {
+      if (!cell.predicted.requests.contains(number)) unpredicted.insert(number);
+    }
+  }
+  if (errors.joined + errors.other_prompts == 0 && unpredicted.empty()) return std::nullopt;
+  errors.one_side_only += unpredicted.size();
   errors.seconds = quantiles_of(std::move(seconds));
   errors.relative = quantiles_of(std::move(relative));
   if (!spreads.empty()) errors.spreads = quantiles_of(std::move(spreads));
@@ -168,6 +179,19 @@ Choice choice_of(std::span<const Ranked> ranked, const std::vector<std::size_t>&
   return choice;
 }
 
+// The reason why the prediction lacks a figure that was measured.
+std::string why_not_predicted(const RunFigures& predicted) {
+  if (predicted.arrived == 0) {
+    return predicted.planned == 0 ? "the prediction has no request"
+                                  : "the prompts ran out before this stage, which should have " +
+                                        std::to_string(predicted.planned) + " requests";
+  }
+  if (predicted.completed == 0) {
+    return "the prediction completed no counted request, of " + std::to_string(predicted.arrived) + " that arrived";
+  }
+  return "the prediction does not have the figure";
+}
+
 }  // namespace
 
 std::pair<double, std::optional<double>> mean_and_spread(std::span<const double> values, bool share) {
@@ -196,7 +220,18 @@ const FigureError* CellErrors::figure(std::string_view name) const {
 CellErrors errors_of(const ValidationCell& cell) {
   CellErrors errors;
   for (const FigureKind& kind : figure_kinds()) {
-    if (const auto error = figure_error(kind, cell)) errors.figures.push_back(*error);
+    const auto has = [&](const RunFigures& run) { return run.figures.contains(kind.name); };
+    const std::optional<FigureError> error = figure_error(kind, cell);
+    if (error) errors.figures.push_back(*error);
+    if ((error && error->error) || std::ranges::none_of(cell.measured, has)) continue;
+    errors.not_compared.push_back(kind.name);
+    errors.why_not =
+        error ? "the measured figure is 0, of which no error is a share" : why_not_predicted(cell.predicted);
+  }
+  const RunFigures& predicted = cell.predicted;
+  if (predicted.arrived != 0 && predicted.arrived < predicted.planned) {
+    errors.other_load = "the prompts ran out in this stage: the prediction has " + std::to_string(predicted.arrived) +
+                        " of its " + std::to_string(predicted.planned) + " requests";
   }
   errors.requests = request_errors(cell);
   add_lanes(cell, errors);

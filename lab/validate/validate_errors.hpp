@@ -31,6 +31,7 @@ Quantiles quantiles_of(std::vector<double> values);
 struct RequestErrors {
   std::uint64_t joined = 0;          // compared requests
   std::uint64_t other_prompts = 0;   // requests with one number and prompts of different lengths: not compared
+  std::uint64_t one_side_only = 0;   // requests that the prediction or a measured run did not complete: not compared
   Quantiles seconds, relative;       // |predicted - mean of the measured runs|; the same divided by the mean
   std::optional<Quantiles> spreads;  // spread of each request over the measured runs
 };
@@ -51,6 +52,9 @@ constexpr double kLaneError = 0.1;
 
 struct CellErrors {
   std::vector<FigureError> figures;        // figures that both sides have
+  std::vector<std::string> not_compared;   // names of measured figures that have no error
+  std::string why_not;                     // the reason; empty if all measured figures have an error
+  std::string other_load;                  // a sentence if the prediction did not get all requests of the stage
   std::optional<RequestErrors> requests;   // if both sides have requests
   std::vector<LaneError> lanes;            // lanes that both sides used; largest error first
   std::vector<std::string> one_side_only;  // sentences about lanes that only one side used

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "lab/formatted.hpp"
+#include "traces/passed_over.hpp"
 
 namespace kvtwin {
 namespace {
@@ -59,6 +60,16 @@ std::string disagreeing_repeats(const std::vector<ValidatedCell>& cells) {
          formatted("%.0f %%", 100 * kMaxTtftSpread) + " in " + std::to_string(disagree) + " of " +
          std::to_string(several) + " configurations (" + worst->cell.name + ": " + formatted("%.0f %%", 100 * most) +
          "), so errors below twice the spread say nothing; measure on an idle machine, or more often";
+}
+
+std::vector<std::string> incomplete_comparisons(const std::vector<ValidatedCell>& cells) {
+  LeftOut left_out;
+  for (const ValidatedCell& cell : cells) {
+    for (const std::string& reason : {cell.errors.why_not, cell.errors.other_load}) {
+      if (!reason.empty()) left_out.add(reason, cell.cell.name);
+    }
+  }
+  return left_out.sentences(cells.size(), "configurations");
 }
 
 // Notes about one hardware, over all cells of its predictions. Each note is added once.
@@ -145,6 +156,7 @@ std::vector<std::string> validation_notes(const std::vector<ValidatedCell>& cell
   const auto add = [&](std::string sentence) {
     if (!sentence.empty()) notes.push_back(std::move(sentence));
   };
+  for (std::string& sentence : incomplete_comparisons(cells)) add(std::move(sentence));
   if (here) add(here->load_sentence());
   add(disagreeing_repeats(cells));
   std::map<std::string, HardwareNotes> hardware;

@@ -30,7 +30,8 @@ std::optional<CalibrationFacts> calibration_facts(std::string_view text);
 // Returns the hardware of a simulated experiment.
 PredictedBy predicted_by(const Experiment& experiment);
 
-// Returns sentences about: other work on the machine; repeats that disagree; figures that were not measured on the
+// Returns sentences about: configurations with measured figures that are compared with nothing, or whose prediction ran
+// out of prompts; other work on the machine; repeats that disagree; figures that were not measured on the
 // validated machine; lanes for which a calibration no longer holds. `by`: the hardware of each cell. `here`: this
 // machine, if `validate` itself measured the runs.
 std::vector<std::string> validation_notes(const std::vector<ValidatedCell>& cells, const std::vector<PredictedBy>& by,

@@ -7,6 +7,7 @@
 #include "lab/error.hpp"
 #include "lab/validate/validate_cell.hpp"
 #include "lab/validate/validate_errors.hpp"
+#include "models/json_text.hpp"
 #include "models/names.hpp"
 #include "models/text_file.hpp"
 
@@ -210,7 +211,11 @@ class EntryReader {
 }  // namespace
 
 std::vector<PublishedEntry> read_published(const fs::path& file) {
-  const Json table = Json::parse(read_text_file(file, "give a JSON list of measurements"), nullptr, false);
+  std::string repeated;
+  const Json table = parse_json<Json>(read_text_file(file, "give a JSON list of measurements"), repeated);
+  if (!repeated.empty()) {
+    throw InputError(file.string() + ": key " + repeated + " is given twice in one object; give it once");
+  }
   if (!table.is_array() || table.empty()) {
     throw InputError(file.string() + ": must be a JSON list of measurements, one or more");
   }

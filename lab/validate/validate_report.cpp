@@ -87,6 +87,10 @@ std::string requests_text(const RequestErrors& requests) {
                       requests.spreads->p90 * 100, requests.spreads->p99 * 100);
   }
   text += "\n";
+  if (requests.one_side_only != 0) {
+    text += formatted("                         %llu left out: completed on one side only\n",
+                      static_cast<unsigned long long>(requests.one_side_only));
+  }
   if (requests.other_prompts != 0) {
     text += formatted("                         %llu left out: their prompts are of another length on one side\n",
                       static_cast<unsigned long long>(requests.other_prompts));
@@ -213,10 +217,13 @@ Json cell_json(const ValidatedCell& validated) {
                                {"predicted", figure.predicted},
                                {"error", or_null(figure.error)}});
   }
+  json["not_compared"] = {{"figures", validated.errors.not_compared}, {"reason", validated.errors.why_not}};
+  json["other_load"] = validated.errors.other_load;
   json["requests"] = nullptr;
   if (const auto& requests = validated.errors.requests) {
     json["requests"] = {{"joined", requests->joined},
                         {"other_prompts", requests->other_prompts},
+                        {"one_side_only", requests->one_side_only},
                         {"error_seconds", requests->joined == 0 ? Json() : quantiles_json(requests->seconds)},
                         {"error", requests->joined == 0 ? Json() : quantiles_json(requests->relative)},
                         {"spread", requests->spreads ? quantiles_json(*requests->spreads) : Json()}};
@@ -256,7 +263,7 @@ Ranking ranking_of(const std::vector<ValidatedCell>& cells) {
     pairs.emplace_back(ttft->measured, ttft->predicted);
     numbers.push_back(i);
   }
-  Ranking ranking{kendall_tau(pairs), choices_of(ranked)};
+  Ranking ranking{kendall_tau(pairs), pairs.size(), choices_of(ranked)};
   for (Choice& choice : ranking.choices) {
     for (std::size_t& cell : choice.cells) cell = numbers[cell];
     for (std::size_t& cell : choice.best) cell = numbers[cell];
@@ -339,7 +346,7 @@ std::string validation_text(const std::vector<ValidatedCell>& cells, const Ranki
   for (const std::string& sentence : lane_sentences(cells)) text += "off        " + sentence + "\n";
   if (ranking.tau) {
     text +=
-        formatted("ranking    Kendall's tau %.3f over %zu configurations, by mean TTFT\n", *ranking.tau, cells.size());
+        formatted("ranking    Kendall's tau %.3f over %zu configurations, by mean TTFT\n", *ranking.tau, ranking.cells);
   }
   if (ranking.choices.size() <= kMostInFull) {
     for (const Choice& choice : ranking.choices) text += choice_sentence(cells, choice) + "\n";

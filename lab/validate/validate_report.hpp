@@ -31,10 +31,11 @@ struct ValidatedCell {
 };
 
 struct Ranking {
-  std::optional<double> tau;  // over all cells
+  std::optional<double> tau;  // over all ranked cells
+  std::size_t cells = 0;
   std::vector<Choice> choices;
 };
-// Ranks the cells that have a mean TTFT on both sides.
+// Ranks the cells that have a mean TTFT on both sides; `cells` is their number.
 Ranking ranking_of(const std::vector<ValidatedCell>& cells);
 
 // Returns one sentence for each lane with a large error, largest first. A lane appears once, for the cell with its

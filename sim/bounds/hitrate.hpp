@@ -1,7 +1,8 @@
 // Sequential replay: serves the requests one after another in the order of the source. Service takes no time. The
 // result depends on the eviction policy only, so policies are compared here with each other and with the bounds.
 //
-// A block is a page of the source. The last block of a request may hold fewer tokens and counts as one block. The hit
+// A block is a page of the source. The last block of a request may hold fewer tokens and counts as one block; without a
+// key, it is no block, and its tokens are misses. The hit
 // is the longest present prefix. The replay touches the hit blocks and inserts the missing blocks in order. To make
 // room, the replay evicts one block at a time: the tail of a leaf that is not on the request's path. If no such leaf
 // exists, the remaining blocks are not inserted. The index and the policies are those of the library (RadixTree,
@@ -108,7 +109,8 @@ std::span<const std::string_view> hit_rate_bounds();
 
 // Returns one result per eviction and capacity; evictions are the outer loop. Reads `source` once and passes its hints
 // to the policies.
-// Requires: each arrival has a key for every started block, or with engines for every full block (KV_CHECK).
+// Requires: each arrival has a key for every started block that a cache may hold, or with engines for every full block
+// (KV_CHECK).
 // Errors: HitRateError if the configuration is unusable.
 std::vector<HitRate> replay_hit_rates(InputSource& source, const HitRateConfig& config);
 

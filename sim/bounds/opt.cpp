@@ -11,7 +11,6 @@ namespace kvtwin {
 
 std::uint64_t RequestLog::add(std::span<const PageKey> keys) {
   constexpr std::size_t kMaxRequestsOrBlocks = std::numeric_limits<std::uint32_t>::max() - 1;
-  KV_CHECK(!keys.empty(), "a request has a block");
   KV_CHECK(requests() < kMaxRequestsOrBlocks && parent_.size() + keys.size() < kMaxRequestsOrBlocks,
            "requests and blocks have 32-bit numbers");
   std::size_t known = 0, unknown = keys.size();  // known blocks are a prefix: binary search for the end of the prefix

@@ -23,7 +23,7 @@ namespace kvtwin {
 // Requires: at most 2^32 - 2 requests and blocks (KV_CHECK).
 class RequestLog {
  public:
-  // Appends a request. Requires: `keys` is a chain and not empty.
+  // Appends a request. Requires: `keys` is a chain; a request without a block has no hit.
   // Returns how many leading blocks occurred in earlier requests: the hits of an infinite cache.
   std::uint64_t add(std::span<const PageKey> keys);
 

@@ -93,6 +93,31 @@ class Silicon(unittest.TestCase):
         for reason in ("several recipes, some with speculative decoding", "no recipe with these ranks and clients"):
             self.assertIn(f"1 {reason}", self.said)
 
+    def test_rows_that_no_entry_can_say_are_left_out_by_reason(self):
+        workers = numbered((1, 1, 4, 4), (4, 8, 1, 8))
+        entries = self.table(
+            row("kept", DUMP.format(7), "50.5", "5.5", **workers),
+            row("stages", DUMP.format(7), "51", "5.5", **workers, decode_pp_size=2),
+            row("infinite", DUMP.format(7), "inf", "5.5", **workers),
+            row("zero", DUMP.format(7), "52", "0", **workers),
+        )
+        self.assertEqual(list(entries), ["kept"])
+        for reason in ("1 pipeline parallelism", "2 no TTFT or TPOT"):
+            self.assertIn(reason, self.said)
+
+    def test_a_file_of_another_form_is_refused(self):
+        self.table(row("kept", DUMP.format(7), "50.5", "5.5", **numbered((1, 1, 4, 4), (4, 8, 1, 8))))
+        file = self.folder / "aiconfigurator_core/systems/silicon_sample.csv"
+        whole = file.read_text()
+        for text, said in ((whole.replace("pp_size", "depth"), "has no column decode_pp_size"),
+                           (whole.replace("isl,osl", "isl,isl,osl"), "has a column twice"),
+                           (whole + "short,row\n", "row 2 has another number of fields")):
+            file.write_text(text)
+            done = subprocess.run([ROOT / "tools/import-silicon", self.folder, "--mode", "disagg", "--out",
+                                   self.folder / "other.json"], capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 2, done.stdout)
+            self.assertIn(said, done.stderr)
+
     def test_the_better_choice_has_more_tokens_per_gpu(self):
         def validation(name, entries):
             cells = [{"cell": entry, "figures": [

@@ -8,8 +8,10 @@
 //   chunk_hashes   "0x...", one hash per whole chunk; a hash covers the prompt up to the end of the chunk
 // Other keys (dtypes, shapes) are passed over and named in a note.
 //
-// A look-up becomes a request, a chunk a block. Prompt tokens that no hash covers become blocks with private ids. The
-// log has no answers: each answer is 1 token. Requests of another model than the model of the first line belong to
+// A look-up becomes a request, a chunk a block. Prompt tokens that no hash covers become blocks with private ids, and
+// are the request's uncached_end: LMCache never holds them, so they take no room in a replay of started blocks
+// (LMCache/LMCache, lmcache/tools/cache_simulator/simulator.py: they count in seq_len, and are no entries). The log has
+// no answers: each answer is 1 token. Requests of another model than the model of the first line belong to
 // another tenant. A second look-up of one of the last kMaxKnown requests (after a preemption) is skipped.
 //
 // LMCache's threads read the clock before the line is written. So a line may be earlier than the previous line by up
@@ -62,6 +64,7 @@ class LmcacheReader final : public FormatReader {
   std::unordered_set<std::string> known_;  // looked up only
   std::deque<std::string> order_;          // those in known_, oldest first
   std::uint64_t next_private_ = kPrivateBlocks;
+  Tokens uncached_tokens_ = 0;
   std::uint64_t requests_ = 0, repeated_ = 0, moved_ = 0, other_models_ = 0;
 };
 
@@ -170,6 +173,8 @@ void LmcacheReader::read_blocks(const JsonObject& object, TraceRequest& request)
                                     std::to_string(request.input) + " has " + std::to_string(request.input / chunk_) +
                                     " whole chunks of " + std::to_string(chunk_) + " tokens");
   }
+  request.uncached_end = request.input - request.blocks.size() * chunk_;
+  uncached_tokens_ += request.uncached_end;
   while (request.blocks.size() < (request.input - 1) / chunk_ + 1) request.blocks.push_back(next_private_++);
 }
 
@@ -178,6 +183,11 @@ void LmcacheReader::add_notes(std::vector<std::string>& notes) const {
   notes.push_back(
       "trace: LMCache's log has no lengths of answers, which are taken to be 1 token each, and no prompts shorter than "
       "a chunk");
+  if (uncached_tokens_ > 0) {
+    notes.push_back("trace: " + std::to_string(uncached_tokens_) +
+                    " prompt tokens have no hash, as LMCache never holds them: hitrate and trace info count them as "
+                    "misses that take no room");
+  }
   if (repeated_ > 0) {
     notes.push_back("trace: " + std::to_string(repeated_) +
                     " look-ups of a request that was looked up before were passed over");

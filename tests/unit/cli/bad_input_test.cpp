@@ -179,7 +179,8 @@ TEST_F(BadInput, WorkloadSentencesNameTheKey) {
   refused_kind("returning", {"prompt_tokens=1000000000", "prompt_tokens_per_second=1"},
                {generate + "prompt_tokens_per_second (--set)", generate + "prompt_tokens (--set)", "0.000001"});
   refused_kind("groups", {"groups=10000000"}, {generate + "prompts_per_group (default): must be from 1 to 1"});
-  refused_kind("groups", {"question_tokens=0"}, {generate + "question_tokens (--set): must be from 1"});
+  refused_kind("groups", {"question_tokens=0", "prefix_tokens=0"},
+               {generate + "question_tokens (--set): must be at least 1, as prefix_tokens is 0"});
   refused_kind("chat", {"sessions_per_second=1e-9"},
                {generate + "sessions_per_second is 1.0", "0, or at least 1e-06 and at most 1e+06"});
   refused_kind(

@@ -247,5 +247,37 @@ TEST(CalibrateCapture, SetsAFigureThatTheBaseDoesNotHave) {
   EXPECT_DOUBLE_EQ(machine.nic_bandwidth, 4e9);
 }
 
+// Entries of a published table that the fit does not use are named, with the reason.
+TEST(CalibratePublished, NamesTheEntriesThatItLeavesOut) {
+  const Folder folder;
+  const auto entry = [](const std::string& name, const std::string& group, const std::string& engine,
+                        const std::string& load, const std::string& measured) {
+    return R"({"name": ")" + name + R"(", "source": "made up", "group": ")" + group +
+           R"(", "model": "llama-3.1-8b", "hardware": "h100-pcie5", "set": {"sim.world": "events"}, "serving": {"engine": ")" +
+           engine +
+           R"("}, "workload": {"groups": 4, "prompts_per_group": 2, "prefix_tokens": 256, "question_tokens": 32, )" +
+           R"("output_tokens": 4, )" + load + R"(}, "measured": )" + measured + "}";
+  };
+  const std::string rate = R"("rate": 5)", mean = R"({"ttft_mean_s": 0.05})";
+  write_text(folder / "t.json",
+             "[" + entry("a", "h100 x", "sglang", rate, R"({"ttft_mean_s": 0.05, "ttft_p99_s": 0.2})") + "," +
+                 entry("b", "h100 x", "sglang", rate, mean) + "," + entry("c", "h100 x", "sglang", rate, mean) + "," +
+                 entry("p99", "h100 x", "sglang", rate, R"({"ttft_p99_s": 0.2})") + "," +
+                 entry("ladder", "h100 x", "sglang", R"("concurrency": "1x4,2x4")", "[" + mean + "," + mean + "]") +
+                 "," + entry("other", "b200", "vllm", rate, mean) + "]");
+  const Outcome fit = run({"calibrate", "--published", folder / "t.json", "--fit-on", "h100", "--fit",
+                           "serving.step_us", "--rows", "1", "--simulations", "10", "--out", folder / "out"});
+  ASSERT_EQ(fit.exit_code, 0) << fit.err;
+  const std::string left_out = Json::parse(text_of(folder / "out/fit.json")).at("left_out").dump();
+  for (const char* part :
+       {"used in part: the fit takes ttft_mean_s and tpot_mean_s, or e2e_mean_s without these (a)",
+        "not used: no ttft_mean_s, tpot_mean_s or e2e_mean_s above 0 (p99)",
+        "of stages; give each stage an entry of its own (ladder)",
+        "no group of --fit-on has their serving.engine (other)", "1 of 6 entries: not used: more than --rows 1"}) {
+    EXPECT_NE(left_out.find(part), std::string::npos) << part << ": " << left_out;
+    EXPECT_NE(fit.out.find(part), std::string::npos) << part << ": " << fit.out;
+  }
+}
+
 }  // namespace
 }  // namespace kvtwin::test

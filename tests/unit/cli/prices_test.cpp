@@ -78,6 +78,11 @@ TEST(PriceList, BadListsAreRefused) {
   expect_refused(head + "[drm]\ngib = {value = 3, source = \"x\", date = \"y\"}\n", {"drm.gib", "dram.gib"});
   expect_refused(head + "[gpu]\nhour = {value = 3, source = \"x\", date = \"y\"}\n", {"gpu.hour"});
   expect_refused(head + "dram = 3\n", {"p.toml:2", "dram"});
+  expect_refused(head + "[nic.ndr400]\nprice = {value = 3, source = \"x\", date = \"y\"}\n",
+                 {"p.toml:2", "nic.ndr400", "[nic.400]"});
+  expect_refused(head + "[dram]\ngib = {value = nan, source = \"x\", date = \"y\"}\n", {"number of at least 0"});
+  expect_refused(head + "[dram]\ngib = {value = inf, source = \"x\", date = \"y\"}\n", {"number of at least 0"});
+  expect_refused(head + head, {"p.toml:2", "currency"});
 }
 
 TEST(PriceList, AFileLiesOverTheBuiltInList) {

@@ -2,9 +2,13 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <list>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <span>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -13,6 +17,7 @@
 
 #include "policy/seam/journal.hpp"
 #include "tests/simulation.hpp"
+#include "tests/splitmix.hpp"
 #include "tests/trace_files.hpp"
 #include "traces/trace.hpp"
 
@@ -374,6 +379,91 @@ TEST(TraceGenerate, MakesEveryKind) {
   const Outcome endless = run({"trace", "generate", "--duration", "0", "--out", folder / "endless"});
   EXPECT_EQ(endless.exit_code, 2);
   EXPECT_NE(endless.err.find("without an end"), std::string::npos) << endless.err;
+}
+
+// The same option as in hitrate, where --block-tokens is the size of the cache's blocks.
+TEST(TraceInfo, TakesTheBlockSizeUnderBothNames) {
+  const Folder folder;
+  std::string lines;
+  for (int i = 0; i < 3; ++i) {
+    lines += R"({"timestamp": )" + std::to_string(100 * i) + R"(, "input_length": 60, "output_length": 1, )" +
+             R"("hash_ids": [0, 1, 2, )" + std::to_string(10 + i) + "]}\n";
+  }
+  write_text(folder / "t.jsonl", lines);
+  const Outcome unsized = run({"trace", "info", folder / "t.jsonl"});
+  EXPECT_EQ(unsized.exit_code, 2);
+  EXPECT_NE(unsized.err.find("--block-tokens 16"), std::string::npos) << unsized.err;
+  for (const std::string option : {"--block-tokens", "--trace-block-tokens"}) {
+    const Outcome info = run({"trace", "info", folder / "t.jsonl", option, "16", "--json"});
+    ASSERT_EQ(info.exit_code, 0) << info.err;
+    EXPECT_EQ(Json::parse(info.out).at("unique_blocks"), 6) << info.out;
+    EXPECT_EQ(run({"trace", "info", folder / "t.jsonl", option, "32"}).exit_code, 2);
+    EXPECT_EQ(run({"trace", "convert", folder / "t.jsonl", folder / "c.jsonl", option, "16", "--force"}).exit_code, 0);
+  }
+}
+
+// LMCache's rule (LMCache/LMCache, lmcache/tools/cache_simulator/simulator.py, simulate()): a chunk of the log is an
+// entry of an LRU list, the tokens behind the last whole chunk are misses and no entry.
+TEST(LmcacheHits, AreThoseOfItsOwnSimulator) {
+  const Folder folder;
+  constexpr std::uint64_t kChunk = 256;
+  constexpr std::size_t kCapacity = 40;
+  std::string log;
+  std::list<std::uint64_t> lru;  // newest first
+  std::uint64_t hit_tokens = 0, all_tokens = 0, entries = 0;
+  Splitmix random(7);
+  for (int i = 0; i < 2'000; ++i) {
+    const std::uint64_t chunk = random.below(60), tail = random.below(3) * 100;
+    log += R"({"timestamp": )" + std::to_string(i) + R"(, "request_id": "r)" + std::to_string(i) +
+           R"(", "model_name": "m", "chunk_size": 256, "seq_len": )" + std::to_string(kChunk + tail) +
+           R"(, "chunk_hashes": ["0x)" + std::to_string(chunk + 1) + "\"]}\n";
+    all_tokens += kChunk + tail;
+    ++entries;
+    if (const auto at = std::find(lru.begin(), lru.end(), chunk); at != lru.end()) {
+      hit_tokens += kChunk;
+      lru.erase(at);
+    }
+    lru.push_front(chunk);
+    if (lru.size() > kCapacity) lru.pop_back();
+  }
+  write_text(folder / "lookup_hashes_1.jsonl", log);
+  const Outcome rates = run({"hitrate", "--trace", folder / "lookup_hashes_1.jsonl", "--capacity",
+                             std::to_string(kCapacity), "--eviction", "lru", "--json"});
+  ASSERT_EQ(rates.exit_code, 0) << rates.err;
+  const Json lru_row = Json::parse(rates.out);
+  EXPECT_EQ(lru_row.at("hit_tokens"), hit_tokens);
+  EXPECT_EQ(lru_row.at("lookup_tokens"), all_tokens);
+  EXPECT_EQ(lru_row.at("lookup_blocks"), entries);
+  EXPECT_NE(rates.err.find("misses that take no room"), std::string::npos) << rates.err;
+  const Outcome info = run({"trace", "info", folder / "lookup_hashes_1.jsonl", "--json"});
+  EXPECT_EQ(Json::parse(info.out).at("unique_blocks"), 60) << info.out;
+  EXPECT_EQ(Json::parse(info.out).at("blocks"), entries) << info.out;
+}
+
+// A prompt without a whole chunk has no block at all.
+TEST(LmcacheHits, OfPromptsWithoutAChunkAreNone) {
+  const Folder folder;
+  std::string log;
+  for (int i = 0; i < 6; ++i) {
+    log += R"({"timestamp": )" + std::to_string(i) + R"(, "request_id": "r)" + std::to_string(i) +
+           R"(", "model_name": "m", "chunk_size": 256, "seq_len": )" + (i % 2 == 0 ? "700" : "90") +
+           R"(, "chunk_hashes": )" + (i % 2 == 0 ? R"(["0x1", "0x2"])" : "[]") + "}\n";
+  }
+  write_text(folder / "log.jsonl", log);
+  const Outcome rates = run({"hitrate", "--trace", folder / "log.jsonl", "--capacity", "2", "--eviction",
+                             "lru,fifo,lfu,mru,slru,tide,opt,opt-no-bypass,opt-bit,opt-cost,opt-cost-plan,infinite",
+                             "--end-hints", "100", "--json"});
+  ASSERT_EQ(rates.exit_code, 0) << rates.err;
+  std::istringstream rows(rates.out);
+  int number = 0;
+  for (std::string row; std::getline(rows, row); ++number) {
+    EXPECT_EQ(Json::parse(row).at("lookup_blocks"), 6) << row;
+    EXPECT_EQ(Json::parse(row).at("hit_tokens"), 1024) << row;
+  }
+  EXPECT_EQ(number, 12);
+  const Outcome tiers = run({"hitrate", "--trace", folder / "log.jsonl", "--capacity", "2", "--eviction", "lru,tide",
+                             "--host-capacity", "4", "--write-policy", "write_through", "--json"});
+  EXPECT_EQ(tiers.exit_code, 0) << tiers.err;
 }
 
 TEST(TraceFormats, AreServed) {

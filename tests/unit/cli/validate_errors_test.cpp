@@ -161,6 +161,7 @@ TEST(CellErrors, LeaveOutRequestsThatAreOthers) {
   ASSERT_TRUE(errors.requests);
   EXPECT_EQ(errors.requests->joined, 0U);
   EXPECT_EQ(errors.requests->other_prompts, 1U);
+  EXPECT_EQ(errors.requests->one_side_only, 1U);
   cell.measured[0].requests.clear();
   cell.measured[1].requests.clear();
   EXPECT_FALSE(errors_of(cell).requests);

@@ -215,6 +215,7 @@ TEST_F(Validate, RefusesTablesThatSaySomethingElse) {
   altered("0.5,", "\"fast\",", {"ttft_p99_s", "must be a number"});
   altered("llama-3.1-8b", "llama-8", {"groups of eight", "model.name"});
   altered("\"groups\": 8", "\"groups\": 0", {"groups of eight", "workload.generate.groups"});
+  altered("\"cache\"", "\"source\": \"another\", \"cache\"", {"table.json", "source", "given twice"});
   write_text(folder_ / "table.json", "{}");
   refused({"--published", folder_ / "table.json"}, {"table.json", "must be a JSON list"});
   write_text(folder_ / "table.json", "[" + good.substr(1, good.size() - 2) + "," + good.substr(1));
@@ -253,6 +254,7 @@ TEST_F(Validate, ReadsWhatBenchServingWrote) {
       validate({"--bench-serving", folder_ / "bench.jsonl", "--experiment", experiment}).json().at("cells")[0];
   EXPECT_EQ(cell.at("runs"), 2);
   EXPECT_EQ(cell.at("requests").at("joined"), 79) << "one failed in one run";
+  EXPECT_EQ(cell.at("requests").at("one_side_only"), 1);
   EXPECT_NEAR(cell.at("requests").at("error").at("max").get<double>(), 0, 1e-9);
   for (const char* name : {"ttft_mean_s", "ttft_p99_s", "tpot_p50_s", "output_tokens_per_second"}) {
     EXPECT_NEAR(figure(cell, name).at("error").get<double>(), 0, 1e-9) << name;
@@ -264,6 +266,7 @@ TEST_F(Validate, ReadsWhatBenchServingWrote) {
     for (int i = 0; i < 5; ++i) {
       more["ttfts"].push_back(1.0);
       more["input_lens"].push_back(7);
+      more["errors"].push_back("");
     }
     return more.dump();
   }());
@@ -422,6 +425,80 @@ TEST_F(Validate, ReadsPublishedLadders) {
   const Outcome outcome = validate({"--published", folder_ / "table.json"});
   EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
   EXPECT_NE(outcome.err.find("2 stages were measured, and 1 are predicted"), std::string::npos) << outcome.err;
+}
+
+// The ladder has more requests than the workload: the stages without prompts, and with some of them, are named.
+TEST_F(Validate, NamesStagesThatRunOutOfPrompts) {
+  std::string text = table_of(R"("concurrency": "2x20,6x28,8x40,8x40", "limit": 60)");
+  const std::string measured = R"({"ttft_mean_s": [0.1, 0.12], "ttft_p99_s": 0.5, "hit_ratio": 0.7})";
+  text.replace(text.find(measured), measured.size(),
+               R"([{"ttft_mean_s": 0.1}, {"ttft_mean_s": 0.2}, {"ttft_mean_s": 0.3}, {"ttft_mean_s": 0.4}])");
+  text.replace(text.find("\"prompts_per_group\": 6"), 22, "\"prompts_per_group\": 9");
+  write_text(folder_ / "table.json", text);
+  const Outcome outcome = validate({"--published", folder_ / "table.json", "--max-error", "100000"});
+  EXPECT_EQ(outcome.exit_code, 3) << outcome.err;
+  EXPECT_NE(outcome.err.find("stage 4 completes no request as predicted"), std::string::npos) << outcome.err;
+  const Json whole = Json::parse(outcome.out);
+  EXPECT_EQ(whole.at("cells").size(), 4U);
+  const std::string notes = whole.at("notes").dump();
+  EXPECT_NE(notes.find("1 of 4 configurations: the prompts ran out before this stage, which should have 40 requests "
+                       "(groups of eight, stage 4)"),
+            std::string::npos)
+      << notes;
+  EXPECT_NE(notes.find("1 of 4 configurations: the prompts ran out in this stage: the prediction has 12 of its 40 "
+                       "requests (groups of eight, stage 3)"),
+            std::string::npos)
+      << notes;
+  EXPECT_EQ(whole.at("scores")[0].at("left_out"), 1) << whole.at("scores");
+  EXPECT_EQ(whole.at("cells")[3].at("not_compared").at("figures"), Json({"ttft_mean_s"}));
+  EXPECT_NE(notes.find("--max-error judges the mean TTFT, which 1 of 4"), std::string::npos) << notes;
+}
+
+TEST_F(Validate, MaxErrorJudgesSomething) {
+  std::string text = table_of(R"("rate": 5)");
+  text.replace(text.find("\"ttft_mean_s\": [0.1, 0.12], "), 28, "");
+  write_text(folder_ / "table.json", text);
+  const Outcome outcome = validate({"--published", folder_ / "table.json", "--max-error", "5"});
+  EXPECT_EQ(outcome.exit_code, 3) << outcome.err;
+  EXPECT_NE(outcome.err.find("--max-error judges nothing"), std::string::npos) << outcome.err;
+}
+
+// Keys of bench_serving and of vLLM's bench serve: read, known, or named.
+TEST_F(Validate, NamesWhatItDoesNotReadOfABenchmark) {
+  const Json report = simulate_to(folder_, "run", settings_, false);
+  const std::string experiment = folder_ / "run/experiment.resolved.toml";
+  Json line = bench_line(Table(text_of(folder_ / "run/requests.csv")), report);
+  line.erase("request_rate");
+  line["mean_e2el_ms"] = report.at("e2e_seconds").at("mean").get<double>() * 1e3;  // vLLM's name
+  for (const char* known : {"burstiness", "accept_length"}) line[known] = 1.0;
+  for (const char* known : {"std_ttft_ms", "p99.9_itl_ms", "mean_queue_ms", "num_prompts"}) line[known] = 80;
+  const auto notes_of = [&](const Json& one) {
+    write_text(folder_ / "bench.jsonl", one.dump());
+    return validate({"--bench-serving", folder_ / "bench.jsonl", "--experiment", experiment}).json();
+  };
+  const Json quiet = notes_of(line);
+  EXPECT_EQ(quiet.at("notes").dump().find("passed over"), std::string::npos) << quiet.at("notes");
+  EXPECT_EQ(quiet.at("notes").dump().find("measured with"), std::string::npos) << quiet.at("notes");
+  EXPECT_NEAR(figure(quiet.at("cells")[0], "e2e_mean_s").at("error").get<double>(), 0, 1e-9);
+  line["burstiness"] = 0.5;
+  line["accept_length"] = 2.5;
+  line["ramp_up_strategy"] = "linear";
+  line["turbo_mode"] = true;
+  line["errors"][3] = "Connection reset";
+  const std::string notes = notes_of(line).at("notes").dump();
+  for (const char* part : {"turbo_mode (1)", "speculative decoding (accept_length 2.5)", "(burstiness 0.5)",
+                           "a rate that rises (ramp_up_strategy linear)", "1 of 80 requests failed"}) {
+    EXPECT_NE(notes.find(part), std::string::npos) << part << ": " << notes;
+  }
+  const auto refused_line = [&](const std::string& text, const std::vector<std::string>& parts) {
+    write_text(folder_ / "bench.jsonl", text);
+    refused({"--bench-serving", folder_ / "bench.jsonl", "--experiment", experiment}, parts);
+  };
+  refused_line(R"({"mean_ttft_ms": 1, "mean_ttft_ms": 2})", {"mean_ttft_ms", "given twice"});
+  refused_line(R"({"mean_ttft_ms": -1})", {"mean_ttft_ms", "at least 0"});
+  refused_line(R"({"time_to_first_token": {"avg": 1}})", {"AIPerf", "--published"});
+  line["errors"].erase(0);
+  refused_line(line.dump(), {"errors: has 79 entries", "80"});
 }
 
 // The build target `validation` runs these experiments for more than half an hour. This test only checks that each of

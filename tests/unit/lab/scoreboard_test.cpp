@@ -50,6 +50,37 @@ TEST(Scoreboard, HasEachFigureOfEachGroupAndOfAll) {
   EXPECT_EQ(score(scoreboard({cell("a", "1", 1, 1)}), "ttft_mean_s", ""), nullptr) << "of one cell";
 }
 
+// A stage whose prompts ran out has measured figures, and no predicted one.
+TEST(Scoreboard, CountsCellsThatAreInNoNumber) {
+  std::vector<ValidatedCell> cells{cell("a", "1", 1, 1.1), cell("a", "2", 2, 1.6), cell("a", "3", 3, 3),
+                                   cell("b", "4", 0, 1)};
+  cells[2].cell.predicted.figures.clear();
+  cells[2].cell.predicted.planned = 40;
+  cells[2].errors = errors_of(cells[2].cell);
+  EXPECT_EQ(cells[2].errors.not_compared, (std::vector<std::string>{"ttft_mean_s", "output_tokens_per_second"}));
+  EXPECT_NE(cells[2].errors.why_not.find("ran out before this stage, which should have 40"), std::string::npos);
+  EXPECT_EQ(cells[3].errors.not_compared, (std::vector<std::string>{"ttft_mean_s"}));
+  EXPECT_NE(cells[3].errors.why_not.find("measured figure is 0"), std::string::npos);
+  const std::vector<FigureScore> scores = scoreboard(cells);
+  EXPECT_EQ(score(scores, "ttft_mean_s", "")->cells, 2U);
+  EXPECT_EQ(score(scores, "ttft_mean_s", "")->left_out, 2U);
+  EXPECT_EQ(score(scores, "ttft_mean_s", "a")->left_out, 1U);
+  EXPECT_EQ(score(scores, "output_tokens_per_second", "")->left_out, 1U);
+  EXPECT_EQ(scoreboard_json(scores)[0].at("left_out"), 2);
+  EXPECT_NE(scoreboard_text(scores).find("left out"), std::string::npos);
+  EXPECT_EQ(ranking_of(cells).cells, 3U) << "the third has no predicted TTFT";
+}
+
+TEST(Scoreboard, NamesAStageThatGotOnlyAPartOfItsRequests) {
+  ValidatedCell part = cell("a", "1", 1, 1.1);
+  part.cell.predicted.arrived = 12;
+  part.cell.predicted.planned = 40;
+  EXPECT_NE(errors_of(part.cell).other_load.find("12 of its 40 requests"), std::string::npos);
+  EXPECT_TRUE(errors_of(part.cell).not_compared.empty());
+  part.cell.predicted.arrived = 40;
+  EXPECT_EQ(errors_of(part.cell).other_load, "");
+}
+
 TEST(Scoreboard, RegretIsTheMeasuredCostOfTheChoice) {
   // The simulator takes the second cell by TTFT (20 % above the best), and the first by throughput (half of the best).
   const std::vector<FigureScore> scores =

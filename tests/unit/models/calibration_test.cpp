@@ -99,6 +99,12 @@ TEST(Measurements, BadLinesAreNamed) {
   EXPECT_NE(error(R"({"what":"disk","verb":"fetch",)" + disk + "1}").find("unknown verb \"fetch\""), std::string::npos);
   EXPECT_EQ(error(R"({"what":"forward","model":"other","seconds":1})"),
             "m.jsonl:1: \"model\" must be the name of a model line above it");
+  EXPECT_NE(error(R"({"what":"disk","verb":"get","page_byte":4096,"memory":"host","pages":1,"seconds":1})")
+                .find("m.jsonl:1: unknown key \"page_byte\": did you mean \"page_bytes\"?"),
+            std::string::npos)
+      << "a default in its place would decide";
+  EXPECT_EQ(error(R"({"what":"disk","verb":"get","pages":2,)" + disk + "1}"),
+            "m.jsonl:1: \"pages\" is given twice; it must be given once");
   EXPECT_EQ(error(""), "m.jsonl: holds no measurement; kvtwin calibrate writes one a line");
 }
 

@@ -73,6 +73,39 @@ TEST(Hardware, LintRefusesWhatNoMachineReaches) {
   EXPECT_EQ(error_with("host_to_device", 1000, "GB/s"), "no error");
 }
 
+// A misspelt key would leave its default in force.
+TEST(Hardware, RefusesKeysThatItDoesNotRead) {
+  json object = h200();
+  object["numbers"]["copy_call"]["hihg"] = 4;
+  EXPECT_NE(error_of(object).find("copy_call: unknown key \"hihg\": did you mean \"high\""), std::string::npos)
+      << error_of(object);
+  object = h200();
+  object["number"] = json::object();
+  EXPECT_NE(error_of(object).find("did you mean \"numbers\""), std::string::npos) << error_of(object);
+  object = h200();
+  object["calibration"] = {{"anything", {{"at", "all"}}}};
+  EXPECT_EQ(error_of(object), "no error");
+}
+
+TEST(Hardware, RefusesAKeyThatIsGivenTwice) {
+  std::string text = h200().dump();
+  const std::string unit = "\"unit\":\"us\"";
+  text.replace(text.find(unit), unit.size(), unit + ",\"unit\":\"ms\"");
+  try {
+    static_cast<void>(parse_hardware(text, "machine.json"));
+    ADD_FAILURE() << "accepted";
+  } catch (const ModelError& error) {
+    EXPECT_NE(std::string(error.what()).find("machine.json: key \"unit\" is given twice"), std::string::npos)
+        << error.what();
+  }
+  try {  // the same reader
+    static_cast<void>(parse_model(R"({"model_type": "llama", "head_dim": 64, "head_dim": 128})", "config.json"));
+    ADD_FAILURE() << "accepted";
+  } catch (const ModelError& error) {
+    EXPECT_NE(std::string(error.what()).find("key \"head_dim\" is given twice"), std::string::npos) << error.what();
+  }
+}
+
 TEST(Hardware, IntervalsHoldTheirValue) {
   json object = h200();
   json& number = object["numbers"]["host_to_device"];

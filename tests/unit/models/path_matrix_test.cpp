@@ -73,6 +73,8 @@ TEST(PathMatrix, RefusesWhatIsNoTable) {
       {head + "boxes,h2d,0,16,1\n", "`0` where a whole number"},
       {head + "boxes,h2d,512,1e9,1\n", "m.csv:2: `1e9` where a whole number"},
       {head + "boxes,h2d,99999999999999,16,1\n", "where a whole number from 1 to 2^40"},
+      {"path,direction,chunk_bytes,chunks,r_median,wrong_bytes\nboxes,h2d,512,16,1,7\n",
+       "m.csv:2: wrong_bytes is 7, so this path did not copy"},
       {"# a\n{\"numbers\": {}}\n", "m.csv:2: no column path"},
   };
   for (const auto& [csv, sentence] : kBad) {
@@ -83,6 +85,18 @@ TEST(PathMatrix, RefusesWhatIsNoTable) {
       EXPECT_NE(std::string(e.what()).find(sentence), std::string::npos) << e.what();
     }
   }
+}
+
+// For example rows of two seeds.
+TEST(PathMatrix, OfSeveralRowsOfACellTheFastestCounts) {
+  const std::string head = "path,direction,chunk_bytes,chunks,r_median\n";
+  const std::string fast = "batch,h2d,4096,16,1\n", slow = "batch,h2d,4096,16,0.1\n", other = "boxes,h2d,4096,16,1\n";
+  const auto from = [&](const std::string& rows) {
+    return limits_from(parse_path_matrix(head + rows, "m.csv")).copy_engine_min_h2d;
+  };
+  EXPECT_EQ(from(fast + slow + other), 4096U);
+  EXPECT_EQ(from(slow + fast + other), 4096U);
+  EXPECT_EQ(from(slow + other), 8192U);
 }
 
 TEST(PathMatrix, ThresholdsAreWhereAPathBecomesAsGoodAsAny) {

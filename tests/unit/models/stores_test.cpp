@@ -131,6 +131,9 @@ TEST(Stores, BadFilesAreRefusedInASentence) {
   object = redis();
   object["numbers"]["lease"] = {{"value", -3}, {"unit", "s"}, {"source", "here"}, {"date", "today"}};
   EXPECT_NE(error_of(object).find("at least"), std::string::npos) << error_of(object);
+  object = redis();
+  object["evict"] = false;
+  EXPECT_NE(error_of(object).find("did you mean \"evicts\""), std::string::npos) << error_of(object);
   EXPECT_EQ(error_of(redis()), "no error");
   EXPECT_THROW(static_cast<void>(store_preset("rediss")), ModelError);
   EXPECT_THROW(static_cast<void>(store_from_file("/nowhere/store.json")), ModelError);

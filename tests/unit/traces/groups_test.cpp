@@ -198,6 +198,31 @@ TEST(GroupsGenerator, TheLastArrivalsStayWithinTheRangeOfTimes) {
   }
 }
 
+TEST(GroupsGenerator, WithoutAQuestionThePromptsOfAGroupAreEqual) {
+  GroupsConfig config;
+  config.groups = 2;
+  config.prompts_per_group = 3;
+  config.question_tokens = 0;
+  config.prefix_tokens = 64;
+  std::set<std::vector<std::uint64_t>> prompts;
+  for (const TraceRequest& r : all_of(config)) {
+    EXPECT_EQ(r.input, 64U);
+    EXPECT_EQ(r.blocks.size(), 4U);
+    prompts.insert(r.blocks);
+  }
+  EXPECT_EQ(prompts.size(), 2U);
+  config.prefix_tokens = 70;  // only whole blocks are shared
+  std::set<std::uint64_t> last_blocks;
+  for (const TraceRequest& r : all_of(config)) {
+    ASSERT_EQ(r.blocks.size(), 5U);
+    EXPECT_TRUE(last_blocks.insert(r.blocks[4]).second);
+    EXPECT_GE(r.blocks[4], 8U);
+  }
+  config.prefix_tokens = 7;
+  config.range_ratio = 0;
+  for (const TraceRequest& r : all_of(config)) EXPECT_EQ(r.blocks.size(), 1U);
+}
+
 TEST(GroupsGenerator, RefusesWhatMakesNoSense) {
   const auto refused = [](auto change) {
     GroupsConfig config;
@@ -207,7 +232,8 @@ TEST(GroupsGenerator, RefusesWhatMakesNoSense) {
   refused([](GroupsConfig& c) { c.groups = 0; });
   refused([](GroupsConfig& c) { c.prompts_per_group = 0; });
   refused([](GroupsConfig& c) { c.groups = c.prompts_per_group = 1'000'000'000'000; });
-  refused([](GroupsConfig& c) { c.question_tokens = 0; });
+  refused([](GroupsConfig& c) { c.question_tokens = c.prefix_tokens = 0; });
+  refused([](GroupsConfig& c) { c.question_tokens = kMaxTraceTokens; });
   refused([](GroupsConfig& c) { c.prefix_tokens = kMaxTraceTokens; });
   refused([](GroupsConfig& c) { c.output_tokens = 0; });
   refused([](GroupsConfig& c) { c.requests_per_second = 0; });
