@@ -90,6 +90,7 @@ void Scheduler::prefetch(Request& request, TimeNs now) {
   const PrefixMatch match = cache_.match(keys);
   request.looked_up_behind = match.device_pages + match.host_pages;
   ++request.prefetch_attempts;
+  request.retry_step = 0;
   prefetcher_.issue(request.record.request, keys, match, now, starts);
 }
 
@@ -105,7 +106,7 @@ bool Scheduler::retries(const Request& request) const {
 bool Scheduler::look_up_again(Request& request, const PrefixMatch& match) {
   const Pages matched = match.device_pages + match.host_pages;
   if (!config_.prefetch_recheck || config_.storage.empty() || request.recompute) return false;
-  if (matched >= request.looked_up_behind || prefetcher_.under_way(request.record.request)) return false;
+  if (matched >= request.looked_up_behind || prefetcher_.waits(request.record.request)) return false;
   if (request.prefetch_attempts >= config_.prefetch_attempts) {
     request.looked_up_behind = matched;
     return false;

@@ -486,7 +486,7 @@ std::string full_sentence(const Setup& setup, const Metrics& m, History history,
 std::string storage_full(const RefusedWork& of) {
   const StorageTierConfig& tier = of.storage_tier();
   const Metrics::TierUse& use = of.m().tier(of.tier);
-  const double engines = spec_of(of.tier).shared ? 1 : of.setup.world.engines;
+  const double engines = of.setup.stores_of(of.tier);
 >>>>>>> diagnosis
   const double kept = static_cast<double>(use.written - std::min(use.written, use.evicted)) / engines;
   const auto capacity = static_cast<double>(tier.pages);

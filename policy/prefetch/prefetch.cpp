@@ -44,8 +44,8 @@ void Prefetcher::begin_step(TimeNs step_time, TimeNs unseen_since, std::size_t w
 
 void Prefetcher::issue(RequestId request, std::span<const PageKey> keys, const PrefixMatch& match, TimeNs step_time,
                        TimeNs starts) {
-  const Entry earlier = prefetches_.find(request);
-  if (earlier != prefetches_.end() && (under_way(request) || earlier->second.was_final)) return;
+  const Entry earlier = find(request);
+  if (earlier != prefetches_.end() && (is_waited_for(earlier->second) || earlier->second.was_final)) return;
   const Pages first = match.device_pages + match.host_pages;
   const Pages asked = keys.size() - first;
   if (asked == 0) return;
@@ -81,17 +81,27 @@ void Prefetcher::issue(RequestId request, std::span<const PageKey> keys, const P
     prefetch.hold = cache_.hold(match.end);
     occupy(prefetch, asked);
   }
-  storage_.look_up(0, request, prefetch.keys, first);
-  prefetches_.emplace(request, std::move(prefetch));
+  look_up(0, prefetches_.emplace(request, std::move(prefetch)));
   ++looking_up_;
   sink_.event({.kind = EventKind::prefetch_issued, .tier = Tier::host, .pages = asked, .request = request});
 }
 
-// The prefetch takes the place of the request's earlier one, which has ended.
+// Returns the newest prefetch of a request that waits; end() if there is none.
+Prefetcher::Entry Prefetcher::find(RequestId request) {
+  const auto [first, last] = prefetches_.equal_range(request);
+  return first == last || std::prev(last)->second.request_gone ? prefetches_.end() : std::prev(last);
+}
+
+const Prefetcher::Prefetch* Prefetcher::find(RequestId request) const {
+  const auto [first, last] = prefetches_.equal_range(request);
+  return first == last || std::prev(last)->second.request_gone ? nullptr : &std::prev(last)->second;
+}
+
+// The prefetch takes the place of the request's earlier one, for which the request does not wait.
 void Prefetcher::inherit(Prefetch& prefetch, Entry from) {
   Prefetch& earlier = from->second;
   if (earlier.state == State::ready) {
-    pin_found(earlier, false);
+    unpin_found(earlier);
     report_end(from, EventKind::prefetch_revoked, earlier.hit, Reason::anchor_lost, Tier::device);
   }
   prefetch.waited = earlier.waited;
@@ -103,7 +113,8 @@ void Prefetcher::inherit(Prefetch& prefetch, Entry from) {
     run.pages = std::min(run.first + run.pages, std::max(run.first, prefetch.first)) - run.first;
     if (run.pages > 0) prefetch.brought.push_back(run);
   }
-  forget(from);
+  earlier.request_gone = true;
+  if (earlier.state != State::draining) forget(from);
 }
 
 // Returns the pages that earlier prefetches brought, then the pages in [from, to) that this one found.
@@ -116,17 +127,21 @@ std::vector<FetchedRun> Prefetcher::runs_between(const Prefetch& prefetch, Pages
   return runs;
 }
 
-bool Prefetcher::under_way(RequestId request) const {
-  const auto entry = prefetches_.find(request);
-  if (entry == prefetches_.end()) return false;
-  return is_waited_for(entry->second) || entry->second.state == State::draining;
-}
-
 // ---- look-ups --------------------------------------------------------------------------------------------
 
+void Prefetcher::look_up(std::size_t tier, Entry entry) {
+  Prefetch& prefetch = entry->second;
+  prefetch.look_up = storage_.look_up(tier, entry->first, prefetch.keys, prefetch.first + prefetch.hit);
+}
+
 void Prefetcher::take(const StorageAnswer& answer, RequestId head) {
-  const Entry entry = prefetches_.find(answer.request);
-  KV_CHECK(entry != prefetches_.end(), "a prefetch lasts until its last answer");
+  auto [entry, last] = prefetches_.equal_range(answer.request);
+  const auto awaits = [&](const Prefetch& prefetch) {
+    return prefetch.look_up == answer.id ||
+           std::ranges::any_of(prefetch.pieces, [&](const Piece& piece) { return piece.get.id == answer.id; });
+  };
+  while (entry != last && !awaits(entry->second)) ++entry;
+  KV_CHECK(entry != last, "a prefetch lasts until its last answer");
   if (!entry->second.stopped) entry->second.ended = answer.answered;
   entry->second.progress = step_time_;
   if (answer.verb == StorageVerb::look_up) {
@@ -138,15 +153,17 @@ void Prefetcher::take(const StorageAnswer& answer, RequestId head) {
 
 void Prefetcher::take_look_up(Entry entry, const StorageAnswer& answer, RequestId head) {
   Prefetch& prefetch = entry->second;
+  prefetch.look_up = OperationId::none;
   prefetch.failed |= !answer.done;
   if (prefetch.state == State::draining) return land(entry);
   if (answer.pages > 0) {
     prefetch.found.push_back({answer.tier, prefetch.first + prefetch.hit, answer.pages});
     prefetch.hit += answer.pages;
+    storage_.pin(answer.tier, prefetch.keys[prefetch.first + prefetch.hit - 1]);
+    ++prefetch.pinned_runs;
   }
   if (answer.pages < answer.asked && answer.tier + 1 < storage_.tiers()) {
-    storage_.look_up(answer.tier + 1, entry->first, prefetch.keys, prefetch.first + prefetch.hit);
-    return;
+    return look_up(answer.tier + 1, entry);
   }
   decide_after_look_ups(entry, head);
 }
@@ -168,22 +185,16 @@ void Prefetcher::decide_after_look_ups(Entry entry, RequestId head) {
     occupy(prefetch, 0);
     cache_.unhold(std::exchange(prefetch.hold, Hold{}));
     enter(entry, State::ready);
-    pin_found(prefetch, true);
   } else if (!fetch(entry)) {
     revoke(entry, Reason::capacity);
   }
 }
 
-// Until the admission, a tier that the engine owns keeps the found pages. A shared tier may evict them; the load then
-// falls short.
-void Prefetcher::pin_found(const Prefetch& prefetch, bool pinned) {
-  for (const FetchedRun& run : prefetch.found) {
-    const PageKey& last = prefetch.keys[run.first + run.pages - 1];
-    if (pinned) {
-      storage_.pin(run.tier, last);
-    } else {
-      storage_.unpin(run.tier, last);
-    }
+// From the look-up's answer until the gets are submitted, a tier that the engine owns keeps the found pages. A shared
+// tier may evict them; the get then falls short.
+void Prefetcher::unpin_found(Prefetch& prefetch) {
+  for (const FetchedRun& run : std::span(prefetch.found).first(std::exchange(prefetch.pinned_runs, 0))) {
+    storage_.unpin(run.tier, prefetch.keys[run.first + run.pages - 1]);
   }
 }
 
@@ -361,7 +372,8 @@ void Prefetcher::enter(Entry entry, State state) {
   if (std::size_t* const before = count(entry->second.state)) --*before;
   if (std::size_t* const now = count(state)) ++*now;
   entry->second.state = state;
-  if (!is_waited_for(entry->second)) held_.erase(entry->first);
+  if (state != State::ready) unpin_found(entry->second);
+  if (!is_waited_for(entry->second) && !entry->second.request_gone) held_.erase(entry->first);
 }
 
 void Prefetcher::report_end(Entry entry, EventKind kind, Pages pages, Reason reason, Tier tier) {
@@ -375,12 +387,12 @@ void Prefetcher::forget(Entry entry) {
 }
 
 bool Prefetcher::waits(RequestId request) const {
-  const auto entry = prefetches_.find(request);
-  return entry != prefetches_.end() && is_waited_for(entry->second);
+  const Prefetch* const prefetch = find(request);
+  return prefetch != nullptr && is_waited_for(*prefetch);
 }
 
 bool Prefetcher::holds(RequestId request, TimeNs step_time) {
-  const Entry entry = prefetches_.find(request);
+  const Entry entry = find(request);
   if (entry == prefetches_.end()) return false;
   Prefetch& prefetch = entry->second;
   if (!is_waited_for(prefetch)) return false;
@@ -399,8 +411,7 @@ bool Prefetcher::holds(RequestId request, TimeNs step_time) {
 TimeNs Prefetcher::stop_at(RequestId request, const Prefetch& prefetch) const {
   PrefetchFacts known = facts(request, prefetch);
   if (known.medium != nullptr && known.first != request) {
-    const auto first = prefetches_.find(known.first);
-    const PrefetchFacts ahead = facts(known.first, first->second);
+    const PrefetchFacts ahead = facts(known.first, *find(known.first));
     // If the other request's next batch comes from another tier, it is assumed to wait for this one as long as this
     // request would.
     known.ahead = ahead.medium == known.medium
@@ -414,24 +425,23 @@ TimeNs Prefetcher::stop_at(RequestId request, const Prefetch& prefetch) const {
 TimeNs Prefetcher::next_stop(TimeNs step_time) const {
   TimeNs next = kNoStop;
   for (const RequestId request : held_) {
-    const TimeNs stop = stop_at(request, prefetches_.find(request)->second);
+    const TimeNs stop = stop_at(request, *find(request));
     if (stop > step_time) next = std::min(next, stop);
   }
   return next;
 }
 
 Pages Prefetcher::direct_pages(RequestId request, Pages matched) const {
-  const auto entry = prefetches_.find(request);
-  if (entry == prefetches_.end() || entry->second.state != State::ready) return 0;
-  const Prefetch& prefetch = entry->second;
-  if (matched < prefetch.first) return 0;  // the prefix that the prefetch was to extend has gone
-  const Pages end = prefetch.first + prefetch.hit;
+  const Prefetch* const prefetch = find(request);
+  if (prefetch == nullptr || prefetch->state != State::ready) return 0;
+  if (matched < prefetch->first) return 0;  // the prefix that the prefetch was to extend has gone
+  const Pages end = prefetch->first + prefetch->hit;
   return end > matched ? end - matched : 0;
 }
 
 PrefetchOutcome Prefetcher::finish(RequestId request, Pages matched) {
   PrefetchOutcome outcome;
-  const Entry entry = prefetches_.find(request);
+  const Entry entry = find(request);
   if (entry == prefetches_.end()) return outcome;
   Prefetch& prefetch = entry->second;
   outcome.waited = prefetch.waited;
@@ -450,7 +460,7 @@ PrefetchOutcome Prefetcher::finish(RequestId request, Pages matched) {
     sink_.event({.kind = EventKind::prefetch_used, .tier = Tier::host, .pages = used, .request = request});
   }
   if (ready) {
-    pin_found(prefetch, false);
+    unpin_found(prefetch);
     const Pages pages = to > from ? to - from : 0;  // all pages are used as soon as they come
     report_end(entry, EventKind::prefetch_done, pages, Reason::none, Tier::device);
     sink_.event({.kind = EventKind::prefetch_used, .tier = Tier::device, .pages = pages, .request = request});
@@ -461,13 +471,13 @@ PrefetchOutcome Prefetcher::finish(RequestId request, Pages matched) {
 }
 
 void Prefetcher::abort(RequestId request) {
-  const Entry entry = prefetches_.find(request);
+  const Entry entry = find(request);
   if (entry == prefetches_.end()) return;
   Prefetch& prefetch = entry->second;
-  prefetch.request_gone = true;
   if (is_waited_for(prefetch)) stop(entry, Reason::aborted);
+  prefetch.request_gone = true;
   if (prefetch.state == State::ready) {
-    pin_found(prefetch, false);
+    unpin_found(prefetch);
     report_end(entry, EventKind::prefetch_revoked, prefetch.hit, Reason::aborted, Tier::device);
   }
   if (prefetch.state != State::draining) forget(entry);
@@ -686,6 +696,10 @@ void Prefetcher::check_invariants() const {
     fetching += prefetch.state == State::fetching;
     held += waits && prefetch.held_since >= 0;
     KV_CHECK(!waits || !prefetch.request_gone, "a prefetch that is waited for has its request");
+    KV_CHECK(prefetch.request_gone || &prefetch == find(request),
+             "a request has one prefetch, and older ones that drain");
+    KV_CHECK(!prefetch.request_gone || prefetch.state == State::draining,
+             "only a prefetch that drains outlives its request");
     KV_CHECK(waits || prefetch.state == State::ready || prefetch.end_reported,
              "the end of a finished prefetch is reported");
     KV_CHECK(!prefetch.end_reported || !waits, "a prefetch whose end is reported is no longer waited for");
@@ -693,6 +707,8 @@ void Prefetcher::check_invariants() const {
     KV_CHECK(waits || prefetch.state == State::draining || prefetch.occupied == 0,
              "a finished prefetch occupies no pages of L2");
     KV_CHECK(prefetch.state != State::landed || prefetch.slots.empty(), "a landed prefetch owns no slots");
+    KV_CHECK(prefetch.state == State::looking_up || prefetch.state == State::ready || prefetch.pinned_runs == 0,
+             "found pages are pinned until they are read");
     KV_CHECK(prefetch.committed <= prefetch.arrived, "only pages that have arrived are committed");
   }
   KV_CHECK(looking_up == looking_up_ && fetching == fetching_ && held == held_.size(), "prefetches are counted");

@@ -11,7 +11,8 @@
 //                       +--------> ready: fetched into L1 at admission
 //
 // While the request waits, the scheduler may issue again: after an unfulfilled prefetch, and if the prefix that the
-// look-up began behind has become shorter. The pages that an earlier prefetch brought still count for the request.
+// look-up began behind has become shorter. The pages that an earlier prefetch brought still count for the request. A
+// prefetch that is draining does not delay the next one of its request: it goes on by itself until its last answer.
 //
 // Through L2: when the hit is known, host slots are allocated for as much of it as fits. The pages come in batches,
 // each of which is one operation. The slots belong to the prefetch until they are committed: the leading pages that
@@ -66,15 +67,13 @@ class Prefetcher {
   // A step begins. Answers that the step takes have this time; they may have come at any time after `unseen_since`.
   // `waiting`: number of requests that wait, for prefetches or for the GPU.
   void begin_step(TimeNs step_time, TimeNs unseen_since, std::size_t waiting);
-  // Starts a prefetch for the request's first `keys`, or declines it. Does nothing while an earlier one is under way,
-  // and after a stop that was final. `match`: the cached part of `keys`. `starts`: estimate of the time at which the
-  // request would be admitted without waiting for the prefetch.
+  // Starts a prefetch for the request's first `keys`, or declines it. Does nothing while the request waits for an
+  // earlier one, and after a stop that was final. `match`: the cached part of `keys`. `starts`: estimate of the time at
+  // which the request would be admitted without waiting for the prefetch.
   void issue(RequestId request, std::span<const PageKey> keys, const PrefixMatch& match, TimeNs step_time,
              TimeNs starts);
   // Returns the requests whose prefetch was declined or revoked, since the last call, for a cause that may pass.
   std::vector<RequestId> take_unfulfilled() { return std::exchange(unfulfilled_, {}); }
-  // Returns whether answers to the request's prefetch are to come.
-  bool under_way(RequestId request) const;
   // Takes an answer, which all ranks have, to one of its look-ups or gets into L2. `head`: the request that is admitted
   // next, for CachePath::automatic.
   void take(const StorageAnswer& answer, RequestId head);
@@ -95,7 +94,7 @@ class Prefetcher {
 
   // True if issue() reads `starts`.
   bool weighs_costs() const { return admission_->weighs_costs(); }
-  // Returns whether the request will wait for its prefetch once it could be admitted.
+  // Returns whether a prefetch of the request is under way: the request will wait for it once it could be admitted.
   bool waits(RequestId request) const;
   bool any() const { return !prefetches_.empty(); }
   // Host slots that prefetches own.
@@ -115,7 +114,9 @@ class Prefetcher {
     Pages first = 0;  // the first page that neither L1 nor L2 had
     Pages hit = 0;    // pages from there on that L3 has
     std::vector<FetchedRun> found;
-    std::vector<SlotId> slots;  // slots of the chain's pages [fetch_first, fetch_first + slots.size())
+    std::size_t pinned_runs = 0;              // of `found`, from the first on
+    OperationId look_up = OperationId::none;  // that is not answered yet
+    std::vector<SlotId> slots;                // slots of the chain's pages [fetch_first, fetch_first + slots.size())
     Pages fetch_first = 0;
     Pages arrived = 0;    // pages of `slots` that have arrived, without a gap
     Pages committed = 0;  // pages of `slots` that have been committed, without a gap
@@ -123,7 +124,7 @@ class Prefetcher {
     bool cut = false;  // a batch fell short, or the prefetch was stopped: batches in flight are cancelled
     bool stopped = false;
     bool failed = false;        // a look-up failed, or a get fell short without a cancel
-    bool request_gone = false;  // the request was admitted or aborted
+    bool request_gone = false;  // the request was admitted or aborted, or has a newer prefetch
     bool was_final = false;     // the stop: the request gets no further prefetch
     bool end_reported = false;
     TimeNs issued = 0, held_since = -1, progress = 0;
@@ -157,16 +158,20 @@ class Prefetcher {
     TimeNs asked = 0;   // when the queue was last empty
     Tokens tokens = 0;  // tokens that have come since then
   };
-  using Entry = std::map<RequestId, Prefetch>::iterator;
+  using Prefetches = std::multimap<RequestId, Prefetch>;
+  using Entry = Prefetches::iterator;
   static bool is_waited_for(const Prefetch& prefetch) {
     return prefetch.state == State::looking_up || prefetch.state == State::fetching;
   }
 
+  Entry find(RequestId request);
+  const Prefetch* find(RequestId request) const;
   void inherit(Prefetch& prefetch, Entry from);
+  void look_up(std::size_t tier, Entry entry);
   static std::vector<FetchedRun> runs_between(const Prefetch& prefetch, Pages from, Pages to);
   void take_look_up(Entry entry, const StorageAnswer& answer, RequestId head);
   void decide_after_look_ups(Entry entry, RequestId head);
-  void pin_found(const Prefetch& prefetch, bool pinned);
+  void unpin_found(Prefetch& prefetch);
   bool fetch(Entry entry);
   void take_get(Entry entry, const StorageAnswer& answer);
   void cut(Entry entry);
@@ -204,8 +209,9 @@ class Prefetcher {
   std::vector<Reads> reads_;  // by tier
   TimeNs step_time_ = 0, unseen_since_ = 0;
   std::size_t waiting_ = 0;
-  std::uint32_t refusals_in_a_row_ = 0;       // as too slow
-  std::map<RequestId, Prefetch> prefetches_;  // also those whose request has gone, until their last answer
+  std::uint32_t refusals_in_a_row_ = 0;  // as too slow
+  // Also those whose request has gone, until their last answer. Of a request's prefetches, the last is the newest.
+  Prefetches prefetches_;
   // Kept so that a step looks only at the prefetches that hold a request back, however many others there are.
   std::size_t looking_up_ = 0, fetching_ = 0;
   std::set<RequestId> held_;  // requests that holds() held back, while they wait for the prefetch

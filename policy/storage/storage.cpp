@@ -327,6 +327,7 @@ void Storage::take_look_up(Job& job) {
   // The answer may be older than a remove that was submitted meanwhile.
   Pages stays = 0;
   while (stays < job.answer.pages && !tiers_[job.answer.tier].being_removed.contains(keys[stays])) ++stays;
+  job.answer.pages = stays;
   catalog.adopt(job.prior ? &*job.prior : nullptr, keys.first(stays));
   answers_.push_back(job.answer);
 }

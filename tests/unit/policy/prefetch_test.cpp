@@ -81,6 +81,70 @@ TEST(Prefetch, asks_the_next_tier_for_what_the_first_lacks) {
   EXPECT_EQ(disk.size(), 6U) << "what came from afar is kept near";
 }
 
+// Removes what the disk is asked to remove, and stores what it is asked to store.
+void let_the_disk_write(EngineRig& rig) {
+  for (const StorageVerb verb : {kRemove, kSet}) {
+    while (std::ranges::any_of(rig.world.stored,
+                               [&](const auto& o) { return o.work.verb == verb && o.work.tier == Tier::disk; })) {
+      const ManualWorld::Stored operation = oldest(rig, verb);
+      for (const StoragePage& page : operation.pages) {
+        if (verb == kRemove) store_of(rig).erase(page.key);
+        if (verb == kSet) store_of(rig).insert(page.key);
+      }
+      rig.complete_stored(verb, EngineRig::kAll);
+    }
+  }
+}
+
+// A disk with room for four pages, and a remote store. The disk has the first half of a prompt, the remote store has
+// all of it. Request 0, whose pages go to the disk too, has been computed.
+EngineConfig small_disk() {
+  EngineConfig config = stored_config(32, 64);
+  config.storage[0].pages = 4;
+  config.storage.push_back({Tier::remote, 1000, false});
+  return config;
+}
+
+TEST(Prefetch, what_one_tier_has_stays_until_the_other_tiers_have_answered) {
+  EngineRig rig(small_disk());
+  put(rig, chain(1, 4));
+  put(rig, chain(1, 8), Tier::remote);
+  rig.arrive(0, chain(9, 4), 17, 1);
+  rig.complete_stored(kLookUp, 0);
+  rig.complete_stored(kLookUp, 0);
+  rig.arrive(1, chain(1, 8), 33, 1);
+  rig.complete_pass();
+  rig.complete_stored(kLookUp, 4);
+  rig.complete_transfer();
+  let_the_disk_write(rig);
+  EXPECT_EQ(rig.events.evicted_pages(Tier::disk, Reason::lost), 0U);
+  expect_rest(rig);
+  EXPECT_EQ(last(rig).hit[Tier::disk], 16U);
+  EXPECT_EQ(last(rig).hit[Tier::remote], 16U);
+}
+
+TEST(Prefetch, pages_that_are_being_removed_are_asked_of_the_next_tier) {
+  EngineRig rig(small_disk());
+  put(rig, chain(1, 4));
+  rig.arrive(2, chain(1, 4), 17, 1);  // the engine learns what the disk has
+  rig.complete_stored();
+  rig.hint(HintKind::abort, 2);
+  while (in_flight(rig, kGet) > 0) rig.complete_stored(kGet, 0);
+  put(rig, chain(1, 8), Tier::remote);
+  rig.arrive(3, chain(9, 4), 17, 1);
+  rig.complete_stored(kLookUp, 0);
+  rig.complete_stored(kLookUp, 0);
+  rig.arrive(4, chain(1, 8), 33, 1);
+  rig.complete_pass();
+  rig.complete_transfer();
+  ASSERT_EQ(in_flight(rig, kRemove), 1U);
+  rig.complete_stored(kLookUp, 4);  // an answer from before the remove
+  let_the_disk_write(rig);
+  expect_rest(rig);
+  EXPECT_EQ(last(rig).hit[Tier::disk], 0U);
+  EXPECT_EQ(last(rig).hit[Tier::remote], 32U);
+}
+
 TEST(Prefetch, a_page_missing_in_a_later_batch_commits_those_before_it) {
   EngineConfig config = stored_config(24, 96);
   config.storage_batch_pages = 4;
@@ -607,12 +671,36 @@ TEST(Prefetch, drains_while_its_request_is_retracted_and_admitted_again) {
       }
     }
     ASSERT_GT(rig.events.count(EventKind::retracted), 0U);
+    EXPECT_EQ(rig.events.count(EventKind::prefetch_issued), 3U) << "a new wait, a new look-up";
     EXPECT_FALSE(rig.engine.idle());
     if (aborted) rig.hint(HintKind::abort, 1);
     expect_rest(rig);
     EXPECT_EQ(rig.events.records.size(), aborted ? 1U : 2U);
     EXPECT_EQ(record_of(rig, 0).hit[Tier::disk], 0U);
   }
+}
+
+// A request that is sent again comes to an engine that still drains the request's first prefetch.
+TEST(Prefetch, of_a_request_that_returns_is_issued_beside_the_one_that_drains) {
+  EngineConfig config = stored_config(32, 64);
+  config.storage_batch_pages = 2;
+  EngineRig rig(config);
+  put(rig, chain(1, 6));
+  rig.arrive(1, chain(1, 6), 25, 1);
+  rig.complete_stored();
+  rig.world.time = 500;
+  rig.complete_stored(kGet, 2);
+  rig.hint(HintKind::abort, 1);
+  rig.arrive(1, chain(1, 6), 25, 1);
+  EXPECT_EQ(rig.events.count(EventKind::prefetch_issued), 2U);
+  EXPECT_TRUE(rig.world.passes.empty()) << "it waits for its own prefetch";
+  while (in_flight(rig, kGet) > 0) rig.complete_stored(kGet, 0);
+  rig.world.time = 700;
+  expect_rest(rig);
+  EXPECT_EQ(last(rig).hit[Tier::host], 8U) << "the page pair that the first prefetch brought";
+  EXPECT_EQ(last(rig).hit[Tier::disk], 16U);
+  EXPECT_EQ(last(rig).recomputed_after_stop, 0U);
+  EXPECT_EQ(last(rig).prefetch_wait_ns, 200);
 }
 
 TEST(Prefetch, answers_that_come_twice_change_nothing) {
