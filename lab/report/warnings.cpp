@@ -798,7 +798,7 @@ std::optional<Finding> saturated(const Setup& setup, const RunOutcome& outcome) 
               formatted("; %.3g requests/s arrive and %.3g are served, so the latencies hang on how long the run is",
                         arrive, serve);
   if (factor > 1) {
-    const double engines = std::max(std::ceil(setup.world.engines * factor), setup.world.engines + 1.0);
+    const double engines = std::max(std::ceil(setup.all_machines() * factor), setup.all_machines() + 1.0);
     sentence += formatted(
         ": about %.0f engines (cluster.engines), or arrivals %.2g times as far apart "
         "(workload.time_scale), would keep up",
