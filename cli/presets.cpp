@@ -1,7 +1,9 @@
 // kvtwin presets: lists the models, hardware, stores and policies that have a name, each number with its source. With
 // --limits: prints a hardware file with measured limits of the transfer planner. With --paths: prints the planner's
 // choices. With --operators: compares a table of operator times with measured rows.
+#include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -13,6 +15,8 @@
 #include "lab/report/figures.hpp"
 #include "models/geometry.hpp"
 #include "models/hardware.hpp"
+#include "models/layer_table.hpp"
+#include "models/names.hpp"
 #include "models/operator_table.hpp"
 #include "models/path_choices.hpp"
 #include "models/path_matrix.hpp"
@@ -81,6 +85,46 @@ void print_text() {
   print_figures();
 }
 
+std::string weights_text(const ModelGeometry& m) {
+  const auto part = [](const char* name, const WeightFormat& format) { return std::string(name) + " " + format.name; };
+  std::string text = part("attention", m.attention_format) + ", " + part("feed-forward", m.linear_format);
+  if (m.experts != 0) text += ", " + part("experts", m.expert_format);
+  return text;
+}
+
+// The geometry of one model: a preset, or a config.json.
+void print_model(const std::string& name, bool json) {
+  const std::vector<std::string> names = model_preset_names();
+  std::error_code error;
+  const bool is_file = std::filesystem::is_regular_file(name, error);
+  if (!is_file && std::ranges::find(names, name) == names.end()) {
+    throw InputError("presets: " + unknown_name("model", name, names) + " A path of a config.json is read too.");
+  }
+  const ModelGeometry model = is_file ? model_from_file(name) : model_preset(name);
+  const std::vector<LayerRow> table = layer_table(model);
+  if (!json) {
+    std::printf("%s: %zu layers, %s\nparameters %llu, active %llu, weights %llu bytes (%s)\n\n", model.name.c_str(),
+                model.layers.size(), model.source.c_str(), static_cast<unsigned long long>(model.parameters),
+                static_cast<unsigned long long>(model.active_parameters),
+                static_cast<unsigned long long>(model.weight_bytes), weights_text(model).c_str());
+    std::printf("%s\n%s: %s\n", layer_table_text(table, "").c_str(), model.kv_dtype.c_str(), model.kv_formula.c_str());
+    for (const std::string& note : model.inexact) std::printf("note: %s\n", note.c_str());
+    for (const std::string& note : model.notes) std::printf("note: %s\n", note.c_str());
+    return;
+  }
+  nlohmann::ordered_json out;
+  out["model"] = model.name;
+  out["source"] = model.source;
+  out["parameters"] = model.parameters;
+  out["active_parameters"] = model.active_parameters;
+  out["weight_bytes"] = model.weight_bytes;
+  out["kv_dtype"] = model.kv_dtype;
+  out["kv_bytes_per_token"] = model.kv_bytes_per_token;
+  out["state_bytes"] = model.state_bytes;
+  out["model_layers"] = layer_table_json(table);
+  std::printf("%s\n", out.dump(2).c_str());
+}
+
 std::string read_matrix(const std::string& path) {
   constexpr const char* kWanted = "give the path of a matrix.csv that gpu_bench wrote";
   std::string text = read_text_file(path, kWanted);
@@ -147,20 +191,27 @@ void print_operator_errors(const std::string& table_file, const std::string& row
 
 void add_presets(CLI::App& program) {
   static bool json = false, paths = false;
-  static std::string matrix, hardware = "h200-pcie5", operators, rows;
+  static std::string model, matrix, hardware = "h200-pcie5", operators, rows;
   CLI::App* command = program.add_subcommand(
       "presets", "List the presets of models, hardware and remote stores, the policies and the figures");
   command->footer(
       "Example: kvtwin presets --json\n"
+      "Example: kvtwin presets gpt-oss-120b\n"
       "Example: kvtwin presets --limits matrix.csv --hardware h200-pcie5 > machine.json; then\n"
       "         kvtwin simulate experiments/quickstart.toml --set hardware.file=machine.json");
   CLI::Option* as_json = command->add_flag("--json", json, "Print JSON");
+  CLI::Option* of_model = command
+                              ->add_option("model", model,
+                                           "Print the layers of this model instead: a preset, or the path of a "
+                                           "config.json")
+                              ->type_name("MODEL");
   CLI::Option* as_paths = command
                               ->add_flag("--paths", paths,
                                          "Print the transfer path that cache.io = auto chooses, and the rate that "
                                          "simulations charge, for each GPU "
                                          "preset, three models and four layouts")
-                              ->excludes(as_json);
+                              ->excludes(as_json)
+                              ->excludes(of_model);
   CLI::Option* limits =
       command
           ->add_option(
@@ -169,6 +220,7 @@ void add_presets(CLI::App& program) {
               "of gpu_bench shows (copy_engine_min_h2d, copy_engine_min_d2h, box_min, kernel_min_pieces)")
           ->type_name("MATRIX.csv")
           ->excludes(as_json)
+          ->excludes(of_model)
           ->excludes(as_paths);
   command->add_option("--hardware", hardware, "Hardware preset for all other numbers of the printed file")
       ->type_name("NAME")
@@ -180,6 +232,7 @@ void add_presets(CLI::App& program) {
                        "Print the errors of a table of operator times at the rows of --rows instead")
           ->type_name("TABLE")
           ->excludes(as_json)
+          ->excludes(of_model)
           ->excludes(limits)
           ->excludes(as_paths);
   CLI::Option* at_rows = command->add_option("--rows", rows, "Measured rows, of tools/import-ops --left-out")
@@ -193,6 +246,8 @@ void add_presets(CLI::App& program) {
       print_operator_errors(operators, rows);
     } else if (limits->count() > 0) {
       std::fputs(hardware_text(hardware, matrix).c_str(), stdout);
+    } else if (!model.empty()) {
+      print_model(model, json);
     } else {
       json ? print_json() : print_text();
     }

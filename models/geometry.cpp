@@ -2,18 +2,20 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "models/config_reader.hpp"
 #include "models/geometry_layers.hpp"
 #include "models/presets.hpp"
+#include "models/quantization.hpp"
 #include "models/text_file.hpp"
+#include "models/weights.hpp"
+#include "models/wide.hpp"
 
 namespace kvtwin {
 
 namespace {
-
-constexpr std::uint64_t kUnitsPerBit = 1024;  // WeightFormat counts in 1/1024 bit
 
 // ---- reading of the config ----------------------------------------------------------------------------
 
@@ -28,6 +30,14 @@ constexpr std::array<ElementType, 6> kElementTypes{{{"bfloat16", "bf16", 2},
                                                     {"float8_e4m3fn", "fp8", 1},
                                                     {"float8_e5m2", "fp8", 1}}};
 
+constexpr std::array<std::pair<std::string_view, KvDtype>, 7> kCacheTypes{{{"auto", KvDtype::automatic},
+                                                                           {"bf16", KvDtype::bf16},
+                                                                           {"fp16", KvDtype::fp16},
+                                                                           {"fp8", KvDtype::fp8},
+                                                                           {"mxfp8", KvDtype::mxfp8},
+                                                                           {"nvfp4", KvDtype::nvfp4},
+                                                                           {"int4", KvDtype::int4}}};
+
 ElementType read_dtype(const ConfigReader& config) {
   // Configs without this key are of bf16 checkpoints (gpt-oss), or of engines that load weights as bf16.
   const std::string_view key = config.has("torch_dtype") ? "torch_dtype" : "dtype";
@@ -38,121 +48,54 @@ ElementType read_dtype(const ConfigReader& config) {
   config.fail(key, "one of bfloat16, float16, float32, float8_e4m3fn, float8_e5m2");
 }
 
-void read_kv_dtype(ModelGeometry& m, const ElementType& dtype, KvDtype kv) {
-  m.dtype_bytes = dtype.bytes;
-  m.kv_element_bytes = dtype.bytes;
-  m.kv_dtype = dtype.name;
-  if (kv == KvDtype::automatic) return;
-  m.kv_element_bytes = kv == KvDtype::fp8 ? 1 : 2;
-  m.kv_dtype = kv == KvDtype::fp8 ? "fp8" : kv == KvDtype::fp16 ? "fp16" : "bf16";
-}
-
-// Eight bits per weight, and a 32-bit scale per block of weights; 0 = per matrix or row.
-WeightFormat fp8_weights(std::uint64_t block = 0) {
-  return {"fp8", 8 * kUnitsPerBit + (block == 0 ? 0 : 32 * kUnitsPerBit / block)};
-}
-
-// 16 values of 4 bits share one 8-bit scale.
-WeightFormat nvfp4_weights() { return {"nvfp4", 4 * kUnitsPerBit + kUnitsPerBit / 2}; }
-
-// Weight-only integers of `bits` bits, with a 16-bit scale per group, and a zero point unless they are symmetric.
-WeightFormat grouped_integers(std::uint32_t bits, std::uint32_t group, bool symmetric = false) {
-  WeightFormat format{"int" + std::to_string(bits), bits * kUnitsPerBit};
-  if (group != 0) format.bits_x1024 += (16 + (symmetric ? 0 : std::uint64_t{bits})) * kUnitsPerBit / group;
-  return format;
-}
-
-WeightFormat fp8_format(const ConfigReader& quantization) {
-  const nlohmann::json* block = quantization.find("weight_block_size");
-  if (block == nullptr) return fp8_weights();
-  if (!block->is_array() || block->size() != 2 || !(*block)[0].is_number_unsigned() ||
-      !(*block)[1].is_number_unsigned() || (*block)[0] == 0 || (*block)[1] == 0) {
-    quantization.fail("weight_block_size", "a list of two positive integers");
+void set_cache_type(ModelGeometry& m, const ElementType& dtype, KvDtype kv) {
+  constexpr std::uint32_t kHead = 1 << 24;  // one scale for a whole head
+  switch (kv) {
+    case KvDtype::automatic:
+      m.kv_format = {8 * dtype.bytes, 0, 0};
+      m.kv_dtype = dtype.name;
+      return;
+    case KvDtype::bf16: m.kv_format = {16, 0, 0}; break;
+    case KvDtype::fp16: m.kv_format = {16, 0, 0}; break;
+    case KvDtype::fp8: m.kv_format = {8, 0, 0}; break;
+    case KvDtype::fp8_raw: m.kv_format = {8, 0, 0, true}; break;
+    case KvDtype::mxfp8: m.kv_format = {8, 32, 1}; break;  // SGLang: pool_configurator.py, scale_block_size
+    case KvDtype::nvfp4: m.kv_format = {4, 16, 1}; break;  // SGLang: NVFP4KVCacheMethod; vLLM: nvfp4_kv_cache_full_dim
+    case KvDtype::int4: m.kv_format = {4, kHead, 4}; break;  // vLLM: int4_per_token_head, TritonAttentionBackend
   }
-  const auto rows = std::min<std::uint64_t>((*block)[0].get<std::uint64_t>(), 1 << 20);
-  const auto columns = std::min<std::uint64_t>((*block)[1].get<std::uint64_t>(), 1 << 20);
-  return fp8_weights(rows * columns);
+  m.kv_dtype = name_of(kv);
 }
 
-WeightFormat compressed_tensors_format(const ConfigReader& quantization) {
-  if (const nlohmann::json* groups = quantization.find("config_groups"); groups != nullptr && groups->is_object()) {
-    for (const auto& [name, group] : groups->items()) {
-      if (!group.is_object() || !group.contains("weights") || !group["weights"].is_object()) continue;
-      const ConfigReader weights(group["weights"], quantization.file());
-      const std::uint32_t bits = weights.need("num_bits");
-      if (weights.text("type", "int") == "float" && bits == 8) return fp8_weights();
-      if (weights.text("type", "int") == "float") return nvfp4_weights();
-      return grouped_integers(bits, weights.get("group_size", 0), weights.flag("symmetric", true));
-    }
-  }
-  quantization.fail("config_groups", "an object of groups, each with weights.num_bits");
+void set_formats(ModelGeometry& m, WeightFormats formats) {
+  m.linear_format = std::move(formats.linear);
+  m.attention_format = std::move(formats.attention);
+  m.state_format = std::move(formats.states);
+  m.expert_format = std::move(formats.experts);
+  m.head_format = std::move(formats.head);
 }
 
-WeightFormat quantized_format(const ConfigReader& quantization) {
-  std::string method = quantization.text("quant_method", "");
-  if (method.empty() && quantization.has("config_groups")) method = "compressed-tensors";
-  if (method.empty() && quantization.has("quant_algo")) method = "modelopt";
-  if (method == "fp8" || method == "fbgemm_fp8") return fp8_format(quantization);
-  if (method == "mxfp4")
-    return {"mxfp4", 4 * kUnitsPerBit + kUnitsPerBit / 4};  // 32 values of 4 bits share one 8-bit scale
-  if (method == "gptq" || method == "awq") {
-    return grouped_integers(quantization.need("bits"), quantization.get("group_size", 0));
-  }
-  if (method == "compressed-tensors") return compressed_tensors_format(quantization);
-  if (method == "bitsandbytes") {
-    if (quantization.flag("load_in_4bit", false)) return {"int4", 4 * kUnitsPerBit + kUnitsPerBit / 2};
-    return {"int8", 8 * kUnitsPerBit};
-  }
-  if (method == "modelopt") {
-    if (quantization.text("quant_algo", "") == "FP8") return fp8_weights();
-    return nvfp4_weights();
-  }
-  quantization.fail("quant_method",
-                    "one of fp8, fbgemm_fp8, mxfp4, gptq, awq, compressed-tensors, bitsandbytes, modelopt");
-}
-
-bool spares_attention(const ConfigReader& quantization) {
-  for (std::string_view key : {"modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules"}) {
-    const nlohmann::json* list = quantization.find(key);
-    if (list == nullptr || !list->is_array()) continue;
-    for (const nlohmann::json& word : *list) {
-      if (word.is_string() && word.get_ref<const std::string&>().find("attn") != std::string::npos) return true;
-    }
-  }
-  return false;
-}
-
-void read_formats(ModelGeometry& m, const ConfigReader& config, const ElementType& dtype) {
-  const WeightFormat plain{std::string(dtype.name), std::uint64_t{dtype.bytes} * 8 * kUnitsPerBit};
-  m.linear_format = m.attention_format = m.expert_format = plain;
-  const nlohmann::json* object = config.find("quantization_config");
-  if (object == nullptr) return;
-  const bool small_experts = config.text("expert_dtype", "") == "fp4";  // DeepSeek-V4, with scales as mxfp4 has
-  if (!object->is_object()) config.fail("quantization_config", "an object with quant_method");
-  const ConfigReader quantization(*object, config.file() + ": quantization_config");
-  const WeightFormat format = quantized_format(quantization);
-  m.expert_format = format;
-  if (small_experts && format.name == "fp8") m.expert_format = {"mxfp4", 4 * kUnitsPerBit + kUnitsPerBit / 4};
-  if (format.name == "mxfp4") return;  // gpt-oss: only the experts are quantised
-  m.linear_format = format;
-  if (!spares_attention(quantization)) m.attention_format = format;
-}
-
-void choose_formats(ModelGeometry& m, WeightChoice weights) {
-  constexpr std::uint64_t kBlock = 128, kGroup = 32;  // weights that share a scale: fp8_block 128 x 128, int4 32
+// The user's choice, in place of the checkpoint's formats.
+WeightFormats chosen_formats(const ModelGeometry& m, WeightChoice weights, const WeightFormat& plain) {
+  constexpr std::uint64_t kBlock = 128;  // weights that share a scale: fp8_block 128 x 128, int4 32 or 128
   const WeightFormat bf16{"bf16", 16 * kUnitsPerBit};
   WeightFormat format = bf16;
   switch (weights) {
-    case WeightChoice::automatic: return;
+    case WeightChoice::automatic:
     case WeightChoice::bf16: break;
     case WeightChoice::fp8: format = fp8_weights(); break;
     case WeightChoice::fp8_block: format = fp8_weights(kBlock * kBlock); break;
+    case WeightChoice::mxfp8: format = mxfp8_weights(); break;
     case WeightChoice::nvfp4: format = nvfp4_weights(); break;
-    case WeightChoice::int4: format = grouped_integers(4, kGroup, true); break;
+    case WeightChoice::mxfp4: format = mxfp4_weights(); break;
+    case WeightChoice::int4: format = grouped_integers(4, 32, true); break;
+    case WeightChoice::int8: format = grouped_integers(8, 0, true); break;
+    case WeightChoice::awq: format = grouped_integers(4, 128); break;
+    case WeightChoice::w4a8: format = fp8_weights(kBlock * kBlock); break;
   }
-  const bool four_bits = weights == WeightChoice::nvfp4 || weights == WeightChoice::int4;
-  m.linear_format = m.expert_format = format;
-  m.attention_format = four_bits && m.latent_rank != 0 ? bf16 : format;
+  WeightFormats formats{format, format, format, format, plain};
+  if (format.bits_x1024 < 8 * kUnitsPerBit && m.latent_rank != 0) formats.attention = bf16;
+  if (weights == WeightChoice::w4a8) formats.experts = grouped_integers(4, 128, true);
+  return formats;
 }
 
 bool has_gate(std::string_view model_type) {
@@ -285,28 +228,32 @@ void count_parameters(ModelGeometry& m) {
     if (layer.feed_forward == FeedForwardKind::dense) widths += layer.dense_width;
   }
   const std::uint64_t expert_layers = count_layers(m, FeedForwardKind::experts);
-  const std::uint64_t dense = matrices * hidden * widths + expert_layers * matrices * hidden * m.shared_width + states +
+  const std::uint64_t dense = matrices * hidden * widths + expert_layers * matrices * hidden * m.shared_width +
                               (m.expert_hidden < hidden ? 2 * expert_layers * hidden * m.expert_hidden : 0);
   const std::uint64_t plain = expert_layers * hidden * m.experts + (2 * m.layers.size() + 1) * hidden;
   m.expert_parameters = expert_layers * matrices * m.expert_hidden * m.expert_width;
   m.embedding_parameters = hidden * m.vocab;
   m.head_parameters = hidden * m.vocab;
-  const std::uint64_t shared = attention + dense + plain;
+  const std::uint64_t shared = attention + dense + states + plain;
   const std::uint64_t tables = m.embedding_parameters + (m.tied_embedding ? 0 : m.head_parameters);
   m.parameters = shared + m.experts * m.expert_parameters + tables;
   m.active_parameters = shared + m.experts_per_token * m.expert_parameters + m.head_parameters;
   m.embedding_bytes = m.embedding_parameters * m.dtype_bytes;
   m.expert_weight_bytes = stored(m.expert_parameters, m.expert_format);
-  m.group_parameters = attention + dense;
-  m.group_weight_bytes = stored(attention, m.attention_format) + stored(dense, m.linear_format);
-  m.weight_bytes = stored(attention, m.attention_format) + stored(dense, m.linear_format) +
-                   m.experts * m.expert_weight_bytes + (plain + tables) * m.dtype_bytes;
+  m.group_parameters = attention + dense + states;
+  m.group_weight_bytes =
+      stored(attention, m.attention_format) + stored(dense, m.linear_format) + stored(states, m.state_format);
+  const Bytes head = m.tied_embedding ? 0 : stored(m.head_parameters, m.head_format);
+  m.weight_bytes =
+      m.group_weight_bytes + m.experts * m.expert_weight_bytes + m.embedding_bytes + head + plain * m.dtype_bytes;
 }
 
-// DSA with an fp8 cache packs the latent: fp8 values, one fp32 scale per 128 values, and the rope part in bf16.
+// DSA with an fp8 cache packs the latent: fp8 values, one fp32 scale per 128 values, and the rope part in bf16; on
+// Blackwell all values are in fp8 (SGLang: kv_cache_configurator.py, calculate_mla_kv_cache_dim).
 std::uint32_t latent_row_bytes(const ModelGeometry& m) {
-  if (m.index_topk != 0 && m.kv_element_bytes == 1) return m.latent_rank + 4 * (m.latent_rank / 128) + 2 * m.rope_dim;
-  return (m.latent_rank + m.rope_dim) * m.kv_element_bytes;
+  if (m.index_topk != 0 && m.kv_dtype == "fp8" && !m.kv_format.raw_latent)
+    return m.latent_rank + 4 * (m.latent_rank / 128) + 2 * m.rope_dim;
+  return static_cast<std::uint32_t>(m.kv_format.bytes(m.latent_rank + m.rope_dim));
 }
 
 // The indexer's key: fp8 values with one fp32 scale per 128 values.
@@ -317,8 +264,8 @@ std::uint32_t index_row_bytes(const ModelGeometry& m) {
 // DeepSeek-V4's row, in every engine: fp8 values, the rope part in bf16, and 8 bytes of scales.
 Bytes packed_row_bytes(const ModelGeometry& m, std::uint32_t rope) { return Bytes{m.head_dim} + rope + 8; }
 
-Bytes heads_row(const LayerGeometry& layer, std::uint32_t element) {
-  return Bytes{layer.kv_heads} * (Bytes{layer.head_dim} + layer.value_dim) * element;
+Bytes heads_row(const LayerGeometry& layer, const KvFormat& format) {
+  return Bytes{layer.kv_heads} * (format.bytes(layer.head_dim) + format.bytes(layer.value_dim));
 }
 
 // Returns whether a layer of DSA has an indexer; other layers take the tokens that an earlier layer picked.
@@ -390,9 +337,11 @@ void set_block_sparse(ModelGeometry& m, LayerGeometry& layer, const ConfigReader
   m.index_dim = sparse.need("sparse_index_dim");
   m.index_heads = sparse.need("sparse_num_index_heads");
   layer.picks = Tokens{sparse.need("sparse_topk_blocks")} * sparse.need("sparse_block_size");
-  // The indexer's keys, and its values unless they are disabled, in dtype.
+  // The indexer's keys, and its values unless they are disabled: in fp8 beside an fp8 cache, else in dtype (SGLang:
+  // memory_pool.py, get_minimax_sparse_index_dtype).
   const Bytes planes = flag("sparse_disable_index_value", false) ? 1 : 2;
-  layer.rows.push_back({planes * m.index_dim * m.dtype_bytes, 1, 0, true});
+  const Bytes element = m.kv_format.bits == 8 && m.kv_format.group == 0 ? 1 : m.dtype_bytes;
+  layer.rows.push_back({planes * m.index_dim * element, 1, 0, true});
   layer.parameters += std::uint64_t{m.hidden} * m.index_dim * (m.index_heads + planes);
 }
 
@@ -473,7 +422,7 @@ void set_layers(ModelGeometry& m, const ConfigReader& config) {
         if (config.has("block_configs")) read_block(m, layer, config, i);
         if (layer.attention == AttentionKind::none) break;
         layer.shares_rows = i >= count - shared;
-        layer.rows.push_back({heads_row(layer, m.kv_element_bytes), 1, layer.window, false});
+        layer.rows.push_back({heads_row(layer, m.kv_format), 1, layer.window, false});
         layer.parameters = heads_parameters(
             m, layer, layer.attention == AttentionKind::full && config.flag("attention_k_eq_v", false));
         if (layer.attention == AttentionKind::full && config.has("sparse_attention_config")) {
@@ -530,10 +479,12 @@ std::string layers_text(const ModelGeometry& m, std::uint64_t count, std::string
 }
 
 std::string row_text(const ModelGeometry& m, const LayerGeometry& layer) {
-  const std::string element = std::to_string(m.kv_element_bytes) + " byte" + (m.kv_element_bytes == 1 ? "" : "s");
+  const bool scaled = m.kv_format.group != 0;
+  const std::uint32_t bytes = m.kv_format.bits / 8;
+  const std::string element = std::to_string(bytes) + " byte" + (bytes == 1 ? "" : "s");
   if (layer.attention == AttentionKind::latent ||
       (layer.attention == AttentionKind::sparse_latent && layer.rows.size() == 1)) {
-    if (layer.attention == AttentionKind::sparse_latent && m.kv_element_bytes == 1) {
+    if (layer.attention == AttentionKind::sparse_latent && (scaled || bytes == 1)) {
       return std::to_string(layer.rows.front().bytes) + " latent bytes";
     }
     return "(" + std::to_string(m.latent_rank) + " + " + std::to_string(m.rope_dim) + ") * " + element;
@@ -547,11 +498,12 @@ std::string row_text(const ModelGeometry& m, const LayerGeometry& layer) {
     return "(" + std::to_string(row.bytes) + (layer.picks == 0 ? "" : " + " + std::to_string(layer.rows[2].bytes)) +
            " bytes) / " + std::to_string(row.tokens);
   }
+  const auto of_head = [&](std::uint32_t dim) { return std::to_string(scaled ? m.kv_format.bytes(dim) : dim); };
   const std::string dims = layer.head_dim == layer.value_dim
-                               ? std::to_string(layer.head_dim)
-                               : "(" + std::to_string(layer.head_dim) + " + " + std::to_string(layer.value_dim) + ")";
-  const std::string heads =
-      std::to_string(layer.kv_heads) + (layer.kv_heads == 1 ? " kv head * " : " kv heads * ") + dims + " * " + element;
+                               ? of_head(layer.head_dim)
+                               : "(" + of_head(layer.head_dim) + " + " + of_head(layer.value_dim) + ")";
+  const std::string heads = std::to_string(layer.kv_heads) + (layer.kv_heads == 1 ? " kv head * " : " kv heads * ") +
+                            dims + (scaled ? " bytes" : " * " + element);
   if (layer.attention != AttentionKind::sparse) return heads;
   const std::string planes = layer.head_dim == layer.value_dim ? "2 * " : "";
   return "(" + planes + heads + " + " + std::to_string(layer.rows[1].bytes) + " indexer bytes)";
@@ -692,8 +644,10 @@ void list_inexact(ModelGeometry& m) {
   const std::uint64_t states = count_layers(m, AttentionKind::state) + count_layers(m, AttentionKind::full_state);
   const std::string subject = m.name + ": ";
   if (windows != 0) {
+    const bool chunks = m.model_type.starts_with("llama4");
     std::string sentence = subject + std::to_string(windows) + " of " + std::to_string(m.layers.size()) +
-                           " layers use a sliding window of " + std::to_string(m.window) +
+                           (chunks ? " layers attend within chunks of " : " layers use a sliding window of ") +
+                           std::to_string(m.window) +
                            (m.windows_paged ? " tokens; their KV is counted by formula as that of all tokens"
                                             : " tokens; their KV is counted by formula as min(window, tokens) a "
                                               "sequence and isn't paged");
@@ -720,7 +674,7 @@ void list_inexact(ModelGeometry& m) {
   if (const auto layers = count_layers(m, AttentionKind::sparse); layers != 0) {
     m.inexact.push_back(subject + std::to_string(layers) + " of " + std::to_string(m.layers.size()) +
                         " layers read the blocks that an indexer picks; the indexer's rows are counted by formula, in "
-                        "the type of the activations.");
+                        "fp8 beside an fp8 cache and else in the type of the activations.");
   }
   if (const auto layers = counted([](const LayerGeometry& layer) { return layer.shares_rows; }); layers != 0) {
     m.inexact.push_back(subject + std::to_string(layers) + " of " + std::to_string(m.layers.size()) +
@@ -749,12 +703,24 @@ void check_plausible(const ModelGeometry& m, const ConfigReader& config) {
 
 }  // namespace
 
+std::string_view name_of(KvDtype dtype) {
+  for (const auto& [name, type] : kCacheTypes) {
+    if (type == dtype) return name;
+  }
+  return "fp8";  // fp8_raw
+}
+
 KvDtype kv_dtype_from_name(std::string_view name) {
-  if (name == "auto") return KvDtype::automatic;
-  if (name == "bf16") return KvDtype::bf16;
-  if (name == "fp16") return KvDtype::fp16;
-  if (name == "fp8") return KvDtype::fp8;
-  throw ModelError("unknown KV element type \"" + std::string(name) + "\"; it must be auto, bf16, fp16 or fp8.");
+  for (const auto& [known, type] : kCacheTypes) {
+    if (name == known) return type;
+  }
+  throw ModelError("unknown KV element type \"" + std::string(name) +
+                   "\"; it must be auto, bf16, fp16, fp8, mxfp8, nvfp4 or int4.");
+}
+
+Bytes KvFormat::bytes(std::uint64_t numbers) const {
+  const std::uint64_t scales = group == 0 ? 0 : (numbers + group - 1) / group;
+  return (numbers * bits + 7) / 8 + scales * scale_bytes;
 }
 
 std::string_view name_of(AttentionKind kind) {
@@ -817,9 +783,11 @@ void apply_given(ModelGeometry& m, const GivenFigures& given) {
 
 }  // namespace
 
-ModelGeometry parse_model(std::string_view text, const std::string& file, KvDtype kv, WeightChoice weights,
-                          const GivenFigures& given) {
-  const nlohmann::json object = language_model(parse_object(text, file));
+namespace {
+
+ModelGeometry read_model(nlohmann::json whole, const std::string& file, KvDtype kv, WeightChoice weights,
+                         const GivenFigures& given) {
+  const nlohmann::json object = language_model(std::move(whole));
   const ConfigReader config(object, file);
   ModelGeometry m;
   m.name = config.text("_name", file);
@@ -835,11 +803,16 @@ ModelGeometry parse_model(std::string_view text, const std::string& file, KvDtyp
   m.gated = has_gate(m.model_type);
   m.tied_embedding = config.flag("tie_word_embeddings", false);
   const ElementType dtype = read_dtype(config);
-  read_kv_dtype(m, dtype, kv);
-  read_formats(m, config, dtype);
+  m.dtype_bytes = dtype.bytes;
+  CheckpointCache cache{kv, ""};
+  if (kv == KvDtype::automatic) cache = read_checkpoint_cache(config);
+  if (!cache.note.empty()) m.notes.push_back(m.name + ": " + cache.note);
+  set_cache_type(m, dtype, cache.dtype);
   m.layers = unknown.empty() ? read_layers(config, count) : plain_layers(config, count);
   read_attention(m, config);
-  choose_formats(m, weights);
+  const WeightFormat plain{std::string(dtype.name), std::uint64_t{dtype.bytes} * 8 * kUnitsPerBit};
+  set_formats(
+      m, weights == WeightChoice::automatic ? read_weight_formats(config, plain) : chosen_formats(m, weights, plain));
   set_layers(m, config);
   read_feed_forward(m, config);
   check_plausible(m, config);
@@ -854,8 +827,48 @@ ModelGeometry parse_model(std::string_view text, const std::string& file, KvDtyp
   return m;
 }
 
+// Takes the bytes that the checkpoint has; each part of the weights keeps its share.
+void take_weight_bytes(ModelGeometry& m, Bytes bytes, const std::string& from) {
+  const Bytes computed = m.weight_bytes;
+  const auto part = [&](Bytes of) { return static_cast<Bytes>(Wide128{of} * bytes / std::max<Bytes>(1, computed)); };
+  constexpr Bytes kMostDifference = 50;  // of 1/50 = 2 %; more is worth a note
+  if ((computed > bytes ? computed - bytes : bytes - computed) > computed / kMostDifference) {
+    m.notes.push_back(m.name + ": the weights have " + std::to_string(bytes) + " bytes, by " + from +
+                      "; by the config's formats they would have " + std::to_string(computed) + ".");
+  }
+  m.weight_bytes = bytes;
+  m.embedding_bytes = part(m.embedding_bytes);
+  m.expert_weight_bytes = part(m.expert_weight_bytes);
+  m.group_weight_bytes = part(m.group_weight_bytes);
+}
+
+}  // namespace
+
+ModelGeometry parse_model(std::string_view text, const std::string& file, KvDtype kv, WeightChoice weights,
+                          const GivenFigures& given) {
+  return read_model(parse_object(text, file), file, kv, weights, given);
+}
+
 ModelGeometry model_from_file(const std::string& path, KvDtype kv, WeightChoice weights, const GivenFigures& given) {
-  return parse_model(read_text_file(path, "give a config.json (JSON)"), path, kv, weights, given);
+  nlohmann::json object = parse_object(read_text_file(path, "give a config.json (JSON)"), path);
+  constexpr std::string_view kConfig = "config.json";
+  if (path.ends_with(kConfig)) {
+    const std::string beside = path.substr(0, path.size() - kConfig.size()) + "hf_quant_config.json";
+    std::error_code error;
+    if (std::filesystem::is_regular_file(beside, error)) {
+      add_quantization_file(object, read_text_file(beside, "give hf_quant_config.json (JSON)"), beside);
+    }
+  }
+  ModelGeometry m = read_model(std::move(object), path, kv, weights, given);
+  if (weights != WeightChoice::automatic) return m;
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  const CheckpointBytes found = checkpoint_bytes(folder.empty() ? "." : folder, m.layers.size());
+  if (found.bytes) {
+    take_weight_bytes(m, *found.bytes, found.from);
+  } else if (!found.from.empty()) {
+    m.notes.push_back(m.name + ": the bytes of the weights are those of the config's formats, as " + found.from + ".");
+  }
+  return m;
 }
 
 ModelGeometry model_preset(std::string_view name, KvDtype kv, WeightChoice weights, const GivenFigures& given) {

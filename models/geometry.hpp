@@ -24,8 +24,19 @@
 
 namespace kvtwin {
 
-enum class KvDtype : std::uint8_t { automatic, bf16, fp16, fp8 };  // automatic: the config's torch_dtype
-KvDtype kv_dtype_from_name(std::string_view name);                 // auto, bf16, fp16, fp8; else ModelError
+// automatic: the type that the checkpoint states for its cache, else torch_dtype. fp8_raw: fp8 on GPUs where the
+// engines' kernels of DSA read latents without scales (Blackwell); of other models, as fp8.
+enum class KvDtype : std::uint8_t { automatic, bf16, fp16, fp8, fp8_raw, mxfp8, nvfp4, int4 };
+std::string_view name_of(KvDtype dtype);
+KvDtype kv_dtype_from_name(std::string_view name);  // auto, bf16, fp16, fp8, mxfp8, nvfp4, int4; else ModelError
+
+// The storage format of the numbers in the cache: `bits` bits each, and a scale of `scale_bytes` bytes for each `group`
+// numbers of a head; 0 = no scale.
+struct KvFormat {
+  std::uint32_t bits = 16, group = 0, scale_bytes = 0;
+  bool raw_latent = false;                   // KvDtype::fp8_raw
+  Bytes bytes(std::uint64_t numbers) const;  // of one head of `numbers` numbers
+};
 
 // sparse: full attention with an indexer. compressed: a window, and rows of groups of tokens (DeepSeek-V4). full_state:
 // attention and a state side by side (Falcon-H1).
@@ -104,10 +115,10 @@ struct ModelGeometry {
   bool gated = true;                // three feed-forward matrices; otherwise two
   bool tied_embedding = false;
 
-  std::uint32_t dtype_bytes = 0;       // of activations and of weights without quantisation
-  std::uint32_t kv_element_bytes = 0;  // of the cache
-  std::string kv_dtype;                // "bf16", "fp16", "fp8", "fp32"
-  WeightFormat linear_format, attention_format, expert_format;
+  std::uint32_t dtype_bytes = 0;  // of activations and of weights without quantisation
+  KvFormat kv_format;
+  std::string kv_dtype;  // "bf16", "fp16", "fp8", "fp32", "mxfp8", "nvfp4", "int4"
+  WeightFormat linear_format, attention_format, state_format, expert_format, head_format;
 
   // Parameters. `active_parameters`: parameters that are multiplied per token. They exclude the input embedding, which
   // is a look-up; they include the output head, and experts_per_token of the routed experts.
@@ -139,6 +150,7 @@ struct ModelGeometry {
   std::uint64_t context_projection_flops = 0;  // MLA prefill: keys and values of one cached token, from its latent
 
   std::vector<std::string> inexact;  // one sentence per part that is counted by formula
+  std::vector<std::string> notes;    // one sentence per choice between readings of the config
 
   GivenFigures given;
 
@@ -164,22 +176,30 @@ struct ModelGeometry {
 
 // Format of the weights in matrix products, in place of the config's quantization_config. With 4 bits, MLA keeps its
 // attention in torch_dtype, as DeepSeek-R1-NVFP4 and Kimi-K2.5 do.
-enum class WeightChoice : std::uint8_t { automatic, bf16, fp8, fp8_block, nvfp4, int4 };
+// int4: 32 weights share a scale; awq: 128 share a scale and a zero point (AWQ, GPTQ); w4a8: experts in int4 with a
+// scale for 128 weights, all else in fp8_block (DeepSeek-R1-W4AFP8).
+enum class WeightChoice : std::uint8_t { automatic, bf16, fp8, fp8_block, mxfp8, nvfp4, mxfp4, int4, int8, awq, w4a8 };
 constexpr std::string_view name_of(WeightChoice weights) {
   switch (weights) {
     case WeightChoice::automatic: return "auto";
     case WeightChoice::bf16: return "bf16";
     case WeightChoice::fp8: return "fp8";
     case WeightChoice::fp8_block: return "fp8_block";
+    case WeightChoice::mxfp8: return "mxfp8";
     case WeightChoice::nvfp4: return "nvfp4";
+    case WeightChoice::mxfp4: return "mxfp4";
     case WeightChoice::int4: return "int4";
+    case WeightChoice::int8: return "int8";
+    case WeightChoice::awq: return "awq";
+    case WeightChoice::w4a8: return "w4a8";
   }
   return "";
 }
 
 // `kv` overrides the cache's element type, `weights` the format of the weights, `given` the bytes of the cache. A
 // config with an unknown model_type, or an unknown key about attention or the cache, is refused unless
-// given.kv_bytes_per_token is set.
+// given.kv_bytes_per_token is set. model_from_file also reads hf_quant_config.json beside config.json,
+// and takes weight_bytes from the checkpoint's safetensors in that folder, if there are any and `weights` is automatic.
 ModelGeometry parse_model(std::string_view json, const std::string& file, KvDtype kv = KvDtype::automatic,
                           WeightChoice weights = WeightChoice::automatic, const GivenFigures& given = {});
 ModelGeometry model_from_file(const std::string& path, KvDtype kv = KvDtype::automatic,

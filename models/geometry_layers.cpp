@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 
 namespace kvtwin {
@@ -197,10 +199,26 @@ bool listed_as_experts(const ConfigReader& config, std::uint32_t layer, std::uin
   return (*value)[layer].get<std::int64_t>() != 0;
 }
 
+// Step-3: the layers with experts, as "4,5,6".
+bool is_listed(const ConfigReader& config, const nlohmann::json& list, std::uint32_t layer) {
+  constexpr const char* kRight = "a text of layer numbers with commas between them";
+  if (!list.is_string()) config.fail("moe_layers_enum", kRight);
+  std::istringstream numbers(list.get<std::string>());
+  bool found = false;
+  for (std::string word; std::getline(numbers, word, ',');) {
+    std::uint32_t number = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+    if (error != std::errc() || end != word.data() + word.size()) config.fail("moe_layers_enum", kRight);
+    found = found || number == layer;
+  }
+  return found;
+}
+
 bool layer_has_experts(const ConfigReader& config, std::uint32_t layer, std::uint32_t count) {
   if (const nlohmann::json* words = config.find("mlp_layer_types"); words != nullptr && words->is_array()) {
     return layer < words->size() && (*words)[layer] == "sparse";
   }
+  if (const nlohmann::json* list = config.find("moe_layers_enum")) return is_listed(config, *list, layer);
   if (layer < config.get("moe_layer_start_index", 0)) return false;
   if (layer < config.get("first_k_dense_replace", 0)) return false;
   if (!listed_as_experts(config, layer, count)) return false;

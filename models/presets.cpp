@@ -1,5 +1,7 @@
 #include "models/presets.hpp"
 
+#include <algorithm>
+
 #include "models/geometry.hpp"
 #include "models/hardware.hpp"
 #include "models/names.hpp"
@@ -22,6 +24,24 @@ std::string_view text_of(const std::vector<PresetFile>& files, std::string_view 
     if (file.name == name) return file.text;
   }
   throw ModelError(unknown_name(kind, name, names_of(files)));
+}
+
+// Returns up to three names of the same family: the longest common beginning first, then the fewest edits.
+std::vector<std::string> nearest_presets(std::string_view name, std::vector<std::string> names) {
+  constexpr std::size_t kMostNames = 3, kMinCommon = 3;
+  std::string wanted(name.substr(name.rfind('/') + 1));  // npos + 1 = 0
+  std::ranges::transform(wanted, wanted.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
+  const auto common = [&](const std::string& known) {
+    return static_cast<std::size_t>(std::ranges::mismatch(wanted, known).in1 - wanted.begin());
+  };
+  std::erase_if(names, [&](const std::string& known) { return common(known) < kMinCommon; });
+  std::ranges::stable_sort(names, [&](const std::string& a, const std::string& b) {
+    const std::size_t of_a = common(a), of_b = common(b);
+    return of_a != of_b ? of_a > of_b
+                        : edit_distance(wanted.substr(0, 100), a) < edit_distance(wanted.substr(0, 100), b);
+  });
+  if (names.size() > kMostNames) names.resize(kMostNames);
+  return names;
 }
 
 void add_operator_rows(const std::string& name, std::vector<PresetRow>& rows) {
@@ -56,7 +76,19 @@ std::vector<std::string> store_preset_names() { return names_of(stores_preset_fi
 
 std::vector<std::string> operators_preset_names() { return names_of(operators_preset_files()); }
 
-std::string_view model_preset_text(std::string_view name) { return text_of(models_preset_files(), "model", name); }
+std::string_view model_preset_text(std::string_view name) {
+  for (const PresetFile& file : models_preset_files()) {
+    if (file.name == name) return file.text;
+  }
+  const std::vector<std::string> names = model_preset_names(), near = nearest_presets(name, names);
+  std::string sentence = unknown_name("model", name, names);
+  if (!near.empty()) {
+    sentence += " The nearest presets:";
+    for (std::size_t i = 0; i < near.size(); ++i) sentence += (i == 0 ? " " : ", ") + near[i];
+    sentence += ".";
+  }
+  throw ModelError(sentence + " A model without a preset: --set model.config=PATH/config.json, its own file.");
+}
 std::string_view hardware_preset_text(std::string_view name) {
   return text_of(hardware_preset_files(), "hardware", name);
 }

@@ -4,14 +4,19 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
 #include <string_view>
 #include <vector>
 
+#include "models/config_reader.hpp"
 #include "models/error.hpp"
+#include "models/text_file.hpp"
 
 namespace kvtwin {
 namespace {
@@ -88,7 +93,102 @@ std::vector<fs::path> files_in(const fs::path& folder) {
   return files;
 }
 
+// Whether the tensor is of a layer that predicts further tokens.
+bool predicts(std::string_view tensor, std::uint64_t layers) {
+  if (tensor.starts_with("mtp.")) return true;
+  constexpr std::string_view kLayers = "layers.";
+  const std::size_t at = tensor.find(kLayers);
+  if (at == std::string_view::npos) return false;
+  std::uint64_t layer = 0;
+  const char* const begin = tensor.data() + at + kLayers.size();
+  const auto [end, error] = std::from_chars(begin, tensor.data() + tensor.size(), layer);
+  return error == std::errc() && end != begin && layer >= layers;
+}
+
+// Returns the bytes of the tensors of one file by its header; nothing if it has no header.
+std::optional<std::uint64_t> tensor_bytes(const fs::path& path, std::uint64_t layers) {
+  constexpr std::uint64_t kMaxHeaderBytes = 100 << 20;
+  std::ifstream file(path, std::ios::binary);
+  std::array<unsigned char, 8> length_bytes{};
+  file.read(reinterpret_cast<char*>(length_bytes.data()), length_bytes.size());
+  std::uint64_t length = 0;
+  for (std::size_t i = length_bytes.size(); i-- > 0;) length = length << 8 | length_bytes[i];
+  std::error_code error;
+  const std::uint64_t size = fs::file_size(path, error);
+  if (!file || error || length < 2 || length > kMaxHeaderBytes || length + length_bytes.size() > size) {
+    return std::nullopt;
+  }
+  std::string text(length, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(length));
+  const nlohmann::json header = nlohmann::json::parse(text, nullptr, false);
+  if (!file || !header.is_object()) return std::nullopt;
+  std::uint64_t bytes = 0;
+  for (const auto& [name, tensor] : header.items()) {
+    if (name == "__metadata__" || predicts(name, layers)) continue;
+    const auto offsets = tensor.is_object() ? tensor.find("data_offsets") : tensor.end();
+    const bool sound = tensor.is_object() && offsets != tensor.end() && offsets->is_array() && offsets->size() == 2 &&
+                       (*offsets)[0].is_number_unsigned() && (*offsets)[1].is_number_unsigned() &&
+                       (*offsets)[0] <= (*offsets)[1] && (*offsets)[1] <= size;
+    if (!sound) return std::nullopt;
+    bytes += (*offsets)[1].get<std::uint64_t>() - (*offsets)[0].get<std::uint64_t>();
+  }
+  return bytes;
+}
+
+// The index of a checkpoint: the files, and the bytes of all tensors.
+struct WeightIndex {
+  std::set<std::string> files;
+  std::optional<std::uint64_t> bytes;
+};
+
+std::optional<WeightIndex> read_index(const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return std::nullopt;
+  constexpr std::size_t kMaxIndexBytes = std::size_t{256} << 20;  // of a trillion parameters: 50 MB
+  const nlohmann::json object =
+      parse_object(read_text_file(path, "give the index of a checkpoint (JSON)", kMaxIndexBytes), path.string());
+  WeightIndex index;
+  if (const auto map = object.find("weight_map"); map != object.end() && map->is_object()) {
+    for (const auto& [tensor, file] : map->items()) {
+      if (file.is_string()) index.files.insert(file.get<std::string>());
+    }
+  }
+  const auto metadata = object.find("metadata");
+  if (metadata == object.end() || !metadata->is_object() || !metadata->contains("total_size")) return index;
+  const nlohmann::json& size = (*metadata)["total_size"];
+  constexpr double kMostBytes = 1e15;
+  if (!size.is_number() || !(size.get<double>() > 0) || !(size.get<double>() < kMostBytes)) {
+    throw ModelError(path.string() + ": key \"metadata.total_size\" must be the bytes of the weights, below 10^15.");
+  }
+  index.bytes = static_cast<std::uint64_t>(size.get<double>());
+  return index;
+}
+
 }  // namespace
+
+CheckpointBytes checkpoint_bytes(const fs::path& folder, std::uint64_t layers) {
+  const fs::path index_path = folder / "model.safetensors.index.json";
+  const std::optional<WeightIndex> index = read_index(index_path);
+  std::set<std::string> files = index ? index->files : std::set<std::string>{};
+  std::error_code error;
+  if (!index && fs::is_regular_file(folder / "model.safetensors", error)) files = {"model.safetensors"};
+  if (files.empty() && !index) return {};
+  std::uint64_t sum = 0;
+  std::string reason;
+  for (const std::string& name : files) {
+    const std::optional<std::uint64_t> bytes = tensor_bytes(folder / name, layers);
+    if (!bytes) {
+      reason = (folder / name).string() + " has no header of safetensors";
+      break;
+    }
+    sum += *bytes;
+  }
+  if (reason.empty() && sum != 0) {
+    return {sum, "the headers of " + std::to_string(files.size()) + " safetensors files in " + folder.string()};
+  }
+  if (index && index->bytes) return {index->bytes, index_path.string()};
+  return {std::nullopt, reason.empty() ? index_path.string() + " has no metadata.total_size" : reason};
+}
 
 std::optional<std::string> weights_fingerprint(const fs::path& checkpoint) {
   std::error_code error;

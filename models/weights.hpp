@@ -2,6 +2,7 @@
 // different names.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -20,5 +21,19 @@ namespace kvtwin {
 // Errors: std::runtime_error, one sentence, if a file cannot be read.
 // Cost: at most 1 MiB of reads a file.
 std::optional<std::string> weights_fingerprint(const std::filesystem::path& checkpoint);
+
+// The bytes of the weights that a checkpoint has.
+struct CheckpointBytes {
+  std::optional<std::uint64_t> bytes;  // nothing: no safetensors, or none that says its size
+  std::string from;                    // the file or files that say so, or the reason why none does; may be empty
+};
+
+// Returns the bytes of the tensors of the *.safetensors files in `folder`, by their headers, without the layers that
+// predict further tokens (mtp.*, and model.layers.N with N >= `layers`), which are a draft model's. If files are
+// missing: metadata.total_size of model.safetensors.index.json, which counts these layers too. Vision parts are
+// counted.
+//
+// Cost: reads the headers, a few MB.
+CheckpointBytes checkpoint_bytes(const std::filesystem::path& folder, std::uint64_t layers);
 
 }  // namespace kvtwin

@@ -183,10 +183,12 @@ std::span<const Key> experiment_keys() {
               "Bytes of the states of a sequence (state-space and linear-attention layers), in place of those that "
               "follow from the model's config; 0 = those of the config"),
       text("model.kv_dtype", "auto",
-           "Data type of the KV cache: auto, bf16, fp16 or fp8; auto = the type in the model's config"),
+           "Data type of the KV cache: auto, bf16, fp16, fp8, mxfp8, nvfp4 or int4, with its scales; auto = the type "
+           "that the checkpoint states for its cache, else that of the activations"),
       text_choice("model.weights", names_of<WeightChoice>(),
-                  "Format of the weights in matrix products; auto = the model's config. With 4 bits, an MLA model's "
-                  "attention stays bf16"),
+                  "Format of the weights in matrix products; auto = the model's config, or its checkpoint in the same "
+                  "folder. With 4 bits, an MLA model's attention stays bf16. int4: 32 weights share a scale; awq (also "
+                  "for GPTQ): 128; w4a8: experts of 4 bits, all else fp8_block"),
       text("model.revision", "",
            "Revision of the weights, any text; stored pages of another revision are never used. If weights lie beside "
            "model.config, their fingerprint counts too (docs/storage.md)"),

@@ -354,6 +354,7 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionM
   report["device"] = facts.device;
   report["seed"] = facts.seed;
   report["model_kv"] = facts.kv_formula;
+  report["model_layers"] = layer_table_json(facts.layers);
   report["notes"] = facts.notes;
   for (const RunFacts::WarningFacts& warning : facts.warnings) {
     report["notes"].push_back(warning.sentence);
@@ -518,6 +519,7 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
     out += "missed     " + missed_text(*facts.missed_pages) + "\n";
   }
   add("output     %" PRIu64 " tokens in %" PRIu64 " decode steps", m.output, m.decode_steps);
+  if (has_several_kinds(facts.layers)) out += "layers\n" + layer_table_text(facts.layers, "  ");
   const auto times = [&](const char* name, const DurationHistogram& h) {
     const auto quantile = [&](std::uint64_t per_mille) { return decimal(h.quantile_seconds(per_mille), 4); };
     add("%-10s mean %s s   p50 %s   p90 %s   p99 %s   max %s", name, decimal(h.mean_seconds(), 4).c_str(),

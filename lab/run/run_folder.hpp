@@ -24,6 +24,7 @@
 #include "lab/run/joined_requests.hpp"
 #include "lab/sweep/draws.hpp"
 #include "models/calibration_samples.hpp"
+#include "models/layer_table.hpp"
 #include "policy/seam/journal.hpp"
 
 namespace kvtwin {
@@ -65,6 +66,7 @@ struct RunFacts {
   TimeNs simulated_ns = 0;
   double wall_seconds = 0;
   std::string kv_formula;
+  std::vector<LayerRow> layers;    // of the model
   std::vector<std::string> notes;  // approximations and findings, for the reader of the report
   struct WarningFacts {
     std::string name, sentence;

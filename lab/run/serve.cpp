@@ -78,6 +78,7 @@ RunFacts facts_of(const Experiment& experiment, const Setup& setup, const ServeT
   }
   facts.page_tokens = setup.engine.shape.page_tokens;
   facts.kv_formula = setup.model.kv_formula;
+  facts.layers = layer_table(setup.model);
   facts.stages = stages_of(experiment);
   facts.bill = setup.bill;
   facts.notes = setup.notes;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "models/presets.hpp"
 #include "policy/base/names.hpp"
@@ -93,7 +94,69 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
-TEST(Geometry, EveryPresetIsTested) { EXPECT_EQ(model_preset_names().size(), 13U); }
+struct Served {
+  const char* name;
+  Bytes token, window_token, state;
+  double total;  // the published number of parameters
+};
+
+class ServedPreset : public testing::TestWithParam<Served> {};
+
+// The bytes are those of tests/fixtures/models/published.tsv, and for models that it does not have, of the same
+// formulas.
+TEST_P(ServedPreset, MatchesThePublishedFigures) {
+  const Served& known = GetParam();
+  const ModelGeometry m = model_preset(known.name);
+  EXPECT_EQ(m.kv_bytes_per_token, known.token);
+  EXPECT_EQ(m.window_bytes_per_token, known.window_token);
+  EXPECT_EQ(m.state_bytes, known.state);
+  // Published totals are rounded to billions, and some have the vision part.
+  EXPECT_NEAR(static_cast<double>(m.parameters) / known.total, 1.0, 0.03);
+  EXPECT_NE(m.source.find("config.json of "), std::string::npos);
+  EXPECT_FALSE(m.date.empty());
+}
+
+const std::vector<Served> kServed = {{"deepseek-v3.2", 78'324, 0, 0, 671e9},
+                                     {"deepseek-v4-flash", 3'851, 25'112, 12'206'080, 284e9},
+                                     {"deepseek-v4-pro", 5'512, 35'624, 18'710'528, 1.6e12},
+                                     {"gemma-3-27b", 81'920, 425'984, 0, 27.0e9},
+                                     {"gemma-4-26b-a4b", 20'480, 204'800, 0, 25.2e9},
+                                     {"gemma-4-31b", 81'920, 819'200, 0, 30.7e9},
+                                     {"glm-5.3", 92'628, 0, 0, 744e9},
+                                     {"gpt-oss-20b", 24'576, 24'576, 0, 20.9e9},
+                                     {"kimi-k2", 70'272, 0, 0, 1.03e12},
+                                     {"kimi-k3", 27'648, 0, 449'372'160, 2.8e12},
+                                     {"llama-3.1-405b", 516'096, 0, 0, 405.9e9},
+                                     {"llama-4-maverick", 49'152, 147'456, 0, 400e9},
+                                     {"llama-4-scout", 49'152, 147'456, 0, 108e9},
+                                     {"mimo-v2-flash", 23'040, 199'680, 0, 309e9},
+                                     {"minimax-m3", 137'472, 0, 0, 428e9},
+                                     {"mixtral-8x22b", 229'376, 0, 0, 140.6e9},
+                                     {"mixtral-8x7b", 131'072, 0, 0, 46.7e9},
+                                     {"nemotron-3-nano-30b-a3b", 6'144, 0, 49'082'368, 31.6e9},
+                                     {"nemotron-3-super-120b-a12b", 8'192, 0, 170'229'760, 120.6e9},
+                                     {"nemotron-3-ultra-550b-a55b", 12'288, 0, 407'961'600, 550e9},
+                                     {"qwen2.5-72b", 327'680, 0, 0, 72.7e9},
+                                     {"qwen2.5-7b", 57'344, 0, 0, 7.62e9},
+                                     {"qwen3-30b-a3b", 98'304, 0, 0, 30.5e9},
+                                     {"qwen3-8b", 147'456, 0, 0, 8.2e9},
+                                     {"qwen3-coder-480b-a35b", 253'952, 0, 0, 480e9},
+                                     {"qwen3-next-80b-a3b", 24'576, 0, 77'266'944, 80e9},
+                                     {"qwen3-vl-235b-a22b", 192'512, 0, 0, 235e9},
+                                     {"qwen3-vl-32b", 262'144, 0, 0, 32.8e9},
+                                     {"qwen3-vl-8b", 147'456, 0, 0, 8.2e9},
+                                     {"qwen3.5-122b-a10b", 24'576, 0, 153'649'152, 122e9},
+                                     {"qwen3.5-27b", 65'536, 0, 153'944'064, 27e9},
+                                     {"qwen3.5-35b-a3b", 20'480, 0, 64'389'120, 35e9},
+                                     {"step-3.7-flash", 49'152, 135'168, 0, 196e9}};
+
+INSTANTIATE_TEST_SUITE_P(All, ServedPreset, testing::ValuesIn(kServed), [](const auto& test) {
+  std::string name = test.param.name;
+  for (char& c : name) c = c == '-' || c == '.' ? '_' : c;
+  return name;
+});
+
+TEST(Geometry, EveryPresetIsTested) { EXPECT_EQ(model_preset_names().size(), 13U + kServed.size()); }
 
 TEST(Geometry, WeightsMayHaveAnotherFormat) {
   const auto bytes = [](const char* model, const char* weights) {
@@ -112,8 +175,8 @@ TEST(Geometry, WeightsMayHaveAnotherFormat) {
   const ModelGeometry latent = model_preset("deepseek-v3", KvDtype::automatic, WeightChoice::nvfp4);
   EXPECT_EQ(latent.attention_format.name, "bf16");
   EXPECT_EQ(latent.expert_format.name, "nvfp4");
-  EXPECT_EQ(model_preset("kimi-k2.5", KvDtype::automatic, WeightChoice::int4).weight_bytes,
-            model_preset("kimi-k2.5").weight_bytes);
+  // The checkpoint's shared experts and dense layers stay bf16.
+  EXPECT_NEAR(bytes("kimi-k2.5", "int4") / bytes("kimi-k2.5", "auto"), 1.0, 0.01);
   EXPECT_EQ(value_named<WeightChoice>("fp7"), std::nullopt);
 }
 
@@ -357,7 +420,7 @@ TEST(Geometry, MultimodalConfigsKeepTheLanguageModelInside) {
   json inner = llama();
   inner.erase("torch_dtype");
   const json config{{"torch_dtype", "float32"}, {"text_config", inner}};
-  EXPECT_EQ(parse(config).kv_element_bytes, 4U);
+  EXPECT_EQ(parse(config).kv_format.bits, 32U);
 }
 
 TEST(Geometry, CountsFlops) {

@@ -1,13 +1,19 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cctype>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "models/geometry.hpp"
+#include "models/layer_table.hpp"
 #include "tests/small_config.hpp"
 
 namespace kvtwin {
@@ -211,60 +217,214 @@ TEST(LayerKinds, UnknownTypesAndKeysAreRefusedWithAWayOut) {
   EXPECT_TRUE(parse(llama(), KvDtype::automatic, {4U * 2 * 2 * 8 * 2, 0}).inexact.empty()) << "as computed";
 }
 
-// Bytes of bf16 caches over all ranks, from the pool classes of SGLang 0.5.23. The configs are those of the PyPI
-// package aiconfigurator-core 0.12.0; KVTWIN_MODEL_CONFIGS names the folder.
-struct Expected {
-  const char* config;
-  Bytes token, window, state;
-};
-constexpr Expected kExpected[] = {
-    {"MiniMaxAI--MiniMax-M3", 137'472, 0, 0},           // MiniMaxSparseKVPool: 57 index rows of 128 bf16 elements
-    {"XiaomiMiMo--MiMo-V2-Flash", 23'040, 199'680, 0},  // SWAKVPool: 9 full, 39 window layers
-    {"deepseek-ai--DeepSeek-V3.2", 78'324, 0, 0},       // DSATokenToKVPool: 61 index rows of 132 bytes
-    {"deepseek-ai--DeepSeek-V4-Flash", 3'851, 25'112, 12'206'080},  // DeepSeekV4TokenToKVPool
-    {"deepseek-ai--DeepSeek-V4-Pro", 5'512, 35'624, 18'710'528},
-    {"google--gemma-4-26B-A4B", 20'480, 204'800, 0},       // SWAKVPool
-    {"nvidia--Gemma-4-31B-IT-NVFP4", 81'920, 819'200, 0},  // SWAKVPool
-    {"meta-llama--Llama-4-Scout-17B-16E-Instruct", 49'152, 147'456, 0},
-    {"moonshotai--Kimi-K3", 27'648, 0, 449'372'160},      // KimiLinearCacheParams
-    {"Qwen--Qwen3.5-397B-A17B", 30'720, 0, 192'061'440},  // Mamba2CacheParams
-    {"nvidia--NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16", 12'288, 0, 407'961'600},
-    {"nvidia--Llama-3_3-Nemotron-Super-49B-v1", 200'704, 0, 0},  // 49 of 80 layers attend
-    {"openai--gpt-oss-120b", 36'864, 36'864, 0},                 // SWAKVPool
-    {"stepfun-ai--Step-3.7-Flash", 49'152, 135'168, 0},          // SWAKVPool
-    {"zai-org--GLM-5", 100'152, 0, 0},
-    {"zai-org--GLM-5.3", 92'628, 0, 0},  // DSATokenToKVPool: 21 index rows
+// tests/fixtures/models/published.tsv: one row for each config of the PyPI package aiconfigurator-core 0.12.0.
+struct Published {
+  std::string config, cache, pool, formula;
+  Bytes token = 0, window_token = 0, default_token = 0, default_window_token = 0, state = 0;
+  Tokens window = 0;
+  friend void PrintTo(const Published& row, std::ostream* out) { *out << row.config; }
 };
 
-// Returns the paths of all configs in the folder, and of those that must be there. Empty without the folder: tools/test
-// runs these tests with it, or counts them as not run.
-std::vector<std::string> published_configs() {
-  const char* const folder = std::getenv("KVTWIN_MODEL_CONFIGS");
-  if (folder == nullptr) return {};
-  std::set<std::string> paths;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    if (name.ends_with("_config.json") && !name.ends_with("_hf_quant_config.json")) paths.insert(entry.path().string());
+std::vector<Published> published() {
+  std::ifstream file(KVTWIN_SOURCE_DIR "/tests/fixtures/models/published.tsv");
+  std::vector<Published> rows;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("#") || line.starts_with("config\t")) continue;
+    std::istringstream cells(line);
+    Published row;
+    cells >> row.config >> row.token >> row.window_token >> row.window >> row.state >> row.cache >> row.default_token >>
+        row.default_window_token;
+    std::getline(cells >> std::ws, row.pool, '\t');
+    std::getline(cells, row.formula);
+    rows.push_back(row);
   }
-  for (const Expected& expected : kExpected) {
-    paths.insert((std::filesystem::path(folder) / (std::string(expected.config) + "_config.json")).string());
-  }
-  return {paths.begin(), paths.end()};
+  return rows;
 }
 
-class PublishedConfigs : public testing::TestWithParam<std::string> {};
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PublishedConfigs);
-INSTANTIATE_TEST_SUITE_P(Package, PublishedConfigs, testing::ValuesIn(published_configs()));
+// The folder of the configs, which tools/engine-env makes; empty: tools/test counts the tests as not run.
+std::string configs_folder() {
+  const char* const folder = std::getenv("KVTWIN_MODEL_CONFIGS");
+  return folder == nullptr ? "" : folder;
+}
 
-TEST_P(PublishedConfigs, AreRead) {
-  const ModelGeometry m = model_from_file(GetParam());
-  const std::string name = std::filesystem::path(GetParam()).filename().string();
-  for (const Expected& expected : kExpected) {
-    if (name != std::string(expected.config) + "_config.json") continue;
-    EXPECT_EQ(m.kv_bytes_per_token, expected.token) << name;
-    EXPECT_EQ(m.window_bytes_per_token, expected.window) << name;
-    EXPECT_EQ(m.state_bytes, expected.state) << name;
+class PublishedConfigs : public testing::TestWithParam<Published> {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PublishedConfigs);
+INSTANTIATE_TEST_SUITE_P(Package, PublishedConfigs,
+                         testing::ValuesIn(configs_folder().empty() ? std::vector<Published>{} : published()),
+                         [](const auto& row) {
+                           std::string name = row.param.config;
+                           std::ranges::replace_if(
+                               name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+                           return name;
+                         });
+
+TEST_P(PublishedConfigs, HaveTheBytesOfTheEnginesPools) {
+  const Published& expected = GetParam();
+  SCOPED_TRACE(expected.pool + ": " + expected.formula);
+  const std::string path = configs_folder() + "/" + expected.config + "_config.json";
+  const ModelGeometry bf16 = model_from_file(path, KvDtype::bf16);
+  EXPECT_EQ(bf16.kv_bytes_per_token, expected.token);
+  EXPECT_EQ(bf16.window_bytes_per_token, expected.window_token);
+  EXPECT_EQ(bf16.window, expected.window);
+  EXPECT_EQ(bf16.state_bytes, expected.state);
+  const ModelGeometry automatic = model_from_file(path);
+  EXPECT_EQ(automatic.kv_dtype, expected.cache);
+  EXPECT_EQ(automatic.kv_bytes_per_token, expected.default_token);
+  EXPECT_EQ(automatic.window_bytes_per_token, expected.default_window_token);
+  Bytes of_table = 0;
+  double token = 0;
+  for (const LayerRow& row : layer_table(automatic)) {
+    token += row.bytes_per_token;
+    of_table += row.bytes_per_sequence;
   }
+  EXPECT_EQ(static_cast<Bytes>(std::ceil(token)), expected.default_token);
+  EXPECT_EQ(of_table, expected.state + expected.window * expected.default_window_token);
+}
+
+TEST(PublishedTable, HasARowForEachConfigOfThePackage) {
+  const std::vector<Published> rows = published();
+  EXPECT_EQ(rows.size(), 89U);
+  std::set<std::string> names;
+  for (const Published& row : rows) {
+    EXPECT_TRUE(names.insert(row.config).second) << row.config;
+    EXPECT_FALSE(row.formula.empty()) << row.config;
+  }
+  if (configs_folder().empty()) return;
+  for (const auto& entry : std::filesystem::directory_iterator(configs_folder())) {
+    const std::string name = entry.path().filename().string();
+    constexpr std::string_view kEnd = "_config.json";
+    if (!name.ends_with(kEnd) || name.ends_with("_hf_quant_config.json")) continue;
+    EXPECT_TRUE(names.contains(name.substr(0, name.size() - kEnd.size()))) << name;
+  }
+}
+
+// Published models that the package does not have: figures of their config.json, and the bytes of a bf16 cache by the
+// sizes of SGLang's pool classes.
+TEST(OutsideConfigs, HaveTheBytesOfTheEnginesPools) {
+  struct Case {
+    const char* name;
+    json config;
+    Bytes token, window_token, state;
+  };
+  const auto size = [](const char* type, int layers, int hidden, int heads, int kv_heads) {
+    return json{{"model_type", type},
+                {"torch_dtype", "bfloat16"},
+                {"num_hidden_layers", layers},
+                {"hidden_size", hidden},
+                {"intermediate_size", 8192},
+                {"num_attention_heads", heads},
+                {"num_key_value_heads", kv_heads},
+                {"vocab_size", 100'000}};
+  };
+  const auto plus = [](json config, const json& more) {
+    config.update(more);
+    return config;
+  };
+  const auto repeated = [](int count, const auto& of) {
+    json list = json::array();
+    for (int i = 0; i < count; ++i) list.push_back(of(i));
+    return list;
+  };
+  const json experts{{"num_experts", 16}, {"num_experts_per_tok", 2}};
+  json kimi_layers{{"full_attn_layers", {4, 8, 12, 16, 20, 24, 27}},
+                   {"kda_layers", json::array()},
+                   {"num_heads", 32},
+                   {"head_dim", 128},
+                   {"short_conv_kernel_size", 4}};
+  for (int i = 1; i < 27; ++i) {
+    if (i % 4 != 0) kimi_layers["kda_layers"].push_back(i);
+  }
+  const Case cases[] = {
+      {"AI21-Jamba-1.5-Mini",
+       plus(size("jamba", 32, 4096, 32, 8), {{"attn_layer_offset", 4},
+                                             {"attn_layer_period", 8},
+                                             {"mamba_d_state", 16},
+                                             {"mamba_d_conv", 4},
+                                             {"mamba_expand", 2},
+                                             {"num_experts", 16},
+                                             {"num_experts_per_tok", 2},
+                                             {"expert_layer_period", 2},
+                                             {"expert_layer_offset", 1}}),
+       2U * 4 * 8 * 128 * 2, 0, 28U * (8192 * 16 * 4 + 3 * 8192 * 2)},
+      {"granite-4.0-h-small",
+       plus(size("granitemoehybrid", 40, 4096, 32, 8),
+            {{"layer_types", repeated(40, [](int i) { return i % 10 == 5 ? "attention" : "mamba"; })},
+             {"mamba_d_state", 128},
+             {"mamba_d_conv", 4},
+             {"mamba_expand", 2},
+             {"mamba_n_heads", 128},
+             {"mamba_d_head", 64},
+             {"mamba_n_groups", 1},
+             {"num_local_experts", 72},
+             {"num_experts_per_tok", 10},
+             {"shared_intermediate_size", 1536}}),
+       2U * 4 * 8 * 128 * 2, 0, 36U * (8192 * 128 * 4 + 3 * (8192 + 256) * 2)},
+      {"Falcon-H1-7B",
+       plus(size("falcon_h1", 44, 3072, 12, 2), {{"head_dim", 128},
+                                                 {"mamba_d_conv", 4},
+                                                 {"mamba_d_head", 128},
+                                                 {"mamba_d_ssm", 3072},
+                                                 {"mamba_d_state", 256},
+                                                 {"mamba_expand", 2},
+                                                 {"mamba_n_groups", 1},
+                                                 {"mamba_n_heads", 24}}),
+       2U * 44 * 2 * 128 * 2, 0, 44U * (3072 * 256 * 4 + 3 * (3072 + 512) * 2)},
+      {"Kimi-Linear-48B-A3B",
+       plus(size("kimi_linear", 27, 2304, 32, 32), {{"kv_lora_rank", 512},
+                                                    {"qk_rope_head_dim", 64},
+                                                    {"qk_nope_head_dim", 128},
+                                                    {"v_head_dim", 128},
+                                                    {"linear_attn_config", kimi_layers}}),
+       8'064, 0, 43'417'600},
+      {"MiniMax-Text-01",
+       plus(size("minimax_text_01", 80, 6144, 64, 8),
+            {{"head_dim", 128}, {"attn_type_list", repeated(80, [](int i) { return i % 8 == 7 ? 1 : 0; })}}),
+       2U * 10 * 8 * 128 * 2, 0, 70U * 64 * 128 * 128 * 4},
+      {"LFM2-1.2B",
+       plus(size("lfm2", 16, 2048, 32, 8), {{"conv_L_cache", 3},
+                                            {"layer_types", repeated(16,
+                                                                     [](int i) {
+                                                                       const bool attends = i == 2 || i == 5 ||
+                                                                                            i == 8 || i == 10 ||
+                                                                                            i == 12 || i == 14;
+                                                                       return attends ? "full_attention" : "conv";
+                                                                     })}}),
+       2U * 6 * 8 * 64 * 2, 0, 10U * 2 * 2048 * 2},
+      {"c4ai-command-a",
+       plus(size("cohere2", 64, 12288, 96, 8),
+            {{"head_dim", 128}, {"sliding_window", 4096}, {"sliding_window_pattern", 4}}),
+       2U * 16 * 8 * 128 * 2, 2U * 48 * 8 * 128 * 2, 0},
+      {"Ministral-8B",
+       plus(size("mistral", 36, 4096, 32, 8),
+            {{"head_dim", 128}, {"sliding_window", 32'768}, {"max_position_embeddings", 32'768}}),
+       2U * 36 * 8 * 128 * 2, 0, 0},
+      {"phi-4", plus(size("phi3", 40, 5120, 40, 10), {{"sliding_window", nullptr}}), 2U * 40 * 10 * 128 * 2, 0, 0},
+      {"GLM-4.5", plus(plus(size("glm4_moe", 92, 5120, 96, 8), {{"head_dim", 128}}), experts), 2U * 92 * 8 * 128 * 2, 0,
+       0},
+      {"ERNIE-4.5-300B-A47B", size("ernie4_5_moe", 54, 8192, 64, 8), 2U * 54 * 8 * 128 * 2, 0, 0},
+      {"Hunyuan-A13B", plus(size("hunyuan_v1_moe", 32, 4096, 32, 8), {{"attention_head_dim", 128}}),
+       2U * 32 * 8 * 128 * 2, 0, 0},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    const ModelGeometry m = parse(c.config);
+    EXPECT_EQ(m.kv_bytes_per_token, c.token);
+    EXPECT_EQ(m.window_bytes_per_token, c.window_token);
+    EXPECT_EQ(m.state_bytes, c.state);
+  }
+  // Gemma 3n has embeddings of each layer beside its layers, which no figure of the weights counts yet.
+  EXPECT_NE(error_of(size("gemma3n_text", 35, 2048, 8, 2)).find("gemma3n_text"), std::string::npos);
+}
+
+TEST(LayerKinds, ListedLayersHaveExperts) {
+  json config =
+      with({{"model_type", "step3p5"}, {"num_experts", 8}, {"num_experts_per_tok", 2}, {"moe_layers_enum", "1,3"}});
+  const ModelGeometry m = parse(config);
+  EXPECT_EQ(m.layers[0].feed_forward, FeedForwardKind::dense);
+  EXPECT_EQ(m.layers[1].feed_forward, FeedForwardKind::experts);
+  EXPECT_EQ(m.layers[3].feed_forward, FeedForwardKind::experts);
+  config["moe_layers_enum"] = "1;3";
+  EXPECT_NE(error_of(config).find("moe_layers_enum"), std::string::npos);
 }
 
 }  // namespace

@@ -5,10 +5,17 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "models/error.hpp"
+#include "models/geometry.hpp"
 #include "tests/folder.hpp"
+#include "tests/small_config.hpp"
 
 namespace kvtwin::test {
 namespace {
@@ -106,6 +113,72 @@ TEST(WeightsFingerprint, TakesTheFirstKindOfFiles) {
     names.insert(weights_fingerprint(place / file).value());
   }
   EXPECT_EQ(names.size(), 10);
+}
+
+// A file of safetensors: a header that names each tensor with its bytes, and the bytes.
+std::string safetensors(const std::vector<std::pair<std::string, std::size_t>>& tensors) {
+  std::string header = "{\"__metadata__\": {\"format\": \"pt\"}";
+  std::size_t at = 0;
+  for (const auto& [name, bytes] : tensors) {
+    header += ", \"" + name + "\": {\"dtype\": \"U8\", \"shape\": [" + std::to_string(bytes) +
+              "], \"data_offsets\": [" + std::to_string(at) + ", " + std::to_string(at + bytes) + "]}";
+    at += bytes;
+  }
+  header += "}";
+  std::string file;
+  for (std::size_t i = 0; i < 8; ++i) file += static_cast<char>(header.size() >> 8 * i & 255U);
+  return file + header + std::string(at, 'w');
+}
+
+TEST(CheckpointBytes, AreThoseOfTheTensors) {
+  const Folder folder;
+  EXPECT_EQ(checkpoint_bytes(folder.path(), 2).bytes, std::nullopt);
+  EXPECT_EQ(checkpoint_bytes(folder.path(), 2).from, "");
+  write(folder / "model.safetensors", safetensors({{"model.layers.0.a", 100}, {"lm_head", 11}}));
+  EXPECT_EQ(checkpoint_bytes(folder.path(), 2).bytes, 111U);
+  write(folder / "model-1.safetensors", safetensors({{"model.layers.0.a", 100}, {"model.layers.1.a", 200}}));
+  write(folder / "model-2.safetensors",
+        safetensors({{"model.layers.2.a", 1000}, {"mtp.layers.0.a", 5000}, {"lm_head", 7}}));
+  write(
+      folder / "model.safetensors.index.json",
+      R"({"metadata": {"total_size": 6307}, "weight_map": {"x": "model-1.safetensors", "y": "model-2.safetensors"}})");
+  EXPECT_EQ(checkpoint_bytes(folder.path(), 2).bytes, 307U) << "without the layers that predict";
+  EXPECT_EQ(checkpoint_bytes(folder.path(), 3).bytes, 1307U);
+  fs::remove(folder / "model-2.safetensors");
+  const CheckpointBytes index = checkpoint_bytes(folder.path(), 2);
+  EXPECT_EQ(index.bytes, 6307U);
+  EXPECT_NE(index.from.find("model.safetensors.index.json"), std::string::npos);
+}
+
+TEST(CheckpointBytes, AFileWithoutAHeaderSaysNothing) {
+  const Folder folder;
+  for (const std::string& bytes : {std::string("version https://git-lfs"), std::string("abc"), std::string(100, '\0'),
+                                   safetensors({{"a", 100}}).substr(0, 20)}) {
+    write(folder / "model.safetensors", bytes);
+    const CheckpointBytes found = checkpoint_bytes(folder.path(), 2);
+    EXPECT_EQ(found.bytes, std::nullopt);
+    EXPECT_NE(found.from.find("no header of safetensors"), std::string::npos);
+  }
+  write(folder / "model.safetensors.index.json", R"({"metadata": {"total_size": -3}, "weight_map": {}})");
+  EXPECT_THROW(checkpoint_bytes(folder.path(), 2), ModelError);
+  write(folder / "model.safetensors.index.json", R"({"metadata": {"total_size": 5.0}, "weight_map": {}})");
+  EXPECT_EQ(checkpoint_bytes(folder.path(), 2).bytes, 5U);
+}
+
+TEST(CheckpointBytes, ReplaceThoseOfTheConfig) {
+  const Folder folder;
+  write(folder / "config.json", llama().dump());
+  const ModelGeometry computed = model_from_file(folder / "config.json");
+  EXPECT_TRUE(computed.notes.empty());
+  write(folder / "model.safetensors", safetensors({{"lm_head", 100'000}}));
+  const ModelGeometry m = model_from_file(folder / "config.json");
+  EXPECT_EQ(m.weight_bytes, 100'000U);
+  EXPECT_NEAR(static_cast<double>(m.group_weight_bytes) / 100'000,
+              static_cast<double>(computed.group_weight_bytes) / static_cast<double>(computed.weight_bytes), 1e-3);
+  ASSERT_EQ(m.notes.size(), 1U);
+  EXPECT_NE(m.notes[0].find("100000 bytes, by the headers of 1 safetensors"), std::string::npos) << m.notes[0];
+  const ModelGeometry chosen = model_from_file(folder / "config.json", KvDtype::automatic, WeightChoice::bf16);
+  EXPECT_EQ(chosen.weight_bytes, computed.weight_bytes) << "a choice of the user";
 }
 
 }  // namespace
