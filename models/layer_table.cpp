@@ -28,7 +28,7 @@ LayerRow row_of(const ModelGeometry& model, const LayerGeometry& layer) {
   return row;
 }
 
-bool alike(const LayerRow& of_all, const LayerRow& one) {
+bool rows_alike(const LayerRow& of_all, const LayerRow& one) {
   const auto layers = static_cast<double>(of_all.layers);
   return of_all.kind == one.kind && of_all.window == one.window &&
          of_all.bytes_per_token == layers * one.bytes_per_token &&
@@ -53,7 +53,7 @@ std::vector<LayerRow> layer_table(const ModelGeometry& model) {
   std::vector<LayerRow> table;
   for (const LayerGeometry& layer : model.layers) {
     const LayerRow one = row_of(model, layer);
-    const auto same = std::ranges::find_if(table, [&](const LayerRow& row) { return alike(row, one); });
+    const auto same = std::ranges::find_if(table, [&](const LayerRow& row) { return rows_alike(row, one); });
     if (same == table.end()) {
       table.push_back(one);
       continue;

@@ -19,7 +19,7 @@ std::string lower(std::string text) {
   return text;
 }
 
-bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+bool has_part(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
 std::string method_of(const ConfigReader& quantization) {
   std::string method = quantization.text("quant_method", "");
@@ -111,20 +111,20 @@ WeightFormat quantized_format(const ConfigReader& quantization) {
 
 // The part of the model that a module's name belongs to.
 WeightFormat* part_of(WeightFormats& formats, std::string_view module) {
-  if (has(module, "norm") || has(module, "bias") || has(module, "conv1d") || has(module, "indexer") ||
-      has(module, "vis") || module.starts_with("mtp")) {
+  if (has_part(module, "norm") || has_part(module, "bias") || has_part(module, "conv1d") ||
+      has_part(module, "indexer") || has_part(module, "vis") || module.starts_with("mtp")) {
     return nullptr;  // small, or outside of the language model
   }
-  if (has(module, "lm_head") || module == "head") return &formats.head;
-  if (has(module, "shared_expert")) return has(module, "shared_expert_gate") ? nullptr : &formats.linear;
-  if (has(module, "experts")) return &formats.experts;
-  if (has(module, "linear_attn") || has(module, "mixer.in_proj") || has(module, "mixer.out_proj")) {
+  if (has_part(module, "lm_head") || module == "head") return &formats.head;
+  if (has_part(module, "shared_expert")) return has_part(module, "shared_expert_gate") ? nullptr : &formats.linear;
+  if (has_part(module, "experts")) return &formats.experts;
+  if (has_part(module, "linear_attn") || has_part(module, "mixer.in_proj") || has_part(module, "mixer.out_proj")) {
     return &formats.states;
   }
-  if (has(module, "attn") || has(module, ".q_proj")) return &formats.attention;
-  const bool mlp = has(module, "mlp") || has(module, "ffn");
-  return mlp && (has(module, "down") || module.ends_with("mlp*") || module.ends_with("mlp")) ? &formats.linear
-                                                                                             : nullptr;
+  if (has_part(module, "attn") || has_part(module, ".q_proj")) return &formats.attention;
+  const bool mlp = has_part(module, "mlp") || has_part(module, "ffn");
+  return mlp && (has_part(module, "down") || module.ends_with("mlp*") || module.ends_with("mlp")) ? &formats.linear
+                                                                                                  : nullptr;
 }
 
 // The modules that a quantisation leaves as they are.
@@ -137,7 +137,7 @@ void spare_modules(const ConfigReader& quantization, WeightFormats& formats, con
       const auto& module = word.get_ref<const std::string&>();
       WeightFormat* const part = part_of(formats, module);
       // Nemotron-H spares the states of a few layers only.
-      if (part != nullptr && !(part == &formats.states && has(module, "mixer"))) *part = plain;
+      if (part != nullptr && !(part == &formats.states && has_part(module, "mixer"))) *part = plain;
     }
   }
 }
@@ -248,7 +248,7 @@ CheckpointCache read_checkpoint_cache(const ConfigReader& config) {
     return differing(KvDtype::automatic, said + " NVFP4", "the type of the activations", "nvfp4");
   }
   if (algorithm != "fp8") return {};
-  if (of_scheme && !has(quantization.text("quant_algo", ""), "FP4")) {
+  if (of_scheme && !has_part(quantization.text("quant_algo", ""), "FP4")) {
     return differing(KvDtype::automatic, "kv_cache_scheme \"FP8\"", "the type of the activations", "fp8");
   }
   if (method == "modelopt") {

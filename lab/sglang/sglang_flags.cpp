@@ -10,7 +10,9 @@
 #include <system_error>
 
 #include "lab/error.hpp"
+#include "lab/sglang/model_names.hpp"
 #include "lab/sglang/sglang_table.hpp"
+#include "models/geometry.hpp"
 #include "models/json_text.hpp"
 #include "models/names.hpp"
 #include "models/presets.hpp"
@@ -48,6 +50,11 @@ double gib_of(double gigabytes, double ranks) { return gigabytes * 1e9 / 1073741
 
 std::string short_text(std::string_view text) {
   return text.size() <= 60 ? std::string(text) : std::string(text.substr(0, 57)) + "...";
+}
+
+std::string lower(std::string text) {
+  std::ranges::transform(text, text.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
+  return text;
 }
 
 // Returns the shortest text of exactly this number.
@@ -208,33 +215,6 @@ SortedJson read_object(std::string_view text, const std::string& where) {
   throw InputError(where + " is no JSON object; it must be one, { ... }");
 }
 
-// Returns the preset for the path of a model; empty if there is none.
-std::string preset_of(std::string_view path) {
-  while (path.ends_with('/')) path.remove_suffix(1);
-  const auto base = [](std::string_view name) {
-    std::string text(name.substr(name.rfind('/') + 1));  // npos + 1 = 0
-    std::ranges::transform(text, text.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
-    return text;
-  };
-  const std::string wanted = base(path);
-  std::string_view best_preset;
-  std::size_t best = 0;
-  const auto consider = [&](std::string_view preset, std::string known) {
-    if (known.ends_with("-instruct")) known.resize(known.size() - std::string_view("-instruct").size());
-    // Variants have the same shape: -Instruct, -0324, -FP8.
-    if (known.size() > best && (wanted == known || wanted.starts_with(known + "-"))) {
-      best = known.size();
-      best_preset = preset;
-    }
-  };
-  for (const auto& [preset, repository] : sglang_models()) {
-    consider(preset, base(repository));
-    consider(preset, std::string(preset));
-  }
-  if (wanted == "tiny") return wanted;
-  return std::string(best_preset);
-}
-
 struct CacheRule {
   std::string key, value, why;
 };
@@ -294,6 +274,7 @@ class SglangReader {
     }
     hierarchical_ = is_given("enable_hierarchical_cache");
     apply_model();
+    apply_quantization();
     apply_eviction_config();
     for (const SglangFlag& flag : sglang_flags()) {
       if (flag.is == Is::modelled && !flag.key.empty()) apply_key(flag);
@@ -398,12 +379,56 @@ class SglangReader {
       experiment_.set("model.config=" + config.string(), where("model_path"));
       return;
     }
-    const std::string preset = preset_of(path);
-    // Without a preset the name stays, and the error about an unknown model lists the known models.
-    experiment_.set("model.name=" + (preset.empty() ? path : preset), where("model_path"));
+    const NamedModel named = model_named(path);
+    // Without a preset the name stays, and the error about an unknown model says the way out.
+    experiment_.set("model.name=" + (named.preset.empty() ? path : named.preset), where("model_path"));
     const auto same = [&](const auto& pair) { return pair.second == path; };
-    if (!preset.empty() && preset != path && std::ranges::none_of(sglang_models(), same))
-      note("the model " + short_text(path) + " is taken as the preset " + preset);
+    if (!named.preset.empty() && named.preset != path && std::ranges::none_of(sglang_models(), same)) {
+      note("the model " + short_text(path) + " is taken as the preset " + named.preset +
+           (named.suffix.empty() ? "" : " with weights in " + named.suffix));
+    }
+    if (named.weights == WeightChoice::automatic) return;
+    experiment_.set("model.weights=" + std::string(name_of(named.weights)), where("model_path"));
+    // The name does not say what the checkpoint states for its cache.
+    const bool default_cache = !is_given("kv_cache_dtype") || value("kv_cache_dtype") == "auto";
+    const bool by_nvidia = lower(path).starts_with("nvidia/");
+    if (default_cache && by_nvidia && named.weights != WeightChoice::bf16) {
+      note_on(
+          "model.kv_dtype",
+          "NVIDIA's quantised checkpoints often state an fp8 KV cache, which SGLang then takes by default; the name "
+          "doesn't say so, and the cache is counted as model.kv_dtype = " +
+              experiment_.text("model.kv_dtype") + "; set that to fp8, or give the checkpoint's folder");
+    }
+  }
+
+  // --quantization names the format of the checkpoint, or makes SGLang quantise the weights when it loads them.
+  void apply_quantization() {
+    if (!is_given("quantization")) return;
+    const std::string method = lower(value("quantization"));
+    if (!is_known_quantization(method)) {
+      return note_on("model.weights",
+                     "not modelled: " + as_given("quantization") +
+                         "; the weights are counted as model.weights = " + experiment_.text("model.weights"));
+    }
+    const WeightChoice weights = weights_of_quantization(method);
+    if (weights == WeightChoice::automatic || quantised_already()) return;
+    experiment_.set("model.weights=" + std::string(name_of(weights)), where("quantization"));
+  }
+
+  // Whether the name, or the model's own file, says the format of the weights already.
+  bool quantised_already() const {
+    if (experiment_.text("model.weights") != "auto") return experiment_.origin("model.weights") == where("model_path");
+    try {
+      const std::string& config = experiment_.text("model.config");
+      const ModelGeometry model = config.empty() ? model_preset(experiment_.text("model.name"))
+                                                 : model_from_file(experiment_.path("model.config").string());
+      const auto plain = [](const WeightFormat& format) {
+        return format.name == "bf16" || format.name == "fp16" || format.name == "fp32";
+      };
+      return !plain(model.linear_format) || (model.experts != 0 && !plain(model.expert_format));
+    } catch (const ModelError&) {
+      return false;  // the model is refused later, with its own sentence
+    }
   }
 
   static SglangWord word_of(std::string_view field, std::string_view theirs) {
@@ -1073,6 +1098,9 @@ class SglangWriter {
   void note(std::string sentence) { line_.notes.push_back(std::move(sentence)); }
 
   void write_model() {
+    if (const std::string& weights = e_.text("model.weights"); weights != "auto") {
+      note("model.weights = " + weights + ": --model-path names the checkpoint with weights in that format");
+    }
     if (const std::string& config = e_.text("model.config"); !config.empty()) {
       const std::filesystem::path path = std::filesystem::absolute(e_.path("model.config")).lexically_normal();
       if (path.filename() == "config.json") return say("--model-path", path.parent_path().string());

@@ -18,6 +18,7 @@ struct Modelled {
 
 constexpr Modelled kModelled[] = {
     {"model_path", Takes::text, "", "", ""},
+    {"quantization", Takes::text, "", "", ""},
     {"kv_cache_dtype", Takes::word, "auto", "auto fp8_e5m2 fp8_e4m3 mxfp8 bf16 bfloat16 nvfp4 fp4_mx_block16 fp4_e2m1",
      "model.kv_dtype"},
     {"tp_size", Takes::integer, "1", "", "parallel.tp"},
@@ -72,7 +73,7 @@ constexpr NotModelled kNotModelled[] = {
      "enable_dsa_cache_layer_split! enable_cp_decode_attn_tp! moe_dense_tp_size "
      "shared_experts_tp_size enable_kv_cache_sharding!"},
     {"weights are stored as the model's preset or config.json says",
-     "dtype=auto quantization modelopt_quant quantize_and_serve! cpu_offload_gb=0 json_model_override_args={}"},
+     "dtype=auto modelopt_quant quantize_and_serve! cpu_offload_gb=0 json_model_override_args={}"},
     {"requests are as long as the trace says", "context_length allow_auto_truncate!"},
     {"a prefill pass is bounded by --chunked-prefill-size alone",
      "max_prefill_tokens=16384 prefill_max_requests enable_dynamic_chunking!"},
@@ -312,10 +313,8 @@ constexpr SglangWord kWords[] = {
     {"kv_cache_dtype", "fp8_e4m3", "fp8"},
     {"kv_cache_dtype", "fp8_e5m2", "fp8"},
     {"kv_cache_dtype", "bfloat16", "bf16"},
-    {"kv_cache_dtype", "mxfp8", "fp8", "its pages hold a scale more for every 32 numbers"},
-    {"kv_cache_dtype", "nvfp4", "fp8", "its pages are a little more than half as large"},
-    {"kv_cache_dtype", "fp4_mx_block16", "fp8", "its pages are a little more than half as large"},
-    {"kv_cache_dtype", "fp4_e2m1", "fp8", "its pages are a little more than half as large"},
+    {"kv_cache_dtype", "fp4_mx_block16", "nvfp4", "its pages are as large, and its workspace isn't counted"},
+    {"kv_cache_dtype", "fp4_e2m1", "nvfp4", "its pages are as large, and its workspace isn't counted"},
     {"schedule_policy", "dfs-weight", "longest_prefix", "it orders by the tree's weight"},
     {"schedule_policy", "random", "fcfs", "its order is drawn"},
     {"schedule_policy", "lof", "fcfs", "it takes the longest output first"},

@@ -86,6 +86,13 @@ TEST(SglangFlags, EachSetsItsKey) {
            {"--kv-cache-dtype bfloat16", "model.kv_dtype", "'bf16'"},
            {"--kv-cache-dtype fp8_e4m3", "model.kv_dtype", "'fp8'"},
            {"--kv-cache-dtype fp8_e5m2", "model.kv_dtype", "'fp8'"},
+           {"--kv-cache-dtype mxfp8", "model.kv_dtype", "'mxfp8'"},
+           {"--kv-cache-dtype nvfp4", "model.kv_dtype", "'nvfp4'"},
+           {"--quantization fp8", "model.weights", "'fp8'"},
+           {"--quantization modelopt_fp4", "model.weights", "'nvfp4'"},
+           {"--model-path Qwen/Qwen3-32B-FP8 --quantization fp8", "model.weights", "'fp8_block'"},
+           {"--model-path deepseek-ai/DeepSeek-V3 --quantization fp8", "model.weights", "'auto'"},
+           {"--model-path Qwen/Qwen3-32B --quantization compressed-tensors", "model.weights", "'auto'"},
            {"--max-total-tokens 123456", "tiers.device.tokens", "123456"},
            {"--max-total-tokens 20k", "tiers.device.tokens", "20000"},
            {"--max-total-tokens 1.5m", "tiers.device.tokens", "1500000"},
@@ -387,15 +394,79 @@ TEST(SglangFlags, WordsAreSplitAsByAShell) {
   }
 }
 
+TEST(SglangFlags, TheNameOfACheckpointTellsItsWeights) {
+  struct Case {
+    std::string path, preset, weights;
+  };
+  for (const Case& c : {
+           Case{"Qwen/Qwen3-32B", "qwen3-32b", "auto"},
+           {"Qwen/Qwen3-32B-FP8", "qwen3-32b", "fp8_block"},
+           {"Qwen/Qwen3-32B-AWQ", "qwen3-32b", "awq"},
+           {"Qwen/Qwen3-32B-GPTQ-Int4", "qwen3-32b", "awq"},
+           {"Qwen/Qwen3-32B-GPTQ-Int8", "qwen3-32b", "int8"},
+           {"RedHatAI/Qwen3-32B-FP8-dynamic", "qwen3-32b", "fp8"},
+           {"RedHatAI/Meta-Llama-3.1-70B-Instruct-quantized.w4a16", "llama-3.1-70b", "awq"},
+           {"RedHatAI/Meta-Llama-3.1-70B-Instruct-quantized.w8a8", "llama-3.1-70b", "int8"},
+           {"nvidia/Llama-3.1-70B-Instruct-FP8", "llama-3.1-70b", "fp8"},
+           {"nvidia/DeepSeek-V3.1-NVFP4", "deepseek-v3", "nvfp4"},
+           {"nvidia/DeepSeek-R1-0528-FP4", "deepseek-v3", "nvfp4"},
+           {"Barrrrry/DeepSeek-R1-W4AFP8", "deepseek-v3", "w4a8"},
+           {"unsloth/gpt-oss-120b-BF16", "gpt-oss-120b", "bf16"},
+           {"amd/DeepSeek-R1-0528-MXFP4", "deepseek-v3", "mxfp4"},
+           {"Intel/Qwen3-30B-A3B-Instruct-2507-int4-AutoRound", "qwen3-30b-a3b", "int4"},
+           {"zai-org/GLM-5.1-FP8", "glm-5", "fp8_block"},
+           {"zai-org/GLM-5.2-FP8", "glm-5.3", "fp8_block"},
+           {"moonshotai/Kimi-K2-Instruct-0905", "kimi-k2", "auto"},
+           {"moonshotai/Kimi-K2.6", "kimi-k2.5", "auto"},
+           {"nvidia/Qwen3.6-27B-NVFP4", "qwen3.5-27b", "nvfp4"},
+           {"/models/qwen3-32b-awq-int4/", "qwen3-32b", "awq"},
+           // Names that begin as a preset's and are of another model.
+           {"deepseek-ai/DeepSeek-R1-Distill-Llama-70B", "deepseek-ai/DeepSeek-R1-Distill-Llama-70B", "auto"},
+           {"Qwen/Qwen3-32B-Drafter", "Qwen/Qwen3-32B-Drafter", "auto"},
+       }) {
+    const Experiment experiment = from_flags("--model-path " + c.path);
+    EXPECT_EQ(experiment.text("model.name"), c.preset) << c.path;
+    EXPECT_EQ(experiment.text("model.weights"), c.weights) << c.path;
+  }
+  EXPECT_NE(notes_of(from_flags("--model-path nvidia/DeepSeek-V3.1-NVFP4")).find("often state an fp8 KV cache"),
+            std::string::npos);
+  EXPECT_EQ(
+      notes_of(from_flags("--model-path nvidia/DeepSeek-V3.1-NVFP4 --kv-cache-dtype fp8_e4m3")).find("often state"),
+      std::string::npos);
+  EXPECT_EQ(from_flags("--model-path Qwen/Qwen3-32B", "[model]\nweights = \"fp8\"\n").text("model.weights"), "fp8");
+}
+
+TEST(SglangFlags, AnUnknownModelHasAWayOut) {
+  expect_refused([] { make_setup(from_flags("--model-path Qwen/Qwen3-14B-Instruct")); },
+                 {"unknown model \"Qwen/Qwen3-14B-Instruct\"", "The nearest presets: qwen3-",
+                  "--set model.config=PATH/config.json"});
+  expect_refused([] { make_setup(from_flags("--model-path acme/Zebra-9B")); }, {"--set model.config=PATH/config.json"});
+}
+
+// The engine chooses the cache of DSA by the GPU.
+TEST(SglangFlags, SparseLatentAttentionHasTheCacheOfTheGpu) {
+  const auto bytes = [](const std::string& hardware, const std::string& flags) {
+    const std::string file =
+        "[hardware]\nname = \"" + hardware + "\"\n[parallel]\ntp = 8\n[tiers.device]\ntokens = 65536\n";
+    return make_setup(from_flags("--model-path deepseek-ai/DeepSeek-V3.2 --tp 8 " + flags, file))
+        .model.kv_bytes_per_token;
+  };
+  EXPECT_EQ(bytes("h200-pcie5", ""), 61U * (1152 + 132));
+  EXPECT_EQ(bytes("h200-pcie5", "--kv-cache-dtype fp8_e4m3"), 61U * (656 + 132));
+  EXPECT_EQ(bytes("b200-pcie5", ""), 61U * (576 + 132));
+  EXPECT_EQ(bytes("b200-pcie5", "--kv-cache-dtype fp8_e4m3"), 61U * (576 + 132));
+  EXPECT_EQ(bytes("b200-pcie5", "--kv-cache-dtype bfloat16"), 61U * (1152 + 132));
+}
+
 TEST(SglangFlags, WhatIsNotModelledIsNamed) {
   const Experiment experiment = from_flags(
       "--disable-radix-cache --pp-size 2 --dcp-size 8 --context-length 32768 --schedule-conservativeness 1.00 --port "
       "30000 "
-      "--host=0.0.0.0 --trust-remote-code --quantization fp8");
+      "--host=0.0.0.0 --trust-remote-code --quantization gguf");
   const std::string notes = notes_of(experiment);
   for (const char* part :
        {"not modelled: --disable-radix-cache (kvtwin always caches prefixes)", "--pp-size 2, --dcp-size 8",
-        "--context-length 32768", "--quantization fp8", "without effect on the cache: "}) {
+        "--context-length 32768", "not modelled: --quantization gguf", "without effect on the cache: "}) {
     EXPECT_NE(notes.find(part), std::string::npos) << part << "\n" << notes;
   }
   for (const char* idle : {"--host", "--port", "--trust-remote-code"}) {
@@ -479,8 +550,8 @@ TEST(SglangFlags, ValuesThatAreNotModelledHaveAStandIn) {
             "'fcfs'"},
            {"--schedule-policy dfs-weight", "scheduler.order = longest_prefix stands", "scheduler.order",
             "'longest_prefix'"},
-           {"--kv-cache-dtype nvfp4", "--kv-cache-dtype nvfp4; model.kv_dtype = fp8 stands for it (its pages",
-            "model.kv_dtype", "'fp8'"},
+           {"--kv-cache-dtype fp4_mx_block16", "fp4_mx_block16; model.kv_dtype = nvfp4 stands for it (its pages",
+            "model.kv_dtype", "'nvfp4'"},
            {"--tp 8 --enable-dp-attention --dp 2 --load-balance-method total_tokens",
             "--load-balance-method total_tokens; parallel.attention_route = least_loaded stands for it (it counts",
             "parallel.attention_route", "'least_loaded'"},

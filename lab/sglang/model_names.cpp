@@ -1,0 +1,156 @@
+#include "lab/sglang/model_names.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "lab/sglang/sglang_table.hpp"
+
+namespace kvtwin {
+
+namespace {
+
+// Words of a name that change neither the geometry nor the weights' format.
+constexpr std::array kPlainWords = std::to_array<std::string_view>(
+    {"instruct",  "chat",  "base",      "thinking", "it",     "pt",  "hf",        "terminus", "preview",  "reasoning",
+     "original",  "exp",   "block",     "dynamic",  "static", "per", "pertensor", "tensor",   "channel",  "token",
+     "quantized", "quant", "autoround", "marlin",   "g32",    "g64", "g128",      "kv",       "speciale", "zero"});
+
+using Words = std::vector<std::string>;
+
+std::string lower_case(std::string_view text) {
+  std::string result(text);
+  std::ranges::transform(result, result.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
+  return result;
+}
+
+std::string last_part(std::string_view path) {
+  while (path.ends_with('/')) path.remove_suffix(1);
+  return lower_case(path.substr(path.rfind('/') + 1));  // npos + 1 = 0
+}
+
+std::string first_part(std::string_view path) {
+  const std::size_t slash = path.find('/');
+  return slash == std::string_view::npos ? "" : lower_case(path.substr(0, slash));
+}
+
+Words name_words(std::string_view rest) {
+  Words words;
+  std::string word;
+  for (const char c : rest) {
+    if (c != '-' && c != '.') {
+      word += c;
+    } else if (!word.empty()) {
+      words.push_back(std::move(word));
+      word.clear();
+    }
+  }
+  if (!word.empty()) words.push_back(std::move(word));
+  return words;
+}
+
+bool is_date(std::string_view word) {
+  return (word.size() == 4 || word.size() == 6 || word.size() == 8) &&
+         std::ranges::all_of(word, [](char c) { return c >= '0' && c <= '9'; });
+}
+
+bool has_word(const Words& words, std::string_view word) { return std::ranges::find(words, word) != words.end(); }
+
+// The format that one word tells. `words`: all of the name; `org` publishes the checkpoint.
+WeightChoice format_of(std::string_view word, const Words& words, std::string_view org) {
+  if (word == "nvfp4" || word == "fp4") return WeightChoice::nvfp4;
+  if (word == "mxfp4") return WeightChoice::mxfp4;
+  if (word == "mxfp8") return WeightChoice::mxfp8;
+  if (word == "w4a8" || word == "w4afp8") return WeightChoice::w4a8;
+  if (word == "awq" || word == "w4a16") return WeightChoice::awq;
+  if (word == "gptq")
+    return has_word(words, "int8") || has_word(words, "8bit") ? WeightChoice::int8 : WeightChoice::awq;
+  if (word == "int4" || word == "4bit")
+    return has_word(words, "gptq") || has_word(words, "awq") ? WeightChoice::awq : WeightChoice::int4;
+  if (word == "int8" || word == "w8a8" || word == "w8a16" || word == "8bit") return WeightChoice::int8;
+  if (word == "bf16") return WeightChoice::bf16;
+  if (word != "fp8") return WeightChoice::automatic;
+  // These publish blocks of 128 x 128 weights with one scale; others publish one scale for a matrix or a row.
+  static constexpr std::array<std::string_view, 9> kOfBlocks{
+      "qwen", "zai-org", "deepseek-ai", "minimaxai", "moonshotai", "stepfun-ai", "sgl-project", "xiaomimimo", ""};
+  const bool whole = has_word(words, "dynamic") || has_word(words, "static") || has_word(words, "tensor") ||
+                     has_word(words, "pertensor");
+  const bool block = has_word(words, "block") || std::ranges::find(kOfBlocks, org) != kOfBlocks.end();
+  return block && !whole ? WeightChoice::fp8_block : WeightChoice::fp8;
+}
+
+struct Method {
+  std::string_view name;
+  WeightChoice weights;
+};
+constexpr std::array<Method, 24> kMethods{{{"fp8", WeightChoice::fp8},
+                                           {"w8a8_fp8", WeightChoice::fp8},
+                                           {"modelopt_fp8", WeightChoice::fp8},
+                                           {"fbgemm_fp8", WeightChoice::fp8},
+                                           {"mxfp8", WeightChoice::mxfp8},
+                                           {"modelopt_fp4", WeightChoice::nvfp4},
+                                           {"nvfp4_online", WeightChoice::nvfp4},
+                                           {"petit_nvfp4", WeightChoice::nvfp4},
+                                           {"mxfp4", WeightChoice::mxfp4},
+                                           {"quark_mxfp4", WeightChoice::mxfp4},
+                                           {"w8a8_int8", WeightChoice::int8},
+                                           {"experts_int8", WeightChoice::int8},
+                                           {"auto-round-int8", WeightChoice::int8},
+                                           {"awq", WeightChoice::awq},
+                                           {"awq_marlin", WeightChoice::awq},
+                                           {"gptq", WeightChoice::awq},
+                                           {"gptq_marlin", WeightChoice::awq},
+                                           {"moe_wna16", WeightChoice::awq},
+                                           {"w4afp8", WeightChoice::w4a8},
+                                           {"bitsandbytes", WeightChoice::int4},
+                                           {"modelopt", WeightChoice::automatic},
+                                           {"modelopt_mixed", WeightChoice::automatic},
+                                           {"compressed-tensors", WeightChoice::automatic},
+                                           {"unquant", WeightChoice::bf16}}};
+
+}  // namespace
+
+NamedModel model_named(std::string_view path) {
+  const std::string wanted = last_part(path);
+  if (wanted == "tiny") return {wanted, WeightChoice::automatic, ""};
+  NamedModel found;
+  std::size_t best = 0;
+  const auto consider = [&](std::string_view preset, std::string known) {
+    if (known.ends_with("-instruct")) known.resize(known.size() - std::string_view("-instruct").size());
+    if (known.size() <= best || !wanted.starts_with(known)) return;
+    const std::string_view rest = std::string_view(wanted).substr(known.size());
+    if (!rest.empty() && rest.front() != '-' && rest.front() != '.') return;
+    const Words words = name_words(rest);
+    NamedModel one{std::string(preset), WeightChoice::automatic, ""};
+    for (const std::string& word : words) {
+      const WeightChoice format = format_of(word, words, first_part(path));
+      if (format == WeightChoice::automatic) {
+        if (!is_date(word) && std::ranges::find(kPlainWords, word) == kPlainWords.end()) return;
+      } else if (one.weights == WeightChoice::automatic) {
+        one.weights = format;
+        one.suffix = word;
+      }
+    }
+    best = known.size();
+    found = std::move(one);
+  };
+  for (const auto& [preset, repository] : sglang_models()) {
+    consider(preset, last_part(repository));
+    consider(preset, std::string(preset));
+  }
+  std::ranges::transform(found.suffix, found.suffix.begin(),
+                         [](char c) { return c >= 'a' && c <= 'z' ? char(c - 'a' + 'A') : c; });
+  return found;
+}
+
+WeightChoice weights_of_quantization(std::string_view method) {
+  const auto known = std::ranges::find(kMethods, method, &Method::name);
+  return known == kMethods.end() ? WeightChoice::automatic : known->weights;
+}
+
+bool is_known_quantization(std::string_view method) {
+  return std::ranges::find(kMethods, method, &Method::name) != kMethods.end();
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,26 @@
+// The preset and the format of the weights that the name of a published checkpoint tells: ORG/NAME-SUFFIX.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "models/geometry.hpp"
+
+namespace kvtwin {
+
+struct NamedModel {
+  std::string preset;                              // empty: no preset has this model's geometry
+  WeightChoice weights = WeightChoice::automatic;  // automatic: the name tells no format
+  std::string suffix;                              // the word of the name that tells it, as FP8
+};
+
+// Finds the preset whose repository or name begins `path` (the last part of it, in any case). The rest of the name may
+// only have words of a closed list, which do not change the geometry: Instruct, a date, the format of the weights.
+NamedModel model_named(std::string_view path);
+
+// Returns the format of the weights that SGLang's --quantization sets; automatic for a method that only names the
+// checkpoint's own format, or that is not known.
+WeightChoice weights_of_quantization(std::string_view method);
+bool is_known_quantization(std::string_view method);
+
+}  // namespace kvtwin
