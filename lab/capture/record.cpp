@@ -3,6 +3,7 @@
 #include "lab/error.hpp"
 
 #if KVTWIN_HAVE_ZMQ
+#include <malloc.h>
 #include <zmq.h>
 
 #include <algorithm>
@@ -14,11 +15,15 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "lab/capture/kv_events.hpp"
 #include "lab/decision_text.hpp"
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#include <sanitizer/allocator_interface.h>
+#endif
 #endif
 
 namespace kvtwin {
@@ -45,12 +50,24 @@ constexpr std::size_t kMaxFrames = 8;        // of one message; the rest is drop
 constexpr std::uint64_t kEndOfReplay = ~std::uint64_t{0};
 constexpr auto kReplayPatience = std::chrono::seconds(5);  // between two messages of a replay
 constexpr auto kReconnectPatience = std::chrono::seconds(1);
+constexpr auto kMemoryPeriod = std::chrono::milliseconds(20);       // between two looks at the memory
+constexpr auto kRemovalPatience = std::chrono::milliseconds(1000);  // for libzmq to free a queue
 
 struct Frame {
   std::vector<std::uint8_t> bytes;
   std::uint64_t size = 0;  // bytes is empty if this is above the limit
 };
 using Frames = std::vector<Frame>;
+
+// The memory that the process has allocated, bytes.
+std::uint64_t allocated_bytes() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return __sanitizer_get_current_allocated_bytes();
+#else
+  const struct mallinfo2 all = mallinfo2();
+  return all.uordblks + all.hblkhd;
+#endif
+}
 
 // What libzmq says of a socket's connection.
 class ConnectionMonitor {
@@ -101,7 +118,9 @@ class Socket {
       : context_(context), type_(type), endpoint_(std::move(endpoint)), option_(option), max_bytes_(max_bytes) {
     open();
   }
-  ~Socket() { close(); }
+  ~Socket() {
+    if (socket_ != nullptr) close();
+  }
   Socket(const Socket&) = delete;
   Socket& operator=(const Socket&) = delete;
 
@@ -120,7 +139,11 @@ class Socket {
   bool receive(Frames& frames, long ms) {
     zmq_pollitem_t item{socket_, 0, ZMQ_POLLIN, 0};
     const int ready = zmq_poll(&item, 1, ms);
-    if (ready == 0 && monitor_->is_given_up()) connect_again();
+    if (ready == 0 && monitor_->is_given_up()) {
+      ++broken_;
+      close();
+      connect();
+    }
     if (ready <= 0) return false;  // a signal, too
     frames.clear();
     for (int more = 1; more != 0;) {
@@ -143,6 +166,18 @@ class Socket {
 
   std::uint64_t broken_connections() const { return broken_; }
 
+  // Drops all that has arrived, with the connection.
+  void close() {
+    monitor_.reset();
+    zmq_close(socket_);
+    socket_ = nullptr;
+  }
+  // Requires: closed.
+  void connect() {
+    open();
+    if (type_ == ZMQ_SUB) subscribe(topic_);
+  }
+
  private:
   void open() {
     socket_ = zmq_socket(context_, type_);
@@ -157,18 +192,6 @@ class Socket {
     const std::string why = zmq_strerror(zmq_errno());
     close();
     throw InputError(std::string(option_) + " " + endpoint_ + ": " + why + "; give tcp://HOST:PORT");
-  }
-
-  void close() {
-    monitor_.reset();
-    zmq_close(socket_);
-  }
-
-  void connect_again() {
-    ++broken_;
-    close();
-    open();
-    if (type_ == ZMQ_SUB) subscribe(topic_);
   }
 
   void* context_;
@@ -204,6 +227,7 @@ class Recorder {
   void run() {
     while (!is_over()) {
       Frames frames;
+      bound_queues();
       if (live_.receive(frames, kPollMs)) take(frames);
     }
     writer_.finish();
@@ -216,9 +240,27 @@ class Recorder {
     return live_.broken_connections() + (replay_ == nullptr ? 0 : replay_->broken_connections());
   }
   const std::string& replay_fault() const { return replay_fault_; }
+  std::uint64_t dropped_queues() const { return dropped_queues_; }
 
  private:
   std::uint64_t max_bytes() const { return arguments_.max_message_mib << 20; }
+
+  // libzmq keeps a message until its last frame has arrived, however many come. If the queues have outgrown their
+  // limit, both are dropped, and the connections are made again when the memory is free.
+  void bound_queues() {
+    const auto now = Clock::now();
+    if (now - last_look_ < kMemoryPeriod) return;
+    last_look_ = now;
+    const std::uint64_t limit = before_ + (arguments_.max_queue_mib << 20) + 2 * max_bytes();
+    if (allocated_bytes() <= limit) return;
+    ++dropped_queues_;
+    live_.close();
+    if (replay_ != nullptr) replay_->close();
+    while (allocated_bytes() > limit && Clock::now() - now < kRemovalPatience)
+      std::this_thread::sleep_for(kMemoryPeriod);
+    live_.connect();
+    if (replay_ != nullptr) replay_->connect();
+  }
 
   bool is_over() const {
     const std::chrono::duration<double> limit(arguments_.seconds);
@@ -269,6 +311,7 @@ class Recorder {
         return;
       }
       Frames frames;
+      bound_queues();
       if (!replay_->receive(frames, kPollMs)) continue;
       // An empty frame, the topic (SGLang), the number and the payload.
       if (frames.size() < 3 || frames[frames.size() - 2].bytes.size() != 8) {
@@ -295,7 +338,8 @@ class Recorder {
   KvEventWriter writer_;
   std::uint64_t replayed_ = 0, malformed_ = 0;
   std::string replay_fault_;
-  Clock::time_point begin_ = Clock::now();
+  Clock::time_point begin_ = Clock::now(), last_look_ = begin_;
+  std::uint64_t before_ = allocated_bytes(), dropped_queues_ = 0;
 };
 
 std::string text_of(const Recorder& recorder) {
@@ -319,6 +363,10 @@ std::string faults_of(const Recorder& recorder) {
   if (recorder.broken_connections() > 0) {
     add("the connection broke off " + grouped(recorder.broken_connections()) +
         " times, at a frame that is too large or at bytes that are no ZeroMQ, and was made again");
+  }
+  if (recorder.dropped_queues() > 0) {
+    add("messages that had not been read took too much memory " + grouped(recorder.dropped_queues()) +
+        " times, and were dropped with the connection");
   }
   if (!counts.passed_over.empty()) add("keys that are not recorded were passed over: " + counts.passed_over.text());
   return sentence.empty() ? "" : "record: " + sentence;

@@ -17,6 +17,7 @@ struct RecordArguments {
   std::string out;                                   // folder
   double seconds = 0;                                // 0: until `stop`
   std::uint64_t max_message_mib = 16;                // larger messages are counted, and not read
+  std::uint64_t max_queue_mib = 1024;                // of messages that have arrived and have not been read
   std::chrono::milliseconds replay_after_end{2000};  // the longest time for a replay after the end of the recording
   bool force = false;
 };
@@ -28,8 +29,9 @@ struct RecordedEvents {
 
 // Subscribes and writes OUT/kv_events.jsonl until the time is over or `stop` is true. Messages that are missing are
 // asked for at the replay socket, if there is one: those before the first message too. A replay ends with the
-// recording, or replay_after_end later, whatever the other side sends. Memory: libzmq's queue, and a multiple of
-// max_message_mib. Thread: one. Errors: InputError (also if this build lacks libzmq), WorkError.
+// recording, or replay_after_end later, whatever the other side sends. Memory: max_queue_mib, what arrives while one
+// message is read, and a multiple of max_message_mib. Thread: one, and those of libzmq. Errors: InputError (also if
+// this build lacks libzmq), WorkError.
 RecordedEvents record_kv_events(const RecordArguments& arguments, const std::atomic<bool>& stop,
                                 const Listener& listener);
 

@@ -4,8 +4,8 @@
   tests/mutants/mutate.py planted [--only WORD]
       Plants each bug of planted.txt. The test named in the block must fail with the bug and pass without the bug.
   tests/mutants/mutate.py sample [--count 300] [--seed 1] [--minutes M] [--under FOLDER]...
-      Draws one-line bugs (an operator, a number, a condition, a dropped statement) in policy/, impl/storage, impl/disk
-      and impl/remote. For each bug, runs the suites of the folder until one fails or takes too long. A bug that does
+      Draws one-line bugs (an operator, a number, a condition, a dropped statement) in the folders of FOLDERS, or in
+      those of --under. For each bug, runs the suites of the folder until one fails or takes too long. A bug that does
       not compile, or that does not change the object file, does not count. KV_CHECKs are not changed, because they
       are tests themselves. Headers that many sources include are not changed, because each change needs a long build.
       Bugs that survive are written to OUT/survivors.txt, in the format of survivors.txt.
@@ -37,17 +37,28 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-FOLDERS = ("policy", "impl/storage", "impl/disk", "impl/remote")
+FOLDERS = ("policy", "impl/storage", "impl/disk", "impl/remote", "capi", "models", "lab/plan", "lab/report")
 MIN_KILLED_SHARE = 0.85
 MAX_INCLUDING_SOURCES = 12  # a header with more is not changed
-# In the order of their runs. The swarm is last, because it needs a second build of the policy.
+REPORT_TESTS = ":".join(f"{name}*" for name in ("CompareSettings", "Draft", "DurationHistogram", "Explain", "HitBounds",
+                                                "LaneMeter", "LargePages", "Metrics", "PrefetchBounds", "Timeline",
+                                                "WaitTrend", "Warnings"))
+# A suite is a test program and its arguments. In the order of their runs. The swarm is last, because it needs a second
+# build of the policy.
 SUITES = {
-    "policy": ("unit_policy", "property_policy", "swarm_of_mutants"),
+    "policy": ("unit_policy", "property_policy", "swarm_of_mutants --gtest_filter=*/0"),
     "impl": ("unit_impl", "conformance_impl", "crash_impl", "property_impl"),
+    "capi": ("unit_capi", "crash_capi"),
+    "models": ("unit_models", "property_models"),
+    "lab/plan": ("property_lab", "property_cli --gtest_filter=Plan*"),
+    "lab/report": ("unit_lab --gtest_filter=PageHistory*:SharedPrefixes*", "unit_cli --gtest_filter=" + REPORT_TESTS,
+                   "golden_cli --gtest_filter=Golden.*:Report.*",
+                   "property_cli --gtest_filter=Accounts.*:ReportBounds.*"),
 }
-ARGUMENTS = {"swarm_of_mutants": ["--gtest_filter=*/0"]}
 ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "KVTWIN_DEEP"}  # no long forms of tests
-ENVIRONMENT |= {"KVTWIN_MUTANT": "0", "KVTWIN_SWARM_SEED": "0:60", "CCACHE_DISABLE": "1"}
+# ccache finds the object of a file again when its bug has been taken out. It must read the file each time, because bug
+# and repair follow each other within milliseconds.
+ENVIRONMENT |= {"KVTWIN_MUTANT": "0", "KVTWIN_SWARM_SEED": "0:60", "CCACHE_NOINODECACHE": "1"}
 CONFIGURATION = ["-G", "Ninja", "-DCMAKE_BUILD_TYPE=None", "-DCMAKE_CXX_FLAGS=-O1", "-DKVTWIN_SIMGRID=OFF",
                  "-DKVTWIN_BENCH=OFF", "-DKVTWIN_CUDA=OFF", "-DCMAKE_GTEST_DISCOVER_TESTS_DISCOVERY_MODE=PRE_TEST"]
 
@@ -216,7 +227,7 @@ def sites_in(file, text):
 def includers(root):
     """Returns, per header, the sources that include it, directly or through other headers."""
     direct = {}
-    for top in ("policy", "sim", "impl", "tests"):
+    for top in ("policy", "models", "traces", "sim", "kernels", "impl", "capi", "lab", "cli", "tests"):
         for path in (root / top).rglob("*.[ch]pp"):
             direct[str(path.relative_to(root))] = re.findall(r'^#include "([^"]+)"', path.read_text(), re.MULTILINE)
     result = collections.defaultdict(set)
@@ -298,23 +309,24 @@ class Copy:
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
 
-    def make(self, *programs):
-        return self.command(["ninja", "-C", self.build, "-j1", *programs], 3600)
+    def make(self, *suites, jobs=1):
+        return self.command(["ninja", "-C", self.build, f"-j{jobs}", *(suite.split()[0] for suite in suites)], 3600)
 
-    def run(self, program, *arguments):
+    def run(self, suite, *arguments):
+        program, *options = suite.split()
         folder = self.build / ("tests/mutants" if program == "swarm_of_mutants" else "tests")
-        options = ["--gtest_brief=1", "--gtest_fail_fast", *ARGUMENTS.get(program, []), *arguments]
-        return self.command([folder / program, *options], self.patience.get(program, 600))
+        options += ["--gtest_brief=1", "--gtest_fail_fast", *arguments]
+        return self.command([folder / program, *options], self.patience.get(suite, 600))
 
-    def prove(self, programs):
-        """Builds and runs the programs without a bug, and sets their time limits."""
-        if not self.make(*programs):
+    def prove(self, suites):
+        """Builds and runs the suites without a bug, and sets their time limits."""
+        if not self.make(*suites, jobs=os.cpu_count()):
             raise BadInput(f"The copy does not build; see {self.log}.")
-        for program in programs:
+        for suite in suites:
             begin = time.monotonic()
-            if not self.run(program):
-                raise BadInput(f"{program} fails without a bug; see {self.log}.")
-            self.patience[program] = 20 + 5 * (time.monotonic() - begin)
+            if not self.run(suite):
+                raise BadInput(f"{suite} fails without a bug; see {self.log}.")
+            self.patience[suite] = 20 + 5 * (time.monotonic() - begin)
 
     def object_of(self, file):
         """Returns a hash of the object file, or None for a header."""
@@ -350,7 +362,7 @@ def run_planted(arguments):
     copy = Copy(arguments.out / "copy-0")
     copy.root.mkdir(parents=True, exist_ok=True)
     copy.refresh()
-    if not copy.make(*sorted({test_of(bug)[0] for bug in bugs})):
+    if not copy.make(*sorted({test_of(bug)[0] for bug in bugs}), jobs=os.cpu_count()):
         raise BadInput(f"The copy does not build; see {copy.log}.")
     lives = 0
     for bug in bugs:
@@ -359,7 +371,7 @@ def run_planted(arguments):
         if not copy.run(program, only) or " 0 tests from" in copy.log.read_text():
             raise BadInput(f"{program} {test} fails without a bug, or does not run; see {copy.log}.")
         with copy.with_text(bug.file, planted_text(copy.root, bug)):
-            built = copy.make(program)
+            built = copy.make(program, jobs=os.cpu_count())
             killed = built and not copy.run(program, only)
         if not built:
             raise BadInput(f"The bug '{bug.comment}' does not compile; see {copy.log}.")
@@ -373,7 +385,10 @@ def run_planted(arguments):
 
 
 def suites_of(file):
-    return SUITES[file.split("/")[0]]
+    for folder, suites in SUITES.items():
+        if file.startswith(folder + "/"):
+            return suites
+    raise BadInput(f"No suites are known for {file}; they are known below {', '.join(SUITES)}.")
 
 
 def judge(copy, site):
@@ -409,12 +424,12 @@ def run_sample(arguments):
     order = collections.deque(draw(ROOT, folders, arguments.seed))
     known = known_survivors()
     copies = queue.Queue()
-    programs = sorted({suite for folder in folders for suite in suites_of(folder + "/")})
+    needed = sorted({suite for folder in folders for suite in suites_of(folder + "/")})
     for number in range(arguments.jobs):
         copy = Copy(arguments.out / f"copy-{number}")
         copy.root.mkdir(parents=True, exist_ok=True)
         copy.refresh()
-        copy.prove(programs)
+        copy.prove(needed)
         copies.put(copy)
     ends = time.monotonic() + arguments.minutes * 60
     results = []  # (site, verdict, suite), in the order drawn
@@ -435,7 +450,7 @@ def run_sample(arguments):
                 results.append(result)
                 site, verdict, suite = result
                 counted += verdict in ("killed", "survived")
-                print(f"{counted:4} {verdict:8} {site.file}:{site.line + 1} {suite}", flush=True)
+                print(f"{counted:4} {verdict:8} {site.file}:{site.line + 1} {suite.split(' ')[0]}", flush=True)
     return report(arguments, folders, results, known)
 
 

@@ -69,6 +69,26 @@ class Sites(unittest.TestCase):
         self.assertNotEqual(draws[0], draws[2])
 
 
+class Suites(unittest.TestCase):
+    def test_are_those_of_the_folder(self):
+        for folder in mutate.FOLDERS:
+            programs = {suite.split()[0] for suite in mutate.suites_of(folder + "/x.cpp")}
+            self.assertTrue(programs, folder)
+        self.assertIn("unit_capi", mutate.suites_of("capi/store.cpp"))
+        self.assertNotEqual(mutate.suites_of("lab/plan/x.cpp"), mutate.suites_of("lab/report/x.cpp"))
+
+    def test_of_other_folders_are_not_known(self):
+        with self.assertRaisesRegex(mutate.BadInput, "No suites are known for lab/run/x.cpp; they are known below policy"):
+            mutate.suites_of("lab/run/x.cpp")
+
+    def test_have_programs_in_the_tree(self):
+        for suites in mutate.SUITES.values():
+            for suite in suites:
+                kind, _, module = suite.split()[0].partition("_")
+                folder = "mutants" if module == "of_mutants" else f"{kind}/{module}"
+                self.assertTrue((mutate.ROOT / "tests" / folder).is_dir(), suite)
+
+
 class Lists(unittest.TestCase):
     def setUp(self):
         scratch = tempfile.TemporaryDirectory()

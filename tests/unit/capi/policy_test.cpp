@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <numeric>
@@ -270,6 +271,287 @@ TEST(PolicyC, JournalsHaveEveryCallOfPolicyAndStorage) {
   EXPECT_EQ(record.call.verb, CallVerb::victim);
   EXPECT_EQ(record.after.count, 1U);
   EXPECT_EQ(reader.next(record), JournalStatus::end);
+}
+
+// The calls of a journal; `keys`: how many keys each call has.
+struct Recorded {
+  std::vector<CallRecord> calls;
+  std::vector<std::size_t> keys;
+  HostedSetup setup;
+};
+
+Recorded calls_in(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  CallJournalReader reader(std::as_bytes(std::span(bytes)));
+  Recorded result;
+  for (CallRecord record; reader.next(record) == JournalStatus::record;) {
+    if (record.tree) {
+      result.setup = *record.tree;
+      continue;
+    }
+    result.keys.push_back(record.call.keys.size());
+    result.calls.push_back(record);
+  }
+  return result;
+}
+
+TEST(PolicyC, EachFunctionPassesItsArgumentsAndAnswersOn) {
+  const test::Folder folder;
+  const std::string path = (folder.path() / "calls.kvc").string();
+  kvtwin_call_journal* journal = nullptr;
+  ASSERT_EQ(kvtwin_call_journal_open(path.c_str(), "h", &journal, {}), KVTWIN_OK);
+  std::vector<Call> made;
+  std::vector<std::size_t> keys;
+  std::vector<std::uint64_t> answers;  // of the calls that answer
+  {
+    kvtwin_policy_config config = config_of("lru");
+    config.whole_nodes = 0;
+    config.split_refreshes = 1;
+    config.hits_by_count = 1;
+    config.device_pages = 16;
+    config.doubling_tokens = 1'000;
+    config.slru_protected_touches = 5;
+    config.tlru_threshold_tokens = 6;
+    config.tlru_next_prompt_tokens = 7;
+    config.journal = journal;
+    const Handle handle(config);
+    kvtwin_policy* const policy = handle.policy;
+    const auto expect = [&](const Call& call, std::size_t count, kvtwin_status status) {
+      EXPECT_EQ(status, KVTWIN_OK) << kvtwin_policy_error(policy);
+      made.push_back(call);
+      keys.push_back(count);
+    };
+    const std::vector<kvtwin_key> chain = keys_of(0, 4), other = keys_of(100, 3);
+    kvtwin_node a = KVTWIN_NO_NODE, node = KVTWIN_NO_NODE;
+    kvtwin_match match{};
+    std::uint64_t pages = 0;
+    expect({.verb = CallVerb::insert, .tier = Tier::device, .value = 3}, 4,
+           kvtwin_policy_insert(policy, KVTWIN_ROOT, chain.data(), 4, KVTWIN_DEVICE, 3, &a));
+    answers.push_back(a);
+    expect({.verb = CallVerb::match}, 3, kvtwin_policy_match(policy, chain.data(), 3, &match));
+    answers.insert(answers.end(), {match.end, match.device_pages, match.host_pages});
+    EXPECT_EQ(match.device_pages, 3U);
+    expect({.verb = CallVerb::share}, 3, kvtwin_policy_share(policy, other.data(), 3, &pages));
+    answers.push_back(pages);
+    const NodeId upper{match.end};
+    expect({.verb = CallVerb::split, .node = upper, .pages = 2}, 0, kvtwin_policy_split(policy, match.end, 2, &node));
+    answers.push_back(node);
+    expect({.verb = CallVerb::insert, .tier = Tier::host, .node = NodeId{a}, .value = -4}, 3,
+           kvtwin_policy_insert(policy, a, other.data(), 3, KVTWIN_HOST, -4, &node));
+    answers.push_back(node);
+    const NodeId on_host{node}, end{a};
+    expect({.verb = CallVerb::place, .tier = Tier::host, .node = end}, 0, kvtwin_policy_place(policy, a, KVTWIN_HOST));
+    expect({.verb = CallVerb::touch, .node = end, .value = KVTWIN_TOUCH_STAMP}, 0,
+           kvtwin_policy_touch(policy, a, KVTWIN_TOUCH_STAMP));
+    expect({.verb = CallVerb::count, .node = end}, 0, kvtwin_policy_count(policy, a));
+    expect({.verb = CallVerb::raise, .node = end, .value = -9}, 0, kvtwin_policy_raise(policy, a, -9));
+    expect({.verb = CallVerb::lease, .tier = Tier::host, .node = on_host}, 0,
+           kvtwin_policy_lease(policy, node, KVTWIN_HOST));
+    expect({.verb = CallVerb::lease, .tier = Tier::device, .node = end}, 0,
+           kvtwin_policy_lease(policy, a, KVTWIN_DEVICE));
+    expect({.verb = CallVerb::release, .tier = Tier::host, .node = on_host}, 0,
+           kvtwin_policy_release(policy, node, KVTWIN_HOST));
+    expect({.verb = CallVerb::release, .tier = Tier::device, .node = end}, 0,
+           kvtwin_policy_release(policy, a, KVTWIN_DEVICE));
+    kvtwin_visit visit{sizeof visit, 1, 21, 22, 23, 24, 25, chain.data(), 2};
+    expect({.verb = CallVerb::visit,
+            .request = 21,
+            .time = 22,
+            .session = 23,
+            .value = 1,
+            .prompt_tokens = 24,
+            .output_tokens = 25},
+           2, kvtwin_policy_visit(policy, &visit));
+    expect({.verb = CallVerb::queue, .request = 31}, 3, kvtwin_policy_queue(policy, 31, chain.data(), 3));
+    expect({.verb = CallVerb::unqueue, .request = 31}, 0, kvtwin_policy_unqueue(policy, 31));
+    expect({.verb = CallVerb::hint, .hint = HintKind::unpin, .time = 44, .session = 42, .value = 43}, 0,
+           kvtwin_policy_hint(policy, KVTWIN_UNPIN, 42, 43, 44));
+    kvtwin_node victim = 0;
+    expect({.verb = CallVerb::victim, .tier = Tier::host}, 0, kvtwin_policy_victim(policy, KVTWIN_HOST, &victim));
+    answers.push_back(victim);
+    EXPECT_EQ(victim, node);
+    expect({.verb = CallVerb::evict, .tier = Tier::host, .node = on_host, .pages = 2}, 0,
+           kvtwin_policy_evict(policy, node, KVTWIN_HOST, 2));
+    expect({.verb = CallVerb::drop, .tier = Tier::host, .node = on_host}, 0,
+           kvtwin_policy_drop(policy, node, KVTWIN_HOST));
+    expect({.verb = CallVerb::evict, .tier = Tier::device, .node = end, .pages = 1}, 0,
+           kvtwin_policy_evict(policy, a, KVTWIN_DEVICE, 1));
+    kvtwin_policy_stats stats{};
+    stats.struct_size = sizeof stats;
+    ASSERT_EQ(kvtwin_policy_get_stats(policy, &stats), KVTWIN_OK);
+    EXPECT_EQ(stats.host_evicted_pages, 2U);
+    EXPECT_EQ(stats.device_evicted_pages, 1U);
+    EXPECT_EQ(stats.host_pages, 1U);
+    EXPECT_EQ(stats.device_pages, 3U);
+    EXPECT_EQ(stats.evictable_device_pages, 3U);
+    EXPECT_EQ(stats.calls, made.size());
+    EXPECT_EQ(stats.failed_calls, 0U);
+    expect({.verb = CallVerb::clear}, 0, kvtwin_policy_clear(policy));
+    ASSERT_EQ(kvtwin_policy_get_stats(policy, &stats), KVTWIN_OK);
+    EXPECT_EQ(stats.nodes, 0U);
+  }
+  ASSERT_EQ(kvtwin_call_journal_close(journal), KVTWIN_OK);
+
+  const Recorded recorded = calls_in(path);
+  EXPECT_EQ(recorded.setup.device_pages, 16U);
+  EXPECT_FALSE(recorded.setup.whole_nodes);
+  EXPECT_TRUE(recorded.setup.split_refreshes);
+  EXPECT_TRUE(recorded.setup.hits_by_count);
+  EXPECT_EQ(recorded.setup.doubling_tokens, 1'000U);
+  EXPECT_EQ(recorded.setup.slru_protected_touches, 5U);
+  EXPECT_EQ(recorded.setup.tlru_threshold_tokens, 6U);
+  EXPECT_EQ(recorded.setup.tlru_next_prompt_tokens, 7U);
+  ASSERT_EQ(recorded.calls.size(), made.size());
+  EXPECT_EQ(recorded.keys, keys);
+  std::vector<std::uint64_t> answered;
+  for (std::size_t i = 0; i < made.size(); ++i) {
+    const Call &call = recorded.calls[i].call, &wanted = made[i];
+    SCOPED_TRACE(name_of(wanted.verb));
+    EXPECT_EQ(call.verb, wanted.verb);
+    EXPECT_EQ(call.tier, wanted.tier);
+    EXPECT_EQ(call.hint, wanted.hint);
+    EXPECT_EQ(call.node, wanted.node);
+    EXPECT_EQ(call.pages, wanted.pages);
+    EXPECT_EQ(call.request, wanted.request);
+    EXPECT_EQ(call.time, wanted.time);
+    EXPECT_EQ(call.session, wanted.session);
+    EXPECT_EQ(call.value, wanted.value);
+    EXPECT_EQ(call.prompt_tokens, wanted.prompt_tokens);
+    EXPECT_EQ(call.output_tokens, wanted.output_tokens);
+    const Answer& answer = recorded.calls[i].answer;
+    const auto node = static_cast<std::uint64_t>(answer.node);
+    switch (wanted.verb) {
+      case CallVerb::match: answered.insert(answered.end(), {node, answer.device_pages, answer.host_pages}); break;
+      case CallVerb::share: answered.push_back(answer.device_pages); break;
+      case CallVerb::insert:
+      case CallVerb::split:
+      case CallVerb::victim: answered.push_back(node); break;
+      default: break;
+    }
+  }
+  EXPECT_EQ(answered, answers);
+}
+
+TEST(PolicyC, ZerosOfAConfigurationAreTheDefaults) {
+  const test::Folder folder;
+  const std::string path = (folder.path() / "calls.kvc").string();
+  kvtwin_call_journal* journal = nullptr;
+  ASSERT_EQ(kvtwin_call_journal_open(path.c_str(), nullptr, &journal, {}), KVTWIN_OK);
+  kvtwin_policy_config config = config_of("slru");
+  config.journal = journal;
+  { const Handle handle(config); }
+  ASSERT_EQ(kvtwin_call_journal_close(journal), KVTWIN_OK);
+  const HostedSetup setup = calls_in(path).setup;
+  EXPECT_EQ(setup.eviction, "slru");
+  EXPECT_TRUE(setup.whole_nodes);
+  EXPECT_FALSE(setup.split_refreshes);
+  EXPECT_FALSE(setup.hits_by_count);
+  EXPECT_EQ(setup.doubling_tokens, HostedSetup{}.doubling_tokens);
+  EXPECT_EQ(setup.slru_protected_touches, HostedSetup{}.slru_protected_touches);
+}
+
+TEST(PolicyC, EveryFunctionRefusesNull) {
+  const Handle handle(config_of("lru"));
+  const std::vector<kvtwin_key> keys = keys_of(0, 1);
+  kvtwin_policy* const policy = handle.policy;
+  kvtwin_match match{};
+  kvtwin_node node = 0;
+  std::uint64_t pages = 0;
+  kvtwin_visit visit{};
+  visit.struct_size = sizeof visit;
+  kvtwin_policy_stats stats{};
+  stats.struct_size = sizeof stats;
+  const std::vector<kvtwin_status> refused{
+      kvtwin_policy_match(nullptr, keys.data(), 1, &match),
+      kvtwin_policy_match(policy, keys.data(), 1, nullptr),
+      kvtwin_policy_insert(nullptr, KVTWIN_ROOT, keys.data(), 1, KVTWIN_DEVICE, 0, &node),
+      kvtwin_policy_insert(policy, KVTWIN_ROOT, keys.data(), 1, KVTWIN_DEVICE, 0, nullptr),
+      kvtwin_policy_share(nullptr, keys.data(), 1, &pages),
+      kvtwin_policy_share(policy, keys.data(), 1, nullptr),
+      kvtwin_policy_split(nullptr, 1, 1, &node),
+      kvtwin_policy_split(policy, 1, 1, nullptr),
+      kvtwin_policy_place(nullptr, 1, KVTWIN_HOST),
+      kvtwin_policy_drop(nullptr, 1, KVTWIN_HOST),
+      kvtwin_policy_touch(nullptr, 0, KVTWIN_TOUCH_RECENCY),
+      kvtwin_policy_count(nullptr, 1),
+      kvtwin_policy_raise(nullptr, 0, 1),
+      kvtwin_policy_lease(nullptr, 0, KVTWIN_DEVICE),
+      kvtwin_policy_release(nullptr, 0, KVTWIN_DEVICE),
+      kvtwin_policy_visit(nullptr, &visit),
+      kvtwin_policy_visit(policy, nullptr),
+      kvtwin_policy_queue(nullptr, 1, keys.data(), 1),
+      kvtwin_policy_unqueue(nullptr, 1),
+      kvtwin_policy_hint(nullptr, KVTWIN_PIN, 1, 0, 0),
+      kvtwin_policy_victim(nullptr, KVTWIN_DEVICE, &node),
+      kvtwin_policy_victim(policy, KVTWIN_DEVICE, nullptr),
+      kvtwin_policy_evict(nullptr, 1, KVTWIN_DEVICE, 1),
+      kvtwin_policy_clear(nullptr),
+      kvtwin_policy_get_stats(nullptr, &stats),
+      kvtwin_policy_get_stats(policy, nullptr),
+      kvtwin_policy_check(nullptr),
+  };
+  EXPECT_EQ(refused, std::vector<kvtwin_status>(refused.size(), KVTWIN_BAD_ARGUMENT));
+  EXPECT_STREQ(kvtwin_policy_error(nullptr), "policy is NULL");
+  ASSERT_EQ(kvtwin_policy_get_stats(policy, &stats), KVTWIN_OK);
+  EXPECT_EQ(stats.calls, 0U) << "a call without a place for its answer changes nothing";
+}
+
+TEST(PolicyC, KeysHaveWholePagesOfAllowedSizes) {
+  const std::vector<std::int64_t> tokens(12, 7);
+  std::vector<kvtwin_key> keys(3);
+  const auto keys_with = [&](const std::int64_t* from, std::size_t count, std::uint32_t page_tokens, kvtwin_key* to) {
+    return kvtwin_policy_keys(from, count, page_tokens, nullptr, nullptr, nullptr, to);
+  };
+  EXPECT_EQ(keys_with(tokens.data(), 12, 1U << 20, keys.data()), KVTWIN_OK);
+  EXPECT_EQ(keys_with(tokens.data(), 12, (1U << 20) + 1, keys.data()), KVTWIN_BAD_ARGUMENT);
+  EXPECT_EQ(keys_with(nullptr, 4, 4, keys.data()), KVTWIN_BAD_ARGUMENT);
+  EXPECT_EQ(keys_with(tokens.data(), 4, 4, nullptr), KVTWIN_BAD_ARGUMENT);
+  EXPECT_EQ(keys_with(nullptr, 3, 4, nullptr), KVTWIN_OK) << "no whole page";
+  const kvtwin_key untouched = keys[2];
+  EXPECT_EQ(keys_with(tokens.data(), 11, 4, keys.data()), KVTWIN_OK);
+  EXPECT_EQ(std::memcmp(&keys[2], &untouched, sizeof untouched), 0) << "the last page is not whole";
+  EXPECT_NE(std::memcmp(&keys[0], &keys[1], sizeof keys[0]), 0) << "a key depends on the pages before";
+  kvtwin_key salted, unsalted;
+  EXPECT_EQ(kvtwin_policy_namespace(nullptr, 0, "salt", 4, &salted), KVTWIN_OK);
+  EXPECT_EQ(kvtwin_policy_namespace("salt", 4, nullptr, 0, &unsalted), KVTWIN_OK);
+  EXPECT_NE(std::memcmp(&salted, &unsalted, sizeof salted), 0) << "a salt is no extra key";
+}
+
+TEST(PolicyC, JournalsAreFlushedAndSayThatTheDiskIsFull) {
+  const test::Folder folder;
+  const std::string path = (folder.path() / "calls.kvc").string();
+  kvtwin_call_journal* journal = nullptr;
+  ASSERT_EQ(kvtwin_call_journal_open(path.c_str(), "h", &journal, {}), KVTWIN_OK);
+  kvtwin_call_journal_storage_call(journal, KVTWIN_LOOK_UP, 1, 1, 1, 1);
+  kvtwin_call_journal_storage_call(journal, KVTWIN_LOOK_UP + 1, 1, 1, 1, 1);  // no such verb: is not recorded
+  EXPECT_EQ(kvtwin_call_journal_flush(journal), KVTWIN_OK);
+  const Recorded recorded = calls_in(path);
+  ASSERT_EQ(recorded.calls.size(), 1U);
+  EXPECT_EQ(recorded.calls[0].call.node, NodeId{KVTWIN_LOOK_UP});
+  EXPECT_EQ(kvtwin_call_journal_close(journal), KVTWIN_OK);
+  EXPECT_EQ(kvtwin_call_journal_flush(nullptr), KVTWIN_OK);
+
+  for (const bool flush : {true, false}) {
+    ASSERT_EQ(kvtwin_call_journal_open("/dev/full", "h", &journal, {}), KVTWIN_OK);
+    kvtwin_call_journal_storage_call(journal, KVTWIN_PUT, 1, 1, 1, 1);
+    if (flush) {
+      EXPECT_EQ(kvtwin_call_journal_flush(journal), KVTWIN_IO_ERROR);
+    }
+    EXPECT_EQ(kvtwin_call_journal_close(journal), KVTWIN_IO_ERROR);
+  }
+}
+
+TEST(PolicyC, NamesOfJournalsAndHostsHaveLimits) {
+  const test::Folder folder;
+  const std::string path = (folder.path() / "calls.kvc").string();
+  kvtwin_call_journal* journal = nullptr;
+  EXPECT_EQ(kvtwin_call_journal_open("", "h", &journal, {}), KVTWIN_BAD_ARGUMENT);
+  EXPECT_EQ(kvtwin_call_journal_open(path.c_str(), "h", nullptr, {}), KVTWIN_BAD_ARGUMENT);
+  EXPECT_EQ(kvtwin_call_journal_open(path.c_str(), std::string(1025, 'h').c_str(), &journal, {}), KVTWIN_BAD_ARGUMENT);
+  EXPECT_FALSE(std::filesystem::exists(path));
+  ASSERT_EQ(kvtwin_call_journal_open(path.c_str(), std::string(1024, 'h').c_str(), &journal, {}), KVTWIN_OK);
+  EXPECT_EQ(kvtwin_call_journal_close(journal), KVTWIN_OK);
 }
 
 TEST(PolicyC, RefusesAJournalWhereNoFileCanBe) {

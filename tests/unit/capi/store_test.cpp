@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -207,7 +208,9 @@ TEST_P(StoreOfKind, GivesBackWhatWasPut) {
   EXPECT_EQ(put(store.get(), 0, 3), kAllOk3);
   EXPECT_EQ(look_up(store.get(), 0, 5), 3);
   EXPECT_EQ(get(store.get(), 0, 3), kAllOk3);
-  for (const std::size_t pieces : {1U, 2U, 8U}) EXPECT_EQ(get(store.get(), 0, 3, pieces), kAllOk3);
+  for (const std::size_t pieces : {std::size_t{1}, std::size_t{2}, std::size_t{8}, kPageBytes}) {
+    EXPECT_EQ(get(store.get(), 0, 3, pieces), kAllOk3);
+  }
   EXPECT_EQ(put(store.get(), 0, 3), kAllOk3) << "a page that is there counts as stored";
 }
 
@@ -308,13 +311,14 @@ TEST_P(StoreOfKind, AForkedChildCannotDisturbItsParent) {
 
 TEST_P(StoreOfKind, ASecretHidesPages) {
   kvtwin_store_config secret = config();
-  secret.secret = "sixteen characters and more";
+  secret.secret = "sixteen letters.";
   EXPECT_EQ(put(opened(secret).get(), 0, 3), kAllOk3);
   EXPECT_EQ(get(opened(config()).get(), 0, 3), kAllMissing3);
   EXPECT_EQ(get(opened(secret).get(), 0, 3), kAllOk3);
 }
 
 TEST_P(StoreOfKind, CountsItsCalls) {
+  const auto begin = std::chrono::steady_clock::now();
   const Store store = opened(config());
   put(store.get(), 0, 3);
   get(store.get(), 1, 3);
@@ -328,7 +332,23 @@ TEST_P(StoreOfKind, CountsItsCalls) {
   EXPECT_EQ(counted["gets"]["missing"], 1);
   EXPECT_EQ(counted["look_ups"]["pages"], 5);
   EXPECT_EQ(counted["look_ups"]["found"], 3);
+  EXPECT_EQ(counted["gets"]["bytes"], 2 * kPageBytes);
+  EXPECT_EQ(counted["look_ups"]["calls"], 1);
   EXPECT_FALSE(counted["medium"].empty());
+  std::vector<std::uint8_t> status(2);
+  EXPECT_EQ(kvtwin_store_remove(store.get(), keys_of(0, 2).data(), 2, status.data()), KVTWIN_OK);
+  const nlohmann::json removed = stats(store.get())["removes"];
+  EXPECT_EQ(removed["calls"], 1);
+  EXPECT_EQ(removed["pages"], 2);
+  EXPECT_EQ(removed["ok"], 2);
+  EXPECT_EQ(removed["bytes"], 0);
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+  double seconds = 0;
+  for (const char* call : {"look_ups", "gets", "puts"}) {
+    EXPECT_GT(counted[call]["seconds"], 0.0) << call;
+    seconds += counted[call]["seconds"].get<double>();
+  }
+  EXPECT_LE(seconds, elapsed.count());
 }
 
 // Threads that put, get, look up and remove pages of one store: each page that is read is right.
@@ -514,7 +534,7 @@ TEST(CInterface, RefusesBadConfigurationsWithASentence) {
       {[](auto& c) { c.identity.revision = ""; }, "or to \"fixed\""},
       {[](auto& c) { c.identity.tp = 0; }, "identity.tp"},
       {[](auto& c) { c.identity.rank = 2; }, "identity.rank is 2; it must be below tp * pp"},
-      {[](auto& c) { c.secret = "short"; }, "secret has fewer than 16 bytes"},
+      {[](auto& c) { c.secret = "fifteen letters"; }, "secret has fewer than 16 bytes"},
       {[](auto& c) { c.eviction = "best"; }, "eviction is \"best\"; kvtwin_policy_names() lists the policies"},
       {[](auto& c) { c.kind = "shared_fs", c.eviction = "lru"; }, "eviction is set, and only a store of kind disk"},
       {[](auto& c) { c.kind = "remote", c.location = "http://x", c.capacity_pages = 0; }, "location: "},
@@ -600,9 +620,17 @@ TEST(CInterface, NamesTheWeightsOfACheckpoint) {
 TEST(CInterface, NamesItsStatusesAndVersion) {
   EXPECT_EQ(kvtwin_abi_version(), 1001);
   EXPECT_STRNE(kvtwin_version(), "");
-  EXPECT_STREQ(kvtwin_status_name(KVTWIN_FULL), "full");
-  EXPECT_STREQ(kvtwin_status_name(KVTWIN_BAD_ARGUMENT), "bad_argument");
+  const std::vector<std::string> names{"ok",   "missing",      "corrupt",   "io_error", "unreachable",
+                                       "full", "bad_argument", "no_memory", "failed"};
+  std::vector<std::string> given;
+  for (int status = KVTWIN_OK; status <= KVTWIN_FULL; ++status) given.emplace_back(kvtwin_status_name(status));
+  EXPECT_STREQ(kvtwin_status_name(KVTWIN_FULL + 1), "unknown");
+  for (int status = KVTWIN_BAD_ARGUMENT; status <= KVTWIN_FAILED; ++status) {
+    given.emplace_back(kvtwin_status_name(status));
+  }
+  EXPECT_EQ(given, names);
   EXPECT_STREQ(kvtwin_status_name(-1), "unknown");
+  EXPECT_STREQ(kvtwin_status_name(KVTWIN_FAILED + 1), "unknown");
 }
 
 std::size_t open_files() {

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -178,6 +179,9 @@ TEST(KvEvents, WhatIsNoBatchIsNamed) {
   EXPECT_NE(problem({0xdd, 0xff, 0xff, 0xff, 0xff}), "") << "a list of 2^32 - 1 entries that aren't there";
   EXPECT_NE(problem(pack({{"a", 1}})).find("no batch"), std::string::npos);
   EXPECT_NE(problem(pack(Json::array({"now", Json::array()}))), "");
+  for (const double time : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    EXPECT_EQ(problem(pack(Json::array({time, Json::array()}))), "has no finite time");
+  }
   EXPECT_EQ(of_event(stored({1, 2}, nullptr, {1, 2, 3, 4})), "");
   EXPECT_EQ(of_event(stored({1}, nullptr, Json::array({{1, 2}, {2, 3}}))), "") << "a draft model's pairs";
   EXPECT_NE(of_event(stored({"x"}, nullptr, {1, 2})), "");

@@ -9,6 +9,10 @@
 #include "tests/folder.hpp"
 
 #if KVTWIN_TEST_ZMQ
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 #include <zmq.h>
 
 #include <algorithm>
@@ -206,6 +210,163 @@ TEST_F(HostileEngine, AMessageAboveTheLimitIsNamedAndTheRecordingGoesOn) {
             std::string::npos)
       << recording.faults;
   EXPECT_EQ(recorded().back().seq, 3U);
+}
+
+TEST_F(HostileEngine, MessagesOfAnyShapeAreCounted) {
+  const RecordedEvents recording = record([&] {
+    publisher_.send(std::string("kv"), false);  // a topic alone
+    for (std::size_t i = 0; i < 100'000; ++i) publisher_.send(std::string("frame"), true);
+    publisher_.send(std::string("last"), false);
+    publish(~std::uint64_t{0}, good_);  // the number that ends a replay
+    publish(0, std::vector<std::uint8_t>(100'000, 0x91));
+    end_with_a_gap(2);
+  });
+  EXPECT_NE(recording.faults.find("3 messages are not topic, number and payload"), std::string::npos)
+      << recording.faults;
+  EXPECT_NE(recording.faults.find("message 0 is no MessagePack, or deeper than 16"), std::string::npos)
+      << recording.faults;
+  EXPECT_EQ(recorded().back().seq, 2U);
+}
+
+TEST_F(HostileEngine, NumbersThatBeginAgainAreARestart) {
+  const RecordedEvents recording = record([&] {
+    publish(~std::uint64_t{0} - 1, good_);
+    const std::vector<std::uint8_t> client = replay_.receive();
+    EXPECT_TRUE(replay_.receive().empty());
+    EXPECT_EQ(replay_.receive().size(), 8U);
+    answer(client, ~std::uint64_t{0}, {});
+    publish(0, good_);
+    end_with_a_gap(2);
+  });
+  EXPECT_NE(recording.faults.find("the sequence numbers began again 1 times"), std::string::npos) << recording.faults;
+  EXPECT_EQ(recorded().back().seq, 2U);
+}
+
+// A publisher by hand, byte by byte (ZMTP 3.0).
+class RawPublisher {
+ public:
+  RawPublisher() : listener_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    EXPECT_EQ(bind(listener_, reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(listen(listener_, 8), 0);
+    EXPECT_EQ(getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size), 0);
+    endpoint = "tcp://127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  }
+  ~RawPublisher() {
+    close(connection_);
+    close(listener_);
+  }
+  RawPublisher(const RawPublisher&) = delete;
+  RawPublisher& operator=(const RawPublisher&) = delete;
+
+  // Accepts a connection, in the place of the one before, and waits for the subscription.
+  void accept_one() {
+    close(connection_);
+    connection_ = accept(listener_, nullptr, nullptr);
+    std::string greeting("\xff\0\0\0\0\0\0\0\0\x7f\3\0NULL", 16);
+    greeting.resize(64);
+    EXPECT_TRUE(send_all(greeting));
+    EXPECT_TRUE(send_all(std::string("\4\x19\5READY\x0bSocket-Type\0\0\0\3PUB", 27)));
+    std::string received;
+    // Greeting, READY, and a subscription of everything: a message of one byte.
+    while (received.size() < 64 || !received.substr(64).ends_with(std::string("\0\1\1", 3))) {
+      char bytes[256];
+      const ssize_t got = recv(connection_, bytes, sizeof bytes, 0);
+      if (got <= 0) break;
+      received.append(bytes, static_cast<std::size_t>(got));
+    }
+  }
+
+  // Sends the head of a frame that declares `size` bytes, and `body`. Returns false if the connection has broken.
+  template <class Bytes>
+  bool send_frame(std::uint64_t size, const Bytes& body, bool more) {
+    std::string head(1, more ? '\3' : '\2');
+    for (const std::uint8_t byte : big_endian(size)) head += static_cast<char>(byte);
+    return send_all(head) && send_all(body);
+  }
+  template <class Bytes>
+  bool send_frame(const Bytes& body, bool more) {
+    return send_frame(body.size(), body, more);
+  }
+
+  std::string endpoint;
+
+ private:
+  template <class Bytes>
+  bool send_all(const Bytes& bytes) {
+    for (std::size_t sent = 0; sent < bytes.size();) {
+      const ssize_t part = send(connection_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+      if (part <= 0) return false;
+      sent += static_cast<std::size_t>(part);
+    }
+    return true;
+  }
+
+  int listener_, connection_ = -1;
+};
+
+// Records what `engine` sends on its last connection: message 7, after which the recording ends.
+template <class Engine>
+RecordedEvents record_by_hand(const Engine& engine, const test::Folder& folder) {
+  RawPublisher publisher;
+  std::atomic<bool> stop = false;
+  RecordArguments arguments;
+  arguments.kv_events = publisher.endpoint;
+  arguments.out = folder.path() / "events";
+  arguments.max_queue_mib = 64;
+  std::thread thread([&] {
+    engine(publisher);
+    publisher.accept_one();
+    const std::filesystem::path file = folder.path() / "events/kv_events.jsonl";
+    const std::uintmax_t before = std::filesystem::file_size(file);
+    const std::vector<std::uint8_t>& payload = test::sglang_messages()[1].payload;
+    EXPECT_TRUE(publisher.send_frame(std::string("kv"), true));
+    EXPECT_TRUE(publisher.send_frame(big_endian(7), true));
+    EXPECT_TRUE(publisher.send_frame(payload, false));
+    while (std::filesystem::file_size(file) == before) std::this_thread::yield();
+    stop = true;
+  });
+  RecordedEvents recording = record_kv_events(arguments, stop, {});
+  thread.join();
+  KvEventReader reader(arguments.out);
+  KvEvent event;
+  while (reader.next(event)) EXPECT_EQ(event.seq, 7U);
+  EXPECT_EQ(event.seq, 7U) << "the recording goes on";
+  return recording;
+}
+
+TEST(HostileBytes, AMessageWithoutAnEndTakesNoMoreThanTheQueueMay) {
+  const test::Folder folder;
+  const RecordedEvents recording = record_by_hand(
+      [](RawPublisher& publisher) {
+        const std::vector<std::uint8_t> megabyte(std::size_t{1} << 20);
+        for (int round = 0; round < 2; ++round) {
+          publisher.accept_one();
+          std::size_t sent = 0;
+          while (publisher.send_frame(megabyte, true)) ++sent;
+          EXPECT_GE(sent, 64U);
+          EXPECT_LT(sent, 4'096U);
+        }
+      },
+      folder);
+  EXPECT_NE(recording.faults.find("took too much memory 2 times, and were dropped"), std::string::npos)
+      << recording.faults;
+}
+
+TEST(HostileBytes, FramesOfAnyDeclaredLengthBreakTheConnectionOnly) {
+  const test::Folder folder;
+  const RecordedEvents recording = record_by_hand(
+      [](RawPublisher& publisher) {
+        for (const std::uint64_t size : {std::uint64_t{1} << 63, ~std::uint64_t{0}}) {
+          publisher.accept_one();
+          while (publisher.send_frame(size, std::string(1 << 16, 'x'), false)) continue;
+        }
+      },
+      folder);
+  EXPECT_NE(recording.faults.find("the connection broke off 2 times"), std::string::npos) << recording.faults;
 }
 
 TEST(Record, RefusesWhatIsNoEndpoint) {

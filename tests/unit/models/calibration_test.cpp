@@ -193,5 +193,36 @@ TEST(MeasuredRanges, SayWhatASimulationExtrapolates) {
             std::string::npos);
 }
 
+// ---- the screen ----------------------------------------------------------------------------------------
+
+TEST(CalibrationText, HasEveryPartOfTheCalibration) {
+  CalibrationTerms terms;
+  terms.base = "cpu-host";
+  Calibration calibration;
+  calibration.numbers = {{"host_to_device", "copies", 12.5e9, 12e9, 13e9}, {"copy_call", "copies", 3e-6, 0, 0}};
+  calibration.groups = {{"copies", 40, 9, {0.01, 0.02, 0.03}, 0, 1}, {"forward", 7, 7, {0.1}, 0, 1.25}};
+  calibration.interference = {{"h2d", "d2h", 1.5, 4}};
+  calibration.not_measured = {"disk_read", "nic"};
+  calibration.probes = {{"copies", {0.002, 0.001, 0.003}}};
+  calibration.notes = {"the machine changed"};
+  const std::string text = calibration_text(calibration, terms);
+  std::vector<std::string> lines;
+  for (std::size_t at = 0; at < text.size(); at = text.find('\n', at) + 1) {
+    lines.push_back(text.substr(at, text.find('\n', at) - at));
+  }
+  ASSERT_EQ(lines.size(), 10U) << text;
+  const auto begins = [](const std::string& line, const std::string& with) { return line.starts_with(with); };
+  EXPECT_EQ(lines[0], "number                        value          low         high unit         cpu-host");
+  EXPECT_TRUE(begins(lines[1], "host_to_device                 12.5           12           13 GB/s    ")) << lines[1];
+  EXPECT_TRUE(begins(lines[2], "copy_call                         3                   follows us       ")) << lines[2];
+  EXPECT_EQ(lines[3], "copies         40 measurements,     9 distinct; off by 2.0 % (median), 2.8 % (p90)");
+  EXPECT_EQ(lines[4], "forward         7 measurements,     7 distinct; off by 10.0 % (median), 10.0 % (p90)");
+  EXPECT_EQ(lines[5], "forward    recorded passes took 1.25 times as long in all, and all are scaled by that");
+  EXPECT_EQ(lines[6], "h2d beside d2h takes 1.50 times as long (not in the model)");
+  EXPECT_EQ(lines[7], "not measured, as of cpu-host: disk_read nic");
+  EXPECT_EQ(lines[8], "probe      copies: 3 times, 1 to 3 ms");
+  EXPECT_EQ(lines[9], "note       the machine changed");
+}
+
 }  // namespace
 }  // namespace kvtwin::test
