@@ -475,19 +475,10 @@ std::string load_failed(const RefusedWork&) { return "because their loads failed
 
 // ---- storage
 
-<<<<<<< HEAD
-// ---- storage -----------------------------------------------------------------------------------------
-
-std::string full_sentence(const Setup& setup, const Metrics& m, History history, const StorageTierConfig& tier,
-                          Pages pages) {
-  const Metrics::TierUse& use = m.tier(tier.tier);
-  const double engines = setup.stores_of(tier.tier);
-=======
 std::string storage_full(const RefusedWork& of) {
   const StorageTierConfig& tier = of.storage_tier();
   const Metrics::TierUse& use = of.m().tier(of.tier);
   const double engines = of.setup.stores_of(of.tier);
->>>>>>> diagnosis
   const double kept = static_cast<double>(use.written - std::min(use.written, use.evicted)) / engines;
   const auto capacity = static_cast<double>(tier.pages);
   if (kept >= 0.95 * capacity) {
