@@ -949,6 +949,10 @@ Setup make_setup(const Experiment& e, const HardwareSpec* hardware) {
     setup.engine.chunk_tokens = part(setup.engine.chunk_tokens);
     setup.engine.max_running = static_cast<decltype(setup.engine.max_running)>(part(setup.engine.max_running));
     setup.engine.burst_steps = 1;  // the groups step together
+    setup.notes.push_back("parallel.attention_dp: each of the " + std::to_string(setup.attention_dp) +
+                          " groups has a prefix cache of its own, and counts as an engine in the report; requests are "
+                          "dealt out by parallel.attention_route = " +
+                          e.text("parallel.attention_route"));
   }
   configure_serving(e, setup);
   setup.engine.shape = setup.target = setup.model.shape(group, page);

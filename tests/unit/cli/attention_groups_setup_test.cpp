@@ -81,6 +81,9 @@ TEST(AttentionGroupsSetup, EachGroupHasItsOwnLinkAndAllShareTheDisk) {
   ASSERT_EQ(four.engine.storage.size(), 1U);
   EXPECT_TRUE(one.engine.storage[0].owned);
   EXPECT_FALSE(four.engine.storage[0].owned) << "no group knows what the others store";
+  EXPECT_TRUE(std::ranges::any_of(four.notes, [](const std::string& note) {
+    return note.find("each of the 4 groups has a prefix cache of its own") != std::string::npos;
+  }));
   EXPECT_TRUE(four.world.storage[0].evicts_itself);
 }
 
