@@ -1,5 +1,5 @@
-// Random simulated experiments in which an engine dies: with roles and without, with all storage tiers and all prefetch
-// policies, at any time of the run. A seed determines the experiment. Each request ends once, and so does each
+// Random simulated experiments in which an engine dies: with roles and without, with groups of attention and without,
+// with all storage tiers and all prefetch policies, at any time of the run. A seed determines the experiment. Each request ends once, and so does each
 // prefetch, also those of the dead engine.
 //
 //   KVTWIN_SWARM_SEED=123 build/tests/swarm_lab --gtest_filter='SimulatedDeaths*'  runs seed 123
@@ -74,7 +74,12 @@ Experiment draw_experiment(Splitmix& random) {
   set("scheduler.max_running", random.between(2, 16));
   set("tiers.device.tokens", random.between(100, 160) * 16);
   set("tiers.host.tokens", random.between(170, 300) * 16);
-  set("parallel.tp", random.between(1, 2));
+  const std::uint64_t ranks = random.between(1, 2);
+  set("parallel.tp", ranks);
+  if (ranks == 2 && random.chance(50)) {  // two groups of attention, which die together
+    set("parallel.attention_dp", 2);
+    set("parallel.attention_route", pick(random, {"round_robin", "least_loaded", "prefix_affinity"}));
+  }
   const std::uint64_t kinds = random.between(1, 7);
   if ((kinds & 1) != 0) {
     set("tiers.disk.tokens", random.between(400, 4000) * 16);
