@@ -57,6 +57,12 @@ double host_bytes(const Setup& setup, double pages) {
 // Returns the size of `pages` on the host tier of one engine, all ranks together, e.g. "478 GiB".
 std::string host_gib(const Setup& setup, double pages) { return gib(host_bytes(setup, pages)); }
 
+// Returns the size of tiers.device, in tokens, that gives each group of attention so many pages (see size_tiers()).
+Tokens device_tokens(const Setup& setup, Pages pages) {
+  const Pages placeholder = setup.engine.style == "vllm" ? 1 : 0;
+  return (pages + placeholder) * setup.attention_dp * setup.engine.shape.page_tokens;
+}
+
 double prefetch_share(const Setup& setup) { return static_cast<double>(setup.engine.prefetch_host_share) / 1024; }
 
 // Returns the size of `pages` of a storage tier: of one engine, or of a shared tier in all.
@@ -83,7 +89,7 @@ struct EnoughForAll {
   // With more room, more requests run at the same time.
   std::string device() const {
     const Pages running = std::min(history.needed(), 2 * history.needed_at_once());
-    return "tiers.device of " + grouped((history.pages_of_an_engine() + running + 1) * setup.engine.shape.page_tokens) +
+    return "tiers.device of " + grouped(device_tokens(setup, history.pages_of_an_engine() + running + 1)) +
            " tokens holds all pages of this run and its running requests";
   }
   // Pages of all prefetches in flight: with more room, more of them fly at the same time.
@@ -94,7 +100,10 @@ struct EnoughForAll {
   double host_pages() const {
     const double pages = static_cast<double>(history.pages_of_an_engine()) + in_flight() + 1;
     const double share = prefetch_share(setup);
-    return in_flight() == 0 || share <= 0 ? pages : std::max(pages, std::ceil((in_flight() + 1) / share));
+    if (in_flight() == 0 || share <= 0) return pages;
+    const bool beyond_device = setup.engine.prefetch_share_of == PrefetchShareOf::host_less_device;
+    const double no_share_of = beyond_device ? static_cast<double>(setup.engine.device_pages) : 0;
+    return std::max(pages, no_share_of + std::ceil((in_flight() + 1) / share));
   }
   std::string host() const {
     return "tiers.host of " + host_gib(setup, host_pages()) + " an engine, all ranks together, holds all " +
@@ -102,7 +111,12 @@ struct EnoughForAll {
            (in_flight() == 0 ? "" : " and its prefetches in flight");
   }
   std::string storage(Tier tier) const {
-    const Pages pages = spec_of(tier).shared ? history.pages_of_all() : history.pages_of_an_engine();
+    // Groups of attention have the disk tier in common.
+    const Pages groups =
+        setup.decode == nullptr ? setup.attention_dp : std::max(setup.attention_dp, setup.decode->attention_dp);
+    const Pages pages = spec_of(tier).shared
+                            ? history.pages_of_all()
+                            : std::min(history.pages_of_all(), groups * history.pages_of_an_engine());
     return "tiers." + std::string(name_of(tier)) + " of " + storage_gib(setup, tier, static_cast<double>(pages) + 1) +
            " holds all " + grouped(pages) + " pages of this run";
   }
@@ -144,9 +158,10 @@ std::optional<Finding> host_not_larger(const Setup& setup) {
   if (engine.write_policy != "write_through" || engine.reclaim_shadowed) return std::nullopt;
   const auto device = static_cast<double>(engine.device_pages), host = static_cast<double>(engine.host_pages);
   return Finding{WarningKind::host_not_larger,
-                 "The host tier's " + grouped(engine.host_pages) + " pages (" + host_gib(setup, host) +
+                 "The host tier's " + grouped(engine.host_pages * setup.attention_dp) + " pages (" +
+                     host_gib(setup, host) +
                      " an engine, all ranks together) are no more than the device tier's " +
-                     grouped(engine.device_pages) +
+                     grouped(engine.device_pages * setup.attention_dp) +
                      ", and write_through keeps a copy of the device's pages there, so the host adds next to "
                      "nothing" +
                      (setup.has_storage() ? " and little reaches storage" : "") + ": give tiers.host more than " +
@@ -288,12 +303,15 @@ std::string too_long(const RefusedWork& of) {
   const Tokens page = setup.engine.shape.page_tokens;
   const Pages pages = setup.decode == nullptr ? setup.engine.device_pages
                                               : std::min(setup.engine.device_pages, setup.decode->engine.device_pages);
-  const Tokens needed = (prompts.most_kv + page - 1) / page * page;
+  const Pages needed = (prompts.most_kv + page - 1) / page;
+  const Tokens enough = std::max(device_tokens(setup, needed),
+                                 setup.decode == nullptr ? Tokens{0} : device_tokens(*setup.decode, needed));
   const bool equal = prompts.shortest == prompts.longest, one = of.count == 1;
   return grouped(of.count) + (one ? " prompt of " : " prompts of ") + (equal ? "" : "up to ") +
          grouped(prompts.longest) + " tokens (and " + (one ? "its answer" : "their answers") + ") " +
          (one ? "does" : "do") + " not fit into the device tier's " + grouped(pages * page) +
-         " tokens: tiers.device must hold at least " + grouped(needed) + " tokens";
+         " tokens" + (setup.attention_dp > 1 ? " of a group of attention" : "") +
+         ": tiers.device must hold at least " + grouped(enough) + " tokens";
 }
 
 std::string queue_full(const RefusedWork& of) {
@@ -428,7 +446,9 @@ std::string prefetches_in_flight(const RefusedWork& of) {
                                : "tiers.host of " +
                                      host_gib(of.setup, EnoughForAll{of.setup, *of.history()}.host_pages()) +
                                      " an engine has room for all of them";
-  return formatted("because others in flight took the share of %.2f of the host already", prefetch_share(of.setup)) +
+  const bool whole_host = engine.prefetch_share_of == PrefetchShareOf::host;
+  return formatted("because others in flight took the share of %.2f of ", prefetch_share(of.setup)) +
+         (whole_host ? "the host already" : "what the host has more than the device already") +
          (engine.prefetch_retry_steps == 0
               ? ", and cache.prefetch_retry_steps = 0 does not try again"
               : formatted(", after at most %u attempts (cache.prefetch_attempts)", engine.prefetch_attempts)) +
