@@ -811,9 +811,10 @@ std::optional<Finding> saturated(const Setup& setup, const RunOutcome& outcome) 
   if (factor > 1) {
     const double engines = std::max(std::ceil(setup.all_machines() * factor), setup.all_machines() + 1.0);
     sentence += formatted(
-        ": about %.0f engines (cluster.engines), or arrivals %.2g times as far apart "
+        ": about %.0f engines (%s), or arrivals %.2g times as far apart "
         "(workload.time_scale), would keep up",
-        engines, std::ceil(factor * 10) / 10);
+        engines, setup.decode == nullptr ? "cluster.engines" : "cluster.prefill, cluster.decode",
+        std::ceil(factor * 10) / 10);
   }
   return Finding{WarningKind::saturated, sentence, true};
 }
