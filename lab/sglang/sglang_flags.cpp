@@ -607,7 +607,9 @@ class SglangReader {
     }
     note_on("model.draft.accept_length",
             as_given("speculative_algorithm") + ": a decode step yields " + length +
-                " tokens on average, as published for coding prompts (InferenceX, golden_al_distribution, MTP of "
+                " tokens on average, as published for coding prompts" +
+                (proposed > 3 ? " and 3 proposed tokens, the most with a figure" : "") +
+                " (InferenceX, golden_al_distribution, MTP of "
                 "DeepSeek-V4-Pro); no flag says it, and it depends on your traffic: set model.draft.accept_length to "
                 "the accept len of the server's log");
   }
