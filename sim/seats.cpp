@@ -48,6 +48,7 @@ Seats::Seats(const WorldConfig& config, FlowBackend& backend)
   KV_CHECK(reduce_ns_ >= 1000, "ranks that see different news poll in time");
   make_stores(config);
   const std::size_t stores = config.storage.size();
+  const bool has_groups = config.groups > 1 || (config.decode != nullptr && config.decode->groups > 1);
   for (std::size_t seat = 0; seat < next_steps_.seats(); ++seat) {
     const std::size_t engine = seat / ranks_, first = first_on_machine(config, engine);
     SharedSteps* const steps = shared_steps(config, engine);
@@ -66,8 +67,7 @@ Seats::Seats(const WorldConfig& config, FlowBackend& backend)
       const Tier tier = config.storage[i].tier;
       const std::size_t owner = spec_of(tier).shared ? 0 : first * ranks_ + seat % ranks_;
       place.stores[tier] = &stores_[owner * stores + i];
-      const bool of_groups = config_of(config, engine).groups > 1 && seat == first;
-      if (spec_of(tier).shared ? seat == 0 : of_groups) common_stores_[tier].push_back(place.stores[tier]);
+      if (spec_of(tier).shared ? seat == 0 : has_groups && seat == first) common_stores_[tier].push_back(place.stores[tier]);
     }
     cores_.push_back(std::make_unique<WorldCore>(own_config(config, seat), backend, place));
     if (steps != nullptr) steps->add(*cores_.back());

@@ -138,7 +138,8 @@ class Seats final : private Collective, private JointPasses, private PeerPost {
   NextSteps next_steps_;
   std::vector<std::unique_ptr<CostModel>> slow_costs_;  // cost models of slower ranks
   std::deque<StoreModel> stores_;
-  PerTier<std::vector<const StoreModel*>> common_stores_;  // of tiers that several seats use
+  // Of tiers that several seats use on some machine: the stores of all machines.
+  PerTier<std::vector<const StoreModel*>> common_stores_;
   std::vector<std::unique_ptr<WorldCore>> cores_;
   std::vector<Group> groups_;                                  // by engine; empty without instances
   std::map<std::size_t, std::unique_ptr<SharedSteps>> steps_;  // by the first engine on the machine; of groups only
