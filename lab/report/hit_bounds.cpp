@@ -51,7 +51,7 @@ std::vector<TierWorth> tier_worths(const Setup& setup) {
     std::uint64_t load = limited_ps(UnsignedWide{tier.read_token_ps} + link);
     if (engine.path == CachePath::direct) load = direct_ps(setup, tier.tier);
     if (engine.path == CachePath::automatic) load = std::min(load, direct_ps(setup, tier.tier));
-    tiers.push_back({tier.tier, spec_of(tier.tier).shared ? tier.pages : engines * tier.pages, load});
+    tiers.push_back({tier.tier, setup.stores_of(tier.tier) * tier.pages, load});
   }
   for (std::size_t i = tiers.size() - 1; i-- > 0;) tiers[i].load_ps = std::min(tiers[i].load_ps, tiers[i + 1].load_ps);
   return tiers;
