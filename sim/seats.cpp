@@ -67,7 +67,8 @@ Seats::Seats(const WorldConfig& config, FlowBackend& backend)
       const Tier tier = config.storage[i].tier;
       const std::size_t owner = spec_of(tier).shared ? 0 : first * ranks_ + seat % ranks_;
       place.stores[tier] = &stores_[owner * stores + i];
-      if (spec_of(tier).shared ? seat == 0 : has_groups && seat == first) common_stores_[tier].push_back(place.stores[tier]);
+      if (spec_of(tier).shared ? seat == 0 : has_groups && seat == first)
+        common_stores_[tier].push_back(place.stores[tier]);
     }
     cores_.push_back(std::make_unique<WorldCore>(own_config(config, seat), backend, place));
     if (steps != nullptr) steps->add(*cores_.back());

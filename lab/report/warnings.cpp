@@ -114,9 +114,8 @@ struct EnoughForAll {
     // Groups of attention have the disk tier in common.
     const Pages groups =
         setup.decode == nullptr ? setup.attention_dp : std::max(setup.attention_dp, setup.decode->attention_dp);
-    const Pages pages = spec_of(tier).shared
-                            ? history.pages_of_all()
-                            : std::min(history.pages_of_all(), groups * history.pages_of_an_engine());
+    const Pages pages = spec_of(tier).shared ? history.pages_of_all()
+                                             : std::min(history.pages_of_all(), groups * history.pages_of_an_engine());
     return "tiers." + std::string(name_of(tier)) + " of " + storage_gib(setup, tier, static_cast<double>(pages) + 1) +
            " holds all " + grouped(pages) + " pages of this run";
   }
@@ -159,8 +158,7 @@ std::optional<Finding> host_not_larger(const Setup& setup) {
   const auto device = static_cast<double>(engine.device_pages), host = static_cast<double>(engine.host_pages);
   return Finding{WarningKind::host_not_larger,
                  "The host tier's " + grouped(engine.host_pages * setup.attention_dp) + " pages (" +
-                     host_gib(setup, host) +
-                     " an engine, all ranks together) are no more than the device tier's " +
+                     host_gib(setup, host) + " an engine, all ranks together) are no more than the device tier's " +
                      grouped(engine.device_pages * setup.attention_dp) +
                      ", and write_through keeps a copy of the device's pages there, so the host adds next to "
                      "nothing" +
@@ -309,9 +307,9 @@ std::string too_long(const RefusedWork& of) {
   const bool equal = prompts.shortest == prompts.longest, one = of.count == 1;
   return grouped(of.count) + (one ? " prompt of " : " prompts of ") + (equal ? "" : "up to ") +
          grouped(prompts.longest) + " tokens (and " + (one ? "its answer" : "their answers") + ") " +
-         (one ? "does" : "do") + " not fit into the device tier's " + grouped(pages * page) +
-         " tokens" + (setup.attention_dp > 1 ? " of a group of attention" : "") +
-         ": tiers.device must hold at least " + grouped(enough) + " tokens";
+         (one ? "does" : "do") + " not fit into the device tier's " + grouped(pages * page) + " tokens" +
+         (setup.attention_dp > 1 ? " of a group of attention" : "") + ": tiers.device must hold at least " +
+         grouped(enough) + " tokens";
 }
 
 std::string queue_full(const RefusedWork& of) {

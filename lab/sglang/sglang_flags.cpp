@@ -620,7 +620,8 @@ class SglangReader {
       return is_given(field) ? number_of<std::int64_t>(value(field)) : std::optional<std::int64_t>();
     };
     const auto verified = number("speculative_num_draft_tokens"), steps = number("speculative_num_steps");
-    return verified ? std::clamp<std::int64_t>(*verified, 2, 65) - 1 : std::clamp<std::int64_t>(steps.value_or(3), 1, 64);
+    return verified ? std::clamp<std::int64_t>(*verified, 2, 65) - 1
+                    : std::clamp<std::int64_t>(steps.value_or(3), 1, 64);
   }
 
   // Mean tokens that a decode step yields, by the number of proposed tokens. No figure is known for more than three.
