@@ -197,11 +197,12 @@ double bounded_host_ratio(const Experiment& e, Setup& setup) {
 }
 
 // Returns the part of a tier that each group of attention has.
-Pages group_part(const Experiment& e, std::string_view key, Pages pages, const Setup& setup) {
+Pages group_part(const Experiment& e, const std::string& tier, Pages pages, const Setup& setup) {
   if (pages == 0 || pages >= setup.attention_dp) return pages / setup.attention_dp;
-  throw InputError(e.where(key) + ": the tier has " + std::to_string(pages) + " pages, fewer than the " +
-                   std::to_string(setup.attention_dp) + " groups of " + e.where("parallel.attention_dp") +
-                   "; make it larger");
+  const std::string key = "tiers." + tier;
+  throw InputError(e.where(key + (e.integer(key + ".tokens") != 0 ? ".tokens" : ".gib")) + ": the tier has " +
+                   std::to_string(pages) + " pages, fewer than the " + std::to_string(setup.attention_dp) +
+                   " groups of " + e.where("parallel.attention_dp") + "; make it larger");
 }
 
 void size_tiers(const Experiment& e, Setup& setup) {
@@ -213,7 +214,7 @@ void size_tiers(const Experiment& e, Setup& setup) {
   const double bytes_per_token = static_cast<double>(rank_bytes) * engine.ranks;
   if (setup.target.token_bytes() == 0)
     throw InputError(e.where("model.name") + ": has no KV cache of pages; nothing to simulate");
-  engine.device_pages = group_part(e, "tiers.device.tokens", tier_pages(e, "device", page, bytes_per_token), setup);
+  engine.device_pages = group_part(e, "device", tier_pages(e, "device", page, bytes_per_token), setup);
   if (engine.device_pages == 0) {
     // With SGLang's fraction, the activations are in the rest of the memory.
     const double fraction = e.number("tiers.device.memory_fraction");
@@ -243,7 +244,7 @@ void size_tiers(const Experiment& e, Setup& setup) {
     --engine.device_pages;
   }
   const double host_bytes = static_cast<double>(setup.page_bytes()) / static_cast<double>(page) * engine.ranks;
-  engine.host_pages = group_part(e, "tiers.host.tokens", tier_pages(e, "host", page, host_bytes), setup);
+  engine.host_pages = group_part(e, "host", tier_pages(e, "host", page, host_bytes), setup);
   if (const double ratio = bounded_host_ratio(e, setup); ratio != 0) {
     const double pages = std::floor(static_cast<double>(engine.device_pages) * ratio);
     if (pages < 1 || pages > 4e9) {
