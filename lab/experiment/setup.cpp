@@ -629,20 +629,22 @@ ModelGeometry model_of(const Experiment& e, KvDtype dtype) {
 
 // Sets the cache type of DSA, which follows from the GPU: SGLang 0.5.23 takes fp8 on Blackwell and bf16 on Hopper by
 // default (srt/arg_groups/overrides.py, _dsa_kv_cache_dtype_default), and fp8 on Blackwell has raw latents in SGLang
-// and in vLLM 0.33.0 (v1/attention/backends/mla/flashinfer_mla_sparse.py).
-void set_sparse_cache(const Experiment& e, const HardwareSpec* hardware, KvDtype dtype, Setup& setup) {
+// and in vLLM 0.33.0 (v1/attention/backends/mla/flashinfer_mla_sparse.py). Returns the type, which a draft model's
+// cache has too: both engines have one cache type for target and draft.
+KvDtype set_sparse_cache(const Experiment& e, const HardwareSpec* hardware, KvDtype dtype, Setup& setup) {
   const bool blackwell = (hardware == nullptr ? hardware_of(e) : *hardware).peak_fp4 > 0;
   const bool by_engine = dtype == KvDtype::automatic && e.text("scheduler.style") == "sglang";
   KvDtype wanted = by_engine ? (blackwell ? KvDtype::fp8 : KvDtype::bf16) : dtype;
   const bool is_fp8 = wanted == KvDtype::fp8 || (wanted == KvDtype::automatic && setup.model.kv_dtype == "fp8");
   if (is_fp8 && blackwell) wanted = KvDtype::fp8_raw;
-  if (wanted == dtype) return;
+  if (wanted == dtype) return dtype;
   const std::string before = setup.model.kv_dtype;
   setup.model = model_of(e, wanted);
-  if (!by_engine || setup.model.kv_dtype == before) return;
+  if (!by_engine || setup.model.kv_dtype == before) return wanted;
   setup.notes.push_back("the KV cache is in " + setup.model.kv_dtype +
                         ", SGLang's default for sparse latent attention (DSA) on " +
                         (blackwell ? "Blackwell" : "GPUs before Blackwell") + "; model.kv_dtype sets another type");
+  return wanted;
 }
 
 std::optional<OperatorTable> operators_of(const Experiment& e) {
@@ -920,9 +922,9 @@ Setup make_setup(const Experiment& e, const HardwareSpec* hardware) {
   Setup setup;
   e.apply_keys({setup.engine, setup.world});
   count_engines(e, setup);
-  const KvDtype dtype = with_key(e, "model.kv_dtype", [&] { return kv_dtype_from_name(e.text("model.kv_dtype")); });
+  KvDtype dtype = with_key(e, "model.kv_dtype", [&] { return kv_dtype_from_name(e.text("model.kv_dtype")); });
   setup.model = model_of(e, dtype);
-  if (setup.model.latent_rank != 0 && setup.model.index_topk != 0) set_sparse_cache(e, hardware, dtype, setup);
+  if (setup.model.latent_rank != 0 && setup.model.index_topk != 0) dtype = set_sparse_cache(e, hardware, dtype, setup);
   if (!e.flag("cache.hybrid_allocator") && !setup.model.page_windows()) {
     setup.notes.push_back("cache.hybrid_allocator = false has no effect: " + setup.model.name +
                           " has not both full layers and layers with a sliding window");
