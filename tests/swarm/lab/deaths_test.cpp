@@ -1,6 +1,6 @@
 // Random simulated experiments in which an engine dies: with roles and without, with groups of attention and without,
-// with all storage tiers and all prefetch policies, at any time of the run. A seed determines the experiment. Each request ends once, and so does each
-// prefetch, also those of the dead engine.
+// with all storage tiers and all prefetch policies, at any time of the run. A seed determines the experiment. Each
+// request ends once, and so does each prefetch, also those of the dead engine.
 //
 //   KVTWIN_SWARM_SEED=123 build/tests/swarm_lab --gtest_filter='SimulatedDeaths*'  runs seed 123
 //   KVTWIN_DEEP=1 build/tests/swarm_lab                                            runs ten times as many seeds
