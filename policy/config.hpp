@@ -44,7 +44,6 @@ constexpr std::string_view name_of(EvictUnit unit) {
   }
   return "";
 }
-// Where the time limit of a prefetch begins, and the tokens that it grows with.
 // What prefetch_host_share is a share of: all pages of L2, or those that L2 has more than L1.
 enum class PrefetchShareOf : std::uint8_t { host, host_less_device };
 constexpr std::string_view name_of(PrefetchShareOf of) {
@@ -55,6 +54,7 @@ constexpr std::string_view name_of(PrefetchShareOf of) {
   return "";
 }
 
+// Where the time limit of a prefetch begins, and the tokens that it grows with.
 enum class TimeoutFrom : std::uint8_t {
   wait,  // the first step that could admit the request; the tokens asked for (SGLang 0.5.23)
   issue  // the issue of the prefetch; the tokens that are read, none before the look-up's answer (SGLang before 0.5.23)
