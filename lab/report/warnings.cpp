@@ -266,7 +266,6 @@ std::optional<Finding> evicted_from_storage(const Setup& setup, const Metrics& m
 
 enum class Refusal : std::uint8_t {
   rejected,    // requests
-  failed,      // requests
   backup,      // pages without a copy on the host; of the device and the host
   store,       // pages without a copy in storage; of one storage tier
   revoked,     // prefetches
