@@ -70,6 +70,12 @@ struct Setup {
   std::uint32_t machines() const {
     return (decode == nullptr ? world.engines : static_cast<std::uint32_t>(roles.prefill)) / attention_dp;
   }
+  // Returns the first group of attention on the machine of this one; the engine itself without groups.
+  std::size_t first_on_machine(std::size_t seat) const {
+    const bool decodes = decode != nullptr && seat >= roles.prefill;
+    const std::size_t in_role = decodes ? seat - roles.prefill : seat;
+    return seat - in_role % (decodes ? decode->attention_dp : attention_dp);
+  }
   // Returns the number of stores that a storage tier has: one for all engines, or one on each machine.
   std::uint32_t stores_of(Tier tier) const { return spec_of(tier).shared ? 1 : all_machines(); }
   bool has_storage() const { return !engine.storage.empty(); }

@@ -69,8 +69,13 @@ class PageHistory::Inputs final : public InputHandler {
   InputHandler* next_;
 };
 
-PageHistory::PageHistory(std::size_t engines, Tokens page_tokens, Observer& next)
-    : page_tokens_(page_tokens), next_(next), engines_(std::max<std::size_t>(1, engines)) {}
+PageHistory::PageHistory(std::size_t engines, Tokens page_tokens, Observer& next, std::vector<std::size_t> disk_of)
+    : page_tokens_(page_tokens),
+      next_(next),
+      disk_of_(std::move(disk_of)),
+      engines_(std::max<std::size_t>(1, engines)) {
+  for (std::size_t engine = 0; engine < disk_of_.size(); ++engine) disk_is_shared_ |= disk_of_[engine] != engine;
+}
 
 PageHistory::~PageHistory() = default;
 
@@ -175,12 +180,14 @@ bool PageHistory::is_near(const Waiting& of, Pages page) const {
 }
 
 MissCause PageHistory::cause_of(const Waiting& of, Pages page) const {
-  const std::uint64_t mine = state(own(of.engine, of.pages[page])), all = mine | state(of.pages[page]);
+  const std::uint64_t of_disk =
+      state(own(disk_of(of.engine), of.pages[page])) & (here(Tier::disk) | kWasStored | kRefused);
+  const std::uint64_t mine = state(own(of.engine, of.pages[page])) | of_disk, all = mine | state(of.pages[page]);
   if (all == 0) return MissCause::fresh;
   if ((mine & kInMemory) != 0) return MissCause::in_memory;
   if (page < of.near) return MissCause::lost_while_waiting;
   // A shared store evicts by itself; only a look-up shows it.
-  const bool gone = of.found_nothing && (all & here(Tier::disk)) == 0;
+  const bool gone = of.found_nothing && (disk_is_shared_ || (all & here(Tier::disk)) == 0);
   if ((all & kInStorage) != 0 && !gone) return MissCause::in_storage;
   if ((all & kWasStored) != 0) return MissCause::evicted_storage;
   if ((all & kRefused) != 0) return MissCause::not_stored;
@@ -198,7 +205,8 @@ std::uint64_t PageHistory::own(std::size_t engine, std::uint64_t page) const {
 
 std::uint64_t PageHistory::place_of(const Event& event, const PageKey& key) const {
   const std::uint64_t page = fingerprint(key.words[0]);
-  return spec_of(event.tier).shared ? page : own(event.engine, page);
+  if (spec_of(event.tier).shared) return page;
+  return own(event.tier == Tier::disk ? disk_of(event.engine) : event.engine, page);
 }
 
 // Returns 0 for an unknown page. A known page without a state has kStateBits + 1 alone.

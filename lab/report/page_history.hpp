@@ -50,7 +50,9 @@ using PerMissCause = IndexedArray<MissCause, std::uint64_t, kMissCauses>;
 class PageHistory final : public Observer {
  public:
   // Events go on to `next`. Requires: on_event() receives the events of every engine, `next` outlives this object.
-  PageHistory(std::size_t engines, Tokens page_tokens, Observer& next);
+  // `disk_of`: for each engine, the engine whose disk tier it shares, itself if it shares none; empty: each has its
+  // own. A shared disk evicts by itself, and only a look-up shows it.
+  PageHistory(std::size_t engines, Tokens page_tokens, Observer& next, std::vector<std::size_t> disk_of = {});
   ~PageHistory() override;
   PageHistory(const PageHistory&) = delete;
   PageHistory& operator=(const PageHistory&) = delete;
@@ -107,6 +109,7 @@ class PageHistory final : public Observer {
   void forget(RequestId request);
   std::uint64_t own(std::size_t engine, std::uint64_t page) const;
   std::uint64_t place_of(const Event& event, const PageKey& key) const;
+  std::size_t disk_of(std::size_t engine) const { return disk_of_.empty() ? engine : disk_of_[engine]; }
   std::uint64_t state(std::uint64_t page) const;
   std::uint64_t add(std::uint64_t page, std::uint64_t set, std::uint64_t clear = 0);
   void mark(const Event& event, std::uint64_t set, std::uint64_t clear = 0);
@@ -117,6 +120,8 @@ class PageHistory final : public Observer {
 
   Tokens page_tokens_;
   Observer& next_;
+  std::vector<std::size_t> disk_of_;
+  bool disk_is_shared_ = false;
   std::vector<Engine> engines_;
   std::vector<std::unique_ptr<Inputs>> inputs_;
   std::unordered_map<RequestId, Waiting> waiting_;

@@ -327,7 +327,9 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
   // With several processes, this one sees neither the inputs nor the pages of the other engines.
   std::optional<PageHistory> history;
   if (leads && terms.engines == nullptr) {
-    history.emplace(setup.world.engines, setup.engine.shape.page_tokens, requests);
+    std::vector<std::size_t> disk_of;
+    for (std::size_t seat = 0; seat < setup.world.engines; ++seat) disk_of.push_back(setup.first_on_machine(seat));
+    history.emplace(setup.world.engines, setup.engine.shape.page_tokens, requests, std::move(disk_of));
   }
   std::vector<SeatWatch> watches(world.seats());
   for (std::size_t seat = 0; seat < watches.size(); ++seat) {
