@@ -201,6 +201,8 @@ WeightFormats read_weight_formats(const ConfigReader& config, const WeightFormat
   if (!object->is_object()) config.fail("quantization_config", "an object with quant_method");
   const ConfigReader quantization(*object, config.file() + ": quantization_config");
   const std::string method = method_of(quantization);
+  const auto algorithm = object->find("quant_algo");
+  if (method == "modelopt" && algorithm != object->end() && algorithm->is_null()) return formats;  // only the cache
   const bool mixed = quantization.text("quant_algo", "") == "MIXED_PRECISION";
   if (!mixed || method != "modelopt") {
     const WeightFormat format = quantized_format(quantization);

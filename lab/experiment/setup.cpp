@@ -948,9 +948,15 @@ Setup make_setup(const Experiment& e, const HardwareSpec* hardware) {
     setup.notes.push_back(operators_note(*operators, *setup.cost));
   }
   if (setup.attention_dp > 1) {
-    const auto part = [&](std::uint64_t whole) { return std::max<std::uint64_t>(1, whole / setup.attention_dp); };
-    setup.engine.chunk_tokens = part(setup.engine.chunk_tokens);
-    setup.engine.max_running = static_cast<decltype(setup.engine.max_running)>(part(setup.engine.max_running));
+    const auto part = [&](const char* key, std::uint64_t whole) {
+      if (whole >= setup.attention_dp) return whole / setup.attention_dp;
+      throw InputError(e.where(key) + ": is " + std::to_string(whole) + ", fewer than the " +
+                       std::to_string(setup.attention_dp) + " groups of " + e.where("parallel.attention_dp") +
+                       " that share it; make it larger");
+    };
+    setup.engine.chunk_tokens = part("scheduler.chunk_tokens", setup.engine.chunk_tokens);
+    setup.engine.max_running =
+        static_cast<decltype(setup.engine.max_running)>(part("scheduler.max_running", setup.engine.max_running));
     setup.engine.burst_steps = 1;  // the groups step together
     setup.notes.push_back("parallel.attention_dp: each of the " + std::to_string(setup.attention_dp) +
                           " groups has a prefix cache of its own, and counts as an engine in the report; requests are "

@@ -18,7 +18,12 @@ struct Modelled {
 
 constexpr Modelled kModelled[] = {
     {"model_path", Takes::text, "", "", ""},
-    {"quantization", Takes::text, "", "", ""},
+    {"quantization", Takes::word, "",
+     "auto-round auto-round-int8 awq awq_marlin bitsandbytes compressed-tensors fp8 gguf gptq gptq_marlin humming "
+     "mlx_q4 "
+     "mlx_q8 modelopt modelopt_fp4 modelopt_fp8 modelopt_mixed modelslim moe_wna16 mxfp4 mxfp8 mxfp_w4a8 nvfp4_online "
+     "petit_nvfp4 quark quark_int4fp8_moe quark_mxfp4 unquant w4afp8 w8a8_fp8 w8a8_int8",
+     ""},
     {"kv_cache_dtype", Takes::word, "auto", "auto fp8_e5m2 fp8_e4m3 mxfp8 bf16 bfloat16 nvfp4 fp4_mx_block16 fp4_e2m1",
      "model.kv_dtype"},
     {"tp_size", Takes::integer, "1", "", "parallel.tp"},

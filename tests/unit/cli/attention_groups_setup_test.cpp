@@ -99,6 +99,8 @@ TEST(AttentionGroupsSetup, OtherNumbersAndRealRunsAreRefused) {
   EXPECT_NE(refusal({"parallel.attention_dp=3"}).find("must divide"), std::string::npos);
   EXPECT_NE(refusal({"parallel.attention_dp=8", "tiers.device.tokens=256"}).find("fewer than the 8 groups"),
             std::string::npos);
+  EXPECT_NE(refusal({"parallel.attention_dp=8", "scheduler.max_running=4"}).find("fewer than the 8 groups"),
+            std::string::npos);
   EXPECT_NE(refusal({"parallel.attention_dp=2", "parallel.rank_model=instances"}).find("parallel.attention_dp"),
             std::string::npos);
 #if KVTWIN_TEST_REAL

@@ -448,7 +448,8 @@ TEST_F(BadInput, FiguresOfHitrate) {
   }
   refused_option("--end-hints", "101");
   refused_option("--host-load", "-1");
-  refused({"hitrate", "--trace", "trace.jsonl", "--capacity", "10", "--host-load", "nan"}, {"--host-load", "a number"});
+  refused({"hitrate", "--trace", "trace.jsonl", "--capacity", "10", "--host-load", "nan"},
+          {"--host-load", "finite number"});
 }
 
 TEST_F(BadInput, WritePoliciesOfHitrate) {

@@ -91,8 +91,6 @@ TEST(SglangFlags, EachSetsItsKey) {
            {"--quantization fp8", "model.weights", "'fp8'"},
            {"--quantization modelopt_fp4", "model.weights", "'nvfp4'"},
            {"--model-path Qwen/Qwen3-32B-FP8 --quantization fp8", "model.weights", "'fp8_block'"},
-           {"--model-path deepseek-ai/DeepSeek-V3 --quantization fp8", "model.weights", "'auto'"},
-           {"--model-path Qwen/Qwen3-32B --quantization compressed-tensors", "model.weights", "'auto'"},
            {"--max-total-tokens 123456", "tiers.device.tokens", "123456"},
            {"--max-total-tokens 20k", "tiers.device.tokens", "20000"},
            {"--max-total-tokens 1.5m", "tiers.device.tokens", "1500000"},
@@ -577,6 +575,14 @@ TEST(SglangFlags, ValuesThatAreNotModelledHaveAStandIn) {
                  {"model.name (--from-sglang-flags --model-path)"});
 }
 
+// The model says the format already, or the method has several.
+TEST(SglangFlags, AFormatThatTheModelStatesStays) {
+  for (const char* flags : {"--model-path deepseek-ai/DeepSeek-V3 --quantization fp8",
+                            "--model-path Qwen/Qwen3-32B --quantization compressed-tensors"}) {
+    EXPECT_EQ(from_flags(flags).text("model.weights"), "auto") << flags;
+  }
+}
+
 TEST(SglangFlags, AnEngineAloneHasNothingToBalance) {
   const Experiment alone = from_flags("--load-balance-method total_requests");
   EXPECT_EQ(alone.origin("cluster.route"), "default");
@@ -1005,7 +1011,7 @@ TEST(SglangLines, RealOnesBecomeCanonical) {
            scheduler +
            " --enable-hierarchical-cache --hicache-ratio 2 --hicache-write-policy write_through --hicache-io-backend "
            "direct --hicache-mem-layout page_first_direct --hicache-storage-prefetch-policy timeout"},
-      {"python -m sglang.launch_server --model Qwen/Qwen3-32B-FP8 --tensor-parallel-size 4 --kv-cache-dtype fp8_e5m2 "
+      {"python -m sglang.launch_server --model Qwen/Qwen3-32B --tensor-parallel-size 4 --kv-cache-dtype fp8_e5m2 "
        "--schedule-policy lpm --max-total-tokens 400k --max-running-requests 128 --max-queued-requests 1000 "
        "--enable-hierarchical-cache --hicache-ratio 1.2 --hicache-io-backend direct --page-size 32",
        "--model-path Qwen/Qwen3-32B --kv-cache-dtype fp8_e4m3 --tp-size 4 --page-size 32 --max-total-tokens 400000 "

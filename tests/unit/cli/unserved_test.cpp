@@ -173,9 +173,9 @@ TEST_F(Unserved, ValidationFailsWhereOneSideServesNobody) {
       << outcome.err;
   EXPECT_NE(outcome.out.find("rejected, %"), std::string::npos) << outcome.out;
   EXPECT_EQ(outcome.out.find("TTFT mean, s"), std::string::npos) << outcome.out;
-  // Neither side serves anybody: there is nothing to be off.
+  // Neither side serves anybody: there is nothing to be off, and nothing to judge.
   ASSERT_EQ(program("simulate", {"--set", kNobody, "--out", folder_ / "none"}).exit_code, 0);
-  EXPECT_EQ(run({"validate", folder_ / "none", "--max-error", "0"}).exit_code, 0);
+  EXPECT_EQ(run({"validate", folder_ / "none", "--max-error", "0"}).exit_code, 3);
   const Outcome both = run({"validate", folder_ / "all", folder_ / "none"});
   EXPECT_EQ(both.exit_code, 0) << both.err;
   EXPECT_NE(both.out.find("\nnone                   -        -          -         -"), std::string::npos) << both.out;

@@ -244,9 +244,9 @@ TEST(Presets, UnknownModelNamesTheNearest) {
     model_preset("lama-3.1-8b");
     FAIL();
   } catch (const ModelError& error) {
-    EXPECT_NE(
-        std::string(error.what()).find("did you mean \"llama-3.1-8b\"? Known: deepseek-v3-mtp, deepseek-v3, glm-5"),
-        std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("did you mean \"llama-3.1-8b\"? Known: deepseek-v3-mtp, "),
+              std::string::npos)
+        << error.what();
   }
 }
 

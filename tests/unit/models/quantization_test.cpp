@@ -88,6 +88,11 @@ TEST(CheckpointCache, TheFileBesideTheConfigIsRead) {
   const ModelGeometry m = from_folder(folder, llama(), file);
   EXPECT_EQ(m.kv_dtype, "fp8");
   EXPECT_EQ(m.linear_format.name, "nvfp4");
+  // Only the cache is quantised.
+  const ModelGeometry plain =
+      from_folder(folder, llama(), {{"quantization", {{"quant_algo", nullptr}, {"kv_cache_quant_algo", "FP8"}}}});
+  EXPECT_EQ(plain.kv_dtype, "fp8");
+  EXPECT_EQ(plain.linear_format.name, "bf16");
   // A config with a quantization_config of its own does not need the file.
   const ModelGeometry own = from_folder(folder, quantised({{"quant_method", "fp8"}}), file);
   EXPECT_EQ(own.kv_dtype, "bf16");
