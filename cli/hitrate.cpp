@@ -37,7 +37,7 @@ constexpr std::uint64_t kMaxCount = std::uint64_t{1} << 40;  // CLI11 turns a ne
 constexpr double kHostLoadCost = 0.1;  // in first tokens computed; llama-3.1-8b on an H100 has 0.07
 
 struct HitRateCommand {
-  std::string trace, capacity, eviction = "lru", write_policy, model, hardware = "h100-pcie5";
+  std::string trace, capacity, eviction = "lru", write_policy, model, hardware = "h100-sxm";
   std::uint64_t block_tokens = 0, host_capacity = 0, limit = 0, warm_up = 0, queue_view = 0;
   SessionsConfig sessions;
   unsigned end_hints = 0;

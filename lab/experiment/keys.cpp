@@ -207,7 +207,7 @@ std::span<const Key> experiment_keys() {
            "from another tier lacks the draft model's KV"),
       integer("model.draft.tokens", 0, 0, 64,
               "Tokens that the draft model proposes per decode step; 0 = accept_length, rounded up"),
-      text("hardware.name", "h100-pcie5", "Hardware preset; kvtwin presets lists the names"),
+      text("hardware.name", "h100-sxm", "Hardware preset; kvtwin presets lists the names"),
       path("hardware.file",
            "Path of a hardware file (JSON), for example from kvtwin calibrate; replaces hardware.name"),
       text("hardware.operators", "none",

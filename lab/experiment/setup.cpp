@@ -930,6 +930,10 @@ Setup make_setup(const Experiment& e, const HardwareSpec* hardware) {
                           " has not both full layers and layers with a sliding window");
   }
   setup.hardware = hardware == nullptr ? hardware_of(e) : *hardware;
+  if (hardware == nullptr && e.text("hardware.file").empty() && setup.hardware.name != e.text("hardware.name")) {
+    setup.notes.push_back(e.where("hardware.name") + ": " + e.text("hardware.name") +
+                          " is an alias; the preset is named " + setup.hardware.name);
+  }
   override_hardware(e, setup);
   draw_hardware(e, setup);  // after the overrides: a figure that a key sets is as uncertain as the original
   setup.hardware.file_a_page = e.text("tiers.disk.format") == "hicache_files";

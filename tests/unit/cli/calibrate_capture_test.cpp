@@ -25,7 +25,7 @@ Json fitted(const Folder& folder, std::vector<std::string> more) {
 // SGLang's own client wrote the file, but a stand-in served: the times mean nothing, and the fit has to say so.
 TEST(CalibrateCapture, ReadsBenchServingAndSaysWhatItCannotIdentify) {
   const Folder folder;
-  const Json file = fitted(folder, {"--from", kFixtures / "bench_random.jsonl", "--base", "h100-pcie5"});
+  const Json file = fitted(folder, {"--from", kFixtures / "bench_random.jsonl", "--base", "h100-sxm"});
   const Json& capture = file.at("capture");
   EXPECT_EQ(capture.at("format"), "bench_serving");
   EXPECT_EQ(capture.at("requests"), 24);
@@ -55,7 +55,7 @@ Json bench_line() {
 // A server with a step of 3 ms, simulated, answers the requests of a file of bench_serving: the fit finds the step.
 TEST(CalibrateCapture, FindsTheTimesOfTheServerInBenchServing) {
   const Folder folder;
-  const std::vector<std::string> fit{"--base", "h100-pcie5",     "--set", "serving.engine=sglang",
+  const std::vector<std::string> fit{"--base", "h100-sxm",       "--set", "serving.engine=sglang",
                                      "--fit",  "serving.step_us"};
   std::vector<std::string> first{"--from", kFixtures / "bench_random.jsonl"};
   first.insert(first.end(), fit.begin(), fit.end());
@@ -159,7 +159,7 @@ TEST(CalibrateCapture, RefusesBadInputInOneSentence) {
 TEST(CalibrateCapture, RefusesBadCapturesInOneSentence) {
   const Folder folder;
   const auto refused = [&](const std::string& text, const std::string& sentence,
-                           std::vector<std::string> more = {"--base", "h100-pcie5"}) {
+                           std::vector<std::string> more = {"--base", "h100-sxm"}) {
     write_text(folder / "capture.jsonl", text);
     more.insert(more.begin(), {"calibrate", "--out", folder / "refused", "--from", folder / "capture.jsonl"});
     const Outcome outcome = run(more);

@@ -61,7 +61,7 @@ TEST(Warnings, AHostNoLargerThanTheDevice) {
 
 // DeepSeek-V3 on eight ranks: an MLA latent cannot be split between ranks.
 TEST(Warnings, CopiesOfRanksAreCounted) {
-  expect_parts(sentence(warnings(setup_of({"model.name=deepseek-v3", "hardware.name=h200-pcie5", "parallel.tp=8",
+  expect_parts(sentence(warnings(setup_of({"model.name=deepseek-v3", "hardware.name=h200-sxm", "parallel.tp=8",
                                            "tiers.host.gib=256"})),
                         WarningKind::host_not_larger),
                {"7,639 pages (256 GiB", "each of the 8 ranks keeps its own copy of KV that an MLA model has once",
