@@ -79,7 +79,7 @@ EngineConfig make_engine(const HitRateCommand& arguments, Tokens block_tokens, P
       throw InputError(option + std::to_string(pages) + ": with --write-policy a tier has at most 4 billion blocks");
     }
   }
-  Experiment experiment = Experiment::from_text("", "hitrate");
+  Experiment experiment = Experiment::from_text("engine = \"none\"", "hitrate");
   const auto set = [&](const char* key, const std::string& value, const std::string& origin) {
     experiment.set(std::string(key) + "=" + value, origin);
   };

@@ -54,7 +54,7 @@ std::vector<std::string> nearest_presets(std::string_view name, std::vector<std:
 }
 
 void add_operator_rows(const std::string& name, std::vector<PresetRow>& rows) {
-  const OperatorTable table = operators_preset(name);
+  const OperatorTable& table = operators_preset(name);
   std::map<std::string, std::size_t> points;  // by family
   for (const auto& [label, lattice] : table.lattices) points[label.substr(0, label.find(' '))] += lattice.points();
   for (const auto& [family, count] : points) {

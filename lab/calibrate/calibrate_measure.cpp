@@ -303,7 +303,7 @@ void measure_copies(Bench& bench, double seconds) {
 // ---- storage ---------------------------------------------------------------------------------------------
 
 Experiment experiment_of(const std::vector<std::string>& settings) {
-  Experiment experiment = Experiment::from_text("", "kvtwin calibrate");
+  Experiment experiment = Experiment::from_text("engine = \"none\"", "kvtwin calibrate");
   for (const std::string& setting : settings) experiment.set(setting, "kvtwin calibrate");
   return experiment;
 }

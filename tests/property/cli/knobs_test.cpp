@@ -120,9 +120,11 @@ class Knobs : public testing::Test {
         {"model.draft.accept_length_without_kv", "1", "2", drafted + Settings{"model.draft.restore=false"}},
         {"model.draft.restore", "true", "false", drafted},
         {"model.draft.tokens", "3", "5", drafted},
+        {"engine", "sglang", "vllm", {}},
         {"hardware.name", "h100-sxm", "h200-sxm", {}},
         {"hardware.operators", "none", "h100-sxm/sglang", {}},
-        {"hardware.operators_file", kOperators + "h100-sxm.sglang.zst", kOperators + "h200-sxm.sglang.zst", {}},
+        {"hardware.operators_file", kOperators + "h100-sxm.sglang.zst", kOperators + "h200-sxm.sglang.zst",
+         busy() + Settings{"hardware.operators_of_another_gpu=true"}},
         {"hardware.draw", "1", "2", uncertain},
         {"hardware.spread_percent", "10", "50", uncertain + Settings{"hardware.draw=1"}},
         {"hardware.end", "memory_bandwidth:low", "memory_bandwidth:high", uncertain},
@@ -332,12 +334,21 @@ const std::set<std::string>& of_devices() {
 
 // The choice of the world, and keys of the real world only (tested in tests/property/impl). Copies do not fail in a
 // simulation, so tests/swarm tests the retries. The salt is in a file and changes the page keys: see Salt in
-// tests/unit/cli.
+// tests/unit/cli. A table of another GPU is refused without its key: see EngineWord there.
 const std::set<std::string>& of_worlds() {
-  static const std::set<std::string> keys = {"sim.world",          "real.device",      "real.flip",
-                                             "real.slow_rank",     "real.slow_factor", "cache.backup_retries",
-                                             "real.cublas",        "real.cufile",      "real.cufile_library",
-                                             "workload.salt_file", "real.check_every", "real.nixl_library"};
+  static const std::set<std::string> keys = {"sim.world",
+                                             "real.device",
+                                             "real.flip",
+                                             "real.slow_rank",
+                                             "real.slow_factor",
+                                             "cache.backup_retries",
+                                             "real.cublas",
+                                             "real.cufile",
+                                             "real.cufile_library",
+                                             "workload.salt_file",
+                                             "real.check_every",
+                                             "real.nixl_library",
+                                             "hardware.operators_of_another_gpu"};
   return keys;
 }
 

@@ -253,7 +253,7 @@ TEST(CalibratePublished, NamesTheEntriesThatItLeavesOut) {
   const auto entry = [](const std::string& name, const std::string& group, const std::string& engine,
                         const std::string& load, const std::string& measured) {
     return R"({"name": ")" + name + R"(", "source": "made up", "group": ")" + group +
-           R"(", "model": "llama-3.1-8b", "hardware": "h100-pcie5", "set": {"sim.world": "events"}, "serving": {"engine": ")" +
+           R"(", "model": "llama-3.1-8b", "hardware": "h100-sxm", "set": {"sim.world": "events"}, "serving": {"engine": ")" +
            engine +
            R"("}, "workload": {"groups": 4, "prompts_per_group": 2, "prefix_tokens": 256, "question_tokens": 32, )" +
            R"("output_tokens": 4, )" + load + R"(}, "measured": )" + measured + "}";

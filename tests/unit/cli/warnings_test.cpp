@@ -392,7 +392,7 @@ TEST(Warnings, ANamedSizeEndsTheCondition) {
       {"over memory", work + Settings{"tiers.host.gib=3", "tiers.host.memory_gib=2"}, "more than the host has",
        "tiers.host.gib may be ",
        "tiers.host.gib=", [](const Json& report) { return std::uint64_t{has(report, "host_over_memory")}; }},
-      {"over the memory of the machine", work + Settings{"hardware.name=h100-pcie5", "tiers.host.gib=3000"},
+      {"over the memory of the machine", work + Settings{"hardware.name=h100-sxm", "tiers.host.gib=3000"},
        "more than the 2048 GiB of the host", "tiers.host.gib may be ",
        "tiers.host.gib=", [](const Json& report) { return std::uint64_t{has(report, "host_over_memory")}; }},
   };
@@ -500,7 +500,7 @@ TEST(Warnings, NewPromptsAreNoFaultOfAPrefetch) {
 
 // Four engines of two GPUs share the memory of a host of eight.
 TEST(Warnings, HostTiersOfAHostShareItsMemory) {
-  const Settings engine{"hardware.name=h100-pcie5", "parallel.tp=2"};
+  const Settings engine{"hardware.name=h100-sxm", "parallel.tp=2"};
   const auto told = [&](const Settings& more, bool warns) {
     const kvtwin::Setup setup = setup_of(engine + more);
     const std::string text = finding(setup, Metrics(), WarningKind::host_over_memory);
