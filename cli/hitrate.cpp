@@ -37,7 +37,7 @@ constexpr std::uint64_t kMaxCount = std::uint64_t{1} << 40;  // CLI11 turns a ne
 constexpr double kHostLoadCost = 0.1;  // in first tokens computed; llama-3.1-8b on an H100 has 0.07
 
 struct HitRateCommand {
-  std::string trace, capacity, eviction = "lru", write_policy, model, hardware = "h100-pcie5";
+  std::string trace, capacity, eviction = "lru", write_policy, model, hardware = "h100-sxm";
   std::uint64_t block_tokens = 0, host_capacity = 0, limit = 0, warm_up = 0, queue_view = 0;
   SessionsConfig sessions;
   unsigned end_hints = 0;
@@ -79,7 +79,7 @@ EngineConfig make_engine(const HitRateCommand& arguments, Tokens block_tokens, P
       throw InputError(option + std::to_string(pages) + ": with --write-policy a tier has at most 4 billion blocks");
     }
   }
-  Experiment experiment = Experiment::from_text("", "hitrate");
+  Experiment experiment = Experiment::from_text("engine = \"none\"", "hitrate");
   const auto set = [&](const char* key, const std::string& value, const std::string& origin) {
     experiment.set(std::string(key) + "=" + value, origin);
   };

@@ -191,13 +191,13 @@ void print_operator_errors(const std::string& table_file, const std::string& row
 
 void add_presets(CLI::App& program) {
   static bool json = false, paths = false;
-  static std::string model, matrix, hardware = "h200-pcie5", operators, rows;
+  static std::string model, matrix, hardware = "h200-sxm", operators, rows;
   CLI::App* command = program.add_subcommand(
       "presets", "List the presets of models, hardware and remote stores, the policies and the figures");
   command->footer(
       "Example: kvtwin presets --json\n"
       "Example: kvtwin presets gpt-oss-120b\n"
-      "Example: kvtwin presets --limits matrix.csv --hardware h200-pcie5 > machine.json; then\n"
+      "Example: kvtwin presets --limits matrix.csv --hardware h200-sxm > machine.json; then\n"
       "         kvtwin simulate experiments/quickstart.toml --set hardware.file=machine.json");
   CLI::Option* as_json = command->add_flag("--json", json, "Print JSON");
   CLI::Option* of_model = command

@@ -32,8 +32,9 @@ std::vector<CLI::Option*> add_sglang_options(CLI::App& command, SglangArguments&
           ->excludes(flags);
   CLI::Option* version =
       command.add_option("--sglang-version", arguments.version,
-                         "With one of the two: the release of SGLang whose defaults and rules apply, " +
-                             range_of_releases() + " (default: as the server reports, or the latest)");
+                         "The release of SGLang whose defaults and rules apply, " + range_of_releases() +
+                             "; the same as engine = \"sglang VERSION\" (default: as the key or the server says, or "
+                             "the latest)");
   return {flags, info, version};
 }
 

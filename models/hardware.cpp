@@ -188,7 +188,7 @@ HardwareSpec hardware_from_file(const std::string& path) {
 }
 
 HardwareSpec hardware_preset(std::string_view name) {
-  return parse_hardware(hardware_preset_text(name), std::string(name));
+  return parse_hardware(hardware_preset_text(name), std::string(hardware_preset_name(name)));
 }
 
 namespace {

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 
 #include "models/presets.hpp"
@@ -216,8 +218,13 @@ OperatorTable operators_from_file(const std::string& path) {
   return parse_operators(read_text_file(path, kWantedTable), path);
 }
 
-OperatorTable operators_preset(std::string_view name) {
-  return parse_operators(operators_preset_bytes(name), std::string(name));
+const OperatorTable& operators_preset(std::string_view name) {
+  static std::mutex mutex;
+  static std::map<std::string, OperatorTable, std::less<>> read;  // a reference to an element stays valid
+  const std::lock_guard lock(mutex);
+  const auto at = read.find(name);
+  if (at != read.end()) return at->second;
+  return read.emplace(name, parse_operators(operators_preset_bytes(name), std::string(name))).first->second;
 }
 
 }  // namespace kvtwin

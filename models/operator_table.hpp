@@ -79,6 +79,7 @@ constexpr std::size_t kMaxOperatorPoints = std::size_t{1} << 22;
 // `bytes`: the content of the file, compressed or not.
 OperatorTable parse_operators(std::string_view bytes, const std::string& file);
 OperatorTable operators_from_file(const std::string& path);
-OperatorTable operators_preset(std::string_view name);  // models/presets/operators
+// A table of models/presets/operators. It is read once and stays. Thread: any.
+const OperatorTable& operators_preset(std::string_view name);
 
 }  // namespace kvtwin

@@ -26,6 +26,15 @@ std::string_view text_of(const std::vector<PresetFile>& files, std::string_view 
   throw ModelError(unknown_name(kind, name, names_of(files)));
 }
 
+struct Alias {
+  std::string_view alias, name;
+};
+// The names until 0.2, after the link to the host.
+constexpr Alias kHardwareAliases[] = {
+    {"a100-pcie4", "a100-sxm"}, {"b200-pcie5", "b200-sxm"}, {"b300-pcie5", "b300-sxm"},
+    {"gb200-c2c", "gb200"},     {"gb300-c2c", "gb300"},     {"h100-pcie5", "h100-sxm"},
+    {"h20-pcie5", "h20"},       {"h20-sxm", "h20"},         {"h200-pcie5", "h200-sxm"}};
+
 // Returns up to three names of the same family: the longest common beginning first, then the fewest edits.
 std::vector<std::string> nearest_presets(std::string_view name, std::vector<std::string> names) {
   constexpr std::size_t kMostNames = 3, kMinCommon = 3;
@@ -45,7 +54,7 @@ std::vector<std::string> nearest_presets(std::string_view name, std::vector<std:
 }
 
 void add_operator_rows(const std::string& name, std::vector<PresetRow>& rows) {
-  const OperatorTable table = operators_preset(name);
+  const OperatorTable& table = operators_preset(name);
   std::map<std::string, std::size_t> points;  // by family
   for (const auto& [label, lattice] : table.lattices) points[label.substr(0, label.find(' '))] += lattice.points();
   for (const auto& [family, count] : points) {
@@ -76,6 +85,13 @@ std::vector<std::string> store_preset_names() { return names_of(stores_preset_fi
 
 std::vector<std::string> operators_preset_names() { return names_of(operators_preset_files()); }
 
+std::string_view hardware_preset_name(std::string_view name) {
+  for (const Alias& one : kHardwareAliases) {
+    if (one.alias == name) return one.name;
+  }
+  return name;
+}
+
 std::string_view model_preset_text(std::string_view name) {
   for (const PresetFile& file : models_preset_files()) {
     if (file.name == name) return file.text;
@@ -90,7 +106,7 @@ std::string_view model_preset_text(std::string_view name) {
   throw ModelError(sentence + " A model without a preset: --set model.config=PATH/config.json, its own file.");
 }
 std::string_view hardware_preset_text(std::string_view name) {
-  return text_of(hardware_preset_files(), "hardware", name);
+  return text_of(hardware_preset_files(), "hardware", hardware_preset_name(name));
 }
 std::string_view store_preset_text(std::string_view name) { return text_of(stores_preset_files(), "store", name); }
 std::string_view prices_preset_text() { return text_of(prices_preset_files(), "price list", "built-in"); }

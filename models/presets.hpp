@@ -14,12 +14,16 @@
 namespace kvtwin {
 
 std::vector<std::string> model_preset_names();      // sorted
-std::vector<std::string> hardware_preset_names();   // sorted
+std::vector<std::string> hardware_preset_names();   // sorted, without aliases
 std::vector<std::string> store_preset_names();      // sorted
 std::vector<std::string> operators_preset_names();  // sorted; for example "h100-sxm/sglang"
 
+// Returns the preset that an alias names, for example "h100-sxm" for "h100-pcie5". All other names are returned as they
+// are.
+std::string_view hardware_preset_name(std::string_view name);
+
 std::string_view model_preset_text(std::string_view name);
-std::string_view hardware_preset_text(std::string_view name);
+std::string_view hardware_preset_text(std::string_view name);  // also by alias
 std::string_view store_preset_text(std::string_view name);
 std::string_view operators_preset_bytes(std::string_view name);  // compressed
 std::string_view prices_preset_text();                           // lab/prices/price_list.hpp

@@ -7,7 +7,7 @@
 
 namespace kvtwin::test {
 
-// A list of whole numbers: a GPU of h100-pcie5 and one of cpu-host cost 1 an hour each, and so on, all times `factor`.
+// A list of whole numbers: a GPU of h100-sxm and one of cpu-host cost 1 an hour each, and so on, all times `factor`.
 inline std::string price_list_text(int factor = 1) {
   const std::string end = ", source = \"a test\", date = \"2026-11-25\"}\n";
   const auto figure = [&](const std::string& key, double value) {
@@ -16,7 +16,7 @@ inline std::string price_list_text(int factor = 1) {
   const auto plain = [&](const std::string& key, double value) {
     return key + " = {value = " + std::to_string(value) + end;
   };
-  return "currency = \"EUR\"\n[gpu.h100-pcie5]\n" + figure("hour", 1) + plain("watts", 1000) + "[gpu.cpu-host]\n" +
+  return "currency = \"EUR\"\n[gpu.h100-sxm]\n" + figure("hour", 1) + plain("watts", 1000) + "[gpu.cpu-host]\n" +
          figure("hour", 1) + plain("watts", 100) + "[dram]\n" + figure("gib", 4800) + plain("watts", 0) + "[drive]\n" +
          figure("price", 4800) + plain("tb", 1) + plain("dwpd", 1) + plain("warranty_years", 5) + plain("watts", 10) +
          "[nic.400]\n" + figure("price", 2400) + plain("watts", 20) + "[pool]\n" + figure("gib", 480) +

@@ -156,12 +156,12 @@ std::string base_of(const CalibrateArguments& arguments, const Measurements& fou
   const std::string device = found.machine ? found.machine->device : arguments.device;
   if (device == "host") return "cpu-host";
   for (const auto& [part, preset] :
-       {std::pair{"GB200", "gb200-c2c"}, std::pair{"GB300", "gb300-c2c"}, std::pair{"B300", "b300-pcie5"},
-        std::pair{"B200", "b200-pcie5"}, std::pair{"H200", "h200-pcie5"}, std::pair{"H100", "h100-pcie5"},
-        std::pair{"H20", "h20-pcie5"}, std::pair{"A100", "a100-pcie4"}}) {
+       {std::pair{"GB200", "gb200"}, std::pair{"GB300", "gb300"}, std::pair{"B300", "b300-sxm"},
+        std::pair{"B200", "b200-sxm"}, std::pair{"H200", "h200-sxm"}, std::pair{"H100", "h100-sxm"},
+        std::pair{"H20", "h20"}, std::pair{"A100", "a100-sxm"}}) {
     if (device.find(part) != std::string::npos) return preset;
   }
-  return device == "auto" ? "cpu-host" : "h200-pcie5";
+  return device == "auto" ? "cpu-host" : "h200-sxm";
 }
 
 std::string today() {

@@ -449,6 +449,9 @@ std::string Result::hardware() const {
 std::string Result::experiment() const {
   Experiment fitted_experiment = capture_.experiment;
   const fs::path out = fs::absolute(terms_.out).lexically_normal();
+  // A file has no table of its own, and the times were fitted beside that of the preset.
+  const std::string& operators = capture_.experiment.text("hardware.operators");
+  if (!operators.empty()) fitted_experiment.set("hardware.operators=" + operators, "kvtwin calibrate");
   fitted_experiment.set("hardware.file=" + (out / "hardware.json").string(), "kvtwin calibrate");
   if (capture_.workload) {
     fitted_experiment.set("workload.trace=" + (out / kCaptureWorkloadName).string(), "kvtwin calibrate");

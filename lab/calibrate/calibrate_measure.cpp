@@ -211,7 +211,7 @@ struct CopyCase {
 void measure_copies_of(Bench& bench, const KvShape& shape, Layout layout, double seconds) {
   const auto pages = static_cast<Pages>(bench.pool_bytes() / shape.page_bytes());
   const PoolPair pools{shape, layout, pages, pages};
-  const PlannerLimits limits = planner_limits(hardware_preset(bench.cuda ? "h200-pcie5" : "cpu-host"));
+  const PlannerLimits limits = planner_limits(hardware_preset(bench.cuda ? "h200-sxm" : "cpu-host"));
   std::vector<CopyCase> cases;
   for (const Pages count : {Pages{1}, Pages{8}, Pages{64}, pages / 2}) {
     if (count > pages / 2) continue;
@@ -268,7 +268,7 @@ void record_both_ways(Bench& bench, const Measurement& blank, std::span<const La
 void measure_both_ways(Bench& bench, const KvShape& shape, double seconds) {
   const auto pages = static_cast<Pages>(bench.pool_bytes() / shape.page_bytes());
   const PoolPair pools{shape, Layout::page_first_direct, pages, pages};
-  const PlannerLimits limits = planner_limits(hardware_preset(bench.cuda ? "h200-pcie5" : "cpu-host"));
+  const PlannerLimits limits = planner_limits(hardware_preset(bench.cuda ? "h200-sxm" : "cpu-host"));
   const auto world = make_real_world(bare_device(bench, shape, pools.host_layout, pages, pages));
   play_rounds(*world, 1, seconds, 40, [&](std::size_t, bool counts) {
     Step step;
@@ -303,7 +303,7 @@ void measure_copies(Bench& bench, double seconds) {
 // ---- storage ---------------------------------------------------------------------------------------------
 
 Experiment experiment_of(const std::vector<std::string>& settings) {
-  Experiment experiment = Experiment::from_text("", "kvtwin calibrate");
+  Experiment experiment = Experiment::from_text("engine = \"none\"", "kvtwin calibrate");
   for (const std::string& setting : settings) experiment.set(setting, "kvtwin calibrate");
   return experiment;
 }
@@ -670,7 +670,7 @@ double probe_copies(const Bench& bench) {
   const KvShape shape{.layers = 4, .planes = 2, .heads = 8, .head_bytes = 256, .page_tokens = 32};
   const auto pages = static_cast<Pages>(bench.pool_bytes() / shape.page_bytes());
   const PoolPair pools{shape, Layout::page_first_direct, pages, pages};
-  const PlannerLimits limits = planner_limits(hardware_preset(bench.cuda ? "h200-pcie5" : "cpu-host"));
+  const PlannerLimits limits = planner_limits(hardware_preset(bench.cuda ? "h200-sxm" : "cpu-host"));
   const auto world = make_real_world(bare_device(bench, shape, pools.host_layout, pages, pages));
   return probe_seconds(*world, 1, [&](std::size_t) {
     Step step;

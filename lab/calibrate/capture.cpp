@@ -34,7 +34,7 @@ bool is_request_log(const std::string& text) {
 }
 
 bool names_workload(const Experiment& experiment) {
-  return experiment.origin("workload.trace") != "default" || experiment.origin("workload.generate.kind") != "default";
+  return experiment.is_given("workload.trace") || experiment.is_given("workload.generate.kind");
 }
 
 Experiment server_of(const CaptureArguments& arguments) {

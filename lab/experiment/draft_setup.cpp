@@ -15,9 +15,9 @@ namespace {
 // Refuses draft keys if model.draft.kind is not given. If the user gives kind = none, for example in a sweep, the other
 // keys have no effect and are allowed.
 void refuse_keys_without_a_draft(const Experiment& e) {
-  if (e.origin("model.draft.kind") != "default") return;
+  if (e.is_given("model.draft.kind")) return;
   for (const ExperimentKey& key : experiment_keys()) {
-    if (!key.name.starts_with("model.draft.") || e.origin(key.name) == "default") continue;
+    if (!key.name.starts_with("model.draft.") || !e.is_given(key.name)) continue;
     throw InputError(e.where(key.name) +
                      ": is given, and model.draft.kind isn't; set that to packed, side_pool or none");
   }

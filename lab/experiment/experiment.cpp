@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "lab/error.hpp"
+#include "lab/experiment/engine_word.hpp"
 #include "lab/names.hpp"
 #include "lab/toml_text.hpp"
 #include "models/names.hpp"
@@ -68,10 +69,35 @@ KeyValue to_value(const toml::node& node, const std::string& where) {
   throw InputError(where + ": must be a string, a number or true/false");
 }
 
+// A key of type double takes integers too.
+KeyValue as_type_of(const ExperimentKey& key, KeyValue value) {
+  if (std::holds_alternative<double>(key.fallback) && std::holds_alternative<std::int64_t>(value)) {
+    return static_cast<double>(std::get<std::int64_t>(value));
+  }
+  return value;
+}
+
+// Reads the value of a key; text that is no TOML literal stays a string.
+KeyValue read_value(const ExperimentKey& key, const std::string& text, const std::string& where) {
+  if (!std::holds_alternative<std::string>(key.fallback)) {
+    try {
+      const toml::table parsed = toml::parse("value = " + text);
+      if (parsed.size() == 1) return as_type_of(key, to_value(*parsed.get("value"), where));
+    } catch (const toml::parse_error&) {  // stays a string; assign() refuses the type
+    }
+  } else if (text.size() >= 2 && text.front() == '"' && text.back() == '"') {
+    return text.substr(1, text.size() - 2);
+  }
+  return text;
+}
+
+constexpr std::string_view kResolvedHeader = "# Every key, its value and where it came from.\n";
+
 }  // namespace
 
 Experiment::Experiment() {
   for (const ExperimentKey& key : experiment_keys()) entries_[std::string(key.name)].value = key.fallback;
+  apply_engine();
 }
 
 Experiment Experiment::from_file(const std::filesystem::path& path) {
@@ -102,6 +128,8 @@ Experiment Experiment::from_text(std::string_view text, const std::string& name)
       experiment.assign(known, to_value(node, where + ": " + full), where, true);
     }
   }
+  if (text.starts_with(kResolvedHeader)) experiment.read_recorded(name);
+  experiment.apply_engine();
   return experiment;
 }
 
@@ -113,20 +141,45 @@ void Experiment::set(std::string_view assignment, const std::string& origin) {
   const std::string key(assignment.substr(0, equals));
   const std::string text(assignment.substr(equals + 1));
   const ExperimentKey& known = find_key(key, origin);
-  KeyValue value = text;
-  if (!std::holds_alternative<std::string>(known.fallback)) {
-    try {
-      const toml::table parsed = toml::parse("value = " + text);
-      if (parsed.size() == 1) value = to_value(*parsed.get("value"), origin + " " + key);
-    } catch (const toml::parse_error&) {  // stays a string; assign() refuses the type
-    }
-  } else if (text.size() >= 2 && text.front() == '"' && text.back() == '"') {
-    value = text.substr(1, text.size() - 2);
-  }
+  KeyValue value = read_value(known, text, origin + " " + key);
   if (!can_be_written(value)) {
     throw InputError(origin + ": " + key + " is given in bytes that an experiment file can't hold; it must be UTF-8");
   }
   assign(known, std::move(value), origin, false);
+  apply_engine();
+}
+
+// A resolved experiment gives every key. Keys with the value that `engine` sets are set by `engine` again, so that they
+// follow a later setting of the engine or of the hardware. All other values stay.
+void Experiment::read_recorded(const std::string& name) {
+  if (origin(kEngineKey) == "default") {
+    entry(kEngineKey) = {std::string(name_of(ServingEngine::none)), name + ", recorded without this key", false};
+  }
+  for (const EngineSetting& setting : engine_settings(*this)) {
+    Entry& recorded = entry(setting.key);
+    if (recorded.origin == "default") {
+      recorded.origin = name + ", recorded without this key";
+    } else if (recorded.value == read_value(find_key(setting.key, name), setting.value, name)) {
+      recorded.origin = kByEngine;
+    }
+  }
+}
+
+void Experiment::apply_engine() {
+  for (const ExperimentKey& key : experiment_keys()) {
+    Entry& e = entry(key.name);
+    if (e.origin.starts_with(kByEngine)) e = {key.fallback, "default", false};
+  }
+  const std::string by = std::string(kByEngine) + text(kEngineKey);
+  for (const EngineSetting& setting : engine_settings(*this)) {
+    Entry& e = entry(setting.key);
+    if (e.origin != "default") continue;
+    e = {read_value(find_key(setting.key, by), setting.value, by), by, false};
+  }
+}
+
+bool Experiment::is_given(std::string_view key) const {
+  return origin(key) != "default" && !origin(key).starts_with(kByEngine);
 }
 
 void Experiment::assign(const ExperimentKey& key, KeyValue value, const std::string& origin, bool from_file) {
@@ -134,9 +187,7 @@ void Experiment::assign(const ExperimentKey& key, KeyValue value, const std::str
   if (const auto* text = std::get_if<std::string>(&value); text != nullptr && text->find('\0') != std::string::npos) {
     throw InputError(where + ": contains a zero byte (\\u0000), which no name may have; leave it out");
   }
-  if (std::holds_alternative<double>(key.fallback) && std::holds_alternative<std::int64_t>(value)) {
-    value = static_cast<double>(std::get<std::int64_t>(value));
-  }
+  value = as_type_of(key, std::move(value));
   if (value.index() != key.fallback.index()) {
     throw InputError(where + " is " + shown(value) + "; it must be " + type_name(key.fallback) + " (" +
                      std::string(key.help) + ")");
@@ -151,6 +202,7 @@ void Experiment::assign(const ExperimentKey& key, KeyValue value, const std::str
   if (!key.choices.empty()) {
     checked_name("name", std::get<std::string>(value), key.choices, std::string(key.name) + " (" + origin + ")");
   }
+  if (key.name == kEngineKey) engine_word(std::get<std::string>(value), std::string(key.name) + " (" + origin + ")");
   if (const auto* integer = std::get_if<std::int64_t>(&value)) check(static_cast<double>(*integer));
   if (const auto* number = std::get_if<double>(&value)) check(*number);
   const bool empty = value == KeyValue(std::string()) || value == KeyValue(std::int64_t{0}) || value == KeyValue(0.0);
@@ -231,7 +283,7 @@ void Experiment::apply_keys(const ExperimentKey::Configuration& to) const {
 
 std::string Experiment::resolved() const {
   std::ostringstream out;
-  out << "# Every key, its value and where it came from.\n";
+  out << kResolvedHeader;
   for (const ExperimentKey& key : experiment_keys()) {
     const Entry& e = entry(key.name);
     KeyValue value = e.value;

@@ -1,5 +1,6 @@
 // An experiment: all keys, their values, and the origin of each value. The values come from a TOML file and from later
-// settings such as --set. Each run folder has the whole experiment.
+// settings such as --set. The key `engine` sets keys that none of them gives (engine_word.hpp). Each run folder has the
+// whole experiment; one that was recorded before there was a key `engine` keeps its values.
 //
 // Errors: unknown keys, wrong types and values out of range are InputErrors with the place and the nearest known key.
 #pragma once
@@ -40,8 +41,11 @@ class Experiment {
   const KeyValue& value(std::string_view key) const { return entry(key).value; }
   // Returns the value as TOML text.
   std::string as_toml(std::string_view key) const;
-  // Returns the origin of the value: "experiments/quickstart.toml:12", "--set", "default", ...
+  // Returns the origin of the value: "experiments/quickstart.toml:12", "--set", "default", "engine = sglang", ...
   const std::string& origin(std::string_view key) const;
+  // Returns whether the file, a setting or flags gave the value; false for a default and for what the key `engine`
+  // sets.
+  bool is_given(std::string_view key) const;
   bool is_from_file(std::string_view key) const { return entry(key).from_file; }
   // Returns key and origin for error texts: "cache.layout (experiments/x.toml:12)".
   std::string where(std::string_view key) const;
@@ -64,6 +68,8 @@ class Experiment {
   Entry& entry(std::string_view key);
   const Entry& entry(std::string_view key) const;
   void assign(const ExperimentKey& key, KeyValue value, const std::string& origin, bool from_file);
+  void apply_engine();
+  void read_recorded(const std::string& name);
 
   std::map<std::string, Entry, std::less<>> entries_;
   std::filesystem::path folder_;

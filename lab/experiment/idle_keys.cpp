@@ -354,8 +354,8 @@ bool is_off(const KeyValue& value) {
 
 // Returns whether the user set the value. Defaults of kvtwin and of the engines, and the many fields of a server's
 // answer, are not set by the user.
-bool is_given(const std::string& origin) {
-  for (const char* other : {"default", "SGLang", "vLLM", "as SGLang", "kvtwin ", "--from-sglang-server-info"}) {
+bool is_users(const std::string& origin) {
+  for (const char* other : {"SGLang", "vLLM", "as SGLang", "kvtwin ", "--from-sglang-server-info"}) {
     if (origin.starts_with(other)) return false;
   }
   return true;
@@ -365,12 +365,12 @@ bool is_given(const std::string& origin) {
 
 std::vector<IdleKey> idle_keys(const Experiment& experiment) {
   const Facts facts(experiment);
-  const auto given = std::ranges::count_if(
-      experiment_keys(), [&](const ExperimentKey& key) { return experiment.origin(key.name) != "default"; });
+  const auto given =
+      std::ranges::count_if(experiment_keys(), [&](const ExperimentKey& key) { return experiment.is_given(key.name); });
   const bool lists_all = static_cast<std::size_t>(given) > experiment_keys().size() / 2;
   std::vector<IdleKey> idle;
   for (const ExperimentKey& key : experiment_keys()) {
-    if (!is_given(experiment.origin(key.name))) continue;
+    if (!experiment.is_given(key.name) || !is_users(experiment.origin(key.name))) continue;
     const KeyValue& value = experiment.value(key.name);
     if (value == key.fallback) {
       const bool for_readers = facts.trace && key.name.starts_with("workload.generate.");

@@ -174,6 +174,12 @@ std::span<const Key> experiment_keys() {
   static const std::vector<Key> keys = {
       integer<&WorldConfig::seed>("seed", 0, kMaxKeyValue,
                                   "Seed of all random draws: generated requests, session starts, simulated stalls"),
+      text(
+          "engine", "none",
+          "Serving engine: sglang, vllm or trtllm, with a release of SGLang if it is not the latest (sglang 0.5.20). "
+          "Sets scheduler.style, serving.engine, the rules of the engine's prefix cache (cache.*), and "
+          "hardware.operators, if there is a table of the hardware and the engine; a key that is set stays. none: sets "
+          "no key"),
       text("model.name", "llama-3.1-8b", "Model preset; kvtwin presets lists the names"),
       path("model.config", "Path of a Hugging Face config.json that describes the model; replaces model.name"),
       integer("model.kv_bytes_per_token", 0, 0, 1 << 24,
@@ -207,13 +213,15 @@ std::span<const Key> experiment_keys() {
            "from another tier lacks the draft model's KV"),
       integer("model.draft.tokens", 0, 0, 64,
               "Tokens that the draft model proposes per decode step; 0 = accept_length, rounded up"),
-      text("hardware.name", "h100-pcie5", "Hardware preset; kvtwin presets lists the names"),
+      text("hardware.name", "h100-sxm", "Hardware preset; kvtwin presets lists the names"),
       path("hardware.file",
            "Path of a hardware file (JSON), for example from kvtwin calibrate; replaces hardware.name"),
       text("hardware.operators", "none",
            "Table of measured operator times. The times replace the roofline in the measured parts of a pass. kvtwin "
-           "presets lists the names, for example h100-sxm/sglang"),
+           "presets lists the names, for example h100-sxm/sglang; engine sets that of the hardware"),
       path("hardware.operators_file", "Path of a table of tools/import-ops; replaces hardware.operators"),
+      flag("hardware.operators_of_another_gpu", false,
+           "Allow a table of operator times of another GPU than hardware.name"),
       integer("hardware.draw", 0, 0, 1e9,
               "Number of a hardware variant: each figure with an interval is drawn from the interval; 0 = the figures "
               "as given"),
@@ -371,7 +379,7 @@ std::span<const Key> experiment_keys() {
            "built-in list"),
       text_choice("serving.engine", names_of<ServingEngine>(),
                   "Engine whose own times are added to a pass and to a request, fitted to published measurements; the "
-                  "keys below override them; none = the hardware's pass_overhead"),
+                  "keys below override them; none = the hardware's pass_overhead; engine sets it"),
       number("serving.request_us", -1, -1, 1e9,
              "Front end: microseconds per request until the scheduler has it; -1 = the engine's"),
       number("serving.token_ns", -1, -1, 1e9,

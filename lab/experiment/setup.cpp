@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lab/error.hpp"
+#include "lab/experiment/engine_word.hpp"
 #include "lab/experiment/generated.hpp"
 #include "lab/experiment/planned_faults.hpp"
 #include "lab/experiment/stages.hpp"
@@ -647,14 +648,33 @@ KvDtype set_sparse_cache(const Experiment& e, const HardwareSpec* hardware, KvDt
   return wanted;
 }
 
-std::optional<OperatorTable> operators_of(const Experiment& e) {
-  if (!e.text("hardware.operators_file").empty()) {
-    return with_key(e, "hardware.operators_file",
-                    [&] { return operators_from_file(e.path("hardware.operators_file").string()); });
+// A hardware file does not name its GPU, so that any table fits.
+void check_gpu(const Experiment& e, const char* key, const OperatorTable& table) {
+  if (e.text("hardware.name").empty() || e.flag("hardware.operators_of_another_gpu")) return;
+  const std::string hardware(hardware_preset_name(e.text("hardware.name")));
+  std::string gpu = table.gpu;
+  std::ranges::replace(gpu, '_', '-');
+  if (gpu == hardware) return;
+  std::string own;
+  for (const std::string& name : operators_preset_names()) {
+    if (name.starts_with(hardware + "/")) own += (own.empty() ? "" : ", ") + name;
   }
+  throw InputError(e.where(key) + ": the times of " + table.name + " were measured on " + gpu + ", and " +
+                   e.where("hardware.name") + " is " + hardware + "; " +
+                   (own.empty() ? "there is no table of " + hardware + ": set hardware.operators to none"
+                                : "take " + own + " or none") +
+                   ", or set hardware.operators_of_another_gpu to true");
+}
+
+std::optional<OperatorTable> operators_of(const Experiment& e) {
+  const bool is_file = !e.text("hardware.operators_file").empty();
   const std::string& name = e.text("hardware.operators");
-  if (name.empty() || name == "none") return std::nullopt;
-  return with_key(e, "hardware.operators", [&] { return operators_preset(name); });
+  if (!is_file && (name.empty() || name == "none")) return std::nullopt;
+  const char* const key = is_file ? "hardware.operators_file" : "hardware.operators";
+  const OperatorTable table =
+      with_key(e, key, [&] { return is_file ? operators_from_file(e.path(key).string()) : operators_preset(name); });
+  check_gpu(e, key, table);
+  return table;
 }
 
 std::string percent(std::uint64_t share_x2_32) { return std::to_string((share_x2_32 * 100) >> 32) + " %"; }
@@ -930,6 +950,10 @@ Setup make_setup(const Experiment& e, const HardwareSpec* hardware) {
                           " has not both full layers and layers with a sliding window");
   }
   setup.hardware = hardware == nullptr ? hardware_of(e) : *hardware;
+  if (hardware == nullptr && e.text("hardware.file").empty() && setup.hardware.name != e.text("hardware.name")) {
+    setup.notes.push_back(e.where("hardware.name") + ": " + e.text("hardware.name") +
+                          " is an alias; the preset is named " + setup.hardware.name);
+  }
   override_hardware(e, setup);
   draw_hardware(e, setup);  // after the overrides: a figure that a key sets is as uncertain as the original
   setup.hardware.file_a_page = e.text("tiers.disk.format") == "hicache_files";
@@ -946,6 +970,11 @@ Setup make_setup(const Experiment& e, const HardwareSpec* hardware) {
     const std::string& mode = e.text("parallel.expert_mode");
     setup.cost->measure_with(*operators, setup.model, setup.hardware, tp, ep, mode == "fused" ? "moe" : "moe_" + mode);
     setup.notes.push_back(operators_note(*operators, *setup.cost));
+  }
+  if (const EngineWord word = engine_word(e.text(kEngineKey), e.where(kEngineKey));
+      word.release == nullptr && !word.version.empty()) {
+    setup.notes.push_back(e.where(kEngineKey) + ": the rules of " + std::string(name_of(word.engine)) +
+                          " are the same for all its releases here");
   }
   if (setup.attention_dp > 1) {
     const auto part = [&](const char* key, std::uint64_t whole) {
@@ -1160,7 +1189,7 @@ SessionsConfig sessions_config(const Experiment& e) {
   for (const char* key :
        {"requests_per_second", "prompt_tokens", "output_tokens", "turns", "prefix_tokens", "think_s"}) {
     const bool needed = key != std::string_view("think_s") || e.number(generate + "turns") > 1;
-    if (needed && e.origin(generate + key) == "default") {
+    if (needed && !e.is_given(generate + key)) {
       throw InputError(e.where(generate + "kind") + ": sessions need averages of your traffic, and " + generate + key +
                        " is not given; set that");
     }

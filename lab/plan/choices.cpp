@@ -126,7 +126,7 @@ Choices::Choices(const std::vector<std::string>& lists, const Experiment& base, 
   for (SweepAxis& axis : shares) add(std::move(axis));
   take_roles(base);
   add_defaults(base);
-  if (engines_.empty() && base.origin(kEngines) != "default") engines_ = {base.integer(kEngines)};
+  if (engines_.empty() && base.is_given(kEngines)) engines_ = {base.integer(kEngines)};
   if (std::ranges::find(list_, kDrives, &PlanChoice::name) != list_.end()) {
     drive_gib_ = kUsable * prices.get("drive.tb").value * 1e12 / 1073741824;
   }
@@ -187,7 +187,7 @@ void Choices::add_defaults(const Experiment& base) {
       const auto varies = [&](const PlanChoice& choice) {
         return choice.name == key || std::ranges::find(choice.keys, key) != choice.keys.end();
       };
-      return std::ranges::none_of(list_, varies) && (key == kDrives || base.origin(key) == "default");
+      return std::ranges::none_of(list_, varies) && (key == kDrives || !base.is_given(key));
     });
   };
   if (open({"parallel.tp"})) add(number_axis("parallel.tp", {"parallel.tp"}, {1, 2, 4, 8}));
@@ -239,7 +239,7 @@ Experiment Choices::experiment(const Experiment& base, const Setting& setting) c
   if (has_roles(setting)) set_roles(roles(setting), experiment);
   const bool stores =
       std::ranges::any_of(kStorageSpecs, [&](const TierSpec& spec) { return has_tier(experiment, spec.tier); });
-  if (experiment.origin("cache.path") == "default" && stores && !has_tier(experiment, Tier::host)) {
+  if (!experiment.is_given("cache.path") && stores && !has_tier(experiment, Tier::host)) {
     experiment.set("cache.path=direct", "plan");
   }
   return experiment;

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "lab/decision_text.hpp"
+#include "lab/experiment/engine_word.hpp"
 #include "lab/experiment/setup.hpp"
 #include "lab/formatted.hpp"
 #include "lab/or_null.hpp"
@@ -319,6 +320,9 @@ std::string plan_text(const PurchasePlan& plan, const Experiment& base, const Ch
   const auto line = [&](const char* head, const std::string& words) {
     text += formatted("%-12s", head) + words + "\n";
   };
+  const std::string engine =
+      engine_line(plan.shown ? choices.experiment(base, plan.trials[*plan.shown].setting) : base);
+  if (!engine.empty()) line("engine", engine);
   line("work", formatted("%.0f requests, %.3g/s, %.0f prompt and %.0f output tokens on average; %.0f %% of the prompt "
                          "tokens are hits of an infinite cache",
                          static_cast<double>(plan.work.requests), rate_of(plan, base), plan.work.input.mean,

@@ -23,7 +23,7 @@ struct Setup;
 inline constexpr double kHoursPerMonth = 730;
 
 struct BillPart {
-  std::string name;  // for example "GPU h100-pcie5", "GiB of DRAM"
+  std::string name;  // for example "GPU h100-sxm", "GiB of DRAM"
   double count = 0;
   double per_month = 0;  // of all these parts, in the currency of the list
   double watts = 0;      // of all these parts, without the site's overhead

@@ -142,7 +142,13 @@ PriceList PriceList::from_text(std::string_view text, const std::string& name) {
       if (group == "nic" && key.find_first_not_of("0123456789") != std::string::npos) {
         throw InputError(place(name, child) + ": nic." + key + ": must be named by its whole Gb/s, e.g. [nic.400]");
       }
-      for (const auto& [third, leaf] : *child.as_table()) add(group + "." + key, std::string(third.str()), leaf);
+      const bool is_alias = group == "gpu" && hardware_preset_name(key) != key;
+      if (is_alias && node.as_table()->contains(hardware_preset_name(key))) {
+        throw InputError(place(name, child) + ": gpu." + key + " is an alias of gpu." +
+                         std::string(hardware_preset_name(key)) + ", which is given too; leave one out");
+      }
+      const std::string part = group == "gpu" ? std::string(hardware_preset_name(key)) : key;
+      for (const auto& [third, leaf] : *child.as_table()) add(group + "." + part, std::string(third.str()), leaf);
     }
   }
   std::ranges::sort(list.figures_, {}, &PriceFigure::name);

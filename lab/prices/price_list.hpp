@@ -3,7 +3,7 @@
 // file; kvtwin has a built-in list (models/presets/prices/built-in.toml).
 //
 //   currency = "USD"
-//   [gpu.h100-pcie5]     # a name of hardware.name, or the name of a hardware file without its folder and .json
+//   [gpu.h100-sxm]     # a name of hardware.name or its alias, or the name of a hardware file without its folder and .json
 //   hour = {value = 2.5, source = "...", date = "2026-11-25"}   # rent, with a share of a server and the power; or:
 //   price = {...}        # of a bought GPU with its share of a server
 //   watts = {...}        # with the same share
@@ -37,7 +37,7 @@
 namespace kvtwin {
 
 struct PriceFigure {
-  std::string name;  // for example "gpu.h100-pcie5.hour"
+  std::string name;  // for example "gpu.h100-sxm.hour"
   double value = 0;
   std::string unit;  // for example "USD/h"
   std::string source, date;

@@ -236,6 +236,10 @@ void prepare_real_run(Experiment& experiment) {
     throw InputError(experiment.where("cluster.dead_engine") +
                      ": a planned death is simulated; leave it out, or use kvtwin simulate");
   }
+  // The passes of a real run are real.
+  for (const char* times : {"serving.engine", "hardware.operators"}) {
+    if (!experiment.is_given(times)) experiment.set(std::string(times) + "=none", kByRun);
+  }
   if (total_engines(experiment) == 1) experiment = as_processes(std::move(experiment));
   if (experiment.integer("cluster.prefill") > 0 && experiment.text("cluster.hand_over") == "layers") {
     experiment.set("cluster.hand_over=chunks", kByRun);

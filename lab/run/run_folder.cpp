@@ -501,6 +501,7 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
     const auto part = m.share_of_arrived(requests);
     return part ? decimal(100 * *part, 2) : std::string("-");
   };
+  if (!facts.engine.empty()) out += "engine     " + facts.engine + "\n";
   add("requests   %" PRIu64 " completed, %" PRIu64 " rejected (%s %%), %" PRIu64 " failed (%s %%), %" PRIu64
       " retractions; %s/s over %.1f s%s",
       m.completed, m.rejected_total, of_arrived(m.rejected_total).c_str(), m.failed(), of_arrived(m.failed()).c_str(),

@@ -40,6 +40,7 @@ struct RealFacts {
 // The facts of a report that are not in Metrics.
 struct RunFacts {
   std::string world;   // simgrid, events, real
+  std::string engine;  // of a simulation: engine_line(); empty for a real run
   std::string device;  // model, host, cuda
   std::uint64_t seed = 0;
   struct TierFacts {

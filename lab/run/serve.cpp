@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "lab/error.hpp"
+#include "lab/experiment/engine_word.hpp"
 #include "lab/experiment/idle_keys.hpp"
 #include "lab/experiment/stages.hpp"
 #include "lab/report/hit_bounds.hpp"
@@ -61,6 +62,7 @@ RunFacts facts_of(const Experiment& experiment, const Setup& setup, const ServeT
   RunFacts facts;
   facts.world = terms.world;
   facts.device = terms.device;
+  if (facts.device == "model") facts.engine = engine_line(experiment);
   facts.seed = static_cast<std::uint64_t>(experiment.integer("seed"));
   facts.tier(Tier::device).capacity = setup.sum_of_engines([](const EngineConfig& of) { return of.device_pages; });
   facts.tier(Tier::host).capacity = setup.sum_of_engines([](const EngineConfig& of) { return of.host_pages; });

@@ -13,7 +13,8 @@ namespace kvtwin {
 struct SglangArguments {
   std::vector<std::string> flags;          // the flag line, or those of a prefill and of a decode engine
   std::optional<std::string> server_info;  // path of a JSON file
-  std::string version;                     // of SGLang; empty: as the server reports, or the latest known
+  std::string version;  // of SGLang, the same as engine = "sglang VERSION"; empty: of that key, as the server reports,
+                        // or the latest known
 };
 
 // Sets the keys and adds the notes. `set_later`: keys that the caller sets afterwards, as KEY or KEY=VALUE; there are

@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "lab/error.hpp"
+#include "lab/experiment/engine_word.hpp"
 #include "lab/sglang/model_names.hpp"
 #include "lab/sglang/sglang_table.hpp"
 #include "models/geometry.hpp"
@@ -215,18 +216,17 @@ SortedJson read_object(std::string_view text, const std::string& where) {
   throw InputError(where + " is no JSON object; it must be one, { ... }");
 }
 
-struct CacheRule {
-  std::string key, value, why;
-};
+}  // namespace
 
-// Returns the rules of SGLang's prefix cache that kvtwin has as keys and SGLang does not have as flags.
-std::vector<CacheRule> cache_rules(const SglangRelease& release, bool write_back) {
+std::vector<CacheRule> sglang_cache_rules(const SglangRelease& release, bool write_back) {
   const std::string version = "SGLang " + std::string(release.version);
   std::vector<CacheRule> rules{
       {"cache.evict_unit", "node", "SGLang evicts whole nodes"},
       {"cache.split_refreshes", "true", "SGLang makes the rest of a split node recently used"},
       {"cache.count_touches", "insert", "SGLang counts a touch at an insert"},
       {"cache.clean_reserve", "0", "SGLang keeps no clean reserve"},
+      {"cache.prefetch_timeout_from", std::string(release.timeout_from),
+       "the time limit of a prefetch begins there in " + version},
   };
   if (release.prompt_priority) {
     rules.push_back({"cache.raise_prompt_priority", "true", "SGLang gives a prompt a higher priority than its answer"});
@@ -253,6 +253,16 @@ std::vector<CacheRule> cache_rules(const SglangRelease& release, bool write_back
   return rules;
 }
 
+namespace {
+
+const SglangRelease& latest_release() { return sglang_releases().back(); }
+
+// Returns the release that the key `engine` names; null if it names none.
+const SglangRelease* named_release(const Experiment& experiment) {
+  const EngineWord word = engine_word(experiment.text(kEngineKey), experiment.where(kEngineKey));
+  return word.version.empty() ? nullptr : word.release;
+}
+
 class SglangReader {
  public:
   // `source`: the option and its file, for error texts and origins.
@@ -273,6 +283,7 @@ class SglangReader {
       if (is_given(flag.field)) check(flag, given_.at(flag.field));
     }
     hierarchical_ = is_given("enable_hierarchical_cache");
+    apply_engine();
     apply_model();
     apply_quantization();
     apply_eviction_config();
@@ -280,7 +291,7 @@ class SglangReader {
       if (flag.is == Is::modelled && !flag.key.empty()) apply_key(flag);
     }
     set_as_sglang("scheduler.style", "sglang", "SGLang composes its own passes");
-    for (const CacheRule& rule : cache_rules(release_, experiment_.text("cache.write_policy") == "write_back")) {
+    for (const CacheRule& rule : sglang_cache_rules(release_, experiment_.text("cache.write_policy") == "write_back")) {
       set_as_sglang(rule.key, rule.value, rule.why);
     }
     apply_time_limit();
@@ -368,6 +379,20 @@ class SglangReader {
       }
     }
     return given.value;
+  }
+
+  // The flags are of SGLang, whatever engine the experiment gives.
+  void apply_engine() {
+    const EngineWord word = engine_word(experiment_.text(kEngineKey), experiment_.where(kEngineKey));
+    if (!experiment_.is_given(kEngineKey) || word.release == &release_) return;
+    const std::string before = experiment_.text(kEngineKey), origin = experiment_.origin(kEngineKey);
+    const bool replaces = word.release == nullptr;
+    const bool latest = &release_ == &latest_release();
+    experiment_.set("engine=sglang" + (latest ? "" : " " + version()), source_);
+    if (replaces) {
+      note("engine = " + experiment_.text(kEngineKey) + ", not " + before + " (" + origin +
+           "): the flags are of SGLang");
+    }
   }
 
   void apply_model() {
@@ -464,7 +489,7 @@ class SglangReader {
       return;
     }
     const std::string preset = preset_of_flag(flag);
-    if (preset.empty() || experiment_.origin(key) != "default") return;
+    if (preset.empty() || experiment_.is_given(key)) return;
     const std::string before = experiment_.as_toml(key);
     const std::string text = key == "cache.prefetch_attempts" ? with_first_attempt(preset) : ours(flag.field, preset);
     experiment_.set(key + "=" + text, where(flag.field));
@@ -507,7 +532,7 @@ class SglangReader {
     return preset.empty() ? flag.preset : std::string(preset);
   }
 
-  // The defaults of the extra configuration, and the rule of the time limit, which differ between releases.
+  // The defaults of the extra configuration, which differ between releases.
   void apply_time_limit() {
     if (!hierarchical_) return;
     for (const auto& [key, preset] :
@@ -515,20 +540,19 @@ class SglangReader {
           std::pair{"cache.prefetch_timeout_per_ki_token_s", release_.timeout_per_ki_token_s},
           std::pair{"cache.prefetch_timeout_most_s", release_.timeout_most_s}}) {
       const std::string before = experiment_.as_toml(key);
-      if (experiment_.origin(key) != "default") continue;
+      if (experiment_.is_given(key)) continue;
       experiment_.set(std::string(key) + "=" + std::string(preset), "SGLang " + version() + "'s default");
       if (experiment_.as_toml(key) != before) assumed_.push_back(key + (" = " + std::string(preset)));
     }
-    set_as_sglang("cache.prefetch_timeout_from", std::string(release_.timeout_from),
-                  "the time limit of a prefetch begins there in SGLang " + version());
   }
 
   // Sets a fixed behaviour of SGLang that has no flag. It overrides the experiment.
   void set_as_sglang(const std::string& key, const std::string& value, const std::string& why) {
     const std::string before = experiment_.as_toml(key), origin = experiment_.origin(key);
+    const bool was_given = experiment_.is_given(key);
     experiment_.set(key + "=" + value, "as SGLang, for which there is no flag");
     if (experiment_.as_toml(key) == before || is_set_later(key)) return;
-    if (origin == "default") {
+    if (!was_given) {
       assumed_.push_back(key + " = " + value);
     } else {
       note(key + " = " + value + ", not " + before + " (" + origin + "): " + why + ", and no flag changes it");
@@ -812,7 +836,7 @@ class SglangReader {
     for (const SglangFlag& flag : sglang_flags()) {
       if (!is_given(flag.field)) continue;
       if (flag.is == Is::without_effect) without_effect.push_back(given_.at(flag.field).said);
-      const bool stands_in = !flag.key.empty() && (experiment_.origin(flag.key) != "default" || is_set_later(flag.key));
+      const bool stands_in = !flag.key.empty() && (experiment_.is_given(flag.key) || is_set_later(flag.key));
       if (flag.is == Is::not_modelled && !is_preset(flag) && !stands_in) {
         not_modelled[flag.why].push_back(as_given(flag.field));
       }
@@ -885,8 +909,6 @@ const SglangFlag* known_flag(const std::string& name) {
   throw InputError(std::string(kFlagsOption) + ": unknown flag \"" + short_text(name) + "\"; did you mean \"" +
                    nearest + "\"? Known are the flags of SGLang " + std::string(kSglangVersion));
 }
-
-const SglangRelease& latest_release() { return sglang_releases().back(); }
 
 // Returns the release that the server reports. A note if it has no known version.
 const SglangRelease* reported_release(Experiment& experiment, const SortedJson& info, const std::string& source) {
@@ -969,13 +991,14 @@ void set_decode_engines(const Experiment& decode, Experiment& experiment) {
 
 void apply_sglang_cache_rules(Experiment& experiment, const std::string& origin) {
   const bool write_back = experiment.text("cache.write_policy") == "write_back";
-  for (const CacheRule& rule : cache_rules(sglang_releases().back(), write_back)) {
+  for (const CacheRule& rule : sglang_cache_rules(latest_release(), write_back)) {
     experiment.set(rule.key + "=" + rule.value, origin);
   }
 }
 
 void apply_sglang_flags(Experiment& experiment, std::string_view flags, KeyList set_later,
                         const SglangRelease* release) {
+  if (release == nullptr) release = named_release(experiment);
   SglangReader reader(experiment, std::string(kFlagsOption), set_later, release ? *release : latest_release());
   read_line(flags, reader);
   reader.apply();
@@ -987,6 +1010,7 @@ void apply_sglang_lines(Experiment& experiment, std::span<const std::string> lin
   std::vector<std::string> later(set_later.begin(), set_later.end());
   later.emplace_back("cluster.decode_set");  // it comes from the second line
   const std::string source(kFlagsOption);
+  if (release == nullptr) release = named_release(experiment);
   const SglangRelease& rules = release ? *release : latest_release();
   Experiment decode = experiment;
   std::vector<SglangReader> readers;
@@ -1014,6 +1038,7 @@ void apply_sglang_server_info_text(Experiment& experiment, std::string_view text
   // The text becomes part of an origin, which is written as a TOML comment.
   std::ranges::replace_if(
       source, [](char c) { return c < 0x20 || c == 0x7F; }, '?');
+  if (release == nullptr) release = named_release(experiment);
   if (release == nullptr) release = reported_release(experiment, info, source);
   SglangReader reader(experiment, source, set_later, *release);
   std::vector<std::string> unknown;
@@ -1306,6 +1331,12 @@ class SglangWriter {
       std::string text = e_.as_toml(key);
       if (text.starts_with('\'') || text.starts_with('"')) text = e_.text(key);
       if (text != fixed) note(std::string(key) + " = " + text + ": there is no flag for it");
+    }
+    if (e_.is_given(kEngineKey) && e_.text(kEngineKey) != name_of(ServingEngine::sglang)) {
+      const SglangRelease* release = named_release(e_);
+      note("engine = " + e_.text(kEngineKey) + ": the flags are of SGLang" +
+           (release == nullptr ? std::string()
+                               : ", and --sglang-version " + std::string(release->version) + " says the release"));
     }
     if (setup_.draft) note("model.draft: the server's flags name a draft model, and it measures what is accepted");
     if (!hierarchical_ && setup_.has_storage()) note("storage tiers without a host tier: HiCache has none");

@@ -48,6 +48,12 @@ void apply_sglang_server_info(Experiment& experiment, const std::filesystem::pat
 void apply_sglang_server_info_text(Experiment& experiment, std::string_view json, const std::string& name,
                                    KeyList set_later = {}, const SglangRelease* release = nullptr);
 
+struct CacheRule {
+  std::string key, value, why;
+};
+// Returns the rules of SGLang's prefix cache that kvtwin has as keys and SGLang does not have as flags.
+std::vector<CacheRule> sglang_cache_rules(const SglangRelease& release, bool write_back);
+
 // Sets the rules of the latest release's prefix cache that no flag changes. Requires: cache.write_policy is set.
 void apply_sglang_cache_rules(Experiment& experiment, const std::string& origin);
 

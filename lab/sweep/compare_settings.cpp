@@ -97,7 +97,7 @@ SweepOutcome compare_settings(const CompareSettingsArguments& arguments, const L
   Experiment base = Experiment::from_file(arguments.experiment);
   SweepPlan plan;  // without the [sweep] section of the file
   finish_plan(arguments, plan, base, listener);
-  if (base.origin("report.bounds") == "default") base.set("report.bounds=true", "kvtwin compare");
+  if (!base.is_given("report.bounds")) base.set("report.bounds=true", "kvtwin compare");
   if (!base.flag("report.bounds")) {
     listener.tell(base.where("report.bounds") + ": is false, so that nothing is known of the distance to optimal");
   }
@@ -137,8 +137,8 @@ SweepOutcome compare_settings(const CompareSettingsArguments& arguments, const L
       swept.folder->write("compare.json", about_it.dump(2) + "\n");
       outcome.folder = arguments.out;
     }
-    outcome.text =
-        arguments.json ? json_lines(rows) : comparison_text(plan, comparison, repeats, drawn, goal, min_served);
+    outcome.text = arguments.json ? json_lines(rows)
+                                  : swept.engines + comparison_text(plan, comparison, repeats, drawn, goal, min_served);
     if (goal && !arguments.json) outcome.text += goal_text(plan, comparison, *goal, repeats);
     if (!arguments.json) outcome.text += warnings_text(warnings);
   }

@@ -116,7 +116,7 @@ SweepOutcome sweep(const CasesArguments& arguments, const Listener& listener) {
     std::vector<std::string> names;
     for (const Json& row : swept.rows) names.push_back(row.value("warnings", ""));
     outcome.text = arguments.json ? json_lines(swept.rows) + summary.dump() + "\n"
-                                  : sweep_tables(plan, swept.rows) + warnings_text(names) +
+                                  : swept.engines + sweep_tables(plan, swept.rows) + warnings_text(names) +
                                         (sentence.empty() ? "" : sentence + "\n");
   }
   outcome.failures = failures_sentence(plan, swept);

@@ -12,6 +12,7 @@
 
 #include "lab/decision_text.hpp"
 #include "lab/error.hpp"
+#include "lab/experiment/engine_word.hpp"
 #include "lab/experiment/setup.hpp"
 #include "lab/experiment/stages.hpp"
 #include "lab/report/figures.hpp"
@@ -183,7 +184,7 @@ Json report_of(const std::string& text) {
 std::vector<CellRun> cell_runs(const SweepPlan& plan, const Experiment& base) {
   std::vector<CellRun> cells;
   for (const SweepCell& place : plan.cells()) {
-    CellRun cell{place, 0, 0, {}, {}};
+    CellRun cell{place, 0, 0, {}, {}, {}};
     const Experiment experiment = plan.experiment(base, place);
     try {
       counting_terms(experiment);  // refuses what cannot be counted before the first cell runs
@@ -197,9 +198,21 @@ std::vector<CellRun> cell_runs(const SweepPlan& plan, const Experiment& base) {
     }
     cell.identity = identity_of(experiment, plan.warm_up);
     cell.idle_keys = idle_keys(experiment);
+    cell.engine = engine_line(experiment);
     cells.push_back(std::move(cell));
   }
   return cells;
+}
+
+std::string engine_lines(const std::vector<CellRun>& cells) {
+  std::vector<std::string> lines;
+  std::string text;
+  for (const CellRun& cell : cells) {
+    if (cell.engine.empty() || std::ranges::find(lines, cell.engine) != lines.end()) continue;
+    lines.push_back(cell.engine);
+    text += "engine     " + cell.engine + "\n";
+  }
+  return text;
 }
 
 std::vector<IdleKey> idle_in_all(const std::vector<CellRun>& cells) {

@@ -20,7 +20,10 @@ struct CellRun {
   Bytes page_bytes = 0;              // all ranks together
   std::string identity;              // hash of the build, the settings and the contents of files
   std::vector<IdleKey> idle_keys;
+  std::string engine;  // engine_line()
 };
+// Returns a line for each different engine_line() of the cells, in their order.
+std::string engine_lines(const std::vector<CellRun>& cells);
 // Returns the keys without effect in all cells.
 std::vector<IdleKey> idle_in_all(const std::vector<CellRun>& cells);
 

@@ -90,6 +90,7 @@ SweptRows run_sweep(const SweepArguments& arguments, const SweepPlan& plan, cons
   if (!arguments.shard.empty()) swept.shard = Shard::from_text(arguments.shard);
   const std::vector<CellRun> cells = cell_runs(plan, base);
   for (const IdleKey& key : idle_in_all(cells)) listener.tell(key.sentence);
+  swept.engines = engine_lines(cells);
   swept.rows.resize(cells.size());
   if (!arguments.out.empty()) {
     swept.folder.emplace(arguments.out, swept.shard, arguments.force);

@@ -39,6 +39,7 @@ struct SweptRows {
   SweepRows rows;  // one row per cell; for a shard, rows of other shards' cells may be null
   std::optional<Shard> shard;
   std::optional<SweepFolder> folder;
+  std::string engines;  // for the screen: engine_lines()
 };
 // Runs the cells that have no row in --out yet. A failed cell gets a row with the reason, and the other cells go on.
 // Errors: InputError or WorkError if all cells fail.

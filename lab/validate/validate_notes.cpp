@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "lab/formatted.hpp"
+#include "models/presets.hpp"
 #include "traces/passed_over.hpp"
 
 namespace kvtwin {
@@ -144,7 +145,8 @@ std::optional<CalibrationFacts> calibration_facts(std::string_view text) {
 }
 
 PredictedBy predicted_by(const Experiment& experiment) {
-  if (experiment.text("hardware.file").empty()) return {experiment.text("hardware.name"), std::nullopt};
+  if (experiment.text("hardware.file").empty())
+    return {std::string(hardware_preset_name(experiment.text("hardware.name"))), std::nullopt};
   std::ifstream in(experiment.path("hardware.file"), std::ios::binary);
   return {experiment.path("hardware.file").string(),
           calibration_facts(std::string{std::istreambuf_iterator<char>(in), {}})};

@@ -61,6 +61,7 @@ class EntryReader {
     result.source = text("source");
     result.group = entry_.contains("group") ? text("group") : table_;
     check_keys();
+    if (entry_.contains("engine")) add("engine", text("engine"));
     settings_.push_back(machine("model", "model.config", "model.name"));
     settings_.push_back(machine("hardware", "hardware.file", "hardware.name"));
     for (const char* section : kSections) {
@@ -96,7 +97,8 @@ class EntryReader {
   }
 
   void check_keys() const {
-    std::vector<std::string> known{"name", "source", "group", "model", "hardware", "workload", "measured", "set"};
+    std::vector<std::string> known{"name",     "source",   "group",    "engine", "model",
+                                   "hardware", "workload", "measured", "set"};
     known.insert(known.end(), std::begin(kSections), std::end(kSections));
     check_names("", entry_, known);
     if (!entry_.contains("workload") || !entry_.at("workload").is_object()) {

@@ -41,7 +41,7 @@ class Program(unittest.TestCase):
     def simulate(self, *assignments):
         """Returns report.json, and the rows of requests.csv as a dict by request number."""
         settings = ["workload.shrink=1", "workload.limit=0", "workload.time_scale=1", "cache.page_tokens=64",
-                    "model.name=llama-3.1-8b", "hardware.name=h100-pcie5", "tiers.device.tokens=16384",
+                    "model.name=llama-3.1-8b", "hardware.name=h100-sxm", "tiers.device.tokens=16384",
                     f"workload.trace={self.trace}", *assignments]
         out = self.folder / "out"
         ran = kvtwin("simulate", ROOT / "experiments/quickstart.toml", "--out", out, "--force",

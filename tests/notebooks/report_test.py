@@ -108,7 +108,7 @@ def make_folders():
         "swept": ["sweep", *QUICK, "--vary", "cache.eviction=lru,fifo", "--vary", "tiers.host.tokens=5000,20000"],
         "cases": ["sweep", "experiments/layout.toml", "--set", "workload.limit=40"],
         "planned": [
-            *"plan --model llama-3.1-8b --hardware h100-pcie5 --requests-per-second 12 --prompt-tokens 4000".split(),
+            *"plan --model llama-3.1-8b --hardware h100-sxm --requests-per-second 12 --prompt-tokens 4000".split(),
             *"--output-tokens 100 --turns 4 --think-s 10 --prefix-tokens 500 --set sim.world=events".split(),
             *"--set workload.generate.duration_s=90 --set slo.ttft_s=0.2 --goal ttft_p90_s=1 --goal tpot_p90_s=0.05".split(),
             *"--vary parallel.tp=1,2 --vary cluster.engines=1..8 --vary tiers.host.gib=0,64,128,256".split(),
@@ -316,10 +316,10 @@ class Pages(unittest.TestCase):
         best = plan["recommendation"]
         text = Elements(self.page(FOLDERS / "planned")).text
         for words in (
-            f"Recommendation: {best['gpus']} GPU h100-pcie5",
+            f"Recommendation: {best['gpus']} GPU h100-sxm",
             "USD per month",
             "at most 1 s",
-            "gpu.h100-pcie5",
+            "gpu.h100-sxm",
             "What binds",
             plan["binds"]["sentence"],
             "drives 1 instead of 0",

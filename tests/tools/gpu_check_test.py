@@ -191,18 +191,18 @@ class GpuCheck(unittest.TestCase):
     def test_the_preset_is_that_of_the_gpu(self):
         self.program("build-real/kvtwin", 'echo "$@" >>kvtwin-arguments\n' + PROGRAMS["build-real/kvtwin"])
         for name, capability, preset in [
-            ("NVIDIA H100 80GB HBM3", "9.0", "h100-pcie5"),
-            ("NVIDIA H100 PCIe", "9.0", "h100-pcie5"),
-            ("NVIDIA H200", "9.0", "h200-pcie5"),
-            ("NVIDIA H20", "9.0", "h20-pcie5"),
-            ("NVIDIA B200", "10.0", "b200-pcie5"),
-            ("NVIDIA B300 SXM6 AC", "10.3", "b300-pcie5"),
-            ("NVIDIA GB200", "10.0", "gb200-c2c"),
-            ("NVIDIA GB300", "10.3", "gb300-c2c"),
-            ("NVIDIA A100-SXM4-80GB", "8.0", "a100-pcie4"),
-            ("NVIDIA L40S", "8.9", "a100-pcie4"),
-            ("NVIDIA Unheard-of", "9.0", "h200-pcie5"),
-            ("NVIDIA Unheard-of", "12.0", "b200-pcie5"),
+            ("NVIDIA H100 80GB HBM3", "9.0", "h100-sxm"),
+            ("NVIDIA H100 PCIe", "9.0", "h100-sxm"),
+            ("NVIDIA H200", "9.0", "h200-sxm"),
+            ("NVIDIA H20", "9.0", "h20"),
+            ("NVIDIA B200", "10.0", "b200-sxm"),
+            ("NVIDIA B300 SXM6 AC", "10.3", "b300-sxm"),
+            ("NVIDIA GB200", "10.0", "gb200"),
+            ("NVIDIA GB300", "10.3", "gb300"),
+            ("NVIDIA A100-SXM4-80GB", "8.0", "a100-sxm"),
+            ("NVIDIA L40S", "8.9", "a100-sxm"),
+            ("NVIDIA Unheard-of", "9.0", "h200-sxm"),
+            ("NVIDIA Unheard-of", "12.0", "b200-sxm"),
         ]:
             with self.subTest(name):
                 self.gpu(name=name, compute_cap=capability)
@@ -213,7 +213,7 @@ class GpuCheck(unittest.TestCase):
         presets = {path.stem for path in (ROOT / "models/presets/hardware").iterdir()}
         named = set(re.findall(r"echo ([a-z0-9]+-(?:pcie\d|c2c))", (ROOT / "tools/gpu-check").read_text()))
         self.assertEqual(named - presets, set())
-        self.assertIn("gb200-c2c", named)
+        self.assertIn("gb200", named)
 
     def test_tools_of_compute_sanitizer_that_are_not_supported_are_no_failure(self):
         sanitizer = """tool=$2

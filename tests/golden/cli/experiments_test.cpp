@@ -109,7 +109,7 @@ TEST(Experiments, CostStopIsNeverWorseThanNeverOrAlwaysWaiting) {
 
 TEST(Experiments, HierarchyTheDirectPathWinsWhereL3IsFast) {
   const Swept swept = sweep(
-      "hierarchy.toml", {"--vary", "hardware.name=h100-pcie5", "--vary", "workload.generate.prompt_tokens=16384",
+      "hierarchy.toml", {"--vary", "hardware.name=h100-sxm", "--vary", "workload.generate.prompt_tokens=16384",
                          "--vary", "hardware.disk_read_gbps+hardware.shared_fs_read_gbps+hardware.remote_gbps=1,40"});
   ASSERT_EQ(swept.rows.size(), 15U);
   const auto ttft = [&](const char* name, double rate) {

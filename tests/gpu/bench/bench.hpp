@@ -21,7 +21,7 @@ struct Options {
   bool tiny = false;  // few and small cases, to test the program itself; the times mean nothing
   std::uint64_t seed = 1;
   std::string blas;  // file of cuBLAS; empty: the default
-  std::string hardware = "h100-pcie5";
+  std::string hardware = "h100-sxm";
   std::string command;
 };
 

@@ -22,7 +22,7 @@ constexpr const char* kHelp =
     "Writes DIR/NAME.csv for the tables link, matrix, boxes, order, both, scatter and interference.\n"
     "--seconds: approximate time of the matrix (200); the other tables together take about half of it.\n"
     "--hardware: the preset (kvtwin presets) or hardware file whose kernel_blocks, ring_blocks, ring_stages and\n"
-    "staging_bytes are measured, as runs use them; default: h100-pcie5.\n"
+    "staging_bytes are measured, as runs use them; default: h100-sxm.\n"
     "--tiny: a few small cases, to test the program; the measured values mean nothing.\n"
     "Exit codes: 1 bytes were wrong after a transfer, or CUDA failed; 2 wrong arguments.\n";
 

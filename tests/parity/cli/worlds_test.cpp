@@ -23,7 +23,7 @@ constexpr Model kModels[] = {{"llama-3.1-8b", 131'072, false},
                              {"qwen3-coder-30b-a3b", 98'304, false},
                              {"tiny", 512, false},
                              {"deepseek-v3", 70'272, true}};
-constexpr const char* kHardware[] = {"h200-pcie5", "b200-pcie5", "gb200-c2c"};
+constexpr const char* kHardware[] = {"h200-sxm", "b200-sxm", "gb200"};
 
 template <typename List>
 const auto& one_of(const List& list, Splitmix& random) {

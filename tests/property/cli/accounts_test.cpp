@@ -39,7 +39,7 @@ std::string key(const std::string& name, std::uint64_t value) { return name + "=
 // Both tiers are so small that they evict, and so large that they hit.
 Settings busy(const Folder& folder, std::uint64_t seed) {
   return conversations({.requests = 250}, seed).save(folder) +
-         Settings{"hardware.name=b200-pcie5", "tiers.device.tokens=20032", "tiers.host.tokens=60032"};
+         Settings{"hardware.name=b200-sxm", "tiers.device.tokens=20032", "tiers.host.tokens=60032"};
 }
 
 TEST(Accounts, LanesCarryThePagesOfTheFormula) {
@@ -87,7 +87,7 @@ TEST(Accounts, GibHoldsWholePagesOfTheFormula) {
   for (const Case& c : kCases) {
     const Folder folder;
     const Simulated run = simulate(conversations({.requests = 5}, 1).save(folder) +
-                                   Settings{std::string("model.name=") + c.model, "hardware.name=b200-pcie5",
+                                   Settings{std::string("model.name=") + c.model, "hardware.name=b200-sxm",
                                             key("parallel.tp", c.ranks), "tiers.device.gib=8", "tiers.host.gib=16"});
     const std::uint64_t page = token_bytes(c.model) * c.copies * 64, gib = 1ULL << 30;
     EXPECT_EQ(run.tier("device").at("capacity_pages").get<std::uint64_t>(), 8 * gib / page) << c.model;

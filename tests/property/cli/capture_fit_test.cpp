@@ -48,9 +48,9 @@ TEST(CaptureFit, FindsTheNumbersOfTheServer) {
     const Folder folder;
     // Prompts that share little, so that products count; conversations whose pages return from the host.
     const Settings settings = conversations({.requests = 160, .gap_ms = 400}, seed).save(folder) +
-                              Settings{"hardware.name=h100-pcie5", "model.name=llama-3.1-8b", "serving.engine=sglang",
+                              Settings{"hardware.name=h100-sxm", "model.name=llama-3.1-8b", "serving.engine=sglang",
                                        "tiers.device.tokens=6016", "tiers.host.tokens=200000"};
-    const std::string machine = hardware_setting(folder, "h100-pcie5", "truth.json", [](const auto& key, const auto&) {
+    const std::string machine = hardware_setting(folder, "h100-sxm", "truth.json", [](const auto& key, const auto&) {
       if (key == "gemm_fraction") return 0.6;
       if (key == "host_to_device" || key == "kernel_read" || key == "kernel_block_rate") return 0.1;
       return 1.0;
@@ -92,15 +92,18 @@ TEST(CaptureFit, FindsTheNumbersOfTheServer) {
 // rate, and the fit finds another minimum.
 TEST(CaptureFit, FindsTheTimesOfStorage) {
   const Folder folder;
-  const Settings settings = conversations({.requests = 160, .gap_ms = 400}, 1).save(folder) +
-                            Settings{"hardware.name=h100-pcie5",           "model.name=llama-3.1-8b",
-                                     "tiers.device.tokens=6016",           "tiers.host.tokens=12032",
-                                     "tiers.disk.tokens=200000",           "cache.write_policy=write_through",
-                                     "cache.prefetch_policy=wait_complete"};
-  const std::string machine = hardware_setting(folder, "h100-pcie5", "truth.json", [](const auto& key, const auto&) {
+  const Settings settings =
+      conversations({.requests = 160, .gap_ms = 400}, 1).save(folder) + Settings{"hardware.name=h100-sxm",
+                                                                                 "model.name=llama-3.1-8b",
+                                                                                 "tiers.device.tokens=6016",
+                                                                                 "tiers.host.tokens=12032",
+                                                                                 "tiers.disk.tokens=200000",
+                                                                                 "cache.write_policy=write_through",
+                                                                                 "cache.prefetch_policy=wait_complete"};
+  const std::string machine = hardware_setting(folder, "h100-sxm", "truth.json", [](const auto& key, const auto&) {
     return key == "drive_read_bandwidth" ? 0.02 : 1.0;
   });
-  const double base = Json::parse(text_of(fs::path(KVTWIN_SOURCE_DIR) / "models/presets/hardware/h100-pcie5.json"))
+  const double base = Json::parse(text_of(fs::path(KVTWIN_SOURCE_DIR) / "models/presets/hardware/h100-sxm.json"))
                           .at("numbers")
                           .at("drive_read_bandwidth")
                           .at("value");

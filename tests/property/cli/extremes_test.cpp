@@ -314,7 +314,7 @@ TEST(Extremes, PairsOfKeysAreServedOrRefusedByName) {
 
 TEST(Extremes, EveryFigureOfAMachineIsServedOrRefusedByName) {
   const Folder folder;
-  const Json preset = Json::parse(hardware_preset_text("h100-pcie5"));
+  const Json preset = Json::parse(hardware_preset_text("h100-sxm"));
   Cases cases;
   std::size_t files = 0;
   for (const auto& [key, number] : preset.at("numbers").items()) {

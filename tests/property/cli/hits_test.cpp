@@ -85,7 +85,7 @@ TEST(Hits, SlowerLinkNeverLowersTheTimeToFirstToken) {
       for (const double speed : {1.0, 0.7, 0.5, 0.25, 0.1, 0.02}) {
         const Folder folder;
         const std::string machine =
-            hardware_setting(folder, "h100-pcie5", "machine.json", [&](const std::string& key, const std::string&) {
+            hardware_setting(folder, "h100-sxm", "machine.json", [&](const std::string& key, const std::string&) {
               return key == "host_to_device" || key == "device_to_host" ? speed : 1.0;
             });
         const double ttft = last_ttft(
@@ -102,7 +102,7 @@ TEST(Hits, SlowerLinkNeverLowersTheTimeToFirstToken) {
 TEST(Hits, NoFigureOfTheMachineHelpsByGettingWorse) {
   const Folder folder;
   const Settings base = last_shares(12).save(folder) + kRoomForOne + kHost + Settings{"model.name=llama-3.1-8b"};
-  const Json machine = Json::parse(text_of(KVTWIN_SOURCE_DIR "/models/presets/hardware/h100-pcie5.json"));
+  const Json machine = Json::parse(text_of(KVTWIN_SOURCE_DIR "/models/presets/hardware/h100-sxm.json"));
   for (const auto& [key, number] : machine.at("numbers").items()) {
     const std::string unit = number.at("unit").get<std::string>();
     const bool speed = unit.ends_with("/s") || unit == "fraction", time = unit == "us";
@@ -112,7 +112,7 @@ TEST(Hits, NoFigureOfTheMachineHelpsByGettingWorse) {
       for (const double worse : {1.0, 1.5, 3.0}) {
         const std::string name = key;
         const std::string file =
-            hardware_setting(folder, "h100-pcie5", "machine.json", [&](const std::string& figure, const std::string&) {
+            hardware_setting(folder, "h100-sxm", "machine.json", [&](const std::string& figure, const std::string&) {
               return figure != name ? 1.0 : speed ? 1 / worse : worse;
             });
         const double ttft = last_ttft(simulate(base + Settings{file, std::string("cache.io=") + io}));
@@ -159,7 +159,7 @@ TEST(Hits, SlowerLinkUnderLoadDoesNotLowerTheMean) {
     double before = 0;
     for (const double speed : {1.0, 0.5, 0.25, 0.1, 0.03}) {
       const std::string machine =
-          hardware_setting(folder, "h100-pcie5", "machine.json", [&](const std::string& key, const std::string&) {
+          hardware_setting(folder, "h100-sxm", "machine.json", [&](const std::string& key, const std::string&) {
             return key == "host_to_device" || key == "device_to_host" || key == "dram_bandwidth" ? speed : 1.0;
           });
       const double ttft = simulate(base + Settings{machine}).mean_ttft();
@@ -184,7 +184,7 @@ TEST(Scaling, TwiceTheSpeedHalvesATimeAlone) {
                         Settings{"tiers.device.tokens=20032", "tiers.host.tokens=100032"};
   const Simulated plain = simulate(base);
   const Simulated fast = simulate(
-      base + Settings{hardware_setting(folder, "h100-pcie5", "fast.json", half_times), "workload.time_scale=0.5"});
+      base + Settings{hardware_setting(folder, "h100-sxm", "fast.json", half_times), "workload.time_scale=0.5"});
   ASSERT_GT(plain.tokens("hit_host"), 0U);
   EXPECT_EQ(fast.digest(), plain.digest());
   EXPECT_EQ(fast.report.at("tokens"), plain.report.at("tokens"));
@@ -205,7 +205,7 @@ TEST(Scaling, TwiceTheSpeedHalvesTheMeanUnderLoad) {
                         Settings{"tiers.device.tokens=20032", "tiers.host.tokens=100032"};
   const Simulated plain = simulate(base);
   const Simulated fast = simulate(
-      base + Settings{hardware_setting(folder, "h100-pcie5", "fast.json", half_times), "workload.time_scale=0.5"});
+      base + Settings{hardware_setting(folder, "h100-sxm", "fast.json", half_times), "workload.time_scale=0.5"});
   EXPECT_NEAR(2 * fast.mean_ttft(), plain.mean_ttft(), 0.01 * plain.mean_ttft());
   const auto hits = [](const Simulated& run) {
     return static_cast<double>(run.tokens("hit_device") + run.tokens("hit_host"));

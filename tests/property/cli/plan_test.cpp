@@ -189,7 +189,7 @@ TEST_F(PlanCommand, BadInput) {
   refused(goal + Settings{"--vary", "cluster.engines=4..1"}, {"--vary cluster.engines=4..1", "1..64"});
   refused(goal + Settings{"--vary", "drives=a"}, {"--vary drives=a", "whole numbers"});
   refused(goal + Settings{"--vary", "tiers.hst.gib=1"}, {"tiers.hst.gib", "tiers.host.gib"});
-  refused(goal + Settings{"--set", "hardware.name=h200-pcie5"}, {"has no price for h200-pcie5"});
+  refused(goal + Settings{"--set", "hardware.name=h200-sxm"}, {"has no price for h200-sxm"});
   refused(goal + Settings{"--out", folder_ / "x.toml"}, {"is a file"});
   refused(goal + Settings{"--requests-per-second", "0"}, {"--requests-per-second"});
   refused(goal + Settings{"--requests-per-second", "5"}, {"workload.generate.kind", "returning", "rate of its own"});
@@ -217,7 +217,7 @@ Settings chat(double rate) {
           "--model",
           "llama-3.1-8b",
           "--hardware",
-          "h100-pcie5",
+          "h100-sxm",
           "--requests-per-second",
           std::to_string(rate),
           "--prompt-tokens",

@@ -15,7 +15,7 @@ namespace {
 kvtwin::Setup setup_of(const std::vector<std::string>& settings) {
   Experiment experiment = Experiment::from_text("", "x.toml");
   experiment.set("model.name=deepseek-v3");
-  experiment.set("hardware.name=gb200-c2c");
+  experiment.set("hardware.name=gb200");
   experiment.set("parallel.tp=8");
   for (const std::string& setting : settings) experiment.set(setting);
   return make_setup(experiment);

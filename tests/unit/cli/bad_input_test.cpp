@@ -153,7 +153,7 @@ TEST_F(BadInput, WhatHasNoEndIsNotRead) {
   }
   refused({"simulate", "good.toml", "--from-sglang-server-info", "/dev/zero"},
           {"--from-sglang-server-info: /dev/zero: can't be read"});
-  refused({"presets", "--hardware", "h200-pcie5", "--limits", "/dev/zero"}, {"/dev/zero: can't be read"});
+  refused({"presets", "--hardware", "h200-sxm", "--limits", "/dev/zero"}, {"/dev/zero: can't be read"});
   // A sparse file of 1 TiB. The program does not read it.
   write_text(folder_ / "huge.json", "{");
   fs::resize_file(folder_ / "huge.json", std::uintmax_t{1} << 40);
@@ -270,12 +270,12 @@ TEST_F(BadInput, Tiers) {
                {"bad.toml:", "model.name", "model.config", "one of them"});
   // A page that is larger than the device memory without the weights.
   refused({"simulate", "good.toml", "--set", "cache.page_tokens=900000"}, {"cache.page_tokens", "900000", "smaller"});
-  refused_set("model.name=llama-3.1-70b", {"llama-3.1-70b", "h100-pcie5", "parallel.tp"});
+  refused_set("model.name=llama-3.1-70b", {"llama-3.1-70b", "h100-sxm", "parallel.tp"});
 }
 
 TEST_F(BadInput, UnknownNamesListTheKnown) {
   refused_set("model.name=llama-3.1-8", {"\"llama-3.1-8\"", "\"llama-3.1-8b\"?", "qwen3-32b", "deepseek-v3", "tiny"});
-  refused_set("hardware.name=h100", {"\"h100\"", "h100-pcie5", "gb200-c2c", "cpu-host"});
+  refused_set("hardware.name=h100", {"\"h100\"", "h100-sxm", "gb200", "cpu-host"});
   refused_set("cache.eviction=lruu", {"cache.eviction", "\"lru\"?", "fifo"});
   for (const std::string bound : {"opt", "opt-cost", "infinite"}) {
     refused_set("cache.eviction=" + bound, {"cache.eviction", bound, "hitrate"});

@@ -25,7 +25,7 @@ Json fitted(const Folder& folder, std::vector<std::string> more) {
 // SGLang's own client wrote the file, but a stand-in served: the times mean nothing, and the fit has to say so.
 TEST(CalibrateCapture, ReadsBenchServingAndSaysWhatItCannotIdentify) {
   const Folder folder;
-  const Json file = fitted(folder, {"--from", kFixtures / "bench_random.jsonl", "--base", "h100-pcie5"});
+  const Json file = fitted(folder, {"--from", kFixtures / "bench_random.jsonl", "--base", "h100-sxm"});
   const Json& capture = file.at("capture");
   EXPECT_EQ(capture.at("format"), "bench_serving");
   EXPECT_EQ(capture.at("requests"), 24);
@@ -54,7 +54,7 @@ Json bench_line() {
 // A server with a step of 3 ms, simulated, answers the requests of a file of bench_serving: the fit finds the step.
 TEST(CalibrateCapture, FindsTheTimesOfTheServerInBenchServing) {
   const Folder folder;
-  const std::vector<std::string> fit{"--base", "h100-pcie5",     "--set", "serving.engine=sglang",
+  const std::vector<std::string> fit{"--base", "h100-sxm",       "--set", "serving.engine=sglang",
                                      "--fit",  "serving.step_us"};
   std::vector<std::string> first{"--from", kFixtures / "bench_random.jsonl"};
   first.insert(first.end(), fit.begin(), fit.end());
@@ -158,7 +158,7 @@ TEST(CalibrateCapture, RefusesBadInputInOneSentence) {
 TEST(CalibrateCapture, RefusesBadCapturesInOneSentence) {
   const Folder folder;
   const auto refused = [&](const std::string& text, const std::string& sentence,
-                           std::vector<std::string> more = {"--base", "h100-pcie5"}) {
+                           std::vector<std::string> more = {"--base", "h100-sxm"}) {
     write_text(folder / "capture.jsonl", text);
     more.insert(more.begin(), {"calibrate", "--out", folder / "refused", "--from", folder / "capture.jsonl"});
     const Outcome outcome = run(more);
@@ -253,7 +253,7 @@ TEST(CalibratePublished, NamesTheEntriesThatItLeavesOut) {
   const auto entry = [](const std::string& name, const std::string& group, const std::string& engine,
                         const std::string& load, const std::string& measured) {
     return R"({"name": ")" + name + R"(", "source": "made up", "group": ")" + group +
-           R"(", "model": "llama-3.1-8b", "hardware": "h100-pcie5", "set": {"sim.world": "events"}, "serving": {"engine": ")" +
+           R"(", "model": "llama-3.1-8b", "hardware": "h100-sxm", "set": {"sim.world": "events"}, "serving": {"engine": ")" +
            engine +
            R"("}, "workload": {"groups": 4, "prompts_per_group": 2, "prefix_tokens": 256, "question_tokens": 32, )" +
            R"("output_tokens": 4, )" + load + R"(}, "measured": )" + measured + "}";

@@ -202,7 +202,7 @@ TEST(Calibrate, TakesTablesOfGpuCheck) {
   }
   write_text(folder / "link.csv", link);
   const Json file = calibrate(folder, {folder / "link.csv"}).json();
-  EXPECT_EQ(file.at("calibration").at("base"), "h200-pcie5");
+  EXPECT_EQ(file.at("calibration").at("base"), "h200-sxm");
   EXPECT_NEAR(file.at("numbers").at("host_to_device").at("value").get<double>(), 50, 1);
   EXPECT_EQ(file.at("calibration").at("machine").at("cores"), 16);
   EXPECT_EQ(file.at("numbers").at("kernel_blocks").at("value"), 4) << "the base's";

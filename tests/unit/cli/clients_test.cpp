@@ -13,7 +13,7 @@ namespace kvtwin::test {
 namespace {
 
 const Settings kGroups{"model.name=llama-3.1-8b",
-                       "hardware.name=h100-pcie5",
+                       "hardware.name=h100-sxm",
                        "workload.generate.kind=groups",
                        "workload.generate.groups=1",
                        "workload.generate.prompts_per_group=400",

@@ -68,7 +68,7 @@ TEST_F(Limits, AreThoseOfTheMatrixInAPresetsFile) {
   const Json numbers = outcome.json().at("numbers");
   EXPECT_EQ(numbers.at("box_min").at("source"), "measured: matrix.csv (made up, 1 SMs)");
   EXPECT_EQ(numbers.at("box_min").at("date"), "2026-11-22");
-  const HardwareSpec preset = hardware_preset("h200-pcie5");
+  const HardwareSpec preset = hardware_preset("h200-sxm");
   EXPECT_EQ(machine.numbers.size(), preset.numbers.size() + 4);
   for (const HardwareNumber& number : preset.numbers) {
     EXPECT_EQ(numbers.at(number.key).at("value").dump(), number.value) << number.key;
@@ -77,9 +77,9 @@ TEST_F(Limits, AreThoseOfTheMatrixInAPresetsFile) {
 }
 
 TEST_F(Limits, AreTakenAsAHardwareFile) {
-  const Outcome outcome = run({"presets", "--limits", "matrix.csv", "--hardware", "a100-pcie4"}, around_);
+  const Outcome outcome = run({"presets", "--limits", "matrix.csv", "--hardware", "a100-sxm"}, around_);
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_EQ(parse_hardware(outcome.out, "x").memory_bytes, hardware_preset("a100-pcie4").memory_bytes);
+  EXPECT_EQ(parse_hardware(outcome.out, "x").memory_bytes, hardware_preset("a100-sxm").memory_bytes);
   write_text(folder_ / "machine.json", outcome.out);
   write_text(folder_ / "trace.jsonl",
              R"({"timestamp": 0, "input_length": 600, "output_length": 2, "hash_ids": [1, 2]})");
@@ -104,9 +104,9 @@ TEST_F(Limits, BadInputIsOneSentence) {
   const std::string head = "path,direction,chunk_bytes,chunks,r_median\n";
   refused({"--limits", "none.csv"}, "none.csv: can't be read; give the path of a matrix.csv");
   refused({"--limits", "."}, ".: can't be read");
-  refused({"--limits", "matrix.csv", "--hardware", "h200-pcie6"}, "did you mean \"h200-pcie5\"?");
+  refused({"--limits", "matrix.csv", "--hardware", "h200-pcie6"}, "did you mean \"h200-sxm\"?");
   refused({"--limits", "matrix.csv", "--json"}, "--json");
-  refused({"--hardware", "h200-pcie5"}, "--limits");
+  refused({"--hardware", "h200-sxm"}, "--limits");
   refused({"--limits"}, "--limits");
   refused_table("", "bad.csv: is empty; give the path of a matrix.csv");
   refused_table("# gpu: made up\npath,direction,chunk_bytes,chunks\n", "bad.csv:2: no column r_median");

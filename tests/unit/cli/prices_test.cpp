@@ -59,7 +59,7 @@ TEST(PriceList, TheBuiltInListHasEveryGpuAndASourceForEach) {
   }
   EXPECT_TRUE(list.get("life.years").is_assumed());
   EXPECT_FALSE(list.get("power.kwh").is_assumed());
-  EXPECT_EQ(list.get("gpu.h100-pcie5.hour").unit, "USD/h");
+  EXPECT_EQ(list.get("gpu.h100-sxm.hour").unit, "USD/h");
 }
 
 TEST(PriceList, BadListsAreRefused) {
@@ -88,17 +88,31 @@ TEST(PriceList, BadListsAreRefused) {
 TEST(PriceList, AFileLiesOverTheBuiltInList) {
   const Folder folder;
   const auto list = [&](const std::string& currency, const std::string& figure) {
-    write_text(folder.path() / "mine.toml", "currency = \"" + currency + "\"\n[gpu.h100-pcie5]\n" + figure +
+    write_text(folder.path() / "mine.toml", "currency = \"" + currency + "\"\n[gpu.h100-sxm]\n" + figure +
                                                 ", source = \"an offer\", date = 2026-11-25}\n");
     return PriceList::from_file(folder / "mine.toml");
   };
   const PriceList mine = list("USD", "hour = {value = 3.5");
-  EXPECT_EQ(mine.get("gpu.h100-pcie5.hour").value, 3.5);
-  EXPECT_EQ(mine.get("gpu.h100-pcie5.hour").date, "2026-11-25") << "a date without quotes";
-  EXPECT_EQ(mine.get("gpu.h200-pcie5.hour").value, PriceList::built_in().get("gpu.h200-pcie5.hour").value);
+  EXPECT_EQ(mine.get("gpu.h100-sxm.hour").value, 3.5);
+  EXPECT_EQ(mine.get("gpu.h100-sxm.hour").date, "2026-11-25") << "a date without quotes";
+  EXPECT_EQ(mine.get("gpu.h200-sxm.hour").value, PriceList::built_in().get("gpu.h200-sxm.hour").value);
   EXPECT_EQ(mine.figures().size(), PriceList::built_in().figures().size());
   EXPECT_EQ(list("EUR", "hour = {value = 3.5").figures().size(), 1U) << "another currency";
-  EXPECT_EQ(list("USD", "price = {value = 30000").find("gpu.h100-pcie5.hour"), nullptr) << "bought, not rented";
+  EXPECT_EQ(list("USD", "price = {value = 30000").find("gpu.h100-sxm.hour"), nullptr) << "bought, not rented";
+}
+
+TEST(PriceList, AFormerNameOfAGpuIsThatGpu) {
+  const std::string end = " = {value = 3.5, source = \"a test\", date = \"2026-11-27\"}\n";
+  const std::string former = "currency = \"USD\"\n[gpu.h100-pcie5]\nhour" + end + "watts" + end;
+  EXPECT_DOUBLE_EQ(PriceList::from_text(former, "p.toml").get("gpu.h100-sxm.hour").value, 3.5);
+  expect_refused(former + "[gpu.h100-sxm]\nhour" + end, {"p.toml:2", "gpu.h100-pcie5", "alias of gpu.h100-sxm"});
+  EXPECT_DOUBLE_EQ(bill_of(setup_of({"hardware.name=h100-pcie5"}), PriceList::from_text(price_list_text(), "test.toml"))
+                       .value()
+                       .per_month,
+                   730);
+  const kvtwin::Setup setup = setup_of({"hardware.name=h100-pcie5"});
+  EXPECT_EQ(setup.hardware.name, "h100-sxm");
+  EXPECT_EQ(setup.notes.front(), "hardware.name (--set): h100-pcie5 is an alias; the preset is named h100-sxm");
 }
 
 TEST(Bill, PartsAreCountedByHand) {
@@ -142,7 +156,7 @@ TEST(Bill, PartsAreCountedByHand) {
 TEST(Bill, EachRoleHasPartsOfItsOwn) {
   const Bill roles = bill({"tiers.host.gib=3", "cluster.prefill=2", "cluster.decode=3",
                            "cluster.decode_set=parallel.tp=2,tiers.host.gib=1"});
-  EXPECT_DOUBLE_EQ(parts(roles).at("GPU h100-pcie5").first, 2 + 3 * 2);
+  EXPECT_DOUBLE_EQ(parts(roles).at("GPU h100-sxm").first, 2 + 3 * 2);
   EXPECT_NEAR(parts(roles).at("GiB of DRAM").first, 2 * 3 + 3 * 1, 0.05);
   EXPECT_DOUBLE_EQ(parts(roles).at("NIC of 400 Gb/s").first, 5 * 4);
   EXPECT_EQ(roles.parts.size(), 3U);
@@ -156,13 +170,13 @@ TEST(Bill, MoreEnginesCostTheSameEach) {
 }
 
 TEST(Bill, AbsentPricesAreNamed) {
-  const kvtwin::Setup setup = setup_of({"hardware.name=h200-pcie5"});
+  const kvtwin::Setup setup = setup_of({"hardware.name=h200-sxm"});
   EXPECT_FALSE(bill_of(setup, PriceList::from_text(price_list_text(), "p.toml")).has_value());
   const Folder folder;
   const std::string list = price_list(folder, "p.toml");
-  EXPECT_THROW(setup_of({"hardware.name=h200-pcie5", "prices.file=" + list}), InputError);
+  EXPECT_THROW(setup_of({"hardware.name=h200-sxm", "prices.file=" + list}), InputError);
   const PriceList little = PriceList::from_text(
-      "currency = \"USD\"\n[gpu.h100-pcie5]\nhour = {value = 1, source = \"x\", date = \"y\"}\n"
+      "currency = \"USD\"\n[gpu.h100-sxm]\nhour = {value = 1, source = \"x\", date = \"y\"}\n"
       "watts = {value = 1, source = \"x\", date = \"y\"}\n[power]\npue = {value = 1, source = \"x\", date = \"y\"}\n",
       "little.toml");
   EXPECT_TRUE(bill_of(setup_of({}), little).has_value());

@@ -207,11 +207,17 @@ TEST(SglangFlags, WhatIsNotGivenIsSglangsDefaultUnlessTheFileSaysIt) {
   EXPECT_EQ(plain.integer("cache.prefetch_attempts"), 9);
   EXPECT_TRUE(plain.flag("cache.prefetch_recheck"));
   EXPECT_EQ(plain.number("tiers.host.ratio"), 2);
-  for (const char* part :
-       {"--page-size 1", "--hicache-ratio 2", "--hicache-io-backend kernel", "cache.evict_unit = node",
-        "cache.clean_reserve = 0", "--mem-fraction-static", "--max-running-requests", "SGLang cuts a host tier"}) {
+  for (const char* part : {"--page-size 1", "--hicache-ratio 2", "--hicache-io-backend kernel", "--mem-fraction-static",
+                           "--max-running-requests", "SGLang cuts a host tier"}) {
     EXPECT_NE(notes_of(plain).find(part), std::string::npos) << notes_of(plain);
   }
+  // Another engine of the file gives way, with a note.
+  const Experiment other = from_flags(kHost, "engine = \"vllm\"\n");
+  EXPECT_EQ(other.text("engine"), "sglang");
+  EXPECT_EQ(other.text("serving.engine"), "sglang");
+  EXPECT_EQ(other.text("cache.evict_unit"), "node");
+  EXPECT_NE(notes_of(other).find("engine = sglang, not vllm (file.toml:1): the flags are of SGLang"), std::string::npos)
+      << notes_of(other);
   const Experiment said = from_flags(
       kHost, "[cache]\npage_tokens = 16\nio = \"auto\"\nevict_unit = \"page\"\n[tiers.host]\ntokens = 640\n");
   EXPECT_EQ(said.integer("cache.page_tokens"), 16);
@@ -449,11 +455,11 @@ TEST(SglangFlags, SparseLatentAttentionHasTheCacheOfTheGpu) {
     return make_setup(from_flags("--model-path deepseek-ai/DeepSeek-V3.2 --tp 8 " + flags, file))
         .model.kv_bytes_per_token;
   };
-  EXPECT_EQ(bytes("h200-pcie5", ""), 61U * (1152 + 132));
-  EXPECT_EQ(bytes("h200-pcie5", "--kv-cache-dtype fp8_e4m3"), 61U * (656 + 132));
-  EXPECT_EQ(bytes("b200-pcie5", ""), 61U * (576 + 132));
-  EXPECT_EQ(bytes("b200-pcie5", "--kv-cache-dtype fp8_e4m3"), 61U * (576 + 132));
-  EXPECT_EQ(bytes("b200-pcie5", "--kv-cache-dtype bfloat16"), 61U * (1152 + 132));
+  EXPECT_EQ(bytes("h200-sxm", ""), 61U * (1152 + 132));
+  EXPECT_EQ(bytes("h200-sxm", "--kv-cache-dtype fp8_e4m3"), 61U * (656 + 132));
+  EXPECT_EQ(bytes("b200-sxm", ""), 61U * (576 + 132));
+  EXPECT_EQ(bytes("b200-sxm", "--kv-cache-dtype fp8_e4m3"), 61U * (576 + 132));
+  EXPECT_EQ(bytes("b200-sxm", "--kv-cache-dtype bfloat16"), 61U * (1152 + 132));
 }
 
 TEST(SglangFlags, WhatIsNotModelledIsNamed) {
@@ -639,7 +645,7 @@ TEST(SglangServer, TheChunkOfAServerIsThatOfAGroup) {
 }
 
 TEST(SglangFlags, AModelsOwnPredictionLayerIsItsDraft) {
-  const std::string large = "[hardware]\nname = 'h200-pcie5'\n";
+  const std::string large = "[hardware]\nname = 'h200-sxm'\n";
   const std::string model = "--model-path deepseek-ai/DeepSeek-R1 --tp 8 --speculative-algorithm EAGLE ";
   struct Case {
     std::string flags, tokens, length;

@@ -40,7 +40,7 @@ void expect_refused(const Settings& settings, const Settings& parts) {
 TEST(StorageSetup, PricesOfAnAbsurdlySlowMachineDoNotWrap) {
   const Folder folder;
   const auto token_ps = [&](double peak) {
-    Json machine = Json::parse(hardware_preset_text("h100-pcie5"));
+    Json machine = Json::parse(hardware_preset_text("h100-sxm"));
     machine["numbers"]["peak_bf16"]["value"] = peak;
     const std::string file = folder / "slow.json";
     write_text(file, machine.dump());
@@ -179,7 +179,7 @@ TEST(StorageSetup, ASharedFileSystemIsOfAllEnginesAndAskedBeforeThePool) {
   EXPECT_EQ(setup.world.shared_fs_read_bytes_per_second, 20'000'000'000U);
   EXPECT_EQ(setup.world.shared_fs_write_bytes_per_second, 10'000'000'000U);
   ASSERT_EQ(setup.notes.size(), 4U);
-  EXPECT_EQ(setup.notes[0], "hardware.shared_fs_read_gbps: 20 instead of 42.9497 as of h100-pcie5");
+  EXPECT_EQ(setup.notes[0], "hardware.shared_fs_read_gbps: 20 instead of 42.9497 as of h100-sxm");
 }
 
 TEST(StorageSetup, EveryPresetHasASharedFileSystem) {
@@ -192,7 +192,7 @@ TEST(StorageSetup, EveryPresetHasASharedFileSystem) {
 
 TEST(StorageSetup, AMachineWithoutASharedFileSystemSaysWhichFiguresToGive) {
   const Folder folder;
-  Json machine = Json::parse(hardware_preset_text("h100-pcie5"));
+  Json machine = Json::parse(hardware_preset_text("h100-sxm"));
   for (const char* figure : {"read_bandwidth", "write_bandwidth", "latency", "file"}) {
     machine["numbers"].erase(std::string("shared_fs_") + figure);
   }
@@ -270,7 +270,7 @@ TEST(StorageSetup, FiguresAreOverriddenAndSaid) {
   EXPECT_EQ(setup.cost->coefficients().storage[Tier::disk].read.rate, 3'500'000'000U);
   EXPECT_EQ(setup.cost->coefficients().host_to_device.link_rate, 25'000'000'000U);
   ASSERT_EQ(setup.notes.size(), 4U);
-  EXPECT_EQ(setup.notes[0], "hardware.disk_read_gbps: drives at 3.5 GB/s instead of 27.2 GB/s as of h100-pcie5");
+  EXPECT_EQ(setup.notes[0], "hardware.disk_read_gbps: drives at 3.5 GB/s instead of 27.2 GB/s as of h100-sxm");
 }
 
 TEST(StorageSetup, AllEnginesShareThePoolsBandwidth) {
@@ -304,7 +304,7 @@ TEST(StorageSetup, Refusals) {
                                               {"gpudirect_", "cache.path=direct", "has no GPUDirect"},
                                               {"drive_", "hardware.disk_read_gbps=1", "has no drives"},
                                               {"nic_", "hardware.remote_gbps=1", "has no remote pool"}}) {
-    Json machine = Json::parse(hardware_preset_text("h100-pcie5"));
+    Json machine = Json::parse(hardware_preset_text("h100-sxm"));
     Json numbers = machine["numbers"];
     for (const auto& [key, number] : numbers.items()) {
       const bool other = std::string(device) == "drive_" ? key == "disk_look_up" || key.starts_with("file_")

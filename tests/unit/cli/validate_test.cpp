@@ -17,7 +17,7 @@ class Validate : public testing::Test {
   // Every lane except the remote ones is used; loads and backups seldom overlap.
   Validate()
       : settings_(conversations({.requests = 80, .gap_ms = 300}, 1).save(folder_) +
-                  Settings{"hardware.name=h100-pcie5", "tiers.device.tokens=12032", "tiers.host.tokens=30016",
+                  Settings{"hardware.name=h100-sxm", "tiers.device.tokens=12032", "tiers.host.tokens=30016",
                            "tiers.disk.tokens=400000", "cache.io=direct", "cache.layout=page_first_direct",
                            "cache.prefetch_policy=wait_complete"}) {}
 
@@ -85,7 +85,7 @@ TEST_F(Validate, NamesTheLinkThatIsWrong) {
       {"compute", {"gemm_fraction", "memory_bandwidth", "attention_fraction"}}};
   for (const auto& [lane, keys] : plants) {
     const std::string setting =
-        hardware_setting(folder_, "h100-pcie5", lane + ".json", [&, wrong = keys](const std::string& key, const auto&) {
+        hardware_setting(folder_, "h100-sxm", lane + ".json", [&, wrong = keys](const std::string& key, const auto&) {
           return std::ranges::find(wrong, key) == wrong.end() ? 1.0 : 0.5;
         });
     const Json json = validate({folder_ / "truth", "--hardware", setting.substr(setting.find('=') + 1)}).json();
@@ -99,7 +99,7 @@ TEST_F(Validate, NamesTheLinkThatIsWrong) {
     EXPECT_EQ(json.at("lanes_off")[0].get<std::string>().substr(0, lane.size() + 11), lane + ": predicted");
     // The other way round: the prediction uses the right preset, and the "measured" run was slower.
     make("slow-" + lane, {setting});
-    const Json other = validate({folder_ / ("slow-" + lane), "--hardware", "h100-pcie5"}).json();
+    const Json other = validate({folder_ / ("slow-" + lane), "--hardware", "h100-sxm"}).json();
     EXPECT_EQ(other.at("cells")[0].at("lanes")[0].at("lane"), lane);
     EXPECT_LT(other.at("cells")[0].at("lanes")[0].at("ratio"), 1 / least + 0.05) << lane;
   }
@@ -150,7 +150,7 @@ TEST_F(Validate, WritesAFolder) {
 }
 
 const char* const kTable = R"([{"name": "groups of eight", "source": "made up",
-  "model": "llama-3.1-8b", "hardware": "h100-pcie5", "parallel": {"tp": 2},
+  "model": "llama-3.1-8b", "hardware": "h100-sxm", "parallel": {"tp": 2},
   "cache": {"page_tokens": 64}, "tiers": {"device": {"tokens": 20032}, "host": {"tokens": 60032}},
   "set": {"sim.world": "WORLD"},
   "workload": {"groups": 8, "prompts_per_group": 6, "prefix_tokens": 1024, "question_tokens": 100, "output_tokens": 8,
@@ -365,10 +365,15 @@ TEST_F(Validate, ComparesTheCacheReportOfBenchServing) {
 }
 
 // A ladder of clients that small machines serve quickly.
-const Settings kLadder{
-    "model.name=llama-3.1-8b",           "hardware.name=h100-pcie5",          "workload.loop=closed",
-    "workload.generate.kind=groups",     "workload.generate.groups=4",        "workload.generate.prompts_per_group=15",
-    "workload.generate.output_tokens=8", "workload.generate.range_ratio=0.5", "workload.generate.stages=2x20,6x40"};
+const Settings kLadder{"model.name=llama-3.1-8b",
+                       "hardware.name=h100-sxm",
+                       "workload.loop=closed",
+                       "workload.generate.kind=groups",
+                       "workload.generate.groups=4",
+                       "workload.generate.prompts_per_group=15",
+                       "workload.generate.output_tokens=8",
+                       "workload.generate.range_ratio=0.5",
+                       "workload.generate.stages=2x20,6x40"};
 
 TEST_F(Validate, ComparesEachStage) {
   simulate_to(folder_, "ladder", kLadder + Settings{"workload.warmup_requests=5"}, false);
@@ -522,7 +527,7 @@ TEST_F(Validate, RefusesWhatIsNoRun) {
   refused({folder_ / "run", folder_ / "run"}, {"given twice"});
   refused({folder_ / "run", "--vary", "seed=1,2"}, {"--vary"});
   refused({folder_ / "run", "--published", "x.json"}, {"one of them"});
-  refused({folder_ / "run", "--hardware", "h100"}, {"h100-pcie5"});
+  refused({folder_ / "run", "--hardware", "h100"}, {"h100-sxm"});
   refused({folder_ / "run", "--hardware", folder_ / "none.json"}, {"none.json", "is not there"});
   const std::string csv = text_of(folder_ / "run/requests.csv");
   write_text(folder_ / "run/requests.csv", csv + "9,junk\n");

@@ -61,7 +61,7 @@ TEST(Warnings, AHostNoLargerThanTheDevice) {
 
 // DeepSeek-V3 on eight ranks: an MLA latent cannot be split between ranks.
 TEST(Warnings, CopiesOfRanksAreCounted) {
-  expect_parts(sentence(warnings(setup_of({"model.name=deepseek-v3", "hardware.name=h200-pcie5", "parallel.tp=8",
+  expect_parts(sentence(warnings(setup_of({"model.name=deepseek-v3", "hardware.name=h200-sxm", "parallel.tp=8",
                                            "tiers.host.gib=256"})),
                         WarningKind::host_not_larger),
                {"7,639 pages (256 GiB", "each of the 8 ranks keeps its own copy of KV that an MLA model has once",
@@ -392,7 +392,7 @@ TEST(Warnings, ANamedSizeEndsTheCondition) {
       {"over memory", work + Settings{"tiers.host.gib=3", "tiers.host.memory_gib=2"}, "more than the host has",
        "tiers.host.gib may be ",
        "tiers.host.gib=", [](const Json& report) { return std::uint64_t{has(report, "host_over_memory")}; }},
-      {"over the memory of the machine", work + Settings{"hardware.name=h100-pcie5", "tiers.host.gib=3000"},
+      {"over the memory of the machine", work + Settings{"hardware.name=h100-sxm", "tiers.host.gib=3000"},
        "more than the 2048 GiB of the host", "tiers.host.gib may be ",
        "tiers.host.gib=", [](const Json& report) { return std::uint64_t{has(report, "host_over_memory")}; }},
   };
@@ -500,7 +500,7 @@ TEST(Warnings, NewPromptsAreNoFaultOfAPrefetch) {
 
 // Four engines of two GPUs share the memory of a host of eight.
 TEST(Warnings, HostTiersOfAHostShareItsMemory) {
-  const Settings engine{"hardware.name=h100-pcie5", "parallel.tp=2"};
+  const Settings engine{"hardware.name=h100-sxm", "parallel.tp=2"};
   const auto told = [&](const Settings& more, bool warns, double host_gib = 0) {
     const kvtwin::Setup setup = setup_of(engine + more);
     const Metrics metrics;

@@ -18,7 +18,7 @@ namespace {
 class AttentionGroups : public testing::Test {
  protected:
   static RooflineCoefficients of(std::uint32_t tp, std::uint32_t groups) {
-    return coefficients_of(model_preset("deepseek-v3"), hardware_preset("gb200-c2c"), tp, groups);
+    return coefficients_of(model_preset("deepseek-v3"), hardware_preset("gb200"), tp, groups);
   }
   static ForwardShape batch(std::uint32_t sequences, Tokens context) {
     ForwardShape shape;
@@ -35,7 +35,7 @@ class AttentionGroups : public testing::Test {
   }
 
   const ModelGeometry model = model_preset("deepseek-v3");
-  const HardwareSpec hardware = hardware_preset("gb200-c2c");
+  const HardwareSpec hardware = hardware_preset("gb200");
 };
 
 TEST_F(AttentionGroups, OneGroupIsTensorParallelism) {
@@ -161,7 +161,7 @@ TEST_F(AttentionGroups, TransfersAreThoseOfOneGroup) {
 }
 
 TEST_F(AttentionGroups, BeyondADomainNicsLimitTheExchange) {
-  const HardwareSpec h200 = hardware_preset("h200-pcie5");
+  const HardwareSpec h200 = hardware_preset("h200-sxm");
   EXPECT_DOUBLE_EQ(exchange_rate(h200, 8), h200.peer_bandwidth);
   EXPECT_DOUBLE_EQ(exchange_rate(h200, 16), 8 * 46.6e9);
   EXPECT_DOUBLE_EQ(exchange_rate(hardware, 64), hardware.peer_bandwidth);

@@ -134,7 +134,7 @@ TEST(Perftest, TablesTellANicsFigures) {
   all.add(parse_perftest(latency, "lat.txt"), "lat.txt");
   ASSERT_EQ(all.list.size(), 5u);
   CalibrationTerms terms;
-  terms.base = "h200-pcie5";
+  terms.base = "h200-sxm";
   const Calibration c = calibrate(all, terms);
   EXPECT_NEAR(c.hardware.nic_bandwidth, 20480.0 * 1048576, 1e8);
   EXPECT_NEAR(c.hardware.nic_object, 0.25e-6, 5e-9);

@@ -13,7 +13,7 @@ namespace {
 
 // Returns a preset in which the bandwidth of the link has an interval.
 HardwareSpec machine() {
-  HardwareSpec hardware = hardware_preset("h100-pcie5");
+  HardwareSpec hardware = hardware_preset("h100-sxm");
   const auto link = std::ranges::find(hardware.numbers, "host_to_device", &HardwareNumber::key);
   const double value = std::stod(link->value);
   link->low = 0.5 * value;
@@ -35,7 +35,7 @@ TEST(HardwareDraws, OnlyWhatHasAnIntervalMoves) {
     if (field.key == "host_to_device") continue;
     EXPECT_EQ(drawn.*field.member, base.*field.member) << field.key;
   }
-  EXPECT_TRUE(uncertain_numbers(hardware_preset("h100-pcie5"), 0).empty());
+  EXPECT_TRUE(uncertain_numbers(hardware_preset("h100-sxm"), 0).empty());
 }
 
 TEST(HardwareDraws, ASpreadIsForRatesTimesAndSharesWithoutOne) {
@@ -78,12 +78,12 @@ TEST(HardwareDraws, KeepTheirIntervals) {
 
 // How a number moves depends only on its name and on the draw.
 TEST(HardwareDraws, MoveAllMachinesAlike) {
-  HardwareSpec a = hardware_preset("h100-pcie5"), b = hardware_preset("gb200-c2c");
+  HardwareSpec a = hardware_preset("h100-sxm"), b = hardware_preset("gb200");
   const double before_a = a.peer_bandwidth, before_b = b.peer_bandwidth;
   move_to_draw(a, 17, 0.1);
   move_to_draw(b, 17, 0.1);
   EXPECT_NEAR(a.peer_bandwidth / before_a, b.peer_bandwidth / before_b, 1e-12);
-  HardwareSpec again = hardware_preset("h100-pcie5");
+  HardwareSpec again = hardware_preset("h100-sxm");
   move_to_draw(again, 17, 0.1);
   EXPECT_EQ(again.peer_bandwidth, a.peer_bandwidth);
   move_to_draw(again, 18, 0.1);

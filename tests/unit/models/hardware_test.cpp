@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-json h200() { return json::parse(hardware_preset_text("h200-pcie5")); }
+json h200() { return json::parse(hardware_preset_text("h200-sxm")); }
 
 std::string error_of(const json& object) {
   try {
@@ -31,8 +31,8 @@ std::string error_with(const char* key, double value, const char* unit) {
 }
 
 TEST(Hardware, PresetsLoadAndCarryUnitSourceAndDate) {
-  const std::set<std::string> expected{"a100-pcie4", "h100-pcie5", "h200-pcie5", "h20-pcie5", "b200-pcie5",
-                                       "b300-pcie5", "gb200-c2c",  "gb300-c2c",  "cpu-host"};
+  const std::set<std::string> expected{"a100-sxm", "h100-sxm", "h200-sxm", "h20",    "b200-sxm", "b300-sxm",
+                                       "gb200",    "gb300",    "mi300x",   "mi325x", "mi355x",   "cpu-host"};
   const std::vector<std::string> names = hardware_preset_names();
   EXPECT_EQ(std::set<std::string>(names.begin(), names.end()), expected);
   for (const std::string& name : names) {
@@ -47,15 +47,45 @@ TEST(Hardware, PresetsLoadAndCarryUnitSourceAndDate) {
   }
 }
 
+TEST(Hardware, FormerNamesAreAliases) {
+  const std::pair<const char*, const char*> aliases[] = {
+      {"a100-pcie4", "a100-sxm"}, {"h100-pcie5", "h100-sxm"}, {"h200-pcie5", "h200-sxm"},
+      {"h20-pcie5", "h20"},       {"h20-sxm", "h20"},         {"b200-pcie5", "b200-sxm"},
+      {"b300-pcie5", "b300-sxm"}, {"gb200-c2c", "gb200"},     {"gb300-c2c", "gb300"}};
+  for (const auto& [alias, name] : aliases) {
+    EXPECT_EQ(hardware_preset(alias).name, name);
+    EXPECT_EQ(hardware_preset_text(alias), hardware_preset_text(name));
+  }
+  EXPECT_EQ(hardware_preset_name("h100-sxm"), "h100-sxm");
+  EXPECT_EQ(hardware_preset_name("h100"), "h100");
+  EXPECT_THROW(hardware_preset("h100"), ModelError);
+}
+
+// AMD's presets have figures of data sheets for what a roofline needs, and say that nothing else is known.
+TEST(Hardware, AmdPresetsAreARoofline) {
+  for (const char* name : {"mi300x", "mi325x", "mi355x"}) {
+    const HardwareSpec spec = hardware_preset(name);
+    EXPECT_NE(spec.description.find("Roofline only"), std::string::npos) << name;
+    for (const std::string& table : operators_preset_names()) EXPECT_FALSE(table.starts_with(name)) << table;
+    for (const HardwareNumber& number : spec.numbers) {
+      const bool of_the_data_sheet = number.key == "memory_bytes" || number.key == "memory_bandwidth" ||
+                                     number.key.starts_with("peak_") || number.key == "peer_bandwidth";
+      EXPECT_EQ(number.source.starts_with("AMD Instinct MI3"), of_the_data_sheet) << name << " " << number.key;
+    }
+  }
+  EXPECT_DOUBLE_EQ(hardware_preset("mi300x").peak_fp4, 0);
+  EXPECT_DOUBLE_EQ(hardware_preset("mi355x").peak_fp4, 10066.3e12);
+}
+
 TEST(Hardware, NumbersAreInBaseUnits) {
-  const HardwareSpec spec = hardware_preset("h200-pcie5");
+  const HardwareSpec spec = hardware_preset("h200-sxm");
   EXPECT_DOUBLE_EQ(spec.memory_bytes, 141e9);
   EXPECT_DOUBLE_EQ(spec.memory_bandwidth, 4.8e12);
   EXPECT_DOUBLE_EQ(spec.peak_bf16, 989.4e12);
   EXPECT_DOUBLE_EQ(spec.host_to_device, 55e9);
   EXPECT_DOUBLE_EQ(spec.inline_limit, 28 * 1024);
   EXPECT_DOUBLE_EQ(spec.copy_call, 3e-6);
-  EXPECT_DOUBLE_EQ(hardware_preset("a100-pcie4").peak_fp8, 0);
+  EXPECT_DOUBLE_EQ(hardware_preset("a100-sxm").peak_fp8, 0);
 }
 
 TEST(Hardware, LintRefusesWhatNoMachineReaches) {
@@ -133,8 +163,8 @@ TEST(Hardware, StorageIsThereOrNot) {
     // Requests of 64 KiB and more are limited by the bandwidth, as measurements by Solidigm show.
     EXPECT_GE(spec.drive_read_iops * 65536, spec.drive_read_bandwidth) << name;
   }
-  EXPECT_DOUBLE_EQ(hardware_preset("h200-pcie5").drive_read_iops, 2.5e6);
-  EXPECT_DOUBLE_EQ(hardware_preset("gb200-c2c").pcie_root_bandwidth, 0);
+  EXPECT_DOUBLE_EQ(hardware_preset("h200-sxm").drive_read_iops, 2.5e6);
+  EXPECT_DOUBLE_EQ(hardware_preset("gb200").pcie_root_bandwidth, 0);
   json object = h200();
   const json whole = h200()["numbers"];  // items() borrows it
   for (const auto& [key, value] : whole.items()) {
@@ -157,7 +187,7 @@ TEST(Hardware, StorageIsThereOrNot) {
 
 TEST(Hardware, PlannersLimitsAreItsOwnOrTheDefaults) {
   const PlannerLimits defaults;
-  const PlannerLimits a100 = planner_limits(hardware_preset("a100-pcie4"));
+  const PlannerLimits a100 = planner_limits(hardware_preset("a100-sxm"));
   EXPECT_EQ(a100.copy_engine_min_h2d, defaults.copy_engine_min_h2d);
   EXPECT_EQ(a100.kernel_min_pieces, defaults.kernel_min_pieces);
   EXPECT_FALSE(a100.bulk_copies);
@@ -202,12 +232,12 @@ TEST(Hardware, ErrorsNameKeyAndUnit) {
     FAIL();
   } catch (const ModelError& error) {
     const std::string sentence = error.what();
-    EXPECT_NE(sentence.find("Known: a100-pcie4, b200-pcie5"), std::string::npos) << sentence;
+    EXPECT_NE(sentence.find("Known: a100-sxm, b200-sxm"), std::string::npos) << sentence;
   }
 }
 
 TEST(Hardware, KvRoomIsWhatWeightsAndActivationsLeave) {
-  const HardwareSpec spec = hardware_preset("h200-pcie5");
+  const HardwareSpec spec = hardware_preset("h200-sxm");
   const ModelGeometry m = model_preset("llama-3.1-8b");
   const double activations = 8192.0 * (6 * 4096 + 3 * 14336) * 2;
   EXPECT_NEAR(static_cast<double>(device_kv_bytes(spec, m, 1)),
@@ -215,12 +245,12 @@ TEST(Hardware, KvRoomIsWhatWeightsAndActivationsLeave) {
   EXPECT_GT(device_kv_bytes(spec, m, 2), device_kv_bytes(spec, m, 1));
   EXPECT_LT(device_kv_bytes(spec, m, 1, 0.8), device_kv_bytes(spec, m, 1));
   try {
-    device_kv_bytes(hardware_preset("h100-pcie5"), model_preset("llama-3.1-70b"), 1);
+    device_kv_bytes(hardware_preset("h100-sxm"), model_preset("llama-3.1-70b"), 1);
     FAIL();
   } catch (const ModelError& error) {
     EXPECT_STREQ(error.what(),
                  "llama-3.1-70b's weights (141.1 GB over parallel.tp = 1) leave no room for KV in the 80.0 GB of "
-                 "h100-pcie5; parallel.tp must be at least 4.");
+                 "h100-sxm; parallel.tp must be at least 4.");
   }
   EXPECT_THROW(device_kv_bytes(spec, m, 0), ModelError);
 }

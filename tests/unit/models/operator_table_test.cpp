@@ -146,7 +146,7 @@ ForwardShape decoding(std::uint32_t sequences, Tokens each) {
 class OperatorCosts : public ::testing::Test {
  protected:
   const ModelGeometry model = model_preset("llama-3.1-8b");
-  const HardwareSpec hardware = hardware_preset("h100-pcie5");
+  const HardwareSpec hardware = hardware_preset("h100-sxm");
   const OperatorTable table = part();
   RooflineCost measured() const {
     RooflineCost cost(model, hardware, 1);

@@ -84,7 +84,7 @@ const std::vector<const char*> kModels{"llama-3.1-8b", "qwen3-coder-30b-a3b", "g
 TEST(Roofline, ClosedFormEqualsTheLoop) {
   std::mt19937_64 random(1);
   for (const char* model : kModels) {
-    for (const char* hardware : {"h200-pcie5", "cpu-host"}) {
+    for (const char* hardware : {"h200-sxm", "cpu-host"}) {
       const RooflineCost cost = cost_of(model, hardware, 1);
       for (int i = 0; i < 100; ++i) {
         const ForwardShape shape = random_shape(random);
@@ -99,7 +99,7 @@ TEST(Roofline, ClosedFormEqualsTheLoop) {
 // `serial` is the part of the shorter of computing and reading that is not hidden. With 1, both times are added; with
 // 0, only the longer time counts.
 TEST(Roofline, AttentionHidesWhatItIsSaidTo) {
-  HardwareSpec hw = hardware_preset("h200-pcie5");
+  HardwareSpec hw = hardware_preset("h200-sxm");
   const ModelGeometry model = model_preset("llama-3.1-8b");
   std::vector<TimeNs> times;
   for (const double serial : {0.0, 0.5, 1.0}) {
@@ -119,7 +119,7 @@ TEST(Roofline, AttentionHidesWhatItIsSaidTo) {
 TEST(Roofline, TimeGrowsWithEveryStepAndEveryField) {
   std::mt19937_64 random(2);
   for (const char* model : kModels) {
-    const RooflineCost cost = cost_of(model, "b200-pcie5", 8);
+    const RooflineCost cost = cost_of(model, "b200-sxm", 8);
     for (int i = 0; i < 200; ++i) {
       const ForwardShape shape = random_shape(random);
       const std::uint64_t steps = 1 + below(random, 1000);
@@ -155,7 +155,7 @@ TEST(Roofline, WildShapesStayAtTheLargestTime) {
 TEST(Roofline, KnownFiguresByHand) {
   // Llama-3.1-8B on H200. Decoding one sequence reads 15.0 GB of weights (all but the input embedding) at 0.87 * 4.8
   // TB/s, which takes 3.594 ms. A prefill of 8192 tokens is 2 * 6.98e9 * 8192 FLOPs at 0.7 * 989.4 TFLOP/s.
-  const RooflineCost cost = cost_of("llama-3.1-8b", "h200-pcie5");
+  const RooflineCost cost = cost_of("llama-3.1-8b", "h200-sxm");
   EXPECT_NEAR(static_cast<double>(cost.forward_ns(decode(1, 0), 1)), 3.594e6 + 0.2e6, 1e4);
   const double linear = 2 * 6.98e9 * 8192 / (0.7 * 989.4e12), pairs = 8192.0 * 8193 / 2;
   const double attention = pairs * 4 * 32 * 128 * 32 / (0.5 * 989.4e12);
@@ -165,7 +165,7 @@ TEST(Roofline, KnownFiguresByHand) {
 }
 
 TEST(Roofline, MoreTokensTouchMoreExpertsUpToAll) {
-  const RooflineCost cost = cost_of("gpt-oss-120b", "h200-pcie5");
+  const RooflineCost cost = cost_of("gpt-oss-120b", "h200-sxm");
   EXPECT_EQ(cost.distinct_experts_x2_32(0), 0U);
   EXPECT_EQ(cost.distinct_experts_x2_32(1), 4ULL << 32);
   for (Tokens t = 0; t < 400; ++t) {
@@ -189,7 +189,7 @@ HardwareSpec twice_as_fast(HardwareSpec spec) {
 
 TEST(Roofline, TwiceTheRatesHalveTheCoefficients) {
   for (const char* model : kModels) {
-    const HardwareSpec slow = hardware_preset("h100-pcie5");
+    const HardwareSpec slow = hardware_preset("h100-sxm");
     const RooflineCoefficients a = coefficients_of(model_preset(model), slow, 2);
     const RooflineCoefficients b = coefficients_of(model_preset(model), twice_as_fast(slow), 2);
     const auto halved = [&](std::uint64_t RooflineCoefficients::*field) {
@@ -212,15 +212,15 @@ TEST(Roofline, TwiceTheRatesHalveTheCoefficients) {
 
 TEST(Roofline, RanksShareTheWork) {
   const ForwardShape shape = prefill(4096, 4096);
-  const TimeNs one = cost_of("llama-3.1-8b", "h100-pcie5", 1).forward_ns(shape, 1);
-  const TimeNs eight = cost_of("llama-3.1-8b", "h100-pcie5", 8).forward_ns(shape, 1);
+  const TimeNs one = cost_of("llama-3.1-8b", "h100-sxm", 1).forward_ns(shape, 1);
+  const TimeNs eight = cost_of("llama-3.1-8b", "h100-sxm", 8).forward_ns(shape, 1);
   EXPECT_LT(eight, one);
   EXPECT_GT(eight * 8, one);  // the all-reduces and the overhead of a pass do not shrink
   // With more ranks than KV heads, each rank still reads one head.
-  const auto c8 = coefficients_of(model_preset("llama-3.1-8b"), hardware_preset("h100-pcie5"), 8);
-  const auto c16 = coefficients_of(model_preset("llama-3.1-8b"), hardware_preset("h100-pcie5"), 16);
+  const auto c8 = coefficients_of(model_preset("llama-3.1-8b"), hardware_preset("h100-sxm"), 8);
+  const auto c16 = coefficients_of(model_preset("llama-3.1-8b"), hardware_preset("h100-sxm"), 16);
   EXPECT_EQ(c8.decode_token_fs, c16.decode_token_fs);
-  EXPECT_THROW(coefficients_of(model_preset("llama-3.1-8b"), hardware_preset("h100-pcie5"), 3), ModelError);
+  EXPECT_THROW(coefficients_of(model_preset("llama-3.1-8b"), hardware_preset("h100-sxm"), 3), ModelError);
 }
 
 Plan plan_of(TransferPath path, Direction direction, std::uint64_t descriptors, Bytes piece) {
@@ -237,7 +237,7 @@ constexpr auto kUp = Direction::host_to_device;
 constexpr auto kDown = Direction::device_to_host;
 
 TEST(Roofline, TransfersFollowTheCopyEngine) {
-  const RooflineCost cost = cost_of("llama-3.1-8b", "h200-pcie5");
+  const RooflineCost cost = cost_of("llama-3.1-8b", "h200-sxm");
   const TransferCost small = cost.transfer(plan_of(TransferPath::copy_engine, kUp, 1000, 8192));
   EXPECT_EQ(small.bytes, 8'192'000U);
   EXPECT_EQ(small.latency_ns, 3000 + 1000 * 100);
@@ -272,17 +272,17 @@ TEST(Roofline, HandOversFollowTheNicsWrites) {
 
 TEST(Roofline, BroadcastsCrossEachLinkOnce) {
   // H100: 450 GB/s, 8 us. A page of DeepSeek's latent has 64 * 61 * 1,152 = 4,497,408 bytes, which take 9,994.24 ns.
-  EXPECT_EQ(RooflineCost(model_preset("deepseek-v3"), hardware_preset("h100-pcie5"), 8).broadcast_ns(4'497'408),
+  EXPECT_EQ(RooflineCost(model_preset("deepseek-v3"), hardware_preset("h100-sxm"), 8).broadcast_ns(4'497'408),
             8'000 + 9'995);
   // With data parallelism of attention, each group copies its own pages, and a group of one rank has nothing to copy.
-  EXPECT_EQ(RooflineCost(model_preset("deepseek-v3"), hardware_preset("h100-pcie5"), 8, 4).broadcast_ns(4'497'408),
+  EXPECT_EQ(RooflineCost(model_preset("deepseek-v3"), hardware_preset("h100-sxm"), 8, 4).broadcast_ns(4'497'408),
             8'000 + 9'995);
-  EXPECT_EQ(RooflineCost(model_preset("deepseek-v3"), hardware_preset("h100-pcie5"), 8, 8).broadcast_ns(4'497'408), 0);
-  EXPECT_EQ(RooflineCost(model_preset("deepseek-v3"), hardware_preset("h100-pcie5"), 1).broadcast_ns(4'497'408), 0);
+  EXPECT_EQ(RooflineCost(model_preset("deepseek-v3"), hardware_preset("h100-sxm"), 8, 8).broadcast_ns(4'497'408), 0);
+  EXPECT_EQ(RooflineCost(model_preset("deepseek-v3"), hardware_preset("h100-sxm"), 1).broadcast_ns(4'497'408), 0);
 }
 
 TEST(Roofline, TransfersFollowKernelAndStaging) {
-  const RooflineCost cost = cost_of("llama-3.1-8b", "h200-pcie5");
+  const RooflineCost cost = cost_of("llama-3.1-8b", "h200-sxm");
   const TransferCost kernel = cost.transfer(plan_of(TransferPath::kernel, kUp, 100000, 512));
   EXPECT_EQ(kernel.latency_ns, 3500);
   EXPECT_EQ(kernel.bytes_per_second, 50'000'000'000U);
@@ -293,7 +293,7 @@ TEST(Roofline, TransfersFollowKernelAndStaging) {
 }
 
 TEST(Roofline, TransfersFollowBoxesAndRing) {
-  const RooflineCost cost = cost_of("llama-3.1-8b", "h200-pcie5");
+  const RooflineCost cost = cost_of("llama-3.1-8b", "h200-sxm");
   Plan boxes = plan_of(TransferPath::boxes, kUp, 100, 64 * 1024);
   boxes.piece_bytes = 1024;
   EXPECT_EQ(cost.transfer(boxes).latency_ns, 3000 + 100 * 100);
@@ -306,7 +306,7 @@ TEST(Roofline, TransfersFollowBoxesAndRing) {
   const TransferCost ring = cost.transfer(plan_of(TransferPath::ring, kUp, 100000, 512));
   EXPECT_EQ(ring.latency_ns, 3500);
   EXPECT_EQ(ring.bytes_per_second, 50'000'000'000U);  // without ring_rate, the rate of a copy kernel
-  HardwareSpec measured = hardware_preset("h200-pcie5");
+  HardwareSpec measured = hardware_preset("h200-sxm");
   measured.ring_rate = 51e9;
   const RooflineCost faster(model_preset("llama-3.1-8b"), measured, 1);
   EXPECT_EQ(faster.transfer(plan_of(TransferPath::ring, kUp, 100000, 512)).bytes_per_second, 51'000'000'000U);
@@ -315,7 +315,7 @@ TEST(Roofline, TransfersFollowBoxesAndRing) {
 
 // A quarter of the window moves in the time of a call, 3 us.
 TEST(Roofline, ATightWindowHoldsTheCopyEngineBack) {
-  const RooflineCost cost = cost_of("llama-3.1-8b", "h200-pcie5");
+  const RooflineCost cost = cost_of("llama-3.1-8b", "h200-sxm");
   for (const auto path : {TransferPath::copy_engine, TransferPath::boxes, TransferPath::staged}) {
     Plan plan = plan_of(path, kUp, 100, 1 << 20);
     plan.piece_bytes = 1 << 20;
@@ -345,7 +345,7 @@ StorageWork storage_work(StorageVerb verb, Tier tier, Pages pages, std::uint32_t
 
 // Four drives of 13.5 and 6.6 GB/s, 2.5 M and 0.25 M IOPS, 75 and 12 us, depth 128; four NICs of 46.6 GB/s.
 TEST(Roofline, StorageByHand) {
-  const RooflineCost cost = cost_of("llama-3.1-8b", "h200-pcie5");
+  const RooflineCost cost = cost_of("llama-3.1-8b", "h200-sxm");
   const auto get = [&](Tier tier, Pages pages, std::uint32_t objects) {
     return cost.storage(storage_work(StorageVerb::get, tier, pages, objects));
   };
@@ -369,7 +369,7 @@ TEST(Roofline, StorageByHand) {
 }
 
 TEST(Roofline, AFileAPageIsReadOneAfterTheOtherByEachRank) {
-  HardwareSpec hardware = hardware_preset("h100-pcie5");
+  HardwareSpec hardware = hardware_preset("h100-sxm");
   hardware.file_a_page = true;
   hardware.file_read_overhead = 60e-6;
   hardware.file_read_bandwidth = 1.5e9;
@@ -391,7 +391,7 @@ TEST(Roofline, AFileAPageIsReadOneAfterTheOtherByEachRank) {
 }
 
 TEST(Roofline, StorageOfRanksAndPastHostMemory) {
-  const RooflineCost cost = cost_of("llama-3.1-8b", "h200-pcie5", 2);
+  const RooflineCost cost = cost_of("llama-3.1-8b", "h200-sxm", 2);
   StorageWork work = storage_work(StorageVerb::get, Tier::remote, 4, 1);
   work.ranks = 2;
   EXPECT_EQ(cost.storage(work).bytes, 8U * 8'388'608);
@@ -402,7 +402,7 @@ TEST(Roofline, StorageOfRanksAndPastHostMemory) {
 }
 
 TEST(Roofline, StorageThatMovesNothing) {
-  const RooflineCost cost = cost_of("llama-3.1-8b", "h200-pcie5");
+  const RooflineCost cost = cost_of("llama-3.1-8b", "h200-sxm");
   EXPECT_EQ(cost.storage(storage_work(StorageVerb::look_up, Tier::disk, 500, 64)).latency_ns, 20'000);
   EXPECT_EQ(cost.storage(storage_work(StorageVerb::look_up, Tier::remote, 500, 64)).latency_ns, 100'000);
   EXPECT_EQ(cost.storage(storage_work(StorageVerb::remove, Tier::disk, 500, 64)).latency_ns, 12'000);
@@ -420,7 +420,7 @@ TEST(Roofline, StorageThatMovesNothing) {
 // 2 MiB per page at 20 GB/s take 104.9 us. The metadata servers open one file per 50 us. With small pages, the metadata
 // servers are the limit.
 TEST(Roofline, ASharedFileSystemIsBoundByItsBandwidthOrItsMetadata) {
-  HardwareSpec hardware = hardware_preset("h100-pcie5");
+  HardwareSpec hardware = hardware_preset("h100-sxm");
   hardware.shared_fs_read_bandwidth = 0;
   hardware.shared_fs_write_bandwidth = 0;
   EXPECT_EQ(RooflineCost(model_preset("tiny"), hardware, 1).coefficients().storage[Tier::shared_fs],
@@ -448,7 +448,7 @@ TEST(Roofline, ASharedFileSystemIsBoundByItsBandwidthOrItsMetadata) {
 }
 
 TEST(Roofline, StorageIsMonotone) {
-  for (const char* machine : {"h200-pcie5", "a100-pcie4", "cpu-host"}) {
+  for (const char* machine : {"h200-sxm", "a100-sxm", "cpu-host"}) {
     const RooflineCost cost = cost_of("llama-3.1-8b", machine);
     const auto seconds = [&](const StorageWork& work) {
       const TransferCost c = cost.storage(work);
@@ -472,7 +472,7 @@ TEST(Roofline, StorageIsMonotone) {
 TEST(Roofline, AFasterMachineIsNeverSlower) {
   std::mt19937_64 random(3);
   const ModelGeometry model = model_preset("gpt-oss-120b");
-  const HardwareSpec base = hardware_preset("gb200-c2c");
+  const HardwareSpec base = hardware_preset("gb200");
   const RooflineCost slow(model, base, 2);
   for (double HardwareSpec::*rate :
        {&HardwareSpec::memory_bandwidth, &HardwareSpec::peak_bf16, &HardwareSpec::peak_fp8, &HardwareSpec::peak_fp4,
@@ -509,8 +509,8 @@ TEST(Roofline, RawCoefficientsAreTakenAsGiven) {
 // ---- a draft model -----------------------------------------------------------------------------------------
 
 RooflineCost with_draft(const char* model, const char* draft) {
-  RooflineCost cost = cost_of(model, "h100-pcie5");
-  cost.set_draft(model_preset(draft), hardware_preset("h100-pcie5"), 1);
+  RooflineCost cost = cost_of(model, "h100-sxm");
+  cost.set_draft(model_preset(draft), hardware_preset("h100-sxm"), 1);
   return cost;
 }
 
@@ -522,7 +522,7 @@ ForwardShape speculative(std::uint32_t sequences, Tokens context, std::uint32_t 
 }
 
 TEST(Draft, verifying_costs_less_than_decoding_one_by_one) {
-  const RooflineCost alone = cost_of("llama-3.1-8b", "h100-pcie5"), drafted = with_draft("llama-3.1-8b", "tiny");
+  const RooflineCost alone = cost_of("llama-3.1-8b", "h100-sxm"), drafted = with_draft("llama-3.1-8b", "tiny");
   for (const std::uint32_t sequences : {1U, 16U}) {
     const TimeNs plain = alone.forward_ns(decode(sequences, 4000), 1);
     const TimeNs step = drafted.forward_ns(speculative(sequences, 4000, 4, 3277), 1);
@@ -535,13 +535,13 @@ TEST(Draft, a_larger_draft_and_more_of_its_tokens_cost_more) {
   const RooflineCost small = with_draft("llama-3.1-70b", "tiny"), large = with_draft("llama-3.1-70b", "llama-3.1-8b");
   EXPECT_GT(large.forward_ns(speculative(1, 4000, 4, 3277), 1), small.forward_ns(speculative(1, 4000, 4, 3277), 1));
   EXPECT_GT(large.forward_ns(speculative(1, 4000, 5, 3277), 1), large.forward_ns(speculative(1, 4000, 4, 3277), 1));
-  EXPECT_GT(large.forward_ns(prefill(1000), 1), cost_of("llama-3.1-70b", "h100-pcie5").forward_ns(prefill(1000), 1))
+  EXPECT_GT(large.forward_ns(prefill(1000), 1), cost_of("llama-3.1-70b", "h100-sxm").forward_ns(prefill(1000), 1))
       << "the draft's KV of the prompt is computed too";
 }
 
 // A draft of 0 tokens that yields 1 token per step equals no draft. Each step has a cost. Contexts grow by the yield.
 TEST(Draft, steps_add_up) {
-  const RooflineCost alone = cost_of("llama-3.1-8b", "h100-pcie5"), drafted = with_draft("llama-3.1-8b", "tiny");
+  const RooflineCost alone = cost_of("llama-3.1-8b", "h100-sxm"), drafted = with_draft("llama-3.1-8b", "tiny");
   for (const std::uint64_t steps : {1U, 2U, 7U, 64U}) {
     EXPECT_EQ(alone.forward_ns(speculative(8, 1000, 0, 1024), steps), alone.forward_ns(decode(8, 1000), steps));
     const ForwardShape shape = speculative(8, 1000, 4, 2560);

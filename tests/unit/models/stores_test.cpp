@@ -26,7 +26,7 @@ std::string error_of(const json& object) {
 
 // The cost of a storage operation in the remote tier of an H100 with this store.
 RooflineCost cost_with(const StoreFigures& figures, double nodes = 0) {
-  HardwareSpec hardware = hardware_preset("h100-pcie5");
+  HardwareSpec hardware = hardware_preset("h100-sxm");
   hardware.store = figures;
   hardware.pool_nodes = nodes;
   return RooflineCost(model_preset("llama-3.1-8b"), hardware, 1);
@@ -107,7 +107,7 @@ TEST(Stores, ServersLimitObjectsAndBytes) {
 }
 
 TEST(Stores, WithoutAStoreThePoolCostsAsBefore) {
-  const RooflineCost plain(model_preset("llama-3.1-8b"), hardware_preset("h100-pcie5"), 1);
+  const RooflineCost plain(model_preset("llama-3.1-8b"), hardware_preset("h100-sxm"), 1);
   EXPECT_EQ(cost_with(StoreFigures{}).coefficients(), plain.coefficients());
 }
 

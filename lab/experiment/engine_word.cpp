@@ -1,0 +1,100 @@
+#include "lab/experiment/engine_word.hpp"
+
+#include <algorithm>
+
+#include "lab/error.hpp"
+#include "lab/experiment/experiment.hpp"
+#include "lab/names.hpp"
+#include "lab/sglang/sglang_flags.hpp"
+#include "models/names.hpp"
+#include "models/presets.hpp"
+#include "policy/base/names.hpp"
+
+namespace kvtwin {
+namespace {
+
+bool is_version(std::string_view text) {
+  const auto part = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || c == '.' || c == '+' || c == '-';
+  };
+  const bool numbered = !text.empty() && ((text.front() >= '0' && text.front() <= '9') || text.front() == 'v');
+  return numbered && text.size() <= 40 && std::ranges::all_of(text, part);
+}
+
+// Returns the name that a table of the experiment's GPU and engine has; empty if the GPU has no name.
+std::string own_table(const Experiment& e, ServingEngine engine) {
+  const std::string& gpu = e.text("hardware.name");
+  return gpu.empty() ? std::string() : std::string(hardware_preset_name(gpu)) + "/" + std::string(name_of(engine));
+}
+
+EngineWord word_of(const Experiment& e) { return engine_word(e.text(kEngineKey), e.where(kEngineKey)); }
+
+std::string times_text(const Experiment& e, ServingEngine engine) {
+  if (!e.text("hardware.operators_file").empty()) return "operator times " + e.text("hardware.operators_file");
+  const std::string& table = e.text("hardware.operators");
+  if (!table.empty() && table != "none") return "operator times " + table;
+  if (e.is_given("hardware.operators")) return "roofline";
+  const std::string own = own_table(e, engine);
+  return "no operator table for " + (own.empty() ? e.text("hardware.file") : own) + ": roofline";
+}
+
+}  // namespace
+
+EngineWord engine_word(std::string_view text, const std::string& where) {
+  const std::size_t space = text.find(' ');
+  const std::string_view name = text.substr(0, space);
+  std::vector<std::string> known;
+  for (const std::string_view one : names_of<ServingEngine>()) known.emplace_back(one);
+  const std::optional<ServingEngine> engine = value_named<ServingEngine>(name);
+  if (!engine) throw InputError(where + ": " + unknown_name("engine", name, known));
+  EngineWord word{*engine, std::string(space == std::string_view::npos ? "" : text.substr(space + 1)), nullptr};
+  const bool versioned = space != std::string_view::npos;
+  if (versioned && (*engine == ServingEngine::none || !is_version(word.version))) {
+    throw InputError(where + ": is \"" + std::string(text) +
+                     "\"; it must be an engine, or one with a release, say \"sglang " +
+                     std::string(sglang_releases().back().version) + "\"");
+  }
+  if (*engine != ServingEngine::sglang) return word;
+  word.release = versioned ? find_sglang_release(word.version) : &sglang_releases().back();
+  if (word.release == nullptr) {
+    throw InputError(where + ": the rules of SGLang " + word.version + " are not known; known are those of " +
+                     sglang_release_names());
+  }
+  return word;
+}
+
+std::vector<EngineSetting> engine_settings(const Experiment& e) {
+  const EngineWord word = word_of(e);
+  std::vector<EngineSetting> settings;
+  if (word.engine == ServingEngine::none) return settings;
+  settings.push_back({"serving.engine", std::string(name_of(word.engine))});
+  const std::string table = own_table(e, word.engine);
+  const std::vector<std::string> tables = operators_preset_names();
+  const bool there = std::ranges::find(tables, table) != tables.end();
+  settings.push_back({"hardware.operators", there ? table : "none"});
+  if (word.release != nullptr) {
+    settings.push_back({"scheduler.style", "sglang"});
+    for (CacheRule& rule : sglang_cache_rules(*word.release, e.text("cache.write_policy") == "write_back")) {
+      settings.push_back({std::move(rule.key), std::move(rule.value)});
+    }
+    return settings;
+  }
+  settings.push_back({"scheduler.style", "vllm"});  // TensorRT-LLM has one budget per step too (in-flight batching)
+  settings.push_back({"cache.evict_unit", "page"});
+  settings.push_back({"cache.load_back_min_tokens", "0"});  // vLLM's OffloadingConnector has no shortest load
+  return settings;
+}
+
+std::string engine_line(const Experiment& e) {
+  const EngineWord word = word_of(e);
+  if (word.engine == ServingEngine::none) return "";
+  std::string line(name_of(word.engine));
+  const std::string version = word.release != nullptr ? std::string(word.release->version) : word.version;
+  if (!version.empty()) line += " " + version;
+  line += "; " + times_text(e, word.engine);
+  const std::string& serving = e.text("serving.engine");
+  if (serving == name_of(word.engine)) return line;
+  return line + (serving == "none" ? "; without the engine's host times" : "; host times of " + serving);
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,220 @@
+// The key `engine`: the keys that it sets, what overrides it, recorded experiments, and tables of another GPU.
+#include "lab/experiment/engine_word.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "lab/error.hpp"
+#include "lab/experiment/setup.hpp"
+#include "lab/sglang/sglang_arguments.hpp"
+#include "tests/simulation.hpp"
+
+namespace kvtwin::test {
+namespace {
+
+// `engine`: sglang unless the settings give it.
+Experiment with(const Settings& settings) {
+  Experiment experiment = Experiment::from_text("engine = \"sglang\"\n", "x.toml");
+  for (const std::string& setting : settings) experiment.set(setting);
+  return experiment;
+}
+
+std::string refusal(const Settings& settings) {
+  try {
+    make_setup(with(settings));
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(EngineWord, SetsStyleTimesTableAndRules) {
+  const Experiment sglang = with({"hardware.name=h200-sxm"});
+  EXPECT_EQ(sglang.text("scheduler.style"), "sglang");
+  EXPECT_EQ(sglang.text("serving.engine"), "sglang");
+  EXPECT_EQ(sglang.text("hardware.operators"), "h200-sxm/sglang");
+  EXPECT_EQ(sglang.text("cache.evict_unit"), "node");
+  EXPECT_EQ(sglang.number("cache.clean_reserve"), 0);
+  EXPECT_TRUE(sglang.flag("cache.prefetch_recheck"));
+  EXPECT_EQ(sglang.origin("cache.evict_unit"), "engine = sglang");
+  EXPECT_FALSE(sglang.is_given("cache.evict_unit"));
+
+  const Experiment vllm = with({"hardware.name=h200-sxm", "engine=vllm 0.33.0"});
+  EXPECT_EQ(vllm.text("scheduler.style"), "vllm");
+  EXPECT_EQ(vllm.text("serving.engine"), "vllm");
+  EXPECT_EQ(vllm.text("hardware.operators"), "h200-sxm/vllm");
+  EXPECT_EQ(vllm.text("cache.evict_unit"), "page");
+  EXPECT_EQ(vllm.integer("cache.load_back_min_tokens"), 0);
+  const std::vector<std::string> notes = make_setup(vllm).notes;
+  EXPECT_EQ(std::ranges::count(notes, "engine (--set): the rules of vllm are the same for all its releases here"), 1);
+
+  const Experiment trtllm = with({"hardware.name=gb300", "engine=trtllm"});
+  EXPECT_EQ(trtllm.text("scheduler.style"), "vllm");
+  EXPECT_EQ(trtllm.text("hardware.operators"), "gb300/trtllm");
+}
+
+TEST(EngineWord, SetsRulesOfTheReleaseAndOfTheWritePolicy) {
+  const Experiment early = with({"engine=sglang 0.5.10", "cache.write_policy=write_back"});
+  EXPECT_FALSE(early.flag("cache.raise_prompt_priority"));
+  EXPECT_FALSE(early.flag("cache.reclaim_shadowed"));
+  EXPECT_EQ(early.text("cache.prefetch_timeout_from"), "issue");
+  Experiment late = with({"cache.write_policy=write_back"});
+  EXPECT_TRUE(late.flag("cache.reclaim_shadowed"));
+  EXPECT_EQ(late.text("cache.reclaim_order"), "shadowed");
+  late.set("cache.write_policy=write_through");
+  EXPECT_EQ(late.origin("cache.reclaim_order"), "default");
+}
+
+TEST(EngineWord, WithoutItNothingIsSet) {
+  const Experiment experiment = Experiment::from_text("", "x.toml");
+  EXPECT_EQ(experiment.text("engine"), "none");
+  for (const ExperimentKey& key : experiment_keys()) {
+    EXPECT_EQ(experiment.value(key.name), key.fallback) << key.name;
+    EXPECT_EQ(experiment.origin(key.name), "default") << key.name;
+  }
+}
+
+TEST(EngineWord, KeysThatAreGivenStayInAnyOrder) {
+  for (const Settings& settings : {Settings{"serving.engine=none", "hardware.operators=none", "engine=vllm"},
+                                   Settings{"engine=vllm", "hardware.operators=none", "serving.engine=none"}}) {
+    Experiment experiment = with(settings);
+    experiment.set("hardware.name=b200-sxm");
+    EXPECT_EQ(experiment.text("serving.engine"), "none");
+    EXPECT_EQ(experiment.text("hardware.operators"), "none");
+    EXPECT_EQ(experiment.text("scheduler.style"), "vllm");
+    EXPECT_EQ(engine_line(experiment), "vllm; roofline; without the engine's host times");
+  }
+}
+
+TEST(EngineWord, FollowsTheHardware) {
+  Experiment experiment = with({"hardware.name=h100-pcie5"});
+  EXPECT_EQ(engine_line(experiment), "sglang 0.5.23; operator times h100-sxm/sglang");
+  experiment.set("hardware.name=mi300x");
+  EXPECT_EQ(engine_line(experiment), "sglang 0.5.23; no operator table for mi300x/sglang: roofline");
+  experiment.set("hardware.name=a100-sxm");
+  EXPECT_EQ(engine_line(experiment), "sglang 0.5.23; operator times a100-sxm/sglang");
+  experiment.set("engine=vllm 0.33.0");
+  EXPECT_EQ(engine_line(experiment), "vllm 0.33.0; no operator table for a100-sxm/vllm: roofline");
+  experiment.set("hardware.file=machine.json");
+  EXPECT_EQ(engine_line(experiment), "vllm 0.33.0; no operator table for machine.json: roofline");
+  experiment.set("hardware.operators=h100-sxm/vllm");
+  EXPECT_EQ(engine_line(experiment), "vllm 0.33.0; operator times h100-sxm/vllm");
+  EXPECT_EQ(engine_line(with({"engine=none"})), "");
+}
+
+TEST(EngineWord, UnknownEnginesAndReleasesAreRefused) {
+  const auto error_of = [](const std::string& engine) -> std::string {
+    try {
+      with({"engine=" + engine});
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(error_of("sglan"),
+            "engine (--set): unknown engine \"sglan\": did you mean \"sglang\"? Known: none, sglang, vllm, trtllm.");
+  EXPECT_NE(error_of("sglang 0.5.99").find("the rules of SGLang 0.5.99 are not known; known are those of 0.5.10, "),
+            std::string::npos)
+      << error_of("sglang 0.5.99");
+  for (const char* junk : {"vllm ", "vllm x", "none 1", "sglang  0.5.23", "vllm 0.33 0"}) {
+    EXPECT_NE(error_of(junk).find("it must be an engine, or one with a release"), std::string::npos) << junk;
+  }
+  EXPECT_EQ(error_of("sglang v0.5.20"), "");
+  EXPECT_EQ(error_of("sglang 0.5.20.post1"), "");
+}
+
+TEST(EngineWord, ATableOfAnotherGpuIsRefusedUnlessItIsAskedFor) {
+  const Settings other{"hardware.name=h20", "hardware.operators=h100-sxm/sglang"};
+  EXPECT_EQ(refusal(other),
+            "hardware.operators (--set): the times of h100-sxm/sglang were measured on h100-sxm, and hardware.name "
+            "(--set) is h20; there is no table of h20: set hardware.operators to none, or set "
+            "hardware.operators_of_another_gpu to true");
+  EXPECT_NE(
+      refusal({"hardware.name=a100-sxm", "hardware.operators=h100-sxm/vllm"}).find("take a100-sxm/sglang or none"),
+      std::string::npos);
+  EXPECT_EQ(refusal(other + Settings{"hardware.operators_of_another_gpu=true"}), "");
+  EXPECT_EQ(refusal({"hardware.name=h100-sxm", "hardware.operators=h100-sxm/vllm"}), "") << "another engine's";
+}
+
+TEST(EngineWord, ARecordedExperimentKeepsItsValuesAndFollowsALaterSetting) {
+  const Experiment made = with({"hardware.name=h100-sxm", "cache.evict_unit=page"});
+  Experiment recorded = Experiment::from_text(made.resolved(), "resolved.toml");
+  for (const ExperimentKey& key : experiment_keys())
+    EXPECT_EQ(recorded.value(key.name), made.value(key.name)) << key.name;
+  EXPECT_TRUE(recorded.is_given("cache.evict_unit"));
+  recorded.set("hardware.name=h200-sxm");
+  EXPECT_EQ(recorded.text("hardware.operators"), "h200-sxm/sglang");
+  recorded.set("engine=vllm");
+  EXPECT_EQ(recorded.text("serving.engine"), "vllm");
+  EXPECT_EQ(recorded.text("cache.evict_unit"), "page");
+}
+
+// A kvtwin of before the key recorded all other keys.
+TEST(EngineWord, ARecordedExperimentWithoutTheKeyGetsNoNewDefaults) {
+  const Experiment made = with({"engine=none", "hardware.name=h100-sxm"});
+  std::string text = made.resolved();
+  const std::size_t line = text.find("\nengine = ") + 1;
+  text.erase(line, text.find('\n', line) + 1 - line);
+  const std::size_t later = text.find("\ncache.split_refreshes = ") + 1;  // as if it had not known this key either
+  text.erase(later, text.find('\n', later) + 1 - later);
+  const Experiment recorded = Experiment::from_text(text, "resolved.toml");
+  EXPECT_EQ(recorded.where("engine"), "engine (resolved.toml, recorded without this key)");
+  for (const ExperimentKey& key : experiment_keys())
+    EXPECT_EQ(recorded.value(key.name), made.value(key.name)) << key.name;
+}
+
+TEST(EngineWord, SglangVersionIsAnAlias) {
+  const auto apply = [](const std::string& toml, const std::string& version, const Settings& later,
+                        const char* flags = nullptr) {
+    Experiment experiment = Experiment::from_text(toml, "x.toml");
+    SglangArguments arguments;
+    arguments.version = version;
+    if (flags != nullptr) arguments.flags = {flags};
+    try {
+      apply_sglang(arguments, later, experiment);
+      for (const std::string& setting : later) experiment.set(setting);
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return experiment.text("engine") + (experiment.flag("cache.raise_prompt_priority") ? " raises" : "");
+  };
+  EXPECT_EQ(apply("", "0.5.10", {}), "sglang 0.5.10");
+  EXPECT_EQ(apply("engine = \"sglang\"", "0.5.10", {}, "--tp 1"), "sglang 0.5.10");
+  EXPECT_EQ(apply("engine = \"sglang 0.5.10\"", "", {}, "--tp 1"), "sglang 0.5.10");
+  EXPECT_EQ(apply("engine = \"sglang\"", "0.5.10", {}), "sglang 0.5.10");
+  EXPECT_EQ(apply("", "", {"engine=sglang 0.5.10"}, "--tp 1"), "sglang 0.5.10");
+  EXPECT_EQ(apply("", "0.5.23", {}, "--tp 1"), "none raises") << "SGLang's rules, and no engine's times";
+  EXPECT_EQ(apply("engine = \"vllm\"", "", {}, "--tp 1"), "sglang raises");
+  EXPECT_EQ(apply("engine = \"sglang 0.5.20\"", "0.5.23", {}),
+            "--sglang-version is 0.5.23, and engine (x.toml:1) is sglang 0.5.20; give one of them");
+  EXPECT_EQ(apply("", "0.5.23", {"engine=sglang 0.5.20"}, "--tp 1"),
+            "--sglang-version is 0.5.23, and engine (--set) is sglang 0.5.20; give one of them");
+  EXPECT_EQ(apply("engine = \"vllm\"", "0.5.23", {}),
+            "--sglang-version is 0.5.23, and engine (x.toml:1) is vllm; give one of them");
+  EXPECT_EQ(apply("", "", {"engine=vllm"}, "--tp 1"),
+            "engine (--set): is vllm, and the flags are of SGLang; leave it out, or give the keys of vllm without "
+            "these flags");
+}
+
+TEST(EngineWord, StandsInTheFirstLineOfTheScreen) {
+  const Folder folder;
+  write_text(folder / "x.toml",
+             "engine = \"sglang\"\n[hardware]\nname = \"h100-sxm\"\n[workload.generate]\nkind = \"groups\"\nrequests = "
+             "4\n[sim]\nworld = "
+             "\"events\"\n");
+  EXPECT_TRUE(run({"simulate", folder / "x.toml"})
+                  .out.starts_with("engine     sglang 0.5.23; operator times "
+                                   "h100-sxm/sglang\n"));
+  const std::string compared =
+      run({"compare", folder / "x.toml", "--vary", "engine=sglang,vllm", "--vary", "cache.page_tokens=16,64"}).out;
+  EXPECT_TRUE(
+      compared.starts_with("engine     sglang 0.5.23; operator times h100-sxm/sglang\n"
+                           "engine     vllm; operator times h100-sxm/vllm\n"))
+      << compared;
+}
+
+}  // namespace
+}  // namespace kvtwin::test
