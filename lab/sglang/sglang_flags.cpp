@@ -608,14 +608,14 @@ class SglangReader {
       }
       if (!caches) assumed_.push_back("no prefix cache on decode engines (--disaggregation-decode-enable-radix-cache)");
     }
-    if (is_set_later("cluster.decode_set") || experiment_.origin("cluster.decode_set") != "default") return;
+    if (is_set_later("cluster.decode_set") || experiment_.is_given("cluster.decode_set")) return;
     note(as_given("disaggregation_mode") + ": the " + (decodes ? "prefill" : "decode") +
          " engines have the same flags; where theirs differ, give their line in a second --from-sglang-flags");
   }
 
   // The draft model of a target whose own prediction layer (MTP) is a preset. Any other draft model stays a note.
   void apply_draft() {
-    if (!is_given("speculative_algorithm") || experiment_.origin("model.draft.kind") != "default") return;
+    if (!is_given("speculative_algorithm") || experiment_.is_given("model.draft.kind")) return;
     const std::string& algorithm = value("speculative_algorithm");
     if (is_set_later("model.draft.kind") || (algorithm != "EAGLE" && algorithm != "NEXTN")) return;
     const std::string draft = experiment_.text("model.name") + "-mtp";
