@@ -177,7 +177,7 @@ TEST(CalibrateCapture, RefusesBadCapturesInOneSentence) {
   refused(changed([](Json& line) { line["ttfts"].erase(0); }), "must be lists of one length");
   refused(changed([](Json& line) { line["ttfts"][3] = -0.5; }),
           "ttfts and input_lens: must hold numbers of at least 0");
-  refused(changed([](Json& line) { line["itls"][2] = {-3.0}; }), "must hold numbers of at least 0");
+  refused(changed([](Json& line) { line["itls"][2] = {-3.0}; }), "request 2 has a TPOT of -0.75 s");
   refused(changed([](Json& line) {
             for (Json& error : line["errors"]) error = "refused";
           }),
