@@ -119,13 +119,15 @@ TEST(Accounts, TiersSumToTheTotalForEveryRequest) {
 TEST(Accounts, PrefetchesEndInOneWayEach) {
   std::map<std::string, std::uint64_t> happened;
   for (const char* policy : {"best_effort", "wait_complete", "timeout", "cost_stop"}) {
-    // A host tier that is too small; a large one; a disk that evicts pages after their look-up; and a tier behind the
-    // disk.
+    // A host tier that is too small; a large one; a disk that evicts; a tier behind the disk; and a pool with a node
+    // that goes down.
     for (const Settings& tiers :
          {Settings{"tiers.host.tokens=8192", "tiers.disk.tokens=120000"},
           Settings{"tiers.host.tokens=60032", "tiers.disk.tokens=120000"},
           Settings{"tiers.host.tokens=30032", "tiers.disk.tokens=30000"},
-          Settings{"tiers.host.tokens=30032", "tiers.disk.tokens=60000", "tiers.remote.tokens=120000"}}) {
+          Settings{"tiers.host.tokens=30032", "tiers.disk.tokens=60000", "tiers.remote.tokens=120000"},
+          Settings{"hardware.pool_nodes=2", "faults.node_down=0@3+1,0@6+1,1@9+1", "tiers.host.tokens=30032",
+                   "tiers.remote.tokens=120000"}}) {
       SCOPED_TRACE(std::string(policy) + ", " + tiers.back());
       const Folder folder;
       const Simulated run =
