@@ -54,6 +54,14 @@ struct AdversarialConfig {
   bool verifies_storage = true;
 };
 
+// Gives the world a store of this tier.
+inline void add_store(AdversarialConfig& config, const StorageTierConfig& tier) {
+  AdversarialStore& store = tier.tier == Tier::disk        ? config.disk
+                            : tier.tier == Tier::shared_fs ? config.shared_fs
+                                                           : config.remote;
+  store = {tier.pages, !tier.owned};
+}
+
 class PageArena;
 
 // The other engines of an AdversarialFleet (adversarial_fleet.hpp).

@@ -398,12 +398,7 @@ std::uint64_t run_seed(std::uint64_t seed, Marks& marks) {
   config.device_pages = scenario.engine.device_pages;
   config.host_pages = scenario.engine.host_pages;
   config.ranks = scenario.engine.ranks;
-  for (const StorageTierConfig& tier : scenario.engine.storage) {
-    AdversarialStore& store = tier.tier == Tier::disk        ? config.disk
-                              : tier.tier == Tier::shared_fs ? config.shared_fs
-                                                             : config.remote;
-    store = {tier.pages, !tier.owned};
-  }
+  for (const StorageTierConfig& tier : scenario.engine.storage) add_store(config, tier);
   const StorageIdentity ours = swarm_identity();
   StorageIdentity other_tenant = ours, other_dtype = ours;
   other_tenant.name_space = "theirs";

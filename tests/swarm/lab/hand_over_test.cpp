@@ -1,8 +1,8 @@
 // The swarm test of engines with roles: prefill and decode engines in one clock, with thousands of seeds. A seed
-// determines the configuration, the workload, the faults, and the engines that die. Two worlds take turns: the
-// adversarial one, which moves bytes and checks every byte that a pass or a hand-over reads; and the event heap. After
-// each input, all invariants of the engine are checked. The journals of some seeds are decided again. If a seed fails,
-// the test prints the command that runs only this seed.
+// determines the configuration, the storage tiers, the workload, the faults, and the engines that die: one or several
+// of each role. Two worlds take turns: the adversarial one, which moves bytes and checks every byte that a pass or a
+// hand-over reads; and the event heap. After each input, all invariants of the engine are checked. The journals of some
+// seeds are decided again. If a seed fails, the test prints the command that runs only this seed.
 //
 // A second test has engines of several ranks that decide each for themselves, with a journal each, in the event heap.
 // Ranks fail and are late independently. The world checks that all ranks of an engine send the same notices, with the
@@ -57,7 +57,7 @@ T pick(test::Splitmix& random, std::initializer_list<T> values) {
 struct Scenario {
   std::uint32_t prefill = 1, decode = 1;
   EngineConfig engines[2];  // of each role
-  std::uint64_t requests = 0, abort_one_in = 0;
+  std::uint64_t requests = 0, abort_one_in = 0, fresh_one_in = 4;
   Tokens max_prompt = 0, max_output = 0;
   TimeNs max_gap_ns = 0;
   FaultShares faults;
@@ -67,11 +67,29 @@ struct Scenario {
   TimeNs detect_ns = 0;
 };
 
+// Gives the world a store of each tier of either role.
+void add_stores(WorldConfig& config, const Scenario& s) {
+  for (const EngineConfig& engine : s.engines) {
+    for (const StorageTierConfig& tier : engine.storage) {
+      const auto there = std::ranges::find(config.storage, tier.tier, &StorageTier::tier);
+      if (there == config.storage.end()) {
+        config.storage.push_back({tier.tier, tier.pages, !tier.owned});
+      } else {
+        there->pages = std::max(there->pages, tier.pages);
+      }
+    }
+  }
+}
+
 WorldConfig slow_or_fast_world(const Scenario& s, test::Splitmix& random) {
   WorldConfig config;
   config.h2d_bytes_per_second = config.d2h_bytes_per_second = 1'000'000'000;
   config.nic_bytes_per_second = pick<std::uint64_t>(random, {10'000'000, 1'000'000'000});
-  config.storage = {{Tier::remote, 400, true}};
+  config.disk_read_bytes_per_second = pick<std::uint64_t>(random, {10'000'000, 1'000'000'000});
+  config.disk_write_bytes_per_second = config.disk_read_bytes_per_second / 2;
+  config.shared_fs_read_bytes_per_second = pick<std::uint64_t>(random, {10'000'000, 1'000'000'000});
+  config.shared_fs_write_bytes_per_second = config.shared_fs_read_bytes_per_second;
+  add_stores(config, s);
   config.engines = s.prefill + s.decode;
   config.prefill_engines = s.prefill;
   return config;
@@ -96,7 +114,16 @@ EngineConfig draw_engine(test::Splitmix& random, std::uint32_t page, const KvSha
   e.reserve_min = std::min(e.reserve_initial, 100U);
   e.style = random.below(3) == 0 ? "vllm" : "sglang";
   if (random.below(2) == 0) {
-    e.storage = {{Tier::remote, 400, false}};
+    if (random.below(2) == 0) e.storage.push_back({Tier::disk, 1 + random.below(100), true});
+    if (random.below(4) == 0) e.storage.push_back({Tier::shared_fs, 1 + random.below(200), false});
+    if (e.storage.empty() || random.below(2) == 0) e.storage.push_back({Tier::remote, 400, false});
+    e.prefetch_policy = pick(random, {"timeout", "wait_complete", "best_effort", "cost_stop"});
+    e.prefetch_host_share = pick<std::uint32_t>(random, {100, 512, 1024});
+    e.prefetch_retry_steps = pick<std::uint32_t>(random, {0, 1, 8});
+    e.prefetch_recheck = random.below(4) != 0;
+    e.storage_retries = pick<std::uint32_t>(random, {0, 1});
+    e.cost_token_ps = 500'000;
+    for (StorageTierConfig& tier : e.storage) tier.read_token_ps = pick<std::uint64_t>(random, {50'000, 5'000'000});
     e.storage_space = storage_space({.model = "swarm", .kv_dtype = "bf16", .name_space = "ours"});
     e.storage_batch_pages = 1 + random.below(5);
     e.prefetch_min_tokens = 1;
@@ -104,9 +131,26 @@ EngineConfig draw_engine(test::Splitmix& random, std::uint32_t page, const KvSha
     if (e.host_pages == 0) {
       e.path = CachePath::direct;
       e.style = "sglang";
+    } else if (e.style == "sglang") {
+      e.path = pick(random, {CachePath::via_host, CachePath::direct, CachePath::automatic});
     }
   }
   return e;
+}
+
+// A large L3, and prompts that return after L1 and L2 have evicted them.
+void prefer_prefetches(test::Splitmix& random, Scenario& s) {
+  EngineConfig& e = s.engines[0];
+  if (e.storage.empty()) return;
+  for (StorageTierConfig& tier : e.storage) tier.pages = 2000;
+  e.storage_write_share = 8192;
+  e.prefetch_host_share = 1024;
+  e.write_policy = random.below(3) == 0 ? "write_back" : "write_through";
+  if (e.host_pages > 0) e.host_pages = e.device_pages * (1 + random.below(2));
+  s.faults.link_down = 0;
+  s.fresh_one_in = 16;
+  s.requests *= 2;
+  s.abort_one_in = pick<std::uint64_t>(random, {0, 3});
 }
 
 Scenario draw_scenario(test::Splitmix& random) {
@@ -142,12 +186,15 @@ Scenario draw_scenario(test::Splitmix& random) {
   s.abort_one_in = pick<std::uint64_t>(random, {0, 3, 10});
   s.max_gap_ns = pick<TimeNs>(random, {0, 1000, 100'000, 3'000'000});
   if (random.below(2) == 0) {
-    for (std::uint32_t* share : {&s.faults.failed_transfers, &s.faults.cut_bursts, &s.faults.late,
-                                 &s.faults.failed_hand_overs, &s.faults.corrupt_pages, &s.faults.duplicates}) {
+    for (std::uint32_t* share :
+         {&s.faults.failed_transfers, &s.faults.cut_bursts, &s.faults.late, &s.faults.failed_hand_overs,
+          &s.faults.corrupt_pages, &s.faults.duplicates, &s.faults.read_errors, &s.faults.short_reads,
+          &s.faults.write_errors, &s.faults.full, &s.faults.lost_writes, &s.faults.link_down}) {
       *share = random.below(2) == 0 ? static_cast<std::uint32_t>(random.below(300)) : 0;
     }
     if (random.below(8) == 0) s.faults.failed_hand_overs = 1024;
   }
+  if (random.below(2) == 0) prefer_prefetches(random, s);
   s.router.engines = s.prefill;
   s.router.page_tokens = page;
   s.router.device_pages = s.engines[0].device_pages;
@@ -161,10 +208,14 @@ Scenario draw_scenario(test::Splitmix& random) {
   s.roles.engines_die = dies;
   s.detect_ns = pick<TimeNs>(random, {0, 1000, 1'000'000});
   if (dies) {
-    const bool a_decode_engine = random.below(2) == 0;
-    const std::uint32_t first = a_decode_engine ? s.prefill : 0, count = a_decode_engine ? s.decode : s.prefill;
-    const auto at = static_cast<TimeNs>(random.below(20'000'000));
-    if (count > 1) s.deaths.push_back({first + static_cast<std::uint32_t>(random.below(count)), at});
+    // One engine of each role stays.
+    for (const auto& [first, count] : {std::pair(0U, s.prefill), std::pair(s.prefill, s.decode)}) {
+      const std::uint32_t stays = static_cast<std::uint32_t>(random.below(count));
+      for (std::uint32_t i = 0; i < count; ++i) {
+        const auto at = static_cast<TimeNs>(random.below(20'000'000));
+        if (i != stays && random.below(3) != 0) s.deaths.push_back({first + i, at});
+      }
+    }
   }
   return s;
 }
@@ -192,7 +243,7 @@ class Workload final : public InputSource {
     const bool names_output = random_.below(3) == 0;
     const std::size_t pages = (arrival.prompt_tokens + (names_output ? arrival.output_tokens : 0)) / page;
     keys_.clear();
-    if (!earlier_.empty() && random_.below(4) != 0) {
+    if (!earlier_.empty() && random_.below(scenario_.fresh_one_in) != 0) {
       keys_ = earlier_[random_.below(earlier_.size())];
       keys_.resize(std::min<std::size_t>(keys_.size(), random_.below(pages + 1)));
     }
@@ -292,6 +343,10 @@ class Node final : public Observer, public InputHandler {
     if (event.kind == EventKind::hand_over_dropped) count("dropped", event.reason);
     if (event.kind == EventKind::hand_over_ended) count("hand-over", event.reason);
     if (event.kind == EventKind::handed_over) ++counts_->marks["handed over"];
+    if (event.kind == EventKind::prefetch_used) counts_->marks["prefetched pages used"] += event.pages;
+    if (event.kind == EventKind::prefetch_stopped) count("prefetch stopped", event.reason);
+    if (event.kind == EventKind::prefetch_revoked) count("prefetch revoked", event.reason);
+    if (event.kind == EventKind::load_direct_done) count("direct load", event.reason);
     if (event.kind == EventKind::retracted) {
       ++counts_->marks["retracted: " + std::string(name_of(event.record->part))];
     }
@@ -361,7 +416,7 @@ std::uint64_t run_seed(std::uint64_t seed, bool adversarial, Marks& marks) {
       config.host_pages = engine.host_pages;
       config.ranks = engine.ranks;
       config.faults = world_faults;
-      if (!engine.storage.empty()) config.remote = {400, true};
+      for (const StorageTierConfig& tier : engine.storage) add_store(config, tier);
       fleet_config.engines.push_back(config);
     }
     fleet = std::make_unique<AdversarialFleet>(fleet_config);
@@ -388,6 +443,8 @@ std::uint64_t run_seed(std::uint64_t seed, bool adversarial, Marks& marks) {
   Workload workload(s, random);
   adversarial ? fleet->run(workload, handlers, route) : world->run_seats(workload, handlers, &route);
 
+  if (s.deaths.size() > 1) ++marks["several deaths"];
+  if (s.deaths.size() > 1 && !s.engines[0].storage.empty()) ++marks["several deaths, with storage"];
   std::uint64_t digest = 0;
   for (std::size_t seat = 0; seat < seats; ++seat) {
     digest = digest * 0xD1B54A32D192ED03u + nodes[seat]->digest();
@@ -431,6 +488,7 @@ void run_ranks(std::uint64_t seed, Marks& marks) {
   }
   // The passes of an engine's ranks belong together, so `Faulty` must not hold one back because of a lost load.
   s.faults.failed_transfers = s.faults.corrupt_pages = 0;
+  s.faults.read_errors = s.faults.short_reads = s.faults.lost_writes = s.faults.link_down = 0;
   if (s.engines[0].host_pages == 0 || s.engines[1].host_pages == 0) s.faults.late = 0;
   const std::size_t engines = s.prefill + s.decode;
   const auto routers = route_names();
@@ -534,7 +592,13 @@ TEST(HandOverSwarm, every_seed_keeps_every_invariant_and_every_byte) {
                            "world: hand_over_failed",
                            "world: hand_over_cancelled",
                            "world: hand_over_waited_for_pass",
-                           "world: hand_over_pass_failed"}) {
+                           "world: hand_over_pass_failed",
+                           "several deaths, with storage",
+                           "prefetched pages used",
+                           "prefetch stopped: stopped",
+                           "prefetch revoked: stopped",
+                           "prefetch revoked: miss",
+                           "direct load: none"}) {
     EXPECT_GT(marks[mark], 0U) << mark << " never happened";
   }
 }
