@@ -600,7 +600,7 @@ void add_each(Refusal counter, WarningKind kind, const ReasonCounts& counts, Ref
     of.count = count;
     of.all = done + count;
     const auto row = std::ranges::find_if(
-        kRefusals, [&](const RefusalRow& one) { return one.counter == counter && one.reason == reason; });
+        kRefusals, [&](const RefusalRow& one) { return one.counter == counter && one.reason == of.reason; });
     const double least = row == std::end(kRefusals) ? 0 : row->min_share * static_cast<double>(of.all);
     found.push_back({kind, words_of(counter, of), static_cast<double>(count) >= least});
   }
