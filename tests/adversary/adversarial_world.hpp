@@ -24,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "policy/config.hpp"
 #include "policy/seam/event.hpp"
 #include "sim/world.hpp"
 
