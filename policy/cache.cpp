@@ -60,6 +60,19 @@ void Cache::visit(const Visit& visit) {
   storage_.visit(visit);
 }
 
+PrefixMatch Cache::look_up(std::span<const PageKey> keys) {
+  if (config_.look_ups_refresh) refresh(keys, 0);
+  return tree_.match(keys);
+}
+
+void Cache::refresh(std::span<const PageKey> keys, Pages from) {
+  const NodeId end = tree_.match(keys).end;
+  const std::uint64_t stamp = tree_.next_stamp();
+  for (NodeId id = end; id != tree_.root() && tree_.node(id).facts.depth_pages >= from; id = tree_.node(id).parent) {
+    tree_.stamp(id, stamp);
+  }
+}
+
 void Cache::hint(const Hint& hint, TimeNs step_time) {
   tree_.hint(hint, step_time);
   storage_.hint(hint, step_time);

@@ -67,6 +67,10 @@ class Cache {
   PrefixMatch peek(std::span<const PageKey> keys) const { return tree_.peek(keys); }
   // Returns the longest prefix on L1 and L2. It ends at a node's end, so the caller can lease it.
   PrefixMatch match(std::span<const PageKey> keys) { return tree_.match(keys); }
+  // match() for a waiting request.
+  PrefixMatch look_up(std::span<const PageKey> keys);
+  // Makes the cached part of the chain recently used, from the node that ends with page `from` on.
+  void refresh(std::span<const PageKey> keys, Pages from);
   // A request has been admitted with the path that ends at `end`.
   void touch(NodeId end) {
     tree_.touch(end, tree_.next_stamp(),
@@ -132,11 +136,14 @@ class Cache {
   // ---- for prefetches: pages that come to L2 from a storage tier
   // Returns whether pages of L2 may be put below `end`. If the pages above are not on L2, only write-back allows it.
   bool can_extend_on_host(NodeId end) const;
+  // The same for a prefetch that begins. In the style of SGLang the copy of `end` may still be on its way to L2.
+  bool can_prefetch_below(NodeId end) const;
   // Leases the L2 copies on the path to `end`; nothing if `end` is not on L2.
   Hold hold(NodeId end);
   void unhold(const Hold& hold);
-  // Evicts from L2 as needed. Returns for how many of the pages there is room.
-  Pages make_host_room(Pages pages);
+  // If too few pages of L2 are free, evicts as many as are missing; if `whole`, as many as are wanted. Returns for how
+  // many of the pages there is room.
+  Pages make_host_room(Pages pages, bool whole);
   void allocate_host(Pages pages, std::vector<SlotId>& slots);
   void free_host(std::span<const SlotId> slots);
   struct Adoption {
@@ -237,6 +244,7 @@ class Cache {
   bool can_retry(NodeId id) const;
   void check_copies_reachable() const;
   void drop_host_copies(NodeId top);
+  Pages refill(NodeId end, Pages first, std::span<const SlotId> slots);
   void store_node(NodeId id, Pages first, Pages pages, std::size_t tiers_to);
   void store_by_hits(NodeId end, Pages counted);
   void settle_direct_loads();

@@ -54,6 +54,16 @@ constexpr std::string_view name_of(PrefetchShareOf of) {
   return "";
 }
 
+// How a prefetch into L2 reads, takes room and ends; see prefetch.hpp.
+enum class PrefetchStyle : std::uint8_t { kvtwin, sglang };
+constexpr std::string_view name_of(PrefetchStyle style) {
+  switch (style) {
+    case PrefetchStyle::kvtwin: return "kvtwin";
+    case PrefetchStyle::sglang: return "sglang";
+  }
+  return "";
+}
+
 // Where the time limit of a prefetch begins, and the tokens that it grows with.
 enum class TimeoutFrom : std::uint8_t {
   wait,  // the first step that could admit the request; the tokens asked for (SGLang 0.5.23)
@@ -125,6 +135,9 @@ struct EngineConfig {
   std::string eviction = "lru";  // a name of eviction_names()
   EvictUnit evict_unit = EvictUnit::page;
   bool split_refreshes = false;  // a match that ends inside a node makes the rest of the node recently used (SGLang)
+  // Each look-up for a waiting request makes the prefix that it finds recently used, and the end of a prefetch the node
+  // that it extends (SGLang).
+  bool look_ups_refresh = false;
   TouchCount count_touches = TouchCount::admission;
   bool raise_prompt_priority = false;        // a prompt has a priority one higher than its answer (SGLang 0.5.23)
   std::uint32_t slru_protected_touches = 2;  // of eviction slru
@@ -168,6 +181,7 @@ struct EngineConfig {
   // Share of L2, in 1/1024: while prefetches in flight hold more, further prefetches are declined.
   std::uint32_t prefetch_host_share = 512;
   PrefetchShareOf prefetch_share_of = PrefetchShareOf::host;
+  PrefetchStyle prefetch_style = PrefetchStyle::kvtwin;
   // Steps after which a prefetch that was declined or found too little is issued again; 0 = never.
   std::uint32_t prefetch_retry_steps = 8;
   // Issue again at the admission, if the prefix on L1 and L2 is shorter than at the last issue (SGLang since 0.5.20).

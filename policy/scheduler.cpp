@@ -87,7 +87,7 @@ void Scheduler::prefetch(Request& request, TimeNs now) {
   if (config_.storage.empty()) return;
   const TimeNs starts = prefetcher_.weighs_costs() ? now + queued_compute_ns(request) : now;
   const std::span<const PageKey> keys = reusable(request);
-  const PrefixMatch match = cache_.match(keys);
+  const PrefixMatch match = cache_.look_up(keys);
   request.looked_up_behind = match.device_pages + match.host_pages;
   ++request.prefetch_attempts;
   request.retry_step = 0;
@@ -237,7 +237,8 @@ Scheduler::Admission Scheduler::admit(Request& request, Tokens budget, Pages res
 // nothing.
 Scheduler::Admission Scheduler::take_over(Request& request, Tokens budget, Pages reserved) {
   const std::span<const PageKey> keys = reusable(request);
-  PrefixMatch match = cache_.match(keys);
+  const bool waits = prefetcher_.waits(request.record.request);
+  PrefixMatch match = waits ? cache_.match(keys) : cache_.look_up(keys);
   if (look_up_again(request, match)) return Admission::held;
   // Without a load of its own: a load below pages that may not arrive could not be undone.
   if (style_->loads_before_admission() && cache_.arriving(match.device_end)) return Admission::held;
@@ -249,7 +250,7 @@ Scheduler::Admission Scheduler::take_over(Request& request, Tokens budget, Pages
   cache_.release(match.device_end);
   if (!promised) return Admission::no_room;
   if (prefetcher_.holds(request.record.request, step_time_)) return Admission::held;
-  match = cache_.match(keys);
+  if (waits) match = cache_.look_up(keys);
   cache_.lease(match.device_end);
   const Pages direct = prefetcher_.direct_pages(request.record.request, match.device_pages + match.host_pages);
   const Pages first = first_chunk_end(request, match.device_pages + match.host_pages + direct, budget);

@@ -12,6 +12,28 @@ bool Cache::can_extend_on_host(NodeId end) const {
   return tree_.node(end).on_host() && tree_.node(end).backup == OperationId::none;
 }
 
+bool Cache::can_prefetch_below(NodeId end) const {
+  if (config_.prefetch_style == PrefetchStyle::sglang && config_.host_pages != 0 && tree_.node(end).on_host())
+    return true;
+  return can_extend_on_host(end);
+}
+
+// Gives the pages of the chain that only L1 has, from page `first` on to the node `end`, a copy on L2. Returns up to
+// which page L2 has had the chain before.
+Pages Cache::refill(NodeId end, Pages first, std::span<const SlotId> slots) {
+  path_.clear();
+  NodeId id = end;
+  for (; id != tree_.root() && !tree_.node(id).on_host(); id = tree_.node(id).parent) path_.push_back(id);
+  const Pages had = id == tree_.root() ? 0 : tree_.node(id).facts.depth_pages;
+  if (had < first || !can_extend_on_host(id)) return tree_.node(end).facts.depth_pages;
+  for (auto at = path_.rbegin(); at != path_.rend(); ++at) {
+    const Node& node = tree_.node(*at);
+    tree_.set_host(*at, slots.subspan(node.facts.depth_pages - node.facts.pages - first, node.facts.pages));
+    sink_.keys(EventKind::pages_stored, Tier::host, tree_.node(*at).keys());
+  }
+  return had;
+}
+
 // Returns whether a part of the path is still being loaded from a storage tier. If that load fails, nothing may remain
 // below that part.
 bool Cache::has_direct_load(NodeId end) const {
@@ -43,8 +65,8 @@ void Cache::unhold(const Hold& hold) {
   if (hold.device_end != NodeId::none) tree_.release_device(hold.device_end);
 }
 
-Pages Cache::make_host_room(Pages pages) {
-  if (host_.available() < pages) evict_host(pages - host_.available());
+Pages Cache::make_host_room(Pages pages, bool whole) {
+  if (host_.available() < pages) evict_host(whole ? pages : pages - host_.available());
   return std::min(pages, host_.available());
 }
 
@@ -65,20 +87,25 @@ void Cache::free_host(std::span<const SlotId> slots) {
 Cache::Adoption Cache::adopt(std::span<const PageKey> keys, Pages first, std::span<const SlotId> slots) {
   const PrefixMatch found = tree_.match(keys);
   const Pages present = found.device_pages + found.host_pages;
+  const bool refills = config_.prefetch_style == PrefetchStyle::sglang && present > first &&
+                       !tree_.leaves_by_choice() && !has_direct_load(found.end);
+  const Pages had = refills ? refill(found.end, first, slots) : present;
   Adoption adoption;
   if (present < first) {
     adoption.refused = Reason::anchor_lost;
   } else if (!can_extend_on_host(found.end) || has_direct_load(found.end)) {
     adoption.refused = Reason::not_backed_up;
-  } else if (present > first) {
+  } else if (had > first) {
     adoption.refused = Reason::duplicate;
   }
-  const bool keep = present >= first && present < keys.size() && adoption.refused != Reason::not_backed_up;
-  const Pages skipped = keep ? present - first : slots.size();
+  const bool keep = present >= first && had < keys.size() && adoption.refused != Reason::not_backed_up;
+  const Pages skipped = keep ? had - first : slots.size();
   free_host(slots.first(skipped));
   if (!keep) return adoption;
-  const std::span<const SlotId> kept = slots.subspan(skipped);
-  adoption.pages = kept.size();
+  adoption.pages = slots.size() - skipped;
+  adoption.end = found.end;
+  if (present == keys.size()) return adoption;
+  const std::span<const SlotId> kept = slots.subspan(present - first);
   const std::int32_t priority = tree_.node(found.end).facts.priority;
   adoption.end = tree_.insert(found.end, keys.subspan(present), {}, kept, tree_.next_stamp(), priority);
   sink_.keys(EventKind::pages_stored, Tier::host, keys.subspan(present));

@@ -53,7 +53,7 @@ void Prefetcher::issue(RequestId request, std::span<const PageKey> keys, const P
   Reason refused = Reason::none;
   if (tokens(asked) < config_.prefetch_min_tokens) {
     refused = Reason::too_short;
-  } else if (by_host && !cache_.can_extend_on_host(match.end)) {
+  } else if (by_host && !cache_.can_prefetch_below(match.end)) {
     refused = Reason::not_backed_up;
   } else if (!may_be_admitted(first, asked, starts)) {
     refused = Reason::too_slow;
@@ -206,9 +206,10 @@ bool Prefetcher::fetch(Entry entry) {
   Prefetch& prefetch = entry->second;
   const PrefixMatch now = cache_.peek(prefetch.keys);
   const Pages end = prefetch.first + prefetch.hit;
-  prefetch.fetch_first = std::min(end, std::max(prefetch.first, now.device_pages + now.host_pages));
+  const Pages brought = whole() ? 0 : now.device_pages + now.host_pages;
+  prefetch.fetch_first = std::min(end, std::max(prefetch.first, brought));
   const Pages wanted = end - prefetch.fetch_first;
-  const Pages room = cache_.make_host_room(wanted);
+  const Pages room = cache_.make_host_room(wanted, whole());
   const bool enough = room == wanted || tokens(room) >= config_.prefetch_min_tokens;
   const Pages fetched = enough ? room : 0;
   sink_.event({.kind = EventKind::prefetch_hit, .tier = Tier::host, .pages = prefetch.hit, .request = entry->first});
@@ -226,7 +227,7 @@ bool Prefetcher::fetch(Entry entry) {
                  .request = entry->first});
   if (!enough) return false;
   if (room > 0) cache_.allocate_host(room, prefetch.slots);
-  occupy(prefetch, room);
+  if (!whole()) occupy(prefetch, room);
   sink_.decide(DecisionKind::fetch, room < wanted ? Reason::capacity : Reason::none, prefetch.keys[prefetch.first],
                room, entry->first);
   const Pages fetch_end = prefetch.fetch_first + room;
@@ -289,6 +290,9 @@ void Prefetcher::cut(Entry entry) {
 
 // Pages that have arrived enter the index. The matched prefix above them may have gone meanwhile; adopt() then refuses.
 void Prefetcher::commit(Prefetch& prefetch, RequestId request) {
+  if (config_.look_ups_refresh && !prefetch.pieces.empty()) {
+    cache_.refresh(std::span(prefetch.keys).first(prefetch.fetch_first + prefetch.arrived), prefetch.first);
+  }
   if (prefetch.arrived <= prefetch.committed) return;
   const Pages first = prefetch.fetch_first + prefetch.committed;
   const Pages pages = prefetch.arrived - prefetch.committed;
@@ -314,7 +318,7 @@ void Prefetcher::commit(Prefetch& prefetch, RequestId request) {
 // Called when all answers have come.
 void Prefetcher::land(Entry entry) {
   Prefetch& prefetch = entry->second;
-  commit(prefetch, entry->first);
+  if (!prefetch.stopped || !whole()) commit(prefetch, entry->first);
   cache_.free_host(std::span(prefetch.slots).subspan(prefetch.committed));
   if (!prefetch.pieces.empty() && prefetch.stopped) {
     sink_.event({.kind = EventKind::prefetch_done,
@@ -363,6 +367,10 @@ void Prefetcher::stop(Entry entry, Reason reason) {
   }
   prefetch.stopped = true;
   enter(entry, State::draining);
+  if (!whole()) return;
+  if (prefetch.look_up != OperationId::none) storage_.cancel(prefetch.look_up);
+  occupy(prefetch, 0);
+  cache_.unhold(std::exchange(prefetch.hold, Hold{}));
 }
 
 void Prefetcher::enter(Entry entry, State state) {

@@ -20,6 +20,11 @@
 // the prefetch ends there, and the later batches are cancelled. A stop commits the pages that have arrived and cancels
 // the rest.
 //
+// PrefetchStyle::sglang (SGLang's `unified_radix_cache.py`) differs: the prefetch reads the whole hit, and evicts as
+// many pages of L2 as the hit has if the free ones do not suffice. It counts as in flight with all pages that were
+// asked for, until its end. A stop ends it: nothing that arrives later is kept, and a look-up that waits for its turn
+// is cancelled.
+//
 // Each issued prefetch reports exactly one end:
 //
 //   completed   prefetch_done none
@@ -198,6 +203,7 @@ class Prefetcher {
   PrefetchFacts facts(RequestId request, const Prefetch& prefetch) const;
   TimeNs unit_ns(std::size_t tier, Tokens tokens) const;
   TimeNs read_ns(std::size_t tier, Tokens tokens) const;
+  bool whole() const { return config_.prefetch_style == PrefetchStyle::sglang; }
   Tokens tokens(Pages pages) const { return pages * config_.shape.page_tokens; }
 
   const EngineConfig& config_;

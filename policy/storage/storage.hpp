@@ -75,6 +75,7 @@ class Storage {
   // Requests a cancel, as Substrate::cancel does. Pages that fall short because of it do not count as missing from the
   // store.
   void cancel(const StorageAnswer& get);
+  void cancel(OperationId look_up) { substrate_.cancel(look_up); }
 
   // Writes the pages that a tier does not know yet, to every tier below `tiers_to`. `prior`: the key of the page before
   // them, or null. Raises the priority of all these pages. Returns the number of operations that will put `hold` into

@@ -9,9 +9,11 @@ import sequences
 from kvtwin_program import Kvtwin
 
 
-PREFETCHES = golden.FILE.with_name("prefetch.tsv")  # read by tests/unit/policy/sglang_prefetch_test.cpp
+# Read by tests/unit/policy/sglang_prefetch_test.cpp and sglang_waiting_test.cpp.
+PREFETCHES = golden.FILE.with_name("prefetch.tsv")
 SCRIPTED_PREFETCHES = 800
 SCRIPTED_PREFETCHES_OF_RANKS = 400
+SCRIPTED_WAITS = 120
 
 
 class Sequences:
@@ -118,11 +120,14 @@ def run_both(given, kvtwin, made):
 
 
 def prefetches(version, given):
-    """Prefetches by SGLang on one rank and on two. Returns the lines that are not as stored, or writes the files."""
+    """Prefetches by SGLang on one rank and on two, and requests that wait. Returns the lines that are not as stored, or
+    writes the files."""
     import scripted_ranks
     import scripted_storage
+    import scripted_waiting
 
-    tables = {"prefetch": scripted_storage.table(version, SCRIPTED_PREFETCHES)}
+    tables = {"prefetch": scripted_storage.table(version, SCRIPTED_PREFETCHES),
+              "waiting": scripted_waiting.table(version, SCRIPTED_WAITS)}
     if not given.release:
         tables["prefetch_two_ranks"] = scripted_ranks.table(version, SCRIPTED_PREFETCHES_OF_RANKS)
     changed = 0

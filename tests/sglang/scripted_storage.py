@@ -104,12 +104,12 @@ def until(condition):
 class Rank:
     """A cache with a host tier and storage threads."""
 
-    def __init__(self, scenario, reduce_min):
+    def __init__(self, scenario, reduce_min, storage=None, device_pages=DEVICE_PAGES):
         server = sequential_server.Server(
-            "rust", "lru", PAGE_TOKENS, DEVICE_PAGES * PAGE_TOKENS, scenario["host_pages"] * PAGE_TOKENS,
+            "rust", "lru", PAGE_TOKENS, device_pages * PAGE_TOKENS, scenario["host_pages"] * PAGE_TOKENS,
             load_back_min_tokens=1)
         self.cache, self.server = server.cache, server
-        self.storage = Storage()
+        self.storage = storage or Storage()
         controller = self.controller = self.cache.cache_controller
         controller.enable_storage = True
         controller.storage_stop_event = threading.Event()
