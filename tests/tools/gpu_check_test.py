@@ -212,7 +212,8 @@ class GpuCheck(unittest.TestCase):
                 self.assertEqual(used, {preset})
         presets = {path.stem for path in (ROOT / "models/presets/hardware").iterdir()}
         script = (ROOT / "tools/gpu-check").read_text()
-        named = set(re.findall(r"echo (\S+)", script[script.index("\nhardware() {"):script.index("  esac\n", script.index("\nhardware() {"))]))
+        function = script.split("\nhardware() {")[1].split("  esac\n")[0]
+        named = set(re.findall(r"echo (\S+)", function))
         self.assertEqual(named - presets, set())
         self.assertIn("gb200", named)
 
