@@ -21,7 +21,16 @@
 
 #include "lab/capture/kv_events.hpp"
 #include "lab/decision_text.hpp"
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+
+// Sanitizers have an allocator of their own. GCC says so by a macro, and clang by a feature.
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define KVTWIN_SANITIZED_ALLOCATOR 1
+#endif
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define KVTWIN_SANITIZED_ALLOCATOR 1
+#endif
+#ifdef KVTWIN_SANITIZED_ALLOCATOR
 #include <sanitizer/allocator_interface.h>
 #endif
 #endif
@@ -61,7 +70,7 @@ using Frames = std::vector<Frame>;
 
 // The memory that the process has allocated, bytes.
 std::uint64_t allocated_bytes() {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef KVTWIN_SANITIZED_ALLOCATOR
   return __sanitizer_get_current_allocated_bytes();
 #else
   const struct mallinfo2 all = mallinfo2();
