@@ -111,10 +111,9 @@ std::string without_python_numbers(std::string text) {
 
 nlohmann::json parse_object(std::string_view text, const std::string& file) {
   try {
-    std::string repeated;
-    nlohmann::json object =
-        nlohmann::json::parse(without_python_numbers(std::string(text)), RepeatedKey<nlohmann::json>(repeated));
-    if (!repeated.empty()) {
+    const std::string json = without_python_numbers(std::string(text));
+    nlohmann::json object = nlohmann::json::parse(json);
+    if (const std::string repeated = json_shape<nlohmann::json>(json).repeated; !repeated.empty()) {
       throw ModelError(file + ": key \"" + repeated + "\" is given twice in one object; it must be given once.");
     }
     if (!object.is_object()) throw ModelError(file + ": this is no JSON object; it must be one, { ... }.");

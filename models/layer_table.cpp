@@ -28,12 +28,9 @@ LayerRow row_of(const ModelGeometry& model, const LayerGeometry& layer) {
   return row;
 }
 
-bool rows_alike(const LayerRow& of_all, const LayerRow& one) {
-  const auto layers = static_cast<double>(of_all.layers);
-  return of_all.kind == one.kind && of_all.window == one.window &&
-         of_all.bytes_per_token == layers * one.bytes_per_token &&
-         of_all.window_bytes_per_token == of_all.layers * one.window_bytes_per_token &&
-         of_all.bytes_per_sequence == of_all.layers * one.bytes_per_sequence;
+bool rows_alike(const LayerRow& a, const LayerRow& b) {
+  return a.kind == b.kind && a.window == b.window && a.bytes_per_token == b.bytes_per_token &&
+         a.window_bytes_per_token == b.window_bytes_per_token && a.bytes_per_sequence == b.bytes_per_sequence;
 }
 
 std::string number_text(double number) {
@@ -59,9 +56,11 @@ std::vector<LayerRow> layer_table(const ModelGeometry& model) {
       continue;
     }
     ++same->layers;
-    same->bytes_per_token += one.bytes_per_token;
-    same->window_bytes_per_token += one.window_bytes_per_token;
-    same->bytes_per_sequence += one.bytes_per_sequence;
+  }
+  for (LayerRow& row : table) {
+    row.bytes_per_token *= static_cast<double>(row.layers);
+    row.window_bytes_per_token *= row.layers;
+    row.bytes_per_sequence *= row.layers;
   }
   if (model.given.state_bytes != 0) {
     for (LayerRow& row : table) {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 
+#include "tests/paths.hpp"
 #include "tests/program_json.hpp"
 
 namespace kvtwin::test {
@@ -11,7 +12,7 @@ namespace kvtwin::test {
 // Multiplies every number of the preset by `factor(key, unit)`. Returns the setting that names the file.
 inline std::string hardware_setting(const Folder& folder, const std::string& preset, const std::string& name,
                                     const std::function<double(const std::string&, const std::string&)>& factor) {
-  Json machine = Json::parse(text_of(fs::path(KVTWIN_SOURCE_DIR) / "models/presets/hardware" / (preset + ".json")));
+  Json machine = Json::parse(text_of(fs::path(kSourceFolder) / "models/presets/hardware" / (preset + ".json")));
   for (const auto& [key, number] : machine.at("numbers").items()) {
     const double by = factor(key, number.at("unit").get<std::string>());
     if (by != 1.0) number["value"] = number.at("value").get<double>() * by;

@@ -11,11 +11,12 @@
 #include "impl/runtime/shared_library.hpp"
 #include "tests/free_port.hpp"
 #include "tests/mooncake_stand_in/mooncake_stand_in.hpp"
+#include "tests/paths.hpp"
 
 namespace kvtwin::test {
 
 inline MooncakeStandIn& mooncake_stand_in() {
-  static const SharedLibrary library("the stand-in", {KVTWIN_MOONCAKE_STAND_IN}, "build it");
+  static const SharedLibrary library("the stand-in", {built("libmooncake_stand_in.so")}, "build it");
   static MooncakeStandIn& one = *library.find<MooncakeStandIn*>("kvtwin_mooncake_stand_in");
   return one;
 }
@@ -32,7 +33,7 @@ class MooncakePort {
     MooncakeConfig config;
     config.host = "127.0.0.1";
     config.port = number();
-    config.library = KVTWIN_MOONCAKE_STAND_IN;
+    config.library = built("libmooncake_stand_in.so");
     config.timeout = 60 * kNsPerSecond;  // a test machine may be slow
     return config;
   }

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "tests/folder.hpp"
+#include "tests/paths.hpp"
 
 namespace kvtwin::test {
 
@@ -44,7 +45,7 @@ inline void write_text(const fs::path& path, std::string_view text) {
 
 inline std::string program() {
   const char* other = std::getenv("KVTWIN_PROGRAM");
-  return other == nullptr ? KVTWIN_PROGRAM : other;
+  return other == nullptr ? kBuiltProgram : other;
 }
 
 struct Outcome {

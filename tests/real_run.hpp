@@ -28,8 +28,8 @@ inline std::vector<std::string> run_arguments(const Folder& folder, const Settin
                                               const std::vector<std::string>& more = {}) {
   if (!fs::exists(folder / "experiment.toml")) write_text(folder / "experiment.toml", "");
   std::vector<std::string> arguments{"run", folder / "experiment.toml", "--json", "--device", KVTWIN_TEST_DEVICE};
-#ifdef KVTWIN_BLAS_STAND_IN
-  arguments.insert(arguments.end(), {"--set", "real.cublas=" KVTWIN_BLAS_STAND_IN});
+#ifdef KVTWIN_TEST_BLAS
+  arguments.insert(arguments.end(), {"--set", "real.cublas=" + built("libblas_stand_in.so")});
 #endif
   if (!out.empty()) arguments.insert(arguments.end(), {"--out", folder / out});
   for (const std::string& setting : settings) arguments.insert(arguments.end(), {"--set", setting});

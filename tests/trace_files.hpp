@@ -5,18 +5,18 @@
 #include <optional>
 #include <string>
 
+#include "tests/paths.hpp"
+
 namespace kvtwin::test {
 
-inline std::string bundled_trace() { return std::string(KVTWIN_SOURCE_DIR) + "/traces/chat_small.jsonl.zst"; }
+inline std::string bundled_trace() { return in_source("traces/chat_small.jsonl.zst"); }
 
 // A file that another program wrote, for example "sglang/request_log.jsonl".
-inline std::string fixture(const std::string& path) {
-  return std::string(KVTWIN_SOURCE_DIR) + "/tests/fixtures/" + path;
-}
+inline std::string fixture(const std::string& path) { return in_source("tests/fixtures/") + path; }
 inline std::string sglang_fixture(const std::string& name) { return fixture("sglang/" + name); }
 
 inline std::optional<std::string> shared_trace(const std::string& name) {
-  const std::string path = std::string(KVTWIN_SOURCE_DIR) + "/../shared/traces/" + name;
+  const std::string path = in_source("../shared/traces/") + name;
   if (!std::filesystem::exists(path)) return std::nullopt;
   return path;
 }

@@ -112,10 +112,9 @@ void PageHistory::admitted(const Event& event) {
   const auto found = waiting_.find(record.request);
   if (found == waiting_.end() || record.part == RequestPart::decode) return;
   const Waiting& waits = found->second;
-  for (Pages page = record.hit.sum() / page_tokens_; page < waits.pages.size(); ++page) {
-    ++missed_[cause_of(waits, page)];
-  }
-  for (const std::uint64_t page : waits.pages) add(page, 0);
+  const Pages hit = record.hit.sum() / page_tokens_;
+  for (Pages page = hit; page < waits.pages.size(); ++page) ++missed_[cause_of(waits, page)];
+  for (Pages page = hit; page < waits.pages.size(); ++page) add(waits.pages[page], 0);  // the others are known
   forget(record.request);
 }
 

@@ -23,20 +23,24 @@ void ServerMetrics::on_event(const Event& event) {
       // Pages that another request has brought meanwhile are usable.
       if (event.reason == Reason::capacity) unfulfilled[kHostFull] += event.pages;
       break;
-    case EventKind::prefetch_started: brought_[{event.engine, event.request}].started += event.pages; break;
+    case EventKind::prefetch_started: brought_[{event.request, event.engine}].started += event.pages; break;
     case EventKind::prefetch_stopped:
-      brought_[{event.engine, event.request}].aborted = event.reason == Reason::aborted;
+      brought_[{event.request, event.engine}].aborted = event.reason == Reason::aborted;
       break;
     case EventKind::prefetch_revoked: revoked(event); break;
     case EventKind::prefetch_done: landed(event); break;
     case EventKind::prefetch_wasted:
-      brought_[{event.engine, event.request}].wasted += event.pages;
+      brought_[{event.request, event.engine}].wasted += event.pages;
       if (event.reason != Reason::duplicate) unfulfilled[kAnchorLost] += event.pages;
       break;
     case EventKind::prefetch_used: used(event); break;
     case EventKind::finished:
     case EventKind::aborted:
-    case EventKind::rejected: brought_.erase({event.engine, event.record->request}); break;
+    case EventKind::rejected: {  // where it ends, which is not always where it was prefetched
+      const RequestId ended = event.record->request;
+      brought_.erase(brought_.lower_bound({ended, 0}), brought_.lower_bound({ended + 1, 0}));
+      break;
+    }
     case EventKind::backup_awaited: {
       Evicting& of = evicting_[event.engine];
       if (of.waits_since < 0) of.waits_since = event.time;
@@ -66,7 +70,7 @@ void ServerMetrics::landed(const Event& event) {
     storage_hit += event.pages;
     return;
   }
-  Brought& of = brought_[{event.engine, event.request}];
+  Brought& of = brought_[{event.request, event.engine}];
   const Pages missing = of.started - std::min(of.started, event.pages);
   if (event.reason == Reason::stopped) unfulfilled[of.aborted ? kDropped : kDeadline] += missing;
   if (event.reason == Reason::transfer_failed) unfulfilled[kTransfer] += missing;
@@ -77,7 +81,7 @@ void ServerMetrics::landed(const Event& event) {
 
 void ServerMetrics::used(const Event& event) {
   if (event.tier == Tier::device) return;
-  Brought& of = brought_[{event.engine, event.request}];
+  Brought& of = brought_[{event.request, event.engine}];
   const Pages expected = event.pages + of.wasted;
   unfulfilled[kNotReusable] += of.arrived - std::min(of.arrived, expected);
   of.arrived = of.wasted = 0;

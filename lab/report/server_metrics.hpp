@@ -42,7 +42,7 @@ class ServerMetrics {
   void used(const Event& event);
   void evicted(const Event& event);
 
-  std::map<std::pair<std::size_t, RequestId>, Brought> brought_;  // by engine and request
+  std::map<std::pair<RequestId, std::size_t>, Brought> brought_;  // by request and engine
   std::map<std::size_t, Evicting> evicting_;                      // by engine
 };
 

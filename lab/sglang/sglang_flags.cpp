@@ -30,7 +30,7 @@ using SortedJson = nlohmann::json;
 constexpr std::string_view kFlagsOption = "--from-sglang-flags";
 constexpr std::string_view kInfoOption = "--from-sglang-server-info";
 constexpr std::size_t kMaxInputBytes = std::size_t{1} << 20;
-constexpr int kMaxJsonDepth = 64;
+constexpr std::size_t kMaxJsonDepth = 64;
 constexpr std::size_t kMaxTypoEdits = 2;
 
 // The size of a storage tier that has no size flag.
@@ -196,16 +196,13 @@ std::string read_file(const std::string& path, const std::string& where) {
 }
 
 SortedJson read_object(std::string_view text, const std::string& where) {
-  std::string repeated;
-  RepeatedKey<SortedJson> repeated_key(repeated);
-  const auto check = [&](int depth, SortedJson::parse_event_t event, SortedJson& parsed) {
-    if (depth > kMaxJsonDepth)
-      throw InputError(where + " is nested deeper than " + std::to_string(kMaxJsonDepth) + " levels");
-    return repeated_key(depth, event, parsed);
-  };
   try {
-    SortedJson object = SortedJson::parse(text, check);
-    if (!repeated.empty()) throw InputError(where + " has the key " + short_text(repeated) + " twice; give it once");
+    const JsonShape shape = json_shape<SortedJson>(text);
+    if (shape.depth > kMaxJsonDepth)
+      throw InputError(where + " is nested deeper than " + std::to_string(kMaxJsonDepth) + " levels");
+    SortedJson object = SortedJson::parse(text);
+    if (!shape.repeated.empty())
+      throw InputError(where + " has the key " + short_text(shape.repeated) + " twice; give it once");
     if (object.is_object()) return object;
   } catch (const SortedJson::parse_error& error) {
     throw InputError(where + " is no JSON near byte " + std::to_string(error.byte) +

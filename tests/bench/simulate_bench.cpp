@@ -8,12 +8,13 @@
 #include <string>
 
 #include "tests/bench/output_of.hpp"
+#include "tests/paths.hpp"
 
 namespace {
 
 void simulate(benchmark::State& state, const char* world) {
   const std::string command =
-      std::string(KVTWIN_PROGRAM) + " simulate " KVTWIN_SOURCE_DIR "/experiments/chat_hour.toml" +
+      std::string(kBuiltProgram) + " simulate " + in_source("experiments/chat_hour.toml") +
       " --set workload.trace= --set workload.generate.requests=" + std::to_string(state.range(0)) + " --world " +
       world + " --json 2>/dev/null";
   double seconds = 0, bytes = 0;

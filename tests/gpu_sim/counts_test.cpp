@@ -20,13 +20,14 @@
 #include "tests/cuda_twin/cuda_twin.hpp"
 #include "tests/gpu/gpu_memory.hpp"
 #include "tests/gpu_sim/simulator.hpp"
+#include "tests/paths.hpp"
 
 namespace kvtwin::gpu_sim {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kFile = KVTWIN_SOURCE_DIR "/tests/golden/ptx_counts.json";
+const std::string kFile = in_source("tests/golden/ptx_counts.json");
 constexpr double kOtherNvcc = 0.15;  // share of instructions; nvcc 13.5.37 differs by up to 14.3 % from 13.0.88
 constexpr std::uint64_t kPages = 8;
 constexpr std::uint32_t kArchitectures[] = {80, 90, 100};

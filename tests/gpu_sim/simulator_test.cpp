@@ -10,6 +10,7 @@
 
 #include "tests/cuda_twin/cuda_twin.hpp"
 #include "tests/gpu/gpu_memory.hpp"
+#include "tests/paths.hpp"
 
 // As the host code of nvcc does.
 extern "C" void __cudaRegisterFunction(void**, const char* stub, char*, const char* name, int, uint3*, uint3*, dim3*,
@@ -51,7 +52,7 @@ Outcome run(const std::string& kernel, std::uint64_t seed, std::uint32_t ctas) {
 
 // The lines of bugs.ptx with the comment `// KERNEL`.
 std::vector<std::string> marked_lines(const std::string& kernel) {
-  std::ifstream file(KVTWIN_SOURCE_DIR "/tests/gpu_sim/bugs.ptx");
+  std::ifstream file(in_source("tests/gpu_sim/bugs.ptx"));
   std::vector<std::string> lines;
   std::string text;
   for (int line = 1; std::getline(file, text); ++line) {

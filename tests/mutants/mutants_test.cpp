@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "tests/paths.hpp"
+
 namespace kvtwin {
 namespace {
 
@@ -20,7 +22,7 @@ std::uint64_t seeds_to_find(int mutant, std::uint64_t max_seeds) {
   for (std::uint64_t first = 0; first < max_seeds; first += kSeedsPerRun) {
     const std::string command = "KVTWIN_MUTANT=" + std::to_string(mutant) +
                                 " KVTWIN_SWARM_SEED=" + std::to_string(first) + ":" + std::to_string(kSeedsPerRun) +
-                                " " KVTWIN_SWARM_OF_MUTANTS " --gtest_filter='*/0' > /dev/null 2>&1";
+                                " " + built("mutants/swarm_of_mutants") + " --gtest_filter='*/0' > /dev/null 2>&1";
     if (std::system(command.c_str()) != 0) return first + kSeedsPerRun;
   }
   return 0;

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/paths.hpp"
 #include "tests/remote/peer_texts.hpp"
 
 namespace kvtwin::test {
@@ -22,7 +23,7 @@ class PeerProcess {
               Bytes page_bytes, int timeout_ms = 60'000, Bytes bytes_in_flight = Bytes{1} << 20) {
     int to[2], from[2];
     if (::pipe2(to, O_CLOEXEC) != 0 || ::pipe2(from, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
-    std::vector<std::string> words = {KVTWIN_PEER_ENGINE,
+    std::vector<std::string> words = {built("peer_engine"),
                                       name,
                                       library,
                                       transports,

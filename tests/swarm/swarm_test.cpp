@@ -4,7 +4,7 @@
 //
 //   KVTWIN_SWARM_SEED=123 build-asan/tests/swarm       runs seed 123
 //   KVTWIN_SWARM_SEED=123:1000 build-asan/tests/swarm  runs 1,000 seeds from 123 on, and does not check the coverage
-//   KVTWIN_DEEP=1 build-asan/tests/swarm               runs ten times as many seeds
+//   KVTWIN_DEEP=1 build-asan/tests/swarm               runs 20 times as many seeds
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,14 +33,14 @@ int planted_mutant = std::atoi(std::getenv("KVTWIN_MUTANT"));
 
 namespace {
 
-constexpr std::uint64_t kShards = 8;
+constexpr std::uint64_t kShards = 4;
 // Sanitizers are slow: with them, only the first seeds of each shard run, and the coverage is not checked.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kSanitized = true;
 #else
 constexpr bool kSanitized = false;
 #endif
-constexpr std::uint64_t kSeedsPerShard = kSanitized ? 48 : 512;
+constexpr std::uint64_t kSeedsPerShard = kSanitized ? 48 : 512, kDeep = 20;
 // The minimum number of inputs per seed. With storage tiers, it takes longer until pages leave the faster tiers.
 std::uint64_t inputs_of(bool storage) { return storage ? 3000 : 1000; }
 
@@ -485,7 +485,7 @@ TEST_P(Swarm, every_seed_keeps_every_invariant_and_every_byte) {
     for (std::uint64_t i = 0; GetParam() == 0 && i < count && !HasFailure(); ++i) run_seed(first + i, marks);
     return;
   }
-  const std::uint64_t seeds = kSeedsPerShard * (deep() ? 10 : 1);
+  const std::uint64_t seeds = kSeedsPerShard * (deep() ? kDeep : 1);
   for (std::uint64_t i = 0; i < seeds && !HasFailure(); ++i) {
     const std::uint64_t seed = GetParam() * seeds + i;
     const std::uint64_t digest = run_seed(seed, marks);
@@ -565,7 +565,7 @@ TEST_P(Swarm, every_seed_keeps_every_invariant_and_every_byte) {
 TEST(Prefetches, end_in_every_state_in_every_way) {
   set_check_handler(print_seed);
   Marks marks;
-  for (std::uint64_t i = 0; i < kSeedsPerShard * (deep() ? 10 : 1) && !HasFailure(); ++i) {
+  for (std::uint64_t i = 0; i < kSeedsPerShard * (deep() ? kDeep : 1) && !HasFailure(); ++i) {
     run_seed(kPrefetchSeeds + i, marks);
     if (HasFailure()) std::printf("%s\n", reproduction().c_str());
   }

@@ -82,7 +82,7 @@ class Tree(unittest.TestCase):
                     "b\n```\n```console slow\n$ false\n```\n")
         run = self.docs("--run")
         self.assertEqual(run.returncode, 0, run.stdout)
-        self.assertRegex(run.stdout, r"^2 commands run in \d+ s, 0 failed; not run: 1 slow$")
+        self.assertRegex(run.stdout, r"^2 commands run in \d+ s of processor time, 0 failed; not run: 1 slow$")
         self.assertFalse((self.tree / "out").exists())
 
     def test_wrong_output_exit_codes_and_marks_fail(self):

@@ -1,6 +1,7 @@
 // The conformance suite on the pool in the memory of engines, with a stand-in for NIXL. tests/remote/ has NIXL itself.
 #include "impl/remote/peer_store.hpp"
 #include "tests/conformance.hpp"
+#include "tests/paths.hpp"
 #include "tests/peer_store_medium.hpp"
 
 namespace kvtwin::test {
@@ -8,7 +9,7 @@ namespace {
 
 PeerStoreConfig stand_in() {
   PeerStoreConfig config;
-  config.library = KVTWIN_NIXL_STAND_IN;
+  config.library = built("libnixl_stand_in.so");
   config.timeout = 60 * kNsPerSecond;
   config.bytes_in_flight = 4096;  // several batches an operation
   return config;

@@ -8,17 +8,18 @@
 #include <vector>
 
 #include "policy/eviction.hpp"
+#include "tests/paths.hpp"
 #include "tests/program_json.hpp"
 
 namespace kvtwin::test {
 namespace {
 
 TEST(GoldenEvictions, HitWhatTheyHit) {
-  const Json golden = Json::parse(text_of(KVTWIN_SOURCE_DIR "/tests/golden/evictions.json"));
+  const Json golden = Json::parse(text_of(in_source("tests/golden/evictions.json")));
   ASSERT_GE(golden.size(), 5U);
   std::set<std::string> covered;
   for (const auto& [options, hits] : golden.items()) {
-    std::vector<std::string> words{"hitrate", "--trace", KVTWIN_SOURCE_DIR "/traces/chat_small.jsonl.zst", "--json"};
+    std::vector<std::string> words{"hitrate", "--trace", in_source("traces/chat_small.jsonl.zst"), "--json"};
     std::istringstream more(options);
     for (std::string word; more >> word;) words.push_back(word);
     std::string names;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/paths.hpp"
 #include "tests/simulation.hpp"
 
 namespace kvtwin::test {
@@ -33,7 +34,7 @@ struct Swept {
 };
 
 Swept sweep(const std::string& name, const std::vector<std::string>& more) {
-  std::vector<std::string> words{"sweep", KVTWIN_SOURCE_DIR "/experiments/" + name, "--world", kAnyWorld, "--json"};
+  std::vector<std::string> words{"sweep", in_source("experiments/") + name, "--world", kAnyWorld, "--json"};
   words.insert(words.end(), more.begin(), more.end());
   const Outcome outcome = run(words);
   if (outcome.exit_code != 0) throw std::runtime_error(outcome.err);

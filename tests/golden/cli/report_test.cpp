@@ -8,13 +8,14 @@
 #include <string>
 #include <vector>
 
+#include "tests/paths.hpp"
 #include "tests/simulation.hpp"
 
 namespace kvtwin::test {
 namespace {
 
-const std::string kChatHour = KVTWIN_SOURCE_DIR "/experiments/chat_hour.toml";
-const std::string kGolden = KVTWIN_SOURCE_DIR "/tests/golden/chat_hour.json";
+const std::string kChatHour = in_source("experiments/chat_hour.toml");
+const std::string kGolden = in_source("tests/golden/chat_hour.json");
 
 void expect_golden(const std::string& world) {
   const Json golden = Json::parse(text_of(kGolden)).at(world);

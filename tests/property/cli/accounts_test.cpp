@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/paths.hpp"
 #include "tests/simulation.hpp"
 
 namespace kvtwin::test {
@@ -15,7 +16,7 @@ namespace {
 
 // Returns the KV bytes per token, computed from the original config of the model.
 std::uint64_t token_bytes(const std::string& model) {
-  const Json config = Json::parse(text_of(fs::path(KVTWIN_SOURCE_DIR) / "models/presets/models" / (model + ".json")));
+  const Json config = Json::parse(text_of(fs::path(kSourceFolder) / "models/presets/models" / (model + ".json")));
   const auto number = [&](const char* key) { return config.at(key).get<std::uint64_t>(); };
   constexpr std::uint64_t kBf16 = 2;
   if (config.contains("kv_lora_rank")) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/hardware_file.hpp"
+#include "tests/paths.hpp"
 #include "tests/recorded_run.hpp"
 
 namespace kvtwin::test {
@@ -103,7 +104,7 @@ TEST(CaptureFit, FindsTheTimesOfStorage) {
   const std::string machine = hardware_setting(folder, "h100-sxm", "truth.json", [](const auto& key, const auto&) {
     return key == "drive_read_bandwidth" ? 0.02 : 1.0;
   });
-  const double base = Json::parse(text_of(fs::path(KVTWIN_SOURCE_DIR) / "models/presets/hardware/h100-sxm.json"))
+  const double base = Json::parse(text_of(fs::path(kSourceFolder) / "models/presets/hardware/h100-sxm.json"))
                           .at("numbers")
                           .at("drive_read_bandwidth")
                           .at("value");

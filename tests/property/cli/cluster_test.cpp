@@ -5,13 +5,14 @@
 #include <string>
 #include <vector>
 
+#include "tests/paths.hpp"
 #include "tests/simulation.hpp"
 
 namespace kvtwin::test {
 namespace {
 
 Settings chat_on(const std::string& route) {
-  return {"workload.trace=" + std::string(KVTWIN_SOURCE_DIR) + "/traces/chat_small.jsonl.zst",
+  return {"workload.trace=" + in_source("traces/chat_small.jsonl.zst"),
           "workload.limit=3000",
           "workload.time_scale=0.5",
           "cluster.engines=4",

@@ -277,11 +277,16 @@ std::vector<std::string> names_of(const std::string& key) {
 
 TEST(Extremes, EveryKeyIsServedOrRefusedByName) {
   Cases cases;
+  // Sanitizers are slow: with them, each value meets one of the experiments.
+  const std::size_t bases = KVTWIN_TEST_SANITIZED && std::getenv("KVTWIN_DEEP") == nullptr ? 1 : 3;
+  std::size_t first = 0;
   for (const ExperimentKey& key : experiment_keys()) {
     const std::string name(key.name);
     for (const std::string& value : extremes_of(key)) {
       const std::string setting = name + "=" + value;
-      for (std::size_t base = 0; base < 3; ++base) cases.add(base_of(base), {setting}, names_of(name));
+      for (std::size_t base = 0; base < bases; ++base)
+        cases.add(base_of((first + base) % 3), {setting}, names_of(name));
+      ++first;
       if (!name.starts_with("workload.")) continue;
       cases.add(base_of(3), {setting}, names_of(name));
       for (const char* kind : kOthers) cases.add(base_of(2), {kind, setting}, names_of(name));

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tests/hardware_file.hpp"
+#include "tests/paths.hpp"
 #include "tests/simulation.hpp"
 
 namespace kvtwin::test {
@@ -102,7 +103,7 @@ TEST(Hits, SlowerLinkNeverLowersTheTimeToFirstToken) {
 TEST(Hits, NoFigureOfTheMachineHelpsByGettingWorse) {
   const Folder folder;
   const Settings base = last_shares(12).save(folder) + kRoomForOne + kHost + Settings{"model.name=llama-3.1-8b"};
-  const Json machine = Json::parse(text_of(KVTWIN_SOURCE_DIR "/models/presets/hardware/h100-sxm.json"));
+  const Json machine = Json::parse(text_of(in_source("models/presets/hardware/h100-sxm.json")));
   for (const auto& [key, number] : machine.at("numbers").items()) {
     const std::string unit = number.at("unit").get<std::string>();
     const bool speed = unit.ends_with("/s") || unit == "fraction", time = unit == "us";

@@ -10,14 +10,15 @@
 
 #include "lab/experiment/experiment.hpp"
 #include "tests/hardware_file.hpp"
+#include "tests/paths.hpp"
 #include "tests/price_list.hpp"
 #include "tests/simulation.hpp"
 
 namespace kvtwin::test {
 namespace {
 
-const std::string kModels = KVTWIN_SOURCE_DIR "/models/presets/models/";
-const std::string kOperators = KVTWIN_SOURCE_DIR "/models/presets/operators/";
+const std::string kModels = in_source("models/presets/models/");
+const std::string kOperators = in_source("models/presets/operators/");
 
 struct Knob {
   std::string key;
@@ -254,7 +255,7 @@ class Knobs : public testing::Test {
         {"cache.prefetch_attempts", "1", "50", crowded + Settings{"cache.prefetch_retry_steps=1"}},
         {"cache.storage_batch_pages", "2", "128", slow_disk},
         {"tiers.remote.store", "redis", "s3", remote},
-        {"tiers.remote.store_file", "", KVTWIN_SOURCE_DIR "/models/presets/stores/valkey.json", remote},
+        {"tiers.remote.store_file", "", in_source("models/presets/stores/valkey.json"), remote},
         {"hardware.pool_nodes", "2", "4", nodes},
         {"hardware.pool_node_gbps", "0.1", "1", nodes},
         {"hardware.pool_peers", "false", "true", remote + Settings{"cluster.engines=2"}},

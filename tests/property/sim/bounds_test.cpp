@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <set>
@@ -287,12 +288,8 @@ TEST(Bounds, NothingBeatsThemAndMoreRoomNeverHurtsThem) {
   }
   for (const std::string_view name : eviction_names()) policies.emplace_back(name);
   const Square cost;
-#if defined(__SANITIZE_ADDRESS__)
-  constexpr std::uint64_t kTraces = 1'000;
-#else
-  constexpr std::uint64_t kTraces = 10'000;
-#endif
-  for (std::uint64_t seed = 1; seed <= kTraces; ++seed) {
+  const std::uint64_t traces = std::getenv("KVTWIN_DEEP") != nullptr ? 10'000 : 2'000;
+  for (std::uint64_t seed = 1; seed <= traces; ++seed) {
     const Trace trace = random_trace(seed + 1'000'000, 14, 6, 3);
     const std::uint64_t distinct = distinct_blocks(trace).size();
     std::vector<Pages> capacities;

@@ -7,6 +7,7 @@
 
 #include "lab/error.hpp"
 #include "lab/experiment/setup.hpp"
+#include "tests/paths.hpp"
 #include "tests/real_run.hpp"
 
 namespace kvtwin::test {
@@ -105,7 +106,7 @@ TEST(AttentionGroupsSetup, OtherNumbersAndRealRunsAreRefused) {
             std::string::npos);
 #if KVTWIN_TEST_REAL
   Surroundings around;
-  around.folder = KVTWIN_SOURCE_DIR;
+  around.folder = kSourceFolder;
   const Outcome real = run({"run", "experiments/quickstart.toml", "--device", "host", "--set", "parallel.tp=2", "--set",
                             "parallel.attention_dp=2"},
                            around);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/paths.hpp"
 #include "tests/simulation.hpp"
 
 namespace kvtwin::test {
@@ -346,7 +347,7 @@ TEST_F(BadInput, Trace) {
 }
 
 TEST_F(BadInput, CutOffCompression) {
-  const std::string whole = text_of(KVTWIN_SOURCE_DIR "/traces/chat_small.jsonl.zst");
+  const std::string whole = text_of(in_source("traces/chat_small.jsonl.zst"));
   // The file is cut off, so the error appears after thousands of requests.
   write_text(folder_ / "cut.zst", whole.substr(0, whole.size() / 16));
   refused_set("workload.trace=cut.zst", {"cut.zst", "cut off", "zstd"});

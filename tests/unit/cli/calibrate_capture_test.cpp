@@ -9,12 +9,13 @@
 #include <vector>
 
 #include "lab/calibrate/simulated_fit.hpp"
+#include "tests/paths.hpp"
 #include "tests/recorded_run.hpp"
 
 namespace kvtwin::test {
 namespace {
 
-const fs::path kFixtures = fs::path(KVTWIN_SOURCE_DIR) / "tests/fixtures/sglang";
+const fs::path kFixtures = fs::path(kSourceFolder) / "tests/fixtures/sglang";
 
 Json fitted(const Folder& folder, std::vector<std::string> more) {
   std::vector<std::string> arguments{"calibrate", "--json", "--out", folder / "out", "--set", "sim.world=events"};
@@ -107,8 +108,8 @@ TEST(CalibrateCapture, ReadsARequestLogWithEndToEndTimes) {
 
 TEST(CalibrateCapture, FitsTheEnginesOfATable) {
   const Folder folder;
-  const Json fit = fitted(folder, {"--published", fs::path(KVTWIN_SOURCE_DIR) / "tests/fidelity/silicon.json",
-                                   "--fit-on", "h100_sxm v", "--fit", "serving.step_us", "--rows", "4"});
+  const Json fit = fitted(folder, {"--published", fs::path(kSourceFolder) / "tests/fidelity/silicon.json", "--fit-on",
+                                   "h100_sxm v", "--fit", "serving.step_us", "--rows", "4"});
   EXPECT_EQ(fit.size(), 2U);
   ASSERT_TRUE(fit.contains("vllm") && fit.contains("left_out")) << fit;
   std::map<std::pair<std::string, bool>, int> figures;  // TPOT, by group and whether held out
@@ -126,7 +127,7 @@ TEST(CalibrateCapture, FitsTheEnginesOfATable) {
 TEST(CalibrateCapture, RefusesBadInputInOneSentence) {
   const Folder folder;
   const std::string bench = kFixtures / "bench_random.jsonl", shared = kFixtures / "bench_shared.jsonl";
-  const std::string table = fs::path(KVTWIN_SOURCE_DIR) / "tests/fidelity/silicon.json";
+  const std::string table = fs::path(kSourceFolder) / "tests/fidelity/silicon.json";
   const auto refused = [&](std::vector<std::string> arguments, const std::string& sentence) {
     arguments.insert(arguments.begin(), {"calibrate", "--out", folder / "refused"});
     const Outcome outcome = run(arguments);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/folder.hpp"
+#include "tests/paths.hpp"
 #include "tests/program.hpp"
 #include "tests/simulation.hpp"
 #if KVTWIN_TEST_REAL
@@ -122,7 +123,7 @@ TEST(Calibrate, WidensIntervalsWhenProbesDisagree) {
 // probes that disagree, the interval stays in the range of a hardware file.
 TEST(Calibrate, AnIntervalWithoutALowerBoundStaysInTheRange) {
   const Folder folder;
-  const std::string config = text_of(fs::path(KVTWIN_SOURCE_DIR) / "models/presets/models/tiny.json");
+  const std::string config = text_of(fs::path(kSourceFolder) / "models/presets/models/tiny.json");
   std::string passes =
       std::string(kMachine) + R"({"what":"model","name":"tiny","config":)" + Json::parse(config).dump() + "}\n";
   const auto add = [&passes](const Json& more) {

@@ -9,13 +9,14 @@
 
 #include "policy/hosted/call_journal.hpp"
 #include "tests/journal_test_support.hpp"
+#include "tests/paths.hpp"
 #include "tests/program.hpp"
 #include "tests/program_json.hpp"
 
 namespace kvtwin::test {
 namespace {
 
-const std::string kRecorded = std::string(KVTWIN_SOURCE_DIR) + "/tests/fixtures/sglang/shadow_tide.kvc";
+const std::string kRecorded = in_source("tests/fixtures/sglang/shadow_tide.kvc");
 
 void expect_part(const std::string& text, const std::string& part) {
   EXPECT_NE(text.find(part), std::string::npos) << "no \"" << part << "\" in " << text;

@@ -6,6 +6,7 @@
 
 #include "lab/error.hpp"
 #include "lab/experiment/setup.hpp"
+#include "tests/paths.hpp"
 #include "tests/program_json.hpp"
 
 namespace kvtwin::test {
@@ -105,7 +106,7 @@ TEST(DraftSetup, Refusals) {
 
 Surroundings in_source() {
   Surroundings around;
-  around.folder = KVTWIN_SOURCE_DIR;
+  around.folder = kSourceFolder;
   return around;
 }
 

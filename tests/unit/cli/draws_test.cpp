@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tests/hardware_file.hpp"
+#include "tests/paths.hpp"
 #include "tests/simulation.hpp"
 
 namespace kvtwin::test {
@@ -28,7 +29,7 @@ class DrawsCommand : public testing::Test {
   }
   // Returns the setting for a cpu-host file in which one number has the interval [value / times, value * times].
   std::string calibrated(const std::string& key, double times) const {
-    Json machine = Json::parse(text_of(fs::path(KVTWIN_SOURCE_DIR) / "models/presets/hardware/cpu-host.json"));
+    Json machine = Json::parse(text_of(fs::path(kSourceFolder) / "models/presets/hardware/cpu-host.json"));
     Json& number = machine["numbers"][key];
     number["low"] = number.at("value").get<double>() / times;
     number["high"] = number.at("value").get<double>() * times;

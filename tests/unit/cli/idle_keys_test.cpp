@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/paths.hpp"
 #include "tests/simulation.hpp"
 
 namespace kvtwin::test {
@@ -226,7 +227,7 @@ TEST(IdleKeys, AreThoseThatAUserGave) {
 }
 
 TEST(IdleKeys, ShippedExperimentsHaveNone) {
-  const fs::path folder = fs::path(KVTWIN_SOURCE_DIR) / "experiments";
+  const fs::path folder = fs::path(kSourceFolder) / "experiments";
   for (const char* name : {"quickstart.toml", "chat_hour.toml"}) {
     EXPECT_EQ(idle_of(Experiment::from_file(folder / name)), Settings{}) << name;
   }

@@ -6,12 +6,13 @@
 
 #include <cerrno>
 
+#include "tests/paths.hpp"
 #include "tests/program.hpp"
 
 namespace kvtwin::test {
 namespace {
 
-const std::string kQuickstart = std::string(KVTWIN_SOURCE_DIR) + "/experiments/quickstart.toml";
+const std::string kQuickstart = in_source("experiments/quickstart.toml");
 
 std::vector<std::string> simulate(const std::string& out) {
   return {"simulate", kQuickstart, "--world", "events", "--set", "workload.generate.requests=3", "--out", out};

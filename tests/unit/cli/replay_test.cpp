@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/paths.hpp"
 #include "tests/recorded_run.hpp"
 
 namespace kvtwin::test {
@@ -218,7 +219,7 @@ TEST_F(Replay, HoldsTheReportAgainstTheJournal) {
 // The journal was recorded by an older program that wrote format version 2: 48 requests; a device, a host, a disk and a
 // remote tier.
 TEST_F(Replay, OfAJournalOfVersion2IsEqual) {
-  expect(replay(KVTWIN_SOURCE_DIR "/tests/fixtures/journals/version_2.kvj"), 0,
+  expect(replay(in_source("tests/fixtures/journals/version_2.kvj")), 0,
          {"651 inputs, 629 decisions, digest 5ab0e9aaa463cce9: equal ("});
 }
 
@@ -262,7 +263,7 @@ TEST_F(Replay, SaysThatStdoutCannotBeWritten) {
 TEST_F(Replay, SaysWhoseFileIsMissing) {
   const Folder folder;
   const std::string config = folder / "model.json";
-  fs::copy_file(KVTWIN_SOURCE_DIR "/models/presets/models/tiny.json", config);
+  fs::copy_file(in_source("models/presets/models/tiny.json"), config);
   simulate_to(folder, "run",
               conversations({.requests = 5, .gap_ms = 40}, 1).save(folder) + Settings{"model.config=" + config}, true);
   EXPECT_EQ(replay(folder / "run").exit_code, 0);

@@ -15,6 +15,7 @@
 #include "lab/error.hpp"
 #include "lab/sglang/sglang_table.hpp"
 #include "models/presets.hpp"
+#include "tests/paths.hpp"
 #include "tests/simulation.hpp"
 
 namespace kvtwin::test {
@@ -373,7 +374,7 @@ TEST(SglangFlags, StorageBackEnds) {
 
 TEST(SglangFlags, ModelFolders) {
   const Folder folder;
-  write_text(folder / "config.json", text_of(KVTWIN_SOURCE_DIR "/models/presets/models/tiny.json"));
+  write_text(folder / "config.json", text_of(in_source("models/presets/models/tiny.json")));
   const Experiment experiment = from_flags("--model-path '" + folder.path().string() + "'");
   EXPECT_EQ(experiment.text("model.config"), folder / "config.json");
   EXPECT_EQ(experiment.text("model.name"), "");
@@ -759,7 +760,7 @@ struct ListedFlag {
 };
 
 std::vector<ListedFlag> listed_flags() {
-  std::istringstream lines(text_of(KVTWIN_SOURCE_DIR "/tests/fixtures/sglang/server_flags.tsv"));
+  std::istringstream lines(text_of(in_source("tests/fixtures/sglang/server_flags.tsv")));
   std::vector<ListedFlag> list;
   for (std::string line; std::getline(lines, line);) {
     if (line.starts_with("#")) continue;
@@ -797,7 +798,7 @@ std::set<std::string> sorted_words(std::string_view text) {
 }
 
 TEST(SglangServer, TheTableIsOfTheListedRelease) {
-  const std::string text = text_of(KVTWIN_SOURCE_DIR "/tests/fixtures/sglang/server_flags.tsv");
+  const std::string text = text_of(in_source("tests/fixtures/sglang/server_flags.tsv"));
   EXPECT_TRUE(text.starts_with("# sglang " + std::string(kSglangVersion) + ",")) << text.substr(0, text.find('\n'));
 }
 
@@ -880,7 +881,7 @@ TEST(SglangServer, TheDocumentationCountsTheFlags) {
                                std::to_string(counts[SglangFlag::Is::not_modelled]) + " are noted because kvtwin has " +
                                "no model of them, " + std::to_string(counts[SglangFlag::Is::without_effect]) +
                                " have no effect on the cache, and 0 are refused";
-  std::string text = text_of(KVTWIN_SOURCE_DIR "/docs/sglang.md");
+  std::string text = text_of(in_source("docs/sglang.md"));
   std::ranges::replace(text, '\n', ' ');
   for (std::size_t at = text.find("  "); at != std::string::npos; at = text.find("  ")) text.erase(at, 1);
   EXPECT_NE(text.find(sentence), std::string::npos) << sentence;
@@ -1230,7 +1231,7 @@ TEST_F(SglangProgram, SweepsAndComparisonsTakeThem) {
 // The example of the help text.
 TEST(SglangHelp, ExamplesRun) {
   Surroundings around;
-  around.folder = KVTWIN_SOURCE_DIR;
+  around.folder = kSourceFolder;
   EXPECT_NE(run({"simulate", "--help"})
                 .out.find("--from-sglang-flags \"--page-size 32 --enable-hierarchical-cache --hicache-ratio 4\""),
             std::string::npos);

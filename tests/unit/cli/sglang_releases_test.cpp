@@ -12,6 +12,7 @@
 #include "lab/sglang/sglang_arguments.hpp"
 #include "lab/sglang/sglang_flags.hpp"
 #include "lab/sglang/sglang_table.hpp"
+#include "tests/paths.hpp"
 #include "tests/program.hpp"
 #include "tests/simulation.hpp"
 
@@ -50,7 +51,7 @@ std::string line_of(const SglangRelease& r, const std::string& tree, const std::
 }
 
 TEST(SglangReleases, TheTableIsThatOfTheSources) {
-  std::istringstream lines(text_of(KVTWIN_SOURCE_DIR "/tests/fixtures/sglang/release_rules.tsv"));
+  std::istringstream lines(text_of(in_source("tests/fixtures/sglang/release_rules.tsv")));
   std::string line;
   std::getline(lines, line);  // comment
   std::getline(lines, line);  // names of the columns

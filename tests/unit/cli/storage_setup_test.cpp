@@ -7,6 +7,7 @@
 #include "lab/error.hpp"
 #include "lab/experiment/setup.hpp"
 #include "models/presets.hpp"
+#include "tests/paths.hpp"
 #include "tests/program_json.hpp"
 
 namespace kvtwin::test {
@@ -320,7 +321,7 @@ TEST(StorageSetup, Refusals) {
 
 TEST(StorageSetup, ARealRunAsksWhereItIs) {
   Surroundings around;
-  around.folder = KVTWIN_SOURCE_DIR;
+  around.folder = kSourceFolder;
   const Outcome outcome =
       run({"run", "experiments/quickstart.toml", "--device", "host", "--set", "tiers.remote.gib=1"}, around);
   EXPECT_EQ(outcome.exit_code, 2);

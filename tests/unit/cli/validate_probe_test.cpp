@@ -8,6 +8,7 @@
 #include "lab/calibrate/probe.hpp"
 #include "lab/run/machine.hpp"
 #include "lab/validate/validate.hpp"
+#include "tests/paths.hpp"
 #include "tests/recorded_run.hpp"
 
 namespace kvtwin::test {
@@ -28,7 +29,7 @@ class ValidateProbe : public testing::Test {
     report["real"]["machine"] = machine;
     report["device"] = "host";
     write_text(folder_ / "run/report.json", report.dump());
-    Json hardware = Json::parse(text_of(fs::path(KVTWIN_SOURCE_DIR) / "models/presets/hardware/cpu-host.json"));
+    Json hardware = Json::parse(text_of(fs::path(kSourceFolder) / "models/presets/hardware/cpu-host.json"));
     hardware["calibration"] = {{"machine", machine},
                                {"base", "cpu-host"},
                                {"probes", {{"copies", {0.010, 0.011, 0.010}}, {"forward", {0.5, 0.5, 0.5}}}}};

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/hardware_file.hpp"
+#include "tests/paths.hpp"
 #include "tests/recorded_run.hpp"
 
 namespace kvtwin::test {
@@ -288,7 +289,7 @@ Json line_of(const fs::path& file) {
 
 // The files that SGLang's own client wrote (tests/fixtures/sglang/make_bench_serving.py).
 TEST_F(Validate, TakesTheServerAndTheRequestsFromBenchServing) {
-  const std::string random = KVTWIN_SOURCE_DIR "/tests/fixtures/sglang/bench_random.jsonl";
+  const std::string random = in_source("tests/fixtures/sglang/bench_random.jsonl");
   const Json whole = validate({"--bench-serving", random}).json();
   const Json& cell = whole.at("cells")[0];
   EXPECT_EQ(cell.at("requests").at("joined"), 24);
@@ -335,9 +336,9 @@ TEST_F(Validate, TakesTheServerAndTheRequestsFromBenchServing) {
 }
 
 TEST_F(Validate, ComparesTheCacheReportOfBenchServing) {
-  const std::string shared = KVTWIN_SOURCE_DIR "/tests/fixtures/sglang/bench_shared.jsonl";
+  const std::string shared = in_source("tests/fixtures/sglang/bench_shared.jsonl");
   refused({"--bench-serving", shared}, {"generated-shared-prefix", "--set workload."});
-  const std::string trace = KVTWIN_SOURCE_DIR "/tests/fixtures/sglang/bench_shared_trace.jsonl";
+  const std::string trace = in_source("tests/fixtures/sglang/bench_shared_trace.jsonl");
   const Json cell =
       validate({"--bench-serving", shared, "--set", "workload.trace=" + trace, "--set", "workload.block_tokens=16"})
           .json()
@@ -510,7 +511,7 @@ TEST_F(Validate, NamesWhatItDoesNotReadOfABenchmark) {
 // them can be served.
 TEST_F(Validate, HeldOutExperimentsAreServed) {
   std::size_t count = 0;
-  for (const auto& entry : fs::recursive_directory_iterator(fs::path(KVTWIN_SOURCE_DIR) / "tests/validation")) {
+  for (const auto& entry : fs::recursive_directory_iterator(fs::path(kSourceFolder) / "tests/validation")) {
     if (entry.path().extension() != ".toml") continue;
     const Simulated run = simulate_file(entry.path(), {"workload.limit=20"});
     EXPECT_GE(run.requests("completed"), 20U) << entry.path();

@@ -13,6 +13,7 @@
 #include "impl/device/cuda/step_graphs.hpp"
 #include "real_rig.hpp"
 #include "tests/cuda_twin/cuda_twin.hpp"
+#include "tests/paths.hpp"
 
 namespace kvtwin::test {
 namespace {
@@ -528,7 +529,7 @@ TEST_F(CudaDevice, SaysWhatItTakes) {
 
 template <typename Function>
 Function* stand_in(const char* name) {
-  return function_of<Function>(KVTWIN_BLAS_STAND_IN, name);
+  return function_of<Function>(built("libblas_stand_in.so"), name);
 }
 
 TEST_F(CudaDevice, MultipliesForEachLayerAndPair) {

@@ -19,6 +19,7 @@
 #include "tests/cuda_twin/cuda_twin.hpp"
 #include "tests/cufile_stand_in/cufile_stand_in.hpp"
 #include "tests/folder.hpp"
+#include "tests/paths.hpp"
 #include "tests/stored_pages.hpp"
 
 namespace kvtwin::test {
@@ -27,7 +28,7 @@ namespace {
 // Returns the state of the stand-in library. CuFileTest resets it before each test.
 CuFileStandIn& stand_in() {
   static CuFileStandIn* const found = [] {
-    void* library = dlopen(KVTWIN_CUFILE_STAND_IN, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    void* library = dlopen(built("libcufile_stand_in.so").c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     return static_cast<CuFileStandIn*>(dlsym(library, "kvtwin_cufile_stand_in"));
   }();
   return *found;
@@ -65,18 +66,19 @@ TEST_F(CuFileTest, WhatIsMissingIsNamed) {
   const std::string none = refusal(folder_ / "libcufile.so.0");
   EXPECT_NE(none.find("cuFile can't be loaded (" + folder_ / "libcufile.so.0"), std::string::npos) << none;
   EXPECT_NE(none.find("real.cufile_library"), std::string::npos) << none;
-  const std::string other = refusal(KVTWIN_CUFILE_WITHOUT_READ);
-  EXPECT_EQ(other, std::string(KVTWIN_CUFILE_WITHOUT_READ) + " has no cuFileRead: it isn't the cuFile we know");
+  const std::string other = refusal(built("libcufile_without_read.so"));
+  EXPECT_EQ(other, built("libcufile_without_read.so") + " has no cuFileRead: it isn't the cuFile we know");
 }
 
 TEST_F(CuFileTest, ADriverThatDoesNotOpenIsRefused) {
   stand_in().driver_error = 5001;
-  EXPECT_EQ(refusal(KVTWIN_CUFILE_STAND_IN), "cuFileDriverOpen of " KVTWIN_CUFILE_STAND_IN " failed: error 5001");
+  EXPECT_EQ(refusal(built("libcufile_stand_in.so")),
+            "cuFileDriverOpen of " + built("libcufile_stand_in.so") + " failed: error 5001");
 }
 
 TEST_F(CuFileTest, SaysInWhichModeItIs) {
-  const std::string name = "cuFile 1.15 (" KVTWIN_CUFILE_STAND_IN "), ";
-  const auto loaded = [&](const fs::path& module) { return CuFile::load(KVTWIN_CUFILE_STAND_IN, module); };
+  const std::string name = "cuFile 1.15 (" + built("libcufile_stand_in.so") + "), ";
+  const auto loaded = [&](const fs::path& module) { return CuFile::load(built("libcufile_stand_in.so"), module); };
   const fs::path there = folder_.path(), not_there = folder_ / "none";
   {
     const auto cufile = loaded(there);
@@ -217,7 +219,7 @@ class DirectPagesOnTwin : public CuFileTest, public testing::WithParamInterface<
       way.device_pages = kPoolPages;
       way.device = pool_.data();
       way.buffers = buffers;
-      direct_ = std::make_unique<CudaDirectPages>(way, CuFile::load(KVTWIN_CUFILE_STAND_IN));
+      direct_ = std::make_unique<CudaDirectPages>(way, CuFile::load(built("libcufile_stand_in.so")));
       config.direct = direct_.get();
     }
     store_ = std::make_unique<SegmentStore>(config);

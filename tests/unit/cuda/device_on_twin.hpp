@@ -10,13 +10,14 @@
 #include "impl/device/cuda/cuda_device.hpp"
 #include "impl/device/cuda/cufile.hpp"
 #include "impl/device/host_device.hpp"
+#include "tests/paths.hpp"
 
 namespace kvtwin::test {
 
 // Returns a function of a stand-in's library.
 template <typename Function>
-Function* function_of(const char* library, const char* name) {
-  void* const opened = dlopen(library, RTLD_NOW);
+Function* function_of(const std::string& library, const char* name) {
+  void* const opened = dlopen(library.c_str(), RTLD_NOW);
   EXPECT_NE(opened, nullptr) << library;
   return reinterpret_cast<Function*>(dlsym(opened, name));
 }
@@ -27,7 +28,7 @@ inline std::shared_ptr<CuFile> shared_cufile() {
   static std::weak_ptr<CuFile> loaded;
   const std::lock_guard lock(mutex);
   std::shared_ptr<CuFile> cufile = loaded.lock();
-  if (!cufile) loaded = cufile = CuFile::load(KVTWIN_CUFILE_STAND_IN);
+  if (!cufile) loaded = cufile = CuFile::load(built("libcufile_stand_in.so"));
   return cufile;
 }
 
@@ -38,7 +39,7 @@ inline CudaDeviceConfig cuda_device_of(const HostDeviceConfig& host) {
   static_cast<DeviceConfig&>(config) = host;
   config.staging_bytes = 3 * host.shape.page_bytes();
   config.staging_area = 13 * host.shape.page_bytes();
-  config.blas_library = KVTWIN_BLAS_STAND_IN;
+  config.blas_library = built("libblas_stand_in.so");
   config.cufile = shared_cufile();
   config.direct_buffers = 3;
   if (host.hidden == 0) return config;

@@ -11,16 +11,17 @@
 #include "device_on_twin.hpp"
 #include "real_rig.hpp"
 #include "tests/cuda_twin/cuda_twin.hpp"
+#include "tests/paths.hpp"
 
 namespace kvtwin::test {
 namespace {
 
 // NVTX looks for a profiler at the first mark of the process.
-const int named = setenv("NVTX_INJECTION64_PATH", KVTWIN_NVTX_STAND_IN, 1);
+const int named = setenv("NVTX_INJECTION64_PATH", built("libnvtx_stand_in.so").c_str(), 1);
 
 template <typename Function>
 Function* of_profiler(const char* name) {
-  return function_of<Function>(KVTWIN_NVTX_STAND_IN, name);
+  return function_of<Function>(built("libnvtx_stand_in.so"), name);
 }
 
 TEST(ProfilerRanges, MarkEachOperationOnce) {

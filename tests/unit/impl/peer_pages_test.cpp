@@ -6,6 +6,7 @@
 
 #include "impl/runtime/shared_library.hpp"
 #include "tests/nixl_stand_in/nixl_stand_in.hpp"
+#include "tests/paths.hpp"
 #include "tests/peer_rig.hpp"
 #include "tests/splitmix.hpp"
 
@@ -17,7 +18,7 @@ constexpr TimeNs kShort = 1'000'000;
 constexpr Pages kPages = 64;
 
 NixlStandIn& nixl() {
-  static const SharedLibrary library("the stand-in", {KVTWIN_NIXL_STAND_IN}, "build it");
+  static const SharedLibrary library("the stand-in", {built("libnixl_stand_in.so")}, "build it");
   static NixlStandIn& one = *library.find<NixlStandIn*>("kvtwin_nixl_stand_in");
   return one;
 }
@@ -25,7 +26,7 @@ NixlStandIn& nixl() {
 PeerConfig named(const std::string& name, TimeNs timeout = 60 * kNsPerSecond) {
   PeerConfig config;
   config.name = name;
-  config.library = KVTWIN_NIXL_STAND_IN;
+  config.library = built("libnixl_stand_in.so");
   config.timeout = timeout;
   config.bytes_in_flight = 1000;  // several transfers a call
   return config;

@@ -9,6 +9,7 @@
 #include "impl/remote/remote_backend.hpp"
 #include "impl/runtime/shared_library.hpp"
 #include "tests/nixl_stand_in/nixl_stand_in.hpp"
+#include "tests/paths.hpp"
 #include "tests/peer_store_medium.hpp"
 #include "tests/store_rig.hpp"
 
@@ -18,7 +19,7 @@ namespace {
 using Mode = NixlStandIn::Mode;
 
 NixlStandIn& nixl() {
-  static const SharedLibrary library("the stand-in", {KVTWIN_NIXL_STAND_IN}, "build it");
+  static const SharedLibrary library("the stand-in", {built("libnixl_stand_in.so")}, "build it");
   static NixlStandIn& one = *library.find<NixlStandIn*>("kvtwin_nixl_stand_in");
   return one;
 }
@@ -26,7 +27,7 @@ NixlStandIn& nixl() {
 PeerStoreConfig stand_in() {
   nixl().reset();
   PeerStoreConfig config;
-  config.library = KVTWIN_NIXL_STAND_IN;
+  config.library = built("libnixl_stand_in.so");
   config.timeout = 60 * kNsPerSecond;
   return config;
 }

@@ -18,6 +18,7 @@
 #include "sim/world.hpp"
 #include "tests/fuzz/journal_config.hpp"
 #include "tests/journal_test_support.hpp"
+#include "tests/paths.hpp"
 #include "tests/policy_test_support.hpp"
 
 namespace kvtwin::test {
@@ -150,7 +151,7 @@ ReplayResult replayed(std::span<const std::byte> bytes, unsigned pick) {
 // A stored journal must stay readable, whatever the policy decides today: it has a verdict. A new one is equal.
 // KVTWIN_WRITE_JOURNALS=1 writes the files again.
 TEST(RoleJournals, AreReplayedByTheFuzzersEngine) {
-  const std::filesystem::path folder = std::filesystem::path(KVTWIN_SOURCE_DIR) / "tests/fuzz/corpus/journal";
+  const std::filesystem::path folder = std::filesystem::path(kSourceFolder) / "tests/fuzz/corpus/journal";
   std::set<NoticeKind> notices;
   std::set<Status> ends;
   for (const StoredJournal& stored : kJournals) {

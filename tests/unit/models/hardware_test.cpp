@@ -136,6 +136,20 @@ TEST(Hardware, RefusesAKeyThatIsGivenTwice) {
   }
 }
 
+// A config that names the format of each expert has 3 MB; a reader that is quadratic in it takes minutes.
+TEST(Hardware, ReadsAConfigOfManyLayers) {
+  std::string formats;
+  for (int expert = 0; expert < 200'000; ++expert) {
+    formats += (expert == 0 ? "\"" : ",\"") + std::to_string(expert) + "\":{\"bits\":4}";
+  }
+  const std::string text =
+      R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "head_dim": 128,
+          "num_attention_heads": 32, "num_key_value_heads": 8, "num_hidden_layers": 32, "intermediate_size": 14336,
+          "vocab_size": 128256, "torch_dtype": "bfloat16", "unsloth_fixed": {)" +
+      formats + "}}";
+  EXPECT_EQ(parse_model(text, "config.json").kv_bytes_per_token, 2U * 32 * 8 * 128 * 2);
+}
+
 TEST(Hardware, IntervalsHoldTheirValue) {
   json object = h200();
   json& number = object["numbers"]["host_to_device"];

@@ -14,6 +14,7 @@
 
 #include "models/geometry.hpp"
 #include "models/layer_table.hpp"
+#include "tests/paths.hpp"
 #include "tests/small_config.hpp"
 
 namespace kvtwin {
@@ -226,7 +227,7 @@ struct Published {
 };
 
 std::vector<Published> published() {
-  std::ifstream file(KVTWIN_SOURCE_DIR "/tests/fixtures/models/published.tsv");
+  std::ifstream file(in_source("tests/fixtures/models/published.tsv"));
   std::vector<Published> rows;
   for (std::string line; std::getline(file, line);) {
     if (line.starts_with("#") || line.starts_with("config\t")) continue;

@@ -11,6 +11,7 @@
 #include "models/presets.hpp"
 #include "models/roofline.hpp"
 #include "models/text_file.hpp"
+#include "tests/paths.hpp"
 #include "tests/splitmix.hpp"
 
 namespace kvtwin::test {
@@ -19,7 +20,7 @@ namespace {
 constexpr std::uint64_t kFsPerMeasuredNs = 1'000'000;
 const std::string kPart = "tests/fixtures/operators/h100_sxm_sglang_part.txt";
 
-std::string part_text() { return read_text_file(KVTWIN_SOURCE_DIR "/" + kPart, "give the fixture"); }
+std::string part_text() { return read_text_file(in_source(kPart), "give the fixture"); }
 OperatorTable part() { return parse_operators(part_text(), kPart); }
 
 const OperatorLattice& lattice(const OperatorTable& table, const char* name) {

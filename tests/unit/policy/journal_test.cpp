@@ -12,6 +12,7 @@
 
 #include "policy/index/page_key.hpp"
 #include "tests/journal_test_support.hpp"
+#include "tests/paths.hpp"
 #include "tests/policy_test_support.hpp"
 
 namespace kvtwin::test {
@@ -167,7 +168,7 @@ TEST(Journal, carries_the_text_and_its_digest) {
 // The stored journals are also the start corpus of the fuzzer. A change of the format needs a new kJournalVersion and
 // new files: KVTWIN_WRITE_JOURNALS=1 unit_policy --gtest_filter='Journal.*'
 TEST(Journal, of_this_version_is_written_byte_by_byte_as_ever) {
-  const std::filesystem::path folder = std::filesystem::path(KVTWIN_SOURCE_DIR) / "tests/fuzz/corpus/journal";
+  const std::filesystem::path folder = std::filesystem::path(kSourceFolder) / "tests/fuzz/corpus/journal";
   std::vector<KeptRecord> records = every_kind();
   const ByteVector whole = write_all(records, kText);
   const ByteVector bare = write_all({}, "");
@@ -190,7 +191,7 @@ TEST(Journal, of_this_version_is_written_byte_by_byte_as_ever) {
 
 // Before version 5, the last cause is `full`.
 TEST(Journal, of_version_4_is_read_as_what_it_was) {
-  const std::filesystem::path folder = std::filesystem::path(KVTWIN_SOURCE_DIR) / "tests/fuzz/corpus/journal";
+  const std::filesystem::path folder = std::filesystem::path(kSourceFolder) / "tests/fuzz/corpus/journal";
   const std::vector<std::byte> bytes = file_bytes(folder / "storage_version_4");
   EXPECT_EQ(hex(std::span(bytes).first(16)), "896b767477696e0a0400000019000000");
   const WholeJournal read = read_all(bytes);
@@ -206,7 +207,7 @@ TEST(Journal, of_version_4_is_read_as_what_it_was) {
 
 // Before version 4, an arrival is of a whole request, and there are no notices.
 TEST(Journal, of_version_3_is_read_as_what_it_was) {
-  const std::filesystem::path folder = std::filesystem::path(KVTWIN_SOURCE_DIR) / "tests/fuzz/corpus/journal";
+  const std::filesystem::path folder = std::filesystem::path(kSourceFolder) / "tests/fuzz/corpus/journal";
   std::vector<std::byte> bytes = file_bytes(folder / "every_kind_version_3");
   EXPECT_EQ(hex(std::span(bytes).first(16)), "896b767477696e0a0300000019000000");
   const WholeJournal read = read_all(bytes);
@@ -219,7 +220,7 @@ TEST(Journal, of_version_3_is_read_as_what_it_was) {
 
 // The journal was written by a program before version 3: a reduction always has 16 values, without a count.
 TEST(Journal, of_version_2_is_read_as_what_it_was) {
-  const std::filesystem::path folder = std::filesystem::path(KVTWIN_SOURCE_DIR) / "tests/fuzz/corpus/journal";
+  const std::filesystem::path folder = std::filesystem::path(kSourceFolder) / "tests/fuzz/corpus/journal";
   std::vector<std::byte> bytes = file_bytes(folder / "every_kind_version_2");
   EXPECT_EQ(hex(std::span(bytes).first(16)), "896b767477696e0a0200000019000000");
   const WholeJournal read = read_all(bytes);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "decorated_rig.hpp"
+#include "tests/paths.hpp"
 
 namespace kvtwin::test {
 namespace {
@@ -233,7 +234,7 @@ TEST(Replay, of_a_journal_cut_anywhere_is_equal_up_to_there) {
 // policy decides today. One extra byte at its end makes the fuzzer choose this configuration. KVTWIN_WRITE_JOURNALS=1
 // writes the file again.
 TEST(Replay, of_a_stored_journal_has_a_verdict) {
-  const std::filesystem::path path = std::filesystem::path(KVTWIN_SOURCE_DIR) / "tests/fuzz/corpus/journal/served";
+  const std::filesystem::path path = std::filesystem::path(kSourceFolder) / "tests/fuzz/corpus/journal/served";
   if (std::getenv("KVTWIN_WRITE_JOURNALS") != nullptr) {
     DecoratedRig rig(config(), {.failed_transfers = 200, .cut_bursts = 200}, 3);
     rig.serve_ten();

@@ -9,6 +9,8 @@
 
 #include "stored_rig.hpp"
 
+#include "tests/paths.hpp"
+
 namespace kvtwin {
 namespace {
 
@@ -37,7 +39,7 @@ std::vector<std::pair<TimeNs, Pages>> answers_of(const std::string& text) {
 // Calls `read` with a stream of the words of each line.
 template <typename Read>
 std::vector<Script> read_lines(const std::string& file, Read read) {
-  std::ifstream in(std::filesystem::path(KVTWIN_SOURCE_DIR) / "tests/fixtures/sglang" / file);
+  std::ifstream in(std::filesystem::path(kSourceFolder) / "tests/fixtures/sglang" / file);
   std::vector<Script> scripts;
   std::string line;
   std::getline(in, line);  // comment

@@ -10,6 +10,8 @@
 
 #include "stored_rig.hpp"
 
+#include "tests/paths.hpp"
+
 namespace kvtwin {
 namespace {
 
@@ -51,7 +53,7 @@ std::vector<std::vector<std::uint64_t>> numbers_of(const std::string& text) {
 }
 
 std::vector<Script> read_scripts(const std::string& file) {
-  std::ifstream in(std::filesystem::path(KVTWIN_SOURCE_DIR) / "tests/fixtures/sglang" / file);
+  std::ifstream in(std::filesystem::path(kSourceFolder) / "tests/fixtures/sglang" / file);
   std::vector<Script> scripts;
   std::string line;
   std::getline(in, line);  // comment
