@@ -15,6 +15,7 @@ include/kvtwin/policy.h describes each call. A node is a number; 0 is the root. 
 Errors: InputError for a call that does not fit the state (nothing has changed), WorkError for a failure inside kvtwin.
 """
 
+import operator
 from array import array
 from typing import Any
 
@@ -38,7 +39,8 @@ def page_keys(tokens: array, page_tokens: int, prior: bytes | None = None, extra
               salt: str | None = None) -> bytes:
     """A key of 32 bytes for each whole page of `tokens`, an array("q"). `prior`: the key of the page before the first
     one. `extra_key`, `salt`: the namespace of a first page."""
-    return _core.page_keys(tokens, page_tokens, prior, extra_key, salt) if len(tokens) >= page_tokens else b""
+    size = operator.index(page_tokens)
+    return _core.page_keys(tokens, size, prior, extra_key, salt) if len(tokens) >= size else b""
 
 
 class CallJournal(_core.CallJournal):

@@ -265,6 +265,9 @@ class Stores(Scratch):
                 kvtwin.Store("disk", "x", dataclasses.replace(FORM, layers=wrong), IDENTITY, capacity_pages=9)
         with self.assertRaises(TypeError):
             policy.page_keys(np.array([1.7, 2.0]), 1)
+        for size in (float("nan"), 1.5, "1", None):
+            with self.assertRaises(TypeError, msg=size):
+                policy.page_keys(array("q", range(4)), size)
 
     def test_odd_arguments_of_the_program_are_refused(self):
         odd = (None, True, -1, 1.7, float("nan"), 10**400, "", "a\0b", "y" * 5000, b"x", [1], {"seed": None}, object(), np.float64(1.5))
