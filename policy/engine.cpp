@@ -256,6 +256,7 @@ void Engine::State::step(const ReduceVector& agreed) {
   take_arrivals(agreed);
   // Each round takes one failure and one answer per queue. More may be there already. All ranks see the same.
   if (more) return agree();
+  prefetcher.free_released(false);
   scheduler.retry_prefetches(agreed[agreed_time]);
   if (has_peers()) scheduler.write_computed();
   if (!cache.loading()) load_failed = false;
@@ -275,6 +276,7 @@ void Engine::State::step(const ReduceVector& agreed) {
     return;
   }
   phase = Phase::idle;
+  prefetcher.free_released(true);
   scheduler.poll_next();  // no decode step brings the next poll
   KV_CHECK(scheduler.idle() || cache.anything_in_flight() || storage.anything_in_flight() || hand_overs.writing() ||
                scheduler.awaits_peer(),

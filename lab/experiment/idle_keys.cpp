@@ -126,7 +126,8 @@ constexpr std::string_view kOfStorage[] = {"model.revision",
                                            "sim.storage_stall_share"};
 constexpr std::string_view kOfTimeout[] = {"cache.prefetch_timeout_base_s", "cache.prefetch_timeout_per_ki_token_s",
                                            "cache.prefetch_timeout_most_s", "cache.prefetch_timeout_from"};
-constexpr std::string_view kOfHostShare[] = {"cache.prefetch_host_share", "cache.prefetch_share_of"};
+constexpr std::string_view kOfHostShare[] = {"cache.prefetch_host_share", "cache.prefetch_share_of",
+                                             "cache.prefetch_style"};
 constexpr std::string_view kOfAttempts[] = {"cache.prefetch_attempts"};
 constexpr std::string_view kOfSplit[] = {"cache.split_kv"};
 constexpr std::string_view kOfOvertaking[] = {"scheduler.overtake_limit"};

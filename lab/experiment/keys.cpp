@@ -496,6 +496,11 @@ std::span<const Key> experiment_keys() {
       flag<&EngineConfig::split_refreshes>(
           "cache.split_refreshes",
           "A prompt that leaves a cached node in the middle makes the rest of the node recently used, as in SGLang"),
+      flag<&EngineConfig::look_ups_refresh>(
+          "cache.look_ups_refresh",
+          "Each look-up for a waiting request makes the prefix that it finds recently used: at each try to admit the "
+          "request, with storage tiers at its arrival and at the end of its prefetch too, as in SGLang; false: at the "
+          "admission"),
       choice<&EngineConfig::count_touches>(
           "cache.count_touches",
           "lfu, slru: when a request touches a page: at the admission, if the page hits (admission), or when the "
@@ -570,6 +575,10 @@ std::span<const Key> experiment_keys() {
           "What prefetch_host_share is a share of: the host tier (host), or what the host tier has more than the "
           "device "
           "tier (host_less_device), as in SGLang before 0.5.15; these releases need a host tier that is larger"),
+      choice<&EngineConfig::prefetch_style>(
+          "cache.prefetch_style",
+          "What a prefetch to the host reads, and when it ends: the pages that the host lacks by then, until the last "
+          "page has come (kvtwin), or all pages that the look-up found, until the request stops waiting (sglang)"),
       integer<&EngineConfig::prefetch_retry_steps>("cache.prefetch_retry_steps", 0, 1e9,
                                                    "Scheduler steps after which a prefetch that was declined, or that "
                                                    "found too little, is tried again while its "

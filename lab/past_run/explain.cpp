@@ -80,10 +80,9 @@ std::optional<StorageVerdict> storage_verdict(const RequestLife& life, const Eng
   if (v.tokens == 0 && v.waited_ns == 0 && r.recomputed_after_stop == 0) return std::nullopt;
   v.loaded_ns = v.tokens == 0 ? 0 : r.load_wait_ns;
   v.took_ns = v.loaded_ns;
-  if (!life.prefetches.empty() && life.prefetches.back().begin >= 0) {
-    const RequestLife::Prefetch& last = life.prefetches.back();
-    const TimeNs end = last.stopped >= 0 ? last.stopped : last.end;
-    v.took_ns += std::max<TimeNs>(0, end - last.begin);
+  for (const RequestLife::Prefetch& prefetch : life.prefetches) {
+    const TimeNs end = prefetch.stopped >= 0 ? prefetch.stopped : prefetch.end;
+    if (prefetch.begin >= 0) v.took_ns += std::max<TimeNs>(0, end - prefetch.begin);
   }
   v.took_ns = std::max(v.took_ns, v.waited_ns + v.loaded_ns);
   v.compute_ns = computing_ns(engine, cost, near, v.tokens);
@@ -247,6 +246,15 @@ class Story {
     }
   }
 
+  // The pages behind the first missing one were not waited for, so the causes need not account for all that is missing.
+  std::string why_short(const RequestLife::Prefetch& prefetch) const {
+    std::string words;
+    for (const auto& [cause, pages] : prefetch.fell_short) {
+      words += (words.empty() ? ": " : ", ") + why(cause) + " (" + tokens(pages) + ")";
+    }
+    return words;
+  }
+
   void fetch(const RequestLife::Prefetch& prefetch) {
     std::string words;
     Pages pages = 0;
@@ -266,8 +274,7 @@ class Story {
     std::snprintf(rate, sizeof rate, ", %.3g GB/s", took > 0 ? bytes / took / 1e9 : 0);
     if (prefetch.arrived != 0 && took > 0) words += rate;
     const bool early = prefetch.stopped < 0 && prefetch.arrived < pages;
-    if (early)
-      words += prefetch.fell_short == Cause::none ? "; no more came" : "; no more came: " + why(prefetch.fell_short);
+    if (early) words += "; no more came" + why_short(prefetch);
     add("", words);
   }
 
@@ -516,6 +523,8 @@ Json prefetch_json(const RequestLife::Prefetch& prefetch) {
   for (const auto& [tier, pages] : prefetch.found) {
     found.push_back({{"tier", name_of(tier)}, {"pages", pages}});
   }
+  Json fell_short = Json::object();
+  for (const auto& [cause, pages] : prefetch.fell_short) fell_short[std::string(name_of(cause))] = pages;
   return {{"issued_s", seconds(prefetch.issued)},
           {"asked_pages", prefetch.asked},
           {"declined", name_of(prefetch.declined)},
@@ -523,6 +532,7 @@ Json prefetch_json(const RequestLife::Prefetch& prefetch) {
           {"begin_s", time_or_null(prefetch.begin)},
           {"end_s", time_or_null(prefetch.end)},
           {"arrived_pages", prefetch.arrived},
+          {"fell_short", fell_short},
           {"revoked_s", time_or_null(prefetch.revoked)},
           {"revoke_reason", name_of(prefetch.revoke_reason)},
           {"stopped_s", time_or_null(prefetch.stopped)},
@@ -530,46 +540,51 @@ Json prefetch_json(const RequestLife::Prefetch& prefetch) {
           {"arrived_pages_at_stop", prefetch.arrived_at_stop}};
 }
 
-Json ttft_json(const RequestRecord& r) {
-  Json json{{"first_token_s", seconds(r.first_token)},
-            {"queue_s", seconds(r.queue_ns)},
-            {"prefetch_wait_s", seconds(r.prefetch_wait_ns)},
-            {"load_wait_s", seconds(r.load_wait_ns)},
-            {"compute_s", seconds(r.compute_ns)}};
-  if (r.part != RequestPart::whole) json["hand_over_s"] = seconds(r.hand_over_ns);
-  json["ttft_s"] = seconds(r.first_token - r.arrival);
-  return json;
-}
-
-// The columns of requests.csv as keys, and further facts.
-Json life_json(const RequestLife& life, const Setup& setup) {
-  const RequestRecord& r = life.record;
+// The columns of requests.csv as keys.
+Json row_json(const RequestRecord& r) {
   Json json{{"request", r.request},
             {"outcome", outcome_of(r)},
             {"arrival_s", seconds(r.arrival)},
             {"prompt_tokens", r.prompt_tokens},
-            {"output_tokens", r.output_tokens},
-            {"session", life.session},
-            {"priority", life.priority}};
-  json["found"] = {{"running", life.found_running}, {"waiting", life.found_waiting}, {"ahead", life.ahead}};
+            {"output_tokens", r.output_tokens}};
   if (r.admitted >= 0) {
-    json["admitted_s"] = seconds(r.admitted);
-    json["admitted_meanwhile"] = life.admitted_meanwhile;
     for (const TierSpec& spec : kTierSpecs) json[std::string(spec.hit_column)] = r.hit[spec.tier];
     json["miss"] = r.miss;
     json["recomputed_after_stop"] = r.recomputed_after_stop;
     json["retracted_recompute"] = r.retracted_recompute;
     json["retractions"] = r.retractions;
   }
-  if (r.first_token >= 0) json.update(ttft_json(r));
+  if (r.first_token >= 0) {
+    json["first_token_s"] = seconds(r.first_token);
+    json["queue_s"] = seconds(r.queue_ns);
+    json["prefetch_wait_s"] = seconds(r.prefetch_wait_ns);
+    json["load_wait_s"] = seconds(r.load_wait_ns);
+    json["compute_s"] = seconds(r.compute_ns);
+    if (r.part != RequestPart::whole) json["hand_over_s"] = seconds(r.hand_over_ns);
+    json["ttft_s"] = seconds(r.first_token - r.arrival);
+  }
   if (r.finished >= 0) {
     json["finished_s"] = seconds(r.finished);
     if (r.output_tokens > 1) {
       json["tpot_s"] = seconds(r.finished - r.first_token) / static_cast<double>(r.output_tokens - 1);
     }
     json["e2e_s"] = seconds(r.finished - r.arrival);
-    json["pages_left"] = life.pages_left.value_or(0);
   }
+  return json;
+}
+
+// The columns of requests.csv as keys, and further facts.
+Json life_json(const RequestLife& life, const Setup& setup) {
+  const RequestRecord& r = life.record;
+  Json json = row_json(r);
+  json["session"] = life.session;
+  json["priority"] = life.priority;
+  json["found"] = {{"running", life.found_running}, {"waiting", life.found_waiting}, {"ahead", life.ahead}};
+  if (r.admitted >= 0) {
+    json["admitted_s"] = seconds(r.admitted);
+    json["admitted_meanwhile"] = life.admitted_meanwhile;
+  }
+  if (r.finished >= 0) json["pages_left"] = life.pages_left.value_or(0);
   json["admissions"] = json["loads"] = json["prefills"] = json["retracted"] = Json::array();
   for (const RequestLife::Admission& admission : life.admissions) {
     json["admissions"].push_back({{"at_s", seconds(admission.at)}, {"reused_pages", admission.reused}});
@@ -630,7 +645,9 @@ Explanation explain_engines(const PastRun& first, const std::string& path, std::
   std::string text = "request     " + std::to_string(request) + ", by the journals\n";
   std::uint64_t arrivals = 0;
   bool arrived = false;
-  std::optional<RequestRecord> prefilled, answered;  // the parts that computed the prompt and the answer
+  // The last attempts: of the part that computed the prompt, and of the part that answers, or of the whole request.
+  std::optional<RequestRecord> prefilled, answered;
+  bool in_parts = false;
   TimeNs first_arrival = std::numeric_limits<TimeNs>::max();
   for (std::size_t engine = 0; engine < setup.world.engines; ++engine) {
     const PastRun run(path, engine * first.journals_per_engine());
@@ -644,10 +661,11 @@ Explanation explain_engines(const PastRun& first, const std::string& path, std::
     arrived = true;
     const RequestRecord& record = life.record;
     first_arrival = std::min(first_arrival, life.first_arrival);
-    if (record.first_token >= 0 && record.part != RequestPart::whole) {
-      std::optional<RequestRecord>& part = record.part == RequestPart::prefill ? prefilled : answered;
-      if (!part || part->attempt < record.attempt) part = record;
-    }
+    const bool prefills = record.part == RequestPart::prefill;
+    in_parts = in_parts || record.part != RequestPart::whole;
+    std::optional<RequestRecord>& part = prefills ? prefilled : answered;
+    const bool newer = !part || part->attempt < record.attempt;
+    if (newer && (!prefills || record.first_token >= 0)) part = record;
     if (record.part == RequestPart::whole) add_front_end(run, setup, life);
     const Setup& own = setup.is_decode_engine(engine) ? *setup.decode : setup;
     Json one = life_json(life, own);
@@ -661,12 +679,13 @@ Explanation explain_engines(const PastRun& first, const std::string& path, std::
             (life.record.attempt > 0 ? ", sent again\n" : "\n") + Story(life, own).text();
     if (!equal) text += "note        " + rerun.sentence() + "\n";
   }
-  if (prefilled && answered) {
+  // The row of requests.csv: the request as its client saw it.
+  if (answered && (in_parts || answered->attempt > 0)) {
     answered->arrival = first_arrival;
-    RequestRecord whole = joined_parts(*answered, *prefilled);
+    RequestRecord whole = joined_parts(*answered, prefilled ? &*prefilled : nullptr);
     if (first.is_simulation()) whole = with_front_end(setup.serving, whole);
-    json["together"] = ttft_json(whole);
-    text += "engines     together\nTTFT        " + ttft_text(whole) + "\n";
+    json["together"] = row_json(whole);
+    if (whole.first_token >= 0) text += "engines     together\nTTFT        " + ttft_text(whole) + "\n";
   }
   if (!arrived) {
     throw InputError(path + ": request " + std::to_string(request) + " is unknown; the engines' journals have " +

@@ -103,7 +103,6 @@ void RequestLife::follow_prefetch(const Decision& decision) {
     prefetch.asked = decision.pages;
     prefetch.declined = decision.reason;
     prefetches.push_back(prefetch);
-    gets_.clear();
   }
   if (prefetches.empty()) return;
   Prefetch& last = prefetches.back();
@@ -119,21 +118,29 @@ void RequestLife::follow_prefetch(const Decision& decision) {
 }
 
 void RequestLife::follow_prefetch(const Event& event) {
-  if (event.kind == EventKind::storage_fell_short && gets_.contains(event.operation)) {
-    prefetches.back().fell_short = event.cause;
+  if (event.kind == EventKind::storage_fell_short) {
+    for (Prefetch& prefetch : prefetches) {
+      if (std::ranges::find(prefetch.gets, event.operation) == prefetch.gets.end()) continue;
+      prefetch.fell_short[event.cause] += event.pages;
+    }
+    return;
   }
   if (event.request != request_ || prefetches.empty()) return;
   Prefetch& last = prefetches.back();
   if (event.kind == EventKind::prefetch_started) {
     last.begin = event.time;
+    last.gets.push_back(event.operation);
     if (last.found.empty() || last.found.back().first != event.tier) last.found.emplace_back(event.tier, 0);
     last.found.back().second += event.pages;
-    gets_.insert(event.operation);
   } else if (event.kind == EventKind::prefetch_shortened) {
     if (event.reason == Reason::capacity) last.no_room = event.pages;
   } else if (event.kind == EventKind::prefetch_done) {
-    last.end = event.time;
-    last.arrived = event.pages;
+    // The fetches to L2 of one request end in their order.
+    const auto fetches = [](const Prefetch& prefetch) { return prefetch.begin >= 0 && prefetch.end < 0; };
+    const auto first = std::ranges::find_if(prefetches, fetches);
+    Prefetch& of = event.tier == Tier::host && first != prefetches.end() ? *first : last;
+    of.end = event.time;
+    of.arrived = event.pages;
   }
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <unordered_map>
@@ -39,6 +40,8 @@ class RequestLife final : public RerunObserver {
     Reason declined = Reason::none;
     std::vector<std::pair<Tier, Pages>> found;  // pages to fetch to L2, by tier
     Pages no_room = 0;                          // found pages without room in L2
+    std::vector<OperationId> gets;              // of the fetch to L2
+    std::map<Cause, Pages> fell_short;          // pages that did not come, by cause; not those of a cancelled get
     TimeNs begin = -1, end = -1;                // of the fetch to L2; -1 = no fetch, or not known
     Pages arrived = 0;                          // until the end of the fetch, also after a stop
     TimeNs revoked = -1;
@@ -47,7 +50,6 @@ class RequestLife final : public RerunObserver {
     TimeNs stopped = -1;
     Reason stop_reason = Reason::none;
     Pages arrived_at_stop = 0;
-    Cause fell_short = Cause::none;  // why a get brought fewer pages than it was asked for
   };
   // A load from L3 to the device without host memory.
   struct DirectLoad {
@@ -98,7 +100,7 @@ class RequestLife final : public RerunObserver {
   std::vector<RequestId> ahead;  // waiting requests at the arrival, at most kMaxAhead
   std::vector<Admission> admissions;
   std::vector<Load> loads;
-  std::vector<Prefetch> prefetches;  // only the last prefetch can be issued; earlier ones were declined
+  std::vector<Prefetch> prefetches;  // in order; a stopped one may be fetching while the next one looks up
   std::vector<DirectLoad> direct_loads;
   std::vector<Prefill> prefills;
   std::vector<Retraction> retractions;
@@ -126,7 +128,6 @@ class RequestLife final : public RerunObserver {
   std::vector<Decision> backups_;                          // of the current input, until the first token
   bool published_ = false;                                 // the prompt is in the index
   std::uint32_t attempt_ = 0;                              // the last one
-  std::set<OperationId> gets_;                             // of the last prefetch
   std::set<OperationId> writes_;                           // of this attempt
 };
 

@@ -4,35 +4,29 @@
 #include <utility>
 
 namespace kvtwin {
-namespace {
 
-// Sets the queue to the time before the first token that is in no other part.
-void take_queue(RequestRecord& whole) {
-  if (whole.first_token < 0) return;
-  whole.queue_ns = whole.first_token - whole.arrival - whole.prefetch_wait_ns - whole.load_wait_ns - whole.compute_ns -
-                   whole.hand_over_ns;
-}
-
-}  // namespace
-
-RequestRecord joined_parts(const RequestRecord& decode, const RequestRecord& prefill) {
+RequestRecord joined_parts(const RequestRecord& decode, const RequestRecord* prefill) {
   RequestRecord whole = decode;
-  const bool received = decode.part == RequestPart::decode && decode.first_token >= 0 &&
-                        prefill.attempt == decode.attempt && decode.compute_ns == 0;
+  const bool received = prefill != nullptr && decode.part == RequestPart::decode && decode.first_token >= 0 &&
+                        prefill->attempt == decode.attempt && decode.compute_ns == 0;
   if (received) {
-    whole.admitted = prefill.admitted;
-    whole.hit = prefill.hit;
-    whole.recomputed_after_stop = prefill.recomputed_after_stop;
-    whole.miss = prefill.miss;
-    whole.prefetch_wait_ns = prefill.prefetch_wait_ns;
-    whole.load_wait_ns = prefill.load_wait_ns;
-    whole.compute_ns = prefill.compute_ns;
-    whole.hand_over_ns = decode.first_token - prefill.first_token;
-    whole.retractions += prefill.retractions;
-    whole.retracted_recompute += prefill.retracted_recompute;
-    whole.prefill_passes += prefill.prefill_passes;
+    whole.admitted = prefill->admitted;
+    whole.hit = prefill->hit;
+    whole.recomputed_after_stop = prefill->recomputed_after_stop;
+    whole.miss = prefill->miss;
+    whole.prefetch_wait_ns = prefill->prefetch_wait_ns;
+    whole.load_wait_ns = prefill->load_wait_ns;
+    whole.compute_ns = prefill->compute_ns;
+    whole.hand_over_ns = decode.first_token - prefill->first_token;
+    whole.retractions += prefill->retractions;
+    whole.retracted_recompute += prefill->retracted_recompute;
+    whole.prefill_passes += prefill->prefill_passes;
   }
-  take_queue(whole);
+  // The queue is the time before the first token that is in no other part.
+  if (whole.first_token >= 0) {
+    whole.queue_ns = whole.first_token - whole.arrival - whole.prefetch_wait_ns - whole.load_wait_ns -
+                     whole.compute_ns - whole.hand_over_ns;
+  }
   return whole;
 }
 
@@ -92,9 +86,7 @@ RequestRecord JoinedRequests::joined(const RequestRecord& record) {
   whole.arrival = open.arrival;
   // In a real run, the prefill engine may have its part first.
   if (open.prefilled) whole.arrival = std::min(whole.arrival, open.prefill.arrival);
-  if (open.prefilled) return joined_parts(whole, open.prefill);
-  take_queue(whole);
-  return whole;
+  return joined_parts(whole, open.prefilled ? &open.prefill : nullptr);
 }
 
 }  // namespace kvtwin

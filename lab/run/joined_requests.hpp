@@ -21,8 +21,8 @@ struct HandOverFigures {
 };
 
 // Returns the record of a decode part with the hits and the waits of its prefill part. Only the decode part's if it did
-// not receive the prompt from this prefill part.
-RequestRecord joined_parts(const RequestRecord& decode, const RequestRecord& prefill);
+// not receive the prompt from this prefill part, or if there is none (null).
+RequestRecord joined_parts(const RequestRecord& decode, const RequestRecord* prefill);
 
 class JoinedRequests final : public Observer {
  public:

@@ -220,6 +220,7 @@ std::vector<CacheRule> sglang_cache_rules(const SglangRelease& release, bool wri
   std::vector<CacheRule> rules{
       {"cache.evict_unit", "node", "SGLang evicts whole nodes"},
       {"cache.split_refreshes", "true", "SGLang makes the rest of a split node recently used"},
+      {"cache.look_ups_refresh", "true", "SGLang makes what a look-up finds recently used"},
       {"cache.count_touches", "insert", "SGLang counts a touch at an insert"},
       {"cache.clean_reserve", "0", "SGLang keeps no clean reserve"},
       {"cache.prefetch_timeout_from", std::string(release.timeout_from),
@@ -235,6 +236,7 @@ std::vector<CacheRule> sglang_cache_rules(const SglangRelease& release, bool wri
   } else {
     rules.push_back({"cache.prefetch_recheck", "false", version + " looks up once"});
   }
+  rules.push_back({"cache.prefetch_style", "sglang", "SGLang reads and ends prefetches so"});
   const std::string limit = version + " limits prefetches in flight so";
   rules.push_back({"cache.prefetch_share_of", release.beyond_device ? "host_less_device" : "host", limit});
   rules.push_back({"cache.prefetch_host_share", release.beyond_device ? "0.8" : "0.5", limit});
@@ -1287,6 +1289,7 @@ class SglangWriter {
     static constexpr std::pair<std::string_view, std::string_view> kFixed[] = {
         {"cache.evict_unit", "node"},
         {"cache.split_refreshes", "true"},
+        {"cache.look_ups_refresh", "true"},
         {"cache.count_touches", "insert"},
         {"cache.raise_prompt_priority", "true"},
         {"cache.write_threshold", "0"},
@@ -1301,6 +1304,7 @@ class SglangWriter {
         {"cache.prefetch_timeout_most_s", "0.0"},
         {"cache.prefetch_timeout_from", "wait"},
         {"cache.prefetch_recheck", "true"},
+        {"cache.prefetch_style", "sglang"},
         {"cache.prefetch_host_share", "0.5"},
         {"cache.prefetch_share_of", "host"},
         {"cache.storage_batch_pages", "128"},

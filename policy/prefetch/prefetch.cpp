@@ -319,7 +319,7 @@ void Prefetcher::commit(Prefetch& prefetch, RequestId request) {
 void Prefetcher::land(Entry entry) {
   Prefetch& prefetch = entry->second;
   if (!prefetch.stopped || !whole()) commit(prefetch, entry->first);
-  cache_.free_host(std::span(prefetch.slots).subspan(prefetch.committed));
+  release(std::span(prefetch.slots).subspan(prefetch.committed));
   if (!prefetch.pieces.empty() && prefetch.stopped) {
     sink_.event({.kind = EventKind::prefetch_done,
                  .tier = Tier::host,
@@ -338,6 +338,18 @@ void Prefetcher::land(Entry entry) {
   prefetch.keys = {};
   prefetch.pieces = {};
   if (prefetch.request_gone) forget(entry);
+}
+
+// Frees slots that hold nothing to keep: at once, or in the style of SGLang in the next step (`_drain_release`).
+void Prefetcher::release(std::span<const SlotId> slots) {
+  if (!whole()) return cache_.free_host(slots);
+  released_.insert(released_.end(), slots.begin(), slots.end());
+}
+
+void Prefetcher::free_released(bool all) {
+  cache_.free_host(released_before_);
+  released_before_ = std::exchange(released_, {});
+  if (all) cache_.free_host(std::exchange(released_before_, {}));
 }
 
 void Prefetcher::revoke(Entry entry, Reason reason) {
@@ -687,7 +699,7 @@ PrefetchFacts Prefetcher::facts(RequestId request, const Prefetch& prefetch) con
 }
 
 Pages Prefetcher::owned_pages() const {
-  Pages pages = 0;
+  Pages pages = released_.size() + released_before_.size();
   for (const auto& [request, prefetch] : prefetches_) {
     if (!prefetch.slots.empty()) pages += prefetch.slots.size() - prefetch.committed;
   }

@@ -23,7 +23,7 @@
 // PrefetchStyle::sglang (SGLang's `unified_radix_cache.py`) differs: the prefetch reads the whole hit, and evicts as
 // many pages of L2 as the hit has if the free ones do not suffice. It counts as in flight with all pages that were
 // asked for, until its end. A stop ends it: nothing that arrives later is kept, and a look-up that waits for its turn
-// is cancelled.
+// is cancelled. Slots that hold nothing to keep are freed one step after the last answer.
 //
 // Each issued prefetch reports exactly one end:
 //
@@ -102,6 +102,9 @@ class Prefetcher {
   // Returns whether a prefetch of the request is under way: the request will wait for it once it could be admitted.
   bool waits(RequestId request) const;
   bool any() const { return !prefetches_.empty(); }
+  // Once a step, after the storage answers: frees the slots that the step before released; if `all`, those of this step
+  // too.
+  void free_released(bool all);
   // Host slots that prefetches own.
   Pages owned_pages() const;
   void check_invariants() const;
@@ -203,6 +206,7 @@ class Prefetcher {
   PrefetchFacts facts(RequestId request, const Prefetch& prefetch) const;
   TimeNs unit_ns(std::size_t tier, Tokens tokens) const;
   TimeNs read_ns(std::size_t tier, Tokens tokens) const;
+  void release(std::span<const SlotId> slots);
   bool whole() const { return config_.prefetch_style == PrefetchStyle::sglang; }
   Tokens tokens(Pages pages) const { return pages * config_.shape.page_tokens; }
 
@@ -222,6 +226,7 @@ class Prefetcher {
   std::size_t looking_up_ = 0, fetching_ = 0;
   std::set<RequestId> held_;  // requests that holds() held back, while they wait for the prefetch
   std::vector<RequestId> unfulfilled_;
+  std::vector<SlotId> released_, released_before_;  // in this step, and in the step before; not free yet
   Pages occupied_ = 0;
 };
 

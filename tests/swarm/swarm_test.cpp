@@ -96,6 +96,8 @@ void draw_storage(test::Splitmix& random, EngineConfig& e) {
   // Derived from earlier draws, so that the other draws of a seed do not change.
   e.prefetch_recheck = e.prefetch_min_tokens != 0;
   e.prefetch_attempts = 1 + static_cast<std::uint32_t>(e.prefetch_min_tokens);
+  e.look_ups_refresh = e.prefetch_host_share == 512;
+  if (e.prefetch_retry_steps == 1) e.prefetch_style = PrefetchStyle::sglang;
   if (e.prefetch_policy == "timeout" && e.prefetch_timeout_max_ns != 0) {
     e.prefetch_policy = "cost_stop";
   }

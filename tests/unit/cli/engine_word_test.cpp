@@ -39,6 +39,8 @@ TEST(EngineWord, SetsStyleTimesTableAndRules) {
   EXPECT_EQ(sglang.text("cache.evict_unit"), "node");
   EXPECT_EQ(sglang.number("cache.clean_reserve"), 0);
   EXPECT_TRUE(sglang.flag("cache.prefetch_recheck"));
+  EXPECT_TRUE(sglang.flag("cache.look_ups_refresh"));
+  EXPECT_EQ(sglang.text("cache.prefetch_style"), "sglang");
   EXPECT_EQ(sglang.origin("cache.evict_unit"), "engine = sglang");
   EXPECT_FALSE(sglang.is_given("cache.evict_unit"));
 

@@ -111,6 +111,7 @@ std::vector<Case> cases() {
       {"cache.prefetch_timeout_from=issue", host, disk},
       {"cache.prefetch_host_share=0.9", disk + Settings{"cache.path=direct"}, disk},
       {"cache.prefetch_share_of=host_less_device", host, disk},
+      {"cache.prefetch_style=sglang", host, disk},
       {"parallel.attention_route=least_loaded", {}, {"parallel.tp=2", "parallel.attention_dp=2"}},
       {"scheduler.burst_steps=9", {"parallel.tp=2", "parallel.attention_dp=2"}, {}},
       {"cache.prefetch_recheck=false", host, disk},

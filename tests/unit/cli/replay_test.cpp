@@ -223,6 +223,27 @@ TEST_F(Replay, OfAJournalOfVersion2IsEqual) {
          {"651 inputs, 629 decisions, digest 5ab0e9aaa463cce9: equal ("});
 }
 
+// The journal is of a program without SGLang's rules for waiting requests, although its engine is SGLang.
+TEST_F(Replay, KeepsTheRulesOfTheProgramThatRecorded) {
+  const Folder folder;
+  simulate_to(folder, "run",
+              conversations({.requests = 60, .gap_ms = 40}, 1).save(folder) + tight() +
+                  Settings{"engine=sglang", "tiers.disk.tokens=400000", "cache.look_ups_refresh=false",
+                           "cache.prefetch_style=kvtwin"},
+              true);
+  const Taken taken(folder / "run/journal.kvj");
+  std::string text = taken.text;
+  for (const char* rule : {"cache.look_ups_refresh = ", "cache.prefetch_style = "}) {
+    const std::size_t at = text.find(rule);
+    ASSERT_NE(at, std::string::npos) << rule;
+    text.erase(at, text.find('\n', at) + 1 - at);
+  }
+  const std::vector<std::byte> bytes = write_all(taken.records, text).bytes;
+  expect(replay_bytes(bytes), 0, {": equal ("});
+  expect(replay_bytes(bytes, {"--set", "cache.look_ups_refresh=true", "--set", "cache.prefetch_style=sglang"}), 3,
+         {"is decided differently"});
+}
+
 TEST_F(Replay, OfWhatIsNoJournalIsRefused) {
   const Folder folder;
   fs::create_directory(folder / "empty");

@@ -207,6 +207,8 @@ TEST(SglangFlags, WhatIsNotGivenIsSglangsDefaultUnlessTheFileSaysIt) {
   EXPECT_EQ(plain.integer("cache.prefetch_retry_steps"), 8);
   EXPECT_EQ(plain.integer("cache.prefetch_attempts"), 9);
   EXPECT_TRUE(plain.flag("cache.prefetch_recheck"));
+  EXPECT_TRUE(plain.flag("cache.look_ups_refresh"));
+  EXPECT_EQ(plain.text("cache.prefetch_style"), "sglang");
   EXPECT_EQ(plain.number("tiers.host.ratio"), 2);
   for (const char* part : {"--page-size 1", "--hicache-ratio 2", "--hicache-io-backend kernel", "--mem-fraction-static",
                            "--max-running-requests", "SGLang cuts a host tier"}) {

@@ -94,6 +94,8 @@ TEST(SglangReleases, ARuleAppliesFromItsReleaseOn) {
   EXPECT_EQ(of_20.integer("cache.prefetch_attempts"), 9);
   EXPECT_FALSE(of_19.flag("cache.prefetch_recheck"));
   EXPECT_TRUE(of_20.flag("cache.prefetch_recheck"));
+  EXPECT_TRUE(of_11.flag("cache.look_ups_refresh"));
+  EXPECT_EQ(of_11.text("cache.prefetch_style"), "sglang");
   EXPECT_FALSE(of_19.flag("cache.raise_prompt_priority"));
   EXPECT_TRUE(of_20.flag("cache.raise_prompt_priority"));
   const Experiment of_14 = of_release("0.5.14"), of_15 = of_release("0.5.15");

@@ -223,22 +223,12 @@ void expect_as_by_sglang(const std::string& file, TimeoutFrom from, const std::v
   for (const char* policy : {"best_effort", "wait_complete", "timeout"}) EXPECT_GE(lost[policy], 5U) << policy;
 }
 
-std::vector<std::size_t> sorted(std::vector<std::size_t> scripts, const std::vector<std::size_t>& more) {
-  scripts.insert(scripts.end(), more.begin(), more.end());
-  std::ranges::sort(scripts);
-  return scripts;
-}
-
 // SGLang does not look up again a hit that the host had no room for (unified_radix_cache.py, prefetch_from_storage:
-// `assume_stored`). kvtwin does. Without that rule SGLang decides these scripts otherwise too.
-const std::vector<std::size_t> kAssumedStored{16, 44, 101};
-
-TEST(WaitingRequests, are_served_as_by_sglang) {
-  expect_as_by_sglang("waiting.tsv", TimeoutFrom::wait, sorted(kAssumedStored, {86}));
-}
+// `assume_stored`). kvtwin does. Without that rule SGLang decides these scripts as kvtwin does.
+TEST(WaitingRequests, are_served_as_by_sglang) { expect_as_by_sglang("waiting.tsv", TimeoutFrom::wait, {16, 44, 101}); }
 
 TEST(WaitingRequests, are_served_as_by_sglang_before_0_5_23) {
-  expect_as_by_sglang("waiting_0.5.22.tsv", TimeoutFrom::issue, sorted(kAssumedStored, {2, 47}));
+  expect_as_by_sglang("waiting_0.5.22.tsv", TimeoutFrom::issue, {2, 16, 44, 47, 101});
 }
 
 TEST(WaitingRequests, refresh_what_a_look_up_finds) {
@@ -290,6 +280,170 @@ TEST(WaitingRequests, read_the_whole_hit_in_sglangs_style) {
     rig.complete_stored(kLookUp, 4);
     rig.complete_pass();
     EXPECT_EQ(in_flight(rig, kGet), style == PrefetchStyle::sglang ? 1U : 0U);
+    expect_rest(rig);
+  }
+}
+
+// Request 0 runs; the prefetch of `request` finds and reads all its pages.
+void prefetch_behind_another(EngineRig& rig, RequestId request, const std::vector<PageKey>& keys) {
+  rig.arrive(request, keys, keys.size() * kPage + 1, 1);
+  rig.complete_pass();
+  rig.complete_stored(kLookUp, keys.size());
+  rig.complete_pass();
+  rig.complete_stored(kGet, keys.size());
+  rig.complete_pass();
+}
+
+// Request 2 grows until it evicts a document. The look-up of request 3 refreshes document 1, that of request 4 then
+// document 2. The end of request 3's prefetch, which brings nothing, refreshes document 1 again.
+TEST(WaitingRequests, refresh_the_node_that_a_prefetch_was_to_extend) {
+  for (const bool ends_before : {false, true}) {
+    EngineConfig config = stored_config(10, 32);
+    config.evict_unit = EvictUnit::node;
+    config.max_running = config.burst_steps = 1;
+    config.look_ups_refresh = true;
+    config.prefetch_retry_steps = 0;
+    EngineRig rig(config);
+    for (const std::uint64_t document : {1U, 2U}) {
+      rig.arrive(document - 1, chain(document, 3), 3 * kPage + 1, 1);
+      rig.drain();
+    }
+    rig.arrive(2, chain(3, 1), kPage + 1, 15);
+    rig.arrive(3, chain(1, 5), 5 * kPage + 1, 1);
+    rig.complete_pass();
+    rig.complete_stored(kLookUp, 2);
+    rig.complete_pass();
+    rig.arrive(4, chain(2, 3), 3 * kPage + 1, 1);
+    rig.complete_pass();
+    if (ends_before) rig.complete_stored(kGet, 0);
+    while (rig.events.evicted_pages(Tier::device, Reason::demoted) == 0) rig.complete_pass();
+    if (!ends_before) rig.complete_stored(kGet, 0);
+    expect_rest(rig);
+    EXPECT_EQ(record_of(rig, 3).hit[Tier::device], ends_before ? 3 * kPage : 0U);
+  }
+}
+
+// L2 has four documents of three pages, whose requests have gone, and four free pages.
+TEST(WaitingRequests, evict_as_many_pages_as_the_hit_has_in_sglangs_style) {
+  for (const PrefetchStyle style : {PrefetchStyle::kvtwin, PrefetchStyle::sglang}) {
+    EngineConfig config = stored_config(32, 16);
+    config.evict_unit = EvictUnit::node;
+    config.max_running = config.burst_steps = 1;
+    config.prefetch_style = style;
+    EngineRig rig(config);
+    rig.arrive(0, {}, 3, 30);
+    for (std::uint64_t document = 1; document <= 4; ++document) {
+      prefetch_behind_another(rig, document, chain(document, 3));
+      rig.hint(HintKind::abort, document);
+      rig.complete_pass();
+    }
+    EXPECT_EQ(rig.events.evicted_pages(Tier::host, Reason::lost), 0U);
+    prefetch_behind_another(rig, 5, chain(5, 6));
+    EXPECT_EQ(rig.events.evicted_pages(Tier::host, Reason::lost), style == PrefetchStyle::sglang ? 6U : 3U);
+    expect_rest(rig);
+  }
+}
+
+TEST(WaitingRequests, count_the_pages_asked_for_as_in_flight_in_sglangs_style) {
+  for (const PrefetchStyle style : {PrefetchStyle::kvtwin, PrefetchStyle::sglang}) {
+    EngineConfig config = stored_config(64, 32);
+    config.prefetch_host_share = 512;
+    config.prefetch_style = style;
+    config.prefetch_retry_steps = 0;
+    EngineRig rig(config);
+    rig.arrive(1, chain(1, 20), 20 * kPage + 1, 1);
+    rig.complete_stored(kLookUp, 2);
+    rig.arrive(2, chain(2, 4), 4 * kPage + 1, 1);
+    EXPECT_EQ(rig.events.count(EventKind::prefetch_declined, Reason::rate_limited),
+              style == PrefetchStyle::sglang ? 1U : 0U);
+    rig.complete_stored(kGet, 2);
+    rig.arrive(3, chain(3, 4), 4 * kPage + 1, 1);
+    rig.complete_pass();
+    EXPECT_EQ(rig.events.count(EventKind::prefetch_issued), style == PrefetchStyle::sglang ? 2U : 3U);
+    expect_rest(rig);
+  }
+}
+
+// Two pages have arrived when the client of request 1 goes, and two arrive after that. Then storage has nothing.
+TEST(WaitingRequests, drop_the_pages_that_arrive_after_a_stop_in_sglangs_style) {
+  for (const PrefetchStyle style : {PrefetchStyle::kvtwin, PrefetchStyle::sglang}) {
+    EngineConfig config = stored_config(32, 32);
+    config.storage_batch_pages = 2;
+    config.max_running = config.burst_steps = 1;
+    config.prefetch_style = style;
+    EngineRig rig(config);
+    rig.arrive(0, {}, 3, 8);
+    rig.arrive(1, chain(1, 4), 4 * kPage + 1, 1);
+    rig.complete_pass();
+    rig.complete_stored(kLookUp, 4);
+    rig.complete_pass();
+    rig.complete_stored(kGet, 2);
+    rig.complete_pass();
+    rig.hint(HintKind::abort, 1);
+    rig.complete_pass();
+    rig.complete_stored(kGet, 2);
+    rig.complete_pass();
+    rig.arrive(2, chain(1, 4), 4 * kPage + 1, 1);
+    expect_rest(rig);
+    EXPECT_EQ(record_of(rig, 2).hit[Tier::host], (style == PrefetchStyle::sglang ? 2 : 4) * kPage);
+  }
+}
+
+// The get of a request whose client has gone ends one step before another request's look-up.
+TEST(WaitingRequests, free_the_slots_of_an_ended_read_in_the_next_step_in_sglangs_style) {
+  for (const PrefetchStyle style : {PrefetchStyle::kvtwin, PrefetchStyle::sglang}) {
+    EngineConfig config = stored_config(32, 8);
+    config.max_running = config.burst_steps = 1;
+    config.prefetch_min_tokens = 3 * kPage;
+    config.prefetch_style = style;
+    EngineRig rig(config);
+    rig.arrive(0, {}, 3, 20);
+    rig.arrive(1, chain(1, 6), 6 * kPage + 1, 1);
+    rig.complete_pass();
+    rig.complete_stored(kLookUp, 6);
+    rig.complete_pass();
+    rig.hint(HintKind::abort, 1);
+    rig.arrive(2, chain(2, 6), 6 * kPage + 1, 1);
+    rig.complete_pass();
+    rig.complete_stored(kGet, 0);
+    rig.complete_pass();
+    rig.complete_stored(kLookUp, 6);
+    rig.complete_pass();
+    EXPECT_EQ(in_flight(rig, kGet), style == PrefetchStyle::sglang ? 0U : 1U);
+    expect_rest(rig);
+  }
+}
+
+// Request 2 computes the document while request 1's prefetch reads it. Its pages, touched once, have no copy on L2.
+TEST(WaitingRequests, give_pages_on_the_device_their_host_copy_in_sglangs_style) {
+  for (const PrefetchStyle style : {PrefetchStyle::kvtwin, PrefetchStyle::sglang}) {
+    EngineConfig config = stored_config(64, 32);
+    config.write_policy = "write_through_selective";
+    config.prefetch_style = style;
+    EngineRig rig(config);
+    rig.arrive(1, chain(1, 4), 4 * kPage + 1, 1);
+    rig.complete_stored(kLookUp, 4);
+    rig.arrive(2, chain(1, 4), 4 * kPage + 1, 1);
+    rig.complete_stored(kLookUp, 0);
+    rig.complete_pass();
+    rig.complete_stored(kGet, 4);
+    EXPECT_EQ(rig.events.page_count(EventKind::prefetch_wasted), style == PrefetchStyle::sglang ? 0U : 4U);
+    expect_rest(rig);
+  }
+}
+
+TEST(WaitingRequests, extend_a_prefix_whose_host_copy_is_on_its_way_in_sglangs_style) {
+  for (const PrefetchStyle style : {PrefetchStyle::kvtwin, PrefetchStyle::sglang}) {
+    EngineConfig config = stored_config(32, 32);
+    config.prefetch_style = style;
+    EngineRig rig(config);
+    rig.arrive(0, chain(1, 2), 2 * kPage + 1, 1);
+    rig.complete_stored(kLookUp, 0);
+    rig.complete_pass();
+    ASSERT_FALSE(rig.world.transfers.empty());
+    rig.arrive(1, chain(1, 6), 6 * kPage + 1, 1);
+    EXPECT_EQ(rig.events.count(EventKind::prefetch_declined, Reason::not_backed_up),
+              style == PrefetchStyle::sglang ? 0U : 1U);
     expect_rest(rig);
   }
 }
