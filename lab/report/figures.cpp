@@ -144,7 +144,10 @@ bool Goal::met_by(double figure_value) const {
   return kFigures[figure].better == Better::less ? figure_value <= value : figure_value >= value;
 }
 
-Json report_figures(const Json& report) {
+Json report_figures(const Json& whole) {
+  // The figures of requests are those of the warm part, where the report has it.
+  Json report = whole;
+  if (whole.contains("warm")) report.update(whole.at("warm"));
   Json row;
   const Json& requests = report.at("requests");
   row["requests"] = requests.at("total");
@@ -181,8 +184,9 @@ Json report_figures(const Json& report) {
   const Json bounds = report.value("bounds", Json::object());  // only with report.bounds; the columns exist anyway
   row["hit_opt"] = bounds.value("eviction_opt_hit_tokens", Json());
   row["hit_lru"] = bounds.value("lru_hit_tokens", Json());
-  row["opt_hit_ratio"] = ratio(row["hit_opt"], prompt);
-  row["lru_hit_ratio"] = ratio(row["hit_lru"], prompt);
+  const double prompt_of_run = whole.at("tokens").at("prompt");
+  row["opt_hit_ratio"] = ratio(row["hit_opt"], prompt_of_run);
+  row["lru_hit_ratio"] = ratio(row["hit_lru"], prompt_of_run);
   row["gap_closed"] = bounds.value("gap_closed", Json());
   row["saved_s"] = report.at("saved_seconds");
   row["opt_saved_s"] = bounds.value("eviction_opt_saved_seconds", Json());

@@ -95,6 +95,16 @@ Json draws_json(const Draws& draws) {
   return json;
 }
 
+Json warm_json(const WarmFigures& warm, const Metrics& m, bool hand_overs) {
+  Json json = {{"from_s", seconds(warm.window.from)},
+               {"to_s", seconds(warm.window.to)},
+               {"flat", warm.window.not_flat.empty()},
+               {"not_flat", warm.window.not_flat.empty() ? Json() : Json(warm.window.not_flat)}};
+  put_request_figures(json, warm.figures,
+                      {warm.span(), std::nullopt, m.weighs_hits(), m.counter().terms().level, hand_overs});
+  return json;
+}
+
 Json bounds_json(const RunFacts& facts, const Metrics& m) {
   const HitBounds::Found& hits = facts.bounds->hits;
   Json json = {{"eviction_opt_hit_tokens", hits.opt},
@@ -370,6 +380,7 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionM
     report["window_seconds"] = seconds(counter.window_ns());
     if (!facts.stages.empty()) report["stages"] = stages_json(facts.stages, counter, facts.roles.has_value());
   }
+  if (facts.warm) report["warm"] = warm_json(*facts.warm, m, facts.roles.has_value());
   report["passes"] = {{"prefill", m.prefill_passes},
                       {"prefill_tokens", m.prefill_tokens},
                       {"decode_bursts", m.decode_passes},
@@ -493,10 +504,11 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
     out += '\n';
   };
   // Share of the prompt tokens of completed requests, in %.
-  const auto share = [&](Tokens tokens) {
-    if (m.prompt == 0) return std::string("-");
-    return decimal(100.0 * static_cast<double>(tokens) / static_cast<double>(m.prompt), 1);
+  const auto share_of = [](Tokens tokens, Tokens prompt) {
+    if (prompt == 0) return std::string("-");
+    return decimal(100.0 * static_cast<double>(tokens) / static_cast<double>(prompt), 1);
   };
+  const auto share = [&](Tokens tokens) { return share_of(tokens, m.prompt); };
   const auto of_arrived = [&](std::uint64_t requests) {
     const auto part = m.share_of_arrived(requests);
     return part ? decimal(100 * *part, 2) : std::string("-");
@@ -543,6 +555,19 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
         " pages, %.3f GB; %" PRIu64 " computed by their decode engine, %" PRIu64 " sent again",
         facts.roles->prefill, facts.roles->decode, of.hand_overs, of.pages,
         static_cast<double>(facts.roles->bytes) / 1e9, of.fell_back, of.sent_again);
+  }
+  if (facts.warm) {
+    const RequestFigures& warm = facts.warm->figures;
+    const auto quantile = [&](const DurationHistogram& of, std::uint64_t per_mille) {
+      return decimal(of.quantile_seconds(per_mille), 4);
+    };
+    add("warm       from %.1f to %.1f s%s: %" PRIu64 " requests, %s %% hit", seconds(facts.warm->window.from),
+        seconds(facts.warm->window.to), facts.warm->window.not_flat.empty() ? "" : ", not flat", warm.arrived,
+        share_of(warm.hit.sum(), warm.prompt).c_str());
+    add("           TTFT p50 %s   p90 %s   p99 %s   TPOT p50 %s   p90 %s   p99 %s s", quantile(warm.ttft, 500).c_str(),
+        quantile(warm.ttft, 900).c_str(), quantile(warm.ttft, 990).c_str(), quantile(warm.tpot, 500).c_str(),
+        quantile(warm.tpot, 900).c_str(), quantile(warm.tpot, 990).c_str());
+    if (!facts.warm->window.not_flat.empty()) add("           %s", facts.warm->window.not_flat.c_str());
   }
   if (const RequestCounter& counter = m.counter(); !counter.terms().counts_all()) {
     add("left out   %" PRIu64 " requests as warm-up, %" PRIu64 " as drain; the figures are of %.1f s",

@@ -21,6 +21,7 @@
 #include "lab/report/metrics.hpp"
 #include "lab/report/page_history.hpp"
 #include "lab/report/prefetch_bounds.hpp"
+#include "lab/report/warm_figures.hpp"
 #include "lab/run/joined_requests.hpp"
 #include "lab/sweep/draws.hpp"
 #include "models/calibration_samples.hpp"
@@ -83,6 +84,7 @@ struct RunFacts {
     PrefetchBounds::Found stops;
   };
   std::optional<BoundFacts> bounds;
+  std::optional<WarmFigures> warm;  // report.warm
   std::optional<Draws> draws;
   std::optional<Bill> bill;      // nothing if the price list has no price for the GPU
   std::vector<RankFacts> ranks;  // of ranks as instances

@@ -255,6 +255,13 @@ std::vector<std::string> timeline_engines(const Setup& setup) {
   return names;
 }
 
+// Five think times of generated conversations.
+TimeNs least_warm_ns(const Experiment& experiment) {
+  constexpr double kThinkTimes = 5;
+  if (!experiment.text("workload.trace").empty()) return 0;
+  return static_cast<TimeNs>(kThinkTimes * experiment.number("workload.generate.think_s") * kNsPerSecond);
+}
+
 MainFigures main_figures(const RunFacts& facts, const Metrics& metrics, const DecisionMark& decisions) {
   MainFigures figures;
   figures.requests = metrics.arrived;
@@ -321,7 +328,10 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
   Observer* const rows = timeline ? static_cast<Observer*>(&*timeline) : folder ? &*folder : terms.rows;
   std::optional<Bounds> bounds;
   if (experiment.flag("report.bounds") && leads) bounds.emplace(setup, rows);
-  Metrics metrics(bounds ? &bounds->stops : rows, setup.cost.get(), std::move(counted));
+  Observer* const counts = bounds ? &bounds->stops : rows;
+  std::optional<WarmWatch> warm;
+  if (experiment.flag("report.warm") && leads) warm.emplace(counts, setup.cost.get(), counted.level);
+  Metrics metrics(warm ? &*warm : counts, setup.cost.get(), std::move(counted));
   FrontEnd front_end(serving, metrics);
   JoinedRequests joined(front_end);
   const bool joins = setup.decode != nullptr || setup.roles.engines_die;
@@ -399,6 +409,7 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
                 history ? &*history : nullptr, &prefixes, setup.decode != nullptr ? &joined.figures() : nullptr},
                facts);
   if (bounds) bounds->add_to(facts);
+  if (warm) facts.warm = warm->found(least_warm_ns(experiment));
   if (timeline) timeline->finish();
   RunResult result;
   result.figures = main_figures(facts, metrics, decisions);

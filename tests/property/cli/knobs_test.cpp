@@ -268,6 +268,7 @@ class Knobs : public testing::Test {
         {"faults.slow_drives", "", "50@0+100", stored},
         {"faults.slow_link", "", "nic:0.001@0+100", remote},
         {"report.bounds", "false", "true", {}},
+        {"report.warm", "false", "true", {}},
         {"sim.storage_stall_share", "0", "0.5", stored},
         {"sim.storage_stall_factor", "2", "50", stored + Settings{"sim.storage_stall_share=0.5"}},
         {"workload.generate.prompt_tokens", "2048", "4096", returning},

@@ -1,0 +1,32 @@
+#include "lab/report/warm_figures.hpp"
+
+namespace kvtwin {
+
+void WarmWatch::on_event(const Event& event) {
+  if (event.kind == EventKind::finished || event.kind == EventKind::rejected || event.kind == EventKind::aborted) {
+    ends_.push_back({event.kind, event.reason, *event.record});
+  }
+  if (next_ != nullptr) next_->on_event(event);
+}
+
+WarmFigures WarmWatch::found(TimeNs least_ns) const {
+  std::vector<WarmSample> samples;
+  samples.reserve(ends_.size());
+  for (const End& end : ends_) {
+    if (end.kind != EventKind::finished) continue;
+    const RequestRecord& r = end.record;
+    samples.push_back({r.arrival, r.queue_ns + r.prefetch_wait_ns + r.load_wait_ns, r.prompt_tokens, r.hit.sum()});
+  }
+  WarmFigures found;
+  found.window = warm_window(samples, least_ns);
+  for (const End& end : ends_) {
+    if (end.record.arrival < found.window.from || end.record.arrival > found.window.to) continue;
+    ++found.figures.arrived;
+    if (end.kind == EventKind::finished) found.figures.finished(end.record, cost_, level_);
+    if (end.kind == EventKind::rejected) found.figures.rejected_for(end.reason);
+    if (end.kind == EventKind::aborted) ++found.figures.aborted;
+  }
+  return found;
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,39 @@
+// The figures of the requests that arrive while a run is warm (lab/report/warm_window.hpp).
+#pragma once
+
+#include <vector>
+
+#include "lab/report/request_figures.hpp"
+#include "lab/report/warm_window.hpp"
+
+namespace kvtwin {
+
+struct WarmFigures {
+  WarmWindow window;
+  RequestFigures figures;
+  TimeNs span() const { return window.to - window.from; }
+};
+
+// Memory: the record of each request that has ended.
+class WarmWatch final : public Observer {
+ public:
+  // Events go on to `next`, which may be null. `cost`: as for Metrics.
+  WarmWatch(Observer* next, const CostModel* cost, ServiceLevel level) : next_(next), cost_(cost), level_(level) {}
+  void on_event(const Event& event) override;
+  // Call this after the last event. `least_ns`: the least length of the window.
+  WarmFigures found(TimeNs least_ns) const;
+
+ private:
+  struct End {
+    EventKind kind = EventKind::finished;
+    Reason reason = Reason::none;
+    RequestRecord record;
+  };
+
+  Observer* next_;
+  const CostModel* cost_;
+  ServiceLevel level_;
+  std::vector<End> ends_;
+};
+
+}  // namespace kvtwin

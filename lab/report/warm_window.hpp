@@ -1,0 +1,36 @@
+// Where a run is warm: from when on its hit ratio and its waits change by no more than chance. Before, caches fill and
+// queues build up, and figures say more about the start than about the traffic.
+//
+// The test, which is deterministic:
+//   1. The time from the first to the last arrival is cut into 64 equal batches, by arrival. A batch has the hit ratio
+//      of its prompts' tokens and their mean wait.
+//   2. For each of the two, the start of the window is the batch d of the first half at which the squared standard
+//      error of the mean of the batches from d on is smallest (MSER: White, Simulation 69 (6), 1997). The window begins
+//      at the later of both, and ends at the last arrival.
+//   3. The window is flat if it is long enough, and if for both the means of its halves differ by at most 3 standard
+//      errors of that difference, or by a tolerance: 0.01 of the hit ratio, 5 % of the wait or 10 ms.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "policy/base/types.hpp"
+
+namespace kvtwin {
+
+// What the test needs of a request that has ended.
+struct WarmSample {
+  TimeNs arrival = 0, wait_ns = 0;  // wait: from the arrival to the first token, without compute
+  Tokens prompt = 0, hit = 0;
+};
+
+struct WarmWindow {
+  TimeNs from = 0, to = 0;  // arrivals in [from, to] count
+  std::string not_flat;     // why the window is not warm, a part of a sentence; empty: it is
+};
+
+// Returns the window of a run. `least_ns`: its least length, for example some think times. Samples in any order.
+WarmWindow warm_window(const std::vector<WarmSample>& samples, TimeNs least_ns);
+
+}  // namespace kvtwin
