@@ -139,15 +139,18 @@ std::optional<std::uint64_t> tensor_bytes(const fs::path& path, std::uint64_t la
 struct WeightIndex {
   std::set<std::string> files;
   std::optional<std::uint64_t> bytes;
+  bool is_pointer = false;  // of git-lfs: a clone without it has a few lines of text in place of each large file
 };
 
 std::optional<WeightIndex> read_index(const fs::path& path) {
   std::error_code error;
   if (!fs::is_regular_file(path, error)) return std::nullopt;
   constexpr std::size_t kMaxIndexBytes = std::size_t{256} << 20;  // of a trillion parameters: 50 MB
-  const nlohmann::json object =
-      parse_object(read_text_file(path, "give the index of a checkpoint (JSON)", kMaxIndexBytes), path.string());
+  const std::string text = read_text_file(path, "give the index of a checkpoint (JSON)", kMaxIndexBytes);
   WeightIndex index;
+  index.is_pointer = text.starts_with("version https://git-lfs");
+  if (index.is_pointer) return index;
+  const nlohmann::json object = parse_object(text, path.string());
   if (const auto map = object.find("weight_map"); map != object.end() && map->is_object()) {
     for (const auto& [tensor, file] : map->items()) {
       if (file.is_string()) index.files.insert(file.get<std::string>());
@@ -187,7 +190,9 @@ CheckpointBytes checkpoint_bytes(const fs::path& folder, std::uint64_t layers) {
     return {sum, "the headers of " + std::to_string(files.size()) + " safetensors files in " + folder.string()};
   }
   if (index && index->bytes) return {index->bytes, index_path.string()};
-  return {std::nullopt, reason.empty() ? index_path.string() + " has no metadata.total_size" : reason};
+  if (!reason.empty()) return {std::nullopt, reason};
+  return {std::nullopt, index_path.string() + (index && index->is_pointer ? " is a pointer of git-lfs, not the index"
+                                                                          : " has no metadata.total_size")};
 }
 
 std::optional<std::string> weights_fingerprint(const fs::path& checkpoint) {

@@ -27,6 +27,7 @@
 #include "lab/experiment/stages.hpp"
 #include "lab/past_run/past_run.hpp"
 #include "lab/report/metrics.hpp"
+#include "lab/run/front_end.hpp"
 #include "lab/run/run_folder.hpp"
 #include "models/error.hpp"
 #include "traces/trace.hpp"
@@ -57,7 +58,7 @@ class DecisionSender final : public RerunObserver {
   DecisionSender(std::FILE* out, CountingTerms terms) : metrics(nullptr, nullptr, std::move(terms)), out_(out) {}
   void handle(const Input& input) override { now_ = input.now; }
   void decided(const Decision& decision) override { send({true, decision, now_}); }
-  void on_event(const Event& event) override { metrics.on_event(event); }
+  void on_event(const Event& event) override { front_end->on_event(event); }
   void finish(const Json& last) {
     send({});
     const std::string text = last.dump();
@@ -66,6 +67,7 @@ class DecisionSender final : public RerunObserver {
   }
 
   Metrics metrics;
+  std::optional<FrontEnd> front_end;  // to the metrics; set before the rerun
 
  private:
   void send(const Message& message) {
@@ -78,6 +80,8 @@ class DecisionSender final : public RerunObserver {
 
 Json rerun_json(const PastRun& run, DecisionSender& sender) {
   try {
+    const ServingTimes serving = run.is_simulation() ? setup_for_rerun(run.experiment()).serving : ServingTimes{};
+    sender.front_end.emplace(serving, sender.metrics);
     const Rerun rerun(run, run.experiment(), &sender);
     sender.metrics.finish();
     RunFacts facts;

@@ -100,7 +100,9 @@ constexpr NotModelled kNotModelled[] = {
      "speculative_algorithm speculative_draft_model_path speculative_num_steps speculative_eagle_topk "
      "speculative_num_draft_tokens speculative_draft_kv_cache_dtype uno_lora_path",
      "model.draft.kind"},
-    {"adapters aren't served yet", "enable_lora! lora_paths*"},
+    {"a request's adapter is a namespace of pages if the trace names it (lora_path); the adapters' weights and times "
+     "aren't counted",
+     "enable_lora! lora_paths*"},
     {"host memory is a cache tier, sized by --hicache-ratio or --hicache-size", "hicache_host_memory_mode=cache"},
     {"kvtwin's tiers stand for HiCache's own only",
      "enable_lmcache! lmcache_config_file enable_flexkv! flexkv_config_file radix_cache_backend enable_hisparse! "

@@ -9,10 +9,12 @@
 // answer. The arrival time is the time of the received event; without this event, it is meta_info.e2e_latency before
 // the finished event. The session is the first one present of obj.session_params.id, obj.session_id and
 // obj.conversation_id. extra_key, cache_salt, lora_path and lora_id together form the tenant, because SGLang shares no
-// page between requests that differ in one of these fields. out.output_ids is the answer: its blocks are known if it
-// has completion_tokens ids. meta_info.cached_tokens, cached_tokens_details (device, host, storage) and e2e_latency are
-// what the server measured. kv_hints is no hint here: SGLang 0.5.23 writes it as the text of a Python object, and acts
-// on none of its actions. The reader skips other events, and lines without a JSON object (other output of the server).
+// page between requests that differ in one of these fields; so do image_data, video_data, audio_data and input_embeds,
+// because the token ids of an image are the same for all images. out.output_ids is the answer: its blocks are known if
+// it has completion_tokens ids. meta_info.cached_tokens, cached_tokens_details (device, host, storage) and e2e_latency
+// are what the server measured. kv_hints is no hint here: SGLang 0.5.23 writes it as the text of a Python object, and
+// acts on none of its actions. The reader skips other events, and lines without a JSON object (other output of the
+// server).
 //
 // Finished events are ordered by their end, so the reader sorts requests by arrival within a window of
 // kSortWindowRequests. Memory: the hashes and rids of the requests in this window.
@@ -83,7 +85,7 @@ class SglangReader final : public FormatReader {
   LoggedRequest& arrived_before(const std::string& rid, TimeNs now, const JsonObject& meta);
   void read_measured(const JsonObject& meta, TraceRequest& request);
   void read_prompt(const JsonObject& obj, TraceRequest& request);
-  void read_rest(const JsonObject& obj, TraceRequest& request) const;
+  void read_rest(const JsonObject& obj, TraceRequest& request);
   void pass_over(const JsonObject& obj);
   LoggedRequest& hold(const std::string& rid, TimeNs arrival);
   JsonValue required(const JsonObject& object, const char* key, const char* name) const;
@@ -94,7 +96,7 @@ class SglangReader final : public FormatReader {
   bool ended_ = false, emitted_ = false;
   TimeNs last_ = 0;  // arrival of the last request that next() returned
   std::uint64_t order_ = 0, never_finished_ = 0, other_lines_ = 0, prompt_tokens_ = 0, cached_tokens_ = 0;
-  std::uint64_t with_kv_hints_ = 0, answers_without_blocks_ = 0;
+  std::uint64_t with_kv_hints_ = 0, answers_without_blocks_ = 0, with_media_ = 0;
   std::vector<std::unique_ptr<LoggedRequest>> heap_;        // top: the earliest
   std::unordered_map<std::string, LoggedRequest*> by_rid_;  // requests that have not finished; never iterated
 };
@@ -268,7 +270,7 @@ void SglangReader::read_prompt(const JsonObject& obj, TraceRequest& request) {
                        : "is missing; log with --log-requests-level 3");
 }
 
-void SglangReader::read_rest(const JsonObject& obj, TraceRequest& request) const {
+void SglangReader::read_rest(const JsonObject& obj, TraceRequest& request) {
   using Int32 = std::numeric_limits<std::int32_t>;
   JsonValue value;
   JsonObject session;
@@ -282,6 +284,15 @@ void SglangReader::read_rest(const JsonObject& obj, TraceRequest& request) const
   for (const char* key : {"extra_key", "cache_salt", "lora_path", "lora_id"}) {
     if (has_text(obj, key)) append_namespace_part(space, key, text);
   }
+  bool has_media = false;
+  for (const char* key : {"image_data", "video_data", "audio_data", "input_embeds"}) {
+    if (obj.at_key(key).get(value) != simdjson::SUCCESS || value.is_null()) continue;
+    const std::string media = simdjson::minify(value);
+    if (media == "[]" || media == "\"\"") continue;
+    append_namespace_part(space, key, media);
+    has_media = true;
+  }
+  with_media_ += has_media ? 1 : 0;
   if (!space.empty()) request.tenant = string_id(space);
   if (obj.at_key("priority").get(value) == simdjson::SUCCESS && !value.is_null()) {
     request.priority =
@@ -292,8 +303,7 @@ void SglangReader::read_rest(const JsonObject& obj, TraceRequest& request) const
 // Names the fields of a request that change how a server treats the request, and that are not read. The other fields
 // say how the answer is chosen, and change neither the cache nor the times.
 void SglangReader::pass_over(const JsonObject& obj) {
-  for (const char* key : {"image_data", "video_data", "audio_data", "input_embeds", "bootstrap_room",
-                          "data_parallel_rank", "routed_dp_rank", "return_hidden_states"}) {
+  for (const char* key : {"bootstrap_room", "data_parallel_rank", "routed_dp_rank", "return_hidden_states"}) {
     JsonValue value;
     bool flag = true;
     if (obj.at_key(key).get(value) != simdjson::SUCCESS || value.is_null()) continue;
@@ -314,6 +324,11 @@ void SglangReader::add_notes(std::vector<std::string>& notes) const {
   if (answers_without_blocks_ > 0) {
     notes.push_back("trace: out.output_ids of " + std::to_string(answers_without_blocks_) +
                     " requests are not completion_tokens token ids: later prompts hit nothing in these answers");
+  }
+  if (with_media_ > 0) {
+    notes.push_back("trace: " + std::to_string(with_media_) +
+                    " requests have images, video, audio or embeddings: they share pages only with requests that have "
+                    "the same ones, so hits before the first one are too few; the times of encoders aren't counted");
   }
   if (with_kv_hints_ > 0) {
     notes.push_back("trace: kv_hints of " + std::to_string(with_kv_hints_) +

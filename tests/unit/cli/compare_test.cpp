@@ -91,6 +91,17 @@ TEST_F(Compare, TellsTheFiguresOfTheReports) {
   EXPECT_EQ(json.at("keys").at(1), (Json{{"key", "tiers.host.tokens"}, {"a", "40064"}, {"b", "0"}}));
 }
 
+// The front end of an engine delays requests in simulations; the decisions know nothing of it.
+TEST_F(Compare, CountsTheTimesOfTheFrontEnd) {
+  const Json report = make("simulated", {"engine=sglang"});
+  make("recorded", {"engine=sglang"}, true);
+  const Json json = compare("simulated", "recorded").json();
+  for (const char* run : {"a", "b"}) {
+    EXPECT_EQ(figure(json, "TTFT mean, s").at(run), report.at("ttft_seconds").at("mean")) << run;
+    EXPECT_EQ(figure(json, "queue, s").at(run), report.at("ttft_parts_seconds").at("queue")) << run;
+  }
+}
+
 TEST_F(Compare, NamesTheFirstDecisionThatDiffers) {
   for (const std::string& world : worlds()) {
     SCOPED_TRACE(world);

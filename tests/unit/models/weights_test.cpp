@@ -159,6 +159,9 @@ TEST(CheckpointBytes, AFileWithoutAHeaderSaysNothing) {
     EXPECT_EQ(found.bytes, std::nullopt);
     EXPECT_NE(found.from.find("no header of safetensors"), std::string::npos);
   }
+  write(folder / "model.safetensors.index.json", "version https://git-lfs\noid sha256:0\nsize 1\n");
+  EXPECT_EQ(checkpoint_bytes(folder.path(), 2).bytes, std::nullopt);
+  EXPECT_NE(checkpoint_bytes(folder.path(), 2).from.find("is a pointer of git-lfs"), std::string::npos);
   write(folder / "model.safetensors.index.json", R"({"metadata": {"total_size": -3}, "weight_map": {}})");
   EXPECT_THROW(checkpoint_bytes(folder.path(), 2), ModelError);
   write(folder / "model.safetensors.index.json", R"({"metadata": {"total_size": 5.0}, "weight_map": {}})");

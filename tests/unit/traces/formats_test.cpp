@@ -501,6 +501,20 @@ TEST(SglangLog, RequestsComeInTheOrderOfArrival) {
   }
 }
 
+TEST(SglangLog, ImagesSetTheNamespace) {
+  const std::string ids = list(0, 64);
+  const Read read = read_all(finished(100, "a", ids, 0.1, R"(, "image_data": ["x.png"])") +
+                             finished(200, "b", ids, 0.1, R"(, "image_data": [ "x.png" ])") +
+                             finished(300, "c", ids, 0.1, R"(, "image_data": ["y.png"])") +
+                             finished(400, "d", ids, 0.1, R"(, "image_data": [], "audio_data": null)"));
+  ASSERT_EQ(read.requests.size(), 4U);
+  EXPECT_NE(read.requests[0].tenant, 0U);
+  EXPECT_EQ(read.requests[0].tenant, read.requests[1].tenant);
+  EXPECT_NE(read.requests[0].tenant, read.requests[2].tenant);
+  EXPECT_EQ(read.requests[3].tenant, 0U);
+  EXPECT_NE(read.notes.find("3 requests have images"), std::string::npos) << read.notes;
+}
+
 TEST(SglangLog, RefusesWhatItCantRead) {
   const std::string ids = list(0, 10), good = finished(900, "a", ids, 0.5);
   const auto with = [&](const std::string& from, const std::string& to) { return good + replaced(good, from, to); };
