@@ -227,4 +227,96 @@ std::vector<PoolSize> sglang_host_pools(const DevicePools& device, Bytes room) {
   return sglang_host_pools(device, static_cast<double>(room) / static_cast<double>(device.bytes()));
 }
 
+namespace {
+
+// The layers of a model whose blocks are alike.
+struct LayerBucket {
+  PoolKind kind = PoolKind::full;
+  double bytes = 0;  // of a token; of states: of a sequence
+  Tokens window = 0;
+  std::uint64_t layers = 0;
+  Tokens block_tokens = 0;
+};
+
+void add_layer(std::vector<LayerBucket>& buckets, PoolKind kind, double bytes, Tokens window) {
+  if (bytes == 0) return;
+  const auto same = std::ranges::find_if(buckets, [&](const LayerBucket& bucket) {
+    return bucket.kind == kind && bucket.bytes == bytes && bucket.window == window;
+  });
+  if (same != buckets.end()) {
+    ++same->layers;
+  } else {
+    buckets.push_back({kind, bytes, window, 1, 0});
+  }
+}
+
+std::vector<LayerBucket> layer_buckets(const ModelGeometry& model, std::uint32_t tp) {
+  std::vector<LayerBucket> buckets;
+  for (const LayerGeometry& layer : model.layers) {
+    add_layer(buckets, PoolKind::state, std::floor(static_cast<double>(layer.state_bytes) / tp), 0);
+    if (layer.shares_rows) continue;
+    double row = 0;
+    for (const KvRow& kept : layer.rows) row += model.rank_token_bytes(layer, kept, tp);
+    const bool in_window = layer.window != 0 && !model.windows_paged;
+    add_layer(buckets, in_window ? PoolKind::window : PoolKind::full, row, in_window ? layer.window : 0);
+  }
+  return buckets;
+}
+
+std::uint64_t quotient_up(double a, double b) { return static_cast<std::uint64_t>(std::ceil(a / b)); }
+
+// The tokens of a block, so that a block of attention is at least as large as a state.
+Tokens aligned_block(const ModelGeometry& model, const std::vector<LayerBucket>& buckets, Tokens block_tokens) {
+  constexpr Tokens kKernelBlock = 16, kLatentBlock = 128;
+  double state = 0, row = 0;
+  for (const LayerBucket& bucket : buckets) {
+    (bucket.kind == PoolKind::state ? state : row) = bucket.bytes;
+  }
+  if (state == 0) return block_tokens;
+  const Tokens unit = std::max(block_tokens, model.latent_rank != 0 ? kLatentBlock : kKernelBlock);
+  return std::max(block_tokens, unit * quotient_up(state, static_cast<double>(unit) * row));
+}
+
+}  // namespace
+
+bool has_block_pool(const ModelGeometry& model) {
+  return has_several_pools(model) && !is_compressed(model) && model.given.kv_bytes_per_token == 0 &&
+         model.given.state_bytes == 0;
+}
+
+BlockPool vllm_block_pool(const ModelGeometry& model, Bytes room, std::uint32_t tp, Tokens block_tokens) {
+  std::vector<LayerBucket> buckets = layer_buckets(model, tp);
+  const Tokens base = aligned_block(model, buckets, block_tokens);
+  double page = 0;
+  for (const LayerBucket& bucket : buckets) {
+    if (bucket.kind != PoolKind::state) page = std::max(page, bucket.bytes * static_cast<double>(base));
+  }
+  std::uint64_t fewest = ~std::uint64_t{0}, most = 0;
+  for (LayerBucket& bucket : buckets) {
+    // A block of smaller rows has more tokens, if they fill it exactly.
+    const double own = bucket.bytes * static_cast<double>(base), times = page / own;
+    bucket.block_tokens =
+        bucket.kind != PoolKind::state && times == std::floor(times) ? base * static_cast<Tokens>(times) : base;
+    fewest = std::min(fewest, bucket.layers);
+    most = std::max(most, bucket.layers);
+  }
+  const std::uint64_t group = 2 * most < 3 * fewest ? most : fewest;
+  BlockPool pool;
+  pool.block_bytes = static_cast<Bytes>(page) * group;
+  pool.blocks = room / pool.block_bytes;
+  for (const LayerBucket& bucket : buckets) {
+    const std::uint64_t groups = (bucket.layers + group - 1) / group;
+    if (bucket.kind == PoolKind::full) {
+      pool.full_groups += groups;
+      pool.block_tokens = bucket.block_tokens;
+    } else if (bucket.kind == PoolKind::window) {
+      pool.window_groups += groups;
+      pool.window_blocks = (bucket.window - 1 + bucket.block_tokens - 1) / bucket.block_tokens;
+    } else {
+      pool.state_groups += groups;
+    }
+  }
+  return pool;
+}
+
 }  // namespace kvtwin

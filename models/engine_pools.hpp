@@ -70,4 +70,28 @@ DevicePools sglang_pools(const ModelGeometry& model, Bytes room, const SglangPoo
 std::vector<PoolSize> sglang_host_pools(const DevicePools& device, double ratio);
 std::vector<PoolSize> sglang_host_pools(const DevicePools& device, Bytes room);
 
+// vLLM's pool: blocks of equal bytes for all kinds of KV. Layers of a kind form groups of equal size; each group has a
+// block for the same tokens. Blocks of states and of smaller rows are padded, and so are groups with fewer layers.
+//
+// Source: vLLM 0.33.0: v1/core/kv_cache_planning.py (unify_kv_cache_spec_page_size,
+// _get_kv_cache_groups_uniform_page_size) and platforms/interface.py (_align_hybrid_block_size). The sizes that they
+// compute are in tests/fixtures/vllm/pools.tsv.
+struct BlockPool {
+  std::uint64_t blocks = 0;
+  Bytes block_bytes = 0;
+  Tokens block_tokens = 0;  // of a group with full attention
+  std::uint64_t full_groups = 0, window_groups = 0, state_groups = 0;
+  std::uint64_t window_blocks = 0;  // that a window group keeps for a prefix
+  // Returns the tokens of full attention that the pool holds if it holds nothing else.
+  Tokens tokens() const { return full_groups == 0 ? 0 : blocks / full_groups * block_tokens; }
+  // Returns the blocks that windows and the state of one prefix take up.
+  std::uint64_t blocks_of_prefix() const { return window_groups * window_blocks + state_groups; }
+};
+
+// Returns whether vllm_block_pool() knows the model: several kinds of KV, none of them compressed or given by the user.
+bool has_block_pool(const ModelGeometry& model);
+
+// `block_tokens`: --block-size. Requires: has_block_pool(model).
+BlockPool vllm_block_pool(const ModelGeometry& model, Bytes room, std::uint32_t tp, Tokens block_tokens);
+
 }  // namespace kvtwin

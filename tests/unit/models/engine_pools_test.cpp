@@ -166,5 +166,47 @@ TEST(EnginePools, APoolThatHoldsNoRequestIsAnError) {
   EXPECT_NE(error_of("deepseek-v4-flash", 1'000'000'000).find("less than a page"), std::string::npos);
 }
 
+// A row of tests/fixtures/vllm/pools.tsv: the blocks by vLLM's own planning of groups.
+struct BlockRow {
+  std::string model;
+  std::uint32_t tp = 1;
+  std::uint64_t block = 0, bytes = 0, blocks = 0, block_bytes = 0, block_tokens = 0, full = 0, window = 0, state = 0;
+};
+
+TEST(VllmBlockPool, HasTheBlocksOfVllm) {
+  std::ifstream file(KVTWIN_SOURCE_DIR "/tests/fixtures/vllm/pools.tsv");
+  std::size_t compared = 0;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("#") || line.starts_with("model\t")) continue;
+    SCOPED_TRACE(line);
+    std::istringstream cells(line);
+    BlockRow r;
+    cells >> r.model >> r.tp >> r.block >> r.bytes >> r.blocks >> r.block_bytes >> r.block_tokens >> r.full >>
+        r.window >> r.state;
+    ASSERT_FALSE(cells.fail());
+    const ModelGeometry model = model_preset(r.model, KvDtype::bf16);
+    ASSERT_TRUE(has_block_pool(model));
+    const BlockPool pool = vllm_block_pool(model, r.bytes, r.tp, r.block);
+    EXPECT_EQ(pool.blocks, r.blocks);
+    EXPECT_EQ(pool.block_bytes, r.block_bytes);
+    EXPECT_EQ(pool.block_tokens, r.block_tokens);
+    EXPECT_EQ(pool.full_groups, r.full);
+    EXPECT_EQ(pool.window_groups, r.window);
+    EXPECT_EQ(pool.state_groups, r.state);
+    ++compared;
+  }
+  EXPECT_EQ(compared, 30U);
+}
+
+TEST(VllmBlockPool, APrefixTakesBlocksOfWindowsAndStates) {
+  const BlockPool windows = vllm_block_pool(model_preset("gpt-oss-120b"), 40'000'000'000, 1, 16);
+  EXPECT_EQ(windows.tokens(), 1'085'056U);
+  EXPECT_EQ(windows.blocks_of_prefix(), 8U) << "127 tokens in blocks of 16";
+  const BlockPool states = vllm_block_pool(model_preset("qwen3-next-80b-a3b"), 40'000'000'000, 1, 16);
+  EXPECT_EQ(states.blocks_of_prefix(), 3U);
+  EXPECT_FALSE(has_block_pool(model_preset("llama-3.1-8b")));
+  EXPECT_FALSE(has_block_pool(model_preset("deepseek-v4-flash")));
+}
+
 }  // namespace
 }  // namespace kvtwin
