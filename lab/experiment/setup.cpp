@@ -272,6 +272,16 @@ std::string hits_of_pools(const Setup& setup) {
          ", and here every prefix counts whose rows of all tokens are cached";
 }
 
+// Returns a sentence with the given keys that size SGLang's pools; empty if there are none.
+std::string given_pool_keys(const Experiment& e) {
+  std::string given;
+  for (const char* key : {"model.state_bytes", "tiers.device.window_ratio", "tiers.device.state_ratio",
+                          "tiers.device.states", "tiers.device.states_per_request"}) {
+    if (e.is_given(key)) given += (given.empty() ? " It depends on " : ", ") + e.where(key);
+  }
+  return given.empty() ? given : given + " too.";
+}
+
 bool divides_memory(const Experiment& e, const Setup& setup) {
   return e.text("scheduler.style") == "sglang" && has_several_pools(setup.model);
 }
@@ -287,7 +297,11 @@ void divide_memory(const Experiment& e, Setup& setup) {
   const char* const key = gib != 0                   ? "tiers.device.gib"
                           : options.full_tokens != 0 ? "tiers.device.tokens"
                                                      : "tiers.device.memory_fraction";
-  setup.device_pools = with_key(e, key, [&] { return sglang_pools(setup.model, room, options); });
+  try {
+    setup.device_pools = sglang_pools(setup.model, room, options);
+  } catch (const ModelError& error) {
+    throw InputError(e.where(key) + ": " + error.what() + given_pool_keys(e));
+  }
   setup.engine.device_pages = setup.device_pools.pools.front().slots / setup.engine.shape.page_tokens;
   if (setup.engine.device_pages == 0) {
     throw InputError(e.where("cache.page_tokens") + ": a page of " + std::to_string(setup.engine.shape.page_tokens) +

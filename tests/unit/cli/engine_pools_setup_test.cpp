@@ -108,6 +108,9 @@ TEST(EnginePoolsSetup, ThePoolForStatesLimitsRunningRequests) {
   EXPECT_EQ(model_of("gpt-oss-120b").engine.max_running, 256U);
   EXPECT_NE(error_of({"model.name=qwen3-next-80b-a3b", "tiers.device.gib=0.5"}).find("a running request needs 5"),
             std::string::npos);
+  EXPECT_NE(error_of({"model.state_bytes=1000000000000"}).find("It depends on model.state_bytes (--set) too."),
+            std::string::npos)
+      << error_of({"model.state_bytes=1000000000000"});
 }
 
 TEST(EnginePoolsSetup, HostPoolsShareTheHostTier) {
