@@ -969,6 +969,10 @@ KvShape ModelGeometry::shape(std::uint32_t tp, std::uint32_t page_tokens) const 
   return {1, planes, 1, static_cast<std::uint32_t>((all + unit - 1) / unit), page_tokens};
 }
 
+double ModelGeometry::rank_token_bytes(const LayerGeometry& layer, const KvRow& row, std::uint32_t tp) const {
+  return static_cast<double>(rank_units(*this, layer, row, tp)) / kGroupUnit;
+}
+
 Bytes ModelGeometry::full_read_bytes(std::uint32_t tp) const {
   std::uint64_t units = 0;
   for (const LayerGeometry& layer : layers) {

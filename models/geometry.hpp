@@ -166,6 +166,8 @@ struct ModelGeometry {
   // Errors: ModelError if tp does not divide the heads.
   KvShape shape(std::uint32_t tp, std::uint32_t page_tokens) const;
   std::uint32_t paged_layers() const;
+  // Returns the bytes of one token in a row, for one rank. Requires: `row` is a row of `layer`. Errors: as shape().
+  double rank_token_bytes(const LayerGeometry& layer, const KvRow& row, std::uint32_t tp) const;
 
   // Return the KV bytes that a decode step of one rank reads. window_read_bytes: per context token within the window,
   // in window layers; for DSA, of the chosen tokens' latents. full_read_bytes: per token of the whole context, in the

@@ -622,6 +622,18 @@ std::span<const Key> experiment_keys() {
       number("tiers.device.memory_fraction", 0.0, 0, 1,
              "Share of the GPU memory for weights and L1, as SGLang's mem_fraction_static; 0 = 0.9 minus the "
              "activations"),
+      number("tiers.device.window_ratio", 0.0, 0, 1,
+             "sglang: tokens of the pool for sliding windows, as a share of L1's tokens, as SGLang's "
+             "--swa-full-tokens-ratio; 0 = SGLang's for the model: 0.8, of DeepSeek-V4 0.1"),
+      number("tiers.device.state_ratio", 0.0, 0, 100,
+             "sglang: memory of the pool for states (Mamba, linear attention), as a multiple of the other pools', as "
+             "SGLang's --mamba-full-memory-ratio; 0 = SGLang's, 0.9"),
+      integer("tiers.device.states", 0, 0, 1e9,
+              "sglang: states that the pool for states holds, as SGLang's --max-mamba-cache-size; 0 = by "
+              "tiers.device.state_ratio"),
+      integer("tiers.device.states_per_request", 0, 0, 16,
+              "sglang: states that each running request takes up, which limits scheduler.max_running: 5 with SGLang's "
+              "--mamba-radix-cache-strategy extra_buffer, 4 with extra_buffer_lazy, 3 with no_buffer; 0 = SGLang's, 5"),
       integer("tiers.host.tokens", 0, 0, kMaxKeyValue, "Capacity of the host tier (L2), in tokens"),
       number("tiers.host.gib", 0.0, 0, 1e9,
              "Capacity of the host tier (L2), in GiB; if tokens, gib and ratio are 0, there is no host tier"),

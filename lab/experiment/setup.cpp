@@ -155,12 +155,14 @@ void configure_deaths(const Experiment& e, Setup& setup) {
   setup.roles.engines_die = true;
 }
 
+constexpr double kGib = 1073741824.0;
+
 // Returns the pages of a tier, for the whole engine; 0 if the experiment does not set the tier.
 Pages tier_pages(const Experiment& e, const std::string& tier, Tokens page_tokens, double bytes_per_token) {
   const auto tokens = static_cast<Tokens>(e.integer("tiers." + tier + ".tokens"));
   const double gib = e.number("tiers." + tier + ".gib");
   const std::string key = "tiers." + tier + (tokens != 0 ? ".tokens" : ".gib");
-  const double wanted = tokens != 0 ? static_cast<double>(tokens) : std::floor(gib * 1073741824.0 / bytes_per_token);
+  const double wanted = tokens != 0 ? static_cast<double>(tokens) : std::floor(gib * kGib / bytes_per_token);
   if (tokens == 0 && gib == 0) return 0;
   const double pages = std::floor(wanted / static_cast<double>(page_tokens));
   if (pages < 1) {
@@ -185,8 +187,9 @@ double bounded_host_ratio(const Experiment& e, Setup& setup) {
     throw InputError(e.where("tiers.host.memory_gib") +
                      ": no memory is left for a host tier after the reserve of 10 GiB");
   }
-  const double device = static_cast<double>(setup.engine.device_pages) * static_cast<double>(setup.page_bytes()) *
-                        setup.engine_gpus() / 1073741824.0;
+  double rank_bytes = static_cast<double>(setup.engine.device_pages) * static_cast<double>(setup.page_bytes());
+  if (!setup.device_pools.pools.empty()) rank_bytes = static_cast<double>(setup.device_pools.bytes());
+  const double device = rank_bytes * setup.engine_gpus() / kGib;
   const double bound = share * (memory - kReserveGib) * kPartOfPools / device;
   if (bound >= ratio) return ratio;
   char text[160];
@@ -206,35 +209,202 @@ Pages group_part(const Experiment& e, const std::string& tier, Pages pages, cons
                    " groups of " + e.where("parallel.attention_dp") + "; make it larger");
 }
 
+// Returns the bytes for KV that the weights leave on each GPU. Errors: InputError.
+Bytes room_of_device(const Experiment& e, const Setup& setup) {
+  // With SGLang's fraction, the activations are in the rest of the memory.
+  const double fraction = e.number("tiers.device.memory_fraction");
+  Bytes room = 0;
+  try {
+    room = device_kv_bytes(setup.hardware, setup.model, setup.engine_gpus(), fraction == 0 ? kMemFraction : fraction,
+                           fraction == 0 ? setup.engine.chunk_tokens : 0, setup.attention_dp);
+  } catch (const ModelError& error) {
+    const char* key = fraction == 0 ? "scheduler.chunk_tokens" : "tiers.device.memory_fraction";
+    throw InputError(std::string(error.what()) + " It depends on " + e.where(key) + " too.");
+  }
+  const Bytes draft_weights = setup.draft ? setup.draft->model.weight_bytes / setup.engine_gpus() : 0;
+  return room - std::min(room, draft_weights);
+}
+
+// Returns the KV bytes of a token on a rank's device: the draft's too, even if it is not restored.
+Bytes device_token_bytes(const Setup& setup) {
+  return setup.target.token_bytes() + (setup.draft ? setup.draft->shape.token_bytes() : 0);
+}
+
+SglangPoolOptions pool_options(const Experiment& e, const Setup& setup) {
+  SglangPoolOptions options;
+  options.tp = setup.engine.ranks;
+  options.page_tokens = static_cast<std::uint32_t>(setup.engine.shape.page_tokens);
+  options.window_ratio = e.number("tiers.device.window_ratio");
+  options.state_ratio = e.number("tiers.device.state_ratio");
+  const auto states = static_cast<std::uint64_t>(e.integer("tiers.device.states"));
+  options.states = states == 0 ? 0 : std::max<std::uint64_t>(1, states / setup.attention_dp);
+  options.states_per_request = static_cast<std::uint32_t>(e.integer("tiers.device.states_per_request"));
+  if (e.is_given("scheduler.max_running")) options.max_running = setup.engine.max_running;
+  options.full_tokens = static_cast<Tokens>(e.integer("tiers.device.tokens")) / setup.attention_dp;
+  if (setup.draft) {
+    options.draft_tokens = setup.draft->tokens + 1;
+    options.draft_token_bytes = static_cast<double>(setup.draft->shape.token_bytes());
+  }
+  return options;
+}
+
+// The pool for states limits the requests that run.
+void limit_running(const Experiment& e, Setup& setup) {
+  const std::uint64_t limit = setup.device_pools.max_running;
+  if (limit == 0 || setup.engine.max_running <= limit) return;
+  const std::uint64_t states = setup.device_pools.find(PoolKind::state)->slots;
+  setup.notes.push_back(
+      "scheduler.max_running is " + std::to_string(limit) + ", not " + std::to_string(setup.engine.max_running) + " (" +
+      e.origin("scheduler.max_running") + "): SGLang's pool for states holds " + std::to_string(states) +
+      ", and a running request takes " + std::to_string(setup.device_pools.states_per_request) + " of them");
+  setup.engine.max_running = static_cast<decltype(setup.engine.max_running)>(limit);
+}
+
+// In which direction the hits err while every cached prefix counts as usable.
+std::string hits_of_pools(const Setup& setup) {
+  const bool window = setup.device_pools.find(PoolKind::window) != nullptr;
+  const bool state = setup.device_pools.find(PoolKind::state) != nullptr;
+  const std::string needs =
+      std::string(window ? "the last " + std::to_string(setup.model.window) + " tokens' rows in the pool for windows"
+                         : "") +
+      (window && state ? " and " : "") + (state ? "a state at its last token in the pool for states" : "");
+  return setup.model.name + ": hits are too high: SGLang reuses a prefix only with " + needs +
+         ", and here every prefix counts whose rows of all tokens are cached";
+}
+
+// Returns a sentence with the given keys that size SGLang's pools; empty if there are none.
+std::string given_pool_keys(const Experiment& e) {
+  std::string given;
+  for (const char* key : {"model.state_bytes", "tiers.device.window_ratio", "tiers.device.state_ratio",
+                          "tiers.device.states", "tiers.device.states_per_request"}) {
+    if (e.is_given(key)) given += (given.empty() ? " It depends on " : ", ") + e.where(key);
+  }
+  return given.empty() ? given : given + " too.";
+}
+
+bool divides_memory(const Experiment& e, const Setup& setup) {
+  return e.text("scheduler.style") == "sglang" && has_several_pools(setup.model);
+}
+
+// Divides the memory of each GPU as SGLang does for a model with several kinds of KV.
+void divide_memory(const Experiment& e, Setup& setup) {
+  const SglangPoolOptions options = pool_options(e, setup);
+  const double gib = e.number("tiers.device.gib");
+  const bool needs_room = options.full_tokens == 0 || (setup.model.state_bytes != 0 && options.states == 0);
+  const Bytes room = gib != 0     ? static_cast<Bytes>(gib * kGib / setup.engine_gpus())
+                     : needs_room ? room_of_device(e, setup)
+                                  : 0;
+  const char* const key = gib != 0                   ? "tiers.device.gib"
+                          : options.full_tokens != 0 ? "tiers.device.tokens"
+                                                     : "tiers.device.memory_fraction";
+  try {
+    setup.device_pools = sglang_pools(setup.model, room, options);
+  } catch (const ModelError& error) {
+    throw InputError(e.where(key) + ": " + error.what() + given_pool_keys(e));
+  }
+  setup.engine.device_pages = setup.device_pools.pools.front().slots / setup.engine.shape.page_tokens;
+  if (setup.engine.device_pages == 0) {
+    throw InputError(e.where("cache.page_tokens") + ": a page of " + std::to_string(setup.engine.shape.page_tokens) +
+                     " tokens is larger than the " + std::to_string(setup.device_pools.pools.front().slots) +
+                     " tokens of L1; make it smaller");
+  }
+  limit_running(e, setup);
+  setup.notes.push_back(hits_of_pools(setup));
+}
+
+// The keys of SGLang's pools have no effect on a model with one pool.
+void note_idle_pool_keys(const Experiment& e, Setup& setup) {
+  const bool window = setup.device_pools.find(PoolKind::window) != nullptr;
+  const bool state = setup.device_pools.find(PoolKind::state) != nullptr;
+  const auto note = [&](const char* key, bool is_set, bool has_pool, const char* pool) {
+    if (!is_set || has_pool) return;
+    setup.notes.push_back(e.where(key) + " has no effect: " + setup.model.name + " has no pool for " + pool +
+                          " of its own with scheduler.style = " + e.text("scheduler.style"));
+  };
+  note("tiers.device.window_ratio", e.number("tiers.device.window_ratio") != 0, window, "windows");
+  note("tiers.device.state_ratio", e.number("tiers.device.state_ratio") != 0, state, "states");
+  for (const char* key : {"tiers.device.states", "tiers.device.states_per_request"}) {
+    note(key, e.integer(key) != 0, state, "states");
+  }
+}
+
+// Sizes L1 by vLLM's pool of equal blocks. A draft model's layers are not in its groups here.
+void fill_blocks(const Experiment& e, Setup& setup) {
+  const double gib = e.number("tiers.device.gib");
+  const Bytes room = gib != 0 ? static_cast<Bytes>(gib * kGib / setup.engine_gpus()) : room_of_device(e, setup);
+  const Tokens page = setup.engine.shape.page_tokens;
+  const BlockPool pool = vllm_block_pool(setup.model, room, setup.engine.ranks, page);
+  setup.engine.device_pages = pool.tokens() / page;
+  if (setup.engine.device_pages == 0) {
+    throw InputError(e.where("cache.page_tokens") + ": vLLM's pool holds " + std::to_string(pool.blocks) +
+                     " blocks of " + std::to_string(pool.block_bytes) + " bytes in the " + std::to_string(room) +
+                     " bytes for KV, less than a page; make it smaller, or the memory larger");
+  }
+  setup.notes.push_back(
+      setup.model.name + ": vLLM's pool has " + std::to_string(pool.blocks) + " blocks of " +
+      std::to_string(pool.block_bytes) + " bytes a GPU; groups of layers: " + std::to_string(pool.full_groups) +
+      " with full attention (" + std::to_string(pool.block_tokens) + " tokens a block), " +
+      std::to_string(pool.window_groups) + " with windows, " + std::to_string(pool.state_groups) +
+      " with states; hits are too high: a prefix that vLLM can reuse takes up " +
+      std::to_string(pool.blocks_of_prefix()) +
+      " more blocks for windows and states, and here every prefix counts whose rows of all tokens are cached");
+}
+
+void size_device(const Experiment& e, Setup& setup) {
+  EngineConfig& engine = setup.engine;
+  const Tokens page = engine.shape.page_tokens;
+  // All ranks together, so copies count: an MLA latent, and fewer KV heads than ranks.
+  const Bytes rank_bytes = device_token_bytes(setup);
+  const double bytes_per_token = static_cast<double>(rank_bytes) * engine.ranks;
+  engine.device_pages = group_part(e, "device", tier_pages(e, "device", page, bytes_per_token), setup);
+  if (divides_memory(e, setup)) return divide_memory(e, setup);
+  const bool by_tokens = e.integer("tiers.device.tokens") != 0;
+  if (e.text("scheduler.style") == "vllm" && has_block_pool(setup.model) && !setup.draft && !by_tokens) {
+    return fill_blocks(e, setup);
+  }
+  if (engine.device_pages != 0) return;
+  const Bytes room = room_of_device(e, setup);
+  engine.device_pages = room / (rank_bytes * page);
+  if (engine.device_pages == 0) {
+    throw InputError(e.where("cache.page_tokens") + ": a page of " + std::to_string(page) +
+                     " tokens is larger than the " + std::to_string(room) + " bytes that the device leaves for KV" +
+                     (setup.draft ? " beside the draft model's weights" : "") + "; make it smaller");
+  }
+}
+
+// Divides the host tier into SGLang's pools. `ratio`: of tiers.host.ratio, within its bound; 0 = the tier has another
+// size. With tiers.host.gib, the pool for the rows of all tokens has its part of the bytes.
+void divide_host(const Experiment& e, double ratio, Setup& setup) {
+  const Tokens page = setup.engine.shape.page_tokens;
+  const double gib = e.number("tiers.host.gib");
+  if (gib == 0) {
+    const auto device = static_cast<double>(setup.device_pools.pools.front().slots);
+    const Tokens tokens = setup.engine.host_pages * page;
+    setup.host_pools = sglang_host_pools(setup.device_pools, ratio != 0 ? ratio : static_cast<double>(tokens) / device);
+    setup.host_pools.front().slots = tokens;
+    return;
+  }
+  setup.host_pools = sglang_host_pools(setup.device_pools, static_cast<Bytes>(gib * kGib / setup.engine_gpus()));
+  const std::uint64_t tokens = setup.host_pools.front().slots;
+  setup.engine.host_pages = tokens / page;
+  if (setup.engine.host_pages == 0) {
+    throw InputError(e.where("tiers.host.gib") + ": the host's pool for the rows of all tokens holds " +
+                     std::to_string(tokens) + " tokens, less than one page of " + std::to_string(page) + " (" +
+                     e.where("cache.page_tokens") + "); make the tier larger or the page smaller");
+  }
+  if (setup.model.model_type.starts_with("deepseek_v4")) {
+    setup.notes.push_back(e.where("tiers.host.gib") +
+                          ": SGLang refuses --hicache-size for DeepSeek-V4; it takes --hicache-ratio");
+  }
+}
+
 void size_tiers(const Experiment& e, Setup& setup) {
   EngineConfig& engine = setup.engine;
   const Tokens page = engine.shape.page_tokens;
-  // All ranks together, so copies count: an MLA latent, and fewer KV heads than ranks. The device also holds the
-  // draft's KV, even if it is not restored.
-  const Bytes rank_bytes = setup.target.token_bytes() + (setup.draft ? setup.draft->shape.token_bytes() : 0);
-  const double bytes_per_token = static_cast<double>(rank_bytes) * engine.ranks;
   if (setup.target.token_bytes() == 0)
     throw InputError(e.where("model.name") + ": has no KV cache of pages; nothing to simulate");
-  engine.device_pages = group_part(e, "device", tier_pages(e, "device", page, bytes_per_token), setup);
-  if (engine.device_pages == 0) {
-    // With SGLang's fraction, the activations are in the rest of the memory.
-    const double fraction = e.number("tiers.device.memory_fraction");
-    Bytes room = 0;
-    try {
-      room = device_kv_bytes(setup.hardware, setup.model, setup.engine_gpus(), fraction == 0 ? kMemFraction : fraction,
-                             fraction == 0 ? engine.chunk_tokens : 0, setup.attention_dp);
-    } catch (const ModelError& error) {
-      const char* key = fraction == 0 ? "scheduler.chunk_tokens" : "tiers.device.memory_fraction";
-      throw InputError(std::string(error.what()) + " It depends on " + e.where(key) + " too.");
-    }
-    const Bytes draft_weights = setup.draft ? setup.draft->model.weight_bytes / setup.engine_gpus() : 0;
-    engine.device_pages = (room - std::min(room, draft_weights)) / (rank_bytes * page);
-    if (engine.device_pages == 0) {
-      throw InputError(e.where("cache.page_tokens") + ": a page of " + std::to_string(page) +
-                       " tokens is larger than the " + std::to_string(room) + " bytes that the device leaves for KV" +
-                       (setup.draft ? " and the draft model's weights" : "") + "; make it smaller");
-    }
-  }
+  size_device(e, setup);
+  note_idle_pool_keys(e, setup);
   if (e.text("scheduler.style") == "vllm") {
     // vLLM's BlockPool takes the first of its blocks as null_block, a placeholder without KV.
     if (engine.device_pages <= 1) {
@@ -246,7 +416,8 @@ void size_tiers(const Experiment& e, Setup& setup) {
   }
   const double host_bytes = static_cast<double>(setup.page_bytes()) / static_cast<double>(page) * engine.ranks;
   engine.host_pages = group_part(e, "host", tier_pages(e, "host", page, host_bytes), setup);
-  if (const double ratio = bounded_host_ratio(e, setup); ratio != 0) {
+  const double ratio = bounded_host_ratio(e, setup);
+  if (ratio != 0) {
     const double pages = std::floor(static_cast<double>(engine.device_pages) * ratio);
     if (pages < 1 || pages > 4e9) {
       throw InputError(e.where("tiers.host.ratio") + ": of the " + std::to_string(engine.device_pages) +
@@ -255,6 +426,7 @@ void size_tiers(const Experiment& e, Setup& setup) {
     }
     engine.host_pages = static_cast<Pages>(pages);
   }
+  if (divides_memory(e, setup) && has_tier(e, Tier::host)) divide_host(e, ratio, setup);
   const bool beyond_device = engine.prefetch_share_of == PrefetchShareOf::host_less_device;
   if (beyond_device && engine.host_pages != 0 && engine.host_pages <= engine.device_pages) {
     throw InputError(
@@ -948,6 +1120,11 @@ Setup make_setup(const Experiment& e, const HardwareSpec* hardware) {
   if (!e.flag("cache.hybrid_allocator") && !setup.model.page_windows()) {
     setup.notes.push_back("cache.hybrid_allocator = false has no effect: " + setup.model.name +
                           " has not both full layers and layers with a sliding window");
+  }
+  const bool by_sglang = e.text("scheduler.style") == "sglang";
+  if (by_sglang && sglang_keeps_whole_windows(setup.model, has_tier(e, Tier::host)) && setup.model.page_windows()) {
+    setup.notes.push_back("SGLang has no pool for windows for " + setup.model.name +
+                          ", so that its layers with a sliding window keep the KV of all tokens");
   }
   setup.hardware = hardware == nullptr ? hardware_of(e) : *hardware;
   if (hardware == nullptr && e.text("hardware.file").empty() && setup.hardware.name != e.text("hardware.name")) {

@@ -11,6 +11,7 @@
 #include "lab/experiment/experiment.hpp"
 #include "lab/prices/bill.hpp"
 #include "lab/run/request_route.hpp"
+#include "models/engine_pools.hpp"
 #include "models/geometry.hpp"
 #include "models/hardware.hpp"
 #include "models/roofline.hpp"
@@ -33,7 +34,11 @@ struct Setup {
   ServingTimes serving;             // zeros without serving.engine
   KvShape target;                   // of one rank, without the layers of a packed draft
   std::optional<DraftSetup> draft;  // nothing without a draft model
-  EngineConfig engine;              // of each engine
+  // SGLang's pools of a rank, for a model with several kinds of KV; else empty. L1 and L2 have the pages of the full
+  // pools.
+  DevicePools device_pools;
+  std::vector<PoolSize> host_pools;
+  EngineConfig engine;  // of each engine
   WorldConfig world;
   // Data parallelism of attention. With more than 1, each group of ranks is an engine of the world, with a policy of
   // its own: `engine` is that of a group, and so many consecutive engines are one of cluster.engines, on one machine.

@@ -81,6 +81,14 @@ double gib_of(const Setup& setup, Pages pages, std::uint64_t copies) {
          kBytesPerGib;
 }
 
+// Returns the memory of the host tier of one engine.
+double host_gib(const Setup& setup) {
+  if (setup.host_pools.empty()) return gib_of(setup, setup.engine.host_pages, setup.engine_gpus());
+  double rank = 0;
+  for (const PoolSize& pool : setup.host_pools) rank += static_cast<double>(pool.bytes());
+  return rank * setup.engine_gpus() / kBytesPerGib;
+}
+
 void add_drives(const Setup& setup, double gib, Counter& counter, Bill& bill) {
   bill.drive_bytes = counter.value("drive.tb") * 1e12;
   bill.drive_endurance = bill.drive_bytes * counter.value("drive.dwpd") * counter.value("drive.warranty_years") * 365;
@@ -138,7 +146,7 @@ std::optional<Bill> bill_of(const Setup& setup, const PriceList& prices) {
   Counter counter(prices, bill);
   for (const EngineGroup& group : groups) add_gpus(group, counter);
   double dram = 0;
-  for (const auto& [of, engines] : groups) dram += engines * gib_of(*of, of->engine.host_pages, of->engine_gpus());
+  for (const auto& [of, engines] : groups) dram += engines * host_gib(*of);
   if (dram != 0) counter.buy("GiB of DRAM", dram, "dram.gib", "dram.watts");
   bool pool = false, network = false;
   for (const StorageTierConfig& tier : setup.engine.storage) {

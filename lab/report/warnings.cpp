@@ -49,9 +49,13 @@ std::uint64_t count_of(const Counts& counts, std::string_view name) {
 // Returns the size in GiB, rounded down.
 std::string floor_gib(double bytes) { return formatted("%.6g", std::floor(bytes / 1073741824.0 * 1e4) / 1e4); }
 
-// `pages`: of one group of attention, which has an equal part of the tier.
+// `pages`: of one group of attention, which has an equal part of the tier. The pools beside the full one have their
+// part.
 double host_bytes(const Setup& setup, double pages) {
-  return pages * static_cast<double>(setup.page_bytes()) * setup.engine_gpus();
+  const double full = pages * static_cast<double>(setup.page_bytes()) * setup.engine_gpus();
+  if (setup.device_pools.pools.empty()) return full;
+  return full * static_cast<double>(setup.device_pools.bytes()) /
+         static_cast<double>(setup.device_pools.pools.front().bytes());
 }
 
 // Returns the size of `pages` on the host tier of one engine, all ranks together, e.g. "478 GiB".

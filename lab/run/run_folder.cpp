@@ -354,6 +354,46 @@ std::string wrong_page_sentence(const WrongPage& page) {
   return text + page.found;
 }
 
+namespace {
+
+std::string closure_of(const RunFacts::PoolFacts& pool) {
+  switch (pool.size.kind) {
+    case PoolKind::full: return "path";
+    case PoolKind::window: return "tail(" + std::to_string(pool.window) + ")";
+    case PoolKind::state: return "point";
+  }
+  return "";
+}
+
+Json pools_json(const std::vector<RunFacts::PoolFacts>& pools) {
+  Json rows = Json::array();
+  for (const RunFacts::PoolFacts& pool : pools) {
+    Json row{{"name", name_of(pool.size.kind)}, {"closure", closure_of(pool)}, {"tier", name_of(pool.tier)}};
+    if (!pool.role.empty()) row["role"] = pool.role;
+    row["capacity"] = pool.size.slots;
+    row["unit"] = pool.size.kind == PoolKind::state ? "states" : "tokens";
+    row["bytes_per_rank"] = pool.size.bytes();
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+std::string pools_text(const std::vector<RunFacts::PoolFacts>& pools) {
+  std::string text;
+  for (const RunFacts::PoolFacts& pool : pools) {
+    char line[160];
+    std::snprintf(line, sizeof line, "pool       %s, %s%s%s: %" PRIu64 " %s, %.2f GiB a GPU\n",
+                  std::string(name_of(pool.size.kind)).c_str(), std::string(name_of(pool.tier)).c_str(),
+                  pool.role.empty() ? "" : " of an engine for ", pool.role.c_str(), pool.size.slots,
+                  pool.size.kind == PoolKind::state ? "states" : "tokens",
+                  static_cast<double>(pool.size.bytes()) / 1073741824.0);
+    text += line;
+  }
+  return text;
+}
+
+}  // namespace
+
 std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionMark& decisions,
                         const std::vector<LaneUse>& lanes) {
   Json report;
@@ -365,6 +405,7 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionM
   report["seed"] = facts.seed;
   report["model_kv"] = facts.kv_formula;
   report["model_layers"] = layer_table_json(facts.layers);
+  if (!facts.pools.empty()) report["pools"] = pools_json(facts.pools);
   report["notes"] = facts.notes;
   for (const RunFacts::WarningFacts& warning : facts.warnings) {
     report["notes"].push_back(warning.sentence);
@@ -533,6 +574,7 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
   }
   add("output     %" PRIu64 " tokens in %" PRIu64 " decode steps", m.output, m.decode_steps);
   if (has_several_kinds(facts.layers)) out += "layers\n" + layer_table_text(facts.layers, "  ");
+  out += pools_text(facts.pools);
   const auto times = [&](const char* name, const DurationHistogram& h) {
     const auto quantile = [&](std::uint64_t per_mille) { return decimal(h.quantile_seconds(per_mille), 4); };
     add("%-10s mean %s s   p50 %s   p90 %s   p99 %s   max %s", name, decimal(h.mean_seconds(), 4).c_str(),

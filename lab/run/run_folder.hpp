@@ -25,6 +25,7 @@
 #include "lab/run/joined_requests.hpp"
 #include "lab/sweep/draws.hpp"
 #include "models/calibration_samples.hpp"
+#include "models/engine_pools.hpp"
 #include "models/layer_table.hpp"
 #include "policy/seam/journal.hpp"
 
@@ -68,7 +69,16 @@ struct RunFacts {
   TimeNs simulated_ns = 0;
   double wall_seconds = 0;
   std::string kv_formula;
-  std::vector<LayerRow> layers;    // of the model
+  std::vector<LayerRow> layers;  // of the model
+  // SGLang's pools of one engine or group of attention, for a model with several kinds of KV. `role`: with
+  // cluster.prefill, prefill or decode.
+  struct PoolFacts {
+    Tier tier = Tier::device;
+    std::string role;
+    PoolSize size;  // of one rank
+    Tokens window = 0;
+  };
+  std::vector<PoolFacts> pools;
   std::vector<std::string> notes;  // approximations and findings, for the reader of the report
   struct WarningFacts {
     std::string name, sentence;

@@ -58,6 +58,13 @@ class Progress {
   Clock::time_point start_ = Clock::now(), last_ = start_;
 };
 
+void add_pools(const Setup& setup, const std::string& role, RunFacts& facts) {
+  for (const PoolSize& pool : setup.device_pools.pools) {
+    facts.pools.push_back({Tier::device, role, pool, setup.model.window});
+  }
+  for (const PoolSize& pool : setup.host_pools) facts.pools.push_back({Tier::host, role, pool, setup.model.window});
+}
+
 RunFacts facts_of(const Experiment& experiment, const Setup& setup, const ServeTerms& terms) {
   RunFacts facts;
   facts.world = terms.world;
@@ -81,6 +88,8 @@ RunFacts facts_of(const Experiment& experiment, const Setup& setup, const ServeT
   facts.page_tokens = setup.engine.shape.page_tokens;
   facts.kv_formula = setup.model.kv_formula;
   facts.layers = layer_table(setup.model);
+  add_pools(setup, setup.decode == nullptr ? "" : "prefill", facts);
+  if (setup.decode != nullptr) add_pools(*setup.decode, "decode", facts);
   facts.stages = stages_of(experiment);
   facts.bill = setup.bill;
   facts.notes = setup.notes;

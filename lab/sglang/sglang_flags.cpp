@@ -289,6 +289,9 @@ class SglangReader {
     for (const SglangFlag& flag : sglang_flags()) {
       if (flag.is == Is::modelled && !flag.key.empty()) apply_key(flag);
     }
+    if (is_given("disable_hybrid_swa_memory")) {
+      experiment_.set("cache.hybrid_allocator=false", where("disable_hybrid_swa_memory"));
+    }
     set_as_sglang("scheduler.style", "sglang", "SGLang composes its own passes");
     for (const CacheRule& rule : sglang_cache_rules(release_, experiment_.text("cache.write_policy") == "write_back")) {
       set_as_sglang(rule.key, rule.value, rule.why);
@@ -1103,6 +1106,10 @@ class SglangWriter {
         write_host_tier();
       } else if (flag.field == "max_total_tokens") {
         write_device_tier();
+      } else if (flag.field == "mamba_radix_cache_strategy") {
+        write_states_per_request(flag);
+      } else if (flag.field == "disable_hybrid_swa_memory") {
+        if (!e_.flag("cache.hybrid_allocator")) line_.flags += " " + flag.name;
       } else if (flag.field == "hicache_storage_backend") {
         write_storage();
       } else if (flag.field == "hicache_storage_backend_extra_config") {
@@ -1153,8 +1160,21 @@ class SglangWriter {
     } else if (e_.number("tiers.device.gib") != 0) {
       const Tokens tokens_held = setup_.engine.device_pages * setup_.engine.shape.page_tokens;
       say("--max-total-tokens", std::to_string(tokens_held));
+      const PoolSize* states = setup_.device_pools.find(PoolKind::state);
+      if (states != nullptr && e_.integer("tiers.device.states") == 0) {
+        say("--max-mamba-cache-size", std::to_string(states->slots * setup_.attention_dp));
+      }
       note("tiers.device.gib = " + e_.as_toml("tiers.device.gib") + " is said in tokens");
     }
+  }
+
+  void write_states_per_request(const SglangFlag& flag) {
+    const std::string states = e_.as_toml(flag.key);
+    if (states == "0") return;
+    for (const SglangWord& word : sglang_words()) {
+      if (word.field == flag.field && word.ours == states) return say(flag.name, std::string(word.theirs));
+    }
+    note(std::string(flag.key) + " = " + states + ": no --mamba-radix-cache-strategy takes so many states");
   }
 
   void write_host_tier() {

@@ -38,6 +38,12 @@ constexpr Modelled kModelled[] = {
     {"page_size", Takes::integer, "1", "", "cache.page_tokens"},
     {"max_total_tokens", Takes::tokens, "", "", "tiers.device.tokens"},
     {"mem_fraction_static", Takes::number, "", "", "tiers.device.memory_fraction"},
+    {"swa_full_tokens_ratio", Takes::number, "", "", "tiers.device.window_ratio"},
+    {"mamba_full_memory_ratio", Takes::number, "", "", "tiers.device.state_ratio"},
+    {"max_mamba_cache_size", Takes::integer, "", "", "tiers.device.states"},
+    {"mamba_radix_cache_strategy", Takes::word, "auto", "auto extra_buffer extra_buffer_lazy no_buffer",
+     "tiers.device.states_per_request"},
+    {"disable_hybrid_swa_memory", Takes::nothing, "", "", ""},
     {"chunked_prefill_size", Takes::integer, "", "", "scheduler.chunk_tokens"},
     {"scheduler_recv_interval", Takes::integer, "1", "", "scheduler.poll_steps"},
     {"enable_mixed_chunk", Takes::nothing, "", "", "scheduler.mixed_chunks"},
@@ -90,9 +96,8 @@ constexpr NotModelled kNotModelled[] = {
      "enable_prefill_delayer! min_free_slots_delay disable_overlap_schedule! enable_pdmux! "
      "num_reserved_decode_tokens=512 "
      "optimistic_prefill_attempts=0"},
-    {"window and state layers are counted by formula",
-     "swa_full_tokens_ratio=0.8 disable_hybrid_swa_memory! enable_unified_memory! enable_page_major_kv_layout! "
-     "max_mamba_cache_size mamba_ssm_dtype mamba_full_memory_ratio=0.9 mamba_radix_cache_strategy=auto "
+    {"of window and state layers, only the sizes of their pools are modelled",
+     "enable_unified_memory! enable_page_major_kv_layout! mamba_ssm_dtype "
      "mamba_max_states_per_path=-1 enable_int8_mamba_checkpoint! int8_mamba_ckpt_size swa_prefix_tails "
      "enable_encoder_swa_bounded_replay! enable_decoder_swa_bounded_replay!"},
     {"speculative decoding and its draft model are left out of this plan; model.draft.kind, model.draft.config and "
@@ -332,6 +337,10 @@ constexpr SglangWord kWords[] = {
     {"load_balance_method", "total_requests", "least_loaded"},
     {"load_balance_method", "total_tokens", "least_loaded", "it counts tokens and not requests"},
     {"load_balance_method", "follow_bootstrap_room", "round_robin", "the router draws a number for each request"},
+    {"mamba_radix_cache_strategy", "auto", "0"},
+    {"mamba_radix_cache_strategy", "extra_buffer", "5"},
+    {"mamba_radix_cache_strategy", "extra_buffer_lazy", "4"},
+    {"mamba_radix_cache_strategy", "no_buffer", "3"},
     {"hicache_io_backend", "kernel_ascend", "kernel", "it is the NPU's copy kernel"},
     {"hicache_mem_layout", "page_first_kv_split", "page_first", "it keeps K and V in pools of their own"},
 };

@@ -52,6 +52,7 @@ class Knobs : public testing::Test {
     const Settings scored = busy() + Settings{"cluster.engines=2", "cluster.route=score"};
     const Settings roles = busy() + Settings{"cluster.prefill=1", "cluster.decode=2"};
     const Settings dying = roles + Settings{"cluster.dead_engine=2", "cluster.dead_at_s=4"};
+    const Settings stateful = busy() + Settings{"model.name=qwen3-next-80b-a3b", "tiers.device.gib=6"};
     const Settings uncertain = busy() + Settings{"hardware.spread_percent=20"};
     const Settings returning{"workload.generate.kind=returning", "workload.generate.prompt_tokens=2048",
                              "workload.generate.working_set_tokens=40000", "tiers.device.tokens=20032"};
@@ -122,6 +123,10 @@ class Knobs : public testing::Test {
         {"model.draft.restore", "true", "false", drafted},
         {"model.draft.tokens", "3", "5", drafted},
         {"engine", "sglang", "vllm", {}},
+        {"tiers.device.window_ratio", "0", "0.2", busy() + Settings{"model.name=gpt-oss-120b", "tiers.device.gib=1"}},
+        {"tiers.device.state_ratio", "0", "0.5", stateful},
+        {"tiers.device.states", "0", "30", stateful},
+        {"tiers.device.states_per_request", "0", "12", stateful},
         {"hardware.name", "h100-sxm", "h200-sxm", {}},
         {"hardware.operators", "none", "h100-sxm/sglang", {}},
         {"hardware.operators_file", kOperators + "h100-sxm.sglang.zst", kOperators + "h200-sxm.sglang.zst",
