@@ -341,7 +341,8 @@ class Pages(unittest.TestCase):
         command = next(line for line in text.splitlines() if line.endswith("--to-sglang-flags"))
         code, flags, errors = kvtwin_program(*command.split()[1:])
         self.assertEqual(code, 0, errors)
-        self.assertIn(f"--radix-eviction-policy {choice.row['cache.eviction']}", flags)
+        ratio = choice.row["tiers.host.tokens"] / 20000  # of the quickstart's device tier
+        self.assertIn(f" --hicache-ratio {ratio:g} ", flags)
         # Every figure marks it.
         for chart in report.compare_charts(compared, choice):
             self.assertIn("recommendation", [series.name for series in chart.series], chart.title)
