@@ -23,7 +23,21 @@ import numpy as np
 from kvtwin import figures as drawing
 from kvtwin.errors import InputError
 from kvtwin.figures import BLUE, CASE_STYLES, GREY, INK, RUN_STYLES, SOURCES, count, part_values, parts_of, seconds
-from kvtwin.report_charts import Axis, Chart, Series, Table, bytes_text, draw_static, finite, plotly_figure
+from kvtwin.report_charts import (
+    DARK,
+    PAPER,
+    WIDTH,
+    Axis,
+    Chart,
+    Series,
+    Table,
+    bytes_text,
+    draw_static,
+    finite,
+    form_text,
+    number_text,
+    plotly_figure,
+)
 from kvtwin.simulation import load_json
 
 ORANGE, GREEN = "#D55E00", "#009E73"
@@ -35,8 +49,15 @@ MAX_PAGE_BYTES = 8_000_000
 
 
 @dataclass
+class Commands:
+    """Lines to paste into a shell."""
+
+    lines: list
+
+
+@dataclass
 class Section:
-    """One folder, or the comparison of several. `verdict` and `parts`: [(heading, [text, Table or Chart])]."""
+    """One folder, or the comparison of several. `verdict` and `parts`: [(heading, [text, Table, Chart or Commands])]."""
 
     title: str
     lead: str
@@ -57,60 +78,87 @@ class Section:
 # ---- figures in words
 
 LATENCIES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "end to end"}
-NAMES = {
-    "hit_ratio": "prompt tokens hit",
-    "saved_s": "prefill time saved by hits",
-    "gap_closed": "gap to optimal closed",
-    "rejected_share": "rejected",
-    "failed_share": "failed",
-    "good_share": "good requests",
-    "goodput_per_second": "good requests per second",
-    "hit_opt": "hit by optimal",
-    "price_month": "price per month",
-    "price_per_month": "price per month",
-    "price_per_million_tokens": "price per million tokens",
-    "power_kw": "power in kW",
-    "drive_years": "life of the drives in years",
-    "gpus": "GPUs",
-    "disk_writes_per_day": "disk writes per day",
+TIERS = {"device": "device", "host": "host", "disk": "disk", "shared_fs": "shared file system", "remote": "remote pool"}
+LESS, MORE, NEITHER = "less", "more", ""  # which values of a figure are better
+
+
+@dataclass(frozen=True)
+class RunFigure:
+    """`form`: a key of report_charts.UNITS. `better`: LESS, MORE or NEITHER."""
+
+    words: str
+    form: str
+    better: str
+
+
+# The figures of a run. A test compares this table with the list of `kvtwin presets`.
+RUN_FIGURES = {
+    "hit_ratio": RunFigure("prompt tokens hit", "share", MORE),
+    "saved_s": RunFigure("prefill time saved by hits", "seconds", MORE),
+    "gap_closed": RunFigure("gap to optimal closed", "share", NEITHER),
+    **{
+        f"{key}_{at}_s": RunFigure(f"{words} {at}", "seconds", LESS)
+        for key, words in LATENCIES.items()
+        for at in ("mean", "p50", "p90", "p95", "p99")
+    },
+    "hand_over_mean_s": RunFigure("hand-over mean", "seconds", LESS),
+    "hand_over_p99_s": RunFigure("hand-over p99", "seconds", LESS),
+    "hand_over_bytes": RunFigure("bytes handed over", "bytes", LESS),
+    "good_share": RunFigure("good requests", "share", MORE),
+    "goodput_per_second": RunFigure("good requests per second", "plain", MORE),
+    "requests_per_second": RunFigure("requests per second", "plain", MORE),
+    "prompt_tokens_per_second": RunFigure("prompt tokens per second", "plain", MORE),
+    "output_tokens_per_second": RunFigure("output tokens per second", "plain", MORE),
+    **{f"hit_{tier}_share": RunFigure(f"hit in {words}", "share", MORE) for tier, words in TIERS.items()},
+    "rejected_share": RunFigure("rejected", "share", LESS),
+    "failed_share": RunFigure("failed", "share", LESS),
+    "gpus": RunFigure("GPUs", "plain", LESS),
+    **{
+        f"written_{tier}_bytes": RunFigure(f"written to {words}", "bytes", LESS)
+        for tier, words in TIERS.items()
+        if tier != "device"
+    },
+    "disk_writes_per_day": RunFigure("disk writes per day", "plain", LESS),
+    "drive_years": RunFigure("life of the drives", "years", MORE),
+    "price_per_month": RunFigure("price per month", "plain", LESS),
+    "price_per_million_tokens": RunFigure("price per million tokens", "plain", LESS),
+    "power_kw": RunFigure("power", "kilowatts", LESS),
+    "opt_hit_ratio": RunFigure("hit by optimal", "share", NEITHER),
+    "opt_saved_s": RunFigure("prefill time saved by optimal", "seconds", NEITHER),
+    "lru_hit_ratio": RunFigure("hit by LRU, single cache", "share", NEITHER),
+    "lru_saved_s": RunFigure("prefill time saved by LRU, single cache", "seconds", NEITHER),
 }
 
 
+def figure_of(key):
+    """Returns the description of a figure. Of an unknown figure, the end of its name is the unit."""
+    if key in RUN_FIGURES:
+        return RUN_FIGURES[key]
+    if key.endswith(("_per_second", "_per_wall_second")):
+        form = "plain"
+    elif key.endswith(("_s", "_seconds")):
+        form = "seconds"
+    elif key.endswith("_bytes"):
+        form = "bytes"
+    else:
+        form = "share" if key.endswith(("_ratio", "_share", "_fraction")) else "plain"
+    return RunFigure(key.removesuffix("_s").replace("_", " "), form, NEITHER)
+
+
 def figure_name(key):
-    """ttft_p90_s -> TTFT p90; hit_ratio -> prompt tokens hit; others: their words."""
-    if key in NAMES:
-        return NAMES[key]
-    found = re.fullmatch(r"(ttft|tpot|e2e)_(\w+?)(_s|_seconds)?", key)
-    if found:
-        return f"{LATENCIES[found[1]]} {found[2].replace('_', ' ')}"
-    found = re.fullmatch(r"(hit|written)_(\w+)_(share|bytes)", key)
-    if found:
-        return f"{'hit in' if found[1] == 'hit' else 'written to'} {found[2]}"
-    return key.removesuffix("_s").replace("_", " ")
+    return figure_of(key).words
 
 
 def form_of(key):
-    """Returns the form of the figure's values: a key of report_charts.FORMS."""
-    if key.endswith(("_per_second", "_per_wall_second")):
-        return "plain"
-    if key.endswith(("_s", "_seconds")):
-        return "seconds"
-    if key.endswith("_bytes"):
-        return "bytes"
-    return "share" if key.endswith(("_ratio", "_share", "_fraction")) or key in ("hit_opt", "gap_closed") else "plain"
+    return figure_of(key).form
 
 
 def figure_text(key, value, digits=3):
+    """Returns the value with its unit; with at least `digits` significant digits."""
     if not finite(value):
         return "–"
     form = form_of(key)
-    if form == "seconds":
-        return f"{value:.{digits}g} s" if digits > 3 else seconds(value)
-    if form == "share":
-        return f"{100 * value:.{digits}g} %"
-    if form == "bytes":
-        return bytes_text(value)
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{max(digits, 4)}g}"
+    return form_text(form, value, max(digits, 4) if form == "plain" else digits)
 
 
 def judged_text(key, value, limit, least=3):
@@ -121,16 +169,10 @@ def judged_text(key, value, limit, least=3):
     return figure_text(key, value, digits)
 
 
-def lower_is_better(key):
-    """True, False, or None where no direction is better."""
-    less = ("rejected_share", "failed_share", "price_month", "price_per_month", "price_per_million_tokens", "power_kw", "gpus", "disk_writes_per_day")
-    if key.startswith((*LATENCIES, "written_")) or key in less:
-        return True
-    return (
-        False
-        if key.startswith(("hit_", "saved", "gap_closed", "good", "drive_years")) or key.endswith(("_per_second", "_gbps"))
-        else None
-    )
+def limit_words(key, limit, better=None):
+    """at most 1 s; `better`: that of the goal, where the file has it"""
+    sign = "at least" if (better or figure_of(key).better) == MORE else "at most"
+    return f"{sign} {figure_text(key, limit)}"
 
 
 def sentence_case(text):
@@ -140,11 +182,11 @@ def sentence_case(text):
 def money(value, currency):
     if not finite(value):
         return "–"
-    return f"{value:,.0f} {currency}" if abs(value) >= 100 else f"{value:,.3g} {currency}"
+    return f"{currency} {number_text(value)}".strip()
 
 
 def percent(share):
-    return f"{100 * share:.3g} %" if finite(share) else "–"
+    return form_text("share", share) if finite(share) else "–"
 
 
 def joined(words):
@@ -153,9 +195,12 @@ def joined(words):
 
 
 def setting_words(setting):
-    return ", ".join(
-        f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in setting.items()
-    )
+    """cluster.engines=2, drives=0: as the program takes the values, without separators"""
+    return ", ".join(f"{name}={exact(value)}" for name, value in setting.items())
+
+
+def exact(value):
+    return f"{value:.15g}" if isinstance(value, float) else str(value)
 
 
 # ---- charts that several kinds of folder have
@@ -232,8 +277,9 @@ def stacked_chart(title, names, parts, values, axis):
     )
 
 
-def effect_chart(title, rows, key, value):
-    """Sensitivities. `rows`: [(name, figure at the low end, figure at the high end)], largest effect first."""
+def effect_chart(title, rows, key, value, label="as given"):
+    """Sensitivities. `rows`: [(name, figure at the low end, figure at the high end)], largest effect first. `label`: of the
+    line at `value`."""
     names = [name for name, _, _ in rows]
     low, high = [min(row[1:]) for row in rows], [max(row[1:]) for row in rows]
     texts = [[name, figure_text(key, at_low, 4), figure_text(key, at_high, 4)] for name, at_low, at_high in rows]
@@ -258,7 +304,7 @@ def effect_chart(title, rows, key, value):
     around = [*low, *high, value] if finite(value) else [*low, *high]
     margin = 0.05 * (max(around) - min(around)) or abs(max(around)) or 1
     axis = Axis(what, form_of(key), ends=(min(around) - margin, max(around) + margin))
-    lines = [("x", value, "as given")] if finite(value) else []
+    lines = [("x", value, label)] if finite(value) else []
     return Chart(
         title,
         says,
@@ -281,6 +327,7 @@ class Point:
     name: str
     hover: str
     in_front: bool = True  # may be part of the Pareto front
+    whiskers: tuple | None = None  # (below, above)
 
 
 def wide_latency(key, values):
@@ -289,9 +336,24 @@ def wide_latency(key, values):
     return form_of(key) == "seconds" and bool(values) and min(values) > 0 and max(values) > 20 * min(values)
 
 
+RECOMMENDATION = "recommendation"  # the label of the recommendation in figures
+
+
+def recommended_point(x, y, hover, whiskers=None):
+    hover = ["Recommendation\n" + hover]
+    return Series(RECOMMENDATION, [x], [y], GREEN, kind="points", marker="*", hover=hover, whiskers=whiskers)
+
+
+def whiskers_of_points(points):
+    """Returns Series.whiskers; None if no point has an interval."""
+    if not any(point.whiskers for point in points):
+        return None
+    return tuple(map(list, zip(*(point.whiskers or (0, 0) for point in points))))
+
+
 def front_chart(across, across_name, key, limit, points, chosen=None):
     """Price or GPUs against a figure, with the Pareto front. `chosen`: the recommended point."""
-    sign = -1 if lower_is_better(key) is False else 1
+    sign = -1 if figure_of(key).better == MORE else 1
 
     def better(a, b):
         """No worse in both, and better in one."""
@@ -311,21 +373,21 @@ def front_chart(across, across_name, key, limit, points, chosen=None):
         group = [point for point in points if point.meets is meets]
         if group:
             x, y, hover = [[getattr(point, name) for point in group] for name in ("x", "y", "hover")]
-            series.append(Series(label, x, y, colour, kind="points", marker=marker, hover=hover))
+            whiskers = whiskers_of_points(group)
+            series.append(Series(label, x, y, colour, kind="points", marker=marker, hover=hover, whiskers=whiskers))
     if chosen and finite(chosen.x) and finite(chosen.y):
-        hover = ["Recommendation\n" + chosen.hover]
-        series.append(Series("recommendation", [chosen.x], [chosen.y], GREEN, kind="points", marker="*", hover=hover))
+        series.append(recommended_point(chosen.x, chosen.y, chosen.hover, whiskers_of_points([chosen])))
     ys = [point.y for point in points]
     log = wide_latency(key, ys)
     words = {True: "yes", False: "no", None: "–"}
-    rows = [[point.name, value_text(point.x), figure_text(key, point.y), words[point.meets]] for point in points]
+    rows = [[point.name, number_text(point.x), figure_text(key, point.y), words[point.meets]] for point in points]
     table = Table("", ["settings", across_name, figure_name(key), "meets the goals"], rows[:MAX_ROWS])
     says = f"{len(points)} settings: {across_name} against {figure_name(key)}."
-    says += f" The Pareto front goes from {value_text(front[0][0])} to {value_text(front[-1][0])}." if front else ""
+    says += f" The Pareto front goes from {number_text(front[0][0])} to {number_text(front[-1][0])}." if front else ""
     return Chart(
         sentence_case(f"{figure_name(key)} against {across_name}"),
         says,
-        Axis(across_name, "count" if across == "price_month" else "plain"),
+        Axis(across_name),
         [Axis(figure_name(key), form_of(key), log=log)],
         series,
         table,
@@ -351,7 +413,7 @@ def run_facts(run):
         facts.append(
             (
                 "throughput",
-                f"{throughput['requests_per_second']:.3g} requests/s, {count(throughput['prompt_tokens_per_second'])} prompt "
+                f"{number_text(throughput['requests_per_second'])} requests/s, {count(throughput['prompt_tokens_per_second'])} prompt "
                 f"tokens/s, {count(throughput['output_tokens_per_second'])} output tokens/s",
             )
         )
@@ -385,7 +447,7 @@ def run_facts(run):
             (
                 "roles",
                 f"{hand_overs['prefill_engines']} prefill and {hand_overs['decode_engines']} decode engines: "
-                f"{hand_overs['requests']:,} hand-overs of {count(hand_overs['bytes'])}B; {hand_overs['fell_back']:,} "
+                f"{hand_overs['requests']:,} hand-overs of {bytes_text(hand_overs['bytes'])}; {hand_overs['fell_back']:,} "
                 f"prompts computed by their decode engine, {hand_overs['sent_again']:,} requests sent again",
             )
         )
@@ -598,7 +660,7 @@ def wear_table(report):
     a_day = disk["written_bytes"] * 86400 / span
     rows = [["written in the run", bytes_text(disk["written_bytes"])], ["at this rate", f"{bytes_text(a_day)} a day"]]
     if finite(disk.get("writes_per_day")):
-        rows.append(["drive writes per day, for drives as large as the tier", f"{disk['writes_per_day']:.3g}"])
+        rows.append(["drive writes per day, for drives as large as the tier", number_text(disk["writes_per_day"])])
     return Table("", ["disk tier, all engines", ""], rows, note="Without the write amplification of the drives.")
 
 
@@ -742,10 +804,85 @@ def compared_figures(rows):
     return [key.removesuffix("_standing") for key in rows[0] if key.endswith("_standing")]
 
 
+@dataclass
+class Choice:
+    """The recommendation of a comparison. `row`: None if no setting meets the goal; `nearest` then is the best that there is."""
+
+    row: dict | None
+    nearest: dict | None
+    key: str  # the figure that decides: of the goal, else the mean TTFT
+    reason: str = ""
+
+
+def choice_of(compared):
+    """With a goal: the cheapest setting that meets the goal. Without: the one with the lowest mean TTFT. Only settings that
+    complete enough of the requests count."""
+    plan, goal = compared.plan, compared.plan.get("goal")
+    key = goal["figure"] if goal else "ttft_mean_s"
+    sign = -1 if figure_of(key).better == MORE else 1
+    served = [1 - (row.get("rejected_share") or 0) - (row.get("failed_share") or 0) for row in compared.rows]
+    enough = max(served) * plan.get("min_served_percent", 99) / 100
+    able = [row for row, share in zip(compared.rows, served) if finite(row.get(key)) and share >= enough]
+    if not able:
+        return Choice(None, None, key)
+    best = min(able, key=lambda row: sign * row[key])
+    if goal:
+        good = [row for row in able if row.get("meets_goal")]
+    else:
+        good = [row for row in able if not worse_for_sure(row, best, key)]
+    if not good:
+        return Choice(None, best, key)
+    priced = all(finite(row.get("price_per_month")) for row in good)
+    sizes = [axis["name"] for axis in compared.axes(choice=False, capacity=True)]
+
+    def cost(row):
+        price = row["price_per_month"] if priced else 0
+        return (price, row.get("gpus") or 0, *(row[name] for name in sizes), sign * row[key])
+
+    less = ["the lowest price"] if priced and varies(good, "price_per_month") else []
+    less += ["the fewest GPUs"] if varies(good, "gpus") and not less else []
+    less += ["the smallest tiers"] if any(varies(good, name) for name in sizes) and not less else []
+    less += [f"the best {figure_name(key)}"] if goal else []
+    if goal:
+        reason = f"{len(good)} of {len(compared.rows)} settings meet the goal; this one has {', then '.join(less)}."
+        reason = reason if len(good) > 1 else "Only this setting meets the goal."
+    else:
+        reason = f"It has the best {figure_name(key)}; no goal was given, so that price and sizes do not count."
+        if len(good) > 1:
+            reason = f"{len(good)} settings have the best {figure_name(key)}, or cannot be told from the best"
+            reason += f"; this one has {', then '.join(less)}." if less else "; this one is the first."
+    return Choice(min(good, key=cost), best, key, reason)
+
+
+def worse_for_sure(row, best, key):
+    """True if the row's interval of a figure whose smaller values are better lies above that of the best row."""
+    return ends_of(row, key)[0] > ends_of(best, key)[1]
+
+
+def ends_of(row, key):
+    """Returns the ends of the interval of a figure; the figure twice if it has no interval."""
+    if finite(row.get(f"{key}_low")):
+        return row[f"{key}_low"], row[f"{key}_high"]
+    half = row.get(f"{key}_ci95") or 0
+    return row[key] - half, row[key] + half
+
+
+def settings_of(compared, row):
+    return {axis["name"]: row[axis["name"]] for axis in compared.plan["axes"]}
+
+
+def set_words(settings):
+    """Returns the options that give a run these settings. An axis can be several keys: a+b."""
+    words = [
+        f"--set {shlex.quote(f'{key}={exact(value)}')}" for keys, value in settings.items() for key in keys.split("+")
+    ]
+    return " ".join(words)
+
+
 STANDING = {"best": " ★", "equal": " ="}
 
 
-def compared_cell(row, key, goal):
+def compared_cell(row, key, goal, standing=True):
     text = (
         judged_text(key, row[key], goal["value"], 4)
         if goal and goal["figure"] == key
@@ -755,11 +892,19 @@ def compared_cell(row, key, goal):
         text += f" [{figure_text(key, row[f'{key}_low'])} to {figure_text(key, row[f'{key}_high'])}]"
     elif finite(row.get(f"{key}_ci95")):
         text += f" ± {figure_text(key, row[f'{key}_ci95'])}"
-    return text + STANDING.get(row.get(f"{key}_standing"), "")
+    return text + (STANDING.get(row.get(f"{key}_standing"), "") if standing else "")
 
 
-def value_text(value):
-    return f"{value:,g}" if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
+def value_text(value, unit=""):
+    """Returns a value of a key, for a table: 3,072 GiB."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return str(value)
+    return f"{value:,.15g} {unit}".rstrip()
+
+
+def unit_of(key):
+    """Returns the unit of a key's values that its name ends in; empty if there is none."""
+    return "GiB" if key.endswith((".gib", "_gib")) else ""
 
 
 # The figures of the table of settings and of its details on the pointer, beside the figure of the goal. The folded table
@@ -782,23 +927,21 @@ def varies(rows, key):
     return len({row.get(key) for row in rows}) > 1
 
 
-def compare_table(compared, figures):
+def compare_table(compared, figures, choice):
     axes, goal = compared.plan["axes"], compared.plan.get("goal")
     away = [key for key in ("rejected_share", "failed_share") if any(row.get(key) for row in compared.rows)]
     head = [axis["name"] for axis in axes] + [figure_name(key) for key in [*figures, *away]]
     head += ["meets the goal"] if goal else []
-    # One figure highlights rows: that of the goal, else the mean TTFT.
-    marked_by = goal["figure"] if goal else "ttft_mean_s"
     rows, marked = [], set()
     for row in compared.rows[:MAX_ROWS]:
-        cells = [value_text(row[axis["name"]]) for axis in axes] + [compared_cell(row, key, goal) for key in figures]
+        cells = [value_text(row[axis["name"]], axis["unit"]) for axis in axes] + [compared_cell(row, key, goal) for key in figures]
         cells += [percent(row[key]) for key in away]
         cells += [{True: "yes", False: "no"}.get(row.get("meets_goal"), "–")] if goal else []
-        if row.get(f"{marked_by}_standing") == "best":
+        if row is choice.row:
             marked.add(len(rows))
         rows.append(cells)
     more = f" The first {MAX_ROWS} of {len(compared.rows)} settings." if len(compared.rows) > MAX_ROWS else ""
-    note = f"Highlighted: best {figure_name(marked_by)} under equal circumstances. ★ best, = as good as the best.{more}"
+    note = f"{'Highlighted: the recommendation. ' if marked else ''}★ best under equal circumstances, = as good as the best.{more}"
     return Table("", head, rows, marked, note)
 
 
@@ -807,7 +950,7 @@ def other_figures_table(compared, figures):
     axes = compared.plan["axes"]
     rows = []
     for row in compared.rows[:MAX_ROWS]:
-        cells = [value_text(row[axis["name"]]) for axis in axes] + [compared_cell(row, key, None) for key in figures]
+        cells = [value_text(row[axis["name"]], axis["unit"]) for axis in axes] + [compared_cell(row, key, None) for key in figures]
         rows.append([*cells, row.get("warnings") or "–"])
     head = [*(axis["name"] for axis in axes), *map(figure_name, figures), "warnings"]
     return Table("", head, rows, note="★ best, = as good as the best, under equal circumstances.", folded=True)
@@ -815,17 +958,17 @@ def other_figures_table(compared, figures):
 
 def goal_words(compared):
     goal = compared.plan["goal"]
-    sign = "at most" if lower_is_better(goal["figure"]) else "at least"
     found = []
+    unit = next((axis["unit"] for axis in compared.plan["axes"] if axis["name"] == goal["along"]), "")
     for line in goal["lines"]:
-        size = f"from {value_text(line['from'])} on" if line["from"] is not None else "not even at the largest"
+        size = f"from {value_text(line['from'], unit)} on" if line["from"] is not None else "not even at the largest"
         found.append([setting_words(line["settings"]) or "all", size])
-    return f"{figure_name(goal['figure'])} {sign} {figure_text(goal['figure'], goal['value'])}", found
+    return f"{figure_name(goal['figure'])} {limit_words(goal['figure'], goal['value'])}", found
 
 
-def line_chart(title, along, unit, lines, key, marks=(), reference=()):
+def line_chart(title, along, unit, lines, key, marks=(), reference=(), more=()):
     """One line per setting over the values of an axis. `lines`: [(name, [(x, y, filled, whiskers, hover)], colour, marker,
-    dash)]; `reference`: the same, without markers."""
+    dash)]; `reference`: the same, without markers; `more`: further series."""
     series, rows = [], []
     xs = sorted({point[0] for _, points, *_ in [*lines, *reference] for point in points})
     wide = xs[0] > 0 and xs[-1] >= 4 * xs[0]
@@ -852,6 +995,7 @@ def line_chart(title, along, unit, lines, key, marks=(), reference=()):
             )
             values = {point[0]: point[1] for point in points}
             rows.append([name, *(figure_text(key, values.get(x)) for x in xs)])
+    series += more
     # Plotly and matplotlib choose the ticks of a linear axis; a logarithmic axis has the varied values.
     kept = []
     for x in xs:
@@ -875,22 +1019,24 @@ def line_chart(title, along, unit, lines, key, marks=(), reference=()):
     )
 
 
-def compare_charts(compared):
+def compare_charts(compared, choice):
     along, circumstances = drawing.compared_grid(compared)
     goal, figures = compared.plan.get("goal"), compared_figures(compared.rows)
     wanted = ("hit_ratio", goal and goal["figure"], "ttft_p90_s", "good_share", "saved_s")
     shown = dict.fromkeys(key for key in wanted if key in figures and some(compared.rows, key))
-    charts = [compare_chart(compared, key, along, circumstances) for key in shown]
+    charts = [compare_chart(compared, key, along, circumstances, choice) for key in shown]
     meets = (lambda row: row.get("meets_goal")) if goal else (lambda row: None)
     points = [(row, meets(row), compared_hover(compared, row)) for row in compared.rows]
-    return charts + gpu_charts(points, compared.plan["axes"], goal)
+    return charts + gpu_charts(points, compared.plan["axes"], goal, choice.row)
 
 
 def line_name(compared, setting):
-    """The values of a setting; with the names of their keys, if several keys vary."""
-    several = [axis["name"] for axis in compared.plan["axes"] if axis["name"] in setting and len(axis["values"]) > 1]
-    if len(several) > 1:
-        return drawing.setting_text(drawing.tidy_setting({name: setting[name] for name in several}))
+    """The values of a setting; with the names of their keys, if several keys vary or the value is a number."""
+    varied = [axis["name"] for axis in compared.plan["axes"] if axis["name"] in setting and len(axis["values"]) > 1]
+    if len(varied) > 1:
+        return drawing.setting_text(drawing.tidy_setting({name: setting[name] for name in varied}))
+    if varied and not isinstance(setting[varied[0]], str):
+        return setting_words({varied[0]: setting[varied[0]]})
     return drawing.label_of(compared, setting) or compared.plan["eviction"]
 
 
@@ -898,8 +1044,9 @@ def compared_hover(compared, row):
     return row_hover(row, compared.plan["axes"], main_figures(compared.rows, compared.plan.get("goal")))
 
 
-def gpu_charts(points, axes, goal=None):
-    """GPUs against the figure of the goal, goodput or TTFT, if the GPUs vary. `points`: [(row, meets the goal, hover)]."""
+def gpu_charts(points, axes, goal=None, chosen=None):
+    """GPUs against the figure of the goal, goodput or TTFT, if the GPUs vary. `points`: [(row, meets the goal, hover)];
+    `chosen`: the row of the recommendation."""
     rows = [row for row, _, _ in points]
     if not varies(rows, "gpus"):
         return []
@@ -907,20 +1054,18 @@ def gpu_charts(points, axes, goal=None):
     key = next((key for key in wanted if key and key != "gpus" and some(rows, key)), None)
     if key is None:
         return []
-    named = [
-        Point(
-            row.get("gpus"),
-            row.get(key),
-            meets,
-            setting_words({axis["name"]: row.get(axis["name"]) for axis in axes}),
-            hover,
-        )
-        for row, meets, hover in points
-    ]
-    return [front_chart("gpus", "GPUs", key, goal["value"] if goal and goal["figure"] == key else None, named)]
+    below, above = drawing.whiskers_of(rows, key)
+    named = []
+    for (row, meets, hover), *ends in zip(points, below.tolist(), above.tolist()):
+        name = setting_words({axis["name"]: row.get(axis["name"]) for axis in axes})
+        whiskers = tuple(ends) if any(ends) else None
+        named.append(Point(row.get("gpus"), row.get(key), meets, name, hover, whiskers=whiskers))
+    star = next((point for point, row in zip(named, rows) if row is chosen), None)
+    limit = goal["value"] if goal and goal["figure"] == key else None
+    return [front_chart("gpus", "GPUs", key, limit, named, star)]
 
 
-def compare_chart(compared, key, along, circumstances):
+def compare_chart(compared, key, along, circumstances, choice):
     goal = compared.plan.get("goal")
     limit = goal["value"] if goal and goal["figure"] == key else None
     title = sentence_case(figure_name(key))
@@ -936,13 +1081,15 @@ def compare_chart(compared, key, along, circumstances):
         best = [row.get(f"{key}_standing") == "best" for row in rows]
         series = []
         below, above = drawing.whiskers_of(rows, key)
-        for label, colour, chosen in (("best under equal circumstances", BLUE, True), ("others", "#56B4E9", False)):
-            at = [index for index, good in enumerate(best) if good == chosen]
+        kinds = [RECOMMENDATION if row is choice.row else "best" if good else "others" for row, good in zip(rows, best)]
+        labels = {"best": "best under equal circumstances"}
+        for kind, colour in ((RECOMMENDATION, GREEN), ("best", BLUE), ("others", "#56B4E9")):
+            at = [index for index, one in enumerate(kinds) if one == kind]
             if at:
                 whiskers = (below[at].tolist(), above[at].tolist()) if np.nansum(below + above) > 0 else None
                 series.append(
                     Series(
-                        label,
+                        labels.get(kind, kind),
                         [rows[i][key] for i in at],
                         at,
                         colour,
@@ -967,8 +1114,8 @@ def compare_chart(compared, key, along, circumstances):
     choices = drawing.combinations(compared.axes(choice=True))
     coloured = 0
     for circumstance in circumstances:
-        for choice in choices:
-            setting = circumstance | choice
+        for variant in choices:
+            setting = circumstance | variant
             rows = [row for row in compared.select(setting) if finite(row[key])]
             if not rows:
                 continue
@@ -995,11 +1142,15 @@ def compare_chart(compared, key, along, circumstances):
     if not lines:
         return None
     left_out = max(0, len(lines) - MAX_LINES)
+    chosen = choice.row
+    star = []
+    if chosen and finite(chosen[key]):
+        star = [recommended_point(chosen[along["name"]], chosen[key], compared_hover(compared, chosen))]
     reference = [
         (
             name,
             [
-                (x, y, True, None, f"{name}: {figure_text(key, y)}\n{along['name']}={value_text(x)}")
+                (x, y, True, None, f"{name}: {figure_text(key, y)}\n{along['name']}={exact(x)}")
                 for x, y in at.items()
             ],
             INK if name == "optimal" else GREY,
@@ -1019,17 +1170,18 @@ def compare_chart(compared, key, along, circumstances):
         key,
         marks,
         reference,
+        star,
     )
 
 
 def row_hover(row, axes, figures):
-    words = [f"{axis['name']}={value_text(row[axis['name']])}" for axis in axes]
+    words = [f"{axis['name']}={exact(row[axis['name']])}" for axis in axes]
     return "\n".join(words + [f"{figure_name(key)}: {figure_text(key, row.get(key), 4)}" for key in figures])
 
 
 def vary_words(axes):
     return " ".join(
-        f"--vary {shlex.quote(axis['name'] + '=' + ','.join(format(v, '.15g') if isinstance(v, float) else str(v) for v in axis['values']))}"
+        f"--vary {shlex.quote(axis['name'] + '=' + ','.join(exact(v) for v in axis['values']))}"
         for axis in axes
     )
 
@@ -1048,30 +1200,26 @@ def compare_section(folder, compared):
         )
     goal = plan.get("goal")
     section = Section(f"{compared.folder.name}: comparison", "")
-    blocks = []
-    if goal and goal.get("along"):
+    choice = choice_of(compared)
+    deciding = choice.row or choice.nearest
+    gets = f"{figure_name(choice.key)} {compared_cell(deciding, choice.key, goal, False)}" if deciding else ""
+    at = setting_words(settings_of(compared, deciding)) if deciding else ""
+    if goal:
         words, found = goal_words(compared)
-        section.lead = f"Goal: {words}. " + (
-            "; ".join(f"{name}: {size}" for name, size in found)
-            if len(found) <= 3
-            else f"{sum(size.startswith('from') for _, size in found)} of {len(found)} settings reach it."
-        )
-        blocks.append(Table("", ["setting", f"needs {goal['along']}"], found))
-        section.verdict.append(("Smallest size that meets the goal", blocks))
+        gets += f" ({limit_words(choice.key, goal['value'])})" if gets else ""
+    if choice.row:
+        section.lead = f"Recommendation: {at}: {gets}."
+        options = set_words(settings_of(compared, choice.row))
+        experiment = shlex.quote(str(plan.get("experiment", "EXPERIMENT.toml")))
+        flags = Commands([options, f"kvtwin simulate {experiment} {options} --to-sglang-flags"])
+        section.verdict.append(("Options of the recommendation, and the command that prints SGLang's flags", [choice.reason, flags, VARIED_NOTE]))
+    elif goal:
+        section.lead = f"No recommendation: no setting meets the goal, {words}." + (f" Nearest: {at}: {gets}." if at else "")
     else:
-        best = [row for row in compared.rows if row.get("ttft_mean_s_standing") == "best"]
-        several = len(best) > 1
-        section.lead = (
-            f"Lowest mean TTFT{' in each of ' + str(len(best)) + ' circumstances: highlighted below' if several else ''}"
-            + (
-                f": {setting_words({axis['name']: best[0][axis['name']] for axis in plan['axes']})}, {seconds(best[0]['ttft_mean_s'])}"
-                if len(best) == 1
-                else ""
-            )
-            + "."
-            if best
-            else "No setting has a better mean TTFT than all others."
-        )
+        section.lead = "No recommendation: no setting completes enough requests."
+    if goal and goal.get("along"):
+        table = Table("", ["setting", f"needs {goal['along']}"], found)
+        section.verdict.append((f"Smallest size that meets the goal: {words}", [table]))
     section.facts = [
         ("experiment", plan.get("experiment", "–")),
         ("settings", f"{len(compared.rows)}"),
@@ -1084,14 +1232,14 @@ def compare_section(folder, compared):
     ]
     section.warnings = warning_counts(compared.rows)
     figures = main_figures(compared.rows, goal)
-    section.verdict.append(("All settings", [compare_table(compared, figures)]))
-    section.parts = [("Figures", compare_charts(compared))]
+    section.verdict.append(("All settings", [compare_table(compared, figures, choice)]))
+    section.parts = [("Figures", compare_charts(compared, choice))]
     others = [key for key in compared_figures(compared.rows) if some(compared.rows, key) and key not in figures]
     section.parts.append(("Other figures", [other_figures_table(compared, others)]))
     options = (f" --seeds {plan['seeds']}" if plan["seeds"] > 1 else "") + (
         f" --draws {plan['draws']}" if "draws" in plan else ""
     )
-    options += f" --goal {goal['figure']}={goal['value']:g}" if goal else ""
+    options += f" --goal {goal['figure']}={exact(goal['value'])}" if goal else ""
     section.commands = [
         f"kvtwin compare {shlex.quote(str(plan.get('experiment', 'EXPERIMENT.toml')))} {vary_words(plan['axes'])}{options} --out out/again"
     ]
@@ -1118,7 +1266,7 @@ def swept_name(sweep, row):
     return ", ".join(
         words
         + [
-            f"{axis['name']}={value_text(row[axis['name']])}"
+            f"{axis['name']}={exact(row[axis['name']])}"
             for axis in sweep.plan["axes"]
             if row.get(axis["name"]) is not None
         ]
@@ -1127,8 +1275,8 @@ def swept_name(sweep, row):
 
 def best_cells(sweep, key):
     """Returns the numbers of the rows with the best value, among the cells that complete enough requests."""
-    lower = lower_is_better(key)
-    if lower is None:
+    better = figure_of(key).better
+    if better == NEITHER:
         return set()
     served = [(row.get("completed") or 0) / max(1, row.get("requests") or 0) for row in sweep.rows]
     enough = max(served, default=0) * sweep.plan.get("min_served_percent", 99) / 100
@@ -1139,7 +1287,7 @@ def best_cells(sweep, key):
     ]
     if not known:
         return set()
-    best = (min if lower else max)(sweep.rows[index][key] for index in known)
+    best = (min if better == LESS else max)(sweep.rows[index][key] for index in known)
     return {index for index in known if sweep.rows[index][key] == best}
 
 
@@ -1159,7 +1307,7 @@ def sweep_table(sweep):
     cells = []
     for index, row in enumerate(rows[:MAX_ROWS]):
         setting = [str(row.get("case") or "–") for _ in cases] + [
-            value_text(row[axis["name"]]) if row.get(axis["name"]) is not None else "–" for axis in plan["axes"]
+            value_text(row[axis["name"]], axis["unit"]) if row.get(axis["name"]) is not None else "–" for axis in plan["axes"]
         ]
         figures = [
             figure_text(key, row.get(key), 4) + (" ★" if index in best[key] and len(rows) > 1 else "") for key in shown
@@ -1324,7 +1472,7 @@ class Plan:
         )
 
     def limit_text(self, goal):
-        return f"{'at most' if goal.get('better', 'less') == 'less' else 'at least'} {figure_text(goal['figure'], goal['limit'])}"
+        return limit_words(goal["figure"], goal["limit"], goal.get("better"))
 
     def goal_cells(self, one):
         figures = one.get("figures") or {}
@@ -1334,7 +1482,7 @@ class Plan:
         return {True: "yes", False: "no"}.get(one.get("meets"), "–")
 
     def parts_text(self, one):
-        return joined([f"{part['count']:g} {part['name']}" for part in one.get("parts") or []]) or setting_words(
+        return joined([value_text(part["count"], part["name"]) for part in one.get("parts") or []]) or setting_words(
             one.get("settings") or {}
         )
 
@@ -1348,18 +1496,37 @@ class Plan:
         across_name = f"price per month ({self.currency})" if self.priced else "GPUs"
         in_front = set(self.plan.get("front") or [])
 
-        def point(one, index=None):
+        def point(one, index=None, whiskers=None):
             value, name = (one.get("figures") or {}).get(key), setting_words(one.get("settings") or {})
-            return Point(one.get(across), value, bool(one.get("meets")), name, self.hover(one), index in in_front)
+            meets = bool(one.get("meets"))
+            return Point(one.get(across), value, meets, name, self.hover(one), index in in_front, whiskers)
 
         chosen = self.plan.get("recommendation")
         points = [
             point(one, index) for index, one in enumerate(self.tried) if one.get("stage", "full") == "full"
         ]
-        return front_chart(across, across_name, key, limit, points, point(chosen) if chosen else None)
+        chosen = point(chosen, whiskers=self.whiskers(key, chosen)) if chosen else None
+        return front_chart(across, across_name, key, limit, points, chosen)
+
+    def interval(self, key):
+        """Returns [low, high] of a figure over the hardware variants, for the recommendation; None if there is none."""
+        return ((self.plan.get("confidence") or {}).get("figures") or {}).get(key)
+
+    def whiskers(self, key, one):
+        interval, value = self.interval(key), (one.get("figures") or {}).get(key)
+        return (max(0, value - interval[0]), max(0, interval[1] - value)) if interval and finite(value) else None
+
+    def capacity_tokens(self):
+        """Returns the tokens that all tiers of the recommendation hold; None if its run folder is absent."""
+        folder = self.folder / "recommended"
+        if not (self.plan.get("recommendation") and (folder / "report.json").exists()):
+            return None
+        page_tokens = resolved(folder)[1].get("cache.page_tokens", "")
+        pages = sum(tier["capacity_pages"] for tier in load_json(folder / "report.json")["tiers"])
+        return pages * int(page_tokens) if page_tokens.isdigit() else None
 
     def hover(self, one):
-        words = [f"{name}={value_text(value)}" for name, value in (one.get("settings") or {}).items()]
+        words = [f"{name}={exact(value)}" for name, value in (one.get("settings") or {}).items()]
         figures = one.get("figures") or {}
         # Plotly leaves out a label that is taller than the figure.
         keys = dict.fromkeys([*(goal["figure"] for goal in self.goals), "hit_ratio", "good_share"])
@@ -1374,7 +1541,7 @@ def goal_table(plan, one):
     rows = []
     for goal, text in zip(plan.goals, plan.goal_cells(one)):
         value = (one.get("figures") or {}).get(goal["figure"])
-        less = goal.get("better", "less") == "less"
+        less = (goal.get("better") or figure_of(goal["figure"]).better) == LESS
         met = (
             "–"
             if not finite(value)
@@ -1382,7 +1549,7 @@ def goal_table(plan, one):
             if (value <= goal["limit"] if less else value >= goal["limit"])
             else "no"
         )
-        interval = ((plan.plan.get("confidence") or {}).get("figures") or {}).get(goal["figure"])
+        interval = plan.interval(goal["figure"])
         rows.append(
             [
                 figure_name(goal["figure"]),
@@ -1413,7 +1580,7 @@ def setting_rows_table(first, entries, plan):
     rows = [
         [
             text,
-            *(value_text(setting.get(key, "–")) for key in varied),
+            *(value_text(setting.get(key, "–"), unit_of(key)) for key in varied),
             value_text(one.get("gpus", "–")),
             *plan.goal_cells(one),
             plan.price_text(one),
@@ -1458,20 +1625,20 @@ def hits_chart(plan):
                     dash,
                 )
             )
-    return (
-        line_chart("Hits by capacity of all tiers together", "capacity", "tokens", lines, "hit_ratio")
-        if lines
-        else None
-    )
+    if not lines:
+        return None
+    size = plan.capacity_tokens()
+    marks = [("x", size, RECOMMENDATION)] if size else []
+    return line_chart("Hits by capacity of all tiers together", "capacity", "tokens", lines, "hit_ratio", marks)
 
 
 def drives_table(plan):
     rows = [
         [
             drive.get("write_policy", "–"),
-            f"{drive['written_tb_per_day']:,.3g} TB" if finite(drive.get("written_tb_per_day")) else "–",
-            f"{drive['dwpd']:.3g}" if finite(drive.get("dwpd")) else "–",
-            f"{drive['years']:.3g} years" if finite(drive.get("years")) else "–",
+            bytes_text(1e12 * drive["written_tb_per_day"]) if finite(drive.get("written_tb_per_day")) else "–",
+            number_text(drive["dwpd"]) if finite(drive.get("dwpd")) else "–",
+            figure_text("drive_years", drive["years"]) if finite(drive.get("years")) else "–",
         ]
         for drive in plan.plan.get("drives") or []
     ]
@@ -1487,15 +1654,26 @@ def drives_chart(plan):
     if len(drives) < 2:
         return None
     names, years = [drive.get("write_policy", "–") for drive in drives], [drive["years"] for drive in drives]
-    hover = [f"{name}: {life:.3g} years" for name, life in zip(names, years)]
+    hover = [f"{name}: {figure_text('drive_years', life)}" for name, life in zip(names, years)]
+    # The drives of the recommendation; without drives in it, none of the bars is its.
+    chosen = (plan.plan.get("recommendation") or {}).get("settings")
+    policy = resolved(plan.folder, "recommended.toml")[1].get("cache.write_policy")
+    own = [drive.get("settings") == chosen and drive.get("write_policy") == policy for drive in drives]
+    series = []
+    for label, colour, wanted in ((RECOMMENDATION, GREEN, True), ("others", BLUE, False)):
+        at = [index for index, one in enumerate(own) if one == wanted]
+        if at:
+            bars = [years[index] for index in at]
+            texts = [hover[index] for index in at]
+            series.append(Series(label, bars, at, colour, kind="bars", hover=texts, legend=any(own)))
     return Chart(
-        "Life of the drives by write policy",
+        "Life of the drives by write policy" + ("" if any(own) else " (the recommendation has no drives)"),
         "; ".join(hover),
-        Axis("years"),
+        Axis("life (years)"),
         [Axis("", ticks=list(enumerate(names)))],
-        [Series("life", years, list(range(len(names))), BLUE, kind="bars", hover=hover, legend=False)],
-        Table("", ["write policy", "life"], [[name, f"{life:.3g} years"] for name, life in zip(names, years)]),
-        height=120 + 40 * len(names),
+        series,
+        Table("", ["write policy", "life"], [[name, figure_text("drive_years", life)] for name, life in zip(names, years)]),
+        height=150 + 40 * len(names),
     )
 
 
@@ -1524,6 +1702,7 @@ def confidence_parts(plan):
             causes,
             key,
             next((cause["as_given"] for cause in confidence["hangs_on"] if finite(cause.get("as_given"))), None),
+            RECOMMENDATION,
         )
     return text, chart
 
@@ -1538,7 +1717,7 @@ def plan_section(folder, raw):
         section.facts.append(("settings", setting_words(chosen.get("settings") or {})))
         for name, text in (
             ("GPUs", value_text(chosen.get("gpus", ""))),
-            ("power", f"{chosen['power_kw']:.3g} kW" if finite(chosen.get("power_kw")) else ""),
+            ("power", figure_text("power_kw", chosen["power_kw"]) if finite(chosen.get("power_kw")) else ""),
             (
                 "price per million tokens",
                 money(chosen["price_per_million_tokens"], plan.currency)
@@ -1553,7 +1732,7 @@ def plan_section(folder, raw):
     work = raw.get("workload") or {}
     words = [
         f"{work['requests']:,} requests" if work.get("requests") else "",
-        f"{work['requests_per_second']:.3g} requests/s" if finite(work.get("requests_per_second")) else "",
+        f"{number_text(work['requests_per_second'])} requests/s" if finite(work.get("requests_per_second")) else "",
         f"{work['prompt_tokens_mean']:,.0f} prompt tokens and {work['output_tokens_mean']:,.0f} output tokens on average"
         if finite(work.get("prompt_tokens_mean")) and finite(work.get("output_tokens_mean"))
         else "",
@@ -1599,7 +1778,7 @@ def plan_section(folder, raw):
         blocks.append(
             stacked_chart(
                 "Where the mean time to first token goes",
-                ["recommendation"],
+                [RECOMMENDATION],
                 parts_of(ttft),
                 part_values(parts_of(ttft), [ttft]),
                 Axis("TTFT", "seconds"),
@@ -1628,7 +1807,7 @@ def plan_section(folder, raw):
         ]
         blocks.append(
             Chart(
-                "How busy each kind of lane is",
+                "How busy each kind of lane of the recommendation is",
                 "; ".join(f"{row[0]}: mean {row[1]}, p99 {row[2]}" for row in rows),
                 Axis("busy", "share", ends=(0, 1.02)),
                 [Axis("", ticks=list(enumerate(names)))],
@@ -1647,7 +1826,7 @@ def plan_section(folder, raw):
                 str(part["name"]),
                 value_text(part.get("count", "–")),
                 money(part.get("price_month"), plan.currency),
-                f"{figure_text('power', part['power_w'])} W" if finite(part.get("power_w")) else "–",
+                figure_text("power_kw", part["power_w"] / 1000) if finite(part.get("power_w")) else "–",
             ]
             for part in chosen["parts"]
         ]
@@ -1658,7 +1837,7 @@ def plan_section(folder, raw):
         rows = [
             [
                 str(price["name"]),
-                f"{value_text(price['value'])} {price.get('unit', '')}",
+                value_text(price["value"], price.get("unit", "")),
                 "yes" if price["name"] in assumed else "no",
                 str(price.get("source", "–")),
                 str(price.get("date", "–")),
@@ -1858,19 +2037,35 @@ def unique_names(folders):
 
 # ---- the page
 
-# Draws the figures. On paper a figure has the width of the paper, and on the screen the width of the window.
+# Draws the figures in the colours of the screen, light or dark. On paper a figure is light, and has the width of the paper.
 SCRIPT = """
 "use strict";
 const figures = JSON.parse(document.getElementById("figure-data").textContent);
 // Without Plotly's button that sends a figure to a server.
 const buttons = ["toImage", "zoomIn2d", "zoomOut2d", "resetScale2d"];
 const config = {responsive: true, displaylogo: false, plotlyServerURL: "", modeBarButtons: [buttons]};
-const names = Object.keys(figures);
-for (const name of names) Plotly.newPlot(name, figures[name].data, figures[name].layout, config);
-// The label and the table of a figure are its text: a screen reader leaves out the numbers of the axes.
-for (const drawing of document.querySelectorAll(".plot svg.main-svg")) drawing.setAttribute("aria-hidden", "true");
-addEventListener("beforeprint", () => { for (const name of names) Plotly.relayout(name, {width: PAPER, autosize: false}); });
-addEventListener("afterprint", () => { for (const name of names) Plotly.relayout(name, {width: null, autosize: true}); });
+const dark = DARK_COLOURS;
+const scheme = matchMedia("(prefers-color-scheme: dark)");
+function recoloured(value) {
+  if (typeof value === "string") return dark[value] ?? value;
+  if (Array.isArray(value)) return value.map(recoloured);
+  if (value === null || typeof value !== "object") return value;
+  return Object.fromEntries(Object.entries(value).map(([key, one]) => [key, recoloured(one)]));
+}
+function draw(onPaper) {
+  for (const name of Object.keys(figures)) {
+    const drawn = scheme.matches && !onPaper ? recoloured(figures[name]) : structuredClone(figures[name]);
+    // With both sizes set, Plotly leaves the size alone when the window changes.
+    const size = onPaper ? {width: PAPER_WIDTH, height: document.getElementById(name).clientHeight, autosize: false} : {};
+    Plotly.newPlot(name, drawn.data, {...drawn.layout, ...size}, config);
+  }
+  // The label and the table of a figure are its text: a screen reader leaves out the numbers of the axes.
+  for (const drawing of document.querySelectorAll(".plot svg.main-svg")) drawing.setAttribute("aria-hidden", "true");
+}
+draw();
+scheme.addEventListener("change", () => draw());
+addEventListener("beforeprint", () => draw(true));
+addEventListener("afterprint", () => draw());
 """
 
 
@@ -1907,7 +2102,7 @@ def page(folders):
         chart.name = f"figure-{number}"
         if library is None:
             draw_static(chart)
-    script = SCRIPT.replace("PAPER", str(charts[0].width if charts else 0))
+    script = SCRIPT.replace("PAPER_WIDTH", str(WIDTH)).replace("DARK_COLOURS", json.dumps(DARK))
     data = json.dumps(
         {chart.name: plotly_figure(chart) for chart in charts} if library else {},
         allow_nan=False,
@@ -1922,6 +2117,7 @@ def page(folders):
     environment.tests |= {
         "table": lambda block: isinstance(block, Table),
         "chart": lambda block: isinstance(block, Chart),
+        "commands": lambda block: isinstance(block, Commands),
     }
     # In a script element, "</script" ends the script and "<!--" changes how the rest is read.
     library = library and library.replace("</script", "<\\/script").replace("<!--", "<\\!--")
@@ -1934,6 +2130,7 @@ def page(folders):
         static=library is None,
         library=trusted(library or ""),
         script=trusted(script),
+        dark_paper=trusted(DARK[PAPER]),
         data=trusted(data.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")),
         content_policy=f"default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'",
     )

@@ -7,6 +7,7 @@ import base64
 import html
 import io
 import math
+import re
 import textwrap
 from dataclasses import dataclass, field, replace
 
@@ -14,7 +15,7 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from kvtwin.figures import INK, STYLE, count, seconds
+from kvtwin.figures import GREY, INK, STYLE
 
 FONT = "system-ui, 'DejaVu Sans', Arial, sans-serif"
 WIDTH = 680  # pixels of a static figure, and of an interactive figure on paper
@@ -28,22 +29,52 @@ SYMBOLS = {
     "X": "x",
     "*": "star",
 }
+PAPER, GRID, CLEAR = "#ffffff", "#e4e4e4", "rgba(0,0,0,0)"
+# The colours of a figure in dark mode; colours that are not here stay.
+DARK = {PAPER: "#15181c", GRID: "#3a4048", INK: "#e6e6e6", "#000000": "#e6e6e6", GREY: "#a3a3a3"}
 DASHES = {"-": "solid", "--": "dash", ":": "dot", "-.": "dashdot"}
-FORMS = {
-    "seconds": (seconds, {"ticksuffix": "s", "exponentformat": "SI"}),
-    "share": (lambda value: f"{100 * value:.3g} %", {"tickformat": "~%"}),
-    "count": (lambda value: count(value), {"tickformat": "~s"}),
-    "bytes": (lambda value: bytes_text(value), {"ticksuffix": "B", "exponentformat": "SI"}),
-    "plain": (
-        lambda value: f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}",
-        {"tickformat": ",~g", "separatethousands": True},
-    ),
+# Units of each form, largest first: (name, size). The last one has all smaller values too.
+UNITS = {
+    "seconds": [("s", 1), ("ms", 1e-3), ("µs", 1e-6)],
+    "share": [("%", 0.01)],
+    "count": [("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1)],
+    "bytes": [("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1)],
+    "years": [("years", 1)],
+    "kilowatts": [("kW", 1)],
+    "plain": [("", 1)],
 }
+
+
+def number_text(value, digits=3):
+    """Has `digits` significant digits, and all digits before the point with separators: 0.0123, 12.3, 12,345."""
+    if not value:
+        return "0"
+    places = digits - 1 - math.floor(math.log10(abs(value)))
+    text = f"{value:,.{max(0, places)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def unit_for(form, largest):
+    """Returns (name, size) of the unit in which a value is 1 or more; the smallest unit where there is none. 0 has the unit
+    of size 1."""
+    units = UNITS[form]
+    return next((unit for unit in units if abs(largest) >= unit[1] or (not largest and unit[1] == 1)), units[-1])
+
+
+def form_text(form, value, digits=3):
+    """20 ms, 12.3 %, 1.23 k, 3.2 GB"""
+    # A value that is rounded up to the next unit has this unit: 1 s, not 1,000 ms.
+    name, size = unit_for(form, float(f"{value:.{digits}g}"))
+    return f"{number_text(value / size, digits)} {name}".rstrip()
+
+
+def bytes_text(value):
+    return form_text("bytes", value)
 
 
 @dataclass
 class Table:
-    """Cells are text. Columns whose cells begin with a digit, a sign or a dash are set to the right."""
+    """Cells are text. Columns whose cells begin with a digit, a sign, a dash or a currency are set to the right."""
 
     caption: str
     head: list
@@ -54,23 +85,26 @@ class Table:
 
     def right(self, column):
         cells = [str(row[column]) for row in self.rows if column < len(row) and str(row[column])]
-        return (
-            bool(cells)
-            and all(cell[0] in "–-−+0123456789" for cell in cells)
-            and any(cell[0].isdigit() for cell in cells)
+        return all(re.match(r"([A-Z]{3} )?[-–−+\d]", cell) for cell in cells) and any(
+            re.match(r"([A-Z]{3} )?\d", cell) for cell in cells
         )
+
+    def wide(self):
+        """True if the table needs small letters on paper."""
+        return len(self.head) > 8
 
 
 @dataclass
 class Axis:
     title: str
-    form: str = "plain"  # a key of FORMS
+    form: str = "plain"  # a key of UNITS
     log: bool = False
     ticks: list | None = None  # [(value, text)]; categories of bars
     ends: tuple | None = None  # of a linear axis; None: from 0 to the largest value
+    unit: str = ""  # behind each tick, set by `in_units`
 
     def text(self, value):
-        return FORMS[self.form][0](value)
+        return form_text(self.form, value)
 
 
 @dataclass
@@ -112,13 +146,6 @@ class Chart:
     width: int = WIDTH
 
 
-def bytes_text(value):
-    for unit, size in (("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
-        if value >= size:
-            return f"{value / size:.3g} {unit}"
-    return f"{value:,.0f} B"
-
-
 def finite(value):
     return value is not None and math.isfinite(value)
 
@@ -156,6 +183,61 @@ def hover_of(chart, series):
     return found
 
 
+def axis_unit(chart, axis, across):
+    """Returns (name, size) of the unit of an axis: one unit for the whole axis. Values of other axes than linear ones are
+    not scaled. `across`: it is the x axis."""
+    if axis.log or axis.ticks is not None:
+        return "", 1
+    largest = max(map(abs, axis.ends)) if axis.ends else 0
+    stacked = 0
+    for series in chart.series:
+        if not across and chart.panels[series.panel] is not axis:
+            continue
+        values = [value for value in (series.x if across else series.y) if finite(value)]
+        if series.base is not None and across:
+            values = [start + size for start, size in zip(series.base, series.x) if finite(size)]
+        elif (series.kind, across) in (("bars", True), ("columns", False)):
+            stacked += max(values, default=0)
+        largest = max([largest, stacked, *map(abs, values)])
+    return unit_for(axis.form, largest)
+
+
+def scaled(values, size):
+    return values and [value / size if finite(value) else value for value in values]
+
+
+def in_units(chart):
+    """Returns the chart with the values of each axis in the unit of the axis, and with these units as texts behind the ticks."""
+    x_name, x_size = axis_unit(chart, chart.x, True)
+    units = [axis_unit(chart, axis, False) for axis in chart.panels]
+
+    def axis_in(axis, name, size):
+        return replace(axis, ends=tuple(scaled(axis.ends, size)) if axis.ends else None, unit=name)
+
+    series = []
+    for one in chart.series:
+        size = units[one.panel][1]
+        along = x_size if one.kind == "bars" else size
+        series.append(
+            replace(
+                one,
+                x=scaled(one.x, x_size),
+                y=scaled(one.y, size),
+                base=scaled(one.base, x_size),
+                width=one.width / (size if one.kind == "bars" else x_size),
+                whiskers=one.whiskers and tuple(scaled(ends, along) for ends in one.whiskers),
+                hover=hover_of(chart, one),
+            )
+        )
+    return replace(
+        chart,
+        x=axis_in(chart.x, x_name, x_size),
+        panels=[axis_in(axis, *unit) for axis, unit in zip(chart.panels, units)],
+        series=series,
+        lines=[(way, value / (x_size if way == "x" else units[0][1]), label) for way, value, label in chart.lines],
+    )
+
+
 def decade_ticks(axis, values):
     """Returns ticks at 1, 2 and 5 of each decade; only at 1 where there are many decades."""
     values = [value for value in values if finite(value) and value > 0]
@@ -175,11 +257,12 @@ def plotly_axis(axis, values):
     made = {
         "title": {"text": plotly_text(axis.title), "standoff": 8},
         "automargin": True,
-        "gridcolor": "#e4e4e4",
+        "gridcolor": GRID,
         "zeroline": False,
         "linecolor": INK,
         "ticks": "outside",
-        **FORMS[axis.form][1],
+        "tickformat": ",~g",
+        "ticksuffix": f" {axis.unit}" if axis.unit else "",
     }
     if axis.log:
         made["type"] = "log"
@@ -192,11 +275,12 @@ def plotly_axis(axis, values):
             "tickvals": [number(value) for value, _ in axis.ticks],
             "ticktext": [broken(text, 26) for _, text in axis.ticks],
             "tickformat": "",
+            "ticksuffix": "",
         }
     return made
 
 
-def plotly_trace(chart, series):
+def plotly_trace(series):
     x, y = [[number(value) for value in values] for values in (series.x, series.y)]
     suffix = str(series.panel + 1) if series.panel else ""
     trace = {
@@ -205,7 +289,7 @@ def plotly_trace(chart, series):
         "y": y,
         "yaxis": f"y{suffix}",
         "showlegend": series.legend,
-        "text": hover_of(chart, series),
+        "text": series.hover,
         "hovertemplate": "%{text}<extra></extra>",
     }
     if series.kind in ("bars", "columns"):
@@ -260,11 +344,13 @@ def plotly_whiskers(series):
 
 
 def plotly_figure(chart):
-    """Returns {"data", "layout"} for Plotly.newPlot."""
+    """Returns {"data", "layout"} for Plotly.newPlot, in light colours."""
+    chart = in_units(chart)
     layout = {
         "font": {"family": FONT, "size": 13, "color": INK},
-        "paper_bgcolor": "#fff",
-        "plot_bgcolor": "#fff",
+        "paper_bgcolor": PAPER,
+        "plot_bgcolor": PAPER,
+        "modebar": {"bgcolor": CLEAR, "color": GREY, "activecolor": INK},
         "barmode": "stack",
         "bargap": 0.3,
         "margin": {"l": 60, "r": 20, "t": 34, "b": 50},
@@ -323,20 +409,20 @@ def plotly_figure(chart):
         axis = chart.x if direction == "x" else chart.panels[0]
         place = number(math.log10(value)) if axis.log else number(value)
         where = (
-            {"x": place, "y": 1, "yref": "paper", "xanchor": "left", "yanchor": "top"}
+            {"x": place, "y": 1, "yref": "paper", "xanchor": "center", "yanchor": "bottom"}
             if direction == "x"
             else {"y": place, "x": 1, "xref": "paper", "xanchor": "right", "yanchor": "bottom"}
         )
         layout["annotations"].append(
-            {"text": plotly_text(label), "showarrow": False, "bgcolor": "rgba(255,255,255,0.8)", **where}
+            {"text": plotly_text(label), "showarrow": False, "bgcolor": PAPER, "opacity": 0.9, **where}
         )
     if layout["showlegend"]:
         layout["margin"]["b"] = 90
-    return {"data": [plotly_trace(chart, series) for series in chart.series], "layout": layout}
+    return {"data": [plotly_trace(series) for series in chart.series], "layout": layout}
 
 
 def static_axis(axis, matplotlib_axis, limits):
-    form = FORMS[axis.form][0]
+    form = axis.text
     if axis.log:
         limits(scale="log")
         low, high = matplotlib_axis.get_view_interval()
@@ -461,6 +547,18 @@ def draw_static(chart):
                 ncols=max(1, min(len(labels), 90 // (6 + max(map(len, labels))))),
                 fontsize=8,
             )
-        drawn = io.BytesIO()
+        drawn = io.StringIO()
         figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
-    chart.image = "data:image/svg+xml;base64," + base64.b64encode(drawn.getvalue()).decode()
+    image = drawn.getvalue().replace("</svg>", f"<style>{static_dark_style()}</style></svg>")
+    chart.image = "data:image/svg+xml;base64," + base64.b64encode(image.encode()).decode()
+
+
+def static_dark_style():
+    """Returns the style that gives an SVG file of matplotlib the dark colours."""
+    rules = [
+        f'[style*="{what}: {light}"]{{{what}:{dark} !important}}'
+        for light, dark in DARK.items()
+        for what in ("fill", "stroke")
+    ]
+    # Text in black has no colour of its own.
+    return f"@media (prefers-color-scheme: dark){{svg{{fill:{DARK[INK]}}}{''.join(rules)}}}"

@@ -31,7 +31,7 @@ class Browser:
     def __init__(self, width=1000, height=900):
         self.faults, self.requests, self.loaded = [], [], 0
         self.last, self.rest = 0, b""
-        self.profile = tempfile.TemporaryDirectory()
+        self.profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)  # its processes end after the first one
         read_commands, self.commands = os.pipe()
         self.answers, write_answers = os.pipe()
         # Chromium reads from 3 and writes to 4.

@@ -270,9 +270,7 @@ class Pages(unittest.TestCase):
     def test_a_comparison_marks_its_best_settings(self):
         elements = Elements(self.page(FOLDERS / "compared"))
         rows = [json.loads(line) for line in (FOLDERS / "compared/compare.jsonl").read_text().splitlines()]
-        best = sum(row["ttft_p90_s_standing"] == "best" for row in rows)
-        self.assertGreater(best, 0)
-        self.assertEqual(sum(attributes.get("class") == "marked" for _, attributes in elements.tags), best)
+        self.assertEqual(sum(attributes.get("class") == "marked" for _, attributes in elements.tags), 1)
         marks = sum(value == "best" for row in rows for key, value in row.items() if key.endswith("_standing"))
         self.assertEqual(elements.text.count("★") - elements.text.count("★ best"), marks)
         self.assertIn("TTFT p90 at most 1.1 s", elements.text)
@@ -282,10 +280,150 @@ class Pages(unittest.TestCase):
             shown = shown / 1000 if shown > 10 else shown
             self.assertEqual(shown <= limit, value <= limit, (value, limit))
 
+    def test_figures_are_described_as_by_the_program(self):
+        listed = kvtwin_program("presets")[1].split("figures of a run, ")[1].splitlines()[1:]
+        found = {}
+        for line in listed:
+            name, better = re.fullmatch(r"  (\w+) +.*; (more|less|no)(?: is better| goal)", line).groups()
+            found[name] = report.NEITHER if better == "no" else better
+        self.assertGreater(len(found), 40)
+        self.assertEqual({name: one.better for name, one in report.RUN_FIGURES.items()}, found)
+        signs = {"less": "at most", "more": "at least"}
+        for name, better in found.items():
+            if better:
+                self.assertTrue(report.limit_words(name, 1).startswith(signs[better]), name)
+        self.assertEqual(report.limit_words("hand_over_p99_s", 0.05), "at most 50 ms")
+        # A goal that a file gives a direction has this one.
+        self.assertEqual(report.limit_words("unknown_s", 2, "more"), "at least 2 s")
+
+    def test_units_are_written_in_one_way(self):
+        for key, value, text in (
+            ("ttft_p90_s", 0.02, "20 ms"),
+            ("ttft_p90_s", 0.9996, "1 s"),
+            ("ttft_p90_s", 0, "0 s"),
+            ("ttft_p90_s", 4119, "4,119 s"),
+            ("hit_ratio", 0.6144, "61.4 %"),
+            ("rejected_share", 12.345678, "1,235 %"),
+            ("written_host_bytes", 3.2e9, "3.2 GB"),
+            ("hand_over_bytes", 512, "512 B"),
+            ("power_kw", 12.5, "12.5 kW"),
+            ("drive_years", 5.06, "5.06 years"),
+            ("prompt_tokens_per_second", 1234567, "1,234,567"),
+            ("goodput_per_second", 0.012345, "0.01235"),
+        ):
+            self.assertEqual(report.figure_text(key, value), text)
+        self.assertEqual(report.value_text(3072.0, "GiB"), "3,072 GiB")
+        self.assertEqual(report.value_text(1234567.5), "1,234,567.5")
+        self.assertEqual(report.setting_words({"tiers.host.gib": 3072.0}), "tiers.host.gib=3072")
+        self.assertEqual(report.money(17973.4, "USD"), "USD 17,973")
+        # The ticks of an axis have one unit, that of the largest value.
+        axis = report_charts.Axis("time", "seconds")
+        series = [report_charts.Series("a", [0, 1], [0.2, 0.03], "#000000", whiskers=([0.1, 0], [0.1, 0]))]
+        table = report_charts.Table("", [], [])
+        chart = report_charts.Chart("t", "s", report_charts.Axis(""), [axis], series, table, lines=[("y", 0.1, "goal")])
+        drawn = report_charts.plotly_figure(chart)
+        self.assertEqual(drawn["layout"]["yaxis"]["ticksuffix"], " ms")
+        self.assertEqual(drawn["data"][0]["y"], [200, 30])
+        self.assertEqual(drawn["data"][0]["error_y"]["array"], [100, 0])
+        self.assertEqual(drawn["layout"]["shapes"][0]["y0"], 100)
+        self.assertIn("200 ms", drawn["data"][0]["text"][0])
+
+    def test_a_comparison_has_one_recommendation(self):
+        compared = drawing.load_compare(FOLDERS / "compared")
+        choice = report.choice_of(compared)
+        good = [row for row in compared.rows if row["meets_goal"]]
+        self.assertEqual((choice.row, choice.reason), (good[0], "Only this setting meets the goal."))
+        text = Elements(self.page(FOLDERS / "compared")).text
+        words = report.setting_words(report.settings_of(compared, choice.row))
+        self.assertEqual(text.count(f"Recommendation: {words}: TTFT p90"), 1)
+        self.assertIn(choice.reason, text)
+        # Its command prints the flags.
+        command = next(line for line in text.splitlines() if line.endswith("--to-sglang-flags"))
+        code, flags, errors = kvtwin_program(*command.split()[1:])
+        self.assertEqual(code, 0, errors)
+        ratio = choice.row["tiers.host.tokens"] / 20000  # of the quickstart's device tier
+        self.assertIn(f" --hicache-ratio {ratio:g} ", flags)
+        # Every figure marks it.
+        for chart in report.compare_charts(compared, choice):
+            self.assertIn("recommendation", [series.name for series in chart.series], chart.title)
+        bars = drawing.load_compare(FOLDERS / "bars")
+        for chart in report.compare_charts(bars, report.choice_of(bars)):
+            self.assertIn("recommendation", [series.name for series in chart.series], chart.title)
+        # Of several settings that meet the goal: the smallest size, and of its settings the best one.
+        for row in compared.rows:
+            row["meets_goal"] = True
+        choice = report.choice_of(compared)
+        best = min(row["ttft_p90_s"] for row in compared.rows if row["tiers.host.tokens"] == 30000)
+        self.assertEqual((choice.row["tiers.host.tokens"], choice.row["ttft_p90_s"]), (30000, best))
+        self.assertEqual(
+            choice.reason, "9 of 9 settings meet the goal; this one has the smallest tiers, then the best TTFT p90."
+        )
+        # A cheaper setting wins; a setting that completes too few requests does not; without any, the nearest is named.
+        for row in compared.rows:
+            row["price_per_month"] = 5.0 if row is compared.rows[-1] else 7.0
+        self.assertIs(report.choice_of(compared).row, compared.rows[-1])
+        self.assertIn("the lowest price", report.choice_of(compared).reason)
+        compared.rows[-1]["rejected_share"] = 0.5
+        self.assertIsNot(report.choice_of(compared).row, compared.rows[-1])
+        for row in compared.rows:
+            row["meets_goal"] = False
+        self.assertIsNone(report.choice_of(compared).row)
+        lead = report.compare_section(FOLDERS / "compared", compared).lead
+        self.assertRegex(lead, r"^No recommendation: no setting meets the goal, TTFT p90 at most 1.1 s. Nearest: ")
+        for row in compared.rows:
+            row["ttft_p90_s"] = None
+        lead = report.compare_section(FOLDERS / "compared", compared).lead
+        self.assertEqual(lead, "No recommendation: no setting meets the goal, TTFT p90 at most 1.1 s.")
+
+    def test_settings_within_the_noise_are_as_good(self):
+        seeds = drawing.load_compare(FOLDERS / "seeds")
+        first, second = seeds.rows[:2]
+        first |= {"ttft_mean_s": 1.0, "ttft_mean_s_ci95": 0.1, "gpus": 2}
+        second |= {"ttft_mean_s": 1.05, "ttft_mean_s_ci95": 0.1, "gpus": 1}
+        seeds.rows[:] = [first, second]
+        choice = report.choice_of(seeds)
+        self.assertIs(choice.row, second)
+        self.assertIn("2 settings have the best TTFT mean, or cannot be told from the best; this one has the fewest GPUs.", choice.reason)
+        second["ttft_mean_s"] = 1.3
+        self.assertIs(report.choice_of(seeds).row, first)
+
+    def test_a_plan_marks_its_recommendation_in_every_figure(self):
+        section = report.plan_section(FOLDERS / "planned", the_plan())
+        charts = [chart for chart in section.charts() if chart]
+        self.assertEqual(len(charts), 8)
+        for chart in charts:
+            places = [chart.title, *(series.name for series in chart.series), *(label for *_, label in chart.lines)]
+            places += [str(text) for axis in chart.panels for _, text in axis.ticks or []]
+            self.assertTrue(any("recommendation" in place for place in places), chart.title)
+        # The line of the capacity is at the tokens of all tiers.
+        made = json.loads((FOLDERS / "planned/recommended/report.json").read_text())
+        size = 64 * sum(tier["capacity_pages"] for tier in made["tiers"])
+        hits = next(chart for chart in charts if chart.title.startswith("Hits by capacity"))
+        self.assertEqual(hits.lines, [("x", size, "recommendation")])
+        # Drives of the recommendation are a bar of their own.
+        plan = the_plan()
+        plan["recommendation"] = plan["recommendation"] | {"settings": plan["drives"][0]["settings"]}
+        bars = report.drives_chart(report.Plan(FOLDERS / "planned", plan))
+        self.assertEqual([(series.name, len(series.x)) for series in bars.series], [("recommendation", 1), ("others", 2)])
+
+    def test_intervals_are_drawn(self):
+        plan = the_plan()
+        low, high = plan["confidence"]["figures"]["ttft_p90_s"]
+        value = plan["recommendation"]["figures"]["ttft_p90_s"]
+        chart = report.Plan(FOLDERS / "planned", plan).front("ttft_p90_s", 1.0)
+        star = next(series for series in chart.series if series.name == "recommendation")
+        np.testing.assert_allclose([end[0] for end in star.whiskers], [value - low, high - value])
+        engines = drawing.load_compare(FOLDERS / "engines")
+        for row in engines.rows:
+            row["good_share_ci95"] = 0.01
+        chart = report.compare_charts(engines, report.choice_of(engines))[-1]
+        points = [series for series in chart.series if series.kind == "points"]
+        self.assertTrue(all(series.whiskers[0] == [0.01] * len(series.x) for series in points))
+
     def test_gpus_that_vary_have_a_front(self):
         rows = [json.loads(line) for line in (FOLDERS / "engines/compare.jsonl").read_text().splitlines()]
         compared = drawing.load_compare(FOLDERS / "engines")
-        chart = report.compare_charts(compared)[-1]
+        chart = report.compare_charts(compared, report.Choice(None, None, "good_share"))[-1]
         self.assertEqual(chart.title, "Good requests against GPUs")
         self.assertFalse(chart.panels[0].log)
         points = [point for series in chart.series if series.kind == "points" for point in zip(series.x, series.y)]
@@ -317,7 +455,7 @@ class Pages(unittest.TestCase):
         text = Elements(self.page(FOLDERS / "planned")).text
         for words in (
             f"Recommendation: {best['gpus']} GPU h100-sxm",
-            "USD per month",
+            f"USD {best['price_month']:,.0f} per month",
             "at most 1 s",
             "gpu.h100-sxm",
             "What binds",
@@ -331,6 +469,7 @@ class Pages(unittest.TestCase):
             *plan["warnings"],
         ):
             self.assertIn(words, text)
+        self.assertNotRegex(text.split("Experiment: every key")[0], r"\d\.\d{5}", "a number with too many digits")
         made = report.Plan(FOLDERS / "planned", plan)
         chart = made.front("ttft_p90_s", 1.0)
         points = {series.name: series for series in chart.series}
@@ -716,11 +855,64 @@ class InBrowser(unittest.TestCase):
             self.assertGreater(node, 0)
             self.assertEqual(self.browser.faults, [])
 
+    def set_media(self, media, scheme):
+        """Sets the media, and waits for the frame in which the page hears of it."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.browser.call("Emulation.setEmulatedMedia", media=media, features=features)
+        self.browser.value("new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
+
+    def test_dark_and_light(self):
+        # The lightness (0 to 255) of what is behind and in front: of the page, a table, a warning, a command, and a figure.
+        lightness = """(() => {
+            const of = colour => { const [r, g, b] = colour.match(/[\\d.]+/g).map(Number); return 0.21 * r + 0.72 * g + 0.07 * b; };
+            const ink = selector => of(getComputedStyle(document.querySelector(selector)).color);
+            const behind = selector => of(getComputedStyle(document.querySelector(selector)).backgroundColor);
+            const paint = selector => of(getComputedStyle(document.querySelector(selector)).fill);
+            return {paper: ['body', '.verdict', 'pre', '.warnings', 'tr.marked > *'].map(behind)
+                        .concat([paint('.plot svg.main-svg rect.bg') || 0, of(document.querySelector('.plot svg.main-svg').style.background)]),
+                    ink: ['body', 'h2', 'td', 'dt', 'summary', 'pre', '.note'].map(ink)
+                        .concat(['.plot .xtick text', '.plot .g-xtitle text', '.plot .legendtext'].map(paint))};
+        })()"""
+        self.addCleanup(self.set_media, "", "light")
+        for scheme in ("light", "dark"):
+            self.set_media("", scheme)
+            self.open("all")
+            for shown in (scheme, "dark" if scheme == "light" else "light", scheme):  # the system may switch at any time
+                self.set_media("", shown)
+                found = self.browser.value(lightness)
+                for paper in found["paper"]:
+                    (self.assertLess if shown == "dark" else self.assertGreater)(paper, 70 if shown == "dark" else 200, found)
+                for ink in found["ink"]:
+                    (self.assertGreater if shown == "dark" else self.assertLess)(ink, 130, found)
+                self.assertEqual(self.browser.faults, [])
+        # Paper is light.
+        self.set_media("print", "dark")
+        self.browser.value("dispatchEvent(new Event('beforeprint'))")
+        self.assertTrue(all(paper > 200 for paper in self.browser.value(lightness)["paper"]))
+        self.browser.value("dispatchEvent(new Event('afterprint'))")
+
+    def test_a_phone_scrolls_tables_in_their_own_box(self):
+        size = {"height": 844, "deviceScaleFactor": 1, "mobile": False}
+        self.addCleanup(self.browser.call, "Emulation.setDeviceMetricsOverride", **(size | {"width": 1000, "height": 900}))
+        self.browser.call("Emulation.setDeviceMetricsOverride", **(size | {"width": 390}))
+        wider = 0
+        for name in self.files:
+            with self.subTest(name):
+                self.open(name)
+                self.browser.value("document.querySelectorAll('details').forEach(e => e.open = true)")
+                self.assertLessEqual(self.browser.value("document.documentElement.scrollWidth"), 390)
+                boxes = self.browser.value(
+                    "[...document.querySelectorAll('.table')].map(e => [e.getBoundingClientRect().right, e.scrollWidth, e.clientWidth])"
+                )
+                self.assertTrue(all(right <= 390 for right, _, _ in boxes))
+                wider += sum(inside > box for _, inside, box in boxes)
+        self.assertGreater(wider, 0)  # the test has tables that scroll
+
     def test_paper_and_small_screens_cut_nothing(self):
-        outside = """[...document.querySelectorAll('figure, figure svg.main-svg, .plot, p, h2, dl')].filter(e => e.checkVisibility()
+        outside = """[...document.querySelectorAll('figure, figure svg.main-svg, .plot, p, h2, dl, pre, .table, PRINTED')].filter(e => e.checkVisibility()
             && e.getBoundingClientRect().right > document.documentElement.clientWidth + 1).map(e => e.outerHTML.slice(0, 200))"""
         paper = 703  # pixels between the margins of A4
-        for name in ("all", "planned", "cases"):
+        for name in ("all", "planned", "cases", "seeds"):
             self.open(name)
             before = self.browser.value("document.querySelector('.plot svg.main-svg').getBoundingClientRect().width")
             self.assertGreater(before, paper)
@@ -729,19 +921,25 @@ class InBrowser(unittest.TestCase):
                 "Emulation.setDeviceMetricsOverride", width=paper, height=1000, deviceScaleFactor=1, mobile=False
             )
             self.browser.value("dispatchEvent(new Event('beforeprint'))")
-            self.assertEqual(self.browser.value(outside), [])
+            self.assertEqual(self.browser.value(outside.replace("PRINTED", "table")), [])
             self.assertEqual(
                 self.browser.value("document.querySelector('.plot svg.main-svg').getBoundingClientRect().width"),
                 report_charts.WIDTH,
             )
             self.assertGreater(len(self.browser.paper()), 20_000)
-            self.browser.value("dispatchEvent(new Event('afterprint'))")
             self.browser.call("Emulation.setEmulatedMedia", media="")
+            self.browser.call(
+                "Emulation.setDeviceMetricsOverride", width=1000, height=900, deviceScaleFactor=1, mobile=False
+            )
+            self.browser.value("dispatchEvent(new Event('afterprint'))")
+            self.assertEqual(
+                self.browser.value("document.querySelector('.plot svg.main-svg').getBoundingClientRect().width"), before
+            )
             self.browser.call(
                 "Emulation.setDeviceMetricsOverride", width=400, height=800, deviceScaleFactor=1, mobile=False
             )
             self.open(name)
-            self.assertEqual(self.browser.value(outside), [])
+            self.assertEqual(self.browser.value(outside.replace("PRINTED", "main")), [])
             self.browser.call(
                 "Emulation.setDeviceMetricsOverride", width=1000, height=900, deviceScaleFactor=1, mobile=False
             )
