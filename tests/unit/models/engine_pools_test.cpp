@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/paths.hpp"
+
 namespace kvtwin {
 namespace {
 
@@ -23,7 +25,7 @@ struct Row {
 };
 
 std::vector<Row> rows() {
-  std::ifstream file(KVTWIN_SOURCE_DIR "/tests/fixtures/sglang/pools.tsv");
+  std::ifstream file(in_source("tests/fixtures/sglang/pools.tsv"));
   std::vector<Row> all;
   for (std::string line; std::getline(file, line);) {
     if (line.starts_with("#") || line.starts_with("model\t")) continue;
@@ -174,7 +176,7 @@ struct BlockRow {
 };
 
 TEST(VllmBlockPool, HasTheBlocksOfVllm) {
-  std::ifstream file(KVTWIN_SOURCE_DIR "/tests/fixtures/vllm/pools.tsv");
+  std::ifstream file(in_source("tests/fixtures/vllm/pools.tsv"));
   std::size_t compared = 0;
   for (std::string line; std::getline(file, line);) {
     if (line.starts_with("#") || line.starts_with("model\t")) continue;
