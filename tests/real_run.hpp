@@ -26,7 +26,7 @@ inline Settings small_model(const Folder& folder) {
 inline std::vector<std::string> run_arguments(const Folder& folder, const Settings& settings,
                                               const std::string& out = "run",
                                               const std::vector<std::string>& more = {}) {
-  if (!fs::exists(folder / "experiment.toml")) write_text(folder / "experiment.toml", "");
+  if (!fs::exists(folder / "experiment.toml")) write_text(folder / "experiment.toml", kNoEngine);
   std::vector<std::string> arguments{"run", folder / "experiment.toml", "--json", "--device", KVTWIN_TEST_DEVICE};
 #ifdef KVTWIN_BLAS_STAND_IN
   arguments.insert(arguments.end(), {"--set", "real.cublas=" KVTWIN_BLAS_STAND_IN});

@@ -50,7 +50,7 @@ struct Taken {
 // Simulates `settings` and writes the run folder `folder`/`name`. Throws if the program fails.
 inline Json simulate_to(const Folder& folder, const std::string& name, const Settings& settings, bool journal,
                         const std::string& world = kAnyWorld, const std::vector<std::string>& more = {}) {
-  write_text(folder / "experiment.toml", "");
+  write_text(folder / "experiment.toml", kNoEngine);
   std::vector<std::string> arguments = simulate_arguments(folder / "experiment.toml", settings, folder / name, world);
   if (journal) arguments.emplace_back("--journal");
   arguments.insert(arguments.end(), more.begin(), more.end());

@@ -17,8 +17,12 @@ namespace kvtwin::test {
 // The world for tests that work with every world.
 inline constexpr const char* kAnyWorld = KVTWIN_TEST_SIMGRID ? "simgrid" : "events";
 
+// The experiment of tests that are about no engine: the defaults, without an engine's rules and times.
+inline constexpr const char* kNoEngine = "engine = \"none\"\n";
+
 // An experiment of 96 requests: contexts return, and the tiers cannot hold all contexts.
-inline constexpr const char* kReturning = R"([model]
+inline constexpr const char* kReturning = R"(engine = "none"
+[model]
 name = "tiny"
 [hardware]
 name = "cpu-host"
@@ -153,12 +157,12 @@ inline Simulated simulate_file(const std::string& experiment, const Settings& se
   return read_run(run(simulate_arguments(experiment, settings, out, world), around), out);
 }
 
-// Simulates the default experiment with `settings`.
+// Simulates kNoEngine with `settings`.
 inline Simulated simulate(const Settings& settings, const std::string& world = kAnyWorld,
                           const Surroundings& around = {}) {
   const Folder folder;
   const std::string experiment = folder / "experiment.toml";
-  write_text(experiment, "");
+  write_text(experiment, kNoEngine);
   return simulate_file(experiment, settings, world, around);
 }
 

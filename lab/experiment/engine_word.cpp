@@ -92,6 +92,10 @@ std::string engine_line(const Experiment& e) {
   const std::string version = word.release != nullptr ? std::string(word.release->version) : word.version;
   if (!version.empty()) line += " " + version;
   line += "; " + times_text(e, word.engine);
+  for (const EngineSetting& setting : engine_settings(e)) {
+    if (setting.key != "scheduler.style" || e.text(setting.key) == setting.value) continue;
+    line += "; scheduled as " + e.text(setting.key);
+  }
   const std::string& serving = e.text("serving.engine");
   if (serving == name_of(word.engine)) return line;
   return line + (serving == "none" ? "; without the engine's host times" : "; host times of " + serving);

@@ -175,11 +175,11 @@ std::span<const Key> experiment_keys() {
       integer<&WorldConfig::seed>("seed", 0, kMaxKeyValue,
                                   "Seed of all random draws: generated requests, session starts, simulated stalls"),
       text(
-          "engine", "none",
+          "engine", "sglang",
           "Serving engine: sglang, vllm or trtllm, with a release of SGLang if it is not the latest (sglang 0.5.20). "
           "Sets scheduler.style, serving.engine, the rules of the engine's prefix cache (cache.*), and "
           "hardware.operators, if there is a table of the hardware and the engine; a key that is set stays. none: sets "
-          "no key"),
+          "no key, so that passes take the roofline's times"),
       text("model.name", "llama-3.1-8b", "Model preset; kvtwin presets lists the names"),
       path("model.config", "Path of a Hugging Face config.json that describes the model; replaces model.name"),
       integer("model.kv_bytes_per_token", 0, 0, 1 << 24,

@@ -381,12 +381,12 @@ class SglangReader {
     return given.value;
   }
 
-  // The flags are of SGLang, whatever engine the experiment gives.
+  // The flags are of SGLang, whatever engine the experiment has.
   void apply_engine() {
     const EngineWord word = engine_word(experiment_.text(kEngineKey), experiment_.where(kEngineKey));
-    if (!experiment_.is_given(kEngineKey) || word.release == &release_) return;
+    if (word.release == &release_) return;
     const std::string before = experiment_.text(kEngineKey), origin = experiment_.origin(kEngineKey);
-    const bool replaces = word.release == nullptr;
+    const bool replaces = experiment_.is_given(kEngineKey) && word.release == nullptr;
     const bool latest = &release_ == &latest_release();
     experiment_.set("engine=sglang" + (latest ? "" : " " + version()), source_);
     if (replaces) {
@@ -1332,7 +1332,7 @@ class SglangWriter {
       if (text.starts_with('\'') || text.starts_with('"')) text = e_.text(key);
       if (text != fixed) note(std::string(key) + " = " + text + ": there is no flag for it");
     }
-    if (e_.is_given(kEngineKey) && e_.text(kEngineKey) != name_of(ServingEngine::sglang)) {
+    if (e_.text(kEngineKey) != name_of(ServingEngine::sglang)) {
       const SglangRelease* release = named_release(e_);
       note("engine = " + e_.text(kEngineKey) + ": the flags are of SGLang" +
            (release == nullptr ? std::string()

@@ -17,7 +17,7 @@ TEST(ValidateReal, RunsExperimentsItselfAndPredictsThem) {
       small_model(folder) + conversations({.requests = 30, .output = 4, .gap_ms = 2}, 1).save(folder) +
       Settings{"hardware.name=cpu-host",  "cache.page_tokens=16",     "tiers.device.tokens=12032",
                "tiers.host.tokens=20032", "tiers.disk.tokens=100000", std::string("sim.world=") + kAnyWorld};
-  write_text(folder / "work.toml", "");
+  write_text(folder / "work.toml", kNoEngine);
   const std::string out = folder / "out";
   std::vector<std::string> arguments{"validate",
                                      "--experiments",

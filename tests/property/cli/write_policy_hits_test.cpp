@@ -40,7 +40,7 @@ struct Case {
 };
 
 Experiment experiment_of(const Case& c, const std::string& trace) {
-  Experiment experiment = Experiment::from_text("", "test");
+  Experiment experiment = Experiment::from_text("engine = \"none\"", "test");
   const std::string block = std::to_string(kBlock);
   for (const std::string& assignment :
        {"workload.trace=" + trace, "workload.block_tokens=" + block, "cache.page_tokens=" + block,

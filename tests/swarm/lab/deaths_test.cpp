@@ -42,7 +42,7 @@ std::string pick(Splitmix& random, std::initializer_list<const char*> values) {
 // Contexts that return, tiers that hold a few of them, and storage that is slow enough for prefetches to be open when
 // the engine dies.
 Experiment draw_experiment(Splitmix& random) {
-  Experiment e = Experiment::from_text("", "random");
+  Experiment e = Experiment::from_text("engine = \"none\"", "random");
   const auto set = [&e](const std::string& key, const auto& value) {
     if constexpr (std::is_arithmetic_v<std::decay_t<decltype(value)>>) {
       e.set(key + "=" + std::to_string(value));

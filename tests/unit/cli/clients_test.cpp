@@ -203,7 +203,7 @@ void expect_stages(const Simulated& run, const std::string& csv, const std::vect
 
 class Stages : public testing::Test {
  protected:
-  Stages() { write_text(folder_ / "x.toml", ""); }
+  Stages() { write_text(folder_ / "x.toml", kNoEngine); }
   Simulated served(const Settings& settings, std::string& csv, std::string* screen = nullptr) {
     const std::string out = folder_ / ("run" + std::to_string(runs_++));
     const Outcome outcome = run(simulate_arguments(folder_ / "x.toml", settings, out, kAnyWorld));

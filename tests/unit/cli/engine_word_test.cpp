@@ -68,10 +68,22 @@ TEST(EngineWord, SetsRulesOfTheReleaseAndOfTheWritePolicy) {
   EXPECT_EQ(late.origin("cache.reclaim_order"), "default");
 }
 
-TEST(EngineWord, WithoutItNothingIsSet) {
-  const Experiment experiment = Experiment::from_text("", "x.toml");
-  EXPECT_EQ(experiment.text("engine"), "none");
+TEST(EngineWord, IsSglangByDefault) {
+  Experiment experiment = Experiment::from_text("[hardware]\nname = \"h100-sxm\"\n", "x.toml");
+  EXPECT_EQ(experiment.where("engine"), "engine (default)");
+  EXPECT_EQ(experiment.text("hardware.operators"), "h100-sxm/sglang");
+  EXPECT_EQ(experiment.origin("hardware.operators"), "engine = sglang");
+  EXPECT_EQ(engine_line(experiment), "sglang 0.5.23; operator times h100-sxm/sglang");
+  experiment.set("scheduler.style=vllm");
+  EXPECT_EQ(engine_line(experiment), "sglang 0.5.23; operator times h100-sxm/sglang; scheduled as vllm");
+  experiment.set("engine=none");
+  EXPECT_EQ(experiment.text("hardware.operators"), "none");
+}
+
+TEST(EngineWord, NoneSetsNothing) {
+  const Experiment experiment = Experiment::from_text("engine = \"none\"", "x.toml");
   for (const ExperimentKey& key : experiment_keys()) {
+    if (key.name == "engine") continue;
     EXPECT_EQ(experiment.value(key.name), key.fallback) << key.name;
     EXPECT_EQ(experiment.origin(key.name), "default") << key.name;
   }
@@ -186,7 +198,7 @@ TEST(EngineWord, SglangVersionIsAnAlias) {
   EXPECT_EQ(apply("engine = \"sglang 0.5.10\"", "", {}, "--tp 1"), "sglang 0.5.10");
   EXPECT_EQ(apply("engine = \"sglang\"", "0.5.10", {}), "sglang 0.5.10");
   EXPECT_EQ(apply("", "", {"engine=sglang 0.5.10"}, "--tp 1"), "sglang 0.5.10");
-  EXPECT_EQ(apply("", "0.5.23", {}, "--tp 1"), "none raises") << "SGLang's rules, and no engine's times";
+  EXPECT_EQ(apply("", "0.5.23", {}, "--tp 1"), "sglang raises");
   EXPECT_EQ(apply("engine = \"vllm\"", "", {}, "--tp 1"), "sglang raises");
   EXPECT_EQ(apply("engine = \"sglang 0.5.20\"", "0.5.23", {}),
             "--sglang-version is 0.5.23, and engine (x.toml:1) is sglang 0.5.20; give one of them");
@@ -202,7 +214,7 @@ TEST(EngineWord, SglangVersionIsAnAlias) {
 TEST(EngineWord, StandsInTheFirstLineOfTheScreen) {
   const Folder folder;
   write_text(folder / "x.toml",
-             "engine = \"sglang\"\n[hardware]\nname = \"h100-sxm\"\n[workload.generate]\nkind = \"groups\"\nrequests = "
+             "[hardware]\nname = \"h100-sxm\"\n[workload.generate]\nkind = \"groups\"\nrequests = "
              "4\n[sim]\nworld = "
              "\"events\"\n");
   EXPECT_TRUE(run({"simulate", folder / "x.toml"})

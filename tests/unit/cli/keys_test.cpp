@@ -26,7 +26,7 @@ TEST(Keys, AreDeclaredOnceWithHelpAndADefaultThatTheyTake) {
 }
 
 TEST(Keys, SetTheMembersThatTheyName) {
-  Experiment experiment = Experiment::from_text("", "x");
+  Experiment experiment = Experiment::from_text("engine = \"none\"", "x");
   EngineConfig engine;
   WorldConfig world;
   experiment.apply_keys({engine, world});

@@ -211,6 +211,8 @@ TEST(SglangFlags, WhatIsNotGivenIsSglangsDefaultUnlessTheFileSaysIt) {
                            "--max-running-requests", "SGLang cuts a host tier"}) {
     EXPECT_NE(notes_of(plain).find(part), std::string::npos) << notes_of(plain);
   }
+  EXPECT_EQ(plain.text("engine"), "sglang");
+  EXPECT_EQ(notes_of(plain).find("engine = "), std::string::npos) << notes_of(plain);
   // Another engine of the file gives way, with a note.
   const Experiment other = from_flags(kHost, "engine = \"vllm\"\n");
   EXPECT_EQ(other.text("engine"), "sglang");
@@ -1067,7 +1069,7 @@ TEST(SglangLines, WhatNoFlagSaysIsNamed) {
   Experiment experiment = Experiment::from_text("", "");
   for (const char* setting :
        {"model.name=tiny", "hardware.name=cpu-host", "cache.eviction=fifo", "cache.io=auto", "tiers.device.gib=0.01",
-        "tiers.host.gib=0.033", "cache.load_back_min_tokens=0", "cache.layout=page_first"}) {
+        "tiers.host.gib=0.033", "cache.load_back_min_tokens=0", "cache.layout=page_first", "cache.evict_unit=page"}) {
     experiment.set(setting);
   }
   const kvtwin::Setup setup = make_setup(experiment);  // qualified: testing::Setup exists too

@@ -15,7 +15,7 @@ namespace {
 using Settings = std::vector<std::string>;
 
 kvtwin::Setup setup_of(const Settings& settings) {
-  Experiment experiment = Experiment::from_text("[tiers.host]\ntokens = 64000\n", "x.toml");
+  Experiment experiment = Experiment::from_text("engine = \"none\"\n[tiers.host]\ntokens = 64000\n", "x.toml");
   for (const std::string& setting : settings) experiment.set(setting);
   return make_setup(experiment);
 }
