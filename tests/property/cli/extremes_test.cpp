@@ -157,7 +157,8 @@ class Cases {
 // ---- experiments -----------------------------------------------------------------------------------------
 
 // All tiers, with prefetches, and with evictions in every tier.
-constexpr const char* kReturningBase = R"(model.name = "tiny"
+constexpr const char* kReturningBase = R"(engine = "none"
+model.name = "tiny"
 workload.limit = 6
 workload.generate.kind = "returning"
 workload.generate.prompt_tokens = 512
@@ -171,7 +172,8 @@ cache.prefetch_min_tokens = 64
 sim.world = "events"
 )";
 // Rank instances, a draft model, write_back, and a closed loop.
-constexpr const char* kGroupsBase = R"(model.name = "tiny"
+constexpr const char* kGroupsBase = R"(engine = "none"
+model.name = "tiny"
 model.draft.kind = "side_pool"
 model.draft.config = "tiny"
 model.draft.accept_length = 2
@@ -202,7 +204,8 @@ sim.storage_stall_share = 0.5
 sim.world = "events"
 )";
 // A device tier of the memory that the weights leave, and a hardware file with measured intervals.
-constexpr const char* kChatBase = R"(workload.limit = 4
+constexpr const char* kChatBase = R"(engine = "none"
+workload.limit = 4
 workload.generate.requests = 4
 tiers.host.ratio = 2
 tiers.disk.gib = 100
@@ -211,7 +214,8 @@ hardware.spread_percent = 10
 sim.world = "events"
 )";
 // Conversations from averages.
-constexpr const char* kSessionsBase = R"(model.name = "tiny"
+constexpr const char* kSessionsBase = R"(engine = "none"
+model.name = "tiny"
 workload.limit = 4
 workload.generate.kind = "sessions"
 workload.generate.requests_per_second = 5
