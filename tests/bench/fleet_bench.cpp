@@ -18,8 +18,8 @@ constexpr std::int64_t kRequestsPerSecondPerEngine = 5;
 void fleet(benchmark::State& state, const char* world, const char* route) {
   const std::int64_t engines = state.range(0), requests = engines * kRequestsPerEngine;
   const std::string command =
-      std::string(kBuiltProgram) + " simulate " + in_source("experiments/fleet.toml") + " --world " + world +
-      " --set cluster.route=" + route + " --set cluster.engines=" + std::to_string(engines) +
+      std::string(kvtwin::kBuiltProgram) + " simulate " + kvtwin::in_source("experiments/fleet.toml") + " --world " +
+      world + " --set cluster.route=" + route + " --set cluster.engines=" + std::to_string(engines) +
       " --set workload.generate.requests=" + std::to_string(requests) +
       " --set workload.generate.requests_per_second=" + std::to_string(kRequestsPerSecondPerEngine * engines) +
       " --json 2>/dev/null";

@@ -14,7 +14,7 @@ namespace {
 
 void simulate(benchmark::State& state, const char* world) {
   const std::string command =
-      std::string(kBuiltProgram) + " simulate " + in_source("experiments/chat_hour.toml") +
+      std::string(kvtwin::kBuiltProgram) + " simulate " + kvtwin::in_source("experiments/chat_hour.toml") +
       " --set workload.trace= --set workload.generate.requests=" + std::to_string(state.range(0)) + " --world " +
       world + " --json 2>/dev/null";
   double seconds = 0, bytes = 0;
