@@ -157,8 +157,8 @@ void Experiment::read_recorded(const std::string& name) {
   }
   for (const EngineSetting& setting : engine_settings(*this)) {
     Entry& recorded = entry(setting.key);
-    if (recorded.origin == "default") {
-      recorded.origin = name + ", recorded without this key";
+    if (!is_given(setting.key)) {  // since then, the engine has got this rule
+      recorded = {find_key(setting.key, name).fallback, name + ", recorded without this key", false};
     } else if (recorded.value == read_value(find_key(setting.key, name), setting.value, name)) {
       recorded.origin = kByEngine;
     }
