@@ -712,9 +712,10 @@ std::span<const Key> experiment_keys() {
       flag("report.bounds", false,
            "Report the hits of an optimal cache and of LRU, both as large as all tiers together; takes 80 bytes of "
            "memory per page of the prompts"),
-      flag("report.warm", false,
-           "Report the figures of the warm part of the run too: from where the hit ratio and the waits no longer change "
-           "by more than chance, over at least five think times; takes 0.3 KB of memory per request"),
+      flag(
+          "report.warm", false,
+          "Report the figures of the warm part of the run too: from where the hit ratio and the waits no longer change "
+          "by more than chance, over at least five think times; takes 0.3 KB of memory per request"),
       text_choice("sim.world", {"simgrid", "events"},
                   "Simulated world: simgrid (transfers share links) or events (no sharing; a cross-check)"),
       text_choice("real.device", {"auto", "host", "cuda"},
