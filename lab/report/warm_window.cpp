@@ -20,12 +20,6 @@ struct Batch {
   TimeNs wait_ns = 0;
 };
 
-// A figure of the batches that have requests: its value, and the batch's number.
-struct Series {
-  std::vector<double> values;
-  std::vector<std::size_t> batches;
-};
-
 struct Mean {
   double value = 0, square_error = 0;  // square_error: of the value
 };
@@ -52,7 +46,8 @@ std::size_t start_of(std::span<const double> values) {
   return best;
 }
 
-// Returns the means of both halves if they differ by more than chance and `tolerance` of the first.
+// Returns the means of both halves if they differ by more than chance, by more than `share` of the first one, and by
+// more than `least`.
 std::optional<std::array<double, 2>> drift(std::span<const double> values, double share, double least) {
   if (values.size() < 4) return std::nullopt;
   const Mean first = mean_of(values.first(values.size() / 2)), last = mean_of(values.subspan(values.size() / 2));
@@ -82,16 +77,17 @@ WarmWindow warm_window(const std::vector<WarmSample>& samples, TimeNs least_ns) 
     batch.hit += sample.hit;
     batch.wait_ns += sample.wait_ns;
   }
-  Series hits, waits;
+  std::vector<double> hits, waits;   // of the batches that have requests
+  std::vector<std::size_t> numbers;  // of these batches
   for (std::size_t number = 0; number < kBatches; ++number) {
     const Batch& batch = batches[number];
     if (batch.requests == 0 || batch.prompt == 0) continue;
-    hits.values.push_back(static_cast<double>(batch.hit) / static_cast<double>(batch.prompt));
-    waits.values.push_back(static_cast<double>(batch.wait_ns) / 1e9 / static_cast<double>(batch.requests));
-    hits.batches.push_back(number);
+    hits.push_back(static_cast<double>(batch.hit) / static_cast<double>(batch.prompt));
+    waits.push_back(static_cast<double>(batch.wait_ns) / 1e9 / static_cast<double>(batch.requests));
+    numbers.push_back(number);
   }
-  const std::size_t start = std::max(start_of(hits.values), start_of(waits.values));
-  const double from = static_cast<double>(hits.batches[start]) / kBatches;
+  const std::size_t start = std::max(start_of(hits), start_of(waits));
+  const double from = static_cast<double>(numbers[start]) / kBatches;
   const TimeNs begin = window.from;
   window.from = begin + static_cast<TimeNs>(from * length);
   if (samples.size() < kLeastRequests) {
@@ -100,9 +96,9 @@ WarmWindow warm_window(const std::vector<WarmSample>& samples, TimeNs least_ns) 
     window.not_flat =
         formatted("%.0f s are left after the start, and %.0f s are needed",
                   static_cast<double>(window.to - window.from) / 1e9, static_cast<double>(least_ns) / 1e9);
-  } else if (const auto moved = drift(std::span(hits.values).subspan(start), 0, kHitTolerance)) {
+  } else if (const auto moved = drift(std::span(hits).subspan(start), 0, kHitTolerance)) {
     window.not_flat = formatted("the hit ratio goes from %.1f %% to %.1f %%", 100 * (*moved)[0], 100 * (*moved)[1]);
-  } else if (const auto waited = drift(std::span(waits.values).subspan(start), kWaitTolerance, kWaitTolerance_s)) {
+  } else if (const auto waited = drift(std::span(waits).subspan(start), kWaitTolerance, kWaitTolerance_s)) {
     window.not_flat = formatted("the wait goes from %.2f s to %.2f s", (*waited)[0], (*waited)[1]);
   }
   return window;

@@ -46,7 +46,8 @@ class BadInput : public testing::Test {
     EXPECT_TRUE(outcome.err.starts_with("kvtwin: "));
     EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1);
     EXPECT_TRUE(outcome.err.ends_with("\n"));
-    for (const unsigned char c : outcome.err) EXPECT_TRUE(c == '\n' || c >= ' ') << static_cast<int>(c);
+    for (const char c : outcome.err)
+      EXPECT_TRUE(c == '\n' || static_cast<unsigned char>(c) >= ' ') << static_cast<int>(c);
     for (const std::string& part : parts) EXPECT_NE(outcome.err.find(part), std::string::npos) << part;
     EXPECT_EQ(files(), before);
   }

@@ -75,7 +75,7 @@ TEST(EnginePoolsSetup, VllmHasOnePoolOfBlocks) {
   const Settings vllm{"engine=vllm", "cache.page_tokens=16", "hardware.operators=none"};
   const kvtwin::Setup windows = model_of("gpt-oss-120b", vllm);
   EXPECT_TRUE(windows.device_pools.pools.empty());
-  EXPECT_EQ(device_tokens(windows), 1'085'056U - 16) << "a block is a placeholder";
+  EXPECT_EQ(device_tokens(windows), 1'085'056U - 16) << "vLLM keeps one block, the null block, for itself";
   EXPECT_TRUE(has_note(windows,
                        "vLLM's pool has 67816 blocks of 589824 bytes a GPU; groups of layers: 1 with full "
                        "attention (16 tokens a block), 1 with windows, 0 with states; hits are too high"))
