@@ -715,7 +715,9 @@ std::span<const Key> experiment_keys() {
       flag(
           "report.warm", false,
           "Report the figures of the warm part of the run too: from where the hit ratio and the waits no longer change "
-          "by more than chance, over at least five think times; takes 0.3 KB of memory per request"),
+          "by more than chance, over at least five think times; takes 0.3 KB of memory per request. Generated chat, "
+          "agentic, tools and sessions go on until there is such a part: twice, four or eight times as long as given. "
+          "plan, compare and sweep set the key for such traffic, if workload.limit is 0"),
       text_choice("sim.world", {"simgrid", "events"},
                   "Simulated world: simgrid (transfers share links) or events (no sharing; a cross-check)"),
       text_choice("real.device", {"auto", "host", "cuda"},

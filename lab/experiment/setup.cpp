@@ -1330,30 +1330,30 @@ std::unique_ptr<TraceSource> trace_workload(const Experiment& e, Tokens block) {
   }
 }
 
-std::unique_ptr<TraceSource> generated_workload(const Experiment& e, Tokens block) {
+std::unique_ptr<TraceSource> generated_workload(const Experiment& e, Tokens block, const TrafficLength& length) {
   if (block != 0 && block != 512)
     throw InputError(e.where("workload.block_tokens") + ": generated traces have blocks of their own; leave it out");
   const std::string& kind = e.text("workload.generate.kind");
   if (kind == "returning") return returning_workload(e);
   if (kind == "groups") return groups_workload(e);
-  const TimeNs duration = generated_duration(e);
   if (kind == "sessions") {
     SessionsConfig config = sessions_config(e);
-    config.requests = static_cast<std::uint64_t>(e.integer("workload.generate.requests"));
-    config.duration = duration;
+    config.requests = length.requests;
+    config.duration = length.duration;
     return std::make_unique<SessionsGenerator>(config);
   }
   const auto seed = static_cast<std::uint64_t>(e.integer("seed"));
-  const auto requests = static_cast<std::uint64_t>(e.integer("workload.generate.requests"));
-  return generated_traffic(kind, seed, requests, duration, e.number("workload.generate.sessions_per_second"),
+  return generated_traffic(kind, seed, length.requests, length.duration,
+                           e.number("workload.generate.sessions_per_second"),
                            e.number("workload.generate.requests_per_second"));
 }
 
-std::unique_ptr<TraceSource> full_size_workload(const Experiment& e) {
+// `length`: of chat, agentic, tools and sessions; 0 and 0: without an end.
+std::unique_ptr<TraceSource> full_size_workload(const Experiment& e, const TrafficLength& length) {
   const auto block = static_cast<Tokens>(e.integer("workload.block_tokens"));
   if (!e.text("workload.trace").empty()) return trace_workload(e, block);
   try {
-    return generated_workload(e, block);
+    return generated_workload(e, block, length);
   } catch (const FigureError& error) {
     throw InputError(e.where("workload.generate." + error.figure()) + ": " + error.range());
   }
@@ -1391,8 +1391,10 @@ SessionsConfig sessions_config(const Experiment& e) {
   return config;
 }
 
-std::unique_ptr<TraceSource> open_workload(const Experiment& e) {
-  std::unique_ptr<TraceSource> full_size = full_size_workload(e);
+namespace {
+
+std::unique_ptr<TraceSource> workload_of(const Experiment& e, const TrafficLength& length) {
+  std::unique_ptr<TraceSource> full_size = full_size_workload(e, length);
   const auto factor = static_cast<Tokens>(e.integer("workload.shrink"));
   if (factor == 1) return full_size;
   if (full_size->block_tokens() % factor != 0) {
@@ -1400,6 +1402,31 @@ std::unique_ptr<TraceSource> open_workload(const Experiment& e) {
                      std::to_string(full_size->block_tokens()) + ", the tokens of a block; take a divisor");
   }
   return std::make_unique<ShrunkTrace>(std::move(full_size), factor);
+}
+
+TrafficLength given_length(const Experiment& e) {
+  return {static_cast<std::uint64_t>(e.integer("workload.generate.requests")), generated_duration(e)};
+}
+
+}  // namespace
+
+std::unique_ptr<TraceSource> open_workload(const Experiment& e) {
+  const bool generated = e.text("workload.trace").empty();
+  return workload_of(e, generated ? given_length(e) : TrafficLength{});
+}
+
+std::optional<TrafficLength> steady_traffic(const Experiment& e) {
+  if (!e.text("workload.trace").empty() || e.integer("workload.limit") != 0) return std::nullopt;
+  const std::string& kind = e.text("workload.generate.kind");
+  if (kind == "returning" || kind == "groups") return std::nullopt;
+  return given_length(e);
+}
+
+std::unique_ptr<TraceSource> open_endless_workload(const Experiment& e) { return workload_of(e, {}); }
+
+void measure_warm(Experiment& e) {
+  if (e.is_given("report.warm") || e.integer("workload.warmup_requests") != 0 || !steady_traffic(e)) return;
+  e.set("report.warm=true", "the warm part of generated traffic");
 }
 
 bool seed_changes_work(const Experiment& e) {

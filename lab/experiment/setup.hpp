@@ -20,6 +20,7 @@
 #include "policy/route.hpp"
 #include "sim/world.hpp"
 #include "traces/answered_source.hpp"
+#include "traces/growing.hpp"
 #include "traces/paging.hpp"
 #include "traces/sessions.hpp"
 #include "traces/trace.hpp"
@@ -111,6 +112,13 @@ std::unique_ptr<World> make_simulated_world(const Experiment& experiment, const 
 
 // Returns the requests of the experiment, from its trace or generator. Errors: InputError, TraceError.
 std::unique_ptr<TraceSource> open_workload(const Experiment& experiment);
+// Returns the length of generated traffic that could go on in the same way for ever (chat, agentic, tools, sessions),
+// and nothing for traces, for traffic of another kind, and where workload.limit ends the traffic.
+std::optional<TrafficLength> steady_traffic(const Experiment& experiment);
+// Returns the same requests, and those that follow them, without an end. Requires: steady_traffic() returns a length.
+std::unique_ptr<TraceSource> open_endless_workload(const Experiment& experiment);
+// Sets report.warm for steady traffic, unless the experiment sets it or workload.warmup_requests; for commands that compare settings.
+void measure_warm(Experiment& experiment);
 // Returns the averages of workload.generate.* for kind = sessions. The rate, the means and the shared prefix must be
 // given (kvtwin has no defaults for them). Errors: InputError.
 SessionsConfig sessions_config(const Experiment& experiment);

@@ -54,6 +54,7 @@ constexpr std::size_t kMaxPolicyRounds = 3, kMaxNeighbourRounds = 8;
 constexpr std::size_t kMaxCauses = 8;
 constexpr int kHitSizes = 8;
 constexpr double kFullShare = 0.95;
+constexpr double kColdLoss = 0.02;  // of the hit ratio, that empty caches at the start cost
 constexpr WarningKind kStarving[] = {WarningKind::host_not_larger, WarningKind::backups_dropped,
                                      WarningKind::prefetches_declined, WarningKind::saturated,
                                      WarningKind::drives_worn_out};
@@ -168,6 +169,10 @@ class Planner {
       if (trial.figures.at(what) == 0) continue;
       trial.starves = true;
       miss(what + formatted(" %.0f requests", trial.figures.at(what).get<double>()));
+    }
+    if (const Json warm = trial.report.value("warm", Json()); !warm.is_null() && warm.at("overloaded")) {
+      trial.starves = true;
+      miss("is overloaded: " + warm.at("not_flat").get<std::string>());
     }
     for (const Goal& goal : plan_.goals) {
       const RunFigure& figure = figures()[goal.figure];
@@ -765,6 +770,7 @@ class Planner {
     measure_drives(setting);
     find_hits(setting);
     warn(*shown);
+    warn_of_cold_start(*shown);
     plan_.shown = shown;
   }
 
@@ -904,6 +910,26 @@ class Planner {
     const auto& [a, b] = pairs.front();
     plan_.warnings.push_back("More is not always better here: " + choices_.text(lattice.settings[a]) +
                              " meets the goals, and " + choices_.text(lattice.settings[b]) + " does not");
+  }
+
+  // All requests of a trace count, and its first ones find empty caches.
+  void warn_of_cold_start(std::size_t shown) {
+    if (base_.text("workload.trace").empty() || base_.is_given("report.warm")) return;
+    const std::size_t number = trials_of({plan_.trials[shown].setting}, {"report.warm=true"}, "warm").front();
+    const Trial &all = plan_.trials[shown], &warm = plan_.trials[number];
+    if (warm.figures.is_null() || all.figures.is_null()) return;
+    const double hits = all.figures.at("hit_ratio"), later = warm.figures.at("hit_ratio");
+    const Json& window = warm.report.at("warm");
+    if (later - hits > kColdLoss) {
+      plan_.warnings.push_back(
+          formatted("The caches are empty at the start of the trace: from %.0f s on %.1f %% of the prompt tokens hit, "
+                    "and %.1f %% "
+                    "of all. --set report.warm=true counts that part only",
+                    window.at("from_s").get<double>(), 100 * later, 100 * hits));
+    } else if (!window.at("flat")) {
+      plan_.warnings.push_back("The trace is too short to tell whether hits and waits are steady: " +
+                               window.at("not_flat").get<std::string>());
+    }
   }
 
   void warn(std::size_t shown) {

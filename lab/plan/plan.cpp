@@ -125,6 +125,7 @@ PlanOutcome make_plan(const PlanArguments& arguments, const Listener& listener) 
       arguments.experiment.empty() ? Experiment::from_text("", "plan") : Experiment::from_file(arguments.experiment);
   apply_sglang(arguments.sglang, arguments.sets, base);
   for (const std::string& set : arguments.sets) base.set(set);
+  measure_warm(base);
   if (!arguments.prices.empty()) base.set("prices.file=" + arguments.prices, "--prices");
   const bool generated = base.text("workload.trace").empty();
   if (arguments.rate > 0 && generated) set_generated_rate(arguments.rate, base);

@@ -110,6 +110,9 @@ Json trial_json(const Trial& trial, const Choices& choices) {
 Json setting_json(const Trial& trial, const Choices& choices, const std::string& because) {
   Json json = trial_json(trial, choices);
   json["because"] = because;
+  if (const auto warm = trial.report.find("warm"); warm != trial.report.end()) {
+    for (const char* name : {"from_s", "to_s", "flat", "not_flat"}) json["warm"][name] = warm->at(name);
+  }
   const Json* const price = price_of(trial);
   if (price == nullptr) return json;
   json["price_per_million_tokens"] = price->at("per_million_tokens");
@@ -221,6 +224,28 @@ Json confidence_json(const PurchasePlan& plan) {
   return json;
 }
 
+// Which part of the run the figures are of.
+std::string measured_text(const Trial& trial, const Experiment& base) {
+  const auto warm = trial.report.find("warm");
+  if (warm == trial.report.end()) {
+    return base.text("workload.trace").empty()
+               ? "all requests, from empty caches on"
+               : "all requests of the trace, from empty caches on; report.warm=true measures where hits and waits are "
+                 "steady";
+  }
+  std::string text =
+      formatted("the requests from %.0f to %.0f s", warm->at("from_s").get<double>(), warm->at("to_s").get<double>());
+  text += warm->at("flat") ? ", where hits and waits are steady"
+                           : ", not steady: " + warm->at("not_flat").get<std::string>();
+  if (base.text("workload.trace").empty() && base.text("workload.generate.kind") == "sessions") {
+    const SessionsConfig config = sessions_config(base);
+    const double prompt = static_cast<double>(config.prompt_tokens);
+    text += formatted("; %.0f %% of the prompt tokens would hit in an infinite cache in the long run",
+                      100 * (prompt - config.new_tokens()) / prompt);
+  }
+  return text;
+}
+
 // Requests per second, after scaling.
 double rate_of(const PurchasePlan& plan, const Experiment& base) {
   return plan.work.requests_per_second / base.number("workload.time_scale");
@@ -324,7 +349,7 @@ std::string plan_text(const PurchasePlan& plan, const Experiment& base, const Ch
       engine_line(plan.shown ? choices.experiment(base, plan.trials[*plan.shown].setting) : base);
   if (!engine.empty()) line("engine", engine);
   line("work", formatted("%.0f requests, %.3g/s, %.0f prompt and %.0f output tokens on average; %.0f %% of the prompt "
-                         "tokens are hits of an infinite cache",
+                         "tokens are hits of an infinite cache that starts empty",
                          static_cast<double>(plan.work.requests), rate_of(plan, base), plan.work.input.mean,
                          plan.work.output.mean, 100 * plan.work.ideal_token_hit_ratio));
   if (!plan.winner) line("buy", "nothing: " + plan.reason);
@@ -339,6 +364,7 @@ std::string plan_text(const PurchasePlan& plan, const Experiment& base, const Ch
        money(best.per_month, currency) + " a month" +
            (per_token.is_null() ? "" : ", " + money(per_token.get<double>(), currency) + " per million tokens") +
            formatted(", %.3g kW", price_of(best)->at("power_kw").get<double>()));
+  line("measured", measured_text(best, base));
   line("gets", goal_values(plan, best) +
                    formatted("; %.1f %% of the prompt tokens hit", 100 * best.figures.at("hit_ratio").get<double>()));
   line("binds", binds_sentence(best.report));

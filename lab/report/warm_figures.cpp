@@ -9,7 +9,7 @@ void WarmWatch::on_event(const Event& event) {
   if (next_ != nullptr) next_->on_event(event);
 }
 
-WarmFigures WarmWatch::found(TimeNs least_ns) const {
+WarmWindow WarmWatch::window(TimeNs least_ns) const {
   std::vector<WarmSample> samples;
   samples.reserve(ends_.size());
   for (const End& end : ends_) {
@@ -17,8 +17,12 @@ WarmFigures WarmWatch::found(TimeNs least_ns) const {
     const RequestRecord& r = end.record;
     samples.push_back({r.arrival, r.queue_ns + r.prefetch_wait_ns + r.load_wait_ns, r.prompt_tokens, r.hit.sum()});
   }
+  return warm_window(samples, least_ns);
+}
+
+WarmFigures WarmWatch::found(TimeNs least_ns) const {
   WarmFigures found;
-  found.window = warm_window(samples, least_ns);
+  found.window = window(least_ns);
   for (const End& end : ends_) {
     if (end.record.arrival < found.window.from || end.record.arrival > found.window.to) continue;
     ++found.figures.arrived;

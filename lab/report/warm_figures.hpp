@@ -1,6 +1,7 @@
 // The figures of the requests that arrive while a run is warm (lab/report/warm_window.hpp).
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "lab/report/request_figures.hpp"
@@ -10,6 +11,7 @@ namespace kvtwin {
 
 struct WarmFigures {
   WarmWindow window;
+  std::uint64_t times = 1;  // the run is so many times as long as its workload was given
   RequestFigures figures;
   TimeNs span() const { return window.to - window.from; }
 };
@@ -20,6 +22,8 @@ class WarmWatch final : public Observer {
   // Events go on to `next`, which may be null. `cost`: as for Metrics.
   WarmWatch(Observer* next, const CostModel* cost, ServiceLevel level) : next_(next), cost_(cost), level_(level) {}
   void on_event(const Event& event) override;
+  // Returns the window of the requests that have ended so far.
+  WarmWindow window(TimeNs least_ns) const;
   // Call this after the last event. `least_ns`: the least length of the window.
   WarmFigures found(TimeNs least_ns) const;
 

@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::size_t kBatches = 64, kLeastRequests = 4 * kBatches;
 constexpr double kStandardErrors = 3, kHitTolerance = 0.01, kWaitTolerance = 0.05, kWaitTolerance_s = 0.01;
+constexpr double kOverload = 0.05;  // seconds that the wait grows per second
 
 struct Batch {
   std::uint64_t requests = 0;
@@ -66,7 +67,8 @@ WarmWindow warm_window(const std::vector<WarmSample>& samples, TimeNs least_ns) 
     return window;
   }
   const auto [first, last] = std::ranges::minmax_element(samples, {}, &WarmSample::arrival);
-  window = {first->arrival, last->arrival, {}};
+  window.from = first->arrival;
+  window.to = last->arrival;
   const double length = std::max(1.0, static_cast<double>(window.to - window.from));
   std::array<Batch, kBatches> batches;
   for (const WarmSample& sample : samples) {
@@ -90,15 +92,23 @@ WarmWindow warm_window(const std::vector<WarmSample>& samples, TimeNs least_ns) 
   const double from = static_cast<double>(numbers[start]) / kBatches;
   const TimeNs begin = window.from;
   window.from = begin + static_cast<TimeNs>(from * length);
+  const auto waited = drift(std::span(waits).subspan(start), kWaitTolerance, kWaitTolerance_s);
+  window.waits_grow = waited && (*waited)[1] > (*waited)[0];
+  // The middles of the two halves are half of the window apart.
+  const double apart = std::max(1.0, static_cast<double>(window.to - window.from)) / 2e9;
+  window.overloaded =
+      window.waits_grow && samples.size() >= kLeastRequests && ((*waited)[1] - (*waited)[0]) / apart >= kOverload;
   if (samples.size() < kLeastRequests) {
     window.not_flat = formatted("%zu requests are too few to tell", samples.size());
+  } else if (window.overloaded) {
+    window.not_flat = formatted("the wait goes from %.2f s to %.2f s", (*waited)[0], (*waited)[1]);
   } else if (window.to - window.from < least_ns) {
     window.not_flat =
         formatted("%.0f s are left after the start, and %.0f s are needed",
                   static_cast<double>(window.to - window.from) / 1e9, static_cast<double>(least_ns) / 1e9);
   } else if (const auto moved = drift(std::span(hits).subspan(start), 0, kHitTolerance)) {
     window.not_flat = formatted("the hit ratio goes from %.1f %% to %.1f %%", 100 * (*moved)[0], 100 * (*moved)[1]);
-  } else if (const auto waited = drift(std::span(waits).subspan(start), kWaitTolerance, kWaitTolerance_s)) {
+  } else if (waited) {
     window.not_flat = formatted("the wait goes from %.2f s to %.2f s", (*waited)[0], (*waited)[1]);
   }
   return window;

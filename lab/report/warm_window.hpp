@@ -9,6 +9,7 @@
 //      at the later of both, and ends at the last arrival.
 //   3. The window is flat if it is long enough, and if for both the means of its halves differ by at most 3 standard
 //      errors of that difference, or by a tolerance: 0.01 of the hit ratio, 5 % of the wait or 10 ms.
+//   4. A run whose waits grow by 0.05 s or more per second is overloaded: no longer run can be flat.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +29,8 @@ struct WarmSample {
 struct WarmWindow {
   TimeNs from = 0, to = 0;  // arrivals in [from, to] count
   std::string not_flat;     // why the window is not warm, a part of a sentence; empty: it is
+  bool waits_grow = false;  // the reason is a wait that gets longer
+  bool overloaded = false;  // they grow by more than a longer run can make up for
 };
 
 // Returns the window of a run. `least_ns`: its least length, for example some think times. Samples in any order.

@@ -99,7 +99,9 @@ Json warm_json(const WarmFigures& warm, const Metrics& m, bool hand_overs) {
   Json json = {{"from_s", seconds(warm.window.from)},
                {"to_s", seconds(warm.window.to)},
                {"flat", warm.window.not_flat.empty()},
-               {"not_flat", warm.window.not_flat.empty() ? Json() : Json(warm.window.not_flat)}};
+               {"not_flat", warm.window.not_flat.empty() ? Json() : Json(warm.window.not_flat)},
+               {"overloaded", warm.window.overloaded},
+               {"times_as_long", warm.times}};
   put_request_figures(json, warm.figures,
                       {warm.span(), std::nullopt, m.weighs_hits(), m.counter().terms().level, hand_overs});
   return json;
@@ -169,6 +171,11 @@ TimeNs counted_span(const RunFacts& facts, const Metrics& m) {
   return m.counter().terms().counts_all() ? facts.simulated_ns : m.counter().window_ns();
 }
 
+Json per_million_tokens(double per_month, const RequestFigures& figures, Tokens tokens, TimeNs span) {
+  const double per_s = per_second(figures, tokens, span).value_or(0);
+  return per_s > 0 ? Json(per_month / (per_s * 3600 * kHoursPerMonth / 1e6)) : Json();
+}
+
 Json price_json(const Bill& bill, const RunFacts& facts, const Metrics& m) {
   double per_month = bill.per_month;
   Json parts = Json::array(), drives;
@@ -190,9 +197,8 @@ Json price_json(const Bill& bill, const RunFacts& facts, const Metrics& m) {
                        {"watts", 0.0}});
     }
   }
-  const double per_s = per_second(m, m.prompt + m.output, counted_span(facts, m)).value_or(0);
   Json json{{"currency", bill.currency}, {"list", bill.origin}, {"per_month", per_month}};
-  json["per_million_tokens"] = per_s > 0 ? Json(per_month / (per_s * 3600 * kHoursPerMonth / 1e6)) : Json();
+  json["per_million_tokens"] = per_million_tokens(per_month, m, m.prompt + m.output, counted_span(facts, m));
   json["power_kw"] = bill.watts / 1000;
   json["parts"] = parts;
   json["assumed"] = bill.assumed();
@@ -421,7 +427,6 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionM
     report["window_seconds"] = seconds(counter.window_ns());
     if (!facts.stages.empty()) report["stages"] = stages_json(facts.stages, counter, facts.roles.has_value());
   }
-  if (facts.warm) report["warm"] = warm_json(*facts.warm, m, facts.roles.has_value());
   report["passes"] = {{"prefill", m.prefill_passes},
                       {"prefill_tokens", m.prefill_tokens},
                       {"decode_bursts", m.decode_passes},
@@ -441,6 +446,15 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionM
   report["storage"] = {{"retried_pages", m.stores_retried}, {"fell_short", counts_json(m.fell_short_of_all())}};
   if (facts.objects_per_page != 0) report["storage"]["objects_per_page"] = facts.objects_per_page;
   if (facts.bill) report["price"] = price_json(*facts.bill, facts, m);
+  if (facts.warm) {
+    report["warm"] = warm_json(*facts.warm, m, facts.roles.has_value());
+    if (facts.bill) {
+      const RequestFigures& warm = facts.warm->figures;
+      report["warm"]["price"] = report["price"];
+      report["warm"]["price"]["per_million_tokens"] =
+          per_million_tokens(report["price"]["per_month"], warm, warm.prompt + warm.output, facts.warm->span());
+    }
+  }
   if (facts.bounds) report["bounds"] = bounds_json(facts, m);
   if (facts.draws) report["draws"] = draws_json(*facts.draws);
   if (facts.real) report["real"] = real_json(*facts.real);

@@ -294,7 +294,22 @@ MainFigures main_figures(const RunFacts& facts, const Metrics& metrics, const De
 RunResult serve(const Experiment& experiment, const Setup& setup, World& world, const RunFiles& files,
                 const ServeTerms& terms, const Listener& listener) {
   const auto start = Clock::now();
-  const std::unique_ptr<TraceSource> workload = open_workload(experiment);
+  const bool leads = terms.ranks == nullptr || terms.ranks->leads();
+  std::optional<WarmWatch> warm;
+  const TimeNs least_warm = least_warm_ns(experiment);
+  // The clients of a real run are not kept waiting for figures.
+  const std::optional<TrafficLength> given = experiment.flag("report.warm") && std::string_view(terms.device) == "model"
+                                                 ? steady_traffic(experiment)
+                                                 : std::nullopt;
+  const std::unique_ptr<TraceSource> traffic = given ? open_endless_workload(experiment) : open_workload(experiment);
+  std::optional<GrowingSource> growing;
+  if (given) {
+    growing.emplace(*traffic, *given, 2 * least_warm, [&warm, least_warm] {
+      const WarmWindow window = warm->window(least_warm);
+      return window.not_flat.empty() || window.overloaded;
+    });
+  }
+  TraceSource* const workload = growing ? static_cast<TraceSource*>(&*growing) : traffic.get();
   // A real engine has a front end of its own.
   const ServingTimes serving = std::string_view(terms.device) == "model" ? setup.serving : ServingTimes{};
   SharedPrefixes prefixes(*workload, setup.engine.shape.page_tokens);
@@ -310,7 +325,6 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
   CountingTerms counted = counting_terms(experiment);
   refuse_files(files, setup, terms.engines != nullptr);
 
-  const bool leads = terms.ranks == nullptr || terms.ranks->leads();
   std::vector<std::string> idle;
   for (IdleKey& key : idle_keys(experiment)) idle.push_back(std::move(key.sentence));
   if (leads) {
@@ -338,7 +352,6 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
   std::optional<Bounds> bounds;
   if (experiment.flag("report.bounds") && leads) bounds.emplace(setup, rows);
   Observer* const counts = bounds ? &bounds->stops : rows;
-  std::optional<WarmWatch> warm;
   if (experiment.flag("report.warm") && leads) warm.emplace(counts, setup.cost.get(), counted.level);
   Metrics metrics(warm ? &*warm : counts, setup.cost.get(), std::move(counted));
   FrontEnd front_end(serving, metrics);
@@ -418,7 +431,12 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
                 history ? &*history : nullptr, &prefixes, setup.decode != nullptr ? &joined.figures() : nullptr},
                facts);
   if (bounds) bounds->add_to(facts);
-  if (warm) facts.warm = warm->found(least_warm_ns(experiment));
+  if (warm) facts.warm = warm->found(least_warm);
+  if (growing) {
+    facts.warm->times = growing->times();
+    WarmWindow& window = facts.warm->window;
+    window.overloaded = window.overloaded || (!window.not_flat.empty() && window.waits_grow);
+  }
   if (timeline) timeline->finish();
   RunResult result;
   result.figures = main_figures(facts, metrics, decisions);

@@ -11,6 +11,7 @@
 #include "lab/names.hpp"
 #include "lab/report/warnings.hpp"
 #include "lab/sweep/comparison.hpp"
+#include "lab/sweep/sweep_cell.hpp"
 #include "lab/version.hpp"
 
 namespace kvtwin {
@@ -138,7 +139,8 @@ SweepOutcome compare_settings(const CompareSettingsArguments& arguments, const L
       outcome.folder = arguments.out;
     }
     outcome.text = arguments.json ? json_lines(rows)
-                                  : swept.engines + comparison_text(plan, comparison, repeats, drawn, goal, min_served);
+                                  : swept.engines + measured_line(swept.rows) +
+                                        comparison_text(plan, comparison, repeats, drawn, goal, min_served);
     if (goal && !arguments.json) outcome.text += goal_text(plan, comparison, *goal, repeats);
     if (!arguments.json) outcome.text += warnings_text(warnings);
   }

@@ -116,8 +116,8 @@ SweepOutcome sweep(const CasesArguments& arguments, const Listener& listener) {
     std::vector<std::string> names;
     for (const Json& row : swept.rows) names.push_back(row.value("warnings", ""));
     outcome.text = arguments.json ? json_lines(swept.rows) + summary.dump() + "\n"
-                                  : swept.engines + sweep_tables(plan, swept.rows) + warnings_text(names) +
-                                        (sentence.empty() ? "" : sentence + "\n");
+                                  : swept.engines + measured_line(swept.rows) + sweep_tables(plan, swept.rows) +
+                                        warnings_text(names) + (sentence.empty() ? "" : sentence + "\n");
   }
   outcome.failures = failures_sentence(plan, swept);
   return outcome;

@@ -15,6 +15,7 @@
 #include "lab/experiment/engine_word.hpp"
 #include "lab/experiment/setup.hpp"
 #include "lab/experiment/stages.hpp"
+#include "lab/formatted.hpp"
 #include "lab/report/figures.hpp"
 #include "lab/run/serve.hpp"
 #include "lab/version.hpp"
@@ -27,7 +28,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-constexpr std::string_view kRowVersion = "8";  // version of the columns of a row
+constexpr std::string_view kRowVersion = "9";  // version of the columns of a row
 constexpr std::uint64_t kHashStart = 0xcbf29ce484222325ULL;
 
 void mix(std::uint64_t& hash, std::string_view text) {  // FNV-1a
@@ -143,7 +144,12 @@ constexpr char kSeparator = '\x1e';  // between report.json and the figures of T
 // Returns the figures of a row.
 Json figures_of(const Json& report, const CellRun& cell) {
   Json row = report_figures(report);
-  row.update(report.at("times"));
+  const Json warm = report.value("warm", Json());
+  if (warm.is_null()) row.update(report.at("times"));
+  for (const char* name : {"from_s", "to_s", "not_flat"}) {
+    row[std::string("warm_") + name] = warm.is_null() ? Json() : warm.at(name);
+  }
+  row["overloaded"] = warm.is_null() ? Json() : warm.at("overloaded");
   row["objects_a_page"] = cell.objects_a_page;
   const double bytes = row.at("l3_read_bytes");
   const double pages = cell.page_bytes == 0 ? 0 : bytes / static_cast<double>(cell.page_bytes);
@@ -213,6 +219,35 @@ std::string engine_lines(const std::vector<CellRun>& cells) {
     text += "engine     " + cell.engine + "\n";
   }
   return text;
+}
+
+std::string measured_line(const std::vector<Json>& rows) {
+  std::size_t warm = 0, overloaded = 0, others = 0, cold = 0;
+  double from_least = 0, from_most = 0, to_least = 0, to_most = 0;
+  for (const Json& row : rows) {
+    if (has_failed(row)) continue;
+    if (!row.contains("warm_from_s") || row.at("warm_from_s").is_null()) {
+      ++cold;
+      continue;
+    }
+    const double from = row.at("warm_from_s"), to = row.at("warm_to_s");
+    const bool first = warm++ == 0;
+    from_least = first ? from : std::min(from_least, from);
+    from_most = first ? from : std::max(from_most, from);
+    to_least = first ? to : std::min(to_least, to);
+    to_most = first ? to : std::max(to_most, to);
+    if (row.at("warm_not_flat").is_null()) continue;
+    ++(row.at("overloaded").get<bool>() ? overloaded : others);
+  }
+  if (warm == 0) return cold == 0 ? "" : "measured   all requests, from empty caches on\n";
+  const auto range = [](double least, double most) {
+    return least == most ? formatted("%.0f", least) : formatted("%.0f to %.0f", least, most);
+  };
+  std::string line = "measured   the warm part of each run: it begins at " + range(from_least, from_most) +
+                     " s and ends at " + range(to_least, to_most) + " s";
+  if (overloaded != 0) line += formatted("; overloaded: %zu of %zu runs", overloaded, rows.size());
+  if (others != 0) line += formatted("; not yet steady: %zu of %zu runs", others, rows.size());
+  return line + "\n";
 }
 
 std::vector<IdleKey> idle_in_all(const std::vector<CellRun>& cells) {

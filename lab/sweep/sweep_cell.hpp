@@ -24,6 +24,8 @@ struct CellRun {
 };
 // Returns a line for each different engine_line() of the cells, in their order.
 std::string engine_lines(const std::vector<CellRun>& cells);
+// Returns a line that says which part of the runs the figures are of; nothing without a row that has figures.
+std::string measured_line(const std::vector<nlohmann::ordered_json>& rows);
 // Returns the keys without effect in all cells.
 std::vector<IdleKey> idle_in_all(const std::vector<CellRun>& cells);
 

@@ -332,6 +332,7 @@ Experiment SweepPlan::experiment(const Experiment& base, const SweepCell& cell) 
       experiment.set(key + "=" + axes[a].values[*cell.indices[a]].text, axes[a].origin);
     }
   }
+  if (warm_up == 0) measure_warm(experiment);
   return experiment;
 }
 

@@ -49,10 +49,45 @@ TEST(WarmReport, CountsTheRequestsThatArriveInItsWindow) {
 }
 
 TEST(WarmReport, SaysWhyItIsNotFlat) {
-  const Simulated run = simulate(kSessions + Settings{"workload.generate.think_s=3600"});
+  const Simulated run = simulate(kSessions + Settings{"workload.generate.think_s=3600", "workload.limit=3000"});
   EXPECT_EQ(run.report.at("warm").at("flat"), false);
   EXPECT_NE(run.report.at("warm").at("not_flat").get<std::string>().find("and 18000 s are needed"), std::string::npos)
       << run.report.at("warm");
+}
+
+// The same number of requests is enough for one think time, and not for the other.
+TEST(WarmReport, GoesOnUntilItIsFlat) {
+  const auto served = [](const char* think) {
+    return simulate(kSessions + Settings{"workload.generate.requests=800", think}).report;
+  };
+  const Json soon = served("workload.generate.think_s=20"), late = served("workload.generate.think_s=3600");
+  for (const Json* report : {&soon, &late}) {
+    EXPECT_EQ(report->at("warm").at("flat"), true) << report->at("warm");
+    EXPECT_EQ(report->at("requests").at("total"), 800 * report->at("warm").at("times_as_long").get<std::uint64_t>());
+  }
+  EXPECT_GT(late.at("requests").at("total"), soon.at("requests").at("total"));
+  const double from = late.at("warm").at("from_s"), to = late.at("warm").at("to_s");
+  EXPECT_GE(to - from, 5 * 3600);
+}
+
+// The longer run begins with the requests of the shorter one.
+TEST(WarmReport, ALongerRunBeginsLikeAShorterOne) {
+  const Simulated shorter = simulate(kSessions + Settings{"workload.generate.requests=300", "report.warm=false"});
+  const Simulated longer = simulate(kSessions + Settings{"workload.generate.requests=300"});
+  const Table few(shorter.requests_csv), many(longer.requests_csv);
+  ASSERT_GT(many.size(), few.size());
+  for (std::size_t row = 0; row < few.size(); ++row) {
+    ASSERT_EQ(few.text(row, "arrival_s"), many.text(row, "arrival_s")) << row;
+    ASSERT_EQ(few.text(row, "prompt_tokens"), many.text(row, "prompt_tokens")) << row;
+  }
+}
+
+TEST(WarmReport, AQueueThatGrowsIsOverload) {
+  const Simulated run =
+      simulate(kSessions + Settings{"workload.generate.requests=1000", "workload.generate.requests_per_second=2000",
+                                    "workload.generate.prompt_tokens=4000"});
+  EXPECT_EQ(run.report.at("warm").at("overloaded"), true) << run.report.at("warm");
+  EXPECT_NE(run.report.at("warm").at("not_flat").get<std::string>().find("the wait goes from"), std::string::npos);
 }
 
 TEST(WarmReport, IsOnlyThereWhereItIsAskedFor) {
