@@ -8,6 +8,8 @@
 namespace kvtwin {
 
 namespace {
+constexpr std::size_t kMostListed = 16;
+
 bool same_letter(char a, char b) {
   return std::tolower(static_cast<unsigned char>(a)) == std::tolower(static_cast<unsigned char>(b));
 }
@@ -31,6 +33,12 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::string nearest_name(std::string_view name, std::span<const std::string> known) {
   const std::string* best = nullptr;
+  for (const std::string& candidate : known) {  // h100 means h100-sxm, not h20
+    const bool begins = name.size() > 1 && candidate.size() >= name.size() &&
+                        std::ranges::equal(name, std::string_view(candidate).substr(0, name.size()), same_letter);
+    if (begins && (best == nullptr || candidate.size() < best->size())) best = &candidate;
+  }
+  if (best != nullptr) return *best;
   std::size_t best_distance = 0;
   for (const std::string& candidate : known) {
     const std::size_t distance = edit_distance(name, candidate);
@@ -48,6 +56,7 @@ std::string unknown_name(std::string_view kind, std::string_view name, std::span
   sentence.append(kind).append(" \"").append(name).append("\"");
   const std::string nearest = nearest_name(name, known);
   sentence += nearest.empty() ? "." : ": did you mean \"" + nearest + "\"?";
+  if (!nearest.empty() && known.size() > kMostListed) return sentence;
   sentence += " Known:";
   for (std::size_t i = 0; i < known.size(); ++i) sentence += (i == 0 ? " " : ", ") + known[i];
   return sentence + ".";

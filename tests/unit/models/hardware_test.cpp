@@ -288,9 +288,7 @@ TEST(Presets, UnknownModelNamesTheNearest) {
     model_preset("lama-3.1-8b");
     FAIL();
   } catch (const ModelError& error) {
-    EXPECT_NE(std::string(error.what()).find("did you mean \"llama-3.1-8b\"? Known: deepseek-v3-mtp, "),
-              std::string::npos)
-        << error.what();
+    EXPECT_NE(std::string(error.what()).find("did you mean \"llama-3.1-8b\"?"), std::string::npos) << error.what();
   }
 }
 

@@ -20,9 +20,18 @@ TEST(Names, EditDistanceCountsInsertionsDeletionsAndSubstitutions) {
 TEST(Names, NearestIsNamedOnlyWhenItIsNear) {
   EXPECT_EQ(nearest_name("lama-3.1-8b", kKnown), "llama-3.1-8b");
   EXPECT_EQ(nearest_name("deepseek_v3", kKnown), "deepseek-v3");
+  const std::vector<std::string> hardware{"h20", "h100-sxm", "h100-pcie5"};
+  EXPECT_EQ(nearest_name("h100", hardware), "h100-sxm") << "although h20 is fewer letters away";
   EXPECT_EQ(nearest_name("something else", kKnown), "");
   EXPECT_EQ(nearest_name("", kKnown), "");
   EXPECT_EQ(nearest_name("tiny", {}), "");
+}
+
+TEST(Names, ALongListGivesWayToTheNearest) {
+  std::vector<std::string> many(kKnown.begin(), kKnown.end());
+  for (int i = 0; i < 20; ++i) many.push_back("other-" + std::to_string(i));
+  EXPECT_EQ(unknown_name("model", "tinny", many), "unknown model \"tinny\": did you mean \"tiny\"?");
+  EXPECT_NE(unknown_name("model", "zzzzzz", many).find("other-19."), std::string::npos);
 }
 
 TEST(Names, SentenceListsTheKnownOnes) {
