@@ -6,7 +6,7 @@
 #include <variant>
 
 #include "cli/say.hpp"
-#include "cli/sglang_options.hpp"
+#include "cli/engine_options.hpp"
 #include "cli/terminal.hpp"
 #include "lab/error.hpp"
 #include "lab/sglang/sglang_flags.hpp"
@@ -19,7 +19,7 @@ void add_serve_options(CLI::App& command, ServeArguments& arguments) {
       .add_option("--set", arguments.sets,
                   "key=value: set a key, instead of the file's value, e.g. tiers.host.gib=64; may be repeated")
       ->allow_extra_args(false);
-  add_sglang_options(command, arguments.sglang);
+  add_engine_options(command, arguments.server);
   command.add_flag("--to-sglang-flags", arguments.to_sglang,
                    "Print the experiment as flags of an SGLang server, and run nothing");
   command.add_option("--out", arguments.out, "Run folder to write, e.g. out/run (default: none)")
@@ -63,7 +63,7 @@ Experiment read_experiment(const ServeArguments& arguments, const char* command)
     throw InputError(std::string(command) + " needs an experiment file, e.g. experiments/quickstart.toml");
   }
   Experiment experiment = Experiment::from_file(arguments.experiment);
-  apply_sglang(arguments.sglang, arguments.sets, experiment);
+  apply_engine_arguments(arguments.server, arguments.sets, experiment);
   for (const std::string& assignment : arguments.sets) experiment.set(assignment);
   return experiment;
 }

@@ -9,13 +9,13 @@
 #include "lab/experiment/setup.hpp"
 #include "lab/listener.hpp"
 #include "lab/run/serve.hpp"
-#include "lab/sglang/sglang_arguments.hpp"
+#include "lab/engine_flags/engine_arguments.hpp"
 
 namespace kvtwin {
 
 struct ServeArguments : RunFiles {
   std::string experiment;
-  SglangArguments sglang;
+  EngineArguments server;
   std::vector<std::string> sets;
   bool json = false, help_keys = false;
   bool to_sglang = false;  // print the experiment as SGLang's flags, and run nothing

@@ -21,14 +21,12 @@
 #include <string_view>
 #include <vector>
 
+#include "lab/engine_flags/flag_reader.hpp"
 #include "lab/experiment/experiment.hpp"
 #include "lab/experiment/setup.hpp"
 #include "lab/sglang/sglang_releases.hpp"
 
 namespace kvtwin {
-
-// `set_later` below: keys that the caller sets afterwards. There are no notes about their values.
-using KeyList = std::span<const std::string>;
 
 // `flags`: the arguments of `python -m sglang.launch_server`; the line may also contain this command. Words are split
 // as in a shell, with quotes. A value that begins with { may be JSON without quotes. `release`: null for the latest.

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "lab/engine_flags/model_names.hpp"
 #include "lab/error.hpp"
 #include "lab/sglang/sglang_table.hpp"
 #include "models/presets.hpp"
@@ -787,8 +788,8 @@ std::vector<ListedFlag> listed_flags() {
   return list;
 }
 
-SglangFlag::Takes takes_of(const ListedFlag& listed) {
-  using Takes = SglangFlag::Takes;
+EngineFlag::Takes takes_of(const ListedFlag& listed) {
+  using Takes = EngineFlag::Takes;
   if (listed.takes != "one") return listed.takes == "list" ? Takes::list : Takes::nothing;
   if (listed.type == "int") return Takes::integer;
   if (listed.type == "human_readable_int") return Takes::tokens;
@@ -807,18 +808,19 @@ TEST(SglangServer, TheTableIsOfTheListedRelease) {
 }
 
 TEST(SglangServer, EveryListedFlagHasARow) {
-  const std::vector<std::string>& names = sglang_flag_names();
+  const std::vector<std::string>& names = sglang_table().names();
   for (const ListedFlag& listed : listed_flags()) {
     for (const std::string& name : listed.flags) {
       EXPECT_NE(std::ranges::find(names, name), names.end()) << name;
-      const SglangFlag* flag = find_sglang_flag(name);
+      const EngineFlag* flag = sglang_table().find(name);
       if (flag == nullptr) continue;
       EXPECT_FALSE(flag->earlier) << name;
-      EXPECT_EQ(flag->takes == SglangFlag::Takes::nothing, listed.switches()) << name;
-      EXPECT_EQ(flag->takes == SglangFlag::Takes::list, listed.takes == "list") << name;
+      EXPECT_EQ(flag->takes == EngineFlag::Takes::nothing, listed.switches()) << name;
+      EXPECT_EQ(flag->takes == EngineFlag::Takes::list, listed.takes == "list") << name;
     }
     // /server_info has the field of the row, or a field that is known there.
-    EXPECT_TRUE(find_sglang_field(listed.field) != nullptr || is_server_info_field(listed.field)) << listed.field;
+    EXPECT_TRUE(sglang_table().find_field(listed.field) != nullptr || is_server_info_field(listed.field))
+        << listed.field;
   }
 }
 
@@ -828,7 +830,7 @@ TEST(SglangServer, EveryRowIsAListedFlag) {
     listed.insert(flag.field);
     listed.insert(flag.flags.begin(), flag.flags.end());
   }
-  for (const SglangFlag& flag : sglang_flags()) {
+  for (const EngineFlag& flag : sglang_table().flags()) {
     EXPECT_EQ(flag.earlier, !listed.contains(flag.name) && !listed.contains(flag.field)) << flag.name;
   }
 }
@@ -839,8 +841,8 @@ TEST(SglangServer, DefaultsThatMatterAreTheServers) {
       {"hicache_ratio", "2"}, {"page_size", "1"}, {"prefill_decode_interval", "0"}};
   std::size_t compared = 0;
   for (const ListedFlag& listed : listed_flags()) {
-    const SglangFlag* flag = find_sglang_flag(listed.flags.front());
-    if (flag == nullptr || flag->is == SglangFlag::Is::without_effect) continue;
+    const EngineFlag* flag = sglang_table().find(listed.flags.front());
+    if (flag == nullptr || flag->is == EngineFlag::Is::without_effect) continue;
     std::string expected = listed.unquoted_preset();
     if (listed.preset == "null" || listed.preset == "false") {
       const auto found = derived.find(listed.field);
@@ -857,8 +859,8 @@ TEST(SglangServer, ValuesOfTakenFlagsAreTheServers) {
   const std::map<std::string, std::set<std::string>> earlier = {{"hicache_storage_backend", {"kvcc"}},
                                                                 {"kv_cache_dtype", {"fp4_e2m1"}}};
   for (const ListedFlag& listed : listed_flags()) {
-    const SglangFlag* flag = find_sglang_flag(listed.flags.front());
-    if (flag == nullptr || flag->is != SglangFlag::Is::modelled) continue;
+    const EngineFlag* flag = sglang_table().find(listed.flags.front());
+    if (flag == nullptr || flag->is != EngineFlag::Is::modelled) continue;
     EXPECT_EQ(flag->takes, takes_of(listed)) << listed.field;
     std::set<std::string> words = sorted_words(flag->words);
     if (const auto gone = earlier.find(listed.field); gone != earlier.end()) {
@@ -870,17 +872,17 @@ TEST(SglangServer, ValuesOfTakenFlagsAreTheServers) {
 
 // docs/sglang.md states how many flags set a key, are noted, and have no effect.
 TEST(SglangServer, TheDocumentationCountsTheFlags) {
-  std::map<SglangFlag::Is, std::size_t> counts;
+  std::map<EngineFlag::Is, std::size_t> counts;
   const std::vector<ListedFlag> list = listed_flags();
   for (const ListedFlag& listed : list) {
-    const SglangFlag* flag = find_sglang_flag(listed.flags.front());
+    const EngineFlag* flag = sglang_table().find(listed.flags.front());
     ASSERT_NE(flag, nullptr) << listed.field;
     ++counts[flag->is];
   }
   const std::string sentence = "Of the " + std::to_string(list.size()) + " flags, " +
-                               std::to_string(counts[SglangFlag::Is::modelled]) + " are taken, " +
-                               std::to_string(counts[SglangFlag::Is::not_modelled]) + " are noted because kvtwin has " +
-                               "no model of them, " + std::to_string(counts[SglangFlag::Is::without_effect]) +
+                               std::to_string(counts[EngineFlag::Is::modelled]) + " are taken, " +
+                               std::to_string(counts[EngineFlag::Is::not_modelled]) + " are noted because kvtwin has " +
+                               "no model of them, " + std::to_string(counts[EngineFlag::Is::without_effect]) +
                                " have no effect on the cache, and 0 are refused";
   std::string text = text_of(in_source("docs/sglang.md"));
   std::ranges::replace(text, '\n', ' ');
@@ -901,9 +903,9 @@ TEST(SglangServer, EveryFlagAndEveryValueIsTaken) {
   for (const ListedFlag& listed : listed_flags()) {
     for (const std::string& name : listed.flags) {
       take(kHost + name + listed.legal_value());
-      const SglangFlag* flag = find_sglang_flag(name);
+      const EngineFlag* flag = sglang_table().find(name);
       ASSERT_NE(flag, nullptr) << name;
-      if (flag->is != SglangFlag::Is::modelled) continue;
+      if (flag->is != EngineFlag::Is::modelled) continue;
       for (const std::string& choice : listed.choices) take(kHost + name + "=" + choice);
     }
   }
@@ -914,21 +916,21 @@ TEST(SglangFlags, EveryPresetHasARepositoryThatNamesIt) {
   for (const std::string& preset : model_preset_names()) {
     if (preset == "tiny") continue;  // a model of kvtwin's own
     const auto found =
-        std::ranges::find(sglang_models(), std::string_view(preset), [](const auto& row) { return row.first; });
-    ASSERT_NE(found, sglang_models().end()) << preset;
+        std::ranges::find(published_models(), std::string_view(preset), [](const auto& row) { return row.first; });
+    ASSERT_NE(found, published_models().end()) << preset;
     EXPECT_EQ(from_flags("--model-path " + std::string(found->second)).text("model.name"), preset);
   }
 }
 
 TEST(SglangFlags, TableIsSound) {
-  std::vector<std::string> names = sglang_flag_names();
+  std::vector<std::string> names = sglang_table().names();
   std::ranges::sort(names);
   EXPECT_EQ(std::ranges::adjacent_find(names), names.end()) << *std::ranges::adjacent_find(names);
-  for (const SglangFlag& flag : sglang_flags()) {
-    EXPECT_EQ(find_sglang_flag(flag.name), &flag) << flag.name;
+  for (const EngineFlag& flag : sglang_table().flags()) {
+    EXPECT_EQ(sglang_table().find(flag.name), &flag) << flag.name;
     const auto known = std::ranges::find(experiment_keys(), flag.key, &ExperimentKey::name);
     EXPECT_TRUE(flag.key.empty() || known != experiment_keys().end()) << flag.name;
-    EXPECT_EQ(flag.is == SglangFlag::Is::not_modelled, !flag.why.empty()) << flag.name;
+    EXPECT_EQ(flag.is == EngineFlag::Is::not_modelled, !flag.why.empty()) << flag.name;
   }
 }
 

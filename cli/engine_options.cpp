@@ -1,4 +1,4 @@
-#include "cli/sglang_options.hpp"
+#include "cli/engine_options.hpp"
 
 #include <string>
 
@@ -15,7 +15,7 @@ std::string range_of_releases() {
 
 }  // namespace
 
-std::vector<CLI::Option*> add_sglang_options(CLI::App& command, SglangArguments& arguments) {
+std::vector<CLI::Option*> add_engine_options(CLI::App& command, EngineArguments& arguments) {
   CLI::Option* flags =
       command
           .add_option(

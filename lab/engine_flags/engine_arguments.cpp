@@ -1,4 +1,4 @@
-#include "lab/sglang/sglang_arguments.hpp"
+#include "lab/engine_flags/engine_arguments.hpp"
 
 #include <string_view>
 #include <vector>
@@ -29,7 +29,8 @@ GivenEngine given_engine(const Experiment& experiment, std::span<const std::stri
 
 }  // namespace
 
-void apply_sglang(const SglangArguments& arguments, std::span<const std::string> set_later, Experiment& experiment) {
+void apply_engine_arguments(const EngineArguments& arguments, std::span<const std::string> set_later,
+                            Experiment& experiment) {
   std::vector<std::string> keys;
   for (const std::string& text : set_later) keys.push_back(text.substr(0, text.find('=')));
   const GivenEngine given = given_engine(experiment, set_later);

@@ -5,11 +5,11 @@
 #include <CLI/CLI.hpp>
 #include <vector>
 
-#include "lab/sglang/sglang_arguments.hpp"
+#include "lab/engine_flags/engine_arguments.hpp"
 
 namespace kvtwin {
 
 // Adds the options. Returns them in that order.
-std::vector<CLI::Option*> add_sglang_options(CLI::App& command, SglangArguments& arguments);
+std::vector<CLI::Option*> add_engine_options(CLI::App& command, EngineArguments& arguments);
 
 }  // namespace kvtwin
