@@ -1,5 +1,5 @@
-// The options --from-sglang-flags, --from-sglang-server-info and --sglang-version, equal for every command that takes
-// an experiment.
+// The options that set keys as a server has them (--from-sglang-flags, --from-vllm-flags, --from-server-log, ...),
+// equal for every command that takes an experiment.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -3,8 +3,8 @@
 #include <cstdio>
 #include <string>
 
-#include "cli/say.hpp"
 #include "cli/engine_options.hpp"
+#include "cli/say.hpp"
 #include "lab/error.hpp"
 
 namespace kvtwin {

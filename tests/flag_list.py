@@ -27,7 +27,7 @@ def table(head, parser):
     for action in parser._actions:
         if action.dest == "help" or not action.option_strings:
             continue
-        takes = "nothing" if action.nargs == 0 else "list" if action.nargs in ("+", "*") else "one"
+        takes = "nothing" if action.nargs == 0 else "list" if action.nargs in ("+", "*", "?") else "one"
         none = action.default is None or action.default == argparse.SUPPRESS
         default = "null" if none else json.dumps(action.default, default=str)
         choices = " ".join(sorted(str(choice) for choice in action.choices or () if choice is not None))

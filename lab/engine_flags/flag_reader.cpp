@@ -42,7 +42,8 @@ std::string FlagReader::where(std::string_view field) const {
 
 std::string FlagReader::as_given(std::string_view field) const {
   const Given& given = given_.find(field)->second;
-  return given.said + (given.value.empty() ? "" : " " + given.value);
+  const bool shown = !given.value.empty() && table_.find_field(field)->takes != EngineFlag::Takes::nothing;
+  return given.said + (shown ? " " + given.value : "");
 }
 
 void FlagReader::refuse(const Given& given, const std::string& right) const {
@@ -61,7 +62,7 @@ void FlagReader::check_positive(const Given& given) const {
 }
 
 void FlagReader::check_word(const EngineFlag& flag, Given& given) {
-  const std::vector<std::string> known = words_of(flag.words);
+  const std::vector<std::string> known = split_words(flag.words);
   if (std::ranges::find(known, given.value) != known.end()) return;
   if (given.value.empty() || !misspelt(given.value, known).empty()) {
     throw InputError(source_ + ": " + given.said + ": " + unknown_name("value", short_text(given.value), known));

@@ -18,6 +18,12 @@ namespace kvtwin {
 // Keys that the caller sets afterwards. There are no notes about their values.
 using KeyList = std::span<const std::string>;
 
+// A line of flags, or a whole command, that an experiment is written as.
+struct ServerLine {
+  std::string line;                // quoted for a shell
+  std::vector<std::string> notes;  // keys of the experiment that no flag can express
+};
+
 // Returns the flag of a name. It is null for a name that no known version has. `option`: for errors.
 // Errors: InputError for a probable misspelling, and for a word that is no flag.
 NamedFlag known_flag(const FlagTable& table, std::string_view option, const std::string& name);

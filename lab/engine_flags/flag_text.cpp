@@ -1,6 +1,8 @@
 #include "lab/engine_flags/flag_text.hpp"
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <sstream>
 
@@ -137,7 +139,7 @@ std::string number_text(double number) {
   return {text, end};
 }
 
-std::vector<std::string> words_of(std::string_view words) {
+std::vector<std::string> split_words(std::string_view words) {
   std::istringstream in{std::string(words)};
   return {std::istream_iterator<std::string>(in), {}};
 }
@@ -174,6 +176,20 @@ SortedJson read_json_object(std::string_view text, const std::string& where) {
     throw InputError(where + " holds a number beyond all bounds");
   }
   throw InputError(where + " is no JSON object; it must be one, { ... }");
+}
+
+std::string read_log_head(const std::string& path, const std::string& where) {
+  constexpr std::size_t kHeadBytes = std::size_t{4} << 20;
+  std::error_code error;
+  std::ifstream in(path, std::ios::binary);
+  if (path.empty() || !std::filesystem::is_regular_file(path, error) || !in) {
+    throw InputError(where + ": " + (path.empty() ? "is empty" : path + " can't be read") +
+                     "; give the path of a server's log");
+  }
+  std::string text(kHeadBytes, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(in.gcount()));
+  return text;
 }
 
 }  // namespace kvtwin

@@ -28,7 +28,7 @@ std::string short_text(std::string_view text);
 std::string lower_case(std::string_view text);
 // Returns the shortest text of exactly this number.
 std::string number_text(double number);
-std::vector<std::string> words_of(std::string_view words);
+std::vector<std::string> split_words(std::string_view words);
 // Returns the list with commas, and the number of further entries.
 std::string joined_words(const std::vector<std::string>& list, std::size_t most = 40);
 
@@ -45,5 +45,7 @@ std::optional<T> number_of(std::string_view text) {
 nlohmann::json read_json_object(std::string_view text, const std::string& where);
 // Reads a file of at most 1 MiB. `right`: for errors, "give the path of a JSON file". Errors: InputError.
 std::string read_argument_file(const std::string& path, const std::string& where, const std::string& right);
+// Returns the first 4 MiB of a server's log. Errors: InputError.
+std::string read_log_head(const std::string& path, const std::string& where);
 
 }  // namespace kvtwin

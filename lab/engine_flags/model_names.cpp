@@ -145,11 +145,21 @@ struct Method {
   std::string_view name;
   WeightChoice weights;
 };
-constexpr std::array<Method, 24> kMethods{{{"fp8", WeightChoice::fp8},
+constexpr std::array<Method, 34> kMethods{{{"fp8", WeightChoice::fp8},
                                            {"w8a8_fp8", WeightChoice::fp8},
                                            {"modelopt_fp8", WeightChoice::fp8},
                                            {"fbgemm_fp8", WeightChoice::fp8},
                                            {"mxfp8", WeightChoice::mxfp8},
+                                           {"fp8_per_tensor", WeightChoice::fp8},
+                                           {"fp8_per_channel", WeightChoice::fp8},
+                                           {"fp8_per_block", WeightChoice::fp8_block},
+                                           {"int8_per_channel_weight_only", WeightChoice::int8},
+                                           {"nvfp4_per_token", WeightChoice::nvfp4},
+                                           {"auto_awq", WeightChoice::awq},
+                                           {"auto_gptq", WeightChoice::awq},
+                                           {"gpt_oss_mxfp4", WeightChoice::mxfp4},
+                                           {"modelopt_mxfp8", WeightChoice::mxfp8},
+                                           {"deepseek_v4_fp8", WeightChoice::automatic},
                                            {"modelopt_fp4", WeightChoice::nvfp4},
                                            {"nvfp4_online", WeightChoice::nvfp4},
                                            {"petit_nvfp4", WeightChoice::nvfp4},

@@ -520,6 +520,14 @@ class SglangReader : public FlagReader {
 std::size_t first_flag(const std::vector<std::string>& words) {
   std::size_t first = 0;
   bool sglang = false;
+  const auto serve = std::ranges::adjacent_find(
+      words, [](const std::string& a, const std::string& b) { return a.ends_with("vllm") && b == "serve"; });
+  const bool of_vllm = serve != words.end() || std::ranges::any_of(words, [](const std::string& word) {
+                         return word.starts_with("vllm.entrypoints");
+                       });
+  if (of_vllm) {
+    throw InputError(std::string(kFlagsOption) + ": this is a line of vLLM; give it as --from-vllm-flags");
+  }
   for (; first < words.size() && !words[first].starts_with("--"); ++first) {
     sglang = sglang || words[first].find("sglang") != std::string::npos;
   }
@@ -650,10 +658,18 @@ void apply_sglang_lines(Experiment& experiment, std::span<const std::string> lin
 void apply_sglang_server_info_text(Experiment& experiment, std::string_view text, const std::string& name,
                                    KeyList set_later, const SglangRelease* release) {
   std::string source = std::string(kInfoOption) + ": " + name;
+  if (text.find("server_args=ServerArgs(") != std::string_view::npos) {
+    throw InputError(source + " is the log of a server; give it as --from-server-log");
+  }
   const SortedJson info = read_json_object(text, source);
   // The text becomes part of an origin, which is written as a TOML comment.
   std::ranges::replace_if(
       source, [](char c) { return c < 0x20 || c == 0x7F; }, '?');
+  apply_sglang_fields(experiment, info, source, set_later, release);
+}
+
+void apply_sglang_fields(Experiment& experiment, const SortedJson& info, const std::string& source, KeyList set_later,
+                         const SglangRelease* release) {
   if (release == nullptr) release = named_release(experiment);
   if (release == nullptr) release = reported_release(experiment, info, source);
   SglangReader reader(experiment, source, set_later, *release);
@@ -703,14 +719,14 @@ class SglangWriter {
  public:
   SglangWriter(const Experiment& experiment, const Setup& setup) : e_(experiment), setup_(setup) {}
 
-  SglangLine line() {
+  ServerLine line() {
     hierarchical_ = setup_.engine.host_pages != 0;
     for (const EngineFlag& flag : sglang_table().flags()) {
       if (flag.is != Is::modelled || (flag.hierarchical && !hierarchical_)) continue;
       if (flag.field == "model_path") {
         write_model();
       } else if (flag.field == "enable_hierarchical_cache") {
-        if (hierarchical_) line_.flags += " " + flag.name;
+        if (hierarchical_) line_.line += " " + flag.name;
       } else if (flag.field == "dp_size" && setup_.attention_dp > 1) {
         write_groups();
       } else if (flag.field == "attn_dp_size" || flag.field == "disaggregation_decode_enable_radix_cache") {
@@ -724,7 +740,7 @@ class SglangWriter {
       } else if (flag.field == "mamba_radix_cache_strategy") {
         write_states_per_request(flag);
       } else if (flag.field == "disable_hybrid_swa_memory") {
-        if (!e_.flag("cache.hybrid_allocator")) line_.flags += " " + flag.name;
+        if (!e_.flag("cache.hybrid_allocator")) line_.line += " " + flag.name;
       } else if (flag.field == "hicache_storage_backend") {
         write_storage();
       } else if (flag.field == "hicache_storage_backend_extra_config") {
@@ -736,13 +752,13 @@ class SglangWriter {
       }
     }
     note_what_is_left();
-    line_.flags.erase(0, 1);
+    line_.line.erase(0, 1);
     return std::move(line_);
   }
 
  private:
   void say(std::string_view flag, const std::string& value) {
-    line_.flags += " " + std::string(flag) + " " + shell_word(value);
+    line_.line += " " + std::string(flag) + " " + shell_word(value);
   }
   void note(std::string sentence) { line_.notes.push_back(std::move(sentence)); }
 
@@ -763,7 +779,7 @@ class SglangWriter {
 
   void write_groups() {
     say("--dp-size", std::to_string(setup_.attention_dp));
-    line_.flags += " --enable-dp-attention";
+    line_.line += " --enable-dp-attention";
     if (e_.integer("cluster.engines") > 1) {
       note("cluster.engines = " + e_.as_toml("cluster.engines") + ": --dp-size counts the groups of attention");
     }
@@ -890,7 +906,7 @@ class SglangWriter {
   void write_key(const EngineFlag& flag) {
     const std::string key(flag.key);
     if (flag.takes == Takes::nothing) {
-      if (e_.flag(key)) line_.flags += " " + flag.name;
+      if (e_.flag(key)) line_.line += " " + flag.name;
       return;
     }
     if (flag.takes == Takes::number) {
@@ -914,7 +930,7 @@ class SglangWriter {
         break;
       }
     }
-    const std::vector<std::string> known = words_of(flag.words);
+    const std::vector<std::string> known = split_words(flag.words);
     if (std::ranges::find(known, word) != known.end()) return say(flag.name, word);
     note(key + " = " + word + ": " + flag.name + " knows " + joined_words(known));
   }
@@ -984,13 +1000,13 @@ class SglangWriter {
 
   const Experiment& e_;
   const Setup& setup_;
-  SglangLine line_;
+  ServerLine line_;
   bool hierarchical_ = false;
 };
 
 }  // namespace
 
-SglangLine to_sglang_flags(const Experiment& experiment, const Setup& setup) {
+ServerLine to_sglang_flags(const Experiment& experiment, const Setup& setup) {
   return SglangWriter(experiment, setup).line();
 }
 

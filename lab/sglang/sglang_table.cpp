@@ -242,7 +242,7 @@ constexpr std::string_view kWithoutEffect =
     "remote_instance_weight_loader_seed_instance_ip remote_instance_weight_loader_seed_instance_service_port "
     "remote_instance_weight_loader_send_weights_group_ports remote_instance_weight_loader_backend "
     "remote_instance_weight_loader_start_seed_via_transfer_engine! engine_info_bootstrap_port modelexpress_config "
-    "download_dir model_checksum delete_ckpt_after_loading! decrypted_config_file decrypted_draft_config_file "
+    "download_dir model_checksum* delete_ckpt_after_loading! decrypted_config_file decrypted_draft_config_file "
     "checkpoint_engine_wait_weights_before_ready! weight_cache_mode weight_cache_socket weight_cache_timeout "
     // debugging and the rest
     "enable_deterministic_inference! rl_on_policy_target kv_canary kv_canary_real_data kv_canary_sweep_interval "

@@ -23,6 +23,7 @@ ABSENT = ("torch._inductor", "vllm.compilation", "vllm.parser", "vllm.renderers"
 def prepare():
     """Makes vLLM's arguments importable on a machine without a GPU, as for an H100. Returns vLLM's version."""
     import importlib.metadata
+    import re
 
     import sympy  # noqa: F401  before packages are replaced: it takes what it finds
     import torch
@@ -31,6 +32,7 @@ def prepare():
     torch.compile = torch.compiler.disable = torch.compiler.allow_in_graph = plain
     import absent_packages
 
+    sys.modules.setdefault("regex", re)  # the package reads what the command line needs as Python's own module does
     absent_packages.replace(("setuptools", "pkg_resources"), ABSENT)
     absent_packages.replace_missing("vllm")
     import vllm.platforms

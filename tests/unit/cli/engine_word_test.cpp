@@ -185,8 +185,8 @@ TEST(EngineWord, SglangVersionIsAnAlias) {
                         const char* flags = nullptr) {
     Experiment experiment = Experiment::from_text(toml, "x.toml");
     EngineArguments arguments;
-    arguments.version = version;
-    if (flags != nullptr) arguments.flags = {flags};
+    arguments.sglang_version = version;
+    if (flags != nullptr) arguments.sglang_flags = {flags};
     try {
       apply_engine_arguments(arguments, later, experiment);
       for (const std::string& setting : later) experiment.set(setting);

@@ -18,6 +18,7 @@
 #include "models/presets.hpp"
 #include "tests/paths.hpp"
 #include "tests/simulation.hpp"
+#include "tests/unit/cli/listed_flags.hpp"
 
 namespace kvtwin::test {
 namespace {
@@ -193,8 +194,8 @@ TEST(SglangFlags, FreeMemoryCutsAHostTierThatNoFlagSizes) {
   expect_refused([&] { make_setup(full); }, {"tiers.host.memory_gib (--set)", "reserve of 10 GiB"});
   // The written ratio is the bounded one.
   const Experiment bounded = from_flags(flags, machine);
-  const SglangLine line = to_sglang_flags(bounded, make_setup(bounded));
-  EXPECT_EQ(make_setup(from_flags(line.flags)).engine.host_pages, cut.engine.host_pages) << line.flags;
+  const ServerLine line = to_sglang_flags(bounded, make_setup(bounded));
+  EXPECT_EQ(make_setup(from_flags(line.line)).engine.host_pages, cut.engine.host_pages) << line.line;
 }
 
 TEST(SglangFlags, WhatIsNotGivenIsSglangsDefaultUnlessTheFileSaysIt) {
@@ -741,66 +742,7 @@ TEST(SglangFlags, ADraftThatIsLeftOutIsSaid) {
   EXPECT_EQ(planned.find("left out"), std::string::npos) << planned;
 }
 
-// A flag of the real server, as its argument parser listed it.
-struct ListedFlag {
-  std::string field;
-  std::vector<std::string> flags;
-  std::string takes, type, preset;
-  std::vector<std::string> choices;
-
-  bool switches() const { return takes == "nothing"; }
-  std::string unquoted_preset() const { return preset[0] == '"' ? preset.substr(1, preset.size() - 2) : preset; }
-  std::string legal_value() const {
-    if (switches()) return "";
-    if (field == "model_path") return " Qwen/Qwen3-32B";
-    if (!choices.empty()) return " " + choices.front();
-    if (preset != "null" && preset != "\"\"" && std::string("[{").find(preset[0]) == std::string::npos) {
-      return " " + unquoted_preset();
-    }
-    if (type == "int") return " 1";
-    if (type == "human_readable_int") return " 1k";
-    if (type == "float") return " 0.5";
-    return type == "loads" ? " {}" : " x";
-  }
-};
-
-std::vector<ListedFlag> listed_flags() {
-  std::istringstream lines(text_of(in_source("tests/fixtures/sglang/server_flags.tsv")));
-  std::vector<ListedFlag> list;
-  for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with("#")) continue;
-    std::vector<std::string> cells(1);
-    for (const char c : line) {
-      if (c == '\t') {
-        cells.emplace_back();
-      } else {
-        cells.back() += c;
-      }
-    }
-    EXPECT_EQ(cells.size(), 6U) << line;
-    if (cells.size() != 6) continue;
-    const auto words = [](const std::string& text) {
-      std::istringstream in(text);
-      return std::vector<std::string>(std::istream_iterator<std::string>(in), {});
-    };
-    list.push_back({cells[0], words(cells[1]), cells[2], cells[3], cells[4], words(cells[5])});
-  }
-  return list;
-}
-
-EngineFlag::Takes takes_of(const ListedFlag& listed) {
-  using Takes = EngineFlag::Takes;
-  if (listed.takes != "one") return listed.takes == "list" ? Takes::list : Takes::nothing;
-  if (listed.type == "int") return Takes::integer;
-  if (listed.type == "human_readable_int") return Takes::tokens;
-  if (listed.type == "float") return Takes::number;
-  return listed.choices.empty() ? Takes::text : Takes::word;
-}
-
-std::set<std::string> sorted_words(std::string_view text) {
-  std::istringstream in{std::string(text)};
-  return {std::istream_iterator<std::string>(in), {}};
-}
+std::vector<ListedFlag> listed_flags() { return listed_flags_of("tests/fixtures/sglang/server_flags.tsv"); }
 
 TEST(SglangServer, TheTableIsOfTheListedRelease) {
   const std::string text = text_of(in_source("tests/fixtures/sglang/server_flags.tsv"));
@@ -992,9 +934,9 @@ TEST(SglangServerInfo, Refusals) {
 
 std::string canonical(const std::string& flags) {
   const Experiment experiment = from_flags(flags);
-  const SglangLine line = to_sglang_flags(experiment, make_setup(experiment));
+  const ServerLine line = to_sglang_flags(experiment, make_setup(experiment));
   EXPECT_TRUE(line.notes.empty()) << flags << ": " << line.notes.front();
-  return line.flags;
+  return line.line;
 }
 
 // Command lines as in SGLang's documentation and in bug reports, and their canonical form.
@@ -1057,12 +999,12 @@ TEST(SglangLines, StorageComesBack) {
 TEST(SglangLines, OneStorageBackEnd) {
   Experiment experiment = Experiment::from_text("", "");
   for (const char* setting : {"tiers.host.gib=64", "tiers.shared_fs.gib=4"}) experiment.set(setting);
-  SglangLine line = to_sglang_flags(experiment, make_setup(experiment));
-  EXPECT_NE(line.flags.find("--hicache-storage-backend hf3fs"), std::string::npos) << line.flags;
+  ServerLine line = to_sglang_flags(experiment, make_setup(experiment));
+  EXPECT_NE(line.line.find("--hicache-storage-backend hf3fs"), std::string::npos) << line.line;
   EXPECT_EQ(std::ranges::count(line.notes, "the shared_fs tier's size: there is no flag for it"), 1);
   experiment.set("tiers.disk.gib=4");
   line = to_sglang_flags(experiment, make_setup(experiment));
-  EXPECT_EQ(line.flags.find("--hicache-storage-backend"), std::string::npos) << line.flags;
+  EXPECT_EQ(line.line.find("--hicache-storage-backend"), std::string::npos) << line.line;
   EXPECT_EQ(
       std::ranges::count(line.notes, "storage tiers disk, shared_fs: --hicache-storage-backend names one back end"), 1);
 }
@@ -1075,7 +1017,7 @@ TEST(SglangLines, WhatNoFlagSaysIsNamed) {
     experiment.set(setting);
   }
   const kvtwin::Setup setup = make_setup(experiment);  // qualified: testing::Setup exists too
-  const SglangLine line = to_sglang_flags(experiment, setup);
+  const ServerLine line = to_sglang_flags(experiment, setup);
   std::string notes;
   for (const std::string& note : line.notes) notes += note + "\n";
   for (const char* part : {"model.name = tiny", "cache.eviction = fifo", "cache.io = auto", "cache.evict_unit = page",
@@ -1085,7 +1027,7 @@ TEST(SglangLines, WhatNoFlagSaysIsNamed) {
   // The flags, read again, give the same numbers of pages.
   Experiment again = Experiment::from_text("", "");
   for (const char* setting : {"model.name=tiny", "hardware.name=cpu-host"}) again.set(setting);
-  apply_sglang_flags(again, line.flags);
+  apply_sglang_flags(again, line.line);
   EXPECT_EQ(make_setup(again).engine.device_pages, setup.engine.device_pages);
   EXPECT_EQ(make_setup(again).engine.host_pages, setup.engine.host_pages);
 }

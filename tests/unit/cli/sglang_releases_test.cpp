@@ -24,8 +24,8 @@ constexpr const char* kStored = "--page-size 16 --enable-hierarchical-cache --hi
 Experiment of_release(const std::string& version, const std::string& flags = kStored, const std::string& file = "") {
   Experiment experiment = Experiment::from_text(file, "file.toml");
   EngineArguments arguments;
-  arguments.flags = {flags};
-  arguments.version = version;
+  arguments.sglang_flags = {flags};
+  arguments.sglang_version = version;
   apply_engine_arguments(arguments, {}, experiment);
   return experiment;
 }
