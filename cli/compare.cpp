@@ -40,8 +40,9 @@ void compare(CompareCommand& arguments) {
 
 }  // namespace
 
-void add_compare(CLI::App& program) {
+void add_compare(CLI::App& program, const std::string& command_line) {
   static CompareCommand arguments;
+  arguments.command = command_line;
   CLI::App* command = program.add_subcommand(
       "compare",
       "Compare settings of one experiment, with the distance to optimal; or compare two runs, decision by decision");

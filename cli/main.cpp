@@ -119,7 +119,7 @@ int main(int argc, char** argv) {
   add_run(program);
   add_replay(program);
   add_explain(program);
-  add_compare(program);
+  add_compare(program, command_line(argc, argv));
   add_sweep(program);
   add_plan(program, command_line(argc, argv));
   add_validate(program);

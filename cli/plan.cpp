@@ -7,7 +7,7 @@
 #include "cli/commands.hpp"
 #include "cli/package_python.hpp"
 #include "cli/say.hpp"
-#include "cli/sglang_options.hpp"
+#include "cli/engine_options.hpp"
 #include "cli/terminal.hpp"
 #include "lab/error.hpp"
 
@@ -108,7 +108,7 @@ void add_plan(CLI::App& program, const std::string& command_line) {
       ->allow_extra_args(false);
   command->add_option("--prices", arguments.prices, "Price list (TOML), over the built-in list; sets prices.file");
   command->add_option("--set", arguments.sets, "key=value: set a key; may be repeated")->allow_extra_args(false);
-  add_sglang_options(*command, arguments.sglang);
+  add_engine_options(*command, arguments.server);
   command
       ->add_option("--seeds", arguments.seeds,
                    "Seeds with which a recommendation must meet the goals, if the workload is generated")

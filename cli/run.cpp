@@ -20,7 +20,7 @@ void run(const RunCommand& arguments) {
   Experiment experiment = read_experiment(arguments, "run");
   if (!arguments.device.empty()) experiment.set("real.device=" + arguments.device, "--device");
   prepare_real_run(experiment);
-  if (arguments.to_sglang) return print_sglang_flags(experiment, make_setup(experiment));
+  if (arguments.prints_flags()) return print_flags(arguments, experiment);
   Terminal terminal;
   RealRun how;
   how.secrets = environment_secrets();

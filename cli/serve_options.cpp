@@ -5,23 +5,29 @@
 #include <string>
 #include <variant>
 
+#include "cli/engine_options.hpp"
 #include "cli/say.hpp"
-#include "cli/sglang_options.hpp"
 #include "cli/terminal.hpp"
 #include "lab/error.hpp"
 #include "lab/sglang/sglang_flags.hpp"
+#include "lab/vllm/vllm_flags.hpp"
 
 namespace kvtwin {
 
 void add_serve_options(CLI::App& command, ServeArguments& arguments) {
-  command.add_option("experiment", arguments.experiment, "Experiment file (TOML)");
+  command.add_option("experiment", arguments.experiment,
+                     "Experiment file (TOML); optional with the flags or the log of a server");
   command
       .add_option("--set", arguments.sets,
                   "key=value: set a key, instead of the file's value, e.g. tiers.host.gib=64; may be repeated")
       ->allow_extra_args(false);
-  add_sglang_options(command, arguments.sglang);
-  command.add_flag("--to-sglang-flags", arguments.to_sglang,
-                   "Print the experiment as flags of an SGLang server, and run nothing");
+  add_engine_options(command, arguments.server);
+  CLI::Option* sglang = command.add_flag("--to-sglang-flags", arguments.to_sglang,
+                                         "Print the experiment as flags of an SGLang server, and run nothing");
+  command
+      .add_flag("--to-vllm-flags", arguments.to_vllm,
+                "Print the experiment as the command line of a vLLM server, and run nothing")
+      ->excludes(sglang);
   command.add_option("--out", arguments.out, "Run folder to write, e.g. out/run (default: none)")
       ->check([](const std::string& path) { return std::string(path.empty() ? "must name a folder" : ""); });
   command.add_flag("--force", arguments.force, "Replace the run folder if it exists");
@@ -50,20 +56,27 @@ void list_keys() {
   }
 }
 
-void print_sglang_flags(const Experiment& experiment, const Setup& setup) {
-  const SglangLine line = to_sglang_flags(experiment, setup);
-  std::printf("%s\n", line.flags.c_str());
+void print_flags(const ServeArguments& arguments, const Experiment& experiment) {
+  const Setup setup = make_setup(experiment);
+  const ServerLine line = arguments.to_vllm ? to_vllm_line(experiment, setup) : to_sglang_flags(experiment, setup);
+  std::printf("%s\n", line.line.c_str());
   Terminal terminal;
   for (const std::string& note : experiment.notes()) terminal.note(note);
   for (const std::string& note : line.notes) terminal.note(note);
 }
 
 Experiment read_experiment(const ServeArguments& arguments, const char* command) {
-  if (arguments.experiment.empty()) {
-    throw InputError(std::string(command) + " needs an experiment file, e.g. experiments/quickstart.toml");
+  const EngineArguments& server = arguments.server;
+  const bool of_a_server =
+      !server.sglang_flags.empty() || server.sglang_server_info || server.vllm_flags || server.server_log;
+  if (arguments.experiment.empty() && !of_a_server) {
+    throw InputError(std::string(command) +
+                     " needs an experiment file, e.g. experiments/quickstart.toml, or the flags of a server, e.g. "
+                     "--from-vllm-flags");
   }
-  Experiment experiment = Experiment::from_file(arguments.experiment);
-  apply_sglang(arguments.sglang, arguments.sets, experiment);
+  Experiment experiment =
+      arguments.experiment.empty() ? Experiment::from_text("", command) : Experiment::from_file(arguments.experiment);
+  apply_engine_arguments(arguments.server, arguments.sets, experiment);
   for (const std::string& assignment : arguments.sets) experiment.set(assignment);
   return experiment;
 }

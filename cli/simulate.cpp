@@ -19,7 +19,7 @@ void simulate_command(const SimulateCommand& arguments) {
   if (arguments.help_keys) return list_keys();
   Experiment experiment = read_experiment(arguments, "simulate");
   if (!arguments.world.empty()) experiment.set("sim.world=" + arguments.world, "--world");
-  if (arguments.to_sglang) return print_sglang_flags(experiment, make_setup(experiment));
+  if (arguments.prints_flags()) return print_flags(arguments, experiment);
   Terminal terminal;
   Observers observers;
   observers.listener = run_listener(terminal, arguments.json);
@@ -40,6 +40,8 @@ void add_simulate(CLI::App& program) {
       "Example: kvtwin simulate experiments/quickstart.toml --set tiers.host.gib=64 --out out/host64\n"
       "         kvtwin simulate experiments/quickstart.toml --from-sglang-flags \"--page-size 32 "
       "--enable-hierarchical-cache --hicache-ratio 4\"\n"
+      "         kvtwin simulate experiments/quickstart.toml --from-vllm-flags \"vllm serve Qwen/Qwen3-32B "
+      "--tensor-parallel-size 2\"\n"
       "         kvtwin simulate experiments/chat_hour.toml --to-sglang-flags\n"
       "Keys:    kvtwin simulate --help-keys");
   add_serve_options(*command, arguments);

@@ -3,8 +3,8 @@
 #include <cstdio>
 #include <string>
 
+#include "cli/engine_options.hpp"
 #include "cli/say.hpp"
-#include "cli/sglang_options.hpp"
 #include "lab/error.hpp"
 
 namespace kvtwin {
@@ -19,7 +19,7 @@ SweepOptions add_sweep_options(CLI::App& command, SweepArguments& arguments) {
           .add_option("--set", arguments.sets,
                       "key=value: set a key in all simulations, e.g. workload.limit=1000; may be repeated")
           ->allow_extra_args(false));
-  for (CLI::Option* option : add_sglang_options(command, arguments.sglang)) add(option);
+  for (CLI::Option* option : add_engine_options(command, arguments.server)) add(option);
   options.vary = command
                      .add_option("--vary", arguments.lists,
                                  "key=a,b,c: simulate each of these values, e.g. cache.eviction=lru,tide; "

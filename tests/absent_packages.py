@@ -44,6 +44,12 @@ class StandIn(metaclass=StandInType):
     def __init_subclass__(cls, **kwargs):
         pass
 
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source, handler):
+        from pydantic_core import core_schema
+
+        return core_schema.any_schema()
+
     def __call__(self, *args, **kwargs):
         return StandIn(*args, **kwargs)
 

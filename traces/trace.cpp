@@ -36,6 +36,11 @@ const TraceFormat& format_of(TraceLines& lines, const TraceOptions& options) {
     best_confidence = std::max(best_confidence, confidence);
   }
   if (best != nullptr) return *best;
+  for (const std::string_view mark :
+       {"non-default args: {", "Initializing a V1 LLM engine", "vLLM API server version"}) {
+    if (text.find(mark) == std::string_view::npos) continue;
+    lines.fail("is a line of a vLLM server's log, which is no trace; --from-server-log reads the server's arguments");
+  }
   lines.fail(
       "is no trace that kvtwin knows: a file begins with a JSON object (Mooncake, Qwen-Bailian, kv-cache-tester, "
       "token ids, SGLang's log, LMCache's log of look-ups), with the date of SGLang's log ([2026-11-24 04:42:12]) or "

@@ -356,7 +356,8 @@ bool is_off(const KeyValue& value) {
 // Returns whether the user set the value. Defaults of kvtwin and of the engines, and the many fields of a server's
 // answer, are not set by the user.
 bool is_users(const std::string& origin) {
-  for (const char* other : {"SGLang", "vLLM", "as SGLang", "kvtwin ", "--from-sglang-server-info"}) {
+  for (const char* other :
+       {"SGLang", "vLLM", "as SGLang", "as vLLM", "kvtwin ", "--from-sglang-server-info", "--from-server-log"}) {
     if (origin.starts_with(other)) return false;
   }
   return true;

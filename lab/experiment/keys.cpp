@@ -619,9 +619,10 @@ std::span<const Key> experiment_keys() {
       number("tiers.device.gib", 0.0, 0, 1e9,
              "Capacity of the device tier (L1), in GiB; if tokens and gib are 0, L1 has the GPU memory beside the "
              "weights"),
-      number("tiers.device.memory_fraction", 0.0, 0, 1,
-             "Share of the GPU memory for weights and L1, as SGLang's mem_fraction_static; 0 = 0.9 minus the "
-             "activations"),
+      number(
+          "tiers.device.memory_fraction", 0.0, 0, 1,
+          "Share of the GPU memory for weights and L1, as SGLang's mem_fraction_static; with scheduler.style = vllm, "
+          "for the activations too, as vLLM's gpu_memory_utilization; 0 = 0.9 minus the activations"),
       number("tiers.device.window_ratio", 0.0, 0, 1,
              "sglang: tokens of the pool for sliding windows, as a share of L1's tokens, as SGLang's "
              "--swa-full-tokens-ratio; 0 = SGLang's for the model: 0.8, of DeepSeek-V4 0.1"),

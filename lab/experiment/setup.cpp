@@ -211,12 +211,13 @@ Pages group_part(const Experiment& e, const std::string& tier, Pages pages, cons
 
 // Returns the bytes for KV that the weights leave on each GPU. Errors: InputError.
 Bytes room_of_device(const Experiment& e, const Setup& setup) {
-  // With SGLang's fraction, the activations are in the rest of the memory.
+  // With SGLang's fraction, the activations are in the rest of the memory; with vLLM's, in the fraction.
   const double fraction = e.number("tiers.device.memory_fraction");
+  const bool has_activations = fraction == 0 || e.text("scheduler.style") == "vllm";
   Bytes room = 0;
   try {
     room = device_kv_bytes(setup.hardware, setup.model, setup.engine_gpus(), fraction == 0 ? kMemFraction : fraction,
-                           fraction == 0 ? setup.engine.chunk_tokens : 0, setup.attention_dp);
+                           has_activations ? setup.engine.chunk_tokens : 0, setup.attention_dp);
   } catch (const ModelError& error) {
     const char* key = fraction == 0 ? "scheduler.chunk_tokens" : "tiers.device.memory_fraction";
     throw InputError(std::string(error.what()) + " It depends on " + e.where(key) + " too.");

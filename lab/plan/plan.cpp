@@ -123,7 +123,7 @@ PlanOutcome make_plan(const PlanArguments& arguments, const Listener& listener) 
   const Folder folder(arguments.out, arguments.force);
   Experiment base =
       arguments.experiment.empty() ? Experiment::from_text("", "plan") : Experiment::from_file(arguments.experiment);
-  apply_sglang(arguments.sglang, arguments.sets, base);
+  apply_engine_arguments(arguments.server, arguments.sets, base);
   for (const std::string& set : arguments.sets) base.set(set);
   measure_warm(base);
   if (!arguments.prices.empty()) base.set("prices.file=" + arguments.prices, "--prices");

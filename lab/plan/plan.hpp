@@ -28,7 +28,7 @@
 #include "lab/listener.hpp"
 #include "lab/plan/choices.hpp"
 #include "lab/report/figures.hpp"
-#include "lab/sglang/sglang_arguments.hpp"
+#include "lab/engine_flags/engine_arguments.hpp"
 #include "traces/info.hpp"
 
 namespace kvtwin {
@@ -40,7 +40,7 @@ struct PlanArguments {
   std::string prices;      // path of a price list; empty = prices.file, or the built-in list
   double rate = 0;         // requests per second: scales the times of a trace; 0 = as they are
   std::vector<std::string> sets, lists, goals;
-  SglangArguments sglang;
+  EngineArguments server;
   int seeds = 3, draws = 20, jobs = 0;
   bool force = false, json = false;
 };

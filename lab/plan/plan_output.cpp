@@ -3,13 +3,16 @@
 #include <map>
 
 #include "lab/decision_text.hpp"
+#include "lab/engine_flags/flag_text.hpp"
 #include "lab/experiment/engine_word.hpp"
 #include "lab/experiment/setup.hpp"
 #include "lab/formatted.hpp"
 #include "lab/or_null.hpp"
 #include "lab/plan/plan.hpp"
+#include "lab/sglang/sglang_flags.hpp"
 #include "lab/shell_word.hpp"
 #include "lab/version.hpp"
+#include "lab/vllm/vllm_flags.hpp"
 
 namespace kvtwin {
 namespace {
@@ -17,6 +20,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kMaxBusyKinds = 8;
+constexpr std::size_t kMaxServerNotes = 4;
 
 struct BoundLane {
   std::string name;
@@ -246,6 +250,19 @@ std::string measured_text(const Trial& trial, const Experiment& base) {
   return text;
 }
 
+// The recommended setting as the command of a server of each engine.
+struct ServerCommand {
+  const char* engine;
+  ServerLine line;
+};
+std::vector<ServerCommand> server_commands(const Experiment& setting) {
+  const Setup setup = make_setup(setting);
+  std::vector<ServerCommand> commands{{"sglang", to_sglang_flags(setting, setup)},
+                                      {"vllm", to_vllm_line(setting, setup)}};
+  commands.front().line.line.insert(0, "python -m sglang.launch_server ");
+  return commands;
+}
+
 // Requests per second, after scaling.
 double rate_of(const PurchasePlan& plan, const Experiment& base) {
   return plan.work.requests_per_second / base.number("workload.time_scale");
@@ -292,6 +309,11 @@ Json plan_json(const PurchasePlan& plan, const Experiment& base, const Choices& 
   if (plan.winner) {
     json["recommendation"] = setting_json(plan.trials[*plan.winner], choices, "lowest price that meets the goals");
     json["recommendation"]["experiment"] = "recommended.toml";
+    json["recommendation"]["servers"] = Json::object();
+    for (const ServerCommand& command : server_commands(choices.experiment(base, plan.trials[*plan.winner].setting))) {
+      json["recommendation"]["servers"][command.engine] = {{"command", command.line.line},
+                                                           {"notes", command.line.notes}};
+    }
   } else {
     json["recommendation"] = nullptr;
     json["reason"] = plan.reason;
@@ -359,6 +381,14 @@ std::string plan_text(const PurchasePlan& plan, const Experiment& base, const Ch
   if (!plan.winner) line("nearest", choices.text(best.setting));
   if (plan.winner) line("buy", parts_text(best));
   if (plan.winner) line("as", choices.text(best.setting));
+  if (plan.winner) {
+    for (const ServerCommand& command : server_commands(choices.experiment(base, best.setting))) {
+      line(command.engine, command.line.line);
+      if (!command.line.notes.empty()) {
+        line("", "without, as no flag says it: " + joined_words(command.line.notes, kMaxServerNotes));
+      }
+    }
+  }
   const Json& per_token = price_of(best)->at("per_million_tokens");
   line("price",
        money(best.per_month, currency) + " a month" +

@@ -1,37 +1,32 @@
 #include "lab/sglang/sglang_flags.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <sstream>
-#include <system_error>
 
+#include "lab/engine_flags/flag_reader.hpp"
+#include "lab/engine_flags/flag_text.hpp"
+#include "lab/engine_flags/model_names.hpp"
 #include "lab/error.hpp"
 #include "lab/experiment/engine_word.hpp"
-#include "lab/sglang/model_names.hpp"
 #include "lab/sglang/sglang_table.hpp"
+#include "lab/shell_word.hpp"
 #include "models/geometry.hpp"
-#include "models/json_text.hpp"
 #include "models/names.hpp"
 #include "models/presets.hpp"
-#include "models/text_file.hpp"
 #include "policy/base/tiers.hpp"
 
 namespace kvtwin {
 namespace {
 
-using Takes = SglangFlag::Takes;
-using Is = SglangFlag::Is;
+using Takes = EngineFlag::Takes;
+using Is = EngineFlag::Is;
 using SortedJson = nlohmann::json;
 
 constexpr std::string_view kFlagsOption = "--from-sglang-flags";
 constexpr std::string_view kInfoOption = "--from-sglang-server-info";
-constexpr std::size_t kMaxInputBytes = std::size_t{1} << 20;
-constexpr std::size_t kMaxJsonDepth = 64;
-constexpr std::size_t kMaxTypoEdits = 2;
 
 // The size of a storage tier that has no size flag.
 constexpr double kUnboundedGib = 1e9;
@@ -48,170 +43,6 @@ constexpr EvictionParameter kEvictionParameters[] = {
 
 // Converts SGLang's size (10^9 bytes per rank) to kvtwin's (2^30 bytes, all ranks together).
 double gib_of(double gigabytes, double ranks) { return gigabytes * 1e9 / 1073741824.0 * ranks; }
-
-std::string short_text(std::string_view text) {
-  return text.size() <= 60 ? std::string(text) : std::string(text.substr(0, 57)) + "...";
-}
-
-std::string lower(std::string text) {
-  std::ranges::transform(text, text.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
-  return text;
-}
-
-// Returns the shortest text of exactly this number.
-std::string number_text(double number) {
-  char text[32];
-  const auto [end, error] = std::to_chars(text, text + sizeof text, number);
-  return {text, end};
-}
-
-template <typename T>
-std::optional<T> number_of(std::string_view text) {
-  T number{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
-
-std::vector<std::string> words_of(std::string_view words) {
-  std::istringstream in{std::string(words)};
-  return {std::istream_iterator<std::string>(in), {}};
-}
-
-std::string joined(const std::vector<std::string>& list, std::size_t most = 40) {
-  std::string text;
-  for (std::size_t i = 0; i < std::min(most, list.size()); ++i) text += (i == 0 ? "" : ", ") + short_text(list[i]);
-  if (list.size() > most) text += " and " + std::to_string(list.size() - most) + " more";
-  return text;
-}
-
-// ---- the flag line -----------------------------------------------------------------------------------
-
-// Returns the end of the JSON object that begins at `at`; npos if the object is not closed. Braces in strings do not
-// count.
-std::size_t end_of_object(std::string_view text, std::size_t at) {
-  std::size_t open = 0;
-  bool in_string = false;
-  for (; at < text.size(); ++at) {
-    if (in_string) {
-      if (text[at] == '\\')
-        ++at;
-      else if (text[at] == '"')
-        in_string = false;
-    } else if (text[at] == '"') {
-      in_string = true;
-    } else if (text[at] == '{') {
-      ++open;
-    } else if (text[at] == '}' && --open == 0) {
-      return at + 1;
-    }
-  }
-  return std::string_view::npos;
-}
-
-// Splits a line like a shell, but without variables. In addition, a word or a value behind "=" that begins with {
-// extends to its
-// }, because JSON within the quotes of --from-sglang-flags often has no quotes of its own.
-std::vector<std::string> split_line(std::string_view line) {
-  std::vector<std::string> words;
-  std::string word;
-  bool in_word = false;
-  for (std::size_t i = 0; i < line.size(); ++i) {
-    const char c = line[i];
-    if (c == ' ' || c == '\t' || c == '\n' || c == '\r') {
-      if (in_word) words.push_back(std::move(word));
-      word.clear();
-      in_word = false;
-      continue;
-    }
-    const bool value_begins = !in_word || (word.starts_with("--") && word.ends_with('='));
-    in_word = true;
-    if (c == '{' && value_begins) {
-      const std::size_t end = end_of_object(line, i);
-      if (end == std::string_view::npos) {
-        throw InputError(std::string(kFlagsOption) + ": " + short_text(line.substr(i)) + " has no closing }");
-      }
-      word += line.substr(i, end - i);
-      i = end - 1;
-    } else if (c == '\'' || c == '"') {
-      std::size_t end = i + 1;
-      for (; end < line.size() && line[end] != c; ++end) {
-        if (c == '"' && line[end] == '\\' && end + 1 < line.size() && (line[end + 1] == '"' || line[end + 1] == '\\'))
-          ++end;
-        word += line[end];
-      }
-      if (end >= line.size()) {
-        throw InputError(std::string(kFlagsOption) + ": " + short_text(line.substr(i)) + " has no closing " + c);
-      }
-      i = end;
-    } else if (c == '\\' && i + 1 < line.size()) {
-      ++i;
-      if (line[i] == '\n') {  // the line continues
-        in_word = !word.empty();
-      } else {
-        word += line[i];
-      }
-    } else {
-      word += c;
-    }
-  }
-  if (in_word) words.push_back(std::move(word));
-  return words;
-}
-
-std::string shell_word(const std::string& word) {
-  const auto plain = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           std::string_view("-_./,:@%+=").find(c) != std::string_view::npos;
-  };
-  if (!word.empty() && std::ranges::all_of(word, plain)) return word;
-  std::string quoted = "'";
-  for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
-  return quoted + "'";
-}
-
-// ---- reading -----------------------------------------------------------------------------------------
-
-// Returns the known name that `name` probably means; empty if no known name is near, so `name` may belong to a later
-// version.
-std::string misspelt(std::string_view name, std::span<const std::string> known) {
-  std::string nearest;
-  std::size_t fewest = kMaxTypoEdits + 1;
-  for (const std::string& candidate : known) {
-    const std::size_t edits = edit_distance(name.substr(0, 100), candidate);
-    if (edits >= fewest) continue;
-    fewest = edits;
-    nearest = candidate;
-  }
-  return nearest;
-}
-
-std::string read_file(const std::string& path, const std::string& where) {
-  if (path.empty()) throw InputError(where + " is empty; give the path of a JSON file");
-  try {
-    return read_text_file(path, "give the path of a JSON file", kMaxInputBytes);
-  } catch (const ModelError& error) {
-    throw InputError(where + ": " + error.what());
-  }
-}
-
-SortedJson read_object(std::string_view text, const std::string& where) {
-  try {
-    const JsonShape shape = json_shape<SortedJson>(text);
-    if (shape.depth > kMaxJsonDepth)
-      throw InputError(where + " is nested deeper than " + std::to_string(kMaxJsonDepth) + " levels");
-    SortedJson object = SortedJson::parse(text);
-    if (!shape.repeated.empty())
-      throw InputError(where + " has the key " + short_text(shape.repeated) + " twice; give it once");
-    if (object.is_object()) return object;
-  } catch (const SortedJson::parse_error& error) {
-    throw InputError(where + " is no JSON near byte " + std::to_string(error.byte) +
-                     "; it must be one object, { ... }");
-  } catch (const SortedJson::exception&) {
-    throw InputError(where + " holds a number beyond all bounds");
-  }
-  throw InputError(where + " is no JSON object; it must be one, { ... }");
-}
 
 }  // namespace
 
@@ -262,39 +93,34 @@ const SglangRelease* named_release(const Experiment& experiment) {
   return word.version.empty() ? nullptr : word.release;
 }
 
-class SglangReader {
+class SglangReader : public FlagReader {
  public:
-  // `source`: the option and its file, for error texts and origins.
   SglangReader(Experiment& experiment, std::string source, KeyList set_later, const SglangRelease& release)
-      : experiment_(experiment), source_(std::move(source)), set_later_(set_later), release_(release) {}
+      : FlagReader(sglang_table(), experiment, std::move(source), set_later), release_(release) {}
 
-  // `said`: the flag or field in the words of the user.
-  void give(const SglangFlag& flag, std::string value, std::string said) {
-    given_[flag.field] = {std::move(value), std::move(said)};
-  }
   // prefill, decode, or null for an engine without a role.
   std::string role() const { return is_given("disaggregation_mode") ? value("disaggregation_mode") : "null"; }
-  // Adds a flag that no known version of SGLang has.
-  void give_unknown(std::string said) { unknown_.push_back(std::move(said)); }
 
   void apply() {
-    for (const SglangFlag& flag : sglang_flags()) {
+    for (const EngineFlag& flag : sglang_table().flags()) {
       if (is_given(flag.field)) check(flag, given_.at(flag.field));
     }
     hierarchical_ = is_given("enable_hierarchical_cache");
-    apply_engine();
-    apply_model();
-    apply_quantization();
+    const EngineWord word = engine_word(experiment_.text(kEngineKey), experiment_.where(kEngineKey));
+    const bool latest = &release_ == &latest_release();
+    if (word.release != &release_) set_engine("sglang" + (latest ? "" : " " + version()), word.release == nullptr);
+    set_model("model_path", "kv_cache_dtype");
+    set_quantization("quantization", "model_path");
     apply_eviction_config();
-    for (const SglangFlag& flag : sglang_flags()) {
+    for (const EngineFlag& flag : sglang_table().flags()) {
       if (flag.is == Is::modelled && !flag.key.empty()) apply_key(flag);
     }
     if (is_given("disable_hybrid_swa_memory")) {
       experiment_.set("cache.hybrid_allocator=false", where("disable_hybrid_swa_memory"));
     }
-    set_as_sglang("scheduler.style", "sglang", "SGLang composes its own passes");
+    set_fixed("scheduler.style", "sglang", "SGLang composes its own passes");
     for (const CacheRule& rule : sglang_cache_rules(release_, experiment_.text("cache.write_policy") == "write_back")) {
-      set_as_sglang(rule.key, rule.value, rule.why);
+      set_fixed(rule.key, rule.value, rule.why);
     }
     apply_time_limit();
     apply_roles();
@@ -306,65 +132,17 @@ class SglangReader {
   }
 
  private:
-  struct Given {
-    std::string value, said;
-  };
-
-  bool is_given(std::string_view field) const { return given_.contains(field); }
-  bool is_set_later(std::string_view keys) const {
-    return !keys.empty() &&
-           std::ranges::any_of(set_later_, [&](const std::string& key) { return key.starts_with(keys); });
-  }
-  const std::string& value(std::string_view field) const { return given_.find(field)->second.value; }
-  std::string where(std::string_view field) const {
-    const auto found = given_.find(field);
-    if (found != given_.end()) return source_ + " " + found->second.said;
-    return "SGLang's default of " + find_sglang_field(field)->name;
-  }
-  void note(const std::string& sentence) { experiment_.note(source_ + ": " + sentence); }
-  // Adds a note about the value of a key, or of all keys with this prefix.
-  void note_on(std::string_view keys, const std::string& sentence) {
-    if (!is_set_later(keys)) note(sentence);
-  }
-  std::string as_given(std::string_view field) const {
-    const Given& given = given_.find(field)->second;
-    return given.said + (given.value.empty() ? "" : " " + given.value);
-  }
-
-  [[noreturn]] void refuse(const Given& given, const std::string& right) const {
-    throw InputError(source_ + ": " + given.said + " is " + (given.value.empty() ? "empty" : short_text(given.value)) +
-                     "; it must be " + right);
-  }
-
   // Checks that SGLang takes the value. Replaces counts such as 20k by digits. Errors: InputError.
-  void check(const SglangFlag& flag, Given& given) {
+  void check(const EngineFlag& flag, Given& given) {
     if (flag.takes == Takes::word) check_word(flag, given);
     if (flag.takes == Takes::tokens) given.value = written_out(given);
     if (flag.takes == Takes::integer || flag.takes == Takes::tokens) {
-      const auto number = number_of<std::int64_t>(given.value);
-      const bool unchunked = flag.field == "chunked_prefill_size" && number == -1;
+      const bool unchunked = flag.field == "chunked_prefill_size" && given.value == "-1";
       const bool zero = flag.field == "hicache_size" || flag.field.starts_with("hicache_storage_prefetch_retry_");
-      const std::int64_t least = zero ? 0 : 1;
-      if (!number || (*number < least && !unchunked)) refuse(given, "an integer of at least " + std::to_string(least));
+      if (!unchunked) check_integer(given, zero ? 0 : 1);
     }
-    if (flag.takes == Takes::number) {
-      const auto number = number_of<double>(given.value);
-      if (!number || !std::isfinite(*number) || *number <= 0) refuse(given, "a number greater than 0");
-    }
+    if (flag.takes == Takes::number) check_positive(given);
     if (flag.takes == Takes::text && flag.is == Is::modelled && given.value.empty()) refuse(given, "some text");
-  }
-
-  // A value that is far from all valid values may belong to a later version. Then the default takes its place.
-  void check_word(const SglangFlag& flag, Given& given) {
-    const std::vector<std::string> known = words_of(flag.words);
-    if (std::ranges::find(known, given.value) != known.end()) return;
-    if (given.value.empty() || !misspelt(given.value, known).empty()) {
-      throw InputError(source_ + ": " + given.said + ": " + unknown_name("value", short_text(given.value), known));
-    }
-    if (flag.preset.empty()) return;  // a storage back end: one model covers most known back ends anyway
-    note_on(flag.key, given.said + " " + short_text(given.value) + ": SGLang " + std::string(kSglangVersion) +
-                          " has no such value; " + flag.preset + ", its default, stands for it");
-    given.value = flag.preset;
   }
 
   // k, M, G are powers of 1,000; Ki, Mi, Gi are powers of 1,024. The meaning of K differs between servers, so K is
@@ -383,92 +161,11 @@ class SglangReader {
     return given.value;
   }
 
-  // The flags are of SGLang, whatever engine the experiment has.
-  void apply_engine() {
-    const EngineWord word = engine_word(experiment_.text(kEngineKey), experiment_.where(kEngineKey));
-    if (word.release == &release_) return;
-    const std::string before = experiment_.text(kEngineKey), origin = experiment_.origin(kEngineKey);
-    const bool replaces = experiment_.is_given(kEngineKey) && word.release == nullptr;
-    const bool latest = &release_ == &latest_release();
-    experiment_.set("engine=sglang" + (latest ? "" : " " + version()), source_);
-    if (replaces) {
-      note("engine = " + experiment_.text(kEngineKey) + ", not " + before + " (" + origin +
-           "): the flags are of SGLang");
-    }
-  }
-
-  void apply_model() {
-    if (!is_given("model_path")) return;
-    const std::string& path = value("model_path");
-    std::error_code error;
-    const std::filesystem::path config = std::filesystem::path(path) / "config.json";
-    if (std::filesystem::is_regular_file(config, error)) {
-      experiment_.set("model.config=" + config.string(), where("model_path"));
-      return;
-    }
-    const NamedModel named = model_named(path);
-    // Without a preset the name stays, and the error about an unknown model says the way out.
-    experiment_.set("model.name=" + (named.preset.empty() ? path : named.preset), where("model_path"));
-    const auto same = [&](const auto& pair) { return pair.second == path; };
-    if (!named.preset.empty() && named.preset != path && std::ranges::none_of(sglang_models(), same)) {
-      note("the model " + short_text(path) + " is taken as the preset " + named.preset +
-           (named.suffix.empty() ? "" : " with weights in " + named.suffix));
-    }
-    if (named.weights == WeightChoice::automatic) return;
-    experiment_.set("model.weights=" + std::string(name_of(named.weights)), where("model_path"));
-    // The name does not say what the checkpoint states for its cache.
-    const bool default_cache = !is_given("kv_cache_dtype") || value("kv_cache_dtype") == "auto";
-    const bool by_nvidia = lower(path).starts_with("nvidia/");
-    if (default_cache && by_nvidia && named.weights != WeightChoice::bf16) {
-      note_on(
-          "model.kv_dtype",
-          "NVIDIA's quantised checkpoints often state an fp8 KV cache, which SGLang then takes by default; the name "
-          "doesn't say so, and the cache is counted as model.kv_dtype = " +
-              experiment_.text("model.kv_dtype") + "; set that to fp8, or give the checkpoint's folder");
-    }
-  }
-
-  // --quantization names the format of the checkpoint, or makes SGLang quantise the weights when it loads them.
-  void apply_quantization() {
-    if (!is_given("quantization")) return;
-    const std::string method = lower(value("quantization"));
-    if (!is_known_quantization(method)) {
-      return note_on("model.weights",
-                     "not modelled: " + as_given("quantization") +
-                         "; the weights are counted as model.weights = " + experiment_.text("model.weights"));
-    }
-    const WeightChoice weights = weights_of_quantization(method);
-    if (weights == WeightChoice::automatic || quantised_already()) return;
-    experiment_.set("model.weights=" + std::string(name_of(weights)), where("quantization"));
-  }
-
-  // Whether the name, or the model's own file, says the format of the weights already.
-  bool quantised_already() const {
-    if (experiment_.text("model.weights") != "auto") return experiment_.origin("model.weights") == where("model_path");
-    try {
-      const std::string& config = experiment_.text("model.config");
-      const ModelGeometry model = config.empty() ? model_preset(experiment_.text("model.name"))
-                                                 : model_from_file(experiment_.path("model.config").string());
-      const auto plain = [](const WeightFormat& format) {
-        return format.name == "bf16" || format.name == "fp16" || format.name == "fp32";
-      };
-      return !plain(model.linear_format) || (model.experts != 0 && !plain(model.expert_format));
-    } catch (const ModelError&) {
-      return false;  // the model is refused later, with its own sentence
-    }
-  }
-
-  static SglangWord word_of(std::string_view field, std::string_view theirs) {
-    for (const SglangWord& word : sglang_words()) {
-      if (word.field == field && word.theirs == theirs) return word;
-    }
-    return {field, theirs, theirs};
-  }
   static std::string ours(std::string_view field, std::string_view theirs) {
-    return std::string(word_of(field, theirs).ours);
+    return std::string(sglang_table().word(field, theirs).ours);
   }
 
-  void apply_key(const SglangFlag& flag) {
+  void apply_key(const EngineFlag& flag) {
     if (flag.hierarchical && !hierarchical_) return;
     if (flag.field == "mem_fraction_static" && is_given("max_total_tokens")) return;
     if (flag.field == "disaggregation_decode_enable_radix_cache") return;  // see apply_roles()
@@ -476,7 +173,7 @@ class SglangReader {
     if (key.empty()) return;
     if (is_given(flag.field) && flag.takes == Takes::nothing) return experiment_.set(key + "=true", where(flag.field));
     if (is_given(flag.field)) {
-      const SglangWord word = word_of(flag.field, value(flag.field));
+      const FlagWord word = table_.word(flag.field, value(flag.field));
       std::string text(word.ours);
       if (!word.unlike.empty()) {
         note_on(key, "not modelled: " + as_given(flag.field) + "; " + key + " = " + text + " stands for it (" +
@@ -490,12 +187,10 @@ class SglangReader {
       experiment_.set(key + "=" + text, where(flag.field));
       return;
     }
-    const std::string preset = preset_of_flag(flag);
-    if (preset.empty() || experiment_.is_given(key)) return;
-    const std::string before = experiment_.as_toml(key);
+    const std::string preset = preset_of(flag);
+    if (preset.empty()) return;
     const std::string text = key == "cache.prefetch_attempts" ? with_first_attempt(preset) : ours(flag.field, preset);
-    experiment_.set(key + "=" + text, where(flag.field));
-    if (experiment_.as_toml(key) != before) assumed_.push_back(flag.name + " " + preset);
+    set_preset(key, text, where(flag.field), flag.name + " " + preset);
   }
 
   // The flag does not count the first attempt.
@@ -519,7 +214,7 @@ class SglangReader {
   }
 
   // The key that the flag sets here; empty for none.
-  std::string_view key_of(const SglangFlag& flag) const {
+  std::string_view key_of(const EngineFlag& flag) const {
     const bool by_dp = is_given("enable_dp_attention") && is_given("dp_size");
     if (flag.field == "dp_size") return by_dp ? "parallel.attention_dp" : flag.key;
     if (flag.field == "attn_dp_size" && (by_dp || !is_given("attn_dp_size"))) return "";
@@ -529,7 +224,7 @@ class SglangReader {
   }
 
   // Returns the flag's default in the release.
-  std::string preset_of_flag(const SglangFlag& flag) const {
+  std::string preset_of(const EngineFlag& flag) const override {
     const std::string_view preset = preset_in(release_, flag.field);
     return preset.empty() ? flag.preset : std::string(preset);
   }
@@ -541,23 +236,7 @@ class SglangReader {
          {std::pair{"cache.prefetch_timeout_base_s", release_.timeout_base_s},
           std::pair{"cache.prefetch_timeout_per_ki_token_s", release_.timeout_per_ki_token_s},
           std::pair{"cache.prefetch_timeout_most_s", release_.timeout_most_s}}) {
-      const std::string before = experiment_.as_toml(key);
-      if (experiment_.is_given(key)) continue;
-      experiment_.set(std::string(key) + "=" + std::string(preset), "SGLang " + version() + "'s default");
-      if (experiment_.as_toml(key) != before) assumed_.push_back(key + (" = " + std::string(preset)));
-    }
-  }
-
-  // Sets a fixed behaviour of SGLang that has no flag. It overrides the experiment.
-  void set_as_sglang(const std::string& key, const std::string& value, const std::string& why) {
-    const std::string before = experiment_.as_toml(key), origin = experiment_.origin(key);
-    const bool was_given = experiment_.is_given(key);
-    experiment_.set(key + "=" + value, "as SGLang, for which there is no flag");
-    if (experiment_.as_toml(key) == before || is_set_later(key)) return;
-    if (!was_given) {
-      assumed_.push_back(key + " = " + value);
-    } else {
-      note(key + " = " + value + ", not " + before + " (" + origin + "): " + why + ", and no flag changes it");
+      set_preset(key, std::string(preset), "SGLang " + version() + "'s default", key + (" = " + std::string(preset)));
     }
   }
 
@@ -566,7 +245,7 @@ class SglangReader {
     if (!is_given("radix_eviction_policy_config")) return;
     const std::string policy = is_given("radix_eviction_policy") ? value("radix_eviction_policy") : "lru";
     const std::string from = where("radix_eviction_policy_config");
-    const SortedJson config = read_object(value("radix_eviction_policy_config"), from);
+    const SortedJson config = read_json_object(value("radix_eviction_policy_config"), from);
     std::vector<std::string> others;
     for (const auto& [field, setting] : config.items()) {
       const auto known = std::ranges::find_if(kEvictionParameters, [&, name = field](const EvictionParameter& one) {
@@ -580,14 +259,15 @@ class SglangReader {
         throw InputError(from + ": " + field + " must be an integer");
       }
     }
-    if (!others.empty()) note("not modelled: of " + as_given("radix_eviction_policy_config") + ", " + joined(others));
+    if (!others.empty())
+      note("not modelled: of " + as_given("radix_eviction_policy_config") + ", " + joined_words(others));
   }
 
   // Without chunked prefill, SGLang fills a pass with requests up to --max-prefill-tokens. A longer request is a pass
   // of its own.
   std::string unchunked_pass() {
-    const std::string tokens =
-        is_given("max_prefill_tokens") ? value("max_prefill_tokens") : find_sglang_field("max_prefill_tokens")->preset;
+    const std::string tokens = is_given("max_prefill_tokens") ? value("max_prefill_tokens")
+                                                              : sglang_table().find_field("max_prefill_tokens")->preset;
     note(given_.at("chunked_prefill_size").said + " -1: longer prompts are still cut, into passes of " + tokens +
          " tokens (--max-prefill-tokens)");
     return tokens;
@@ -620,24 +300,7 @@ class SglangReader {
     if (!is_given("speculative_algorithm") || experiment_.is_given("model.draft.kind")) return;
     const std::string& algorithm = value("speculative_algorithm");
     if (is_set_later("model.draft.kind") || (algorithm != "EAGLE" && algorithm != "NEXTN")) return;
-    const std::string draft = experiment_.text("model.name") + "-mtp";
-    if (!experiment_.text("model.config").empty()) return;
-    const std::vector<std::string> presets = model_preset_names();
-    if (std::ranges::find(presets, draft) == presets.end()) return;
-    const std::int64_t proposed = draft_tokens();
-    const std::string length = std::string(accepted_by_mtp(proposed));
-    for (const std::string& setting :
-         {std::string("model.draft.kind=packed"), "model.draft.config=" + draft,
-          "model.draft.tokens=" + std::to_string(proposed), "model.draft.accept_length=" + length}) {
-      experiment_.set(setting, where("speculative_algorithm"));
-    }
-    note_on("model.draft.accept_length",
-            as_given("speculative_algorithm") + ": a decode step yields " + length +
-                " tokens on average, as published for coding prompts" +
-                (proposed > 3 ? " and 3 proposed tokens, the most with a figure" : "") +
-                " (InferenceX, golden_al_distribution, MTP of "
-                "DeepSeek-V4-Pro); no flag says it, and it depends on your traffic: set model.draft.accept_length to "
-                "the accept len of the server's log");
+    set_own_draft("speculative_algorithm", draft_tokens());
   }
 
   // Without the flags, SGLang proposes 3 tokens, one after another (_auto_choose_speculative_params).
@@ -648,21 +311,6 @@ class SglangReader {
     const auto verified = number("speculative_num_draft_tokens"), steps = number("speculative_num_steps");
     return verified ? std::clamp<std::int64_t>(*verified, 2, 65) - 1
                     : std::clamp<std::int64_t>(steps.value_or(3), 1, 64);
-  }
-
-  // Mean tokens that a decode step yields, by the number of proposed tokens. No figure is known for more than three.
-  static std::string_view accepted_by_mtp(std::int64_t proposed) {
-    return proposed == 1 ? "1.79" : proposed == 2 ? "2.27" : "2.49";
-  }
-
-  void remove_tier(const std::string& tier, const std::string& origin) {
-    const std::string prefix = "tiers." + tier + ".";
-    if (experiment_.integer(prefix + "tokens") == 0 && experiment_.number(prefix + "gib") == 0 &&
-        (tier != "host" || experiment_.number(prefix + "ratio") == 0)) {
-      return;
-    }
-    experiment_.set(prefix + "tokens=0", origin);
-    note_on(prefix, "the experiment's " + tier + " tier is left out");
   }
 
   void apply_host_tier() {
@@ -678,7 +326,7 @@ class SglangReader {
       set_host_share("0", where("hicache_size"));
       return;
     }
-    const std::string& preset = find_sglang_field("hicache_ratio")->preset;
+    const std::string& preset = sglang_table().find_field("hicache_ratio")->preset;
     if (!is_given("hicache_ratio")) assumed_.push_back("--hicache-ratio " + preset);
     experiment_.set("tiers.host.ratio=" + (is_given("hicache_ratio") ? value("hicache_ratio") : preset),
                     where("hicache_ratio"));
@@ -687,7 +335,7 @@ class SglangReader {
     if (is_sized || !release_.cuts_host) return set_host_share("0", where("hicache_ratio"));
     const std::string share = is_given("hicache_host_memory_fraction")
                                   ? value("hicache_host_memory_fraction")
-                                  : find_sglang_field("hicache_host_memory_fraction")->preset;
+                                  : sglang_table().find_field("hicache_host_memory_fraction")->preset;
     set_host_share(share, where("hicache_host_memory_fraction"));
     if (experiment_.number("tiers.host.memory_gib") != 0) return;
     note_on(
@@ -779,9 +427,9 @@ class SglangReader {
     std::string name = from;
     if (text.starts_with('@')) {
       name += " " + text;
-      text = read_file(text.substr(1), from);
+      text = read_argument_file(text.substr(1), from, "give the path of a JSON file");
     }
-    const SortedJson config = read_object(text, name + " (YAML and TOML aren't read here)");
+    const SortedJson config = read_json_object(text, name + " (YAML and TOML aren't read here)");
     std::vector<std::string> others;
     for (const auto& [field, setting] : config.items()) {
       if (field == "global_segment_size" && value("hicache_storage_backend") == "mooncake") {
@@ -803,7 +451,7 @@ class SglangReader {
       if (!setting.is_number()) throw InputError(name + ": " + field + " must be a number");
       experiment_.set(std::string(known->second) + "=" + setting.dump(), from + " " + field);
     }
-    if (!others.empty()) note("of the extra configuration, not modelled: " + joined(others));
+    if (!others.empty()) note("of the extra configuration, not modelled: " + joined_words(others));
   }
 
   // Applies HiCache's rules for pairs of layout and back end, as SGLang does at its start with a warning.
@@ -824,44 +472,29 @@ class SglangReader {
             "the storage back end needs whole pages");
   }
 
-  bool is_preset(const SglangFlag& flag) const {
-    const std::string& text = value(flag.field);
-    const std::string preset = preset_of_flag(flag);
-    if (preset.empty()) return false;
-    const auto a = number_of<double>(text), b = number_of<double>(preset);
-    return text == preset || (a && b && *a == *b);
-  }
-
   void add_notes() {
-    std::map<std::string_view, std::vector<std::string>> not_modelled;
-    std::vector<std::string> idle, without_effect;
-    for (const SglangFlag& flag : sglang_flags()) {
-      if (!is_given(flag.field)) continue;
-      if (flag.is == Is::without_effect) without_effect.push_back(given_.at(flag.field).said);
-      const bool stands_in = !flag.key.empty() && (experiment_.is_given(flag.key) || is_set_later(flag.key));
-      if (flag.is == Is::not_modelled && !is_preset(flag) && !stands_in) {
-        not_modelled[flag.why].push_back(as_given(flag.field));
+    std::vector<std::string> idle;
+    for (const EngineFlag& flag : table_.flags()) {
+      if (flag.hierarchical && !hierarchical_ && is_given(flag.field) && !is_preset(flag)) {
+        idle.push_back(as_given(flag.field));
       }
-      if (flag.hierarchical && !hierarchical_ && !is_preset(flag)) idle.push_back(as_given(flag.field));
     }
-    if (!unknown_.empty()) {
-      note("SGLang " + std::string(kSglangVersion) + " has no such flags, so without effect here: " + joined(unknown_));
-    }
-    if (!idle.empty()) note(joined(idle) + ": without effect, as --enable-hierarchical-cache isn't given");
-    for (const auto& [why, list] : not_modelled) note("not modelled: " + joined(list) + " (" + std::string(why) + ")");
+    note_unknown();
+    if (!idle.empty()) note(joined_words(idle) + ": without effect, as --enable-hierarchical-cache isn't given");
+    note_not_modelled();
     if (is_given("mem_fraction_static") && is_given("max_total_tokens") && from_flags()) {
       note(given_.at("mem_fraction_static").said + " is left out, as " + given_.at("max_total_tokens").said +
            " says the device tier's size");
     }
-    if (from_flags() && !without_effect.empty()) note("without effect on the cache: " + joined(without_effect));
+    if (from_flags()) note_without_effect();
     std::vector<std::string> by_gpu;
     for (const char* field : {"mem_fraction_static", "chunked_prefill_size", "max_running_requests"}) {
       const bool sized = field == std::string_view("mem_fraction_static") && is_given("max_total_tokens");
-      if (!is_given(field) && !sized) by_gpu.push_back(find_sglang_field(field)->name);
+      if (!is_given(field) && !sized) by_gpu.push_back(sglang_table().find_field(field)->name);
     }
     if (!by_gpu.empty())
-      note("not given, and found out from the GPU by SGLang, so as in the experiment: " + joined(by_gpu));
-    if (!assumed_.empty()) note("not given, so SGLang's default (" + version() + "): " + joined(assumed_));
+      note("not given, and found out from the GPU by SGLang, so as in the experiment: " + joined_words(by_gpu));
+    if (!assumed_.empty()) note("not given, so SGLang's default (" + version() + "): " + joined_words(assumed_));
     if (!release_.counts_once && uses_counts()) {
       note("not modelled: SGLang " + version() +
            " counts a use of a prefix at each insert of a request, at the end of its prefill and of its answer; here a "
@@ -878,13 +511,7 @@ class SglangReader {
 
   bool from_flags() const { return source_ == kFlagsOption; }
 
-  Experiment& experiment_;
-  std::string source_;
-  KeyList set_later_;
   const SglangRelease& release_;
-  std::map<std::string, Given, std::less<>> given_;
-  std::vector<std::string> unknown_;
-  std::vector<std::string> assumed_;
   bool hierarchical_ = false;
   bool mooncake_by_tcp_ = false;
 };
@@ -893,23 +520,18 @@ class SglangReader {
 std::size_t first_flag(const std::vector<std::string>& words) {
   std::size_t first = 0;
   bool sglang = false;
+  const auto serve = std::ranges::adjacent_find(
+      words, [](const std::string& a, const std::string& b) { return a.ends_with("vllm") && b == "serve"; });
+  const bool of_vllm = serve != words.end() || std::ranges::any_of(words, [](const std::string& word) {
+                         return word.starts_with("vllm.entrypoints");
+                       });
+  if (of_vllm) {
+    throw InputError(std::string(kFlagsOption) + ": this is a line of vLLM; give it as --from-vllm-flags");
+  }
   for (; first < words.size() && !words[first].starts_with("--"); ++first) {
     sglang = sglang || words[first].find("sglang") != std::string::npos;
   }
   return sglang ? first : 0;
-}
-
-// Returns null for a flag that no known version has. Errors: InputError for a probable misspelling.
-const SglangFlag* known_flag(const std::string& name) {
-  const SglangFlag* flag = find_sglang_flag(name);
-  if (flag != nullptr) return flag;
-  if (!name.starts_with("--")) {
-    throw InputError(std::string(kFlagsOption) + ": \"" + short_text(name) + "\" is no flag, and belongs to none");
-  }
-  const std::string nearest = misspelt(name, sglang_flag_names());
-  if (nearest.empty()) return nullptr;
-  throw InputError(std::string(kFlagsOption) + ": unknown flag \"" + short_text(name) + "\"; did you mean \"" +
-                   nearest + "\"? Known are the flags of SGLang " + std::string(kSglangVersion));
 }
 
 // Returns the release that the server reports. A note if it has no known version.
@@ -926,9 +548,8 @@ const SglangRelease* reported_release(Experiment& experiment, const SortedJson& 
 
 // Gives the reader the flags of a line.
 void read_line(std::string_view flags, SglangReader& reader) {
-  if (flags.size() > kMaxInputBytes)
-    throw InputError(std::string(kFlagsOption) + ": longer than 1 MiB; that is no flag line");
-  const std::vector<std::string> words = split_line(flags);
+  std::vector<std::string> words = split_flag_line(flags, kFlagsOption);
+  cut_at_operator(words, first_flag(words));
   for (std::size_t i = first_flag(words); i < words.size(); ++i) {
     std::string name = words[i];
     std::optional<std::string> value;
@@ -936,7 +557,7 @@ void read_line(std::string_view flags, SglangReader& reader) {
       value = name.substr(equals + 1);
       name.resize(equals);
     }
-    const SglangFlag* flag = known_flag(name);
+    const EngineFlag* flag = known_flag(sglang_table(), kFlagsOption, name).flag;
     const auto value_follows = [&] { return i + 1 < words.size() && !words[i + 1].starts_with("--"); };
     if (flag == nullptr) {
       // Takes all values behind an unknown flag, because their number is not known.
@@ -985,7 +606,8 @@ void set_decode_engines(const Experiment& decode, Experiment& experiment) {
     if (std::ranges::find(known, note) == known.end()) experiment.note("decode engines: " + note);
   }
   if (!common.empty()) {
-    experiment.note("decode engines: as on the prefill engines, because all engines share them: " + joined(common));
+    experiment.note("decode engines: as on the prefill engines, because all engines share them: " +
+                    joined_words(common));
   }
 }
 
@@ -1036,15 +658,23 @@ void apply_sglang_lines(Experiment& experiment, std::span<const std::string> lin
 void apply_sglang_server_info_text(Experiment& experiment, std::string_view text, const std::string& name,
                                    KeyList set_later, const SglangRelease* release) {
   std::string source = std::string(kInfoOption) + ": " + name;
-  const SortedJson info = read_object(text, source);
+  if (text.find("server_args=ServerArgs(") != std::string_view::npos) {
+    throw InputError(source + " is the log of a server; give it as --from-server-log");
+  }
+  const SortedJson info = read_json_object(text, source);
   // The text becomes part of an origin, which is written as a TOML comment.
   std::ranges::replace_if(
       source, [](char c) { return c < 0x20 || c == 0x7F; }, '?');
+  apply_sglang_fields(experiment, info, source, set_later, release);
+}
+
+void apply_sglang_fields(Experiment& experiment, const SortedJson& info, const std::string& source, KeyList set_later,
+                         const SglangRelease* release) {
   if (release == nullptr) release = named_release(experiment);
   if (release == nullptr) release = reported_release(experiment, info, source);
   SglangReader reader(experiment, source, set_later, *release);
   std::vector<std::string> unknown;
-  const auto give = [&](const SglangFlag& flag, const std::string& field, const SortedJson& setting) {
+  const auto give = [&](const EngineFlag& flag, const std::string& field, const SortedJson& setting) {
     const bool nothing = setting.is_null() || (setting.is_boolean() && !setting.get<bool>()) ||
                          (setting.is_structured() && setting.empty());
     if (nothing) return;  // same as an absent field
@@ -1060,7 +690,7 @@ void apply_sglang_server_info_text(Experiment& experiment, std::string_view text
     reader.give(flag, is_switch ? "" : std::move(value), field);
   };
   for (const auto& [field, setting] : info.items()) {
-    if (const SglangFlag* flag = find_sglang_field(field)) {
+    if (const EngineFlag* flag = sglang_table().find_field(field)) {
       give(*flag, field, setting);
     } else if (!is_server_info_field(field)) {
       unknown.push_back(field);
@@ -1068,16 +698,17 @@ void apply_sglang_server_info_text(Experiment& experiment, std::string_view text
   }
   // The real size of the pool has priority over the requested size.
   if (const auto tokens = info.find("max_total_num_tokens"); tokens != info.end()) {
-    give(*find_sglang_field("max_total_tokens"), "max_total_num_tokens", *tokens);
+    give(*sglang_table().find_field("max_total_tokens"), "max_total_num_tokens", *tokens);
   }
   reader.apply();
-  if (!unknown.empty()) experiment.note(source + ": unknown fields: " + joined(unknown));
+  if (!unknown.empty()) experiment.note(source + ": unknown fields: " + joined_words(unknown));
 }
 
 void apply_sglang_server_info(Experiment& experiment, const std::filesystem::path& file, KeyList set_later,
                               const SglangRelease* release) {
-  apply_sglang_server_info_text(experiment, read_file(file.string(), std::string(kInfoOption)), file.string(),
-                                set_later, release);
+  apply_sglang_server_info_text(
+      experiment, read_argument_file(file.string(), std::string(kInfoOption), "give the path of a JSON file"),
+      file.string(), set_later, release);
 }
 
 // ---- writing -----------------------------------------------------------------------------------------
@@ -1088,14 +719,14 @@ class SglangWriter {
  public:
   SglangWriter(const Experiment& experiment, const Setup& setup) : e_(experiment), setup_(setup) {}
 
-  SglangLine line() {
+  ServerLine line() {
     hierarchical_ = setup_.engine.host_pages != 0;
-    for (const SglangFlag& flag : sglang_flags()) {
+    for (const EngineFlag& flag : sglang_table().flags()) {
       if (flag.is != Is::modelled || (flag.hierarchical && !hierarchical_)) continue;
       if (flag.field == "model_path") {
         write_model();
       } else if (flag.field == "enable_hierarchical_cache") {
-        if (hierarchical_) line_.flags += " " + flag.name;
+        if (hierarchical_) line_.line += " " + flag.name;
       } else if (flag.field == "dp_size" && setup_.attention_dp > 1) {
         write_groups();
       } else if (flag.field == "attn_dp_size" || flag.field == "disaggregation_decode_enable_radix_cache") {
@@ -1109,7 +740,7 @@ class SglangWriter {
       } else if (flag.field == "mamba_radix_cache_strategy") {
         write_states_per_request(flag);
       } else if (flag.field == "disable_hybrid_swa_memory") {
-        if (!e_.flag("cache.hybrid_allocator")) line_.flags += " " + flag.name;
+        if (!e_.flag("cache.hybrid_allocator")) line_.line += " " + flag.name;
       } else if (flag.field == "hicache_storage_backend") {
         write_storage();
       } else if (flag.field == "hicache_storage_backend_extra_config") {
@@ -1121,13 +752,13 @@ class SglangWriter {
       }
     }
     note_what_is_left();
-    line_.flags.erase(0, 1);
+    line_.line.erase(0, 1);
     return std::move(line_);
   }
 
  private:
   void say(std::string_view flag, const std::string& value) {
-    line_.flags += " " + std::string(flag) + " " + shell_word(value);
+    line_.line += " " + std::string(flag) + " " + shell_word(value);
   }
   void note(std::string sentence) { line_.notes.push_back(std::move(sentence)); }
 
@@ -1140,7 +771,7 @@ class SglangWriter {
       if (path.filename() == "config.json") return say("--model-path", path.parent_path().string());
       return note("model.config = " + config + ": --model-path takes a folder that holds a config.json");
     }
-    for (const auto& [preset, repository] : sglang_models()) {
+    for (const auto& [preset, repository] : published_models()) {
       if (preset == e_.text("model.name")) return say("--model-path", std::string(repository));
     }
     note("model.name = " + e_.text("model.name") + ": no repository is known for it; add --model-path");
@@ -1148,7 +779,7 @@ class SglangWriter {
 
   void write_groups() {
     say("--dp-size", std::to_string(setup_.attention_dp));
-    line_.flags += " --enable-dp-attention";
+    line_.line += " --enable-dp-attention";
     if (e_.integer("cluster.engines") > 1) {
       note("cluster.engines = " + e_.as_toml("cluster.engines") + ": --dp-size counts the groups of attention");
     }
@@ -1168,10 +799,10 @@ class SglangWriter {
     }
   }
 
-  void write_states_per_request(const SglangFlag& flag) {
+  void write_states_per_request(const EngineFlag& flag) {
     const std::string states = e_.as_toml(flag.key);
     if (states == "0") return;
-    for (const SglangWord& word : sglang_words()) {
+    for (const FlagWord& word : sglang_table().words()) {
       if (word.field == flag.field && word.ours == states) return say(flag.name, std::string(word.theirs));
     }
     note(std::string(flag.key) + " = " + states + ": no --mamba-radix-cache-strategy takes so many states");
@@ -1214,7 +845,7 @@ class SglangWriter {
     if (tiers.empty()) return;
     const std::string& tier = tiers.back();
     if (tiers.size() > 1) {
-      note("storage tiers " + joined(tiers) + ": --hicache-storage-backend names one back end");
+      note("storage tiers " + joined_words(tiers) + ": --hicache-storage-backend names one back end");
     } else if (tier == "disk" || tier == "shared_fs") {
       say("--hicache-storage-backend", tier == "disk" ? "file" : "hf3fs");
       if (e_.number("tiers." + tier + ".gib") != kUnboundedGib) {
@@ -1272,10 +903,10 @@ class SglangWriter {
     if (!config.empty()) say("--radix-eviction-policy-config", config.dump());
   }
 
-  void write_key(const SglangFlag& flag) {
+  void write_key(const EngineFlag& flag) {
     const std::string key(flag.key);
     if (flag.takes == Takes::nothing) {
-      if (e_.flag(key)) line_.flags += " " + flag.name;
+      if (e_.flag(key)) line_.line += " " + flag.name;
       return;
     }
     if (flag.takes == Takes::number) {
@@ -1293,15 +924,15 @@ class SglangWriter {
       return;
     }
     std::string word = e_.text(key);
-    for (const SglangWord& pair : sglang_words()) {
+    for (const FlagWord& pair : sglang_table().words()) {
       if (pair.field == flag.field && pair.ours == word && pair.unlike.empty()) {
         word = pair.theirs;
         break;
       }
     }
-    const std::vector<std::string> known = words_of(flag.words);
+    const std::vector<std::string> known = split_words(flag.words);
     if (std::ranges::find(known, word) != known.end()) return say(flag.name, word);
-    note(key + " = " + word + ": " + flag.name + " knows " + joined(known));
+    note(key + " = " + word + ": " + flag.name + " knows " + joined_words(known));
   }
 
   void note_what_is_left() {
@@ -1369,13 +1000,13 @@ class SglangWriter {
 
   const Experiment& e_;
   const Setup& setup_;
-  SglangLine line_;
+  ServerLine line_;
   bool hierarchical_ = false;
 };
 
 }  // namespace
 
-SglangLine to_sglang_flags(const Experiment& experiment, const Setup& setup) {
+ServerLine to_sglang_flags(const Experiment& experiment, const Setup& setup) {
   return SglangWriter(experiment, setup).line();
 }
 

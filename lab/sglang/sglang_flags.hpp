@@ -16,19 +16,18 @@
 #pragma once
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "lab/engine_flags/flag_reader.hpp"
 #include "lab/experiment/experiment.hpp"
 #include "lab/experiment/setup.hpp"
 #include "lab/sglang/sglang_releases.hpp"
 
 namespace kvtwin {
-
-// `set_later` below: keys that the caller sets afterwards. There are no notes about their values.
-using KeyList = std::span<const std::string>;
 
 // `flags`: the arguments of `python -m sglang.launch_server`; the line may also contain this command. Words are split
 // as in a shell, with quotes. A value that begins with { may be JSON without quotes. `release`: null for the latest.
@@ -48,6 +47,10 @@ void apply_sglang_server_info(Experiment& experiment, const std::filesystem::pat
 void apply_sglang_server_info_text(Experiment& experiment, std::string_view json, const std::string& name,
                                    KeyList set_later = {}, const SglangRelease* release = nullptr);
 
+// The same of the fields of ServerArgs, as a server's log has them. `source`: for notes and origins.
+void apply_sglang_fields(Experiment& experiment, const nlohmann::json& fields, const std::string& source,
+                         KeyList set_later = {}, const SglangRelease* release = nullptr);
+
 struct CacheRule {
   std::string key, value, why;
 };
@@ -57,12 +60,8 @@ std::vector<CacheRule> sglang_cache_rules(const SglangRelease& release, bool wri
 // Sets the rules of the latest release's prefix cache that no flag changes. Requires: cache.write_policy is set.
 void apply_sglang_cache_rules(Experiment& experiment, const std::string& origin);
 
-struct SglangLine {
-  std::string flags;               // quoted for a shell
-  std::vector<std::string> notes;  // keys of the experiment that no flag can express
-};
 // Returns all flags that the experiment sets, also defaults, in a fixed order. apply_sglang_flags() of this line gives
 // the same experiment, except for the keys in the notes.
-SglangLine to_sglang_flags(const Experiment& experiment, const Setup& setup);
+ServerLine to_sglang_flags(const Experiment& experiment, const Setup& setup);
 
 }  // namespace kvtwin

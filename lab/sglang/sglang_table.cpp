@@ -1,13 +1,14 @@
 #include "lab/sglang/sglang_table.hpp"
 
 #include <algorithm>
-#include <sstream>
+#include <utility>
+#include <vector>
 
 namespace kvtwin {
 namespace {
 
-using Takes = SglangFlag::Takes;
-using Is = SglangFlag::Is;
+using Takes = EngineFlag::Takes;
+using Is = EngineFlag::Is;
 
 struct Modelled {
   std::string_view field;
@@ -71,7 +72,7 @@ constexpr Modelled kModelled[] = {
     {"hicache_storage_backend_extra_config", Takes::text, "", "", "", true},
 };
 
-// Lists of fields. A field takes one value. Behind the name: "!" = no value, "*" = several values, "=x" = the default.
+// Lists of fields as add_listed_flags() takes them.
 struct NotModelled {
   std::string_view why, fields, key = "";
 };
@@ -241,7 +242,7 @@ constexpr std::string_view kWithoutEffect =
     "remote_instance_weight_loader_seed_instance_ip remote_instance_weight_loader_seed_instance_service_port "
     "remote_instance_weight_loader_send_weights_group_ports remote_instance_weight_loader_backend "
     "remote_instance_weight_loader_start_seed_via_transfer_engine! engine_info_bootstrap_port modelexpress_config "
-    "download_dir model_checksum delete_ckpt_after_loading! decrypted_config_file decrypted_draft_config_file "
+    "download_dir model_checksum* delete_ckpt_after_loading! decrypted_config_file decrypted_draft_config_file "
     "checkpoint_engine_wait_weights_before_ready! weight_cache_mode weight_cache_socket weight_cache_timeout "
     // debugging and the rest
     "enable_deterministic_inference! rl_on_policy_target kv_canary kv_canary_real_data kv_canary_sweep_interval "
@@ -320,7 +321,7 @@ constexpr std::string_view kServerInfoFields[] = {"max_total_num_tokens",
                                                   "_radix_eviction_policy_explicitly_set",
                                                   "_swa_full_tokens_ratio_explicitly_set"};
 
-constexpr SglangWord kWords[] = {
+constexpr FlagWord kWords[] = {
     {"schedule_policy", "lpm", "longest_prefix"},
     {"kv_cache_dtype", "fp8_e4m3", "fp8"},
     {"kv_cache_dtype", "fp8_e5m2", "fp8"},
@@ -345,105 +346,11 @@ constexpr SglangWord kWords[] = {
     {"hicache_mem_layout", "page_first_kv_split", "page_first", "it keeps K and V in pools of their own"},
 };
 
-constexpr std::pair<std::string_view, std::string_view> kModels[] = {
-    {"llama-3.1-8b", "meta-llama/Llama-3.1-8B-Instruct"},
-    {"llama-3.1-8b", "meta-llama/Meta-Llama-3.1-8B-Instruct"},
-    {"llama-3.1-70b", "meta-llama/Llama-3.1-70B-Instruct"},
-    {"llama-3.1-70b", "meta-llama/Meta-Llama-3.1-70B-Instruct"},
-    {"llama-3.1-70b", "meta-llama/Llama-3.3-70B-Instruct"},  // equal config.json
-    {"qwen3-32b", "Qwen/Qwen3-32B"},
-    {"qwen3-235b-a22b", "Qwen/Qwen3-235B-A22B"},
-    {"qwen3.5-397b-a17b", "Qwen/Qwen3.5-397B-A17B"},
-    {"minimax-m2.5", "MiniMaxAI/MiniMax-M2.5"},
-    {"kimi-k2.5", "moonshotai/Kimi-K2.5"},
-    {"glm-5", "zai-org/GLM-5"},
-    {"qwen3-coder-30b-a3b", "Qwen/Qwen3-Coder-30B-A3B-Instruct"},
-    {"gpt-oss-120b", "openai/gpt-oss-120b"},
-    {"deepseek-v3", "deepseek-ai/DeepSeek-V3"},
-    {"deepseek-v3", "deepseek-ai/DeepSeek-V3.1"},  // the next two have the shape of V3
-    {"deepseek-v3", "deepseek-ai/DeepSeek-R1"},
-    {"deepseek-v3-mtp", "lmsys/DeepSeek-R1-NextN"},
-    {"qwen2.5-7b", "Qwen/Qwen2.5-7B-Instruct"},
-    {"qwen2.5-7b", "Qwen/Qwen2.5-Coder-7B-Instruct"},
-    {"qwen2.5-72b", "Qwen/Qwen2.5-72B-Instruct"},
-    {"qwen3-8b", "Qwen/Qwen3-8B"},
-    {"qwen3-30b-a3b", "Qwen/Qwen3-30B-A3B"},
-    {"qwen3-coder-480b-a35b", "Qwen/Qwen3-Coder-480B-A35B-Instruct"},
-    {"qwen3-vl-8b", "Qwen/Qwen3-VL-8B-Instruct"},
-    {"qwen3-vl-32b", "Qwen/Qwen3-VL-32B-Instruct"},
-    {"qwen3-vl-235b-a22b", "Qwen/Qwen3-VL-235B-A22B-Instruct"},
-    {"qwen3-next-80b-a3b", "Qwen/Qwen3-Next-80B-A3B-Instruct"},
-    {"qwen3.5-27b", "Qwen/Qwen3.5-27B"},
-    {"qwen3.5-27b", "Qwen/Qwen3.6-27B"},
-    {"qwen3.5-35b-a3b", "Qwen/Qwen3.5-35B-A3B"},
-    {"qwen3.5-35b-a3b", "Qwen/Qwen3.6-35B-A3B"},
-    {"qwen3.5-122b-a10b", "Qwen/Qwen3.5-122B-A10B"},
-    {"deepseek-v3.2", "deepseek-ai/DeepSeek-V3.2"},
-    {"deepseek-v4-flash", "deepseek-ai/DeepSeek-V4-Flash"},
-    {"deepseek-v4-pro", "deepseek-ai/DeepSeek-V4-Pro"},
-    {"gemma-3-27b", "google/gemma-3-27b-it"},
-    {"gemma-4-26b-a4b", "google/gemma-4-26B-A4B"},
-    {"gemma-4-31b", "google/gemma-4-31B-it"},
-    {"glm-5", "zai-org/GLM-5.1"},
-    {"glm-5.3", "zai-org/GLM-5.3"},
-    {"glm-5.3", "zai-org/GLM-5.2"},
-    {"gpt-oss-20b", "openai/gpt-oss-20b"},
-    {"kimi-k2", "moonshotai/Kimi-K2-Instruct"},
-    {"kimi-k2.5", "moonshotai/Kimi-K2-Thinking"},
-    {"kimi-k2.5", "moonshotai/Kimi-K2.6"},
-    {"kimi-k2.5", "moonshotai/Kimi-K2.7-Code"},
-    {"kimi-k3", "moonshotai/Kimi-K3"},
-    {"llama-3.1-405b", "meta-llama/Llama-3.1-405B-Instruct"},
-    {"llama-3.1-405b", "meta-llama/Meta-Llama-3.1-405B-Instruct"},
-    {"llama-4-maverick", "meta-llama/Llama-4-Maverick-17B-128E-Instruct"},
-    {"llama-4-scout", "meta-llama/Llama-4-Scout-17B-16E-Instruct"},
-    {"mimo-v2-flash", "XiaomiMiMo/MiMo-V2-Flash"},
-    {"minimax-m2.5", "MiniMaxAI/MiniMax-M2"},
-    {"minimax-m2.5", "MiniMaxAI/MiniMax-M2.1"},
-    {"minimax-m2.5", "MiniMaxAI/MiniMax-M2.7"},
-    {"minimax-m3", "MiniMaxAI/MiniMax-M3"},
-    {"mixtral-8x7b", "mistralai/Mixtral-8x7B-Instruct-v0.1"},
-    {"mixtral-8x7b", "mistralai/Mixtral-8x7B-v0.1"},
-    {"mixtral-8x22b", "mistralai/Mixtral-8x22B-Instruct-v0.1"},
-    {"mixtral-8x22b", "mistralai/Mixtral-8x22B-v0.1"},
-    {"nemotron-3-nano-30b-a3b", "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B"},
-    {"nemotron-3-super-120b-a12b", "nvidia/NVIDIA-Nemotron-3-Super-120B-A12B"},
-    {"nemotron-3-ultra-550b-a55b", "nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B"},
-    {"step-3.7-flash", "stepfun-ai/Step-3.7-Flash"},
-};
-
-std::string flag_of(std::string_view field) {
-  std::string name = "--" + std::string(field);
-  std::ranges::replace(name, '_', '-');
-  return name;
-}
-
-void add_listed(std::vector<SglangFlag>& flags, std::string_view fields, Is is, std::string_view why = "",
-                std::string_view key = "") {
-  std::istringstream words{std::string(fields)};
-  for (std::string word; words >> word;) {
-    SglangFlag flag;
-    flag.is = is;
-    flag.why = why;
-    flag.key = key;
-    if (const std::size_t equals = word.find('='); equals != std::string::npos) {
-      flag.preset = word.substr(equals + 1);
-      word.resize(equals);
-    }
-    if (word.back() == '!') flag.takes = Takes::nothing;
-    if (word.back() == '*') flag.takes = Takes::list;
-    if (flag.takes != Takes::text) word.pop_back();
-    flag.field = word;
-    flag.name = flag_of(word);
-    flags.push_back(std::move(flag));
-  }
-}
-
-std::vector<SglangFlag> make_flags() {
-  std::vector<SglangFlag> flags;
+std::vector<EngineFlag> make_flags() {
+  std::vector<EngineFlag> flags;
   for (const Modelled& row : kModelled) {
     flags.push_back({.field = std::string(row.field),
-                     .name = flag_of(row.field),
+                     .name = flag_name_of(row.field),
                      .takes = row.takes,
                      .is = Is::modelled,
                      .preset = std::string(row.preset),
@@ -454,62 +361,28 @@ std::vector<SglangFlag> make_flags() {
                      .hierarchical = row.hierarchical});
   }
   for (const NotModelled& group : kNotModelled) {
-    add_listed(flags, group.fields, Is::not_modelled, group.why, group.key);
+    add_listed_flags(flags, group.fields, Is::not_modelled, group.why, group.key);
   }
-  add_listed(flags, kWithoutEffect, Is::without_effect);
+  add_listed_flags(flags, kWithoutEffect, Is::without_effect);
   const std::size_t of_the_release = flags.size();
-  add_listed(flags, kOfEarlierReleases, Is::without_effect);
+  add_listed_flags(flags, kOfEarlierReleases, Is::without_effect);
   for (std::size_t i = of_the_release; i < flags.size(); ++i) flags[i].earlier = true;
   return flags;
 }
 
 }  // namespace
 
-std::span<const SglangFlag> sglang_flags() {
-  static const std::vector<SglangFlag> flags = make_flags();
-  return flags;
-}
-
-const SglangFlag* find_sglang_field(std::string_view field) {
-  const auto found = std::ranges::find(sglang_flags(), field, &SglangFlag::field);
-  if (found != sglang_flags().end()) return &*found;
-  for (const auto& [alias, of_field] : kAliases) {
-    if (alias == flag_of(field)) return find_sglang_field(of_field);
-  }
-  return nullptr;
-}
-
-const SglangFlag* find_sglang_flag(std::string_view name) {
-  const auto found = std::ranges::find(sglang_flags(), name, &SglangFlag::name);
-  if (found != sglang_flags().end()) return &*found;
-  for (const auto& [alias, field] : kAliases) {
-    if (name == alias) return find_sglang_field(field);
-  }
-  const SglangFlag* only = nullptr;
-  if (name.size() < 4) return nullptr;
-  for (const SglangFlag& flag : sglang_flags()) {
-    if (!flag.name.starts_with(name)) continue;
-    if (only != nullptr) return nullptr;
-    only = &flag;
-  }
-  return only;
-}
-
-const std::vector<std::string>& sglang_flag_names() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> list;
-    for (const SglangFlag& flag : sglang_flags()) list.push_back(flag.name);
-    for (const auto& [alias, field] : kAliases) list.emplace_back(alias);
-    return list;
+const FlagTable& sglang_table() {
+  static const FlagTable table = [] {
+    std::vector<FlagTable::Alias> aliases;
+    for (const auto& [name, field] : kAliases) aliases.push_back({std::string(name), std::string(field)});
+    return FlagTable("SGLang", kSglangVersion, make_flags(), std::move(aliases), kWords);
   }();
-  return names;
+  return table;
 }
 
 bool is_server_info_field(std::string_view field) {
   return std::ranges::find(kServerInfoFields, field) != std::end(kServerInfoFields);
 }
-
-std::span<const SglangWord> sglang_words() { return kWords; }
-std::span<const std::pair<std::string_view, std::string_view>> sglang_models() { return kModels; }
 
 }  // namespace kvtwin

@@ -31,6 +31,12 @@ Json about(const CompareSettingsArguments& arguments, const SweepPlan& plan, con
             {"git_commit", kGitCommit}, {"experiment", arguments.experiment},
             {"seeds", repeats.seeds},   {"eviction", base.text("cache.eviction")},
             {"axes", Json::array()},    {"min_served_percent", arguments.min_served}};
+  if (!arguments.command.empty()) json["command"] = arguments.command;
+  json["better"] = Json::object();
+  for (const RunFigure& figure : figures()) {
+    if (figure.better == RunFigure::Better::neither) continue;
+    json["better"][std::string(figure.name)] = figure.better == RunFigure::Better::less ? "less" : "more";
+  }
   if (repeats.draws != 0) json["draws"] = repeats.draws;
   if (!base.notes().empty()) json["notes"] = base.notes();
   for (std::size_t a = 0; a < comparison.is_choice.size(); ++a) {

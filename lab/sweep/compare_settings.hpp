@@ -10,6 +10,7 @@ struct CompareSettingsArguments : SweepArguments {
   int seeds = 1;     // seeds per setting
   int draws = 0;     // hardware variants per setting; 0 = none
   std::string goal;  // FIGURE=VALUE; empty = none
+  std::string command;  // as given, for compare.json
 };
 
 // Runs the comparison. If `out` is set: writes compare.csv, compare.jsonl and compare.json next to the files of the

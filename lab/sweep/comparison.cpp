@@ -377,7 +377,8 @@ Comparison compare_rows(const SweepPlan& plan, const SweepRows& rows, const Repe
 
 bool is_capacity(const SweepAxis& axis) {
   const bool tiers = std::ranges::all_of(axis.keys, [](const std::string& key) {
-    return key.starts_with("tiers.") && (key.ends_with(".tokens") || key.ends_with(".gib"));
+    return key.starts_with("tiers.") &&
+           (key.ends_with(".tokens") || key.ends_with(".gib") || key == "tiers.host.ratio");
   });
   return tiers && std::ranges::all_of(axis.values, [](const SweepValue& value) { return value.number.has_value(); });
 }

@@ -78,7 +78,7 @@ void finish_plan(const SweepArguments& arguments, SweepPlan& plan, Experiment& b
   }
   std::vector<std::string> set_later = arguments.sets;
   for (const SweepAxis& axis : plan.axes) set_later.insert(set_later.end(), axis.keys.begin(), axis.keys.end());
-  apply_sglang(arguments.sglang, set_later, base);
+  apply_engine_arguments(arguments.server, set_later, base);
   for (const std::string& set : arguments.sets) base.set(set);
   if (!arguments.world.empty()) base.set("sim.world=" + arguments.world, "--world");
   for (const std::string& note : base.notes()) listener.tell(note);

@@ -8,7 +8,7 @@
 
 #include "lab/experiment/experiment.hpp"
 #include "lab/listener.hpp"
-#include "lab/sglang/sglang_arguments.hpp"
+#include "lab/engine_flags/engine_arguments.hpp"
 #include "lab/sweep/sweep_folder.hpp"
 #include "lab/sweep/sweep_plan.hpp"
 #include "lab/sweep/sweep_words.hpp"
@@ -18,7 +18,7 @@ namespace kvtwin {
 struct SweepArguments {
   std::string experiment, out, world, shard;
   std::vector<std::string> sets, lists;
-  SglangArguments sglang;
+  EngineArguments server;
   int jobs = 0;                               // cells at the same time; 0 = one per core
   double min_served = 100 * kMinServedShare;  // %
   bool force = false, json = false;

@@ -94,7 +94,8 @@ class SglangReader final : public FormatReader {
   TokenBlocks blocks_;
   simdjson::dom::parser parser_;
   bool ended_ = false, emitted_ = false;
-  TimeNs last_ = 0;  // arrival of the last request that next() returned
+  TimeNs last_ = 0;         // arrival of the last request that next() returned
+  bool of_server_ = false;  // a line has the arguments of a server
   std::uint64_t order_ = 0, never_finished_ = 0, other_lines_ = 0, prompt_tokens_ = 0, cached_tokens_ = 0;
   std::uint64_t with_kv_hints_ = 0, answers_without_blocks_ = 0, with_media_ = 0;
   std::vector<std::unique_ptr<LoggedRequest>> heap_;        // top: the earliest
@@ -141,6 +142,12 @@ void SglangReader::require_a_request() const {
                       " requests that were received, and none that finished; take a log that goes on until requests "
                       "have finished");
   }
+  if (of_server_) {
+    lines_.fail_whole(
+        "is the log of an SGLang server without requests; --from-server-log reads the server's arguments, and "
+        "a log with requests is written with --log-requests --log-requests-level 3 --log-requests-format "
+        "json");
+  }
   lines_.fail_whole("holds no request: none of its " + std::to_string(other_lines_) +
                     " lines is an event of SGLang's request log; log with --log-requests --log-requests-level 3 "
                     "--log-requests-format json");
@@ -149,6 +156,7 @@ void SglangReader::require_a_request() const {
 void SglangReader::read_line(std::string_view text) {
   text = past_log_prefix(text);
   if (!is_json_object(text)) {
+    of_server_ = of_server_ || text.find("server_args=") != std::string_view::npos;
     ++other_lines_;
     return;
   }

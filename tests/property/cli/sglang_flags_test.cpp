@@ -92,12 +92,12 @@ TEST(SglangRoundTrip, DrawnExperimentsComeBack) {
     Splitmix random(seed);
     const Experiment x = drawn(random);
     const kvtwin::Setup setup = make_setup(x);
-    const SglangLine line = to_sglang_flags(x, setup);
+    const ServerLine line = to_sglang_flags(x, setup);
     ASSERT_TRUE(line.notes.empty()) << "seed " << seed << ": " << line.notes.front();
     Experiment again = empty_experiment();
-    apply_sglang_flags(again, line.flags);
-    ASSERT_EQ(values_of(again), values_of(x)) << "seed " << seed << ": " << line.flags;
-    ASSERT_EQ(to_sglang_flags(again, make_setup(again)).flags, line.flags) << "seed " << seed;
+    apply_sglang_flags(again, line.line);
+    ASSERT_EQ(values_of(again), values_of(x)) << "seed " << seed << ": " << line.line;
+    ASSERT_EQ(to_sglang_flags(again, make_setup(again)).line, line.line) << "seed " << seed;
     with_host += setup.engine.host_pages != 0;
   }
   EXPECT_GT(with_host, 200U);
@@ -113,7 +113,7 @@ TEST(SglangRoundTrip, AnyHostSizeKeepsItsPages) {
     x.set("tiers.host.tokens=" + std::to_string(random.between(64, 90'000'000)));
     const kvtwin::Setup setup = make_setup(x);
     Experiment again = empty_experiment();
-    apply_sglang_flags(again, to_sglang_flags(x, setup).flags);
+    apply_sglang_flags(again, to_sglang_flags(x, setup).line);
     ASSERT_EQ(make_setup(again).engine.host_pages, setup.engine.host_pages) << "seed " << seed;
   }
 }

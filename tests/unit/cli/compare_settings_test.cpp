@@ -35,13 +35,18 @@ class CompareSettings : public testing::Test {
     EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
     EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1) << outcome.err;
   }
-  // Returns the content of all files of a finished folder.
+  // Returns the content of all files of a finished folder, without the command that wrote it.
   std::string whole(const std::string& name) const {
     std::string text;
-    for (const char* file : {"sweep.csv", "sweep.jsonl", "compare.csv", "compare.jsonl", "compare.json"}) {
+    for (const char* file : {"sweep.csv", "sweep.jsonl", "compare.csv", "compare.jsonl"}) {
       text += text_of(folder_ / (name + "/" + file));
     }
-    return text;
+    Json about = Json::parse(text_of(folder_ / (name + "/compare.json")));
+    EXPECT_TRUE(about.at("command").is_string());
+    EXPECT_EQ(about.at("better").at("ttft_p90_s"), "less");
+    EXPECT_EQ(about.at("better").at("hit_ratio"), "more");
+    about.erase("command");
+    return text + about.dump();
   }
   const Folder folder_;
 };

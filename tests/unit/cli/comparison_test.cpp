@@ -180,6 +180,17 @@ TEST(Comparison, AGoalIsMetFromASizeOn) {
   EXPECT_NEAR(comparison_rows(plan, comparison, repeats, goal)[2].at("goal_share").get<double>(), 2.0 / 3, 1e-12);
 }
 
+TEST(Comparison, ARatioOfTheHostTierIsASize) {
+  const SweepPlan plan = plan_of({"tiers.host.ratio=1,2,4"}, 1);
+  EXPECT_TRUE(is_capacity(plan.axes[0]));
+  EXPECT_FALSE(is_capacity(plan_of({"tiers.device.window_ratio=0.1,0.2"}, 1).axes[0]));
+  const Goal goal = Goal::from_text("ttft_mean_s=2");
+  const Comparison comparison = compare_rows(plan, {row(1, 3, "a"), row(1, 1, "b"), row(1, 1, "c")}, {}, goal);
+  const std::string text = goal_text(plan, comparison, goal, {});
+  EXPECT_NE(text.find("by tiers.host.ratio"), std::string::npos) << text;
+  EXPECT_NE(text.find("from 2 on"), std::string::npos) << text;
+}
+
 // A setting that rejects requests has short TTFTs for the rest.
 TEST(Comparison, WhoSendsRequestsAwayMeetsNoGoalAndIsNotTheBest) {
   const SweepPlan plan = plan_of({"tiers.host.gib=16,32,64,128"}, 1);

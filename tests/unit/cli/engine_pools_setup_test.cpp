@@ -160,7 +160,7 @@ TEST(EnginePoolsSetup, FlagsAreWrittenAgain) {
                           "tiers.device.tokens=64000"};
   Experiment experiment = Experiment::from_text("", "x.toml");
   for (const std::string& setting : settings) experiment.set(setting);
-  const std::string flags = to_sglang_flags(experiment, make_setup(experiment)).flags;
+  const std::string flags = to_sglang_flags(experiment, make_setup(experiment)).line;
   for (const char* part : {"--swa-full-tokens-ratio 0.1", "--disable-hybrid-swa-memory", "--max-mamba-cache-size 7",
                            "--mamba-full-memory-ratio 0.5", "--mamba-radix-cache-strategy extra_buffer_lazy"}) {
     EXPECT_NE(flags.find(part), std::string::npos) << part << " in " << flags;

@@ -9,7 +9,7 @@
 
 #include "lab/error.hpp"
 #include "lab/experiment/setup.hpp"
-#include "lab/sglang/sglang_arguments.hpp"
+#include "lab/engine_flags/engine_arguments.hpp"
 #include "tests/simulation.hpp"
 
 namespace kvtwin::test {
@@ -184,11 +184,11 @@ TEST(EngineWord, SglangVersionIsAnAlias) {
   const auto apply = [](const std::string& toml, const std::string& version, const Settings& later,
                         const char* flags = nullptr) {
     Experiment experiment = Experiment::from_text(toml, "x.toml");
-    SglangArguments arguments;
-    arguments.version = version;
-    if (flags != nullptr) arguments.flags = {flags};
+    EngineArguments arguments;
+    arguments.sglang_version = version;
+    if (flags != nullptr) arguments.sglang_flags = {flags};
     try {
-      apply_sglang(arguments, later, experiment);
+      apply_engine_arguments(arguments, later, experiment);
       for (const std::string& setting : later) experiment.set(setting);
     } catch (const InputError& error) {
       return std::string(error.what());

@@ -12,11 +12,13 @@
 #include <utility>
 #include <vector>
 
+#include "lab/engine_flags/model_names.hpp"
 #include "lab/error.hpp"
 #include "lab/sglang/sglang_table.hpp"
 #include "models/presets.hpp"
 #include "tests/paths.hpp"
 #include "tests/simulation.hpp"
+#include "tests/unit/cli/listed_flags.hpp"
 
 namespace kvtwin::test {
 namespace {
@@ -192,8 +194,8 @@ TEST(SglangFlags, FreeMemoryCutsAHostTierThatNoFlagSizes) {
   expect_refused([&] { make_setup(full); }, {"tiers.host.memory_gib (--set)", "reserve of 10 GiB"});
   // The written ratio is the bounded one.
   const Experiment bounded = from_flags(flags, machine);
-  const SglangLine line = to_sglang_flags(bounded, make_setup(bounded));
-  EXPECT_EQ(make_setup(from_flags(line.flags)).engine.host_pages, cut.engine.host_pages) << line.flags;
+  const ServerLine line = to_sglang_flags(bounded, make_setup(bounded));
+  EXPECT_EQ(make_setup(from_flags(line.line)).engine.host_pages, cut.engine.host_pages) << line.line;
 }
 
 TEST(SglangFlags, WhatIsNotGivenIsSglangsDefaultUnlessTheFileSaysIt) {
@@ -740,66 +742,7 @@ TEST(SglangFlags, ADraftThatIsLeftOutIsSaid) {
   EXPECT_EQ(planned.find("left out"), std::string::npos) << planned;
 }
 
-// A flag of the real server, as its argument parser listed it.
-struct ListedFlag {
-  std::string field;
-  std::vector<std::string> flags;
-  std::string takes, type, preset;
-  std::vector<std::string> choices;
-
-  bool switches() const { return takes == "nothing"; }
-  std::string unquoted_preset() const { return preset[0] == '"' ? preset.substr(1, preset.size() - 2) : preset; }
-  std::string legal_value() const {
-    if (switches()) return "";
-    if (field == "model_path") return " Qwen/Qwen3-32B";
-    if (!choices.empty()) return " " + choices.front();
-    if (preset != "null" && preset != "\"\"" && std::string("[{").find(preset[0]) == std::string::npos) {
-      return " " + unquoted_preset();
-    }
-    if (type == "int") return " 1";
-    if (type == "human_readable_int") return " 1k";
-    if (type == "float") return " 0.5";
-    return type == "loads" ? " {}" : " x";
-  }
-};
-
-std::vector<ListedFlag> listed_flags() {
-  std::istringstream lines(text_of(in_source("tests/fixtures/sglang/server_flags.tsv")));
-  std::vector<ListedFlag> list;
-  for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with("#")) continue;
-    std::vector<std::string> cells(1);
-    for (const char c : line) {
-      if (c == '\t') {
-        cells.emplace_back();
-      } else {
-        cells.back() += c;
-      }
-    }
-    EXPECT_EQ(cells.size(), 6U) << line;
-    if (cells.size() != 6) continue;
-    const auto words = [](const std::string& text) {
-      std::istringstream in(text);
-      return std::vector<std::string>(std::istream_iterator<std::string>(in), {});
-    };
-    list.push_back({cells[0], words(cells[1]), cells[2], cells[3], cells[4], words(cells[5])});
-  }
-  return list;
-}
-
-SglangFlag::Takes takes_of(const ListedFlag& listed) {
-  using Takes = SglangFlag::Takes;
-  if (listed.takes != "one") return listed.takes == "list" ? Takes::list : Takes::nothing;
-  if (listed.type == "int") return Takes::integer;
-  if (listed.type == "human_readable_int") return Takes::tokens;
-  if (listed.type == "float") return Takes::number;
-  return listed.choices.empty() ? Takes::text : Takes::word;
-}
-
-std::set<std::string> sorted_words(std::string_view text) {
-  std::istringstream in{std::string(text)};
-  return {std::istream_iterator<std::string>(in), {}};
-}
+std::vector<ListedFlag> listed_flags() { return listed_flags_of("tests/fixtures/sglang/server_flags.tsv"); }
 
 TEST(SglangServer, TheTableIsOfTheListedRelease) {
   const std::string text = text_of(in_source("tests/fixtures/sglang/server_flags.tsv"));
@@ -807,18 +750,19 @@ TEST(SglangServer, TheTableIsOfTheListedRelease) {
 }
 
 TEST(SglangServer, EveryListedFlagHasARow) {
-  const std::vector<std::string>& names = sglang_flag_names();
+  const std::vector<std::string>& names = sglang_table().names();
   for (const ListedFlag& listed : listed_flags()) {
     for (const std::string& name : listed.flags) {
       EXPECT_NE(std::ranges::find(names, name), names.end()) << name;
-      const SglangFlag* flag = find_sglang_flag(name);
+      const EngineFlag* flag = sglang_table().find(name);
       if (flag == nullptr) continue;
       EXPECT_FALSE(flag->earlier) << name;
-      EXPECT_EQ(flag->takes == SglangFlag::Takes::nothing, listed.switches()) << name;
-      EXPECT_EQ(flag->takes == SglangFlag::Takes::list, listed.takes == "list") << name;
+      EXPECT_EQ(flag->takes == EngineFlag::Takes::nothing, listed.switches()) << name;
+      EXPECT_EQ(flag->takes == EngineFlag::Takes::list, listed.takes == "list") << name;
     }
     // /server_info has the field of the row, or a field that is known there.
-    EXPECT_TRUE(find_sglang_field(listed.field) != nullptr || is_server_info_field(listed.field)) << listed.field;
+    EXPECT_TRUE(sglang_table().find_field(listed.field) != nullptr || is_server_info_field(listed.field))
+        << listed.field;
   }
 }
 
@@ -828,7 +772,7 @@ TEST(SglangServer, EveryRowIsAListedFlag) {
     listed.insert(flag.field);
     listed.insert(flag.flags.begin(), flag.flags.end());
   }
-  for (const SglangFlag& flag : sglang_flags()) {
+  for (const EngineFlag& flag : sglang_table().flags()) {
     EXPECT_EQ(flag.earlier, !listed.contains(flag.name) && !listed.contains(flag.field)) << flag.name;
   }
 }
@@ -839,8 +783,8 @@ TEST(SglangServer, DefaultsThatMatterAreTheServers) {
       {"hicache_ratio", "2"}, {"page_size", "1"}, {"prefill_decode_interval", "0"}};
   std::size_t compared = 0;
   for (const ListedFlag& listed : listed_flags()) {
-    const SglangFlag* flag = find_sglang_flag(listed.flags.front());
-    if (flag == nullptr || flag->is == SglangFlag::Is::without_effect) continue;
+    const EngineFlag* flag = sglang_table().find(listed.flags.front());
+    if (flag == nullptr || flag->is == EngineFlag::Is::without_effect) continue;
     std::string expected = listed.unquoted_preset();
     if (listed.preset == "null" || listed.preset == "false") {
       const auto found = derived.find(listed.field);
@@ -857,8 +801,8 @@ TEST(SglangServer, ValuesOfTakenFlagsAreTheServers) {
   const std::map<std::string, std::set<std::string>> earlier = {{"hicache_storage_backend", {"kvcc"}},
                                                                 {"kv_cache_dtype", {"fp4_e2m1"}}};
   for (const ListedFlag& listed : listed_flags()) {
-    const SglangFlag* flag = find_sglang_flag(listed.flags.front());
-    if (flag == nullptr || flag->is != SglangFlag::Is::modelled) continue;
+    const EngineFlag* flag = sglang_table().find(listed.flags.front());
+    if (flag == nullptr || flag->is != EngineFlag::Is::modelled) continue;
     EXPECT_EQ(flag->takes, takes_of(listed)) << listed.field;
     std::set<std::string> words = sorted_words(flag->words);
     if (const auto gone = earlier.find(listed.field); gone != earlier.end()) {
@@ -870,17 +814,17 @@ TEST(SglangServer, ValuesOfTakenFlagsAreTheServers) {
 
 // docs/sglang.md states how many flags set a key, are noted, and have no effect.
 TEST(SglangServer, TheDocumentationCountsTheFlags) {
-  std::map<SglangFlag::Is, std::size_t> counts;
+  std::map<EngineFlag::Is, std::size_t> counts;
   const std::vector<ListedFlag> list = listed_flags();
   for (const ListedFlag& listed : list) {
-    const SglangFlag* flag = find_sglang_flag(listed.flags.front());
+    const EngineFlag* flag = sglang_table().find(listed.flags.front());
     ASSERT_NE(flag, nullptr) << listed.field;
     ++counts[flag->is];
   }
   const std::string sentence = "Of the " + std::to_string(list.size()) + " flags, " +
-                               std::to_string(counts[SglangFlag::Is::modelled]) + " are taken, " +
-                               std::to_string(counts[SglangFlag::Is::not_modelled]) + " are noted because kvtwin has " +
-                               "no model of them, " + std::to_string(counts[SglangFlag::Is::without_effect]) +
+                               std::to_string(counts[EngineFlag::Is::modelled]) + " are taken, " +
+                               std::to_string(counts[EngineFlag::Is::not_modelled]) + " are noted because kvtwin has " +
+                               "no model of them, " + std::to_string(counts[EngineFlag::Is::without_effect]) +
                                " have no effect on the cache, and 0 are refused";
   std::string text = text_of(in_source("docs/sglang.md"));
   std::ranges::replace(text, '\n', ' ');
@@ -901,9 +845,9 @@ TEST(SglangServer, EveryFlagAndEveryValueIsTaken) {
   for (const ListedFlag& listed : listed_flags()) {
     for (const std::string& name : listed.flags) {
       take(kHost + name + listed.legal_value());
-      const SglangFlag* flag = find_sglang_flag(name);
+      const EngineFlag* flag = sglang_table().find(name);
       ASSERT_NE(flag, nullptr) << name;
-      if (flag->is != SglangFlag::Is::modelled) continue;
+      if (flag->is != EngineFlag::Is::modelled) continue;
       for (const std::string& choice : listed.choices) take(kHost + name + "=" + choice);
     }
   }
@@ -914,21 +858,21 @@ TEST(SglangFlags, EveryPresetHasARepositoryThatNamesIt) {
   for (const std::string& preset : model_preset_names()) {
     if (preset == "tiny") continue;  // a model of kvtwin's own
     const auto found =
-        std::ranges::find(sglang_models(), std::string_view(preset), [](const auto& row) { return row.first; });
-    ASSERT_NE(found, sglang_models().end()) << preset;
+        std::ranges::find(published_models(), std::string_view(preset), [](const auto& row) { return row.first; });
+    ASSERT_NE(found, published_models().end()) << preset;
     EXPECT_EQ(from_flags("--model-path " + std::string(found->second)).text("model.name"), preset);
   }
 }
 
 TEST(SglangFlags, TableIsSound) {
-  std::vector<std::string> names = sglang_flag_names();
+  std::vector<std::string> names = sglang_table().names();
   std::ranges::sort(names);
   EXPECT_EQ(std::ranges::adjacent_find(names), names.end()) << *std::ranges::adjacent_find(names);
-  for (const SglangFlag& flag : sglang_flags()) {
-    EXPECT_EQ(find_sglang_flag(flag.name), &flag) << flag.name;
+  for (const EngineFlag& flag : sglang_table().flags()) {
+    EXPECT_EQ(sglang_table().find(flag.name), &flag) << flag.name;
     const auto known = std::ranges::find(experiment_keys(), flag.key, &ExperimentKey::name);
     EXPECT_TRUE(flag.key.empty() || known != experiment_keys().end()) << flag.name;
-    EXPECT_EQ(flag.is == SglangFlag::Is::not_modelled, !flag.why.empty()) << flag.name;
+    EXPECT_EQ(flag.is == EngineFlag::Is::not_modelled, !flag.why.empty()) << flag.name;
   }
 }
 
@@ -990,9 +934,9 @@ TEST(SglangServerInfo, Refusals) {
 
 std::string canonical(const std::string& flags) {
   const Experiment experiment = from_flags(flags);
-  const SglangLine line = to_sglang_flags(experiment, make_setup(experiment));
+  const ServerLine line = to_sglang_flags(experiment, make_setup(experiment));
   EXPECT_TRUE(line.notes.empty()) << flags << ": " << line.notes.front();
-  return line.flags;
+  return line.line;
 }
 
 // Command lines as in SGLang's documentation and in bug reports, and their canonical form.
@@ -1055,12 +999,12 @@ TEST(SglangLines, StorageComesBack) {
 TEST(SglangLines, OneStorageBackEnd) {
   Experiment experiment = Experiment::from_text("", "");
   for (const char* setting : {"tiers.host.gib=64", "tiers.shared_fs.gib=4"}) experiment.set(setting);
-  SglangLine line = to_sglang_flags(experiment, make_setup(experiment));
-  EXPECT_NE(line.flags.find("--hicache-storage-backend hf3fs"), std::string::npos) << line.flags;
+  ServerLine line = to_sglang_flags(experiment, make_setup(experiment));
+  EXPECT_NE(line.line.find("--hicache-storage-backend hf3fs"), std::string::npos) << line.line;
   EXPECT_EQ(std::ranges::count(line.notes, "the shared_fs tier's size: there is no flag for it"), 1);
   experiment.set("tiers.disk.gib=4");
   line = to_sglang_flags(experiment, make_setup(experiment));
-  EXPECT_EQ(line.flags.find("--hicache-storage-backend"), std::string::npos) << line.flags;
+  EXPECT_EQ(line.line.find("--hicache-storage-backend"), std::string::npos) << line.line;
   EXPECT_EQ(
       std::ranges::count(line.notes, "storage tiers disk, shared_fs: --hicache-storage-backend names one back end"), 1);
 }
@@ -1073,7 +1017,7 @@ TEST(SglangLines, WhatNoFlagSaysIsNamed) {
     experiment.set(setting);
   }
   const kvtwin::Setup setup = make_setup(experiment);  // qualified: testing::Setup exists too
-  const SglangLine line = to_sglang_flags(experiment, setup);
+  const ServerLine line = to_sglang_flags(experiment, setup);
   std::string notes;
   for (const std::string& note : line.notes) notes += note + "\n";
   for (const char* part : {"model.name = tiny", "cache.eviction = fifo", "cache.io = auto", "cache.evict_unit = page",
@@ -1083,7 +1027,7 @@ TEST(SglangLines, WhatNoFlagSaysIsNamed) {
   // The flags, read again, give the same numbers of pages.
   Experiment again = Experiment::from_text("", "");
   for (const char* setting : {"model.name=tiny", "hardware.name=cpu-host"}) again.set(setting);
-  apply_sglang_flags(again, line.flags);
+  apply_sglang_flags(again, line.line);
   EXPECT_EQ(make_setup(again).engine.device_pages, setup.engine.device_pages);
   EXPECT_EQ(make_setup(again).engine.host_pages, setup.engine.host_pages);
 }

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "lab/error.hpp"
-#include "lab/sglang/sglang_arguments.hpp"
+#include "lab/engine_flags/engine_arguments.hpp"
 #include "lab/sglang/sglang_flags.hpp"
 #include "lab/sglang/sglang_table.hpp"
 #include "tests/paths.hpp"
@@ -23,10 +23,10 @@ constexpr const char* kStored = "--page-size 16 --enable-hierarchical-cache --hi
 
 Experiment of_release(const std::string& version, const std::string& flags = kStored, const std::string& file = "") {
   Experiment experiment = Experiment::from_text(file, "file.toml");
-  SglangArguments arguments;
-  arguments.flags = {flags};
-  arguments.version = version;
-  apply_sglang(arguments, {}, experiment);
+  EngineArguments arguments;
+  arguments.sglang_flags = {flags};
+  arguments.sglang_version = version;
+  apply_engine_arguments(arguments, {}, experiment);
   return experiment;
 }
 
@@ -68,7 +68,7 @@ TEST(SglangReleases, TheTableIsThatOfTheSources) {
 TEST(SglangReleases, TheLatestIsThatOfTheTableOfFlags) {
   const SglangRelease& latest = sglang_releases().back();
   EXPECT_EQ(latest.version, kSglangVersion);
-  for (const SglangFlag& flag : sglang_flags()) {
+  for (const EngineFlag& flag : sglang_table().flags()) {
     const std::string_view preset = preset_in(latest, flag.field);
     EXPECT_TRUE(preset.empty() || preset == flag.preset) << flag.field << ": " << preset << ", " << flag.preset;
   }

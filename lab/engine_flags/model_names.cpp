@@ -1,15 +1,82 @@
-#include "lab/sglang/model_names.hpp"
+#include "lab/engine_flags/model_names.hpp"
 
 #include <algorithm>
 #include <array>
 #include <utility>
 #include <vector>
 
-#include "lab/sglang/sglang_table.hpp"
+#include "lab/engine_flags/flag_text.hpp"
 
 namespace kvtwin {
 
 namespace {
+
+constexpr std::pair<std::string_view, std::string_view> kModels[] = {
+    {"llama-3.1-8b", "meta-llama/Llama-3.1-8B-Instruct"},
+    {"llama-3.1-8b", "meta-llama/Meta-Llama-3.1-8B-Instruct"},
+    {"llama-3.1-70b", "meta-llama/Llama-3.1-70B-Instruct"},
+    {"llama-3.1-70b", "meta-llama/Meta-Llama-3.1-70B-Instruct"},
+    {"llama-3.1-70b", "meta-llama/Llama-3.3-70B-Instruct"},  // equal config.json
+    {"qwen3-32b", "Qwen/Qwen3-32B"},
+    {"qwen3-235b-a22b", "Qwen/Qwen3-235B-A22B"},
+    {"qwen3.5-397b-a17b", "Qwen/Qwen3.5-397B-A17B"},
+    {"minimax-m2.5", "MiniMaxAI/MiniMax-M2.5"},
+    {"kimi-k2.5", "moonshotai/Kimi-K2.5"},
+    {"glm-5", "zai-org/GLM-5"},
+    {"qwen3-coder-30b-a3b", "Qwen/Qwen3-Coder-30B-A3B-Instruct"},
+    {"gpt-oss-120b", "openai/gpt-oss-120b"},
+    {"deepseek-v3", "deepseek-ai/DeepSeek-V3"},
+    {"deepseek-v3", "deepseek-ai/DeepSeek-V3.1"},  // the next two have the shape of V3
+    {"deepseek-v3", "deepseek-ai/DeepSeek-R1"},
+    {"deepseek-v3-mtp", "lmsys/DeepSeek-R1-NextN"},
+    {"qwen2.5-7b", "Qwen/Qwen2.5-7B-Instruct"},
+    {"qwen2.5-7b", "Qwen/Qwen2.5-Coder-7B-Instruct"},
+    {"qwen2.5-72b", "Qwen/Qwen2.5-72B-Instruct"},
+    {"qwen3-8b", "Qwen/Qwen3-8B"},
+    {"qwen3-30b-a3b", "Qwen/Qwen3-30B-A3B"},
+    {"qwen3-coder-480b-a35b", "Qwen/Qwen3-Coder-480B-A35B-Instruct"},
+    {"qwen3-vl-8b", "Qwen/Qwen3-VL-8B-Instruct"},
+    {"qwen3-vl-32b", "Qwen/Qwen3-VL-32B-Instruct"},
+    {"qwen3-vl-235b-a22b", "Qwen/Qwen3-VL-235B-A22B-Instruct"},
+    {"qwen3-next-80b-a3b", "Qwen/Qwen3-Next-80B-A3B-Instruct"},
+    {"qwen3.5-27b", "Qwen/Qwen3.5-27B"},
+    {"qwen3.5-27b", "Qwen/Qwen3.6-27B"},
+    {"qwen3.5-35b-a3b", "Qwen/Qwen3.5-35B-A3B"},
+    {"qwen3.5-35b-a3b", "Qwen/Qwen3.6-35B-A3B"},
+    {"qwen3.5-122b-a10b", "Qwen/Qwen3.5-122B-A10B"},
+    {"deepseek-v3.2", "deepseek-ai/DeepSeek-V3.2"},
+    {"deepseek-v4-flash", "deepseek-ai/DeepSeek-V4-Flash"},
+    {"deepseek-v4-pro", "deepseek-ai/DeepSeek-V4-Pro"},
+    {"gemma-3-27b", "google/gemma-3-27b-it"},
+    {"gemma-4-26b-a4b", "google/gemma-4-26B-A4B"},
+    {"gemma-4-31b", "google/gemma-4-31B-it"},
+    {"glm-5", "zai-org/GLM-5.1"},
+    {"glm-5.3", "zai-org/GLM-5.3"},
+    {"glm-5.3", "zai-org/GLM-5.2"},
+    {"gpt-oss-20b", "openai/gpt-oss-20b"},
+    {"kimi-k2", "moonshotai/Kimi-K2-Instruct"},
+    {"kimi-k2.5", "moonshotai/Kimi-K2-Thinking"},
+    {"kimi-k2.5", "moonshotai/Kimi-K2.6"},
+    {"kimi-k2.5", "moonshotai/Kimi-K2.7-Code"},
+    {"kimi-k3", "moonshotai/Kimi-K3"},
+    {"llama-3.1-405b", "meta-llama/Llama-3.1-405B-Instruct"},
+    {"llama-3.1-405b", "meta-llama/Meta-Llama-3.1-405B-Instruct"},
+    {"llama-4-maverick", "meta-llama/Llama-4-Maverick-17B-128E-Instruct"},
+    {"llama-4-scout", "meta-llama/Llama-4-Scout-17B-16E-Instruct"},
+    {"mimo-v2-flash", "XiaomiMiMo/MiMo-V2-Flash"},
+    {"minimax-m2.5", "MiniMaxAI/MiniMax-M2"},
+    {"minimax-m2.5", "MiniMaxAI/MiniMax-M2.1"},
+    {"minimax-m2.5", "MiniMaxAI/MiniMax-M2.7"},
+    {"minimax-m3", "MiniMaxAI/MiniMax-M3"},
+    {"mixtral-8x7b", "mistralai/Mixtral-8x7B-Instruct-v0.1"},
+    {"mixtral-8x7b", "mistralai/Mixtral-8x7B-v0.1"},
+    {"mixtral-8x22b", "mistralai/Mixtral-8x22B-Instruct-v0.1"},
+    {"mixtral-8x22b", "mistralai/Mixtral-8x22B-v0.1"},
+    {"nemotron-3-nano-30b-a3b", "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B"},
+    {"nemotron-3-super-120b-a12b", "nvidia/NVIDIA-Nemotron-3-Super-120B-A12B"},
+    {"nemotron-3-ultra-550b-a55b", "nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B"},
+    {"step-3.7-flash", "stepfun-ai/Step-3.7-Flash"},
+};
 
 // Words of a name that change neither the geometry nor the weights' format.
 constexpr std::array kPlainWords = std::to_array<std::string_view>(
@@ -18,12 +85,6 @@ constexpr std::array kPlainWords = std::to_array<std::string_view>(
      "quantized", "quant", "autoround", "marlin",   "g32",    "g64", "g128",      "kv",       "speciale", "zero"});
 
 using Words = std::vector<std::string>;
-
-std::string lower_case(std::string_view text) {
-  std::string result(text);
-  std::ranges::transform(result, result.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
-  return result;
-}
 
 std::string last_part(std::string_view path) {
   while (path.ends_with('/')) path.remove_suffix(1);
@@ -84,11 +145,21 @@ struct Method {
   std::string_view name;
   WeightChoice weights;
 };
-constexpr std::array<Method, 24> kMethods{{{"fp8", WeightChoice::fp8},
+constexpr std::array<Method, 34> kMethods{{{"fp8", WeightChoice::fp8},
                                            {"w8a8_fp8", WeightChoice::fp8},
                                            {"modelopt_fp8", WeightChoice::fp8},
                                            {"fbgemm_fp8", WeightChoice::fp8},
                                            {"mxfp8", WeightChoice::mxfp8},
+                                           {"fp8_per_tensor", WeightChoice::fp8},
+                                           {"fp8_per_channel", WeightChoice::fp8},
+                                           {"fp8_per_block", WeightChoice::fp8_block},
+                                           {"int8_per_channel_weight_only", WeightChoice::int8},
+                                           {"nvfp4_per_token", WeightChoice::nvfp4},
+                                           {"auto_awq", WeightChoice::awq},
+                                           {"auto_gptq", WeightChoice::awq},
+                                           {"gpt_oss_mxfp4", WeightChoice::mxfp4},
+                                           {"modelopt_mxfp8", WeightChoice::mxfp8},
+                                           {"deepseek_v4_fp8", WeightChoice::automatic},
                                            {"modelopt_fp4", WeightChoice::nvfp4},
                                            {"nvfp4_online", WeightChoice::nvfp4},
                                            {"petit_nvfp4", WeightChoice::nvfp4},
@@ -135,7 +206,7 @@ NamedModel model_named(std::string_view path) {
     best = known.size();
     found = std::move(one);
   };
-  for (const auto& [preset, repository] : sglang_models()) {
+  for (const auto& [preset, repository] : kModels) {
     consider(preset, last_part(repository));
     consider(preset, std::string(preset));
   }
@@ -143,6 +214,8 @@ NamedModel model_named(std::string_view path) {
                          [](char c) { return c >= 'a' && c <= 'z' ? char(c - 'a' + 'A') : c; });
   return found;
 }
+
+std::span<const std::pair<std::string_view, std::string_view>> published_models() { return kModels; }
 
 WeightChoice weights_of_quantization(std::string_view method) {
   const auto known = std::ranges::find(kMethods, method, &Method::name);

@@ -1,8 +1,10 @@
 // The preset and the format of the weights that the name of a published checkpoint tells: ORG/NAME-SUFFIX.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "models/geometry.hpp"
 
@@ -18,7 +20,10 @@ struct NamedModel {
 // only have words of a closed list, which do not change the geometry: Instruct, a date, the format of the weights.
 NamedModel model_named(std::string_view path);
 
-// Returns the format of the weights that SGLang's --quantization sets; automatic for a method that only names the
+// Returns pairs of preset and model repository. The first repository of a preset is used in a written flag line.
+std::span<const std::pair<std::string_view, std::string_view>> published_models();
+
+// Returns the format of the weights that a server's --quantization sets; automatic for a method that only names the
 // checkpoint's own format, or that is not known.
 WeightChoice weights_of_quantization(std::string_view method);
 bool is_known_quantization(std::string_view method);
