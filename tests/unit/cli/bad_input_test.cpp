@@ -249,7 +249,7 @@ TEST_F(BadInput, TypesAndRanges) {
   refused_set("tiers.host.tokens=-5", {"--set", "tiers.host.tokens", "-5", "at least 0"});
   refused_set("cache.page_tokens=0", {"--set", "cache.page_tokens", "at least 1"});
   refused_set("cache.page_tokens=", {"--set", "cache.page_tokens", "an integer"});
-  refused_set("cache.page_tokens=64 tokens", {"--set", "cache.page_tokens", "an integer"});
+  refused_set("cache.page_tokens=64 tokens", {"--set", "cache.page_tokens", "tokens is no unit", "60k or 4Ki"});
   refused_set("cache.page_tokens=99999999999999999999", {"--set", "cache.page_tokens", "an integer"});
   refused_set("cache.pagetokens=3", {"--set", "\"cache.page_tokens\"?"});
   refused_set("parallel.tp=3", {"3"});
