@@ -119,6 +119,7 @@ WordSettings settings_of_words(const CLI::App& command, const WorkloadWords& wor
                      ": --users is given too, and the users set the rate, by their think times and the "
                      "answers; leave one of them out");
   }
+  settings.emplace_back("workload.trace=");  // generated traffic takes the place of the experiment's trace
   settings.emplace_back("workload.generate.kind=sessions");
   if (users) settings.emplace_back("workload.loop=closed");
   if (users || !words.workload.empty()) {
