@@ -4,6 +4,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/say.hpp"
+#include "cli/session_options.hpp"
 #include "cli/sweep_options.hpp"
 #include "cli/terminal.hpp"
 #include "lab/error.hpp"
@@ -15,6 +16,7 @@ namespace {
 
 struct CompareCommand : CompareSettingsArguments {
   std::vector<std::string> runs;
+  WorkloadWords words;
 };
 
 void print_comparison(const CompareCommand& arguments) {
@@ -24,7 +26,8 @@ void print_comparison(const CompareCommand& arguments) {
   if (!comparison.equal) throw AlreadySaid(3);
 }
 
-void compare(CompareCommand& arguments) {
+void compare(const CLI::App& command, CompareCommand& arguments) {
+  const WordSettings words = settings_of_words(command, arguments.words);
   if (arguments.lists.empty()) {
     if (arguments.runs.size() == 2) return print_comparison(arguments);
     throw InputError(
@@ -32,7 +35,9 @@ void compare(CompareCommand& arguments) {
   }
   if (arguments.runs.size() != 1) throw InputError("compare --vary needs one experiment file");
   arguments.experiment = arguments.runs.front();
+  arguments.sets.insert(arguments.sets.begin(), words.settings.begin(), words.settings.end());
   Terminal terminal;
+  for (const std::string& note : words.notes) terminal.note(note);
   const SweepOutcome outcome = compare_settings(arguments, terminal.listener());
   terminal.erase();
   print_outcome(outcome, "compare");
@@ -83,9 +88,10 @@ void add_compare(CLI::App& program, const std::string& command_line) {
       "--vary values; kvtwin presets lists the figures"));
   options.others.back()->check(
       [](const std::string& goal) { return std::string(goal.empty() ? "must be FIGURE=VALUE" : ""); });
+  for (CLI::Option* option : add_workload_words(*command, arguments.words)) options.others.push_back(option);
   for (CLI::Option* option : options.others) option->needs(options.vary);
   command->add_flag("--json", arguments.json, "Print JSON; for settings, one object per line");
-  command->callback([] { compare(arguments); });
+  command->callback([command] { compare(*command, arguments); });
 }
 
 }  // namespace kvtwin

@@ -19,6 +19,7 @@
 #include "cli/say.hpp"
 #include "lab/error.hpp"
 #include "lab/shell_word.hpp"
+#include "lab/units.hpp"
 #include "lab/version.hpp"
 #include "models/names.hpp"
 #include "policy/base/check.hpp"
@@ -86,6 +87,27 @@ void refuse_odd_numbers(CLI::App& command) {
   for (CLI::App* inner : command.get_subcommands(nullptr)) refuse_odd_numbers(*inner);
 }
 
+// Lets each option of a number have a unit: --duration 1h, --prompt-tokens 4k. The name of an option says its unit, as
+// that of a key does (lab/units.hpp).
+void read_units(CLI::App& command) {
+  for (CLI::Option* option : command.get_options()) {
+    const std::string type = option->get_type_name();
+    if (!type.starts_with("UINT") && !type.starts_with("INT") && !type.starts_with("FLOAT")) continue;
+    const std::string name = option->get_name();
+    const bool time = name == "--duration" || name == "--session-gap";
+    const kvtwin::Unit unit = kvtwin::unit_named(time ? name + "-s" : name);
+    option->transform(CLI::Validator(
+        [name, unit](std::string& text) {
+          double number = 0;
+          const bool plain = CLI::detail::lexical_cast(text, number) || !kvtwin::begins_as_number(text);
+          if (!plain) text = kvtwin::plain_number(kvtwin::number_in(unit, text, name));
+          return std::string();
+        },
+        ""));
+  }
+  for (CLI::App* inner : command.get_subcommands(nullptr)) read_units(*inner);
+}
+
 // CLI11 throws CLI::Success for --help and --version.
 void parse(CLI::App& program, int argc, char** argv) {
   if (argc > 1) check_command(program, argv[1]);
@@ -133,6 +155,7 @@ int main(int argc, char** argv) {
   try {
     check_environment();
     refuse_odd_numbers(program);
+    read_units(program);
     parse(program, argc, argv);
     return 0;
   } catch (const CLI::ParseError& error) {

@@ -5,38 +5,31 @@
 #include <string>
 
 #include "cli/commands.hpp"
+#include "cli/engine_options.hpp"
 #include "cli/package_python.hpp"
 #include "cli/say.hpp"
-#include "cli/engine_options.hpp"
+#include "cli/session_options.hpp"
 #include "cli/terminal.hpp"
 #include "lab/error.hpp"
 
 namespace kvtwin {
 namespace {
 
-// Options that are short for a key. `sessions`: also sets workload.generate.kind = sessions.
+// Options that are short for a key.
 struct Short {
   const char* option;
   const char* key;
   const char* help;
-  bool sessions;
 };
 constexpr Short kShorts[] = {
-    {"--model", "model.name", "Model preset; short for --set model.name=...", false},
-    {"--hardware", "hardware.name", "Hardware preset; short for --set hardware.name=...", false},
-    {"--trace", "workload.trace", "Trace to serve; short for --set workload.trace=...", false},
-    {"--prompt-tokens", "workload.generate.prompt_tokens",
-     "Without a trace: mean tokens per prompt, with the shared prefix and the history of the conversation", true},
-    {"--output-tokens", "workload.generate.output_tokens", "Without a trace: mean tokens per answer", true},
-    {"--turns", "workload.generate.turns", "Without a trace: mean number of requests per conversation", true},
-    {"--think-s", "workload.generate.think_s",
-     "Without a trace: mean time from an answer to the conversation's next request, in seconds", true},
-    {"--prefix-tokens", "workload.generate.prefix_tokens",
-     "Without a trace: tokens of the prefix that all conversations share", true},
+    {"--model", "model.name", "Model preset; short for --set model.name=..."},
+    {"--hardware", "hardware.name", "Hardware preset; short for --set hardware.name=..."},
+    {"--trace", "workload.trace", "Trace to serve; short for --set workload.trace=..."},
 };
 
 struct PlanCommand : PlanArguments {
   std::string shorts[std::size(kShorts)];
+  WorkloadWords words;
 };
 
 // Makes report.html in the folder, where the Python of the figures is installed.
@@ -49,16 +42,15 @@ void write_page(const std::string& folder, Terminal& terminal) {
 }
 
 void plan_command(const CLI::App& command, PlanCommand& arguments) {
-  bool sessions = false;
-  std::vector<std::string> sets;
+  WordSettings words = settings_of_words(command, arguments.words);
+  std::vector<std::string>& sets = words.settings;
   for (std::size_t i = 0; i < std::size(kShorts); ++i) {
     if (command.count(kShorts[i].option) == 0) continue;
     sets.push_back(std::string(kShorts[i].key) + "=" + arguments.shorts[i]);
-    sessions = sessions || kShorts[i].sessions;
   }
-  if (sessions) sets.insert(sets.begin(), "workload.generate.kind=sessions");
   arguments.sets.insert(arguments.sets.begin(), sets.begin(), sets.end());
   Terminal terminal;
+  for (const std::string& note : words.notes) terminal.note(note);
   const PlanOutcome outcome = make_plan(arguments, terminal.listener());
   terminal.erase();
   if (!outcome.folder.empty()) std::fprintf(stderr, "plan folder: %s\n", outcome.folder.c_str());
@@ -78,7 +70,10 @@ void add_plan(CLI::App& program, const std::string& command_line) {
       "part would bring");
   command->footer(
       "Example: kvtwin plan --model llama-3.1-8b --requests-per-second 2 --prompt-tokens 4000 --output-tokens 300 "
-      "--turns 5 --think-s 60 --prefix-tokens 800 --goal ttft_p90_s=1 --out out/plan\n"
+      "--turns 5 --think 60s --prefix-tokens 800 --goal ttft_p90_s=1 --out out/plan\n"
+      "         kvtwin plan --model qwen3-32b --users 50 --turns 30-60 --think 20s --context-max 60k --prefix-tokens "
+      "4k "
+      "--goal ttft_p90_s=2s --goal tpot_p90_s=40ms\n"
       "         kvtwin plan experiments/chat_hour.toml --goal ttft_p90_s=1 --goal tpot_p90_s=0.05 --vary "
       "parallel.tp=1,2,4 --vary cluster.engines=1..16 --vary tiers.host.gib=0,256,512 --vary drives=0,4\n"
       "Folder:  plan.json, recommended.toml (the experiment), recommended (its run folder), report.html (the page, if "
@@ -88,6 +83,7 @@ void add_plan(CLI::App& program, const std::string& command_line) {
   for (std::size_t i = 0; i < std::size(kShorts); ++i) {
     command->add_option(kShorts[i].option, arguments.shorts[i], kShorts[i].help);
   }
+  add_workload_words(*command, arguments.words, false);  // the rate scales a trace too
   command
       ->add_option("--requests-per-second", arguments.rate,
                    "Rate of the requests; scales the times of a trace (default: as the trace or the keys say)")

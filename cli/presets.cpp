@@ -11,6 +11,7 @@
 #include "cli/commands.hpp"
 #include "lab/error.hpp"
 #include "lab/experiment/keys.hpp"
+#include "lab/experiment/named_workloads.hpp"
 #include "lab/operator_errors.hpp"
 #include "lab/report/figures.hpp"
 #include "models/geometry.hpp"
@@ -43,6 +44,12 @@ void print_json() {
   out["presets"] = rows;
   for (const std::string& name : model_preset_names()) out["kv_bytes_per_token"][name] = model_preset(name).kv_formula;
   for (const std::string_view name : eviction_names()) out["evictions"].push_back(name);
+  for (const NamedWorkload& workload : named_workloads()) {
+    for (const WorkloadFigure& figure : workload.figures) {
+      out["workloads"][std::string(workload.name)][std::string(figure.key)] = {{"value", figure.value},
+                                                                               {"source", figure.source}};
+    }
+  }
   for (const ExperimentKey& key : experiment_keys()) {
     if (key.chooses_file) out["names"][std::string(key.name)] = key.choices;
   }
@@ -56,6 +63,17 @@ void print_figures() {
                                : figure.better == RunFigure::Better::less ? "; less is better"
                                                                           : "; no goal";
     std::printf("  %-24s %s%s\n", std::string(figure.name).c_str(), std::string(figure.help).c_str(), better);
+  }
+}
+
+void print_workloads() {
+  std::printf("workloads, for --workload (figures of workload.generate.*):\n");
+  for (const NamedWorkload& workload : named_workloads()) {
+    std::printf("  %s: %s\n", std::string(workload.name).c_str(), std::string(workload.help).c_str());
+    for (const WorkloadFigure& figure : workload.figures) {
+      std::printf("    %-16s %8s  %s\n", std::string(figure.key).c_str(), std::string(figure.value).c_str(),
+                  std::string(figure.source).c_str());
+    }
   }
 }
 
@@ -82,6 +100,7 @@ void print_text() {
     for (const std::string_view name : key.choices) std::printf(" %s", std::string(name).c_str());
     std::printf("\n");
   }
+  print_workloads();
   print_figures();
 }
 

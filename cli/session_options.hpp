@@ -3,10 +3,27 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "traces/sessions.hpp"
 
 namespace kvtwin {
+
+// The traffic of an experiment in a planner's words, for the commands that simulate one: --users, --turns, --think ...
+struct WorkloadWords {
+  std::vector<std::string> values;  // by option
+  std::string workload;             // name of a named workload; empty = none
+};
+// Adds the options and returns them. With `rate`: --requests-per-second too.
+std::vector<CLI::Option*> add_workload_words(CLI::App& command, WorkloadWords& words, bool rate = true);
+struct WordSettings {
+  std::vector<std::string> settings;  // key=value; empty if no option was given
+  std::vector<std::string> notes;     // what kvtwin assumed
+};
+// Returns the settings that the given options stand for. `command`: the command of add_workload_words(). Errors:
+// InputError for options that contradict each other.
+WordSettings settings_of_words(const CLI::App& command, const WorkloadWords& words);
 
 // Adds all options; without `shared_names`, the command has --requests-per-second, --output-tokens and --prefix-tokens
 // of its own.

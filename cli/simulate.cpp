@@ -5,6 +5,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/serve_options.hpp"
+#include "cli/session_options.hpp"
 #include "cli/terminal.hpp"
 
 namespace kvtwin {
@@ -12,15 +13,19 @@ namespace {
 
 struct SimulateCommand : ServeArguments {
   std::string world;
+  WorkloadWords words;
   int draws = 0, jobs = 0;
 };
 
-void simulate_command(const SimulateCommand& arguments) {
+void simulate_command(const CLI::App& command, SimulateCommand& arguments) {
   if (arguments.help_keys) return list_keys();
+  const WordSettings words = settings_of_words(command, arguments.words);
+  arguments.sets.insert(arguments.sets.begin(), words.settings.begin(), words.settings.end());
   Experiment experiment = read_experiment(arguments, "simulate");
   if (!arguments.world.empty()) experiment.set("sim.world=" + arguments.world, "--world");
   if (arguments.prints_flags()) return print_flags(arguments, experiment);
   Terminal terminal;
+  for (const std::string& note : words.notes) terminal.note(note);
   Observers observers;
   observers.listener = run_listener(terminal, arguments.json);
   observers.files = arguments;
@@ -63,7 +68,8 @@ void add_simulate(CLI::App& program) {
       ->needs(draws);
   command->add_flag("--journal", arguments.journal,
                     "Write journal.kvj into the run folder: the inputs of the run, for kvtwin replay");
-  command->callback([] { simulate_command(arguments); });
+  add_workload_words(*command, arguments.words);
+  command->callback([command] { simulate_command(*command, arguments); });
 }
 
 }  // namespace kvtwin

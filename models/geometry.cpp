@@ -794,6 +794,7 @@ ModelGeometry read_model(nlohmann::json whole, const std::string& file, KvDtype 
   m.source = config.text("_source", file);
   m.date = config.text("_date", "");
   m.model_type = config.text("model_type", "");
+  m.context_tokens = config.get("max_position_embeddings", 0);
   const std::uint32_t count = read_layer_count(config);
   m.hidden = config.need("hidden_size");
   m.expert_hidden = m.hidden;

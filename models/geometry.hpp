@@ -104,6 +104,7 @@ struct ModelGeometry {
   std::string source;  // the preset's "_source", else the file
   std::string date;
   std::string model_type;
+  Tokens context_tokens = 0;  // longest context by the config (max_position_embeddings); 0 = the config has none
 
   std::vector<LayerGeometry> layers;
   std::uint32_t hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, value_dim = 0, vocab = 0;

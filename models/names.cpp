@@ -8,7 +8,7 @@
 namespace kvtwin {
 
 namespace {
-constexpr std::size_t kMostListed = 16;
+constexpr std::size_t kMostListed = 32;
 
 bool same_letter(char a, char b) {
   return std::tolower(static_cast<unsigned char>(a)) == std::tolower(static_cast<unsigned char>(b));

@@ -6,20 +6,42 @@
 namespace kvtwin {
 
 ClosedLoopSource::ClosedLoopSource(TraceSource& trace, const TraceInputOptions& options, TimeNs service_ns)
-    : trace_(trace), options_(options), service_ns_(service_ns), maker_(trace.block_tokens(), options) {}
+    : trace_(trace),
+      users_(trace.user_traffic()),
+      options_(options),
+      service_ns_(service_ns),
+      maker_(trace.block_tokens(), options) {}
 
 bool ClosedLoopSource::later(const std::unique_ptr<Ready>& a, const std::unique_ptr<Ready>& b) {
   return a->time != b->time ? a->time > b->time : a->order > b->order;
 }
 
-void ClosedLoopSource::push(TimeNs time, TraceRequest request) {
+void ClosedLoopSource::push(TimeNs time, TraceRequest request, std::uint64_t user) {
   if (!request.is_hint) time += front_end(request.input);
-  ready_.push_back(std::make_unique<Ready>(Ready{time, order_++, std::move(request)}));
+  ready_.push_back(std::make_unique<Ready>(Ready{time, order_++, std::move(request), user}));
   std::push_heap(ready_.begin(), ready_.end(), later);
+}
+
+// Adds the user's next request: the first one, or the one after the answer at `answered`.
+void ClosedLoopSource::push_of_user(std::uint64_t user, TimeNs answered) {
+  const bool first = answered < 0;
+  const TimeNs begin = first ? scaled(users_->first_of(user), options_.time_scale) : answered;
+  users_->reached(begin);
+  TraceRequest request;
+  if ((options_.limit > 0 && read_ == options_.limit) || !users_->next_of(user, request)) return;
+  const TimeNs at = first ? begin : begin + scaled(request.think, options_.time_scale);
+  if (users_->end() > 0 && at >= users_->end()) return;
+  ++read_;
+  push(at, std::move(request), user);
 }
 
 // Reads the trace until no later line can arrive before the earliest entry of ready_.
 void ClosedLoopSource::read() {
+  if (users_ != nullptr) {
+    for (std::uint64_t user = 0; !begun_ && user < users_->users(); ++user) push_of_user(user, -1);
+    begun_ = true;
+    return;
+  }
   if (!begun_) has_ahead_ = trace_.next(ahead_);
   begun_ = true;
   while (has_ahead_ && (ready_.empty() || scaled(ahead_.arrival, options_.time_scale) <= ready_.front()->time)) {
@@ -63,7 +85,7 @@ void ClosedLoopSource::hold(Input& input) {
   ready_.pop_back();
   maker_.make(held_->request, ordinal_, input);
   input.now = held_->time;
-  if (!held_->request.is_hint) session_of_running_[ordinal_] = held_->request.session;
+  if (!held_->request.is_hint) session_of_running_[ordinal_] = users_ != nullptr ? held_->user : held_->request.session;
 }
 
 bool ClosedLoopSource::next(Input& input) {
@@ -101,6 +123,7 @@ void ClosedLoopSource::answered(RequestId request, TimeNs time) {
   if (ended == session_of_running_.end()) return;
   const std::uint64_t name = ended->second;
   session_of_running_.erase(ended);
+  if (users_ != nullptr) return push_of_user(name, time);
   if (name == 0) return;
   Session& session = sessions_.at(name);
   session.answered = time;

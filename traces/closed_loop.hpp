@@ -7,6 +7,9 @@
 // The think time is the value in the trace. If the trace has none, the think time is the gap between the two requests
 // in the trace minus `service_ns`, and at least 0.
 //
+// Users (UserTraffic) take the place of sessions: a user's next request, of whatever conversation, arrives when the
+// last answer to the user is complete and the think time has passed. The first requests arrive at their times.
+//
 // Memory: a few numbers per session, and the requests that wait for an answer. The source reads ahead in the trace only
 // as far as the next arrival.
 #pragma once
@@ -38,6 +41,7 @@ class ClosedLoopSource final : public AnsweredSource {
     TimeNs time = 0;
     std::uint64_t order = 0;  // order among equal times
     TraceRequest request;
+    std::uint64_t user = 0;
   };
   struct Session {
     bool open = false;                 // a request of the session is in ready_, held_ or the system
@@ -49,11 +53,13 @@ class ClosedLoopSource final : public AnsweredSource {
   void answered(RequestId request, TimeNs time) override;
   void read();
   void take(TraceRequest request);
-  void push(TimeNs time, TraceRequest request);
+  void push(TimeNs time, TraceRequest request, std::uint64_t user = 0);
+  void push_of_user(std::uint64_t user, TimeNs answered);
   void hold(Input& input);
   static bool later(const std::unique_ptr<Ready>& a, const std::unique_ptr<Ready>& b);
 
   TraceSource& trace_;
+  UserTraffic* users_;  // null: sessions
   TraceInputOptions options_;
   TimeNs service_ns_;
   ArrivalMaker maker_;
@@ -64,7 +70,7 @@ class ClosedLoopSource final : public AnsweredSource {
   std::unique_ptr<Ready> held_;                          // the input that the world has and has not processed yet
   std::vector<std::unique_ptr<Ready>> ready_;            // top: the earliest (time, order)
   std::unordered_map<std::uint64_t, Session> sessions_;  // never iterated: the order would not be deterministic
-  std::unordered_map<RequestId, std::uint64_t> session_of_running_;  // never iterated
+  std::unordered_map<RequestId, std::uint64_t> session_of_running_;  // or user; never iterated
 };
 
 }  // namespace kvtwin

@@ -81,7 +81,8 @@ SessionHits estimate_session_hits(const SessionsConfig& config, double capacity_
   };
 
   // The variance of a sum of geometrically many terms.
-  const double turns = config.turns, new_tokens = config.new_tokens(), terms = turns - (answers_cached ? 0.0 : 1.0);
+  const double turns = config.turns, new_tokens = config.mean_new_tokens(),
+               terms = turns - (answers_cached ? 0.0 : 1.0);
   const double spread = exp_of(config.length_spread * config.length_spread) - 1.0;
   const double variance = spread * (turns * new_tokens * new_tokens + terms * answer * answer) +
                           turns * (turns - 1.0) * (new_tokens + answer) * (new_tokens + answer);

@@ -99,9 +99,27 @@ struct TraceRequest {
   }
 };
 
+// Requests of users, for a closed loop that takes a user's next request when the answer to the last one has come.
+class UserTraffic {
+ public:
+  virtual ~UserTraffic() = default;
+  virtual std::uint64_t users() const = 0;
+  // Returns the arrival of the user's first request. Requires: next_of() was not called yet.
+  virtual TimeNs first_of(std::uint64_t user) const = 0;
+  // Returns the time from which on no request arrives; 0 = no limit.
+  virtual TimeNs end() const = 0;
+  // Fills `request` with the user's next request; `think` is the time from the user's last answer. Returns false if the
+  // traffic has no request left.
+  virtual bool next_of(std::uint64_t user, TraceRequest& request) = 0;
+  // The closed loop has reached this time, to show progress.
+  virtual void reached(TimeNs time) = 0;
+};
+
 class TraceSource {
  public:
   virtual ~TraceSource() = default;
+  // Returns the requests by user, if the source has users; otherwise null.
+  virtual UserTraffic* user_traffic() { return nullptr; }
   // Fills `request` and returns true, or returns false at the end. A caller that passes the same object again and again
   // reuses the memory of the object.
   virtual bool next(TraceRequest& request) = 0;

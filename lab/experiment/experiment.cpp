@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <span>
 #include <sstream>
@@ -12,6 +13,7 @@
 #include "lab/experiment/engine_word.hpp"
 #include "lab/names.hpp"
 #include "lab/toml_text.hpp"
+#include "lab/units.hpp"
 #include "models/names.hpp"
 #include "models/text_file.hpp"
 
@@ -69,8 +71,18 @@ KeyValue to_value(const toml::node& node, const std::string& where) {
   throw InputError(where + ": must be a string, a number or true/false");
 }
 
-// A key of type double takes integers too.
-KeyValue as_type_of(const ExperimentKey& key, KeyValue value) {
+// A key of type double takes integers too, and a key of a number takes a text such as "64GiB".
+KeyValue as_type_of(const ExperimentKey& key, KeyValue value, const std::string& where) {
+  const bool whole = std::holds_alternative<std::int64_t>(key.fallback);
+  const bool is_number = whole || std::holds_alternative<double>(key.fallback);
+  const auto* const text = std::get_if<std::string>(&value);
+  if (is_number && text != nullptr && has_unit(*text)) {
+    const double number = number_in(unit_named(key.name), *text, where);
+    if (!whole) return number;
+    if (number == std::floor(number) && std::abs(number) <= kMaxKeyValue) return static_cast<std::int64_t>(number);
+    throw InputError(where + " is " + *text + ", which is " + plain_number(number) + "; it must be a whole number (" +
+                     std::string(key.help) + ")");
+  }
   if (std::holds_alternative<double>(key.fallback) && std::holds_alternative<std::int64_t>(value)) {
     return static_cast<double>(std::get<std::int64_t>(value));
   }
@@ -82,13 +94,18 @@ KeyValue read_value(const ExperimentKey& key, const std::string& text, const std
   if (!std::holds_alternative<std::string>(key.fallback)) {
     try {
       const toml::table parsed = toml::parse("value = " + text);
-      if (parsed.size() == 1) return as_type_of(key, to_value(*parsed.get("value"), where));
+      if (parsed.size() == 1) return to_value(*parsed.get("value"), where);
     } catch (const toml::parse_error&) {  // stays a string; assign() refuses the type
     }
   } else if (text.size() >= 2 && text.front() == '"' && text.back() == '"') {
     return text.substr(1, text.size() - 2);
   }
   return text;
+}
+
+KeyValue value_of_setting(const EngineSetting& setting, const std::string& where) {
+  const ExperimentKey& key = find_key(setting.key, where);
+  return as_type_of(key, read_value(key, setting.value, where), where);
 }
 
 constexpr std::string_view kResolvedHeader = "# Every key, its value and where it came from.\n";
@@ -159,7 +176,7 @@ void Experiment::read_recorded(const std::string& name) {
     Entry& recorded = entry(setting.key);
     if (!is_given(setting.key)) {  // since then, the engine has got this rule
       recorded = {find_key(setting.key, name).fallback, name + ", recorded without this key", false};
-    } else if (recorded.value == read_value(find_key(setting.key, name), setting.value, name)) {
+    } else if (recorded.value == value_of_setting(setting, name)) {
       recorded.origin = kByEngine;
     }
   }
@@ -174,7 +191,7 @@ void Experiment::apply_engine() {
   for (const EngineSetting& setting : engine_settings(*this)) {
     Entry& e = entry(setting.key);
     if (e.origin != "default") continue;
-    e = {read_value(find_key(setting.key, by), setting.value, by), by, false};
+    e = {value_of_setting(setting, by), by, false};
   }
 }
 
@@ -187,7 +204,7 @@ void Experiment::assign(const ExperimentKey& key, KeyValue value, const std::str
   if (const auto* text = std::get_if<std::string>(&value); text != nullptr && text->find('\0') != std::string::npos) {
     throw InputError(where + ": contains a zero byte (\\u0000), which no name may have; leave it out");
   }
-  value = as_type_of(key, std::move(value));
+  value = as_type_of(key, std::move(value), where);
   if (value.index() != key.fallback.index()) {
     throw InputError(where + " is " + shown(value) + "; it must be " + type_name(key.fallback) + " (" +
                      std::string(key.help) + ")");

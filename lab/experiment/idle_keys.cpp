@@ -166,7 +166,9 @@ const Rule kRules[] = {
      "it is read for traces in the format agentic only; set that"},
     {kOfService,
      [](const Facts& f) {
-       if (!f.trace && f.kind == "sessions") return f.e.number("workload.generate.turns") > 1;
+       if (!f.trace && f.kind == "sessions") {
+         return f.e.number("workload.generate.turns") > 1 || f.e.integer("workload.generate.turns_most") > 1;
+       }
        return f.is("workload.loop", "closed");
      },
      "it is read for workload.loop = closed, and for generated sessions of several turns, only; set one of them"},
@@ -262,6 +264,11 @@ constexpr Generated kGenerated[] = {
     {"duration_s", {"chat", "agentic", "tools", "sessions"}},
     {"sessions_per_second", {"chat", "agentic"}},
     {"requests_per_second", {"tools", "groups", "sessions"}},
+    {"users", {"sessions"}},
+    {"new_tokens", {"sessions"}},
+    {"context_max_tokens", {"sessions"}},
+    {"turns_least", {"sessions"}},
+    {"turns_most", {"sessions"}},
     {"prompt_tokens", {"returning", "sessions"}},
     {"question_tokens", {"returning", "groups"}},
     {"output_tokens", {"returning", "groups", "sessions"}},
@@ -273,7 +280,7 @@ constexpr Generated kGenerated[] = {
     {"prefix_tokens", {"groups", "sessions"}},
     {"range_ratio", {"groups"}},
     {"concurrency", {"groups"}},
-    {"start_spread_s", {"groups"}},
+    {"start_spread_s", {"groups", "sessions"}},
     {"think_s", {"groups", "sessions"}},
     {"turns", {"sessions"}},
     {"length_spread", {"sessions"}},
@@ -305,7 +312,13 @@ std::string why_not_generated(const Facts& facts, std::string_view key) {
     return "workload.generate.requests says how many requests are generated; set that to 0";
   }
   if (facts.kind == "sessions") {
-    const bool follow_ups = facts.e.number("workload.generate.turns") > 1;
+    const bool users = facts.e.integer("workload.generate.users") != 0;
+    const bool follow_ups =
+        users || facts.e.number("workload.generate.turns") > 1 || facts.e.integer("workload.generate.turns_most") > 1;
+    if (key == "start_spread_s" && !users) return "there are no users; set workload.generate.users";
+    if (key == "turns" && facts.e.integer("workload.generate.turns_most") != 0) {
+      return "workload.generate.turns_most gives the range of turns; set that to 0";
+    }
     if ((key == "think_s" || key == "think_spread") && !follow_ups) {
       return "conversations have one turn; set workload.generate.turns higher";
     }

@@ -305,9 +305,18 @@ std::span<const Key> experiment_keys() {
                   "chat, agentic: new sessions per second; 0 = the measured rate: 2.08 for chat (about 3.4 requests "
                   "per second), 1/30 for agentic"),
       number("workload.generate.requests_per_second", 6.67, 1e-3, 1e6, "tools, groups, sessions: requests per second"),
+      integer(
+          "workload.generate.users", 0, 0, 1e6,
+          "sessions: number of users; each has one conversation after another, and sends the next request after the "
+          "answer and a think time; needs workload.loop=closed; 0 = arrivals at requests_per_second"),
       integer("workload.generate.prompt_tokens", 8192, 1, 1e9,
               "returning: tokens per prompt; sessions: mean over all requests, with the shared prefix and the history "
               "of the conversation"),
+      integer("workload.generate.new_tokens", 0, 0, 1e9,
+              "sessions: mean new tokens of a turn, in place of prompt_tokens; 0 = from prompt_tokens"),
+      integer("workload.generate.context_max_tokens", 0, 0, 1e9,
+              "sessions: a conversation ends before prompt and answer have more tokens than this, and a first turn is "
+              "cut; 0 = the longest context of the model's config"),
       integer("workload.generate.question_tokens", 64, 0, 1e9,
               "returning, groups: tokens at the end of each prompt that never occur again; the tokens before are the "
               "context or prefix"),
@@ -332,13 +341,18 @@ std::span<const Key> experiment_keys() {
               "workload.loop=closed; 0 = arrivals at requests_per_second"),
       number("workload.generate.start_spread_s", 0.0, 0, 1e6,
              "groups, clients: each client starts at a time drawn from 0 to this number of seconds; 0 = all clients "
-             "start together"),
+             "start together. sessions, users: the same for each user, who begins in the middle of a conversation"),
       number("workload.generate.think_s", 0.0, 0, 1e6,
              "groups, clients: mean time from an answer to the client's next request, in seconds; each time is drawn "
              "from 0 to twice this value, e.g. 0.005 for the delays of client and network. sessions: mean time from an "
              "answer to the next request of the conversation, log-normal; in an open loop an answer takes "
              "workload.service_s"),
       number("workload.generate.turns", 1.0, 1, 1e6, "sessions: mean number of requests per conversation, geometric"),
+      integer("workload.generate.turns_least", 0, 0, 1e6,
+              "sessions: least number of requests of a conversation; with turns_most, in place of turns"),
+      integer("workload.generate.turns_most", 0, 0, 1e6,
+              "sessions: largest number of requests of a conversation; all numbers from turns_least on are equally "
+              "likely; 0 = by turns"),
       number("workload.generate.length_spread", 1.0, 0, 3,
              "sessions: standard deviation of the logarithm of new tokens per turn and of answers; 0 = equal lengths"),
       number("workload.generate.think_spread", 1.0, 0, 3,

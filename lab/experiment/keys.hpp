@@ -4,7 +4,7 @@
 // Readers of the table: Experiment (checks values), apply_keys() (sets the members), `--help-keys` and the docs (print
 // the keys).
 // Units: the end of a key's name is the unit: _gbps (10^9 bytes/s), _us, _s, _gib, _tokens, _pages, _percent. Without
-// such an end, the value is a count.
+// such an end, the value is a count. A value may have a unit of its own, e.g. 1.5TB (lab/units.hpp).
 #pragma once
 
 #include <cstdint>

@@ -1362,20 +1362,56 @@ std::unique_ptr<TraceSource> full_size_workload(const Experiment& e, const Traff
 
 }  // namespace
 
+Tokens context_max_of(const Experiment& e) {
+  const auto given = static_cast<Tokens>(e.integer("workload.generate.context_max_tokens"));
+  return given != 0 ? given : model_of(e, KvDtype::automatic).context_tokens;
+}
+
 SessionsConfig sessions_config(const Experiment& e) {
   const std::string generate = "workload.generate.";
-  for (const char* key :
+  const bool users = e.integer(generate + "users") != 0, ranged = e.integer(generate + "turns_most") != 0;
+  for (const std::string_view key :
        {"requests_per_second", "prompt_tokens", "output_tokens", "turns", "prefix_tokens", "think_s"}) {
-    const bool needed = key != std::string_view("think_s") || e.number(generate + "turns") > 1;
-    if (needed && !e.is_given(generate + key)) {
-      throw InputError(e.where(generate + "kind") + ": sessions need averages of your traffic, and " + generate + key +
-                       " is not given; set that");
+    bool needed = true;
+    if (key == "think_s") needed = users || ranged || e.number(generate + "turns") > 1;
+    if (key == "requests_per_second") needed = !users;
+    if (key == "turns") needed = !ranged;
+    if (key == "prompt_tokens") needed = e.integer(generate + "new_tokens") == 0;
+    if (needed && !e.is_given(generate + std::string(key))) {
+      throw InputError(e.where(generate + "kind") + ": sessions need averages of your traffic, and " + generate +
+                       std::string(key) + " is not given; set that");
     }
+  }
+  if (users && e.text("workload.loop") != "closed") {
+    throw InputError(e.where(generate + "users") + ": users wait for their answers in a closed loop only, and " +
+                     e.where("workload.loop") + " is " + e.text("workload.loop") +
+                     "; set that to closed, or this to 0");
+  }
+  const auto refuse_both = [&](const std::string& one, const std::string& other, const char* why) {
+    if (!e.is_given(generate + other)) return;
+    throw InputError(e.where(generate + other) + ": " + e.where(generate + one) + " is given too, and " + why +
+                     "; leave one of them out");
+  };
+  if (users)
+    refuse_both("users", "requests_per_second", "the users set the rate, by their think times and the answers");
+  if (ranged) refuse_both("turns_most", "turns", "a range of turns has its own mean");
+  if (e.integer(generate + "new_tokens") != 0) {
+    refuse_both("new_tokens", "prompt_tokens", "the mean prompt follows from the new tokens");
+  }
+  if (users && e.integer("workload.shrink") != 1) {
+    throw InputError(e.where("workload.shrink") + ": is " + std::to_string(e.integer("workload.shrink")) +
+                     ", and requests of users (" + e.where(generate + "users") + ") keep their lengths; set it to 1");
   }
   const auto tokens = [&](const char* key) { return static_cast<Tokens>(e.integer(generate + key)); };
   SessionsConfig config;
   config.seed = static_cast<std::uint64_t>(e.integer("seed"));
+  config.users = static_cast<std::uint64_t>(e.integer(generate + "users"));
+  config.start_spread_s = e.number(generate + "start_spread_s");
   config.requests_per_second = e.number(generate + "requests_per_second");
+  config.new_tokens = tokens("new_tokens");
+  config.turns_least = static_cast<std::uint64_t>(e.integer(generate + "turns_least"));
+  config.turns_most = static_cast<std::uint64_t>(e.integer(generate + "turns_most"));
+  if (const Tokens longest = context_max_of(e); longest != 0) config.context_max = longest;
   config.prompt_tokens = tokens("prompt_tokens");
   config.output_tokens = tokens("output_tokens");
   config.turns = e.number(generate + "turns");

@@ -117,11 +117,15 @@ std::unique_ptr<TraceSource> open_workload(const Experiment& experiment);
 std::optional<TrafficLength> steady_traffic(const Experiment& experiment);
 // Returns the same requests, and those that follow them, without an end. Requires: steady_traffic() returns a length.
 std::unique_ptr<TraceSource> open_endless_workload(const Experiment& experiment);
-// Sets report.warm for steady traffic, unless the experiment sets it or workload.warmup_requests; for commands that compare settings.
+// Sets report.warm for steady traffic, unless the experiment sets it or workload.warmup_requests; for commands that
+// compare settings.
 void measure_warm(Experiment& experiment);
 // Returns the averages of workload.generate.* for kind = sessions. The rate, the means and the shared prefix must be
 // given (kvtwin has no defaults for them). Errors: InputError.
 SessionsConfig sessions_config(const Experiment& experiment);
+// Returns the longest prompt and answer of a generated conversation: workload.generate.context_max_tokens, or that of
+// the model's config; 0 = the config has none. Errors: InputError, ModelError.
+Tokens context_max_of(const Experiment& experiment);
 // Returns whether another seed changes the work. A trace has every request, except the session starts of agentic
 // traces. Errors: InputError, TraceError.
 bool seed_changes_work(const Experiment& experiment);

@@ -24,6 +24,12 @@ constexpr const char* kRate = "--requests-per-second";
 // Sets the rate of generated requests.
 void set_generated_rate(double rate, Experiment& base) {
   const std::string& kind = base.text("workload.generate.kind");
+  if (base.integer("workload.generate.users") != 0) {
+    throw InputError(
+        std::string(kRate) + ": " + base.where("workload.generate.users") +
+        " is given too, and the users set the rate, by their think times and the answers; leave one of them "
+        "out");
+  }
   if (kind != "sessions" && kind != "tools" && kind != "groups") {
     throw InputError(std::string(kRate) + ": " + base.where("workload.generate.kind") + " is " + kind +
                      ", which has a rate of its own; give --prompt-tokens and the other averages, or a trace");
@@ -35,6 +41,12 @@ void set_generated_rate(double rate, Experiment& base) {
 // Scales the times of a trace to a rate.
 void scale_to_rate(double rate, const TraceInfo& work, Experiment& base) {
   const std::string trace = base.where("workload.trace");
+  if (base.text("workload.loop") == "closed") {
+    throw InputError(
+        std::string(kRate) + ": " + base.where("workload.loop") +
+        " is closed, where the answers set the rate; scale the think times with workload.time_scale, or set "
+        "workload.loop=open");
+  }
   if (!(work.requests_per_second > 0)) {
     throw InputError(std::string(kRate) + ": the requests of " + trace +
                      " arrive all at once, so their times cannot be scaled to a rate");

@@ -243,9 +243,11 @@ std::string measured_text(const Trial& trial, const Experiment& base) {
                            : ", not steady: " + warm->at("not_flat").get<std::string>();
   if (base.text("workload.trace").empty() && base.text("workload.generate.kind") == "sessions") {
     const SessionsConfig config = sessions_config(base);
-    const double prompt = static_cast<double>(config.prompt_tokens);
-    text += formatted("; %.0f %% of the prompt tokens would hit in an infinite cache in the long run",
-                      100 * (prompt - config.new_tokens()) / prompt);
+    const auto prompt = static_cast<double>(config.prompt_tokens);
+    if (config.new_tokens == 0) {
+      text += formatted("; %.0f %% of the prompt tokens would hit in an infinite cache in the long run",
+                        100 * (prompt - config.mean_new_tokens()) / prompt);
+    }
   }
   return text;
 }

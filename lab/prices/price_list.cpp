@@ -9,6 +9,7 @@
 #include "lab/error.hpp"
 #include "lab/formatted.hpp"
 #include "lab/toml_text.hpp"
+#include "lab/units.hpp"
 #include "models/names.hpp"
 #include "models/presets.hpp"
 #include "models/text_file.hpp"
@@ -61,7 +62,10 @@ PriceFigure figure_of(const toml::table& table, const std::string& full, const K
       throw InputError(where + ": " + full + ": " + unknown_name("key", std::string(key.str()), keys));
     }
   }
-  const std::optional<double> value = table["value"].value<double>();
+  std::optional<double> value = table["value"].value<double>();
+  if (const auto* text = table["value"].as_string(); text != nullptr && has_unit(text->get())) {
+    value = number_in(unit_of_price(known.unit), text->get(), where + ": " + full + ": value");
+  }
   const bool above_0 = known.key == "tb" || known.key == "years" || known.key == "pue" || known.key == "warranty_years";
   if (!value || !std::isfinite(*value) || *value < 0 || (above_0 && *value == 0)) {
     throw InputError(where + ": " + full + ": value must be a number " + (above_0 ? "above 0" : "of at least 0") +

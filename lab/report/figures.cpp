@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "lab/error.hpp"
 #include "lab/names.hpp"
+#include "lab/units.hpp"
 #include "models/names.hpp"
 #include "policy/base/check.hpp"
 #include "policy/base/tiers.hpp"
@@ -126,16 +126,15 @@ Goal Goal::from_text(const std::string& text) {
     throw InputError("--goal: " + unknown_name("figure", name, known));
   }
   Goal goal{figure_index(name), 0};
-  const char* const end = text.data() + text.size();
-  const auto [at, error] = std::from_chars(text.data() + equals + 1, end, goal.value);
+  const std::string value = text.substr(equals + 1);
   const bool share = name.ends_with("_share") || name.ends_with("_ratio");
   const bool is_above_0 = kFigures[goal.figure].better == Better::less && !share && !name.ends_with("_bytes");
-  if (error == std::errc() && at == end && goal.value == 0 && is_above_0) {
+  if (begins_as_number(value)) goal.value = number_in(unit_named(name), value, "--goal " + text + ": " + name);
+  if (begins_as_number(value) && goal.value == 0 && is_above_0) {
     throw InputError("--goal " + text + ": no system has a " + name + " of 0; give a number above 0");
   }
-  if (error != std::errc() || at != end || !(goal.value >= 0) || !(goal.value <= (share ? 1 : 1e18))) {
-    throw InputError("--goal " + text + ": '" + text.substr(equals + 1) + "' must be a number from 0 to " +
-                     (share ? "1" : "1e18"));
+  if (!begins_as_number(value) || !(goal.value >= 0) || !(goal.value <= (share ? 1 : 1e18))) {
+    throw InputError("--goal " + text + ": '" + value + "' must be a number from 0 to " + (share ? "1" : "1e18"));
   }
   return goal;
 }

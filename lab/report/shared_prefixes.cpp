@@ -6,7 +6,14 @@
 
 namespace kvtwin {
 
-SharedPrefixes::SharedPrefixes(TraceSource& trace, Tokens page_tokens) : trace_(trace), page_tokens_(page_tokens) {}
+SharedPrefixes::SharedPrefixes(TraceSource& trace, Tokens page_tokens)
+    : trace_(trace), users_(trace.user_traffic()), page_tokens_(page_tokens) {}
+
+bool SharedPrefixes::next_of(std::uint64_t user, TraceRequest& request) {
+  if (!users_->next_of(user, request)) return false;
+  count(request);
+  return true;
+}
 
 bool SharedPrefixes::next(TraceRequest& request) {
   if (!trace_.next(request)) return false;

@@ -11,7 +11,7 @@
 
 namespace kvtwin {
 
-class SharedPrefixes final : public TraceSource {
+class SharedPrefixes final : public TraceSource, public UserTraffic {
  public:
   // Requires: `trace` outlives this object.
   SharedPrefixes(TraceSource& trace, Tokens page_tokens);
@@ -20,6 +20,14 @@ class SharedPrefixes final : public TraceSource {
   Tokens block_tokens() const override { return trace_.block_tokens(); }
   double fraction_read() const override { return trace_.fraction_read(); }
   std::vector<std::string> notes() const override { return trace_.notes(); }
+
+  // The users of the trace; their requests are counted too.
+  UserTraffic* user_traffic() override { return users_ == nullptr ? nullptr : this; }
+  std::uint64_t users() const override { return users_->users(); }
+  TimeNs first_of(std::uint64_t user) const override { return users_->first_of(user); }
+  TimeNs end() const override { return users_->end(); }
+  bool next_of(std::uint64_t user, TraceRequest& request) override;
+  void reached(TimeNs time) override { users_->reached(time); }
 
   struct Below {
     std::uint64_t requests = 0;        // that share fewer tokens than a page
@@ -33,6 +41,7 @@ class SharedPrefixes final : public TraceSource {
   void count(const TraceRequest& request);
 
   TraceSource& trace_;
+  UserTraffic* users_;  // of trace_, or null
   Tokens page_tokens_;
   std::unordered_set<std::uint64_t> blocks_;  // hashes of chains of blocks
   Below below_;

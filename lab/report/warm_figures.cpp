@@ -9,20 +9,20 @@ void WarmWatch::on_event(const Event& event) {
   if (next_ != nullptr) next_->on_event(event);
 }
 
-WarmWindow WarmWatch::window(TimeNs least_ns) const {
+WarmWindow WarmWatch::window(TimeNs least_ns, TimeNs until) const {
   std::vector<WarmSample> samples;
   samples.reserve(ends_.size());
   for (const End& end : ends_) {
-    if (end.kind != EventKind::finished) continue;
+    if (end.kind != EventKind::finished || end.record.arrival > until) continue;
     const RequestRecord& r = end.record;
     samples.push_back({r.arrival, r.queue_ns + r.prefetch_wait_ns + r.load_wait_ns, r.prompt_tokens, r.hit.sum()});
   }
   return warm_window(samples, least_ns);
 }
 
-WarmFigures WarmWatch::found(TimeNs least_ns) const {
+WarmFigures WarmWatch::found(TimeNs least_ns, TimeNs until) const {
   WarmFigures found;
-  found.window = window(least_ns);
+  found.window = window(least_ns, until);
   for (const End& end : ends_) {
     if (end.record.arrival < found.window.from || end.record.arrival > found.window.to) continue;
     ++found.figures.arrived;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "lab/report/request_figures.hpp"
@@ -22,10 +23,12 @@ class WarmWatch final : public Observer {
   // Events go on to `next`, which may be null. `cost`: as for Metrics.
   WarmWatch(Observer* next, const CostModel* cost, ServiceLevel level) : next_(next), cost_(cost), level_(level) {}
   void on_event(const Event& event) override;
-  // Returns the window of the requests that have ended so far.
-  WarmWindow window(TimeNs least_ns) const;
+  static constexpr TimeNs kForever = std::numeric_limits<TimeNs>::max();
+  // Returns the window of the requests that have ended so far. Arrivals after `until` are left out: when the traffic of
+  // users is cut, requests for which they still think arrive later, and alone.
+  WarmWindow window(TimeNs least_ns, TimeNs until = kForever) const;
   // Call this after the last event. `least_ns`: the least length of the window.
-  WarmFigures found(TimeNs least_ns) const;
+  WarmFigures found(TimeNs least_ns, TimeNs until = kForever) const;
 
  private:
   struct End {

@@ -431,7 +431,7 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
                 history ? &*history : nullptr, &prefixes, setup.decode != nullptr ? &joined.figures() : nullptr},
                facts);
   if (bounds) bounds->add_to(facts);
-  if (warm) facts.warm = warm->found(least_warm);
+  if (warm) facts.warm = warm->found(least_warm, growing ? growing->cut_at() : WarmWatch::kForever);
   if (growing) {
     facts.warm->times = growing->times();
     WarmWindow& window = facts.warm->window;

@@ -6,7 +6,9 @@
 #include <charconv>
 
 #include "lab/error.hpp"
+#include "lab/experiment/setup.hpp"
 #include "lab/toml_text.hpp"
+#include "lab/units.hpp"
 #include "models/names.hpp"
 #include "models/text_file.hpp"
 
@@ -31,6 +33,19 @@ SweepValue value_of(const toml::node& node, const std::string& where) {
     return {std::string(text, end.ptr), number->get()};
   }
   throw InputError(where + ": must be a string, a number or true/false");
+}
+
+// Returns a value with a unit ("64GiB") as the number that the key takes. Any other value stays as it is, and so do the
+// values of an unknown key, which Experiment::set() refuses.
+SweepValue without_unit(const std::string& key, SweepValue value, const std::string& where) {
+  const auto keys = experiment_keys();
+  const auto known = std::ranges::find(keys, key, &ExperimentKey::name);
+  if (value.number || known == keys.end() || known->fallback.index() == KeyValue(std::string()).index() ||
+      !has_unit(value.text)) {
+    return value;
+  }
+  const double number = number_in(unit_named(key), value.text, where + ": " + key);
+  return {plain_number(number), number};
 }
 
 // Returns the values of a table in the order of the file, because toml++ sorts keys. Nested tables become dotted keys.
@@ -71,6 +86,15 @@ SweepAxis axis_of(const std::string& name, std::vector<SweepValue> values, const
     throw InputError(origin + ": \"" + name + "\" names no key; it must be a key, or keys joined by +");
   }
   if (axis.values.empty()) throw InputError(origin + ": " + name + " has no values; give it a list of some");
+  for (SweepValue& value : axis.values) {
+    const SweepValue given = value;
+    value = without_unit(axis.keys.front(), given, origin);
+    for (const std::string& key : axis.keys) {
+      if (without_unit(key, given, origin) == value) continue;
+      throw InputError(origin + ": " + name + " has the value " + given.text + ", and " + axis.keys.front() + " and " +
+                       key + " are not in the same unit; give numbers without a unit, or a list for each key");
+    }
+  }
   for (std::size_t i = 0; i < axis.values.size(); ++i) {
     if (std::find(axis.values.begin(), axis.values.begin() + static_cast<std::ptrdiff_t>(i), axis.values[i]) !=
         axis.values.begin() + static_cast<std::ptrdiff_t>(i)) {
@@ -148,7 +172,9 @@ SweepPlan SweepPlan::from_text(std::string_view text, const std::string& name) {
         }
         SweepCase one{std::string(case_name.str()), {}, at};
         for (const Leaf& leaf : leaves(*of_case)) {
-          one.settings.emplace_back(leaf.key, value_of(*leaf.node, place(name, *leaf.node) + ": " + leaf.key));
+          const std::string at_leaf = place(name, *leaf.node);
+          one.settings.emplace_back(leaf.key,
+                                    without_unit(leaf.key, value_of(*leaf.node, at_leaf + ": " + leaf.key), at_leaf));
         }
         plan.cases.push_back(std::move(one));
       }

@@ -249,7 +249,7 @@ TEST_F(BadInput, TypesAndRanges) {
   refused_set("tiers.host.tokens=-5", {"--set", "tiers.host.tokens", "-5", "at least 0"});
   refused_set("cache.page_tokens=0", {"--set", "cache.page_tokens", "at least 1"});
   refused_set("cache.page_tokens=", {"--set", "cache.page_tokens", "an integer"});
-  refused_set("cache.page_tokens=64 tokens", {"--set", "cache.page_tokens", "an integer"});
+  refused_set("cache.page_tokens=64 tokens", {"--set", "cache.page_tokens", "tokens is no unit", "60k or 4Ki"});
   refused_set("cache.page_tokens=99999999999999999999", {"--set", "cache.page_tokens", "an integer"});
   refused_set("cache.pagetokens=3", {"--set", "\"cache.page_tokens\"?"});
   refused_set("parallel.tp=3", {"3"});
@@ -276,7 +276,7 @@ TEST_F(BadInput, Tiers) {
 }
 
 TEST_F(BadInput, UnknownNamesListTheKnown) {
-  refused_set("model.name=llama-3.1-8", {"\"llama-3.1-8\"", "\"llama-3.1-8b\"?", "qwen3-32b", "deepseek-v3", "tiny"});
+  refused_set("model.name=llama-3.1-8", {"\"llama-3.1-8\"", "\"llama-3.1-8b\"?", "llama-3.1-70b", "config.json"});
   refused_set("hardware.name=h100", {"\"h100\"", "h100-sxm", "gb200", "cpu-host"});
   refused_set("cache.eviction=lruu", {"cache.eviction", "\"lru\"?", "fifo"});
   for (const std::string bound : {"opt", "opt-cost", "infinite"}) {

@@ -280,7 +280,7 @@ TEST(Comparison, AGoalIsAFigureAndANumber) {
   EXPECT_TRUE(Goal::from_text("hit_ratio=0.5").met_by(0.6));
   EXPECT_FALSE(Goal::from_text("ttft_mean_s=0.5").met_by(0.6));
   for (const char* wrong : {"", "ttft_p90_s", "ttft_p90_s=", "ttft_p90_s=two", "ttft_p90_s=nan", "ttft_p90_s=-1",
-                            "ttft_p90=2", "gap_closed=1", "=2", "ttft_p90_s=2s", "hit_ratio=30"}) {
+                            "ttft_p90=2", "gap_closed=1", "=2", "ttft_p90_s=2GiB", "hit_ratio=30"}) {
     EXPECT_THROW(Goal::from_text(wrong), InputError) << wrong;
   }
 }

@@ -215,5 +215,124 @@ TEST(SessionsGenerator, EndsAtTheLastTime) {
   EXPECT_EQ(all_of(config).size(), 50U);
 }
 
+SessionsConfig users_example() {
+  SessionsConfig config = example();
+  config.users = 40;
+  config.requests = 0;
+  config.duration = 3'600 * kNsPerSecond;
+  config.turns_least = 30;
+  config.turns_most = 60;
+  config.think_s = 20;
+  config.service_s = 0;
+  config.new_tokens = 500;
+  return config;
+}
+
+TEST(SessionsGenerator, AnAnswerIsPartOfTheNextPrompt) {
+  std::map<std::uint64_t, TraceRequest> last;
+  std::uint64_t compared = 0;
+  for (const TraceRequest& r : all_of(example())) {
+    const auto before = last.find(r.session);
+    if (before != last.end()) {
+      const TraceRequest& b = before->second;
+      ASSERT_EQ(b.answer_blocks.size(), (b.input + b.output) / 64 - b.input / 64);
+      for (std::size_t i = 0; i < b.answer_blocks.size(); ++i, ++compared) {
+        ASSERT_EQ(b.answer_blocks[i], r.blocks[b.input / 64 + i]);
+      }
+    }
+    last[r.session] = r;
+  }
+  EXPECT_GT(compared, 10'000U);
+}
+
+TEST(SessionsGenerator, AUserHasOneConversationAfterAnother) {
+  const SessionsConfig config = users_example();
+  std::map<std::uint64_t, std::vector<std::uint64_t>> turns;  // of the conversations, by user
+  std::map<std::uint64_t, std::uint64_t> last;                // conversation, by user
+  double requests = 0;
+  for (const TraceRequest& r : all_of(config)) {
+    const std::uint64_t user = (r.session - 1) % 40;
+    if (last[user] != r.session) {
+      EXPECT_TRUE(last[user] == 0 || r.session == last[user] + 40);
+      turns[user].push_back(0);
+    }
+    last[user] = r.session;
+    EXPECT_EQ(r.turn, ++turns[user].back());
+    EXPECT_EQ(r.think < 0, r.turn == 1) << "a user's think time is not the conversation's";
+    ++requests;
+  }
+  EXPECT_NEAR(requests / 3600, 40 / 20.0, 0.1) << "users / think time";
+  ASSERT_EQ(turns.size(), 40U);
+  std::uint64_t complete = 0;
+  for (const auto& [user, counts] : turns) {
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+      EXPECT_LE(counts[i], 60U);
+      if (i == 0 || i + 1 == counts.size()) continue;
+      EXPECT_GE(counts[i], 30U);
+      ++complete;
+    }
+  }
+  EXPECT_GT(complete, 40U);
+}
+
+TEST(SessionsGenerator, UsersStartInTheMiddleOfTheirConversations) {
+  SessionsConfig config = users_example();
+  config.users = 4000;
+  config.duration = 1'800 * kNsPerSecond;
+  std::map<std::uint64_t, std::uint64_t> first;  // conversation, by user
+  std::map<std::uint64_t, double> left;          // requests of that conversation
+  for (const TraceRequest& r : all_of(config)) {
+    const std::uint64_t user = (r.session - 1) % config.users;
+    if (first.emplace(user, r.session).first->second == r.session) ++left[user];
+  }
+  double sum = 0;
+  for (const auto& [user, count] : left) sum += count;
+  // The mean rest of a renewal process, with the current turn: (E[T^2] / E[T] + 1) / 2, for T uniform from 30 to 60.
+  const double mean = 45, variance = (31.0 * 31.0 - 1) / 12;
+  EXPECT_NEAR(sum / static_cast<double>(left.size()), ((variance + mean * mean) / mean + 1) / 2, 0.8);
+}
+
+TEST(SessionsGenerator, AConversationEndsBeforeItExceedsTheContext) {
+  SessionsConfig config = users_example();
+  config.context_max = 10'000;
+  Tokens longest = 0;
+  std::map<std::uint64_t, std::uint64_t> turns;
+  for (const TraceRequest& r : all_of(config)) {
+    EXPECT_LE(r.input + r.output, 10'000U);
+    longest = std::max(longest, r.input + r.output);
+    ++turns[r.session];
+  }
+  EXPECT_GT(longest, 9'000U);
+  for (const auto& [session, count] : turns) EXPECT_LT(count, 30U);
+  config.context_max = 701;
+  EXPECT_THROW(SessionsGenerator{config}, FigureError);
+  config.context_max = 702;
+  for (const TraceRequest& r : all_of(config)) EXPECT_LE(r.input + r.output, 702U);
+}
+
+TEST(SessionsGenerator, ByRateTheMiddleOfUniformConversationsIsThere) {
+  SessionsConfig config = users_example();
+  config.users = 0;
+  config.requests_per_second = 2;
+  double requests = 0;
+  for (const TraceRequest& r : all_of(config)) requests += r.arrival < config.duration ? 1 : 0;
+  EXPECT_NEAR(requests / 3600, 2, 0.25);
+}
+
+TEST(SessionsGenerator, AUserWhoWaitsForAnswersHasTheSameConversations) {
+  SessionsConfig config = users_example();
+  config.users = 3;
+  std::map<std::uint64_t, std::vector<Tokens>> inputs;
+  for (const TraceRequest& r : all_of(config)) inputs[r.session].push_back(r.input);
+  SessionsGenerator live(config);
+  TraceRequest request;
+  for (int i = 0; i < 100; ++i) {  // user 2 is fast, and the others never come
+    ASSERT_TRUE(live.user_traffic()->next_of(2, request));
+    EXPECT_EQ(request.session % 3, 0U);
+    EXPECT_EQ(request.input, inputs[request.session][request.turn - 1]);
+    EXPECT_GE(request.think, 0);
+  }
+}
+
 }  // namespace
 }  // namespace kvtwin
