@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "lab/error.hpp"
+#include "models/error.hpp"
 #include "models/json_text.hpp"
 #include "models/names.hpp"
 #include "models/text_file.hpp"

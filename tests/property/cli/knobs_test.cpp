@@ -58,6 +58,11 @@ class Knobs : public testing::Test {
                              "workload.generate.working_set_tokens=40000", "tiers.device.tokens=20032"};
     const Settings groups{"workload.generate.kind=groups", "workload.generate.groups=8",
                           "workload.generate.prefix_tokens=1024", "tiers.device.tokens=20032"};
+    const Settings users{"workload.generate.kind=sessions",  "workload.loop=closed",
+                         "workload.generate.duration_s=60",  "workload.generate.users=8",
+                         "workload.generate.new_tokens=300", "workload.generate.output_tokens=16",
+                         "workload.generate.turns_least=2",  "workload.generate.turns_most=6",
+                         "workload.generate.think_s=5",      "workload.generate.prefix_tokens=0"};
     const Settings sessions{"workload.generate.kind=sessions",         "workload.generate.duration_s=60",
                             "workload.generate.prompt_tokens=2048",    "workload.generate.turns=4",
                             "workload.generate.requests_per_second=2", "workload.generate.think_s=5",
@@ -296,6 +301,11 @@ class Knobs : public testing::Test {
         {"workload.generate.think_s", "0", "0.5", clients + Settings{"workload.generate.concurrency=4"}},
         {"workload.generate.stages", "1,4", "4,1", clients},
         {"workload.generate.turns", "2", "4", sessions},
+        {"workload.generate.users", "4", "8", users},
+        {"workload.generate.new_tokens", "300", "600", users},
+        {"workload.generate.context_max_tokens", "1000", "4000", users},
+        {"workload.generate.turns_least", "2", "4", users},
+        {"workload.generate.turns_most", "6", "12", users},
         {"workload.generate.length_spread", "0", "1", sessions},
         {"workload.generate.think_spread", "0", "1", sessions},
         {"slo.ttft_s", "0", "0.05", {}},
