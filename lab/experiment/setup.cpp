@@ -1382,6 +1382,12 @@ SessionsConfig sessions_config(const Experiment& e) {
                        std::string(key) + " is not given; set that");
     }
   }
+  const std::int64_t least = e.integer(generate + "turns_least"), most = e.integer(generate + "turns_most");
+  if (least > most && e.is_given(generate + "turns_least")) {
+    throw InputError(e.where(generate + "turns_least") + ": is " + std::to_string(least) + ", and " +
+                     e.where(generate + "turns_most") + " is " + std::to_string(most) + "; set that to " +
+                     std::to_string(least) + " or more");
+  }
   if (users && e.text("workload.loop") != "closed") {
     throw InputError(e.where(generate + "users") + ": users wait for their answers in a closed loop only, and " +
                      e.where("workload.loop") + " is " + e.text("workload.loop") +
