@@ -25,10 +25,10 @@
 #include <string>
 #include <vector>
 
+#include "lab/engine_flags/engine_arguments.hpp"
 #include "lab/listener.hpp"
 #include "lab/plan/choices.hpp"
 #include "lab/report/figures.hpp"
-#include "lab/engine_flags/engine_arguments.hpp"
 #include "traces/info.hpp"
 
 namespace kvtwin {

@@ -7,9 +7,9 @@
 namespace kvtwin {
 
 struct CompareSettingsArguments : SweepArguments {
-  int seeds = 1;     // seeds per setting
-  int draws = 0;     // hardware variants per setting; 0 = none
-  std::string goal;  // FIGURE=VALUE; empty = none
+  int seeds = 1;        // seeds per setting
+  int draws = 0;        // hardware variants per setting; 0 = none
+  std::string goal;     // FIGURE=VALUE; empty = none
   std::string command;  // as given, for compare.json
 };
 

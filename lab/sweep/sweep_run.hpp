@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "lab/engine_flags/engine_arguments.hpp"
 #include "lab/experiment/experiment.hpp"
 #include "lab/listener.hpp"
-#include "lab/engine_flags/engine_arguments.hpp"
 #include "lab/sweep/sweep_folder.hpp"
 #include "lab/sweep/sweep_plan.hpp"
 #include "lab/sweep/sweep_words.hpp"

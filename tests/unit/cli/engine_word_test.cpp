@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "lab/engine_flags/engine_arguments.hpp"
 #include "lab/error.hpp"
 #include "lab/experiment/setup.hpp"
-#include "lab/engine_flags/engine_arguments.hpp"
 #include "tests/simulation.hpp"
 
 namespace kvtwin::test {

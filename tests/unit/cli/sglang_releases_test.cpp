@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "lab/error.hpp"
 #include "lab/engine_flags/engine_arguments.hpp"
+#include "lab/error.hpp"
 #include "lab/sglang/sglang_flags.hpp"
 #include "lab/sglang/sglang_table.hpp"
 #include "tests/paths.hpp"

@@ -116,7 +116,7 @@ TEST(VllmFlags, LinesArePasted) {
            "vllm serve Qwen/Qwen3-32B \\ --tensor-parallel-size 2 \\ --block-size 32 2>&1 | tee log",
            "python3 -m vllm.entrypoints.openai.api_server --model Qwen/Qwen3-32B -tp 2 --block-size 32 > log 2>&1",
            "cd /x && /opt/venv/bin/vllm serve Qwen/Qwen3-32B -tp 2 --block-size 32; sleep 1",
-           "docker run --gpus all -v ~/.cache:/root/.cache -p 8000:8000 --ipc=host vllm/vllm-openai:v0.33.0 --model "
+           "docker run --gpus all -v models:/models -p 8000:8000 --ipc=host vllm/vllm-openai:v0.33.0 --model "
            "Qwen/Qwen3-32B -tp 2 --block-size 32",
            "sudo docker run --runtime nvidia --env \"HF_TOKEN=x\" vllm/vllm-openai:latest Qwen/Qwen3-32B -tp 2 "
            "--block-size 32",
