@@ -1426,6 +1426,11 @@ SessionsConfig sessions_config(const Experiment& e) {
   config.prefix_tokens = tokens("prefix_tokens");
   config.length_spread = e.number(generate + "length_spread");
   config.think_spread = e.number(generate + "think_spread");
+  if (config.context_max < config.prefix_tokens + 2) {
+    throw InputError(e.where(generate + "prefix_tokens") + ": is " + std::to_string(config.prefix_tokens) +
+                     ", and a conversation may have " + std::to_string(config.context_max) + " tokens (" +
+                     e.where(generate + "context_max_tokens") + "); must be at least 2 less");
+  }
   try {
     config.check();
   } catch (const FigureError& error) {

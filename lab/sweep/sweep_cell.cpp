@@ -247,6 +247,7 @@ std::string measured_line(const std::vector<Json>& rows) {
                      " s and ends at " + range(to_least, to_most) + " s";
   if (overloaded != 0) line += formatted("; overloaded: %zu of %zu runs", overloaded, rows.size());
   if (others != 0) line += formatted("; not yet steady: %zu of %zu runs", others, rows.size());
+  if (cold != 0) line += formatted("; all requests, from empty caches on: %zu of %zu runs", cold, rows.size());
   return line + "\n";
 }
 

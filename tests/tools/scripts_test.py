@@ -36,7 +36,8 @@ class Scripts(unittest.TestCase):
                      "tests/golden/ptx_counts.json"):
             (self.tree / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / file, self.tree / file)
-        for tool in ("docs", "engine-env", "engine-storage", "lint", "packages", "python-package", "sglang-parity", "sglang-shadow"):
+        for tool in ("docs", "engine-env", "engine-storage", "lint", "packages", "python-package", "sglang-parity", "sglang-shadow",
+                     "vllm-parity"):
             self.program(f"tools/{tool}", "")
         self.program("bin/cmake", "")
         self.program("bin/nvcc", 'echo "Cuda compilation tools, release 13.0, V13.0.88"\n')
@@ -92,14 +93,15 @@ class Scripts(unittest.TestCase):
         self.program("tools/docs", '[ "$1" != --site ] || exit 3\n')
         self.program("tools/engine-env", "exit 3\n")
         self.program("tools/sglang-parity", "exit 1\n")
+        self.program("tools/vllm-parity", "exit 1\n")
         self.program("tools/python-package", "exit 3\n")
         run = self.run_script("test", **NO_INDEX)
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
         lines = run.stdout.splitlines()
-        self.assertEqual(lines[-1], "48 passed, 0 failed, 10 not run")
+        self.assertEqual(lines[-1], "48 passed, 0 failed, 11 not run")
         self.assertEqual(lines[-2], "not run, because packages that they need are not installed: "
                          "figures, measured, SGLang, geometry of published models, Python package, kvtwin's storage and policies inside SGLang, "
-                         "kvtwin's storage inside vLLM, remote stores, "
+                         "the flags and the log of vLLM's server, kvtwin's storage inside vLLM, remote stores, "
                          "kvtwin's storage on Mooncake Store inside Python, documentation site")
 
     def test_test_names_the_cluster_tests_that_ctest_skips(self):
