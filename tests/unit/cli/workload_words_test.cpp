@@ -49,8 +49,10 @@ TEST_F(WorkloadWords, UsersSetTheRateByTheirThinkTimesAndTheAnswers) {
 TEST_F(WorkloadWords, ContradictionsAreRefused) {
   refused({"--users", "5", "--requests-per-second", "2"}, "--users is given too, and the users set the rate");
   refused({"--users", "5", "--turns", "30-x"}, "--turns 30-x: must be a number or a range of whole numbers");
-  refused({"--users", "5", "--turns", "9-3"}, "must be at least turns_least");
-  refused({"--users", "5", "--context-max", "3k", "--prefix-tokens", "4k"}, "must be at least 2 more");
+  refused({"--users", "5", "--turns", "9-3"},
+          "turns_least (--set): is 9, and workload.generate.turns_most (--set) is 3");
+  refused({"--users", "5", "--context-max", "3k", "--prefix-tokens", "4k"},
+          "workload.generate.prefix_tokens (--set): is 4000, and a conversation may have 3000 tokens");
   refused({"--users", "5", "--new-tokens", "9", "--prompt-tokens", "9"}, "leave one of them out");
   refused({"--users", "5", "--think", "20GiB"}, "GiB is the unit of an amount of bytes");
   refused({"--workload", "chta"}, "did you mean \"chat\"?");
