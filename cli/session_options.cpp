@@ -105,7 +105,9 @@ WordSettings settings_of_words(const CLI::App& command, const WorkloadWords& wor
     const CLI::Option* const option = command.get_option_no_throw(first_name(word.option));
     return option != nullptr && option->count() != 0;
   };
-  const auto key_given = [&](std::string_view key) { return given(*std::ranges::find(kWords, key, &Word::key)); };
+  const auto key_given = [&](std::string_view key) {  // some keys of named workloads have no option
+    return std::ranges::any_of(kWords, [&](const Word& word) { return word.key == key && given(word); });
+  };
   const bool users = key_given("users"), lengths = key_given("new_tokens") || key_given("prompt_tokens");
   const bool by_rate = !words.values[0].empty();
   WordSettings result;
