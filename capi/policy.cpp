@@ -149,7 +149,17 @@ Tier tier_of(kvtwin_tier tier) {
 
 HostedSetup setup_of(const kvtwin_policy_config& config) {
   HostedSetup setup;
-  setup.eviction = text_or_empty(config.name);
+  const std::uint32_t slru_protected =
+      config.slru_protected_touches == 0 ? kSlruProtected : config.slru_protected_touches;
+  if (policy_text(text_or_empty(config.name)).name != text_or_empty(config.name) &&
+      (config.slru_protected_touches != 0 || config.tlru_threshold_tokens != 0 ||
+       config.tlru_next_prompt_tokens != 0)) {
+    throw BadArgument(std::string("policy \"") + config.name +
+                      "\": has parameters; leave slru_protected_touches, tlru_threshold_tokens and "
+                      "tlru_next_prompt_tokens 0");
+  }
+  setup.eviction = with_numbers(text_or_empty(config.name), slru_protected, config.tlru_threshold_tokens,
+                                config.tlru_next_prompt_tokens);
   setup.device_pages = config.device_pages;
   setup.host_pages = config.host_pages;
   setup.page_tokens = config.page_tokens;
@@ -157,10 +167,7 @@ HostedSetup setup_of(const kvtwin_policy_config& config) {
   setup.split_refreshes = config.split_refreshes != 0;
   setup.hits_by_count = config.hits_by_count != 0;
   if (config.doubling_tokens != 0) setup.doubling_tokens = config.doubling_tokens;
-  if (config.slru_protected_touches != 0) setup.slru_protected_touches = config.slru_protected_touches;
-  setup.tlru_threshold_tokens = config.tlru_threshold_tokens;
-  setup.tlru_next_prompt_tokens = config.tlru_next_prompt_tokens;
-  if (const char* wrong = HostedTree::error_of(setup)) {
+  if (const std::string wrong = HostedTree::error_of(setup); !wrong.empty()) {
     throw BadArgument("policy \"" + setup.eviction + "\": " + wrong);
   }
   return setup;
@@ -389,8 +396,8 @@ kvtwin_status kvtwin_policy_get_stats(const kvtwin_policy* policy, kvtwin_policy
     kvtwin_policy_stats now = kvtwin::capi::sized_copy(stats, "stats");
     const kvtwin::RadixTree& tree = policy->tree.tree();
     now.nodes = tree.nodes();
-    now.device_pages = tree.device_pages();
-    now.host_pages = tree.host_pages();
+    now.device_pages = tree.pages(kvtwin::Tier::device);
+    now.host_pages = tree.pages(kvtwin::Tier::host);
     now.evictable_device_pages = tree.evictable_device_pages();
     now.calls = policy->calls;
     now.failed_calls = policy->failed_calls;

@@ -15,7 +15,6 @@ void add_run(CLI::App& program);
 void add_replay(CLI::App& program);
 void add_explain(CLI::App& program);
 void add_compare(CLI::App& program, const std::string& command_line);
-void add_sweep(CLI::App& program);
 void add_validate(CLI::App& program);
 void add_record(CLI::App& program);
 void add_hitrate(CLI::App& program);

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "lab/sglang/sglang_releases.hpp"
+#include "lab/experiment/sglang_releases.hpp"
 
 namespace kvtwin {
 

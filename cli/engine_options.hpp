@@ -5,7 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <vector>
 
-#include "lab/engine_flags/engine_arguments.hpp"
+#include "lab/engine_arguments.hpp"
 
 namespace kvtwin {
 

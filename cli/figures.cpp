@@ -10,7 +10,7 @@ namespace {
 
 void draw(const std::vector<std::string>& folders) {
   check_result_folders(folders, {"report.json", "sweep.json", "compare.json", "validate.json"},
-                       "`kvtwin simulate --out`, `run --out`, `sweep --out`, `compare --out` or `validate --out`");
+                       "`kvtwin simulate --out`, `run --out`, `compare --out` or `validate --out`");
   std::vector<std::string> arguments = {"figures"};
   arguments.insert(arguments.end(), folders.begin(), folders.end());
   run_package_module("figures", "figures", arguments);
@@ -20,9 +20,8 @@ void draw(const std::vector<std::string>& folders) {
 
 void add_figures(CLI::App& program) {
   CLI::App* command = program.add_subcommand("figures",
-                                             "Draw figures of run folders, and of folders of sweep, compare and "
-                                             "validate, into figures/ of each folder; of several "
-                                             "runs also one figure side by side");
+                                             "Draw figures of run folders, and of folders of compare and validate, into "
+                                             "figures/ of each folder; of several runs also one figure side by side");
   command->footer(
       "Example: kvtwin figures out/quickstart-simulated out/quickstart-run\n"
       "         kvtwin figures out/termination out/compare");

@@ -5,10 +5,11 @@
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
-#include <sstream>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "cli/commands.hpp"
@@ -23,6 +24,7 @@
 #include "models/names.hpp"
 #include "models/roofline.hpp"
 #include "policy/base/names.hpp"
+#include "policy/choices.hpp"
 #include "policy/config.hpp"
 #include "policy/write.hpp"
 #include "sim/bounds/hitrate.hpp"
@@ -42,20 +44,18 @@ struct HitRateCommand {
   SessionsConfig sessions;
   unsigned end_hints = 0;
   std::string evict_unit = "page";
-  std::uint32_t slru_protected_touches = 2;
-  std::uint64_t tlru_threshold = 0, tlru_next_prompt = 0;
+  std::optional<std::uint64_t> slru_protected_touches, tlru_threshold, tlru_next_prompt;
   double host_load = kHostLoadCost;
   TraceArguments how;
   bool exclusive = false, split_refreshes = false, sglang_rules = false, json = false;
 };
 
-std::vector<std::string> split_list(const std::string& text, const char* option) {
+std::vector<std::string> items_of(const std::string& text, const char* option) {
   std::vector<std::string> items;
-  std::istringstream in(text);
-  for (std::string item; std::getline(in, item, ',');) {
+  for (const std::string_view item : split_list(text)) {
     if (item.empty())
       throw InputError(std::string(option) + " " + text + ": an item is empty; separate items by one comma");
-    items.push_back(item);
+    items.emplace_back(item);
   }
   if (items.empty()) throw InputError(std::string(option) + " is empty; give at least one");
   return items;
@@ -97,24 +97,53 @@ EngineConfig make_engine(const HitRateCommand& arguments, Tokens block_tokens, P
   set("cache.evict_unit", arguments.evict_unit, "--evict-unit");
   if (arguments.split_refreshes) set("cache.split_refreshes", "true", "--split-refreshes");
   if (arguments.exclusive) set("cache.tiering", "exclusive", "--exclusive");
-  set_number("cache.slru_protected_touches", arguments.slru_protected_touches, "--slru-protected-touches");
-  set_number("cache.tlru_threshold_tokens", arguments.tlru_threshold, "--tlru-threshold");
-  set_number("cache.tlru_next_prompt_tokens", arguments.tlru_next_prompt, "--tlru-next-prompt");
   set("scheduler.chunk_tokens", "1000000000", "hitrate");
   if (arguments.sglang_rules) apply_sglang_cache_rules(experiment, "--sglang-rules");
   return make_setup(experiment).engine;
 }
 
+// Adds the parameters of --slru-protected-touches, --tlru-threshold and --tlru-next-prompt. Errors: InputError if the
+// text has parameters too.
+std::string with_earlier_options(const std::string& eviction, const HitRateCommand& arguments) {
+  const PolicyText parts = policy_text(eviction);
+  std::string list;
+  for (const auto& [policy, parameter, option, value] :
+       {std::tuple{"slru", "protected", "--slru-protected-touches", arguments.slru_protected_touches},
+        std::tuple{"tlru", "threshold", "--tlru-threshold", arguments.tlru_threshold},
+        std::tuple{"tlru", "next_prompt", "--tlru-next-prompt", arguments.tlru_next_prompt}}) {
+    if (!value || parts.name != policy) continue;
+    if (!parts.parameters.empty()) {
+      throw InputError(std::string(option) + ": --eviction " + eviction + " has parameters; give " + parameter +
+                       " there");
+    }
+    list += (list.empty() ? "" : ", ") + (std::string(parameter) + "=" + std::to_string(*value));
+  }
+  return list.empty() ? eviction : std::string(parts.name) + "(" + list + ")";
+}
+
+// Returns the policy or the bound, with the parameters that are given. Errors: InputError.
+std::string checked_eviction(const std::string& text) {
+  const std::string name(policy_text(text).name);
+  if (std::ranges::find(hit_rate_bounds(), text) != hit_rate_bounds().end()) return text;
+  std::vector<std::string> known;
+  for (const std::string_view one : hit_rate_evictions()) known.emplace_back(one);
+  if (std::ranges::find(known, name) == known.end()) {
+    throw InputError("--eviction: " + unknown_name("eviction", name, known));
+  }
+  if (std::ranges::find(hit_rate_bounds(), name) != hit_rate_bounds().end()) {
+    throw InputError("--eviction " + text + ": a bound has no parameters; write " + name);
+  }
+  const PolicyFacts facts = facts_of_policy(PolicyKind::eviction, text);
+  if (!facts.error.empty()) throw InputError("--eviction " + text + ": " + facts.error);
+  return facts.text(ParameterTexts::given);
+}
+
 HitRateConfig make_config(const HitRateCommand& arguments, Tokens block_tokens) {
   HitRateConfig config;
-  config.evictions = split_list(arguments.eviction, "--eviction");
-  std::vector<std::string> known;
-  for (const std::string_view name : hit_rate_evictions()) known.emplace_back(name);
-  for (const std::string& name : config.evictions) {
-    if (std::ranges::find(known, name) == known.end())
-      throw InputError("--eviction: " + unknown_name("eviction", name, known));
+  for (const std::string& item : items_of(arguments.eviction, "--eviction")) {
+    config.evictions.push_back(checked_eviction(with_earlier_options(item, arguments)));
   }
-  for (const std::string& item : split_list(arguments.capacity, "--capacity")) {
+  for (const std::string& item : items_of(arguments.capacity, "--capacity")) {
     config.capacities.push_back(parse_capacity(item));
   }
   config.host_capacity = arguments.host_capacity;
@@ -146,9 +175,6 @@ HitRateConfig make_config(const HitRateCommand& arguments, Tokens block_tokens) 
     throw InputError("--evict-unit node: exclusive tiers evict single blocks; leave out --exclusive");
   }
   config.split_refreshes = arguments.split_refreshes;
-  config.slru_protected_touches = arguments.slru_protected_touches;
-  config.tlru_threshold_tokens = arguments.tlru_threshold;
-  config.tlru_next_prompt_tokens = arguments.tlru_next_prompt;
   config.block_tokens = block_tokens;
   return config;
 }
@@ -196,11 +222,14 @@ void print_json(const HitRate& r, const std::string& write_policy) {
 
 // `tiers`: with the hit ratio of each tier.
 void print_table(const std::vector<HitRate>& results, bool tiers) {
-  std::printf("%-13s %12s %12s %12s %12s %9s %9s %9s %9s%s\n", "eviction", "capacity", "host", "look-ups", "hits",
+  std::size_t longest = 13;
+  for (const HitRate& r : results) longest = std::max(longest, r.eviction.size());
+  const int width = static_cast<int>(longest);
+  std::printf("%-*s %12s %12s %12s %12s %9s %9s %9s %9s%s\n", width, "eviction", "capacity", "host", "look-ups", "hits",
               "blocks", "tokens", "cost", "net", tiers ? " on device   on host" : "");
   for (const HitRate& r : results) {
     const bool costs = r.total_cost > 0;
-    std::printf("%-13s %12llu %12llu %12llu %12llu %9s %9s %9s %9s", r.eviction.c_str(),
+    std::printf("%-*s %12llu %12llu %12llu %12llu %9s %9s %9s %9s", width, r.eviction.c_str(),
                 static_cast<unsigned long long>(r.capacity_blocks),
                 static_cast<unsigned long long>(r.host_capacity_blocks),
                 static_cast<unsigned long long>(r.lookup_blocks), static_cast<unsigned long long>(r.hit_blocks),
@@ -268,7 +297,7 @@ std::vector<HitRate> replay(TraceSource& trace, const HitRateCommand& arguments,
   }
 }
 
-void print(const std::vector<HitRate>& results, const HitRateCommand& arguments, std::size_t capacities) {
+void print_results(const std::vector<HitRate>& results, const HitRateCommand& arguments, std::size_t capacities) {
   for (std::size_t i = 0; i < capacities; ++i) {  // the same for each eviction policy
     if (results[i].rejected == 0) continue;
     std::fprintf(stderr, "kvtwin: note: %llu of %llu requests do not fit into %llu blocks, and are rejected\n",
@@ -286,7 +315,7 @@ void trace_hit_rates(const HitRateCommand& arguments) {
   const HitRateConfig config = make_config(arguments, block_tokens);
   const std::vector<HitRate> results = replay(reader, arguments, config);
   for (const std::string& note : reader.notes()) std::fprintf(stderr, "kvtwin: note: %s\n", note.c_str());
-  print(results, arguments, config.capacities.size());
+  print_results(results, arguments, config.capacities.size());
 }
 
 void session_hit_rates(const CLI::App& command, HitRateCommand arguments) {
@@ -299,7 +328,7 @@ void session_hit_rates(const CLI::App& command, HitRateCommand arguments) {
   const std::unique_ptr<SessionsGenerator> traffic = make_sessions(arguments.sessions);
   const Tokens block_tokens = arguments.block_tokens == 0 ? traffic->block_tokens() : arguments.block_tokens;
   const HitRateConfig config = make_config(arguments, block_tokens);
-  print(replay(*traffic, arguments, config), arguments, config.capacities.size());
+  print_results(replay(*traffic, arguments, config), arguments, config.capacities.size());
   if (arguments.write_policy.empty()) print_estimates(config, arguments.sessions, arguments.json);
 }
 
@@ -336,7 +365,8 @@ void add_hitrate(CLI::App& program) {
       ->required();
   command
       ->add_option("--eviction", arguments.eviction,
-                   "Eviction policies and bounds: P[,P...], e.g. lru,tide,opt; kvtwin presets lists the names")
+                   "Eviction policies and bounds: P[,P...], e.g. lru,\"slru(protected=3)\",tide,opt; kvtwin presets "
+                   "lists the names and the parameters")
       ->capture_default_str();
   command
       ->add_option("--queue-view", arguments.queue_view,
@@ -383,19 +413,12 @@ void add_hitrate(CLI::App& program) {
   command->add_flag("--split-refreshes", arguments.split_refreshes,
                     "A prompt that leaves a cached node in the middle makes the rest of the node recently used, as in "
                     "SGLang");
-  command
-      ->add_option("--slru-protected-touches", arguments.slru_protected_touches,
-                   "slru: touches from which a block is protected; the insertion counts as a touch")
-      ->check(CLI::Range(1U, 1'000'000'000U))
-      ->capture_default_str();
-  command
-      ->add_option("--tlru-threshold", arguments.tlru_threshold,
-                   "tlru: tokens that the next turn of a conversation may have to compute (default: 0, evict as lru)")
-      ->check(CLI::Range(std::uint64_t{0}, kMaxCount));
-  command
-      ->add_option("--tlru-next-prompt", arguments.tlru_next_prompt,
-                   "tlru: tokens that the next turn is expected to add (default: 0)")
-      ->check(CLI::Range(std::uint64_t{0}, kMaxCount));
+  // Of earlier versions; not listed.
+  command->add_option("--slru-protected-touches", arguments.slru_protected_touches, "Of --eviction slru(protected=N)")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000'000}))
+      ->group("");
+  command->add_option("--tlru-threshold", arguments.tlru_threshold, "Of --eviction tlru(threshold=N)")->group("");
+  command->add_option("--tlru-next-prompt", arguments.tlru_next_prompt, "Of --eviction tlru(next_prompt=N)")->group("");
   command
       ->add_option("--limit", arguments.limit, "Number of requests to replay (default: 0, all; without a trace: 20000)")
       ->check(CLI::Range(std::uint64_t{0}, kMaxCount));
@@ -405,7 +428,7 @@ void add_hitrate(CLI::App& program) {
           "Number of requests at the start that are replayed and not counted (default: 0; without a trace: half "
           "of them)")
       ->check(CLI::Range(std::uint64_t{0}, kMaxCount));
-  add_session_options(*command, arguments.sessions, true);
+  add_session_options(*command, arguments.sessions);
   command->add_option("--seed", arguments.sessions.seed, "sessions: seed of all random draws")->capture_default_str();
   CLI::Option* model =
       command->add_option("--model", arguments.model,

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -48,6 +49,7 @@ fs::path package_folder() {
 
 void run_package_module(const std::string& command, const std::string& module,
                         const std::vector<std::string>& arguments) {
+  std::fflush(stdout);  // what was printed comes before the lines of the module
   const std::string folder = package_folder().string();
   const std::string named = environment_python();
   const fs::path python = named.empty() ? fs::path(kSourceDir) / ".venv" / "bin" / "python" : fs::path(named);

@@ -1,6 +1,7 @@
 // kvtwin plan: finds the cheapest hardware and settings that meet goals.
 #include "lab/plan/plan.hpp"
 
+#include <csignal>
 #include <cstdio>
 #include <string>
 
@@ -27,6 +28,15 @@ constexpr Short kShorts[] = {
     {"--trace", "workload.trace", "Trace to serve; short for --set workload.trace=..."},
 };
 
+// Ctrl-C ends the search, and the best setting so far is printed. A second one ends the program.
+volatile std::sig_atomic_t interrupted = 0;
+void catch_interrupt() {
+  struct sigaction action = {};
+  action.sa_handler = [](int) { interrupted = 1; };
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  sigaction(SIGINT, &action, nullptr);
+}
+
 struct PlanCommand : PlanArguments {
   std::string shorts[std::size(kShorts)];
   WorkloadWords words;
@@ -51,11 +61,15 @@ void plan_command(const CLI::App& command, PlanCommand& arguments) {
   arguments.sets.insert(arguments.sets.begin(), sets.begin(), sets.end());
   Terminal terminal;
   for (const std::string& note : words.notes) terminal.note(note);
-  const PlanOutcome outcome = make_plan(arguments, terminal.listener());
+  Listener listener = terminal.listener();
+  listener.stopped = [] { return interrupted != 0; };
+  catch_interrupt();
+  const PlanOutcome outcome = make_plan(arguments, listener);
   terminal.erase();
   if (!outcome.folder.empty()) std::fprintf(stderr, "plan folder: %s\n", outcome.folder.c_str());
   print(outcome.text);
   if (!outcome.folder.empty()) write_page(outcome.folder, terminal);
+  if (outcome.stopped) throw AlreadySaid(128 + SIGINT);
   if (!outcome.found) throw AlreadySaid(3);
 }
 
@@ -76,10 +90,13 @@ void add_plan(CLI::App& program, const std::string& command_line) {
       "--goal ttft_p90_s=2s --goal tpot_p90_s=40ms\n"
       "         kvtwin plan experiments/chat_hour.toml --goal ttft_p90_s=1 --goal tpot_p90_s=0.05 --vary "
       "parallel.tp=1,2,4 --vary cluster.engines=1..16 --vary tiers.host.gib=0,256,512 --vary drives=0,4\n"
+      "         kvtwin plan out/plan --what-if tiers.host.gib=512\n"
       "Folder:  plan.json, recommended.toml (the experiment), recommended (its run folder), report.html (the page, if "
       "Python's packages are installed)\n"
-      "Exit:    0 a setting meets the goals; 2 bad input; 3 no setting meets the goals");
-  command->add_option("experiment", arguments.experiment, "Experiment file (TOML) with the workload; optional");
+      "Exit:    0 a setting meets the goals; 2 bad input; 3 no setting meets the goals; 130 interrupted: the best so "
+      "far is printed");
+  command->add_option("experiment", arguments.experiment,
+                      "Experiment file (TOML) with the workload; optional. With --what-if the folder of a plan");
   for (std::size_t i = 0; i < std::size(kShorts); ++i) {
     command->add_option(kShorts[i].option, arguments.shorts[i], kShorts[i].help);
   }
@@ -99,8 +116,8 @@ void add_plan(CLI::App& program, const std::string& command_line) {
           "--vary", arguments.lists,
           "key=a,b,c: choose among these values; cluster.engines=1..64: a range; drives=0,2,4: drives of an "
           "engine, with a disk tier; prefill_share=0,0.25,0.5: share of the engines that only prefill, while "
-          "the others decode (0: no roles). parallel.tp, tiers.host.gib, drives, cluster.route and the number of "
-          "engines also vary, unless --vary names or the experiment sets them")
+          "the others decode (0: no roles). hardware.name, model.weights, parallel.tp, tiers.host.gib, drives, "
+          "cluster.route and the number of engines also vary, unless --vary names or the experiment sets them")
       ->allow_extra_args(false);
   command->add_option("--prices", arguments.prices, "Price list (TOML), over the built-in list; sets prices.file");
   command->add_option("--set", arguments.sets, "key=value: set a key; may be repeated")->allow_extra_args(false);
@@ -113,12 +130,24 @@ void add_plan(CLI::App& program, const std::string& command_line) {
   command
       ->add_option(
           "--draws", arguments.draws,
-          "Hardware variants to simulate for the confidence; 0 = none. Figures without an interval vary by 10 %")
+          "Machines to simulate in addition, with each hardware figure drawn from its interval (from 10 % if it has "
+          "none); also prints the figures that matter most")
       ->check(CLI::Range(0, 1000))
       ->capture_default_str();
   command->add_option("--jobs", arguments.jobs, "Number of simulations at the same time (default: one per core)")
       ->check(CLI::Range(1, 64));
-  command->add_option("--out", arguments.out, "Folder to write (default: none)");
+  command
+      ->add_option(
+          "--what-if", arguments.what_if,
+          "key=value: with the folder of a finished plan instead of an experiment, simulates its recommendation "
+          "with this change, and compares both; may be repeated, for several changes at once")
+      ->allow_extra_args(false);
+  command->add_flag(
+      "--no-questions{false}", arguments.questions,
+      "Leave out the questions that follow: highest load, a spare engine, twice and four times the traffic, "
+      "no tiers, a pool, other GPUs");
+  command->add_option("--out", arguments.out,
+                      "Folder to write (default: none). A plan that was interrupted goes on in its folder");
   command->add_flag("--force", arguments.force, "Replace the plan in --out");
   command->add_flag("--json", arguments.json, "Print plan.json");
   command->callback([command] { plan_command(*command, arguments); });

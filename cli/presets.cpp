@@ -10,6 +10,7 @@
 
 #include "cli/commands.hpp"
 #include "lab/error.hpp"
+#include "lab/experiment/faults.hpp"
 #include "lab/experiment/keys.hpp"
 #include "lab/experiment/named_workloads.hpp"
 #include "lab/operator_errors.hpp"
@@ -52,6 +53,14 @@ void print_json() {
   }
   for (const ExperimentKey& key : experiment_keys()) {
     if (key.chooses_file) out["names"][std::string(key.name)] = key.choices;
+    const bool is_faults = key.name == kFaultsKey;
+    if (!key.policy && !is_faults) continue;
+    for (const std::string_view name : is_faults ? fault_names() : policy_names(*key.policy)) {
+      for (const Parameter& one : (is_faults ? facts_of_fault(name) : facts_of_policy(*key.policy, name)).parameters) {
+        out["parameters"][std::string(key.name)][std::string(name)][one.name] = {
+            {"default", one.fallback}, {"range", one.range}, {"help", one.help}};
+      }
+    }
   }
   std::printf("%s\n", out.dump(2).c_str());
 }
@@ -77,6 +86,15 @@ void print_workloads() {
   }
 }
 
+// Returns the names of all policies, with their parameters: " lru slru(protected=2)".
+std::string with_parameters(PolicyKind kind) {
+  std::string names;
+  for (const std::string_view name : policy_names(kind)) {
+    names += " " + facts_of_policy(kind, name).text(ParameterTexts::all);
+  }
+  return names;
+}
+
 void print_text() {
   std::printf("KV bytes a token:\n");
   for (const std::string& name : model_preset_names()) {
@@ -89,16 +107,15 @@ void print_text() {
     std::printf("  %-26s %14s %-8s %s (%s)\n", row.number.c_str(), row.value.c_str(), row.unit.c_str(),
                 row.source.c_str(), row.date.c_str());
   }
-  std::printf("\nevictions:");
-  for (const std::string_view name : eviction_names()) std::printf(" %s", std::string(name).c_str());
+  std::printf("\nevictions:%s", with_parameters(PolicyKind::eviction).c_str());
   std::printf("; in hitrate also:");
   for (const std::string_view name : hit_rate_bounds()) std::printf(" %s", std::string(name).c_str());
   std::printf("\n");
   for (const ExperimentKey& key : experiment_keys()) {
     if (!key.chooses_file) continue;
-    std::printf("%s:", std::string(key.name).c_str());
-    for (const std::string_view name : key.choices) std::printf(" %s", std::string(name).c_str());
-    std::printf("\n");
+    std::string names;
+    for (const std::string_view name : key.choices) names += " " + std::string(name);
+    std::printf("%s:%s\n", std::string(key.name).c_str(), (key.policy ? with_parameters(*key.policy) : names).c_str());
   }
   print_workloads();
   print_figures();

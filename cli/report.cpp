@@ -20,7 +20,7 @@ struct ReportArguments {
 
 void report(const ReportArguments& arguments) {
   check_result_folders(arguments.folders, {"plan.json", "compare.json", "sweep.json", "report.json"},
-                       "`kvtwin plan --out`, `compare --out`, `sweep --out`, `simulate --out` or `run --out`");
+                       "`kvtwin plan --out`, `compare --out`, `simulate --out` or `run --out`");
   fs::path out = arguments.out;
   if (out.empty()) out = fs::path(arguments.folders.back()) / "report.html";
   if (fs::is_directory(out)) throw InputError("--out " + out.string() + ": is a folder; give the name of a file");
@@ -41,7 +41,7 @@ void report(const ReportArguments& arguments) {
 void add_report(CLI::App& program) {
   CLI::App* command = program.add_subcommand(
       "report",
-      "Make one page, report.html, of folders of plan, compare, sweep, simulate and run: results, interactive figures, "
+      "Make one page, report.html, of folders of plan, compare, simulate and run: results, interactive figures, "
       "the experiment and the commands that repeat it. The page is one file and needs no network");
   command->footer(
       "Example: kvtwin report out/quickstart-run\n"

@@ -1,7 +1,9 @@
 #include "cli/serve_options.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <span>
 #include <string>
 #include <variant>
 
@@ -9,6 +11,7 @@
 #include "cli/say.hpp"
 #include "cli/terminal.hpp"
 #include "lab/error.hpp"
+#include "lab/experiment/faults.hpp"
 #include "lab/sglang/sglang_flags.hpp"
 #include "lab/vllm/vllm_flags.hpp"
 
@@ -39,6 +42,26 @@ void add_serve_options(CLI::App& command, ServeArguments& arguments) {
                    "List all experiment keys with range and default, and run nothing");
 }
 
+// The parameters of a kind of policies stand below one key, the last one of the kind.
+bool has_parameters_below(const ExperimentKey& key) {
+  const auto keys = experiment_keys();
+  const auto later = std::find_if(&key + 1, keys.data() + keys.size(),
+                                  [&](const ExperimentKey& other) { return other.policy == key.policy; });
+  return key.policy && later == keys.data() + keys.size();
+}
+
+// `facts`: returns the parameters of a name.
+template <typename Facts>
+void list_parameters(std::span<const std::string_view> names, const Facts& facts) {
+  for (const std::string_view name : names) {
+    for (const Parameter& one : facts(name).parameters) {
+      const std::string text = "  " + std::string(name) + "(" + one.name + "=...)";
+      std::printf("%-40s %s [%s]; default %s\n", text.c_str(), one.help.c_str(), one.range.c_str(),
+                  one.fallback.c_str());
+    }
+  }
+}
+
 void list_keys() {
   const auto shown = [](const KeyValue& value) -> std::string {
     if (const auto* text = std::get_if<std::string>(&value)) return *text;
@@ -48,11 +71,22 @@ void list_keys() {
     std::snprintf(number, sizeof number, "%g", std::get<double>(value));
     return number;
   };
-  for (const ExperimentKey& key : experiment_keys()) {
+  const auto list = [&](const ExperimentKey& key, const char* indent) {
     std::string line(key.help);
     if (const std::string range = key.range(); !range.empty()) line += " [" + range + "]";
     if (const std::string fallback = shown(key.fallback); !fallback.empty()) line += "; default " + fallback;
-    std::printf("%-40s %s\n", std::string(key.name).c_str(), line.c_str());
+    std::printf("%-40s %s\n", (indent + std::string(key.name)).c_str(), line.c_str());
+  };
+  for (const ExperimentKey& key : experiment_keys()) {
+    list(key, "");
+    if (key.name == kHardwareSetKey) {
+      for (const ExperimentKey& figure : hardware_set_keys()) {
+        if (!is_figure_of_a_file(figure)) list(figure, "  ");
+      }
+    }
+    const auto of_policy = [&](std::string_view name) { return facts_of_policy(*key.policy, name); };
+    if (has_parameters_below(key)) list_parameters(policy_names(*key.policy), of_policy);
+    if (key.name == kFaultsKey) list_parameters(fault_names(), facts_of_fault);
   }
 }
 
@@ -88,8 +122,8 @@ Listener run_listener(Terminal& terminal, bool json) {
 }
 
 void print_result(const RunResult& result, bool json) {
-  print(json ? result.report : result.summary);
   if (!result.folder.empty()) std::fprintf(stderr, "run folder: %s\n", result.folder.c_str());
+  print(json ? result.report : result.summary);  // its warnings stand last
 }
 
 }  // namespace kvtwin

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cli/terminal.hpp"
-#include "lab/engine_flags/engine_arguments.hpp"
+#include "lab/engine_arguments.hpp"
 #include "lab/experiment/setup.hpp"
 #include "lab/listener.hpp"
 #include "lab/run/serve.hpp"

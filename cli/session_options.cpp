@@ -156,13 +156,16 @@ WordSettings settings_of_words(const CLI::App& command, const WorkloadWords& wor
   return result;
 }
 
-void add_session_options(CLI::App& command, SessionsConfig& config, bool shared_names) {
-  if (shared_names) {
-    command.add_option("--requests-per-second", config.requests_per_second, "sessions: requests per second");
-    command.add_option("--output-tokens", config.output_tokens, "sessions: mean tokens per answer");
-    command.add_option("--prefix-tokens", config.prefix_tokens,
-                       "sessions: tokens of the prefix that all conversations share");
-  }
+std::string workload_word(const WorkloadWords& words, std::string_view option) {
+  const auto* const at = std::ranges::find(kWords, option, &Word::option);
+  return words.values[static_cast<std::size_t>(at - std::begin(kWords))];
+}
+
+void add_session_options(CLI::App& command, SessionsConfig& config) {
+  command.add_option("--requests-per-second", config.requests_per_second, "sessions: requests per second");
+  command.add_option("--output-tokens", config.output_tokens, "sessions: mean tokens per answer");
+  command.add_option("--prefix-tokens", config.prefix_tokens,
+                     "sessions: tokens of the prefix that all conversations share");
   command.add_option(
       "--prompt-tokens", config.prompt_tokens,
       "sessions: mean tokens per prompt over all requests, with the shared prefix and the history of the "

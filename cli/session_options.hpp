@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "traces/sessions.hpp"
@@ -25,9 +26,11 @@ struct WordSettings {
 // InputError for options that contradict each other.
 WordSettings settings_of_words(const CLI::App& command, const WorkloadWords& words);
 
-// Adds all options; without `shared_names`, the command has --requests-per-second, --output-tokens and --prefix-tokens
-// of its own.
-void add_session_options(CLI::App& command, SessionsConfig& config, bool shared_names);
+// Returns the text of an option, e.g. "--output-tokens"; empty if it was not given.
+std::string workload_word(const WorkloadWords& words, std::string_view option);
+
+// The options of conversations from averages (kvtwin hitrate).
+void add_session_options(CLI::App& command, SessionsConfig& config);
 
 // Returns whether one of the options was given.
 bool has_session_options(const CLI::App& command);

@@ -22,10 +22,10 @@ void simulate_command(const CLI::App& command, SimulateCommand& arguments) {
   const WordSettings words = settings_of_words(command, arguments.words);
   arguments.sets.insert(arguments.sets.begin(), words.settings.begin(), words.settings.end());
   Experiment experiment = read_experiment(arguments, "simulate");
+  for (const std::string& note : words.notes) experiment.note(note);
   if (!arguments.world.empty()) experiment.set("sim.world=" + arguments.world, "--world");
   if (arguments.prints_flags()) return print_flags(arguments, experiment);
   Terminal terminal;
-  for (const std::string& note : words.notes) terminal.note(note);
   Observers observers;
   observers.listener = run_listener(terminal, arguments.json);
   observers.files = arguments;

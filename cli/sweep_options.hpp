@@ -1,4 +1,4 @@
-// The options that `sweep` and `compare --vary` have in common: the cells, and how the cells run.
+// The options of `compare` with simulations: the cells, and how the cells run.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -15,7 +15,7 @@ struct SweepOptions {
 // Adds the common options, but not the experiment and not --json. Returns the added options.
 SweepOptions add_sweep_options(CLI::App& command, SweepArguments& arguments);
 
-// Prints the text on stdout, and the folder on stderr. `command`: "sweep" or "compare".
+// Prints the text on stdout, and the folder on stderr.
 // Errors: WorkError if a cell has failed.
 void print_outcome(const SweepOutcome& outcome, const char* command);
 

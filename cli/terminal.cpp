@@ -44,7 +44,7 @@ void Terminal::draw(const RequestProgress& progress) {
 void Terminal::draw(const CellProgress& progress) {
   drawn_ = true;
   const double left = progress.seconds * static_cast<double>(progress.of - progress.done);
-  std::fprintf(stderr, "\r\033[K%zu of %zu cells, about %.0f s left", progress.done, progress.of,
+  std::fprintf(stderr, "\r\033[K%zu of %zu %s, about %.0f s left", progress.done, progress.of, progress.what,
                left / static_cast<double>(progress.done));
   std::fflush(stderr);
 }

@@ -3,13 +3,19 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <tuple>
 
 #include "cli/commands.hpp"
 #include "cli/session_options.hpp"
 #include "cli/trace_options.hpp"
 #include "lab/error.hpp"
+#include "lab/experiment/experiment.hpp"
 #include "lab/experiment/generated.hpp"
+#include "lab/experiment/setup.hpp"
+#include "lab/units.hpp"
 #include "traces/figure_error.hpp"
 #include "traces/groups.hpp"
 #include "traces/info.hpp"
@@ -42,9 +48,10 @@ struct InfoArguments {
 struct GenerateArguments {
   std::string out, kind = "chat";
   std::uint64_t seed = 1, requests = 0;
-  double duration_s = 3600, sessions_per_second = 0, requests_per_second = 6.67;
+  double duration_s = 3600, sessions_per_second = 0;
   GroupsConfig groups;
-  SessionsConfig sessions;
+  WorkloadWords words;
+  double service_s = 0, length_spread = 1, think_spread = 1;  // of sessions
   bool force = false;
 };
 
@@ -55,9 +62,15 @@ struct ConvertArguments {
   bool force = false;
 };
 
+constexpr double kRequestsPerSecond = 6.67;  // of tools and groups
+constexpr const char* kWordsOfSessions[] = {"--users",       "--turns",         "--think",   "--new-tokens",
+                                            "--context-max", "--prompt-tokens", "--workload"};
+
+void print_note(const std::string& note) { std::fprintf(stderr, "kvtwin: note: %s\n", note.c_str()); }
+
 // Prints on stderr what the reader generated or ignored.
 void print_notes(const TraceReader& reader) {
-  for (const std::string& note : reader.notes()) std::fprintf(stderr, "kvtwin: note: %s\n", note.c_str());
+  for (const std::string& note : reader.notes()) print_note(note);
 }
 
 void print_info(const InfoArguments& arguments) {
@@ -116,24 +129,89 @@ void refuse_existing(const std::string& out, bool force, const char* what) {
   }
 }
 
+// Returns the number in an option that several kinds read.
+double word_or(const GenerateArguments& arguments, std::string_view option, double fallback) {
+  const std::string text = workload_word(arguments.words, option);
+  return text.empty() ? fallback : number_in({}, text, std::string(option));
+}
+
 std::unique_ptr<TraceSource> groups_of(const GenerateArguments& arguments) {
   GroupsConfig config = arguments.groups;
   config.seed = arguments.seed;
   config.requests = arguments.requests;
-  config.requests_per_second = arguments.requests_per_second;
+  config.requests_per_second = word_or(arguments, "--requests-per-second", kRequestsPerSecond);
+  const auto tokens = [&](std::string_view option, Tokens& to) {
+    const double number = word_or(arguments, option, static_cast<double>(to));
+    if (!(number >= 0 && number <= 1e9)) throw InputError(std::string(option) + ": must be from 0 to 1000000000");
+    to = static_cast<Tokens>(number);
+  };
+  tokens("--prefix-tokens", config.prefix_tokens);
+  tokens("--output-tokens", config.output_tokens);
   return std::make_unique<GroupsGenerator>(config);
 }
 
+constexpr std::string_view kOrigin = "trace generate";  // of the settings that options stand for
+
+// Names the option where an error names the key that the option stands for.
+std::string in_options(std::string text) {
+  constexpr std::string_view kGenerate = "workload.generate.";
+  const std::string origin = " (" + std::string(kOrigin) + ")";
+  for (std::size_t at = text.find(kGenerate); at != std::string::npos; at = text.find(kGenerate, at + 1)) {
+    const std::size_t end = text.find_first_not_of("abcdefghijklmnopqrstuvwxyz_", at + kGenerate.size());
+    std::string option =
+        text.substr(at + kGenerate.size(), end == std::string::npos ? end : end - at - kGenerate.size());
+    if (option == "context_max_tokens") option = "context_max";
+    if (option.starts_with("turns_")) option = "turns";
+    std::ranges::replace(option, '_', '-');
+    const bool marked = end != std::string::npos && text.compare(end, origin.size(), origin) == 0;
+    const std::size_t after = end == std::string::npos ? text.size() : end + (marked ? origin.size() : 0);
+    text.replace(at, after - at, "--" + option);
+  }
+  return text;
+}
+
+// The traffic that the same options give plan, compare and simulate, without a model: only --context-max limits it.
 std::unique_ptr<TraceSource> sessions_of(const CLI::App& command, const GenerateArguments& arguments, TimeNs duration) {
-  require_session_options(command);
-  SessionsConfig config = arguments.sessions;
-  config.seed = arguments.seed;
+  if (command.count("--users") == 0 && command.count("--workload") == 0) {
+    for (const char* option : {"--requests-per-second", "--turns", "--output-tokens", "--prefix-tokens"}) {
+      if (command.count(option) != 0) continue;
+      throw InputError(std::string(option) +
+                       ": is not given, and conversations need averages of your traffic; give it, or --users or "
+                       "--workload");
+    }
+  }
+  const WordSettings words = settings_of_words(command, arguments.words);
+  Experiment experiment = Experiment::from_text("", "trace generate");
+  for (const std::string& setting : words.settings) experiment.set(setting, std::string(kOrigin));
+  for (const auto& [option, key, value] :
+       {std::tuple{"--service-s", "workload.service_s", arguments.service_s},
+        {"--length-spread", "workload.generate.length_spread", arguments.length_spread},
+        {"--think-spread", "workload.generate.think_spread", arguments.think_spread}}) {
+    if (command.count(option) != 0) experiment.set(std::string(key) + "=" + plain_number(value), option);
+  }
+  experiment.set("seed=" + std::to_string(arguments.seed), "--seed");
+  const bool limited = experiment.is_given("workload.generate.context_max_tokens");
+  if (!limited) experiment.set("workload.generate.context_max_tokens=" + std::to_string(kMaxTraceTokens), "no limit");
+  SessionsConfig config = sessions_config(experiment);
   config.requests = arguments.requests;
   config.duration = duration;
-  config.requests_per_second = arguments.requests_per_second;
-  config.output_tokens = arguments.groups.output_tokens;
-  config.prefix_tokens = arguments.groups.prefix_tokens;
+  for (const std::string& note : words.notes) print_note(note);
+  if (!limited) print_note("--context-max is not given, so conversations end by their turns only");
   return make_sessions(config);
+}
+
+// The words of conversations mean --kind sessions.
+std::string kind_of(const CLI::App& command, const GenerateArguments& arguments) {
+  const std::string kind = command.count("--kind") != 0 ? arguments.kind : "";
+  for (const char* option : kWordsOfSessions) {
+    if (command.count(option) == 0) continue;
+    if (!kind.empty() && kind != "sessions") {
+      throw InputError(std::string(option) + ": is of conversations, and --kind is " + kind +
+                       "; leave one of them out");
+    }
+    return "sessions";
+  }
+  return arguments.kind;
 }
 
 void generate(const CLI::App& command, const GenerateArguments& arguments) {
@@ -145,13 +223,20 @@ void generate(const CLI::App& command, const GenerateArguments& arguments) {
   if (arguments.requests == 0 && duration == 0) {
     throw InputError("--duration: is 0, as --requests is: that is a trace without an end; set one of them");
   }
+  const std::string kind = kind_of(command, arguments);
   const std::unique_ptr<TraceSource> made = [&] {
-    if (arguments.kind == "sessions") return sessions_of(command, arguments, duration);
+    if (kind == "sessions") {
+      try {
+        return sessions_of(command, arguments, duration);
+      } catch (const InputError& error) {
+        throw InputError(in_options(error.what()));
+      }
+    }
     try {
-      return arguments.kind == "groups"
+      return kind == "groups"
                  ? groups_of(arguments)
-                 : generated_traffic(arguments.kind, arguments.seed, arguments.requests, duration,
-                                     arguments.sessions_per_second, arguments.requests_per_second);
+                 : generated_traffic(kind, arguments.seed, arguments.requests, duration, arguments.sessions_per_second,
+                                     word_or(arguments, "--requests-per-second", kRequestsPerSecond));
     } catch (const FigureError& error) {
       std::string option = "--" + error.figure();
       std::ranges::replace(option, '_', '-');
@@ -160,6 +245,10 @@ void generate(const CLI::App& command, const GenerateArguments& arguments) {
   }();
   write_trace(*made, 0, arguments.out);
   print_block_tokens(made->block_tokens());
+  if (const std::optional<DrawnTraffic> drawn = made->drawn()) {
+    std::fprintf(stderr, "drawn: %s\n", drawn_text(*drawn).c_str());
+  }
+  for (const std::string& note : made->notes()) print_note(note);
 }
 
 void convert(const ConvertArguments& arguments) {
@@ -177,10 +266,7 @@ void add_groups_options(CLI::App& command, GroupsConfig& groups) {
   };
   add("--groups", groups.groups, "number of groups of prompts that share a prefix");
   add("--prompts-per-group", groups.prompts_per_group, "prompts per group");
-  add("--prefix-tokens", groups.prefix_tokens,
-      "tokens of the prefix that a group shares; sessions: that all conversations share (no default)");
   add("--question-tokens", groups.question_tokens, "tokens of each prompt after the prefix");
-  add("--output-tokens", groups.output_tokens, "tokens per answer; sessions: mean (no default)");
   command
       .add_option("--range-ratio", groups.range_ratio,
                   "groups: smallest length / largest length; each length is drawn between the two, all equally likely; "
@@ -209,7 +295,11 @@ void add_trace(CLI::App& program) {
 
   static GenerateArguments made;
   CLI::App* make = trace->add_subcommand("generate", "Write a generated trace (Mooncake JSONL)");
-  make->footer("Example: kvtwin trace generate --seed 1 --duration 3600 --out chat.jsonl.zst");
+  make->footer(
+      "Example: kvtwin trace generate --seed 1 --duration 3600 --out chat.jsonl.zst\n"
+      "         kvtwin trace generate --users 50 --turns 30-60 --think 20s --context-max 60k --out agents.jsonl.zst\n"
+      "The options of generated traffic are those of plan, compare and simulate. --requests-per-second is also read by "
+      "tools and groups (default 6.67), --prefix-tokens and --output-tokens also by groups.");
   make->add_option("--out", made.out,
                    "File to write, in Mooncake's format; names that end in .zst or .gz are compressed")
       ->required();
@@ -228,11 +318,16 @@ void add_trace(CLI::App& program) {
   make->add_option("--sessions-per-second", made.sessions_per_second,
                    "chat, agentic: new sessions per second; 0 = 2.08 for chat, 1/30 for agentic")
       ->capture_default_str();
-  make->add_option("--requests-per-second", made.requests_per_second,
-                   "tools, groups, sessions: requests per second (sessions: no default)")
-      ->capture_default_str();
   add_groups_options(*make, made.groups);
-  add_session_options(*make, made.sessions, false);
+  add_workload_words(*make, made.words);
+  make->add_option("--service-s", made.service_s, "sessions: time of an answer in the generated trace, in seconds")
+      ->capture_default_str();
+  make->add_option("--length-spread", made.length_spread,
+                   "sessions: standard deviation of the logarithm of new tokens per turn and of answers; 0 = equal")
+      ->capture_default_str();
+  make->add_option("--think-spread", made.think_spread,
+                   "sessions: standard deviation of the logarithm of think times; 0 = equal")
+      ->capture_default_str();
   make->add_flag("--force", made.force, "Replace the file if it exists");
   make->callback([make] { generate(*make, made); });
 

@@ -78,11 +78,13 @@ void ChildProcesses::start(const std::function<std::string()>& work, std::size_t
   list_.push_back({id, ends[0], number, {}});
 }
 
-ChildEnd ChildProcesses::wait() {
+ChildEnd ChildProcesses::wait(const std::function<bool()>& stopped) {
+  constexpr int kAskEveryMs = 100;
   for (;;) {
+    if (stopped && stopped()) throw Stopped();
     std::vector<pollfd> polls;
     for (const Child& child : list_) polls.push_back({child.pipe, POLLIN, 0});
-    if (poll(polls.data(), polls.size(), -1) < 0 && errno != EINTR) {
+    if (poll(polls.data(), polls.size(), stopped ? kAskEveryMs : -1) < 0 && errno != EINTR) {
       throw WorkError(std::string("poll: ") + std::strerror(errno));
     }
     for (std::size_t i = 0; i < polls.size(); ++i) {

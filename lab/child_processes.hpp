@@ -31,8 +31,9 @@ class ChildProcesses {
   // Forks a child that calls `work`. An exception of `work` becomes the failure of the child.
   // Errors: WorkError if no process can be started.
   void start(const std::function<std::string()>& work, std::size_t number);
-  // Waits for the next child that ends. Requires: size() > 0.
-  ChildEnd wait();
+  // Waits for the next child that ends. `stopped`: asked every 100 ms; may be empty. Requires: size() > 0.
+  // Errors: Stopped, if `stopped` returns true.
+  ChildEnd wait(const std::function<bool()>& stopped = {});
 
  private:
   struct Child {

@@ -26,6 +26,12 @@ class AlreadySaid : public std::runtime_error {
   int code;
 };
 
+// The caller asked to end early (Listener::stopped).
+class Stopped : public std::runtime_error {
+ public:
+  Stopped() : std::runtime_error("stopped") {}
+};
+
 // How the program ends.
 struct Ending {
   int code = 0;  // 0: success, and the sentence is empty

@@ -21,6 +21,7 @@ struct RequestProgress {
 struct CellProgress {
   std::size_t done = 0, of = 0;  // cells of a sweep
   double seconds = 0;            // since the start of the first cell
+  const char* what = "cells";
 };
 
 struct Listener {
@@ -28,6 +29,7 @@ struct Listener {
   std::function<void(const std::string& line)> step;      // a step of long work begins or is left out
   std::function<void(const RequestProgress&)> requests;   // at most five times per second
   std::function<void(const CellProgress&)> cells;         // after each cell
+  std::function<bool()> stopped;                          // asked while children work: true = the caller wants to end
 
   void tell(const std::string& sentence) const {
     if (note) note(sentence);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "lab/experiment/setup.hpp"
+#include "lab/sweep/draws.hpp"
 #include "models/calibration_ranges.hpp"
 #include "models/text_file.hpp"
 
@@ -38,6 +39,7 @@ RunResult simulate(const Experiment& experiment, const Observers& observers) {
   terms.world = experiment.text("sim.world").c_str();
   terms.device = "model";
   terms.rows = observers.events;
+  terms.hopeless_wait_s = observers.hopeless_wait_s;
   terms.dram_bytes_per_second = static_cast<std::uint64_t>(setup.hardware.dram_bandwidth);
   if (!measured.empty() || draws) {
     terms.add_facts = [&](RunFacts& facts) {

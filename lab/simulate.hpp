@@ -5,6 +5,8 @@
 //     const kvtwin::RunResult result = kvtwin::simulate(experiment);
 #pragma once
 
+#include <optional>
+
 #include "lab/experiment/experiment.hpp"
 #include "lab/listener.hpp"
 #include "lab/run/serve.hpp"
@@ -20,6 +22,9 @@ struct Observers {
   // draws: number of hardware variants to simulate too (lab/sweep/draws.hpp); 0 = none. Each variant is a forked
   // process. jobs: processes at the same time; 0 = one per core.
   int draws = 0, jobs = 0;
+  // Traffic that is made longer until it is steady is not made longer once its mean wait is above this. Nothing: no
+  // limit.
+  std::optional<double> hopeless_wait_s;
 };
 
 // Returns the figures, the report and a summary. Writes files only if `files.out` is set.

@@ -33,4 +33,14 @@ toml::table parse_toml(std::string_view text, const std::string& name) {
   }
 }
 
+std::string text_of_list(const toml::array& list, const std::string& where) {
+  std::string joined;
+  for (const toml::node& item : list) {
+    const auto* text = item.as_string();
+    if (text == nullptr) throw InputError(where + ": must be a list of strings");
+    joined += (joined.empty() ? "" : ", ") + text->get();
+  }
+  return joined;
+}
+
 }  // namespace kvtwin

@@ -13,4 +13,7 @@ namespace kvtwin {
 // overflow the stack.
 toml::table parse_toml(std::string_view text, const std::string& name);
 
+// Returns the texts of a list, joined by ", ". Errors: InputError that begins with `where` for an item that is no text.
+std::string text_of_list(const toml::array& list, const std::string& where);
+
 }  // namespace kvtwin

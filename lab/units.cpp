@@ -7,13 +7,12 @@
 #include <utility>
 
 #include "lab/error.hpp"
+#include "policy/base/unit_suffixes.hpp"
 
 namespace kvtwin {
 namespace {
 
 using Kind = Unit::Kind;
-
-constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
 
 struct UnitText {
   std::string_view text;
@@ -38,32 +37,10 @@ constexpr UnitText kEndings[] = {
     {"-s", {Kind::time, "seconds"}},
 };
 
-struct Prefix {
-  std::string_view text;
-  int power_of_10;
-  double factor;
-};
-constexpr Prefix kPrefixes[] = {{"", 0, 1},
-                                {"k", 3, 1},
-                                {"M", 6, 1},
-                                {"G", 9, 1},
-                                {"T", 12, 1},
-                                {"P", 15, 1},
-                                {"Ki", 0, 1024.0},
-                                {"Mi", 0, 1024.0 * 1024.0},
-                                {"Gi", 0, kGib},
-                                {"Ti", 0, 1024.0 * kGib},
-                                {"Pi", 0, 1024.0 * 1024.0 * kGib}};
-
-constexpr UnitText kTimes[] = {{"ns", {Kind::time, "", -9}},     {"us", {Kind::time, "", -6}},
-                               {"ms", {Kind::time, "", -3}},     {"s", {Kind::time, ""}},
-                               {"min", {Kind::time, "", 0, 60}}, {"m", {Kind::time, "", 0, 60}},
-                               {"h", {Kind::time, "", 0, 3600}}, {"d", {Kind::time, "", 0, 86'400}}};
-
 std::optional<Unit> with_prefix(std::string_view text, Kind kind, double factor = 1) {
-  const auto* const at = std::ranges::find(kPrefixes, text, &Prefix::text);
-  if (at == std::end(kPrefixes)) return std::nullopt;
-  return Unit{kind, "", at->power_of_10, at->factor * factor};
+  const auto* const at = std::ranges::find(kCountSuffixes, text, &UnitSuffix::text);
+  if (at == std::end(kCountSuffixes)) return std::nullopt;
+  return Unit{kind, "", at->power_of_10, static_cast<double>(at->factor) * factor};
 }
 
 bool drop_end(std::string_view& text, std::string_view end) {
@@ -75,8 +52,9 @@ bool drop_end(std::string_view& text, std::string_view end) {
 // Returns the meaning of a suffix for a number of this kind.
 std::optional<Unit> meaning(std::string_view text, Kind kind) {
   if (kind == Kind::time) {
-    const auto* const at = std::ranges::find(kTimes, text, &UnitText::text);
-    return at == std::end(kTimes) ? std::nullopt : std::optional<Unit>(at->unit);
+    const auto* const at = std::ranges::find(kTimeSuffixes, text, &UnitSuffix::text);
+    if (at == std::end(kTimeSuffixes)) return std::nullopt;
+    return Unit{kind, "", at->power_of_10, static_cast<double>(at->factor)};
   }
   if (kind == Kind::share) return text == "%" ? std::optional<Unit>(Unit{kind, "", -2}) : std::nullopt;
   if (kind == Kind::percent) return text == "%" ? std::optional<Unit>(Unit{kind, ""}) : std::nullopt;

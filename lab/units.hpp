@@ -17,6 +17,8 @@
 
 namespace kvtwin {
 
+inline constexpr double kGib = 1073741824.0;
+
 struct Unit {
   enum class Kind : std::uint8_t { count, time, bytes, byte_rate, power, share, percent };
 

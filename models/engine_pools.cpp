@@ -304,8 +304,11 @@ BlockPool vllm_block_pool(const ModelGeometry& model, Bytes room, std::uint32_t 
   BlockPool pool;
   pool.block_bytes = static_cast<Bytes>(page) * group;
   pool.blocks = room / pool.block_bytes;
+  double held = 0;  // bytes of KV in one block of each group
   for (const LayerBucket& bucket : buckets) {
     const std::uint64_t groups = (bucket.layers + group - 1) / group;
+    const double units = bucket.kind == PoolKind::state ? 1 : static_cast<double>(bucket.block_tokens);
+    held += static_cast<double>(bucket.layers) * bucket.bytes * units;
     if (bucket.kind == PoolKind::full) {
       pool.full_groups += groups;
       pool.block_tokens = bucket.block_tokens;
@@ -316,6 +319,8 @@ BlockPool vllm_block_pool(const ModelGeometry& model, Bytes room, std::uint32_t 
       pool.state_groups += groups;
     }
   }
+  const std::uint64_t groups = pool.full_groups + pool.window_groups + pool.state_groups;
+  pool.padding = 1 - held / static_cast<double>(groups * pool.block_bytes);
   return pool;
 }
 

@@ -82,6 +82,8 @@ struct BlockPool {
   Tokens block_tokens = 0;  // of a group with full attention
   std::uint64_t full_groups = 0, window_groups = 0, state_groups = 0;
   std::uint64_t window_blocks = 0;  // that a window group keeps for a prefix
+  double padding = 0;               // share of the bytes of one block of each group that hold no KV
+  Bytes bytes() const { return blocks * block_bytes; }
   // Returns the tokens of full attention that the pool holds if it holds nothing else.
   Tokens tokens() const { return full_groups == 0 ? 0 : blocks / full_groups * block_tokens; }
   // Returns the blocks that windows and the state of one prefix take up.

@@ -26,8 +26,11 @@ constexpr double kMaxStep = 2;                                   // a step multi
 constexpr double kMinProgress = 0.1;  // of the loss, which is in units of the variance of a residual
 constexpr int kMaxRounds = 25;
 constexpr double k95 = 1.96;  // standard deviations of a 95 % interval
-constexpr std::array<double, 8> kElsewhere{0.125, 0.25, 0.5, 0.7, 1.4, 2, 4, 8};  // of a number that jumps
+// Of a number that jumps. Near the minimum, the steps are as narrow as its neighbours are.
+constexpr std::array<double, 20> kElsewhere{0.125, 0.25, 0.5,  0.55, 0.6,  0.66, 0.72, 0.79, 0.87, 0.93,
+                                            1.07,  1.15, 1.27, 1.39, 1.52, 1.67, 1.82, 2,    4,    8};
 constexpr int kMaxEscapes = 4;
+constexpr double kSurveyFactor = 2;  // between the values of the whole range at which a search may begin
 
 double residual(double predicted, double measured) {
   return predicted > 0 ? (predicted - measured) / std::sqrt(predicted * measured) : kNoPrediction;
@@ -64,6 +67,16 @@ class PointSearch {
   // Moves to the best point of a round. Returns whether the loss became smaller by more than kMinProgress.
   bool round(double factor, bool first);
   void descend(std::size_t coarsest, bool first);
+  struct Scanned {
+    double value = 0, loss = 0;
+  };
+  // Predicts at other values of a number, and moves to the best one if it is better.
+  std::vector<Scanned> scan(std::size_t number, const std::vector<double>& values);
+  std::vector<double> around(std::size_t number) const;
+  // Moves each number that jumps to the best of the values in its whole range.
+  void survey();
+  // Descends from the start and, if it is another point, from the best one of the survey. Moves to the better end.
+  void descend_from_best_starts();
   // Leaves a minimum for a better one elsewhere, as long as there is one.
   void escape();
   void freeze(std::size_t number, Identified why);
@@ -80,10 +93,7 @@ class PointSearch {
   VectorXd r_;  // residuals at x_
   VectorXd scale_;
   std::vector<Identified> state_;
-  std::vector<SearchResult::Number> kept_;  // of the numbers that are not identified: the reason
-  struct Scanned {
-    double value = 0, loss = 0;
-  };
+  std::vector<SearchResult::Number> kept_;       // of the numbers that are not identified: the reason
   std::vector<std::vector<Scanned>> elsewhere_;  // the last values of a number that jumps
   std::size_t points_ = 0;
   bool complete_ = true;
@@ -199,7 +209,7 @@ bool PointSearch::round(double factor, bool first) {
     bool any = false;
     for (std::size_t i = 0; i < numbers.size(); ++i) {
       const double square = found.by_logarithm.col(static_cast<Index>(i)).squaredNorm() / static_cast<double>(count_);
-      if (std::sqrt(square) >= kMinSensitivity) continue;
+      if (std::sqrt(square) >= kMinSensitivity || x_[numbers[i]] != task_.numbers[numbers[i]].start) continue;
       const double moved = (found.residuals[2 * i] - found.residuals[2 * i + 1]).squaredNorm();
       kept_[numbers[i]].effect = std::sqrt(moved / static_cast<double>(count_));
       freeze(numbers[i], Identified::no_effect);
@@ -248,6 +258,46 @@ void PointSearch::descend(std::size_t coarsest, bool first) {
   set_scales();
 }
 
+std::vector<PointSearch::Scanned> PointSearch::scan(std::size_t n, const std::vector<double>& values) {
+  std::vector<SearchPoint> points(values.size(), x_);
+  for (std::size_t k = 0; k < values.size(); ++k) {
+    points[k][n] = std::clamp(values[k], task_.numbers[n].least, task_.numbers[n].most);
+  }
+  const std::vector<VectorXd> residuals = residuals_at(points);
+  const double before = loss(x_, r_);
+  std::vector<Scanned> scanned;
+  std::size_t best = 0;
+  for (std::size_t k = 0; k < points.size(); ++k) {
+    scanned.push_back({points[k][n], loss(points[k], residuals[k])});
+    if (scanned[k].loss < scanned[best].loss) best = k;
+  }
+  if (before - scanned[best].loss > kMinProgress) {
+    x_ = points[best];
+    r_ = residuals[best];
+  }
+  return scanned;
+}
+
+std::vector<double> PointSearch::around(std::size_t n) const {
+  std::vector<double> values;
+  for (const double factor : kElsewhere) values.push_back(x_[n] * factor);
+  return values;
+}
+
+void PointSearch::survey() {
+  set_scales();
+  for (std::size_t n = 0; n < x_.size(); ++n) {
+    const SearchedNumber& number = task_.numbers[n];
+    if (!number.jumps) continue;
+    std::vector<double> values;
+    for (double at = number.start / kSurveyFactor; at > number.least; at /= kSurveyFactor) values.push_back(at);
+    for (double at = number.start * kSurveyFactor; at < number.most; at *= kSurveyFactor) values.push_back(at);
+    if (!fits(values.size() + kElsewhere.size())) return;
+    scan(n, values);
+    if (x_[n] != number.start) scan(n, around(n));
+  }
+}
+
 void PointSearch::escape() {
   bool moved = true;
   for (int i = 0; i < kMaxEscapes && moved; ++i) {
@@ -255,21 +305,9 @@ void PointSearch::escape() {
     for (const std::size_t n : free_numbers()) {
       if (!task_.numbers[n].jumps) continue;
       if (!fits(kElsewhere.size())) return;
-      std::vector<SearchPoint> points(kElsewhere.size(), x_);
-      for (std::size_t k = 0; k < points.size(); ++k) {
-        points[k][n] = std::clamp(x_[n] * kElsewhere[k], task_.numbers[n].least, task_.numbers[n].most);
-      }
-      const std::vector<VectorXd> residuals = residuals_at(points);
-      elsewhere_[n].clear();
-      std::size_t best = 0;
-      for (std::size_t k = 0; k < points.size(); ++k) {
-        elsewhere_[n].push_back({points[k][n], loss(points[k], residuals[k])});
-        if (elsewhere_[n][k].loss < elsewhere_[n][best].loss) best = k;
-      }
-      if (loss(x_, r_) - elsewhere_[n][best].loss <= kMinProgress) continue;
-      x_ = points[best];
-      r_ = residuals[best];
-      moved = true;
+      const double before = x_[n];
+      elsewhere_[n] = scan(n, around(n));
+      moved = moved || x_[n] != before;
     }
     if (moved) descend(0, false);
   }
@@ -281,12 +319,41 @@ PointSearch::Deviations PointSearch::deviations() {
   return {covariance.diagonal().cwiseMax(0.0).cwiseSqrt(), normal.diagonal().cwiseInverse().cwiseSqrt()};
 }
 
+void PointSearch::descend_from_best_starts() {
+  PointSearch surveyed(*this);
+  surveyed.survey();
+  points_ = surveyed.points_;
+  complete_ = surveyed.complete_;
+  if (surveyed.x_ != x_) {
+    surveyed.descend(0, true);
+    surveyed.escape();
+    points_ = surveyed.points_;
+    complete_ = surveyed.complete_;
+    const bool both = 2 * points_ <= task_.max_points;
+    if (both) {
+      descend(0, true);
+      escape();
+      surveyed.scale_ = scale_;  // one scale for both
+    }
+    if (!both || surveyed.loss(surveyed.x_, surveyed.r_) < loss(x_, r_)) {
+      x_ = surveyed.x_;
+      r_ = surveyed.r_;
+      state_ = surveyed.state_;
+      kept_ = surveyed.kept_;
+      elsewhere_ = surveyed.elsewhere_;
+      set_scales();
+    }
+    return;
+  }
+  descend(0, true);
+  escape();
+}
+
 SearchResult PointSearch::run() {
   SearchResult result;
-  if (count_ > 0) r_ = residuals_at({x_}).front();
   if (count_ > 0) {
-    descend(0, true);
-    escape();
+    r_ = residuals_at({x_}).front();
+    descend_from_best_starts();
   }
   Deviations found;
   for (;;) {

@@ -24,8 +24,9 @@ struct SearchedNumber {
   double base = 0;             // the value if the figures do not identify the number; may be 0
   double start = 0;            // where the search begins. Requires: least <= start <= most
   double least = 0, most = 0;  // requires: above 0
-  // Figures may jump with the number, so that there are several minima: each minimum is compared with values up to 8
-  // times as large and as small, and the search goes on from a better one.
+  // Figures may jump with the number, so that there are several minima, and parts of the range without an effect. The
+  // search begins at the start, and at the best of some values of the whole range. Each minimum is compared with values
+  // up to 8 times as large and as small, and the search goes on from a better one.
   bool jumps = false;
 };
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "models/config_reader.hpp"
 #include "models/geometry_layers.hpp"
@@ -12,6 +13,7 @@
 #include "models/text_file.hpp"
 #include "models/weights.hpp"
 #include "models/wide.hpp"
+#include "policy/base/names.hpp"
 
 namespace kvtwin {
 
@@ -72,6 +74,25 @@ void set_formats(ModelGeometry& m, WeightFormats formats) {
   m.state_format = std::move(formats.states);
   m.expert_format = std::move(formats.experts);
   m.head_format = std::move(formats.head);
+}
+
+std::vector<PublishedCheckpoint> read_checkpoints(const ConfigReader& config) {
+  constexpr std::string_view kKey = "_checkpoints";
+  std::vector<PublishedCheckpoint> checkpoints;
+  const nlohmann::json* const object = config.find(kKey);
+  if (object == nullptr) return checkpoints;
+  const auto refuse = [&] {
+    config.fail(kKey, "an object of repositories by their format, as model.weights names it");
+  };
+  if (!object->is_object()) refuse();
+  for (const auto& [format, repository] : object->items()) {
+    const std::optional<WeightChoice> weights = value_named<WeightChoice>(format);
+    if (!weights || !repository.is_string()) refuse();
+    checkpoints.push_back({*weights, repository.get<std::string>()});
+  }
+  // The first values of WeightChoice are the config's own format: auto, or bf16.
+  std::ranges::stable_sort(checkpoints, {}, &PublishedCheckpoint::weights);
+  return checkpoints;
 }
 
 // The user's choice, in place of the checkpoint's formats.
@@ -652,20 +673,21 @@ void list_inexact(ModelGeometry& m) {
                                             : " tokens; their KV is counted by formula as min(window, tokens) a "
                                               "sequence and isn't paged");
     if (full_layers(m) == 0) sentence += ", and as no layer attends to everything, pages count all their tokens";
-    m.inexact.push_back(sentence + ".");
+    m.without_pages.push_back(sentence + ".");
   }
   if (states != 0) {
-    m.inexact.push_back(subject + std::to_string(states) + " of " + std::to_string(m.layers.size()) +
-                        " layers keep a state-space (Mamba) or linear-attention state; it is counted by formula as " +
-                        std::to_string(m.state_bytes) + " bytes a sequence and prefix hits assume that it is at hand.");
+    m.without_pages.push_back(
+        subject + std::to_string(states) + " of " + std::to_string(m.layers.size()) +
+        " layers keep a state-space (Mamba) or linear-attention state; it is counted by formula as " +
+        std::to_string(m.state_bytes) + " bytes a sequence and prefix hits assume that it is at hand.");
   }
   if (const auto layers = count_layers(m, AttentionKind::compressed); layers != 0) {
-    m.inexact.push_back(subject + std::to_string(layers) +
-                        " layers compress groups of 4 or 128 tokens into packed fp8 "
-                        "rows, whatever model.kv_dtype is; the rows, the windows of " +
-                        std::to_string(m.window) + " tokens and the state of open groups (" +
-                        std::to_string(m.state_bytes) +
-                        " bytes a sequence) are counted by formula, and only the compressed rows are paged.");
+    m.without_pages.push_back(subject + std::to_string(layers) +
+                              " layers compress groups of 4 or 128 tokens into packed fp8 "
+                              "rows, whatever model.kv_dtype is; the rows, the windows of " +
+                              std::to_string(m.window) + " tokens and the state of open groups (" +
+                              std::to_string(m.state_bytes) +
+                              " bytes a sequence) are counted by formula, and only the compressed rows are paged.");
   } else if (m.index_topk != 0) {
     m.inexact.push_back(subject + "sparse attention (DSA) reads the " + std::to_string(m.index_topk) +
                         " tokens that its indexer picks; the indexer's " + std::to_string(index_row_bytes(m)) +
@@ -751,7 +773,8 @@ nlohmann::json language_model(nlohmann::json object) {
       continue;
     }
     nlohmann::json inner = *inside;
-    for (const char* key : {"quantization_config", "torch_dtype", "dtype", "tie_word_embeddings", "_name", "_source"}) {
+    for (const char* key :
+         {"quantization_config", "torch_dtype", "dtype", "tie_word_embeddings", "_name", "_source", "_checkpoints"}) {
       if (!inner.contains(key) && object.contains(key)) inner[key] = object[key];
     }
     if (!inner.contains("model_type") && object.contains("model_type") && object["model_type"].is_string()) {
@@ -793,6 +816,7 @@ ModelGeometry read_model(nlohmann::json whole, const std::string& file, KvDtype 
   m.name = config.text("_name", file);
   m.source = config.text("_source", file);
   m.date = config.text("_date", "");
+  m.checkpoints = read_checkpoints(config);
   m.model_type = config.text("model_type", "");
   m.context_tokens = config.get("max_position_embeddings", 0);
   const std::uint32_t count = read_layer_count(config);
@@ -916,6 +940,7 @@ bool ModelGeometry::page_windows() {
   windows_paged = true;
   count_cache(*this);
   inexact.clear();
+  without_pages.clear();
   list_inexact(*this);
   return true;
 }
@@ -998,9 +1023,11 @@ Bytes ModelGeometry::window_read_bytes(std::uint32_t tp) const {
 }
 
 std::string refuse_in_run(const ModelGeometry& model) {
-  if (model.inexact.empty()) return {};
+  std::vector<std::string> parts = model.without_pages;
+  parts.insert(parts.end(), model.inexact.begin(), model.inexact.end());
+  if (parts.empty()) return {};
   std::string sentence = "a real run can't carry this model: ";
-  for (std::size_t i = 0; i < model.inexact.size(); ++i) sentence += (i == 0 ? "" : " ") + model.inexact[i];
+  for (std::size_t i = 0; i < parts.size(); ++i) sentence += (i == 0 ? "" : " ") + parts[i];
   return sentence + " Use kvtwin simulate, or a model with full attention in every layer.";
 }
 

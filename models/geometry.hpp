@@ -82,6 +82,34 @@ struct WeightFormat {
   std::uint64_t bits_x1024 = 0;  // bits per weight * 1024, with scales
 };
 
+// Format of the weights in matrix products, in place of the config's quantization_config. With 4 bits, MLA keeps its
+// attention in torch_dtype, as DeepSeek-R1-NVFP4 and Kimi-K2.5 do.
+// int4: 32 weights share a scale; awq: 128 share a scale and a zero point (AWQ, GPTQ); w4a8: experts in int4 with a
+// scale for 128 weights, all else in fp8_block (DeepSeek-R1-W4AFP8).
+enum class WeightChoice : std::uint8_t { automatic, bf16, fp8, fp8_block, mxfp8, nvfp4, mxfp4, int4, int8, awq, w4a8 };
+constexpr std::string_view name_of(WeightChoice weights) {
+  switch (weights) {
+    case WeightChoice::automatic: return "auto";
+    case WeightChoice::bf16: return "bf16";
+    case WeightChoice::fp8: return "fp8";
+    case WeightChoice::fp8_block: return "fp8_block";
+    case WeightChoice::mxfp8: return "mxfp8";
+    case WeightChoice::nvfp4: return "nvfp4";
+    case WeightChoice::mxfp4: return "mxfp4";
+    case WeightChoice::int4: return "int4";
+    case WeightChoice::int8: return "int8";
+    case WeightChoice::awq: return "awq";
+    case WeightChoice::w4a8: return "w4a8";
+  }
+  return "";
+}
+
+// A public checkpoint of the model with its weights in this format; `automatic` = as the config says.
+struct PublishedCheckpoint {
+  WeightChoice weights = WeightChoice::automatic;
+  std::string repository;  // for example "Qwen/Qwen3-32B-FP8"
+};
+
 // Linear attention by a gated delta net; value_heads 0 = the state layers are of another kind, or there are none.
 struct DeltaNet {
   std::uint32_t key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0;
@@ -150,8 +178,13 @@ struct ModelGeometry {
   Tokens attention_window = 0;                 // window, or DSA's index_topk
   std::uint64_t context_projection_flops = 0;  // MLA prefill: keys and values of one cached token, from its latent
 
+  // The preset's "_checkpoints", the config's own format first; empty if only that one is known.
+  std::vector<PublishedCheckpoint> checkpoints;
+
   std::vector<std::string> inexact;  // one sentence per part that is counted by formula
-  std::vector<std::string> notes;    // one sentence per choice between readings of the config
+  // The same of windows and states. An engine that has pools for them does not need these sentences.
+  std::vector<std::string> without_pages;
+  std::vector<std::string> notes;  // one sentence per choice between readings of the config
 
   GivenFigures given;
 
@@ -176,28 +209,6 @@ struct ModelGeometry {
   Bytes window_read_bytes(std::uint32_t tp) const;
   Bytes full_read_bytes(std::uint32_t tp) const;
 };
-
-// Format of the weights in matrix products, in place of the config's quantization_config. With 4 bits, MLA keeps its
-// attention in torch_dtype, as DeepSeek-R1-NVFP4 and Kimi-K2.5 do.
-// int4: 32 weights share a scale; awq: 128 share a scale and a zero point (AWQ, GPTQ); w4a8: experts in int4 with a
-// scale for 128 weights, all else in fp8_block (DeepSeek-R1-W4AFP8).
-enum class WeightChoice : std::uint8_t { automatic, bf16, fp8, fp8_block, mxfp8, nvfp4, mxfp4, int4, int8, awq, w4a8 };
-constexpr std::string_view name_of(WeightChoice weights) {
-  switch (weights) {
-    case WeightChoice::automatic: return "auto";
-    case WeightChoice::bf16: return "bf16";
-    case WeightChoice::fp8: return "fp8";
-    case WeightChoice::fp8_block: return "fp8_block";
-    case WeightChoice::mxfp8: return "mxfp8";
-    case WeightChoice::nvfp4: return "nvfp4";
-    case WeightChoice::mxfp4: return "mxfp4";
-    case WeightChoice::int4: return "int4";
-    case WeightChoice::int8: return "int8";
-    case WeightChoice::awq: return "awq";
-    case WeightChoice::w4a8: return "w4a8";
-  }
-  return "";
-}
 
 // `kv` overrides the cache's element type, `weights` the format of the weights, `given` the bytes of the cache. A
 // config with an unknown model_type, or an unknown key about attention or the cache, is refused unless

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <span>
 
@@ -113,6 +115,9 @@ std::vector<Field> fields() {
   return all;
 }
 
+constexpr std::size_t kMaxGpuName = 40;
+bool in_gpu_name(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_'; }
+
 // A device has all of its figures or none.
 void check_device(const HardwareSpec& spec, std::span<const Field> device, const ConfigReader& numbers) {
   const auto given = [&](const Field& field) { return spec.*field.member > 0; };
@@ -130,11 +135,27 @@ std::span<const HardwareField> hardware_fields() {
     std::vector<HardwareField> list;
     for (const Field& field : fields()) {
       const bool exact = field.dimension == Dimension::bytes || field.dimension == Dimension::count;
-      list.push_back({field.key, field.member, field.most, !exact});
+      const bool whole = field.dimension == Dimension::count;
+      const auto* const unit = std::ranges::find_if(
+          kUnits, [&](const Unit& one) { return one.dimension == field.dimension && one.factor == 1; });
+      const bool plain = whole || field.dimension == Dimension::fraction;
+      list.push_back({field.key, field.member, lower_bound_of(field.dimension).si, field.most, !exact, whole,
+                      plain ? std::string_view() : unit->name});
     }
     return list;
   }();
   return all;
+}
+
+std::string_view incomplete_device(const HardwareSpec& hardware, std::string_view figure) {
+  const std::pair<std::string_view, std::span<const Field>> kDevices[] = {
+      {"drives", kDrives}, {"remote pool", kNetwork}, {"shared file system", kSharedFs}, {"GPUDirect", kGpuDirect}};
+  for (const auto& [name, device] : kDevices) {
+    if (std::ranges::find(device, figure, &Field::key) == device.end()) continue;
+    const bool complete = std::ranges::all_of(device, [&](const Field& field) { return hardware.*field.member > 0; });
+    return complete ? std::string_view() : name;
+  }
+  return {};
 }
 
 HardwareSpec parse_hardware(std::string_view json, const std::string& file) {
@@ -147,7 +168,12 @@ HardwareSpec parse_hardware(std::string_view json, const std::string& file) {
   if (numbers == nullptr || !numbers->is_object()) {
     config.fail("numbers", "an object of numbers, each with value, unit, source and date");
   }
-  config.only({"description", "numbers", "calibration", "capture"});
+  config.only({"description", "gpu", "numbers", "calibration", "capture"});
+  const std::string gpu = config.text("gpu", "");
+  if (gpu.size() > kMaxGpuName || !std::ranges::all_of(gpu, in_gpu_name)) {
+    config.fail("gpu", "a GPU's name of small letters, digits, - and _, for example h100-sxm");
+  }
+  spec.gpu = gpu_name(gpu);
   const std::vector<Field> known = fields();
   for (const auto& [key, value] : numbers->items()) {
     const Field& field = find_field(std::span<const Field>(known), key, file);
@@ -187,8 +213,15 @@ HardwareSpec hardware_from_file(const std::string& path) {
   return parse_hardware(read_text_file(path, "give a hardware description (JSON)"), path);
 }
 
+// Each preset is parsed once: an experiment looks up its GPU after each change.
 HardwareSpec hardware_preset(std::string_view name) {
-  return parse_hardware(hardware_preset_text(name), std::string(hardware_preset_name(name)));
+  static std::mutex mutex;
+  static std::map<std::string, HardwareSpec> read;
+  const std::string preset(hardware_preset_name(name));
+  const std::lock_guard lock(mutex);
+  auto at = read.find(preset);
+  if (at == read.end()) at = read.emplace(preset, parse_hardware(hardware_preset_text(name), preset)).first;
+  return at->second;
 }
 
 namespace {

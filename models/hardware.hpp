@@ -1,8 +1,11 @@
 // The figures of a machine: one accelerator, its link to the host, its peers, the host's memory, drives and NICs. Read
 // from a preset, or from a JSON file of this form:
 //
-//   {"description": "...", "numbers": {"memory_bandwidth": {"value": 4.8, "unit": "TB/s", "source": "...", "date":
-//   "..."}, ...}}
+//   {"description": "...", "gpu": "h200-sxm", "numbers": {"memory_bandwidth": {"value": 4.8, "unit": "TB/s", "source":
+//   "...", "date": "..."}, ...}}
+//
+// "gpu" is the GPU whose operator tables (models/operator_table.hpp) belong to the machine: a preset's name, or the
+// name in a table of the user's own. A machine without it has no operator table of its own.
 //
 // A number that was fitted to measurements also has "low" and "high", in its unit: the 95 % confidence interval, if
 // residuals are random. "calibration" beside "numbers" may contain anything; kvtwin calibrate writes the measurements,
@@ -63,6 +66,7 @@ struct StoreFigures {
 struct HardwareSpec {
   std::string name;  // preset name or file
   std::string description;
+  std::string gpu;                      // the name in operator tables, as "h100-sxm"; empty = not named
   std::vector<HardwareNumber> numbers;  // in the order of the file
 
   // The accelerator.
@@ -167,10 +171,15 @@ struct HardwareSpec {
 struct HardwareField {
   std::string_view key;
   double HardwareSpec::*member = nullptr;
-  double most = 0;      // no machine exceeds this value
-  bool varies = false;  // a rate, time, frequency or share, which can be off by some per cent
+  double least = 0;       // above 0
+  double most = 0;        // no machine exceeds this value
+  bool varies = false;    // a rate, time, frequency or share, which can be off by some per cent
+  bool whole = false;     // a count
+  std::string_view unit;  // "B", "B/s", "FLOP/s", "s", "IOPS"; empty for counts and fractions
 };
 std::span<const HardwareField> hardware_fields();
+// Returns the device that has the figure, e.g. "drives", if the device lacks another of its figures; else empty.
+std::string_view incomplete_device(const HardwareSpec& hardware, std::string_view figure);
 
 HardwareSpec parse_hardware(std::string_view json, const std::string& file);
 HardwareSpec hardware_from_file(const std::string& path);

@@ -1,55 +1,12 @@
 #include "models/names.hpp"
 
-#include <algorithm>
-#include <cctype>
 #include <cstddef>
-#include <vector>
 
 namespace kvtwin {
 
 namespace {
 constexpr std::size_t kMostListed = 32;
-
-bool same_letter(char a, char b) {
-  return std::tolower(static_cast<unsigned char>(a)) == std::tolower(static_cast<unsigned char>(b));
-}
 }  // namespace
-
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t above = row[j];
-      const std::size_t changed = diagonal + (same_letter(a[i - 1], b[j - 1]) ? 0 : 1);
-      row[j] = std::min({above + 1, row[j - 1] + 1, changed});
-      diagonal = above;
-    }
-  }
-  return row[b.size()];
-}
-
-std::string nearest_name(std::string_view name, std::span<const std::string> known) {
-  const std::string* best = nullptr;
-  for (const std::string& candidate : known) {  // h100 means h100-sxm, not h20
-    const bool begins = name.size() > 1 && candidate.size() >= name.size() &&
-                        std::ranges::equal(name, std::string_view(candidate).substr(0, name.size()), same_letter);
-    if (begins && (best == nullptr || candidate.size() < best->size())) best = &candidate;
-  }
-  if (best != nullptr) return *best;
-  std::size_t best_distance = 0;
-  for (const std::string& candidate : known) {
-    const std::size_t distance = edit_distance(name, candidate);
-    if (2 * distance > std::max(name.size(), candidate.size())) continue;
-    if (best == nullptr || distance < best_distance) {
-      best = &candidate;
-      best_distance = distance;
-    }
-  }
-  return best == nullptr ? std::string{} : *best;
-}
 
 std::string unknown_name(std::string_view kind, std::string_view name, std::span<const std::string> known) {
   std::string sentence = "unknown ";

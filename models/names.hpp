@@ -1,18 +1,13 @@
-// Help for mistyped names: the nearest known name, and a sentence with all known names.
+// Help for mistyped names: a sentence with the known names.
 #pragma once
 
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "policy/base/nearest_name.hpp"  // IWYU pragma: export
+
 namespace kvtwin {
-
-// Returns the number of insertions, deletions and substitutions that turn `a` into `b`. Ignores upper and lower case.
-std::size_t edit_distance(std::string_view a, std::string_view b);
-
-// Returns the shortest known name that begins with `name`; otherwise the one with the smallest edit distance, among
-// equal ones the first. Empty if every distance is more than half the length of the longer name.
-std::string nearest_name(std::string_view name, std::span<const std::string> known);
 
 // Returns, for example: unknown model "lama-3.1-8b": did you mean "llama-3.1-8b"? Known: deepseek-v3, gpt-oss-120b.
 // Where one is near, it stands for a long list.

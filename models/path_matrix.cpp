@@ -12,7 +12,7 @@
 namespace kvtwin {
 namespace {
 
-constexpr double kMinRelativeRate = 0.95;
+constexpr double kMinRelativePathRate = 0.95;
 constexpr Direction kDirections[] = {Direction::host_to_device, Direction::device_to_host};
 
 std::vector<std::string_view> split(std::string_view text, char at) {
@@ -26,9 +26,10 @@ std::vector<std::string_view> split(std::string_view text, char at) {
 }
 
 // The fields of one row, by the required columns.
-class Row {
+class PathRow {
  public:
-  Row(std::vector<std::string_view> fields, std::string where) : fields_(std::move(fields)), where_(std::move(where)) {}
+  PathRow(std::vector<std::string_view> fields, std::string where)
+      : fields_(std::move(fields)), where_(std::move(where)) {}
 
   std::string_view text(std::size_t column) const { return fields_[column]; }
   double rate(std::size_t column) const {
@@ -109,7 +110,7 @@ std::optional<Bytes> good_from(const Cells& cells, double Cell::*path) {
   for (auto size = cells.rbegin(); size != cells.rend(); ++size) {
     const Cell& cell = size->second.rbegin()->second;
     if (cell.*path == 0) continue;
-    if (cell.*path < kMinRelativeRate * cell.best) return from ? from : 2 * size->first;
+    if (cell.*path < kMinRelativePathRate * cell.best) return from ? from : 2 * size->first;
     from = size->first;
   }
   return from;
@@ -155,7 +156,7 @@ std::vector<PathRate> parse_path_matrix(std::string_view csv, const std::string&
       throw ModelError(where + ": " + std::to_string(fields.size()) + " fields under " + std::to_string(names.size()) +
                        " columns");
     }
-    const Row row(std::move(fields), where);
+    const PathRow row(std::move(fields), where);
     if (wrong_bytes != names.size() && row.text(wrong_bytes) != "0") {
       throw ModelError(where + ": wrong_bytes is " + std::string(row.text(wrong_bytes).substr(0, 60)) +
                        ", so this path did not copy; leave the row out, or measure again");

@@ -1,5 +1,5 @@
-// The contents of the preset files (of operators: bytes), sorted by name. models/embed.cmake generates the definitions.
-// Private to models/presets.cpp.
+// The contents of the preset files (of operators: bytes), sorted by name. models/CMakeLists.txt generates the
+// definitions. Private to models/presets.cpp.
 #pragma once
 
 #include <string_view>
@@ -17,5 +17,6 @@ const std::vector<PresetFile>& hardware_preset_files();
 const std::vector<PresetFile>& stores_preset_files();
 const std::vector<PresetFile>& operators_preset_files();
 const std::vector<PresetFile>& prices_preset_files();
+const std::vector<PresetFile>& errors_preset_files();
 
 }  // namespace kvtwin

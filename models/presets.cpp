@@ -92,6 +92,12 @@ std::string_view hardware_preset_name(std::string_view name) {
   return name;
 }
 
+std::string gpu_name(std::string_view name) {
+  std::string text(name);
+  std::ranges::replace(text, '_', '-');
+  return std::string(hardware_preset_name(text));
+}
+
 std::string_view model_preset_text(std::string_view name) {
   for (const PresetFile& file : models_preset_files()) {
     if (file.name == name) return file.text;
@@ -110,6 +116,8 @@ std::string_view hardware_preset_text(std::string_view name) {
 }
 std::string_view store_preset_text(std::string_view name) { return text_of(stores_preset_files(), "store", name); }
 std::string_view prices_preset_text() { return text_of(prices_preset_files(), "price list", "built-in"); }
+
+std::string_view errors_preset_text() { return text_of(errors_preset_files(), "error table", "published"); }
 
 std::string_view operators_preset_bytes(std::string_view name) {
   return text_of(operators_preset_files(), "operator table", name);

@@ -21,12 +21,15 @@ std::vector<std::string> operators_preset_names();  // sorted; for example "h100
 // Returns the preset that an alias names, for example "h100-sxm" for "h100-pcie5". All other names are returned as they
 // are.
 std::string_view hardware_preset_name(std::string_view name);
+// Returns a GPU's name as presets write it: operator tables have "h100_sxm" for h100-sxm, and files may have an alias.
+std::string gpu_name(std::string_view name);
 
 std::string_view model_preset_text(std::string_view name);
 std::string_view hardware_preset_text(std::string_view name);  // also by alias
 std::string_view store_preset_text(std::string_view name);
 std::string_view operators_preset_bytes(std::string_view name);  // compressed
 std::string_view prices_preset_text();                           // lab/prices/price_list.hpp
+std::string_view errors_preset_text();                           // lab/plan/confidence.hpp
 
 // One number of one preset, for `kvtwin presets`.
 struct PresetRow {

@@ -188,6 +188,7 @@ constexpr PerTier<StorageTierCoefficients (*)(const HardwareSpec&)> kStorageCoef
     shared_fs_coefficients,
     remote_coefficients,
 }};
+static_assert(has_all_storage_tiers(kStorageCoefficients, [](auto* make) { return make != nullptr; }));
 
 // Returns the lower of two rates; a rate of 0 means "as fast as the link".
 std::uint64_t slower(std::uint64_t a, std::uint64_t b) {

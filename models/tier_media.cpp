@@ -20,11 +20,14 @@ constexpr PerTier<TierMedium> kMedia{{{
     {},  // host
     {has_drives, drive_rate, "drives", "a disk", "no drives; give its drive_count, bandwidths, IOPS and latencies"},
     {has_shared_fs, shared_fs_rate, "shared file system", "one",
-     "no shared file system; give hardware.shared_fs_read_gbps, hardware.shared_fs_write_gbps, "
-     "hardware.shared_fs_latency_us and hardware.shared_fs_file_us, or in its file shared_fs_read_bandwidth, "
-     "shared_fs_write_bandwidth, shared_fs_latency and shared_fs_file"},
+     "no shared file system; give hardware.set.shared_fs_read_bandwidth, "
+     "hardware.set.shared_fs_write_bandwidth, hardware.set.shared_fs_latency and hardware.set.shared_fs_file, or these "
+     "in its file"},
     {has_pool, nic_rate, "remote pool", "one", "no NIC; give its nic_count, bandwidths and latencies"},
 }}};
+static_assert(has_all_storage_tiers(kMedia, [](const TierMedium& medium) {
+  return medium.is_there != nullptr && medium.rate != nullptr;
+}));
 
 }  // namespace
 

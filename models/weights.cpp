@@ -93,12 +93,21 @@ std::vector<fs::path> files_in(const fs::path& folder) {
   return files;
 }
 
+// Whether layers with this name before their number are of the language model. An encoder of images or sound has
+// numbers of its own.
+bool is_of_language(std::string_view before) {
+  for (const std::string_view part : {"model.", "language_model.", "model."}) {
+    if (before.starts_with(part)) before.remove_prefix(part.size());
+  }
+  return before.empty();
+}
+
 // Whether the tensor is of a layer that predicts further tokens.
 bool predicts(std::string_view tensor, std::uint64_t layers) {
   if (tensor.starts_with("mtp.")) return true;
   constexpr std::string_view kLayers = "layers.";
   const std::size_t at = tensor.find(kLayers);
-  if (at == std::string_view::npos) return false;
+  if (at == std::string_view::npos || !is_of_language(tensor.substr(0, at))) return false;
   std::uint64_t layer = 0;
   const char* const begin = tensor.data() + at + kLayers.size();
   const auto [end, error] = std::from_chars(begin, tensor.data() + tensor.size(), layer);

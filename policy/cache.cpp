@@ -20,10 +20,7 @@ EvictionSetup setup_for(const EngineConfig& config, Tier tier) {
           .page_tokens = config.shape.page_tokens,
           .doubling_tokens = config.cost_doubling_tokens,
           .prefix_closed = device,
-          .whole_nodes = config.evict_unit == EvictUnit::node,
-          .slru_protected_touches = config.slru_protected_touches,
-          .tlru_threshold_tokens = config.tlru_threshold_tokens,
-          .tlru_next_prompt_tokens = config.tlru_next_prompt_tokens};
+          .whole_nodes = config.evict_unit == EvictUnit::node};
 }
 
 }  // namespace
@@ -53,6 +50,21 @@ Cache::Cache(const EngineConfig& config, Substrate& substrate, Storage& storage,
   }
   if (counts_at_insert()) tree_.set_first_hits(0);
   tree_.set_host_evicts_leaving(config.host_evicts_leaving && tree_.leaves_by_choice());
+  for (const PoolConfig& pool : config.pools) {
+    const Pages tail = (pool.window + config.shape.page_tokens - 1) / config.shape.page_tokens;
+    pools_.push_back({&tree_.add_pool(pool.closure, pool.closure == Closure::tail ? tail : 0),
+                      PagePool(pool.device_slots),
+                      PagePool(pool.host_slots),
+                      {}});
+    KV_CHECK(pool.closure == Closure::point || pool.device_slots >= config.least_slots(pool),
+             "a window pool has room for one request");
+    if (pool.closure == Closure::point) {
+      KV_CHECK(state_points_ == nullptr, "one pool has states");
+      state_points_ = make_state_points(config);
+      KV_CHECK(state_points_ != nullptr, "state points are known by their name");
+    }
+  }
+  KV_CHECK(pools_.empty() || config.evict_unit == EvictUnit::node, "with windows or states, whole nodes are evicted");
 }
 
 void Cache::visit(const Visit& visit) {
@@ -61,8 +73,14 @@ void Cache::visit(const Visit& visit) {
 }
 
 PrefixMatch Cache::look_up(std::span<const PageKey> keys) {
-  if (config_.look_ups_refresh) refresh(keys, 0);
-  return tree_.match(keys);
+  if (!config_.look_ups_refresh) return match(keys);
+  if (pools_.empty()) {
+    refresh(keys, 0);
+    return tree_.match(keys);
+  }
+  const PrefixMatch found = match(keys);
+  use_path(found.end);
+  return found;
 }
 
 void Cache::refresh(std::span<const PageKey> keys, Pages from) {
@@ -97,7 +115,8 @@ void Cache::raise_priority(std::span<const PageKey> keys, std::int32_t priority)
 // ---- insert ------------------------------------------------------------------------------------------
 
 NodeId Cache::insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pages shared, bool chunked,
-                     const Counted& counted, std::int32_t priority, std::vector<SlotId>* displaced) {
+                     const Counted& counted, std::int32_t priority, std::vector<SlotId>* displaced,
+                     RequestPools* pools) {
   const PrefixMatch found = tree_.match(keys);
   const std::uint64_t stamp = tree_.next_stamp();
   KV_CHECK(found.device_pages >= shared, "a request's leased prefix stays on the device");
@@ -110,7 +129,7 @@ NodeId Cache::insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pag
     const Pages first = node.facts.depth_pages - node.facts.pages;
     for (Pages page = std::max(first, shared); page < node.facts.depth_pages; ++page) {
       freed_device_.push_back(slots[page]);
-      slots[page] = node.device[page - first];
+      slots[page] = node.device.slots[page - first];
     }
   }
   if (displaced == nullptr) {
@@ -125,13 +144,19 @@ NodeId Cache::insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pag
   for (auto id = path_.rbegin(); id != path_.rend(); ++id) {
     const Node& node = tree_.node(*id);
     const auto part = slots.subspan(node.facts.depth_pages - node.facts.pages, node.facts.pages);
-    tree_.set_device(*id, part);
+    tree_.set_slots(Tier::device, *id, part);
     sink_.keys(EventKind::pages_stored, Tier::device, tree_.node(*id).keys());
-    if (config_.tiering == Tiering::exclusive && tree_.node(*id).host_leases == 0) drop_shadowed_copy(*id);
+    if (config_.tiering == Tiering::exclusive && tree_.node(*id).host.leases == 0) drop_shadowed_copy(*id);
   }
 
   NodeId end = found.end;
   const Pages present = found.device_pages + found.host_pages;
+  cut_off_.clear();
+  if (pools != nullptr) give_windows(*pools, end, shared, false);
+  // With windows or states, as in SGLang: the nodes that were there are copied before the insert leaves a state.
+  const bool backs_up = !chunked && config_.host_pages != 0 && !tree_.leaves_by_choice();
+  const bool in_two_steps = backs_up && !pools_.empty();
+  if (in_two_steps) back_up_path(end, counted.backup_hits);
   const Pages raised = tree_.raise_priority(end, priority);
   storage_.raise_priority(keys.subspan(present - raised), priority);
   for (Pages at = present; at < keys.size();) {
@@ -139,11 +164,20 @@ NodeId Cache::insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pag
     const auto part = slots.subspan(at, pages);
     end = tree_.insert(end, keys.subspan(at, pages), part, {}, stamp, priority);
     sink_.keys(EventKind::pages_stored, Tier::device, keys.subspan(at, pages));
+    if (pools != nullptr) give_windows(*pools, end, at, true);
     at += pages;
   }
+  if (pools != nullptr) {
+    for (std::size_t at = 0; at < pools_.size(); ++at) {
+      if (pools_[at].index->closure() == Closure::tail) free_windows(*pools, at, shared, keys.size());
+    }
+    give_states(*pools, end);
+  }
   tree_.touch(end, stamp, RadixTree::Touch::recency_only);
-  if (counts_at_insert() && !tree_.leaves_by_choice()) tree_.count_touch(end, counted.touches);
-  if (!chunked && config_.host_pages != 0 && !tree_.leaves_by_choice()) back_up_path(end, counted.backup_hits);
+  if (counts_at_insert() && !tree_.leaves_by_choice()) tree_.count_touch(end, counted.touches, cut_off_);
+  if (backs_up && !in_two_steps) back_up_path(end, counted.backup_hits);
+  if (in_two_steps && present < keys.size()) back_up_path(end, std::max(counted.backup_hits, present));
+  if (!chunked && config_.host_pages != 0 && present == keys.size()) add_copies(end);
   if (!chunked && config_.host_pages == 0 && storage_.tiers() > 0) store_by_hits(end, counted.backup_hits);
   return end;
 }
@@ -155,7 +189,7 @@ void Cache::check_copies_reachable() const {
   std::vector<NodeId> below{tree_.root()};
   for (std::size_t i = 0; i < below.size(); ++i) {
     const Node& node = tree_.node(below[i]);
-    if (node.on_host() && node.backup == OperationId::none) {
+    if (node.host.resident() && node.host.arriving == OperationId::none) {
       KV_CHECK(copy_reachable(below[i]), "without write-back, the host set is prefix-closed");
     }
     for (NodeId child = node.first_child; child != NodeId::none; child = tree_.node(child).next_sibling) {
@@ -166,20 +200,27 @@ void Cache::check_copies_reachable() const {
 
 void Cache::check_rest() const {
   const Node& root = tree_.node(tree_.root());
-  KV_CHECK(tree_.unleased_device_pages() == tree_.device_pages(), "at rest no page of L1 is leased");
-  KV_CHECK(root.host_leases == 0, "at rest no page of L2 is leased");
+  KV_CHECK(tree_.unleased_device_pages() == tree_.pages(Tier::device), "at rest no page of L1 is leased");
+  KV_CHECK(root.host.leases == 0, "at rest no page of L2 is leased");
+  for (const Beside& pool : pools_) {
+    KV_CHECK(pool.index->slots_leased(Tier::device) + pool.index->slots_leased(Tier::host) == 0,
+             "at rest no window and no state is leased");
+  }
+  check_pools({});
   KV_CHECK(stores_.empty() && direct_loads_.empty() && gates_.empty(), "at rest nothing is in flight");
-  KV_CHECK(tree_.device_pages() == device_.used() && tree_.host_pages() == host_.used(),
+  KV_CHECK(tree_.pages(Tier::device) == device_.used() && tree_.pages(Tier::host) == host_.used(),
            "at rest only the index owns slots");
 }
 
-void Cache::check_invariants(Pages request_pages, Pages prefetch_pages) const {
+void Cache::check_invariants(Pages request_pages, Pages prefetch_pages,
+                             std::span<const RequestPools* const> requests) const {
+  check_pools(requests);
   check_copies_reachable();
   tree_.check_invariants();
   device_.check_invariants();
   host_.check_invariants();
-  KV_CHECK(tree_.device_pages() + request_pages == device_.used(), "each device page has exactly one owner");
-  KV_CHECK(tree_.host_pages() + prefetch_pages == host_.used(), "each host page has exactly one owner");
+  KV_CHECK(tree_.pages(Tier::device) + request_pages == device_.used(), "each device page has exactly one owner");
+  KV_CHECK(tree_.pages(Tier::host) + prefetch_pages == host_.used(), "each host page has exactly one owner");
   storage_.check_invariants();
   KV_CHECK(storage_.anything_in_flight() || stores_.empty(), "each hold for a write has a write in flight");
   for (const Lanes* lanes : {&backups_, &loads_}) {
@@ -189,8 +230,8 @@ void Cache::check_invariants(Pages request_pages, Pages prefetch_pages) const {
       Pages marked = 0;
       for (const NodeId id : marked_nodes(transfer, load)) {
         const Node& node = tree_.node(id);
-        KV_CHECK(node.alive && node.on_device() && node.on_host(), "a page in flight has both its places");
-        KV_CHECK(!load || node.device_leases > 0, "a page that is being loaded is leased");
+        KV_CHECK(node.alive && node.device.resident() && node.host.resident(), "a page in flight has both its places");
+        KV_CHECK(!load || node.device.leases > 0, "a page that is being loaded is leased");
         marked += node.facts.pages;
       }
       KV_CHECK(marked == transfer.pages, "a transfer in flight covers the pages it was submitted with");

@@ -29,6 +29,8 @@
 // in two cases: L2 is short of room (`reclaim_shadowed`), or the page was loaded back and the tiers are exclusive.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -42,6 +44,7 @@
 #include "policy/load_back_admission.hpp"
 #include "policy/seam/event_sink.hpp"
 #include "policy/seam/substrate.hpp"
+#include "policy/state_points.hpp"
 #include "policy/storage/storage.hpp"
 #include "policy/write.hpp"
 
@@ -60,13 +63,32 @@ struct Hold {
                                      // their loss loses that page too
 };
 
+// What a request has of the pools beside pool 0 (EngineConfig::pools). Empty for a model that has none.
+struct RequestPools {
+  struct Part {
+    // Of a tail, by page: its slot, kNoSlot if the request owns none there. Of a point: the running state, then the
+    // slots that states are tracked in.
+    std::vector<SlotId> slots;
+    Tokens released = 0;    // of a tail: windows below have been given back
+    Pages leased_from = 0;  // FurtherPool::lease
+  };
+  std::vector<Part> parts;          // by pool
+  NodeId lease = NodeId::none;      // the parts' lease; as the request's
+  Tokens branch = 0;                // see StatePoints; with windows alone, where an insert ends once
+  Tokens tracked = 0, earlier = 0;  // lengths of the last two states that were tracked since the last insert; 0: none
+  std::uint32_t last = 1;           // the tracking slot with the last one
+  SlotId given = kNoSlot;           // the state for the next insert
+  bool ends_at_branch = false;      // the next insert ends at the branch
+};
+
 class Cache {
  public:
   Cache(const EngineConfig& config, Substrate& substrate, Storage& storage, const EventSink& sink);
 
-  PrefixMatch peek(std::span<const PageKey> keys) const { return tree_.peek(keys); }
-  // Returns the longest prefix on L1 and L2. It ends at a node's end, so the caller can lease it.
-  PrefixMatch match(std::span<const PageKey> keys) { return tree_.match(keys); }
+  PrefixMatch peek(std::span<const PageKey> keys) const { return usable(tree_.peek(keys)); }
+  // Returns the longest prefix on L1 and L2 from which a request can continue: every pool accepts it. It ends at a
+  // node's end, so the caller can lease it.
+  PrefixMatch match(std::span<const PageKey> keys) { return usable(tree_.match(keys)); }
   // match() for a waiting request.
   PrefixMatch look_up(std::span<const PageKey> keys);
   // Makes the cached part of the chain recently used, from the node that ends with page `from` on.
@@ -83,14 +105,35 @@ class Cache {
   void queue(RequestId request, std::span<const PageKey> keys);
   void unqueue(RequestId request, std::span<const PageKey> keys);
 
-  void lease(NodeId end) { tree_.lease_device(end); }
-  void release(NodeId end) { tree_.release_device(end); }
+  void lease(NodeId end) { tree_.lease(Tier::device, end); }
+  void release(NodeId end) { tree_.release(Tier::device, end); }
 
-  // Returns the free pages plus the pages that eviction would free.
-  Pages obtainable_pages() const { return device_.available() + tree_.evictable_device_pages(); }
-  // The same, once all pages that can be written back have been. For planning.
+  // Returns the free pages plus the pages that eviction would free, of pool 0 and of every window pool.
+  Pages obtainable_pages() const {
+    Pages pages = obtainable_of_full();
+    for (const Beside& pool : pools_) {
+      if (pool.index->closure() == Closure::tail) pages = std::min(pages, obtainable(pool));
+    }
+    return pages;
+  }
+  // Returns how much of a chunk of a prompt the window pools can take now, if `reserved` pages stay free; a page at
+  // least. The rest of the chunk is computed in a later pass.
+  Pages chunk_pages(Pages wanted, Pages reserved) const {
+    for (const Beside& pool : pools_) {
+      if (pool.index->closure() != Closure::tail || wanted == 0) continue;
+      wanted = std::clamp<Pages>(std::max(obtainable(pool), reserved) - reserved, 1, wanted);
+    }
+    return wanted;
+  }
+  // Returns the tokens of a chunk behind `from` that the prompt goes on after: with states, it ends at the end of a
+  // page, as in SGLang, because only there a node can have its state. A chunk shorter than a page stays.
+  Tokens whole_chunk(Tokens from, Tokens tokens) const {
+    const Tokens page = config_.shape.page_tokens, to = (from + tokens) / page * page;
+    return state_points_ == nullptr || to <= from ? tokens : to - from;
+  }
+  // Of pool 0, once all pages that can be written back have been. For planning.
   Pages promised_pages() const {
-    return tree_.leaves_by_choice() ? device_.available() + tree_.unleased_device_pages() : obtainable_pages();
+    return tree_.leaves_by_choice() ? device_.available() + tree_.unleased_device_pages() : obtainable_of_full();
   }
   // Chooses pages to leave L1 until `pages` pages are obtainable now or after writes in flight. Loses no page.
   void prepare(Pages pages);
@@ -103,20 +146,20 @@ class Cache {
   bool allocate(Pages pages, std::vector<SlotId>& slots);
   void free(std::span<const SlotId> slots);
 
-  // Loads the host part of `match` to L1: all of it or nothing. Requires: `match` was just returned by match(), and its
-  // device part is leased. Queues the transfer for submit_loads(). Returns Reason::none, or the reason against it.
-  // `beside`: tokens after the hit that the pass which waits for the load computes.
-  Reason load_back(const PrefixMatch& match, RequestId request, Tokens beside);
+  // Loads the host part of `match` to L1: all of it or nothing. Requires: `match` was just returned by match(), its
+  // device part is leased, and L1 has room (make_room()). Queues the transfer for submit_loads(). Returns Reason::none,
+  // or the reason against it. `beside`: tokens after the hit that the pass which waits for the load computes.
+  Reason load_back(const PrefixMatch& match, RequestId request, Tokens beside, RequestPools* pools = nullptr);
   // Loads pages from storage tiers straight to L1. `runs`: parts of the chain `keys`; the first begins where the path
-  // to `end` ends. Submits the gets at once; they gate the next passes. Requires: `end` is leased. Moves `end` to the
-  // new end.
-  Reason load_direct(std::span<const PageKey> keys, std::span<const FetchedRun> runs, RequestId request, NodeId& end);
+  // to `end` ends. Submits the gets at once; they gate the next passes. Requires: `end` is leased, and L1 has room.
+  // Moves `end` to the new end.
+  void load_direct(std::span<const PageKey> keys, std::span<const FetchedRun> runs, RequestId request, NodeId& end);
   // A get of load_direct() has been answered on all ranks.
   void take_direct(const StorageAnswer& answer);
   // Sets `slots` to the device slots of the path that ends at `end`, in order.
   void path_slots(NodeId end, std::vector<SlotId>& slots) const;
   // Returns how many pages of the path lack the draft model's KV.
-  Pages pages_without_draft(NodeId end) const;
+  Pages incomplete_pages(NodeId end) const;
 
   // Gives a request's computed pages to the index. On entry, slots[0, shared) belong to the index, and the rest to the
   // request. On return, all of slots[0, keys.size()) belong to the index; slots of pages that the index already had are
@@ -128,7 +171,37 @@ class Cache {
     Pages touches = 0;      // with TouchCount::insert
   };
   NodeId insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pages shared, bool chunked,
-                const Counted& counted, std::int32_t priority, std::vector<SlotId>* displaced = nullptr);
+                const Counted& counted, std::int32_t priority, std::vector<SlotId>* displaced = nullptr,
+                RequestPools* pools = nullptr);
+
+  // ---- the pools beside pool 0 (cache/pools.cpp). Nothing of this does anything for a model that has none.
+
+  // A request continues behind `match`: leases windows and states. Returns false, and does nothing, if there are too
+  // few states for it. Requires: the path to match.device_end is leased.
+  bool enter_pools(const PrefixMatch& match, RequestPools& pools);
+  // The request has its prefix, which ends at `end`. Takes the slots of its states.
+  void take_states(RequestPools& pools, NodeId end);
+  // Like allocate(), of pool 0 and of every window pool.
+  bool allocate(Pages pages, std::vector<SlotId>& slots, RequestPools& pools);
+  // A prefill pass has computed the tokens [from, to), or decode steps `tokens` tokens behind `from`.
+  void track_prefill(RequestPools& pools, Tokens from, Tokens to);
+  void track_decode(RequestPools& pools, Tokens from, Tokens tokens, Pages shared);
+  // Gives back every window that the next tokens behind `length` do not need, also those that an insert could give to
+  // the index, and leases no more than a window. For pools that are full.
+  void release_windows(RequestPools& pools, Tokens length);
+  // Returns up to which of the first `cached` tokens an insert may give the request's pages to the index now; takes the
+  // state of this length for it. `computed`: tokens of the sequence; more than `cached` if an answer is not cached.
+  // `last`: the request has ended.
+  Tokens insertable(RequestPools& pools, Tokens computed, Tokens cached, Pages shared, bool last);
+  // After the insert, or instead of it. The caller has moved the lease of pool 0 to `end`.
+  void inserted(RequestPools& pools, NodeId end, Tokens computed, Pages shared, bool last);
+  // Gives back all that the request has.
+  void leave_pools(RequestPools& pools);
+  // Slots of pool `at` that are in use.
+  Pages pool_used(std::size_t at, Tier tier) const {
+    return tier == Tier::device ? pools_[at].device.used() : pools_[at].host.used();
+  }
+  Pages pool_used_max(std::size_t at, Tier tier) const { return pools_[at].used_max[tier == Tier::device ? 0 : 1]; }
 
   // Raises the priority of the cached pages of this prefix, on all tiers.
   void raise_priority(std::span<const PageKey> keys, std::int32_t priority);
@@ -191,19 +264,45 @@ class Cache {
   }
   bool anything_in_flight() const { return !backups_.transfers.empty() || !loads_.transfers.empty(); }
 
+  Pages device_used() const { return device_.used(); }
+  Pages host_used() const { return host_.used(); }
   Pages device_used_max() const { return device_used_max_; }
   Pages host_used_max() const { return host_used_max_; }
   const RadixTree& tree() const { return tree_; }
   // Checks that nothing is leased or in flight, and that only the index owns slots.
   void check_rest() const;
   // `request_pages`: device pages that requests own; `prefetch_pages`: host pages that prefetches own.
-  void check_invariants(Pages request_pages, Pages prefetch_pages) const;
+  // `requests`: what the requests have beside pool 0.
+  void check_invariants(Pages request_pages, Pages prefetch_pages, std::span<const RequestPools* const> requests) const;
 
  private:
+  // A window or state that a transfer copies, or the lease of the sources of such copies.
+  struct BesideCopy {
+    std::size_t pool = 0;
+    NodeId node = NodeId::none;
+    bool leases = false;
+    Pages leased_from = 0;
+  };
   struct Transfer : Submitted {
     OperationId mark = OperationId::none;  // value of Node::backup or Node::load in the transfer's nodes; see mark_of
     std::vector<NodeId> ends;              // one node for each queued one; the nodes of a load are leased
     Pages pages = 0;
+    std::vector<BesideCopy> beside;
+  };
+  using PerMemoryTier = std::array<Pages, 2>;
+  // A pool beside pool 0.
+  struct Beside {
+    FurtherPool* index = nullptr;  // the tree's
+    PagePool device, host;
+    PerMemoryTier used_max{};
+    const PagePool& on(Tier tier) const { return tier == Tier::device ? device : host; }
+    PagePool& on(Tier tier) { return tier == Tier::device ? device : host; }
+    bool allocate(Tier tier, Pages count, std::vector<SlotId>& slots) {
+      const bool enough = on(tier).allocate(count, slots);
+      Pages& most = used_max[tier == Tier::device ? 0 : 1];
+      most = std::max(most, on(tier).used());
+      return enough;
+    }
   };
   struct DirectLoad {
     StorageAnswer get;
@@ -219,14 +318,52 @@ class Cache {
     InFlight<Transfer> transfers;
     Transfer queued;
     std::vector<PageMove> moves;
+    std::vector<std::vector<PageMove>> beside;  // by pool
     std::uint64_t marks = 0;
+
+    bool empty() const { return moves.empty() && std::ranges::all_of(beside, &std::vector<PageMove>::empty); }
   };
 
+  Pages obtainable_of_full() const { return device_.available() + tree_.evictable_device_pages(); }
+  static Pages obtainable(const Beside& pool) {
+    return pool.device.available() + pool.index->slots_held(Tier::device) - pool.index->slots_leased(Tier::device);
+  }
+  PrefixMatch usable(PrefixMatch found) const;
+  void use_path(NodeId end);
+  bool goes_with(std::size_t at, std::size_t other, Tier tier, NodeId id) const;
+  void evict_from_pool(std::size_t at, NodeId victim, Reason reason);
+  void drop_beside(NodeId id, Tier tier);
+  void free_slots(std::size_t at, Tier tier, std::span<const SlotId> slots);
+  void make_room_beside(std::size_t at, Pages slots);
+  SlotId take_state(std::size_t at);
+  Pages states_of_request() const { return state_points_ == nullptr ? 0 : 1 + state_points_->tracking_slots(); }
+  void release_windows(RequestPools& pools, Tokens length, Pages shared, Tokens interval);
+  void give_windows(RequestPools& pools, NodeId end, Pages from, bool is_new);
+  void free_windows(RequestPools& pools, std::size_t at, Pages from, Pages to);
+  void give_states(RequestPools& pools, NodeId end);
+  void limit_states(std::size_t at, NodeId end);
+  void cut_for_lease(std::size_t at, NodeId end);
+  void lease_beside(RequestPools& pools, NodeId end);
+  std::vector<NodeId> uncopied(std::size_t at, NodeId id) const;
+  bool make_host_room_beside(NodeId id);
+  void copy_beside(NodeId id);
+  void lease_sources(Transfer& transfer, std::size_t at, Tier source, NodeId end);
+  void evict_host_pool(std::size_t at, Pages slots);
+  void evict_host_node(NodeId victim, Pages pages);
+  void add_copies(NodeId end);
+  bool make_load_room(const PrefixMatch& match, Pages pages, RequestPools& pools);
+  std::vector<NodeId> windows_to_load(std::size_t at, NodeId end) const;
+  void load_beside(const PrefixMatch& match, RequestPools& pools);
+  void acknowledge_beside(const Transfer& transfer, Tier target, bool done);
+  void check_pools(std::span<const RequestPools* const> requests) const;
   bool counts_at_insert() const { return config_.count_touches == TouchCount::insert; }
   bool is_load_admitted(const PrefixMatch& match, Tokens beside) const;
   void choose_leaving(Pages target, bool may_lose);
   Pages writable_pages(const Node& node, Pages wanted);
-  bool writes_under_way() const { return !backups_.transfers.empty() || !backups_.moves.empty(); }
+  bool writes_under_way() const { return !backups_.transfers.empty() || !backups_.empty(); }
+  void take_pages(Pages pages, std::vector<SlotId>& slots);
+  bool loads_beside(const PrefixMatch& match) const;
+  bool arrives(NodeId id) const;
   Pages evict_device(Pages pages);
   void evict_from_device(NodeId victim, Pages pages);
   Reason loss_of(const Node& node) const;
@@ -265,6 +402,8 @@ class Cache {
   const std::unique_ptr<LoadBackAdmission> load_back_admission_;
   RadixTree tree_;
   PagePool device_, host_;
+  std::vector<Beside> pools_;
+  std::unique_ptr<StatePoints> state_points_;  // null: no pool has states
   const Pages reserve_pages_;
   Lanes backups_, loads_;
   std::vector<DirectLoad> direct_loads_;  // of one step; they are settled together
@@ -275,7 +414,8 @@ class Cache {
   std::vector<OperationId> gates_;
   Pages device_used_max_ = 0, host_used_max_ = 0;
   // Scratch memory, so that a steady state allocates nothing.
-  std::vector<SlotId> freed_device_, freed_host_, sources_, targets_;
+  std::vector<NodeId> cut_off_;  // by the insert in hand: parts of nodes that it does not count
+  std::vector<SlotId> freed_device_, freed_host_, freed_beside_, sources_, targets_;
   std::vector<PageRun> runs_;
   std::vector<NodeId> path_;
 };

@@ -1,17 +1,23 @@
 // The policies of every decision, by their names. (Trace formats are in traces/format.cpp.)
+#include "policy/choices.hpp"
+
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <memory>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "policy/base/check.hpp"
+#include "policy/config.hpp"
 #include "policy/eviction.hpp"
 #include "policy/load_back_admission.hpp"
 #include "policy/order.hpp"
 #include "policy/prefetch_admission.hpp"
 #include "policy/route.hpp"
 #include "policy/route_groups.hpp"
+#include "policy/state_points.hpp"
 #include "policy/style.hpp"
 #include "policy/termination.hpp"
 #include "policy/write.hpp"
@@ -32,14 +38,48 @@ constexpr std::array<std::string_view, count> names_in(const Choice<Make> (&choi
   return names;
 }
 
-// Returns null for an unknown name.
-template <typename Make, std::size_t count, typename... Arguments>
-auto make(const Choice<Make> (&choices)[count], std::string_view name, const Arguments&... arguments) {
-  for (const Choice<Make>& choice : choices) {
-    if (choice.name == name) return choice.make(arguments...);
+// Makes the policy that `text` names. `call`: calls a make function with parameters, which keep the record of what was
+// read. Returns null for a text with a fault. `facts`: if not null, gets what is known about the text.
+template <typename Make, std::size_t count, typename Call>
+auto make(const Choice<Make> (&choices)[count], std::string_view text, PolicyFacts* facts, const Call& call) {
+  Parameters parameters;
+  decltype(call(choices[0].make, parameters)) made;
+  const PolicyText parts = policy_text(text);
+  if (facts != nullptr) facts->name = parts.name;
+  const auto* const choice = std::ranges::find(choices, parts.name, &Choice<Make>::name);
+  if (!parts.closed || choice == std::end(choices)) {
+    if (facts != nullptr) facts->error = parts.closed ? "no policy has this name" : "write name(parameter=value, ...)";
+    return made;
   }
-  return decltype(choices[0].make(arguments...)){};
+  parameters = Parameters(parts.parameters);
+  made = call(choice->make, parameters);
+  const std::string error = parameters.error();
+  if (!error.empty()) made = nullptr;
+  if (facts != nullptr) {
+    if (!error.empty()) facts->error = facts->name + ": " + error;
+    facts->parameters = parameters.read();
+    facts->notes = parameters.notes();
+  }
+  return made;
 }
+
+// For make functions that take their parameters as a part of a setup.
+template <typename Setup>
+auto with_setup(const Setup& setup) {
+  return [&setup](auto* make, Parameters& parameters) {
+    Setup own = setup;
+    own.parameters = std::move(parameters);
+    auto made = make(own);
+    parameters = std::move(own.parameters);
+    return made;
+  };
+}
+
+auto with_config(const EngineConfig& config) {
+  return [&config](auto* make, const Parameters& parameters) { return make(config, parameters); };
+}
+
+constexpr auto kParametersOnly = [](auto* make, const Parameters& parameters) { return make(parameters); };
 
 }  // namespace
 
@@ -62,18 +102,18 @@ constexpr auto kEvictionNames = names_in(kEvictions);
 
 std::span<const std::string_view> eviction_names() { return kEvictionNames; }
 
-std::unique_ptr<EvictionPolicy> make_eviction(std::string_view name, const EvictionSetup& setup) {
-  return make(kEvictions, name, setup);
+std::unique_ptr<EvictionPolicy> make_eviction(std::string_view text, const EvictionSetup& setup) {
+  return make(kEvictions, text, nullptr, with_setup(setup));
 }
 
 // ---- termination ----
 
-#define KV_CHOICE(name) std::unique_ptr<Termination> make_##name##_termination(const EngineConfig&);
+#define KV_CHOICE(name) std::unique_ptr<Termination> make_##name##_termination(const EngineConfig&, const Parameters&);
 #include "policy/termination.inc"
 #undef KV_CHOICE
 
 namespace {
-constexpr Choice<std::unique_ptr<Termination>(const EngineConfig&)> kTerminations[] = {
+constexpr Choice<std::unique_ptr<Termination>(const EngineConfig&, const Parameters&)> kTerminations[] = {
 #define KV_CHOICE(name) {#name, make_##name##_termination},
 #include "policy/termination.inc"
 #undef KV_CHOICE
@@ -84,17 +124,17 @@ constexpr auto kTerminationNames = names_in(kTerminations);
 std::span<const std::string_view> termination_names() { return kTerminationNames; }
 
 std::unique_ptr<Termination> make_termination(const EngineConfig& config) {
-  return make(kTerminations, config.prefetch_policy, config);
+  return make(kTerminations, config.prefetch_policy, nullptr, with_config(config));
 }
 
 // ---- write ----
 
-#define KV_CHOICE(name) std::unique_ptr<WritePolicy> make_##name##_write_policy();
+#define KV_CHOICE(name) std::unique_ptr<WritePolicy> make_##name##_write_policy(const Parameters&);
 #include "policy/write.inc"
 #undef KV_CHOICE
 
 namespace {
-constexpr Choice<std::unique_ptr<WritePolicy>()> kWritePolicies[] = {
+constexpr Choice<std::unique_ptr<WritePolicy>(const Parameters&)> kWritePolicies[] = {
 #define KV_CHOICE(name) {#name, make_##name##_write_policy},
 #include "policy/write.inc"
 #undef KV_CHOICE
@@ -104,16 +144,18 @@ constexpr auto kWritePolicyNames = names_in(kWritePolicies);
 
 std::span<const std::string_view> write_policy_names() { return kWritePolicyNames; }
 
-std::unique_ptr<WritePolicy> make_write_policy(std::string_view name) { return make(kWritePolicies, name); }
+std::unique_ptr<WritePolicy> make_write_policy(std::string_view text) {
+  return make(kWritePolicies, text, nullptr, kParametersOnly);
+}
 
 // ---- prefetch admission ----
 
-#define KV_CHOICE(name) std::unique_ptr<PrefetchAdmission> make_##name##_prefetch_admission();
+#define KV_CHOICE(name) std::unique_ptr<PrefetchAdmission> make_##name##_prefetch_admission(const Parameters&);
 #include "policy/prefetch_admission.inc"
 #undef KV_CHOICE
 
 namespace {
-constexpr Choice<std::unique_ptr<PrefetchAdmission>()> kPrefetchAdmissions[] = {
+constexpr Choice<std::unique_ptr<PrefetchAdmission>(const Parameters&)> kPrefetchAdmissions[] = {
 #define KV_CHOICE(name) {#name, make_##name##_prefetch_admission},
 #include "policy/prefetch_admission.inc"
 #undef KV_CHOICE
@@ -123,18 +165,18 @@ constexpr auto kPrefetchAdmissionNames = names_in(kPrefetchAdmissions);
 
 std::span<const std::string_view> prefetch_admission_names() { return kPrefetchAdmissionNames; }
 
-std::unique_ptr<PrefetchAdmission> make_prefetch_admission(std::string_view name) {
-  return make(kPrefetchAdmissions, name);
+std::unique_ptr<PrefetchAdmission> make_prefetch_admission(std::string_view text) {
+  return make(kPrefetchAdmissions, text, nullptr, kParametersOnly);
 }
 
 // ---- load-back admission ----
 
-#define KV_CHOICE(name) std::unique_ptr<LoadBackAdmission> make_##name##_load_back_admission();
+#define KV_CHOICE(name) std::unique_ptr<LoadBackAdmission> make_##name##_load_back_admission(const Parameters&);
 #include "policy/load_back_admission.inc"
 #undef KV_CHOICE
 
 namespace {
-constexpr Choice<std::unique_ptr<LoadBackAdmission>()> kLoadBackAdmissions[] = {
+constexpr Choice<std::unique_ptr<LoadBackAdmission>(const Parameters&)> kLoadBackAdmissions[] = {
 #define KV_CHOICE(name) {#name, make_##name##_load_back_admission},
 #include "policy/load_back_admission.inc"
 #undef KV_CHOICE
@@ -144,8 +186,8 @@ constexpr auto kLoadBackAdmissionNames = names_in(kLoadBackAdmissions);
 
 std::span<const std::string_view> load_back_admission_names() { return kLoadBackAdmissionNames; }
 
-std::unique_ptr<LoadBackAdmission> make_load_back_admission(std::string_view name) {
-  return make(kLoadBackAdmissions, name);
+std::unique_ptr<LoadBackAdmission> make_load_back_admission(std::string_view text) {
+  return make(kLoadBackAdmissions, text, nullptr, kParametersOnly);
 }
 
 // ---- route ----
@@ -165,20 +207,20 @@ constexpr auto kRouterNames = names_in(kRouters);
 
 std::span<const std::string_view> route_names() { return kRouterNames; }
 
-std::unique_ptr<Router> make_router(std::string_view name, const RouterSetup& setup) {
+std::unique_ptr<Router> make_router(std::string_view text, const RouterSetup& setup) {
   KV_CHECK(setup.engines > 0, "there is an engine to send requests to");
-  if (setup.groups > 1) return make_grouped_router(name, setup);
-  return make(kRouters, name, setup);
+  if (setup.groups > 1) return make_grouped_router(text, setup);
+  return make(kRouters, text, nullptr, with_setup(setup));
 }
 
 // ---- order ----
 
-#define KV_CHOICE(name) std::unique_ptr<RequestOrder> make_##name##_order();
+#define KV_CHOICE(name) std::unique_ptr<RequestOrder> make_##name##_order(const Parameters&);
 #include "policy/order.inc"
 #undef KV_CHOICE
 
 namespace {
-constexpr Choice<std::unique_ptr<RequestOrder>()> kOrders[] = {
+constexpr Choice<std::unique_ptr<RequestOrder>(const Parameters&)> kOrders[] = {
 #define KV_CHOICE(name) {#name, make_##name##_order},
 #include "policy/order.inc"
 #undef KV_CHOICE
@@ -188,16 +230,18 @@ constexpr auto kOrderNames = names_in(kOrders);
 
 std::span<const std::string_view> request_order_names() { return kOrderNames; }
 
-std::unique_ptr<RequestOrder> make_request_order(std::string_view name) { return make(kOrders, name); }
+std::unique_ptr<RequestOrder> make_request_order(std::string_view text) {
+  return make(kOrders, text, nullptr, kParametersOnly);
+}
 
 // ---- style ----
 
-#define KV_CHOICE(name) std::unique_ptr<EngineStyle> make_##name##_style(const EngineConfig&);
+#define KV_CHOICE(name) std::unique_ptr<EngineStyle> make_##name##_style(const EngineConfig&, const Parameters&);
 #include "policy/style.inc"
 #undef KV_CHOICE
 
 namespace {
-constexpr Choice<std::unique_ptr<EngineStyle>(const EngineConfig&)> kStyles[] = {
+constexpr Choice<std::unique_ptr<EngineStyle>(const EngineConfig&, const Parameters&)> kStyles[] = {
 #define KV_CHOICE(name) {#name, make_##name##_style},
 #include "policy/style.inc"
 #undef KV_CHOICE
@@ -207,8 +251,67 @@ constexpr auto kStyleNames = names_in(kStyles);
 
 std::span<const std::string_view> style_names() { return kStyleNames; }
 
-std::unique_ptr<EngineStyle> make_style(std::string_view name, const EngineConfig& config) {
-  return make(kStyles, name, config);
+std::unique_ptr<EngineStyle> make_style(std::string_view text, const EngineConfig& config) {
+  return make(kStyles, text, nullptr, with_config(config));
+}
+
+// ---- state points ----
+
+#define KV_CHOICE(name) std::unique_ptr<StatePoints> make_##name##_state_points(const EngineConfig&, const Parameters&);
+#include "policy/state_points.inc"
+#undef KV_CHOICE
+
+namespace {
+constexpr Choice<std::unique_ptr<StatePoints>(const EngineConfig&, const Parameters&)> kStatePoints[] = {
+#define KV_CHOICE(name) {#name, make_##name##_state_points},
+#include "policy/state_points.inc"
+#undef KV_CHOICE
+};
+constexpr auto kStatePointsNames = names_in(kStatePoints);
+}  // namespace
+
+std::span<const std::string_view> state_points_names() { return kStatePointsNames; }
+
+std::unique_ptr<StatePoints> make_state_points(const EngineConfig& config) {
+  return make(kStatePoints, config.state_points, nullptr, with_config(config));
+}
+
+// ---- all ----
+
+std::span<const std::string_view> policy_names(PolicyKind kind) {
+  switch (kind) {
+    case PolicyKind::eviction: return eviction_names();
+    case PolicyKind::termination: return termination_names();
+    case PolicyKind::write: return write_policy_names();
+    case PolicyKind::prefetch_admission: return prefetch_admission_names();
+    case PolicyKind::load_back_admission: return load_back_admission_names();
+    case PolicyKind::route: return route_names();
+    case PolicyKind::order: return request_order_names();
+    case PolicyKind::style: return style_names();
+    case PolicyKind::state_points: return state_points_names();
+  }
+  return {};
+}
+
+PolicyFacts facts_of_policy(PolicyKind kind, std::string_view text) {
+  PolicyFacts facts;
+  switch (kind) {
+    case PolicyKind::eviction: make(kEvictions, text, &facts, with_setup(EvictionSetup{})); break;
+    case PolicyKind::termination: make(kTerminations, text, &facts, with_config(EngineConfig{})); break;
+    case PolicyKind::write: make(kWritePolicies, text, &facts, kParametersOnly); break;
+    case PolicyKind::prefetch_admission: make(kPrefetchAdmissions, text, &facts, kParametersOnly); break;
+    case PolicyKind::load_back_admission: make(kLoadBackAdmissions, text, &facts, kParametersOnly); break;
+    case PolicyKind::route: make(kRouters, text, &facts, with_setup(RouterSetup{})); break;
+    case PolicyKind::order: make(kOrders, text, &facts, kParametersOnly); break;
+    case PolicyKind::style: make(kStyles, text, &facts, with_config(EngineConfig{})); break;
+    case PolicyKind::state_points: make(kStatePoints, text, &facts, with_config(EngineConfig{})); break;
+  }
+  return facts;
+}
+
+const Parameter* PolicyFacts::find(std::string_view parameter) const {
+  const auto at = std::ranges::find(parameters, parameter, &Parameter::name);
+  return at == parameters.end() ? nullptr : &*at;
 }
 
 }  // namespace kvtwin

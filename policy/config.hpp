@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "policy/base/types.hpp"
+#include "policy/index/further_pool.hpp"
 #include "policy/index/page_key.hpp"
 #include "policy/transfer/hand_over.hpp"
 #include "policy/transfer/layout.hpp"
@@ -118,13 +119,32 @@ struct StorageTierConfig {
   std::uint64_t read_token_ps = 0;
 };
 
+// A pool beside pool 0, which has the pages of full attention.
+struct PoolConfig {
+  Closure closure = Closure::tail;
+  Tokens window = 0;  // of a tail
+  // Slots: of a page of a tail, of one state.
+  Pages device_slots = 0, host_slots = 0;
+  KvShape shape;  // bytes of a slot, of one rank, as it leaves the device
+};
+
 struct EngineConfig {
   KvShape shape;  // of one rank, as it leaves the device; every tier has pages of shape.page_tokens
-  // The draft model's pool beside the target's, with the same pages in the same slots, as it leaves the device. No
-  // layers: there is no such pool (a packed draft's layers are the last ones of `shape`), or it never leaves the
-  // device.
-  KvShape draft;
+  // Further shapes in the same slots, as they leave the device: the KV of a draft model. Empty: there is none (a packed
+  // draft's layers are the last ones of `shape`), or it never leaves the device.
+  std::vector<KvShape> beside;
   std::uint32_t ranks = 1;
+  // For models that keep windows or states beside the pages of full attention. With them, whole nodes are evicted.
+  std::vector<PoolConfig> pools;
+  std::string state_points = "extra_buffer";  // of state_points_names()
+  std::uint32_t states_per_path = 0;          // more are dropped, from the top; 0 = no limit
+  Tokens window_release_tokens = 128;         // a decode gives so many tokens that have left the window back at once
+  // Slots that a window pool has at least, so that one request can always go on: its own windows, and as many that its
+  // lease holds.
+  Pages least_slots(const PoolConfig& pool) const {
+    const Tokens page = shape.page_tokens;
+    return 2 * ((pool.window + page - 1) / page + (window_release_tokens + page - 1) / page + 2);
+  }
 
   // cache
   Pages device_pages = 0;
@@ -132,21 +152,20 @@ struct EngineConfig {
   Layout host_layout = Layout::page_first;
   IoBackend io = IoBackend::automatic;
   PlannerLimits planner;
-  std::string eviction = "lru";  // a name of eviction_names()
+  // Policies are texts: a name, and parameters in brackets (policy/choices.hpp).
+  std::string eviction = "lru";  // of eviction_names()
   EvictUnit evict_unit = EvictUnit::page;
   bool split_refreshes = false;  // a match that ends inside a node makes the rest of the node recently used (SGLang)
   // Each look-up for a waiting request makes the prefix that it finds recently used, and the end of a prefetch the node
   // that it extends (SGLang).
   bool look_ups_refresh = false;
   TouchCount count_touches = TouchCount::admission;
-  bool raise_prompt_priority = false;        // a prompt has a priority one higher than its answer (SGLang 0.5.23)
-  std::uint32_t slru_protected_touches = 2;  // of eviction slru
-  Tokens tlru_threshold_tokens = 0, tlru_next_prompt_tokens = 0;  // of eviction tlru
+  bool raise_prompt_priority = false;  // a prompt has a priority one higher than its answer (SGLang 0.5.23)
   // Depth at which computing a token costs twice as much as the first token; for eviction policies that weigh costs.
   Tokens cost_doubling_tokens = 53'000;
   std::uint64_t cost_token_ps = 0;             // time to compute the first token
   std::uint64_t load_token_ps = 0;             // time to load one token from L2 if nothing else is loaded
-  std::string write_policy = "write_through";  // a name of write_policy_names()
+  std::string write_policy = "write_through";  // of write_policy_names()
   // With write_back: the share of L1, in 1/1024, that is kept free or clean by writing ahead of need.
   std::uint32_t clean_reserve = 102;
   Tiering tiering = Tiering::inclusive;
@@ -155,7 +174,7 @@ struct EngineConfig {
   bool host_evicts_leaving = false;   // L2 may evict pages that are chosen to leave L1, as if they had left (SGLang)
   std::uint32_t backup_retries = 0;   // of a failed copy, before it is given up
   std::uint32_t write_threshold = 0;  // complete inserts before a node is backed up; 0 = as the write policy says
-  std::string load_back_admission = "threshold";  // a name of load_back_admission_names()
+  std::string load_back_admission = "threshold";  // of load_back_admission_names()
   Tokens load_back_min_tokens = 10;               // shorter hits on L2 are computed again
   Pages load_back_quota_pages = 0;                // limit of the pages that one request loads back; 0 = no limit
   bool cache_output = true;                       // generated pages enter the index
@@ -171,12 +190,9 @@ struct EngineConfig {
   // writes are dropped.
   std::uint32_t storage_write_share = 512;
   std::uint32_t storage_retries = 0;        // of pages that failed to be stored, before they are given up
-  std::string prefetch_policy = "timeout";  // a name of termination_names()
-  TimeNs prefetch_timeout_base_ns = kNsPerSecond;
-  TimeNs prefetch_timeout_per_ki_token_ns = kNsPerSecond / 4;
-  TimeNs prefetch_timeout_max_ns = 0;  // 0 = no limit
+  std::string prefetch_policy = "timeout";  // of termination_names()
   TimeoutFrom prefetch_timeout_from = TimeoutFrom::wait;
-  std::string prefetch_admission = "threshold";  // a name of prefetch_admission_names()
+  std::string prefetch_admission = "threshold";  // of prefetch_admission_names()
   Tokens prefetch_min_tokens = 256;              // shorter prefetches are declined
   // Share of L2, in 1/1024: while prefetches in flight hold more, further prefetches are declined.
   std::uint32_t prefetch_host_share = 512;
@@ -196,15 +212,17 @@ struct EngineConfig {
   std::uint32_t accept_without_x1024 = 1024;  // the same, for a request that reuses pages without the draft's KV
   bool draft_restored = true;                 // false: pages that come back to the device lack the draft's KV
 
+  // Bytes of a slot's page below the device, of one rank: all shapes together.
+  Bytes page_bytes() const;
   // Time to compute the prompt tokens [from, to), as policies assume; at most 100,000 s.
   TimeNs prefill_ns(Tokens from, Tokens to) const;
 
   // scheduler
-  std::string style = "sglang";        // a name of style_names()
+  std::string style = "sglang";        // of style_names()
   bool mixed_chunks = false;           // sglang: running requests decode in prefill passes
   std::uint32_t poll_steps = 1;        // decode steps between two looks at new requests; after a prefill at once
   bool admit_whole_prompt = true;      // vllm: a request is admitted only if its whole prompt fits
-  std::string order = "fcfs";          // a name of request_order_names()
+  std::string order = "fcfs";          // of request_order_names()
   std::uint32_t order_window = 128;    // waiting requests that a step looks at, in order of arrival
   std::uint32_t overtake_limit = 128;  // a request overtaken so often goes first, so that none starves
   std::uint32_t max_running = 256;     // requests

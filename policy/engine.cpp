@@ -24,6 +24,12 @@
 
 namespace kvtwin {
 
+Bytes EngineConfig::page_bytes() const {
+  Bytes all = shape.page_bytes();
+  for (const KvShape& other : beside) all += other.page_bytes();
+  return all;
+}
+
 TimeNs EngineConfig::prefill_ns(Tokens from, Tokens to) const {
   const Wide length = Wide{to} - Wide{from};
   const Wide work = length + length * (Wide{to} + Wide{from}) / (2 * Wide{cost_doubling_tokens});
@@ -449,6 +455,8 @@ std::string Engine::state_summary() const {
          (state_->cache.anything_in_flight() || state_->storage.anything_in_flight() ? ", transfers are in flight"
                                                                                      : "");
 }
+
+Pages Engine::pool_used_max(std::size_t at, Tier tier) const { return state_->cache.pool_used_max(at, tier); }
 
 Pages Engine::pages_used_max(Tier tier) const {
   if (tier == Tier::device) return state_->cache.device_used_max();

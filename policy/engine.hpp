@@ -34,6 +34,8 @@ class Engine final : public InputHandler {
 
   // The largest number of pages that the tier held; for a storage tier, of pages that it was known or believed to hold.
   Pages pages_used_max(Tier tier) const;
+  // The same for pool `at` of EngineConfig::pools: slots.
+  Pages pool_used_max(std::size_t at, Tier tier) const;
 
  private:
   struct State;

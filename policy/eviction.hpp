@@ -14,6 +14,7 @@
 #include <string_view>
 #include <utility>
 
+#include "policy/base/parameters.hpp"
 #include "policy/base/types.hpp"
 #include "policy/seam/hint.hpp"
 
@@ -65,10 +66,8 @@ struct EvictionSetup {
   // True for the device and host tiers: touched() is called after the visit() it belongs to. False for storage tiers,
   // where pages move before and after the visit.
   bool follows_visits = true;
-  bool whole_nodes = false;  // the whole victim is evicted, not only as many pages of the victim's tail as are needed
-  // Parameters of slru and tlru.
-  std::uint32_t slru_protected_touches = 2;
-  Tokens tlru_threshold_tokens = 0, tlru_next_prompt_tokens = 0;
+  bool whole_nodes = false;    // the whole victim is evicted, not only as many pages of the victim's tail as are needed
+  Parameters parameters = {};  // of the policy; its make function reads them
 };
 
 // What every policy implements. A policy that needs more also derives from one or more of the interfaces below. The
@@ -153,7 +152,7 @@ struct InstalledPolicy {
 
 // Known names, in alphabetical order.
 std::span<const std::string_view> eviction_names();
-// Null for an unknown name.
-std::unique_ptr<EvictionPolicy> make_eviction(std::string_view name, const EvictionSetup& setup = {});
+// `text`: a name, with parameters or without (policy/choices.hpp). Null for a text with a fault.
+std::unique_ptr<EvictionPolicy> make_eviction(std::string_view text, const EvictionSetup& setup = {});
 
 }  // namespace kvtwin

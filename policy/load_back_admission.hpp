@@ -3,8 +3,8 @@
 //
 // A hit shorter than cache.load_back_min_tokens, or above cache.load_back_quota_tokens, is declined before. A policy is
 // one file, policy/load_back_admission/NAME.cpp, that defines
-// std::unique_ptr<LoadBackAdmission> make_NAME_load_back_admission(); the build finds the file by its name.
-// Times are in nanoseconds, and 10^18 at most.
+// std::unique_ptr<LoadBackAdmission> make_NAME_load_back_admission(const Parameters&); the build finds the file by its
+// name. Times are in nanoseconds, and 10^18 at most.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@
 #include <span>
 #include <string_view>
 
+#include "policy/base/parameters.hpp"
 #include "policy/base/types.hpp"
 
 namespace kvtwin {
@@ -33,7 +34,7 @@ class LoadBackAdmission {
 
 // Known names.
 std::span<const std::string_view> load_back_admission_names();
-// Null for an unknown name.
-std::unique_ptr<LoadBackAdmission> make_load_back_admission(std::string_view name);
+// `text`: a name, with parameters or without (policy/choices.hpp). Null for a text with a fault.
+std::unique_ptr<LoadBackAdmission> make_load_back_admission(std::string_view text);
 
 }  // namespace kvtwin

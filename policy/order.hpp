@@ -4,8 +4,8 @@
 // queue, and admits from the largest rank down until a request has no room. The order decides nothing else: a request
 // that others have overtaken scheduler.overtake_limit times comes before all ranks, so no request starves.
 //
-// A policy is one file, policy/order/NAME.cpp, that defines std::unique_ptr<RequestOrder> make_NAME_order(); the build
-// finds the file by its name.
+// A policy is one file, policy/order/NAME.cpp, that defines std::unique_ptr<RequestOrder> make_NAME_order(const
+// Parameters&); the build finds the file by its name.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 #include <span>
 #include <string_view>
 
+#include "policy/base/parameters.hpp"
 #include "policy/base/types.hpp"
 
 namespace kvtwin {
@@ -38,7 +39,7 @@ class RequestOrder {
 
 // Known names.
 std::span<const std::string_view> request_order_names();
-// Null for an unknown name.
-std::unique_ptr<RequestOrder> make_request_order(std::string_view name);
+// `text`: a name, with parameters or without (policy/choices.hpp). Null for a text with a fault.
+std::unique_ptr<RequestOrder> make_request_order(std::string_view text);
 
 }  // namespace kvtwin

@@ -109,8 +109,10 @@ void Scheduler::Builder::order_window() {
 
 // Adds the request's next chunk to the pass, as much as budget and room allow. Returns the number of tokens.
 Tokens Scheduler::Builder::extend(Request& request, Tokens budget) {
-  Tokens tokens = std::min(request.prefill_target - request.kv_tokens, budget);
+  Tokens tokens = request.prefill_target - request.kv_tokens;
+  if (tokens > budget) tokens = s_.cache_.whole_chunk(request.kv_tokens, budget);
   Pages more = s_.pages_for(request.kv_tokens + tokens) - request.slots.size();
+  if (more + reserved_ > s_.cache_.obtainable_pages()) s_.cache_.release_windows(request.pools, request.kv_tokens);
   const bool all = s_.cache_.make_room(more + reserved_, request.lease) == Room::now;
   const Pages obtainable = s_.cache_.obtainable_pages();
   const Pages room = all ? more : std::max(obtainable, reserved_) - reserved_;
@@ -121,7 +123,7 @@ Tokens Scheduler::Builder::extend(Request& request, Tokens budget) {
   const bool rest = request.kv_tokens + tokens < request.prefill_target;
   s_.chunked_ = rest ? &request : nullptr;
   if (tokens == 0) return 0;
-  s_.cache_.allocate(more, request.slots);
+  s_.cache_.allocate(more, request.slots, request.pools);
   s_.ensure_keys(request, request.slots.size());
   pass_.prefill.add(request, tokens);
   pass_.shape.prefill_tokens += tokens;
@@ -131,7 +133,7 @@ Tokens Scheduler::Builder::extend(Request& request, Tokens budget) {
   ++pass_.shape.prefill_sequences;
   if (KV_MUTANT(1)) {
     request.kv_tokens += tokens;
-    s_.publish(request, false);
+    s_.publish(request, Publish::prompt);
     request.kv_tokens -= tokens;
   }
   ++request.record.prefill_passes;
@@ -173,7 +175,11 @@ std::uint64_t Scheduler::Builder::make_decode_room(std::uint64_t max_steps, Toke
     for (const Request* request : requests) steps = std::min(steps, s_.steps_left(*request));
     s_.cache_.prepare(decode_pages(requests, steps));
     while (steps > 1 && decode_pages(requests, steps) > s_.cache_.obtainable_pages()) steps /= 2;
-    const Room room = s_.cache_.make_room(decode_pages(requests, steps), s_.cache_.tree().root());
+    Room room = s_.cache_.make_room(decode_pages(requests, steps), s_.cache_.tree().root());
+    if (room == Room::never) {
+      for (Request* request : requests) s_.cache_.release_windows(request->pools, request->kv_tokens);
+      room = s_.cache_.make_room(decode_pages(requests, steps), s_.cache_.tree().root());
+    }
     if (room == Room::now) return steps;
     // If there is no victim, the last running request waits for an acknowledgement.
     if (room == Room::later || !retract()) return 0;
@@ -216,7 +222,7 @@ void Scheduler::Builder::set_steps(std::uint64_t steps) {
     const Tokens tokens = s_.yield_of(request, steps);
     const Pages pages = s_.pages_for(request.kv_tokens + tokens);
     if (pages > request.slots.size()) {
-      const bool room = s_.cache_.allocate(pages - request.slots.size(), request.slots);
+      const bool room = s_.cache_.allocate(pages - request.slots.size(), request.slots, request.pools);
       KV_CHECK(room, "the burst's room was counted before");
       s_.ensure_keys(request, request.slots.size());
     }

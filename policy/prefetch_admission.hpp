@@ -4,14 +4,15 @@
 //
 // The policy comes last: a prefix shorter than cache.prefetch_min_tokens, or below pages that L2 lacks, is declined
 // before. A policy is one file, policy/prefetch_admission/NAME.cpp, that defines
-// std::unique_ptr<PrefetchAdmission> make_NAME_prefetch_admission(); the build finds the file by its name.
-// Times are in nanoseconds and agreed by all ranks.
+// std::unique_ptr<PrefetchAdmission> make_NAME_prefetch_admission(const Parameters&); the build finds the file by its
+// name. Times are in nanoseconds and agreed by all ranks.
 #pragma once
 
 #include <memory>
 #include <span>
 #include <string_view>
 
+#include "policy/base/parameters.hpp"
 #include "policy/base/types.hpp"
 
 namespace kvtwin {
@@ -38,7 +39,7 @@ class PrefetchAdmission {
 
 // Known names.
 std::span<const std::string_view> prefetch_admission_names();
-// Null for an unknown name.
-std::unique_ptr<PrefetchAdmission> make_prefetch_admission(std::string_view name);
+// `text`: a name, with parameters or without (policy/choices.hpp). Null for a text with a fault.
+std::unique_ptr<PrefetchAdmission> make_prefetch_admission(std::string_view text);
 
 }  // namespace kvtwin

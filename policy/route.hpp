@@ -14,32 +14,23 @@
 #include <string>
 #include <string_view>
 
+#include "policy/base/parameters.hpp"
 #include "policy/seam/substrate.hpp"
 
 namespace kvtwin {
 
-// Weights and shares are in 1/1024.
 struct RouterSetup {
   std::size_t engines = 1;
   // Engines with data parallelism of attention: so many consecutive engines are the groups of one. The router chooses
-  // among these, by the sums of their groups, and a router of this name, of its own for each, then among its groups.
+  // among these, by the sums of their groups, and a router of `group_policy`, of its own for each, then among its
+  // groups.
   std::size_t groups = 1;
   std::string group_policy = "round_robin";
   Pages device_pages = 0, host_pages = 0;  // of each engine
   Pages shared_pages = 0;                  // capacity of the shared storage tiers together
   Tokens page_tokens = 1;
-  std::uint64_t seed = 1;  // of power_of_two
-  // Of prefix_affinity. A prefix shorter than this share of the prompt is ignored.
-  std::uint32_t min_prefix_x1024 = 512;
-  // Of prefix_affinity and session_affinity. Loads are uneven if the largest exceeds the least by more than
-  // `uneven_requests` and by more than this factor.
-  std::uint64_t uneven_requests = 32;
-  std::uint32_t uneven_factor_x1024 = 1536;
-  // Of score: the weights of its three scores, and the worth of a page on the host or in shared storage beside one on
-  // the device. `prefix_from_prompts`: what the engines have cached is estimated from the prompts sent to them.
-  std::uint32_t queue_weight_x1024 = 2048, kv_weight_x1024 = 2048, prefix_weight_x1024 = 3072;
-  std::uint32_t host_share_x1024 = 819, storage_share_x1024 = 0;
-  bool prefix_from_prompts = false;
+  std::uint64_t seed = 1;      // of power_of_two
+  Parameters parameters = {};  // of the policy; its make function reads them
 };
 
 class Router {
@@ -71,7 +62,8 @@ class Router {
 
 // Known names.
 std::span<const std::string_view> route_names();
-// Null for an unknown name. Requires at least one engine, and a multiple of the groups.
-std::unique_ptr<Router> make_router(std::string_view name, const RouterSetup& setup);
+// `text`: a name, with parameters or without (policy/choices.hpp). Null for a text with a fault. Requires at least one
+// engine, and a multiple of the groups.
+std::unique_ptr<Router> make_router(std::string_view text, const RouterSetup& setup);
 
 }  // namespace kvtwin

@@ -83,7 +83,7 @@ class GroupedRouter final : public Router {
 
 }  // namespace
 
-std::unique_ptr<Router> make_grouped_router(std::string_view name, const RouterSetup& setup) {
+std::unique_ptr<Router> make_grouped_router(std::string_view text, const RouterSetup& setup) {
   KV_CHECK(setup.engines % setup.groups == 0, "each engine has as many groups");
   RouterSetup of_groups = setup, of_engines = setup;
   of_groups.engines = setup.groups;
@@ -93,7 +93,7 @@ std::unique_ptr<Router> make_grouped_router(std::string_view name, const RouterS
   of_groups.groups = of_engines.groups = 1;
   std::unique_ptr<Router> outer;
   if (of_engines.engines > 1) {
-    outer = make_router(name, of_engines);
+    outer = make_router(text, of_engines);
     if (outer == nullptr) return nullptr;
   }
   std::vector<std::unique_ptr<Router>> inner;

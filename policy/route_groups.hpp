@@ -8,7 +8,7 @@
 
 namespace kvtwin {
 
-// Null for an unknown name of either router.
-std::unique_ptr<Router> make_grouped_router(std::string_view name, const RouterSetup& setup);
+// Null for a text with a fault, of either router.
+std::unique_ptr<Router> make_grouped_router(std::string_view text, const RouterSetup& setup);
 
 }  // namespace kvtwin

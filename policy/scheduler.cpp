@@ -176,9 +176,11 @@ void Scheduler::abort(RequestId id, TimeNs now) {
   if (const auto holds = std::ranges::find(holders_, request); holds != holders_.end()) {
     holders_.erase(holds);
     cache_.release(request->lease);
+    cache_.leave_pools(request->pools);
   } else if (request->lease != NodeId::none) {
     cache_.free(std::span(request->slots).subspan(request->shared));
     cache_.release(request->lease);
+    cache_.leave_pools(request->pools);
     running_output_left_ -= request->output_left();
   }
   decide(DecisionKind::abort, Reason::aborted, *request, request->slots.size());
@@ -222,7 +224,7 @@ Scheduler::Admission Scheduler::admit(Request& request, Tokens budget, Pages res
     if (taken != Admission::admitted) return taken;
   } else {
     if (request.load_since >= 0) return Admission::held;
-    const Pages more = first_chunk_end(request, request.shared, budget) - request.shared;
+    const Pages more = cache_.chunk_pages(first_chunk_end(request, request.shared, budget) - request.shared, reserved);
     const bool room = has_room(request, request.shared, request.shared, budget, reserved) &&
                       cache_.make_room(more + reserved, request.lease) == Room::now;
     if (!room) return Admission::no_room;
@@ -254,7 +256,9 @@ Scheduler::Admission Scheduler::take_over(Request& request, Tokens budget, Pages
   cache_.lease(match.device_end);
   const Pages direct = prefetcher_.direct_pages(request.record.request, match.device_pages + match.host_pages);
   const Pages first = first_chunk_end(request, match.device_pages + match.host_pages + direct, budget);
-  if (!room(direct) || cache_.make_room(first - match.device_pages + reserved, match.end) != Room::now) {
+  const Pages more = cache_.chunk_pages(first - match.device_pages, reserved);
+  if (!room(direct) || cache_.make_room(more + reserved, match.end) != Room::now ||
+      !cache_.enter_pools(match, request.pools)) {
     cache_.release(match.device_end);
     return Admission::no_room;
   }
@@ -314,16 +318,15 @@ void Scheduler::take_over_prefix(Request& request, const PrefixMatch& match) {
   };
   Pages loaded = 0;
   if (match.host_pages > 0 && !request.recompute &&
-      cache_.load_back(match, record.request, first_chunk_tokens(request, matched)) == Reason::none) {
+      cache_.load_back(match, record.request, first_chunk_tokens(request, matched), &request.pools) == Reason::none) {
     loaded = match.host_pages;
     move_to(match.end);
   }
   if (direct > 0 && loaded == match.host_pages && !request.recompute) {
     NodeId next = end;
-    if (cache_.load_direct(request.keys, outcome.runs, record.request, next) == Reason::none) {
-      loaded += direct;
-      move_to(next);
-    }
+    cache_.load_direct(request.keys, outcome.runs, record.request, next);
+    loaded += direct;
+    move_to(next);
   }
   // Policies must not see the future: keys of output that the trace knows, and private pages of a prompt that may not
   // be computed yet.
@@ -331,11 +334,12 @@ void Scheduler::take_over_prefix(Request& request, const PrefixMatch& match) {
   cache_.unqueue(record.request, reusable(request));
   cache_.visit(visit_of(request, std::span(request.keys).first(std::max(prompt, first ? 0 : matched)), !first));
   cache_.touch(end);
+  cache_.take_states(request.pools, end);
   cache_.path_slots(end, request.slots);
   request.lease = end;
   request.shared = request.slots.size();
   request.kv_tokens = request.shared * config_.shape.page_tokens;
-  request.without_draft = cache_.pages_without_draft(end);
+  request.without_draft = cache_.incomplete_pages(end);
   if (!first) return;
   record.reused_without_draft = request.without_draft * config_.shape.page_tokens;
   record.prefetch_wait_ns = outcome.waited;
@@ -350,6 +354,7 @@ void Scheduler::count_hits(RequestRecord& record, const PrefixMatch& match, Page
   const Pages from = match.device_pages, to = from + loaded;
   record.hit[Tier::device] = from * page;
   record.hit[Tier::host] = loaded * page;
+  record.unusable = (match.present - match.device_pages - match.host_pages) * page;
   for (const FetchedRun& run : outcome.runs) {
     const Pages first = std::max(run.first, from), end = std::min(run.first + run.pages, to);
     if (first >= end) continue;
@@ -397,7 +402,7 @@ bool Scheduler::retract_victim(TimeNs now) {
     if (running_.size() == 1 && chunked_ == nullptr) return false;
     Request* request = *victim;
     running_.erase(victim);
-    if (style_->keeps_retracted_pages()) publish(*request, true);  // as part of a prompt: without a copy on L2
+    if (style_->keeps_retracted_pages()) publish(*request, Publish::chunk);  // without a copy on L2
     retract(*request, Reason::capacity, now);
   }
   steps_since_reset_ = 0;
@@ -438,6 +443,7 @@ void Scheduler::give_pages_back(Request& request) {
     cache_.free(request.displaced);
     cache_.release(request.lease);
   }
+  cache_.leave_pools(request.pools);
   request.displaced.clear();
   request.slots.clear();
   request.shared = 0;
@@ -473,6 +479,7 @@ void Scheduler::prefill_done(const PassPart& part, TimeNs end, TimeNs compute_ns
   if (!part.empty()) poll_next();
   for (std::size_t i = 0; i < part.requests.size(); ++i) {
     Request& request = *part.requests[i];
+    cache_.track_prefill(request.pools, request.kv_tokens, request.kv_tokens + part.new_tokens[i]);
     request.kv_tokens += part.new_tokens[i];
     request.computed_tokens = std::max(request.computed_tokens, request.kv_tokens);
     if (request.generated == 0) {
@@ -482,7 +489,8 @@ void Scheduler::prefill_done(const PassPart& part, TimeNs end, TimeNs compute_ns
     const bool chunked = request.kv_tokens < request.prefill_target;
     // If a request has only one token to generate, this pass ends it, and finish() publishes: one insert, not two.
     const bool hands_over = request.record.part == RequestPart::prefill;
-    if (chunked || hands_over || request.output_left() > 1) publish(request, chunked);
+    if (chunked || hands_over || request.output_left() > 1)
+      publish(request, chunked ? Publish::chunk : Publish::prompt);
     if (!chunked) hands_over ? park(request, end) : produce_token(request, end);
   }
 }
@@ -508,6 +516,7 @@ void Scheduler::decode_done(const PassPart& part, std::uint64_t steps, TimeNs en
   for (Request* request : part.requests) {
     const Tokens tokens = yield_of(*request, steps);
     request->yield_remainder_x1024 = (request->yield_remainder_x1024 + steps * yield_x1024(*request)) % 1024;
+    cache_.track_decode(request->pools, request->kv_tokens, tokens, request->shared);
     request->kv_tokens += tokens;
     request->computed_tokens = std::max(request->computed_tokens, request->kv_tokens);
     request->generated += tokens;
@@ -527,22 +536,28 @@ Visit Scheduler::visit_of(const Request& request, std::span<const PageKey> keys,
 }
 
 // Gives the full pages computed so far to the index, and moves the lease to their end.
-void Scheduler::publish(Request& request, bool chunked) {
+void Scheduler::publish(Request& request, Publish after) {
+  const bool chunked = after == Publish::chunk;
   if (request.received && !config_.hand_over.cache) return;
   const Tokens page = config_.shape.page_tokens;
   const Tokens cached =
       config_.cache_output ? request.kv_tokens : std::min(request.kv_tokens, request.record.prompt_tokens);
+  const Tokens insertable =
+      cache_.insertable(request.pools, request.kv_tokens, cached, request.shared, after == Publish::end);
   // After a retraction, the shared prefix may include pages of the output. They stay shared.
-  Pages pages = std::max<Pages>(cached / page, request.shared);
+  Pages pages = std::max<Pages>(insertable / page, request.shared);
   // If no pass of the request waits for loads, it keeps its own pages beside pages that another request is loading.
   if (!loads_gate_passes() || request.received) {
     pages = std::max(std::min(pages, cache_.pages_before_load(std::span(request.keys).first(pages))), request.shared);
   }
-  if (pages == 0) return;
+  if (pages == 0 || insertable == 0) {
+    cache_.inserted(request.pools, NodeId::none, cached, request.shared, after == Publish::end);
+    return;
+  }
   cache_.visit(visit_of(request, std::span(request.keys).first(pages), true));
   const NodeId end = cache_.insert(std::span(request.keys).first(pages), std::span(request.slots).first(pages),
                                    request.shared, chunked, request.counted, request.priority,
-                                   hand_overs_.reads_pages(request) ? &request.displaced : nullptr);
+                                   hand_overs_.reads_pages(request) ? &request.displaced : nullptr, &request.pools);
   const Pages prompt_pages = request.record.prompt_tokens / page;
   if (config_.raise_prompt_priority && prompt_pages > 0 && prompt_pages < pages) {
     const auto above =
@@ -555,8 +570,9 @@ void Scheduler::publish(Request& request, bool chunked) {
   cache_.release(request.lease);
   request.lease = end;
   request.shared = pages;
+  cache_.inserted(request.pools, end, cached, pages, after == Publish::end);
   // If another request inserted the same pages first, the index keeps those pages, and this request uses them.
-  request.without_draft = cache_.pages_without_draft(end);
+  request.without_draft = cache_.incomplete_pages(end);
 }
 
 void Scheduler::produce_token(Request& request, TimeNs now) {
@@ -577,9 +593,10 @@ void Scheduler::produce_token(Request& request, TimeNs now) {
 }
 
 void Scheduler::finish(Request& request, TimeNs now) {
-  publish(request, false);
+  publish(request, Publish::end);
   cache_.free(std::span(request.slots).subspan(request.shared));
   cache_.release(request.lease);
+  cache_.leave_pools(request.pools);
   request.record.finished = now;
   decide(DecisionKind::finish, Reason::none, request, request.shared);
   report(EventKind::finished, request, now);
@@ -616,7 +633,9 @@ Pages Scheduler::owned_pages() const {
 void Scheduler::check_invariants(const Pass* in_flight) const {
   Tokens output = 0;
   Pages owned = 0;
+  std::vector<const RequestPools*> pools;
   const auto holds = [&](const Request& request) {
+    pools.push_back(&request.pools);
     if (!request.gone) output += request.output_left();
     owned += request.slots.size() - request.shared + request.displaced.size();
     KV_CHECK(request.lease != NodeId::none, "an admitted request holds a lease");
@@ -640,12 +659,13 @@ void Scheduler::check_invariants(const Pass* in_flight) const {
     KV_CHECK(i == 0 || is_older(waiting_[i - 1], waiting_[i]), "the queue is in order of arrival");
     const bool holder = std::ranges::find(holders_, waiting_[i]) != holders_.end();
     KV_CHECK(holder == (waiting_[i]->lease != NodeId::none), "a waiting request with a lease is known as its holder");
+    pools.push_back(&waiting_[i]->pools);
     KV_CHECK(waiting_[i]->slots.size() == waiting_[i]->shared, "a waiting request owns no slot");
     KV_CHECK(holder || waiting_[i]->slots.empty(), "a waiting request without a lease uses no slot");
     KV_CHECK(waiting_[i]->prefetch_attempts <= config_.prefetch_attempts, "the attempts of a wait are bounded");
   }
   prefetcher_.check_invariants();
-  cache_.check_invariants(owned, prefetcher_.owned_pages());
+  cache_.check_invariants(owned, prefetcher_.owned_pages(), pools);
 }
 
 void Scheduler::report(EventKind kind, const Request& request, TimeNs now) {

@@ -46,6 +46,7 @@ struct Request {
   std::vector<SlotId> slots;  // device slots of its pages so far
   Pages shared = 0;           // slots[0, shared) belong to the index; the lease protects them
   NodeId lease = NodeId::none;
+  RequestPools pools;                       // what it has beside pool 0
   Tokens computed_tokens = 0;               // the largest value that kv_tokens has had
   Tokens kv_tokens = 0;                     // KV computed or reused
   Tokens prefill_target = 0;                // prompt; after a retraction, prompt and output so far
@@ -197,7 +198,8 @@ class Scheduler {
   void retract(Request& request, Reason reason, TimeNs now);
   void give_pages_back(Request& request);
   void release_prefix(Request& request, Reason reason);
-  void publish(Request& request, bool chunked);
+  enum class Publish : std::uint8_t { chunk, prompt, end };
+  void publish(Request& request, Publish after);
   Visit visit_of(const Request& request, std::span<const PageKey> keys, bool further) const;
   void produce_token(Request& request, TimeNs now);
   void finish(Request& request, TimeNs now);

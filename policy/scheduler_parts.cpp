@@ -185,7 +185,7 @@ void Scheduler::receive(Request& request, TimeNs now) {
   request.matched_before = true;
   request.kv_tokens = request.computed_tokens = request.record.prompt_tokens;
   request.record.hand_over_ns = now - request.record.arrival;
-  if (request.output_left() > 1) publish(request, false);
+  if (request.output_left() > 1) publish(request, Publish::prompt);
   produce_token(request, now);
 }
 

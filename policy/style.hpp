@@ -6,7 +6,7 @@
 // through a PassBuilder. A style has no state and sees no request, so all ranks compose the same pass.
 //
 // A policy is one file, policy/style/NAME.cpp, that defines std::unique_ptr<EngineStyle> make_NAME_style(const
-// EngineConfig&); the build finds the file by its name.
+// EngineConfig&, const Parameters&); the build finds the file by its name.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,7 @@
 #include <span>
 #include <string_view>
 
+#include "policy/base/parameters.hpp"
 #include "policy/base/types.hpp"
 
 namespace kvtwin {
@@ -93,7 +94,8 @@ class EngineStyle {
 
 // Known names.
 std::span<const std::string_view> style_names();
-// Null for an unknown name. `config` must outlive the style.
-std::unique_ptr<EngineStyle> make_style(std::string_view name, const EngineConfig& config);
+// `text`: a name, with parameters or without (policy/choices.hpp). Null for a text with a fault. `config` must outlive
+// the style.
+std::unique_ptr<EngineStyle> make_style(std::string_view text, const EngineConfig& config);
 
 }  // namespace kvtwin

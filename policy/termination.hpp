@@ -3,8 +3,8 @@
 // the returned time on, the prefetch is stopped, and the request is admitted with the pages that have arrived.
 //
 // A policy is one file, policy/termination/NAME.cpp, that defines
-// std::unique_ptr<Termination> make_NAME_termination(const EngineConfig&); the build finds the file by its name.
-// Times are in nanoseconds and agreed by all ranks.
+// std::unique_ptr<Termination> make_NAME_termination(const EngineConfig&, const Parameters&); the build finds the file
+// by its name. Times are in nanoseconds and agreed by all ranks.
 #pragma once
 
 #include <limits>
@@ -12,6 +12,7 @@
 #include <span>
 #include <string_view>
 
+#include "policy/base/parameters.hpp"
 #include "policy/base/types.hpp"
 #include "policy/config.hpp"
 #include "policy/prefetch/lateness.hpp"
@@ -58,7 +59,7 @@ class Termination {
 
 // Known names.
 std::span<const std::string_view> termination_names();
-// Returns the policy that config.prefetch_policy names; null for an unknown name.
+// Returns the policy of config.prefetch_policy, a name with parameters or without; null for a text with a fault.
 std::unique_ptr<Termination> make_termination(const EngineConfig& config);
 
 }  // namespace kvtwin

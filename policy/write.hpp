@@ -5,14 +5,16 @@
 // decide which page is written, in which order, to which tier, or how large the clean reserve is (cache.clean_reserve).
 // A policy learns nothing at run time; that would need changes of the cache.
 //
-// A policy is one file, policy/write/NAME.cpp, that defines std::unique_ptr<WritePolicy> make_NAME_write_policy(); the
-// build finds the file by its name.
+// A policy is one file, policy/write/NAME.cpp, that defines std::unique_ptr<WritePolicy> make_NAME_write_policy(const
+// Parameters&); the build finds the file by its name.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string_view>
+
+#include "policy/base/parameters.hpp"
 
 namespace kvtwin {
 
@@ -29,7 +31,7 @@ class WritePolicy {
 
 // Known names.
 std::span<const std::string_view> write_policy_names();
-// Null for an unknown name.
-std::unique_ptr<WritePolicy> make_write_policy(std::string_view name);
+// `text`: a name, with parameters or without (policy/choices.hpp). Null for a text with a fault.
+std::unique_ptr<WritePolicy> make_write_policy(std::string_view text);
 
 }  // namespace kvtwin

@@ -84,6 +84,9 @@ constexpr PerTier<TierLinks> kTierLinks{{{
     {kSharedFsReads, kSharedFsWrites},  // shared_fs
     {kPoolReads, kPoolWrites, true},    // remote
 }}};
+static_assert(has_all_storage_tiers(kTierLinks, [](const TierLinks& links) {
+  return !links.reads.empty() && !links.writes.empty();
+}));
 
 // A part of a flow that one node of the pool sends or receives.
 struct NodeShare {

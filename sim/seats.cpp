@@ -141,10 +141,10 @@ void Seats::make_stores(const WorldConfig& config) {
   }
 }
 
-std::optional<Pages> Seats::stored_pages_max(Tier tier) const {
+std::optional<Pages> Seats::sum_of_stores(Tier tier, Pages (StoreModel::*figure)() const) const {
   if (common_stores_[tier].empty()) return std::nullopt;
   Pages pages = 0;
-  for (const StoreModel* store : common_stores_[tier]) pages += (store->size_max() + ranks_ - 1) / ranks_;
+  for (const StoreModel* store : common_stores_[tier]) pages += ((store->*figure)() + ranks_ - 1) / ranks_;
   return pages;
 }
 

@@ -46,8 +46,9 @@ class Seats final : private Collective, private JointPasses, private PeerPost {
   WorldCore& core(std::size_t seat) { return *cores_[seat]; }
   const WorldCore& core(std::size_t seat) const { return *cores_[seat]; }
   TimeNs now() const { return shared_.now; }
-  // See World::stored_pages_max().
-  std::optional<Pages> stored_pages_max(Tier tier) const;
+  // See World::stored_pages_max() and stored_pages_evicted().
+  std::optional<Pages> stored_pages_max(Tier tier) const { return sum_of_stores(tier, &StoreModel::size_max); }
+  std::optional<Pages> stored_pages_evicted(Tier tier) const { return sum_of_stores(tier, &StoreModel::evicted); }
 
   // Requires: one handler per seat. `route` may be null if there is one engine. All arguments outlive the run.
   void begin(InputSource& source, std::span<InputHandler* const> handlers, InputRoute* route);
@@ -77,6 +78,8 @@ class Seats final : private Collective, private JointPasses, private PeerPost {
   }
 
  private:
+  // Of the stores that are not private to an engine; nothing if the tier has none.
+  std::optional<Pages> sum_of_stores(Tier tier, Pages (StoreModel::*figure)() const) const;
   // The number of the engine among those of its role.
   static std::size_t in_role(const WorldConfig& config, std::size_t engine) {
     return config.decode != nullptr && engine >= config.prefill_engines ? engine - config.prefill_engines : engine;
@@ -170,6 +173,9 @@ class SeatedWorld : public World {
   }
   std::optional<Pages> stored_pages_max(Tier tier) const override {
     return const_cast<SeatedWorld*>(this)->seated().stored_pages_max(tier);
+  }
+  std::optional<Pages> stored_pages_evicted(Tier tier) const override {
+    return const_cast<SeatedWorld*>(this)->seated().stored_pages_evicted(tier);
   }
   bool has_died(std::size_t seat) const override {
     return const_cast<SeatedWorld*>(this)->seated().is_dead(static_cast<std::uint32_t>(seat));

@@ -74,6 +74,7 @@ bool StoreModel::add(const StoreKey& key) {
       if (victim == kNone) return false;
     }
     erase_cell(find(entries_[victim].key));
+    ++evicted_;
   }
   if (2 * (size_ + 1) > table_.size()) grow();
   std::uint32_t entry = free_;

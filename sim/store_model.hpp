@@ -60,6 +60,8 @@ class StoreModel {
 
   Pages size() const { return size_; }
   Pages size_max() const { return size_max_; }
+  // Returns how many pages were dropped to make room.
+  Pages evicted() const { return evicted_; }
   // Returns how many new pages the store accepts.
   Pages room() const { return rules_.evicts_itself ? ~Pages{0} : capacity_ - size_; }
 
@@ -83,7 +85,7 @@ class StoreModel {
   StoreRules rules_;  // downs: in the order of their begins
   TimeNs now_ = 0;
   std::size_t next_down_ = 0;  // the first one whose pages are not lost yet
-  Pages size_ = 0, size_max_ = 0;
+  Pages size_ = 0, size_max_ = 0, evicted_ = 0;
   std::vector<std::uint32_t> table_;  // entry numbers; at most half full
   std::vector<Entry> entries_;
   std::vector<TimeNs> leased_until_;  // by entry; empty without leases

@@ -173,12 +173,14 @@ OperationId WorldCore::submit_transfer(const TransferOperation& operation) {
   Record& record = operations_[slot];
   record.transfer = Transfer{};
   record.transfer.lane = operation.lane;
-  record.transfer.cost = config_.cost->transfer(operation.plan);
-  if (operation.has_side()) {
-    const bool up = operation.lane == Lane::h2d;
-    record.transfer.cost = one_after_another(record.transfer.cost, config_.cost->transfer(operation.side),
+  if (operation.plan.pages > 0) record.transfer.cost = config_.cost->transfer(operation.plan);
+  const bool up = operation.lane == Lane::h2d;
+  const auto add = [&](const Plan& other) {
+    record.transfer.cost = one_after_another(record.transfer.cost, config_.cost->transfer(other),
                                              up ? config_.h2d_bytes_per_second : config_.d2h_bytes_per_second);
-  }
+  };
+  for (const Plan& other : operation.beside) add(other);
+  for (const TransferOperation::Part& part : operation.parts) add(part.plan);
   record.transfer.ranks = config_.ranks;
   record.transfer.layer_groups = operation.plan.layer_groups;
   record.transfer.pages = operation.plan.pages;

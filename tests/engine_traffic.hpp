@@ -11,6 +11,7 @@
 #include "policy/write.hpp"
 #include "tests/policy_test_support.hpp"
 #include "tests/splitmix.hpp"
+#include "tests/timeout_text.hpp"
 
 namespace kvtwin::test {
 
@@ -123,14 +124,14 @@ inline void draw_storage(Splitmix& rng, EngineConfig& config) {
   config.storage_write_share = 8192;
   config.storage_retries = static_cast<std::uint32_t>(rng.below(3));
   config.prefetch_policy = rng.chance(50) ? "wait_complete" : termination_names()[rng.below(3)];
-  config.prefetch_timeout_base_ns = static_cast<TimeNs>(rng.below(300'000));
-  config.prefetch_timeout_per_ki_token_ns = 0;
-  if (config.prefetch_timeout_base_ns % 4 < 2) config.prefetch_timeout_from = TimeoutFrom::issue;
-  if (config.prefetch_policy == "timeout" && config.prefetch_timeout_base_ns % 2 == 0) {
+  const auto base = static_cast<TimeNs>(rng.below(300'000));
+  if (base % 4 < 2) config.prefetch_timeout_from = TimeoutFrom::issue;
+  if (config.prefetch_policy == "timeout" && base % 2 == 0) {
     config.prefetch_policy = "cost_stop";
-    config.cost_token_ps = 1000 * static_cast<std::uint64_t>(config.prefetch_timeout_base_ns);
+    config.cost_token_ps = 1000 * static_cast<std::uint64_t>(base);
     for (StorageTierConfig& tier : config.storage) tier.read_token_ps = config.cost_token_ps / 4;
   }
+  if (config.prefetch_policy == "timeout") config.prefetch_policy = timeout_text(base, 0);
   if (config.cost_token_ps != 0 && config.storage_batch_pages > 4) {
     config.prefetch_admission = config.load_back_admission = "cost";
     config.load_token_ps = config.cost_token_ps / 2;

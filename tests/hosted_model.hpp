@@ -289,7 +289,7 @@ Call draw_call(Draw draw, const HostedTree& tree, std::vector<PageKey>& keys, Ti
   if (call.verb == CallVerb::split) call.pages = draw(6);
   // Pages of a node on one tier may leave it one by one.
   if (whole && draw(4) == 0 && call.verb == CallVerb::evict &&
-      !(tree.tree().node(call.node).on_device() && tree.tree().node(call.node).on_host())) {
+      !(tree.tree().node(call.node).device.resident() && tree.tree().node(call.node).host.resident())) {
     call.pages = draw(call.pages + 2);
   }
   if (call.verb == CallVerb::insert && draw(16) != 0) {  // where the chain leaves the tree

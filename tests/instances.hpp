@@ -19,6 +19,7 @@
 #include "sim/world.hpp"
 #include "tests/engine_traffic.hpp"
 #include "tests/splitmix.hpp"
+#include "tests/timeout_text.hpp"
 
 namespace kvtwin::test {
 
@@ -193,9 +194,10 @@ inline EngineConfig random_rank_engine(Splitmix& rng, std::uint32_t ranks) {
   e.storage_write_share = rng.chance(50) ? 8192 : 512;
   e.storage_retries = static_cast<std::uint32_t>(rng.below(3));
   e.prefetch_policy = termination_names()[rng.below(3)];
-  e.prefetch_timeout_base_ns = static_cast<TimeNs>(rng.below(3) * 200'000);
-  e.prefetch_timeout_per_ki_token_ns = static_cast<TimeNs>(rng.below(2) * 1'000'000);
-  if (e.prefetch_policy == "timeout" && e.prefetch_timeout_base_ns == 0) {
+  const auto base = static_cast<TimeNs>(rng.below(3) * 200'000);
+  const auto per_ki_token = static_cast<TimeNs>(rng.below(2) * 1'000'000);
+  if (e.prefetch_policy == "timeout" && base != 0) e.prefetch_policy = timeout_text(base, per_ki_token);
+  if (e.prefetch_policy == "timeout") {
     e.prefetch_policy = "cost_stop";
     e.cost_token_ps = 20'000'000;
     for (StorageTierConfig& tier : e.storage) tier.read_token_ps = 4'000'000;

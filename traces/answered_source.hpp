@@ -1,7 +1,9 @@
 // A source of requests that learns of the answers from the engines' events, and the parts that all such sources share.
 #pragma once
 
+#include <algorithm>
 #include <functional>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -21,6 +23,11 @@ class AnsweredSource : public LiveSource, public Observer {
   // was sent earlier. Requires: called before the first arrival, if at all.
   void add_front_end(FrontEnd front_end) { front_end_ = std::move(front_end); }
 
+  static constexpr TimeNs kNever = std::numeric_limits<TimeNs>::max();
+  // Returns the first time at which a user has nothing to send, because the traffic of users is cut; kNever before.
+  // Requests for which other users think at this time arrive later, and the load falls.
+  TimeNs cut_at() const { return cut_at_; }
+
   // Returns a note for readers of the results, or nothing. Known at the end.
   virtual std::string note() const { return {}; }
 
@@ -32,6 +39,7 @@ class AnsweredSource : public LiveSource, public Observer {
   }
 
  protected:
+  void cut(TimeNs time) { cut_at_ = std::min(cut_at_, time); }
   TimeNs front_end(Tokens prompt) const { return front_end_ ? front_end_(prompt) : 0; }
 
  private:
@@ -39,6 +47,7 @@ class AnsweredSource : public LiveSource, public Observer {
   virtual void answered(RequestId request, TimeNs time) = 0;
 
   Observer* observer_ = nullptr;
+  TimeNs cut_at_ = kNever;
   FrontEnd front_end_;  // empty: takes no time
 };
 

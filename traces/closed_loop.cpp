@@ -28,7 +28,7 @@ void ClosedLoopSource::push_of_user(std::uint64_t user, TimeNs answered) {
   const TimeNs begin = first ? scaled(users_->first_of(user), options_.time_scale) : answered;
   users_->reached(begin);
   TraceRequest request;
-  if ((options_.limit > 0 && read_ == options_.limit) || !users_->next_of(user, request)) return;
+  if ((options_.limit > 0 && read_ == options_.limit) || !users_->next_of(user, request)) return cut(begin);
   const TimeNs at = first ? begin : begin + scaled(request.think, options_.time_scale);
   if (users_->end() > 0 && at >= users_->end()) return;
   ++read_;

@@ -27,6 +27,7 @@ class GrowingSource final : public TraceSource, private UserTraffic {
   Tokens block_tokens() const override { return endless_.block_tokens(); }
   double fraction_read() const override;  // of the length that is asked about next
   std::vector<std::string> notes() const override { return endless_.notes(); }
+  std::optional<DrawnTraffic> drawn() const override { return endless_.drawn(); }
   UserTraffic* user_traffic() override { return users_ == nullptr ? nullptr : this; }
 
   TimeNs cut_at() const { return now_; }          // the time at which the traffic was cut

@@ -78,6 +78,11 @@ SessionsGenerator::SessionsGenerator(const SessionsConfig& config)
     : config_(config), arrivals_(mix64(config.seed ^ 0x73657373696f6e73ULL)) {
   config_.check();
   new_tokens_ = config_.mean_new_tokens();
+  drawn_.means = {{"turns", config_.mean_turns()},
+                  {"new_tokens", new_tokens_},
+                  {"output_tokens", static_cast<double>(config_.output_tokens)},
+                  {"think_s", config_.visible_think_s()}};
+  drawn_.context_limit = config_.context_max == kMaxTraceTokens ? 0 : config_.context_max;
   follow_up_share_ = config_.follow_up_share();
   if (config_.users != 0) {
     start_users();
@@ -118,6 +123,18 @@ bool SessionsGenerator::next_of(std::uint64_t user, TraceRequest& request) {
   return true;
 }
 
+void SessionsGenerator::count(const Session& session) {
+  drawn_.means[1].add(static_cast<double>(session.added));
+  drawn_.means[2].add(static_cast<double>(session.output));
+  if (session.turn > 1) drawn_.means[3].add(static_cast<double>(session.think) / kNs);
+  drawn_.longest_context = std::max(drawn_.longest_context, session.input + session.output);
+}
+
+std::vector<std::string> SessionsGenerator::notes() const {
+  std::string note = drawn_note(drawn_);
+  return note.empty() ? std::vector<std::string>() : std::vector{std::move(note)};
+}
+
 void SessionsGenerator::emit(Session& session, TraceRequest& request) {
   request.clear();
   request.arrival = session.time;
@@ -137,6 +154,7 @@ void SessionsGenerator::emit(Session& session, TraceRequest& request) {
     request.answer_blocks.push_back(session.number << kIndexBits | i);
   }
   ++emitted_;
+  count(session);
 }
 
 SessionsGenerator::Session SessionsGenerator::new_session(TimeNs time, std::uint64_t number) {
@@ -150,6 +168,7 @@ SessionsGenerator::Session SessionsGenerator::new_session(TimeNs time, std::uint
   if (session.input + session.output > config_.context_max) {
     session.output = std::min(session.output, config_.context_max - config_.prefix_tokens - 1);
     session.input = std::min(session.input, config_.context_max - session.output);
+    session.added = session.input - config_.prefix_tokens;
   }
   return session;
 }
@@ -243,19 +262,23 @@ double SessionsGenerator::draw_think(Random& random, bool length_biased) const {
   return law.draw(random);
 }
 
-// Adds the next turn to the conversation. Returns false if the conversation has ended.
-bool SessionsGenerator::goes_on(Session& session) const {
-  if (config_.turns_most == 0 ? !session.random.chance(follow_up_share_) : session.left == 0) return false;
+// Adds the next turn to the conversation, unless it has ended.
+SessionsGenerator::Goes SessionsGenerator::goes(Session& session) const {
+  if (config_.turns_most == 0 ? !session.random.chance(follow_up_share_) : session.left == 0) return Goes::ended;
   if (config_.turns_most != 0) --session.left;
   session.input += session.output;
   add_turn(session);
-  return session.input + session.output <= config_.context_max;
+  return session.input + session.output <= config_.context_max ? Goes::on : Goes::cut;
 }
 
 // Plans the session's next request from the request that was just returned. Returns false if the session ends; that of
 // a user becomes the user's next one instead.
 bool SessionsGenerator::plan_next(Session& session) {
-  if (!goes_on(session)) {
+  const Goes went = goes(session);
+  if (went != Goes::on) {
+    ++drawn_.ended;
+    drawn_.cut += went == Goes::cut ? 1 : 0;
+    drawn_.means[0].add(static_cast<double>(session.turns - (went == Goes::cut ? 1 : 0)));
     if (config_.users == 0) return false;
     session = next_of_user(session);
   }
@@ -266,7 +289,9 @@ bool SessionsGenerator::plan_next(Session& session) {
 }
 
 void SessionsGenerator::add_turn(Session& session) const {
-  session.input += length(session.random, new_tokens_);
+  ++session.turns;
+  session.added = length(session.random, new_tokens_);
+  session.input += session.added;
   session.output = length(session.random, static_cast<double>(config_.output_tokens));
 }
 

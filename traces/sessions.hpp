@@ -77,6 +77,8 @@ class SessionsGenerator final : public TraceSource, public UserTraffic {
   bool next(TraceRequest& request) override;
   Tokens block_tokens() const override { return kBlockTokens; }
   double fraction_read() const override;
+  std::vector<std::string> notes() const override;
+  std::optional<DrawnTraffic> drawn() const override { return drawn_; }
 
   // The traffic of users; null without users. Requires: the caller uses either this or next().
   UserTraffic* user_traffic() override { return config_.users == 0 ? nullptr : this; }
@@ -94,6 +96,8 @@ class SessionsGenerator final : public TraceSource, public UserTraffic {
     std::uint64_t number = 0, turn = 0;
     std::uint64_t user = 0, left = 0;  // left: turns after the next request, if turns are uniform
     Tokens input = 0, output = 0;      // of the next request
+    Tokens added = 0;                  // new tokens of the next request
+    std::uint64_t turns = 0;           // so far, with the next request and those before the trace
     Random random{0};
   };
 
@@ -103,7 +107,10 @@ class SessionsGenerator final : public TraceSource, public UserTraffic {
   void start_users();
   double draw_think(Random& random, bool length_biased) const;
   void emit(Session& session, TraceRequest& request);
-  bool goes_on(Session& session) const;
+  enum class Goes : std::uint8_t { on, ended, cut };  // cut: by context_max
+  Goes goes(Session& session) const;
+  bool goes_on(Session& session) const { return goes(session) == Goes::on; }
+  void count(const Session& session);
   void start_session();
   void draw_session_time();
   bool plan_next(Session& session);
@@ -119,6 +126,7 @@ class SessionsGenerator final : public TraceSource, public UserTraffic {
   TimeNs next_session_time_ = 0;
   TimeNs reached_ = 0;
   std::uint64_t sessions_ = 0, emitted_ = 0;
+  DrawnTraffic drawn_;
   std::vector<Session> heap_;  // top: the earliest (time, number); for next_of(): by user
 };
 

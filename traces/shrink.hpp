@@ -10,7 +10,7 @@
 
 namespace kvtwin {
 
-class ShrunkTrace final : public TraceSource {
+class ShrunkTrace final : public TraceSource, private UserTraffic {
  public:
   // Requires: `factor` >= 1 and divides source->block_tokens() (KV_CHECK).
   ShrunkTrace(std::unique_ptr<TraceSource> source, Tokens factor);
@@ -20,8 +20,17 @@ class ShrunkTrace final : public TraceSource {
   Tokens block_tokens() const override { return source_->block_tokens() / factor_; }
   double fraction_read() const override { return source_->fraction_read(); }
   std::vector<std::string> notes() const override { return source_->notes(); }
+  std::optional<DrawnTraffic> drawn() const override { return source_->drawn(); }  // in full size
+  UserTraffic* user_traffic() override { return source_->user_traffic() == nullptr ? nullptr : this; }
 
  private:
+  std::uint64_t users() const override { return source_->user_traffic()->users(); }
+  TimeNs first_of(std::uint64_t user) const override { return source_->user_traffic()->first_of(user); }
+  TimeNs end() const override { return source_->user_traffic()->end(); }
+  bool next_of(std::uint64_t user, TraceRequest& request) override;
+  void reached(TimeNs time) override { source_->user_traffic()->reached(time); }
+  void shrink(TraceRequest& request) const;
+
   std::unique_ptr<TraceSource> source_;
   Tokens factor_;
 };

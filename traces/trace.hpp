@@ -51,6 +51,7 @@
 
 #include "policy/base/types.hpp"
 #include "policy/seam/substrate.hpp"
+#include "traces/drawn_traffic.hpp"
 
 namespace kvtwin {
 
@@ -118,6 +119,8 @@ class UserTraffic {
 class TraceSource {
  public:
   virtual ~TraceSource() = default;
+  // Returns the conversations drawn so far; nothing if the source draws none from averages.
+  virtual std::optional<DrawnTraffic> drawn() const { return std::nullopt; }
   // Returns the requests by user, if the source has users; otherwise null.
   virtual UserTraffic* user_traffic() { return nullptr; }
   // Fills `request` and returns true, or returns false at the end. A caller that passes the same object again and again

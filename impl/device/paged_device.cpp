@@ -24,8 +24,8 @@
 
 namespace kvtwin {
 
-// Sleeps on purpose: real.slow_factor represents a rank with slow copies. There is nothing to wait for, because the
-// lost time itself is the effect that the other ranks must see.
+// Sleeps on purpose: faults = rank(factor=...) stands for a rank with slow copies. There is nothing to wait for,
+// because the lost time itself is the effect that the other ranks must see.
 void PageEngine::slow_down(double factor, Steady::time_point begin) const {
   if (factor <= 1) return;
   constexpr std::chrono::milliseconds kPiece{10};
@@ -324,7 +324,8 @@ FlightPtr PagedDevice::new_flight(OperationId id) {
 
 TransferJob PagedDevice::transfer_job(const TransferOperation& operation) {
   KV_CHECK(operation.lane == Lane::h2d || operation.lane == Lane::d2h, "the device has no such lane");
-  KV_CHECK(operation.has_side() == (draft_memory() != nullptr), "the draft's KV moves if it has a pool to move to");
+  const std::size_t further = draft_memory() != nullptr ? 1 : 0;
+  KV_CHECK(operation.beside.size() == further, "the draft's KV moves if it has a pool to move to");
   TransferJob job;
   job.lane = operation.lane;
   job.plan = operation.plan;
@@ -335,9 +336,9 @@ TransferJob PagedDevice::transfer_job(const TransferOperation& operation) {
     job.after_pass = std::max(job.after_pass, job.to_device() ? last_use_[page.target] : last_write_[page.source]);
     if (job.to_device()) arrives(page.target);
   }
-  if (!operation.has_side()) return job;
+  if (operation.beside.empty()) return job;
   job.draft = std::make_shared<TransferJob>(job);
-  job.draft->plan = operation.side;
+  job.draft->plan = operation.beside.front();
   job.draft->plan.runs = {};
   for (PageMove& page : job.draft->pages) page.key = draft_->own_key(page.key);
   return job;

@@ -183,12 +183,12 @@ std::vector<std::string> libpython_for(const std::filesystem::path& site) {
 }
 
 std::string python_text(std::string_view text) {  // as a literal of Python
-  constexpr std::string_view kDigits = "0123456789abcdef";
+  constexpr std::string_view kHex = "0123456789abcdef";
   std::string hex;
   for (const char character : text) {
     const auto byte = static_cast<unsigned char>(character);
-    hex += kDigits[byte >> 4];
-    hex += kDigits[byte & 15];
+    hex += kHex[byte >> 4];
+    hex += kHex[byte & 15];
   }
   return "bytes.fromhex('" + hex + "').decode()";
 }

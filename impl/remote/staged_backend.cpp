@@ -62,10 +62,10 @@ struct StagedPage {
   std::span<std::byte> value = {};
   Cause cause = Cause::unreachable;
 };
-using StagedPages = std::vector<StagedPage*>;
+using StagedPageList = std::vector<StagedPage*>;
 
-StagedPages list_of(std::vector<StagedPage>& pages) {
-  StagedPages list;
+StagedPageList list_of(std::vector<StagedPage>& pages) {
+  StagedPageList list;
   for (StagedPage& page : pages) list.push_back(&page);
   return list;
 }
@@ -103,12 +103,12 @@ struct StagedBackend::State {
 
   std::shared_ptr<Session> open();
   void close();
-  std::vector<ValueAnswer> run(CallThread& thread, const StagedPages& pages, StagedCall call);
+  std::vector<ValueAnswer> run(CallThread& thread, const StagedPageList& pages, StagedCall call);
   std::vector<StagedPage> begin_pages(PageWork& work, std::size_t first_slot) const;
-  void find(CallThread& thread, const StagedPages& pages);
-  void get(PageWork& work, const StagedPages& pages);
-  void set(PageWork& work, const StagedPages& pages);
-  void remove(const StagedPages& pages);
+  void find(CallThread& thread, const StagedPageList& pages);
+  void get(PageWork& work, const StagedPageList& pages);
+  void set(PageWork& work, const StagedPageList& pages);
+  void remove(const StagedPageList& pages);
   void count_leased(const std::vector<ValueAnswer>& answers) {
     leased += static_cast<std::uint64_t>(std::ranges::count(answers, ValueAnswer::leased));
   }
@@ -178,7 +178,7 @@ void StagedBackend::State::close() {
 }
 
 // Runs a call for the names of the pages. Returns the answers, which are `failed` if the call was late, or not made.
-std::vector<ValueAnswer> StagedBackend::State::run(CallThread& thread, const StagedPages& pages, StagedCall call) {
+std::vector<ValueAnswer> StagedBackend::State::run(CallThread& thread, const StagedPageList& pages, StagedCall call) {
   const std::vector<ValueAnswer> none(pages.size(), ValueAnswer::failed);
   if (pages.empty()) return none;
   const std::optional<std::uint64_t> attempt = thread.busy() ? std::nullopt : back_off.begin(now());
@@ -236,14 +236,14 @@ std::vector<StagedPage> StagedBackend::State::begin_pages(PageWork& work, std::s
 }
 
 // Sets the cause of each page: `none` if present.
-void StagedBackend::State::find(CallThread& thread, const StagedPages& pages) {
+void StagedBackend::State::find(CallThread& thread, const StagedPageList& pages) {
   const std::vector<ValueAnswer> answers = run(thread, pages, call_find);
   for (std::size_t i = 0; i < pages.size(); ++i) pages[i]->cause = cause_of(answers[i]);
 }
 
-void StagedBackend::State::get(PageWork& work, const StagedPages& pages) {
+void StagedBackend::State::get(PageWork& work, const StagedPageList& pages) {
   const std::vector<ValueAnswer> answers = run(reads, pages, call_get);
-  StagedPages wrong;
+  StagedPageList wrong;
   for (std::size_t i = 0; i < pages.size(); ++i) {
     StagedPage& page = *pages[i];
     page.cause = answers[i] == ValueAnswer::leased ? Cause::lease : cause_of(answers[i]);
@@ -261,9 +261,9 @@ void StagedBackend::State::get(PageWork& work, const StagedPages& pages) {
   count_leased(run(reads, wrong, call_remove));
 }
 
-void StagedBackend::State::set(PageWork& work, const StagedPages& pages) {
+void StagedBackend::State::set(PageWork& work, const StagedPageList& pages) {
   find(writes, pages);
-  StagedPages fresh;
+  StagedPageList fresh;
   for (StagedPage* page : pages) {
     if (page->cause == Cause::none) ++there;
     if (page->cause == Cause::missing) fresh.push_back(page);
@@ -282,7 +282,7 @@ void StagedBackend::State::set(PageWork& work, const StagedPages& pages) {
 }
 
 // A page that is not there is removed.
-void StagedBackend::State::remove(const StagedPages& pages) {
+void StagedBackend::State::remove(const StagedPageList& pages) {
   const std::vector<ValueAnswer> answers = run(writes, pages, call_remove);
   count_leased(answers);
   for (std::size_t i = 0; i < pages.size(); ++i) {

@@ -44,7 +44,8 @@ enum { KVTWIN_DEVICE = 0, KVTWIN_HOST = 1 };
 
 typedef struct kvtwin_policy_config {
   uint32_t struct_size;
-  const char* name;         /* of the eviction policy, see kvtwin_policy_names() */
+  const char* name;         /* of the eviction policy, see kvtwin_policy_names(); with parameters or without:
+                               "slru(protected=3)" */
   uint64_t device_pages;    /* capacity; at least 1 */
   uint64_t host_pages;      /* capacity; 0: the engine has no such tier */
   uint32_t page_tokens;     /* tokens of a page */
@@ -53,8 +54,9 @@ typedef struct kvtwin_policy_config {
   uint32_t hits_by_count;   /* 1: a node enters without a hit, and kvtwin_policy_count() adds hits, as in SGLang; 0: a
                                node enters with one hit, and each access adds one */
   uint64_t doubling_tokens; /* depth at which computing a token costs twice what the first one does; 0: the default */
-  uint32_t slru_protected_touches; /* of "slru"; 0: the default */
-  uint64_t tlru_threshold_tokens;  /* of "tlru" */
+  /* Of earlier versions; 0 if the name has parameters. */
+  uint32_t slru_protected_touches; /* "slru(protected=...)"; 0: the default */
+  uint64_t tlru_threshold_tokens;  /* "tlru(threshold=..., next_prompt=...)" */
   uint64_t tlru_next_prompt_tokens;
   kvtwin_call_journal* journal; /* records every call until it is closed; NULL: none */
 } kvtwin_policy_config;

@@ -80,9 +80,7 @@ Chosen choose_keys(const CaptureFitTerms& terms, const Capture& capture, const S
 // The keys hardware.* apply after the hardware file, so they would hide its fitted numbers.
 void refuse_overrides(const Experiment& experiment) {
   for (const ExperimentKey& key : experiment_keys()) {
-    const bool overrides =
-        key.name.starts_with("hardware.") && (key.name.ends_with("_gbps") || key.name.ends_with("_us"));
-    if (!overrides && key.name != "hardware.draw" && key.name != "hardware.end") continue;
+    if (key.name != kHardwareSetKey && key.name != "hardware.draw" && key.name != "hardware.end") continue;
     if (experiment.value(key.name) == key.fallback) continue;
     throw InputError(experiment.where(key.name) +
                      ": hides a number that is fitted; leave it out, or put it into a hardware "

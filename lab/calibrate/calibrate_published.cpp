@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Row {
+struct PublishedRow {
   PublishedEntry entry;
   Experiment experiment;
   std::string engine;
@@ -47,11 +47,11 @@ bool has_other_figures(const PublishedEntry& entry) {
 }
 
 // `entries`: their number, also those that are left out.
-std::vector<Row> read_rows(const PublishedFitTerms& terms, LeftOut& left_out, std::size_t& entries) {
-  std::vector<Row> rows;
+std::vector<PublishedRow> read_rows(const PublishedFitTerms& terms, LeftOut& left_out, std::size_t& entries) {
+  std::vector<PublishedRow> rows;
   for (PublishedEntry& entry : read_published(terms.table)) {
     ++entries;
-    Row row{{}, Experiment::from_text("", terms.table), "", {}};
+    PublishedRow row{{}, Experiment::from_text("", terms.table), "", {}};
     try {
       for (const std::string& setting : entry.settings) row.experiment.set(setting, entry.name);
       for (const std::string& setting : terms.sets) row.experiment.set(setting);
@@ -90,12 +90,12 @@ std::uint64_t hash_of(std::string_view text) {  // FNV-1a
 }
 
 // Takes up to `count` rows out of `rows` (0 = all). The choice depends on the names of the entries only.
-std::vector<const Row*> take_sample(std::vector<const Row*>& rows, std::size_t count) {
-  const auto order = [](const Row* row) { return std::pair(hash_of(row->entry.name), row->entry.name); };
+std::vector<const PublishedRow*> take_sample(std::vector<const PublishedRow*>& rows, std::size_t count) {
+  const auto order = [](const PublishedRow* row) { return std::pair(hash_of(row->entry.name), row->entry.name); };
   std::ranges::sort(rows, {}, order);
   const std::size_t taken = count == 0 ? rows.size() : std::min(count, rows.size());
   const auto end = rows.begin() + static_cast<std::ptrdiff_t>(taken);
-  std::vector<const Row*> sample(rows.begin(), end);
+  std::vector<const PublishedRow*> sample(rows.begin(), end);
   rows.erase(rows.begin(), end);
   return sample;
 }
@@ -120,7 +120,7 @@ std::vector<double> simulate_means(const Experiment& experiment, const Setup& se
 }
 
 // Checks the experiment of the row, so that a bad entry is refused before the first simulation. Errors: InputError.
-FitCase case_of(const Row& row, const std::string& table, bool held_out) {
+FitCase case_of(const PublishedRow& row, const std::string& table, bool held_out) {
   try {
     make_setup(row.experiment);
   } catch (const std::runtime_error& error) {
@@ -142,10 +142,10 @@ struct GroupErrors {
   FitError before, after;
 };
 
-std::vector<GroupErrors> errors_of(const std::vector<FitCase>& cases, const std::vector<const Row*>& rows,
+std::vector<GroupErrors> errors_of(const std::vector<FitCase>& cases, const std::vector<const PublishedRow*>& rows,
                                    const SimulatedFit& fit) {
   std::vector<std::string> groups;
-  for (const Row* row : rows) {
+  for (const PublishedRow* row : rows) {
     if (std::ranges::find(groups, row->entry.group) == groups.end()) groups.push_back(row->entry.group);
   }
   groups.emplace_back();  // all held-out groups
@@ -167,8 +167,9 @@ std::vector<GroupErrors> errors_of(const std::vector<FitCase>& cases, const std:
   return list;
 }
 
-void add_engine(const std::string& engine, const std::vector<FitCase>& cases, const std::vector<const Row*>& rows,
-                const SimulatedFit& fit, PublishedFit& published, Json& json) {
+void add_engine(const std::string& engine, const std::vector<FitCase>& cases,
+                const std::vector<const PublishedRow*>& rows, const SimulatedFit& fit, PublishedFit& published,
+                Json& json) {
   std::string& text = published.text;
   std::string toml = "# Fitted by kvtwin calibrate --published.\n[serving]\nengine = \"" + engine + "\"\n";
   text += engine + ": " + std::to_string(fit.simulations) + " simulations\n";
@@ -226,9 +227,9 @@ PublishedFit fit_published(const PublishedFitTerms& terms, const Listener& liste
   if (keys.empty()) throw InputError("--published needs --fit, the keys serving.* to fit");
   LeftOut left_out;
   std::size_t entries = 0;
-  const std::vector<Row> rows = read_rows(terms, left_out, entries);
+  const std::vector<PublishedRow> rows = read_rows(terms, left_out, entries);
   std::vector<std::string> engines;
-  for (const Row& row : rows) {
+  for (const PublishedRow& row : rows) {
     const bool fitted = row.entry.group.starts_with(terms.group);
     if (fitted && std::ranges::find(engines, row.engine) == engines.end()) engines.push_back(row.engine);
   }
@@ -238,7 +239,7 @@ PublishedFit fit_published(const PublishedFitTerms& terms, const Listener& liste
                      "TTFT or TPOT");
   }
   std::ranges::sort(engines);
-  for (const Row& row : rows) {
+  for (const PublishedRow& row : rows) {
     if (std::ranges::find(engines, row.engine) != engines.end()) continue;
     left_out.add("not used: no group of --fit-on has their serving.engine", row.entry.name);
   }
@@ -247,23 +248,23 @@ PublishedFit fit_published(const PublishedFitTerms& terms, const Listener& liste
   PublishedFit published;
   Json json = Json::object();
   for (const std::string& engine : engines) {
-    std::vector<const Row*> fitted;
-    std::map<std::string, std::vector<const Row*>> held_out;
-    for (const Row& row : rows) {
+    std::vector<const PublishedRow*> fitted;
+    std::map<std::string, std::vector<const PublishedRow*>> held_out;
+    for (const PublishedRow& row : rows) {
       if (row.engine != engine) continue;
       const bool in = row.entry.group.starts_with(terms.group);
       (in ? fitted : held_out[row.entry.group]).push_back(&row);
     }
-    std::vector<const Row*> sampled = take_sample(fitted, terms.rows);
-    for (const Row* row : fitted) held_out[row->entry.group].push_back(row);
+    std::vector<const PublishedRow*> sampled = take_sample(fitted, terms.rows);
+    for (const PublishedRow* row : fitted) held_out[row->entry.group].push_back(row);
     std::vector<FitCase> cases;
-    for (const Row* row : sampled) cases.push_back(case_of(*row, terms.table, false));
+    for (const PublishedRow* row : sampled) cases.push_back(case_of(*row, terms.table, false));
     for (auto& [group, members] : held_out) {
-      for (const Row* row : take_sample(members, terms.rows)) {
+      for (const PublishedRow* row : take_sample(members, terms.rows)) {
         cases.push_back(case_of(*row, terms.table, true));
         sampled.push_back(row);
       }
-      for (const Row* row : members) left_out.add(beyond, row->entry.name);
+      for (const PublishedRow* row : members) left_out.add(beyond, row->entry.name);
     }
     listener.begin("fits " + engine + " to " + std::to_string(sampled.size()) + " entries");
     add_engine(engine, cases, sampled, fit_by_simulation(cases, {keys, terms.max_simulations, terms.jobs}, listener),

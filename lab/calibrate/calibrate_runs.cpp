@@ -44,7 +44,7 @@ class JournalTimer final : public Substrate {
       open.one.what = Measured::transfer;
       open.one.plan = transfer->plan;
       open.one.plan.runs = {};
-      open.counts = !transfer->has_side();
+      open.counts = transfer->beside.empty();
     } else if (const auto* pass = std::get_if<ForwardOperation>(&operation)) {
       open.lane = Lane::compute;
       open.one.what = Measured::forward;

@@ -36,7 +36,7 @@ bool FlagReader::is_set_later(std::string_view keys) const {
 
 std::string FlagReader::where(std::string_view field) const {
   const auto found = given_.find(field);
-  if (found != given_.end()) return source_ + " " + found->second.said;
+  if (found != given_.end() && !found->second.is_preset) return source_ + " " + found->second.said;
   return engine() + "'s default of " + table_.find_field(field)->name;
 }
 
@@ -71,6 +71,7 @@ void FlagReader::check_word(const EngineFlag& flag, Given& given) {
   note_on(flag.key, given.said + " " + short_text(given.value) + ": " + engine() + " " + std::string(table_.version()) +
                         " has no such value; " + flag.preset + ", its default, stands for it");
   given.value = flag.preset;
+  given.is_preset = true;
 }
 
 void FlagReader::set_engine(const std::string& text, bool replaces) {
@@ -97,7 +98,11 @@ void FlagReader::set_model(std::string_view field, std::string_view cache_field)
     note("the model " + short_text(path) + " is taken as the preset " + named.preset +
          (named.suffix.empty() ? "" : " with weights in " + named.suffix));
   }
-  if (named.weights == WeightChoice::automatic) return;
+  if (named.weights == WeightChoice::automatic) {
+    // The line names a checkpoint, so the format is no choice of a plan.
+    if (!experiment_.is_given("model.weights")) experiment_.set("model.weights=auto", where(field));
+    return;
+  }
   experiment_.set("model.weights=" + std::string(name_of(named.weights)), where(field));
   // The name does not say what the checkpoint states for its cache.
   const bool default_cache = !is_given(cache_field) || value(cache_field) == "auto";
@@ -183,14 +188,14 @@ void FlagReader::set_fixed(const std::string& key, const std::string& value, con
   }
 }
 
-void FlagReader::remove_tier(const std::string& tier, const std::string& origin) {
+bool FlagReader::remove_tier(const std::string& tier, const std::string& origin) {
   const std::string prefix = "tiers." + tier + ".";
   if (experiment_.integer(prefix + "tokens") == 0 && experiment_.number(prefix + "gib") == 0 &&
       (tier != "host" || experiment_.number(prefix + "ratio") == 0)) {
-    return;
+    return false;
   }
   experiment_.set(prefix + "tokens=0", origin);
-  note_on(prefix, "the experiment's " + tier + " tier is left out");
+  return true;
 }
 
 bool FlagReader::is_preset(const EngineFlag& flag) const {

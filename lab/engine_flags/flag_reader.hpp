@@ -36,7 +36,7 @@ class FlagReader {
 
   // `said`: the flag or field in the words of the user. A later value replaces an earlier one.
   void give(const EngineFlag& flag, std::string value, std::string said) {
-    given_[flag.field] = {std::move(value), std::move(said)};
+    given_[flag.field] = {std::move(value), std::move(said), false};
   }
   // Adds a flag that no known version of the engine has.
   void give_unknown(std::string said) { unknown_.push_back(std::move(said)); }
@@ -45,6 +45,7 @@ class FlagReader {
  protected:
   struct Given {
     std::string value, said;
+    bool is_preset = false;  // the engine's default stands for a value that the engine does not have
   };
 
   FlagReader(const FlagReader&) = default;
@@ -84,7 +85,12 @@ class FlagReader {
   void set_preset(const std::string& key, const std::string& text, const std::string& origin, const std::string& said);
   // Sets a fixed behaviour of the engine that has no flag. It overrides the experiment.
   void set_fixed(const std::string& key, const std::string& value, const std::string& why);
-  void remove_tier(const std::string& tier, const std::string& origin);
+  // Returns whether the experiment had the tier.
+  bool remove_tier(const std::string& tier, const std::string& origin);
+  // Also notes it.
+  void replace_tier(const std::string& tier, const std::string& origin) {
+    if (remove_tier(tier, origin)) note_on("tiers." + tier + ".", "the experiment's " + tier + " tier is left out");
+  }
   // Returns the flag's default as the value of a flag; empty: none.
   virtual std::string preset_of(const EngineFlag& flag) const { return flag.preset; }
   bool is_preset(const EngineFlag& flag) const;

@@ -217,6 +217,23 @@ NamedModel model_named(std::string_view path) {
 
 std::span<const std::pair<std::string_view, std::string_view>> published_models() { return kModels; }
 
+NamedRepository repository_of(const ModelGeometry& preset, WeightChoice weights) {
+  const auto checkpoint = std::ranges::find(preset.checkpoints, weights, &PublishedCheckpoint::weights);
+  if (weights != WeightChoice::automatic && checkpoint != preset.checkpoints.end()) {
+    return {checkpoint->repository, true};
+  }
+  for (const auto& [name, repository] : kModels) {
+    if (name == preset.name) return {std::string(repository), weights == WeightChoice::automatic};
+  }
+  return {};
+}
+
+std::string written_cache_type(const std::string& kv_dtype, WeightChoice weights, const ModelGeometry& model) {
+  const bool own = weights == WeightChoice::automatic || weights == WeightChoice::bf16;
+  const bool has_word = model.kv_dtype == "bf16" || model.kv_dtype == "fp8";
+  return kv_dtype == "auto" && !own && has_word ? model.kv_dtype : kv_dtype;
+}
+
 WeightChoice weights_of_quantization(std::string_view method) {
   const auto known = std::ranges::find(kMethods, method, &Method::name);
   return known == kMethods.end() ? WeightChoice::automatic : known->weights;

@@ -12,7 +12,7 @@ namespace {
 
 using SortedJson = nlohmann::json;
 
-constexpr int kMaxDepth = 64;
+constexpr int kMaxNesting = 64;
 
 // Reads what Python's repr() writes: texts, numbers, lists, dicts, and objects as Name(field=value, ...).
 class PythonText {
@@ -22,7 +22,7 @@ class PythonText {
   // Reads one value. Returns nothing for a text that is cut short or no value.
   std::optional<SortedJson> value() {
     skip();
-    if (at_ >= text_.size() || ++depth_ > kMaxDepth) return std::nullopt;
+    if (at_ >= text_.size() || ++depth_ > kMaxNesting) return std::nullopt;
     std::optional<SortedJson> read;
     const char c = text_[at_];
     if (c == '\'' || c == '"') {

@@ -4,8 +4,8 @@
 
 #include "lab/error.hpp"
 #include "lab/experiment/experiment.hpp"
+#include "lab/experiment/setup.hpp"
 #include "lab/names.hpp"
-#include "lab/sglang/sglang_flags.hpp"
 #include "models/names.hpp"
 #include "models/presets.hpp"
 #include "policy/base/names.hpp"
@@ -21,10 +21,10 @@ bool is_version(std::string_view text) {
   return numbered && text.size() <= 40 && std::ranges::all_of(text, part);
 }
 
-// Returns the name that a table of the experiment's GPU and engine has; empty if the GPU has no name.
+// Returns the name that a table of the experiment's GPU and engine has; empty if the hardware names no GPU.
 std::string own_table(const Experiment& e, ServingEngine engine) {
-  const std::string& gpu = e.text("hardware.name");
-  return gpu.empty() ? std::string() : std::string(hardware_preset_name(gpu)) + "/" + std::string(name_of(engine));
+  const std::string gpu = gpu_of(e);
+  return gpu.empty() ? gpu : gpu + "/" + std::string(name_of(engine));
 }
 
 EngineWord word_of(const Experiment& e) { return engine_word(e.text(kEngineKey), e.where(kEngineKey)); }
@@ -35,10 +35,19 @@ std::string times_text(const Experiment& e, ServingEngine engine) {
   if (!table.empty() && table != "none") return "operator times " + table;
   if (e.is_given("hardware.operators")) return "roofline";
   const std::string own = own_table(e, engine);
-  return "no operator table for " + (own.empty() ? e.text("hardware.file") : own) + ": roofline";
+  if (!own.empty()) return "no operator table for " + own + ": roofline";
+  return "no operator table for " + e.text("hardware.file") + ", which names no GPU: roofline";
 }
 
 }  // namespace
+
+std::string gpu_of(const Experiment& e) {
+  try {
+    return hardware_of(e).gpu;
+  } catch (const InputError&) {
+    return "";  // make_setup() refuses the hardware
+  }
+}
 
 EngineWord engine_word(std::string_view text, const std::string& where) {
   const std::size_t space = text.find(' ');
@@ -74,7 +83,7 @@ std::vector<EngineSetting> engine_settings(const Experiment& e) {
   settings.push_back({"hardware.operators", there ? table : "none"});
   if (word.release != nullptr) {
     settings.push_back({"scheduler.style", "sglang"});
-    for (CacheRule& rule : sglang_cache_rules(*word.release, e.text("cache.write_policy") == "write_back")) {
+    for (CacheRule& rule : sglang_cache_rules(*word.release, e.policy("cache.write_policy").name == "write_back")) {
       settings.push_back({std::move(rule.key), std::move(rule.value)});
     }
     return settings;

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "lab/sglang/sglang_releases.hpp"
+#include "lab/experiment/sglang_releases.hpp"
 #include "models/serving_times.hpp"
 
 namespace kvtwin {
@@ -36,6 +36,10 @@ struct EngineSetting {
 };
 // Returns the keys that the word sets in this experiment, whether or not the experiment gives them.
 std::vector<EngineSetting> engine_settings(const Experiment& experiment);
+
+// Returns the GPU that the hardware of the experiment names ("h100-sxm"): its operator tables and its published errors
+// apply. Empty if the hardware names none, or cannot be read.
+std::string gpu_of(const Experiment& experiment);
 
 // Returns the engine, its release and the source of the times of a simulated pass, for the screen:
 // "sglang 0.5.23; operator times h100-sxm/sglang". Empty without an engine.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <span>
@@ -11,6 +12,7 @@
 
 #include "lab/error.hpp"
 #include "lab/experiment/engine_word.hpp"
+#include "lab/experiment/faults.hpp"
 #include "lab/names.hpp"
 #include "lab/toml_text.hpp"
 #include "lab/units.hpp"
@@ -52,18 +54,18 @@ bool can_be_written(const KeyValue& value) {
 }
 
 const ExperimentKey& find_key(std::string_view name, const std::string& where) {
-  for (const ExperimentKey& key : experiment_keys()) {
-    if (key.name == name) return key;
-  }
+  if (const ExperimentKey* known = find_key_of_experiment(name)) return *known;
+  const bool of_hardware = name.starts_with(std::string(kHardwareSetKey) + ".");
   std::vector<std::string> names;
-  for (const ExperimentKey& key : experiment_keys()) names.emplace_back(key.name);
+  for (const ExperimentKey& key : of_hardware ? hardware_set_keys() : experiment_keys()) names.emplace_back(key.name);
   const std::string nearest = nearest_name(name, names);
   std::string sentence = where + ": unknown key \"" + std::string(name) + "\"";
   if (!nearest.empty()) sentence += "; did you mean \"" + nearest + "\"?";
   throw InputError(sentence + (nearest.empty() ? "; " : " ") + "`kvtwin simulate --help-keys` lists all keys");
 }
 
-KeyValue to_value(const toml::node& node, const std::string& where) {
+KeyValue to_value(const ExperimentKey& key, const toml::node& node, const std::string& where) {
+  if (const auto* list = node.as_array(); list != nullptr && key.is_list) return text_of_list(*list, where);
   if (const auto* text = node.as_string()) return text->get();
   if (const auto* integer = node.as_integer()) return integer->get();
   if (const auto* number = node.as_floating_point()) return number->get();
@@ -77,7 +79,7 @@ KeyValue as_type_of(const ExperimentKey& key, KeyValue value, const std::string&
   const bool is_number = whole || std::holds_alternative<double>(key.fallback);
   const auto* const text = std::get_if<std::string>(&value);
   if (is_number && text != nullptr && has_unit(*text)) {
-    const double number = number_in(unit_named(key.name), *text, where);
+    const double number = number_in(unit_of(key), *text, where);
     if (!whole) return number;
     if (number == std::floor(number) && std::abs(number) <= kMaxKeyValue) return static_cast<std::int64_t>(number);
     throw InputError(where + " is " + *text + ", which is " + plain_number(number) + "; it must be a whole number (" +
@@ -91,10 +93,10 @@ KeyValue as_type_of(const ExperimentKey& key, KeyValue value, const std::string&
 
 // Reads the value of a key; text that is no TOML literal stays a string.
 KeyValue read_value(const ExperimentKey& key, const std::string& text, const std::string& where) {
-  if (!std::holds_alternative<std::string>(key.fallback)) {
+  if (!std::holds_alternative<std::string>(key.fallback) || (key.is_list && text.starts_with('['))) {
     try {
       const toml::table parsed = toml::parse("value = " + text);
-      if (parsed.size() == 1) return to_value(*parsed.get("value"), where);
+      if (parsed.size() == 1) return to_value(key, *parsed.get("value"), where);
     } catch (const toml::parse_error&) {  // stays a string; assign() refuses the type
     }
   } else if (text.size() >= 2 && text.front() == '"' && text.back() == '"') {
@@ -108,23 +110,57 @@ KeyValue value_of_setting(const EngineSetting& setting, const std::string& where
   return as_type_of(key, read_value(key, setting.value, where), where);
 }
 
+// Returns the facts of a policy that a key chooses. Errors: InputError for brackets and parameters with a fault, and
+// for an unknown name if the key has choices.
+PolicyFacts checked_policy(const ExperimentKey& key, const std::string& text, const std::string& origin) {
+  const std::string where = std::string(key.name) + " (" + origin + ")";
+  const PolicyText parts = policy_text(text);
+  const std::string name(parts.name);
+  if (!parts.closed) throw InputError(where + " is \"" + text + "\"; write " + name + "(parameter=value, ...)");
+  const auto known = policy_names(*key.policy);
+  if (std::ranges::find(known, name) == known.end()) {
+    if (!key.choices.empty()) checked_name("name", name, key.choices, where);
+    PolicyFacts unknown;
+    unknown.name = text;
+    return unknown;
+  }
+  PolicyFacts facts = facts_of_policy(*key.policy, text);
+  if (!facts.error.empty()) throw InputError(where + ": " + facts.error);
+  return facts;
+}
+
+// Returns the value of an earlier key as the value of its parameter.
+std::string parameter_text(const ExperimentKey& key, const KeyValue& value) {
+  if (const auto* text = std::get_if<std::string>(&value)) return *text;
+  if (const auto* whole = std::get_if<std::int64_t>(&value)) return std::to_string(*whole);
+  char text[400];  // every double without an exponent
+  const auto end = std::to_chars(text, text + sizeof text, std::get<double>(value), std::chars_format::fixed).ptr;
+  return std::string(text, end) + (key.name.ends_with("_s") ? "s" : "");
+}
+
+bool is_off(const KeyValue& value, const ExperimentKey& key) { return value == key.fallback; }
+
 constexpr std::string_view kResolvedHeader = "# Every key, its value and where it came from.\n";
 
 }  // namespace
 
 Experiment::Experiment() {
   for (const ExperimentKey& key : experiment_keys()) entries_[std::string(key.name)].value = key.fallback;
+  for (const ExperimentKey& key : hardware_set_keys()) entries_[std::string(key.name)].value = key.fallback;
+  for (const EarlierKey& earlier : earlier_keys()) entries_[std::string(earlier.key.name)].value = earlier.key.fallback;
   apply_engine();
 }
 
 Experiment Experiment::from_file(const std::filesystem::path& path) {
   Experiment experiment = from_text(read_text_file(path, kWantedExperiment, kMaxExperimentBytes), path.string());
   experiment.folder_ = path.parent_path();
+  experiment.apply_engine();  // again: a path of a hardware file is relative to the folder
   return experiment;
 }
 
 Experiment Experiment::from_text(std::string_view text, const std::string& name) {
   Experiment experiment;
+  experiment.is_recorded_ = text.starts_with(kResolvedHeader);
   const toml::table document = parse_toml(text, name);
   struct Level {
     std::string prefix;
@@ -142,10 +178,11 @@ Experiment Experiment::from_text(std::string_view text, const std::string& name)
         continue;
       }
       const ExperimentKey& known = find_key(full, where);
-      experiment.assign(known, to_value(node, where + ": " + full), where, true);
+      experiment.assign(known, to_value(known, node, where + ": " + full), where, true);
     }
   }
-  if (text.starts_with(kResolvedHeader)) experiment.read_recorded(name);
+  if (experiment.is_recorded_) experiment.read_recorded(name);
+  experiment.is_recorded_ = false;
   experiment.apply_engine();
   return experiment;
 }
@@ -193,10 +230,146 @@ void Experiment::apply_engine() {
     if (e.origin != "default") continue;
     e = {value_of_setting(setting, by), by, false};
   }
+  if (has_earlier_keys_) apply_earlier_keys();
+  if (has_earlier_keys_) apply_earlier_faults();
+}
+
+bool Experiment::gives_earlier(const EarlierKey& key) const { return origin(key.key.name) != "default"; }
+
+// Makes the texts of the policies with the parameters that earlier keys give. Of an earlier key and the new form, the
+// later one counts. One file with both, or both from one place, is an error.
+void Experiment::apply_earlier_keys() {
+  for (const ExperimentKey& key : experiment_keys()) {
+    if (!key.policy) continue;
+    const auto at = given_policies_.find(key.name);
+    const bool is_given = at != given_policies_.end();
+    const std::string& own_text = std::get<std::string>(is_given ? at->second.value : key.fallback);
+    const PolicyFacts own = facts_of_policy(*key.policy, own_text);
+    std::string added;
+    const Entry* last = nullptr;
+    std::vector<std::string_view> replaced;
+    for (const EarlierKey& earlier : earlier_keys()) {
+      const bool is_of = std::ranges::find(earlier.of, key.name) != earlier.of.end() &&
+                         std::ranges::find(earlier.policies, own.name) != earlier.policies.end();
+      if (!is_of || !gives_earlier(earlier)) continue;
+      const Entry& e = entry(earlier.key.name);
+      const std::string value = std::string(earlier.parameter) + "=" + parameter_text(earlier.key, e.value);
+      const PolicyFacts alone = facts_of_policy(*key.policy, own.name + "(" + value + ")");
+      const Parameter* const given = own.find(earlier.parameter);
+      if (given == nullptr || alone.find(earlier.parameter) == nullptr) continue;  // a build without this policy
+      if (given->given) {
+        const bool one_place = (at->second.from_file && e.from_file) || at->second.origin == e.origin;
+        if (one_place && given->value != alone.find(earlier.parameter)->value) {
+          throw InputError(e.origin + ": " + std::string(earlier.key.name) + " is " + as_toml(earlier.key.name) +
+                           ", and " + std::string(key.name) + " = \"" + own_text + "\" gives " +
+                           std::string(earlier.parameter) + " too (" + at->second.origin + "); give one of them");
+        }
+        if (at->second.order > e.order) continue;
+        replaced.push_back(earlier.parameter);
+      }
+      added += (added.empty() ? "" : ", ") + value;
+      if (last == nullptr || last->order < e.order) last = &e;
+    }
+    Entry& result = entry(key.name);
+    if (last == nullptr) continue;
+    for (const Parameter& one : own.parameters) {
+      if (one.given && std::ranges::find(replaced, one.name) == replaced.end())
+        added += ", " + one.name + "=" + one.value;
+    }
+    result.value = facts_of_policy(*key.policy, own.name + "(" + added + ")").text(ParameterTexts::different);
+    if (!is_given) result = {std::move(result.value), last->origin, last->from_file, true};
+  }
+}
+
+// Adds the faults of earlier keys to the list, unless the list was given later, in another place.
+void Experiment::apply_earlier_faults() {
+  const auto at = given_policies_.find(kFaultsKey);
+  const Entry given = at == given_policies_.end() ? Entry{.value = std::string()} : at->second;
+  std::string list = std::get<std::string>(given.value);
+  const Entry* last = nullptr;
+  std::string_view group, parameters_of;  // the fault whose parameters stand at the end of the list
+  for (const EarlierKey& earlier : earlier_keys()) {
+    if (earlier.switched_by.empty()) continue;
+    if (earlier.switched_by != group) {
+      if (!parameters_of.empty()) list += ")";
+      group = earlier.switched_by;
+      parameters_of = {};
+    }
+    const Entry& switched = entry(group);
+    const bool one_place = (given.from_file && switched.from_file) || given.origin == switched.origin;
+    if (is_off(switched.value, find_earlier_key(group)->key) || (given.order > switched.order && !one_place)) continue;
+    const Entry& e = entry(earlier.key.name);
+    if (last == nullptr || last->order < e.order) last = &e;
+    const std::string name(earlier.policies.front());
+    if (earlier.parameter.empty()) {
+      const std::string more = faults_of_spans(name, std::get<std::string>(e.value), where(earlier.key.name));
+      list += (list.empty() ? "" : ", ") + more;
+      continue;
+    }
+    list += !parameters_of.empty() ? ", " : (list.empty() ? "" : ", ") + name + "(";
+    parameters_of = group;
+    list += std::string(earlier.parameter) + "=" + parameter_text(earlier.key, e.value);
+  }
+  if (!parameters_of.empty()) list += ")";
+  Entry& result = entry(kFaultsKey);
+  if (last != nullptr) result = {std::string(), last->origin, last->from_file, at == given_policies_.end()};
+  if (last == nullptr) result = given;
+  result.value = text_of_faults(faults_in(list, where(kFaultsKey)));
+}
+
+void Experiment::note_earlier_key(const EarlierKey& earlier) {
+  if (earlier.policies.empty()) {
+    const std::string name(earlier.key.name);
+    if (is_off(entry(name).value, earlier.key)) return;
+    const std::string sentence =
+        name + " = " + as_toml(name) + ": write " + std::string(earlier.of.front()) + " = " + as_toml(name);
+    if (std::ranges::find(notes_, sentence) == notes_.end()) note(sentence);
+    return;
+  }
+  if (!earlier.switched_by.empty()) {
+    const std::string name(earlier.key.name), fault(earlier.policies.front());
+    if (is_off(entry(name).value, earlier.key)) return;
+    const std::string form = earlier.parameter.empty() ? faults_of_spans(fault, text(name), where(name))
+                                                       : fault + "(" + std::string(earlier.parameter) + "=" +
+                                                             parameter_text(earlier.key, entry(name).value) + ")";
+    const std::string sentence = name + " = " + as_toml(name) + ": write faults = \"" + form + "\"";
+    if (std::ranges::find(notes_, sentence) == notes_.end()) note(sentence);
+    return;
+  }
+  const std::string key(earlier.of.front()), name(earlier.key.name);
+  const std::string chosen = policy(key).name;
+  const bool fits = std::ranges::find(earlier.policies, chosen) != earlier.policies.end();
+  const std::string sentence = name + " = " + as_toml(name) + ": write " + key + " = \"" +
+                               (fits ? chosen : std::string(earlier.policies.front())) + "(" +
+                               std::string(earlier.parameter) + "=" + parameter_text(earlier.key, entry(name).value) +
+                               ")\"";
+  if (std::ranges::find(notes_, sentence) == notes_.end()) note(sentence);
+}
+
+PolicyFacts Experiment::policy(std::string_view key) const {
+  const auto keys = experiment_keys();
+  return facts_of_policy(*std::ranges::find(keys, key, &ExperimentKey::name)->policy, text(key));
+}
+
+bool Experiment::gives_parameter(std::string_view key, std::string_view parameter) const {
+  const std::string name = policy(key).name;
+  if (const auto at = given_policies_.find(key); at != given_policies_.end()) {
+    const auto keys = experiment_keys();
+    const PolicyKind kind = *std::ranges::find(keys, key, &ExperimentKey::name)->policy;
+    const PolicyFacts own = facts_of_policy(kind, std::get<std::string>(at->second.value));
+    const Parameter* const one = own.find(parameter);
+    if (one != nullptr && one->given) return true;
+  }
+  return std::ranges::any_of(earlier_keys(), [&](const EarlierKey& earlier) {
+    return earlier.parameter == parameter && gives_earlier(earlier) &&
+           std::ranges::find(earlier.of, key) != earlier.of.end() &&
+           std::ranges::find(earlier.policies, name) != earlier.policies.end();
+  });
 }
 
 bool Experiment::is_given(std::string_view key) const {
-  return origin(key) != "default" && !origin(key).starts_with(kByEngine);
+  const Entry& e = entry(key);
+  return e.origin != "default" && !e.origin.starts_with(kByEngine) && !e.by_earlier_keys;
 }
 
 void Experiment::assign(const ExperimentKey& key, KeyValue value, const std::string& origin, bool from_file) {
@@ -216,14 +389,38 @@ void Experiment::assign(const ExperimentKey& key, KeyValue value, const std::str
                        ")");
     }
   };
-  if (!key.choices.empty()) {
+  KeyValue given = value;
+  if (key.policy) {
+    const PolicyFacts facts = checked_policy(key, std::get<std::string>(value), origin);
+    given = facts.text(ParameterTexts::given);
+    value = facts.text(ParameterTexts::different);
+  } else if (key.name == kFaultsKey) {
+    value = given =
+        text_of_faults(faults_in(std::get<std::string>(value), std::string(key.name) + " (" + origin + ")"));
+  } else if (!key.choices.empty()) {
     checked_name("name", std::get<std::string>(value), key.choices, std::string(key.name) + " (" + origin + ")");
   }
   if (key.name == kEngineKey) engine_word(std::get<std::string>(value), std::string(key.name) + " (" + origin + ")");
   if (const auto* integer = std::get_if<std::int64_t>(&value)) check(static_cast<double>(*integer));
   if (const auto* number = std::get_if<double>(&value)) check(*number);
+  if (key.name.starts_with(std::string(kHardwareSetKey) + ".")) {  // a file gives a key twice by an earlier name only
+    const Entry& before = entry(key.name);
+    if (before.from_file && from_file && before.value != value) {
+      throw InputError(where + " is " + shown(value) + ", and " + this->where(key.name) +
+                       " gives the same figure; give one of them");
+    }
+  }
   const bool empty = value == KeyValue(std::string()) || value == KeyValue(std::int64_t{0}) || value == KeyValue(0.0);
-  entries_.find(key.name)->second = {std::move(value), origin, from_file};
+  entries_.find(key.name)->second = {std::move(value), origin, from_file, false, ++assignments_};
+  if (key.policy || key.is_list)
+    given_policies_[std::string(key.name)] = {std::move(given), origin, from_file, false, assignments_};
+  if (const EarlierKey* earlier = find_earlier_key(key.name)) {
+    has_earlier_keys_ = true;
+    if (!is_recorded_) note_earlier_key(*earlier);
+    if (earlier->policies.empty()) assign_renamed(*earlier);
+  }
+  if (key.name == kHardwareSetKey) assign_hardware_set(origin, from_file);
+  if (key.name.starts_with(std::string(kHardwareSetKey) + ".")) list_hardware_set();
   // Pairs of keys with the same meaning. A later setting replaces the other key. One file with both keys is an error.
   static constexpr std::pair<std::string_view, std::string_view> kPairs[] = {
       {"tiers.device.tokens", "tiers.device.gib"},
@@ -258,6 +455,51 @@ void Experiment::assign(const ExperimentKey& key, KeyValue value, const std::str
   }
 }
 
+// Passes the value of a renamed key on to its key of today, which keeps the name that was given, for errors.
+void Experiment::assign_renamed(const EarlierKey& earlier) {
+  const Entry given = entry(earlier.key.name);
+  const ExperimentKey& now = *find_key_of_experiment(earlier.of.front());
+  assign(now, given.value, given.origin, given.from_file);
+  entry(now.name).given_as = earlier.key.name;
+}
+
+// Sets the figures of the whole list. A figure that the list lacks is that of the hardware again.
+void Experiment::assign_hardware_set(const std::string& origin, bool from_file) {
+  const std::string list = text(kHardwareSetKey);
+  for (const ExperimentKey& key : hardware_set_keys()) {
+    Entry& e = entry(key.name);
+    if (!from_file || !e.from_file) e = {key.fallback};
+  }
+  for (std::string_view item : split_list(list)) {
+    item.remove_prefix(std::min(item.find_first_not_of(' '), item.size()));
+    const std::size_t equals = item.find('=');
+    if (equals == std::string_view::npos) {
+      throw InputError(origin + ": " + std::string(kHardwareSetKey) + ": \"" + std::string(item) +
+                       "\" is no figure; write name=value, e.g. drive_count=4");
+    }
+    const std::string name = std::string(kHardwareSetKey) + "." + std::string(item.substr(0, equals));
+    const ExperimentKey& key = find_key(name, origin);
+    assign(key, read_value(key, std::string(item.substr(equals + 1)), origin + ": " + name), origin, from_file);
+  }
+  list_hardware_set();
+}
+
+// Makes the text of the list.
+void Experiment::list_hardware_set() {
+  std::string list;
+  const Entry* last = nullptr;
+  for (const ExperimentKey& key : hardware_set_keys()) {
+    const Entry& e = entry(key.name);
+    if (e.order != 0 && (last == nullptr || e.order > last->order)) last = &e;
+    if (e.value == key.fallback) continue;
+    const std::size_t prefix = kHardwareSetKey.size() + 1;
+    list += (list.empty() ? "" : ", ") + std::string(key.name.substr(prefix)) + "=" + shown(e.value);
+  }
+  Entry& whole = entry(kHardwareSetKey);
+  whole.value = list;
+  if (last != nullptr) whole.origin = last->origin;
+}
+
 Experiment::Entry& Experiment::entry(std::string_view key) { return entries_.find(key)->second; }
 const Experiment::Entry& Experiment::entry(std::string_view key) const { return entries_.find(key)->second; }
 
@@ -285,7 +527,10 @@ void Experiment::note(std::string_view sentence) {
   notes_.push_back(std::move(text));
 }
 
-std::string Experiment::where(std::string_view key) const { return std::string(key) + " (" + origin(key) + ")"; }
+std::string Experiment::where(std::string_view key) const {
+  const std::string_view given = entry(key).given_as;
+  return std::string(given.empty() ? key : given) + " (" + origin(key) + ")";
+}
 
 std::filesystem::path Experiment::path(std::string_view key) const {
   const std::filesystem::path given_path = text(key);
@@ -304,6 +549,7 @@ std::string Experiment::resolved() const {
   for (const ExperimentKey& key : experiment_keys()) {
     const Entry& e = entry(key.name);
     KeyValue value = e.value;
+    if (key.policy) value = policy(key.name).text(ParameterTexts::all);
     if (key.is_path && !text(key.name).empty())
       value = std::filesystem::absolute(path(key.name)).lexically_normal().string();
     out << key.name << " = " << shown(value) << "  # " << e.origin << "\n";

@@ -2,6 +2,9 @@
 // settings such as --set. The key `engine` sets keys that none of them gives (engine_word.hpp). Each run folder has the
 // whole experiment; one that was recorded before there was a key `engine` keeps its values.
 //
+// The text of a key that chooses a policy has the parameters that differ from their defaults: "slru(protected=3)". Keys
+// of earlier versions for such parameters (earlier_keys()) can be given too. They then are a part of that text.
+//
 // Errors: unknown keys, wrong types and values out of range are InputErrors with the place and the nearest known key.
 #pragma once
 
@@ -39,6 +42,10 @@ class Experiment {
   double number(std::string_view key) const;
   bool flag(std::string_view key) const;
   const KeyValue& value(std::string_view key) const { return entry(key).value; }
+  // Returns what is known about the policy that the key chooses.
+  PolicyFacts policy(std::string_view key) const;
+  // Returns whether the file, a setting or flags gave the parameter of the policy that the key chooses.
+  bool gives_parameter(std::string_view key, std::string_view parameter) const;
   // Returns the value as TOML text.
   std::string as_toml(std::string_view key) const;
   // Returns the origin of the value: "experiments/quickstart.toml:12", "--set", "default", "engine = sglang", ...
@@ -63,6 +70,9 @@ class Experiment {
     KeyValue value;
     std::string origin = "default";
     bool from_file = false;
+    bool by_earlier_keys = false;  // a policy that is not given, with parameters that are
+    std::uint64_t order = 0;       // of the assignments
+    std::string_view given_as{};   // the earlier name that was given; else empty
   };
   Experiment();
   Entry& entry(std::string_view key);
@@ -70,8 +80,18 @@ class Experiment {
   void assign(const ExperimentKey& key, KeyValue value, const std::string& origin, bool from_file);
   void apply_engine();
   void read_recorded(const std::string& name);
+  void apply_earlier_keys();
+  void apply_earlier_faults();
+  void assign_renamed(const EarlierKey& earlier);
+  void assign_hardware_set(const std::string& origin, bool from_file);
+  void list_hardware_set();
+  void note_earlier_key(const EarlierKey& key);
+  bool gives_earlier(const EarlierKey& key) const;
 
-  std::map<std::string, Entry, std::less<>> entries_;
+  std::map<std::string, Entry, std::less<>> entries_;         // with those of earlier keys
+  std::map<std::string, Entry, std::less<>> given_policies_;  // policies and faults as they were given, by key
+  std::uint64_t assignments_ = 0;
+  bool has_earlier_keys_ = false, is_recorded_ = false;
   std::filesystem::path folder_;
   std::vector<std::string> notes_;
 };

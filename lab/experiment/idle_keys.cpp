@@ -40,6 +40,10 @@ struct Facts {
            routes_not_only_by({"round_robin", "least_loaded", "power_of_two", "session_affinity", "prefix_affinity"});
   }
   bool is(const char* key, const char* value) const { return e.text(key) == value; }
+  bool chooses(const char* key, const char* policy) const { return policy_text(e.text(key)).name == policy; }
+  bool chooses_one_of(const char* key, Keys policies) const {
+    return std::ranges::find(policies, policy_text(e.text(key)).name) != policies.end();
+  }
   bool is_one_of(const char* key, Keys values) const { return std::ranges::find(values, e.text(key)) != values.end(); }
 
   // True also if only the decode engines may have groups.
@@ -51,7 +55,8 @@ struct Facts {
   bool several_engines() const { return e.integer("cluster.engines") > 1 || has_roles(); }
   // False if every router in use is one of these.
   bool routes_not_only_by(Keys routers) const {
-    return !is_one_of("cluster.route", routers) || (has_roles() && !is_one_of("cluster.decode_route", routers));
+    return !chooses_one_of("cluster.route", routers) ||
+           (has_roles() && !chooses_one_of("cluster.decode_route", routers));
   }
 
   const Experiment& e;
@@ -87,20 +92,19 @@ constexpr std::string_view kOfGroups[] = {"parallel.attention_route"};
 constexpr std::string_view kOfBursts[] = {"scheduler.burst_steps"};
 constexpr std::string_view kOfAffinity[] = {"cluster.route_min_prefix"};
 constexpr std::string_view kOfEvenLoads[] = {"cluster.route_uneven_requests", "cluster.route_uneven_factor"};
-constexpr std::string_view kOfPool[] = {"hardware.pool_nodes",    "hardware.pool_peers",
-                                        "hardware.rails",         "hardware.switch_oversubscription",
-                                        "hardware.network_share", "hardware.pool_node_gbps"};
-constexpr std::string_view kOfNodes[] = {"hardware.pool_node_gbps"};
+constexpr std::string_view kOfPool[] = {"hardware.set.pool_nodes",    "hardware.set.pool_peers",
+                                        "hardware.set.rails",         "hardware.set.switch_oversubscription",
+                                        "hardware.set.network_share", "hardware.set.pool_node_gbps"};
+constexpr std::string_view kOfNodes[] = {"hardware.set.pool_node_gbps"};
 constexpr std::string_view kOfRoles[] = {
     "cluster.decode_set",   "cluster.hand_over",    "cluster.hand_over_staged", "cluster.hand_over_min_tokens",
     "cluster.decode_reuse", "cluster.decode_cache", "cluster.decode_route",     "sim.notice_us"};
-constexpr std::string_view kOfDeath[] = {"cluster.dead_at_s", "cluster.detect_s"};
 constexpr std::string_view kOfScore[] = {"cluster.route_queue_weight", "cluster.route_kv_weight",
                                          "cluster.route_prefix_weight", "cluster.route_host_share",
                                          "cluster.route_prefix_from"};
 constexpr std::string_view kOfSharedScore[] = {"cluster.route_storage_share"};
 constexpr std::string_view kOfView[] = {"cluster.route_view_delay_s"};
-constexpr std::string_view kOfBelowDevice[] = {"cache.layout", "cache.write_policy", "hardware.host_link_gbps"};
+constexpr std::string_view kOfBelowDevice[] = {"cache.layout", "cache.write_policy", "hardware.set.host_link_gbps"};
 constexpr std::string_view kOfHost[] = {"tiers.host.memory_gib",
                                         "cache.tiering",
                                         "cache.reclaim_shadowed",
@@ -122,8 +126,7 @@ constexpr std::string_view kOfStorage[] = {"model.revision",
                                            "cache.storage_batch_pages",
                                            "cache.storage_retries",
                                            "cache.namespace",
-                                           "cache.path",
-                                           "sim.storage_stall_share"};
+                                           "cache.path"};
 constexpr std::string_view kOfTimeout[] = {"cache.prefetch_timeout_base_s", "cache.prefetch_timeout_per_ki_token_s",
                                            "cache.prefetch_timeout_most_s", "cache.prefetch_timeout_from"};
 constexpr std::string_view kOfHostShare[] = {"cache.prefetch_host_share", "cache.prefetch_share_of",
@@ -133,10 +136,7 @@ constexpr std::string_view kOfSplit[] = {"cache.split_kv"};
 constexpr std::string_view kOfOvertaking[] = {"scheduler.overtake_limit"};
 constexpr std::string_view kOfSglang[] = {"scheduler.mixed_chunks"};
 constexpr std::string_view kOfVllm[] = {"scheduler.admit_whole_prompt"};
-constexpr std::string_view kOfStalls[] = {"sim.storage_stall_factor"};
 constexpr std::string_view kOfInstances[] = {"sim.reduce_us"};
-constexpr std::string_view kOfStraggler[] = {"sim.straggler_rank"};
-constexpr std::string_view kOfSlowRank[] = {"real.slow_rank"};
 
 constexpr const char* kNoStorage = "there is no storage tier; give tiers.disk, tiers.shared_fs or tiers.remote";
 
@@ -174,16 +174,14 @@ const Rule kRules[] = {
      "it is read for workload.loop = closed, and for generated sessions of several turns, only; set one of them"},
     {kOfRoles, [](const Facts& f) { return f.has_roles(); },
      "no engine has a role; set cluster.prefill and cluster.decode"},
-    {kOfDeath, [](const Facts& f) { return f.e.integer("cluster.dead_engine") >= 0; },
-     "no engine dies; set cluster.dead_engine"},
     {kOfRoute, [](const Facts& f) { return f.several_engines(); }, "there is one engine; set cluster.engines to more"},
     {kOfGroups, [](const Facts& f) { return f.has_groups(); },
      "attention has one group; set parallel.attention_dp to more"},
     {kOfBursts, [](const Facts& f) { return f.e.integer("parallel.attention_dp") == 1; },
      "groups of attention (parallel.attention_dp) run one step at a time"},
     {kOfPool, [](const Facts& f) { return f.has(Tier::remote); }, "there is no remote tier; give tiers.remote"},
-    {kOfNodes, [](const Facts& f) { return !f.e.flag("hardware.pool_peers"); },
-     "with hardware.pool_peers a node has the bandwidth of its host's NICs; leave that out"},
+    {kOfNodes, [](const Facts& f) { return !f.e.flag("hardware.set.pool_peers"); },
+     "with hardware.set.pool_peers a node has the bandwidth of its host's NICs; leave that out"},
     {kOfAffinity,
      [](const Facts& f) {
        return f.several_engines() &&
@@ -215,19 +213,19 @@ const Rule kRules[] = {
     {kOfThreshold, [](const Facts& f) { return f.host ? !f.writes_when_evicted() : f.stores(); },
      "it is read for cache.write_policy = write_through or write_through_selective, with a tier to write to only; set "
      "that"},
-    {kOfSlru, [](const Facts& f) { return f.is("cache.eviction", "slru"); },
+    {kOfSlru, [](const Facts& f) { return f.chooses("cache.eviction", "slru"); },
      "it is read for cache.eviction = slru only; set that"},
     {kOfCountedTouches,
      [](const Facts& f) {
-       return f.is_one_of("cache.eviction", {"lfu", "slru"});
+       return f.chooses_one_of("cache.eviction", {"lfu", "slru"});
      },
      "it is read for cache.eviction = lfu or slru only; set that"},
-    {kOfTlru, [](const Facts& f) { return f.is("cache.eviction", "tlru"); },
+    {kOfTlru, [](const Facts& f) { return f.chooses("cache.eviction", "tlru"); },
      "it is read for cache.eviction = tlru only; set that"},
     {kOfStorage, [](const Facts& f) { return f.stores(); }, kNoStorage},
     {kOfTimeout,
      [](const Facts& f) {
-       return f.stores() && !f.is_one_of("cache.prefetch_policy", {"best_effort", "wait_complete", "cost_stop"});
+       return f.stores() && !f.chooses_one_of("cache.prefetch_policy", {"best_effort", "wait_complete", "cost_stop"});
      },
      "it is read for storage tiers with cache.prefetch_policy = timeout only; set that"},
     {kOfHostShare, [](const Facts& f) { return f.host && f.stores() && !f.is("cache.path", "direct"); },
@@ -240,18 +238,12 @@ const Rule kRules[] = {
     {kOfSplit, [](const Facts& f) { return f.stores() && !f.is("cache.layout", "layer_first"); },
      "it is read for storage tiers and layouts other than layer_first only; set that"},
     {kOfOvertaking, [](const Facts& f) { return f.reorders(); }, "scheduler.order is fcfs; set that to another"},
-    {kOfSglang, [](const Facts& f) { return !f.is("scheduler.style", "vllm"); },
+    {kOfSglang, [](const Facts& f) { return !f.chooses("scheduler.style", "vllm"); },
      "it is read for scheduler.style = sglang only; set that"},
-    {kOfVllm, [](const Facts& f) { return !f.is("scheduler.style", "sglang"); },
+    {kOfVllm, [](const Facts& f) { return !f.chooses("scheduler.style", "sglang"); },
      "it is read for scheduler.style = vllm only; set that"},
-    {kOfStalls, [](const Facts& f) { return f.stores() && f.e.number("sim.storage_stall_share") != 0; },
-     "it is read for storage tiers with sim.storage_stall_share above 0 only; set that"},
     {kOfInstances, [](const Facts& f) { return f.is("parallel.rank_model", "instances"); },
      "parallel.rank_model is lockstep; set that to instances"},
-    {kOfStraggler, [](const Facts& f) { return f.e.number("sim.straggler_factor") != 1; },
-     "sim.straggler_factor is 1; set that higher"},
-    {kOfSlowRank, [](const Facts& f) { return f.e.number("real.slow_factor") != 1; },
-     "real.slow_factor is 1; set that higher"},
 };
 
 // The kinds of generated traffic that read a key.
@@ -341,12 +333,24 @@ std::string why_not_generated(const Facts& facts, std::string_view key) {
   return "";
 }
 
-// Returns the reason for a key of an absent storage tier (tiers.NAME.*, hardware.NAME_*); empty for all other keys. A
-// tier is present if it has a capacity.
+// Returns the reason for a key of an absent storage tier (tiers.NAME.*, and the figures of its devices); empty for all
+// other keys. A tier is present if it has a capacity.
 std::string why_no_tier(const Facts& facts, std::string_view key) {
+  static constexpr std::pair<std::string_view, std::string_view> kDevices[] = {{"disk", "disk_"},
+                                                                               {"disk", "drive_"},
+                                                                               {"disk", "file_"},
+                                                                               {"shared_fs", "shared_fs_"},
+                                                                               {"remote", "remote_"},
+                                                                               {"remote", "nic_"},
+                                                                               {"remote", "pool_bandwidth"},
+                                                                               {"remote", "pool_latency"},
+                                                                               {"remote", "pool_look_up"}};
   for (const TierSpec& spec : kStorageSpecs) {
     const std::string name(spec.name);
-    if (!key.starts_with("tiers." + name + ".") && !key.starts_with("hardware." + name + "_")) continue;
+    const bool is_figure = std::ranges::any_of(kDevices, [&](const auto& device) {
+      return device.first == name && key.starts_with("hardware.set." + std::string(device.second));
+    });
+    if (!key.starts_with("tiers." + name + ".") && !is_figure) continue;
     if (!facts.has(spec.tier)) return "there is no " + name + " tier; give tiers." + name;
   }
   return "";
@@ -356,6 +360,11 @@ std::string why_idle(const Facts& facts, std::string_view key) {
   constexpr std::string_view kGenerator = "workload.generate.";
   if (key.starts_with(kGenerator)) return why_not_generated(facts, key.substr(kGenerator.size()));
   if (std::string why = why_no_tier(facts, key); !why.empty()) return why;
+  if (const EarlierKey* earlier = find_earlier_key(key); earlier != nullptr && !earlier->switched_by.empty()) {
+    const std::string switched(earlier->switched_by);
+    const bool is_off = facts.e.value(switched) == find_earlier_key(switched)->key.fallback;
+    return is_off ? switched + " is not given; set that" : "";
+  }
   for (const Rule& rule : kRules) {
     if (std::ranges::find(rule.keys, key) != rule.keys.end() && !rule.has_effect(facts)) return rule.otherwise;
   }
@@ -384,18 +393,39 @@ std::vector<IdleKey> idle_keys(const Experiment& experiment) {
       std::ranges::count_if(experiment_keys(), [&](const ExperimentKey& key) { return experiment.is_given(key.name); });
   const bool lists_all = static_cast<std::size_t>(given) > experiment_keys().size() / 2;
   std::vector<IdleKey> idle;
-  for (const ExperimentKey& key : experiment_keys()) {
-    if (!experiment.is_given(key.name) || !is_users(experiment.origin(key.name))) continue;
+  const auto check = [&](const ExperimentKey& key) {
+    if (!experiment.is_given(key.name) || !is_users(experiment.origin(key.name))) return;
     const KeyValue& value = experiment.value(key.name);
     if (value == key.fallback) {
       const bool for_readers = facts.trace && key.name.starts_with("workload.generate.");
-      if (is_off(value) || (experiment.is_from_file(key.name) && (lists_all || for_readers))) continue;
+      if (is_off(value) || (experiment.is_from_file(key.name) && (lists_all || for_readers))) return;
     }
     const std::string why = why_idle(facts, key.name);
-    if (why.empty()) continue;
-    idle.push_back({key.name, experiment.where(key.name) + ": has no effect: " + why + ", or leave this out"});
+    if (why.empty()) return;
+    const std::string where = experiment.where(key.name);
+    idle.push_back({key.name, where, why, where + ": has no effect: " + why + ", or leave this out"});
+  };
+  for (const ExperimentKey& key : experiment_keys()) check(key);
+  for (const ExperimentKey& key : hardware_set_keys()) check(key);
+  for (const EarlierKey& earlier : earlier_keys()) {
+    if (!earlier.policies.empty()) check(earlier.key);  // the key of today stands for a renamed one
   }
   return idle;
+}
+
+std::vector<std::string> idle_sentences(const std::vector<IdleKey>& keys) {
+  std::vector<std::string> sentences;
+  for (auto first = keys.begin(); first != keys.end(); ++first) {
+    const auto same = [&](const IdleKey& key) { return key.why == first->why; };
+    if (std::any_of(keys.begin(), first, same)) continue;
+    std::string where;
+    for (auto key = first; key != keys.end(); ++key) {
+      if (same(*key)) where += (where.empty() ? "" : ", ") + key->where;
+    }
+    const bool one = where == first->where;
+    sentences.push_back(one ? first->sentence : where + ": have no effect: " + first->why + ", or leave these out");
+  }
+  return sentences;
 }
 
 }  // namespace kvtwin

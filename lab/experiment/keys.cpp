@@ -7,15 +7,9 @@
 
 #include "lab/names.hpp"
 #include "models/geometry.hpp"
+#include "models/hardware.hpp"
 #include "models/serving_times.hpp"
 #include "policy/base/names.hpp"
-#include "policy/load_back_admission.hpp"
-#include "policy/order.hpp"
-#include "policy/prefetch_admission.hpp"
-#include "policy/route.hpp"
-#include "policy/style.hpp"
-#include "policy/termination.hpp"
-#include "policy/write.hpp"
 #include "traces/trace.hpp"
 
 namespace kvtwin {
@@ -51,6 +45,12 @@ MemberOf<member> initial() {
 
 Key text(std::string_view name, const char* fallback, std::string_view help) {
   return {.name = name, .fallback = std::string(fallback), .help = help};
+}
+
+Key list(std::string_view name, std::string_view help) {
+  Key key = text(name, "", help);
+  key.is_list = true;
+  return key;
 }
 
 Key path(std::string_view name, std::string_view help) {
@@ -101,7 +101,7 @@ Key choice(std::string_view name, std::string_view help) {
   return key;
 }
 
-// A policy or a trace format: each choice is one source file (cmake/Choices.cmake).
+// A trace format: each choice is one source file (cmake/Choices.cmake).
 Key file_choice(std::string_view name, const char* fallback, std::span<const std::string_view> names,
                 std::string_view help) {
   Key key = text(name, fallback, help);
@@ -110,12 +110,27 @@ Key file_choice(std::string_view name, const char* fallback, std::span<const std
   return key;
 }
 
+// A policy, which is a source file too.
+Key policy(std::string_view name, const char* fallback, PolicyKind kind, std::string_view help) {
+  Key key = file_choice(name, fallback, policy_names(kind), help);
+  key.policy = kind;
+  return key;
+}
+
 template <auto member>
-Key file_choice(std::string_view name, std::span<const std::string_view> names, std::string_view help) {
-  Key key = file_choice(name, initial<member>().c_str(), names, help);
+Key policy(std::string_view name, PolicyKind kind, std::string_view help) {
+  Key key = policy(name, initial<member>().c_str(), kind, help);
   key.apply = [](const KeyValue& value, const Configuration& to) {
     member_of<member>(to) = std::get<std::string>(value);
   };
+  return key;
+}
+
+// Without choices: lab/experiment/setup.cpp has a sentence of its own for the bounds of `kvtwin hitrate`.
+Key eviction(std::string_view name, std::string_view help) {
+  Key key = policy<&EngineConfig::eviction>(name, PolicyKind::eviction, help);
+  key.choices.clear();
+  key.chooses_file = false;
   return key;
 }
 
@@ -162,6 +177,8 @@ Key microseconds(std::string_view name, double min, double max, std::string_view
   return scaled<member, 1000>(name, static_cast<double>(initial<member>()) / 1e3, min, max, help);
 }
 
+EarlierKey renamed(Key key, std::string_view now) { return {std::move(key), {now}, {}, {}}; }
+
 // The member is in units of 1/1024.
 template <auto member>
 Key share(std::string_view name, double fallback, std::string_view help) {
@@ -180,6 +197,10 @@ std::span<const Key> experiment_keys() {
           "Sets scheduler.style, serving.engine, the rules of the engine's prefix cache (cache.*), and "
           "hardware.operators, if there is a table of the hardware and the engine; a key that is set stays. none: sets "
           "no key, so that passes take the roofline's times"),
+      list("faults",
+           "Planned faults, e.g. [\"engine(index=3, at=30s)\", \"node(index=1, from=10s, to=20s)\"]: an engine dies, a "
+           "node of the remote pool is down, drives, a link or a rank are slow, reads stall, a bit flips. A world that "
+           "cannot do a fault refuses it; none = no fault"),
       text("model.name", "llama-3.1-8b", "Model preset; kvtwin presets lists the names"),
       path("model.config", "Path of a Hugging Face config.json that describes the model; replaces model.name"),
       integer("model.kv_bytes_per_token", 0, 0, 1 << 24,
@@ -221,7 +242,7 @@ std::span<const Key> experiment_keys() {
            "presets lists the names, for example h100-sxm/sglang; engine sets that of the hardware"),
       path("hardware.operators_file", "Path of a table of tools/import-ops; replaces hardware.operators"),
       flag("hardware.operators_of_another_gpu", false,
-           "Allow a table of operator times of another GPU than hardware.name"),
+           "Allow a table of operator times of another GPU than the hardware's"),
       integer("hardware.draw", 0, 0, 1e9,
               "Number of a hardware variant: each figure with an interval is drawn from the interval; 0 = the figures "
               "as given"),
@@ -230,53 +251,12 @@ std::span<const Key> experiment_keys() {
              "for hardware.draw, hardware.end and --draws"),
       text("hardware.end", "",
            "NUMBER:low or NUMBER:high moves one figure to an end of its interval, e.g. gemm_fraction:low"),
-      integer("hardware.disk_drives", 0, 0, 64, "Number of drives of an engine; 0 = the hardware's figure"),
-      number_or_0("hardware.disk_read_gbps", kMinGbps, 2000,
-                  "Read bandwidth of all drives together, in GB/s; 0 = the hardware's figure"),
-      number_or_0("hardware.disk_write_gbps", kMinGbps, 2000,
-                  "Write bandwidth of all drives together, in GB/s; 0 = the hardware's figure"),
-      number_or_0("hardware.shared_fs_read_gbps", kMinGbps, 10000,
-                  "Read bandwidth of the shared file system for all engines together, in GB/s; 0 = the hardware's "
-                  "figure"),
-      number_or_0("hardware.shared_fs_write_gbps", kMinGbps, 10000,
-                  "Write bandwidth of the shared file system for all engines together, in GB/s; 0 = the hardware's "
-                  "figure"),
-      number("hardware.shared_fs_latency_us", 0.0, 0, 1e6,
-             "Time of one read, write or look-up of a file on the idle shared file system, in microseconds; 0 = the "
-             "hardware's figure"),
-      number("hardware.shared_fs_file_us", 0.0, 0, 1e6,
-             "Time of the shared file system's metadata servers per file of any size, in microseconds; 0 = the "
-             "hardware's figure"),
-      integer("hardware.remote_nics", 0, 0, 64, "Number of NICs of an engine; 0 = the hardware's figure"),
-      number_or_0("hardware.remote_gbps", kMinGbps, 10000,
-                  "Bandwidth to and from the remote pool, in GB/s for each direction; 0 = the hardware's figure"),
-      number_or_0("hardware.remote_pool_gbps", kMinGbps, 100'000,
-                  "Bandwidth of the whole remote pool, which all engines share, in GB/s for each direction; 0 = "
-                  "hardware.remote_gbps or the hardware's figure"),
-      number("hardware.remote_object_us", 0.0, 0, 1e5,
-             "Time of one NIC per object of any size in the remote pool, in microseconds; 0 = the hardware's figure"),
-      integer("hardware.pool_nodes", 0, 0, 1024,
-              "Number of nodes of the remote pool. A page lies on the node of its key; engines that use one node share "
-              "its port. 0 = one pool with the bandwidth of the hardware's pool, or of one node of tiers.remote.store"),
-      number_or_0("hardware.pool_node_gbps", kMinGbps, 10000,
-                  "Bandwidth of one node of the remote pool, in GB/s for each direction; 0 = the store's figure, or an "
-                  "equal part of the hardware's figure for the pool"),
-      flag("hardware.pool_peers", false,
-           "true: the pages of the remote pool lie in the memory of the engines' own hosts, as in Mooncake, and share "
-           "the hosts' NICs; there are as many nodes as engines"),
-      integer("hardware.rails", 0, 0, 64,
-              "Number of rails: each rank uses the NICs of its rail only, on its own host and on peers; 0 = each rank "
-              "uses all NICs"),
-      number(
-          "hardware.switch_oversubscription", 1.0, 1, 1000,
-          "NIC bandwidth of all engines / bandwidth of the links between switches on the way to the remote pool; 1 = "
-          "these links never limit"),
-      number("hardware.network_share", 0.0, 0, 0.99,
-             "Share of the network to the remote pool that others use: of its nodes' ports and of the links between "
-             "switches"),
-      number_or_0("hardware.host_link_gbps", kMinGbps, 1000,
-                  "Bandwidth of a GPU's link to the host, in GB/s for each direction; copy kernels scale with the "
-                  "link; 0 = the hardware's figure"),
+      list(
+          "hardware.set",
+          "Figures that take the place of the hardware's, e.g. drive_count=4, nic_bandwidth=50GB/s. In a file: a table "
+          "[hardware.set]; elsewhere: hardware.set.FIGURE=value. Any figure of a hardware file (kvtwin presets), and "
+          "those below. Without a unit, rates are in GB/s, times in microseconds and sizes in bytes; 0 = the "
+          "hardware's figure"),
       path("workload.trace",
            "Path of a trace, in any format that kvtwin trace info reads; empty = generate the requests "
            "(workload.generate.*)"),
@@ -369,7 +349,8 @@ std::span<const Key> experiment_keys() {
               "figures begin when so many requests have ended"),
       flag("workload.count_drain", true,
            "Count the requests that end after the last arrival of the run or stage; false (closed loops) = the figures "
-           "end with the last arrival, when clients begin to have nothing to send"),
+           "end with the last arrival, when clients begin to have nothing to send. Throughput of a closed loop never "
+           "counts them"),
       text_choice("workload.loop", {"open", "closed"},
                   "open: requests arrive at the times of the trace; closed: a session's next request also waits for "
                   "the last answer and the think time after the answer"),
@@ -423,9 +404,9 @@ std::span<const Key> experiment_keys() {
           "--enable-dp-attention --dp-size, TensorRT-LLM's enable_attention_dp). Each group has a prefix cache and a "
           "scheduler of its own, with an equal part of tiers.device, tiers.host, scheduler.max_running and "
           "scheduler.chunk_tokens; all groups run their passes together. Must divide parallel.tp; simulation only"),
-      file_choice("parallel.attention_route", "round_robin", route_names(),
-                  "Choice of the group of attention for a request that an engine has received, as in cluster.route "
-                  "(SGLang's --load-balance-method)"),
+      policy("parallel.attention_route", "round_robin", PolicyKind::route,
+             "Choice of the group of attention for a request that an engine has received, as in cluster.route "
+             "(SGLang's --load-balance-method)"),
       text_choice("parallel.expert_mode", {"fused", "normal", "low_latency", "balanced"},
                   "Kernels of experts that are split over ranks: fused (the engine's kernels, skewed routing); normal "
                   "and low_latency (those of DeepEP's modes for prefills and for decodes: SGLang's --moe-a2a-backend "
@@ -454,15 +435,10 @@ std::span<const Key> experiment_keys() {
            "The pages of a prompt that the decode engine has on its device are not written again"),
       flag("cluster.decode_cache", true,
            "The decode engine keeps received pages in its index, and writes them to lower tiers like computed pages"),
-      file_choice("cluster.decode_route", "least_loaded", route_names(),
-                  "Choice of the decode engine for a request; cluster.route then chooses the prefill engine"),
-      integer("cluster.dead_engine", -1, -1, 1023,
-              "Number of an engine that dies at dead_at_s; prefill engines come first; -1 = none"),
-      number("cluster.dead_at_s", 0, 0, 1e9, "Time at which dead_engine dies, in seconds"),
-      number("cluster.detect_s", 1, 0, 1e6,
-             "Time from the death of an engine until the router and the other engines know, in seconds"),
-      file_choice(
-          "cluster.route", "round_robin", route_names(),
+      policy("cluster.decode_route", "least_loaded", PolicyKind::route,
+             "Choice of the decode engine for a request; cluster.route then chooses the prefill engine"),
+      policy(
+          "cluster.route", "round_robin", PolicyKind::route,
           "Choice of the engine for a request: round_robin (in turn), prefix_affinity (the engine that received "
           "most of the prompt before, unless that engine has too much load), least_loaded (the fewest open "
           "requests), power_of_two (the less loaded of two drawn engines), session_affinity (the engine of the "
@@ -471,30 +447,6 @@ std::span<const Key> experiment_keys() {
       number("cluster.route_view_delay_s", 0, 0, 1e6,
              "The router receives the events of the engines so many seconds late: requests admitted and ended, pages "
              "stored and removed; it knows at once what it has sent"),
-      number("cluster.route_min_prefix", 0.5, 0, 1,
-             "prefix_affinity: shortest known prefix that decides, as a share of the prompt"),
-      integer(
-          "cluster.route_uneven_requests", 32, 0, 1e9,
-          "prefix_affinity, session_affinity: the prefix or session decides unless the engines' open requests differ "
-          "by more than this number and by more than route_uneven_factor"),
-      number("cluster.route_uneven_factor", 1.5, 1, 1e6,
-             "prefix_affinity, session_affinity: the prefix or session decides unless the largest number of open "
-             "requests is more than this factor of the least, and more than route_uneven_requests above it"),
-      number("cluster.route_queue_weight", 2.0, 0, 1000, "score: weight of a short queue (llm-d's queue-scorer)"),
-      number("cluster.route_kv_weight", 2.0, 0, 1000,
-             "score: weight of a small KV use (llm-d's kv-cache-utilization-scorer)"),
-      number("cluster.route_prefix_weight", 3.0, 0, 1000,
-             "score: weight of the share of the prompt that the engine has cached (llm-d's prefix-cache-scorer)"),
-      number("cluster.route_host_share", 0.8, 0, 1,
-             "score: worth of a cached page on the host, as a share of one on the device"),
-      number(
-          "cluster.route_storage_share", 0, 0, 1,
-          "score: worth of a page in the shared file system or the remote tier, behind the engine's cached prefix, as "
-          "a share of one on the device"),
-      text_choice("cluster.route_prefix_from", {"events", "prompts"},
-                  "score: how the router knows the cached pages of an engine: events (exact, by the KV events of the "
-                  "engine) or prompts (an estimate: the pages sent to the engine last are on its device, those before "
-                  "on its host)"),
       integer("cache.page_tokens", 64, 1, 1e6, "Tokens per page, in every tier"),
       flag("cache.hybrid_allocator", true,
            "false: layers with a sliding window keep the KV of all tokens, as in vLLM without the hybrid KV cache "
@@ -503,7 +455,7 @@ std::span<const Key> experiment_keys() {
           "cache.layout",
           "Order of a page's bytes in the host pool; with layer_first, a storage tier stores a page as one object per "
           "layer and plane"),
-      text("cache.eviction", "lru", "Eviction policy; kvtwin presets lists the names"),
+      eviction("cache.eviction", "Eviction policy; kvtwin presets lists the names"),
       choice<&EngineConfig::evict_unit>("cache.evict_unit",
                                         "page: evict just enough pages, from the tail of a leaf; node: evict whole "
                                         "leaves"),
@@ -522,16 +474,8 @@ std::span<const Key> experiment_keys() {
       flag<&EngineConfig::raise_prompt_priority>(
           "cache.raise_prompt_priority",
           "The pages of a prompt have a priority one higher than the pages of its answer, as in SGLang 0.5.23"),
-      integer<&EngineConfig::slru_protected_touches>(
-          "cache.slru_protected_touches", 1, 1e9,
-          "slru: touches from which a page is protected; the insertion counts as a touch"),
-      integer<&EngineConfig::tlru_threshold_tokens>(
-          "cache.tlru_threshold_tokens", 0, 1e9,
-          "tlru: tokens that the next turn of a conversation may have to compute; 0 = evict as lru"),
-      integer<&EngineConfig::tlru_next_prompt_tokens>("cache.tlru_next_prompt_tokens", 0, 1e9,
-                                                      "tlru: tokens that the next turn is expected to add"),
-      file_choice<&EngineConfig::write_policy>(
-          "cache.write_policy", write_policy_names(),
+      policy<&EngineConfig::write_policy>(
+          "cache.write_policy", PolicyKind::write,
           "When pages are copied to the host: after the first request that inserts the prefix (write_through), after "
           "the second (write_through_selective), or when the pages leave the device (write_back)"),
       choice<&EngineConfig::tiering>(
@@ -559,24 +503,17 @@ std::span<const Key> experiment_keys() {
           "cache.write_threshold", 0, 1e9,
           "Number of requests that must insert a prefix before the prefix is backed up; 0 = the write policy's own: 1, "
           "or 2 for write_through_selective"),
-      file_choice<&EngineConfig::prefetch_policy>(
-          "cache.prefetch_policy", termination_names(),
+      policy<&EngineConfig::prefetch_policy>(
+          "cache.prefetch_policy", PolicyKind::termination,
           "When a request stops waiting for its prefetch from storage: at once (best_effort), when the prefetch has "
           "ended (wait_complete), after a time that grows with the length (timeout), or when computing the rest is "
           "faster (cost_stop)"),
-      file_choice<&EngineConfig::prefetch_admission>(
-          "cache.prefetch_admission", prefetch_admission_names(),
+      policy<&EngineConfig::prefetch_admission>(
+          "cache.prefetch_admission", PolicyKind::prefetch_admission,
           "Which hits in storage are prefetched: all of at least prefetch_min_tokens (threshold), or of these only "
           "hits that are faster to read than to compute (cost)"),
       integer<&EngineConfig::prefetch_min_tokens>("cache.prefetch_min_tokens", 0, 1e9,
                                                   "Shortest hit in storage that is prefetched, in tokens"),
-      seconds<&EngineConfig::prefetch_timeout_base_ns>(
-          "cache.prefetch_timeout_base_s", 0, 1e6, "timeout: fixed part of the time limit of a prefetch, in seconds"),
-      seconds<&EngineConfig::prefetch_timeout_per_ki_token_ns>(
-          "cache.prefetch_timeout_per_ki_token_s", 0, 1e6,
-          "timeout: part of the time limit per 1,024 tokens of the prefetch, in seconds"),
-      seconds<&EngineConfig::prefetch_timeout_max_ns>(
-          "cache.prefetch_timeout_most_s", 0, 1e6, "timeout: upper bound of the time limit, in seconds; 0 = no bound"),
       choice<&EngineConfig::prefetch_timeout_from>(
           "cache.prefetch_timeout_from",
           "timeout: the time limit begins when the request could first be admitted, and grows with the tokens that "
@@ -617,8 +554,8 @@ std::span<const Key> experiment_keys() {
       choice<&EngineConfig::path>("cache.path",
                                   "Path of pages from storage to the device: via_host, direct (GPUDirect, without host "
                                   "memory), or auto (via host while the request is queued, then direct)"),
-      file_choice<&EngineConfig::load_back_admission>(
-          "cache.load_back_admission", load_back_admission_names(),
+      policy<&EngineConfig::load_back_admission>(
+          "cache.load_back_admission", PolicyKind::load_back_admission,
           "Which hits on the host are loaded: all of at least load_back_min_tokens (threshold), or of these only hits "
           "that are faster to load than to compute (cost)"),
       integer<&EngineConfig::load_back_min_tokens>(
@@ -627,6 +564,14 @@ std::span<const Key> experiment_keys() {
       integer("cache.load_back_quota_tokens", 0, 0, kMaxKeyValue,
               "Longest hit on the host that is loaded, in tokens; longer hits are computed again; 0 = no limit"),
       flag<&EngineConfig::cache_output>("cache.output", "Cache the generated pages too"),
+      policy<&EngineConfig::state_points>(
+          "cache.state_points", PolicyKind::state_points,
+          "sglang: where requests leave recurrent states (Mamba, linear attention) in the cache: in prefill and decode "
+          "by a grid (extra_buffer), or at the end of each pass of a prefill and of the request (no_buffer)"),
+      integer<&EngineConfig::states_per_path>(
+          "cache.states_per_path", 0, 1e6,
+          "sglang: recurrent states that a path of the cache keeps; more are dropped from the top, as with SGLang's "
+          "--mamba-max-states-per-path; 0 = no limit"),
       integer(
           "tiers.device.tokens", 0, 0, kMaxKeyValue,
           "Capacity of the device tier (L1), in tokens; with scheduler.style = vllm, one page of it is a placeholder"),
@@ -689,8 +634,8 @@ std::span<const Key> experiment_keys() {
       path("tiers.remote.tls_ca", "File of trusted certificates for rediss://; empty = the system's certificates"),
       number("tiers.remote.timeout_s", 1.0, 0.001, 3600,
              "Seconds without an answer after which a server counts as gone, for kvtwin run"),
-      file_choice<&EngineConfig::style>(
-          "scheduler.style", style_names(),
+      policy<&EngineConfig::style>(
+          "scheduler.style", PolicyKind::style,
           "How passes are composed: prefill first, then decode (sglang), or one token budget per step for decode and "
           "prefill, with loads before admission and preemption (vllm)"),
       integer<&EngineConfig::poll_steps>("scheduler.poll_steps", 1, 1e6,
@@ -703,10 +648,10 @@ std::span<const Key> experiment_keys() {
       flag<&EngineConfig::admit_whole_prompt>(
           "scheduler.admit_whole_prompt",
           "vllm: a request is admitted only if its whole prompt fits into L1; false = if its first chunk fits"),
-      file_choice<&EngineConfig::order>("scheduler.order", request_order_names(),
-                                        "Order in which waiting requests are admitted: by arrival (fcfs), longest "
-                                        "cached prefix, fewest tokens to compute, or highest response ratio (hrrn) "
-                                        "first"),
+      policy<&EngineConfig::order>("scheduler.order", PolicyKind::order,
+                                   "Order in which waiting requests are admitted: by arrival (fcfs), longest "
+                                   "cached prefix, fewest tokens to compute, or highest response ratio (hrrn) "
+                                   "first"),
       integer<&EngineConfig::order_window>(
           "scheduler.order_window", 1, 1e6,
           "Maximum number of waiting requests that a scheduler step considers, oldest first"),
@@ -732,7 +677,7 @@ std::span<const Key> experiment_keys() {
           "Report the figures of the warm part of the run too: from where the hit ratio and the waits no longer change "
           "by more than chance, over at least five think times; takes 0.3 KB of memory per request. Generated chat, "
           "agentic, tools and sessions go on until there is such a part: twice, four or eight times as long as given. "
-          "plan, compare and sweep set the key for such traffic, if workload.limit is 0"),
+          "plan and compare set the key for such traffic, if workload.limit is 0"),
       text_choice("sim.world", {"simgrid", "events"},
                   "Simulated world: simgrid (transfers share links) or events (no sharing; a cross-check)"),
       text_choice("real.device", {"auto", "host", "cuda"},
@@ -748,41 +693,210 @@ std::span<const Key> experiment_keys() {
            "between engines with roles; empty = the system's library"),
       integer("real.check_every", 64, 1, 65536,
               "cuda: a pass compares a page with its key at the first read after a load, and then each of its layers "
-              "once in so many steps that read the page; 1 = all bytes in each step, as with real.flip and on the host "
+              "once in so many steps that read the page; 1 = all bytes in each step, as with faults = flip(...) and on "
+              "the host "
               "device"),
-      text_choice("real.flip", {"none", "device", "host"},
-                  "Fault test: flip one bit of a page on the device or the host; the run must find the wrong page"),
-      integer("real.slow_rank", 0, 0, 63, "Fault test: number of the rank that real.slow_factor slows down"),
-      number("real.slow_factor", 1.0, 1, 1e6,
-             "Fault test: factor on the time of the slow rank's copies and storage operations, e.g. 50; the rank is "
-             "idle for the additional time"),
-      number<&WorldConfig::storage_stall_share>("sim.storage_stall_share", 0, 1,
-                                                "Share of the reads from storage tiers that stall"),
-      number<&WorldConfig::storage_stall_factor>("sim.storage_stall_factor", 1, 1e6,
-                                                 "Factor on the time of a read that stalls"),
       microseconds<&WorldConfig::reduce_ns>("sim.reduce_us", 1, 1e6,
                                             "instances: time of a reduction among the ranks, in microseconds"),
       number("sim.notice_us", 50, 0, 1e6,
              "Engines with roles, in microseconds: time of a notice from one engine to another"),
-      integer("sim.straggler_rank", 0, 0, 63, "instances: number of the slow rank"),
-      number("sim.straggler_factor", 1.0, 1, 1e6,
-             "instances: factor on the time of the slow rank's transfers and storage operations"),
       flag("sim.both_ways_shared", true,
            "Both directions of a GPU's link share one limit (the hardware's bidirectional_factor); false = each "
            "direction has its full bandwidth"),
       flag("sim.dram_shared", true,
            "All transfers of a host share the host's DRAM bandwidth; false = DRAM never limits a transfer"),
-      text("faults.node_down", "",
-           "Planned failure: NODE@START+SECONDS, e.g. 1@60+30: node 1 of the remote pool (hardware.pool_nodes) is down "
-           "for 30 s, 60 s after the start, and has lost its pages then; several with commas"),
-      text("faults.slow_drives", "",
-           "Planned failure: FACTOR@START+SECONDS, e.g. 10@60+30: operations of the disk tier that start in this time "
-           "take 10 times as long; several with commas"),
-      text("faults.slow_link", "",
-           "Planned failure, for kvtwin simulate: LINK:SHARE@START+SECONDS, e.g. nic:0.5@60+30: a link at half its "
-           "rate. LINK is nic, switches, pool or nodeK; several with commas"),
   };
   return keys;
+}
+
+FigureUnit unit_of_figure(const HardwareField& field) {
+  if (field.unit == "B/s") return {"GB/s", 1e9, "in GB/s; 0 = the hardware's figure"};
+  if (field.unit == "s") return {"us", 1e-6, "in microseconds; 0 = the hardware's figure"};
+  if (field.unit == "B") return {"B", 1, "in bytes; 0 = the hardware's figure"};
+  return {"", 1, "0 = the hardware's figure"};
+}
+
+std::span<const Key> hardware_set_keys() {
+  static const std::vector<Key> keys = [] {
+    std::vector<Key> all = {
+        number_or_0("hardware.set.disk_read_gbps", kMinGbps, 2000,
+                    "Read bandwidth of all drives together, in GB/s; 0 = the hardware's figure"),
+        number_or_0("hardware.set.disk_write_gbps", kMinGbps, 2000,
+                    "Write bandwidth of all drives together, in GB/s; 0 = the hardware's figure"),
+        number_or_0(
+            "hardware.set.remote_gbps", kMinGbps, 10000,
+            "Bandwidth of all NICs to and from the remote pool, and of the pool, in GB/s for each direction; 0 = "
+            "the hardware's figure"),
+        number_or_0("hardware.set.host_link_gbps", kMinGbps, 1000,
+                    "Bandwidth of a GPU's link to the host, in GB/s for each direction; copy kernels scale with the "
+                    "link; 0 = the hardware's figure"),
+        integer("hardware.set.pool_nodes", 0, 0, 1024,
+                "Number of nodes of the remote pool. A page lies on the node of its key; engines that use one node "
+                "share its port. 0 = one pool with the bandwidth of the hardware's pool, or of one node of "
+                "tiers.remote.store"),
+        number_or_0("hardware.set.pool_node_gbps", kMinGbps, 10000,
+                    "Bandwidth of one node of the remote pool, in GB/s for each direction; 0 = the store's figure, or "
+                    "an equal part of the hardware's figure for the pool"),
+        flag(
+            "hardware.set.pool_peers", false,
+            "true: the pages of the remote pool lie in the memory of the engines' own hosts, as in Mooncake, and share "
+            "the hosts' NICs; there are as many nodes as engines"),
+        integer(
+            "hardware.set.rails", 0, 0, 64,
+            "Number of rails: each rank uses the NICs of its rail only, on its own host and on peers; 0 = each rank "
+            "uses all NICs"),
+        number("hardware.set.switch_oversubscription", 1.0, 1, 1000,
+               "NIC bandwidth of all engines / bandwidth of the links between switches on the way to the remote pool; "
+               "1 = these links never limit"),
+        number("hardware.set.network_share", 0.0, 0, 0.99,
+               "Share of the network to the remote pool that others use: of its nodes' ports and of the links between "
+               "switches"),
+    };
+    static std::vector<std::string> names;  // of the figures of a hardware file
+    for (const HardwareField& field : hardware_fields()) names.push_back("hardware.set." + std::string(field.key));
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const HardwareField& field = hardware_fields()[i];
+      const FigureUnit unit = unit_of_figure(field);
+      Key& key = all.emplace_back(
+          field.whole ? integer(names[i], 0, 0, field.most, "0 = the hardware's figure")
+                      : number_or_0(names[i], field.least / unit.base, field.most / unit.base, unit.help));
+      key.unit = unit.name;
+    }
+    return all;
+  }();
+  return keys;
+}
+
+bool is_figure_of_a_file(const Key& key) {
+  const std::string_view figure = key.name.substr(kHardwareSetKey.size() + 1);
+  return std::ranges::find(hardware_fields(), figure, &HardwareField::key) != hardware_fields().end();
+}
+
+const Key* find_key_of_experiment(std::string_view name) {
+  for (const std::span<const Key> keys : {experiment_keys(), hardware_set_keys()}) {
+    const auto at = std::ranges::find(keys, name, &Key::name);
+    if (at != keys.end()) return &*at;
+  }
+  const EarlierKey* const earlier = find_earlier_key(name);
+  return earlier == nullptr ? nullptr : &earlier->key;
+}
+
+std::string_view present_name(std::string_view key) {
+  const EarlierKey* const earlier = find_earlier_key(key);
+  return earlier != nullptr && earlier->policies.empty() ? earlier->of.front() : key;
+}
+
+Unit unit_of(const Key& key) {
+  // As the units of names: "x_gbps", "x_us". A figure in bytes has no such name.
+  if (key.unit == "GB/s") return unit_named("_gbps");
+  if (key.unit == "us") return unit_named("_us");
+  if (key.unit == "B") return {Unit::Kind::bytes, "B"};
+  return unit_named(key.name);
+}
+
+std::span<const EarlierKey> earlier_keys() {
+  using Names = std::vector<std::string_view>;
+  static const Names kEviction{"cache.eviction"}, kPrefetch{"cache.prefetch_policy"};
+  static const Names kRoutes{"cluster.route", "cluster.decode_route", "parallel.attention_route"};
+  static const Names kSlru{"slru"}, kTlru{"tlru"}, kTimeout{"timeout"}, kScore{"score"};
+  static const Names kFaults{"faults"}, kEngine{"engine"}, kNode{"node"}, kDrives{"drives"}, kLink{"link"};
+  static const Names kRank{"rank"}, kStall{"stall"}, kFlip{"flip"};
+  static const Names kPrefixAffinity{"prefix_affinity"}, kAffinities{"prefix_affinity", "session_affinity"};
+  static const std::vector<EarlierKey> keys = {
+      {integer("cache.slru_protected_touches", 2, 1, 1e9, "cache.eviction = \"slru(protected=...)\""), kEviction, kSlru,
+       "protected"},
+      {integer("cache.tlru_threshold_tokens", 0, 0, 1e9, "cache.eviction = \"tlru(threshold=...)\""), kEviction, kTlru,
+       "threshold"},
+      {integer("cache.tlru_next_prompt_tokens", 0, 0, 1e9, "cache.eviction = \"tlru(next_prompt=...)\""), kEviction,
+       kTlru, "next_prompt"},
+      {number("cache.prefetch_timeout_base_s", 1, 0, 1e6, "cache.prefetch_policy = \"timeout(base=...)\""), kPrefetch,
+       kTimeout, "base"},
+      {number("cache.prefetch_timeout_per_ki_token_s", 0.25, 0, 1e6,
+              "cache.prefetch_policy = \"timeout(per_ki_token=...)\""),
+       kPrefetch, kTimeout, "per_ki_token"},
+      {number("cache.prefetch_timeout_most_s", 0, 0, 1e6, "cache.prefetch_policy = \"timeout(most=...)\""), kPrefetch,
+       kTimeout, "most"},
+      {number("cluster.route_min_prefix", 0.5, 0, 1, "cluster.route = \"prefix_affinity(min_prefix=...)\""), kRoutes,
+       kPrefixAffinity, "min_prefix"},
+      {integer("cluster.route_uneven_requests", 32, 0, 1e9, "cluster.route = \"prefix_affinity(uneven_requests=...)\""),
+       kRoutes, kAffinities, "uneven_requests"},
+      {number("cluster.route_uneven_factor", 1.5, 1, 1e6, "cluster.route = \"prefix_affinity(uneven_factor=...)\""),
+       kRoutes, kAffinities, "uneven_factor"},
+      {number("cluster.route_queue_weight", 2, 0, 1000, "cluster.route = \"score(queue=...)\""), kRoutes, kScore,
+       "queue"},
+      {number("cluster.route_kv_weight", 2, 0, 1000, "cluster.route = \"score(kv=...)\""), kRoutes, kScore, "kv"},
+      {number("cluster.route_prefix_weight", 3, 0, 1000, "cluster.route = \"score(prefix=...)\""), kRoutes, kScore,
+       "prefix"},
+      {number("cluster.route_host_share", 0.8, 0, 1, "cluster.route = \"score(host_share=...)\""), kRoutes, kScore,
+       "host_share"},
+      {number("cluster.route_storage_share", 0, 0, 1, "cluster.route = \"score(storage_share=...)\""), kRoutes, kScore,
+       "storage_share"},
+      {text_choice("cluster.route_prefix_from", {"events", "prompts"}, "cluster.route = \"score(prefix_from=...)\""),
+       kRoutes, kScore, "prefix_from"},
+      {integer("cluster.dead_engine", -1, -1, 1023, "faults = \"engine(index=...)\""), kFaults, kEngine, "index",
+       "cluster.dead_engine"},
+      {number("cluster.dead_at_s", 0, 0, 1e9, "faults = \"engine(at=...)\""), kFaults, kEngine, "at",
+       "cluster.dead_engine"},
+      {number("cluster.detect_s", 1, 0, 1e6, "faults = \"engine(detect=...)\""), kFaults, kEngine, "detect",
+       "cluster.dead_engine"},
+      {text("faults.node_down", "", "faults = \"node(index=1, from=10s, to=20s)\""), kFaults, kNode, "",
+       "faults.node_down"},
+      {text("faults.slow_drives", "", "faults = \"drives(factor=10, from=10s, to=20s)\""), kFaults, kDrives, "",
+       "faults.slow_drives"},
+      {text("faults.slow_link", "", "faults = \"link(name=nic, share=0.5, from=10s, to=20s)\""), kFaults, kLink, "",
+       "faults.slow_link"},
+      {number("sim.straggler_factor", 1, 1, 1e6, "faults = \"rank(factor=...)\""), kFaults, kRank, "factor",
+       "sim.straggler_factor"},
+      {integer("sim.straggler_rank", 0, 0, 63, "faults = \"rank(index=...)\""), kFaults, kRank, "index",
+       "sim.straggler_factor"},
+      {number("real.slow_factor", 1, 1, 1e6, "faults = \"rank(factor=...)\""), kFaults, kRank, "factor",
+       "real.slow_factor"},
+      {integer("real.slow_rank", 0, 0, 63, "faults = \"rank(index=...)\""), kFaults, kRank, "index",
+       "real.slow_factor"},
+      {number("sim.storage_stall_share", 0, 0, 1, "faults = \"stall(share=...)\""), kFaults, kStall, "share",
+       "sim.storage_stall_share"},
+      {number("sim.storage_stall_factor", 20, 1, 1e6, "faults = \"stall(factor=...)\""), kFaults, kStall, "factor",
+       "sim.storage_stall_share"},
+      {text_choice("real.flip", {"none", "device", "host"}, "faults = \"flip(place=...)\""), kFaults, kFlip, "place",
+       "real.flip"},
+      renamed(integer("hardware.disk_drives", 0, 0, 64, "hardware.set.drive_count"), "hardware.set.drive_count"),
+      renamed(number_or_0("hardware.disk_read_gbps", kMinGbps, 2000, "hardware.set.disk_read_gbps"),
+              "hardware.set.disk_read_gbps"),
+      renamed(number_or_0("hardware.disk_write_gbps", kMinGbps, 2000, "hardware.set.disk_write_gbps"),
+              "hardware.set.disk_write_gbps"),
+      renamed(number_or_0("hardware.shared_fs_read_gbps", kMinGbps, 10000, "hardware.set.shared_fs_read_bandwidth"),
+              "hardware.set.shared_fs_read_bandwidth"),
+      renamed(number_or_0("hardware.shared_fs_write_gbps", kMinGbps, 10000, "hardware.set.shared_fs_write_bandwidth"),
+              "hardware.set.shared_fs_write_bandwidth"),
+      renamed(number("hardware.shared_fs_latency_us", 0.0, 0, 1e6, "hardware.set.shared_fs_latency"),
+              "hardware.set.shared_fs_latency"),
+      renamed(number("hardware.shared_fs_file_us", 0.0, 0, 1e6, "hardware.set.shared_fs_file"),
+              "hardware.set.shared_fs_file"),
+      renamed(integer("hardware.remote_nics", 0, 0, 64, "hardware.set.nic_count"), "hardware.set.nic_count"),
+      renamed(number_or_0("hardware.remote_gbps", kMinGbps, 10000, "hardware.set.remote_gbps"),
+              "hardware.set.remote_gbps"),
+      renamed(number_or_0("hardware.remote_pool_gbps", kMinGbps, 100'000, "hardware.set.pool_bandwidth"),
+              "hardware.set.pool_bandwidth"),
+      renamed(number("hardware.remote_object_us", 0.0, 0, 1e5, "hardware.set.nic_object"), "hardware.set.nic_object"),
+      renamed(integer("hardware.pool_nodes", 0, 0, 1024, "hardware.set.pool_nodes"), "hardware.set.pool_nodes"),
+      renamed(number_or_0("hardware.pool_node_gbps", kMinGbps, 10000, "hardware.set.pool_node_gbps"),
+              "hardware.set.pool_node_gbps"),
+      renamed(flag("hardware.pool_peers", false, "hardware.set.pool_peers"), "hardware.set.pool_peers"),
+      renamed(integer("hardware.rails", 0, 0, 64, "hardware.set.rails"), "hardware.set.rails"),
+      renamed(number("hardware.switch_oversubscription", 1.0, 1, 1000, "hardware.set.switch_oversubscription"),
+              "hardware.set.switch_oversubscription"),
+      renamed(number("hardware.network_share", 0.0, 0, 0.99, "hardware.set.network_share"),
+              "hardware.set.network_share"),
+      renamed(number_or_0("hardware.host_link_gbps", kMinGbps, 1000, "hardware.set.host_link_gbps"),
+              "hardware.set.host_link_gbps"),
+  };
+  return keys;
+}
+
+const EarlierKey* find_earlier_key(std::string_view name) {
+  const auto keys = earlier_keys();
+  const auto at = std::ranges::find(keys, name, [](const EarlierKey& one) { return one.key.name; });
+  return at == keys.end() ? nullptr : &*at;
 }
 
 std::string Key::range() const {
@@ -801,12 +915,14 @@ std::string Key::range() const {
 
 bool is_key_of_all_engines(std::string_view key) {
   static constexpr std::string_view kCommon[] = {
-      "cluster.", "workload.", "report.", "slo.", "sim.", "seed", "tiers.disk.", "tiers.remote.", "tiers.shared_fs."};
+      "cluster.", "workload.", "report.",     "slo.",          "sim.",
+      "seed",     "faults",    "tiers.disk.", "tiers.remote.", "tiers.shared_fs."};
   return std::ranges::any_of(kCommon, [&](std::string_view group) { return key.starts_with(group); });
 }
 
 bool is_policy_key(std::string_view key) {
-  return key.starts_with("cache.") || key.starts_with("scheduler.") || key.starts_with("cluster.route");
+  return key.starts_with("cache.") || key.starts_with("scheduler.") || key.starts_with("cluster.route") ||
+         key == "tiers.device.window_ratio" || key == "tiers.device.state_ratio";
 }
 
 }  // namespace kvtwin

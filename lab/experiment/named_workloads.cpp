@@ -10,12 +10,18 @@ namespace kvtwin {
 namespace {
 
 constexpr std::string_view kMooncake =
-    "Mooncake's conversation trace (Qin et al., FAST 2025): 12,031 requests of one hour, averages by kvtwin trace info";
+    "Mooncake's conversation trace (Qin et al., FAST 2025; github.com/kvcache-ai/Mooncake, FAST25-release/traces): "
+    "12,031 "
+    "requests of one hour, averages by kvtwin trace info";
 constexpr std::string_view kClaudeCode =
     "sessions of Claude Code (WEKA kv-cache-tester, Apache-2.0): 9,284 requests of 240 sessions, with drawn starts, "
     "averages by kvtwin trace info";
-constexpr std::string_view kTools =
-    "Mooncake's tool-and-agent trace (Qin et al., FAST 2025): 23,608 requests of one hour";
+constexpr std::string_view kRagPulse =
+    "RAGPulse (Wang et al., arXiv 2511.12979; github.com/flashserve/RAGPulse): 7,106 requests of a university's "
+    "question "
+    "service in one week";
+constexpr std::string_view kAzureCode =
+    "Azure's code trace of 2023 (Patel et al., ISCA 2024; github.com/Azure/AzurePublicDataset): 8,819 requests";
 
 // new_tokens follow from the mean prompts, 12,035 and 83,831 tokens.
 constexpr WorkloadFigure kChat[] = {
@@ -28,15 +34,21 @@ constexpr WorkloadFigure kCodingAgent[] = {
     {"prefix_tokens", "4764", kClaudeCode}, {"think_s", "46.7", kClaudeCode},    {"length_spread", "1.18", kClaudeCode},
     {"think_spread", "1.88", kClaudeCode},
 };
+// prefix_tokens: the part of the instructions that an earlier request had, on average. Retrieved texts stand before the
+// history of the conversation, so a follow-up shares no more than a first question does.
 constexpr WorkloadFigure kRag[] = {
-    {"turns", "1", kTools},           {"prompt_tokens", "8596", kTools},
-    {"output_tokens", "182", kTools}, {"prefix_tokens", "2560", kTools},
-    {"think_s", "60", "assumed"},
+    {"turns", "1",
+     "assumed: a follow-up has other retrieved texts in front of the history, so no longer prefix is shared"},
+    {"prompt_tokens", "2944", kRagPulse},
+    {"output_tokens", "283", kRagPulse},
+    {"prefix_tokens", "925", kRagPulse},
+    {"think_s", "40", "assumed: the median gap between requests of a session in RAGPulse; its mean counts later days"},
+    {"length_spread", "0.6", "assumed: RAGPulse has 0.43 for prompts and 0.78 for answers"},
 };
 constexpr WorkloadFigure kBatch[] = {
     {"turns", "1", "assumed: each document is one request"},
-    {"prompt_tokens", "2048", "Azure code trace 2023 (Patel et al., ISCA 2024): 8,819 requests, mean prompt"},
-    {"output_tokens", "28", "Azure code trace 2023 (Patel et al., ISCA 2024): 8,819 requests, mean answer"},
+    {"prompt_tokens", "2048", kAzureCode},
+    {"output_tokens", "28", kAzureCode},
     {"prefix_tokens", "0", "assumed"},
     {"think_s", "0", "assumed: the next document is sent at once"},
 };

@@ -10,10 +10,12 @@
 
 #include "lab/error.hpp"
 #include "lab/experiment/engine_word.hpp"
+#include "lab/experiment/faults.hpp"
 #include "lab/experiment/generated.hpp"
-#include "lab/experiment/planned_faults.hpp"
 #include "lab/experiment/stages.hpp"
+#include "lab/formatted.hpp"
 #include "lab/names.hpp"
+#include "lab/units.hpp"
 #include "models/hardware_draws.hpp"
 #include "models/names.hpp"
 #include "models/operator_cost.hpp"
@@ -90,11 +92,7 @@ bool has_roles(const Experiment& e) {
 Experiment decode_experiment(const Experiment& e, std::uint32_t engines) {
   Experiment own = e;
   const std::string where = e.where("cluster.decode_set");
-  std::string_view rest = e.text("cluster.decode_set");
-  while (!rest.empty()) {
-    const std::size_t end = std::min(rest.find(','), rest.size());
-    std::string_view one = rest.substr(0, end);
-    rest.remove_prefix(std::min(rest.size(), end + 1));
+  for (std::string_view one : split_list(e.text("cluster.decode_set"))) {
     while (one.starts_with(' ')) one.remove_prefix(1);
     while (one.ends_with(' ')) one.remove_suffix(1);
     if (is_key_of_all_engines(one)) {
@@ -103,7 +101,7 @@ Experiment decode_experiment(const Experiment& e, std::uint32_t engines) {
     }
     own.set(one, where);
   }
-  for (const char* key : {"cluster.prefill=0", "cluster.decode=0", "cluster.decode_set=", "cluster.dead_engine=-1"}) {
+  for (const char* key : {"cluster.prefill=0", "cluster.decode=0", "cluster.decode_set=", "faults="}) {
     own.set(key, where);
   }
   own.set("cluster.engines=" + std::to_string(engines), where);  // all share the pool and its network
@@ -133,29 +131,28 @@ void count_engines(const Experiment& e, Setup& setup) {
 }
 
 void configure_deaths(const Experiment& e, Setup& setup) {
-  const std::int64_t dead = e.integer("cluster.dead_engine");
-  if (dead < 0) return;
+  const std::vector<Fault> faults = faults_of(e, "engine");
+  if (faults.empty()) return;
+  const Fault& fault = faults.front();
+  const std::int64_t dead = fault.number("index");
   const std::int64_t engines = total_engines(e), prefill = has_roles(e) ? e.integer("cluster.prefill") : 0;
   const std::int64_t alike = prefill == 0 ? engines : dead < prefill ? prefill : engines - prefill;
   if (dead >= engines || alike == 1) {
-    throw InputError(e.where("cluster.dead_engine") + ": is " + std::to_string(dead) +
-                     (dead >= engines ? ", and the engines are 0 to " + std::to_string(engines - 1)
-                                      : ", the only engine that could serve its requests") +
-                     "; choose another, or set it to -1");
+    throw InputError(where_of(e, fault) +
+                     (dead >= engines ? ": the engines are 0 to " + std::to_string(engines - 1)
+                                      : ": is the only engine that could serve its requests") +
+                     "; choose another, or leave this out");
   }
   const bool decodes = prefill != 0 && dead >= prefill;
   const std::uint32_t groups = decodes ? setup.decode->attention_dp : setup.attention_dp;
   const std::size_t first = decodes ? setup.roles.prefill + static_cast<std::size_t>(dead - prefill) * groups
                                     : static_cast<std::size_t>(dead) * groups;
   for (std::size_t group = 0; group < groups; ++group) {
-    setup.world.deaths.push_back(
-        {static_cast<std::uint32_t>(first + group), static_cast<TimeNs>(e.number("cluster.dead_at_s") * 1e9 + 0.5)});
+    setup.world.deaths.push_back({static_cast<std::uint32_t>(first + group), static_cast<TimeNs>(fault.number("at"))});
   }
-  setup.world.detect_ns = static_cast<TimeNs>(e.number("cluster.detect_s") * 1e9 + 0.5);
+  setup.world.detect_ns = static_cast<TimeNs>(fault.number("detect"));
   setup.roles.engines_die = true;
 }
-
-constexpr double kGib = 1073741824.0;
 
 // Returns the pages of a tier, for the whole engine; 0 if the experiment does not set the tier.
 Pages tier_pages(const Experiment& e, const std::string& tier, Tokens page_tokens, double bytes_per_token) {
@@ -213,7 +210,7 @@ Pages group_part(const Experiment& e, const std::string& tier, Pages pages, cons
 Bytes room_of_device(const Experiment& e, const Setup& setup) {
   // With SGLang's fraction, the activations are in the rest of the memory; with vLLM's, in the fraction.
   const double fraction = e.number("tiers.device.memory_fraction");
-  const bool has_activations = fraction == 0 || e.text("scheduler.style") == "vllm";
+  const bool has_activations = fraction == 0 || e.policy("scheduler.style").name == "vllm";
   Bytes room = 0;
   try {
     room = device_kv_bytes(setup.hardware, setup.model, setup.engine_gpus(), fraction == 0 ? kMemFraction : fraction,
@@ -284,7 +281,7 @@ std::string given_pool_keys(const Experiment& e) {
 }
 
 bool divides_memory(const Experiment& e, const Setup& setup) {
-  return e.text("scheduler.style") == "sglang" && has_several_pools(setup.model);
+  return e.policy("scheduler.style").name == "sglang" && has_several_pools(setup.model);
 }
 
 // Divides the memory of each GPU as SGLang does for a model with several kinds of KV.
@@ -310,7 +307,66 @@ void divide_memory(const Experiment& e, Setup& setup) {
                      " tokens of L1; make it smaller");
   }
   limit_running(e, setup);
-  setup.notes.push_back(hits_of_pools(setup));
+}
+
+std::uint32_t layers_of(const ModelGeometry& model, PoolKind kind) {
+  const auto has = [kind](const LayerGeometry& layer) {
+    return kind == PoolKind::window ? layer.window != 0 : layer.state_bytes != 0;
+  };
+  return static_cast<std::uint32_t>(std::max<std::ptrdiff_t>(std::ranges::count_if(model.layers, has), 1));
+}
+
+// The KV of a slot, in pieces of one layer each.
+KvShape shape_of_slot(const PoolSize& pool, std::uint32_t layers, std::uint32_t page_tokens) {
+  const std::uint64_t bytes = static_cast<std::uint64_t>(pool.slot_bytes + 0.5);
+  const std::uint32_t pieces = bytes % (2 * std::uint64_t{layers}) == 0 ? layers : 1;
+  const std::uint32_t planes = bytes % (2 * std::uint64_t{pieces}) == 0 ? 2 : 1;
+  return {pieces, planes, 1, static_cast<std::uint32_t>(bytes / pieces / planes), page_tokens};
+}
+
+// Gives the engine its pools for windows and states, or says why every cached prefix counts as usable.
+void keep_pools(const Experiment& e, Setup& setup) {
+  if (!divides_memory(e, setup)) return;
+  EngineConfig& engine = setup.engine;
+  const auto page = static_cast<std::uint32_t>(engine.shape.page_tokens);
+  if (!engine.storage.empty() || setup.roles.prefill > 0 ||
+      (engine.host_pages != 0 && engine.write_policy.starts_with("write_back"))) {
+    setup.notes.push_back(hits_of_pools(setup));
+    return;
+  }
+  const auto host_slots = [&](PoolKind kind) -> std::uint64_t {
+    if (engine.host_pages == 0) return 0;
+    const auto pool = std::ranges::find(setup.host_pools, kind, &PoolSize::kind);
+    return pool == setup.host_pools.end() ? 0 : pool->slots;
+  };
+  for (const PoolSize& pool : setup.device_pools.pools) {
+    if (pool.kind == PoolKind::window) {
+      engine.pools.push_back({Closure::tail, setup.model.window, pool.slots / page, host_slots(pool.kind) / page,
+                              shape_of_slot(pool, layers_of(setup.model, pool.kind), page)});
+    } else if (pool.kind == PoolKind::state) {
+      engine.pools.push_back({Closure::point, 0, pool.slots, host_slots(pool.kind),
+                              shape_of_slot(pool, layers_of(setup.model, pool.kind), 1)});
+    }
+  }
+  for (const PoolConfig& pool : engine.pools) {
+    const bool window = pool.closure == Closure::tail;
+    const Pages least = window ? engine.least_slots(pool) : setup.device_pools.states_per_request;
+    if (pool.device_slots >= least) continue;
+    throw InputError(e.where(window ? "tiers.device.window_ratio" : "tiers.device.states") + ": the pool for " +
+                     (window ? "windows has " : "states has ") + std::to_string(pool.device_slots) +
+                     (window ? " pages" : " states") + ", and one request needs " + std::to_string(least) +
+                     "; make it or the tier larger");
+  }
+  constexpr std::uint32_t kWithoutBuffers = 3;  // states of a running request
+  if (setup.device_pools.states_per_request == kWithoutBuffers && page == 1 &&
+      engine.state_points == EngineConfig{}.state_points) {
+    engine.state_points = "no_buffer";
+  }
+  if (e.policy("cache.state_points").name == "no_buffer" && page != 1) {
+    throw InputError(e.where("cache.state_points") + ": no_buffer leaves states between pages of " +
+                     std::to_string(page) + " tokens; set cache.page_tokens=1, as SGLang does");
+  }
+  engine.evict_unit = EvictUnit::node;
 }
 
 // The keys of SGLang's pools have no effect on a model with one pool.
@@ -324,9 +380,10 @@ void note_idle_pool_keys(const Experiment& e, Setup& setup) {
   };
   note("tiers.device.window_ratio", e.number("tiers.device.window_ratio") != 0, window, "windows");
   note("tiers.device.state_ratio", e.number("tiers.device.state_ratio") != 0, state, "states");
-  for (const char* key : {"tiers.device.states", "tiers.device.states_per_request"}) {
+  for (const char* key : {"tiers.device.states", "tiers.device.states_per_request", "cache.states_per_path"}) {
     note(key, e.integer(key) != 0, state, "states");
   }
+  note("cache.state_points", e.text("cache.state_points") != EngineConfig{}.state_points, state, "states");
 }
 
 // Sizes L1 by vLLM's pool of equal blocks. A draft model's layers are not in its groups here.
@@ -341,14 +398,12 @@ void fill_blocks(const Experiment& e, Setup& setup) {
                      " blocks of " + std::to_string(pool.block_bytes) + " bytes in the " + std::to_string(room) +
                      " bytes for KV, less than a page; make it smaller, or the memory larger");
   }
+  setup.block_pool = pool;
   setup.notes.push_back(
-      setup.model.name + ": vLLM's pool has " + std::to_string(pool.blocks) + " blocks of " +
-      std::to_string(pool.block_bytes) + " bytes a GPU; groups of layers: " + std::to_string(pool.full_groups) +
-      " with full attention (" + std::to_string(pool.block_tokens) + " tokens a block), " +
-      std::to_string(pool.window_groups) + " with windows, " + std::to_string(pool.state_groups) +
-      " with states; hits are too high: a prefix that vLLM can reuse takes up " +
+      setup.model.name + ": hits are too high: a prefix that vLLM can reuse takes up " +
       std::to_string(pool.blocks_of_prefix()) +
-      " more blocks for windows and states, and here every prefix counts whose rows of all tokens are cached");
+      " more blocks for windows and states, and here every prefix counts whose rows of all tokens are "
+      "cached");
 }
 
 void size_device(const Experiment& e, Setup& setup) {
@@ -360,7 +415,7 @@ void size_device(const Experiment& e, Setup& setup) {
   engine.device_pages = group_part(e, "device", tier_pages(e, "device", page, bytes_per_token), setup);
   if (divides_memory(e, setup)) return divide_memory(e, setup);
   const bool by_tokens = e.integer("tiers.device.tokens") != 0;
-  if (e.text("scheduler.style") == "vllm" && has_block_pool(setup.model) && !setup.draft && !by_tokens) {
+  if (e.policy("scheduler.style").name == "vllm" && has_block_pool(setup.model) && !setup.draft && !by_tokens) {
     return fill_blocks(e, setup);
   }
   if (engine.device_pages != 0) return;
@@ -406,7 +461,7 @@ void size_tiers(const Experiment& e, Setup& setup) {
     throw InputError(e.where("model.name") + ": has no KV cache of pages; nothing to simulate");
   size_device(e, setup);
   note_idle_pool_keys(e, setup);
-  if (e.text("scheduler.style") == "vllm") {
+  if (e.policy("scheduler.style").name == "vllm") {
     // vLLM's BlockPool takes the first of its blocks as null_block, a placeholder without KV.
     if (engine.device_pages <= 1) {
       throw InputError(e.where("scheduler.style") +
@@ -479,11 +534,12 @@ std::string name_of_weights(const Experiment& e, const Setup& setup) {
 void configure_storage(const Experiment& e, Setup& setup) {
   EngineConfig& engine = setup.engine;
   const KvShape& shape = engine.shape;
-  const KvShape& draft = engine.draft;
-  // An object has a rank's part of target and draft. If both are the same on all ranks, one writer is enough.
-  engine.storage_writers = shape.planes == 1 && (draft.layers == 0 || draft.planes == 1) ? 1 : engine.ranks;
-  const double bytes_per_token =
-      static_cast<double>(shape.token_bytes() + draft.token_bytes()) * engine.storage_writers;
+  // An object has a rank's part of all shapes of a slot. If these are the same on all ranks, one writer is enough.
+  const bool same = is_latent(shape) && std::ranges::all_of(engine.beside, is_latent);
+  engine.storage_writers = same ? 1 : engine.ranks;
+  double bytes_per_token = static_cast<double>(shape.token_bytes());
+  for (const KvShape& other : engine.beside) bytes_per_token += static_cast<double>(other.token_bytes());
+  bytes_per_token *= engine.storage_writers;
   for (const TierSpec& spec : kStorageSpecs) {
     const Pages pages = tier_pages(e, std::string(spec.name), shape.page_tokens, bytes_per_token);
     if (pages == 0) continue;
@@ -498,7 +554,8 @@ void configure_storage(const Experiment& e, Setup& setup) {
     }
   }
   check_storage(e, setup);
-  engine.storage_objects = objects_of(e, shape) + objects_of(e, draft);
+  engine.storage_objects = objects_of(e, shape);
+  for (const KvShape& other : engine.beside) engine.storage_objects += objects_of(e, other);
   StorageIdentity identity;
   // Pages with and without the draft's part are different pages.
   std::string pages_of = name_of_weights(e, setup);
@@ -533,7 +590,7 @@ std::uint64_t load_token_ps(const Setup& setup) {
   const TransferCost cost = setup.cost->transfer(plan);
   double rate = setup.hardware.host_to_device;
   if (cost.bytes_per_second != 0) rate = std::min(rate, static_cast<double>(cost.bytes_per_second));
-  const double bytes = static_cast<double>(engine.shape.page_bytes() + engine.draft.page_bytes());
+  const double bytes = static_cast<double>(engine.page_bytes());
   return picoseconds(bytes * 1e12 / rate / engine.shape.page_tokens);
 }
 
@@ -656,45 +713,66 @@ void configure_network(const Experiment& e, Setup& setup) {
   if (!has_tier(e, Tier::remote) || !hw.has_pool()) return;
   PoolNetwork& network = setup.world.network;
   const auto engines = static_cast<std::uint32_t>(total_engines(e));
-  network.nodes = static_cast<std::uint32_t>(e.integer("hardware.pool_nodes"));
-  network.peers = e.flag("hardware.pool_peers");
-  network.rails = static_cast<std::uint32_t>(e.integer("hardware.rails"));
+  network.nodes = static_cast<std::uint32_t>(e.integer("hardware.set.pool_nodes"));
+  network.peers = e.flag("hardware.set.pool_peers");
+  network.rails = static_cast<std::uint32_t>(e.integer("hardware.set.rails"));
   const double nics = hw.nic_bandwidth * hw.nic_count;
   if (network.peers) {
     if (engines == 1) {
-      throw InputError(e.where("hardware.pool_peers") +
+      throw InputError(e.where("hardware.set.pool_peers") +
                        ": needs other engines, and there is one; set cluster.engines to more, or this to false");
     }
     if (network.nodes != 0 && network.nodes != engines) {
-      throw InputError(e.where("hardware.pool_nodes") + ": is " + std::to_string(network.nodes) +
-                       ", and with hardware.pool_peers the nodes are the " + std::to_string(engines) +
+      throw InputError(e.where("hardware.set.pool_nodes") + ": is " + std::to_string(network.nodes) +
+                       ", and with hardware.set.pool_peers the nodes are the " + std::to_string(engines) +
                        " engines; leave it out");
     }
     network.nodes = engines;
   }
   if (network.rails > 0 && network.rails > hw.nic_count) {
-    throw InputError(e.where("hardware.rails") + ": is " + std::to_string(network.rails) + ", and " + hw.name +
+    throw InputError(e.where("hardware.set.rails") + ": is " + std::to_string(network.rails) + ", and " + hw.name +
                      " has " + std::to_string(static_cast<int>(hw.nic_count)) + " NICs per engine; make it smaller");
   }
-  const double free = 1 - e.number("hardware.network_share");
-  const double node_gbps = e.number("hardware.pool_node_gbps");
+  const double free = 1 - e.number("hardware.set.network_share");
+  const double node_gbps = e.number("hardware.set.pool_node_gbps");
   const double nodes = std::max(1U, network.nodes);
   double node = network.peers ? nics : hw.pool_bandwidth / nodes;
-  const bool pool_is_given = e.number("hardware.remote_gbps") != 0 || e.number("hardware.remote_pool_gbps") != 0;
-  if (node_gbps != 0 && e.number("hardware.remote_pool_gbps") != 0) {
-    throw InputError(e.where("hardware.pool_node_gbps") +
-                     ": gives the bandwidth of each node, and hardware.remote_pool_gbps that of all; leave one out");
+  const bool pool_is_given = e.number("hardware.set.remote_gbps") != 0 || e.number("hardware.set.pool_bandwidth") != 0;
+  if (node_gbps != 0 && e.number("hardware.set.pool_bandwidth") != 0) {
+    throw InputError(e.where("hardware.set.pool_node_gbps") +
+                     ": gives the bandwidth of each node, and hardware.set.pool_bandwidth that of all; leave one out");
   }
   if (!network.peers && !pool_is_given && hw.store.node_bandwidth > 0) node = hw.store.node_bandwidth;
   if (!network.peers && node_gbps != 0) node = node_gbps * 1e9;
   hw.store.node_bandwidth = 0;  // from here on, it is in pool_bandwidth
   hw.pool_nodes = network.nodes;
   hw.pool_bandwidth = node * nodes * (network.peers ? 1 : free);
-  const double over = e.number("hardware.switch_oversubscription");
+  const double over = e.number("hardware.set.switch_oversubscription");
   if (over > 1 || free < 1) network.switch_bytes_per_second = rate(nics * engines / over * free);
 }
 
-// Applies the keys hardware.*_gbps and hardware.*_us, with a note for each.
+// Sets the figures of a hardware file that hardware.set has, with a note for each.
+void set_figures(const Experiment& e, bool (*chosen)(std::string_view), Setup& setup) {
+  HardwareSpec& hw = setup.hardware;
+  for (const HardwareField& field : hardware_fields()) {
+    const std::string key = "hardware.set." + std::string(field.key);
+    const double base = unit_of_figure(field).base;
+    const double wanted = field.whole ? static_cast<double>(e.integer(key)) : e.number(key) * base;
+    if (wanted == 0 || !chosen(field.key)) continue;
+    const double before = hw.*field.member;
+    hw.*field.member = wanted;
+    const std::string_view device = incomplete_device(hw, field.key);
+    if (!device.empty() && device != "shared file system") {  // check_storage() refuses an incomplete one
+      throw InputError(e.where(key) + ": " + hw.name + " has no " + std::string(device) +
+                       "; leave it out, or set it to 0");
+    }
+    const std::string unit(unit_of_figure(field).name);
+    const auto shown = [&](double value) { return formatted("%g", value / base) + (unit.empty() ? "" : " " + unit); };
+    setup.notes.push_back(key + ": " + shown(wanted) + " instead of " + shown(before) + " as of " + hw.name);
+  }
+}
+
+// Applies hardware.set, with a note for each figure.
 void override_hardware(const Experiment& e, Setup& setup) {
   HardwareSpec& hw = setup.hardware;
   const auto change = [&](const char* key, bool has_one, const char* what, double before, auto apply) {
@@ -706,57 +784,22 @@ void override_hardware(const Experiment& e, Setup& setup) {
     setup.notes.push_back(std::string(key) + ": " + what + " at " + gigabytes_a_second(wanted) + " instead of " +
                           gigabytes_a_second(before) + " as of " + hw.name);
   };
-  const auto count = [&](const char* key, bool has_one, const char* what, double HardwareSpec::*figure) {
-    const std::int64_t wanted = e.integer(key);
-    if (wanted == 0) return;
-    if (!has_one)
-      throw InputError(e.where(key) + ": " + hw.name + " has no " + what + "; leave it out, or set it to 0");
-    char text[160];
-    std::snprintf(text, sizeof text, "%s: %lld %s instead of %g as of ", key, static_cast<long long>(wanted), what,
-                  hw.*figure);
-    hw.*figure = static_cast<double>(wanted);
-    setup.notes.push_back(text + hw.name);
-  };
-  count("hardware.disk_drives", hw.has_drives(), "drives", &HardwareSpec::drive_count);
-  count("hardware.remote_nics", hw.has_pool(), "NICs", &HardwareSpec::nic_count);
-  change("hardware.disk_read_gbps", hw.has_drives(), "drives", hw.drive_read_bandwidth * hw.drive_count,
+  set_figures(
+      e, [](std::string_view figure) { return figure != "pool_bandwidth"; }, setup);
+  change("hardware.set.disk_read_gbps", hw.has_drives(), "drives", hw.drive_read_bandwidth * hw.drive_count,
          [&](double rate) { hw.drive_read_bandwidth = rate / hw.drive_count; });
-  change("hardware.disk_write_gbps", hw.has_drives(), "drives", hw.drive_write_bandwidth * hw.drive_count,
+  change("hardware.set.disk_write_gbps", hw.has_drives(), "drives", hw.drive_write_bandwidth * hw.drive_count,
          [&](double rate) { hw.drive_write_bandwidth = rate / hw.drive_count; });
-  // Hardware without a shared file system gets one by these keys.
-  const auto set_shared_fs = [&](const char* key, double HardwareSpec::*figure, double unit) {
-    const double wanted = e.number(key);
-    if (wanted == 0) return;
-    char text[160];
-    std::snprintf(text, sizeof text, "%s: %g instead of %g as of ", key, wanted, hw.*figure / unit);
-    hw.*figure = wanted * unit;
-    setup.notes.push_back(text + hw.name);
-  };
-  set_shared_fs("hardware.shared_fs_read_gbps", &HardwareSpec::shared_fs_read_bandwidth, 1e9);
-  set_shared_fs("hardware.shared_fs_write_gbps", &HardwareSpec::shared_fs_write_bandwidth, 1e9);
-  set_shared_fs("hardware.shared_fs_latency_us", &HardwareSpec::shared_fs_latency, 1e-6);
-  set_shared_fs("hardware.shared_fs_file_us", &HardwareSpec::shared_fs_file, 1e-6);
   configure_store(e, setup);
-  change("hardware.remote_gbps", hw.has_pool(), "remote pool",
+  change("hardware.set.remote_gbps", hw.has_pool(), "remote pool",
          std::min(hw.nic_bandwidth * hw.nic_count, hw.pool_bandwidth), [&](double rate) {
            hw.nic_bandwidth = rate / hw.nic_count;
            hw.pool_bandwidth = rate;
          });
-  change("hardware.remote_pool_gbps", hw.has_pool(), "remote pool", hw.pool_bandwidth,
-         [&](double rate) { hw.pool_bandwidth = rate; });
-  if (const double wanted = e.number("hardware.remote_object_us"); wanted != 0) {
-    if (!hw.has_pool())
-      throw InputError(e.where("hardware.remote_object_us") + ": " + hw.name +
-                       " has no remote pool; leave it out, or set it to 0");
-    char text[120];
-    std::snprintf(text, sizeof text,
-                  "hardware.remote_object_us: a NIC's time an object at %g us instead of %g us as of ", wanted,
-                  hw.nic_object * 1e6);
-    hw.nic_object = wanted * 1e-6;
-    setup.notes.push_back(text + hw.name);
-  }
+  set_figures(
+      e, [](std::string_view figure) { return figure == "pool_bandwidth"; }, setup);
   configure_network(e, setup);
-  change("hardware.host_link_gbps", true, "GPU's host link", hw.host_to_device, [&](double rate) {
+  change("hardware.set.host_link_gbps", true, "GPU's host link", hw.host_to_device, [&](double rate) {
     hw.kernel_read *= rate / hw.host_to_device;
     hw.kernel_write *= rate / hw.device_to_host;
     hw.kernel_block_rate *= rate / hw.host_to_device;
@@ -765,17 +808,18 @@ void override_hardware(const Experiment& e, Setup& setup) {
 }
 
 void configure_cache(const Experiment& e, EngineConfig& engine) {
-  if ((engine.shape.planes == 1 || engine.draft.planes == 1) && engine.host_layout == Layout::page_head) {
+  if ((is_latent(engine.shape) || std::ranges::any_of(engine.beside, is_latent)) &&
+      engine.host_layout == Layout::page_head) {
     throw InputError(e.where("cache.layout") +
                      ": page_head splits a page by heads, and an MLA model's latent has none; "
                      "take page_first or page_first_direct");
   }
-  const std::string& eviction = e.text("cache.eviction");
+  const std::string eviction(policy_text(e.text("cache.eviction")).name);
   if (std::ranges::find(hit_rate_bounds(), eviction) != hit_rate_bounds().end()) {
     throw InputError(e.where("cache.eviction") + ": " + eviction +
                      " knows the future, as only `kvtwin hitrate` does; take a policy here, see kvtwin presets");
   }
-  engine.eviction = checked_name("eviction", eviction, eviction_names(), e.where("cache.eviction"));
+  checked_name("eviction", eviction, eviction_names(), e.where("cache.eviction"));
   if (engine.tiering == Tiering::exclusive && !make_write_policy(engine.write_policy)->writes_when_evicted()) {
     throw InputError(e.where("cache.tiering") +
                      ": exclusive is for pages that are written when they leave the device; " +
@@ -807,7 +851,7 @@ ModelGeometry model_of(const Experiment& e, KvDtype dtype) {
 // cache has too: both engines have one cache type for target and draft.
 KvDtype set_sparse_cache(const Experiment& e, const HardwareSpec* hardware, KvDtype dtype, Setup& setup) {
   const bool blackwell = (hardware == nullptr ? hardware_of(e) : *hardware).peak_fp4 > 0;
-  const bool by_engine = dtype == KvDtype::automatic && e.text("scheduler.style") == "sglang";
+  const bool by_engine = dtype == KvDtype::automatic && e.policy("scheduler.style").name == "sglang";
   KvDtype wanted = by_engine ? (blackwell ? KvDtype::fp8 : KvDtype::bf16) : dtype;
   const bool is_fp8 = wanted == KvDtype::fp8 || (wanted == KvDtype::automatic && setup.model.kv_dtype == "fp8");
   if (is_fp8 && blackwell) wanted = KvDtype::fp8_raw;
@@ -821,52 +865,64 @@ KvDtype set_sparse_cache(const Experiment& e, const HardwareSpec* hardware, KvDt
   return wanted;
 }
 
-// A hardware file does not name its GPU, so that any table fits.
-void check_gpu(const Experiment& e, const char* key, const OperatorTable& table) {
-  if (e.text("hardware.name").empty() || e.flag("hardware.operators_of_another_gpu")) return;
-  const std::string hardware(hardware_preset_name(e.text("hardware.name")));
-  std::string gpu = table.gpu;
-  std::ranges::replace(gpu, '_', '-');
-  if (gpu == hardware) return;
+// Refuses a table of another GPU. A hardware file without a GPU's name takes any table, and a note says so.
+void check_gpu(const Experiment& e, const char* key, const OperatorTable& table, Setup& setup) {
+  if (e.flag("hardware.operators_of_another_gpu")) return;
+  const std::string of_table = gpu_name(table.gpu), gpu = hardware_of(e).gpu;
+  if (of_table == gpu) return;
+  if (gpu.empty()) {
+    setup.notes.push_back(e.where("hardware.file") + " names no GPU, so nothing says whether the times of " +
+                          table.name + " are its own; if they are, add \"gpu\": \"" + of_table + "\" to it");
+    return;
+  }
+  const std::string hardware = e.where(e.text("hardware.file").empty() ? "hardware.name" : "hardware.file");
   std::string own;
   for (const std::string& name : operators_preset_names()) {
-    if (name.starts_with(hardware + "/")) own += (own.empty() ? "" : ", ") + name;
+    if (name.starts_with(gpu + "/")) own += (own.empty() ? "" : ", ") + name;
   }
-  throw InputError(e.where(key) + ": the times of " + table.name + " were measured on " + gpu + ", and " +
-                   e.where("hardware.name") + " is " + hardware + "; " +
-                   (own.empty() ? "there is no table of " + hardware + ": set hardware.operators to none"
-                                : "take " + own + " or none") +
-                   ", or set hardware.operators_of_another_gpu to true");
+  throw InputError(
+      e.where(key) + ": the times of " + table.name + " were measured on " + of_table + ", and " + hardware + " is " +
+      gpu + "; " +
+      (own.empty() ? "there is no table of " + gpu + ": set hardware.operators to none" : "take " + own + " or none") +
+      ", or set hardware.operators_of_another_gpu to true");
 }
 
-std::optional<OperatorTable> operators_of(const Experiment& e) {
+std::optional<OperatorTable> operators_of(const Experiment& e, Setup& setup) {
   const bool is_file = !e.text("hardware.operators_file").empty();
   const std::string& name = e.text("hardware.operators");
   if (!is_file && (name.empty() || name == "none")) return std::nullopt;
   const char* const key = is_file ? "hardware.operators_file" : "hardware.operators";
   const OperatorTable table =
       with_key(e, key, [&] { return is_file ? operators_from_file(e.path(key).string()) : operators_preset(name); });
-  check_gpu(e, key, table);
+  check_gpu(e, key, table, setup);
   return table;
 }
 
 std::string percent(std::uint64_t share_x2_32) { return std::to_string((share_x2_32 * 100) >> 32) + " %"; }
 
+constexpr const char* kWarmOrigin = "the warm part of generated traffic";
+constexpr Tokens kTypicalChunk = 2048, kTypicalContext = 4096;
+constexpr std::uint32_t kTypicalSequences = 32;
+
+ForwardShape typical_decode() {
+  ForwardShape decode;
+  decode.decode_sequences = kTypicalSequences;
+  decode.decode_context_tokens = kTypicalSequences * kTypicalContext;
+  return decode;
+}
+
 // Says which share of two typical passes is measured.
 std::string operators_note(const OperatorTable& table, const RooflineCost& cost) {
-  ForwardShape prefill, decode;
-  constexpr Tokens kChunk = 2048, kContext = 4096;
-  constexpr std::uint32_t kSequences = 32;
-  prefill.prefill_tokens = kChunk;
-  prefill.prefill_pairs = kChunk * (kChunk + 1) / 2;
+  ForwardShape prefill;
+  prefill.prefill_tokens = kTypicalChunk;
+  prefill.prefill_pairs = kTypicalChunk * (kTypicalChunk + 1) / 2;
   prefill.prefill_sequences = 1;
-  decode.decode_sequences = kSequences;
-  decode.decode_context_tokens = kSequences * kContext;
   std::string note = "hardware.operators: times of " + table.name + " (" + table.gpu + ", " + table.engine + ", " +
                      table.source + ", " + table.date + "); measured are " + percent(cost.measured_x2_32(prefill)) +
-                     " of a prefill of " + std::to_string(kChunk) + " tokens and " +
-                     percent(cost.measured_x2_32(decode)) + " of a decode step of " + std::to_string(kSequences) +
-                     " sequences with " + std::to_string(kContext) + " tokens each; the rest is the roofline";
+                     " of a prefill of " + std::to_string(kTypicalChunk) + " tokens and " +
+                     percent(cost.measured_x2_32(typical_decode())) + " of a decode step of " +
+                     std::to_string(kTypicalSequences) + " sequences with " + std::to_string(kTypicalContext) +
+                     " tokens each; the rest is the roofline";
   const std::vector<std::string>& missing = cost.operators()->missing();
   for (std::size_t i = 0; i < missing.size(); ++i) note += (i == 0 ? "; the table lacks " : ", ") + missing[i];
   return note;
@@ -903,7 +959,7 @@ void configure_draft(const Experiment& e, KvDtype dtype, Setup& setup) {
   engine.accept_without_x1024 = draft.accept_without_x1024;
   engine.draft_restored = draft.restored;
   if (draft.restored && draft.packed) engine.shape.layers += draft.shape.layers;
-  if (draft.restored && !draft.packed) engine.draft = draft.shape;
+  if (draft.restored && !draft.packed) engine.beside.push_back(draft.shape);
   setup.cost->set_draft(draft.model, setup.hardware, setup.engine_gpus());
   setup.notes.push_back("model.draft: how many tokens a decode step yields is given, the same for every request");
   for (const std::string& sentence : draft.model.inexact) setup.notes.push_back("model.draft: " + sentence);
@@ -955,7 +1011,6 @@ void configure_seats(const Experiment& e, Setup& setup) {
   WorldConfig& world = setup.world;
   setup.route = e.text("cluster.route");
   RouterSetup& router = setup.router;
-  const auto x1024 = [&e](const char* key) { return static_cast<std::uint32_t>(e.number(key) * 1024 + 0.5); };
   router.engines = world.engines;
   router.groups = setup.attention_dp;
   router.group_policy = e.text("parallel.attention_route");
@@ -963,15 +1018,6 @@ void configure_seats(const Experiment& e, Setup& setup) {
   router.host_pages = setup.engine.host_pages;
   router.seed = static_cast<std::uint64_t>(e.integer("seed"));
   router.page_tokens = setup.engine.shape.page_tokens;
-  router.min_prefix_x1024 = x1024("cluster.route_min_prefix");
-  router.uneven_requests = static_cast<std::uint64_t>(e.integer("cluster.route_uneven_requests"));
-  router.uneven_factor_x1024 = x1024("cluster.route_uneven_factor");
-  router.queue_weight_x1024 = x1024("cluster.route_queue_weight");
-  router.kv_weight_x1024 = x1024("cluster.route_kv_weight");
-  router.prefix_weight_x1024 = x1024("cluster.route_prefix_weight");
-  router.host_share_x1024 = x1024("cluster.route_host_share");
-  router.storage_share_x1024 = x1024("cluster.route_storage_share");
-  router.prefix_from_prompts = e.text("cluster.route_prefix_from") == "prompts";
   setup.route_view_delay = static_cast<TimeNs>(e.number("cluster.route_view_delay_s") * 1e9 + 0.5);
   world.instances = e.text("parallel.rank_model") == "instances";
   if (world.instances && setup.attention_dp > 1) {
@@ -979,19 +1025,16 @@ void configure_seats(const Experiment& e, Setup& setup) {
                      e.where("parallel.attention_dp") + " is " + std::to_string(setup.attention_dp) +
                      "; set one of them back");
   }
-  const double factor = e.number("sim.straggler_factor");
-  if (factor == 1) return;
-  if (!world.instances) {
-    throw InputError(e.where("sim.straggler_factor") +
-                     ": in lockstep all ranks move alike; set parallel.rank_model to instances, or this to 1");
+  for (const Fault& fault : faults_of(e, "rank")) {
+    const auto rank = static_cast<std::size_t>(fault.number("index"));
+    if (rank >= setup.engine.ranks) {
+      throw InputError(where_of(e, fault) + ": the ranks are 0 to " + std::to_string(setup.engine.ranks - 1) + " (" +
+                       e.where("parallel.tp") + "); give one of them");
+    }
+    if (!world.instances) continue;  // make_simulated_world() refuses this; in a real run, the device is slow
+    world.slower.resize(setup.engine.ranks, 1.0);
+    world.slower[rank] = fault.decimal("factor");
   }
-  const auto rank = static_cast<std::size_t>(e.integer("sim.straggler_rank"));
-  if (rank >= setup.engine.ranks) {
-    throw InputError(e.where("sim.straggler_rank") + ": is " + std::to_string(rank) + ", and the ranks are 0 to " +
-                     std::to_string(setup.engine.ranks - 1) + " (" + e.where("parallel.tp") + ")");
-  }
-  world.slower.assign(setup.engine.ranks, 1.0);
-  world.slower[rank] = factor;
 }
 
 }  // namespace
@@ -1114,6 +1157,7 @@ std::int64_t total_engines(const Experiment& e) {
 Setup make_setup(const Experiment& e, const HardwareSpec* hardware) {
   Setup setup;
   e.apply_keys({setup.engine, setup.world});
+  setup.host_memory_bytes = e.number("tiers.host.memory_gib") * 1073741824.0;
   count_engines(e, setup);
   KvDtype dtype = with_key(e, "model.kv_dtype", [&] { return kv_dtype_from_name(e.text("model.kv_dtype")); });
   setup.model = model_of(e, dtype);
@@ -1122,7 +1166,7 @@ Setup make_setup(const Experiment& e, const HardwareSpec* hardware) {
     setup.notes.push_back("cache.hybrid_allocator = false has no effect: " + setup.model.name +
                           " has not both full layers and layers with a sliding window");
   }
-  const bool by_sglang = e.text("scheduler.style") == "sglang";
+  const bool by_sglang = e.policy("scheduler.style").name == "sglang";
   if (by_sglang && sglang_keeps_whole_windows(setup.model, has_tier(e, Tier::host)) && setup.model.page_windows()) {
     setup.notes.push_back("SGLang has no pool for windows for " + setup.model.name +
                           ", so that its layers with a sliding window keep the KV of all tokens");
@@ -1144,7 +1188,7 @@ Setup make_setup(const Experiment& e, const HardwareSpec* hardware) {
   }
   const std::uint32_t group = tp / setup.attention_dp;
   setup.cost = std::make_unique<RooflineCost>(setup.model, setup.hardware, tp, setup.attention_dp);
-  if (const std::optional<OperatorTable> operators = operators_of(e)) {
+  if (const std::optional<OperatorTable> operators = operators_of(e, setup)) {
     const std::string& mode = e.text("parallel.expert_mode");
     setup.cost->measure_with(*operators, setup.model, setup.hardware, tp, ep, mode == "fused" ? "moe" : "moe_" + mode);
     setup.notes.push_back(operators_note(*operators, *setup.cost));
@@ -1179,21 +1223,25 @@ Setup make_setup(const Experiment& e, const HardwareSpec* hardware) {
   size_tiers(e, setup);
   configure_seats(e, setup);
   configure_storage(e, setup);
-  read_planned_faults(e, setup.world);
+  keep_pools(e, setup);
+  read_faults(e, setup.world);
   check_style(e, setup);
   price(setup);
   configure_world(e, setup);
   if (setup.roles.prefill > 0) configure_roles(e, hardware, setup);
   configure_deaths(e, setup);
   setup.bill = bill_for(e, setup);
-  const EngineConfig& engine = setup.engine;
-  if (engine.eviction == "tlru" && engine.tlru_threshold_tokens <= engine.tlru_next_prompt_tokens) {
-    setup.notes.emplace_back(
-        "cache.eviction = tlru evicts as lru, because cache.tlru_threshold_tokens is not above "
-        "cache.tlru_next_prompt_tokens; tail_lru needs no parameter");
+  for (const ExperimentKey& key : experiment_keys()) {
+    if (!key.policy) continue;
+    for (const std::string& note : e.policy(key.name).notes) {
+      setup.notes.push_back(std::string(key.name) + " = " + e.text(key.name) + " " + note);
+    }
   }
   setup.notes.insert(setup.notes.begin(), setup.model.notes.begin(), setup.model.notes.end());
   setup.notes.insert(setup.notes.begin(), setup.model.inexact.begin(), setup.model.inexact.end());
+  if (setup.engine.pools.empty()) {
+    setup.notes.insert(setup.notes.begin(), setup.model.without_pages.begin(), setup.model.without_pages.end());
+  }
   setup.notes.insert(setup.notes.end(), e.notes().begin(), e.notes().end());
   if (setup.decode != nullptr) {
     const std::vector<std::string> ours = setup.notes;
@@ -1205,6 +1253,11 @@ Setup make_setup(const Experiment& e, const HardwareSpec* hardware) {
 }
 
 std::unique_ptr<World> make_simulated_world(const Experiment& e, const Setup& setup) {
+  refuse_faults_of_runs(e);
+  if (const std::vector<Fault> slow = faults_of(e, "rank"); !slow.empty() && !setup.world.instances) {
+    throw InputError(where_of(e, slow.front()) +
+                     ": in lockstep all ranks move alike; set parallel.rank_model to instances, or leave this out");
+  }
   if (setup.world.instances && setup.decode != nullptr) {
     throw InputError(e.where("parallel.rank_model") +
                      ": simulated engines with roles (cluster.prefill) move their ranks in lockstep; set it to "
@@ -1367,6 +1420,28 @@ Tokens context_max_of(const Experiment& e) {
   return given != 0 ? given : model_of(e, KvDtype::automatic).context_tokens;
 }
 
+std::string assumed_traffic(const Experiment& e) {
+  if (!e.text("workload.trace").empty() || e.text("workload.generate.kind") != "sessions") return "";
+  std::string text;
+  const auto add = [&](const std::string& words) { text += (text.empty() ? "" : ", ") + words; };
+  const std::string generate = "workload.generate.";
+  if (e.integer(generate + "context_max_tokens") == 0) {
+    const Tokens longest = context_max_of(e);
+    const std::string model = e.text("model.config").empty() ? e.text("model.name") : e.text("model.config");
+    add("context_max_tokens = " + (longest == 0 ? "none, as the longest context of " + model + " is not known"
+                                                : std::to_string(longest) + " (the longest context of " + model + ")"));
+  }
+  const bool follow_ups =
+      e.integer(generate + "users") != 0 || e.integer(generate + "turns_most") > 1 || e.number(generate + "turns") > 1;
+  for (const char* key : {"length_spread", "think_spread"}) {
+    if (key == std::string_view("think_spread") && !follow_ups) continue;
+    if (!e.is_given(generate + key)) add(std::string(key) + " = " + e.as_toml(generate + key));
+  }
+  const bool ends = e.integer(generate + "requests") != 0 || e.integer("workload.limit") != 0;
+  if (!ends && !e.is_given(generate + "duration_s")) add("duration_s = " + e.as_toml(generate + "duration_s"));
+  return text.empty() ? "" : "not given for the conversations, so workload.generate." + text;
+}
+
 SessionsConfig sessions_config(const Experiment& e) {
   const std::string generate = "workload.generate.";
   const bool users = e.integer(generate + "users") != 0, ranged = e.integer(generate + "turns_most") != 0;
@@ -1395,6 +1470,9 @@ SessionsConfig sessions_config(const Experiment& e) {
   }
   const auto refuse_both = [&](const std::string& one, const std::string& other, const char* why) {
     if (!e.is_given(generate + other)) return;
+    // experiment.resolved.toml of a run lists every key, also at its default.
+    const auto key = std::ranges::find(experiment_keys(), generate + other, &ExperimentKey::name);
+    if (e.is_from_file(key->name) && e.value(key->name) == key->fallback) return;
     throw InputError(e.where(generate + other) + ": " + e.where(generate + one) + " is given too, and " + why +
                      "; leave one of them out");
   };
@@ -1403,10 +1481,6 @@ SessionsConfig sessions_config(const Experiment& e) {
   if (ranged) refuse_both("turns_most", "turns", "a range of turns has its own mean");
   if (e.integer(generate + "new_tokens") != 0) {
     refuse_both("new_tokens", "prompt_tokens", "the mean prompt follows from the new tokens");
-  }
-  if (users && e.integer("workload.shrink") != 1) {
-    throw InputError(e.where("workload.shrink") + ": is " + std::to_string(e.integer("workload.shrink")) +
-                     ", and requests of users (" + e.where(generate + "users") + ") keep their lengths; set it to 1");
   }
   const auto tokens = [&](const char* key) { return static_cast<Tokens>(e.integer(generate + key)); };
   SessionsConfig config;
@@ -1470,15 +1544,37 @@ std::optional<TrafficLength> steady_traffic(const Experiment& e) {
   return given_length(e);
 }
 
+std::optional<double> measured_decode_share(const Setup& setup) {
+  if (setup.cost->operators() == nullptr) return std::nullopt;
+  return static_cast<double>(setup.cost->measured_x2_32(typical_decode())) / 4294967296.0;
+}
+
+std::optional<double> confirming_duration_s(const Experiment& e) {
+  if (!e.where("workload.generate.duration_s").ends_with(std::string("(") + kWarmOrigin + ")")) return std::nullopt;
+  constexpr double kConversations = 3, kSecondsPerToken = 0.03;
+  const double turn = e.number("workload.generate.think_s") +
+                      kSecondsPerToken * static_cast<double>(e.integer("workload.generate.output_tokens"));
+  const double seconds = std::ceil(kConversations * sessions_config(e).mean_turns() * turn);
+  return seconds > e.number("workload.generate.duration_s") ? std::optional(seconds) : std::nullopt;
+}
+
 std::unique_ptr<TraceSource> open_endless_workload(const Experiment& e) { return workload_of(e, {}); }
 
 void measure_warm(Experiment& e) {
   if (e.is_given("report.warm") || e.integer("workload.warmup_requests") != 0 || !steady_traffic(e)) return;
-  e.set("report.warm=true", "the warm part of generated traffic");
+  e.set("report.warm=true", kWarmOrigin);
+  // Traffic that is not steady after this grows up to GrowingSource::kMostTimes of it.
+  const std::string& kind = e.text("workload.generate.kind");
+  const bool has_length = e.is_given("workload.generate.duration_s") || e.integer("workload.generate.requests") != 0;
+  if (has_length || kind != "sessions") return;
+  constexpr double kThinkTimes = 30, kLeastSeconds = 600;
+  const double seconds = std::max(kLeastSeconds, kThinkTimes * e.number("workload.generate.think_s"));
+  if (seconds >= e.number("workload.generate.duration_s")) return;
+  e.set(formatted("workload.generate.duration_s=%.0f", seconds), kWarmOrigin);
 }
 
 bool seed_changes_work(const Experiment& e) {
-  if (e.number("sim.storage_stall_share") > 0 || e.text("workload.trace").empty()) return true;
+  if (!faults_of(e, "stall").empty() || e.text("workload.trace").empty()) return true;
   TraceOptions options;
   options.format = checked_name("format", e.text("workload.format"), trace_format_names(), e.where("workload.format"));
   return TraceReader(e.path("workload.trace").string(), options).format() == "agentic";

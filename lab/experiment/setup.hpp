@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "lab/experiment/bill.hpp"
 #include "lab/experiment/draft_setup.hpp"
 #include "lab/experiment/experiment.hpp"
-#include "lab/prices/bill.hpp"
-#include "lab/run/request_route.hpp"
+#include "lab/experiment/request_route.hpp"
 #include "models/engine_pools.hpp"
 #include "models/geometry.hpp"
 #include "models/hardware.hpp"
@@ -39,7 +39,8 @@ struct Setup {
   // pools.
   DevicePools device_pools;
   std::vector<PoolSize> host_pools;
-  EngineConfig engine;  // of each engine
+  std::optional<BlockPool> block_pool;  // of a rank, by vLLM's rules, for a model with several kinds of KV
+  EngineConfig engine;                  // of each engine
   WorldConfig world;
   // Data parallelism of attention. With more than 1, each group of ranks is an engine of the world, with a policy of
   // its own: `engine` is that of a group, and so many consecutive engines are one of cluster.engines, on one machine.
@@ -53,7 +54,7 @@ struct Setup {
   std::unique_ptr<Setup> decode;
   std::vector<PageKey> rank_spaces;  // storage space of each rank; only for ranks as instances
   // Returns the bytes of a page outside the device, for one rank.
-  Bytes page_bytes() const { return engine.shape.page_bytes() + engine.draft.page_bytes(); }
+  Bytes page_bytes() const { return engine.page_bytes(); }
   std::size_t rank = 0;           // of the first seat of the world; a real world has only this rank
   std::size_t engine_number = 0;  // of the first seat, if a real run has several engines
   // Returns the configuration of the engine in a seat of the world.
@@ -85,6 +86,7 @@ struct Setup {
   // Returns the number of stores that a storage tier has: one for all engines, or one on each machine.
   std::uint32_t stores_of(Tier tier) const { return spec_of(tier).shared ? 1 : all_machines(); }
   bool has_storage() const { return !engine.storage.empty(); }
+  double host_memory_bytes = 0;    // tiers.host.memory_gib, for one engine; 0 = not given
   std::vector<std::string> notes;  // approximations, for the report
   std::optional<Bill> bill;        // nothing if the price list has no price for the GPU
 };
@@ -115,6 +117,11 @@ std::unique_ptr<TraceSource> open_workload(const Experiment& experiment);
 // Returns the length of generated traffic that could go on in the same way for ever (chat, agentic, tools, sessions),
 // and nothing for traces, for traffic of another kind, and where workload.limit ends the traffic.
 std::optional<TrafficLength> steady_traffic(const Experiment& experiment);
+// Returns the share of a typical decode step whose times come from the operator table; nothing without a table.
+std::optional<double> measured_decode_share(const Setup& setup);
+// Returns the duration of three conversations, if measure_warm() set a shorter one: a rare burst, or a cache that fills
+// slowly, may not show in the shorter run.
+std::optional<double> confirming_duration_s(const Experiment& experiment);
 // Returns the same requests, and those that follow them, without an end. Requires: steady_traffic() returns a length.
 std::unique_ptr<TraceSource> open_endless_workload(const Experiment& experiment);
 // Sets report.warm for steady traffic, unless the experiment sets it or workload.warmup_requests; for commands that
@@ -122,6 +129,9 @@ std::unique_ptr<TraceSource> open_endless_workload(const Experiment& experiment)
 void measure_warm(Experiment& experiment);
 // Returns the averages of workload.generate.* for kind = sessions. The rate, the means and the shared prefix must be
 // given (kvtwin has no defaults for them). Errors: InputError.
+// Returns a note on the figures of generated conversations that nobody gave, and that decide about the result: the
+// longest context, spreads, length of the traffic. Empty for other traffic.
+std::string assumed_traffic(const Experiment& experiment);
 SessionsConfig sessions_config(const Experiment& experiment);
 // Returns the longest prompt and answer of a generated conversation: workload.generate.context_max_tokens, or that of
 // the model's config; 0 = the config has none. Errors: InputError, ModelError.
@@ -146,6 +156,8 @@ class WorkloadInputs {
   Observer* observer(Observer* observer);
   // Returns whether arrivals depend on the ends of answers.
   bool waits_for_answers() const { return answered_ != nullptr; }
+  // Returns the time at which the traffic of users was cut; later than every other time if it was not.
+  TimeNs cut_at() const { return answered_ == nullptr ? AnsweredSource::kNever : answered_->cut_at(); }
   // Returns a note for readers of the results, or nothing. Known at the end.
   std::string note() const { return answered_ == nullptr ? std::string() : answered_->note(); }
 

@@ -66,10 +66,6 @@ void share(const Experiment& e, std::vector<WorkloadStage>& stages) {
   }
 }
 
-TimeNs limit_ns(const Experiment& e, std::string_view key) {
-  return static_cast<TimeNs>(e.number(key) * static_cast<double>(kNsPerSecond) + 0.5);
-}
-
 }  // namespace
 
 std::vector<WorkloadStage> stages_of(const Experiment& e) {
@@ -100,24 +96,33 @@ std::vector<WorkloadStage> stages_of(const Experiment& e) {
   return stages;
 }
 
-CountingTerms counting_terms(const Experiment& e) {
-  CountingTerms terms;
-  terms.warmup_requests = static_cast<std::uint64_t>(e.integer("workload.warmup_requests"));
-  terms.counts_drain = e.flag("workload.count_drain");
-  terms.level = {limit_ns(e, "slo.ttft_s"), limit_ns(e, "slo.tpot_s"), limit_ns(e, "slo.e2e_s")};
-  for (const WorkloadStage& stage : stages_of(e)) terms.stages.push_back(stage.requests);
-  if (!terms.counts_drain && e.text("workload.loop") != "closed") {
-    throw InputError(e.where("workload.count_drain") + ": is false, and " + e.where("workload.loop") +
-                     " is open, where the requests that wait at the end are part of the result; set one of them back");
+std::string stages_without_prompts(const Experiment& e, const std::vector<std::uint64_t>& sent) {
+  const std::vector<WorkloadStage> stages = stages_of(e);
+  std::uint64_t all = 0;
+  std::size_t first_empty = 0;  // stages from here on have no request
+  std::string part;             // of the stage with too few requests
+  for (std::size_t i = 0; i < stages.size(); ++i) {
+    const std::uint64_t planned = stages[i].requests, got = i < sent.size() ? sent[i] : 0;
+    all += planned;
+    if (got == 0) continue;
+    first_empty = i + 1;
+    if (got < planned) {
+      part = "stage " + std::to_string(i + 1) + " has " + std::to_string(got) + " of its " + std::to_string(planned) +
+             " requests";
+    }
   }
-  const auto leaves_none = [&](std::uint64_t requests, const std::string& what) {
-    if (requests == 0 || terms.warmup_requests < requests) return;
-    throw InputError(e.where("workload.warmup_requests") + ": is " + std::to_string(terms.warmup_requests) + ", and " +
-                     what + " has " + std::to_string(requests) + " requests; make it smaller than that");
-  };
-  leaves_none(static_cast<std::uint64_t>(e.integer("workload.limit")), "the run (" + e.where("workload.limit") + ")");
-  if (!terms.stages.empty()) leaves_none(std::ranges::min(terms.stages), "a stage (" + e.where(kKey) + ")");
-  return terms;
+  const std::size_t empty = stages.size() - first_empty;
+  if (part.empty() && empty == 0) return "";
+  std::string text = "the prompts ran out: " + part + (part.empty() || empty == 0 ? "" : ", and ");
+  if (empty == 1) {
+    text += "stage " + std::to_string(stages.size()) + " has none of its " + std::to_string(stages.back().requests) +
+            " requests";
+  } else if (empty != 0) {
+    text += "stages " + std::to_string(first_empty + 1) + " to " + std::to_string(stages.size()) + " have none";
+  }
+  const auto limit = static_cast<std::uint64_t>(e.integer("workload.limit"));
+  return text + "; all stages need " + std::to_string(all) + " requests (" +
+         (limit != 0 && limit < all ? "workload.limit" : "workload.generate.prompts_per_group") + ")";
 }
 
 }  // namespace kvtwin

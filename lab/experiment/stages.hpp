@@ -2,10 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "lab/experiment/experiment.hpp"
-#include "lab/report/request_figures.hpp"
 
 namespace kvtwin {
 
@@ -19,8 +19,8 @@ struct WorkloadStage {
 // Returns the stages of the experiment; none if the experiment does not use the key. Errors: InputError.
 std::vector<WorkloadStage> stages_of(const Experiment& experiment);
 
-// Returns the requests that the figures count (workload.warmup_requests, workload.count_drain), by stage. Errors:
-// InputError.
-CountingTerms counting_terms(const Experiment& experiment);
+// `sent`: the requests of each stage that began. Returns a sentence about the stages that have fewer requests than
+// planned, with the key that gives more; empty if there are none.
+std::string stages_without_prompts(const Experiment& experiment, const std::vector<std::uint64_t>& sent);
 
 }  // namespace kvtwin

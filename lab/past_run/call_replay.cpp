@@ -51,8 +51,9 @@ class Calls {
     if (record.tree) {
       HostedSetup setup = *record.tree;
       if (!eviction_.empty()) setup.eviction = eviction_;
-      if (const char* error = HostedTree::error_of(setup))
+      if (const std::string error = HostedTree::error_of(setup); !error.empty()) {
         throw InputError("cache.eviction=" + eviction_ + ": " + error);
+      }
       tree_.emplace(setup);
     } else if (record.call.verb != CallVerb::storage) {
       before_evicted();
@@ -76,7 +77,7 @@ class Calls {
     if (record.call.verb != CallVerb::evict || !tree_->tree().has(record.call.node)) return;
     const Node& node = tree_->tree().node(record.call.node);
     evicted = node.facts;
-    demoted = record.call.tier == Tier::device && node.on_host();
+    demoted = record.call.tier == Tier::device && node.host.resident();
   }
 
   const std::string name_;

@@ -24,8 +24,8 @@
 
 #include "lab/decision_text.hpp"
 #include "lab/error.hpp"
-#include "lab/experiment/stages.hpp"
 #include "lab/past_run/past_run.hpp"
+#include "lab/report/counting_terms.hpp"
 #include "lab/report/metrics.hpp"
 #include "lab/run/front_end.hpp"
 #include "lab/run/run_folder.hpp"
@@ -86,6 +86,7 @@ Json rerun_json(const PastRun& run, DecisionSender& sender) {
     sender.metrics.finish();
     RunFacts facts;
     facts.simulated_ns = rerun.result().now;
+    facts.measured = sender.metrics.rates(facts.simulated_ns);
     const Json figures = Json::parse(report_json(facts, sender.metrics, DecisionMark{}, {}));
     const std::string sentence = rerun.verdict() == RerunVerdict::equal ? "" : rerun.sentence();
     return {{"exit", rerun.exit_code()},
@@ -233,7 +234,18 @@ std::optional<double> number_at(const Json& report, const std::string& pointer) 
   return report.at(where).get<double>();
 }
 
-std::vector<Figure> figures_of(const Json& a, const Json& b, const PastRun& run_a, const PastRun& run_b) {
+// Returns report.json of the run; no object if there is none.
+Json report_of(const PastRun& run) { return Json::parse(run.report(), nullptr, false); }
+
+// Returns the figures of a rerun with the rates of the report. Deciding again does not know the measured window.
+Json with_rates(Json figures, const Json& report) {
+  if (report.is_object() && report.contains("throughput")) figures["throughput"] = report.at("throughput");
+  return figures;
+}
+
+std::vector<Figure> figures_of(const Json& rerun_a, const Json& rerun_b, const PastRun& run_a, const PastRun& run_b) {
+  const Json report_a = report_of(run_a), report_b = report_of(run_b);
+  const Json a = with_rates(rerun_a, report_a), b = with_rates(rerun_b, report_b);
   struct Row {
     std::string name;
     std::string pointer;
@@ -273,8 +285,7 @@ std::vector<Figure> figures_of(const Json& a, const Json& b, const PastRun& run_
     if (!row.if_any || figure.a.value_or(0) != 0 || figure.b.value_or(0) != 0) figures.push_back(figure);
   }
   // Deciding again moves no bytes, so the lanes come from the reports of the runs.
-  const auto lanes = [](const PastRun& run) {
-    const Json report = Json::parse(run.report(), nullptr, false);
+  const auto lanes = [](const Json& report) {
     return report.is_object() ? report.value("lanes", Json::array()) : Json::array();
   };
   const auto add = [&](const Json& list, std::optional<double> Figure::*side) {
@@ -286,8 +297,8 @@ std::vector<Figure> figures_of(const Json& a, const Json& b, const PastRun& run_
       (*figure).*side = lane.value("bytes", 0.0);
     }
   };
-  add(lanes(run_a), &Figure::a);
-  add(lanes(run_b), &Figure::b);
+  add(lanes(report_a), &Figure::a);
+  add(lanes(report_b), &Figure::b);
   return figures;
 }
 

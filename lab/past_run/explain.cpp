@@ -15,8 +15,8 @@
 #include "lab/past_run/call_replay.hpp"
 #include "lab/past_run/past_run.hpp"
 #include "lab/past_run/request_life.hpp"
+#include "lab/report/joined_requests.hpp"
 #include "lab/run/front_end.hpp"
-#include "lab/run/joined_requests.hpp"
 #include "policy/style.hpp"
 
 namespace kvtwin {
@@ -200,10 +200,8 @@ class Story {
       stop(prefetch);
     }
     for (const RequestLife::DirectLoad& load : life_.direct_loads) {
-      add("", "found " + tokens(load.pages) +
-                  (load.refused == Reason::none ? "; loaded straight to the device from "
-                                                : "; not loaded: the device had no room, computed instead; at ") +
-                  seconds_text(load.queued) + " s" + (load.refused == Reason::none ? " on" : ""));
+      add("", "found " + tokens(load.pages) + "; loaded straight to the device from " + seconds_text(load.queued) +
+                  " s on");
     }
   }
 
@@ -268,8 +266,7 @@ class Story {
     if (prefetch.end < 0) return add("", "still being fetched at the end of what is known");
     const double took = seconds(prefetch.end - prefetch.begin);
     words = "fetched " + tokens(prefetch.arrived) + " to the host in " + short_seconds(took);
-    const double bytes = static_cast<double>(prefetch.arrived *
-                                             (engine_.shape.page_bytes() + engine_.draft.page_bytes()) * engine_.ranks);
+    const double bytes = static_cast<double>(prefetch.arrived * engine_.page_bytes() * engine_.ranks);
     char rate[40];
     std::snprintf(rate, sizeof rate, ", %.3g GB/s", took > 0 ? bytes / took / 1e9 : 0);
     if (prefetch.arrived != 0 && took > 0) words += rate;
@@ -313,9 +310,8 @@ class Story {
   }
 
   std::string why_stopped(const RequestLife::Prefetch& prefetch) const {
-    if (engine_.prefetch_policy == "timeout") return timeout_text(prefetch);
-    if (engine_.prefetch_policy == "cost_stop")
-      return ": what was still to come would have taken longer than computing it";
+    if (policy() == "timeout") return timeout_text(prefetch);
+    if (policy() == "cost_stop") return ": what was still to come would have taken longer than computing it";
     return ": the request could be admitted";
   }
   // The limit of policy/termination/timeout.cpp and its terms.
@@ -327,21 +323,24 @@ class Story {
       for (const auto& [tier, part] : prefetch.found) pages += part;
     }
     const Tokens number = pages * engine_.shape.page_tokens;
-    const double base = seconds(engine_.prefetch_timeout_base_ns),
-                 slope = seconds(engine_.prefetch_timeout_per_ki_token_ns);
-    const double most = seconds(engine_.prefetch_timeout_max_ns),
-                 sum = base + slope * static_cast<double>(number) / 1024;
+    const PolicyFacts facts = facts_of_policy(PolicyKind::termination, engine_.prefetch_policy);
+    const auto value = [&](const char* name) {
+      const Parameter* parameter = facts.find(name);
+      return parameter == nullptr ? 0.0 : seconds(parameter->number);
+    };
+    const double base = value("base"), slope = value("per_ki_token"), most = value("most");
+    const double sum = base + slope * static_cast<double>(number) / 1024;
     char text[240];
     std::snprintf(text, sizeof text, ": its limit was %.6g s + %.6g s per 1,024 tokens x %s %s = %.6g s", base, slope,
                   tokens_text(number).c_str(), from_issue ? "to read" : "asked for", sum);
     std::string words = text;
     if (most > 0 && sum > most) {
-      std::snprintf(text, sizeof text, ", but %.6g s at most (cache.prefetch_timeout_most_s)", most);
+      std::snprintf(text, sizeof text, ", but %.6g s at most (cache.prefetch_policy, most)", most);
       words += text;
     }
     return words + (from_issue ? ", from its issue" : ", from the moment the request waited for it");
   }
-  const std::string& policy() const { return engine_.prefetch_policy; }
+  std::string policy() const { return std::string(policy_text(engine_.prefetch_policy).name); }
   std::string tokens(Pages pages) const { return tokens_text(pages * engine_.shape.page_tokens); }
   // 8192 -> "8,192 tokens"
   static std::string tokens_text(Tokens number) { return grouped(number) + (number == 1 ? " token" : " tokens"); }
@@ -358,10 +357,8 @@ class Story {
         words += " on the host not loaded: fewer than cache.load_back_min_tokens tokens, computed instead";
       } else if (load.refused == Reason::quota) {
         words += " on the host not loaded: more than cache.load_back_quota_tokens, computed instead";
-      } else if (load.refused == Reason::too_slow) {
-        words += " on the host not loaded: computing them takes less time (cache.load_back_admission)";
       } else if (load.refused != Reason::none) {
-        words += " on the host not loaded: the device had no room, computed instead";
+        words += " on the host not loaded: computing them takes less time (cache.load_back_admission)";
       } else {
         words += " queued at " + seconds_text(load.queued) + " s, ";
         words += load.landed < 0 ? "not landed before the end of what is known"
@@ -613,8 +610,7 @@ Json life_json(const RequestLife& life, const Setup& setup) {
   json["prefetches"] = json["direct_loads"] = Json::array();
   for (const RequestLife::Prefetch& prefetch : life.prefetches) json["prefetches"].push_back(prefetch_json(prefetch));
   for (const RequestLife::DirectLoad& load : life.direct_loads) {
-    json["direct_loads"].push_back(
-        {{"queued_s", seconds(load.queued)}, {"pages", load.pages}, {"refused", name_of(load.refused)}});
+    json["direct_loads"].push_back({{"queued_s", seconds(load.queued)}, {"pages", load.pages}});
   }
   if (const auto verdict = storage_verdict(life, setup.engine, *setup.cost); verdict && r.first_token >= 0) {
     json["storage_verdict"] = {{"tokens", verdict->tokens},

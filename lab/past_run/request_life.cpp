@@ -79,7 +79,7 @@ void RequestLife::decided(const Decision& decision) {
       loads.push_back(load);
       break;
     }
-    case DecisionKind::load_direct: direct_loads.push_back({now_, decision.pages, decision.reason}); break;
+    case DecisionKind::load_direct: direct_loads.push_back({now_, decision.pages}); break;
     case DecisionKind::retract: retractions.push_back({now_, decision.reason}); break;
     case DecisionKind::release: releases.push_back({now_, decision.reason}); break;
     case DecisionKind::finish: pages_left = decision.pages; break;
@@ -135,10 +135,11 @@ void RequestLife::follow_prefetch(const Event& event) {
   } else if (event.kind == EventKind::prefetch_shortened) {
     if (event.reason == Reason::capacity) last.no_room = event.pages;
   } else if (event.kind == EventKind::prefetch_done) {
-    // The fetches to L2 of one request end in their order.
-    const auto fetches = [](const Prefetch& prefetch) { return prefetch.begin >= 0 && prefetch.end < 0; };
-    const auto first = std::ranges::find_if(prefetches, fetches);
-    Prefetch& of = event.tier == Tier::host && first != prefetches.end() ? *first : last;
+    // A later prefetch may end before a stopped one.
+    const auto fetched = std::ranges::find_if(prefetches, [&](const Prefetch& prefetch) {
+      return !prefetch.gets.empty() && prefetch.gets.front() == event.operation;
+    });
+    Prefetch& of = fetched == prefetches.end() ? last : *fetched;
     of.end = event.time;
     of.arrived = event.pages;
   }

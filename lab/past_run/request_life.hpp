@@ -55,7 +55,6 @@ class RequestLife final : public RerunObserver {
   struct DirectLoad {
     TimeNs queued = 0;
     Pages pages = 0;
-    Reason refused = Reason::none;
   };
   struct Prefill {
     TimeNs begin = 0, end = -1;

@@ -1,6 +1,7 @@
 #include "lab/plan/cheapest_search.hpp"
 
 #include <algorithm>
+#include <functional>
 
 #include "policy/base/check.hpp"
 
@@ -19,6 +20,10 @@ bool CheapestSearch::at_most(std::size_t a, std::size_t b) const {
   return true;
 }
 
+bool CheapestSearch::at_most_of_any_kind(std::size_t a, std::size_t b) const {
+  return std::ranges::equal(points_[a].place, points_[b].place, std::ranges::less_equal());
+}
+
 std::optional<std::size_t> CheapestSearch::best() const {
   std::optional<std::size_t> best;
   for (std::size_t i = 0; i < points_.size(); ++i) {
@@ -33,6 +38,7 @@ std::optional<std::size_t> CheapestSearch::best() const {
 
 bool CheapestSearch::ruled_out(std::size_t point) const {
   for (std::size_t i = 0; i < points_.size(); ++i) {
+    if (results_[i] == TestResult::fails_clearly && at_most_of_any_kind(point, i)) return true;
     if (!results_[i] || !at_most(point, i)) continue;
     switch (*results_[i]) {
       case TestResult::fails: return true;
@@ -42,6 +48,7 @@ bool CheapestSearch::ruled_out(std::size_t point) const {
       case TestResult::fails_near:
         if (2 * points_[point].size > points_[i].size) return true;
         break;
+      case TestResult::fails_clearly:
       case TestResult::passes:
       case TestResult::fails_alone: break;
     }
@@ -49,15 +56,22 @@ bool CheapestSearch::ruled_out(std::size_t point) const {
   return false;
 }
 
-std::optional<std::size_t> CheapestSearch::next(double below) const {
+std::vector<std::size_t> CheapestSearch::open_points(double below) const {
   const std::optional<std::size_t> found = best();
-  std::vector<std::size_t> open;  // by price
+  std::vector<std::size_t> open;
   for (std::size_t i = 0; i < points_.size(); ++i) {
     if (results_[i] || points_[i].price >= below) continue;
     if (found && points_[i].price > points_[*found].price) continue;
     if (found && points_[i].price == points_[*found].price && !at_most(i, *found)) continue;
     if (!ruled_out(i)) open.push_back(i);
   }
+  return open;
+}
+
+std::size_t CheapestSearch::open(double below) const { return open_points(below).size(); }
+
+std::optional<std::size_t> CheapestSearch::next(double below) const {
+  std::vector<std::size_t> open = open_points(below);
   std::ranges::stable_sort(open, {}, [&](std::size_t i) { return points_[i].price; });
   std::optional<std::size_t> chosen;
   std::size_t most = 0;
@@ -67,7 +81,7 @@ std::optional<std::size_t> CheapestSearch::next(double below) const {
       if (i == j || points_[j].price > points_[i].price || (points_[j].price == points_[i].price && !at_most(j, i))) {
         ++if_passes;
       }
-      if (at_most(j, i)) ++if_fails;
+      if (at_most_of_any_kind(j, i)) ++if_fails;
     }
     const std::size_t worse = std::min(if_passes, if_fails);
     if (worse > most) {

@@ -7,8 +7,9 @@
 // more nor less than they are. Other kinds of failures rule out less, because the assumption does not hold for their
 // reason: see TestResult. Of points with equal prices, the search prefers the one that has less.
 //
-// next() proposes the point whose test rules out the most points in the worse of its two outcomes. A lattice of N
-// points with one axis needs about log2(N) tests. Cost: O(N^2) per proposal, so at most kMaxPoints points.
+// next() proposes the point whose test rules out the most points in the worse of two outcomes: the point passes, or
+// fails clearly. A lattice of N points with one axis needs about log2(N) tests. Cost: O(N^2) per proposal, so at most
+// kMaxPoints points.
 #pragma once
 
 #include <cstddef>
@@ -29,6 +30,7 @@ struct LatticePoint {
 enum class TestResult : std::uint8_t {
   passes,
   fails,
+  fails_clearly,    // rules out also other kinds of machines that have at most as much
   fails_by_little,  // rules out only points of a smaller size: noise may decide between points of the same size
   fails_near,       // rules out only points of more than half its size
   fails_alone,      // rules out no other point
@@ -49,16 +51,21 @@ class CheapestSearch {
 
   // Returns the cheapest point that passed; nothing if none did.
   std::optional<std::size_t> best() const;
+  // Returns the number of points that cost less than `below` and are neither tested nor ruled out.
+  std::size_t open(double below) const;
   const std::vector<LatticePoint>& points() const { return points_; }
-  // Returns whether `a` has at most as much as `b` on every axis.
+  // Returns whether `a` has at most as much as `b` on every axis. Machines of different kinds are not comparable.
   bool at_most(std::size_t a, std::size_t b) const;
   // Returns pairs of tested points (a, b) that contradict the assumption: b has at least as much, a passed, b failed.
   std::vector<std::pair<std::size_t, std::size_t>> contradictions() const;
 
  private:
+  bool at_most_of_any_kind(std::size_t a, std::size_t b) const;
+
   std::vector<LatticePoint> points_;
   std::vector<bool> none_first_;
   bool ruled_out(std::size_t point) const;
+  std::vector<std::size_t> open_points(double below) const;
   std::vector<std::optional<TestResult>> results_;  // by point
 };
 

@@ -3,27 +3,35 @@
 #include <algorithm>
 #include <charconv>
 #include <initializer_list>
+#include <map>
 #include <optional>
 
+#include "lab/engine_flags/flag_text.hpp"
 #include "lab/error.hpp"
 #include "lab/experiment/setup.hpp"
+#include "lab/plan/default_parts.hpp"
+#include "models/error.hpp"
+#include "policy/base/names.hpp"
 
 namespace kvtwin {
 namespace {
 
 constexpr std::string_view kEngines = "cluster.engines", kDrives = "drives", kPrefillShare = "prefill_share";
-constexpr double kUsable = 0.9;  // share of a drive for the disk tier
+constexpr std::string_view kGpu = "hardware.name", kWeights = "model.weights";
+constexpr double kLeastMeasured = 0.8;  // share of a decode step; the roofline fills the rest, and is too fast
+constexpr double kUsable = 0.9;         // share of a drive for the disk tier
 
-bool is_amount(const std::string& key) {
-  if (key == "hardware.remote_nics" || key == "hardware.disk_drives") return true;
-  if (key.starts_with("hardware.")) return key.ends_with("_gbps");
+bool is_amount(const std::string& given) {
+  const std::string_view key = present_name(given);
+  if (key == "hardware.set.nic_count" || key == "hardware.set.drive_count") return true;
+  if (key.starts_with("hardware.")) return key.ends_with("_gbps") || key.ends_with("_bandwidth");
   return key.starts_with("tiers.") && (key.ends_with(".gib") || key.ends_with(".tokens") || key.ends_with(".ratio"));
 }
 
 // Refuses keys that belong to the question, and keys that another choice sets. Errors: InputError.
 void check_key(const std::string& key, const std::string& axis, bool with_drives) {
   const auto refuse = [&](const std::string& why) { throw InputError("--vary " + axis + ": " + why); };
-  for (const std::string_view part : {"workload.", "slo.", "prices.", "sim.", "report.", "real."}) {
+  for (const std::string_view part : {"workload.", "slo.", "prices.", "sim.", "report.", "real.", "faults"}) {
     if (key.starts_with(part)) refuse(key + " is part of the question; a plan chooses hardware and policies");
   }
   if (key == "seed" || key == "hardware.draw" || key == "hardware.end" || key == "hardware.spread_percent") {
@@ -35,7 +43,7 @@ void check_key(const std::string& key, const std::string& axis, bool with_drives
         "the number of engines varies; give the share of the engines that prefill, e.g. --vary "
         "prefill_share=0,0.25,0.5");
   }
-  if (with_drives && (key.starts_with("tiers.disk.") || key == "hardware.disk_drives")) {
+  if (with_drives && (key.starts_with("tiers.disk.") || present_name(key) == "hardware.set.drive_count")) {
     refuse("drives=... sets " + key + " too; give one of the two");
   }
 }
@@ -96,6 +104,12 @@ SweepAxis number_axis(std::string name, std::vector<std::string> keys, const std
   return axis;
 }
 
+std::string values_text(const PlanChoice& choice) {
+  std::string text;
+  for (const SweepValue& value : choice.values) text += (text.empty() ? "" : ",") + value.text;
+  return text;
+}
+
 }  // namespace
 
 Choices::Choices(const std::vector<std::string>& lists, const Experiment& base, const PriceList& prices) {
@@ -125,15 +139,16 @@ Choices::Choices(const std::vector<std::string>& lists, const Experiment& base, 
   for (SweepAxis& axis : drives) add(std::move(axis));
   for (SweepAxis& axis : shares) add(std::move(axis));
   take_roles(base);
-  add_defaults(base);
+  add_defaults(base, prices);
   if (engines_.empty() && base.is_given(kEngines)) engines_ = {base.integer(kEngines)};
   if (std::ranges::find(list_, kDrives, &PlanChoice::name) != list_.end()) {
     drive_gib_ = kUsable * prices.get("drive.tb").value * 1e12 / 1073741824;
   }
+  leave_out_unfit(base);
 }
 
 void Choices::add(SweepAxis axis) {
-  PlanChoice choice{axis.name, axis.keys, std::move(axis.values), ChoiceKind::part, false};
+  PlanChoice choice{axis.name, axis.keys, std::move(axis.values), ChoiceKind::part, false, axis.origin == "default"};
   const bool numbers =
       std::ranges::all_of(choice.values, [](const SweepValue& value) { return value.number.has_value(); });
   if (choice.name == kPrefillShare) return list_.push_back(std::move(choice));
@@ -181,24 +196,147 @@ RoleCounts Choices::roles(const Setting& setting) const {
   return {prefill, setting.engines - prefill};
 }
 
-void Choices::add_defaults(const Experiment& base) {
-  const auto open = [&](std::initializer_list<std::string_view> keys) {
-    return std::ranges::all_of(keys, [&](std::string_view key) {
-      const auto varies = [&](const PlanChoice& choice) {
-        return choice.name == key || std::ranges::find(choice.keys, key) != choice.keys.end();
-      };
-      return std::ranges::none_of(list_, varies) && (key == kDrives || !base.is_given(key));
-    });
+bool Choices::is_open(std::initializer_list<std::string_view> keys, const Experiment& base) const {
+  return std::ranges::all_of(keys, [&](std::string_view key) {
+    const auto varies = [&](const PlanChoice& choice) {
+      return choice.name == key || std::ranges::find(choice.keys, key, present_name) != choice.keys.end();
+    };
+    return std::ranges::none_of(list_, varies) && (key == kDrives || !base.is_given(key));
+  });
+}
+
+void Choices::add_default_parts(const Experiment& base, const PriceList& prices) {
+  const auto add_values = [&](std::string_view key, const DefaultValues& found) {
+    if (!found.sentence.empty()) assumed_.push_back(found.sentence);
+    if (found.values.empty()) return;
+    SweepAxis axis{std::string(key), {std::string(key)}, {}, "default"};
+    for (const std::string& value : found.values) axis.values.push_back({value, {}});
+    add(std::move(axis));
   };
-  if (open({"parallel.tp"})) add(number_axis("parallel.tp", {"parallel.tp"}, {1, 2, 4, 8}));
-  if (open({"tiers.host.gib", "tiers.host.tokens", "tiers.host.ratio"})) {
+  const auto varies = [&](std::string_view key) {
+    return std::ranges::any_of(
+        list_, [&](const PlanChoice& choice) { return std::ranges::find(choice.keys, key) != choice.keys.end(); });
+  };
+  if (!varies(kGpu) && !varies("hardware.file")) add_values(kGpu, default_gpus(base, prices));
+  if (varies(kWeights)) return;
+  if (!varies("model.name") && !varies("model.config")) return add_values(kWeights, default_weights(base));
+  assumed_.emplace_back("weights: as each model's config says, because the model varies");
+}
+
+void Choices::add_defaults(const Experiment& base, const PriceList& prices) {
+  add_default_parts(base, prices);
+  const std::size_t before = list_.size();
+  if (is_open({"parallel.tp"}, base)) add(number_axis("parallel.tp", {"parallel.tp"}, {1, 2, 4, 8}));
+  if (is_open({"tiers.host.gib", "tiers.host.tokens", "tiers.host.ratio"}, base)) {
     add(number_axis("tiers.host.gib", {"tiers.host.gib"}, {0, 128, 256, 512, 1024, 2048}));
   }
-  if (open({kDrives, "tiers.disk.gib", "tiers.disk.tokens", "hardware.disk_drives"})) {
+  if (is_open({kDrives, "tiers.disk.gib", "tiers.disk.tokens", "hardware.set.drive_count"}, base)) {
     add(number_axis(std::string(kDrives), {}, {0, 2, 4, 8}));
   }
-  if (open({"cluster.route"})) {
-    add({"cluster.route", {"cluster.route"}, {{"prefix_affinity", {}}, {"round_robin", {}}}, "default"});
+  if (is_open({"cluster.route"}, base)) {
+    add({"cluster.route",
+         {"cluster.route"},
+         {{"session_affinity", {}}, {"prefix_affinity", {}}, {"round_robin", {}}},
+         "default"});
+  }
+  std::string others;
+  for (std::size_t i = before; i < list_.size(); ++i) others += " " + list_[i].name + "=" + values_text(list_[i]);
+  if (!others.empty()) assumed_.push_back("varied by default:" + others);
+}
+
+std::vector<std::size_t> Choices::parts_of(const Setting& setting) const {
+  std::vector<std::size_t> parts;
+  for (const std::size_t i : of_kind(ChoiceKind::part)) parts.push_back(setting.values[i]);
+  return parts;
+}
+
+std::optional<std::size_t> Choices::default_format() const {
+  for (std::size_t i = 0; i < list_.size(); ++i) {
+    if (list_[i].name == kWeights && list_[i].by_default) return i;
+  }
+  return std::nullopt;
+}
+
+std::size_t Choices::format_place(const Setting& setting) const {
+  const std::optional<std::size_t> format = default_format();
+  return format ? setting.values[*format] : 0;
+}
+
+std::optional<Setting> Choices::stepped(Setting setting, std::size_t choice, int step) const {
+  const auto count = static_cast<std::ptrdiff_t>(list_[choice].values.size());
+  for (auto at = static_cast<std::ptrdiff_t>(setting.values[choice]) + step; at >= 0 && at < count; at += step) {
+    setting.values[choice] = static_cast<std::size_t>(at);
+    if (offers(setting)) return setting;
+  }
+  return std::nullopt;
+}
+
+std::vector<std::size_t> Choices::in_steps() const {
+  std::vector<std::size_t> choices = of_kind(ChoiceKind::amount);
+  if (const std::optional<std::size_t> format = default_format()) choices.push_back(*format);
+  return choices;
+}
+
+bool Choices::offers(const Setting& setting) const { return offered_.empty() || offered_.contains(parts_of(setting)); }
+
+// Keeps the combinations of parts that can be set up with the first value of all else. If there is none, another cause
+// than the parts is likely, and all stay, so that the search names the cause.
+void Choices::leave_out_unfit(const Experiment& base) {
+  std::vector<std::size_t> ours;  // parts that vary by default
+  for (std::size_t i = 0; i < list_.size(); ++i) {
+    if (list_[i].by_default && (list_[i].name == kGpu || list_[i].name == kWeights)) ours.push_back(i);
+  }
+  if (ours.empty()) return;
+  std::set<std::pair<std::size_t, std::size_t>> fits;       // choice and value
+  std::map<std::string, std::set<std::string>> without;     // by format: the GPUs that have no units for it
+  std::set<std::pair<std::string, std::string>> measured;   // format and GPU that are offered
+  std::map<std::string, std::set<std::string>> unmeasured;  // by format: the GPUs whose table lacks most of a pass
+  const std::vector<std::size_t> parts = of_kind(ChoiceKind::part);
+  Setting setting{std::vector<std::size_t>(list_.size(), 0), 1};
+  for (bool more = true; more;) {
+    setting.engines = fewest_engines(setting);
+    try {
+      const Experiment one = experiment(base, setting);
+      const Setup setup = make_setup(one);
+      const std::string& weights = one.text(kWeights);
+      if (default_format() && !computes(setup.hardware, *value_named<WeightChoice>(weights))) {
+        without[weights].insert(setup.hardware.name);
+      } else if (const auto share = measured_decode_share(setup);
+                 default_format() && share && *share < kLeastMeasured) {
+        unmeasured[weights].insert(setup.hardware.name);
+      } else {
+        offered_.insert(parts_of(setting));
+        measured.emplace(weights, setup.hardware.name);
+        for (const std::size_t i : ours) fits.emplace(i, setting.values[i]);
+      }
+    } catch (const InputError&) {  // for example no memory for the model
+    } catch (const ModelError&) {
+    }
+    more = false;
+    for (std::size_t k = parts.size(); k-- > 0 && !more;) {
+      std::size_t& at = setting.values[parts[k]];
+      more = ++at < list_[parts[k]].values.size();
+      if (!more) at = 0;
+    }
+  }
+  if (offered_.empty()) return;
+  for (const auto& [weights, gpus] : without) {
+    assumed_.push_back("weights " + weights + ": not on " + joined_words({gpus.begin(), gpus.end()}) +
+                       ", without units for this format");
+  }
+  for (auto& [weights, gpus] : unmeasured) {
+    std::erase_if(gpus, [&, &weights = weights](const std::string& gpu) { return measured.contains({weights, gpu}); });
+    if (gpus.empty()) continue;
+    assumed_.push_back("weights " + weights + ": not on " + joined_words({gpus.begin(), gpus.end()}) +
+                       ", whose operator table has too little of a pass to compare: the roofline is too fast");
+  }
+  for (const std::size_t i : ours) {
+    for (std::size_t value = 0; value < list_[i].values.size(); ++value) {
+      const std::string& text = list_[i].values[value].text;
+      if (fits.contains({i, value}) || without.contains(text) || unmeasured.contains(text)) continue;
+      assumed_.push_back((list_[i].name == kGpu ? "GPU " : "weights ") + text +
+                         ": left out, the model does not fit with any of the other values");
+    }
   }
 }
 
@@ -221,6 +359,9 @@ std::vector<std::size_t> Choices::of_kind(ChoiceKind kind) const {
 Setting Choices::largest() const {
   Setting setting{{}, 2};
   for (const PlanChoice& choice : list_) setting.values.push_back(choice.values.size() - 1);
+  if (offered_.empty() || offers(setting)) return setting;
+  const std::vector<std::size_t> parts = of_kind(ChoiceKind::part);
+  for (std::size_t i = 0; i < parts.size(); ++i) setting.values[parts[i]] = (*offered_.rbegin())[i];
   return setting;
 }
 
@@ -231,7 +372,7 @@ Experiment Choices::experiment(const Experiment& base, const Setting& setting) c
     const SweepValue& value = choice.values[setting.values[i]];
     for (const std::string& key : choice.keys) experiment.set(key + "=" + value.text, "plan");
     if (choice.name != kDrives) continue;
-    if (*value.number != 0) experiment.set("hardware.disk_drives=" + value.text, "plan");
+    if (*value.number != 0) experiment.set("hardware.set.drive_count=" + value.text, "plan");
     const auto gib = static_cast<std::int64_t>(*value.number * drive_gib_);
     experiment.set("tiers.disk.gib=" + std::to_string(gib), "plan");
   }
@@ -263,6 +404,16 @@ std::string Choices::text(const Setting& setting) const {
   std::string text;
   for (const auto& [name, value] : texts(setting)) text += (text.empty() ? "" : " ") + name + "=" + value;
   return text;
+}
+
+std::string Choices::difference(const Setting& setting, const Setting& from) const {
+  const auto before = texts(from);
+  std::string text;
+  for (const auto& pair : texts(setting)) {
+    if (std::ranges::find(before, pair) == before.end())
+      text += (text.empty() ? "" : " ") + pair.first + "=" + pair.second;
+  }
+  return text.empty() ? "the same" : text;
 }
 
 }  // namespace kvtwin

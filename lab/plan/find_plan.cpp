@@ -3,20 +3,21 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <set>
 #include <tuple>
 
-#include "lab/child_processes.hpp"
 #include "lab/error.hpp"
+#include "lab/experiment/engine_word.hpp"
 #include "lab/experiment/setup.hpp"
 #include "lab/formatted.hpp"
 #include "lab/names.hpp"
-#include "lab/plan/cheapest_search.hpp"
+#include "lab/plan/lattice_search.hpp"
 #include "lab/plan/plan.hpp"
-#include "lab/report/warnings.hpp"
-#include "lab/simulate.hpp"
+#include "lab/plan/questions.hpp"
+#include "lab/plan/simulations.hpp"
 #include "models/calibration_fit.hpp"
-#include "models/error.hpp"
 #include "models/hardware_draws.hpp"
+#include "models/presets.hpp"
 #include "policy/write.hpp"
 #include "sim/bounds/hitrate.hpp"
 #include "traces/paging.hpp"
@@ -44,493 +45,104 @@ bool refused_for_room(const Json& report, const Json& tier) {
   return refused != 0;
 }
 
-constexpr double kAssumedSpread = 10;       // %, of hardware without intervals
-constexpr std::size_t kLatticesAtOnce = 4;  // fixed, so that the results do not depend on the number of processes
-constexpr double kBoundShare = 0.75;        // share of the work that must end by the last arrival and the goal's time
-constexpr std::size_t kFewPolicies = 3;     // so many are simulated on all requests
-constexpr double kLittle = 1.05;            // figure / limit; differences between amounts may be of this size
-constexpr std::int64_t kFirstShare = 8;     // the first round of policies serves 1/8 of the requests
+constexpr double kAssumedSpread = 10;    // %, of hardware without intervals
+constexpr std::size_t kFewPolicies = 3;  // so many are simulated on all requests
+constexpr std::int64_t kFirstShare = 8;  // the first round of policies serves 1/8 of the requests
 constexpr std::size_t kMaxPolicyRounds = 3, kMaxNeighbourRounds = 8;
-constexpr std::size_t kMaxCauses = 8;
+constexpr std::size_t kMoreEngines = 2;
+constexpr std::size_t kMaxCauses = 8, kMaxTies = 3;
 constexpr int kHitSizes = 8;
 constexpr double kFullShare = 0.95;
 constexpr double kColdLoss = 0.02;  // of the hit ratio, that empty caches at the start cost
-constexpr WarningKind kStarving[] = {WarningKind::host_not_larger, WarningKind::backups_dropped,
-                                     WarningKind::prefetches_declined, WarningKind::saturated,
-                                     WarningKind::drives_worn_out};
-
-// One combination of parts.
-struct Lattice {
-  Setting base;                   // amounts and engines: first values
-  std::vector<Setting> settings;  // by point
-  std::optional<CheapestSearch> search;
-  double cheapest = 0;  // of its points
-};
-
-struct Job {
-  Setting setting;
-  std::vector<std::string> sets;  // in addition to the setting
-};
-
-struct Answer {
-  Json report;          // null if it failed
-  std::string failure;  // of bad input
-};
 
 class Planner {
  public:
-  Planner(const Experiment& base, const Choices& choices, const PriceList& prices, const PlanArguments& arguments,
-          const Listener& listener, PurchasePlan& plan)
-      : base_(base), choices_(choices), prices_(prices), arguments_(arguments), listener_(listener), plan_(plan) {}
+  Planner(const Choices& choices, const PriceList& prices, const PlanArguments& arguments, RowFile* rows,
+          const Experiment& base, const Listener& listener, PurchasePlan& plan)
+      : base_(base),
+        choices_(choices),
+        prices_(prices),
+        arguments_(arguments),
+        listener_(listener),
+        plan_(plan),
+        simulations_(base, choices, arguments, rows, listener, plan),
+        search_(simulations_, prices, plan, {}) {}
 
   void run() {
-    for (;;) {
-      search_with({std::vector<std::size_t>(choices_.list().size(), 0), 1});
-      if (plan_.winner || !choices_.engines().empty() || lattices_.empty() || most_engines_ >= kMaxEngines) break;
-      if (engine_factor_ >= kMaxEngines) break;  // the numbers of engines grow no more
-      engine_factor_ *= 4;                       // even the largest number of engines is too small
+    try {
+      Setting first{std::vector<std::size_t>(choices_.list().size(), 0), 1};
+      first = first_policies(first);
+      plan_.winner = search_.find(first);
+      if (!plan_.winner) try_other_policies();
+      confirm_all();
+      if (!plan_.winner) explain_failure();
+      finish();
+    } catch (const Stopped&) {
+      plan_.stopped = true;
+      plan_.winner = best_so_far();
+      plan_.shown = plan_.winner ? plan_.winner : search_.nearest();
+      if (!plan_.winner) plan_.reason = "the search was stopped before a setting met the goals";
     }
-    if (!plan_.winner) try_other_policies();
-    confirm_all();
-    if (!plan_.winner) explain_failure();
-    finish();
+    plan_.bounded = search_.bounded();
+    if (plan_.winner) find_ties();
   }
 
  private:
-  // ---- simulations
+  // From the search in longer runs, if there is one: settings that only met the goals in short runs may be out.
+  std::optional<std::size_t> best_so_far() const { return longer_ ? longer_->cheapest() : search_.cheapest(); }
 
-  Experiment experiment_of(const Job& job) const {
-    Experiment experiment = choices_.experiment(base_, job.setting);
-    for (const std::string& set : job.sets) experiment.set(set, "plan");
-    return experiment;
+  // Returns whether the trial says if its setting is an answer. Once a winner of the short runs has missed in a longer
+  // one, a short run that meets the goals says nothing.
+  bool is_judged(std::size_t trial) const {
+    const Trial& one = plan_.trials[trial];
+    if (one.figures.is_null()) return false;
+    if (trial == plan_.winner || (longer_ && longer_->is_of(one))) return true;
+    return search_.is_of(one) && !(longer_ && one.meets);
   }
 
-  // Simulates all jobs, several at the same time. Errors: WorkError if a simulation fails for another reason than bad
-  // input.
-  std::vector<Answer> simulate_all(const std::vector<Job>& jobs) {
-    std::vector<Answer> answers(jobs.size());
-    const auto simulate_one = [&](std::size_t number) { return simulate(experiment_of(jobs[number])).report; };
-    run_children(jobs.size(), children_at_once(arguments_.jobs), simulate_one, [&](const ChildEnd& end) {
-      ++plan_.simulations;
-      if (end.failure.code == 0) {
-        answers[end.number].report = Json::parse(end.text);
-      } else if (end.failure.code == 2) {
-        answers[end.number].failure = end.failure.sentence;
-      } else {
-        throw WorkError(choices_.text(jobs[end.number].setting) + ": " + end.failure.sentence);
-      }
-    });
-    return answers;
-  }
-
-  // Returns the trials of the settings, in this order. A setting is simulated once per `sets` and stage.
-  std::vector<std::size_t> trials_of(const std::vector<Setting>& settings, const std::vector<std::string>& sets = {},
-                                     const std::string& stage = "full") {
-    std::string variant = stage;
-    for (const std::string& set : sets) variant += " " + set;
-    std::vector<Job> jobs;
-    std::vector<std::size_t> numbers;
-    for (const Setting& setting : settings) {
-      const auto [at, fresh] = known_.try_emplace({setting, variant}, plan_.trials.size() + jobs.size());
-      numbers.push_back(at->second);
-      if (fresh) jobs.push_back({setting, sets});
-    }
-    std::vector<Answer> answers = simulate_all(jobs);
-    for (std::size_t i = 0; i < jobs.size(); ++i) {
-      Trial trial = judged(std::move(answers[i]), jobs[i].setting);
-      trial.stage = stage;
-      if (stage == "full" && sets.empty()) tell(trial);
-      plan_.trials.push_back(std::move(trial));
-    }
-    return numbers;
-  }
-
-  void tell(const Trial& trial) const {
-    std::string line = "simulated " + choices_.text(trial.setting) + ": ";
-    listener_.begin(line + (trial.meets ? "meets the goals" : trial.why_not));
-  }
-
-  Trial judged(Answer answer, const Setting& setting) const {
-    Trial trial;
-    trial.setting = setting;
-    trial.worst = std::numeric_limits<double>::infinity();
-    if (answer.report.is_null()) {
-      trial.why_not = answer.failure;
-      return trial;
-    }
-    trial.figures = report_figures(answer.report);
-    trial.report = std::move(answer.report);
-    if (const Json* const price = price_of(trial)) trial.per_month = price->at("per_month");
-    trial.worst = 0;
-    const auto miss = [&](const std::string& why) {
-      if (trial.why_not.empty()) trial.why_not = why;
-    };
-    for (const char* what : {"rejected", "failed"}) {
-      if (trial.figures.at(what) == 0) continue;
-      trial.starves = true;
-      miss(what + formatted(" %.0f requests", trial.figures.at(what).get<double>()));
-    }
-    if (const Json warm = trial.report.value("warm", Json()); !warm.is_null() && warm.at("overloaded")) {
-      trial.starves = true;
-      miss("is overloaded: " + warm.at("not_flat").get<std::string>());
-    }
-    for (const Goal& goal : plan_.goals) {
-      const RunFigure& figure = figures()[goal.figure];
-      const Json& value = trial.figures.at(figure.name);
-      if (value.is_null()) {
-        if (figure.name == "drive_years") continue;  // no drives, or nothing written: they do not wear out
-        miss(std::string(figure.name) + " has no value");
-        trial.worst = std::numeric_limits<double>::infinity();
-        continue;
-      }
-      const auto number = value.get<double>();
-      const bool less = figure.better == RunFigure::Better::less;
-      constexpr double kTiny = 1e-12;
-      const double ratio = less ? number / std::max(goal.value, kTiny) : goal.value / std::max(number, kTiny);
-      trial.worst = std::max(trial.worst, ratio);
-      if (!goal.met_by(number)) {
-        miss(std::string(figure.name) +
-             formatted(" is %.4g, not at %s %.4g", number, less ? "most" : "least", goal.value));
-      }
-    }
-    const Json warnings = trial.report.value("warnings", Json::array());
-    for (const WarningKind kind : kStarving) {
-      if (std::ranges::find(warnings, name_of(kind)) == warnings.end()) continue;
-      trial.starves = true;
-      miss("warning " + std::string(name_of(kind)));
-    }
-    trial.meets = trial.why_not.empty();
-    return trial;
-  }
-
-  // Returns what a trial rules out. A queue grows with fewer engines. Without a queue, a missed latency or hit ratio
-  // may get better with fewer engines, because each has more of the traffic and so more hits. Written bytes and the
-  // price of a token fall with fewer parts.
-  TestResult result_of(const Trial& trial) const {
-    if (trial.meets) return TestResult::passes;
-    if (trial.figures.is_null()) return TestResult::fails_alone;
-    const Json &queue = trial.figures.at("ttft_queue_s"), &ttft = trial.figures.at("ttft_mean_s");
-    const bool queues = queue.is_number() && ttft.is_number() && 2 * queue.get<double>() >= ttft.get<double>();
-    if (trial.starves) return TestResult::fails;
-    if (queues) return trial.worst <= kLittle ? TestResult::fails_by_little : TestResult::fails;
-    TestResult result = TestResult::fails_alone;
-    for (const Goal& goal : plan_.goals) {
-      const RunFigure& figure = figures()[goal.figure];
-      const Json& value = trial.figures.at(figure.name);
-      if (value.is_number() && goal.met_by(value.get<double>())) continue;
-      if (figure.name.starts_with("written_") || figure.name == "disk_writes_per_day" ||
-          figure.name == "price_per_million_tokens") {
-        continue;
-      }
-      if (figure.name.starts_with("tpot_")) return TestResult::fails;
-      result = TestResult::fails_near;
-    }
-    return result;
-  }
-
-  // ---- lattices
-
-  // Returns the least number of engines that can compute the work in time.
-  std::int64_t least_engines(const Setup& setup) const {
-    if (base_.text("workload.loop") == "closed") return 1;    // the work takes as long as the engines need
-    if (!base_.text("cluster.decode_set").empty()) return 1;  // decode engines may be faster
-    double slack = 0;
-    bool has_time = false;
-    for (const Goal& goal : plan_.goals) {
-      const std::string_view name = figures()[goal.figure].name;
-      if (!name.starts_with("ttft_") && !name.starts_with("e2e_")) continue;
-      has_time = true;
-      slack = std::max(slack, goal.value);
-    }
-    if (!has_time) return 1;
-    const TraceInfo& work = plan_.work;
-    // Answers may be hits too.
-    const double all = static_cast<double>(work.input.total);
-    const double computed = all - static_cast<double>(work.ideal_hit_tokens) - static_cast<double>(work.output.total);
-    ForwardShape shape;
-    shape.prefill_tokens = static_cast<Tokens>(std::max(0.0, computed)) + work.output.total;
-    shape.prefill_sequences = 1;
-    const RooflineCost roofline(setup.model, setup.hardware, setup.engine_gpus(),
-                                setup.attention_dp);  // without measured operators
-    const double seconds = static_cast<double>(roofline.spread_ns(shape, 1)) / 1e9;
-    return std::max<std::int64_t>(1, static_cast<std::int64_t>(kBoundShare * seconds / (duration() + 2 * slack)));
-  }
-
-  // Returns the numbers of engines to try if the caller gave none: all from `least` on, then in steps of 15 %, up to
-  // several times what the work needs without any hit.
-  std::vector<std::int64_t> default_engines(std::int64_t least, const Setup& setup) const {
-    const TraceInfo& work = plan_.work;
-    ForwardShape prefill, decode;
-    prefill.prefill_tokens = work.input.total;
-    prefill.prefill_pairs = static_cast<std::uint64_t>(static_cast<double>(work.input.total) * work.input.mean / 2);
-    prefill.prefill_sequences = 1;
-    decode.decode_sequences = static_cast<std::uint32_t>(std::min<Tokens>(work.output.total, 4'000'000'000));
-    decode.decode_context_tokens = static_cast<Tokens>(static_cast<double>(work.output.total) * work.input.mean);
-    const double busy = static_cast<double>(setup.cost->spread_ns(prefill, 1) + setup.cost->spread_ns(decode, 1)) /
-                        1e9 / std::max(duration(), 1.0);
-    const std::int64_t wanted = engine_factor_ * (static_cast<std::int64_t>(4 * busy) + 4);
-    const auto most = std::clamp<std::int64_t>(wanted, least + 4, std::max(least + 4, kMaxEngines));
-    std::vector<std::int64_t> values;
-    for (std::int64_t n = least; n <= most; n = n < least + 16 ? n + 1 : std::max(n + 1, n * 115 / 100)) {
-      values.push_back(n);
-    }
-    return values;
-  }
-
-  double duration() const { return plan_.work.duration_seconds * base_.number("workload.time_scale"); }
-
-  struct Cost {
-    double per_month = 0, watts = 0, gpus = 0;
-    friend Cost operator+(const Cost& a, const Cost& b) {
-      return {a.per_month + b.per_month, a.watts + b.watts, a.gpus + b.gpus};
-    }
-    friend Cost operator*(double times, const Cost& a) {
-      return {times * a.per_month, times * a.watts, times * a.gpus};
-    }
-  };
-
-  // The parts of one setting with any number of engines. The bill grows by the same amount with each engine of a role.
-  struct Priced {
-    Setting setting;  // with the fewest engines
-    Cost fewest;
-    Cost prefill, decode;  // of one more engine of a role; without roles both are of any engine
-    std::vector<std::uint32_t> place;
-  };
-
-  Cost cost_of(const Priced& parts, std::int64_t engines) const {
-    Setting setting = parts.setting;
-    setting.engines = engines;
-    if (!choices_.has_roles(setting)) return parts.fewest + static_cast<double>(engines - 1) * parts.prefill;
-    const auto [prefill, decode] = choices_.roles(setting);
-    return parts.fewest + static_cast<double>(prefill - 1) * parts.prefill +
-           static_cast<double>(decode - 1) * parts.decode;
-  }
-
-  // Returns the setup with these engines instead of the setting's number. Errors: InputError, ModelError.
-  Setup setup_with(const Setting& setting, const RoleCounts& roles) const {
-    Experiment experiment = choices_.experiment(base_, setting);
-    set_roles(roles, experiment);
-    return make_setup(experiment);
-  }
-
-  // Sets the costs of `parts`. Returns the setup with the fewest engines. Errors: InputError, ModelError.
-  Setup price(Priced& parts) const {
-    const auto cost = [&](const Setup& setup) {
-      const Bill bill = bill_for(setup);
-      return Cost{bill.per_month, bill.watts, static_cast<double>(setup.gpus())};
-    };
-    Setting setting = parts.setting;
-    parts.setting.engines = choices_.fewest_engines(parts.setting);
-    if (choices_.has_roles(setting)) {
-      Setup setup = setup_with(setting, {1, 1});
-      parts.fewest = cost(setup);
-      parts.prefill = cost(setup_with(setting, {2, 1})) + -1 * parts.fewest;
-      parts.decode = cost(setup_with(setting, {1, 2})) + -1 * parts.fewest;
-      return setup;
-    }
-    setting.engines = 2;
-    const Cost two = cost(setup_of(setting));
-    Setup setup = setup_of(parts.setting);
-    parts.fewest = cost(setup);
-    parts.prefill = parts.decode = two + -1 * parts.fewest;
-    return setup;
-  }
-
-  Bill bill_for(const Setup& setup) const {
-    if (setup.bill) return *setup.bill;
-    bill_of(setup, prices_);  // throws if the list lacks a part
-    throw InputError("the price list has no price for " + setup.hardware.name +
-                     "; give a list with hour or price in [gpu." + setup.hardware.name + "] (--prices)");
-  }
-  Setup setup_of(const Setting& setting) const { return make_setup(choices_.experiment(base_, setting)); }
-
-  // Returns whether the goals on price, GPUs and power allow this cost.
-  bool affordable(const Cost& cost) const {
-    return std::ranges::all_of(plan_.goals, [&](const Goal& goal) {
-      const std::string_view name = figures()[goal.figure].name;
-      if (name == "price_per_month") return goal.met_by(cost.per_month);
-      if (name == "power_kw") return goal.met_by(cost.watts / 1000);
-      return name != "gpus" || goal.met_by(cost.gpus);
-    });
-  }
-
-  // Adds the points of one combination of parts.
-  void fill(Lattice& lattice) {
-    std::vector<bool> none_first{false};
-    for (const std::size_t amount : amounts_) none_first.push_back(choices_.list()[amount].none_first);
-    std::vector<Priced> priced;
-    std::int64_t least = 1;
-    std::vector<std::int64_t> engines = choices_.engines();
-    for_each(amounts_, lattice.base, [&](const Setting& setting) {
-      Priced parts{setting, {}, {}, {}, {}};
-      try {
-        const Setup setup = price(parts);
-        if (priced.empty()) {
-          least = std::max(least_engines(setup), choices_.fewest_engines(setting));
-          if (engines.empty()) engines = default_engines(least, setup);
-        }
-      } catch (const InputError& error) {
-        return leave_out(error.what());
-      } catch (const ModelError& error) {
-        return leave_out(error.what());
-      }
-      for (const std::size_t amount : amounts_) {
-        parts.place.push_back(static_cast<std::uint32_t>(setting.values[amount]));
-      }
-      priced.push_back(std::move(parts));
-    });
-    std::vector<LatticePoint> points;
-    for (const Priced& parts : priced) {
-      for (std::size_t i = 0; i < engines.size(); ++i) {
-        const Cost cost = engines[i] < least ? Cost() : cost_of(parts, engines[i]);
-        if (engines[i] < least || !affordable(cost)) {
-          ++plan_.bounded;
-          continue;
-        }
-        LatticePoint point{{static_cast<std::uint32_t>(i)}, cost.per_month, static_cast<double>(engines[i])};
-        point.place.insert(point.place.end(), parts.place.begin(), parts.place.end());
-        points.push_back(std::move(point));
-        Setting setting = parts.setting;
-        setting.engines = engines[i];
-        most_engines_ = std::max(most_engines_, engines[i]);
-        lattice.settings.push_back(std::move(setting));
-      }
-    }
-    if (points.size() > kMaxPoints) {
-      throw InputError("--vary: " + std::to_string(points.size()) + " settings for one combination of parts; at most " +
-                       std::to_string(kMaxPoints) + ", so vary fewer values");
-    }
-    if (points.empty()) return;
-    lattice.cheapest = std::ranges::min(points, {}, &LatticePoint::price).price;
-    lattice.search.emplace(std::move(points), std::move(none_first));
-  }
-
-  void leave_out(const std::string& reason) { ++left_out_[reason]; }
-
-  // Calls `use` for all combinations of values of these choices, the others as in `setting`.
-  void for_each(const std::vector<std::size_t>& which, const Setting& setting,
-                const std::function<void(const Setting&)>& use) const {
-    Setting now = setting;
-    for (const std::size_t choice : which) now.values[choice] = 0;
-    for (;;) {
-      use(now);
-      std::size_t i = which.size();
-      while (i-- > 0) {
-        if (++now.values[which[i]] < choices_.list()[which[i]].values.size()) break;
-        now.values[which[i]] = 0;
-      }
-      if (i == static_cast<std::size_t>(-1)) return;
-    }
-  }
-
-  // `first`: has the policies of all lattices.
-  void make_lattices(const Setting& first) {
-    for (const Lattice& lattice : lattices_) note_contradictions(lattice);
-    lattices_.clear();
-    left_out_.clear();
-    plan_.bounded = 0;
-    amounts_ = choices_.of_kind(ChoiceKind::amount);
-    for_each(choices_.of_kind(ChoiceKind::part), first, [&](const Setting& setting) {
-      Lattice lattice;
-      lattice.base = setting;
-      fill(lattice);
-      if (!lattice.search) return;
-      for (std::size_t i = 0; i < lattice.settings.size(); ++i) {
-        const auto known = known_.find({lattice.settings[i], "full"});
-        if (known != known_.end()) put(lattice, i, plan_.trials[known->second]);
-      }
-      lattices_.push_back(std::move(lattice));
-    });
-    if (lattices_.empty() && !left_out_.empty()) {
-      throw InputError("plan: no combination of parts can be set up: " + left_out_.begin()->first);
-    }
-    std::ranges::stable_sort(lattices_, {}, &Lattice::cheapest);
-  }
-
-  void put(Lattice& lattice, std::size_t point, const Trial& trial) const {
-    lattice.search->put(point, result_of(trial), trial.per_month > 0 ? std::optional(trial.per_month) : std::nullopt);
-  }
-
-  // ---- the search
-
-  // The lower price; of equal prices the smaller amounts, and then the better figures.
-  bool preferred(const Trial& a, const Trial& b) const {
-    const auto amounts = [&](const Trial& trial) {
-      std::size_t places = 0;
-      for (const std::size_t amount : amounts_) places += trial.setting.values[amount];
-      return places;
-    };
-    return std::tuple(a.per_month, amounts(a), a.worst) < std::tuple(b.per_month, amounts(b), b.worst);
-  }
-
-  std::optional<std::size_t> cheapest_trial() const {
-    std::optional<std::size_t> best;
+  // Settings that nothing sets apart from the winner but differences below the error of comparisons: cheaper ones that
+  // miss by little, and ones of the same price that are as near to the goals.
+  void find_ties() {
+    const Trial& best = plan_.trials[*plan_.winner];
+    std::vector<std::size_t> ties;
     for (std::size_t i = 0; i < plan_.trials.size(); ++i) {
       const Trial& one = plan_.trials[i];
-      if (one.stage != "full" || !one.meets) continue;
-      if (!best || preferred(one, plan_.trials[*best])) best = i;
+      if (!is_judged(i) || one.starves || one.setting == best.setting || is_same(i, *plan_.winner)) continue;
+      const bool near_goals = one.per_month < best.per_month && one.worst <= 1 + kTieShare;
+      const bool near_winner =
+          one.per_month == best.per_month && one.meets && std::abs(one.worst - best.worst) <= kTieShare * best.worst;
+      if (near_goals || near_winner) ties.push_back(i);
     }
-    return best;
+    std::ranges::stable_sort(
+        ties, {}, [&](std::size_t i) { return std::pair(plan_.trials[i].per_month, plan_.trials[i].worst); });
+    if (ties.size() > kMaxTies) ties.resize(kMaxTies);
+    plan_.ties = std::move(ties);
   }
 
-  void search() {
-    for (;;) {
-      const std::optional<std::size_t> best = cheapest_trial();
-      const double below = best ? plan_.trials[*best].per_month : std::numeric_limits<double>::infinity();
-      std::vector<Setting> settings;
-      std::vector<std::pair<Lattice*, std::size_t>> points;
-      for (Lattice& lattice : lattices_) {
-        if (points.size() == kLatticesAtOnce) break;
-        const std::optional<std::size_t> point = lattice.search->next(below);
-        if (!point) continue;
-        points.emplace_back(&lattice, *point);
-        settings.push_back(lattice.settings[*point]);
-      }
-      if (points.empty()) break;
-      if (points.size() == 1) {  // also the point that comes next if this one fails
-        CheapestSearch guess = *points.front().first->search;
-        guess.put(points.front().second, TestResult::fails);
-        if (const std::optional<std::size_t> point = guess.next(below)) {
-          points.emplace_back(points.front().first, *point);
-          settings.push_back(points.front().first->settings[*point]);
-        }
-      }
-      const std::vector<std::size_t> trials = trials_of(settings);
-      for (std::size_t i = 0; i < points.size(); ++i) {
-        put(*points[i].first, points[i].second, plan_.trials[trials[i]]);
-      }
-    }
-    plan_.winner = cheapest_trial();
+  // ---- policies
+
+  // Returns `setting` with the policies that are best at the nearest of some typical settings.
+  Setting first_policies(const Setting& setting) {
+    if (choices_.of_kind(ChoiceKind::policy).empty()) return setting;
+    std::vector<std::size_t> trials = simulations_.trials_of(search_.typical(setting));
+    if (trials.empty()) return setting;
+    sort_by_worst(trials);
+    const Setting nearest = plan_.trials[trials.front()].setting;
+    return with_policies(setting, plan_.trials[best_policies(nearest)].setting);
   }
 
-  // Searches with the policies of `policies`.
-  void search_with(const Setting& policies) {
-    make_lattices(policies);
-    search();
+  Setting with_policies(Setting setting, const Setting& from) const {
+    for (const std::size_t policy : choices_.of_kind(ChoiceKind::policy)) setting.values[policy] = from.values[policy];
+    return setting;
   }
 
   // Without a winner, other policies may meet the goals at the setting that comes nearest; then also at a cheaper one.
   void try_other_policies() {
-    const std::optional<std::size_t> near = nearest();
+    const std::optional<std::size_t> near = search_.nearest();
     if (!near || choices_.of_kind(ChoiceKind::policy).empty()) return;
-    const Setting& best = plan_.trials[best_policies(*near)].setting;
-    if (best != plan_.trials[*near].setting) search_with(Setting(best));
-  }
-
-  // Orders trials by their distance to the goals: starving ones last.
-  std::tuple<bool, bool, double> distance(std::size_t trial) const {
-    const Trial& one = plan_.trials[trial];
-    return {one.starves, !one.meets, one.worst};
-  }
-
-  // The trial of all requests that comes nearest to the goals.
-  std::optional<std::size_t> nearest() const {
-    std::optional<std::size_t> near;
-    for (std::size_t i = 0; i < plan_.trials.size(); ++i) {
-      if (plan_.trials[i].stage != "full" || plan_.trials[i].figures.is_null()) continue;
-      if (!near || distance(i) < distance(*near)) near = i;
-    }
-    return near;
+    const Setting before = plan_.trials[*near].setting;
+    const Setting best = plan_.trials[best_policies(before)].setting;
+    if (best != before) plan_.winner = search_.find(best);
   }
 
   // Returns the setting that serves 1/share of the requests after those of the warm-up.
@@ -540,29 +152,37 @@ class Planner {
     return "workload.limit=" + std::to_string(warm_up + std::max<std::int64_t>(1, requests / share));
   }
 
-  // ---- policies
-
-  // Returns the trial with the best combination of policies at the trial's amounts and parts.
-  std::size_t best_policies(std::size_t trial) {
+  // Returns the trial with the best combination of policies at the setting's amounts and parts.
+  std::size_t best_policies(const Setting& setting) {
     std::vector<Setting> left;
-    for_each(choices_.of_kind(ChoiceKind::policy), plan_.trials[trial].setting,
-             [&](const Setting& setting) { left.push_back(setting); });
+    for_each_setting(choices_, choices_.of_kind(ChoiceKind::policy), setting, [&](const Setting& one) {
+      if (one.engines > 1 || same_route(one, setting)) left.push_back(one);
+    });
     std::vector<std::size_t> trials;
     for (std::int64_t share = kFirstShare; left.size() > kFewPolicies && share > 1; share /= 2) {
-      trials = trials_of(left, {first_requests(share)}, "1/" + std::to_string(share));
+      std::vector<PlanJob> jobs;
+      for (const Setting& one : left) jobs.push_back({one, {first_requests(share)}});
+      trials = simulations_.trials_of(jobs, "1/" + std::to_string(share));
       sort_by_worst(trials);
       left.clear();
       for (std::size_t i = 0; i < std::max(kFewPolicies, (trials.size() + 2) / 3); ++i) {
         left.push_back(plan_.trials[trials[i]].setting);
       }
     }
-    if (std::ranges::find(left, plan_.trials[trial].setting) == left.end()) left.push_back(plan_.trials[trial].setting);
-    trials = trials_of(left);
+    if (std::ranges::find(left, setting) == left.end()) left.push_back(setting);
+    trials = simulations_.trials_of(left);
     sort_by_worst(trials);
     return trials.front();
   }
+  // One engine has no choice of a route.
+  bool same_route(const Setting& a, const Setting& b) const {
+    const auto at = std::ranges::find(choices_.list(), "cluster.route", &PlanChoice::name);
+    if (at == choices_.list().end()) return true;
+    const auto choice = static_cast<std::size_t>(at - choices_.list().begin());
+    return a.values[choice] == b.values[choice];
+  }
   void sort_by_worst(std::vector<std::size_t>& trials) const {
-    std::ranges::stable_sort(trials, {}, [&](std::size_t i) { return distance(i); });
+    std::ranges::stable_sort(trials, {}, [&](std::size_t i) { return search_.distance(i); });
   }
 
   // Chooses the policies at the winner, and searches all lattices with them for something cheaper, until the winner has
@@ -570,9 +190,9 @@ class Planner {
   void choose_policies() {
     for (std::size_t round = 0; round < kMaxPolicyRounds; ++round) {
       const Setting before = plan_.trials[*plan_.winner].setting;
-      const std::size_t better = best_policies(*plan_.winner);
+      const std::size_t better = best_policies(before);
       if (!plan_.trials[better].meets || plan_.trials[better].setting == before) return;
-      search_with(Setting(plan_.trials[better].setting));
+      plan_.winner = search_.find(Setting(plan_.trials[better].setting));
     }
   }
 
@@ -583,34 +203,37 @@ class Planner {
     Setting setting;
   };
 
+  // Sets the next number of engines, upwards (step = 1) or downwards (-1). Returns false if there is none.
+  bool step_engines(Setting& setting, std::int64_t step) const {
+    const std::vector<std::int64_t>& given = choices_.engines();
+    if (given.empty()) {
+      setting.engines += step;
+    } else {
+      const auto at = std::ranges::find(given, setting.engines) - given.begin() + step;
+      if (at < 0 || at >= static_cast<std::ptrdiff_t>(given.size())) return false;
+      setting.engines = given[static_cast<std::size_t>(at)];
+    }
+    return setting.engines >= choices_.fewest_engines(setting) && setting.engines <= kMaxEngines;
+  }
+
   std::vector<Neighbour> neighbours(const Setting& setting) const {
     std::vector<Neighbour> found;
-    const std::vector<std::int64_t>& given = choices_.engines();
     for (const std::int64_t step : {-1, 1}) {
       Setting other = setting;
-      if (given.empty()) {
-        other.engines += step;
-      } else {
-        const auto at = std::ranges::find(given, setting.engines) - given.begin() + step;
-        if (at < 0 || at >= static_cast<std::ptrdiff_t>(given.size())) continue;
-        other.engines = given[static_cast<std::size_t>(at)];
-      }
-      if (other.engines < choices_.fewest_engines(other)) continue;
+      if (!step_engines(other, step)) continue;
       const std::int64_t more = other.engines - setting.engines;
       found.push_back({std::to_string(std::abs(more)) + (std::abs(more) == 1 ? " engine " : " engines ") +
                            (more < 0 ? "less" : "more"),
                        std::move(other)});
     }
-    for (const std::size_t amount : amounts_) {
-      const PlanChoice& choice = choices_.list()[amount];
+    for (const std::size_t choice : choices_.in_steps()) {
+      const PlanChoice& of = choices_.list()[choice];
       for (const int step : {-1, 1}) {
-        const auto at = static_cast<std::ptrdiff_t>(setting.values[amount]) + step;
-        if (at < 0 || at >= static_cast<std::ptrdiff_t>(choice.values.size())) continue;
-        Setting other = setting;
-        other.values[amount] = static_cast<std::size_t>(at);
-        found.push_back({choice.name + " " + choice.values[other.values[amount]].text + " instead of " +
-                             choice.values[setting.values[amount]].text,
-                         std::move(other)});
+        std::optional<Setting> other = choices_.stepped(setting, choice, step);
+        if (!other) continue;
+        found.push_back({of.name + " " + of.values[other->values[choice]].text + " instead of " +
+                             of.values[setting.values[choice]].text,
+                         std::move(*other)});
       }
     }
     return found;
@@ -621,9 +244,9 @@ class Planner {
       const std::size_t before = *plan_.winner;
       std::vector<Setting> settings;
       for (Neighbour& one : neighbours(plan_.trials[before].setting)) settings.push_back(std::move(one.setting));
-      for (const std::size_t trial : trials_of(settings)) {
+      for (const std::size_t trial : simulations_.trials_of(settings)) {
         const Trial& one = plan_.trials[trial];
-        if (one.meets && preferred(one, plan_.trials[*plan_.winner])) plan_.winner = trial;
+        if (one.meets && search_.preferred(one, plan_.trials[*plan_.winner])) plan_.winner = trial;
       }
       if (*plan_.winner == before) return;
     }
@@ -634,41 +257,93 @@ class Planner {
   // Improves and confirms winners until one holds with all seeds.
   void confirm_all() {
     while (plan_.winner) {
-      if (!choices_.of_kind(ChoiceKind::policy).empty()) choose_policies();
-      go_to_cheaper_neighbours();
+      if (!longer_ && !choices_.of_kind(ChoiceKind::policy).empty()) choose_policies();
+      if (!longer_) go_to_cheaper_neighbours();
       if (holds_with_seeds()) {
         draw();
         return;
       }
-      Trial& out = plan_.trials[*plan_.winner];
-      out.meets = false;
-      out.why_not = formatted("misses a goal with %.0f of %.0f seeds",
-                              static_cast<double>(plan_.confidence.seeds - plan_.confidence.seeds_meeting),
-                              static_cast<double>(plan_.confidence.seeds));
-      tell(out);
-      for (Lattice& lattice : lattices_) {
-        const auto at = std::ranges::find(lattice.settings, out.setting);
-        if (at != lattice.settings.end()) {
-          lattice.search->put(static_cast<std::size_t>(at - lattice.settings.begin()), TestResult::fails);
-        }
-      }
-      search();
+      const Trial& out = plan_.trials[*plan_.winner];
+      listener_.begin(choices_.text(out.setting) + " " + out.why_not);
+      find_after(Setting(out.setting));
     }
   }
 
+  // Goes on after the winner is out: in longer runs with the seed that ruled it out. All that costs less has missed in
+  // runs that were no harder. A few more engines often meet the goals, and so leave little to search.
+  void find_after(const Setting& out) {
+    if (!plan_.confidence.duration_s) {
+      search_.rule_out(out);
+      plan_.winner = search_.find_again();
+      return;
+    }
+    ruled_out_.insert(out);
+    const std::vector<std::string> sets = confirming_job(out, hard_seed_).sets;
+    const auto holds = [this](const Setting& setting) { return !ruled_out_.contains(setting); };
+    const double price = plan_.trials[*plan_.winner].per_month;
+    longer_.emplace(simulations_, prices_, plan_, Scope{kConfirmingStage, sets, 1, {}, holds, true, price});
+    std::vector<PlanJob> more;
+    for (Setting next = out; more.size() < kMoreEngines && step_engines(next, 1);) more.push_back({next, sets});
+    simulations_.trials_of(more, kConfirmingStage);
+    const std::optional<std::size_t> found = longer_->find(out);
+    plan_.winner.reset();
+    if (!found) return;
+    // The winner is a trial of the search as asked, with the figures of the longer run.
+    const std::size_t winner = simulations_.trials_of({plan_.trials[*found].setting}).front();
+    take_figures(plan_.trials[*found], winner);
+    plan_.winner = winner;
+  }
+
+  PlanJob confirming_job(const Setting& setting, std::size_t seed) const {
+    PlanJob job{setting, {"seed=" + std::to_string(base_.integer("seed") + static_cast<std::int64_t>(seed))}};
+    for (std::string& set : plan_.confirming_sets()) job.sets.push_back(std::move(set));
+    return job;
+  }
+
+  void take_figures(Trial from, std::size_t to) {
+    from.sets.clear();
+    from.stage = plan_.trials[to].stage;
+    plan_.trials[to] = std::move(from);
+  }
+
+  // Simulates the winner with all seeds, in longer runs where there are any. The seed that ruled out the last winner
+  // comes first.
   bool holds_with_seeds() {
     PurchasePlan::Confidence& sure = plan_.confidence;
-    sure.seeds = seed_changes_work(base_) ? static_cast<std::size_t>(arguments_.seeds) : 1;
-    sure.seeds_meeting = 1;
     const Setting setting = plan_.trials[*plan_.winner].setting;
-    std::vector<Job> jobs;
-    for (std::size_t i = 1; i < sure.seeds; ++i) {
-      jobs.push_back({setting, {"seed=" + std::to_string(base_.integer("seed") + static_cast<std::int64_t>(i))}});
+    sure.seeds = seed_changes_work(base_) ? static_cast<std::size_t>(arguments_.seeds) : 1;
+    sure.duration_s = confirming_duration_s(choices_.experiment(base_, setting));
+    sure.seeds_meeting = sure.duration_s ? 0 : 1;
+    sure.of_seeds.clear();
+    std::vector<std::size_t> seeds;
+    for (std::size_t i = sure.duration_s ? 0 : 1; i < sure.seeds; ++i) seeds.push_back(i);
+    std::stable_partition(seeds.begin(), seeds.end(), [&](std::size_t seed) { return seed == hard_seed_; });
+    std::vector<PlanJob> jobs;
+    for (const std::size_t seed : seeds) jobs.push_back(confirming_job(setting, seed));
+    std::optional<Trial> confirmed;
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      const std::vector<PlanJob> later(jobs.begin() + static_cast<std::ptrdiff_t>(i) + 1, jobs.end());
+      const Trial trial = simulations_.simulate({jobs[i]}, later).front();
+      if (!trial.meets) {
+        hard_seed_ = seeds[i];
+        Trial& out = plan_.trials[*plan_.winner];
+        if (!trial.figures.is_null()) take_figures(trial, *plan_.winner);
+        out.meets = false;
+        out.why_not = miss_text(jobs[i].sets.front(), trial.why_not);
+        return false;
+      }
+      ++sure.seeds_meeting;
+      if (sure.duration_s && seeds[i] == 0) confirmed = trial;
+      for (const Goal& goal : plan_.goals) {
+        const std::string name(figures()[goal.figure].name);
+        if (!trial.figures.at(name).is_number()) continue;
+        const double value = trial.figures.at(name);
+        const auto [at, first] = sure.of_seeds.try_emplace(name, value, value);
+        if (!first) at->second = {std::min(at->second.first, value), std::max(at->second.second, value)};
+      }
     }
-    for (Answer& answer : simulate_all(jobs)) {
-      if (judged(std::move(answer), setting).meets) ++sure.seeds_meeting;
-    }
-    return sure.seeds_meeting == sure.seeds;
+    if (confirmed) take_figures(std::move(*confirmed), *plan_.winner);
+    return true;
   }
 
   void draw() {
@@ -677,21 +352,20 @@ class Planner {
     if (sure.draws == 0) return;
     const Setting setting = plan_.trials[*plan_.winner].setting;
     std::vector<std::string> sets;
-    const Setup setup = setup_of(setting);
+    const Setup setup = make_setup(choices_.experiment(base_, setting));
     double spread = base_.number("hardware.spread_percent");
     if (uncertain_numbers(setup.hardware, spread / 100).empty()) {
       sure.spread_percent = spread = kAssumedSpread;
       sets.push_back(formatted("hardware.spread_percent=%g", kAssumedSpread));
     }
     listener_.begin("simulates " + std::to_string(sure.draws) + " hardware variants");
-    std::vector<Job> jobs;
+    std::vector<PlanJob> jobs;
     for (std::size_t i = 1; i <= sure.draws; ++i) {
       jobs.push_back({setting, sets});
       jobs.back().sets.push_back("hardware.draw=" + std::to_string(i));
     }
     std::map<std::string, std::vector<double>> values;
-    for (Answer& answer : simulate_all(jobs)) {
-      const Trial trial = judged(std::move(answer), setting);
+    for (const Trial& trial : simulations_.simulate(jobs)) {
       if (trial.meets) ++sure.draws_meeting;
       for (const Goal& goal : plan_.goals) {
         const std::string name(figures()[goal.figure].name);
@@ -710,7 +384,7 @@ class Planner {
   // figures.
   void find_causes(const Setting& setting, const std::vector<UncertainNumber>& numbers, std::vector<std::string> sets) {
     sets.push_back(first_requests(kFirstShare));
-    std::vector<Job> jobs{{setting, sets}};
+    std::vector<PlanJob> jobs{{setting, sets}};
     for (const UncertainNumber& number : numbers) {
       for (const char* end : {":low", ":high"}) {
         jobs.push_back({setting, sets});
@@ -719,10 +393,10 @@ class Planner {
     }
     std::vector<std::optional<double>> values;
     const std::string name(figures()[plan_.goals.front().figure].name);
-    for (Answer& answer : simulate_all(jobs)) {
+    for (const Trial& trial : simulations_.simulate(jobs)) {
       values.emplace_back();
-      if (answer.report.is_null()) continue;
-      const Json value = report_figures(answer.report).at(name);
+      if (trial.figures.is_null()) continue;
+      const Json& value = trial.figures.at(name);
       if (value.is_number()) values.back() = value.get<double>();
     }
     PurchasePlan::Confidence& sure = plan_.confidence;
@@ -741,7 +415,7 @@ class Planner {
   // ---- the answer
 
   void explain_failure() {
-    const std::optional<std::size_t> near = nearest();
+    const std::optional<std::size_t> near = search_.nearest();
     if (!near) {
       plan_.reason = plan_.trials.empty()
                          ? std::string("the goals on price, GPUs and power, and the bound on engines, leave no setting")
@@ -750,18 +424,24 @@ class Planner {
     }
     const Trial& trial = plan_.trials[*near];
     plan_.reason = "none of " + std::to_string(plan_.trials.size()) + " simulated settings of up to " +
-                   std::to_string(most_engines_) + " engines meets the goals; nearest is " +
+                   std::to_string(search_.most_engines()) + " engines meets the goals; nearest is " +
                    choices_.text(trial.setting) + ": " + trial.why_not;
   }
 
   void finish() {
-    const std::optional<std::size_t> shown = plan_.winner ? plan_.winner : nearest();
+    const std::optional<std::size_t> shown = plan_.winner ? plan_.winner : search_.nearest();
     if (!shown) return;
     const Setting setting = plan_.trials[*shown].setting;
+    plan_.shown = shown;
     if (plan_.winner) {
-      for (Neighbour& one : neighbours(setting)) {
-        const std::size_t trial = trials_of({one.setting}).front();
-        if (!is_same(trial, *shown)) plan_.margins.push_back({std::move(one.change), trial});
+      std::vector<Neighbour> steps = neighbours(setting);
+      std::vector<PlanJob> jobs;
+      for (const Neighbour& one : steps) jobs.push_back({one.setting, plan_.confirming_sets()});
+      const std::vector<std::size_t> trials =
+          simulations_.trials_of(jobs, plan_.confidence.duration_s ? kConfirmingStage : kFullStage);
+      for (const std::size_t trial : trials) recall_miss(plan_.trials[trial]);
+      for (std::size_t i = 0; i < steps.size(); ++i) {
+        if (!is_same(trials[i], *shown)) plan_.margins.push_back({std::move(steps[i].change), trials[i]});
       }
       find_alternatives();
       explain_other_parts();
@@ -771,7 +451,26 @@ class Planner {
     find_hits(setting);
     warn(*shown);
     warn_of_cold_start(*shown);
-    plan_.shown = shown;
+    if (plan_.winner && arguments_.questions) ask_follow_ups(simulations_, prices_, plan_);
+  }
+
+  // A setting that meets the goals with one seed may have missed them with another one.
+  void recall_miss(Trial& trial) const {
+    for (const Trial& other : plan_.trials) {
+      if (!trial.meets) return;
+      if (other.stage != kConfirmingStage || other.meets || other.figures.is_null() || other.setting != trial.setting) {
+        continue;
+      }
+      trial.meets = false;
+      trial.why_not = miss_text(other.sets.front(), other.why_not);
+    }
+  }
+
+  // "misses with seed=2 in a run of 4389 s: ..."
+  std::string miss_text(const std::string& seed, const std::string& why_not) const {
+    const std::optional<double>& duration = plan_.confidence.duration_s;
+    return "misses with " + seed + (duration ? formatted(" in a run of %.0f s", *duration) : std::string()) + ": " +
+           why_not;
   }
 
   // The change had no effect, for example of a pool's bandwidth without a pool.
@@ -795,15 +494,16 @@ class Planner {
 
   // Why no setting of some parts is an answer.
   void explain_other_parts() {
-    for_each(choices_.of_kind(ChoiceKind::part), plan_.trials.front().setting, [&](const Setting& parts) {
-      std::optional<std::size_t> near;
-      for (std::size_t i = 0; i < plan_.trials.size(); ++i) {
-        const Trial& one = plan_.trials[i];
-        if (one.stage != "full" || one.figures.is_null() || !same_parts(one.setting, parts)) continue;
-        if (!near || distance(i) < distance(*near)) near = i;
-      }
-      if (near && !plan_.trials[*near].meets) plan_.out.push_back(*near);
-    });
+    for_each_setting(choices_, choices_.of_kind(ChoiceKind::part), plan_.trials.front().setting,
+                     [&](const Setting& parts) {
+                       std::optional<std::size_t> near;
+                       for (std::size_t i = 0; i < plan_.trials.size(); ++i) {
+                         const Trial& one = plan_.trials[i];
+                         if (!is_judged(i) || !same_parts(one.setting, parts)) continue;
+                         if (!near || search_.distance(i) < search_.distance(*near)) near = i;
+                       }
+                       if (near && !plan_.trials[*near].meets) plan_.out.push_back(*near);
+                     });
   }
 
   // The cheapest of other parts; the one with the most reserve for at most a quarter more; the nearest below the price.
@@ -813,7 +513,7 @@ class Planner {
     std::optional<std::size_t> other, roomy, cheaper;
     for (std::size_t i = 0; i < plan_.trials.size(); ++i) {
       const Trial& one = plan_.trials[i];
-      if (i == winner || one.stage != "full" || one.figures.is_null()) continue;
+      if (!is_judged(i) || one.setting == best.setting) continue;
       if (one.meets && !same_parts(one.setting, best.setting) && !is_same(i, winner) &&
           (!other || one.per_month < plan_.trials[*other].per_month)) {
         other = i;
@@ -837,7 +537,7 @@ class Planner {
     std::vector<std::size_t> order;
     for (std::size_t i = 0; i < plan_.trials.size(); ++i) {
       const Trial& one = plan_.trials[i];
-      if (one.stage == "full" && !one.figures.is_null() && !one.starves) order.push_back(i);
+      if (is_judged(i) && !one.starves) order.push_back(i);
     }
     std::ranges::stable_sort(
         order, {}, [&](std::size_t i) { return std::pair(plan_.trials[i].per_month, plan_.trials[i].worst); });
@@ -891,31 +591,27 @@ class Planner {
       }
     }
     try {
-      const Setup setup = setup_of(setting);
+      const Setup setup = make_setup(choices_.experiment(base_, setting));
       if (!setup.bill || setup.bill->drives == 0) return;
     } catch (const InputError&) {
       return;  // for example drives without a host tier
     }
     listener_.begin("simulates the wear of drives under each write policy");
+    std::vector<PlanJob> jobs;
     for (const std::string_view policy : write_policy_names()) {
-      const std::string set = "cache.write_policy=" + std::string(policy);
-      plan_.drives.push_back({std::string(policy), trials_of({setting}, {set}, "drives").front()});
+      jobs.push_back({setting, {"cache.write_policy=" + std::string(policy)}});
     }
-  }
-
-  // One sentence per lattice is enough to know that its amounts are not monotone.
-  void note_contradictions(const Lattice& lattice) {
-    const auto pairs = lattice.search->contradictions();
-    if (pairs.empty()) return;
-    const auto& [a, b] = pairs.front();
-    plan_.warnings.push_back("More is not always better here: " + choices_.text(lattice.settings[a]) +
-                             " meets the goals, and " + choices_.text(lattice.settings[b]) + " does not");
+    const std::vector<std::size_t> trials = simulations_.trials_of(jobs, "drives");
+    for (std::size_t i = 0; i < trials.size(); ++i) {
+      plan_.drives.push_back({std::string(write_policy_names()[i]), trials[i]});
+    }
   }
 
   // All requests of a trace count, and its first ones find empty caches.
   void warn_of_cold_start(std::size_t shown) {
     if (base_.text("workload.trace").empty() || base_.is_given("report.warm")) return;
-    const std::size_t number = trials_of({plan_.trials[shown].setting}, {"report.warm=true"}, "warm").front();
+    const std::size_t number =
+        simulations_.trials_of({{plan_.trials[shown].setting, {"report.warm=true"}}}, "warm").front();
     const Trial &all = plan_.trials[shown], &warm = plan_.trials[number];
     if (warm.figures.is_null() || all.figures.is_null()) return;
     const double hits = all.figures.at("hit_ratio"), later = warm.figures.at("hit_ratio");
@@ -934,13 +630,16 @@ class Planner {
 
   void warn(std::size_t shown) {
     const Trial& trial = plan_.trials[shown];
-    for (const Lattice& lattice : lattices_) note_contradictions(lattice);
-    for (const auto& [reason, count] : left_out_) {
+    for (std::string& sentence : search_.contradictions()) plan_.warnings.push_back(std::move(sentence));
+    for (const auto& [reason, count] : search_.left_out()) {
       plan_.warnings.push_back("Left out " + std::to_string(count) + (count == 1 ? " combination" : " combinations") +
                                " of parts and amounts: " + reason);
     }
-    const Setup setup = setup_of(trial.setting);
+    const Setup setup = make_setup(choices_.experiment(base_, trial.setting));
     for (const std::string& note : setup.model.inexact) plan_.warnings.push_back(note);
+    if (setup.engine.pools.empty()) {
+      for (const std::string& note : setup.model.without_pages) plan_.warnings.push_back(note);
+    }
     for (const Json& tier : trial.report.at("tiers")) {
       const auto all = tier.at("capacity_pages").get<double>(), used = tier.at("used_pages_max").get<double>();
       if (tier.at("name") == "device" || all == 0 || tier.at("evicted_pages") != 0 || used > kFullShare * all) continue;
@@ -978,22 +677,22 @@ class Planner {
   const PlanArguments& arguments_;
   const Listener& listener_;
   PurchasePlan& plan_;
-  std::vector<std::size_t> amounts_;
-  std::vector<Lattice> lattices_;
-  std::int64_t engine_factor_ = 1;                                // of the default numbers of engines
-  std::int64_t most_engines_ = 0;                                 // of all settings
-  std::map<std::string, std::size_t> left_out_;                   // reason, and the combinations that it keeps out
-  std::map<std::pair<Setting, std::string>, std::size_t> known_;  // by setting and variant
+  Simulations simulations_;
+  LatticeSearch search_;
+  std::set<Setting> ruled_out_;          // by a confirming run
+  std::optional<LatticeSearch> longer_;  // in confirming runs, once a winner of the short ones missed in one
+  std::size_t hard_seed_ = 0;            // ruled out the last winner
 };
 
 }  // namespace
 
 PurchasePlan find_plan(const Experiment& base, const TraceInfo& work, const Choices& choices, const PriceList& prices,
-                       const std::vector<Goal>& goals, const PlanArguments& arguments, const Listener& listener) {
+                       const std::vector<Goal>& goals, const PlanArguments& arguments, RowFile* rows,
+                       const Listener& listener) {
   PurchasePlan plan;
   plan.work = work;
   plan.goals = goals;
-  Planner(base, choices, prices, arguments, listener, plan).run();
+  Planner(choices, prices, arguments, rows, base, listener, plan).run();
   return plan;
 }
 

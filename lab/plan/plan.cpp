@@ -11,6 +11,7 @@
 #include "lab/formatted.hpp"
 #include "lab/out_files.hpp"
 #include "lab/simulate.hpp"
+#include "lab/sweep/row_file.hpp"
 
 namespace kvtwin {
 namespace {
@@ -24,11 +25,18 @@ constexpr const char* kRate = "--requests-per-second";
 // Sets the rate of generated requests.
 void set_generated_rate(double rate, Experiment& base) {
   const std::string& kind = base.text("workload.generate.kind");
+  const auto refuse = [&](const char* key, const std::string& why) {
+    throw InputError(std::string(kRate) + ": " + base.where("workload.generate." + std::string(key)) +
+                     " is given too, and " + why);
+  };
   if (base.integer("workload.generate.users") != 0) {
-    throw InputError(
-        std::string(kRate) + ": " + base.where("workload.generate.users") +
-        " is given too, and the users set the rate, by their think times and the answers; leave one of them "
-        "out");
+    refuse("users", "the users set the rate, by their think times and the answers; leave one of them out");
+  }
+  if (kind == "groups" && base.integer("workload.generate.concurrency") != 0) {
+    refuse("concurrency", "clients that wait for their answers set the rate; leave one of them out");
+  }
+  if (kind == "groups" && !base.text("workload.generate.stages").empty()) {
+    refuse("stages", "the stages set the rates; leave one of them out");
   }
   if (kind != "sessions" && kind != "tools" && kind != "groups") {
     throw InputError(std::string(kRate) + ": " + base.where("workload.generate.kind") + " is " + kind +
@@ -87,39 +95,47 @@ std::vector<Goal> goals_of(const PlanArguments& arguments, const Experiment& bas
   return goals;
 }
 
-// The folder of a plan. Checked at once; an earlier plan is deleted when the new one is complete.
+// The folder of a plan. Checked at once. One without plan.json was interrupted, and its simulations are used.
 class Folder {
  public:
   Folder(const std::string& path, bool force) : path_(path) {
     if (path.empty()) return;
     if (fs::exists(path_) && !fs::is_directory(path_)) throw InputError("--out " + path + ": is a file; name a folder");
-    if (!fs::is_directory(path_) || fs::is_empty(path_)) return;
-    if (!force) {
-      throw InputError("--out " + path + ": is not empty; name another folder, or --force to replace its plan");
-    }
-    for (const fs::directory_entry& entry : fs::directory_iterator(path_)) {
-      const std::string name = entry.path().filename().string();
-      if (!is_of_a_plan(name)) {
-        throw InputError("--out " + path + ": has " + name + ", which no plan writes; --force replaces only plans");
+    if (fs::is_directory(path_) && !fs::is_empty(path_)) {
+      for (const fs::directory_entry& entry : fs::directory_iterator(path_)) {
+        const std::string name = entry.path().filename().string();
+        if (is_of_a_plan(name)) continue;
+        if (force)
+          throw InputError("--out " + path + ": has " + name + ", which no plan writes; --force replaces only plans");
+        throw InputError("--out " + path + ": is not empty; name another folder");
+      }
+      if (!force && fs::exists(path_ / "plan.json")) {
+        throw InputError("--out " + path + ": is not empty; name another folder, or --force to replace its plan");
       }
     }
-  }
-  // Makes the folder, without an earlier plan.
-  void begin() const {
     std::error_code error;
     make_out_folder(path_, error);
     if (error) throw cannot_write(path_, error.value());
+    if (force) fs::remove(path_ / kRows, error);
+    rows_.emplace(path_ / kRows);
+  }
+  // Deletes an earlier plan, but for its simulations.
+  void begin() const {
+    std::error_code error;
     for (const fs::directory_entry& entry : fs::directory_iterator(path_)) {
-      if (is_of_a_plan(entry.path().filename().string())) fs::remove_all(entry.path(), error);
+      const std::string name = entry.path().filename().string();
+      if (is_of_a_plan(name) && name != kRows) fs::remove_all(entry.path(), error);
     }
     if (error) throw cannot_write(path_, error.value());
   }
   void write(const char* name, const std::string& text) const { write_whole(path_ / name, text); }
   bool is_wanted() const { return !path_.empty(); }
   const fs::path& path() const { return path_; }
+  RowFile* rows() { return rows_ ? &*rows_ : nullptr; }
 
  private:
-  static constexpr std::string_view kFiles[] = {"plan.json", "recommended.toml", "report.html", "recommended"};
+  static constexpr std::string_view kRows = "simulations.jsonl";
+  static constexpr std::string_view kFiles[] = {"plan.json", "recommended.toml", "report.html", "recommended", kRows};
   // Also true for what a plan that was killed leaves: .recommended.partial.PID, .plan.json.partial.
   static bool is_of_a_plan(std::string_view name) {
     return std::ranges::any_of(kFiles, [&](std::string_view file) {
@@ -127,12 +143,14 @@ class Folder {
     });
   }
   fs::path path_;
+  std::optional<RowFile> rows_;
 };
 
 }  // namespace
 
 PlanOutcome make_plan(const PlanArguments& arguments, const Listener& listener) {
-  const Folder folder(arguments.out, arguments.force);
+  if (!arguments.what_if.empty()) return ask_what_if(arguments, listener);
+  Folder folder(arguments.out, arguments.force);
   Experiment base =
       arguments.experiment.empty() ? Experiment::from_text("", "plan") : Experiment::from_file(arguments.experiment);
   apply_engine_arguments(arguments.server, arguments.sets, base);
@@ -147,17 +165,21 @@ PlanOutcome make_plan(const PlanArguments& arguments, const Listener& listener) 
   const Choices choices(arguments.lists, base, prices);
   for (const std::string& note : base.notes()) listener.tell(note);
   // Keys without effect even in the setting that has most of everything.
-  for (const IdleKey& key : idle_keys(choices.experiment(base, choices.largest()))) listener.tell(key.sentence);
+  const Experiment largest = choices.experiment(base, choices.largest());
+  for (const std::string& sentence : idle_sentences(idle_keys(largest))) listener.tell(sentence);
+  if (const std::string assumed = assumed_traffic(largest); !assumed.empty()) listener.tell(assumed);
   const TraceInfo work = work_of(base);
   if (arguments.rate > 0 && !generated) scale_to_rate(arguments.rate, work, base);
-  const PurchasePlan plan = find_plan(base, work, choices, prices, goals, arguments, listener);
+  const PurchasePlan plan = find_plan(base, work, choices, prices, goals, arguments, folder.rows(), listener);
   const nlohmann::ordered_json json = plan_json(plan, base, choices, arguments);
   PlanOutcome outcome;
   outcome.found = plan.winner.has_value();
-  if (folder.is_wanted()) {
+  outcome.stopped = plan.stopped;
+  if (folder.is_wanted() && !plan.stopped) {
     folder.begin();
     if (plan.winner) {
-      const Experiment chosen = choices.experiment(base, plan.trials[*plan.winner].setting);
+      Experiment chosen = choices.experiment(base, plan.trials[*plan.winner].setting);
+      for (const std::string& set : plan.confirming_sets()) chosen.set(set, "plan");
       folder.write("recommended.toml", chosen.resolved());
       ChildProcesses child;
       Observers observers;

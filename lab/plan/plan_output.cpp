@@ -3,24 +3,53 @@
 #include <map>
 
 #include "lab/decision_text.hpp"
+#include "lab/engine_commands.hpp"
 #include "lab/engine_flags/flag_text.hpp"
 #include "lab/experiment/engine_word.hpp"
 #include "lab/experiment/setup.hpp"
 #include "lab/formatted.hpp"
 #include "lab/or_null.hpp"
 #include "lab/plan/plan.hpp"
-#include "lab/sglang/sglang_flags.hpp"
+#include "lab/plan/plan_text.hpp"
 #include "lab/shell_word.hpp"
 #include "lab/version.hpp"
-#include "lab/vllm/vllm_flags.hpp"
 
 namespace kvtwin {
+std::string money(double amount, const std::string& currency) {
+  const double whole = std::round(amount);
+  if (std::abs(amount) < 100) return currency + formatted(" %.3g", amount);
+  return currency + " " + (whole < 0 ? "-" : "") + grouped(static_cast<std::uint64_t>(std::abs(whole)));
+}
+
+std::string currency_of(const Trial& trial) {
+  const nlohmann::ordered_json* const price = price_of(trial);
+  return price == nullptr ? std::string() : price->at("currency").get<std::string>();
+}
+
+std::string goal_values(const PurchasePlan& plan, const Trial& trial) {
+  std::string text;
+  for (const Goal& goal : plan.goals) {
+    const RunFigure& figure = figures()[goal.figure];
+    text += text.empty() ? "" : ", ";
+    text += figure.name;
+    const auto at = trial.figures.is_null() ? trial.figures.end() : trial.figures.find(figure.name);
+    if (trial.figures.is_null() || at == trial.figures.end() || at->is_null()) {
+      text += " -";
+      continue;
+    }
+    text += formatted(" %.4g (at %s %.4g)", at->get<double>(),
+                      figure.better == RunFigure::Better::less ? "most" : "least", goal.value);
+  }
+  return text;
+}
+
 namespace {
 
 using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kMaxBusyKinds = 8;
 constexpr std::size_t kMaxServerNotes = 4;
+constexpr std::size_t kMaxOut = 3;
 
 struct BoundLane {
   std::string name;
@@ -101,6 +130,7 @@ Json figures_json(const Trial& trial) {
 
 Json trial_json(const Trial& trial, const Choices& choices) {
   Json json{{"settings", settings_json(choices, trial.setting)}, {"stage", trial.stage}, {"meets", trial.meets}};
+  if (!trial.sets.empty()) json["with"] = trial.sets;
   if (!trial.why_not.empty()) json["why_not"] = trial.why_not;
   json["figures"] = figures_json(trial);
   if (const Json* const price = price_of(trial)) {
@@ -130,17 +160,6 @@ Json setting_json(const Trial& trial, const Choices& choices, const std::string&
   return json;
 }
 
-std::string money(double amount, const std::string& currency) {
-  const double whole = std::round(amount);
-  if (std::abs(amount) < 100) return currency + formatted(" %.3g", amount);
-  return currency + " " + (whole < 0 ? "-" : "") + grouped(static_cast<std::uint64_t>(std::abs(whole)));
-}
-
-std::string currency_of(const Trial& trial) {
-  const Json* const price = price_of(trial);
-  return price == nullptr ? std::string() : price->at("currency").get<std::string>();
-}
-
 std::string parts_text(const Trial& trial) {
   std::string text;
   const Json* const price = price_of(trial);
@@ -149,23 +168,6 @@ std::string parts_text(const Trial& trial) {
     text += (text.empty() ? "" : ", ") +
             grouped(static_cast<std::uint64_t>(std::round(part.at("count").get<double>()))) + " " +
             part.at("name").get<std::string>();
-  }
-  return text;
-}
-
-std::string goal_values(const PurchasePlan& plan, const Trial& trial) {
-  std::string text;
-  for (const Goal& goal : plan.goals) {
-    const RunFigure& figure = figures()[goal.figure];
-    text += text.empty() ? "" : ", ";
-    text += figure.name;
-    const auto at = trial.figures.is_null() ? trial.figures.end() : trial.figures.find(figure.name);
-    if (trial.figures.is_null() || at == trial.figures.end() || at->is_null()) {
-      text += " -";
-      continue;
-    }
-    text += formatted(" %.4g (at %s %.4g)", at->get<double>(),
-                      figure.better == RunFigure::Better::less ? "most" : "least", goal.value);
   }
   return text;
 }
@@ -198,6 +200,18 @@ Json prices_json(const PurchasePlan& plan, const Experiment& base, const Choices
   return json;
 }
 
+// Providers differ in price by factors, so the source of a GPU's price stands on the screen.
+std::vector<std::string> gpu_prices(const PurchasePlan& plan, const Experiment& base, const Choices& choices) {
+  const Setup setup = make_setup(choices.experiment(base, plan.trials[*plan.shown].setting));
+  std::vector<std::string> sources;
+  for (const PriceFigure& figure : setup.bill ? setup.bill->used : std::vector<PriceFigure>()) {
+    if (!figure.name.starts_with("gpu.") || figure.name.ends_with(".watts")) continue;
+    sources.push_back(figure.name + formatted(" = %.4g ", figure.value) + figure.unit + ": " + figure.source + ", " +
+                      figure.date);
+  }
+  return sources;
+}
+
 Json binds_json(const Json& report) {
   Json lanes = Json::array();
   for (const BoundLane& kind : lane_kinds(report)) {
@@ -208,15 +222,37 @@ Json binds_json(const Json& report) {
       {"sentence", binds_sentence(report)}, {"lanes", lanes}, {"ttft_parts_seconds", report.at("ttft_parts_seconds")}};
 }
 
-Json confidence_json(const PurchasePlan& plan) {
+Json odds_json(const GoalOdds& odds) {
+  Json json{{"probability", or_null(odds.any ? std::optional(odds.probability) : std::nullopt)}};
+  json["ranges"] = Json::object();
+  for (const auto& [name, range] : odds.ranges) json["ranges"][name] = {range.first, range.second};
+  json["not_judged"] = odds.not_judged;
+  return json;
+}
+
+// The published errors of the cost model of a setting.
+PublishedErrors errors_of(const Trial& trial, const Experiment& base, const Choices& choices) {
+  return published_errors(choices.experiment(base, trial.setting));
+}
+
+Json confidence_json(const PurchasePlan& plan, const Experiment& base, const Choices& choices) {
   const PurchasePlan::Confidence& sure = plan.confidence;
-  Json json{{"seeds", sure.seeds}, {"draws", sure.draws}};
+  Json json{{"seeds", sure.seeds}, {"seeds_meeting", sure.seeds_meeting}, {"duration_s", or_null(sure.duration_s)}};
+  json["ranges_of_seeds"] = Json::object();
+  for (const auto& [name, range] : sure.of_seeds) json["ranges_of_seeds"][name] = {range.first, range.second};
+  if (plan.shown) {
+    const Trial& shown = plan.trials[*plan.shown];
+    const PublishedErrors errors = errors_of(shown, base, choices);
+    json.update(odds_json(goal_odds(plan.goals, shown.figures, errors)));
+    json["errors_of"] = errors.of;
+  }
+  json["draws"] = sure.draws;
   if (sure.draws != 0) {
-    json["share_meeting"] = static_cast<double>(sure.draws_meeting) / static_cast<double>(sure.draws);
+    json["draws_meeting"] = sure.draws_meeting;
     if (sure.spread_percent != 0) json["assumed_spread_percent"] = sure.spread_percent;
   }
-  json["figures"] = Json::object();
-  for (const auto& [name, range] : sure.ranges) json["figures"][name] = {range.first, range.second};
+  json["ranges_of_draws"] = Json::object();
+  for (const auto& [name, range] : sure.ranges) json["ranges_of_draws"][name] = {range.first, range.second};
   json["hangs_on"] = Json::array();
   for (const PurchasePlan::Confidence::Cause& cause : sure.hangs_on) {
     json["hangs_on"].push_back({{"number", cause.number},
@@ -226,6 +262,59 @@ Json confidence_json(const PurchasePlan& plan) {
                                 {"at_high", cause.at_high}});
   }
   return json;
+}
+
+Json follow_up_json(const PurchasePlan& plan, const FollowUp& one, const Choices& choices) {
+  Json json{{"name", one.name}, {"answer", one.words}};
+  if (one.load_meets) json["load_meets"] = *one.load_meets;
+  if (one.load_misses) json["load_misses"] = *one.load_misses;
+  if (one.trial) {
+    json.update(trial_json(plan.trials[*one.trial], choices));
+    if (plan.winner) json["more_a_month"] = plan.trials[*one.trial].per_month - plan.trials[*plan.winner].per_month;
+  }
+  return json;
+}
+
+// "87 %", with the odds of a setting.
+std::string odds_text(const GoalOdds& odds) {
+  return odds.any ? formatted("%.0f %%", 100 * odds.probability) : std::string();
+}
+
+std::string confidence_text(const PurchasePlan& plan, const Experiment& base, const Choices& choices) {
+  const PurchasePlan::Confidence& sure = plan.confidence;
+  const Trial& shown = plan.trials[*plan.shown];
+  const PublishedErrors errors = errors_of(shown, base, choices);
+  const GoalOdds odds = goal_odds(plan.goals, shown.figures, errors);
+  std::string words;
+  if (odds.any) {
+    words = formatted("the goals hold with %.0f %%, by the errors of ", 100 * odds.probability) + errors.of;
+    for (const auto& [name, range] : odds.ranges) {
+      words += formatted("; %s between %.3g and %.3g with 90 %%", name.c_str(), range.first, range.second);
+    }
+  } else {
+    words = "no goal depends on TTFT or TPOT, whose errors are published";
+  }
+  for (const std::string& name : odds.not_judged) words += "; " + name + " not judged: no published run has it";
+  words += sure.seeds > 1 || sure.duration_s
+               ? formatted("; meets the goals with %.0f of %.0f seeds", static_cast<double>(sure.seeds_meeting),
+                           static_cast<double>(sure.seeds))
+               : std::string(seed_changes_work(base) ? "; one seed" : "; one trace");
+  if (sure.duration_s) {
+    words += formatted(" in runs of %.0f s", *sure.duration_s);
+    for (const auto& [name, range] : sure.of_seeds) {
+      words += formatted(", %s %.3g to %.3g", name.c_str(), range.first, range.second);
+    }
+  }
+  if (sure.draws != 0) {
+    words += formatted("; on %.0f of %.0f drawn machines", static_cast<double>(sure.draws_meeting),
+                       static_cast<double>(sure.draws));
+    if (sure.spread_percent != 0)
+      words += formatted(" (%.0f %% of error assumed for each figure)", sure.spread_percent);
+    for (const auto& [name, range] : sure.ranges) {
+      words += formatted(", %s %.3g to %.3g", name.c_str(), range.first, range.second);
+    }
+  }
+  return words;
 }
 
 // Which part of the run the figures are of.
@@ -252,17 +341,12 @@ std::string measured_text(const Trial& trial, const Experiment& base) {
   return text;
 }
 
-// The recommended setting as the command of a server of each engine.
-struct ServerCommand {
-  const char* engine;
-  ServerLine line;
-};
-std::vector<ServerCommand> server_commands(const Experiment& setting) {
-  const Setup setup = make_setup(setting);
-  std::vector<ServerCommand> commands{{"sglang", to_sglang_flags(setting, setup)},
-                                      {"vllm", to_vllm_line(setting, setup)}};
-  commands.front().line.line.insert(0, "python -m sglang.launch_server ");
-  return commands;
+// Of each combination of parts that never met the goals its nearest trial, the nearest first.
+std::vector<std::size_t> nearest_out(const PurchasePlan& plan) {
+  std::vector<std::size_t> out = plan.out;
+  std::ranges::stable_sort(out, {},
+                           [&](std::size_t i) { return std::pair(plan.trials[i].starves, plan.trials[i].worst); });
+  return out;
 }
 
 // Requests per second, after scaling.
@@ -270,7 +354,19 @@ double rate_of(const PurchasePlan& plan, const Experiment& base) {
   return plan.work.requests_per_second / base.number("workload.time_scale");
 }
 
+std::string load_text(const PurchasePlan& plan, const Experiment& base) {
+  if (const std::int64_t users = base.integer("workload.generate.users"); users != 0) {
+    return formatted("%.0f users", static_cast<double>(users));
+  }
+  return formatted("%.3g requests per second", rate_of(plan, base));
+}
+
 }  // namespace
+
+std::vector<std::string> PurchasePlan::confirming_sets() const {
+  if (!confidence.duration_s) return {};
+  return {formatted("workload.generate.duration_s=%.0f", *confidence.duration_s)};
+}
 
 const Json* price_of(const Trial& trial) {
   const auto price = trial.report.find("price");
@@ -291,7 +387,7 @@ Json plan_json(const PurchasePlan& plan, const Experiment& base, const Choices& 
             {"command", arguments.command}};
   const std::string trace = base.text("workload.trace");
   const std::string model = base.text("model.config").empty() ? base.text("model.name") : base.text("model.config");
-  json["title"] = model + formatted(", %.3g requests per second", rate_of(plan, base));
+  json["title"] = model + ", " + load_text(plan, base);
   json["model"] = model;
   json["workload"] = {{"source", trace.empty() ? "generated: " + base.text("workload.generate.kind") : trace},
                       {"requests", plan.work.requests},
@@ -300,6 +396,7 @@ Json plan_json(const PurchasePlan& plan, const Experiment& base, const Choices& 
                       {"prompt_tokens_mean", plan.work.input.mean},
                       {"output_tokens_mean", plan.work.output.mean},
                       {"ideal_hit_ratio", plan.work.ideal_token_hit_ratio}};
+  json["better"] = better_json();
   json["goals"] = Json::array();
   for (const Goal& goal : plan.goals) {
     const RunFigure& figure = figures()[goal.figure];
@@ -308,21 +405,26 @@ Json plan_json(const PurchasePlan& plan, const Experiment& base, const Choices& 
                              {"better", figure.better == RunFigure::Better::less ? "less" : "more"}});
   }
   json["prices"] = prices_json(plan, base, choices);
+  json["assumed"] = choices.assumed();
   if (plan.winner) {
     json["recommendation"] = setting_json(plan.trials[*plan.winner], choices, "lowest price that meets the goals");
     json["recommendation"]["experiment"] = "recommended.toml";
     json["recommendation"]["servers"] = Json::object();
-    for (const ServerCommand& command : server_commands(choices.experiment(base, plan.trials[*plan.winner].setting))) {
+    for (const EngineCommand& command : engine_commands(choices.experiment(base, plan.trials[*plan.winner].setting))) {
       json["recommendation"]["servers"][command.engine] = {{"command", command.line.line},
                                                            {"notes", command.line.notes}};
     }
   } else {
     json["recommendation"] = nullptr;
     json["reason"] = plan.reason;
+    if (plan.shown) json["nearest"] = setting_json(plan.trials[*plan.shown], choices, "nearest to the goals");
   }
+  json["stopped"] = plan.stopped;
   json["alternatives"] = Json::array();
   for (const auto& [trial, because] : plan.alternatives) {
-    json["alternatives"].push_back(setting_json(plan.trials[trial], choices, because));
+    const Trial& one = plan.trials[trial];
+    json["alternatives"].push_back(setting_json(one, choices, because));
+    json["alternatives"].back().update(odds_json(goal_odds(plan.goals, one.figures, errors_of(one, base, choices))));
   }
   json["out"] = plan.out;
   json["tried"] = Json::array();
@@ -345,6 +447,10 @@ Json plan_json(const PurchasePlan& plan, const Experiment& base, const Choices& 
                               {"dwpd", drives->at("writes_per_day")},
                               {"years", drives->at("years")}});
   }
+  json["follow_ups"] = Json::array();
+  for (const FollowUp& one : plan.follow_ups) json["follow_ups"].push_back(follow_up_json(plan, one, choices));
+  json["ties"] = Json::array();
+  for (const std::size_t trial : plan.ties) json["ties"].push_back(setting_json(plan.trials[trial], choices, "a tie"));
   json["hits_by_capacity"] = Json::array();
   for (const PurchasePlan::HitsAt& at : plan.hits) {
     json["hits_by_capacity"].push_back({{"capacity_tokens", at.tokens},
@@ -352,7 +458,7 @@ Json plan_json(const PurchasePlan& plan, const Experiment& base, const Choices& 
                                         {"hit_ratio", at.hit_ratio},
                                         {"hit_opt", at.optimal}});
   }
-  json["confidence"] = confidence_json(plan);
+  json["confidence"] = confidence_json(plan, base, choices);
   json["search"] = {{"simulations", plan.simulations}, {"bounded", plan.bounded}};
   json["warnings"] = plan.warnings;
   json["reproduce"] = Json::array();
@@ -372,19 +478,25 @@ std::string plan_text(const PurchasePlan& plan, const Experiment& base, const Ch
   const std::string engine =
       engine_line(plan.shown ? choices.experiment(base, plan.trials[*plan.shown].setting) : base);
   if (!engine.empty()) line("engine", engine);
-  line("work", formatted("%.0f requests, %.3g/s, %.0f prompt and %.0f output tokens on average; %.0f %% of the prompt "
-                         "tokens are hits of an infinite cache that starts empty",
-                         static_cast<double>(plan.work.requests), rate_of(plan, base), plan.work.input.mean,
-                         plan.work.output.mean, 100 * plan.work.ideal_token_hit_ratio));
+  line("work", load_text(plan, base) + formatted("; %.0f prompt and %.0f output tokens on average",
+                                                 plan.work.input.mean, plan.work.output.mean));
+  if (plan.stopped)
+    line("stopped", "before the search ended; this is the best so far. With --out, the same command goes on from here");
   if (!plan.winner) line("buy", "nothing: " + plan.reason);
-  if (!plan.shown) return text;
+  const auto tell_assumed = [&] {
+    for (const std::string& sentence : choices.assumed()) line("assumed", sentence);
+  };
+  if (!plan.shown) {
+    tell_assumed();
+    return text;
+  }
   const Trial& best = plan.trials[*plan.shown];
   const std::string currency = currency_of(best);
   if (!plan.winner) line("nearest", choices.text(best.setting));
   if (plan.winner) line("buy", parts_text(best));
   if (plan.winner) line("as", choices.text(best.setting));
   if (plan.winner) {
-    for (const ServerCommand& command : server_commands(choices.experiment(base, best.setting))) {
+    for (const EngineCommand& command : engine_commands(choices.experiment(base, best.setting))) {
       line(command.engine, command.line.line);
       if (!command.line.notes.empty()) {
         line("", "without, as no flag says it: " + joined_words(command.line.notes, kMaxServerNotes));
@@ -396,19 +508,33 @@ std::string plan_text(const PurchasePlan& plan, const Experiment& base, const Ch
        money(best.per_month, currency) + " a month" +
            (per_token.is_null() ? "" : ", " + money(per_token.get<double>(), currency) + " per million tokens") +
            formatted(", %.3g kW", price_of(best)->at("power_kw").get<double>()));
+  for (const std::string& source : gpu_prices(plan, base, choices)) line("", source);
   line("measured", measured_text(best, base));
-  line("gets", goal_values(plan, best) +
-                   formatted("; %.1f %% of the prompt tokens hit", 100 * best.figures.at("hit_ratio").get<double>()));
+  const auto share_text = [&](const char* figure) {
+    const Json& share = best.figures.at(figure);
+    return share.is_number() ? formatted("%.1f %%", 100 * share.get<double>()) : std::string("-");
+  };
+  const Json& rate = best.figures.at("requests_per_second");
+  line("gets", goal_values(plan, best) + "; " + share_text("hit_ratio") + " of the prompt tokens hit, and " +
+                   share_text("infinite_hit_ratio") + " in an infinite cache" +
+                   (rate.is_number() ? formatted("; %.3g requests per second", rate.get<double>()) : std::string()));
   line("binds", binds_sentence(best.report));
   for (const auto& [trial, because] : plan.alternatives) {
     const Trial& one = plan.trials[trial];
-    line("or", choices.text(one.setting) + ": " + money(one.per_month, currency) + " a month; " +
-                   (one.meets ? goal_values(plan, one) + "; " : std::string()) + because);
+    const std::string odds = odds_text(goal_odds(plan.goals, one.figures, errors_of(one, base, choices)));
+    line("or", choices.difference(one.setting, best.setting) + ": " + money(one.per_month, currency) + " a month; " +
+                   (one.meets ? goal_values(plan, one) + (odds.empty() ? "" : ", " + odds) + "; " : std::string()) +
+                   because);
   }
-  for (const std::size_t trial : plan.out) {
-    const Trial& one = plan.trials[trial];
+  const std::vector<std::size_t> out = nearest_out(plan);
+  for (std::size_t i = 0; i < std::min(out.size(), kMaxOut); ++i) {
+    const Trial& one = plan.trials[out[i]];
     line("out", choices.text(one.setting) + ": " + money(one.per_month, currency) +
                     " a month; nearest with these parts: " + one.why_not);
+  }
+  if (out.size() > kMaxOut) {
+    line("out",
+         formatted("and the nearest of %zu more combinations of parts: plan.json has them", out.size() - kMaxOut));
   }
   for (const Margin& margin : plan.margins) {
     const Trial& one = plan.trials[margin.trial];
@@ -428,39 +554,29 @@ std::string plan_text(const PurchasePlan& plan, const Experiment& base, const Ch
                        drives->at("writes_per_day").get<double>()) +
              (years.is_null() ? std::string() : formatted(", and last %.2g years", years.get<double>())));
   }
+  for (const FollowUp& one : plan.follow_ups) line("then", one.words);
   const PurchasePlan::Confidence& sure = plan.confidence;
-  if (plan.winner) {
-    std::string words = sure.seeds > 1
-                            ? formatted("meets the goals with %.0f of %.0f seeds",
-                                        static_cast<double>(sure.seeds_meeting), static_cast<double>(sure.seeds))
-                            : std::string(seed_changes_work(base) ? "one seed" : "one trace");
-    if (sure.draws != 0) {
-      words += formatted(", and on %.0f of %.0f hardware variants", static_cast<double>(sure.draws_meeting),
-                         static_cast<double>(sure.draws));
-      if (sure.spread_percent != 0) {
-        words += formatted(" (%.0f %% of error assumed for each figure)", sure.spread_percent);
-      }
-      for (const auto& [name, range] : sure.ranges)
-        words += formatted(", %s %.3g to %.3g", name.c_str(), range.first, range.second);
+  line("confidence", confidence_text(plan, base, choices));
+  for (const std::size_t trial : plan.ties) {
+    const Trial& one = plan.trials[trial];
+    line("tie",
+         choices.difference(one.setting, best.setting) + ": " + money(one.per_month, currency) + " a month; " +
+             goal_values(plan, one) +
+             formatted("; differs by less than the %.0f %% by which choices between settings err", 100 * kTieShare));
+  }
+  if (!sure.hangs_on.empty()) {
+    std::string words;
+    for (std::size_t i = 0; i < std::min<std::size_t>(3, sure.hangs_on.size()); ++i) {
+      const PurchasePlan::Confidence::Cause& cause = sure.hangs_on[i];
+      words += (i == 0 ? "" : "; ") + cause.number + formatted(" (%.3g to %.3g)", cause.at_low, cause.at_high);
     }
-    if (sure.draws != 0 &&
-        (base.text("hardware.operators") != "none" || !base.text("hardware.operators_file").empty())) {
-      words += "; measured operator times do not vary";
-    }
-    line("confidence", words);
-    if (!sure.hangs_on.empty()) {
-      words.clear();
-      for (std::size_t i = 0; i < std::min<std::size_t>(3, sure.hangs_on.size()); ++i) {
-        const PurchasePlan::Confidence::Cause& cause = sure.hangs_on[i];
-        words += (i == 0 ? "" : "; ") + cause.number + formatted(" (%.3g to %.3g)", cause.at_low, cause.at_high);
-      }
-      line("hangs on",
-           words + formatted(": %s on 1/8 of the requests, at the ends of the interval; as given %.3g",
-                             std::string(figures()[plan.goals.front().figure].name).c_str(), sure.hangs_on_base));
-    }
+    line("hangs on",
+         words + formatted(": %s on 1/8 of the requests, at the ends of the interval; as given %.3g",
+                           std::string(figures()[plan.goals.front().figure].name).c_str(), sure.hangs_on_base));
   }
   const std::vector<std::string> assumed = assumed_of(best);
-  line("assumed", assumed.empty() ? "no price" : joined(assumed));
+  line("assumed", assumed.empty() ? "none of the prices" : "prices: " + joined(assumed));
+  tell_assumed();
   for (const std::string& warning : plan.warnings) line("warning", warning);
   line("search", formatted("%.0f simulations; %.0f settings left out by the bound on engines or a goal on parts",
                            static_cast<double>(plan.simulations), static_cast<double>(plan.bounded)));

@@ -182,7 +182,7 @@ int PriceList::nic_for(double gbit_per_second) const {
   if (best != 0) return best;
   throw InputError(
       formatted("the price list has no NIC of %.0f Gb/s or more; add [nic.%.0f], or set "
-                "hardware.remote_nics so that a NIC is slower",
+                "hardware.set.nic_count so that a NIC is slower",
                 gbit_per_second, std::ceil(gbit_per_second)));
 }
 

@@ -24,6 +24,8 @@ constexpr RunFigure kFigures[] = {
     {"saved_s", "saved s", 1, Better::more, Column::always, "prefill time that the hits saved"},
     {"gap_closed", "gap closed", 1, Better::neither, Column::always,
      "(hits - hits of LRU) / (optimal hits - hits of LRU)"},
+    {"infinite_hit_ratio", "infinite %", 100, Better::neither, Column::if_present,
+     "share of the prompt tokens that an infinite cache hits, of the same requests as hit_ratio"},
     {"ttft_mean_s", "TTFT mean s", 1, Better::less, Column::always, "time to first token, mean"},
     {"ttft_p50_s", "TTFT p50 s", 1, Better::less, Column::on_demand, "time to first token, median"},
     {"ttft_p90_s", "TTFT p90 s", 1, Better::less, Column::always, "time to first token, 90th percentile"},
@@ -114,6 +116,15 @@ std::size_t figure_index(std::string_view name) {
   return static_cast<std::size_t>(at - std::begin(kFigures));
 }
 
+Json better_json() {
+  Json json = Json::object();
+  for (const RunFigure& figure : kFigures) {
+    if (figure.better == Better::neither) continue;
+    json[std::string(figure.name)] = figure.better == Better::less ? "less" : "more";
+  }
+  return json;
+}
+
 Goal Goal::from_text(const std::string& text) {
   const std::size_t equals = text.find('=');
   std::vector<std::string> known;
@@ -180,12 +191,12 @@ Json report_figures(const Json& whole) {
   }
   for (const char* name : {"recomputed_after_stop", "miss"}) row[name] = tokens.at(name);
   row["hit_ratio"] = ratio(hits, prompt);
-  const Json bounds = report.value("bounds", Json::object());  // only with report.bounds; the columns exist anyway
+  row["infinite_hit_ratio"] = ratio(tokens.value("infinite_cache_hit", Json()), prompt);
+  const Json bounds = whole.value("bounds", Json::object());  // only with report.bounds; the columns exist anyway
   row["hit_opt"] = bounds.value("eviction_opt_hit_tokens", Json());
   row["hit_lru"] = bounds.value("lru_hit_tokens", Json());
-  const double prompt_of_run = whole.at("tokens").at("prompt");
-  row["opt_hit_ratio"] = ratio(row["hit_opt"], prompt_of_run);
-  row["lru_hit_ratio"] = ratio(row["hit_lru"], prompt_of_run);
+  row["opt_hit_ratio"] = ratio(row["hit_opt"], prompt);
+  row["lru_hit_ratio"] = ratio(row["hit_lru"], prompt);
   row["gap_closed"] = bounds.value("gap_closed", Json());
   row["saved_s"] = report.at("saved_seconds");
   row["opt_saved_s"] = bounds.value("eviction_opt_saved_seconds", Json());

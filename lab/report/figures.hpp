@@ -1,4 +1,4 @@
-// The figures of a run that rows of sweep and compare, goals and plans share. A row has one member per figure, with the
+// The figures of a run that rows of compare, goals and plans share. A row has one member per figure, with the
 // figure's name, and null if the run does not have the figure.
 //
 // Units: the end of a name: _s seconds, _share and _ratio 0 to 1, _bytes bytes, _per_second, _per_day. Without such an
@@ -33,6 +33,9 @@ struct RunFigure {
 std::span<const RunFigure> figures();
 // Returns the index in figures(). Requires: the name is a figure's.
 std::size_t figure_index(std::string_view name);
+
+// Returns the direction of each figure that has one: {"ttft_p90_s": "less"}.
+nlohmann::ordered_json better_json();
 
 // A goal: a figure that must not be worse than `value`. Figures that are neither better nor worse are no goals.
 struct Goal {

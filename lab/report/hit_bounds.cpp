@@ -67,7 +67,10 @@ void HitBounds::handle(const Input& input) {
   if (arrival == nullptr) return;
   if (arrival->request >= prompts_.size()) prompts_.resize(arrival->request + 1);
   Prompt& prompt = prompts_[arrival->request];
-  const auto pages = arrival->keys.first(std::min<Pages>(arrival->keys.size(), arrival->prompt_tokens / page_tokens_));
+  // With the pages of an answer that later prompts contain, where the trace has their keys. The last token of an answer
+  // is not computed.
+  const Tokens tokens = arrival->prompt_tokens + std::max<Tokens>(1, arrival->output_tokens) - 1;
+  const auto pages = arrival->keys.first(std::min<Pages>(arrival->keys.size(), tokens / page_tokens_));
   if (!pages.empty()) {
     prompt.has_pages = true;
     prompt.logged = static_cast<std::uint32_t>(log_.requests());
@@ -75,6 +78,7 @@ void HitBounds::handle(const Input& input) {
         static_cast<std::uint32_t>(std::min<Pages>(pages.size(), (arrival->prompt_tokens - 1) / page_tokens_));
     log_.add(pages);
     logged_tokens_.push_back(arrival->prompt_tokens);
+    requests_.push_back(arrival->request);
   }
 }
 
@@ -122,16 +126,23 @@ void HitBounds::admitted(RequestId request) {
 void HitBounds::on_event(const Event& event) {
   if (event.kind == EventKind::finished) {
     const RequestRecord& r = *event.record;
-    saved_ps_ += static_cast<__int128>(prefill_saved_ns(cost_, r.prompt_tokens, r.hit.sum())) * 1000;
-    for (const TierWorth& tier : tiers_) {
-      saved_ps_ -= static_cast<__int128>(r.hit[tier.tier]) * tier.load_ps;
-    }
+    Saved saved{r.request, static_cast<__int128>(prefill_saved_ns(cost_, r.prompt_tokens, r.hit.sum())) * 1000};
+    for (const TierWorth& tier : tiers_) saved.ps -= static_cast<__int128>(r.hit[tier.tier]) * tier.load_ps;
+    saved_.push_back(saved);
   }
   if (next_ != nullptr) next_->on_event(event);
 }
 
-TimeNs HitBounds::saved_most(const Future& all) const {
-  const Future near(log_, near_turns_);
+std::vector<Turn> HitBounds::counted(const std::vector<Turn>& turns, const std::vector<bool>& counts) const {
+  std::vector<Turn> all = turns;
+  if (counts.empty()) return all;
+  for (Turn& turn : all) {
+    if (!counts[requests_[turn.request]]) turn.counted = 0;
+  }
+  return all;
+}
+
+TimeNs HitBounds::saved_most(const Future& all, const Future& near) const {
   std::vector<TierLevel> levels;
   Pages room = 0;
   for (const TierWorth& tier : tiers_) {
@@ -146,8 +157,13 @@ TimeNs HitBounds::saved_most(const Future& all) const {
   return static_cast<TimeNs>(opt_tiers(levels, computing, tokens).saved);
 }
 
-HitBounds::Found HitBounds::reckon() const {
-  const Future future(log_, turns_);
+HitBounds::Found HitBounds::reckon(const std::vector<RequestId>* of) const {
+  std::vector<bool> counts;
+  if (of != nullptr) {
+    counts.resize(prompts_.size());
+    for (const RequestId request : *of) counts[request] = true;
+  }
+  const Future future(log_, counted(turns_, counts));
   const auto add = [&](const std::vector<std::uint32_t>& hits, Tokens& tokens, TimeNs& saved) {
     for (std::size_t turn = 0; turn < hits.size(); ++turn) {
       tokens += hits[turn] * page_tokens_;
@@ -159,8 +175,12 @@ HitBounds::Found HitBounds::reckon() const {
   Found found;
   add(opt_hits(future, room), found.opt, found.opt_saved);
   add(lru_hits(future, room), found.lru, found.lru_saved);
-  found.saved = static_cast<TimeNs>(std::max<Wide>(saved_ps_ / 1000, std::numeric_limits<TimeNs>::min()));
-  if (turns_.size() <= kMaxAdmissionsForSaved) found.saved_most = saved_most(future);
+  Wide saved_ps = 0;
+  for (const Saved& one : saved_) saved_ps += counts.empty() || counts[one.request] ? one.ps : 0;
+  found.saved = static_cast<TimeNs>(std::max<Wide>(saved_ps / 1000, std::numeric_limits<TimeNs>::min()));
+  if (turns_.size() <= kMaxAdmissionsForSaved) {
+    found.saved_most = saved_most(future, Future(log_, counted(near_turns_, counts)));
+  }
   return found;
 }
 

@@ -3,7 +3,8 @@
 //
 // Bound of the hits: opt_hits (sim/bounds/opt.hpp) for one cache as large as all tiers of all engines together. This
 // cache holds each page once, and needs no room for generated pages, second copies or transfers. No simulated run hits
-// more. The LRU figure is for the same cache. Generated pages are private to their requests, so no request hits them.
+// more. The LRU figure is for the same cache. Generated pages are private to their requests, so no request hits them,
+// unless the trace has the keys of an answer: its pages count as used by the request.
 //
 // Saved time is computed by the cost model and not measured, so that a run and its bound are comparable: the time of
 // the prompt computed alone, minus the time of the prompt without its hits, minus the load of the hits at the rate of
@@ -11,7 +12,10 @@
 // together. A prefetch may move pages nearer before its request is admitted, and another request may hit these pages.
 // In this case the prefetch counts as a use of the pages.
 //
-// Cost: about 80 bytes of memory per distinct full page of the prompts, and 80 bytes per request.
+// Only hits and saved time of the requests that count are bounded, for example of the warm part of a run. The caches of
+// the bounds also serve all other requests.
+//
+// Cost: about 80 bytes of memory per distinct full page of the prompts, and 120 bytes per request.
 #pragma once
 
 #include <array>
@@ -60,8 +64,8 @@ class HitBounds final : public InputHandler, public DecisionSink, public Observe
     TimeNs saved = 0;                     // by the run, minus loads; of requests that finished
     std::optional<TimeNs> saved_most;     // upper bound of `saved`
   };
-  // Requires: the run has ended.
-  Found reckon() const;
+  // `counted`: the requests that count; null: all. Requires: the run has ended.
+  Found reckon(const std::vector<RequestId>* counted = nullptr) const;
 
  private:
   struct Prompt {
@@ -71,8 +75,15 @@ class HitBounds final : public InputHandler, public DecisionSink, public Observe
     bool has_pages = false, admitted = false;
   };
 
+  struct Saved {
+    RequestId request = 0;
+    __extension__ __int128 ps = 0;
+  };
+
   void admitted(RequestId request);
-  TimeNs saved_most(const Future& all) const;
+  // Returns the turns; those of requests that do not count have no counted page. `counts`: by request; empty: all do.
+  std::vector<Turn> counted(const std::vector<Turn>& turns, const std::vector<bool>& counts) const;
+  TimeNs saved_most(const Future& all, const Future& near) const;
 
   Tokens page_tokens_;
   std::vector<TierWorth> tiers_;
@@ -81,10 +92,11 @@ class HitBounds final : public InputHandler, public DecisionSink, public Observe
   RequestLog log_;
   std::vector<Prompt> prompts_;        // by request
   std::vector<Tokens> logged_tokens_;  // by number in log_
+  std::vector<RequestId> requests_;    // by number in log_
   std::vector<Turn> turns_;
   std::vector<Turn> near_turns_;     // also prefetches whose pages another request may have hit
   std::set<RequestId> brought_for_;  // waiting requests with prefetched pages
-  __extension__ __int128 saved_ps_ = 0;
+  std::vector<Saved> saved_;         // by requests that finished
 };
 
 }  // namespace kvtwin

@@ -5,6 +5,10 @@
 namespace kvtwin {
 
 void Metrics::evicted(const Event& event) {
+  if (event.pool != 0) {
+    evicted_of_pools[{event.tier, event.pool}] += event.pages;
+    return;
+  }
   TierUse& use = tier(event.tier);
   use.evicted += event.pages;
   if (event.reason == Reason::host_pressure || event.reason == Reason::transfer_failed) {
@@ -14,7 +18,10 @@ void Metrics::evicted(const Event& event) {
 
 void Metrics::count_storage(const Event& event) {
   switch (event.kind) {
-    case EventKind::store_done: tier(event.tier).written += event.pages; break;
+    case EventKind::store_done:
+      tier(event.tier).written += event.pages;
+      counter_.stored(event);
+      break;
     case EventKind::store_dropped: tier(event.tier).dropped[name_of(event.reason)] += event.pages; break;
     case EventKind::store_retried: stores_retried += event.pages; break;
     case EventKind::storage_fell_short: {
@@ -65,6 +72,12 @@ void Metrics::count_prefetch(const Event& event) {
 void Metrics::end_prefetch(const Event& event, std::uint64_t& way) {
   ++way;
   prefetches.open.erase({event.engine, event.request});
+}
+
+Rates Metrics::rates(TimeNs run) const {
+  Rates rates = counter_.rates();
+  if (counter_.terms().rates_whole_run()) rates.span = run;
+  return rates;
 }
 
 void Metrics::engine_lost(std::size_t engine) {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -19,9 +20,11 @@ namespace kvtwin {
 // The members of RequestFigures count the requests that the terms select; all other members are of the whole run.
 class Metrics final : public Observer, public RequestFigures {
  public:
-  // Events go on to `next`, which may be null. `cost` (may be null) gives the time that hits save.
-  explicit Metrics(Observer* next = nullptr, const CostModel* cost = nullptr, CountingTerms terms = {})
-      : next_(next), cost_(cost), counter_(std::move(terms), *this, cost) {}
+  // Events go on to `next`, which may be null. `cost` (may be null) gives the time that hits save. `counted`, which may
+  // be empty, receives the record of each completed request that counts.
+  explicit Metrics(Observer* next = nullptr, const CostModel* cost = nullptr, CountingTerms terms = {},
+                   std::function<void(const RequestRecord&)> counted = {})
+      : next_(next), cost_(cost), counter_(std::move(terms), *this, cost, std::move(counted)) {}
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
   void on_event(const Event& event) override;
@@ -30,6 +33,9 @@ class Metrics final : public Observer, public RequestFigures {
   // Call this after the last event, before the figures are read.
   void finish() { counter_.finish(); }
   const RequestCounter& counter() const { return counter_; }
+  // Returns the rates of the window that counter() gives them, or of the whole run of `run` nanoseconds.
+  // Requires: finish() was called.
+  Rates rates(TimeNs run) const;
 
   struct TierUse {
     Pages evicted = 0, written = 0;
@@ -43,6 +49,7 @@ class Metrics final : public Observer, public RequestFigures {
   std::uint64_t retractions = 0, prefill_passes = 0, decode_passes = 0, decode_steps = 0;
   Tokens prefill_tokens = 0;
   PerTier<TierUse> tiers;
+  std::map<std::pair<Tier, std::uint8_t>, Pages> evicted_of_pools;  // slots, by Event::pool
   TierUse& tier(Tier which) { return tiers[which]; }
   const TierUse& tier(Tier which) const { return tiers[which]; }
   struct Prefetches {
@@ -56,6 +63,11 @@ class Metrics final : public Observer, public RequestFigures {
     std::map<std::string_view, std::uint64_t> declined, revoked_reasons;
     Pages arrived = 0, used = 0, shortened = 0;
     std::map<std::string_view, Pages> wasted;  // arrived pages that were not kept
+    // Pages that arrived, without the ones that came after a stop and were dropped: SGLang's count.
+    Pages arrived_in_time() const {
+      const auto late = wasted.find(name_of(Reason::stopped));
+      return arrived - (late == wasted.end() ? 0 : late->second);
+    }
   } prefetches;
   Pages stores_retried = 0;
   struct Shortfall {

@@ -87,6 +87,14 @@ Pages PageHistory::pages_of_an_engine() const {
   return std::ranges::max_element(engines_, {}, &Engine::distinct)->distinct;
 }
 
+Tokens PageHistory::repeated(std::span<const RequestId> requests) const {
+  Tokens tokens = 0;
+  for (const RequestId request : requests) {
+    if (request < repeated_pages_.size()) tokens += repeated_pages_[request] * page_tokens_;
+  }
+  return tokens;
+}
+
 // ---- requests ----------------------------------------------------------------------------------------
 
 void PageHistory::arrived(std::size_t engine, const Arrival& arrival) {
@@ -102,28 +110,20 @@ void PageHistory::arrived(std::size_t engine, const Arrival& arrival) {
 
 void PageHistory::admitted(const Event& event) {
   const RequestRecord& record = *event.record;
-  const Pages needs = (record.prompt_tokens + record.output_tokens + page_tokens_ - 1) / page_tokens_;
-  const std::size_t engine = engines_.size() == 1 ? 0 : event.engine;
-  if (running_.try_emplace(record.request, Running{engine, needs}).second) {
-    engines_[engine].needed += needs;
-    needed_sum_ += needs;
-    needed_most_ = std::max(needed_most_, engines_[engine].needed);
-  }
   const auto found = waiting_.find(record.request);
   if (found == waiting_.end() || record.part == RequestPart::decode) return;
   const Waiting& waits = found->second;
   const Pages hit = record.hit.sum() / page_tokens_;
-  for (Pages page = hit; page < waits.pages.size(); ++page) ++missed_[cause_of(waits, page)];
+  std::uint32_t repeated = static_cast<std::uint32_t>(waits.pages.size());
+  for (Pages page = hit; page < waits.pages.size(); ++page) {
+    const MissCause cause = cause_of(waits, page);
+    ++missed_[cause];
+    if (cause == MissCause::fresh) --repeated;
+  }
+  if (record.request >= repeated_pages_.size()) repeated_pages_.resize(record.request + 1);
+  repeated_pages_[record.request] = repeated;
   for (Pages page = hit; page < waits.pages.size(); ++page) add(waits.pages[page], 0);  // the others are known
   forget(record.request);
-}
-
-void PageHistory::ended(RequestId request) {
-  forget(request);
-  const auto found = running_.find(request);
-  if (found == running_.end()) return;
-  engines_[found->second.engine].needed -= found->second.pages;
-  running_.erase(found);
 }
 
 void PageHistory::asked(const Event& event) {
@@ -255,7 +255,7 @@ void PageHistory::on_event(const Event& event) {
     case EventKind::rejected:
     case EventKind::aborted:
     case EventKind::handed_over:
-    case EventKind::hand_over_dropped: ended(event.record->request); break;
+    case EventKind::hand_over_dropped: forget(event.record->request); break;
     case EventKind::prefetch_issued:
     case EventKind::prefetch_declined: asked(event); break;
     case EventKind::prefetch_revoked:

@@ -12,7 +12,8 @@
 //   in_storage         is in storage, and was not fetched
 //   in_memory          is on the device or on the host, behind a page that is not, or was not loaded
 //
-// Cost: 8 bytes per distinct page, in a hash table that is 1/2 to 3/4 full, and 8 bytes per page of a waiting prompt.
+// Cost: 8 bytes per distinct page, in a hash table that is 1/2 to 3/4 full, 8 bytes per page of a waiting prompt, and 4
+// bytes per request.
 // Two pages with equal 54-bit fingerprints count as one.
 #pragma once
 
@@ -63,6 +64,9 @@ class PageHistory final : public Observer {
 
   // Pages of prompts that were not hit at the first admission, without the last partial page.
   const PerMissCause& missed_pages() const { return missed_; }
+  // Prompt tokens of these requests whose pages an earlier request had: the hits of an infinite cache of all engines,
+  // at the first admission of each request.
+  Tokens repeated(std::span<const RequestId> requests) const;
   // Prefetches that found nothing in storage, by the cause of their first missing page.
   const PerMissCause& empty_look_ups() const { return empty_look_ups_; }
   Pages pages_of_an_engine() const;                       // distinct computed pages, of the engine with most
@@ -70,9 +74,6 @@ class PageHistory final : public Observer {
   // Pages that waiting requests asked storage for: the most at the same time, of one engine; and the sum.
   Pages asked_at_once() const { return asked_most_; }
   Pages asked() const { return asked_sum_; }
-  // Pages of admitted requests with their outputs: the most at the same time, of one engine; and the sum.
-  Pages needed_at_once() const { return needed_most_; }
-  Pages needed() const { return needed_sum_; }
   // Prefetches that were declined because the page above was not on the host, and whose page came to the host later.
   std::uint64_t backed_up_later() const { return backed_up_later_; }
 
@@ -90,18 +91,13 @@ class PageHistory final : public Observer {
     Pages asked = 0;                   // of storage
     bool found_nothing = false;        // a look-up in storage
   };
-  struct Running {
-    std::size_t engine = 0;
-    Pages pages = 0;
-  };
   struct Engine {
-    Pages distinct = 0, asked = 0, needed = 0;
+    Pages distinct = 0, asked = 0;
   };
   class Inputs;
 
   void arrived(std::size_t engine, const Arrival& arrival);
   void admitted(const Event& event);
-  void ended(RequestId request);
   void asked(const Event& event);
   void not_backed_up(RequestId request);
   void on_host(const Event& event);
@@ -125,13 +121,13 @@ class PageHistory final : public Observer {
   std::vector<Engine> engines_;
   std::vector<std::unique_ptr<Inputs>> inputs_;
   std::unordered_map<RequestId, Waiting> waiting_;
-  std::unordered_map<RequestId, Running> running_;
   std::unordered_map<std::uint64_t, std::uint64_t> not_on_host_;  // page above of declined prefetches, and their number
   FlatTable<Place> table_;
-  std::size_t used_ = 0;  // places
+  std::size_t used_ = 0;                       // places
+  std::vector<std::uint32_t> repeated_pages_;  // by request
   PerMissCause missed_, empty_look_ups_;
   std::uint64_t backed_up_later_ = 0;
-  Pages distinct_pages_ = 0, asked_most_ = 0, asked_sum_ = 0, needed_most_ = 0, needed_sum_ = 0;
+  Pages distinct_pages_ = 0, asked_most_ = 0, asked_sum_ = 0;
 };
 
 }  // namespace kvtwin

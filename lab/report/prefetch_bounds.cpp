@@ -98,11 +98,21 @@ void PrefetchBounds::finish(const RequestRecord& r, const Prefetch& prefetch) {
   const TimeNs own = r.prefetch_wait_ns + computing_rest(cost_, r.prompt_tokens, hits);
   const TimeNs gain = std::max<TimeNs>(0, own - stop.total);
   const TimeNs ttft = r.first_token - r.arrival;
-  ++found_.requests;
-  found_.wait += r.prefetch_wait_ns;
-  found_.wait_best += own <= stop.total ? r.prefetch_wait_ns : stop.wait;
-  found_.ttft += ttft;
-  found_.ttft_best += ttft - gain;
+  const TimeNs wait_best = own <= stop.total ? r.prefetch_wait_ns : stop.wait;
+  waited_.push_back({r.arrival, r.prefetch_wait_ns, wait_best, ttft, ttft - gain});
+}
+
+PrefetchBounds::Found PrefetchBounds::found(const TimeWindow& arrivals) const {
+  Found sum;
+  for (const Waited& one : waited_) {
+    if (!arrivals.has(one.arrival)) continue;
+    ++sum.requests;
+    sum.wait += one.wait;
+    sum.wait_best += one.wait_best;
+    sum.ttft += one.ttft;
+    sum.ttft_best += one.ttft_best;
+  }
+  return sum;
 }
 
 }  // namespace kvtwin

@@ -9,6 +9,8 @@
 // Limits: only pages that arrived have a time. After a stop, cancelled pages never arrive, so a run that stops early
 // shows little of the possible gain. Under wait_complete all pages arrive. Requests whose prefetch found nothing, or
 // went straight to the device, are not counted.
+//
+// Memory: 40 bytes per finished request with a prefetch.
 #pragma once
 
 #include <deque>
@@ -17,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "lab/report/warm_window.hpp"
 #include "policy/seam/cost.hpp"
 #include "policy/seam/event.hpp"
 #include "policy/seam/substrate.hpp"
@@ -41,7 +44,8 @@ class PrefetchBounds final : public Observer {
     TimeNs wait = 0, wait_best = 0;  // the wait for the prefetch
     TimeNs ttft = 0, ttft_best = 0;
   };
-  const Found& found() const { return found_; }
+  // `arrivals`: the requests that count.
+  Found found(const TimeWindow& arrivals = {}) const;
 
  private:
   struct Piece {
@@ -66,7 +70,10 @@ class PrefetchBounds final : public Observer {
   std::unordered_map<RequestId, Prefetch> prefetches_;
   // Request and number of the piece, by seat and operation.
   std::map<std::pair<std::size_t, OperationId>, std::pair<RequestId, std::size_t>> under_way_;
-  Found found_;
+  struct Waited {
+    TimeNs arrival = 0, wait = 0, wait_best = 0, ttft = 0, ttft_best = 0;
+  };
+  std::vector<Waited> waited_;  // by finished requests with a prefetch
 };
 
 }  // namespace kvtwin

@@ -127,6 +127,7 @@ void RequestFigures::finished(const RequestRecord& r, const CostModel* cost, con
   recomputed_after_stop += r.recomputed_after_stop;
   miss += r.miss;
   reused_without_draft += r.reused_without_draft;
+  unusable += r.unusable;
   if (cost != nullptr) saved_ns += prefill_saved_ns(*cost, r.prompt_tokens, r.hit.sum());
   output += r.output_tokens;
   retracted_recompute += r.retracted_recompute;
@@ -143,6 +144,27 @@ void RequestFigures::finished(const RequestRecord& r, const CostModel* cost, con
 void RequestFigures::rejected_for(Reason reason) {
   ++rejected[name_of(reason)];
   ++rejected_total;
+}
+
+void Rates::add(const RequestRecord& finished, const ServiceLevel& level) {
+  ++completed;
+  if (level.met_by(finished)) ++good;
+  prompt += finished.prompt_tokens;
+  output += finished.output_tokens;
+}
+
+void Rates::add(const Rates& other) {
+  span += other.span;
+  completed += other.completed;
+  good += other.good;
+  prompt += other.prompt;
+  output += other.output;
+  for (const TierSpec& spec : kTierSpecs) written[spec.tier] += other.written[spec.tier];
+}
+
+std::optional<double> Rates::per_second(std::uint64_t count) const {
+  if (completed == 0 || span <= 0) return std::nullopt;
+  return static_cast<double>(count) / seconds(static_cast<double>(span));
 }
 
 // ---- the requests that count -------------------------------------------------------------------------
@@ -163,15 +185,25 @@ void RequestCounter::arrived(const Event& event) {
     ended_ = 0;
   }
   StageFigures& stage = stages_.back();
+  ++stage.sent;
   // The scheduler takes a request at a step, later than it arrives.
   const TimeNs arrival = event.record->arrival;
-  if (!std::exchange(has_arrival_, true)) stage.begin = stage.end = arrival;
+  if (!std::exchange(has_arrival_, true)) stage.begin = stage.end = stage.loaded_until = arrival;
   if (terms_.counts_all()) ++all_.arrived;  // a request counts before its end
-  if (terms_.counts_drain) return;
-  stage.end = std::max(stage.end, arrival);
-  std::erase_if(held_, [&](const End& end) {
-    if (end.time > stage.end) return false;
-    count(end.kind, end.reason, end.record);
+  if (!terms_.counts_drain) {
+    stage.end = std::max(stage.end, arrival);
+    std::erase_if(held_, [&](const End& end) {
+      if (end.time > stage.end) return false;
+      count(end);
+      return true;
+    });
+  }
+  if (!terms_.closed) return;
+  const TimeNs loaded = terms_.cut_at ? std::min(arrival, terms_.cut_at()) : arrival;
+  stage.loaded_until = std::max(stage.loaded_until, loaded);
+  std::erase_if(held_work_, [&](const Work& work) {
+    if (work.time > stage.loaded_until) return false;
+    stage.rates.add(work.done);
     return true;
   });
 }
@@ -181,22 +213,44 @@ void RequestCounter::ended(const Event& event) {
   if (ended_++ < terms_.warmup_requests) {
     ++stage.warmup;
     stage.begin = event.time;
-  } else if (terms_.counts_drain) {
-    count(event.kind, event.reason, *event.record);
-    stage.end = event.time;
-  } else {
-    held_.push_back({event.kind, event.reason, event.time, *event.record});
+    stage.rates = {};  // pages written during the warm-up
+    held_work_.clear();
+    return;
   }
+  if (event.kind == EventKind::finished) {
+    Rates done;
+    done.add(*event.record, terms_.level);
+    rate(event.time, done);
+  }
+  const End end{event.kind, event.reason, event.time, *event.record};
+  if (!terms_.counts_drain) {
+    held_.push_back(end);
+    return;
+  }
+  count(end);
+  stage.end = event.time;
 }
 
-void RequestCounter::count(EventKind kind, Reason reason, const RequestRecord& record) {
+void RequestCounter::stored(const Event& event) {
+  Rates done;
+  done.written[event.tier] = event.pages;
+  rate(event.time, done);
+}
+
+void RequestCounter::rate(TimeNs time, const Rates& done) {
+  if (!terms_.closed) return stages_.back().rates.add(done);
+  const bool is_cut = terms_.cut_at && time > terms_.cut_at();
+  if (!is_cut) held_work_.push_back({time, done});
+}
+
+void RequestCounter::count(const End& end) {
   const auto add = [&](RequestFigures& figures) {
-    if (kind == EventKind::finished) figures.finished(record, cost_, terms_.level);
-    if (kind == EventKind::rejected) figures.rejected_for(reason);
-    if (kind == EventKind::aborted) ++figures.aborted;
+    if (end.kind == EventKind::finished) figures.finished(end.record, cost_, terms_.level);
+    if (end.kind == EventKind::rejected) figures.rejected_for(end.reason);
+    if (end.kind == EventKind::aborted) ++figures.aborted;
   };
   add(all_);
-  if (finished_ && kind == EventKind::finished) finished_(record);
+  if (finished_ && end.kind == EventKind::finished) finished_(end.record);
   if (terms_.counts_all()) return;
   ++all_.arrived;
   ++stages_.back().figures.arrived;
@@ -204,13 +258,22 @@ void RequestCounter::count(EventKind kind, Reason reason, const RequestRecord& r
 }
 
 void RequestCounter::finish() {
-  stages_.back().drain += held_.size();
+  StageFigures& stage = stages_.back();
+  stage.drain += held_.size();
+  stage.rates.span = std::max<TimeNs>(0, (terms_.closed ? stage.loaded_until : stage.end) - stage.begin);
   held_.clear();
+  held_work_.clear();
 }
 
 TimeNs RequestCounter::window_ns() const {
   TimeNs sum = 0;
   for (const StageFigures& stage : stages_) sum += stage.window_ns();
+  return sum;
+}
+
+Rates RequestCounter::rates() const {
+  Rates sum;
+  for (const StageFigures& stage : stages_) sum.add(stage.rates);
   return sum;
 }
 

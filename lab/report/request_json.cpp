@@ -45,11 +45,6 @@ const StageFigures& figures_of(std::size_t stage, const RequestCounter& counter)
 
 }  // namespace
 
-std::optional<double> per_second(const RequestFigures& figures, std::uint64_t count, TimeNs span) {
-  if (figures.completed == 0 || span == 0) return std::nullopt;
-  return static_cast<double>(count) / in_seconds(span);
-}
-
 std::string decimal(const std::optional<double>& value, int decimals) {
   return value ? formatted("%.*f", decimals, *value) : "-";
 }
@@ -70,6 +65,8 @@ void put_request_figures(Json& to, const RequestFigures& m, const RequestJson& t
   for (const TierSpec& spec : kTierSpecs) tokens[std::string(spec.hit_column)] = m.hit[spec.tier];
   tokens["recomputed_after_stop"] = m.recomputed_after_stop;
   tokens["miss"] = m.miss;
+  if (m.unusable != 0) tokens["unusable"] = m.unusable;
+  if (m.infinite_hit) tokens["infinite_cache_hit"] = *m.infinite_hit;
   tokens["output"] = m.output;
   tokens["retracted_recompute"] = m.retracted_recompute;
   if (terms.saved) to["saved_seconds"] = in_seconds(m.saved_ns);
@@ -94,11 +91,13 @@ void put_request_figures(Json& to, const RequestFigures& m, const RequestJson& t
     limit("e2e_s", terms.level.e2e);
     slo["good"] = m.good;
     slo["good_share"] = or_null(m.share_of_arrived(m.good));
-    slo["goodput_per_second"] = or_null(per_second(m, m.good, terms.span));
+    slo["goodput_per_second"] = or_null(terms.rates.per_second(terms.rates.good));
   }
-  to["throughput"] = {{"requests_per_second", or_null(per_second(m, m.completed, terms.span))},
-                      {"prompt_tokens_per_second", or_null(per_second(m, m.prompt, terms.span))},
-                      {"output_tokens_per_second", or_null(per_second(m, m.output, terms.span))}};
+  const Rates& rates = terms.rates;
+  to["throughput"] = {{"requests_per_second", or_null(rates.per_second(rates.completed))},
+                      {"prompt_tokens_per_second", or_null(rates.per_second(rates.prompt))},
+                      {"output_tokens_per_second", or_null(rates.per_second(rates.output))},
+                      {"window_seconds", rates.completed == 0 ? Json() : Json(in_seconds(rates.span))}};
 }
 
 Json stages_json(const std::vector<WorkloadStage>& stages, const RequestCounter& counter, bool hand_overs) {
@@ -110,8 +109,7 @@ Json stages_json(const std::vector<WorkloadStage>& stages, const RequestCounter&
     if (stages[i].clients == 0) json["requests_per_second"] = stages[i].requests_per_second;
     json["window_seconds"] = in_seconds(stage.window_ns());
     json["left_out"] = {{"warmup", stage.warmup}, {"drain", stage.drain}};
-    put_request_figures(json, stage.figures,
-                        {stage.window_ns(), std::nullopt, false, counter.terms().level, hand_overs});
+    put_request_figures(json, stage.figures, {stage.rates, std::nullopt, false, counter.terms().level, hand_overs});
     list.push_back(std::move(json));
   }
   return list;
@@ -134,8 +132,8 @@ std::string stages_csv(const std::vector<WorkloadStage>& stages, const RequestCo
          {m.ttft.mean_seconds(), m.ttft.quantile_seconds(500), m.ttft.quantile_seconds(900),
           m.ttft.quantile_seconds(990), m.tpot.mean_seconds(), m.tpot.quantile_seconds(500),
           m.tpot.quantile_seconds(990), m.e2e.mean_seconds(), m.e2e.quantile_seconds(500), m.e2e.quantile_seconds(990),
-          per_second(m, m.completed, stage.window_ns()), per_second(m, m.prompt, stage.window_ns()),
-          per_second(m, m.output, stage.window_ns()), hit_ratio(m)}) {
+          stage.rates.per_second(stage.rates.completed), stage.rates.per_second(stage.rates.prompt),
+          stage.rates.per_second(stage.rates.output), hit_ratio(m)}) {
       out += "," + number_cell(cell);
     }
     out += "\n";
@@ -160,8 +158,8 @@ std::string stages_text(const std::vector<WorkloadStage>& stages, const RequestC
         row(std::to_string(i + 1).c_str(), load.c_str(), std::to_string(m.completed).c_str(),
             std::to_string(stage.warmup + stage.drain).c_str(), decimal(m.ttft.mean_seconds(), 4).c_str(),
             decimal(m.ttft.quantile_seconds(990), 4).c_str(), decimal(m.tpot.mean_seconds(), 4).c_str(),
-            decimal(m.e2e.mean_seconds(), 4).c_str(), decimal(per_second(m, m.completed, stage.window_ns()), 2).c_str(),
-            decimal(per_second(m, m.output, stage.window_ns()), 1).c_str(), decimal(hits, 1).c_str());
+            decimal(m.e2e.mean_seconds(), 4).c_str(), decimal(stage.rates.per_second(stage.rates.completed), 2).c_str(),
+            decimal(stage.rates.per_second(stage.rates.output), 1).c_str(), decimal(hits, 1).c_str());
   }
   return out;
 }

@@ -12,15 +12,12 @@
 
 namespace kvtwin {
 
-// Returns `count` per second of `span`; nothing if no request completed, or for an empty span.
-std::optional<double> per_second(const RequestFigures& figures, std::uint64_t count, TimeNs span);
-
 // Returns "-" if there is no figure.
 std::string decimal(const std::optional<double>& value, int decimals);
 
 // Sets `requests`, `tokens`, latencies and `throughput` of a report or a stage.
 struct RequestJson {
-  TimeNs span = 0;                           // for the throughput
+  Rates rates{};                             // for the throughput and the goodput
   std::optional<std::uint64_t> retractions;  // nothing: not in the report
   bool saved = false;                        // with saved_seconds
   ServiceLevel level{};                      // with slo, if a limit is set

@@ -1,6 +1,7 @@
 #include "lab/report/server_metrics.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace kvtwin {
 namespace {
@@ -18,18 +19,31 @@ ServerMetrics::ServerMetrics()
 
 void ServerMetrics::on_event(const Event& event) {
   switch (event.kind) {
-    case EventKind::prefetch_hit: storage_hit += event.pages; break;
+    case EventKind::prefetch_hit:
+      storage_hit += event.pages;
+      newest_[event.engine] = OperationId::none;
+      break;
     case EventKind::prefetch_shortened:
       // Pages that another request has brought meanwhile are usable.
       if (event.reason == Reason::capacity) unfulfilled[kHostFull] += event.pages;
       break;
-    case EventKind::prefetch_started: brought_[{event.request, event.engine}].started += event.pages; break;
+    case EventKind::prefetch_started: {
+      OperationId& first = newest_[event.engine];
+      if (first == OperationId::none) first = event.operation;
+      fetching_[{event.engine, first}].started += event.pages;
+      brought_.try_emplace({event.request, event.engine});
+      break;
+    }
     case EventKind::prefetch_stopped:
-      brought_[{event.request, event.engine}].aborted = event.reason == Reason::aborted;
+      fetching_[{event.engine, event.operation}].aborted = event.reason == Reason::aborted;
       break;
     case EventKind::prefetch_revoked: revoked(event); break;
     case EventKind::prefetch_done: landed(event); break;
     case EventKind::prefetch_wasted:
+      if (event.reason == Reason::stopped) {
+        fetching_[{event.engine, event.operation}].late += event.pages;
+        break;
+      }
       brought_[{event.request, event.engine}].wasted += event.pages;
       if (event.reason != Reason::duplicate) unfulfilled[kAnchorLost] += event.pages;
       break;
@@ -70,13 +84,16 @@ void ServerMetrics::landed(const Event& event) {
     storage_hit += event.pages;
     return;
   }
-  Brought& of = brought_[{event.request, event.engine}];
-  const Pages missing = of.started - std::min(of.started, event.pages);
+  const auto fetch = fetching_.extract({event.engine, event.operation});
+  if (fetch.empty()) return;
+  const Fetch& of = fetch.mapped();
+  // For SGLang, a page that arrives after the stop has not arrived.
+  const Pages arrived = event.pages - of.late;
+  const Pages missing = of.started - std::min(of.started, arrived);
   if (event.reason == Reason::stopped) unfulfilled[of.aborted ? kDropped : kDeadline] += missing;
   if (event.reason == Reason::transfer_failed) unfulfilled[kTransfer] += missing;
-  of.arrived += event.pages;
-  of.started = 0;
-  of.aborted = false;
+  const auto brought = brought_.find({event.request, event.engine});
+  if (brought != brought_.end()) brought->second.arrived += arrived;
 }
 
 void ServerMetrics::used(const Event& event) {
@@ -89,7 +106,7 @@ void ServerMetrics::used(const Event& event) {
 
 // All that is evicted at one time is one pass.
 void ServerMetrics::evicted(const Event& event) {
-  if (event.tier != Tier::device) return;
+  if (event.tier != Tier::device || event.pool != 0) return;
   Evicting& of = evicting_[event.engine];
   if (event.time == of.last) return;
   of.last = event.time;

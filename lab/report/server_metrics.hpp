@@ -27,11 +27,14 @@ class ServerMetrics {
   Histogram evictions;
 
  private:
+  // A prefetch whose reads are in progress. It may outlive its request.
+  struct Fetch {
+    Pages started = 0, late = 0;  // late: arrived after the stop
+    bool aborted = false;
+  };
   // What a request's prefetches have brought, until the request is admitted.
   struct Brought {
-    Pages started = 0;  // of the transfers in progress
     Pages arrived = 0, wasted = 0;
-    bool aborted = false;
   };
   struct Evicting {
     TimeNs waits_since = -1, last = -1;
@@ -42,8 +45,10 @@ class ServerMetrics {
   void used(const Event& event);
   void evicted(const Event& event);
 
-  std::map<std::pair<RequestId, std::size_t>, Brought> brought_;  // by request and engine
-  std::map<std::size_t, Evicting> evicting_;                      // by engine
+  std::map<std::pair<RequestId, std::size_t>, Brought> brought_;   // by request and engine
+  std::map<std::pair<std::size_t, OperationId>, Fetch> fetching_;  // by engine and first read
+  std::map<std::size_t, OperationId> newest_;                      // by engine: first read of the newest prefetch
+  std::map<std::size_t, Evicting> evicting_;                       // by engine
 };
 
 }  // namespace kvtwin

@@ -23,6 +23,7 @@ bool SharedPrefixes::next(TraceRequest& request) {
 
 void SharedPrefixes::count(const TraceRequest& request) {
   const Tokens block = trace_.block_tokens();
+  answers_.add(request, block);
   below_.prompt += request.input;
   Tokens shared = 0;
   bool all = true;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <unordered_set>
 
+#include "lab/report/answer_gaps.hpp"
 #include "traces/trace.hpp"
 
 namespace kvtwin {
@@ -20,6 +21,7 @@ class SharedPrefixes final : public TraceSource, public UserTraffic {
   Tokens block_tokens() const override { return trace_.block_tokens(); }
   double fraction_read() const override { return trace_.fraction_read(); }
   std::vector<std::string> notes() const override { return trace_.notes(); }
+  std::optional<DrawnTraffic> drawn() const override { return trace_.drawn(); }
 
   // The users of the trace; their requests are counted too.
   UserTraffic* user_traffic() override { return users_ == nullptr ? nullptr : this; }
@@ -36,6 +38,7 @@ class SharedPrefixes final : public TraceSource, public UserTraffic {
     Tokens prompt = 0;                 // of all requests
   };
   const Below& below_a_page() const { return below_; }
+  const AnswerGaps& answers() const { return answers_; }
 
  private:
   void count(const TraceRequest& request);
@@ -45,6 +48,7 @@ class SharedPrefixes final : public TraceSource, public UserTraffic {
   Tokens page_tokens_;
   std::unordered_set<std::uint64_t> blocks_;  // hashes of chains of blocks
   Below below_;
+  AnswerGaps answers_;
 };
 
 }  // namespace kvtwin

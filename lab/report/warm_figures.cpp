@@ -4,8 +4,9 @@ namespace kvtwin {
 
 void WarmWatch::on_event(const Event& event) {
   if (event.kind == EventKind::finished || event.kind == EventKind::rejected || event.kind == EventKind::aborted) {
-    ends_.push_back({event.kind, event.reason, *event.record});
+    ends_.push_back({event.kind, event.reason, event.time, *event.record});
   }
+  if (event.kind == EventKind::store_done) writes_.push_back({event.time, event.tier, event.pages});
   if (next_ != nullptr) next_->on_event(event);
 }
 
@@ -22,11 +23,20 @@ WarmWindow WarmWatch::window(TimeNs least_ns, TimeNs until) const {
 
 WarmFigures WarmWatch::found(TimeNs least_ns, TimeNs until) const {
   WarmFigures found;
-  found.window = window(least_ns, until);
+  found.window = this->window(least_ns, until);
+  found.rates.span = found.window.to - found.window.from;
+  const TimeWindow& window = found.window;
+  for (const Written& written : writes_) {
+    if (window.has(written.time)) found.rates.written[written.tier] += written.pages;
+  }
   for (const End& end : ends_) {
-    if (end.record.arrival < found.window.from || end.record.arrival > found.window.to) continue;
+    if (end.kind == EventKind::finished && window.has(end.time)) found.rates.add(end.record, level_);
+    if (!window.has(end.record.arrival)) continue;
     ++found.figures.arrived;
-    if (end.kind == EventKind::finished) found.figures.finished(end.record, cost_, level_);
+    if (end.kind == EventKind::finished) {
+      found.figures.finished(end.record, cost_, level_);
+      found.completed.push_back(end.record.request);
+    }
     if (end.kind == EventKind::rejected) found.figures.rejected_for(end.reason);
     if (end.kind == EventKind::aborted) ++found.figures.aborted;
   }

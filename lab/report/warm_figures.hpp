@@ -12,12 +12,13 @@ namespace kvtwin {
 
 struct WarmFigures {
   WarmWindow window;
-  std::uint64_t times = 1;  // the run is so many times as long as its workload was given
-  RequestFigures figures;
-  TimeNs span() const { return window.to - window.from; }
+  std::uint64_t times = 1;           // the run is so many times as long as its workload was given
+  RequestFigures figures;            // of the requests that arrive in the window
+  Rates rates;                       // of the requests and written pages that end in the window
+  std::vector<RequestId> completed;  // the requests that the figures are of
 };
 
-// Memory: the record of each request that has ended.
+// Memory: the record of each request that has ended, and 24 bytes for each write to a storage tier.
 class WarmWatch final : public Observer {
  public:
   // Events go on to `next`, which may be null. `cost`: as for Metrics.
@@ -34,13 +35,20 @@ class WarmWatch final : public Observer {
   struct End {
     EventKind kind = EventKind::finished;
     Reason reason = Reason::none;
+    TimeNs time = 0;
     RequestRecord record;
+  };
+  struct Written {
+    TimeNs time = 0;
+    Tier tier = Tier::disk;
+    Pages pages = 0;
   };
 
   Observer* next_;
   const CostModel* cost_;
   ServiceLevel level_;
   std::vector<End> ends_;
+  std::vector<Written> writes_;
 };
 
 }  // namespace kvtwin

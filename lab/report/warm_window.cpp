@@ -63,6 +63,7 @@ std::optional<std::array<double, 2>> drift(std::span<const double> values, doubl
 WarmWindow warm_window(const std::vector<WarmSample>& samples, TimeNs least_ns) {
   WarmWindow window;
   if (samples.empty()) {
+    window.from = window.to = 0;
     window.not_flat = "no request has ended";
     return window;
   }
@@ -92,24 +93,27 @@ WarmWindow warm_window(const std::vector<WarmSample>& samples, TimeNs least_ns) 
   const double from = static_cast<double>(numbers[start]) / kBatches;
   const TimeNs begin = window.from;
   window.from = begin + static_cast<TimeNs>(from * length);
+  window.wait_s = mean_of(std::span(waits).subspan(start)).value;
   const auto waited = drift(std::span(waits).subspan(start), kWaitTolerance, kWaitTolerance_s);
-  window.waits_grow = waited && (*waited)[1] > (*waited)[0];
+  const std::string moves =
+      waited ? formatted("the wait goes from %.2f s to %.2f s", (*waited)[0], (*waited)[1]) : std::string();
+  if (waited && (*waited)[1] > (*waited)[0]) window.growth = moves;
   // The middles of the two halves are half of the window apart.
   const double apart = std::max(1.0, static_cast<double>(window.to - window.from)) / 2e9;
   window.overloaded =
-      window.waits_grow && samples.size() >= kLeastRequests && ((*waited)[1] - (*waited)[0]) / apart >= kOverload;
+      !window.growth.empty() && samples.size() >= kLeastRequests && ((*waited)[1] - (*waited)[0]) / apart >= kOverload;
   if (samples.size() < kLeastRequests) {
     window.not_flat = formatted("%zu requests are too few to tell", samples.size());
   } else if (window.overloaded) {
-    window.not_flat = formatted("the wait goes from %.2f s to %.2f s", (*waited)[0], (*waited)[1]);
+    window.not_flat = moves;
   } else if (window.to - window.from < least_ns) {
     window.not_flat =
         formatted("%.0f s are left after the start, and %.0f s are needed",
                   static_cast<double>(window.to - window.from) / 1e9, static_cast<double>(least_ns) / 1e9);
   } else if (const auto moved = drift(std::span(hits).subspan(start), 0, kHitTolerance)) {
     window.not_flat = formatted("the hit ratio goes from %.1f %% to %.1f %%", 100 * (*moved)[0], 100 * (*moved)[1]);
-  } else if (waited) {
-    window.not_flat = formatted("the wait goes from %.2f s to %.2f s", (*waited)[0], (*waited)[1]);
+  } else {
+    window.not_flat = moves;
   }
   return window;
 }

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -20,17 +21,23 @@
 
 namespace kvtwin {
 
+// From `from` to `to`, both included; all times by default.
+struct TimeWindow {
+  TimeNs from = std::numeric_limits<TimeNs>::min(), to = std::numeric_limits<TimeNs>::max();
+  bool has(TimeNs time) const { return time >= from && time <= to; }
+};
+
 // What the test needs of a request that has ended.
 struct WarmSample {
   TimeNs arrival = 0, wait_ns = 0;  // wait: from the arrival to the first token, without compute
   Tokens prompt = 0, hit = 0;
 };
 
-struct WarmWindow {
-  TimeNs from = 0, to = 0;  // arrivals in [from, to] count
+struct WarmWindow : TimeWindow {
   std::string not_flat;     // why the window is not warm, a part of a sentence; empty: it is
-  bool waits_grow = false;  // the reason is a wait that gets longer
+  std::string growth;       // of the waits, a part of a sentence; empty: they do not grow
   bool overloaded = false;  // they grow by more than a longer run can make up for
+  double wait_s = 0;        // mean of the window
 };
 
 // Returns the window of a run. `least_ns`: its least length, for example some think times. Samples in any order.

@@ -90,12 +90,6 @@ struct EnoughForAll {
   const Setup& setup;
   const PageHistory& history;
 
-  // With more room, more requests run at the same time.
-  std::string device() const {
-    const Pages running = std::min(history.needed(), 2 * history.needed_at_once());
-    return "tiers.device of " + grouped(device_tokens(setup, history.pages_of_an_engine() + running + 1)) +
-           " tokens holds all pages of this run and its running requests";
-  }
   // Pages of all prefetches in flight: with more room, more of them fly at the same time.
   double in_flight() const {
     return fetches_by_host(setup) ? static_cast<double>(std::min(history.asked(), 2 * history.asked_at_once())) : 0;
@@ -172,17 +166,36 @@ std::optional<Finding> host_not_larger(const Setup& setup) {
                  true};
 }
 
+// Adds `judge(role, machines)` for each role of the engines. The sentence names the role if the other role has another
+// sentence.
+template <typename Judge>
+void add_of_each_role(const Setup& setup, const Judge& judge, std::vector<Finding>& found) {
+  std::optional<Finding> own = judge(setup, setup.machines()), decode;
+  if (setup.decode != nullptr) {
+    decode = judge(*setup.decode, setup.all_machines() - setup.machines());
+    if (own && decode && own->sentence == decode->sentence)
+      decode.reset();
+    else if (own)
+      own->sentence = "prefill engines: " + own->sentence;
+    if (decode) decode->sentence = "decode engines: " + decode->sentence;
+  }
+  for (std::optional<Finding>* one : {&own, &decode}) {
+    if (*one) found.push_back(std::move(**one));
+  }
+}
+
 // ---- memory of the host ------------------------------------------------------------------------------
 
-// `given`: memory of the host for one engine, in bytes; 0 = not given. Without it, the engines of a host share the
-// memory that the hardware file has.
-std::optional<Finding> host_memory(const Setup& setup, double given) {
+// Without the key tiers.host.memory_gib, the engines of a host share the memory that the hardware file has. `machines`:
+// of the engines that `setup` is of.
+std::optional<Finding> host_memory(const Setup& setup, std::uint32_t machines) {
   if (setup.engine.host_pages == 0) return std::nullopt;
+  const double given = setup.host_memory_bytes;
   const auto pages = static_cast<double>(setup.engine.host_pages);
   const unsigned gpus = setup.engine_gpus();
   // A host has two sockets.
   const double host_gpus = 2 * setup.hardware.accelerators_per_socket, installed = 2 * setup.hardware.dram_bytes;
-  const double whole = std::clamp(std::floor(host_gpus / gpus), 1.0, static_cast<double>(setup.machines()));
+  const double whole = std::clamp(std::floor(host_gpus / gpus), 1.0, static_cast<double>(machines));
   const double engines = gpus > host_gpus ? host_gpus / gpus : whole;  // on one host
   std::string text = "The host tier takes " + host_gib(setup, pages) + " of DRAM an engine";
   if (gpus > 1) text += formatted(" (%u ranks of ", gpus) + gib(host_bytes(setup, pages) / gpus) + ")";
@@ -215,13 +228,14 @@ std::optional<Finding> prompts_below_page(const Setup& setup, const SharedPrefix
       static_cast<double>(below.tokens) >= kMinBelowPageShare * static_cast<double>(below.prompt)};
 }
 
-// Returns the part of a sentence that ends losses from memory.
+// Returns the part of a sentence that ends losses from memory. A page that is never copied to the host is lost whatever
+// the size of the host.
 std::string memory_cure(const Setup& setup, const PageHistory& history) {
   const bool selective = setup.engine.write_policy == "write_through_selective";
-  return EnoughForAll{setup, history}.host() +
-         (selective && setup.engine.host_pages != 0
-              ? "; cache.write_policy = write_through copies pages at their first visit"
-              : "");
+  return std::string(selective && setup.engine.host_pages != 0
+                         ? "cache.write_policy = write_through copies pages at their first visit, and "
+                         : "") +
+         EnoughForAll{setup, history}.host();
 }
 
 // Names the storage tier that evicted the most pages, and the size that holds all pages.
@@ -229,7 +243,7 @@ std::string storage_cure(const Setup& setup, const Metrics& m, const PageHistory
   const StorageTierConfig* worst = &setup.engine.storage.front();
   for (const StorageTierConfig& tier : setup.engine.storage) {
     const bool more = m.tier(tier.tier).evicted > m.tier(worst->tier).evicted;
-    // A shared store does not report its evictions.
+    // In a real run, a shared store does not report its evictions.
     if (more || (m.tier(worst->tier).evicted == 0 && !tier.owned)) worst = &tier;
   }
   return EnoughForAll{setup, history}.storage(worst->tier);
@@ -414,7 +428,8 @@ std::string found_nothing(const RefusedWork& work) {
 }
 
 std::string no_room_for_prefetch(const RefusedWork& of) {
-  return "found no room on the host: " + host_cure(of.setup, of.history());
+  return "found no room on the host: " + (of.history() == nullptr ? "the host needs more room (tiers.host)"
+                                                                  : EnoughForAll{of.setup, *of.history()}.host());
 }
 
 std::string found_too_little(const RefusedWork& of) { return "found fewer tokens than " + min_tokens(of.setup); }
@@ -486,12 +501,6 @@ std::string loading_is_slower(const RefusedWork&) {
   return "because computing them takes less time: cache.load_back_admission = threshold loads them";
 }
 
-std::string no_room_for_load(const RefusedWork& of) {
-  return "because the device had no room" + (of.history() == nullptr
-                                                 ? std::string(" (tiers.device)")
-                                                 : ": " + EnoughForAll{of.setup, *of.history()}.device());
-}
-
 std::string load_failed(const RefusedWork&) { return "because their loads failed"; }
 
 // ---- storage
@@ -521,7 +530,7 @@ std::string outlasted_lease(const RefusedWork& of) {
   if (lease <= 0) return text;
   return text + formatted(
                     " of %g s: the longest took %.3g s; a network and a pool %.0f times as fast "
-                    "(hardware.remote_gbps, hardware.remote_pool_gbps) end them in time",
+                    "(hardware.set.remote_gbps, hardware.set.pool_bandwidth) end them in time",
                     lease, longest, std::ceil(longest / lease));
 }
 
@@ -576,7 +585,6 @@ const RefusalRow kRefusals[] = {
     {Refusal::not_loaded, name_of(Reason::below_threshold), 0, below_load_minimum},
     {Refusal::not_loaded, name_of(Reason::quota), 0, above_load_quota},
     {Refusal::not_loaded, name_of(Reason::too_slow), 0, loading_is_slower},
-    {Refusal::not_loaded, name_of(Reason::capacity), 0, no_room_for_load},
     {Refusal::not_loaded, name_of(Reason::transfer_failed), 0, load_failed},
     {Refusal::fell_short, name_of(Cause::full), 0, storage_full},
     {Refusal::fell_short, name_of(Cause::lease), kMinFallenShort, outlasted_lease},
@@ -824,8 +832,8 @@ std::optional<Finding> saturated(const Setup& setup, const RunOutcome& outcome) 
 
 std::optional<Finding> drives_worn_out(const Setup& setup, const RunOutcome& outcome) {
   if (!setup.bill || setup.bill->drives == 0) return std::nullopt;
-  const Bytes written = outcome.metrics.tier(Tier::disk).written * setup.page_bytes() * setup.engine.storage_writers;
-  const DriveWear wear = drive_wear(*setup.bill, written, static_cast<double>(outcome.end) / 1e9);
+  const Bytes written = outcome.measured.written[Tier::disk] * setup.page_bytes() * setup.engine.storage_writers;
+  const DriveWear wear = drive_wear(*setup.bill, written, static_cast<double>(outcome.measured.span) / 1e9);
   if (!wear.years || *wear.years >= 1) return std::nullopt;
   return Finding{
       WarningKind::drives_worn_out,
@@ -888,8 +896,9 @@ std::vector<Finding> findings_of(const Setup& setup, const RunOutcome& outcome) 
   const auto add = [&](std::optional<Finding> finding) {
     if (finding) found.push_back(std::move(*finding));
   };
-  add(host_not_larger(setup));
-  add(host_memory(setup, outcome.host_memory_bytes));
+  add_of_each_role(
+      setup, [](const Setup& role, std::uint32_t) { return host_not_larger(role); }, found);
+  add_of_each_role(setup, host_memory, found);
   const RefusedWork work{setup, outcome};
   requests_refused(work, found);
   add(prompts_below_page(setup, outcome.prefixes));

@@ -14,11 +14,11 @@
 #include <vector>
 
 #include "lab/experiment/setup.hpp"
+#include "lab/report/joined_requests.hpp"
 #include "lab/report/lane_meter.hpp"
 #include "lab/report/metrics.hpp"
 #include "lab/report/page_history.hpp"
 #include "lab/report/shared_prefixes.hpp"
-#include "lab/run/joined_requests.hpp"
 
 namespace kvtwin {
 
@@ -61,10 +61,10 @@ struct RunOutcome {
   const std::vector<LaneUse>& lanes;
   TimeNs end = 0;
   bool open_loop = true;                        // workload.loop = open
-  double host_memory_bytes = 0;                 // for one engine; 0 = not known
   const PageHistory* history = nullptr;         // null: not known
   const SharedPrefixes* prefixes = nullptr;     // null: not known
   const HandOverFigures* hand_overs = nullptr;  // null: no prefill engines
+  Rates measured{};                             // for the wear of drives
 };
 
 // Returns the findings in the order of kWarningKinds.

@@ -136,6 +136,12 @@ Pages Cluster::pages_used_max(Tier tier) const {
   return used;
 }
 
+Pages Cluster::pool_used_max(std::size_t at, Tier tier) const {
+  Pages used = 0;
+  for (const auto& seat : seats_) used += seat->engine().pool_used_max(at, tier);
+  return used;
+}
+
 DecisionMark Cluster::decisions_of(std::size_t seat) const { return seats_[seat]->mark(); }
 std::uint64_t Cluster::reductions_of(std::size_t seat) const { return seats_[seat]->reductions(); }
 

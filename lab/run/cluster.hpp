@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "lab/experiment/request_route.hpp"
 #include "lab/experiment/setup.hpp"
-#include "lab/run/request_route.hpp"
 #include "policy/engine.hpp"
 #include "policy/seam/journal.hpp"
 #include "policy/seam/world.hpp"
@@ -50,6 +50,8 @@ class Cluster {
   // A real world does not know them, so there it is the sum of the pages that each engine expects, at most the
   // capacity.
   Pages pages_used_max(Tier tier) const;
+  // The same for pool `at` of EngineConfig::pools: slots of all engines.
+  Pages pool_used_max(std::size_t at, Tier tier) const;
   // Returns the count and digest of all engines: counts are summed, and digests are chained in the order of the
   // engines. One engine, and ranks as instances, have the count and digest of seat 0.
   DecisionMark decisions() const;

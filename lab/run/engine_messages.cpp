@@ -61,8 +61,9 @@ constexpr std::tuple kOfArrival{&Arrival::request, &Arrival::prompt_tokens, &Arr
                                 &Arrival::session, &Arrival::part,          &Arrival::attempt,       &Arrival::peer};
 constexpr std::tuple kOfNotice{&Notice::kind, &Notice::request, &Notice::attempt, &Notice::peer, &Notice::first};
 constexpr std::tuple kOfLandedPages{&LandedPages::request, &LandedPages::attempt, &LandedPages::write};
-constexpr std::tuple kOfEvent{&Event::kind,   &Event::time,        &Event::tier,  &Event::reason,    &Event::pages,
-                              &Event::tokens, &Event::duration_ns, &Event::cause, &Event::operation, &Event::request};
+constexpr std::tuple kOfEvent{&Event::kind,      &Event::time,    &Event::tier,        &Event::reason,
+                              &Event::pages,     &Event::tokens,  &Event::duration_ns, &Event::cause,
+                              &Event::operation, &Event::request, &Event::pool};
 // A new member must travel, too.
 static_assert(sizeof(Arrival) == 72 && sizeof(Notice) == 48 && sizeof(LandedPages) == 24 && sizeof(Event) == 120);
 

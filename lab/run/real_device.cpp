@@ -11,32 +11,36 @@
 #include "impl/device/host_device.hpp"
 #include "impl/runtime/arena.hpp"
 #include "lab/error.hpp"
+#include "lab/experiment/faults.hpp"
 #include "lab/run/cuda_devices.hpp"
 
 namespace kvtwin {
 namespace {
 
-// Returns the factor on the time of this rank's copies and storage operations; 1 for all but real.slow_rank.
+// Returns the factor on the time of this rank's copies and storage operations; 1 without a fault of the rank.
 double slow_factor(const Experiment& experiment, const Setup& setup) {
-  const double factor = experiment.number("real.slow_factor");
-  const auto rank = static_cast<std::size_t>(experiment.integer("real.slow_rank"));
-  if (factor != 1 && rank >= setup.engine.ranks) {
-    throw InputError(experiment.where("real.slow_rank") + ": is " + std::to_string(rank) + ", and the ranks are 0 to " +
-                     std::to_string(setup.engine.ranks - 1) + " (" + experiment.where("parallel.tp") + ")");
+  double factor = 1;
+  for (const Fault& fault : faults_of(experiment, "rank")) {
+    const auto rank = static_cast<std::size_t>(fault.number("index"));
+    if (rank >= setup.engine.ranks) {
+      throw InputError(where_of(experiment, fault) + ": the ranks are 0 to " + std::to_string(setup.engine.ranks - 1) +
+                       " (" + experiment.where("parallel.tp") + "); give one of them");
+    }
+    if (rank == setup.rank) factor = fault.decimal("factor");
   }
-  return rank == setup.rank ? factor : 1;
+  return factor;
 }
 
 DeviceConfig::Flip flip_of(const Experiment& experiment, const Setup& setup) {
-  const std::string& flip = experiment.text("real.flip");
-  if (flip == "none") return DeviceConfig::Flip::none;
+  const std::vector<Fault> flips = faults_of(experiment, "flip");
+  if (flips.empty()) return DeviceConfig::Flip::none;
   // The wrong page would be stored with a valid check, and later runs would read it.
   if (!setup.engine.storage.empty()) {
-    throw InputError(experiment.where("real.flip") + ": would leave a wrong page in the " +
+    throw InputError(where_of(experiment, flips.front()) + ": would leave a wrong page in the " +
                      std::string(spec_of(setup.engine.storage.front().tier).name) +
-                     " tier, where other runs find it; set it to none, or leave storage tiers out");
+                     " tier, where other runs find it; leave it out, or leave storage tiers out");
   }
-  return flip == "device" ? DeviceConfig::Flip::device : DeviceConfig::Flip::host;
+  return flips.front().word("place") == "device" ? DeviceConfig::Flip::device : DeviceConfig::Flip::host;
 }
 
 DeviceConfig common_config(const Experiment& experiment, const Setup& setup, RankGroup* ranks) {

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "lab/error.hpp"
+#include "lab/experiment/request_route.hpp"
 #include "lab/run/engine_messages.hpp"
-#include "lab/run/request_route.hpp"
 #include "policy/base/check.hpp"
 #include "policy/seam/live_source.hpp"
 

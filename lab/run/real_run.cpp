@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "impl/world.hpp"
+#include "lab/experiment/faults.hpp"
 #include "lab/experiment/setup.hpp"
 #include "lab/run/machine.hpp"
 #include "lab/run/rank_report.hpp"
@@ -54,14 +55,7 @@ void refuse_what_cannot_run(const Experiment& experiment, const Setup& setup) {
                      "false, or take kvtwin simulate");
   }
   refuse_roles(experiment, setup);
-  if (!setup.world.slow_links.empty()) {
-    throw InputError(experiment.where("faults.slow_link") +
-                     ": slows a link of a simulation; leave it out, or take kvtwin simulate");
-  }
-  if (experiment.number("sim.straggler_factor") != 1) {
-    throw InputError(experiment.where("sim.straggler_factor") +
-                     ": slows a rank of a simulation; take real.slow_factor, or kvtwin simulate");
-  }
+  refuse_faults_of_simulations(experiment);
 }
 
 std::string wrong_bytes_sentence(const Verification& verification) {
@@ -73,7 +67,8 @@ std::string wrong_bytes_sentence(const Verification& verification) {
 // `seen`: the verification of all ranks. Called on rank 0.
 void refuse_what_went_wrong(const Experiment& experiment, const DeviceConfig& config, const Verification& seen) {
   if (config.flip != DeviceConfig::Flip::none && !seen.flipped) {
-    throw WorkError(experiment.where("real.flip") + ": nothing was flipped, because the run " +
+    throw WorkError(where_of(experiment, faults_of(experiment, "flip").front()) +
+                    ": nothing was flipped, because the run " +
                     (config.flip == DeviceConfig::Flip::host ? "loaded nothing from the host; make tiers.device smaller"
                                                              : "completed no page; make cache.page_tokens smaller"));
   }
@@ -231,10 +226,6 @@ void prepare_real_run(Experiment& experiment) {
     throw InputError(experiment.where("parallel.attention_dp") + ": is " +
                      std::to_string(experiment.integer("parallel.attention_dp")) +
                      ", and a real run has no data parallelism of attention; leave it out, or use kvtwin simulate");
-  }
-  if (experiment.integer("cluster.dead_engine") >= 0) {
-    throw InputError(experiment.where("cluster.dead_engine") +
-                     ": a planned death is simulated; leave it out, or use kvtwin simulate");
   }
   // The passes of a real run are real.
   for (const char* times : {"serving.engine", "hardware.operators"}) {

@@ -184,6 +184,7 @@ constexpr PerTier<std::unique_ptr<StorageBackend> (*)(const OpenTerms&)> kBacken
     open_shared_fs,
     open_remote,
 }};
+static_assert(has_all_storage_tiers(kBackends, [](auto* open) { return open != nullptr; }));
 
 // HiCache's names have no place for the number of an object.
 std::uint32_t objects_in(const OpenTerms& terms, Tier tier, const KvShape& shape) {

@@ -20,7 +20,7 @@ struct RealStorage {
   std::vector<std::string> notes;  // for the report: mode and contents of each tier, and servers that do not answer
 };
 
-// Opens all storage tiers of the experiment. `slow_factor`: the factor of this rank (real.slow_factor).
+// Opens all storage tiers of the experiment. `slow_factor`: the factor of this rank (faults).
 // `draft`: the memory of a draft model's pool beside the target's; null = there is none.
 // `everyone`: all processes of the run, each of which calls this, in a work of RealRanks::run(); null = one process.
 // Requires: both memories outlive the tiers. Errors: InputError if a tier cannot be opened.

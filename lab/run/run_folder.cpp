@@ -22,6 +22,7 @@
 #include "lab/or_null.hpp"
 #include "lab/out_files.hpp"
 #include "lab/report/request_json.hpp"
+#include "lab/units.hpp"
 #include "lab/version.hpp"
 #include "policy/base/check.hpp"
 
@@ -54,10 +55,9 @@ double busy_p99(const LaneUse& lane) {
   return static_cast<double>(windows[index]) / static_cast<double>(lane.window_ns);
 }
 
-// Returns the run's share of the difference between LRU and optimal; null if there is no difference.
-Json gap_closed(const HitBounds::Found& bounds, const Metrics& m) {
+// Returns the share of the difference between LRU and optimal that `hits` close; null if there is no difference.
+Json gap_closed(const HitBounds::Found& bounds, Tokens hits) {
   if (bounds.opt == bounds.lru) return nullptr;
-  const Tokens hits = m.hits_of_run;
   const auto beyond_lru = [&](Tokens tokens) {
     return static_cast<double>(static_cast<std::int64_t>(tokens - bounds.lru));
   };
@@ -95,6 +95,7 @@ Json draws_json(const Draws& draws) {
   return json;
 }
 
+// `of_run`: hits of the run, on the same requests.
 Json warm_json(const WarmFigures& warm, const Metrics& m, bool hand_overs) {
   Json json = {{"from_s", seconds(warm.window.from)},
                {"to_s", seconds(warm.window.to)},
@@ -103,7 +104,7 @@ Json warm_json(const WarmFigures& warm, const Metrics& m, bool hand_overs) {
                {"overloaded", warm.window.overloaded},
                {"times_as_long", warm.times}};
   put_request_figures(json, warm.figures,
-                      {warm.span(), std::nullopt, m.weighs_hits(), m.counter().terms().level, hand_overs});
+                      {warm.rates, std::nullopt, m.weighs_hits(), m.counter().terms().level, hand_overs});
   return json;
 }
 
@@ -111,12 +112,22 @@ Json bounds_json(const RunFacts& facts, const Metrics& m) {
   const HitBounds::Found& hits = facts.bounds->hits;
   Json json = {{"eviction_opt_hit_tokens", hits.opt},
                {"lru_hit_tokens", hits.lru},
-               {"gap_closed", gap_closed(hits, m)},
+               {"gap_closed", gap_closed(hits, facts.warm ? facts.warm->figures.hit.sum() : m.hit.sum())},
                {"eviction_opt_saved_seconds", seconds(hits.opt_saved)},
                {"lru_saved_seconds", seconds(hits.lru_saved)},
                {"net_saved_seconds", seconds(hits.saved)},
                {"net_saved_seconds_max", hits.saved_most ? Json(seconds(*hits.saved_most)) : Json()}};
   if (facts.stores()) json["prefetch"] = stops_json(facts.bounds->stops);
+  return json;
+}
+
+Json drawn_json(const DrawnTraffic& drawn) {
+  Json json{{"ended", drawn.ended}, {"ended_at_longest_context", drawn.cut}};
+  for (const DrawnTraffic::Mean& mean : drawn.means) {
+    json[mean.figure] = {{"mean", mean.count == 0 ? Json() : Json(mean.mean())}, {"asked", mean.asked}};
+  }
+  json["context_tokens"] = {{"max", drawn.longest_context},
+                            {"limit", drawn.context_limit == 0 ? Json() : Json(drawn.context_limit)}};
   return json;
 }
 
@@ -143,10 +154,11 @@ Json tier_json(std::string_view name, Pages capacity, Pages used_max, const Metr
           {"dropped", dropped}};
 }
 
-// Returns how many times per day a tier's capacity is written at the rate of the run.
-std::optional<double> writes_per_day(Bytes written, Bytes capacity, TimeNs run) {
-  if (capacity == 0 || run == 0) return std::nullopt;
-  return static_cast<double>(written) / static_cast<double>(capacity) / (seconds(run) / 86'400);
+// Returns the bytes per day that a storage tier is written in the measured window; nothing for an empty window.
+std::optional<double> bytes_per_day(const RunFacts& facts, Tier tier) {
+  if (facts.measured.span == 0) return std::nullopt;
+  const Bytes written = facts.measured.written[tier] * facts.stored_page_bytes;
+  return static_cast<double>(written) / (seconds(facts.measured.span) / 86'400);
 }
 
 // L1 and L2 always; storage tiers only if the experiment has them.
@@ -160,31 +172,28 @@ Json tiers_json(const RunFacts& facts, const Metrics& m, Bytes to_host) {
     const Bytes written = storage ? use.written * facts.stored_page_bytes : spec.tier == Tier::host ? to_host : 0;
     Json& json = list.emplace_back(tier_json(spec.name, tier.capacity, tier.used_max, use, written));
     if (!storage) continue;
-    json["writes_per_day"] =
-        or_null(writes_per_day(written, tier.capacity * facts.stored_page_bytes, facts.simulated_ns));
+    const std::optional<double> a_day = bytes_per_day(facts, spec.tier);
+    const double capacity = static_cast<double>(tier.capacity * facts.stored_page_bytes);
+    json["written_bytes_per_day"] = or_null(a_day);
+    json["writes_per_day"] = a_day && capacity > 0 ? Json(*a_day / capacity) : Json();
   }
   return list;
 }
 
-// The time for the throughput: the whole run, or the windows of the requests that count.
-TimeNs counted_span(const RunFacts& facts, const Metrics& m) {
-  return m.counter().terms().counts_all() ? facts.simulated_ns : m.counter().window_ns();
-}
-
-Json per_million_tokens(double per_month, const RequestFigures& figures, Tokens tokens, TimeNs span) {
-  const double per_s = per_second(figures, tokens, span).value_or(0);
+Json per_million_tokens(double per_month, const Rates& rates) {
+  const double per_s = rates.per_second(rates.prompt + rates.output).value_or(0);
   return per_s > 0 ? Json(per_month / (per_s * 3600 * kHoursPerMonth / 1e6)) : Json();
 }
 
-Json price_json(const Bill& bill, const RunFacts& facts, const Metrics& m) {
+Json price_json(const Bill& bill, const RunFacts& facts) {
   double per_month = bill.per_month;
   Json parts = Json::array(), drives;
   for (const BillPart& part : bill.parts) {
     parts.push_back({{"name", part.name}, {"count", part.count}, {"per_month", part.per_month}, {"watts", part.watts}});
   }
-  if (bill.drives != 0) {
-    const DriveWear wear =
-        drive_wear(bill, m.tier(Tier::disk).written * facts.stored_page_bytes, seconds(facts.simulated_ns));
+  if (bill.drives != 0 && facts.measured.span != 0) {
+    const Bytes written = facts.measured.written[Tier::disk] * facts.stored_page_bytes;
+    const DriveWear wear = drive_wear(bill, written, seconds(facts.measured.span));
     drives = {{"count", bill.drives},
               {"written_bytes_per_day", wear.bytes_per_day},
               {"writes_per_day", wear.writes_per_day},
@@ -198,7 +207,7 @@ Json price_json(const Bill& bill, const RunFacts& facts, const Metrics& m) {
     }
   }
   Json json{{"currency", bill.currency}, {"list", bill.origin}, {"per_month", per_month}};
-  json["per_million_tokens"] = per_million_tokens(per_month, m, m.prompt + m.output, counted_span(facts, m));
+  json["per_million_tokens"] = per_million_tokens(per_month, facts.measured);
   json["power_kw"] = bill.watts / 1000;
   json["parts"] = parts;
   json["assumed"] = bill.assumed();
@@ -371,28 +380,67 @@ std::string closure_of(const RunFacts::PoolFacts& pool) {
   return "";
 }
 
-Json pools_json(const std::vector<RunFacts::PoolFacts>& pools) {
+// Slots that the run has evicted from the pool, in the pool's unit.
+std::uint64_t evicted_of(const RunFacts& facts, const RunFacts::PoolFacts& pool, const Metrics& m) {
+  const Tokens unit = pool.size.kind == PoolKind::state ? 1 : facts.page_tokens;
+  if (pool.number == 0) return m.tier(pool.tier).evicted * unit;
+  const auto found = m.evicted_of_pools.find({pool.tier, pool.number});
+  return found == m.evicted_of_pools.end() ? 0 : found->second * unit;
+}
+
+Json pools_json(const RunFacts& facts, const Metrics& m) {
   Json rows = Json::array();
-  for (const RunFacts::PoolFacts& pool : pools) {
+  for (const RunFacts::PoolFacts& pool : facts.pools) {
     Json row{{"name", name_of(pool.size.kind)}, {"closure", closure_of(pool)}, {"tier", name_of(pool.tier)}};
     if (!pool.role.empty()) row["role"] = pool.role;
     row["capacity"] = pool.size.slots;
     row["unit"] = pool.size.kind == PoolKind::state ? "states" : "tokens";
     row["bytes_per_rank"] = pool.size.bytes();
+    if (pool.used_max != 0) {
+      row["used_max"] = pool.used_max;
+      row["evicted"] = evicted_of(facts, pool, m);
+    }
+    rows.push_back(std::move(row));
+  }
+  for (const auto& [role, pool] : facts.block_pools) {
+    Json row{{"name", "blocks"}, {"tier", name_of(Tier::device)}};
+    if (!role.empty()) row["role"] = role;
+    row["capacity"] = pool.blocks;
+    row["unit"] = "blocks";
+    row["bytes_per_rank"] = pool.bytes();
+    row["block_bytes"] = pool.block_bytes;
+    row["block_tokens"] = pool.block_tokens;
+    row["groups"] = {{"full", pool.full_groups}, {"window", pool.window_groups}, {"state", pool.state_groups}};
+    row["padding"] = pool.padding;
     rows.push_back(std::move(row));
   }
   return rows;
 }
 
-std::string pools_text(const std::vector<RunFacts::PoolFacts>& pools) {
+std::string pools_text(const RunFacts& facts, const Metrics& m) {
   std::string text;
-  for (const RunFacts::PoolFacts& pool : pools) {
-    char line[160];
+  char line[256];
+  for (const RunFacts::PoolFacts& pool : facts.pools) {
     std::snprintf(line, sizeof line, "pool       %s, %s%s%s: %" PRIu64 " %s, %.2f GiB a GPU\n",
                   std::string(name_of(pool.size.kind)).c_str(), std::string(name_of(pool.tier)).c_str(),
                   pool.role.empty() ? "" : " of an engine for ", pool.role.c_str(), pool.size.slots,
                   pool.size.kind == PoolKind::state ? "states" : "tokens",
-                  static_cast<double>(pool.size.bytes()) / 1073741824.0);
+                  static_cast<double>(pool.size.bytes()) / kGib);
+    text += line;
+    if (pool.used_max == 0) continue;
+    text.back() = ';';
+    std::snprintf(line, sizeof line, " %" PRIu64 " used at most, %" PRIu64 " evicted\n", pool.used_max,
+                  evicted_of(facts, pool, m));
+    text += line;
+  }
+  for (const auto& [role, pool] : facts.block_pools) {
+    std::snprintf(line, sizeof line,
+                  "pool       blocks, device%s%s: %" PRIu64 " blocks of %" PRIu64 " bytes (%" PRIu64
+                  " tokens of full attention), %.2f GiB a GPU; groups of layers: %" PRIu64 " full, %" PRIu64
+                  " window, %" PRIu64 " state; %.1f %% padding\n",
+                  role.empty() ? "" : " of an engine for ", role.c_str(), pool.blocks, pool.block_bytes,
+                  pool.block_tokens, static_cast<double>(pool.bytes()) / kGib, pool.full_groups, pool.window_groups,
+                  pool.state_groups, 100 * pool.padding);
     text += line;
   }
   return text;
@@ -411,8 +459,12 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionM
   report["seed"] = facts.seed;
   report["model_kv"] = facts.kv_formula;
   report["model_layers"] = layer_table_json(facts.layers);
-  if (!facts.pools.empty()) report["pools"] = pools_json(facts.pools);
+  if (Json pools = pools_json(facts, m); !pools.empty()) report["pools"] = std::move(pools);
   report["notes"] = facts.notes;
+  if (facts.continued != 0) {
+    report["answers_computed_again"] = {{"requests", facts.continued}, {"tokens_at_most", facts.answers_again}};
+  }
+  if (facts.drawn) report["conversations"] = drawn_json(*facts.drawn);
   for (const RunFacts::WarningFacts& warning : facts.warnings) {
     report["notes"].push_back(warning.sentence);
     Json& names = report["warnings"];
@@ -420,8 +472,7 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionM
   }
   report["gpus"] = facts.gpus;
   put_request_figures(
-      report, m,
-      {counted_span(facts, m), m.retractions, m.weighs_hits(), m.counter().terms().level, facts.roles.has_value()});
+      report, m, {facts.measured, m.retractions, m.weighs_hits(), m.counter().terms().level, facts.roles.has_value()});
   if (const RequestCounter& counter = m.counter(); !counter.terms().counts_all()) {
     report["requests"]["left_out"] = {{"warmup", counter.left_out_as_warmup()}, {"drain", counter.left_out_as_drain()}};
     report["window_seconds"] = seconds(counter.window_ns());
@@ -445,15 +496,10 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionM
   report["prefetch"] = prefetch_json(m);
   report["storage"] = {{"retried_pages", m.stores_retried}, {"fell_short", counts_json(m.fell_short_of_all())}};
   if (facts.objects_per_page != 0) report["storage"]["objects_per_page"] = facts.objects_per_page;
-  if (facts.bill) report["price"] = price_json(*facts.bill, facts, m);
+  if (facts.bill) report["price"] = price_json(*facts.bill, facts);
   if (facts.warm) {
     report["warm"] = warm_json(*facts.warm, m, facts.roles.has_value());
-    if (facts.bill) {
-      const RequestFigures& warm = facts.warm->figures;
-      report["warm"]["price"] = report["price"];
-      report["warm"]["price"]["per_million_tokens"] =
-          per_million_tokens(report["price"]["per_month"], warm, warm.prompt + warm.output, facts.warm->span());
-    }
+    if (facts.bill) report["warm"]["price"] = report["price"];
   }
   if (facts.bounds) report["bounds"] = bounds_json(facts, m);
   if (facts.draws) report["draws"] = draws_json(*facts.draws);
@@ -547,6 +593,17 @@ std::string lanes_text(const std::vector<LaneUse>& lanes, TimeNs total) {
   return out;
 }
 
+// Returns e.g. "90.0 s", or "60.0 of 90.0 s" if the measured window is a part of the run.
+std::string measured_text(const RunFacts& facts) {
+  char text[96];
+  if (facts.measured.span == facts.simulated_ns) {
+    std::snprintf(text, sizeof text, "%.1f s", seconds(facts.simulated_ns));
+  } else {
+    std::snprintf(text, sizeof text, "%.1f of %.1f s", seconds(facts.measured.span), seconds(facts.simulated_ns));
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string summary_text(const RunFacts& facts, const Metrics& m, const DecisionMark& decisions,
@@ -564,31 +621,44 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
     return decimal(100.0 * static_cast<double>(tokens) / static_cast<double>(prompt), 1);
   };
   const auto share = [&](Tokens tokens) { return share_of(tokens, m.prompt); };
+  // Of the same requests as the hits.
+  const auto infinite = [&](const RequestFigures& of) {
+    return of.infinite_hit && of.prompt != 0
+               ? "; an infinite cache hits " + share_of(*of.infinite_hit, of.prompt) + " %"
+               : "";
+  };
   const auto of_arrived = [&](std::uint64_t requests) {
     const auto part = m.share_of_arrived(requests);
     return part ? decimal(100 * *part, 2) : std::string("-");
   };
   if (!facts.engine.empty()) out += "engine     " + facts.engine + "\n";
+  if (facts.drawn) out += "drawn      " + drawn_text(*facts.drawn) + "\n";
   add("requests   %" PRIu64 " completed, %" PRIu64 " rejected (%s %%), %" PRIu64 " failed (%s %%), %" PRIu64
-      " retractions; %s/s over %.1f s%s",
+      " retractions; %s/s over %s%s",
       m.completed, m.rejected_total, of_arrived(m.rejected_total).c_str(), m.failed(), of_arrived(m.failed()).c_str(),
-      m.retractions, decimal(per_second(m, m.completed, counted_span(facts, m)), 2).c_str(),
-      seconds(facts.simulated_ns), facts.real ? "" : " simulated");
+      m.retractions, decimal(facts.measured.per_second(facts.measured.completed), 2).c_str(),
+      measured_text(facts).c_str(), facts.real ? "" : " simulated");
   if (facts.stores()) {
-    add("prompt     %" PRIu64 " tokens: %s %% hit on the device, %s %% on the host, %s %% in storage, %s %% computed",
+    add("prompt     %" PRIu64 " tokens: %s %% hit on the device, %s %% on the host, %s %% in storage, %s %% computed%s",
         m.prompt, share(m.hit[Tier::device]).c_str(), share(m.hit[Tier::host]).c_str(),
         share(m.hit.sum() - m.hit[Tier::device] - m.hit[Tier::host]).c_str(),
-        share(m.miss + m.recomputed_after_stop).c_str());
+        share(m.miss + m.recomputed_after_stop).c_str(), infinite(m).c_str());
   } else {
-    add("prompt     %" PRIu64 " tokens: %s %% hit on the device, %s %% on the host, %s %% computed", m.prompt,
-        share(m.hit[Tier::device]).c_str(), share(m.hit[Tier::host]).c_str(), share(m.miss).c_str());
+    add("prompt     %" PRIu64 " tokens: %s %% hit on the device, %s %% on the host, %s %% computed%s", m.prompt,
+        share(m.hit[Tier::device]).c_str(), share(m.hit[Tier::host]).c_str(), share(m.miss).c_str(),
+        infinite(m).c_str());
+  }
+  if (m.unusable != 0) {
+    add("unusable   %" PRIu64
+        " of the computed tokens (%s %% of the prompts) were in memory, and lacked a window or a state",
+        m.unusable, share(m.unusable).c_str());
   }
   if (facts.missed_pages && facts.missed_pages->sum() != 0) {
     out += "missed     " + missed_text(*facts.missed_pages) + "\n";
   }
   add("output     %" PRIu64 " tokens in %" PRIu64 " decode steps", m.output, m.decode_steps);
   if (has_several_kinds(facts.layers)) out += "layers\n" + layer_table_text(facts.layers, "  ");
-  out += pools_text(facts.pools);
+  out += pools_text(facts, m);
   const auto times = [&](const char* name, const DurationHistogram& h) {
     const auto quantile = [&](std::uint64_t per_mille) { return decimal(h.quantile_seconds(per_mille), 4); };
     add("%-10s mean %s s   p50 %s   p90 %s   p99 %s   max %s", name, decimal(h.mean_seconds(), 4).c_str(),
@@ -599,7 +669,7 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
   times("end to end", m.e2e);
   if (const ServiceLevel& level = m.counter().terms().level; level.set()) {
     add("good       %s %% of all requests are within the limits (%s), %s/s", of_arrived(m.good).c_str(),
-        limits_text(level).c_str(), decimal(per_second(m, m.good, counted_span(facts, m)), 2).c_str());
+        limits_text(level).c_str(), decimal(facts.measured.per_second(facts.measured.good), 2).c_str());
   }
   const std::string hand_over = facts.roles ? " + hand-over " + decimal(m.hand_over.mean_seconds(), 4) : "";
   add("mean TTFT  = queue %s + prefetch wait %s + load wait %s + compute %s%s s",
@@ -617,9 +687,9 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
     const auto quantile = [&](const DurationHistogram& of, std::uint64_t per_mille) {
       return decimal(of.quantile_seconds(per_mille), 4);
     };
-    add("warm       from %.1f to %.1f s%s: %" PRIu64 " requests, %s %% hit", seconds(facts.warm->window.from),
+    add("warm       from %.1f to %.1f s%s: %" PRIu64 " requests, %s %% hit%s", seconds(facts.warm->window.from),
         seconds(facts.warm->window.to), facts.warm->window.not_flat.empty() ? "" : ", not flat", warm.arrived,
-        share_of(warm.hit.sum(), warm.prompt).c_str());
+        share_of(warm.hit.sum(), warm.prompt).c_str(), infinite(warm).c_str());
     add("           TTFT p50 %s   p90 %s   p99 %s   TPOT p50 %s   p90 %s   p99 %s s", quantile(warm.ttft, 500).c_str(),
         quantile(warm.ttft, 900).c_str(), quantile(warm.ttft, 990).c_str(), quantile(warm.tpot, 500).c_str(),
         quantile(warm.tpot, 900).c_str(), quantile(warm.tpot, 990).c_str());
@@ -772,7 +842,8 @@ std::string prometheus_text(const RunFacts& facts, const Metrics& m, const std::
     stored += m.tier(spec.tier).written;
   }
   if (facts.stores()) {
-    counter("prefetched_tokens_total", "Tokens fetched from storage tiers ahead of need.", m.prefetches.arrived * page);
+    counter("prefetched_tokens_total", "Tokens fetched from storage tiers ahead of need.",
+            m.prefetches.arrived_in_time() * page);
     counter("backuped_tokens_total", "Tokens written to storage tiers.", stored * page);
     counter("storage_prefetch_hit_tokens_total", "Tokens that the look-ups of prefetches found.",
             m.server.storage_hit * page);

@@ -14,20 +14,21 @@
 #include <vector>
 
 #include "impl/world.hpp"
+#include "lab/experiment/bill.hpp"
 #include "lab/experiment/stages.hpp"
-#include "lab/prices/bill.hpp"
+#include "lab/report/draws_text.hpp"
 #include "lab/report/hit_bounds.hpp"
+#include "lab/report/joined_requests.hpp"
 #include "lab/report/lane_meter.hpp"
 #include "lab/report/metrics.hpp"
 #include "lab/report/page_history.hpp"
 #include "lab/report/prefetch_bounds.hpp"
 #include "lab/report/warm_figures.hpp"
-#include "lab/run/joined_requests.hpp"
-#include "lab/sweep/draws.hpp"
 #include "models/calibration_samples.hpp"
 #include "models/engine_pools.hpp"
 #include "models/layer_table.hpp"
 #include "policy/seam/journal.hpp"
+#include "traces/drawn_traffic.hpp"
 
 namespace kvtwin {
 
@@ -67,6 +68,7 @@ struct RunFacts {
   std::vector<Component> components;
   std::vector<WorkloadStage> stages;  // of workload.generate.stages
   TimeNs simulated_ns = 0;
+  Rates measured;  // of the window that the rates, the price and the wear of drives are of
   double wall_seconds = 0;
   std::string kv_formula;
   std::vector<LayerRow> layers;  // of the model
@@ -77,8 +79,16 @@ struct RunFacts {
     std::string role;
     PoolSize size;  // of one rank
     Tokens window = 0;
+    std::uint8_t number = 0;  // as in Event::pool
+    Pages used_max = 0;       // slots, of all engines; 0 if the pool is not simulated
   };
   std::vector<PoolFacts> pools;
+  // vLLM's pool of blocks of one engine, for such a model.
+  struct BlockPoolFacts {
+    std::string role;
+    BlockPool pool;  // of one rank
+  };
+  std::vector<BlockPoolFacts> block_pools;
   std::vector<std::string> notes;  // approximations and findings, for the reader of the report
   struct WarningFacts {
     std::string name, sentence;
@@ -90,11 +100,14 @@ struct RunFacts {
     std::uint64_t digest = 0, reductions = 0;
   };
   struct BoundFacts {
-    HitBounds::Found hits;
+    HitBounds::Found hits;  // of the requests that the figures count: with report.warm of its window
     PrefetchBounds::Found stops;
   };
   std::optional<BoundFacts> bounds;
-  std::optional<WarmFigures> warm;  // report.warm
+  std::optional<WarmFigures> warm;    // report.warm
+  std::optional<DrawnTraffic> drawn;  // of generated conversations
+  std::uint64_t continued = 0;        // requests that continue another one whose answer the trace does not place
+  Tokens answers_again = 0;           // tokens of these answers, at most
   std::optional<Draws> draws;
   std::optional<Bill> bill;      // nothing if the price list has no price for the GPU
   std::vector<RankFacts> ranks;  // of ranks as instances

@@ -9,11 +9,15 @@
 #include <string_view>
 #include <utility>
 
+#include "lab/decision_text.hpp"
 #include "lab/error.hpp"
 #include "lab/experiment/engine_word.hpp"
 #include "lab/experiment/idle_keys.hpp"
 #include "lab/experiment/stages.hpp"
+#include "lab/formatted.hpp"
+#include "lab/report/counting_terms.hpp"
 #include "lab/report/hit_bounds.hpp"
+#include "lab/report/joined_requests.hpp"
 #include "lab/report/lane_meter.hpp"
 #include "lab/report/metrics.hpp"
 #include "lab/report/page_history.hpp"
@@ -24,7 +28,6 @@
 #include "lab/report/warnings.hpp"
 #include "lab/run/cluster.hpp"
 #include "lab/run/front_end.hpp"
-#include "lab/run/joined_requests.hpp"
 #include "lab/run/journal_file.hpp"
 #include "lab/run/rank_report.hpp"
 
@@ -59,10 +62,13 @@ class Progress {
 };
 
 void add_pools(const Setup& setup, const std::string& role, RunFacts& facts) {
-  for (const PoolSize& pool : setup.device_pools.pools) {
-    facts.pools.push_back({Tier::device, role, pool, setup.model.window});
+  for (const Tier tier : {Tier::device, Tier::host}) {
+    std::uint8_t number = 0;
+    for (const PoolSize& pool : tier == Tier::device ? setup.device_pools.pools : setup.host_pools) {
+      facts.pools.push_back({tier, role, pool, setup.model.window, number++, 0});
+    }
   }
-  for (const PoolSize& pool : setup.host_pools) facts.pools.push_back({Tier::host, role, pool, setup.model.window});
+  if (setup.block_pool) facts.block_pools.push_back({role, *setup.block_pool});
 }
 
 RunFacts facts_of(const Experiment& experiment, const Setup& setup, const ServeTerms& terms) {
@@ -111,6 +117,12 @@ void add_findings(const Setup& setup, const RunOutcome& outcome, RunFacts& facts
 void add_outcome(const Cluster& cluster, const Setup& setup, RunFacts& facts) {
   const bool real = facts.world == "real";
   for (const TierSpec& spec : kTierSpecs) facts.tier(spec.tier).used_max = cluster.pages_used_max(spec.tier);
+  for (RunFacts::PoolFacts& pool : facts.pools) {
+    if (setup.engine.pools.empty()) break;
+    const Tokens unit = pool.size.kind == PoolKind::state ? 1 : setup.engine.shape.page_tokens;
+    pool.used_max = unit * (pool.number == 0 ? cluster.pages_used_max(pool.tier)
+                                             : cluster.pool_used_max(pool.number - std::size_t{1}, pool.tier));
+  }
   for (std::size_t seat = 0; seat < cluster.seats() && !real; ++seat) {
     const DecisionMark mark = cluster.decisions_of(seat);
     if (setup.world.instances) facts.ranks.push_back({mark.digest, cluster.reductions_of(seat)});
@@ -146,8 +158,10 @@ struct Bounds {
       : hits(setup.engine.shape.page_tokens, tier_worths(setup), *setup.cost, next),
         stops(setup.engine.shape.page_tokens, *setup.cost, &hits) {}
 
-  void add_to(RunFacts& facts) const {
-    facts.bounds = RunFacts::BoundFacts{hits.reckon(), stops.found()};
+  // `counted`: the completed requests that count; null: all do.
+  void add_to(RunFacts& facts, const std::vector<RequestId>* counted) const {
+    const TimeWindow arrivals = facts.warm ? facts.warm->window : TimeWindow{};
+    facts.bounds = RunFacts::BoundFacts{hits.reckon(counted), stops.found(arrivals)};
     if (!facts.bounds->hits.saved_most) {
       facts.notes.push_back("bounds.net_saved_seconds_max: is reckoned for up to " +
                             std::to_string(HitBounds::kMaxAdmissionsForSaved) + " admissions; lower workload.limit");
@@ -271,6 +285,15 @@ TimeNs least_warm_ns(const Experiment& experiment) {
   return static_cast<TimeNs>(kThinkTimes * experiment.number("workload.generate.think_s") * kNsPerSecond);
 }
 
+std::string answers_note(const AnswerGaps& answers) {
+  return grouped(answers.requests()) +
+         " requests continue an earlier one, and the trace does not say where its answer stands in the prompt: at "
+         "most " +
+         grouped(answers.tokens()) +
+         formatted(" tokens (%.1f %% of the prompts) are computed again that a server has from the answer",
+                   100 * static_cast<double>(answers.tokens()) / static_cast<double>(answers.prompt()));
+}
+
 MainFigures main_figures(const RunFacts& facts, const Metrics& metrics, const DecisionMark& decisions) {
   MainFigures figures;
   figures.requests = metrics.arrived;
@@ -304,9 +327,10 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
   const std::unique_ptr<TraceSource> traffic = given ? open_endless_workload(experiment) : open_workload(experiment);
   std::optional<GrowingSource> growing;
   if (given) {
-    growing.emplace(*traffic, *given, 2 * least_warm, [&warm, least_warm] {
+    growing.emplace(*traffic, *given, 2 * least_warm, [&warm, &terms, least_warm] {
       const WarmWindow window = warm->window(least_warm);
-      return window.not_flat.empty() || window.overloaded;
+      const bool hopeless = terms.hopeless_wait_s && window.wait_s > *terms.hopeless_wait_s;
+      return window.not_flat.empty() || window.overloaded || hopeless;
     });
   }
   TraceSource* const workload = growing ? static_cast<TraceSource*>(&*growing) : traffic.get();
@@ -323,10 +347,11 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
                      (closed ? "set it to open" : "set it to \"\"") + ", or take one rank");
   }
   CountingTerms counted = counting_terms(experiment);
+  counted.cut_at = [&inputs] { return inputs.cut_at(); };
   refuse_files(files, setup, terms.engines != nullptr);
 
-  std::vector<std::string> idle;
-  for (IdleKey& key : idle_keys(experiment)) idle.push_back(std::move(key.sentence));
+  std::vector<std::string> idle = idle_sentences(idle_keys(experiment));
+  if (std::string assumed = assumed_traffic(experiment); !assumed.empty()) idle.push_back(std::move(assumed));
   if (leads) {
     for (const auto* notes : {&experiment.notes(), &std::as_const(idle), &terms.notes}) {
       for (const std::string& note : *notes) listener.tell(note);
@@ -353,7 +378,9 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
   if (experiment.flag("report.bounds") && leads) bounds.emplace(setup, rows);
   Observer* const counts = bounds ? &bounds->stops : rows;
   if (experiment.flag("report.warm") && leads) warm.emplace(counts, setup.cost.get(), counted.level);
-  Metrics metrics(warm ? &*warm : counts, setup.cost.get(), std::move(counted));
+  std::vector<RequestId> completed;  // that count
+  Metrics metrics(warm ? &*warm : counts, setup.cost.get(), std::move(counted),
+                  [&completed](const RequestRecord& record) { completed.push_back(record.request); });
   FrontEnd front_end(serving, metrics);
   JoinedRequests joined(front_end);
   const bool joins = setup.decode != nullptr || setup.roles.engines_die;
@@ -403,12 +430,26 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
   }
 
   metrics.finish();
+  for (const TierSpec& spec : kTierSpecs)
+    metrics.tier(spec.tier).evicted += world.stored_pages_evicted(spec.tier).value_or(0);
   RunFacts facts = facts_of(experiment, setup, terms);
   std::ranges::move(idle, std::back_inserter(facts.notes));
   add_outcome(cluster, setup, facts);
+  facts.drawn = workload->drawn();
+  if (const AnswerGaps& answers = prefixes.answers(); answers.requests() != 0) {
+    facts.continued = answers.requests();
+    facts.answers_again = answers.tokens();
+    facts.notes.push_back(answers_note(answers));
+  }
   std::vector<std::string> workload_notes = workload->notes();
   if (std::string note = inputs.note(); !note.empty()) workload_notes.push_back(std::move(note));
   for (std::string& note : workload_notes) {
+    if (leads) listener.tell(note);
+    facts.notes.push_back(std::move(note));
+  }
+  std::vector<std::uint64_t> sent;
+  for (const StageFigures& stage : metrics.counter().stages()) sent.push_back(stage.sent);
+  if (std::string note = stages_without_prompts(experiment, sent); !note.empty()) {
     if (leads) listener.tell(note);
     facts.notes.push_back(std::move(note));
   }
@@ -425,17 +466,35 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
     }
   }
   if (!leads) return {};
-  const double host_memory = experiment.number("tiers.host.memory_gib") * 1073741824.0;
+  facts.measured = metrics.rates(facts.simulated_ns);
+  if (warm) {
+    facts.warm = warm->found(least_warm, growing ? growing->cut_at() : inputs.cut_at());
+    facts.measured = facts.warm->rates;
+  }
+  if (facts.measured.completed == 0 && metrics.completed != 0) {
+    facts.notes.push_back(
+        "throughput: no request completes in the measured window, so there are no rates, no price of a token and "
+        "no wear of drives; serve more requests");
+  }
   add_findings(setup,
-               {metrics, lanes, facts.simulated_ns, !inputs.waits_for_answers(), host_memory,
-                history ? &*history : nullptr, &prefixes, setup.decode != nullptr ? &joined.figures() : nullptr},
+               {metrics, lanes, facts.simulated_ns, !inputs.waits_for_answers(), history ? &*history : nullptr,
+                &prefixes, setup.decode != nullptr ? &joined.figures() : nullptr, facts.measured},
                facts);
-  if (bounds) bounds->add_to(facts);
-  if (warm) facts.warm = warm->found(least_warm, growing ? growing->cut_at() : WarmWatch::kForever);
   if (growing) {
     facts.warm->times = growing->times();
     WarmWindow& window = facts.warm->window;
-    window.overloaded = window.overloaded || (!window.not_flat.empty() && window.waits_grow);
+    if (!window.not_flat.empty() && !window.growth.empty()) {
+      window.overloaded = true;
+      window.not_flat = window.growth;
+    }
+  }
+  if (bounds) {
+    const bool all = !facts.warm && metrics.counter().terms().counts_all();
+    bounds->add_to(facts, all ? nullptr : facts.warm ? &facts.warm->completed : &completed);
+  }
+  if (history) {
+    metrics.infinite_hit = history->repeated(completed);
+    if (facts.warm) facts.warm->figures.infinite_hit = history->repeated(facts.warm->completed);
   }
   if (timeline) timeline->finish();
   RunResult result;

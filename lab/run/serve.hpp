@@ -52,6 +52,7 @@ struct ServeTerms {
   std::uint64_t dram_bytes_per_second = 0;   // of a simulated host; 0 = no lane for host memory
   Observer* rows = nullptr;                  // receives each event if there is no run folder; may be null
   std::vector<std::string> notes;            // for the report, in addition to the experiment's
+  std::optional<double> hopeless_wait_s;     // lab/simulate.hpp
   std::function<void(RunFacts&)> add_facts;  // called after the run; may be empty
   RealRanks* ranks = nullptr;                // the ranks of a real run with several processes; else null
   RealEngines* engines = nullptr;            // of a real run with several engines; else null

@@ -16,6 +16,7 @@
 #include "models/geometry.hpp"
 #include "models/names.hpp"
 #include "models/presets.hpp"
+#include "policy/base/names.hpp"
 #include "policy/base/tiers.hpp"
 
 namespace kvtwin {
@@ -33,57 +34,16 @@ constexpr double kUnboundedGib = 1e9;
 
 // Of --radix-eviction-policy-config. The presets are SGLang's.
 struct EvictionParameter {
-  std::string_view policy, field, key;
+  std::string_view policy, field, parameter;
   std::int64_t preset;
 };
-constexpr EvictionParameter kEvictionParameters[] = {
-    {"slru", "protected_threshold", "cache.slru_protected_touches", 2},
-    {"tlru", "threshold", "cache.tlru_threshold_tokens", 0},
-    {"tlru", "next_prompt_estimate", "cache.tlru_next_prompt_tokens", 0}};
+constexpr EvictionParameter kEvictionParameters[] = {{"slru", "protected_threshold", "protected", 2},
+                                                     {"tlru", "threshold", "threshold", 0},
+                                                     {"tlru", "next_prompt_estimate", "next_prompt", 0}};
+constexpr const char* kPrefetchPolicy = "cache.prefetch_policy";
 
 // Converts SGLang's size (10^9 bytes per rank) to kvtwin's (2^30 bytes, all ranks together).
 double gib_of(double gigabytes, double ranks) { return gigabytes * 1e9 / 1073741824.0 * ranks; }
-
-}  // namespace
-
-std::vector<CacheRule> sglang_cache_rules(const SglangRelease& release, bool write_back) {
-  const std::string version = "SGLang " + std::string(release.version);
-  std::vector<CacheRule> rules{
-      {"cache.evict_unit", "node", "SGLang evicts whole nodes"},
-      {"cache.split_refreshes", "true", "SGLang makes the rest of a split node recently used"},
-      {"cache.look_ups_refresh", "true", "SGLang makes what a look-up finds recently used"},
-      {"cache.count_touches", "insert", "SGLang counts a touch at an insert"},
-      {"cache.clean_reserve", "0", "SGLang keeps no clean reserve"},
-      {"cache.prefetch_timeout_from", std::string(release.timeout_from),
-       "the time limit of a prefetch begins there in " + version},
-  };
-  if (release.prompt_priority) {
-    rules.push_back({"cache.raise_prompt_priority", "true", "SGLang gives a prompt a higher priority than its answer"});
-  } else {
-    rules.push_back({"cache.raise_prompt_priority", "false", version + " gives a prompt and its answer one priority"});
-  }
-  if (release.rechecks) {
-    rules.push_back({"cache.prefetch_recheck", "true", "SGLang looks up again what a waiting request has lost"});
-  } else {
-    rules.push_back({"cache.prefetch_recheck", "false", version + " looks up once"});
-  }
-  rules.push_back({"cache.prefetch_style", "sglang", "SGLang reads and ends prefetches so"});
-  const std::string limit = version + " limits prefetches in flight so";
-  rules.push_back({"cache.prefetch_share_of", release.beyond_device ? "host_less_device" : "host", limit});
-  rules.push_back({"cache.prefetch_host_share", release.beyond_device ? "0.8" : "0.5", limit});
-  if (!write_back) return rules;
-  if (release.reclaims) {
-    rules.push_back({"cache.reclaim_shadowed", "true", "under write_back SGLang does"});
-    rules.push_back({"cache.reclaim_order", "shadowed", "SGLang first drops what was on both tiers first"});
-    rules.push_back({"cache.host_evicts_leaving", "true", "SGLang evicts one node after another"});
-  } else {
-    rules.push_back({"cache.reclaim_shadowed", "false", version + " does not"});
-    rules.push_back({"cache.host_evicts_leaving", "false", version + " evicts the nodes of a step together"});
-  }
-  return rules;
-}
-
-namespace {
 
 const SglangRelease& latest_release() { return sglang_releases().back(); }
 
@@ -111,22 +71,23 @@ class SglangReader : public FlagReader {
     if (word.release != &release_) set_engine("sglang" + (latest ? "" : " " + version()), word.release == nullptr);
     set_model("model_path", "kv_cache_dtype");
     set_quantization("quantization", "model_path");
-    apply_eviction_config();
     for (const EngineFlag& flag : sglang_table().flags()) {
       if (flag.is == Is::modelled && !flag.key.empty()) apply_key(flag);
     }
+    apply_eviction_config();
     if (is_given("disable_hybrid_swa_memory")) {
       experiment_.set("cache.hybrid_allocator=false", where("disable_hybrid_swa_memory"));
     }
     set_fixed("scheduler.style", "sglang", "SGLang composes its own passes");
-    for (const CacheRule& rule : sglang_cache_rules(release_, experiment_.text("cache.write_policy") == "write_back")) {
+    for (const CacheRule& rule :
+         sglang_cache_rules(release_, experiment_.policy("cache.write_policy").name == "write_back")) {
       set_fixed(rule.key, rule.value, rule.why);
     }
-    apply_time_limit();
     apply_roles();
     apply_draft();
     apply_host_tier();
     apply_storage();
+    apply_time_limit();
     rewrite_layout();
     add_notes();
   }
@@ -229,15 +190,38 @@ class SglangReader : public FlagReader {
     return preset.empty() ? flag.preset : std::string(preset);
   }
 
-  // The defaults of the extra configuration, which differ between releases.
+  // The time limit of the extra configuration. Its defaults differ between releases.
   void apply_time_limit() {
     if (!hierarchical_) return;
-    for (const auto& [key, preset] :
-         {std::pair{"cache.prefetch_timeout_base_s", release_.timeout_base_s},
-          std::pair{"cache.prefetch_timeout_per_ki_token_s", release_.timeout_per_ki_token_s},
-          std::pair{"cache.prefetch_timeout_most_s", release_.timeout_most_s}}) {
-      set_preset(key, std::string(preset), "SGLang " + version() + "'s default", key + (" = " + std::string(preset)));
+    const PolicyFacts now = experiment_.policy(kPrefetchPolicy);
+    std::string list, origin = "SGLang " + version() + "'s default";
+    for (const auto& [parameter, preset] :
+         {std::pair{"base", release_.timeout_base_s}, std::pair{"per_ki_token", release_.timeout_per_ki_token_s},
+          std::pair{"most", release_.timeout_most_s}}) {
+      const Parameter* const known = now.find(parameter);
+      if (known == nullptr) {
+        if (!time_limit_.empty()) {
+          note("of the extra configuration, without effect under " + std::string(kPrefetchPolicy) + " = " + now.name +
+               ": the time limit of prefetches");
+        }
+        return;
+      }
+      const std::string before = std::string(parameter) + "=" + known->value;
+      std::string after = before;
+      if (const auto given = time_limit_.find(parameter); given != time_limit_.end()) {
+        after = std::string(parameter) + "=" + given->second + "s";
+        origin = where("hicache_storage_backend_extra_config");
+      } else if (!experiment_.gives_parameter(kPrefetchPolicy, parameter)) {
+        after = std::string(parameter) + "=" + std::string(preset) + "s";
+        const PolicyFacts alone = facts_of_policy(PolicyKind::termination, now.name + "(" + after + ")");
+        if (alone.find(parameter)->value != known->value) assumed_.push_back(kPrefetchPolicy + (": " + after));
+      }
+      list += (list.empty() ? "" : ", ") + after;
     }
+    const std::string text = now.name + "(" + list + ")";
+    const PolicyFacts then = facts_of_policy(PolicyKind::termination, text);
+    if (then.error.empty() && then.text(ParameterTexts::different) == now.text(ParameterTexts::different)) return;
+    experiment_.set(std::string(kPrefetchPolicy) + "=" + text, origin);
   }
 
   // Parameters of slru and tlru.
@@ -245,6 +229,7 @@ class SglangReader : public FlagReader {
     if (!is_given("radix_eviction_policy_config")) return;
     const std::string policy = is_given("radix_eviction_policy") ? value("radix_eviction_policy") : "lru";
     const std::string from = where("radix_eviction_policy_config");
+    std::string parameters;
     const SortedJson config = read_json_object(value("radix_eviction_policy_config"), from);
     std::vector<std::string> others;
     for (const auto& [field, setting] : config.items()) {
@@ -254,11 +239,12 @@ class SglangReader : public FlagReader {
       if (known == std::end(kEvictionParameters)) {
         others.push_back(field);
       } else if (setting.is_number_integer()) {
-        experiment_.set(std::string(known->key) + "=" + setting.dump(), from + " " + field);
+        parameters += (parameters.empty() ? "" : ", ") + std::string(known->parameter) + "=" + setting.dump();
       } else {
         throw InputError(from + ": " + field + " must be an integer");
       }
     }
+    if (!parameters.empty()) experiment_.set("cache.eviction=" + policy + "(" + parameters + ")", from);
     if (!others.empty())
       note("not modelled: of " + as_given("radix_eviction_policy_config") + ", " + joined_words(others));
   }
@@ -315,8 +301,7 @@ class SglangReader : public FlagReader {
 
   void apply_host_tier() {
     if (!hierarchical_) {
-      note_on("tiers.host.", "without --enable-hierarchical-cache there is no host tier");
-      remove_tier("host", source_ + " without --enable-hierarchical-cache");
+      replaces_host_ = remove_tier("host", source_ + " without --enable-hierarchical-cache");
       return;
     }
     const double gigabytes = is_given("hicache_size") ? number_of<double>(value("hicache_size")).value_or(0) : 0;
@@ -353,7 +338,7 @@ class SglangReader : public FlagReader {
   void apply_storage() {
     if (!hierarchical_ || !is_given("hicache_storage_backend")) {
       for (const TierSpec& spec : kStorageSpecs) {
-        remove_tier(std::string(spec.name), source_ + " without --hicache-storage-backend");
+        replace_tier(std::string(spec.name), source_ + " without --hicache-storage-backend");
       }
       return;
     }
@@ -363,7 +348,7 @@ class SglangReader : public FlagReader {
     const Tier tier = backend == "file" ? Tier::disk : backend == "hf3fs" ? Tier::shared_fs : Tier::remote;
     for (const TierSpec& spec : kStorageSpecs) {
       if (spec.tier == tier) continue;
-      remove_tier(std::string(spec.name), where("hicache_storage_backend"));
+      replace_tier(std::string(spec.name), where("hicache_storage_backend"));
     }
     if (is_given("hicache_storage_backend_extra_config")) apply_extra_config();
     if (tier == Tier::remote) apply_store(mooncake_by_tcp_ ? "mooncake_tcp" : store_of(backend));
@@ -417,11 +402,10 @@ class SglangReader : public FlagReader {
   }
 
   void apply_extra_config() {
-    static constexpr std::pair<std::string_view, std::string_view> kKeys[] = {
-        {"prefetch_threshold", "cache.prefetch_min_tokens"},
-        {"prefetch_timeout_base", "cache.prefetch_timeout_base_s"},
-        {"prefetch_timeout_per_ki_token", "cache.prefetch_timeout_per_ki_token_s"},
-        {"prefetch_timeout_max", "cache.prefetch_timeout_most_s"}};
+    static constexpr std::pair<std::string_view, std::string_view> kTimes[] = {
+        {"prefetch_timeout_base", "base"},
+        {"prefetch_timeout_per_ki_token", "per_ki_token"},
+        {"prefetch_timeout_max", "most"}};
     const std::string from = where("hicache_storage_backend_extra_config");
     std::string text = value("hicache_storage_backend_extra_config");
     std::string name = from;
@@ -442,14 +426,19 @@ class SglangReader : public FlagReader {
         continue;
       }
       const auto* known =
-          std::ranges::find(kKeys, std::string_view(field), &std::pair<std::string_view, std::string_view>::first);
+          std::ranges::find(kTimes, std::string_view(field), &std::pair<std::string_view, std::string_view>::first);
       const bool has_no_bound = field == "prefetch_timeout_max" && release_.timeout_most_s == "0";
-      if (known == std::end(kKeys) || has_no_bound) {
+      const bool is_least = field == "prefetch_threshold";
+      if ((known == std::end(kTimes) && !is_least) || has_no_bound) {
         others.push_back(field);
         continue;
       }
       if (!setting.is_number()) throw InputError(name + ": " + field + " must be a number");
-      experiment_.set(std::string(known->second) + "=" + setting.dump(), from + " " + field);
+      if (is_least) {
+        experiment_.set("cache.prefetch_min_tokens=" + setting.dump(), from + " " + field);
+      } else {
+        time_limit_[std::string(known->second)] = setting.dump();
+      }
     }
     if (!others.empty()) note("of the extra configuration, not modelled: " + joined_words(others));
   }
@@ -480,7 +469,7 @@ class SglangReader : public FlagReader {
       }
     }
     note_unknown();
-    if (!idle.empty()) note(joined_words(idle) + ": without effect, as --enable-hierarchical-cache isn't given");
+    if (!hierarchical_) note_no_host(idle);
     note_not_modelled();
     if (is_given("mem_fraction_static") && is_given("max_total_tokens") && from_flags()) {
       note(given_.at("mem_fraction_static").said + " is left out, as " + given_.at("max_total_tokens").said +
@@ -502,18 +491,29 @@ class SglangReader : public FlagReader {
     }
   }
 
+  // `idle`: flags of the host tier.
+  void note_no_host(const std::vector<std::string>& idle) {
+    const bool is_later = is_set_later("tiers.host.");
+    std::string sentence = std::string("--enable-hierarchical-cache isn't given, so ") +
+                           (is_later ? "" : "there is no host tier") +
+                           (!is_later && replaces_host_ ? ", the experiment's host tier is left out" : "");
+    if (!idle.empty()) sentence += std::string(is_later ? "" : ", and ") + joined_words(idle) + " have no effect";
+    if (!is_later || !idle.empty()) note(sentence);
+  }
+
   bool uses_counts() const {
-    const std::string& eviction = experiment_.text("cache.eviction");
+    const std::string eviction = experiment_.policy("cache.eviction").name;
     return eviction == "lfu" || eviction == "slru" ||
-           (hierarchical_ && experiment_.text("cache.write_policy") == "write_through_selective");
+           (hierarchical_ && experiment_.policy("cache.write_policy").name == "write_through_selective");
   }
   std::string version() const { return std::string(release_.version); }
 
   bool from_flags() const { return source_ == kFlagsOption; }
 
   const SglangRelease& release_;
-  bool hierarchical_ = false;
+  bool hierarchical_ = false, replaces_host_ = false;
   bool mooncake_by_tcp_ = false;
+  std::map<std::string, std::string, std::less<>> time_limit_;  // of the extra configuration, in seconds, by parameter
 };
 
 // Skips variables and a command such as `python3 -m sglang.launch_server` before the flags.
@@ -593,7 +593,7 @@ void set_decode_engines(const Experiment& decode, Experiment& experiment) {
       experiment.set(name + "=" + text, decode.origin(name));
     } else if (is_key_of_all_engines(name)) {
       common.push_back(name);
-    } else if (text.find(',') != std::string::npos) {
+    } else if (split_list(text).size() > 1) {
       throw InputError(std::string(kFlagsOption) + ": " + name + " = " + short_text(text) +
                        " of the decode engines has a comma, which cluster.decode_set can't hold");
     } else {
@@ -614,7 +614,7 @@ void set_decode_engines(const Experiment& decode, Experiment& experiment) {
 }  // namespace
 
 void apply_sglang_cache_rules(Experiment& experiment, const std::string& origin) {
-  const bool write_back = experiment.text("cache.write_policy") == "write_back";
+  const bool write_back = experiment.policy("cache.write_policy").name == "write_back";
   for (const CacheRule& rule : sglang_cache_rules(latest_release(), write_back)) {
     experiment.set(rule.key + "=" + rule.value, origin);
   }
@@ -763,18 +763,21 @@ class SglangWriter {
   void note(std::string sentence) { line_.notes.push_back(std::move(sentence)); }
 
   void write_model() {
-    if (const std::string& weights = e_.text("model.weights"); weights != "auto") {
-      note("model.weights = " + weights + ": --model-path names the checkpoint with weights in that format");
-    }
+    const std::string& weights = e_.text("model.weights");
     if (const std::string& config = e_.text("model.config"); !config.empty()) {
+      if (weights != "auto") note_weights(weights);
       const std::filesystem::path path = std::filesystem::absolute(e_.path("model.config")).lexically_normal();
       if (path.filename() == "config.json") return say("--model-path", path.parent_path().string());
       return note("model.config = " + config + ": --model-path takes a folder that holds a config.json");
     }
-    for (const auto& [preset, repository] : published_models()) {
-      if (preset == e_.text("model.name")) return say("--model-path", std::string(repository));
-    }
+    const NamedRepository repository = repository_of(setup_.model, this->weights());
+    if (!repository.has_format && weights != "auto") note_weights(weights);
+    if (!repository.name.empty()) return say("--model-path", repository.name);
     note("model.name = " + e_.text("model.name") + ": no repository is known for it; add --model-path");
+  }
+  WeightChoice weights() const { return *value_named<WeightChoice>(e_.text("model.weights")); }
+  void note_weights(const std::string& weights) {
+    note("model.weights = " + weights + ": --model-path names the checkpoint with weights in that format");
   }
 
   void write_groups() {
@@ -889,16 +892,22 @@ class SglangWriter {
       }
     };
     add("prefetch_threshold", "cache.prefetch_min_tokens");
-    add("prefetch_timeout_base", "cache.prefetch_timeout_base_s");
-    add("prefetch_timeout_per_ki_token", "cache.prefetch_timeout_per_ki_token_s");
+    const PolicyFacts prefetch = e_.policy(kPrefetchPolicy);
+    for (const auto& [field, name] :
+         {std::pair{"prefetch_timeout_base", "base"}, std::pair{"prefetch_timeout_per_ki_token", "per_ki_token"}}) {
+      const Parameter* const time = prefetch.find(name);
+      if (time != nullptr && time->value != time->fallback) config[field] = static_cast<double>(time->number) / 1e9;
+    }
     if (!config.empty()) say("--hicache-storage-backend-extra-config", config.dump());
   }
 
   void write_eviction_config() {
     nlohmann::ordered_json config = nlohmann::ordered_json::object();
+    const PolicyFacts eviction = e_.policy("cache.eviction");
     for (const EvictionParameter& one : kEvictionParameters) {
-      const std::int64_t number = e_.integer(std::string(one.key));
-      if (one.policy == e_.text("cache.eviction") && number != one.preset) config[one.field] = number;
+      if (one.policy != eviction.name) continue;
+      const std::int64_t number = eviction.find(one.parameter)->number;
+      if (number != one.preset) config[one.field] = number;
     }
     if (!config.empty()) say("--radix-eviction-policy-config", config.dump());
   }
@@ -923,7 +932,12 @@ class SglangWriter {
       if (differs && !is_one) say(flag.name, std::to_string(number));
       return;
     }
-    std::string word = e_.text(key);
+    // The policy without its parameters, which other flags give.
+    const auto known_key = std::ranges::find(experiment_keys(), key, &ExperimentKey::name);
+    const bool is_policy = known_key != experiment_keys().end() && known_key->policy.has_value();
+    std::string word = is_policy                 ? e_.policy(key).name
+                       : key == "model.kv_dtype" ? written_cache_type(e_.text(key), weights(), setup_.model)
+                                                 : e_.text(key);
     for (const FlagWord& pair : sglang_table().words()) {
       if (pair.field == flag.field && pair.ours == word && pair.unlike.empty()) {
         word = pair.theirs;
@@ -952,7 +966,6 @@ class SglangWriter {
         {"cache.load_back_min_tokens", "10"},
         {"cache.load_back_quota_tokens", "0"},
         {"cache.output", "true"},
-        {"cache.prefetch_timeout_most_s", "0.0"},
         {"cache.prefetch_timeout_from", "wait"},
         {"cache.prefetch_recheck", "true"},
         {"cache.prefetch_style", "sglang"},
@@ -966,7 +979,7 @@ class SglangWriter {
         {"cluster.route", "round_robin"},
         {"cluster.prefill", "0"},
         {"cluster.decode", "0"}};
-    const bool reclaims = e_.text("cache.write_policy") == "write_back";
+    const bool reclaims = e_.policy("cache.write_policy").name == "write_back";
     if (reclaims && e_.number("cache.clean_reserve") != 0) {
       note("cache.clean_reserve = " + e_.as_toml("cache.clean_reserve") + ": there is no flag for it");
     }
@@ -978,6 +991,10 @@ class SglangWriter {
     }
     if (reclaims && e_.text("cache.reclaim_order") != "shadowed") {
       note("cache.reclaim_order = " + e_.text("cache.reclaim_order") + ": there is no flag for it");
+    }
+    const PolicyFacts prefetch = e_.policy(kPrefetchPolicy);
+    if (const Parameter* const most = prefetch.find("most"); most != nullptr && most->number != 0) {
+      note(kPrefetchPolicy + (" = " + e_.text(kPrefetchPolicy)) + ": there is no flag for most");
     }
     for (const auto& [key, fixed] : kFixed) {
       std::string text = e_.as_toml(key);

@@ -25,7 +25,7 @@
 #include "lab/engine_flags/flag_reader.hpp"
 #include "lab/experiment/experiment.hpp"
 #include "lab/experiment/setup.hpp"
-#include "lab/sglang/sglang_releases.hpp"
+#include "lab/experiment/sglang_releases.hpp"
 
 namespace kvtwin {
 
@@ -50,12 +50,6 @@ void apply_sglang_server_info_text(Experiment& experiment, std::string_view json
 // The same of the fields of ServerArgs, as a server's log has them. `source`: for notes and origins.
 void apply_sglang_fields(Experiment& experiment, const nlohmann::json& fields, const std::string& source,
                          KeyList set_later = {}, const SglangRelease* release = nullptr);
-
-struct CacheRule {
-  std::string key, value, why;
-};
-// Returns the rules of SGLang's prefix cache that kvtwin has as keys and SGLang does not have as flags.
-std::vector<CacheRule> sglang_cache_rules(const SglangRelease& release, bool write_back);
 
 // Sets the rules of the latest release's prefix cache that no flag changes. Requires: cache.write_policy is set.
 void apply_sglang_cache_rules(Experiment& experiment, const std::string& origin);

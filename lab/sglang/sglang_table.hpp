@@ -2,8 +2,8 @@
 // default, and the experiment key with the same meaning. Also flags of earlier versions that scripts still use. Data
 // only: sglang_flags.cpp has the code for flags that need more than a key.
 //
-// For a new release: `tools/sglang-parity --flags --renew` writes tests/fixtures/sglang/server_flags.tsv with SGLang's
-// own parser, and the tests SglangServer.* then name each row of this table that is missing, gone, or differs.
+// For a new release: `tools/engine-parity sglang --flags --renew` writes tests/fixtures/sglang/server_flags.tsv with
+// SGLang's own parser, and the tests SglangServer.* then name each row of this table that is missing, gone, or differs.
 #pragma once
 
 #include <string_view>

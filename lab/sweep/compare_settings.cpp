@@ -7,10 +7,12 @@
 
 #include "lab/error.hpp"
 #include "lab/experiment/setup.hpp"
-#include "lab/experiment/stages.hpp"
 #include "lab/names.hpp"
+#include "lab/report/counting_terms.hpp"
 #include "lab/report/warnings.hpp"
 #include "lab/sweep/comparison.hpp"
+#include "lab/sweep/recommendation.hpp"
+#include "lab/sweep/sweep.hpp"
 #include "lab/sweep/sweep_cell.hpp"
 #include "lab/version.hpp"
 
@@ -32,11 +34,7 @@ Json about(const CompareSettingsArguments& arguments, const SweepPlan& plan, con
             {"seeds", repeats.seeds},   {"eviction", base.text("cache.eviction")},
             {"axes", Json::array()},    {"min_served_percent", arguments.min_served}};
   if (!arguments.command.empty()) json["command"] = arguments.command;
-  json["better"] = Json::object();
-  for (const RunFigure& figure : figures()) {
-    if (figure.better == RunFigure::Better::neither) continue;
-    json["better"][std::string(figure.name)] = figure.better == RunFigure::Better::less ? "less" : "more";
-  }
+  json["better"] = better_json();
   if (repeats.draws != 0) json["draws"] = repeats.draws;
   if (!base.notes().empty()) json["notes"] = base.notes();
   for (std::size_t a = 0; a < comparison.is_choice.size(); ++a) {
@@ -98,11 +96,27 @@ std::vector<std::string> warnings_of_settings(const SweepRows& rows, std::size_t
   return settings;
 }
 
+// A line per simulation has no marks, intervals or goals.
+void refuse_terms_of_comparisons(const CompareSettingsArguments& arguments) {
+  const char* const option = arguments.seeds > 1       ? "--seeds"
+                             : arguments.draws != 0    ? "--draws"
+                             : !arguments.goal.empty() ? "--goal"
+                                                       : nullptr;
+  if (option == nullptr) return;
+  throw InputError(std::string(option) + ": " + (arguments.cells ? "--cells" : arguments.experiment + ": [sweep]") +
+                   " has a line per simulation, without a comparison of settings; leave " + option +
+                   " out, or vary it: --vary seed=1,2,3");
+}
+
 }  // namespace
 
 SweepOutcome compare_settings(const CompareSettingsArguments& arguments, const Listener& listener) {
-  Experiment base = Experiment::from_file(arguments.experiment);
-  SweepPlan plan;  // without the [sweep] section of the file
+  Experiment base = Experiment::from_file(arguments.experiment);  // first: its errors explain what is no experiment
+  if (arguments.cells || !arguments.cases.empty() || has_sweep_section(arguments.experiment)) {
+    refuse_terms_of_comparisons(arguments);
+    return sweep(arguments, listener);
+  }
+  SweepPlan plan;
   finish_plan(arguments, plan, base, listener);
   if (!base.is_given("report.bounds")) base.set("report.bounds=true", "kvtwin compare");
   if (!base.flag("report.bounds")) {
@@ -134,9 +148,18 @@ SweepOutcome compare_settings(const CompareSettingsArguments& arguments, const L
     const Comparison comparison = compare_rows(plan, swept.rows, repeats, goal, min_served);
     SweepRows rows = comparison_rows(plan, comparison, repeats, goal);
     const std::vector<std::string> warnings = warnings_of_settings(swept.rows, repeats.runs());
-    for (std::size_t i = 0; i < rows.size(); ++i) rows[i]["warnings"] = warnings[i];
+    const Recommendation recommendation = recommend(plan, comparison, goal, min_served);
+    std::vector<EngineCommand> commands;
+    if (recommendation.setting) {
+      commands = engine_commands(plan.experiment(base, comparison.settings[*recommendation.setting].place));
+    }
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      rows[i]["recommended"] = recommendation.setting == i;
+      rows[i]["warnings"] = warnings[i];
+    }
     Json about_it = about(arguments, plan, comparison, base, repeats);
     if (goal) about_it["goal"] = goal_json(plan, *goal, goal_lines(plan, comparison));
+    about_it["recommendation"] = recommendation_json(plan, comparison, recommendation, commands);
     if (swept.folder) {
       swept.folder->write_rows(swept.rows);
       swept.folder->write("compare.csv", csv_of(rows));
@@ -148,7 +171,9 @@ SweepOutcome compare_settings(const CompareSettingsArguments& arguments, const L
                                   : swept.engines + measured_line(swept.rows) +
                                         comparison_text(plan, comparison, repeats, drawn, goal, min_served);
     if (goal && !arguments.json) outcome.text += goal_text(plan, comparison, *goal, repeats);
-    if (!arguments.json) outcome.text += warnings_text(warnings);
+    if (!arguments.json) {
+      outcome.text += recommendation_text(plan, comparison, recommendation, commands, goal) + warnings_text(warnings);
+    }
   }
   outcome.failures = failures_sentence(plan, swept);
   return outcome;

@@ -1,5 +1,6 @@
-// Compares settings of an experiment: a sweep over lists of the caller, then the comparison of
-// lab/sweep/comparison.hpp.
+// Compares settings of an experiment: simulates lists of the caller, then makes the comparison of
+// lab/sweep/comparison.hpp. A file with a [sweep] section says itself what is shown, and gets the form of
+// lab/sweep/sweep.hpp.
 #pragma once
 
 #include "lab/sweep/sweep_run.hpp"
@@ -13,8 +14,8 @@ struct CompareSettingsArguments : SweepArguments {
   std::string command;  // as given, for compare.json
 };
 
-// Runs the comparison. If `out` is set: writes compare.csv, compare.jsonl and compare.json next to the files of the
-// sweep. Errors: InputError, WorkError.
+// Runs the simulations. If `out` is set, writes sweep.csv and sweep.jsonl (a row per simulation) and compare.json, and
+// for a comparison also compare.csv and compare.jsonl (a row per setting). Errors: InputError, WorkError.
 SweepOutcome compare_settings(const CompareSettingsArguments& arguments, const Listener& listener);
 
 }  // namespace kvtwin

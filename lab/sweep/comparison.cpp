@@ -548,7 +548,13 @@ std::string comparison_text(const SweepPlan& plan, const Comparison& comparison,
     lines.push_back(std::move(line));
   }
   return aligned(lines, axes.size()) + legend(comparison, repeats, drawn) + served_legend(comparison, min_served) +
-         (optimal ? "(optimal): the most that can be hit in one cache of all tiers, and what those hits save\n" : "");
+         (optimal ? "(optimal): the hits of an optimal cache as large as all tiers together, on the same requests, and "
+                    "what "
+                    "those hits save\n"
+                  : "") +
+         (std::ranges::find(columns, figure_index("infinite_hit_ratio")) != columns.end()
+              ? "infinite %: the hits of an infinite cache, on the same requests\n"
+              : "");
 }
 
 }  // namespace kvtwin

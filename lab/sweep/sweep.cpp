@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lab/error.hpp"
+#include "lab/report/figures.hpp"
 #include "lab/report/warnings.hpp"
 #include "lab/sweep/sweep_cell.hpp"
 #include "lab/sweep/sweep_words.hpp"
@@ -30,8 +31,8 @@ void check_show(const SweepPlan& plan, const Json& row) {
   }
 }
 
-// sweep.json, for drawing.
-Json summary_json(const CasesArguments& arguments, const SweepPlan& plan, const std::vector<Crossover>& crossovers,
+// compare.json, for drawing.
+Json summary_json(const SweepArguments& arguments, const SweepPlan& plan, const std::vector<Crossover>& crossovers,
                   const std::string& sentence, std::size_t cells) {
   Json json{{"schema_version", 1},
             {"kvtwin_version", kVersion},
@@ -43,7 +44,8 @@ Json summary_json(const CasesArguments& arguments, const SweepPlan& plan, const 
             {"show", plan.show},
             {"warm_up", plan.warm_up},
             {"cells", cells},
-            {"min_served_percent", arguments.min_served}};
+            {"min_served_percent", arguments.min_served},
+            {"better", better_json()}};
   json["axes"] = json["cases"] = json["pairs"] = json["crossovers"] = Json::array();
   for (const SweepAxis& axis : plan.axes) {
     Json values = Json::array();
@@ -78,7 +80,7 @@ struct PlannedSweep {
   Experiment base;
   SweepPlan plan;
 };
-PlannedSweep planned(const CasesArguments& arguments, const Listener& listener) {
+PlannedSweep planned(const SweepArguments& arguments, const Listener& listener) {
   Experiment base = Experiment::from_file(
       arguments.experiment);  // read first, because its errors explain a file that is no experiment
   SweepPlan plan = SweepPlan::from_file(arguments.experiment);
@@ -89,14 +91,19 @@ PlannedSweep planned(const CasesArguments& arguments, const Listener& listener) 
 
 }  // namespace
 
-std::string cell_names(const CasesArguments& arguments, const Listener& listener) {
+bool has_sweep_section(const std::string& experiment) {
+  const SweepPlan plan = SweepPlan::from_file(experiment);
+  return !plan.axes.empty() || !plan.cases.empty();
+}
+
+std::string cell_names(const SweepArguments& arguments, const Listener& listener) {
   const auto [base, plan] = planned(arguments, listener);
   Json names = Json::array();
   for (const CellRun& cell : cell_runs(plan, base)) names.push_back(plan.name_of(cell.place));
   return names.dump() + "\n";
 }
 
-SweepOutcome sweep(const CasesArguments& arguments, const Listener& listener) {
+SweepOutcome sweep(const SweepArguments& arguments, const Listener& listener) {
   const auto [base, plan] = planned(arguments, listener);
   SweptRows swept = run_sweep(arguments, plan, base, listener);
   SweepOutcome outcome;
@@ -110,14 +117,14 @@ SweepOutcome sweep(const CasesArguments& arguments, const Listener& listener) {
     if (!base.notes().empty()) summary["notes"] = base.notes();
     if (swept.folder) {
       swept.folder->write_rows(swept.rows);
-      swept.folder->write("sweep.json", summary.dump(2) + "\n");
+      swept.folder->write("compare.json", summary.dump(2) + "\n");
       outcome.folder = arguments.out;
     }
     std::vector<std::string> names;
     for (const Json& row : swept.rows) names.push_back(row.value("warnings", ""));
     outcome.text = arguments.json ? json_lines(swept.rows) + summary.dump() + "\n"
                                   : swept.engines + measured_line(swept.rows) + sweep_tables(plan, swept.rows) +
-                                        warnings_text(names) + (sentence.empty() ? "" : sentence + "\n");
+                                        (sentence.empty() ? "" : sentence + "\n") + warnings_text(names);
   }
   outcome.failures = failures_sentence(plan, swept);
   return outcome;

@@ -2,23 +2,19 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
-#include <fstream>
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
-#include "lab/decision_text.hpp"
 #include "lab/error.hpp"
 #include "lab/experiment/engine_word.hpp"
 #include "lab/experiment/setup.hpp"
-#include "lab/experiment/stages.hpp"
 #include "lab/formatted.hpp"
+#include "lab/report/counting_terms.hpp"
 #include "lab/report/figures.hpp"
 #include "lab/run/serve.hpp"
-#include "lab/version.hpp"
+#include "lab/sweep/row_file.hpp"
 #include "models/error.hpp"
 #include "traces/trace.hpp"
 
@@ -26,52 +22,8 @@ namespace kvtwin {
 namespace {
 
 using Json = nlohmann::ordered_json;
-namespace fs = std::filesystem;
 
-constexpr std::string_view kRowVersion = "9";  // version of the columns of a row
-constexpr std::uint64_t kHashStart = 0xcbf29ce484222325ULL;
-
-void mix(std::uint64_t& hash, std::string_view text) {  // FNV-1a
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-}
-
-// Returns size and hash of a file. The path does not matter, because shards may run on other machines.
-std::string content_mark(const fs::path& path) {
-  static std::map<fs::path, std::string> known;
-  const auto [at, fresh] = known.try_emplace(path);
-  if (!fresh) return at->second;
-  std::ifstream in(path, std::ios::binary);
-  std::uint64_t hash = kHashStart, size = 0;
-  std::vector<char> piece(1 << 20);
-  while (in.read(piece.data(), static_cast<std::streamsize>(piece.size())) || in.gcount() > 0) {
-    const auto got = static_cast<std::size_t>(in.gcount());
-    mix(hash, {piece.data(), got});
-    size += got;
-  }
-  return at->second = std::to_string(size) + " " + digest_text(hash);
-}
-
-std::string identity_of(const Experiment& experiment, double warm_up) {
-  std::uint64_t hash = kHashStart;
-  const auto add = [&](std::string_view text) {
-    mix(hash, text);
-    mix(hash, "\xFF");
-  };
-  add(kGitCommit);
-  add(kRowVersion);
-  add(Json(warm_up).dump());
-  for (const ExperimentKey& key : experiment_keys()) {
-    const bool is_path = key.name == "workload.trace" || key.name == "model.config" || key.name == "hardware.file" ||
-                         key.name == "hardware.operators_file" || key.name == "prices.file";
-    std::error_code missing;
-    const bool is_file =
-        is_path && !experiment.text(key.name).empty() && fs::is_regular_file(experiment.path(key.name), missing);
-    add(key.name);
-    add(is_file ? content_mark(experiment.path(key.name)) : experiment.as_toml(key.name));
-  }
-  return digest_text(hash);
-}
-
+constexpr std::string_view kRowVersion = "10";  // version of the columns of a row
 double in_seconds(TimeNs ns) { return static_cast<double>(ns) / 1e9; }
 
 // Collects TTFT and its parts of all completed requests that count.
@@ -190,7 +142,7 @@ Json report_of(const std::string& text) {
 std::vector<CellRun> cell_runs(const SweepPlan& plan, const Experiment& base) {
   std::vector<CellRun> cells;
   for (const SweepCell& place : plan.cells()) {
-    CellRun cell{place, 0, 0, {}, {}, {}};
+    CellRun cell{place, 0, 0, {}, {}, {}, {}};
     const Experiment experiment = plan.experiment(base, place);
     try {
       counting_terms(experiment);  // refuses what cannot be counted before the first cell runs
@@ -202,9 +154,10 @@ std::vector<CellRun> cell_runs(const SweepPlan& plan, const Experiment& base) {
     } catch (const ModelError& error) {
       throw InputError(plan.name_of(place) + ": " + error.what());
     }
-    cell.identity = identity_of(experiment, plan.warm_up);
+    cell.identity = identity_of(experiment, std::string(kRowVersion) + " " + Json(plan.warm_up).dump());
     cell.idle_keys = idle_keys(experiment);
     cell.engine = engine_line(experiment);
+    cell.assumed = assumed_traffic(experiment);
     cells.push_back(std::move(cell));
   }
   return cells;

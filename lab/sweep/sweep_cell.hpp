@@ -20,7 +20,8 @@ struct CellRun {
   Bytes page_bytes = 0;              // all ranks together
   std::string identity;              // hash of the build, the settings and the contents of files
   std::vector<IdleKey> idle_keys;
-  std::string engine;  // engine_line()
+  std::string engine;   // engine_line()
+  std::string assumed;  // assumed_traffic()
 };
 // Returns a line for each different engine_line() of the cells, in their order.
 std::string engine_lines(const std::vector<CellRun>& cells);

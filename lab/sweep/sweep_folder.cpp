@@ -46,7 +46,8 @@ Shard Shard::from_text(std::string_view text) {
 SweepFolder::SweepFolder(const std::string& path, std::optional<Shard> shard, bool force)
     : path_(path), rows_(path_ / "sweep.jsonl") {
   if (shard) {
-    rows_ = path_ / ("sweep.shard-" + std::to_string(shard->number) + "-of-" + std::to_string(shard->of) + ".jsonl");
+    rows_ = RowFile(path_ /
+                    ("sweep.shard-" + std::to_string(shard->number) + "-of-" + std::to_string(shard->of) + ".jsonl"));
   }
   std::error_code error;
   const bool there = fs::exists(path_, error) && !fs::is_empty(path_, error);
@@ -59,7 +60,7 @@ SweepFolder::SweepFolder(const std::string& path, std::optional<Shard> shard, bo
   }
   if (!force) return;
   if (shard) {
-    fs::remove(rows_, error);
+    fs::remove(rows_.path(), error);
     return;
   }
   for (const fs::path& file : row_files()) fs::remove(file, error);
@@ -80,30 +81,8 @@ std::vector<fs::path> SweepFolder::row_files() const {
 
 std::map<std::string, Json> SweepFolder::earlier() const {
   std::map<std::string, Json> rows;
-  for (const fs::path& file : row_files()) {
-    std::ifstream in(file);
-    for (std::string line; std::getline(in, line);) {
-      Json row = Json::parse(line, nullptr, false);
-      if (!row.is_object() || !row.contains("identity") || !row["identity"].is_string())
-        continue;  // a row that was cut short
-      if (row.contains("failure")) continue;
-      const std::string identity = row["identity"];
-      rows[identity] = std::move(row);
-    }
-  }
+  for (const fs::path& file : row_files()) RowFile::read(file, rows);
   return rows;
-}
-
-void SweepFolder::keep(const Json& row) {
-  errno = 0;
-  if (!log_.is_open()) {
-    std::ifstream before(rows_, std::ios::binary | std::ios::ate);
-    const bool cut_short = before && before.tellg() > 0 && before.seekg(-1, std::ios::end).get() != '\n';
-    log_.open(rows_, std::ios::app | std::ios::binary);
-    if (cut_short) log_ << "\n";  // the writer of the last row was killed
-  }
-  log_ << row.dump() << "\n" << std::flush;
-  if (!log_) throw cannot_write(rows_, errno);
 }
 
 void SweepFolder::write_rows(const std::vector<Json>& rows) {
@@ -112,7 +91,7 @@ void SweepFolder::write_rows(const std::vector<Json>& rows) {
 }
 
 void SweepFolder::write(const std::string& name, const std::string& content) {
-  log_.close();
+  rows_.close();
   write_whole(path_ / name, content);
 }
 

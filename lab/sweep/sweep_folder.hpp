@@ -5,13 +5,14 @@
 
 #include <cstddef>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "lab/sweep/row_file.hpp"
 
 namespace kvtwin {
 
@@ -32,7 +33,7 @@ class SweepFolder {
   // Returns the rows of earlier runs of the sweep and of all shards, by identity. Failed rows are left out.
   std::map<std::string, nlohmann::ordered_json> earlier() const;
   // Appends a row. Errors: WorkError.
-  void keep(const nlohmann::ordered_json& row);
+  void keep(const nlohmann::ordered_json& row) { rows_.keep(row); }
   // Replaces the stored rows by these rows in order. Requires: not a shard.
   void write_rows(const std::vector<nlohmann::ordered_json>& rows);
   // Writes a file; the file appears when it is complete. Errors: WorkError.
@@ -40,8 +41,8 @@ class SweepFolder {
 
  private:
   std::vector<std::filesystem::path> row_files() const;
-  std::filesystem::path path_, rows_;
-  std::ofstream log_;
+  std::filesystem::path path_;
+  RowFile rows_;
 };
 
 // Returns one JSON object per line.

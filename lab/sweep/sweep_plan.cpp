@@ -23,6 +23,8 @@ std::string place(const std::string& name, const toml::node& node) {
 
 SweepValue value_of(const toml::node& node, const std::string& where) {
   if (const auto* text = node.as_string()) return {text->get(), std::nullopt};
+  if (const auto* list = node.as_array(); list != nullptr && list->is_homogeneous<std::string>())
+    return {text_of_list(*list, where), std::nullopt};
   if (const auto* flag = node.as_boolean()) return {flag->get() ? "true" : "false", std::nullopt};
   if (const auto* integer = node.as_integer()) {
     return {std::to_string(integer->get()), static_cast<double>(integer->get())};
@@ -38,13 +40,12 @@ SweepValue value_of(const toml::node& node, const std::string& where) {
 // Returns a value with a unit ("64GiB") as the number that the key takes. Any other value stays as it is, and so do the
 // values of an unknown key, which Experiment::set() refuses.
 SweepValue without_unit(const std::string& key, SweepValue value, const std::string& where) {
-  const auto keys = experiment_keys();
-  const auto known = std::ranges::find(keys, key, &ExperimentKey::name);
-  if (value.number || known == keys.end() || known->fallback.index() == KeyValue(std::string()).index() ||
+  const ExperimentKey* const known = find_key_of_experiment(key);
+  if (value.number || known == nullptr || known->fallback.index() == KeyValue(std::string()).index() ||
       !has_unit(value.text)) {
     return value;
   }
-  const double number = number_in(unit_named(key), value.text, where + ": " + key);
+  const double number = number_in(unit_of(*known), value.text, where + ": " + key);
   return {plain_number(number), number};
 }
 
@@ -198,13 +199,10 @@ void SweepPlan::vary(std::string_view assignment) {
     throw InputError(origin + ": must be key=a,b,c, e.g. cache.eviction=lru,fifo");
   }
   const std::string name(assignment.substr(0, equals));
-  std::string_view rest = assignment.substr(equals + 1);
   std::vector<SweepValue> values;
-  while (!rest.empty()) {
-    const std::size_t comma = std::min(rest.find(','), rest.size());
-    const std::string text(rest.substr(0, comma));
-    if (text.empty() || comma + 1 == rest.size()) throw InputError(origin + ": has an empty value in its list");
-    rest.remove_prefix(std::min(comma + 1, rest.size()));
+  for (const std::string_view item : split_list(assignment.substr(equals + 1))) {
+    const std::string text(item);
+    if (text.empty()) throw InputError(origin + ": has an empty value in its list");
     SweepValue value{text, std::nullopt};
     try {
       const toml::table parsed = toml::parse("value = " + text);

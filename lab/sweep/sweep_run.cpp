@@ -81,6 +81,7 @@ void finish_plan(const SweepArguments& arguments, SweepPlan& plan, Experiment& b
   apply_engine_arguments(arguments.server, set_later, base);
   for (const std::string& set : arguments.sets) base.set(set);
   if (!arguments.world.empty()) base.set("sim.world=" + arguments.world, "--world");
+  for (const std::string& note : arguments.notes) base.note(note);
   for (const std::string& note : base.notes()) listener.tell(note);
 }
 
@@ -89,7 +90,11 @@ SweptRows run_sweep(const SweepArguments& arguments, const SweepPlan& plan, cons
   SweptRows swept;
   if (!arguments.shard.empty()) swept.shard = Shard::from_text(arguments.shard);
   const std::vector<CellRun> cells = cell_runs(plan, base);
-  for (const IdleKey& key : idle_in_all(cells)) listener.tell(key.sentence);
+  for (const std::string& sentence : idle_sentences(idle_in_all(cells))) listener.tell(sentence);
+  std::set<std::string> assumed;
+  for (const CellRun& cell : cells) {
+    if (!cell.assumed.empty() && assumed.insert(cell.assumed).second) listener.tell(cell.assumed);
+  }
   swept.engines = engine_lines(cells);
   swept.rows.resize(cells.size());
   if (!arguments.out.empty()) {

@@ -1,4 +1,4 @@
-// Runs the cells of a sweep, several at the same time. `sweep` and `compare --vary` both use it.
+// Runs the cells of a sweep, several at the same time. Both forms of `compare` use it.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "lab/engine_flags/engine_arguments.hpp"
+#include "lab/engine_arguments.hpp"
 #include "lab/experiment/experiment.hpp"
 #include "lab/listener.hpp"
 #include "lab/sweep/sweep_folder.hpp"
@@ -18,10 +18,13 @@ namespace kvtwin {
 struct SweepArguments {
   std::string experiment, out, world, shard;
   std::vector<std::string> sets, lists;
+  std::vector<std::string> notes;  // of the caller, in addition to the experiment's
   EngineArguments server;
   int jobs = 0;                               // cells at the same time; 0 = one per core
   double min_served = 100 * kMinServedShare;  // %
   bool force = false, json = false;
+  std::vector<std::string> cases;  // the cases of the file's [sweep] section to run; empty = all
+  bool cells = false;              // a line per simulation, without a comparison of settings
 };
 
 // Adds the lists of --vary to the plan, and checks the plan. Applies the options to `base`, the experiment of all

@@ -220,6 +220,8 @@ double served_share(const Json& row) {
 }
 
 std::string unit_of(std::string_view key) {
+  const ExperimentKey* const known = find_key_of_experiment(key);
+  if (known != nullptr && !known->unit.empty()) return std::string(known->unit);
   key = key.substr(0, key.find('+'));
   for (const auto& [end, unit] : {std::pair{"_gbps", "GB/s"},
                                   {"_us", "us"},

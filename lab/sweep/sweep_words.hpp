@@ -39,7 +39,7 @@ struct Crossover {
 
 std::vector<Crossover> crossovers_of(const SweepPlan& plan, const SweepRows& rows, double min_served);
 
-// Returns the unit of a key, e.g. "GB/s" for hardware.remote_gbps; empty if the name has no unit.
+// Returns the unit of a key, e.g. "GB/s" for hardware.set.remote_gbps; empty if the name has no unit.
 std::string unit_of(std::string_view key);
 
 // Returns one table for each shown figure and each combination of the axes other than `along`, with the cases side by

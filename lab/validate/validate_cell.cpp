@@ -31,9 +31,9 @@ std::vector<FigureKind> kinds() {
       {"e2e_p50_s", "end to end p50, s", "/e2e_seconds/p50", false},
       {"e2e_p90_s", "end to end p90, s", "/e2e_seconds/p90", false},
       {"e2e_p99_s", "end to end p99, s", "/e2e_seconds/p99", false},
-      {"requests_per_second", "requests/s", "/throughput/requests_per_second", false},
-      {"prompt_tokens_per_second", "prompt tokens/s", "/throughput/prompt_tokens_per_second", false},
-      {"output_tokens_per_second", "output tokens/s", "/throughput/output_tokens_per_second", false},
+      {"requests_per_second", "requests/s", "/requests/completed", false, true},
+      {"prompt_tokens_per_second", "prompt tokens/s", "/tokens/prompt", false, true},
+      {"output_tokens_per_second", "output tokens/s", "/tokens/output", false, true},
       {"rejected_share", "rejected, %", "/requests/rejected", true},
       {"failed_share", "failed, %", "/requests/failed", true},
   };
@@ -50,6 +50,9 @@ constexpr const char* kWantedRun = "give a run folder that kvtwin run wrote";
 // Reads the figures. A figure that the run does not have (null, or a share of 0) stays absent.
 void take_figures(const Json& report, RunFigures& run) {
   const double prompt = report.at("tokens").at("prompt"), requests = report.at("requests").at("total");
+  const bool completes = report.at("requests").at("completed") != 0;
+  const double duration =
+      report.contains("window_seconds") ? report.at("window_seconds") : report.at("simulated_seconds");
   double hits = 0;
   for (const FigureKind& kind : figure_kinds()) {
     // Reports of older versions lack the figures of newer tiers.
@@ -58,6 +61,10 @@ void take_figures(const Json& report, RunFigures& run) {
     const Json value = kind.is_hits() ? Json(hits) : absent ? Json(0) : report.at(at);
     if (value.is_null()) continue;
     double figure = value.get<double>();
+    if (kind.rate) {
+      if (!completes || duration == 0) continue;
+      figure /= duration;
+    }
     if (kind.of_prompt() && !kind.is_hits()) hits += figure;
     if (kind.share) {
       const double all = kind.of_prompt() ? prompt : requests;

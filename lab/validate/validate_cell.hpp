@@ -22,6 +22,7 @@ struct FigureKind {
   std::string label;   // for the table, with the unit
   std::string report;  // JSON pointer into report.json; of a share: to its dividend; "" = the sum of all hits
   bool share = false;  // a share of the prompt tokens or of the requests, 0 to 1. Errors are differences, not relative
+  bool rate = false;   // `report` per second of all requests that count. Benchmarks count the drain of a closed loop
   bool is_hits() const { return report.empty(); }
   bool of_prompt() const { return share && (is_hits() || report.starts_with("/tokens/")); }
 };

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "lab/calibrate/probe.hpp"
+#include "lab/validate/probe.hpp"
 #include "lab/validate/validate_cell.hpp"
 #include "lab/validate/validate_errors.hpp"
 #include "lab/validate/validate_events.hpp"

@@ -15,8 +15,10 @@
 #include "lab/experiment/engine_word.hpp"
 #include "lab/experiment/idle_keys.hpp"
 #include "lab/shell_word.hpp"
+#include "lab/units.hpp"
 #include "lab/vllm/vllm_table.hpp"
 #include "models/serving_times.hpp"
+#include "policy/base/names.hpp"
 #include "policy/base/tiers.hpp"
 
 namespace kvtwin {
@@ -27,7 +29,6 @@ using Is = EngineFlag::Is;
 using SortedJson = nlohmann::json;
 
 constexpr std::string_view kOption = "--from-vllm-flags";
-constexpr double kGib = 1073741824.0;
 constexpr double kUnboundedGib = 1e9;  // the size of a storage tier that has no size flag
 
 // vLLM 0.33.0, engine/arg_utils.py, get_batch_defaults: of the server, by the memory of a GPU.
@@ -212,7 +213,7 @@ class VllmReader : public FlagReader {
           where("kv_cache_memory_bytes"));
       by = given_.at("kv_cache_memory_bytes").said;
     } else if (left_out) {
-      remove_tier("device", where("gpu_memory_utilization"));
+      replace_tier("device", where("gpu_memory_utilization"));
       return experiment_.set("tiers.device.memory_fraction=" + value("gpu_memory_utilization"),
                              where("gpu_memory_utilization"));
     } else if (!experiment_.is_given("tiers.device.tokens") && !experiment_.is_given("tiers.device.gib")) {
@@ -251,7 +252,7 @@ class VllmReader : public FlagReader {
       note(as_given("kv_offloading_backend") + ": without effect, as --kv-offloading-size isn't given");
     }
     if (found.gib == 0) {
-      remove_tier("host", source_ + " without --kv-offloading-size");
+      replace_tier("host", source_ + " without --kv-offloading-size");
     } else {
       experiment_.set("tiers.host.gib=" + number_text(found.gib * static_cast<double>(groups_)), found.origin);
       set_fixed("cache.write_policy", "write_through", "vLLM offloads each block once it is full");
@@ -341,7 +342,7 @@ class VllmReader : public FlagReader {
     }
     for (const TierSpec& spec : kStorageSpecs) {
       if (kept.find(std::string(spec.name)) == std::string::npos) {
-        remove_tier(std::string(spec.name), source_ + " without a secondary tier of this kind");
+        replace_tier(std::string(spec.name), source_ + " without a secondary tier of this kind");
       }
     }
   }
@@ -619,10 +620,9 @@ class VllmWriter {
 
   void write_model() {
     said_.insert({"model.name", "model.config", "model.weights"});
-    if (const std::string& weights = e_.text("model.weights"); weights != "auto") {
-      note("model.weights = " + weights + ": the model names the checkpoint with weights in that format");
-    }
+    const std::string& weights = e_.text("model.weights");
     if (!e_.text("model.config").empty()) {
+      if (weights != "auto") note_weights(weights);
       const std::filesystem::path path = std::filesystem::absolute(e_.path("model.config")).lexically_normal();
       if (path.filename() == "config.json") {
         result_.line += " " + shell_word(path.parent_path().string());
@@ -630,16 +630,21 @@ class VllmWriter {
       }
       return note("model.config = " + e_.text("model.config") + ": the model is a folder that holds a config.json");
     }
-    for (const auto& [preset, repository] : published_models()) {
-      if (preset != e_.text("model.name")) continue;
-      result_.line += " " + std::string(repository);
+    const NamedRepository repository = repository_of(setup_.model, this->weights());
+    if (!repository.has_format && weights != "auto") note_weights(weights);
+    if (!repository.name.empty()) {
+      result_.line += " " + repository.name;
       return;
     }
     note("model.name = " + e_.text("model.name") + ": no repository is known for it; put it behind vllm serve");
   }
+  WeightChoice weights() const { return *value_named<WeightChoice>(e_.text("model.weights")); }
+  void note_weights(const std::string& weights) {
+    note("model.weights = " + weights + ": the model names the checkpoint with weights in that format");
+  }
 
   void write_cache_type() {
-    const std::string& type = e_.text("model.kv_dtype");
+    const std::string type = written_cache_type(e_.text("model.kv_dtype"), weights(), setup_.model);
     if (type == "auto") return;
     const EngineFlag& flag = *vllm_table().find_field("kv_cache_dtype");
     std::string theirs = type;

@@ -2,8 +2,8 @@
 // default, and the experiment key with the same meaning. Data only: vllm_flags.cpp has the code for flags that need
 // more than a key.
 //
-// For a new release: `tools/vllm-parity --flags --renew` writes tests/fixtures/vllm/server_flags.tsv with vLLM's own
-// parser, and the tests VllmServer.* then name each row of this table that is missing, gone, or differs.
+// For a new release: `tools/engine-parity vllm --flags --renew` writes tests/fixtures/vllm/server_flags.tsv with vLLM's
+// own parser, and the tests VllmServer.* then name each row of this table that is missing, gone, or differs.
 #pragma once
 
 #include <string_view>

@@ -125,6 +125,16 @@ constexpr std::size_t kStorageTiers = kTiers - kMemoryTiers;
 // The tiers of L3, in the order of look-ups.
 constexpr std::span<const TierSpec> kStorageSpecs = std::span(kTierSpecs).subspan<kMemoryTiers>();
 
+// Whether each storage tier has a row in a table. A table asserts this, so that a new tier is not forgotten there.
+// `filled`: whether a row is one.
+template <typename Row, typename Filled>
+constexpr bool has_all_storage_tiers(const PerTier<Row>& table, Filled filled) {
+  for (const TierSpec& spec : kStorageSpecs) {
+    if (!filled(table[spec.tier])) return false;
+  }
+  return true;
+}
+
 namespace tier_tables {
 constexpr bool are_in_order() {
   for (std::size_t i = 0; i < kTiers; ++i) {

@@ -15,13 +15,16 @@ std::uint32_t Cache::write_threshold() const {
 // node. At the threshold, the node is backed up, its ancestors first, so the copies on L2 stay prefix-closed.
 void Cache::back_up_path(NodeId end, Pages counted) {
   path_.clear();
-  for (NodeId id = end; id != tree_.root() && !tree_.node(id).on_host(); id = tree_.node(id).parent) {
-    if (tree_.node(id).facts.depth_pages > counted) tree_.count_backup_hit(id);
+  for (NodeId id = end; id != tree_.root() && !tree_.node(id).host.resident(); id = tree_.node(id).parent) {
+    const bool counts = tree_.node(id).facts.depth_pages > counted;
+    if (counts && std::ranges::find(cut_off_, id) == cut_off_.end()) tree_.count_backup_hit(id);
     path_.push_back(id);
   }
   std::size_t deepest = path_.size();  // path_ runs upwards
   for (std::size_t i = 0; i < path_.size(); ++i) {
-    if (tree_.node(path_[i]).backup_hits >= write_threshold()) {
+    // With windows or states, a failed copy is tried again only by an insert that counts.
+    const bool counts = pools_.empty() || tree_.node(path_[i]).facts.depth_pages > counted;
+    if (counts && tree_.node(path_[i]).backup_hits >= write_threshold()) {
       deepest = i;
       break;
     }
@@ -47,9 +50,9 @@ void Cache::store_by_hits(NodeId end, Pages counted) {
 bool Cache::queue_backup(NodeId id) {
   const Pages pages = tree_.node(id).facts.pages;
   if (host_.available() < pages) {
-    tree_.lease_host(id);  // so that the copies above, which this one needs, stay
+    tree_.lease(Tier::host, id);  // so that the copies above, which this one needs, stay
     evict_host(pages - host_.available());
-    tree_.release_host(id);
+    tree_.release(Tier::host, id);
   }
   const bool room = host_.available() >= pages;
   sink_.decide(DecisionKind::backup, room ? Reason::none : Reason::capacity, tree_.node(id).keys().front(), pages);
@@ -58,7 +61,12 @@ bool Cache::queue_backup(NodeId id) {
     return false;
   }
   tree_.forget_backup_failures(id);
+  if (!pools_.empty() && !make_host_room_beside(id)) {
+    sink_.event({.kind = EventKind::backup_dropped, .tier = Tier::host, .reason = Reason::capacity, .pages = pages});
+    return false;
+  }
   store(id);
+  if (!pools_.empty()) copy_beside(id);
   return true;
 }
 
@@ -70,7 +78,7 @@ void Cache::store(NodeId id) {
   KV_CHECK(room, "the room was made before");
   host_used_max_ = std::max(host_used_max_, host_.used());
   sink_.slots(EventKind::slots_allocated, Tier::host, targets_);
-  tree_.set_host(id, targets_);
+  tree_.set_slots(Tier::host, id, targets_);
   queue_transfer(id);
 }
 
@@ -78,8 +86,9 @@ void Cache::store(NodeId id) {
 void Cache::queue_transfer(NodeId id) {
   const Node& node = tree_.node(id);
   const Pages pages = node.facts.pages;
-  for (std::size_t i = 0; i < pages; ++i) backups_.moves.push_back({node.keys()[i], node.device[i], node.host[i]});
-  tree_.set_backup(id, mark_of(backups_));
+  for (std::size_t i = 0; i < pages; ++i)
+    backups_.moves.push_back({node.keys()[i], node.device.slots[i], node.host.slots[i]});
+  tree_.set_arriving(Tier::host, id, mark_of(backups_));
   backups_.queued.ends.push_back(id);
   backups_.queued.pages += pages;
   sink_.event({.kind = EventKind::backup_queued, .tier = Tier::host, .pages = pages});

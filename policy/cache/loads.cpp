@@ -26,21 +26,25 @@ bool Cache::is_load_admitted(const PrefixMatch& match, Tokens beside) const {
                                        .layers = std::max(1U, config_.shape.layers)});
 }
 
-Reason Cache::load_back(const PrefixMatch& match, RequestId request, Tokens beside) {
-  const Pages pages = match.host_pages;
+Reason Cache::load_back(const PrefixMatch& match, RequestId request, Tokens beside, RequestPools* pools) {
+  path_.clear();
+  Pages pages = 0;
+  for (NodeId id = match.end; id != match.device_end; id = tree_.node(id).parent) {
+    if (tree_.node(id).device.resident()) continue;  // it lacks a window or a state only
+    path_.push_back(id);
+    pages += tree_.node(id).facts.pages;
+  }
   Reason refused = Reason::none;
-  if (pages * config_.shape.page_tokens < config_.load_back_min_tokens) {
+  const bool more = pools != nullptr && loads_beside(match);
+  if (pages * config_.shape.page_tokens < std::max<Tokens>(config_.load_back_min_tokens, 1) && !more) {
     refused = Reason::below_threshold;
   } else if (config_.load_back_quota_pages != 0 && pages > config_.load_back_quota_pages) {
     refused = Reason::quota;
   } else if (!is_load_admitted(match, beside)) {
     refused = Reason::too_slow;
-  } else if (pages > obtainable_pages()) {
-    refused = Reason::capacity;
   }
-  path_.clear();
-  for (NodeId id = match.end; id != match.device_end; id = tree_.node(id).parent) path_.push_back(id);
-  sink_.decide(DecisionKind::load_back, refused, tree_.node(path_.back()).keys().front(), pages, request);
+  const NodeId first_loaded = path_.empty() ? match.end : path_.back();
+  sink_.decide(DecisionKind::load_back, refused, tree_.node(first_loaded).keys().front(), pages, request);
   if (refused != Reason::none) {
     sink_.event({.kind = EventKind::load_declined, .tier = Tier::device, .reason = refused, .pages = pages});
     return refused;
@@ -48,23 +52,33 @@ Reason Cache::load_back(const PrefixMatch& match, RequestId request, Tokens besi
 
   // The lease comes first: making room must not evict the pages that are read or extended. The copies on L2 stay until
   // the load is acknowledged, because the nodes have its mark.
-  tree_.lease_device(match.end);
+  tree_.lease(Tier::device, match.end);
   targets_.clear();
-  const bool room = allocate(pages, targets_);
-  KV_CHECK(room, "the room was counted before");
+  if (more) {
+    const std::vector<NodeId> path = path_;
+    if (!make_load_room(match, pages, *pools)) {
+      tree_.release(Tier::device, match.end);
+      sink_.event({.kind = EventKind::load_declined, .tier = Tier::device, .reason = Reason::capacity, .pages = pages});
+      return Reason::capacity;
+    }
+    path_ = path;
+  }
+  if (pages > 0) take_pages(pages, targets_);
   std::size_t next = 0;
   for (auto id = path_.rbegin(); id != path_.rend(); ++id) {
     const Node& node = tree_.node(*id);
     const auto first = targets_.begin() + static_cast<std::ptrdiff_t>(next);
     for (std::size_t i = 0; i < node.facts.pages; ++i) {
-      loads_.moves.push_back({node.keys()[i], node.host[i], targets_[next + i]});
+      loads_.moves.push_back({node.keys()[i], node.host.slots[i], targets_[next + i]});
     }
     next += node.facts.pages;
-    tree_.set_device(*id, std::vector<SlotId>(first, first + static_cast<std::ptrdiff_t>(node.facts.pages)));
-    tree_.set_load(*id, mark_of(loads_));
+    tree_.set_slots(Tier::device, *id,
+                    std::vector<SlotId>(first, first + static_cast<std::ptrdiff_t>(node.facts.pages)));
+    tree_.set_arriving(Tier::device, *id, mark_of(loads_));
     sink_.keys(EventKind::pages_stored, Tier::device, tree_.node(*id).keys());
-    if (!config_.draft_restored) tree_.set_lacks_draft(*id);
+    if (!config_.draft_restored) tree_.set_incomplete(*id);
   }
+  if (more) load_beside(match, *pools);
   loads_.queued.ends.push_back(match.end);
   loads_.queued.pages += pages;
   sink_.event({.kind = EventKind::load_queued, .tier = Tier::device, .pages = pages});
@@ -72,27 +86,34 @@ Reason Cache::load_back(const PrefixMatch& match, RequestId request, Tokens besi
 }
 
 bool Cache::arriving(NodeId end) const {
-  if (!loading() && loads_.moves.empty()) return false;
+  if (!loading() && loads_.empty()) return false;
   for (NodeId id = end; id != tree_.root(); id = tree_.node(id).parent) {
-    if (tree_.node(id).load != OperationId::none) return true;
+    if (arrives(id)) return true;
   }
   return false;
+}
+
+// Pages of the node, or its window or state.
+bool Cache::arrives(NodeId id) const {
+  if (tree_.node(id).device.arriving != OperationId::none) return true;
+  return std::ranges::any_of(
+      pools_, [id](const Beside& pool) { return pool.index->arriving(Tier::device, id) != OperationId::none; });
 }
 
 NodeId Cache::end_before_load(NodeId end) const {
   NodeId before = end;
   for (NodeId id = end; id != tree_.root(); id = tree_.node(id).parent) {
-    if (tree_.node(id).load != OperationId::none) before = tree_.node(id).parent;
+    if (arrives(id)) before = tree_.node(id).parent;
   }
   return before;
 }
 
 Pages Cache::pages_before_load(std::span<const PageKey> keys) const {
   Pages before = keys.size();
-  if (!loading() && loads_.moves.empty()) return before;
+  if (!loading() && loads_.empty()) return before;
   for (NodeId id = tree_.peek(keys).end; id != tree_.root(); id = tree_.node(id).parent) {
     const NodeFacts& facts = tree_.node(id).facts;
-    if (tree_.node(id).load != OperationId::none) before = std::min<Pages>(before, facts.depth_pages - facts.pages);
+    if (arrives(id)) before = std::min<Pages>(before, facts.depth_pages - facts.pages);
   }
   return before;
 }
@@ -101,27 +122,24 @@ bool Cache::depends_on_load(NodeId end, std::uint64_t number) const {
   if (!loads_.transfers.has(number)) return false;  // only in a damaged journal
   const OperationId mark = loads_.transfers.numbered(number).mark;
   for (NodeId id = end; id != tree_.root(); id = tree_.node(id).parent) {
-    if (tree_.node(id).load == mark) return true;
+    if (tree_.node(id).device.arriving == mark) return true;
+    const auto arrives = [&](const Beside& pool) { return pool.index->arriving(Tier::device, id) == mark; };
+    if (std::ranges::any_of(pools_, arrives)) return true;
   }
   return false;
 }
 
 // ---- direct loads from a storage tier
 
-Reason Cache::load_direct(std::span<const PageKey> keys, std::span<const FetchedRun> runs, RequestId request,
-                          NodeId& end) {
+void Cache::load_direct(std::span<const PageKey> keys, std::span<const FetchedRun> runs, RequestId request,
+                        NodeId& end) {
   Pages pages = 0;
   for (const FetchedRun& run : runs) pages += run.pages;
-  if (pages == 0) return Reason::none;
-  const bool room = pages <= obtainable_pages();
-  sink_.decide(DecisionKind::load_direct, room ? Reason::none : Reason::capacity, keys[runs.front().first], pages,
-               request);
-  if (!room) {
-    sink_.event({.kind = EventKind::load_declined, .tier = Tier::device, .reason = Reason::capacity, .pages = pages});
-    return Reason::capacity;
-  }
+  if (pages == 0) return;
+  sink_.decide(DecisionKind::load_direct, Reason::none, keys[runs.front().first], pages, request);
   std::vector<SlotId> slots;
-  allocate(pages, slots);
+  const bool room = allocate(pages, slots);
+  KV_CHECK(room, "the admission has made room");
   const std::uint64_t stamp = tree_.next_stamp();
   const std::int32_t priority = tree_.node(end).facts.priority;
   storage_.raise_priority(keys.subspan(runs.front().first, pages), priority);
@@ -134,9 +152,9 @@ Reason Cache::load_direct(std::span<const PageKey> keys, std::span<const Fetched
       load.node = tree_.insert(end, keys.subspan(at, count), part, {}, stamp, priority);
       sink_.keys(EventKind::pages_stored, Tier::device, keys.subspan(at, count));
       load.mark = OperationId{++direct_marks_};
-      tree_.set_load(load.node, load.mark);
-      if (!config_.draft_restored) tree_.set_lacks_draft(load.node);
-      tree_.lease_device(load.node);
+      tree_.set_arriving(Tier::device, load.node, load.mark);
+      if (!config_.draft_restored) tree_.set_incomplete(load.node);
+      tree_.lease(Tier::device, load.node);
       load.get = storage_.get(run.tier, request, keys, at, part, Tier::device);
       gates_.push_back(load.get.id);
       end = load.node;
@@ -145,7 +163,6 @@ Reason Cache::load_direct(std::span<const PageKey> keys, std::span<const Fetched
       at += count;
     }
   }
-  return Reason::none;
 }
 
 void Cache::take_direct(const StorageAnswer& answer) {
@@ -166,10 +183,11 @@ void Cache::take_direct(const StorageAnswer& answer) {
 void Cache::settle_direct_loads() {
   std::vector<NodeId> failed;
   for (const DirectLoad& load : direct_loads_) {
-    tree_.release_device(load.node);
+    tree_.release(Tier::device, load.node);
     NodeId top = load.node;
-    for (NodeId id = load.node; id != tree_.root() && tree_.node(id).load == load.mark; id = tree_.node(id).parent) {
-      tree_.set_load(id, OperationId::none);
+    for (NodeId id = load.node; id != tree_.root() && tree_.node(id).device.arriving == load.mark;
+         id = tree_.node(id).parent) {
+      tree_.set_arriving(Tier::device, id, OperationId::none);
       top = id;
     }
     if (!load.get.done) failed.push_back(top);
@@ -187,7 +205,7 @@ void Cache::drop_device_below(NodeId top) {
   for (std::size_t i = 0; i < below.size(); ++i) {
     for (NodeId child = tree_.node(below[i]).first_child; child != NodeId::none;
          child = tree_.node(child).next_sibling) {
-      if (tree_.node(child).on_device()) below.push_back(child);
+      if (tree_.node(child).device.resident()) below.push_back(child);
     }
   }
   for (; below.size() > 1; below.pop_back()) drop_direct(below.back());
@@ -197,8 +215,9 @@ void Cache::drop_direct(NodeId id) {
   freed_device_.clear();
   freed_host_.clear();
   sink_.keys(EventKind::pages_removed, Tier::device, tree_.node(id).keys());
-  if (tree_.node(id).on_host()) {
-    freed_device_ = tree_.clear_device(id);
+  drop_beside(id, Tier::device);
+  if (tree_.node(id).host.resident()) {
+    freed_device_ = tree_.clear(Tier::device, id);
   } else {
     tree_.remove_tail(id, tree_.node(id).facts.pages, freed_device_, freed_host_);
   }

@@ -9,13 +9,18 @@ namespace kvtwin {
 bool Cache::allocate(Pages pages, std::vector<SlotId>& slots) {
   if (pages == 0) return true;
   if (pages > obtainable_pages()) return false;
+  take_pages(pages, slots);
+  return true;
+}
+
+// Requires: so many pages of pool 0 are free, or can be evicted.
+void Cache::take_pages(Pages pages, std::vector<SlotId>& slots) {
   if (pages > device_.available()) evict_device(pages - device_.available());
   const std::size_t before = slots.size();
   const bool enough = device_.allocate(pages, slots);
   KV_CHECK(enough, "pages counted as evictable can be evicted");
   device_used_max_ = std::max(device_used_max_, device_.used());
   sink_.slots(EventKind::slots_allocated, Tier::device, std::span(slots).subspan(before));
-  return true;
 }
 
 void Cache::free(std::span<const SlotId> slots) {
@@ -30,11 +35,11 @@ void Cache::prepare(Pages pages) {
 
 Room Cache::make_room(Pages pages, NodeId kept) {
   if (pages <= obtainable_pages()) return Room::now;
-  if (pages > promised_pages()) return Room::never;
-  tree_.lease_device(kept);
+  if (pages > promised_pages() || !pools_.empty()) return Room::never;
+  tree_.lease(Tier::device, kept);
   choose_leaving(pages, false);
   if (pages > obtainable_pages() && !writes_under_way()) choose_leaving(pages, true);
-  tree_.release_device(kept);
+  tree_.release(Tier::device, kept);
   if (pages <= obtainable_pages()) return Room::now;
   if (!writes_under_way()) return Room::never;  // pages are held for a storage tier, and become free when that has them
   sink_.event({.kind = EventKind::backup_awaited, .tier = Tier::device, .pages = pages - obtainable_pages()});
@@ -51,7 +56,7 @@ void Cache::choose_leaving(Pages target, bool may_lose) {
     const Node& node = tree_.node(next);
     const Pages all = node.facts.pages;
     Pages take = config_.evict_unit == EvictUnit::node ? all : std::min(all, target - ready);
-    bool write = !node.on_host() && node.backup_failures <= config_.backup_retries;
+    bool write = !node.host.resident() && node.backup_failures <= config_.backup_retries;
     if (write) {
       const Pages writable = writable_pages(node, take);
       if (writable == 0 && (!may_lose || (config_.host_evicts_leaving && writes_under_way()))) return;
@@ -93,7 +98,7 @@ Pages Cache::evict_device(Pages pages) {
 void Cache::evict_from_device(NodeId victim, Pages pages) {
   const Node& node = tree_.node(victim);
   const Pages kept = node.facts.pages - pages;
-  const bool demote = node.on_host();
+  const bool demote = node.host.resident();
   const Reason reason = demote ? Reason::demoted : loss_of(node);
   sink_.decide(DecisionKind::evict_device, reason, node.keys()[kept], pages);
   sink_.keys(EventKind::pages_removed, Tier::device, node.keys().subspan(kept));
@@ -101,9 +106,14 @@ void Cache::evict_from_device(NodeId victim, Pages pages) {
   freed_device_.clear();
   if (demote) {
     if (kept > 0) tree_.split(victim, kept);
-    freed_device_ = tree_.clear_device(victim);
+    drop_beside(victim, Tier::device);
+    freed_device_ = tree_.clear(Tier::device, victim);
   } else {
     drop_below(victim, reason);
+    if (kept == 0) {
+      drop_beside(victim, Tier::device);
+      drop_beside(victim, Tier::host);
+    }
     freed_host_.clear();
     tree_.remove_tail(victim, pages, freed_device_, freed_host_);
   }
@@ -133,11 +143,12 @@ void Cache::drop_below(NodeId top, Reason reason) {
 void Cache::remove_host_copy(NodeId id, Reason reason) {
   const Node& node = tree_.node(id);
   const Pages pages = node.facts.pages;
-  KV_CHECK(!node.on_device(), "below a device leaf there are only host pages");
+  KV_CHECK(!node.device.resident(), "below a device leaf there are only host pages");
   sink_.decide(DecisionKind::evict_host, reason, node.keys().front(), pages);
   sink_.keys(EventKind::pages_removed, Tier::host, node.keys());
   std::vector<SlotId> none;
   freed_host_.clear();
+  drop_beside(id, Tier::host);
   tree_.remove_tail(id, pages, none, freed_host_);
   host_.release(freed_host_);
   sink_.slots(EventKind::slots_released, Tier::host, freed_host_);
@@ -163,7 +174,7 @@ Pages Cache::reclaim_shadowed(Pages pages) {
 void Cache::drop_shadowed_copy(NodeId id) {
   sink_.decide(DecisionKind::evict_host, Reason::shadowed, tree_.node(id).keys().front(), tree_.node(id).facts.pages);
   sink_.keys(EventKind::pages_removed, Tier::host, tree_.node(id).keys());
-  freed_host_ = tree_.clear_host(id);
+  freed_host_ = tree_.clear(Tier::host, id);
   host_.release(freed_host_);
   sink_.slots(EventKind::slots_released, Tier::host, freed_host_);
   sink_.event(
@@ -177,23 +188,29 @@ Pages Cache::evict_host(Pages pages) {
     if (victim == NodeId::none) break;
     const Pages all = tree_.node(victim).facts.pages;
     const Pages take = config_.evict_unit == EvictUnit::node ? all : std::min(all, pages - evicted);
-    if (tree_.node(victim).on_device()) {
-      if (tree_.node(victim).backup != OperationId::none) break;  // the end of the copy makes the room
+    if (tree_.node(victim).device.resident()) {
+      if (tree_.node(victim).host.arriving != OperationId::none) break;  // the end of the copy makes the room
       evict_from_device(victim, take);
     }
-    const std::span<const PageKey> keys = tree_.node(victim).keys().last(take);
-    sink_.decide(DecisionKind::evict_host, Reason::lost, keys.front(), take);
-    sink_.keys(EventKind::pages_removed, Tier::host, keys);
-    tree_.notify_evicted(PolicyRole::host, victim, take);
-    freed_device_.clear();
-    freed_host_.clear();
-    tree_.remove_tail(victim, take, freed_device_, freed_host_);
-    host_.release(freed_host_);
-    sink_.slots(EventKind::slots_released, Tier::host, freed_host_);
-    sink_.event({.kind = EventKind::evicted, .tier = Tier::host, .reason = Reason::lost, .pages = take});
+    evict_host_node(victim, take);
     evicted += take;
   }
   return evicted;
+}
+
+// Evicts the last `pages` pages of a host leaf.
+void Cache::evict_host_node(NodeId victim, Pages pages) {
+  const std::span<const PageKey> keys = tree_.node(victim).keys().last(pages);
+  sink_.decide(DecisionKind::evict_host, Reason::lost, keys.front(), pages);
+  sink_.keys(EventKind::pages_removed, Tier::host, keys);
+  tree_.notify_evicted(PolicyRole::host, victim, pages);
+  freed_device_.clear();
+  freed_host_.clear();
+  if (pages == tree_.node(victim).facts.pages) drop_beside(victim, Tier::host);
+  tree_.remove_tail(victim, pages, freed_device_, freed_host_);
+  host_.release(freed_host_);
+  sink_.slots(EventKind::slots_released, Tier::host, freed_host_);
+  sink_.event({.kind = EventKind::evicted, .tier = Tier::host, .reason = Reason::lost, .pages = pages});
 }
 
 void Cache::path_slots(NodeId end, std::vector<SlotId>& slots) const {
@@ -201,16 +218,16 @@ void Cache::path_slots(NodeId end, std::vector<SlotId>& slots) const {
   slots.resize(depth);
   for (NodeId id = end; id != tree_.root(); id = tree_.node(id).parent) {
     const Node& node = tree_.node(id);
-    std::ranges::copy(node.device,
-                      slots.begin() + static_cast<std::ptrdiff_t>(node.facts.depth_pages - node.device.size()));
+    std::ranges::copy(node.device.slots,
+                      slots.begin() + static_cast<std::ptrdiff_t>(node.facts.depth_pages - node.device.slots.size()));
   }
 }
 
-Pages Cache::pages_without_draft(NodeId end) const {
+Pages Cache::incomplete_pages(NodeId end) const {
   Pages pages = 0;
   if (config_.draft_restored) return pages;
   for (NodeId id = end; id != tree_.root(); id = tree_.node(id).parent) {
-    if (tree_.node(id).lacks_draft) pages += tree_.node(id).facts.pages;
+    if (tree_.node(id).incomplete) pages += tree_.node(id).facts.pages;
   }
   return pages;
 }

@@ -9,11 +9,11 @@ namespace kvtwin {
 bool Cache::can_extend_on_host(NodeId end) const {
   if (config_.host_pages == 0) return false;
   if (end == tree_.root() || tree_.leaves_by_choice()) return true;
-  return tree_.node(end).on_host() && tree_.node(end).backup == OperationId::none;
+  return tree_.node(end).host.resident() && tree_.node(end).host.arriving == OperationId::none;
 }
 
 bool Cache::can_prefetch_below(NodeId end) const {
-  if (config_.prefetch_style == PrefetchStyle::sglang && config_.host_pages != 0 && tree_.node(end).on_host())
+  if (config_.prefetch_style == PrefetchStyle::sglang && config_.host_pages != 0 && tree_.node(end).host.resident())
     return true;
   return can_extend_on_host(end);
 }
@@ -23,12 +23,13 @@ bool Cache::can_prefetch_below(NodeId end) const {
 Pages Cache::refill(NodeId end, Pages first, std::span<const SlotId> slots) {
   path_.clear();
   NodeId id = end;
-  for (; id != tree_.root() && !tree_.node(id).on_host(); id = tree_.node(id).parent) path_.push_back(id);
+  for (; id != tree_.root() && !tree_.node(id).host.resident(); id = tree_.node(id).parent) path_.push_back(id);
   const Pages had = id == tree_.root() ? 0 : tree_.node(id).facts.depth_pages;
   if (had < first || !can_extend_on_host(id)) return tree_.node(end).facts.depth_pages;
   for (auto at = path_.rbegin(); at != path_.rend(); ++at) {
     const Node& node = tree_.node(*at);
-    tree_.set_host(*at, slots.subspan(node.facts.depth_pages - node.facts.pages - first, node.facts.pages));
+    tree_.set_slots(Tier::host, *at,
+                    slots.subspan(node.facts.depth_pages - node.facts.pages - first, node.facts.pages));
     sink_.keys(EventKind::pages_stored, Tier::host, tree_.node(*at).keys());
   }
   return had;
@@ -38,7 +39,7 @@ Pages Cache::refill(NodeId end, Pages first, std::span<const SlotId> slots) {
 // below that part.
 bool Cache::has_direct_load(NodeId end) const {
   for (NodeId id = end; id != tree_.root(); id = tree_.node(id).parent) {
-    if (tree_.node(id).load != OperationId::none && !tree_.node(id).on_host()) return true;
+    if (tree_.node(id).device.arriving != OperationId::none && !tree_.node(id).host.resident()) return true;
   }
   return false;
 }
@@ -47,22 +48,23 @@ bool Cache::has_direct_load(NodeId end) const {
 // it is leased too.
 Hold Cache::hold(NodeId end) {
   Hold hold;
-  if (end == tree_.root() || !tree_.node(end).on_host()) return hold;
+  if (end == tree_.root() || !tree_.node(end).host.resident()) return hold;
   hold.host_end = end;
-  tree_.lease_host(end);
+  tree_.lease(Tier::host, end);
   NodeId above = end;  // a copy that is being written may fail
-  while (above != tree_.root() && tree_.node(above).on_host() && tree_.node(above).backup == OperationId::none) {
+  while (above != tree_.root() && tree_.node(above).host.resident() &&
+         tree_.node(above).host.arriving == OperationId::none) {
     above = tree_.node(above).parent;
   }
   if (above == tree_.root() || !tree_.leaves_by_choice()) return hold;
   hold.device_end = above;
-  tree_.lease_device(above);
+  tree_.lease(Tier::device, above);
   return hold;
 }
 
 void Cache::unhold(const Hold& hold) {
-  if (hold.host_end != NodeId::none) tree_.release_host(hold.host_end);
-  if (hold.device_end != NodeId::none) tree_.release_device(hold.device_end);
+  if (hold.host_end != NodeId::none) tree_.release(Tier::host, hold.host_end);
+  if (hold.device_end != NodeId::none) tree_.release(Tier::device, hold.device_end);
 }
 
 Pages Cache::make_host_room(Pages pages, bool whole) {
@@ -119,14 +121,14 @@ void Cache::store_node(NodeId id, Pages first, Pages pages, std::size_t tiers_to
   Hold held = hold(id);
   if (config_.host_pages == 0) {
     held.device_end = id;
-    tree_.lease_device(id);
+    tree_.lease(Tier::device, id);
   }
   const Node& node = tree_.node(id);
   const NodeId parent = node.parent;
   const PageKey* prior = first > 0                ? &node.keys()[first - 1]
                          : parent == tree_.root() ? nullptr
                                                   : &tree_.node(parent).keys().back();
-  const std::span<const SlotId> slots = config_.host_pages != 0 ? node.host : node.device;
+  const std::span<const SlotId> slots = config_.host_pages != 0 ? node.host.slots : node.device.slots;
   const std::uint64_t store = ++last_store_;
   const std::uint32_t jobs =
       storage_.write(store, prior, std::span(node.keys()).subspan(first, pages), std::span(slots).subspan(first, pages),

@@ -7,13 +7,13 @@
 namespace kvtwin {
 
 void Cache::submit_loads() {
-  if (loads_.moves.empty()) return;
+  if (loads_.empty()) return;
   submit(loads_, Direction::host_to_device, false);
   gates_.push_back(loads_.transfers.all().back().id);
 }
 
 void Cache::submit_backups(bool beside_a_pass) {
-  if (!backups_.moves.empty()) submit(backups_, Direction::device_to_host, beside_a_pass);
+  if (!backups_.empty()) submit(backups_, Direction::device_to_host, beside_a_pass);
 }
 
 // All moves that were queued in one step are one operation with one acknowledgement.
@@ -28,13 +28,35 @@ void Cache::submit(Lanes& lanes, Direction direction, bool busy) {
   TransferOperation operation;
   operation.lane = direction == Direction::host_to_device ? Lane::h2d : Lane::d2h;
   PoolPair pools{config_.shape, config_.host_layout, config_.device_pages, config_.host_pages};
-  operation.plan = plan_transfer(runs_, direction, pools, config_.io, config_.planner, busy);
-  // One operation for both pools, so a page and its draft KV always have the same fate.
-  if (config_.draft.layers != 0) {
-    pools.shape = config_.draft;
-    operation.side = plan_transfer(runs_, direction, pools, config_.io, config_.planner, busy);
+  if (lanes.moves.empty()) {  // windows and states alone
+    operation.plan.direction = direction;
+    operation.plan.host_layout = config_.host_layout;
+    operation.plan.shape = config_.shape;
+  } else {
+    operation.plan = plan_transfer(runs_, direction, pools, config_.io, config_.planner, busy);
+  }
+  // One operation for all shapes, so that they always have the same fate.
+  for (const KvShape& shape : config_.beside) {
+    if (lanes.moves.empty()) break;
+    pools.shape = shape;
+    operation.beside.push_back(plan_transfer(runs_, direction, pools, config_.io, config_.planner, busy));
   }
   operation.pages = lanes.moves;
+  std::vector<std::vector<PageRun>> runs(lanes.beside.size());
+  for (std::size_t at = 0; at < lanes.beside.size(); ++at) {
+    if (lanes.beside[at].empty()) continue;
+    sources_.clear();
+    targets_.clear();
+    for (const PageMove& move : lanes.beside[at]) {
+      sources_.push_back(move.source);
+      targets_.push_back(move.target);
+    }
+    join_runs(sources_, targets_, runs[at]);
+    const PoolConfig& pool = config_.pools[at];
+    const PoolPair pair{pool.shape, config_.host_layout, pool.device_slots, pool.host_slots};
+    operation.parts.push_back(
+        {at, plan_transfer(runs[at], direction, pair, config_.io, config_.planner, busy), lanes.beside[at]});
+  }
   lanes.queued.id = substrate_.submit(operation);
   sink_.event({.kind = EventKind::transfer_submitted,
                .tier = direction == Direction::host_to_device ? Tier::device : Tier::host,
@@ -44,6 +66,7 @@ void Cache::submit(Lanes& lanes, Direction direction, bool busy) {
   ++lanes.marks;
   lanes.transfers.push(std::exchange(lanes.queued, Transfer{}));
   lanes.moves.clear();
+  for (std::vector<PageMove>& moves : lanes.beside) moves.clear();
 }
 
 bool Cache::complete(const Completion& completion) {
@@ -67,7 +90,7 @@ std::vector<NodeId> Cache::marked_nodes(const Transfer& transfer, bool load) con
   std::vector<NodeId> nodes;
   for (const NodeId end : transfer.ends) {
     for (NodeId id = end; id != tree_.root(); id = tree_.node(id).parent) {
-      if ((load ? tree_.node(id).load : tree_.node(id).backup) != transfer.mark) break;
+      if ((load ? tree_.node(id).device.arriving : tree_.node(id).host.arriving) != transfer.mark) break;
       nodes.push_back(id);
     }
   }
@@ -78,9 +101,10 @@ std::vector<NodeId> Cache::marked_nodes(const Transfer& transfer, bool load) con
 }
 
 void Cache::acknowledge_backup(const Transfer& transfer, bool done) {
+  acknowledge_beside(transfer, Tier::host, done);
   Pages dropped = 0, retried = 0;
   for (const NodeId id : marked_nodes(transfer, false)) {
-    tree_.set_backup(id, OperationId::none);
+    tree_.set_arriving(Tier::host, id, OperationId::none);
     if (done && copy_reachable(id)) {
       tree_.forget_backup_failures(id);
       sink_.keys(EventKind::pages_stored, Tier::host, tree_.node(id).keys());
@@ -121,13 +145,13 @@ bool Cache::copy_reachable(NodeId id) const {
   const NodeId parent = tree_.node(id).parent;
   if (tree_.leaves_by_choice() || parent == tree_.root()) return true;
   // A parent that is still being written failed before and was queued again, so the parent's copy is not there yet.
-  return tree_.node(parent).on_host() && tree_.node(parent).backup == OperationId::none;
+  return tree_.node(parent).host.resident() && tree_.node(parent).host.arriving == OperationId::none;
 }
 
 // The slots are still there. If the copy above failed too, it was queued again before this one.
 bool Cache::can_retry(NodeId id) const {
   const NodeId parent = tree_.node(id).parent;
-  const bool above = tree_.leaves_by_choice() || parent == tree_.root() || tree_.node(parent).on_host();
+  const bool above = tree_.leaves_by_choice() || parent == tree_.root() || tree_.node(parent).host.resident();
   return above && tree_.node(id).backup_failures <= config_.backup_retries;
 }
 
@@ -139,16 +163,18 @@ void Cache::drop_host_copies(NodeId top) {
   for (std::size_t i = 0; i < below.size() && !tree_.leaves_by_choice(); ++i) {
     for (NodeId child = tree_.node(below[i]).first_child; child != NodeId::none;
          child = tree_.node(child).next_sibling) {
-      if (tree_.node(child).on_host() && tree_.node(child).backup == OperationId::none) below.push_back(child);
+      if (tree_.node(child).host.resident() && tree_.node(child).host.arriving == OperationId::none)
+        below.push_back(child);
     }
   }
   for (auto id = below.rbegin(); id != below.rend(); ++id) {
     const Node& node = tree_.node(*id);
-    if (!node.on_host()) continue;
+    if (!node.host.resident()) continue;
     sink_.decide(DecisionKind::evict_host, Reason::transfer_failed, node.keys().front(), node.facts.pages);
     if (*id != top) sink_.keys(EventKind::pages_removed, Tier::host, node.keys());  // the copy of `top` never arrived
     freed_host_.clear();
-    if (node.on_device()) {
+    drop_beside(*id, Tier::host);
+    if (node.device.resident()) {
       freed_host_ = tree_.discard_host(*id);
     } else {
       freed_device_.clear();
@@ -168,10 +194,11 @@ void Cache::acknowledge_load(Transfer transfer, bool done) {
     return;
   }
   const std::vector<NodeId> nodes = marked_nodes(transfer, true);
+  acknowledge_beside(transfer, Tier::device, done);
   for (const NodeId end : transfer.ends) {
-    tree_.release_device(end);
-    for (NodeId id = end; tree_.node(id).load == transfer.mark; id = tree_.node(id).parent) {
-      tree_.set_load(id, OperationId::none);
+    tree_.release(Tier::device, end);
+    for (NodeId id = end; tree_.node(id).device.arriving == transfer.mark; id = tree_.node(id).parent) {
+      tree_.set_arriving(Tier::device, id, OperationId::none);
     }
   }
   // No pass has read the pages of a failed load: the requests that it gated have already given the pages back.
@@ -179,11 +206,12 @@ void Cache::acknowledge_load(Transfer transfer, bool done) {
     for (auto id = nodes.rbegin(); id != nodes.rend(); ++id) {
       drop_device_below(*id);
       sink_.keys(EventKind::pages_removed, Tier::device, tree_.node(*id).keys());
-      free(tree_.clear_device(*id));
+      drop_beside(*id, Tier::device);
+      free(tree_.clear(Tier::device, *id));
     }
   } else if (config_.tiering == Tiering::exclusive) {
     for (const NodeId id : nodes) {
-      if (tree_.node(id).host_leases == 0) drop_shadowed_copy(id);
+      if (tree_.node(id).host.leases == 0) drop_shadowed_copy(id);
     }
   }
   sink_.event({.kind = done ? EventKind::load_done : EventKind::load_failed,

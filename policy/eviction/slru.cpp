@@ -3,11 +3,16 @@
 namespace kvtwin {
 namespace {
 
-// A node with at least setup.slru_protected_touches touches is protected. The insertion counts as a touch. The
-// protected part has no size limit. Within each part as lru.
+// A node with at least so many touches as the parameter `protected` says is protected. The insertion counts as a touch.
+// The protected part has no size limit. Within each part as lru.
 class Slru final : public EvictionPolicy {
  public:
-  explicit Slru(const EvictionSetup& setup) : protected_touches_(setup.slru_protected_touches) {}
+  explicit Slru(const EvictionSetup& setup)
+      : protected_touches_(setup.parameters.whole(
+            "protected", {.fallback = 2,
+                          .least = 1,
+                          .most = 1'000'000'000,
+                          .help = "touches from which a page is protected; the insertion counts as a touch"})) {}
 
   void offer(const PolicyNode& node) override {
     const bool is_protected = node.facts.hits >= protected_touches_;
@@ -19,7 +24,7 @@ class Slru final : public EvictionPolicy {
   bool is_offered(NodeId node) const override { return leaves_.contains(node); }
 
  private:
-  const std::uint32_t protected_touches_;
+  const std::uint64_t protected_touches_;
   LeafLists leaves_{1};
 };
 

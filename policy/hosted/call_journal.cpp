@@ -13,13 +13,13 @@ const JournalMagic kCallJournalMagic = {std::byte{0x89}, std::byte{'k'}, std::by
 namespace {
 
 enum : std::uint32_t { kTree = 1, kCall = 2, kEnd = 3 };
-constexpr std::size_t kTreeBytes = 52, kMaxNameBytes = 64;
+constexpr std::size_t kTreeBytes = 52;
 constexpr std::size_t kCallBytes = 104, kKeySize = 32;
 constexpr std::uint32_t kWholeNodes = 1, kSplitRefreshes = 2, kHitsByCount = 4;
 
 bool may_have(std::uint32_t type, std::uint32_t, std::size_t bytes) {
   switch (type) {
-    case kTree: return bytes > kTreeBytes && bytes <= kTreeBytes + kMaxNameBytes;
+    case kTree: return bytes > kTreeBytes && bytes <= kTreeBytes + kMaxEvictionBytes;
     case kCall: return bytes >= kCallBytes && bytes <= kCallBytes + HostedTree::kMaxKeys * kKeySize;
     default: return bytes == 0;
   }
@@ -66,11 +66,11 @@ bool parse_tree(std::span<const std::byte> payload, HostedSetup& setup) {
   setup.device_pages = take.u64();
   setup.host_pages = take.u64();
   setup.doubling_tokens = take.u64();
-  setup.slru_protected_touches = take.u32();
-  setup.tlru_threshold_tokens = take.u64();
-  setup.tlru_next_prompt_tokens = take.u64();
-  setup.eviction.assign(reinterpret_cast<const char*>(take.at()), payload.size() - kTreeBytes);
-  return HostedTree::error_of(setup) == nullptr;
+  const std::uint32_t slru_protected = take.u32();
+  const Tokens tlru_threshold = take.u64(), tlru_next_prompt = take.u64();
+  const std::string_view eviction(reinterpret_cast<const char*>(take.at()), payload.size() - kTreeBytes);
+  setup.eviction = with_numbers(eviction, slru_protected, tlru_threshold, tlru_next_prompt);
+  return HostedTree::error_of(setup).empty();
 }
 
 bool parse_call(std::span<const std::byte> payload, CallRecord& record, std::vector<PageKey>& keys) {
@@ -117,8 +117,8 @@ void CallJournalWriter::tree(const HostedSetup& setup) {
   put.u32(setup.page_tokens);
   put.u32((setup.whole_nodes ? kWholeNodes : 0) | (setup.split_refreshes ? kSplitRefreshes : 0) |
           (setup.hits_by_count ? kHitsByCount : 0));
-  put.u64(setup.device_pages).u64(setup.host_pages).u64(setup.doubling_tokens).u32(setup.slru_protected_touches);
-  put.u64(setup.tlru_threshold_tokens).u64(setup.tlru_next_prompt_tokens);
+  put.u64(setup.device_pages).u64(setup.host_pages).u64(setup.doubling_tokens);
+  put.u32(kSlruProtected).u64(0).u64(0);  // earlier journals have parameters here; now the text has them
   std::byte* to = put.at();
   for (const char letter : setup.eviction) *to++ = static_cast<std::byte>(letter);
   frames_.close();

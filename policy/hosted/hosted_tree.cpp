@@ -3,6 +3,8 @@
 #include <array>
 #include <limits>
 
+#include "policy/choices.hpp"
+
 namespace kvtwin {
 namespace {
 
@@ -14,10 +16,7 @@ EvictionSetup setup_for(const HostedSetup& setup, Tier tier) {
           .page_tokens = setup.page_tokens,
           .doubling_tokens = setup.doubling_tokens,
           .prefix_closed = device,
-          .whole_nodes = setup.whole_nodes,
-          .slru_protected_touches = setup.slru_protected_touches,
-          .tlru_threshold_tokens = setup.tlru_threshold_tokens,
-          .tlru_next_prompt_tokens = setup.tlru_next_prompt_tokens};
+          .whole_nodes = setup.whole_nodes};
 }
 
 PolicyRole role_of(Tier tier) { return tier == Tier::device ? PolicyRole::device : PolicyRole::host; }
@@ -36,8 +35,20 @@ std::string_view name_of(CallVerb verb) {
   return static_cast<std::size_t>(verb) < kNames.size() ? kNames[static_cast<std::size_t>(verb)] : "unknown";
 }
 
-const char* HostedTree::error_of(const HostedSetup& setup) {
-  if (make_eviction(setup.eviction) == nullptr) return "no eviction policy has this name";
+std::string with_numbers(std::string_view eviction, std::uint32_t slru_protected, Tokens tlru_threshold,
+                         Tokens tlru_next_prompt) {
+  std::string text(eviction);
+  if (eviction == "slru" && slru_protected != kSlruProtected) {
+    text += "(protected=" + std::to_string(slru_protected) + ")";
+  } else if (eviction == "tlru" && (tlru_threshold != 0 || tlru_next_prompt != 0)) {
+    text += "(threshold=" + std::to_string(tlru_threshold) + ", next_prompt=" + std::to_string(tlru_next_prompt) + ")";
+  }
+  return text;
+}
+
+std::string HostedTree::error_of(const HostedSetup& setup) {
+  if (setup.eviction.size() > kMaxEvictionBytes) return "the name and its parameters have at most 1,024 bytes";
+  if (std::string error = facts_of_policy(PolicyKind::eviction, setup.eviction).error; !error.empty()) return error;
   if (setup.device_pages == 0 || setup.device_pages > kMaxPages || setup.host_pages > kMaxPages) {
     return "a tier has 1 to 4,294,967,295 pages (the host tier: 0, if there is none)";
   }
@@ -45,11 +56,7 @@ const char* HostedTree::error_of(const HostedSetup& setup) {
   if (setup.doubling_tokens == 0 || setup.doubling_tokens > (Tokens{1} << 40)) {
     return "the doubling depth is 1 to 2^40 tokens";
   }
-  if (setup.slru_protected_touches == 0) return "slru protects nodes from 1 hit on, or more";
-  if (setup.tlru_threshold_tokens > kMaxJournalTokens || setup.tlru_next_prompt_tokens > kMaxJournalTokens) {
-    return "tlru's tokens are at most 2^62";
-  }
-  return nullptr;
+  return "";
 }
 
 HostedTree::HostedTree(const HostedSetup& setup) : setup_(setup) { make_tree(); }
@@ -117,7 +124,7 @@ const char* HostedTree::insert(const Call& call, Answer& answer) {
   if (call.keys.empty()) return "there are no keys; a new node has pages";
   if (call.value != static_cast<std::int32_t>(call.value)) return "a priority has 32 bits";
   const Node& parent = tree_->node(call.node);
-  if (call.tier == Tier::device && call.node != tree_->root() && !parent.on_device()) {
+  if (call.tier == Tier::device && call.node != tree_->root() && !parent.device.resident()) {
     return "the parent is not on the device; place it there first";
   }
   if (parent.facts.depth_pages + call.keys.size() > kMaxPages) return "the path has too many pages";
@@ -151,15 +158,15 @@ const char* HostedTree::place(const Call& call) {
   const Node& node = tree_->node(call.node);
   slots_.assign(node.facts.pages, 0);
   if (call.tier == Tier::host) {
-    if (node.on_host()) return "the node is on the host already";
-    tree_->set_host(call.node, slots_);
+    if (node.host.resident()) return "the node is on the host already";
+    tree_->set_slots(Tier::host, call.node, slots_);
     return nullptr;
   }
-  if (node.on_device()) return "the node is on the device already";
-  if (node.parent != tree_->root() && !tree_->node(node.parent).on_device()) {
+  if (node.device.resident()) return "the node is on the device already";
+  if (node.parent != tree_->root() && !tree_->node(node.parent).device.resident()) {
     return "the parent is not on the device; place it there first";
   }
-  tree_->set_device(call.node, slots_);
+  tree_->set_slots(Tier::device, call.node, slots_);
   return nullptr;
 }
 
@@ -168,23 +175,23 @@ const char* HostedTree::leave(const Call& call, Pages pages, bool victim) {
   if (!knows(call.tier)) return kNoTier;
   const bool device = call.tier == Tier::device;
   const Node& node = tree_->node(call.node);
-  const bool stays = device ? node.on_host() : node.on_device();
-  if (device ? !node.on_device() : !node.on_host()) return "the node is not on this tier";
+  const bool stays = device ? node.host.resident() : node.device.resident();
+  if (device ? !node.device.resident() : !node.host.resident()) return "the node is not on this tier";
   if (pages == 0 || pages > node.facts.pages) return "the node has fewer pages";
   if (victim && !tree_->is_offered(call.node, role_of(call.tier))) {
     return "the node may not be evicted: it is leased, has a child on the tier, or is on a higher tier";
   }
-  if (device && (node.device_children > 0 || node.device_leases > 0)) {
+  if (device && (node.device.children > 0 || node.device.leases > 0)) {
     return "a node leaves the device after its children, and without a lease";
   }
-  if (!device && node.host_leases > 0) return "the copy on the host is leased";
-  if (!stays && (node.children > 0 || node.host_leases > 0 || node.device_leases > 0)) {
+  if (!device && node.host.leases > 0) return "the copy on the host is leased";
+  if (!stays && (node.children > 0 || node.host.leases > 0 || node.device.leases > 0)) {
     return "a node with children or a lease keeps a copy; drop the children first";
   }
   if (victim) tree_->notify_evicted(role_of(call.tier), call.node, pages);
   if (stays) {
     if (pages < node.facts.pages) tree_->split(call.node, node.facts.pages - pages);
-    device ? tree_->clear_device(call.node) : tree_->clear_host(call.node);
+    tree_->clear(call.tier, call.node);
     return nullptr;
   }
   for (const PageKey& key : node.keys().last(pages)) pages_.erase(key);
@@ -216,10 +223,10 @@ const char* HostedTree::lease(const Call& call) {
   Leases& held = leases_[static_cast<std::uint32_t>(call.node)];
   if (call.tier == Tier::device) {
     ++held.device;
-    tree_->lease_device(call.node);
+    tree_->lease(Tier::device, call.node);
   } else {
     ++held.host;
-    tree_->lease_host(call.node);
+    tree_->lease(Tier::host, call.node);
   }
   return nullptr;
 }
@@ -232,7 +239,7 @@ const char* HostedTree::release(const Call& call) {
     return "no lease ends at this node";
   }
   --(device ? held->second.device : held->second.host);
-  device ? tree_->release_device(call.node) : tree_->release_host(call.node);
+  tree_->release(call.tier, call.node);
   if (held->second.device + held->second.host == 0) leases_.erase(held);
   return nullptr;
 }
@@ -292,7 +299,8 @@ const char* HostedTree::choose(const Call& call, Answer& answer) {
   const Node& node = tree_->node(answer.node);
   answer.device_pages = node.facts.pages;
   log_.add({device ? DecisionKind::evict_device : DecisionKind::evict_host,
-            device && node.on_host() ? Reason::demoted : Reason::lost, visitor_, node.keys().back(), node.facts.pages});
+            device && node.host.resident() ? Reason::demoted : Reason::lost, visitor_, node.keys().back(),
+            node.facts.pages});
   return nullptr;
 }
 

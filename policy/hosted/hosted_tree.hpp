@@ -25,16 +25,21 @@
 namespace kvtwin {
 
 struct HostedSetup {
-  std::string eviction = "lru";
+  std::string eviction = "lru";            // a name, with parameters or without
   Pages device_pages = 0, host_pages = 0;  // capacities; 0 host pages: no such tier
   Tokens page_tokens = 1;
   Tokens doubling_tokens = EvictionSetup{}.doubling_tokens;
   bool whole_nodes = true;       // the host evicts whole nodes
   bool split_refreshes = false;  // a split stamps the lower part
   bool hits_by_count = false;    // a node enters with 0 hits, and only `count` adds hits
-  std::uint32_t slru_protected_touches = EvictionSetup{}.slru_protected_touches;
-  Tokens tlru_threshold_tokens = 0, tlru_next_prompt_tokens = 0;
 };
+
+// Returns `eviction` with the parameters of slru or tlru, which earlier hosts and journals give as numbers beside the
+// name. A text with parameters stays.
+std::string with_numbers(std::string_view eviction, std::uint32_t slru_protected, Tokens tlru_threshold,
+                         Tokens tlru_next_prompt);
+inline constexpr std::uint32_t kSlruProtected = 2;  // the default of slru
+inline constexpr std::size_t kMaxEvictionBytes = 1024;
 
 // What a call does, and which fields of Call it takes besides. Node 0 is the root.
 enum class CallVerb : std::uint8_t {
@@ -93,8 +98,8 @@ struct Answer {
 
 class HostedTree {
  public:
-  // Returns null, or what is wrong with the setup.
-  static const char* error_of(const HostedSetup& setup);
+  // Returns what is wrong with the setup; empty for nothing.
+  static std::string error_of(const HostedSetup& setup);
   // Requires: no error.
   explicit HostedTree(const HostedSetup& setup);
 

@@ -39,32 +39,34 @@ void take_tail(PageList<SlotId>& whole, std::size_t count, std::vector<SlotId>& 
 // transfer.
 bool is_one_node(const Node& upper, const Node& lower) {
   const auto idle = [](const Node& node) {
-    return node.device_leases == 0 && node.host_leases == 0 && node.backup == OperationId::none &&
-           node.load == OperationId::none;
+    return node.device.leases == 0 && node.host.leases == 0 && node.host.arriving == OperationId::none &&
+           node.device.arriving == OperationId::none;
   };
-  return upper.children == 1 && idle(upper) && idle(lower) && upper.on_device() == lower.on_device() &&
-         upper.on_host() == lower.on_host() && upper.lacks_draft == lower.lacks_draft &&
+  return upper.children == 1 && idle(upper) && idle(lower) && upper.device.resident() == lower.device.resident() &&
+         upper.host.resident() == lower.host.resident() && upper.incomplete == lower.incomplete &&
          upper.backup_hits == lower.backup_hits && upper.backup_failures == lower.backup_failures &&
          upper.facts.last_access == lower.facts.last_access && upper.facts.hits == lower.facts.hits &&
          upper.facts.priority == lower.facts.priority &&
          upper.facts.inserted + lower.facts.pages == lower.facts.inserted;
 }
 
-bool is_device_leaf(const Node& node) { return node.evictable && node.device_children == 0; }
+bool is_device_leaf(const Node& node) { return node.evictable && node.device.children == 0; }
 
 bool is_shadowed(const Node& node) {
-  return node.on_device() && node.on_host() && node.host_children == 0 && node.host_leases == 0 && !node.leaving &&
-         node.backup == OperationId::none && (node.load == OperationId::none || KV_MUTANT(4));
+  return node.device.resident() && node.host.resident() && node.host.children == 0 && node.host.leases == 0 &&
+         !node.leaving && node.host.arriving == OperationId::none &&
+         (node.device.arriving == OperationId::none || KV_MUTANT(4));
 }
 
 bool is_candidate(const Node& node) {
-  return node.on_device() && node.device_leases == 0 && !node.leaving && node.settled_children == node.device_children;
+  return node.device.resident() && node.device.leases == 0 && !node.leaving &&
+         node.settled_children == node.device.children;
 }
 
+Tier tier_of(std::size_t role) { return static_cast<PolicyRole>(role) == PolicyRole::host ? Tier::host : Tier::device; }
+
 // Returns whether the node's pages are in the tier of this role.
-bool is_in_tier_of(const Node& node, std::size_t role) {
-  return static_cast<PolicyRole>(role) == PolicyRole::host ? node.on_host() : node.on_device();
-}
+bool is_in_tier_of(const Node& node, std::size_t role) { return node.on(tier_of(role)).resident(); }
 
 }  // namespace
 
@@ -76,6 +78,12 @@ RadixTree::RadixTree(std::unique_ptr<EvictionPolicy> device, std::unique_ptr<Evi
   Node& top = nodes_.emplace_back();  // the root: no pages, counts as on every tier, is never offered
   top.alive = true;
   top.facts.priority = std::numeric_limits<std::int32_t>::min();
+}
+
+FurtherPool& RadixTree::add_pool(Closure closure, Pages tail_pages) {
+  KV_CHECK(live_ == 0, "pools are added to an empty tree");
+  joins_nodes_ = false;  // a node's end may have a state
+  return *pools_.emplace_back(std::make_unique<FurtherPool>(*this, closure, tail_pages));
 }
 
 // ---- nodes -------------------------------------------------------------------------------------------
@@ -103,6 +111,7 @@ void RadixTree::withdraw(NodeId id) {
 }
 
 void RadixTree::free_node(NodeId id) {
+  for (const auto& pool : pools_) KV_CHECK(pool->is_blank(id), "a node goes with all that the pools have of it");
   mutable_node(id) = Node{};
   free_nodes_.push_back(id);
   --live_;
@@ -117,8 +126,8 @@ void RadixTree::link_child(NodeId parent, NodeId child) {
   if (above.first_child != NodeId::none) mutable_node(above.first_child).previous_sibling = child;
   above.first_child = child;
   ++above.children;
-  above.device_children += below.on_device();
-  above.host_children += below.on_host();
+  above.device.children += below.device.resident();
+  above.host.children += below.host.resident();
   above.settled_children += below.settled;
   above.evictable_children += below.evictable;
 }
@@ -133,8 +142,8 @@ void RadixTree::unlink_child(NodeId child) {
   }
   if (below.next_sibling != NodeId::none) mutable_node(below.next_sibling).previous_sibling = below.previous_sibling;
   --above.children;
-  above.device_children -= below.on_device();
-  above.host_children -= below.on_host();
+  above.device.children -= below.device.resident();
+  above.host.children -= below.host.resident();
   above.settled_children -= below.settled;
   above.evictable_children -= below.evictable;
 }
@@ -148,10 +157,11 @@ NodeId RadixTree::child_of(NodeId parent, const PageKey& first) const {
 bool RadixTree::classify(NodeId id) {
   Node& n = mutable_node(id);
   Node& parent = mutable_node(n.parent);
-  const bool may_go = n.on_device() && (n.device_leases == 0 || KV_MUTANT(2)) && (n.leaving || !leaves_by_choice());
-  const bool settled = may_go && n.settled_children == n.device_children;
+  const bool may_go =
+      n.device.resident() && (n.device.leases == 0 || KV_MUTANT(2)) && (n.leaving || !leaves_by_choice());
+  const bool settled = may_go && n.settled_children == n.device.children;
   const bool evictable =
-      may_go && (n.backup == OperationId::none || KV_MUTANT(3)) && n.evictable_children == n.device_children;
+      may_go && (n.host.arriving == OperationId::none || KV_MUTANT(3)) && n.evictable_children == n.device.children;
   const bool changed = settled != n.settled || evictable != n.evictable;
   const auto update = [&n](bool now, bool& before, std::uint32_t& above, Pages& sum) {
     if (now == before) return;
@@ -193,8 +203,8 @@ void RadixTree::reoffer(NodeId id) {
 // ---- the policies ------------------------------------------------------------------------------------
 
 bool RadixTree::is_host_leaf(const Node& n) const {
-  return n.on_host() && (!n.on_device() || (n.leaving && host_evicts_leaving_)) && n.children == 0 &&
-         n.host_leases == 0 && n.device_leases == 0;
+  return n.host.resident() && (!n.device.resident() || (n.leaving && host_evicts_leaving_)) && n.children == 0 &&
+         n.host.leases == 0 && n.device.leases == 0;
 }
 
 // Returns whether the node is on offer to the policy of this role.
@@ -215,13 +225,14 @@ PolicyNode RadixTree::policy_view(NodeId id, std::size_t role) {
 
 ShadowedCopies::State RadixTree::shadowed_state(const Node& n) const {
   using State = ShadowedCopies::State;
-  if (!n.on_host()) return State::absent;
-  if (!n.on_device() || n.leaving) return State::left;
-  if (n.backup != OperationId::none || (n.load != OperationId::none && !KV_MUTANT(4))) return State::in_transfer;
+  if (!n.host.resident()) return State::absent;
+  if (!n.device.resident() || n.leaving) return State::left;
+  if (n.host.arriving != OperationId::none || (n.device.arriving != OperationId::none && !KV_MUTANT(4)))
+    return State::in_transfer;
   // Without write-back, the copies on L2 stay prefix-closed.
-  if (n.host_leases > 0 || (n.host_children > 0 && !leaves_by_choice())) return State::held;
-  const std::uint32_t children_that_stay = n.device_children - (leaves_by_choice() ? n.settled_children : 0);
-  return n.device_leases == 0 && children_that_stay == 0 ? State::last : State::first;
+  if (n.host.leases > 0 || (n.host.children > 0 && !leaves_by_choice())) return State::held;
+  const std::uint32_t children_that_stay = n.device.children - (leaves_by_choice() ? n.settled_children : 0);
+  return n.device.leases == 0 && children_that_stay == 0 ? State::last : State::first;
 }
 
 void RadixTree::visit(const Visit& visit) {
@@ -276,12 +287,12 @@ void RadixTree::notify_evicted(PolicyRole role, NodeId id, Pages pages) {
   if (role == PolicyRole::device) notify(PolicyRole::candidates);
 }
 
-void RadixTree::notify_entered(NodeId id, bool device) {
+void RadixTree::notify_entered(NodeId id, Tier tier) {
   const Node& n = node(id);
-  const std::size_t other = static_cast<std::size_t>(device ? PolicyRole::host : PolicyRole::device);
-  const bool there = policies_[other] && (device ? n.on_host() : n.on_device());
+  const std::size_t other = static_cast<std::size_t>(tier == Tier::device ? PolicyRole::host : PolicyRole::device);
+  const bool there = policies_[other] && is_in_tier_of(n, other);
   for (std::size_t role = 0; role < kPolicies; ++role) {
-    if ((static_cast<PolicyRole>(role) == PolicyRole::host) == device) continue;
+    if (tier_of(role) != tier) continue;
     mutable_node(id).marks[role] = {};
     LearnsFromVisits* const learner = policies_[role].learner;
     if (learner == nullptr) continue;
@@ -310,14 +321,14 @@ bool RadixTree::fits(std::span<const PageKey> keys) const {
 }
 
 PrefixMatch RadixTree::peek(std::span<const PageKey> keys) const {
-  PrefixMatch match{0, 0, root(), root()};
+  PrefixMatch match{0, 0, root(), root(), 0};
   while (!keys.empty()) {
     const NodeId id = child_of(match.end, keys.front());
     if (id == NodeId::none) break;
     const Node& child = node(id);
     const std::size_t shared = shared_pages(child.keys(), keys);
     match.end = id;
-    if (child.on_device()) {
+    if (child.device.resident()) {
       match.device_end = id;
       match.device_pages += shared;
     } else {
@@ -326,6 +337,7 @@ PrefixMatch RadixTree::peek(std::span<const PageKey> keys) const {
     if (shared < child.facts.pages) break;
     keys = keys.subspan(shared);
   }
+  match.present = match.device_pages + match.host_pages;
   return match;
 }
 
@@ -335,7 +347,10 @@ PrefixMatch RadixTree::match(std::span<const PageKey> keys) {
   const Pages beyond = last.depth_pages - (match.device_pages + match.host_pages);
   if (beyond == 0) return match;
   const NodeId upper = split(match.end, last.pages - beyond);
-  if (split_refreshes_) stamp(match.end, next_stamp());
+  if (split_refreshes_) {
+    if (!pools_.empty()) stamp(upper, next_stamp());  // the request may continue from a node above
+    stamp(match.end, next_stamp());
+  }
   if (match.device_end == match.end) match.device_end = upper;
   match.end = upper;
   return match;
@@ -363,8 +378,9 @@ void RadixTree::touch(NodeId end, std::uint64_t stamp, Touch kind) {
   }
 }
 
-void RadixTree::count_touch(NodeId end, Pages above) {
+void RadixTree::count_touch(NodeId end, Pages above, std::span<const NodeId> except) {
   for (NodeId at = end; at != root() && node(at).facts.depth_pages > above; at = node(at).parent) {
+    if (std::ranges::find(except, at) != except.end()) continue;
     ++mutable_node(at).facts.hits;
     reoffer(at);
   }
@@ -378,7 +394,7 @@ NodeId RadixTree::insert(NodeId parent, std::span<const PageKey> keys, std::span
   KV_CHECK(!device.empty() || !host.empty(), "every page is on a tier");
   KV_CHECK(device.empty() || device.size() == keys.size(), "one device slot a page");
   KV_CHECK(host.empty() || host.size() == keys.size(), "one host slot a page");
-  KV_CHECK(device.empty() || parent == root() || node(parent).on_device(), "the device set is prefix-closed");
+  KV_CHECK(device.empty() || parent == root() || node(parent).device.resident(), "the device set is prefix-closed");
   const NodeId id = new_node();
   KV_CHECK(by_first_key_.insert(keys.front(), id, first_key()), "a page is inserted once");
   insertions_ += keys.size();
@@ -386,20 +402,22 @@ NodeId RadixTree::insert(NodeId parent, std::span<const PageKey> keys, std::span
   Node& leaf = mutable_node(id);
   leaf.first_key = keys.front();
   if (keys.size() > 1) leaf.longer_keys.append(keys);
-  leaf.device.append(device);
-  leaf.host.append(host);
+  leaf.device.slots.append(device);
+  leaf.host.slots.append(host);
   leaf.facts.last_access = stamp;
   leaf.facts.inserted = insertions_;
   leaf.facts.hits = first_hits_;
   leaf.facts.priority = priority;
   leaf.facts.pages = static_cast<std::uint32_t>(keys.size());
   leaf.facts.depth_pages = node(parent).facts.depth_pages + leaf.facts.pages;
-  if (leaf.on_device()) device_pages_ += keys.size();
-  if (leaf.on_host()) host_pages_ += keys.size();
+  for (const Tier tier : kTiersOfTree) {
+    if (leaf.on(tier).resident()) sums(tier).pages += keys.size();
+  }
   link_child(parent, id);
   raise_priority(parent, priority);
-  if (leaf.on_device()) notify_entered(id, true);
-  if (leaf.on_host()) notify_entered(id, false);
+  for (const Tier tier : kTiersOfTree) {
+    if (leaf.on(tier).resident()) notify_entered(id, tier);
+  }
   refresh(id);
   refresh(parent);
   return id;
@@ -414,8 +432,11 @@ NodeId RadixTree::split(NodeId id, Pages upper_pages) {
   unlink_child(id);
   const NodeId parent = lower.parent;
   upper.longer_keys = lower.longer_keys.cut(upper_pages);
-  upper.device = lower.device.cut(upper_pages);
-  upper.host = lower.host.cut(upper_pages);
+  for (const Tier tier : kTiersOfTree) {
+    upper.on(tier).slots = lower.on(tier).slots.cut(upper_pages);
+    upper.on(tier).leases = lower.on(tier).leases;
+    upper.on(tier).arriving = lower.on(tier).arriving;
+  }
   upper.first_key = std::exchange(lower.first_key, lower.longer_keys[0]);
   const std::uint64_t lower_pages = lower.facts.pages - upper_pages;
   if (upper_pages == 1) upper.longer_keys = {};
@@ -423,13 +444,9 @@ NodeId RadixTree::split(NodeId id, Pages upper_pages) {
   by_first_key_.renumber(upper.first_key, id, upper_id);
   KV_CHECK(by_first_key_.insert(lower.first_key, id, first_key()), "a page is inserted once");
 
-  upper.device_leases = lower.device_leases;
-  upper.host_leases = lower.host_leases;
-  upper.backup = lower.backup;
-  upper.load = lower.load;
   upper.backup_hits = lower.backup_hits;
   upper.backup_failures = lower.backup_failures;
-  upper.lacks_draft = lower.lacks_draft;
+  upper.incomplete = lower.incomplete;
   upper.leaving = lower.leaving;
   upper.settled = lower.settled;  // the upper part's only child is the lower one
   upper.evictable = lower.evictable;
@@ -442,6 +459,7 @@ NodeId RadixTree::split(NodeId id, Pages upper_pages) {
 
   link_child(parent, upper_id);
   link_child(upper_id, id);
+  for (const auto& pool : pools_) pool->split(upper_id, id, upper_pages);
   for (std::size_t role = 0; role < kPolicies; ++role) {
     LearnsFromVisits* const learner = policies_[role].learner;
     if (learner != nullptr && is_in_tier_of(upper, role))
@@ -475,8 +493,7 @@ void RadixTree::join_only_child(NodeId id) {
   if (upper.longer_keys.empty()) upper.longer_keys.append({&upper.first_key, 1});
   if (lower.longer_keys.empty()) lower.longer_keys.append({&lower.first_key, 1});
   upper.longer_keys.join(std::move(lower.longer_keys));
-  upper.device.join(std::move(lower.device));
-  upper.host.join(std::move(lower.host));
+  for (const Tier tier : kTiersOfTree) upper.on(tier).slots.join(std::move(lower.on(tier).slots));
   upper.facts.pages += lower.facts.pages;
   upper.facts.depth_pages = lower.facts.depth_pages;
   upper.facts.inserted = lower.facts.inserted;
@@ -488,15 +505,17 @@ void RadixTree::remove_tail(NodeId id, Pages pages, std::vector<SlotId>& device,
   Node& leaf = mutable_node(id);
   KV_CHECK(id != root() && leaf.alive && pages > 0 && pages <= leaf.facts.pages, "the tail is part of a node");
   KV_CHECK(leaf.children == 0, "only a leaf's tail is removed");
-  KV_CHECK(leaf.device_leases == 0 && leaf.host_leases == 0, "a leased page is not removed");
-  KV_CHECK(leaf.backup == OperationId::none && leaf.load == OperationId::none, "a page in transfer is not removed");
-  if (leaf.on_device()) device_pages_ -= pages;
-  if (leaf.on_host()) host_pages_ -= pages;
+  KV_CHECK(leaf.device.leases == 0 && leaf.host.leases == 0, "a leased page is not removed");
+  KV_CHECK(leaf.host.arriving == OperationId::none && leaf.device.arriving == OperationId::none,
+           "a page in transfer is not removed");
+  for (const Tier tier : kTiersOfTree) {
+    if (leaf.on(tier).resident()) sums(tier).pages -= pages;
+  }
   if (leaf.settled) settled_pages_ -= pages;
   if (leaf.evictable) evictable_pages_ -= pages;
   if (pages == leaf.facts.pages) {
-    device.insert(device.end(), leaf.device.begin(), leaf.device.end());
-    host.insert(host.end(), leaf.host.begin(), leaf.host.end());
+    device.insert(device.end(), leaf.device.slots.begin(), leaf.device.slots.end());
+    host.insert(host.end(), leaf.host.slots.begin(), leaf.host.slots.end());
     const NodeId parent = leaf.parent;
     by_first_key_.erase(leaf.first_key, id);
     unlink_child(id);
@@ -505,8 +524,8 @@ void RadixTree::remove_tail(NodeId id, Pages pages, std::vector<SlotId>& device,
     refresh(parent);
     return;
   }
-  take_tail(leaf.device, pages, device);
-  take_tail(leaf.host, pages, host);
+  take_tail(leaf.device.slots, pages, device);
+  take_tail(leaf.host.slots, pages, host);
   leaf.facts.pages -= static_cast<std::uint32_t>(pages);
   leaf.longer_keys.drop_tail(leaf.facts.pages == 1 ? leaf.longer_keys.size() : pages);
   leaf.facts.depth_pages -= static_cast<std::uint32_t>(pages);
@@ -516,43 +535,42 @@ void RadixTree::remove_tail(NodeId id, Pages pages, std::vector<SlotId>& device,
 
 // ---- residency ---------------------------------------------------------------------------------------
 
-void RadixTree::set_device(NodeId id, std::span<const SlotId> slots) {
+void RadixTree::set_slots(Tier tier, NodeId id, std::span<const SlotId> slots) {
   Node& target = mutable_node(id);
-  KV_CHECK(id != root() && target.alive && !target.on_device(), "the node isn't on the device yet");
-  KV_CHECK(slots.size() == target.facts.pages, "one device slot a page");
-  KV_CHECK(target.parent == root() || node(target.parent).on_device(), "the device set is prefix-closed");
-  target.device = PageList<SlotId>(slots);
-  device_pages_ += target.facts.pages;
-  if (target.device_leases > 0) leased_device_pages_ += target.facts.pages;
-  ++mutable_node(target.parent).device_children;
-  notify_entered(id, true);
+  Residency& here = target.on(tier);
+  KV_CHECK(id != root() && target.alive && !here.resident(), "the node isn't on the tier yet");
+  KV_CHECK(slots.size() == target.facts.pages, "one slot a page");
+  KV_CHECK(tier == Tier::host || target.parent == root() || node(target.parent).device.resident(),
+           "the device set is prefix-closed");
+  here.slots = PageList<SlotId>(slots);
+  sums(tier).pages += target.facts.pages;
+  if (here.leases > 0) sums(tier).leased += target.facts.pages;
+  ++mutable_node(target.parent).on(tier).children;
+  notify_entered(id, tier);
   refresh(id);
   refresh(target.parent);
 }
 
-void RadixTree::set_host(NodeId id, std::span<const SlotId> slots) {
+std::vector<SlotId> RadixTree::take_slots(Tier tier, NodeId id) {
   Node& target = mutable_node(id);
-  KV_CHECK(id != root() && target.alive && !target.on_host(), "the node isn't on the host yet");
-  KV_CHECK(slots.size() == target.facts.pages, "one host slot a page");
-  target.host = PageList<SlotId>(slots);
-  host_pages_ += target.facts.pages;
-  ++mutable_node(target.parent).host_children;
-  notify_entered(id, false);
-  refresh(id);
-  refresh(target.parent);
+  KV_CHECK(target.alive && target.device.resident() && target.host.resident(), "every page stays on a tier");
+  Residency& here = target.on(tier);
+  std::vector<SlotId> slots(here.slots.begin(), here.slots.end());
+  here.slots = {};
+  sums(tier).pages -= target.facts.pages;
+  if (here.leases > 0) sums(tier).leased -= target.facts.pages;
+  --mutable_node(target.parent).on(tier).children;
+  return slots;
 }
 
-std::vector<SlotId> RadixTree::clear_device(NodeId id) {
+std::vector<SlotId> RadixTree::clear(Tier tier, NodeId id) {
   Node& target = mutable_node(id);
-  KV_CHECK(target.alive && target.on_device() && target.on_host(), "every page stays on a tier");
-  KV_CHECK(target.device_children == 0, "the device set is prefix-closed");
-  KV_CHECK(target.device_leases == 0, "a leased page is not evicted");
-  KV_CHECK(target.backup == OperationId::none, "a page that is being written is not evicted");
-  std::vector<SlotId> slots(target.device.begin(), target.device.end());
-  target.device = {};
-  device_pages_ -= target.facts.pages;
-  --mutable_node(target.parent).device_children;
-  target.leaving = target.lacks_draft = false;
+  KV_CHECK(target.on(tier).leases == 0, "a leased page is not evicted");
+  if (tier == Tier::host) return discard_host(id);
+  KV_CHECK(target.device.children == 0, "the device set is prefix-closed");
+  KV_CHECK(target.host.arriving == OperationId::none, "a page that is being written is not evicted");
+  std::vector<SlotId> slots = take_slots(tier, id);
+  target.leaving = target.incomplete = false;
   classify(id);  // before the node grows
   join_only_child(id);
   refresh(id);
@@ -560,35 +578,20 @@ std::vector<SlotId> RadixTree::clear_device(NodeId id) {
   return slots;
 }
 
-std::vector<SlotId> RadixTree::clear_host(NodeId id) {
-  KV_CHECK(node(id).host_leases == 0, "a leased page is not evicted");
-  return discard_host(id);
-}
-
 std::vector<SlotId> RadixTree::discard_host(NodeId id) {
-  Node& target = mutable_node(id);
-  KV_CHECK(target.alive && target.on_device() && target.on_host(), "every page stays on a tier");
-  std::vector<SlotId> slots(target.host.begin(), target.host.end());
-  target.host = {};
-  host_pages_ -= target.facts.pages;
-  --mutable_node(target.parent).host_children;
+  std::vector<SlotId> slots = take_slots(Tier::host, id);
   refresh(id);
-  refresh(target.parent);
+  refresh(node(id).parent);
   return slots;
 }
 
-void RadixTree::set_backup(NodeId id, OperationId operation) {
-  mutable_node(id).backup = operation;
-  refresh(id);
-}
-
-void RadixTree::set_load(NodeId id, OperationId operation) {
-  mutable_node(id).load = operation;
+void RadixTree::set_arriving(Tier tier, NodeId id, OperationId operation) {
+  mutable_node(id).on(tier).arriving = operation;
   refresh(id);
 }
 
 void RadixTree::set_leaving(NodeId id) {
-  if (shadowed_copies_ && node(id).on_host()) shadowed_copies_->give_place(id);
+  if (shadowed_copies_ && node(id).host.resident()) shadowed_copies_->give_place(id);
   mutable_node(id).leaving = true;
   refresh(id);
 }
@@ -605,39 +608,23 @@ Pages RadixTree::raise_priority(NodeId end, std::int32_t priority) {
 
 // ---- leases ------------------------------------------------------------------------------------------
 
-void RadixTree::lease_device(NodeId end) {
+void RadixTree::lease(Tier tier, NodeId end) {
   for (NodeId at = end; at != NodeId::none; at = node(at).parent) {
     Node& leased = mutable_node(at);
     KV_CHECK(leased.alive, "only a cached node is leased");
-    if (leased.device_leases++ > 0) continue;
-    if (leased.on_device()) leased_device_pages_ += leased.facts.pages;
+    if (leased.on(tier).leases++ > 0) continue;
+    if (leased.on(tier).resident()) sums(tier).leased += leased.facts.pages;
     refresh(at);
   }
 }
 
-void RadixTree::release_device(NodeId end) {
+void RadixTree::release(Tier tier, NodeId end) {
   for (NodeId at = end; at != NodeId::none; at = node(at).parent) {
     Node& leased = mutable_node(at);
-    KV_CHECK(leased.alive && leased.device_leases > 0, "a lease is released once");
-    if (--leased.device_leases > 0) continue;
-    if (leased.on_device()) leased_device_pages_ -= leased.facts.pages;
+    KV_CHECK(leased.alive && leased.on(tier).leases > 0, "a lease is released once");
+    if (--leased.on(tier).leases > 0) continue;
+    if (leased.on(tier).resident()) sums(tier).leased -= leased.facts.pages;
     refresh(at);
-  }
-}
-
-void RadixTree::lease_host(NodeId end) {
-  for (NodeId at = end; at != NodeId::none; at = node(at).parent) {
-    Node& leased = mutable_node(at);
-    KV_CHECK(leased.alive, "only a cached node is leased");
-    if (leased.host_leases++ == 0) refresh(at);
-  }
-}
-
-void RadixTree::release_host(NodeId end) {
-  for (NodeId at = end; at != NodeId::none; at = node(at).parent) {
-    Node& leased = mutable_node(at);
-    KV_CHECK(leased.alive && leased.host_leases > 0, "a lease is released once");
-    if (--leased.host_leases == 0) refresh(at);
   }
 }
 
@@ -651,17 +638,17 @@ void RadixTree::check_node(NodeId id) const {
   KV_CHECK(n.facts.pages == n.keys().size() && n.facts.pages > 0, "a node knows its pages");
   KV_CHECK(n.facts.depth_pages == parent.facts.depth_pages + n.facts.pages, "a node knows its depth");
   KV_CHECK(n.facts.inserted >= n.facts.pages && n.facts.inserted <= insertions_, "pages are numbered as inserted");
-  KV_CHECK(n.on_device() || n.on_host(), "every page is on a tier");
-  KV_CHECK(!n.on_device() || n.device.size() == n.facts.pages, "one device slot a page");
-  KV_CHECK(!n.on_host() || n.host.size() == n.facts.pages, "one host slot a page");
-  KV_CHECK(!n.on_device() || n.parent == root() || parent.on_device(), "the device set is prefix-closed");
+  KV_CHECK(n.device.resident() || n.host.resident(), "every page is on a tier");
+  KV_CHECK(!n.device.resident() || n.device.slots.size() == n.facts.pages, "one device slot a page");
+  KV_CHECK(!n.host.resident() || n.host.slots.size() == n.facts.pages, "one host slot a page");
+  KV_CHECK(!n.device.resident() || n.parent == root() || parent.device.resident(), "the device set is prefix-closed");
   KV_CHECK(n.facts.priority <= parent.facts.priority, "a node's priority is at least its child's");
-  const bool may_go = n.on_device() && n.device_leases == 0 && (n.leaving || !leaves_by_choice());
-  KV_CHECK(n.settled == (may_go && n.settled_children == n.device_children), "the settled nodes are closed downwards");
-  KV_CHECK(n.evictable == (may_go && n.backup == OperationId::none && n.evictable_children == n.device_children),
+  const bool may_go = n.device.resident() && n.device.leases == 0 && (n.leaving || !leaves_by_choice());
+  KV_CHECK(n.settled == (may_go && n.settled_children == n.device.children), "the settled nodes are closed downwards");
+  KV_CHECK(n.evictable == (may_go && n.host.arriving == OperationId::none && n.evictable_children == n.device.children),
            "the evictable nodes are closed downwards");
-  KV_CHECK(!n.leaving || n.on_device(), "a node that leaves L1 is on L1");
-  KV_CHECK(!n.lacks_draft || n.on_device(), "a node that lacks the draft's KV is on L1");
+  KV_CHECK(!n.leaving || n.device.resident(), "a node that leaves L1 is on L1");
+  KV_CHECK(!n.incomplete || n.device.resident(), "an incomplete node is on L1");
   for (std::size_t role = 0; role < kPolicies; ++role) {
     if (!policies_[role]) continue;
     KV_CHECK(policies_[role]->is_offered(id) == is_offered_to(n, static_cast<PolicyRole>(role)),
@@ -679,25 +666,27 @@ void RadixTree::check_children(NodeId id) const {
     const Node& child = node(at);
     KV_CHECK(child.alive && child.parent == id && child.previous_sibling == previous, "siblings are linked");
     ++children;
-    if (child.on_device()) ++device_children;
-    host_children += child.on_host();
+    if (child.device.resident()) ++device_children;
+    host_children += child.host.resident();
     settled += child.settled;
     evictable += child.evictable;
-    device_leases += child.device_leases;
-    host_leases += child.host_leases;
+    device_leases += child.device.leases;
+    host_leases += child.host.leases;
     previous = at;
   }
-  KV_CHECK(children == n.children && device_children == n.device_children && host_children == n.host_children,
+  KV_CHECK(children == n.children && device_children == n.device.children && host_children == n.host.children,
            "a node knows its children");
   KV_CHECK(settled == n.settled_children && evictable == n.evictable_children,
            "a node counts its settled and its evictable children");
-  KV_CHECK(device_leases <= n.device_leases && host_leases <= n.host_leases, "a lease holds the whole path");
+  KV_CHECK(device_leases <= n.device.leases && host_leases <= n.host.leases, "a lease holds the whole path");
 }
 
 void RadixTree::check_invariants() const {
+  for (const auto& pool : pools_) pool->check_invariants();
   std::size_t live = 0, children = 0, listed = 0;
   std::array<std::size_t, kPolicies> offered{};
-  Pages device_pages = 0, host_pages = 0, leased = 0, settled = 0, evictable = 0;
+  Sums device, host;
+  Pages settled = 0, evictable = 0;
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     const auto id = static_cast<NodeId>(i);
     const Node& n = nodes_[i];
@@ -707,9 +696,11 @@ void RadixTree::check_invariants() const {
     if (id == root()) continue;
     check_node(id);
     ++live;
-    if (n.on_device()) device_pages += n.facts.pages;
-    if (n.on_host()) host_pages += n.facts.pages;
-    if (n.on_device() && n.device_leases > 0) leased += n.facts.pages;
+    for (const Tier tier : kTiersOfTree) {
+      Sums& to = tier == Tier::device ? device : host;
+      if (n.on(tier).resident()) to.pages += n.facts.pages;
+      if (n.on(tier).resident() && n.on(tier).leases > 0) to.leased += n.facts.pages;
+    }
     if (n.settled) settled += n.facts.pages;
     if (n.evictable) evictable += n.facts.pages;
     listed += shadowed_copies_ && shadowed_copies_->is_listed(id);
@@ -719,9 +710,9 @@ void RadixTree::check_invariants() const {
   // Every node is in one list of children, and depths grow downwards: so the nodes form one tree.
   KV_CHECK(children == live && live == live_ && by_first_key_.size() == live, "all nodes hang below the root");
   KV_CHECK(nodes_.size() == live + free_nodes_.size() + 1, "a node is live or free");
-  KV_CHECK(device_pages == device_pages_ && host_pages == host_pages_, "pages are counted");
+  KV_CHECK(device.pages == device_.pages && host.pages == host_.pages, "pages are counted");
   KV_CHECK(!shadowed_copies_ || shadowed_copies_->listed() == listed, "no other copy is in the order");
-  KV_CHECK(leased == leased_device_pages_, "leased device pages are counted");
+  KV_CHECK(device.leased == device_.leased && host.leased == host_.leased, "leased pages are counted");
   KV_CHECK(settled == settled_pages_ && evictable == evictable_pages_, "settled and evictable pages are counted");
   for (std::size_t role = 0; role < kPolicies; ++role) {
     KV_CHECK(!policies_[role] || policies_[role]->offered() == offered[role], "no other node is on offer");

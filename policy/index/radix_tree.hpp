@@ -40,8 +40,10 @@
 #include <vector>
 
 #include "policy/base/page_list.hpp"
+#include "policy/base/tiers.hpp"
 #include "policy/base/types.hpp"
 #include "policy/eviction.hpp"
+#include "policy/index/further_pool.hpp"
 #include "policy/index/node_table.hpp"
 #include "policy/index/shadowed_copies.hpp"
 
@@ -51,26 +53,35 @@ namespace kvtwin {
 enum class PolicyRole : std::uint8_t { device, host, candidates, shadowed };
 constexpr std::size_t kPolicies = 4;
 
+// The memory tiers, which the tree indexes.
+constexpr Tier kTiersOfTree[] = {Tier::device, Tier::host};
+
+// A node's place on one of them.
+struct Residency {
+  PageList<SlotId> slots;                    // empty, or one slot per page
+  OperationId arriving = OperationId::none;  // the transfer that fills the slots, until acknowledged
+  std::uint32_t children = 0;                // of the node, on this tier
+  std::uint32_t leases = 0;
+
+  bool resident() const { return !slots.empty(); }
+};
+
 // Four cache lines.
 struct alignas(64) Node {
   NodeId parent = NodeId::none;
   NodeId first_child = NodeId::none, next_sibling = NodeId::none, previous_sibling = NodeId::none;
-  std::uint32_t children = 0, device_children = 0, host_children = 0;
-  std::uint32_t settled_children = 0, evictable_children = 0;
-  std::uint32_t device_leases = 0, host_leases = 0;
+  std::uint32_t children = 0, settled_children = 0, evictable_children = 0;
   std::uint32_t backup_hits = 0;      // HiCache's hit_count: requests that inserted the whole node; copied on split
   std::uint32_t backup_failures = 0;  // since the last copy that arrived
-  bool lacks_draft =
-      false;             // on L1 without the draft model's KV, because the page came from a tier that does not keep it
+  // On L1 without the KV of a further shape in its slots (a draft model's), because the tier that the pages came from
+  // does not keep it.
+  bool incomplete = false;
   bool leaving = false;  // chosen to leave L1; reset when the node is touched
   bool settled = false, evictable = false;
   bool alive = false;
-  PageKey first_key;                       // separate, so that a look-up, and a node of one page, read only the node
-  PageList<PageKey> longer_keys;           // all keys, if the node has more than one page
-  PageList<SlotId> device;                 // empty, or one slot per page
-  PageList<SlotId> host;                   // empty, or one slot per page
-  OperationId backup = OperationId::none;  // the D2H transfer that fills `host`, until acknowledged
-  OperationId load = OperationId::none;    // the H2D transfer that fills `device`, until acknowledged
+  PageKey first_key;              // separate, so that a look-up, and a node of one page, read only the node
+  PageList<PageKey> longer_keys;  // all keys, if the node has more than one page
+  Residency device, host;
   NodeFacts facts;
   std::array<PolicyMarks, kPolicies> marks{};  // by PolicyRole
 
@@ -78,8 +89,8 @@ struct alignas(64) Node {
   std::span<const PageKey> keys() const {
     return longer_keys.empty() ? std::span(&first_key, facts.pages) : std::span<const PageKey>(longer_keys);
   }
-  bool on_device() const { return !device.empty(); }
-  bool on_host() const { return !host.empty(); }
+  const Residency& on(Tier tier) const { return tier == Tier::device ? device : host; }
+  Residency& on(Tier tier) { return tier == Tier::device ? device : host; }
 };
 static_assert(sizeof(Node) == 256);
 
@@ -89,6 +100,8 @@ struct PrefixMatch {
   Pages host_pages = 0;
   NodeId device_end = NodeId::none;  // the node that holds the last device page; the root if none
   NodeId end = NodeId::none;         // the node that holds the last matched page; the root if none
+  // Pages of full attention on L1 or L2. More than the others together if a window or a state is missing (Cache).
+  Pages present = 0;
 };
 
 class RadixTree {
@@ -98,6 +111,9 @@ class RadixTree {
   // while L1 has the page too (see also order_shadowed_copies).
   RadixTree(std::unique_ptr<EvictionPolicy> device, std::unique_ptr<EvictionPolicy> host,
             std::unique_ptr<EvictionPolicy> candidates = nullptr, std::unique_ptr<EvictionPolicy> shadowed = nullptr);
+
+  // Adds a pool whose residency stands beside the nodes. Requires: an empty tree, and no pages that leave L1 by choice.
+  FurtherPool& add_pool(Closure closure, Pages tail_pages);
 
   NodeId root() const { return NodeId{0}; }
   // The reference, and spans from the node, are valid until the next insert, match or split.
@@ -143,8 +159,8 @@ class RadixTree {
   // Stamps one node.
   void stamp(NodeId id, std::uint64_t stamp);
   void touch(NodeId end, std::uint64_t stamp, Touch kind = Touch::access);
-  // Counts a touch of every node on the path that ends behind the first `above` pages.
-  void count_touch(NodeId end, Pages above);
+  // Counts a touch of every node on the path that ends behind the first `above` pages, but for the nodes `except`.
+  void count_touch(NodeId end, Pages above, std::span<const NodeId> except = {});
 
   // Adds a leaf below `parent`, which ends right before keys[0], with these slots. facts.last_access = stamp.
   // Requires: `device` or `host` has one slot per page; the other may be empty.
@@ -155,17 +171,16 @@ class RadixTree {
   // pages of the node.
   NodeId split(NodeId id, Pages upper_pages);
 
-  // Changes the residency of a whole node. Slots are passed in or returned.
-  void set_device(NodeId id, std::span<const SlotId> slots);  // load-back, un-evict: the parent must be on L1
-  void set_host(NodeId id, std::span<const SlotId> slots);
-  // Requires: no child on L1; the node is on L2. If the node and an only child then have the same state and history,
-  // without a lease or transfer, the child's pages join the node: a split is undone, and the child's id goes.
-  std::vector<SlotId> clear_device(NodeId id);
-  std::vector<SlotId> clear_host(NodeId id);    // the node must be on L1
-  std::vector<SlotId> discard_host(NodeId id);  // the same, for a copy that never arrived; nodes below may be leased
-  void set_backup(NodeId id, OperationId operation);
-  void set_load(NodeId id, OperationId operation);
-  void set_lacks_draft(NodeId id) { mutable_node(id).lacks_draft = true; }  // for as long as the node stays on L1
+  // Changes the residency of a whole node on a tier. Slots are passed in or returned.
+  void set_slots(Tier tier, NodeId id, std::span<const SlotId> slots);  // on L1: the parent must be on L1
+  // Requires: the node is on both tiers; for L1: no child on L1. If a node that leaves L1 and its only child then have
+  // the same state and history, without a lease or transfer, the child's pages join the node: a split is undone, and
+  // the child's id goes.
+  std::vector<SlotId> clear(Tier tier, NodeId id);
+  std::vector<SlotId> discard_host(NodeId id);  // for a copy on L2 that never arrived; nodes below may be leased
+  // The transfer that fills the slots; none: it was acknowledged.
+  void set_arriving(Tier tier, NodeId id, OperationId operation);
+  void set_incomplete(NodeId id) { mutable_node(id).incomplete = true; }  // for as long as the node stays on L1
   void count_backup_hit(NodeId id) { ++mutable_node(id).backup_hits; }
   void count_backup_failure(NodeId id) { ++mutable_node(id).backup_failures; }
   void forget_backup_failures(NodeId id) { mutable_node(id).backup_failures = 0; }
@@ -179,10 +194,8 @@ class RadixTree {
   // pages. Appends the released slots.
   void remove_tail(NodeId id, Pages pages, std::vector<SlotId>& device, std::vector<SlotId>& host);
 
-  void lease_device(NodeId end);  // the whole path
-  void release_device(NodeId end);
-  void lease_host(NodeId end);
-  void release_host(NodeId end);
+  void lease(Tier tier, NodeId end);  // the whole path
+  void release(Tier tier, NodeId end);
 
   // The next victim by the policy of the role; none if no node may be evicted.
   NodeId device_victim() { return victim(PolicyRole::device); }
@@ -193,17 +206,22 @@ class RadixTree {
   // Requires: called before the last `pages` pages of such a victim leave the tier.
   void notify_evicted(PolicyRole role, NodeId id, Pages pages);
 
-  Pages device_pages() const { return device_pages_; }  // on L1
-  Pages host_pages() const { return host_pages_; }      // on L2 (with or without a device copy)
+  // On this memory tier; on L2 with or without a copy on L1.
+  Pages pages(Tier tier) const { return sums(tier).pages; }
   Pages evictable_device_pages() const { return evictable_pages_; }
   Pages settled_device_pages() const { return settled_pages_; }
-  Pages unleased_device_pages() const { return device_pages_ - leased_device_pages_; }
+  Pages unleased_device_pages() const { return device_.pages - device_.leased; }
   std::size_t nodes() const { return live_; }  // without the root
 
   // Compares every invariant above with a computation from scratch. O(size); for tests.
   void check_invariants() const;
 
  private:
+  struct Sums {
+    Pages pages = 0, leased = 0;  // of all nodes on a memory tier
+  };
+  const Sums& sums(Tier tier) const { return tier == Tier::device ? device_ : host_; }
+  Sums& sums(Tier tier) { return tier == Tier::device ? device_ : host_; }
   Node& mutable_node(NodeId id) { return nodes_[static_cast<std::size_t>(id)]; }
   NodeId new_node();
   void free_node(NodeId id);
@@ -225,11 +243,13 @@ class RadixTree {
   bool is_host_leaf(const Node& node) const;
   bool is_offered_to(const Node& node, PolicyRole role) const;
   ShadowedCopies::State shadowed_state(const Node& node) const;
-  void notify_entered(NodeId id, bool device);
+  void notify_entered(NodeId id, Tier tier);
+  std::vector<SlotId> take_slots(Tier tier, NodeId id);
   void check_node(NodeId id) const;
   void check_children(NodeId id) const;
 
   std::pmr::vector<Node> nodes_;
+  std::vector<std::unique_ptr<FurtherPool>> pools_;
   std::vector<NodeId> free_nodes_;
   NodeTable by_first_key_;
   std::array<InstalledPolicy, kPolicies> policies_;  // null: the role is not used
@@ -237,7 +257,7 @@ class RadixTree {
   std::optional<ShadowedCopies> shadowed_copies_;
   bool split_refreshes_ = false, host_evicts_leaving_ = false, joins_nodes_ = true;
   std::uint32_t first_hits_ = 1;
-  Pages device_pages_ = 0, host_pages_ = 0, leased_device_pages_ = 0;
+  Sums device_, host_;
   Pages settled_pages_ = 0, evictable_pages_ = 0;
   bool looks_ahead_ = false;  // a policy implements LooksAhead
   std::size_t live_ = 0;

@@ -20,6 +20,8 @@ class CostLoadBack final : public LoadBackAdmission {
 
 }  // namespace
 
-std::unique_ptr<LoadBackAdmission> make_cost_load_back_admission() { return std::make_unique<CostLoadBack>(); }
+std::unique_ptr<LoadBackAdmission> make_cost_load_back_admission(const Parameters&) {
+  return std::make_unique<CostLoadBack>();
+}
 
 }  // namespace kvtwin

@@ -11,7 +11,7 @@ class ThresholdLoadBack final : public LoadBackAdmission {
 
 }  // namespace
 
-std::unique_ptr<LoadBackAdmission> make_threshold_load_back_admission() {
+std::unique_ptr<LoadBackAdmission> make_threshold_load_back_admission(const Parameters&) {
   return std::make_unique<ThresholdLoadBack>();
 }
 

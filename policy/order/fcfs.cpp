@@ -12,6 +12,6 @@ class FirstComeFirstServed final : public RequestOrder {
 
 }  // namespace
 
-std::unique_ptr<RequestOrder> make_fcfs_order() { return std::make_unique<FirstComeFirstServed>(); }
+std::unique_ptr<RequestOrder> make_fcfs_order(const Parameters&) { return std::make_unique<FirstComeFirstServed>(); }
 
 }  // namespace kvtwin

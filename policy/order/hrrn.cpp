@@ -24,6 +24,8 @@ class HighestResponseRatioNext final : public RequestOrder {
 
 }  // namespace
 
-std::unique_ptr<RequestOrder> make_hrrn_order() { return std::make_unique<HighestResponseRatioNext>(); }
+std::unique_ptr<RequestOrder> make_hrrn_order(const Parameters&) {
+  return std::make_unique<HighestResponseRatioNext>();
+}
 
 }  // namespace kvtwin

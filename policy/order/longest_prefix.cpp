@@ -11,6 +11,6 @@ class LongestPrefix final : public RequestOrder {
 
 }  // namespace
 
-std::unique_ptr<RequestOrder> make_longest_prefix_order() { return std::make_unique<LongestPrefix>(); }
+std::unique_ptr<RequestOrder> make_longest_prefix_order(const Parameters&) { return std::make_unique<LongestPrefix>(); }
 
 }  // namespace kvtwin

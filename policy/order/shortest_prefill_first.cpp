@@ -16,6 +16,8 @@ class ShortestPrefillFirst final : public RequestOrder {
 
 }  // namespace
 
-std::unique_ptr<RequestOrder> make_shortest_prefill_first_order() { return std::make_unique<ShortestPrefillFirst>(); }
+std::unique_ptr<RequestOrder> make_shortest_prefill_first_order(const Parameters&) {
+  return std::make_unique<ShortestPrefillFirst>();
+}
 
 }  // namespace kvtwin

@@ -319,12 +319,21 @@ void Prefetcher::commit(Prefetch& prefetch, RequestId request) {
 void Prefetcher::land(Entry entry) {
   Prefetch& prefetch = entry->second;
   if (!prefetch.stopped || !whole()) commit(prefetch, entry->first);
+  if (prefetch.arrived > prefetch.committed) {  // after a stop in SGLang's style
+    sink_.event({.kind = EventKind::prefetch_wasted,
+                 .tier = Tier::host,
+                 .reason = Reason::stopped,
+                 .pages = prefetch.arrived - prefetch.committed,
+                 .operation = first_get(prefetch),
+                 .request = entry->first});
+  }
   release(std::span(prefetch.slots).subspan(prefetch.committed));
   if (!prefetch.pieces.empty() && prefetch.stopped) {
     sink_.event({.kind = EventKind::prefetch_done,
                  .tier = Tier::host,
                  .reason = Reason::stopped,
                  .pages = prefetch.arrived,
+                 .operation = first_get(prefetch),
                  .request = entry->first});
   } else if (!prefetch.pieces.empty()) {
     report_end(entry, EventKind::prefetch_done, prefetch.arrived,
@@ -398,7 +407,12 @@ void Prefetcher::enter(Entry entry, State state) {
 
 void Prefetcher::report_end(Entry entry, EventKind kind, Pages pages, Reason reason, Tier tier) {
   KV_CHECK(!std::exchange(entry->second.end_reported, true), "a prefetch ends once");
-  sink_.event({.kind = kind, .tier = tier, .reason = reason, .pages = pages, .request = entry->first});
+  sink_.event({.kind = kind,
+               .tier = tier,
+               .reason = reason,
+               .pages = pages,
+               .operation = first_get(entry->second),
+               .request = entry->first});
 }
 
 void Prefetcher::forget(Entry entry) {

@@ -207,6 +207,10 @@ class Prefetcher {
   TimeNs unit_ns(std::size_t tier, Tokens tokens) const;
   TimeNs read_ns(std::size_t tier, Tokens tokens) const;
   void release(std::span<const SlotId> slots);
+  // Identifies the prefetch in events; none before the gets.
+  static OperationId first_get(const Prefetch& prefetch) {
+    return prefetch.pieces.empty() ? OperationId::none : prefetch.pieces.front().get.id;
+  }
   bool whole() const { return config_.prefetch_style == PrefetchStyle::sglang; }
   Tokens tokens(Pages pages) const { return pages * config_.shape.page_tokens; }
 

@@ -15,6 +15,8 @@ class CostPrefetch final : public PrefetchAdmission {
 
 }  // namespace
 
-std::unique_ptr<PrefetchAdmission> make_cost_prefetch_admission() { return std::make_unique<CostPrefetch>(); }
+std::unique_ptr<PrefetchAdmission> make_cost_prefetch_admission(const Parameters&) {
+  return std::make_unique<CostPrefetch>();
+}
 
 }  // namespace kvtwin

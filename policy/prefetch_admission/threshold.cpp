@@ -11,6 +11,8 @@ class ThresholdPrefetch final : public PrefetchAdmission {
 
 }  // namespace
 
-std::unique_ptr<PrefetchAdmission> make_threshold_prefetch_admission() { return std::make_unique<ThresholdPrefetch>(); }
+std::unique_ptr<PrefetchAdmission> make_threshold_prefetch_admission(const Parameters&) {
+  return std::make_unique<ThresholdPrefetch>();
+}
 
 }  // namespace kvtwin

@@ -10,10 +10,10 @@
 //   Score), as the precise producer counts them: a page on the host counts less than one on the device
 //   (pkg/kvcache/kvblock_scorer.go, LongestPrefixScorer.Score; pkg/kvcache/backend.go, DefaultKVCacheBackendConfig: gpu
 //   1.0, cpu 0.8). The pages of the prompt behind the engine's prefix that are in shared storage count
-//   cluster.route_storage_share each (0 as in llm-d: they are not counted).
+//   storage_share each (0 as in llm-d: they are not counted).
 //
 // What an engine has cached is exact, by its KV events, or an estimate by the prompts that were sent to it
-// (cluster.route_prefix_from; llm-d's precise and approximate producers). Shared storage reports no evictions, so its
+// (prefix_from; llm-d's precise and approximate producers). Shared storage reports no evictions, so its
 // pages are an estimate: the last ones that any engine wrote, at most the capacity.
 //
 // Ties go to the engine with the fewest open requests, then to the first; llm-d's max-score-picker draws one. Here the
@@ -41,10 +41,49 @@ std::uint64_t score_share(std::uint64_t part, std::uint64_t whole) {
   return static_cast<std::uint64_t>((UnsignedWide{part} * kScoreOne) / whole);
 }
 
+constexpr std::string_view kPrefixFrom[] = {"events", "prompts"};
+constexpr std::size_t kFromPrompts = 1;
+
+// Weights and shares are in 1/1024.
+struct ScoreParameters {
+  explicit ScoreParameters(const Parameters& of)
+      : queue(weight(of, "queue", "2", "weight of a short queue (llm-d's queue-scorer)")),
+        kv(weight(of, "kv", "2", "weight of a small KV use (llm-d's kv-cache-utilization-scorer)")),
+        prefix(weight(of, "prefix", "3",
+                      "weight of the share of the prompt that the engine has cached (llm-d's prefix-cache-scorer)")),
+        host_share(
+            share(of, "host_share", "0.8", "worth of a cached page on the host, as a share of one on the device")),
+        storage_share(share(of, "storage_share", "0",
+                            "worth of a page in the shared file system or the remote tier, behind the engine's cached "
+                            "prefix, as a share of one on the device")),
+        from_prompts(
+            of.word("prefix_from", kPrefixFrom,
+                    "how the router knows the cached pages of an engine: events (exact, by the KV events of "
+                    "the engine) or prompts (an estimate: the pages sent to the engine last are on its device, "
+                    "those before on its host)") == kFromPrompts) {}
+
+  std::uint32_t queue, kv, prefix, host_share, storage_share;
+  bool from_prompts;
+
+ private:
+  static std::uint32_t weight(const Parameters& of, std::string_view name, std::string_view fallback,
+                              std::string_view help) {
+    return of.per_1024(name, {.fallback = fallback, .most = "1000", .help = help});
+  }
+  static std::uint32_t share(const Parameters& of, std::string_view name, std::string_view fallback,
+                             std::string_view help) {
+    return of.per_1024(name, {.fallback = fallback, .most = "1", .help = help});
+  }
+};
+
 class Score final : public Router {
  public:
   explicit Score(const RouterSetup& setup)
-      : setup_(setup), engines_(setup.engines), sent_(setup), shared_(std::max<Pages>(1, setup.shared_pages / 2)) {}
+      : setup_(setup),
+        of_(setup.parameters),
+        engines_(setup.engines),
+        sent_(setup),
+        shared_(std::max<Pages>(1, setup.shared_pages / 2)) {}
 
   std::size_t route(const Arrival& arrival) override {
     find_prefixes(arrival.keys);
@@ -67,8 +106,7 @@ class Score final : public Router {
       const std::uint64_t prefix_score =
           state.prefix_pages == 0 ? none_cached
                                   : score_share(state.prefix_x1024 + stored_behind(state.prefix_pages), prompt);
-      const std::uint64_t score = queue_score * setup_.queue_weight_x1024 + state.kv_score * setup_.kv_weight_x1024 +
-                                  prefix_score * setup_.prefix_weight_x1024;
+      const std::uint64_t score = queue_score * of_.queue + state.kv_score * of_.kv + prefix_score * of_.prefix;
       const bool first = best == engines_.size();
       if (!first && (score < best_score || (score == best_score && state.open >= engines_[best].open))) continue;
       best = i;
@@ -76,7 +114,7 @@ class Score final : public Router {
     }
     KV_CHECK(best < engines_.size(), "one engine lives");
     ++engines_[best].open;
-    if (setup_.prefix_from_prompts && uses_prefixes()) sent_.sent(best, arrival.keys, holders_);
+    if (of_.from_prompts && uses_prefixes()) sent_.sent(best, arrival.keys, holders_);
     return best;
   }
 
@@ -94,19 +132,17 @@ class Score final : public Router {
     set_running_pages(engines_[engine], engines_[engine].running_pages - pages_for(prompt));
   }
 
-  bool follows_pages() const override {
-    return uses_prefixes() && (!setup_.prefix_from_prompts || setup_.storage_share_x1024 != 0);
-  }
+  bool follows_pages() const override { return uses_prefixes() && (!of_.from_prompts || of_.storage_share != 0); }
   void stored(std::size_t engine, Tier tier, std::span<const PageKey> keys) override {
-    if (setup_.prefix_from_prompts) return;
+    if (of_.from_prompts) return;
     for (const PageKey& key : keys) holders_.add(engine, tier, key);
   }
   void removed(std::size_t engine, Tier tier, std::span<const PageKey> keys) override {
-    if (setup_.prefix_from_prompts) return;
+    if (of_.from_prompts) return;
     for (const PageKey& key : keys) holders_.remove(engine, tier, key);
   }
   void stored_for_all(std::span<const PageKey> keys) override {
-    if (setup_.storage_share_x1024 == 0) return;
+    if (of_.storage_share == 0) return;
     for (const PageKey& key : keys) {
       shared_.reserve(1);
       shared_.put(key, true);
@@ -124,7 +160,7 @@ class Score final : public Router {
     std::uint64_t prefix_x1024 = 0;
   };
 
-  bool uses_prefixes() const { return setup_.prefix_weight_x1024 != 0; }
+  bool uses_prefixes() const { return of_.prefix != 0; }
   Pages pages_for(Tokens tokens) const { return (tokens + setup_.page_tokens - 1) / setup_.page_tokens; }
   void set_running_pages(EngineState& state, Pages pages) const {
     state.running_pages = pages;
@@ -136,7 +172,7 @@ class Score final : public Router {
     for (const std::size_t engine : with_prefix_) engines_[engine].prefix_pages = engines_[engine].prefix_x1024 = 0;
     with_prefix_.clear();
     if (!uses_prefixes()) return;
-    const std::uint32_t host = setup_.host_share_x1024;
+    const std::uint32_t host = of_.host_share;
     for (Pages page = 0; page < keys.size(); ++page) {
       bool any = false;
       holders_.each_holder(keys[page], [&](std::size_t engine, std::uint8_t tiers) {
@@ -154,7 +190,7 @@ class Score final : public Router {
 
   // Sets stored_runs_: by page, the number of pages from there on that are in shared storage without a gap.
   void find_stored_runs(std::span<const PageKey> keys) {
-    if (setup_.storage_share_x1024 == 0) return;
+    if (of_.storage_share == 0) return;
     stored_runs_.assign(keys.size() + 1, 0);
     for (std::size_t page = keys.size(); page-- > 0;) {
       stored_runs_[page] = shared_.find(keys[page]) != nullptr ? stored_runs_[page + 1] + 1 : 0;
@@ -163,10 +199,11 @@ class Score final : public Router {
 
   // Returns the worth of the pages behind a prefix that are in shared storage, in 1/1024 pages.
   std::uint64_t stored_behind(Pages prefix) const {
-    return prefix < stored_runs_.size() ? stored_runs_[prefix] * setup_.storage_share_x1024 : 0;
+    return prefix < stored_runs_.size() ? stored_runs_[prefix] * of_.storage_share : 0;
   }
 
   const RouterSetup setup_;
+  const ScoreParameters of_;
   std::vector<EngineState> engines_;
   PageHolders holders_;
   SentPages sent_;

@@ -26,11 +26,20 @@ BrokenTerm SeamContract::judge(const TransferOperation& transfer) const {
   if (transfer.lane == Lane::compute) return "a transfer doesn't take the compute lane";
   const bool up = plan.direction == Direction::host_to_device;
   if ((transfer.lane == Lane::h2d && !up) || (transfer.lane == Lane::d2h && up)) return "a plan goes its lane's way";
-  if (transfer.pages.empty()) return "a transfer moves at least one page";
+  if (transfer.pages.empty() && transfer.parts.empty()) return "a transfer moves at least one page";
+  for (const TransferOperation::Part& part : transfer.parts) {
+    if (part.moves.empty() || part.plan.pages != part.moves.size()) return "a plan counts the pages it moves";
+    if (part.plan.direction != plan.direction) return "a plan goes its lane's way";
+    if (part.plan.bytes != part.plan.pages * part.plan.shape.page_bytes())
+      return "a plan counts the bytes of its pages";
+  }
+  if (transfer.pages.empty()) return nullptr;
   if (plan.pages != transfer.pages.size()) return "a plan counts the pages it moves";
   if (plan.bytes != plan.pages * plan.shape.page_bytes()) return "a plan counts the bytes of its pages";
   if (const BrokenTerm broken = judge_path(plan); broken != nullptr) return broken;
-  if (const BrokenTerm broken = judge_side(transfer); broken != nullptr) return broken;
+  for (const Plan& other : transfer.beside) {
+    if (const BrokenTerm broken = judge_beside(plan, other); broken != nullptr) return broken;
+  }
   std::size_t at = 0;
   for (const PageRun& run : plan.runs) {
     if (run.pages == 0 || run.pages > transfer.pages.size() - at) return "a plan's runs are the page moves, in order";
@@ -65,15 +74,17 @@ BrokenTerm SeamContract::judge_path(const Plan& plan) {
   return nullptr;
 }
 
-// Target and draft must stay together: the same pages in the same slots.
-BrokenTerm SeamContract::judge_side(const TransferOperation& transfer) {
-  const Plan& plan = transfer.plan;
-  const Plan& side = transfer.side;
-  if (!transfer.has_side()) return side.bytes == 0 && side.pages == 0 ? nullptr : "no side plan moves nothing";
-  if (side.direction != plan.direction) return "a side plan goes the plan's way";
-  if (const BrokenTerm broken = judge_path(side); broken != nullptr) return broken;
-  if (side.pages != plan.pages || !std::ranges::equal(side.runs, plan.runs)) return "a side plan has the plan's pages";
-  return side.bytes == side.pages * side.shape.page_bytes() ? nullptr : "a side plan counts the bytes of its pages";
+// All shapes of a slot stay together: the same pages in the same slots.
+BrokenTerm SeamContract::judge_beside(const Plan& plan, const Plan& other) {
+  if (other.shape.layers == 0) return "a plan beside another has a shape";
+  if (other.direction != plan.direction) return "a plan beside another goes its way";
+  if (const BrokenTerm broken = judge_path(other); broken != nullptr) return broken;
+  if (other.pages != plan.pages || !std::ranges::equal(other.runs, plan.runs)) {
+    return "a plan beside another has its pages";
+  }
+  if (other.bytes != other.pages * other.shape.page_bytes())
+    return "a plan beside another counts the bytes of its pages";
+  return nullptr;
 }
 
 BrokenTerm SeamContract::judge(const StorageOperation& operation) const {

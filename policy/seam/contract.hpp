@@ -3,8 +3,8 @@
 // reports a journal that breaks one.
 //
 // The policy's side: steps and shapes agree with the sequences; spans cover the tokens; page moves are the plan's, and
-// the side plan's too; gates are loads in flight; only known operations are cancelled; a hand-over writes slots that
-// the decode engine has leased for these pages, and waits for nothing but a pass in flight.
+// those of the plans beside it too; gates are loads in flight; only known operations are cancelled; a hand-over writes
+// slots that the decode engine has leased for these pages, and waits for nothing but a pass in flight.
 //
 // The world's side: ids are 1, 2, 3 ...; each operation is answered exactly once, by its kind of input and with a
 // possible status; a pass that counts is answered after its gates, none of which failed; a timer is not early; a
@@ -104,7 +104,7 @@ class SeamContract {
 
   BrokenTerm judge(const TransferOperation& transfer) const;
   static BrokenTerm judge_path(const Plan& plan);
-  static BrokenTerm judge_side(const TransferOperation& transfer);
+  static BrokenTerm judge_beside(const Plan& plan, const Plan& other);
   BrokenTerm judge(const ForwardOperation& pass) const;
   BrokenTerm judge(const StorageOperation& operation) const;
   BrokenTerm judge(const HandOverOperation& operation) const;

@@ -86,11 +86,12 @@ std::string_view name_of(Cause cause) {
 }
 
 // The format is fixed, because digests of other versions and machines are compared.
-// kind, reason, 6 zero bytes, request, key (4 words), pages; words are little-endian.
+// kind, reason, pool, 5 zero bytes, request, key (4 words), pages; words are little-endian.
 void DecisionLog::add(const Decision& decision) {
   std::array<std::byte, 56> record{};
   record[0] = static_cast<std::byte>(decision.kind);
   record[1] = static_cast<std::byte>(decision.reason);
+  record[2] = static_cast<std::byte>(decision.pool);
   std::byte* to = store_le64(record.data() + 8, decision.request);
   for (const std::uint64_t word : decision.key.words) to = store_le64(to, word);
   store_le64(to, decision.pages);

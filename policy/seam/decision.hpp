@@ -43,9 +43,9 @@ enum class Reason : std::uint8_t {
   queue_full,       // reject
   capacity,         // eviction to make room; a backup or load without room
   below_threshold,  // a load-back that is too short
-  quota,
-  demoted,  // evicted from L1, copy kept in L2
-  lost,     // evicted without a copy
+  quota,            // of a load-back; of the states on a path
+  demoted,          // evicted from L1, copy kept in L2
+  lost,             // evicted without a copy
   transfer_failed,
   chunk,          // a prefill that leaves a part of the prompt for later
   retry,          // a failed backup is tried again
@@ -71,6 +71,7 @@ struct Decision {
   RequestId request = kNoRequest;
   PageKey key;
   Pages pages = 0;
+  std::uint8_t pool = 0;  // of evictions: 1 + the number of a pool beside pool 0; pages: its slots
 };
 
 std::string_view name_of(DecisionKind kind);

@@ -25,6 +25,7 @@ struct RequestRecord {
   // Tokens at first admission: prompt_tokens = hit.sum() + recomputed_after_stop + miss.
   PerTier<Tokens> hit;
   Tokens recomputed_after_stop = 0, miss = 0;
+  Tokens unusable = 0;              // of these, on L1 or L2, and a window or a state is missing there
   Tokens reused_without_draft = 0;  // hit tokens whose pages lack a draft model's KV
   Tokens retracted_recompute = 0;   // computed again after retractions; not part of the sum
   TimeNs queue_ns = 0, prefetch_wait_ns = 0, load_wait_ns = 0, compute_ns = 0;
@@ -69,7 +70,7 @@ enum class EventKind : std::uint8_t {
   prefetch_stopped,    // pages of the hit that had not arrived
   prefetch_done,       // pages that arrived, also after a stop; reason: stopped, transfer_failed or none
   prefetch_used,       // pages that the request found
-  prefetch_wasted,     // pages that arrived and were not kept, reason
+  prefetch_wasted,     // pages that arrived and were not kept; reason, stopped: after a stop in SGLang's style
   evicted,             // tier; pages, reason: demoted, shadowed, or lost and similar reasons; keys of storage tiers
   pages_stored,        // tier device or host; keys, in the order of the chain: from now on, a match finds them there
   pages_removed,       // tier device or host; keys: from now on, no match finds them there
@@ -92,16 +93,18 @@ struct Event {
   TimeNs time = 0;
   Tier tier = Tier::device;
   Reason reason = Reason::none;
+  std::uint8_t pool = 0;  // of evicted: 1 + the number of a pool beside pool 0; pages: its slots
   Pages pages = 0;
   Tokens tokens = 0;
   TimeNs duration_ns = 0;
   Cause cause = Cause::none;
-  OperationId operation = OperationId::none;  // of passes, and of transfers after their submission
-  RequestId request = kNoRequest;             // of prefetches; other events about a request have its record
-  const RequestRecord* record = nullptr;      // borrowed for the call
-  std::span<const SlotId> slots{};            // borrowed for the call
-  std::span<const PageKey> keys{};            // borrowed for the call
-  std::size_t engine = 0;                     // of several engines; set where their events come together
+  // Of passes, and of transfers after their submission. A stopped, done or late prefetch has its first read here.
+  OperationId operation = OperationId::none;
+  RequestId request = kNoRequest;         // of prefetches; other events about a request have its record
+  const RequestRecord* record = nullptr;  // borrowed for the call
+  std::span<const SlotId> slots{};        // borrowed for the call
+  std::span<const PageKey> keys{};        // borrowed for the call
+  std::size_t engine = 0;                 // of several engines; set where their events come together
 };
 
 class Observer {

@@ -16,8 +16,9 @@ class EventSink {
   EventSink(const Substrate& substrate, DecisionLog& decisions, Observer* observer)
       : substrate_(substrate), decisions_(decisions), observer_(observer) {}
 
-  void decide(DecisionKind kind, Reason reason, const PageKey& key, Pages pages, RequestId request = kNoRequest) const {
-    decisions_.add({kind, reason, request, key, pages});
+  void decide(DecisionKind kind, Reason reason, const PageKey& key, Pages pages, RequestId request = kNoRequest,
+              std::uint8_t pool = 0) const {
+    decisions_.add({kind, reason, request, key, pages, pool});
   }
 
   void event(Event event) const {

@@ -52,10 +52,21 @@ struct TransferOperation {
   Lane lane = Lane::h2d;
   Plan plan;
   std::span<const PageMove> pages;
-  Plan side = {};  // the same runs with the draft's shape; no layers and no bytes if there is no draft pool
+  std::vector<Plan> beside = {};  // the same runs for each further shape in the same slots (a draft model's KV)
+  // What moves of the pools beside pool 0: windows and states.
+  struct Part {
+    std::size_t pool = 0;  // of EngineConfig::pools
+    Plan plan;
+    std::span<const PageMove> moves;  // their keys: of the page, or of the last page before a state
+  };
+  std::vector<Part> parts = {};
 
-  bool has_side() const { return side.shape.layers != 0; }
-  Bytes bytes() const { return plan.bytes + side.bytes; }  // of one rank
+  Bytes bytes() const {  // of one rank
+    Bytes all = plan.bytes;
+    for (const Plan& other : beside) all += other.bytes;
+    for (const Part& part : parts) all += part.plan.bytes;
+    return all;
+  }
 };
 
 // A forward pass of `steps` steps over a batch: one if there is prefill, one or more for decode alone. The first

@@ -103,6 +103,8 @@ class World {
   // Returns the largest number of pages that a shared tier held at once, whoever stored them. Absent: this world does
   // not know it, or has no such tier.
   virtual std::optional<Pages> stored_pages_max(Tier) const { return std::nullopt; }
+  // Returns how many pages such a tier dropped by itself to make room. Absent: as above.
+  virtual std::optional<Pages> stored_pages_evicted(Tier) const { return std::nullopt; }
   // The engine in this seat has died (see sim/world.hpp).
   virtual bool has_died(std::size_t /*seat*/) const { return false; }
   virtual void watch_lanes_of(std::size_t seat, LaneObserver* observer) {

@@ -19,10 +19,7 @@ EvictionSetup setup_for(const EngineConfig& config, const StorageTierConfig& tie
   return {.capacity = catalog_pages(tier),
           .page_tokens = config.shape.page_tokens,
           .doubling_tokens = config.cost_doubling_tokens,
-          .follows_visits = false,
-          .slru_protected_touches = config.slru_protected_touches,
-          .tlru_threshold_tokens = config.tlru_threshold_tokens,
-          .tlru_next_prompt_tokens = config.tlru_next_prompt_tokens};
+          .follows_visits = false};
 }
 
 }  // namespace
@@ -70,7 +67,7 @@ OperationId Storage::submit(std::size_t tier, Job job, std::span<const PageKey> 
   operation.work.tier = config_.storage[tier].tier;
   operation.work.memory = job.answer.memory;
   operation.work.pages = keys.size();
-  operation.work.page_bytes = config_.shape.page_bytes() + config_.draft.page_bytes();
+  operation.work.page_bytes = config_.page_bytes();
   operation.work.objects = config_.storage_objects;
   operation.work.ranks = job.answer.verb == StorageVerb::set ? config_.storage_writers : config_.ranks;
   operation.space = config_.storage_space;

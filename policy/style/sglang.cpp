@@ -56,7 +56,7 @@ class SglangStyle final : public EngineStyle {
 
 }  // namespace
 
-std::unique_ptr<EngineStyle> make_sglang_style(const EngineConfig& config) {
+std::unique_ptr<EngineStyle> make_sglang_style(const EngineConfig& config, const Parameters&) {
   return std::make_unique<SglangStyle>(config);
 }
 

@@ -57,6 +57,8 @@ class VllmStyle final : public EngineStyle {
 
 }  // namespace
 
-std::unique_ptr<EngineStyle> make_vllm_style(const EngineConfig& config) { return std::make_unique<VllmStyle>(config); }
+std::unique_ptr<EngineStyle> make_vllm_style(const EngineConfig& config, const Parameters&) {
+  return std::make_unique<VllmStyle>(config);
+}
 
 }  // namespace kvtwin

@@ -12,7 +12,7 @@ class BestEffort final : public Termination {
 
 }  // namespace
 
-std::unique_ptr<Termination> make_best_effort_termination(const EngineConfig&) {
+std::unique_ptr<Termination> make_best_effort_termination(const EngineConfig&, const Parameters&) {
   return std::make_unique<BestEffort>();
 }
 

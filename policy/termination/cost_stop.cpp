@@ -28,6 +28,8 @@ class CostStop final : public Termination {
 
 }  // namespace
 
-std::unique_ptr<Termination> make_cost_stop_termination(const EngineConfig&) { return std::make_unique<CostStop>(); }
+std::unique_ptr<Termination> make_cost_stop_termination(const EngineConfig&, const Parameters&) {
+  return std::make_unique<CostStop>();
+}
 
 }  // namespace kvtwin

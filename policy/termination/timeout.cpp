@@ -5,14 +5,18 @@
 namespace kvtwin {
 namespace {
 
+constexpr const char* kMost = "1000000s";
+
 // HiCache's formula: a prefetch is stopped once it has taken longer than base + slope * tokens / 1024. TimeoutFrom says
-// since when, and which tokens count.
+// since when, and which tokens count (cache.prefetch_timeout_from).
 class Timeout final : public Termination {
  public:
-  explicit Timeout(const EngineConfig& config)
-      : base_(config.prefetch_timeout_base_ns),
-        per_ki_token_(config.prefetch_timeout_per_ki_token_ns),
-        max_(config.prefetch_timeout_max_ns),
+  Timeout(const EngineConfig& config, const Parameters& parameters)
+      : base_(parameters.time("base", {.fallback = "1s", .most = kMost, .help = "fixed part of the time limit"})),
+        per_ki_token_(parameters.time(
+            "per_ki_token", {.fallback = "0.25s", .most = kMost, .help = "part of the time limit per 1,024 tokens"})),
+        max_(parameters.time("most",
+                             {.fallback = "0s", .most = kMost, .help = "upper bound of the time limit; 0 = no bound"})),
         from_issue_(config.prefetch_timeout_from == TimeoutFrom::issue) {}
 
   TimeNs stop_at(const PrefetchFacts& facts) const override {
@@ -36,8 +40,8 @@ class Timeout final : public Termination {
 
 }  // namespace
 
-std::unique_ptr<Termination> make_timeout_termination(const EngineConfig& config) {
-  return std::make_unique<Timeout>(config);
+std::unique_ptr<Termination> make_timeout_termination(const EngineConfig& config, const Parameters& parameters) {
+  return std::make_unique<Timeout>(config, parameters);
 }
 
 }  // namespace kvtwin

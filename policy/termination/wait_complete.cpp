@@ -11,7 +11,7 @@ class WaitComplete final : public Termination {
 
 }  // namespace
 
-std::unique_ptr<Termination> make_wait_complete_termination(const EngineConfig&) {
+std::unique_ptr<Termination> make_wait_complete_termination(const EngineConfig&, const Parameters&) {
   return std::make_unique<WaitComplete>();
 }
 

@@ -12,6 +12,6 @@ class WriteBack final : public WritePolicy {
 
 }  // namespace
 
-std::unique_ptr<WritePolicy> make_write_back_write_policy() { return std::make_unique<WriteBack>(); }
+std::unique_ptr<WritePolicy> make_write_back_write_policy(const Parameters&) { return std::make_unique<WriteBack>(); }
 
 }  // namespace kvtwin

@@ -11,6 +11,8 @@ class WriteThrough final : public WritePolicy {
 
 }  // namespace
 
-std::unique_ptr<WritePolicy> make_write_through_write_policy() { return std::make_unique<WriteThrough>(); }
+std::unique_ptr<WritePolicy> make_write_through_write_policy(const Parameters&) {
+  return std::make_unique<WriteThrough>();
+}
 
 }  // namespace kvtwin

@@ -11,7 +11,7 @@ class WriteThroughSelective final : public WritePolicy {
 
 }  // namespace
 
-std::unique_ptr<WritePolicy> make_write_through_selective_write_policy() {
+std::unique_ptr<WritePolicy> make_write_through_selective_write_policy(const Parameters&) {
   return std::make_unique<WriteThroughSelective>();
 }
 

@@ -6,8 +6,7 @@
 Figures by kind of folder:
     a run             ttft.png, tokens_by_tier.png, lanes.png
     several runs      also side_by_side.png, in the folder of the last run
-    kvtwin sweep      sweep.png
-    kvtwin compare    compare.png, and goal.png if there is a goal
+    kvtwin compare    compare.png, and goal.png if there is a goal; with [sweep] or --cells: sweep.png
     kvtwin validate   validate.png
 
 In a notebook: run = load_run("out/chat-hour"); draw_ttft(run); run.requests["ttft_s"].mean()
@@ -357,7 +356,7 @@ FLAT_LINES = ["--", ":", "-.", (0, (6, 1, 1, 1, 1, 1))]  # of the cases that do 
 
 @dataclass
 class Sweep:
-    """The folder of one sweep. `plan` is sweep.json. `rows` is a list of dicts, one per cell, with the values of the
+    """One folder of kvtwin compare with a line per simulation. `plan` is compare.json. `rows` is a list of dicts, one per cell, with the values of the
     axes. A value is None if the case sets the keys of the axis itself, so that the axis does not change the case."""
 
     folder: Path
@@ -374,9 +373,9 @@ class Sweep:
         return chosen
 
 
-def load_json_lines(folder, name):
-    """Returns NAME.json (checks the schema version) and the rows of NAME.jsonl."""
-    plan = load_json(folder / f"{name}.json")
+def load_json_lines(folder, name, plan_name=None):
+    """Returns PLAN_NAME.json (checks the schema version) and the rows of NAME.jsonl."""
+    plan = load_json(folder / f"{plan_name or name}.json")
     path = folder / f"{name}.jsonl"
     try:
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -387,14 +386,25 @@ def load_json_lines(folder, name):
     return plan, rows
 
 
+def has_earlier_plan(folder):
+    """Returns True for a folder of an earlier version, which called the compare.json of simulations sweep.json."""
+    return (Path(folder) / "sweep.json").exists()
+
+
+def has_cells(folder):
+    """Returns True for a folder of kvtwin compare with one line per simulation: --cells, or a [sweep] section."""
+    path = Path(folder) / "compare.json"
+    return has_earlier_plan(folder) or (path.exists() and "show" in load_json(path))
+
+
 def load_sweep(folder):
     folder = Path(folder)
-    plan, rows = load_json_lines(folder, "sweep")
+    plan, rows = load_json_lines(folder, "sweep", "sweep" if has_earlier_plan(folder) else "compare")
     return Sweep(folder.resolve(), plan, rows)
 
 
 def short_name(axis):
-    """Shortens the name of an axis. Examples: hardware.disk_read_gbps+hardware.remote_gbps -> disk_read_gbps, remote_gbps;
+    """Shortens the name of an axis. Examples: hardware.set.disk_read_gbps+hardware.set.remote_gbps -> disk_read_gbps, remote_gbps;
     hardware.name -> hardware; tiers.disk.gib -> disk gib."""
     names = [key.removesuffix(".name").removeprefix("tiers.") for key in axis.split("+")]
     return ", ".join(name.replace(".", " ") if key.startswith("tiers.") else name.rsplit(".", 1)[-1] for name, key in zip(names, axis.split("+")))
@@ -941,12 +951,12 @@ def write_figures(folder):
         figures = {}
         if (Path(folder) / "validate.json").exists():
             figures["validate.png"] = draw_validation(load_validation(folder))
-        if (Path(folder) / "compare.json").exists():
+        if (Path(folder) / "compare.json").exists() and not has_cells(folder):
             compared = load_compare(folder)
             figures["compare.png"] = draw_compare(compared)
             if compared.plan.get("goal", {}).get("along"):
                 figures["goal.png"] = draw_goal(compared)
-        if (Path(folder) / "sweep.json").exists():
+        if has_cells(folder):
             figures["sweep.png"] = draw_sweep(load_sweep(folder))
         target.mkdir(exist_ok=True)
         return [save(figure, target / name) for name, figure in figures.items()]
@@ -959,7 +969,7 @@ def write_figures(folder):
 
 
 def is_sweep(folder):
-    """Returns True for a folder of kvtwin sweep, compare or validate."""
+    """Returns True for a folder of kvtwin compare or validate."""
     return any((Path(folder) / name).exists() for name in ("sweep.json", "compare.json", "validate.json"))
 
 

@@ -25,7 +25,7 @@ def hitrate(
     """Replays a trace with each policy and capacity, as `kvtwin hitrate` does. Returns one row for each.
 
     trace: a trace file, or one that comes with kvtwin ("traces/chat_small.jsonl.zst"). capacities: of the device tier,
-    in blocks of the trace. policies: eviction policies ("lru", "tide", ...) and bounds ("opt"). limit: requests to replay
+    in blocks of the trace. policies: eviction policies ("lru", "slru(protected=3)", ...) and bounds ("opt"). limit: requests to replay
     (0 = all). warm_up: requests at the start that are not counted. host_capacity: of the host tier, in blocks.
     options: further options of `kvtwin hitrate`, for example write_policy="write_back", exclusive=True.
 

@@ -54,10 +54,12 @@ class CallJournal(_core.CallJournal):
 class Policy(_core.Policy):
     """A radix tree with an eviction policy for each tier.
 
+    name              of the policy, with parameters or without: "lru", "slru(protected=3)"
     whole_nodes       the engine evicts whole nodes
     split_refreshes   a split counts as an access of the lower part
     hits_by_count     a node enters without a hit, and count() adds hits
-    parameters        doubling_tokens, slru_protected_touches, tlru_threshold_tokens, tlru_next_prompt_tokens
+    parameters        doubling_tokens. Of earlier versions: slru_protected_touches, tlru_threshold_tokens and
+                      tlru_next_prompt_tokens, which now stand in the name
     """
 
     def __init__(self, name: str, device_pages: int, host_pages: int = 0, page_tokens: int = 1, *,

@@ -40,24 +40,27 @@ from kvtwin.report_charts import (
 )
 from kvtwin.simulation import load_json
 
-ORANGE, GREEN = "#D55E00", "#009E73"
+ORANGE, GREEN, SKY, AMBER = "#D55E00", "#009E73", "#56B4E9", "#E69F00"
 MAX_POINTS = 240  # of a line
 MAX_BINS = 120  # of a time axis
 MAX_LINES = 14  # of a figure with one line per setting
 MAX_ROWS = 300  # of a table
+MAX_NEAREST = 10  # settings that miss the goals, of a table of the nearest ones
 MAX_PAGE_BYTES = 8_000_000
+VERDICT_EDGES = 46  # pixels of border and padding beside a figure of the verdict
 
 
 @dataclass
 class Commands:
-    """Lines to paste into a shell."""
+    """Lines to paste into a shell. Each line is a block of its own, with a button that copies it."""
 
     lines: list
 
 
 @dataclass
 class Section:
-    """One folder, or the comparison of several. `verdict` and `parts`: [(heading, [text, Table, Chart or Commands])]."""
+    """One folder, or the comparison of several. `verdict` and `parts`: [(heading, [block])]; a block is a text, a list of
+    texts, a Table, a Chart or Commands."""
 
     title: str
     lead: str
@@ -79,54 +82,54 @@ class Section:
 
 LATENCIES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "end to end"}
 TIERS = {"device": "device", "host": "host", "disk": "disk", "shared_fs": "shared file system", "remote": "remote pool"}
-LESS, MORE, NEITHER = "less", "more", ""  # which values of a figure are better
+LESS, MORE = "less", "more"  # which values of a figure are better: as the files say
 
 
 @dataclass(frozen=True)
 class RunFigure:
-    """`form`: a key of report_charts.UNITS. `better`: LESS, MORE or NEITHER."""
+    """`form`: a key of report_charts.UNITS."""
 
     words: str
     form: str
-    better: str
 
 
 # The figures of a run. A test compares this table with the list of `kvtwin presets`.
 RUN_FIGURES = {
-    "hit_ratio": RunFigure("prompt tokens hit", "share", MORE),
-    "saved_s": RunFigure("prefill time saved by hits", "seconds", MORE),
-    "gap_closed": RunFigure("gap to optimal closed", "share", NEITHER),
+    "hit_ratio": RunFigure("prompt tokens hit", "share"),
+    "saved_s": RunFigure("prefill time saved by hits", "seconds"),
+    "gap_closed": RunFigure("gap to optimal closed", "share"),
+    "infinite_hit_ratio": RunFigure("hit by an infinite cache", "share"),
     **{
-        f"{key}_{at}_s": RunFigure(f"{words} {at}", "seconds", LESS)
+        f"{key}_{at}_s": RunFigure(f"{words} {at}", "seconds")
         for key, words in LATENCIES.items()
         for at in ("mean", "p50", "p90", "p95", "p99")
     },
-    "hand_over_mean_s": RunFigure("hand-over mean", "seconds", LESS),
-    "hand_over_p99_s": RunFigure("hand-over p99", "seconds", LESS),
-    "hand_over_bytes": RunFigure("bytes handed over", "bytes", LESS),
-    "good_share": RunFigure("good requests", "share", MORE),
-    "goodput_per_second": RunFigure("good requests per second", "plain", MORE),
-    "requests_per_second": RunFigure("requests per second", "plain", MORE),
-    "prompt_tokens_per_second": RunFigure("prompt tokens per second", "plain", MORE),
-    "output_tokens_per_second": RunFigure("output tokens per second", "plain", MORE),
-    **{f"hit_{tier}_share": RunFigure(f"hit in {words}", "share", MORE) for tier, words in TIERS.items()},
-    "rejected_share": RunFigure("rejected", "share", LESS),
-    "failed_share": RunFigure("failed", "share", LESS),
-    "gpus": RunFigure("GPUs", "plain", LESS),
+    "hand_over_mean_s": RunFigure("hand-over mean", "seconds"),
+    "hand_over_p99_s": RunFigure("hand-over p99", "seconds"),
+    "hand_over_bytes": RunFigure("bytes handed over", "bytes"),
+    "good_share": RunFigure("good requests", "share"),
+    "goodput_per_second": RunFigure("good requests per second", "plain"),
+    "requests_per_second": RunFigure("requests per second", "plain"),
+    "prompt_tokens_per_second": RunFigure("prompt tokens per second", "plain"),
+    "output_tokens_per_second": RunFigure("output tokens per second", "plain"),
+    **{f"hit_{tier}_share": RunFigure(f"hit in {words}", "share") for tier, words in TIERS.items()},
+    "rejected_share": RunFigure("rejected", "share"),
+    "failed_share": RunFigure("failed", "share"),
+    "gpus": RunFigure("GPUs", "plain"),
     **{
-        f"written_{tier}_bytes": RunFigure(f"written to {words}", "bytes", LESS)
+        f"written_{tier}_bytes": RunFigure(f"written to {words}", "bytes")
         for tier, words in TIERS.items()
         if tier != "device"
     },
-    "disk_writes_per_day": RunFigure("disk writes per day", "plain", LESS),
-    "drive_years": RunFigure("life of the drives", "years", MORE),
-    "price_per_month": RunFigure("price per month", "plain", LESS),
-    "price_per_million_tokens": RunFigure("price per million tokens", "plain", LESS),
-    "power_kw": RunFigure("power", "kilowatts", LESS),
-    "opt_hit_ratio": RunFigure("hit by optimal", "share", NEITHER),
-    "opt_saved_s": RunFigure("prefill time saved by optimal", "seconds", NEITHER),
-    "lru_hit_ratio": RunFigure("hit by LRU, single cache", "share", NEITHER),
-    "lru_saved_s": RunFigure("prefill time saved by LRU, single cache", "seconds", NEITHER),
+    "disk_writes_per_day": RunFigure("disk writes per day", "plain"),
+    "drive_years": RunFigure("life of the drives", "years"),
+    "price_per_month": RunFigure("price per month", "plain"),
+    "price_per_million_tokens": RunFigure("price per million tokens", "plain"),
+    "power_kw": RunFigure("power", "kilowatts"),
+    "opt_hit_ratio": RunFigure("hit by optimal", "share"),
+    "opt_saved_s": RunFigure("prefill time saved by optimal", "seconds"),
+    "lru_hit_ratio": RunFigure("hit by LRU, single cache", "share"),
+    "lru_saved_s": RunFigure("prefill time saved by LRU, single cache", "seconds"),
 }
 
 
@@ -142,7 +145,7 @@ def figure_of(key):
         form = "bytes"
     else:
         form = "share" if key.endswith(("_ratio", "_share", "_fraction")) else "plain"
-    return RunFigure(key.removesuffix("_s").replace("_", " "), form, NEITHER)
+    return RunFigure(key.removesuffix("_s").replace("_", " "), form)
 
 
 def figure_name(key):
@@ -169,10 +172,10 @@ def judged_text(key, value, limit, least=3):
     return figure_text(key, value, digits)
 
 
-def limit_words(key, limit, better=None):
-    """at most 1 s; `better`: that of the goal, where the file has it"""
-    sign = "at least" if (better or figure_of(key).better) == MORE else "at most"
-    return f"{sign} {figure_text(key, limit)}"
+def limit_words(key, limit, better):
+    """at most 1 s; without a direction: 1 s"""
+    sign = {LESS: "at most ", MORE: "at least "}.get(better, "")
+    return f"{sign}{figure_text(key, limit)}"
 
 
 def sentence_case(text):
@@ -330,10 +333,15 @@ class Point:
     whiskers: tuple | None = None  # (below, above)
 
 
+def wide(values):
+    """True if the values need a logarithmic axis."""
+    values = [value for value in values if finite(value)]
+    return bool(values) and min(values) > 0 and max(values) > 20 * min(values)
+
+
 def wide_latency(key, values):
     """True if the values of a figure need a logarithmic axis."""
-    values = [value for value in values if finite(value)]
-    return form_of(key) == "seconds" and bool(values) and min(values) > 0 and max(values) > 20 * min(values)
+    return form_of(key) == "seconds" and wide(values)
 
 
 RECOMMENDATION = "recommendation"  # the label of the recommendation in figures
@@ -351,11 +359,12 @@ def whiskers_of_points(points):
     return tuple(map(list, zip(*(point.whiskers or (0, 0) for point in points))))
 
 
-def front_chart(across, across_name, key, limit, points, chosen=None):
-    """Price or GPUs against a figure, with the Pareto front. `chosen`: the recommended point."""
-    sign = -1 if figure_of(key).better == MORE else 1
+def front_chart(across, across_name, key, limit, points, better, chosen=None):
+    """Price or GPUs against a figure, with the Pareto front. `better`: the figure's direction; `chosen`: the recommended
+    point."""
+    sign = -1 if better == MORE else 1
 
-    def better(a, b):
+    def beats(a, b):
         """No worse in both, and better in one."""
         return a != b and a[0] <= b[0] and sign * a[1] <= sign * b[1]
 
@@ -364,7 +373,8 @@ def front_chart(across, across_name, key, limit, points, chosen=None):
         return None
     series = []
     candidates = {(point.x, point.y) for point in points if point.in_front}
-    front = sorted(point for point in candidates if not any(better(other, point) for other in candidates))
+    front = sorted(point for point in candidates if not any(beats(other, point) for other in candidates))
+    front = front if better in (LESS, MORE) else []
     if len(front) > 1:
         x, y = map(list, zip(*front))
         series.append(Series("Pareto front", x, y, GREY, hover=["Pareto front"] * len(front), thick=1.5))
@@ -387,7 +397,7 @@ def front_chart(across, across_name, key, limit, points, chosen=None):
     return Chart(
         sentence_case(f"{figure_name(key)} against {across_name}"),
         says,
-        Axis(across_name),
+        Axis(across_name, log=wide([point.x for point in points])),
         [Axis(figure_name(key), form_of(key), log=log)],
         series,
         table,
@@ -410,11 +420,14 @@ def run_facts(run):
         )
     ]
     if finite(throughput.get("requests_per_second")):
+        window = throughput.get("window_seconds")  # absent in reports of older versions
+        part = finite(window) and window != report.get("simulated_seconds")
         facts.append(
             (
                 "throughput",
                 f"{number_text(throughput['requests_per_second'])} requests/s, {count(throughput['prompt_tokens_per_second'])} prompt "
-                f"tokens/s, {count(throughput['output_tokens_per_second'])} output tokens/s",
+                f"tokens/s, {count(throughput['output_tokens_per_second'])} output tokens/s"
+                + (f", in the measured window of {seconds(window)}" if part else ""),
             )
         )
     slo = report.get("slo")
@@ -654,18 +667,18 @@ def tiers_table(report):
 def wear_table(report):
     """Writes to the disk tier; None if there are none."""
     disk = next((tier for tier in report.get("tiers", []) if tier["name"] == "disk"), None)
-    span = report.get("simulated_seconds")
-    if not disk or not disk["written_bytes"] or not span:
+    if not disk or not disk["written_bytes"]:
         return None
-    a_day = disk["written_bytes"] * 86400 / span
-    rows = [["written in the run", bytes_text(disk["written_bytes"])], ["at this rate", f"{bytes_text(a_day)} a day"]]
+    rows = [["written in the run", bytes_text(disk["written_bytes"])]]
+    if finite(disk.get("written_bytes_per_day")):
+        rows.append(["at the rate of the measured window", f"{bytes_text(disk['written_bytes_per_day'])} a day"])
     if finite(disk.get("writes_per_day")):
         rows.append(["drive writes per day, for drives as large as the tier", number_text(disk["writes_per_day"])])
     return Table("", ["disk tier, all engines", ""], rows, note="Without the write amplification of the drives.")
 
 
 def bounds_table(report):
-    bounds, tokens = report.get("bounds"), report["tokens"]
+    bounds, tokens = report.get("bounds"), report.get("warm", report)["tokens"]  # bounds are of the warm part
     if not bounds:
         return None
     hit = sum(value for key, value in tokens.items() if key.startswith("hit_"))
@@ -810,61 +823,28 @@ class Choice:
 
     row: dict | None
     nearest: dict | None
-    key: str  # the figure that decides: of the goal, else the mean TTFT
+    key: str  # the figure that decides
     reason: str = ""
+    servers: dict = field(default_factory=dict)  # engine: {command, notes}
 
 
 def choice_of(compared):
-    """With a goal: the cheapest setting that meets the goal. Without: the one with the lowest mean TTFT. Only settings that
-    complete enough of the requests count."""
-    plan, goal = compared.plan, compared.plan.get("goal")
-    key = goal["figure"] if goal else "ttft_mean_s"
-    sign = -1 if figure_of(key).better == MORE else 1
-    served = [1 - (row.get("rejected_share") or 0) - (row.get("failed_share") or 0) for row in compared.rows]
-    enough = max(served) * plan.get("min_served_percent", 99) / 100
-    able = [row for row, share in zip(compared.rows, served) if finite(row.get(key)) and share >= enough]
-    if not able:
-        return Choice(None, None, key)
-    best = min(able, key=lambda row: sign * row[key])
-    if goal:
-        good = [row for row in able if row.get("meets_goal")]
-    else:
-        good = [row for row in able if not worse_for_sure(row, best, key)]
-    if not good:
-        return Choice(None, best, key)
-    priced = all(finite(row.get("price_per_month")) for row in good)
-    sizes = [axis["name"] for axis in compared.axes(choice=False, capacity=True)]
+    """As compare.json says; an unfinished or older folder has none."""
+    one = compared.plan.get("recommendation") or {}
 
-    def cost(row):
-        price = row["price_per_month"] if priced else 0
-        return (price, row.get("gpus") or 0, *(row[name] for name in sizes), sign * row[key])
+    def row_of(name):
+        number = one.get(name)
+        return compared.rows[number] if isinstance(number, int) and number < len(compared.rows) else None
 
-    less = ["the lowest price"] if priced and varies(good, "price_per_month") else []
-    less += ["the fewest GPUs"] if varies(good, "gpus") and not less else []
-    less += ["the smallest tiers"] if any(varies(good, name) for name in sizes) and not less else []
-    less += [f"the best {figure_name(key)}"] if goal else []
-    if goal:
-        reason = f"{len(good)} of {len(compared.rows)} settings meet the goal; this one has {', then '.join(less)}."
-        reason = reason if len(good) > 1 else "Only this setting meets the goal."
-    else:
-        reason = f"It has the best {figure_name(key)}; no goal was given, so that price and sizes do not count."
-        if len(good) > 1:
-            reason = f"{len(good)} settings have the best {figure_name(key)}, or cannot be told from the best"
-            reason += f"; this one has {', then '.join(less)}." if less else "; this one is the first."
-    return Choice(min(good, key=cost), best, key, reason)
+    return Choice(
+        row_of("row"), row_of("nearest_row"), one.get("figure", "ttft_mean_s"), one.get("reason", ""), one.get("servers") or {}
+    )
 
 
-def worse_for_sure(row, best, key):
-    """True if the row's interval of a figure whose smaller values are better lies above that of the best row."""
-    return ends_of(row, key)[0] > ends_of(best, key)[1]
-
-
-def ends_of(row, key):
-    """Returns the ends of the interval of a figure; the figure twice if it has no interval."""
-    if finite(row.get(f"{key}_low")):
-        return row[f"{key}_low"], row[f"{key}_high"]
-    half = row.get(f"{key}_ci95") or 0
-    return row[key] - half, row[key] + half
+def better_of(plan, key):
+    """Returns the direction of a figure in compare.json, sweep.json or plan.json; None if it has none."""
+    goals = {goal["figure"]: goal.get("better") for goal in plan.get("goals") or []}
+    return ({**goals, **(plan.get("better") or {})}).get(key)
 
 
 def settings_of(compared, row):
@@ -963,7 +943,7 @@ def goal_words(compared):
     for line in goal["lines"]:
         size = f"from {value_text(line['from'], unit)} on" if line["from"] is not None else "not even at the largest"
         found.append([setting_words(line["settings"]) or "all", size])
-    return f"{figure_name(goal['figure'])} {limit_words(goal['figure'], goal['value'])}", found
+    return f"{figure_name(goal['figure'])} {limit_words(goal['figure'], goal['value'], better_of(compared.plan, goal['figure']))}", found
 
 
 def line_chart(title, along, unit, lines, key, marks=(), reference=(), more=()):
@@ -1027,7 +1007,7 @@ def compare_charts(compared, choice):
     charts = [compare_chart(compared, key, along, circumstances, choice) for key in shown]
     meets = (lambda row: row.get("meets_goal")) if goal else (lambda row: None)
     points = [(row, meets(row), compared_hover(compared, row)) for row in compared.rows]
-    return charts + gpu_charts(points, compared.plan["axes"], goal, choice.row)
+    return charts + gpu_charts(points, compared.plan, goal, choice.row)
 
 
 def line_name(compared, setting):
@@ -1044,9 +1024,9 @@ def compared_hover(compared, row):
     return row_hover(row, compared.plan["axes"], main_figures(compared.rows, compared.plan.get("goal")))
 
 
-def gpu_charts(points, axes, goal=None, chosen=None):
+def gpu_charts(points, plan, goal=None, chosen=None):
     """GPUs against the figure of the goal, goodput or TTFT, if the GPUs vary. `points`: [(row, meets the goal, hover)];
-    `chosen`: the row of the recommendation."""
+    `plan`: compare.json or sweep.json; `chosen`: the row of the recommendation."""
     rows = [row for row, _, _ in points]
     if not varies(rows, "gpus"):
         return []
@@ -1057,12 +1037,12 @@ def gpu_charts(points, axes, goal=None, chosen=None):
     below, above = drawing.whiskers_of(rows, key)
     named = []
     for (row, meets, hover), *ends in zip(points, below.tolist(), above.tolist()):
-        name = setting_words({axis["name"]: row.get(axis["name"]) for axis in axes})
+        name = setting_words({axis["name"]: row.get(axis["name"]) for axis in plan["axes"]})
         whiskers = tuple(ends) if any(ends) else None
         named.append(Point(row.get("gpus"), row.get(key), meets, name, hover, whiskers=whiskers))
     star = next((point for point, row in zip(named, rows) if row is chosen), None)
     limit = goal["value"] if goal and goal["figure"] == key else None
-    return [front_chart("gpus", "GPUs", key, limit, named, star)]
+    return [front_chart("gpus", "GPUs", key, limit, named, better_of(plan, key), star)]
 
 
 def compare_chart(compared, key, along, circumstances, choice):
@@ -1189,6 +1169,19 @@ def vary_words(axes):
 VARIED_NOTE = "With the --set options of the original command, if there were any: the folder does not record them."
 
 
+ENGINES = {"sglang": "SGLang", "vllm": "vLLM"}
+
+
+def server_parts(servers):
+    """The recommendation as the command of a server of each engine. `servers`: of compare.json or plan.json."""
+    parts = []
+    for engine, server in servers.items():
+        notes = [str(note) for note in server.get("notes") or []]
+        blocks = [Commands([str(server["command"])]), *(["The flags do not say everything:", notes] if notes else [])]
+        parts.append((f"Command of a server: {ENGINES.get(engine, engine)}", blocks))
+    return parts
+
+
 def compare_section(folder, compared):
     plan = compared.plan
     if not compared.rows:
@@ -1206,13 +1199,17 @@ def compare_section(folder, compared):
     at = setting_words(settings_of(compared, deciding)) if deciding else ""
     if goal:
         words, found = goal_words(compared)
-        gets += f" ({limit_words(choice.key, goal['value'])})" if gets else ""
+        gets += f" ({limit_words(choice.key, goal['value'], better_of(plan, choice.key))})" if gets else ""
     if choice.row:
         section.lead = f"Recommendation: {at}: {gets}."
         options = set_words(settings_of(compared, choice.row))
         experiment = shlex.quote(str(plan.get("experiment", "EXPERIMENT.toml")))
-        flags = Commands([options, f"kvtwin simulate {experiment} {options} --to-sglang-flags"])
-        section.verdict.append(("Options of the recommendation, and the command that prints SGLang's flags", [choice.reason, flags, VARIED_NOTE]))
+        again = Commands([f"kvtwin simulate {experiment} {options}"])
+        reason = f"{sentence_case(choice.reason)}."
+        section.verdict.append(("Why, and the command that simulates the recommendation", [reason, again, VARIED_NOTE]))
+        section.verdict += server_parts(choice.servers)
+    elif "recommendation" not in plan:
+        section.lead = "No recommendation: compare.json has none."
     elif goal:
         section.lead = f"No recommendation: no setting meets the goal, {words}." + (f" Nearest: {at}: {gets}." if at else "")
     else:
@@ -1275,8 +1272,8 @@ def swept_name(sweep, row):
 
 def best_cells(sweep, key):
     """Returns the numbers of the rows with the best value, among the cells that complete enough requests."""
-    better = figure_of(key).better
-    if better == NEITHER:
+    better = better_of(sweep.plan, key)
+    if better not in (LESS, MORE):
         return set()
     served = [(row.get("completed") or 0) / max(1, row.get("requests") or 0) for row in sweep.rows]
     enough = max(served, default=0) * sweep.plan.get("min_served_percent", 99) / 100
@@ -1342,7 +1339,7 @@ def sweep_charts(sweep):
         if rows:
             charts.append(sweep_lines(sweep, key, along, rows) if along else sweep_bars(sweep, key, rows))
     points = [(row, None, sweep_hover(sweep, row)) for row in sweep.rows]
-    return charts + gpu_charts(points, plan["axes"])
+    return charts + gpu_charts(points, plan)
 
 
 def sweep_hover(sweep, row):
@@ -1424,7 +1421,7 @@ def sweep_section(folder, sweep):
         raise TypeError("show is no list")
     if len(sweep.rows) < plan["cells"] or not sweep.rows:
         raise InputError(
-            f"{sweep.folder / 'sweep.jsonl'}: {len(sweep.rows)} cells where sweep.json has {plan['cells']}; is the sweep finished?"
+            f"{sweep.folder / 'sweep.jsonl'}: {len(sweep.rows)} cells where its plan has {plan['cells']}; is it finished?"
         )
     first = plan["show"][0] if plan["show"] else "ttft_mean_s"
     best = sorted(best_cells(sweep, first))
@@ -1447,7 +1444,7 @@ def sweep_section(folder, sweep):
     section.parts = [("Figures", sweep_charts(sweep))]
     varied = "" if plan["cases"] else " " + vary_words(plan["axes"])
     section.commands = [
-        f"kvtwin sweep {shlex.quote(str(plan.get('experiment', 'EXPERIMENT.toml')))}{varied} --out out/again"
+        f"kvtwin compare {shlex.quote(str(plan.get('experiment', 'EXPERIMENT.toml')))}{varied} --out out/again"
     ]
     section.commands_note = VARIED_NOTE
     section.origin = origin_text(plan)
@@ -1466,28 +1463,37 @@ class Plan:
         self.prices = plan.get("prices") or {}
         self.currency = self.prices.get("currency") or ""
         self.tried = plan.get("tried") or []
+        self.confidence = plan.get("confidence") or {}
         self.priced = any(
             finite(one.get("price_month"))
             for one in self.tried + ([plan["recommendation"]] if plan.get("recommendation") else [])
         )
 
     def limit_text(self, goal):
-        return limit_words(goal["figure"], goal["limit"], goal.get("better"))
+        return limit_words(goal["figure"], goal["limit"], goal["better"])
 
     def goal_cells(self, one):
         figures = one.get("figures") or {}
         return [judged_text(goal["figure"], figures.get(goal["figure"]), goal["limit"]) for goal in self.goals]
 
-    def meets(self, one):
-        return {True: "yes", False: "no"}.get(one.get("meets"), "–")
+    def meets(self, one, with_reason):
+        no = f"no: {one['why_not']}" if with_reason and one.get("why_not") else "no"
+        return {True: "yes", False: no}.get(one.get("meets"), "–")
 
     def parts_text(self, one):
-        return joined([value_text(part["count"], part["name"]) for part in one.get("parts") or []]) or setting_words(
+        return joined([f"{count_text(part)} {part['name']}" for part in one.get("parts") or []]) or setting_words(
             one.get("settings") or {}
         )
 
     def price_text(self, one):
         return money(one.get("price_month"), self.currency)
+
+    def difference_text(self, one):
+        """Returns the difference between the price of a setting and that of the recommendation: +USD 268."""
+        price, own = one.get("price_month"), (self.plan.get("recommendation") or {}).get("price_month")
+        if not (finite(price) and finite(own)):
+            return "–"
+        return ("+" if price >= own else "") + money(price - own, self.currency)
 
     def front(self, key, limit):
         """Price, or GPUs where prices are absent, against a figure. The plan's front is of one figure: in a chart of
@@ -1506,11 +1512,13 @@ class Plan:
             point(one, index) for index, one in enumerate(self.tried) if one.get("stage", "full") == "full"
         ]
         chosen = point(chosen, whiskers=self.whiskers(key, chosen)) if chosen else None
-        return front_chart(across, across_name, key, limit, points, chosen)
+        # plan.json has the direction of goals. The others are good requests, and TTFT without goals.
+        better = better_of(self.plan, key) or (MORE if key.startswith("good") else LESS)
+        return front_chart(across, across_name, key, limit, points, better, chosen)
 
     def interval(self, key):
-        """Returns [low, high] of a figure over the hardware variants, for the recommendation; None if there is none."""
-        return ((self.plan.get("confidence") or {}).get("figures") or {}).get(key)
+        """Returns [low, high]: between them a figure of the recommendation lies with 90 %. None if there is none."""
+        return (self.confidence.get("ranges") or {}).get(key)
 
     def whiskers(self, key, one):
         interval, value = self.interval(key), (one.get("figures") or {}).get(key)
@@ -1537,44 +1545,125 @@ class Plan:
         return "\n".join([*words, f"computed as: {one['stage']}"] if one.get("stage") else words)
 
 
+def count_text(part):
+    """Returns the number of a part to buy: whole GiB, GPUs and drives."""
+    return f"{round(part['count']):,}" if finite(part.get("count")) else "–"
+
+
+def meets_limit(goal, value):
+    return value <= goal["limit"] if goal["better"] == LESS else value >= goal["limit"]
+
+
+def interval_text(key, interval):
+    return " to ".join(figure_text(key, end) for end in interval) if interval else "–"
+
+
 def goal_table(plan, one):
+    drawn = plan.confidence.get("ranges_of_draws") or {}
     rows = []
     for goal, text in zip(plan.goals, plan.goal_cells(one)):
-        value = (one.get("figures") or {}).get(goal["figure"])
-        less = (goal.get("better") or figure_of(goal["figure"]).better) == LESS
-        met = (
-            "–"
-            if not finite(value)
-            else "yes"
-            if (value <= goal["limit"] if less else value >= goal["limit"])
-            else "no"
-        )
-        interval = plan.interval(goal["figure"])
-        rows.append(
-            [
-                figure_name(goal["figure"]),
-                plan.limit_text(goal),
-                text,
-                met,
-                f"{figure_text(goal['figure'], interval[0])} to {figure_text(goal['figure'], interval[1])}"
-                if interval
-                else "–",
-            ]
-        )
-    return Table("", ["goal", "limit", "expected", "met", "range"], rows)
+        key = goal["figure"]
+        value = (one.get("figures") or {}).get(key)
+        met = ("yes" if meets_limit(goal, value) else "no") if finite(value) else "–"
+        cells = [figure_name(key), plan.limit_text(goal), text, interval_text(key, plan.interval(key)), met]
+        rows.append(cells + ([interval_text(key, drawn.get(key))] if drawn else []))
+    head = ["goal", "limit", "expected", "90 % interval", "met"]
+    return Table("", head + (["on drawn machines"] if drawn else []), rows)
 
 
-def setting_rows_table(first, entries, plan):
-    """`entries`: [(text of the first column, TRIED)]. Settings that all entries share are in the note."""
+def interval_chart(plan, one):
+    """The 90 % interval of each goal's figure against its limit. The axis is a share of the limit, so that goals with
+    different units share it."""
+    goals = [goal for goal in plan.goals if plan.interval(goal["figure"]) and goal["limit"] > 0]
+    bars = {"meets the goal": (SKY, []), "misses the goal": (AMBER, [])}
+    stars, rows, names = [], [], []
+    for place, goal in enumerate(goals):
+        key, limit = goal["figure"], goal["limit"]
+        value = (one.get("figures") or {}).get(key)
+        text = judged_text(key, value, limit)
+        names.append(figure_name(key))
+        rows.append([names[-1], plan.limit_text(goal), text, interval_text(key, plan.interval(key))])
+        low, high = plan.interval(key)
+        below, above = ("meets the goal", "misses the goal")[:: 1 if goal["better"] == LESS else -1]
+        for label, start, end in ((below, low, min(high, limit)), (above, max(low, limit), high)):
+            if start < end:
+                bars[label][1].append((start / limit, (end - start) / limit, place))
+        if finite(value):
+            stars.append((value / limit, place, f"{names[-1]}: {text}\nlimit: {rows[-1][1]}\n90 % interval: {rows[-1][3]}"))
+    series = []
+    for label, (colour, pieces) in bars.items():
+        if pieces:
+            start, size, places = map(list, zip(*pieces))
+            hover = [f"{names[place]}\nlimit: {rows[place][1]}\n90 % interval: {rows[place][3]}" for place in places]
+            series.append(Series(label, size, places, colour, kind="bars", base=start, hover=hover, width=0.36))
+    if not series:
+        return None
+    if stars:
+        x, y, hover = map(list, zip(*stars))
+        series.append(Series(RECOMMENDATION, x, y, GREEN, kind="points", marker="*", hover=hover))
+    most = max([1, *(start + size for _, pieces in bars.values() for start, size, _ in pieces), *(x for x, *_ in stars)])
+    return Chart(
+        f"Range in which each figure of the {RECOMMENDATION if one else 'nearest setting'} lies with a probability of 90 %",
+        "; ".join(f"{name}: limit {limit}, expected {text}, 90 % interval {ends}" for name, limit, text, ends in rows),
+        Axis("share of the limit", "share", ends=(0, 1.05 * most)),
+        [Axis("", ticks=list(enumerate(names)))],
+        series,
+        Table("", ["goal", "limit", "expected", "90 % interval"], rows),
+        height=170 + 46 * len(names),
+        lines=[("x", 1, "limit")],
+    )
+
+
+def odds_text(plan):
+    """Returns the probability that the goals hold; empty if no goal depends on a figure whose errors are published."""
+    probability = plan.confidence.get("probability")
+    # The blank before the sign does not break a line.
+    return form_text("share", probability, 2).replace(" ", "\u00a0") if finite(probability) else ""
+
+
+def odds_sentences(plan):
+    sure, words = plan.confidence, []
+    if not sure:
+        return ""
+    if odds_text(plan):
+        hold = "The goals hold" if plan.plan.get("recommendation") else "With the nearest setting, the goals hold"
+        words.append(f"{hold} with a probability of {odds_text(plan)}, by the errors of {sure['errors_of']}.")
+    elif plan.goals:
+        words.append("No goal depends on TTFT or TPOT, whose errors are published, so there is no probability.")
+    for key in sure.get("not_judged") or []:
+        words.append(f"The probability leaves out {figure_name(key)}: no published run has this figure.")
+    if sure.get("seeds", 1) > 1:
+        words.append(f"The goals are met with {sure['seeds_meeting']} of {sure['seeds']} seeds of the traffic.")
+    elif str((plan.plan.get("workload") or {}).get("source", "")).startswith("generated"):
+        words.append("One seed of the traffic was simulated.")
+    if sure.get("draws"):
+        assumed = sure.get("assumed_spread_percent")
+        spread = f", with an error of {number_text(assumed)} % assumed for each figure of the hardware" if assumed else ""
+        words.append(f"The goals are met on {sure['draws_meeting']} of {sure['draws']} drawn machines{spread}.")
+    return " ".join(words)
+
+
+def changed_settings(plan, one):
+    """Returns the settings that differ from those of the recommendation, in words."""
+    own = (plan.plan.get("recommendation") or {}).get("settings") or {}
+    changed = {key: value for key, value in (one.get("settings") or {}).items() if own.get(key) != value}
+    return setting_words(changed) or "as recommended"
+
+
+def setting_rows_table(first, entries, plan, with_settings=True, with_reasons=True):
+    """`entries`: [(text of the first column, TRIED)]. Settings that all entries share are in the note. `with_settings` and
+    `with_reasons`: false if the first column says the settings, and why a setting is out."""
     settings = [one.get("settings") or {} for _, one in entries]
     keys = list(dict.fromkeys(key for setting in settings for key in setting))
     varied = [key for key in keys if any(setting.get(key) != settings[0].get(key) for setting in settings)]
+    varied = varied if with_settings else []
     head = [
         first,
         *varied,
         "GPUs",
         *(figure_name(goal["figure"]) for goal in plan.goals),
         "price per month",
+        "difference",
         "meets the goals",
     ]
     rows = [
@@ -1584,12 +1673,72 @@ def setting_rows_table(first, entries, plan):
             value_text(one.get("gpus", "–")),
             *plan.goal_cells(one),
             plan.price_text(one),
-            plan.meets(one),
+            plan.difference_text(one),
+            plan.meets(one, with_reasons),
         ]
         for (text, one), setting in zip(entries, settings)
     ]
-    shared = setting_words({key: settings[0][key] for key in keys if key not in varied})
-    return Table("", head, rows, note=f"All with {shared}." if shared and len(entries) > 1 else "")
+    shared = setting_words({key: settings[0][key] for key in keys if key not in varied}) if with_settings else ""
+    return Table("", head, rows, note=f"{'All with' if len(entries) > 1 else 'With'} {shared}." if shared else "")
+
+
+def question_text(name):
+    """Returns the question of a member of `follow_ups`."""
+    if name.startswith("load x "):
+        return f"What does {name.removeprefix('load x ')} x the traffic need?"
+    if name.startswith("GPU "):
+        return f"Is {name.removeprefix('GPU ')} cheaper?"
+    return {
+        "load": "How much more traffic do the same parts serve?",
+        "spare": "What if one engine is out of service?",
+        "no tiers": "What are the KV tiers below the device worth?",
+        "pool": "Is a remote pool cheaper?",
+        "mixed chunks": "Are mixed chunks cheaper?",
+    }.get(name, name)
+
+
+def answer_text(plan, one):
+    """Returns the answer with the settings that differ from the recommendation, without the price: both have columns."""
+    settings, answer = one.get("settings"), str(one.get("answer") or "–")
+    if settings:
+        full = " ".join(f"{name}={exact(value)}" for name, value in settings.items())
+        answer = answer.replace(full, changed_settings(plan, one))
+    return answer.replace(f": {plan.price_text(one)} a month ({plan.difference_text(one)})", "")
+
+
+def questions_table(plan):
+    """The questions that follow the recommendation: more traffic, an engine less, other parts."""
+    rows = [
+        [question_text(str(one["name"])), answer_text(plan, one), plan.price_text(one), plan.difference_text(one)]
+        for one in plan.plan.get("follow_ups") or []
+    ]
+    return Table("", ["question", "answer", "price per month", "difference"], rows) if rows else None
+
+
+def nearest_table(plan):
+    """Of each combination of parts that never met the goals: the nearest setting. The nearest ones of all come first: those
+    with the smallest miss of a goal. Settings that leave requests out, or that are out for another reason, come last."""
+
+    def miss(one):
+        figures = one.get("figures") or {}
+        misses = [math.inf for key in ("rejected_share", "failed_share") if figures.get(key)]
+        for goal in plan.goals:
+            value = figures.get(goal["figure"])
+            if not finite(value):
+                misses.append(math.inf)
+            elif not meets_limit(goal, value):
+                low, high = sorted((value, goal["limit"]))
+                misses.append(high / low if low > 0 else math.inf)
+        return max(misses, default=math.inf), one.get("price_month") or 0
+
+    out = sorted((plan.tried[index] for index in plan.plan.get("out") or []), key=miss)
+    if not out:
+        return None
+    near = out[:MAX_NEAREST]
+    table = setting_rows_table("", [(str(place), one) for place, one in enumerate(near, 1)], plan)
+    if len(out) > len(near):
+        table.note = f"The {len(near)} nearest settings; {len(out) - len(near)} more are in plan.json. {table.note}".strip()
+    return table
 
 
 def hits_chart(plan):
@@ -1677,34 +1826,23 @@ def drives_chart(plan):
     )
 
 
-def confidence_parts(plan):
-    confidence = plan.plan.get("confidence") or {}
-    words = []
-    if confidence.get("seeds", 1) > 1:
-        words.append(f"The goals are met with {confidence['seeds']} seeds.")
-    if confidence.get("draws") and finite(confidence.get("share_meeting")):
-        words.append(
-            f"{percent(confidence['share_meeting'])} of {confidence['draws']} simulated hardware variants meet all goals."
-        )
-    text = " ".join(words)
+def causes_chart(plan):
+    hangs_on = plan.confidence.get("hangs_on") or []
     causes = [
         (str(cause["number"]), cause["at_low"], cause["at_high"])
-        for cause in confidence.get("hangs_on") or []
+        for cause in hangs_on
         if finite(cause.get("at_low")) and finite(cause.get("at_high"))
     ]
-    chart = None
-    if causes and plan.goals:
-        key = next(
-            (cause["figure"] for cause in confidence["hangs_on"] if cause.get("figure")), plan.goals[0]["figure"]
-        )
-        chart = effect_chart(
-            f"Numbers of the hardware that {figure_name(key)} depends on (first eighth of the requests)",
-            causes,
-            key,
-            next((cause["as_given"] for cause in confidence["hangs_on"] if finite(cause.get("as_given"))), None),
-            RECOMMENDATION,
-        )
-    return text, chart
+    if not (causes and plan.goals):
+        return None
+    key = next((cause["figure"] for cause in hangs_on if cause.get("figure")), plan.goals[0]["figure"])
+    return effect_chart(
+        f"Numbers of the hardware that {figure_name(key)} depends on (first eighth of the requests)",
+        causes,
+        key,
+        next((cause["as_given"] for cause in hangs_on if finite(cause.get("as_given"))), None),
+        RECOMMENDATION,
+    )
 
 
 def plan_section(folder, raw):
@@ -1714,6 +1852,7 @@ def plan_section(folder, raw):
     if chosen:
         price = f" for {plan.price_text(chosen)} per month" if finite(chosen.get("price_month")) else ""
         section.lead = f"Recommendation: {plan.parts_text(chosen)}{price}."
+        section.lead += f" The goals hold with a probability of {odds_text(plan)}." if odds_text(plan) else ""
         section.facts.append(("settings", setting_words(chosen.get("settings") or {})))
         for name, text in (
             ("GPUs", value_text(chosen.get("gpus", ""))),
@@ -1739,33 +1878,43 @@ def plan_section(folder, raw):
         f"source: {work['source']}" if work.get("source") else "",
     ]
     section.facts += [("model", raw.get("model", "–")), ("traffic", ", ".join(word for word in words if word) or "–")]
-    assumed = [str(name) for name in plan.prices.get("assumed") or []]
-    section.facts.append(("assumed prices", joined(assumed) or "none"))
+    warm = (chosen or {}).get("warm")
+    if warm:
+        steady = "where hits and waits are steady" if warm["flat"] else f"not steady: {warm['not_flat']}"
+        section.facts.append(("measured", f"the requests from {warm['from_s']:.0f} to {warm['to_s']:.0f} s, {steady}"))
     section.warnings = raw.get("warnings") or []
     binds = raw.get("binds") or {}
-    if chosen and plan.goals:
-        section.verdict.append(("Goals", [goal_table(plan, chosen)]))
+    goals = [goal_table(plan, chosen or {}), interval_chart(plan, chosen or {})] if plan.goals else []
+    section.verdict.append(("Goals", [odds_sentences(plan), *goals]))
+    section.verdict += server_parts((chosen or {}).get("servers") or {})
+    section.verdict.append(("Questions that follow", [questions_table(plan)]))
     if raw.get("alternatives"):
+        reasons = [(one.get("because") or "–", one) for one in raw["alternatives"]]
         section.verdict.append(
             (
                 "Alternatives",
-                [setting_rows_table("why", [(one.get("because") or "–", one) for one in raw["alternatives"]], plan)],
+                [setting_rows_table("why", reasons, plan, with_reasons=False)],
             )
         )
+    if raw.get("ties"):
+        table = setting_rows_table("differs in", [(changed_settings(plan, one), one) for one in raw["ties"]], plan, with_settings=False)
+        words = "These settings differ from the recommendation by less than the error of a choice between settings."
+        section.verdict.append(("Ties", [words, table]))
     if binds.get("sentence"):
         section.verdict.append(("What binds", [str(binds["sentence"])]))
     if raw.get("margins"):
+        changes = [(one.get("change") or "–", one) for one in raw["margins"]]
         section.verdict.append(
             (
                 "One step more or less",
-                [setting_rows_table("change", [(one.get("change") or "–", one) for one in raw["margins"]], plan)],
+                [setting_rows_table("change", changes, plan, with_settings=False)],
             )
         )
     if drives_table(plan):
         section.verdict.append(("Drive life", [drives_table(plan)]))
-    sure, causes = confidence_parts(plan)
-    if sure:
-        section.verdict.append(("Confidence", [sure]))
+    prices = [str(name) for name in plan.prices.get("assumed") or []]
+    assumed = [f"price list: {joined(prices)}"] if prices else []
+    section.verdict.append(("Assumptions", [assumed + [str(sentence) for sentence in raw.get("assumed") or []]]))
 
     goal_figures = {goal["figure"]: goal["limit"] for goal in plan.goals} or {"ttft_p90_s": None}
     goodput = [key for one in plan.tried for key in one.get("figures") or {} if key.startswith("good")]
@@ -1797,7 +1946,7 @@ def plan_section(folder, raw):
             )
             for label, key, colour, shift in (
                 ("mean", "busy_fraction", BLUE, -0.19),
-                ("99th percentile", "busy_fraction_p99", "#56B4E9", 0.19),
+                ("99th percentile", "busy_fraction_p99", SKY, 0.19),
             )
             if all(finite(lane.get(key)) for lane in lanes)
         ]
@@ -1818,13 +1967,13 @@ def plan_section(folder, raw):
         )
     section.parts.append(("What binds", blocks))
     section.parts.append(("Hits by capacity", [hits_chart(plan)]))
-    section.parts.append(("Sensitivities", [causes]))
+    section.parts.append(("Sensitivities", [causes_chart(plan)]))
     section.parts.append(("Drive wear", [drives_chart(plan)]))
     if chosen and chosen.get("parts"):
         rows = [
             [
                 str(part["name"]),
-                value_text(part.get("count", "–")),
+                count_text(part),
                 money(part.get("price_month"), plan.currency),
                 figure_text("power_kw", part["power_w"] / 1000) if finite(part.get("power_w")) else "–",
             ]
@@ -1838,30 +1987,33 @@ def plan_section(folder, raw):
             [
                 str(price["name"]),
                 value_text(price["value"], price.get("unit", "")),
-                "yes" if price["name"] in assumed else "no",
+                "yes" if price["name"] in prices else "no",
                 str(price.get("source", "–")),
                 str(price.get("date", "–")),
             ]
             for price in plan.prices["used"]
         ]
         section.parts.append(("Prices", [Table("", ["name", "value", "assumed", "source", "date"], rows)]))
+    section.parts.append(("Other parts, which never met the goals", [nearest_table(plan)]))
     if plan.tried:
-        entries = [(f"{index + 1}", one) for index, one in enumerate(plan.tried)]
-        table = setting_rows_table("number", entries[:MAX_ROWS], plan)
-        table.head += ["computed as", "why not"]
-        for cells, (_, one) in zip(table.rows, entries):
-            cells += [str(one.get("stage") or "–"), str(one.get("why_not") or "–")]
-        table.marked = {
+        recommended = {
             index
-            for index, (_, one) in enumerate(entries[:MAX_ROWS])
-            if chosen and one.get("settings") == chosen.get("settings")
+            for index, one in enumerate(plan.tried)
+            if chosen and (one.get("settings"), one.get("stage")) == (chosen.get("settings"), chosen.get("stage"))
         }
+        shown = sorted([*recommended, *(i for i in range(len(plan.tried)) if i not in recommended)][:MAX_ROWS])
+        entries = [(f"{index + 1}", plan.tried[index]) for index in shown]
+        table = setting_rows_table("number", entries, plan)
+        table.head.append("computed as")
+        for cells, (_, one) in zip(table.rows, entries):
+            cells.append(str(one.get("stage") or "–"))
+        table.marked = {place for place, index in enumerate(shown) if index in recommended}
         search = raw.get("search") or {}
         table.note += (
             f" {search['simulations']} simulations, {search.get('bounded', 0)} settings left out by bounds"
             if "simulations" in search
             else ""
-        ) + (f"; the first {MAX_ROWS} of {len(entries)}" if len(entries) > MAX_ROWS else "")
+        ) + (f"; {MAX_ROWS} of {len(plan.tried)} rows, all are in plan.json" if len(plan.tried) > MAX_ROWS else "")
         table.folded = len(entries) > 20
         section.parts.append(("All settings", [table]))
     name = (chosen or {}).get("experiment")
@@ -1960,7 +2112,7 @@ def plans_section(plans):
     for name, plan in plans:
         one = plan.plan.get("recommendation")
         if not one:
-            rows.append([name, plan.plan.get("reason") or "no recommendation", "–", "–", *["–"] * len(figures)])
+            rows.append([name, plan.plan.get("reason") or "no recommendation", "–", "–", "–", *["–"] * len(figures)])
             continue
         if finite(one.get("price_month")):
             priced.append((one["price_month"], len(rows)))
@@ -1970,6 +2122,7 @@ def plans_section(plans):
                 plan.parts_text(one),
                 value_text(one.get("gpus", "–")),
                 plan.price_text(one),
+                odds_text(plan) or "–",
                 *(figure_text(key, (one.get("figures") or {}).get(key)) for key in figures),
             ]
         )
@@ -1984,7 +2137,7 @@ def plans_section(plans):
             [
                 Table(
                     "",
-                    ["plan", "recommendation", "GPUs", "price per month", *map(figure_name, figures)],
+                    ["plan", "recommendation", "GPUs", "price per month", "goals hold with", *map(figure_name, figures)],
                     rows,
                     {cheapest} if comparable else set(),
                 )
@@ -2007,10 +2160,10 @@ def sections_of(folders):
                 raw = load_json(Path(folder) / "plan.json")
                 sections.append(plan_section(folder, raw))
                 plans.append((name, Plan(folder, raw)))
+            elif kind == "sweep.json" or (kind == "compare.json" and drawing.has_cells(folder)):
+                sections.append(sweep_section(folder, drawing.load_sweep(folder)))
             elif kind == "compare.json":
                 sections.append(compare_section(folder, drawing.load_compare(folder)))
-            elif kind == "sweep.json":
-                sections.append(sweep_section(folder, drawing.load_sweep(folder)))
             elif kind == "report.json":
                 run = drawing.load_run(folder)
                 sections.append(run_section(folder, run))
@@ -2038,6 +2191,7 @@ def unique_names(folders):
 # ---- the page
 
 # Draws the figures in the colours of the screen, light or dark. On paper a figure is light, and has the width of the paper.
+# Adds the buttons that copy commands. Where the browser refuses to copy, the command is selected.
 SCRIPT = """
 "use strict";
 const figures = JSON.parse(document.getElementById("figure-data").textContent);
@@ -2055,12 +2209,31 @@ function recoloured(value) {
 function draw(onPaper) {
   for (const name of Object.keys(figures)) {
     const drawn = scheme.matches && !onPaper ? recoloured(figures[name]) : structuredClone(figures[name]);
+    const place = document.getElementById(name);
+    const width = PAPER_WIDTH - (place.closest(".verdict") ? VERDICT_EDGES : 0);
     // With both sizes set, Plotly leaves the size alone when the window changes.
-    const size = onPaper ? {width: PAPER_WIDTH, height: document.getElementById(name).clientHeight, autosize: false} : {};
+    const size = onPaper ? {width, height: place.clientHeight, autosize: false} : {};
     Plotly.newPlot(name, drawn.data, {...drawn.layout, ...size}, config);
   }
   // The label and the table of a figure are its text: a screen reader leaves out the numbers of the axes.
   for (const drawing of document.querySelectorAll(".plot svg.main-svg")) drawing.setAttribute("aria-hidden", "true");
+}
+for (const block of document.querySelectorAll(".command")) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.textContent = "Copy";
+  button.title = "Copy the command";
+  button.addEventListener("click", async () => {
+    const command = block.querySelector("pre");
+    getSelection().selectAllChildren(command);
+    try {
+      await navigator.clipboard.writeText(command.textContent);
+      button.textContent = "Copied";
+    } catch {
+      button.textContent = "Selected";
+    }
+  });
+  block.append(button);
 }
 draw();
 scheme.addEventListener("change", () => draw());
@@ -2102,7 +2275,7 @@ def page(folders):
         chart.name = f"figure-{number}"
         if library is None:
             draw_static(chart)
-    script = SCRIPT.replace("PAPER_WIDTH", str(WIDTH)).replace("DARK_COLOURS", json.dumps(DARK))
+    script = SCRIPT.replace("PAPER_WIDTH", str(WIDTH)).replace("VERDICT_EDGES", str(VERDICT_EDGES)).replace("DARK_COLOURS", json.dumps(DARK))
     data = json.dumps(
         {chart.name: plotly_figure(chart) for chart in charts} if library else {},
         allow_nan=False,
@@ -2118,6 +2291,7 @@ def page(folders):
         "table": lambda block: isinstance(block, Table),
         "chart": lambda block: isinstance(block, Chart),
         "commands": lambda block: isinstance(block, Commands),
+        "sentences": lambda block: isinstance(block, list),
     }
     # In a script element, "</script" ends the script and "<!--" changes how the rest is read.
     library = library and library.replace("</script", "<\\/script").replace("<!--", "<\\!--")

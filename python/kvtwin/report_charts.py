@@ -86,7 +86,7 @@ class Table:
     def right(self, column):
         cells = [str(row[column]) for row in self.rows if column < len(row) and str(row[column])]
         return all(re.match(r"([A-Z]{3} )?[-–−+\d]", cell) for cell in cells) and any(
-            re.match(r"([A-Z]{3} )?\d", cell) for cell in cells
+            re.match(r"[-–−+]?([A-Z]{3} )?[-–−+]?\d", cell) for cell in cells
         )
 
     def wide(self):
@@ -198,6 +198,9 @@ def axis_unit(chart, axis, across):
             values = [start + size for start, size in zip(series.base, series.x) if finite(size)]
         elif (series.kind, across) in (("bars", True), ("columns", False)):
             stacked += max(values, default=0)
+        if series.whiskers is not None and (series.kind == "bars") == across:
+            ends = zip(series.x if across else series.y, series.whiskers[1])
+            values += [value + above for value, above in ends if finite(value) and finite(above)]
         largest = max([largest, stacked, *map(abs, values)])
     return unit_for(axis.form, largest)
 
@@ -323,8 +326,9 @@ def plotly_trace(series):
         trace["marker"] = {
             "symbol": symbols,
             "color": series.colour,
-            "size": 15 if series.marker == "*" else 9,
-            "line": {"color": series.colour, "width": 1.5},
+            "size": 18 if series.marker == "*" else 9,
+            # An edge in the colour of the paper sets the star off from points beneath it.
+            "line": {"color": PAPER if series.marker == "*" else series.colour, "width": 1.5},
         }
     if series.whiskers is not None:
         trace["error_y"] = plotly_whiskers(series)
@@ -481,10 +485,10 @@ def static_series(axes, series, stacks):
             x,
             y,
             marker=series.marker,
-            s=130 if series.marker == "*" else 36,
+            s=180 if series.marker == "*" else 36,
             c=faces,
-            edgecolors=series.colour,
-            zorder=3,
+            edgecolors=PAPER if series.marker == "*" else series.colour,
+            zorder=4 if series.marker == "*" else 3,
         )
     if series.whiskers is not None:
         axes.errorbar(x, y, yerr=series.whiskers, color=series.colour, linestyle="none", elinewidth=1, capsize=2)

@@ -10,6 +10,7 @@ With client=dask.distributed.Client(...), each simulation of a sweep is a task o
 
 import json
 import os
+import re
 import tempfile
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -46,7 +47,7 @@ def sweep(
     client: "Client | None" = None,
     retries: int = 2,
 ) -> "Sweep":
-    """Simulates every combination of `vary` and of the [sweep] section of the experiment file, as `kvtwin sweep` does.
+    """Simulates every combination of `vary` and of the [sweep] section of the experiment file, as `kvtwin compare` does.
 
     experiment, set, world, sglang_flags: as of simulate(). cases: only these cases of the file.
     out: folder for the results. An interrupted sweep continues with the simulations that are left; force=True deletes
@@ -69,7 +70,7 @@ def sweep(
         force = False  # the rows are of this call
     elif jobs:
         arguments += ["--jobs", str(jobs)]
-    program.run(["sweep", *arguments, "--out", str(folder), *(["--force"] if force else [])])
+    program.run(["compare", "--cells", *arguments, "--out", str(folder), *(["--force"] if force else [])])
     return Sweep(folder, _temporary=temporary)
 
 
@@ -120,7 +121,11 @@ class _Folder:
     def __init__(self, folder: str | os.PathLike[str], *, _temporary: Any = None):
         self.folder = Path(folder).resolve()
         self._temporary = _temporary  # its folder is deleted with this object
-        self.plan: dict[str, Any] = load_json(self.folder / f"{self._name}.json")
+        self.plan: dict[str, Any] = load_json(self.folder / self._plan_file())
+
+    def _plan_file(self) -> str:
+        # An earlier version called the plan of simulations sweep.json.
+        return "sweep.json" if (self.folder / "sweep.json").exists() else "compare.json"
 
     @cached_property
     def rows(self) -> "pd.DataFrame":
@@ -133,7 +138,7 @@ class _Folder:
 
 
 class Sweep(_Folder):
-    """The folder of a sweep. `plan` is sweep.json: axes, cases, crossovers."""
+    """The folder of a sweep. `plan` is compare.json: axes, cases, crossovers."""
 
     _name = "sweep"
 
@@ -173,7 +178,7 @@ def _vary_arguments(vary: Vary | None) -> list[str]:
             raise InputError(f"vary {keys}: {values!r} is one value; give a list")
         texts = [value if isinstance(value, str) else literal(value) for value in values]
         for text in texts:
-            if "," in text or not text:
+            if "," in re.sub(r"\([^()]*\)", "", text) or not text:  # a policy may have several parameters
                 raise InputError(f"vary {keys}: {text!r} is empty or has a comma; a sweep cannot vary such texts")
         arguments += ["--vary", f"{keys}={','.join(texts)}"]
     return arguments
@@ -185,12 +190,12 @@ def _run_on(client: "Client", arguments: list[str], folder: Path, force: bool, r
     from distributed import as_completed
 
     arguments = [os.path.abspath(arguments[0]), *arguments[1:]]  # a worker has a working folder of its own
-    names = json.loads(program.run(["sweep", *arguments, "--list"]))
+    names = json.loads(program.run(["compare", "--cells", *arguments, "--list"]))
     # The program makes the folder, deletes earlier rows for --force, and refuses folders that are no sweep's.
     shards = {f"{number}/{len(names)}": name for number, name in enumerate(names, 1)}
     files = {shard: folder / f"sweep.shard-{shard.replace('/', '-of-')}.jsonl" for shard in shards}
     if force:
-        for path in folder.glob("sweep*.json*"):
+        for path in [*folder.glob("sweep*.json*"), *folder.glob("compare.json")]:
             path.unlink()
     if (folder / "sweep.jsonl").exists():
         return  # a finished sweep, or one without Dask: the program continues it, and checks its rows
@@ -214,5 +219,5 @@ def _run_on(client: "Client", arguments: list[str], folder: Path, force: bool, r
 def run_shard(arguments: list[str], shard: str) -> bytes:
     """Runs a shard of a sweep, and returns its rows as JSON lines. Runs in a worker of Dask."""
     with tempfile.TemporaryDirectory(prefix="kvtwin-") as folder:
-        program.run(["sweep", *arguments, "--jobs", "1", "--shard", shard, "--out", f"{folder}/sweep"])
+        program.run(["compare", "--cells", *arguments, "--jobs", "1", "--shard", shard, "--out", f"{folder}/sweep"])
         return Path(folder, "sweep", f"sweep.shard-{shard.replace('/', '-of-')}.jsonl").read_bytes()

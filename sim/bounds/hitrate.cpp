@@ -62,10 +62,7 @@ EvictionSetup setup_for(const HitRateConfig& config, Pages capacity, bool prefix
           .page_tokens = config.block_tokens,
           .doubling_tokens = kCostDepth,
           .prefix_closed = prefix_closed,
-          .whole_nodes = config.whole_nodes,
-          .slru_protected_touches = config.slru_protected_touches,
-          .tlru_threshold_tokens = config.tlru_threshold_tokens,
-          .tlru_next_prompt_tokens = config.tlru_next_prompt_tokens};
+          .whole_nodes = config.whole_nodes};
 }
 
 // A cache with one tier.
@@ -95,9 +92,9 @@ class TierReplay final : public Replay {
   // Evicts until `wanted` blocks are free, or only blocks of the path that ends at `end` remain. Returns the free
   // blocks, at most `wanted`.
   Pages make_room(NodeId end, Pages wanted) {
-    if (capacity_ - tree_.device_pages() >= wanted) return wanted;
-    tree_.lease_device(end);
-    while (capacity_ - tree_.device_pages() < wanted) {
+    if (capacity_ - tree_.pages(Tier::device) >= wanted) return wanted;
+    tree_.lease(Tier::device, end);
+    while (capacity_ - tree_.pages(Tier::device) < wanted) {
       const NodeId victim = tree_.device_victim();
       if (victim == NodeId::none) break;
       const Pages pages = whole_nodes_ ? tree_.node(victim).facts.pages : 1;
@@ -105,8 +102,8 @@ class TierReplay final : public Replay {
       released_.clear();
       tree_.remove_tail(victim, pages, released_, released_);
     }
-    tree_.release_device(end);
-    return std::min(wanted, capacity_ - tree_.device_pages());
+    tree_.release(Tier::device, end);
+    return std::min(wanted, capacity_ - tree_.pages(Tier::device));
   }
 
   RadixTree tree_;
@@ -150,14 +147,14 @@ class ExclusiveReplay final : public Replay {
     tree_.visit(visit);
     tree_.raise_priority(match.end, arrival.priority);
     tree_.touch(match.end, stamp);
-    tree_.lease_device(match.end);
+    tree_.lease(Tier::device, match.end);
     const Pages hit = match.device_pages + match.host_pages;
     if (promote(match)) {
       const Pages room = make_room(arrival.keys.size() - hit, 0);
-      tree_.release_device(match.end);
+      tree_.release(Tier::device, match.end);
       insert(tree_, match.end, arrival, hit, room, stamp);
     } else {
-      tree_.release_device(match.end);
+      tree_.release(Tier::device, match.end);
     }
     return {match.device_pages, match.host_pages};
   }
@@ -174,8 +171,8 @@ class ExclusiveReplay final : public Replay {
       const Pages room = make_room(pages, pages);
       if (room == 0) return false;
       const NodeId moved = room < pages ? tree_.split(path_[i], room) : path_[i];
-      tree_.set_device(moved, std::vector<SlotId>(room, SlotId{0}));
-      tree_.clear_host(moved);
+      tree_.set_slots(Tier::device, moved, std::vector<SlotId>(room, SlotId{0}));
+      tree_.clear(Tier::host, moved);
       if (room < pages) return false;
     }
     return true;
@@ -184,9 +181,9 @@ class ExclusiveReplay final : public Replay {
   // Frees device blocks: each victim moves to the host. The next `leaving` host blocks of the path are about to leave
   // the host, so they do not count against the host's capacity. Requires: `leaving` is 0 or at least `wanted`.
   Pages make_room(Pages wanted, Pages leaving) {
-    while (device_capacity_ - tree_.device_pages() < wanted && demote_one(leaving)) {
+    while (device_capacity_ - tree_.pages(Tier::device) < wanted && demote_one(leaving)) {
     }
-    return std::min(wanted, device_capacity_ - tree_.device_pages());
+    return std::min(wanted, device_capacity_ - tree_.pages(Tier::device));
   }
 
   bool demote_one(Pages leaving) {
@@ -198,7 +195,7 @@ class ExclusiveReplay final : public Replay {
       tree_.remove_tail(victim, 1, released_, released_);
       return true;
     }
-    if (tree_.host_pages() == host_capacity_ + leaving) {
+    if (tree_.pages(Tier::host) == host_capacity_ + leaving) {
       const NodeId dropped = tree_.host_victim();
       KV_CHECK(dropped != NodeId::none, "a host without the path's blocks has a leaf");
       tree_.notify_evicted(PolicyRole::host, dropped, 1);
@@ -207,8 +204,8 @@ class ExclusiveReplay final : public Replay {
     const Pages pages = tree_.node(victim).facts.pages;
     if (pages > 1) tree_.split(victim, pages - 1);  // the lower part keeps the node id
     constexpr SlotId kAny = 0;
-    tree_.set_host(victim, {&kAny, 1});
-    tree_.clear_device(victim);
+    tree_.set_slots(Tier::host, victim, {&kAny, 1});
+    tree_.clear(Tier::device, victim);
     return true;
   }
 
@@ -323,7 +320,7 @@ std::unique_ptr<Replay> make_replay(std::string_view eviction, std::size_t at, c
 void check(const HitRateConfig& config) {
   const std::vector<std::string_view> known = hit_rate_evictions();
   for (const std::string& eviction : config.evictions) {
-    if (std::find(known.begin(), known.end(), eviction) == known.end()) {
+    if (std::ranges::find(known, policy_text(eviction).name) == known.end()) {
       std::string names;
       for (const std::string_view name : known) names.append(names.empty() ? "" : " ").append(name);
       throw HitRateError("eviction \"" + eviction + "\" is not known; there are: " + names + ".");

@@ -42,15 +42,13 @@ class HitRateError : public std::invalid_argument {
 };
 
 struct HitRateConfig {
-  std::vector<std::string> evictions;  // names from hit_rate_evictions()
+  std::vector<std::string> evictions;  // of hit_rate_evictions(), policies with parameters or without
   std::vector<Pages> capacities;       // device tier, in blocks
   Pages host_capacity = 0;             // host tier, in blocks; 0 = no host tier
   bool exclusive = false;
-  bool whole_nodes = false;                  // evicts whole leaves, as SGLang does; not with exclusive tiers
-  bool split_refreshes = false;              // RadixTree::set_split_refreshes()
-  std::uint32_t slru_protected_touches = 2;  // of slru
-  Tokens tlru_threshold_tokens = 0, tlru_next_prompt_tokens = 0;  // of tlru
-  Tokens block_tokens = 512;                                      // page size of the source
+  bool whole_nodes = false;      // evicts whole leaves, as SGLang does; not with exclusive tiers
+  bool split_refreshes = false;  // RadixTree::set_split_refreshes()
+  Tokens block_tokens = 512;     // page size of the source
   // Not empty: one engine per capacity, with these sizes as its tiers. Then the engine has the rules of the index and
   // of the eviction policies, except the name of the policy; the source has full pages only. Needs a host tier; not
   // with bounds, `exclusive` or a queue view.

@@ -58,7 +58,7 @@ class Replay {
     const PrefixMatch match = tree_.match(keys);
     const std::uint64_t stamp = tree_.next_stamp();
     tree_.touch(match.end, stamp);
-    tree_.lease_device(match.end);
+    tree_.lease(Tier::device, match.end);
     load_back(match);
     const Pages cached = match.device_pages + match.host_pages;
     hits_ += cached;
@@ -67,7 +67,7 @@ class Replay {
       std::vector<SlotId> slots = device_slots(rest.size());
       back_up(tree_.insert(match.end, rest, std::move(slots), {}, stamp, 0));
     }
-    tree_.release_device(match.end);
+    tree_.release(Tier::device, match.end);
   }
 
   Pages hits() const { return hits_; }
@@ -79,7 +79,7 @@ class Replay {
     for (NodeId at = match.end; at != match.device_end; at = tree_.node(at).parent) path_.push_back(at);
     for (; !path_.empty(); path_.pop_back()) {
       const Pages pages = tree_.node(path_.back()).facts.pages;
-      tree_.set_device(path_.back(), device_slots(pages));
+      tree_.set_slots(Tier::device, path_.back(), device_slots(pages));
     }
   }
 
@@ -94,9 +94,9 @@ class Replay {
     const NodeId victim = tree_.device_victim();
     const Pages all = tree_.node(victim).facts.pages;
     const Pages pages = std::min({short_of, evict_unit_, all});
-    if (tree_.node(victim).on_host()) {
+    if (tree_.node(victim).host.resident()) {
       if (pages < all) tree_.split(victim, all - pages);
-      device_pool_.release(tree_.clear_device(victim));
+      device_pool_.release(tree_.clear(Tier::device, victim));
       return;
     }
     device_.clear();
@@ -106,7 +106,7 @@ class Replay {
 
   void back_up(NodeId id) {
     const NodeId parent = tree_.node(id).parent;
-    if (parent != tree_.root() && !tree_.node(parent).on_host()) return;
+    if (parent != tree_.root() && !tree_.node(parent).host.resident()) return;
     const Pages pages = tree_.node(id).facts.pages;
     while (host_pool_.available() < pages) {
       const NodeId victim = tree_.host_victim();
@@ -119,7 +119,7 @@ class Replay {
     }
     std::vector<SlotId> slots;
     host_pool_.allocate(pages, slots);
-    tree_.set_host(id, std::move(slots));
+    tree_.set_slots(Tier::host, id, std::move(slots));
   }
 
   RadixTree tree_;
@@ -175,7 +175,7 @@ void tree_insert_and_evict(benchmark::State& state) {
   for (auto _ : state) {
     tree.insert(tree.root(), requests[0], test::slots(0, 188), {}, tree.next_stamp(), 0);
     device.clear();
-    while (tree.device_pages() > 0) tree.remove_tail(tree.device_victim(), 1, device, host);
+    while (tree.pages(Tier::device) > 0) tree.remove_tail(tree.device_victim(), 1, device, host);
   }
   state.SetItemsProcessed(state.iterations() * 188);
 }
@@ -273,14 +273,14 @@ class FullTier {
   Pages request() {
     const std::span<const PageKey> keys = traffic_.next();
     const PrefixMatch match = tree_.match(keys);
-    tree_.lease_device(match.end);
+    tree_.lease(Tier::device, match.end);
     const std::uint64_t stamp = tree_.next_stamp();
     time_ += kNsPerSecond / 1000;
     tree_.visit({requests_++, time_, 0, keys.size() * 512, 200, keys, false});
     tree_.touch(match.end, stamp);
     const auto missing = keys.subspan(match.device_pages);
-    while (resident_ - tree_.device_pages() < missing.size()) {
-      evict(missing.size() - (resident_ - tree_.device_pages()));
+    while (resident_ - tree_.pages(Tier::device) < missing.size()) {
+      evict(missing.size() - (resident_ - tree_.pages(Tier::device)));
     }
     NodeId end = match.end;
     for (std::size_t at = 0; at < missing.size();) {
@@ -288,7 +288,7 @@ class FullTier {
       end = tree_.insert(end, missing.subspan(at, pages), std::vector<SlotId>(pages), {}, stamp, 0);
       at += pages;
     }
-    tree_.release_device(match.end);
+    tree_.release(Tier::device, match.end);
     return keys.size();
   }
   void evict(Pages most) {
@@ -300,10 +300,10 @@ class FullTier {
     evicted_ += pages;
   }
   void make_room(Pages pages) {
-    while (resident_ - tree_.device_pages() < pages) evict(1);
+    while (resident_ - tree_.pages(Tier::device) < pages) evict(1);
   }
   void fill() {
-    while (resident_ - tree_.device_pages() >= 256) request();
+    while (resident_ - tree_.pages(Tier::device) >= 256) request();
   }
   Pages resident() const { return resident_; }
 

@@ -80,12 +80,29 @@ class Program(unittest.TestCase):
             hits[route] = report["tokens"]["hit_device"] + report["tokens"]["hit_host"]
         self.assertGreater(hits["by_session"], hits["round_robin"])
 
+    def test_a_policy_has_parameters(self):
+        keys = kvtwin("simulate", "--help-keys").stdout
+        self.assertRegex(keys, r"(?m)^  aged\(favoured=\.\.\.\) .*\[at least 1 and at most 1000000\]; default 2$")
+        self.assertRegex(keys, r"(?m)^  aged\(deep_first=\.\.\.\) .*\[true or false\]; default false$")
+        values = ["aged", "aged(favoured=3)", "aged(favoured=3, deep_first=true)"]
+        out = self.folder / "compared"
+        ran = kvtwin("compare", ROOT / "experiments/quickstart.toml", "--vary", "cache.eviction=" + ",".join(values),
+                     "--set", "workload.limit=40", "--out", out)
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        compared = json.loads((out / "compare.json").read_text())
+        self.assertEqual(compared["axes"][0]["values"], values)
+        for wrong, sentence in (("aged(favoured=0)", "aged: favoured is 0; it must be at least 1"),
+                                ("aged(favored=3)", 'aged: unknown parameter "favored": did you mean "favoured"?')):
+            refused = kvtwin("simulate", ROOT / "experiments/quickstart.toml", "--set", f"cache.eviction={wrong}")
+            self.assertEqual(refused.returncode, 2)
+            self.assertIn(sentence, refused.stderr)
+
     def test_stops_prefetches(self):
         # Eight prompts in rotation. The device holds two of them and the host four, so all are loaded from the disk.
         self.trace.write_text("#turns\n" + "".join(f"{10_000 * i} {i % 8} 8192 4\n" for i in range(24)))
         waits = {}
         for policy in ("brief", "wait_complete", "best_effort"):
-            report, rows = self.simulate("tiers.host.tokens=32768", "tiers.disk.gib=100", "hardware.disk_read_gbps=0.5",
+            report, rows = self.simulate("tiers.host.tokens=32768", "tiers.disk.gib=100", "hardware.set.disk_read_gbps=0.5",
                                          f"cache.prefetch_policy={policy}")
             self.assertGreater(report["prefetch"]["issued"], 0)
             waits[policy] = max(float(row["prefetch_wait_s"]) for row in rows.values())
@@ -172,7 +189,7 @@ class Build(unittest.TestCase):
         code, said, _ = self.configure(self.policies)
         self.assertNotEqual(code, 0)
         self.assertIn("holds no policy", said)
-        self.assertIn("prefetch_admission, load_back_admission, route, order, style, trace_format", said)
+        self.assertIn("prefetch_admission, load_back_admission, route, order, style, state_points, trace_format", said)
 
 
 if __name__ == "__main__":

@@ -32,8 +32,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     Answer answer;
     const char* error = tree.call(call, answer);
     const std::string wrong = model.follow(call, error, answer);
-    if (!wrong.empty() || tree.tree().device_pages() != model.pages(Tier::device) ||
-        tree.tree().host_pages() != model.pages(Tier::host)) {
+    if (!wrong.empty() || tree.tree().pages(Tier::device) != model.pages(Tier::device) ||
+        tree.tree().pages(Tier::host) != model.pages(Tier::host)) {
       std::fprintf(stderr, "%s\n", wrong.c_str());
       std::abort();
     }

@@ -20,9 +20,11 @@ std::uint64_t seeds() { return std::getenv("KVTWIN_DEEP") != nullptr ? 10'000 : 
 std::uint64_t seeds_to_find(int mutant, std::uint64_t max_seeds) {
   constexpr std::uint64_t kSeedsPerRun = 20;
   for (std::uint64_t first = 0; first < max_seeds; first += kSeedsPerRun) {
-    const std::string command = "KVTWIN_MUTANT=" + std::to_string(mutant) +
-                                " KVTWIN_SWARM_SEED=" + std::to_string(first) + ":" + std::to_string(kSeedsPerRun) +
-                                " " + built("mutants/swarm_of_mutants") + " --gtest_filter='*/0' > /dev/null 2>&1";
+    // A part of this program (GTEST_SHARD_INDEX) runs the whole swarm.
+    const std::string command =
+        "env -u GTEST_TOTAL_SHARDS -u GTEST_SHARD_INDEX KVTWIN_MUTANT=" + std::to_string(mutant) +
+        " KVTWIN_SWARM_SEED=" + std::to_string(first) + ":" + std::to_string(kSeedsPerRun) + " " +
+        built("mutants/swarm_of_mutants") + " --gtest_filter='*/0' > /dev/null 2>&1";
     if (std::system(command.c_str()) != 0) return first + kSeedsPerRun;
   }
   return 0;

@@ -128,16 +128,16 @@ class Figures(unittest.TestCase):
         folder.mkdir(parents=True)
         rates = [1, 10, 100]
         axes = [{"name": name, "unit": "", "values": values} for name, values in others.items()]
-        axes.append({"name": "hardware.disk_read_gbps", "unit": "GB/s", "values": rates})
+        axes.append({"name": "hardware.set.disk_read_gbps", "unit": "GB/s", "values": rates})
         rows = []
         for case in cases:
             for setting in figures.combinations(axes):
                 level = case == cases[-1] and len(cases) > 1
-                rate = setting["hardware.disk_read_gbps"]
+                rate = setting["hardware.set.disk_read_gbps"]
                 row = {"cell": len(rows), "case": case} | setting | {"ttft_mean_s": 1 / rate + 0.01 * len(case), "ttft_p99_s": 3 / rate}
-                rows.append(row | ({"hardware.disk_read_gbps": None, "ttft_mean_s": 0.3} if level else {}))
+                rows.append(row | ({"hardware.set.disk_read_gbps": None, "ttft_mean_s": 0.3} if level else {}))
         plan = dict(
-            schema_version=1, title="Made up", along="hardware.disk_read_gbps", unit="GB/s", show=["ttft_mean_s", "ttft_p99_s"],
+            schema_version=1, title="Made up", along="hardware.set.disk_read_gbps", unit="GB/s", show=["ttft_mean_s", "ttft_p99_s"],
             axes=axes, cases=cases, pairs=[[cases[0], cases[-1]]],
             crossovers=[dict(slower=cases[0], than=cases[-1], settings={}, where="below", at=4.2)],
         )
@@ -197,7 +197,7 @@ class Figures(unittest.TestCase):
     def test_comparisons_are_drawn_and_repeat(self):
         policies = ("cache.eviction", ["lru", "tide", "slru"], True, False)
         capacities = ("tiers.host.tokens", [1000, 2000, 64000], False, True)
-        links = ("hardware.host_link_gbps", [float(rate) for rate in range(1, 9)], False, False)
+        links = ("hardware.set.host_link_gbps", [float(rate) for rate in range(1, 9)], False, False)
         kinds = {"lines": ([policies, capacities], 1), "bars": ([policies], 5), "one": ([capacities], 5), "bare": ([links], 1)}
         kinds["many"] = ([links, policies, capacities], 1)  # more circumstances than are drawn
         for name, (axes, seeds) in kinds.items():

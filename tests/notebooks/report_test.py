@@ -4,6 +4,7 @@ InBrowser opens the pages in a headless Chromium without network. Exit code 77: 
 """
 
 import contextlib
+import html
 import html.parser
 import io
 import itertools
@@ -135,6 +136,12 @@ def make_folders():
         reproduce=[HOSTILE],
         alternatives=[hostile_setting],
         tried=[hostile_setting, *the_plan()["tried"]],
+        ties=[hostile_setting],
+        out=[0],
+        follow_ups=[{"name": HOSTILE, "answer": HOSTILE}, {"name": f"GPU {HOSTILE}", "answer": HOSTILE} | hostile_setting],
+        assumed=[HOSTILE],
+        recommendation=the_plan()["recommendation"] | {"servers": {HOSTILE: {"command": HOSTILE, "notes": [HOSTILE]}}},
+        confidence=the_plan()["confidence"] | {"errors_of": HOSTILE, "not_judged": [HOSTILE]},
         binds={"sentence": HOSTILE, "lanes": [{"name": HOSTILE, "busy_fraction": 0.5}]},
     )
     folder = FOLDERS / "<script>window.broken=1;<&script>"  # a name cannot hold a slash
@@ -216,7 +223,7 @@ class Pages(unittest.TestCase):
             "engines": 5,
             "swept": 3,
             "cases": 3,
-            "planned": 8,
+            "planned": 9,
         }
         for name, expected in figures.items():
             with self.subTest(name):
@@ -237,7 +244,7 @@ class Pages(unittest.TestCase):
                 for tag, attributes in elements.tags:
                     for key in ("src", "href"):
                         self.assertRegex(attributes.get(key) or "#", r"^(#|data:)", f"{tag} loads something")
-                self.assertNotIn("nan", elements.text.lower().replace("tenant", ""))
+                self.assertNotRegex(elements.text.lower(), r"\bnan\b")
                 self.assertIn("commit", elements.text)
                 self.assertIn(
                     f"kvtwin {'plan' if name == 'planned' else 'run' if name == 'real' else kind_command(name)}",
@@ -285,16 +292,16 @@ class Pages(unittest.TestCase):
         found = {}
         for line in listed:
             name, better = re.fullmatch(r"  (\w+) +.*; (more|less|no)(?: is better| goal)", line).groups()
-            found[name] = report.NEITHER if better == "no" else better
+            found[name] = better
         self.assertGreater(len(found), 40)
-        self.assertEqual({name: one.better for name, one in report.RUN_FIGURES.items()}, found)
-        signs = {"less": "at most", "more": "at least"}
-        for name, better in found.items():
-            if better:
-                self.assertTrue(report.limit_words(name, 1).startswith(signs[better]), name)
-        self.assertEqual(report.limit_words("hand_over_p99_s", 0.05), "at most 50 ms")
-        # A goal that a file gives a direction has this one.
+        self.assertEqual(set(report.RUN_FIGURES), set(found))
+        # The files say which direction is better, and the page has no list of its own.
+        directed = {name: better for name, better in found.items() if better != "no"}
+        for folder, file in (("compared", "compare.json"), ("swept", "compare.json")):
+            self.assertEqual(json.loads((FOLDERS / folder / file).read_text())["better"], directed)
+        self.assertEqual(report.limit_words("hand_over_p99_s", 0.05, "less"), "at most 50 ms")
         self.assertEqual(report.limit_words("unknown_s", 2, "more"), "at least 2 s")
+        self.assertEqual(report.limit_words("unknown_s", 2, None), "2 s")
 
     def test_units_are_written_in_one_way(self):
         for key, value, text in (
@@ -326,71 +333,47 @@ class Pages(unittest.TestCase):
         self.assertEqual(drawn["data"][0]["y"], [200, 30])
         self.assertEqual(drawn["data"][0]["error_y"]["array"], [100, 0])
         self.assertEqual(drawn["layout"]["shapes"][0]["y0"], 100)
+        series[0].whiskers = ([0, 0], [2.3, 0])  # an interval may need a larger unit than its point
+        self.assertEqual(report_charts.plotly_figure(chart)["layout"]["yaxis"]["ticksuffix"], " s")
         self.assertIn("200 ms", drawn["data"][0]["text"][0])
 
     def test_a_comparison_has_one_recommendation(self):
         compared = drawing.load_compare(FOLDERS / "compared")
         choice = report.choice_of(compared)
         good = [row for row in compared.rows if row["meets_goal"]]
-        self.assertEqual((choice.row, choice.reason), (good[0], "Only this setting meets the goal."))
+        self.assertEqual((choice.row, choice.reason), (good[0], "only this setting meets the goal"))
+        self.assertEqual([row for row in compared.rows if row["recommended"]], good)
         text = Elements(self.page(FOLDERS / "compared")).text
         words = report.setting_words(report.settings_of(compared, choice.row))
         self.assertEqual(text.count(f"Recommendation: {words}: TTFT p90"), 1)
-        self.assertIn(choice.reason, text)
-        # Its command prints the flags.
-        command = next(line for line in text.splitlines() if line.endswith("--to-sglang-flags"))
-        code, flags, errors = kvtwin_program(*command.split()[1:])
+        self.assertIn("Only this setting meets the goal.", text)
+        # Its command simulates it, and the commands of the servers are those of the program.
+        command = next(line for line in text.splitlines() if line.startswith("kvtwin simulate") and "--set" in line)
+        code, flags, errors = kvtwin_program(*command.split()[1:], "--to-sglang-flags")
         self.assertEqual(code, 0, errors)
-        ratio = choice.row["tiers.host.tokens"] / 20000  # of the quickstart's device tier
-        self.assertIn(f" --hicache-ratio {ratio:g} ", flags)
+        self.assertIn(f"python -m sglang.launch_server {flags.splitlines()[0]}", text)
+        self.assertIn(choice.servers["vllm"]["command"], text)
         # Every figure marks it.
         for chart in report.compare_charts(compared, choice):
             self.assertIn("recommendation", [series.name for series in chart.series], chart.title)
         bars = drawing.load_compare(FOLDERS / "bars")
         for chart in report.compare_charts(bars, report.choice_of(bars)):
             self.assertIn("recommendation", [series.name for series in chart.series], chart.title)
-        # Of several settings that meet the goal: the smallest size, and of its settings the best one.
-        for row in compared.rows:
-            row["meets_goal"] = True
-        choice = report.choice_of(compared)
-        best = min(row["ttft_p90_s"] for row in compared.rows if row["tiers.host.tokens"] == 30000)
-        self.assertEqual((choice.row["tiers.host.tokens"], choice.row["ttft_p90_s"]), (30000, best))
-        self.assertEqual(
-            choice.reason, "9 of 9 settings meet the goal; this one has the smallest tiers, then the best TTFT p90."
-        )
-        # A cheaper setting wins; a setting that completes too few requests does not; without any, the nearest is named.
-        for row in compared.rows:
-            row["price_per_month"] = 5.0 if row is compared.rows[-1] else 7.0
-        self.assertIs(report.choice_of(compared).row, compared.rows[-1])
-        self.assertIn("the lowest price", report.choice_of(compared).reason)
-        compared.rows[-1]["rejected_share"] = 0.5
-        self.assertIsNot(report.choice_of(compared).row, compared.rows[-1])
-        for row in compared.rows:
-            row["meets_goal"] = False
-        self.assertIsNone(report.choice_of(compared).row)
+        # Without one, the nearest is named, if there is one.
+        compared.plan["recommendation"] |= {"row": None, "nearest_row": 3}
         lead = report.compare_section(FOLDERS / "compared", compared).lead
         self.assertRegex(lead, r"^No recommendation: no setting meets the goal, TTFT p90 at most 1.1 s. Nearest: ")
-        for row in compared.rows:
-            row["ttft_p90_s"] = None
+        compared.plan["recommendation"]["nearest_row"] = None
         lead = report.compare_section(FOLDERS / "compared", compared).lead
         self.assertEqual(lead, "No recommendation: no setting meets the goal, TTFT p90 at most 1.1 s.")
-
-    def test_settings_within_the_noise_are_as_good(self):
-        seeds = drawing.load_compare(FOLDERS / "seeds")
-        first, second = seeds.rows[:2]
-        first |= {"ttft_mean_s": 1.0, "ttft_mean_s_ci95": 0.1, "gpus": 2}
-        second |= {"ttft_mean_s": 1.05, "ttft_mean_s_ci95": 0.1, "gpus": 1}
-        seeds.rows[:] = [first, second]
-        choice = report.choice_of(seeds)
-        self.assertIs(choice.row, second)
-        self.assertIn("2 settings have the best TTFT mean, or cannot be told from the best; this one has the fewest GPUs.", choice.reason)
-        second["ttft_mean_s"] = 1.3
-        self.assertIs(report.choice_of(seeds).row, first)
+        del compared.plan["recommendation"]
+        lead = report.compare_section(FOLDERS / "compared", compared).lead
+        self.assertEqual(lead, "No recommendation: compare.json has none.")
 
     def test_a_plan_marks_its_recommendation_in_every_figure(self):
         section = report.plan_section(FOLDERS / "planned", the_plan())
         charts = [chart for chart in section.charts() if chart]
-        self.assertEqual(len(charts), 8)
+        self.assertEqual(len(charts), 9)
         for chart in charts:
             places = [chart.title, *(series.name for series in chart.series), *(label for *_, label in chart.lines)]
             places += [str(text) for axis in chart.panels for _, text in axis.ticks or []]
@@ -408,7 +391,7 @@ class Pages(unittest.TestCase):
 
     def test_intervals_are_drawn(self):
         plan = the_plan()
-        low, high = plan["confidence"]["figures"]["ttft_p90_s"]
+        low, high = plan["confidence"]["ranges"]["ttft_p90_s"]
         value = plan["recommendation"]["figures"]["ttft_p90_s"]
         chart = report.Plan(FOLDERS / "planned", plan).front("ttft_p90_s", 1.0)
         star = next(series for series in chart.series if series.name == "recommendation")
@@ -462,14 +445,17 @@ class Pages(unittest.TestCase):
             plan["binds"]["sentence"],
             "drives 1 instead of 0",
             f"{plan['drives'][0]['years']:.3g} years",
-            f"{100 * plan['confidence']['share_meeting']:.3g} % of 4 simulated hardware variants",
+            f"on {plan['confidence']['draws_meeting']} of 4 drawn machines",
             plan["alternatives"][0]["because"],
             "llama-3.1-8b",
             *plan["reproduce"],
             *plan["warnings"],
         ):
             self.assertIn(words, text)
-        self.assertNotRegex(text.split("Experiment: every key")[0], r"\d\.\d{5}", "a number with too many digits")
+        words = text.split("Experiment: every key")[0]
+        for server in best["servers"].values():  # the flags have all digits of a ratio
+            words = words.replace(server["command"], "")
+        self.assertNotRegex(words, r"[1-9]\d*\.\d{5}|0\.0*[1-9]\d{5}", "a number with too many digits")
         made = report.Plan(FOLDERS / "planned", plan)
         chart = made.front("ttft_p90_s", 1.0)
         points = {series.name: series for series in chart.series}
@@ -484,6 +470,123 @@ class Pages(unittest.TestCase):
         # Of a figure whose larger values are better, the front rises.
         shares = next(s for s in made.front("good_share", None).series if s.name == "Pareto front")
         self.assertEqual(shares.y, sorted(shares.y))
+
+    def test_a_plan_says_how_likely_its_goals_hold(self):
+        plan = the_plan()
+        sure, best = plan["confidence"], plan["recommendation"]
+        section = report.plan_section(FOLDERS / "planned", plan)
+        odds = report.odds_text(report.Plan(FOLDERS / "planned", plan))
+        self.assertEqual(float(odds.removesuffix("\u00a0%")), float(f"{100 * sure['probability']:.2g}"))
+        self.assertTrue(section.lead.endswith(f" The goals hold with a probability of {odds}."), section.lead)
+        text = Elements(self.page(FOLDERS / "planned")).text
+        self.assertIn(f"by the errors of {sure['errors_of']}.", text)
+        self.assertIn("The goals are met with 2 of 2 seeds of the traffic.", text)
+        self.assertNotIn("variants", text.split("Experiment: every key")[0])
+        # A bar from one end of the interval to the other, in two colours at the limit, and a star at the expected value.
+        made = report.Plan(FOLDERS / "planned", plan)
+        made.goals = [{"figure": "ttft_p90_s", "limit": 2, "better": "less"}, {"figure": "hit_ratio", "limit": 0.5, "better": "more"}]
+        made.confidence = {"ranges": {"ttft_p90_s": [1, 8], "hit_ratio": [0.4, 0.6]}}
+        one = {"figures": {"ttft_p90_s": 1.5, "hit_ratio": 0.55}}
+        chart = report.interval_chart(made, one)
+        bars = {series.name: list(zip(series.y, series.base or [], series.x)) for series in chart.series}
+        np.testing.assert_allclose(bars["meets the goal"], [(0, 0.5, 0.5), (1, 1, 0.2)])
+        np.testing.assert_allclose(bars["misses the goal"], [(0, 1, 3), (1, 0.8, 0.2)])
+        np.testing.assert_allclose(chart.series[-1].x, [0.75, 1.1])
+        self.assertEqual((chart.series[-1].name, chart.lines), ("recommendation", [("x", 1, "limit")]))
+        self.assertEqual(chart.table.rows[0], ["TTFT p90", "at most 2 s", "1.5 s", "1 s to 8 s"])
+        self.assertIsNone(report.interval_chart(report.Plan(FOLDERS / "planned", plan | {"confidence": None}), best))
+        # The direction is that of the file.
+        self.assertEqual(report.goal_table(made, one).rows[1], ["prompt tokens hit", "at least 50 %", "55 %", "40 % to 60 %", "yes"])
+        made.tried = [
+            one | {"stage": "full", "price_month": price, "figures": {"ttft_p90_s": value}} for price, value in ((1, 1), (2, 2))
+        ]
+        made.plan, made.priced = {"front": [0, 1], "goals": made.goals}, True
+        for better, names in (("less", ["does not"]), ("more", ["Pareto front", "does not"])):
+            made.goals[0]["better"] = better
+            self.assertEqual([series.name for series in made.front("ttft_p90_s", 2).series], names)
+        # Without a recommendation the odds are those of the nearest setting; without published errors there are none.
+        plan |= {"recommendation": None, "reason": "too dear"}
+        section = report.plan_section(FOLDERS / "planned", plan)
+        self.assertEqual(section.lead, "No recommendation: too dear.")
+        self.assertRegex(str(section.verdict), "With the nearest setting, the goals hold with a probability of")
+        plan["confidence"] = sure | {"probability": None, "ranges": {}, "not_judged": ["ttft_p90_s"], "seeds": 1}
+        words = report.odds_sentences(report.Plan(FOLDERS / "planned", plan))
+        self.assertIn("No goal depends on TTFT or TPOT, whose errors are published", words)
+        self.assertIn("The probability leaves out TTFT p90: no published run has this figure.", words)
+        self.assertIn("One seed of the traffic was simulated.", words)
+
+    def test_a_plan_has_the_commands_of_servers(self):
+        plan = the_plan()
+        page = self.page(FOLDERS / "planned")
+        blocks = [html.unescape(block) for block in re.findall(r'<div class="command"><pre>(.*?)</pre></div>', page)]
+        servers = plan["recommendation"]["servers"]
+        self.assertEqual(blocks, [servers[engine]["command"] for engine in ("sglang", "vllm")])
+        text = Elements(page).text
+        for words in ("Command of a server: SGLang", "Command of a server: vLLM", *servers["vllm"]["notes"]):
+            self.assertIn(words, text)
+
+    def test_the_questions_that_follow_a_plan(self):
+        plan = the_plan()
+        self.assertGreater(len(plan["follow_ups"]), 4)
+        rows = report.questions_table(report.Plan(FOLDERS / "planned", plan)).rows
+        self.assertEqual(len(rows), len(plan["follow_ups"]))
+        own = plan["recommendation"]["price_month"]
+        for (question, answer, price, difference), one in zip(rows, plan["follow_ups"]):
+            self.assertTrue(question.endswith("?"), f"{one['name']} is no question")
+            if "price_month" not in one:
+                self.assertEqual((answer, price, difference), (one["answer"], "–", "–"))
+                continue
+            more = one["price_month"] - own
+            self.assertAlmostEqual(more, one["more_a_month"])
+            self.assertEqual(price, f"USD {one['price_month']:,.0f}")
+            self.assertEqual(difference, f"{'+' if more >= 0 else ''}USD {more:,.0f}")
+            # The answer has only the settings that change, and leaves the price to its column.
+            self.assertNotIn(f"parallel.tp={plan['recommendation']['settings']['parallel.tp']}", answer)
+            self.assertNotIn("a month (", answer)
+        for name in ("load", "spare", "load x 4", "no tiers", "pool", "mixed chunks", "GPU h200-sxm"):
+            self.assertRegex(report.question_text(name), r"^[A-Z].*\?$")
+        double = next(row for row in rows if row[0] == "What does 2 x the traffic need?")
+        self.assertRegex(double[1], r"requests per second\): cluster\.engines=\d+$")
+        text = Elements(self.page(FOLDERS / "planned")).text
+        for sentence in plan["assumed"]:
+            self.assertIn(sentence, text)
+        tie = plan["tried"][0] | {"settings": plan["recommendation"]["settings"] | {"cluster.route": "round_robin"}}
+        section = report.plan_section(FOLDERS / "planned", plan | {"ties": [tie]})
+        (_, table), = [blocks for heading, blocks in section.verdict if heading == "Ties"]
+        self.assertEqual(table.rows[0][0], "cluster.route=round_robin")
+
+    def test_of_many_parts_that_miss_the_nearest_are_listed(self):
+        plan = the_plan()
+        first = plan["tried"][0]
+        others = [
+            first | {"settings": {"parallel.tp": n}, "meets": False, "why_not": f"reason {n}", "figures": {"ttft_p90_s": 1 + n, "tpot_p90_s": 0.01}}
+            for n in range(31, 0, -1)
+        ]
+        others[-1]["figures"]["rejected_share"] = 0.5  # fast, because it leaves half of the requests out
+        plan |= {"tried": [first, *others], "out": list(range(1, 32))}
+        table = report.nearest_table(report.Plan(FOLDERS / "planned", plan))
+        self.assertEqual([row[1] for row in table.rows], [str(n) for n in range(2, 12)])
+        self.assertEqual([row[-1] for row in table.rows], [f"no: reason {n}" for n in range(2, 12)])
+        self.assertIn("The 10 nearest settings; 21 more are in plan.json.", table.note)
+        plan["out"] = [3, 1]
+        self.assertEqual(len(report.nearest_table(report.Plan(FOLDERS / "planned", plan)).rows), 2)
+        plan["out"] = []
+        self.assertIsNone(report.nearest_table(report.Plan(FOLDERS / "planned", plan)))
+
+    def test_a_plan_of_many_settings_shows_the_recommendation(self):
+        plan = the_plan()
+        best = next(one for one in plan["tried"] if one["settings"] == plan["recommendation"]["settings"])
+        others = [one for one in plan["tried"] if one["settings"] != best["settings"]]
+        plan["tried"] = [*others * (report.MAX_ROWS // len(others) + 1), best]
+        plan["front"] = plan["out"] = []
+        section = report.plan_section(FOLDERS / "planned", plan)
+        table = next(blocks[0] for heading, blocks in section.parts if heading == "All settings")
+        self.assertEqual((len(table.rows), table.marked), (report.MAX_ROWS, {report.MAX_ROWS - 1}))
+        self.assertEqual(table.rows[-1][0], str(len(plan["tried"])))
+        # Bought parts are whole.
+        plan["recommendation"]["parts"] = [{"name": "GiB of DRAM", "count": 3071.99, "price_month": 9522.9, "power_w": 80}]
+        lead = report.plan_section(FOLDERS / "planned", plan).lead
+        self.assertTrue(lead.startswith("Recommendation: 3,072 GiB of DRAM for USD "), lead)
 
     def test_a_plan_needs_only_its_required_members(self):
         folder = FOLDERS / "bare"
@@ -516,7 +619,7 @@ class Pages(unittest.TestCase):
         self.assertEqual(headings, [f"section-{n}" for n in range(1, 6)])  # and side by side
         links = [attributes["href"] for tag, attributes in elements.tags if tag == "a"]
         self.assertEqual(links[1:], [f"#{name}" for name in headings])
-        self.assertEqual(elements.count("figure"), 4 + 4 + 4 + 3 + 8)
+        self.assertEqual(elements.count("figure"), 4 + 4 + 4 + 3 + 9)
         # A simulation and a real run are not ranked.
         self.assertRegex(elements.text, r"Mean TTFT: simulated [0-9.]+ m?s \(\w+\), real [0-9.]+ m?s \(real\)\.")
         self.assertNotIn("Lowest mean TTFT: simulated", elements.text)
@@ -548,8 +651,8 @@ class Pages(unittest.TestCase):
             ("compared", 3),
             ("seeds", 3),
             ("cases", 3),
-            ("planned", 8),
-            ("hostile_plan", 7),
+            ("planned", 9),
+            ("hostile_plan", 8),
         ):
             with self.subTest(name), mock.patch.dict(sys.modules, absent):
                 text = report.page([str(FOLDERS / name)])
@@ -614,7 +717,7 @@ class Pages(unittest.TestCase):
         for kind, names in (
             ("real", ["report.json", "requests.csv", "lanes.csv"]),
             ("compared", ["compare.json", "compare.jsonl"]),
-            ("swept", ["sweep.json", "sweep.jsonl"]),
+            ("swept", ["compare.json", "sweep.jsonl"]),
             ("planned", ["plan.json"]),
         ):
             for name in names:
@@ -637,7 +740,7 @@ class Pages(unittest.TestCase):
         for kind, name, member in (
             ("real", "report.json", "tokens"),
             ("compared", "compare.json", "axes"),
-            ("swept", "sweep.json", "show"),
+            ("swept", "compare.json", "show"),
             ("planned", "plan.json", "goals"),
         ):
             damaged(kind, name, lambda path, member=member: change(path, **{member: "words"}))
@@ -701,6 +804,29 @@ class Pages(unittest.TestCase):
         ttfts = [drawing.load_run(FOLDERS / name).report["ttft_parts_seconds"] for name in ("roles", "simulated")]
         self.assertEqual(drawing.part_values(parts, ttfts)["hand_over"][1], 0)
 
+    def test_rates_and_bounds_are_of_the_measured_window(self):
+        users = ["experiments/quickstart.toml", "--users", "8", "--turns", "3", "--think", "5s", "--new-tokens", "300"]
+        settings = ["workload.shrink=1", "workload.generate.requests=300", "tiers.disk.gib=1", "report.bounds=true", "report.warm=true"]
+        code, out, err = kvtwin_program(
+            "simulate", *users, "--json", *(word for setting in settings for word in ("--set", setting))
+        )
+        self.assertEqual(code, 0, err)
+        found = json.loads(out)
+        facts = dict(report.run_facts(mock.Mock(report=found)))
+        self.assertIn("in the measured window of ", facts["throughput"])
+        tokens = found["warm"]["tokens"]
+        hit = sum(value for key, value in tokens.items() if key.startswith("hit_"))
+        self.assertEqual(report.bounds_table(found).rows[0][1], f"{hit:,}")
+        a_day = next(tier for tier in found["tiers"] if tier["name"] == "disk")["written_bytes_per_day"]
+        self.assertEqual(report.wear_table(found).rows[1][1], f"{report.bytes_text(a_day)} a day")
+        whole = dict(found, throughput=dict(found["throughput"], window_seconds=found["simulated_seconds"]))
+        self.assertNotIn("window", dict(report.run_facts(mock.Mock(report=whole)))["throughput"])
+        short = dict(found, slo={"ttft_s": 1, "good": 3, "good_share": 1.0, "goodput_per_second": None})
+        short["throughput"] = dict.fromkeys(found["throughput"])
+        facts = dict(report.run_facts(mock.Mock(report=short)))
+        self.assertNotIn("throughput", facts)
+        self.assertIn("– per second", facts["good requests"])
+
     def test_odd_runs(self):
         one = FOLDERS / "one"
         synthetic_run.write(one, requests=1)
@@ -739,8 +865,7 @@ class Pages(unittest.TestCase):
 
 
 def kind_command(name):
-    kinds = {"simulated": "simulate", "drawn": "simulate", "roles": "simulate", "swept": "sweep", "cases": "sweep"}
-    return kinds.get(name, "compare")
+    return "simulate" if name in ("simulated", "drawn", "roles") else "compare"
 
 
 class InBrowser(unittest.TestCase):
@@ -796,18 +921,32 @@ class InBrowser(unittest.TestCase):
     def test_hover_shows_the_setting(self):
         self.open("planned")
         self.browser.value(
-            "Plotly.Fx.hover('figure-1', [{pointNumber: 0, "
-            "curveNumber: document.getElementById('figure-1').data.findIndex(one => one.name === 'recommendation')}])"
+            "Plotly.Fx.hover('figure-2', [{pointNumber: 0, "
+            "curveNumber: document.getElementById('figure-2').data.findIndex(one => one.name === 'recommendation')}])"
         )
-        shown = self.browser.value("document.querySelector('#figure-1 .hoverlayer').textContent")
+        shown = self.browser.value("document.querySelector('#figure-2 .hoverlayer').textContent")
         engines = the_plan()["recommendation"]["settings"]["cluster.engines"]
         for words in ("ecommendation", f"cluster.engines={engines}", "TTFT p90", "price per month"):
             self.assertIn(words, shown)
         # Text of files in a figure stays text.
         self.open("hostile_plan")
-        self.browser.value("Plotly.Fx.hover('figure-1', [{curveNumber: 1, pointNumber: 0}])")
-        shown = self.browser.value("document.querySelector('#figure-1 .hoverlayer').textContent")
+        self.browser.value("Plotly.Fx.hover('figure-2', [{curveNumber: 1, pointNumber: 0}])")
+        shown = self.browser.value("document.querySelector('#figure-2 .hoverlayer').textContent")
         self.assertIn(HOSTILE, shown)
+
+    def test_a_button_copies_a_command(self):
+        self.open("planned")
+        commands = [server["command"] for server in the_plan()["recommendation"]["servers"].values()]
+        self.assertEqual(self.browser.value("document.querySelectorAll('.command button').length"), len(commands))
+        for place, command in enumerate(commands):
+            told = self.browser.value(
+                "(button => new Promise(done => {"
+                " new MutationObserver(() => done(button.textContent)).observe(button, {childList: true}); button.click(); }))"
+                f"(document.querySelectorAll('.command button')[{place}])"
+            )
+            self.assertIn(told, ("Copied", "Selected"))  # a browser may refuse to copy
+            self.assertEqual(self.browser.value("getSelection().toString().trim()"), command)
+        self.assertEqual(self.browser.faults, [])
 
     def test_tab_reaches_everything_in_order(self):
         self.open("all")
@@ -914,7 +1053,7 @@ class InBrowser(unittest.TestCase):
         paper = 703  # pixels between the margins of A4
         for name in ("all", "planned", "cases", "seeds"):
             self.open(name)
-            before = self.browser.value("document.querySelector('.plot svg.main-svg').getBoundingClientRect().width")
+            before = self.browser.value("document.querySelector('.plot:not(.verdict .plot) svg.main-svg').getBoundingClientRect().width")
             self.assertGreater(before, paper)
             self.browser.call("Emulation.setEmulatedMedia", media="print")
             self.browser.call(
@@ -923,7 +1062,7 @@ class InBrowser(unittest.TestCase):
             self.browser.value("dispatchEvent(new Event('beforeprint'))")
             self.assertEqual(self.browser.value(outside.replace("PRINTED", "table")), [])
             self.assertEqual(
-                self.browser.value("document.querySelector('.plot svg.main-svg').getBoundingClientRect().width"),
+                self.browser.value("document.querySelector('.plot:not(.verdict .plot) svg.main-svg').getBoundingClientRect().width"),
                 report_charts.WIDTH,
             )
             self.assertGreater(len(self.browser.paper()), 20_000)
@@ -933,7 +1072,7 @@ class InBrowser(unittest.TestCase):
             )
             self.browser.value("dispatchEvent(new Event('afterprint'))")
             self.assertEqual(
-                self.browser.value("document.querySelector('.plot svg.main-svg').getBoundingClientRect().width"), before
+                self.browser.value("document.querySelector('.plot:not(.verdict .plot) svg.main-svg').getBoundingClientRect().width"), before
             )
             self.browser.call(
                 "Emulation.setDeviceMetricsOverride", width=400, height=800, deviceScaleFactor=1, mobile=False

@@ -48,7 +48,7 @@ class Dask(unittest.TestCase):
         self.client.run(die_at_the_second_task, str(marker), workers=[worker])
         together = kvtwin.sweep(EXPERIMENT, VARY, set=FEW, out=self.scratch / "together", client=self.client)
         self.assertTrue(marker.exists(), "no worker was killed")
-        for name in ("sweep.jsonl", "sweep.csv", "sweep.json"):
+        for name in ("sweep.jsonl", "sweep.csv", "compare.json"):
             self.assertEqual((alone.folder / name).read_bytes(), (together.folder / name).read_bytes(), name)
         self.assertEqual(len(together.rows), 9)
         # All rows came from the workers, and the same call finds them.

@@ -222,6 +222,12 @@ class Stores(Scratch):
         with self.assertRaisesRegex(kvtwin.InputError, "contains a zero byte"):
             policy.Policy("lru\0x", 10)
 
+    def test_the_name_of_a_policy_has_parameters(self):
+        for name in ("slru(protected=3)", "tlru(threshold=4Ki, next_prompt=200)"):
+            self.assertEqual(policy.Policy(name, 10).match(b"")[1], 0)
+        with self.assertRaisesRegex(kvtwin.InputError, "slru: protected is 0; it must be at least 1"):
+            policy.Policy("slru(protected=0)", 10)
+
     def test_a_store_needs_a_revision(self):
         with self.assertRaisesRegex(kvtwin.InputError, 'identity.revision is empty.*"fixed"'):
             kvtwin.Store("disk", str(self.scratch / "s"), FORM, kvtwin.Identity(model="m", kv_dtype="b"), capacity_pages=9)
@@ -445,13 +451,16 @@ class Sweeps(Scratch):
         self.assertEqual(swept.rows["cache.eviction"].tolist(), ["lru", "lru", "tide", "tide"])
         self.assertTrue((swept.rows["completed"] == 60).all())
         words = ["--vary", "cache.eviction=lru,tide", "--vary", "tiers.host.tokens=50000,100000", "--set", "workload.limit=60"]
-        subprocess.run([program.path(), "sweep", ROOT / EXPERIMENT, *words, "--out", self.scratch / "again"], check=True, capture_output=True)
+        subprocess.run([program.path(), "compare", "--cells", ROOT / EXPERIMENT, *words, "--out", self.scratch / "again"], check=True, capture_output=True)
         for name in ("sweep.csv", "sweep.jsonl"):
             self.assertEqual((swept.folder / name).read_bytes(), (self.scratch / "again" / name).read_bytes())
         with self.assertRaisesRegex(kvtwin.InputError, "give a list"):
             kvtwin.sweep(EXPERIMENT, {"cache.eviction": "lru"})
         with self.assertRaisesRegex(kvtwin.InputError, "has a comma"):
             kvtwin.sweep(EXPERIMENT, {"cache.eviction": ["lru,tide"]})
+        policies = ["slru", "tlru(threshold=4096, next_prompt=200)"]
+        swept = kvtwin.sweep(EXPERIMENT, {"cache.eviction": policies}, set=FEW)
+        self.assertEqual(swept.rows["cache.eviction"].tolist(), policies)
         with self.assertRaisesRegex(kvtwin.InputError, "nothing varies|varies nothing|vary"):
             kvtwin.sweep(EXPERIMENT)
 

@@ -33,7 +33,7 @@ ROOMS = {
     "policy/transfer/": r"policy/(base|transfer)/",
     "policy/index/": r"policy/(base|index)/|policy/eviction\.hpp",
     "policy/seam/": r"policy/(base|transfer|seam)/|policy/index/page_key\.hpp",
-    "policy/hosted/": r"policy/(base|index|seam|hosted)/|policy/eviction\.hpp",
+    "policy/hosted/": r"policy/(base|index|seam|hosted)/|policy/(eviction|choices)\.hpp",
     "sim/bounds/": rf"sim/bounds/|{PUBLIC_POLICY}",
     "impl/runtime/": rf"impl/runtime/|{PUBLIC_POLICY}",
     "python/src/kernels/": r"python/src/kernels/|kernels/|policy/transfer/",
@@ -121,9 +121,29 @@ def include_offence(module, path, quoted, target):
     return None
 
 
+def mutual_rooms(root):
+    """Finds two folders of lab/ that include headers of each other. Returns one offence for each include of the side with fewer."""
+    includes = {}  # (folder, folder) -> [(path, number, line)]
+    for file in sorted((root / "lab").rglob("*")):
+        inner = file.relative_to(root / "lab").parts
+        if file.suffix not in SUFFIXES or len(inner) < 2:
+            continue
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+            target = re.match(r'#include "lab/(\w+)/', line)
+            if target and target.group(1) != inner[0]:
+                place = (file.relative_to(root).as_posix(), number, line)
+                includes.setdefault((inner[0], target.group(1)), []).append(place)
+    found = []
+    for (a, b), there in includes.items():
+        back = includes.get((b, a))
+        if back and (len(there), a) < (len(back), b):
+            found += [(path, number, f"lab/{b}/ includes lab/{a}/, so not the other way too", line) for path, number, line in there]
+    return found
+
+
 def offences(root):
     root = Path(root)
-    found = []
+    found = mutual_rooms(root)
     texts = {}
     unordered = {}  # module -> names of unordered containers
     for module in MAY_INCLUDE:

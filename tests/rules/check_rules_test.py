@@ -121,6 +121,19 @@ class Rules(unittest.TestCase):
             with self.subTest(path=path, text=text):
                 self.assertEqual(self.check(path, text), [])
 
+    def test_two_folders_of_lab_do_not_include_each_other(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for path, text in (("plan/a.cpp", '#include "lab/run/a.hpp"'), ("run/a.hpp", '#include "lab/plan/b.hpp"'),
+                               ("run/b.hpp", '#include "lab/plan/b.hpp"'), ("run/c.hpp", '#include "lab/error.hpp"')):
+                file = Path(folder, "lab", path)
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(text)
+            found = check_rules.offences(folder)
+            self.assertEqual([(path, number, rule) for path, number, rule, _ in found],
+                             [("lab/plan/a.cpp", 1, "lab/run/ includes lab/plan/, so not the other way too")])
+            Path(folder, "lab/plan/a.cpp").write_text("")
+            self.assertEqual(check_rules.offences(folder), [])
+
     def test_the_line_is_named(self):
         found = self.check("policy/a.cpp", "// one\n/* two\n*/ int x;\nfloat y;\n")
         self.assertEqual([(path, number) for path, number, _, _ in found], [("policy/a.cpp", 4)])

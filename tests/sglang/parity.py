@@ -1,4 +1,4 @@
-"""The work of tools/sglang-parity."""
+"""The work of tools/engine-parity sglang."""
 
 import tempfile
 from pathlib import Path
@@ -64,7 +64,7 @@ def compare_with_stored(given, kvtwin, made):
             continue
         _, path, digest = sequence
         if stored["sequences"].get(case.sequence) != digest:
-            problem = "the requests are not those of the stored results: run tools/sglang-parity --renew"
+            problem = "the requests are not those of the stored results: run tools/engine-parity sglang --renew"
         else:
             hits, evicted = kvtwin.serve(case, path)
             problem = golden.check(rows[case.name], hits, evicted[0])

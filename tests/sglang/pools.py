@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Sizes of SGLang's memory pools, by its own pool configurators and host pools, without a GPU.
 
-As a program, this module prints the table of the SGLang that is on Python's path; tools/sglang-parity --pools compares
+As a program, this module prints the table of the SGLang that is on Python's path; tools/engine-parity sglang --pools compares
 it with tests/fixtures/sglang/pools.tsv, or writes that file. The unit tests of models/engine_pools.hpp read the file.
 Real: the configurators of pool_configurator.py, KVCacheConfigurator's mamba pool and running limit, the state shapes,
 the host pools and their split. Stand-ins: the server's settings, and the part of ModelConfig that is read, from the

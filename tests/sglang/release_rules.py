@@ -1,6 +1,6 @@
 """Rules of SGLang's prefix cache that differ between releases, read from the source of an installed release.
 
-tools/sglang-parity --rules prints the rules of a release, or writes its line of release_rules.tsv in
+tools/engine-parity sglang --rules prints the rules of a release, or writes its line of release_rules.tsv in
 tests/fixtures/sglang/. The source is parsed and not imported, because older releases do not fit the stand-ins.
 """
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Every flag of SGLang's server, read from the argparse parser of its ServerArgs.
 
-tools/sglang-parity --flags compares the flags of a release with server_flags.tsv in tests/fixtures/sglang/, or writes
+tools/engine-parity sglang --flags compares the flags of a release with server_flags.tsv in tests/fixtures/sglang/, or writes
 that file. As a program, this module prints the table of the SGLang that is on Python's path. The parser needs no GPU:
 an empty stand-in takes the place of each package that is not installed.
 tests/flag_list.py has the columns.
@@ -31,7 +31,7 @@ def table():
 
 
 def compare(renew):
-    return flag_list.compare("SGLang", "tools/sglang-parity", __file__, FILE, renew)
+    return flag_list.compare("SGLang", "tools/engine-parity sglang", __file__, FILE, renew)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@
 #include "policy/seam/decorators.hpp"
 #include "tests/adversary/adversarial_world.hpp"
 #include "tests/splitmix.hpp"
+#include "tests/timeout_text.hpp"
 
 namespace kvtwin {
 
@@ -56,6 +57,7 @@ void print_seed(const char* condition, const char* sentence, const char* file, i
 
 struct Scenario {
   EngineConfig engine;
+  TimeNs limit_base = kNsPerSecond, limit_per_ki_token = kNsPerSecond / 4, limit_most = 0;  // of timeout
   Tokens max_prompt_tokens = 0, max_output_tokens = 0;
   TimeNs max_gap_ns = 0;                // longest gap between arrivals; a small gap means overload
   std::uint64_t fresh_share = 0;        // of 256 prompts: the number that do not continue an earlier prompt
@@ -71,7 +73,8 @@ T pick(test::Splitmix& random, std::initializer_list<T> values) {
 
 StorageIdentity swarm_identity() { return {.model = "swarm", .kv_dtype = "bf16", .name_space = "ours"}; }
 
-void draw_storage(test::Splitmix& random, EngineConfig& e) {
+void draw_storage(test::Splitmix& random, Scenario& s) {
+  EngineConfig& e = s.engine;
   if (random.below(3) == 0) return;
   const auto most = pick<std::uint64_t>(random, {20, 1000, 4000});
   if (random.below(3) != 0) e.storage.push_back({Tier::disk, 1 + random.below(most), true});
@@ -86,10 +89,10 @@ void draw_storage(test::Splitmix& random, EngineConfig& e) {
   e.storage_write_share = pick<std::uint32_t>(random, {100, 1024, 8192, 8192});
   e.storage_retries = pick<std::uint32_t>(random, {0, 0, 1, 3});
   e.prefetch_policy = pick(random, {"best_effort", "wait_complete", "timeout", "timeout"});
-  e.prefetch_timeout_base_ns = pick<TimeNs>(random, {0, 1000, 100'000, 10'000'000});
-  e.prefetch_timeout_per_ki_token_ns = pick<TimeNs>(random, {0, 1000, 1'000'000});
-  e.prefetch_timeout_max_ns = pick<TimeNs>(random, {0, 0, 50'000});
-  if (e.prefetch_timeout_per_ki_token_ns == 1000) e.prefetch_timeout_from = TimeoutFrom::issue;
+  s.limit_base = pick<TimeNs>(random, {0, 1000, 100'000, 10'000'000});
+  s.limit_per_ki_token = pick<TimeNs>(random, {0, 1000, 1'000'000});
+  s.limit_most = pick<TimeNs>(random, {0, 0, 50'000});
+  if (s.limit_per_ki_token == 1000) e.prefetch_timeout_from = TimeoutFrom::issue;
   e.prefetch_min_tokens = pick<Tokens>(random, {0, 1, 1, 8, 40});
   e.prefetch_host_share = pick<std::uint32_t>(random, {200, 512, 1024});
   e.prefetch_retry_steps = pick<std::uint32_t>(random, {0, 1, 4});
@@ -98,12 +101,12 @@ void draw_storage(test::Splitmix& random, EngineConfig& e) {
   e.prefetch_attempts = 1 + static_cast<std::uint32_t>(e.prefetch_min_tokens);
   e.look_ups_refresh = e.prefetch_host_share == 512;
   if (e.prefetch_retry_steps == 1) e.prefetch_style = PrefetchStyle::sglang;
-  if (e.prefetch_policy == "timeout" && e.prefetch_timeout_max_ns != 0) {
-    e.prefetch_policy = "cost_stop";
+  if (e.prefetch_policy == "timeout") {
+    e.prefetch_policy = s.limit_most != 0 ? "cost_stop" : test::timeout_text(s.limit_base, s.limit_per_ki_token);
   }
   if (e.prefetch_retry_steps == 4) e.prefetch_admission = "cost";
   if (e.storage_objects == 2) e.load_back_admission = "cost";
-  e.cost_token_ps = 1000 * static_cast<std::uint64_t>(e.prefetch_timeout_base_ns);
+  e.cost_token_ps = 1000 * static_cast<std::uint64_t>(s.limit_base);
   e.load_token_ps = e.cost_token_ps * e.storage_objects / 2;
   for (StorageTierConfig& tier : e.storage) tier.read_token_ps = e.cost_token_ps / e.storage_objects;
 }
@@ -126,6 +129,7 @@ constexpr std::uint64_t kPrefetchSeeds = 1'000'000;
 
 void prefer_prefetches(test::Splitmix& random, Scenario& s) {
   EngineConfig& e = s.engine;
+  e.pools.clear();
   e.host_pages = random.below(4) == 0 ? 0 : e.device_pages * (1 + random.below(2));
   e.write_policy = random.below(3) == 0 ? "write_back" : "write_through";
   e.tiering = Tiering::inclusive;
@@ -134,8 +138,8 @@ void prefer_prefetches(test::Splitmix& random, Scenario& s) {
   e.path = e.host_pages == 0 ? CachePath::direct : random.below(3) == 0 ? CachePath::automatic : CachePath::via_host;
   e.storage_batch_pages = 1 + random.below(4);
   e.storage_write_share = 8192;
-  e.prefetch_policy = random.below(2) == 0 ? "wait_complete" : "timeout";
-  e.prefetch_timeout_base_ns = 200'000;
+  e.prefetch_policy =
+      random.below(2) == 0 ? "wait_complete" : test::timeout_text(200'000, s.limit_per_ki_token, s.limit_most);
   e.prefetch_min_tokens = 1;
   e.prefetch_host_share = 1024;
   e.max_waiting = 0;
@@ -153,6 +157,34 @@ void draw_style(test::Splitmix& random, EngineConfig& e) {
   // A style that loads before admission loads from L2.
   if (e.style == "vllm" && !e.storage.empty() && e.host_pages == 0) e.style = "sglang";
   if (e.style == "vllm") e.path = CachePath::via_host;
+}
+
+// Models with windows, with states, or with both. Pools as small as one request needs, and larger.
+void draw_pools(test::Splitmix& random, Scenario& s) {
+  EngineConfig& e = s.engine;
+  if (random.below(3) != 0) return;
+  e.evict_unit = EvictUnit::node;
+  if (random.below(3) == 0) e.host_pages = 0;
+  if (e.write_policy == "write_back") e.write_policy = "write_through";
+  e.tiering = Tiering::inclusive;
+  e.reclaim_shadowed = false;
+  e.storage.clear();
+  e.path = CachePath::via_host;
+  e.window_release_tokens = pick<Tokens>(random, {1, 8, 128});
+  if (random.below(3) != 0) {
+    PoolConfig pool{Closure::tail, 1 + random.below(60), 0, 0, e.shape};
+    pool.device_slots = e.least_slots(pool) + random.below(pick<Pages>(random, {1, 4, 60, 200}));
+    if (e.host_pages != 0) pool.host_slots = random.below(100);
+    e.pools.push_back(pool);
+  }
+  if (e.pools.empty() || random.below(2) == 0) {
+    const bool tracks = random.below(3) != 0;
+    e.state_points = tracks ? "extra_buffer(chunk=8, interval=16)" : "no_buffer";
+    e.states_per_path = pick<std::uint32_t>(random, {0, 0, 1, 3});
+    e.max_running = pick<std::uint32_t>(random, {1, 2, 8});
+    e.pools.push_back({Closure::point, 0, 5 * Pages{e.max_running} + random.below(12),
+                       e.host_pages == 0 ? 0 : random.below(30), e.shape});
+  }
 }
 
 Scenario draw_scenario(test::Splitmix& random) {
@@ -190,7 +222,7 @@ Scenario draw_scenario(test::Splitmix& random) {
   e.burst_steps = pick<std::uint32_t>(random, {1, 4, 64});
   e.reserve_initial = pick<std::uint32_t>(random, {0, 717, 1024});
   e.reserve_min = std::min(e.reserve_initial, pick<std::uint32_t>(random, {0, 100, 1024}));
-  draw_storage(random, e);
+  draw_storage(random, s);
   const Tokens capacity = e.device_pages * page;
   s.max_prompt_tokens = std::max<Tokens>(1, capacity * (1 + random.below(12)) / 10);
   s.max_output_tokens = 1 + random.below(std::max<Tokens>(1, std::min<Tokens>(capacity, 80)));
@@ -200,6 +232,7 @@ Scenario draw_scenario(test::Splitmix& random) {
   s.max_open_requests = pick<std::uint64_t>(random, {3, 12, 50});
   s.hint_one_in = pick<std::uint64_t>(random, {0, 0, 4});
   draw_style(random, e);
+  draw_pools(random, s);
   return s;
 }
 

@@ -51,6 +51,8 @@ class Parsing(unittest.TestCase):
         text = "seed  of what is drawn [0 - 9]; default 1\nmodel.name   a preset\ncache.x  [a] b; default "
         self.assertEqual(list(docs.parse_keys(text)), [
             ("seed", "of what is drawn", "0 - 9", "1"), ("model.name", "a preset", "", ""), ("cache.x", "[a] b", "", "")])
+        self.assertEqual(list(docs.parse_keys("cache.x  b; default a\n  a(n=...)  count [one of 1, 2]; default 1")), [
+            ("cache.x", "b", "", "a"), ("a(n=...)", "count", "one of 1, 2", "1")])
 
 
 class Tree(unittest.TestCase):

@@ -36,8 +36,7 @@ class Scripts(unittest.TestCase):
                      "tests/golden/ptx_counts.json"):
             (self.tree / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / file, self.tree / file)
-        for tool in ("docs", "engine-env", "engine-storage", "lint", "packages", "python-package", "sglang-parity", "sglang-shadow",
-                     "vllm-parity"):
+        for tool in ("docs", "engine-env", "engine-parity", "engine-storage", "lint", "packages", "python-package", "sglang-shadow"):
             self.program(f"tools/{tool}", "")
         self.program("bin/cmake", "")
         self.program("bin/nvcc", 'echo "Cuda compilation tools, release 13.0, V13.0.88"\n')
@@ -57,9 +56,9 @@ class Scripts(unittest.TestCase):
         (self.tree / name).write_text("#!/bin/sh\n" + text)
         (self.tree / name).chmod(0o755)
 
-    def run_script(self, name, **environment):
+    def run_script(self, name, *arguments, **environment):
         environment = {**os.environ, "HOME": f"{self.tree}/home", "PATH": f"{self.tree}/bin:{os.environ['PATH']}", **environment}
-        return subprocess.run([self.tree / "tools" / name], env=environment, capture_output=True, text=True)
+        return subprocess.run([self.tree / "tools" / name, *arguments], env=environment, capture_output=True, text=True)
 
     def made_python(self):
         """Makes a .venv that already has everything."""
@@ -92,8 +91,7 @@ class Scripts(unittest.TestCase):
     def test_test_names_what_it_does_not_run_where_pip_fails(self):
         self.program("tools/docs", '[ "$1" != --site ] || exit 3\n')
         self.program("tools/engine-env", "exit 3\n")
-        self.program("tools/sglang-parity", "exit 1\n")
-        self.program("tools/vllm-parity", "exit 1\n")
+        self.program("tools/engine-parity", "exit 1\n")
         self.program("tools/python-package", "exit 3\n")
         run = self.run_script("test", **NO_INDEX)
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
@@ -101,7 +99,7 @@ class Scripts(unittest.TestCase):
         self.assertEqual(lines[-1], "48 passed, 0 failed, 11 not run")
         self.assertEqual(lines[-2], "not run, because packages that they need are not installed: "
                          "figures, measured, SGLang, geometry of published models, Python package, kvtwin's storage and policies inside SGLang, "
-                         "the flags and the log of vLLM's server, kvtwin's storage inside vLLM, remote stores, "
+                         "vLLM, kvtwin's storage inside vLLM, remote stores, "
                          "kvtwin's storage on Mooncake Store inside Python, documentation site")
 
     def test_test_names_the_cluster_tests_that_ctest_skips(self):
@@ -125,6 +123,75 @@ exit 8
         run = self.run_script("test", **NO_INDEX)
         self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
         self.assertEqual(run.stdout.splitlines()[-1], "58 passed, 1 failed")
+
+    def test_test_counts_the_tests_in_the_parts_of_programs(self):
+        self.made_python()
+        log = self.tree / "build/Testing/Temporary/LastTest.log"
+        log.parent.mkdir(parents=True)
+        log.write_text("""Start testing: Nov 28 17:00 UTC
+1/42 Test: unit_lab.0of8
+[==========] 30 tests from 4 test suites ran. (5 ms total)
+[  PASSED  ] 30 tests.
+Test Passed.
+2/42 Test: unit_lab.1of8
+[==========] 12 tests from 2 test suites ran. (5 ms total)
+[  PASSED  ] 10 tests.
+[  FAILED  ] 2 tests, listed below:
+[  FAILED  ] Suite.A
+[  FAILED  ] Suite.B
+Test Failed.
+3/42 Test: unit_lab.2of8
+[       OK ] Suite.C
+Test Failed.
+4/42 Test: scripts
+[==========] 900 tests from 2 test suites ran. (5 ms total)
+[  PASSED  ] 900 tests.
+Test Passed.
+""")
+        self.program("bin/ctest", """case "$*" in *--show-only*) exit ;; esac
+echo "95% tests passed, 2 tests failed out of 42"
+exit 8
+""")
+        run = self.run_script("test", **NO_INDEX)
+        self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
+        # 42 - 2 failed - 1 part + 30 + 10 of the parts; 17 of the other steps.
+        self.assertEqual(run.stdout.splitlines()[-1], "96 passed, 3 failed")
+
+    def test_test_runs_the_parts_that_make_the_whole(self):
+        self.made_python()
+        counts = []
+        for part in ("tests", "sanitizers", "engines"):
+            run = self.run_script("test", "--part", part, **NO_INDEX)
+            self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+            counts.append(int(run.stdout.splitlines()[-1].split()[0]))
+        self.assertEqual(counts[0], 42)
+        self.assertEqual(sum(counts), 59)
+        run = self.run_script("test", "--part", "half", **NO_INDEX)
+        self.assertEqual((run.returncode, run.stderr), (2, "tools/test: --part is tests, sanitizers or engines\n"))
+
+    def test_test_of_changed_files_runs_what_they_can_break(self):
+        self.made_python()
+        git = ["git", "-c", "user.name=a", "-c", "user.email=a@b.c", "-C", self.tree]
+        subprocess.run([*git, "init", "--quiet"], check=True)
+        for file in ("cli/a.cpp", "docs/a.md"):
+            self.program(file, "")
+            subprocess.run([*git, "add", file], check=True)
+            subprocess.run([*git, "commit", "--quiet", "--message", file], check=True)
+        for tool in ("lint", "docs"):
+            self.program(f"tools/{tool}", f'echo "{tool} $@" >>said\n')
+        self.program("tools/affected", 'echo "affected $@" >>said; echo "target tests/unit_cli"; echo "test unit_cli"\n')
+        self.program("bin/cmake", 'echo "cmake $@" >>said\n')
+        self.program("bin/ctest", 'echo "ctest $@" >>said; echo "100% tests passed, 0 tests failed out of 8"\n')
+        (self.tree / ".gitignore").write_text("/*\n!/docs/\n!/cli/\n")
+        run = self.run_script("test", "--changed", **NO_INDEX)
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+        said = (self.tree / "said").read_text()
+        self.assertIn("lint docs/a.md\n", said)
+        self.assertIn("affected build docs/a.md\n", said)
+        self.assertIn("--target tests/unit_cli kvtwin\n", said)
+        self.assertIn("--tests-regex ^(unit_cli)(\\.|$)\n", said)
+        self.assertIn("docs --check\ndocs --run docs/a.md\n", said)
+        self.assertEqual(run.stdout.splitlines()[-1], "8 passed, 0 failed")
 
     def without_nvcc(self, *arguments):
         self.program("bin/nvcc", 'echo "Cuda compilation tools, release 12.4, V12.4.131"\n')  # too old
@@ -168,7 +235,7 @@ exit 8
 
     def test_test_fails_where_sglang_decides_otherwise(self):
         self.made_python()
-        self.program("tools/sglang-parity", "exit 1\n")
+        self.program("tools/engine-parity", "exit 1\n")
         run = self.run_script("test", **NO_INDEX)
         self.assertEqual(run.returncode, 1)
         self.assertIn("failed step: the same decisions as SGLang", run.stdout)

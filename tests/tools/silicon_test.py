@@ -1,4 +1,4 @@
-"""Tests tools/import-silicon --mode disagg and tools/silicon-choices on made-up rows: which workers a row gets, which rows
+"""Tests tools/import-silicon and tools/silicon-choices on made-up rows: which workers a row gets, which rows
 are left out, and which choice of a pair is right."""
 
 import csv
@@ -48,7 +48,7 @@ class Silicon(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
 
-    def table(self, *rows):
+    def table(self, *rows, mode="disagg"):
         systems = self.folder / "aiconfigurator_core" / "systems"
         systems.mkdir(parents=True, exist_ok=True)
         with open(systems / "silicon_sample.csv", "w", encoding="utf-8", newline="") as file:
@@ -56,7 +56,7 @@ class Silicon(unittest.TestCase):
             writer.writeheader()
             writer.writerows(rows)
         out = self.folder / "table.json"
-        self.said = self.run_tool("import-silicon", self.folder, "--mode", "disagg", "--out", out)
+        self.said = self.run_tool("import-silicon", self.folder, "--mode", mode, "--out", out)
         return {entry["name"]: entry for entry in json.loads(out.read_text())}
 
     def test_workers_are_those_of_the_row_of_its_twin_or_of_the_one_recipe(self):
@@ -78,6 +78,17 @@ class Silicon(unittest.TestCase):
         self.assertEqual(entries["recipe"]["workload"]["concurrency"], 141)
         self.assertIn("1 numbers in a row with the same figures", self.said)
         self.assertIn("2 the one recipe", self.said)
+
+    def test_recipes_without_a_radix_cache_have_one_state_per_request(self):
+        qwen = {"model_path": "Qwen/Qwen3.5-397B-A17B", "system": "b200_sxm", "precision": "fp8", "mode": "agg",
+                "gemm_quant_mode": "fp8_block", "moe_quant_mode": "fp8_block", "batch_size": "256", "tp_size": "4",
+                "moe_tp_size": "4", "moe_ep_size": "1", "pp_size": "1", "attention_dp_size": "1"}
+        entries = self.table(
+            row("sglang", "source_file=2026-03-25.csv", "2205", "37", **qwen | {"backend": "sglang"}),
+            row("vllm", "source_file=2026-03-25.csv", "2205", "37", **qwen | {"backend": "vllm"}),
+            row("gap", "source_file=/aic/gap.csv", "2205", "37", **qwen | {"backend": "sglang"}), mode="agg")
+        states = {name: entry["set"].get("tiers.device.states_per_request") for name, entry in entries.items()}
+        self.assertEqual(states, {"sglang": 1, "vllm": None, "gap": None})
 
     def test_rows_that_cannot_be_told_are_left_out_by_reason(self):
         entries = self.table(

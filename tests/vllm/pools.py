@@ -11,6 +11,8 @@ import json
 import sys
 from pathlib import Path
 
+import vllm_imports
+
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "tests/fixtures/vllm/pools.tsv"
 COLUMNS = ("model", "tp", "block", "bytes", "blocks", "block_bytes", "block_tokens", "full_groups", "window_groups",
@@ -18,19 +20,6 @@ COLUMNS = ("model", "tp", "block", "bytes", "blocks", "block_bytes", "block_toke
 MODELS = ("gpt-oss-120b", "gpt-oss-20b", "gemma-3-27b", "gemma-4-31b", "gemma-4-26b-a4b", "step-3.7-flash", "qwen3-next-80b-a3b",
           "qwen3.5-397b-a17b", "nemotron-3-nano-30b-a3b", "kimi-k3")
 ROOM = 40_000_000_000
-
-
-def import_vllm():
-    import vllm_imports
-
-    version = vllm_imports.prepare()
-    import absent_packages
-
-    absent_packages.replace(("setuptools", "pkg_resources"),
-                            ("vllm.compilation", "vllm.parser", "vllm.v1.hisparse", "vllm.reasoning", "vllm.renderers",
-                             "vllm.entrypoints", "vllm.distributed.device_communicators.pynccl"))
-    absent_packages.replace_missing("vllm")
-    return version
 
 
 def kinds(name, config):
@@ -109,7 +98,7 @@ def row(name, tp, block):
 
 
 def table():
-    version = import_vllm()
+    version = vllm_imports.prepare_core()
     lines = [f"# vllm {version}: blocks of the pool of one rank; see tests/vllm/pools.py", "\t".join(COLUMNS)]
     for name in MODELS:
         for tp, block in ((1, 16), (1, 64), (8, 16)):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Every flag of `vllm serve`, read from its own argparse parser.
 
-tools/vllm-parity --flags compares the flags with server_flags.tsv in tests/fixtures/vllm/, or writes that file. As a
+tools/engine-parity vllm --flags compares the flags with server_flags.tsv in tests/fixtures/vllm/, or writes that file. As a
 program in the environment of `tools/engine-env vllm`, this module prints the table. The parser needs no GPU: an empty
 stand-in takes the place of each package that is not installed. tests/flag_list.py has the columns.
 """
@@ -68,7 +68,7 @@ def table():
 
 
 def compare(renew):
-    return flag_list.compare("vLLM", "tools/vllm-parity", __file__, FILE, renew)
+    return flag_list.compare("vLLM", "tools/engine-parity vllm", __file__, FILE, renew)
 
 
 if __name__ == "__main__":

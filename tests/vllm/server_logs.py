@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The first lines of a vLLM server's log, written by vLLM's own code without a GPU and without a model.
 
-tools/vllm-parity --logs compares them with server.log in tests/fixtures/vllm/, or writes that file. As a program in the
+tools/engine-parity vllm --logs compares them with server.log in tests/fixtures/vllm/, or writes that file. As a program in the
 environment of `tools/engine-env vllm`, this module prints them. Real: the parser of the command line, the line of the
 arguments that are no defaults, the formatter's text of the engine's line and the line of the pool's size. Of the pool, the
 numbers of blocks and of bytes are given here.
@@ -51,7 +51,7 @@ def text():
 def compare(renew):
     run = subprocess.run([sys.executable, "-W", "ignore", __file__], capture_output=True, text=True)
     if run.returncode != 0:
-        sys.exit(f"tools/vllm-parity: the lines of this release cannot be written:\n{run.stderr}")
+        sys.exit(f"tools/engine-parity vllm: the lines of this release cannot be written:\n{run.stderr}")
     if renew:
         FILE.write_text(run.stdout, encoding="utf-8")
         return 0

@@ -48,33 +48,31 @@ Swept sweep(const std::string& name, const std::vector<std::string>& more) {
 }
 
 TEST(Experiments, TerminationASlowL3LosesToComputing) {
-  const Swept swept =
-      sweep("termination.toml", {"--vary", "hardware.disk_read_gbps=1,7,50", "--set", "workload.generate.visits=2"});
+  const Swept swept = sweep("termination.toml",
+                            {"--vary", "hardware.set.disk_read_gbps=1,7,50", "--set", "workload.generate.visits=2"});
   ASSERT_EQ(swept.rows.size(), 31U);
   const double recompute = swept.ttft({{"case", "recompute"}});
-  for (const double stalls : {0.0, 0.05}) {
+  for (const char* stalls : {"none", "stall(share=0.05, factor=20)"}) {
     for (const char* policy : {"wait_complete", "timeout", "timeout, tight"}) {
       double before = 1e9;
       for (const double rate : {1.0, 7.0, 50.0}) {
-        const double ttft =
-            swept.ttft({{"case", policy}, {"sim.storage_stall_share", stalls}, {"hardware.disk_read_gbps", rate}});
+        const double ttft = swept.ttft({{"case", policy}, {"faults", stalls}, {"hardware.set.disk_read_gbps", rate}});
         EXPECT_LT(ttft, before) << policy << " " << rate;
         before = ttft;
       }
       EXPECT_LT(before, recompute) << policy;
     }
     for (const double rate : {1.0, 7.0, 50.0}) {
-      const Json& row =
-          swept.row({{"case", "best_effort"}, {"sim.storage_stall_share", stalls}, {"hardware.disk_read_gbps", rate}});
+      const Json& row = swept.row({{"case", "best_effort"}, {"faults", stalls}, {"hardware.set.disk_read_gbps", rate}});
       EXPECT_LT(row.at("ttft_mean_s").get<double>(), 1.02 * recompute);
       const auto mean = [&](const char* name) {
-        return swept.ttft({{"case", name}, {"sim.storage_stall_share", stalls}, {"hardware.disk_read_gbps", rate}});
+        return swept.ttft({{"case", name}, {"faults", stalls}, {"hardware.set.disk_read_gbps", rate}});
       };
       const double better = std::min(mean("best_effort"), mean("wait_complete"));
-      EXPECT_LT(mean("cost_stop"), (stalls == 0 ? 1.02 : 1.10) * better) << rate;
+      EXPECT_LT(mean("cost_stop"), (std::string_view(stalls) == "none" ? 1.02 : 1.10) * better) << rate;
     }
   }
-  EXPECT_GT(swept.ttft({{"case", "wait_complete"}, {"hardware.disk_read_gbps", 1.0}}), 2 * recompute);
+  EXPECT_GT(swept.ttft({{"case", "wait_complete"}, {"hardware.set.disk_read_gbps", 1.0}}), 2 * recompute);
   const std::string sentence = swept.plan.at("sentence");
   EXPECT_TRUE(sentence.starts_with("below about ")) << sentence;
   EXPECT_NE(sentence.find("GB/s wait_complete is slower than recompute"), std::string::npos) << sentence;
@@ -87,12 +85,12 @@ TEST(Experiments, TerminationASlowL3LosesToComputing) {
 TEST(Experiments, CostStopIsNeverWorseThanNeverOrAlwaysWaiting) {
   const bool whole = std::getenv("KVTWIN_DEEP") != nullptr;
   std::vector<std::string> words{"--vary", whole ? "seed=1,2,3,4" : "seed=1"};
-  if (!whole) words.insert(words.end(), {"--vary", "hardware.disk_read_gbps=4,50"});
+  if (!whole) words.insert(words.end(), {"--vary", "hardware.set.disk_read_gbps=4,50"});
   const Swept swept = sweep("waiters.toml", words);
   std::map<std::string, std::map<std::string, std::array<double, 2>>> cells;
   for (const Json& row : swept.rows) {
     std::string cell;
-    for (const char* axis : {"workload.generate.at_once", "sim.storage_stall_share", "hardware.disk_read_gbps"}) {
+    for (const char* axis : {"workload.generate.at_once", "faults", "hardware.set.disk_read_gbps"}) {
       cell += std::string(axis) + "=" + row.at(axis).dump() + " ";
     }
     std::array<double, 2>& sums = cells[cell][row.at("case").get<std::string>()];
@@ -109,13 +107,15 @@ TEST(Experiments, CostStopIsNeverWorseThanNeverOrAlwaysWaiting) {
 }
 
 TEST(Experiments, HierarchyTheDirectPathWinsWhereL3IsFast) {
-  const Swept swept = sweep(
-      "hierarchy.toml", {"--vary", "hardware.name=h100-sxm", "--vary", "workload.generate.prompt_tokens=16384",
-                         "--vary", "hardware.disk_read_gbps+hardware.shared_fs_read_gbps+hardware.remote_gbps=1,40"});
+  const Swept swept =
+      sweep("hierarchy.toml",
+            {"--vary", "hardware.name=h100-sxm", "--vary", "workload.generate.prompt_tokens=16384", "--vary",
+             "hardware.set.disk_read_gbps+hardware.set.shared_fs_read_bandwidth+hardware.set.remote_gbps=1,40"});
   ASSERT_EQ(swept.rows.size(), 15U);
   const auto ttft = [&](const char* name, double rate) {
     return swept.ttft(
-        {{"case", name}, {"hardware.disk_read_gbps+hardware.shared_fs_read_gbps+hardware.remote_gbps", rate}});
+        {{"case", name},
+         {"hardware.set.disk_read_gbps+hardware.set.shared_fs_read_bandwidth+hardware.set.remote_gbps", rate}});
   };
   for (const std::string medium : {"disk", "pool"}) {
     const std::string via = "host + " + medium, direct = medium + ", direct", both = via + ", direct";
@@ -130,11 +130,11 @@ TEST(Experiments, HierarchyTheDirectPathWinsWhereL3IsFast) {
 }
 
 TEST(Experiments, LayoutObjectsCostWhatTheyCost) {
-  const Swept swept = sweep("layout.toml", {"--vary", "hardware.remote_object_us=0.3,100", "--vary",
+  const Swept swept = sweep("layout.toml", {"--vary", "hardware.set.nic_object=0.3,100", "--vary",
                                             "cache.page_tokens=64", "--set", "workload.generate.visits=2"});
   ASSERT_EQ(swept.rows.size(), 10U);
   const auto row = [&](const char* name, double cost) {
-    return swept.row({{"case", name}, {"hardware.remote_object_us", cost}});
+    return swept.row({{"case", name}, {"hardware.set.nic_object", cost}});
   };
   EXPECT_EQ(row("layer_first", 0.3).at("objects_a_page"), 64);
   EXPECT_EQ(row("page_first", 0.3).at("objects_a_page"), 1);

@@ -70,7 +70,7 @@ Settings returning() {
           "tiers.device.tokens=6400",
           "tiers.host.tokens=8448",
           "tiers.disk.tokens=1000000",
-          "hardware.disk_read_gbps=1",
+          "hardware.set.disk_read_gbps=1",
           "cache.storage_batch_pages=4",
           "scheduler.max_running=3"};
 }

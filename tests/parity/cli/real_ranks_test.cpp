@@ -93,8 +93,10 @@ TEST(MpiRanks, RefuseOnceWhatTheyCantServe) {
   const std::vector<Refusal> refusals{
       {{}, 3, {"parallel.tp", "is 2", "3 processes", "mpirun -np 2"}},
       {{}, 1, {"parallel.tp", "is 2", "one process", "mpirun -np 2", "--allow-run-as-root", "--oversubscribe"}},
-      {{"real.slow_factor=2", "real.slow_rank=2"}, 2, {"real.slow_rank", "0 to 1"}},
-      {{"sim.straggler_factor=2"}, 2, {"sim.straggler_factor", "real.slow_factor"}},
+      {{"real.slow_factor=2", "real.slow_rank=2"}, 2, {"faults (--set): rank(index=2, factor=2)", "0 to 1"}},
+      {{"faults=link(name=nic, share=0.5)", "tiers.remote.gib=1"},
+       2,
+       {"faults (--set): link(name=nic, share=0.5)", "slows a link of a simulation"}},
       {{"cache.eviction=luck"}, 2, {"luck"}},
       {{"cache.page_tokens=64", "tiers.host.gib=20000"}, 2, {"2 ranks", "smaller"}},
       {{"workload.trace=/nowhere"}, 2, {"/nowhere"}},

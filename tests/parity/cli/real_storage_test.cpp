@@ -177,7 +177,8 @@ TEST_F(RealStorage, RefusesWhatItCannotServe) {
   refused({"tiers.disk.tokens=1600", "tiers.disk.path=" + (folder_ / "file")}, "tiers.disk.path (--set)");
   refused({"tiers.disk.tokens=1600", "tiers.disk.path=" + (folder_ / "file/below")},
           "tiers.disk.path (--set): making the folder " + (folder_ / "file") + ": Not a directory");
-  refused(disk(1600) + Settings{"real.flip=host"}, "real.flip (--set): would leave a wrong page in the disk tier");
+  refused(disk(1600) + Settings{"real.flip=host"},
+          "faults (--set): flip(place=host): would leave a wrong page in the disk tier");
 }
 
 // A folder with other files is an error, in both formats, and its files are not changed.
@@ -297,7 +298,7 @@ TEST_F(RealStorage, FilesOfAnotherLayoutAreRefused) {
 TEST_F(RealStorage, ANodeThatIsDownFailsItsPagesForRealAndSimulated) {
   const RedisProcess server;
   const Settings settings = work(61) + remote(server) +
-                            Settings{"hardware.pool_nodes=3", "faults.node_down=0@0+3600", "cache.namespace=down"};
+                            Settings{"hardware.set.pool_nodes=3", "faults.node_down=0@0+3600", "cache.namespace=down"};
   const Simulated real = serve(settings, "down");
   const Simulated simulated = simulate(settings);
   for (const Simulated* run : {&real, &simulated}) {
@@ -310,7 +311,7 @@ TEST_F(RealStorage, ANodeThatIsDownFailsItsPagesForRealAndSimulated) {
 // The second run finds the pages of the first, but not those that its failing node has lost.
 TEST_F(RealStorage, PagesOfANodeThatWasDownAreLost) {
   const RedisProcess server;
-  const Settings settings = work(62) + remote(server) + Settings{"hardware.pool_nodes=2", "cache.namespace=lost"};
+  const Settings settings = work(62) + remote(server) + Settings{"hardware.set.pool_nodes=2", "cache.namespace=lost"};
   serve(settings, "first");
   const Simulated second = serve(settings + Settings{"faults.node_down=1@0+0.000001"}, "second");
   const Json& counters = second.report.at("real").at("storage").at("remote");
@@ -329,7 +330,7 @@ TEST_F(RealStorage, ASlowLinkIsOfSimulations) {
   const Settings settings = work(64) + remote(server) + Settings{"faults.slow_link=nic:0.5@0+1"};
   const Outcome outcome = run(run_arguments(folder_, settings, "link"));
   EXPECT_EQ(outcome.exit_code, 2);
-  EXPECT_NE(outcome.err.find("faults.slow_link (--set)"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("faults (--set): link(name=nic, share=0.5"), std::string::npos) << outcome.err;
 }
 
 // No server is running. The run reports this and continues.

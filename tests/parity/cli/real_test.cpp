@@ -5,9 +5,11 @@
 #include <sys/stat.h>
 
 #include <cctype>
+#include <cmath>
 #include <string>
 #include <vector>
 
+#include "lab/report/warm_window.hpp"
 #include "tests/real_run.hpp"
 
 #if KVTWIN_TEST_REAL
@@ -71,6 +73,51 @@ TEST(Real, HitsNoMoreThanTheBound) {
   const Json& bounds = real.report.at("bounds");
   EXPECT_LE(real.tokens("hit_device") + real.tokens("hit_host"), bounds.at("eviction_opt_hit_tokens"));
   EXPECT_LE(bounds.at("lru_hit_tokens"), bounds.at("eviction_opt_hit_tokens"));
+}
+
+// The window of report.warm is found by the same rule as that of a simulation, from the times of the run.
+TEST(Real, CountsTheRequestsOfTheWarmWindow) {
+  const Folder folder;
+  const Conversations c{
+      .requests = 300, .block_tokens = 16, .first_blocks = 6, .growth_blocks = 2, .live = 8, .output = 4, .gap_ms = 2};
+  const Settings settings = small_model(folder) + conversations(c, 3).save(folder) +
+                            Settings{"cache.page_tokens=4", "tiers.device.tokens=8000", "tiers.host.tokens=16000",
+                                     "workload.time_scale=0.5", "report.warm=true"};
+  for (const Simulated& run : {run_for_real(folder, settings), simulate(settings)}) {
+    SCOPED_TRACE(run.report.at("world"));
+    const Table rows(run.requests_csv);
+    const auto nanoseconds = [&](std::size_t row, const char* column) {
+      return static_cast<TimeNs>(std::llround(rows.number(row, column) * 1e9));
+    };
+    std::vector<WarmSample> samples;
+    for (std::size_t row = 0; row < rows.size(); ++row) {
+      const Tokens hit = rows.integer(row, "hit_device") + rows.integer(row, "hit_host");
+      const TimeNs wait = nanoseconds(row, "queue_s") + nanoseconds(row, "load_wait_s");
+      samples.push_back({nanoseconds(row, "arrival_s"), wait, rows.integer(row, "prompt_tokens"), hit});
+    }
+    const WarmWindow window = warm_window(samples, 0);
+    const Json& warm = run.report.at("warm");
+    EXPECT_NEAR(warm.at("from_s").get<double>(), static_cast<double>(window.from) / 1e9, 1e-8);
+    EXPECT_NEAR(warm.at("to_s").get<double>(), static_cast<double>(window.to) / 1e9, 1e-8);
+    EXPECT_EQ(warm.at("flat"), window.not_flat.empty());
+    EXPECT_EQ(warm.at("times_as_long"), 1) << "clients of a real run are not kept waiting";
+    std::uint64_t arrived = 0, ended = 0, hits = 0;
+    for (std::size_t row = 0; row < rows.size(); ++row) {
+      const TimeNs end = samples[row].arrival + nanoseconds(row, "e2e_s");
+      ended += window.has(end) ? 1 : 0;
+      if (!window.has(samples[row].arrival)) continue;
+      ++arrived;
+      hits += samples[row].hit;
+    }
+    EXPECT_EQ(warm.at("requests").at("total"), arrived);
+    EXPECT_EQ(warm.at("requests").at("completed"), arrived);
+    EXPECT_EQ(
+        warm.at("tokens").at("hit_device").get<std::uint64_t>() + warm.at("tokens").at("hit_host").get<std::uint64_t>(),
+        hits);
+    const double span = static_cast<double>(window.to - window.from) / 1e9;
+    EXPECT_NEAR(warm.at("throughput").at("requests_per_second").get<double>() * span, static_cast<double>(ended), 1);
+    EXPECT_EQ(run.report.at("throughput"), warm.at("throughput"));
+  }
 }
 
 TEST(Real, NeedsNoFolder) {

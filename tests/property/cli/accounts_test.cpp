@@ -127,13 +127,13 @@ TEST(Accounts, PrefetchesEndInOneWayEach) {
           Settings{"tiers.host.tokens=60032", "tiers.disk.tokens=120000"},
           Settings{"tiers.host.tokens=30032", "tiers.disk.tokens=30000"},
           Settings{"tiers.host.tokens=30032", "tiers.disk.tokens=60000", "tiers.remote.tokens=120000"},
-          Settings{"hardware.pool_nodes=2", "faults.node_down=0@3+1,0@6+1,1@9+1", "tiers.host.tokens=30032",
+          Settings{"hardware.set.pool_nodes=2", "faults.node_down=0@3+1,0@6+1,1@9+1", "tiers.host.tokens=30032",
                    "tiers.remote.tokens=120000"}}) {
       SCOPED_TRACE(std::string(policy) + ", " + tiers.back());
       const Folder folder;
       const Simulated run =
           simulate(busy(folder, 3) + tiers +
-                   Settings{"hardware.disk_read_gbps=1", std::string("cache.prefetch_policy=") + policy,
+                   Settings{"hardware.set.disk_read_gbps=1", std::string("cache.prefetch_policy=") + policy,
                             "cache.prefetch_timeout_base_s=0.05"});
       const Json& prefetch = run.report.at("prefetch");
       const auto count = [&](const char* name) { return prefetch.at(name).get<std::uint64_t>(); };

@@ -55,10 +55,10 @@ TEST(ReportBounds, NoRunHitsMore) {
       disk,
       disk + Settings{"cache.prefetch_min_tokens=64", "cache.prefetch_policy=wait_complete"},
       disk + Settings{"cluster.engines=2", "cluster.route=prefix_affinity", "tiers.remote.tokens=40000"},
-      disk + Settings{"tiers.remote.tokens=80000", "cache.prefetch_min_tokens=64", "hardware.disk_read_gbps=0.5"},
+      disk + Settings{"tiers.remote.tokens=80000", "cache.prefetch_min_tokens=64", "hardware.set.disk_read_gbps=0.5"},
       disk + Settings{"cache.prefetch_min_tokens=64", "cache.path=direct"},
       disk + Settings{"cache.prefetch_min_tokens=64", "cache.path=auto"},
-      two + Settings{"hardware.host_link_gbps=0.5"},
+      two + Settings{"hardware.set.host_link_gbps=0.5"},
   };
   for (const std::string_view eviction : eviction_names()) {
     machines.push_back(two + Settings{"cache.eviction=" + std::string(eviction)});
@@ -89,7 +89,7 @@ TEST(ReportBounds, NoStopIsBetterThanTheBest) {
         const Simulated run =
             simulate(trace + kBounds +
                      Settings{"tiers.device.tokens=12032", "tiers.host.tokens=16000", "tiers.disk.tokens=200000",
-                              "cache.prefetch_min_tokens=64", "hardware.disk_read_gbps=" + std::string(rate),
+                              "cache.prefetch_min_tokens=64", "hardware.set.disk_read_gbps=" + std::string(rate),
                               "cache.prefetch_policy=" + std::string(stop)});
         const std::string what = std::string(stop) + ", " + rate + " GB/s, seed " + std::to_string(seed);
         ASSERT_GT(of_prefetches(run, "requests"), 10) << what;

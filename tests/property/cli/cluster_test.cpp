@@ -63,10 +63,11 @@ TEST(Cluster, AnEngineFetchesWhatAnotherHasComputed) {
     EXPECT_GT(pool.lane_bytes("engine0.remote_write"), 0U);
     EXPECT_EQ(pool.lane_bytes("engine0.remote_read"), 0U);
     EXPECT_GT(pool.lane_bytes("engine1.remote_read"), 0U);
-    const Simulated files = simulate(
-        base + Settings{"tiers.shared_fs.gib=8", "hardware.shared_fs_read_gbps=20", "hardware.shared_fs_write_gbps=10",
-                        "hardware.shared_fs_latency_us=200", "hardware.shared_fs_file_us=50"},
-        world);
+    const Simulated files =
+        simulate(base + Settings{"tiers.shared_fs.gib=8", "hardware.set.shared_fs_read_bandwidth=20",
+                                 "hardware.set.shared_fs_write_bandwidth=10", "hardware.set.shared_fs_latency=200",
+                                 "hardware.set.shared_fs_file=50"},
+                 world);
     EXPECT_EQ(files.tokens("hit_shared_fs"), pool.tokens("hit_remote"));
     EXPECT_EQ(files.tokens("hit_remote"), 0U);
     EXPECT_GT(files.lane_bytes("engine1.shared_fs_read"), 0U);

@@ -42,16 +42,16 @@ class Knobs : public testing::Test {
     const Settings drafted =
         busy() + Settings{"model.draft.kind=side_pool", "model.draft.config=tiny", "model.draft.accept_length=2.5"};
     const Settings stored = busy() + Settings{"tiers.host.tokens=30016", "tiers.disk.tokens=400000"};
-    const Settings shared_fs = busy() + Settings{"hardware.shared_fs_read_gbps=2", "hardware.shared_fs_write_gbps=2",
-                                                 "hardware.shared_fs_latency_us=200", "hardware.shared_fs_file_us=50"};
+    const Settings shared_fs =
+        busy() + Settings{"hardware.set.shared_fs_read_bandwidth=2", "hardware.set.shared_fs_write_bandwidth=2",
+                          "hardware.set.shared_fs_latency=200", "hardware.set.shared_fs_file=50"};
     const Settings remote = busy() + Settings{"tiers.host.tokens=30016", "tiers.remote.tokens=400000"};
-    const Settings nodes = remote + Settings{"hardware.pool_nodes=2", "hardware.pool_node_gbps=0.5"};
-    const Settings slow_disk = stored + Settings{"hardware.disk_read_gbps=0.2"};
+    const Settings nodes = remote + Settings{"hardware.set.pool_nodes=2", "hardware.set.pool_node_gbps=0.5"};
+    const Settings slow_disk = stored + Settings{"hardware.set.disk_read_gbps=0.2"};
     const Settings crowded = slow_disk + Settings{"cache.prefetch_host_share=0.05"};
     const Settings affine = busy() + Settings{"cluster.engines=2", "cluster.route=prefix_affinity"};
     const Settings scored = busy() + Settings{"cluster.engines=2", "cluster.route=score"};
     const Settings roles = busy() + Settings{"cluster.prefill=1", "cluster.decode=2"};
-    const Settings dying = roles + Settings{"cluster.dead_engine=2", "cluster.dead_at_s=4"};
     const Settings stateful = busy() + Settings{"model.name=qwen3-next-80b-a3b", "tiers.device.gib=6"};
     const Settings uncertain = busy() + Settings{"hardware.spread_percent=20"};
     const Settings returning{"workload.generate.kind=returning", "workload.generate.prompt_tokens=2048",
@@ -132,6 +132,8 @@ class Knobs : public testing::Test {
         {"tiers.device.state_ratio", "0", "0.5", stateful},
         {"tiers.device.states", "0", "30", stateful},
         {"tiers.device.states_per_request", "0", "12", stateful},
+        {"cache.state_points", "extra_buffer", "extra_buffer(chunk=512, interval=512)", stateful},
+        {"cache.states_per_path", "0", "1", stateful},
         {"hardware.name", "h100-sxm", "h200-sxm", {}},
         {"hardware.operators", "none", "h100-sxm/sglang", {}},
         {"hardware.operators_file", kOperators + "h100-sxm.sglang.zst", kOperators + "h200-sxm.sglang.zst",
@@ -170,10 +172,9 @@ class Knobs : public testing::Test {
         {"cache.write_policy", "write_through", "write_back", {}},
         {"cache.clean_reserve", "0.02", "0.4", busy() + Settings{"cache.write_policy=write_back"}},
         {"cache.raise_prompt_priority", "false", "true", busy() + Settings{"cache.eviction=priority"}},
-        {"cache.slru_protected_touches", "2", "5", busy() + Settings{"cache.eviction=slru"}},
-        {"cache.tlru_threshold_tokens", "0", "4096", busy() + Settings{"cache.eviction=tlru"}},
-        {"cache.tlru_next_prompt_tokens", "0", "4096",
-         busy() + Settings{"cache.eviction=tlru", "cache.tlru_threshold_tokens=4096"}},
+        {"cache.eviction", "slru", "slru(protected=5)", {}},
+        {"cache.eviction", "tlru", "tlru(threshold=4Ki)", {}},
+        {"cache.eviction", "tlru(threshold=4Ki)", "tlru(threshold=4Ki, next_prompt=4Ki)", {}},
         {"cache.tiering", "inclusive", "exclusive", busy() + Settings{"cache.write_policy=write_back"}},
         {"cache.reclaim_shadowed", "false", "true", busy() + Settings{"tiers.host.tokens=15040"}},
         {"cache.reclaim_order", "inserted", "shadowed",
@@ -186,7 +187,7 @@ class Knobs : public testing::Test {
         {"cache.look_ups_refresh", "false", "true", busy()},
         {"cache.io", "auto", "kernel", {}},
         {"cache.io", "auto", "direct", {}},
-        {"cache.load_back_admission", "threshold", "cost", busy() + Settings{"hardware.host_link_gbps=0.2"}},
+        {"cache.load_back_admission", "threshold", "cost", busy() + Settings{"hardware.set.host_link_gbps=0.2"}},
         {"cache.load_back_min_tokens", "10", "4096", {}},
         {"cache.load_back_quota_tokens", "0", "1024", {}},
         {"cache.output", "true", "false", {}},
@@ -204,7 +205,7 @@ class Knobs : public testing::Test {
         {"tiers.shared_fs.gib", "0", "8", shared_fs},
         {"tiers.remote.tokens", "0", "64000", {}},
         {"tiers.remote.gib", "0", "8", {}},
-        {"hardware.host_link_gbps", "0", "2", {}},
+        {"hardware.set.host_link_gbps", "0", "2", {}},
         {"scheduler.style", "sglang", "vllm", {}},
         {"scheduler.poll_steps", "1", "50", {}},
         {"scheduler.mixed_chunks", "false", "true", {}},
@@ -227,9 +228,9 @@ class Knobs : public testing::Test {
         {"cluster.decode_reuse", "true", "false", roles},
         {"cluster.decode_cache", "true", "false", roles},
         {"cluster.decode_route", "least_loaded", "round_robin", roles},
-        {"cluster.dead_engine", "-1", "2", dying},
-        {"cluster.dead_at_s", "2", "5", dying},
-        {"cluster.detect_s", "0.1", "3", dying},
+        {"faults", "none", "engine(index=2, at=4s)", roles},
+        {"faults", "engine(index=2, at=2s)", "engine(index=2, at=5s)", roles},
+        {"faults", "engine(index=2, at=4s, detect=100ms)", "engine(index=2, at=4s, detect=3s)", roles},
         {"sim.notice_us", "50", "5000", roles},
         {"cluster.route", "round_robin", "prefix_affinity", busy() + Settings{"cluster.engines=2"}},
         {"cluster.route", "round_robin", "least_loaded", busy() + Settings{"cluster.engines=2"}},
@@ -237,28 +238,34 @@ class Knobs : public testing::Test {
         {"cluster.route", "round_robin", "power_of_two", busy() + Settings{"cluster.engines=4"}},
         {"cluster.route", "least_loaded", "session_affinity", sessions + Settings{"cluster.engines=2"}},
         {"cluster.route_view_delay_s", "0", "2", scored},
-        {"cluster.route_min_prefix", "0.1", "1", affine},
-        {"cluster.route_uneven_requests", "0", "100", affine},
-        {"cluster.route_uneven_factor", "1", "100", affine + Settings{"cluster.route_uneven_requests=0"}},
-        {"cluster.route_queue_weight", "0", "10", scored},
-        {"cluster.route_kv_weight", "0", "100", scored},
-        {"cluster.route_prefix_weight", "0", "3", scored},
-        {"cluster.route_host_share", "0", "1", scored},
-        {"cluster.route_prefix_from", "events", "prompts", scored},
-        {"cluster.route_storage_share", "0", "1", scored + Settings{"tiers.remote.tokens=400000"}},
+        {"cluster.route", "prefix_affinity(min_prefix=0.1)", "prefix_affinity(min_prefix=1)", affine},
+        {"cluster.route", "prefix_affinity(uneven_requests=0)", "prefix_affinity(uneven_requests=100)", affine},
+        {"cluster.route", "prefix_affinity(uneven_requests=0, uneven_factor=1)",
+         "prefix_affinity(uneven_requests=0, uneven_factor=100)", affine},
+        {"cluster.route", "session_affinity(uneven_requests=0)", "session_affinity(uneven_requests=100)",
+         sessions + Settings{"cluster.engines=2"}},
+        {"cluster.route", "session_affinity(uneven_requests=0, uneven_factor=1)",
+         "session_affinity(uneven_requests=0, uneven_factor=100)", sessions + Settings{"cluster.engines=2"}},
+        {"cluster.route", "score(queue=0)", "score(queue=10)", scored},
+        {"cluster.route", "score(kv=0)", "score(kv=100)", scored},
+        {"cluster.route", "score(prefix=0)", "score(prefix=3)", scored},
+        {"cluster.route", "score(host_share=0)", "score(host_share=1)", scored},
+        {"cluster.route", "score(prefix_from=events)", "score(prefix_from=prompts)", scored},
+        {"cluster.route", "score(storage_share=0)", "score(storage_share=100%)",
+         scored + Settings{"tiers.remote.tokens=400000"}},
         {"parallel.rank_model", "lockstep", "instances", busy() + Settings{"parallel.tp=2"}},
         {"cache.path", "via_host", "direct", stored},
         {"tiers.disk.format", "segments", "hicache_files", stored},
         {"cache.split_kv", "false", "true",
-         busy() + Settings{"tiers.host.tokens=30016", "tiers.remote.tokens=400000", "hardware.remote_object_us=500"}},
+         busy() + Settings{"tiers.host.tokens=30016", "tiers.remote.tokens=400000", "hardware.set.nic_object=500"}},
         {"cache.prefetch_policy", "best_effort", "wait_complete", slow_disk},
         {"cache.prefetch_admission", "threshold", "cost", slow_disk},
         {"cache.prefetch_min_tokens", "64", "4096", stored},
-        {"cache.prefetch_timeout_base_s", "0.001", "9", slow_disk},
-        {"cache.prefetch_timeout_per_ki_token_s", "0.001", "9",
-         slow_disk + Settings{"cache.prefetch_timeout_base_s=0"}},
-        {"cache.prefetch_timeout_most_s", "0", "0.001", slow_disk},
-        {"cache.prefetch_timeout_from", "wait", "issue", slow_disk + Settings{"cache.prefetch_timeout_base_s=0.05"}},
+        {"cache.prefetch_policy", "timeout(base=1ms)", "timeout(base=9s)", slow_disk},
+        {"cache.prefetch_policy", "timeout(base=0, per_ki_token=1ms)", "timeout(base=0, per_ki_token=9s)", slow_disk},
+        {"cache.prefetch_policy", "timeout", "timeout(most=1ms)", slow_disk},
+        {"cache.prefetch_timeout_from", "wait", "issue",
+         slow_disk + Settings{"cache.prefetch_policy=timeout(base=50ms)"}},
         {"cache.prefetch_host_share", "0.02", "1", slow_disk},
         {"cache.prefetch_share_of", "host", "host_less_device", slow_disk + Settings{"cache.prefetch_host_share=0.05"}},
         {"cache.prefetch_style", "kvtwin", "sglang", crowded},
@@ -268,19 +275,21 @@ class Knobs : public testing::Test {
         {"cache.storage_batch_pages", "2", "128", slow_disk},
         {"tiers.remote.store", "redis", "s3", remote},
         {"tiers.remote.store_file", "", in_source("models/presets/stores/valkey.json"), remote},
-        {"hardware.pool_nodes", "2", "4", nodes},
-        {"hardware.pool_node_gbps", "0.1", "1", nodes},
-        {"hardware.pool_peers", "false", "true", remote + Settings{"cluster.engines=2"}},
-        {"hardware.rails", "0", "4", remote},
-        {"hardware.switch_oversubscription", "1", "1000", remote},
-        {"hardware.network_share", "0", "0.9", nodes},
-        {"faults.node_down", "", "0@2+5", nodes},
-        {"faults.slow_drives", "", "50@0+100", stored},
-        {"faults.slow_link", "", "nic:0.001@0+100", remote},
+        {"hardware.set", "disk_read_gbps=1", "disk_read_gbps=2", stored},
+        {"hardware.set.pool_nodes", "2", "4", nodes},
+        {"hardware.set.pool_node_gbps", "0.1", "1", nodes},
+        {"hardware.set.pool_peers", "false", "true", remote + Settings{"cluster.engines=2"}},
+        {"hardware.set.rails", "0", "4", remote},
+        {"hardware.set.switch_oversubscription", "1", "1000", remote},
+        {"hardware.set.network_share", "0", "0.9", nodes},
+        {"faults", "none", "node(index=0, from=2s, to=7s)", nodes},
+        {"faults", "node(index=0, from=2s, to=7s)", "node(index=1, from=2s, to=7s)", nodes},
+        {"faults", "none", "drives(factor=50, to=100s)", stored},
+        {"faults", "none", "link(name=nic, share=0.001, to=100s)", remote},
         {"report.bounds", "false", "true", {}},
         {"report.warm", "false", "true", {}},
-        {"sim.storage_stall_share", "0", "0.5", stored},
-        {"sim.storage_stall_factor", "2", "50", stored + Settings{"sim.storage_stall_share=0.5"}},
+        {"faults", "none", "stall(share=0.5)", stored},
+        {"faults", "stall(share=0.5, factor=2)", "stall(share=0.5, factor=50)", stored},
         {"workload.generate.prompt_tokens", "2048", "4096", returning},
         {"workload.generate.output_tokens", "16", "32", returning},
         {"workload.generate.visits", "4", "8", returning},
@@ -314,8 +323,8 @@ class Knobs : public testing::Test {
         {"workload.warmup_requests", "0", "5", groups},
         {"workload.count_drain", "true", "false", clients + Settings{"workload.generate.concurrency=4"}},
         {"sim.reduce_us", "10", "500", ranks},
-        {"sim.straggler_factor", "1", "50", ranks},
-        {"sim.straggler_rank", "0", "1", ranks + Settings{"sim.straggler_factor=50"}},
+        {"faults", "none", "rank(index=0, factor=50)", ranks},
+        {"faults", "rank(index=0, factor=50)", "rank(index=1, factor=50)", ranks},
     };
     if (KVTWIN_TEST_SIMGRID) {  // the event heap does not share links; here eight GPUs share the memory of one host
       knobs.push_back({"sim.dram_shared", "true", "false", busy() + Settings{"parallel.tp=8"}});
@@ -341,25 +350,12 @@ const std::map<std::string, std::string>& of_storage_tiers() {
   return keys;
 }
 
-// Numbers of drives and networks. At least the notes contain them.
-const std::set<std::string>& of_devices() {
-  static const std::set<std::string> keys = {
-      "hardware.shared_fs_read_gbps", "hardware.shared_fs_write_gbps", "hardware.shared_fs_latency_us",
-      "hardware.shared_fs_file_us",   "hardware.disk_read_gbps",       "hardware.disk_write_gbps",
-      "hardware.remote_gbps",         "hardware.remote_object_us",     "hardware.disk_drives",
-      "hardware.remote_nics",         "hardware.remote_pool_gbps"};
-  return keys;
-}
-
 // The choice of the world, and keys of the real world only (tested in tests/property/impl). Copies do not fail in a
 // simulation, so tests/swarm tests the retries. The salt is in a file and changes the page keys: see Salt in
 // tests/unit/cli. A table of another GPU is refused without its key: see EngineWord there.
 const std::set<std::string>& of_worlds() {
   static const std::set<std::string> keys = {"sim.world",
                                              "real.device",
-                                             "real.flip",
-                                             "real.slow_rank",
-                                             "real.slow_factor",
                                              "cache.backup_retries",
                                              "real.cublas",
                                              "real.cufile",
@@ -408,8 +404,23 @@ TEST_F(Knobs, EveryKeyIsHere) {
     const bool shares = name == "sim.dram_shared" || name == "sim.both_ways_shared";
     if (shares && !KVTWIN_TEST_SIMGRID) continue;
     const bool moves = std::ranges::any_of(knobs, [&](const Knob& knob) { return knob.key == name; });
-    EXPECT_EQ(moves + of_storage_tiers().contains(name) + of_devices().contains(name) + of_worlds().contains(name), 1)
-        << name;
+    EXPECT_EQ(moves + of_storage_tiers().contains(name) + of_worlds().contains(name), 1) << name;
+  }
+}
+
+TEST_F(Knobs, EveryParameterOfAPolicyIsHere) {
+  const std::vector<Knob> knobs = moving();
+  for (const ExperimentKey& key : experiment_keys()) {
+    if (!key.policy) continue;
+    for (const std::string_view policy : policy_names(*key.policy)) {
+      for (const Parameter& parameter : facts_of_policy(*key.policy, policy).parameters) {
+        const bool moves = std::ranges::any_of(knobs, [&](const Knob& knob) {
+          return knob.other.starts_with(std::string(policy) + "(") &&
+                 knob.other.find(parameter.name + "=") != std::string::npos;
+        });
+        EXPECT_TRUE(moves) << key.name << " = " << policy << "(" << parameter.name << "=...)";
+      }
+    }
   }
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "lab/formatted.hpp"
 #include "tests/price_list.hpp"
 #include "tests/simulation.hpp"
 
@@ -88,10 +89,12 @@ TEST_F(PlanAccount, TheWorkIsThatOfTheTrace) {
   EXPECT_EQ(work.at("prompt_tokens_mean"), 512);
   EXPECT_NEAR(number(work.at("requests_per_second")) * number(work.at("duration_s")), 96, 2);
   EXPECT_NEAR(number(work.at("requests_per_second")), 20000.0 / 512, 8);
-  EXPECT_TRUE(on_screen("96 requests, " +
-                        text_of_values("%.3g/s, 512 prompt and %.0f output tokens on average; %.0f %%",
-                                       number(work.at("requests_per_second")), number(work.at("output_tokens_mean")),
-                                       100 * number(work.at("ideal_hit_ratio")))))
+  EXPECT_TRUE(on_screen(text_of_values("%.3g requests per second; 512 prompt and %.0f output tokens on average\n",
+                                       number(work.at("requests_per_second")), number(work.at("output_tokens_mean")))))
+      << *screen_;
+  EXPECT_TRUE(on_screen(text_of_values("; %.1f %% of the prompt tokens hit, and %.1f %% in an infinite cache; ",
+                                       100 * number(best().at("figures").at("hit_ratio")),
+                                       100 * number(best().at("figures").at("infinite_hit_ratio")))))
       << *screen_;
   EXPECT_EQ(plan_->at("title"),
             text_of_values("tiny, %.3g requests per second", number(work.at("requests_per_second"))));
@@ -154,7 +157,7 @@ TEST_F(PlanAccount, PartsSumToThePriceAndThePower) {
   EXPECT_EQ(plan_->at("prices").at("currency"), "EUR");
   EXPECT_FALSE(plan_->at("prices").at("used").empty());
   for (const Json& used : plan_->at("prices").at("used")) EXPECT_EQ(used.at("source"), "a test");
-  EXPECT_TRUE(on_screen("assumed     no price")) << *screen_;
+  EXPECT_TRUE(on_screen("assumed     none of the prices")) << *screen_;
 }
 
 TEST_F(PlanAccount, EveryTrialIsJudgedByTheGoals) {
@@ -247,8 +250,13 @@ TEST_F(PlanAccount, AlternativesAreWhatTheySay) {
       }
     }
     EXPECT_TRUE(on_screen(because)) << because << *screen_;
+    const double probability = number(other.at("probability"));
+    if (other.at("meets").get<bool>()) {
+      EXPECT_TRUE(on_screen(formatted(", %.0f %%; ", 100 * probability))) << *screen_;
+    }
   }
   EXPECT_FALSE(plan_->at("alternatives").empty());
+  EXPECT_FALSE(plan_->at("stopped").get<bool>());
 }
 
 TEST_F(PlanAccount, TheBusiestLanesAreMeansOfTheirKind) {
@@ -331,17 +339,25 @@ TEST_F(PlanAccount, ConfidenceIsOfSeedsAndDraws) {
   const Json& sure = plan_->at("confidence");
   EXPECT_EQ(sure.at("seeds"), 2);
   EXPECT_EQ(sure.at("draws"), 6);
-  const double meeting = 6 * number(sure.at("share_meeting"));
-  EXPECT_NEAR(meeting, std::round(meeting), 1e-9);
+  EXPECT_EQ(sure.at("seeds_meeting"), 2);
+  EXPECT_GT(number(sure.at("probability")), 0);
+  EXPECT_LT(number(sure.at("probability")), 1);
   EXPECT_TRUE(
-      on_screen(text_of_values("meets the goals with 2 of 2 seeds, and on %.0f of 6 hardware variants", meeting)))
+      on_screen(text_of_values("confidence  the goals hold with %.0f %%", 100 * number(sure.at("probability")))))
+      << *screen_;
+  const Json& by_errors = sure.at("ranges").at("ttft_p90_s");
+  EXPECT_LT(number(by_errors[0]), number(by_errors[1]));
+  EXPECT_FALSE(sure.at("ranges").contains("hit_ratio")) << "a hit ratio has no published error";
+  EXPECT_TRUE(on_screen(text_of_values("meets the goals with 2 of 2 seeds; on %.0f of 6 drawn machines",
+                                       number(sure.at("draws_meeting")))))
       << *screen_;
   for (const char* goal : {"ttft_p90_s", "hit_ratio"}) {
-    const Json& range = sure.at("figures").at(goal);
+    const Json& range = sure.at("ranges_of_draws").at(goal);
     EXPECT_LE(number(range[0]), number(range[1])) << goal;
     EXPECT_TRUE(on_screen(text_of_values(", %s %.3g to %.3g", goal, number(range[0]), number(range[1])))) << *screen_;
   }
-  EXPECT_LT(number(sure.at("figures").at("ttft_p90_s")[0]), number(sure.at("figures").at("ttft_p90_s")[1]))
+  EXPECT_LT(number(sure.at("ranges_of_draws").at("ttft_p90_s")[0]),
+            number(sure.at("ranges_of_draws").at("ttft_p90_s")[1]))
       << "the hardware varies";
   const Json& causes = sure.at("hangs_on");
   ASSERT_FALSE(causes.empty());
@@ -386,6 +402,44 @@ TEST_F(PlanAccount, OtherPartsAreOutWithTheirNearestSetting) {
       if (trial.at("stage") != "full" || !trial.at("meets").get<bool>()) continue;
       EXPECT_NE(trial.at("settings").at("cluster.route"), out.at("settings").at("cluster.route"));
     }
+  }
+}
+
+// The highest load, a spare engine, twice and four times the traffic, no tiers, and a pool.
+TEST_F(PlanAccount, QuestionsThatFollowAreAnswered) {
+  std::map<std::string, Json> answers;
+  for (const Json& one : plan_->at("follow_ups")) {
+    answers[one.at("name")] = one;
+    EXPECT_TRUE(on_screen("then        " + one.at("answer").get<std::string>())) << one;
+  }
+  const Json& load = answers.at("load");
+  EXPECT_GE(number(load.at("load_meets")), 1);
+  if (load.contains("load_misses")) {
+    EXPECT_GT(number(load.at("load_misses")), number(load.at("load_meets")));
+    EXPECT_LT(number(load.at("load_misses")), 1.2 * number(load.at("load_meets"))) << "near enough to be of use";
+  }
+  const double engines = number(best().at("settings").at("cluster.engines")), price = number(best().at("price_month"));
+  for (const char* more : {"load x 2", "load x 4"}) {
+    if (!answers.at(more).contains("settings")) continue;
+    EXPECT_TRUE(answers.at(more).at("meets"));
+    EXPECT_GE(number(answers.at(more).at("settings").at("cluster.engines")), engines) << more;
+    EXPECT_NEAR(number(answers.at(more).at("more_a_month")), number(answers.at(more).at("price_month")) - price, 1e-6);
+  }
+  EXPECT_EQ(answers.at("spare").at("settings").at("cluster.engines"), engines + 1);
+  ASSERT_TRUE(answers.contains("no tiers"));
+  if (answers.at("no tiers").contains("settings")) {
+    EXPECT_EQ(answers.at("no tiers").at("settings").at("tiers.host.tokens"), 0);
+    EXPECT_EQ(answers.at("no tiers").at("settings").at("drives"), 0);
+    EXPECT_GE(number(answers.at("no tiers").at("more_a_month")), 0) << "the recommendation is the cheapest";
+  }
+  EXPECT_TRUE(answers.contains("pool"));
+}
+
+TEST_F(PlanAccount, TiesDifferByLittle) {
+  for (const Json& tie : plan_->at("ties")) {
+    const bool cheaper = number(tie.at("price_month")) < number(best().at("price_month"));
+    EXPECT_LE(worst(tie), cheaper ? 1.08 : 1.0) << tie;
+    EXPECT_LE(number(tie.at("price_month")), number(best().at("price_month")));
   }
 }
 

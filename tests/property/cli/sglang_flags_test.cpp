@@ -51,10 +51,11 @@ Experiment drawn(Splitmix& random) {
   set("cache.split_refreshes", "true");
   set("cache.count_touches", "insert");
   const std::string eviction = any(random, {"lru", "lru", "lru", "slru", "tlru"});
-  set("cache.eviction", eviction);
-  if (eviction == "slru") set("cache.slru_protected_touches", between(1, 9));
-  if (eviction == "tlru") set("cache.tlru_threshold_tokens", between(0, 9'000));
-  if (eviction == "tlru") set("cache.tlru_next_prompt_tokens", between(0, 900));
+  if (eviction == "lru") set("cache.eviction", eviction);
+  if (eviction == "slru") set("cache.eviction", "slru(protected=" + between(1, 9) + ")");
+  if (eviction == "tlru") {
+    set("cache.eviction", "tlru(threshold=" + between(0, 9'000) + ", next_prompt=" + between(0, 900) + ")");
+  }
   set("scheduler.order", any(random, {"fcfs", "longest_prefix", "shortest_prefill_first", "hrrn"}));
   set("scheduler.chunk_tokens", between(1, 100'000));
   set("scheduler.max_running", between(1, 1000));

@@ -127,6 +127,29 @@ TEST(CheapestSearch, AWithdrawnResultGoesOnWithWhatIsLeft) {
   EXPECT_EQ(run(20), 21U);
 }
 
+TEST(CheapestSearch, AClearFailureRulesOutOtherKindsOfMachines) {
+  std::vector<LatticePoint> points;
+  for (std::uint32_t engines = 0; engines < 8; ++engines) {
+    for (std::uint32_t host = 0; host < 5; ++host) {
+      for (std::uint32_t drives = 0; drives < 5; ++drives) {
+        points.push_back({{engines, host, drives}, 100.0 * engines + 3.0 * host + drives, engines + 1.0});
+      }
+    }
+  }
+  const auto tests_of = [&](TestResult failure) {
+    CheapestSearch search(points, {false, true, true});
+    std::size_t tests = 0;
+    while (const auto point = search.next()) {
+      search.put(*point, points[*point].place[0] >= 5 ? TestResult::passes : failure);
+      ++tests;
+    }
+    EXPECT_EQ(points.at(search.best().value()).place, (std::vector<std::uint32_t>{5, 0, 0}));
+    return tests;
+  };
+  EXPECT_LE(tests_of(TestResult::fails_clearly), 8U);
+  EXPECT_LT(tests_of(TestResult::fails_clearly), tests_of(TestResult::fails));
+}
+
 TEST(CheapestSearch, FailuresOfOtherReasonsRuleOutLess) {
   std::vector<LatticePoint> points;
   for (std::uint32_t i = 0; i < 64; ++i) points.push_back({{i}, static_cast<double>(i), static_cast<double>(i + 1)});

@@ -45,11 +45,11 @@ class OneTier {
     tree_.raise_priority(match.end, request.priority);
     tree_.touch(match.end, stamp);
     const Pages missing = request.keys.size() - match.device_pages;
-    tree_.lease_device(match.end);
-    while (capacity_ - tree_.device_pages() < missing && evict()) {
+    tree_.lease(Tier::device, match.end);
+    while (capacity_ - tree_.pages(Tier::device) < missing && evict()) {
     }
-    tree_.release_device(match.end);
-    insert(match, request, std::min(missing, capacity_ - tree_.device_pages()), stamp);
+    tree_.release(Tier::device, match.end);
+    insert(match, request, std::min(missing, capacity_ - tree_.pages(Tier::device)), stamp);
     return match.device_pages;
   }
 
@@ -552,8 +552,13 @@ struct PageFacts {
 };
 class PagesByStrategy final : public PagesOnATree<PageFacts> {
  public:
-  PagesByStrategy(std::string_view strategy, const EvictionSetup& setup)
-      : PagesOnATree(setup.capacity), strategy_(strategy), setup_(setup) {}
+  PagesByStrategy(std::string_view strategy, const EvictionSetup& setup, Tokens protects, Tokens threshold,
+                  Tokens next_prompt)
+      : PagesOnATree(setup.capacity),
+        strategy_(strategy),
+        protected_(static_cast<std::int64_t>(protects)),
+        threshold_(static_cast<std::int64_t>(threshold)),
+        next_prompt_(static_cast<std::int64_t>(next_prompt)) {}
 
  private:
   void use(PageFacts& page) const override {
@@ -581,16 +586,14 @@ class PagesByStrategy final : public PagesOnATree<PageFacts> {
     if (strategy_ == "priority") return {page.priority, page.last, page.inserted};
     if (strategy_ == "tlru") {
       constexpr auto kPage = static_cast<std::int64_t>(test::kModelPageTokens);
-      const auto threshold = static_cast<std::int64_t>(setup_.tlru_threshold_tokens);
-      const auto next = static_cast<std::int64_t>(setup_.tlru_next_prompt_tokens);
-      const bool needed = page.depth * kPage < page.history * kPage + next - threshold;
+      const bool needed = page.depth * kPage < page.history * kPage + next_prompt_ - threshold_;
       return {needed, page.last, page.inserted};
     }
-    return {page.touches >= setup_.slru_protected_touches, page.last, page.inserted};
+    return {page.touches >= protected_, page.last, page.inserted};
   }
 
   std::string_view strategy_;
-  EvictionSetup setup_;
+  std::int64_t protected_, threshold_, next_prompt_;  // parameters of slru and tlru
 };
 
 class Strategies : public testing::TestWithParam<std::string_view> {};
@@ -601,11 +604,15 @@ TEST_P(Strategies, AgreeToThePageOnDeepTraces) {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(seed);
     EvictionSetup setup = setup_of(1 + test::mix(seed) % 40);
-    setup.slru_protected_touches = 2 + static_cast<std::uint32_t>(seed % 3);
-    setup.tlru_threshold_tokens = test::mix(seed + 1) % (8 * test::kModelPageTokens);
-    setup.tlru_next_prompt_tokens = test::mix(seed + 2) % (2 * test::kModelPageTokens);
-    OneTier tier(make_eviction(GetParam(), setup), setup.capacity);
-    PagesByStrategy model(GetParam(), setup);
+    const Tokens protects = 2 + seed % 3, threshold = test::mix(seed + 1) % (8 * test::kModelPageTokens),
+                 next_prompt = test::mix(seed + 2) % (2 * test::kModelPageTokens);
+    std::string text(GetParam());
+    if (text == "slru") text += "(protected=" + std::to_string(protects) + ")";
+    if (text == "tlru") {
+      text += "(threshold=" + std::to_string(threshold) + ", next_prompt=" + std::to_string(next_prompt) + ")";
+    }
+    OneTier tier(make_eviction(text, setup), setup.capacity);
+    PagesByStrategy model(GetParam(), setup, protects, threshold, next_prompt);
     test::Splitmix random(seed);
     for (const Request& request : deep_trace(seed, 80, 12)) {
       ASSERT_EQ(tier.serve(request), model.serve(request));

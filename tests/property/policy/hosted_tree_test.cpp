@@ -46,8 +46,8 @@ TEST_P(EachPolicy, AnswersAsTheSlowModel) {
       const char* error = tree.call(call, answer);
       ASSERT_EQ(model.follow(call, error, answer), "") << "seed " << seed << ", step " << step;
       ASSERT_EQ(tree.tree().nodes(), model.nodes()) << name_of(call.verb) << ", seed " << seed << ", step " << step;
-      ASSERT_EQ(tree.tree().device_pages(), model.pages(Tier::device)) << name_of(call.verb);
-      ASSERT_EQ(tree.tree().host_pages(), model.pages(Tier::host)) << name_of(call.verb);
+      ASSERT_EQ(tree.tree().pages(Tier::device), model.pages(Tier::device)) << name_of(call.verb);
+      ASSERT_EQ(tree.tree().pages(Tier::host), model.pages(Tier::host)) << name_of(call.verb);
       if (step % 8 == 0) tree.tree().check_invariants();
     }
   }

@@ -183,7 +183,7 @@ class Twin {
 
   // Returns whether L1 may evict the node next, or would if its pages had been chosen to leave.
   bool goes_next(const Node& node) const {
-    if (node.device_leases > 0) return false;
+    if (node.device.leases > 0) return false;
     for (NodeId at = node.first_child; at != NodeId::none; at = tree_.node(at).next_sibling) {
       const Page& page = model_.at(tree_.node(at).keys().front());
       if (page.device != kNoSlot && !(by_choice_ && page.settled)) return false;
@@ -198,7 +198,7 @@ class Twin {
     ASSERT_TRUE(may_lose_copy(model_.at(last_key(found))));
     if (!goes_next(tree_.node(found))) return;
     for (const NodeId id : all_nodes()) {
-      const bool may_go = may_lose_copy(model_.at(last_key(id))) && (by_choice_ || tree_.node(id).host_children == 0);
+      const bool may_go = may_lose_copy(model_.at(last_key(id))) && (by_choice_ || tree_.node(id).host.children == 0);
       ASSERT_TRUE(!may_go || goes_next(tree_.node(id)));
     }
   }
@@ -232,18 +232,18 @@ class Twin {
         const Page& page = found->second;
         const std::size_t after = node.keys().size() - 1 - i;
         ASSERT_EQ(page.parent, parent);
-        ASSERT_EQ(page.device, node.on_device() ? node.device[i] : kNoSlot);
-        ASSERT_EQ(page.host, node.on_host() ? node.host[i] : kNoSlot);
+        ASSERT_EQ(page.device, node.device.resident() ? node.device.slots[i] : kNoSlot);
+        ASSERT_EQ(page.host, node.host.resident() ? node.host.slots[i] : kNoSlot);
         ASSERT_EQ(page.last_access, node.facts.last_access);
         ASSERT_EQ(page.inserted, node.facts.inserted - after);
         ASSERT_EQ(page.depth, node.facts.depth_pages - after);
         ASSERT_EQ(page.hits, node.facts.hits);
         ASSERT_EQ(page.backup_hits, node.backup_hits);
         ASSERT_EQ(page.priority, node.facts.priority);
-        ASSERT_EQ(page.device_leases, node.device_leases);
-        ASSERT_EQ(page.host_leases, node.host_leases);
-        ASSERT_EQ(page.backup, node.backup);
-        ASSERT_EQ(page.load, node.load);
+        ASSERT_EQ(page.device_leases, node.device.leases);
+        ASSERT_EQ(page.host_leases, node.host.leases);
+        ASSERT_EQ(page.backup, node.host.arriving);
+        ASSERT_EQ(page.load, node.device.arriving);
         ASSERT_EQ(page.leaving, node.leaving);
         ASSERT_EQ(page.settled, node.settled);
         ASSERT_EQ(page.evictable, node.evictable);
@@ -255,8 +255,8 @@ class Twin {
       }
     }
     ASSERT_EQ(pages, model_.size());
-    ASSERT_EQ(device, tree_.device_pages());
-    ASSERT_EQ(host, tree_.host_pages());
+    ASSERT_EQ(device, tree_.pages(Tier::device));
+    ASSERT_EQ(host, tree_.pages(Tier::host));
     ASSERT_EQ(evictable, tree_.evictable_device_pages());
     ASSERT_EQ(settled, tree_.settled_device_pages());
     if (ordered_) {
@@ -376,9 +376,9 @@ class Twin {
     if (victim == NodeId::none) return;
     const Pages pages = random_.between(1, tree_.node(victim).facts.pages);
     if (random_.chance(80)) tree_.notify_evicted(PolicyRole::device, victim, pages);  // pages may leave without notice
-    if (!tree_.node(victim).on_host()) {
+    if (!tree_.node(victim).host.resident()) {
       // If the victim has children on the host, or a host lease, a cache would back up the victim first.
-      if (tree_.node(victim).children > 0 || tree_.node(victim).host_leases > 0) {
+      if (tree_.node(victim).children > 0 || tree_.node(victim).host.leases > 0) {
         fill_host(victim);
       } else {
         remove_tail(victim, pages);
@@ -387,7 +387,7 @@ class Twin {
     }
     if (pages < tree_.node(victim).facts.pages) tree_.split(victim, tree_.node(victim).facts.pages - pages);
     const std::vector<PageKey> keys = keys_of(victim);
-    const std::vector<SlotId> slots = tree_.clear_device(victim);
+    const std::vector<SlotId> slots = tree_.clear(Tier::device, victim);
     ASSERT_EQ(slots.size(), pages);
     for (std::size_t i = 0; i < keys.size(); ++i) {
       ASSERT_EQ(model_.at(keys[i]).device, slots[i]);
@@ -408,7 +408,7 @@ class Twin {
 
   void evict_host() {
     const NodeId victim = tree_.host_victim();
-    if (victim == NodeId::none || tree_.node(victim).backup != OperationId::none) return;
+    if (victim == NodeId::none || tree_.node(victim).host.arriving != OperationId::none) return;
     const Pages pages = random_.between(1, tree_.node(victim).facts.pages);
     if (random_.chance(80)) tree_.notify_evicted(PolicyRole::host, victim, pages);
     remove_tail(victim, pages);
@@ -430,10 +430,10 @@ class Twin {
 
   void take_lease(Lease lease) {
     if (lease.device) {
-      tree_.lease_device(lease.node);
+      tree_.lease(Tier::device, lease.node);
       for_path(lease.last, [](Page& page) { ++page.device_leases; });
     } else {
-      tree_.lease_host(lease.node);
+      tree_.lease(Tier::host, lease.node);
       for_path(lease.last, [](Page& page) { ++page.host_leases; });
     }
     leases_.push_back(lease);
@@ -453,10 +453,10 @@ class Twin {
     leases_.erase(leases_.begin() + static_cast<std::ptrdiff_t>(at));
     ASSERT_EQ(last_key(lease.node), lease.last);
     if (lease.device) {
-      tree_.release_device(lease.node);
+      tree_.release(Tier::device, lease.node);
       for_path(lease.last, [](Page& page) { --page.device_leases; });
     } else {
-      tree_.release_host(lease.node);
+      tree_.release(Tier::host, lease.node);
       for_path(lease.last, [](Page& page) { --page.host_leases; });
     }
   }
@@ -467,9 +467,9 @@ class Twin {
     const Copy write = writes_.front();
     writes_.erase(writes_.begin());
     ASSERT_EQ(last_key(write.node), write.last);
-    for (NodeId at = write.node; at != tree_.root() && tree_.node(at).backup == write.operation;
+    for (NodeId at = write.node; at != tree_.root() && tree_.node(at).host.arriving == write.operation;
          at = tree_.node(at).parent) {
-      tree_.set_backup(at, OperationId::none);
+      tree_.set_arriving(Tier::host, at, OperationId::none);
     }
     for (auto& [key, page] : model_) {
       if (page.backup == write.operation) page.backup = OperationId::none;
@@ -479,32 +479,32 @@ class Twin {
   void fill_host(NodeId id) {
     std::vector<SlotId> slots = fresh_slots(tree_.node(id).keys().size());
     for (std::size_t i = 0; i < slots.size(); ++i) model_.at(tree_.node(id).keys()[i]).host = slots[i];
-    tree_.set_host(id, std::move(slots));
+    tree_.set_slots(Tier::host, id, std::move(slots));
   }
 
   void backup() {
     const NodeId id = any_node();
-    if (id == NodeId::none || tree_.node(id).on_host() || writes_.size() > 3) return;
+    if (id == NodeId::none || tree_.node(id).host.resident() || writes_.size() > 3) return;
     fill_host(id);
     const auto operation = static_cast<OperationId>(++operations_);
-    tree_.set_backup(id, operation);
+    tree_.set_arriving(Tier::host, id, operation);
     for (const PageKey& key : tree_.node(id).keys()) model_.at(key).backup = operation;
     writes_.push_back({id, last_key(id), operation});
   }
 
   void load_back() {
     const NodeId id = any_node();
-    if (id == NodeId::none || tree_.node(id).on_device()) return;
+    if (id == NodeId::none || tree_.node(id).device.resident()) return;
     const NodeId parent = tree_.node(id).parent;
-    if (parent != tree_.root() && !tree_.node(parent).on_device()) return;
+    if (parent != tree_.root() && !tree_.node(parent).device.resident()) return;
     std::vector<SlotId> slots = fresh_slots(tree_.node(id).keys().size());
     for (std::size_t i = 0; i < slots.size(); ++i) model_.at(tree_.node(id).keys()[i]).device = slots[i];
-    tree_.set_device(id, std::move(slots));
+    tree_.set_slots(Tier::device, id, std::move(slots));
     if (loads_.size() > 2 || random_.chance(50)) return;
-    tree_.lease_device(id);
+    tree_.lease(Tier::device, id);
     for_path(last_key(id), [](Page& page) { ++page.device_leases; });
     const auto operation = static_cast<OperationId>(++operations_);
-    tree_.set_load(id, operation);
+    tree_.set_arriving(Tier::device, id, operation);
     for (const PageKey& key : tree_.node(id).keys()) model_.at(key).load = operation;
     loads_.push_back({id, last_key(id), operation});
   }
@@ -514,10 +514,10 @@ class Twin {
     const Copy load = loads_.front();
     loads_.erase(loads_.begin());
     ASSERT_EQ(last_key(load.node), load.last);
-    tree_.release_device(load.node);
+    tree_.release(Tier::device, load.node);
     for_path(load.last, [](Page& page) { --page.device_leases; });
-    for (NodeId at = load.node; tree_.node(at).load == load.operation; at = tree_.node(at).parent) {
-      tree_.set_load(at, OperationId::none);
+    for (NodeId at = load.node; tree_.node(at).device.arriving == load.operation; at = tree_.node(at).parent) {
+      tree_.set_arriving(Tier::device, at, OperationId::none);
     }
     for (auto& [key, page] : model_) {
       if (page.load == load.operation) page.load = OperationId::none;
@@ -550,9 +550,9 @@ class Twin {
         page.priority = std::max(page.priority, priority);
       });
       ASSERT_EQ(tree_.raise_priority(id, priority), raised);
-    } else if (node.on_device() && node.on_host() && node.host_leases == 0 && node.backup == OperationId::none &&
-               node.load == OperationId::none) {
-      const std::vector<SlotId> slots = tree_.clear_host(id);
+    } else if (node.device.resident() && node.host.resident() && node.host.leases == 0 &&
+               node.host.arriving == OperationId::none && node.device.arriving == OperationId::none) {
+      const std::vector<SlotId> slots = tree_.clear(Tier::host, id);
       for (std::size_t i = 0; i < slots.size(); ++i) {
         ASSERT_EQ(model_.at(node.keys()[i]).host, slots[i]);
         model_.at(node.keys()[i]).host = kNoSlot;
@@ -561,7 +561,7 @@ class Twin {
   }
 
   test::Splitmix random_;
-  static constexpr EvictionSetup kSetup{8};  // small, so that policies forget pages
+  static inline const EvictionSetup kSetup{8};  // small, so that policies forget pages
   std::string policy_;
   const bool modelled_;
   const bool by_choice_;  // the policy chooses the candidates that leave L1 (write-back)

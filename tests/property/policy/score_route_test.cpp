@@ -34,8 +34,24 @@ struct SlowEngine {
   std::map<std::uint64_t, std::set<Tier>> tiers_of;  // by words[1]
 };
 
+// Weights and shares, in 1/1024.
+struct Terms {
+  std::uint32_t queue, kv, prefix, storage_share, host_share = 819;  // 0.8, the default
+};
+
+// n / 1024, in full.
+std::string in_decimals(std::uint32_t n) {
+  std::string text = std::to_string(n / 1024) + ".";
+  for (std::uint32_t rest = n % 1024, digit = 0; digit < 10; ++digit) {
+    rest *= 10;
+    text += static_cast<char>('0' + rest / 1024);
+    rest %= 1024;
+  }
+  return text;
+}
+
 std::size_t slow_route(const std::vector<SlowEngine>& engines, const std::set<std::uint64_t>& shared,
-                       const RouterSetup& setup, const std::vector<PageKey>& keys) {
+                       const RouterSetup& setup, const Terms& terms, const std::vector<PageKey>& keys) {
   std::uint64_t least = ~std::uint64_t{0}, most = 0;
   for (const SlowEngine& engine : engines) {
     least = std::min(least, engine.open - engine.running);
@@ -49,14 +65,13 @@ std::size_t slow_route(const std::vector<SlowEngine>& engines, const std::set<st
     std::size_t page = 0;
     for (; page < keys.size() && engine.tiers_of.contains(keys[page].words[1]); ++page) {
       const bool device = engine.tiers_of.at(keys[page].words[1]).contains(Tier::device);
-      worth += device ? std::max(1024U, setup.host_share_x1024) : setup.host_share_x1024;
+      worth += device ? std::max(1024U, terms.host_share) : terms.host_share;
     }
-    for (; page < keys.size() && shared.contains(keys[page].words[1]); ++page) worth += setup.storage_share_x1024;
+    for (; page < keys.size() && shared.contains(keys[page].words[1]); ++page) worth += terms.storage_share;
     const std::uint64_t queue = most == least ? kOne : share(most - (engine.open - engine.running), most - least);
-    const UnsignedWide score =
-        UnsignedWide{queue} * setup.queue_weight_x1024 +
-        UnsignedWide{kOne - share(engine.running_pages, setup.device_pages)} * setup.kv_weight_x1024 +
-        UnsignedWide{share(worth, 1024 * std::max<std::size_t>(1, keys.size()))} * setup.prefix_weight_x1024;
+    const UnsignedWide score = UnsignedWide{queue} * terms.queue +
+                               UnsignedWide{kOne - share(engine.running_pages, setup.device_pages)} * terms.kv +
+                               UnsignedWide{share(worth, 1024 * std::max<std::size_t>(1, keys.size()))} * terms.prefix;
     if (i != 0 && (score < best_score || (score == best_score && engine.open >= engines[best].open))) continue;
     best = i;
     best_score = score;
@@ -71,11 +86,15 @@ void compare_with_the_model(std::uint64_t seed) {
   setup.device_pages = random.between(5, 60);
   setup.page_tokens = 1;
   setup.shared_pages = 100'000;
-  setup.queue_weight_x1024 = static_cast<std::uint32_t>(random.below(4096));
-  setup.kv_weight_x1024 = static_cast<std::uint32_t>(random.below(4096));
-  setup.prefix_weight_x1024 = static_cast<std::uint32_t>(random.below(4096));
-  setup.storage_share_x1024 = random.chance(50) ? 0 : static_cast<std::uint32_t>(random.below(1025));
-  const auto router = make_router("score", setup);
+  Terms terms{};
+  terms.queue = static_cast<std::uint32_t>(random.below(4096));
+  terms.kv = static_cast<std::uint32_t>(random.below(4096));
+  terms.prefix = static_cast<std::uint32_t>(random.below(4096));
+  terms.storage_share = random.chance(50) ? 0 : static_cast<std::uint32_t>(random.below(1025));
+  const auto router = make_router("score(queue=" + in_decimals(terms.queue) + ", kv=" + in_decimals(terms.kv) +
+                                      ", prefix=" + in_decimals(terms.prefix) +
+                                      ", storage_share=" + in_decimals(terms.storage_share) + ")",
+                                  setup);
   std::vector<SlowEngine> engines(setup.engines);
   std::set<std::uint64_t> shared;
   const auto some_keys = [&](std::size_t first) {
@@ -131,7 +150,7 @@ void compare_with_the_model(std::uint64_t seed) {
         Arrival arrival;
         arrival.prompt_tokens = arrival.output_tokens = 1;
         arrival.keys = keys;
-        const std::size_t expected = slow_route(engines, shared, setup, keys);
+        const std::size_t expected = slow_route(engines, shared, setup, terms, keys);
         ASSERT_EQ(router->route(arrival), expected) << "step " << i;
         ++engines[expected].open;
       }

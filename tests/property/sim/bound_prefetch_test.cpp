@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "policy/termination.hpp"
+#include "tests/timeout_text.hpp"
 #include "traces/random.hpp"
 
 namespace kvtwin {
@@ -62,9 +63,7 @@ TEST(BestStop, NoPolicyIsBetter) {
   std::vector<std::unique_ptr<Termination>> policies;
   for (const std::string_view which : {"best_effort", "wait_complete", "timeout", "cost_stop"}) {
     EngineConfig config;
-    config.prefetch_policy = which;
-    config.prefetch_timeout_base_ns = 20 * kPageNs;
-    config.prefetch_timeout_per_ki_token_ns = 0;
+    config.prefetch_policy = which == "timeout" ? test::timeout_text(20 * kPageNs, 0) : std::string(which);
     policies.push_back(make_termination(config));
   }
   int reached = 0, better = 0;

@@ -83,16 +83,16 @@ Experiment draw_experiment(Splitmix& random) {
   const std::uint64_t kinds = random.between(1, 7);
   if ((kinds & 1) != 0) {
     set("tiers.disk.tokens", random.between(400, 4000) * 16);
-    set("hardware.disk_read_gbps", in_ms(random.between(1, 30)));
+    set("hardware.set.disk_read_gbps", in_ms(random.between(1, 30)));
   }
   if ((kinds & 2) != 0) {
     set("tiers.shared_fs.tokens", random.between(400, 4000) * 16);
-    set("hardware.shared_fs_read_gbps", in_ms(random.between(1, 30)));
-    set("hardware.shared_fs_latency_us", random.below(20'000));
+    set("hardware.set.shared_fs_read_bandwidth", in_ms(random.between(1, 30)));
+    set("hardware.set.shared_fs_latency", random.below(20'000));
   }
   if ((kinds & 4) != 0) {
     set("tiers.remote.tokens", random.between(400, 4000) * 16);
-    set("hardware.remote_gbps", in_ms(random.between(1, 30)));
+    set("hardware.set.remote_gbps", in_ms(random.between(1, 30)));
   }
   const std::uint64_t first = random.between(1, 3), second = random.between(1, 3);
   std::uint64_t engines = first + second;

@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "lab/run/request_route.hpp"
+#include "lab/experiment/request_route.hpp"
 #include "policy/base/check.hpp"
 #include "policy/engine.hpp"
 #include "policy/index/page_key.hpp"
@@ -117,7 +117,7 @@ EngineConfig draw_engine(test::Splitmix& random, std::uint32_t page, const KvSha
     if (random.below(2) == 0) e.storage.push_back({Tier::disk, 1 + random.below(100), true});
     if (random.below(4) == 0) e.storage.push_back({Tier::shared_fs, 1 + random.below(200), false});
     if (e.storage.empty() || random.below(2) == 0) e.storage.push_back({Tier::remote, 400, false});
-    e.prefetch_policy = pick(random, {"timeout", "wait_complete", "best_effort", "cost_stop"});
+    e.prefetch_policy = pick(random, {"timeout(base=200us)", "wait_complete", "best_effort", "cost_stop"});
     e.prefetch_host_share = pick<std::uint32_t>(random, {100, 512, 1024});
     e.prefetch_retry_steps = pick<std::uint32_t>(random, {0, 1, 8});
     e.prefetch_recheck = random.below(4) != 0;
@@ -127,7 +127,6 @@ EngineConfig draw_engine(test::Splitmix& random, std::uint32_t page, const KvSha
     e.storage_space = storage_space({.model = "swarm", .kv_dtype = "bf16", .name_space = "ours"});
     e.storage_batch_pages = 1 + random.below(5);
     e.prefetch_min_tokens = 1;
-    e.prefetch_timeout_base_ns = 200'000;
     if (e.host_pages == 0) {
       e.path = CachePath::direct;
       e.style = "sglang";

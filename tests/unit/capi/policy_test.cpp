@@ -73,16 +73,19 @@ TEST(PolicyC, KnowsItsPolicies) {
   }
 }
 
-TEST(PolicyC, RefusesBadConfigurations) {
+// Returns the sentence for a configuration that is refused.
+std::string sentence_for(const kvtwin_policy_config& config) {
   std::array<char, 256> text{};
   kvtwin_policy* policy = nullptr;
-  const auto sentence_for = [&](const kvtwin_policy_config& config) {
-    EXPECT_EQ(kvtwin_policy_create(&config, &policy, {text.data(), text.size()}), KVTWIN_BAD_ARGUMENT);
-    EXPECT_EQ(policy, nullptr);
-    return std::string(text.data());
-  };
-  EXPECT_EQ(sentence_for(config_of("best")), "policy \"best\": no eviction policy has this name");
-  EXPECT_NE(sentence_for(config_of(nullptr)).find("no eviction policy"), std::string::npos);
+  EXPECT_EQ(kvtwin_policy_create(&config, &policy, {text.data(), text.size()}), KVTWIN_BAD_ARGUMENT);
+  EXPECT_EQ(policy, nullptr);
+  return text.data();
+}
+
+TEST(PolicyC, RefusesBadConfigurations) {
+  kvtwin_policy* policy = nullptr;
+  EXPECT_EQ(sentence_for(config_of("best")), "policy \"best\": no policy has this name");
+  EXPECT_NE(sentence_for(config_of(nullptr)).find("no policy has this name"), std::string::npos);
   kvtwin_policy_config config = config_of("lru");
   config.device_pages = 0;
   EXPECT_NE(sentence_for(config).find("a tier has 1 to"), std::string::npos);
@@ -305,7 +308,7 @@ TEST(PolicyC, EachFunctionPassesItsArgumentsAndAnswersOn) {
   std::vector<std::size_t> keys;
   std::vector<std::uint64_t> answers;  // of the calls that answer
   {
-    kvtwin_policy_config config = config_of("lru");
+    kvtwin_policy_config config = config_of("tlru");
     config.whole_nodes = 0;
     config.split_refreshes = 1;
     config.hits_by_count = 1;
@@ -399,9 +402,7 @@ TEST(PolicyC, EachFunctionPassesItsArgumentsAndAnswersOn) {
   EXPECT_TRUE(recorded.setup.split_refreshes);
   EXPECT_TRUE(recorded.setup.hits_by_count);
   EXPECT_EQ(recorded.setup.doubling_tokens, 1'000U);
-  EXPECT_EQ(recorded.setup.slru_protected_touches, 5U);
-  EXPECT_EQ(recorded.setup.tlru_threshold_tokens, 6U);
-  EXPECT_EQ(recorded.setup.tlru_next_prompt_tokens, 7U);
+  EXPECT_EQ(recorded.setup.eviction, "tlru(threshold=6, next_prompt=7)");
   ASSERT_EQ(recorded.calls.size(), made.size());
   EXPECT_EQ(recorded.keys, keys);
   std::vector<std::uint64_t> answered;
@@ -448,7 +449,33 @@ TEST(PolicyC, ZerosOfAConfigurationAreTheDefaults) {
   EXPECT_FALSE(setup.split_refreshes);
   EXPECT_FALSE(setup.hits_by_count);
   EXPECT_EQ(setup.doubling_tokens, HostedSetup{}.doubling_tokens);
-  EXPECT_EQ(setup.slru_protected_touches, HostedSetup{}.slru_protected_touches);
+}
+
+TEST(PolicyC, ANameMayHaveParameters) {
+  const test::Folder folder;
+  const std::string path = (folder.path() / "calls.kvc").string();
+  for (const auto& [name, touches, eviction] :
+       {std::tuple{"slru(protected=3)", 0U, "slru(protected=3)"}, std::tuple{"slru", 3U, "slru(protected=3)"},
+        std::tuple{"slru", 2U, "slru"}, std::tuple{"lru", 3U, "lru"}}) {
+    kvtwin_call_journal* journal = nullptr;
+    ASSERT_EQ(kvtwin_call_journal_open(path.c_str(), nullptr, &journal, {}), KVTWIN_OK);
+    kvtwin_policy_config config = config_of(name);
+    config.slru_protected_touches = touches;
+    config.journal = journal;
+    { const Handle handle(config); }
+    ASSERT_EQ(kvtwin_call_journal_close(journal), KVTWIN_OK);
+    EXPECT_EQ(calls_in(path).setup.eviction, eviction);
+  }
+  for (const auto& [name, touches, sentence] :
+       {std::tuple{"slru(protected=0)", 0U, "slru: protected is 0; it must be at least 1"},
+        std::tuple{"slru", 2'000'000'000U, "slru: protected is 2000000000; it must be at least 1"},
+        std::tuple{"slru(protected=3)", 4U, "slru_protected_touches"},
+        std::tuple{"lru(", 0U, "name(parameter=value"}}) {
+    kvtwin_policy_config config = config_of(name);
+    config.slru_protected_touches = touches;
+    const std::string error = sentence_for(config);
+    EXPECT_NE(error.find(sentence), std::string::npos) << name << ": " << error;
+  }
 }
 
 TEST(PolicyC, EveryFunctionRefusesNull) {

@@ -9,6 +9,7 @@
 #include "lab/experiment/setup.hpp"
 #include "tests/paths.hpp"
 #include "tests/real_run.hpp"
+#include "tests/recorded_run.hpp"
 
 namespace kvtwin::test {
 namespace {
@@ -86,6 +87,25 @@ TEST(AttentionGroupsSetup, EachGroupHasItsOwnLinkAndAllShareTheDisk) {
     return note.find("each of the 4 groups has a prefix cache of its own") != std::string::npos;
   }));
   EXPECT_TRUE(four.world.storage[0].evicts_itself);
+}
+
+// A store that engines share evicts by itself.
+TEST(SharedStores, ReportTheirEvictions) {
+  const Folder folder;
+  const Settings base = conversations({.requests = 150, .gap_ms = 60}, 1).save(folder) +
+                        Settings{"tiers.device.tokens=12032", "tiers.host.tokens=24064", "parallel.tp=2"};
+  const auto disk_of = [&](const Settings& more) { return simulate(base + more).report.at("tiers").at(2); };
+  for (const Settings& shared : {Settings{"parallel.attention_dp=2", "tiers.disk.tokens="},
+                                 Settings{"cluster.engines=2", "tiers.remote.tokens="},
+                                 Settings{"cluster.engines=2", "tiers.shared_fs.tokens="}}) {
+    SCOPED_TRACE(shared.back());
+    for (const char* size : {"32000", "3200000"}) {
+      const Json tier = disk_of({shared.front(), shared.back() + size});
+      const bool full = tier.at("used_pages_max") == tier.at("capacity_pages");
+      EXPECT_EQ(full, std::string_view(size) == "32000") << tier;
+      EXPECT_EQ(tier.at("evicted_pages") > 0, full) << tier;
+    }
+  }
 }
 
 TEST(AttentionGroupsSetup, OtherNumbersAndRealRunsAreRefused) {

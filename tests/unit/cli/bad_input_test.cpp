@@ -144,7 +144,7 @@ TEST_F(BadInput, ExperimentFile) {
 // A device file may be endless. Reading stops at the limit of the file size.
 TEST_F(BadInput, WhatHasNoEndIsNotRead) {
   refused({"simulate", "/dev/zero"}, {"/dev/zero: can't be read, as it is no regular file", "experiment file"});
-  refused({"sweep", "/dev/zero"}, {"/dev/zero: can't be read"});
+  refused({"compare", "--cells", "/dev/zero"}, {"/dev/zero: can't be read"});
   refused({"compare", "/dev/zero", "--vary", "seed=1,2"}, {"/dev/zero: can't be read"});
   for (const char* key : {"model.config", "model.draft.config", "hardware.file"}) {
     std::vector<std::string> words{"simulate", "good.toml", "--set", std::string(key) + "=/dev/zero"};
@@ -217,7 +217,7 @@ TEST_F(BadInput, WorkloadSentencesNameTheKey) {
 
 TEST_F(BadInput, OptionsThatAreNoFiniteNumber) {
   for (const char* value : {"nan", "-nan", "inf", "-inf"}) {
-    refused({"sweep", "x.toml", "--vary", "seed=1", "--min-served", value}, {"--min-served"});
+    refused({"compare", "--cells", "x.toml", "--vary", "seed=1", "--min-served", value}, {"--min-served"});
     refused({"record", "--kv-events", "tcp://127.0.0.1:1", "--out", "x", "--seconds", value}, {"--seconds"});
     refused({"plan", "--goal", "ttft_p90_s=1", "--requests-per-second", value}, {"--requests-per-second"});
     refused({"validate", "x", "--max-error", value}, {"--max-error"});
@@ -228,9 +228,9 @@ TEST_F(BadInput, OptionsThatAreNoFiniteNumber) {
 }
 
 TEST_F(BadInput, RatesThatRoundToNothing) {
-  for (const char* key : {"hardware.disk_read_gbps", "hardware.disk_write_gbps", "hardware.remote_gbps",
-                          "hardware.remote_pool_gbps", "hardware.host_link_gbps"}) {
-    refused_set(std::string(key) + "=1e-10", {key, "it must be 0, or at least 0.001"});
+  for (const char* key : {"hardware.set.disk_read_gbps", "hardware.set.disk_write_gbps", "hardware.set.remote_gbps",
+                          "hardware.set.pool_bandwidth", "hardware.set.host_link_gbps"}) {
+    refused_set(std::string(key) + "=1e-10", {key, "it must be 0, or at least"});
   }
 }
 
@@ -256,7 +256,7 @@ TEST_F(BadInput, TypesAndRanges) {
   refused_set("parallel.ep=2", {"parallel.ep", "2", "divide", "parallel.tp"});
   refused_set("parallel.rank_model=threads", {"parallel.rank_model", "lockstep", "instances"});
   refused_set("cluster.route=random", {"cluster.route", "round_robin", "prefix_affinity"});
-  refused_set("sim.straggler_factor=2", {"sim.straggler_factor", "parallel.rank_model"});
+  refused_set("sim.straggler_factor=2", {"faults (--set): rank(index=0, factor=2)", "parallel.rank_model"});
   refused_set("workload.trace=caf\xe9.jsonl", {"--set", "workload.trace", "UTF-8"});
   refused_set("workload.time_scale=0", {"--set", "workload.time_scale", "at least"});
 }
@@ -449,6 +449,9 @@ TEST_F(BadInput, FiguresOfHitrate) {
     refused_option(option, "many");
   }
   refused_option("--end-hints", "101");
+  for (const char* eviction : {"slru(protected=0)", "slru(", "lru(x=1)", "opt(x=1)", "slru(protect=3)"}) {
+    refused_option("--eviction", eviction);
+  }
   refused_option("--host-load", "-1");
   refused({"hitrate", "--trace", "trace.jsonl", "--capacity", "10", "--host-load", "nan"},
           {"--host-load", "finite number"});

@@ -45,7 +45,7 @@ TEST(CallReplay, AnotherPolicyChoosesOtherVictims) {
       << other.out;
   const Outcome wrong = run({"replay", kRecorded, "--set", "cache.eviction=best"});
   EXPECT_EQ(wrong.exit_code, 2);
-  expect_part(wrong.err, "no eviction policy has this name");
+  expect_part(wrong.err, "no policy has this name");
   const Outcome key = run({"replay", kRecorded, "--set", "tiers.host.gib=1"});
   EXPECT_EQ(key.exit_code, 2);
   expect_part(key.err, "only cache.eviction can be set");

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "lab/report/figures.hpp"
 #include "tests/simulation.hpp"
 
 namespace kvtwin::test {
@@ -136,8 +137,17 @@ TEST(Window, LeavesOutWarmUpAndDrainInAllFigures) {
     EXPECT_NEAR(part.mean_ttft(), mean_ttft(counted), 1e-9);
     const double window = (drain ? counted.back().end : last_arrival) - rows[19].end;
     EXPECT_NEAR(figure(part, "/window_seconds"), window, 1e-6);
-    EXPECT_NEAR(figure(part, "/throughput/requests_per_second"), static_cast<double>(counted.size()) / window, 1e-3);
-    EXPECT_NEAR(figure(part, "/throughput/output_tokens_per_second"), static_cast<double>(output) / window, 1e-1);
+    // The rates never count the drain.
+    double requests = 0, tokens = 0;
+    for (const Row& row : counted) {
+      if (row.end > last_arrival + 1e-9) continue;
+      requests += 1;
+      tokens += static_cast<double>(row.output);
+    }
+    const double loaded = last_arrival - rows[19].end;
+    EXPECT_NEAR(figure(part, "/throughput/window_seconds"), loaded, 1e-6);
+    EXPECT_NEAR(figure(part, "/throughput/requests_per_second"), requests / loaded, 1e-3);
+    EXPECT_NEAR(figure(part, "/throughput/output_tokens_per_second"), tokens / loaded, 1e-1);
   }
 }
 
@@ -160,12 +170,17 @@ TEST(Window, CountsHitsAndRejectedRequestsOfTheSameRequests) {
   EXPECT_TRUE(none.report.at("ttft_seconds").at("mean").is_null());
 }
 
-TEST(Window, BoundsAreOfTheWholeRun) {
+// Both caches serve the requests of the warm-up too.
+TEST(Window, BoundsAreOfTheRequestsThatCount) {
   const Settings cycle =
       kClosed + Settings{"workload.generate.prompts_per_group=12", "workload.generate.requests=48",
                          "workload.generate.concurrency=1", "tiers.device.tokens=8192", "report.bounds=true"};
   const Simulated all = simulate(cycle), warm = simulate(cycle + Settings{"workload.warmup_requests=20"});
-  EXPECT_EQ(all.report.at("bounds"), warm.report.at("bounds"));
+  const Json &of_all = all.report.at("bounds"), &of_warm = warm.report.at("bounds");
+  EXPECT_LT(of_warm.at("eviction_opt_hit_tokens"), of_all.at("eviction_opt_hit_tokens"));
+  EXPECT_LT(of_warm.at("net_saved_seconds_max"), of_all.at("net_saved_seconds_max"));
+  const Json row = report_figures(warm.report);
+  EXPECT_LE(row.at("hit_ratio"), row.at("opt_hit_ratio"));
 }
 
 // Checks the figures of the stages against requests.csv, whose requests have their numbers in the order of arrival.
@@ -195,10 +210,24 @@ void expect_stages(const Simulated& run, const std::string& csv, const std::vect
     EXPECT_EQ(table.integer(i, "stage"), i + 1);
     EXPECT_EQ(table.integer(i, "completed"), requests[i]);
     EXPECT_NEAR(table.number(i, "ttft_mean_s"), mean_ttft(own), 1e-8);
-    EXPECT_NEAR(table.number(i, "completed_per_second"), static_cast<double>(requests[i]) / (end_before - arrival),
-                1e-3);
+    // The answers set the rate of clients, so the rate of their stage does not count the drain.
+    double last = arrival;
+    for (const Row& row : own) last = std::max(last, row.arrival);
+    const double until = stage.contains("clients") ? last : end_before;
+    const auto ended = std::ranges::count_if(own, [&](const Row& row) { return row.end <= until + 1e-9; });
+    EXPECT_NEAR(table.number(i, "completed_per_second"), static_cast<double>(ended) / (until - arrival), 1e-3);
   }
   EXPECT_EQ(first, rows.size());
+}
+
+using Notes = std::vector<std::string>;
+
+Notes notes_with(const Simulated& run, const std::string& words) {
+  Notes found;
+  for (const Json& note : run.report.at("notes")) {
+    if (note.get<std::string>().find(words) != std::string::npos) found.push_back(note);
+  }
+  return found;
 }
 
 class Stages : public testing::Test {
@@ -268,13 +297,38 @@ TEST_F(Stages, SeveralEnginesShareThem) {
 }
 
 TEST_F(Stages, ALimitCutsTheLastOnes) {
-  std::string csv;
-  const Simulated run = served(kClosed + Settings{"workload.generate.stages=2x20,4x40,8x40", "workload.limit=30"}, csv);
+  std::string csv, screen;
+  const Settings ladder = kClosed + Settings{"workload.generate.stages=2x20,4x40,8x40,8x40"};
+  const Simulated run = served(ladder + Settings{"workload.limit=30"}, csv, &screen);
   EXPECT_EQ(run.requests("completed"), 30U);
   const Table table(csv);
-  ASSERT_EQ(table.size(), 3U);
+  ASSERT_EQ(table.size(), 4U);
   EXPECT_EQ(table.integer(1, "completed"), 10U);
   EXPECT_EQ(table.text(2, "ttft_mean_s"), "");
+  const std::string note =
+      "the prompts ran out: stage 2 has 10 of its 40 requests, and stages 3 to 4 have none; all "
+      "stages need 140 requests (workload.limit)";
+  EXPECT_EQ(notes_with(run, "prompts ran out"), Notes{note});
+  EXPECT_NE(screen.find("note       " + note + "\n"), std::string::npos) << screen;
+  EXPECT_EQ(notes_with(served(ladder + Settings{"workload.limit=140"}, csv), "prompts ran out"), Notes{});
+}
+
+// A warm-up is a part of the requests of a stage.
+TEST_F(Stages, ThatRunOutOfPromptsAreNamed) {
+  for (const Settings& loop : {kClosed, kGroups}) {
+    std::string csv;
+    const Settings ladder = loop + Settings{"workload.generate.stages=2x20,4x40,8x40", "workload.warmup_requests=5",
+                                            "workload.generate.output_tokens=4"};
+    const auto notes_of = [&](int prompts) {
+      return notes_with(
+          served(ladder + Settings{"workload.generate.prompts_per_group=" + std::to_string(prompts)}, csv),
+          "prompts ran out");
+    };
+    EXPECT_EQ(notes_of(100), Notes{});
+    const std::string needs = "; all stages need 100 requests (workload.generate.prompts_per_group)";
+    EXPECT_EQ(notes_of(99), Notes{"the prompts ran out: stage 3 has 39 of its 40 requests" + needs});
+    EXPECT_EQ(notes_of(60), Notes{"the prompts ran out: stage 3 has none of its 40 requests" + needs});
+  }
 }
 
 TEST_F(Stages, NonsenseIsRefusedInOneSentence) {

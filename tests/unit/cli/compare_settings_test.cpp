@@ -13,11 +13,7 @@
 namespace kvtwin::test {
 namespace {
 
-const std::string kExperiment = std::string(kReturning) + R"([sweep]
-warm_up = 0.5
-[sweep.vary]
-cache.page_tokens = [16, 32]
-)";
+const std::string kExperiment = kReturning;
 
 class CompareSettings : public testing::Test {
  protected:
@@ -45,6 +41,9 @@ class CompareSettings : public testing::Test {
     EXPECT_TRUE(about.at("command").is_string());
     EXPECT_EQ(about.at("better").at("ttft_p90_s"), "less");
     EXPECT_EQ(about.at("better").at("hit_ratio"), "more");
+    const Json& recommended = about.at("recommendation");
+    EXPECT_TRUE(recommended.at("servers").at("sglang").at("command").get<std::string>().starts_with("python -m"));
+    EXPECT_TRUE(recommended.at("servers").at("vllm").at("command").get<std::string>().starts_with("vllm serve"));
     about.erase("command");
     return text + about.dump();
   }
@@ -61,7 +60,7 @@ std::vector<Json> rows_of(const Outcome& outcome) {
 
 TEST_F(CompareSettings, RowsAreWhatSimulateReports) {
   const std::vector<Json> rows = rows_of(compare({"--vary", "tiers.host.tokens=4096,8192", "--json"}));
-  ASSERT_EQ(rows.size(), 6U) << "the file's [sweep] is another question";
+  ASSERT_EQ(rows.size(), 6U);
   const Settings set{"cache.eviction=mru", "tiers.host.tokens=8192", "report.bounds=true"};
   const Simulated alone = simulate_file(folder_ / "x.toml", set, kAnyWorld);
   const Json& row = rows[3];

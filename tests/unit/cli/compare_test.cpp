@@ -91,6 +91,26 @@ TEST_F(Compare, TellsTheFiguresOfTheReports) {
   EXPECT_EQ(json.at("keys").at(1), (Json{{"key", "tiers.host.tokens"}, {"a", "40064"}, {"b", "0"}}));
 }
 
+// Deciding again does not know when a user had nothing to send.
+TEST_F(Compare, TakesTheRatesOfUsersFromTheReports) {
+  settings_ = tight() + Settings{"workload.loop=closed",
+                                 "workload.generate.kind=sessions",
+                                 "workload.generate.users=8",
+                                 "workload.generate.requests=40",
+                                 "workload.generate.prompt_tokens=300",
+                                 "workload.generate.output_tokens=8",
+                                 "workload.generate.turns=3",
+                                 "workload.generate.prefix_tokens=0",
+                                 "workload.generate.think_s=5",
+                                 "workload.generate.start_spread_s=5"};
+  const Json report = make("simulated");
+  make("recorded", {}, true);
+  const Json json = compare("simulated", "recorded").json();
+  for (const char* run : {"a", "b"}) {
+    EXPECT_EQ(figure(json, "requests/s").at(run), report.at("throughput").at("requests_per_second")) << run;
+  }
+}
+
 // The front end of an engine delays requests in simulations; the decisions know nothing of it.
 TEST_F(Compare, CountsTheTimesOfTheFrontEnd) {
   const Json report = make("simulated", {"engine=sglang"});

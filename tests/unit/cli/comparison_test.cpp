@@ -15,6 +15,8 @@
 namespace kvtwin {
 namespace {
 
+const std::size_t kTtft = figure_index("ttft_mean_s");
+
 SweepPlan plan_of(const std::vector<std::string>& lists, std::size_t seeds) {
   SweepPlan plan;
   for (const std::string& list : lists) plan.vary(list);
@@ -90,7 +92,7 @@ TEST(Comparison, IsUnderEqualCircumstances) {
   EXPECT_EQ(comparison.is_choice, (std::vector<bool>{true, false}));
   EXPECT_EQ(comparison.groups, (std::vector<std::vector<std::size_t>>{{0, 2}, {1, 3}}));
   EXPECT_EQ(comparison.settings[2].standing[0], Standing::best);
-  EXPECT_EQ(comparison.settings[0].standing[3], Standing::best) << "less is better";
+  EXPECT_EQ(comparison.settings[0].standing[kTtft], Standing::best) << "less is better";
   EXPECT_EQ(comparison.settings[0].standing[0], Standing::none);
   EXPECT_EQ(comparison.settings[1].standing[0], Standing::equal) << "there is no best of two that are alike";
   EXPECT_EQ(comparison.settings[3].standing[0], Standing::equal);
@@ -197,7 +199,7 @@ TEST(Comparison, WhoSendsRequestsAwayMeetsNoGoalAndIsNotTheBest) {
   const SweepRows rows{rejecting(10, 0, 0), rejecting(1, 5, 0.1), row(1, 1, "c"), row(2, 1, "d")};
   const Goal goal = Goal::from_text("ttft_mean_s=2");
   const Comparison comparison = compare_rows(plan, rows, {}, goal);
-  EXPECT_FALSE(comparison.settings[0].figures[3]);
+  EXPECT_FALSE(comparison.settings[0].figures[kTtft]);
   EXPECT_EQ(comparison.settings[0].goal_share, 0);
   EXPECT_EQ(comparison.settings[1].goal_share, 0);
   EXPECT_FALSE(comparison.settings[1].meets_goal);
@@ -206,8 +208,8 @@ TEST(Comparison, WhoSendsRequestsAwayMeetsNoGoalAndIsNotTheBest) {
     for (const Standing standing : comparison.settings[setting].standing) EXPECT_EQ(standing, Standing::none);
   }
   EXPECT_EQ(comparison.settings[3].standing[0], Standing::best) << "0.05 are hit by one that rejects every tenth";
-  EXPECT_EQ(comparison.settings[2].standing[3], Standing::best);
-  EXPECT_EQ(comparison.settings[3].standing[3], Standing::equal);
+  EXPECT_EQ(comparison.settings[2].standing[kTtft], Standing::best);
+  EXPECT_EQ(comparison.settings[3].standing[kTtft], Standing::equal);
   const GoalLines lines = goal_lines(plan, comparison);
   EXPECT_EQ(lines.lines[0].from, 2U);
   EXPECT_NE(goal_text(plan, comparison, goal, {}).find("of 1 settings the figure would do"), std::string::npos);
@@ -233,12 +235,12 @@ TEST(Comparison, HowManyRequestsAreEnoughCanBeSet) {
   const SweepRows rows{rejecting(1, 5, 0.1), row(1, 1, "c")};
   const Goal goal = Goal::from_text("ttft_mean_s=2");
   const Comparison comparison = compare_rows(plan, rows, {}, goal, 0.9);
-  EXPECT_EQ(comparison.settings[0].standing[3], Standing::best);
+  EXPECT_EQ(comparison.settings[0].standing[kTtft], Standing::best);
   EXPECT_TRUE(comparison.settings[0].meets_goal);
   // If all settings reject the same share, they can be compared. But a goal is for all requests.
   const SweepRows alike{rejecting(6, 5, 0.1), rejecting(6, 1, 1)};
   const Comparison of_few = compare_rows(plan, alike, {}, goal);
-  EXPECT_EQ(of_few.settings[0].standing[3], Standing::best);
+  EXPECT_EQ(of_few.settings[0].standing[kTtft], Standing::best);
   EXPECT_FALSE(of_few.settings[0].meets_goal);
 }
 
@@ -249,7 +251,7 @@ TEST(Comparison, WhereRepeatsTellNothingApartThereIsNoBest) {
   const Comparison comparison = compare_rows(plan, rows, {.seeds = 2});
   for (const ComparedSetting& setting : comparison.settings) {
     EXPECT_EQ(setting.standing[0], Standing::equal);
-    EXPECT_EQ(setting.standing[3], Standing::equal);
+    EXPECT_EQ(setting.standing[kTtft], Standing::equal);
   }
   const std::string text = comparison_text(plan, comparison, {.seeds = 2}, true);
   EXPECT_EQ(text.find(" *"), std::string::npos) << text;

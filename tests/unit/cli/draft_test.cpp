@@ -29,8 +29,9 @@ Settings drafted(const std::string& kind, Settings more = {}) {
 TEST(DraftSetup, a_pool_of_its_own) {
   const kvtwin::Setup setup = setup_of(drafted("side_pool", {"model.draft.config=tiny", "tiers.device.gib=4"}));
   EXPECT_EQ(setup.engine.shape.layers, 32U);
-  EXPECT_EQ(setup.engine.draft.layers, 4U);
-  EXPECT_EQ(setup.engine.draft.page_tokens, 64U);
+  ASSERT_EQ(setup.engine.beside.size(), 1U);
+  EXPECT_EQ(setup.engine.beside.front().layers, 4U);
+  EXPECT_EQ(setup.engine.beside.front().page_tokens, 64U);
   EXPECT_EQ(setup.engine.draft_tokens, 4U);
   EXPECT_EQ(setup.engine.accept_x1024, 3277U);
   EXPECT_EQ(setup.engine.accept_without_x1024, 1024U);
@@ -45,7 +46,7 @@ TEST(DraftSetup, a_pool_of_its_own) {
 TEST(DraftSetup, packed_into_the_targets_pages) {
   const kvtwin::Setup setup = setup_of(drafted("packed", {"model.name=tiny", "model.draft.config=tiny"}));
   EXPECT_EQ(setup.engine.shape.layers, 8U);
-  EXPECT_EQ(setup.engine.draft.layers, 0U);
+  EXPECT_TRUE(setup.engine.beside.empty());
   EXPECT_EQ(setup.target.layers, 4U);
   EXPECT_EQ(setup.engine.storage_objects, 1U);
 }
@@ -57,7 +58,7 @@ TEST(DraftSetup, kv_that_is_not_restored_takes_no_room_elsewhere) {
   for (const char* kind : {"packed", "side_pool"}) {
     const kvtwin::Setup setup = setup_of(drafted(kind, tiny));
     EXPECT_EQ(setup.engine.shape.layers, 4U);
-    EXPECT_EQ(setup.engine.draft.layers, 0U);
+    EXPECT_TRUE(setup.engine.beside.empty());
     EXPECT_FALSE(setup.engine.draft_restored);
     EXPECT_EQ(setup.engine.accept_without_x1024, 1126U);
     EXPECT_EQ(setup.engine.device_pages, (Bytes{1} << 28) / (64 * 1024));

@@ -94,7 +94,7 @@ TEST_F(DrawsCommand, ASpreadIsForPresets) {
 // low end of the interval, copies take longer.
 TEST_F(DrawsCommand, WhatIsSetMovesTheSameWay) {
   const std::vector<std::string> link{
-      "--set", "hardware.host_link_gbps=0.5", "--set", "hardware.spread_percent=50", "--set", "cache.io=kernel"};
+      "--set", "hardware.set.host_link_gbps=0.5", "--set", "hardware.spread_percent=50", "--set", "cache.io=kernel"};
   const auto busy = [&](const char* end) {
     std::vector<std::string> words = link;
     words.insert(words.end(), {"--set", std::string("hardware.end=") + end});

@@ -76,19 +76,44 @@ TEST(EnginePoolsSetup, VllmHasOnePoolOfBlocks) {
   const kvtwin::Setup windows = model_of("gpt-oss-120b", vllm);
   EXPECT_TRUE(windows.device_pools.pools.empty());
   EXPECT_EQ(device_tokens(windows), 1'085'056U - 16) << "vLLM keeps one block, the null block, for itself";
-  EXPECT_TRUE(has_note(windows,
-                       "vLLM's pool has 67816 blocks of 589824 bytes a GPU; groups of layers: 1 with full "
-                       "attention (16 tokens a block), 1 with windows, 0 with states; hits are too high"))
+  ASSERT_TRUE(windows.block_pool);
+  EXPECT_EQ(windows.block_pool->blocks, 67'816U);
+  EXPECT_TRUE(has_note(windows, "gpt-oss-120b: hits are too high: a prefix that vLLM can reuse takes up 8 more blocks"))
       << notes_of(windows);
+  EXPECT_FALSE(model_of("llama-3.1-8b", vllm).block_pool);
   // 6 + 23 layers in groups of 6: a layer of padding in the last group of states.
   EXPECT_EQ(device_tokens(model_of("nemotron-3-nano-30b-a3b", vllm)), Tokens{3106} * 2096 / 16 * 16 - 16);
   EXPECT_EQ(device_tokens(model_of("gpt-oss-120b", vllm + Settings{"tiers.device.tokens=64000"})), 63'984U);
 }
 
+TEST(EnginePoolsSetup, TheEngineHasThePoolsOfAHybridModel) {
+  const Settings host{"tiers.host.ratio=2"};
+  const kvtwin::Setup windows = model_of("gpt-oss-120b", host);
+  ASSERT_EQ(windows.engine.pools.size(), 1U);
+  const kvtwin::PoolConfig& window = windows.engine.pools.front();
+  EXPECT_EQ(window.closure, kvtwin::Closure::tail);
+  EXPECT_EQ(window.window, 128U);
+  EXPECT_EQ(window.device_slots * 64, windows.device_pools.pools.at(1).slots / 64 * 64);
+  EXPECT_EQ(window.host_slots, windows.host_pools.at(1).slots / 64);
+  EXPECT_EQ(window.shape.token_bytes(), 36'864U);
+  EXPECT_EQ(windows.engine.evict_unit, kvtwin::EvictUnit::node);
+  EXPECT_FALSE(has_note(windows, "counted by formula")) << notes_of(windows);
+
+  const kvtwin::Setup states = model_of("qwen3-next-80b-a3b", host);
+  ASSERT_EQ(states.engine.pools.size(), 1U);
+  EXPECT_EQ(states.engine.pools.front().closure, kvtwin::Closure::point);
+  EXPECT_EQ(states.engine.pools.front().device_slots, 244U);
+  EXPECT_EQ(states.engine.pools.front().host_slots, 488U);
+  EXPECT_EQ(states.engine.pools.front().shape.token_bytes(), 77'266'944U);
+  EXPECT_EQ(states.engine.state_points, "extra_buffer");
+}
+
 TEST(EnginePoolsSetup, TheNotesSayWhereHitsErr) {
-  EXPECT_TRUE(has_note(model_of("gpt-oss-120b"),
+  const Settings back{"tiers.host.ratio=2", "cache.write_policy=write_back"};
+  EXPECT_TRUE(has_note(model_of("gpt-oss-120b", back),
                        "gpt-oss-120b: hits are too high: SGLang reuses a prefix only with the last 128 tokens' rows"));
-  EXPECT_TRUE(has_note(model_of("qwen3-next-80b-a3b"), "only with a state at its last token"));
+  EXPECT_TRUE(has_note(model_of("qwen3-next-80b-a3b", back), "only with a state at its last token"));
+  EXPECT_FALSE(has_note(model_of("gpt-oss-120b"), "hits are too high"));
   const kvtwin::Setup whole = model_of("gemma-3-27b");
   EXPECT_TRUE(has_note(whole, "SGLang has no pool for windows for gemma-3-27b"));
   EXPECT_FALSE(has_note(whole, "hits are too high"));
@@ -188,6 +213,35 @@ TEST(EnginePoolsSetup, TheReportNamesEachPool) {
   EXPECT_EQ(pools[1].at("unit").get<std::string>(), "tokens");
   EXPECT_EQ(pools[3].at("tier").get<std::string>(), "host");
   EXPECT_LE(pools[0].at("bytes_per_rank").get<Bytes>() + pools[1].at("bytes_per_rank").get<Bytes>(), Bytes{4} << 30);
+}
+
+TEST(EnginePoolsSetup, TheReportHasVllmsBlocks) {
+  const Folder folder;
+  const Settings settings =
+      conversations({.requests = 20}, 1).save(folder) + Settings{"model.name=gpt-oss-120b", "model.kv_dtype=bf16",
+                                                                 "tiers.device.gib=4",      "engine=vllm",
+                                                                 "hardware.operators=none", "cache.page_tokens=16"};
+  const Simulated run = simulate(settings);
+  const Json& pools = run.report.at("pools");
+  ASSERT_EQ(pools.size(), 1U);
+  EXPECT_EQ(pools[0].dump(), (Json{{"name", "blocks"},
+                                   {"tier", "device"},
+                                   {"capacity", 7281},
+                                   {"unit", "blocks"},
+                                   {"bytes_per_rank", 7281 * 589'824ULL},
+                                   {"block_bytes", 589'824},
+                                   {"block_tokens", 16},
+                                   {"groups", {{"full", 1}, {"window", 1}, {"state", 0}}},
+                                   {"padding", 0.0}})
+                                 .dump());
+  write_text(folder / "empty.toml", "seed = 1\n");
+  std::vector<std::string> words{"simulate", folder / "empty.toml"};
+  for (const std::string& setting : settings) words.insert(words.end(), {"--set", setting});
+  const std::string text = test::run(words).out;
+  EXPECT_NE(text.find("pool       blocks, device: 7281 blocks of 589824 bytes (16 tokens of full attention), 4.00 GiB "
+                      "a GPU; groups of layers: 1 full, 1 window, 0 state; 0.0 % padding\n"),
+            std::string::npos)
+      << text;
 }
 
 }  // namespace

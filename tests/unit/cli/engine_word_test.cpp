@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "lab/engine_flags/engine_arguments.hpp"
+#include "lab/engine_arguments.hpp"
 #include "lab/error.hpp"
 #include "lab/experiment/setup.hpp"
 #include "tests/simulation.hpp"
@@ -113,7 +113,7 @@ TEST(EngineWord, FollowsTheHardware) {
   experiment.set("engine=vllm 0.33.0");
   EXPECT_EQ(engine_line(experiment), "vllm 0.33.0; no operator table for a100-sxm/vllm: roofline");
   experiment.set("hardware.file=machine.json");
-  EXPECT_EQ(engine_line(experiment), "vllm 0.33.0; no operator table for machine.json: roofline");
+  EXPECT_EQ(engine_line(experiment), "vllm 0.33.0; no operator table for machine.json, which names no GPU: roofline");
   experiment.set("hardware.operators=h100-sxm/vllm");
   EXPECT_EQ(engine_line(experiment), "vllm 0.33.0; operator times h100-sxm/vllm");
   EXPECT_EQ(engine_line(with({"engine=none"})), "");
@@ -151,6 +151,35 @@ TEST(EngineWord, ATableOfAnotherGpuIsRefusedUnlessItIsAskedFor) {
       std::string::npos);
   EXPECT_EQ(refusal(other + Settings{"hardware.operators_of_another_gpu=true"}), "");
   EXPECT_EQ(refusal({"hardware.name=h100-sxm", "hardware.operators=h100-sxm/vllm"}), "") << "another engine's";
+  EXPECT_NE(refusal({"hardware.name=cpu-host", "hardware.operators=h100-sxm/vllm"}), "");
+}
+
+// The user's own machine, whatever its file is called.
+TEST(EngineWord, AHardwareFileHasTheTablesOfTheGpuThatItNames) {
+  const Folder folder;
+  const std::string file = folder / "rack7.json", set = "hardware.file=" + file;
+  Json machine = Json::parse(text_of(in_source("models/presets/hardware/h100-sxm.json")));
+  machine["gpu"] = "h100_sxm";
+  write_text(file, machine.dump());
+  EXPECT_EQ(engine_line(with({set})), "sglang 0.5.23; operator times h100-sxm/sglang");
+  EXPECT_EQ(refusal({set}), "");
+  EXPECT_EQ(refusal({set, "hardware.operators=h100-sxm/vllm"}), "");
+  EXPECT_EQ(refusal({set, "hardware.operators=h200-sxm/sglang"}),
+            "hardware.operators (--set): the times of h200-sxm/sglang were measured on h200-sxm, and hardware.file "
+            "(--set) is h100-sxm; take h100-sxm/sglang, h100-sxm/trtllm, h100-sxm/vllm or none, or set "
+            "hardware.operators_of_another_gpu to true");
+  write_text(folder / "near.toml", "hardware.file = \"rack7.json\"\n");
+  EXPECT_EQ(engine_line(Experiment::from_file(folder / "near.toml")), "sglang 0.5.23; operator times h100-sxm/sglang");
+
+  machine.erase("gpu");
+  write_text(file, machine.dump());
+  EXPECT_EQ(engine_line(with({set})),
+            "sglang 0.5.23; no operator table for " + file + ", which names no GPU: roofline");
+  const std::vector<std::string> notes = make_setup(with({set, "hardware.operators=h200-sxm/sglang"})).notes;
+  EXPECT_EQ(std::ranges::count(notes,
+                               "hardware.file (--set) names no GPU, so nothing says whether the times of "
+                               "h200-sxm/sglang are its own; if they are, add \"gpu\": \"h200-sxm\" to it"),
+            1);
 }
 
 TEST(EngineWord, ARecordedExperimentKeepsItsValuesAndFollowsALaterSetting) {

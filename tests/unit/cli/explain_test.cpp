@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "lab/past_run/request_life.hpp"
 #include "tests/recorded_run.hpp"
 
 namespace kvtwin::test {
@@ -279,19 +280,50 @@ void expect_told(const std::string& text, const std::vector<std::string>& parts)
 }
 
 TEST_F(Explain, SaysWhatL3DidAndWhetherItPaid) {
-  expect_told(told_of_return({"hardware.disk_read_gbps=0.5"}),
+  expect_told(told_of_return({"hardware.set.disk_read_gbps=0.5"}),
               {"L3          asked for 8,256 tokens at ", "which neither the device nor the host had",
                "found 8,192 tokens on disk at ", "fetched 8,192 tokens to the host in 2.15 s, 0.5 GB/s",
                "8192 on disk, 128 to compute",
                "worth it?   fetching 8,192 tokens took 2.16 s; computing them would have taken about 0.201 s: this L3 "
                "is too slow for this model (see sglang issues 26305 and 12809)"});
-  const std::string fast = told_of_return({"hardware.disk_read_gbps=50"});
+  const std::string fast = told_of_return({"hardware.set.disk_read_gbps=50"});
   expect_told(fast, {"49.8 GB/s", "computing them would have taken about 0.201 s: it paid\n"});
+}
+
+// A request waits on after a stop. Its next prefetch reads from a nearer tier, and ends first.
+TEST(RequestLife, KnowsTheTwoPrefetchesOfARequestByTheirReads) {
+  RequestLife life(7, 16);
+  const auto at = [&](TimeNs now) {
+    Input input;
+    input.now = now;
+    life.handle(input);
+  };
+  const auto tell = [&](EventKind kind, TimeNs time, Tier tier, Pages pages, std::uint64_t operation) {
+    Event event{.kind = kind, .time = time, .tier = tier, .pages = pages};
+    event.operation = OperationId{operation};
+    event.request = 7;
+    life.on_event(event);
+  };
+  const auto decide = [&](DecisionKind kind) { life.decided({kind, Reason::none, 7, {}, 4}); };
+  for (const auto& [now, tier] : {std::pair{TimeNs{100}, Tier::remote}, {TimeNs{200}, Tier::disk}}) {
+    at(now);
+    decide(DecisionKind::prefetch);
+    tell(EventKind::prefetch_started, now, tier, 4, static_cast<std::uint64_t>(now));
+    if (tier == Tier::remote) decide(DecisionKind::stop);
+  }
+  tell(EventKind::prefetch_done, 300, Tier::host, 4, 200);
+  ASSERT_EQ(life.prefetches.size(), 2U);
+  EXPECT_EQ(life.prefetches[0].end, -1);
+  EXPECT_EQ(life.prefetches[1].end, 300);
+  tell(EventKind::prefetch_done, 400, Tier::host, 1, 100);
+  EXPECT_EQ(life.prefetches[0].end, 400);
+  EXPECT_EQ(life.prefetches[0].arrived, 1U);
+  EXPECT_EQ(life.prefetches[1].arrived, 4U);
 }
 
 TEST_F(Explain, SaysWhyL3WasNotWaitedFor) {
   expect_told(
-      told_of_return({"hardware.disk_read_gbps=0.5", "cache.prefetch_policy=timeout",
+      told_of_return({"hardware.set.disk_read_gbps=0.5", "cache.prefetch_policy=timeout",
                       "cache.prefetch_timeout_base_s=0.2", "cache.prefetch_timeout_per_ki_token_s=0",
                       "cache.storage_batch_pages=32"}),
       {"stopped at ",

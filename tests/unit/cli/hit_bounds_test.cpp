@@ -102,7 +102,7 @@ struct ThreeTiers {
   ThreeTiers() : bounds(2, {{Tier::device, 4, 0}, {Tier::host, 4, 10'000}, {Tier::disk, 4, 30'000}}, cost) {
     ListSource source({{kA, 10}, {kB, 10}, {kC, 10}, {kA, 10}, {kA, 10}});
     for (Input input; source.next(input);) bounds.handle(input);
-    for (const RequestId request : {0, 1, 2}) admit(request);
+    for (const RequestId request : std::initializer_list<RequestId>{0, 1, 2}) admit(request);
   }
   void admit(RequestId request) { bounds.decided({DecisionKind::admit, Reason::none, request, {}, 0}); }
 
@@ -118,6 +118,8 @@ TEST(HitBounds, WhatIsSavedGoesByTheTiersThatThereIsRoomOn) {
   EXPECT_EQ(run.bounds.reckon().saved_most, 8 * 100);
   EXPECT_EQ(run.bounds.reckon().saved, 0) << "nobody has finished";
   RequestRecord record;
+  record.request = 3;
+  record.arrival = 30;
   record.prompt_tokens = 10;
   record.hit[Tier::device] = 4;
   record.hit[Tier::host] = 2;
@@ -127,6 +129,31 @@ TEST(HitBounds, WhatIsSavedGoesByTheTiersThatThereIsRoomOn) {
   finished.record = &record;
   run.bounds.on_event(finished);
   EXPECT_EQ(run.bounds.reckon().saved, 8 * 100 - 2 * 10 - 2 * 30);
+  const std::vector<RequestId> last{3}, others{0, 1, 2};
+  EXPECT_EQ(run.bounds.reckon(&last).saved, 8 * 100 - 2 * 10 - 2 * 30);
+  EXPECT_EQ(run.bounds.reckon(&others).saved, 0);
+  EXPECT_EQ(run.bounds.reckon(&last).saved_most, 8 * 100);
+  EXPECT_EQ(run.bounds.reckon(&others).saved_most, 0);
+}
+
+// The caches serve all requests, and only hits of the requests that count do.
+TEST(HitBounds, CountTheGivenRequests) {
+  const TokenTime cost;
+  HitBounds bounds(2, {{Tier::device, 8, 0}}, cost);
+  const std::vector<std::uint64_t> b{1, 2, 3, 4, 9}, c{5, 6, 7, 8, 9};
+  ListSource source({{b, 9}, {b, 9}, {c, 9}, {b, 9}});
+  for (Input input; source.next(input);) bounds.handle(input);
+  for (const RequestId request : std::initializer_list<RequestId>{0, 1, 2, 3})
+    bounds.decided({DecisionKind::admit, Reason::none, request, {}, 0});
+  EXPECT_EQ(bounds.reckon().opt, 16U);
+  for (const auto& [counted, hits] : std::vector<std::pair<std::vector<RequestId>, Tokens>>{
+           {{0}, 0}, {{0, 1}, 8}, {{2, 3}, 8}, {{1, 2, 3}, 16}, {{}, 0}}) {
+    const HitBounds::Found found = bounds.reckon(&counted);
+    EXPECT_EQ(found.opt, hits) << counted.size();
+    EXPECT_EQ(found.lru, hits);
+    EXPECT_EQ(found.opt_saved, static_cast<TimeNs>(100 * hits));
+    EXPECT_EQ(found.saved_most, static_cast<TimeNs>(100 * hits));
+  }
 }
 
 // Each of three tiers has room for one page. The four pages of A are used again: one from each tier; the fourth is
@@ -136,7 +163,8 @@ TEST(HitBounds, WhatHasNoRoomNearbyIsLoaded) {
   HitBounds bounds(2, {{Tier::device, 1, 0}, {Tier::host, 1, 10'000}, {Tier::disk, 1, 30'000}}, cost);
   ListSource source({{{1, 2, 3, 4, 5}, 10}, {{1, 2, 3, 4, 5}, 10}});
   for (Input input; source.next(input);) bounds.handle(input);
-  for (const RequestId request : {0, 1}) bounds.decided({DecisionKind::admit, Reason::none, request, {}, 0});
+  for (const RequestId request : std::initializer_list<RequestId>{0, 1})
+    bounds.decided({DecisionKind::admit, Reason::none, request, {}, 0});
   EXPECT_EQ(bounds.reckon().saved_most, 2 * (100 + 90 + 70));
 }
 
@@ -148,10 +176,12 @@ TEST(HitBounds, AnotherMayHitWhatAPrefetchBrought) {
     HitBounds bounds(2, {{Tier::device, 1, 0}, {Tier::host, 1, 10'000}, {Tier::disk, 9, 30'000}}, cost);
     ListSource source({{{1, 2, 3}, 6}, {{7, 8, 9}, 6}, {{1, 2, 3}, 6}, {{1, 2, 4}, 6}, {{7, 8, 9}, 6}});
     for (Input input; source.next(input);) bounds.handle(input);
-    for (const RequestId request : {0, 1, 4}) bounds.decided({DecisionKind::admit, Reason::none, request, {}, 0});
+    for (const RequestId request : std::initializer_list<RequestId>{0, 1, 4})
+      bounds.decided({DecisionKind::admit, Reason::none, request, {}, 0});
     bounds.decided({DecisionKind::prefetch, Reason::none, 2, {}, 2});
     if (brought) bounds.decided({DecisionKind::commit, Reason::none, 2, {}, 2});
-    for (const RequestId request : {3, 2}) bounds.decided({DecisionKind::admit, Reason::none, request, {}, 0});
+    for (const RequestId request : std::initializer_list<RequestId>{3, 2})
+      bounds.decided({DecisionKind::admit, Reason::none, request, {}, 0});
     // The last three requests hit two pages each. Two hits are on the device; on the host, four or all.
     EXPECT_EQ(bounds.reckon().saved_most, 6 * 2 * 70 + 2 * 2 * 10 + (brought ? 6 : 4) * 2 * 20) << brought;
   }
@@ -186,7 +216,8 @@ TEST(HitBounds, NothingIsSavedByTheLongestLoad) {
   HitBounds bounds(2, {{Tier::device, 0, 0}, {Tier::remote, 9, 9'000'000'000'000'000'000}}, cost);
   ListSource source({{{1, 2, 3, 4, 5}, 10}, {{1, 2, 3, 4, 5}, 10}});
   for (Input input; source.next(input);) bounds.handle(input);
-  for (const RequestId request : {0, 1}) bounds.decided({DecisionKind::admit, Reason::none, request, {}, 0});
+  for (const RequestId request : std::initializer_list<RequestId>{0, 1})
+    bounds.decided({DecisionKind::admit, Reason::none, request, {}, 0});
   EXPECT_EQ(bounds.reckon().saved_most, 0);
   RequestRecord record;
   record.prompt_tokens = 1'000'000;

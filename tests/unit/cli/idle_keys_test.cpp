@@ -42,34 +42,34 @@ std::vector<Case> cases() {
                                                   shared_fs = host + Settings{"tiers.shared_fs.tokens=640000"},
                                                   remote = host + Settings{"tiers.remote.tokens=640000"};
   std::vector<Case> list = {
-      {"hardware.disk_read_gbps=1", host, disk},
-      {"hardware.disk_write_gbps=1", remote, disk},
+      {"hardware.set.disk_read_gbps=1", host, disk},
+      {"hardware.set.disk_write_gbps=1", remote, disk},
       {"tiers.disk.path=x", host, disk},
       {"tiers.disk.format=hicache_files", host, disk},
       {"real.cufile=off", host, disk},
-      {"hardware.shared_fs_read_gbps=1", disk, shared_fs},
-      {"hardware.shared_fs_write_gbps=1", remote, shared_fs},
-      {"hardware.shared_fs_latency_us=1", host, shared_fs},
-      {"hardware.shared_fs_file_us=1", host, shared_fs},
+      {"hardware.set.shared_fs_read_bandwidth=1", disk, shared_fs},
+      {"hardware.set.shared_fs_write_bandwidth=1", remote, shared_fs},
+      {"hardware.set.shared_fs_latency=1", host, shared_fs},
+      {"hardware.set.shared_fs_file=1", host, shared_fs},
       {"tiers.shared_fs.path=x", disk, shared_fs},
-      {"hardware.remote_gbps=1", disk, remote},
-      {"hardware.remote_pool_gbps=1", disk, remote},
-      {"hardware.disk_drives=2", remote, disk},
-      {"hardware.remote_nics=2", disk, remote},
-      {"hardware.remote_object_us=1", host, remote},
+      {"hardware.set.remote_gbps=1", disk, remote},
+      {"hardware.set.pool_bandwidth=1", disk, remote},
+      {"hardware.set.drive_count=2", remote, disk},
+      {"hardware.set.nic_count=2", disk, remote},
+      {"hardware.set.nic_object=1", host, remote},
       {"tiers.remote.url=redis://h:1", host, remote},
       {"tiers.remote.tls_ca=x", host, remote},
       {"tiers.remote.timeout_s=2", host, remote},
       {"tiers.remote.store=redis", host, remote},
       {"tiers.remote.store_file=x", disk, remote},
-      {"hardware.pool_nodes=2", disk, remote},
-      {"hardware.pool_node_gbps=1", disk, remote},
-      {"hardware.pool_node_gbps=2", remote + Settings{"hardware.pool_peers=true", "cluster.engines=2"}, remote},
-      {"hardware.pool_peers=true", disk, remote},
-      {"hardware.rails=2", disk, remote},
-      {"hardware.switch_oversubscription=2", host, remote},
-      {"hardware.network_share=0.5", host, remote},
-      {"hardware.host_link_gbps=9", {}, host},
+      {"hardware.set.pool_nodes=2", disk, remote},
+      {"hardware.set.pool_node_gbps=1", disk, remote},
+      {"hardware.set.pool_node_gbps=2", remote + Settings{"hardware.set.pool_peers=true", "cluster.engines=2"}, remote},
+      {"hardware.set.pool_peers=true", disk, remote},
+      {"hardware.set.rails=2", disk, remote},
+      {"hardware.set.switch_oversubscription=2", host, remote},
+      {"hardware.set.network_share=0.5", host, remote},
+      {"hardware.set.host_link_gbps=9", {}, host},
       {"workload.format=qwen", {}, {kTrace}},
       {"workload.block_tokens=512", {}, {kTrace}},
       {"workload.shared_tokens=9", {kTrace, "workload.format=qwen"}, {kTrace, "workload.format=azure"}},
@@ -126,8 +126,7 @@ std::vector<Case> cases() {
       {"cache.path=auto", host, disk},
       {"cache.split_kv=true", disk + Settings{"cache.layout=layer_first"}, disk},
       {"scheduler.overtake_limit=9", {}, {"scheduler.order=longest_prefix"}},
-      {"sim.storage_stall_share=0.5", host, disk},
-      {"sim.storage_stall_factor=9", disk, disk + Settings{"sim.storage_stall_share=0.5"}},
+      {"sim.storage_stall_factor=9", {}, disk + Settings{"sim.storage_stall_share=0.5"}},
       {"sim.reduce_us=9", {}, {"parallel.rank_model=instances"}},
       {"sim.straggler_rank=1", {}, {"sim.straggler_factor=2"}},
       {"real.slow_rank=1", {}, {"real.slow_factor=2"}},
@@ -214,7 +213,7 @@ TEST(IdleKeys, OfTheGeneratorAreAllIdleBesideATrace) {
 
 TEST(IdleKeys, AreThoseThatAUserGave) {
   EXPECT_EQ(idle_of(Settings{}), Settings{});
-  EXPECT_EQ(idle_of({"hardware.disk_read_gbps=0", "tiers.disk.path=", "cache.split_kv=false"}), Settings{})
+  EXPECT_EQ(idle_of({"hardware.set.disk_read_gbps=0", "tiers.disk.path=", "cache.split_kv=false"}), Settings{})
       << "says nothing";
   EXPECT_EQ(idle_of({}, "[workload.generate]\nprompt_tokens = 8192\n"), Settings{"workload.generate.prompt_tokens"})
       << "the default, but the prompts will be of other lengths";
@@ -282,13 +281,28 @@ TEST(IdleKeys, StandInTheReportAndOnTheScreen) {
   EXPECT_NE(machine.err.find("kvtwin: note: " + sentence), std::string::npos) << machine.err;
 }
 
+TEST(IdleKeys, WithOneReasonShareASentence) {
+  Experiment experiment = Experiment::from_text("", "x.toml");
+  for (const char* setting : {"tiers.device.tokens=64000", "cache.layout=page_first", "cache.io=direct",
+                              "cache.write_policy=write_back", "cluster.route=prefix_affinity"}) {
+    experiment.set(setting);
+  }
+  const std::vector<std::string> sentences = idle_sentences(idle_keys(experiment));
+  ASSERT_EQ(sentences.size(), 3U);
+  EXPECT_TRUE(std::ranges::any_of(sentences, [](const std::string& sentence) {
+    return sentence ==
+           "cache.layout (--set), cache.write_policy (--set): have no effect: the device tier is the only "
+           "one; give tiers.host, tiers.disk, tiers.shared_fs or tiers.remote, or leave these out";
+  })) << sentences[0];
+}
+
 // A key may have no effect in one case of a sweep and an effect in another. A key is reported, once, only if no cell
 // uses it.
 TEST(IdleKeys, OfASweepAreThoseOfAllItsCells) {
   const Folder folder;
   write_text(folder / "x.toml", kReturning);
   const Outcome outcome =
-      run({"sweep", folder / "x.toml", "--world", kAnyWorld, "--vary", "tiers.disk.tokens=0,8192", "--set",
+      run({"compare", "--cells", folder / "x.toml", "--world", kAnyWorld, "--vary", "tiers.disk.tokens=0,8192", "--set",
            "cache.prefetch_policy=best_effort", "--vary", "cluster.route=round_robin,prefix_affinity"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_TRUE(outcome.err.starts_with("kvtwin: note: cluster.route (--vary): has no effect")) << outcome.err;

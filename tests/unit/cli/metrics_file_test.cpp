@@ -11,6 +11,7 @@
 #include <tuple>
 #include <vector>
 
+#include "lab/report/metrics.hpp"
 #include "tests/recorded_run.hpp"
 
 namespace kvtwin::test {
@@ -165,12 +166,76 @@ TEST(MetricsFile, TellsWhatBecameOfStorageHits) {
   }
   EXPECT_EQ(waits.at("storage_prefetch_deferred_tokens_total{reason=\"host_capacity\"}"), 0U);
   const Exposition hasty = metrics_of(
-      "hasty", {"tiers.host.tokens=32768", "cache.prefetch_policy=best_effort", "hardware.disk_read_gbps=0.05"});
+      "hasty", {"tiers.host.tokens=32768", "cache.prefetch_policy=best_effort", "hardware.set.disk_read_gbps=0.05"});
   EXPECT_GT(unfulfilled(hasty, "deadline"), 0U);
   const Exposition narrow = metrics_of("narrow", {"tiers.host.tokens=2048", "cache.prefetch_policy=wait_complete"});
   EXPECT_GT(unfulfilled(narrow, "host_capacity"), 0U);
   const Exposition longer = metrics_of("longer", {"tiers.host.tokens=8192", "cache.prefetch_min_tokens=1024"});
   EXPECT_GT(unfulfilled(longer, "below_threshold"), 0U);
+}
+
+// Of 8 pages of a read, 2 arrive before the stop and 3 after it. SGLang drops the 3 pages, and counts them as missed.
+TEST(MetricsFile, PagesAfterAStopMissedTheDeadline) {
+  for (const bool aborted : {false, true}) {
+    Metrics metrics;
+    const auto tell = [&](EventKind kind, Pages pages, Reason reason = Reason::none) {
+      Event event{.kind = kind, .tier = Tier::host, .reason = reason, .pages = pages};
+      event.operation = OperationId{1};
+      event.request = 7;
+      metrics.on_event(event);
+    };
+    tell(EventKind::prefetch_issued, 8);
+    tell(EventKind::prefetch_hit, 8);
+    tell(EventKind::prefetch_started, 8);
+    tell(EventKind::prefetch_stopped, 6, aborted ? Reason::aborted : Reason::stopped);
+    tell(EventKind::prefetch_wasted, 3, Reason::stopped);
+    tell(EventKind::prefetch_done, 5, Reason::stopped);
+    tell(EventKind::prefetch_used, 2);
+    EXPECT_EQ(metrics.prefetches.arrived, 5U);
+    EXPECT_EQ(metrics.prefetches.arrived_in_time(), 2U);
+    EXPECT_EQ(metrics.server.unfulfilled.at(aborted ? "dropped" : "deadline"), 6U);
+    EXPECT_EQ(metrics.server.unfulfilled.at("cache_admission_shortfall"), 0U);
+  }
+}
+
+// A request waits on after a stop. Its next prefetch reads from a nearer tier, and ends first.
+TEST(MetricsFile, EachOfTwoPrefetchesHasItsOwnPages) {
+  Metrics metrics;
+  const auto tell = [&](EventKind kind, Pages pages, OperationId operation, Reason reason = Reason::none) {
+    Event event{.kind = kind, .tier = Tier::host, .reason = reason, .pages = pages};
+    event.operation = operation;
+    event.request = 7;
+    metrics.on_event(event);
+  };
+  for (const std::uint64_t first : {10U, 20U}) {
+    tell(EventKind::prefetch_issued, 8, OperationId::none);
+    tell(EventKind::prefetch_hit, 8, OperationId::none);
+    tell(EventKind::prefetch_started, 4, OperationId{first});
+    tell(EventKind::prefetch_started, 4, OperationId{first + 1});
+    if (first == 10) tell(EventKind::prefetch_stopped, 8, OperationId{10}, Reason::aborted);
+  }
+  tell(EventKind::prefetch_done, 8, OperationId{20});
+  EXPECT_EQ(metrics.server.unfulfilled.at("dropped") + metrics.server.unfulfilled.at("deadline"), 0U);
+  tell(EventKind::prefetch_done, 3, OperationId{10}, Reason::stopped);
+  EXPECT_EQ(metrics.server.unfulfilled.at("dropped"), 5U);
+  EXPECT_EQ(metrics.server.unfulfilled.at("deadline"), 0U);
+}
+
+// A client goes while its prefetch reads. The pages that arrive after that are in the report.
+TEST(MetricsFile, PagesAfterAStopAreNotKept) {
+  const Folder folder;
+  const Settings base = conversations({.requests = 120, .output = 40, .gap_ms = 15}, 3).save(folder) + tight() +
+                        Settings{"tiers.disk.tokens=262144", "cache.prefetch_min_tokens=64", "tiers.host.tokens=32768",
+                                 "cache.prefetch_policy=best_effort", "hardware.set.disk_read_gbps=0.05"};
+  for (const char* style : {"kvtwin", "sglang"}) {
+    const Json report =
+        simulate_to(folder, style, base + Settings{std::string("cache.prefetch_style=") + style}, false);
+    const Json& prefetch = report.at("prefetch");
+    const Exposition metrics(text_of(folder / (std::string(style) + "/metrics.prom")));
+    const std::uint64_t late = prefetch.at("pages_not_kept").value("stopped", 0U);
+    EXPECT_EQ(late > 0, std::string_view(style) == "sglang") << prefetch;
+    EXPECT_EQ(metrics.at("prefetched_tokens_total"), (prefetch.at("pages_arrived").get<std::uint64_t>() - late) * 64);
+  }
 }
 
 // A decision takes no simulated time, so an eviction takes the time in which a request waits for write-backs.

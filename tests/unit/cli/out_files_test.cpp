@@ -37,8 +37,9 @@ TEST(OutFiles, FoldersAreTheirOwners) {
   ::umask(022);
   EXPECT_EQ(run(simulate(folder / "run")).exit_code, 0);
   EXPECT_EQ(fs::status(folder / "run").permissions(), fs::perms::owner_all);
-  const std::vector<std::string> sweep = {"sweep",  kQuickstart, "--set", "workload.generate.requests=3",
-                                          "--vary", "seed=1",    "--out", folder / "sweep"};
+  const std::vector<std::string> sweep = {
+      "compare", "--cells", kQuickstart, "--set",         "workload.generate.requests=3",
+      "--vary",  "seed=1",  "--out",     folder / "sweep"};
   EXPECT_EQ(run(sweep).exit_code, 0);
   EXPECT_EQ(fs::status(folder / "sweep").permissions(), fs::perms::owner_all);
   ::umask(before);

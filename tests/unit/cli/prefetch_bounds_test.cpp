@@ -41,9 +41,10 @@ class Rig {
   }
   // The request was admitted at 10,000 ns, after waiting `wait` ns, with `used` prefetched pages. Its first token comes
   // when the other tokens are computed.
-  void finish(RequestId request, TimeNs wait, Pages used) {
+  void finish(RequestId request, TimeNs wait, Pages used, TimeNs arrival = 0) {
     RequestRecord record;
     record.request = request;
+    record.arrival = arrival;
     record.prompt_tokens = 100;
     record.admitted = 10'000;
     record.prefetch_wait_ns = wait;
@@ -140,6 +141,17 @@ TEST(PrefetchBounds, KnowsSeatsApart) {
   rig.finish(0, 0, 0);
   EXPECT_EQ(rig.bounds.found().requests, 2U);
   EXPECT_EQ(rig.bounds.found().wait_best, 100) << "nothing came for the other";
+}
+
+TEST(PrefetchBounds, OfAWindowCountItsArrivals) {
+  Rig rig;
+  for (const RequestId request : std::initializer_list<RequestId>{0, 1}) {
+    rig.begin(request);
+    rig.finish(request, 0, 0, 100 * static_cast<TimeNs>(request));
+  }
+  EXPECT_EQ(rig.bounds.found().requests, 2U);
+  EXPECT_EQ(rig.bounds.found({1, 100}).requests, 1U);
+  EXPECT_EQ(rig.bounds.found({1, 99}).requests, 0U);
 }
 
 TEST(PrefetchBounds, CountsThoseWithAPrefetchOnly) {

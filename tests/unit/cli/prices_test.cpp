@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "lab/error.hpp"
+#include "lab/experiment/bill.hpp"
 #include "lab/experiment/setup.hpp"
-#include "lab/prices/bill.hpp"
 #include "lab/prices/price_list.hpp"
 #include "models/presets.hpp"
 #include "tests/price_list.hpp"
@@ -129,7 +129,7 @@ TEST(Bill, PartsAreCountedByHand) {
   EXPECT_DOUBLE_EQ(month, 100 * gib);
 
   // 4 drives of 1 TB hold 4 TB; the fifth is needed for more.
-  const Settings disk{"tiers.host.gib=3", "hardware.disk_drives=4", "cluster.engines=2"};
+  const Settings disk{"tiers.host.gib=3", "hardware.set.drive_count=4", "cluster.engines=2"};
   const Bill four = bill(disk + Settings{"tiers.disk.gib=3700"});
   EXPECT_EQ(four.drives, 8U);
   EXPECT_DOUBLE_EQ(parts(four).at("NVMe drive").second, 8 * 100);
@@ -140,15 +140,16 @@ TEST(Bill, PartsAreCountedByHand) {
   const Bill pool = bill({"tiers.host.gib=3", "tiers.remote.gib=10", "cluster.engines=2"});
   EXPECT_DOUBLE_EQ(parts(pool).at("NIC of 400 Gb/s").first, 2 * 4 + 5);
   EXPECT_NEAR(parts(pool).at("GiB of remote pool").second, 10 * 10, 0.1);
-  const Bill peers = bill({"tiers.host.gib=3", "tiers.remote.gib=10", "cluster.engines=2", "hardware.pool_peers=true"});
+  const Bill peers =
+      bill({"tiers.host.gib=3", "tiers.remote.gib=10", "cluster.engines=2", "hardware.set.pool_peers=true"});
   EXPECT_DOUBLE_EQ(parts(peers).at("NIC of 400 Gb/s").first, 2 * 4) << "the pool is in the engines' hosts";
   const Bill one =
-      bill({"tiers.host.gib=3", "tiers.remote.gib=10", "hardware.remote_nics=1", "hardware.remote_gbps=25"});
+      bill({"tiers.host.gib=3", "tiers.remote.gib=10", "hardware.set.nic_count=1", "hardware.set.remote_gbps=25"});
   EXPECT_DOUBLE_EQ(parts(one).at("NIC of 400 Gb/s").first, 2) << "one at the engine, one at the pool";
 
-  const Bill shared =
-      bill({"tiers.host.gib=3", "tiers.shared_fs.gib=100", "hardware.shared_fs_read_gbps=5",
-            "hardware.shared_fs_write_gbps=5", "hardware.shared_fs_latency_us=500", "hardware.shared_fs_file_us=10"});
+  const Bill shared = bill({"tiers.host.gib=3", "tiers.shared_fs.gib=100", "hardware.set.shared_fs_read_bandwidth=5",
+                            "hardware.set.shared_fs_write_bandwidth=5", "hardware.set.shared_fs_latency=500",
+                            "hardware.set.shared_fs_file=10"});
   EXPECT_NEAR(parts(shared).at("GiB of shared file system").second, 50, 0.1);
 }
 

@@ -181,11 +181,11 @@ TEST_F(Replay, OfATruncatedJournalSaysHowFarItIsEqual) {
   }
   for (const std::size_t records : {std::size_t{3}, journal_->records.size()}) {
     const std::size_t begin = journal_->ends[records];
-    for (const std::size_t more : {1, 15, 16, 19, 20, 21, 30, 43, 47}) {
+    for (const std::size_t more : {1U, 15U, 16U, 19U, 20U, 21U, 30U, 43U, 47U}) {
       expect(replay_bytes(all.first(begin + more)), 2, {"equal up to record " + std::to_string(records) + " ("});
     }
   }
-  for (const std::size_t size : {0, 1, 8, 12, 48, 52, 200}) {
+  for (const std::size_t size : {0U, 1U, 8U, 12U, 48U, 52U, 200U}) {
     expect(replay_bytes(all.first(size)), 2, {"is truncated within its header"});
   }
   const Outcome told = replay_bytes(all.first(journal_->ends[5] + 3), {"--json"});
@@ -221,6 +221,32 @@ TEST_F(Replay, HoldsTheReportAgainstTheJournal) {
 TEST_F(Replay, OfAJournalOfVersion2IsEqual) {
   expect(replay(in_source("tests/fixtures/journals/version_2.kvj")), 0,
          {"651 inputs, 629 decisions, digest 5ab0e9aaa463cce9: equal ("});
+}
+
+// Earlier programs recorded the parameters of policies as keys of their own.
+TEST_F(Replay, KeepsParametersThatWereRecordedAsKeys) {
+  const Folder folder;
+  const Json report = simulate_to(folder, "run",
+                                  conversations({.requests = 60, .gap_ms = 40}, 1).save(folder) + tight() +
+                                      Settings{"cache.eviction=slru(protected=4)", "tiers.disk.tokens=400000",
+                                               "cache.prefetch_policy=timeout(base=1ms, per_ki_token=0s)"},
+                                  true);
+  const Taken taken(folder / "run/journal.kvj");
+  std::string text = taken.text;
+  const auto replace = [&](const std::string& key, const std::string& with) {
+    const std::size_t at = text.find(key + " = ");
+    ASSERT_NE(at, std::string::npos) << key;
+    text.replace(at, text.find('\n', at) - at, with);
+  };
+  replace("cache.eviction",
+          "cache.eviction = 'slru'  # --set\ncache.slru_protected_touches = 4  # --set\n"
+          "cache.tlru_threshold_tokens = 0  # default");
+  replace("cache.prefetch_policy",
+          "cache.prefetch_policy = 'timeout'  # --set\ncache.prefetch_timeout_base_s = 0.001  # --set\n"
+          "cache.prefetch_timeout_per_ki_token_s = 0.0  # --set\ncache.prefetch_timeout_most_s = 0.0  # default");
+  replace("cluster.route", "cluster.route = 'round_robin'  # default\ncluster.route_queue_weight = 2.0  # default");
+  const std::string digest = report.at("decisions").at("digest").get<std::string>();
+  expect(replay_bytes(write_all(taken.records, text).bytes), 0, {"digest " + digest + ": equal ("});
 }
 
 // The journal is of a program without SGLang's rules for waiting requests, although its engine is SGLang.

@@ -206,10 +206,10 @@ TEST_F(Roles, StagedHandOversUseTheHostMemoryOfBothSides) {
 }
 
 TEST_F(Roles, TheReportHasTheNotesOfTheDecodeEngines) {
-  const Json report = report_with({"cluster.decode_set=hardware.host_link_gbps=10"});
+  const Json report = report_with({"cluster.decode_set=hardware.set.host_link_gbps=10"});
   std::string notes;
   for (const Json& note : report.at("notes")) notes += note.get<std::string>() + "\n";
-  EXPECT_NE(notes.find("decode engines: hardware.host_link_gbps: "), std::string::npos) << notes;
+  EXPECT_NE(notes.find("decode engines: hardware.set.host_link_gbps: "), std::string::npos) << notes;
 }
 
 TEST_F(Roles, AreRefusedInOneSentence) {

@@ -14,6 +14,7 @@
 
 #include "lab/engine_flags/model_names.hpp"
 #include "lab/error.hpp"
+#include "lab/experiment/idle_keys.hpp"
 #include "lab/sglang/sglang_table.hpp"
 #include "models/presets.hpp"
 #include "tests/paths.hpp"
@@ -118,12 +119,12 @@ TEST(SglangFlags, EachSetsItsKey) {
            {"--model-path Qwen/Qwen3-3B", "model.name", "'Qwen/Qwen3-3B'"},
            {"--max-total-tokens 1.5M", "tiers.device.tokens", "1500000"},
            {"--radix-eviction-policy tlru", "cache.eviction", "'tlru'"},
-           {"--radix-eviction-policy tlru --radix-eviction-policy-config '{\"threshold\": 4096}'",
-            "cache.tlru_threshold_tokens", "4096"},
+           {"--radix-eviction-policy tlru --radix-eviction-policy-config '{\"threshold\": 4096}'", "cache.eviction",
+            "'tlru(threshold=4096)'"},
            {"--radix-eviction-policy tlru --radix-eviction-policy-config={\"next_prompt_estimate\":50}",
-            "cache.tlru_next_prompt_tokens", "50"},
-           {"--radix-eviction-policy slru --radix-eviction-policy-config {\"protected_threshold\":4}",
-            "cache.slru_protected_touches", "4"},
+            "cache.eviction", "'tlru(next_prompt=50)'"},
+           {"--radix-eviction-policy slru --radix-eviction-policy-config {\"protected_threshold\":4}", "cache.eviction",
+            "'slru(protected=4)'"},
            {"--enable-hicache --hicache-ratio 3", "tiers.host.ratio", "3.0"},
            {kHost + "--hicache-storage-prefetch-retry-max-attempts 3", "cache.prefetch_attempts", "4"},
            {kHost + "--hicache-storage-prefetch-retry-max-attempts 0", "cache.prefetch_attempts", "1"},
@@ -277,11 +278,22 @@ TEST(SglangFlags, NoHostTierWithoutTheSwitch) {
     EXPECT_EQ(experiment.number("tiers.host.ratio"), 0);
     EXPECT_EQ(experiment.text("cache.io"), "auto");
     const std::string notes = notes_of(experiment);
-    EXPECT_NE(notes.find("there is no host tier"), std::string::npos) << notes;
-    EXPECT_NE(notes.find("the experiment's host tier is left out"), std::string::npos) << notes;
-    EXPECT_NE(notes.find("--hicache-size 100, --hicache-io-backend direct: without effect"), std::string::npos)
+    EXPECT_NE(
+        notes.find("--enable-hierarchical-cache isn't given, so there is no host tier, the experiment's host tier "
+                   "is left out, and --hicache-size 100, --hicache-io-backend direct have no effect"),
+        std::string::npos)
         << notes;
+    EXPECT_EQ(notes.find("--enable-hierarchical-cache"), notes.rfind("--enable-hierarchical-cache")) << notes;
   }
+  const std::string plain = notes_of(from_flags("--page-size 64"));
+  EXPECT_NE(plain.find("so there is no host tier\n"), std::string::npos) << plain;
+}
+
+// A default that stands for an unknown value has its own note, so it is not also listed as a key without effect.
+TEST(SglangFlags, AnUnknownValueIsNotedOnce) {
+  const Experiment experiment = from_flags(kHost + "--hicache-storage-prefetch-policy newest_way");
+  EXPECT_NE(notes_of(experiment).find("--hicache-storage-prefetch-policy newest_way"), std::string::npos);
+  for (const IdleKey& key : idle_keys(experiment)) EXPECT_NE(key.key, "cache.prefetch_policy");
 }
 
 TEST(SglangFlags, DeviceTier) {
@@ -340,11 +352,14 @@ TEST(SglangFlags, ExtraConfiguration) {
         storage + " @" + (folder / "extra.json")}) {
     const Experiment experiment = from_flags(flags);
     EXPECT_EQ(experiment.integer("cache.prefetch_min_tokens"), 512) << flags;
-    EXPECT_EQ(experiment.number("cache.prefetch_timeout_base_s"), 2) << flags;
-    EXPECT_EQ(experiment.number("cache.prefetch_timeout_per_ki_token_s"), 0.25) << flags;
+    EXPECT_EQ(experiment.text("cache.prefetch_policy"), "timeout(base=2s)") << flags;
   }
   const Experiment more = from_flags(storage + R"( '{"tp_lcm_size": 8, "a": {"b": "} {"}}')");
   EXPECT_NE(notes_of(more).find("not modelled: a, tp_lcm_size"), std::string::npos) << notes_of(more);
+  const std::string limit = storage + R"( '{"prefetch_timeout_base": 2}')",
+                    other = " --hicache-storage-prefetch-policy ";
+  EXPECT_NE(notes_of(from_flags(limit + other + "best_effort")).find("without effect under"), std::string::npos);
+  EXPECT_EQ(notes_of(from_flags(limit + other + "timeout")).find("without effect under"), std::string::npos);
   expect_flags_refused(storage + R"( '{"prefetch_threshold": "x"}')", {"prefetch_threshold", "a number"});
   expect_flags_refused(storage + R"( '{"prefetch_threshold": -1}')", {"cache.prefetch_min_tokens", "at least 0"});
   expect_flags_refused(storage + " '{'", {"extra-config", "no JSON"});
@@ -864,6 +879,44 @@ TEST(SglangFlags, EveryPresetHasARepositoryThatNamesIt) {
   }
 }
 
+// The name of a published checkpoint tells its preset and its format, so that a written line is read back.
+TEST(SglangFlags, APublishedCheckpointNamesItsPresetAndFormat) {
+  std::size_t checkpoints = 0;
+  for (const std::string& preset : model_preset_names()) {
+    const ModelGeometry own = model_preset(preset);
+    EXPECT_NE(own.checkpoints.size(), 1U) << preset << ": one format is no choice";
+    for (const auto& [weights, repository] : own.checkpoints) {
+      const NamedModel named = model_named(repository);
+      EXPECT_EQ(named.preset, preset) << repository;
+      const bool is_own = &repository == &own.checkpoints.front().repository;
+      const Bytes bytes = model_preset(preset, KvDtype::automatic, weights).weight_bytes;
+      if (is_own) {
+        EXPECT_EQ(bytes, own.weight_bytes) << repository;
+      } else {
+        EXPECT_EQ(name_of(named.weights), name_of(weights)) << repository;
+        EXPECT_NE(bytes, own.weight_bytes) << repository;
+      }
+      ++checkpoints;
+    }
+  }
+  EXPECT_GT(checkpoints, 90U);
+}
+
+TEST(SglangFlags, AWrittenLineNamesTheCheckpointOfTheFormat) {
+  Experiment experiment = Experiment::from_text("", "x.toml");
+  for (const char* setting : {"model.name=qwen3-32b", "model.weights=fp8_block"}) experiment.set(setting);
+  const ServerLine line = to_sglang_flags(experiment, make_setup(experiment));
+  EXPECT_NE(line.line.find("--model-path Qwen/Qwen3-32B-FP8 --kv-cache-dtype bfloat16"), std::string::npos)
+      << line.line;
+  for (const std::string& note : line.notes) EXPECT_EQ(note.find("model.weights"), std::string::npos) << note;
+  EXPECT_EQ(from_flags(line.line).text("model.weights"), "fp8_block");
+  experiment.set("model.weights=mxfp8");
+  const ServerLine unpublished = to_sglang_flags(experiment, make_setup(experiment));
+  EXPECT_NE(unpublished.line.find("--model-path Qwen/Qwen3-32B "), std::string::npos) << unpublished.line;
+  EXPECT_TRUE(std::ranges::any_of(unpublished.notes,
+                                  [](const std::string& note) { return note.starts_with("model.weights = mxfp8"); }));
+}
+
 TEST(SglangFlags, TableIsSound) {
   std::vector<std::string> names = sglang_table().names();
   std::ranges::sort(names);
@@ -1139,7 +1192,7 @@ TEST_F(SglangProgram, SweepsAndComparisonsTakeThem) {
       const std::size_t at = first.err.find(part);
       EXPECT_NE(at, std::string::npos) << first.err;
       EXPECT_EQ(first.err.find(part, at + 1), std::string::npos) << "said once, not for every cell: " << first.err;
-      EXPECT_NE(text_of(folder_ / (out + "/" + command + ".json")).find(part), std::string::npos);
+      EXPECT_NE(text_of(folder_ / (out + "/compare.json")).find(part), std::string::npos);
     }
     // The keys that the flags set give the same decisions, and other flags give other rows.
     const auto digests = [&](const std::string& of) {

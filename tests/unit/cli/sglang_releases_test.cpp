@@ -1,6 +1,6 @@
 // Tests the rules of SGLang's releases: the table against the list that was read from SGLang's source, and the keys
 // that a release sets.
-#include "lab/sglang/sglang_releases.hpp"
+#include "lab/experiment/sglang_releases.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "lab/engine_flags/engine_arguments.hpp"
+#include "lab/engine_arguments.hpp"
 #include "lab/error.hpp"
 #include "lab/sglang/sglang_flags.hpp"
 #include "lab/sglang/sglang_table.hpp"
@@ -79,15 +79,11 @@ TEST(SglangReleases, ARuleAppliesFromItsReleaseOn) {
                    of_19 = of_release("0.5.19"), of_20 = of_release("0.5.20"), of_22 = of_release("0.5.22"),
                    of_23 = of_release("0.5.23");
   EXPECT_EQ(of_11.text("cache.prefetch_policy"), "best_effort");
-  EXPECT_EQ(of_12.text("cache.prefetch_policy"), "timeout");
   EXPECT_EQ(of_12.text("cache.layout"), "layer_first");
   EXPECT_EQ(of_18.text("cache.layout"), "page_first");
-  EXPECT_EQ(of_11.number("cache.prefetch_timeout_base_s"), 1);
-  EXPECT_EQ(of_18.number("cache.prefetch_timeout_base_s"), 2);
-  EXPECT_EQ(of_18.number("cache.prefetch_timeout_per_ki_token_s"), 0.1);
-  EXPECT_EQ(of_18.number("cache.prefetch_timeout_most_s"), 30);
-  EXPECT_EQ(of_19.number("cache.prefetch_timeout_base_s"), 1);
-  EXPECT_EQ(of_19.number("cache.prefetch_timeout_most_s"), 0);
+  EXPECT_EQ(of_12.text("cache.prefetch_policy"), "timeout(base=2s, per_ki_token=0.1s, most=30s)");
+  EXPECT_EQ(of_18.text("cache.prefetch_policy"), "timeout(base=2s, per_ki_token=0.1s, most=30s)");
+  EXPECT_EQ(of_19.text("cache.prefetch_policy"), "timeout");
   EXPECT_EQ(of_19.integer("cache.prefetch_retry_steps"), 0);
   EXPECT_EQ(of_20.integer("cache.prefetch_retry_steps"), 8);
   EXPECT_EQ(of_18.integer("cache.prefetch_attempts"), 1);
@@ -131,18 +127,19 @@ TEST(SglangReleases, AnEarlierReleaseNeedsALargerHost) {
 
 TEST(SglangReleases, TheFileAndTheFlagsComeFirst) {
   const Experiment file = of_release("0.5.18", kStored, "[cache]\nprefetch_timeout_base_s = 7\n");
-  EXPECT_EQ(file.number("cache.prefetch_timeout_base_s"), 7);
+  EXPECT_EQ(file.text("cache.prefetch_policy"), "timeout(base=7s, per_ki_token=0.1s, most=30s)");
+  const Experiment by_policy =
+      of_release("0.5.18", kStored, "[cache]\nprefetch_policy = \"timeout(base=1s, most=0s)\"\n");
+  EXPECT_EQ(by_policy.text("cache.prefetch_policy"), "timeout(per_ki_token=0.1s)");
   const Experiment given =
       of_release("0.5.18", std::string(kStored) +
-                               "--hicache-storage-prefetch-policy wait_complete --hicache-storage-backend-extra-config "
+                               "--hicache-storage-prefetch-policy timeout --hicache-storage-backend-extra-config "
                                "'{\"prefetch_timeout_base\": 3, \"prefetch_timeout_max\": 9}'");
-  EXPECT_EQ(given.text("cache.prefetch_policy"), "wait_complete");
-  EXPECT_EQ(given.number("cache.prefetch_timeout_base_s"), 3);
-  EXPECT_EQ(given.number("cache.prefetch_timeout_most_s"), 9);
+  EXPECT_EQ(given.text("cache.prefetch_policy"), "timeout(base=3s, per_ki_token=0.1s, most=9s)");
   // A release without an upper bound does not read the field.
   const std::string bound = "--hicache-storage-backend-extra-config '{\"prefetch_timeout_max\": 9}'";
   const Experiment unbounded = of_release("0.5.23", kStored + bound);
-  EXPECT_EQ(unbounded.number("cache.prefetch_timeout_most_s"), 0);
+  EXPECT_EQ(unbounded.text("cache.prefetch_policy"), "timeout");
   EXPECT_NE(notes_of(unbounded).find("not modelled: prefetch_timeout_max"), std::string::npos);
 }
 
@@ -186,9 +183,10 @@ TEST(SglangReleases, TheServerReportsItsVersion) {
         "info.json", {}, release);
     return experiment;
   };
-  EXPECT_EQ(from_info("\"0.5.12.post1\"").number("cache.prefetch_timeout_base_s"), 2);
-  EXPECT_EQ(from_info("\"0.5.23\"").number("cache.prefetch_timeout_base_s"), 1);
-  EXPECT_EQ(from_info("\"0.5.23\"", find_sglang_release("0.5.12")).number("cache.prefetch_timeout_base_s"), 2);
+  const std::string earlier = "timeout(base=2s, per_ki_token=0.1s, most=30s)", key = "cache.prefetch_policy";
+  EXPECT_EQ(from_info("\"0.5.12.post1\"").text(key), earlier);
+  EXPECT_EQ(from_info("\"0.5.23\"").text(key), "timeout");
+  EXPECT_EQ(from_info("\"0.5.23\"", find_sglang_release("0.5.12")).text(key), earlier);
   const Experiment unknown = from_info("\"0.6.0.dev1\"");
   EXPECT_EQ(unknown.text("cache.prefetch_timeout_from"), "wait");
   EXPECT_NE(notes_of(unknown).find("version 0.6.0.dev1 is none of the known releases (0.5.10, "), std::string::npos);
@@ -210,7 +208,7 @@ TEST(SglangReleases, TheProgramTakesTheVersion) {
   const Outcome known = simulate("0.5.18");
   EXPECT_EQ(known.exit_code, 0) << known.err;
   const std::string resolved = text_of(folder / "out/experiment.resolved.toml");
-  EXPECT_NE(resolved.find("prefetch_timeout_most_s = 30.0"), std::string::npos) << resolved;
+  EXPECT_NE(resolved.find("most=30s)"), std::string::npos) << resolved;
   const Outcome unknown = simulate("9.9");
   EXPECT_EQ(unknown.exit_code, 2);
   EXPECT_NE(unknown.err.find("known are those of 0.5.10, 0.5.11"), std::string::npos) << unknown.err;

@@ -83,37 +83,39 @@ TEST(StorageSetup, TheNetworkToThePoolFollowsItsKeys) {
   EXPECT_EQ(plain.world.network.nodes, 0U);
   EXPECT_EQ(plain.world.network.switch_bytes_per_second, 0U);
   EXPECT_EQ(plain.world.fabric_bytes_per_second, 190'000'000'000U);
-  EXPECT_EQ(network({"hardware.pool_nodes=4"}).node_bytes_per_second, 47'500'000'000U);  // parts of 190 GB/s
-  EXPECT_EQ(setup_of(joined(remote, {"hardware.pool_nodes=4"})).world.fabric_bytes_per_second, 0U);
-  EXPECT_EQ(network({"hardware.pool_nodes=4", "hardware.pool_node_gbps=25"}).node_bytes_per_second, 25'000'000'000U);
-  EXPECT_EQ(network({"hardware.pool_nodes=4", "hardware.pool_node_gbps=25", "hardware.network_share=0.2"})
+  EXPECT_EQ(network({"hardware.set.pool_nodes=4"}).node_bytes_per_second, 47'500'000'000U);  // parts of 190 GB/s
+  EXPECT_EQ(setup_of(joined(remote, {"hardware.set.pool_nodes=4"})).world.fabric_bytes_per_second, 0U);
+  EXPECT_EQ(network({"hardware.set.pool_nodes=4", "hardware.set.pool_node_gbps=25"}).node_bytes_per_second,
+            25'000'000'000U);
+  EXPECT_EQ(network({"hardware.set.pool_nodes=4", "hardware.set.pool_node_gbps=25", "hardware.set.network_share=0.2"})
                 .node_bytes_per_second,
             20'000'000'000U);
-  EXPECT_EQ(network({"hardware.pool_nodes=4", "tiers.remote.store=redis"}).node_bytes_per_second, 2'140'000'000U);
-  EXPECT_EQ(network({"cluster.engines=2", "hardware.switch_oversubscription=4"}).switch_bytes_per_second,
+  EXPECT_EQ(network({"hardware.set.pool_nodes=4", "tiers.remote.store=redis"}).node_bytes_per_second, 2'140'000'000U);
+  EXPECT_EQ(network({"cluster.engines=2", "hardware.set.switch_oversubscription=4"}).switch_bytes_per_second,
             2 * 186'400'000'000U / 4);
-  const PoolNetwork peers = network({"cluster.engines=3", "hardware.pool_peers=true"});
+  const PoolNetwork peers = network({"cluster.engines=3", "hardware.set.pool_peers=true"});
   EXPECT_EQ(peers.nodes, 3U);
   EXPECT_EQ(peers.node_bytes_per_second, 186'400'000'000U);
-  expect_refused(joined(remote, {"hardware.pool_peers=true"}), {"hardware.pool_peers (--set)", "cluster.engines"});
-  expect_refused(joined(remote, {"hardware.pool_peers=true", "cluster.engines=3", "hardware.pool_nodes=4"}),
-                 {"hardware.pool_nodes (--set): is 4", "3 engines"});
-  expect_refused(joined(remote, {"hardware.rails=5"}), {"hardware.rails (--set): is 5", "4 NICs"});
+  expect_refused(joined(remote, {"hardware.set.pool_peers=true"}),
+                 {"hardware.set.pool_peers (--set)", "cluster.engines"});
+  expect_refused(joined(remote, {"hardware.set.pool_peers=true", "cluster.engines=3", "hardware.set.pool_nodes=4"}),
+                 {"hardware.set.pool_nodes (--set): is 4", "3 engines"});
+  expect_refused(joined(remote, {"hardware.set.rails=5"}), {"hardware.set.rails (--set): is 5", "4 NICs"});
   // A bandwidth that is given counts, whatever the store has.
-  EXPECT_EQ(setup_of(joined(remote, {"tiers.remote.store=redis", "hardware.remote_pool_gbps=3"}))
+  EXPECT_EQ(setup_of(joined(remote, {"tiers.remote.store=redis", "hardware.set.pool_bandwidth=3"}))
                 .world.fabric_bytes_per_second,
             3'000'000'000U);
-  expect_refused(joined(remote, {"hardware.pool_node_gbps=25", "hardware.remote_pool_gbps=3"}),
-                 {"hardware.pool_node_gbps (--set)", "leave one out"});
+  expect_refused(joined(remote, {"hardware.set.pool_node_gbps=25", "hardware.set.pool_bandwidth=3"}),
+                 {"hardware.set.pool_node_gbps (--set)", "leave one out"});
   // Engines with roles share the network.
   const kvtwin::Setup roles =
-      setup_of(joined(remote, {"cluster.prefill=1", "cluster.decode=2", "hardware.pool_peers=true"}));
+      setup_of(joined(remote, {"cluster.prefill=1", "cluster.decode=2", "hardware.set.pool_peers=true"}));
   EXPECT_EQ(roles.world.network.nodes, 3U);
   EXPECT_EQ(roles.decode->world.network.nodes, 3U);
 }
 
 TEST(StorageSetup, PlannedFailuresAreReadOrRefusedInASentence) {
-  const Settings remote{"tiers.remote.gib=8", "hardware.pool_nodes=2", "tiers.disk.tokens=64000"};
+  const Settings remote{"tiers.remote.gib=8", "hardware.set.pool_nodes=2", "tiers.disk.tokens=64000"};
   const WorldConfig world = setup_of(joined(remote, {"faults.node_down=1@60+30,0@0.5+1", "faults.slow_drives=10@1+2",
                                                      "faults.slow_link=nic:0.5@1+2,node1:0.25@3+4"}))
                                 .world;
@@ -126,21 +128,21 @@ TEST(StorageSetup, PlannedFailuresAreReadOrRefusedInASentence) {
   EXPECT_EQ(world.slow_links[1].share, 0.25);
   for (const char* wrong : {"1", "1@60", "@60+30", "x@60+30", "1@60+0", "1@-1+3", "2@60+30", "1@60+30,", "1@60+1e10",
                             "1@nan+3", "1 @60+30"}) {
-    expect_refused(joined(remote, {std::string("faults.node_down=") + wrong}), {"faults.node_down (--set)"});
+    expect_refused(joined(remote, {std::string("faults.node_down=") + wrong}), {"faults"});
   }
   for (const char* wrong : {"0.5@1+2", "x@1+2", "10@1", "10"}) {
-    expect_refused(joined(remote, {std::string("faults.slow_drives=") + wrong}), {"faults.slow_drives (--set)"});
+    expect_refused(joined(remote, {std::string("faults.slow_drives=") + wrong}), {"faults"});
   }
   for (const char* wrong :
        {"nic@1+2", "nic:0@1+2", "nic:2@1+2", "nick:0.5@1+2", "node2:0.5@1+2", "switches:0.5@1+2", "nic:0.5"}) {
-    expect_refused(joined(remote, {std::string("faults.slow_link=") + wrong}), {"faults.slow_link (--set)"});
+    expect_refused(joined(remote, {std::string("faults.slow_link=") + wrong}), {"faults"});
   }
   for (const char* overlap : {"faults.node_down=1@5+10,0@5+10,1@6+20", "faults.slow_drives=2@1+3,3@2+1",
                               "faults.slow_link=pool:0.5@0+100,pool:0.5@5+100"}) {
     expect_refused(joined(remote, {overlap}), {"at the same time"});
   }
   EXPECT_EQ(setup_of(joined(remote, {"faults.slow_drives=2@1+3,3@4+1"})).world.slow_drives.size(), 2U);
-  expect_refused({"tiers.remote.gib=8", "faults.node_down=0@1+1"}, {"hardware.pool_nodes"});
+  expect_refused({"tiers.remote.gib=8", "faults.node_down=0@1+1"}, {"hardware.set.pool_nodes"});
   expect_refused({"tiers.remote.gib=8", "faults.slow_drives=2@1+1"}, {"there is no disk tier"});
   expect_refused({"tiers.disk.tokens=64000", "faults.slow_link=nic:0.5@1+1"}, {"there is no remote tier"});
 }
@@ -165,8 +167,9 @@ TEST(StorageSetup, TiersAreTheEnginesOwnDiskAndAPoolThatEvicts) {
   EXPECT_EQ(setup_of({"parallel.tp=8"}).world.root_bytes_per_second, 504'000'000'000U);
 }
 
-const Settings kSharedFsFigures = {"hardware.shared_fs_read_gbps=20", "hardware.shared_fs_write_gbps=10",
-                                   "hardware.shared_fs_latency_us=200", "hardware.shared_fs_file_us=50"};
+const Settings kSharedFsFigures = {"hardware.set.shared_fs_read_bandwidth=20",
+                                   "hardware.set.shared_fs_write_bandwidth=10", "hardware.set.shared_fs_latency=200",
+                                   "hardware.set.shared_fs_file=50"};
 
 TEST(StorageSetup, ASharedFileSystemIsOfAllEnginesAndAskedBeforeThePool) {
   const kvtwin::Setup setup = setup_of(
@@ -180,7 +183,7 @@ TEST(StorageSetup, ASharedFileSystemIsOfAllEnginesAndAskedBeforeThePool) {
   EXPECT_EQ(setup.world.shared_fs_read_bytes_per_second, 20'000'000'000U);
   EXPECT_EQ(setup.world.shared_fs_write_bytes_per_second, 10'000'000'000U);
   ASSERT_EQ(setup.notes.size(), 4U);
-  EXPECT_EQ(setup.notes[0], "hardware.shared_fs_read_gbps: 20 instead of 42.9497 as of h100-sxm");
+  EXPECT_EQ(setup.notes[0], "hardware.set.shared_fs_read_bandwidth: 20 GB/s instead of 42.9497 GB/s as of h100-sxm");
 }
 
 TEST(StorageSetup, EveryPresetHasASharedFileSystem) {
@@ -200,8 +203,8 @@ TEST(StorageSetup, AMachineWithoutASharedFileSystemSaysWhichFiguresToGive) {
   write_text(folder / "machine.json", machine.dump());
   const Settings without = {"hardware.file=" + (folder / "machine.json"), "tiers.shared_fs.gib=1"};
   expect_refused(without, {"tiers.shared_fs.gib (--set): ", "machine.json has no shared file system; give",
-                           "hardware.shared_fs_read_gbps", "hardware.shared_fs_write_gbps",
-                           "hardware.shared_fs_latency_us", "hardware.shared_fs_file_us", "leave the tier out"});
+                           "hardware.set.shared_fs_read_bandwidth", "hardware.set.shared_fs_write_bandwidth",
+                           "hardware.set.shared_fs_latency", "hardware.set.shared_fs_file", "leave the tier out"});
   for (std::size_t left_out = 0; left_out < kSharedFsFigures.size(); ++left_out) {
     Settings some = kSharedFsFigures;
     some.erase(some.begin() + static_cast<std::ptrdiff_t>(left_out));
@@ -238,16 +241,13 @@ TEST(StorageSetup, PagesOfOtherIdentitiesAreOthers) {
 
 TEST(StorageSetup, KeysReachTheEngineAndTheWorld) {
   const kvtwin::Setup setup =
-      setup_of({"cache.path=auto", "cache.prefetch_policy=best_effort", "cache.prefetch_timeout_base_s=2",
-                "cache.prefetch_timeout_per_ki_token_s=0.5", "cache.prefetch_timeout_most_s=9",
-                "cache.prefetch_timeout_from=issue", "cache.prefetch_min_tokens=64", "cache.prefetch_host_share=0.25",
-                "cache.prefetch_retry_steps=3", "cache.prefetch_attempts=2", "cache.storage_batch_pages=32",
-                "cache.storage_retries=1", "sim.storage_stall_share=0.5", "sim.storage_stall_factor=7", "seed=5"});
+      setup_of({"cache.path=auto", "cache.prefetch_policy=timeout(base=2s, per_ki_token=500ms)",
+                "cache.prefetch_timeout_most_s=9", "cache.prefetch_timeout_from=issue", "cache.prefetch_min_tokens=64",
+                "cache.prefetch_host_share=0.25", "cache.prefetch_retry_steps=3", "cache.prefetch_attempts=2",
+                "cache.storage_batch_pages=32", "cache.storage_retries=1", "sim.storage_stall_share=0.5",
+                "sim.storage_stall_factor=7", "tiers.disk.tokens=64000", "seed=5"});
   EXPECT_EQ(setup.engine.path, CachePath::automatic);
-  EXPECT_EQ(setup.engine.prefetch_policy, "best_effort");
-  EXPECT_EQ(setup.engine.prefetch_timeout_base_ns, 2 * kNsPerSecond);
-  EXPECT_EQ(setup.engine.prefetch_timeout_per_ki_token_ns, kNsPerSecond / 2);
-  EXPECT_EQ(setup.engine.prefetch_timeout_max_ns, 9 * kNsPerSecond);
+  EXPECT_EQ(setup.engine.prefetch_policy, "timeout(base=2s, per_ki_token=0.5s, most=9s)");
   EXPECT_EQ(setup.engine.prefetch_timeout_from, TimeoutFrom::issue);
   EXPECT_EQ(setup.engine.prefetch_min_tokens, 64U);
   EXPECT_EQ(setup.engine.prefetch_host_share, 256U);
@@ -261,8 +261,8 @@ TEST(StorageSetup, KeysReachTheEngineAndTheWorld) {
 }
 
 TEST(StorageSetup, FiguresAreOverriddenAndSaid) {
-  const kvtwin::Setup setup = setup_of({"hardware.disk_read_gbps=3.5", "hardware.disk_write_gbps=2",
-                                        "hardware.remote_gbps=12.5", "hardware.host_link_gbps=25"});
+  const kvtwin::Setup setup = setup_of({"hardware.set.disk_read_gbps=3.5", "hardware.set.disk_write_gbps=2",
+                                        "hardware.set.remote_gbps=12.5", "hardware.set.host_link_gbps=25"});
   EXPECT_EQ(setup.world.disk_read_bytes_per_second, 3'500'000'000U);
   EXPECT_EQ(setup.world.disk_write_bytes_per_second, 2'000'000'000U);
   EXPECT_EQ(setup.world.nic_bytes_per_second, 12'500'000'000U);
@@ -271,12 +271,12 @@ TEST(StorageSetup, FiguresAreOverriddenAndSaid) {
   EXPECT_EQ(setup.cost->coefficients().storage[Tier::disk].read.rate, 3'500'000'000U);
   EXPECT_EQ(setup.cost->coefficients().host_to_device.link_rate, 25'000'000'000U);
   ASSERT_EQ(setup.notes.size(), 4U);
-  EXPECT_EQ(setup.notes[0], "hardware.disk_read_gbps: drives at 3.5 GB/s instead of 27.2 GB/s as of h100-sxm");
+  EXPECT_EQ(setup.notes[0], "hardware.set.disk_read_gbps: drives at 3.5 GB/s instead of 27.2 GB/s as of h100-sxm");
 }
 
 TEST(StorageSetup, AllEnginesShareThePoolsBandwidth) {
   const kvtwin::Setup setup = setup_of(
-      {"tiers.remote.gib=1", "cluster.engines=4", "hardware.remote_gbps=12.5", "hardware.remote_pool_gbps=40"});
+      {"tiers.remote.gib=1", "cluster.engines=4", "hardware.set.remote_gbps=12.5", "hardware.set.pool_bandwidth=40"});
   EXPECT_EQ(setup.world.nic_bytes_per_second, 12'500'000'000U);
   EXPECT_EQ(setup.world.fabric_bytes_per_second, 40'000'000'000U);
 }
@@ -303,8 +303,8 @@ TEST(StorageSetup, Refusals) {
   for (const auto& [device, setting, what] : {std::array{"drive_", "tiers.disk.gib=1", "has no drives"},
                                               {"nic_", "tiers.remote.gib=1", "has no NIC"},
                                               {"gpudirect_", "cache.path=direct", "has no GPUDirect"},
-                                              {"drive_", "hardware.disk_read_gbps=1", "has no drives"},
-                                              {"nic_", "hardware.remote_gbps=1", "has no remote pool"}}) {
+                                              {"drive_", "hardware.set.disk_read_gbps=1", "has no drives"},
+                                              {"nic_", "hardware.set.remote_gbps=1", "has no remote pool"}}) {
     Json machine = Json::parse(hardware_preset_text("h100-sxm"));
     Json numbers = machine["numbers"];
     for (const auto& [key, number] : numbers.items()) {

@@ -1,4 +1,5 @@
-// Tests kvtwin sweep: the cells, the results, and that a sweep continues after an interruption.
+// Tests kvtwin compare --cells, and [sweep] sections: the cells, the results, and that a sweep continues after an
+// interruption.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,16 +17,16 @@ namespace kvtwin::test {
 namespace {
 
 constexpr const char* kPlan = R"([sweep]
-along = "hardware.disk_read_gbps"
+along = "hardware.set.disk_read_gbps"
 pairs = [["waits", "none"]]
 [sweep.vary]
 seed = [1, 2]
-hardware.disk_read_gbps = [1, 10, 100.5]
+hardware.set.disk_read_gbps = [1, 10, 100.5]
 [sweep.case.waits]
 cache.prefetch_policy = "wait_complete"
 [sweep.case.none]
 tiers.disk.tokens = 0
-hardware.disk_read_gbps = 0
+hardware.set.disk_read_gbps = 0
 )";
 
 std::vector<std::string> names(const SweepPlan& plan) {
@@ -37,15 +38,16 @@ std::vector<std::string> names(const SweepPlan& plan) {
 TEST(SweepPlan, CellsAreTheProductAndWhatACaseSetsDoesNotVary) {
   const SweepPlan plan = SweepPlan::from_text(kPlan, "x.toml");
   plan.check();
-  EXPECT_EQ(names(plan),
-            (std::vector<std::string>{
-                "case waits, seed=1, hardware.disk_read_gbps=1", "case waits, seed=1, hardware.disk_read_gbps=10",
-                "case waits, seed=1, hardware.disk_read_gbps=100.5", "case waits, seed=2, hardware.disk_read_gbps=1",
-                "case waits, seed=2, hardware.disk_read_gbps=10", "case waits, seed=2, hardware.disk_read_gbps=100.5",
-                "case none, seed=1", "case none, seed=2"}));
+  EXPECT_EQ(
+      names(plan),
+      (std::vector<std::string>{
+          "case waits, seed=1, hardware.set.disk_read_gbps=1", "case waits, seed=1, hardware.set.disk_read_gbps=10",
+          "case waits, seed=1, hardware.set.disk_read_gbps=100.5", "case waits, seed=2, hardware.set.disk_read_gbps=1",
+          "case waits, seed=2, hardware.set.disk_read_gbps=10", "case waits, seed=2, hardware.set.disk_read_gbps=100.5",
+          "case none, seed=1", "case none, seed=2"}));
   Experiment base = Experiment::from_text("[tiers]\ndisk.tokens = 1000\nhost.tokens = 1000\n", "x.toml");
   const Experiment third = plan.experiment(base, plan.cells()[2]);
-  EXPECT_EQ(third.number("hardware.disk_read_gbps"), 100.5);
+  EXPECT_EQ(third.number("hardware.set.disk_read_gbps"), 100.5);
   EXPECT_EQ(third.text("cache.prefetch_policy"), "wait_complete");
   EXPECT_EQ(plan.experiment(base, plan.cells()[7]).integer("tiers.disk.tokens"), 0);
   EXPECT_EQ(plan.experiment(base, plan.cells()[7]).integer("seed"), 2);
@@ -62,7 +64,7 @@ TEST(SweepPlan, AFailureOfAnyBytesIsARow) {
 
 TEST(SweepPlan, ListsOfTheCommandLineReplaceTheFiles) {
   SweepPlan plan = SweepPlan::from_text(kPlan, "x.toml");
-  plan.vary("hardware.disk_read_gbps=5,7.5");
+  plan.vary("hardware.set.disk_read_gbps=5,7.5");
   plan.vary("cache.eviction+cache.layout=lru");
   plan.only_cases({"none"});
   EXPECT_TRUE(plan.pairs.empty());
@@ -119,7 +121,7 @@ nlohmann::ordered_json served_row(double ttft, int completed = 100) {
 // Mean TTFTs that cross at 10: on logarithmic axes, the ratio falls from 4 at 1 over 1.01 at 10 to less at 100.
 TEST(SweepWords, CrossoversAreInterpolated) {
   SweepPlan plan = SweepPlan::from_text(kPlan, "x.toml");
-  plan.vary("hardware.disk_read_gbps=1,100");
+  plan.vary("hardware.set.disk_read_gbps=1,100");
   SweepRows rows;
   for (const double ttft : {1.01 * 4, 1.01 / 4, 0.5, 0.4, 1.0, 1.0}) rows.push_back(served_row(ttft));
   const std::vector<Crossover> found = crossovers_of(plan, rows, kMinServedShare);
@@ -148,7 +150,7 @@ TEST(SweepWords, CrossoversAreInterpolated) {
 // A case that rejects most requests has short TTFTs for the others.
 TEST(SweepWords, CellsThatServeFewAreNotCompared) {
   SweepPlan plan = SweepPlan::from_text(kPlan, "x.toml");
-  plan.vary("hardware.disk_read_gbps=1,100");
+  plan.vary("hardware.set.disk_read_gbps=1,100");
   plan.vary("seed=1");
   // At 1, `waits` is slower. At 100, `waits` rejects 2 % of the requests, so the sweep does not call it faster.
   SweepRows rows{served_row(2), served_row(0.1, 98), served_row(1)};
@@ -205,7 +207,7 @@ cache.eviction = "fifo"
 )");
   }
   Outcome sweep(std::vector<std::string> more) const {
-    std::vector<std::string> words{"sweep", folder_ / "x.toml", "--world", kAnyWorld};
+    std::vector<std::string> words{"compare", folder_ / "x.toml", "--cells", "--world", kAnyWorld};
     words.insert(words.end(), more.begin(), more.end());
     return test::run(words);
   }
@@ -336,9 +338,10 @@ TEST_F(Sweep, AFailedCellIsMarkedAndRunAgain) {
 TEST_F(Sweep, ACellThatIsKilledEndsNoOther) {
   Surroundings around;
   around.wrapper = {"sh", "-c", "ulimit -t 5; exec \"$@\"", "sh"};
-  const Outcome outcome = test::run({"sweep", folder_ / "x.toml", "--world", "events", "--case", "lru", "--vary",
-                                     "tiers.host.tokens=4096", "--vary", "workload.generate.visits=3,1000000"},
-                                    around);
+  const Outcome outcome =
+      test::run({"compare", folder_ / "x.toml", "--cells", "--world", "events", "--case", "lru", "--vary",
+                 "tiers.host.tokens=4096", "--vary", "workload.generate.visits=3,1000000"},
+                around);
   EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
   EXPECT_NE(outcome.err.find("1 of 2 cells failed"), std::string::npos) << outcome.err;
   EXPECT_NE(outcome.err.find("was ended by signal"), std::string::npos) << outcome.err;
@@ -353,11 +356,26 @@ TEST_F(Sweep, RefusesBeforeAnythingRuns) {
   write_text(folder_ / "notes.txt", "mine");
   refused({"--out", folder_.path().string(), "--force"}, "is not empty, and no sweep's");
   EXPECT_EQ(text_of(folder_ / "notes.txt"), "mine");
-  const Outcome absent = test::run({"sweep", folder_ / "y.toml"});
+  const Outcome absent = test::run({"compare", folder_ / "y.toml"});
   EXPECT_EQ(absent.exit_code, 2);
   // The section [sweep] of the file is not an experiment key, and `simulate` ignores it.
   EXPECT_EQ(test::run({"simulate", folder_ / "x.toml", "--world", kAnyWorld}).exit_code, 0);
   refused({"--set", "workload.generate.question_tokens=512"}, "a prompt has 512 tokens");
+}
+
+TEST_F(Sweep, IsAFormOfCompare) {
+  const std::vector<std::string> more{"--set", "workload.limit=20", "--json"};
+  std::vector<std::string> words{"compare", folder_ / "x.toml", "--world", kAnyWorld};
+  words.insert(words.end(), more.begin(), more.end());
+  const Outcome section = test::run(words);  // the file's [sweep] section
+  EXPECT_EQ(section.exit_code, 0) << section.err;
+  EXPECT_EQ(section.out, sweep(more).out);
+  words.front() = "sweep";
+  const Outcome earlier = test::run(words);
+  EXPECT_EQ(earlier.out, section.out);
+  EXPECT_EQ(earlier.err.find("kvtwin: note: sweep is `kvtwin compare --cells` now"), 0U) << earlier.err;
+  refused({"--seeds", "2"}, "--seeds: --cells has a line per simulation");
+  EXPECT_EQ(sweep({"--list"}).out.find("[\"case lru"), 0U) << sweep({"--list"}).out;
 }
 
 }  // namespace

@@ -115,6 +115,26 @@ TEST(TraceConvert, WritesWhatItReads) {
   }
 }
 
+// The options of earlier versions are parameters of --eviction.
+TEST(HitRateOptions, OfEarlierVersionsAreParameters) {
+  const std::vector<std::string> replay{"hitrate",    "--trace", bundled_trace(), "--limit",   "300",
+                                        "--capacity", "100",     "--json",        "--eviction"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words = replay;
+    words.insert(words.end(), more.begin(), more.end());
+    return run(words);
+  };
+  EXPECT_EQ(with({"slru", "--slru-protected-touches", "3"}).json(), with({"slru(protected=3)"}).json());
+  EXPECT_EQ(with({"tlru", "--tlru-threshold", "900", "--tlru-next-prompt", "60"}).json(),
+            with({"tlru(threshold=900, next_prompt=60)"}).json());
+  const Outcome both = with({"slru(protected=3)", "--slru-protected-touches", "4"});
+  EXPECT_EQ(both.exit_code, 2);
+  EXPECT_NE(
+      both.err.find("--slru-protected-touches: --eviction slru(protected=3) has parameters; give protected there"),
+      std::string::npos)
+      << both.err;
+}
+
 TEST(TraceConvert, KeepsTheBundledTrace) {
   const Folder folder;
   const std::string out = folder / "chat.jsonl.gz";

@@ -41,7 +41,7 @@ TEST_F(Unserved, ReportHasNoFigureOfLatency) {
     expect_all_null(nobody.report.at(durations), 6);
   }
   expect_all_null(nobody.report.at("ttft_parts_seconds"), 4);
-  expect_all_null(nobody.report.at("throughput"), 3);
+  expect_all_null(nobody.report.at("throughput"), 4);
   EXPECT_EQ(nobody.prometheus.find("seconds"), std::string::npos) << "metrics.prom has no latency at all";
   const Outcome summary = program("simulate", {"--set", kNobody});
   EXPECT_EQ(summary.exit_code, 0) << summary.err;

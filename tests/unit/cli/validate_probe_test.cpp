@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "lab/calibrate/probe.hpp"
 #include "lab/run/machine.hpp"
+#include "lab/validate/probe.hpp"
 #include "lab/validate/validate.hpp"
 #include "tests/paths.hpp"
 #include "tests/recorded_run.hpp"

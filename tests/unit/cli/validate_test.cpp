@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -131,7 +132,7 @@ TEST_F(Validate, TellsWhereDecisionsPartAndHowConfigurationsRank) {
 TEST_F(Validate, EndsWith3WhereTheBoundIsExceeded) {
   make("run");
   EXPECT_EQ(validate({folder_ / "run", "--max-error", "0"}).exit_code, 0);
-  const Outcome off = validate({folder_ / "run", "--max-error", "5", "--set", "hardware.disk_read_gbps=0.2"});
+  const Outcome off = validate({folder_ / "run", "--max-error", "5", "--set", "hardware.set.disk_read_gbps=0.2"});
   EXPECT_EQ(off.exit_code, 3) << off.out;
   EXPECT_NE(off.err.find("mean TTFT is off: run by"), std::string::npos) << off.err;
   EXPECT_FALSE(Json::parse(off.out).at("cells").empty()) << "it is printed all the same";
@@ -413,6 +414,33 @@ TEST_F(Validate, TakesALineOfBenchServingForEachStage) {
   write_text(folder_ / "bench.jsonl", lines + lines.substr(0, lines.find('\n') + 1));
   refused({"--bench-serving", folder_ / "bench.jsonl", "--experiment", experiment},
           {"has 5 runs", "2 stages", "one run for each stage"});
+}
+
+// A benchmark divides by its whole duration. The throughput of the report does not count the drain of a closed loop.
+TEST_F(Validate, ComparesTheThroughputOfClientsAsBenchmarksCountIt) {
+  const Settings clients{"model.name=llama-3.1-8b",
+                         "hardware.name=h100-sxm",
+                         "workload.loop=closed",
+                         "workload.generate.kind=groups",
+                         "workload.generate.output_tokens=8",
+                         "workload.generate.concurrency=8",
+                         "workload.generate.requests=40",
+                         "workload.generate.range_ratio=0.5"};
+  const Json report = simulate_to(folder_, "clients", clients, false);
+  const double duration = report.at("simulated_seconds");
+  const Json line{{"mean_ttft_ms", 1},
+                  {"request_throughput", 40 / duration},
+                  {"output_throughput", report.at("tokens").at("output").get<double>() / duration}};
+  write_text(folder_ / "bench.jsonl", line.dump() + "\n");
+  const Json cell = validate({"--bench-serving", folder_ / "bench.jsonl", "--experiment",
+                              folder_ / "clients/experiment.resolved.toml"})
+                        .json()
+                        .at("cells")[0];
+  for (const char* name : {"requests_per_second", "output_tokens_per_second"}) {
+    EXPECT_NEAR(figure(cell, name).at("error").get<double>(), 0, 1e-9) << name;
+  }
+  const double rate = report.at("throughput").at("requests_per_second");
+  EXPECT_GT(std::abs(rate * duration / 40 - 1), 0.02);
 }
 
 TEST_F(Validate, ReadsPublishedLadders) {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "lab/engine_flags/engine_arguments.hpp"
+#include "lab/engine_arguments.hpp"
 #include "lab/engine_flags/server_log.hpp"
 #include "lab/error.hpp"
 #include "lab/vllm/vllm_table.hpp"

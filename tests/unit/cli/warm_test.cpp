@@ -48,6 +48,59 @@ TEST(WarmReport, CountsTheRequestsThatArriveInItsWindow) {
   EXPECT_EQ(figures.at("ttft_p90_s"), warm.at("ttft_seconds").at("p90"));
 }
 
+// A small cache, so that the bounds differ from the run.
+TEST(WarmReport, BoundsCountTheRequestsOfItsWindow) {
+  const Settings small = kSessions + Settings{"tiers.device.tokens=20000", "report.bounds=true"};
+  const Json warm = simulate(small).report, all = simulate(small + Settings{"report.warm=false"}).report;
+  const auto number = [](const Json& report, const char* pointer) {
+    return report.at(Json::json_pointer(pointer)).get<double>();
+  };
+  const double hits = number(warm, "/warm/tokens/hit_device"), lru = number(warm, "/bounds/lru_hit_tokens"),
+               opt = number(warm, "/bounds/eviction_opt_hit_tokens");
+  EXPECT_LE(hits, opt);
+  EXPECT_LT(lru, opt);
+  EXPECT_LT(opt, number(warm, "/warm/tokens/prompt"));
+  EXPECT_EQ(number(warm, "/bounds/gap_closed"), (hits - lru) / (opt - lru));
+  EXPECT_LT(opt, number(all, "/bounds/eviction_opt_hit_tokens")) << "the start is left out";
+  const Json figures = report_figures(warm);
+  EXPECT_EQ(figures.at("opt_hit_ratio"), opt / number(warm, "/warm/tokens/prompt"));
+  EXPECT_LE(figures.at("hit_ratio").get<double>(), figures.at("opt_hit_ratio").get<double>());
+  EXPECT_LE(number(warm, "/bounds/net_saved_seconds"), number(warm, "/bounds/net_saved_seconds_max"));
+}
+
+std::uint64_t hits_of(const Json& figures) {
+  std::uint64_t hits = 0;
+  for (const auto& [name, tokens] : figures.at("tokens").items()) {
+    if (name.starts_with("hit_")) hits += tokens.get<std::uint64_t>();
+  }
+  return hits;
+}
+
+// A device that never evicts hits as an infinite and as the optimal cache do, request by request: also in a part of the
+// run.
+TEST(WarmReport, AnInfiniteAndAnOptimalCacheServeTheSameRequests) {
+  const Settings roomy{"tiers.device.tokens=20000000", "report.bounds=true"};
+  const Simulated warm = simulate(kSessions + roomy);
+  const Simulated late = simulate(kSessions + roomy + Settings{"report.warm=false", "workload.warmup_requests=700"});
+  for (const Json* part : {&warm.report, &warm.report.at("warm"), &late.report}) {
+    EXPECT_EQ(part->at("tokens").at("infinite_cache_hit"), hits_of(*part));
+  }
+  for (const auto& [bounds, part] :
+       {std::pair(&warm.report.at("bounds"), &warm.report.at("warm")), {&late.report.at("bounds"), &late.report}}) {
+    EXPECT_EQ(bounds->at("eviction_opt_hit_tokens"), hits_of(*part));
+    EXPECT_EQ(bounds->at("eviction_opt_saved_seconds"), part->at("saved_seconds"));
+  }
+  for (const Json* report : {&warm.report, &late.report}) {
+    const Json row = report_figures(*report);
+    EXPECT_EQ(row.at("infinite_hit_ratio"), row.at("hit_ratio"));
+    EXPECT_EQ(row.at("opt_hit_ratio"), row.at("hit_ratio"));
+  }
+  EXPECT_GT(hits_of(warm.report), hits_of(warm.report.at("warm")));
+  const Simulated small = simulate(kSessions + Settings{"tiers.device.tokens=20000"});
+  EXPECT_LT(hits_of(small.report.at("warm")),
+            small.report.at("warm").at("tokens").at("infinite_cache_hit").get<std::uint64_t>());
+}
+
 TEST(WarmReport, SaysWhyItIsNotFlat) {
   const Simulated run = simulate(kSessions + Settings{"workload.generate.think_s=3600", "workload.limit=3000"});
   EXPECT_EQ(run.report.at("warm").at("flat"), false);

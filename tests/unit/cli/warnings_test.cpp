@@ -141,7 +141,7 @@ TEST(Warnings, EachReasonOfEachCounterHasItsSentence) {
        }},
       {"prefetch.declined", WarningKind::prefetches_declined, names({too_short, rate_limited, not_backed_up, too_slow}),
        [](Metrics& m, std::string_view reason) { m.prefetches.declined[reason] = 7; }},
-      {"loads.declined_pages", WarningKind::loads_declined, names({below_threshold, quota, too_slow, capacity}),
+      {"loads.declined_pages", WarningKind::loads_declined, names({below_threshold, quota, too_slow}),
        [](Metrics& m, std::string_view reason) { m.loads.declined[reason] = 7; }},
       {"loads.failed_pages", WarningKind::loads_declined, names({transfer_failed}),
        [](Metrics& m, std::string_view) { m.loads.failed = 7; }},
@@ -323,6 +323,7 @@ struct Cure {
   std::string says, before;  // the sentence has `says`, and behind it the size after `before`; empty: it names no size
   std::string cure;          // key=, for the size; key=value without a size
   std::uint64_t (*counter)(const Json& report);
+  std::string with = {};  // key=value that the sentence names too; empty: nothing else
 };
 
 std::uint64_t at_or_0(const Json& object, const char* key) { return object.value(key, std::uint64_t{0}); }
@@ -360,7 +361,13 @@ void expect_cured(const Cure& cure) {
   } else {
     EXPECT_NE(text.find(setting.substr(0, setting.find('='))), std::string::npos) << "it names the key: " << text;
   }
-  const Simulated cured = simulate(cure.work + Settings{setting});
+  Settings named{setting};
+  if (!cure.with.empty()) {
+    const std::size_t equals = cure.with.find('=');
+    EXPECT_NE(text.find(cure.with.substr(0, equals) + " = " + cure.with.substr(equals + 1)), std::string::npos) << text;
+    named.push_back(cure.with);
+  }
+  const Simulated cured = simulate(cure.work + named);
   EXPECT_EQ(cure.counter(cured.report), 0U) << setting << ": " << cured.report.at("notes");
   EXPECT_EQ(note_with(cured.report, cure.says), "") << setting;
 }
@@ -409,7 +416,7 @@ TEST(Warnings, ANamedSizeEndsLostWrites) {
       {"write-back to a small host", work + Settings{"tiers.host.tokens=6016", "cache.write_policy=write_back"},
        "that write_back owes them", "tiers.host of ",
        "tiers.host.gib=", [](const Json& report) { return dropped(report, "host_pressure"); }},
-      {"writes in flight", work + disk + Settings{"tiers.host.tokens=24064", "hardware.disk_write_gbps=0.05"},
+      {"writes in flight", work + disk + Settings{"tiers.host.tokens=24064", "hardware.set.disk_write_gbps=0.05"},
        "writes in flight held", "tiers.host of ",
        "tiers.host.gib=", [](const Json& report) { return dropped(report, "backlog"); }},
       {"a small disk tier", work + Settings{"tiers.host.tokens=24064", "tiers.disk.tokens=512"},
@@ -428,7 +435,7 @@ TEST(Warnings, ANamedSizeEndsRefusedPrefetches) {
   const Folder folder;
   const Settings work = conversations({}, 1).save(folder) +
                         Settings{"tiers.device.tokens=12032", "tiers.host.tokens=24064", "tiers.disk.tokens=400000"};
-  const Settings slow{"hardware.disk_read_gbps=0.5"};
+  const Settings slow{"hardware.set.disk_read_gbps=0.5"};
   const Cure cures[] = {
       {"others in flight", work + slow + Settings{"cache.prefetch_host_share=0.05"}, "others in flight took",
        "tiers.host of ", "tiers.host.gib=", [](const Json& report) { return declined(report, "rate_limited"); }},
@@ -445,12 +452,23 @@ TEST(Warnings, ANamedSizeEndsRefusedPrefetches) {
        "cache.prefetch_min_tokens = 2048: ", "cache.prefetch_min_tokens=",
        [](const Json& report) { return revoked(report, "too_short"); }},
       {"no room on the host", work + slow + Settings{"cache.prefetch_host_share=1", "tiers.host.tokens=12096"},
-       "found no room on the host", ": ",
+       "found no room on the host", "tiers.host of ",
        "tiers.host.gib=", [](const Json& report) { return revoked(report, "capacity"); }},
       {"too slow", work + slow + Settings{"cache.prefetch_admission=cost"}, "reading would take longer", "",
        "cache.prefetch_admission=threshold", [](const Json& report) { return declined(report, "too_slow"); }},
       {"stopped", work + slow + Settings{"cache.prefetch_policy=best_effort"}, "had no answer from storage when", "",
        "cache.prefetch_policy=wait_complete", [](const Json& report) { return revoked(report, "stopped"); }},
+      {"no room on the host for many",
+       work + slow + Settings{"cache.prefetch_host_share=0.05", "tiers.host.tokens=12800"}, "found no room on the host",
+       "tiers.host of ", "tiers.host.gib=", [](const Json& report) { return revoked(report, "capacity"); }},
+      {"never copied", work + Settings{"cache.write_policy=write_through_selective"}, "before they were stored",
+       "tiers.host of ", "tiers.host.gib=",
+       [](const Json& report) { return std::uint64_t{note_with(report, "before they were stored") != ""}; },
+       "cache.write_policy=write_through"},
+      {"evicted while the request waited", work + Settings{"cache.write_policy=write_through_selective"},
+       "had been evicted since", "tiers.host of ", "tiers.host.gib=",
+       [](const Json& report) { return std::uint64_t{note_with(report, "had been evicted since") != ""}; },
+       "cache.write_policy=write_through"},
       {"evicted from storage", work + Settings{"tiers.disk.tokens=40000"}, "storage had evicted", "tiers.disk of ",
        "tiers.disk.gib=",
        [](const Json& report) { return std::uint64_t{note_with(report, "storage had evicted") != ""}; }},
@@ -467,7 +485,7 @@ TEST(Warnings, ANamedSizeEndsRefusedLoads) {
        "cache.load_back_min_tokens=0", [](const Json& report) { return not_loaded(report, "below_threshold"); }},
       {"long hits", work + Settings{"cache.load_back_quota_tokens=1024"}, "above cache.load_back_quota_tokens", "",
        "cache.load_back_quota_tokens=0", [](const Json& report) { return not_loaded(report, "quota"); }},
-      {"slow link", work + Settings{"cache.load_back_admission=cost", "hardware.host_link_gbps=0.05"},
+      {"slow link", work + Settings{"cache.load_back_admission=cost", "hardware.set.host_link_gbps=0.05"},
        "because computing them takes less time", "", "cache.load_back_admission=threshold",
        [](const Json& report) { return not_loaded(report, "too_slow"); }},
   };
@@ -501,13 +519,11 @@ TEST(Warnings, NewPromptsAreNoFaultOfAPrefetch) {
 // Four engines of two GPUs share the memory of a host of eight.
 TEST(Warnings, HostTiersOfAHostShareItsMemory) {
   const Settings engine{"hardware.name=h100-sxm", "parallel.tp=2"};
-  const auto told = [&](const Settings& more, bool warns, double host_gib = 0) {
+  const auto told = [&](const Settings& more, bool warns) {
     const kvtwin::Setup setup = setup_of(engine + more);
     const Metrics metrics;
     const std::vector<LaneUse> lanes;
-    RunOutcome outcome{metrics, lanes, kNsPerSecond, true};
-    outcome.host_memory_bytes = host_gib * 1073741824.0;
-    const std::vector<Finding> found = findings_of(setup, outcome);
+    const std::vector<Finding> found = findings_of(setup, {metrics, lanes, kNsPerSecond, true});
     const std::string text = sentence(found, WarningKind::host_over_memory);
     EXPECT_EQ(sentence(only_warnings(found), WarningKind::host_over_memory), warns ? text : "") << text;
     return text;
@@ -517,11 +533,38 @@ TEST(Warnings, HostTiersOfAHostShareItsMemory) {
                 "more than the 2048 GiB of the host: tiers.host.gib may be 512 at most"});
   told({"tiers.host.gib=512", "cluster.engines=4"}, false);
   told({"tiers.host.gib=600", "cluster.engines=3"}, false);
-  expect_parts(told({"tiers.host.gib=600", "cluster.engines=3"}, true, 500),
+  expect_parts(told({"tiers.host.gib=600", "cluster.engines=3", "tiers.host.memory_gib=500"}, true),
                {"tiers.host.gib may be 500 at most (tiers.host.memory_gib)"});
   EXPECT_EQ(told({"tiers.host.gib=512"}, false).find("not known"), std::string::npos);
   expect_parts(told({"tiers.host.gib=50000", "hardware.name=h20"}, false),
                {"the memory of this host is not known (tiers.host.memory_gib)"});
+}
+
+// Each role has a host tier of its own. Of two equal ones, one sentence is enough.
+TEST(Warnings, HostTiersOfBothRolesAreJudged) {
+  const auto host_sentences = [](const Settings& more) {
+    std::vector<std::string> list;
+    for (const Finding& finding :
+         warnings(setup_of(kSmallHost + Settings{"cluster.prefill=2", "cluster.decode=2"} + more))) {
+      list.push_back(finding.sentence);
+    }
+    return list;
+  };
+  const std::vector<std::string> both = host_sentences({});
+  ASSERT_EQ(both.size(), 1U);
+  EXPECT_TRUE(both[0].starts_with("The host tier's 94 pages")) << both[0];
+  const std::vector<std::string> decode =
+      host_sentences({"tiers.host.tokens=24064", "cluster.decode_set=tiers.host.tokens=6016"});
+  ASSERT_EQ(decode.size(), 1U);
+  EXPECT_TRUE(decode[0].starts_with("decode engines: The host tier's 94 pages")) << decode[0];
+  const std::vector<std::string> prefill = host_sentences({"cluster.decode_set=tiers.host.tokens=24064"});
+  ASSERT_EQ(prefill.size(), 1U);
+  EXPECT_TRUE(prefill[0].starts_with("prefill engines: The host tier's 94 pages")) << prefill[0];
+  EXPECT_TRUE(host_sentences({"tiers.host.tokens=24064"}).empty());
+  const std::vector<std::string> memory =
+      host_sentences({"tiers.host.tokens=24064", "cluster.decode_set=tiers.host.tokens=48128,tiers.host.memory_gib=5"});
+  ASSERT_EQ(memory.size(), 1U);
+  expect_parts(memory[0], {"decode engines: The host tier takes 5.9 GiB", "tiers.host.gib may be 5 at most"});
 }
 
 // The counts of a run whose gets take 7 times as long as the lease.

@@ -71,9 +71,9 @@ class RealRig final : public InputHandler {
                       io, limits),
         moves};
     if (config_.draft && !config_.draft->stays) {
-      operation.side = plan_transfer(
+      operation.beside.push_back(plan_transfer(
           runs, direction, {config_.draft->shape, config_.host_layout, config_.device_pages, config_.host_pages}, io,
-          limits);
+          limits));
     }
     if (path) operation.plan.path = *path;
     if (window) operation.plan.window = *window;

@@ -1,5 +1,5 @@
 // The two parts of a request become one record, whichever engine notices the request first.
-#include "lab/run/joined_requests.hpp"
+#include "lab/report/joined_requests.hpp"
 
 #include <gtest/gtest.h>
 

@@ -308,12 +308,14 @@ class RawPublisher {
   int listener_, connection_ = -1;
 };
 
-// Records what `engine` sends on its last connection: message 7, after which the recording ends.
+// Records what `engine` sends on its last connection: message 7, after which the recording ends. It ends after a minute
+// at the latest.
 template <class Engine>
 RecordedEvents record_by_hand(const Engine& engine, const test::Folder& folder) {
   RawPublisher publisher;
-  std::atomic<bool> stop = false;
+  std::atomic<bool> stop = false, ended = false;
   RecordArguments arguments;
+  arguments.seconds = 60;
   arguments.kv_events = publisher.endpoint;
   arguments.out = folder.path() / "events";
   arguments.max_queue_mib = 64;
@@ -326,10 +328,11 @@ RecordedEvents record_by_hand(const Engine& engine, const test::Folder& folder) 
     EXPECT_TRUE(publisher.send_frame(std::string("kv"), true));
     EXPECT_TRUE(publisher.send_frame(big_endian(7), true));
     EXPECT_TRUE(publisher.send_frame(payload, false));
-    while (std::filesystem::file_size(file) == before) std::this_thread::yield();
+    while (std::filesystem::file_size(file) == before && !ended) std::this_thread::yield();
     stop = true;
   });
   RecordedEvents recording = record_kv_events(arguments, stop, {});
+  ended = true;
   thread.join();
   KvEventReader reader(arguments.out);
   KvEvent event;

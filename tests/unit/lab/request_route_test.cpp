@@ -1,5 +1,5 @@
 // A router whose view of the engines is stale.
-#include "lab/run/request_route.hpp"
+#include "lab/experiment/request_route.hpp"
 
 #include <gtest/gtest.h>
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "lab/run/request_route.hpp"
+#include "lab/experiment/request_route.hpp"
 #include "policy/replay.hpp"
 #include "policy/seam/decorators.hpp"
 #include "sim/world.hpp"

@@ -42,9 +42,9 @@ TEST(Units, ANumberWithAUnitIsInTheUnitOfItsPlace) {
   EXPECT_EQ(read("tiers.host.gib", "1TiB"), 1024);
   EXPECT_NEAR(read("tiers.host.gib", "1TB"), 931.3226, 1e-4);
   EXPECT_EQ(read("model.kv_bytes_per_token", "72KiB"), 73'728);
-  EXPECT_EQ(read("hardware.disk_read_gbps", "12GB/s"), 12);
-  EXPECT_EQ(read("hardware.remote_gbps", "400Gb/s"), 50);
-  EXPECT_EQ(read("hardware.remote_gbps", "400Gbit/s"), 50);
+  EXPECT_EQ(read("hardware.set.disk_read_gbps", "12GB/s"), 12);
+  EXPECT_EQ(read("hardware.set.remote_gbps", "400Gb/s"), 50);
+  EXPECT_EQ(read("hardware.set.remote_gbps", "400Gbit/s"), 50);
   EXPECT_EQ(read("good_share", "90%"), 0.9);
   EXPECT_EQ(read("hardware.spread_percent", "10%"), 10);
   EXPECT_EQ(read("power_kw", "700W"), 0.7);

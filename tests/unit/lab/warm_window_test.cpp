@@ -64,6 +64,13 @@ TEST(WarmWindow, SaysWhatStillChanges) {
             "the hit ratio goes from");
 }
 
+TEST(WarmWindow, SaysThatWaitsGrowAlsoWhereAnotherReasonComesFirst) {
+  const WarmWindow window = warm_window(run(always(0.5), [](double s) { return 1 + s / 5000; }), 9000 * kNsPerSecond);
+  EXPECT_NE(window.not_flat.find("9000 s are needed"), std::string::npos) << window.not_flat;
+  EXPECT_EQ(window.growth.substr(0, 18), "the wait goes from");
+  EXPECT_FALSE(window.overloaded);
+}
+
 TEST(WarmWindow, NeedsItsLength) {
   const std::vector<WarmSample> samples = run(always(0.5), always(0.2));
   EXPECT_EQ(warm_window(samples, 3000 * kNsPerSecond).not_flat, "");

@@ -206,6 +206,10 @@ TEST(VllmBlockPool, APrefixTakesBlocksOfWindowsAndStates) {
   EXPECT_EQ(windows.blocks_of_prefix(), 8U) << "127 tokens in blocks of 16";
   const BlockPool states = vllm_block_pool(model_preset("qwen3-next-80b-a3b"), 40'000'000'000, 1, 16);
   EXPECT_EQ(states.blocks_of_prefix(), 3U);
+  EXPECT_EQ(windows.padding, 0) << "18 layers of each kind, with equal rows";
+  EXPECT_NEAR(states.padding, 0.0057, 0.0001) << "2,146,304 bytes of a state in 1,056 rows of 2,048 bytes";
+  // 6 full layers and 23 with states in groups of 6: one block of 30 has no layer, the states fill the rest nearly.
+  EXPECT_NEAR(vllm_block_pool(model_preset("nemotron-3-nano-30b-a3b"), 40'000'000'000, 1, 16).padding, 1.0 / 30, 0.01);
   EXPECT_FALSE(has_block_pool(model_preset("llama-3.1-8b")));
   EXPECT_FALSE(has_block_pool(model_preset("deepseek-v4-flash")));
 }

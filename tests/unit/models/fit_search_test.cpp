@@ -132,6 +132,30 @@ TEST(FitSearch, ANumberThatJumpsIsSearchedBeyondItsMinimum) {
   EXPECT_NEAR(search_numbers(task).numbers[0].value, 0.5, 0.05);
 }
 
+// Far above 1, a drive is so fast that its rate has no effect. The figures were measured at 0.02.
+TEST(FitSearch, ANumberThatJumpsIsFoundFromAStartWithoutAnEffect) {
+  SearchTask task;
+  task.numbers = {{7, 7, 0.001, 32}};
+  const auto figure = [](double rate, std::size_t i) {
+    return (1 + static_cast<double>(i)) * (1 + (i % 5 == 0 ? std::max(0.0, 1 / rate - 1) : 0.0));
+  };
+  for (std::size_t i = 0; i < 40; ++i) task.measured.push_back(figure(0.02, i) * (i % 2 == 0 ? 1.03 : 0.97));
+  task.kind.assign(40, 0);
+  task.predict = [figure](const std::vector<SearchPoint>& points) {
+    std::vector<Predictions> all;
+    for (const SearchPoint& x : points) {
+      Predictions& one = all.emplace_back();
+      for (std::size_t i = 0; i < 40; ++i) one.push_back(figure(x[0], i));
+    }
+    return all;
+  };
+  EXPECT_EQ(search_numbers(task).numbers[0].identified, Identified::no_effect);
+  task.numbers[0].jumps = true;
+  const SearchResult found = search_numbers(task);
+  EXPECT_EQ(found.numbers[0].identified, Identified::yes);
+  EXPECT_NEAR(found.numbers[0].value, 0.02, 0.002);
+}
+
 // The third number moves each figure by a thousandth of its own change.
 TEST(FitSearch, ANumberWithALittleEffectIsNotCalledOneWithout) {
   SearchTask task = line(0, 1);

@@ -332,7 +332,8 @@ TEST(Geometry, WindowLayersHoldAtMostTheirWindow) {
   EXPECT_EQ(m.kv_bytes(128), 128U * 73728);
   EXPECT_EQ(m.kv_bytes(129), 128U * 73728 + 36864);
   EXPECT_EQ(m.window, 128U);
-  ASSERT_EQ(m.inexact.size(), 1U);
+  EXPECT_TRUE(m.inexact.empty());
+  ASSERT_EQ(m.without_pages.size(), 1U);
   EXPECT_NE(refuse_in_run(m).find("gpt-oss-120b: 18 of 36 layers use a sliding window of 128 tokens"),
             std::string::npos);
 }
@@ -349,7 +350,7 @@ TEST(Geometry, WindowsUnderTheirManySpellings) {
   qwen.update({{"use_sliding_window", true}, {"max_window_layers", 3}});
   EXPECT_EQ(parse(qwen).paged_layers(), 3U);
   qwen["use_sliding_window"] = false;
-  EXPECT_TRUE(parse(qwen).inexact.empty());
+  EXPECT_TRUE(parse(qwen).without_pages.empty());
 
   json gemma = mistral;
   gemma["sliding_window_pattern"] = 4;

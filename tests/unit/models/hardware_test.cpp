@@ -39,11 +39,27 @@ TEST(Hardware, PresetsLoadAndCarryUnitSourceAndDate) {
     const HardwareSpec spec = hardware_preset(name);
     EXPECT_EQ(spec.name, name);
     EXPECT_FALSE(spec.description.empty());
+    EXPECT_EQ(spec.gpu, name);
     for (const HardwareNumber& number : spec.numbers) {
       EXPECT_FALSE(number.unit.empty()) << name << " " << number.key;
       EXPECT_GT(number.source.size(), 8U) << name << " " << number.key;
       EXPECT_GE(number.date.size(), 4U) << name << " " << number.key;
     }
+  }
+}
+
+TEST(Hardware, NamesTheGpuOfItsOperatorTables) {
+  json object = h200();
+  for (const auto& [written, name] :
+       {std::pair("h100_sxm", "h100-sxm"), {"h100-pcie5", "h100-sxm"}, {"l40s", "l40s"}}) {
+    object["gpu"] = written;
+    EXPECT_EQ(parse_hardware(object.dump(), "machine.json").gpu, name);
+  }
+  object.erase("gpu");
+  EXPECT_EQ(parse_hardware(object.dump(), "machine.json").gpu, "");
+  for (const json& wrong : {json("H100 SXM"), json("h100\x1b[2J"), json(100), json(std::string(41, 'a'))}) {
+    object["gpu"] = wrong;
+    EXPECT_NE(error_of(object).find("gpu"), std::string::npos) << wrong;
   }
 }
 

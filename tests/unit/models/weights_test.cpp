@@ -150,6 +150,20 @@ TEST(CheckpointBytes, AreThoseOfTheTensors) {
   EXPECT_NE(index.from.find("model.safetensors.index.json"), std::string::npos);
 }
 
+// PaliGemma has 18 layers of text and 27 of images; a prefix differs from release to release of the checkpoints.
+TEST(CheckpointBytes, HaveAllLayersOfTheOtherEncoders) {
+  const Folder folder;
+  write(folder / "model.safetensors", safetensors({{"vision_tower.vision_model.encoder.layers.26.a", 1},
+                                                   {"model.vision_tower.encoder.layers.26.a", 2},
+                                                   {"audio_tower.layers.31.a", 4},
+                                                   {"language_model.model.layers.17.a", 8},
+                                                   {"language_model.model.layers.18.a", 100},
+                                                   {"model.language_model.layers.18.a", 100},
+                                                   {"model.layers.18.a", 100},
+                                                   {"layers.18.a", 100}}));
+  EXPECT_EQ(checkpoint_bytes(folder.path(), 18).bytes, 15U);
+}
+
 TEST(CheckpointBytes, AFileWithoutAHeaderSaysNothing) {
   const Folder folder;
   for (const std::string& bytes : {std::string("version https://git-lfs"), std::string("abc"), std::string(100, '\0'),

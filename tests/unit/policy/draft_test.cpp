@@ -1,5 +1,5 @@
 // The KV of a draft model moves together with the KV of its target model, either packed into the same pages or in a
-// side pool. A page has four tokens.
+// pool of its own. A page has four tokens.
 #include <gtest/gtest.h>
 
 #include "policy/seam/contract.hpp"
@@ -12,7 +12,8 @@ enum class Draft : std::uint8_t { none, packed, side_pool };
 
 EngineConfig with_draft(EngineConfig config, Draft draft) {
   if (draft == Draft::packed) ++config.shape.layers;
-  if (draft == Draft::side_pool) config.draft = {1, 2, 3, 16, 4};  // a different number of heads than the target model
+  if (draft == Draft::side_pool)
+    config.beside = {{1, 2, 3, 16, 4}};  // a different number of heads than the target model
   return config;
 }
 
@@ -60,7 +61,7 @@ class Carried final : public Substrate {
     if (const auto* transfer = std::get_if<TransferOperation>(&operation)) {
       ++transfers;
       bytes = transfer->bytes();
-      side_bytes = transfer->side.bytes;
+      beside_bytes = transfer->beside.empty() ? 0 : transfer->beside.front().bytes;
       pages = transfer->pages.size();
     }
     return id;
@@ -76,7 +77,7 @@ class Carried final : public Substrate {
   SeamContract contract{ContractTerms{4}};
   std::deque<Reduction> reductions;
   std::uint64_t last = 0, transfers = 0;
-  Bytes bytes = 0, side_bytes = 0;
+  Bytes bytes = 0, beside_bytes = 0;
   Pages pages = 0;
 };
 
@@ -108,7 +109,7 @@ void expect_bytes(Draft draft, Bytes page_bytes, Bytes side_page_bytes) {
   EXPECT_EQ(world.transfers, 1U);
   EXPECT_EQ(world.pages, 3U);
   EXPECT_EQ(world.bytes, 3 * page_bytes);
-  EXPECT_EQ(world.side_bytes, 3 * side_page_bytes);
+  EXPECT_EQ(world.beside_bytes, 3 * side_page_bytes);
 }
 
 TEST(Draft, one_transfer_carries_both_parts) {
@@ -129,7 +130,7 @@ TEST(Draft, storage_holds_both_parts_in_one_page) {
   rig.drain();
 }
 
-TEST(Draft, a_side_plan_of_other_pages_breaks_the_contract) {
+TEST(Draft, a_plan_beside_another_of_other_pages_breaks_the_contract) {
   const std::vector<PageRun> runs = {{0, 4, 2}}, others = {{1, 4, 2}};
   const std::vector<PageMove> moves = {{{}, 0, 4}, {{}, 1, 5}};
   const KvShape shape{2, 2, 1, 8, 4};
@@ -138,17 +139,17 @@ TEST(Draft, a_side_plan_of_other_pages_breaks_the_contract) {
   transfer.pages = moves;
   transfer.plan =
       plan_transfer(runs, Direction::host_to_device, {shape, Layout::page_first}, IoBackend::kernel, PlannerLimits{});
-  transfer.side = transfer.plan;
+  transfer.beside = {transfer.plan};
   const SeamContract contract{ContractTerms{4}};
   const auto judge = [&](const TransferOperation& judged) { return contract.judge(Operation{judged}); };
   EXPECT_EQ(judge(transfer), nullptr);
-  transfer.side.runs = others;
-  EXPECT_STREQ(judge(transfer), "a side plan has the plan's pages");
-  transfer.side = transfer.plan;
-  ++transfer.side.bytes;
-  EXPECT_STREQ(judge(transfer), "a side plan counts the bytes of its pages");
-  transfer.side.shape.layers = 0;
-  EXPECT_STREQ(judge(transfer), "no side plan moves nothing");
+  transfer.beside.front().runs = others;
+  EXPECT_STREQ(judge(transfer), "a plan beside another has its pages");
+  transfer.beside = {transfer.plan};
+  ++transfer.beside.front().bytes;
+  EXPECT_STREQ(judge(transfer), "a plan beside another counts the bytes of its pages");
+  transfer.beside.front().shape.layers = 0;
+  EXPECT_STREQ(judge(transfer), "a plan beside another has a shape");
 }
 
 TEST(Draft, parts_of_a_transfer_add_up) {

@@ -13,6 +13,7 @@
 #include "policy/write.hpp"
 #include "stored_rig.hpp"
 #include "tests/policy_test_support.hpp"
+#include "tests/timeout_text.hpp"
 
 namespace kvtwin {
 namespace {
@@ -285,8 +286,7 @@ TEST(HiCache, check_07_timeout_is_base_plus_slope_times_the_tokens_asked_for_up_
   for (const TimeNs cap : {TimeNs{0}, 2 * kNsPerSecond, kNsPerSecond / 2}) {
     for (const Pages asked : {2U, 100U, 256U, 1024U, 2000U}) {
       SCOPED_TRACE(asked);
-      EngineConfig config = stored_config(2100, 2100, "timeout");
-      config.prefetch_timeout_max_ns = cap;
+      EngineConfig config = stored_config(2100, 2100, test::timeout_text(kNsPerSecond, kNsPerSecond / 4, cap));
       EngineRig rig(config);
       rig.world.time = 77;
       rig.arrive(0, chain(1, asked), asked * kPage + 1, 1);
@@ -769,12 +769,12 @@ TEST(HiCache, check_12_a_slot_that_nobody_owns_is_found) {
   std::vector<SlotId> device, host;
   ASSERT_TRUE(cache.allocate(3, device));
   cache.allocate_host(2, host);
-  cache.check_invariants(3, 2);
-  EXPECT_THROW(cache.check_invariants(2, 2), test::BrokenPromise) << "one of L1 has leaked";
-  EXPECT_THROW(cache.check_invariants(3, 0), test::BrokenPromise) << "two of L2 have";
+  cache.check_invariants(3, 2, {});
+  EXPECT_THROW(cache.check_invariants(2, 2, {}), test::BrokenPromise) << "one of L1 has leaked";
+  EXPECT_THROW(cache.check_invariants(3, 0, {}), test::BrokenPromise) << "two of L2 have";
   cache.free(device);
   cache.free_host(host);
-  cache.check_invariants(0, 0);
+  cache.check_invariants(0, 0, {});
 }
 
 }  // namespace

@@ -41,8 +41,8 @@ TEST_F(RadixTreeTest, PeekChangesNothingAndMatchSplits) {
   EXPECT_EQ(tree_.nodes(), 2u);
   EXPECT_EQ(tree_.node(leaf).parent, match.end);
   EXPECT_EQ(match.device_end, match.end);
-  EXPECT_EQ(tree_.node(match.end).device, (Slots{0, 1}));
-  EXPECT_EQ(tree_.node(leaf).device, (Slots{2, 3}));
+  EXPECT_EQ(tree_.node(match.end).device.slots, (Slots{0, 1}));
+  EXPECT_EQ(tree_.node(leaf).device.slots, (Slots{2, 3}));
   EXPECT_EQ(tree_.node(match.end).facts.inserted, 2u);
   EXPECT_EQ(tree_.node(leaf).facts.inserted, 4u);
   tree_.check_invariants();
@@ -96,13 +96,13 @@ class ShadowedOrderTest : public testing::Test {
     const std::vector<PageKey> keys = chain(tokens);
     return tree_.insert(parent, std::span(keys).last(1), slots(next_slot_++, 1), {}, tree_.next_stamp(), 0);
   }
-  void copy(std::size_t i) { tree_.set_host(nodes_[i], slots(next_slot_++, 1)); }
+  void copy(std::size_t i) { tree_.set_slots(Tier::host, nodes_[i], slots(next_slot_++, 1)); }
   // Drops copies until there is none. Returns the numbers of the nodes.
   std::vector<std::size_t> order() {
     std::vector<std::size_t> numbers;
     for (NodeId id = tree_.shadowed_victim(); id != NodeId::none; id = tree_.shadowed_victim()) {
       numbers.push_back(static_cast<std::size_t>(std::ranges::find(nodes_, id) - nodes_.begin()));
-      tree_.clear_host(id);
+      tree_.clear(Tier::host, id);
       tree_.check_invariants();
     }
     return numbers;
@@ -118,19 +118,19 @@ using Numbers = std::vector<std::size_t>;
 
 TEST_F(ShadowedOrderTest, FirstOnBothTiersFirstAndLeavesThatMayGoLast) {
   for (const std::size_t i : {3U, 2U, 1U, 0U}) copy(i);
-  tree_.lease_device(nodes_[0]);
+  tree_.lease(Tier::device, nodes_[0]);
   EXPECT_EQ(order(), (Numbers{2, 0, 3, 1})) << "2 has a child on L1, 0 is leased";
 }
 
 TEST_F(ShadowedOrderTest, WaitsForTransfersAndForLeasesOfTheCopy) {
   for (const std::size_t i : {0U, 1U, 2U, 3U}) copy(i);
-  tree_.set_load(nodes_[0], OperationId{1});
-  tree_.set_backup(nodes_[1], OperationId{2});
-  tree_.lease_host(nodes_[3]);
+  tree_.set_arriving(Tier::device, nodes_[0], OperationId{1});
+  tree_.set_arriving(Tier::host, nodes_[1], OperationId{2});
+  tree_.lease(Tier::host, nodes_[3]);
   EXPECT_EQ(order(), Numbers{});
-  tree_.release_host(nodes_[3]);
-  tree_.set_backup(nodes_[1], OperationId::none);
-  tree_.set_load(nodes_[0], OperationId::none);
+  tree_.release(Tier::host, nodes_[3]);
+  tree_.set_arriving(Tier::host, nodes_[1], OperationId::none);
+  tree_.set_arriving(Tier::device, nodes_[0], OperationId::none);
   EXPECT_EQ(order(), (Numbers{2, 0, 1, 3})) << "a place is that of the first time, not of the acknowledgement";
 }
 
@@ -138,13 +138,13 @@ TEST_F(ShadowedOrderTest, NodeThatComesBackHasItsOldPlaceUntilTheOrderHasPassedI
   for (const bool passed : {false, true}) {
     copy(0);
     tree_.set_leaving(nodes_[0]);
-    tree_.clear_device(nodes_[0]);
+    tree_.clear(Tier::device, nodes_[0]);
     copy(1);
     if (passed) {
       EXPECT_EQ(order(), Numbers{1});
       copy(1);
     }
-    tree_.set_device(nodes_[0], slots(next_slot_++, 1));
+    tree_.set_slots(Tier::device, nodes_[0], slots(next_slot_++, 1));
     EXPECT_EQ(order(), passed ? (Numbers{1, 0}) : (Numbers{0, 1}));
   }
 }
@@ -154,8 +154,8 @@ TEST_F(ShadowedOrderTest, SplitGivesTheUpperPartTheLastPlace) {
   nodes_.push_back(tree_.insert(tree_.root(), keys, slots(50, 2), slots(60, 2), tree_.next_stamp(), 0));
   copy(0);
   nodes_.push_back(tree_.split(nodes_[4], 1));
-  tree_.lease_device(nodes_[4]);
-  tree_.lease_device(nodes_[0]);
+  tree_.lease(Tier::device, nodes_[4]);
+  tree_.lease(Tier::device, nodes_[0]);
   EXPECT_EQ(order(), (Numbers{4, 0, 5}));
 }
 
@@ -171,9 +171,9 @@ TEST_F(RadixTreeTest, MatchOfNothing) {
 
 TEST_F(RadixTreeTest, DevicePagesThenHostPages) {
   const NodeId leaf = insert({1, 2, 3, 4}, 0);
-  tree_.set_host(leaf, slots(100, 4));
+  tree_.set_slots(Tier::host, leaf, slots(100, 4));
   const NodeId upper = tree_.split(leaf, 1);
-  EXPECT_EQ(tree_.clear_device(leaf), (Slots{1, 2, 3}));
+  EXPECT_EQ(tree_.clear(Tier::device, leaf), (Slots{1, 2, 3}));
   const PrefixMatch match = tree_.match(chain({1, 2, 3, 9}));
   EXPECT_EQ(match.device_pages, 1u);
   EXPECT_EQ(match.host_pages, 2u);
@@ -206,70 +206,70 @@ TEST_F(RadixTreeTest, RemovingAWholeNodeMakesItsParentALeaf) {
 
 TEST_F(RadixTreeTest, LeasesCoverThePathAndSurviveSplits) {
   const NodeId leaf = insert({1, 2, 3, 4}, 0);
-  tree_.lease_device(leaf);
-  tree_.lease_host(leaf);
+  tree_.lease(Tier::device, leaf);
+  tree_.lease(Tier::host, leaf);
   EXPECT_EQ(tree_.evictable_device_pages(), 0u);
   EXPECT_EQ(tree_.device_victim(), NodeId::none);
   const NodeId upper = tree_.split(leaf, 3);
-  EXPECT_EQ(tree_.node(upper).device_leases, 1u);
+  EXPECT_EQ(tree_.node(upper).device.leases, 1u);
   const NodeId top = tree_.split(upper, 1);
   insert({1, 9}, 10);
   EXPECT_EQ(tree_.evictable_device_pages(), 1u);
-  tree_.release_device(leaf);
-  tree_.release_host(leaf);
+  tree_.release(Tier::device, leaf);
+  tree_.release(Tier::host, leaf);
   EXPECT_EQ(tree_.evictable_device_pages(), 5u);
-  EXPECT_EQ(tree_.node(top).device_leases, 0u);
+  EXPECT_EQ(tree_.node(top).device.leases, 0u);
   EXPECT_EQ(tree_.device_victim(), leaf);
   tree_.check_invariants();
 }
 
 TEST_F(RadixTreeTest, BothPartsOfASplitAreUnderTheTransfer) {
   const NodeId leaf = insert({1, 2, 3, 4}, 0);
-  tree_.set_host(leaf, slots(50, 4));
-  tree_.set_backup(leaf, OperationId{7});
-  tree_.set_load(leaf, OperationId{8});
+  tree_.set_slots(Tier::host, leaf, slots(50, 4));
+  tree_.set_arriving(Tier::host, leaf, OperationId{7});
+  tree_.set_arriving(Tier::device, leaf, OperationId{8});
   tree_.count_backup_hit(leaf);
   tree_.raise_priority(leaf, 5);
   const NodeId upper = tree_.split(leaf, 3);
   for (const NodeId id : {leaf, upper}) {
-    EXPECT_EQ(tree_.node(id).backup, OperationId{7});
-    EXPECT_EQ(tree_.node(id).load, OperationId{8});
+    EXPECT_EQ(tree_.node(id).host.arriving, OperationId{7});
+    EXPECT_EQ(tree_.node(id).device.arriving, OperationId{8});
     EXPECT_EQ(tree_.node(id).backup_hits, 1u);
     EXPECT_EQ(tree_.node(id).facts.priority, 5);
     EXPECT_EQ(tree_.node(id).facts.hits, 1u);
   }
-  EXPECT_EQ(tree_.node(upper).host, (Slots{50, 51, 52}));
-  EXPECT_EQ(tree_.node(leaf).host, (Slots{53}));
+  EXPECT_EQ(tree_.node(upper).host.slots, (Slots{50, 51, 52}));
+  EXPECT_EQ(tree_.node(leaf).host.slots, (Slots{53}));
 }
 
 TEST_F(RadixTreeTest, DemotionPageByPageLeavesOneNode) {
   const NodeId leaf = insert({1, 2, 3, 4, 5}, 0);
-  tree_.set_host(leaf, slots(50, 5));
+  tree_.set_slots(Tier::host, leaf, slots(50, 5));
   for (int i = 0; i < 5; ++i) {
     const NodeId victim = tree_.device_victim();
     if (tree_.node(victim).facts.pages > 1) tree_.split(victim, tree_.node(victim).facts.pages - 1);
-    EXPECT_EQ(tree_.clear_device(victim), (Slots{static_cast<SlotId>(4 - i)}));
+    EXPECT_EQ(tree_.clear(Tier::device, victim), (Slots{static_cast<SlotId>(4 - i)}));
     EXPECT_EQ(tree_.nodes(), i < 4 ? 2u : 1u);
     tree_.check_invariants();
   }
   const PrefixMatch match = tree_.match(chain({1, 2, 3, 4, 5}));
   EXPECT_EQ(match.host_pages, 5u);
-  EXPECT_EQ(tree_.node(match.end).host, slots(50, 5));
+  EXPECT_EQ(tree_.node(match.end).host.slots, slots(50, 5));
   EXPECT_EQ(tree_.host_victim(), match.end);
 }
 
 TEST_F(RadixTreeTest, DemotionJoinsNothingThatDiffersOrIsHeld) {
   const NodeId leaf = insert({1, 2, 3, 4}, 0);
-  tree_.set_host(leaf, slots(50, 4));
+  tree_.set_slots(Tier::host, leaf, slots(50, 4));
   const NodeId middle = tree_.split(leaf, 3);
   const NodeId top = tree_.split(middle, 2);
-  tree_.clear_device(leaf);
-  tree_.lease_host(leaf);
-  tree_.clear_device(middle);
+  tree_.clear(Tier::device, leaf);
+  tree_.lease(Tier::host, leaf);
+  tree_.clear(Tier::device, middle);
   EXPECT_EQ(tree_.nodes(), 3u);  // the lease names `leaf`
-  tree_.release_host(leaf);
+  tree_.release(Tier::host, leaf);
   tree_.touch(top, tree_.next_stamp());
-  tree_.clear_device(top);
+  tree_.clear(Tier::device, top);
   EXPECT_EQ(tree_.nodes(), 3u);  // `top` is younger
   tree_.check_invariants();
 }
@@ -284,24 +284,24 @@ TEST_F(RadixTreeTest, DemotionJoinsOnlyWhatWasInsertedTogether) {
   add(tree_.root(), {9}, 2);
   const NodeId later = add(next, {1, 2, 3}, 3);
   tree_.touch(later, tree_.next_stamp());  // now all three are as young and as often used
-  for (const NodeId id : {later, next}) tree_.clear_device(id);
+  for (const NodeId id : {later, next}) tree_.clear(Tier::device, id);
   EXPECT_EQ(tree_.nodes(), 4u);  // pages 2 and 4
   const NodeId other = add(tree_.root(), {5}, 4);
   const NodeId below = add(other, {5, 6}, 5);
-  for (const NodeId id : {below, other}) tree_.clear_device(id);
+  for (const NodeId id : {below, other}) tree_.clear(Tier::device, id);
   EXPECT_EQ(tree_.nodes(), 6u);  // pages 5 and 6 in sequence, but not equally young
   tree_.check_invariants();
 }
 
 TEST_F(RadixTreeTest, DemotionJoinsNoOneOfSeveralChildren) {
   const NodeId leaf = insert({1, 2, 3}, 0);
-  tree_.set_host(leaf, slots(50, 3));
+  tree_.set_slots(Tier::host, leaf, slots(50, 3));
   const NodeId top = tree_.split(leaf, 1);
   const auto side = chain({1, 9});
   const NodeId branch = tree_.insert(top, std::span(side).last(1), Slots{7}, Slots{57}, tree_.next_stamp(), 0);
   tree_.split(leaf, 1);  // makes its upper part the first child
   const NodeId middle = tree_.node(leaf).parent;
-  for (const NodeId id : {branch, leaf, middle, top}) tree_.clear_device(id);
+  for (const NodeId id : {branch, leaf, middle, top}) tree_.clear(Tier::device, id);
   EXPECT_EQ(tree_.node(top).children, 2u);
   EXPECT_EQ(tree_.nodes(), 3u);  // only `leaf` went back into `middle`
   tree_.check_invariants();
@@ -309,14 +309,14 @@ TEST_F(RadixTreeTest, DemotionJoinsNoOneOfSeveralChildren) {
 
 TEST_F(RadixTreeTest, LeaseAheadOfALoadIsCountedOnceTheNodeArrives) {
   const NodeId leaf = insert({1, 2}, 0);
-  tree_.set_host(leaf, slots(50, 2));
-  tree_.clear_device(leaf);
-  EXPECT_EQ(tree_.device_pages(), 0u);
-  tree_.lease_device(leaf);
-  tree_.set_device(leaf, slots(60, 2));
-  EXPECT_EQ(tree_.device_pages(), 2u);
+  tree_.set_slots(Tier::host, leaf, slots(50, 2));
+  tree_.clear(Tier::device, leaf);
+  EXPECT_EQ(tree_.pages(Tier::device), 0u);
+  tree_.lease(Tier::device, leaf);
+  tree_.set_slots(Tier::device, leaf, slots(60, 2));
+  EXPECT_EQ(tree_.pages(Tier::device), 2u);
   EXPECT_EQ(tree_.evictable_device_pages(), 0u);
-  tree_.release_device(leaf);
+  tree_.release(Tier::device, leaf);
   EXPECT_EQ(tree_.evictable_device_pages(), 2u);
   EXPECT_EQ(tree_.host_victim(), NodeId::none);  // a host copy behind a device copy is no leaf
   tree_.check_invariants();
@@ -345,17 +345,17 @@ TEST_F(RadixTreeTest, WorksWithoutAHostTier) {
 TEST_F(RadixTreeTest, RefusesBrokenPromises) {
   const NodeId leaf = insert({1, 2, 3}, 0);
   Slots device, host;
-  EXPECT_THROW(tree_.clear_device(leaf), BrokenPromise);  // on no tier then
+  EXPECT_THROW(tree_.clear(Tier::device, leaf), BrokenPromise);  // on no tier then
   EXPECT_THROW(tree_.split(leaf, 0), BrokenPromise);
   EXPECT_THROW(tree_.split(leaf, 3), BrokenPromise);
-  EXPECT_THROW(tree_.set_device(leaf, slots(9, 3)), BrokenPromise);
-  EXPECT_THROW(tree_.set_host(leaf, slots(9, 2)), BrokenPromise);
+  EXPECT_THROW(tree_.set_slots(Tier::device, leaf, slots(9, 3)), BrokenPromise);
+  EXPECT_THROW(tree_.set_slots(Tier::host, leaf, slots(9, 2)), BrokenPromise);
   EXPECT_THROW(tree_.remove_tail(leaf, 4, device, host), BrokenPromise);
-  EXPECT_THROW(tree_.release_device(leaf), BrokenPromise);
-  tree_.lease_device(leaf);
+  EXPECT_THROW(tree_.release(Tier::device, leaf), BrokenPromise);
+  tree_.lease(Tier::device, leaf);
   EXPECT_THROW(tree_.remove_tail(leaf, 1, device, host), BrokenPromise);
-  tree_.release_device(leaf);
-  tree_.set_backup(leaf, OperationId{1});
+  tree_.release(Tier::device, leaf);
+  tree_.set_arriving(Tier::host, leaf, OperationId{1});
   EXPECT_THROW(tree_.remove_tail(leaf, 1, device, host), BrokenPromise);
   const auto keys = chain({1, 2, 3});
   EXPECT_THROW(tree_.insert(tree_.root(), keys, slots(5, 3), {}, 1, 0), BrokenPromise);  // it is there

@@ -64,12 +64,12 @@ TEST(Router, prefix_affinity_evens_out_loads_and_goes_back_when_they_are_even) {
   EXPECT_EQ(router->route(asking(keys)), home);
 }
 
-TEST(Router, thresholds_of_prefix_affinity_are_its_setup) {
-  const auto eager = make_router("prefix_affinity", {.engines = 2, .min_prefix_x1024 = 256});
+TEST(Router, thresholds_of_prefix_affinity_are_its_parameters) {
+  const auto eager = make_router("prefix_affinity(min_prefix=0.25)", {.engines = 2});
   EXPECT_EQ(eager->route(asking(document({1, 2, 3, 4}))), 0U);
   EXPECT_EQ(eager->route(asking(document({9, 8, 7, 6}))), 1U);
   EXPECT_EQ(eager->route(asking(document({9, 1, 2, 3}))), 1U) << "a quarter is enough now";
-  const auto even = make_router("prefix_affinity", {.engines = 2, .uneven_requests = 0, .uneven_factor_x1024 = 1024});
+  const auto even = make_router("prefix_affinity(uneven_requests=0, uneven_factor=1)", {.engines = 2});
   EXPECT_EQ(even->route(asking(document({1, 2}))), 0U);
   EXPECT_EQ(even->route(asking(document({1, 2}))), 1U) << "one request more is uneven";
 }
@@ -101,8 +101,7 @@ TEST(Router, session_affinity_keeps_a_session_at_its_engine) {
 }
 
 TEST(Router, session_affinity_moves_a_session_if_the_loads_are_uneven) {
-  const auto router =
-      make_router("session_affinity", {.engines = 2, .uneven_requests = 2, .uneven_factor_x1024 = 1024});
+  const auto router = make_router("session_affinity(uneven_requests=2, uneven_factor=1)", {.engines = 2});
   for (int i = 0; i < 3; ++i) EXPECT_EQ(router->route(of_session(7)), 0U);
   EXPECT_EQ(router->route(of_session(7)), 1U) << "3 open requests against none";
   for (int i = 0; i < 3; ++i) router->ended(0);
@@ -132,17 +131,15 @@ TEST(Router, power_of_two_is_drawn_from_the_seed) {
     EXPECT_NE(two->route(asking({})), two->route(asking({}))) << "two engines are both drawn";
 }
 
-RouterSetup scored(std::uint32_t queue, std::uint32_t kv, std::uint32_t prefix) {
-  return {.engines = 3,
-          .device_pages = 10,
-          .page_tokens = 4,
-          .queue_weight_x1024 = queue,
-          .kv_weight_x1024 = kv,
-          .prefix_weight_x1024 = prefix};
+const RouterSetup kThree{.engines = 3, .device_pages = 10, .page_tokens = 4};
+
+std::string scored(int queue, int kv, int prefix, const std::string& more = "") {
+  return "score(queue=" + std::to_string(queue) + ", kv=" + std::to_string(kv) + ", prefix=" + std::to_string(prefix) +
+         more + ")";
 }
 
 TEST(Router, score_prefers_the_shorter_queue) {
-  const auto router = make_router("score", scored(1024, 0, 0));
+  const auto router = make_router(scored(1, 0, 0), kThree);
   EXPECT_EQ(router->route(asking({})), 0U);
   EXPECT_EQ(router->route(asking({})), 1U);
   EXPECT_EQ(router->route(asking({})), 2U);
@@ -155,7 +152,7 @@ TEST(Router, score_prefers_the_shorter_queue) {
 }
 
 TEST(Router, score_prefers_the_smaller_kv_use) {
-  const auto router = make_router("score", scored(0, 1024, 0));
+  const auto router = make_router(scored(0, 1, 0), kThree);
   for (std::size_t engine = 0; engine < 3; ++engine) {
     ASSERT_EQ(router->route(asking({})), engine);
     router->admitted(engine, engine == 1 ? 5 : 9);  // 2 pages, or 3
@@ -167,7 +164,7 @@ TEST(Router, score_prefers_the_smaller_kv_use) {
 }
 
 TEST(Router, score_prefers_the_longer_prefix_and_the_faster_tier) {
-  const auto router = make_router("score", scored(0, 0, 1024));
+  const auto router = make_router(scored(0, 0, 1), kThree);
   EXPECT_TRUE(router->follows_pages());
   const auto keys = document({1, 2, 3, 4});
   router->stored(1, Tier::host, keys);
@@ -187,10 +184,10 @@ TEST(Router, score_prefers_the_longer_prefix_and_the_faster_tier) {
 
 // A page is on an engine as long as one of its groups has it.
 TEST(Router, score_follows_the_pages_of_all_groups_of_an_engine) {
-  RouterSetup setup = scored(0, 0, 1024);
+  RouterSetup setup = kThree;
   setup.engines = 4;
   setup.groups = 2;
-  const auto router = make_router("score", setup);
+  const auto router = make_router(scored(0, 0, 1), setup);
   const auto keys = document({1, 2, 3, 4});
   router->stored(2, Tier::device, keys);
   router->stored(3, Tier::device, keys);
@@ -202,25 +199,23 @@ TEST(Router, score_follows_the_pages_of_all_groups_of_an_engine) {
 
 TEST(Router, score_counts_pages_in_shared_storage_behind_the_prefix) {
   const auto keys = document({1, 2, 3, 4});
-  for (const std::uint32_t share : {0U, 512U, 1024U}) {
-    RouterSetup setup = scored(0, 0, 1024);
+  for (const std::string share : {"0", "0.5", "1"}) {
+    RouterSetup setup = kThree;
     setup.shared_pages = 100;
-    setup.storage_share_x1024 = share;
-    const auto router = make_router("score", setup);
+    const auto router = make_router(scored(0, 0, 1, ", storage_share=" + share), setup);
     router->stored(1, Tier::device, std::span(keys).first(1));
     router->stored(2, Tier::host, std::span(keys).first(2));
     router->stored_for_all(keys);
     // 4 share on engine 0, 1 + 3 share on engine 1, 2 * 0.8 + 2 share on engine 2.
-    EXPECT_EQ(router->route(asking(keys)), share == 1024 ? 0U : 2U) << share;
+    EXPECT_EQ(router->route(asking(keys)), share == "1" ? 0U : 2U) << share;
   }
 }
 
 TEST(Router, score_counts_no_shared_page_behind_a_gap) {
   const auto keys = document({1, 2, 3, 4});
-  RouterSetup setup = scored(0, 0, 1024);
+  RouterSetup setup = kThree;
   setup.shared_pages = 100;
-  setup.storage_share_x1024 = 1024;
-  const auto router = make_router("score", setup);
+  const auto router = make_router(scored(0, 0, 1, ", storage_share=1"), setup);
   router->stored(1, Tier::device, std::span(keys).first(1));
   router->stored(2, Tier::host, std::span(keys).first(2));
   router->stored_for_all(std::span(keys).subspan(2));
@@ -228,11 +223,10 @@ TEST(Router, score_counts_no_shared_page_behind_a_gap) {
 }
 
 TEST(Router, score_by_prompts_remembers_as_many_pages_as_the_tiers_hold) {
-  RouterSetup setup = scored(0, 0, 1024);
+  RouterSetup setup = kThree;
   setup.device_pages = 4;
   setup.host_pages = 2;
-  setup.prefix_from_prompts = true;
-  const auto router = make_router("score", setup);
+  const auto router = make_router(scored(0, 0, 1, ", prefix_from=prompts"), setup);
   EXPECT_FALSE(router->follows_pages());
   const auto first = document({1, 2, 3, 4}), second = document({5, 6, 7, 8});
   EXPECT_EQ(router->route(asking(first)), 0U);
@@ -249,11 +243,11 @@ TEST(Router, score_by_prompts_remembers_as_many_pages_as_the_tiers_hold) {
 
 TEST(Router, score_weighs_a_prefix_against_a_queue) {
   const auto keys = document({1, 2});
-  for (const std::uint32_t prefix : {1000U, 1050U}) {
-    const auto router = make_router("score", scored(1024, 0, prefix));
+  for (const int prefix : {490, 510}) {
+    const auto router = make_router(scored(500, 0, prefix), kThree);
     router->stored(0, Tier::device, keys);
     EXPECT_EQ(router->route(asking(keys)), 0U);
-    EXPECT_EQ(router->route(asking(keys)), prefix > 1024 ? 0U : 1U) << prefix;
+    EXPECT_EQ(router->route(asking(keys)), prefix > 500 ? 0U : 1U) << prefix;
   }
 }
 

@@ -10,6 +10,7 @@
 #include "stored_rig.hpp"
 
 #include "tests/paths.hpp"
+#include "tests/timeout_text.hpp"
 
 namespace kvtwin {
 namespace {
@@ -85,8 +86,9 @@ std::vector<Script> read_scripts_of_ranks(const std::string& file) {
 EngineConfig config_of(const Script& script, TimeoutFrom from) {
   EngineConfig config = stored_config(256, script.host_pages, script.policy);
   config.prefetch_min_tokens = std::max(script.threshold, kPage);
-  config.prefetch_timeout_base_ns = script.base_us * 1000;
-  config.prefetch_timeout_per_ki_token_ns = script.per_ki_us * 1000;
+  if (script.policy == "timeout") {
+    config.prefetch_policy = test::timeout_text(script.base_us * 1000, script.per_ki_us * 1000);
+  }
   config.prefetch_timeout_from = from;
   config.storage_batch_pages = 4;
   config.load_back_min_tokens = 1;

@@ -11,6 +11,7 @@
 #include "stored_rig.hpp"
 
 #include "tests/paths.hpp"
+#include "tests/timeout_text.hpp"
 
 namespace kvtwin {
 namespace {
@@ -87,8 +88,9 @@ EngineConfig config_of(const Script& script, TimeoutFrom from) {
   config.storage_batch_pages = 4;
   config.prefetch_min_tokens = std::max(script.threshold, kPage);
   config.prefetch_host_share = 512;
-  config.prefetch_timeout_base_ns = script.base_us * 1000;
-  config.prefetch_timeout_per_ki_token_ns = script.per_ki_us * 1000;
+  if (script.policy == "timeout") {
+    config.prefetch_policy = test::timeout_text(script.base_us * 1000, script.per_ki_us * 1000);
+  }
   config.prefetch_timeout_from = from;
   config.prefetch_recheck = script.rechecks;
   config.prefetch_retry_steps = script.retry_steps;
@@ -386,6 +388,8 @@ TEST(WaitingRequests, drop_the_pages_that_arrive_after_a_stop_in_sglangs_style) 
     rig.arrive(2, chain(1, 4), 4 * kPage + 1, 1);
     expect_rest(rig);
     EXPECT_EQ(record_of(rig, 2).hit[Tier::host], (style == PrefetchStyle::sglang ? 2 : 4) * kPage);
+    EXPECT_EQ(rig.events.page_count(EventKind::prefetch_done), 4U);
+    EXPECT_EQ(rig.events.page_count(EventKind::prefetch_wasted), style == PrefetchStyle::sglang ? 2U : 0U);
   }
 }
 

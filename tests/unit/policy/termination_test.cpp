@@ -1,4 +1,5 @@
 #include "policy/termination.hpp"
+#include "tests/timeout_text.hpp"
 
 #include <gtest/gtest.h>
 
@@ -68,8 +69,8 @@ TEST(Termination, timeout_from_the_issue_counts_the_tokens_read) {
 TEST(Termination, no_slope_is_so_steep_that_a_time_wraps) {
   EngineConfig config;
   config.prefetch_policy = "timeout";
-  for (const TimeNs slope : {TimeNs{1'000'000'000'000'000}, kNoStop / 8, kNoStop - 1}) {
-    config.prefetch_timeout_per_ki_token_ns = slope;
+  for (const TimeNs slope : {TimeNs{1'000'000'000'000}, TimeNs{1'000'000'000'000'000}}) {
+    config.prefetch_policy = test::timeout_text(kNsPerSecond, slope);
     const auto timeout = make_termination(config);
     for (const Tokens hit : {Tokens{256}, Tokens{16'384}, Tokens{1} << 40}) {
       const TimeNs now = 1'000'000 * kNsPerSecond;
@@ -79,12 +80,9 @@ TEST(Termination, no_slope_is_so_steep_that_a_time_wraps) {
   }
 }
 
-TEST(Termination, timeout_takes_its_figures_from_the_configuration_and_is_capped) {
+TEST(Termination, timeout_takes_its_figures_from_its_parameters_and_is_capped) {
   EngineConfig config;
-  config.prefetch_policy = "timeout";
-  config.prefetch_timeout_base_ns = 2000;
-  config.prefetch_timeout_per_ki_token_ns = 1024;
-  config.prefetch_timeout_max_ns = 5000;
+  config.prefetch_policy = test::timeout_text(2000, 1024, 5000);
   const auto timeout = make_termination(config);
   EXPECT_EQ(timeout->stop_at(waiting(10, 0)), 10 + 2000 + 1);
   EXPECT_EQ(timeout->stop_at(waiting(10, 3000)), 10 + 5000 + 1) << "just the cap";

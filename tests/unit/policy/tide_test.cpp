@@ -231,14 +231,14 @@ class Engine {
   void publish(RequestId request, TimeNs time, std::span<const PageKey> keys) {
     const PrefixMatch match = tree_.match(keys);
     tree_.visit({request, time, 0, keys.size() * 512, 100, keys, true});
-    tree_.lease_device(match.end);
+    tree_.lease(Tier::device, match.end);
     std::vector<SlotId> released;
-    while (capacity_ - tree_.device_pages() < keys.size() - match.device_pages) {
+    while (capacity_ - tree_.pages(Tier::device) < keys.size() - match.device_pages) {
       const NodeId victim = tree_.device_victim();
       tree_.notify_evicted(PolicyRole::device, victim, 1);
       tree_.remove_tail(victim, 1, released, released);
     }
-    tree_.release_device(match.end);
+    tree_.release(Tier::device, match.end);
     const std::uint64_t stamp = tree_.next_stamp();
     NodeId end = match.end;
     for (Pages at = match.device_pages; at < keys.size();) {
@@ -340,9 +340,9 @@ Pages hits_of(std::string_view eviction, const Tier& tier, std::span<const Serve
     tree.visit({id, time, session, tokens, 100, keys, false});
     hits += id >= from ? match.device_pages : 0;
     tree.touch(match.end, stamp);
-    tree.lease_device(match.end);
+    tree.lease(kvtwin::Tier::device, match.end);
     std::vector<SlotId> released;
-    while (tier.capacity - tree.device_pages() < keys.size() - match.device_pages) {
+    while (tier.capacity - tree.pages(kvtwin::Tier::device) < keys.size() - match.device_pages) {
       const NodeId victim = tree.device_victim();
       tree.notify_evicted(PolicyRole::device, victim, 1);
       tree.remove_tail(victim, 1, released, released);
@@ -353,7 +353,7 @@ Pages hits_of(std::string_view eviction, const Tier& tier, std::span<const Serve
       end = tree.insert(end, std::span(keys).subspan(at, pages), std::vector<SlotId>(pages), {}, stamp, 0);
       at += pages;
     }
-    tree.release_device(match.end);
+    tree.release(kvtwin::Tier::device, match.end);
     if (pinned) tree.hint({HintKind::pin, session, 0}, time);
   }
   return hits;

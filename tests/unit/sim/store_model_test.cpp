@@ -76,6 +76,7 @@ TEST(StoreModel, AgreesWithASlowModel) {
     std::deque<Page> pages;  // the least recently used one first
     std::vector<bool> lost(rules.downs.size(), false);
     TimeNs now = 0;
+    Pages evicted = 0;
     const auto at = [&](const StoreKey& k) { return std::ranges::find(pages, k, &Page::key); };
     const auto use = [&](const StoreKey& k, TimeNs until) {
       pages.erase(at(k));
@@ -107,6 +108,7 @@ TEST(StoreModel, AgreesWithASlowModel) {
                   std::ranges::find_if(pages, [&](const Page& p) { return lease == 0 || p.leased_until <= now; });
               fits = rules.evicts_itself && victim != pages.end();
               if (fits) pages.erase(victim);
+              evicted += fits;
             }
             if (fits) pages.push_back({k, now});
           }
@@ -118,6 +120,7 @@ TEST(StoreModel, AgreesWithASlowModel) {
           if (there) pages.erase(at(k));
       }
       ASSERT_EQ(store.size(), pages.size());
+      ASSERT_EQ(store.evicted(), evicted);
     }
   }
 }

@@ -10,6 +10,8 @@ class ShortestPrompt final : public RequestOrder {
 
 }  // namespace
 
-std::unique_ptr<RequestOrder> make_shortest_prompt_order() { return std::make_unique<ShortestPrompt>(); }
+std::unique_ptr<RequestOrder> make_shortest_prompt_order(const Parameters&) {
+  return std::make_unique<ShortestPrompt>();
+}
 
 }  // namespace kvtwin

@@ -11,6 +11,8 @@ class Brief final : public Termination {
 
 }  // namespace
 
-std::unique_ptr<Termination> make_brief_termination(const EngineConfig&) { return std::make_unique<Brief>(); }
+std::unique_ptr<Termination> make_brief_termination(const EngineConfig&, const Parameters&) {
+  return std::make_unique<Brief>();
+}
 
 }  // namespace kvtwin

@@ -10,6 +10,8 @@ class ThirdInsert final : public WritePolicy {
 
 }  // namespace
 
-std::unique_ptr<WritePolicy> make_third_insert_write_policy() { return std::make_unique<ThirdInsert>(); }
+std::unique_ptr<WritePolicy> make_third_insert_write_policy(const Parameters&) {
+  return std::make_unique<ThirdInsert>();
+}
 
 }  // namespace kvtwin

@@ -1,0 +1,138 @@
+#include "cli/program.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <exception>
+#include <iostream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/commands.hpp"
+#include "cli/environment.hpp"
+#include "cli/say.hpp"
+#include "lab/error.hpp"
+#include "lab/shell_word.hpp"
+#include "lab/units.hpp"
+#include "lab/version.hpp"
+#include "models/names.hpp"
+
+namespace kvtwin {
+
+namespace {
+
+int print_error(const Ending& ending) {
+  say(ending.sentence);
+  return ending.code;
+}
+
+// Refuses an unknown command by name. CLI11 would only say that a command is missing.
+void check_command(const CLI::App& program, std::string_view word) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : program.get_subcommands(nullptr)) names.push_back(command->get_name());
+  if (word.starts_with('-') || std::ranges::find(names, word) != names.end()) return;
+  throw InputError(unknown_name("command", word, names));
+}
+
+constexpr const char* kNoStdout = "stdout can't be written; is the disk full?";
+
+// Flushes stdout. Returns false if any write has failed; an earlier failure shows only in the state of the streams.
+bool stdout_works() {
+  std::cout.flush();
+  return std::cout && std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+}
+
+// Returns the words of the command, quoted for a shell where needed.
+std::string command_line(int argc, char** argv) {
+  std::string text = "kvtwin";
+  for (int i = 1; i < argc; ++i) text += " " + shell_word(argv[i]);
+  return text;
+}
+
+// CLI::Range lets NaN pass, because NaN is neither below nor above. No option means anything with NaN or infinity.
+void refuse_odd_numbers(CLI::App& command) {
+  const CLI::Validator finite(
+      [](const std::string& text) {
+        double value = 0;
+        const bool odd = CLI::detail::lexical_cast(text, value) && !std::isfinite(value);
+        return odd ? text + " is no finite number" : std::string();
+      },
+      "");
+  for (CLI::Option* option : command.get_options()) {
+    if (option->get_type_name().find("FLOAT") != std::string::npos) option->check(finite);
+  }
+  for (CLI::App* inner : command.get_subcommands(nullptr)) refuse_odd_numbers(*inner);
+}
+
+// Lets each option of a number have a unit: --duration 1h, --prompt-tokens 4k. The name of an option says its unit, as
+// that of a key does (lab/units.hpp).
+void read_units(CLI::App& command) {
+  for (CLI::Option* option : command.get_options()) {
+    const std::string type = option->get_type_name();
+    if (!type.starts_with("UINT") && !type.starts_with("INT") && !type.starts_with("FLOAT")) continue;
+    const std::string name = option->get_name();
+    const bool time = name == "--duration" || name == "--session-gap";
+    const Unit unit = unit_named(time ? name + "-s" : name);
+    option->transform(CLI::Validator(
+        [name, unit](std::string& text) {
+          double number = 0;
+          const bool plain = CLI::detail::lexical_cast(text, number) || !begins_as_number(text);
+          if (!plain) text = plain_number(number_in(unit, text, name));
+          return std::string();
+        },
+        ""));
+  }
+  for (CLI::App* inner : command.get_subcommands(nullptr)) read_units(*inner);
+}
+
+// CLI11 throws CLI::Success for --help and --version.
+void parse(CLI::App& program, int argc, char** argv) {
+  if (argc > 1) check_command(program, argv[1]);
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    program.exit(help);
+  }
+  if (!stdout_works()) throw WorkError(kNoStdout);
+}
+
+}  // namespace
+
+int run_program(int argc, char** argv) {
+  CLI::App program{
+      "kvtwin: hierarchical KV caches for LLM serving, simulated or on real hardware, with one policy library.\n"
+      "Example: kvtwin simulate experiments/quickstart.toml --out out/quickstart"};
+  program.set_version_flag("--version", std::string(kVersion) + " (" + kGitCommit + ")");
+  program.require_subcommand(1);
+  program.footer(environment_help());
+  add_simulate(program);
+  add_run(program);
+  add_replay(program);
+  add_explain(program);
+  add_compare(program, command_line(argc, argv));
+  add_plan(program, command_line(argc, argv));
+  add_validate(program);
+  add_record(program);
+  add_hitrate(program);
+  add_trace(program);
+  add_presets(program);
+  add_calibrate(program);
+  add_figures(program);
+  add_report(program);
+  try {
+    check_environment();
+    refuse_odd_numbers(program);
+    read_units(program);
+    parse(program, argc, argv);
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    return print_error({2, std::string(error.what()) + "; see kvtwin --help"});
+  } catch (const AlreadySaid& said) {
+    return stdout_works() ? said.code : print_error({1, kNoStdout});
+  } catch (...) {
+    return print_error(ending_of(std::current_exception()));
+  }
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,587 @@
+// Cache, the pools beside pool 0: windows and states. SGLang 0.5.23's rules (mem_cache/unified_radix_cache.py,
+// mem_cache/unified_cache/); docs/internals/hybrid-caches.md has them in order.
+#include <algorithm>
+#include <utility>
+
+#include "policy/base/check.hpp"
+#include "policy/cache.hpp"
+
+namespace kvtwin {
+
+// ---- which prefix a request can continue from --------------------------------------------------------
+
+// Shortens the match to its deepest node that every pool accepts.
+PrefixMatch Cache::usable(PrefixMatch found) const {
+  if (pools_.empty() || found.present == 0) return found;
+  std::vector<NodeId> path;
+  for (NodeId id = found.end; id != tree_.root(); id = tree_.node(id).parent) path.push_back(id);
+  std::vector<FurtherPool::Walk> device, any;
+  for (const Beside& pool : pools_) {
+    device.emplace_back(*pool.index, false);
+    any.emplace_back(*pool.index, true);
+  }
+  PrefixMatch best{0, 0, tree_.root(), tree_.root(), found.present};
+  Pages depth = 0, best_depth = 0;
+  const auto all = [](std::vector<FurtherPool::Walk>& walks, NodeId id, Pages pages) {
+    bool accepted = true;
+    for (FurtherPool::Walk& walk : walks) accepted &= walk.accepts(id, pages);
+    return accepted;
+  };
+  for (auto id = path.rbegin(); id != path.rend(); ++id) {
+    const Pages pages = std::min<Pages>(tree_.node(*id).facts.pages, found.present - depth);
+    depth += pages;
+    if (all(any, *id, pages)) {
+      best.end = *id;
+      best_depth = depth;
+    }
+    if (all(device, *id, pages) && tree_.node(*id).device.resident()) {
+      best.device_end = *id;
+      best.device_pages = depth;
+    }
+  }
+  best.host_pages = best_depth - best.device_pages;
+  return best;
+}
+
+// A waiting request looks at the path.
+void Cache::use_path(NodeId end) {
+  for (const Beside& pool : pools_) pool.index->use(end);
+  const std::uint64_t stamp = tree_.next_stamp();
+  for (NodeId id = end; id != tree_.root(); id = tree_.node(id).parent) tree_.stamp(id, stamp);
+}
+
+// ---- room --------------------------------------------------------------------------------------------
+
+void Cache::free_slots(std::size_t at, Tier tier, std::span<const SlotId> slots) {
+  if (!slots.empty()) pools_[at].on(tier).release(slots);
+}
+
+// Frees what the further pools have of a node that leaves the tier.
+void Cache::drop_beside(NodeId id, Tier tier) {
+  for (std::size_t at = 0; at < pools_.size(); ++at) {
+    FurtherPool& index = *pools_[at].index;
+    if (!index.has(tier, id)) continue;
+    const std::vector<SlotId> slots = index.take(tier, id);
+    free_slots(at, tier, slots);
+    sink_.event({.kind = EventKind::evicted,
+                 .tier = tier,
+                 .reason = Reason::lost,
+                 .pool = static_cast<std::uint8_t>(at + 1),
+                 .pages = slots.size()});
+  }
+}
+
+// Returns whether pool `other` loses its part of the node, too, when pool `at` does: a window takes the state along.
+bool Cache::goes_with(std::size_t at, std::size_t other, Tier tier, NodeId id) const {
+  const FurtherPool& index = *pools_[other].index;
+  if (other == at) return true;
+  return pools_[at].index->closure() == Closure::tail && index.has(tier, id) && !index.leased(tier, id);
+}
+
+// A device leaf goes as a whole. An inner node keeps its pages, and loses the window or state; a lost window takes the
+// state with it.
+void Cache::evict_from_pool(std::size_t at, NodeId victim, Reason reason) {
+  if (tree_.is_offered(victim, PolicyRole::device)) {
+    evict_from_device(victim, tree_.node(victim).facts.pages);
+    return;
+  }
+  for (std::size_t other = 0; other < pools_.size(); ++other) {
+    FurtherPool& index = *pools_[other].index;
+    if (!goes_with(at, other, Tier::device, victim)) continue;
+    const std::vector<SlotId> slots = index.take(Tier::device, victim);
+    free_slots(other, Tier::device, slots);
+    sink_.decide(DecisionKind::evict_device, reason, tree_.node(victim).keys().front(), slots.size(), kNoRequest,
+                 static_cast<std::uint8_t>(other + 1));
+    sink_.event({.kind = EventKind::evicted,
+                 .tier = Tier::device,
+                 .reason = reason,
+                 .pool = static_cast<std::uint8_t>(other + 1),
+                 .pages = slots.size()});
+  }
+}
+
+// Evicts for pool 0 first, then for the window pools. What one eviction frees of another pool counts there, too.
+bool Cache::allocate(Pages pages, std::vector<SlotId>& slots, RequestPools& pools) {
+  const std::size_t before = slots.size();
+  if (!allocate(pages, slots)) return false;
+  if (pages == 0) return true;
+  for (std::size_t at = 0; at < pools_.size(); ++at) {
+    if (pools_[at].index->closure() != Closure::tail) continue;
+    make_room_beside(at, pages);
+    std::vector<SlotId>& own = pools.parts[at].slots;
+    own.resize(before, kNoSlot);
+    const bool enough = pools_[at].allocate(Tier::device, pages, own);
+    KV_CHECK(enough, "slots counted as evictable can be evicted");
+  }
+  return true;
+}
+
+// Evicts until so many slots of the pool are free, or nothing is left to evict.
+void Cache::make_room_beside(std::size_t at, Pages slots) {
+  while (pools_[at].device.available() < slots) {
+    const NodeId victim = pools_[at].index->oldest(Tier::device);
+    if (victim == NodeId::none) break;
+    evict_from_pool(at, victim, Reason::lost);
+  }
+}
+
+SlotId Cache::take_state(std::size_t at) {
+  make_room_beside(at, 1);
+  std::vector<SlotId> slot;
+  return pools_[at].allocate(Tier::device, 1, slot) ? slot.front() : kNoSlot;
+}
+
+// ---- a request ---------------------------------------------------------------------------------------
+
+void Cache::lease_beside(RequestPools& pools, NodeId end) {
+  std::vector<Pages> from(pools_.size(), 0);
+  for (std::size_t at = 0; at < pools_.size(); ++at) from[at] = pools_[at].index->lease(Tier::device, end);
+  for (std::size_t at = 0; at < pools_.size(); ++at) {
+    if (pools.lease != NodeId::none) {
+      pools_[at].index->release(Tier::device, pools.lease, pools.parts[at].leased_from);
+    }
+    pools.parts[at].leased_from = from[at];
+  }
+  pools.lease = end;
+}
+
+bool Cache::enter_pools(const PrefixMatch& match, RequestPools& pools) {
+  if (pools_.empty()) return true;
+  const Tokens page = config_.shape.page_tokens;
+  Tokens matched = match.device_pages * page;
+  for (NodeId id = match.end; id != match.device_end; id = tree_.node(id).parent) {
+    if (tree_.node(id).host.resident()) matched += tree_.node(id).facts.pages * page;
+  }
+  const Tokens present = match.present * page;
+  const Tokens grid = state_points_ == nullptr ? page : state_points_->grid();
+  pools.branch = present / grid * grid > matched ? present / grid * grid : 0;
+  pools.parts.resize(pools_.size());
+  lease_beside(pools, match.device_end);
+  for (const Beside& pool : pools_) {
+    if (pool.index->closure() != Closure::point) continue;
+    const bool loads =
+        match.end != tree_.root() && !pool.index->has(Tier::device, match.end);  // into a slot of the node
+    if (obtainable(pool) >= states_of_request() + (loads ? 1 : 0)) continue;
+    leave_pools(pools);
+    return false;
+  }
+  return true;
+}
+
+void Cache::take_states(RequestPools& pools, NodeId end) {
+  if (pools_.empty()) return;
+  lease_beside(pools, end);
+  for (std::size_t at = 0; at < pools_.size(); ++at) {
+    if (pools_[at].index->closure() != Closure::point) continue;
+    std::vector<SlotId>& own = pools.parts[at].slots;
+    const Pages more = states_of_request() - own.size();
+    make_room_beside(at, more);
+    const bool enough = pools_[at].allocate(Tier::device, more, own);
+    KV_CHECK(enough, "states counted as evictable can be evicted");
+  }
+}
+
+void Cache::leave_pools(RequestPools& pools) {
+  for (std::size_t at = 0; at < pools.parts.size(); ++at) {
+    std::vector<SlotId>& own = pools.parts[at].slots;
+    std::erase(own, kNoSlot);
+    free_slots(at, Tier::device, own);
+    if (pools.lease != NodeId::none) {
+      pools_[at].index->release(Tier::device, pools.lease, pools.parts[at].leased_from);
+    }
+  }
+  pools = {};
+}
+
+// Gives back the windows that the sequence of this length needs no more, once `interval` tokens have left the window.
+// As many pages stay as the tail of an insert needs.
+void Cache::release_windows(RequestPools& pools, Tokens length, Pages shared, Tokens interval) {
+  const Tokens page = config_.shape.page_tokens;
+  for (std::size_t at = 0; at < pools.parts.size(); ++at) {
+    if (pools_[at].index->closure() != Closure::tail) continue;
+    RequestPools::Part& part = pools.parts[at];
+    const Tokens window = config_.pools[at].window;
+    if (length < window + part.released + interval) continue;
+    part.released = std::max(part.released, shared * page);
+    const Tokens kept = std::max<Tokens>(pools_[at].index->tail_pages(), 1) * page;
+    Tokens to = length > kept ? length - kept : 0;
+    if (state_points_ != nullptr && pools.tracked != 0) {  // an insert will end there
+      to = std::min(to, pools.tracked > window ? pools.tracked - window : 0);
+    }
+    to = to / page * page;
+    if (to <= part.released) continue;
+    free_windows(pools, at, part.released / page, to / page);
+    part.released = to;
+  }
+}
+
+// A lease of a window holds whole nodes. Cuts the upper node, so that it holds no more than a window.
+void Cache::cut_for_lease(std::size_t at, NodeId end) {
+  const Pages tail = pools_[at].index->tail_pages();
+  if (pools_[at].index->closure() != Closure::tail || end == tree_.root()) return;
+  const Pages depth = tree_.node(end).facts.depth_pages;
+  if (depth <= tail) return;
+  NodeId top = end;
+  while (tree_.node(top).facts.depth_pages - tree_.node(top).facts.pages > depth - tail) top = tree_.node(top).parent;
+  const Pages first = tree_.node(top).facts.depth_pages - tree_.node(top).facts.pages;
+  if (first < depth - tail) tree_.split(top, depth - tail - first);
+}
+
+void Cache::release_windows(RequestPools& pools, Tokens length) {
+  const Tokens page = config_.shape.page_tokens;
+  if (pools.lease != NodeId::none) {
+    for (std::size_t at = 0; at < pools_.size(); ++at) cut_for_lease(at, pools.lease);
+    lease_beside(pools, pools.lease);
+  }
+  for (std::size_t at = 0; at < pools.parts.size(); ++at) {
+    if (pools_[at].index->closure() != Closure::tail || length <= config_.pools[at].window) continue;
+    RequestPools::Part& part = pools.parts[at];
+    const Tokens to = (length - config_.pools[at].window) / page * page;
+    if (to <= part.released) continue;
+    free_windows(pools, at, part.released / page, to / page);
+    part.released = to;
+  }
+}
+
+// Frees the request's own windows of the pages [from, to).
+void Cache::free_windows(RequestPools& pools, std::size_t at, Pages from, Pages to) {
+  std::vector<SlotId>& own = pools.parts[at].slots;
+  freed_beside_.clear();
+  for (Pages i = from; i < std::min<Pages>(to, own.size()); ++i) {
+    if (own[i] != kNoSlot) freed_beside_.push_back(std::exchange(own[i], kNoSlot));
+  }
+  free_slots(at, Tier::device, freed_beside_);
+}
+
+void Cache::track_prefill(RequestPools& pools, Tokens from, Tokens to) {
+  if (state_points_ == nullptr || state_points_->tracking_slots() == 0) return;
+  const Tokens point = state_points_->after_prefill(from, to, pools.branch);
+  if (point % config_.shape.page_tokens != 0) return;  // no node can end there
+  if (point == 0) return;
+  pools.tracked = point;
+  pools.last = (pools.last + 1) % state_points_->tracking_slots();
+}
+
+void Cache::track_decode(RequestPools& pools, Tokens from, Tokens tokens, Pages shared) {
+  if (pools_.empty()) return;
+  for (Tokens length = from + 1; length <= from + tokens; ++length) {
+    release_windows(pools, length - 1, shared, config_.window_release_tokens);
+    if (state_points_ == nullptr || !state_points_->after_decode(length)) continue;
+    pools.earlier = std::exchange(pools.tracked, length);
+    pools.last = (pools.last + 1) % state_points_->tracking_slots();
+  }
+}
+
+// ---- L2 ----------------------------------------------------------------------------------------------
+
+// Returns the nodes whose windows or state a copy of `id` on L2 needs, and that have none there; the deepest first.
+std::vector<NodeId> Cache::uncopied(std::size_t at, NodeId id) const {
+  const FurtherPool& index = *pools_[at].index;
+  std::vector<NodeId> nodes;
+  const auto lacks = [&](NodeId node) { return index.has(Tier::device, node) && !index.has(Tier::host, node); };
+  if (index.closure() == Closure::point) {
+    if (lacks(id)) nodes.push_back(id);
+    return nodes;
+  }
+  Pages covered = 0;
+  for (NodeId node = id; node != tree_.root() && covered < index.tail_pages(); node = tree_.node(node).parent) {
+    if (!index.has(Tier::device, node) && !index.has(Tier::host, node)) break;
+    if (index.arriving(Tier::host, node) != OperationId::none) break;
+    if (node != id && !tree_.node(node).host.resident()) break;
+    covered += tree_.node(node).facts.pages;
+    if (lacks(node)) nodes.push_back(node);
+  }
+  return nodes;
+}
+
+// States first, then windows.
+bool Cache::make_host_room_beside(NodeId id) {
+  bool enough = true;
+  tree_.lease(Tier::host, id);
+  for (const Closure closure : {Closure::point, Closure::tail}) {
+    for (std::size_t at = 0; at < pools_.size() && enough; ++at) {
+      if (pools_[at].index->closure() != closure || pools_[at].host.capacity() == 0) continue;
+      Pages slots = 0;
+      for (const NodeId node : uncopied(at, id)) slots += pools_[at].index->slots(Tier::device, node).size();
+      if (pools_[at].host.available() < slots) evict_host_pool(at, slots);
+      enough = pools_[at].host.available() >= slots;
+    }
+  }
+  tree_.release(Tier::host, id);
+  return enough;
+}
+
+// Leases what a copy behind `end` reads, until the transfer has ended.
+void Cache::lease_sources(Transfer& transfer, std::size_t at, Tier source, NodeId end) {
+  tree_.lease(source, end);
+  transfer.beside.push_back({at, end, true, pools_[at].index->lease(source, end)});
+}
+
+// Queues the copies. Requires: there is room for them, and the node is on L2.
+void Cache::copy_beside(NodeId id) {
+  backups_.beside.resize(pools_.size());
+  for (std::size_t at = 0; at < pools_.size(); ++at) {
+    FurtherPool& index = *pools_[at].index;
+    const std::vector<NodeId> nodes = uncopied(at, id);
+    if (pools_[at].host.capacity() == 0 || nodes.empty()) continue;
+    lease_sources(backups_.queued, at, Tier::device, id);
+    for (const NodeId node : nodes) {
+      const std::span<const SlotId> sources = index.slots(Tier::device, node);
+      std::vector<SlotId> targets;
+      const bool room = pools_[at].allocate(Tier::host, sources.size(), targets);
+      KV_CHECK(room, "the room was made before");
+      const std::span<const PageKey> keys = tree_.node(node).keys().last(sources.size());
+      for (std::size_t i = 0; i < sources.size(); ++i) {
+        backups_.beside[at].push_back({keys[i], sources[i], targets[i]});
+      }
+      index.put(Tier::host, node, targets);
+      index.set_arriving(Tier::host, node, mark_of(backups_));
+      backups_.queued.beside.push_back({at, node, false, 0});
+    }
+  }
+}
+
+// A node that L2 has already got a window or a state: copies it, too.
+void Cache::add_copies(NodeId end) {
+  if (pools_.empty() || !tree_.node(end).host.resident()) return;
+  if (tree_.node(end).host.arriving == OperationId::none && make_host_room_beside(end)) copy_beside(end);
+}
+
+// Evicts so many slots. A host leaf goes as a whole; an inner node loses the window or state.
+void Cache::evict_host_pool(std::size_t at, Pages slots) {
+  const Pages target = pools_[at].host.available() + slots;
+  while (pools_[at].host.available() < target) {
+    const NodeId victim = pools_[at].index->oldest(Tier::host);
+    if (victim == NodeId::none) return;
+    if (tree_.is_offered(victim, PolicyRole::host)) {
+      evict_host_node(victim, tree_.node(victim).facts.pages);
+      continue;
+    }
+    for (std::size_t other = 0; other < pools_.size(); ++other) {
+      FurtherPool& index = *pools_[other].index;
+      if (goes_with(at, other, Tier::host, victim)) free_slots(other, Tier::host, index.take(Tier::host, victim));
+    }
+  }
+}
+
+// The windows that a request which continues behind `end` needs from L2, from the top.
+std::vector<NodeId> Cache::windows_to_load(std::size_t at, NodeId end) const {
+  const FurtherPool& index = *pools_[at].index;
+  std::vector<NodeId> nodes;
+  const Pages needed = index.closure() == Closure::point ? 1 : index.tail_pages();
+  Pages covered = 0;
+  for (NodeId id = end; id != tree_.root() && covered < needed; id = tree_.node(id).parent) {
+    covered += tree_.node(id).facts.pages;
+    if (!index.has(Tier::device, id)) nodes.push_back(id);
+  }
+  std::ranges::reverse(nodes);
+  return nodes;
+}
+
+bool Cache::loads_beside(const PrefixMatch& match) const {
+  for (std::size_t at = 0; at < pools_.size(); ++at) {
+    if (!windows_to_load(at, match.end).empty()) return true;
+  }
+  return false;
+}
+
+// Makes room for a load of the part of the path that L1 lacks. Takes the slot of the request's state, if that is loaded
+// too. Returns false, and takes nothing, if there is too little room.
+bool Cache::make_load_room(const PrefixMatch& match, Pages pages, RequestPools& pools) {
+  lease_beside(pools, match.end);
+  bool enough = true;
+  for (std::size_t at = 0; at < pools_.size(); ++at) {
+    const FurtherPool& index = *pools_[at].index;
+    if (index.closure() != Closure::point || index.has(Tier::device, match.end)) continue;
+    const SlotId own = take_state(at);
+    enough = enough && own != kNoSlot;
+    if (own != kNoSlot) pools.parts[at].slots.push_back(own);
+  }
+  if (pages > device_.available()) evict_device(pages - device_.available());
+  enough = enough && device_.available() >= pages;
+  for (std::size_t at = 0; at < pools_.size() && enough; ++at) {
+    Pages slots = 0;
+    for (const NodeId id : windows_to_load(at, match.end)) slots += pools_[at].index->slots(Tier::host, id).size();
+    if (pools_[at].device.available() < slots) make_room_beside(at, slots);
+    enough = pools_[at].device.available() >= slots;
+  }
+  if (enough) return true;
+  for (std::size_t at = 0; at < pools_.size(); ++at) {
+    FurtherPool& index = *pools_[at].index;
+    index.release(Tier::host, match.end, index.lease(Tier::host, match.end));  // the attempt counts as a use
+    if (pools_[at].index->closure() != Closure::point) continue;
+    free_slots(at, Tier::device, pools.parts[at].slots);
+    pools.parts[at].slots.clear();
+  }
+  lease_beside(pools, match.device_end);
+  return false;
+}
+
+// Queues the loads of windows and states. A state is also loaded into the request's own slot.
+void Cache::load_beside(const PrefixMatch& match, RequestPools& pools) {
+  loads_.beside.resize(pools_.size());
+  for (std::size_t at = 0; at < pools_.size(); ++at) {
+    FurtherPool& index = *pools_[at].index;
+    const std::vector<NodeId> nodes = windows_to_load(at, match.end);
+    if (!nodes.empty()) lease_sources(loads_.queued, at, Tier::host, match.end);
+    for (const NodeId id : nodes) {
+      const std::span<const SlotId> sources = index.slots(Tier::host, id);
+      std::vector<SlotId> targets;
+      const bool room = pools_[at].allocate(Tier::device, sources.size(), targets);
+      KV_CHECK(room, "the room was made before");
+      const std::span<const PageKey> keys = tree_.node(id).keys().last(sources.size());
+      for (std::size_t i = 0; i < sources.size(); ++i) loads_.beside[at].push_back({keys[i], sources[i], targets[i]});
+      if (index.closure() == Closure::point) {
+        loads_.beside[at].push_back({keys.back(), sources.front(), pools.parts[at].slots.front()});
+      }
+      loads_.queued.beside.push_back({at, id, false, 0});
+      index.put(Tier::device, id, targets);
+      index.set_arriving(Tier::device, id, mark_of(loads_));
+    }
+  }
+}
+
+void Cache::acknowledge_beside(const Transfer& transfer, Tier target, bool done) {
+  const Tier source = target == Tier::device ? Tier::host : Tier::device;
+  for (const BesideCopy& copy : transfer.beside) {
+    FurtherPool& index = *pools_[copy.pool].index;
+    if (copy.leases) {
+      index.release(source, copy.node, copy.leased_from);
+      tree_.release(source, copy.node);
+      continue;
+    }
+    for (NodeId id = copy.node; id != tree_.root() && index.arriving(target, id) == transfer.mark;
+         id = tree_.node(id).parent) {
+      index.set_arriving(target, id, OperationId::none);
+      if (!done) free_slots(copy.pool, target, index.take(target, id));
+    }
+  }
+}
+
+// ---- an insert ---------------------------------------------------------------------------------------
+
+Tokens Cache::insertable(RequestPools& pools, Tokens computed, Tokens cached, Pages shared, bool last) {
+  if (pools_.empty()) return cached;
+  Tokens length = cached;
+  const Tokens page = config_.shape.page_tokens;
+  if (state_points_ == nullptr) {
+    pools.ends_at_branch = pools.branch > shared * page && pools.branch <= cached;
+    if (pools.ends_at_branch) length = pools.branch;
+  } else {
+    const bool tracks = state_points_->tracking_slots() > 0;
+    std::uint32_t slot = 0;
+    if (!tracks) {
+      if (cached != computed) length = 0;  // the state is that of all computed tokens
+    } else if (pools.tracked <= cached) {
+      length = pools.tracked;
+      slot = 1 + pools.last;
+    } else {  // the last state is that of tokens that are not cached
+      length = pools.earlier <= cached ? pools.earlier : 0;
+      slot = 1 + (pools.last + 1) % state_points_->tracking_slots();
+    }
+    if (length < shared * page) length = 0;  // the index has more, and the state would be of another length
+    for (std::size_t at = 0; at < pools_.size() && length > 0; ++at) {
+      if (pools_[at].index->closure() != Closure::point) continue;
+      std::vector<SlotId>& own = pools.parts[at].slots;
+      SlotId& tracked = own[slot];
+      // A request that goes on gets another slot for the one that it gives. Without tracking, the state is copied.
+      const SlotId other = last ? kNoSlot : take_state(at);
+      if (!last && other == kNoSlot) return 0;
+      pools.given = tracks || last ? std::exchange(tracked, other) : other;
+    }
+  }
+  if (!last && length > 0) release_windows(pools, length - 1, shared, 1);
+  return length;
+}
+
+// The nodes on the path to `end`, from page `from` on, get the request's windows where they have none. `is_new`: the
+// node has just been inserted; it is cut so that a lease of its end needs no more than a window.
+void Cache::give_windows(RequestPools& pools, NodeId end, Pages from, bool is_new) {
+  for (std::size_t at = 0; at < pools_.size(); ++at) {
+    FurtherPool& index = *pools_[at].index;
+    if (index.closure() != Closure::tail) continue;
+    RequestPools::Part& part = pools.parts[at];
+    const auto put = [&](NodeId id) {
+      const NodeFacts& facts = tree_.node(id).facts;
+      const auto slots = std::span(part.slots).subspan(facts.depth_pages - facts.pages, facts.pages);
+      index.put(Tier::device, id, slots);
+      std::ranges::fill(slots, kNoSlot);
+    };
+    path_.clear();
+    for (NodeId id = end; id != tree_.root() && tree_.node(id).facts.depth_pages > from; id = tree_.node(id).parent) {
+      if (!index.has(Tier::device, id)) path_.push_back(id);
+    }
+    for (auto id = path_.rbegin(); id != path_.rend(); ++id) {
+      const Pages depth = tree_.node(*id).facts.depth_pages, first = depth - tree_.node(*id).facts.pages;
+      const Pages live = std::max<Pages>(first, part.released / config_.shape.page_tokens);
+      if (live >= depth) continue;
+      if (live > first) cut_off_.push_back(tree_.split(*id, live - first));
+      if (is_new && depth - live > index.tail_pages()) {
+        cut_off_.push_back(tree_.split(*id, depth - live - index.tail_pages()));
+        put(cut_off_.back());
+      }
+      put(*id);
+    }
+  }
+}
+
+void Cache::give_states(RequestPools& pools, NodeId end) {
+  for (std::size_t at = 0; at < pools_.size(); ++at) {
+    FurtherPool& index = *pools_[at].index;
+    if (index.closure() == Closure::tail || index.has(Tier::device, end)) {
+      index.use(end);
+    } else if (pools.given != kNoSlot) {
+      index.put(Tier::device, end, {&pools.given, 1});
+      pools.given = kNoSlot;
+      if (config_.states_per_path > 0) limit_states(at, end);
+    }
+  }
+}
+
+// Drops states from the top of the path, but for those of forks, leaves and leases, and the last one.
+void Cache::limit_states(std::size_t at, NodeId end) {
+  FurtherPool& index = *pools_[at].index;
+  path_.clear();
+  for (NodeId id = end; id != tree_.root(); id = tree_.node(id).parent) {
+    if (index.has(Tier::device, id)) path_.push_back(id);
+  }
+  std::size_t excess = path_.size() > config_.states_per_path ? path_.size() - config_.states_per_path : 0;
+  for (auto id = path_.rbegin(); id != path_.rend() && excess > 0 && *id != end; ++id) {
+    if (index.leased(Tier::device, *id) || tree_.node(*id).children != 1) continue;
+    if (tree_.is_offered(*id, PolicyRole::device)) continue;
+    evict_from_pool(at, *id, Reason::quota);
+    --excess;
+  }
+}
+
+void Cache::inserted(RequestPools& pools, NodeId end, Tokens computed, Pages shared, bool last) {
+  if (pools_.empty()) return;
+  if (end != NodeId::none) lease_beside(pools, end);
+  for (std::size_t at = 0; at < pools_.size(); ++at) {
+    if (pools_[at].index->closure() != Closure::point) continue;
+    if (pools.given != kNoSlot) free_slots(at, Tier::device, {&pools.given, 1});
+    pools.given = kNoSlot;
+  }
+  if (!last) pools.tracked = pools.earlier = 0;
+  if (!std::exchange(pools.ends_at_branch, false)) return;
+  pools.branch = 0;
+  if (!last) release_windows(pools, computed - 1, shared, 1);
+}
+
+void Cache::check_pools(std::span<const RequestPools* const> requests) const {
+  for (std::size_t at = 0; at < pools_.size(); ++at) {
+    Pages owned = 0;
+    for (const RequestPools* const request : requests) {
+      if (request->parts.empty()) continue;
+      const RequestPools::Part& part = request->parts[at];
+      owned += part.slots.size() - static_cast<Pages>(std::ranges::count(part.slots, kNoSlot));
+    }
+    for (const Tier tier : kTiersOfTree) {
+      pools_[at].on(tier).check_invariants();
+      const Pages held = pools_[at].index->slots_held(tier);
+      KV_CHECK(pools_[at].on(tier).used() == held + (tier == Tier::device ? owned : 0), "each slot has one owner");
+    }
+  }
+}
+
+}  // namespace kvtwin

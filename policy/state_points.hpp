@@ -1,0 +1,44 @@
+// Where a request leaves a copy of its recurrent state in the cache, for models that have states (Mamba, GDN, KDA). A
+// later request can continue only from such a point. Each engine has one StatePoints.
+//
+// Points are lengths in tokens. A tracked state goes to a slot of its own, which the request gives to the cache at its
+// next insert. A branch is a length up to which a match found the KV of full attention, but no state; a request that
+// computes across it should leave a state there, because another request is likely to leave the path there again.
+//
+// A policy is one file, policy/state_points/NAME.cpp, that defines std::unique_ptr<StatePoints>
+// make_NAME_state_points(const EngineConfig&, const Parameters&); the build finds the file by its name.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "policy/base/parameters.hpp"
+#include "policy/base/types.hpp"
+
+namespace kvtwin {
+
+struct EngineConfig;
+
+class StatePoints {
+ public:
+  virtual ~StatePoints() = default;
+  // Slots that a running request holds beside its own state. 0: no state is tracked; an insert copies the state of the
+  // request's whole length, and the end of the request gives its own state to the cache.
+  virtual std::uint32_t tracking_slots() const = 0;
+  // A pass computes the tokens [from, to). Returns the length whose state it leaves; 0: none. `branch`: 0 if there is
+  // none.
+  virtual Tokens after_prefill(Tokens from, Tokens to, Tokens branch) const = 0;
+  // Returns whether a decode step that brings the sequence to this length leaves its state.
+  virtual bool after_decode(Tokens length) const = 0;
+  // Branches are multiples of it.
+  virtual Tokens grid() const = 0;
+};
+
+// Known names.
+std::span<const std::string_view> state_points_names();
+// Returns the policy of config.state_points, a name with parameters or without; null for a text with a fault.
+std::unique_ptr<StatePoints> make_state_points(const EngineConfig& config);
+
+}  // namespace kvtwin
