@@ -95,7 +95,7 @@ EngineConfig make_engine(const HitRateCommand& arguments, Tokens block_tokens, P
   set_number("tiers.host.tokens", arguments.host_capacity * block_tokens, "--host-capacity");
   set("cache.write_policy", arguments.write_policy, "--write-policy");
   set("cache.evict_unit", arguments.evict_unit, "--evict-unit");
-  if (arguments.split_refreshes) set("cache.split_refreshes", "true", "--split-refreshes");
+  if (arguments.split_refreshes) set("cache.rules.split_refreshes", "true", "--split-refreshes");
   if (arguments.exclusive) set("cache.tiering", "exclusive", "--exclusive");
   set("scheduler.chunk_tokens", "1000000000", "hitrate");
   if (arguments.sglang_rules) apply_sglang_cache_rules(experiment, "--sglang-rules");

@@ -79,9 +79,10 @@ void list_keys() {
   };
   for (const ExperimentKey& key : experiment_keys()) {
     list(key, "");
-    if (key.name == kHardwareSetKey) {
-      for (const ExperimentKey& figure : hardware_set_keys()) {
-        if (!is_figure_of_a_file(figure)) list(figure, "  ");
+    for (const KeyTable& table : key_tables()) {
+      if (table.name != key.name) continue;
+      for (const ExperimentKey& one : table.keys) {
+        if (!is_figure_of_a_file(one)) list(one, "  ");
       }
     }
     const auto of_policy = [&](std::string_view name) { return facts_of_policy(*key.policy, name); };

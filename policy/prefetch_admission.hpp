@@ -33,7 +33,7 @@ class PrefetchAdmission {
   // True if admits() reads the times of an offer: the scheduler then estimates each request's time in the queue.
   virtual bool weighs_costs() const { return false; }
   // Returns the reading time, at the recent rates, that all prefetches in flight to L2 may take at most. Applies beside
-  // the limit cache.prefetch_host_share of L2's pages. 0 = no such limit.
+  // the limit cache.rules.prefetch_host_share of L2's pages. 0 = no such limit.
   virtual TimeNs in_flight_limit_ns() const { return 0; }
 };
 

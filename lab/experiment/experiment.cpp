@@ -55,9 +55,9 @@ bool can_be_written(const KeyValue& value) {
 
 const ExperimentKey& find_key(std::string_view name, const std::string& where) {
   if (const ExperimentKey* known = find_key_of_experiment(name)) return *known;
-  const bool of_hardware = name.starts_with(std::string(kHardwareSetKey) + ".");
+  const KeyTable* const table = table_of(name);
   std::vector<std::string> names;
-  for (const ExperimentKey& key : of_hardware ? hardware_set_keys() : experiment_keys()) names.emplace_back(key.name);
+  for (const ExperimentKey& key : table == nullptr ? experiment_keys() : table->keys) names.emplace_back(key.name);
   const std::string nearest = nearest_name(name, names);
   std::string sentence = where + ": unknown key \"" + std::string(name) + "\"";
   if (!nearest.empty()) sentence += "; did you mean \"" + nearest + "\"?";
@@ -146,7 +146,9 @@ constexpr std::string_view kResolvedHeader = "# Every key, its value and where i
 
 Experiment::Experiment() {
   for (const ExperimentKey& key : experiment_keys()) entries_[std::string(key.name)].value = key.fallback;
-  for (const ExperimentKey& key : hardware_set_keys()) entries_[std::string(key.name)].value = key.fallback;
+  for (const KeyTable& table : key_tables()) {
+    for (const ExperimentKey& key : table.keys) entries_[std::string(key.name)].value = key.fallback;
+  }
   for (const EarlierKey& earlier : earlier_keys()) entries_[std::string(earlier.key.name)].value = earlier.key.fallback;
   apply_engine();
 }
@@ -220,16 +222,21 @@ void Experiment::read_recorded(const std::string& name) {
 }
 
 void Experiment::apply_engine() {
-  for (const ExperimentKey& key : experiment_keys()) {
-    Entry& e = entry(key.name);
-    if (e.origin.starts_with(kByEngine)) e = {key.fallback, "default", false};
-  }
+  const auto reset = [&](std::span<const ExperimentKey> keys) {
+    for (const ExperimentKey& key : keys) {
+      Entry& e = entry(key.name);
+      if (e.origin.starts_with(kByEngine)) e = {key.fallback, "default", false};
+    }
+  };
+  reset(experiment_keys());
+  for (const KeyTable& table : key_tables()) reset(table.keys);
   const std::string by = std::string(kByEngine) + text(kEngineKey);
   for (const EngineSetting& setting : engine_settings(*this)) {
     Entry& e = entry(setting.key);
     if (e.origin != "default") continue;
     e = {value_of_setting(setting, by), by, false};
   }
+  for (const KeyTable& table : key_tables()) list_table(table);
   if (has_earlier_keys_) apply_earlier_keys();
   if (has_earlier_keys_) apply_earlier_faults();
 }
@@ -403,11 +410,12 @@ void Experiment::assign(const ExperimentKey& key, KeyValue value, const std::str
   if (key.name == kEngineKey) engine_word(std::get<std::string>(value), std::string(key.name) + " (" + origin + ")");
   if (const auto* integer = std::get_if<std::int64_t>(&value)) check(static_cast<double>(*integer));
   if (const auto* number = std::get_if<double>(&value)) check(*number);
-  if (key.name.starts_with(std::string(kHardwareSetKey) + ".")) {  // a file gives a key twice by an earlier name only
+  const KeyTable* const table = table_of(key.name);
+  if (table != nullptr) {  // a file gives a key twice by an earlier name only
     const Entry& before = entry(key.name);
-    if (before.from_file && from_file && before.value != value) {
-      throw InputError(where + " is " + shown(value) + ", and " + this->where(key.name) +
-                       " gives the same figure; give one of them");
+    if (before.from_file && from_file && before.order != 0 && before.value != value) {
+      throw InputError(where + " is " + shown(value) + ", and " + this->where(key.name) + " gives the same " +
+                       std::string(table->one) + "; give one of them");
     }
   }
   const bool empty = value == KeyValue(std::string()) || value == KeyValue(std::int64_t{0}) || value == KeyValue(0.0);
@@ -419,8 +427,10 @@ void Experiment::assign(const ExperimentKey& key, KeyValue value, const std::str
     if (!is_recorded_) note_earlier_key(*earlier);
     if (earlier->policies.empty()) assign_renamed(*earlier);
   }
-  if (key.name == kHardwareSetKey) assign_hardware_set(origin, from_file);
-  if (key.name.starts_with(std::string(kHardwareSetKey) + ".")) list_hardware_set();
+  if (table != nullptr) list_table(*table);
+  for (const KeyTable& whole : key_tables()) {
+    if (whole.name == key.name) assign_table(whole, origin, from_file);
+  }
   // Pairs of keys with the same meaning. A later setting replaces the other key. One file with both keys is an error.
   static constexpr std::pair<std::string_view, std::string_view> kPairs[] = {
       {"tiers.device.tokens", "tiers.device.gib"},
@@ -463,39 +473,46 @@ void Experiment::assign_renamed(const EarlierKey& earlier) {
   entry(now.name).given_as = earlier.key.name;
 }
 
-// Sets the figures of the whole list. A figure that the list lacks is that of the hardware again.
-void Experiment::assign_hardware_set(const std::string& origin, bool from_file) {
-  const std::string list = text(kHardwareSetKey);
-  for (const ExperimentKey& key : hardware_set_keys()) {
+// Sets the settings of the whole list. A setting that the list lacks is not given any more; in a recorded experiment it
+// is the default.
+void Experiment::assign_table(const KeyTable& table, const std::string& origin, bool from_file) {
+  const std::string list = text(table.name);
+  for (const ExperimentKey& key : table.keys) {
     Entry& e = entry(key.name);
-    if (!from_file || !e.from_file) e = {key.fallback};
+    if (is_recorded_) {
+      e = {key.fallback, origin, from_file};
+    } else if (!from_file || !e.from_file) {
+      e = {key.fallback};
+    }
   }
   for (std::string_view item : split_list(list)) {
     item.remove_prefix(std::min(item.find_first_not_of(' '), item.size()));
     const std::size_t equals = item.find('=');
     if (equals == std::string_view::npos) {
-      throw InputError(origin + ": " + std::string(kHardwareSetKey) + ": \"" + std::string(item) +
-                       "\" is no figure; write name=value, e.g. drive_count=4");
+      throw InputError(origin + ": " + std::string(table.name) + ": \"" + std::string(item) + "\" is no " +
+                       std::string(table.one) + "; write name=value, e.g. " + std::string(table.example));
     }
-    const std::string name = std::string(kHardwareSetKey) + "." + std::string(item.substr(0, equals));
+    const std::string name = std::string(table.name) + "." + std::string(item.substr(0, equals));
     const ExperimentKey& key = find_key(name, origin);
     assign(key, read_value(key, std::string(item.substr(equals + 1)), origin + ": " + name), origin, from_file);
   }
-  list_hardware_set();
+  list_table(table);
 }
 
-// Makes the text of the list.
-void Experiment::list_hardware_set() {
+// Makes the text of the list: of what is not the default. Its origin is that of the last setting that was given, or of
+// the engine.
+void Experiment::list_table(const KeyTable& table) {
   std::string list;
   const Entry* last = nullptr;
-  for (const ExperimentKey& key : hardware_set_keys()) {
+  for (const ExperimentKey& key : table.keys) {
     const Entry& e = entry(key.name);
-    if (e.order != 0 && (last == nullptr || e.order > last->order)) last = &e;
+    if (e.origin != "default" && (last == nullptr || e.order > last->order)) last = &e;
     if (e.value == key.fallback) continue;
-    const std::size_t prefix = kHardwareSetKey.size() + 1;
-    list += (list.empty() ? "" : ", ") + std::string(key.name.substr(prefix)) + "=" + shown(e.value);
+    const auto* const text = std::get_if<std::string>(&e.value);
+    list += (list.empty() ? "" : ", ") + std::string(key.name.substr(table.name.size() + 1)) + "=" +
+            (text != nullptr ? *text : shown(e.value));
   }
-  Entry& whole = entry(kHardwareSetKey);
+  Entry& whole = entry(table.name);
   whole.value = list;
   if (last != nullptr) whole.origin = last->origin;
 }
@@ -538,9 +555,13 @@ std::filesystem::path Experiment::path(std::string_view key) const {
 }
 
 void Experiment::apply_keys(const ExperimentKey::Configuration& to) const {
-  for (const ExperimentKey& key : experiment_keys()) {
-    if (key.apply != nullptr) key.apply(value(key.name), to);
-  }
+  const auto apply = [&](std::span<const ExperimentKey> keys) {
+    for (const ExperimentKey& key : keys) {
+      if (key.apply != nullptr) key.apply(value(key.name), to);
+    }
+  };
+  apply(experiment_keys());
+  for (const KeyTable& table : key_tables()) apply(table.keys);
 }
 
 std::string Experiment::resolved() const {

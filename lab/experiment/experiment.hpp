@@ -83,8 +83,8 @@ class Experiment {
   void apply_earlier_keys();
   void apply_earlier_faults();
   void assign_renamed(const EarlierKey& earlier);
-  void assign_hardware_set(const std::string& origin, bool from_file);
-  void list_hardware_set();
+  void assign_table(const KeyTable& table, const std::string& origin, bool from_file);
+  void list_table(const KeyTable& table);
   void note_earlier_key(const EarlierKey& key);
   bool gives_earlier(const EarlierKey& key) const;
 

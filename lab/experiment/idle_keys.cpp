@@ -73,7 +73,7 @@ struct Rule {
 };
 
 constexpr std::string_view kOfSlru[] = {"cache.slru_protected_touches"};
-constexpr std::string_view kOfCountedTouches[] = {"cache.count_touches"};
+constexpr std::string_view kOfCountedTouches[] = {"cache.rules.count_touches"};
 constexpr std::string_view kOfTlru[] = {"cache.tlru_threshold_tokens", "cache.tlru_next_prompt_tokens"};
 constexpr std::string_view kOfDraft[] = {"model.draft.config", "model.draft.accept_length",
                                          "model.draft.accept_length_without_kv", "model.draft.restore",
@@ -107,30 +107,30 @@ constexpr std::string_view kOfView[] = {"cluster.route_view_delay_s"};
 constexpr std::string_view kOfBelowDevice[] = {"cache.layout", "cache.write_policy", "hardware.set.host_link_gbps"};
 constexpr std::string_view kOfHost[] = {"tiers.host.memory_gib",
                                         "cache.tiering",
-                                        "cache.reclaim_shadowed",
+                                        "cache.rules.reclaim_shadowed",
                                         "cache.backup_retries",
                                         "cache.io",
                                         "cache.load_back_admission",
                                         "cache.load_back_min_tokens",
                                         "cache.load_back_quota_tokens"};
 constexpr std::string_view kOfHostRatio[] = {"tiers.host.memory_share"};
-constexpr std::string_view kOfReclaim[] = {"cache.reclaim_order"};
-constexpr std::string_view kOfWriteBack[] = {"cache.clean_reserve", "cache.host_evicts_leaving"};
+constexpr std::string_view kOfReclaim[] = {"cache.rules.reclaim_order"};
+constexpr std::string_view kOfWriteBack[] = {"cache.clean_reserve", "cache.rules.host_evicts_leaving"};
 constexpr std::string_view kOfThreshold[] = {"cache.write_threshold"};
 constexpr std::string_view kOfStorage[] = {"model.revision",
                                            "cache.prefetch_policy",
                                            "cache.prefetch_admission",
                                            "cache.prefetch_min_tokens",
                                            "cache.prefetch_retry_steps",
-                                           "cache.prefetch_recheck",
+                                           "cache.rules.prefetch_recheck",
                                            "cache.storage_batch_pages",
                                            "cache.storage_retries",
                                            "cache.namespace",
                                            "cache.path"};
 constexpr std::string_view kOfTimeout[] = {"cache.prefetch_timeout_base_s", "cache.prefetch_timeout_per_ki_token_s",
-                                           "cache.prefetch_timeout_most_s", "cache.prefetch_timeout_from"};
-constexpr std::string_view kOfHostShare[] = {"cache.prefetch_host_share", "cache.prefetch_share_of",
-                                             "cache.prefetch_style"};
+                                           "cache.prefetch_timeout_most_s", "cache.rules.prefetch_timeout_from"};
+constexpr std::string_view kOfHostShare[] = {"cache.rules.prefetch_host_share", "cache.rules.prefetch_share_of",
+                                             "cache.rules.prefetch_style"};
 constexpr std::string_view kOfAttempts[] = {"cache.prefetch_attempts"};
 constexpr std::string_view kOfSplit[] = {"cache.split_kv"};
 constexpr std::string_view kOfOvertaking[] = {"scheduler.overtake_limit"};
@@ -206,8 +206,8 @@ const Rule kRules[] = {
     {kOfHost, [](const Facts& f) { return f.host; }, "there is no host tier; give tiers.host"},
     {kOfHostRatio, [](const Facts& f) { return f.e.number("tiers.host.ratio") != 0; },
      "it bounds tiers.host.ratio only; set that"},
-    {kOfReclaim, [](const Facts& f) { return f.host && f.e.flag("cache.reclaim_shadowed"); },
-     "it is read for a host tier with cache.reclaim_shadowed = true only; set that"},
+    {kOfReclaim, [](const Facts& f) { return f.host && f.e.flag("cache.rules.reclaim_shadowed"); },
+     "it is read for a host tier with cache.rules.reclaim_shadowed = true only; set that"},
     {kOfWriteBack, [](const Facts& f) { return f.host && f.writes_when_evicted(); },
      "it is read for a host tier under cache.write_policy = write_back only; set that"},
     {kOfThreshold, [](const Facts& f) { return f.host ? !f.writes_when_evicted() : f.stores(); },
@@ -232,9 +232,11 @@ const Rule kRules[] = {
      "it is read for prefetches from a storage tier to a host tier only; set that"},
     {kOfAttempts,
      [](const Facts& f) {
-       return f.stores() && (f.e.integer("cache.prefetch_retry_steps") != 0 || f.e.flag("cache.prefetch_recheck"));
+       return f.stores() &&
+              (f.e.integer("cache.prefetch_retry_steps") != 0 || f.e.flag("cache.rules.prefetch_recheck"));
      },
-     "it is read for storage tiers with cache.prefetch_recheck or cache.prefetch_retry_steps above 0 only; set one"},
+     "it is read for storage tiers with cache.rules.prefetch_recheck or cache.prefetch_retry_steps above 0 only; set "
+     "one"},
     {kOfSplit, [](const Facts& f) { return f.stores() && !f.is("cache.layout", "layer_first"); },
      "it is read for storage tiers and layouts other than layer_first only; set that"},
     {kOfOvertaking, [](const Facts& f) { return f.reorders(); }, "scheduler.order is fcfs; set that to another"},
@@ -406,7 +408,7 @@ std::vector<IdleKey> idle_keys(const Experiment& experiment) {
     idle.push_back({key.name, where, why, where + ": has no effect: " + why + ", or leave this out"});
   };
   for (const ExperimentKey& key : experiment_keys()) check(key);
-  for (const ExperimentKey& key : hardware_set_keys()) check(key);
+  for (const KeyTable& table : key_tables()) std::ranges::for_each(table.keys, check);
   for (const EarlierKey& earlier : earlier_keys()) {
     if (!earlier.policies.empty()) check(earlier.key);  // the key of today stands for a renamed one
   }

@@ -459,21 +459,6 @@ std::span<const Key> experiment_keys() {
       choice<&EngineConfig::evict_unit>("cache.evict_unit",
                                         "page: evict just enough pages, from the tail of a leaf; node: evict whole "
                                         "leaves"),
-      flag<&EngineConfig::split_refreshes>(
-          "cache.split_refreshes",
-          "A prompt that leaves a cached node in the middle makes the rest of the node recently used, as in SGLang"),
-      flag<&EngineConfig::look_ups_refresh>(
-          "cache.look_ups_refresh",
-          "Each look-up for a waiting request makes the prefix that it finds recently used: at each try to admit the "
-          "request, with storage tiers at its arrival and at the end of its prefetch too, as in SGLang; false: at the "
-          "admission"),
-      choice<&EngineConfig::count_touches>(
-          "cache.count_touches",
-          "lfu, slru: when a request touches a page: at the admission, if the page hits (admission), or when the "
-          "request inserts its pages, and under write_back never (insert), as in SGLang"),
-      flag<&EngineConfig::raise_prompt_priority>(
-          "cache.raise_prompt_priority",
-          "The pages of a prompt have a priority one higher than the pages of its answer, as in SGLang 0.5.23"),
       policy<&EngineConfig::write_policy>(
           "cache.write_policy", PolicyKind::write,
           "When pages are copied to the host: after the first request that inserts the prefix (write_through), after "
@@ -482,18 +467,9 @@ std::span<const Key> experiment_keys() {
           "cache.tiering",
           "inclusive: the host keeps pages that are loaded back; exclusive (needs write_back): these pages leave the "
           "host"),
-      flag<&EngineConfig::reclaim_shadowed>(
-          "cache.reclaim_shadowed",
-          "If the host is full, first drop the host copies of pages that the device also has"),
-      choice<&EngineConfig::reclaim_order>(
-          "cache.reclaim_order",
-          "Which of these copies a full host drops first: the oldest insertion (inserted), or the page that was on "
-          "both "
-          "tiers first, with the leaves that the device may evict last (shadowed), as in SGLang"),
-      flag<&EngineConfig::host_evicts_leaving>(
-          "cache.host_evicts_leaving",
-          "write_back: a full host may evict pages that are about to leave the device, as if they had left, as in "
-          "SGLang"),
+      list("cache.rules",
+           "Rules of the engine's prefix cache that differ from those of `engine`, e.g. split_refreshes=false. In a "
+           "file: a table [cache.rules]; elsewhere: cache.rules.RULE=value"),
       integer<&EngineConfig::backup_retries>("cache.backup_retries", 0, 1000, "Retries of a failed copy to the host"),
       share<&EngineConfig::clean_reserve>(
           "cache.clean_reserve", 0.1,
@@ -514,30 +490,10 @@ std::span<const Key> experiment_keys() {
           "hits that are faster to read than to compute (cost)"),
       integer<&EngineConfig::prefetch_min_tokens>("cache.prefetch_min_tokens", 0, 1e9,
                                                   "Shortest hit in storage that is prefetched, in tokens"),
-      choice<&EngineConfig::prefetch_timeout_from>(
-          "cache.prefetch_timeout_from",
-          "timeout: the time limit begins when the request could first be admitted, and grows with the tokens that "
-          "storage is asked for (wait), or begins with the prefetch, and grows with the tokens that are read (issue)"),
-      share<&EngineConfig::prefetch_host_share>(
-          "cache.prefetch_host_share", 0.5,
-          "Share of the host tier that prefetches in flight may fill; a prefetch above this share is declined"),
-      choice<&EngineConfig::prefetch_share_of>(
-          "cache.prefetch_share_of",
-          "What prefetch_host_share is a share of: the host tier (host), or what the host tier has more than the "
-          "device "
-          "tier (host_less_device), as in SGLang before 0.5.15; these releases need a host tier that is larger"),
-      choice<&EngineConfig::prefetch_style>(
-          "cache.prefetch_style",
-          "What a prefetch to the host reads, and when it ends: the pages that the host lacks by then, until the last "
-          "page has come (kvtwin), or all pages that the look-up found, until the request stops waiting (sglang)"),
       integer<&EngineConfig::prefetch_retry_steps>("cache.prefetch_retry_steps", 0, 1e9,
                                                    "Scheduler steps after which a prefetch that was declined, or that "
                                                    "found too little, is tried again while its "
                                                    "request waits behind others; 0 = no retry"),
-      flag<&EngineConfig::prefetch_recheck>(
-          "cache.prefetch_recheck",
-          "Try a prefetch again when its request could be admitted, if its cached prefix in the device and host tiers "
-          "has become shorter since the last try (SGLang since 0.5.20)"),
       integer<&EngineConfig::prefetch_attempts>(
           "cache.prefetch_attempts", 1, 1e6,
           "Maximum number of tries of a waiting request's prefetch, including the first one"),
@@ -716,6 +672,70 @@ FigureUnit unit_of_figure(const HardwareField& field) {
   return {"", 1, "0 = the hardware's figure"};
 }
 
+namespace {
+
+// The rules of a prefix cache that `engine` sets, and that no server has as flags.
+std::span<const Key> cache_rules() {
+  static const std::vector<Key> keys = {
+      flag<&EngineConfig::split_refreshes>(
+          "cache.rules.split_refreshes",
+          "A prompt that leaves a cached node in the middle makes the rest of the node recently used, as in SGLang"),
+      flag<&EngineConfig::look_ups_refresh>(
+          "cache.rules.look_ups_refresh",
+          "Each look-up for a waiting request makes the prefix that it finds recently used: at each try to admit the "
+          "request, with storage tiers at its arrival and at the end of its prefetch too, as in SGLang; false: at the "
+          "admission"),
+      choice<&EngineConfig::count_touches>(
+          "cache.rules.count_touches",
+          "lfu, slru: when a request touches a page: at the admission, if the page hits (admission), or when the "
+          "request inserts its pages, and under write_back never (insert), as in SGLang"),
+      flag<&EngineConfig::raise_prompt_priority>(
+          "cache.rules.raise_prompt_priority",
+          "The pages of a prompt have a priority one higher than the pages of its answer, as in SGLang 0.5.23"),
+      flag<&EngineConfig::reclaim_shadowed>(
+          "cache.rules.reclaim_shadowed",
+          "If the host is full, first drop the host copies of pages that the device also has"),
+      choice<&EngineConfig::reclaim_order>(
+          "cache.rules.reclaim_order",
+          "Which of these copies a full host drops first: the oldest insertion (inserted), or the page that was on "
+          "both "
+          "tiers first, with the leaves that the device may evict last (shadowed), as in SGLang"),
+      flag<&EngineConfig::host_evicts_leaving>(
+          "cache.rules.host_evicts_leaving",
+          "write_back: a full host may evict pages that are about to leave the device, as if they had left, as in "
+          "SGLang"),
+      choice<&EngineConfig::prefetch_timeout_from>(
+          "cache.rules.prefetch_timeout_from",
+          "timeout: the time limit begins when the request could first be admitted, and grows with the tokens that "
+          "storage is asked for (wait), or begins with the prefetch, and grows with the tokens that are read (issue)"),
+      share<&EngineConfig::prefetch_host_share>(
+          "cache.rules.prefetch_host_share", 0.5,
+          "Share of the host tier that prefetches in flight may fill; a prefetch above this share is declined"),
+      choice<&EngineConfig::prefetch_share_of>(
+          "cache.rules.prefetch_share_of",
+          "What prefetch_host_share is a share of: the host tier (host), or what the host tier has more than the "
+          "device "
+          "tier (host_less_device), as in SGLang before 0.5.15; these releases need a host tier that is larger"),
+      choice<&EngineConfig::prefetch_style>(
+          "cache.rules.prefetch_style",
+          "What a prefetch to the host reads, and when it ends: the pages that the host lacks by then, until the last "
+          "page has come (kvtwin), or all pages that the look-up found, until the request stops waiting (sglang)"),
+      flag<&EngineConfig::prefetch_recheck>(
+          "cache.rules.prefetch_recheck",
+          "Try a prefetch again when its request could be admitted, if its cached prefix in the device and host tiers "
+          "has become shorter since the last try (SGLang since 0.5.20)")};
+  return keys;
+}
+
+const std::vector<std::string>& earlier_rule_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const Key& key : cache_rules()) all.push_back("cache" + std::string(key.name.substr(key.name.rfind('.'))));
+    return all;
+  }();
+  return names;
+}
+
 std::span<const Key> hardware_set_keys() {
   static const std::vector<Key> keys = [] {
     std::vector<Key> all = {
@@ -767,16 +787,32 @@ std::span<const Key> hardware_set_keys() {
   return keys;
 }
 
+}  // namespace
+
+std::span<const KeyTable> key_tables() {
+  static const KeyTable kTables[] = {{kHardwareSetKey, "figure", "drive_count=4", hardware_set_keys()},
+                                     {"cache.rules", "rule", "split_refreshes=false", cache_rules()}};
+  return kTables;
+}
+
+const KeyTable* table_of(std::string_view key) {
+  const auto tables = key_tables();
+  const auto at = std::ranges::find_if(tables, [&](const KeyTable& table) {
+    return key.starts_with(table.name) && key.substr(table.name.size()).starts_with('.');
+  });
+  return at == tables.end() ? nullptr : &*at;
+}
+
 bool is_figure_of_a_file(const Key& key) {
+  if (!key.name.starts_with(kHardwareSetKey)) return false;
   const std::string_view figure = key.name.substr(kHardwareSetKey.size() + 1);
   return std::ranges::find(hardware_fields(), figure, &HardwareField::key) != hardware_fields().end();
 }
 
 const Key* find_key_of_experiment(std::string_view name) {
-  for (const std::span<const Key> keys : {experiment_keys(), hardware_set_keys()}) {
-    const auto at = std::ranges::find(keys, name, &Key::name);
-    if (at != keys.end()) return &*at;
-  }
+  const KeyTable* const table = table_of(name);
+  const std::span<const Key> keys = table == nullptr ? experiment_keys() : table->keys;
+  if (const auto at = std::ranges::find(keys, name, &Key::name); at != keys.end()) return &*at;
   const EarlierKey* const earlier = find_earlier_key(name);
   return earlier == nullptr ? nullptr : &earlier->key;
 }
@@ -802,94 +838,104 @@ std::span<const EarlierKey> earlier_keys() {
   static const Names kFaults{"faults"}, kEngine{"engine"}, kNode{"node"}, kDrives{"drives"}, kLink{"link"};
   static const Names kRank{"rank"}, kStall{"stall"}, kFlip{"flip"};
   static const Names kPrefixAffinity{"prefix_affinity"}, kAffinities{"prefix_affinity", "session_affinity"};
-  static const std::vector<EarlierKey> keys = {
-      {integer("cache.slru_protected_touches", 2, 1, 1e9, "cache.eviction = \"slru(protected=...)\""), kEviction, kSlru,
-       "protected"},
-      {integer("cache.tlru_threshold_tokens", 0, 0, 1e9, "cache.eviction = \"tlru(threshold=...)\""), kEviction, kTlru,
-       "threshold"},
-      {integer("cache.tlru_next_prompt_tokens", 0, 0, 1e9, "cache.eviction = \"tlru(next_prompt=...)\""), kEviction,
-       kTlru, "next_prompt"},
-      {number("cache.prefetch_timeout_base_s", 1, 0, 1e6, "cache.prefetch_policy = \"timeout(base=...)\""), kPrefetch,
-       kTimeout, "base"},
-      {number("cache.prefetch_timeout_per_ki_token_s", 0.25, 0, 1e6,
-              "cache.prefetch_policy = \"timeout(per_ki_token=...)\""),
-       kPrefetch, kTimeout, "per_ki_token"},
-      {number("cache.prefetch_timeout_most_s", 0, 0, 1e6, "cache.prefetch_policy = \"timeout(most=...)\""), kPrefetch,
-       kTimeout, "most"},
-      {number("cluster.route_min_prefix", 0.5, 0, 1, "cluster.route = \"prefix_affinity(min_prefix=...)\""), kRoutes,
-       kPrefixAffinity, "min_prefix"},
-      {integer("cluster.route_uneven_requests", 32, 0, 1e9, "cluster.route = \"prefix_affinity(uneven_requests=...)\""),
-       kRoutes, kAffinities, "uneven_requests"},
-      {number("cluster.route_uneven_factor", 1.5, 1, 1e6, "cluster.route = \"prefix_affinity(uneven_factor=...)\""),
-       kRoutes, kAffinities, "uneven_factor"},
-      {number("cluster.route_queue_weight", 2, 0, 1000, "cluster.route = \"score(queue=...)\""), kRoutes, kScore,
-       "queue"},
-      {number("cluster.route_kv_weight", 2, 0, 1000, "cluster.route = \"score(kv=...)\""), kRoutes, kScore, "kv"},
-      {number("cluster.route_prefix_weight", 3, 0, 1000, "cluster.route = \"score(prefix=...)\""), kRoutes, kScore,
-       "prefix"},
-      {number("cluster.route_host_share", 0.8, 0, 1, "cluster.route = \"score(host_share=...)\""), kRoutes, kScore,
-       "host_share"},
-      {number("cluster.route_storage_share", 0, 0, 1, "cluster.route = \"score(storage_share=...)\""), kRoutes, kScore,
-       "storage_share"},
-      {text_choice("cluster.route_prefix_from", {"events", "prompts"}, "cluster.route = \"score(prefix_from=...)\""),
-       kRoutes, kScore, "prefix_from"},
-      {integer("cluster.dead_engine", -1, -1, 1023, "faults = \"engine(index=...)\""), kFaults, kEngine, "index",
-       "cluster.dead_engine"},
-      {number("cluster.dead_at_s", 0, 0, 1e9, "faults = \"engine(at=...)\""), kFaults, kEngine, "at",
-       "cluster.dead_engine"},
-      {number("cluster.detect_s", 1, 0, 1e6, "faults = \"engine(detect=...)\""), kFaults, kEngine, "detect",
-       "cluster.dead_engine"},
-      {text("faults.node_down", "", "faults = \"node(index=1, from=10s, to=20s)\""), kFaults, kNode, "",
-       "faults.node_down"},
-      {text("faults.slow_drives", "", "faults = \"drives(factor=10, from=10s, to=20s)\""), kFaults, kDrives, "",
-       "faults.slow_drives"},
-      {text("faults.slow_link", "", "faults = \"link(name=nic, share=0.5, from=10s, to=20s)\""), kFaults, kLink, "",
-       "faults.slow_link"},
-      {number("sim.straggler_factor", 1, 1, 1e6, "faults = \"rank(factor=...)\""), kFaults, kRank, "factor",
-       "sim.straggler_factor"},
-      {integer("sim.straggler_rank", 0, 0, 63, "faults = \"rank(index=...)\""), kFaults, kRank, "index",
-       "sim.straggler_factor"},
-      {number("real.slow_factor", 1, 1, 1e6, "faults = \"rank(factor=...)\""), kFaults, kRank, "factor",
-       "real.slow_factor"},
-      {integer("real.slow_rank", 0, 0, 63, "faults = \"rank(index=...)\""), kFaults, kRank, "index",
-       "real.slow_factor"},
-      {number("sim.storage_stall_share", 0, 0, 1, "faults = \"stall(share=...)\""), kFaults, kStall, "share",
-       "sim.storage_stall_share"},
-      {number("sim.storage_stall_factor", 20, 1, 1e6, "faults = \"stall(factor=...)\""), kFaults, kStall, "factor",
-       "sim.storage_stall_share"},
-      {text_choice("real.flip", {"none", "device", "host"}, "faults = \"flip(place=...)\""), kFaults, kFlip, "place",
-       "real.flip"},
-      renamed(integer("hardware.disk_drives", 0, 0, 64, "hardware.set.drive_count"), "hardware.set.drive_count"),
-      renamed(number_or_0("hardware.disk_read_gbps", kMinGbps, 2000, "hardware.set.disk_read_gbps"),
-              "hardware.set.disk_read_gbps"),
-      renamed(number_or_0("hardware.disk_write_gbps", kMinGbps, 2000, "hardware.set.disk_write_gbps"),
-              "hardware.set.disk_write_gbps"),
-      renamed(number_or_0("hardware.shared_fs_read_gbps", kMinGbps, 10000, "hardware.set.shared_fs_read_bandwidth"),
-              "hardware.set.shared_fs_read_bandwidth"),
-      renamed(number_or_0("hardware.shared_fs_write_gbps", kMinGbps, 10000, "hardware.set.shared_fs_write_bandwidth"),
-              "hardware.set.shared_fs_write_bandwidth"),
-      renamed(number("hardware.shared_fs_latency_us", 0.0, 0, 1e6, "hardware.set.shared_fs_latency"),
-              "hardware.set.shared_fs_latency"),
-      renamed(number("hardware.shared_fs_file_us", 0.0, 0, 1e6, "hardware.set.shared_fs_file"),
-              "hardware.set.shared_fs_file"),
-      renamed(integer("hardware.remote_nics", 0, 0, 64, "hardware.set.nic_count"), "hardware.set.nic_count"),
-      renamed(number_or_0("hardware.remote_gbps", kMinGbps, 10000, "hardware.set.remote_gbps"),
-              "hardware.set.remote_gbps"),
-      renamed(number_or_0("hardware.remote_pool_gbps", kMinGbps, 100'000, "hardware.set.pool_bandwidth"),
-              "hardware.set.pool_bandwidth"),
-      renamed(number("hardware.remote_object_us", 0.0, 0, 1e5, "hardware.set.nic_object"), "hardware.set.nic_object"),
-      renamed(integer("hardware.pool_nodes", 0, 0, 1024, "hardware.set.pool_nodes"), "hardware.set.pool_nodes"),
-      renamed(number_or_0("hardware.pool_node_gbps", kMinGbps, 10000, "hardware.set.pool_node_gbps"),
-              "hardware.set.pool_node_gbps"),
-      renamed(flag("hardware.pool_peers", false, "hardware.set.pool_peers"), "hardware.set.pool_peers"),
-      renamed(integer("hardware.rails", 0, 0, 64, "hardware.set.rails"), "hardware.set.rails"),
-      renamed(number("hardware.switch_oversubscription", 1.0, 1, 1000, "hardware.set.switch_oversubscription"),
-              "hardware.set.switch_oversubscription"),
-      renamed(number("hardware.network_share", 0.0, 0, 0.99, "hardware.set.network_share"),
-              "hardware.set.network_share"),
-      renamed(number_or_0("hardware.host_link_gbps", kMinGbps, 1000, "hardware.set.host_link_gbps"),
-              "hardware.set.host_link_gbps"),
-  };
+  static const std::vector<EarlierKey> keys = [] {
+    std::vector<EarlierKey> all = {
+        {integer("cache.slru_protected_touches", 2, 1, 1e9, "cache.eviction = \"slru(protected=...)\""), kEviction,
+         kSlru, "protected"},
+        {integer("cache.tlru_threshold_tokens", 0, 0, 1e9, "cache.eviction = \"tlru(threshold=...)\""), kEviction,
+         kTlru, "threshold"},
+        {integer("cache.tlru_next_prompt_tokens", 0, 0, 1e9, "cache.eviction = \"tlru(next_prompt=...)\""), kEviction,
+         kTlru, "next_prompt"},
+        {number("cache.prefetch_timeout_base_s", 1, 0, 1e6, "cache.prefetch_policy = \"timeout(base=...)\""), kPrefetch,
+         kTimeout, "base"},
+        {number("cache.prefetch_timeout_per_ki_token_s", 0.25, 0, 1e6,
+                "cache.prefetch_policy = \"timeout(per_ki_token=...)\""),
+         kPrefetch, kTimeout, "per_ki_token"},
+        {number("cache.prefetch_timeout_most_s", 0, 0, 1e6, "cache.prefetch_policy = \"timeout(most=...)\""), kPrefetch,
+         kTimeout, "most"},
+        {number("cluster.route_min_prefix", 0.5, 0, 1, "cluster.route = \"prefix_affinity(min_prefix=...)\""), kRoutes,
+         kPrefixAffinity, "min_prefix"},
+        {integer("cluster.route_uneven_requests", 32, 0, 1e9,
+                 "cluster.route = \"prefix_affinity(uneven_requests=...)\""),
+         kRoutes, kAffinities, "uneven_requests"},
+        {number("cluster.route_uneven_factor", 1.5, 1, 1e6, "cluster.route = \"prefix_affinity(uneven_factor=...)\""),
+         kRoutes, kAffinities, "uneven_factor"},
+        {number("cluster.route_queue_weight", 2, 0, 1000, "cluster.route = \"score(queue=...)\""), kRoutes, kScore,
+         "queue"},
+        {number("cluster.route_kv_weight", 2, 0, 1000, "cluster.route = \"score(kv=...)\""), kRoutes, kScore, "kv"},
+        {number("cluster.route_prefix_weight", 3, 0, 1000, "cluster.route = \"score(prefix=...)\""), kRoutes, kScore,
+         "prefix"},
+        {number("cluster.route_host_share", 0.8, 0, 1, "cluster.route = \"score(host_share=...)\""), kRoutes, kScore,
+         "host_share"},
+        {number("cluster.route_storage_share", 0, 0, 1, "cluster.route = \"score(storage_share=...)\""), kRoutes,
+         kScore, "storage_share"},
+        {text_choice("cluster.route_prefix_from", {"events", "prompts"}, "cluster.route = \"score(prefix_from=...)\""),
+         kRoutes, kScore, "prefix_from"},
+        {integer("cluster.dead_engine", -1, -1, 1023, "faults = \"engine(index=...)\""), kFaults, kEngine, "index",
+         "cluster.dead_engine"},
+        {number("cluster.dead_at_s", 0, 0, 1e9, "faults = \"engine(at=...)\""), kFaults, kEngine, "at",
+         "cluster.dead_engine"},
+        {number("cluster.detect_s", 1, 0, 1e6, "faults = \"engine(detect=...)\""), kFaults, kEngine, "detect",
+         "cluster.dead_engine"},
+        {text("faults.node_down", "", "faults = \"node(index=1, from=10s, to=20s)\""), kFaults, kNode, "",
+         "faults.node_down"},
+        {text("faults.slow_drives", "", "faults = \"drives(factor=10, from=10s, to=20s)\""), kFaults, kDrives, "",
+         "faults.slow_drives"},
+        {text("faults.slow_link", "", "faults = \"link(name=nic, share=0.5, from=10s, to=20s)\""), kFaults, kLink, "",
+         "faults.slow_link"},
+        {number("sim.straggler_factor", 1, 1, 1e6, "faults = \"rank(factor=...)\""), kFaults, kRank, "factor",
+         "sim.straggler_factor"},
+        {integer("sim.straggler_rank", 0, 0, 63, "faults = \"rank(index=...)\""), kFaults, kRank, "index",
+         "sim.straggler_factor"},
+        {number("real.slow_factor", 1, 1, 1e6, "faults = \"rank(factor=...)\""), kFaults, kRank, "factor",
+         "real.slow_factor"},
+        {integer("real.slow_rank", 0, 0, 63, "faults = \"rank(index=...)\""), kFaults, kRank, "index",
+         "real.slow_factor"},
+        {number("sim.storage_stall_share", 0, 0, 1, "faults = \"stall(share=...)\""), kFaults, kStall, "share",
+         "sim.storage_stall_share"},
+        {number("sim.storage_stall_factor", 20, 1, 1e6, "faults = \"stall(factor=...)\""), kFaults, kStall, "factor",
+         "sim.storage_stall_share"},
+        {text_choice("real.flip", {"none", "device", "host"}, "faults = \"flip(place=...)\""), kFaults, kFlip, "place",
+         "real.flip"},
+        renamed(integer("hardware.disk_drives", 0, 0, 64, "hardware.set.drive_count"), "hardware.set.drive_count"),
+        renamed(number_or_0("hardware.disk_read_gbps", kMinGbps, 2000, "hardware.set.disk_read_gbps"),
+                "hardware.set.disk_read_gbps"),
+        renamed(number_or_0("hardware.disk_write_gbps", kMinGbps, 2000, "hardware.set.disk_write_gbps"),
+                "hardware.set.disk_write_gbps"),
+        renamed(number_or_0("hardware.shared_fs_read_gbps", kMinGbps, 10000, "hardware.set.shared_fs_read_bandwidth"),
+                "hardware.set.shared_fs_read_bandwidth"),
+        renamed(number_or_0("hardware.shared_fs_write_gbps", kMinGbps, 10000, "hardware.set.shared_fs_write_bandwidth"),
+                "hardware.set.shared_fs_write_bandwidth"),
+        renamed(number("hardware.shared_fs_latency_us", 0.0, 0, 1e6, "hardware.set.shared_fs_latency"),
+                "hardware.set.shared_fs_latency"),
+        renamed(number("hardware.shared_fs_file_us", 0.0, 0, 1e6, "hardware.set.shared_fs_file"),
+                "hardware.set.shared_fs_file"),
+        renamed(integer("hardware.remote_nics", 0, 0, 64, "hardware.set.nic_count"), "hardware.set.nic_count"),
+        renamed(number_or_0("hardware.remote_gbps", kMinGbps, 10000, "hardware.set.remote_gbps"),
+                "hardware.set.remote_gbps"),
+        renamed(number_or_0("hardware.remote_pool_gbps", kMinGbps, 100'000, "hardware.set.pool_bandwidth"),
+                "hardware.set.pool_bandwidth"),
+        renamed(number("hardware.remote_object_us", 0.0, 0, 1e5, "hardware.set.nic_object"), "hardware.set.nic_object"),
+        renamed(integer("hardware.pool_nodes", 0, 0, 1024, "hardware.set.pool_nodes"), "hardware.set.pool_nodes"),
+        renamed(number_or_0("hardware.pool_node_gbps", kMinGbps, 10000, "hardware.set.pool_node_gbps"),
+                "hardware.set.pool_node_gbps"),
+        renamed(flag("hardware.pool_peers", false, "hardware.set.pool_peers"), "hardware.set.pool_peers"),
+        renamed(integer("hardware.rails", 0, 0, 64, "hardware.set.rails"), "hardware.set.rails"),
+        renamed(number("hardware.switch_oversubscription", 1.0, 1, 1000, "hardware.set.switch_oversubscription"),
+                "hardware.set.switch_oversubscription"),
+        renamed(number("hardware.network_share", 0.0, 0, 0.99, "hardware.set.network_share"),
+                "hardware.set.network_share"),
+        renamed(number_or_0("hardware.host_link_gbps", kMinGbps, 1000, "hardware.set.host_link_gbps"),
+                "hardware.set.host_link_gbps"),
+    };
+    for (std::size_t i = 0; i < cache_rules().size(); ++i) {  // cache.split_refreshes
+      Key& key = all.emplace_back(renamed(cache_rules()[i], cache_rules()[i].name)).key;
+      key.name = earlier_rule_names()[i];
+      key.help = cache_rules()[i].name;
+      key.apply = nullptr;
+    }
+    return all;
+  }();
   return keys;
 }
 

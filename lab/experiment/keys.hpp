@@ -56,9 +56,17 @@ bool is_policy_key(std::string_view key);
 // Whether engines with roles have the key in common, so that cluster.decode_set may not have it.
 bool is_key_of_all_engines(std::string_view key);
 
-// The figures that the key hardware.set can set, as keys: "hardware.set.drive_count". Their values make the text of
-// hardware.set. They are in no other list of keys.
-std::span<const ExperimentKey> hardware_set_keys();
+// A key whose text is a list of settings: hardware.set (figures of the hardware) and cache.rules (rules of the engine's
+// prefix cache). Each setting is a key too, "hardware.set.drive_count". Their values make the text. They are in no
+// other list of keys.
+struct KeyTable {
+  std::string_view name;
+  std::string_view one, example;  // for errors: "figure", "drive_count=4"
+  std::span<const ExperimentKey> keys;
+};
+std::span<const KeyTable> key_tables();
+// Returns the table of such a setting, by its whole name, whether it is known or not; null for other keys.
+const KeyTable* table_of(std::string_view key);
 // The unit of a figure's key: its name, its size in the figure's own unit, and the help text.
 struct FigureUnit {
   std::string_view name;
@@ -67,7 +75,7 @@ struct FigureUnit {
 };
 FigureUnit unit_of_figure(const HardwareField& field);
 constexpr std::string_view kHardwareSetKey = "hardware.set";
-// Returns whether hardware files have the figure; the others are of several figures, or of the network.
+// Returns whether the key is a figure that hardware files have; the others are of several figures, or of the network.
 bool is_figure_of_a_file(const ExperimentKey& key);
 
 // Returns a key of any list, an earlier key too; null for another name.

@@ -486,7 +486,7 @@ void size_tiers(const Experiment& e, Setup& setup) {
   const bool beyond_device = engine.prefetch_share_of == PrefetchShareOf::host_less_device;
   if (beyond_device && engine.host_pages != 0 && engine.host_pages <= engine.device_pages) {
     throw InputError(
-        e.where("cache.prefetch_share_of") + ": is host_less_device, and the host tier of " +
+        e.where("cache.rules.prefetch_share_of") + ": is host_less_device, and the host tier of " +
         std::to_string(engine.host_pages) + " pages is no larger than the device tier of " +
         std::to_string(engine.device_pages) +
         "; SGLang before 0.5.15 doesn't start with that: make the host tier larger, or take a later release");

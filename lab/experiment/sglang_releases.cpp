@@ -66,35 +66,37 @@ std::vector<CacheRule> sglang_cache_rules(const SglangRelease& release, bool wri
   const std::string version = "SGLang " + std::string(release.version);
   std::vector<CacheRule> rules{
       {"cache.evict_unit", "node", "SGLang evicts whole nodes"},
-      {"cache.split_refreshes", "true", "SGLang makes the rest of a split node recently used"},
-      {"cache.look_ups_refresh", "true", "SGLang makes what a look-up finds recently used"},
-      {"cache.count_touches", "insert", "SGLang counts a touch at an insert"},
+      {"cache.rules.split_refreshes", "true", "SGLang makes the rest of a split node recently used"},
+      {"cache.rules.look_ups_refresh", "true", "SGLang makes what a look-up finds recently used"},
+      {"cache.rules.count_touches", "insert", "SGLang counts a touch at an insert"},
       {"cache.clean_reserve", "0", "SGLang keeps no clean reserve"},
-      {"cache.prefetch_timeout_from", std::string(release.timeout_from),
+      {"cache.rules.prefetch_timeout_from", std::string(release.timeout_from),
        "the time limit of a prefetch begins there in " + version},
   };
   if (release.prompt_priority) {
-    rules.push_back({"cache.raise_prompt_priority", "true", "SGLang gives a prompt a higher priority than its answer"});
+    rules.push_back(
+        {"cache.rules.raise_prompt_priority", "true", "SGLang gives a prompt a higher priority than its answer"});
   } else {
-    rules.push_back({"cache.raise_prompt_priority", "false", version + " gives a prompt and its answer one priority"});
+    rules.push_back(
+        {"cache.rules.raise_prompt_priority", "false", version + " gives a prompt and its answer one priority"});
   }
   if (release.rechecks) {
-    rules.push_back({"cache.prefetch_recheck", "true", "SGLang looks up again what a waiting request has lost"});
+    rules.push_back({"cache.rules.prefetch_recheck", "true", "SGLang looks up again what a waiting request has lost"});
   } else {
-    rules.push_back({"cache.prefetch_recheck", "false", version + " looks up once"});
+    rules.push_back({"cache.rules.prefetch_recheck", "false", version + " looks up once"});
   }
-  rules.push_back({"cache.prefetch_style", "sglang", "SGLang reads and ends prefetches so"});
+  rules.push_back({"cache.rules.prefetch_style", "sglang", "SGLang reads and ends prefetches so"});
   const std::string limit = version + " limits prefetches in flight so";
-  rules.push_back({"cache.prefetch_share_of", release.beyond_device ? "host_less_device" : "host", limit});
-  rules.push_back({"cache.prefetch_host_share", release.beyond_device ? "0.8" : "0.5", limit});
+  rules.push_back({"cache.rules.prefetch_share_of", release.beyond_device ? "host_less_device" : "host", limit});
+  rules.push_back({"cache.rules.prefetch_host_share", release.beyond_device ? "0.8" : "0.5", limit});
   if (!write_back) return rules;
   if (release.reclaims) {
-    rules.push_back({"cache.reclaim_shadowed", "true", "under write_back SGLang does"});
-    rules.push_back({"cache.reclaim_order", "shadowed", "SGLang first drops what was on both tiers first"});
-    rules.push_back({"cache.host_evicts_leaving", "true", "SGLang evicts one node after another"});
+    rules.push_back({"cache.rules.reclaim_shadowed", "true", "under write_back SGLang does"});
+    rules.push_back({"cache.rules.reclaim_order", "shadowed", "SGLang first drops what was on both tiers first"});
+    rules.push_back({"cache.rules.host_evicts_leaving", "true", "SGLang evicts one node after another"});
   } else {
-    rules.push_back({"cache.reclaim_shadowed", "false", version + " does not"});
-    rules.push_back({"cache.host_evicts_leaving", "false", version + " evicts the nodes of a step together"});
+    rules.push_back({"cache.rules.reclaim_shadowed", "false", version + " does not"});
+    rules.push_back({"cache.rules.host_evicts_leaving", "false", version + " evicts the nodes of a step together"});
   }
   return rules;
 }

@@ -15,11 +15,12 @@ struct SglangRelease {
   std::string_view timeout_base_s, timeout_per_ki_token_s, timeout_most_s, timeout_from;
   // Defaults of flags. A release without retries has 0 steps.
   std::string_view prefetch_policy, mem_layout, retry_steps, retry_attempts;
-  bool prompt_priority;  // cache.raise_prompt_priority
-  bool reclaims;         // under write_back: cache.reclaim_shadowed, cache.reclaim_order, cache.host_evicts_leaving
+  bool prompt_priority;  // cache.rules.raise_prompt_priority
+  bool reclaims;         // under write_back: cache.rules.reclaim_shadowed, cache.rules.reclaim_order,
+                         // cache.rules.host_evicts_leaving
   bool counts_once;      // an insert counts a use of a prefix once for a request
   bool cuts_host;        // a host tier that no flag sizes is cut to a share of the host's free memory
-  bool rechecks;         // cache.prefetch_recheck
+  bool rechecks;         // cache.rules.prefetch_recheck
   // Prefetches may fill 0.8 of what the host tier has more than the device tier; it must be larger, or the server does
   // not start. Otherwise half of the host tier.
   bool beyond_device;

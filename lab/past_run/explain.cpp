@@ -211,8 +211,9 @@ class Story {
         return "fewer than cache.prefetch_min_tokens (" + std::to_string(engine_.prefetch_min_tokens) + ")";
       case Reason::rate_limited:
         return engine_.prefetch_admission == "cost"
-                   ? "other prefetches took cache.prefetch_host_share of the host, or two seconds of reading, already"
-                   : "other prefetches took cache.prefetch_host_share of the host already";
+                   ? "other prefetches took cache.rules.prefetch_host_share of the host, or two seconds of reading, "
+                     "already"
+                   : "other prefetches took cache.rules.prefetch_host_share of the host already";
       case Reason::too_slow: return "reading it would take longer than computing it (cache.prefetch_admission)";
       case Reason::not_backed_up: return "what lies above it on the device isn't on the host";
       default: return std::string(kvtwin::name_of(reason));

@@ -126,7 +126,7 @@ void PastRun::read_experiment() {
 
 // A past run says every key that its kvtwin knew. A rule that came later did not decide it.
 void PastRun::keep_old_rules() {
-  const std::string key = "cache.prefetch_recheck";
+  const std::string key = "cache.rules.prefetch_recheck";
   if (experiment_->origin(key) == "default") experiment_->set(key + "=false", "run of a kvtwin without this key");
 }
 

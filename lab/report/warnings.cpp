@@ -133,7 +133,7 @@ std::string host_cure(const Setup& setup, History history) {
                      " an engine, all ranks together (tiers.host) cures that: room for a copy of the device tier's "
                      "pages";
   if (fetches_by_host(setup)) {
-    text += formatted(" beside the share of %.2f that prefetches may take (cache.prefetch_host_share)",
+    text += formatted(" beside the share of %.2f that prefetches may take (cache.rules.prefetch_host_share)",
                       prefetch_share(setup));
   }
   return text;

@@ -953,10 +953,10 @@ class SglangWriter {
     // Fixed behaviour of the server without a flag.
     static constexpr std::pair<std::string_view, std::string_view> kFixed[] = {
         {"cache.evict_unit", "node"},
-        {"cache.split_refreshes", "true"},
-        {"cache.look_ups_refresh", "true"},
-        {"cache.count_touches", "insert"},
-        {"cache.raise_prompt_priority", "true"},
+        {"cache.rules.split_refreshes", "true"},
+        {"cache.rules.look_ups_refresh", "true"},
+        {"cache.rules.count_touches", "insert"},
+        {"cache.rules.raise_prompt_priority", "true"},
         {"cache.write_threshold", "0"},
         {"cache.tiering", "inclusive"},
         {"cache.backup_retries", "0"},
@@ -966,11 +966,11 @@ class SglangWriter {
         {"cache.load_back_min_tokens", "10"},
         {"cache.load_back_quota_tokens", "0"},
         {"cache.output", "true"},
-        {"cache.prefetch_timeout_from", "wait"},
-        {"cache.prefetch_recheck", "true"},
-        {"cache.prefetch_style", "sglang"},
-        {"cache.prefetch_host_share", "0.5"},
-        {"cache.prefetch_share_of", "host"},
+        {"cache.rules.prefetch_timeout_from", "wait"},
+        {"cache.rules.prefetch_recheck", "true"},
+        {"cache.rules.prefetch_style", "sglang"},
+        {"cache.rules.prefetch_host_share", "0.5"},
+        {"cache.rules.prefetch_share_of", "host"},
         {"cache.storage_batch_pages", "128"},
         {"cache.storage_retries", "0"},
         {"cache.split_kv", "false"},
@@ -983,14 +983,15 @@ class SglangWriter {
     if (reclaims && e_.number("cache.clean_reserve") != 0) {
       note("cache.clean_reserve = " + e_.as_toml("cache.clean_reserve") + ": there is no flag for it");
     }
-    if (e_.flag("cache.reclaim_shadowed") != reclaims) {
-      note("cache.reclaim_shadowed = " + e_.as_toml("cache.reclaim_shadowed") + ": there is no flag for it");
+    if (e_.flag("cache.rules.reclaim_shadowed") != reclaims) {
+      note("cache.rules.reclaim_shadowed = " + e_.as_toml("cache.rules.reclaim_shadowed") +
+           ": there is no flag for it");
     }
-    if (reclaims && !e_.flag("cache.host_evicts_leaving")) {
-      note("cache.host_evicts_leaving = false: there is no flag for it");
+    if (reclaims && !e_.flag("cache.rules.host_evicts_leaving")) {
+      note("cache.rules.host_evicts_leaving = false: there is no flag for it");
     }
-    if (reclaims && e_.text("cache.reclaim_order") != "shadowed") {
-      note("cache.reclaim_order = " + e_.text("cache.reclaim_order") + ": there is no flag for it");
+    if (reclaims && e_.text("cache.rules.reclaim_order") != "shadowed") {
+      note("cache.rules.reclaim_order = " + e_.text("cache.rules.reclaim_order") + ": there is no flag for it");
     }
     const PolicyFacts prefetch = e_.policy(kPrefetchPolicy);
     if (const Parameter* const most = prefetch.find("most"); most != nullptr && most->number != 0) {

@@ -8,7 +8,7 @@ namespace {
 constexpr const char* kMost = "1000000s";
 
 // HiCache's formula: a prefetch is stopped once it has taken longer than base + slope * tokens / 1024. TimeoutFrom says
-// since when, and which tokens count (cache.prefetch_timeout_from).
+// since when, and which tokens count (cache.rules.prefetch_timeout_from).
 class Timeout final : public Termination {
  public:
   Timeout(const EngineConfig& config, const Parameters& parameters)

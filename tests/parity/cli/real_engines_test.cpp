@@ -148,10 +148,10 @@ TEST(RealEngines, ReadFromASharedPoolWhatAnotherEngineWrote) {
     SCOPED_TRACE(std::to_string(ranks) + " ranks");
     const Folder folder;
     const RedisProcess server;
-    Settings settings =
-        model_of_ranks(folder) + one_after_another(folder, 6, 40, 80) + small_engines(2, ranks) +
-        Settings{"cluster.route=round_robin",   "cache.prefetch_min_tokens=4", "cache.prefetch_policy=wait_complete",
-                 "cache.prefetch_host_share=1", "tiers.remote.tokens=1000000", "tiers.remote.timeout_s=60"};
+    Settings settings = model_of_ranks(folder) + one_after_another(folder, 6, 40, 80) + small_engines(2, ranks) +
+                        Settings{"cluster.route=round_robin",           "cache.prefetch_min_tokens=4",
+                                 "cache.prefetch_policy=wait_complete", "cache.rules.prefetch_host_share=1",
+                                 "tiers.remote.tokens=1000000",         "tiers.remote.timeout_s=60"};
     const Simulated expected = simulate(settings);
     settings.push_back("tiers.remote.url=" + server.url());
     const Outcome outcome = run_ranks(folder, settings, 2 * ranks);

@@ -28,7 +28,7 @@ Settings four_tiers(const Folder& folder, const RedisProcess& server, std::uint6
                   "cache.prefetch_min_tokens=16",
                   "cache.prefetch_timeout_base_s=0.01",
                   "cache.prefetch_timeout_per_ki_token_s=0",
-                  "cache.prefetch_host_share=1",
+                  "cache.rules.prefetch_host_share=1",
                   "tiers.device.tokens=1200",
                   "tiers.host.tokens=1600",
                   "tiers.disk.tokens=4800",

@@ -83,7 +83,7 @@ Settings draw(std::uint64_t seed, const Folder& folder) {
     settings.emplace_back("cache.write_policy=write_back");
     settings.push_back(std::string("cache.tiering=") + (random.chance(50) ? "exclusive" : "inclusive"));
   }
-  if (random.chance(20)) settings.emplace_back("cache.reclaim_shadowed=true");
+  if (random.chance(20)) settings.emplace_back("cache.rules.reclaim_shadowed=true");
   return settings;
 }
 

@@ -48,7 +48,7 @@ class Knobs : public testing::Test {
     const Settings remote = busy() + Settings{"tiers.host.tokens=30016", "tiers.remote.tokens=400000"};
     const Settings nodes = remote + Settings{"hardware.set.pool_nodes=2", "hardware.set.pool_node_gbps=0.5"};
     const Settings slow_disk = stored + Settings{"hardware.set.disk_read_gbps=0.2"};
-    const Settings crowded = slow_disk + Settings{"cache.prefetch_host_share=0.05"};
+    const Settings crowded = slow_disk + Settings{"cache.rules.prefetch_host_share=0.05"};
     const Settings affine = busy() + Settings{"cluster.engines=2", "cluster.route=prefix_affinity"};
     const Settings scored = busy() + Settings{"cluster.engines=2", "cluster.route=score"};
     const Settings roles = busy() + Settings{"cluster.prefill=1", "cluster.decode=2"};
@@ -171,20 +171,21 @@ class Knobs : public testing::Test {
         {"cache.write_policy", "write_through", "write_through_selective", {}},
         {"cache.write_policy", "write_through", "write_back", {}},
         {"cache.clean_reserve", "0.02", "0.4", busy() + Settings{"cache.write_policy=write_back"}},
-        {"cache.raise_prompt_priority", "false", "true", busy() + Settings{"cache.eviction=priority"}},
+        {"cache.rules.raise_prompt_priority", "false", "true", busy() + Settings{"cache.eviction=priority"}},
         {"cache.eviction", "slru", "slru(protected=5)", {}},
         {"cache.eviction", "tlru", "tlru(threshold=4Ki)", {}},
         {"cache.eviction", "tlru(threshold=4Ki)", "tlru(threshold=4Ki, next_prompt=4Ki)", {}},
         {"cache.tiering", "inclusive", "exclusive", busy() + Settings{"cache.write_policy=write_back"}},
-        {"cache.reclaim_shadowed", "false", "true", busy() + Settings{"tiers.host.tokens=15040"}},
-        {"cache.reclaim_order", "inserted", "shadowed",
-         busy() + Settings{"cache.write_policy=write_back", "cache.reclaim_shadowed=true", "tiers.host.tokens=15040"}},
-        {"cache.host_evicts_leaving", "false", "true",
+        {"cache.rules.reclaim_shadowed", "false", "true", busy() + Settings{"tiers.host.tokens=15040"}},
+        {"cache.rules.reclaim_order", "inserted", "shadowed",
+         busy() +
+             Settings{"cache.write_policy=write_back", "cache.rules.reclaim_shadowed=true", "tiers.host.tokens=15040"}},
+        {"cache.rules.host_evicts_leaving", "false", "true",
          busy() + Settings{"cache.write_policy=write_back", "cache.eviction=mru", "tiers.host.tokens=15040"}},
-        {"cache.count_touches", "admission", "insert", busy() + Settings{"cache.eviction=lfu"}},
+        {"cache.rules.count_touches", "admission", "insert", busy() + Settings{"cache.eviction=lfu"}},
         {"cache.write_threshold", "1", "2", {}},
-        {"cache.split_refreshes", "false", "true", busy() + Settings{"cache.evict_unit=node"}},
-        {"cache.look_ups_refresh", "false", "true", busy()},
+        {"cache.rules.split_refreshes", "false", "true", busy() + Settings{"cache.evict_unit=node"}},
+        {"cache.rules.look_ups_refresh", "false", "true", busy()},
         {"cache.io", "auto", "kernel", {}},
         {"cache.io", "auto", "direct", {}},
         {"cache.load_back_admission", "threshold", "cost", busy() + Settings{"hardware.set.host_link_gbps=0.2"}},
@@ -264,13 +265,14 @@ class Knobs : public testing::Test {
         {"cache.prefetch_policy", "timeout(base=1ms)", "timeout(base=9s)", slow_disk},
         {"cache.prefetch_policy", "timeout(base=0, per_ki_token=1ms)", "timeout(base=0, per_ki_token=9s)", slow_disk},
         {"cache.prefetch_policy", "timeout", "timeout(most=1ms)", slow_disk},
-        {"cache.prefetch_timeout_from", "wait", "issue",
+        {"cache.rules.prefetch_timeout_from", "wait", "issue",
          slow_disk + Settings{"cache.prefetch_policy=timeout(base=50ms)"}},
-        {"cache.prefetch_host_share", "0.02", "1", slow_disk},
-        {"cache.prefetch_share_of", "host", "host_less_device", slow_disk + Settings{"cache.prefetch_host_share=0.05"}},
-        {"cache.prefetch_style", "kvtwin", "sglang", crowded},
+        {"cache.rules.prefetch_host_share", "0.02", "1", slow_disk},
+        {"cache.rules.prefetch_share_of", "host", "host_less_device",
+         slow_disk + Settings{"cache.rules.prefetch_host_share=0.05"}},
+        {"cache.rules.prefetch_style", "kvtwin", "sglang", crowded},
         {"cache.prefetch_retry_steps", "0", "1", crowded},
-        {"cache.prefetch_recheck", "false", "true", crowded},
+        {"cache.rules.prefetch_recheck", "false", "true", crowded},
         {"cache.prefetch_attempts", "1", "50", crowded + Settings{"cache.prefetch_retry_steps=1"}},
         {"cache.storage_batch_pages", "2", "128", slow_disk},
         {"tiers.remote.store", "redis", "s3", remote},

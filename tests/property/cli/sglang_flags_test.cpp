@@ -47,9 +47,9 @@ Experiment drawn(Splitmix& random) {
   set("cache.page_tokens", any(random, kPages));
   set("cache.evict_unit", "node");
   set("cache.clean_reserve", "0");
-  set("cache.raise_prompt_priority", "true");
-  set("cache.split_refreshes", "true");
-  set("cache.count_touches", "insert");
+  set("cache.rules.raise_prompt_priority", "true");
+  set("cache.rules.split_refreshes", "true");
+  set("cache.rules.count_touches", "insert");
   const std::string eviction = any(random, {"lru", "lru", "lru", "slru", "tlru"});
   if (eviction == "lru") set("cache.eviction", eviction);
   if (eviction == "slru") set("cache.eviction", "slru(protected=" + between(1, 9) + ")");

@@ -158,7 +158,9 @@ TEST(HardwareSet, TakesAnyFigureOfAHardwareFile) {
   EXPECT_EQ(again.number("hardware.set.copy_call"), 2.5);
   EXPECT_EQ(test::with_settings({"hardware.set.rails=2", "hardware.set=drive_count=8"}).text("hardware.set"),
             "drive_count=8");
-  for (const ExperimentKey& key : hardware_set_keys()) EXPECT_EQ(given.resolved().find(key.name), std::string::npos);
+  for (const KeyTable& table : key_tables()) {
+    for (const ExperimentKey& key : table.keys) EXPECT_EQ(given.resolved().find(key.name), std::string::npos);
+  }
 }
 
 TEST(HardwareSet, IsRefusedByTheNameThatWasGiven) {
@@ -168,6 +170,41 @@ TEST(HardwareSet, IsRefusedByTheNameThatWasGiven) {
             "--set: hardware.set.drive_count is 100; it must be at least 0 and at most 64 (0 = the hardware's figure)");
   EXPECT_EQ(refusal_of({"hardware.disk_drives=100"}).find("--set: hardware.disk_drives is 100"), 0U);
   EXPECT_NE(refusal_of({"hardware.set=drives"}).find("\"drives\" is no figure; write name=value"), std::string::npos);
+}
+
+TEST(CacheRules, OverrideTheRulesOfTheEngine) {
+  const Experiment plain = test::with_settings({"engine=sglang"});
+  EXPECT_TRUE(plain.flag("cache.rules.split_refreshes"));
+  EXPECT_NE(plain.text("cache.rules").find("split_refreshes=true"), std::string::npos);
+  EXPECT_EQ(plain.origin("cache.rules"), "engine = sglang");
+  const Experiment given = test::with_settings(
+      {"engine=sglang", "cache.rules.split_refreshes=false", "cache.rules.count_touches=admission"});
+  EXPECT_FALSE(given.flag("cache.rules.split_refreshes"));
+  EXPECT_TRUE(given.flag("cache.rules.look_ups_refresh"));  // as the engine has it
+  EXPECT_EQ(given.origin("cache.rules"), "--set");
+  const kvtwin::Setup setup = make_setup(given);
+  EXPECT_FALSE(setup.engine.split_refreshes);
+  EXPECT_TRUE(setup.engine.look_ups_refresh);
+  const Experiment again = Experiment::from_text(given.resolved(), "resolved.toml");
+  EXPECT_EQ(again.text("cache.rules"), given.text("cache.rules"));
+  EXPECT_FALSE(again.flag("cache.rules.split_refreshes"));
+  const Experiment table = test::with_settings({}, "engine = \"sglang\"\n[cache.rules]\nprefetch_host_share = 0.25\n");
+  EXPECT_EQ(table.number("cache.rules.prefetch_host_share"), 0.25);
+  EXPECT_NE(refusal_of({"cache.rules.split_refresh=true"}).find("did you mean \"cache.rules.split_refreshes\"?"),
+            std::string::npos);
+  EXPECT_NE(refusal_of({"cache.rules=all"}).find("\"all\" is no rule; write name=value"), std::string::npos);
+}
+
+TEST(CacheRules, TakeThePlaceOfTwelveKeys) {
+  const Experiment given =
+      test::with_settings({"engine=sglang", "cache.split_refreshes=true", "cache.reclaim_order=shadowed"});
+  EXPECT_EQ(given.notes(), (std::vector<std::string>{
+                               "cache.split_refreshes = true: write cache.rules.split_refreshes = true",
+                               "cache.reclaim_order = 'shadowed': write cache.rules.reclaim_order = 'shadowed'"}));
+  EXPECT_EQ(given.where("cache.rules.split_refreshes"), "cache.split_refreshes (--set)");
+  EXPECT_EQ(refusal_of({}, "[cache]\nsplit_refreshes = true\nrules.split_refreshes = false\n"),
+            "x.toml:3: cache.rules.split_refreshes is false, and cache.split_refreshes (x.toml:2) gives the same rule; "
+            "give one of them");
 }
 
 TEST(EarlierKeys, WorkForTheDecodeEngines) {

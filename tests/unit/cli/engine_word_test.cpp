@@ -38,9 +38,9 @@ TEST(EngineWord, SetsStyleTimesTableAndRules) {
   EXPECT_EQ(sglang.text("hardware.operators"), "h200-sxm/sglang");
   EXPECT_EQ(sglang.text("cache.evict_unit"), "node");
   EXPECT_EQ(sglang.number("cache.clean_reserve"), 0);
-  EXPECT_TRUE(sglang.flag("cache.prefetch_recheck"));
-  EXPECT_TRUE(sglang.flag("cache.look_ups_refresh"));
-  EXPECT_EQ(sglang.text("cache.prefetch_style"), "sglang");
+  EXPECT_TRUE(sglang.flag("cache.rules.prefetch_recheck"));
+  EXPECT_TRUE(sglang.flag("cache.rules.look_ups_refresh"));
+  EXPECT_EQ(sglang.text("cache.rules.prefetch_style"), "sglang");
   EXPECT_EQ(sglang.origin("cache.evict_unit"), "engine = sglang");
   EXPECT_FALSE(sglang.is_given("cache.evict_unit"));
 
@@ -60,14 +60,14 @@ TEST(EngineWord, SetsStyleTimesTableAndRules) {
 
 TEST(EngineWord, SetsRulesOfTheReleaseAndOfTheWritePolicy) {
   const Experiment early = with({"engine=sglang 0.5.10", "cache.write_policy=write_back"});
-  EXPECT_FALSE(early.flag("cache.raise_prompt_priority"));
-  EXPECT_FALSE(early.flag("cache.reclaim_shadowed"));
-  EXPECT_EQ(early.text("cache.prefetch_timeout_from"), "issue");
+  EXPECT_FALSE(early.flag("cache.rules.raise_prompt_priority"));
+  EXPECT_FALSE(early.flag("cache.rules.reclaim_shadowed"));
+  EXPECT_EQ(early.text("cache.rules.prefetch_timeout_from"), "issue");
   Experiment late = with({"cache.write_policy=write_back"});
-  EXPECT_TRUE(late.flag("cache.reclaim_shadowed"));
-  EXPECT_EQ(late.text("cache.reclaim_order"), "shadowed");
+  EXPECT_TRUE(late.flag("cache.rules.reclaim_shadowed"));
+  EXPECT_EQ(late.text("cache.rules.reclaim_order"), "shadowed");
   late.set("cache.write_policy=write_through");
-  EXPECT_EQ(late.origin("cache.reclaim_order"), "default");
+  EXPECT_EQ(late.origin("cache.rules.reclaim_order"), "default");
 }
 
 TEST(EngineWord, IsSglangByDefault) {
@@ -201,7 +201,7 @@ TEST(EngineWord, ARecordedExperimentWithoutTheKeyGetsNoNewDefaults) {
   std::string text = made.resolved();
   const std::size_t line = text.find("\nengine = ") + 1;
   text.erase(line, text.find('\n', line) + 1 - line);
-  const std::size_t later = text.find("\ncache.split_refreshes = ") + 1;  // as if it had not known this key either
+  const std::size_t later = text.find("\ncache.rules = ") + 1;  // as if it had not known these keys either
   text.erase(later, text.find('\n', later) + 1 - later);
   const Experiment recorded = Experiment::from_text(text, "resolved.toml");
   EXPECT_EQ(recorded.where("engine"), "engine (resolved.toml, recorded without this key)");
@@ -222,7 +222,7 @@ TEST(EngineWord, SglangVersionIsAnAlias) {
     } catch (const InputError& error) {
       return std::string(error.what());
     }
-    return experiment.text("engine") + (experiment.flag("cache.raise_prompt_priority") ? " raises" : "");
+    return experiment.text("engine") + (experiment.flag("cache.rules.raise_prompt_priority") ? " raises" : "");
   };
   EXPECT_EQ(apply("", "0.5.10", {}), "sglang 0.5.10");
   EXPECT_EQ(apply("engine = \"sglang\"", "0.5.10", {}, "--tp 1"), "sglang 0.5.10");

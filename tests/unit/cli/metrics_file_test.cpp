@@ -229,7 +229,7 @@ TEST(MetricsFile, PagesAfterAStopAreNotKept) {
                                  "cache.prefetch_policy=best_effort", "hardware.set.disk_read_gbps=0.05"};
   for (const char* style : {"kvtwin", "sglang"}) {
     const Json report =
-        simulate_to(folder, style, base + Settings{std::string("cache.prefetch_style=") + style}, false);
+        simulate_to(folder, style, base + Settings{std::string("cache.rules.prefetch_style=") + style}, false);
     const Json& prefetch = report.at("prefetch");
     const Exposition metrics(text_of(folder / (std::string(style) + "/metrics.prom")));
     const std::uint64_t late = prefetch.at("pages_not_kept").value("stopped", 0U);

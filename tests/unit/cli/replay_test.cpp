@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "policy/base/parameters.hpp"
 #include "tests/paths.hpp"
 #include "tests/recorded_run.hpp"
 
@@ -254,20 +255,31 @@ TEST_F(Replay, KeepsTheRulesOfTheProgramThatRecorded) {
   const Folder folder;
   simulate_to(folder, "run",
               conversations({.requests = 60, .gap_ms = 40}, 1).save(folder) + tight() +
-                  Settings{"engine=sglang", "tiers.disk.tokens=400000", "cache.look_ups_refresh=false",
-                           "cache.prefetch_style=kvtwin"},
+                  Settings{"engine=sglang", "tiers.disk.tokens=400000", "cache.rules.look_ups_refresh=false",
+                           "cache.rules.prefetch_style=kvtwin"},
               true);
   const Taken taken(folder / "run/journal.kvj");
   std::string text = taken.text;
-  for (const char* rule : {"cache.look_ups_refresh = ", "cache.prefetch_style = "}) {
-    const std::size_t at = text.find(rule);
-    ASSERT_NE(at, std::string::npos) << rule;
-    text.erase(at, text.find('\n', at) + 1 - at);
+  const std::string key = "\ncache.rules = ";
+  const std::size_t at = text.find(key), end = text.find("  #", at);
+  ASSERT_NE(at, std::string::npos);
+  const std::string rules = text.substr(at + key.size() + 1, end - 1 - (at + key.size() + 1));
+  EXPECT_EQ(rules.find("look_ups_refresh"), std::string::npos);  // the default
+  // Each rule has a line, as that program wrote them.
+  std::string earlier;
+  for (const std::string_view rule : split_list(rules)) {
+    const std::string one(rule.substr(rule.find_first_not_of(' ')));
+    const std::size_t equals = one.find('=');
+    const std::string value = one.substr(equals + 1);
+    const bool is_text = value[0] >= 'a' && value[0] <= 'z' && value != "true" && value != "false";
+    earlier += "\ncache." + one.substr(0, equals) + " = " + (is_text ? "'" + value + "'" : value) + "  # engine sglang";
   }
+  text.replace(at, text.find('\n', end) - at, earlier);
   const std::vector<std::byte> bytes = write_all(taken.records, text).bytes;
   expect(replay_bytes(bytes), 0, {": equal ("});
-  expect(replay_bytes(bytes, {"--set", "cache.look_ups_refresh=true", "--set", "cache.prefetch_style=sglang"}), 3,
-         {"is decided differently"});
+  expect(
+      replay_bytes(bytes, {"--set", "cache.rules.look_ups_refresh=true", "--set", "cache.rules.prefetch_style=sglang"}),
+      3, {"is decided differently"});
 }
 
 TEST_F(Replay, OfWhatIsNoJournalIsRefused) {

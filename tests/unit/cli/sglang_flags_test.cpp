@@ -209,9 +209,9 @@ TEST(SglangFlags, WhatIsNotGivenIsSglangsDefaultUnlessTheFileSaysIt) {
   EXPECT_EQ(plain.number("cache.clean_reserve"), 0);
   EXPECT_EQ(plain.integer("cache.prefetch_retry_steps"), 8);
   EXPECT_EQ(plain.integer("cache.prefetch_attempts"), 9);
-  EXPECT_TRUE(plain.flag("cache.prefetch_recheck"));
-  EXPECT_TRUE(plain.flag("cache.look_ups_refresh"));
-  EXPECT_EQ(plain.text("cache.prefetch_style"), "sglang");
+  EXPECT_TRUE(plain.flag("cache.rules.prefetch_recheck"));
+  EXPECT_TRUE(plain.flag("cache.rules.look_ups_refresh"));
+  EXPECT_EQ(plain.text("cache.rules.prefetch_style"), "sglang");
   EXPECT_EQ(plain.number("tiers.host.ratio"), 2);
   for (const char* part : {"--page-size 1", "--hicache-ratio 2", "--hicache-io-backend kernel", "--mem-fraction-static",
                            "--max-running-requests", "SGLang cuts a host tier"}) {
@@ -242,13 +242,13 @@ TEST(SglangFlags, FixedBehaviourOverridesTheFile) {
   const Experiment experiment = from_flags(kHost, file);
   EXPECT_EQ(experiment.text("cache.evict_unit"), "node");
   EXPECT_EQ(experiment.number("cache.clean_reserve"), 0);
-  EXPECT_TRUE(experiment.flag("cache.reclaim_shadowed"));
-  EXPECT_TRUE(experiment.flag("cache.host_evicts_leaving"));
-  EXPECT_EQ(experiment.text("cache.reclaim_order"), "shadowed");
-  EXPECT_EQ(experiment.text("cache.count_touches"), "insert");
+  EXPECT_TRUE(experiment.flag("cache.rules.reclaim_shadowed"));
+  EXPECT_TRUE(experiment.flag("cache.rules.host_evicts_leaving"));
+  EXPECT_EQ(experiment.text("cache.rules.reclaim_order"), "shadowed");
+  EXPECT_EQ(experiment.text("cache.rules.count_touches"), "insert");
   for (const char* part :
        {"cache.evict_unit = node, not 'page' (file.toml:2)", "cache.clean_reserve = 0, not 0.25 (file.toml:3)",
-        "cache.reclaim_shadowed = true, not false (file.toml:5)"}) {
+        "cache.rules.reclaim_shadowed = true, not false (file.toml:5)"}) {
     EXPECT_NE(notes_of(experiment).find(part), std::string::npos) << part << "\n" << notes_of(experiment);
   }
   const Experiment same = from_flags(kHost, "[cache]\nevict_unit = \"node\"\nclean_reserve = 0\n");

@@ -88,24 +88,24 @@ TEST(SglangReleases, ARuleAppliesFromItsReleaseOn) {
   EXPECT_EQ(of_20.integer("cache.prefetch_retry_steps"), 8);
   EXPECT_EQ(of_18.integer("cache.prefetch_attempts"), 1);
   EXPECT_EQ(of_20.integer("cache.prefetch_attempts"), 9);
-  EXPECT_FALSE(of_19.flag("cache.prefetch_recheck"));
-  EXPECT_TRUE(of_20.flag("cache.prefetch_recheck"));
-  EXPECT_TRUE(of_11.flag("cache.look_ups_refresh"));
-  EXPECT_EQ(of_11.text("cache.prefetch_style"), "sglang");
-  EXPECT_FALSE(of_19.flag("cache.raise_prompt_priority"));
-  EXPECT_TRUE(of_20.flag("cache.raise_prompt_priority"));
+  EXPECT_FALSE(of_19.flag("cache.rules.prefetch_recheck"));
+  EXPECT_TRUE(of_20.flag("cache.rules.prefetch_recheck"));
+  EXPECT_TRUE(of_11.flag("cache.rules.look_ups_refresh"));
+  EXPECT_EQ(of_11.text("cache.rules.prefetch_style"), "sglang");
+  EXPECT_FALSE(of_19.flag("cache.rules.raise_prompt_priority"));
+  EXPECT_TRUE(of_20.flag("cache.rules.raise_prompt_priority"));
   const Experiment of_14 = of_release("0.5.14"), of_15 = of_release("0.5.15");
-  EXPECT_EQ(of_14.text("cache.prefetch_share_of"), "host_less_device");
-  EXPECT_EQ(of_14.number("cache.prefetch_host_share"), 0.8);
-  EXPECT_EQ(of_15.text("cache.prefetch_share_of"), "host");
-  EXPECT_EQ(of_15.number("cache.prefetch_host_share"), 0.5);
-  EXPECT_EQ(of_22.text("cache.prefetch_timeout_from"), "issue");
-  EXPECT_EQ(of_23.text("cache.prefetch_timeout_from"), "wait");
+  EXPECT_EQ(of_14.text("cache.rules.prefetch_share_of"), "host_less_device");
+  EXPECT_EQ(of_14.number("cache.rules.prefetch_host_share"), 0.8);
+  EXPECT_EQ(of_15.text("cache.rules.prefetch_share_of"), "host");
+  EXPECT_EQ(of_15.number("cache.rules.prefetch_host_share"), 0.5);
+  EXPECT_EQ(of_22.text("cache.rules.prefetch_timeout_from"), "issue");
+  EXPECT_EQ(of_23.text("cache.rules.prefetch_timeout_from"), "wait");
   const std::string back = std::string(kStored) + "--hicache-write-policy write_back";
-  EXPECT_FALSE(of_release("0.5.18", back).flag("cache.reclaim_shadowed"));
-  EXPECT_TRUE(of_release("0.5.19", back).flag("cache.reclaim_shadowed"));
-  EXPECT_FALSE(of_release("0.5.18", back).flag("cache.host_evicts_leaving"));
-  EXPECT_TRUE(of_release("0.5.19", back).flag("cache.host_evicts_leaving"));
+  EXPECT_FALSE(of_release("0.5.18", back).flag("cache.rules.reclaim_shadowed"));
+  EXPECT_TRUE(of_release("0.5.19", back).flag("cache.rules.reclaim_shadowed"));
+  EXPECT_FALSE(of_release("0.5.18", back).flag("cache.rules.host_evicts_leaving"));
+  EXPECT_TRUE(of_release("0.5.19", back).flag("cache.rules.host_evicts_leaving"));
 }
 
 // These releases refuse a host pool that is no larger than the device pool; later ones warn.
@@ -146,7 +146,7 @@ TEST(SglangReleases, TheFileAndTheFlagsComeFirst) {
 TEST(SglangReleases, NotesNameTheRelease) {
   const std::string notes = notes_of(of_release("0.5.18", kStored, "[cache]\nraise_prompt_priority = true\n"));
   EXPECT_NE(notes.find("SGLang's default (0.5.18)"), std::string::npos) << notes;
-  EXPECT_NE(notes.find("cache.raise_prompt_priority = false, not true (file.toml"), std::string::npos) << notes;
+  EXPECT_NE(notes.find("cache.rules.raise_prompt_priority = false, not true (file.toml"), std::string::npos) << notes;
   EXPECT_EQ(notes.find("--hicache-host-memory-fraction"), std::string::npos) << notes;
   EXPECT_NE(notes_of(of_release("0.5.21")).find("--hicache-host-memory-fraction"), std::string::npos);
   const std::string selective = std::string(kStored) + "--hicache-write-policy write_through_selective";
@@ -188,7 +188,7 @@ TEST(SglangReleases, TheServerReportsItsVersion) {
   EXPECT_EQ(from_info("\"0.5.23\"").text(key), "timeout");
   EXPECT_EQ(from_info("\"0.5.23\"", find_sglang_release("0.5.12")).text(key), earlier);
   const Experiment unknown = from_info("\"0.6.0.dev1\"");
-  EXPECT_EQ(unknown.text("cache.prefetch_timeout_from"), "wait");
+  EXPECT_EQ(unknown.text("cache.rules.prefetch_timeout_from"), "wait");
   EXPECT_NE(notes_of(unknown).find("version 0.6.0.dev1 is none of the known releases (0.5.10, "), std::string::npos);
   EXPECT_EQ(notes_of(from_info("null")).find("known releases"), std::string::npos);
 }

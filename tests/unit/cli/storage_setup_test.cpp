@@ -242,10 +242,10 @@ TEST(StorageSetup, PagesOfOtherIdentitiesAreOthers) {
 TEST(StorageSetup, KeysReachTheEngineAndTheWorld) {
   const kvtwin::Setup setup =
       setup_of({"cache.path=auto", "cache.prefetch_policy=timeout(base=2s, per_ki_token=500ms)",
-                "cache.prefetch_timeout_most_s=9", "cache.prefetch_timeout_from=issue", "cache.prefetch_min_tokens=64",
-                "cache.prefetch_host_share=0.25", "cache.prefetch_retry_steps=3", "cache.prefetch_attempts=2",
-                "cache.storage_batch_pages=32", "cache.storage_retries=1", "sim.storage_stall_share=0.5",
-                "sim.storage_stall_factor=7", "tiers.disk.tokens=64000", "seed=5"});
+                "cache.prefetch_timeout_most_s=9", "cache.rules.prefetch_timeout_from=issue",
+                "cache.prefetch_min_tokens=64", "cache.rules.prefetch_host_share=0.25", "cache.prefetch_retry_steps=3",
+                "cache.prefetch_attempts=2", "cache.storage_batch_pages=32", "cache.storage_retries=1",
+                "sim.storage_stall_share=0.5", "sim.storage_stall_factor=7", "tiers.disk.tokens=64000", "seed=5"});
   EXPECT_EQ(setup.engine.path, CachePath::automatic);
   EXPECT_EQ(setup.engine.prefetch_policy, "timeout(base=2s, per_ki_token=0.5s, most=9s)");
   EXPECT_EQ(setup.engine.prefetch_timeout_from, TimeoutFrom::issue);

@@ -51,7 +51,7 @@ TEST(Warnings, AHostNoLargerThanTheDevice) {
                 "give tiers.host more than 1.5 GiB, or 3.0 GiB for as much again"});
   for (const Settings& fine :
        {Settings{"tiers.host.tokens=12096"}, Settings{"tiers.host.tokens=0"}, Settings{"cache.write_policy=write_back"},
-        Settings{"cache.write_policy=write_through_selective"}, Settings{"cache.reclaim_shadowed=true"}}) {
+        Settings{"cache.write_policy=write_through_selective"}, Settings{"cache.rules.reclaim_shadowed=true"}}) {
     EXPECT_EQ(warnings(setup_of(kSmallHost + fine)).size(), 0U) << fine[0];
   }
   EXPECT_NE(
@@ -437,7 +437,7 @@ TEST(Warnings, ANamedSizeEndsRefusedPrefetches) {
                         Settings{"tiers.device.tokens=12032", "tiers.host.tokens=24064", "tiers.disk.tokens=400000"};
   const Settings slow{"hardware.set.disk_read_gbps=0.5"};
   const Cure cures[] = {
-      {"others in flight", work + slow + Settings{"cache.prefetch_host_share=0.05"}, "others in flight took",
+      {"others in flight", work + slow + Settings{"cache.rules.prefetch_host_share=0.05"}, "others in flight took",
        "tiers.host of ", "tiers.host.gib=", [](const Json& report) { return declined(report, "rate_limited"); }},
       {"not on the host", work + Settings{"cache.write_policy=write_through_selective"},
        "copies pages at their first visit", "", "cache.write_policy=write_through",
@@ -451,7 +451,7 @@ TEST(Warnings, ANamedSizeEndsRefusedPrefetches) {
       {"found too little", work + Settings{"cache.prefetch_min_tokens=2048"}, "found fewer tokens than",
        "cache.prefetch_min_tokens = 2048: ", "cache.prefetch_min_tokens=",
        [](const Json& report) { return revoked(report, "too_short"); }},
-      {"no room on the host", work + slow + Settings{"cache.prefetch_host_share=1", "tiers.host.tokens=12096"},
+      {"no room on the host", work + slow + Settings{"cache.rules.prefetch_host_share=1", "tiers.host.tokens=12096"},
        "found no room on the host", "tiers.host of ",
        "tiers.host.gib=", [](const Json& report) { return revoked(report, "capacity"); }},
       {"too slow", work + slow + Settings{"cache.prefetch_admission=cost"}, "reading would take longer", "",
@@ -459,8 +459,9 @@ TEST(Warnings, ANamedSizeEndsRefusedPrefetches) {
       {"stopped", work + slow + Settings{"cache.prefetch_policy=best_effort"}, "had no answer from storage when", "",
        "cache.prefetch_policy=wait_complete", [](const Json& report) { return revoked(report, "stopped"); }},
       {"no room on the host for many",
-       work + slow + Settings{"cache.prefetch_host_share=0.05", "tiers.host.tokens=12800"}, "found no room on the host",
-       "tiers.host of ", "tiers.host.gib=", [](const Json& report) { return revoked(report, "capacity"); }},
+       work + slow + Settings{"cache.rules.prefetch_host_share=0.05", "tiers.host.tokens=12800"},
+       "found no room on the host", "tiers.host of ",
+       "tiers.host.gib=", [](const Json& report) { return revoked(report, "capacity"); }},
       {"never copied", work + Settings{"cache.write_policy=write_through_selective"}, "before they were stored",
        "tiers.host of ", "tiers.host.gib=",
        [](const Json& report) { return std::uint64_t{note_with(report, "before they were stored") != ""}; },
