@@ -12,6 +12,7 @@ using nlohmann::json;
 std::unique_ptr<HybridServer> make_hybrid_server(const json& head) {
   const std::string engine = head.at("engine");
   if (engine == "sglang") return make_sglang_server(head.at("config"));
+  if (engine == "vllm") return make_vllm_server(head.at("config"));
   throw std::runtime_error("unknown engine " + engine);
 }
 
