@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 
 namespace kvtwin {
 
@@ -302,11 +303,18 @@ BlockPool vllm_block_pool(const ModelGeometry& model, Bytes room, std::uint32_t 
   }
   const std::uint64_t group = 2 * most < 3 * fewest ? most : fewest;
   BlockPool pool;
+  pool.page_tokens = base;
+  for (const LayerBucket& bucket : buckets) pool.page_tokens = std::lcm(pool.page_tokens, bucket.block_tokens);
+  std::ranges::stable_sort(buckets, {}, [](const LayerBucket& bucket) { return bucket.kind; });
   pool.block_bytes = static_cast<Bytes>(page) * group;
   pool.blocks = room / pool.block_bytes;
   double held = 0;  // bytes of KV in one block of each group
   for (const LayerBucket& bucket : buckets) {
     const std::uint64_t groups = (bucket.layers + group - 1) / group;
+    constexpr Closure kClosures[] = {Closure::path, Closure::tail, Closure::point};
+    pool.groups.insert(pool.groups.end(), groups,
+                       {kClosures[static_cast<std::size_t>(bucket.kind)], bucket.window,
+                        static_cast<std::uint32_t>(pool.page_tokens / bucket.block_tokens)});
     const double units = bucket.kind == PoolKind::state ? 1 : static_cast<double>(bucket.block_tokens);
     held += static_cast<double>(bucket.layers) * bucket.bytes * units;
     if (bucket.kind == PoolKind::full) {

@@ -14,6 +14,7 @@
 
 #include "models/error.hpp"
 #include "models/geometry.hpp"
+#include "policy/index/block_groups.hpp"
 
 namespace kvtwin {
 
@@ -80,6 +81,9 @@ struct BlockPool {
   std::uint64_t blocks = 0;
   Bytes block_bytes = 0;
   Tokens block_tokens = 0;  // of a group with full attention
+  // Common to the blocks of all groups: hits are multiples of it.
+  Tokens page_tokens = 0;
+  std::vector<BlockGroup> groups;  // of pages of page_tokens; full attention first
   std::uint64_t full_groups = 0, window_groups = 0, state_groups = 0;
   std::uint64_t window_blocks = 0;  // that a window group keeps for a prefix
   double padding = 0;               // share of the bytes of one block of each group that hold no KV

@@ -61,10 +61,17 @@ Cache::Cache(const EngineConfig& config, Substrate& substrate, Storage& storage,
     if (pool.closure == Closure::point) {
       KV_CHECK(state_points_ == nullptr, "one pool has states");
       state_points_ = make_state_points(config);
-      KV_CHECK(state_points_ != nullptr, "state points are known by their name");
+      KV_CHECK(state_points_ != nullptr && !state_points_->of_blocks(), "the state points are those of a tree");
     }
   }
   KV_CHECK(pools_.empty() || config.evict_unit == EvictUnit::node, "with windows or states, whole nodes are evicted");
+  if (config.block_groups.groups.empty()) return;
+  KV_CHECK(pools_.empty() && config.host_pages == 0 && config.storage.empty(), "blocks are on one tier, in one pool");
+  const std::unique_ptr<StatePoints> points = make_state_points(config);
+  KV_CHECK(points != nullptr && points->of_blocks(), "the state points are those of blocks");
+  BlockGroupsConfig groups = config.block_groups;
+  groups.retention = points->retention();
+  blocks_ = std::make_unique<BlockGroups>(groups, config.shape.page_tokens);
 }
 
 void Cache::visit(const Visit& visit) {
@@ -73,7 +80,7 @@ void Cache::visit(const Visit& visit) {
 }
 
 PrefixMatch Cache::look_up(std::span<const PageKey> keys) {
-  if (!config_.look_ups_refresh) return match(keys);
+  if (!config_.look_ups_refresh || blocks_ != nullptr) return match(keys);
   if (pools_.empty()) {
     refresh(keys, 0);
     return tree_.match(keys);
@@ -199,6 +206,7 @@ void Cache::check_copies_reachable() const {
 }
 
 void Cache::check_rest() const {
+  KV_CHECK(blocks_ == nullptr || blocks_->busy_blocks() == 0, "at rest no block is in use");
   const Node& root = tree_.node(tree_.root());
   KV_CHECK(tree_.unleased_device_pages() == tree_.pages(Tier::device), "at rest no page of L1 is leased");
   KV_CHECK(root.host.leases == 0, "at rest no page of L2 is leased");
@@ -214,6 +222,12 @@ void Cache::check_rest() const {
 
 void Cache::check_invariants(Pages request_pages, Pages prefetch_pages,
                              std::span<const RequestPools* const> requests) const {
+  if (blocks_ != nullptr) {
+    std::vector<const BlockTables*> tables;
+    for (const RequestPools* const request : requests) tables.push_back(&request->tables);
+    blocks_->check_invariants(tables);
+    return storage_.check_invariants();
+  }
   check_pools(requests);
   check_copies_reachable();
   tree_.check_invariants();

@@ -39,6 +39,7 @@
 
 #include "policy/config.hpp"
 #include "policy/in_flight.hpp"
+#include "policy/index/block_groups.hpp"
 #include "policy/index/page_pool.hpp"
 #include "policy/index/radix_tree.hpp"
 #include "policy/load_back_admission.hpp"
@@ -63,7 +64,8 @@ struct Hold {
                                      // their loss loses that page too
 };
 
-// What a request has of the pools beside pool 0 (EngineConfig::pools). Empty for a model that has none.
+// What a request has of the pools beside pool 0 (EngineConfig::pools), or of the blocks (EngineConfig::block_groups).
+// Empty for a model with one kind of KV.
 struct RequestPools {
   struct Part {
     // Of a tail, by page: its slot, kNoSlot if the request owns none there. Of a point: the running state, then the
@@ -79,16 +81,21 @@ struct RequestPools {
   std::uint32_t last = 1;           // the tracking slot with the last one
   SlotId given = kNoSlot;           // the state for the next insert
   bool ends_at_branch = false;      // the next insert ends at the branch
+  BlockTables tables;               // in the form of blocks
 };
 
 class Cache {
  public:
   Cache(const EngineConfig& config, Substrate& substrate, Storage& storage, const EventSink& sink);
 
-  PrefixMatch peek(std::span<const PageKey> keys) const { return usable(tree_.peek(keys)); }
+  PrefixMatch peek(std::span<const PageKey> keys) const {
+    return blocks_ != nullptr ? match_blocks(keys) : usable(tree_.peek(keys));
+  }
   // Returns the longest prefix on L1 and L2 from which a request can continue: every pool accepts it. It ends at a
   // node's end, so the caller can lease it.
-  PrefixMatch match(std::span<const PageKey> keys) { return usable(tree_.match(keys)); }
+  PrefixMatch match(std::span<const PageKey> keys) {
+    return blocks_ != nullptr ? match_blocks(keys) : usable(tree_.match(keys));
+  }
   // match() for a waiting request.
   PrefixMatch look_up(std::span<const PageKey> keys);
   // Makes the cached part of the chain recently used, from the node that ends with page `from` on.
@@ -107,9 +114,20 @@ class Cache {
 
   void lease(NodeId end) { tree_.lease(Tier::device, end); }
   void release(NodeId end) { tree_.release(Tier::device, end); }
+  // The same for the device part of a prefix that a request may continue from: until release(), or until the request
+  // enters, which has a lease of its own in the form of blocks.
+  void lease(const PrefixMatch& match) {
+    lease(match.device_end);
+    leased_blocks_ = match.free_blocks;
+  }
+  void release(const PrefixMatch& match) {
+    release(match.device_end);
+    leased_blocks_ = 0;
+  }
 
   // Returns the free pages plus the pages that eviction would free, of pool 0 and of every window pool.
   Pages obtainable_pages() const {
+    if (blocks_ != nullptr) return blocks_->pages_in(obtainable_blocks(), config_.chunk_tokens);
     Pages pages = obtainable_of_full();
     for (const Beside& pool : pools_) {
       if (pool.index->closure() == Closure::tail) pages = std::min(pages, obtainable(pool));
@@ -125,14 +143,23 @@ class Cache {
     }
     return wanted;
   }
-  // Returns the tokens of a chunk behind `from` that the prompt goes on after: with states, it ends at the end of a
-  // page, as in SGLang, because only there a node can have its state. A chunk shorter than a page stays.
-  Tokens whole_chunk(Tokens from, Tokens tokens) const {
+  // Returns the tokens of a chunk behind `from`, at most `tokens`: of the engine's prefill of `target` tokens. With
+  // states, a chunk that the prompt goes on after ends at the end of a page, as in SGLang, because only there a node
+  // can have its state. A chunk shorter than a page stays.
+  Tokens cut_chunk(const RequestPools& pools, Tokens from, Tokens tokens, Tokens target) const {
+    if (blocks_ != nullptr) return blocks_->cut_chunk(pools.tables, from, tokens, target, config_.chunk_tokens);
     const Tokens page = config_.shape.page_tokens, to = (from + tokens) / page * page;
-    return state_points_ == nullptr || to <= from ? tokens : to - from;
+    const bool is_last = from + tokens >= target;
+    return is_last || state_points_ == nullptr || to <= from ? tokens : to - from;
   }
-  // Of pool 0, once all pages that can be written back have been. For planning.
+  // Returns as how many pages of one request the next pages of several requests count in checks of room. `beside`: in a
+  // sum with the pages of a prefill.
+  Pages pages_apart(Pages pages, bool beside) const {
+    return blocks_ == nullptr ? pages : blocks_->apart(pages, beside, config_.chunk_tokens);
+  }
+  // Obtainable pages of pool 0, once all pages that can be written back have been. For planning.
   Pages promised_pages() const {
+    if (blocks_ != nullptr) return obtainable_pages();
     return tree_.leaves_by_choice() ? device_.available() + tree_.unleased_device_pages() : obtainable_of_full();
   }
   // Chooses pages to leave L1 until `pages` pages are obtainable now or after writes in flight. Loses no page.
@@ -156,8 +183,8 @@ class Cache {
   void load_direct(std::span<const PageKey> keys, std::span<const FetchedRun> runs, RequestId request, NodeId& end);
   // A get of load_direct() has been answered on all ranks.
   void take_direct(const StorageAnswer& answer);
-  // Sets `slots` to the device slots of the path that ends at `end`, in order.
-  void path_slots(NodeId end, std::vector<SlotId>& slots) const;
+  // Sets `slots` to the device slots of the path that ends at `end`, in order. `pools`: of the request that has it.
+  void path_slots(NodeId end, const RequestPools& pools, std::vector<SlotId>& slots) const;
   // Returns how many pages of the path lack the draft model's KV.
   Pages incomplete_pages(NodeId end) const;
 
@@ -176,23 +203,25 @@ class Cache {
 
   // ---- the pools beside pool 0 (cache/pools.cpp). Nothing of this does anything for a model that has none.
 
-  // A request continues behind `match`: leases windows and states. Returns false, and does nothing, if there are too
-  // few states for it. Requires: the path to match.device_end is leased.
-  bool enter_pools(const PrefixMatch& match, RequestPools& pools);
+  // A request with a prompt of so many tokens continues behind `match`, of `keys`: leases windows and states. Returns
+  // false, and does nothing, if there are too few states for it. Requires: `match` is leased.
+  bool enter_pools(std::span<const PageKey> keys, const PrefixMatch& match, Tokens prompt, RequestPools& pools);
   // The request has its prefix, which ends at `end`. Takes the slots of its states.
   void take_states(RequestPools& pools, NodeId end);
   // Like allocate(), of pool 0 and of every window pool.
   bool allocate(Pages pages, std::vector<SlotId>& slots, RequestPools& pools);
   // A prefill pass has computed the tokens [from, to), or decode steps `tokens` tokens behind `from`.
   void track_prefill(RequestPools& pools, Tokens from, Tokens to);
-  void track_decode(RequestPools& pools, Tokens from, Tokens tokens, Pages shared);
+  // `keys`: of the sequence's pages that may be cached.
+  void track_decode(RequestPools& pools, std::span<const PageKey> keys, Tokens from, Tokens tokens, Pages shared);
   // Gives back every window that the next tokens behind `length` do not need, also those that an insert could give to
   // the index, and leases no more than a window. For pools that are full.
   void release_windows(RequestPools& pools, Tokens length);
   // Returns up to which of the first `cached` tokens an insert may give the request's pages to the index now; takes the
   // state of this length for it. `computed`: tokens of the sequence; more than `cached` if an answer is not cached.
-  // `last`: the request has ended.
-  Tokens insertable(RequestPools& pools, Tokens computed, Tokens cached, Pages shared, bool last);
+  // `last`: the request has ended. In the form of blocks, gives these to the index, and returns 0.
+  Tokens insertable(RequestPools& pools, std::span<const PageKey> keys, Tokens computed, Tokens cached, Pages shared,
+                    bool last);
   // After the insert, or instead of it. The caller has moved the lease of pool 0 to `end`.
   void inserted(RequestPools& pools, NodeId end, Tokens computed, Pages shared, bool last);
   // Gives back all that the request has.
@@ -201,7 +230,10 @@ class Cache {
   Pages pool_used(std::size_t at, Tier tier) const {
     return tier == Tier::device ? pools_[at].device.used() : pools_[at].host.used();
   }
-  Pages pool_used_max(std::size_t at, Tier tier) const { return pools_[at].used_max[tier == Tier::device ? 0 : 1]; }
+  Pages pool_used_max(std::size_t at, Tier tier) const {
+    if (blocks_ != nullptr) return blocks_->filled_most();
+    return pools_[at].used_max[tier == Tier::device ? 0 : 1];
+  }
 
   // Raises the priority of the cached pages of this prefix, on all tiers.
   void raise_priority(std::span<const PageKey> keys, std::int32_t priority);
@@ -266,7 +298,10 @@ class Cache {
 
   Pages device_used() const { return device_.used(); }
   Pages host_used() const { return host_.used(); }
-  Pages device_used_max() const { return device_used_max_; }
+  Pages device_used_max() const {
+    if (blocks_ == nullptr) return device_used_max_;
+    return blocks_->filled_most() * config_.device_pages / blocks_->capacity();  // as a share of L1
+  }
   Pages host_used_max() const { return host_used_max_; }
   const RadixTree& tree() const { return tree_; }
   // Checks that nothing is leased or in flight, and that only the index owns slots.
@@ -328,6 +363,13 @@ class Cache {
   static Pages obtainable(const Beside& pool) {
     return pool.device.available() + pool.index->slots_held(Tier::device) - pool.index->slots_leased(Tier::device);
   }
+  PrefixMatch match_blocks(std::span<const PageKey> keys) const;
+  std::uint64_t obtainable_blocks() const {
+    return blocks_->free_blocks() - std::min(blocks_->free_blocks(), leased_blocks_);
+  }
+  bool allocate_blocks(Pages pages, std::vector<SlotId>& slots, RequestPools& pools);
+  void append_slots(const RequestPools& pools, Pages pages, std::vector<SlotId>& slots) const;
+  void report_blocks();
   PrefixMatch usable(PrefixMatch found) const;
   void use_path(NodeId end);
   bool goes_with(std::size_t at, std::size_t other, Tier tier, NodeId id) const;
@@ -404,6 +446,8 @@ class Cache {
   PagePool device_, host_;
   std::vector<Beside> pools_;
   std::unique_ptr<StatePoints> state_points_;  // null: no pool has states
+  std::unique_ptr<BlockGroups> blocks_;        // null: L1 has the tree and the pools above
+  std::uint32_t leased_blocks_ = 0;            // of lease(PrefixMatch)
   const Pages reserve_pages_;
   Lanes backups_, loads_;
   std::vector<DirectLoad> direct_loads_;  // of one step; they are settled together

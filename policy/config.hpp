@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "policy/base/types.hpp"
+#include "policy/index/block_groups.hpp"
 #include "policy/index/further_pool.hpp"
 #include "policy/index/page_key.hpp"
 #include "policy/transfer/hand_over.hpp"
@@ -138,7 +139,10 @@ struct EngineConfig {
   std::vector<PoolConfig> pools;
   std::string state_points = "extra_buffer";  // of state_points_names()
   std::uint32_t states_per_path = 0;          // more are dropped, from the top; 0 = no limit
-  Tokens window_release_tokens = 128;         // a decode gives so many tokens that have left the window back at once
+  // In place of pool 0 and `pools`: vLLM's form of L1, which has no other tier. `device_pages` are then those that one
+  // request can have, and the slot of a page is its first block of the first group.
+  BlockGroupsConfig block_groups;
+  Tokens window_release_tokens = 128;  // a decode gives so many tokens that have left the window back at once
   // Slots that a window pool has at least, so that one request can always go on: its own windows, and as many that its
   // lease holds.
   Pages least_slots(const PoolConfig& pool) const {
@@ -212,6 +216,10 @@ struct EngineConfig {
   std::uint32_t accept_without_x1024 = 1024;  // the same, for a request that reuses pages without the draft's KV
   bool draft_restored = true;                 // false: pages that come back to the device lack the draft's KV
 
+  // Slots of pool 0 on L1: its numbers are smaller.
+  Pages device_slots() const {
+    return block_groups.groups.empty() ? device_pages : Pages{block_groups.blocks} + BlockGroups::kFirstBlock;
+  }
   // Bytes of a slot's page below the device, of one rank: all shapes together.
   Bytes page_bytes() const;
   // Time to compute the prompt tokens [from, to), as policies assume; at most 100,000 s.

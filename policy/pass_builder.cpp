@@ -39,7 +39,7 @@ void Scheduler::Builder::begin(std::uint64_t decode_steps) {
   s_.looks_up_again_ = false;
   s_.no_room_ = nullptr;
   retracted_ = false;
-  reserved_ = decode_steps == 0 ? 0 : decode_pages(s_.running_, decode_steps);
+  reserved_ = decode_steps == 0 ? 0 : decode_pages(s_.running_, decode_steps, true);
 }
 
 // ---- prefill -----------------------------------------------------------------------------------------
@@ -109,8 +109,8 @@ void Scheduler::Builder::order_window() {
 
 // Adds the request's next chunk to the pass, as much as budget and room allow. Returns the number of tokens.
 Tokens Scheduler::Builder::extend(Request& request, Tokens budget) {
-  Tokens tokens = request.prefill_target - request.kv_tokens;
-  if (tokens > budget) tokens = s_.cache_.whole_chunk(request.kv_tokens, budget);
+  Tokens tokens = std::min(budget, request.prefill_target - request.kv_tokens);
+  tokens = s_.cache_.cut_chunk(request.pools, request.kv_tokens, tokens, request.prefill_target);
   Pages more = s_.pages_for(request.kv_tokens + tokens) - request.slots.size();
   if (more + reserved_ > s_.cache_.obtainable_pages()) s_.cache_.release_windows(request.pools, request.kv_tokens);
   const bool all = s_.cache_.make_room(more + reserved_, request.lease) == Room::now;
@@ -143,14 +143,15 @@ Tokens Scheduler::Builder::extend(Request& request, Tokens budget) {
 
 // ---- decode ------------------------------------------------------------------------------------------
 
-// Returns the pages that the requests need for `steps` decode steps, beside the pages that they have.
-Pages Scheduler::Builder::decode_pages(std::span<Request* const> requests, std::uint64_t steps) const {
+// Returns the pages that the requests need for `steps` decode steps, beside the pages that they have; as
+// Cache::pages_apart() counts them.
+Pages Scheduler::Builder::decode_pages(std::span<Request* const> requests, std::uint64_t steps, bool beside) const {
   Pages pages = 0;
   for (const Request* request : requests) {
     const Pages held = request->slots.size();
     pages += std::max(s_.pages_for(request->kv_tokens + s_.yield_of(*request, steps)), held) - held;
   }
-  return pages;
+  return s_.cache_.pages_apart(pages, beside);
 }
 
 // Sets decoding_ to the running requests whose next tokens the budget pays, oldest admission first.

@@ -29,7 +29,7 @@ class Scheduler::Builder final : public PassBuilder {
  private:
   // Tokens that a decode step computes for one request.
   Tokens tokens_per_step() const { return Tokens{s_.config_.draft_tokens} + 1; }
-  Pages decode_pages(std::span<Request* const> requests, std::uint64_t steps) const;
+  Pages decode_pages(std::span<Request* const> requests, std::uint64_t steps, bool beside = false) const;
   void choose_decoding(Tokens budget);
   void order_window();
   Tokens extend(Request& request, Tokens budget);

@@ -247,19 +247,19 @@ Scheduler::Admission Scheduler::take_over(Request& request, Tokens budget, Pages
   const auto room = [&](Pages direct) {
     return has_room(request, match.device_pages, match.device_pages + match.host_pages + direct, budget, reserved);
   };
-  cache_.lease(match.device_end);
+  cache_.lease(match);
   const bool promised = room(0);
-  cache_.release(match.device_end);
+  cache_.release(match);
   if (!promised) return Admission::no_room;
   if (prefetcher_.holds(request.record.request, step_time_)) return Admission::held;
   if (waits) match = cache_.look_up(keys);
-  cache_.lease(match.device_end);
+  cache_.lease(match);
   const Pages direct = prefetcher_.direct_pages(request.record.request, match.device_pages + match.host_pages);
   const Pages first = first_chunk_end(request, match.device_pages + match.host_pages + direct, budget);
   const Pages more = cache_.chunk_pages(first - match.device_pages, reserved);
   if (!room(direct) || cache_.make_room(more + reserved, match.end) != Room::now ||
-      !cache_.enter_pools(match, request.pools)) {
-    cache_.release(match.device_end);
+      !cache_.enter_pools(keys, match, request.record.prompt_tokens, request.pools)) {
+    cache_.release(match);
     return Admission::no_room;
   }
   take_over_prefix(request, match);
@@ -335,7 +335,7 @@ void Scheduler::take_over_prefix(Request& request, const PrefixMatch& match) {
   cache_.visit(visit_of(request, std::span(request.keys).first(std::max(prompt, first ? 0 : matched)), !first));
   cache_.touch(end);
   cache_.take_states(request.pools, end);
-  cache_.path_slots(end, request.slots);
+  cache_.path_slots(end, request.pools, request.slots);
   request.lease = end;
   request.shared = request.slots.size();
   request.kv_tokens = request.shared * config_.shape.page_tokens;
@@ -516,7 +516,7 @@ void Scheduler::decode_done(const PassPart& part, std::uint64_t steps, TimeNs en
   for (Request* request : part.requests) {
     const Tokens tokens = yield_of(*request, steps);
     request->yield_remainder_x1024 = (request->yield_remainder_x1024 + steps * yield_x1024(*request)) % 1024;
-    cache_.track_decode(request->pools, request->kv_tokens, tokens, request->shared);
+    cache_.track_decode(request->pools, cacheable(*request), request->kv_tokens, tokens, request->shared);
     request->kv_tokens += tokens;
     request->computed_tokens = std::max(request->computed_tokens, request->kv_tokens);
     request->generated += tokens;
@@ -535,6 +535,13 @@ Visit Scheduler::visit_of(const Request& request, std::span<const PageKey> keys,
           request.generated,      keys,       further};
 }
 
+// Returns the keys of the request's pages that may be cached.
+std::span<const PageKey> Scheduler::cacheable(const Request& request) const {
+  if (config_.cache_output) return request.keys;
+  const Pages prompt = request.record.prompt_tokens / config_.shape.page_tokens;
+  return std::span(request.keys).first(std::min<std::size_t>(prompt, request.keys.size()));
+}
+
 // Gives the full pages computed so far to the index, and moves the lease to their end.
 void Scheduler::publish(Request& request, Publish after) {
   const bool chunked = after == Publish::chunk;
@@ -542,8 +549,8 @@ void Scheduler::publish(Request& request, Publish after) {
   const Tokens page = config_.shape.page_tokens;
   const Tokens cached =
       config_.cache_output ? request.kv_tokens : std::min(request.kv_tokens, request.record.prompt_tokens);
-  const Tokens insertable =
-      cache_.insertable(request.pools, request.kv_tokens, cached, request.shared, after == Publish::end);
+  const Tokens insertable = cache_.insertable(request.pools, cacheable(request), request.kv_tokens, cached,
+                                              request.shared, after == Publish::end);
   // After a retraction, the shared prefix may include pages of the output. They stay shared.
   Pages pages = std::max<Pages>(insertable / page, request.shared);
   // If no pass of the request waits for loads, it keeps its own pages beside pages that another request is loading.

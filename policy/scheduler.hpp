@@ -200,6 +200,7 @@ class Scheduler {
   void release_prefix(Request& request, Reason reason);
   enum class Publish : std::uint8_t { chunk, prompt, end };
   void publish(Request& request, Publish after);
+  std::span<const PageKey> cacheable(const Request& request) const;
   Visit visit_of(const Request& request, std::span<const PageKey> keys, bool further) const;
   void produce_token(Request& request, TimeNs now);
   void finish(Request& request, TimeNs now);

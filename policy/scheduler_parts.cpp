@@ -155,7 +155,7 @@ bool Scheduler::lease_pages(Request& request) {
           .first(std::min<Pages>(request.record.prompt_tokens / config_.shape.page_tokens, request.keys.size())),
       false));
   cache_.touch(match.device_end);
-  cache_.path_slots(match.device_end, request.slots);
+  cache_.path_slots(match.device_end, request.pools, request.slots);
   request.lease = match.device_end;
   request.shared = cached;
   const bool room = cache_.allocate(pages - cached, request.slots);

@@ -24,16 +24,22 @@ struct EngineConfig;
 class StatePoints {
  public:
   virtual ~StatePoints() = default;
+  // Whether the policy is that of vLLM's groups of blocks, which have the rules; then only retention() says something.
+  // Else it is that of a tree, and the functions below say something.
+  virtual bool of_blocks() const { return false; }
+  // Windows and states also stay at multiples of so many tokens; 0: nowhere else.
+  virtual Tokens retention() const { return 0; }
+
   // Slots that a running request holds beside its own state. 0: no state is tracked; an insert copies the state of the
   // request's whole length, and the end of the request gives its own state to the cache.
-  virtual std::uint32_t tracking_slots() const = 0;
+  virtual std::uint32_t tracking_slots() const { return 0; }
   // A pass computes the tokens [from, to). Returns the length whose state it leaves; 0: none. `branch`: 0 if there is
   // none.
-  virtual Tokens after_prefill(Tokens from, Tokens to, Tokens branch) const = 0;
+  virtual Tokens after_prefill(Tokens /*from*/, Tokens /*to*/, Tokens /*branch*/) const { return 0; }
   // Returns whether a decode step that brings the sequence to this length leaves its state.
-  virtual bool after_decode(Tokens length) const = 0;
+  virtual bool after_decode(Tokens /*length*/) const { return false; }
   // Branches are multiples of it.
-  virtual Tokens grid() const = 0;
+  virtual Tokens grid() const { return 1; }
 };
 
 // Known names.

@@ -522,8 +522,9 @@ std::span<const Key> experiment_keys() {
       flag<&EngineConfig::cache_output>("cache.output", "Cache the generated pages too"),
       policy<&EngineConfig::state_points>(
           "cache.state_points", PolicyKind::state_points,
-          "sglang: where requests leave recurrent states (Mamba, linear attention) in the cache: in prefill and decode "
-          "by a grid (extra_buffer), or at the end of each pass of a prefill and of the request (no_buffer)"),
+          "Where requests leave recurrent states (Mamba, linear attention) in the cache; sglang: in prefill and decode "
+          "by a grid (extra_buffer), or at the end of each pass of a prefill and of the request (no_buffer); vllm, for "
+          "sliding windows too: at the end of the prompt, at junctions and every so many tokens (align)"),
       integer<&EngineConfig::states_per_path>(
           "cache.states_per_path", 0, 1e6,
           "sglang: recurrent states that a path of the cache keeps; more are dropped from the top, as with SGLang's "

@@ -29,6 +29,7 @@
 #include "policy/base/wide.hpp"
 #include "policy/eviction.hpp"
 #include "policy/index/page_key.hpp"
+#include "policy/state_points.hpp"
 #include "policy/style.hpp"
 #include "policy/write.hpp"
 #include "sim/bounds/hitrate.hpp"
@@ -324,6 +325,15 @@ KvShape shape_of_slot(const PoolSize& pool, std::uint32_t layers, std::uint32_t 
   return {pieces, planes, 1, static_cast<std::uint32_t>(bytes / pieces / planes), page_tokens};
 }
 
+// Requires: the model has windows or states. `blocks`: the engine has vLLM's groups of blocks; else SGLang's pools.
+void check_state_points(const Experiment& e, const EngineConfig& engine, bool blocks) {
+  if (make_state_points(engine)->of_blocks() == blocks) return;
+  throw InputError(
+      e.where("cache.state_points") + ": is " + e.text("cache.state_points") + ", and " + e.where("scheduler.style") +
+      " = " + engine.style +
+      (blocks ? " keeps windows and states by align(retention=...)" : " keeps states by extra_buffer or no_buffer"));
+}
+
 // Gives the engine its pools for windows and states, or says why every cached prefix counts as usable.
 void keep_pools(const Experiment& e, Setup& setup) {
   if (!divides_memory(e, setup)) return;
@@ -362,6 +372,7 @@ void keep_pools(const Experiment& e, Setup& setup) {
       engine.state_points == EngineConfig{}.state_points) {
     engine.state_points = "no_buffer";
   }
+  if (setup.device_pools.find(PoolKind::state) != nullptr) check_state_points(e, engine, false);
   if (e.policy("cache.state_points").name == "no_buffer" && page != 1) {
     throw InputError(e.where("cache.state_points") + ": no_buffer leaves states between pages of " +
                      std::to_string(page) + " tokens; set cache.page_tokens=1, as SGLang does");
@@ -383,22 +394,81 @@ void note_idle_pool_keys(const Experiment& e, Setup& setup) {
   for (const char* key : {"tiers.device.states", "tiers.device.states_per_request", "cache.states_per_path"}) {
     note(key, e.integer(key) != 0, state, "states");
   }
-  note("cache.state_points", e.text("cache.state_points") != EngineConfig{}.state_points, state, "states");
+  if (!setup.block_pool) {
+    note("cache.state_points", e.text("cache.state_points") != EngineConfig{}.state_points, state, "states");
+  }
 }
 
-// Sizes L1 by vLLM's pool of equal blocks. A draft model's layers are not in its groups here.
+// Returns whether L1 has the size of vLLM's pool of equal blocks. A draft model's layers are not in its groups here.
+bool has_blocks(const Experiment& e, const Setup& setup) {
+  return e.policy("scheduler.style").name == "vllm" && has_block_pool(setup.model) &&
+         e.text("model.draft.kind") == "none";
+}
+
+// Returns whether the engine decides by vLLM's groups of blocks: their offloading has not been built.
+bool decides_by_blocks(const Experiment& e, const Setup& setup) {
+  if (!has_blocks(e, setup) || setup.roles.prefill > 0) return false;
+  return std::ranges::none_of(
+      kTierSpecs, [&](const TierSpec& spec) { return spec.tier != Tier::device && has_tier(e, spec.tier); });
+}
+
+// Returns the tokens of a page: those of cache.page_tokens, or what vLLM's groups of blocks make of them.
+std::uint32_t page_of(const Experiment& e, std::uint32_t ranks, Setup& setup) {
+  const auto given = static_cast<std::uint32_t>(e.integer("cache.page_tokens"));
+  if (!decides_by_blocks(e, setup)) return given;
+  const auto page = static_cast<std::uint32_t>(vllm_block_pool(setup.model, 0, ranks, given).page_tokens);
+  if (page != given) {
+    setup.notes.push_back(e.where("cache.page_tokens") + ": is " + std::to_string(given) + "; a page has " +
+                          std::to_string(page) + " tokens, as vLLM makes the blocks of all groups of layers equal");
+  }
+  return page;
+}
+
+// Sizes L1 by vLLM's pool of equal blocks.
 void fill_blocks(const Experiment& e, Setup& setup) {
-  const double gib = e.number("tiers.device.gib");
-  const Bytes room = gib != 0 ? static_cast<Bytes>(gib * kGib / setup.engine_gpus()) : room_of_device(e, setup);
   const Tokens page = setup.engine.shape.page_tokens;
-  const BlockPool pool = vllm_block_pool(setup.model, room, setup.engine.ranks, page);
+  const auto given = static_cast<Tokens>(e.integer("cache.page_tokens"));
+  const auto tokens = static_cast<Tokens>(e.integer("tiers.device.tokens"));
+  BlockPool pool;
+  Bytes room = 0;
+  if (tokens == 0) {
+    const double gib = e.number("tiers.device.gib");
+    room = gib != 0 ? static_cast<Bytes>(gib * kGib / setup.engine_gpus()) : room_of_device(e, setup);
+    pool = vllm_block_pool(setup.model, room, setup.engine.ranks, given);
+  } else {
+    pool = vllm_block_pool(setup.model, 0, setup.engine.ranks, given);
+    if (pool.full_groups == 0) {
+      throw InputError(e.where("tiers.device.tokens") + ": " + setup.model.name +
+                       " has no layer with full attention; give tiers.device.gib");
+    }
+    const auto pages = static_cast<std::uint64_t>(tokens) / setup.attention_dp / pool.block_tokens;
+    pool.blocks = pages * pool.full_groups;
+    room = pool.bytes();
+  }
+  const Tokens chunk = setup.engine.chunk_tokens;
   setup.engine.device_pages = pool.tokens() / page;
+  if (decides_by_blocks(e, setup) && pool.blocks > 1) {
+    setup.engine.device_pages = BlockGroups({2, pool.groups, 0}, page).longest_request(pool.blocks - 1, chunk);
+  }
   if (setup.engine.device_pages == 0) {
     throw InputError(e.where("cache.page_tokens") + ": vLLM's pool holds " + std::to_string(pool.blocks) +
                      " blocks of " + std::to_string(pool.block_bytes) + " bytes in the " + std::to_string(room) +
                      " bytes for KV, less than a page; make it smaller, or the memory larger");
   }
   setup.block_pool = pool;
+  if (decides_by_blocks(e, setup)) {
+    constexpr std::uint64_t kMostBlocks = 4'000'000'000;
+    if (pool.blocks > kMostBlocks) {
+      throw InputError(e.where(tokens != 0 ? "tiers.device.tokens" : "tiers.device.gib") + ": the pool has " +
+                       std::to_string(pool.blocks) + " blocks; at most 4 billion are simulated");
+    }
+    BlockGroupsConfig& groups = setup.engine.block_groups;
+    groups.blocks = static_cast<std::uint32_t>(pool.blocks);
+    groups.groups = pool.groups;
+    if (!e.is_given("cache.state_points")) setup.engine.state_points = "align";
+    check_state_points(e, setup.engine, true);
+    return;
+  }
   setup.notes.push_back(
       setup.model.name + ": hits are too high: a prefix that vLLM can reuse takes up " +
       std::to_string(pool.blocks_of_prefix()) +
@@ -415,9 +485,7 @@ void size_device(const Experiment& e, Setup& setup) {
   engine.device_pages = group_part(e, "device", tier_pages(e, "device", page, bytes_per_token), setup);
   if (divides_memory(e, setup)) return divide_memory(e, setup);
   const bool by_tokens = e.integer("tiers.device.tokens") != 0;
-  if (e.policy("scheduler.style").name == "vllm" && has_block_pool(setup.model) && !setup.draft && !by_tokens) {
-    return fill_blocks(e, setup);
-  }
+  if (decides_by_blocks(e, setup) || (has_blocks(e, setup) && !by_tokens)) return fill_blocks(e, setup);
   if (engine.device_pages != 0) return;
   const Bytes room = room_of_device(e, setup);
   engine.device_pages = room / (rank_bytes * page);
@@ -468,7 +536,7 @@ void size_tiers(const Experiment& e, Setup& setup) {
                        ": vllm keeps 1 of the pages of L1 as a placeholder, and there is no other; make tiers.device "
                        "larger or cache.page_tokens smaller");
     }
-    --engine.device_pages;
+    if (engine.block_groups.groups.empty()) --engine.device_pages;
   }
   const double host_bytes = static_cast<double>(setup.page_bytes()) / static_cast<double>(page) * engine.ranks;
   engine.host_pages = group_part(e, "host", tier_pages(e, "host", page, host_bytes), setup);
@@ -1180,13 +1248,13 @@ Setup make_setup(const Experiment& e, const HardwareSpec* hardware) {
   draw_hardware(e, setup);  // after the overrides: a figure that a key sets is as uncertain as the original
   setup.hardware.file_a_page = e.text("tiers.disk.format") == "hicache_files";
   const auto tp = static_cast<std::uint32_t>(e.integer("parallel.tp"));
-  const auto page = static_cast<std::uint32_t>(e.integer("cache.page_tokens"));
   const auto ep = static_cast<std::uint32_t>(e.integer("parallel.ep"));
   if (tp % ep != 0) {
     throw InputError(e.where("parallel.ep") + ": is " + std::to_string(ep) + ", and must divide " +
                      e.where("parallel.tp") + " (" + std::to_string(tp) + ")");
   }
   const std::uint32_t group = tp / setup.attention_dp;
+  const std::uint32_t page = page_of(e, group, setup);
   setup.cost = std::make_unique<RooflineCost>(setup.model, setup.hardware, tp, setup.attention_dp);
   if (const std::optional<OperatorTable> operators = operators_of(e, setup)) {
     const std::string& mode = e.text("parallel.expert_mode");
@@ -1239,7 +1307,7 @@ Setup make_setup(const Experiment& e, const HardwareSpec* hardware) {
   }
   setup.notes.insert(setup.notes.begin(), setup.model.notes.begin(), setup.model.notes.end());
   setup.notes.insert(setup.notes.begin(), setup.model.inexact.begin(), setup.model.inexact.end());
-  if (setup.engine.pools.empty()) {
+  if (setup.engine.pools.empty() && setup.engine.block_groups.groups.empty()) {
     setup.notes.insert(setup.notes.begin(), setup.model.without_pages.begin(), setup.model.without_pages.end());
   }
   setup.notes.insert(setup.notes.end(), e.notes().begin(), e.notes().end());
@@ -1587,8 +1655,12 @@ bool has_tier(const Experiment& e, Tier tier) {
 }
 
 TraceInputOptions input_options(const Experiment& e) {
+  return input_options(e, static_cast<Tokens>(e.integer("cache.page_tokens")));
+}
+
+TraceInputOptions input_options(const Experiment& e, Tokens page_tokens) {
   TraceInputOptions options;
-  options.page_tokens = static_cast<Tokens>(e.integer("cache.page_tokens"));
+  options.page_tokens = page_tokens;
   try {  // for example more digits than it keeps
     options.time_scale = time_scale_of(e.number("workload.time_scale"));
   } catch (const TraceError& error) {
@@ -1613,7 +1685,8 @@ std::vector<ClientStage> client_stages(const Experiment& e) {
 
 }  // namespace
 
-WorkloadInputs::WorkloadInputs(const Experiment& e, TraceSource& workload, const ServingTimes& serving) {
+WorkloadInputs::WorkloadInputs(const Experiment& e, Tokens page_tokens, TraceSource& workload,
+                               const ServingTimes& serving) {
   const auto set = [&](std::unique_ptr<AnsweredSource> source) {
     source->add_front_end([serving](Tokens prompt) { return front_end_ns(serving, prompt); });
     answered_ = source.get();
@@ -1625,11 +1698,12 @@ WorkloadInputs::WorkloadInputs(const Experiment& e, TraceSource& workload, const
     clients.seed = static_cast<std::uint64_t>(e.integer("seed"));
     clients.start_spread_ns = nanoseconds(e, "workload.generate.start_spread_s");
     clients.think_ns = nanoseconds(e, "workload.generate.think_s");
-    set(std::make_unique<ClientSource>(workload, input_options(e), std::move(clients)));
+    set(std::make_unique<ClientSource>(workload, input_options(e, page_tokens), std::move(clients)));
   } else if (e.text("workload.loop") == "closed") {
-    set(std::make_unique<ClosedLoopSource>(workload, input_options(e), nanoseconds(e, "workload.service_s")));
+    set(std::make_unique<ClosedLoopSource>(workload, input_options(e, page_tokens),
+                                           nanoseconds(e, "workload.service_s")));
   } else {
-    source_ = std::make_unique<TraceInputSource>(workload, input_options(e));
+    source_ = std::make_unique<TraceInputSource>(workload, input_options(e, page_tokens));
   }
 }
 

@@ -141,15 +141,18 @@ Tokens context_max_of(const Experiment& experiment);
 bool seed_changes_work(const Experiment& experiment);
 // Returns whether the experiment gives the tier a capacity.
 bool has_tier(const Experiment& experiment, Tier tier);
+// `page_tokens`: of the engine, which vLLM's blocks may make larger than cache.page_tokens; without it, as given.
 TraceInputOptions input_options(const Experiment& experiment);
+TraceInputOptions input_options(const Experiment& experiment, Tokens page_tokens);
 
 // The inputs of a world from a workload: an open loop, a closed loop (workload.loop), or clients and stages
 // (workload.generate.concurrency, workload.generate.stages). Requires: the engines' events go to observer(); from them
 // the source knows the ends of the answers.
 class WorkloadInputs {
  public:
-  // `serving`: the front end of a simulated engine.
-  WorkloadInputs(const Experiment& experiment, TraceSource& workload, const ServingTimes& serving = {});
+  // `page_tokens`: of the engine. `serving`: the front end of a simulated engine.
+  WorkloadInputs(const Experiment& experiment, Tokens page_tokens, TraceSource& workload,
+                 const ServingTimes& serving = {});
 
   InputSource& source() { return *source_; }
   // Returns the observer for the engines. Events go on to `observer`, which may be null.

@@ -189,7 +189,7 @@ void Rerun::simulate(const Experiment& experiment, RerunObserver* observer) {
   }
   const std::unique_ptr<World> world = make_simulated_world(experiment, setup);
   const std::unique_ptr<TraceSource> workload = open_workload(experiment);
-  WorkloadInputs inputs(experiment, *workload, setup.serving);
+  WorkloadInputs inputs(experiment, setup.engine.shape.page_tokens, *workload, setup.serving);
   // All ranks decide the same, so only one rank has the observer.
   Cluster cluster(setup, *world, {{inputs.observer(observer), observer, observer, nullptr}}, false, {});
   cluster.run(inputs.source());

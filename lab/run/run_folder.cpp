@@ -388,6 +388,21 @@ std::uint64_t evicted_of(const RunFacts& facts, const RunFacts::PoolFacts& pool,
   return found == m.evicted_of_pools.end() ? 0 : found->second * unit;
 }
 
+// Blocks with KV that the run has evicted, of groups with this closure.
+std::uint64_t evicted_blocks(const BlockPool& pool, Closure closure, const Metrics& m) {
+  std::uint64_t blocks = 0;
+  for (std::uint8_t group = 0; group < pool.groups.size(); ++group) {
+    if (pool.groups[group].closure != closure) continue;
+    const auto found = m.evicted_of_pools.find({Tier::device, group});
+    if (group == 0) {
+      blocks += m.tier(Tier::device).evicted * pool.groups[group].blocks_per_page;
+    } else if (found != m.evicted_of_pools.end()) {
+      blocks += found->second;
+    }
+  }
+  return blocks;
+}
+
 Json pools_json(const RunFacts& facts, const Metrics& m) {
   Json rows = Json::array();
   for (const RunFacts::PoolFacts& pool : facts.pools) {
@@ -402,7 +417,7 @@ Json pools_json(const RunFacts& facts, const Metrics& m) {
     }
     rows.push_back(std::move(row));
   }
-  for (const auto& [role, pool] : facts.block_pools) {
+  for (const auto& [role, pool, used_max] : facts.block_pools) {
     Json row{{"name", "blocks"}, {"tier", name_of(Tier::device)}};
     if (!role.empty()) row["role"] = role;
     row["capacity"] = pool.blocks;
@@ -412,6 +427,12 @@ Json pools_json(const RunFacts& facts, const Metrics& m) {
     row["block_tokens"] = pool.block_tokens;
     row["groups"] = {{"full", pool.full_groups}, {"window", pool.window_groups}, {"state", pool.state_groups}};
     row["padding"] = pool.padding;
+    if (used_max != 0) {
+      row["used_max"] = used_max;
+      row["evicted"] = {{"full", evicted_blocks(pool, Closure::path, m)},
+                        {"window", evicted_blocks(pool, Closure::tail, m)},
+                        {"state", evicted_blocks(pool, Closure::point, m)}};
+    }
     rows.push_back(std::move(row));
   }
   return rows;
@@ -433,7 +454,7 @@ std::string pools_text(const RunFacts& facts, const Metrics& m) {
                   evicted_of(facts, pool, m));
     text += line;
   }
-  for (const auto& [role, pool] : facts.block_pools) {
+  for (const auto& [role, pool, used_max] : facts.block_pools) {
     std::snprintf(line, sizeof line,
                   "pool       blocks, device%s%s: %" PRIu64 " blocks of %" PRIu64 " bytes (%" PRIu64
                   " tokens of full attention), %.2f GiB a GPU; groups of layers: %" PRIu64 " full, %" PRIu64
@@ -441,6 +462,14 @@ std::string pools_text(const RunFacts& facts, const Metrics& m) {
                   role.empty() ? "" : " of an engine for ", role.c_str(), pool.blocks, pool.block_bytes,
                   pool.block_tokens, static_cast<double>(pool.bytes()) / kGib, pool.full_groups, pool.window_groups,
                   pool.state_groups, 100 * pool.padding);
+    text += line;
+    if (used_max == 0) continue;
+    text.back() = ';';
+    std::snprintf(line, sizeof line,
+                  " %" PRIu64 " blocks used at most; evicted: %" PRIu64 " of full attention, %" PRIu64
+                  " of windows, %" PRIu64 " of states\n",
+                  used_max, evicted_blocks(pool, Closure::path, m), evicted_blocks(pool, Closure::tail, m),
+                  evicted_blocks(pool, Closure::point, m));
     text += line;
   }
   return text;

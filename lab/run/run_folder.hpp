@@ -86,7 +86,8 @@ struct RunFacts {
   // vLLM's pool of blocks of one engine, for such a model.
   struct BlockPoolFacts {
     std::string role;
-    BlockPool pool;  // of one rank
+    BlockPool pool;              // of one rank
+    std::uint64_t used_max = 0;  // blocks, of all engines; 0: the run does not decide by blocks
   };
   std::vector<BlockPoolFacts> block_pools;
   std::vector<std::string> notes;  // approximations and findings, for the reader of the report

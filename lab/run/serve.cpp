@@ -68,7 +68,7 @@ void add_pools(const Setup& setup, const std::string& role, RunFacts& facts) {
       facts.pools.push_back({tier, role, pool, setup.model.window, number++, 0});
     }
   }
-  if (setup.block_pool) facts.block_pools.push_back({role, *setup.block_pool});
+  if (setup.block_pool) facts.block_pools.push_back({role, *setup.block_pool, 0});
 }
 
 RunFacts facts_of(const Experiment& experiment, const Setup& setup, const ServeTerms& terms) {
@@ -122,6 +122,9 @@ void add_outcome(const Cluster& cluster, const Setup& setup, RunFacts& facts) {
     const Tokens unit = pool.size.kind == PoolKind::state ? 1 : setup.engine.shape.page_tokens;
     pool.used_max = unit * (pool.number == 0 ? cluster.pages_used_max(pool.tier)
                                              : cluster.pool_used_max(pool.number - std::size_t{1}, pool.tier));
+  }
+  for (RunFacts::BlockPoolFacts& pool : facts.block_pools) {
+    if (!setup.engine.block_groups.groups.empty()) pool.used_max = cluster.pool_used_max(0, Tier::device);
   }
   for (std::size_t seat = 0; seat < cluster.seats() && !real; ++seat) {
     const DecisionMark mark = cluster.decisions_of(seat);
@@ -337,7 +340,7 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
   // A real engine has a front end of its own.
   const ServingTimes serving = std::string_view(terms.device) == "model" ? setup.serving : ServingTimes{};
   SharedPrefixes prefixes(*workload, setup.engine.shape.page_tokens);
-  WorkloadInputs inputs(experiment, prefixes, serving);
+  WorkloadInputs inputs(experiment, setup.engine.shape.page_tokens, prefixes, serving);
   const bool one_reader = terms.engines != nullptr;  // process 0 sends the inputs to all ranks
   if (inputs.waits_for_answers() && !one_reader && terms.ranks != nullptr && setup.engine.ranks > 1) {
     const bool closed = experiment.text("workload.loop") == "closed";

@@ -17,9 +17,11 @@
 #include "lab/shell_word.hpp"
 #include "lab/units.hpp"
 #include "lab/vllm/vllm_table.hpp"
+#include "models/engine_pools.hpp"
 #include "models/serving_times.hpp"
 #include "policy/base/names.hpp"
 #include "policy/base/tiers.hpp"
+#include "policy/state_points.hpp"
 
 namespace kvtwin {
 namespace {
@@ -84,6 +86,11 @@ class VllmReader : public FlagReader {
     if (is_on("disable_hybrid_kv_cache_manager")) {
       experiment_.set("cache.hybrid_allocator=false", where("disable_hybrid_kv_cache_manager"));
     }
+    if (is_given("prefix_cache_retention_interval")) {
+      experiment_.set(
+          "cache.state_points=align(retention=" + std::to_string(integer("prefix_cache_retention_interval", 0)) + ")",
+          where("prefix_cache_retention_interval"));
+    }
     if (is_on("enforce_eager")) experiment_.set("serving.cuda_graphs=false", where("enforce_eager"));
     apply_batch_limits();
     apply_device_tier();
@@ -118,7 +125,7 @@ class VllmReader : public FlagReader {
       if (!number) refuse(given, "an integer, such as 8192, 8k (8,000) or 8K (8,192)");
       given.value = std::to_string(*number);
     }
-    if (flag.takes == Takes::integer || flag.takes == Takes::tokens) check_integer(given, 1);
+    if (flag.takes == Takes::integer || flag.takes == Takes::tokens) check_integer(given, flag.preset == "0" ? 0 : 1);
     if (flag.takes == Takes::number) check_positive(given);
     if (flag.field == "gpu_memory_utilization" && number_of<double>(given.value).value_or(0) > 1) {
       refuse(given, "at most 1");
@@ -193,6 +200,21 @@ class VllmReader : public FlagReader {
                "--max-num-seqs " + std::to_string(sequences));
   }
 
+  // With several kinds of KV, blocks have other tokens than --block-size, and groups of layers share them.
+  void set_blocks(std::int64_t blocks) {
+    const std::string from = where("num_gpu_blocks_override");
+    const Tokens page = static_cast<Tokens>(experiment_.integer("cache.page_tokens"));
+    const std::optional<ModelGeometry> model = geometry();
+    if (!model || !has_block_pool(*model)) {
+      return experiment_.set("tiers.device.tokens=" + of_all_groups(blocks * static_cast<std::int64_t>(page)), from);
+    }
+    const auto tp = static_cast<std::uint32_t>(experiment_.integer("parallel.tp"));
+    const auto ranks = static_cast<std::uint32_t>(std::max<std::int64_t>(1, tp / groups_));
+    const double bytes = static_cast<double>(vllm_block_pool(*model, 0, ranks, page).block_bytes);
+    // Half a block more, because the number is rounded.
+    experiment_.set("tiers.device.gib=" + number_text((static_cast<double>(blocks) + 0.5) * bytes * tp / kGib), from);
+  }
+
   void apply_device_tier() {
     const auto set_tokens = [&](std::int64_t tokens, const std::string& origin) {
       experiment_.set("tiers.device.tokens=" + of_all_groups(tokens), origin);
@@ -204,7 +226,7 @@ class VllmReader : public FlagReader {
       by = "the printed size of the KV cache";
     } else if (is_given("num_gpu_blocks_override")) {
       const std::int64_t blocks = std::min<std::int64_t>(integer("num_gpu_blocks_override", 1), 1 << 30);
-      set_tokens(blocks * experiment_.integer("cache.page_tokens"), where("num_gpu_blocks_override"));
+      set_blocks(blocks);
       by = given_.at("num_gpu_blocks_override").said;
     } else if (is_given("kv_cache_memory_bytes")) {
       const double bytes = static_cast<double>(integer("kv_cache_memory_bytes", 1));
@@ -601,6 +623,11 @@ class VllmWriter {
     say("--block-size", e_.as_toml("cache.page_tokens"));
     write_device_tier(groups);
     if (!e_.flag("cache.hybrid_allocator")) result_.line += " --disable-hybrid-kv-cache-manager";
+    if (!setup_.engine.block_groups.groups.empty()) {
+      const Tokens page = setup_.engine.shape.page_tokens, kept = make_state_points(setup_.engine)->retention();
+      if (kept != 0) say("--prefix-cache-retention-interval", std::to_string((kept + page - 1) / page * page));
+      said_.insert("cache.state_points");
+    }
     say("--max-num-batched-tokens",
         std::to_string(std::max<std::int64_t>(1, e_.integer("scheduler.chunk_tokens") / groups)));
     say("--max-num-seqs", std::to_string(std::max<std::int64_t>(1, e_.integer("scheduler.max_running") / groups)));

@@ -43,6 +43,7 @@ constexpr Modelled kModelled[] = {
     {"kv_cache_memory_bytes", Takes::tokens, "", "", ""},
     {"num_gpu_blocks_override", Takes::integer, "", "", ""},
     {"disable_hybrid_kv_cache_manager", Takes::nothing, "", "", ""},
+    {"prefix_cache_retention_interval", Takes::integer, "0", "", ""},
     {"max_num_batched_tokens", Takes::tokens, "", "", "scheduler.chunk_tokens"},
     {"max_num_seqs", Takes::integer, "", "", "scheduler.max_running"},
     {"max_num_active_seqs", Takes::integer, "", "", ""},
@@ -79,8 +80,7 @@ constexpr NotModelled kNotModelled[] = {
     {"of window and state layers, only the blocks of their groups are modelled",
      "disable_sliding_window! kv_cache_dtype_skip_layers* kv_sharing_fast_prefill! "
      "swa_bounded_replay!=true mamba_cache_dtype=auto mamba_ssm_cache_dtype=auto mamba_block_size "
-     "mamba_cache_mode enable_mamba_shared_prefix_checkpoint! prefix_cache_retention_interval=0 "
-     "prefix_match_unit use_replayssm!"},
+     "mamba_cache_mode enable_mamba_shared_prefix_checkpoint! prefix_match_unit use_replayssm!"},
     {"a request's adapter is a namespace of pages if the trace names it (lora_path); the adapters' weights and times "
      "aren't counted",
      "enable_lora! lora_modules*"},

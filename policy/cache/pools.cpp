@@ -102,6 +102,7 @@ void Cache::evict_from_pool(std::size_t at, NodeId victim, Reason reason) {
 
 // Evicts for pool 0 first, then for the window pools. What one eviction frees of another pool counts there, too.
 bool Cache::allocate(Pages pages, std::vector<SlotId>& slots, RequestPools& pools) {
+  if (blocks_ != nullptr) return allocate_blocks(pages, slots, pools);
   const std::size_t before = slots.size();
   if (!allocate(pages, slots)) return false;
   if (pages == 0) return true;
@@ -145,7 +146,11 @@ void Cache::lease_beside(RequestPools& pools, NodeId end) {
   pools.lease = end;
 }
 
-bool Cache::enter_pools(const PrefixMatch& match, RequestPools& pools) {
+bool Cache::enter_pools(std::span<const PageKey> keys, const PrefixMatch& match, Tokens prompt, RequestPools& pools) {
+  if (blocks_ != nullptr) {
+    blocks_->enter(pools.tables, blocks_->find(keys, keys.size() * config_.shape.page_tokens), prompt);
+    leased_blocks_ = 0;
+  }
   if (pools_.empty()) return true;
   const Tokens page = config_.shape.page_tokens;
   Tokens matched = match.device_pages * page;
@@ -182,6 +187,7 @@ void Cache::take_states(RequestPools& pools, NodeId end) {
 }
 
 void Cache::leave_pools(RequestPools& pools) {
+  if (blocks_ != nullptr) blocks_->leave(pools.tables);
   for (std::size_t at = 0; at < pools.parts.size(); ++at) {
     std::vector<SlotId>& own = pools.parts[at].slots;
     std::erase(own, kNoSlot);
@@ -262,7 +268,9 @@ void Cache::track_prefill(RequestPools& pools, Tokens from, Tokens to) {
   pools.last = (pools.last + 1) % state_points_->tracking_slots();
 }
 
-void Cache::track_decode(RequestPools& pools, Tokens from, Tokens tokens, Pages shared) {
+void Cache::track_decode(RequestPools& pools, std::span<const PageKey> keys, Tokens from, Tokens tokens, Pages shared) {
+  if (blocks_ != nullptr)
+    insertable(pools, keys, from + tokens, keys.size() * config_.shape.page_tokens, shared, false);
   if (pools_.empty()) return;
   for (Tokens length = from + 1; length <= from + tokens; ++length) {
     release_windows(pools, length - 1, shared, config_.window_release_tokens);
@@ -460,7 +468,14 @@ void Cache::acknowledge_beside(const Transfer& transfer, Tier target, bool done)
 
 // ---- an insert ---------------------------------------------------------------------------------------
 
-Tokens Cache::insertable(RequestPools& pools, Tokens computed, Tokens cached, Pages shared, bool last) {
+Tokens Cache::insertable(RequestPools& pools, std::span<const PageKey> keys, Tokens computed, Tokens cached,
+                         Pages shared, bool last) {
+  if (blocks_ != nullptr) {
+    blocks_->publish(pools.tables, keys, std::min(computed, cached));
+    if (!last) blocks_->release(pools.tables, computed);
+    report_blocks();
+    return 0;
+  }
   if (pools_.empty()) return cached;
   Tokens length = cached;
   const Tokens page = config_.shape.page_tokens;

@@ -24,7 +24,7 @@ void Cache::take_pages(Pages pages, std::vector<SlotId>& slots) {
 }
 
 void Cache::free(std::span<const SlotId> slots) {
-  if (slots.empty()) return;
+  if (slots.empty() || blocks_ != nullptr) return;
   device_.release(slots);
   sink_.slots(EventKind::slots_released, Tier::device, slots);
 }
@@ -35,7 +35,7 @@ void Cache::prepare(Pages pages) {
 
 Room Cache::make_room(Pages pages, NodeId kept) {
   if (pages <= obtainable_pages()) return Room::now;
-  if (pages > promised_pages() || !pools_.empty()) return Room::never;
+  if (pages > promised_pages() || !pools_.empty() || blocks_ != nullptr) return Room::never;
   tree_.lease(Tier::device, kept);
   choose_leaving(pages, false);
   if (pages > obtainable_pages() && !writes_under_way()) choose_leaving(pages, true);
@@ -213,7 +213,12 @@ void Cache::evict_host_node(NodeId victim, Pages pages) {
   sink_.event({.kind = EventKind::evicted, .tier = Tier::host, .reason = Reason::lost, .pages = pages});
 }
 
-void Cache::path_slots(NodeId end, std::vector<SlotId>& slots) const {
+void Cache::path_slots(NodeId end, const RequestPools& pools, std::vector<SlotId>& slots) const {
+  if (blocks_ != nullptr) {
+    slots.clear();
+    const Pages pages = pools.tables.tables.front().blocks.size() / config_.block_groups.groups.front().blocks_per_page;
+    return append_slots(pools, pages, slots);
+  }
   const Pages depth = end == tree_.root() ? 0 : tree_.node(end).facts.depth_pages;
   slots.resize(depth);
   for (NodeId id = end; id != tree_.root(); id = tree_.node(id).parent) {

@@ -15,7 +15,7 @@ std::size_t blocks_up(Tokens tokens, Tokens block) { return static_cast<std::siz
 }  // namespace
 
 BlockGroups::BlockGroups(const BlockGroupsConfig& config, Tokens page_tokens)
-    : config_(config), page_tokens_(page_tokens), blocks_(config.blocks) {
+    : config_(config), page_tokens_(page_tokens), blocks_(kFirstBlock), fresh_(config.blocks - 1) {
   KV_CHECK(config.blocks > 1 && !config.groups.empty(), "a pool has a block beside the null block, and a group");
   for (std::uint32_t at = 0; at < config.groups.size(); ++at) {
     const BlockGroup& group = config.groups[at];
@@ -30,9 +30,8 @@ BlockGroups::BlockGroups(const BlockGroupsConfig& config, Tokens page_tokens)
     }
   }
   std::ranges::stable_sort(kinds_, {}, [](const Kind& kind) { return kind.of.closure != Closure::path; });
-  table_.rebuild(std::max<std::size_t>(1, 2 * blocks_.size() / FlatTable<Place>::kLine + 1),
-                 [](const Place&) { return true; });
-  for (BlockId id = 1; id < blocks_.size(); ++id) link(id, blocks_[kNoBlock].before);
+  table_.rebuild(1, [](const Place&) { return true; });
+  link(kFresh, kNoBlock);
   free_ = capacity();
 }
 
@@ -73,10 +72,14 @@ void BlockGroups::put(BlockId id, const Name& name) {
   block.part = name.part;
   block.key = name.key;
   block.next_same = kNoBlock;
+  if (2 * known_ >= table_.places()) {
+    table_.rebuild(2 * table_.lines(), [](const Place&) { return true; });
+  }
   Place& place = table_.at(place_of(name));
   if (place.is_empty()) {
     place = {id, hash_of(name)};
     ++known_;
+    if (ends_page(name.group, name.part)) changes_.came.push_back(name.key);
     return;
   }
   BlockId last = place.block;
@@ -98,6 +101,7 @@ void BlockGroups::forget(BlockId id) {
   } else {
     table_.erase(at);
     --known_;
+    if (ends_page(block.group, block.part)) changes_.went.push_back(block.key);
   }
   block.known = false;
   block.next_same = kNoBlock;
@@ -107,14 +111,26 @@ void BlockGroups::forget(BlockId id) {
 void BlockGroups::take(std::vector<BlockId>& blocks, std::size_t count) {
   KV_CHECK(count <= free_, "the blocks were counted before");
   for (std::size_t i = 0; i < count; ++i) {
-    const BlockId id = blocks_[kNoBlock].after;
-    unlink(id);
-    if (blocks_[id].known) ++evicted_;
+    BlockId id = blocks_[kNoBlock].after;
+    if (id == kFresh) {
+      id = static_cast<BlockId>(blocks_.size());
+      blocks_.emplace_back();
+      if (--fresh_ == 0) unlink(kFresh);
+    } else {
+      unlink(id);
+    }
+    if (blocks_[id].known) {
+      ++evicted_;
+      changes_.evicted.push_back({blocks_[id].group, blocks_[id].key});
+    } else {
+      ++filled_;
+    }
     forget(id);
     blocks_[id].uses = 1;
     blocks.push_back(id);
   }
   free_ -= static_cast<std::uint32_t>(count);
+  filled_most_ = std::max(filled_most_, filled_);
 }
 
 void BlockGroups::use(BlockId id) {
@@ -137,11 +153,18 @@ void BlockGroups::give_back(std::span<const BlockId> blocks) {
     } else {
       link(id, front);
       front = id;
+      --filled_;
     }
   }
 }
 
 // ---- which prefix a request can continue from ----------------------------------------------------------------
+
+// Returns whether the pages of full attention are counted by blocks like this one.
+bool BlockGroups::ends_page(std::uint32_t group, std::uint32_t part) const {
+  const Kind& first = kinds_.front();
+  return group == first.groups.front() && part + 1 == first.of.blocks_per_page && first.of.closure == Closure::path;
+}
 
 bool BlockGroups::has(const Kind& kind, std::span<const PageKey> keys, std::size_t block) const {
   return std::ranges::all_of(kind.groups,
@@ -310,6 +333,50 @@ bool BlockGroups::allocate(BlockTables& request, Tokens from, Tokens to) {
   return true;
 }
 
+// ---- room ----------------------------------------------------------------------------------------------------
+
+std::uint64_t BlockGroups::blocks_of(Pages pages, Tokens chunk) const {
+  const bool has_full = kinds_.front().of.closure == Closure::path;
+  std::uint64_t all = 0;
+  for (const BlockGroup& group : config_.groups) {
+    const std::uint64_t blocks = pages * group.blocks_per_page;
+    std::uint64_t most = blocks;
+    if (group.closure == Closure::point) most = 2;  // the one that is copied, and the one of the pass
+    if (group.closure == Closure::tail && has_full) most = blocks_up(group.window - 1 + chunk, block_tokens(group)) + 1;
+    all += std::min(blocks, most);
+  }
+  return all;
+}
+
+Pages BlockGroups::pages_in(std::uint64_t blocks, Tokens chunk) const {
+  Pages fits = 0, too_many = blocks + 1;  // a page takes a block at least
+  while (too_many - fits > 1) {
+    const Pages pages = fits + (too_many - fits) / 2;
+    (blocks_of(pages, chunk) <= blocks ? fits : too_many) = pages;
+  }
+  return fits;
+}
+
+Pages BlockGroups::longest_request(std::uint64_t blocks, Tokens chunk) const {
+  std::uint64_t of_hit = 0;  // blocks that blocks_of() does not count among those of full attention
+  for (const BlockGroup& group : config_.groups) {
+    if (group.closure == Closure::tail) of_hit += blocks_up(group.window - 1, block_tokens(group));
+    if (group.closure == Closure::point) ++of_hit;
+  }
+  return blocks > of_hit ? pages_in(blocks - of_hit, chunk) : 0;
+}
+
+Pages BlockGroups::apart(Pages pages, bool beside, Tokens chunk) const {
+  if (pages == 0) return 0;
+  std::uint64_t of_page = 0, full = 0;
+  for (const BlockGroup& group : config_.groups) {
+    of_page += group.blocks_per_page;
+    if (group.closure == Closure::path) full += group.blocks_per_page;
+  }
+  if (beside) return full == 0 ? pages * of_page : (pages * of_page + full - 1) / full;
+  return pages_in(pages * of_page - 1, chunk) + 1;
+}
+
 // ---- what later requests can continue from -------------------------------------------------------------------
 
 bool BlockGroups::keeps_all(const BlockGroup& group) const {
@@ -396,14 +463,15 @@ void BlockGroups::check_invariants(std::span<const BlockTables* const> requests)
       for (const BlockId id : table.blocks) uses[id] += id == kNoBlock ? 0 : 1;
     }
   }
-  std::uint32_t free = 0, known = 0;
+  std::uint32_t free = 0, known = 0, filled = 0;
   for (BlockId id = blocks_[kNoBlock].after, before = kNoBlock; id != kNoBlock; id = blocks_[id].after) {
     KV_CHECK(blocks_[id].before == before && blocks_[id].uses == 0, "the queue has the free blocks");
     before = id;
-    ++free;
+    free += id == kFresh ? fresh_ : 1;
   }
-  for (BlockId id = 1; id < blocks_.size(); ++id) {
+  for (BlockId id = kFirstBlock; id < blocks_.size(); ++id) {
     KV_CHECK(blocks_[id].uses == uses[id], "a block counts the requests that hold it");
+    filled += blocks_[id].known || uses[id] > 0 ? 1 : 0;
     if (!blocks_[id].known) continue;
     const BlockId first = cached({blocks_[id].group, blocks_[id].part, blocks_[id].key});
     BlockId at = first;
@@ -411,7 +479,7 @@ void BlockGroups::check_invariants(std::span<const BlockTables* const> requests)
     KV_CHECK(at == id, "a block with a key is found by the key");
     known += first == id ? 1 : 0;
   }
-  KV_CHECK(free == free_ && known == known_, "counts of free blocks and of keys");
+  KV_CHECK(free == free_ && known == known_ && filled == filled_, "counts of blocks and of keys");
 }
 
 }  // namespace kvtwin

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "policy/base/flat_table.hpp"
@@ -38,7 +39,8 @@ struct BlockGroup {
 struct BlockGroupsConfig {
   std::uint32_t blocks = 0;        // with the null block
   std::vector<BlockGroup> groups;  // empty: the engine has a radix tree
-  // Windows and states are kept at multiples of so many tokens too; 0: nowhere else; none: everywhere.
+  // Windows and states are kept at multiples of so many tokens too; 0: nowhere else; none, or less than a block:
+  // everywhere. An engine has that of its StatePoints.
   std::optional<Tokens> retention = 0;
 };
 
@@ -57,6 +59,8 @@ struct BlockTables {
 
 class BlockGroups {
  public:
+  static constexpr BlockId kFirstBlock = 2;  // blocks have the numbers from here on
+
   // Requires: blocks > 1, and a group at least. `page_tokens`: of the engine's keys; a multiple of the tokens of every
   // group's blocks, so that every hit is in whole pages.
   BlockGroups(const BlockGroupsConfig& config, Tokens page_tokens);
@@ -75,6 +79,16 @@ class BlockGroups {
 
   // The request continues behind the hit, whose blocks it now holds. Requires: nothing was allocated since find().
   void enter(BlockTables& request, const Hit& hit, Tokens prompt);
+  // Returns the most blocks that a prefill of so many pages holds at once, in passes of at most `chunk` tokens; more
+  // for each page than a decode takes. For checks of room, which vLLM makes so.
+  std::uint64_t blocks_of(Pages pages, Tokens chunk) const;
+  // Returns for how many pages of a prefill that is.
+  Pages pages_in(std::uint64_t blocks, Tokens chunk) const;
+  // Returns the pages of the longest request that this many blocks serve in every case, behind any hit.
+  Pages longest_request(std::uint64_t blocks, Tokens chunk) const;
+  // Returns the fewest pages of a prefill that take at least the blocks of `pages` pages of as many requests. `beside`:
+  // in a sum with the pages of another prefill, too.
+  Pages apart(Pages pages, bool beside, Tokens chunk) const;
   // Returns the free blocks that the tokens up to `to` take, beside those that the request has, or would have behind
   // the hit.
   std::uint32_t wanted(const BlockTables& request, Tokens to) const;
@@ -88,13 +102,28 @@ class BlockGroups {
   void release(BlockTables& request, Tokens computed);
   void leave(BlockTables& request);
 
+  // What has happened since the last call: blocks with a key that were given to others, and pages whose KV of full
+  // attention came or went (of the first group with closure path).
+  struct Changes {
+    struct Eviction {
+      std::uint32_t group;
+      PageKey key;
+    };
+    std::vector<Eviction> evicted;
+    std::vector<PageKey> came, went;
+  };
+  Changes take_changes() { return std::exchange(changes_, {}); }
+
   // Cuts a chunk of a prefill to where vLLM ends it: with states, at the last block of the prompt, at the junction, and
   // at the end of a block. May return 0. `most`: of a pass.
   Tokens cut_chunk(const BlockTables& request, Tokens from, Tokens tokens, Tokens target, Tokens most) const;
 
-  std::uint32_t capacity() const { return static_cast<std::uint32_t>(blocks_.size()) - 1; }
+  std::uint32_t capacity() const { return config_.blocks - 1; }
   std::uint32_t free_blocks() const { return free_; }
   std::uint32_t busy_blocks() const { return capacity() - free_; }
+  // Blocks that requests hold or that have a key, and the most so far.
+  std::uint32_t filled_blocks() const { return filled_; }
+  std::uint32_t filled_most() const { return filled_most_; }
   std::uint32_t known_keys() const { return known_; }  // distinct
   std::uint64_t evicted_blocks() const { return evicted_; }
 
@@ -102,6 +131,9 @@ class BlockGroups {
   void check_invariants(std::span<const BlockTables* const> requests) const;
 
  private:
+  // In the queue, the place of the blocks that no request has had yet: they have no memory.
+  static constexpr BlockId kFresh = kFirstBlock - 1;
+
   struct Block {
     BlockId before = kNoBlock, after = kNoBlock;  // in the queue of free blocks; the null block is its head
     std::uint32_t uses = 0;                       // requests
@@ -135,6 +167,7 @@ class BlockGroups {
     return {group, static_cast<std::uint32_t>(block % parts), keys[block / parts]};
   }
   Tokens block_tokens(const BlockGroup& group) const { return page_tokens_ / group.blocks_per_page; }
+  bool ends_page(std::uint32_t group, std::uint32_t part) const;
   bool has(const Kind& kind, std::span<const PageKey> keys, std::size_t block) const;
   Tokens longest(const Kind& kind, std::span<const PageKey> keys, Tokens most) const;
   Tokens skipped_tokens(const BlockGroup& group, Tokens computed) const;
@@ -158,9 +191,11 @@ class BlockGroups {
   const Tokens page_tokens_;
   std::vector<Kind> kinds_;  // full attention first
   std::vector<Block> blocks_;
+  std::uint32_t fresh_ = 0;
   FlatTable<Place> table_;  // the first block with a key
-  std::uint32_t free_ = 0, known_ = 0;
+  std::uint32_t free_ = 0, known_ = 0, filled_ = 0, filled_most_ = 0;
   std::uint64_t evicted_ = 0;
+  Changes changes_;
   std::vector<BlockId> freed_;  // scratch
 };
 

@@ -102,6 +102,7 @@ struct PrefixMatch {
   NodeId end = NodeId::none;         // the node that holds the last matched page; the root if none
   // Pages of full attention on L1 or L2. More than the others together if a window or a state is missing (Cache).
   Pages present = 0;
+  std::uint32_t free_blocks = 0;  // BlockGroups::Hit
 };
 
 class RadixTree {

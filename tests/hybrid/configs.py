@@ -104,6 +104,8 @@ def drawn_vllm(seed):
         config["layers"] = {"full": rnd.randrange(1, 7), "window": rnd.randrange(1, 13)}
         config["window"] = rnd.choice((16, 50, 128, 500, 1024))
         config["retention"] = rnd.choice((0, 0, None, 64, 256, 1024))
+        if rnd.random() < 0.3:  # blocks of the smaller rows have twice the tokens
+            config["window_heads"] = rnd.choice((1, 4))
     else:
         config["layers"] = {"full": rnd.randrange(1, 5), "state": rnd.randrange(1, 13)}
         config["state_shapes"] = [[3, 256], [rnd.choice((1, 2, 4)), 32, 64]]

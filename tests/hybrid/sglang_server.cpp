@@ -157,9 +157,10 @@ class SglangServer final : public HybridServer {
     request.tokens = tokens_of(operation.at("prompt"));
     request.keys = keys_of(request.tokens, page());
     const Tokens prompt = request.tokens.size();
-    const PrefixMatch match = cache_.look_up(std::span(request.keys).first((prompt - 1) / page()));
-    cache_.lease(match.device_end);
-    if (!cache_.enter_pools(match, request.pools)) throw std::runtime_error("too few states");
+    const std::span<const PageKey> keys = std::span(request.keys).first((prompt - 1) / page());
+    const PrefixMatch match = cache_.look_up(keys);
+    cache_.lease(match);
+    if (!cache_.enter_pools(keys, match, prompt, request.pools)) throw std::runtime_error("too few states");
     Tokens branch = request.pools.branch;
     if (state_grid_ != 0) {  // without buffers, no state is left at a branch, and only the engine counts its grid
       const Tokens present = match.present * page() / state_grid_ * state_grid_;
@@ -175,7 +176,7 @@ class SglangServer final : public HybridServer {
     }
     cache_.take_states(request.pools, request.lease);
     cache_.submit_loads();
-    cache_.path_slots(request.lease, request.slots);
+    cache_.path_slots(request.lease, request.pools, request.slots);
     const Tokens hit = request.shared * page();
     const Tokens chunk = config_.chunk_tokens / page() * page();
     for (Tokens from = hit; from < prompt;) {
@@ -203,7 +204,7 @@ class SglangServer final : public HybridServer {
     request.tokens.insert(request.tokens.end(), answer.begin(), answer.end());
     request.keys = keys_of(request.tokens, page());
     for (Tokens length = prompt + 1; length <= request.tokens.size(); ++length) {
-      cache_.track_decode(request.pools, length - 1, 1, request.shared);
+      cache_.track_decode(request.pools, request.keys, length - 1, 1, request.shared);
       take(request, length);
     }
     publish(request, request.tokens.size(), true);
@@ -230,7 +231,7 @@ class SglangServer final : public HybridServer {
   }
 
   void publish(Running& request, Tokens computed, bool last) {
-    const Tokens length = cache_.insertable(request.pools, computed, computed, request.shared, last);
+    const Tokens length = cache_.insertable(request.pools, request.keys, computed, computed, request.shared, last);
     const Pages pages = length / page();
     NodeId end = NodeId::none;
     if (pages > 0) {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <stdexcept>
 
@@ -25,42 +26,55 @@ Bytes state_bytes(const json& given) {
 
 struct Pool {
   BlockGroupsConfig config;
-  Tokens block = 0;
+  Tokens page = 0;
 };
 
 Pool pool_of(const json& given) {
-  constexpr std::string_view kKeys[] = {"memory", "layers", "heads",     "head_size",    "window",
+  constexpr std::string_view kKeys[] = {"memory", "layers", "heads",     "head_size",    "window",      "window_heads",
                                         "block",  "chunk",  "retention", "state_shapes", "state_dtypes"};
   for (const auto& [key, value] : given.items()) {
     if (std::ranges::find(kKeys, key) == std::end(kKeys)) throw std::runtime_error("config: unknown key " + key);
   }
-  const Bytes row = 4 * given.at("heads").get<Bytes>() * given.at("head_size").get<Bytes>();  // K and V, 2 bytes each
-  Pool pool{{}, given.value("block", kUnit)};
+  const auto heads = given.at("heads").get<Bytes>();
+  const auto row_of = [&](Bytes of) { return 4 * of * given.at("head_size").get<Bytes>(); };  // K and V, 2 bytes each
   struct Kind {
     BlockGroup group;
     std::uint64_t layers;
+    Bytes row;  // 0: a state
+    Tokens block;
   };
   std::vector<Kind> kinds;
   const json& layers = given.at("layers");
+  auto block = given.value("block", kUnit);
   for (const auto& [name, closure] :
        {std::pair{"full", Closure::path}, std::pair{"window", Closure::tail}, std::pair{"state", Closure::point}}) {
     const std::uint64_t count = layers.value(name, std::uint64_t{0});
     if (count == 0) continue;
-    kinds.push_back({{closure, closure == Closure::tail ? given.at("window").get<Tokens>() : 0}, count});
+    const bool windows = closure == Closure::tail;
+    Bytes row = closure == Closure::point ? 0 : row_of(windows ? given.value("window_heads", heads) : heads);
+    kinds.push_back({{closure, windows ? given.at("window").get<Tokens>() : 0}, count, row, 0});
     if (closure == Closure::point) {
-      pool.block = std::max(pool.block, kUnit * ((state_bytes(given) + kUnit * row - 1) / (kUnit * row)));
+      const Bytes unit = kUnit * row_of(heads);
+      block = std::max(block, kUnit * ((state_bytes(given) + unit - 1) / unit));
     }
   }
+  Bytes bytes = 0;
+  for (const Kind& kind : kinds) bytes = std::max(bytes, kind.row * block);
+  Pool pool;
+  pool.page = 1;
   std::uint64_t fewest = kinds.front().layers, most = fewest;
-  for (const Kind& kind : kinds) {
+  for (Kind& kind : kinds) {
+    kind.block = kind.row == 0 ? block : bytes / kind.row;
+    pool.page = std::lcm(pool.page, kind.block);
     fewest = std::min(fewest, kind.layers);
     most = std::max(most, kind.layers);
   }
   const std::uint64_t size = 2 * most < 3 * fewest ? most : fewest;
-  for (const Kind& kind : kinds) {
+  for (Kind& kind : kinds) {
+    kind.group.blocks_per_page = static_cast<std::uint32_t>(pool.page / kind.block);
     pool.config.groups.insert(pool.config.groups.end(), (kind.layers + size - 1) / size, kind.group);
   }
-  pool.config.blocks = static_cast<std::uint32_t>(given.at("memory").get<Bytes>() / (pool.block * row * size));
+  pool.config.blocks = static_cast<std::uint32_t>(given.at("memory").get<Bytes>() / (bytes * size));
   if (given.contains("retention")) {
     const json& retention = given.at("retention");
     pool.config.retention = retention.is_null() ? std::nullopt : std::optional(retention.get<Tokens>());
@@ -71,7 +85,7 @@ Pool pool_of(const json& given) {
 class VllmServer final : public HybridServer {
  public:
   explicit VllmServer(const json& given)
-      : pool_(pool_of(given)), chunk_(given.value("chunk", Tokens{8192})), cache_(pool_.config, pool_.block) {}
+      : pool_(pool_of(given)), chunk_(given.value("chunk", Tokens{8192})), cache_(pool_.config, pool_.page) {}
 
   json run(const json& operation) override {
     const std::uint64_t before = cache_.evicted_blocks();
@@ -98,7 +112,7 @@ class VllmServer final : public HybridServer {
   json start(const json& operation) {
     Running request;
     request.tokens = tokens_of(operation.at("prompt"));
-    request.keys = keys_of(request.tokens, pool_.block);
+    request.keys = keys_of(request.tokens, pool_.page);
     const Tokens prompt = request.tokens.size();
     const BlockGroups::Hit hit = cache_.find(request.keys, prompt - 1);
     const std::vector<Tokens> groups = cache_.longest_of_each(request.keys, prompt - 1);
@@ -137,7 +151,7 @@ class VllmServer final : public HybridServer {
     const std::vector<std::uint64_t> answer = tokens_of(json::array({operation.at("answer")}));
     const Tokens prompt = request.tokens.size();
     request.tokens.insert(request.tokens.end(), answer.begin(), answer.end());
-    request.keys = keys_of(request.tokens, pool_.block);
+    request.keys = keys_of(request.tokens, pool_.page);
     json outcome = json::object();
     for (Tokens length = prompt; length + 1 < request.tokens.size(); ++length) {
       if (!cache_.allocate(request.tables, length, length + 1)) {

@@ -130,6 +130,7 @@ constexpr std::uint64_t kPrefetchSeeds = 1'000'000;
 void prefer_prefetches(test::Splitmix& random, Scenario& s) {
   EngineConfig& e = s.engine;
   e.pools.clear();
+  e.block_groups = {};
   e.host_pages = random.below(4) == 0 ? 0 : e.device_pages * (1 + random.below(2));
   e.write_policy = random.below(3) == 0 ? "write_back" : "write_through";
   e.tiering = Tiering::inclusive;
@@ -187,6 +188,31 @@ void draw_pools(test::Splitmix& random, Scenario& s) {
   }
 }
 
+// The same models in vLLM's form: groups of blocks in one pool, which holds a few pages and more.
+void draw_blocks(test::Splitmix& random, EngineConfig& e) {
+  if (e.pools.empty() || random.below(2) == 0) return;
+  e.pools.clear();
+  e.host_pages = 0;
+  e.state_points = "align(retention=" + std::to_string(pick<Tokens>(random, {0, 0, 1, 32})) + ")";
+  const auto parts = [&] { return e.shape.page_tokens % 2 == 0 && random.below(3) == 0 ? 2U : 1U; };
+  const auto add = [&](Closure closure, std::uint64_t most, Tokens window) {
+    const BlockGroup group{closure, window, parts()};
+    e.block_groups.groups.insert(e.block_groups.groups.end(), random.below(most + 1), group);
+  };
+  add(Closure::path, 2, 0);
+  add(Closure::tail, 3, 1 + random.below(60));
+  add(Closure::point, 2, 0);
+  if (e.block_groups.groups.empty() || e.block_groups.groups.front().closure != Closure::path) {
+    e.block_groups.groups.insert(e.block_groups.groups.begin(), {Closure::path, 0, parts()});
+  }
+  e.block_groups.blocks = 100'000;  // of a pool for one request of e.device_pages
+  const BlockGroups large(e.block_groups, e.shape.page_tokens);
+  std::uint64_t one = large.blocks_of(e.device_pages, e.chunk_tokens);
+  while (large.longest_request(one, e.chunk_tokens) == 0) ++one;
+  e.block_groups.blocks = static_cast<std::uint32_t>(one + 1 + random.below(pick<std::uint64_t>(random, {1, 20, 400})));
+  e.device_pages = large.longest_request(e.block_groups.blocks - 1, e.chunk_tokens);
+}
+
 Scenario draw_scenario(test::Splitmix& random) {
   Scenario s;
   EngineConfig& e = s.engine;
@@ -233,6 +259,7 @@ Scenario draw_scenario(test::Splitmix& random) {
   s.hint_one_in = pick<std::uint64_t>(random, {0, 0, 4});
   draw_style(random, e);
   draw_pools(random, s);
+  draw_blocks(random, e);
   return s;
 }
 
@@ -430,7 +457,7 @@ std::uint64_t run_seed(std::uint64_t seed, Marks& marks) {
   AdversarialConfig config;
   config.seed = random.next();
   config.page_tokens = scenario.engine.shape.page_tokens;
-  config.device_pages = scenario.engine.device_pages;
+  config.device_pages = scenario.engine.device_slots();
   config.host_pages = scenario.engine.host_pages;
   config.ranks = scenario.engine.ranks;
   for (const StorageTierConfig& tier : scenario.engine.storage) add_store(config, tier);

@@ -42,7 +42,7 @@ def prefill_split():
     return names[name]
 
 
-def layer_specs(layers, block, heads, head_size, window, state_shapes, state_dtypes):
+def layer_specs(layers, block, heads, head_size, window, window_heads, state_shapes, state_dtypes):
     """The specs of the layers by name, and the tokens of a block of attention."""
     attention = dict(num_kv_heads=heads, head_size=head_size, dtype=TYPE)
     specs, row = {}, 2 * heads * head_size * TYPE.itemsize
@@ -54,7 +54,8 @@ def layer_specs(layers, block, heads, head_size, window, state_shapes, state_dty
     for i in range(layers.get("full", 0)):
         specs[f"full.{i}"] = FullAttentionSpec(block_size=block, **attention)
     for i in range(layers.get("window", 0)):
-        specs[f"window.{i}"] = SlidingWindowSpec(block_size=block, sliding_window=window, **attention)
+        specs[f"window.{i}"] = SlidingWindowSpec(
+            block_size=block, sliding_window=window, **{**attention, "num_kv_heads": window_heads or heads})
     for i in range(layers.get("state", 0)):
         specs[f"state.{i}"] = MambaSpec(
             block_size=block, page_size_padded=block * row, mamba_cache_mode="align", **state)
@@ -62,14 +63,15 @@ def layer_specs(layers, block, heads, head_size, window, state_shapes, state_dty
 
 
 class Server:
-    """One engine. `layers`: how many are full, window and state. `memory`: bytes of the pool."""
+    """One engine. `layers`: how many are full, window and state. `memory`: bytes of the pool. `window_heads`: KV heads of
+    the window layers; 0: as the others."""
 
-    def __init__(self, memory, layers, heads, head_size, window=0, state_shapes=(), state_dtypes=(), block=16, retention=0,
-                 chunk=8192):
+    def __init__(self, memory, layers, heads, head_size, window=0, window_heads=0, state_shapes=(), state_dtypes=(),
+                 block=16, retention=0, chunk=8192):
         kv_cache_utils.init_none_hash(digest)
         register_all_kvcache_specs(None)
         self.chunk, self.states = chunk, layers.get("state", 0)
-        specs, block = layer_specs(layers, block, heads, head_size, window, state_shapes, state_dtypes)
+        specs, block = layer_specs(layers, block, heads, head_size, window, window_heads, state_shapes, state_dtypes)
         if planning.is_kv_cache_spec_uniform(specs):
             groups = planning._get_kv_cache_groups_uniform_spec(specs)
         else:

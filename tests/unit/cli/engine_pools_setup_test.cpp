@@ -75,15 +75,50 @@ TEST(EnginePoolsSetup, VllmHasOnePoolOfBlocks) {
   const Settings vllm{"engine=vllm", "cache.page_tokens=16", "hardware.operators=none"};
   const kvtwin::Setup windows = model_of("gpt-oss-120b", vllm);
   EXPECT_TRUE(windows.device_pools.pools.empty());
-  EXPECT_EQ(device_tokens(windows), 1'085'056U - 16) << "vLLM keeps one block, the null block, for itself";
   ASSERT_TRUE(windows.block_pool);
   EXPECT_EQ(windows.block_pool->blocks, 67'816U);
-  EXPECT_TRUE(has_note(windows, "gpt-oss-120b: hits are too high: a prefix that vLLM can reuse takes up 8 more blocks"))
-      << notes_of(windows);
+  EXPECT_EQ(windows.engine.block_groups.blocks, 67'816U);
+  EXPECT_EQ(windows.engine.block_groups.groups.size(), 2U);
+  EXPECT_EQ(windows.engine.state_points, "align");
+  EXPECT_FALSE(has_note(windows, "hits are too high")) << notes_of(windows);
+  // One request can have all but the null block, the windows of the prefix that it continues from, and those of a
+  // chunk.
+  EXPECT_EQ(device_tokens(windows), (67'815U - 8 - (127 + 8192 + 15) / 16 - 1) * 16);
+  const kvtwin::Setup with_host = model_of("gpt-oss-120b", vllm + Settings{"tiers.host.ratio=2"});
+  EXPECT_TRUE(with_host.engine.block_groups.groups.empty());
+  EXPECT_EQ(device_tokens(with_host), 1'085'056U - 16) << "vLLM keeps one block, the null block, for itself";
+  EXPECT_TRUE(
+      has_note(with_host, "gpt-oss-120b: hits are too high: a prefix that vLLM can reuse takes up 8 more blocks"))
+      << notes_of(with_host);
   EXPECT_FALSE(model_of("llama-3.1-8b", vllm).block_pool);
   // 6 + 23 layers in groups of 6: a layer of padding in the last group of states.
-  EXPECT_EQ(device_tokens(model_of("nemotron-3-nano-30b-a3b", vllm)), Tokens{3106} * 2096 / 16 * 16 - 16);
-  EXPECT_EQ(device_tokens(model_of("gpt-oss-120b", vllm + Settings{"tiers.device.tokens=64000"})), 63'984U);
+  const kvtwin::Setup states = model_of("nemotron-3-nano-30b-a3b", vllm);
+  EXPECT_EQ(states.engine.block_groups.blocks, 3106U);
+  EXPECT_EQ(states.engine.shape.page_tokens, 2096U) << "a block of attention has the bytes of a state";
+  EXPECT_TRUE(has_note(states, "a page has 2096 tokens, as vLLM makes the blocks of all groups of layers equal"));
+  EXPECT_EQ(model_of("gpt-oss-120b", vllm + Settings{"tiers.device.tokens=64000"}).engine.block_groups.blocks, 4000U);
+  const kvtwin::Setup rows = model_of("gemma-4-31b", vllm);
+  EXPECT_EQ(rows.engine.shape.page_tokens, 32U) << "rows of windows are twice as large as those of full attention";
+  ASSERT_EQ(rows.engine.block_groups.groups.size(), 6U);
+  EXPECT_EQ(rows.engine.block_groups.groups.front().blocks_per_page, 1U);
+  EXPECT_EQ(rows.engine.block_groups.groups.back().blocks_per_page, 2U);
+}
+
+TEST(EnginePoolsSetup, StatePointsAreThoseOfTheEngine) {
+  const auto refusal = [](const char* model, const Settings& settings) {
+    try {
+      model_of(model, settings);
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refusal("gpt-oss-120b", {"engine=vllm", "cache.state_points=no_buffer"}),
+            "cache.state_points (--set): is no_buffer, and scheduler.style (engine = vllm) = vllm keeps windows and "
+            "states by align(retention=...)");
+  EXPECT_EQ(refusal("qwen3-next-80b-a3b", {"cache.state_points=align"}),
+            "cache.state_points (--set): is align, and scheduler.style (engine = sglang) = sglang keeps states by "
+            "extra_buffer or no_buffer");
 }
 
 TEST(EnginePoolsSetup, TheEngineHasThePoolsOfAHybridModel) {
@@ -232,14 +267,17 @@ TEST(EnginePoolsSetup, TheReportHasVllmsBlocks) {
                                    {"block_bytes", 589'824},
                                    {"block_tokens", 16},
                                    {"groups", {{"full", 1}, {"window", 1}, {"state", 0}}},
-                                   {"padding", 0.0}})
+                                   {"padding", 0.0},
+                                   {"used_max", 2203},
+                                   {"evicted", {{"full", 0}, {"window", 0}, {"state", 0}}}})
                                  .dump());
   write_text(folder / "empty.toml", "seed = 1\n");
   std::vector<std::string> words{"simulate", folder / "empty.toml"};
   for (const std::string& setting : settings) words.insert(words.end(), {"--set", setting});
   const std::string text = test::run(words).out;
   EXPECT_NE(text.find("pool       blocks, device: 7281 blocks of 589824 bytes (16 tokens of full attention), 4.00 GiB "
-                      "a GPU; groups of layers: 1 full, 1 window, 0 state; 0.0 % padding\n"),
+                      "a GPU; groups of layers: 1 full, 1 window, 0 state; 0.0 % padding; "
+                      "2203 blocks used at most; evicted: 0 of full attention, 0 of windows, 0 of states\n"),
             std::string::npos)
       << text;
 }

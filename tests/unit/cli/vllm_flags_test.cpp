@@ -86,6 +86,7 @@ TEST(VllmFlags, EachSetsItsKey) {
            {kServe + "--no-async-scheduling", "serving.overlap", "false"},
            {kServe + "--enforce-eager", "serving.cuda_graphs", "false"},
            {kServe + "--disable-hybrid-kv-cache-manager", "cache.hybrid_allocator", "false"},
+           {kServe + "--prefix-cache-retention-interval 256", "cache.state_points", "'align(retention=256)'"},
            {kServe + "--kv-offloading-size 64", "tiers.host.gib", "64.0"},
            {kServe + "--kv-offloading-size 64 --kv-offloading-backend native", "tiers.host.gib", "64.0"},
            {kServe + R"(--kv-transfer-config '{"kv_connector":"OffloadingConnector","kv_role":"kv_both",)" +
