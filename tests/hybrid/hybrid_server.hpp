@@ -8,7 +8,8 @@
 //   SGLang: hit = device + host, the tokens that are used again; full_present, the tokens with full KV; branch, where
 //   the next forward pass leaves a state, or ends for a window; evicted, in the operation; usage, after it.
 //   vLLM: hit; groups, the longest hit of each group of layers alone; junction, the shared prefix that is kept;
-//   evicted_blocks; usage; refused, without room for the prompt; preempted, after so many tokens of the answer.
+//   evicted_blocks; usage, of equal blocks of all groups only; refused, without room
+//   for the prompt; preempted, after so many tokens of the answer.
 #pragma once
 
 #include <memory>

@@ -91,8 +91,10 @@ class VllmServer final : public HybridServer {
     const std::uint64_t before = cache_.evicted_blocks();
     json outcome = operation.at("op") == "start" ? start(operation) : finish(operation);
     if (!outcome.contains("refused")) outcome["evicted_blocks"] = cache_.evicted_blocks() - before;
-    outcome["usage"] = {
-        {"blocks", cache_.capacity() + 1}, {"busy", cache_.busy_blocks()}, {"hashed", cache_.known_keys()}};
+    outcome["usage"] = {{"blocks", cache_.capacity() + 1}};
+    const bool equal_blocks =
+        std::ranges::all_of(pool_.config.groups, [](const BlockGroup& group) { return group.blocks_per_page == 1; });
+    if (equal_blocks) outcome["usage"].update({{"busy", cache_.busy_blocks()}, {"hashed", cache_.known_keys()}});
     return outcome;
   }
 
