@@ -355,6 +355,8 @@ void Scheduler::count_hits(RequestRecord& record, const PrefixMatch& match, Page
   record.hit[Tier::device] = from * page;
   record.hit[Tier::host] = loaded * page;
   record.unusable = (match.present - match.device_pages - match.host_pages) * page;
+  record.without_window = match.without_window * page;
+  record.without_state = match.without_state * page;
   for (const FetchedRun& run : outcome.runs) {
     const Pages first = std::max(run.first, from), end = std::min(run.first + run.pages, to);
     if (first >= end) continue;

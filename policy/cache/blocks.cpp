@@ -10,7 +10,20 @@ namespace kvtwin {
 PrefixMatch Cache::match_blocks(std::span<const PageKey> keys) const {
   const Tokens page = config_.shape.page_tokens;
   const BlockGroups::Hit hit = blocks_->find(keys, keys.size() * page);
-  return {hit.tokens / page, 0, tree_.root(), tree_.root(), hit.longest / page, hit.free_blocks};
+  PrefixMatch match;
+  match.device_pages = hit.tokens / page;
+  match.device_end = match.end = tree_.root();
+  match.present = hit.longest / page;
+  match.free_blocks = hit.free_blocks;
+  if (match.present == match.device_pages) return match;
+  const std::vector<Tokens> alone = blocks_->longest_of_each(keys, hit.longest);
+  for (std::size_t at = 0; at < alone.size(); ++at) {
+    const Closure closure = config_.block_groups.groups[at].closure;
+    const Pages lost = match.present - alone[at] / page;
+    if (closure == Closure::tail) match.without_window = std::max(match.without_window, lost);
+    if (closure == Closure::point) match.without_state = std::max(match.without_state, lost);
+  }
+  return match;
 }
 
 bool Cache::allocate_blocks(Pages pages, std::vector<SlotId>& slots, RequestPools& pools) {

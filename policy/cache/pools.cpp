@@ -20,26 +20,35 @@ PrefixMatch Cache::usable(PrefixMatch found) const {
     device.emplace_back(*pool.index, false);
     any.emplace_back(*pool.index, true);
   }
-  PrefixMatch best{0, 0, tree_.root(), tree_.root(), found.present};
+  PrefixMatch best;
+  best.device_end = best.end = tree_.root();
+  best.present = found.present;
   Pages depth = 0, best_depth = 0;
-  const auto all = [](std::vector<FurtherPool::Walk>& walks, NodeId id, Pages pages) {
-    bool accepted = true;
-    for (FurtherPool::Walk& walk : walks) accepted &= walk.accepts(id, pages);
-    return accepted;
-  };
+  std::vector<Pages> alone(pools_.size(), 0);  // the deepest point of each pool
   for (auto id = path.rbegin(); id != path.rend(); ++id) {
     const Pages pages = std::min<Pages>(tree_.node(*id).facts.pages, found.present - depth);
     depth += pages;
-    if (all(any, *id, pages)) {
+    bool accepted = true, on_device = tree_.node(*id).device.resident();
+    for (std::size_t at = 0; at < pools_.size(); ++at) {
+      const bool alone_here = any[at].accepts(*id, pages);
+      if (alone_here) alone[at] = depth;
+      accepted &= alone_here;
+      on_device &= device[at].accepts(*id, pages);
+    }
+    if (accepted) {
       best.end = *id;
       best_depth = depth;
     }
-    if (all(device, *id, pages) && tree_.node(*id).device.resident()) {
+    if (on_device) {
       best.device_end = *id;
       best.device_pages = depth;
     }
   }
   best.host_pages = best_depth - best.device_pages;
+  for (std::size_t at = 0; at < pools_.size(); ++at) {
+    const bool window = pools_[at].index->closure() == Closure::tail;
+    (window ? best.without_window : best.without_state) = found.present - alone[at];
+  }
   return best;
 }
 

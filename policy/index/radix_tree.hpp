@@ -102,6 +102,9 @@ struct PrefixMatch {
   NodeId end = NodeId::none;         // the node that holds the last matched page; the root if none
   // Pages of full attention on L1 or L2. More than the others together if a window or a state is missing (Cache).
   Pages present = 0;
+  // Of `present`: the pages behind the last point at which the windows alone, or the states alone, let a request
+  // continue.
+  Pages without_window = 0, without_state = 0;
   std::uint32_t free_blocks = 0;  // BlockGroups::Hit
 };
 

@@ -25,9 +25,10 @@ struct RequestRecord {
   // Tokens at first admission: prompt_tokens = hit.sum() + recomputed_after_stop + miss.
   PerTier<Tokens> hit;
   Tokens recomputed_after_stop = 0, miss = 0;
-  Tokens unusable = 0;              // of these, on L1 or L2, and a window or a state is missing there
-  Tokens reused_without_draft = 0;  // hit tokens whose pages lack a draft model's KV
-  Tokens retracted_recompute = 0;   // computed again after retractions; not part of the sum
+  Tokens unusable = 0;                           // of these, on L1 or L2, and a window or a state is missing there
+  Tokens without_window = 0, without_state = 0;  // of the unusable ones: windows alone, states alone do not allow them
+  Tokens reused_without_draft = 0;               // hit tokens whose pages lack a draft model's KV
+  Tokens retracted_recompute = 0;                // computed again after retractions; not part of the sum
   TimeNs queue_ns = 0, prefetch_wait_ns = 0, load_wait_ns = 0, compute_ns = 0;
   TimeNs hand_over_ns = 0;  // decode part: from the arrival to the last page
   RequestPart part = RequestPart::whole;

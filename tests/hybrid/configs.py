@@ -59,6 +59,8 @@ VLLM = {
     "vllm-window-5to1": dict(memory=4_000_000_000, layers={"full": 10, "window": 52}, heads=16, head_size=128, window=1024,
                              chunk=1024),
     "vllm-window-agents": {**ATTENTION, "memory": 600_000_000},
+    "vllm-window-large-rows": {**ATTENTION, "memory": 400_000_000, "window_heads": 16},
+    "vllm-window-small-rows": {**ATTENTION, "memory": 300_000_000, "window_heads": 4, "window": 500},
     "vllm-state": STATES,
     "vllm-state-tight": {**STATES, "memory": 250_000_000, "chunk": 256},
     "vllm-state-agents": {**STATES, "memory": 600_000_000, "chunk": 512},
