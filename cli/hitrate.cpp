@@ -1,4 +1,5 @@
 // kvtwin hitrate: replays a trace without timing, with eviction policies and the bounds of any policy.
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -19,6 +20,7 @@
 #include "lab/experiment/experiment.hpp"
 #include "lab/experiment/setup.hpp"
 #include "lab/sglang/sglang_flags.hpp"
+#include "lab/units.hpp"
 #include "models/geometry.hpp"
 #include "models/hardware.hpp"
 #include "models/names.hpp"
@@ -39,7 +41,7 @@ constexpr std::uint64_t kMaxCount = std::uint64_t{1} << 40;  // CLI11 turns a ne
 constexpr double kHostLoadCost = 0.1;  // in first tokens computed; llama-3.1-8b on an H100 has 0.07
 
 struct HitRateCommand {
-  std::string trace, capacity, eviction = "lru", write_policy, model, hardware = "h100-sxm";
+  std::string trace, capacity, eviction = "lru", write_policy, engine, model, hardware = "h100-sxm";
   std::uint64_t block_tokens = 0, host_capacity = 0, limit = 0, warm_up = 0, queue_view = 0;
   SessionsConfig sessions;
   unsigned end_hints = 0;
@@ -68,6 +70,29 @@ Pages parse_capacity(const std::string& text) {
     throw InputError("--capacity " + text + ": must be a whole number of blocks, at least 1");
   }
   return value;
+}
+
+// Returns the engine that `simulate` runs for --engine, for a capacity in blocks or with a unit of size.
+EngineConfig make_served_engine(const HitRateCommand& arguments, const std::string& capacity) {
+  Experiment experiment = Experiment::from_text("engine = \"" + arguments.engine + "\"", "hitrate");
+  const auto set = [&](const char* key, const std::string& value, const char* origin) {
+    experiment.set(std::string(key) + "=" + value, origin);
+  };
+  set("model.name", arguments.model, "--model");
+  set("hardware.name", arguments.hardware, "--hardware");
+  set("hardware.operators", "none", "hitrate");
+  const Tokens page = arguments.block_tokens != 0 ? arguments.block_tokens : arguments.engine == "vllm" ? 16 : 64;
+  set("cache.page_tokens", std::to_string(page), "--block-tokens");
+  if (has_unit(capacity)) {
+    set("tiers.device.gib", capacity, "--capacity");
+  } else {
+    set("tiers.device.tokens", std::to_string(parse_capacity(capacity) * page), "--capacity");
+  }
+  set("tiers.host.tokens", std::to_string(arguments.host_capacity * page), "--host-capacity");
+  if (!arguments.write_policy.empty()) set("cache.write_policy", arguments.write_policy, "--write-policy");
+  const Setup setup = make_setup(experiment);
+  for (const std::string& note : setup.notes) std::fprintf(stderr, "kvtwin: note: %s\n", note.c_str());
+  return setup.engine;
 }
 
 // Returns the engine that `simulate` runs with these options, and with passes that take a whole prompt.
@@ -138,13 +163,38 @@ std::string checked_eviction(const std::string& text) {
   return facts.text(ParameterTexts::given);
 }
 
+void check_served_engine(const HitRateCommand& arguments, const HitRateConfig& config) {
+  const std::string engine = "--engine " + arguments.engine;
+  for (const auto& [given, option] : {std::pair{arguments.exclusive, "--exclusive"},
+                                      {arguments.split_refreshes, "--split-refreshes"},
+                                      {arguments.sglang_rules, "--sglang-rules"},
+                                      {arguments.queue_view > 0, "--queue-view"},
+                                      {arguments.evict_unit != "page", "--evict-unit"}}) {
+    if (given) throw InputError(std::string(option) + ": " + engine + " has rules of its own; leave it out");
+  }
+  for (const std::string& name : config.evictions) {
+    if (std::ranges::find(hit_rate_bounds(), name) != hit_rate_bounds().end()) {
+      throw InputError("--eviction " + name + ": is a bound, and knows one kind of KV; leave out --engine");
+    }
+    if (!config.engines.front().block_groups.groups.empty() && name != "lru") {
+      throw InputError("--eviction " + name + ": vLLM's groups of blocks have one queue; leave it out");
+    }
+  }
+}
+
 HitRateConfig make_config(const HitRateCommand& arguments, Tokens block_tokens) {
   HitRateConfig config;
   for (const std::string& item : items_of(arguments.eviction, "--eviction")) {
     config.evictions.push_back(checked_eviction(with_earlier_options(item, arguments)));
   }
   for (const std::string& item : items_of(arguments.capacity, "--capacity")) {
-    config.capacities.push_back(parse_capacity(item));
+    if (arguments.engine.empty()) {
+      config.capacities.push_back(parse_capacity(item));
+      continue;
+    }
+    config.engines.push_back(make_served_engine(arguments, item));
+    config.capacities.push_back(config.engines.back().device_pages);
+    block_tokens = config.engines.back().shape.page_tokens;
   }
   config.host_capacity = arguments.host_capacity;
   config.exclusive = arguments.exclusive && arguments.write_policy.empty();
@@ -154,7 +204,9 @@ HitRateConfig make_config(const HitRateCommand& arguments, Tokens block_tokens) 
   if (arguments.sglang_rules && arguments.write_policy.empty()) {
     throw InputError("--sglang-rules: needs --write-policy; without one, give --evict-unit node --split-refreshes");
   }
-  if (!arguments.write_policy.empty()) {
+  if (!arguments.engine.empty()) {
+    check_served_engine(arguments, config);
+  } else if (!arguments.write_policy.empty()) {
     if (config.host_capacity == 0) throw InputError("--write-policy: needs a host tier; give --host-capacity N");
     if (config.queue_view > 0) {
       throw InputError("--queue-view: with --write-policy a request ends before the next one arrives; leave out one");
@@ -196,8 +248,8 @@ std::string ratio_text(double ratio, bool known) {
   return text;
 }
 
-// `write_policy`: empty without one.
-void print_json(const HitRate& r, const std::string& write_policy) {
+// `write_policy`, `engine`: empty without one.
+void print_json(const HitRate& r, const std::string& write_policy, const std::string& engine) {
   nlohmann::ordered_json line = {{"eviction", r.eviction},
                                  {"capacity_blocks", r.capacity_blocks},
                                  {"host_capacity_blocks", r.host_capacity_blocks},
@@ -213,6 +265,13 @@ void print_json(const HitRate& r, const std::string& write_policy) {
                                  {"saved_cost", r.saved_cost},
                                  {"total_cost", r.total_cost},
                                  {"net_saved_cost", r.net_saved_cost}};
+  if (!engine.empty()) {
+    line["engine"] = engine;
+    line["unusable_tokens"] = r.unusable_tokens;
+    line["without_window_tokens"] = r.without_window_tokens;
+    line["without_state_tokens"] = r.without_state_tokens;
+    line["rejected"] = r.rejected;
+  }
   if (!write_policy.empty()) {
     line["write_policy"] = write_policy;
     line["rejected"] = r.rejected;
@@ -220,13 +279,15 @@ void print_json(const HitRate& r, const std::string& write_policy) {
   std::printf("%s\n", line.dump().c_str());
 }
 
-// `tiers`: with the hit ratio of each tier.
-void print_table(const std::vector<HitRate>& results, bool tiers) {
+// `tiers`: with the hit ratio of each tier. `unusable`: with the share of the tokens that were in memory and not
+// usable.
+void print_table(const std::vector<HitRate>& results, bool tiers, bool unusable) {
   std::size_t longest = 13;
   for (const HitRate& r : results) longest = std::max(longest, r.eviction.size());
   const int width = static_cast<int>(longest);
-  std::printf("%-*s %12s %12s %12s %12s %9s %9s %9s %9s%s\n", width, "eviction", "capacity", "host", "look-ups", "hits",
-              "blocks", "tokens", "cost", "net", tiers ? " on device   on host" : "");
+  std::printf("%-*s %12s %12s %12s %12s %9s %9s %9s %9s%s%s\n", width, "eviction", "capacity", "host", "look-ups",
+              "hits", "blocks", "tokens", "cost", "net", tiers ? " on device   on host" : "",
+              unusable ? "  unusable" : "");
   for (const HitRate& r : results) {
     const bool costs = r.total_cost > 0;
     std::printf("%-*s %12llu %12llu %12llu %12llu %9s %9s %9s %9s", width, r.eviction.c_str(),
@@ -241,6 +302,10 @@ void print_table(const std::vector<HitRate>& results, bool tiers) {
       const auto lookups = static_cast<double>(r.lookup_blocks);
       std::printf(" %9s %9s", ratio_text(static_cast<double>(r.device_hit_blocks) / lookups, lookups > 0).c_str(),
                   ratio_text(static_cast<double>(r.host_hit_blocks) / lookups, lookups > 0).c_str());
+    }
+    if (unusable) {
+      const auto tokens = static_cast<double>(r.lookup_tokens);
+      std::printf(" %9s", ratio_text(static_cast<double>(r.unusable_tokens) / tokens, r.lookup_tokens != 0).c_str());
     }
     std::printf("\n");
   }
@@ -288,7 +353,7 @@ std::vector<HitRate> replay(TraceSource& trace, const HitRateCommand& arguments,
   TraceInputOptions input;
   input.page_tokens = config.block_tokens;
   input.limit = arguments.limit;
-  input.last_page = arguments.write_policy.empty() ? LastPage::partial : LastPage::full_only;
+  input.last_page = config.engines.empty() ? LastPage::partial : LastPage::full_only;
   TraceInputSource source(trace, input);
   try {
     return replay_hit_rates(source, config);
@@ -305,8 +370,9 @@ void print_results(const std::vector<HitRate>& results, const HitRateCommand& ar
                  static_cast<unsigned long long>(results[i].requests),
                  static_cast<unsigned long long>(results[i].capacity_blocks));
   }
-  if (!arguments.json) return print_table(results, !arguments.write_policy.empty());
-  for (const HitRate& result : results) print_json(result, arguments.write_policy);
+  const bool engine = !arguments.engine.empty();
+  if (!arguments.json) return print_table(results, engine || !arguments.write_policy.empty(), engine);
+  for (const HitRate& result : results) print_json(result, arguments.write_policy, arguments.engine);
 }
 
 void trace_hit_rates(const HitRateCommand& arguments) {
@@ -329,10 +395,13 @@ void session_hit_rates(const CLI::App& command, HitRateCommand arguments) {
   const Tokens block_tokens = arguments.block_tokens == 0 ? traffic->block_tokens() : arguments.block_tokens;
   const HitRateConfig config = make_config(arguments, block_tokens);
   print_results(replay(*traffic, arguments, config), arguments, config.capacities.size());
-  if (arguments.write_policy.empty()) print_estimates(config, arguments.sessions, arguments.json);
+  if (config.engines.empty()) print_estimates(config, arguments.sessions, arguments.json);
 }
 
 void hit_rates(const CLI::App& command, const HitRateCommand& arguments) {
+  if (!arguments.engine.empty() && arguments.model.empty()) {
+    throw InputError("--engine " + arguments.engine + ": give the model too, e.g. --model gpt-oss-120b");
+  }
   if (arguments.trace.empty() && !has_session_options(command)) {
     throw InputError(
         "--trace: is not given; give a trace, or the averages of conversations: --requests-per-second, "
@@ -400,6 +469,11 @@ void add_hitrate(CLI::App& program) {
                    "write_through, write_through_selective or write_back; only full blocks are cached, and answers are "
                    "cached too (default: none, each tier is a cache of its own)")
       ->check(one_of(write_policy_names()));
+  command
+      ->add_option("--engine", arguments.engine,
+                   "With --model: replay the whole cache under the rules of this engine as simulate does, requests far "
+                   "apart, with windows and states too; --capacity may have a unit, e.g. 40GiB")
+      ->check(one_of(std::array<std::string_view, 2>{"sglang", "vllm"}));
   command->add_flag(
       "--sglang-rules", arguments.sglang_rules,
       "With --write-policy: the rules of SGLang's cache, as of --from-sglang-flags; includes --evict-unit "

@@ -32,6 +32,7 @@ constexpr std::string_view kBounds[] = {"opt",           "opt-no-bypass", "opt-b
 struct BlockHits {
   Pages device = 0, host = 0;
   bool rejected = false;
+  Tokens unusable = 0, without_window = 0, without_state = 0;
 };
 
 // A cache that serves one request at a time.
@@ -223,8 +224,12 @@ class EngineReplay final : public Replay {
     Arrival own = arrival;
     own.session = visit.session;
     const RequestRecord& record = engine_.serve(own, visit.time);
-    return {record.hit[Tier::device] / page_tokens_, record.hit[Tier::host] / page_tokens_,
-            record.rejected != Reason::none};
+    return {record.hit[Tier::device] / page_tokens_,
+            record.hit[Tier::host] / page_tokens_,
+            record.rejected != Reason::none,
+            record.unusable,
+            record.without_window,
+            record.without_state};
   }
   void hint(const Hint& hint, TimeNs time) override { engine_.hint(hint, time); }
   void for_each_index(const std::function<void(RadixTree&)>&) override {}
@@ -264,6 +269,9 @@ class Tally {
     sum_.host_hit_blocks += hits.host;
     const Tokens hit_tokens = std::min(tokens, (hits.device + hits.host) * config_.block_tokens);
     sum_.hit_tokens += hit_tokens;
+    sum_.unusable_tokens += hits.unusable;
+    sum_.without_window_tokens += hits.without_window;
+    sum_.without_state_tokens += hits.without_state;
     saved_ += cost(hit_tokens);
     total_ += cost(tokens);
     load_milli_ +=
@@ -346,7 +354,6 @@ void check(const HitRateConfig& config) {
     throw HitRateError("exclusive needs a host capacity above 0.");
   }
   if (!config.engines.empty()) {
-    if (config.host_capacity == 0) throw HitRateError("a write policy needs a host capacity above 0.");
     if (config.queue_view > 0) throw HitRateError("with a write policy no request waits; leave out the queue view.");
     KV_CHECK(config.engines.size() == config.capacities.size() && !config.exclusive, "one engine per capacity");
   }

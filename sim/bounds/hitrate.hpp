@@ -50,8 +50,8 @@ struct HitRateConfig {
   bool split_refreshes = false;  // RadixTree::set_split_refreshes()
   Tokens block_tokens = 512;     // page size of the source
   // Not empty: one engine per capacity, with these sizes as its tiers. Then the engine has the rules of the index and
-  // of the eviction policies, except the name of the policy; the source has full pages only. Needs a host tier; not
-  // with bounds, `exclusive` or a queue view.
+  // of the eviction policies, except the name of the policy; the source has full pages only. Not with bounds,
+  // `exclusive` or a queue view.
   std::vector<EngineConfig> engines;
   // Requests at the start that are served and not counted. The bounds are of the counted requests; a request of the
   // warm-up only fills the cache. They are still upper bounds, but not always reachable: while the warm-up uses the
@@ -79,6 +79,9 @@ struct HitRate {
   double block_hit_ratio = 0.0;
   Tokens lookup_tokens = 0, hit_tokens = 0;
   double token_hit_ratio = 0.0;
+  // With an engine, of models with windows or states: tokens that were in memory and that a request could not continue
+  // from; and of these, what windows alone, states alone did not allow.
+  Tokens unusable_tokens = 0, without_window_tokens = 0, without_state_tokens = 0;
   // Prefill cost of the hit tokens, and of all tokens. Unit: seconds of a pass over only these tokens with a cost
   // model, else the cost to compute the first token of a prompt.
   double saved_cost = 0.0, total_cost = 0.0;
