@@ -955,14 +955,18 @@ void check_gpu(const Experiment& e, const char* key, const OperatorTable& table,
       ", or set hardware.operators_of_another_gpu to true");
 }
 
-std::optional<OperatorTable> operators_of(const Experiment& e, Setup& setup) {
+// Returns null if the experiment has no table. `read`: takes the table of a file.
+const OperatorTable* operators_of(const Experiment& e, Setup& setup, OperatorTable& read) {
   const bool is_file = !e.text("hardware.operators_file").empty();
   const std::string& name = e.text("hardware.operators");
-  if (!is_file && (name.empty() || name == "none")) return std::nullopt;
+  if (!is_file && (name.empty() || name == "none")) return nullptr;
   const char* const key = is_file ? "hardware.operators_file" : "hardware.operators";
-  const OperatorTable table =
-      with_key(e, key, [&] { return is_file ? operators_from_file(e.path(key).string()) : operators_preset(name); });
-  check_gpu(e, key, table, setup);
+  const OperatorTable* const table = with_key(e, key, [&] {
+    if (!is_file) return &operators_preset(name);
+    read = operators_from_file(e.path(key).string());
+    return static_cast<const OperatorTable*>(&read);
+  });
+  check_gpu(e, key, *table, setup);
   return table;
 }
 
@@ -1256,7 +1260,8 @@ Setup make_setup(const Experiment& e, const HardwareSpec* hardware) {
   const std::uint32_t group = tp / setup.attention_dp;
   const std::uint32_t page = page_of(e, group, setup);
   setup.cost = std::make_unique<RooflineCost>(setup.model, setup.hardware, tp, setup.attention_dp);
-  if (const std::optional<OperatorTable> operators = operators_of(e, setup)) {
+  OperatorTable read;
+  if (const OperatorTable* const operators = operators_of(e, setup, read)) {
     const std::string& mode = e.text("parallel.expert_mode");
     setup.cost->measure_with(*operators, setup.model, setup.hardware, tp, ep, mode == "fused" ? "moe" : "moe_" + mode);
     setup.notes.push_back(operators_note(*operators, *setup.cost));

@@ -9,7 +9,7 @@
 namespace kvtwin {
 namespace {
 
-constexpr std::uint64_t kStateBits = (std::uint64_t{1} << 10) - 1;
+constexpr std::uint64_t kStateBits = PageStates::kStateBits;
 constexpr std::uint64_t kHere = 1;  // << tier: the tier has the page
 constexpr std::uint64_t kWasOnDevice = 1 << kTiers, kWasOnHost = 2 << kTiers, kWasStored = 4 << kTiers,
                         kRefused = 8 << kTiers;
@@ -18,8 +18,7 @@ constexpr std::uint64_t here(Tier tier) { return kHere << static_cast<unsigned>(
 constexpr std::uint64_t kInMemory = here(Tier::device) | here(Tier::host);
 constexpr std::uint64_t kInStorage = here(Tier::disk) | here(Tier::shared_fs) | here(Tier::remote);
 
-// A fingerprint is never 0, and its state bits are.
-std::uint64_t fingerprint(std::uint64_t word) { return (word & ~kStateBits) | (kStateBits + 1); }
+std::uint64_t fingerprint(std::uint64_t word) { return PageStates::fingerprint(word); }
 
 }  // namespace
 
@@ -103,6 +102,7 @@ void PageHistory::arrived(std::size_t engine, const Arrival& arrival) {
   Waiting waits;
   waits.engine = engines_.size() == 1 ? 0 : engine;
   const Pages pages = std::min<Pages>(arrival.keys.size(), (arrival.prompt_tokens - 1) / page_tokens_);
+  waits.pages.reserve(pages);
   for (const PageKey& key : arrival.keys.first(pages)) waits.pages.push_back(fingerprint(key.words[0]));
   while (waits.near < pages && is_near(waits, waits.near)) ++waits.near;
   waiting_.emplace(arrival.request, std::move(waits));
@@ -115,14 +115,16 @@ void PageHistory::admitted(const Event& event) {
   const Waiting& waits = found->second;
   const Pages hit = record.hit.sum() / page_tokens_;
   std::uint32_t repeated = static_cast<std::uint32_t>(waits.pages.size());
+  constexpr Pages kAhead = 8;
   for (Pages page = hit; page < waits.pages.size(); ++page) {
-    const MissCause cause = cause_of(waits, page);
+    if (page + kAhead < waits.pages.size()) states_.prefetch(waits.pages[page + kAhead]);  // most are new
+    // The pages that were hit are known.
+    const MissCause cause = cause_of(waits, page, add(waits.pages[page], Chain::all, 0));
     ++missed_[cause];
     if (cause == MissCause::fresh) --repeated;
   }
   if (record.request >= repeated_pages_.size()) repeated_pages_.resize(record.request + 1);
   repeated_pages_[record.request] = repeated;
-  for (Pages page = hit; page < waits.pages.size(); ++page) add(waits.pages[page], 0);  // the others are known
   forget(record.request);
 }
 
@@ -175,13 +177,23 @@ void PageHistory::forget(RequestId request) {
 }
 
 bool PageHistory::is_near(const Waiting& of, Pages page) const {
-  return (state(own(of.engine, of.pages[page])) & kInMemory) != 0;
+  return (state(own(of.engine, of.pages[page]), Chain::own) & kInMemory) != 0;
 }
 
 MissCause PageHistory::cause_of(const Waiting& of, Pages page) const {
-  const std::uint64_t of_disk =
-      state(own(disk_of(of.engine), of.pages[page])) & (here(Tier::disk) | kWasStored | kRefused);
-  const std::uint64_t mine = state(own(of.engine, of.pages[page])) | of_disk, all = mine | state(of.pages[page]);
+  return cause_of(of, page, state(of.pages[page], Chain::all));
+}
+
+// `shared`: the state of the page's place for all engines.
+MissCause PageHistory::cause_of(const Waiting& of, Pages page, std::uint64_t shared) const {
+  std::uint64_t mine = shared;
+  if (engines_.size() != 1) {
+    mine = state(own(of.engine, of.pages[page]), Chain::own);
+    if (disk_of(of.engine) != of.engine) {
+      mine |= state(own(disk_of(of.engine), of.pages[page]), Chain::all) & (here(Tier::disk) | kWasStored | kRefused);
+    }
+  }
+  const std::uint64_t all = mine | shared;
   if (all == 0) return MissCause::fresh;
   if ((mine & kInMemory) != 0) return MissCause::in_memory;
   if (page < of.near) return MissCause::lost_while_waiting;
@@ -209,41 +221,33 @@ std::uint64_t PageHistory::place_of(const Event& event, const PageKey& key) cons
 }
 
 // Returns 0 for an unknown page. A known page without a state has kStateBits + 1 alone.
-std::uint64_t PageHistory::state(std::uint64_t page) const {
-  if (table_.lines() == 0) return 0;
-  const Place& place = table_.at(
-      table_.find(Place{page}.spread(), [page](const Place& other) { return (other.bits & ~kStateBits) == page; }));
-  return place.is_empty() ? 0 : (place.bits & kStateBits) | (kStateBits + 1);
+std::uint64_t PageHistory::state(std::uint64_t page, Chain chain) const {
+  const std::uint64_t* const word = states_.find(page, cursors_[chain]);
+  return word == nullptr ? 0 : (*word & kStateBits) | (kStateBits + 1);
 }
 
-// Returns the state before.
-std::uint64_t PageHistory::add(std::uint64_t page, std::uint64_t set, std::uint64_t clear) {
-  if (4 * (used_ + 1) > 3 * table_.places()) grow();
-  Place& place = table_.at(
-      table_.find(Place{page}.spread(), [page](const Place& other) { return (other.bits & ~kStateBits) == page; }));
-  if (place.is_empty()) {
-    ++used_;
-    place.bits = page;
-  }
-  const std::uint64_t before = place.bits & kStateBits;
-  place.bits = (place.bits & ~clear) | set;
+// Returns the state before, as state() does.
+std::uint64_t PageHistory::add(std::uint64_t page, Chain chain, std::uint64_t set, std::uint64_t clear) {
+  const auto [word, is_new] = states_.add(page, cursors_[chain]);
+  const std::uint64_t before = is_new ? 0 : (*word & kStateBits) | (kStateBits + 1);
+  *word = (*word & ~clear) | set;
   return before;
 }
 
-void PageHistory::grow() {
-  table_.rebuild(std::max<std::size_t>(64, table_.lines() + table_.lines() / 2), [](const Place&) { return true; });
-}
-
 void PageHistory::mark(const Event& event, std::uint64_t set, std::uint64_t clear) {
-  for (const PageKey& key : event.keys) add(place_of(event, key), set, clear);
+  const Chain chain = spec_of(event.tier).shared ? Chain::all : Chain::own;
+  for (const PageKey& key : event.keys) add(place_of(event, key), chain, set, clear);
 }
 
 void PageHistory::computed(const Event& event) {
+  const bool one = engines_.size() == 1;
+  Pages& distinct = engines_[one ? 0 : event.engine].distinct;
   for (const PageKey& key : event.keys) {
-    const std::uint64_t page = fingerprint(key.words[0]), mine = own(event.engine, page);
-    const bool is_new = (add(mine, kWasOnDevice | here(Tier::device)) & kWasOnDevice) == 0;
-    if (is_new) ++engines_[engines_.size() == 1 ? 0 : event.engine].distinct;
-    const bool is_first = mine == page ? is_new : (add(page, kWasOnDevice) & kWasOnDevice) == 0;
+    const std::uint64_t page = fingerprint(key.words[0]);
+    const bool is_new =
+        (add(own(event.engine, page), Chain::own, kWasOnDevice | here(Tier::device)) & kWasOnDevice) == 0;
+    if (is_new) ++distinct;
+    const bool is_first = one ? is_new : (add(page, Chain::all, kWasOnDevice) & kWasOnDevice) == 0;
     if (is_first) ++distinct_pages_;
   }
 }

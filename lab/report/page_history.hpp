@@ -12,9 +12,8 @@
 //   in_storage         is in storage, and was not fetched
 //   in_memory          is on the device or on the host, behind a page that is not, or was not loaded
 //
-// Cost: 8 bytes per distinct page, in a hash table that is 1/2 to 3/4 full, 8 bytes per page of a waiting prompt, and 4
-// bytes per request.
-// Two pages with equal 54-bit fingerprints count as one.
+// Cost: about 15 bytes per distinct page (page_states.hpp), 8 bytes per page of a waiting prompt, and 4 bytes per
+// request; with several engines, a page is distinct on each. Two pages with equal 53-bit fingerprints count as one.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +23,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "policy/base/flat_table.hpp"
+#include "lab/report/page_states.hpp"
 #include "policy/seam/event.hpp"
 #include "policy/seam/substrate.hpp"
 
@@ -78,12 +77,6 @@ class PageHistory final : public Observer {
   std::uint64_t backed_up_later() const { return backed_up_later_; }
 
  private:
-  // The upper 54 bits are the page's fingerprint, never 0; the lower bits are its state.
-  struct Place {
-    std::uint64_t bits = 0;
-    bool is_empty() const { return bits == 0; }
-    std::uint32_t spread() const { return static_cast<std::uint32_t>(bits >> 32); }
-  };
   struct Waiting {
     std::size_t engine = 0;
     std::vector<std::uint64_t> pages;  // fingerprints, without the page of the last token
@@ -106,13 +99,15 @@ class PageHistory final : public Observer {
   std::uint64_t own(std::size_t engine, std::uint64_t page) const;
   std::uint64_t place_of(const Event& event, const PageKey& key) const;
   std::size_t disk_of(std::size_t engine) const { return disk_of_.empty() ? engine : disk_of_[engine]; }
-  std::uint64_t state(std::uint64_t page) const;
-  std::uint64_t add(std::uint64_t page, std::uint64_t set, std::uint64_t clear = 0);
+  // Chains of an engine's own pages, and of the pages of all engines.
+  enum class Chain : std::uint8_t { own, all };
+  std::uint64_t state(std::uint64_t page, Chain chain) const;
+  std::uint64_t add(std::uint64_t page, Chain chain, std::uint64_t set, std::uint64_t clear = 0);
   void mark(const Event& event, std::uint64_t set, std::uint64_t clear = 0);
   void computed(const Event& event);
   bool is_near(const Waiting& of, Pages page) const;
   MissCause cause_of(const Waiting& of, Pages page) const;
-  void grow();
+  MissCause cause_of(const Waiting& of, Pages page, std::uint64_t shared) const;
 
   Tokens page_tokens_;
   Observer& next_;
@@ -122,9 +117,9 @@ class PageHistory final : public Observer {
   std::vector<std::unique_ptr<Inputs>> inputs_;
   std::unordered_map<RequestId, Waiting> waiting_;
   std::unordered_map<std::uint64_t, std::uint64_t> not_on_host_;  // page above of declined prefetches, and their number
-  FlatTable<Place> table_;
-  std::size_t used_ = 0;                       // places
-  std::vector<std::uint32_t> repeated_pages_;  // by request
+  PageStates states_;
+  mutable IndexedArray<Chain, PageStates::Cursor, 2> cursors_;  // of one engine: the same pages
+  std::vector<std::uint32_t> repeated_pages_;                   // by request
   PerMissCause missed_, empty_look_ups_;
   std::uint64_t backed_up_later_ = 0;
   Pages distinct_pages_ = 0, asked_most_ = 0, asked_sum_ = 0;

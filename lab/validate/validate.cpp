@@ -19,12 +19,14 @@
 #include <utility>
 #include <vector>
 
+#include "lab/child_processes.hpp"
 #include "lab/error.hpp"
 #include "lab/experiment/experiment.hpp"
 #include "lab/experiment/setup.hpp"
 #include "lab/out_files.hpp"
 #include "lab/run/machine.hpp"
 #include "lab/sglang/sglang_flags.hpp"
+#include "lab/simulate.hpp"
 #include "lab/sweep/sweep_plan.hpp"
 #include "lab/validate/validate_bench.hpp"
 #include "lab/validate/validate_cell.hpp"
@@ -153,6 +155,36 @@ RunFigures predict(const Place& place, const std::string& experiment, const std:
   add_settings(words, settings);
   run_to_its_end(place.program(), words, name);
   return read_run_folder(out);
+}
+
+// Predicts each cell of one experiment file with other settings. A child takes over what this process has read, for
+// example tables of operators; starting the program again would read all of it once for each cell.
+void predict_cells(const Place& place, const std::string& file, const std::vector<std::vector<std::string>>& settings,
+                   std::vector<ValidationCell>& cells, const Listener& listener) {
+  const auto folder = [&](std::size_t number) {
+    return place / ("predicted/" + folder_name(number, cells[number].name));
+  };
+  std::error_code error;
+  fs::create_directories(place / "predicted", error);
+  const auto start = std::chrono::steady_clock::now();
+  const auto simulate_one = [&](std::size_t number) {
+    Experiment experiment = Experiment::from_file(file);
+    for (const std::string& setting : settings[number]) experiment.set(setting);
+    Observers observers;
+    observers.files.out = folder(number);
+    simulate(experiment, observers);
+    return std::string();
+  };
+  std::size_t done = 0;
+  run_children(cells.size(), children_at_once(0), simulate_one, [&](const ChildEnd& end) {
+    ValidationCell& cell = cells[end.number];
+    const std::string sentence = cell.name + ": " + end.failure.sentence;
+    if (end.failure.code == 2) throw InputError(sentence);
+    if (end.failure.code != 0) throw WorkError(sentence);
+    cell.predicted = read_run_folder(folder(end.number));
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+    if (listener.cells) listener.cells({++done, cells.size(), taken.count()});
+  });
 }
 
 // ---- decisions ---------------------------------------------------------------------------------------
@@ -330,10 +362,7 @@ std::vector<ValidationCell> cells_of_tables(const Place& place, const std::vecto
     }
   }
   place.write("empty.toml", "# All is set.\n");
-  for (std::size_t i = 0; i < cells.size(); ++i) {
-    listener.begin("entry " + std::to_string(i + 1) + " of " + std::to_string(cells.size()) + ": " + cells[i].name);
-    cells[i].predicted = predict(place, place / "empty.toml", all_settings[i], i, cells[i].name);
-  }
+  predict_cells(place, place / "empty.toml", all_settings, cells, listener);
   return cells;
 }
 

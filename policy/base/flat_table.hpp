@@ -31,9 +31,13 @@ class FlatTable {
   // there is none.
   template <typename Is>
   std::size_t find(std::uint32_t spread, Is is_it) const {
-    std::size_t place = home_of(spread);
-    while (!at(place).is_empty() && !is_it(at(place))) place = after(place);
-    return place;
+    const CacheLine* const lines = lines_.data();
+    for (std::size_t line = home_of(spread) / kLine;; line = line + 1 < lines_.size() ? line + 1 : 0) {
+      for (std::size_t i = 0; i < kLine; ++i) {
+        const Place& place = lines[line].places[i];
+        if (place.is_empty() || is_it(place)) return kLine * line + i;
+      }
+    }
   }
 
   void erase(std::size_t place) {

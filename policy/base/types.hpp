@@ -36,6 +36,12 @@ enum class OperationId : std::uint64_t { none = 0 };
 struct PageKey {
   std::array<std::uint64_t, 4> words{};
   friend auto operator<=>(const PageKey&, const PageKey&) = default;
+  // The default comparison of arrays is a call of memcmp.
+  friend bool operator==(const PageKey& a, const PageKey& b) {
+    std::uint64_t differing = 0;
+    for (std::size_t i = 0; i < a.words.size(); ++i) differing |= a.words[i] ^ b.words[i];
+    return differing == 0;
+  }
 };
 
 struct PageKeyHash {  // a key is already uniform

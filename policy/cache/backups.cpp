@@ -86,8 +86,9 @@ void Cache::store(NodeId id) {
 void Cache::queue_transfer(NodeId id) {
   const Node& node = tree_.node(id);
   const Pages pages = node.facts.pages;
-  for (std::size_t i = 0; i < pages; ++i)
-    backups_.moves.push_back({node.keys()[i], node.device.slots[i], node.host.slots[i]});
+  const std::span<const PageKey> keys = node.keys();
+  const SlotId *const from = node.device.slots.data(), *const to = node.host.slots.data();
+  for (std::size_t i = 0; i < pages; ++i) backups_.moves.push_back({keys[i], from[i], to[i]});
   tree_.set_arriving(Tier::host, id, mark_of(backups_));
   backups_.queued.ends.push_back(id);
   backups_.queued.pages += pages;

@@ -1,6 +1,9 @@
 #include "policy/index/page_key.hpp"
 
 #include <openssl/evp.h>
+
+// The hash of a page is of a few words, and a call of the shared library costs as much as the hash.
+#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include <algorithm>

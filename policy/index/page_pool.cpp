@@ -1,46 +1,97 @@
 #include "policy/index/page_pool.hpp"
 
 #include <algorithm>
+#include <bit>
+#include <functional>
 
 #include "policy/base/check.hpp"
 
 namespace kvtwin {
 
-PagePool::PagePool(Pages capacity)
-    : capacity_(capacity), available_(capacity), used_(capacity, false), tags_(capacity, 0) {
+PagePool::PagePool(Pages capacity) : capacity_(capacity), available_(capacity), tags_(capacity, kUsed + 1) {
   KV_CHECK(capacity < kNoSlot, "a pool has a number for every slot");
-  if (capacity > 0) add_free(0, static_cast<SlotId>(capacity), {});
+  if (capacity > 0) add_free(0, static_cast<SlotId>(capacity));
 }
 
-void PagePool::add_free(SlotId first, SlotId pages, FreeRuns::node_type&& reuse) {
+// Returns whether the slots are one free run, without free slots beside it.
+bool PagePool::is_run(SlotId first, SlotId pages) const {
+  return tags_[first] == pages && (first == 0 || tags_[first - 1] == kUsed);
+}
+
+void PagePool::add_free(SlotId first, SlotId pages) {
   tags_[first] = tags_[first + pages - 1] = pages;
-  if (reuse.empty()) {
-    free_.emplace(pages, first);
-  } else {
-    reuse.value() = {pages, first};
-    free_.insert(std::move(reuse));
+  if (pages >= kFirstLong) {
+    if (spare_.empty()) {
+      long_.emplace(pages, first);
+    } else {
+      spare_.value() = {pages, first};
+      long_.insert(std::move(spare_));
+    }
+    return;
   }
+  ShortRuns& runs = short_[pages];
+  has_short_ |= std::uint64_t{1} << pages;
+  if (runs.firsts.size() > 32 + 2 * runs.free) {
+    std::erase_if(runs.firsts, [&](SlotId other) { return !is_run(other, pages) || other == first; });
+    std::ranges::sort(runs.firsts);  // a heap too; a run that was added twice is kept once
+    runs.firsts.erase(std::ranges::unique(runs.firsts).begin(), runs.firsts.end());
+  }
+  ++runs.free;
+  runs.firsts.push_back(first);
+  std::ranges::push_heap(runs.firsts, std::greater<>());
 }
 
-void PagePool::take_from_run(FreeRuns::iterator run, SlotId pages, std::vector<SlotId>& slots) {
-  auto node = free_.extract(run);
-  const auto [length, first] = node.value();
-  for (SlotId slot = first; slot < first + pages; ++slot) {
-    used_[slot] = true;
-    slots.push_back(slot);
+// Requires: the run is in the index.
+void PagePool::drop_free(SlotId first, SlotId pages) {
+  if (pages >= kFirstLong) {
+    spare_ = long_.extract({pages, first});
+    return;
   }
-  if (pages < length) add_free(first + pages, length - pages, std::move(node));
+  ShortRuns& runs = short_[pages];
+  if (--runs.free > 0) return;
+  runs.firsts.clear();
+  has_short_ &= ~(std::uint64_t{1} << pages);
+}
+
+// Returns the lowest free run of so many pages. Requires: there is one.
+SlotId PagePool::lowest(SlotId pages) {
+  if (pages >= kFirstLong) return long_.lower_bound({pages, 0})->second;
+  std::vector<SlotId>& firsts = short_[pages].firsts;
+  while (!is_run(firsts.front(), pages)) {
+    std::ranges::pop_heap(firsts, std::greater<>());
+    firsts.pop_back();
+  }
+  return firsts.front();
+}
+
+// Returns (pages, first) of the free run to take `pages` pages from, or some of them. Requires: a slot is free.
+std::pair<SlotId, SlotId> PagePool::run_for(SlotId pages) {
+  const std::uint64_t fitting = pages < kFirstLong ? has_short_ >> pages : 0;
+  SlotId length = 0;
+  if (fitting != 0) {
+    length = pages + static_cast<SlotId>(std::countr_zero(fitting));
+  } else if (const auto run = long_.lower_bound({pages, 0}); run != long_.end()) {
+    return *run;
+  } else if (!long_.empty()) {
+    length = long_.rbegin()->first;
+  } else {
+    length = kFirstLong - 1 - static_cast<SlotId>(std::countl_zero(has_short_));
+  }
+  return {length, lowest(length)};
 }
 
 bool PagePool::allocate(Pages pages, std::vector<SlotId>& slots) {
   if (pages > available_) return false;
   available_ -= pages;
   for (auto rest = static_cast<SlotId>(pages); rest > 0;) {
-    auto run = free_.lower_bound({rest, 0});
-    // No run holds the rest: take the longest run, lowest address first.
-    if (run == free_.end()) run = free_.lower_bound({free_.rbegin()->first, 0});
-    const SlotId taken = std::min(rest, run->first);
-    take_from_run(run, taken, slots);
+    const auto [length, first] = run_for(rest);
+    const SlotId taken = std::min(rest, length);
+    drop_free(first, length);
+    for (SlotId slot = first; slot < first + taken; ++slot) {
+      tags_[slot] = kUsed;
+      slots.push_back(slot);
+    }
+    if (taken < length) add_free(first + taken, length - taken);
     rest -= taken;
   }
   return true;
@@ -51,44 +102,54 @@ void PagePool::release(std::span<const SlotId> slots) {
     SlotId first = slots[i];
     SlotId pages = 0;
     for (; i < slots.size() && slots[i] == first + pages; ++i, ++pages) {
-      KV_CHECK(slots[i] < capacity_ && used_[slots[i]], "a slot that is released is in use");
-      used_[slots[i]] = false;
+      KV_CHECK(slots[i] < capacity_ && in_use(slots[i]), "a slot that is released is in use");
+      tags_[slots[i]] = kUsed + 1;
     }
     available_ += pages;
     // Join the run with the free runs beside it, whose tags have the lengths.
-    FreeRuns::node_type node;
-    if (first + pages < capacity_ && !used_[first + pages]) {
+    if (first + pages < capacity_ && !in_use(first + pages)) {
       const SlotId after = tags_[first + pages];
-      node = free_.extract({after, first + pages});
+      drop_free(first + pages, after);
       pages += after;
     }
-    if (first > 0 && !used_[first - 1]) {
+    if (first > 0 && !in_use(first - 1)) {
       const SlotId before = tags_[first - 1];
-      node = free_.extract({before, first - before});
       first -= before;
+      drop_free(first, before);
       pages += before;
     }
-    add_free(first, pages, std::move(node));
+    add_free(first, pages);
   }
 }
 
 void PagePool::check_invariants() const {
-  std::vector<bool> free(capacity_, false);
   Pages sum = 0;
-  for (const auto& [length, first] : free_) {
-    KV_CHECK(length > 0 && Pages{first} + length <= capacity_, "a free run lies within the pool");
-    KV_CHECK(tags_[first] == length && tags_[first + length - 1] == length, "a free run is tagged at both ends");
-    KV_CHECK(first == 0 || used_[first - 1], "a free run is maximal");
-    KV_CHECK(first + length == capacity_ || used_[first + length], "a free run is maximal");
-    for (SlotId slot = first; slot < first + length; ++slot) {
-      KV_CHECK(!used_[slot] && !free[slot], "free runs are disjoint and free");
-      free[slot] = true;
+  std::array<std::size_t, kFirstLong> found{};
+  std::size_t found_long = 0;
+  for (SlotId first = 0; first < capacity_;) {
+    if (in_use(first)) {
+      ++first;
+      continue;
     }
-    sum += length;
+    SlotId pages = 0;
+    while (first + pages < capacity_ && !in_use(first + pages)) ++pages;
+    KV_CHECK(tags_[first] == pages && tags_[first + pages - 1] == pages, "a free run is tagged at both ends");
+    if (pages < kFirstLong) {
+      ++found[pages];
+      KV_CHECK(std::ranges::count(short_[pages].firsts, first) > 0, "a free run is in the index");
+    } else {
+      ++found_long;
+      KV_CHECK(long_.contains({pages, first}), "a free run is in the index");
+    }
+    sum += pages;
+    first += pages;
   }
   KV_CHECK(sum == available_, "free runs sum to what is available");
-  const auto used = std::count(used_.begin(), used_.end(), true);
-  KV_CHECK(static_cast<Pages>(used) + available_ == capacity_, "a slot is in use or free");
+  KV_CHECK(found_long == long_.size(), "no other run is in the index");
+  for (SlotId pages = 1; pages < kFirstLong; ++pages) {
+    KV_CHECK(short_[pages].free == found[pages], "free runs of a length are counted");
+    KV_CHECK((has_short_ >> pages & 1) == (found[pages] > 0 ? 1 : 0), "lengths of free runs are marked");
+  }
 }
 
 }  // namespace kvtwin

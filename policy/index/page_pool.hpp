@@ -2,6 +2,7 @@
 // DMA descriptor. Ownership: no memory. Cost: allocate and release O(runs touched * log(free runs)).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <set>
 #include <span>
@@ -28,23 +29,36 @@ class PagePool {
   // Gives slots back, in any order. Requires: each slot is in use (KV_CHECK).
   void release(std::span<const SlotId> slots);
 
-  bool in_use(SlotId slot) const { return used_[slot]; }
+  bool in_use(SlotId slot) const { return tags_[slot] == kUsed; }
 
-  // Free runs are disjoint, maximal, agree with the bitmap and sum to available().
+  // Free runs are disjoint, maximal, in the index and sum to available().
   void check_invariants() const;
 
  private:
-  using FreeRuns = std::set<std::pair<SlotId, SlotId>>;  // (pages, first)
+  // Free runs of one short length. A run that is no longer free stays in the heap until it comes to the top, or until
+  // most of the heap is such runs: removing a run from the middle would cost a search.
+  struct ShortRuns {
+    std::vector<SlotId> firsts;  // a heap, the lowest on top
+    std::size_t free = 0;        // number of runs in the heap that are free, each counted once
+  };
+  static constexpr SlotId kUsed = 0;
+  static constexpr SlotId kFirstLong = 64;  // a run of fewer pages is short: one bit of has_short_ for each length
+  using LongRuns = std::set<std::pair<SlotId, SlotId>>;  // (pages, first)
 
-  // `reuse`: a spare node of the set, or an empty handle.
-  void add_free(SlotId first, SlotId pages, FreeRuns::node_type&& reuse);
-  void take_from_run(FreeRuns::iterator run, SlotId pages, std::vector<SlotId>& slots);
+  bool is_run(SlotId first, SlotId pages) const;
+  void add_free(SlotId first, SlotId pages);
+  void drop_free(SlotId first, SlotId pages);
+  SlotId lowest(SlotId pages);
+  std::pair<SlotId, SlotId> run_for(SlotId pages);
 
   Pages capacity_;
   Pages available_;
-  std::vector<bool> used_;
-  std::vector<SlotId> tags_;  // at the first and the last slot of a free run: its length in pages; elsewhere any value
-  FreeRuns free_;
+  // By slot: kUsed, or another value. At the first and the last slot of a free run: its length in pages.
+  std::vector<SlotId> tags_;
+  std::array<ShortRuns, kFirstLong> short_;  // by length
+  std::uint64_t has_short_ = 0;              // bit n: there is a free run of n pages
+  LongRuns long_;
+  LongRuns::node_type spare_;  // of long_: so that a run that only changes its length needs no allocation
 };
 
 }  // namespace kvtwin

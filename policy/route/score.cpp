@@ -96,16 +96,20 @@ class Score final : public Router {
     }
     const std::uint64_t prompt = 1024 * std::max<Pages>(1, arrival.keys.size());
     const std::uint64_t stored = stored_behind(0);
-    const std::uint64_t none_cached = score_share(stored, prompt);
+    const auto score_of_queue = [&](std::uint64_t length) {
+      return most == least ? kScoreOne : score_share(most - length, most - least);
+    };
+    // Most engines have the same queue and the same prefix as the engine before them: one division for all of these.
+    std::uint64_t length = least, queue_score = score_of_queue(least), cached = stored,
+                  prefix_score = score_share(stored, prompt);
     std::size_t best = engines_.size();
     std::uint64_t best_score = 0;  // weights are below 2^20, so a sum is below 2^54
     for (std::size_t i = 0; i < engines_.size(); ++i) {
       const EngineState& state = engines_[i];
       if (state.gone) continue;
-      const std::uint64_t queue_score = most == least ? kScoreOne : score_share(most - queue(state), most - least);
-      const std::uint64_t prefix_score =
-          state.prefix_pages == 0 ? none_cached
-                                  : score_share(state.prefix_x1024 + stored_behind(state.prefix_pages), prompt);
+      if (queue(state) != length) queue_score = score_of_queue(length = queue(state));
+      const std::uint64_t of_engine = state.prefix_x1024 + stored_behind(state.prefix_pages);
+      if (of_engine != cached) prefix_score = score_share(cached = of_engine, prompt);
       const std::uint64_t score = queue_score * of_.queue + state.kv_score * of_.kv + prefix_score * of_.prefix;
       const bool first = best == engines_.size();
       if (!first && (score < best_score || (score == best_score && state.open >= engines_[best].open))) continue;

@@ -11,11 +11,6 @@ namespace kvtwin {
 Catalog::Catalog(Pages capacity, std::unique_ptr<EvictionPolicy> policy)
     : capacity_(capacity), policy_(std::move(policy)) {}
 
-std::uint32_t Catalog::find(const PageKey& key) const {
-  const auto found = by_key_.find(key);
-  return found == by_key_.end() ? kNone : found->second;
-}
-
 bool Catalog::knows(const PageKey& key) const {
   const std::uint32_t id = find(key);
   return id != kNone && entries_[id].state != State::named;
@@ -29,17 +24,29 @@ bool Catalog::is_there_since(const PageKey& key, std::uint64_t mark) const {
 // ---- entries ---------------------------------------------------------------------------------------------
 
 std::uint32_t Catalog::name(const PageKey& key) {
-  const auto [place, added] = by_key_.try_emplace(key, kNone);
-  if (!added) return place->second;
+  std::uint32_t id = find(key);
+  if (id != kNone) return id;
   if (free_.empty()) {
-    place->second = static_cast<std::uint32_t>(entries_.size());
-    entries_.emplace_back();
+    KV_CHECK(entries_.size() < kNone, "a catalog has a number for every page");
+    id = static_cast<std::uint32_t>(entries_.size());
+    entries_.grow();
   } else {
-    place->second = free_.back();
+    id = free_.back();
     free_.pop_back();
   }
-  entries_[place->second] = Entry{.key = key};
-  return place->second;
+  entries_[id] = Entry{};
+  entries_.set_key(id, key);
+  set_marks(id, {});
+  KV_CHECK(by_key_.insert(key, NodeId{id}, key_of()), "a page has one entry");
+  return id;
+}
+
+void Catalog::set_marks(std::uint32_t id, const PolicyMarks& marks) {
+  if (id >= marks_.size()) {
+    if (marks.first == 0 && marks.second == 0) return;
+    marks_.resize(entries_.size());
+  }
+  marks_[id] = marks;
 }
 
 void Catalog::attach(std::uint32_t child, std::uint32_t parent) {
@@ -55,7 +62,7 @@ void Catalog::attach(std::uint32_t child, std::uint32_t parent) {
 void Catalog::drop_name(std::uint32_t id) {
   while (id != kNone && entries_[id].state == State::named && entries_[id].children == 0) {
     const std::uint32_t parent = entries_[id].parent;
-    by_key_.erase(entries_[id].key);
+    by_key_.erase(entries_.key(id), NodeId{id});
     free_.push_back(id);
     if (parent != kNone) --entries_[parent].children;
     id = parent;
@@ -90,9 +97,11 @@ NodeFacts Catalog::facts(const Entry& entry) {
 
 template <typename Call>
 void Catalog::with_node(std::uint32_t id, Call call) {
-  Entry& entry = entries_[id];
-  const NodeFacts known = facts(entry);
-  call(PolicyNode{NodeId{id}, known, {&entry.key, 1}, entry.marks});
+  const NodeFacts known = facts(entries_[id]);
+  const PageKey key = entries_.key(id);
+  PolicyMarks marks = id < marks_.size() ? marks_[id] : PolicyMarks{};
+  call(PolicyNode{NodeId{id}, known, {&key, 1}, marks});
+  set_marks(id, marks);
 }
 
 template <typename Call>
@@ -103,8 +112,8 @@ void Catalog::notify_learner(std::uint32_t id, Call call) {
 
 void Catalog::refresh(std::uint32_t id) {
   const Entry& entry = entries_[id];
-  const bool leaf = entry.children == 0 || KV_MUTANT(8);
-  if (entry.state == State::there && leaf && entry.pins == 0) {
+  const bool leaf = entry.children == 0 || (KV_MUTANT(8) && !pinned_.contains(id));  // a pin counts as a child
+  if (entry.state == State::there && leaf) {
     with_node(id, [this](const PolicyNode& node) { policy_->offer(node); });
   } else {
     policy_->withdraw(NodeId{id});
@@ -119,7 +128,7 @@ Pages Catalog::take_victims(Pages pages, std::vector<PageKey>& victims) {
     if (victim == NodeId::none) break;
     const auto id = static_cast<std::uint32_t>(victim);
     notify_learner(id, [](LearnsFromVisits& learner, const PolicyNode& node) { learner.evicted(node, 1); });
-    victims.push_back(entries_[id].key);
+    victims.push_back(entries_.key(id));
     lose(id);
   }
   return std::min(pages, capacity_ - used_);
@@ -139,7 +148,7 @@ void Catalog::begin_write(const PageKey* prior, std::span<const PageKey> keys, s
     entry.inserted = ++insertions_;
     entry.hits = 1;
     entry.priority = priority;
-    entry.marks = {};
+    set_marks(id, {});
     entry.depth = depth_below(parent);
     attach(id, parent);
     notify_learner(id, [](LearnsFromVisits& learner, const PolicyNode& node) { learner.entered(node); });
@@ -168,7 +177,6 @@ void Catalog::adopt(const PageKey* prior, std::span<const PageKey> keys) {
   for (const PageKey& key : keys) {
     if (!knows(key)) {
       if (used_ == capacity_) break;
-      // the parent first, because name() may move the entries
       const std::uint32_t parent = prior == nullptr ? kNone : name(*prior);
       const std::uint32_t id = name(key);
       Entry& entry = entries_[id];
@@ -178,7 +186,7 @@ void Catalog::adopt(const PageKey* prior, std::span<const PageKey> keys) {
       entry.inserted = ++insertions_;
       entry.hits = 1;
       entry.priority = 0;
-      entry.marks = {};
+      set_marks(id, {});
       entry.depth = depth_below(parent);
       ++used_;
       attach(id, parent);
@@ -234,15 +242,16 @@ void Catalog::reoffer(std::span<const PageKey> keys) {
 
 void Catalog::pin(const PageKey& key) {
   const std::uint32_t id = name(key);
-  ++entries_[id].pins;
+  ++pinned_[id];
   ++entries_[id].children;  // keeps the name
   refresh(id);
 }
 
 void Catalog::unpin(const PageKey& key) {
   const std::uint32_t id = find(key);
-  KV_CHECK(id != kNone && entries_[id].pins > 0, "a pin is removed once");
-  --entries_[id].pins;
+  const auto pins = pinned_.find(id);
+  KV_CHECK(id != kNone && pins != pinned_.end(), "a pin is removed once");
+  if (--pins->second == 0) pinned_.erase(pins);
   --entries_[id].children;
   refresh(id);
   drop_name(id);
@@ -257,13 +266,13 @@ void Catalog::check_invariants() const {
   Pages used = 0;
   std::size_t leaves = 0, known = 0;
   std::vector<std::uint32_t> children(entries_.size(), 0);
-  const auto in_use = [this](std::uint32_t id) { return find(entries_[id].key) == id; };
+  const auto in_use = [this](std::uint32_t id) { return find(entries_.key(id)) == id; };
   for (std::uint32_t id = 0; id < entries_.size(); ++id) {
     if (!in_use(id)) continue;
     const Entry& entry = entries_[id];
     ++known;
     if (entry.parent != kNone) ++children[entry.parent];
-    children[id] += entry.pins;
+    if (const auto pins = pinned_.find(id); pins != pinned_.end()) children[id] += pins->second;
     used += entry.state != State::named;
   }
   KV_CHECK(known == by_key_.size() && known + free_.size() == entries_.size(), "an entry is found by its key");

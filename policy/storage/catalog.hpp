@@ -9,7 +9,8 @@
 // be known while its parent is not, because under write-back the pages above are written later. Only L1, L2 and L3
 // together are prefix-closed. An unknown parent of known pages is kept by name only.
 //
-// Cost: begin_write, adopt and touch O(pages); a victim O(log pages).
+// Cost: begin_write, adopt and touch O(pages); a victim O(log pages). Memory: about 80 bytes per block key, besides the
+// eviction policy's.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +21,8 @@
 
 #include "policy/base/types.hpp"
 #include "policy/eviction.hpp"
+#include "policy/index/keyed_list.hpp"
+#include "policy/index/node_table.hpp"
 
 namespace kvtwin {
 
@@ -72,22 +75,23 @@ class Catalog {
 
  private:
   enum class State : std::uint8_t { named, arriving, there };
-  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
+  static constexpr auto kNone = static_cast<std::uint32_t>(NodeId::none);
   struct Entry {
-    PageKey key;
     std::uint64_t last_access = 0, inserted = 0, arrived = 0;
     std::uint32_t parent = kNone;
     std::uint32_t children = 0;  // known, or kept by name; pins count too
-    std::uint32_t pins = 0;
     std::uint32_t hits = 0;
     std::uint32_t depth = 0;  // pages from the start of the chain; 0 if a page above is not known
     std::int32_t priority = 0;
     State state = State::named;
-    PolicyMarks marks{};
   };
 
-  std::uint32_t find(const PageKey& key) const;
+  auto key_of() const {
+    return [this](NodeId id) { return entries_.key(static_cast<std::size_t>(id)); };
+  }
+  std::uint32_t find(const PageKey& key) const { return static_cast<std::uint32_t>(by_key_.find(key, key_of())); }
   std::uint32_t name(const PageKey& key);
+  void set_marks(std::uint32_t id, const PolicyMarks& marks);
   void attach(std::uint32_t child, std::uint32_t parent);
   void drop_name(std::uint32_t id);
   void lose(std::uint32_t id);
@@ -104,9 +108,12 @@ class Catalog {
 
   const Pages capacity_;
   InstalledPolicy policy_;
-  std::vector<Entry> entries_;
+  // By entry.
+  KeyedList<Entry> entries_;
+  std::vector<PolicyMarks> marks_;  // of the first entries: no later one has marks
   std::vector<std::uint32_t> free_;
-  std::unordered_map<PageKey, std::uint32_t, PageKeyHash> by_key_;
+  NodeTable by_key_;
+  std::unordered_map<std::uint32_t, std::uint32_t> pinned_;  // by pinned entry
   std::uint64_t stamp_ = 0, insertions_ = 0, arrivals_ = 0;
   std::int32_t least_priority_ = 0;  // no entry has a lower priority; adopted entries have 0
   Pages used_ = 0, used_max_ = 0;
