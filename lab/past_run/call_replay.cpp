@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <vector>
@@ -11,11 +10,11 @@
 #include "lab/decision_text.hpp"
 #include "lab/error.hpp"
 #include "lab/run/journal_file.hpp"
+#include "models/json.hpp"
 
 namespace kvtwin {
 namespace {
 
-using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 const char* tier_name(Tier tier) { return tier == Tier::device ? "device" : "host"; }

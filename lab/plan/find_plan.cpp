@@ -25,8 +25,6 @@
 namespace kvtwin {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 std::uint64_t count_in(const Json& counts, std::string_view reason) {
   return counts.value(std::string(reason), std::uint64_t{0});
 }

@@ -22,7 +22,7 @@ std::string money(double amount, const std::string& currency) {
 }
 
 std::string currency_of(const Trial& trial) {
-  const nlohmann::ordered_json* const price = price_of(trial);
+  const Json* const price = price_of(trial);
   return price == nullptr ? std::string() : price->at("currency").get<std::string>();
 }
 
@@ -44,8 +44,6 @@ std::string goal_values(const PurchasePlan& plan, const Trial& trial) {
 }
 
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kMaxBusyKinds = 8;
 constexpr std::size_t kMaxServerNotes = 4;
@@ -112,7 +110,7 @@ std::string binds_sentence(const Json& report) {
 Json settings_json(const Choices& choices, const Setting& setting) {
   Json json = Json::object();
   for (const auto& [name, text] : choices.texts(setting)) {
-    const Json parsed = Json::parse(text, nullptr, false);
+    const Json parsed = Json::parse_or_discard(text);
     json[name] = parsed.is_number() ? parsed : Json(text);
   }
   return json;

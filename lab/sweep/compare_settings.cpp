@@ -1,7 +1,6 @@
 #include "lab/sweep/compare_settings.hpp"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
@@ -15,11 +14,10 @@
 #include "lab/sweep/sweep.hpp"
 #include "lab/sweep/sweep_cell.hpp"
 #include "lab/version.hpp"
+#include "models/json.hpp"
 
 namespace kvtwin {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 bool any_draws(const SweepPlan& plan, const Experiment& base) {
   const std::vector<SweepCell> cells = plan.cells();

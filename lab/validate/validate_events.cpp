@@ -22,7 +22,6 @@
 namespace kvtwin {
 namespace {
 
-using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 constexpr Tier kComparedTiers[] = {Tier::device, Tier::host};

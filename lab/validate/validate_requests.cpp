@@ -14,7 +14,6 @@
 namespace kvtwin {
 namespace {
 
-using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 RequestHits hits_of(const TraceRequest& request) {

@@ -11,7 +11,6 @@
 #include "tests/journal_test_support.hpp"
 #include "tests/paths.hpp"
 #include "tests/program.hpp"
-#include "tests/program_json.hpp"
 
 namespace kvtwin::test {
 namespace {

@@ -25,7 +25,7 @@ const Settings kClosed = kGroups + Settings{"workload.loop=closed"};
 const Settings kClients = kClosed + Settings{"workload.generate.concurrency=16", "workload.generate.requests=160"};
 
 double figure(const Simulated& run, const char* pointer) {
-  return run.report.at(Json::json_pointer(pointer)).get<double>();
+  return run.report.at_path(pointer).get<double>();
 }
 
 // One row of requests.csv.

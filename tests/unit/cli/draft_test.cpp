@@ -7,7 +7,7 @@
 #include "lab/error.hpp"
 #include "lab/experiment/setup.hpp"
 #include "tests/paths.hpp"
-#include "tests/program_json.hpp"
+#include "tests/program.hpp"
 
 namespace kvtwin::test {
 namespace {

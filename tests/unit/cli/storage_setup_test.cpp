@@ -8,7 +8,7 @@
 #include "lab/experiment/setup.hpp"
 #include "models/presets.hpp"
 #include "tests/paths.hpp"
-#include "tests/program_json.hpp"
+#include "tests/program.hpp"
 
 namespace kvtwin::test {
 namespace {

@@ -110,12 +110,12 @@ TEST(SweepPlan, RefusesWhatMakesNoSense) {
   refused("[sweep.case]\na = 1", {}, "must be a table of settings");
 }
 
-nlohmann::ordered_json served_row(double ttft, int completed = 100) {
+Json served_row(double ttft, int completed = 100) {
   return {{"requests", 100},
           {"completed", completed},
           {"rejected_share", 1 - completed / 100.0},
           {"failed_share", 0.0},
-          {"ttft_mean_s", completed == 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(ttft)}};
+          {"ttft_mean_s", completed == 0 ? Json() : Json(ttft)}};
 }
 
 // Mean TTFTs that cross at 10: on logarithmic axes, the ratio falls from 4 at 1 over 1.01 at 10 to less at 100.

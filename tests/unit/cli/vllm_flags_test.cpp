@@ -332,7 +332,7 @@ TEST(ServerLog, TheEnginesLineAlone) {
   EXPECT_EQ(log.pool_tokens, 1600);
   EXPECT_EQ(
       log.arguments.dump(),
-      R"({"enforce_eager":true,"max_model_len":4096,"model":"Qwen/Qwen3-32B","quantization":null,"tensor_parallel_size":2})");
+      R"({"model":"Qwen/Qwen3-32B","quantization":null,"tensor_parallel_size":2,"enforce_eager":true,"max_model_len":4096})");
 }
 
 TEST(ServerLog, OfSglang) {
