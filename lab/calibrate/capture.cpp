@@ -14,6 +14,7 @@
 #include "lab/error.hpp"
 #include "lab/experiment/setup.hpp"
 #include "lab/experiment/stages.hpp"
+#include "lab/experiment/workload.hpp"
 #include "lab/formatted.hpp"
 #include "lab/sglang/sglang_flags.hpp"
 #include "lab/validate/validate_bench.hpp"

@@ -9,6 +9,7 @@
 #include "lab/decision_text.hpp"
 #include "lab/error.hpp"
 #include "lab/experiment/setup.hpp"
+#include "lab/experiment/workload.hpp"
 #include "lab/run/cluster.hpp"
 #include "lab/run/journal_file.hpp"
 #include "models/json.hpp"

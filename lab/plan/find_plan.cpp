@@ -9,6 +9,7 @@
 #include "lab/error.hpp"
 #include "lab/experiment/engine_word.hpp"
 #include "lab/experiment/setup.hpp"
+#include "lab/experiment/workload.hpp"
 #include "lab/formatted.hpp"
 #include "lab/names.hpp"
 #include "lab/plan/lattice_search.hpp"

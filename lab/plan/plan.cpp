@@ -8,6 +8,7 @@
 #include "lab/error.hpp"
 #include "lab/experiment/idle_keys.hpp"
 #include "lab/experiment/setup.hpp"
+#include "lab/experiment/workload.hpp"
 #include "lab/formatted.hpp"
 #include "lab/out_files.hpp"
 #include "lab/simulate.hpp"

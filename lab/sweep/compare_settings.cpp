@@ -6,6 +6,7 @@
 
 #include "lab/error.hpp"
 #include "lab/experiment/setup.hpp"
+#include "lab/experiment/workload.hpp"
 #include "lab/names.hpp"
 #include "lab/report/counting_terms.hpp"
 #include "lab/report/warnings.hpp"

@@ -9,6 +9,7 @@
 #include "lab/error.hpp"
 #include "lab/experiment/engine_word.hpp"
 #include "lab/experiment/setup.hpp"
+#include "lab/experiment/workload.hpp"
 #include "lab/formatted.hpp"
 #include "lab/report/counting_terms.hpp"
 #include "lab/report/figures.hpp"

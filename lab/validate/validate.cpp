@@ -21,6 +21,7 @@
 #include "lab/error.hpp"
 #include "lab/experiment/experiment.hpp"
 #include "lab/experiment/setup.hpp"
+#include "lab/experiment/workload.hpp"
 #include "lab/out_files.hpp"
 #include "lab/run/machine.hpp"
 #include "lab/sglang/sglang_flags.hpp"
