@@ -172,7 +172,9 @@ TEST(KvEvents, CountsOfLostMessagesDoNotWrap) {
 }
 
 TEST(KvEvents, WhatIsNoBatchIsNamed) {
-  const auto of_event = [&](const Packed& event) { return problem(pack(Packed::array({1.0, Packed::array({event})}))); };
+  const auto of_event = [&](const Packed& event) {
+    return problem(pack(Packed::array({1.0, Packed::array({event})})));
+  };
   EXPECT_NE(problem({}), "");
   EXPECT_NE(problem({0xc1}), "");
   EXPECT_NE(problem(Bytes(1'000'000, 0x91)), "") << "a million lists in each other";
