@@ -233,7 +233,7 @@ HitRateConfig make_config(const HitRateCommand& arguments, Tokens block_tokens) 
 
 // Returns the time of one token's KV on the host link at the full rate, in ps; 0 if the link has no rate.
 std::uint64_t host_load_ps(const ModelGeometry& model, const RooflineCost& cost) {
-  const std::uint64_t rate = cost.coefficients().host_to_device.link_rate;
+  const std::uint64_t rate = cost.coefficients().moves.host_to_device.link_rate;
   return rate == 0 ? 0 : static_cast<std::uint64_t>(Wide128{model.kv_bytes_per_token} * 1'000'000'000'000 / rate);
 }
 

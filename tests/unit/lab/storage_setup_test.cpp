@@ -267,8 +267,8 @@ TEST(StorageSetup, FiguresAreOverriddenAndSaid) {
   EXPECT_EQ(setup.world.nic_bytes_per_second, 12'500'000'000U);
   EXPECT_EQ(setup.world.fabric_bytes_per_second, 12'500'000'000U);
   EXPECT_EQ(setup.world.h2d_bytes_per_second, 25'000'000'000U);
-  EXPECT_EQ(setup.cost->coefficients().storage[Tier::disk].read.rate, 3'500'000'000U);
-  EXPECT_EQ(setup.cost->coefficients().host_to_device.link_rate, 25'000'000'000U);
+  EXPECT_EQ(setup.cost->coefficients().moves.storage[Tier::disk].read.rate, 3'500'000'000U);
+  EXPECT_EQ(setup.cost->coefficients().moves.host_to_device.link_rate, 25'000'000'000U);
   ASSERT_EQ(setup.notes.size(), 4U);
   EXPECT_EQ(setup.notes[0], "hardware.set.disk_read_gbps: drives at 3.5 GB/s instead of 27.2 GB/s as of h100-sxm");
 }
