@@ -480,13 +480,12 @@ kvtwin_status kvtwin_call_journal_open(const char* path, const char* host, kvtwi
 void kvtwin_call_journal_storage_call(kvtwin_call_journal* journal, kvtwin_storage_verb verb, uint64_t pages,
                                       uint64_t ok, uint64_t bytes, uint64_t ns) {
   if (journal == nullptr || verb > KVTWIN_LOOK_UP) return;
-  const Call call{.verb = CallVerb::storage,
-                  .node = NodeId{static_cast<std::uint32_t>(verb)},
-                  .pages = pages,
-                  .request = ok,
-                  .time = static_cast<kvtwin::TimeNs>(ns),
-                  .session = bytes};
-  journal->file->record([&](auto& writer) { writer.append(call, {}, {}); });
+  using kvtwin::StorageVerb;
+  const StorageVerb of_storage = verb == KVTWIN_GET   ? StorageVerb::get
+                                 : verb == KVTWIN_PUT ? StorageVerb::set
+                                                      : StorageVerb::look_up;
+  const kvtwin::HostStorageCall call{of_storage, pages, ok, bytes, static_cast<kvtwin::TimeNs>(ns)};
+  journal->file->record([&](auto& writer) { writer.append(call); });
 }
 
 kvtwin_status kvtwin_call_journal_flush(kvtwin_call_journal* journal) {

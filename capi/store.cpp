@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <memory>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <variant>
@@ -17,6 +16,7 @@
 #include "impl/disk/segment_store.hpp"
 #include "impl/disk/shared_files.hpp"
 #include "impl/remote/remote_backend.hpp"
+#include "models/json.hpp"
 #include "models/weights.hpp"
 #include "policy/eviction.hpp"
 #include "policy/index/page_key.hpp"
@@ -243,11 +243,11 @@ struct CallCounters {
     pages += count;
     nanoseconds += static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(time).count());
   }
-  nlohmann::ordered_json json() const {
+  Json json() const {
     return {{"calls", calls.load()}, {"pages", pages.load()}, {"seconds", static_cast<double>(nanoseconds) * 1e-9}};
   }
-  nlohmann::ordered_json json_with_statuses(Bytes page_bytes) const {
-    nlohmann::ordered_json result = json();
+  Json json_with_statuses(Bytes page_bytes) const {
+    Json result = json();
     result["bytes"] = by_status[KVTWIN_OK] * page_bytes;
     for (std::size_t i = 0; i < kStatuses; ++i) {
       result[kvtwin_status_name(static_cast<int>(i))] = by_status[i].load();
@@ -405,12 +405,12 @@ kvtwin_status kvtwin_store_stats(kvtwin_store* store, char* text, size_t size, s
     if (store == nullptr || needed == nullptr || (text == nullptr && size > 0)) return KVTWIN_BAD_ARGUMENT;
     if (store->is_forked_copy()) return KVTWIN_FAILED;
     const kvtwin::Bytes bytes = store->form.bytes();
-    nlohmann::ordered_json stats{{"kind", store->kind->name}, {"look_ups", store->look_ups.json()}};
+    kvtwin::Json stats{{"kind", store->kind->name}, {"look_ups", store->look_ups.json()}};
     stats["look_ups"]["found"] = store->look_ups.found.load();
     stats["gets"] = store->gets.json_with_statuses(bytes);
     stats["puts"] = store->puts.json_with_statuses(bytes);
     stats["removes"] = store->removes.json_with_statuses(0);
-    stats["medium"] = nlohmann::ordered_json::object();
+    stats["medium"] = kvtwin::Json::object();
     {
       const std::scoped_lock no_calls(store->looking, store->reading, store->writing);
       for (const auto& [name, count] : store->backend->counters()) stats["medium"][name] = count;

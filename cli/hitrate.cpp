@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <limits>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -23,6 +22,7 @@
 #include "lab/units.hpp"
 #include "models/geometry.hpp"
 #include "models/hardware.hpp"
+#include "models/json.hpp"
 #include "models/names.hpp"
 #include "models/roofline.hpp"
 #include "policy/base/names.hpp"
@@ -233,14 +233,12 @@ HitRateConfig make_config(const HitRateCommand& arguments, Tokens block_tokens) 
 
 // Returns the time of one token's KV on the host link at the full rate, in ps; 0 if the link has no rate.
 std::uint64_t host_load_ps(const ModelGeometry& model, const RooflineCost& cost) {
-  const std::uint64_t rate = cost.coefficients().host_to_device.link_rate;
+  const std::uint64_t rate = cost.coefficients().moves.host_to_device.link_rate;
   return rate == 0 ? 0 : static_cast<std::uint64_t>(Wide128{model.kv_bytes_per_token} * 1'000'000'000'000 / rate);
 }
 
 // Returns null for a ratio whose divisor is 0.
-nlohmann::ordered_json ratio_json(double ratio, std::uint64_t divisor) {
-  return divisor == 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(ratio);
-}
+Json ratio_json(double ratio, std::uint64_t divisor) { return divisor == 0 ? Json() : Json(ratio); }
 
 std::string ratio_text(double ratio, bool known) {
   char text[32] = "-";
@@ -250,21 +248,21 @@ std::string ratio_text(double ratio, bool known) {
 
 // `write_policy`, `engine`: empty without one.
 void print_json(const HitRate& r, const std::string& write_policy, const std::string& engine) {
-  nlohmann::ordered_json line = {{"eviction", r.eviction},
-                                 {"capacity_blocks", r.capacity_blocks},
-                                 {"host_capacity_blocks", r.host_capacity_blocks},
-                                 {"requests", r.requests},
-                                 {"lookup_blocks", r.lookup_blocks},
-                                 {"hit_blocks", r.hit_blocks},
-                                 {"device_hit_blocks", r.device_hit_blocks},
-                                 {"host_hit_blocks", r.host_hit_blocks},
-                                 {"block_hit_ratio", ratio_json(r.block_hit_ratio, r.lookup_blocks)},
-                                 {"lookup_tokens", r.lookup_tokens},
-                                 {"hit_tokens", r.hit_tokens},
-                                 {"token_hit_ratio", ratio_json(r.token_hit_ratio, r.lookup_tokens)},
-                                 {"saved_cost", r.saved_cost},
-                                 {"total_cost", r.total_cost},
-                                 {"net_saved_cost", r.net_saved_cost}};
+  Json line = {{"eviction", r.eviction},
+               {"capacity_blocks", r.capacity_blocks},
+               {"host_capacity_blocks", r.host_capacity_blocks},
+               {"requests", r.requests},
+               {"lookup_blocks", r.lookup_blocks},
+               {"hit_blocks", r.hit_blocks},
+               {"device_hit_blocks", r.device_hit_blocks},
+               {"host_hit_blocks", r.host_hit_blocks},
+               {"block_hit_ratio", ratio_json(r.block_hit_ratio, r.lookup_blocks)},
+               {"lookup_tokens", r.lookup_tokens},
+               {"hit_tokens", r.hit_tokens},
+               {"token_hit_ratio", ratio_json(r.token_hit_ratio, r.lookup_tokens)},
+               {"saved_cost", r.saved_cost},
+               {"total_cost", r.total_cost},
+               {"net_saved_cost", r.net_saved_cost}};
   if (!engine.empty()) {
     line["engine"] = engine;
     line["unusable_tokens"] = r.unusable_tokens;
@@ -324,11 +322,11 @@ void print_estimates(const HitRateConfig& config, const SessionsConfig& sessions
     const SessionHits hits = estimate_session_hits(sessions, capacities[i] * static_cast<double>(config.block_tokens),
                                                    config.block_tokens, false);
     if (json) {
-      nlohmann::ordered_json line = {{"eviction", "estimate"}, {"capacity_blocks", nullptr}};
+      Json line = {{"eviction", "estimate"}, {"capacity_blocks", nullptr}};
       if (!all) line["capacity_blocks"] = config.capacities[i];
       line["host_capacity_blocks"] = config.host_capacity;
       line["token_hit_ratio"] = hits.hit_ratio;
-      line["residence_s"] = std::isfinite(hits.residence_s) ? nlohmann::ordered_json(hits.residence_s) : nullptr;
+      line["residence_s"] = std::isfinite(hits.residence_s) ? Json(hits.residence_s) : nullptr;
       std::printf("%s\n", line.dump().c_str());
     } else {
       const std::string capacity = all ? "infinite" : std::to_string(config.capacities[i]);

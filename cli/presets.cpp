@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
@@ -17,6 +16,7 @@
 #include "lab/report/figures.hpp"
 #include "models/geometry.hpp"
 #include "models/hardware.hpp"
+#include "models/json.hpp"
 #include "models/layer_table.hpp"
 #include "models/names.hpp"
 #include "models/operator_table.hpp"
@@ -31,7 +31,7 @@ namespace kvtwin {
 namespace {
 
 void print_json() {
-  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  Json rows = Json::array();
   for (const PresetRow& row : preset_rows()) {
     rows.push_back({{"kind", row.kind},
                     {"preset", row.preset},
@@ -41,7 +41,7 @@ void print_json() {
                     {"source", row.source},
                     {"date", row.date}});
   }
-  nlohmann::ordered_json out;
+  Json out;
   out["presets"] = rows;
   for (const std::string& name : model_preset_names()) out["kv_bytes_per_token"][name] = model_preset(name).kv_formula;
   for (const std::string_view name : eviction_names()) out["evictions"].push_back(name);
@@ -148,7 +148,7 @@ void print_model(const std::string& name, bool json) {
     for (const std::string& note : model.notes) std::printf("note: %s\n", note.c_str());
     return;
   }
-  nlohmann::ordered_json out;
+  Json out;
   out["model"] = model.name;
   out["source"] = model.source;
   out["parameters"] = model.parameters;
@@ -184,7 +184,7 @@ std::string hardware_text(const std::string& preset, const std::string& matrix_f
   if (!limits.any()) {
     throw ModelError(matrix_file + ": tells no limit; it must have rows of the paths batch, boxes or kernel");
   }
-  nlohmann::ordered_json file = nlohmann::ordered_json::parse(hardware_preset_text(preset));
+  Json file = Json::parse(hardware_preset_text(preset));
   file["description"] = file.at("description").get<std::string>() + "; limits from " + matrix_file;
   const std::string gpu = remark(csv, "gpu");
   const auto set = [&](const char* key, const auto& value, const char* unit) {
@@ -198,8 +198,8 @@ std::string hardware_text(const std::string& preset, const std::string& matrix_f
   set("copy_engine_min_d2h", limits.copy_engine_min_d2h, "B");
   set("box_min", limits.box_min, "B");
   set("kernel_min_pieces", limits.kernel_min_pieces, "count");
-  const auto line = [](const nlohmann::ordered_json& json) {  // file names may have bytes that are not UTF-8
-    return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  const auto line = [](const Json& json) {  // file names may have bytes that are not UTF-8
+    return json.dump(-1, Json::BadBytes::replace);
   };
   std::string text = "{\n  \"description\": " + line(file["description"]) + ",\n  \"numbers\": {";
   const char* between = "\n";

@@ -4,7 +4,6 @@
 #include <cinttypes>
 #include <cstdio>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -14,11 +13,10 @@
 #include "lab/past_run/call_replay.hpp"
 #include "lab/past_run/past_run.hpp"
 #include "lab/run/journal_file.hpp"
+#include "models/json.hpp"
 
 namespace kvtwin {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct ReplayCommand {
   std::string run;

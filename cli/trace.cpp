@@ -15,6 +15,7 @@
 #include "lab/experiment/experiment.hpp"
 #include "lab/experiment/generated.hpp"
 #include "lab/experiment/setup.hpp"
+#include "lab/experiment/workload.hpp"
 #include "lab/units.hpp"
 #include "traces/figure_error.hpp"
 #include "traces/groups.hpp"

@@ -2,11 +2,10 @@
 
 #include <cinttypes>
 #include <cstdio>
-#include <nlohmann/json.hpp>
+
+#include "models/json.hpp"
 
 namespace kvtwin {
-
-using Json = nlohmann::ordered_json;
 
 std::string digest_text(std::uint64_t digest) {
   char text[17];

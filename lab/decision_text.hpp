@@ -2,9 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "models/json.hpp"
 #include "policy/seam/decision.hpp"
 #include "policy/seam/journal.hpp"
 
@@ -19,8 +19,8 @@ std::string grouped(std::uint64_t number);
 // Returns e.g. "evict_device 3 pages from key 0123456789abcdef on, demoted".
 std::string decision_text(const Decision& decision);
 
-nlohmann::ordered_json decision_json(const Decision& decision);
+Json decision_json(const Decision& decision);
 // {"count", "digest"}
-nlohmann::ordered_json mark_json(const DecisionMark& mark);
+Json mark_json(const DecisionMark& mark);
 
 }  // namespace kvtwin

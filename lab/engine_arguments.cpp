@@ -1,7 +1,6 @@
 #include "lab/engine_arguments.hpp"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <vector>
 
@@ -13,6 +12,7 @@
 #include "lab/sglang/sglang_flags.hpp"
 #include "lab/vllm/vllm_flags.hpp"
 #include "lab/vllm/vllm_table.hpp"
+#include "models/json.hpp"
 
 namespace kvtwin {
 namespace {
@@ -59,7 +59,7 @@ void apply_log(const std::string& file, std::span<const std::string> set_later, 
                       std::string(kVllmVersion));
     }
   } else {
-    nlohmann::json info = log.arguments;
+    Json info = log.arguments;
     if (log.pool_tokens != 0) info["max_total_num_tokens"] = log.pool_tokens;
     apply_sglang_fields(experiment, info, source, keys, release);
   }

@@ -7,10 +7,10 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <utility>
 
+#include "models/json.hpp"
 #include "models/presets.hpp"
 #include "models/roofline.hpp"
 #include "models/tier_media.hpp"
@@ -18,7 +18,6 @@
 namespace kvtwin {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using H = HardwareSpec;
 
 constexpr double kUs = 1e-6, kGb = 1e9;
@@ -570,7 +569,7 @@ std::string hardware_json(const Calibration& c, const Measurements& measurements
   set("ring_stages", terms.sizes.ring_stages, "count", terms.sizes_from);
   set("staging_bytes", terms.sizes.staging_bytes, "B", terms.sizes_from);
   file["calibration"] = calibration_json(c, measurements, terms);
-  const std::string text = file.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  const std::string text = file.dump(2, Json::BadBytes::replace) + "\n";
   static_cast<void>(parse_hardware(text, "the calibrated hardware file"));
   return text;
 }

@@ -1,9 +1,9 @@
 #include "models/calibration_ranges.hpp"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "models/config_reader.hpp"
+#include "models/json.hpp"
 #include "policy/seam/substrate.hpp"
 
 namespace kvtwin {
@@ -40,7 +40,7 @@ void WorkRanges::add(const StorageWork& work) {
 }
 
 WorkRanges measured_ranges(std::string_view hardware_json, const std::string& file) {
-  const nlohmann::json object = parse_object(hardware_json, file);
+  const Json object = parse_object(hardware_json, file);
   WorkRanges ranges;
   const auto calibration = object.find("calibration");
   if (calibration == object.end() || !calibration->is_object() || !calibration->contains("ranges")) return ranges;
@@ -48,7 +48,7 @@ WorkRanges measured_ranges(std::string_view hardware_json, const std::string& fi
     throw ModelError(file + ": calibration.ranges" + place +
                      " must be an object of lanes, each with quantities that are [least, most] in whole numbers");
   };
-  const nlohmann::json& lanes = calibration->at("ranges");
+  const Json& lanes = calibration->at("ranges");
   if (!lanes.is_object()) fail("");
   for (const auto& [lane, quantities] : lanes.items()) {
     if (!quantities.is_object()) fail("." + lane);

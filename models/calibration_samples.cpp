@@ -4,19 +4,16 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "models/config_reader.hpp"
-#include "models/json_text.hpp"
+#include "models/json.hpp"
 #include "models/names.hpp"
 #include "policy/base/names.hpp"
 
 namespace kvtwin {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 template <typename T>
 using Names = std::vector<std::pair<std::string, T>>;
@@ -333,7 +330,7 @@ void Measurements::add(Measurements more, const std::string& from) {
 }
 
 std::string to_jsonl(const Measurements& all) {
-  const auto dump = [](const Json& line) { return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"; };
+  const auto dump = [](const Json& line) { return line.dump(-1, Json::BadBytes::replace) + "\n"; };
   std::string text;
   if (all.machine) {
     Json line{{"what", "machine"},
@@ -370,7 +367,7 @@ Measurements parse_measurements(std::string_view text, const std::string& file) 
     const std::string where = file + ":" + std::to_string(++number);
     if (row.empty()) continue;
     std::string repeated;
-    const Json json = parse_json<Json>(row, repeated);
+    const Json json = parse_json(row, repeated);
     if (!repeated.empty()) throw ModelError(where + ": \"" + repeated + "\" is given twice; it must be given once");
     if (!json.is_object()) {
       throw ModelError(where + ": is no JSON object; kvtwin calibrate writes one measurement a line");

@@ -1,15 +1,14 @@
 #include "models/config_reader.hpp"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "models/error.hpp"
-#include "models/json_text.hpp"
+#include "models/json.hpp"
 #include "models/names.hpp"
 
 namespace kvtwin {
 
-const nlohmann::json* ConfigReader::find(std::string_view key) const {
+const Json* ConfigReader::find(std::string_view key) const {
   const auto it = object_.find(std::string(key));
   return it == object_.end() || it->is_null() ? nullptr : &*it;
 }
@@ -17,6 +16,7 @@ const nlohmann::json* ConfigReader::find(std::string_view key) const {
 std::vector<std::string> ConfigReader::keys() const {
   std::vector<std::string> names;
   for (const auto& [name, value] : object_.items()) names.push_back(name);
+  std::ranges::sort(names);
   return names;
 }
 
@@ -27,12 +27,12 @@ void ConfigReader::only(const std::vector<std::string>& known) const {
 }
 
 bool ConfigReader::matters(std::string_view key) const {
-  const nlohmann::json* value = find(key);
+  const Json* value = find(key);
   return value != nullptr && *value != false && *value != 0 && !value->empty();
 }
 
 void ConfigReader::fail(std::string_view key, std::string_view what_is_right) const {
-  const nlohmann::json* value = find(key);
+  const Json* value = find(key);
   std::string sentence = file_ + ": key \"" + std::string(key) + "\" ";
   if (value == nullptr) {
     sentence += "is missing";
@@ -45,7 +45,7 @@ void ConfigReader::fail(std::string_view key, std::string_view what_is_right) co
 }
 
 std::uint32_t ConfigReader::get(std::string_view key, std::uint32_t fallback) const {
-  const nlohmann::json* value = find(key);
+  const Json* value = find(key);
   if (value == nullptr) return fallback;
   constexpr std::int64_t kLimit = std::int64_t{1} << 24;
   if (!value->is_number_integer()) fail(key, "an integer");
@@ -72,14 +72,14 @@ std::uint32_t ConfigReader::first(std::initializer_list<std::string_view> keys, 
 }
 
 bool ConfigReader::flag(std::string_view key, bool fallback) const {
-  const nlohmann::json* value = find(key);
+  const Json* value = find(key);
   if (value == nullptr) return fallback;
   if (!value->is_boolean()) fail(key, "true or false");
   return value->get<bool>();
 }
 
 std::string ConfigReader::text(std::string_view key, std::string_view fallback) const {
-  const nlohmann::json* value = find(key);
+  const Json* value = find(key);
   if (value == nullptr) return std::string(fallback);
   if (!value->is_string()) fail(key, "a string");
   return value->get<std::string>();
@@ -109,19 +109,20 @@ std::string without_python_numbers(std::string text) {
 
 }  // namespace
 
-nlohmann::json parse_object(std::string_view text, const std::string& file) {
+Json parse_object(std::string_view text, const std::string& file) {
   try {
     const std::string json = without_python_numbers(std::string(text));
-    nlohmann::json object = nlohmann::json::parse(json);
-    if (const std::string repeated = json_shape<nlohmann::json>(json).repeated; !repeated.empty()) {
+    Json object = Json::parse(json);
+    object.sort_keys();
+    if (const std::string repeated = json_shape(json).repeated; !repeated.empty()) {
       throw ModelError(file + ": key \"" + repeated + "\" is given twice in one object; it must be given once.");
     }
     if (!object.is_object()) throw ModelError(file + ": this is no JSON object; it must be one, { ... }.");
     return object;
-  } catch (const nlohmann::json::parse_error& error) {
+  } catch (const Json::parse_error& error) {
     throw ModelError(file + ": this is no valid JSON near byte " + std::to_string(error.byte) +
                      "; it must be one JSON object.");
-  } catch (const nlohmann::json::exception&) {
+  } catch (const Json::exception&) {
     throw ModelError(file + ": this holds a number beyond all bounds; it must be one JSON object.");
   }
 }

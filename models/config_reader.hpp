@@ -4,23 +4,24 @@
 
 #include <cstdint>
 #include <initializer_list>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "models/json.hpp"
+
 namespace kvtwin {
 
 class ConfigReader {
  public:
-  ConfigReader(const nlohmann::json& object, std::string file) : object_(object), file_(std::move(file)) {}
+  ConfigReader(const Json& object, std::string file) : object_(object), file_(std::move(file)) {}
 
   const std::string& file() const { return file_; }
-  const nlohmann::json* find(std::string_view key) const;  // null when absent
+  const Json* find(std::string_view key) const;  // null when absent
   bool has(std::string_view key) const { return find(key) != nullptr; }
 
-  std::vector<std::string> keys() const;
+  std::vector<std::string> keys() const;  // sorted
   // Refuses any key that is not among `known`.
   void only(const std::vector<std::string>& known) const;
   // Returns whether the value is neither null, false, 0 nor empty.
@@ -37,12 +38,12 @@ class ConfigReader {
   [[noreturn]] void fail(std::string_view key, std::string_view what_is_right) const;
 
  private:
-  const nlohmann::json& object_;
+  const Json& object_;
   std::string file_;
 };
 
-// Parses the text as a JSON object. Errors: ModelError with the position of the mistake, or with a key that an object
-// has twice.
-nlohmann::json parse_object(std::string_view text, const std::string& file);
+// Parses the text as a JSON object, with its keys sorted. Errors: ModelError with the position of the mistake, or with
+// a key that an object has twice.
+Json parse_object(std::string_view text, const std::string& file);
 
 }  // namespace kvtwin

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "models/config_reader.hpp"
 #include "models/geometry_layers.hpp"
+#include "models/json.hpp"
 #include "models/presets.hpp"
 #include "models/quantization.hpp"
 #include "models/text_file.hpp"
@@ -79,7 +79,7 @@ void set_formats(ModelGeometry& m, WeightFormats formats) {
 std::vector<PublishedCheckpoint> read_checkpoints(const ConfigReader& config) {
   constexpr std::string_view kKey = "_checkpoints";
   std::vector<PublishedCheckpoint> checkpoints;
-  const nlohmann::json* const object = config.find(kKey);
+  const Json* const object = config.find(kKey);
   if (object == nullptr) return checkpoints;
   const auto refuse = [&] {
     config.fail(kKey, "an object of repositories by their format, as model.weights names it");
@@ -291,15 +291,15 @@ Bytes heads_row(const LayerGeometry& layer, const KvFormat& format) {
 
 // Returns whether a layer of DSA has an indexer; other layers take the tokens that an earlier layer picked.
 bool has_indexer(const ConfigReader& config, std::uint32_t i) {
-  if (const nlohmann::json* types = config.find("indexer_types"); types != nullptr) {
+  if (const Json* types = config.find("indexer_types"); types != nullptr) {
     if (!types->is_array() || i >= types->size() || ((*types)[i] != "full" && (*types)[i] != "shared")) {
       config.fail("indexer_types", "a list of full and shared, one a layer");
     }
     return (*types)[i] == "full";
   }
-  if (const nlohmann::json* pattern = config.find("index_topk_pattern"); pattern != nullptr) {
+  if (const Json* pattern = config.find("index_topk_pattern"); pattern != nullptr) {
     if (!pattern->is_string()) config.fail("index_topk_pattern", "a word of the letters F and S");
-    const auto& letters = pattern->get_ref<const std::string&>();
+    const auto& letters = pattern->text();
     return i >= letters.size() || letters[i] != 'S';
   }
   const std::uint32_t every = std::max(1U, config.get("index_topk_freq", 1));
@@ -308,7 +308,7 @@ bool has_indexer(const ConfigReader& config, std::uint32_t i) {
 }
 
 void set_compressed(ModelGeometry& m, LayerGeometry& layer, const ConfigReader& config, std::uint32_t i) {
-  const nlohmann::json& ratios = *config.find("compress_ratios");
+  const Json& ratios = *config.find("compress_ratios");
   constexpr const char* kRight = "a list of 0, 4 and 128, one a layer";
   if (!ratios.is_array() || i >= ratios.size() || !ratios[i].is_number_unsigned()) {
     config.fail("compress_ratios", kRight);
@@ -341,12 +341,12 @@ void set_compressed(ModelGeometry& m, LayerGeometry& layer, const ConfigReader& 
 
 // MiniMax-M3: sparse_attention_config.
 void set_block_sparse(ModelGeometry& m, LayerGeometry& layer, const ConfigReader& config, std::uint32_t i) {
-  const nlohmann::json& object = *config.find("sparse_attention_config");
+  const Json& object = *config.find("sparse_attention_config");
   if (!object.is_object()) config.fail("sparse_attention_config", "an object");
   const ConfigReader sparse(object, config.file() + ": sparse_attention_config");
   if (!sparse.flag("use_sparse_attention", true)) return;
   const auto flag = [&](const char* key, bool fallback) {
-    const nlohmann::json* list = sparse.find(key);
+    const Json* list = sparse.find(key);
     if (list == nullptr) return fallback;
     if (!list->is_array() || i >= list->size() || !(*list)[i].is_number_unsigned()) {
       sparse.fail(key, "a list of 0 and 1, one a layer");
@@ -368,7 +368,7 @@ void set_block_sparse(ModelGeometry& m, LayerGeometry& layer, const ConfigReader
 
 // Nemotron-NAS: layers without attention or feed-forward, and other numbers of KV heads and widths.
 void read_block(ModelGeometry& m, LayerGeometry& layer, const ConfigReader& config, std::uint32_t i) {
-  const nlohmann::json& blocks = *config.find("block_configs");
+  const Json& blocks = *config.find("block_configs");
   constexpr const char* kRight = "a list of objects with attention and ffn, one a layer";
   if (!blocks.is_array() || blocks.size() != m.layers.size() || !blocks[i].is_object() ||
       !blocks[i].contains("attention") || !blocks[i]["attention"].is_object() || !blocks[i].contains("ffn") ||
@@ -392,7 +392,7 @@ void read_block(ModelGeometry& m, LayerGeometry& layer, const ConfigReader& conf
   if (ffn.flag("no_op", false)) {
     layer.feed_forward = FeedForwardKind::none;
   } else {
-    const nlohmann::json* multiple = ffn.find("ffn_mult");
+    const Json* multiple = ffn.find("ffn_mult");
     if (multiple == nullptr || !multiple->is_number() || !(*multiple > 0) || !(*multiple < 1000)) {
       ffn.fail("ffn_mult", "a positive number");
     }
@@ -410,7 +410,7 @@ void set_heads(const ModelGeometry& m, LayerGeometry& layer, const ConfigReader&
     layer.kv_heads = config.first({"swa_num_key_value_heads"}, layer.kv_heads);
     layer.head_dim = config.first({"swa_head_dim"}, layer.head_dim);
     layer.value_dim = config.first({"swa_v_head_dim"}, config.has("swa_head_dim") ? layer.head_dim : layer.value_dim);
-    if (const nlohmann::json* other = config.find("attention_other_setting"); other != nullptr && other->is_object()) {
+    if (const Json* other = config.find("attention_other_setting"); other != nullptr && other->is_object()) {
       const ConfigReader own(*other, config.file() + ": attention_other_setting");  // Step-3.5
       layer.heads = own.get("num_attention_heads", layer.heads);
       layer.kv_heads = own.get("num_attention_groups", layer.kv_heads);
@@ -764,7 +764,7 @@ namespace {
 
 // Returns the language model's part of a config: of a multimodal model, an object inside, with the keys that the model
 // and its parts share.
-nlohmann::json language_model(nlohmann::json object) {
+Json language_model(Json object) {
   for (const char* name : {"thinker_config", "text_config", "llm_config", "language_config"}) {
     const auto inside = object.find(name);
     if (inside == object.end() || !inside->is_object() || inside->empty()) continue;
@@ -772,7 +772,7 @@ nlohmann::json language_model(nlohmann::json object) {
         !inside->contains("text_config")) {
       continue;
     }
-    nlohmann::json inner = *inside;
+    Json inner = *inside;
     for (const char* key :
          {"quantization_config", "torch_dtype", "dtype", "tie_word_embeddings", "_name", "_source", "_checkpoints"}) {
       if (!inner.contains(key) && object.contains(key)) inner[key] = object[key];
@@ -808,9 +808,9 @@ void apply_given(ModelGeometry& m, const GivenFigures& given) {
 
 namespace {
 
-ModelGeometry read_model(nlohmann::json whole, const std::string& file, KvDtype kv, WeightChoice weights,
+ModelGeometry read_model(Json whole, const std::string& file, KvDtype kv, WeightChoice weights,
                          const GivenFigures& given) {
-  const nlohmann::json object = language_model(std::move(whole));
+  const Json object = language_model(std::move(whole));
   const ConfigReader config(object, file);
   ModelGeometry m;
   m.name = config.text("_name", file);
@@ -875,7 +875,7 @@ ModelGeometry parse_model(std::string_view text, const std::string& file, KvDtyp
 }
 
 ModelGeometry model_from_file(const std::string& path, KvDtype kv, WeightChoice weights, const GivenFigures& given) {
-  nlohmann::json object = parse_object(read_text_file(path, "give a config.json (JSON)"), path);
+  Json object = parse_object(read_text_file(path, "give a config.json (JSON)"), path);
   constexpr std::string_view kConfig = "config.json";
   if (path.ends_with(kConfig)) {
     const std::string beside = path.substr(0, path.size() - kConfig.size()) + "hf_quant_config.json";

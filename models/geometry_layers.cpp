@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
+
+#include "models/json.hpp"
 
 namespace kvtwin {
 
@@ -13,7 +14,7 @@ namespace {
 
 using Kinds = std::vector<AttentionKind>;
 
-AttentionKind kind_from_word(const ConfigReader& config, std::string_view key, const nlohmann::json& word) {
+AttentionKind kind_from_word(const ConfigReader& config, std::string_view key, const Json& word) {
   struct Word {
     std::string_view word;
     AttentionKind kind;
@@ -32,7 +33,7 @@ AttentionKind kind_from_word(const ConfigReader& config, std::string_view key, c
                                                 {"moe", AttentionKind::none},
                                                 {"mlp", AttentionKind::none}}};
   if (word.is_string()) {
-    const auto& text = word.get_ref<const std::string&>();
+    const auto& text = word.text();
     for (const Word& known : kWords) {
       if (known.word == text) return known.kind;
     }
@@ -43,7 +44,7 @@ AttentionKind kind_from_word(const ConfigReader& config, std::string_view key, c
 }
 
 // Further entries are of the layers that predict more tokens, which a draft model has.
-void check_list(const ConfigReader& config, std::string_view key, const nlohmann::json& list, std::uint32_t count) {
+void check_list(const ConfigReader& config, std::string_view key, const Json& list, std::uint32_t count) {
   const std::uint32_t predicting =
       config.first({"num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules"}, 0);
   if (!list.is_array() || (list.size() != count && list.size() != std::size_t{count} + predicting)) {
@@ -53,7 +54,7 @@ void check_list(const ConfigReader& config, std::string_view key, const nlohmann
 
 // A list of 0 and other integers.
 std::vector<std::uint32_t> integers_of(const ConfigReader& config, std::string_view key, std::uint32_t count) {
-  const nlohmann::json& list = *config.find(key);
+  const Json& list = *config.find(key);
   check_list(config, key, list, count);
   std::vector<std::uint32_t> numbers;
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -66,7 +67,7 @@ std::vector<std::uint32_t> integers_of(const ConfigReader& config, std::string_v
 }
 
 Kinds kinds_from_list(const ConfigReader& config, std::string_view key, std::uint32_t count) {
-  const nlohmann::json& list = *config.find(key);
+  const Json& list = *config.find(key);
   check_list(config, key, list, count);
   Kinds kinds;
   for (std::uint32_t i = 0; i < count; ++i) kinds.push_back(kind_from_word(config, key, list[i]));
@@ -77,9 +78,9 @@ Kinds kinds_from_list(const ConfigReader& config, std::string_view key, std::uin
 // attend (Bamba).
 Kinds hybrid_kinds(const ConfigReader& config, std::uint32_t count) {
   Kinds kinds(count, AttentionKind::state);
-  if (const nlohmann::json* list = config.find("attn_layer_indices")) {
+  if (const Json* list = config.find("attn_layer_indices")) {
     if (!list->is_array()) config.fail("attn_layer_indices", "a list of layer numbers");
-    for (const nlohmann::json& index : *list) {
+    for (const Json& index : *list) {
       if (!index.is_number_unsigned() || index.get<std::uint64_t>() >= count) {
         config.fail("attn_layer_indices", "a list of layer numbers below num_hidden_layers");
       }
@@ -98,13 +99,13 @@ Kinds hybrid_kinds(const ConfigReader& config, std::uint32_t count) {
 
 // Kimi-Linear: lists of the layers, counted from 1.
 Kinds kda_kinds(const ConfigReader& config, std::uint32_t count) {
-  const nlohmann::json& object = *config.find("linear_attn_config");
+  const Json& object = *config.find("linear_attn_config");
   constexpr const char* kRight = "an object whose full_attn_layers and kda_layers have each layer once, from 1 on";
   if (!object.is_object()) config.fail("linear_attn_config", kRight);
   Kinds kinds(count, AttentionKind::none);
   const auto add = [&](const char* key, AttentionKind kind) {
     if (!object.contains(key) || !object[key].is_array()) config.fail("linear_attn_config", kRight);
-    for (const nlohmann::json& layer : object[key]) {
+    for (const Json& layer : object[key]) {
       if (!layer.is_number_unsigned() || layer < 1U || layer > count ||
           kinds[layer.get<std::size_t>() - 1] != AttentionKind::none) {
         config.fail("linear_attn_config", kRight);
@@ -148,7 +149,7 @@ Kinds window_kinds(const ConfigReader& config, std::uint32_t count) {
   const bool alternates = type == "gpt_oss" || type == "gemma2";
   // A window as long as the longest sequence is none.
   if (config.get("sliding_window", 0) >= config.get("max_position_embeddings", 1U << 24)) return kinds;
-  if (const nlohmann::json* word = config.find("sliding_window_pattern"); word != nullptr && word->is_string()) {
+  if (const Json* word = config.find("sliding_window_pattern"); word != nullptr && word->is_string()) {
     const std::string letters = word->get<std::string>();  // EXAONE 4: "LLLG"
     if (letters.empty() || letters.find_first_not_of("LG") != std::string::npos) {
       config.fail("sliding_window_pattern", "an integer, or a word of the letters L and G");
@@ -190,7 +191,7 @@ Kinds attention_kinds(const ConfigReader& config, std::uint32_t count) {
 
 // moe_layer_freq is a period (DeepSeek), or a list of 0 and 1 with one entry per layer.
 bool listed_as_experts(const ConfigReader& config, std::uint32_t layer, std::uint32_t count) {
-  const nlohmann::json* value = config.find("moe_layer_freq");
+  const Json* value = config.find("moe_layer_freq");
   if (value == nullptr) return true;
   if (!value->is_array()) return layer % config.need("moe_layer_freq") == 0;
   if (value->size() < count || !(*value)[layer].is_number_integer()) {
@@ -200,7 +201,7 @@ bool listed_as_experts(const ConfigReader& config, std::uint32_t layer, std::uin
 }
 
 // Step-3: the layers with experts, as "4,5,6".
-bool is_listed(const ConfigReader& config, const nlohmann::json& list, std::uint32_t layer) {
+bool is_listed(const ConfigReader& config, const Json& list, std::uint32_t layer) {
   constexpr const char* kRight = "a text of layer numbers with commas between them";
   if (!list.is_string()) config.fail("moe_layers_enum", kRight);
   std::istringstream numbers(list.get<std::string>());
@@ -215,17 +216,17 @@ bool is_listed(const ConfigReader& config, const nlohmann::json& list, std::uint
 }
 
 bool layer_has_experts(const ConfigReader& config, std::uint32_t layer, std::uint32_t count) {
-  if (const nlohmann::json* words = config.find("mlp_layer_types"); words != nullptr && words->is_array()) {
+  if (const Json* words = config.find("mlp_layer_types"); words != nullptr && words->is_array()) {
     return layer < words->size() && (*words)[layer] == "sparse";
   }
-  if (const nlohmann::json* list = config.find("moe_layers_enum")) return is_listed(config, *list, layer);
+  if (const Json* list = config.find("moe_layers_enum")) return is_listed(config, *list, layer);
   if (layer < config.get("moe_layer_start_index", 0)) return false;
   if (layer < config.get("first_k_dense_replace", 0)) return false;
   if (!listed_as_experts(config, layer, count)) return false;
   if ((layer + 1) % std::max(1U, config.get("decoder_sparse_step", 1)) != 0) return false;
   if ((layer + 1) % std::max(1U, config.get("interleave_moe_layer_step", 1)) != 0) return false;
-  if (const nlohmann::json* dense = config.find("mlp_only_layers"); dense != nullptr && dense->is_array()) {
-    for (const nlohmann::json& index : *dense) {
+  if (const Json* dense = config.find("mlp_only_layers"); dense != nullptr && dense->is_array()) {
+    for (const Json& index : *dense) {
       if (index.is_number_integer() && index.get<std::int64_t>() == static_cast<std::int64_t>(layer)) return false;
     }
   }
@@ -262,7 +263,7 @@ std::vector<LayerGeometry> layers_from_letters(const ConfigReader& config, std::
 
 std::uint32_t read_layer_count(const ConfigReader& config) {
   std::uint32_t count = config.get("num_hidden_layers", 0);
-  const nlohmann::json* list = config.find("layers_block_type");
+  const Json* list = config.find("layers_block_type");
   if (count == 0 && list != nullptr && list->is_array() && list->size() <= 4096) {
     count = static_cast<std::uint32_t>(list->size());
   }
@@ -274,7 +275,7 @@ std::uint32_t read_layer_count(const ConfigReader& config) {
 std::uint32_t read_even(const ConfigReader& config, std::initializer_list<std::string_view> keys,
                         std::uint32_t fallback) {
   for (std::string_view key : keys) {
-    const nlohmann::json* value = config.find(key);
+    const Json* value = config.find(key);
     if (value == nullptr) continue;
     if (!value->is_array()) {
       if (const std::uint32_t number = config.get(key, 0); number != 0) return number;
@@ -342,7 +343,7 @@ StateLayer read_state_layer(const ConfigReader& config, std::uint32_t hidden) {
   const std::uint64_t element = type == "float32" ? 4 : 2;
   StateLayer layer;
   std::uint64_t state = 0, convolved = 0, kernel = 0;
-  if (const nlohmann::json* linear = config.find("linear_attn_config")) {  // Kimi delta attention
+  if (const Json* linear = config.find("linear_attn_config")) {  // Kimi delta attention
     const ConfigReader kda(*linear, config.file() + ": linear_attn_config");
     const std::uint64_t width = std::uint64_t{kda.need("num_heads")} * kda.need("head_dim");
     state = width * kda.need("head_dim");
@@ -375,7 +376,7 @@ StateLayer read_state_layer(const ConfigReader& config, std::uint32_t hidden) {
     const std::uint64_t heads = config.first({"mamba_n_heads", "mamba_num_heads"}, 0);
     const std::uint64_t expand = config.first({"mamba_expand", "expand"}, 2);
     const std::string_view head_key = config.has("mamba_d_head") ? "mamba_d_head" : "mamba_head_dim";
-    const nlohmann::json* head = config.find(head_key);
+    const Json* head = config.find(head_key);
     const bool automatic = head != nullptr && head->is_string() && *head == "auto";
     std::uint64_t inner = expand * hidden;
     if (heads != 0 && !automatic) inner = heads * config.get(head_key, 64);

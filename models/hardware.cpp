@@ -4,10 +4,10 @@
 #include <array>
 #include <map>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <span>
 
 #include "models/config_reader.hpp"
+#include "models/json.hpp"
 #include "models/names.hpp"
 #include "models/number_fields.hpp"
 #include "models/presets.hpp"
@@ -159,12 +159,12 @@ std::string_view incomplete_device(const HardwareSpec& hardware, std::string_vie
 }
 
 HardwareSpec parse_hardware(std::string_view json, const std::string& file) {
-  const nlohmann::json object = parse_object(json, file);
+  const Json object = parse_object(json, file);
   const ConfigReader config(object, file);
   HardwareSpec spec;
   spec.name = file;
   spec.description = config.text("description", "");
-  const nlohmann::json* numbers = config.find("numbers");
+  const Json* numbers = config.find("numbers");
   if (numbers == nullptr || !numbers->is_object()) {
     config.fail("numbers", "an object of numbers, each with value, unit, source and date");
   }

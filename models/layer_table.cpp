@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <nlohmann/json.hpp>
+
+#include "models/json.hpp"
 
 namespace kvtwin {
 
@@ -73,8 +74,8 @@ std::vector<LayerRow> layer_table(const ModelGeometry& model) {
 
 bool has_several_kinds(const std::vector<LayerRow>& table) { return std::ranges::count_if(table, keeps) > 1; }
 
-nlohmann::ordered_json layer_table_json(const std::vector<LayerRow>& table) {
-  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+Json layer_table_json(const std::vector<LayerRow>& table) {
+  Json rows = Json::array();
   for (const LayerRow& row : table) {
     rows.push_back({{"kind", row.kind},
                     {"layers", row.layers},

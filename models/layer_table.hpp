@@ -2,11 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "models/geometry.hpp"
+#include "models/json.hpp"
 
 namespace kvtwin {
 
@@ -29,7 +29,7 @@ std::vector<LayerRow> layer_table(const ModelGeometry& model);
 bool has_several_kinds(const std::vector<LayerRow>& table);
 
 // Returns model_layers of report.json.
-nlohmann::ordered_json layer_table_json(const std::vector<LayerRow>& table);
+Json layer_table_json(const std::vector<LayerRow>& table);
 
 // Returns the table as lines with aligned columns, each with `indent` before it.
 std::string layer_table_text(const std::vector<LayerRow>& table, const std::string& indent);

@@ -8,7 +8,6 @@
 
 #include <array>
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,6 +15,7 @@
 
 #include "models/config_reader.hpp"
 #include "models/hardware.hpp"
+#include "models/json.hpp"
 #include "models/names.hpp"
 
 namespace kvtwin {
@@ -88,11 +88,10 @@ inline LowerBound lower_bound_of(Dimension dimension) {
 
 // Reads one number of a file into the field's member.
 template <typename Spec>
-HardwareNumber read_number(Spec& spec, const FieldOf<Spec>& field, const nlohmann::json& object,
-                           const std::string& file) {
+HardwareNumber read_number(Spec& spec, const FieldOf<Spec>& field, const Json& object, const std::string& file) {
   const ConfigReader number(object, file + ": " + std::string(field.key));
   number.only({"value", "unit", "source", "date", "low", "high"});
-  const nlohmann::json* value = number.find("value");
+  const Json* value = number.find("value");
   if (value == nullptr || !value->is_number()) number.fail("value", "a number");
   const double si = value->get<double>() * factor_of(number, field.dimension);
   const LowerBound lower = lower_bound_of(field.dimension);
@@ -107,7 +106,7 @@ HardwareNumber read_number(Spec& spec, const FieldOf<Spec>& field, const nlohman
   spec.*field.member = si;
   HardwareNumber read{std::string(field.key),      value->dump(),          number.text("unit", ""), 0, 0,
                       number.text("source", file), number.text("date", "")};
-  const nlohmann::json *const low = number.find("low"), *const high = number.find("high");
+  const Json *const low = number.find("low"), *const high = number.find("high");
   if (low == nullptr && high == nullptr) return read;
   const double factor = factor_of(number, field.dimension);
   if (low == nullptr || !low->is_number() ||

@@ -10,8 +10,6 @@ namespace kvtwin {
 
 namespace {
 
-using nlohmann::json;
-
 constexpr const char* kWayOut = ", or set model.weights";
 
 std::string lower(std::string text) {
@@ -29,7 +27,7 @@ std::string method_of(const ConfigReader& quantization) {
 }
 
 WeightFormat fp8_format(const ConfigReader& quantization) {
-  const json* block = quantization.find("weight_block_size");
+  const Json* block = quantization.find("weight_block_size");
   if (block == nullptr) return fp8_weights();
   if (!block->is_array() || block->size() != 2 || !(*block)[0].is_number_unsigned() ||
       !(*block)[1].is_number_unsigned() || (*block)[0] == 0 || (*block)[1] == 0) {
@@ -51,7 +49,7 @@ WeightFormat group_format(const ConfigReader& weights) {
 
 WeightFormat compressed_tensors_format(const ConfigReader& quantization) {
   std::optional<WeightFormat> format;
-  if (const json* groups = quantization.find("config_groups"); groups != nullptr && groups->is_object()) {
+  if (const Json* groups = quantization.find("config_groups"); groups != nullptr && groups->is_object()) {
     for (const auto& [name, group] : groups->items()) {
       if (!group.is_object() || !group.contains("weights") || !group["weights"].is_object()) continue;
       const WeightFormat own = group_format(ConfigReader(group["weights"], quantization.file()));
@@ -130,11 +128,11 @@ WeightFormat* part_of(WeightFormats& formats, std::string_view module) {
 // The modules that a quantisation leaves as they are.
 void spare_modules(const ConfigReader& quantization, WeightFormats& formats, const WeightFormat& plain) {
   for (std::string_view key : {"modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules"}) {
-    const json* list = quantization.find(key);
+    const Json* list = quantization.find(key);
     if (list == nullptr || !list->is_array()) continue;
-    for (const json& word : *list) {
+    for (const Json& word : *list) {
       if (!word.is_string()) continue;
-      const auto& module = word.get_ref<const std::string&>();
+      const auto& module = word.text();
       WeightFormat* const part = part_of(formats, module);
       // Nemotron-H spares the states of a few layers only.
       if (part != nullptr && !(part == &formats.states && has_part(module, "mixer"))) *part = plain;
@@ -144,7 +142,7 @@ void spare_modules(const ConfigReader& quantization, WeightFormats& formats, con
 
 // Mixed precision: each quantised module with its own algorithm.
 void read_listed_modules(const ConfigReader& quantization, WeightFormats& formats) {
-  const json* list = quantization.find("quantized_layers");
+  const Json* list = quantization.find("quantized_layers");
   constexpr const char* kRight =
       "an object of modules, each with a quant_algo of one format for each part of the model";
   if (list == nullptr || !list->is_object() || list->empty()) {
@@ -155,7 +153,7 @@ void read_listed_modules(const ConfigReader& quantization, WeightFormats& format
     WeightFormat* part = part_of(formats, module);
     if (part == nullptr) continue;
     const auto format = value.is_object() && value.contains("quant_algo") && value["quant_algo"].is_string()
-                            ? algorithm_format(value["quant_algo"].get_ref<const std::string&>())
+                            ? algorithm_format(value["quant_algo"].text())
                             : std::nullopt;
     const bool known = std::ranges::find(seen, part) != seen.end();
     if (!format || (known && part->name != format->name)) {
@@ -167,8 +165,8 @@ void read_listed_modules(const ConfigReader& quantization, WeightFormats& format
 }
 
 // Whether a kv_cache_scheme is of static numbers, one scale a tensor, as each engine can serve.
-bool is_static(const json& scheme) {
-  return !scheme.value("dynamic", json(false)).is_boolean() || !scheme.value("dynamic", json(false)).get<bool>();
+bool is_static(const Json& scheme) {
+  return !scheme.value("dynamic", Json(false)).is_boolean() || !scheme.value("dynamic", Json(false)).get<bool>();
 }
 
 CheckpointCache differing(KvDtype dtype, std::string_view said, std::string_view of_sglang, std::string_view of_vllm) {
@@ -196,7 +194,7 @@ WeightFormat grouped_integers(std::uint32_t bits, std::uint32_t group, bool symm
 
 WeightFormats read_weight_formats(const ConfigReader& config, const WeightFormat& plain) {
   WeightFormats formats{plain, plain, plain, plain, plain};
-  const json* object = config.find("quantization_config");
+  const Json* object = config.find("quantization_config");
   if (object == nullptr) return formats;
   if (!object->is_object()) config.fail("quantization_config", "an object with quant_method");
   const ConfigReader quantization(*object, config.file() + ": quantization_config");
@@ -220,17 +218,17 @@ WeightFormats read_weight_formats(const ConfigReader& config, const WeightFormat
 }
 
 CheckpointCache read_checkpoint_cache(const ConfigReader& config) {
-  const json* object = config.find("quantization_config");
+  const Json* object = config.find("quantization_config");
   if (object == nullptr || !object->is_object()) return {};
   const ConfigReader quantization(*object, config.file() + ": quantization_config");
   const std::string method = method_of(quantization);
-  const json* scheme = quantization.find("kv_cache_scheme");
+  const Json* scheme = quantization.find("kv_cache_scheme");
   if (scheme != nullptr && scheme->is_object() && (method == "modelopt" || method == "compressed-tensors")) {
-    const json bits = scheme->value("num_bits", json()), type = scheme->value("type", json());
+    const Json bits = scheme->value("num_bits", Json()), type = scheme->value("type", Json());
     if (method == "compressed-tensors") {
       const bool served = type == "float" && bits == 8 && is_static(*scheme) &&
-                          scheme->value("strategy", json()) == "tensor" &&
-                          scheme->value("symmetric", json(true)) == true;
+                          scheme->value("strategy", Json()) == "tensor" &&
+                          scheme->value("symmetric", Json(true)) == true;
       if (served) return {KvDtype::fp8, ""};
       return differing(KvDtype::automatic, "kv_cache_scheme", "the type of the activations", "fp8");
     }
@@ -266,21 +264,21 @@ CheckpointCache read_checkpoint_cache(const ConfigReader& config) {
   return {};
 }
 
-void add_quantization_file(json& config, std::string_view text, const std::string& file) {
-  const json object = parse_object(text, file);
+void add_quantization_file(Json& config, std::string_view text, const std::string& file) {
+  const Json object = parse_object(text, file);
   const auto inside = object.find("quantization");
-  const json& stated = inside != object.end() && inside->is_object() ? *inside : object;
+  const Json& stated = inside != object.end() && inside->is_object() ? *inside : object;
   if (!stated.contains("quant_algo")) {
     throw ModelError(file +
                      ": key \"quant_algo\" is missing; it must be the format of the weights, or remove the file.");
   }
-  json& known = config["quantization_config"];
+  Json& known = config["quantization_config"];
   if (known.is_null()) {
     known = stated;
     known["quant_method"] = "modelopt";
     return;
   }
-  const bool mixed = known.is_object() && known.value("quant_algo", json()) == "MIXED_PRECISION" &&
+  const bool mixed = known.is_object() && known.value("quant_algo", Json()) == "MIXED_PRECISION" &&
                      known.value("quant_method", std::string("modelopt")).starts_with("modelopt");
   if (!mixed || (known.contains("quantized_layers") &&
                  (known.contains("kv_cache_quant_algo") || known.contains("kv_cache_scheme")))) {

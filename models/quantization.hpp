@@ -3,11 +3,11 @@
 // Errors: ModelError with file, key and a valid value.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "models/config_reader.hpp"
 #include "models/geometry.hpp"
+#include "models/json.hpp"
 
 namespace kvtwin {
 
@@ -40,6 +40,6 @@ CheckpointCache read_checkpoint_cache(const ConfigReader& config);
 
 // Puts the text of hf_quant_config.json into the config, as the engines do: if the config has no quantization_config,
 // or if that is one of mixed precision without the list of layers or without a type of the cache (SGLang only).
-void add_quantization_file(nlohmann::json& config, std::string_view text, const std::string& file);
+void add_quantization_file(Json& config, std::string_view text, const std::string& file);
 
 }  // namespace kvtwin

@@ -5,10 +5,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 #include <vector>
+
+#include "models/json.hpp"
 
 namespace kvtwin {
 namespace {
@@ -131,7 +132,7 @@ std::string fitted_store(const Measurements& measurements, const StoreFitTerms& 
   const StoreTerms get = fitted_terms(samples(StorageVerb::get), kAll),
                    set = fitted_terms(samples(StorageVerb::set), kAll);
 
-  nlohmann::ordered_json numbers = nlohmann::ordered_json::object();
+  Json numbers = Json::object();
   const auto add = [&](const char* key, double value, const char* unit) {
     numbers[key] = {{"value", four_digits(value)}, {"unit", unit}, {"source", terms.source}, {"date", terms.date}};
   };
@@ -154,7 +155,7 @@ std::string fitted_store(const Measurements& measurements, const StoreFitTerms& 
     evicts = preset.evicts;
     for (const HardwareNumber& number : preset.numbers) {
       if (number.key != "lease" && !number.key.starts_with("node_")) continue;
-      numbers[number.key] = {{"value", nlohmann::json::parse(number.value)},
+      numbers[number.key] = {{"value", Json::parse(number.value)},
                              {"unit", number.unit},
                              {"source", number.source},
                              {"date", number.date}};
@@ -163,7 +164,7 @@ std::string fitted_store(const Measurements& measurements, const StoreFitTerms& 
     const double fastest = std::max(stream(get), stream(set));
     if (preset.figures.node_bandwidth < fastest * 1e9) add("node_bandwidth", fastest, "GB/s");
   }
-  nlohmann::ordered_json file;
+  Json file;
   file["description"] = "measured " + terms.kind + " store";
   file["evicts"] = evicts;
   file["numbers"] = numbers;

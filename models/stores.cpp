@@ -1,8 +1,8 @@
 #include "models/stores.hpp"
 
 #include <array>
-#include <nlohmann/json.hpp>
 
+#include "models/json.hpp"
 #include "models/number_fields.hpp"
 #include "models/presets.hpp"
 #include "models/text_file.hpp"
@@ -32,13 +32,13 @@ constexpr std::array<StoreField, 12> kStoreFields{{
 }  // namespace
 
 StoreSpec parse_store(std::string_view json, const std::string& file) {
-  const nlohmann::json object = parse_object(json, file);
+  const Json object = parse_object(json, file);
   const ConfigReader config(object, file);
   StoreSpec spec;
   spec.name = file;
   spec.description = config.text("description", "");
   spec.evicts = config.flag("evicts", true);
-  const nlohmann::json* numbers = config.find("numbers");
+  const Json* numbers = config.find("numbers");
   if (numbers == nullptr || !numbers->is_object()) {
     config.fail("numbers", "an object of numbers, each with value, unit, source and date");
   }

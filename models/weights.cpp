@@ -9,13 +9,13 @@
 #include <cstdio>
 #include <fstream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
 #include <vector>
 
 #include "models/config_reader.hpp"
 #include "models/error.hpp"
+#include "models/json.hpp"
 #include "models/text_file.hpp"
 
 namespace kvtwin {
@@ -129,7 +129,7 @@ std::optional<std::uint64_t> tensor_bytes(const fs::path& path, std::uint64_t la
   }
   std::string text(length, '\0');
   file.read(text.data(), static_cast<std::streamsize>(length));
-  const nlohmann::json header = nlohmann::json::parse(text, nullptr, false);
+  const Json header = Json::parse_or_discard(text);
   if (!file || !header.is_object()) return std::nullopt;
   std::uint64_t bytes = 0;
   for (const auto& [name, tensor] : header.items()) {
@@ -159,7 +159,7 @@ std::optional<WeightIndex> read_index(const fs::path& path) {
   WeightIndex index;
   index.is_pointer = text.starts_with("version https://git-lfs");
   if (index.is_pointer) return index;
-  const nlohmann::json object = parse_object(text, path.string());
+  const Json object = parse_object(text, path.string());
   if (const auto map = object.find("weight_map"); map != object.end() && map->is_object()) {
     for (const auto& [tensor, file] : map->items()) {
       if (file.is_string()) index.files.insert(file.get<std::string>());
@@ -167,7 +167,7 @@ std::optional<WeightIndex> read_index(const fs::path& path) {
   }
   const auto metadata = object.find("metadata");
   if (metadata == object.end() || !metadata->is_object() || !metadata->contains("total_size")) return index;
-  const nlohmann::json& size = (*metadata)["total_size"];
+  const Json& size = (*metadata)["total_size"];
   constexpr double kMostBytes = 1e15;
   if (!size.is_number() || !(size.get<double>() > 0) || !(size.get<double>() < kMostBytes)) {
     throw ModelError(path.string() + ": key \"metadata.total_size\" must be the bytes of the weights, below 10^15.");

@@ -669,14 +669,17 @@ void WorldCore::end_hand_over(std::uint32_t slot) {
   Completion& completion = record.completion;
   const HandOver& hand_over = record.hand_over;
   const std::pair part{hand_over.handed.request, hand_over.handed.attempt};
-  const auto lost = lost_from_.find(part);
-  const bool lacks_pages = lost != lost_from_.end() && hand_over.first > lost->second.first;
-  if (completion.status == Status::done && (lacks_pages || peers_->is_dead(hand_over.peer))) {
+  HandOverGap& gap = gaps_[part];
+  if (completion.status == Status::done && (gap.is_before(hand_over.first) || peers_->is_dead(hand_over.peer))) {
     completion.status = Status::failed;
   }
   const bool done = completion.status == Status::done;
-  if (!done && !lacks_pages) lost_from_[part] = {hand_over.first, hand_over.number};
-  if (done && lost != lost_from_.end() && hand_over.number > lost->second.second) lost_from_.erase(lost);
+  if (done) {
+    gap.written(hand_over.number);
+  } else {
+    gap.failed(hand_over.first, hand_over.number);
+  }
+  if (!gap.is_open()) gaps_.erase(part);
   completion.bytes = done ? record.transfer.plan_bytes : 0;
   if (done && hand_over.last) peers_->landed(seat_, hand_over.peer, hand_over.handed, hand_over.number);
   leave_peer_lane(slot);
@@ -723,7 +726,7 @@ void WorldCore::pass_over(OperationId pass, bool counts) {
 
 void WorldCore::notify(std::uint32_t peer, const Notice& notice) {
   KV_CHECK(peers_ != nullptr, "a notice goes to another engine");
-  if (notice.kind == NoticeKind::withdrawn) lost_from_.erase({notice.request, notice.attempt});
+  if (notice.kind == NoticeKind::withdrawn) gaps_.erase({notice.request, notice.attempt});
   peers_->post(seat_, peer, notice, config_.notice_ns);
 }
 

@@ -30,6 +30,7 @@
 #include <utility>
 #include <vector>
 
+#include "policy/seam/hand_over_gap.hpp"
 #include "policy/seam/substrate.hpp"
 #include "sim/agenda.hpp"
 #include "sim/links.hpp"
@@ -332,10 +333,9 @@ class WorldCore final : public Substrate {
   PerLane<Queue> queues_;
   Links links_;
   PerTier<StoreModel*> stores_;
-  std::vector<StoreKey> moved_;               // of plan_storage
-  PerTier<std::array<Queue, 2>> end_orders_;  // order of ends: [0] gets, [1] sets and removes
-  // By request and attempt: first page and number of a hand-over that was not done.
-  std::map<std::pair<RequestId, std::uint32_t>, std::pair<Pages, std::uint64_t>> lost_from_;
+  std::vector<StoreKey> moved_;                                      // of plan_storage
+  PerTier<std::array<Queue, 2>> end_orders_;                         // order of ends: [0] gets, [1] sets and removes
+  std::map<std::pair<RequestId, std::uint32_t>, HandOverGap> gaps_;  // open ones, by request and attempt
   Bytes dram_bytes_ = 0;
   TimeNs copied_until_ = 0;  // the ranks copy what hand-overs have brought
 };

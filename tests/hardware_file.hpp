@@ -5,7 +5,7 @@
 #include <string>
 
 #include "tests/paths.hpp"
-#include "tests/program_json.hpp"
+#include "tests/program.hpp"
 
 namespace kvtwin::test {
 
@@ -15,7 +15,7 @@ inline std::string hardware_setting(const Folder& folder, const std::string& pre
                                     const std::function<double(const std::string&, const std::string&)>& factor) {
   Json machine = Json::parse(text_of(fs::path(kSourceFolder) / "models/presets/hardware" / (preset + ".json")));
   machine.erase("gpu");
-  for (const auto& [key, number] : machine.at("numbers").items()) {
+  for (auto& [key, number] : machine.at("numbers").items()) {
     const double by = factor(key, number.at("unit").get<std::string>());
     if (by != 1.0) number["value"] = number.at("value").get<double>() * by;
   }

@@ -188,7 +188,6 @@ class HostedModel {
         if (answer.device_pages < 1 || answer.device_pages > call.keys.size()) return "a node has 1 page, up to all";
         return std::nullopt;
       case CallVerb::victim: return victim(call, ok, answer);
-      case CallVerb::storage: return accepted(true, ok);
     }
     return "is unknown";
   }

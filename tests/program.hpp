@@ -15,7 +15,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json_fwd.hpp>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -23,12 +22,11 @@
 #include <utility>
 #include <vector>
 
+#include "models/json.hpp"
 #include "tests/folder.hpp"
 #include "tests/paths.hpp"
 
 namespace kvtwin::test {
-
-using Json = nlohmann::ordered_json;
 
 inline std::string text_of(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
@@ -53,8 +51,11 @@ struct Outcome {
   int signal = 0;
   std::string out, err;
 
-  // `out` as JSON; throws after another exit code than 0. For callers that include program_json.hpp.
-  Json json() const;
+  // `out` as JSON; throws after another exit code than 0.
+  Json json() const {
+    if (exit_code != 0) throw std::runtime_error("exit code " + std::to_string(exit_code) + ": " + err);
+    return Json::parse(out);
+  }
 };
 
 struct Surroundings {

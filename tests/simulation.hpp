@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tests/program_json.hpp"
+#include "tests/program.hpp"
 #include "tests/splitmix.hpp"
 
 namespace kvtwin::test {

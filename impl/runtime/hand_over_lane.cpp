@@ -78,8 +78,7 @@ void HandOverLane::start_ready() {
 Status HandOverLane::write(Job& job, Finished& finished) {
   if (job.gate_failed) return Status::gate_failed;
   if (job.cancelled.load(std::memory_order_relaxed)) return Status::cancelled;
-  if (job.first > job.fate->lost_from) return Status::failed;
-  job.fate->lost_from = kNothingLost;
+  if (job.fate->gap.is_before(job.first)) return Status::failed;
   switch (pools_->write(job.peer, job.pages, job.cancelled)) {
     case PeerPools::Answer::done: return Status::done;
     case PeerPools::Answer::stopped: return Status::cancelled;
@@ -101,10 +100,11 @@ void HandOverLane::execute(Job& job) {
   finished.span.begin = finished.span.flowing = clock_->now();
   const Status status = write(job, finished);
   if (status == Status::done) {
+    job.fate->gap.written(job.number);
     finished.completion.bytes = finished.span.bytes = job.bytes;
     if (job.last) post_.landed(job.peer, {job.part.first, job.part.second, job.number});
   } else {
-    job.fate->lost_from = std::min(job.fate->lost_from, job.first);
+    job.fate->gap.failed(job.first, job.number);
   }
   finished.completion.status = finished.span.status = status;
   finished.span.end = clock_->now();

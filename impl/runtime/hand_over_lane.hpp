@@ -6,8 +6,7 @@
 //                                                       \-- after the last page --> EnginePost::landed
 //
 // Operations are written one after another, in the order of submission. A write with several groups of layers starts
-// after the whole pass. If an operation of a request is not done, later ones are not done either, until one begins at
-// its first page or before.
+// after the whole pass. An operation behind a gap of its request fails (policy/seam/hand_over_gap.hpp).
 //
 // Thread: the event loop calls; the writes have a thread of their own.
 #pragma once
@@ -24,6 +23,7 @@
 
 #include "impl/runtime/completion_queue.hpp"
 #include "impl/runtime/worker.hpp"
+#include "policy/seam/hand_over_gap.hpp"
 #include "policy/seam/substrate.hpp"
 
 namespace kvtwin {
@@ -81,10 +81,9 @@ class HandOverLane {
 
  private:
   using PartId = std::pair<RequestId, std::uint32_t>;  // with the attempt
-  static constexpr Pages kNothingLost = ~Pages{0};
   struct Part {
-    Pages lost_from = kNothingLost;  // thread: the first page of the operation that was not done
-    std::uint32_t in_flight = 0;     // event loop
+    HandOverGap gap;              // thread
+    std::uint32_t in_flight = 0;  // event loop
   };
   struct Job {
     OperationId id = OperationId::none;

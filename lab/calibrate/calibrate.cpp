@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +21,7 @@
 #include "lab/validate/probe.hpp"
 #include "lab/version.hpp"
 #include "models/calibration.hpp"
+#include "models/json.hpp"
 #include "models/presets.hpp"
 #include "models/store_fit.hpp"
 #include "models/text_file.hpp"

@@ -8,12 +8,12 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "lab/error.hpp"
 #include "lab/formatted.hpp"
 #include "lab/run/serve.hpp"
+#include "models/json.hpp"
 #include "models/presets.hpp"
 #include "models/text_file.hpp"
 #include "policy/base/tiers.hpp"
@@ -21,7 +21,6 @@
 namespace kvtwin {
 namespace {
 
-using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMinRequests = 16;
@@ -439,7 +438,7 @@ std::string Result::hardware() const {
     }
   }
   file["capture"] = capture_json();
-  const std::string text = file.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  const std::string text = file.dump(2, Json::BadBytes::replace) + "\n";
   static_cast<void>(parse_hardware(text, "the fitted hardware file"));
   return text;
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
@@ -11,12 +10,11 @@
 #include "lab/formatted.hpp"
 #include "lab/run/serve.hpp"
 #include "lab/validate/validate_cell.hpp"
+#include "models/json.hpp"
 #include "traces/passed_over.hpp"
 
 namespace kvtwin {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct PublishedRow {
   PublishedEntry entry;

@@ -9,16 +9,17 @@
 #include <cstring>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "lab/error.hpp"
 #include "lab/experiment/setup.hpp"
 #include "lab/experiment/stages.hpp"
+#include "lab/experiment/workload.hpp"
 #include "lab/formatted.hpp"
 #include "lab/sglang/sglang_flags.hpp"
 #include "lab/validate/validate_bench.hpp"
 #include "lab/validate/validate_requests.hpp"
+#include "models/json.hpp"
 #include "models/text_file.hpp"
 #include "traces/trace.hpp"
 
@@ -26,7 +27,6 @@ namespace kvtwin {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 bool is_request_log(const std::string& text) {
   const std::size_t event = std::min(text.find("\"request.received\""), text.find("\"request.finished\""));

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "lab/child_processes.hpp"
 #include "lab/error.hpp"
 #include "lab/formatted.hpp"
 #include "models/calibration_fit.hpp"
+#include "models/json.hpp"
 #include "models/names.hpp"
 
 namespace kvtwin {
@@ -302,7 +302,7 @@ FitError fit_error(const std::vector<FitCase>& cases, const std::vector<std::vec
   return error;
 }
 
-nlohmann::ordered_json json_of(const FitError& error) {
+Json json_of(const FitError& error) {
   return {{"figures", error.figures},
           {"mean_abs_error", four_digits(error.mean)},
           {"median_abs_error", four_digits(error.median)},

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,6 +16,7 @@
 #include "lab/experiment/setup.hpp"
 #include "lab/listener.hpp"
 #include "models/fit_search.hpp"
+#include "models/json.hpp"
 
 namespace kvtwin {
 
@@ -100,7 +100,7 @@ struct FitError {
 FitError fit_error(const std::vector<FitCase>& cases, const std::vector<std::vector<double>>& predicted,
                    const std::function<bool(std::size_t number, const FittedFigure& figure)>& takes);
 
-nlohmann::ordered_json json_of(const FitError& error);
+Json json_of(const FitError& error);
 
 // Returns the reason why a number keeps its base; empty if it is identified.
 std::string why_kept(const SearchResult::Number& number);

@@ -14,7 +14,6 @@
 namespace kvtwin {
 namespace {
 
-using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxEventLineBytes = std::size_t{1} << 28;
@@ -138,9 +137,7 @@ std::string integer_text(const Value& value) {
                                      : std::to_string(static_cast<std::int64_t>(value.number));
 }
 
-std::string string_text(std::string_view text) {
-  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
-}
+std::string string_text(std::string_view text) { return Json(text).dump(-1, Json::BadBytes::replace); }
 
 void append_key(std::string& line, const char* name) { line.append(",\"").append(name).append("\":"); }
 
@@ -345,7 +342,7 @@ void KvEventWriter::put_bad(std::uint64_t seq, const std::string& why) {
   put({{"type", "bad"}, {"seq", seq}, {"why", why}});
 }
 
-void KvEventWriter::put(const Json& line) { put_line({}, line.dump(-1, ' ', false, Json::error_handler_t::replace)); }
+void KvEventWriter::put(const Json& line) { put_line({}, line.dump(-1, Json::BadBytes::replace)); }
 
 void KvEventWriter::put_line(std::string_view begin, std::string_view rest) {
   errno = 0;
@@ -376,27 +373,6 @@ void KvEventWriter::finish() {
 namespace {
 
 constexpr std::size_t kMaxDepth = 16;  // of arrays and objects in each other
-
-// Parses without building anything, and stops at kMaxDepth: the parser that builds values calls itself once per depth.
-class DepthCheck final : public nlohmann::json_sax<Json> {
- public:
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
-  bool start_object(std::size_t) override { return ++depth_ <= kMaxDepth; }
-  bool key(string_t&) override { return true; }
-  bool end_object() override { return depth_-- > 0; }
-  bool start_array(std::size_t) override { return ++depth_ <= kMaxDepth; }
-  bool end_array() override { return depth_-- > 0; }
-  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
-
- private:
-  std::size_t depth_ = 0;
-};
 
 std::uint64_t natural(const Json& line, const char* key, const std::string& where) {
   const auto at = line.find(key);
@@ -457,9 +433,7 @@ KvEvent::Kind kind_of(const std::string& type, const std::string& where) {
 }  // namespace
 
 void parse_kv_event(const std::string& text, const std::string& where, KvEvent& event) {
-  DepthCheck check;
-  const bool shallow = Json::sax_parse(text, &check, Json::input_format_t::json, true);
-  const Json line = shallow ? Json::parse(text, nullptr, false) : Json();
+  const Json line = Json::parse_or_discard(text, kMaxDepth);
   if (!line.is_object()) throw InputError(where + ": is no JSON object; give a file that `kvtwin record` wrote");
   const std::uint64_t number = event.line;
   event = {};
@@ -487,7 +461,7 @@ KvEventReader::KvEventReader(const fs::path& path) : path_(path) {
   }
   std::string line;
   const bool any = read_line(line);
-  const Json header = any && line.size() < 65'536 ? Json::parse(line, nullptr, false) : Json();
+  const Json header = any && line.size() < 65'536 ? Json::parse_or_discard(line) : Json();
   if (!header.is_object() || plain_text(header, "type") != "header") {
     fail("is no recording of KV events; give a folder that `kvtwin record --out` wrote");
   }

@@ -22,13 +22,13 @@
 #include <cstdio>
 #include <filesystem>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "models/json.hpp"
 #include "traces/passed_over.hpp"
 
 namespace kvtwin {
@@ -79,7 +79,7 @@ class KvEventWriter {
 
  private:
   void begin(std::uint64_t seq);
-  void put(const nlohmann::ordered_json& line);
+  void put(const Json& line);
   void put_line(std::string_view begin, std::string_view rest);
   void put_bad(std::uint64_t seq, const std::string& why);
   void count(const KvEventLine& event);

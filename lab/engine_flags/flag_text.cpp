@@ -8,14 +8,12 @@
 
 #include "lab/error.hpp"
 #include "models/error.hpp"
-#include "models/json_text.hpp"
+#include "models/json.hpp"
 #include "models/names.hpp"
 #include "models/text_file.hpp"
 
 namespace kvtwin {
 namespace {
-
-using SortedJson = nlohmann::json;
 
 constexpr std::size_t kMaxInputBytes = std::size_t{1} << 20;
 constexpr std::size_t kMaxJsonDepth = 64;
@@ -161,19 +159,20 @@ std::string read_argument_file(const std::string& path, const std::string& where
   }
 }
 
-SortedJson read_json_object(std::string_view text, const std::string& where) {
+Json read_json_object(std::string_view text, const std::string& where) {
   try {
-    const JsonShape shape = json_shape<SortedJson>(text);
+    const JsonShape shape = json_shape(text);
     if (shape.depth > kMaxJsonDepth)
       throw InputError(where + " is nested deeper than " + std::to_string(kMaxJsonDepth) + " levels");
-    SortedJson object = SortedJson::parse(text);
+    Json object = Json::parse(text);
+    object.sort_keys();
     if (!shape.repeated.empty())
       throw InputError(where + " has the key " + short_text(shape.repeated) + " twice; give it once");
     if (object.is_object()) return object;
-  } catch (const SortedJson::parse_error& error) {
+  } catch (const Json::parse_error& error) {
     throw InputError(where + " is no JSON near byte " + std::to_string(error.byte) +
                      "; it must be one object, { ... }");
-  } catch (const SortedJson::exception&) {
+  } catch (const Json::exception&) {
     throw InputError(where + " holds a number beyond all bounds");
   }
   throw InputError(where + " is no JSON object; it must be one, { ... }");

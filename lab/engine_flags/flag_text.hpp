@@ -2,13 +2,14 @@
 #pragma once
 
 #include <charconv>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
 #include <vector>
+
+#include "models/json.hpp"
 
 namespace kvtwin {
 
@@ -41,8 +42,9 @@ std::optional<T> number_of(std::string_view text) {
   return number;
 }
 
-// Reads one JSON object. `where`: for errors. Errors: InputError for other text, a key twice, or deep nesting.
-nlohmann::json read_json_object(std::string_view text, const std::string& where);
+// Reads one JSON object, and sorts its keys. `where`: for errors. Errors: InputError for other text, a key twice, or
+// deep nesting.
+Json read_json_object(std::string_view text, const std::string& where);
 // Reads a file of at most 1 MiB. `right`: for errors, "give the path of a JSON file". Errors: InputError.
 std::string read_argument_file(const std::string& path, const std::string& where, const std::string& right);
 // Returns the first 4 MiB of a server's log. Errors: InputError.

@@ -10,8 +10,6 @@
 namespace kvtwin {
 namespace {
 
-using SortedJson = nlohmann::json;
-
 constexpr int kMaxNesting = 64;
 
 // Reads what Python's repr() writes: texts, numbers, lists, dicts, and objects as Name(field=value, ...).
@@ -20,10 +18,10 @@ class PythonText {
   explicit PythonText(std::string_view text) : text_(text) {}
 
   // Reads one value. Returns nothing for a text that is cut short or no value.
-  std::optional<SortedJson> value() {
+  std::optional<Json> value() {
     skip();
     if (at_ >= text_.size() || ++depth_ > kMaxNesting) return std::nullopt;
-    std::optional<SortedJson> read;
+    std::optional<Json> read;
     const char c = text_[at_];
     if (c == '\'' || c == '"') {
       read = quoted();
@@ -41,8 +39,8 @@ class PythonText {
   }
 
   // Reads name=value, ... to `end`; with `end` 0, to the end or to the first thing that is no such pair.
-  std::optional<SortedJson> fields(char end) {
-    SortedJson object = SortedJson::object();
+  std::optional<Json> fields(char end) {
+    Json object = Json::object();
     for (;;) {
       skip();
       if (end != 0 && take(end)) return object;
@@ -50,12 +48,12 @@ class PythonText {
       while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) != 0 || text_[at_] == '_')) {
         name += text_[at_++];
       }
-      std::optional<SortedJson> setting;
+      std::optional<Json> setting;
       if (!name.empty() && take('=')) setting = value();
-      if (!setting) return end == 0 ? std::optional<SortedJson>(object) : std::nullopt;
+      if (!setting) return end == 0 ? std::optional<Json>(object) : std::nullopt;
       object[name] = std::move(*setting);
       skip();
-      if (!take(',') && end != 0) return take(end) ? std::optional<SortedJson>(object) : std::nullopt;
+      if (!take(',') && end != 0) return take(end) ? std::optional<Json>(object) : std::nullopt;
     }
   }
 
@@ -69,13 +67,13 @@ class PythonText {
     return true;
   }
 
-  std::optional<SortedJson> quoted() {
+  std::optional<Json> quoted() {
     const char end = text_[at_++];
     std::string content;
     for (; at_ < text_.size() && text_[at_] != '\n'; ++at_) {
       if (text_[at_] == end) {
         ++at_;
-        return SortedJson(content);
+        return Json(content);
       }
       if (text_[at_] == '\\' && at_ + 1 < text_.size()) {
         ++at_;
@@ -87,65 +85,65 @@ class PythonText {
     return std::nullopt;
   }
 
-  std::optional<SortedJson> list(char end) {
+  std::optional<Json> list(char end) {
     ++at_;
-    SortedJson array = SortedJson::array();
+    Json array = Json::array();
     for (;;) {
       skip();
       if (take(end)) return array;
-      std::optional<SortedJson> entry = value();
+      std::optional<Json> entry = value();
       if (!entry) return std::nullopt;
       array.push_back(std::move(*entry));
       skip();
-      if (!take(',')) return take(end) ? std::optional<SortedJson>(array) : std::nullopt;
+      if (!take(',')) return take(end) ? std::optional<Json>(array) : std::nullopt;
     }
   }
 
   // A dict; a set becomes a dict of its entries.
-  std::optional<SortedJson> dict() {
+  std::optional<Json> dict() {
     ++at_;
-    SortedJson object = SortedJson::object();
+    Json object = Json::object();
     for (;;) {
       skip();
       if (take('}')) return object;
-      std::optional<SortedJson> name = value();
+      std::optional<Json> name = value();
       if (!name) return std::nullopt;
       skip();
-      std::optional<SortedJson> setting = take(':') ? value() : SortedJson(true);
+      std::optional<Json> setting = take(':') ? value() : Json(true);
       if (!setting) return std::nullopt;
       object[name->is_string() ? name->get<std::string>() : name->dump()] = std::move(*setting);
       skip();
-      if (!take(',')) return take('}') ? std::optional<SortedJson>(object) : std::nullopt;
+      if (!take(',')) return take('}') ? std::optional<Json>(object) : std::nullopt;
     }
   }
 
   // <Color.RED: 'red'>
-  std::optional<SortedJson> enumerator() {
+  std::optional<Json> enumerator() {
     const std::size_t end = text_.find('>', at_), line = text_.find('\n', at_), colon = text_.find(':', at_);
     if (end == std::string_view::npos || line < end) return std::nullopt;
     const std::string whole(text_.substr(at_, end + 1 - at_));
     if (colon >= end) {
       at_ = end + 1;
-      return SortedJson(whole);
+      return Json(whole);
     }
     at_ = colon + 1;
-    std::optional<SortedJson> content = value();
+    std::optional<Json> content = value();
     at_ = end + 1;
     return content;
   }
 
-  std::optional<SortedJson> word() {
+  std::optional<Json> word() {
     const std::size_t begin = at_;
     while (at_ < text_.size() && std::string_view(",()[]{}=:' \n\"<>").find(text_[at_]) == std::string_view::npos)
       ++at_;
     const std::string_view name = text_.substr(begin, at_ - begin);
     if (name.empty()) return std::nullopt;
     if (take('(')) return fields(')');
-    if (name == "True" || name == "False") return SortedJson(name == "True");
-    if (name == "None") return SortedJson(nullptr);
-    if (const auto whole = number_of<std::int64_t>(name)) return SortedJson(*whole);
-    if (const auto number = number_of<double>(name)) return SortedJson(*number);
-    return SortedJson(std::string(name));
+    if (name == "True" || name == "False") return Json(name == "True");
+    if (name == "None") return Json(nullptr);
+    if (const auto whole = number_of<std::int64_t>(name)) return Json(*whole);
+    if (const auto number = number_of<double>(name)) return Json(*number);
+    return Json(std::string(name));
   }
 
   std::string_view text_;
@@ -185,9 +183,9 @@ std::string version_at(std::string_view text) {
 }
 
 // The fields of vLLM's configuration that are named as its arguments.
-SortedJson arguments_of_config(std::string_view text) {
-  const SortedJson config = PythonText(text.substr(0, text.find('\n'))).fields(0).value_or(SortedJson::object());
-  SortedJson arguments = SortedJson::object();
+Json arguments_of_config(std::string_view text) {
+  const Json config = PythonText(text.substr(0, text.find('\n'))).fields(0).value_or(Json::object());
+  Json arguments = Json::object();
   for (const char* field : {"model", "quantization", "tensor_parallel_size", "pipeline_parallel_size",
                             "data_parallel_size", "kv_cache_dtype", "enforce_eager", "enable_prefix_caching"}) {
     if (config.contains(field)) arguments[field] = config.at(field);
@@ -201,7 +199,7 @@ SortedJson arguments_of_config(std::string_view text) {
 ServerLog read_server_log(std::string_view text, const std::string& where) {
   ServerLog log;
   if (const auto sglang = behind(text, "server_args=ServerArgs(")) {
-    std::optional<SortedJson> arguments = PythonText(*sglang).fields(')');
+    std::optional<Json> arguments = PythonText(*sglang).fields(')');
     if (!arguments) refuse_cut(where, "server_args=ServerArgs(...)");
     log.arguments = std::move(*arguments);
     const auto sizes = behind(*sglang, "max_total_num_tokens=");
@@ -225,7 +223,7 @@ ServerLog read_server_log(std::string_view text, const std::string& where) {
         "\"non-default args: {...}\" or \"Initializing a V1 LLM engine ... with config: ...\"");
   }
   if (given) {
-    std::optional<SortedJson> arguments = PythonText(*given).value();
+    std::optional<Json> arguments = PythonText(*given).value();
     if (!arguments || !arguments->is_object()) refuse_cut(where, "non-default args: {...}");
     log.arguments = std::move(*arguments);
   } else if (const auto settings = behind(*config, " with config: ")) {

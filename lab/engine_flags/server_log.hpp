@@ -2,9 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+
+#include "models/json.hpp"
 
 namespace kvtwin {
 
@@ -12,7 +13,7 @@ struct ServerLog {
   bool of_vllm = false;  // else of SGLang
   // By the names of the server's arguments: of SGLang all, in `server_args=ServerArgs(...)`; of vLLM those of
   // `non-default args: {...}`, or else those that `Initializing a V1 LLM engine ... with config: ...` has.
-  nlohmann::json arguments = nlohmann::json::object();
+  Json arguments = Json::object();
   std::int64_t pool_tokens = 0;  // `max_total_num_tokens=N`, `KV cache size: N tokens`; 0: not printed
   std::string version;           // empty: not printed
 };

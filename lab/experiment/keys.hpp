@@ -43,7 +43,7 @@ struct ExperimentKey {
   std::string_view unit{};                  // of numbers without a unit: B, GB/s, us; empty = by the name
   bool is_list = false;                     // a text with commas, for which a file may have a list of texts
   std::string_view help;  // one line without a full stop at the end; also stands in parentheses in error texts
-  // Sets the member. Null: the key sets no member, and lab/experiment/setup.cpp or a command reads the value.
+  // Sets the member. Null: the key sets no member, and lab/experiment/setup*.cpp or a command reads the value.
   void (*apply)(const KeyValue& value, const Configuration& to) = nullptr;
 
   // Returns the valid values: "true or false", "at least 1 and at most 64", "one of open, closed"; empty for any text.

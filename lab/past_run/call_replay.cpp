@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <vector>
@@ -11,11 +10,11 @@
 #include "lab/decision_text.hpp"
 #include "lab/error.hpp"
 #include "lab/run/journal_file.hpp"
+#include "models/json.hpp"
 
 namespace kvtwin {
 namespace {
 
-using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 const char* tier_name(Tier tier) { return tier == Tier::device ? "device" : "host"; }
@@ -55,7 +54,7 @@ class Calls {
         throw InputError("cache.eviction=" + eviction_ + ": " + error);
       }
       tree_.emplace(setup);
-    } else if (record.call.verb != CallVerb::storage) {
+    } else if (!record.storage) {
       before_evicted();
       wrong = tree_->call(record.call, answer);
     }
@@ -114,11 +113,11 @@ CallReplay replay_calls(const fs::path& path, const std::string& eviction) {
       result.eviction = calls.tree()->setup().eviction;
       continue;
     }
-    const Call& call = record.call;
-    if (call.verb == CallVerb::storage) {
+    if (record.storage) {
       ++result.storage_calls;
       continue;
     }
+    const Call& call = record.call;
     ++result.calls;
     const std::size_t tier = call.tier == Tier::device ? 0 : 1;
     const bool is_choice = call.verb == CallVerb::victim;
@@ -238,7 +237,7 @@ Explanation explain_calls(const fs::path& path, std::int64_t request, bool as_js
   JournalStatus status = JournalStatus::record;
   std::string wrong;
   while ((status = calls.next()) == JournalStatus::record) {
-    if (calls.record.tree) continue;
+    if (calls.record.tree || calls.record.storage) continue;
     const Call& call = calls.record.call;
     if (calls.wrong != nullptr && wrong.empty()) {
       wrong = "record " + std::to_string(calls.place().number) + " cannot be made again: " + calls.wrong;
@@ -316,22 +315,19 @@ Explanation explain_calls(const fs::path& path, std::int64_t request, bool as_js
 // ---- measurements --------------------------------------------------------------------------------------
 
 Measurements measurements_of_calls(const fs::path& path) {
-  static constexpr std::array kVerbs{StorageVerb::get, StorageVerb::set, StorageVerb::look_up};
   Calls calls(path, "");
   Measurements found;
   while (calls.next() == JournalStatus::record) {
-    const Call& call = calls.record.call;
-    if (calls.record.tree || call.verb != CallVerb::storage) continue;
-    const auto verb = static_cast<std::size_t>(call.node);
+    const std::optional<HostStorageCall>& call = calls.record.storage;
     // A call that lacked pages did less work than it names.
-    if (verb >= kVerbs.size() || call.pages == 0 || call.request != call.pages || call.time <= 0) continue;
+    if (!call || call->pages == 0 || call->done != call->pages || call->duration <= 0) continue;
     Measurement one;
     one.what = Measured::storage;
-    one.seconds = static_cast<double>(call.time) * 1e-9;
-    one.work.verb = kVerbs[verb];
+    one.seconds = static_cast<double>(call->duration) * 1e-9;
+    one.work.verb = call->verb;
     one.work.tier = Tier::disk;
-    one.work.pages = call.pages;
-    one.work.page_bytes = call.session / call.pages;
+    one.work.pages = call->pages;
+    one.work.page_bytes = call->bytes / call->pages;
     found.list.push_back(one);
   }
   if (found.list.empty()) {

@@ -15,7 +15,6 @@
 #include <cstring>
 #include <deque>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -30,12 +29,11 @@
 #include "lab/run/front_end.hpp"
 #include "lab/run/run_folder.hpp"
 #include "models/error.hpp"
+#include "models/json.hpp"
 #include "traces/trace.hpp"
 
 namespace kvtwin {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // ---- messages of a child -----------------------------------------------------------------------------
 
@@ -148,7 +146,7 @@ class RerunChild {
     std::string text;
     std::array<char, 4096> piece{};
     while (const std::size_t got = std::fread(piece.data(), 1, piece.size(), in_.get())) text.append(piece.data(), got);
-    last = Json::parse(text, nullptr, false);
+    last = Json::parse_or_discard(text);
     if (last.is_discarded()) throw_broken();
     reap();
     if (last.contains("verdict")) return false;
@@ -229,13 +227,13 @@ struct Figure {
 };
 
 std::optional<double> number_at(const Json& report, const std::string& pointer) {
-  const Json::json_pointer where(pointer);
-  if (!report.contains(where) || !report.at(where).is_number()) return std::nullopt;
-  return report.at(where).get<double>();
+  const Json* const found = report.find_path(pointer);
+  if (found == nullptr || !found->is_number()) return std::nullopt;
+  return found->get<double>();
 }
 
 // Returns report.json of the run; no object if there is none.
-Json report_of(const PastRun& run) { return Json::parse(run.report(), nullptr, false); }
+Json report_of(const PastRun& run) { return Json::parse_or_discard(run.report()); }
 
 // Returns the figures of a rerun with the rates of the report. Deciding again does not know the measured window.
 Json with_rates(Json figures, const Json& report) {

@@ -4,7 +4,6 @@
 #include <cinttypes>
 #include <cstdio>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
@@ -17,12 +16,11 @@
 #include "lab/past_run/request_life.hpp"
 #include "lab/report/joined_requests.hpp"
 #include "lab/run/front_end.hpp"
+#include "models/json.hpp"
 #include "policy/style.hpp"
 
 namespace kvtwin {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 double seconds(TimeNs time) { return static_cast<double>(time) / 1e9; }
 

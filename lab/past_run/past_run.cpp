@@ -4,14 +4,15 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "lab/decision_text.hpp"
 #include "lab/error.hpp"
 #include "lab/experiment/setup.hpp"
+#include "lab/experiment/workload.hpp"
 #include "lab/run/cluster.hpp"
 #include "lab/run/journal_file.hpp"
+#include "models/json.hpp"
 #include "models/text_file.hpp"
 
 namespace kvtwin {
@@ -66,8 +67,7 @@ void PastRun::read_world(const fs::path& folder) {
   simulated_ = !has_journal();
   const fs::path path = folder / "report.json";
   if (!is_file(path)) return;
-  const auto report =
-      nlohmann::json::parse(read_text_file(path, "give a run folder that kvtwin wrote"), nullptr, false);
+  const auto report = Json::parse_or_discard(read_text_file(path, "give a run folder that kvtwin wrote"));
   if (report.is_object()) simulated_ = report.value("world", "") != "real";
 }
 
@@ -76,15 +76,15 @@ void PastRun::read_report() {
   if (!is_file(path)) return;
   report_ = read_text_file(path, "give a run folder that kvtwin wrote");
   try {
-    const auto report = nlohmann::json::parse(report_);
-    nlohmann::json decisions = report.at("decisions");
+    const auto report = Json::parse(report_);
+    Json decisions = report.at("decisions");
     if (report.contains("engines") && has_journal()) decisions = report.at("engines").at(engine_).at("decisions");
     real_ = report.value("world", "") == "real";
     const auto digest = decisions.at("digest").get<std::string>();
     char* end = nullptr;
     reported_ = DecisionMark{decisions.at("count").get<std::uint64_t>(), std::strtoull(digest.c_str(), &end, 16)};
     if (digest.size() == 16 && *end == '\0') return;
-  } catch (const nlohmann::json::exception&) {
+  } catch (const Json::exception&) {
   }
   throw InputError(path.string() + ": is no report; its decisions must have a count and a digest of 16 hex digits");
 }

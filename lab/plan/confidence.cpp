@@ -1,16 +1,15 @@
 #include "lab/plan/confidence.hpp"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "lab/experiment/engine_word.hpp"
 #include "models/calibration_fit.hpp"
+#include "models/json.hpp"
 #include "models/presets.hpp"
 
 namespace kvtwin {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Factors = PublishedErrors::Factors;
 
 constexpr std::size_t kLeastRuns = 40, kLeastModels = 3;

@@ -12,13 +12,13 @@
 
 #include <cstddef>
 #include <map>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "lab/experiment/experiment.hpp"
 #include "lab/report/figures.hpp"
+#include "models/json.hpp"
 
 namespace kvtwin {
 
@@ -44,8 +44,7 @@ struct GoalOdds {
 
 // `figures`: report_figures() of the plan's setting. A goal that depends on neither TTFT nor TPOT (price, hits) counts
 // as the simulation says.
-GoalOdds goal_odds(const std::vector<Goal>& goals, const nlohmann::ordered_json& figures,
-                   const PublishedErrors& errors);
+GoalOdds goal_odds(const std::vector<Goal>& goals, const Json& figures, const PublishedErrors& errors);
 
 // On average the choice between settings for equal requests was so far above the best one (docs/results/published.md).
 // Settings whose figures differ by less are a tie.

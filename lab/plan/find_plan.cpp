@@ -9,6 +9,7 @@
 #include "lab/error.hpp"
 #include "lab/experiment/engine_word.hpp"
 #include "lab/experiment/setup.hpp"
+#include "lab/experiment/workload.hpp"
 #include "lab/formatted.hpp"
 #include "lab/names.hpp"
 #include "lab/plan/lattice_search.hpp"
@@ -24,8 +25,6 @@
 
 namespace kvtwin {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 std::uint64_t count_in(const Json& counts, std::string_view reason) {
   return counts.value(std::string(reason), std::uint64_t{0});

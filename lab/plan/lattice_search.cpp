@@ -11,8 +11,6 @@
 namespace kvtwin {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr std::size_t kLatticesAtOnce = 4;  // fixed, so that the results do not depend on the number of processes
 constexpr double kBoundShare = 0.75;        // share of the work that must end by the last arrival and the goal's time
 constexpr double kLittle = 1.05;            // figure / limit; differences between amounts may be of this size

@@ -8,6 +8,7 @@
 #include "lab/error.hpp"
 #include "lab/experiment/idle_keys.hpp"
 #include "lab/experiment/setup.hpp"
+#include "lab/experiment/workload.hpp"
 #include "lab/formatted.hpp"
 #include "lab/out_files.hpp"
 #include "lab/simulate.hpp"
@@ -171,7 +172,7 @@ PlanOutcome make_plan(const PlanArguments& arguments, const Listener& listener) 
   const TraceInfo work = work_of(base);
   if (arguments.rate > 0 && !generated) scale_to_rate(arguments.rate, work, base);
   const PurchasePlan plan = find_plan(base, work, choices, prices, goals, arguments, folder.rows(), listener);
-  const nlohmann::ordered_json json = plan_json(plan, base, choices, arguments);
+  const Json json = plan_json(plan, base, choices, arguments);
   PlanOutcome outcome;
   outcome.found = plan.winner.has_value();
   outcome.stopped = plan.stopped;

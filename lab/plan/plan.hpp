@@ -30,7 +30,6 @@
 
 #include <cstdint>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -40,6 +39,7 @@
 #include "lab/plan/choices.hpp"
 #include "lab/plan/confidence.hpp"
 #include "lab/report/figures.hpp"
+#include "models/json.hpp"
 #include "traces/info.hpp"
 
 namespace kvtwin {
@@ -66,9 +66,9 @@ inline constexpr const char* kConfirmingStage = "confirming";
 // A setting that was simulated.
 struct Trial {
   Setting setting;
-  std::vector<std::string> sets;   // keys in addition to the setting, of the questions that follow
-  nlohmann::ordered_json report;   // report.json; null if the setting cannot be simulated
-  nlohmann::ordered_json figures;  // report_figures()
+  std::vector<std::string> sets;  // keys in addition to the setting, of the questions that follow
+  Json report;                    // report.json; null if the setting cannot be simulated
+  Json figures;                   // report_figures()
   bool meets = false;
   std::string why_not;   // empty if it meets the goals
   bool starves = false;  // rejects or fails requests, or has a warning that rules it out
@@ -165,12 +165,12 @@ PurchasePlan find_plan(const Experiment& base, const TraceInfo& work, const Choi
                        const Listener& listener);
 
 // Returns `price` of the trial's report; null if the setting was not simulated.
-const nlohmann::ordered_json* price_of(const Trial& trial);
+const Json* price_of(const Trial& trial);
 // Returns `price.drives`; null without a disk tier.
-const nlohmann::ordered_json* drives_of(const Trial& trial);
+const Json* drives_of(const Trial& trial);
 
-nlohmann::ordered_json plan_json(const PurchasePlan& plan, const Experiment& base, const Choices& choices,
-                                 const PlanArguments& arguments);
+Json plan_json(const PurchasePlan& plan, const Experiment& base, const Choices& choices,
+               const PlanArguments& arguments);
 // Returns one screen.
 std::string plan_text(const PurchasePlan& plan, const Experiment& base, const Choices& choices);
 

@@ -7,6 +7,7 @@
 #include "lab/engine_flags/flag_text.hpp"
 #include "lab/experiment/engine_word.hpp"
 #include "lab/experiment/setup.hpp"
+#include "lab/experiment/workload.hpp"
 #include "lab/formatted.hpp"
 #include "lab/or_null.hpp"
 #include "lab/plan/plan.hpp"
@@ -22,7 +23,7 @@ std::string money(double amount, const std::string& currency) {
 }
 
 std::string currency_of(const Trial& trial) {
-  const nlohmann::ordered_json* const price = price_of(trial);
+  const Json* const price = price_of(trial);
   return price == nullptr ? std::string() : price->at("currency").get<std::string>();
 }
 
@@ -44,8 +45,6 @@ std::string goal_values(const PurchasePlan& plan, const Trial& trial) {
 }
 
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kMaxBusyKinds = 8;
 constexpr std::size_t kMaxServerNotes = 4;
@@ -112,7 +111,7 @@ std::string binds_sentence(const Json& report) {
 Json settings_json(const Choices& choices, const Setting& setting) {
   Json json = Json::object();
   for (const auto& [name, text] : choices.texts(setting)) {
-    const Json parsed = Json::parse(text, nullptr, false);
+    const Json parsed = Json::parse_or_discard(text);
     json[name] = parsed.is_number() ? parsed : Json(text);
   }
   return json;

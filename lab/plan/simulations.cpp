@@ -15,8 +15,6 @@
 namespace kvtwin {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr std::string_view kRowVersion = "plan 1";
 // A run that waits this many times as long as the goals on TTFT allow is not made longer to become steady.
 constexpr double kHopelessTimes = 4;

@@ -7,7 +7,6 @@
 
 #include <cstddef>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -19,6 +18,7 @@
 #include "lab/plan/choices.hpp"
 #include "lab/plan/plan.hpp"
 #include "lab/sweep/row_file.hpp"
+#include "models/json.hpp"
 
 namespace kvtwin {
 
@@ -55,8 +55,8 @@ class Simulations {
 
  private:
   struct Answer {
-    nlohmann::ordered_json report;  // null if it failed
-    std::string failure;            // of bad input
+    Json report;          // null if it failed
+    std::string failure;  // of bad input
   };
   std::vector<Answer> answers_of(const std::vector<PlanJob>& jobs, const std::vector<PlanJob>& likely);
   void take_end(ChildEnd end);

@@ -10,8 +10,6 @@
 namespace kvtwin {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr std::size_t kMaxPlanBytes = std::size_t{1} << 28;
 
 std::string number_text(const Json& value) { return value.is_number() ? formatted("%.4g", value.get<double>()) : "-"; }
@@ -31,7 +29,7 @@ PlanOutcome ask_what_if(const PlanArguments& arguments, const Listener& listener
         "key=value, and leave out --goal, --set, --vary and the options of the workload");
   }
   const Json json =
-      Json::parse(read_text_file(folder / "plan.json", "give the folder of a plan", kMaxPlanBytes), nullptr, false);
+      Json::parse_or_discard(read_text_file(folder / "plan.json", "give the folder of a plan", kMaxPlanBytes));
   if (!json.is_object() || json.value("kind", "") != "plan") throw InputError(where + "/plan.json: is not a plan");
   if (!json.contains("recommendation") || json["recommendation"].is_null()) {
     throw InputError(where + ": this plan recommends nothing; change the goals or the choices, and plan again");

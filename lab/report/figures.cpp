@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "lab/error.hpp"
 #include "lab/names.hpp"
 #include "lab/units.hpp"
+#include "models/json.hpp"
 #include "models/names.hpp"
 #include "policy/base/check.hpp"
 #include "policy/base/tiers.hpp"
@@ -15,7 +15,6 @@
 namespace kvtwin {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Better = RunFigure::Better;
 using Column = RunFigure::Column;
 

@@ -7,12 +7,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "models/json.hpp"
 
 namespace kvtwin {
 
@@ -35,7 +36,7 @@ std::span<const RunFigure> figures();
 std::size_t figure_index(std::string_view name);
 
 // Returns the direction of each figure that has one: {"ttft_p90_s": "less"}.
-nlohmann::ordered_json better_json();
+Json better_json();
 
 // A goal: a figure that must not be worse than `value`. Figures that are neither better nor worse are no goals.
 struct Goal {
@@ -47,6 +48,6 @@ struct Goal {
 };
 
 // Returns the figures of report.json (docs/reference/report.md), and the counts that they are made of.
-nlohmann::ordered_json report_figures(const nlohmann::ordered_json& report);
+Json report_figures(const Json& report);
 
 }  // namespace kvtwin

@@ -44,7 +44,7 @@ std::vector<TierWorth> tier_worths(const Setup& setup) {
   const EngineConfig& engine = setup.engine;
   const Pages engines = setup.world.engines;
   const std::uint64_t link =
-      token_ps(setup.page_bytes(), setup.cost->coefficients().host_to_device.link_rate, engine.shape.page_tokens);
+      token_ps(setup.page_bytes(), setup.cost->coefficients().moves.host_to_device.link_rate, engine.shape.page_tokens);
   std::vector<TierWorth> tiers{{Tier::device, engines * engine.device_pages, 0}};
   if (engine.host_pages != 0) tiers.push_back({Tier::host, engines * engine.host_pages, link});
   for (const StorageTierConfig& tier : engine.storage) {

@@ -3,15 +3,13 @@
 #include <charconv>
 #include <cinttypes>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "lab/formatted.hpp"
 #include "lab/or_null.hpp"
+#include "models/json.hpp"
 
 namespace kvtwin {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 double in_seconds(TimeNs ns) { return static_cast<double>(ns) / 1e9; }
 

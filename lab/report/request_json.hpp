@@ -2,13 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "lab/experiment/stages.hpp"
 #include "lab/report/request_figures.hpp"
+#include "models/json.hpp"
 
 namespace kvtwin {
 
@@ -23,12 +23,11 @@ struct RequestJson {
   ServiceLevel level{};                      // with slo, if a limit is set
   bool hand_overs = false;                   // with the time of hand-overs
 };
-void put_request_figures(nlohmann::ordered_json& to, const RequestFigures& figures, const RequestJson& terms);
+void put_request_figures(Json& to, const RequestFigures& figures, const RequestJson& terms);
 
 // The figures of the stages: `stages` of report.json, stages.csv, and a table. A stage that has not begun has no
 // figures. `hand_overs`: as in RequestJson.
-nlohmann::ordered_json stages_json(const std::vector<WorkloadStage>& stages, const RequestCounter& counter,
-                                   bool hand_overs);
+Json stages_json(const std::vector<WorkloadStage>& stages, const RequestCounter& counter, bool hand_overs);
 std::string stages_csv(const std::vector<WorkloadStage>& stages, const RequestCounter& counter);
 std::string stages_text(const std::vector<WorkloadStage>& stages, const RequestCounter& counter);
 

@@ -18,7 +18,7 @@ namespace {
 constexpr int kRequestProcess = 2;
 int lane_process(std::size_t engine) { return engine == 0 ? 1 : static_cast<int>(engine) + kRequestProcess; }
 
-unsigned number_of(Lane lane) { return static_cast<unsigned>(lane); }
+unsigned lane_number(Lane lane) { return static_cast<unsigned>(lane); }
 
 const char* transfer_name(Lane lane) {
   if (lane == Lane::h2d) return "load";
@@ -97,11 +97,11 @@ void Timeline::add(const char* format, ...) {
 }
 
 void Timeline::name_lane(Engine& engine, Lane lane) {
-  const std::uint32_t bit = 1U << number_of(lane);
+  const std::uint32_t bit = 1U << lane_number(lane);
   if ((engine.named & bit) != 0) return;
   engine.named |= bit;
   add(R"({"ph":"M","pid":%d,"tid":%u,"name":"thread_name","args":{"name":"%s"}})", lane_process(engine.number),
-      number_of(lane), spec_of(lane).name.data());
+      lane_number(lane), spec_of(lane).name.data());
 }
 
 void Timeline::add_span(Engine& engine, const LaneSpan& span) {
@@ -116,7 +116,7 @@ void Timeline::add_span(Engine& engine, const LaneSpan& span) {
   if (span.lane != Lane::compute) {
     add(R"({"ph":"X","pid":%d,"tid":%u,"ts":%s,"dur":%s,"cat":"transfer","name":"%s","args":{"operation":%)" PRIu64
         R"(,"bytes":%)" PRIu64 R"(,"latency_us":%s,"status":"%s"}})",
-        process, number_of(span.lane), begin.c_str(), duration.c_str(), transfer_name(span.lane), id, span.bytes,
+        process, lane_number(span.lane), begin.c_str(), duration.c_str(), transfer_name(span.lane), id, span.bytes,
         us(std::clamp(span.flowing, span.begin, span.end) - span.begin).c_str(), status_name(span.status));
   } else {
     const auto prefill = engine.prefills.find(span.id);
@@ -127,14 +127,14 @@ void Timeline::add_span(Engine& engine, const LaneSpan& span) {
     }
     add(R"({"ph":"X","pid":%d,"tid":%u,"ts":%s,"dur":%s,"cat":"pass","name":"%s","args":{"operation":%)" PRIu64
         R"(,%s,"stalled_us":%s,"status":"%s"}})",
-        process, number_of(span.lane), begin.c_str(), duration.c_str(),
+        process, lane_number(span.lane), begin.c_str(), duration.c_str(),
         prefill != engine.prefills.end() ? "prefill" : "decode", id, more.c_str(), us(span.stalled_ns).c_str(),
         status_name(span.status));
     if (prefill != engine.prefills.end()) engine.prefills.erase(prefill);
     if (span.stalled_ns > 0) {
       add(R"({"ph":"X","pid":%d,"tid":%u,"ts":%s,"dur":%s,"cat":"stall","name":"stall","args":{"operation":%)" PRIu64
           "}}",
-          process, number_of(span.lane), begin.c_str(), us(std::min(span.stalled_ns, span.end - span.begin)).c_str(),
+          process, lane_number(span.lane), begin.c_str(), us(std::min(span.stalled_ns, span.end - span.begin)).c_str(),
           id);
     }
   }

@@ -1,59 +1,139 @@
 #include "lab/run/rank_report.hpp"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <concepts>
 #include <string>
+#include <tuple>
+#include <type_traits>
 #include <utility>
+
+#include "models/json.hpp"
 
 namespace kvtwin {
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Histogram, counts, sum)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LaneUse, name, bytes, transfers, busy_ns, window_ns, window_busy_ns, window_bytes,
-                                   seconds, gigabytes_per_second, pages)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LoopReport, inputs, run_ns, policy_ns, loop_ns, loop_median_ns, loop_p99_ns, calls,
-                                   calls_ns, arrivals, arrival_late_sum_ns, arrival_late_max_ns)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PageKey, words)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(WrongPage, tier, key, slot, layer, plane, token, byte, expected, got, found)
-
 namespace {
 
-using SortedJson = nlohmann::json;
+// Calls `field` with name and member for each member that ranks send.
+template <typename Field>
+void each_field(auto& of, Field field) requires std::same_as<std::remove_cvref_t<decltype(of)>, Histogram> {
+  field("counts", of.counts);
+  field("sum", of.sum);
+}
+template <typename Field>
+void each_field(auto& of, Field field) requires std::same_as<std::remove_cvref_t<decltype(of)>, LaneUse> {
+  field("name", of.name);
+  field("bytes", of.bytes);
+  field("transfers", of.transfers);
+  field("busy_ns", of.busy_ns);
+  field("window_ns", of.window_ns);
+  field("window_busy_ns", of.window_busy_ns);
+  field("window_bytes", of.window_bytes);
+  field("seconds", of.seconds);
+  field("gigabytes_per_second", of.gigabytes_per_second);
+  field("pages", of.pages);
+}
+template <typename Field>
+void each_field(auto& of, Field field) requires std::same_as<std::remove_cvref_t<decltype(of)>, LoopReport> {
+  field("inputs", of.inputs);
+  field("run_ns", of.run_ns);
+  field("policy_ns", of.policy_ns);
+  field("loop_ns", of.loop_ns);
+  field("loop_median_ns", of.loop_median_ns);
+  field("loop_p99_ns", of.loop_p99_ns);
+  field("calls", of.calls);
+  field("calls_ns", of.calls_ns);
+  field("arrivals", of.arrivals);
+  field("arrival_late_sum_ns", of.arrival_late_sum_ns);
+  field("arrival_late_max_ns", of.arrival_late_max_ns);
+}
+template <typename Field>
+void each_field(auto& of, Field field) requires std::same_as<std::remove_cvref_t<decltype(of)>, WrongPage> {
+  field("tier", of.tier);
+  field("key", of.key.words);
+  field("slot", of.slot);
+  field("layer", of.layer);
+  field("plane", of.plane);
+  field("token", of.token);
+  field("byte", of.byte);
+  field("expected", of.expected);
+  field("got", of.got);
+  field("found", of.found);
+}
+
+template <typename T>
+Json to_json(const T& value) {
+  if constexpr (std::is_enum_v<T>) {
+    return static_cast<std::underlying_type_t<T>>(value);
+  } else if constexpr (std::convertible_to<const T&, Json>) {
+    return value;
+  } else {
+    Json json = Json::object();
+    each_field(value, [&json](const char* name, const auto& member) { json[name] = to_json(member); });
+    return json;
+  }
+}
+
+template <typename T>
+void read_json(const Json& json, T& value) {
+  if constexpr (std::is_enum_v<T>) {
+    value = static_cast<T>(json.get<std::underlying_type_t<T>>());
+  } else if constexpr (requires { std::tuple_size<T>::value; }) {
+    for (std::size_t i = 0; i < value.size(); ++i) read_json(json.at(i), value[i]);
+  } else if constexpr (requires { each_field(value, [](const char*, const auto&) {}); }) {
+    each_field(value, [&json](const char* name, auto& member) { read_json(json.at(name), member); });
+  } else {
+    value = json.get<T>();
+  }
+}
+
+template <typename T>
+Json list_to_json(const std::vector<T>& values) {
+  Json list = Json::array();
+  for (const T& value : values) list.push_back(to_json(value));
+  return list;
+}
+
+template <typename T>
+std::vector<T> list_from_json(const Json& list) {
+  std::vector<T> values;
+  for (const Json& json : list) read_json(json, values.emplace_back());
+  return values;
+}
 
 }  // namespace
 
 std::vector<RankOutcome> gather_outcomes(RealRanks& ranks, const RankOutcome& ours) {
-  const SortedJson sent{{"count", ours.decisions.count},
-                        {"digest", ours.decisions.digest},
-                        {"reductions", ours.reductions},
-                        {"lanes", ours.lanes},
-                        {"used_max", std::vector<Pages>(ours.used_max.begin(), ours.used_max.end())}};
+  const Json sent{{"count", ours.decisions.count},
+                  {"digest", ours.decisions.digest},
+                  {"reductions", ours.reductions},
+                  {"lanes", list_to_json(ours.lanes)},
+                  {"used_max", std::vector<Pages>(ours.used_max.begin(), ours.used_max.end())}};
   std::vector<RankOutcome> all;
   for (const std::string& text : ranks.gather(sent.dump())) {
     RankOutcome& outcome = all.emplace_back();
     if (text.empty()) continue;  // of an engine that has died
-    const SortedJson json = SortedJson::parse(text);
-    json.at("count").get_to(outcome.decisions.count);
-    json.at("digest").get_to(outcome.decisions.digest);
-    json.at("reductions").get_to(outcome.reductions);
-    json.at("lanes").get_to(outcome.lanes);
+    const Json json = Json::parse(text);
+    read_json(json.at("count"), outcome.decisions.count);
+    read_json(json.at("digest"), outcome.decisions.digest);
+    read_json(json.at("reductions"), outcome.reductions);
+    outcome.lanes = list_from_json<LaneUse>(json.at("lanes"));
     std::ranges::copy(json.at("used_max").get<std::vector<Pages>>(), outcome.used_max.begin());
   }
   return all;
 }
 
 Verification gather_verification(RealRanks& ranks, const Verification& ours) {
-  const SortedJson sent{
-      {"counts",
-       {ours.pages_read, ours.bytes_read, ours.pages_audited, ours.bytes_audited, ours.wrong_reads,
-        ours.flipped ? 1 : 0, ours.draft_pages_read, ours.draft_bytes_read, ours.draft_pages_audited,
-        ours.draft_bytes_audited, ours.draft_pages_left_out, ours.bytes_checked, ours.draft_bytes_checked}},
-      {"wrong", ours.wrong}};
+  const Json sent{{"counts",
+                   {ours.pages_read, ours.bytes_read, ours.pages_audited, ours.bytes_audited, ours.wrong_reads,
+                    ours.flipped ? 1 : 0, ours.draft_pages_read, ours.draft_bytes_read, ours.draft_pages_audited,
+                    ours.draft_bytes_audited, ours.draft_pages_left_out, ours.bytes_checked, ours.draft_bytes_checked}},
+                  {"wrong", list_to_json(ours.wrong)}};
   const std::vector<std::string> texts = ranks.gather(sent.dump());
   if (texts.empty()) return ours;
   Verification all;
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
     if (texts[rank].empty()) continue;
-    const SortedJson json = SortedJson::parse(texts[rank]);
+    const Json json = Json::parse(texts[rank]);
     const auto counts = json.at("counts").get<std::vector<std::uint64_t>>();
     all.pages_read += counts.at(0);
     all.bytes_read += counts.at(1);
@@ -68,7 +148,7 @@ Verification gather_verification(RealRanks& ranks, const Verification& ours) {
     all.draft_pages_left_out += counts.at(10);
     all.bytes_checked += counts.at(11);
     all.draft_bytes_checked += counts.at(12);
-    for (auto& page : json.at("wrong").get<std::vector<WrongPage>>()) {
+    for (WrongPage& page : list_from_json<WrongPage>(json.at("wrong"))) {
       page.found = "on " + ranks.name_of(rank) + ", " + page.found;
       all.wrong.push_back(std::move(page));
     }
@@ -78,20 +158,21 @@ Verification gather_verification(RealRanks& ranks, const Verification& ours) {
 
 std::vector<LoopReport> gather_loops(RealRanks& ranks, const LoopReport& ours) {
   std::vector<LoopReport> all;
-  for (const std::string& text : ranks.gather(SortedJson(ours).dump())) {
-    all.push_back(text.empty() ? LoopReport{} : SortedJson::parse(text).get<LoopReport>());
+  for (const std::string& text : ranks.gather(to_json(ours).dump())) {
+    LoopReport& loop = all.emplace_back();
+    if (!text.empty()) read_json(Json::parse(text), loop);
   }
   return all;
 }
 
 std::vector<StorageCounters> gather_counters(RealRanks& ranks, const std::vector<StorageCounters>& ours) {
-  SortedJson sent = SortedJson::array();
+  Json sent = Json::array();
   for (const StorageCounters& tier : ours) sent.push_back(tier.counters);
   std::vector<StorageCounters> sum = ours;
   const std::vector<std::string> texts = ranks.gather(sent.dump());
   for (std::size_t rank = 1; rank < texts.size(); ++rank) {
     if (texts[rank].empty()) continue;
-    const SortedJson json = SortedJson::parse(texts[rank]);
+    const Json json = Json::parse(texts[rank]);
     for (std::size_t tier = 0; tier < sum.size(); ++tier) {
       for (std::size_t i = 0; i < sum[tier].counters.size(); ++i) {
         // A page has as many objects on every engine.

@@ -11,7 +11,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <sstream>
 #include <utility>
@@ -24,12 +23,12 @@
 #include "lab/report/request_json.hpp"
 #include "lab/units.hpp"
 #include "lab/version.hpp"
+#include "models/json.hpp"
 #include "policy/base/check.hpp"
 
 namespace kvtwin {
 namespace {
 
-using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 double seconds(TimeNs ns) { return static_cast<double>(ns) / 1e9; }

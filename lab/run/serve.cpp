@@ -14,6 +14,7 @@
 #include "lab/experiment/engine_word.hpp"
 #include "lab/experiment/idle_keys.hpp"
 #include "lab/experiment/stages.hpp"
+#include "lab/experiment/workload.hpp"
 #include "lab/formatted.hpp"
 #include "lab/report/counting_terms.hpp"
 #include "lab/report/hit_bounds.hpp"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "lab/engine_flags/flag_reader.hpp"
@@ -14,6 +13,7 @@
 #include "lab/sglang/sglang_table.hpp"
 #include "lab/shell_word.hpp"
 #include "models/geometry.hpp"
+#include "models/json.hpp"
 #include "models/names.hpp"
 #include "models/presets.hpp"
 #include "policy/base/names.hpp"
@@ -24,7 +24,6 @@ namespace {
 
 using Takes = EngineFlag::Takes;
 using Is = EngineFlag::Is;
-using SortedJson = nlohmann::json;
 
 constexpr std::string_view kFlagsOption = "--from-sglang-flags";
 constexpr std::string_view kInfoOption = "--from-sglang-server-info";
@@ -230,7 +229,7 @@ class SglangReader : public FlagReader {
     const std::string policy = is_given("radix_eviction_policy") ? value("radix_eviction_policy") : "lru";
     const std::string from = where("radix_eviction_policy_config");
     std::string parameters;
-    const SortedJson config = read_json_object(value("radix_eviction_policy_config"), from);
+    const Json config = read_json_object(value("radix_eviction_policy_config"), from);
     std::vector<std::string> others;
     for (const auto& [field, setting] : config.items()) {
       const auto known = std::ranges::find_if(kEvictionParameters, [&, name = field](const EvictionParameter& one) {
@@ -384,7 +383,7 @@ class SglangReader : public FlagReader {
   }
 
   // Mooncake's segment size: the memory that each rank gives to the pool, in bytes or as "4gb".
-  void apply_segment(const SortedJson& setting, const std::string& from) {
+  void apply_segment(const Json& setting, const std::string& from) {
     std::string text = setting.is_string() ? setting.get<std::string>() : setting.dump();
     std::ranges::transform(text, text.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
     double unit = 1;
@@ -413,7 +412,7 @@ class SglangReader : public FlagReader {
       name += " " + text;
       text = read_argument_file(text.substr(1), from, "give the path of a JSON file");
     }
-    const SortedJson config = read_json_object(text, name + " (YAML and TOML aren't read here)");
+    const Json config = read_json_object(text, name + " (YAML and TOML aren't read here)");
     std::vector<std::string> others;
     for (const auto& [field, setting] : config.items()) {
       if (field == "global_segment_size" && value("hicache_storage_backend") == "mooncake") {
@@ -535,7 +534,7 @@ std::size_t first_flag(const std::vector<std::string>& words) {
 }
 
 // Returns the release that the server reports. A note if it has no known version.
-const SglangRelease* reported_release(Experiment& experiment, const SortedJson& info, const std::string& source) {
+const SglangRelease* reported_release(Experiment& experiment, const Json& info, const std::string& source) {
   const auto version = info.find("version");
   if (version == info.end() || !version->is_string()) return &latest_release();
   const std::string text = version->get<std::string>();
@@ -661,20 +660,21 @@ void apply_sglang_server_info_text(Experiment& experiment, std::string_view text
   if (text.find("server_args=ServerArgs(") != std::string_view::npos) {
     throw InputError(source + " is the log of a server; give it as --from-server-log");
   }
-  const SortedJson info = read_json_object(text, source);
+  const Json info = read_json_object(text, source);
   // The text becomes part of an origin, which is written as a TOML comment.
   std::ranges::replace_if(
       source, [](char c) { return c < 0x20 || c == 0x7F; }, '?');
   apply_sglang_fields(experiment, info, source, set_later, release);
 }
 
-void apply_sglang_fields(Experiment& experiment, const SortedJson& info, const std::string& source, KeyList set_later,
+void apply_sglang_fields(Experiment& experiment, Json info, const std::string& source, KeyList set_later,
                          const SglangRelease* release) {
+  info.sort_keys();
   if (release == nullptr) release = named_release(experiment);
   if (release == nullptr) release = reported_release(experiment, info, source);
   SglangReader reader(experiment, source, set_later, *release);
   std::vector<std::string> unknown;
-  const auto give = [&](const EngineFlag& flag, const std::string& field, const SortedJson& setting) {
+  const auto give = [&](const EngineFlag& flag, const std::string& field, const Json& setting) {
     const bool nothing = setting.is_null() || (setting.is_boolean() && !setting.get<bool>()) ||
                          (setting.is_structured() && setting.empty());
     if (nothing) return;  // same as an absent field
@@ -874,7 +874,7 @@ class SglangWriter {
   }
 
   void write_extra_config() {
-    nlohmann::ordered_json config = nlohmann::ordered_json::object();
+    Json config = Json::object();
     if (has_tier("remote") && e_.text("tiers.remote.store") == "mooncake_tcp") config["protocol"] = "tcp";
     const double remote = e_.number("tiers.remote.gib");
     if (remote != 0 && remote != kUnboundedGib && !has_tier("disk") && !has_tier("shared_fs")) {
@@ -902,7 +902,7 @@ class SglangWriter {
   }
 
   void write_eviction_config() {
-    nlohmann::ordered_json config = nlohmann::ordered_json::object();
+    Json config = Json::object();
     const PolicyFacts eviction = e_.policy("cache.eviction");
     for (const EvictionParameter& one : kEvictionParameters) {
       if (one.policy != eviction.name) continue;

@@ -16,7 +16,6 @@
 #pragma once
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <string_view>
@@ -26,6 +25,7 @@
 #include "lab/experiment/experiment.hpp"
 #include "lab/experiment/setup.hpp"
 #include "lab/experiment/sglang_releases.hpp"
+#include "models/json.hpp"
 
 namespace kvtwin {
 
@@ -48,8 +48,8 @@ void apply_sglang_server_info_text(Experiment& experiment, std::string_view json
                                    KeyList set_later = {}, const SglangRelease* release = nullptr);
 
 // The same of the fields of ServerArgs, as a server's log has them. `source`: for notes and origins.
-void apply_sglang_fields(Experiment& experiment, const nlohmann::json& fields, const std::string& source,
-                         KeyList set_later = {}, const SglangRelease* release = nullptr);
+void apply_sglang_fields(Experiment& experiment, Json fields, const std::string& source, KeyList set_later = {},
+                         const SglangRelease* release = nullptr);
 
 // Sets the rules of the latest release's prefix cache that no flag changes. Requires: cache.write_policy is set.
 void apply_sglang_cache_rules(Experiment& experiment, const std::string& origin);

@@ -1,12 +1,12 @@
 #include "lab/sweep/compare_settings.hpp"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
 #include "lab/error.hpp"
 #include "lab/experiment/setup.hpp"
+#include "lab/experiment/workload.hpp"
 #include "lab/names.hpp"
 #include "lab/report/counting_terms.hpp"
 #include "lab/report/warnings.hpp"
@@ -15,11 +15,10 @@
 #include "lab/sweep/sweep.hpp"
 #include "lab/sweep/sweep_cell.hpp"
 #include "lab/version.hpp"
+#include "models/json.hpp"
 
 namespace kvtwin {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 bool any_draws(const SweepPlan& plan, const Experiment& base) {
   const std::vector<SweepCell> cells = plan.cells();

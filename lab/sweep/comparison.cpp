@@ -6,19 +6,18 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "lab/error.hpp"
 #include "lab/experiment/keys.hpp"
 #include "lab/sweep/sweep_cell.hpp"
 #include "models/calibration_fit.hpp"
+#include "models/json.hpp"
 #include "models/names.hpp"
 
 namespace kvtwin {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Better = RunFigure::Better;
 using Column = RunFigure::Column;
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "lab/error.hpp"
 #include "lab/experiment/setup.hpp"
@@ -10,11 +9,10 @@
 #include "lab/sweep/sweep_run.hpp"
 #include "models/calibration_fit.hpp"
 #include "models/hardware_draws.hpp"
+#include "models/json.hpp"
 
 namespace kvtwin {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 SweepRows rows_of(const Experiment& experiment, SweepPlan& plan, int jobs, const Listener& listener) {
   SweepArguments arguments;

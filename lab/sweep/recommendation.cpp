@@ -1,16 +1,15 @@
 #include "lab/sweep/recommendation.hpp"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "lab/engine_flags/flag_text.hpp"
 #include "lab/formatted.hpp"
+#include "models/json.hpp"
 
 namespace kvtwin {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Better = RunFigure::Better;
 
 constexpr std::size_t kMaxServerNotes = 4;

@@ -7,13 +7,13 @@
 #pragma once
 
 #include <cstddef>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "lab/engine_commands.hpp"
 #include "lab/sweep/comparison.hpp"
+#include "models/json.hpp"
 
 namespace kvtwin {
 
@@ -27,9 +27,8 @@ Recommendation recommend(const SweepPlan& plan, const Comparison& comparison, co
                          double min_served = kMinServedShare);
 
 // `commands`: of the recommended setting; empty without one. Returns `recommendation` of compare.json.
-nlohmann::ordered_json recommendation_json(const SweepPlan& plan, const Comparison& comparison,
-                                           const Recommendation& recommendation,
-                                           const std::vector<EngineCommand>& commands);
+Json recommendation_json(const SweepPlan& plan, const Comparison& comparison, const Recommendation& recommendation,
+                         const std::vector<EngineCommand>& commands);
 // Returns the lines of the screen.
 std::string recommendation_text(const SweepPlan& plan, const Comparison& comparison,
                                 const Recommendation& recommendation, const std::vector<EngineCommand>& commands,

@@ -2,7 +2,6 @@
 
 #include <cerrno>
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -10,11 +9,11 @@
 #include "lab/decision_text.hpp"
 #include "lab/out_files.hpp"
 #include "lab/version.hpp"
+#include "models/json.hpp"
 
 namespace kvtwin {
 namespace {
 
-using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kHashStart = 0xcbf29ce484222325ULL;
@@ -44,7 +43,7 @@ std::string content_mark(const fs::path& path) {
 void RowFile::read(const fs::path& path, std::map<std::string, Json>& rows) {
   std::ifstream in(path);
   for (std::string line; std::getline(in, line);) {
-    Json row = Json::parse(line, nullptr, false);
+    Json row = Json::parse_or_discard(line);
     if (!row.is_object() || !row.contains("identity") || !row["identity"].is_string()) continue;
     if (row.contains("failure")) continue;
     const std::string identity = row["identity"];

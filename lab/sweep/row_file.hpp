@@ -5,11 +5,11 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
 #include "lab/experiment/experiment.hpp"
+#include "models/json.hpp"
 
 namespace kvtwin {
 
@@ -18,10 +18,10 @@ class RowFile {
   explicit RowFile(std::filesystem::path path) : path_(std::move(path)) {}
 
   // Adds the rows of the file to `rows`, by identity. A row that was cut short is left out, and one with a `failure`.
-  static void read(const std::filesystem::path& path, std::map<std::string, nlohmann::ordered_json>& rows);
-  std::map<std::string, nlohmann::ordered_json> rows() const;
+  static void read(const std::filesystem::path& path, std::map<std::string, Json>& rows);
+  std::map<std::string, Json> rows() const;
   // Appends a row. Errors: WorkError.
-  void keep(const nlohmann::ordered_json& row);
+  void keep(const Json& row);
   void close() { log_.close(); }
   const std::filesystem::path& path() const { return path_; }
 

@@ -1,7 +1,6 @@
 #include "lab/sweep/sweep.hpp"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,12 +11,11 @@
 #include "lab/sweep/sweep_cell.hpp"
 #include "lab/sweep/sweep_words.hpp"
 #include "lab/version.hpp"
+#include "models/json.hpp"
 #include "models/names.hpp"
 
 namespace kvtwin {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 void check_show(const SweepPlan& plan, const Json& row) {
   std::vector<std::string> names;

@@ -3,25 +3,24 @@
 #include <algorithm>
 #include <array>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
 #include "lab/error.hpp"
 #include "lab/experiment/engine_word.hpp"
 #include "lab/experiment/setup.hpp"
+#include "lab/experiment/workload.hpp"
 #include "lab/formatted.hpp"
 #include "lab/report/counting_terms.hpp"
 #include "lab/report/figures.hpp"
 #include "lab/run/serve.hpp"
 #include "lab/sweep/row_file.hpp"
 #include "models/error.hpp"
+#include "models/json.hpp"
 #include "traces/trace.hpp"
 
 namespace kvtwin {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kRowVersion = "10";  // version of the columns of a row
 double in_seconds(TimeNs ns) { return static_cast<double>(ns) / 1e9; }
@@ -230,7 +229,7 @@ std::string simulated_cell(const Experiment& experiment, double warm_up) {
 Json row_of(const SweepPlan& plan, const CellRun& cell, std::size_t number, const ChildEnd& end) {
   if (end.failure.code == 0) return placed_row(plan, cell, number, figures_of(report_of(end.text), cell));
   // A sentence may quote bytes of a file that are not UTF-8, and rows are JSON.
-  const std::string quoted = Json(end.failure.sentence).dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::string quoted = Json(end.failure.sentence).dump(-1, Json::BadBytes::replace);
   return placed_row(plan, cell, number, {{"failure", Json::parse(quoted)}, {"exit", end.failure.code}});
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -10,6 +9,7 @@
 #include "lab/experiment/experiment.hpp"
 #include "lab/experiment/idle_keys.hpp"
 #include "lab/sweep/sweep_plan.hpp"
+#include "models/json.hpp"
 #include "policy/base/types.hpp"
 
 namespace kvtwin {
@@ -26,7 +26,7 @@ struct CellRun {
 // Returns a line for each different engine_line() of the cells, in their order.
 std::string engine_lines(const std::vector<CellRun>& cells);
 // Returns a line that says which part of the runs the figures are of; nothing without a row that has figures.
-std::string measured_line(const std::vector<nlohmann::ordered_json>& rows);
+std::string measured_line(const std::vector<Json>& rows);
 // Returns the keys without effect in all cells.
 std::vector<IdleKey> idle_in_all(const std::vector<CellRun>& cells);
 
@@ -38,10 +38,9 @@ std::string simulated_cell(const Experiment& experiment, double warm_up);
 
 // Returns the row of a cell: place, figures, settings, identity. A failed cell has `failure` (the reason) and `exit`
 // (its exit code) instead of the figures.
-nlohmann::ordered_json row_of(const SweepPlan& plan, const CellRun& cell, std::size_t number, const ChildEnd& end);
-bool has_failed(const nlohmann::ordered_json& row);
+Json row_of(const SweepPlan& plan, const CellRun& cell, std::size_t number, const ChildEnd& end);
+bool has_failed(const Json& row);
 // Returns an earlier row with the same identity at its new place.
-nlohmann::ordered_json row_again(const SweepPlan& plan, const CellRun& cell, std::size_t number,
-                                 const nlohmann::ordered_json& earlier);
+Json row_again(const SweepPlan& plan, const CellRun& cell, std::size_t number, const Json& earlier);
 
 }  // namespace kvtwin

@@ -3,18 +3,17 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 
 #include "lab/csv_cell.hpp"
 #include "lab/error.hpp"
 #include "lab/out_files.hpp"
+#include "models/json.hpp"
 
 namespace kvtwin {
 namespace {
 
-using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 // Returns whether the file is sweep.jsonl or the file of a shard.

@@ -6,13 +6,13 @@
 #include <cstddef>
 #include <filesystem>
 #include <map>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "lab/sweep/row_file.hpp"
+#include "models/json.hpp"
 
 namespace kvtwin {
 
@@ -31,11 +31,11 @@ class SweepFolder {
   SweepFolder(const std::string& path, std::optional<Shard> shard, bool force);
 
   // Returns the rows of earlier runs of the sweep and of all shards, by identity. Failed rows are left out.
-  std::map<std::string, nlohmann::ordered_json> earlier() const;
+  std::map<std::string, Json> earlier() const;
   // Appends a row. Errors: WorkError.
-  void keep(const nlohmann::ordered_json& row) { rows_.keep(row); }
+  void keep(const Json& row) { rows_.keep(row); }
   // Replaces the stored rows by these rows in order. Requires: not a shard.
-  void write_rows(const std::vector<nlohmann::ordered_json>& rows);
+  void write_rows(const std::vector<Json>& rows);
   // Writes a file; the file appears when it is complete. Errors: WorkError.
   void write(const std::string& name, const std::string& content);
 
@@ -46,8 +46,8 @@ class SweepFolder {
 };
 
 // Returns one JSON object per line.
-std::string json_lines(const std::vector<nlohmann::ordered_json>& rows);
+std::string json_lines(const std::vector<Json>& rows);
 // Returns CSV text. Lists and `identity` are left out.
-std::string csv_of(const std::vector<nlohmann::ordered_json>& rows);
+std::string csv_of(const std::vector<Json>& rows);
 
 }  // namespace kvtwin

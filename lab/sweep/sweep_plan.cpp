@@ -7,6 +7,7 @@
 
 #include "lab/error.hpp"
 #include "lab/experiment/setup.hpp"
+#include "lab/experiment/workload.hpp"
 #include "lab/toml_text.hpp"
 #include "lab/units.hpp"
 #include "models/names.hpp"

@@ -3,17 +3,16 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
 #include "lab/error.hpp"
 #include "lab/sweep/sweep_cell.hpp"
+#include "models/json.hpp"
 
 namespace kvtwin {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
 // Takes the earlier rows of these cells. Errors: InputError if the folder has rows of other cells.

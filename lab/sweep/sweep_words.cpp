@@ -4,15 +4,13 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "lab/sweep/sweep_cell.hpp"
+#include "models/json.hpp"
 
 namespace kvtwin {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr double kMaxEqualRatio = 1.01;  // ratio of mean TTFTs that counts as equal
 

@@ -3,25 +3,25 @@
 
 #include <cstdint>
 #include <map>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "lab/sweep/sweep_plan.hpp"
+#include "models/json.hpp"
 
 namespace kvtwin {
 
 // One row of figures per cell, in the order of SweepPlan::cells().
-using SweepRows = std::vector<nlohmann::ordered_json>;
+using SweepRows = std::vector<Json>;
 
 // A setting is compared only if it completes at least this share of the highest number of completed requests
 // (--min-served, in
 // %). Reason: latencies leave out rejected requests, so a setting that rejects requests would look fast.
 inline constexpr double kMinServedShare = 0.99;
 // Returns completed requests / all requests of a row; 0 without requests.
-double served_share(const nlohmann::ordered_json& row);
+double served_share(const Json& row);
 
 // The part of the x axis in which the first case of a pair is slower than the second, by mean TTFT. Slower: by more
 // than 1 %. The crossing is interpolated on logarithmic axes between two cells. If one of two cells completes less than

@@ -1,23 +1,16 @@
 #include "lab/validate/probe.hpp"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "lab/error.hpp"
 #include "lab/formatted.hpp"
 #include "models/calibration.hpp"
+#include "models/json.hpp"
 #include "models/text_file.hpp"
 
 namespace kvtwin {
-namespace {
-
-using Json = nlohmann::ordered_json;
-
-}  // namespace
-
 ProbedCalibration probed_calibration(const std::string& hardware_file) {
-  const Json file =
-      Json::parse(read_text_file(hardware_file, "give a hardware file of kvtwin calibrate"), nullptr, false);
+  const Json file = Json::parse_or_discard(read_text_file(hardware_file, "give a hardware file of kvtwin calibrate"));
   ProbedCalibration found;
   try {
     const Json& calibration = file.at("calibration");
@@ -78,7 +71,7 @@ Json json_of(const ProbeCheck& check) {
 }
 
 std::optional<ProbeCheck> probe_check_from(const std::string& json) {
-  const Json file = Json::parse(json, nullptr, false);
+  const Json file = Json::parse_or_discard(json);
   ProbeCheck check;
   try {
     for (const auto& [of, one] : file.at("probes").items()) {

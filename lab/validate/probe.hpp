@@ -1,12 +1,12 @@
 // Is a machine still what was calibrated? Compares the times of probes (equal work) now with those of the calibration.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "models/calibration_samples.hpp"
+#include "models/json.hpp"
 
 namespace kvtwin {
 
@@ -37,7 +37,7 @@ struct ProbeCheck {
 ProbeCheck check_probes(const ProbedCalibration& calibrated, const Measurements& now);
 
 std::string text_of(const ProbeCheck& check);
-nlohmann::ordered_json json_of(const ProbeCheck& check);
+Json json_of(const ProbeCheck& check);
 // Returns nothing for a text that json_of() did not make.
 std::optional<ProbeCheck> probe_check_from(const std::string& json);
 

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "lab/formatted.hpp"
 #include "lab/or_null.hpp"
+#include "models/json.hpp"
 
 namespace kvtwin {
 namespace {
@@ -107,11 +107,11 @@ std::string scoreboard_text(const std::vector<FigureScore>& scores) {
   return text;
 }
 
-nlohmann::ordered_json scoreboard_json(const std::vector<FigureScore>& scores) {
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+Json scoreboard_json(const std::vector<FigureScore>& scores) {
+  Json list = Json::array();
   for (const FigureScore& score : scores) {
     list.push_back({{"figure", score.kind->name},
-                    {"group", score.group.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(score.group)},
+                    {"group", score.group.empty() ? Json() : Json(score.group)},
                     {"cells", score.cells},
                     {"left_out", score.left_out},
                     {"mean_abs_error", score.mean_abs},

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <cstddef>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "lab/validate/validate_report.hpp"
+#include "models/json.hpp"
 
 namespace kvtwin {
 
@@ -31,6 +31,6 @@ struct FigureScore {
 std::vector<FigureScore> scoreboard(const std::vector<ValidatedCell>& cells);
 
 std::string scoreboard_text(const std::vector<FigureScore>& scores);
-nlohmann::ordered_json scoreboard_json(const std::vector<FigureScore>& scores);
+Json scoreboard_json(const std::vector<FigureScore>& scores);
 
 }  // namespace kvtwin

@@ -12,7 +12,6 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
@@ -23,6 +22,7 @@
 #include "lab/error.hpp"
 #include "lab/experiment/experiment.hpp"
 #include "lab/experiment/setup.hpp"
+#include "lab/experiment/workload.hpp"
 #include "lab/out_files.hpp"
 #include "lab/run/machine.hpp"
 #include "lab/sglang/sglang_flags.hpp"
@@ -35,12 +35,12 @@
 #include "lab/validate/validate_report.hpp"
 #include "lab/validate/validate_requests.hpp"
 #include "models/error.hpp"
+#include "models/json.hpp"
 #include "models/text_file.hpp"
 
 namespace kvtwin {
 namespace {
 
-using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 constexpr const char* kResolved = "experiment.resolved.toml";
@@ -193,7 +193,7 @@ void find_first_difference(const Place& place, const RunFigures& measured, const
                            DecisionCheck& check) {
   const ProgramOutput said =
       place.program()({"compare", measured.folder.string(), predicted.folder.string(), "--json"});
-  const Json comparison = Json::parse(said.out, nullptr, false);
+  const Json comparison = Json::parse_or_discard(said.out);
   if (!comparison.is_object() || !comparison.contains("equal_decisions")) {
     check.sentence = "they can't be compared one by one: " + said.sentence();
     return;
@@ -625,8 +625,7 @@ Validation validate(const ValidateArguments& arguments, const KvtwinProgram& pro
     }
   }
   const Ranking ranking = ranking_of(cells);
-  const std::string json =
-      validation_json(cells, ranking, terms).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  const std::string json = validation_json(cells, ranking, terms).dump(2, Json::BadBytes::replace) + "\n";
   if (place.kept()) {
     place.write("validate.csv", validation_csv(cells));
     place.write("validate.json", json);

@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "lab/error.hpp"
 #include "lab/experiment/setup.hpp"
 #include "lab/sglang/sglang_flags.hpp"
 #include "lab/validate/validate_errors.hpp"
-#include "models/json_text.hpp"
+#include "models/json.hpp"
 #include "models/text_file.hpp"
 #include "policy/base/tiers.hpp"
 #include "traces/random.hpp"
@@ -17,7 +16,6 @@
 namespace kvtwin {
 namespace {
 
-using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kBlockTokens = 512;  // of a trace of lines with hash_ids
@@ -175,7 +173,7 @@ void take_lists(const Json& line, const std::string& where, BenchRun& result) {
       throw InputError(where +
                        ": ttfts and input_lens: must hold numbers of at least 0; give what bench_serving wrote");
     }
-    const bool failed = i < errors.size() && errors[i].is_string() && !errors[i].get_ref<const std::string&>().empty();
+    const bool failed = i < errors.size() && errors[i].is_string() && !errors[i].text().empty();
     if (failed) continue;  // a failed request has the time 0
     run.requests[i] = {lengths[i], ttfts[i], tpot_of(line, i)};
     good.push_back(ttfts[i]);
@@ -313,7 +311,7 @@ BenchRun bench_run(const std::string& text, const std::string& where) {
                      "with --published");
   }
   std::string repeated;
-  const Json line = parse_json<Json>(without_infinity(text), repeated);
+  const Json line = parse_json(without_infinity(text), repeated);
   if (!repeated.empty()) throw InputError(where + ": " + repeated + ": is given twice; give what bench_serving wrote");
   if (!line.is_object()) throw InputError(where + ": is no JSON object; give what bench_serving --output-file wrote");
   BenchRun result;
@@ -342,7 +340,7 @@ BenchRun bench_run(const std::string& text, const std::string& where) {
   take_lists(line, where, result);
   take_hits(line, where, result);
   if (const auto info = line.find("server_info"); info != line.end() && info->is_object()) {
-    result.server_info = info->dump(-1, ' ', false, Json::error_handler_t::replace);
+    result.server_info = info->dump(-1, Json::BadBytes::replace);
   }
   take_workload(line, result);
   return result;

@@ -3,17 +3,16 @@
 #include <algorithm>
 #include <charconv>
 #include <iterator>
-#include <nlohmann/json.hpp>
 
 #include "lab/error.hpp"
 #include "lab/experiment/stages.hpp"
+#include "models/json.hpp"
 #include "models/text_file.hpp"
 #include "policy/base/tiers.hpp"
 
 namespace kvtwin {
 namespace {
 
-using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 std::vector<FigureKind> kinds() {
@@ -56,9 +55,8 @@ void take_figures(const Json& report, RunFigures& run) {
   double hits = 0;
   for (const FigureKind& kind : figure_kinds()) {
     // Reports of older versions lack the figures of newer tiers.
-    const Json::json_pointer at(kind.report);
-    const bool absent = kind.of_prompt() && !report.contains(at);
-    const Json value = kind.is_hits() ? Json(hits) : absent ? Json(0) : report.at(at);
+    const bool absent = kind.of_prompt() && report.find_path(kind.report) == nullptr;
+    const Json value = kind.is_hits() ? Json(hits) : absent ? Json(0) : report.at_path(kind.report);
     if (value.is_null()) continue;
     double figure = value.get<double>();
     if (kind.rate) {
@@ -123,9 +121,9 @@ void take_lanes(const Json& report, RunFigures& run) {
 
 // Returns nothing if the report has no machine.
 std::optional<MeasuredMachine> machine_of(const Json& report) {
-  const Json::json_pointer where("/real/machine");
-  if (!report.contains(where)) return std::nullopt;
-  const Json& machine = report.at(where);
+  const Json* const found = report.find_path("/real/machine");
+  if (found == nullptr) return std::nullopt;
+  const Json& machine = *found;
   return MeasuredMachine{machine.at("cpu"), machine.at("kernel"), machine.at("cores"), machine.at("device")};
 }
 

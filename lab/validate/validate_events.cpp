@@ -14,6 +14,7 @@
 #include "lab/error.hpp"
 #include "lab/experiment/experiment.hpp"
 #include "lab/experiment/setup.hpp"
+#include "lab/experiment/workload.hpp"
 #include "lab/past_run/past_run.hpp"
 #include "traces/event_pages.hpp"
 #include "traces/paging.hpp"
@@ -22,7 +23,6 @@
 namespace kvtwin {
 namespace {
 
-using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 constexpr Tier kComparedTiers[] = {Tier::device, Tier::host};

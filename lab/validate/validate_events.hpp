@@ -9,11 +9,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "models/json.hpp"
 #include "policy/base/tiers.hpp"
 #include "policy/base/types.hpp"
 
@@ -53,6 +53,6 @@ TierEvents compare_page_events(Tier tier, const std::vector<PageEvent>& measured
 EventErrors event_errors(const std::filesystem::path& recording, const std::filesystem::path& predicted_folder);
 
 std::string event_errors_text(const EventErrors& errors);
-nlohmann::ordered_json event_errors_json(const EventErrors& errors);
+Json event_errors_json(const EventErrors& errors);
 
 }  // namespace kvtwin

@@ -5,18 +5,16 @@
 #include <cstdio>
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
 #include "lab/formatted.hpp"
+#include "models/json.hpp"
 #include "models/presets.hpp"
 #include "traces/passed_over.hpp"
 
 namespace kvtwin {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr double kMaxTtftSpread = 0.1;  // spread of the mean TTFTs of a configuration's runs
 
@@ -128,7 +126,7 @@ class HardwareNotes {
 }  // namespace
 
 std::optional<CalibrationFacts> calibration_facts(std::string_view text) {
-  const Json file = Json::parse(text, nullptr, false);
+  const Json file = Json::parse_or_discard(text);
   if (!file.is_object() || !file.contains("calibration") || !file["calibration"].is_object()) return std::nullopt;
   const Json& calibration = file["calibration"];
   CalibrationFacts facts;

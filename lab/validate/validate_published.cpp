@@ -1,20 +1,18 @@
 // Reader of a JSON table of published figures.
 #include <algorithm>
 #include <initializer_list>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "lab/error.hpp"
 #include "lab/validate/validate_cell.hpp"
 #include "lab/validate/validate_errors.hpp"
-#include "models/json_text.hpp"
+#include "models/json.hpp"
 #include "models/names.hpp"
 #include "models/text_file.hpp"
 
 namespace kvtwin {
 namespace {
 
-using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 // ---- a table of published measurements ---------------------------------------------------------------
@@ -214,7 +212,7 @@ class EntryReader {
 
 std::vector<PublishedEntry> read_published(const fs::path& file) {
   std::string repeated;
-  const Json table = parse_json<Json>(read_text_file(file, "give a JSON list of measurements"), repeated);
+  const Json table = parse_json(read_text_file(file, "give a JSON list of measurements"), repeated);
   if (!repeated.empty()) {
     throw InputError(file.string() + ": key " + repeated + " is given twice in one object; give it once");
   }

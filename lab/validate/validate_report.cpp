@@ -4,19 +4,17 @@
 #include "lab/or_null.hpp"
 #include "lab/validate/scoreboard.hpp"
 #include "lab/validate/validate_requests.hpp"
+#include "models/json.hpp"
 
 #include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
 namespace kvtwin {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 std::string formatted(const char* format, ...) __attribute__((format(printf, 1, 2)));
 std::string formatted(const char* format, ...) {

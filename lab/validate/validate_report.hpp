@@ -1,7 +1,6 @@
 // The output of `kvtwin validate`: text, JSON and CSV.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,6 +9,7 @@
 #include "lab/validate/validate_cell.hpp"
 #include "lab/validate/validate_errors.hpp"
 #include "lab/validate/validate_events.hpp"
+#include "models/json.hpp"
 
 namespace kvtwin {
 
@@ -55,8 +55,7 @@ struct ValidationTerms {
   std::optional<MeasuredMachine> here;
 };
 
-nlohmann::ordered_json validation_json(const std::vector<ValidatedCell>& cells, const Ranking& ranking,
-                                       const ValidationTerms& terms);
+Json validation_json(const std::vector<ValidatedCell>& cells, const Ranking& ranking, const ValidationTerms& terms);
 std::string validation_text(const std::vector<ValidatedCell>& cells, const Ranking& ranking,
                             const ValidationTerms& terms);
 // Returns one row per figure: cell, figure, runs, measured, spread, predicted, error.

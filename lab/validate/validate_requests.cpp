@@ -6,6 +6,7 @@
 #include "lab/decision_text.hpp"
 #include "lab/error.hpp"
 #include "lab/experiment/setup.hpp"
+#include "lab/experiment/workload.hpp"
 #include "lab/validate/validate_bench.hpp"
 #include "lab/validate/validate_errors.hpp"
 #include "policy/base/tiers.hpp"
@@ -14,7 +15,6 @@
 namespace kvtwin {
 namespace {
 
-using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 RequestHits hits_of(const TraceRequest& request) {

@@ -4,13 +4,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "lab/experiment/experiment.hpp"
 #include "lab/validate/validate_cell.hpp"
+#include "models/json.hpp"
 
 namespace kvtwin {
 
@@ -37,6 +37,6 @@ struct HitErrors {
 // Returns nothing if one side has no hits of requests.
 std::optional<HitErrors> hit_errors(const ValidationCell& cell);
 std::string hit_errors_text(const HitErrors& errors);
-nlohmann::ordered_json hit_errors_json(const HitErrors& errors);
+Json hit_errors_json(const HitErrors& errors);
 
 }  // namespace kvtwin

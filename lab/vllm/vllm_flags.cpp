@@ -4,7 +4,6 @@
 #include <cctype>
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <utility>
@@ -18,6 +17,7 @@
 #include "lab/units.hpp"
 #include "lab/vllm/vllm_table.hpp"
 #include "models/engine_pools.hpp"
+#include "models/json.hpp"
 #include "models/serving_times.hpp"
 #include "policy/base/names.hpp"
 #include "policy/base/tiers.hpp"
@@ -28,7 +28,6 @@ namespace {
 
 using Takes = EngineFlag::Takes;
 using Is = EngineFlag::Is;
-using SortedJson = nlohmann::json;
 
 constexpr std::string_view kOption = "--from-vllm-flags";
 constexpr double kUnboundedGib = 1e9;  // the size of a storage tier that has no size flag
@@ -253,7 +252,7 @@ class VllmReader : public FlagReader {
   struct Offloading {
     double gib = 0;
     std::string origin;
-    SortedJson extra = SortedJson::object();
+    Json extra = Json::object();
   };
 
   void apply_offloading() {
@@ -283,12 +282,12 @@ class VllmReader : public FlagReader {
     apply_secondary_tiers(found);
   }
 
-  void read_connector(const SortedJson& config, const std::string& from, Offloading& found) {
+  void read_connector(const Json& config, const std::string& from, Offloading& found) {
     const std::string connector = text_of(config, "kv_connector", from);
-    const SortedJson extra = config.value("kv_connector_extra_config", SortedJson::object());
+    const Json extra = config.value("kv_connector_extra_config", Json::object());
     if (!extra.is_object()) throw InputError(from + ": kv_connector_extra_config must be an object, { ... }");
     if (connector == "MultiConnector") {
-      for (const SortedJson& part : extra.value("connectors", SortedJson::array())) {
+      for (const Json& part : extra.value("connectors", Json::array())) {
         if (part.is_object()) read_connector(part, from, found);
       }
       return;
@@ -320,7 +319,7 @@ class VllmReader : public FlagReader {
     found.origin += " cpu_bytes_to_use";
   }
 
-  static std::string text_of(const SortedJson& object, const char* name, const std::string& from) {
+  static std::string text_of(const Json& object, const char* name, const std::string& from) {
     const auto at = object.find(name);
     if (at == object.end() || at->is_null()) return "";
     if (!at->is_string()) throw InputError(from + ": " + name + " must be a text");
@@ -346,9 +345,9 @@ class VllmReader : public FlagReader {
 
   // The tiers behind the host: of the types of v1/kv_offload/tiering, `fs` is a folder.
   void apply_secondary_tiers(const Offloading& found) {
-    const SortedJson tiers = found.extra.value("secondary_tiers", SortedJson::array());
+    const Json tiers = found.extra.value("secondary_tiers", Json::array());
     std::string kept;
-    for (const SortedJson& tier : tiers.is_array() ? tiers : SortedJson::array()) {
+    for (const Json& tier : tiers.is_array() ? tiers : Json::array()) {
       const std::string type = tier.is_object() ? text_of(tier, "type", found.origin) : "";
       if (type != "fs" && type != "obj") {
         note_on("tiers.", "not modelled: the secondary tier " + short_text(tier.dump()));
@@ -378,7 +377,7 @@ class VllmReader : public FlagReader {
     if (is_given("speculative_config")) {
       field = "speculative_config";
       const std::string from = where(field);
-      const SortedJson config = read_json_object(value(field), from);
+      const Json config = read_json_object(value(field), from);
       method = text_of(config, "method", from);
       model = text_of(config, "model", from);
       const auto tokens = config.find("num_speculative_tokens");
@@ -456,8 +455,10 @@ class LineReader {
 
   void read() {
     for (; at_ < words_.size(); ++at_) read_word();
-    for (const auto& [field, part] : parts_)
+    for (auto& [field, part] : parts_) {
+      part.first.sort_keys();
       reader_.give(*vllm_table().find_field(field), part.first.dump(), part.second);
+    }
   }
 
  private:
@@ -519,26 +520,26 @@ class LineReader {
   void read_part(const EngineFlag& flag, const std::string& word, std::string path, std::optional<std::string> value) {
     const std::string name = word.substr(0, word.find('='));
     if (!value) value = next_value(name);
-    SortedJson setting = SortedJson::parse(*value, nullptr, false);
+    Json setting = Json::parse_or_discard(*value);
     if (setting.is_discarded()) {
       const auto number = human_integer(*value);
-      setting = number ? SortedJson(*number) : SortedJson(*value);
+      setting = number ? Json(*number) : Json(*value);
     }
     if (path.ends_with('+')) {
       path.pop_back();
-      setting = SortedJson::array({setting});
+      setting = Json::array({setting});
     }
-    auto& [object, said] = parts_.try_emplace(flag.field, SortedJson::object(), flag.name).first->second;
-    SortedJson* place = &object;
+    auto& [object, said] = parts_.try_emplace(flag.field, Json::object(), flag.name).first->second;
+    Json* place = &object;
     for (std::size_t dot = path.find('.'); dot != std::string::npos; dot = path.find('.')) {
-      SortedJson& inner = (*place)[path.substr(0, dot)];
-      if (!inner.is_object()) inner = SortedJson::object();
+      Json& inner = (*place)[path.substr(0, dot)];
+      if (!inner.is_object()) inner = Json::object();
       place = &inner;
       path.erase(0, dot + 1);
     }
-    SortedJson& leaf = (*place)[path];
+    Json& leaf = (*place)[path];
     if (leaf.is_array() && setting.is_array()) {
-      leaf.insert(leaf.end(), setting.begin(), setting.end());
+      for (Json& entry : setting) leaf.push_back(std::move(entry));
     } else {
       leaf = std::move(setting);
     }
@@ -548,7 +549,7 @@ class LineReader {
   std::size_t at_;
   VllmReader& reader_;
   bool has_model_ = false;
-  std::map<std::string, std::pair<SortedJson, std::string>> parts_;  // by field
+  std::map<std::string, std::pair<Json, std::string>> parts_;  // by field
 };
 
 // vLLM reads VLLM_* too.
@@ -576,8 +577,9 @@ void apply_vllm_line(Experiment& experiment, std::string_view line, const Hardwa
   }
 }
 
-void apply_vllm_arguments(Experiment& experiment, const SortedJson& arguments, std::int64_t pool_tokens,
-                          const std::string& source, const HardwareSpec& hardware, KeyList set_later) {
+void apply_vllm_arguments(Experiment& experiment, Json arguments, std::int64_t pool_tokens, const std::string& source,
+                          const HardwareSpec& hardware, KeyList set_later) {
+  arguments.sort_keys();
   VllmReader reader(experiment, source, hardware, set_later);
   reader.set_pool(pool_tokens);
   std::vector<std::string> unknown;

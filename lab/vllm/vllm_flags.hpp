@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "lab/engine_flags/flag_reader.hpp"
 #include "lab/experiment/experiment.hpp"
 #include "lab/experiment/setup.hpp"
+#include "models/json.hpp"
 
 namespace kvtwin {
 
@@ -26,8 +26,8 @@ void apply_vllm_line(Experiment& experiment, std::string_view line, const Hardwa
 
 // The same of values by the names of vLLM's arguments, as a server's log has them. `source`: for notes and origins.
 // `pool_tokens`: the size of the KV cache that the server printed; 0: it printed none.
-void apply_vllm_arguments(Experiment& experiment, const nlohmann::json& arguments, std::int64_t pool_tokens,
-                          const std::string& source, const HardwareSpec& hardware, KeyList set_later = {});
+void apply_vllm_arguments(Experiment& experiment, Json arguments, std::int64_t pool_tokens, const std::string& source,
+                          const HardwareSpec& hardware, KeyList set_later = {});
 
 // Returns the command of a server that is as the experiment. apply_vllm_line() of it gives the same experiment, but for
 // the keys in the notes.

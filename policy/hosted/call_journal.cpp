@@ -1,5 +1,7 @@
 #include "policy/hosted/call_journal.hpp"
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
 #include "policy/base/byte_order.hpp"
@@ -15,6 +17,9 @@ namespace {
 enum : std::uint32_t { kTree = 1, kCall = 2, kEnd = 3 };
 constexpr std::size_t kTreeBytes = 52;
 constexpr std::size_t kCallBytes = 104, kKeySize = 32;
+constexpr std::uint8_t kStorageCall = 18;  // in place of a CallVerb
+// By the number of a record's node.
+constexpr std::array kStorageVerbs{StorageVerb::get, StorageVerb::set, StorageVerb::look_up};
 constexpr std::uint32_t kWholeNodes = 1, kSplitRefreshes = 2, kHitsByCount = 4;
 
 bool may_have(std::uint32_t type, std::uint32_t, std::size_t bytes) {
@@ -54,6 +59,19 @@ class Take {
   const std::byte* at_;
 };
 
+// Takes the fields of a storage call out of `record`. Returns false if others are set.
+bool take_storage_call(CallRecord& record) {
+  const Call& call = record.call;
+  const auto verb = static_cast<std::size_t>(call.node);
+  const bool others = call.tier != Tier::device || call.hint != HintKind{} || call.value != 0 ||
+                      call.prompt_tokens != 0 || call.output_tokens != 0 || !call.keys.empty() ||
+                      record.answer != Answer{} || record.after != DecisionMark{};
+  if (others || verb >= kStorageVerbs.size()) return false;
+  record.storage = {kStorageVerbs.at(verb), call.pages, call.request, call.session, call.time};
+  record.call = {};
+  return true;
+}
+
 // Returns false if a field is out of range.
 bool parse_tree(std::span<const std::byte> payload, HostedSetup& setup) {
   Take take(payload.data());
@@ -77,11 +95,13 @@ bool parse_call(std::span<const std::byte> payload, CallRecord& record, std::vec
   Take take(payload.data());
   const std::uint32_t head = take.u32();
   const std::uint32_t verb = head & 0xFFU, tier = head >> 8 & 0xFFU, hint = head >> 16 & 0xFFU;
-  if (verb >= kCallVerbs || tier > 1 || hint > static_cast<std::uint32_t>(HintKind::abort) || head >> 24 != 0) {
+  const bool is_storage = verb == kStorageCall;
+  if ((verb >= kCallVerbs && !is_storage) || tier > 1 || hint > static_cast<std::uint32_t>(HintKind::abort) ||
+      head >> 24 != 0) {
     return false;
   }
   Call& call = record.call;
-  call.verb = static_cast<CallVerb>(verb);
+  call.verb = is_storage ? CallVerb{} : static_cast<CallVerb>(verb);
   call.tier = tier == 0 ? Tier::device : Tier::host;
   call.hint = static_cast<HintKind>(hint);
   call.node = NodeId{take.u32()};
@@ -104,7 +124,7 @@ bool parse_call(std::span<const std::byte> payload, CallRecord& record, std::vec
     for (std::uint64_t& word : key.words) word = take.u64();
   }
   call.keys = keys;
-  return true;
+  return !is_storage || take_storage_call(record);
 }
 
 }  // namespace
@@ -125,9 +145,23 @@ void CallJournalWriter::tree(const HostedSetup& setup) {
 }
 
 void CallJournalWriter::append(const Call& call, const Answer& answer, const DecisionMark& after) {
+  put(static_cast<std::uint8_t>(call.verb), call, answer, after);
+}
+
+void CallJournalWriter::append(const HostStorageCall& call) {
+  const auto verb = std::ranges::find(kStorageVerbs, call.verb) - kStorageVerbs.begin();
+  put(kStorageCall,
+      {.node = NodeId{static_cast<std::uint32_t>(verb)},
+       .pages = call.pages,
+       .request = call.done,
+       .time = call.duration,
+       .session = call.bytes},
+      {}, {});
+}
+
+void CallJournalWriter::put(std::uint8_t verb, const Call& call, const Answer& answer, const DecisionMark& after) {
   Put put(frames_.open(kCall, kCallBytes + call.keys.size() * kKeySize));
-  put.u32(static_cast<std::uint32_t>(call.verb) | (call.tier == Tier::host ? 1U << 8 : 0U) |
-          static_cast<std::uint32_t>(call.hint) << 16);
+  put.u32(verb | (call.tier == Tier::host ? 1U << 8 : 0U) | static_cast<std::uint32_t>(call.hint) << 16);
   put.u32(static_cast<std::uint32_t>(call.node)).u64(call.pages).u64(call.request).i64(call.time);
   put.u64(call.session).i64(call.value).u64(call.prompt_tokens).u64(call.output_tokens);
   put.u32(static_cast<std::uint32_t>(answer.node)).u64(answer.device_pages).u64(answer.host_pages);
@@ -154,12 +188,13 @@ JournalStatus CallJournalReader::next(CallRecord& record) {
     return frames_.peek(frame);  // no bytes may follow
   }
   record.tree.reset();
+  record.storage.reset();
   if (frame.type == kTree) {
     if (!parse_tree(frame.payload, record.tree.emplace())) return frames_.refuse();
     has_tree_ = true;
   } else {
     if (!parse_call(frame.payload, record, keys_)) return frames_.refuse();
-    if (!has_tree_ && record.call.verb != CallVerb::storage) return frames_.refuse();
+    if (!has_tree_ && !record.storage) return frames_.refuse();
   }
   frames_.accept();
   return JournalStatus::record;

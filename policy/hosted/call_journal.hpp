@@ -8,9 +8,11 @@
 //            u64 session | i64 value | u64 prompt tokens | u64 output tokens |
 //            u32 answer's node | u64 answer's device pages | u64 answer's host pages |
 //            u64 victims | u64 their digest | u32 keys | 32 each key
+//     of the host's storage (HostStorageCall): verb 18, node: its verb (0 get, 1 put, 2 look-up), pages: asked,
+//            request: pages that ended well, session: bytes, time: duration; all else as in an empty call
 //   3 end    nothing; the last record of a journal that was closed
 //
-// A tree record comes before the first call, unless all calls are `storage`. A further tree record replaces the tree.
+// A tree record comes before the first call of a tree. A further tree record replaces the tree.
 // The text of the header names the host, for example "sglang 0.5.23".
 #pragma once
 
@@ -19,6 +21,7 @@
 #include <vector>
 
 #include "policy/hosted/hosted_tree.hpp"
+#include "policy/seam/cost.hpp"
 #include "policy/seam/frames.hpp"
 
 namespace kvtwin {
@@ -27,6 +30,14 @@ constexpr std::uint32_t kCallJournalVersion = 1;
 // The first bytes of a journal of calls.
 extern const JournalMagic kCallJournalMagic;
 
+// A call of the host's storage back end, which the tree does not see.
+struct HostStorageCall {
+  StorageVerb verb = StorageVerb::get;  // get, set or look_up
+  Pages pages = 0, done = 0;            // asked, and of these the pages that ended well
+  Bytes bytes = 0;
+  TimeNs duration = 0;
+};
+
 class CallJournalWriter {
  public:
   // Writes the header. Requires: the sink outlives the writer.
@@ -34,15 +45,19 @@ class CallJournalWriter {
   void tree(const HostedSetup& setup);
   // `after`: of the tree, once it has answered.
   void append(const Call& call, const Answer& answer, const DecisionMark& after);
+  void append(const HostStorageCall& call);
   void finish();
 
  private:
+  void put(std::uint8_t verb, const Call& call, const Answer& answer, const DecisionMark& after);
+
   FrameWriter frames_;
 };
 
 struct CallRecord {
-  std::optional<HostedSetup> tree;  // else a call
-  Call call;                        // its keys are valid until the reader's next call
+  std::optional<HostedSetup> tree;
+  std::optional<HostStorageCall> storage;
+  Call call;  // without `tree` and `storage`; its keys are valid until the reader's next call
   Answer answer;
   DecisionMark after;
 };

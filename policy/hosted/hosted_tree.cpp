@@ -30,8 +30,8 @@ constexpr const char* kTooMany = "too many keys; pass at most 67,108,864";
 
 std::string_view name_of(CallVerb verb) {
   static constexpr std::array<std::string_view, kCallVerbs> kNames{
-      "clear",   "match", "insert", "split",   "place", "drop",  "touch",  "count", "raise",  "lease",
-      "release", "visit", "queue",  "unqueue", "hint",  "share", "victim", "evict", "storage"};
+      "clear", "match",   "insert", "split", "place",   "drop", "touch", "count",  "raise",
+      "lease", "release", "visit",  "queue", "unqueue", "hint", "share", "victim", "evict"};
   return static_cast<std::size_t>(verb) < kNames.size() ? kNames[static_cast<std::size_t>(verb)] : "unknown";
 }
 
@@ -113,7 +113,6 @@ const char* HostedTree::call(const Call& call, Answer& answer) {
       answer.device_pages = tree_->shared_history_prefix(call.keys);
       return nullptr;
     case CallVerb::victim: return choose(call, answer);
-    case CallVerb::storage: return nullptr;
   }
   return "there is no such call";
 }

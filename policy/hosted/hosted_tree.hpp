@@ -62,10 +62,8 @@ enum class CallVerb : std::uint8_t {
   victim,   // tier. Answer: node (none: nothing may be evicted), device_pages (of the node)
   evict,    // node, tier, pages: the last pages of the node leave the tier. The node must be on offer, but need not be
             // the victim
-  storage,  // node (0: get, 1: put, 2: look-up), pages (asked), request (pages that ended well), session (bytes), time
-            // (duration). Of the host's storage back end; the tree ignores it
 };
-inline constexpr std::size_t kCallVerbs = 19;
+inline constexpr std::size_t kCallVerbs = 18;
 std::string_view name_of(CallVerb verb);
 
 // What a touch does to the nodes of the path.

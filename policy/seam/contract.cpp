@@ -228,8 +228,8 @@ BrokenTerm SeamContract::submitted(const Operation& operation, OperationId id, T
     open_.back().last = hand_over->last;
     const auto part = parts_.find(open_.back().part);
     if (part == parts_.end()) return nullptr;
-    open_.back().lacks_pages = hand_over->first > part->second.lost_from;
-    if (!open_.back().lacks_pages) part->second.lost_from = kNothingLost;
+    open_.back().lacks_pages = part->second.gap.is_before(hand_over->first);
+    if (!open_.back().lacks_pages) part->second.gap.written(static_cast<std::uint64_t>(id));
     return nullptr;
   }
   const auto& pass = std::get<ForwardOperation>(operation);
@@ -368,7 +368,7 @@ void SeamContract::lose_pages(const Open& failed) {
     later.lacks_pages = true;
   }
   const auto at = parts_.find(failed.part);
-  if (at != parts_.end()) at->second.lost_from = std::min(at->second.lost_from, failed.first);
+  if (at != parts_.end()) at->second.gap.failed(failed.first, static_cast<std::uint64_t>(failed.id));
 }
 
 BrokenTerm SeamContract::take_pages(const Open& open, const Completion& completion) const {

@@ -26,6 +26,7 @@
 #include <utility>
 #include <vector>
 
+#include "policy/seam/hand_over_gap.hpp"
 #include "policy/seam/substrate.hpp"
 
 namespace kvtwin {
@@ -88,12 +89,11 @@ class SeamContract {
     bool last = false;
     bool lacks_pages = false;  // an earlier one was not done, and its pages have not been written again
   };
-  static constexpr Pages kNothingLost = ~Pages{0};
   struct PrefillPart {
     std::uint32_t peer = 0;
     Pages pages = 0;  // of the prompt
     bool room = false;
-    Pages lost_from = kNothingLost;  // first page of a hand-over that failed and is not written again yet
+    HandOverGap gap;  // closed as soon as a hand-over that writes its pages again is submitted
     Pages first = 0;
     std::vector<SlotId> slots;  // leased by the decode engine, for the pages from `first` on
   };

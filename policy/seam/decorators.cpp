@@ -194,10 +194,10 @@ OperationId Faulty::submit_storage(const StorageOperation& operation) {
 // one, if this one fails.
 OperationId Faulty::submit_hand_over(const HandOverOperation& operation) {
   const std::pair part{operation.request, operation.attempt};
-  const auto lost = lost_from_.find(part);
-  const bool lacks_pages = lost != lost_from_.end() && operation.first > lost->second;
+  HandOverGap& gap = gaps_[part];
+  const std::uint64_t write = last_id_ + 1;
   HandOverOperation below = operation;
-  bool gate_lost = false, will_fail = lacks_pages;
+  bool gate_lost = false, will_fail = gap.is_before(operation.first);
   if (operation.pass != OperationId::none) {
     const Flight* const pass = find(operation.pass);
     const Held* const answered = held(operation.pass);
@@ -205,8 +205,12 @@ OperationId Faulty::submit_hand_over(const HandOverOperation& operation) {
     below.pass = pass == nullptr || pass->stand_in ? OperationId::none : pass->world_id;
   }
   will_fail |= drawn(shares_.failed_hand_overs) || gate_lost;
-  if (will_fail && !lacks_pages) lost_from_[part] = operation.first;
-  if (!will_fail && lost != lost_from_.end()) lost_from_.erase(lost);
+  if (will_fail) {
+    gap.failed(operation.first, write);
+  } else {
+    gap.written(write);
+  }
+  if (!gap.is_open()) gaps_.erase(part);
   below.last = operation.last && !will_fail;
   // The pages of a pass that fails may be freed at once, so the world must not read them.
   Flight& flight = open(gate_lost ? world_.call_at(world_.now()) : world_.submit(below));

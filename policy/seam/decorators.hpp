@@ -17,6 +17,7 @@
 
 #include "policy/seam/contract.hpp"
 #include "policy/seam/decision.hpp"
+#include "policy/seam/hand_over_gap.hpp"
 #include "policy/seam/journal.hpp"
 #include "policy/seam/substrate.hpp"
 
@@ -188,12 +189,11 @@ class Faulty final : public Substrate, public InputHandler {
   InputHandler* handler_ = nullptr;
   FaultCounts counts_;
   std::uint64_t last_id_ = 0;
-  std::vector<Flight> flights_;                         // in the order of both ids; few at a time
-  std::vector<Held> held_;                              // in the order in which the world answered
-  std::vector<OperationId> bursts_to_cut_, to_cancel_;  // engine ids
-  std::unordered_set<PageKey, PageKeyHash> lost_;       // names of stored pages
-  // By request and attempt: the first page of the hand-over that failed.
-  std::map<std::pair<RequestId, std::uint32_t>, Pages> lost_from_;
+  std::vector<Flight> flights_;                                      // in the order of both ids; few at a time
+  std::vector<Held> held_;                                           // in the order in which the world answered
+  std::vector<OperationId> bursts_to_cut_, to_cancel_;               // engine ids
+  std::unordered_set<PageKey, PageKeyHash> lost_;                    // names of stored pages
+  std::map<std::pair<RequestId, std::uint32_t>, HandOverGap> gaps_;  // open ones, by request and attempt
   std::uint64_t operations_down_ = 0;  // the number of operations for which the link stays down
   bool node_dead_ = false;
 };

@@ -14,12 +14,12 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
 #include <vector>
 
 #include "impl/disk/segment_store.hpp"
+#include "models/json.hpp"
 #include "tests/bench_work.hpp"
 #include "tests/program.hpp"
 #include "tests/splitmix.hpp"
@@ -45,7 +45,7 @@ double fio(const std::string& folder, const std::string& pattern, Bytes block) {
   std::array<char, 4096> buffer;
   for (std::size_t n = 0; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) text.append(buffer.data(), n);
   if (pclose(pipe) != 0) return 0;
-  const auto json = nlohmann::json::parse(text.substr(std::min(text.find('{'), text.size())), nullptr, false);
+  const auto json = Json::parse_or_discard(text.substr(std::min(text.find('{'), text.size())));
   if (json.is_discarded()) return 0;
   const auto& job = json["jobs"][0];
   return job[pattern.ends_with("read") ? "read" : "write"]["bw_bytes"].get<double>();

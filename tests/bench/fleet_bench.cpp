@@ -4,9 +4,9 @@
 //   build/tests/fleet_bench --benchmark_filter=simgrid_score
 #include <benchmark/benchmark.h>
 
-#include <nlohmann/json.hpp>
 #include <string>
 
+#include "models/json.hpp"
 #include "tests/bench/output_of.hpp"
 #include "tests/paths.hpp"
 
@@ -25,7 +25,7 @@ void fleet(benchmark::State& state, const char* world, const char* route) {
       " --json 2>/dev/null";
   double seconds = 0, bytes = 0;
   for (auto _ : state) {
-    const auto report = nlohmann::json::parse(kvtwin::test::output_of(command), nullptr, false);
+    const auto report = kvtwin::Json::parse_or_discard(kvtwin::test::output_of(command));
     if (report.is_discarded() || report["requests"]["completed"] != requests) {
       state.SkipWithError("the simulation failed");
       return;

@@ -49,6 +49,8 @@ bool try_journal(std::span<const std::byte> bytes, test::ByteVector& again) {
       setup.device_pages = std::min(setup.device_pages, kMaxTreePages);
       setup.host_pages = std::min(setup.host_pages, kMaxTreePages);
       tree.emplace(setup);
+    } else if (record.storage) {
+      writer.append(*record.storage);
     } else {
       writer.append(record.call, record.answer, record.after);
       Answer answer;

@@ -11,12 +11,12 @@
 #include <cstdio>
 #include <fstream>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "kernels/context_kernels.hpp"
 #include "kernels/pattern_kernels.hpp"
 #include "kernels/row_kernels.hpp"
+#include "models/json.hpp"
 #include "tests/cuda_twin/cuda_twin.hpp"
 #include "tests/gpu/gpu_memory.hpp"
 #include "tests/gpu_sim/simulator.hpp"
@@ -24,8 +24,6 @@
 
 namespace kvtwin::gpu_sim {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 const std::string kFile = in_source("tests/golden/ptx_counts.json");
 constexpr double kOtherNvcc = 0.15;  // share of instructions; nvcc 13.5.37 differs by up to 14.3 % from 13.0.88
@@ -175,7 +173,7 @@ Json counted() {
 
 Json file() {
   std::ifstream in(kFile);
-  return Json::parse(in);
+  return Json::parse(std::string(std::istreambuf_iterator<char>(in), {}));
 }
 
 TEST(PtxCounts, AreThoseOfToday) {

@@ -7,9 +7,7 @@
 
 namespace kvtwin::test {
 
-using nlohmann::json;
-
-std::unique_ptr<HybridServer> make_hybrid_server(const json& head) {
+std::unique_ptr<HybridServer> make_hybrid_server(const Json& head) {
   const std::string engine = head.at("engine");
   if (engine == "sglang") return make_sglang_server(head.at("config"));
   if (engine == "vllm") return make_vllm_server(head.at("config"));
@@ -20,10 +18,10 @@ std::string first_difference(const std::string& path) {
   std::ifstream file(path);
   std::string line;
   if (!std::getline(file, line)) throw std::runtime_error(path + ": cannot be read");
-  const std::unique_ptr<HybridServer> server = make_hybrid_server(json::parse(line));
+  const std::unique_ptr<HybridServer> server = make_hybrid_server(Json::parse(line));
   for (std::size_t number = 2; std::getline(file, line); ++number) {
-    const json wanted = json::parse(line);
-    json got = wanted;
+    const Json wanted = Json::parse(line);
+    Json got = wanted;
     try {
       got.update(server->run(wanted));
       server->check();

@@ -13,10 +13,10 @@
 #pragma once
 
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "models/json.hpp"
 #include "policy/base/types.hpp"
 
 namespace kvtwin::test {
@@ -25,13 +25,13 @@ class HybridServer {
  public:
   virtual ~HybridServer() = default;
   // Returns the outcome of the operation. Throws std::runtime_error if it cannot be made.
-  virtual nlohmann::json run(const nlohmann::json& operation) = 0;
+  virtual Json run(const Json& operation) = 0;
   // Checks every invariant of the cache.
   virtual void check() const = 0;
 };
 
 // Throws std::runtime_error for an unknown engine or an unknown key of the configuration.
-std::unique_ptr<HybridServer> make_hybrid_server(const nlohmann::json& head);
+std::unique_ptr<HybridServer> make_hybrid_server(const Json& head);
 
 // Runs all operations of a sequence. Returns the first difference from its outcomes in one sentence; empty if there is
 // none.

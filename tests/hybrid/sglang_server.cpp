@@ -10,8 +10,6 @@
 namespace kvtwin::test {
 namespace {
 
-using nlohmann::json;
-
 class InstantWorld final : public Substrate {
  public:
   TimeNs now() const override { return 0; }
@@ -41,7 +39,7 @@ class Evictions final : public Observer {
   std::vector<Pages> counts;
 };
 
-EngineConfig config_of(const json& given) {
+EngineConfig config_of(const Json& given) {
   EngineConfig config;
   config.shape = {.layers = 1, .planes = 1, .heads = 1, .head_bytes = 16, .page_tokens = 1};
   config.evict_unit = EvictUnit::node;
@@ -94,7 +92,7 @@ EngineConfig config_of(const json& given) {
 
 class SglangServer final : public HybridServer {
  public:
-  explicit SglangServer(const json& given)
+  explicit SglangServer(const Json& given)
       : config_(config_of(given)),
         state_grid_(
             given.value("strategy", "") == "no_buffer"
@@ -105,18 +103,18 @@ class SglangServer final : public HybridServer {
         storage_(config_, world_, sink_),
         cache_(config_, world_, storage_, sink_) {}
 
-  json run(const json& operation) override {
+  Json run(const Json& operation) override {
     evictions_.counts.assign(1 + config_.pools.size(), 0);
-    json outcome = operation.at("op") == "start" ? start(operation) : finish(operation);
-    json evicted = {{"full", evictions_.counts[0] * page()}, {"window", 0}, {"states", 0}};
-    json usage = {{"full", used(0)}};
+    Json outcome = operation.at("op") == "start" ? start(operation) : finish(operation);
+    Json evicted = {{"full", evictions_.counts[0] * page()}, {"window", 0}, {"states", 0}};
+    Json usage = {{"full", used(0)}};
     for (std::size_t at = 0; at < config_.pools.size(); ++at) {
       const bool window = config_.pools[at].closure == Closure::tail;
       evicted[window ? "window" : "states"] = evictions_.counts[at + 1] * (window ? page() : 1);
       usage[window ? "window" : "states"] = cache_.pool_used(at, Tier::device) * (window ? page() : 1);
     }
     if (config_.host_pages > 0) {
-      json host = {{"kv", cache_.host_used() * page()}};
+      Json host = {{"kv", cache_.host_used() * page()}};
       for (std::size_t at = 0; at < config_.pools.size(); ++at) {
         const bool window = config_.pools[at].closure == Closure::tail;
         host[window ? "swa" : "mamba"] = cache_.pool_used(at, Tier::host) * (window ? page() : 1);
@@ -152,7 +150,7 @@ class SglangServer final : public HybridServer {
   Tokens page() const { return config_.shape.page_tokens; }
   Tokens used(std::size_t) const { return cache_.device_used() * page(); }
 
-  json start(const json& operation) {
+  Json start(const Json& operation) {
     Running& request = running_[operation.at("id")];
     request.tokens = tokens_of(operation.at("prompt"));
     request.keys = keys_of(request.tokens, page());
@@ -191,15 +189,15 @@ class SglangServer final : public HybridServer {
             {"device", match.device_pages * page()},
             {"host", hit - match.device_pages * page()},
             {"full_present", match.present * page()},
-            {"branch", branch == 0 ? json() : json(branch)}};
+            {"branch", branch == 0 ? Json() : Json(branch)}};
   }
 
-  json finish(const json& operation) {
+  Json finish(const Json& operation) {
     const auto at = running_.find(operation.at("id"));
     if (at == running_.end()) throw std::runtime_error("the request does not run");
     Running& request = at->second;
     const Tokens prompt = request.tokens.size();
-    std::vector<std::uint64_t> answer = tokens_of(json::array({operation.at("answer")}));
+    std::vector<std::uint64_t> answer = tokens_of(Json::array({operation.at("answer")}));
     answer.pop_back();
     request.tokens.insert(request.tokens.end(), answer.begin(), answer.end());
     request.keys = keys_of(request.tokens, page());
@@ -213,7 +211,7 @@ class SglangServer final : public HybridServer {
     cache_.leave_pools(request.pools);
     running_.erase(at);
     end_copies();
-    return json::object();
+    return Json::object();
   }
 
   void end_copies() {
@@ -259,6 +257,6 @@ class SglangServer final : public HybridServer {
 
 }  // namespace
 
-std::unique_ptr<HybridServer> make_sglang_server(const json& config) { return std::make_unique<SglangServer>(config); }
+std::unique_ptr<HybridServer> make_sglang_server(const Json& config) { return std::make_unique<SglangServer>(config); }
 
 }  // namespace kvtwin::test

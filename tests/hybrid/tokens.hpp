@@ -7,13 +7,13 @@
 
 namespace kvtwin::test {
 
-std::unique_ptr<HybridServer> make_sglang_server(const nlohmann::json& config);
-std::unique_ptr<HybridServer> make_vllm_server(const nlohmann::json& config);
+std::unique_ptr<HybridServer> make_sglang_server(const Json& config);
+std::unique_ptr<HybridServer> make_vllm_server(const Json& config);
 
 // Token j of segment s is s * 65,536 + j.
-inline std::vector<std::uint64_t> tokens_of(const nlohmann::json& segments) {
+inline std::vector<std::uint64_t> tokens_of(const Json& segments) {
   std::vector<std::uint64_t> tokens;
-  for (const nlohmann::json& segment : segments) {
+  for (const Json& segment : segments) {
     const std::uint64_t first = segment.at(0).get<std::uint64_t>() * 65'536;
     for (std::uint64_t j = 0; j < segment.at(1).get<std::uint64_t>(); ++j) tokens.push_back(first + j);
   }

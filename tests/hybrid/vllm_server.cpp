@@ -10,15 +10,13 @@
 namespace kvtwin::test {
 namespace {
 
-using nlohmann::json;
-
 constexpr Tokens kUnit = 16;  // the kernels' block of attention
 
-Bytes state_bytes(const json& given) {
+Bytes state_bytes(const Json& given) {
   Bytes bytes = 0;
   for (std::size_t i = 0; i < given.at("state_shapes").size(); ++i) {
     Bytes elements = given.at("state_dtypes").at(i) == "float32" ? 4 : 2;
-    for (const json& size : given.at("state_shapes").at(i)) elements *= size.get<Bytes>();
+    for (const Json& size : given.at("state_shapes").at(i)) elements *= size.get<Bytes>();
     bytes += elements;
   }
   return bytes;
@@ -29,7 +27,7 @@ struct Pool {
   Tokens page = 0;
 };
 
-Pool pool_of(const json& given) {
+Pool pool_of(const Json& given) {
   constexpr std::string_view kKeys[] = {"memory", "layers", "heads",     "head_size",    "window",      "window_heads",
                                         "block",  "chunk",  "retention", "state_shapes", "state_dtypes"};
   for (const auto& [key, value] : given.items()) {
@@ -44,7 +42,7 @@ Pool pool_of(const json& given) {
     Tokens block;
   };
   std::vector<Kind> kinds;
-  const json& layers = given.at("layers");
+  const Json& layers = given.at("layers");
   auto block = given.value("block", kUnit);
   for (const auto& [name, closure] :
        {std::pair{"full", Closure::path}, std::pair{"window", Closure::tail}, std::pair{"state", Closure::point}}) {
@@ -76,7 +74,7 @@ Pool pool_of(const json& given) {
   }
   pool.config.blocks = static_cast<std::uint32_t>(given.at("memory").get<Bytes>() / (bytes * size));
   if (given.contains("retention")) {
-    const json& retention = given.at("retention");
+    const Json& retention = given.at("retention");
     pool.config.retention = retention.is_null() ? std::nullopt : std::optional(retention.get<Tokens>());
   }
   return pool;
@@ -84,12 +82,12 @@ Pool pool_of(const json& given) {
 
 class VllmServer final : public HybridServer {
  public:
-  explicit VllmServer(const json& given)
+  explicit VllmServer(const Json& given)
       : pool_(pool_of(given)), chunk_(given.value("chunk", Tokens{8192})), cache_(pool_.config, pool_.page) {}
 
-  json run(const json& operation) override {
+  Json run(const Json& operation) override {
     const std::uint64_t before = cache_.evicted_blocks();
-    json outcome = operation.at("op") == "start" ? start(operation) : finish(operation);
+    Json outcome = operation.at("op") == "start" ? start(operation) : finish(operation);
     if (!outcome.contains("refused")) outcome["evicted_blocks"] = cache_.evicted_blocks() - before;
     outcome["usage"] = {{"blocks", cache_.capacity() + 1}};
     const bool equal_blocks =
@@ -111,7 +109,7 @@ class VllmServer final : public HybridServer {
     BlockTables tables;
   };
 
-  json start(const json& operation) {
+  Json start(const Json& operation) {
     Running request;
     request.tokens = tokens_of(operation.at("prompt"));
     request.keys = keys_of(request.tokens, pool_.page);
@@ -146,15 +144,15 @@ class VllmServer final : public HybridServer {
     return true;
   }
 
-  json finish(const json& operation) {
+  Json finish(const Json& operation) {
     const auto at = running_.find(operation.at("id"));
     if (at == running_.end()) return {{"refused", true}};
     Running& request = at->second;
-    const std::vector<std::uint64_t> answer = tokens_of(json::array({operation.at("answer")}));
+    const std::vector<std::uint64_t> answer = tokens_of(Json::array({operation.at("answer")}));
     const Tokens prompt = request.tokens.size();
     request.tokens.insert(request.tokens.end(), answer.begin(), answer.end());
     request.keys = keys_of(request.tokens, pool_.page);
-    json outcome = json::object();
+    Json outcome = Json::object();
     for (Tokens length = prompt; length + 1 < request.tokens.size(); ++length) {
       if (!cache_.allocate(request.tables, length, length + 1)) {
         outcome["preempted"] = length - prompt;
@@ -175,6 +173,6 @@ class VllmServer final : public HybridServer {
 
 }  // namespace
 
-std::unique_ptr<HybridServer> make_vllm_server(const json& config) { return std::make_unique<VllmServer>(config); }
+std::unique_ptr<HybridServer> make_vllm_server(const Json& config) { return std::make_unique<VllmServer>(config); }
 
 }  // namespace kvtwin::test

@@ -51,7 +51,7 @@ SUITES = {
     "capi": ("unit_capi", "crash_capi"),
     "models": ("unit_models", "property_models"),
     "lab/plan": ("property_lab", "property_cli --gtest_filter=Plan*"),
-    "lab/report": ("unit_lab --gtest_filter=PageHistory*:SharedPrefixes*", "unit_cli --gtest_filter=" + REPORT_TESTS,
+    "lab/report": ("unit_lab --gtest_filter=PageHistory*:SharedPrefixes*:" + REPORT_TESTS, "unit_cli --gtest_filter=" + REPORT_TESTS,
                    "golden_cli --gtest_filter=Golden.*:Report.*",
                    "property_cli --gtest_filter=Accounts.*:ReportBounds.*"),
 }

@@ -21,7 +21,7 @@ MAY_INCLUDE = {
     "impl": rf"impl/|{PUBLIC_POLICY}|{CATALOG}|models/|kernels/",
     "kernels": r"kernels/|policy/transfer/(layout|boxes)\.hpp",
     "include": r"kvtwin/",
-    "capi": rf"capi/|kvtwin/|{PUBLIC_POLICY}|policy/hosted/|models/weights\.hpp|impl/",
+    "capi": rf"capi/|kvtwin/|{PUBLIC_POLICY}|policy/hosted/|models/(json|weights)\.hpp|impl/",
     "lab": r"(?!cli/|tests/|capi/|python/|kvtwin/)",
     "python": r"python/src/|kvtwin/|traces/",
     "cli": r"",
@@ -47,6 +47,7 @@ OWNED_HEADERS = [
     (r"mpi\.h", r"impl/runtime/mpi_(?:ranks|mail|call)\.cpp", "only impl/runtime/mpi_*.cpp includes MPI"),
     (r"CLI/|CLI11", r"cli/|tests/\w+/cli/", "only cli/ parses commands"),
     (r"toml\+\+", r"lab/|tests/\w+/cli/|models/", "only lab/ parses experiments"),
+    (r"nlohmann", r"models/json\.cpp|tests/unit/lab/kv_events_test\.cpp", "only models/json.cpp includes the JSON library: compilers need seconds for it"),
     (r"lab/version\.hpp", r"lab/|cli/", "only lab/ and cli/ know the version"),
 ]
 POLICY_HEADERS = set(

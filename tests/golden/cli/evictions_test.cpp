@@ -9,7 +9,7 @@
 
 #include "policy/eviction.hpp"
 #include "tests/paths.hpp"
-#include "tests/program_json.hpp"
+#include "tests/program.hpp"
 
 namespace kvtwin::test {
 namespace {

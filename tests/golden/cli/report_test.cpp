@@ -22,7 +22,7 @@ void expect_golden(const std::string& world) {
   ASSERT_GE(golden.size(), 10U);
   const Json report = run(simulate_arguments(kChatHour, {}, "", world)).json();
   for (const auto& [pointer, value] : golden.items()) {
-    EXPECT_EQ(report.at(Json::json_pointer(pointer)), value)
+    EXPECT_EQ(report.at_path(pointer), value)
         << pointer << " in " << world << "; if that is meant: tests/golden/update";
   }
 }

@@ -110,7 +110,7 @@ TEST(RealReplay, ClosedLoopsAreDecidedAgain) {
                       {"output_length", 20}, {"hash_ids", {session, 100 + turn * kSessions + session, 7, 8}},
                       {"session", session},  {"think_time", 1}};
       Json fits = line;
-      fits["hash_ids"].get_ref<Json::array_t&>().resize((16 + turn * kSessions + session + 15) / 16);
+      fits["hash_ids"].resize((16 + turn * kSessions + session + 15) / 16);
       trace += fits.dump() + "\n";
       ms += turn % 2;
     }

@@ -25,7 +25,7 @@
 #include "lab/experiment/setup.hpp"
 #include "lab/simulate.hpp"
 #include "models/presets.hpp"
-#include "tests/program_json.hpp"
+#include "tests/program.hpp"
 #include "tests/splitmix.hpp"
 
 namespace kvtwin::test {

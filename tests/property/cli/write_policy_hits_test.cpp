@@ -9,6 +9,7 @@
 
 #include "lab/experiment/experiment.hpp"
 #include "lab/experiment/setup.hpp"
+#include "lab/experiment/workload.hpp"
 #include "lab/sglang/sglang_flags.hpp"
 #include "lab/simulate.hpp"
 #include "sim/bounds/instant_engine.hpp"

@@ -17,7 +17,7 @@
 
 #include "lab/simulate.hpp"
 #include "policy/base/check.hpp"
-#include "tests/program_json.hpp"
+#include "tests/program.hpp"
 #include "tests/splitmix.hpp"
 
 namespace kvtwin::test {

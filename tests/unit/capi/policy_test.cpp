@@ -225,7 +225,7 @@ TEST(PolicyC, AForkedChildWritesNothingIntoTheJournal) {
   CallRecord record;
   for (std::uint64_t i = 0; i < kCalls; ++i) {
     ASSERT_EQ(reader.next(record), JournalStatus::record) << i;
-    EXPECT_EQ(record.call.pages, i);
+    EXPECT_EQ(record.storage->pages, i);
   }
   EXPECT_EQ(reader.next(record), JournalStatus::end);
 }
@@ -265,11 +265,12 @@ TEST(PolicyC, JournalsHaveEveryCallOfPolicyAndStorage) {
   EXPECT_EQ(record.call.verb, CallVerb::insert);
   EXPECT_EQ(record.call.keys.size(), 2U);
   ASSERT_EQ(reader.next(record), JournalStatus::record);
-  EXPECT_EQ(record.call.verb, CallVerb::storage);
-  EXPECT_EQ(record.call.pages, 3U);
-  EXPECT_EQ(record.call.request, 2U);
-  EXPECT_EQ(record.call.session, 4096U);
-  EXPECT_EQ(record.call.time, 1500);
+  ASSERT_TRUE(record.storage);
+  EXPECT_EQ(record.storage->verb, StorageVerb::set);
+  EXPECT_EQ(record.storage->pages, 3U);
+  EXPECT_EQ(record.storage->done, 2U);
+  EXPECT_EQ(record.storage->bytes, 4096U);
+  EXPECT_EQ(record.storage->duration, 1500);
   ASSERT_EQ(reader.next(record), JournalStatus::record);
   EXPECT_EQ(record.call.verb, CallVerb::victim);
   EXPECT_EQ(record.after.count, 1U);
@@ -555,7 +556,8 @@ TEST(PolicyC, JournalsAreFlushedAndSayThatTheDiskIsFull) {
   EXPECT_EQ(kvtwin_call_journal_flush(journal), KVTWIN_OK);
   const Recorded recorded = calls_in(path);
   ASSERT_EQ(recorded.calls.size(), 1U);
-  EXPECT_EQ(recorded.calls[0].call.node, NodeId{KVTWIN_LOOK_UP});
+  ASSERT_TRUE(recorded.calls[0].storage);
+  EXPECT_EQ(recorded.calls[0].storage->verb, StorageVerb::look_up);
   EXPECT_EQ(kvtwin_call_journal_close(journal), KVTWIN_OK);
   EXPECT_EQ(kvtwin_call_journal_flush(nullptr), KVTWIN_OK);
 

@@ -13,11 +13,11 @@
 #include <fstream>
 #include <memory>
 #include <new>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "models/json.hpp"
 #include "tests/folder.hpp"
 #include "tests/redis_server.hpp"
 #include "tests/splitmix.hpp"
@@ -168,7 +168,7 @@ std::size_t look_up(kvtwin_store* store, std::uint64_t first, std::size_t count)
   return pages;
 }
 
-nlohmann::json stats(kvtwin_store* store) {
+Json stats(kvtwin_store* store) {
   std::string text;
   std::size_t needed = 0;
   EXPECT_EQ(kvtwin_store_stats(store, nullptr, 0, &needed), KVTWIN_OK);
@@ -176,7 +176,7 @@ nlohmann::json stats(kvtwin_store* store) {
     text.resize(needed);
     EXPECT_EQ(kvtwin_store_stats(store, text.data(), text.size(), &needed), KVTWIN_OK);
   }
-  return nlohmann::json::parse(text.c_str());
+  return Json::parse(text.c_str());
 }
 
 const std::vector<std::uint8_t> kAllOk3(3, KVTWIN_OK), kAllMissing3(3, KVTWIN_MISSING);
@@ -323,7 +323,7 @@ TEST_P(StoreOfKind, CountsItsCalls) {
   put(store.get(), 0, 3);
   get(store.get(), 1, 3);
   look_up(store.get(), 0, 5);
-  const nlohmann::json counted = stats(store.get());
+  const Json counted = stats(store.get());
   EXPECT_EQ(counted["kind"], GetParam().kind);
   EXPECT_EQ(counted["puts"]["pages"], 3);
   EXPECT_EQ(counted["puts"]["ok"], 3);
@@ -337,7 +337,7 @@ TEST_P(StoreOfKind, CountsItsCalls) {
   EXPECT_FALSE(counted["medium"].empty());
   std::vector<std::uint8_t> status(2);
   EXPECT_EQ(kvtwin_store_remove(store.get(), keys_of(0, 2).data(), 2, status.data()), KVTWIN_OK);
-  const nlohmann::json removed = stats(store.get())["removes"];
+  const Json removed = stats(store.get())["removes"];
   EXPECT_EQ(removed["calls"], 1);
   EXPECT_EQ(removed["pages"], 2);
   EXPECT_EQ(removed["ok"], 2);
@@ -378,7 +378,7 @@ TEST_P(StoreOfKind, EightThreadsMayCallAtTheSameTime) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  const nlohmann::json counted = stats(store.get());
+  const Json counted = stats(store.get());
   EXPECT_EQ(counted["gets"]["ok"], right.load());
   EXPECT_EQ(counted["gets"]["missing"], other.load());
   EXPECT_EQ(counted["gets"]["corrupt"], 0);
@@ -414,7 +414,7 @@ TEST_P(StoreOfKind, AFullStoreEvictsWhatWasUsedLongestAgo) {
   }
   EXPECT_EQ(look_up(store.get(), 52, 20), 12) << "the newest pages";
   EXPECT_EQ(look_up(store.get(), 0, 1), 0) << "the oldest page";
-  const nlohmann::json counted = stats(store.get());
+  const Json counted = stats(store.get());
   EXPECT_EQ(counted["puts"]["full"], 0);
   EXPECT_EQ(counted["medium"].value("pages_evicted", 0) + counted["medium"].value("evicted_pages", 0), 48);
   EXPECT_EQ(put(store.get(), 100, 40), std::vector<std::uint8_t>(40, KVTWIN_OK)) << "more pages than the capacity";

@@ -11,7 +11,6 @@
 #include "tests/journal_test_support.hpp"
 #include "tests/paths.hpp"
 #include "tests/program.hpp"
-#include "tests/program_json.hpp"
 
 namespace kvtwin::test {
 namespace {
@@ -89,14 +88,13 @@ TEST(CallReplay, StorageTimesCalibrateADisk) {
   CallJournalWriter writer(bytes, "a host");
   for (std::uint64_t i = 0; i < 240; ++i) {
     const std::uint64_t pages = 1 + i % 24, page = 1 << 20;
-    Call call;
-    call.verb = CallVerb::storage;
-    call.node = NodeId{static_cast<std::uint32_t>(i / 24 % 2)};
+    HostStorageCall call;
+    call.verb = i / 24 % 2 == 0 ? StorageVerb::get : StorageVerb::set;
     call.pages = pages;
-    call.request = i % 24 == 5 ? 0 : pages;
-    call.session = call.request * page;
-    call.time = call.request == 0 ? 1 : static_cast<TimeNs>(100'000 + pages * page);
-    writer.append(call, {}, {});
+    call.done = i % 24 == 5 ? 0 : pages;
+    call.bytes = call.done * page;
+    call.duration = call.done == 0 ? 1 : static_cast<TimeNs>(100'000 + pages * page);
+    writer.append(call);
   }
   writer.finish();
   std::ofstream(folder / "storage.kvc", std::ios::binary)

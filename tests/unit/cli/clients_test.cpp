@@ -24,9 +24,7 @@ const Settings kGroups{"model.name=llama-3.1-8b",
 const Settings kClosed = kGroups + Settings{"workload.loop=closed"};
 const Settings kClients = kClosed + Settings{"workload.generate.concurrency=16", "workload.generate.requests=160"};
 
-double figure(const Simulated& run, const char* pointer) {
-  return run.report.at(Json::json_pointer(pointer)).get<double>();
-}
+double figure(const Simulated& run, const char* pointer) { return run.report.at_path(pointer).get<double>(); }
 
 // One row of requests.csv.
 struct Row {

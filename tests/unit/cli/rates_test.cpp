@@ -39,7 +39,7 @@ const Settings kClients{"model.name=llama-3.1-8b",
                         "workload.generate.range_ratio=0.5",
                         "workload.generate.concurrency=16"};
 
-double figure(const Json& report, const char* pointer) { return report.at(Json::json_pointer(pointer)).get<double>(); }
+double figure(const Json& report, const char* pointer) { return report.at_path(pointer).get<double>(); }
 
 struct Row {
   double arrival = 0, end = 0, tokens = 0;

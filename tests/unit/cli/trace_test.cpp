@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <list>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <span>
 #include <sstream>
@@ -15,6 +14,7 @@
 #include <variant>
 #include <vector>
 
+#include "models/json.hpp"
 #include "policy/seam/journal.hpp"
 #include "tests/simulation.hpp"
 #include "tests/splitmix.hpp"

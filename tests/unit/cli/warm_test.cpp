@@ -52,9 +52,7 @@ TEST(WarmReport, CountsTheRequestsThatArriveInItsWindow) {
 TEST(WarmReport, BoundsCountTheRequestsOfItsWindow) {
   const Settings small = kSessions + Settings{"tiers.device.tokens=20000", "report.bounds=true"};
   const Json warm = simulate(small).report, all = simulate(small + Settings{"report.warm=false"}).report;
-  const auto number = [](const Json& report, const char* pointer) {
-    return report.at(Json::json_pointer(pointer)).get<double>();
-  };
+  const auto number = [](const Json& report, const char* pointer) { return report.at_path(pointer).get<double>(); };
   const double hits = number(warm, "/warm/tokens/hit_device"), lru = number(warm, "/bounds/lru_hit_tokens"),
                opt = number(warm, "/bounds/eviction_opt_hit_tokens");
   EXPECT_LE(hits, opt);

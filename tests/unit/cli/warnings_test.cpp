@@ -272,7 +272,7 @@ TEST(Warnings, OfRowsAreCountedByName) {
 // ---- the program ---------------------------------------------------------------------------------------
 
 bool has(const Json& report, const std::string& name) {
-  const auto names = report.value("warnings", std::vector<std::string>());
+  const auto names = report.value("warnings", Json::array()).get<std::vector<std::string>>();
   return std::ranges::find(names, name) != names.end();
 }
 

@@ -1,11 +1,11 @@
 // Tests the options that say the traffic in a planner's words: --users, --turns, --think, --context-max, --workload.
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "lab/experiment/named_workloads.hpp"
+#include "models/json.hpp"
 #include "tests/paths.hpp"
 #include "tests/simulation.hpp"
 
@@ -38,7 +38,7 @@ TEST_F(WorkloadWords, UsersSetTheRateByTheirThinkTimesAndTheAnswers) {
                 "--prefix-tokens", "1k", "--context-max", "8k", "--set", "workload.generate.duration_s=30min", "--set",
                 "workload.generate.think_spread=0", "--json"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  const nlohmann::json report = nlohmann::json::parse(outcome.out);
+  const Json report = Json::parse(outcome.out);
   const double cycle = 10 + report.at("e2e_seconds").at("mean").get<double>();
   EXPECT_GT(report.at("e2e_seconds").at("mean").get<double>(), 0.1);
   EXPECT_NEAR(report.at("requests").at("completed").get<double>() / 1800, 20 / cycle, 0.02);

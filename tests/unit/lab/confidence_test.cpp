@@ -2,13 +2,12 @@
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <string>
+
+#include "models/json.hpp"
 
 namespace kvtwin::test {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 Goal goal(const char* text) { return Goal::from_text(text); }
 

@@ -20,7 +20,7 @@ namespace {
 
 using test::KvMessage;
 using Bytes = std::vector<std::uint8_t>;
-using Json = nlohmann::ordered_json;
+using Packed = nlohmann::ordered_json;  // writes MessagePack
 
 std::vector<KvEvent> read_all(const std::filesystem::path& path, bool* cut = nullptr) {
   KvEventReader reader(path);
@@ -30,9 +30,9 @@ std::vector<KvEvent> read_all(const std::filesystem::path& path, bool* cut = nul
   return events;
 }
 
-Bytes pack(const Json& json) { return Json::to_msgpack(json); }
+Bytes pack(const Packed& json) { return Packed::to_msgpack(json); }
 
-Json stored(const Json& hashes, const Json& parent, const Json& tokens) {
+Packed stored(const Packed& hashes, const Packed& parent, const Packed& tokens) {
   return {{"type", "BlockStored"}, {"block_hashes", hashes}, {"parent_block_hash", parent},
           {"token_ids", tokens},   {"block_size", 2},        {"lora_id", nullptr},
           {"medium", "GPU"}};
@@ -68,7 +68,7 @@ TEST(KvEvents, AreReadAsSglangSendsThem) {
 TEST(KvEvents, GapsAndRestartsAreCountedAndWritten) {
   const test::Folder folder;
   KvEventWriter writer(folder.path(), "e", "", false);
-  const Bytes batch = pack({1.5, Json::array({{{"type", "AllBlocksCleared"}}}), nullptr});
+  const Bytes batch = pack({1.5, Packed::array({{{"type", "AllBlocksCleared"}}}), nullptr});
   EXPECT_FALSE(writer.missing_before(7)) << "the first message may have any number";
   for (const std::uint64_t seq : {7U, 8U, 11U, 3U}) writer.write(seq, batch);
   EXPECT_EQ(writer.counts().missing, 2U);
@@ -82,12 +82,12 @@ TEST(KvEvents, GapsAndRestartsAreCountedAndWritten) {
 }
 
 TEST(KvEvents, OlderVllmSendsListsAndBytes) {
-  const Json hash = Json::binary({0x01, 0xff});
-  const Json event = Json::array({"BlockStored", Json::array({hash, -5}), hash, {1, 2, 3, 4}, 2, nullptr, "GPU"});
-  const Json gone = Json::array({"BlockRemoved", Json::array({18446744073709551615U}), "GPU"});
+  const Packed hash = Packed::binary({0x01, 0xff});
+  const Packed event = Packed::array({"BlockStored", Packed::array({hash, -5}), hash, {1, 2, 3, 4}, 2, nullptr, "GPU"});
+  const Packed gone = Packed::array({"BlockRemoved", Packed::array({18446744073709551615U}), "GPU"});
   const test::Folder folder;
   KvEventWriter writer(folder.path(), "e", "", false);
-  writer.write(0, pack(Json::array({1, Json::array({event, gone})})));
+  writer.write(0, pack(Packed::array({1, Packed::array({event, gone})})));
   EXPECT_EQ(writer.counts().first_problem, "");
   const std::vector<KvEvent> events = read_all(folder.path());
   ASSERT_EQ(events.size(), 2U);
@@ -147,12 +147,12 @@ TEST(KvEvents, AMessageOfSmallEntriesTakesNoMemoryPerEntry) {
 TEST(KvEvents, KeysThatAreNotReadAreNamed) {
   const test::Folder folder;
   KvEventWriter writer(folder.path(), "e", "", false);
-  Json event = stored({1}, nullptr, {1, 2});
+  Packed event = stored({1}, nullptr, {1, 2});
   event["group_idx"] = 3;
   event["nothing"] = nullptr;
-  const Json removed{{"type", "BlockRemoved"}, {"block_hashes", {1}}, {"session_id", "s"}, {"group_idx", 1}};
-  const Json list = Json::array({"AllBlocksCleared", 7});
-  writer.write(0, pack(Json::array({1, Json::array({event, removed, list}), nullptr, 9})));
+  const Packed removed{{"type", "BlockRemoved"}, {"block_hashes", {1}}, {"session_id", "s"}, {"group_idx", 1}};
+  const Packed list = Packed::array({"AllBlocksCleared", 7});
+  writer.write(0, pack(Packed::array({1, Packed::array({event, removed, list}), nullptr, 9})));
   EXPECT_EQ(writer.counts().first_problem, "");
   EXPECT_EQ(writer.counts().passed_over.text(),
             "entries of a batch behind the rank (1), group_idx (2), session_id (1), entry 1 of AllBlocksCleared (1)");
@@ -162,7 +162,7 @@ TEST(KvEvents, CountsOfLostMessagesDoNotWrap) {
   const test::Folder folder;
   KvEventWriter writer(folder.path(), "e", "", false);
   writer.expect_from_zero();
-  const Bytes batch = pack({1.5, Json::array(), nullptr});
+  const Bytes batch = pack({1.5, Packed::array(), nullptr});
   constexpr std::uint64_t kLast = ~std::uint64_t{0};
   for (const std::uint64_t seq : {kLast - 1, std::uint64_t{0}, kLast - 1}) writer.write(seq, batch);
   EXPECT_EQ(writer.counts().missing, kLast);
@@ -172,18 +172,20 @@ TEST(KvEvents, CountsOfLostMessagesDoNotWrap) {
 }
 
 TEST(KvEvents, WhatIsNoBatchIsNamed) {
-  const auto of_event = [&](const Json& event) { return problem(pack(Json::array({1.0, Json::array({event})}))); };
+  const auto of_event = [&](const Packed& event) {
+    return problem(pack(Packed::array({1.0, Packed::array({event})})));
+  };
   EXPECT_NE(problem({}), "");
   EXPECT_NE(problem({0xc1}), "");
   EXPECT_NE(problem(Bytes(1'000'000, 0x91)), "") << "a million lists in each other";
   EXPECT_NE(problem({0xdd, 0xff, 0xff, 0xff, 0xff}), "") << "a list of 2^32 - 1 entries that aren't there";
   EXPECT_NE(problem(pack({{"a", 1}})).find("no batch"), std::string::npos);
-  EXPECT_NE(problem(pack(Json::array({"now", Json::array()}))), "");
+  EXPECT_NE(problem(pack(Packed::array({"now", Packed::array()}))), "");
   for (const double time : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
-    EXPECT_EQ(problem(pack(Json::array({time, Json::array()}))), "has no finite time");
+    EXPECT_EQ(problem(pack(Packed::array({time, Packed::array()}))), "has no finite time");
   }
   EXPECT_EQ(of_event(stored({1, 2}, nullptr, {1, 2, 3, 4})), "");
-  EXPECT_EQ(of_event(stored({1}, nullptr, Json::array({{1, 2}, {2, 3}}))), "") << "a draft model's pairs";
+  EXPECT_EQ(of_event(stored({1}, nullptr, Packed::array({{1, 2}, {2, 3}}))), "") << "a draft model's pairs";
   EXPECT_NE(of_event(stored({"x"}, nullptr, {1, 2})), "");
   EXPECT_NE(of_event(stored({1}, 1.5, {1, 2})), "");
   EXPECT_NE(of_event(stored({1}, nullptr, {-1, 2})), "");

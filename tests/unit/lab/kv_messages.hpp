@@ -3,10 +3,10 @@
 
 #include <cstdint>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "models/json.hpp"
 #include "tests/trace_files.hpp"
 
 namespace kvtwin::test {
@@ -22,7 +22,7 @@ inline const std::vector<KvMessage>& sglang_messages() {
     std::vector<KvMessage> messages;
     std::ifstream in(sglang_fixture("engine_messages.jsonl"));
     for (std::string line; std::getline(in, line);) {
-      const nlohmann::json json = nlohmann::json::parse(line);
+      const Json json = Json::parse(line);
       KvMessage message{json.at("topic"), json.at("seq"), {}};
       const std::string hex = json.at("payload");
       for (std::size_t at = 0; at + 1 < hex.size(); at += 2) {

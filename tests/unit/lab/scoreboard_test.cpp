@@ -2,9 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+
+#include "models/json.hpp"
 
 namespace kvtwin::test {
 namespace {
@@ -98,7 +99,7 @@ TEST(Scoreboard, IsPrintedAndIsJson) {
   const std::string text = scoreboard_text(scores);
   EXPECT_NE(text.find("h100 vllm"), std::string::npos);
   EXPECT_NE(text.find("15.0"), std::string::npos) << text;
-  const nlohmann::ordered_json json = scoreboard_json(scores);
+  const Json json = scoreboard_json(scores);
   EXPECT_EQ(json[0].at("figure"), "ttft_mean_s");
   EXPECT_TRUE(json[0].at("group").is_null());
   EXPECT_NEAR(json[0].at("mean_abs_error").get<double>(), 0.15, 1e-12);

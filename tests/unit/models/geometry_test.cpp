@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <vector>
 
+#include "models/json.hpp"
 #include "models/presets.hpp"
 #include "policy/base/names.hpp"
 #include "tests/small_config.hpp"
@@ -12,11 +12,10 @@
 namespace kvtwin {
 namespace {
 
-using nlohmann::json;
 using test::llama;
 
-json latent() {
-  json config = llama();
+Json latent() {
+  Json config = llama();
   config.update({{"kv_lora_rank", 512},
                  {"qk_rope_head_dim", 64},
                  {"qk_nope_head_dim", 128},
@@ -25,7 +24,7 @@ json latent() {
   return config;
 }
 
-ModelGeometry parse(const json& config, KvDtype kv = KvDtype::automatic) {
+ModelGeometry parse(const Json& config, KvDtype kv = KvDtype::automatic) {
   return parse_model(config.dump(), "config.json", kv);
 }
 
@@ -38,8 +37,8 @@ std::string error_of(const std::string& text) {
   return "no error";
 }
 
-std::string error_with(const char* key, const json& value) {
-  json config = llama();
+std::string error_with(const char* key, const Json& value) {
+  Json config = llama();
   config[key] = value;
   return error_of(config.dump());
 }
@@ -212,7 +211,7 @@ TEST(Geometry, GroupedAndMultiHeadAttention) {
   const ModelGeometry gqa = parse(llama());
   EXPECT_EQ(gqa.head_dim, 8U);
   EXPECT_EQ(gqa.kv_bytes_per_token, 2U * 4 * 2 * 8 * 2);
-  json config = llama();
+  Json config = llama();
   config.erase("num_key_value_heads");
   EXPECT_EQ(parse(config).kv_bytes_per_token, 2U * 4 * 8 * 8 * 2);
   config["head_dim"] = 32;
@@ -226,16 +225,16 @@ TEST(Geometry, CountsParametersOfADenseModel) {
   EXPECT_EQ(m.parameters, layers + 2 * 6400);
   EXPECT_EQ(m.active_parameters, layers + 6400);
   EXPECT_EQ(m.weight_bytes, 2 * m.parameters);
-  json tied = llama();
+  Json tied = llama();
   tied["tie_word_embeddings"] = true;
   EXPECT_EQ(parse(tied).parameters, layers + 6400);
-  json plain = llama();
+  Json plain = llama();
   plain["model_type"] = "starcoder2";  // an MLP without a gate: two matrices
   EXPECT_EQ(parse(plain).parameters, layers + 2 * 6400 - 4 * 64 * 128);
 }
 
 TEST(Geometry, CountsExpertsUnderTheirManySpellings) {
-  json config = llama();
+  Json config = llama();
   config.update({{"num_experts", 8}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 32}});
   const ModelGeometry m = parse(config);
   EXPECT_EQ(m.expert_parameters, 4U * 3 * 64 * 32);
@@ -248,11 +247,11 @@ TEST(Geometry, CountsExpertsUnderTheirManySpellings) {
   EXPECT_EQ(sparse.layers[1].feed_forward, FeedForwardKind::experts);
   EXPECT_EQ(sparse.layers[3].feed_forward, FeedForwardKind::dense);
 
-  json mixtral = llama();
+  Json mixtral = llama();
   mixtral.update({{"num_local_experts", 8}, {"num_experts_per_tok", 2}});
   EXPECT_EQ(parse(mixtral).expert_width, 128U);
 
-  json deepseek = llama();
+  Json deepseek = llama();
   deepseek.update({{"n_routed_experts", 16},
                    {"num_experts_per_tok", 4},
                    {"moe_intermediate_size", 32},
@@ -294,7 +293,7 @@ TEST(Geometry, HeadsAreSplitOverRanksAndReplicatedBeyond) {
 
 TEST(Geometry, CacheElementTypeCanBeOverridden) {
   EXPECT_EQ(parse(llama(), KvDtype::fp8).kv_bytes_per_token, 2U * 4 * 2 * 8);
-  json config = llama();
+  Json config = llama();
   config["torch_dtype"] = "float32";
   EXPECT_EQ(parse(config).kv_bytes_per_token, 2U * 4 * 2 * 8 * 4);
   EXPECT_EQ(parse(config, KvDtype::bf16).kv_bytes_per_token, 2U * 4 * 2 * 8 * 2);
@@ -305,7 +304,7 @@ TEST(Geometry, CacheElementTypeCanBeOverridden) {
 }
 
 TEST(Geometry, QuantisedWeightsAreSmaller) {
-  json config = llama();
+  Json config = llama();
   const Bytes plain = parse(config).weight_bytes;
   config["quantization_config"] = {{"quant_method", "fp8"}};
   const ModelGeometry fp8 = parse(config);
@@ -339,29 +338,29 @@ TEST(Geometry, WindowLayersHoldAtMostTheirWindow) {
 }
 
 TEST(Geometry, WindowsUnderTheirManySpellings) {
-  json mistral = llama();
+  Json mistral = llama();
   mistral["sliding_window"] = 4096;
   const ModelGeometry all = parse(mistral);
   EXPECT_EQ(all.kv_bytes_per_token, 2U * 4 * 2 * 8 * 2);  // nothing else to page
   EXPECT_EQ(all.paged_layers(), 4U);
   EXPECT_EQ(all.kv_bytes(10000), all.kv_bytes(4096));
 
-  json qwen = mistral;
+  Json qwen = mistral;
   qwen.update({{"use_sliding_window", true}, {"max_window_layers", 3}});
   EXPECT_EQ(parse(qwen).paged_layers(), 3U);
   qwen["use_sliding_window"] = false;
   EXPECT_TRUE(parse(qwen).without_pages.empty());
 
-  json gemma = mistral;
+  Json gemma = mistral;
   gemma["sliding_window_pattern"] = 4;
   EXPECT_EQ(parse(gemma).paged_layers(), 1U);
 
-  json llama4 = llama();
+  Json llama4 = llama();
   llama4["attention_chunk_size"] = 8192;
   EXPECT_EQ(parse(llama4).paged_layers(), 1U);
   EXPECT_EQ(parse(llama4).window, 8192U);
 
-  json listed = mistral;
+  Json listed = mistral;
   listed["layer_types"] = {"full_attention", "sliding_attention", "sliding_attention", "full_attention"};
   EXPECT_EQ(parse(listed).paged_layers(), 2U);
   listed["layer_types"] = {"full_attention", "sliding_attention"};
@@ -371,7 +370,7 @@ TEST(Geometry, WindowsUnderTheirManySpellings) {
 }
 
 TEST(Geometry, StateLayersCountAConstantASequence) {
-  json config = llama();
+  Json config = llama();
   config.update({{"model_type", "qwen3_next"},
                  {"full_attention_interval", 4},
                  {"linear_num_key_heads", 2},
@@ -385,12 +384,12 @@ TEST(Geometry, StateLayersCountAConstantASequence) {
   EXPECT_EQ(m.kv_bytes(5), m.state_bytes + 5 * m.kv_bytes_per_token);
   EXPECT_NE(refuse_in_run(m).find("Mamba"), std::string::npos);
 
-  json jamba = llama();
+  Json jamba = llama();
   jamba.update({{"model_type", "jamba"}, {"attn_layer_period", 4}, {"attn_layer_offset", 2}, {"mamba_d_state", 16}});
   EXPECT_EQ(parse(jamba).layers[2].attention, AttentionKind::full);
   EXPECT_EQ(parse(jamba).paged_layers(), 1U);
 
-  json nemotron = llama();
+  Json nemotron = llama();
   nemotron.update({{"model_type", "nemotron_h"},
                    {"hybrid_override_pattern", "M-*-"},
                    {"ssm_state_size", 16},
@@ -400,14 +399,14 @@ TEST(Geometry, StateLayersCountAConstantASequence) {
   EXPECT_EQ(parse(nemotron).layers[0].feed_forward, FeedForwardKind::none);
   EXPECT_EQ(parse(nemotron).state_bytes, 4U * 16 * 16 * 4 + 3 * (64 + 2 * 2 * 16) * 2);
 
-  json mamba = llama();
+  Json mamba = llama();
   mamba["model_type"] = "mamba2";
   mamba["state_size"] = 16;
   EXPECT_NE(error_of(mamba.dump()).find("no layer attends"), std::string::npos);
 }
 
 TEST(Geometry, SparseAttentionCarriesItsIndexer) {
-  json config = latent();
+  Json config = latent();
   config.update({{"index_topk", 2048}, {"index_n_heads", 64}, {"index_head_dim", 128}});
   const ModelGeometry m = parse(config);
   EXPECT_EQ(m.kv_bytes_per_token, 4U * (1152 + 132));
@@ -418,9 +417,9 @@ TEST(Geometry, SparseAttentionCarriesItsIndexer) {
 }
 
 TEST(Geometry, MultimodalConfigsKeepTheLanguageModelInside) {
-  json inner = llama();
+  Json inner = llama();
   inner.erase("torch_dtype");
-  const json config{{"torch_dtype", "float32"}, {"text_config", inner}};
+  const Json config{{"torch_dtype", "float32"}, {"text_config", inner}};
   EXPECT_EQ(parse(config).kv_format.bits, 32U);
 }
 
@@ -451,10 +450,10 @@ TEST(Geometry, ErrorsSayFileKeyAndWhatIsRight) {
   EXPECT_NE(error_with("num_experts", 8).find("num_experts_per_tok"), std::string::npos);
   EXPECT_NE(error_with("kv_lora_rank", 512).find("qk_rope_head_dim"), std::string::npos);
   EXPECT_NE(error_with("tie_word_embeddings", 1).find("true or false"), std::string::npos);
-  EXPECT_NE(error_with("hidden_size", json::array({1})).find("is a list; it must be an integer"), std::string::npos);
+  EXPECT_NE(error_with("hidden_size", Json::array({1})).find("is a list; it must be an integer"), std::string::npos);
   EXPECT_NE(error_of("{\"a\": 1e999}").find("beyond all bounds"), std::string::npos);
   EXPECT_EQ(error_with("num_local_experts", 0), "no error");
-  json wild = llama();
+  Json wild = llama();
   wild.update({{"hidden_size", 1 << 24}, {"intermediate_size", 1 << 24}, {"num_hidden_layers", 4096}});
   EXPECT_NE(error_of(wild.dump()).find("plausible"), std::string::npos);
   EXPECT_THROW(model_from_file("/nonexistent/config.json"), ModelError);
@@ -462,14 +461,14 @@ TEST(Geometry, ErrorsSayFileKeyAndWhatIsRight) {
 
 // Any content of a config is either read or refused with an error text.
 TEST(Geometry, MutilatedConfigsAreReadOrRefused) {
-  const std::vector<json> junk{nullptr,        -1,      0, 1, 3, 1 << 24, 1e300, "x", true, json::array(),
-                               json::object(), {1, "a"}};
+  const std::vector<Json> junk{nullptr,        -1,      0, 1, 3, 1 << 24, 1e300, "x", true, Json::array(),
+                               Json::object(), {1, "a"}};
   std::size_t refused = 0;
   for (const std::string& name : model_preset_names()) {
-    const json config = json::parse(model_preset_text(name));
+    const Json config = Json::parse(model_preset_text(name));
     for (const auto& [key, value] : config.items()) {
-      for (const json& other : junk) {
-        json changed = config;
+      for (const Json& other : junk) {
+        Json changed = config;
         changed[key] = other;
         try {
           const ModelGeometry m = parse_model(changed.dump(), "config.json");

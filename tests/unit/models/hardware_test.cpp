@@ -2,19 +2,17 @@
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <set>
 
+#include "models/json.hpp"
 #include "models/presets.hpp"
 
 namespace kvtwin {
 namespace {
 
-using nlohmann::json;
+Json h200() { return Json::parse(hardware_preset_text("h200-sxm")); }
 
-json h200() { return json::parse(hardware_preset_text("h200-sxm")); }
-
-std::string error_of(const json& object) {
+std::string error_of(const Json& object) {
   try {
     parse_hardware(object.dump(), "machine.json");
   } catch (const ModelError& error) {
@@ -24,7 +22,7 @@ std::string error_of(const json& object) {
 }
 
 std::string error_with(const char* key, double value, const char* unit) {
-  json object = h200();
+  Json object = h200();
   object["numbers"][key]["value"] = value;
   object["numbers"][key]["unit"] = unit;
   return error_of(object);
@@ -49,7 +47,7 @@ TEST(Hardware, PresetsLoadAndCarryUnitSourceAndDate) {
 }
 
 TEST(Hardware, NamesTheGpuOfItsOperatorTables) {
-  json object = h200();
+  Json object = h200();
   for (const auto& [written, name] :
        {std::pair("h100_sxm", "h100-sxm"), {"h100-pcie5", "h100-sxm"}, {"l40s", "l40s"}}) {
     object["gpu"] = written;
@@ -57,7 +55,7 @@ TEST(Hardware, NamesTheGpuOfItsOperatorTables) {
   }
   object.erase("gpu");
   EXPECT_EQ(parse_hardware(object.dump(), "machine.json").gpu, "");
-  for (const json& wrong : {json("H100 SXM"), json("h100\x1b[2J"), json(100), json(std::string(41, 'a'))}) {
+  for (const Json& wrong : {Json("H100 SXM"), Json("h100\x1b[2J"), Json(100), Json(std::string(41, 'a'))}) {
     object["gpu"] = wrong;
     EXPECT_NE(error_of(object).find("gpu"), std::string::npos) << wrong;
   }
@@ -121,12 +119,12 @@ TEST(Hardware, LintRefusesWhatNoMachineReaches) {
 
 // A misspelt key would leave its default in force.
 TEST(Hardware, RefusesKeysThatItDoesNotRead) {
-  json object = h200();
+  Json object = h200();
   object["numbers"]["copy_call"]["hihg"] = 4;
   EXPECT_NE(error_of(object).find("copy_call: unknown key \"hihg\": did you mean \"high\""), std::string::npos)
       << error_of(object);
   object = h200();
-  object["number"] = json::object();
+  object["number"] = Json::object();
   EXPECT_NE(error_of(object).find("did you mean \"numbers\""), std::string::npos) << error_of(object);
   object = h200();
   object["calibration"] = {{"anything", {{"at", "all"}}}};
@@ -167,8 +165,8 @@ TEST(Hardware, ReadsAConfigOfManyLayers) {
 }
 
 TEST(Hardware, IntervalsHoldTheirValue) {
-  json object = h200();
-  json& number = object["numbers"]["host_to_device"];
+  Json object = h200();
+  Json& number = object["numbers"]["host_to_device"];
   const double value = number["value"];
   number["low"] = value * 0.9;
   EXPECT_NE(error_of(object).find("\"high\""), std::string::npos);
@@ -195,8 +193,8 @@ TEST(Hardware, StorageIsThereOrNot) {
   }
   EXPECT_DOUBLE_EQ(hardware_preset("h200-sxm").drive_read_iops, 2.5e6);
   EXPECT_DOUBLE_EQ(hardware_preset("gb200").pcie_root_bandwidth, 0);
-  json object = h200();
-  const json whole = h200()["numbers"];  // items() borrows it
+  Json object = h200();
+  const Json whole = h200()["numbers"];  // items() borrows it
   for (const auto& [key, value] : whole.items()) {
     const bool storage = key.starts_with("drive_") || key.starts_with("disk_") || key.starts_with("nic_") ||
                          key.starts_with("pool_") || key.starts_with("gpudirect_") || key.starts_with("pcie_") ||
@@ -221,7 +219,7 @@ TEST(Hardware, PlannersLimitsAreItsOwnOrTheDefaults) {
   EXPECT_EQ(a100.copy_engine_min_h2d, defaults.copy_engine_min_h2d);
   EXPECT_EQ(a100.kernel_min_pieces, defaults.kernel_min_pieces);
   EXPECT_FALSE(a100.bulk_copies);
-  json measured = h200();
+  Json measured = h200();
   const auto set = [&](const char* key, double value, const char* unit) {
     measured["numbers"][key] = {{"value", value}, {"unit", unit}, {"source", "a test"}, {"date", "2026"}};
   };
@@ -243,7 +241,7 @@ TEST(Hardware, PlannersLimitsAreItsOwnOrTheDefaults) {
 
 TEST(Hardware, ErrorsNameKeyAndUnit) {
   EXPECT_NE(error_with("memory_bandwidth", 4.8, "GB").find("one of B/s, MB/s, GB/s, GiB/s, TB/s"), std::string::npos);
-  json object = h200();
+  Json object = h200();
   object["numbers"]["memory_bandwith"] = object["numbers"]["memory_bandwidth"];
   EXPECT_NE(error_of(object).find("did you mean \"memory_bandwidth\"?"), std::string::npos);
   object = h200();
@@ -255,7 +253,7 @@ TEST(Hardware, ErrorsNameKeyAndUnit) {
   object = h200();
   object["numbers"]["copy_call"] = 3;
   EXPECT_NE(error_of(object).find("an object with value, unit"), std::string::npos);
-  EXPECT_NE(error_of(json{{"name", "x"}}).find("\"numbers\" is missing"), std::string::npos);
+  EXPECT_NE(error_of(Json{{"name", "x"}}).find("\"numbers\" is missing"), std::string::npos);
   EXPECT_THROW(hardware_from_file("/nonexistent.json"), ModelError);
   try {
     hardware_preset("h200");

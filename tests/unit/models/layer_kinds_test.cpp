@@ -6,13 +6,13 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "models/geometry.hpp"
+#include "models/json.hpp"
 #include "models/layer_table.hpp"
 #include "tests/paths.hpp"
 #include "tests/small_config.hpp"
@@ -20,20 +20,19 @@
 namespace kvtwin {
 namespace {
 
-using nlohmann::json;
 using test::llama;
 
-json with(const json& more) {
-  json config = llama();
+Json with(const Json& more) {
+  Json config = llama();
   config.update(more);
   return config;
 }
 
-ModelGeometry parse(const json& config, KvDtype kv = KvDtype::automatic, const GivenFigures& given = {}) {
+ModelGeometry parse(const Json& config, KvDtype kv = KvDtype::automatic, const GivenFigures& given = {}) {
   return parse_model(config.dump(), "config.json", kv, WeightChoice::automatic, given);
 }
 
-std::string error_of(const json& config) {
+std::string error_of(const Json& config) {
   try {
     parse(config);
   } catch (const ModelError& error) {
@@ -90,7 +89,7 @@ TEST(LayerKinds, CompressedLayersKeepRowsOfGroups) {
 }
 
 TEST(LayerKinds, OnlySomeLayersKeepAnIndexersRow) {
-  json config = with({{"model_type", "glm_moe_dsa"},
+  Json config = with({{"model_type", "glm_moe_dsa"},
                       {"kv_lora_rank", 512},
                       {"qk_rope_head_dim", 64},
                       {"qk_nope_head_dim", 128},
@@ -107,7 +106,7 @@ TEST(LayerKinds, OnlySomeLayersKeepAnIndexersRow) {
   config["indexer_types"] = {"full", "odd", "shared", "full"};
   EXPECT_NE(error_of(config).find("indexer_types"), std::string::npos);
 
-  const json sparse{{"use_sparse_attention", true},
+  const Json sparse{{"use_sparse_attention", true},
                     {"sparse_index_dim", 16},
                     {"sparse_num_index_heads", 2},
                     {"sparse_topk_blocks", 2},
@@ -119,7 +118,7 @@ TEST(LayerKinds, OnlySomeLayersKeepAnIndexersRow) {
 }
 
 TEST(LayerKinds, StatesOfEachKind) {
-  const json kda{{"full_attn_layers", {4}},
+  const Json kda{{"full_attn_layers", {4}},
                  {"kda_layers", {1, 2, 3}},
                  {"num_heads", 4},
                  {"head_dim", 16},
@@ -133,8 +132,8 @@ TEST(LayerKinds, StatesOfEachKind) {
   EXPECT_EQ(kimi.kv_bytes_per_token, 1152U);
   EXPECT_EQ(kimi.state_bytes, 3U * (64 * 16 * 4 + 3 * 3 * 64 * 2));
 
-  const json mamba{{"mamba_d_state", 16}, {"mamba_n_heads", 4}, {"mamba_d_head", 16}, {"mamba_n_groups", 1}};
-  json falcon = with(mamba);
+  const Json mamba{{"mamba_d_state", 16}, {"mamba_n_heads", 4}, {"mamba_d_head", 16}, {"mamba_n_groups", 1}};
+  Json falcon = with(mamba);
   falcon["model_type"] = "falcon_h1";
   EXPECT_EQ(parse(falcon).kv_bytes_per_token, 4U * 2 * 2 * 8 * 2) << "each layer has both";
   EXPECT_EQ(parse(falcon).state_bytes, 4U * (64 * 16 * 4 + 3 * (64 + 32) * 2));
@@ -152,7 +151,7 @@ TEST(LayerKinds, StatesOfEachKind) {
 
 TEST(LayerKinds, LayersWithoutAttention) {
   const auto block = [](bool attends, double multiple) {
-    return json{{"attention", {{"no_op", !attends}, {"n_heads_in_group", attends ? json(4) : json(nullptr)}}},
+    return Json{{"attention", {{"no_op", !attends}, {"n_heads_in_group", attends ? Json(4) : Json(nullptr)}}},
                 {"ffn", {{"no_op", multiple == 0}, {"ffn_mult", multiple}}}};
   };
   const ModelGeometry nas =
@@ -163,7 +162,7 @@ TEST(LayerKinds, LayersWithoutAttention) {
   EXPECT_EQ(nas.kv_bytes_per_token, 2U * 2 * 2 * 8 * 2);
   EXPECT_EQ(nas.layers[2].feed_forward, FeedForwardKind::none);
 
-  json nemotron = with({{"model_type", "nemotron_h"},
+  Json nemotron = with({{"model_type", "nemotron_h"},
                         {"layers_block_type", {"mamba", "moe", "attention", "mlp"}},
                         {"ssm_state_size", 16},
                         {"mamba_num_heads", 4},
@@ -181,18 +180,18 @@ TEST(LayerKinds, LayersWithoutAttention) {
 }
 
 TEST(LayerKinds, AWindowAsLongAsEverySequenceIsNone) {
-  json phi = with({{"model_type", "phi3"}, {"sliding_window", 4096}, {"max_position_embeddings", 4096}});
+  Json phi = with({{"model_type", "phi3"}, {"sliding_window", 4096}, {"max_position_embeddings", 4096}});
   EXPECT_TRUE(parse(phi).inexact.empty());
-  json exaone = with({{"model_type", "exaone4"}, {"sliding_window", 8}, {"sliding_window_pattern", "LLLG"}});
+  Json exaone = with({{"model_type", "exaone4"}, {"sliding_window", 8}, {"sliding_window_pattern", "LLLG"}});
   EXPECT_EQ(parse(exaone).paged_layers(), 1U);
 }
 
 TEST(LayerKinds, LanguageModelsInsideOthers) {
-  const json inner = with({{"num_experts", 8}, {"num_experts_per_token", 2}, {"moe_intermediate_size", 32}});
+  const Json inner = with({{"num_experts", 8}, {"num_experts_per_token", 2}, {"moe_intermediate_size", 32}});
   const Bytes bytes = parse(inner).kv_bytes_per_token;
   EXPECT_EQ(parse({{"hidden_size", 7}, {"llm_config", inner}}).kv_bytes_per_token, bytes);
   EXPECT_EQ(parse({{"thinker_config", {{"text_config", inner}}}}).kv_bytes_per_token, bytes);
-  json typeless = inner;
+  Json typeless = inner;
   typeless.erase("model_type");
   EXPECT_EQ(parse({{"model_type", "llama"}, {"text_config", typeless}}).kv_bytes_per_token, bytes);
 }
@@ -304,11 +303,11 @@ TEST(PublishedTable, HasARowForEachConfigOfThePackage) {
 TEST(OutsideConfigs, HaveTheBytesOfTheEnginesPools) {
   struct Case {
     const char* name;
-    json config;
+    Json config;
     Bytes token, window_token, state;
   };
   const auto size = [](const char* type, int layers, int hidden, int heads, int kv_heads) {
-    return json{{"model_type", type},
+    return Json{{"model_type", type},
                 {"torch_dtype", "bfloat16"},
                 {"num_hidden_layers", layers},
                 {"hidden_size", hidden},
@@ -317,18 +316,18 @@ TEST(OutsideConfigs, HaveTheBytesOfTheEnginesPools) {
                 {"num_key_value_heads", kv_heads},
                 {"vocab_size", 100'000}};
   };
-  const auto plus = [](json config, const json& more) {
+  const auto plus = [](Json config, const Json& more) {
     config.update(more);
     return config;
   };
   const auto repeated = [](int count, const auto& of) {
-    json list = json::array();
+    Json list = Json::array();
     for (int i = 0; i < count; ++i) list.push_back(of(i));
     return list;
   };
-  const json experts{{"num_experts", 16}, {"num_experts_per_tok", 2}};
-  json kimi_layers{{"full_attn_layers", {4, 8, 12, 16, 20, 24, 27}},
-                   {"kda_layers", json::array()},
+  const Json experts{{"num_experts", 16}, {"num_experts_per_tok", 2}};
+  Json kimi_layers{{"full_attn_layers", {4, 8, 12, 16, 20, 24, 27}},
+                   {"kda_layers", Json::array()},
                    {"num_heads", 32},
                    {"head_dim", 128},
                    {"short_conv_kernel_size", 4}};
@@ -418,7 +417,7 @@ TEST(OutsideConfigs, HaveTheBytesOfTheEnginesPools) {
 }
 
 TEST(LayerKinds, ListedLayersHaveExperts) {
-  json config =
+  Json config =
       with({{"model_type", "step3p5"}, {"num_experts", 8}, {"num_experts_per_tok", 2}, {"moe_layers_enum", "1,3"}});
   const ModelGeometry m = parse(config);
   EXPECT_EQ(m.layers[0].feed_forward, FeedForwardKind::dense);

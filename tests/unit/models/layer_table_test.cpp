@@ -2,8 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
+#include "models/json.hpp"
 #include "tests/small_config.hpp"
 
 namespace kvtwin::test {

@@ -1,30 +1,28 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "models/geometry.hpp"
+#include "models/json.hpp"
 #include "tests/folder.hpp"
 #include "tests/small_config.hpp"
 
 namespace kvtwin::test {
 namespace {
 
-using nlohmann::json;
-
-ModelGeometry parse(const json& config, KvDtype kv = KvDtype::automatic,
+ModelGeometry parse(const Json& config, KvDtype kv = KvDtype::automatic,
                     WeightChoice weights = WeightChoice::automatic) {
   return parse_model(config.dump(), "config.json", kv, weights);
 }
 
-json quantised(const json& quantization) {
-  json config = llama();
+Json quantised(const Json& quantization) {
+  Json config = llama();
   config["quantization_config"] = quantization;
   return config;
 }
 
-std::string error_of(const json& quantization) {
+std::string error_of(const Json& quantization) {
   try {
     parse(quantised(quantization));
   } catch (const ModelError& error) {
@@ -34,7 +32,7 @@ std::string error_of(const json& quantization) {
 }
 
 // Writes DIR/config.json and DIR/hf_quant_config.json, and reads the model.
-ModelGeometry from_folder(const Folder& folder, const json& config, const json& file) {
+ModelGeometry from_folder(const Folder& folder, const Json& config, const Json& file) {
   std::ofstream(folder / "config.json") << config;
   std::ofstream(folder / "hf_quant_config.json") << file;
   return model_from_file(folder / "config.json");
@@ -43,8 +41,8 @@ ModelGeometry from_folder(const Folder& folder, const json& config, const json& 
 constexpr Bytes kBf16Token = 2U * 4 * 2 * 8 * 2;
 
 TEST(CheckpointCache, AnFp8CacheOfTheCheckpointIsTheDefault) {
-  const json fp8{{"dynamic", false}, {"num_bits", 8}, {"type", "float"}};
-  json config = quantised({{"quant_method", "modelopt"}, {"quant_algo", "NVFP4"}, {"kv_cache_scheme", fp8}});
+  const Json fp8{{"dynamic", false}, {"num_bits", 8}, {"type", "float"}};
+  Json config = quantised({{"quant_method", "modelopt"}, {"quant_algo", "NVFP4"}, {"kv_cache_scheme", fp8}});
   EXPECT_EQ(parse(config).kv_bytes_per_token, kBf16Token / 2);
   EXPECT_EQ(parse(config).kv_dtype, "fp8");
   EXPECT_TRUE(parse(config).notes.empty());
@@ -53,21 +51,21 @@ TEST(CheckpointCache, AnFp8CacheOfTheCheckpointIsTheDefault) {
   EXPECT_EQ(parse(config).kv_dtype, "fp8");
   config = quantised({{"quant_algo", "FP8"}, {"kv_cache_quant_algo", nullptr}});
   EXPECT_EQ(parse(config).kv_dtype, "bf16");
-  json scheme = fp8;
+  Json scheme = fp8;
   scheme["strategy"] = "tensor";
-  const json groups{{"group_0", {{"weights", {{"num_bits", 8}, {"type", "float"}}}}}};
+  const Json groups{{"group_0", {{"weights", {{"num_bits", 8}, {"type", "float"}}}}}};
   config = quantised({{"quant_method", "compressed-tensors"}, {"config_groups", groups}, {"kv_cache_scheme", scheme}});
   EXPECT_EQ(parse(config).kv_dtype, "fp8");
 }
 
 TEST(CheckpointCache, ANoteSaysWhereTheEnginesDiffer) {
-  const auto note_of = [](const json& quantization, const char* dtype) {
+  const auto note_of = [](const Json& quantization, const char* dtype) {
     const ModelGeometry m = parse(quantised(quantization));
     EXPECT_EQ(m.kv_dtype, dtype) << quantization;
     return m.notes.size() == 1 ? m.notes.front() : std::to_string(m.notes.size()) + " notes";
   };
-  const json groups{{"group_0", {{"weights", {{"num_bits", 8}, {"type", "float"}}}}}};
-  const json four{{"num_bits", 4}, {"type", "float"}},
+  const Json groups{{"group_0", {{"weights", {{"num_bits", 8}, {"type", "float"}}}}}};
+  const Json four{{"num_bits", 4}, {"type", "float"}},
       heads{{"num_bits", 8}, {"type", "float"}, {"strategy", "attn_head"}};
   for (const std::string& note :
        {note_of({{"quant_algo", "NVFP4"}, {"kv_cache_scheme", four}}, "bf16"),
@@ -84,7 +82,7 @@ TEST(CheckpointCache, ANoteSaysWhereTheEnginesDiffer) {
 
 TEST(CheckpointCache, TheFileBesideTheConfigIsRead) {
   const Folder folder;
-  const json file{{"quantization", {{"quant_algo", "NVFP4"}, {"kv_cache_quant_algo", "FP8"}}}};
+  const Json file{{"quantization", {{"quant_algo", "NVFP4"}, {"kv_cache_quant_algo", "FP8"}}}};
   const ModelGeometry m = from_folder(folder, llama(), file);
   EXPECT_EQ(m.kv_dtype, "fp8");
   EXPECT_EQ(m.linear_format.name, "nvfp4");
@@ -98,10 +96,10 @@ TEST(CheckpointCache, TheFileBesideTheConfigIsRead) {
   EXPECT_EQ(own.kv_dtype, "bf16");
   EXPECT_EQ(own.linear_format.name, "fp8");
   // Of mixed precision, SGLang takes the missing parts from the file.
-  json mixed{{"quant_method", "modelopt"},
+  Json mixed{{"quant_method", "modelopt"},
              {"quant_algo", "MIXED_PRECISION"},
              {"quantized_layers", {{"model.layers.0.mlp.down_proj", {{"quant_algo", "NVFP4"}}}}}};
-  json whole = mixed;
+  Json whole = mixed;
   whole["kv_cache_quant_algo"] = "FP8";
   const ModelGeometry both = from_folder(folder, quantised(mixed), {{"quantization", whole}});
   EXPECT_EQ(both.kv_dtype, "fp8");
@@ -113,7 +111,7 @@ TEST(CheckpointCache, TheFileBesideTheConfigIsRead) {
 }
 
 TEST(CacheFormats, HaveTheEnginesScales) {
-  json config = llama();
+  Json config = llama();
   config["head_dim"] = 128;
   const auto head = [&](KvDtype kv) { return parse(config, kv).kv_bytes_per_token / (2U * 4 * 2); };
   EXPECT_EQ(head(KvDtype::fp8), 128U);
@@ -135,7 +133,7 @@ TEST(CacheFormats, HaveTheEnginesScales) {
 }
 
 TEST(CacheFormats, SparseLatentsInFp8DependOnTheGpu) {
-  json config = llama();
+  Json config = llama();
   config.update({{"model_type", "deepseek_v32"},
                  {"kv_lora_rank", 512},
                  {"qk_rope_head_dim", 64},
@@ -150,8 +148,8 @@ TEST(CacheFormats, SparseLatentsInFp8DependOnTheGpu) {
 }
 
 TEST(CacheFormats, MiniMaxM3sIndexerIsInFp8BesideAnFp8Cache) {
-  json config = llama();
-  const json sparse{{"sparse_index_dim", 16},
+  Json config = llama();
+  const Json sparse{{"sparse_index_dim", 16},
                     {"sparse_num_index_heads", 2},
                     {"sparse_topk_blocks", 2},
                     {"sparse_block_size", 8},
@@ -177,11 +175,11 @@ TEST(WeightFormats, ListedModulesKeepTheirType) {
 }
 
 TEST(WeightFormats, MixedPrecisionNamesTheFormatOfEachPart) {
-  json layers{{"lm_head", {{"quant_algo", "W4A16_NVFP4"}}},
+  Json layers{{"lm_head", {{"quant_algo", "W4A16_NVFP4"}}},
               {"model.layers.0.mlp.down_proj", {{"quant_algo", "NVFP4"}}},
               {"model.layers.0.self_attn.q_proj", {{"quant_algo", "FP8"}}},
               {"model.layers.0.linear_attn.in_proj_z", {{"quant_algo", "MXFP8"}}}};
-  json config =
+  Json config =
       quantised({{"quant_method", "modelopt"}, {"quant_algo", "MIXED_PRECISION"}, {"quantized_layers", layers}});
   const ModelGeometry m = parse(config);
   EXPECT_EQ(m.linear_format.name, "nvfp4");
@@ -196,11 +194,11 @@ TEST(WeightFormats, MixedPrecisionNamesTheFormatOfEachPart) {
 }
 
 TEST(WeightFormats, UnknownFormsAreRefusedWithAWayOut) {
-  const json two{{"group_0", {{"weights", {{"num_bits", 8}, {"type", "float"}}}}},
+  const Json two{{"group_0", {{"weights", {{"num_bits", 8}, {"type", "float"}}}}},
                  {"group_1", {{"weights", {{"num_bits", 4}, {"type", "float"}}}}}};
-  for (const json& form : {json{{"quant_method", "magic"}}, json{{"quant_algo", "NVFP9"}},
-                           json{{"quant_method", "compressed-tensors"}, {"config_groups", two}},
-                           json{{"quant_method", "compressed-tensors"}}}) {
+  for (const Json& form : {Json{{"quant_method", "magic"}}, Json{{"quant_algo", "NVFP9"}},
+                           Json{{"quant_method", "compressed-tensors"}, {"config_groups", two}},
+                           Json{{"quant_method", "compressed-tensors"}}}) {
     const std::string error = error_of(form);
     EXPECT_NE(error.find("quantization_config"), std::string::npos) << error;
     if (form.contains("config_groups") || form.contains("quant_algo") || form["quant_method"] == "magic") {
@@ -208,13 +206,13 @@ TEST(WeightFormats, UnknownFormsAreRefusedWithAWayOut) {
     }
     EXPECT_EQ(parse(quantised(form), KvDtype::automatic, WeightChoice::fp8).linear_format.name, "fp8") << form;
   }
-  const json mx{{"group_0", {{"weights", {{"num_bits", 4}, {"type", "float"}, {"group_size", 32}}}}}};
+  const Json mx{{"group_0", {{"weights", {{"num_bits", 4}, {"type", "float"}, {"group_size", 32}}}}}};
   EXPECT_EQ(parse(quantised({{"quant_method", "compressed-tensors"}, {"config_groups", mx}})).linear_format.name,
             "mxfp4");
 }
 
 TEST(WeightFormats, ChoicesOfTheUser) {
-  json config = llama();
+  Json config = llama();
   const auto linear = [&](WeightChoice choice) { return parse(config, KvDtype::automatic, choice).linear_format; };
   EXPECT_EQ(linear(WeightChoice::mxfp4).bits_x1024, 4U * 1024 + 256);
   EXPECT_EQ(linear(WeightChoice::int8).bits_x1024, 8U * 1024);

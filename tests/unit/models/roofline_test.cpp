@@ -205,8 +205,8 @@ TEST(Roofline, TwiceTheRatesHalveTheCoefficients) {
       halved(field);
     }
     EXPECT_EQ(a.step_fs, b.step_fs);  // overheads stay the same
-    EXPECT_EQ(2 * a.host_to_device.link_rate, b.host_to_device.link_rate);
-    EXPECT_EQ(2 * a.device_to_host.kernel_rate, b.device_to_host.kernel_rate);
+    EXPECT_EQ(2 * a.moves.host_to_device.link_rate, b.moves.host_to_device.link_rate);
+    EXPECT_EQ(2 * a.moves.device_to_host.kernel_rate, b.moves.device_to_host.kernel_rate);
   }
 }
 
@@ -252,10 +252,10 @@ TEST(Roofline, TransfersFollowTheCopyEngine) {
 TEST(Roofline, HandOversFollowTheNicsWrites) {
   RooflineCoefficients c;
   c.step_fs = 1'000'000;
-  c.storage[Tier::remote].write.object_ns = 2500;
-  c.storage[Tier::remote].write.object_fs = 700'000'000;  // 0.7 us
-  c.device_to_host.call_ns = 1000;
-  c.host_to_device.call_ns = 2000;
+  c.moves.storage[Tier::remote].write.object_ns = 2500;
+  c.moves.storage[Tier::remote].write.object_fs = 700'000'000;  // 0.7 us
+  c.moves.device_to_host.call_ns = 1000;
+  c.moves.host_to_device.call_ns = 2000;
   HandOverWork work;
   work.pages = 10;
   work.bytes = 64'000'000;
@@ -266,7 +266,7 @@ TEST(Roofline, HandOversFollowTheNicsWrites) {
   EXPECT_EQ(direct.bytes_per_second, 64'000'000'000'000U / 700) << "0.7 ms for a thousand writes";
   work.staged = true;
   EXPECT_EQ(RooflineCost(c).hand_over(work).latency_ns, 2500 + 1000 + 2000);
-  c.storage[Tier::remote].write.object_fs = 0;
+  c.moves.storage[Tier::remote].write.object_fs = 0;
   EXPECT_EQ(RooflineCost(c).hand_over(work).bytes_per_second, 0U) << "only the links limit";
 }
 
@@ -328,7 +328,8 @@ TEST(Roofline, ATightWindowHoldsTheCopyEngineBack) {
 
 TimeNs alone_ns(const RooflineCost& cost, const Plan& plan) {
   const TransferCost t = cost.transfer(plan);
-  const auto& c = plan.direction == kUp ? cost.coefficients().host_to_device : cost.coefficients().device_to_host;
+  const auto& c =
+      plan.direction == kUp ? cost.coefficients().moves.host_to_device : cost.coefficients().moves.device_to_host;
   const std::uint64_t rate = t.bytes_per_second == 0 ? c.link_rate : std::min(t.bytes_per_second, c.link_rate);
   return t.latency_ns + static_cast<TimeNs>(Wide128{t.bytes} * 1'000'000'000U / rate);
 }
@@ -423,7 +424,7 @@ TEST(Roofline, ASharedFileSystemIsBoundByItsBandwidthOrItsMetadata) {
   HardwareSpec hardware = hardware_preset("h100-sxm");
   hardware.shared_fs_read_bandwidth = 0;
   hardware.shared_fs_write_bandwidth = 0;
-  EXPECT_EQ(RooflineCost(model_preset("tiny"), hardware, 1).coefficients().storage[Tier::shared_fs],
+  EXPECT_EQ(RooflineCost(model_preset("tiny"), hardware, 1).coefficients().moves.storage[Tier::shared_fs],
             StorageTierCoefficients{});
   hardware.shared_fs_read_bandwidth = 20e9;
   hardware.shared_fs_write_bandwidth = 10e9;

@@ -2,20 +2,18 @@
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <set>
 
+#include "models/json.hpp"
 #include "models/presets.hpp"
 #include "models/roofline.hpp"
 
 namespace kvtwin {
 namespace {
 
-using nlohmann::json;
+Json redis() { return Json::parse(store_preset_text("redis")); }
 
-json redis() { return json::parse(store_preset_text("redis")); }
-
-std::string error_of(const json& object) {
+std::string error_of(const Json& object) {
   try {
     parse_store(object.dump(), "store.json");
   } catch (const ModelError& error) {
@@ -112,7 +110,7 @@ TEST(Stores, WithoutAStoreThePoolCostsAsBefore) {
 }
 
 TEST(Stores, BadFilesAreRefusedInASentence) {
-  json object = redis();
+  Json object = redis();
   object["numbers"]["look_up_kee"] = object["numbers"]["look_up_key"];
   EXPECT_NE(error_of(object).find("did you mean \"look_up_key\""), std::string::npos) << error_of(object);
   object = redis();

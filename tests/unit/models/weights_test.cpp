@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
@@ -14,6 +13,7 @@
 
 #include "models/error.hpp"
 #include "models/geometry.hpp"
+#include "models/json.hpp"
 #include "tests/folder.hpp"
 #include "tests/small_config.hpp"
 

@@ -6,7 +6,7 @@
 #include "lab/experiment/setup.hpp"
 #include "lab/sweep/sweep_plan.hpp"
 #include "tests/paths.hpp"
-#include "tests/program_json.hpp"
+#include "tests/program.hpp"
 #include "tests/with_settings.hpp"
 
 namespace kvtwin::test {

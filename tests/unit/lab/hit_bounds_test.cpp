@@ -189,8 +189,8 @@ TEST(HitBounds, AnotherMayHitWhatAPrefetchBrought) {
 
 Setup setup_with_direct_reads(std::uint64_t latency_ns, Tokens page_tokens) {
   RooflineCoefficients coefficients;
-  coefficients.gpudirect_rate = coefficients.storage[Tier::remote].read.rate = 1'000'000'000;
-  coefficients.storage[Tier::remote].read.request_ns = latency_ns;
+  coefficients.moves.gpudirect_rate = coefficients.moves.storage[Tier::remote].read.rate = 1'000'000'000;
+  coefficients.moves.storage[Tier::remote].read.request_ns = latency_ns;
   Setup setup;
   setup.cost = std::make_unique<RooflineCost>(coefficients);
   setup.engine.path = CachePath::direct;

@@ -6,11 +6,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "lab/error.hpp"
+#include "models/json.hpp"
 
 namespace kvtwin {
 namespace {
@@ -26,7 +26,7 @@ SweepPlan plan_of(const std::vector<std::string>& lists, std::size_t seeds) {
 }
 
 // Returns a row for prompts of 100 tokens.
-nlohmann::ordered_json row(double hits, double ttft, const std::string& digest) {
+Json row(double hits, double ttft, const std::string& digest) {
   return {{"requests", 10},        {"completed", 10},          {"rejected", 0},          {"failed", 0},
           {"prompt_tokens", 100},  {"hit_ratio", hits / 100},  {"opt_hit_ratio", 0.5},   {"lru_hit_ratio", 0.05},
           {"gap_closed", nullptr}, {"saved_s", hits / 10},     {"opt_saved_s", 5.0},     {"lru_saved_s", 0.5},
@@ -34,8 +34,8 @@ nlohmann::ordered_json row(double hits, double ttft, const std::string& digest) 
 }
 
 // Returns a row in which `rejected` of 10 requests are rejected.
-nlohmann::ordered_json rejecting(int rejected, double hits, double ttft) {
-  nlohmann::ordered_json row_of = row(hits, ttft, "r");
+Json rejecting(int rejected, double hits, double ttft) {
+  Json row_of = row(hits, ttft, "r");
   row_of["rejected"] = rejected;
   row_of["completed"] = 10 - rejected;
   if (rejected == 10) {

@@ -3,14 +3,15 @@
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+
+#include "models/json.hpp"
 
 namespace kvtwin {
 namespace {
 
-nlohmann::ordered_json row(double ttft, double gpus = 1, nlohmann::ordered_json price = nullptr) {
+Json row(double ttft, double gpus = 1, Json price = nullptr) {
   return {{"requests", 10},         {"completed", 10}, {"rejected", 0},       {"failed", 0},
           {"hit_ratio", ttft},      {"gpus", gpus},    {"ttft_mean_s", ttft}, {"price_per_month", std::move(price)},
           {"decisions_digest", "d"}};

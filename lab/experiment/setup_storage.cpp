@@ -1,0 +1,137 @@
+#include "lab/experiment/setup_parts.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "lab/error.hpp"
+#include "lab/names.hpp"
+#include "models/names.hpp"
+#include "models/presets.hpp"
+#include "models/text_file.hpp"
+#include "models/tier_media.hpp"
+#include "models/weights.hpp"
+#include "policy/base/names.hpp"
+#include "policy/index/page_key.hpp"
+#include "policy/write.hpp"
+
+namespace kvtwin {
+namespace {
+
+std::string place_of_tier(const Experiment& e, const std::string& tier) {
+  const std::string key = "tiers." + tier;
+  return e.where(key + (e.integer(key + ".tokens") != 0 ? ".tokens" : ".gib"));
+}
+
+void check_storage(const Experiment& e, const Setup& setup) {
+  const std::string machine = setup.hardware.name;
+  for (const StorageTierConfig& tier : setup.engine.storage) {
+    const TierMedium& medium = medium_of(tier.tier);
+    if (medium.is_there(setup.hardware)) continue;
+    throw InputError(place_of_tier(e, std::string(spec_of(tier.tier).name)) + ": " + machine + " has " +
+                     std::string(medium.missing) + ", or leave the tier out");
+  }
+  if (!setup.has_storage()) return;
+  if (setup.engine.path == CachePath::via_host && setup.engine.host_pages == 0) {
+    throw InputError(e.where("cache.path") +
+                     ": is via_host, and there is no host tier; set cache.path=direct or give tiers.host");
+  }
+  if (setup.engine.path != CachePath::via_host && !setup.hardware.has_gpudirect()) {
+    throw InputError(e.where("cache.path") + ": " + machine +
+                     " has no GPUDirect; give its gpudirect_bandwidth and gpudirect_object, or set it to via_host");
+  }
+}
+
+// Returns the text that identifies the weights: the name of a preset, or the content of a config file, and the
+// fingerprint of the weights beside that file. The path of the file does not matter.
+std::string name_of_weights(const Experiment& e, const Setup& setup) {
+  if (e.text("model.config").empty()) return setup.model.name;
+  const std::filesystem::path config = e.path("model.config");
+  const std::filesystem::path folder = config.has_parent_path() ? config.parent_path() : ".";
+  const std::string text = read_text_file(config, "give a config.json (JSON)");
+  if (setup.engine.storage.empty()) return text;
+  return text + with_key(e, "model.config", [&] { return weights_fingerprint(folder); }).value_or("");
+}
+
+// Reads the store of the remote tier.
+std::optional<StoreSpec> store_of(const Experiment& e) {
+  if (!e.text("tiers.remote.store_file").empty()) {
+    return with_key(e, "tiers.remote.store_file",
+                    [&] { return store_from_file(e.path("tiers.remote.store_file").string()); });
+  }
+  const std::string& name = e.text("tiers.remote.store");
+  if (name == "pool") return std::nullopt;
+  std::vector<std::string> known = store_preset_names();
+  known.insert(known.begin(), "pool");
+  if (std::ranges::find(known, name) == known.end()) {
+    throw InputError(e.where("tiers.remote.store") + ": " + unknown_name("store", name, known));
+  }
+  return store_preset(name);
+}
+
+}  // namespace
+
+void configure_storage(const Experiment& e, Setup& setup) {
+  EngineConfig& engine = setup.engine;
+  const KvShape& shape = engine.shape;
+  // An object has a rank's part of all shapes of a slot. If these are the same on all ranks, one writer is enough.
+  const bool same = is_latent(shape) && std::ranges::all_of(engine.beside, is_latent);
+  engine.storage_writers = same ? 1 : engine.ranks;
+  double bytes_per_token = static_cast<double>(shape.token_bytes());
+  for (const KvShape& other : engine.beside) bytes_per_token += static_cast<double>(other.token_bytes());
+  bytes_per_token *= engine.storage_writers;
+  for (const TierSpec& spec : kStorageSpecs) {
+    const Pages pages = tier_pages(e, std::string(spec.name), shape.page_tokens, bytes_per_token);
+    if (pages == 0) continue;
+    // The disk tier of groups of attention is common to them, so none of them knows its content.
+    const bool owned = spec.owned && setup.attention_dp == 1;
+    engine.storage.push_back({spec.tier, pages, owned});
+    setup.world.storage.push_back({spec.tier, pages, !owned});
+    if (spec.shared) setup.router.shared_pages += pages;
+    if (spec.tier == Tier::remote && setup.store) {
+      setup.world.storage.back().evicts_itself = setup.store->evicts;
+      setup.world.storage.back().lease_ns = static_cast<TimeNs>(setup.store->figures.lease * 1e9 + 0.5);
+    }
+  }
+  check_storage(e, setup);
+  engine.storage_objects = objects_of(e, shape);
+  for (const KvShape& other : engine.beside) engine.storage_objects += objects_of(e, other);
+  StorageIdentity identity;
+  // Pages with and without the draft's part are different pages.
+  std::string pages_of = name_of_weights(e, setup);
+  if (setup.draft && setup.draft->restored) {
+    pages_of += (setup.draft->packed ? "+packed:" : "+") + setup.draft->model.name;
+  }
+  identity.model = pages_of;
+  identity.revision = e.text("model.revision");
+  identity.kv_dtype = setup.model.kv_dtype;
+  identity.page_tokens = shape.page_tokens;
+  identity.layout = e.text("cache.layout");
+  identity.tp = engine.ranks;
+  identity.name_space = e.text("cache.namespace");
+  engine.storage_space = storage_space(identity);
+  for (; setup.world.instances && identity.rank < engine.ranks; ++identity.rank) {
+    setup.rank_spaces.push_back(storage_space(identity));
+  }
+}
+
+void configure_store(const Experiment& e, Setup& setup) {
+  if (!has_tier(e, Tier::remote)) return;
+  const std::optional<StoreSpec> store = store_of(e);
+  if (!store) return;
+  setup.hardware.store = store->figures;
+  setup.store = *store;
+  std::size_t assumed = 0;
+  for (const HardwareNumber& number : store->numbers) assumed += number.source.starts_with("assumed") ? 1 : 0;
+  setup.notes.push_back("tiers.remote.store: " + store->name + " (" + store->description + "); " +
+                        std::to_string(assumed) + " of its " + std::to_string(store->numbers.size()) +
+                        " figures are assumed");
+}
+
+std::uint32_t objects_of(const Experiment& experiment, const KvShape& part) {
+  if (part.layers == 0) return 0;
+  if (experiment.text("cache.layout") == name_of(Layout::layer_first)) return part.layers * part.planes;
+  return experiment.flag("cache.split_kv") ? part.planes : 1;
+}
+
+}  // namespace kvtwin
