@@ -23,9 +23,19 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.transforms import ScaledTranslation
-from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, NullFormatter, PercentFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, PercentFormatter
 
 from kvtwin.errors import InputError
+from kvtwin.figure_words import (
+    better_of,
+    bytes_text,
+    count,
+    figure_name,
+    figure_text,
+    limit_words,
+    seconds,
+    sentence_case,
+)
 from kvtwin.simulation import load_json
 
 TEXT_COLUMNS = {"outcome", "lane"}
@@ -116,20 +126,6 @@ def blank_figure(title, height):
 def note(axes, text):
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=INK)
     axes.set(xticks=[], yticks=[])
-
-
-def seconds(value):
-    """Formats a time: 300 µs, 20 ms, 1.5 s, 4,119 s. None becomes a dash."""
-    if value is None:
-        return "–"
-    if value >= 1000:
-        return f"{value:,.0f} s"
-    return EngFormatter(unit="s", places=None)(float(f"{value:.3g}"))
-
-
-def count(value):
-    """Formats a number: 1234 -> 1.23 k."""
-    return EngFormatter(sep=" ")(float(f"{value:.3g}")).strip()
 
 
 def draw_ttft(run):
@@ -251,7 +247,7 @@ def draw_lanes(run):
             axes.set(ylim=(0, 1), yticks=[0, 1], xlim=(0, end))
             axes.set_yticklabels(["0", "100%"], fontsize=6.5)
             axes.set_ylabel(name, rotation=0, ha="right", va="center")
-            label = f"{mean:.0%} busy" + (f", {EngFormatter(unit='B')(float(f'{moved:.3g}'))}" if moved else "")
+            label = f"{mean:.0%} busy" + (f", {bytes_text(moved)}" if moved else "")
             axes.annotate(label, (1, 0.5), (6, 0), "axes fraction", "offset points", va="center", fontsize=8, color=INK)
         which = f" · the {len(shown)} busiest of {len(names)} lanes" if len(shown) < len(names) else ""
         pale = " · dark: mean, pale: peak" if lanes["lane"].size > MAX_BINS * len(names) else ""
@@ -338,17 +334,6 @@ def draw_side_by_side(runs):
 # Colours and markers of the cases of a sweep; the markers differ in grey prints too. A case without an x axis is a dashed
 # grey line.
 CASE_STYLES = [("#D55E00", "o"), ("#0072B2", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#56B4E9", "v"), ("#E69F00", "P"), ("#8B6914", "X")]
-FIGURE_NAMES = {
-    "ttft_mean_s": ("mean TTFT", seconds), "ttft_p50_s": ("median TTFT", seconds), "ttft_p99_s": ("p99 TTFT", seconds),
-    "l3_read_gbps": ("L3 reads (GB/s)", lambda value: f"{value:g}"),
-    "objects_read": ("objects read", lambda value: count(value)),
-    "hit_host": ("tokens hit on the host", lambda value: count(value)),
-    "hit_ratio": ("hit ratio, all tiers", lambda value: f"{100 * value:.3g} %"),
-    "tpot_mean_s": ("mean TPOT", seconds), "tpot_p50_s": ("median TPOT", seconds), "tpot_p99_s": ("p99 TPOT", seconds),
-    "hand_over_mean_s": ("mean hand-over", seconds), "hand_over_p99_s": ("p99 hand-over", seconds),
-    "good_share": ("requests within the limits", lambda value: f"{100 * value:.3g} %"),
-    "goodput_per_second": ("goodput (requests/s)", lambda value: f"{value:g}"),
-}
 SHARES = {"good_share", "goodput_per_second"}  # drawn from zero
 AXIS_NAMES = {"cluster.prefill": "prefill engines"}
 FLAT_LINES = ["--", ":", "-.", (0, (6, 1, 1, 1, 1, 1))]  # of the cases that do not depend on the x axis
@@ -464,15 +449,13 @@ def draw_panel(axes, sweep, setting, figure):
         axes.set_ylim(bottom=0)
     elif low > 0:
         axes.set_yscale("log")
-    name, formatter = FIGURE_NAMES.get(figure, (figure, lambda value: f"{value:g}"))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: formatter(value)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: figure_text(figure, value)))
     few_decades = axes.get_yscale() == "log" and high < 30 * low
     labelled = "25" if high > 3 * low else "23456789"
     axes.yaxis.set_minor_formatter(
-        FuncFormatter(lambda value, _: formatter(value) if f"{value:e}"[0] in labelled else "") if few_decades else NullFormatter()
+        FuncFormatter(lambda value, _: figure_text(figure, value) if f"{value:e}"[0] in labelled else "") if few_decades else NullFormatter()
     )
     axes.tick_params(axis="y", which="minor", labelsize=7.5)
-    return name
 
 
 def draw_sweep(sweep):
@@ -499,9 +482,9 @@ def draw_sweep(sweep):
         for y, cells in enumerate(grid):
             for x, (setting, name) in enumerate(cells):
                 axes = panels[y][x]
-                label = draw_panel(axes, sweep, setting, name)
+                draw_panel(axes, sweep, setting, name)
                 if x == 0:
-                    axes.set_ylabel(label)
+                    axes.set_ylabel(figure_name(name))
                 if setting and (y == 0 or len(settings) > 4):
                     axes.set_title(setting_text(tidy_setting(setting)), fontsize=8.5, loc="left")
                 if y == height - 1:
@@ -532,10 +515,10 @@ def mark_crossover(axes, sweep, setting):
 
 
 # The two panels of a comparison: the key of a row, the keys of the optimum and of LRU in a single cache of the same size,
-# the title, and the label of the axis.
+# and the label of the axis.
 COMPARED = [
-    ("hit_ratio", "opt_hit_ratio", "lru_hit_ratio", "Prompt tokens hit", "share of prompt tokens"),
-    ("saved_s", "opt_saved_s", "lru_saved_s", "Prefill time saved by hits", "GPU time"),
+    ("hit_ratio", "opt_hit_ratio", "lru_hit_ratio", "share of prompt tokens"),
+    ("saved_s", "opt_saved_s", "lru_saved_s", "GPU time"),
 ]
 GREY = "#8a8a8a"
 MAX_CIRCUMSTANCES = 6
@@ -588,7 +571,7 @@ def label_of(compared, setting):
 
 
 def values_of(rows, key):
-    return np.array([np.nan if row[key] is None else row[key] for row in rows], dtype=float)
+    return np.array([np.nan if row.get(key) is None else row[key] for row in rows], dtype=float)
 
 
 def left_out_text(row):
@@ -609,7 +592,7 @@ def whiskers_of(rows, key):
 
 def draw_compared_lines(axes, compared, circumstance, along, panel):
     """Draws one line per choice over the capacity. Filled markers: the best choice, or as good as the best."""
-    key, of_opt, of_lru, _, _ = panel
+    key, of_opt, of_lru, _ = panel
     has_lru, low, high = False, np.inf, 0.0
     choices = combinations(compared.axes(choice=True))
     noisy = bool(np.nansum(whiskers_of(compared.rows, key)))
@@ -678,7 +661,7 @@ def scale_capacity(axes, along):
 
 def draw_compared_bars(axes, compared, circumstance, panel):
     """Draws one bar per setting. Filled bars: the best setting, or as good as the best. The optimum is a dashed line."""
-    key, of_opt, of_lru, _, _ = panel
+    key, of_opt, of_lru, _ = panel
     choices = compared.axes(choice=True)
     rows = compared.select(circumstance)
     shown = choices or compared.plan["axes"]
@@ -763,25 +746,20 @@ def draw_compare(compared):
                 else:
                     draw_compared_bars(axes, compared, circumstance, panel)
                 value_axis = axes.yaxis if along else axes.xaxis
-                formatter = FuncFormatter(lambda value, _, of_time=x == 1: seconds(value) if of_time else f"{100 * value:.3g}%")
-                value_axis.set_major_formatter(formatter)
+                value_axis.set_major_formatter(FuncFormatter(lambda value, _, key=panel[0]: figure_text(key, value)))
                 value_axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
                 where = setting_text(tidy_setting(circumstance)) if len(circumstances) > 1 else ""
-                axes.set_title(panel[3] + (f" · {where}" if where else ""), fontsize=9, loc="left")
+                axes.set_title(sentence_case(figure_name(panel[0])) + (f" · {where}" if where else ""), fontsize=9, loc="left")
                 if along and y == len(drawn) - 1:
                     axes.set_xlabel(tier_label(along))
                 if not along and y == len(drawn) - 1:
-                    axes.set_xlabel(panel[4])
+                    axes.set_xlabel(panel[3])
                 if along:
-                    axes.set_ylabel(panel[4])
+                    axes.set_ylabel(panel[3])
         handles, labels = panels[0][0].get_legend_handles_labels()
         columns = int(np.clip(120 // (8 + max(map(len, labels), default=0)), 1, max(1, len(labels))))
         figure.legend(handles, labels, loc="outside lower center", ncols=columns, title=compare_note(compared), title_fontsize=8)
     return figure
-
-
-GOAL_LABELS = {"ttft_mean_s": "mean TTFT", "ttft_p90_s": "p90 TTFT", "ttft_p99_s": "p99 TTFT", "hit_ratio": "prompt tokens hit",
-               "saved_s": "prefill time saved by hits"}
 
 
 def draw_goal(compared):
@@ -799,9 +777,8 @@ def draw_goal(compared):
     rows_of_panels = -(-len(panels) // columns)
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(8.2, 1.5 + 2.9 * rows_of_panels), layout="constrained")
-        sign = "at most" if key.startswith("ttft") else "at least"
-        amount = seconds(goal["value"]) if key.endswith("_s") else f"{100 * goal['value']:.3g}%"
-        figure.suptitle(f"Tier size needed for {GOAL_LABELS[key]} {sign} {amount}", x=0.01, ha="left")
+        limit = limit_words(key, goal["value"], better_of(compared.plan, key))
+        figure.suptitle(f"Tier size needed for {figure_name(key)} {limit}", x=0.01, ha="left")
         grid = figure.subplots(rows_of_panels, columns, squeeze=False, sharex=True, sharey=True)
         for unused in grid.flat[len(panels):]:
             unused.set_visible(False)
@@ -818,7 +795,7 @@ def draw_goal(compared):
             axes.set_xlim(-0.3, len(positions) - 0.7)
             if panel is not None:
                 axes.set_title(setting_text(tidy_setting(fixed)), fontsize=9, loc="left")
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: seconds(value) if key.endswith("_s") else f"{100 * value:.3g}%"))
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: figure_text(key, value)))
             axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
         tops = values_of(compared.rows, key) + whiskers_of(compared.rows, key)[1]
         # matplotlib does not see the whiskers, because the lines are moved. So set the limits here.
@@ -826,7 +803,7 @@ def draw_goal(compared):
         for axes in grid[-1]:
             axes.set_xlabel(tier_label(along))
         for line in grid:
-            line[0].set_ylabel(GOAL_LABELS[key])
+            line[0].set_ylabel(figure_name(key))
         handles, labels = grid[0][0].get_legend_handles_labels()
         if labels:
             figure.legend(handles, labels, loc="outside lower center", ncols=int(np.clip(110 // (8 + max(map(len, labels))), 1, len(labels))),

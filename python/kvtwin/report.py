@@ -22,22 +22,32 @@ import numpy as np
 
 from kvtwin import figures as drawing
 from kvtwin.errors import InputError
-from kvtwin.figures import BLUE, CASE_STYLES, GREY, INK, RUN_STYLES, SOURCES, count, part_values, parts_of, seconds
-from kvtwin.report_charts import (
-    DARK,
-    PAPER,
-    WIDTH,
-    Axis,
-    Chart,
-    Series,
-    Table,
+from kvtwin.figure_words import (
+    LATENCIES,
+    LESS,
+    MORE,
+    better_of,
     bytes_text,
-    draw_static,
+    count,
+    exact,
+    figure_name,
+    figure_text,
     finite,
-    form_text,
+    joined,
+    judged_text,
+    limit_words,
+    money,
     number_text,
-    plotly_figure,
+    percent,
+    seconds,
+    sentence_case,
+    setting_words,
+    unit_of_figure,
+    unit_text,
+    value_text,
 )
+from kvtwin.figures import BLUE, CASE_STYLES, GREY, INK, RUN_STYLES, SOURCES, part_values, parts_of
+from kvtwin.report_charts import DARK, PAPER, WIDTH, Axis, Chart, Series, Table, draw_static, plotly_figure
 from kvtwin.simulation import load_json
 
 ORANGE, GREEN, SKY, AMBER = "#D55E00", "#009E73", "#56B4E9", "#E69F00"
@@ -76,134 +86,6 @@ class Section:
 
     def charts(self):
         return [block for _, blocks in self.verdict + self.parts for block in blocks if isinstance(block, Chart)]
-
-
-# ---- figures in words
-
-LATENCIES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "end to end"}
-TIERS = {"device": "device", "host": "host", "disk": "disk", "shared_fs": "shared file system", "remote": "remote pool"}
-LESS, MORE = "less", "more"  # which values of a figure are better: as the files say
-
-
-@dataclass(frozen=True)
-class RunFigure:
-    """`form`: a key of report_charts.UNITS."""
-
-    words: str
-    form: str
-
-
-# The figures of a run. A test compares this table with the list of `kvtwin presets`.
-RUN_FIGURES = {
-    "hit_ratio": RunFigure("prompt tokens hit", "share"),
-    "saved_s": RunFigure("prefill time saved by hits", "seconds"),
-    "gap_closed": RunFigure("gap to optimal closed", "share"),
-    "infinite_hit_ratio": RunFigure("hit by an infinite cache", "share"),
-    **{
-        f"{key}_{at}_s": RunFigure(f"{words} {at}", "seconds")
-        for key, words in LATENCIES.items()
-        for at in ("mean", "p50", "p90", "p95", "p99")
-    },
-    "hand_over_mean_s": RunFigure("hand-over mean", "seconds"),
-    "hand_over_p99_s": RunFigure("hand-over p99", "seconds"),
-    "hand_over_bytes": RunFigure("bytes handed over", "bytes"),
-    "good_share": RunFigure("good requests", "share"),
-    "goodput_per_second": RunFigure("good requests per second", "plain"),
-    "requests_per_second": RunFigure("requests per second", "plain"),
-    "prompt_tokens_per_second": RunFigure("prompt tokens per second", "plain"),
-    "output_tokens_per_second": RunFigure("output tokens per second", "plain"),
-    **{f"hit_{tier}_share": RunFigure(f"hit in {words}", "share") for tier, words in TIERS.items()},
-    "rejected_share": RunFigure("rejected", "share"),
-    "failed_share": RunFigure("failed", "share"),
-    "gpus": RunFigure("GPUs", "plain"),
-    **{
-        f"written_{tier}_bytes": RunFigure(f"written to {words}", "bytes")
-        for tier, words in TIERS.items()
-        if tier != "device"
-    },
-    "disk_writes_per_day": RunFigure("disk writes per day", "plain"),
-    "drive_years": RunFigure("life of the drives", "years"),
-    "price_per_month": RunFigure("price per month", "plain"),
-    "price_per_million_tokens": RunFigure("price per million tokens", "plain"),
-    "power_kw": RunFigure("power", "kilowatts"),
-    "opt_hit_ratio": RunFigure("hit by optimal", "share"),
-    "opt_saved_s": RunFigure("prefill time saved by optimal", "seconds"),
-    "lru_hit_ratio": RunFigure("hit by LRU, single cache", "share"),
-    "lru_saved_s": RunFigure("prefill time saved by LRU, single cache", "seconds"),
-}
-
-
-def figure_of(key):
-    """Returns the description of a figure. Of an unknown figure, the end of its name is the unit."""
-    if key in RUN_FIGURES:
-        return RUN_FIGURES[key]
-    if key.endswith(("_per_second", "_per_wall_second")):
-        form = "plain"
-    elif key.endswith(("_s", "_seconds")):
-        form = "seconds"
-    elif key.endswith("_bytes"):
-        form = "bytes"
-    else:
-        form = "share" if key.endswith(("_ratio", "_share", "_fraction")) else "plain"
-    return RunFigure(key.removesuffix("_s").replace("_", " "), form)
-
-
-def figure_name(key):
-    return figure_of(key).words
-
-
-def form_of(key):
-    return figure_of(key).form
-
-
-def figure_text(key, value, digits=3):
-    """Returns the value with its unit; with at least `digits` significant digits."""
-    if not finite(value):
-        return "–"
-    form = form_of(key)
-    return form_text(form, value, max(digits, 4) if form == "plain" else digits)
-
-
-def judged_text(key, value, limit, least=3):
-    """Like figure_text. Has at least `least` digits, and so many that the text is on the same side of the limit as the value."""
-    if not finite(value):
-        return "–"
-    digits = next((n for n in range(least, 10) if (float(f"{value:.{n}g}") <= limit) == (value <= limit)), 10)
-    return figure_text(key, value, digits)
-
-
-def limit_words(key, limit, better):
-    """at most 1 s; without a direction: 1 s"""
-    sign = {LESS: "at most ", MORE: "at least "}.get(better, "")
-    return f"{sign}{figure_text(key, limit)}"
-
-
-def sentence_case(text):
-    return text[:1].upper() + text[1:]
-
-
-def money(value, currency):
-    if not finite(value):
-        return "–"
-    return f"{currency} {number_text(value)}".strip()
-
-
-def percent(share):
-    return form_text("share", share) if finite(share) else "–"
-
-
-def joined(words):
-    """a, b and c"""
-    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
-
-
-def setting_words(setting):
-    """cluster.engines=2, drives=0: as the program takes the values, without separators"""
-    return ", ".join(f"{name}={exact(value)}" for name, value in setting.items())
-
-
-def exact(value):
-    return f"{value:.15g}" if isinstance(value, float) else str(value)
 
 
 # ---- charts that several kinds of folder have
@@ -306,7 +188,7 @@ def effect_chart(title, rows, key, value, label="as given"):
     )
     around = [*low, *high, value] if finite(value) else [*low, *high]
     margin = 0.05 * (max(around) - min(around)) or abs(max(around)) or 1
-    axis = Axis(what, form_of(key), ends=(min(around) - margin, max(around) + margin))
+    axis = Axis(what, unit_of_figure(key), ends=(min(around) - margin, max(around) + margin))
     lines = [("x", value, label)] if finite(value) else []
     return Chart(
         title,
@@ -341,7 +223,7 @@ def wide(values):
 
 def wide_latency(key, values):
     """True if the values of a figure need a logarithmic axis."""
-    return form_of(key) == "seconds" and wide(values)
+    return unit_of_figure(key) == "seconds" and wide(values)
 
 
 RECOMMENDATION = "recommendation"  # the label of the recommendation in figures
@@ -398,7 +280,7 @@ def front_chart(across, across_name, key, limit, points, better, chosen=None):
         sentence_case(f"{figure_name(key)} against {across_name}"),
         says,
         Axis(across_name, log=wide([point.x for point in points])),
-        [Axis(figure_name(key), form_of(key), log=log)],
+        [Axis(figure_name(key), unit_of_figure(key), log=log)],
         series,
         table,
         height=420,
@@ -841,12 +723,6 @@ def choice_of(compared):
     )
 
 
-def better_of(plan, key):
-    """Returns the direction of a figure in compare.json, sweep.json or plan.json; None if it has none."""
-    goals = {goal["figure"]: goal.get("better") for goal in plan.get("goals") or []}
-    return ({**goals, **(plan.get("better") or {})}).get(key)
-
-
 def settings_of(compared, row):
     return {axis["name"]: row[axis["name"]] for axis in compared.plan["axes"]}
 
@@ -873,13 +749,6 @@ def compared_cell(row, key, goal, standing=True):
     elif finite(row.get(f"{key}_ci95")):
         text += f" ± {figure_text(key, row[f'{key}_ci95'])}"
     return text + (STANDING.get(row.get(f"{key}_standing"), "") if standing else "")
-
-
-def value_text(value, unit=""):
-    """Returns a value of a key, for a table: 3,072 GiB."""
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        return str(value)
-    return f"{value:,.15g} {unit}".rstrip()
 
 
 def unit_of(key):
@@ -991,7 +860,7 @@ def line_chart(title, along, unit, lines, key, marks=(), reference=(), more=()):
         title,
         says,
         axis,
-        [Axis(what, form_of(key), log=wide_latency(key, [y for one in series for y in one.y]))],
+        [Axis(what, unit_of_figure(key), log=wide_latency(key, [y for one in series for y in one.y]))],
         series,
         table,
         height=400,
@@ -1083,7 +952,7 @@ def compare_chart(compared, key, along, circumstances, choice):
         return Chart(
             title,
             "; ".join(f"{name}: {text}" for name, text in texts),
-            Axis(figure_name(key), form_of(key)),
+            Axis(figure_name(key), unit_of_figure(key)),
             [Axis("", ticks=list(enumerate(names)))],
             series,
             Table("", ["setting", figure_name(key)], texts),
@@ -1407,7 +1276,7 @@ def sweep_bars(sweep, key, rows):
     return Chart(
         sentence_case(name),
         "; ".join(": ".join(text) for text in texts),
-        Axis(name, form_of(key)),
+        Axis(name, unit_of_figure(key)),
         [Axis("", ticks=list(enumerate(names)))],
         series,
         Table("", ["cell", name], texts),
@@ -1512,9 +1381,7 @@ class Plan:
             point(one, index) for index, one in enumerate(self.tried) if one.get("stage", "full") == "full"
         ]
         chosen = point(chosen, whiskers=self.whiskers(key, chosen)) if chosen else None
-        # plan.json has the direction of goals. The others are good requests, and TTFT without goals.
-        better = better_of(self.plan, key) or (MORE if key.startswith("good") else LESS)
-        return front_chart(across, across_name, key, limit, points, better, chosen)
+        return front_chart(across, across_name, key, limit, points, better_of(self.plan, key), chosen)
 
     def interval(self, key):
         """Returns [low, high]: between them a figure of the recommendation lies with 90 %. None if there is none."""
@@ -1618,7 +1485,7 @@ def odds_text(plan):
     """Returns the probability that the goals hold; empty if no goal depends on a figure whose errors are published."""
     probability = plan.confidence.get("probability")
     # The blank before the sign does not break a line.
-    return form_text("share", probability, 2).replace(" ", "\u00a0") if finite(probability) else ""
+    return unit_text("share", probability, 2).replace(" ", "\u00a0") if finite(probability) else ""
 
 
 def odds_sentences(plan):

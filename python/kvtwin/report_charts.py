@@ -15,6 +15,7 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
+from kvtwin.figure_words import finite, scale_for, unit_text
 from kvtwin.figures import GREY, INK, STYLE
 
 FONT = "system-ui, 'DejaVu Sans', Arial, sans-serif"
@@ -33,45 +34,6 @@ PAPER, GRID, CLEAR = "#ffffff", "#e4e4e4", "rgba(0,0,0,0)"
 # The colours of a figure in dark mode; colours that are not here stay.
 DARK = {PAPER: "#15181c", GRID: "#3a4048", INK: "#e6e6e6", "#000000": "#e6e6e6", GREY: "#a3a3a3"}
 DASHES = {"-": "solid", "--": "dash", ":": "dot", "-.": "dashdot"}
-# Units of each form, largest first: (name, size). The last one has all smaller values too.
-UNITS = {
-    "seconds": [("s", 1), ("ms", 1e-3), ("µs", 1e-6)],
-    "share": [("%", 0.01)],
-    "count": [("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1)],
-    "bytes": [("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1)],
-    "years": [("years", 1)],
-    "kilowatts": [("kW", 1)],
-    "plain": [("", 1)],
-}
-
-
-def number_text(value, digits=3):
-    """Has `digits` significant digits, and all digits before the point with separators: 0.0123, 12.3, 12,345."""
-    if not value:
-        return "0"
-    places = digits - 1 - math.floor(math.log10(abs(value)))
-    text = f"{value:,.{max(0, places)}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-def unit_for(form, largest):
-    """Returns (name, size) of the unit in which a value is 1 or more; the smallest unit where there is none. 0 has the unit
-    of size 1."""
-    units = UNITS[form]
-    return next((unit for unit in units if abs(largest) >= unit[1] or (not largest and unit[1] == 1)), units[-1])
-
-
-def form_text(form, value, digits=3):
-    """20 ms, 12.3 %, 1.23 k, 3.2 GB"""
-    # A value that is rounded up to the next unit has this unit: 1 s, not 1,000 ms.
-    name, size = unit_for(form, float(f"{value:.{digits}g}"))
-    return f"{number_text(value / size, digits)} {name}".rstrip()
-
-
-def bytes_text(value):
-    return form_text("bytes", value)
-
-
 @dataclass
 class Table:
     """Cells are text. Columns whose cells begin with a digit, a sign, a dash or a currency are set to the right."""
@@ -97,14 +59,14 @@ class Table:
 @dataclass
 class Axis:
     title: str
-    form: str = "plain"  # a key of UNITS
+    unit: str = "plain"  # a key of figure_words.UNITS
     log: bool = False
     ticks: list | None = None  # [(value, text)]; categories of bars
     ends: tuple | None = None  # of a linear axis; None: from 0 to the largest value
-    unit: str = ""  # behind each tick, set by `in_units`
+    suffix: str = ""  # behind each tick, set by `in_units`
 
     def text(self, value):
-        return form_text(self.form, value)
+        return unit_text(self.unit, value)
 
 
 @dataclass
@@ -144,10 +106,6 @@ class Chart:
     name: str = ""  # set by the page
     image: str = ""  # set by `draw_static`
     width: int = WIDTH
-
-
-def finite(value):
-    return value is not None and math.isfinite(value)
 
 
 def number(value):
@@ -202,7 +160,7 @@ def axis_unit(chart, axis, across):
             ends = zip(series.x if across else series.y, series.whiskers[1])
             values += [value + above for value, above in ends if finite(value) and finite(above)]
         largest = max([largest, stacked, *map(abs, values)])
-    return unit_for(axis.form, largest)
+    return scale_for(axis.unit, largest)
 
 
 def scaled(values, size):
@@ -215,7 +173,7 @@ def in_units(chart):
     units = [axis_unit(chart, axis, False) for axis in chart.panels]
 
     def axis_in(axis, name, size):
-        return replace(axis, ends=tuple(scaled(axis.ends, size)) if axis.ends else None, unit=name)
+        return replace(axis, ends=tuple(scaled(axis.ends, size)) if axis.ends else None, suffix=name)
 
     series = []
     for one in chart.series:
@@ -265,7 +223,7 @@ def plotly_axis(axis, values):
         "linecolor": INK,
         "ticks": "outside",
         "tickformat": ",~g",
-        "ticksuffix": f" {axis.unit}" if axis.unit else "",
+        "ticksuffix": f" {axis.suffix}" if axis.suffix else "",
     }
     if axis.log:
         made["type"] = "log"
@@ -426,13 +384,13 @@ def plotly_figure(chart):
 
 
 def static_axis(axis, matplotlib_axis, limits):
-    form = axis.text
+    text = axis.text
     if axis.log:
         limits(scale="log")
         low, high = matplotlib_axis.get_view_interval()
         shown = "25" if high < 300 * low else ""
         matplotlib_axis.set_minor_formatter(
-            FuncFormatter(lambda value, _: form(value) if f"{value:e}"[0] in shown else "")
+            FuncFormatter(lambda value, _: text(value) if f"{value:e}"[0] in shown else "")
             if shown
             else NullFormatter()
         )
@@ -443,7 +401,7 @@ def static_axis(axis, matplotlib_axis, limits):
         )
         matplotlib_axis.set_minor_formatter(NullFormatter())
     else:
-        matplotlib_axis.set_major_formatter(FuncFormatter(lambda value, _: form(value)))
+        matplotlib_axis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
 
 
 def static_series(axes, series, stacks):

@@ -270,6 +270,14 @@ class Figures(unittest.TestCase):
         self.assertEqual(len(panels[0].containers), 2, "whiskers of both disks")
         goal_line = panels[0].lines[-1]
         self.assertEqual(list(goal_line.get_ydata()), [60.0, 60.0])
+        # Any figure may be a goal. Its name, unit and direction are those of the program.
+        for key, value, title in (("good_share", 0.9, "good requests at least 90 %"), ("tpot_p90_s", 0.05, "TPOT p90 at most 50 ms")):
+            compared = figures.load_compare(self.run_dir / "one")
+            compared.plan["goal"] |= dict(figure=key, value=value)
+            for row in compared.rows:
+                row[key] = 0.5
+            drawn = figures.draw_goal(compared)
+            self.assertEqual(drawn.get_suptitle(), f"Tier size needed for {title}")
         # No request completes, so no setting meets the goal.
         plan = json.loads((folder / "compare.json").read_text())
         for line in plan["goal"]["lines"]:

@@ -27,7 +27,7 @@ import browser
 import numpy as np
 import synthetic_run
 from kvtwin import figures as drawing
-from kvtwin import report, report_charts
+from kvtwin import figure_words, report, report_charts
 
 PROGRAM = sys.argv[1]
 QUICK = ["experiments/quickstart.toml", "--set", "workload.limit=120"]
@@ -288,15 +288,13 @@ class Pages(unittest.TestCase):
             self.assertEqual(shown <= limit, value <= limit, (value, limit))
 
     def test_figures_are_described_as_by_the_program(self):
-        listed = kvtwin_program("presets")[1].split("figures of a run, ")[1].splitlines()[1:]
-        found = {}
-        for line in listed:
-            name, better = re.fullmatch(r"  (\w+) +.*; (more|less|no)(?: is better| goal)", line).groups()
-            found[name] = better
-        self.assertGreater(len(found), 40)
-        self.assertEqual(set(report.RUN_FIGURES), set(found))
-        # The files say which direction is better, and the page has no list of its own.
-        directed = {name: better for name, better in found.items() if better != "no"}
+        # The package's list is the program's.
+        listed = json.loads(kvtwin_program("presets", "--json")[1])["figures"]
+        self.assertEqual(json.loads((ROOT / "python/kvtwin/run_figures.json").read_text()), listed)
+        self.assertGreater(len(listed), 50)
+        self.assertEqual(set(one["unit"] for one in listed.values()) - set(figure_words.UNITS), set())
+        # The files say which direction is better.
+        directed = {name: one["better"] for name, one in listed.items() if "better" in one}
         for folder, file in (("compared", "compare.json"), ("swept", "compare.json")):
             self.assertEqual(json.loads((FOLDERS / folder / file).read_text())["better"], directed)
         self.assertEqual(report.limit_words("hand_over_p99_s", 0.05, "less"), "at most 50 ms")
