@@ -12,10 +12,7 @@ Figures by kind of folder:
 In a notebook: run = load_run("out/chat-hour"); draw_ttft(run); run.requests["ttft_s"].mean()
 """
 
-import csv
-import json
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib
@@ -25,6 +22,8 @@ from matplotlib.lines import Line2D
 from matplotlib.transforms import ScaledTranslation
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, PercentFormatter
 
+from kvtwin.charts import BLUE, CASE_STYLES, GREY, INK, RUN_STYLES
+from kvtwin.charts_static import STYLE
 from kvtwin.errors import InputError
 from kvtwin.figure_words import (
     better_of,
@@ -36,85 +35,27 @@ from kvtwin.figure_words import (
     seconds,
     sentence_case,
 )
-from kvtwin.simulation import load_json
-
-TEXT_COLUMNS = {"outcome", "lane"}
-REQUEST_COLUMNS = """request arrival_s prompt_tokens output_tokens hit_device hit_host hit_disk hit_remote miss
-    recomputed_after_stop retracted_recompute queue_s prefetch_wait_s load_wait_s compute_s ttft_s tpot_s e2e_s
-    retractions outcome""".split()
-LANE_COLUMNS = "lane window_start_s window_s busy_fraction bytes".split()
-
-# The sources of prompt tokens: key in report.json and requests.csv (old runs lack the newer tiers), label, colour. From
-# the fastest to the slowest tier, then computed tokens. The palette of Okabe and Ito suits colour-blind readers.
-SOURCES = [
-    ("hit_device", "GPU memory", "#0072B2"),
-    ("hit_host", "host memory", "#56B4E9"),
-    ("hit_disk", "disk", "#009E73"),
-    ("hit_shared_fs", "shared file system", "#E69F00"),
-    ("hit_remote", "remote", "#F0E442"),
-    ("recomputed_after_stop", "computed after a stopped prefetch", "#CC79A7"),
-    ("miss", "computed", "#D55E00"),
-]
-STYLE = {
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "figure.dpi": 120,
-    "figure.titlesize": 11,
-    "figure.titleweight": "bold",
-    "font.family": "DejaVu Sans",
-    "font.size": 9,
-    "grid.color": "#e4e4e4",
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-}
-INK, BLUE = "#333333", "#0072B2"
-
-
-@dataclass
-class Run:
-    """One run folder. `report` is report.json. `requests` and `lanes` map the name of a column to a numpy array; empty
-    cells are NaN."""
-
-    folder: Path
-    report: dict
-    requests: dict
-    lanes: dict
-
-    def title(self, what):
-        name = self.folder.name
-        return f"{what} · {name if len(name) <= 32 else name[:31] + '…'} ({self.report['world']} world)"
-
-
-def read_table(path, columns):
-    try:
-        with open(path, newline="", encoding="utf-8") as file:
-            rows = csv.reader(file)
-            names = next(rows, [])
-            cells = list(rows)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}; is this the folder of a finished run?") from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path}: not a table: {error}") from error
-    missing = [name for name in columns if name not in names]
-    if missing:
-        raise InputError(f"{path}: no column {missing[0]}")
-    table = {}
-    for index, name in enumerate(names):
-        try:
-            column = [row[index] for row in cells]
-            table[name] = np.array(column if name in TEXT_COLUMNS else [float(cell or "nan") for cell in column])
-        except (IndexError, ValueError) as error:
-            raise InputError(f"{path}: column {name}: {error}") from error
-    return table
-
-
-def load_run(folder):
-    folder = Path(folder)
-    report = load_json(folder / "report.json")
-    requests = read_table(folder / "requests.csv", REQUEST_COLUMNS)
-    return Run(folder.resolve(), report, requests, read_table(folder / "lanes.csv", LANE_COLUMNS))
+from kvtwin.result_folders import (
+    SOURCES,
+    combinations,
+    compared_grid,
+    has_cells,
+    is_sweep,
+    label_of,
+    left_out_text,
+    load_compare,
+    load_run,
+    load_sweep,
+    load_validation,
+    part_values,
+    parts_of,
+    setting_text,
+    short_name,
+    tidy_setting,
+    tier_label,
+    values_of,
+    whiskers_of,
+)
 
 
 def blank_figure(title, height):
@@ -255,23 +196,6 @@ def draw_lanes(run):
     return figure
 
 
-# Colours and line styles of runs side by side.
-RUN_STYLES = [("#0072B2", "-"), ("#D55E00", "--"), ("#009E73", "-."), ("#CC79A7", ":"), ("#56B4E9", "-"), ("#E69F00", "--")]
-PARTS = [("queue", "queue", "#999999"), ("prefetch_wait", "wait for the prefetch", "#E69F00"),
-         ("load_wait", "wait for loads", "#56B4E9"), ("compute", "compute", "#D55E00")]
-HAND_OVER = ("hand_over", "hand-over", "#009E73")
-
-
-def parts_of(*ttfts):
-    """Returns the parts of the mean TTFT that these `ttft_parts_seconds` have. A hand-over is only in runs with prefill and
-    decode engines, and 0 in others."""
-    return PARTS + [HAND_OVER] * any("hand_over" in ttft for ttft in ttfts)
-
-
-def part_values(parts, ttfts):
-    return {key: [ttft.get(key, 0.0 if key == "hand_over" else None) for ttft in ttfts] for key, _, _ in parts}
-
-
 def stacked_bars(axes, names, parts, values):
     """Draws one bar per run. `values` maps the key of a part to one value per run. A run without values (None) has a dash
     instead of a bar."""
@@ -331,85 +255,9 @@ def draw_side_by_side(runs):
     return figure
 
 
-# Colours and markers of the cases of a sweep; the markers differ in grey prints too. A case without an x axis is a dashed
-# grey line.
-CASE_STYLES = [("#D55E00", "o"), ("#0072B2", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#56B4E9", "v"), ("#E69F00", "P"), ("#8B6914", "X")]
 SHARES = {"good_share", "goodput_per_second"}  # drawn from zero
 AXIS_NAMES = {"cluster.prefill": "prefill engines"}
 FLAT_LINES = ["--", ":", "-.", (0, (6, 1, 1, 1, 1, 1))]  # of the cases that do not depend on the x axis
-
-
-@dataclass
-class Sweep:
-    """One folder of kvtwin compare with a line per simulation. `plan` is compare.json. `rows` is a list of dicts, one per cell, with the values of the
-    axes. A value is None if the case sets the keys of the axis itself, so that the axis does not change the case."""
-
-    folder: Path
-    plan: dict
-    rows: list
-
-    def select(self, case=None, **settings):
-        """Returns the rows of a case that have these values on these axes, or None on an axis."""
-        chosen = []
-        for row in self.rows:
-            fits = all(row.get(name) is None or row[name] == value for name, value in settings.items())
-            if fits and (case is None or row.get("case") == case):
-                chosen.append(row)
-        return chosen
-
-
-def load_json_lines(folder, name, plan_name=None):
-    """Returns PLAN_NAME.json (checks the schema version) and the rows of NAME.jsonl."""
-    plan = load_json(folder / f"{plan_name or name}.json")
-    path = folder / f"{name}.jsonl"
-    try:
-        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}; is this the folder of a finished {name}?") from error
-    except ValueError as error:
-        raise InputError(f"{path}: a line is not JSON: {error}") from error
-    return plan, rows
-
-
-def has_earlier_plan(folder):
-    """Returns True for a folder of an earlier version, which called the compare.json of simulations sweep.json."""
-    return (Path(folder) / "sweep.json").exists()
-
-
-def has_cells(folder):
-    """Returns True for a folder of kvtwin compare with one line per simulation: --cells, or a [sweep] section."""
-    path = Path(folder) / "compare.json"
-    return has_earlier_plan(folder) or (path.exists() and "show" in load_json(path))
-
-
-def load_sweep(folder):
-    folder = Path(folder)
-    plan, rows = load_json_lines(folder, "sweep", "sweep" if has_earlier_plan(folder) else "compare")
-    return Sweep(folder.resolve(), plan, rows)
-
-
-def short_name(axis):
-    """Shortens the name of an axis. Examples: hardware.set.disk_read_gbps+hardware.set.remote_gbps -> disk_read_gbps, remote_gbps;
-    hardware.name -> hardware; tiers.disk.gib -> disk gib."""
-    names = [key.removesuffix(".name").removeprefix("tiers.") for key in axis.split("+")]
-    return ", ".join(name.replace(".", " ") if key.startswith("tiers.") else name.rsplit(".", 1)[-1] for name, key in zip(names, axis.split("+")))
-
-
-def combinations(axes):
-    """Returns all combinations of the axes' values, as dicts. The last axis changes fastest."""
-    found = [{}]
-    for axis in axes:
-        found = [one | {axis["name"]: value} for one in found for value in axis["values"]]
-    return found
-
-
-def setting_text(setting):
-    return ", ".join(f"{short_name(name)} {value:,}" if isinstance(value, int) else f"{short_name(name)} {value}"
-                     for name, value in setting.items())
-
-
-def tidy_setting(setting):
-    return {name: int(value) if isinstance(value, float) and value == int(value) else value for name, value in setting.items()}
 
 
 def draw_panel(axes, sweep, setting, figure):
@@ -520,40 +368,11 @@ COMPARED = [
     ("hit_ratio", "opt_hit_ratio", "lru_hit_ratio", "share of prompt tokens"),
     ("saved_s", "opt_saved_s", "lru_saved_s", "GPU time"),
 ]
-GREY = "#8a8a8a"
 MAX_CIRCUMSTANCES = 6
-
-
-@dataclass
-class Compared:
-    """One folder of kvtwin compare --vary. `plan` is compare.json. `rows` is a list of dicts, one per setting."""
-
-    folder: Path
-    plan: dict
-    rows: list
-
-    def axes(self, **wanted):
-        """Returns the axes of `plan` with these properties, for example choice=True, capacity=False."""
-        return [axis for axis in self.plan["axes"] if all(axis[key] == value for key, value in wanted.items())]
-
-    def select(self, setting):
-        return [row for row in self.rows if all(row[name] == value for name, value in setting.items())]
-
-
-def load_compare(folder):
-    folder = Path(folder)
-    plan, rows = load_json_lines(folder, "compare")
-    return Compared(folder.resolve(), plan, rows)
 
 
 def tokens_text(value, unit):
     return count(value) if unit == "tokens" else f"{value:g}"
-
-
-def tier_label(axis):
-    """tiers.host.tokens -> host tier (tokens)"""
-    names = [key.split(".")[1] for key in axis["name"].split("+")]
-    return f"{' and '.join(names)} {'tier' if len(names) == 1 else 'tiers'} ({axis['unit']})"
 
 
 def style_of(index, setting):
@@ -562,32 +381,6 @@ def style_of(index, setting):
         return GREY, "o", "-"
     colour, marker = CASE_STYLES[index % len(CASE_STYLES)]
     return colour, marker, ["-", (0, (3, 1)), "-."][index // len(CASE_STYLES) % 3]
-
-
-def label_of(compared, setting):
-    """Joins the values of a setting. Axes with a single value are left out."""
-    several = {axis["name"] for axis in compared.plan["axes"] if len(axis["values"]) > 1}
-    return ", ".join(str(value) for name, value in tidy_setting(setting).items() if name in several)
-
-
-def values_of(rows, key):
-    return np.array([np.nan if row.get(key) is None else row[key] for row in rows], dtype=float)
-
-
-def left_out_text(row):
-    """Returns the shares of rejected and failed requests, which the values of a row do not contain; empty if none."""
-    shares = [(row.get(f"{name}_share") or 0, name) for name in ("rejected", "failed")]
-    return ", ".join(f"{100 * share:.3g}% {name}" for share, name in shares if share)
-
-
-def whiskers_of(rows, key):
-    """Returns, per row, how far the interval extends below and above the value. The interval is that of the mean over
-    seeds, or that of the hardware variants."""
-    if rows and f"{key}_low" in rows[0]:
-        y = values_of(rows, key)
-        return np.maximum(0, y - values_of(rows, f"{key}_low")), np.maximum(0, values_of(rows, f"{key}_high") - y)
-    half = np.nan_to_num(values_of(rows, f"{key}_ci95"))
-    return half, half
 
 
 def draw_compared_lines(axes, compared, circumstance, along, panel):
@@ -711,18 +504,6 @@ def draw_hit_rates(rows):
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.3g}%"))
         figure.legend(loc="outside lower center", ncols=min(len(names), 6))
     return figure
-
-
-def compared_grid(compared):
-    """Returns the capacity for the x axis (None: draw bars), and the combinations of all other axes except choices."""
-    capacities = compared.axes(choice=False, capacity=True)
-    along = max(capacities, key=lambda axis: len(axis["values"]), default=None)
-    if along is not None and len(along["values"]) < 2:
-        along = None
-    if along is None and not compared.axes(choice=True):
-        return None, [{}]
-    others = [axis for axis in compared.axes(choice=False) if axis is not along]
-    return along, combinations(others)
 
 
 def draw_compare(compared):
@@ -854,33 +635,6 @@ def compare_note(compared):
     return "; ".join(words) or None
 
 
-@dataclass
-class Validated:
-    """One folder of kvtwin validate. `result` is validate.json."""
-
-    folder: Path
-    result: dict
-
-    def figures(self, name):
-        """Returns [(configuration, figure)] of the configurations that have the figure and its error."""
-        found = []
-        for cell in self.result["cells"]:
-            found += [(cell["cell"], figure) for figure in cell["figures"] if figure["figure"] == name and figure["error"] is not None]
-        return found
-
-
-def load_validation(folder):
-    folder = Path(folder)
-    try:
-        result = json.loads((folder / "validate.json").read_text())
-        for cell in result["cells"]:
-            for figure in cell["figures"]:
-                _ = figure["figure"], figure["error"]
-        return Validated(folder.resolve(), result)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{folder}: holds no validate.json of kvtwin validate --out ({error})") from error
-
-
 def draw_validation(validated):
     """Draws predicted over measured mean TTFT; and the errors, next to twice the spread of the measured runs."""
     points = sorted(validated.figures("ttft_mean_s"), key=lambda point: point[1]["error"])
@@ -943,11 +697,6 @@ def write_figures(folder):
     for name, draw in FIGURES.items():
         paths.append(save(draw(run), target / name))
     return paths
-
-
-def is_sweep(folder):
-    """Returns True for a folder of kvtwin compare or validate."""
-    return any((Path(folder) / name).exists() for name in ("sweep.json", "compare.json", "validate.json"))
 
 
 def save(figure, path):

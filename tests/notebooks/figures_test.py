@@ -15,7 +15,7 @@ sys.dont_write_bytecode = True
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests/notebooks")]
 
 import synthetic_run
-from kvtwin import figures
+from kvtwin import figures, result_folders
 
 
 class Figures(unittest.TestCase):
@@ -75,7 +75,7 @@ class Figures(unittest.TestCase):
         synthetic_run.write(many, requests=50, engines=20)  # more lanes than fit
         none = self.run_dir / "none"
         synthetic_run.write(none, requests=1)
-        for name, columns in (("requests.csv", figures.REQUEST_COLUMNS), ("lanes.csv", figures.LANE_COLUMNS)):
+        for name, columns in (("requests.csv", result_folders.REQUEST_COLUMNS), ("lanes.csv", result_folders.LANE_COLUMNS)):
             with open(none / name, "w", newline="") as file:
                 csv.writer(file).writerow(columns)
         report = json.loads((none / "report.json").read_text())
@@ -131,7 +131,7 @@ class Figures(unittest.TestCase):
         axes.append({"name": "hardware.set.disk_read_gbps", "unit": "GB/s", "values": rates})
         rows = []
         for case in cases:
-            for setting in figures.combinations(axes):
+            for setting in result_folders.combinations(axes):
                 level = case == cases[-1] and len(cases) > 1
                 rate = setting["hardware.set.disk_read_gbps"]
                 row = {"cell": len(rows), "case": case} | setting | {"ttft_mean_s": 1 / rate + 0.01 * len(case), "ttft_p99_s": 3 / rate}
@@ -183,7 +183,7 @@ class Figures(unittest.TestCase):
         keys = ("name", "values", "choice", "capacity")
         axes = [dict(zip(keys, axis)) | {"unit": "tokens" if axis[3] else ""} for axis in axes]
         rows = []
-        for number, setting in enumerate(figures.combinations(axes)):
+        for number, setting in enumerate(result_folders.combinations(axes)):
             row = setting | {"seeds": seeds}
             for key, scale in (("hit_ratio", 0.02), ("saved_s", 30.0)):
                 value = scale * (number + 1)
@@ -258,7 +258,7 @@ class Figures(unittest.TestCase):
                     row |= {f"{key}_low": 0.9 * row[key], f"{key}_high": 1.3 * row[key]}
                 row |= {key.replace("saved_s", "ttft_p90_s"): value for key, value in row.items() if "saved_s" in key}
             lines = [dict(settings=setting, **{"from": 256, "surely_from": 1024})
-                     for setting in figures.combinations([axis for axis in compared.plan["axes"] if axis["name"] != "tiers.host.gib"])]
+                     for setting in result_folders.combinations([axis for axis in compared.plan["axes"] if axis["name"] != "tiers.host.gib"])]
             goal = dict(figure="ttft_p90_s", value=60.0, along="tiers.host.gib", lines=lines)
             (folder / "compare.json").write_text(json.dumps(compared.plan | {"goal": goal, "draws": 10}))
             (folder / "compare.jsonl").write_text("".join(json.dumps(row) + "\n" for row in compared.rows))
