@@ -55,8 +55,8 @@ def quantile_row(name, values):
     return [name, f"{values.size:,}", *map(seconds, at)]
 
 
-def latency_chart(title, entries):
-    """`entries`: [(name, values, colour, dash)]."""
+def latency_chart(title, entries, marks=()):
+    """`entries`: [(name, values, colour, dash)]. `marks`: further series."""
     series = [one for one in (latency_series(*entry) for entry in entries) if one is not None]
     rows = [quantile_row(name, values) for name, values, _, _ in entries]
     table = Table("", ["", "requests", "p10", "p50", "p90", "p95", "p99", "largest"], rows)
@@ -71,7 +71,7 @@ def latency_chart(title, entries):
             says,
             Axis("time", "seconds", log=True),
             [Axis("share of requests", "share", ends=(0, 1.02))],
-            series,
+            [*series, *marks],
             table,
         )
         if series
@@ -244,6 +244,7 @@ def line_chart(title, along, unit, lines, key, marks=(), reference=(), more=()):
                     colour,
                     marker="" if of_reference else marker,
                     dash=dash,
+                    thick=3.5 if colour == GREY and not of_reference else 2,  # LRU stays visible below another line
                     filled=None if of_reference else [bool(point[2]) for point in points],
                     hover=[point[4] for point in points],
                     whiskers=whiskers,

@@ -6,10 +6,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from kvtwin.chart_kinds import stacked_chart
-from kvtwin.charts import BLUE, Axis, Chart, Series, Table
+from kvtwin.chart_kinds import latency_chart, stacked_chart
+from kvtwin.charts import BLUE, INK, ORANGE, RUN_STYLES, SKY, Axis, Chart, Series, Table
 from kvtwin.figure_words import bytes_text, count, percent, seconds
-from kvtwin.result_folders import SOURCES, parts_of
+from kvtwin.result_folders import SOURCES, part_values, parts_of
 
 MAX_BINS = 120  # of a time axis
 
@@ -17,6 +17,24 @@ MAX_BINS = 120  # of a time axis
 def kind_of(lane):
     """engine3.gpu0.h2d -> h2d"""
     return re.sub(r"^(engine\d+\.)?(gpu\d+\.)?", "", lane)
+
+
+def latencies_chart(run):
+    """TTFT and TPOT of all requests."""
+    entries = [("TTFT", run.requests["ttft_s"], BLUE, "-"), ("TPOT", run.requests["tpot_s"], ORANGE, "--")]
+    return latency_chart("TTFT and TPOT: share of requests within a time", entries)
+
+
+def ttft_chart(run):
+    """TTFT of all requests, with its quantiles in the report."""
+    marks = []
+    for name, share, marker in (("p50", 0.5, "o"), ("p90", 0.9, "s"), ("p99", 0.99, "D")):
+        value = run.report["ttft_seconds"].get(name)
+        if value is not None:
+            text = f"{name} {seconds(value)}"
+            marks.append(Series(text, [value], [share], INK, kind="points", marker=marker, hover=[text]))
+    entries = [("TTFT", run.requests["ttft_s"], BLUE, "-")]
+    return latency_chart("TTFT: share of requests within a time", entries, marks)
 
 
 def parts_chart(run):
@@ -55,6 +73,7 @@ def tokens_chart(run):
     totals = np.maximum(sum(sums.values()), 1)
     middle = ((edges[:-1] + edges[1:]) / 2).tolist()
     series = []
+    grand = sum(values.sum() for values in sums.values())
     for key, label, colour in used:
         shares = (sums[key] / totals).tolist()
         hover = [
@@ -62,9 +81,16 @@ def tokens_chart(run):
             for share, total, start, end in zip(shares, totals, edges[:-1], edges[1:])
         ]
         series.append(
-            Series(label, middle, shares, colour, kind="columns", width=float(edges[1] - edges[0]), hover=hover)
+            Series(
+                f"{label} {percent(sums[key].sum() / grand)}",
+                middle,
+                shares,
+                colour,
+                kind="columns",
+                width=float(edges[1] - edges[0]),
+                hover=hover,
+            )
         )
-    grand = sum(values.sum() for values in sums.values())
     rows = [[label, f"{sums[key].sum():,.0f}", percent(sums[key].sum() / grand)] for key, label, _ in used]
     says = "Share of prompt tokens by source, over the arrival of the requests. All requests: " + ", ".join(
         f"{row[0]} {row[2]}" for row in rows
@@ -123,7 +149,7 @@ def lanes_chart(run):
         of = f" ({len(names)} lanes)" if len(names) > 1 else ""
         panels.append(Axis(f"{kind}{of}", "share", ends=(0, 1)))
         when = [f"{seconds(a)} to {seconds(b)}" for a, b in pairwise(edges)]
-        for label, values, colour, thick in (("99th percentile", p99, "#56B4E9", 1), ("mean", mean, BLUE, 2)):
+        for label, values, colour, thick in (("99th percentile", p99, SKY, 1), ("mean", mean, BLUE, 2)):
             hover = [f"{kind}, {label}: {percent(value)}\n{text}" for value, text in zip(values, when)]
             series.append(
                 Series(
@@ -154,3 +180,27 @@ def lanes_chart(run):
         table,
         height=130 + 74 * max(2, len(panels)),
     )
+
+
+def side_by_side_charts(runs):
+    """`runs`: [(name, Run)]."""
+    names = [name for name, _ in runs]
+    entries = {
+        key: [(name, run.requests[f"{key}_s"], *style) for (name, run), style in zip(runs, RUN_STYLES)]
+        for key in ("ttft", "tpot")
+    }
+    ttfts = [run.report["ttft_parts_seconds"] for _, run in runs]
+    totals = [sum(run.report["tokens"].get(key, 0) for key, _, _ in SOURCES) for _, run in runs]
+    tokens = {
+        key: [run.report["tokens"].get(key, 0) / total if total else None for (_, run), total in zip(runs, totals)]
+        for key, _, _ in SOURCES
+    }
+    parts = parts_of(*ttfts)
+    where = Axis("mean TTFT", "seconds")
+    share = Axis("share of prompt tokens", "share", ends=(0, 1))
+    return [
+        latency_chart("TTFT: share of requests within a time", entries["ttft"]),
+        latency_chart("TPOT: share of requests within a time", entries["tpot"]),
+        stacked_chart("Where the mean time to first token goes", names, parts, part_values(parts, ttfts), where),
+        stacked_chart("Where the prompt tokens came from", names, SOURCES, tokens, share),
+    ]

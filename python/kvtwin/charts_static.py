@@ -7,7 +7,7 @@ import textwrap
 
 import matplotlib
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from kvtwin.charts import DARK, INK, PAPER, WIDTH, number
 from kvtwin.figure_words import finite
@@ -33,7 +33,7 @@ def static_axis(axis, matplotlib_axis, limits):
     if axis.log:
         limits(scale="log")
         low, high = matplotlib_axis.get_view_interval()
-        shown = "25" if high < 300 * low else ""
+        shown = "23456789" if high < 3 * low else "25" if high < 300 * low else ""
         matplotlib_axis.set_minor_formatter(
             FuncFormatter(lambda value, _: text(value) if f"{value:e}"[0] in shown else "")
             if shown
@@ -47,6 +47,8 @@ def static_axis(axis, matplotlib_axis, limits):
         matplotlib_axis.set_minor_formatter(NullFormatter())
     else:
         matplotlib_axis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
+        if not axis.log:
+            matplotlib_axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
 
 
 def static_series(axes, series, stacks):
@@ -111,53 +113,117 @@ def plain(text):
     return " " + text if text.startswith("_") else text
 
 
+def draw_panels(place, chart, titled):
+    """Draws the panels of the chart on a figure or a part of a figure. Returns the labels and the handles of its legend."""
+    all_axes = place.subplots(len(chart.panels), 1, sharex=True, squeeze=False)[:, 0]
+    stacks = {}
+    for series in chart.series:
+        static_series(all_axes[series.panel], series, stacks)
+    for index, (axes, axis) in enumerate(zip(all_axes, chart.panels)):
+        static_axis(axis, axes.yaxis, lambda scale, axes=axes: axes.set_yscale(scale))
+        if axis.ends is not None:
+            axes.set_ylim(*axis.ends)
+        elif from_zero(axis, axes.get_ylim()):
+            axes.set_ylim(0, 1.04 * axes.get_ylim()[1])
+        if len(chart.panels) > 1:
+            axes.set_title(plain(axis.title), loc="left", fontsize=9)
+        else:
+            axes.set_ylabel(plain(axis.title))
+        if index == len(chart.panels) - 1:
+            axes.set_xlabel(plain(chart.x.title))
+    bottom = all_axes[-1]
+    static_axis(chart.x, bottom.xaxis, lambda scale: bottom.set_xscale(scale))
+    if chart.x.ends is not None:
+        bottom.set_xlim(*chart.x.ends)
+    elif from_zero(chart.x, bottom.get_xlim()):
+        bottom.set_xlim(0, 1.02 * bottom.get_xlim()[1])
+    if any(series.kind == "bars" for series in chart.series):
+        all_axes[0].invert_yaxis()
+        all_axes[0].grid(visible=False, axis="y")
+    for direction, value, label in chart.lines:
+        draw_line(all_axes[0], direction, value, label)
+    if titled:
+        place.suptitle(plain("\n".join(textwrap.wrap(chart.title, 60))), x=0.01, ha="left", fontsize=9.5, fontweight="normal")
+    found = {}
+    for axes in all_axes:
+        for handle, label in zip(*axes.get_legend_handles_labels()):
+            found.setdefault(label, handle)
+    return found
+
+
+def from_zero(axis, limits):
+    """True for an axis that begins at 0: a linear one without ends and categories, of values from 0 on."""
+    # Matplotlib's margin may reach below 0.
+    return not axis.log and axis.ticks is None and limits[0] > -0.06 * (limits[1] - limits[0])
+
+
+def draw_line(axes, direction, value, label):
+    """Draws a dashed line across the axes. Its label is inside, at the end of the line."""
+    style = {"color": INK, "linestyle": "--", "linewidth": 1.2}
+    box = {"facecolor": PAPER, "edgecolor": "none", "pad": 1, "alpha": 0.8}
+    words = plain("\n".join(textwrap.wrap(label, 22)))
+    texts = {"textcoords": "offset points", "va": "top", "fontsize": 7.5, "color": INK, "bbox": box}
+    if direction == "x":
+        axes.axvline(value, **style)
+        right = axes.transAxes.inverted().transform(axes.transData.transform((value, 1)))[0] > 0.6  # no space on the right
+        axes.annotate(
+            words, (value, 0.98), (-4 if right else 4, 0), ("data", "axes fraction"), ha="right" if right else "left", **texts
+        )
+    else:
+        axes.axhline(value, **style)
+        axes.annotate(words, (0.99, value), (0, -3), ("axes fraction", "data"), ha="right", **texts)
+
+
+def draw_legend(figure, found, letters):
+    """`letters`: how many fit beside each other."""
+    if len(found) > 1:
+        columns = max(1, min(len(found), letters // (6 + max(map(len, found)))))
+        figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=columns, fontsize=8)
+
+
+def draw(title, charts, columns=1, empty="no request completed"):
+    """Returns a figure of matplotlib with all charts, in rows. Charts with the same legend share one. None among the charts
+    leaves its place empty; without any chart, the figure says `empty`."""
+    charts = charts or [None]
+    rows = [charts[at : at + columns] for at in range(0, len(charts), columns)]
+    heights = [max(chart.height if chart else 0 for chart in row) or 200 for row in rows]
+    wide = max(WIDTH, 360 * columns) / 96
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(wide, 0.4 + sum(heights) / 96), layout="constrained")
+        figure.suptitle(plain(title), x=0.01, ha="left")
+        if not any(charts):
+            figure.text(0.5, 0.5, empty, ha="center", va="center", color=INK)
+            return figure
+        places = figure.subfigures(len(rows), columns, squeeze=False, height_ratios=heights)
+        drawn = [
+            (place, draw_panels(place, chart, len(charts) > 1))
+            for line, row in zip(places, rows)
+            for place, chart in zip(line, row)
+            if chart
+        ]
+        if len({tuple(found) for _, found in drawn}) == 1:
+            draw_legend(figure, drawn[0][1], 90 * wide * 96 // WIDTH)
+        else:
+            for place, found in drawn:
+                draw_legend(place, found, 90 if columns == 1 else 45)
+    return figure
+
+
 def draw_static(chart):
     """Draws the chart as SVG into chart.image, a data URL."""
     with matplotlib.rc_context(STYLE | {"svg.hashsalt": "kvtwin"}):
         figure = Figure(figsize=(WIDTH / 96, chart.height / 96), layout="constrained")
-        all_axes = figure.subplots(len(chart.panels), 1, sharex=True, squeeze=False)[:, 0]
-        stacks = {}
-        for series in chart.series:
-            static_series(all_axes[series.panel], series, stacks)
-        for index, (axes, axis) in enumerate(zip(all_axes, chart.panels)):
-            static_axis(axis, axes.yaxis, lambda scale, axes=axes: axes.set_yscale(scale))
-            if axis.ends is not None:
-                axes.set_ylim(*axis.ends)
-            if len(chart.panels) > 1:
-                axes.set_title(plain(axis.title), loc="left", fontsize=9)
-            else:
-                axes.set_ylabel(plain(axis.title))
-            if index == len(chart.panels) - 1:
-                axes.set_xlabel(plain(chart.x.title))
-        bottom = all_axes[-1]
-        static_axis(chart.x, bottom.xaxis, lambda scale: bottom.set_xscale(scale))
-        if chart.x.ends is not None:
-            bottom.set_xlim(*chart.x.ends)
-        if any(series.kind == "bars" for series in chart.series):
-            all_axes[0].invert_yaxis()
-            all_axes[0].grid(visible=False, axis="y")
-        for direction, value, label in chart.lines:
-            (all_axes[0].axvline if direction == "x" else all_axes[0].axhline)(
-                value, color=INK, linestyle="--", linewidth=1.2, label=plain(label)
-            )
-        handles, labels = [], []
-        for axes in all_axes:
-            for handle, label in zip(*axes.get_legend_handles_labels()):
-                if label not in labels:
-                    handles.append(handle)
-                    labels.append(label)
-        if len(labels) > 1 or chart.lines:
-            figure.legend(
-                handles,
-                labels,
-                loc="outside lower center",
-                ncols=max(1, min(len(labels), 90 // (6 + max(map(len, labels))))),
-                fontsize=8,
-            )
+        draw_legend(figure, draw_panels(figure, chart, False), 90)
         drawn = io.StringIO()
         figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
     image = drawn.getvalue().replace("</svg>", f"<style>{static_dark_style()}</style></svg>")
     chart.image = "data:image/svg+xml;base64," + base64.b64encode(image.encode()).decode()
+
+
+def save(figure, path):
+    # Without version and date, so that equal runs give equal bytes.
+    figure.savefig(path, dpi=STYLE["figure.dpi"], metadata={"Software": None})
+    return path
 
 
 def static_dark_style():

@@ -52,6 +52,8 @@ def sections_of(folders):
                 raise InputError(
                     f"{folder}: holds no {', '.join(KINDS[:-1])} or {KINDS[-1]}; give a folder that kvtwin plan, compare, sweep, simulate or run wrote"
                 )
+        except InputError:
+            raise
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, StopIteration) as error:
             raise InputError(
                 f"{Path(folder) / kind}: a member is absent or of the wrong type ({type(error).__name__}: {error})"

@@ -2,9 +2,9 @@
 
 import shlex
 
-from kvtwin.chart_kinds import effect_chart, latency_chart, stacked_chart
-from kvtwin.charts import BLUE, ORANGE, RUN_STYLES, Axis, Table
-from kvtwin.charts_of_runs import lanes_chart, parts_chart, tokens_chart
+from kvtwin.chart_kinds import effect_chart
+from kvtwin.charts import Table
+from kvtwin.charts_of_runs import lanes_chart, latencies_chart, parts_chart, side_by_side_charts, tokens_chart
 from kvtwin.figure_words import (
     LATENCIES,
     bytes_text,
@@ -18,7 +18,7 @@ from kvtwin.figure_words import (
     seconds,
 )
 from kvtwin.report_sections import Section, origin_text
-from kvtwin.result_folders import SOURCES, check_complete, part_values, parts_of, resolved
+from kvtwin.result_folders import SOURCES, check_complete, parts_of, resolved
 
 
 def run_facts(run):
@@ -223,12 +223,8 @@ def run_section(folder, run):
     section.facts = run_facts(run)
     section.warnings = report.get("notes", [])
     section.verdict = [("Latency", [latency_table(report)])]
-    entries = [("TTFT", run.requests["ttft_s"], BLUE, "-"), ("TPOT", run.requests["tpot_s"], ORANGE, "--")]
     section.parts += [
-        (
-            "Time to first token, time per output token",
-            [latency_chart("TTFT and TPOT: share of requests within a time", entries)],
-        ),
+        ("Time to first token, time per output token", [latencies_chart(run)]),
         ("Where the time goes", [parts_chart(run)]),
         ("Where the tokens came from", [tokens_chart(run)]),
         ("Distance to optimal", [bounds_table(report)]),
@@ -255,17 +251,6 @@ def runs_section(runs):
     """Figures of several runs side by side."""
     names = [name for name, _ in runs]
     section = Section("Side by side", "")
-    entries = {
-        key: [(name, run.requests[f"{key}_s"], *style) for (name, run), style in zip(runs, RUN_STYLES)]
-        for key in ("ttft", "tpot")
-    }
-    ttfts = [run.report["ttft_parts_seconds"] for _, run in runs]
-    parts = parts_of(*ttfts)
-    totals = [sum(run.report["tokens"].get(key, 0) for key, _, _ in SOURCES) for _, run in runs]
-    tokens = {
-        key: [run.report["tokens"].get(key, 0) / total if total else None for (_, run), total in zip(runs, totals)]
-        for key, _, _ in SOURCES
-    }
     rows = []
     means = [run.report["ttft_seconds"]["mean"] for _, run in runs]
     same_world = len({run.report["world"] for _, run in runs}) == 1  # a simulation is not better than a real run
@@ -302,27 +287,5 @@ def runs_section(runs):
             ],
         )
     ]
-    section.parts = [
-        (
-            "Figures of all runs",
-            [
-                latency_chart("TTFT: share of requests within a time", entries["ttft"]),
-                latency_chart("TPOT: share of requests within a time", entries["tpot"]),
-                stacked_chart(
-                    "Where the mean time to first token goes",
-                    names,
-                    parts,
-                    part_values(parts, ttfts),
-                    Axis("mean TTFT", "seconds"),
-                ),
-                stacked_chart(
-                    "Where the prompt tokens came from",
-                    names,
-                    SOURCES,
-                    tokens,
-                    Axis("share of prompt tokens", "share", ends=(0, 1)),
-                ),
-            ],
-        )
-    ]
+    section.parts = [("Figures of all runs", side_by_side_charts(runs))]
     return section

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from kvtwin.errors import InputError
+from kvtwin.figure_words import percent
 from kvtwin.simulation import load_json
 
 TEXT_COLUMNS = {"outcome", "lane"}
@@ -206,10 +207,10 @@ def load_compare(folder):
     return Compared(folder.resolve(), plan, rows)
 
 
-def tier_label(axis):
-    """tiers.host.tokens -> host tier (tokens)"""
+def tier_name(axis):
+    """tiers.host.tokens -> host tier"""
     names = [key.split(".")[1] for key in axis["name"].split("+")]
-    return f"{' and '.join(names)} {'tier' if len(names) == 1 else 'tiers'} ({axis['unit']})"
+    return f"{' and '.join(names)} {'tier' if len(names) == 1 else 'tiers'}"
 
 
 def label_of(compared, setting):
@@ -225,7 +226,7 @@ def values_of(rows, key):
 def left_out_text(row):
     """Returns the shares of rejected and failed requests, which the values of a row do not contain; empty if none."""
     shares = [(row.get(f"{name}_share") or 0, name) for name in ("rejected", "failed")]
-    return ", ".join(f"{100 * share:.3g}% {name}" for share, name in shares if share)
+    return ", ".join(f"{percent(share)} {name}" for share, name in shares if share)
 
 
 def whiskers_of(rows, key):

@@ -235,7 +235,7 @@ class Pages(unittest.TestCase):
             "seeds": 3,
             "engines": 5,
             "swept": 3,
-            "cases": 3,
+            "cases": 6,
             "planned": 9,
         }
         for name, expected in figures.items():
@@ -661,7 +661,7 @@ class Pages(unittest.TestCase):
             ("drawn", 5),
             ("compared", 3),
             ("seeds", 3),
-            ("cases", 3),
+            ("cases", 6),
             ("planned", 9),
             ("hostile_plan", 8),
         ):
@@ -746,7 +746,7 @@ class Pages(unittest.TestCase):
         cut_lines(FOLDERS / "cut/requests.csv")
         self.assertRegex(
             self.refused(FOLDERS / "cut"),
-            r"requests.csv: 118 rows where report.json counts 120 requests; is the file cut\?",
+            r"kvtwin report: /[^ ]*/requests.csv: 118 rows where report.json counts 120 requests; is the file cut\?\n$",
         )
         for kind, name, member in (
             ("real", "report.json", "tokens"),
