@@ -19,9 +19,10 @@ void draw(const std::vector<std::string>& folders) {
 }  // namespace
 
 void add_figures(CLI::App& program) {
-  CLI::App* command = program.add_subcommand("figures",
-                                             "Draw figures of run folders, and of folders of compare and validate, into "
-                                             "figures/ of each folder; of several runs also one figure side by side");
+  CLI::App* command =
+      program.add_subcommand("figures",
+                             "Draw figures of run folders, and of folders of compare and validate, into "
+                             "figures/ of each folder; of several runs also one figure side by side");
   command->footer(
       "Example: kvtwin figures out/quickstart-simulated out/quickstart-run\n"
       "         kvtwin figures out/termination out/compare");

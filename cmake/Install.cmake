@@ -53,4 +53,5 @@ foreach(file IN LISTS data)
   install(FILES ${file} DESTINATION ${data_dir}/${folder})
 endforeach()
 install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# Without the scripts of the results, which need the source folder.
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN docs/results/tools EXCLUDE)
