@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from kvtwin.chart_kinds import RECOMMENDATION, Point, effect_chart, front_chart, line_chart
+from kvtwin.chart_kinds import RECOMMENDATION, Point, effect_chart, front_chart, line_chart, stacked_chart
 from kvtwin.charts import AMBER, BLUE, GREEN, INK, SKY, Axis, Chart, Series, Table
 from kvtwin.figure_words import (
     LESS,
@@ -19,7 +19,7 @@ from kvtwin.figure_words import (
     percent,
     setting_words,
 )
-from kvtwin.result_folders import resolved
+from kvtwin.result_folders import part_values, parts_of, resolved
 from kvtwin.simulation import load_json
 
 
@@ -252,4 +252,50 @@ def causes_chart(plan):
         key,
         next((cause["as_given"] for cause in hangs_on if finite(cause.get("as_given"))), None),
         RECOMMENDATION,
+    )
+
+
+def ttft_chart(plan):
+    """The parts of the mean TTFT of the recommendation."""
+    ttft = (plan.plan.get("binds") or {}).get("ttft_parts_seconds")
+    if not ttft:
+        return None
+    parts = parts_of(ttft)
+    values = part_values(parts, [ttft])
+    return stacked_chart("Where the mean time to first token goes", [RECOMMENDATION], parts, values, Axis("TTFT", "seconds"))
+
+
+def lanes_chart(plan):
+    """Mean and 99th percentile of the utilisation of each kind of lane."""
+    lanes = [lane for lane in (plan.plan.get("binds") or {}).get("lanes") or [] if finite(lane.get("busy_fraction"))]
+    if not lanes:
+        return None
+    names = [str(lane["name"]) for lane in lanes]
+    series = [
+        Series(
+            label,
+            [lane.get(key) for lane in lanes],
+            [index + shift for index in range(len(lanes))],
+            colour,
+            kind="bars",
+            width=0.36,
+        )
+        for label, key, colour, shift in (
+            ("mean", "busy_fraction", BLUE, -0.19),
+            ("99th percentile", "busy_fraction_p99", SKY, 0.19),
+        )
+        if all(finite(lane.get(key)) for lane in lanes)
+    ]
+    rows = [
+        [name, percent(lane["busy_fraction"]), percent(lane.get("busy_fraction_p99"))]
+        for name, lane in zip(names, lanes)
+    ]
+    return Chart(
+        "How busy each kind of lane of the recommendation is",
+        "; ".join(f"{row[0]}: mean {row[1]}, p99 {row[2]}" for row in rows),
+        Axis("busy", "share", ends=(0, 1.02)),
+        [Axis("", ticks=list(enumerate(names)))],
+        series,
+        Table("", ["lane", "mean", "99th percentile"], rows),
+        height=140 + 46 * len(names),
     )

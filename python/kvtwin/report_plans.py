@@ -3,8 +3,8 @@
 import math
 from pathlib import Path
 
-from kvtwin.chart_kinds import MAX_ROWS, RECOMMENDATION, stacked_chart
-from kvtwin.charts import BLUE, SKY, Axis, Chart, Series, Table
+from kvtwin.chart_kinds import MAX_ROWS
+from kvtwin.charts import Table
 from kvtwin.charts_of_plans import (
     Plan,
     causes_chart,
@@ -13,7 +13,9 @@ from kvtwin.charts_of_plans import (
     hits_chart,
     interval_chart,
     interval_text,
+    lanes_chart,
     meets_limit,
+    ttft_chart,
 )
 from kvtwin.figure_words import (
     bytes_text,
@@ -24,13 +26,12 @@ from kvtwin.figure_words import (
     joined,
     money,
     number_text,
-    percent,
     setting_words,
     unit_text,
     value_text,
 )
 from kvtwin.report_sections import Section, origin_text, server_parts, unit_of
-from kvtwin.result_folders import part_values, parts_of, resolved
+from kvtwin.result_folders import resolved
 
 MAX_NEAREST = 10  # settings that miss the goals, of a table of the nearest ones
 
@@ -192,29 +193,28 @@ def drives_table(plan):
     )
 
 
-def plan_section(folder, raw):
-    plan = Plan(folder, raw)
-    chosen = raw.get("recommendation")
-    section = Section(f"{plan.folder.name}: {raw.get('title') or 'plan'}", "")
+def plan_lead(plan, chosen):
+    if not chosen:
+        return f"No recommendation: {plan.plan.get('reason') or 'no setting meets the goals'}."
+    price = f" for {plan.price_text(chosen)} per month" if finite(chosen.get("price_month")) else ""
+    lead = f"Recommendation: {plan.parts_text(chosen)}{price}."
+    return lead + (f" The goals hold with a probability of {odds_text(plan)}." if odds_text(plan) else "")
+
+
+def plan_facts(plan, chosen):
+    raw, facts = plan.plan, []
     if chosen:
-        price = f" for {plan.price_text(chosen)} per month" if finite(chosen.get("price_month")) else ""
-        section.lead = f"Recommendation: {plan.parts_text(chosen)}{price}."
-        section.lead += f" The goals hold with a probability of {odds_text(plan)}." if odds_text(plan) else ""
-        section.facts.append(("settings", setting_words(chosen.get("settings") or {})))
-        for name, text in (
-            ("GPUs", value_text(chosen.get("gpus", ""))),
-            ("power", figure_text("power_kw", chosen["power_kw"]) if finite(chosen.get("power_kw")) else ""),
-            (
-                "price per million tokens",
-                money(chosen["price_per_million_tokens"], plan.currency)
-                if finite(chosen.get("price_per_million_tokens"))
-                else "",
-            ),
-        ):
-            if text:
-                section.facts.append((name, text))
-    else:
-        section.lead = f"No recommendation: {raw.get('reason') or 'no setting meets the goals'}."
+        tokens = chosen.get("price_per_million_tokens")
+        facts.append(("settings", setting_words(chosen.get("settings") or {})))
+        facts += [
+            (name, text)
+            for name, text in (
+                ("GPUs", value_text(chosen.get("gpus", ""))),
+                ("power", figure_text("power_kw", chosen["power_kw"]) if finite(chosen.get("power_kw")) else ""),
+                ("price per million tokens", money(tokens, plan.currency) if finite(tokens) else ""),
+            )
+            if text
+        ]
     work = raw.get("workload") or {}
     words = [
         f"{work['requests']:,} requests" if work.get("requests") else "",
@@ -224,145 +224,114 @@ def plan_section(folder, raw):
         else "",
         f"source: {work['source']}" if work.get("source") else "",
     ]
-    section.facts += [("model", raw.get("model", "–")), ("traffic", ", ".join(word for word in words if word) or "–")]
+    facts += [("model", raw.get("model", "–")), ("traffic", ", ".join(word for word in words if word) or "–")]
     warm = (chosen or {}).get("warm")
     if warm:
         steady = "where hits and waits are steady" if warm["flat"] else f"not steady: {warm['not_flat']}"
-        section.facts.append(("measured", f"the requests from {warm['from_s']:.0f} to {warm['to_s']:.0f} s, {steady}"))
-    section.warnings = raw.get("warnings") or []
-    binds = raw.get("binds") or {}
+        facts.append(("measured", f"the requests from {warm['from_s']:.0f} to {warm['to_s']:.0f} s, {steady}"))
+    return facts
+
+
+def plan_verdict(plan, chosen):
+    """What the recommendation is, and how sure: [(heading, [block])]."""
+    raw = plan.plan
     goals = [goal_table(plan, chosen or {}), interval_chart(plan, chosen or {})] if plan.goals else []
-    section.verdict.append(("Goals", [odds_sentences(plan), *goals]))
-    section.verdict += server_parts((chosen or {}).get("servers") or {})
-    section.verdict.append(("Questions that follow", [questions_table(plan)]))
+    verdict = [("Goals", [odds_sentences(plan), *goals])]
+    verdict += server_parts((chosen or {}).get("servers") or {})
+    verdict.append(("Questions that follow", [questions_table(plan)]))
     if raw.get("alternatives"):
         reasons = [(one.get("because") or "–", one) for one in raw["alternatives"]]
-        section.verdict.append(
-            (
-                "Alternatives",
-                [setting_rows_table("why", reasons, plan, with_reasons=False)],
-            )
-        )
+        verdict.append(("Alternatives", [setting_rows_table("why", reasons, plan, with_reasons=False)]))
     if raw.get("ties"):
-        table = setting_rows_table("differs in", [(changed_settings(plan, one), one) for one in raw["ties"]], plan, with_settings=False)
+        ties = [(changed_settings(plan, one), one) for one in raw["ties"]]
         words = "These settings differ from the recommendation by less than the error of a choice between settings."
-        section.verdict.append(("Ties", [words, table]))
-    if binds.get("sentence"):
-        section.verdict.append(("What binds", [str(binds["sentence"])]))
+        verdict.append(("Ties", [words, setting_rows_table("differs in", ties, plan, with_settings=False)]))
+    if (raw.get("binds") or {}).get("sentence"):
+        verdict.append(("What binds", [str(raw["binds"]["sentence"])]))
     if raw.get("margins"):
         changes = [(one.get("change") or "–", one) for one in raw["margins"]]
-        section.verdict.append(
-            (
-                "One step more or less",
-                [setting_rows_table("change", changes, plan, with_settings=False)],
-            )
-        )
+        verdict.append(("One step more or less", [setting_rows_table("change", changes, plan, with_settings=False)]))
     if drives_table(plan):
-        section.verdict.append(("Drive life", [drives_table(plan)]))
+        verdict.append(("Drive life", [drives_table(plan)]))
     prices = [str(name) for name in plan.prices.get("assumed") or []]
     assumed = [f"price list: {joined(prices)}"] if prices else []
-    section.verdict.append(("Assumptions", [assumed + [str(sentence) for sentence in raw.get("assumed") or []]]))
+    verdict.append(("Assumptions", [assumed + [str(sentence) for sentence in raw.get("assumed") or []]]))
+    return verdict
 
-    goal_figures = {goal["figure"]: goal["limit"] for goal in plan.goals} or {"ttft_p90_s": None}
+
+def parts_table(plan, chosen):
+    rows = [
+        [
+            str(part["name"]),
+            count_text(part),
+            money(part.get("price_month"), plan.currency),
+            figure_text("power_kw", part["power_w"] / 1000) if finite(part.get("power_w")) else "–",
+        ]
+        for part in (chosen or {}).get("parts") or []
+    ]
+    return Table("", ["part", "count", "price per month", "power"], rows) if rows else None
+
+
+def prices_table(plan):
+    assumed = plan.prices.get("assumed") or []
+    rows = [
+        [
+            str(price["name"]),
+            value_text(price["value"], price.get("unit", "")),
+            "yes" if price["name"] in assumed else "no",
+            str(price.get("source", "–")),
+            str(price.get("date", "–")),
+        ]
+        for price in plan.prices.get("used") or []
+    ]
+    return Table("", ["name", "value", "assumed", "source", "date"], rows) if rows else None
+
+
+def tried_table(plan, chosen):
+    """All simulated settings, those of the recommendation first; None if there are none."""
+    if not plan.tried:
+        return None
+    recommended = {
+        index
+        for index, one in enumerate(plan.tried)
+        if chosen and (one.get("settings"), one.get("stage")) == (chosen.get("settings"), chosen.get("stage"))
+    }
+    shown = sorted([*recommended, *(i for i in range(len(plan.tried)) if i not in recommended)][:MAX_ROWS])
+    entries = [(f"{index + 1}", plan.tried[index]) for index in shown]
+    table = setting_rows_table("number", entries, plan)
+    table.head.append("computed as")
+    for cells, (_, one) in zip(table.rows, entries):
+        cells.append(str(one.get("stage") or "–"))
+    table.marked = {place for place, index in enumerate(shown) if index in recommended}
+    search = plan.plan.get("search") or {}
+    if "simulations" in search:
+        table.note += f" {search['simulations']} simulations, {search.get('bounded', 0)} settings left out by bounds"
+    if len(plan.tried) > MAX_ROWS:
+        table.note += f"; {MAX_ROWS} of {len(plan.tried)} rows, all are in plan.json"
+    table.folded = len(entries) > 20
+    return table
+
+
+def plan_section(folder, raw):
+    plan, chosen = Plan(folder, raw), raw.get("recommendation")
+    section = Section(f"{plan.folder.name}: {raw.get('title') or 'plan'}", plan_lead(plan, chosen))
+    section.facts = plan_facts(plan, chosen)
+    section.warnings = raw.get("warnings") or []
+    section.verdict = plan_verdict(plan, chosen)
+    limits = {goal["figure"]: goal["limit"] for goal in plan.goals} or {"ttft_p90_s": None}
     goodput = [key for one in plan.tried for key in one.get("figures") or {} if key.startswith("good")]
-    goal_figures |= {key: None for key in goodput[:1] if key not in goal_figures}
-    section.parts.append(("Price and service", [plan.front(key, limit) for key, limit in goal_figures.items()]))
-    lanes = [lane for lane in binds.get("lanes") or [] if finite(lane.get("busy_fraction"))]
-    blocks = []
-    ttft = binds.get("ttft_parts_seconds")
-    if ttft:
-        blocks.append(
-            stacked_chart(
-                "Where the mean time to first token goes",
-                [RECOMMENDATION],
-                parts_of(ttft),
-                part_values(parts_of(ttft), [ttft]),
-                Axis("TTFT", "seconds"),
-            )
-        )
-    if lanes:
-        names = [str(lane["name"]) for lane in lanes]
-        series = [
-            Series(
-                label,
-                [lane.get(key) for lane in lanes],
-                [index + shift for index in range(len(lanes))],
-                colour,
-                kind="bars",
-                width=0.36,
-            )
-            for label, key, colour, shift in (
-                ("mean", "busy_fraction", BLUE, -0.19),
-                ("99th percentile", "busy_fraction_p99", SKY, 0.19),
-            )
-            if all(finite(lane.get(key)) for lane in lanes)
-        ]
-        rows = [
-            [name, percent(lane["busy_fraction"]), percent(lane.get("busy_fraction_p99"))]
-            for name, lane in zip(names, lanes)
-        ]
-        blocks.append(
-            Chart(
-                "How busy each kind of lane of the recommendation is",
-                "; ".join(f"{row[0]}: mean {row[1]}, p99 {row[2]}" for row in rows),
-                Axis("busy", "share", ends=(0, 1.02)),
-                [Axis("", ticks=list(enumerate(names)))],
-                series,
-                Table("", ["lane", "mean", "99th percentile"], rows),
-                height=140 + 46 * len(names),
-            )
-        )
-    section.parts.append(("What binds", blocks))
-    section.parts.append(("Hits by capacity", [hits_chart(plan)]))
-    section.parts.append(("Sensitivities", [causes_chart(plan)]))
-    section.parts.append(("Drive wear", [drives_chart(plan)]))
-    if chosen and chosen.get("parts"):
-        rows = [
-            [
-                str(part["name"]),
-                count_text(part),
-                money(part.get("price_month"), plan.currency),
-                figure_text("power_kw", part["power_w"] / 1000) if finite(part.get("power_w")) else "–",
-            ]
-            for part in chosen["parts"]
-        ]
-        section.parts.append(
-            ("Parts of the recommendation", [Table("", ["part", "count", "price per month", "power"], rows)])
-        )
-    if plan.prices.get("used"):
-        rows = [
-            [
-                str(price["name"]),
-                value_text(price["value"], price.get("unit", "")),
-                "yes" if price["name"] in prices else "no",
-                str(price.get("source", "–")),
-                str(price.get("date", "–")),
-            ]
-            for price in plan.prices["used"]
-        ]
-        section.parts.append(("Prices", [Table("", ["name", "value", "assumed", "source", "date"], rows)]))
-    section.parts.append(("Other parts, which never met the goals", [nearest_table(plan)]))
-    if plan.tried:
-        recommended = {
-            index
-            for index, one in enumerate(plan.tried)
-            if chosen and (one.get("settings"), one.get("stage")) == (chosen.get("settings"), chosen.get("stage"))
-        }
-        shown = sorted([*recommended, *(i for i in range(len(plan.tried)) if i not in recommended)][:MAX_ROWS])
-        entries = [(f"{index + 1}", plan.tried[index]) for index in shown]
-        table = setting_rows_table("number", entries, plan)
-        table.head.append("computed as")
-        for cells, (_, one) in zip(table.rows, entries):
-            cells.append(str(one.get("stage") or "–"))
-        table.marked = {place for place, index in enumerate(shown) if index in recommended}
-        search = raw.get("search") or {}
-        table.note += (
-            f" {search['simulations']} simulations, {search.get('bounded', 0)} settings left out by bounds"
-            if "simulations" in search
-            else ""
-        ) + (f"; {MAX_ROWS} of {len(plan.tried)} rows, all are in plan.json" if len(plan.tried) > MAX_ROWS else "")
-        table.folded = len(entries) > 20
-        section.parts.append(("All settings", [table]))
+    limits |= {key: None for key in goodput[:1] if key not in limits}
+    section.parts = [
+        ("Price and service", [plan.front(key, limit) for key, limit in limits.items()]),
+        ("What binds", [ttft_chart(plan), lanes_chart(plan)]),
+        ("Hits by capacity", [hits_chart(plan)]),
+        ("Sensitivities", [causes_chart(plan)]),
+        ("Drive wear", [drives_chart(plan)]),
+        ("Parts of the recommendation", [parts_table(plan, chosen)]),
+        ("Prices", [prices_table(plan)]),
+        ("Other parts, which never met the goals", [nearest_table(plan)]),
+        ("All settings", [tried_table(plan, chosen)]),
+    ]
     name = (chosen or {}).get("experiment")
     if name and Path(str(name)).name == name:
         section.experiment, _ = resolved(folder, name)
