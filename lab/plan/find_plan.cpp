@@ -525,9 +525,10 @@ class Planner {
         cheaper = i;
       }
     }
-    if (other) plan_.alternatives.emplace_back(*other, "cheapest of those simulated with other parts");
+    if (other) plan_.alternatives.emplace_back(*other, "cheapest simulated setting with other parts");
     if (roomy && roomy != other) {
-      plan_.alternatives.emplace_back(*roomy, "most reserve of those simulated for at most a quarter more");
+      plan_.alternatives.emplace_back(*roomy,
+                                      "most reserve of the simulated settings that cost at most a quarter more");
     }
     if (cheaper) plan_.alternatives.emplace_back(*cheaper, "cheaper, misses: " + plan_.trials[*cheaper].why_not);
   }
