@@ -16,8 +16,9 @@ std::string pool_url(const std::string& more = "") {
 
 Settings pooled(const Folder& folder, std::size_t ranks) {
   return model_of_ranks(folder) + one_after_another(folder, 6, 40, 40) + small_engines(2, ranks) +
-         Settings{"cluster.route=round_robin",   "cache.prefetch_min_tokens=4", "cache.prefetch_policy=wait_complete",
-                  "cache.rules.prefetch_host_share=1", "tiers.remote.tokens=100000",  "tiers.remote.timeout_s=60"};
+         Settings{"cluster.route=round_robin",           "cache.prefetch_min_tokens=4",
+                  "cache.prefetch_policy=wait_complete", "cache.rules.prefetch_host_share=1",
+                  "tiers.remote.tokens=100000",          "tiers.remote.timeout_s=60"};
 }
 
 // The kernel's copies, and TCP.
