@@ -48,13 +48,12 @@ void add_calibrate(CLI::App& program) {
   command->add_option("--from", arguments.from,
                       "Measure nothing. Fit earlier measurements: folders and files of kvtwin calibrate, of kvtwin run "
                       "(journals) and of tools/gpu-check (link.csv, matrix.csv), and the output of ucx_perftest, "
-                      "ib_write_bw or ib_write_lat. Or fit a capture of a server, by simulating the requests that it "
-                      "served: a file of SGLang's bench_serving with --output-details, SGLang's request log, or, with "
-                      "--experiment, a folder of kvtwin run; half of the requests is held out");
+                      "ib_write_bw or ib_write_lat. Or fit a capture of a server, by simulating its requests. A "
+                      "capture is a file of SGLang's bench_serving with --output-details, SGLang's request log, or, "
+                      "with --experiment, a folder of kvtwin run. Half of the requests is held out");
   command->add_option("--experiment", arguments.experiment,
-                      "Experiment file that describes the server (and the workload, unless the capture has it) of a "
-                      "capture; without it, the server is that of server_info in the file of bench_serving, on the "
-                      "machine of --base");
+                      "Experiment file that describes the server of a capture, and the workload unless the capture has "
+                      "it (default: the server of server_info in the file of bench_serving, on the machine of --base)");
   CLI::Option* const published =
       command
           ->add_option(
@@ -102,7 +101,7 @@ void add_calibrate(CLI::App& program) {
   const std::vector<CLI::Option*> others = command->get_options();
   CLI::Option* const probe = command->add_option(
       "--probe", arguments.probe,
-      "Only repeat the probes of this hardware file of kvtwin calibrate: is the machine still what was calibrated? "
+      "Only repeat the probes of this hardware file of kvtwin calibrate, to see whether the machine has changed since. "
       "Takes about 2 s; exit code 3 if a probe takes more than 1.2 times, or less than 1 / 1.2 of, the calibrated "
       "time");
   for (CLI::Option* const other : others) {

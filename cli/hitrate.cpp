@@ -441,10 +441,9 @@ void add_hitrate(CLI::App& program) {
                    "(default: 0)")
       ->check(CLI::Range(std::uint64_t{0}, kMaxCount));
   command
-      ->add_option(
-          "--end-hints", arguments.end_hints,
-          "After each request, give a hint whether the conversation has ended; the hint is right in N of 100 cases; "
-          "for tide (default: 0, no hints)")
+      ->add_option("--end-hints", arguments.end_hints,
+                   "After each request, give a hint whether the conversation has ended. N of 100 hints are right. Only "
+                   "tide uses hints (default: 0, no hints)")
       ->check(CLI::Range(0U, 100U));
   command
       ->add_option("--block-tokens", arguments.block_tokens,
@@ -462,10 +461,10 @@ void add_hitrate(CLI::App& program) {
     return CLI::IsMember(std::vector<std::string>(names.begin(), names.end()));
   };
   command
-      ->add_option("--write-policy", arguments.write_policy,
-                   "Replay the whole cache as simulate does with requests far apart, with cache.write_policy: "
-                   "write_through, write_through_selective or write_back; only full blocks are cached, and answers are "
-                   "cached too (default: none, each tier is a cache of its own)")
+      ->add_option(
+          "--write-policy", arguments.write_policy,
+          "Replay the whole cache with this cache.write_policy, as simulate does with requests far apart. Only full "
+          "blocks are cached, and answers are cached too (default: no write policy; each tier is a separate cache)")
       ->check(one_of(write_policy_names()));
   command
       ->add_option("--engine", arguments.engine,

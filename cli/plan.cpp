@@ -114,10 +114,10 @@ void add_plan(CLI::App& program, const std::string& command_line) {
   command
       ->add_option(
           "--vary", arguments.lists,
-          "key=a,b,c: choose among these values; cluster.engines=1..64: a range; drives=0,2,4: drives of an "
-          "engine, with a disk tier; prefill_share=0,0.25,0.5: share of the engines that only prefill, while "
-          "the others decode (0: no roles). hardware.name, model.weights, parallel.tp, tiers.host.gib, drives, "
-          "cluster.route and the number of engines also vary, unless --vary names or the experiment sets them")
+          "key=a,b,c: choose among these values. cluster.engines=1..64: a range. drives=0,2,4: drives of an engine, "
+          "with a disk tier. prefill_share=0,0.25,0.5: share of the engines that only prefill, while the other engines "
+          "decode (0: no roles). By default hardware.name, model.weights, parallel.tp, tiers.host.gib, drives, "
+          "cluster.route and the number of engines vary, unless --vary names or the experiment sets them")
       ->allow_extra_args(false);
   command->add_option("--prices", arguments.prices, "Price list (TOML), over the built-in list; sets prices.file");
   command->add_option("--set", arguments.sets, "key=value: set a key; may be repeated")->allow_extra_args(false);

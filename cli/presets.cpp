@@ -43,6 +43,7 @@ void print_json() {
   }
   Json out;
   out["presets"] = rows;
+  out["figures"] = figures_json();
   for (const std::string& name : model_preset_names()) out["kv_bytes_per_token"][name] = model_preset(name).kv_formula;
   for (const std::string_view name : eviction_names()) out["evictions"].push_back(name);
   for (const NamedWorkload& workload : named_workloads()) {
@@ -72,6 +73,10 @@ void print_figures() {
                                : figure.better == RunFigure::Better::less ? "; less is better"
                                                                           : "; no goal";
     std::printf("  %-24s %s%s\n", std::string(figure.name).c_str(), std::string(figure.help).c_str(), better);
+  }
+  std::printf("further figures of a simulation, for sweep.show:\n");
+  for (const RunFigure& figure : row_figures()) {
+    std::printf("  %-24s %s\n", std::string(figure.name).c_str(), std::string(figure.help).c_str());
   }
 }
 

@@ -44,9 +44,9 @@ void add_record(CLI::App& program) {
       "Exit:    0 done, also after Ctrl-C; 1 the file can't be written; 2 bad input");
   command->add_option("--kv-events", arguments.kv_events, "Endpoint of the server's publisher, tcp://HOST:PORT")
       ->required();
-  command->add_option(
-      "--replay", arguments.replay,
-      "Endpoint of the server's replay socket: lost messages, and those before the first, are asked for");
+  command->add_option("--replay", arguments.replay,
+                      "Endpoint of the server's replay socket. kvtwin requests lost messages, and messages before the "
+                      "first one, there");
   command->add_option("--topic", arguments.topic, "Only messages whose topic begins with this");
   command->add_option("--seconds", arguments.seconds, "Time to record; 0 = until Ctrl-C")
       ->check(CLI::Range(0.0, 1e9))

@@ -38,7 +38,8 @@ constexpr Word kWords[] = {
     {"--output-tokens", "output_tokens", "Mean tokens of an answer (log-normal)"},
     {"--prefix-tokens", "prefix_tokens", "Tokens of the prefix that all conversations share, e.g. 4k"},
     {"--context-max", "context_max_tokens",
-     "A conversation ends before prompt and answer exceed so many tokens, e.g. 60k (default: the model's own limit)"},
+     "A conversation ends before prompt and answer exceed this number of tokens, e.g. 60k (default: the model's own "
+     "limit)"},
 };
 
 // Returns the first name of an option.

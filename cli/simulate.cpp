@@ -56,11 +56,10 @@ void add_simulate(CLI::App& program) {
       ->check(CLI::IsMember({"simgrid", "events"}));
   CLI::Option* draws =
       command
-          ->add_option(
-              "--draws", arguments.draws,
-              "Repeat the simulation on N hardware variants drawn from the calibration's confidence intervals, and "
-              "report the spread of the results; also move each hardware figure to both ends of its interval, "
-              "and report the figures with the largest effect")
+          ->add_option("--draws", arguments.draws,
+                       "Repeat the simulation on N hardware variants drawn from the calibration's confidence "
+                       "intervals, and report the spread of the results. Also report the hardware figures with the "
+                       "largest effect: each figure is moved to both ends of its interval")
           ->check(CLI::Range(2, 10'000));
   command
       ->add_option("--jobs", arguments.jobs, "Number of --draws simulations at the same time (default: one per core)")

@@ -20,11 +20,12 @@ SweepOptions add_sweep_options(CLI::App& command, SweepArguments& arguments) {
                       "key=value: set a key in all simulations, e.g. workload.limit=1000; may be repeated")
           ->allow_extra_args(false));
   for (CLI::Option* option : add_engine_options(command, arguments.server)) add(option);
-  options.vary = command
-                     .add_option("--vary", arguments.lists,
-                                 "key=a,b,c: simulate each of these values, e.g. cache.eviction=lru,tide; "
-                                 "key+key=a,b,c gives several keys the same value; if repeated: every combination")
-                     ->allow_extra_args(false);
+  options.vary =
+      command
+          .add_option("--vary", arguments.lists,
+                      "key=a,b,c: simulate each of these values, e.g. cache.eviction=lru,tide. key+key=a,b,c gives "
+                      "several keys the same value. If the option is repeated, every combination is simulated")
+          ->allow_extra_args(false);
   add(command.add_option("--jobs", arguments.jobs, "Number of simulations at the same time (default: one per core)")
           ->check(CLI::Range(1, 64)));
   CLI::Option* const out = add(command.add_option("--out", arguments.out, "Folder to write (default: none)"));

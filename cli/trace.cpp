@@ -269,9 +269,9 @@ void add_groups_options(CLI::App& command, GroupsConfig& groups) {
   add("--prompts-per-group", groups.prompts_per_group, "prompts per group");
   add("--question-tokens", groups.question_tokens, "tokens of each prompt after the prefix");
   command
-      .add_option("--range-ratio", groups.range_ratio,
-                  "groups: smallest length / largest length; each length is drawn between the two, all equally likely; "
-                  "1 = equal lengths")
+      .add_option(
+          "--range-ratio", groups.range_ratio,
+          "groups: smallest length / largest length. Each length is drawn evenly between the two. 1 = equal lengths")
       ->capture_default_str();
   add("--concurrency", groups.clients,
       "number of clients; each client is a session for a closed loop (workload.loop=closed), and "
@@ -342,7 +342,7 @@ void add_trace(CLI::App& program) {
   convert_app->add_option("--limit", converted.limit, "Number of requests to convert (default: 0, all)");
   convert_app->add_option(
       "--salt", converted.how.options.salt,
-      "token_ids, sglang: secret for the hashes that replace the prompts; without the secret, nobody can check "
+      "token_ids, sglang: secret for the hashes that replace the prompts. Without the secret, no reader can check "
       "a guessed prompt against the file");
   convert_app->add_option("--seed", converted.how.options.seed, "agentic: seed of the session starts")
       ->capture_default_str();

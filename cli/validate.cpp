@@ -71,10 +71,9 @@ void add_validate(CLI::App& program) {
   command->add_option("--set", arguments.sets, "key=value: set a key in all predictions and runs; may be repeated")
       ->allow_extra_args(false);
   command
-      ->add_option(
-          "--max-error", arguments.max_error,
-          "Exit code 3 if the error of a mean TTFT is larger than this value, in %, and larger than twice the spread "
-          "of the runs (default: no limit)")
+      ->add_option("--max-error", arguments.max_error,
+                   "Largest error of a mean TTFT, in %. Exit code 3 if an error is larger, and also larger than twice "
+                   "the spread of the runs (default: no limit)")
       ->check(CLI::Range(0.0, 1e6));
   command
       ->add_option("--out", arguments.out,

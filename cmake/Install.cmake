@@ -46,10 +46,12 @@ install(FILES ${PROJECT_BINARY_DIR}/kvtwinConfig.cmake ${PROJECT_BINARY_DIR}/kvt
 set(data_dir ${CMAKE_INSTALL_DATADIR}/kvtwin)
 file(GLOB_RECURSE data CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
   experiments/*.toml experiments/*.json models/measured/*.json traces/*.jsonl traces/*.csv traces/*.zst
-  notebooks/*.py notebooks/*.ipynb notebooks/requirements.txt python/kvtwin/*.py python/kvtwin/*.jinja)
+  notebooks/*.py notebooks/*.ipynb notebooks/requirements.txt python/kvtwin/*.py python/kvtwin/*.jinja
+  python/kvtwin/*.json)
 foreach(file IN LISTS data)
   get_filename_component(folder ${file} DIRECTORY)
   install(FILES ${file} DESTINATION ${data_dir}/${folder})
 endforeach()
 install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# Without the scripts of the results, which need the source folder.
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN docs/results/tools EXCLUDE)

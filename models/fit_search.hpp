@@ -3,11 +3,13 @@
 // in a batch moves all figures behind it. So derivatives use steps of 30 % to 3 %, the points of a round are predicted
 // together, and the number of points is limited.
 //
-// The residual of a prediction p and a measurement m is (p - m) / sqrt(p * m). The loss is the sum of Huber's losses of
-// the residuals, each divided by the scale of its kind of figure, and of a term for each number, which keeps it within
-// a factor of about 4 of its base unless the figures say otherwise. A round predicts each number up and down, and the
-// steps of Levenberg-Marquardt for several dampings; the best point is the next one. Without an improvement, the steps
-// become smaller. Only + - * / and sqrt are used: equal results on all machines.
+// The residual r of a prediction p and a measurement m is (p - m) / sqrt(p * m).
+//
+//   loss = sum of Huber(r / scale of its kind of figure) + sum of prior(number / base)
+//
+// The prior keeps a number within a factor of about 4 of its base, unless the figures say otherwise. A round predicts
+// each number up and down, and the steps of Levenberg-Marquardt for several dampings. The best point is the next one.
+// Without an improvement, the steps become smaller. Only + - * / and sqrt are used: equal results on all machines.
 //
 // A number keeps its base if it moves the figures too little, or if the figures leave it uncertain by more than a
 // factor of 2 (95 %), for example because only its sum with another number matters.

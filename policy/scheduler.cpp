@@ -116,8 +116,8 @@ bool Scheduler::look_up_again(Request& request, const PrefixMatch& match) {
   return true;
 }
 
-// Returns the time to compute what comes before this request: of the requests ahead in the queue whose turn does not
-// depend on a prefetch, what L1 and L2 lacked at their arrival. Counts as many requests as a step looks at.
+// Returns the compute time ahead of this request. Sums the uncached tokens, at their arrival, of the requests ahead in
+// the queue that wait for no prefetch. Looks at `order_window` requests at most, as a step does.
 TimeNs Scheduler::queued_compute_ns(Request& request) {
   const PrefixMatch match = cache_.peek(reusable(request));
   const Tokens near = (match.device_pages + match.host_pages) * config_.shape.page_tokens;

@@ -9,9 +9,13 @@
 // it. The page then does not match the header that the peer has read, which is a miss. Therefore the order of the
 // stores to header and page is of no importance.
 //
-// A slot is in use while a transfer may still change or read its bytes: granted slots until the writer has reported its
-// end, or has died; and the own slots of a transfer that is late (until it ends) or has failed (as long as this
-// object). Slots in use are not published, withdrawn or granted, and not read into; their bytes stay unchanged.
+// A slot is in use while a transfer may still change or read its bytes:
+//
+//   granted slot                   until the writer has reported the end, or has died
+//   own slot of a late transfer    until the transfer ends
+//   own slot of a failed transfer  as long as this object exists
+//
+// A slot in use is not published, withdrawn, granted or read into. Its bytes stay unchanged.
 //
 // Thread: any thread; one at a time per slot; one read or list, and one write, per peer at a time; one list at a time.
 // Calls end in bounded time.

@@ -1,6 +1,5 @@
-// A back end whose medium behaves as the nodes of a pool, some of which fail as planned (faults.node_down): while a
-// node is down, its pages are unreachable; from then on, the pages that it had are missing, until they are stored
-// again.
+// Wraps a back end. The medium behaves like the nodes of a pool, which fail as planned (faults = node(...)). While a
+// node is down, its pages are unreachable. Afterwards they are missing until they are stored again.
 //
 // A page's node is pool_node_of() of its name, so the same pages fail as in a simulation. If a page is stored as
 // several objects, each object has a node of its own.

@@ -62,7 +62,7 @@ void add_file(const fs::path& path, Source& source) {
   const std::string name = path.string();
   if (is_call_journal(path)) return source.measurements.add(measurements_of_calls(path), name);
   if (path.extension() == ".kvj") return source.measurements.add(measurements_of_run(path), name);
-  const std::string text = read_text_file(path, "give what kvtwin calibrate or tools/gpu-check wrote");
+  const std::string text = read_text_file(path, "give a file that kvtwin calibrate or tools/gpu-check wrote");
   if (path.extension() == ".csv") {
     source.measurements.add(measurements_of_table(text, name), name);
     if (path.filename() == "link.csv" || text.find("portion_bytes") != std::string::npos) {
@@ -261,7 +261,7 @@ void check_options(const CalibrateArguments& arguments, bool capture) {
     const char* const source = arguments.published.empty() ? "--from" : "--published";
     if (!arguments.remote.empty() || !arguments.models.empty() || arguments.quick) {
       throw InputError(std::string(source) +
-                       " fits what was measured before: leave --remote, --model and --quick out, or " + source);
+                       " fits earlier measurements: leave --remote, --model and --quick out, or " + source);
     }
   }
   if (!arguments.published.empty() &&

@@ -108,10 +108,9 @@ std::string config_of(const Experiment& experiment) {
 }
 
 [[noreturn]] void refuse_other_decisions(const std::filesystem::path& path) {
-  throw InputError(
-      path.string() +
-      ": was decided otherwise than this kvtwin decides, so what its operations were isn't known; record the "
-      "run again (kvtwin replay says where they part)");
+  throw InputError(path.string() +
+                   ": has decisions that this kvtwin does not make, so its operations are not known; record the "
+                   "run again (kvtwin replay says where they part)");
 }
 
 }  // namespace
@@ -119,7 +118,7 @@ std::string config_of(const Experiment& experiment) {
 Measurements measurements_of_run(const std::filesystem::path& path) {
   const PastRun run(path);
   if (!run.has_journal()) {
-    throw InputError(path.string() + ": has no journal of what happened when; give a folder that `kvtwin run` wrote");
+    throw InputError(path.string() + ": has no journal; give a folder that `kvtwin run` wrote");
   }
   const Setup setup = setup_for_rerun(run.experiment());
   if (setup.hardware.file_a_page) {

@@ -296,8 +296,9 @@ class Recorder {
     write(seq, frames[2]);
   }
 
-  // Asks for what is missing before `seq`, and writes of it what the publisher still has. Ends at the replay's end, if
-  // no new number comes for kReplayPatience, or replay_after_end after the end of the recording.
+  // Requests the messages that are missing before `seq`, and writes those that the publisher still holds. Returns at
+  // the end of the replay, if no new number comes for kReplayPatience, or replay_after_end after the end of the
+  // recording.
   void fetch_before(std::uint64_t seq) {
     std::array<std::uint8_t, 8> first{};
     for (std::size_t i = 0; i < first.size(); ++i) {

@@ -191,12 +191,11 @@ std::span<const Key> experiment_keys() {
   static const std::vector<Key> keys = {
       integer<&WorldConfig::seed>("seed", 0, kMaxKeyValue,
                                   "Seed of all random draws: generated requests, session starts, simulated stalls"),
-      text(
-          "engine", "sglang",
-          "Serving engine: sglang, vllm or trtllm, with a release of SGLang if it is not the latest (sglang 0.5.20). "
-          "Sets scheduler.style, serving.engine, the rules of the engine's prefix cache (cache.*), and "
-          "hardware.operators, if there is a table of the hardware and the engine; a key that is set stays. none: sets "
-          "no key, so that passes take the roofline's times"),
+      text("engine", "sglang",
+           "Serving engine: sglang, vllm or trtllm, with a release of SGLang if it is not the latest (sglang 0.5.20). "
+           "Sets scheduler.style, serving.engine, the rules of the engine's prefix cache (cache.*), and "
+           "hardware.operators if there is a table of the hardware and the engine. Keys that the experiment sets stay. "
+           "none: sets no key, and passes take the roofline's times"),
       list("faults",
            "Planned faults, e.g. [\"engine(index=3, at=30s)\", \"node(index=1, from=10s, to=20s)\"]: an engine dies, a "
            "node of the remote pool is down, drives, a link or a rank are slow, reads stall, a bit flips. A world that "
@@ -204,8 +203,8 @@ std::span<const Key> experiment_keys() {
       text("model.name", "llama-3.1-8b", "Model preset; kvtwin presets lists the names"),
       path("model.config", "Path of a Hugging Face config.json that describes the model; replaces model.name"),
       integer("model.kv_bytes_per_token", 0, 0, 1 << 24,
-              "KV bytes of a token, of all ranks together, in place of those that follow from the model's config; for "
-              "models whose cache isn't known; at least 256. 0 = those of the config"),
+              "KV bytes per token, of all ranks together, for models whose cache is not known; at least 256. 0 = the "
+              "bytes that follow from the model's config"),
       integer("model.state_bytes", 0, 0, 1e12,
               "Bytes of the states of a sequence (state-space and linear-attention layers), in place of those that "
               "follow from the model's config; 0 = those of the config"),
@@ -227,7 +226,7 @@ std::span<const Key> experiment_keys() {
       number("model.draft.accept_length", 0.0, 0, 65,
              "Mean number of tokens that a decode step yields, e.g. 3.2; required with a draft model"),
       number("model.draft.accept_length_without_kv", 1.0, 1, 65,
-             "Mean number of tokens that a decode step yields for a request whose reused prefix lacks the draft "
+             "Mean number of tokens per decode step of a request whose reused prefix lacks the draft "
              "model's KV"),
       flag("model.draft.restore", true,
            "true: the draft model's KV is backed up, stored and loaded with the pages; false: a prefix that comes back "
@@ -271,7 +270,7 @@ std::span<const Key> experiment_keys() {
              "agentic traces: mean time between the starts of two sessions, in seconds; the starts are drawn"),
       path("workload.salt_file",
            "Path of a file with a secret of 16 to 4,096 bytes that goes into every page key. Without the secret, "
-           "nobody can check a guessed prompt against the keys. No run folder holds the secret"),
+           "no reader can check a guessed prompt against the keys. No run folder holds the secret"),
       text_choice("workload.generate.kind", {"chat", "agentic", "tools", "returning", "groups", "sessions"},
                   "Requests to generate if there is no trace: chat, agentic (coding agents), tools (calls of "
                   "applications), returning (contexts of one size that come back), groups (prompts that share a "
@@ -346,10 +345,11 @@ std::span<const Key> experiment_keys() {
       integer("workload.limit", 0, 0, kMaxKeyValue, "Number of requests to serve; 0 = all"),
       integer("workload.warmup_requests", 0, 0, kMaxKeyValue,
               "Number of requests at the start of the run, and of each stage, that are served and not counted: the "
-              "figures begin when so many requests have ended"),
+              "figures begin when this number of requests has ended"),
       flag("workload.count_drain", true,
-           "Count the requests that end after the last arrival of the run or stage; false (closed loops) = the figures "
-           "end with the last arrival, when clients begin to have nothing to send. Throughput of a closed loop never "
+           "true: count the requests that end after the last arrival of the run or stage. false (closed loops): the "
+           "figures end with the last arrival, after which the first clients have no request left to send. Throughput "
+           "of a closed loop never "
            "counts them"),
       text_choice("workload.loop", {"open", "closed"},
                   "open: requests arrive at the times of the trace; closed: a session's next request also waits for "
@@ -372,9 +372,10 @@ std::span<const Key> experiment_keys() {
       path("prices.file",
            "Path of a price list (TOML), for the price, the power and the life of drives; empty = the "
            "built-in list"),
-      text_choice("serving.engine", names_of<ServingEngine>(),
-                  "Engine whose own times are added to a pass and to a request, fitted to published measurements; the "
-                  "keys below override them; none = the hardware's pass_overhead; engine sets it"),
+      text_choice(
+          "serving.engine", names_of<ServingEngine>(),
+          "Engine whose host times are added to passes and requests. The times are fitted to published measurements; "
+          "the keys below override them. none = the hardware's pass_overhead. The key engine sets this key"),
       number("serving.request_us", -1, -1, 1e9,
              "Front end: microseconds per request until the scheduler has it; -1 = the engine's"),
       number("serving.token_ns", -1, -1, 1e9,
@@ -419,15 +420,16 @@ std::span<const Key> experiment_keys() {
               "Number of engines; each engine has a machine of its own; the shared file system and the remote tier are "
               "common to all engines"),
       integer("cluster.prefill", 0, 0, 1024,
-              "Number of engines that only prefill; the others only decode; 0 = no engine has a role"),
+              "Number of engines that only prefill. The other engines only decode. 0 = no engine has a role"),
       integer("cluster.decode", 0, 0, 1024,
               "Number of engines that only decode; 0 = all of cluster.engines that do not prefill; otherwise "
               "cluster.engines is the sum of both, and is left out"),
       text("cluster.decode_set", "",
            "Settings of the decode engines that differ: key=value, separated by commas, say parallel.tp=8"),
       text_choice("cluster.hand_over", {"layers", "chunks", "whole"},
-                  "When a prefill engine writes the pages of a prompt to the decode engine: beside each pass, group by "
-                  "group of its layers (a real run takes chunks instead); after each pass; or after the whole prompt"),
+                  "Time at which a prefill engine writes the pages of a prompt to the decode engine. layers: during "
+                  "each pass, one group of layers after the other (a real run takes chunks instead). chunks: after "
+                  "each pass. whole: after the whole prompt"),
       flag("cluster.hand_over_staged", false,
            "Hand-overs go through host memory on both sides, in cache.layout; false: from GPU to GPU (GPUDirect RDMA)"),
       integer("cluster.hand_over_min_tokens", 0, 0, 1e9, "Shorter prompts stay whole on a decode engine, in tokens"),
@@ -445,8 +447,8 @@ std::span<const Key> experiment_keys() {
           "session, "
           "unless that engine has too much load) or score (llm-d's weighted score of queue, KV use and cached prefix)"),
       number("cluster.route_view_delay_s", 0, 0, 1e6,
-             "The router receives the events of the engines so many seconds late: requests admitted and ended, pages "
-             "stored and removed; it knows at once what it has sent"),
+             "Delay of the engines' events at the router, in seconds: requests admitted and ended, pages stored and "
+             "removed. The router knows at once which requests it has sent"),
       integer("cache.page_tokens", 64, 1, 1e6, "Tokens per page, in every tier"),
       flag("cache.hybrid_allocator", true,
            "false: layers with a sliding window keep the KV of all tokens, as in vLLM without the hybrid KV cache "
@@ -649,10 +651,9 @@ std::span<const Key> experiment_keys() {
            "Path of NIXL's library libnixl_capi.so, or of the folder of Python packages that has it, for hand-overs "
            "between engines with roles; empty = the system's library"),
       integer("real.check_every", 64, 1, 65536,
-              "cuda: a pass compares a page with its key at the first read after a load, and then each of its layers "
-              "once in so many steps that read the page; 1 = all bytes in each step, as with faults = flip(...) and on "
-              "the host "
-              "device"),
+              "cuda: a pass compares a page with its key at the first read after a load. After that, each layer of the "
+              "page is compared once in this number of steps that read the page. 1 = all bytes in each step, as with "
+              "faults = flip(...) and on the host device"),
       microseconds<&WorldConfig::reduce_ns>("sim.reduce_us", 1, 1e6,
                                             "instances: time of a reduction among the ranks, in microseconds"),
       number("sim.notice_us", 50, 0, 1e6,
@@ -683,9 +684,9 @@ std::span<const Key> cache_rules() {
           "A prompt that leaves a cached node in the middle makes the rest of the node recently used, as in SGLang"),
       flag<&EngineConfig::look_ups_refresh>(
           "cache.rules.look_ups_refresh",
-          "Each look-up for a waiting request makes the prefix that it finds recently used: at each try to admit the "
-          "request, with storage tiers at its arrival and at the end of its prefetch too, as in SGLang; false: at the "
-          "admission"),
+          "true: each look-up for a waiting request makes the found prefix recently used, as in SGLang: at each try to "
+          "admit the request; with storage tiers also at the arrival and at the end of the prefetch. false: only the "
+          "admission does"),
       choice<&EngineConfig::count_touches>(
           "cache.rules.count_touches",
           "lfu, slru: when a request touches a page: at the admission, if the page hits (admission), or when the "
@@ -698,29 +699,28 @@ std::span<const Key> cache_rules() {
           "If the host is full, first drop the host copies of pages that the device also has"),
       choice<&EngineConfig::reclaim_order>(
           "cache.rules.reclaim_order",
-          "Which of these copies a full host drops first: the oldest insertion (inserted), or the page that was on "
-          "both "
-          "tiers first, with the leaves that the device may evict last (shadowed), as in SGLang"),
+          "Order in which a full host drops these copies. inserted: the oldest insertion first. shadowed: the page "
+          "that was on both tiers first; leaves that the device may evict come last, as in SGLang"),
       flag<&EngineConfig::host_evicts_leaving>(
           "cache.rules.host_evicts_leaving",
           "write_back: a full host may evict pages that are about to leave the device, as if they had left, as in "
           "SGLang"),
       choice<&EngineConfig::prefetch_timeout_from>(
           "cache.rules.prefetch_timeout_from",
-          "timeout: the time limit begins when the request could first be admitted, and grows with the tokens that "
-          "storage is asked for (wait), or begins with the prefetch, and grows with the tokens that are read (issue)"),
+          "Begin of the time limit of timeout. wait: when the request could first be admitted; the limit grows with "
+          "the requested tokens. issue: with the prefetch; the limit grows with the tokens that are read"),
       share<&EngineConfig::prefetch_host_share>(
           "cache.rules.prefetch_host_share", 0.5,
           "Share of the host tier that prefetches in flight may fill; a prefetch above this share is declined"),
       choice<&EngineConfig::prefetch_share_of>(
           "cache.rules.prefetch_share_of",
-          "What prefetch_host_share is a share of: the host tier (host), or what the host tier has more than the "
-          "device "
-          "tier (host_less_device), as in SGLang before 0.5.15; these releases need a host tier that is larger"),
+          "Size of which prefetch_host_share is a share. host: the host tier. host_less_device: the host tier less the "
+          "device tier, as in SGLang before 0.5.15; these releases need a host tier that is larger than the device "
+          "tier"),
       choice<&EngineConfig::prefetch_style>(
           "cache.rules.prefetch_style",
-          "What a prefetch to the host reads, and when it ends: the pages that the host lacks by then, until the last "
-          "page has come (kvtwin), or all pages that the look-up found, until the request stops waiting (sglang)"),
+          "Pages that a prefetch to the host reads, and its end. kvtwin: the pages that the host still lacks, until "
+          "the last page has come. sglang: all pages that the look-up found, until the request stops waiting"),
       flag<&EngineConfig::prefetch_recheck>(
           "cache.rules.prefetch_recheck",
           "Try a prefetch again when its request could be admitted, if its cached prefix in the device and host tiers "
@@ -751,10 +751,10 @@ std::span<const Key> hardware_set_keys() {
         number_or_0("hardware.set.host_link_gbps", kMinGbps, 1000,
                     "Bandwidth of a GPU's link to the host, in GB/s for each direction; copy kernels scale with the "
                     "link; 0 = the hardware's figure"),
-        integer("hardware.set.pool_nodes", 0, 0, 1024,
-                "Number of nodes of the remote pool. A page lies on the node of its key; engines that use one node "
-                "share its port. 0 = one pool with the bandwidth of the hardware's pool, or of one node of "
-                "tiers.remote.store"),
+        integer(
+            "hardware.set.pool_nodes", 0, 0, 1024,
+            "Number of nodes of the remote pool. The key of a page chooses its node. Engines that use a node share its "
+            "port. 0 = one pool with the bandwidth of the hardware's pool, or of one node of tiers.remote.store"),
         number_or_0("hardware.set.pool_node_gbps", kMinGbps, 10000,
                     "Bandwidth of one node of the remote pool, in GB/s for each direction; 0 = the store's figure, or "
                     "an equal part of the hardware's figure for the pool"),

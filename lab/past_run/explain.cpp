@@ -213,7 +213,7 @@ class Story {
                      "already"
                    : "other prefetches took cache.rules.prefetch_host_share of the host already";
       case Reason::too_slow: return "reading it would take longer than computing it (cache.prefetch_admission)";
-      case Reason::not_backed_up: return "what lies above it on the device isn't on the host";
+      case Reason::not_backed_up: return "a page above it on the device is not on the host";
       default: return std::string(kvtwin::name_of(reason));
     }
   }

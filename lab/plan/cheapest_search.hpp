@@ -3,9 +3,9 @@
 // A point has a place on each axis (the index of its value), a size (the value of the first axis) and a price.
 // Assumption: if a point passes, each point that has at least as much on every axis passes too. So a point that fails
 // rules out all points that have at most as much, and a point that passes rules out all points that cost more. On an
-// axis with `none_first`, place 0 (for example no host tier) is another kind of machine than the others: it is neither
-// more nor less than they are. Other kinds of failures rule out less, because the assumption does not hold for their
-// reason: see TestResult. Of points with equal prices, the search prefers the one that has less.
+// axis with `none_first`, place 0 (for example no host tier) is another kind of machine. Place 0 is not comparable with
+// the other places. Other kinds of failures rule out less, because the assumption does not hold for their reason: see
+// TestResult. Of points with equal prices, the search prefers the one that has less.
 //
 // next() proposes the point whose test rules out the most points in the worse of two outcomes: the point passes, or
 // fails clearly. A lattice of N points with one axis needs about log2(N) tests. Cost: O(N^2) per proposal, so at most

@@ -44,9 +44,9 @@ bool refused_for_room(const Json& report, const Json& tier) {
   return refused != 0;
 }
 
-constexpr double kAssumedSpread = 10;    // %, of hardware without intervals
-constexpr std::size_t kFewPolicies = 3;  // so many are simulated on all requests
-constexpr std::int64_t kFirstShare = 8;  // the first round of policies serves 1/8 of the requests
+constexpr double kAssumedSpread = 10;         // %, of hardware without intervals
+constexpr std::size_t kFinalistPolicies = 3;  // policies that are simulated on all requests
+constexpr std::int64_t kFirstShare = 8;       // the first round of policies serves 1/8 of the requests
 constexpr std::size_t kMaxPolicyRounds = 3, kMaxNeighbourRounds = 8;
 constexpr std::size_t kMoreEngines = 2;
 constexpr std::size_t kMaxCauses = 8, kMaxTies = 3;
@@ -158,13 +158,13 @@ class Planner {
       if (one.engines > 1 || same_route(one, setting)) left.push_back(one);
     });
     std::vector<std::size_t> trials;
-    for (std::int64_t share = kFirstShare; left.size() > kFewPolicies && share > 1; share /= 2) {
+    for (std::int64_t share = kFirstShare; left.size() > kFinalistPolicies && share > 1; share /= 2) {
       std::vector<PlanJob> jobs;
       for (const Setting& one : left) jobs.push_back({one, {first_requests(share)}});
       trials = simulations_.trials_of(jobs, "1/" + std::to_string(share));
       sort_by_worst(trials);
       left.clear();
-      for (std::size_t i = 0; i < std::max(kFewPolicies, (trials.size() + 2) / 3); ++i) {
+      for (std::size_t i = 0; i < std::max(kFinalistPolicies, (trials.size() + 2) / 3); ++i) {
         left.push_back(plan_.trials[trials[i]].setting);
       }
     }
@@ -524,9 +524,10 @@ class Planner {
         cheaper = i;
       }
     }
-    if (other) plan_.alternatives.emplace_back(*other, "cheapest of those simulated with other parts");
+    if (other) plan_.alternatives.emplace_back(*other, "cheapest simulated setting with other parts");
     if (roomy && roomy != other) {
-      plan_.alternatives.emplace_back(*roomy, "most reserve of those simulated for at most a quarter more");
+      plan_.alternatives.emplace_back(*roomy,
+                                      "most reserve of the simulated settings that cost at most a quarter more");
     }
     if (cheaper) plan_.alternatives.emplace_back(*cheaper, "cheaper, misses: " + plan_.trials[*cheaper].why_not);
   }

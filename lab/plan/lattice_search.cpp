@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kLatticesAtOnce = 4;  // fixed, so that the results do not depend on the number of processes
 constexpr double kBoundShare = 0.75;        // share of the work that must end by the last arrival and the goal's time
-constexpr double kLittle = 1.05;            // figure / limit; differences between amounts may be of this size
+constexpr double kAmountTolerance = 1.05;   // figure / limit: the largest change by another amount of a tier
 constexpr double kFar = 2;                  // figure / limit, of a queue that no KV tier makes short
 
 // By more than the noise between runs of different lengths.
@@ -39,7 +39,7 @@ TestResult LatticeSearch::result_of(const Trial& trial) const {
   const bool queues = queue.is_number() && ttft.is_number() && 2 * queue.get<double>() >= ttft.get<double>();
   if (queues && trial.worst > kFar) return TestResult::fails_clearly;
   if (trial.starves) return TestResult::fails;
-  if (queues) return trial.worst <= kLittle ? TestResult::fails_by_little : TestResult::fails;
+  if (queues) return trial.worst <= kAmountTolerance ? TestResult::fails_by_little : TestResult::fails;
   TestResult result = TestResult::fails_alone;
   for (const Goal& goal : plan_.goals) {
     const RunFigure& figure = figures()[goal.figure];

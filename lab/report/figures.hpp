@@ -18,20 +18,29 @@
 namespace kvtwin {
 
 struct RunFigure {
+  // plain: a number without a unit; count: a number that may have a prefix (1.2 M).
+  enum class Unit : std::uint8_t { plain, count, seconds, share, bytes, gigabytes_per_second, years, kilowatts };
   enum class Better : std::uint8_t { neither, more, less };
   // always: a column of each comparison; if_present: a column if a setting has the figure, or a goal names it;
   // on_demand: a column if a goal names it; never: no column.
   enum class Column : std::uint8_t { always, if_present, on_demand, never };
 
   std::string_view name;
+  std::string_view words;    // of drawings and pages
   std::string_view heading;  // of a table's column
   double scale = 1;          // factor for the table
+  Unit unit = Unit::plain;
   Better better = Better::neither;
   Column column = Column::on_demand;
   std::string_view help;  // one line without a full stop
 };
 
 std::span<const RunFigure> figures();
+// Returns further figures of a simulation's row. They are no goals and no columns of a comparison.
+std::span<const RunFigure> row_figures();
+// Returns the description of all these figures: {"ttft_p90_s": {"words", "unit", "better", "help"}}. `better` is absent
+// if neither direction is. The Python package draws by this list (tools/docs writes python/kvtwin/run_figures.json).
+nlohmann::ordered_json figures_json();
 // Returns the index in figures(). Requires: the name is a figure's.
 std::size_t figure_index(std::string_view name);
 

@@ -340,7 +340,7 @@ std::string queue_full(const RefusedWork& of) {
 std::string no_room_for_backup(const RefusedWork& of) {
   return grouped(of.count) + of.of_all() + " page copies to the host" + of.share() +
          " were dropped, because the host's pages were copies of the device's or in transfers" +
-         (of.setup.has_storage() ? ", and what is not on the host is not stored either" : "") + ": " +
+         (of.setup.has_storage() ? ", and a page that is not on the host is not stored either" : "") + ": " +
          host_cure(of.setup, of.history());
 }
 
@@ -458,13 +458,13 @@ std::string asked_for_too_little(const RefusedWork& of) { return "for fewer toke
 std::string prefetches_in_flight(const RefusedWork& of) {
   const EngineConfig& engine = of.setup.engine;
   const std::string room = of.history() == nullptr
-                               ? "more room (tiers.host) lets more of them fly"
+                               ? "more room (tiers.host) allows more prefetches at the same time"
                                : "tiers.host of " +
                                      host_gib(of.setup, EnoughForAll{of.setup, *of.history()}.host_pages()) +
                                      " an engine has room for all of them";
   const bool whole_host = engine.prefetch_share_of == PrefetchShareOf::host;
   return formatted("because others in flight took the share of %.2f of ", prefetch_share(of.setup)) +
-         (whole_host ? "the host already" : "what the host has more than the device already") +
+         (whole_host ? "the host already" : "the room that the host has beyond the device") +
          (engine.prefetch_retry_steps == 0
               ? ", and cache.prefetch_retry_steps = 0 does not try again"
               : formatted(", after at most %u attempts (cache.prefetch_attempts)", engine.prefetch_attempts)) +
@@ -473,7 +473,7 @@ std::string prefetches_in_flight(const RefusedWork& of) {
 
 std::string not_on_host(const RefusedWork& of) {
   const std::uint64_t later = of.history() == nullptr ? 0 : std::min(of.count, of.history()->backed_up_later());
-  std::string text = "because what lies above on the device was not on the host";
+  std::string text = "because pages above them, on the device, were not on the host";
   if (later != 0) text += " (" + grouped(later) + ": its copy came later)";
   if (later == of.count) return text;
   if (of.setup.engine.write_policy != "write_through") {

@@ -317,8 +317,8 @@ class RealEngines::Dispatch {
     TimeNs heard = 0;  // time of its last message, or of the first request after a time without requests
   };
 
-  // A request in two parts. The events of its engines may come in another order than they happened: those of the
-  // prefill part wait for the arrival of the decode part, and its first token waits for the end of the prompt.
+  // A request in two parts. The events of its engines may come in another order than they happened. Events of the
+  // prefill part are held until the decode part arrives; `first_token` is held until the prompt ends.
   struct Split {
     bool arrived = false, prefilled = false;
     bool decode_over = false, prefill_over = false;
@@ -481,8 +481,8 @@ void RealEngines::Dispatch::lose(std::size_t engine, TimeNs now) {
   }
 }
 
-// What a living prefill engine has done for a dead decode engine concerns nobody; what a living decode engine does,
-// goes on.
+// Drops the prefill parts that were made for the dead decode engine. The decode parts of a dead prefill engine continue
+// on their living decode engines.
 void RealEngines::Dispatch::forget_splits_of(std::size_t engine) {
   std::vector<Message> of_prefill, of_decode;
   for (auto at = splits_.begin(); at != splits_.end();) {

@@ -60,8 +60,8 @@ class RealEngines final : public EnginePost {
   void landed(std::uint32_t peer, const LandedPages& pages) override;
   // Returns the observer for the engine of this process; null on ranks that send no events.
   Observer* reporter();
-  // Serves the stream: `serve` runs the engine of this process on the source that it is given, and returns when that is
-  // at its end; the clock that it begins the source with outlives this call. `stream` is used on process 0 only.
+  // Serves the stream. `serve` runs the engine of this process on the given source, and returns at the source's end.
+  // Requires: the clock given to source.begin() outlives this call. `stream` is used on process 0 only.
   // Returns when this process has no more to do; on process 0, when all events of all engines have been observed.
   // Errors: those of `serve`; on process 0 those of the stream, and WorkError if an engine has hung.
   void run(const EngineStream& stream, const std::function<void(InputSource&)>& serve);

@@ -29,7 +29,7 @@ void take_earlier(const SweepArguments& arguments, const SweepPlan& plan, const 
   if (used.size() < earlier.size()) {
     throw InputError("--out " + arguments.out + ": holds " + std::to_string(earlier.size() - used.size()) +
                      " cells that aren't of this sweep (of other settings, or of another build); name another "
-                     "folder, or --force to begin anew");
+                     "folder, or --force to begin again");
   }
 }
 
@@ -129,7 +129,7 @@ std::string failures_sentence(const SweepPlan& plan, const SweptRows& swept) {
   }
   if (failed == 0) return "";
   return std::to_string(failed) + " of " + std::to_string(made) + " cells failed, the first of them " + first +
-         "; the same command " + (swept.folder ? "runs what failed again" : "runs all again");
+         "; the same command " + (swept.folder ? "runs the failed simulations again" : "runs all again");
 }
 
 std::string shard_text(const SweepArguments& arguments, const SweptRows& swept) {

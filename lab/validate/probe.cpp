@@ -92,7 +92,7 @@ std::string changed_sentence(const ProbeCheck& check, const std::string& hardwar
     changes += (changes.empty() ? "" : ", ") + one.of + formatted(" takes %.2f times as long as then", one.ratio);
   }
   if (changes.empty()) return "";
-  return hardware_file + ": this machine is no longer what was calibrated (" + changes +
+  return hardware_file + ": this machine has changed since the calibration (" + changes +
          "); calibrate again: kvtwin calibrate --out DIR";
 }
 

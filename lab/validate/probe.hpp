@@ -1,4 +1,5 @@
-// Is a machine still what was calibrated? Compares the times of probes (equal work) now with those of the calibration.
+// Has a machine changed since its calibration? Compares the times of probes (equal work) now with those of the
+// calibration.
 #pragma once
 
 #include <optional>

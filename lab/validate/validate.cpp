@@ -447,7 +447,7 @@ std::vector<ValidationCell> cells_of_bench_serving(const ValidateArguments& argu
 std::vector<ValidationCell> cells_of_request_log(const ValidateArguments& arguments, const Place& place,
                                                  const std::vector<std::string>& settings) {
   if (arguments.experiment.empty()) {
-    throw InputError("--request-log needs --experiment, the file that says by what the requests were served");
+    throw InputError("--request-log needs --experiment, the file that describes the server of the requests");
   }
   Experiment experiment = Experiment::from_file(arguments.experiment);
   for (const std::string& set : settings) experiment.set(set);
@@ -503,7 +503,8 @@ void repeat_probes(const ValidateArguments& arguments, const Place& place, const
     const ProgramOutput said = place.program()({"calibrate", "--probe", file, "--json"});
     const std::optional<ProbeCheck> check = probe_check_from(said.out);
     if (!check) {
-      terms.notes.push_back("Whether this machine is still what was calibrated is not known: " + said.sentence());
+      terms.notes.push_back("It is not known whether this machine has changed since the calibration: " +
+                            said.sentence());
       continue;
     }
     const std::string changed = changed_sentence(*check, file);

@@ -114,7 +114,7 @@ void add_lanes(const ValidationCell& cell, CellErrors& errors) {
   for (const RunFigures& run : cell.measured) {
     has_lanes = has_lanes || !run.lanes.empty();
     for (const auto& [name, lane] : run.lanes) {
-      const std::string words = name + ": used in what was measured, not in the prediction";
+      const std::string words = name + ": used in the measured runs, not in the prediction";
       if (!cell.predicted.lanes.contains(name) &&
           std::ranges::find(errors.one_side_only, words) == errors.one_side_only.end()) {
         errors.one_side_only.push_back(words);
@@ -126,7 +126,7 @@ void add_lanes(const ValidationCell& cell, CellErrors& errors) {
     if (const auto error = lane_error(cell, name, lane)) {
       errors.lanes.push_back(*error);
     } else {
-      errors.one_side_only.push_back(name + ": used in the prediction, not in what was measured");
+      errors.one_side_only.push_back(name + ": used in the prediction, not in the measured runs");
     }
   }
   std::ranges::stable_sort(errors.lanes, std::greater<>{},

@@ -2,8 +2,8 @@
 // of its request log.
 //
 // Each tier is compared by itself, because the time that a copy takes moves the events of one tier between those of
-// another. Pages that are stored or removed without an event of the other kind between them are a group: their order
-// within the group doesn't count, since an engine removes a node as a whole, and kvtwin may remove it page by page.
+// another. Consecutive stores form a group, and so do consecutive removals. The order inside a group is ignored,
+// because an engine removes a node as a whole, and kvtwin may remove it page by page.
 #pragma once
 
 #include <cstdint>

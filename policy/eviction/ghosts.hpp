@@ -85,8 +85,8 @@ class Ghosts {
     return last;
   }
   // The last `pages` pages of `keys` leave the tier, from the end on. Requires: none of them is remembered, because
-  // recall() removed them when they entered. (If a page is remembered all the same, it is remembered twice for some
-  // time, and a look-up finds one of the two.)
+  // recall() removed them when they entered. (A page that is remembered nevertheless gets a second entry. A look-up
+  // returns either one.)
   void remember_tail(std::span<const PageKey> keys, Pages pages, std::uint64_t value) {
     if (max_pages_ == 0 || pages == 0) return;
     const std::size_t first = keys.size() - pages;

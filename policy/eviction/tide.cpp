@@ -523,8 +523,8 @@ std::int64_t Tide::saved_cost(Pages pages) const {
       std::min(kMaxCostTokens, tokens + tokens * tokens / (2 * std::max<Tokens>(1, setup_.doubling_tokens))));
 }
 
-// After a switch of the order, each leaf's worth is another number. With many leaves, those that come first in the old
-// order get their new worth first, and are evicted by it.
+// After a switch of the order, each leaf needs a new score. Leaves are scored again in the old order. With many leaves,
+// the first ones may be evicted by their new score before the last ones have one.
 void Tide::judge() {
   judged_ = true;
   if (duel_.judge({saved_cost(lru_pages_), saved_cost(known_pages_), saved_cost(own_pages_)}, setup_.follows_visits)) {

@@ -56,11 +56,10 @@ struct ScoreParameters {
         storage_share(share(of, "storage_share", "0",
                             "worth of a page in the shared file system or the remote tier, behind the engine's cached "
                             "prefix, as a share of one on the device")),
-        from_prompts(
-            of.word("prefix_from", kPrefixFrom,
-                    "how the router knows the cached pages of an engine: events (exact, by the KV events of "
-                    "the engine) or prompts (an estimate: the pages sent to the engine last are on its device, "
-                    "those before on its host)") == kFromPrompts) {}
+        from_prompts(of.word("prefix_from", kPrefixFrom,
+                             "how the router knows the cached pages of an engine: events (exact, by the KV events of "
+                             "the engine) or prompts (an estimate: the last pages sent to the engine are on its "
+                             "device, earlier pages on its host)") == kFromPrompts) {}
 
   std::uint32_t queue, kv, prefix, host_share, storage_share;
   bool from_prompts;

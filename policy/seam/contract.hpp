@@ -2,19 +2,29 @@
 // operations in flight, and judges each call and each input. `Checking` stops the program on a broken promise; `replay`
 // reports a journal that breaks one.
 //
-// The policy's side: steps and shapes agree with the sequences; spans cover the tokens; page moves are the plan's, and
-// those of the plans beside it too; gates are loads in flight; only known operations are cancelled; a hand-over writes
-// slots that the decode engine has leased for these pages, and waits for nothing but a pass in flight.
+// Promises of the policy:
 //
-// The world's side: ids are 1, 2, 3 ...; each operation is answered exactly once, by its kind of input and with a
-// possible status; a pass that counts is answered after its gates, none of which failed; a timer is not early; a
-// storage operation counts at most its pages, and all of them if it is done; gets, and sets with removes, end in the
-// order of submission, per tier and per path to the tier; a minimum is not above the engine's own vector; arrivals come
-// in the order of their ordinals, unless they are sent again, each time as a new attempt; a part of a request, and a
-// notice, goes to an engine with the role for it; room is for the rest of the prompt, once; a hand-over that is done is
-// answered after its pass, and its request lacks no page before its own; a decode engine is told once of the end of a
-// request for which it has leased pages. The ranks of an engine have one contract each; what they promise together is
-// in substrate.hpp. The hand-over unit `layers` needs ranks in lockstep, because it takes room at once.
+//   pass          steps and shapes agree with the sequences; spans cover the tokens; gates are loads in flight
+//   page moves    those of the plan, and those of the plans that are submitted with it
+//   cancel        names an operation that was submitted
+//   hand-over     writes slots that the decode engine has leased for these pages; waits only for a pass in flight
+//
+// Promises of the world:
+//
+//   operation     ids are 1, 2, 3 ...; one answer each, of its kind of input, with a status that this kind may have
+//   pass          an answer that counts comes after all gates; no gate has failed
+//   timer         not early
+//   storage       counts at most the pages of the operation; all of them if the status is done
+//   order         gets end in the order of submission, per tier and path to the tier; so do sets with removes
+//   reduction     no minimum is above the vector of the engine
+//   arrival       in the order of the ordinals; a request that is sent again arrives as a new attempt
+//   roles         a part of a request, and a notice, goes to an engine with the role for it
+//   room          once per request, for the rest of the prompt
+//   hand-over     the answer comes after that of its pass, and all earlier pages of the request have landed
+//   end           a decode engine hears once that a request, for which it has leased pages, has ended
+//
+// The ranks of an engine have one contract each; substrate.hpp has the promises about several ranks. The hand-over unit
+// `layers` needs ranks in lockstep, because it takes room at once.
 #pragma once
 
 #include <cstddef>

@@ -12,896 +12,100 @@ Figures by kind of folder:
 In a notebook: run = load_run("out/chat-hour"); draw_ttft(run); run.requests["ttft_s"].mean()
 """
 
-import csv
-import json
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.transforms import ScaledTranslation
-from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, NullFormatter, PercentFormatter
+from matplotlib.ticker import FuncFormatter, NullFormatter, PercentFormatter
 
+from kvtwin.charts import BLUE, GREY, INK, RUN_STYLES
+from kvtwin.charts_of_runs import lanes_chart, side_by_side_charts, tokens_chart, ttft_chart
+from kvtwin.charts_of_settings import chart_columns, choice_of, compare_charts, goal_charts, hit_rates_chart
+from kvtwin.charts_of_sweeps import sweep_charts, sweep_settings
+from kvtwin.charts_static import STYLE, draw, save
 from kvtwin.errors import InputError
-from kvtwin.simulation import load_json
+from kvtwin.figure_words import better_of, count, figure_name, limit_words, percent, seconds
+from kvtwin.result_folders import (
+    SOURCES,
+    has_cells,
+    is_sweep,
+    load_compare,
+    load_run,
+    load_sweep,
+    load_validation,
+)
 
-TEXT_COLUMNS = {"outcome", "lane"}
-REQUEST_COLUMNS = """request arrival_s prompt_tokens output_tokens hit_device hit_host hit_disk hit_remote miss
-    recomputed_after_stop retracted_recompute queue_s prefetch_wait_s load_wait_s compute_s ttft_s tpot_s e2e_s
-    retractions outcome""".split()
-LANE_COLUMNS = "lane window_start_s window_s busy_fraction bytes".split()
-
-# The sources of prompt tokens: key in report.json and requests.csv (old runs lack the newer tiers), label, colour. From
-# the fastest to the slowest tier, then computed tokens. The palette of Okabe and Ito suits colour-blind readers.
-SOURCES = [
-    ("hit_device", "GPU memory", "#0072B2"),
-    ("hit_host", "host memory", "#56B4E9"),
-    ("hit_disk", "disk", "#009E73"),
-    ("hit_shared_fs", "shared file system", "#E69F00"),
-    ("hit_remote", "remote", "#F0E442"),
-    ("recomputed_after_stop", "computed after a stopped prefetch", "#CC79A7"),
-    ("miss", "computed", "#D55E00"),
+__all__ = [
+    "INK",
+    "STYLE",
+    "draw_compare",
+    "draw_goal",
+    "draw_hit_rates",
+    "draw_lanes",
+    "draw_side_by_side",
+    "draw_sweep",
+    "draw_tokens",
+    "draw_ttft",
+    "draw_validation",
+    "load_compare",
+    "load_run",
+    "load_sweep",
+    "load_validation",
+    "save",
 ]
-STYLE = {
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "figure.dpi": 120,
-    "figure.titlesize": 11,
-    "figure.titleweight": "bold",
-    "font.family": "DejaVu Sans",
-    "font.size": 9,
-    "grid.color": "#e4e4e4",
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-}
-INK, BLUE = "#333333", "#0072B2"
-
-
-@dataclass
-class Run:
-    """One run folder. `report` is report.json. `requests` and `lanes` map the name of a column to a numpy array; empty
-    cells are NaN."""
-
-    folder: Path
-    report: dict
-    requests: dict
-    lanes: dict
-
-    def title(self, what):
-        name = self.folder.name
-        return f"{what} · {name if len(name) <= 32 else name[:31] + '…'} ({self.report['world']} world)"
-
-
-def read_table(path, columns):
-    try:
-        with open(path, newline="", encoding="utf-8") as file:
-            rows = csv.reader(file)
-            names = next(rows, [])
-            cells = list(rows)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}; is this the folder of a finished run?") from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path}: not a table: {error}") from error
-    missing = [name for name in columns if name not in names]
-    if missing:
-        raise InputError(f"{path}: no column {missing[0]}")
-    table = {}
-    for index, name in enumerate(names):
-        try:
-            column = [row[index] for row in cells]
-            table[name] = np.array(column if name in TEXT_COLUMNS else [float(cell or "nan") for cell in column])
-        except (IndexError, ValueError) as error:
-            raise InputError(f"{path}: column {name}: {error}") from error
-    return table
-
-
-def load_run(folder):
-    folder = Path(folder)
-    report = load_json(folder / "report.json")
-    requests = read_table(folder / "requests.csv", REQUEST_COLUMNS)
-    return Run(folder.resolve(), report, requests, read_table(folder / "lanes.csv", LANE_COLUMNS))
-
-
-def blank_figure(title, height):
-    figure = Figure(figsize=(7, height), layout="constrained")
-    figure.suptitle(title, x=0.01, ha="left")
-    return figure
-
-
-def note(axes, text):
-    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=INK)
-    axes.set(xticks=[], yticks=[])
-
-
-def seconds(value):
-    """Formats a time: 300 µs, 20 ms, 1.5 s, 4,119 s. None becomes a dash."""
-    if value is None:
-        return "–"
-    if value >= 1000:
-        return f"{value:,.0f} s"
-    return EngFormatter(unit="s", places=None)(float(f"{value:.3g}"))
-
-
-def count(value):
-    """Formats a number: 1234 -> 1.23 k."""
-    return EngFormatter(sep=" ")(float(f"{value:.3g}")).strip()
 
 
 def draw_ttft(run):
-    """Draws the TTFT of all requests: a histogram above, the cumulative share below, with one logarithmic axis."""
-    ttft = run.requests["ttft_s"]
-    ttft = np.sort(ttft[np.isfinite(ttft)])
-    with matplotlib.rc_context(STYLE):
-        figure = blank_figure(run.title("Time to first token"), 5)
-        histogram, cumulative = figure.subplots(2, 1, sharex=True)
-        positive = ttft[ttft > 0]
-        if not positive.size:
-            note(histogram, "no request reached its first token")
-            note(cumulative, "")
-            return figure
-        low, high = positive[0] / 1.1, positive[-1] * 1.1
-        histogram.hist(positive, bins=np.geomspace(low, high, 41), color=BLUE)
-        histogram.set(ylabel="requests", xscale="log", xlim=(low, high))
-        histogram.yaxis.set_major_locator(MaxNLocator(integer=True))
-        histogram.grid(visible=False, axis="x")
-        # One step per request, from 0 to 1.
-        cumulative.step(np.r_[low, ttft, high], np.r_[0, np.arange(1, ttft.size + 1) / ttft.size, 1], where="post", color=BLUE)
-        cumulative.set(ylabel="share of requests", xlabel="TTFT", ylim=(0, 1.02))
-        cumulative.yaxis.set_major_formatter(PercentFormatter(1))
-        cumulative.xaxis.set_major_formatter(FuncFormatter(lambda value, _: seconds(value)))
-        few_decades = high / low < 300
-        cumulative.xaxis.set_minor_formatter(
-            FuncFormatter(lambda value, _: seconds(value) if f"{value:e}"[0] in "25" else "") if few_decades else NullFormatter()
-        )
-        cumulative.tick_params(axis="x", which="minor", labelsize=8)
-        for name, share in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)]:
-            value = run.report["ttft_seconds"][name]
-            for axes in (histogram, cumulative):
-                axes.axvline(value, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
-            cumulative.plot([value], [share], marker="o", markersize=4, color=INK)
-            # The labels are below the curve, where there is space.
-            cumulative.annotate(
-                f"{name} {seconds(value)}", (value, share), (6, -4), textcoords="offset points", va="top", fontsize=8, color=INK,
-                bbox={"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.85},
-            )
-    return figure
+    """Draws the cumulative share of the TTFT of all requests."""
+    return draw(run.title("Time to first token"), [ttft_chart(run)], empty="no request reached its first token")
 
 
 def draw_tokens(run):
-    """Draws the sources of prompt tokens: for the whole run, and over time by the arrival of the requests."""
-    tokens = run.report["tokens"]
-    admitted = np.isfinite(run.requests["miss"])
-    arrival = run.requests["arrival_s"][admitted]
-    with matplotlib.rc_context(STYLE):
-        figure = blank_figure(run.title("Prompt tokens by source"), 4.6)
-        whole, over_time = figure.subplots(2, 1, height_ratios=[1, 4])
-        total = sum(tokens.get(key, 0) for key, _, _ in SOURCES)
-        if not total:
-            note(whole, "no prompt tokens")
-            note(over_time, "")
-            return figure
-        used = [source for source in SOURCES if tokens.get(source[0])]
-        left = 0
-        for key, label, colour in used:
-            share = tokens[key] / total
-            whole.barh([0], [share], left=left, color=colour, label=label)
-            if share > 0.035:
-                dark = colour in ("#0072B2", "#D55E00", "#009E73")
-                whole.text(left + share / 2, 0, f"{share:.0%}", ha="center", va="center", color="white" if dark else INK)
-            left += share
-        whole.set(xlim=(0, 1), yticks=[])
-        whole.set_xlabel(f"share of {count(total)} prompt tokens")
-        whole.xaxis.set_major_formatter(PercentFormatter(1))
-        whole.spines["left"].set_visible(False)
-        whole.grid(visible=False)
-
-        windows = int(min(48, max(1, arrival.size // 4)))
-        end = arrival.max() if arrival.size else 0
-        edges = np.linspace(0, end or 1, windows + 1)
-        window = np.clip(np.searchsorted(edges, arrival, side="right") - 1, 0, windows - 1)
-        sums = [np.bincount(window, run.requests[key][admitted], windows) for key, _, _ in used]
-        totals = np.maximum(np.sum(sums, axis=0), 1)
-        bottom = np.zeros(windows)
-        for (_, _, colour), part in zip(used, sums):
-            over_time.bar(edges[:-1], part / totals, np.diff(edges), bottom, align="edge", color=colour)
-            bottom += part / totals
-        over_time.set(xlim=(0, edges[-1]), ylim=(0, 1), xlabel="arrival of the request (s)", ylabel="share of prompt tokens")
-        over_time.yaxis.set_major_formatter(PercentFormatter(1))
-        over_time.grid(visible=False)
-        figure.legend(*whole.get_legend_handles_labels(), loc="outside lower center", ncols=min(len(used), 4))
-    return figure
-
-
-MAX_LANES, MAX_BINS = 24, 160
+    """Draws the sources of prompt tokens over time, by the arrival of the requests. The legend has the shares of the run."""
+    return draw(run.title("Prompt tokens by source"), [tokens_chart(run)], empty="no prompt tokens")
 
 
 def draw_lanes(run):
-    """Draws the utilisation of each lane over time: the mean (dark) and the peak (pale). One strip per lane; if there
-    are many lanes, the busiest ones."""
-    lanes = run.lanes
-    names = list(dict.fromkeys(lanes["lane"].tolist()))
-    shown = names
-    if len(names) > MAX_LANES:
-        busy = {n: np.sum((lanes["busy_fraction"] * lanes["window_s"])[lanes["lane"] == n]) for n in names}
-        kept = set(sorted(names, key=lambda n: -busy[n])[:MAX_LANES])
-        shown = [n for n in names if n in kept]
-    with matplotlib.rc_context(STYLE):
-        figure = blank_figure(run.title("Lane utilisation over time"), 1.1 + 0.62 * max(2, len(shown)))
-        strips = figure.subplots(max(1, len(shown)), 1, sharex=True, squeeze=False)[:, 0]
-        if not shown:
-            note(strips[0], "no lanes")
-            return figure
-        end = np.max(lanes["window_start_s"] + lanes["window_s"])
-        for axes, name in zip(strips, shown):
-            rows = lanes["lane"] == name
-            start, width, busy = (lanes[column][rows] for column in ("window_start_s", "window_s", "busy_fraction"))
-            # At most MAX_BINS bins. Each bin has its mean, and behind it, pale, its busiest window.
-            first = np.unique(np.arange(MAX_BINS) * start.size // MAX_BINS)
-            mean_of_bin = np.add.reduceat(busy * width, first) / np.maximum(np.add.reduceat(width, first), 1e-30)
-            edges = np.r_[start[first], start[-1] + width[-1]]
-            for height, opacity in ((np.maximum.reduceat(busy, first), 0.25), (mean_of_bin, 0.9)):
-                axes.fill_between(edges, np.r_[height, height[-1]], step="post", color=BLUE, alpha=opacity, linewidth=0)
-            mean = np.sum(busy * width) / max(np.sum(width), 1e-30)
-            moved = np.sum(lanes["bytes"][rows])
-            axes.set(ylim=(0, 1), yticks=[0, 1], xlim=(0, end))
-            axes.set_yticklabels(["0", "100%"], fontsize=6.5)
-            axes.set_ylabel(name, rotation=0, ha="right", va="center")
-            label = f"{mean:.0%} busy" + (f", {EngFormatter(unit='B')(float(f'{moved:.3g}'))}" if moved else "")
-            axes.annotate(label, (1, 0.5), (6, 0), "axes fraction", "offset points", va="center", fontsize=8, color=INK)
-        which = f" · the {len(shown)} busiest of {len(names)} lanes" if len(shown) < len(names) else ""
-        pale = " · dark: mean, pale: peak" if lanes["lane"].size > MAX_BINS * len(names) else ""
-        strips[-1].set_xlabel(f"time (s){which}{pale}")
-    return figure
-
-
-# Colours and line styles of runs side by side.
-RUN_STYLES = [("#0072B2", "-"), ("#D55E00", "--"), ("#009E73", "-."), ("#CC79A7", ":"), ("#56B4E9", "-"), ("#E69F00", "--")]
-PARTS = [("queue", "queue", "#999999"), ("prefetch_wait", "wait for the prefetch", "#E69F00"),
-         ("load_wait", "wait for loads", "#56B4E9"), ("compute", "compute", "#D55E00")]
-HAND_OVER = ("hand_over", "hand-over", "#009E73")
-
-
-def parts_of(*ttfts):
-    """Returns the parts of the mean TTFT that these `ttft_parts_seconds` have. A hand-over is only in runs with prefill and
-    decode engines, and 0 in others."""
-    return PARTS + [HAND_OVER] * any("hand_over" in ttft for ttft in ttfts)
-
-
-def part_values(parts, ttfts):
-    return {key: [ttft.get(key, 0.0 if key == "hand_over" else None) for ttft in ttfts] for key, _, _ in parts}
-
-
-def stacked_bars(axes, names, parts, values):
-    """Draws one bar per run. `values` maps the key of a part to one value per run. A run without values (None) has a dash
-    instead of a bar."""
-    left, known = np.zeros(len(names)), np.ones(len(names), dtype=bool)
-    for key, label, colour in parts:
-        width = np.array(values[key], dtype=float)
-        known &= np.isfinite(width)
-        width = np.nan_to_num(width)
-        if width.any():
-            axes.barh(np.arange(len(names)), width, left=left, color=colour, label=label, height=0.6)
-        left += width
-    axes.set_yticks(np.arange(len(names)), names)
-    axes.set_ylim(-0.5, len(names) - 0.5)
-    for place in np.flatnonzero(~known):
-        axes.annotate("– no request completed", (0, place), (4, 0), textcoords="offset points", va="center", fontsize=8, color=INK)
-    axes.invert_yaxis()
-    axes.grid(visible=False, axis="y")
-    axes.set_xlim(0, max(left.max(), 1e-30) * 1.02)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.32), ncols=4, fontsize=8)
+    """Draws the utilisation over time of each kind of lane."""
+    return draw(run.title("Lane utilisation over time"), [lanes_chart(run)], empty="no lanes")
 
 
 def draw_side_by_side(runs):
-    """Compares several runs of one experiment, for example simulated and real: TTFT, the sources of tokens, and the parts
-    of the mean TTFT."""
-    names = [f"{run.folder.name}\n({run.report['world']})" for run in runs]
-    with matplotlib.rc_context(STYLE):
-        figure = blank_figure("Side by side: " + ", ".join(run.folder.name for run in runs), 3.4 + 1.5 * (1 + 0.3 * len(runs)) * 2)
-        bar = 0.6 + 0.25 * len(runs)
-        cumulative, sources, parts = figure.subplots(3, 1, height_ratios=[3, bar, bar])
-        measured = False
-        for run, name, (colour, line) in zip(runs, names, RUN_STYLES):
-            ttft = run.requests["ttft_s"]
-            ttft = np.sort(ttft[np.isfinite(ttft) & (ttft > 0)])
-            if not ttft.size:
-                continue
-            measured = True
-            label = f"{name.replace(chr(10), ' ')}: mean {seconds(run.report['ttft_seconds']['mean'])}"
-            share = np.arange(1, ttft.size + 1) / ttft.size
-            cumulative.step(ttft, share, where="post", color=colour, linestyle=line, label=label)
-        if measured:
-            cumulative.set(ylabel="share of requests", xlabel="TTFT", ylim=(0, 1.02), xscale="log")
-            cumulative.yaxis.set_major_formatter(PercentFormatter(1))
-            cumulative.xaxis.set_major_formatter(FuncFormatter(lambda value, _: seconds(value)))
-            cumulative.xaxis.set_minor_formatter(NullFormatter())
-            cumulative.legend(loc="upper left", fontsize=8)
-        else:
-            note(cumulative, "no request reached its first token")
-        tokens = [run.report["tokens"] for run in runs]
-        totals = [sum(t.get(key, 0) for key, _, _ in SOURCES) for t in tokens]
-        stacked_bars(sources, names, SOURCES, {key: [t.get(key, 0) / n if n else None for t, n in zip(tokens, totals)] for key, _, _ in SOURCES})
-        sources.set_xlabel("share of prompt tokens")
-        sources.xaxis.set_major_formatter(PercentFormatter(1))
-        ttfts = [run.report["ttft_parts_seconds"] for run in runs]
-        stacked_bars(parts, names, parts_of(*ttfts), part_values(parts_of(*ttfts), ttfts))
-        parts.set_xlabel("mean TTFT")
-        parts.xaxis.set_major_formatter(FuncFormatter(lambda value, _: seconds(value)))
-    return figure
-
-
-# Colours and markers of the cases of a sweep; the markers differ in grey prints too. A case without an x axis is a dashed
-# grey line.
-CASE_STYLES = [("#D55E00", "o"), ("#0072B2", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#56B4E9", "v"), ("#E69F00", "P"), ("#8B6914", "X")]
-FIGURE_NAMES = {
-    "ttft_mean_s": ("mean TTFT", seconds), "ttft_p50_s": ("median TTFT", seconds), "ttft_p99_s": ("p99 TTFT", seconds),
-    "l3_read_gbps": ("L3 reads (GB/s)", lambda value: f"{value:g}"),
-    "objects_read": ("objects read", lambda value: count(value)),
-    "hit_host": ("tokens hit on the host", lambda value: count(value)),
-    "hit_ratio": ("hit ratio, all tiers", lambda value: f"{100 * value:.3g} %"),
-    "tpot_mean_s": ("mean TPOT", seconds), "tpot_p50_s": ("median TPOT", seconds), "tpot_p99_s": ("p99 TPOT", seconds),
-    "hand_over_mean_s": ("mean hand-over", seconds), "hand_over_p99_s": ("p99 hand-over", seconds),
-    "good_share": ("requests within the limits", lambda value: f"{100 * value:.3g} %"),
-    "goodput_per_second": ("goodput (requests/s)", lambda value: f"{value:g}"),
-}
-SHARES = {"good_share", "goodput_per_second"}  # drawn from zero
-AXIS_NAMES = {"cluster.prefill": "prefill engines"}
-FLAT_LINES = ["--", ":", "-.", (0, (6, 1, 1, 1, 1, 1))]  # of the cases that do not depend on the x axis
-
-
-@dataclass
-class Sweep:
-    """One folder of kvtwin compare with a line per simulation. `plan` is compare.json. `rows` is a list of dicts, one per cell, with the values of the
-    axes. A value is None if the case sets the keys of the axis itself, so that the axis does not change the case."""
-
-    folder: Path
-    plan: dict
-    rows: list
-
-    def select(self, case=None, **settings):
-        """Returns the rows of a case that have these values on these axes, or None on an axis."""
-        chosen = []
-        for row in self.rows:
-            fits = all(row.get(name) is None or row[name] == value for name, value in settings.items())
-            if fits and (case is None or row.get("case") == case):
-                chosen.append(row)
-        return chosen
-
-
-def load_json_lines(folder, name, plan_name=None):
-    """Returns PLAN_NAME.json (checks the schema version) and the rows of NAME.jsonl."""
-    plan = load_json(folder / f"{plan_name or name}.json")
-    path = folder / f"{name}.jsonl"
-    try:
-        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}; is this the folder of a finished {name}?") from error
-    except ValueError as error:
-        raise InputError(f"{path}: a line is not JSON: {error}") from error
-    return plan, rows
-
-
-def has_earlier_plan(folder):
-    """Returns True for a folder of an earlier version, which called the compare.json of simulations sweep.json."""
-    return (Path(folder) / "sweep.json").exists()
-
-
-def has_cells(folder):
-    """Returns True for a folder of kvtwin compare with one line per simulation: --cells, or a [sweep] section."""
-    path = Path(folder) / "compare.json"
-    return has_earlier_plan(folder) or (path.exists() and "show" in load_json(path))
-
-
-def load_sweep(folder):
-    folder = Path(folder)
-    plan, rows = load_json_lines(folder, "sweep", "sweep" if has_earlier_plan(folder) else "compare")
-    return Sweep(folder.resolve(), plan, rows)
-
-
-def short_name(axis):
-    """Shortens the name of an axis. Examples: hardware.set.disk_read_gbps+hardware.set.remote_gbps -> disk_read_gbps, remote_gbps;
-    hardware.name -> hardware; tiers.disk.gib -> disk gib."""
-    names = [key.removesuffix(".name").removeprefix("tiers.") for key in axis.split("+")]
-    return ", ".join(name.replace(".", " ") if key.startswith("tiers.") else name.rsplit(".", 1)[-1] for name, key in zip(names, axis.split("+")))
-
-
-def combinations(axes):
-    """Returns all combinations of the axes' values, as dicts. The last axis changes fastest."""
-    found = [{}]
-    for axis in axes:
-        found = [one | {axis["name"]: value} for one in found for value in axis["values"]]
-    return found
-
-
-def setting_text(setting):
-    return ", ".join(f"{short_name(name)} {value:,}" if isinstance(value, int) else f"{short_name(name)} {value}"
-                     for name, value in setting.items())
-
-
-def tidy_setting(setting):
-    return {name: int(value) if isinstance(value, float) and value == int(value) else value for name, value in setting.items()}
-
-
-def draw_panel(axes, sweep, setting, figure):
-    """Draws one line per case along the x axis of the sweep. A case that does not depend on the axis is a horizontal line.
-    A cell without a value (no request completed) has no point."""
-    plan = sweep.plan
-    along = next(axis for axis in plan["axes"] if axis["name"] == plan["along"])
-    positions = along["values"]
-    low, high = np.inf, 0.0
-    coloured = flat = 0
-    for case in plan["cases"] or [None]:
-        rows = sweep.select(case, **setting)
-        rows.sort(key=lambda row: row.get(plan["along"]) or 0)
-        y = values_of(rows, figure)
-        if rows[0].get(plan["along"]) is None:
-            y = [y[0]] * 2
-            axes.plot([positions[0], positions[-1]], y, color=INK, linestyle=FLAT_LINES[flat % len(FLAT_LINES)], linewidth=1.6, label=case)
-            flat += 1
-        else:
-            x = [row[plan["along"]] for row in rows]
-            colour, marker = CASE_STYLES[coloured % len(CASE_STYLES)]
-            # Later lines are thinner, so that lines on top of each other stay visible.
-            thin = min(coloured, 6)
-            axes.plot(x, y, color=colour, marker=marker, markersize=6.5 - 0.6 * thin, linewidth=2.2 - 0.2 * thin, label=case)
-            coloured += 1
-        known = [value for value in y if np.isfinite(value)]
-        low, high = min([low, *known]), max([high, *known])
-    wide = 0 < 10 * min(positions) <= max(positions)
-    axes.set_xscale("log" if wide else "linear")
-    axes.set_xlim(positions[0], positions[-1])
-    axes.set_xticks(positions, [f"{value:g}" for value in positions])
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.tick_params(axis="x", which="minor", length=0)
-    if low == np.inf:
-        axes.annotate("no request completed", (0.5, 0.5), xycoords="axes fraction", ha="center", va="center", fontsize=8, color=INK)
-    elif figure in SHARES:
-        axes.set_ylim(bottom=0)
-    elif low > 0:
-        axes.set_yscale("log")
-    name, formatter = FIGURE_NAMES.get(figure, (figure, lambda value: f"{value:g}"))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: formatter(value)))
-    few_decades = axes.get_yscale() == "log" and high < 30 * low
-    labelled = "25" if high > 3 * low else "23456789"
-    axes.yaxis.set_minor_formatter(
-        FuncFormatter(lambda value, _: formatter(value) if f"{value:e}"[0] in labelled else "") if few_decades else NullFormatter()
-    )
-    axes.tick_params(axis="y", which="minor", labelsize=7.5)
-    return name
+    """Compares several runs of one experiment, for example simulated and real: TTFT, TPOT, the parts of the mean TTFT, and
+    the sources of tokens."""
+    named = [(f"{run.folder.name} ({run.report['world']})", run) for run in runs]
+    return draw("Side by side: " + ", ".join(run.folder.name for run in runs), side_by_side_charts(named))
 
 
 def draw_sweep(sweep):
-    """Draws a grid of panels. Rows are the shown quantities, columns are combinations of the other axes. With more than
-    four combinations: only the first quantity, with one row per value of the first axis."""
-    plan = sweep.plan
-    if not plan["along"]:
-        raise InputError(f"{sweep.folder}: has no x axis; write sweep.along into its experiment")
-    others = [axis for axis in plan["axes"] if axis["name"] != plan["along"]]
-    settings = combinations(others)
-    shown = plan["show"]
-    if len(settings) > 4:
-        rows = [{others[0]["name"]: value} for value in others[0]["values"]]
-        columns = combinations(others[1:])
-        grid = [[(row | column, shown[0]) for column in columns] for row in rows]
-    else:
-        grid = [[(setting, figure) for setting in settings] for figure in shown]
-    height, width = len(grid), len(grid[0])
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(max(7, 0.6 + 3.1 * width), 1.6 + 2.35 * height), layout="constrained")
-        figure.suptitle(plan["title"] or f"Sweep · {sweep.folder.name}", x=0.01, ha="left")
-        unit = f" ({plan['unit']})" if plan["unit"] else ""
-        panels = figure.subplots(height, width, squeeze=False, sharex=True, sharey="row")
-        for y, cells in enumerate(grid):
-            for x, (setting, name) in enumerate(cells):
-                axes = panels[y][x]
-                label = draw_panel(axes, sweep, setting, name)
-                if x == 0:
-                    axes.set_ylabel(label)
-                if setting and (y == 0 or len(settings) > 4):
-                    axes.set_title(setting_text(tidy_setting(setting)), fontsize=8.5, loc="left")
-                if y == height - 1:
-                    axes.set_xlabel(AXIS_NAMES.get(plan["along"], short_name(plan["along"])) + unit)
-                if name == "ttft_mean_s" and plan["pairs"]:
-                    mark_crossover(axes, sweep, setting)
-        handles, labels = panels[0][0].get_legend_handles_labels()
-        if plan["pairs"]:
-            handles.append(Line2D([], [], color=INK, linewidth=0.9, linestyle=":"))
-            labels.append("{} slower than {}".format(*plan["pairs"][0]))
-        if labels and labels != [None]:
-            figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 3 if width < 3 else 4))
-    return figure
+    """Draws the shown figures over the x axis, one line per case."""
+    charts = sweep_charts(sweep)
+    return draw(sweep.plan["title"] or f"Sweep · {sweep.folder.name}", charts, columns=len(sweep_settings(sweep)))
 
 
-def mark_crossover(axes, sweep, setting):
-    """Marks the point from which the first case of the first pair is slower than the second case."""
-    for crossover in sweep.plan["crossovers"]:
-        fits = all(setting.get(name, value) == value for name, value in crossover["settings"].items())
-        if not fits or [crossover["slower"], crossover["than"]] != sweep.plan["pairs"][0] or crossover["at"] is None:
-            continue
-        axes.axvline(crossover["at"], color=INK, linewidth=0.9, linestyle=":")
-        text = f"{crossover['where']} {crossover['at']:.2g} {sweep.plan['unit']}"
-        right = crossover["at"] > 0.3 * axes.get_xlim()[1]  # no space on the right: the text goes to the left
-        axes.annotate(text, (crossover["at"], 0.97), (-4 if right else 4, 0), ("data", "axes fraction"), "offset points", va="top",
-                      ha="right" if right else "left", fontsize=7.5, color=INK,
-                      bbox={"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.8})
+def draw_compare(compared):
+    """Draws hits, latencies and saved prefill time over the capacity, one line per policy; or bars, if no capacity varies.
+    The optimum is dashed, LRU is grey."""
+    charts = compare_charts(compared, choice_of(compared))
+    name = compared.folder.name
+    title = f"Distance to optimal · {name if len(name) <= 32 else name[:31] + '…'}"
+    return draw(title, charts, columns=chart_columns(compared))
 
 
-# The two panels of a comparison: the key of a row, the keys of the optimum and of LRU in a single cache of the same size,
-# the title, and the label of the axis.
-COMPARED = [
-    ("hit_ratio", "opt_hit_ratio", "lru_hit_ratio", "Prompt tokens hit", "share of prompt tokens"),
-    ("saved_s", "opt_saved_s", "lru_saved_s", "Prefill time saved by hits", "GPU time"),
-]
-GREY = "#8a8a8a"
-MAX_CIRCUMSTANCES = 6
-
-
-@dataclass
-class Compared:
-    """One folder of kvtwin compare --vary. `plan` is compare.json. `rows` is a list of dicts, one per setting."""
-
-    folder: Path
-    plan: dict
-    rows: list
-
-    def axes(self, **wanted):
-        """Returns the axes of `plan` with these properties, for example choice=True, capacity=False."""
-        return [axis for axis in self.plan["axes"] if all(axis[key] == value for key, value in wanted.items())]
-
-    def select(self, setting):
-        return [row for row in self.rows if all(row[name] == value for name, value in setting.items())]
-
-
-def load_compare(folder):
-    folder = Path(folder)
-    plan, rows = load_json_lines(folder, "compare")
-    return Compared(folder.resolve(), plan, rows)
-
-
-def tokens_text(value, unit):
-    return count(value) if unit == "tokens" else f"{value:g}"
-
-
-def tier_label(axis):
-    """tiers.host.tokens -> host tier (tokens)"""
-    names = [key.split(".")[1] for key in axis["name"].split("+")]
-    return f"{' and '.join(names)} {'tier' if len(names) == 1 else 'tiers'} ({axis['unit']})"
-
-
-def style_of(index, setting):
-    """Returns colour, marker and line style of a choice. LRU, the reference, is grey."""
-    if "lru" in setting.values() and len(setting) == 1:
-        return GREY, "o", "-"
-    colour, marker = CASE_STYLES[index % len(CASE_STYLES)]
-    return colour, marker, ["-", (0, (3, 1)), "-."][index // len(CASE_STYLES) % 3]
-
-
-def label_of(compared, setting):
-    """Joins the values of a setting. Axes with a single value are left out."""
-    several = {axis["name"] for axis in compared.plan["axes"] if len(axis["values"]) > 1}
-    return ", ".join(str(value) for name, value in tidy_setting(setting).items() if name in several)
-
-
-def values_of(rows, key):
-    return np.array([np.nan if row[key] is None else row[key] for row in rows], dtype=float)
-
-
-def left_out_text(row):
-    """Returns the shares of rejected and failed requests, which the values of a row do not contain; empty if none."""
-    shares = [(row.get(f"{name}_share") or 0, name) for name in ("rejected", "failed")]
-    return ", ".join(f"{100 * share:.3g}% {name}" for share, name in shares if share)
-
-
-def whiskers_of(rows, key):
-    """Returns, per row, how far the interval extends below and above the value. The interval is that of the mean over
-    seeds, or that of the hardware variants."""
-    if rows and f"{key}_low" in rows[0]:
-        y = values_of(rows, key)
-        return np.maximum(0, y - values_of(rows, f"{key}_low")), np.maximum(0, values_of(rows, f"{key}_high") - y)
-    half = np.nan_to_num(values_of(rows, f"{key}_ci95"))
-    return half, half
-
-
-def draw_compared_lines(axes, compared, circumstance, along, panel):
-    """Draws one line per choice over the capacity. Filled markers: the best choice, or as good as the best."""
-    key, of_opt, of_lru, _, _ = panel
-    has_lru, low, high = False, np.inf, 0.0
-    choices = combinations(compared.axes(choice=True))
-    noisy = bool(np.nansum(whiskers_of(compared.rows, key)))
-    coloured = 0
-    best_of_all = {}
-    for index, choice in enumerate(choices):
-        # Moves each line a little, so that the intervals of several choices are side by side.
-        aside = ScaledTranslation((index - (len(choices) - 1) / 2) * 3.2 / 72 if noisy else 0, 0, axes.figure.dpi_scale_trans)
-        place = {"transform": axes.transData + aside}
-        rows = sorted(compared.select(circumstance | choice), key=lambda row: row[along["name"]])
-        x, y, (below, above) = [row[along["name"]] for row in rows], values_of(rows, key), whiskers_of(rows, key)
-        colour, marker, line = style_of(coloured, choice)
-        has_lru |= colour == GREY
-        coloured += colour != GREY
-        label = label_of(compared, choice) or compared.plan["eviction"]
-        # LRU is below the other lines, and wider, so that it stays visible under another line.
-        thick, order = (3.2, 2.5) if colour == GREY else (1.6, 3)
-        axes.plot(x, y, color=colour, linestyle=line, linewidth=thick, zorder=order, **place)
-        axes.plot([], [], color=colour, linestyle=line, linewidth=thick, marker=marker, markersize=5.5, label=label)
-        if np.nansum(below + above) > 0:
-            axes.errorbar(x, y, yerr=(below, above), color=colour, linestyle="none", elinewidth=1, capsize=2, zorder=3, **place)
-        good = np.array([len(choices) == 1 or row[f"{key}_standing"] is not None for row in rows])
-        for chosen, face in ((good, colour), (~good, "white")):
-            axes.plot(np.array(x)[chosen], y[chosen], color=colour, marker=marker, markersize=5.5, markerfacecolor=face, linestyle="none",
-                      zorder=4, **place)
-        low, high = np.nanmin([low, *(y - below)]), np.nanmax([high, *(y + above)])
-        for row in rows:
-            for bound in (of_opt, of_lru):
-                known = best_of_all.setdefault(bound, {})
-                if row[bound] is not None:
-                    known[row[along["name"]]] = max(row[bound], known.get(row[along["name"]], 0))
-    for bound, label, colour, line in ((of_opt, "optimal", INK, (0, (5, 2))), (of_lru, "LRU, single cache", GREY, ":")):
-        known = best_of_all[bound]
-        if known and not (bound == of_lru and has_lru):
-            x, y = zip(*sorted(known.items()))
-            axes.plot(x, y, color=colour, linestyle=line, linewidth=1.4, label=label, zorder=2)
-            low, high = min(low, *y), max(high, *y)
-    scale_capacity(axes, along)
-    if low == np.inf:  # no setting here completes a request
-        low = 0.0
-    margin = 0.06 * (high - low or high or 1)
-    axes.set_ylim(0 if low < 0.6 * high else low - margin, high + margin)
-
-
-def scale_capacity(axes, along):
-    values = sorted(along["values"])
-    wide = values[0] > 0 and values[-1] >= 4 * values[0]
-    axes.set_xscale("log" if wide else "linear")
-    if wide:
-        beside = (values[-1] / values[0]) ** 0.05
-        axes.set_xlim(values[0] / beside, values[-1] * beside)
-    else:
-        beside = 0.05 * (values[-1] - values[0] or 1)
-        axes.set_xlim(values[0] - beside, values[-1] + beside)
-    # A tick at each value, except for values whose number would overlap with another number.
-    place = [np.log(value) if wide else value for value in values]
-    ticks = [values[0]]
-    for value, at in zip(values, place):
-        last = place[values.index(ticks[-1])]
-        if at > last and at - last >= 0.11 * (place[-1] - place[0]):
-            ticks.append(value)
-    axes.set_xticks(ticks, [tokens_text(value, along["unit"]) for value in ticks])
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.tick_params(axis="x", which="minor", length=0)
-
-
-def draw_compared_bars(axes, compared, circumstance, panel):
-    """Draws one bar per setting. Filled bars: the best setting, or as good as the best. The optimum is a dashed line."""
-    key, of_opt, of_lru, _, _ = panel
-    choices = compared.axes(choice=True)
-    rows = compared.select(circumstance)
-    shown = choices or compared.plan["axes"]
-    names = [label_of(compared, {axis["name"]: row[axis["name"]] for axis in shown}) for row in rows]
-    away = [left_out_text(row) for row in rows]
-    y, (below, above) = values_of(rows, key), whiskers_of(rows, key)
-    good = [row[f"{key}_standing"] is not None or not choices for row in rows]
-    places = np.arange(len(rows))
-    for place, value, name, best in zip(places, y, names, good):
-        colour = GREY if name == "lru" else BLUE
-        axes.barh(place, value, height=0.62, color=colour if best else "white", edgecolor=colour, linewidth=1.4, zorder=2)
-    if np.nansum(below + above) > 0:
-        axes.errorbar(y, places, xerr=(below, above), color=INK, linestyle="none", elinewidth=1, capsize=2.5, zorder=3)
-    optimal = values_of(rows, of_opt)
-    if np.isfinite(optimal).all():
-        if choices:
-            axes.axvline(optimal.max(), color=INK, linestyle=(0, (5, 2)), linewidth=1.4, label="optimal")
-            if "lru" not in names:
-                axes.axvline(np.nanmax(values_of(rows, of_lru)), color=GREY, linestyle=":", linewidth=1.4, label="LRU, single cache")
-        else:
-            axes.plot(optimal, places, color=INK, marker="|", markersize=13, markeredgewidth=1.4, linestyle="none", label="optimal")
-    axes.set_yticks(places, [f"{name}\n{text}" if text else name for name, text in zip(names, away)])
-    axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.grid(visible=False, axis="y")
-    axes.set_xlim(0, 1.06 * np.nanmax([*(y + above), *optimal, 1e-30]))
+def draw_goal(compared):
+    """Draws the figure of a goal over the capacity, one line per setting, with the sizes that meet the goal."""
+    goal = compared.plan["goal"]
+    limit = limit_words(goal["figure"], goal["value"], better_of(compared.plan, goal["figure"]))
+    title = f"Tier size needed for {figure_name(goal['figure'])} {limit}"
+    return draw(title, goal_charts(compared), columns=chart_columns(compared))
 
 
 def draw_hit_rates(rows):
     """Draws rows of kvtwin hitrate --json: the hit ratio over the capacity, one line per eviction policy. The optimum is
     dashed, LRU is grey."""
-    names = list(dict.fromkeys(row["eviction"] for row in rows))
-    capacities = sorted({row["capacity_blocks"] for row in rows})
-    with matplotlib.rc_context(STYLE):
-        figure = blank_figure("Distance to optimal · sequential replay", 4)
-        axes = figure.subplots()
-        coloured = 0
-        for name in names:
-            points = sorted((row["capacity_blocks"], row["block_hit_ratio"]) for row in rows if row["eviction"] == name)
-            colour, marker, line = style_of(coloured, {"eviction": name})
-            if name in ("opt", "infinite"):
-                colour, marker, line = INK, None, (0, (5, 2)) if name == "opt" else ":"
-            coloured += colour not in (GREY, INK)
-            axes.plot(*zip(*points), color=colour, marker=marker, linestyle=line, markersize=5, linewidth=3.2 if colour == GREY else 1.6,
-                      zorder=2.5 if colour == GREY else 3, label="optimal" if name == "opt" else name)
-        scale_capacity(axes, {"values": capacities, "unit": "tokens"})
-        axes.set(ylabel="share of blocks hit", xlabel="capacity (blocks)", ylim=(0, None))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.3g}%"))
-        figure.legend(loc="outside lower center", ncols=min(len(names), 6))
-    return figure
-
-
-def compared_grid(compared):
-    """Returns the capacity for the x axis (None: draw bars), and the combinations of all other axes except choices."""
-    capacities = compared.axes(choice=False, capacity=True)
-    along = max(capacities, key=lambda axis: len(axis["values"]), default=None)
-    if along is not None and len(along["values"]) < 2:
-        along = None
-    if along is None and not compared.axes(choice=True):
-        return None, [{}]
-    others = [axis for axis in compared.axes(choice=False) if axis is not along]
-    return along, combinations(others)
-
-
-def draw_compare(compared):
-    """Draws hit ratio and saved prefill time over the capacity, one line per policy; or bars, if no capacity varies. The
-    optimum is dashed, LRU is grey."""
-    along, circumstances = compared_grid(compared)
-    drawn = circumstances[:MAX_CIRCUMSTANCES]
-    settings = len(compared.rows) // len(circumstances)
-    each = 2.6 if along else 0.7 + 0.28 * settings
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(8.2, 1.25 + (each + 0.3) * len(drawn)), layout="constrained")
-        of_how_many = f" · the first {len(drawn)} of {len(circumstances)} circumstances" if len(drawn) < len(circumstances) else ""
-        name = compared.folder.name
-        figure.suptitle(f"Distance to optimal · {name if len(name) <= 32 else name[:31] + '…'}{of_how_many}", x=0.01, ha="left")
-        panels = figure.subplots(len(drawn), 2, squeeze=False, sharex="all" if along else "none", sharey="none" if along else "row")
-        for y, circumstance in enumerate(drawn):
-            for x, panel in enumerate(COMPARED):
-                axes = panels[y][x]
-                if along:
-                    draw_compared_lines(axes, compared, circumstance, along, panel)
-                else:
-                    draw_compared_bars(axes, compared, circumstance, panel)
-                value_axis = axes.yaxis if along else axes.xaxis
-                formatter = FuncFormatter(lambda value, _, of_time=x == 1: seconds(value) if of_time else f"{100 * value:.3g}%")
-                value_axis.set_major_formatter(formatter)
-                value_axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-                where = setting_text(tidy_setting(circumstance)) if len(circumstances) > 1 else ""
-                axes.set_title(panel[3] + (f" · {where}" if where else ""), fontsize=9, loc="left")
-                if along and y == len(drawn) - 1:
-                    axes.set_xlabel(tier_label(along))
-                if not along and y == len(drawn) - 1:
-                    axes.set_xlabel(panel[4])
-                if along:
-                    axes.set_ylabel(panel[4])
-        handles, labels = panels[0][0].get_legend_handles_labels()
-        columns = int(np.clip(120 // (8 + max(map(len, labels), default=0)), 1, max(1, len(labels))))
-        figure.legend(handles, labels, loc="outside lower center", ncols=columns, title=compare_note(compared), title_fontsize=8)
-    return figure
-
-
-GOAL_LABELS = {"ttft_mean_s": "mean TTFT", "ttft_p90_s": "p90 TTFT", "ttft_p99_s": "p99 TTFT", "hit_ratio": "prompt tokens hit",
-               "saved_s": "prefill time saved by hits"}
-
-
-def draw_goal(compared):
-    """Draws the quantity of a goal over the capacity, one line per setting. Whiskers: 95 % of the hardware variants, or
-    the confidence interval of the mean over seeds. One panel per value of the first other axis. The dashed line is the
-    goal. A filled marker is the smallest size that meets the goal; a ring is the smallest size at which 97.5 % of the
-    runs meet the goal."""
-    goal = compared.plan["goal"]
-    key, name = goal["figure"], goal["along"]
-    along = next(axis for axis in compared.plan["axes"] if axis["name"] == name)
-    others = [axis for axis in compared.plan["axes"] if axis is not along and len(axis["values"]) > 1]
-    panels = others[0]["values"] if len(others) > 1 else [None]
-    of_lines = others[1:] if len(others) > 1 else others
-    columns = min(2, len(panels))
-    rows_of_panels = -(-len(panels) // columns)
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(8.2, 1.5 + 2.9 * rows_of_panels), layout="constrained")
-        sign = "at most" if key.startswith("ttft") else "at least"
-        amount = seconds(goal["value"]) if key.endswith("_s") else f"{100 * goal['value']:.3g}%"
-        figure.suptitle(f"Tier size needed for {GOAL_LABELS[key]} {sign} {amount}", x=0.01, ha="left")
-        grid = figure.subplots(rows_of_panels, columns, squeeze=False, sharex=True, sharey=True)
-        for unused in grid.flat[len(panels):]:
-            unused.set_visible(False)
-        for axes, panel in zip(grid.flat, panels):
-            fixed = {} if panel is None else {others[0]["name"]: panel}
-            settings = combinations(of_lines)
-            for index, setting in enumerate(settings):
-                aside = ScaledTranslation((index - (len(settings) - 1) / 2) * 4 / 72, 0, axes.figure.dpi_scale_trans)
-                place = {"transform": axes.transData + aside}
-                draw_goal_line(axes, compared, goal, fixed | setting, index, setting_text(tidy_setting(setting)) or None, along, place)
-            axes.axhline(goal["value"], color=INK, linestyle=(0, (5, 2)), linewidth=1.2, zorder=1.5)
-            positions = np.arange(len(along["values"]))
-            axes.set_xticks(positions, [tokens_text(value, along["unit"]) for value in sorted(along["values"])])
-            axes.set_xlim(-0.3, len(positions) - 0.7)
-            if panel is not None:
-                axes.set_title(setting_text(tidy_setting(fixed)), fontsize=9, loc="left")
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: seconds(value) if key.endswith("_s") else f"{100 * value:.3g}%"))
-            axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-        tops = values_of(compared.rows, key) + whiskers_of(compared.rows, key)[1]
-        # matplotlib does not see the whiskers, because the lines are moved. So set the limits here.
-        grid[0][0].set_ylim(0, 1.05 * max(goal["value"], 1e-30, *tops[np.isfinite(tops)]))
-        for axes in grid[-1]:
-            axes.set_xlabel(tier_label(along))
-        for line in grid:
-            line[0].set_ylabel(GOAL_LABELS[key])
-        handles, labels = grid[0][0].get_legend_handles_labels()
-        if labels:
-            figure.legend(handles, labels, loc="outside lower center", ncols=int(np.clip(110 // (8 + max(map(len, labels))), 1, len(labels))),
-                          title=goal_note(compared), title_fontsize=8)
-    return figure
-
-
-def draw_goal_line(axes, compared, goal, setting, index, label, along, place):
-    key = goal["figure"]
-    rows = sorted(compared.select(setting), key=lambda row: row[along["name"]])
-    x, y, (below, above) = np.arange(len(rows)), values_of(rows, key), whiskers_of(rows, key)
-    colour, marker = CASE_STYLES[index % len(CASE_STYLES)]
-    axes.plot(x, y, color=colour, linewidth=1.6, zorder=3, **place)
-    axes.plot([], [], color=colour, marker=marker, markersize=5, linewidth=1.6, label=label)
-    axes.plot(x, y, color=colour, marker=marker, markersize=5, markerfacecolor="white", linestyle="none", zorder=3.5, **place)
-    if np.nansum(below + above) > 0:
-        axes.errorbar(x, y, yerr=(below, above), color=colour, linestyle="none", elinewidth=1, capsize=2, zorder=2.5, **place)
-    result = next(line for line in goal["lines"] if all(line["settings"][name] == value for name, value in setting.items()))
-    several = compared.plan["seeds"] > 1 or "draws" in compared.plan
-    for where, size in (("from", 5), ("surely_from", 11)):
-        if result[where] is None or (where == "surely_from" and not several):
-            continue
-        at = next(number for number, row in enumerate(rows) if row[along["name"]] == result[where])
-        axes.plot(at, y[at], color=colour, marker=marker if size == 5 else "o", markersize=size,
-                  markerfacecolor=colour if size == 5 else "none", linestyle="none", zorder=4, **place)
-
-
-def goal_note(compared):
-    note = "filled: smallest size that meets the goal"
-    if "draws" in compared.plan:
-        note += f"; ring: with 97.5 % of {compared.plan['draws']} hardware variants; whiskers: 95 % of the variants"
-    elif compared.plan["seeds"] > 1:
-        note += f"; ring: with 97.5 % of {compared.plan['seeds']} seeds; whiskers: 95 % interval of the mean"
-    return note
-
-
-def compare_note(compared):
-    seeds = compared.plan["seeds"]
-    several = len(combinations(compared.axes(choice=True))) > 1
-    words = []
-    if several:
-        noisy = seeds > 1 or "draws" in compared.plan
-        words.append("filled: best" + (", or as good as the best (paired 95 % intervals)" if noisy else ", or equal to the best"))
-    if seeds > 1:
-        words.append(f"whiskers: 95 % interval of the mean over {seeds} seeds")
-    if "draws" in compared.plan:
-        words.append(f"whiskers: 95 % of {compared.plan['draws']} hardware variants")
-    return "; ".join(words) or None
-
-
-@dataclass
-class Validated:
-    """One folder of kvtwin validate. `result` is validate.json."""
-
-    folder: Path
-    result: dict
-
-    def figures(self, name):
-        """Returns [(configuration, figure)] of the configurations that have the figure and its error."""
-        found = []
-        for cell in self.result["cells"]:
-            found += [(cell["cell"], figure) for figure in cell["figures"] if figure["figure"] == name and figure["error"] is not None]
-        return found
-
-
-def load_validation(folder):
-    folder = Path(folder)
-    try:
-        result = json.loads((folder / "validate.json").read_text())
-        for cell in result["cells"]:
-            for figure in cell["figures"]:
-                _ = figure["figure"], figure["error"]
-        return Validated(folder.resolve(), result)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{folder}: holds no validate.json of kvtwin validate --out ({error})") from error
+    return draw("Distance to optimal · sequential replay", [hit_rates_chart(rows)])
 
 
 def draw_validation(validated):
@@ -963,20 +167,9 @@ def write_figures(folder):
     run = load_run(folder)
     target.mkdir(exist_ok=True)
     paths = []
-    for name, draw in FIGURES.items():
-        paths.append(save(draw(run), target / name))
+    for name, drawing in FIGURES.items():
+        paths.append(save(drawing(run), target / name))
     return paths
-
-
-def is_sweep(folder):
-    """Returns True for a folder of kvtwin compare or validate."""
-    return any((Path(folder) / name).exists() for name in ("sweep.json", "compare.json", "validate.json"))
-
-
-def save(figure, path):
-    # Without version and date, so that equal runs give equal bytes.
-    figure.savefig(path, dpi=STYLE["figure.dpi"], metadata={"Software": None})
-    return path
 
 
 def write_all_figures(folders):
@@ -996,7 +189,7 @@ def summary(folder):
     report = load_run(folder).report
     requests, tokens, ttft = report["requests"], report["tokens"], report["ttft_seconds"]
     total = sum(tokens.get(key, 0) for key, _, _ in SOURCES)
-    shares = ", ".join(f"{label} {tokens[key] / total:.1%}" for key, label, _ in SOURCES if total and tokens.get(key))
+    shares = ", ".join(f"{label} {percent(tokens[key] / total)}" for key, label, _ in SOURCES if total and tokens.get(key))
     return [
         f"{folder} ({report['world']} world)",
         f"requests       {requests['completed']} of {requests['total']} completed, {requests['rejected']} rejected, "

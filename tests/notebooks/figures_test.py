@@ -14,8 +14,9 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.dont_write_bytecode = True
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests/notebooks")]
 
+import numpy as np
 import synthetic_run
-from kvtwin import figures
+from kvtwin import charts_of_runs, charts_of_settings, charts_of_sweeps, figures, result_folders
 
 
 class Figures(unittest.TestCase):
@@ -34,7 +35,7 @@ class Figures(unittest.TestCase):
         synthetic_run.write(self.run_dir)
         run = figures.load_run(self.run_dir)
         self.assertEqual(run.report["requests"]["total"], len(run.requests["request"]))
-        self.assertEqual(run.report["tokens"]["hit_host"], int(figures.np.nansum(run.requests["hit_host"])))
+        self.assertEqual(run.report["tokens"]["hit_host"], int(np.nansum(run.requests["hit_host"])))
         self.assertEqual(sorted(set(run.lanes["lane"]))[0], "compute")
 
     def test_figures_are_drawn_and_repeat(self):
@@ -60,14 +61,13 @@ class Figures(unittest.TestCase):
             "lane,window_start_s,window_s,busy_fraction,bytes\n"
             "compute,0.000,256.000,0.500000,0\ncompute,256.000,999680.000,0.000000,0\ncompute,999936.000,256.000,1.000000,0\n"
             "gpu0.h2d,0.000,1000192.000,0.000000,0\n")
-        figure = figures.draw_lanes(figures.load_run(self.run_dir))
-        strips = figure.axes
-        self.assertEqual([axes.get_ylabel() for axes in strips], ["compute", "gpu0.h2d"])
+        run = figures.load_run(self.run_dir)
+        strips = figures.draw_lanes(run).axes
+        self.assertEqual([axes.get_title(loc="left") for axes in strips], ["compute", "h2d"])
         self.assertEqual([axes.get_xlim() for axes in strips], [(0, 1000192)] * 2)
-        # The mean weighs each row by its width. The drawn steps are at the times of the rows.
-        self.assertEqual(strips[0].texts[0].get_text(), "0% busy")
-        drawn = strips[0].collections[-1].get_paths()[0].vertices
-        self.assertTrue({256.0, 999936.0} <= set(drawn[:, 0]))
+        # The mean weighs each row by its width.
+        chart = charts_of_runs.lanes_chart(run)
+        self.assertEqual([row[2] for row in chart.table.rows], ["0.0384 %", "0 %"])
 
     def test_odd_runs_are_drawn(self):
         one, many = self.run_dir / "one", self.run_dir / "many"
@@ -75,7 +75,7 @@ class Figures(unittest.TestCase):
         synthetic_run.write(many, requests=50, engines=20)  # more lanes than fit
         none = self.run_dir / "none"
         synthetic_run.write(none, requests=1)
-        for name, columns in (("requests.csv", figures.REQUEST_COLUMNS), ("lanes.csv", figures.LANE_COLUMNS)):
+        for name, columns in (("requests.csv", result_folders.REQUEST_COLUMNS), ("lanes.csv", result_folders.LANE_COLUMNS)):
             with open(none / name, "w", newline="") as file:
                 csv.writer(file).writerow(columns)
         report = json.loads((none / "report.json").read_text())
@@ -93,7 +93,7 @@ class Figures(unittest.TestCase):
         synthetic_run.write(self.run_dir)
         code, lines, _ = self.program("summary", self.run_dir)
         self.assertEqual(code, 0)
-        self.assertRegex(lines, r"594 of 600 completed.*\n.*host memory 18\.3%.*\n.*p99 1\.24 s")
+        self.assertRegex(lines, r"594 of 600 completed.*\n.*host memory 18\.3 %.*\n.*p99 1\.24 s")
 
     def test_several_runs_side_by_side(self):
         folders = [self.run_dir / name for name in ("simulated", "real", "empty")]
@@ -106,11 +106,10 @@ class Figures(unittest.TestCase):
         (folders[2] / "report.json").write_text(json.dumps(report))
         rows = (folders[2] / "requests.csv").read_text().splitlines()
         (folders[2] / "requests.csv").write_text(rows[0] + "\n")
-        bars = figures.draw_side_by_side([figures.load_run(folder) for folder in folders]).axes[1:]
-        for axes in bars:
+        *_, parts, sources = figures.draw_side_by_side([figures.load_run(folder) for folder in folders]).axes
+        for axes in (parts, sources):
             drawn = {round(bar.get_y() + bar.get_height() / 2) for bar in axes.patches if bar.get_width() > 0}
             self.assertEqual(drawn, {0, 1}, "the run without completed requests has no bar")
-            self.assertEqual([text.get_text() for text in axes.texts], ["– no request completed"])
         images = []
         for _ in range(2):
             code, lines, errors = self.program("figures", *folders)
@@ -131,7 +130,7 @@ class Figures(unittest.TestCase):
         axes.append({"name": "hardware.set.disk_read_gbps", "unit": "GB/s", "values": rates})
         rows = []
         for case in cases:
-            for setting in figures.combinations(axes):
+            for setting in result_folders.combinations(axes):
                 level = case == cases[-1] and len(cases) > 1
                 rate = setting["hardware.set.disk_read_gbps"]
                 row = {"cell": len(rows), "case": case} | setting | {"ttft_mean_s": 1 / rate + 0.01 * len(case), "ttft_p99_s": 3 / rate}
@@ -165,12 +164,16 @@ class Figures(unittest.TestCase):
             (self.run_dir / name / "sweep.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
             code, _, errors = self.program("figures", self.run_dir / name)
             self.assertEqual((code, errors), (0, ""))
-        axes = figures.draw_sweep(figures.load_sweep(self.run_dir / "some")).axes[0]
-        waits = axes.get_lines()[0].get_ydata()
-        self.assertEqual([bool(figures.np.isfinite(value)) for value in waits], [False, False, True])
-        self.assertGreater(axes.get_ylim()[0], 0)
-        for axes in figures.draw_sweep(figures.load_sweep(self.run_dir / "none")).axes:
-            self.assertIn("no request completed", [text.get_text() for text in axes.texts])
+        first, *_ = charts_of_sweeps.sweep_charts(figures.load_sweep(self.run_dir / "some"))
+        self.assertEqual([(series.name, series.x) for series in first.series], [("waits", [100]), ("stops", [1, 100])])
+        drawn = figures.draw_sweep(figures.load_sweep(self.run_dir / "none"))
+        self.assertIn("no request completed", [text.get_text() for text in drawn.texts])
+        # One chart per figure and setting of the other axis; the crossover is a line in the charts of the mean TTFT.
+        drawn = charts_of_sweeps.sweep_charts(figures.load_sweep(small))
+        self.assertEqual([chart.title.split(" by ")[0] for chart in drawn], ["TTFT mean"] * 2 + ["TTFT p99"] * 2)
+        self.assertEqual([chart.title.split(" · ")[1] for chart in drawn], ["seed 1", "seed 2"] * 2)
+        words = "below 4.2 GB/s, waits is slower than computes"
+        self.assertEqual([chart.lines for chart in drawn], [[("x", 4.2, words)]] * 2 + [[]] * 2)
         (small / "sweep.jsonl").unlink()
         code, _, errors = self.program("figures", small)
         self.assertEqual(code, 2)
@@ -183,7 +186,7 @@ class Figures(unittest.TestCase):
         keys = ("name", "values", "choice", "capacity")
         axes = [dict(zip(keys, axis)) | {"unit": "tokens" if axis[3] else ""} for axis in axes]
         rows = []
-        for number, setting in enumerate(figures.combinations(axes)):
+        for number, setting in enumerate(result_folders.combinations(axes)):
             row = setting | {"seeds": seeds}
             for key, scale in (("hit_ratio", 0.02), ("saved_s", 30.0)):
                 value = scale * (number + 1)
@@ -193,6 +196,9 @@ class Figures(unittest.TestCase):
         plan = dict(schema_version=1, seeds=seeds, eviction="lru", axes=axes)
         (folder / "compare.json").write_text(json.dumps(plan))
         (folder / "compare.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def charts(self, compared):
+        return charts_of_settings.compare_charts(compared, charts_of_settings.choice_of(compared))
 
     def test_comparisons_are_drawn_and_repeat(self):
         policies = ("cache.eviction", ["lru", "tide", "slru"], True, False)
@@ -211,17 +217,19 @@ class Figures(unittest.TestCase):
             self.assertEqual(images[0], images[-1])
         # One line per policy, filled where the policy is the best or as good; and the optimum and LRU.
         compared = figures.load_compare(self.run_dir / "lines")
-        left = figures.draw_compare(compared).axes[0]
-        labels = left.get_legend_handles_labels()[1]
-        self.assertEqual(labels, ["lru", "tide", "slru", "optimal"])
-        optimal = next(line for line in left.lines if line.get_label() == "optimal")
-        self.assertEqual(list(optimal.get_xdata()), [1000, 2000, 64000])
-        for value, expected in zip(optimal.get_ydata(), (0.28, 0.32, 0.36)):
+        lines = {series.name: series for series in self.charts(compared)[0].series}
+        self.assertEqual(list(lines), ["lru", "tide", "slru", "optimal"])
+        self.assertEqual(lines["optimal"].x, [1000, 2000, 64000])
+        for value, expected in zip(lines["optimal"].y, (0.28, 0.32, 0.36)):
             self.assertAlmostEqual(value, expected)
-        hollow = sum(len(line.get_xdata()) for line in left.lines if line.get_markerfacecolor() == "white")
-        self.assertEqual(hollow, 3)
-        one = figures.draw_compare(figures.load_compare(self.run_dir / "one")).axes[0]
-        self.assertEqual(one.get_legend_handles_labels()[1], ["lru", "optimal", "LRU, single cache"])
+        self.assertEqual(sum(not fill for name in ("lru", "tide", "slru") for fill in lines[name].filled), 3)
+        one = self.charts(figures.load_compare(self.run_dir / "one"))[0]
+        self.assertEqual([series.name for series in one.series], ["lru", "optimal", "LRU, single cache"])
+        # Policies and links vary: one chart per link, of at most six links.
+        many = self.charts(figures.load_compare(self.run_dir / "many"))
+        self.assertEqual(len(many), 2 * 6)
+        self.assertRegex(many[1].title, r"^Prompt tokens hit by host tier.* · host_link_gbps 2$")
+        self.assertEqual([series.name for series in many[1].series], ["lru", "tide", "slru", "optimal"])
         # Without bounds.
         rows = [json.loads(line) for line in (self.run_dir / "lines/compare.jsonl").read_text().splitlines()]
         for row in rows:
@@ -237,9 +245,12 @@ class Figures(unittest.TestCase):
                     row.update(rejected_share=1.0, failed_share=0.0)
                 (self.run_dir / folder / "compare.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
                 self.assertEqual(self.program("figures", self.run_dir / folder)[0], 0)
-        bars = figures.draw_compare(figures.load_compare(self.run_dir / "bars")).axes[0]
-        self.assertEqual([label.get_text() for label in bars.get_yticklabels()],
-                         ["lru\n100% rejected", "tide\n100% rejected", "slru\n100% rejected"])
+        bars = figures.load_compare(self.run_dir / "bars")
+        bars.rows[1] |= dict(hit_ratio=0.5, opt_hit_ratio=0.75, rejected_share=0.0)
+        chart, = (chart for chart in self.charts(bars) if chart)
+        names = [name for _, name in chart.panels[0].ticks]
+        self.assertEqual(names, ["lru (100 % rejected)", "tide", "slru (100 % rejected)"])
+        self.assertEqual(chart.lines, [("x", 0.75, "optimal")])
         (self.run_dir / "bars/compare.jsonl").write_text("{")
         code, _, errors = self.program("figures", self.run_dir / "bars")
         self.assertEqual(code, 2)
@@ -258,18 +269,27 @@ class Figures(unittest.TestCase):
                     row |= {f"{key}_low": 0.9 * row[key], f"{key}_high": 1.3 * row[key]}
                 row |= {key.replace("saved_s", "ttft_p90_s"): value for key, value in row.items() if "saved_s" in key}
             lines = [dict(settings=setting, **{"from": 256, "surely_from": 1024})
-                     for setting in figures.combinations([axis for axis in compared.plan["axes"] if axis["name"] != "tiers.host.gib"])]
+                     for setting in result_folders.combinations([axis for axis in compared.plan["axes"] if axis["name"] != "tiers.host.gib"])]
             goal = dict(figure="ttft_p90_s", value=60.0, along="tiers.host.gib", lines=lines)
             (folder / "compare.json").write_text(json.dumps(compared.plan | {"goal": goal, "draws": 10}))
             (folder / "compare.jsonl").write_text("".join(json.dumps(row) + "\n" for row in compared.rows))
             code, lines, errors = self.program("figures", folder)
             self.assertEqual((code, errors), (0, ""))
             self.assertEqual([Path(line).name for line in lines.splitlines()], ["compare.png", "goal.png"])
-        panels = [axes for axes in figures.draw_goal(figures.load_compare(self.run_dir / "many")).axes if axes.get_visible()]
-        self.assertEqual(len(panels), 3)
-        self.assertEqual(len(panels[0].containers), 2, "whiskers of both disks")
-        goal_line = panels[0].lines[-1]
-        self.assertEqual(list(goal_line.get_ydata()), [60.0, 60.0])
+        chart, = charts_of_settings.goal_charts(figures.load_compare(self.run_dir / "many"))
+        self.assertEqual(chart.lines, [("y", 60.0, "goal")])
+        lines = [series for series in chart.series if series.kind == "line" and series.whiskers]
+        self.assertEqual(len(lines), 6, "three numbers of engines, with and without disks")
+        marks = {series.name: series.x for series in chart.series if series.kind == "points"}
+        self.assertEqual(marks, {"smallest size that meets the goal": [256] * 6, "with 97.5 % of 10 hardware variants": [1024] * 6})
+        # Any figure may be a goal. Its name, unit and direction are those of the program.
+        for key, value, title in (("good_share", 0.9, "good requests at least 90 %"), ("tpot_p90_s", 0.05, "TPOT p90 at most 50 ms")):
+            compared = figures.load_compare(self.run_dir / "one")
+            compared.plan["goal"] |= dict(figure=key, value=value)
+            for row in compared.rows:
+                row[key] = 0.5
+            drawn = figures.draw_goal(compared)
+            self.assertEqual(drawn.get_suptitle(), f"Tier size needed for {title}")
         # No request completes, so no setting meets the goal.
         plan = json.loads((folder / "compare.json").read_text())
         for line in plan["goal"]["lines"]:

@@ -26,8 +26,21 @@ sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests/notebooks")]
 import browser
 import numpy as np
 import synthetic_run
-from kvtwin import figures as drawing
-from kvtwin import report, report_charts
+from kvtwin import (
+    chart_kinds,
+    charts,
+    charts_interactive,
+    charts_of_plans,
+    charts_of_runs,
+    charts_of_settings,
+    charts_of_sweeps,
+    figure_words,
+    report,
+    report_plans,
+    report_runs,
+    report_settings,
+    result_folders,
+)
 
 PROGRAM = sys.argv[1]
 QUICK = ["experiments/quickstart.toml", "--set", "workload.limit=120"]
@@ -222,7 +235,7 @@ class Pages(unittest.TestCase):
             "seeds": 3,
             "engines": 5,
             "swept": 3,
-            "cases": 3,
+            "cases": 6,
             "planned": 9,
         }
         for name, expected in figures.items():
@@ -254,7 +267,7 @@ class Pages(unittest.TestCase):
     def test_the_verdict_of_a_run(self):
         text = Elements(self.page(FOLDERS / "simulated")).text
         made = json.loads((FOLDERS / "simulated/report.json").read_text())
-        self.assertIn(f"TTFT {drawing.seconds(made['ttft_seconds']['mean'])} on average", text)
+        self.assertIn(f"TTFT {figure_words.seconds(made['ttft_seconds']['mean'])} on average", text)
         self.assertTrue(made["notes"])
         for note in made["notes"]:
             self.assertIn(note, text)
@@ -283,25 +296,23 @@ class Pages(unittest.TestCase):
         self.assertIn("TTFT p90 at most 1.1 s", elements.text)
         # A value is never rounded onto the other side of the goal.
         for value, limit in ((2.0391, 2), (2.0004, 2), (1.9996, 2), (2, 2), (0.0500001, 0.05)):
-            shown = float(report.judged_text("ttft_p90_s", value, limit).removesuffix(" ms").removesuffix(" s"))
+            shown = float(figure_words.judged_text("ttft_p90_s", value, limit).removesuffix(" ms").removesuffix(" s"))
             shown = shown / 1000 if shown > 10 else shown
             self.assertEqual(shown <= limit, value <= limit, (value, limit))
 
     def test_figures_are_described_as_by_the_program(self):
-        listed = kvtwin_program("presets")[1].split("figures of a run, ")[1].splitlines()[1:]
-        found = {}
-        for line in listed:
-            name, better = re.fullmatch(r"  (\w+) +.*; (more|less|no)(?: is better| goal)", line).groups()
-            found[name] = better
-        self.assertGreater(len(found), 40)
-        self.assertEqual(set(report.RUN_FIGURES), set(found))
-        # The files say which direction is better, and the page has no list of its own.
-        directed = {name: better for name, better in found.items() if better != "no"}
+        # The package's list is the program's.
+        listed = json.loads(kvtwin_program("presets", "--json")[1])["figures"]
+        self.assertEqual(json.loads((ROOT / "python/kvtwin/run_figures.json").read_text()), listed)
+        self.assertGreater(len(listed), 50)
+        self.assertEqual(set(one["unit"] for one in listed.values()) - set(figure_words.UNITS), set())
+        # The files say which direction is better.
+        directed = {name: one["better"] for name, one in listed.items() if "better" in one}
         for folder, file in (("compared", "compare.json"), ("swept", "compare.json")):
             self.assertEqual(json.loads((FOLDERS / folder / file).read_text())["better"], directed)
-        self.assertEqual(report.limit_words("hand_over_p99_s", 0.05, "less"), "at most 50 ms")
-        self.assertEqual(report.limit_words("unknown_s", 2, "more"), "at least 2 s")
-        self.assertEqual(report.limit_words("unknown_s", 2, None), "2 s")
+        self.assertEqual(figure_words.limit_words("hand_over_p99_s", 0.05, "less"), "at most 50 ms")
+        self.assertEqual(figure_words.limit_words("unknown_s", 2, "more"), "at least 2 s")
+        self.assertEqual(figure_words.limit_words("unknown_s", 2, None), "2 s")
 
     def test_units_are_written_in_one_way(self):
         for key, value, text in (
@@ -318,33 +329,33 @@ class Pages(unittest.TestCase):
             ("prompt_tokens_per_second", 1234567, "1,234,567"),
             ("goodput_per_second", 0.012345, "0.01235"),
         ):
-            self.assertEqual(report.figure_text(key, value), text)
-        self.assertEqual(report.value_text(3072.0, "GiB"), "3,072 GiB")
-        self.assertEqual(report.value_text(1234567.5), "1,234,567.5")
-        self.assertEqual(report.setting_words({"tiers.host.gib": 3072.0}), "tiers.host.gib=3072")
-        self.assertEqual(report.money(17973.4, "USD"), "USD 17,973")
+            self.assertEqual(figure_words.figure_text(key, value), text)
+        self.assertEqual(figure_words.value_text(3072.0, "GiB"), "3,072 GiB")
+        self.assertEqual(figure_words.value_text(1234567.5), "1,234,567.5")
+        self.assertEqual(figure_words.setting_words({"tiers.host.gib": 3072.0}), "tiers.host.gib=3072")
+        self.assertEqual(figure_words.money(17973.4, "USD"), "USD 17,973")
         # The ticks of an axis have one unit, that of the largest value.
-        axis = report_charts.Axis("time", "seconds")
-        series = [report_charts.Series("a", [0, 1], [0.2, 0.03], "#000000", whiskers=([0.1, 0], [0.1, 0]))]
-        table = report_charts.Table("", [], [])
-        chart = report_charts.Chart("t", "s", report_charts.Axis(""), [axis], series, table, lines=[("y", 0.1, "goal")])
-        drawn = report_charts.plotly_figure(chart)
+        axis = charts.Axis("time", "seconds")
+        series = [charts.Series("a", [0, 1], [0.2, 0.03], "#000000", whiskers=([0.1, 0], [0.1, 0]))]
+        table = charts.Table("", [], [])
+        chart = charts.Chart("t", "s", charts.Axis(""), [axis], series, table, lines=[("y", 0.1, "goal")])
+        drawn = charts_interactive.plotly_figure(chart)
         self.assertEqual(drawn["layout"]["yaxis"]["ticksuffix"], " ms")
         self.assertEqual(drawn["data"][0]["y"], [200, 30])
         self.assertEqual(drawn["data"][0]["error_y"]["array"], [100, 0])
         self.assertEqual(drawn["layout"]["shapes"][0]["y0"], 100)
         series[0].whiskers = ([0, 0], [2.3, 0])  # an interval may need a larger unit than its point
-        self.assertEqual(report_charts.plotly_figure(chart)["layout"]["yaxis"]["ticksuffix"], " s")
+        self.assertEqual(charts_interactive.plotly_figure(chart)["layout"]["yaxis"]["ticksuffix"], " s")
         self.assertIn("200 ms", drawn["data"][0]["text"][0])
 
     def test_a_comparison_has_one_recommendation(self):
-        compared = drawing.load_compare(FOLDERS / "compared")
-        choice = report.choice_of(compared)
+        compared = result_folders.load_compare(FOLDERS / "compared")
+        choice = charts_of_settings.choice_of(compared)
         good = [row for row in compared.rows if row["meets_goal"]]
         self.assertEqual((choice.row, choice.reason), (good[0], "only this setting meets the goal"))
         self.assertEqual([row for row in compared.rows if row["recommended"]], good)
         text = Elements(self.page(FOLDERS / "compared")).text
-        words = report.setting_words(report.settings_of(compared, choice.row))
+        words = figure_words.setting_words(charts_of_settings.settings_of(compared, choice.row))
         self.assertEqual(text.count(f"Recommendation: {words}: TTFT p90"), 1)
         self.assertIn("Only this setting meets the goal.", text)
         # Its command simulates it, and the commands of the servers are those of the program.
@@ -354,24 +365,24 @@ class Pages(unittest.TestCase):
         self.assertIn(f"python -m sglang.launch_server {flags.splitlines()[0]}", text)
         self.assertIn(choice.servers["vllm"]["command"], text)
         # Every figure marks it.
-        for chart in report.compare_charts(compared, choice):
+        for chart in charts_of_settings.compare_charts(compared, choice):
             self.assertIn("recommendation", [series.name for series in chart.series], chart.title)
-        bars = drawing.load_compare(FOLDERS / "bars")
-        for chart in report.compare_charts(bars, report.choice_of(bars)):
+        bars = result_folders.load_compare(FOLDERS / "bars")
+        for chart in charts_of_settings.compare_charts(bars, charts_of_settings.choice_of(bars)):
             self.assertIn("recommendation", [series.name for series in chart.series], chart.title)
         # Without one, the nearest is named, if there is one.
         compared.plan["recommendation"] |= {"row": None, "nearest_row": 3}
-        lead = report.compare_section(FOLDERS / "compared", compared).lead
+        lead = report_settings.compare_section(FOLDERS / "compared", compared).lead
         self.assertRegex(lead, r"^No recommendation: no setting meets the goal, TTFT p90 at most 1.1 s. Nearest: ")
         compared.plan["recommendation"]["nearest_row"] = None
-        lead = report.compare_section(FOLDERS / "compared", compared).lead
+        lead = report_settings.compare_section(FOLDERS / "compared", compared).lead
         self.assertEqual(lead, "No recommendation: no setting meets the goal, TTFT p90 at most 1.1 s.")
         del compared.plan["recommendation"]
-        lead = report.compare_section(FOLDERS / "compared", compared).lead
+        lead = report_settings.compare_section(FOLDERS / "compared", compared).lead
         self.assertEqual(lead, "No recommendation: compare.json has none.")
 
     def test_a_plan_marks_its_recommendation_in_every_figure(self):
-        section = report.plan_section(FOLDERS / "planned", the_plan())
+        section = report_plans.plan_section(FOLDERS / "planned", the_plan())
         charts = [chart for chart in section.charts() if chart]
         self.assertEqual(len(charts), 9)
         for chart in charts:
@@ -386,27 +397,27 @@ class Pages(unittest.TestCase):
         # Drives of the recommendation are a bar of their own.
         plan = the_plan()
         plan["recommendation"] = plan["recommendation"] | {"settings": plan["drives"][0]["settings"]}
-        bars = report.drives_chart(report.Plan(FOLDERS / "planned", plan))
+        bars = charts_of_plans.drives_chart(charts_of_plans.Plan(FOLDERS / "planned", plan))
         self.assertEqual([(series.name, len(series.x)) for series in bars.series], [("recommendation", 1), ("others", 2)])
 
     def test_intervals_are_drawn(self):
         plan = the_plan()
         low, high = plan["confidence"]["ranges"]["ttft_p90_s"]
         value = plan["recommendation"]["figures"]["ttft_p90_s"]
-        chart = report.Plan(FOLDERS / "planned", plan).front("ttft_p90_s", 1.0)
+        chart = charts_of_plans.Plan(FOLDERS / "planned", plan).front("ttft_p90_s", 1.0)
         star = next(series for series in chart.series if series.name == "recommendation")
         np.testing.assert_allclose([end[0] for end in star.whiskers], [value - low, high - value])
-        engines = drawing.load_compare(FOLDERS / "engines")
+        engines = result_folders.load_compare(FOLDERS / "engines")
         for row in engines.rows:
             row["good_share_ci95"] = 0.01
-        chart = report.compare_charts(engines, report.choice_of(engines))[-1]
+        chart = charts_of_settings.compare_charts(engines, charts_of_settings.choice_of(engines))[-1]
         points = [series for series in chart.series if series.kind == "points"]
         self.assertTrue(all(series.whiskers[0] == [0.01] * len(series.x) for series in points))
 
     def test_gpus_that_vary_have_a_front(self):
         rows = [json.loads(line) for line in (FOLDERS / "engines/compare.jsonl").read_text().splitlines()]
-        compared = drawing.load_compare(FOLDERS / "engines")
-        chart = report.compare_charts(compared, report.Choice(None, None, "good_share"))[-1]
+        compared = result_folders.load_compare(FOLDERS / "engines")
+        chart = charts_of_settings.compare_charts(compared, charts_of_settings.Choice(None, None, "good_share"))[-1]
         self.assertEqual(chart.title, "Good requests against GPUs")
         self.assertFalse(chart.panels[0].log)
         points = [point for series in chart.series if series.kind == "points" for point in zip(series.x, series.y)]
@@ -423,14 +434,14 @@ class Pages(unittest.TestCase):
         self.assertEqual(sum(attributes.get("class") == "marked" for _, attributes in elements.tags), len(best))
         self.assertIn(f"cache.eviction={best[0]['cache.eviction']}", elements.text)
         # A cell that rejects most requests is fast, and not the best.
-        sweep = drawing.load_sweep(FOLDERS / "swept")
+        sweep = result_folders.load_sweep(FOLDERS / "swept")
         sweep.rows[0] |= {"completed": 1, "ttft_mean_s": 1e-6}
-        self.assertNotIn(0, report.best_cells(sweep, "ttft_mean_s"))
+        self.assertNotIn(0, charts_of_sweeps.best_cells(sweep, "ttft_mean_s"))
         sweep.rows[1] |= {"ttft_mean_s": None, "failure": "killed by signal 9"}
-        self.assertIn("killed by signal 9", str(report.sweep_table(sweep).rows[1]))
+        self.assertIn("killed by signal 9", str(report_settings.sweep_table(sweep).rows[1]))
         for row in sweep.rows:
             row |= {"completed": 0, "ttft_mean_s": None}
-        self.assertEqual(report.best_cells(sweep, "ttft_mean_s"), set())
+        self.assertEqual(charts_of_sweeps.best_cells(sweep, "ttft_mean_s"), set())
 
     def test_the_verdict_of_a_plan(self):
         plan = the_plan()
@@ -456,7 +467,7 @@ class Pages(unittest.TestCase):
         for server in best["servers"].values():  # the flags have all digits of a ratio
             words = words.replace(server["command"], "")
         self.assertNotRegex(words, r"[1-9]\d*\.\d{5}|0\.0*[1-9]\d{5}", "a number with too many digits")
-        made = report.Plan(FOLDERS / "planned", plan)
+        made = charts_of_plans.Plan(FOLDERS / "planned", plan)
         chart = made.front("ttft_p90_s", 1.0)
         points = {series.name: series for series in chart.series}
         full = [one for one in plan["tried"] if one["stage"] == "full"]
@@ -474,8 +485,8 @@ class Pages(unittest.TestCase):
     def test_a_plan_says_how_likely_its_goals_hold(self):
         plan = the_plan()
         sure, best = plan["confidence"], plan["recommendation"]
-        section = report.plan_section(FOLDERS / "planned", plan)
-        odds = report.odds_text(report.Plan(FOLDERS / "planned", plan))
+        section = report_plans.plan_section(FOLDERS / "planned", plan)
+        odds = report_plans.odds_text(charts_of_plans.Plan(FOLDERS / "planned", plan))
         self.assertEqual(float(odds.removesuffix("\u00a0%")), float(f"{100 * sure['probability']:.2g}"))
         self.assertTrue(section.lead.endswith(f" The goals hold with a probability of {odds}."), section.lead)
         text = Elements(self.page(FOLDERS / "planned")).text
@@ -483,20 +494,20 @@ class Pages(unittest.TestCase):
         self.assertIn("The goals are met with 2 of 2 seeds of the traffic.", text)
         self.assertNotIn("variants", text.split("Experiment: every key")[0])
         # A bar from one end of the interval to the other, in two colours at the limit, and a star at the expected value.
-        made = report.Plan(FOLDERS / "planned", plan)
+        made = charts_of_plans.Plan(FOLDERS / "planned", plan)
         made.goals = [{"figure": "ttft_p90_s", "limit": 2, "better": "less"}, {"figure": "hit_ratio", "limit": 0.5, "better": "more"}]
         made.confidence = {"ranges": {"ttft_p90_s": [1, 8], "hit_ratio": [0.4, 0.6]}}
         one = {"figures": {"ttft_p90_s": 1.5, "hit_ratio": 0.55}}
-        chart = report.interval_chart(made, one)
+        chart = charts_of_plans.interval_chart(made, one)
         bars = {series.name: list(zip(series.y, series.base or [], series.x)) for series in chart.series}
         np.testing.assert_allclose(bars["meets the goal"], [(0, 0.5, 0.5), (1, 1, 0.2)])
         np.testing.assert_allclose(bars["misses the goal"], [(0, 1, 3), (1, 0.8, 0.2)])
         np.testing.assert_allclose(chart.series[-1].x, [0.75, 1.1])
         self.assertEqual((chart.series[-1].name, chart.lines), ("recommendation", [("x", 1, "limit")]))
         self.assertEqual(chart.table.rows[0], ["TTFT p90", "at most 2 s", "1.5 s", "1 s to 8 s"])
-        self.assertIsNone(report.interval_chart(report.Plan(FOLDERS / "planned", plan | {"confidence": None}), best))
+        self.assertIsNone(charts_of_plans.interval_chart(charts_of_plans.Plan(FOLDERS / "planned", plan | {"confidence": None}), best))
         # The direction is that of the file.
-        self.assertEqual(report.goal_table(made, one).rows[1], ["prompt tokens hit", "at least 50 %", "55 %", "40 % to 60 %", "yes"])
+        self.assertEqual(report_plans.goal_table(made, one).rows[1], ["prompt tokens hit", "at least 50 %", "55 %", "40 % to 60 %", "yes"])
         made.tried = [
             one | {"stage": "full", "price_month": price, "figures": {"ttft_p90_s": value}} for price, value in ((1, 1), (2, 2))
         ]
@@ -506,11 +517,11 @@ class Pages(unittest.TestCase):
             self.assertEqual([series.name for series in made.front("ttft_p90_s", 2).series], names)
         # Without a recommendation the odds are those of the nearest setting; without published errors there are none.
         plan |= {"recommendation": None, "reason": "too dear"}
-        section = report.plan_section(FOLDERS / "planned", plan)
+        section = report_plans.plan_section(FOLDERS / "planned", plan)
         self.assertEqual(section.lead, "No recommendation: too dear.")
         self.assertRegex(str(section.verdict), "With the nearest setting, the goals hold with a probability of")
         plan["confidence"] = sure | {"probability": None, "ranges": {}, "not_judged": ["ttft_p90_s"], "seeds": 1}
-        words = report.odds_sentences(report.Plan(FOLDERS / "planned", plan))
+        words = report_plans.odds_sentences(charts_of_plans.Plan(FOLDERS / "planned", plan))
         self.assertIn("No goal depends on TTFT or TPOT, whose errors are published", words)
         self.assertIn("The probability leaves out TTFT p90: no published run has this figure.", words)
         self.assertIn("One seed of the traffic was simulated.", words)
@@ -528,7 +539,7 @@ class Pages(unittest.TestCase):
     def test_the_questions_that_follow_a_plan(self):
         plan = the_plan()
         self.assertGreater(len(plan["follow_ups"]), 4)
-        rows = report.questions_table(report.Plan(FOLDERS / "planned", plan)).rows
+        rows = report_plans.questions_table(charts_of_plans.Plan(FOLDERS / "planned", plan)).rows
         self.assertEqual(len(rows), len(plan["follow_ups"]))
         own = plan["recommendation"]["price_month"]
         for (question, answer, price, difference), one in zip(rows, plan["follow_ups"]):
@@ -544,14 +555,14 @@ class Pages(unittest.TestCase):
             self.assertNotIn(f"parallel.tp={plan['recommendation']['settings']['parallel.tp']}", answer)
             self.assertNotIn("a month (", answer)
         for name in ("load", "spare", "load x 4", "no tiers", "pool", "mixed chunks", "GPU h200-sxm"):
-            self.assertRegex(report.question_text(name), r"^[A-Z].*\?$")
+            self.assertRegex(report_plans.question_text(name), r"^[A-Z].*\?$")
         double = next(row for row in rows if row[0] == "What does 2 x the traffic need?")
         self.assertRegex(double[1], r"requests per second\): cluster\.engines=\d+$")
         text = Elements(self.page(FOLDERS / "planned")).text
         for sentence in plan["assumed"]:
             self.assertIn(sentence, text)
         tie = plan["tried"][0] | {"settings": plan["recommendation"]["settings"] | {"cluster.route": "round_robin"}}
-        section = report.plan_section(FOLDERS / "planned", plan | {"ties": [tie]})
+        section = report_plans.plan_section(FOLDERS / "planned", plan | {"ties": [tie]})
         (_, table), = [blocks for heading, blocks in section.verdict if heading == "Ties"]
         self.assertEqual(table.rows[0][0], "cluster.route=round_robin")
 
@@ -564,28 +575,28 @@ class Pages(unittest.TestCase):
         ]
         others[-1]["figures"]["rejected_share"] = 0.5  # fast, because it leaves half of the requests out
         plan |= {"tried": [first, *others], "out": list(range(1, 32))}
-        table = report.nearest_table(report.Plan(FOLDERS / "planned", plan))
+        table = report_plans.nearest_table(charts_of_plans.Plan(FOLDERS / "planned", plan))
         self.assertEqual([row[1] for row in table.rows], [str(n) for n in range(2, 12)])
         self.assertEqual([row[-1] for row in table.rows], [f"no: reason {n}" for n in range(2, 12)])
         self.assertIn("The 10 nearest settings; 21 more are in plan.json.", table.note)
         plan["out"] = [3, 1]
-        self.assertEqual(len(report.nearest_table(report.Plan(FOLDERS / "planned", plan)).rows), 2)
+        self.assertEqual(len(report_plans.nearest_table(charts_of_plans.Plan(FOLDERS / "planned", plan)).rows), 2)
         plan["out"] = []
-        self.assertIsNone(report.nearest_table(report.Plan(FOLDERS / "planned", plan)))
+        self.assertIsNone(report_plans.nearest_table(charts_of_plans.Plan(FOLDERS / "planned", plan)))
 
     def test_a_plan_of_many_settings_shows_the_recommendation(self):
         plan = the_plan()
         best = next(one for one in plan["tried"] if one["settings"] == plan["recommendation"]["settings"])
         others = [one for one in plan["tried"] if one["settings"] != best["settings"]]
-        plan["tried"] = [*others * (report.MAX_ROWS // len(others) + 1), best]
+        plan["tried"] = [*others * (chart_kinds.MAX_ROWS // len(others) + 1), best]
         plan["front"] = plan["out"] = []
-        section = report.plan_section(FOLDERS / "planned", plan)
+        section = report_plans.plan_section(FOLDERS / "planned", plan)
         table = next(blocks[0] for heading, blocks in section.parts if heading == "All settings")
-        self.assertEqual((len(table.rows), table.marked), (report.MAX_ROWS, {report.MAX_ROWS - 1}))
+        self.assertEqual((len(table.rows), table.marked), (chart_kinds.MAX_ROWS, {chart_kinds.MAX_ROWS - 1}))
         self.assertEqual(table.rows[-1][0], str(len(plan["tried"])))
         # Bought parts are whole.
         plan["recommendation"]["parts"] = [{"name": "GiB of DRAM", "count": 3071.99, "price_month": 9522.9, "power_w": 80}]
-        lead = report.plan_section(FOLDERS / "planned", plan).lead
+        lead = report_plans.plan_section(FOLDERS / "planned", plan).lead
         self.assertTrue(lead.startswith("Recommendation: 3,072 GiB of DRAM for USD "), lead)
 
     def test_a_plan_needs_only_its_required_members(self):
@@ -650,7 +661,7 @@ class Pages(unittest.TestCase):
             ("drawn", 5),
             ("compared", 3),
             ("seeds", 3),
-            ("cases", 3),
+            ("cases", 6),
             ("planned", 9),
             ("hostile_plan", 8),
         ):
@@ -735,7 +746,7 @@ class Pages(unittest.TestCase):
         cut_lines(FOLDERS / "cut/requests.csv")
         self.assertRegex(
             self.refused(FOLDERS / "cut"),
-            r"requests.csv: 118 rows where report.json counts 120 requests; is the file cut\?",
+            r"kvtwin report: /[^ ]*/requests.csv: 118 rows where report.json counts 120 requests; is the file cut\?\n$",
         )
         for kind, name, member in (
             ("real", "report.json", "tokens"),
@@ -752,10 +763,10 @@ class Pages(unittest.TestCase):
         # Two lanes over 120 s: one is busy half of each second, the other idle in one long row, then busy for 1 s.
         rows = [("a", n, 1.0, 0.5) for n in range(120)] + [("b", 0.0, 119.0, 0.0), ("b", 119.0, 1.0, 1.0)]
         lanes = dict(zip(("lane", "window_start_s", "window_s", "busy_fraction"), map(np.array, zip(*rows))))
-        mean, p99 = report.lane_bins(lanes, np.ones(len(rows), dtype=bool), 120.0)
+        mean, p99 = charts_of_runs.lane_bins(lanes, np.ones(len(rows), dtype=bool), 120.0)
         np.testing.assert_allclose(mean, [0.25] * 119 + [0.75])
         np.testing.assert_allclose(p99, [0.5] * 119 + [1.0])
-        mean, p99 = report.lane_bins(lanes, lanes["lane"] == "b", 120.0)
+        mean, p99 = charts_of_runs.lane_bins(lanes, lanes["lane"] == "b", 120.0)
         np.testing.assert_allclose([mean, p99], [[0] * 119 + [1.0]] * 2)
         # More windows than bins: one in 50 is busy, which is more than 1 %.
         start = np.arange(12000.0)
@@ -765,34 +776,34 @@ class Pages(unittest.TestCase):
             "window_s": np.ones(start.size),
             "busy_fraction": (start % 50 == 7) * 1.0,
         }
-        mean, p99 = report.lane_bins(lanes, np.ones(start.size, dtype=bool), 12000.0)
+        mean, p99 = charts_of_runs.lane_bins(lanes, np.ones(start.size, dtype=bool), 12000.0)
         np.testing.assert_allclose(mean, 0.02)
         np.testing.assert_allclose(p99, 1.0)
         self.assertEqual(
             [
-                report.kind_of(name)
+                charts_of_runs.kind_of(name)
                 for name in ("engine12.gpu3.h2d", "gpu0.d2h", "engine1.compute", "dram", "disk.read")
             ],
             ["h2d", "d2h", "compute", "dram", "disk.read"],
         )
 
     def test_parts_of_the_time_add_up(self):
-        run = drawing.load_run(FOLDERS / "simulated")
-        chart = report.parts_chart(run)
+        run = result_folders.load_run(FOLDERS / "simulated")
+        chart = charts_of_runs.parts_chart(run)
         self.assertAlmostEqual(
             sum(series.x[0] for series in chart.series), run.report["ttft_seconds"]["mean"], places=6
         )
         self.assertEqual([text for _, text in chart.panels[0].ticks], ["all requests", "slowest 10 %"])
         # The cumulative share passes the quantiles of the report.
-        line = report.latency_series("TTFT", run.requests["ttft_s"], "#000")
+        line = chart_kinds.latency_series("TTFT", run.requests["ttft_s"], "#000")
         for name, share in (("p50", 0.5), ("p90", 0.9)):
             at = next(x for x, y in zip(line.x, line.y) if y >= share)
             self.assertAlmostEqual(at / run.report["ttft_seconds"][name], 1, delta=0.002)
 
     def test_hand_overs_are_a_part_of_the_time(self):
-        run = drawing.load_run(FOLDERS / "roles")
+        run = result_folders.load_run(FOLDERS / "roles")
         self.assertGreater(run.report["ttft_parts_seconds"]["hand_over"], 0)
-        chart = report.parts_chart(run)
+        chart = charts_of_runs.parts_chart(run)
         self.assertEqual(chart.series[-1].name, "hand-over")
         self.assertAlmostEqual(
             sum(series.x[0] for series in chart.series), run.report["ttft_seconds"]["mean"], places=6
@@ -800,9 +811,9 @@ class Pages(unittest.TestCase):
         text = Elements(self.page(FOLDERS / "roles")).text
         self.assertIn("1 prefill and 2 decode engines", text)
         # Beside a run without roles, whose hand-overs take no time.
-        parts = drawing.parts_of(run.report["ttft_parts_seconds"])
-        ttfts = [drawing.load_run(FOLDERS / name).report["ttft_parts_seconds"] for name in ("roles", "simulated")]
-        self.assertEqual(drawing.part_values(parts, ttfts)["hand_over"][1], 0)
+        parts = result_folders.parts_of(run.report["ttft_parts_seconds"])
+        ttfts = [result_folders.load_run(FOLDERS / name).report["ttft_parts_seconds"] for name in ("roles", "simulated")]
+        self.assertEqual(result_folders.part_values(parts, ttfts)["hand_over"][1], 0)
 
     def test_rates_and_bounds_are_of_the_measured_window(self):
         users = ["experiments/quickstart.toml", "--users", "8", "--turns", "3", "--think", "5s", "--new-tokens", "300"]
@@ -812,18 +823,18 @@ class Pages(unittest.TestCase):
         )
         self.assertEqual(code, 0, err)
         found = json.loads(out)
-        facts = dict(report.run_facts(mock.Mock(report=found)))
+        facts = dict(report_runs.run_facts(mock.Mock(report=found)))
         self.assertIn("in the measured window of ", facts["throughput"])
         tokens = found["warm"]["tokens"]
         hit = sum(value for key, value in tokens.items() if key.startswith("hit_"))
-        self.assertEqual(report.bounds_table(found).rows[0][1], f"{hit:,}")
+        self.assertEqual(report_runs.bounds_table(found).rows[0][1], f"{hit:,}")
         a_day = next(tier for tier in found["tiers"] if tier["name"] == "disk")["written_bytes_per_day"]
-        self.assertEqual(report.wear_table(found).rows[1][1], f"{report.bytes_text(a_day)} a day")
+        self.assertEqual(report_runs.wear_table(found).rows[1][1], f"{figure_words.bytes_text(a_day)} a day")
         whole = dict(found, throughput=dict(found["throughput"], window_seconds=found["simulated_seconds"]))
-        self.assertNotIn("window", dict(report.run_facts(mock.Mock(report=whole)))["throughput"])
+        self.assertNotIn("window", dict(report_runs.run_facts(mock.Mock(report=whole)))["throughput"])
         short = dict(found, slo={"ttft_s": 1, "good": 3, "good_share": 1.0, "goodput_per_second": None})
         short["throughput"] = dict.fromkeys(found["throughput"])
-        facts = dict(report.run_facts(mock.Mock(report=short)))
+        facts = dict(report_runs.run_facts(mock.Mock(report=short)))
         self.assertNotIn("throughput", facts)
         self.assertIn("– per second", facts["good requests"])
 
@@ -833,7 +844,7 @@ class Pages(unittest.TestCase):
         self.assertIn("1 of 1 completed", Elements(report.page([str(one)])).text)
         none = FOLDERS / "none"
         synthetic_run.write(none, requests=1)
-        for name, columns in (("requests.csv", drawing.REQUEST_COLUMNS), ("lanes.csv", drawing.LANE_COLUMNS)):
+        for name, columns in (("requests.csv", result_folders.REQUEST_COLUMNS), ("lanes.csv", result_folders.LANE_COLUMNS)):
             (none / name).write_text(",".join(columns) + "\n")
         made = json.loads((none / "report.json").read_text())
         empty = {key: dict.fromkeys(made[key]) for key in ("ttft_seconds", "ttft_parts_seconds")}
@@ -849,17 +860,17 @@ class Pages(unittest.TestCase):
         self.assertIn("No run completed a request.", Elements(report.page([str(none), str(none)])).text)
 
     def test_text_of_figures_is_escaped_for_plotly(self):
-        self.assertEqual(report_charts.plotly_text("<b>&"), "&lt;b&gt;&amp;")
-        chart = report_charts.Chart(
+        self.assertEqual(charts_interactive.plotly_text("<b>&"), "&lt;b&gt;&amp;")
+        chart = charts.Chart(
             "t",
             "s",
-            report_charts.Axis("<i>"),
-            [report_charts.Axis("<i>", ticks=[(0, "<i>")])],
-            [report_charts.Series("<i>", [1.0, float("nan")], [0, 0], "#000", kind="bars")],
-            report_charts.Table("", [], []),
+            charts.Axis("<i>"),
+            [charts.Axis("<i>", ticks=[(0, "<i>")])],
+            [charts.Series("<i>", [1.0, float("nan")], [0, 0], "#000", kind="bars")],
+            charts.Table("", [], []),
             lines=[("x", 1, "<i>")],
         )
-        drawn = json.dumps(report_charts.plotly_figure(chart), allow_nan=False)
+        drawn = json.dumps(charts_interactive.plotly_figure(chart), allow_nan=False)
         self.assertNotIn("<i>", drawn)
         self.assertGreaterEqual(drawn.count("&lt;i&gt;"), 5)
 
@@ -1063,7 +1074,7 @@ class InBrowser(unittest.TestCase):
             self.assertEqual(self.browser.value(outside.replace("PRINTED", "table")), [])
             self.assertEqual(
                 self.browser.value("document.querySelector('.plot:not(.verdict .plot) svg.main-svg').getBoundingClientRect().width"),
-                report_charts.WIDTH,
+                charts.WIDTH,
             )
             self.assertGreater(len(self.browser.paper()), 20_000)
             self.browser.call("Emulation.setEmulatedMedia", media="")
@@ -1092,9 +1103,9 @@ class InBrowser(unittest.TestCase):
         ):
             used |= set(colours)
         okabe_ito = {"#0072B2", "#56B4E9", "#009E73", "#E69F00", "#F0E442", "#CC79A7", "#D55E00"}
-        greys = {drawing.INK, drawing.GREY, "#999999"}
-        self.assertLessEqual(used, okabe_ito | greys | {colour for colour, _ in drawing.CASE_STYLES})
-        self.assertEqual(len({colour for _, _, colour in drawing.SOURCES}), len(drawing.SOURCES))
+        greys = {charts.INK, charts.GREY, "#999999"}
+        self.assertLessEqual(used, okabe_ito | greys | {colour for colour, _ in charts.CASE_STYLES})
+        self.assertEqual(len({colour for _, _, colour in result_folders.SOURCES}), len(result_folders.SOURCES))
 
 
 if __name__ == "__main__":

@@ -68,6 +68,7 @@ class Affected(unittest.TestCase):
 
     def test_a_script_affects_the_tests_of_scripts_and_its_own(self):
         self.assertEqual(self.affected("tools/docs")[0], ["rules_packages", "scripts"])
+        self.assertEqual(self.affected("docs/results/tools/import-silicon")[0], ["rules_packages", "scripts"])
         self.assertIn("scripts", self.affected("tests/tools/scripts_test.py")[0])
         self.assertIn("report", self.affected("tests/notebooks/report_test.py")[0])
 

@@ -23,6 +23,7 @@ case "$*" in
 "simulate --help-keys") echo "seed  of what is drawn [0 - 9]; default 1"; echo "model.name  a preset" ;;
 "--help") printf 'kvtwin: caches\\n\\nSubcommands:\\n  simulate      Serve\\n' ;;
 "simulate --help") echo "Usage: $0 simulate" ;;
+"presets --json") echo '{"figures": {"ttft_p90_s": {"words": "TTFT p90", "unit": "seconds"}}}' ;;
 *) echo "served $*"; echo "took 3 s" ;;
 esac
 """
@@ -77,7 +78,8 @@ class Tree(unittest.TestCase):
     def test_a_page_that_differs_is_named(self):
         run = self.docs("--check")
         self.assertEqual(run.returncode, 1)
-        self.assertIn("docs/reference/keys.md: differs", run.stdout)
+        for file in ("docs/reference/keys.md", "python/kvtwin/run_figures.json"):
+            self.assertIn(f"{file}: differs", run.stdout)
 
     def test_commands_write_below_a_temporary_folder(self):
         self.readme("```console\n$ build/kvtwin run --out out/a\nserved run --out out/a\n...\n$ touch out/b && ls out/\n"

@@ -1,5 +1,5 @@
-"""Tests tools/import-silicon and tools/silicon-choices on made-up rows: which workers a row gets, which rows
-are left out, and which choice of a pair is right."""
+"""Tests import-silicon and silicon-choices of docs/results/tools on made-up rows: which workers a row gets, which rows are
+left out, and which choice of a pair is right."""
 
 import csv
 import json
@@ -8,7 +8,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+TOOLS = Path(__file__).resolve().parents[2] / "docs/results/tools"
 COLUMNS = """id silicon_data_source backend backend_version model_path system precision mode isl osl gemm_quant_mode
 moe_quant_mode batch_size tp_size pp_size attention_dp_size moe_tp_size moe_ep_size prefill_batch_size prefill_num_workers
 prefill_tp_size prefill_pp_size prefill_attention_dp_size prefill_moe_tp_size prefill_moe_ep_size decode_batch_size
@@ -44,7 +44,7 @@ class Silicon(unittest.TestCase):
         self.folder = Path(scratch.name)
 
     def run_tool(self, tool, *arguments):
-        done = subprocess.run([ROOT / "tools" / tool, *map(str, arguments)], capture_output=True, text=True, check=False)
+        done = subprocess.run([TOOLS / tool, *map(str, arguments)], capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
 
@@ -124,7 +124,7 @@ class Silicon(unittest.TestCase):
                            (whole.replace("isl,osl", "isl,isl,osl"), "has a column twice"),
                            (whole + "short,row\n", "row 2 has another number of fields")):
             file.write_text(text)
-            done = subprocess.run([ROOT / "tools/import-silicon", self.folder, "--mode", "disagg", "--out",
+            done = subprocess.run([TOOLS / "import-silicon", self.folder, "--mode", "disagg", "--out",
                                    self.folder / "other.json"], capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, 2, done.stdout)
             self.assertIn(said, done.stderr)

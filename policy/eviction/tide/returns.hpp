@@ -2,7 +2,7 @@
 // docs/internals/tide.md explains the model.
 //
 // Each request's visit is a record. The end of its path is a tail. A later request that continues from there is the
-// tail's return. The share of the tail's path that the return uses again is what keeping the tail was worth.
+// tail's return. The value of a return is the share of the tail's path that the return uses again.
 //
 //   whether   a tail returns with probability p: a logistic regression over facts of the visit (turn, lengths,
 //             growth, gap before it, hint), fitted to all recent records. A record without a return counts with its

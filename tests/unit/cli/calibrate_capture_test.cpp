@@ -138,7 +138,7 @@ TEST(CalibrateCapture, RefusesBadInputInOneSentence) {
   refused({"--from", bench, "--fit", "gemm_fractoin"}, "did you mean \"gemm_fraction\"?");
   refused({"--from", bench, "--fit", "drive_read_latency"}, "the experiment does not use it");
   refused({"--from", bench, "--set", "hardware.set.host_link_gbps=10"}, "hides a number that is fitted");
-  refused({"--from", bench, "--quick"}, "--from fits what was measured before");
+  refused({"--from", bench, "--quick"}, "--from fits earlier measurements");
   refused({"--from", shared}, "does not say which prefixes");
   refused({"--from", kFixtures / "engine_requests.jsonl"}, "needs --experiment");
   refused({"--experiment", kFixtures / "served.toml"}, "are of a capture of a server (--from) or of --published");

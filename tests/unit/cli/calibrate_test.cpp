@@ -186,7 +186,7 @@ TEST(Calibrate, RefusesBadInputInOneSentence) {
   refused({folder / "cut.jsonl"}, "cut.jsonl:10: is no JSON object");
   refused({folder / "table.csv"}, "table.csv:3: direction `up`; there are h2d and d2h");
   refused({folder / "measured.jsonl", "--base", "h900"}, "unknown hardware");
-  refused({folder / "measured.jsonl", "--quick"}, "--from fits what was measured before");
+  refused({folder / "measured.jsonl", "--quick"}, "--from fits earlier measurements");
   std::filesystem::create_directories(folder / "refused");
   write_text(folder / "refused/there", "");
   refused({folder / "measured.jsonl"}, "is not empty; give another, or --force");

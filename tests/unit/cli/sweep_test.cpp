@@ -147,7 +147,7 @@ TEST_F(Sweep, AFailedCellIsMarkedAndRunAgain) {
   EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
   EXPECT_NE(outcome.err.find("4 of 8 cells failed, the first of them case lru"), std::string::npos) << outcome.err;
   EXPECT_NE(outcome.err.find("cannot be opened"), std::string::npos) << outcome.err;
-  EXPECT_NE(outcome.err.find("runs what failed again"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("runs the failed simulations again"), std::string::npos) << outcome.err;
   EXPECT_NE(outcome.out.find("failed"), std::string::npos) << outcome.out;
   const std::vector<Json> rows = rows_of("out");
   ASSERT_EQ(rows.size(), 8U);

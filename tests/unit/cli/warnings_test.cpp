@@ -199,7 +199,7 @@ TEST(Warnings, DeclinedPrefetchesSayWhy) {
                {"1,011 of 1,021 prefetches", "11 because others in flight took the share of 0.50 of the host"});
   m.prefetches.declined["not_backed_up"] = 12;
   expect_parts(sentence(warnings(setup, m), WarningKind::prefetches_declined),
-               {"1,023 of 1,033", "12 because what lies above on the device was not on the host"});
+               {"1,023 of 1,033", "12 because pages above them, on the device, were not on the host"});
 }
 
 // Returns the warning for 90 requests, one per second, of which the i-th waits wait(i) seconds, on a GPU that is busy

@@ -1,24 +1,14 @@
-"""The figures of a report page: a chart is described once, and drawn by Plotly (interactive) or matplotlib (static SVG).
+"""Draws charts with Plotly: interactive figures of a page."""
 
-Each chart also has a sentence and a table: the text alternative for readers who cannot see the figure.
-"""
-
-import base64
 import html
-import io
 import math
-import re
 import textwrap
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-import matplotlib
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
-
-from kvtwin.figures import GREY, INK, STYLE
+from kvtwin.charts import CLEAR, GREY, GRID, INK, PAPER, number
+from kvtwin.figure_words import finite, scale_for
 
 FONT = "system-ui, 'DejaVu Sans', Arial, sans-serif"
-WIDTH = 680  # pixels of a static figure, and of an interactive figure on paper
 SYMBOLS = {
     "o": "circle",
     "s": "square",
@@ -29,129 +19,7 @@ SYMBOLS = {
     "X": "x",
     "*": "star",
 }
-PAPER, GRID, CLEAR = "#ffffff", "#e4e4e4", "rgba(0,0,0,0)"
-# The colours of a figure in dark mode; colours that are not here stay.
-DARK = {PAPER: "#15181c", GRID: "#3a4048", INK: "#e6e6e6", "#000000": "#e6e6e6", GREY: "#a3a3a3"}
 DASHES = {"-": "solid", "--": "dash", ":": "dot", "-.": "dashdot"}
-# Units of each form, largest first: (name, size). The last one has all smaller values too.
-UNITS = {
-    "seconds": [("s", 1), ("ms", 1e-3), ("µs", 1e-6)],
-    "share": [("%", 0.01)],
-    "count": [("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1)],
-    "bytes": [("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1)],
-    "years": [("years", 1)],
-    "kilowatts": [("kW", 1)],
-    "plain": [("", 1)],
-}
-
-
-def number_text(value, digits=3):
-    """Has `digits` significant digits, and all digits before the point with separators: 0.0123, 12.3, 12,345."""
-    if not value:
-        return "0"
-    places = digits - 1 - math.floor(math.log10(abs(value)))
-    text = f"{value:,.{max(0, places)}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-def unit_for(form, largest):
-    """Returns (name, size) of the unit in which a value is 1 or more; the smallest unit where there is none. 0 has the unit
-    of size 1."""
-    units = UNITS[form]
-    return next((unit for unit in units if abs(largest) >= unit[1] or (not largest and unit[1] == 1)), units[-1])
-
-
-def form_text(form, value, digits=3):
-    """20 ms, 12.3 %, 1.23 k, 3.2 GB"""
-    # A value that is rounded up to the next unit has this unit: 1 s, not 1,000 ms.
-    name, size = unit_for(form, float(f"{value:.{digits}g}"))
-    return f"{number_text(value / size, digits)} {name}".rstrip()
-
-
-def bytes_text(value):
-    return form_text("bytes", value)
-
-
-@dataclass
-class Table:
-    """Cells are text. Columns whose cells begin with a digit, a sign, a dash or a currency are set to the right."""
-
-    caption: str
-    head: list
-    rows: list
-    marked: set = field(default_factory=set)  # numbers of highlighted rows
-    note: str = ""
-    folded: bool = False  # shown only when opened
-
-    def right(self, column):
-        cells = [str(row[column]) for row in self.rows if column < len(row) and str(row[column])]
-        return all(re.match(r"([A-Z]{3} )?[-–−+\d]", cell) for cell in cells) and any(
-            re.match(r"[-–−+]?([A-Z]{3} )?[-–−+]?\d", cell) for cell in cells
-        )
-
-    def wide(self):
-        """True if the table needs small letters on paper."""
-        return len(self.head) > 8
-
-
-@dataclass
-class Axis:
-    title: str
-    form: str = "plain"  # a key of UNITS
-    log: bool = False
-    ticks: list | None = None  # [(value, text)]; categories of bars
-    ends: tuple | None = None  # of a linear axis; None: from 0 to the largest value
-    unit: str = ""  # behind each tick, set by `in_units`
-
-    def text(self, value):
-        return form_text(self.form, value)
-
-
-@dataclass
-class Series:
-    """Points (x, y). `kind`: line, step, points, bars (horizontal, stacked; `base`: start of each bar instead of the stack),
-    columns (vertical, stacked, `width` wide). NaN leaves a gap."""
-
-    name: str
-    x: list
-    y: list
-    colour: str
-    kind: str = "line"
-    dash: str = "-"
-    marker: str = ""
-    filled: list | None = None  # per point; None: all
-    hover: list | None = None  # per point; None: name and values
-    base: list | None = None
-    width: float = 0.6
-    thick: float = 2
-    whiskers: tuple | None = None  # (below, above), each per point
-    panel: int = 0
-    legend: bool = True
-
-
-@dataclass
-class Chart:
-    """Panels share the x axis and lie below each other, one y axis each."""
-
-    title: str
-    says: str
-    x: Axis
-    panels: list
-    series: list
-    table: Table
-    height: int = 340
-    lines: list = field(default_factory=list)  # ("x" or "y", value, label): dashed lines across panel 0
-    name: str = ""  # set by the page
-    image: str = ""  # set by `draw_static`
-    width: int = WIDTH
-
-
-def finite(value):
-    return value is not None and math.isfinite(value)
-
-
-def number(value):
-    return float(f"{value:.6g}") if finite(value) else None
 
 
 def plotly_text(text):
@@ -202,7 +70,7 @@ def axis_unit(chart, axis, across):
             ends = zip(series.x if across else series.y, series.whiskers[1])
             values += [value + above for value, above in ends if finite(value) and finite(above)]
         largest = max([largest, stacked, *map(abs, values)])
-    return unit_for(axis.form, largest)
+    return scale_for(axis.unit, largest)
 
 
 def scaled(values, size):
@@ -215,7 +83,7 @@ def in_units(chart):
     units = [axis_unit(chart, axis, False) for axis in chart.panels]
 
     def axis_in(axis, name, size):
-        return replace(axis, ends=tuple(scaled(axis.ends, size)) if axis.ends else None, unit=name)
+        return replace(axis, ends=tuple(scaled(axis.ends, size)) if axis.ends else None, suffix=name)
 
     series = []
     for one in chart.series:
@@ -265,7 +133,7 @@ def plotly_axis(axis, values):
         "linecolor": INK,
         "ticks": "outside",
         "tickformat": ",~g",
-        "ticksuffix": f" {axis.unit}" if axis.unit else "",
+        "ticksuffix": f" {axis.suffix}" if axis.suffix else "",
     }
     if axis.log:
         made["type"] = "log"
@@ -423,146 +291,3 @@ def plotly_figure(chart):
     if layout["showlegend"]:
         layout["margin"]["b"] = 90
     return {"data": [plotly_trace(series) for series in chart.series], "layout": layout}
-
-
-def static_axis(axis, matplotlib_axis, limits):
-    form = axis.text
-    if axis.log:
-        limits(scale="log")
-        low, high = matplotlib_axis.get_view_interval()
-        shown = "25" if high < 300 * low else ""
-        matplotlib_axis.set_minor_formatter(
-            FuncFormatter(lambda value, _: form(value) if f"{value:e}"[0] in shown else "")
-            if shown
-            else NullFormatter()
-        )
-    if axis.ticks is not None:
-        matplotlib_axis.set_ticks(
-            [value for value, _ in axis.ticks],
-            [plain("\n".join(textwrap.wrap(str(text), 26))) for _, text in axis.ticks],
-        )
-        matplotlib_axis.set_minor_formatter(NullFormatter())
-    else:
-        matplotlib_axis.set_major_formatter(FuncFormatter(lambda value, _: form(value)))
-
-
-def static_series(axes, series, stacks):
-    label = plain(series.name) if series.legend else None
-    x, y = [[number(value) if finite(value) else math.nan for value in values] for values in (series.x, series.y)]
-    if series.kind in ("bars", "columns"):
-        along, place = (x, y) if series.kind == "bars" else (y, x)
-        start = series.base or [stacks.get((series.panel, at), 0) for at in place]
-        for at, begin, size in zip(place, start, along):
-            if math.isfinite(size):
-                stacks[series.panel, at] = begin + size
-        sizes = [size if math.isfinite(size) else 0 for size in along]
-        if series.kind == "bars":
-            axes.barh(
-                place,
-                sizes,
-                left=start,
-                height=series.width,
-                color=series.colour,
-                label=label,
-                xerr=series.whiskers,
-                error_kw={"ecolor": INK, "elinewidth": 1, "capsize": 2},
-            )
-        else:
-            axes.bar(place, sizes, width=series.width, bottom=start, color=series.colour, label=label)
-        return
-    if series.kind != "points":
-        axes.plot(
-            x,
-            y,
-            color=series.colour,
-            linestyle=series.dash,
-            linewidth=0.8 * series.thick,
-            drawstyle="steps-post" if series.kind == "step" else None,
-        )
-    if series.marker:
-        faces = [series.colour if fill else "white" for fill in (series.filled or [True] * len(x))]
-        axes.scatter(
-            x,
-            y,
-            marker=series.marker,
-            s=180 if series.marker == "*" else 36,
-            c=faces,
-            edgecolors=PAPER if series.marker == "*" else series.colour,
-            zorder=4 if series.marker == "*" else 3,
-        )
-    if series.whiskers is not None:
-        axes.errorbar(x, y, yerr=series.whiskers, color=series.colour, linestyle="none", elinewidth=1, capsize=2)
-    axes.plot(
-        [],
-        [],
-        color=series.colour,
-        linestyle="none" if series.kind == "points" else series.dash,
-        marker=series.marker or None,
-        label=label,
-    )
-
-
-def plain(text):
-    """Escapes the signs of matplotlib's formulas, and the mark of labels that are left out of legends."""
-    text = str(text).replace("$", r"\$")
-    return " " + text if text.startswith("_") else text
-
-
-def draw_static(chart):
-    """Draws the chart as SVG into chart.image, a data URL."""
-    with matplotlib.rc_context(STYLE | {"svg.hashsalt": "kvtwin"}):
-        figure = Figure(figsize=(WIDTH / 96, chart.height / 96), layout="constrained")
-        all_axes = figure.subplots(len(chart.panels), 1, sharex=True, squeeze=False)[:, 0]
-        stacks = {}
-        for series in chart.series:
-            static_series(all_axes[series.panel], series, stacks)
-        for index, (axes, axis) in enumerate(zip(all_axes, chart.panels)):
-            static_axis(axis, axes.yaxis, lambda scale, axes=axes: axes.set_yscale(scale))
-            if axis.ends is not None:
-                axes.set_ylim(*axis.ends)
-            if len(chart.panels) > 1:
-                axes.set_title(plain(axis.title), loc="left", fontsize=9)
-            else:
-                axes.set_ylabel(plain(axis.title))
-            if index == len(chart.panels) - 1:
-                axes.set_xlabel(plain(chart.x.title))
-        bottom = all_axes[-1]
-        static_axis(chart.x, bottom.xaxis, lambda scale: bottom.set_xscale(scale))
-        if chart.x.ends is not None:
-            bottom.set_xlim(*chart.x.ends)
-        if any(series.kind == "bars" for series in chart.series):
-            all_axes[0].invert_yaxis()
-            all_axes[0].grid(visible=False, axis="y")
-        for direction, value, label in chart.lines:
-            (all_axes[0].axvline if direction == "x" else all_axes[0].axhline)(
-                value, color=INK, linestyle="--", linewidth=1.2, label=plain(label)
-            )
-        handles, labels = [], []
-        for axes in all_axes:
-            for handle, label in zip(*axes.get_legend_handles_labels()):
-                if label not in labels:
-                    handles.append(handle)
-                    labels.append(label)
-        if len(labels) > 1 or chart.lines:
-            figure.legend(
-                handles,
-                labels,
-                loc="outside lower center",
-                ncols=max(1, min(len(labels), 90 // (6 + max(map(len, labels))))),
-                fontsize=8,
-            )
-        drawn = io.StringIO()
-        figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
-    image = drawn.getvalue().replace("</svg>", f"<style>{static_dark_style()}</style></svg>")
-    chart.image = "data:image/svg+xml;base64," + base64.b64encode(image.encode()).decode()
-
-
-def static_dark_style():
-    """Returns the style that gives an SVG file of matplotlib the dark colours."""
-    rules = [
-        f'[style*="{what}: {light}"]{{{what}:{dark} !important}}'
-        for light, dark in DARK.items()
-        for what in ("fill", "stroke")
-    ]
-    # Text in black has no colour of its own.
-    return f"@media (prefers-color-scheme: dark){{svg{{fill:{DARK[INK]}}}{''.join(rules)}}}"
