@@ -239,6 +239,19 @@ void Choices::add_defaults(const Experiment& base, const PriceList& prices) {
          {{"session_affinity", {}}, {"prefix_affinity", {}}, {"round_robin", {}}},
          "default"});
   }
+  constexpr std::string_view kOfPools[] = {"model.name", "model.config", "engine", "scheduler.style"};
+  if (std::ranges::none_of(list_, [&](const PlanChoice& choice) {
+        return std::ranges::find_first_of(choice.keys, kOfPools) != choice.keys.end();
+      })) {
+    for (const DefaultPolicy& policy : default_pools(base)) {
+      if (!is_open({policy.key, "tiers.device.states"}, base)) continue;
+      SweepAxis axis{policy.key, {policy.key}, {}, "default"};
+      for (const std::string& value : policy.values) axis.values.push_back({value, {}});
+      add(std::move(axis));
+      assumed_.push_back(policy.key + ": " + joined_words(policy.values) + ", by default; " + policy.values.front() +
+                         " is the engine's own (" + policy.flag + ")");
+    }
+  }
   std::string others;
   for (std::size_t i = before; i < list_.size(); ++i) others += " " + list_[i].name + "=" + values_text(list_[i]);
   if (!others.empty()) assumed_.push_back("varied by default:" + others);

@@ -5,6 +5,8 @@
 
 #include "lab/engine_flags/flag_text.hpp"
 #include "lab/experiment/engine_word.hpp"
+#include "lab/experiment/setup_parts.hpp"
+#include "models/engine_pools.hpp"
 #include "models/presets.hpp"
 #include "policy/base/names.hpp"
 
@@ -102,6 +104,27 @@ DefaultValues default_weights(const Experiment& base) {
                      ", by default; the answers of a model differ in quality between formats, which kvtwin does not "
                      "measure";
   return weights;
+}
+
+std::vector<DefaultPolicy> default_pools(const Experiment& base) {
+  const std::string style = base.policy("scheduler.style").name;
+  ModelGeometry model = model_of(base, kv_dtype_from_name(base.text("model.kv_dtype")));
+  if (style == "vllm") {
+    if (!has_block_pool(model) || base.text("model.draft.kind") != "none") return {};
+    return {{"cache.state_points",
+             "--prefix-cache-retention-interval",
+             {"align", "align(retention=4096)", "align(retention=16384)", "align(retention=65536)"}}};
+  }
+  if (style != "sglang" || !has_several_pools(model)) return {};
+  std::vector<DefaultPolicy> policies;
+  const bool windows = std::ranges::any_of(model.layers, [](const LayerGeometry& layer) { return layer.window != 0; });
+  if (windows && !sglang_keeps_whole_windows(model, true)) {
+    policies.push_back({"tiers.device.window_ratio", "--swa-full-tokens-ratio", {"0", "0.05", "0.1", "0.3"}});
+  }
+  if (model.state_bytes != 0) {
+    policies.push_back({"tiers.device.state_ratio", "--mamba-full-memory-ratio", {"0", "0.25", "0.5", "1.5"}});
+  }
+  return policies;
 }
 
 bool computes(const HardwareSpec& gpu, WeightChoice weights) {

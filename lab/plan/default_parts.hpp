@@ -28,6 +28,15 @@ DefaultValues default_gpus(const Experiment& base, const PriceList& prices);
 // Errors: ModelError for an unknown preset.
 DefaultValues default_weights(const Experiment& base);
 
+// A policy that a plan varies by default: how a model with several kinds of KV shares its memory, or where it keeps
+// windows and states. The first value is the engine's own.
+struct DefaultPolicy {
+  std::string key, flag;  // and the flag of the server
+  std::vector<std::string> values;
+};
+// Errors: InputError, ModelError.
+std::vector<DefaultPolicy> default_pools(const Experiment& base);
+
 // Returns whether the GPU has units for the format, or the engines convert its weights to bf16 on every GPU.
 bool computes(const HardwareSpec& gpu, WeightChoice weights);
 

@@ -304,10 +304,6 @@ void BlockGroups::release(BlockTables::Table& table, const BlockGroup& group, To
   for (std::size_t at = last; at > table.retired; --at) drop(at - 1);
   table.retired = std::max(table.retired, last);
   give_back(freed_);
-  if (!table.last_state || *table.last_state + 1 >= blocks_up(computed, block)) return;
-  freed_.clear();
-  drop(*table.last_state);  // its state has been copied into the block of the last pass
-  give_back(freed_);
 }
 
 void BlockGroups::release(BlockTables& request, Tokens computed) {
@@ -324,9 +320,7 @@ bool BlockGroups::allocate(BlockTables& request, Tokens from, Tokens to) {
     const BlockGroup& group = config_.groups[at];
     const std::size_t needed = blocks_up(to, block_tokens(group));
     if (group.closure == Closure::point && needed > table.blocks.size()) {
-      // The state of the pass before is copied into the new block. Between them lie no states.
-      if (!table.blocks.empty()) table.last_state = table.blocks.size() - 1;
-      table.blocks.resize(needed - 1, kNoBlock);
+      table.blocks.resize(needed - 1, kNoBlock);  // the last state is copied into the new block; between lie none
     }
     if (needed > table.blocks.size()) take(table.blocks, needed - table.blocks.size());
   }

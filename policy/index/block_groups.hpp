@@ -47,10 +47,9 @@ struct BlockGroupsConfig {
 // What a request holds.
 struct BlockTables {
   struct Table {
-    std::vector<BlockId> blocks;            // by position; kNoBlock where the request needs none
-    std::size_t cached = 0;                 // blocks from the front that have been offered to the index
-    std::size_t retired = 0;                // of a point: blocks from the front that have been given back
-    std::optional<std::size_t> last_state;  // of a point: the block of the pass before
+    std::vector<BlockId> blocks;  // by position; kNoBlock where the request needs none
+    std::size_t cached = 0;       // blocks from the front that have been offered to the index
+    std::size_t retired = 0;      // of a point: blocks from the front that have been given back
   };
   std::vector<Table> tables;  // by group; empty: the request has not entered
   Tokens prompt = 0;
@@ -121,8 +120,7 @@ class BlockGroups {
   std::uint32_t capacity() const { return config_.blocks - 1; }
   std::uint32_t free_blocks() const { return free_; }
   std::uint32_t busy_blocks() const { return capacity() - free_; }
-  // Blocks that requests hold or that have a key, and the most so far.
-  std::uint32_t filled_blocks() const { return filled_; }
+  // The most blocks so far that requests held or that had a key.
   std::uint32_t filled_most() const { return filled_most_; }
   std::uint32_t known_keys() const { return known_; }  // distinct
   std::uint64_t evicted_blocks() const { return evicted_; }
