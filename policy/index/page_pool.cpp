@@ -34,7 +34,7 @@ void PagePool::add_free(SlotId first, SlotId pages) {
   if (runs.firsts.size() > 32 + 2 * runs.free) {
     std::erase_if(runs.firsts, [&](SlotId other) { return !is_run(other, pages) || other == first; });
     std::ranges::sort(runs.firsts);  // a heap too; a run that was added twice is kept once
-    runs.firsts.erase(std::ranges::unique(runs.firsts).begin(), runs.firsts.end());
+    runs.firsts.erase(std::unique(runs.firsts.begin(), runs.firsts.end()), runs.firsts.end());
   }
   ++runs.free;
   runs.firsts.push_back(first);
