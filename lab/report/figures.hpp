@@ -40,7 +40,7 @@ std::span<const RunFigure> figures();
 std::span<const RunFigure> row_figures();
 // Returns the description of all these figures: {"ttft_p90_s": {"words", "unit", "better", "help"}}. `better` is absent
 // if neither direction is. The Python package draws by this list (tools/docs writes python/kvtwin/run_figures.json).
-nlohmann::ordered_json figures_json();
+Json figures_json();
 // Returns the index in figures(). Requires: the name is a figure's.
 std::size_t figure_index(std::string_view name);
 
