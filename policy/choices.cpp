@@ -295,16 +295,17 @@ std::span<const std::string_view> policy_names(PolicyKind kind) {
 
 PolicyFacts facts_of_policy(PolicyKind kind, std::string_view text) {
   PolicyFacts facts;
+  static const EngineConfig kPlain;
   switch (kind) {
     case PolicyKind::eviction: make(kEvictions, text, &facts, with_setup(EvictionSetup{})); break;
-    case PolicyKind::termination: make(kTerminations, text, &facts, with_config(EngineConfig{})); break;
+    case PolicyKind::termination: make(kTerminations, text, &facts, with_config(kPlain)); break;
     case PolicyKind::write: make(kWritePolicies, text, &facts, kParametersOnly); break;
     case PolicyKind::prefetch_admission: make(kPrefetchAdmissions, text, &facts, kParametersOnly); break;
     case PolicyKind::load_back_admission: make(kLoadBackAdmissions, text, &facts, kParametersOnly); break;
     case PolicyKind::route: make(kRouters, text, &facts, with_setup(RouterSetup{})); break;
     case PolicyKind::order: make(kOrders, text, &facts, kParametersOnly); break;
-    case PolicyKind::style: make(kStyles, text, &facts, with_config(EngineConfig{})); break;
-    case PolicyKind::state_points: make(kStatePoints, text, &facts, with_config(EngineConfig{})); break;
+    case PolicyKind::style: make(kStyles, text, &facts, with_config(kPlain)); break;
+    case PolicyKind::state_points: make(kStatePoints, text, &facts, with_config(kPlain)); break;
   }
   return facts;
 }
