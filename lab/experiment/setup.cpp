@@ -176,8 +176,11 @@ EngineConfig Setup::engine_of(std::size_t seat) const {
   return own;
 }
 
-Setup make_setup(const Experiment& e, const HardwareSpec* hardware) {
+Setup make_setup(const Experiment& e, const HardwareSpec* hardware) { return make_setup_of(e, hardware, false); }
+
+Setup make_setup_of(const Experiment& e, const HardwareSpec* hardware, bool decodes) {
   Setup setup;
+  setup.has_role = decodes;
   e.apply_keys({setup.engine, setup.world});
   setup.host_memory_bytes = e.number("tiers.host.memory_gib") * 1073741824.0;
   count_engines(e, setup);

@@ -25,6 +25,7 @@ namespace kvtwin {
 struct Setup {
   ModelGeometry model;
   HardwareSpec hardware;
+  bool has_role = false;  // the engines only prefill, or only decode
   std::unique_ptr<RooflineCost> cost;
   std::optional<StoreSpec> store;   // of the remote tier; nothing: the hardware's own figures
   ServingTimes serving;             // zeros without serving.engine

@@ -73,5 +73,7 @@ void configure_store(const Experiment& e, Setup& setup);
 // ---- setup.cpp
 
 ModelGeometry model_of(const Experiment& e, KvDtype dtype);
+// make_setup(), or of engines that only decode.
+Setup make_setup_of(const Experiment& e, const HardwareSpec* hardware, bool decodes);
 
 }  // namespace kvtwin

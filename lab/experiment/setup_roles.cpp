@@ -83,6 +83,7 @@ void count_engines(const Experiment& e, Setup& setup) {
     setup.world.engines = static_cast<std::uint32_t>(e.integer("cluster.engines")) * setup.attention_dp;
     return;
   }
+  setup.has_role = true;
   const std::uint32_t decode_groups =
       attention_groups(decode_experiment(e, static_cast<std::uint32_t>(total_engines(e))));
   setup.roles.prefill = static_cast<std::size_t>(e.integer("cluster.prefill")) * setup.attention_dp;
@@ -115,8 +116,8 @@ void configure_deaths(const Experiment& e, Setup& setup) {
 }
 
 void configure_roles(const Experiment& e, const HardwareSpec* hardware, Setup& setup) {
-  setup.decode =
-      std::make_unique<Setup>(make_setup(decode_experiment(e, static_cast<std::uint32_t>(total_engines(e))), hardware));
+  setup.decode = std::make_unique<Setup>(
+      make_setup_of(decode_experiment(e, static_cast<std::uint32_t>(total_engines(e))), hardware, true));
   Setup& decode = *setup.decode;
   const KvShape& from = setup.engine.shape;
   const KvShape& to = decode.engine.shape;

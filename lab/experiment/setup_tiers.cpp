@@ -202,7 +202,7 @@ bool has_blocks(const Experiment& e, const Setup& setup) {
 
 // Returns whether the engine decides by vLLM's groups of blocks: their offloading has not been built.
 bool decides_by_blocks(const Experiment& e, const Setup& setup) {
-  if (!has_blocks(e, setup) || setup.roles.prefill > 0) return false;
+  if (!has_blocks(e, setup) || setup.has_role) return false;
   return std::ranges::none_of(
       kTierSpecs, [&](const TierSpec& spec) { return spec.tier != Tier::device && has_tier(e, spec.tier); });
 }
@@ -330,7 +330,7 @@ void keep_pools(const Experiment& e, Setup& setup) {
   if (!divides_memory(e, setup)) return;
   EngineConfig& engine = setup.engine;
   const auto page = static_cast<std::uint32_t>(engine.shape.page_tokens);
-  if (!engine.storage.empty() || setup.roles.prefill > 0 ||
+  if (!engine.storage.empty() || setup.has_role ||
       (engine.host_pages != 0 && engine.write_policy.starts_with("write_back"))) {
     setup.notes.push_back(hits_of_pools(setup));
     return;

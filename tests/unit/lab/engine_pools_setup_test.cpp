@@ -103,6 +103,19 @@ TEST(EnginePoolsSetup, VllmHasOnePoolOfBlocks) {
   EXPECT_EQ(rows.engine.block_groups.groups.back().blocks_per_page, 2U);
 }
 
+// Neither the engines that prefill nor those that decode.
+TEST(EnginePoolsSetup, EnginesWithRolesHaveNoPoolsBesidePages) {
+  for (const char* engine : {"engine=sglang", "engine=vllm"}) {
+    const kvtwin::Setup setup = model_of("gpt-oss-120b", {engine, "cluster.prefill=1", "cluster.decode=1"});
+    ASSERT_NE(setup.decode, nullptr);
+    for (const kvtwin::Setup* one : {&setup, static_cast<const kvtwin::Setup*>(setup.decode.get())}) {
+      EXPECT_TRUE(one->engine.pools.empty()) << engine;
+      EXPECT_TRUE(one->engine.block_groups.groups.empty()) << engine;
+    }
+    EXPECT_TRUE(has_note(setup, "hits are too high")) << notes_of(setup);
+  }
+}
+
 TEST(EnginePoolsSetup, StatePointsAreThoseOfTheEngine) {
   const auto refusal = [](const char* model, const Settings& settings) {
     try {
