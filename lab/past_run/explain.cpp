@@ -179,6 +179,14 @@ class Story {
       words += ", of which " + std::to_string(r_.recomputed_after_stop) + " are in L3 and the fetch was stopped";
     }
     add("prefix", words);
+    if (r_.unusable == 0) return;
+    const Tokens present = r_.hit.sum() + r_.unusable;
+    const auto lacks = [&](Tokens without, const char* what) {
+      return without == 0 ? std::string()
+                          : std::string("; the last ") + what + " is at token " + std::to_string(present - without);
+    };
+    add("", count(r_.unusable, "token") + " of these were in memory, and could not be continued from" +
+                lacks(r_.without_window, "window") + lacks(r_.without_state, "state"));
   }
 
   // The prefetches and direct loads from L3.
@@ -468,10 +476,18 @@ class Story {
                                                   : "pages " + std::to_string(moment.first) + " to " +
                                                         std::to_string(moment.first + moment.pages - 1);
       const std::string at = " at " + seconds_text(moment.at) + " s";
-      add("cache", which + " " + what_of(moment, at));
+      add("cache", which + part_of(moment) + " " + what_of(moment, at));
     }
     const std::uint64_t more = life_.moments_left_out + life_.moments.size() - std::min(kShown, life_.moments.size());
     if (more > 0) add("", "and " + std::to_string(more) + " more such changes to its pages");
+  }
+
+  // Of a further pool or group: what of the pages it has.
+  std::string part_of(const RequestLife::PageMoment& moment) const {
+    Closure closure = Closure::path;
+    if (moment.pool < engine_.block_groups.groups.size()) closure = engine_.block_groups.groups[moment.pool].closure;
+    if (moment.pool > 0 && moment.pool <= engine_.pools.size()) closure = engine_.pools[moment.pool - 1U].closure;
+    return closure == Closure::tail ? ": windows" : closure == Closure::point ? ": the state" : "";
   }
 
   static std::string what_of(const RequestLife::PageMoment& moment, const std::string& at) {
@@ -508,6 +524,7 @@ Json moments_json(const RequestLife& life) {
               {"first_page", moment.first},
               {"pages", moment.pages},
               {"at_s", seconds(moment.at)}};
+    if (moment.pool != 0) json["pool"] = moment.pool;
     if (moment.kind == DecisionKind::backup) json["done_s"] = time_or_null(moment.done);
     list.push_back(json);
   }

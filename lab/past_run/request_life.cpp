@@ -192,6 +192,12 @@ void RequestLife::follow_pages(const Decision& decision) {
   moment.first = page->second;
   moment.pages = std::min<Pages>(decision.pages, pages_.size() - page->second);
   moment.at = now_;
+  moment.pool = decision.pool;
+  if (!backup && !moments.empty() && moments.back().goes_on_below(moment)) {  // from the tail of a path, page by page
+    moments.back().first = moment.first;
+    moments.back().pages += moment.pages;
+    return;
+  }
   moments.push_back(moment);
 }
 

@@ -75,6 +75,12 @@ class RequestLife final : public RerunObserver {
     TimeNs at = 0, done = -1;  // done: the end of a backup
     Status status = Status::done;
     OperationId operation = OperationId::none;
+    std::uint8_t pool = 0;  // Decision::pool
+
+    bool goes_on_below(const PageMoment& next) const {
+      return next.kind == kind && next.reason == reason && next.at == at && next.pool == pool &&
+             next.first + next.pages == first;
+    }
   };
   // What a part of the request knows of the other engine; -1 = it never happened, or is not known.
   struct HandOver {

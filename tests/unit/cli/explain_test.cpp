@@ -341,5 +341,22 @@ TEST_F(Explain, SaysWhyL3WasNotWaitedFor) {
   EXPECT_EQ(without.find("worth it?"), std::string::npos) << without;
 }
 
+// Of a model with windows: what a prefix lacked, and that evictions of one step from the tail of a path are one line.
+TEST_F(Explain, SaysWhatAPrefixLacked) {
+  const Folder folder;
+  simulate_to(folder, "run",
+              conversations({.requests = 60, .gap_ms = 40}, 1).save(folder) +
+                  Settings{"model.name=gpt-oss-20b", "engine=vllm", "cache.page_tokens=16", "tiers.device.gib=2"},
+              true);
+  std::string all;
+  for (int request = 0; request < 60; ++request) {
+    all += run({"explain", folder / "run", "--request", std::to_string(request)}).out;
+  }
+  EXPECT_NE(all.find("tokens of these were in memory, and could not be continued from; the last window is at token "),
+            std::string::npos);
+  EXPECT_NE(all.find(": windows evicted from the device at "), std::string::npos);
+  EXPECT_NE(all.find("pages 0 to "), std::string::npos);
+}
+
 }  // namespace
 }  // namespace kvtwin::test
