@@ -72,8 +72,10 @@ Pages parse_capacity(const std::string& text) {
   return value;
 }
 
-// Returns the engine that `simulate` runs for --engine, for a capacity in blocks or with a unit of size.
-EngineConfig make_served_engine(const HitRateCommand& arguments, const std::string& capacity) {
+// Returns the engine that `simulate` runs for --engine, for a capacity in blocks or with a unit of size. Adds to
+// `notes` what is not there yet.
+EngineConfig make_served_engine(const HitRateCommand& arguments, const std::string& capacity,
+                                std::vector<std::string>& notes) {
   Experiment experiment = Experiment::from_text("engine = \"" + arguments.engine + "\"", "hitrate");
   const auto set = [&](const char* key, const std::string& value, const char* origin) {
     experiment.set(std::string(key) + "=" + value, origin);
@@ -91,7 +93,9 @@ EngineConfig make_served_engine(const HitRateCommand& arguments, const std::stri
   set("tiers.host.tokens", std::to_string(arguments.host_capacity * page), "--host-capacity");
   if (!arguments.write_policy.empty()) set("cache.write_policy", arguments.write_policy, "--write-policy");
   const Setup setup = make_setup(experiment);
-  for (const std::string& note : setup.notes) std::fprintf(stderr, "kvtwin: note: %s\n", note.c_str());
+  for (const std::string& note : setup.notes) {
+    if (std::ranges::find(notes, note) == notes.end()) notes.push_back(note);
+  }
   return setup.engine;
 }
 
@@ -187,15 +191,17 @@ HitRateConfig make_config(const HitRateCommand& arguments, Tokens block_tokens) 
   for (const std::string& item : items_of(arguments.eviction, "--eviction")) {
     config.evictions.push_back(checked_eviction(with_earlier_options(item, arguments)));
   }
+  std::vector<std::string> notes;
   for (const std::string& item : items_of(arguments.capacity, "--capacity")) {
     if (arguments.engine.empty()) {
       config.capacities.push_back(parse_capacity(item));
       continue;
     }
-    config.engines.push_back(make_served_engine(arguments, item));
+    config.engines.push_back(make_served_engine(arguments, item, notes));
     config.capacities.push_back(config.engines.back().device_pages);
     block_tokens = config.engines.back().shape.page_tokens;
   }
+  for (const std::string& note : notes) std::fprintf(stderr, "kvtwin: note: %s\n", note.c_str());
   config.host_capacity = arguments.host_capacity;
   config.exclusive = arguments.exclusive && arguments.write_policy.empty();
   config.queue_view = arguments.queue_view;

@@ -228,18 +228,21 @@ void fill_blocks(const Experiment& e, Setup& setup) {
     pool.blocks = pages * pool.full_groups;
     room = pool.bytes();
   }
-  const Tokens chunk = setup.engine.chunk_tokens;
+  const bool by_blocks = decides_by_blocks(e, setup);
   setup.engine.device_pages = pool.tokens() / page;
-  if (decides_by_blocks(e, setup) && pool.blocks > 1) {
-    setup.engine.device_pages = BlockGroups({2, pool.groups, 0}, page).longest_request(pool.blocks - 1, chunk);
+  if (by_blocks) {
+    const std::uint64_t blocks = pool.blocks > 0 ? pool.blocks - 1 : 0;  // without the null block
+    setup.engine.device_pages =
+        BlockGroups({2, pool.groups, 0}, page).longest_request(blocks, setup.engine.chunk_tokens);
   }
   if (setup.engine.device_pages == 0) {
-    throw InputError(e.where("cache.page_tokens") + ": vLLM's pool holds " + std::to_string(pool.blocks) +
-                     " blocks of " + std::to_string(pool.block_bytes) + " bytes in the " + std::to_string(room) +
-                     " bytes for KV, less than a page; make it smaller, or the memory larger");
+    throw InputError(
+        e.where("cache.page_tokens") + ": vLLM's pool holds " + std::to_string(pool.blocks) + " blocks of " +
+        std::to_string(pool.block_bytes) + " bytes in the " + std::to_string(room) + " bytes for KV, less than a page" +
+        (by_blocks ? " with the windows and states of a request" : "") + "; make it smaller, or the memory larger");
   }
   setup.block_pool = pool;
-  if (decides_by_blocks(e, setup)) {
+  if (by_blocks) {
     constexpr std::uint64_t kMostBlocks = 4'000'000'000;
     if (pool.blocks > kMostBlocks) {
       throw InputError(e.where(tokens != 0 ? "tiers.device.tokens" : "tiers.device.gib") + ": the pool has " +
@@ -389,14 +392,15 @@ void size_tiers(const Experiment& e, Setup& setup) {
     throw InputError(e.where("model.name") + ": has no KV cache of pages; nothing to simulate");
   size_device(e, setup);
   note_idle_pool_keys(e, setup);
-  if (e.policy("scheduler.style").name == "vllm") {
-    // vLLM's BlockPool takes the first of its blocks as null_block, a placeholder without KV.
+  if (e.policy("scheduler.style").name == "vllm" && engine.block_groups.groups.empty()) {
+    // vLLM's BlockPool takes the first of its blocks as null_block, a placeholder without KV. Groups of blocks count
+    // it.
     if (engine.device_pages <= 1) {
       throw InputError(e.where("scheduler.style") +
                        ": vllm keeps 1 of the pages of L1 as a placeholder, and there is no other; make tiers.device "
                        "larger or cache.page_tokens smaller");
     }
-    if (engine.block_groups.groups.empty()) --engine.device_pages;
+    --engine.device_pages;
   }
   const double host_bytes = static_cast<double>(setup.page_bytes()) / static_cast<double>(page) * engine.ranks;
   engine.host_pages = group_part(e, "host", tier_pages(e, "host", page, host_bytes), setup);

@@ -128,6 +128,11 @@ TEST(EnginePoolsSetup, StatePointsAreThoseOfTheEngine) {
   EXPECT_EQ(refusal("gpt-oss-120b", {"engine=vllm", "cache.state_points=no_buffer"}),
             "cache.state_points (--set): is no_buffer, and scheduler.style (engine = vllm) = vllm keeps windows and "
             "states by align(retention=...)");
+  EXPECT_NE(
+      refusal("gpt-oss-120b", {"engine=vllm", "cache.page_tokens=16", "tiers.device.tokens=16"})
+          .find("vLLM's pool holds 1 blocks of 589824 bytes in the 589824 bytes for KV, less than a page with the "
+                "windows and states of a request"),
+      std::string::npos);
   EXPECT_EQ(refusal("qwen3-next-80b-a3b", {"cache.state_points=align"}),
             "cache.state_points (--set): is align, and scheduler.style (engine = sglang) = sglang keeps states by "
             "extra_buffer or no_buffer");
