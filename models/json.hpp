@@ -37,7 +37,9 @@ template <typename T>
 concept JsonText = std::convertible_to<const T&, std::string_view>;
 // A container whose elements are values, or a map from texts to values.
 template <typename T>
-concept JsonMap = JsonText<typename T::key_type> && sizeof(typename T::mapped_type) > 0;
+concept JsonMap = JsonText<typename T::key_type> && requires {
+  typename T::mapped_type;
+};
 template <typename T>
 concept JsonList = !std::same_as<T, Json> && !std::same_as<T, std::initializer_list<JsonItem>> && !JsonText<T> &&
                    !JsonMap<T> && !std::convertible_to<const T&, std::string> &&  // a path is a list of paths
@@ -313,8 +315,7 @@ struct Json::Member {
 // An element of an initializer list, which are all const: `mutable` lets the value be moved out.
 struct JsonItem {
   template <typename T>
-  requires(!std::same_as<std::remove_cvref_t<T>, JsonItem> && std::convertible_to<T, Json>) JsonItem(T&& from)
-      : value(std::forward<T>(from)) {}
+  requires(!std::same_as<T, JsonItem> && std::convertible_to<T, Json>) JsonItem(T from) : value(std::move(from)) {}
   JsonItem(std::initializer_list<JsonItem> items) : value(items) {}
 
   mutable Json value;

@@ -1006,9 +1006,17 @@ class InBrowser(unittest.TestCase):
             self.assertEqual(self.browser.faults, [])
 
     def set_media(self, media, scheme):
-        """Sets the media, and waits for the frame in which the page hears of it."""
+        """Sets the media, and waits until the page has heard of it and has drawn a frame."""
+        dark = "matchMedia('(prefers-color-scheme: dark)')"
+        changes = media != "print" and self.browser.value(f"{dark}.matches") != (scheme == "dark")
+        if changes:  # behind the page's own listener
+            self.browser.value(
+                f"void (window.heard = new Promise(done => {dark}.addEventListener('change', () => done(), {{once: true}})))"
+            )
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.browser.call("Emulation.setEmulatedMedia", media=media, features=features)
+        if changes:
+            self.browser.value("window.heard")
         self.browser.value("new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
 
     def test_dark_and_light(self):
