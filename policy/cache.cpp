@@ -65,6 +65,8 @@ Cache::Cache(const EngineConfig& config, Substrate& substrate, Storage& storage,
     }
   }
   KV_CHECK(pools_.empty() || config.evict_unit == EvictUnit::node, "with windows or states, whole nodes are evicted");
+  KV_CHECK(pools_.empty() || config.storage.empty() || (config.host_pages != 0 && config.path == CachePath::via_host),
+           "windows and states come from a storage tier through L2");
   if (config.block_groups.groups.empty()) return;
   KV_CHECK(pools_.empty() && config.host_pages == 0 && config.storage.empty(), "blocks are on one tier, in one pool");
   const std::unique_ptr<StatePoints> points = make_state_points(config);
@@ -214,21 +216,21 @@ void Cache::check_rest() const {
     KV_CHECK(pool.index->slots_leased(Tier::device) + pool.index->slots_leased(Tier::host) == 0,
              "at rest no window and no state is leased");
   }
-  check_pools({});
+  check_pools({}, {});
   KV_CHECK(stores_.empty() && direct_loads_.empty() && gates_.empty(), "at rest nothing is in flight");
   KV_CHECK(tree_.pages(Tier::device) == device_.used() && tree_.pages(Tier::host) == host_.used(),
            "at rest only the index owns slots");
 }
 
-void Cache::check_invariants(Pages request_pages, Pages prefetch_pages,
-                             std::span<const RequestPools* const> requests) const {
+void Cache::check_invariants(Pages request_pages, Pages prefetch_pages, std::span<const RequestPools* const> requests,
+                             std::span<const Pages> prefetch_beside) const {
   if (blocks_ != nullptr) {
     std::vector<const BlockTables*> tables;
     for (const RequestPools* const request : requests) tables.push_back(&request->tables);
     blocks_->check_invariants(tables);
     return storage_.check_invariants();
   }
-  check_pools(requests);
+  check_pools(requests, prefetch_beside);
   check_copies_reachable();
   tree_.check_invariants();
   device_.check_invariants();

@@ -251,6 +251,18 @@ class Cache {
   Pages make_host_room(Pages pages, bool whole);
   void allocate_host(Pages pages, std::vector<SlotId>& slots);
   void free_host(std::span<const SlotId> slots);
+  // What a prefix of pages [first, first + asked) of a chain needs from a storage tier beside them; empty without
+  // pools.
+  std::vector<StorageOperation::Need> needs(Pages first, Pages asked) const;
+  // Host slots of the pool (1 + index), for windows of the chain's pages from `first` on, or for one state. Takes none
+  // and returns false if there is too little room that could be evicted.
+  struct PoolSlots {
+    std::size_t pool = 0;
+    Pages first = 0;
+    std::vector<SlotId> slots;
+  };
+  bool allocate_host_beside(PoolSlots& beside, Pages count);
+  void free_host_beside(PoolSlots& beside);
   struct Adoption {
     Pages pages = 0;                // pages that entered the index
     Reason refused = Reason::none;  // why the other pages did not
@@ -258,7 +270,9 @@ class Cache {
   };
   // Takes over slots with pages of the chain, from page `first` on to the last of `keys`. Frees the slots that it does
   // not keep. The pages get the priority of the page above them, until the request inserts them (HiCache's rule).
-  Adoption adopt(std::span<const PageKey> keys, Pages first, std::span<const SlotId> slots);
+  // `beside`: the windows and the state of the end of the chain.
+  Adoption adopt(std::span<const PageKey> keys, Pages first, std::span<const SlotId> slots,
+                 std::span<PoolSlots> beside = {});
   // Writes the pages [from, to) of the chain that are in the node `end` to the first `tiers_to` storage tiers.
   void store_path(NodeId end, Pages from, Pages to, std::size_t tiers_to);
   // One write job for this hold has ended.
@@ -307,8 +321,9 @@ class Cache {
   // Checks that nothing is leased or in flight, and that only the index owns slots.
   void check_rest() const;
   // `request_pages`: device pages that requests own; `prefetch_pages`: host pages that prefetches own.
-  // `requests`: what the requests have beside pool 0.
-  void check_invariants(Pages request_pages, Pages prefetch_pages, std::span<const RequestPools* const> requests) const;
+  // `requests`: what the requests have beside pool 0; `prefetch_beside`: slots that prefetches own there, by pool.
+  void check_invariants(Pages request_pages, Pages prefetch_pages, std::span<const RequestPools* const> requests,
+                        std::span<const Pages> prefetch_beside = {}) const;
 
  private:
   // A window or state that a transfer copies, or the lease of the sources of such copies.
@@ -348,6 +363,8 @@ class Cache {
   struct Store {
     Hold hold;
     std::uint32_t jobs = 0;
+    NodeId node = NodeId::none;
+    std::vector<std::pair<std::size_t, Pages>> beside;  // leased pools, and from which page on
   };
   struct Lanes {
     InFlight<Transfer> transfers;
@@ -397,7 +414,8 @@ class Cache {
   std::vector<NodeId> windows_to_load(std::size_t at, NodeId end) const;
   void load_beside(const PrefixMatch& match, RequestPools& pools);
   void acknowledge_beside(const Transfer& transfer, Tier target, bool done);
-  void check_pools(std::span<const RequestPools* const> requests) const;
+  void put_beside(NodeId end, PoolSlots& beside);
+  void check_pools(std::span<const RequestPools* const> requests, std::span<const Pages> prefetch_beside) const;
   bool counts_at_insert() const { return config_.count_touches == TouchCount::insert; }
   bool is_load_admitted(const PrefixMatch& match, Tokens beside) const;
   void choose_leaving(Pages target, bool may_lose);

@@ -79,7 +79,7 @@ struct Engine::State {
   void handle(const Notice& notice);
 
   bool has_peers() const { return config.hand_over.role != EngineRole::both; }
-  std::size_t peer_values() const { return agreed_storage + storage.queues(); }
+  std::size_t peer_values() const { return agreed_storage + storage.heads_width(); }
   std::size_t width() const { return peer_values() + (has_peers() ? kHandOverReduceWidth : 0); }
   bool take_peer_news(const ReduceVector& agreed);
   void write_beside_pass();
@@ -231,7 +231,7 @@ void Engine::State::agree() {
   values[agreed_load_failure] = static_cast<std::int64_t>(cache.load_failure());
   values[agreed_pass] = pass_outcome();
   values[agreed_hints] = static_cast<std::int64_t>(hints_taken + hints.size());
-  std::copy_n(storage.heads().begin(), storage.queues(), values.begin() + agreed_storage);
+  std::copy_n(storage.heads().begin(), storage.heads_width(), values.begin() + agreed_storage);
   if (has_peers()) {
     values[peer_values() + agreed_notices] = static_cast<std::int64_t>(notices_taken + notices.size());
     values[peer_values() + agreed_writes] = static_cast<std::int64_t>(hand_overs.writes_complete());
@@ -297,7 +297,7 @@ bool Engine::State::take_storage_answers(const ReduceVector& agreed) {
   const TimeNs now = agreed[agreed_time];
   prefetcher.begin_step(now, std::min(now, unseen_since), scheduler.waiting());
   StorageHeads heads{};
-  std::copy_n(agreed.begin() + agreed_storage, storage.queues(), heads.begin());
+  std::copy_n(agreed.begin() + agreed_storage, storage.heads_width(), heads.begin());
   if (!storage.take(heads)) return false;
   // Loads first: no page is adopted below a load that has not been settled.
   const auto is_load = [](const StorageAnswer& a) { return a.verb == StorageVerb::get && a.memory == Tier::device; };
@@ -462,7 +462,7 @@ Pages Engine::pages_used_max(Tier tier) const {
   if (tier == Tier::device) return state_->cache.device_used_max();
   if (tier == Tier::host) return state_->cache.host_used_max();
   for (std::size_t i = 0; i < state_->storage.tiers(); ++i) {
-    if (state_->storage.tier(i) == tier) return state_->storage.catalog(i).used_max();
+    if (state_->storage.tier(i) == tier) return state_->storage.used_max(i);
   }
   return 0;
 }

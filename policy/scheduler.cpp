@@ -674,7 +674,7 @@ void Scheduler::check_invariants(const Pass* in_flight) const {
     KV_CHECK(waiting_[i]->prefetch_attempts <= config_.prefetch_attempts, "the attempts of a wait are bounded");
   }
   prefetcher_.check_invariants();
-  cache_.check_invariants(owned, prefetcher_.owned_pages(), pools);
+  cache_.check_invariants(owned, prefetcher_.owned_pages(), pools, prefetcher_.owned_beside());
 }
 
 void Scheduler::report(EventKind kind, const Request& request, TimeNs now) {

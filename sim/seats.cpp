@@ -131,7 +131,7 @@ WorldConfig Seats::own_config(const WorldConfig& config, std::size_t seat) {
 void Seats::make_stores(const WorldConfig& config) {
   for (std::size_t seat = 0; seat < next_steps_.seats(); ++seat) {
     for (const StorageTier& tier : config_of(config, seat / ranks_).storage) {
-      StoreRules rules{.evicts_itself = tier.evicts_itself, .lease_ns = tier.lease_ns};
+      StoreRules rules{.evicts_itself = tier.evicts_itself, .page_bytes = tier.page_bytes, .lease_ns = tier.lease_ns};
       if (kTierLinks[tier.tier].pool && config.network.nodes != 0) {
         rules.nodes = config.network.nodes;
         rules.downs = config.node_downs;

@@ -8,7 +8,7 @@
 namespace kvtwin {
 
 StoreModel::StoreModel(Pages capacity, StoreRules rules)
-    : capacity_(capacity), rules_(std::move(rules)), table_(64, kNone) {
+    : capacity_(capacity * std::max<Bytes>(1, rules.page_bytes)), rules_(std::move(rules)), table_(64, kNone) {
   KV_CHECK(capacity > 0, "a store has room for a page");
   KV_CHECK(rules_.nodes > 0, "a store has a node");
   std::ranges::stable_sort(rules_.downs, {}, [](const NodeDown& down) { return down.span.begin; });
@@ -64,9 +64,11 @@ bool StoreModel::touch(const StoreKey& key) {
   return true;
 }
 
-bool StoreModel::add(const StoreKey& key) {
+bool StoreModel::add(const StoreKey& key, Bytes bytes) {
   if (touch(key)) return true;
-  if (size_ == capacity_) {
+  const Bytes units = units_of(bytes);
+  if (units > capacity_) return false;
+  while (capacity_ - size_ < units) {
     if (!rules_.evicts_itself) return false;
     std::uint32_t victim = oldest_;
     if (rules_.lease_ns != 0) {
@@ -76,7 +78,7 @@ bool StoreModel::add(const StoreKey& key) {
     erase_cell(find(entries_[victim].key));
     ++evicted_;
   }
-  if (2 * (size_ + 1) > table_.size()) grow();
+  if (2 * (entries_.size() + 1) > table_.size()) grow();
   std::uint32_t entry = free_;
   if (entry == kNone) {
     KV_CHECK(entries_.size() < kNone, "a store holds fewer than 2^32 pages");
@@ -86,13 +88,15 @@ bool StoreModel::add(const StoreKey& key) {
     free_ = entries_[entry].older;
   }
   entries_[entry].key = key;
+  entries_[entry].units = units;
   if (rules_.lease_ns != 0) {
     leased_until_.resize(entries_.size());
     leased_until_[entry] = now_;
   }
   link_newest(entry);
   table_[find(key)] = entry;
-  size_max_ = std::max(size_max_, ++size_);
+  size_ += units;
+  size_max_ = std::max(size_max_, size_);
   return true;
 }
 
@@ -136,7 +140,7 @@ void StoreModel::erase_cell(std::size_t cell) {
   unlink(entry);
   entries_[entry].older = free_;
   free_ = entry;
-  --size_;
+  size_ -= entries_[entry].units;
   // Backward shift instead of tombstones.
   const std::size_t mask = table_.size() - 1;
   std::size_t hole = cell;

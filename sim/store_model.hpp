@@ -1,4 +1,5 @@
-// The content of a storage tier, without bytes: a set of keys, in the order of their last use.
+// The content of a storage tier, without bytes: a set of keys, in the order of their last use. Objects may be of
+// different sizes: pages, and the windows and states beside them.
 //
 // Open addressing over a slab of entries. Only growth of the table allocates memory.
 // Thread: single-threaded. Deterministic.
@@ -26,6 +27,7 @@ inline StoreKey store_key(const PageKey& space, const PageKey& page) {
 
 struct StoreRules {
   bool evicts_itself = false;  // a full store drops the least recently used page; otherwise it refuses new pages
+  Bytes page_bytes = 0;        // of a page; 0 = all objects are pages, and their sizes don't count
   TimeNs lease_ns = 0;         // a page is not dropped for this time after a look-up, get or set; 0 = no leases
   std::uint32_t nodes = 1;     // the pages are spread over these nodes (pool_node_of)
   std::vector<NodeDown> downs{};
@@ -54,23 +56,30 @@ class StoreModel {
   // Makes a present key the most recently used one. Returns false if the key is absent.
   bool touch(const StoreKey& key);
   // Like touch(), but inserts an absent key. Returns false if the store is full: with leases, also if every page has
-  // one.
-  bool add(const StoreKey& key);
+  // one. `bytes`: of the object.
+  bool add(const StoreKey& key, Bytes bytes = 0);
   bool remove(const StoreKey& key);
 
-  Pages size() const { return size_; }
-  Pages size_max() const { return size_max_; }
+  // In pages, rounded up.
+  Pages size() const { return pages_of(size_); }
+  Pages size_max() const { return pages_of(size_max_); }
   // Returns how many pages were dropped to make room.
   Pages evicted() const { return evicted_; }
-  // Returns how many new pages the store accepts.
-  Pages room() const { return rules_.evicts_itself ? ~Pages{0} : capacity_ - size_; }
+  // Returns how many new objects of this size the store accepts.
+  Pages room(Bytes bytes = 0) const { return rules_.evicts_itself ? ~Pages{0} : (capacity_ - size_) / units_of(bytes); }
 
  private:
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   struct Entry {
     StoreKey key;
+    Bytes units = 1;
     std::uint32_t older = kNone, newer = kNone;
   };
+  // Sizes are counted in bytes, or in pages if all objects are pages.
+  Bytes units_of(Bytes bytes) const { return rules_.page_bytes == 0 ? 1 : bytes; }
+  Pages pages_of(Bytes units) const {
+    return rules_.page_bytes == 0 ? units : (units + rules_.page_bytes - 1) / rules_.page_bytes;
+  }
 
   std::size_t home(const StoreKey& key) const { return static_cast<std::size_t>(key.a) & (table_.size() - 1); }
   // Returns the cell of the key, or the free cell for the key.
@@ -81,11 +90,12 @@ class StoreModel {
   void link_newest(std::uint32_t entry);
   void erase_cell(std::size_t cell);
 
-  Pages capacity_;
+  Bytes capacity_;    // in units
   StoreRules rules_;  // downs: in the order of their begins
   TimeNs now_ = 0;
-  std::size_t next_down_ = 0;  // the first one whose pages are not lost yet
-  Pages size_ = 0, size_max_ = 0, evicted_ = 0;
+  std::size_t next_down_ = 0;      // the first one whose pages are not lost yet
+  Bytes size_ = 0, size_max_ = 0;  // in units
+  Pages evicted_ = 0;
   std::vector<std::uint32_t> table_;  // entry numbers; at most half full
   std::vector<Entry> entries_;
   std::vector<TimeNs> leased_until_;  // by entry; empty without leases

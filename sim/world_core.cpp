@@ -368,6 +368,13 @@ OperationId WorldCore::submit_storage(const StorageOperation& operation) {
   record.storage.work = work;
   record.storage.keys.clear();  // keeps the capacity of the vector
   for (const StoragePage& page : operation.pages) record.storage.keys.push_back(store_key(operation.space, page.key));
+  record.storage.needs.assign(operation.needs.begin(), operation.needs.end());
+  record.storage.needed.clear();
+  for (const StorageOperation::Need& need : operation.needs) {
+    for (const StoragePage& page : operation.pages) {
+      record.storage.needed.push_back(store_key(operation.space, pool_page_key(page.key, need.pool)));
+    }
+  }
   record.storage.leading = 0;
   record.storage.started = false;
   const OperationId id = record.id;
@@ -408,7 +415,7 @@ void WorldCore::plan_storage(std::uint32_t slot) {
     transfer.pages = storage.leading = store.leading(storage.keys);
     moved = std::span(storage.keys).first(transfer.pages);
   } else if (storage.work.verb == StorageVerb::set) {
-    const Pages room = store.room();
+    const Pages room = store.room(storage.work.page_bytes);
     moved_.clear();
     for (const StoreKey& key : storage.keys) {
       if (store.is_down(key)) break;
@@ -517,7 +524,7 @@ void WorldCore::apply_to_store(Record& record) {
         }
         if (moved == 0) break;
         --moved;
-        if (store.add(storage.keys[count])) continue;
+        if (store.add(storage.keys[count], storage.work.page_bytes)) continue;
         if (!cancelled) completion.cause = Cause::full;
         break;
       }
@@ -571,6 +578,15 @@ void WorldCore::end_look_up(std::uint32_t slot) {
       record.completion.status = Status::failed;
       record.completion.cause = Cause::unreachable;
     }
+    const std::span<const StoreKey> needed = record.storage.needed;
+    const auto there = [&](std::size_t pool, Pages page) {
+      const auto need = std::ranges::find(record.storage.needs, pool, &StorageOperation::Need::pool);
+      const auto at = static_cast<std::size_t>(need - record.storage.needs.begin());
+      const StoreKey& key = needed[at * record.storage.keys.size() + page];
+      return store.contains(key) && !store.is_down(key);
+    };
+    usable_ = usable_lengths(record.storage.needs, record.storage.needs.empty() ? 0 : record.completion.pages, there);
+    record.completion.usable = usable_;
   }
   const Completion completion = record.completion;
   free_record(slot);

@@ -217,6 +217,8 @@ class WorldCore final : public Substrate {
   struct Storage {  // with Kind::transfer, the Transfer has the lane and the bytes
     StorageWork work;
     std::vector<StoreKey> keys;
+    std::vector<StorageOperation::Need> needs;
+    std::vector<StoreKey> needed;  // by need, then by page
     std::vector<NodeShare> nodes;  // of the pool, without the own host; empty if the pool has no nodes
     double own_share = 0.0;        // of the pages to move, on the own host
     Pages leading = 0;             // get: number of leading pages that were present at the start
@@ -333,6 +335,7 @@ class WorldCore final : public Substrate {
   PerLane<Queue> queues_;
   Links links_;
   PerTier<StoreModel*> stores_;
+  std::vector<Pages> usable_;                                        // of the look-up that ends
   std::vector<StoreKey> moved_;                                      // of plan_storage
   PerTier<std::array<Queue, 2>> end_orders_;                         // order of ends: [0] gets, [1] sets and removes
   std::map<std::pair<RequestId, std::uint32_t>, HandOverGap> gaps_;  // open ones, by request and attempt

@@ -42,6 +42,7 @@ inline std::vector<std::uint64_t> fields(const Input& input) {
   } else if (const auto* c = std::get_if<Completion>(&input.what)) {
     all.insert(all.end(),
                {u64(c->id), u64(c->status), c->bytes, c->steps, u64(c->stalled_ns), c->pages, u64(c->cause)});
+    all.insert(all.end(), c->usable.begin(), c->usable.end());
   } else if (const auto* t = std::get_if<TimerFired>(&input.what)) {
     all.push_back(u64(t->id));
   } else if (const auto* r = std::get_if<Reduction>(&input.what)) {
@@ -51,17 +52,19 @@ inline std::vector<std::uint64_t> fields(const Input& input) {
   return all;
 }
 
-// A record that owns its keys and slots.
+// A record that owns its keys, slots and lengths.
 struct KeptRecord {
   Input input;
   DecisionMark after;
   std::vector<PageKey> keys;
   std::vector<SlotId> slots;
+  std::vector<Pages> lengths;
 
   Input view() const {
     Input whole = input;
     if (auto* arrival = std::get_if<Arrival>(&whole.what)) arrival->keys = keys;
     if (auto* notice = std::get_if<Notice>(&whole.what)) notice->slots = slots;
+    if (auto* completion = std::get_if<Completion>(&whole.what)) completion->usable = lengths;
     return whole;
   }
   friend bool operator==(const KeptRecord& a, const KeptRecord& b) {
@@ -70,7 +73,11 @@ struct KeptRecord {
 };
 
 inline KeptRecord kept(const Input& input, const DecisionMark& after) {
-  KeptRecord record{input, after, {}, {}};
+  KeptRecord record{input, after, {}, {}, {}};
+  if (auto* completion = std::get_if<Completion>(&record.input.what)) {
+    record.lengths.assign(completion->usable.begin(), completion->usable.end());
+    completion->usable = {};
+  }
   if (auto* notice = std::get_if<Notice>(&record.input.what)) {
     record.slots.assign(notice->slots.begin(), notice->slots.end());
     notice->slots = {};
@@ -127,7 +134,8 @@ inline void mend_checks(std::span<std::byte> bytes) {
   }
 }
 
-inline Input random_input(Splitmix& random, TimeNs now, std::vector<PageKey>& keys, std::vector<SlotId>& slots) {
+inline Input random_input(Splitmix& random, TimeNs now, std::vector<PageKey>& keys, std::vector<SlotId>& slots,
+                          std::vector<Pages>& lengths) {
   // Numbers of every magnitude, from 1 bit to 64 bits.
   const auto number = [&random] { return random.next() >> random.below(64); };
   const auto id = [&] { return OperationId{number() | 1}; };
@@ -168,9 +176,11 @@ inline Input random_input(Splitmix& random, TimeNs now, std::vector<PageKey>& ke
       input.what = Hint{static_cast<HintKind>(random.below(5)), number(), static_cast<std::int64_t>(number())};
       break;
     case 2:
+      lengths.clear();
+      for (std::uint64_t i = random.below(4); i > 0; --i) lengths.push_back(number());
       input.what = Completion{
           id(),     static_cast<Status>(random.below(4)), number(), number(), static_cast<TimeNs>(number() >> 1),
-          number(), static_cast<Cause>(random.below(6))};
+          number(), static_cast<Cause>(random.below(6)),  lengths};
       break;
     case 3: input.what = TimerFired{id()}; break;
     case 4: {
@@ -187,11 +197,12 @@ inline std::vector<KeptRecord> random_records(Splitmix& random, std::size_t coun
   std::vector<KeptRecord> records;
   std::vector<PageKey> keys;
   std::vector<SlotId> slots;
+  std::vector<Pages> lengths;
   TimeNs now = 0;
   DecisionMark mark;
   for (std::size_t i = 0; i < count; ++i) {
     now += static_cast<TimeNs>(random.below(3) * random.below(1'000'000));
-    const Input input = random_input(random, now, keys, slots);
+    const Input input = random_input(random, now, keys, slots, lengths);
     if (random.chance(60)) mark = {mark.count + 1 + random.below(3), random.next()};
     records.push_back(kept(input, mark));
   }

@@ -485,6 +485,7 @@ void TierQueues::start(CompletionQueue& queue, const RunClock& clock, std::funct
 }
 
 void TierQueues::submit(OperationId id, const StorageOperation& operation) {
+  KV_CHECK(operation.pool == 0 && operation.needs.empty(), "the real stores have pages of one pool");
   State& s = *state_;
   if (operation.work.verb == StorageVerb::look_up) {
     LookUpJob job{id, operation.work, operation.space, {}};

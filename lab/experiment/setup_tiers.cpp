@@ -333,7 +333,8 @@ void keep_pools(const Experiment& e, Setup& setup) {
   if (!divides_memory(e, setup)) return;
   EngineConfig& engine = setup.engine;
   const auto page = static_cast<std::uint32_t>(engine.shape.page_tokens);
-  if (!engine.storage.empty() || setup.has_role ||
+  const bool through_host = engine.host_pages != 0 && engine.path == CachePath::via_host;
+  if ((!engine.storage.empty() && !through_host) || setup.has_role ||
       (engine.host_pages != 0 && engine.write_policy.starts_with("write_back"))) {
     setup.notes.push_back(hits_of_pools(setup));
     return;
@@ -372,6 +373,7 @@ void keep_pools(const Experiment& e, Setup& setup) {
                      std::to_string(page) + " tokens; set cache.page_tokens=1, as SGLang does");
   }
   engine.evict_unit = EvictUnit::node;
+  for (StorageTier& tier : setup.world.storage) tier.page_bytes = engine.page_bytes();
 }
 
 std::uint32_t page_of(const Experiment& e, std::uint32_t ranks, Setup& setup) {

@@ -17,6 +17,10 @@ void Metrics::evicted(const Event& event) {
 }
 
 void Metrics::count_storage(const Event& event) {
+  if (event.pool != 0) {
+    if (event.kind == EventKind::store_done) stored_of_pools[{event.tier, event.pool}] += event.pages;
+    return;
+  }
   switch (event.kind) {
     case EventKind::store_done:
       tier(event.tier).written += event.pages;

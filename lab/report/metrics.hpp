@@ -50,6 +50,7 @@ class Metrics final : public Observer, public RequestFigures {
   Tokens prefill_tokens = 0;
   PerTier<TierUse> tiers;
   std::map<std::pair<Tier, std::uint8_t>, Pages> evicted_of_pools;  // slots, by Event::pool
+  std::map<std::pair<Tier, std::uint8_t>, Pages> stored_of_pools;   // objects, by Event::pool
   TierUse& tier(Tier which) { return tiers[which]; }
   const TierUse& tier(Tier which) const { return tiers[which]; }
   struct Prefetches {

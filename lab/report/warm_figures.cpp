@@ -6,7 +6,7 @@ void WarmWatch::on_event(const Event& event) {
   if (event.kind == EventKind::finished || event.kind == EventKind::rejected || event.kind == EventKind::aborted) {
     ends_.push_back({event.kind, event.reason, event.time, *event.record});
   }
-  if (event.kind == EventKind::store_done) writes_.push_back({event.time, event.tier, event.pages});
+  if (event.kind == EventKind::store_done && event.pool == 0) writes_.push_back({event.time, event.tier, event.pages});
   if (next_ != nullptr) next_->on_event(event);
 }
 

@@ -402,19 +402,48 @@ std::uint64_t evicted_blocks(const BlockPool& pool, Closure closure, const Metri
   return blocks;
 }
 
+// What the run has written of windows and states to a storage tier, whose capacity all kinds share.
+struct StoredKind {
+  PoolKind kind = PoolKind::window;
+  Tier tier = Tier::disk;
+  std::uint64_t written = 0, evicted = 0;  // tokens of windows, or states
+};
+
+std::vector<StoredKind> stored_kinds(const RunFacts& facts, const Metrics& m) {
+  std::vector<StoredKind> kinds;
+  for (const auto& [key, objects] : m.stored_of_pools) {
+    const auto& [tier, number] = key;
+    const auto pool = std::ranges::find(facts.pools, number, &RunFacts::PoolFacts::number);
+    const Tokens unit = pool->size.kind == PoolKind::state ? 1 : facts.page_tokens;
+    const auto evicted = m.evicted_of_pools.find(key);
+    const Pages gone = evicted == m.evicted_of_pools.end() ? 0 : evicted->second;
+    kinds.push_back({pool->size.kind, tier, objects * unit, gone * unit});
+  }
+  return kinds;
+}
+
+std::string_view unit_of(PoolKind kind) { return kind == PoolKind::state ? "states" : "tokens"; }
+
 Json pools_json(const RunFacts& facts, const Metrics& m) {
   Json rows = Json::array();
   for (const RunFacts::PoolFacts& pool : facts.pools) {
     Json row{{"name", name_of(pool.size.kind)}, {"closure", closure_of(pool)}, {"tier", name_of(pool.tier)}};
     if (!pool.role.empty()) row["role"] = pool.role;
     row["capacity"] = pool.size.slots;
-    row["unit"] = pool.size.kind == PoolKind::state ? "states" : "tokens";
+    row["unit"] = unit_of(pool.size.kind);
     row["bytes_per_rank"] = pool.size.bytes();
     if (pool.used_max != 0) {
       row["used_max"] = pool.used_max;
       row["evicted"] = evicted_of(facts, pool, m);
     }
     rows.push_back(std::move(row));
+  }
+  for (const StoredKind& stored : stored_kinds(facts, m)) {
+    rows.push_back({{"name", name_of(stored.kind)},
+                    {"tier", name_of(stored.tier)},
+                    {"unit", unit_of(stored.kind)},
+                    {"written", stored.written},
+                    {"evicted", stored.evicted}});
   }
   for (const auto& [role, pool, used_max] : facts.block_pools) {
     Json row{{"name", "blocks"}, {"tier", name_of(Tier::device)}};
@@ -444,13 +473,18 @@ std::string pools_text(const RunFacts& facts, const Metrics& m) {
     std::snprintf(line, sizeof line, "pool       %s, %s%s%s: %" PRIu64 " %s, %.2f GiB a GPU\n",
                   std::string(name_of(pool.size.kind)).c_str(), std::string(name_of(pool.tier)).c_str(),
                   pool.role.empty() ? "" : " of an engine for ", pool.role.c_str(), pool.size.slots,
-                  pool.size.kind == PoolKind::state ? "states" : "tokens",
-                  static_cast<double>(pool.size.bytes()) / kGib);
+                  unit_of(pool.size.kind).data(), static_cast<double>(pool.size.bytes()) / kGib);
     text += line;
     if (pool.used_max == 0) continue;
     text.back() = ';';
     std::snprintf(line, sizeof line, " %" PRIu64 " used at most, %" PRIu64 " evicted\n", pool.used_max,
                   evicted_of(facts, pool, m));
+    text += line;
+  }
+  for (const StoredKind& stored : stored_kinds(facts, m)) {
+    std::snprintf(line, sizeof line, "pool       %s, %s: %" PRIu64 " %s written, %" PRIu64 " evicted\n",
+                  name_of(stored.kind).data(), name_of(stored.tier).data(), stored.written, unit_of(stored.kind).data(),
+                  stored.evicted);
     text += line;
   }
   for (const auto& [role, pool, used_max] : facts.block_pools) {

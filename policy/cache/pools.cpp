@@ -460,6 +460,7 @@ void Cache::load_beside(const PrefixMatch& match, RequestPools& pools) {
 
 void Cache::acknowledge_beside(const Transfer& transfer, Tier target, bool done) {
   const Tier source = target == Tier::device ? Tier::host : Tier::device;
+  std::vector<NodeId> copied;
   for (const BesideCopy& copy : transfer.beside) {
     FurtherPool& index = *pools_[copy.pool].index;
     if (copy.leases) {
@@ -471,6 +472,14 @@ void Cache::acknowledge_beside(const Transfer& transfer, Tier target, bool done)
          id = tree_.node(id).parent) {
       index.set_arriving(target, id, OperationId::none);
       if (!done) free_slots(copy.pool, target, index.take(target, id));
+      if (std::ranges::find(copied, id) == copied.end()) copied.push_back(id);
+    }
+  }
+  if (target == Tier::device || !done) return;
+  for (const NodeId id : copied) {  // those that L2 had before; the others are stored once they are there
+    const Residency& host = tree_.node(id).host;
+    if (host.resident() && host.arriving == OperationId::none) {
+      store_node(id, 0, tree_.node(id).facts.pages, storage_.tiers());
     }
   }
 }
@@ -592,7 +601,7 @@ void Cache::inserted(RequestPools& pools, NodeId end, Tokens computed, Pages sha
   if (!last) release_windows(pools, computed - 1, shared, 1);
 }
 
-void Cache::check_pools(std::span<const RequestPools* const> requests) const {
+void Cache::check_pools(std::span<const RequestPools* const> requests, std::span<const Pages> prefetch_beside) const {
   for (std::size_t at = 0; at < pools_.size(); ++at) {
     Pages owned = 0;
     for (const RequestPools* const request : requests) {
@@ -603,7 +612,9 @@ void Cache::check_pools(std::span<const RequestPools* const> requests) const {
     for (const Tier tier : kTiersOfTree) {
       pools_[at].on(tier).check_invariants();
       const Pages held = pools_[at].index->slots_held(tier);
-      KV_CHECK(pools_[at].on(tier).used() == held + (tier == Tier::device ? owned : 0), "each slot has one owner");
+      const Pages fetched = at < prefetch_beside.size() ? prefetch_beside[at] : 0;
+      KV_CHECK(pools_[at].on(tier).used() == held + (tier == Tier::device ? owned : fetched),
+               "each slot has one owner");
     }
   }
 }

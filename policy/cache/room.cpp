@@ -57,6 +57,10 @@ void Cache::choose_leaving(Pages target, bool may_lose) {
     const Pages all = node.facts.pages;
     Pages take = config_.evict_unit == EvictUnit::node ? all : std::min(all, target - ready);
     bool write = !node.host.resident() && node.backup_failures <= config_.backup_retries;
+    if (write && arriving(next)) {  // if the load of a page above fails, the node goes at once
+      if (!may_lose) return;
+      write = false;
+    }
     if (write) {
       const Pages writable = writable_pages(node, take);
       if (writable == 0 && (!may_lose || (config_.host_evicts_leaving && writes_under_way()))) return;

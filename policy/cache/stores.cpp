@@ -1,5 +1,6 @@
 // Cache, L2 and the storage tiers: holds, adoption of fetched pages, writes to storage.
 #include <algorithm>
+#include <utility>
 
 #include "policy/base/check.hpp"
 #include "policy/cache.hpp"
@@ -86,7 +87,56 @@ void Cache::free_host(std::span<const SlotId> slots) {
   sink_.slots(EventKind::slots_released, Tier::host, slots);
 }
 
-Cache::Adoption Cache::adopt(std::span<const PageKey> keys, Pages first, std::span<const SlotId> slots) {
+// ---- windows and states
+
+// A window that begins before the pages is on L1 or L2 there, because the prefix before them is usable. SGLang reads no
+// window then, and its prefix stays without one.
+std::vector<StorageOperation::Need> Cache::needs(Pages first, Pages asked) const {
+  std::vector<StorageOperation::Need> needs;
+  for (std::size_t at = 0; at < pools_.size(); ++at) {
+    const FurtherPool& index = *pools_[at].index;
+    const bool state = index.closure() == Closure::point;
+    const bool whole = first == 0 || asked >= index.tail_pages();
+    if (!state && !whole && config_.prefetch_style == PrefetchStyle::sglang) continue;
+    needs.push_back({at + 1, state ? 1 : index.tail_pages(), !state});
+  }
+  return needs;
+}
+
+bool Cache::allocate_host_beside(PoolSlots& beside, Pages count) {
+  const std::size_t at = beside.pool - 1;
+  if (pools_[at].host.available() < count) evict_host_pool(at, count);
+  return pools_[at].allocate(Tier::host, count, beside.slots);
+}
+
+void Cache::free_host_beside(PoolSlots& beside) {
+  free_slots(beside.pool - 1, Tier::host, std::exchange(beside.slots, {}));
+}
+
+// Gives the windows, or the state, to the nodes up to `end` that are on L2 and have none there. Frees the others.
+void Cache::put_beside(NodeId end, PoolSlots& beside) {
+  const std::size_t at = beside.pool - 1;
+  FurtherPool& index = *pools_[at].index;
+  const std::span<SlotId> slots = beside.slots;
+  Pages last = beside.first + slots.size();
+  for (NodeId id = end; id != tree_.root() && last > beside.first; id = tree_.node(id).parent) {
+    const Pages begins = tree_.node(id).facts.depth_pages - tree_.node(id).facts.pages;
+    const Pages from = std::max(begins, beside.first);
+    const auto part = slots.subspan(from - beside.first, last - from);
+    const Residency& host = tree_.node(id).host;
+    if (host.resident() && host.arriving == OperationId::none && !index.has(Tier::host, id)) {
+      if (index.closure() == Closure::tail && from > begins) tree_.split(id, from - begins);
+      index.put(Tier::host, id, part);
+      std::ranges::fill(part, kNoSlot);
+    }
+    last = from;
+  }
+  std::erase(beside.slots, kNoSlot);
+  free_host_beside(beside);
+}
+
+Cache::Adoption Cache::adopt(std::span<const PageKey> keys, Pages first, std::span<const SlotId> slots,
+                             std::span<PoolSlots> beside) {
   const PrefixMatch found = tree_.match(keys);
   const Pages present = found.device_pages + found.host_pages;
   const bool refills = config_.prefetch_style == PrefetchStyle::sglang && present > first &&
@@ -101,17 +151,27 @@ Cache::Adoption Cache::adopt(std::span<const PageKey> keys, Pages first, std::sp
     adoption.refused = Reason::duplicate;
   }
   const bool keep = present >= first && had < keys.size() && adoption.refused != Reason::not_backed_up;
+  if (!keep && present == keys.size() && adoption.refused != Reason::not_backed_up) {  // they lacked only these
+    for (PoolSlots& more : beside) put_beside(found.end, more);
+  }
   const Pages skipped = keep ? had - first : slots.size();
   free_host(slots.first(skipped));
-  if (!keep) return adoption;
+  if (!keep) {
+    for (PoolSlots& more : beside) free_host_beside(more);
+    return adoption;
+  }
   adoption.pages = slots.size() - skipped;
   adoption.end = found.end;
-  if (present == keys.size()) return adoption;
+  if (present == keys.size()) {
+    for (PoolSlots& more : beside) put_beside(found.end, more);
+    return adoption;
+  }
   const std::span<const SlotId> kept = slots.subspan(present - first);
   const std::int32_t priority = tree_.node(found.end).facts.priority;
   adoption.end = tree_.insert(found.end, keys.subspan(present), {}, kept, tree_.next_stamp(), priority);
   sink_.keys(EventKind::pages_stored, Tier::host, keys.subspan(present));
   storage_.raise_priority(keys.subspan(present), priority);
+  for (PoolSlots& more : beside) put_beside(adoption.end, more);
   return adoption;
 }
 
@@ -130,13 +190,25 @@ void Cache::store_node(NodeId id, Pages first, Pages pages, std::size_t tiers_to
                                                   : &tree_.node(parent).keys().back();
   const std::span<const SlotId> slots = config_.host_pages != 0 ? node.host.slots : node.device.slots;
   const std::uint64_t store = ++last_store_;
-  const std::uint32_t jobs =
+  Store made{held, 0, id, {}};
+  made.jobs =
       storage_.write(store, prior, std::span(node.keys()).subspan(first, pages), std::span(slots).subspan(first, pages),
                      config_.host_pages != 0 ? Tier::host : Tier::device, tiers_to, node.facts.priority);
-  if (jobs == 0) {
+  const bool to_end = first + pages == tree_.node(id).facts.pages;
+  for (std::size_t at = 0; at < pools_.size() && to_end; ++at) {
+    FurtherPool& index = *pools_[at].index;
+    if (!index.has(Tier::host, id) || index.arriving(Tier::host, id) != OperationId::none) continue;
+    const std::span<const SlotId> own = index.slots(Tier::host, id);
+    const std::uint32_t jobs = storage_.write(store, nullptr, std::span(tree_.node(id).keys()).last(own.size()), own,
+                                              Tier::host, tiers_to, tree_.node(id).facts.priority, at + 1);
+    if (jobs == 0) continue;
+    made.jobs += jobs;
+    made.beside.emplace_back(at, index.lease(Tier::host, id));
+  }
+  if (made.jobs == 0) {
     unhold(held);
   } else {
-    stores_[store] = {held, jobs};
+    stores_[store] = std::move(made);
   }
 }
 
@@ -151,6 +223,7 @@ void Cache::end_store(std::uint64_t hold) {
   const auto store = stores_.find(hold);
   KV_CHECK(store != stores_.end(), "a write ends once");
   if (--store->second.jobs > 0) return;
+  for (const auto& [at, from] : store->second.beside) pools_[at].index->release(Tier::host, store->second.node, from);
   unhold(store->second.hold);
   stores_.erase(store);
 }

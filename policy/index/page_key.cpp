@@ -24,6 +24,7 @@ constexpr std::size_t kSegmentBytes = 24;
 constexpr std::uint64_t kPrivateMark = 1;
 constexpr std::uint64_t kStoreMark = 2;
 constexpr std::uint64_t kObjectMark = 3;
+constexpr std::uint64_t kPoolMark = 4;
 
 std::byte* store_key(std::byte* to, const PageKey& key) {
   for (const std::uint64_t word : key.words) to = store_le64(to, word);
@@ -127,12 +128,21 @@ PageKey storage_page_key(const PageKey& space, const PageKey& page) {
   return PageKey{{hash.low64, hash.high64, kStoreMark, 0}};
 }
 
-PageKey storage_object_key(const PageKey& page, std::uint32_t object) {
+namespace {
+PageKey numbered_key(const PageKey& page, std::uint64_t mark, std::uint64_t number) {
   std::array<std::byte, kKeyBytes + 8> packed;
-  store_le64(store_key(packed.data(), page), object);
+  store_le64(store_key(packed.data(), page), number);
   const XXH128_hash_t hash = XXH3_128bits(packed.data(), packed.size());
-  return PageKey{{hash.low64, hash.high64, kObjectMark, object}};
+  return PageKey{{hash.low64, hash.high64, mark, number}};
 }
+}  // namespace
+
+PageKey storage_object_key(const PageKey& page, std::uint32_t object) {
+  return numbered_key(page, kObjectMark, object);
+}
+
+PageKey pool_page_key(const PageKey& page, std::size_t pool) { return numbered_key(page, kPoolMark, pool); }
+std::size_t pool_of(const PageKey& key) { return key.words[2] == kPoolMark ? key.words[3] : 0; }
 
 PageKey token_page_key(const PageKey* prior, std::span<const std::uint32_t> tokens) {
   Sha256& hash = sha256();

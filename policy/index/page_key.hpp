@@ -47,6 +47,12 @@ PageKey storage_page_key(const PageKey& space, const PageKey& page);
 // words[2] makes it different from the other keys made here.
 PageKey storage_object_key(const PageKey& page, std::uint32_t object);
 
+// The key of what a pool beside pool 0 has of a page: its window, or the state behind it. `pool`: its number, from 1
+// on. XXH3 (128 bits) over page key and number, with a mark in words[2].
+PageKey pool_page_key(const PageKey& page, std::size_t pool);
+// The pool of such a key; 0: the key of a page.
+std::size_t pool_of(const PageKey& key);
+
 // The key of a page of real tokens. `prior`: the key of the page before, else the namespace seed, else null. The words
 // of the key are the digest's 32 bytes in order (little-endian).
 PageKey token_page_key(const PageKey* prior, std::span<const std::uint32_t> tokens);

@@ -157,8 +157,8 @@ NodeId RadixTree::child_of(NodeId parent, const PageKey& first) const {
 bool RadixTree::classify(NodeId id) {
   Node& n = mutable_node(id);
   Node& parent = mutable_node(n.parent);
-  const bool may_go =
-      n.device.resident() && (n.device.leases == 0 || KV_MUTANT(2)) && (n.leaving || !leaves_by_choice());
+  const bool may_go = n.device.resident() && (n.device.leases == 0 || KV_MUTANT(2)) && !lost_leased_copy(n) &&
+                      (n.leaving || !leaves_by_choice());
   const bool settled = may_go && n.settled_children == n.device.children;
   const bool evictable =
       may_go && (n.host.arriving == OperationId::none || KV_MUTANT(3)) && n.evictable_children == n.device.children;
@@ -643,7 +643,8 @@ void RadixTree::check_node(NodeId id) const {
   KV_CHECK(!n.host.resident() || n.host.slots.size() == n.facts.pages, "one host slot a page");
   KV_CHECK(!n.device.resident() || n.parent == root() || parent.device.resident(), "the device set is prefix-closed");
   KV_CHECK(n.facts.priority <= parent.facts.priority, "a node's priority is at least its child's");
-  const bool may_go = n.device.resident() && n.device.leases == 0 && (n.leaving || !leaves_by_choice());
+  const bool may_go =
+      n.device.resident() && n.device.leases == 0 && !lost_leased_copy(n) && (n.leaving || !leaves_by_choice());
   KV_CHECK(n.settled == (may_go && n.settled_children == n.device.children), "the settled nodes are closed downwards");
   KV_CHECK(n.evictable == (may_go && n.host.arriving == OperationId::none && n.evictable_children == n.device.children),
            "the evictable nodes are closed downwards");

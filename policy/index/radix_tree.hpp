@@ -235,6 +235,10 @@ class RadixTree {
     return [this](NodeId id) -> const PageKey& { return node(id).first_key; };
   }
   NodeId child_of(NodeId parent, const PageKey& first) const;
+  // A prefetch may lease a copy on L2 that is still being written. If the write fails, the lease holds the node on L1.
+  static bool lost_leased_copy(const Node& n) {
+    return !n.host.resident() && n.host.leases > 0 && n.backup_failures > 0;
+  }
   bool classify(NodeId id);  // sets settled and evictable; true if one of them changed
   void refresh(NodeId id);   // classify(), then offer or withdraw; continues upwards while the classification changes
   void reoffer(NodeId id);

@@ -77,6 +77,7 @@ void Prefetcher::issue(RequestId request, std::span<const PageKey> keys, const P
   prefetch.issued = prefetch.progress = step_time;
   prefetch.starts = starts;
   if (earlier != prefetches_.end()) inherit(prefetch, earlier);
+  prefetch.needs = cache_.needs(first, asked);
   if (by_host) {
     prefetch.hold = cache_.hold(match.end);
     occupy(prefetch, asked);
@@ -131,7 +132,9 @@ std::vector<FetchedRun> Prefetcher::runs_between(const Prefetch& prefetch, Pages
 
 void Prefetcher::look_up(std::size_t tier, Entry entry) {
   Prefetch& prefetch = entry->second;
-  prefetch.look_up = storage_.look_up(tier, entry->first, prefetch.keys, prefetch.first + prefetch.hit);
+  std::vector<StorageOperation::Need> needs = prefetch.needs;
+  for (StorageOperation::Need& need : needs) need.from_start &= prefetch.hit == 0;
+  prefetch.look_up = storage_.look_up(tier, entry->first, prefetch.keys, prefetch.first + prefetch.hit, needs);
 }
 
 void Prefetcher::take(const StorageAnswer& answer, RequestId head) {
@@ -156,6 +159,7 @@ void Prefetcher::take_look_up(Entry entry, const StorageAnswer& answer, RequestI
   prefetch.look_up = OperationId::none;
   prefetch.failed |= !answer.done;
   if (prefetch.state == State::draining) return land(entry);
+  if (answer.usable > 0) prefetch.usable = prefetch.hit + answer.usable;
   if (answer.pages > 0) {
     prefetch.found.push_back({answer.tier, prefetch.first + prefetch.hit, answer.pages});
     prefetch.hit += answer.pages;
@@ -168,9 +172,27 @@ void Prefetcher::take_look_up(Entry entry, const StorageAnswer& answer, RequestI
   decide_after_look_ups(entry, head);
 }
 
+// Pages behind the usable prefix are not read.
+void Prefetcher::cut_to_usable(Prefetch& prefetch) {
+  while (prefetch.hit > prefetch.usable) {
+    FetchedRun& last = prefetch.found.back();
+    storage_.unpin(last.tier, prefetch.keys[last.first + last.pages - 1]);
+    const Pages more = std::min(prefetch.hit - prefetch.usable, last.pages);
+    last.pages -= more;
+    prefetch.hit -= more;
+    if (last.pages > 0) {
+      storage_.pin(last.tier, prefetch.keys[last.first + last.pages - 1]);
+    } else {
+      prefetch.found.pop_back();
+      --prefetch.pinned_runs;
+    }
+  }
+}
+
 // All tiers have answered: revokes the prefetch, makes it ready for a direct load, or fetches.
 void Prefetcher::decide_after_look_ups(Entry entry, RequestId head) {
   Prefetch& prefetch = entry->second;
+  cut_to_usable(prefetch);
   if (prefetch.hit == 0) return revoke(entry, prefetch.failed ? Reason::transfer_failed : Reason::miss);
   if (tokens(prefetch.hit) < config_.prefetch_min_tokens) return revoke(entry, Reason::too_short);
   TimeNs takes = 0;
@@ -210,7 +232,8 @@ bool Prefetcher::fetch(Entry entry) {
   prefetch.fetch_first = std::min(end, std::max(prefetch.first, brought));
   const Pages wanted = end - prefetch.fetch_first;
   const Pages room = cache_.make_host_room(wanted, whole());
-  const bool enough = room == wanted || tokens(room) >= config_.prefetch_min_tokens;
+  const bool divides = prefetch.needs.empty() && tokens(room) >= config_.prefetch_min_tokens;
+  const bool enough = room == wanted || divides;
   const Pages fetched = enough ? room : 0;
   sink_.event({.kind = EventKind::prefetch_hit, .tier = Tier::host, .pages = prefetch.hit, .request = entry->first});
   if (prefetch.hit > wanted)
@@ -227,6 +250,16 @@ bool Prefetcher::fetch(Entry entry) {
                  .request = entry->first});
   if (!enough) return false;
   if (room > 0) cache_.allocate_host(room, prefetch.slots);
+  if (room > 0 && !allocate_beside(prefetch)) {
+    free_beside(prefetch);
+    cache_.free_host(std::exchange(prefetch.slots, {}));
+    sink_.event({.kind = EventKind::prefetch_shortened,
+                 .tier = Tier::host,
+                 .reason = Reason::capacity,
+                 .pages = room,
+                 .request = entry->first});
+    return false;
+  }
   if (!whole()) occupy(prefetch, room);
   sink_.decide(DecisionKind::fetch, room < wanted ? Reason::capacity : Reason::none, prefetch.keys[prefetch.first],
                room, entry->first);
@@ -236,17 +269,17 @@ bool Prefetcher::fetch(Entry entry) {
     Pages at = std::max(run.first, prefetch.fetch_first);
     while (at < run_end) {
       const Pages pages = std::min(run_end - at, config_.storage_batch_pages);
-      const auto slots = std::span(prefetch.slots).subspan(at - prefetch.fetch_first, pages);
-      const StorageAnswer get = storage_.get(run.tier, entry->first, prefetch.keys, at, slots, Tier::host);
-      queue_read(run.tier, get);
-      prefetch.pieces.push_back({get, at, false});
-      // Each batch by itself, so that the end of its operation tells when it came.
-      sink_.event({.kind = EventKind::prefetch_started,
-                   .tier = storage_.tier(run.tier),
-                   .pages = get.asked,
-                   .operation = get.id,
-                   .request = entry->first});
+      get(entry, run.tier, at, std::span(prefetch.slots).subspan(at - prefetch.fetch_first, pages), 0);
       at += pages;
+    }
+  }
+  // What a page has beside it comes from the page's tier.
+  for (const Cache::PoolSlots& beside : prefetch.beside) {
+    for (const FetchedRun& run : prefetch.found) {
+      const Pages from = std::max(run.first, beside.first);
+      const Pages to = std::min(run.first + run.pages, beside.first + beside.slots.size());
+      if (from >= to) continue;
+      get(entry, run.tier, from, std::span(beside.slots).subspan(from - beside.first, to - from), beside.pool);
     }
   }
   enter(entry, State::fetching);
@@ -254,6 +287,44 @@ bool Prefetcher::fetch(Entry entry) {
   report_end(entry, EventKind::prefetch_revoked, prefetch.hit, Reason::duplicate);
   land(entry);
   return true;
+}
+
+void Prefetcher::get(Entry entry, std::size_t tier, Pages first, std::span<const SlotId> slots, std::size_t pool) {
+  Prefetch& prefetch = entry->second;
+  const StorageAnswer get = storage_.get(tier, entry->first, prefetch.keys, first, slots, Tier::host, pool);
+  queue_read(tier, get);
+  prefetch.pieces.push_back({get, first, false});
+  if (pool != 0) return;
+  // Each batch by itself, so that the end of its operation tells when it came.
+  sink_.event({.kind = EventKind::prefetch_started,
+               .tier = storage_.tier(tier),
+               .pages = get.asked,
+               .operation = get.id,
+               .request = entry->first});
+}
+
+// Takes slots for the windows before the end of the pages that are read, and for the state there. Returns false if
+// there is too little room; it may then have taken some.
+bool Prefetcher::allocate_beside(Prefetch& prefetch) {
+  const Pages read = prefetch.slots.size(), end = prefetch.fetch_first + read;
+  for (const StorageOperation::Need& need : prefetch.needs) {
+    const Pages count = std::min(need.trailing, read);
+    if (whole() && count < need.trailing && prefetch.first > 0) continue;  // SGLang reads no part of a window
+    prefetch.beside.push_back({need.pool, end - count, {}});
+    if (!cache_.allocate_host_beside(prefetch.beside.back(), count)) return false;
+  }
+  return true;
+}
+
+void Prefetcher::free_beside(Prefetch& prefetch) {
+  for (Cache::PoolSlots& beside : prefetch.beside) cache_.free_host_beside(beside);
+  prefetch.beside.clear();
+}
+
+// All that was to be read has arrived.
+bool Prefetcher::is_whole(const Prefetch& prefetch) {
+  return std::ranges::all_of(prefetch.pieces,
+                             [](const Piece& piece) { return piece.answered && piece.get.pages == piece.get.asked; });
 }
 
 void Prefetcher::take_get(Entry entry, const StorageAnswer& answer) {
@@ -267,6 +338,7 @@ void Prefetcher::take_get(Entry entry, const StorageAnswer& answer) {
   bool all = true, gap = false;
   for (const Piece& p : prefetch.pieces) {
     all = all && p.answered;
+    if (p.get.pool != 0) continue;
     if (gap && !KV_MUTANT(6)) continue;
     if (p.answered) prefetch.arrived += p.get.pages;
     gap = !p.answered || p.get.pages < p.get.asked;
@@ -294,10 +366,13 @@ void Prefetcher::commit(Prefetch& prefetch, RequestId request) {
     cache_.refresh(std::span(prefetch.keys).first(prefetch.fetch_first + prefetch.arrived), prefetch.first);
   }
   if (prefetch.arrived <= prefetch.committed) return;
+  if (!prefetch.needs.empty() && !is_whole(prefetch)) return;  // a prefix without its windows and state is of no use
   const Pages first = prefetch.fetch_first + prefetch.committed;
   const Pages pages = prefetch.arrived - prefetch.committed;
-  const Cache::Adoption adopted = cache_.adopt(std::span(prefetch.keys).first(first + pages), first,
-                                               std::span(prefetch.slots).subspan(prefetch.committed, pages));
+  const Cache::Adoption adopted =
+      cache_.adopt(std::span(prefetch.keys).first(first + pages), first,
+                   std::span(prefetch.slots).subspan(prefetch.committed, pages), prefetch.beside);
+  prefetch.beside.clear();
   sink_.decide(DecisionKind::commit, adopted.refused, prefetch.keys[prefetch.first], adopted.pages, request);
   if (adopted.pages < pages)
     sink_.event({.kind = EventKind::prefetch_wasted,
@@ -319,15 +394,16 @@ void Prefetcher::commit(Prefetch& prefetch, RequestId request) {
 void Prefetcher::land(Entry entry) {
   Prefetch& prefetch = entry->second;
   if (!prefetch.stopped || !whole()) commit(prefetch, entry->first);
-  if (prefetch.arrived > prefetch.committed) {  // after a stop in SGLang's style
+  if (prefetch.arrived > prefetch.committed) {  // after a stop in SGLang's style, or a window or state has not come
     sink_.event({.kind = EventKind::prefetch_wasted,
                  .tier = Tier::host,
-                 .reason = Reason::stopped,
+                 .reason = prefetch.stopped ? Reason::stopped : Reason::transfer_failed,
                  .pages = prefetch.arrived - prefetch.committed,
                  .operation = first_get(prefetch),
                  .request = entry->first});
   }
   release(std::span(prefetch.slots).subspan(prefetch.committed));
+  free_beside(prefetch);
   if (!prefetch.pieces.empty() && prefetch.stopped) {
     sink_.event({.kind = EventKind::prefetch_done,
                  .tier = Tier::host,
@@ -603,7 +679,7 @@ void Prefetcher::queue_read(std::size_t tier, const StorageAnswer& get) {
     reads.uncertain_ns = 0;
     reads.tokens = 0;
   }
-  reads.queue.push_back({get.id, get.request, tokens(get.asked), false});
+  reads.queue.push_back({get.id, get.request, tokens(get, get.asked), false});
 }
 
 // The answered get is the first in the queue. If a pass had to end first, the step sees the answer late: the get came
@@ -623,7 +699,7 @@ void Prefetcher::record_read(const StorageAnswer& answer) {
   }
   reads.began = step_time_;
   reads.uncertain_ns = unseen;
-  reads.tokens += tokens(answer.pages);
+  reads.tokens += tokens(answer, answer.pages);
   if (!whole || step_time_ == reads.asked) return;
   // The time since the tier began to read, divided by the tokens since then, is never less than the true time per
   // token, and sometimes far more. So the least of the last samples is used.
@@ -718,6 +794,14 @@ Pages Prefetcher::owned_pages() const {
     if (!prefetch.slots.empty()) pages += prefetch.slots.size() - prefetch.committed;
   }
   return pages;
+}
+
+std::vector<Pages> Prefetcher::owned_beside() const {
+  std::vector<Pages> slots(config_.pools.size(), 0);
+  for (const auto& [request, prefetch] : prefetches_) {
+    for (const Cache::PoolSlots& beside : prefetch.beside) slots[beside.pool - 1] += beside.slots.size();
+  }
+  return slots;
 }
 
 void Prefetcher::check_invariants() const {

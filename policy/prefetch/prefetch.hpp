@@ -25,6 +25,9 @@
 // asked for, until its end. A stop ends it: nothing that arrives later is kept, and a look-up that waits for its turn
 // is cancelled. Slots that hold nothing to keep are freed one step after the last answer.
 //
+// With windows or states, the prefetch reads the longest prefix that is usable with them, and then what that prefix
+// needs of them. It is of use only as a whole: what has arrived when it ends early is freed.
+//
 // Each issued prefetch reports exactly one end:
 //
 //   completed   prefetch_done none
@@ -107,6 +110,8 @@ class Prefetcher {
   void free_released(bool all);
   // Host slots that prefetches own.
   Pages owned_pages() const;
+  // The same, of each pool beside pool 0.
+  std::vector<Pages> owned_beside() const;
   void check_invariants() const;
 
  private:
@@ -120,11 +125,14 @@ class Prefetcher {
     State state = State::looking_up;
     std::vector<PageKey> keys;
     Pages first = 0;  // the first page that neither L1 nor L2 had
-    Pages hit = 0;    // pages from there on that L3 has
+    Pages hit = 0;    // pages from there on that L3 has; with needs, after the last look-up the usable ones
+    std::vector<StorageOperation::Need> needs;
+    Pages usable = 0;  // pages of `hit` that are usable
     std::vector<FetchedRun> found;
     std::size_t pinned_runs = 0;              // of `found`, from the first on
     OperationId look_up = OperationId::none;  // that is not answered yet
     std::vector<SlotId> slots;                // slots of the chain's pages [fetch_first, fetch_first + slots.size())
+    std::vector<Cache::PoolSlots> beside;     // of the windows and the state
     Pages fetch_first = 0;
     Pages arrived = 0;    // pages of `slots` that have arrived, without a gap
     Pages committed = 0;  // pages of `slots` that have been committed, without a gap
@@ -180,7 +188,12 @@ class Prefetcher {
   void take_look_up(Entry entry, const StorageAnswer& answer, RequestId head);
   void decide_after_look_ups(Entry entry, RequestId head);
   void unpin_found(Prefetch& prefetch);
+  void cut_to_usable(Prefetch& prefetch);
   bool fetch(Entry entry);
+  bool allocate_beside(Prefetch& prefetch);
+  void free_beside(Prefetch& prefetch);
+  static bool is_whole(const Prefetch& prefetch);
+  void get(Entry entry, std::size_t tier, Pages first, std::span<const SlotId> slots, std::size_t pool);
   void take_get(Entry entry, const StorageAnswer& answer);
   void cut(Entry entry);
   void stop(Entry entry, Reason reason);
@@ -213,6 +226,11 @@ class Prefetcher {
   }
   bool whole() const { return config_.prefetch_style == PrefetchStyle::sglang; }
   Tokens tokens(Pages pages) const { return pages * config_.shape.page_tokens; }
+  // Tokens of pool 0 that have the bytes of so many objects of the get's pool.
+  Tokens tokens(const StorageAnswer& get, Pages objects) const {
+    if (get.pool == 0) return tokens(objects);
+    return objects * config_.shape.page_tokens * storage_.object_bytes(get.pool) / config_.page_bytes() + 1;
+  }
 
   const EngineConfig& config_;
   Cache& cache_;

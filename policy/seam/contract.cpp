@@ -95,6 +95,11 @@ BrokenTerm SeamContract::judge(const StorageOperation& operation) const {
   if (work.pages != operation.pages.size()) return "a storage operation counts its pages";
   if (work.page_bytes == 0 || work.objects == 0 || work.ranks == 0) return "a storage operation weighs something";
   const bool moves = work.verb == StorageVerb::get || work.verb == StorageVerb::set;
+  if (operation.pool != 0 && !moves) return "only what moves has slots of a pool";
+  if (!operation.needs.empty() && work.verb != StorageVerb::look_up) return "only a look-up has needs";
+  for (const StorageOperation::Need& need : operation.needs) {
+    if (need.pool == 0 || need.trailing == 0) return "a look-up needs objects of the pools beside pool 0";
+  }
   for (const StoragePage& page : operation.pages) {
     if ((page.slot != kNoSlot) != moves) return "a page that moves has a slot, and no other";
   }
@@ -216,6 +221,7 @@ BrokenTerm SeamContract::submitted(const Operation& operation, OperationId id, T
     if (broken != nullptr) return broken;
     open_.back().verb = storage->work.verb;
     open_.back().pages = storage->work.pages;
+    open_.back().has_needs = !storage->needs.empty();
     open_.back().order = order_of(storage->work);
     return nullptr;
   }
@@ -379,6 +385,13 @@ BrokenTerm SeamContract::take_pages(const Open& open, const Completion& completi
     return "a storage operation that is done counts all its pages";
   }
   if (completion.status != Status::done && all) return "a storage operation that counts all its pages is done";
+  if (!completion.usable.empty()) {
+    if (!open.has_needs) return "only a look-up with needs tells usable lengths";
+    const bool ascends = std::ranges::is_sorted(completion.usable, std::ranges::less_equal());
+    if (completion.usable.front() == 0 || completion.usable.back() > completion.pages || !ascends) {
+      return "usable lengths ascend, and are of pages that are there";
+    }
+  }
   for (const Open& earlier : open_) {
     if (earlier.id >= open.id) break;
     if (open.order != 0 && earlier.order == open.order) return "storage operations of one verb and tier end in order";

@@ -90,6 +90,7 @@ class SeamContract {
     std::uint32_t gates = 0, gates_open = 0;
     StorageVerb verb = StorageVerb::look_up;  // storage operations only
     Pages pages = 0;
+    bool has_needs = false;
     std::uint8_t order = 0;  // operations with the same number end in order of submission; 0 = in any order
     ReduceVector values{};
     // hand-overs

@@ -185,6 +185,10 @@ OperationId Faulty::submit_storage(const StorageOperation& operation) {
   if (operation.work.verb == StorageVerb::set) {
     for (const StoragePage& page : operation.pages) flight.names.push_back(name_of(operation, page));
   }
+  const auto there = [&](std::size_t pool, Pages page) {
+    return !lost_.contains(name_of(operation, {pool_page_key(operation.pages[page].key, pool), kNoSlot}));
+  };
+  flight.found = usable_lengths(operation.needs, operation.needs.empty() ? 0 : operation.pages.size(), there);
   draw_fate(flight, operation);
   draw_times(flight);
   return flight.engine_id;
@@ -337,6 +341,10 @@ void Faulty::take(const Completion& completion) {
   flights_.erase(at);
   Held& next = held_.emplace_back();
   next.completion = distorted(flight, completion);
+  for (const Pages length : next.completion.usable) {
+    if (length <= next.completion.pages && std::ranges::binary_search(flight.found, length))
+      next.usable.push_back(length);
+  }
   next.order = flight.order;
   next.again = flight.fate.again;
   next.gates = flight.gates;
@@ -410,12 +418,14 @@ bool Faulty::due(std::size_t at) const {
 void Faulty::deliver_due() {
   for (std::size_t i = 0; i < held_.size(); ++i) {
     if (!due(i)) continue;
-    const Held next = std::move(held_[i]);
+    Held next = std::move(held_[i]);
     held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(i));
+    next.completion.usable = next.usable;
     if (next.again > 0) {
       ++counts_.duplicates;
       Held& again = held_.emplace_back();  // no order: the engine ignores a second answer
       again.completion = next.completion;
+      again.usable = next.usable;
       again.timer = world_.call_at(world_.now() + next.again);
       again.duplicate = true;
     }

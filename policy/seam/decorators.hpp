@@ -150,10 +150,12 @@ class Faulty final : public Substrate, public InputHandler {
     Fate fate = {};
     std::vector<OperationId> gates = {};  // engine ids
     std::vector<PageKey> names = {};      // names of a set's pages
+    std::vector<Pages> found = {};        // of a look-up with needs: lengths that lack nothing that was lost
   };
   // A completion that waits for its timer, for others of its order, or for its gates.
   struct Held {
     Completion completion;
+    std::vector<Pages> usable = {};         // what `completion` points to
     OperationId timer = OperationId::none;  // id in the world; none = due
     std::uint8_t order = 0;
     TimeNs again = 0;

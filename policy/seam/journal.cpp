@@ -16,9 +16,11 @@ constexpr JournalMagic kMagic = {std::byte{0x89}, std::byte{'k'}, std::byte{'v'}
 constexpr std::size_t kKeySize = 32;
 constexpr std::size_t kKinds = std::variant_size_v<decltype(Input::what)>;
 constexpr std::size_t kCommonBytes = 24;  // the common begin of every payload
-// Sizes of payloads by kind. An arrival also has its keys and its part, a reduction its values, a notice its slots.
+// Sizes of payloads by kind. An arrival also has its keys and its part, a completion its usable lengths, a reduction
+// its values, a notice its slots.
 constexpr std::array<std::size_t, kKinds> kPayloadBytes = {64, 44, 72, 32, 36, 56};
-constexpr std::size_t kPartBytes = 12;  // what version 4 has added to an arrival
+constexpr std::size_t kPartBytes = 12;   // what version 4 has added to an arrival
+constexpr std::size_t kUsableBytes = 4;  // what version 6 has added to a completion, beside the lengths
 constexpr std::size_t kSlotBytes = 4;
 constexpr std::size_t kValueBytes = 8;
 // The reduction of version 2.
@@ -64,7 +66,7 @@ bool in_range(const Notice& notice) {
 bool in_range(const Hint& hint) { return hint.kind <= HintKind::abort; }
 bool in_range(const Completion& completion) {
   return completion.id != OperationId::none && completion.status <= Status::gate_failed && completion.stalled_ns >= 0 &&
-         completion.cause <= Cause::lease;
+         completion.cause <= Cause::lease && completion.usable.size() <= kMaxJournalKeys;
 }
 bool in_range(const TimerFired& timer) { return timer.id != OperationId::none; }
 bool in_range(const Reduction& reduction) { return reduction.id != OperationId::none; }
@@ -121,7 +123,9 @@ void store(std::byte* to, const Completion& completion) {
   to = store_i64(to, completion.stalled_ns);
   to = store_le64(to, completion.pages);
   to = store_le32(to, static_cast<std::uint32_t>(completion.status));
-  store_le32(to, static_cast<std::uint32_t>(completion.cause));
+  to = store_le32(to, static_cast<std::uint32_t>(completion.cause));
+  to = store_le32(to, static_cast<std::uint32_t>(completion.usable.size()));
+  for (const Pages length : completion.usable) to = store_le64(to, length);
 }
 
 void store(std::byte* to, const TimerFired& timer) { store_le64(to, static_cast<std::uint64_t>(timer.id)); }
@@ -146,7 +150,7 @@ Hint load_hint(Words words) {
   return hint;
 }
 
-Completion load_completion(Words words) {
+Completion load_completion(Words& words) {
   Completion completion;
   completion.id = OperationId{words.u64()};
   completion.bytes = words.u64();
@@ -184,6 +188,9 @@ PayloadSizes payload_sizes(InputKind kind, std::uint32_t version) {
       const std::size_t part = version < 4 ? 0 : kPartBytes;
       return {least + part, least + part + kMaxJournalKeys * kKeySize};
     }
+    case InputKind::completion:
+      if (version < 6) return {least, least};
+      return {least + kUsableBytes, least + kUsableBytes + kMaxJournalKeys * kValueBytes};
     case InputKind::notice:
       if (version < 4) return {1, 0};
       return {least, least + kMaxJournalKeys * kSlotBytes};
@@ -227,6 +234,9 @@ void JournalWriter::append(const Input& input, const DecisionMark& after) {
   KV_CHECK(in_range(input, after, last_now_, last_mark_), "an input keeps the seam's field ranges");
   std::size_t size = kPayloadBytes[input.what.index()];
   if (const auto* arrival = std::get_if<Arrival>(&input.what)) size += arrival->keys.size() * kKeySize + kPartBytes;
+  if (const auto* completion = std::get_if<Completion>(&input.what)) {
+    size += kUsableBytes + completion->usable.size() * kValueBytes;
+  }
   if (const auto* reduction = std::get_if<Reduction>(&input.what)) size += reduction->values.size() * kValueBytes;
   if (const auto* notice = std::get_if<Notice>(&input.what)) size += notice->slots.size() * kSlotBytes;
   std::byte* const to = open(type_of(kind_of(input)), size, input.now, after);
@@ -321,8 +331,16 @@ bool JournalReader::parse_payload(InputKind kind, const std::byte* payload, std:
     }
     case InputKind::hint: record.input.what = load_hint(words); break;
     case InputKind::completion: {
-      const Completion completion = load_completion(words);
+      Completion completion = load_completion(words);
       if (frames_.version() < 5 && completion.cause > Cause::full) return false;
+      if (frames_.version() >= 6) {
+        const std::size_t lengths = words.u32();
+        const std::size_t least = kPayloadBytes[static_cast<std::size_t>(InputKind::completion)] + kUsableBytes;
+        if (size != least + lengths * kValueBytes) return false;
+        usable_.resize(lengths);  // never more than the payload has
+        for (Pages& length : usable_) length = words.u64();
+        completion.usable = usable_;
+      }
       record.input.what = completion;
       break;
     }

@@ -5,7 +5,8 @@
 //     1 arrival     u64 request | u64 prompt | u64 output | u64 session | i32 priority | u32 keys | 32 each key |
 //                   u32 part | u32 peer | u32 attempt; before version 4 without the last three
 //     2 hint        u64 subject | i64 value | u32 kind
-//     3 completion  u64 id | u64 bytes | u64 steps | i64 stalled | u64 pages | u32 status | u32 cause
+//     3 completion  u64 id | u64 bytes | u64 steps | i64 stalled | u64 pages | u32 status | u32 cause |
+//                   u32 usable lengths | u64 each; before version 6 without the last two
 //     4 timer       u64 id
 //     5 reduction   u64 id | u32 values | i64 each; in version 2: u64 id | 16 i64
 //     6 end         nothing; the last record of a run that came to its end
@@ -14,7 +15,7 @@
 // A journal without its end record is truncated, wherever it was cut. The text belongs to the caller: by convention the
 // resolved experiment, from which the engine's configuration is made.
 //
-// Version 5 is written. Versions 2 to 4 are read too. Before version 5, no completion has the cause `lease`. Before
+// Version 6 is written. Versions 2 to 5 are read too. Before version 5, no completion has the cause `lease`. Before
 // version 4 there is one engine, and no notice. In version 2, a reduction always has 16 values, with zeros after the
 // engine's own.
 //
@@ -34,7 +35,7 @@
 
 namespace kvtwin {
 
-constexpr std::uint32_t kJournalVersion = 5;                   // the version that is written
+constexpr std::uint32_t kJournalVersion = 6;                   // the version that is written
 constexpr std::uint32_t kOldestJournalVersion = 2;             // the oldest version that is read
 constexpr std::size_t kMaxJournalKeys = std::size_t{1} << 26;  // of one arrival
 // So that no sum of a request's tokens overflows.
@@ -112,6 +113,7 @@ class JournalReader {
   DecisionMark last_mark_;
   std::vector<PageKey> keys_;
   std::vector<SlotId> slots_;
+  std::vector<Pages> usable_;
 };
 
 }  // namespace kvtwin

@@ -17,6 +17,7 @@
 #include <span>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "policy/base/check.hpp"
 #include "policy/base/types.hpp"
@@ -88,7 +89,8 @@ struct StoragePage {
 
 // Consecutive pages of one chain in one storage tier (L3). The completion has the number of leading pages
 // (Completion::pages) for which this is true:
-//   look_up   the page is there now. A miss is no failure.
+//   look_up   the page is there now. A miss is no failure. With `needs`, the completion also has all usable lengths up
+//             to that number (Completion::usable).
 //   get       the page is in its slot and is what was stored under its key: the world has checked this.
 //             Slots of other pages hold any bytes. Done if true for all pages.
 //   set       the page is stored, or was there already. Done if true for all pages.
@@ -99,7 +101,34 @@ struct StorageOperation {
   StorageWork work;
   PageKey space;  // identity of the pages' KV (page_key.hpp); the store finds a page by space and key
   std::span<const StoragePage> pages;
+  // Of get and set: the pool of the slots. 0, or 1 + index in EngineConfig::pools; then each key is one of
+  // pool_page_key(), and an object by itself: a window of a page, or a state.
+  std::size_t pool = 0;
+  // Of look_up: what else must be there for a prefix to be usable.
+  struct Need {
+    std::size_t pool = 0;     // 1 + index in EngineConfig::pools
+    Pages trailing = 1;       // objects of so many last pages of the prefix
+    bool from_start = false;  // a prefix with fewer pages needs as many objects as it has; else it is not usable
+  };
+  std::span<const Need> needs = {};
 };
+
+// Returns the lengths in [1, pages] of the look-up's pages that are usable: has(pool, page) holds for all that they
+// need. Ascending.
+template <typename Has>
+std::vector<Pages> usable_lengths(std::span<const StorageOperation::Need> needs, Pages pages, Has has) {
+  std::vector<Pages> lengths;
+  std::vector<Pages> run(needs.size(), 0);  // objects without a gap that end here
+  for (Pages page = 0; page < pages; ++page) {
+    bool usable = true;
+    for (std::size_t at = 0; at < needs.size(); ++at) {
+      run[at] = has(needs[at].pool, page) ? run[at] + 1 : 0;
+      usable &= run[at] >= needs[at].trailing || (needs[at].from_start && run[at] == page + 1);
+    }
+    if (usable) lengths.push_back(page + 1);
+  }
+  return lengths;
+}
 
 // The lane where the operation queues. Look-ups do not queue, because an index answers them, not the medium.
 constexpr Lane lane_of(const StorageWork& work) {
@@ -133,7 +162,7 @@ using Operation = std::variant<TransferOperation, ForwardOperation, StorageOpera
 // vectors of equal width.
 constexpr std::size_t kHandOverReduceWidth = 3;  // the values that only an engine with a role has
 constexpr std::size_t kMaxReduceWidth =
-    8 + 4 * kStorageTiers + kHandOverReduceWidth;  // the largest of any configuration; see Engine
+    8 + (4 + 2) * kStorageTiers + kHandOverReduceWidth;  // the largest of any configuration; see Engine
 
 class ReduceVector {
  public:
@@ -254,6 +283,7 @@ struct Completion {
   TimeNs stalled_ns = 0;    // forward passes: time that the pass waited for gates
   Pages pages = 0;          // storage operations: the number of leading pages
   Cause cause = Cause::none;
+  std::span<const Pages> usable = {};  // look-ups with needs: lengths in [1, pages] that are usable, ascending
 };
 
 struct TimerFired {

@@ -8,8 +8,8 @@
 
 namespace kvtwin {
 
-Catalog::Catalog(Pages capacity, std::unique_ptr<EvictionPolicy> policy)
-    : capacity_(capacity), policy_(std::move(policy)) {}
+Catalog::Catalog(Pages capacity, std::unique_ptr<EvictionPolicy> policy, std::vector<Pages> sizes)
+    : capacity_(capacity), sizes_(std::move(sizes)), policy_(std::move(policy)) {}
 
 bool Catalog::knows(const PageKey& key) const {
   const std::uint32_t id = find(key);
@@ -74,7 +74,7 @@ void Catalog::lose(std::uint32_t id) {
   Entry& entry = entries_[id];
   KV_CHECK(entry.state != State::named, "only a known page is lost");
   entry.state = State::named;
-  --used_;
+  used_ -= sizes_[entry.pool];
   policy_->withdraw(NodeId{id});
   drop_name(id);
 }
@@ -122,8 +122,8 @@ void Catalog::refresh(std::uint32_t id) {
 
 // ---- pages come and go ---------------------------------------------------------------------------------
 
-Pages Catalog::take_victims(Pages pages, std::vector<PageKey>& victims) {
-  while (capacity_ - used_ < pages) {
+Pages Catalog::take_victims(Pages objects, std::vector<PageKey>& victims, std::size_t pool) {
+  while (room_for(objects, pool) < objects) {
     const NodeId victim = policy_->victim();
     if (victim == NodeId::none) break;
     const auto id = static_cast<std::uint32_t>(victim);
@@ -131,11 +131,12 @@ Pages Catalog::take_victims(Pages pages, std::vector<PageKey>& victims) {
     victims.push_back(entries_.key(id));
     lose(id);
   }
-  return std::min(pages, capacity_ - used_);
+  return room_for(objects, pool);
 }
 
-void Catalog::begin_write(const PageKey* prior, std::span<const PageKey> keys, std::int32_t priority) {
-  KV_CHECK(keys.size() <= capacity_ - used_, "room was made before");
+void Catalog::begin_write(const PageKey* prior, std::span<const PageKey> keys, std::int32_t priority,
+                          std::size_t pool) {
+  KV_CHECK(room_for(keys.size(), pool) == keys.size(), "room was made before");
   std::uint32_t parent = prior == nullptr ? kNone : name(*prior);
   least_priority_ = std::min(least_priority_, priority);
   ++stamp_;
@@ -144,6 +145,7 @@ void Catalog::begin_write(const PageKey* prior, std::span<const PageKey> keys, s
     Entry& entry = entries_[id];
     KV_CHECK(entry.state == State::named, "a page is written once");
     entry.state = State::arriving;
+    entry.pool = static_cast<std::uint8_t>(pool);
     entry.last_access = stamp_;
     entry.inserted = ++insertions_;
     entry.hits = 1;
@@ -154,7 +156,7 @@ void Catalog::begin_write(const PageKey* prior, std::span<const PageKey> keys, s
     notify_learner(id, [](LearnsFromVisits& learner, const PolicyNode& node) { learner.entered(node); });
     parent = id;
   }
-  used_ += keys.size();
+  used_ += keys.size() * sizes_[pool];
   used_max_ = std::max(used_max_, used_);
 }
 
@@ -172,15 +174,16 @@ void Catalog::end_write(std::span<const PageKey> keys, Pages stored) {
   }
 }
 
-void Catalog::adopt(const PageKey* prior, std::span<const PageKey> keys) {
+void Catalog::adopt(const PageKey* prior, std::span<const PageKey> keys, std::size_t pool) {
   ++stamp_;
   for (const PageKey& key : keys) {
     if (!knows(key)) {
-      if (used_ == capacity_) break;
+      if (room_for(1, pool) == 0) break;
       const std::uint32_t parent = prior == nullptr ? kNone : name(*prior);
       const std::uint32_t id = name(key);
       Entry& entry = entries_[id];
       entry.state = State::there;
+      entry.pool = static_cast<std::uint8_t>(pool);
       entry.arrived = ++arrivals_;
       entry.last_access = stamp_;
       entry.inserted = ++insertions_;
@@ -188,7 +191,7 @@ void Catalog::adopt(const PageKey* prior, std::span<const PageKey> keys) {
       entry.priority = 0;
       set_marks(id, {});
       entry.depth = depth_below(parent);
-      ++used_;
+      used_ += sizes_[pool];
       attach(id, parent);
       notify_learner(id, [](LearnsFromVisits& learner, const PolicyNode& node) { learner.entered(node); });
       refresh(id);
@@ -273,7 +276,7 @@ void Catalog::check_invariants() const {
     ++known;
     if (entry.parent != kNone) ++children[entry.parent];
     if (const auto pins = pinned_.find(id); pins != pinned_.end()) children[id] += pins->second;
-    used += entry.state != State::named;
+    if (entry.state != State::named) used += sizes_[entry.pool];
   }
   KV_CHECK(known == by_key_.size() && known + free_.size() == entries_.size(), "an entry is found by its key");
   for (std::uint32_t id = 0; id < entries_.size(); ++id) {

@@ -1,7 +1,8 @@
 // The pages of one storage tier, as this engine knows them: which pages are there or on their way, and which is evicted
 // next. Exact for a tier that this engine owns. A bounded guess for a shared tier, which look-ups and gets correct.
 //
-// A page is identified by its key. Its parent is the page before it in its chain.
+// A page is identified by its key. Its parent is the page before it in its chain. A page may have further objects: its
+// windows, or the state behind it. Each has a key of its own (pool_page_key), and its page as parent.
 //
 //   absent --begin_write--> on its way --end_write--> there --take_victims, forget--> absent
 //
@@ -13,6 +14,7 @@
 // eviction policy's.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -28,7 +30,8 @@ namespace kvtwin {
 
 class Catalog {
  public:
-  Catalog(Pages capacity, std::unique_ptr<EvictionPolicy> policy);
+  // `sizes`: of an object of each pool, pool 0 first, in the unit of `capacity`. By default, the unit is a page.
+  Catalog(Pages capacity, std::unique_ptr<EvictionPolicy> policy, std::vector<Pages> sizes = {1});
 
   // Returns whether the page is there or on its way.
   bool knows(const PageKey& key) const;
@@ -39,18 +42,18 @@ class Catalog {
   Pages capacity() const { return capacity_; }
   Pages used_max() const { return used_max_; }
 
-  // Makes room for up to `pages` more pages. Appends the pages that must be removed to `victims`. Returns for how many
-  // pages there is room.
-  Pages take_victims(Pages pages, std::vector<PageKey>& victims);
+  // Makes room for up to `objects` more objects of the pool. Appends what must be removed to `victims`. Returns for how
+  // many objects there is room.
+  Pages take_victims(Pages objects, std::vector<PageKey>& victims, std::size_t pool = 0);
 
-  // Begins to write consecutive pages of a chain. Requires: none of them is known; there is room. `prior`: the page
-  // before them; null at the start of the chain.
-  void begin_write(const PageKey* prior, std::span<const PageKey> keys, std::int32_t priority);
+  // Begins to write consecutive pages of a chain, or one object of another pool. Requires: none of them is known; there
+  // is room. `prior`: the page before them, null at the start of the chain; the object's page.
+  void begin_write(const PageKey* prior, std::span<const PageKey> keys, std::int32_t priority, std::size_t pool = 0);
   // The write has ended. The first `stored` pages are there now, the others are absent again.
   void end_write(std::span<const PageKey> keys, Pages stored);
   // A look-up has found these pages: adds those that are not known, as far as there is room. Their priority is 0,
   // because the requests that wrote them are not known.
-  void adopt(const PageKey* prior, std::span<const PageKey> keys);
+  void adopt(const PageKey* prior, std::span<const PageKey> keys, std::size_t pool = 0);
 
   void visit(const Visit& visit) {
     if (policy_.learner != nullptr) policy_.learner->visit(visit);
@@ -84,6 +87,7 @@ class Catalog {
     std::uint32_t depth = 0;  // pages from the start of the chain; 0 if a page above is not known
     std::int32_t priority = 0;
     State state = State::named;
+    std::uint8_t pool = 0;
   };
 
   auto key_of() const {
@@ -106,7 +110,12 @@ class Catalog {
   template <typename Call>
   void notify_learner(std::uint32_t id, Call call);
 
+  Pages room_for(Pages objects, std::size_t pool) const {
+    return std::min(objects, (capacity_ - used_) / sizes_[pool]);
+  }
+
   const Pages capacity_;
+  const std::vector<Pages> sizes_;  // by pool
   InstalledPolicy policy_;
   // By entry.
   KeyedList<Entry> entries_;

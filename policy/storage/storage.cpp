@@ -27,11 +27,13 @@ EvictionSetup setup_for(const EngineConfig& config, const StorageTierConfig& tie
 Storage::Storage(const EngineConfig& config, Substrate& substrate, const EventSink& sink)
     : config_(config), substrate_(substrate), sink_(sink) {
   KV_CHECK(config.storage.size() <= kStorageTiers, "each storage tier is there once at most");
+  std::vector<Pages> sizes{units_of_page()};
+  for (std::size_t pool = 1; pool <= config.pools.size(); ++pool) sizes.push_back(object_bytes(pool));
   for (const StorageTierConfig& tier : config.storage) {
-    tiers_.push_back(
-        {Catalog(catalog_pages(tier), make_eviction(tier.owned ? config.eviction : "lru", setup_for(config, tier))),
-         {},
-         {}});
+    tiers_.push_back({Catalog(catalog_pages(tier) * units_of_page(),
+                              make_eviction(tier.owned ? config.eviction : "lru", setup_for(config, tier)), sizes),
+                      {},
+                      {}});
   }
 }
 
@@ -67,11 +69,15 @@ OperationId Storage::submit(std::size_t tier, Job job, std::span<const PageKey> 
   operation.work.tier = config_.storage[tier].tier;
   operation.work.memory = job.answer.memory;
   operation.work.pages = keys.size();
-  operation.work.page_bytes = config_.page_bytes();
-  operation.work.objects = config_.storage_objects;
-  operation.work.ranks = job.answer.verb == StorageVerb::set ? config_.storage_writers : config_.ranks;
+  operation.work.page_bytes = object_bytes(job.answer.pool);
+  // A state is another one on each rank.
+  const bool state = job.answer.pool != 0 && config_.pools[job.answer.pool - 1].closure == Closure::point;
+  operation.work.objects = state ? 1 : config_.storage_objects;
+  operation.work.ranks = job.answer.verb == StorageVerb::set && !state ? config_.storage_writers : config_.ranks;
   operation.space = config_.storage_space;
+  operation.pool = job.answer.pool;
   operation.pages = pages_;
+  operation.needs = job.needs;
   job.answer.tier = tier;
   job.answer.asked = keys.size();
   job.submitted = substrate_.now();
@@ -82,8 +88,17 @@ OperationId Storage::submit(std::size_t tier, Job job, std::span<const PageKey> 
   return id;
 }
 
-OperationId Storage::look_up(std::size_t tier, RequestId request, std::span<const PageKey> chain, Pages first) {
+// The keys of what the pool has of these pages.
+std::vector<PageKey> Storage::keys_in(std::size_t pool, std::span<const PageKey> pages) const {
+  std::vector<PageKey> keys(pages.begin(), pages.end());
+  for (PageKey& key : keys) key = pool == 0 ? key : pool_page_key(key, pool);
+  return keys;
+}
+
+OperationId Storage::look_up(std::size_t tier, RequestId request, std::span<const PageKey> chain, Pages first,
+                             std::span<const StorageOperation::Need> needs) {
   Job job;
+  job.needs.assign(needs.begin(), needs.end());
   job.answer.verb = StorageVerb::look_up;
   job.answer.request = request;
   if (first > 0) job.prior = chain[first - 1];
@@ -94,15 +109,16 @@ OperationId Storage::look_up(std::size_t tier, RequestId request, std::span<cons
 }
 
 StorageAnswer Storage::get(std::size_t tier, RequestId request, std::span<const PageKey> chain, Pages first,
-                           std::span<const SlotId> slots, Tier memory) {
+                           std::span<const SlotId> slots, Tier memory, std::size_t pool) {
   Job job;
   job.answer.verb = StorageVerb::get;
+  job.answer.pool = pool;
   job.answer.memory = memory;
   job.answer.request = request;
-  const std::span<const PageKey> keys = chain.subspan(first, slots.size());
-  job.keys.assign(keys.begin(), keys.end());
+  job.keys = keys_in(pool, chain.subspan(first, slots.size()));
+  const std::vector<PageKey> keys = job.keys;
   tiers_[tier].catalog.touch(keys);
-  tiers_[tier].catalog.pin(keys.back());
+  for (const PageKey& key : pinned(job)) tiers_[tier].catalog.pin(key);
   StorageAnswer answer = job.answer;
   answer.tier = tier;
   answer.asked = keys.size();
@@ -118,58 +134,80 @@ void Storage::cancel(const StorageAnswer& get) {
 }
 
 std::uint32_t Storage::write(std::uint64_t hold, const PageKey* prior, std::span<const PageKey> keys,
-                             std::span<const SlotId> slots, Tier memory, std::size_t tiers_to, std::int32_t priority) {
+                             std::span<const SlotId> slots, Tier memory, std::size_t tiers_to, std::int32_t priority,
+                             std::size_t pool) {
   std::uint32_t jobs = 0;
+  const std::vector<PageKey> objects = pool == 0 ? std::vector<PageKey>{} : keys_in(pool, keys);
+  const std::span<const PageKey> named = pool == 0 ? keys : std::span<const PageKey>(objects);
   for (std::size_t tier = 0; tier < tiers_to; ++tier) {
     const Catalog& catalog = tiers_[tier].catalog;
     // Pages that the tier knows already are left alone. The others are written in runs.
     for (std::size_t at = 0; at < keys.size();) {
       const std::size_t first = at;
-      const bool known = catalog.knows(keys[at]);
-      while (at < keys.size() && catalog.knows(keys[at]) == known) ++at;
+      const bool known = catalog.knows(named[at]);
+      while (at < keys.size() && catalog.knows(named[at]) == known) ++at;
       if (known) {
-        tiers_[tier].catalog.raise_priority(keys.subspan(first, at - first), priority);
-        tiers_[tier].catalog.touch(keys.subspan(first, at - first));
+        tiers_[tier].catalog.raise_priority(named.subspan(first, at - first), priority);
+        tiers_[tier].catalog.touch(named.subspan(first, at - first));
         continue;
       }
       const PageKey* before = first == 0 ? prior : &keys[first - 1];
       jobs += write_to(tier, hold, before, keys.subspan(first, at - first), slots.subspan(first, at - first), memory,
-                       priority);
+                       priority, pool);
     }
   }
   return jobs;
 }
 
+// The pages of a run are one chain in the catalog. The objects of another pool are each below their page.
+void Storage::begin_write(std::size_t tier, const Job& job) {
+  Catalog& catalog = tiers_[tier].catalog;
+  if (job.answer.pool == 0) {
+    catalog.begin_write(job.prior ? &*job.prior : nullptr, job.keys, job.priority);
+    return;
+  }
+  for (std::size_t i = 0; i < job.keys.size(); ++i) {
+    catalog.begin_write(&job.pages[i], std::span(job.keys).subspan(i, 1), job.priority, job.answer.pool);
+  }
+}
+
 std::uint32_t Storage::write_to(std::size_t tier, std::uint64_t hold, const PageKey* prior,
                                 std::span<const PageKey> keys, std::span<const SlotId> slots, Tier memory,
-                                std::int32_t priority) {
+                                std::int32_t priority, std::size_t pool) {
   std::uint32_t jobs = 0;
   while (!keys.empty()) {
     const Pages wanted = std::min<Pages>(keys.size(), config_.storage_batch_pages);
     const Pages source_pages = memory == Tier::host ? config_.host_pages : config_.device_pages;
     if (writing_ + wanted > std::max<Pages>(1, source_pages * config_.storage_write_share / 1024)) {
-      drop(tier, keys, Reason::backlog);
+      drop(tier, keys, Reason::backlog, pool);
       return jobs;
     }
-    const Pages room = make_room(tier, prior, wanted);
+    const Pages room = make_room(tier, pool == 0 ? prior : &keys[wanted - 1], wanted, pool);
     if (room > 0) {
       Job job;
       job.answer.verb = StorageVerb::set;
       job.answer.memory = memory;
+      job.answer.pool = pool;
       if (prior != nullptr) job.prior = *prior;
-      job.keys.assign(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(room));
+      job.keys = keys_in(pool, keys.first(room));
+      if (pool != 0) job.pages.assign(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(room));
       job.slots.assign(slots.begin(), slots.begin() + static_cast<std::ptrdiff_t>(room));
       job.hold = hold;
-      tiers_[tier].catalog.begin_write(prior, keys.first(room), priority);
       job.priority = priority;
+      begin_write(tier, job);
       writing_ += room;
-      sink_.decide(tier == 0 ? DecisionKind::store : DecisionKind::store_next, Reason::none, keys.front(), room);
-      sink_.event({.kind = EventKind::store_queued, .tier = config_.storage[tier].tier, .pages = room});
-      submit(tier, std::move(job), keys.first(room), slots.first(room));
+      sink_.decide(tier == 0 ? DecisionKind::store : DecisionKind::store_next, Reason::none, keys.front(), room,
+                   kNoRequest, static_cast<std::uint8_t>(pool));
+      sink_.event({.kind = EventKind::store_queued,
+                   .tier = config_.storage[tier].tier,
+                   .pool = static_cast<std::uint8_t>(pool),
+                   .pages = room});
+      const std::vector<PageKey> named = job.keys;
+      submit(tier, std::move(job), named, slots.first(room));
       ++jobs;
     }
     if (room < wanted) {
-      drop(tier, keys.subspan(room), Reason::capacity);
+      drop(tier, keys.subspan(room), Reason::capacity, pool);
       return jobs;
     }
     prior = &keys[wanted - 1];
@@ -185,21 +223,34 @@ void Storage::raise_priority(std::span<const PageKey> keys, std::int32_t priorit
 }
 
 // Makes room: an owned tier removes the victims; of a shared store, the engine only forgets them.
-Pages Storage::make_room(std::size_t tier, const PageKey* prior, Pages pages) {
+Pages Storage::make_room(std::size_t tier, const PageKey* prior, Pages pages, std::size_t pool) {
   Catalog& catalog = tiers_[tier].catalog;
   victims_.clear();
   if (prior != nullptr) catalog.pin(*prior);
-  const Pages room = catalog.take_victims(pages, victims_);
+  const Pages room = catalog.take_victims(pages, victims_, pool);
   if (prior != nullptr) catalog.unpin(*prior);
   if (victims_.empty() || !config_.storage[tier].owned) return room;
   sink_.decide(DecisionKind::evict_storage, Reason::lost, victims_.front(), victims_.size());
-  sink_.event({.kind = EventKind::evicted,
-               .tier = config_.storage[tier].tier,
-               .reason = Reason::lost,
-               .pages = victims_.size(),
-               .keys = victims_});
+  std::ranges::stable_sort(victims_, {}, pool_of);
+  for (auto from = victims_.begin(); from != victims_.end();) {
+    const std::size_t of = pool_of(*from);
+    const auto to = std::find_if(from, victims_.end(), [of](const PageKey& key) { return pool_of(key) != of; });
+    report({.kind = EventKind::evicted,
+            .tier = config_.storage[tier].tier,
+            .reason = Reason::lost,
+            .pool = static_cast<std::uint8_t>(of),
+            .keys = {from, to}});
+    from = to;
+  }
   remove(tier, victims_);
   return room;
+}
+
+// Reports `keys` of one pool. Events name pages of pool 0 only.
+void Storage::report(Event event) const {
+  event.pages = event.keys.size();
+  if (event.pool != 0) event.keys = {};
+  sink_.event(event);
 }
 
 // Removes in order with the sets: a set that needs the room comes later.
@@ -223,13 +274,14 @@ void Storage::forget_lost(std::size_t tier, std::span<const PageKey> keys) {
   if (config_.storage[tier].owned && !victims_.empty()) remove(tier, victims_);
 }
 
-void Storage::drop(std::size_t tier, std::span<const PageKey> keys, Reason reason) {
-  sink_.decide(tier == 0 ? DecisionKind::store : DecisionKind::store_next, reason, keys.front(), keys.size());
-  sink_.event({.kind = EventKind::store_dropped,
-               .tier = config_.storage[tier].tier,
-               .reason = reason,
-               .pages = keys.size(),
-               .keys = keys});
+void Storage::drop(std::size_t tier, std::span<const PageKey> keys, Reason reason, std::size_t pool) {
+  sink_.decide(tier == 0 ? DecisionKind::store : DecisionKind::store_next, reason, keys.front(), keys.size(),
+               kNoRequest, static_cast<std::uint8_t>(pool));
+  report({.kind = EventKind::store_dropped,
+          .tier = config_.storage[tier].tier,
+          .reason = reason,
+          .pool = static_cast<std::uint8_t>(pool),
+          .keys = keys});
 }
 
 // ---- answers ---------------------------------------------------------------------------------------------
@@ -244,6 +296,8 @@ bool Storage::complete(const Completion& completion) {
       job->complete = true;
       job->answer.done = completion.status == Status::done;
       job->answer.pages = completion.pages;
+      job->usable.assign(completion.usable.begin(), completion.usable.end());
+      job->bound = job->answer.asked;
       job->answer.answered = substrate_.now();
       if (completion.cause != Cause::none) {
         sink_.event({.kind = EventKind::storage_fell_short,
@@ -259,6 +313,11 @@ bool Storage::complete(const Completion& completion) {
   return false;
 }
 
+Pages Storage::largest_usable(const Job& job) {
+  const auto above = std::ranges::upper_bound(job.usable, job.bound);
+  return above == job.usable.begin() ? 0 : *std::prev(above);
+}
+
 StorageHeads Storage::heads() const {
   StorageHeads heads{};
   for (std::size_t tier = 0; tier < tiers_.size(); ++tier) {
@@ -267,6 +326,10 @@ StorageHeads Storage::heads() const {
       if (queue.empty() || !queue.front().complete) continue;
       const StorageAnswer& answer = queue.front().answer;
       heads[tier * kStorageQueues + q] = 1 + 2 * static_cast<std::int64_t>(answer.pages) + (answer.done ? 1 : 0);
+      if (config_.pools.empty() || answer.verb != StorageVerb::look_up) continue;
+      const std::size_t at = tiers_.size() * kStorageQueues + 2 * tier;
+      heads[at] = static_cast<std::int64_t>(largest_usable(queue.front()));
+      heads[at + 1] = -heads[at];
     }
   }
   return heads;
@@ -286,6 +349,15 @@ bool Storage::take(const StorageHeads& agreed) {
       if (said == 0) continue;
       any = true;
       std::deque<Job>& queue = tiers_[tier].queues[q];
+      if (const Job& head = queue.front(); !config_.pools.empty() && head.answer.verb == StorageVerb::look_up) {
+        const std::size_t at = tiers_.size() * kStorageQueues + 2 * tier;
+        const auto usable = static_cast<Pages>(agreed[at]);
+        if (agreed[at] != -agreed[at + 1]) {  // another round
+          queue.front().bound = usable;
+          continue;
+        }
+        queue.front().answer.usable = usable;
+      }
       Job job = std::move(queue.front());
       queue.pop_front();
       --in_flight_;
@@ -326,12 +398,54 @@ void Storage::take_look_up(Job& job) {
   while (stays < job.answer.pages && !tiers_[job.answer.tier].being_removed.contains(keys[stays])) ++stays;
   job.answer.pages = stays;
   catalog.adopt(job.prior ? &*job.prior : nullptr, keys.first(stays));
+  if (job.needs.empty()) {
+    job.answer.usable = stays;
+  } else {
+    job.answer.usable = std::min(job.answer.usable, stays);
+    if (job.answer.done) sync_objects(job);
+  }
   answers_.push_back(job.answer);
+}
+
+// What the usable prefix needs is there. If a longer prefix was believed to be usable, something that it needs is
+// missing; it is not told which, so all of it is forgotten, and written again when it is next there to be written.
+void Storage::sync_objects(const Job& job) {
+  Catalog& catalog = tiers_[job.answer.tier].catalog;
+  const auto each_needed = [&](Pages length, auto visit) {
+    for (const StorageOperation::Need& need : job.needs) {
+      for (Pages page = length - std::min(length, need.trailing); page < length; ++page) {
+        if (!visit(need.pool, page)) return false;
+      }
+    }
+    return true;
+  };
+  each_needed(job.answer.usable, [&](std::size_t pool, Pages page) {
+    const PageKey object = pool_page_key(job.keys[page], pool);
+    if (!tiers_[job.answer.tier].being_removed.contains(object)) catalog.adopt(&job.keys[page], {&object, 1}, pool);
+    return true;
+  });
+  for (Pages length = job.answer.pages; length > job.answer.usable; --length) {
+    const bool believed = each_needed(length, [&](std::size_t pool, Pages page) {
+      return catalog.is_there_since(pool_page_key(job.keys[page], pool), job.mark);
+    });
+    if (!believed) continue;
+    std::vector<PageKey> missing;
+    each_needed(length, [&](std::size_t pool, Pages page) {
+      missing.push_back(pool_page_key(job.keys[page], pool));
+      return true;
+    });
+    forget_lost(job.answer.tier, missing);
+  }
+}
+
+// Of a chain, the last page: it protects those above.
+std::span<const PageKey> Storage::pinned(const Job& job) {
+  return job.answer.pool == 0 ? std::span(job.keys).last(1) : std::span(job.keys);
 }
 
 void Storage::take_get(Job& job) {
   Catalog& catalog = tiers_[job.answer.tier].catalog;
-  catalog.unpin(job.keys.back());
+  for (const PageKey& key : pinned(job)) catalog.unpin(key);
   const Pages pages = job.answer.pages;
   if (pages < job.answer.asked && !job.cancelled) forget_lost(job.answer.tier, std::span(job.keys).subspan(pages, 1));
   answers_.push_back(job.answer);
@@ -344,11 +458,11 @@ void Storage::take_set(Job& job) {
   tiers_[tier].catalog.end_write(keys, stored);
   writing_ -= keys.size();
   if (stored > 0)
-    sink_.event({.kind = EventKind::store_done,
-                 .tier = config_.storage[tier].tier,
-                 .pages = stored,
-                 .operation = job.answer.id,
-                 .keys = keys.first(stored)});
+    report({.kind = EventKind::store_done,
+            .tier = config_.storage[tier].tier,
+            .pool = static_cast<std::uint8_t>(job.answer.pool),
+            .operation = job.answer.id,
+            .keys = keys.first(stored)});
   if (stored == keys.size()) {
     ended_.push_back(job.hold);
     return;
@@ -356,9 +470,11 @@ void Storage::take_set(Job& job) {
   const std::span<const PageKey> rest = keys.subspan(stored);
   const PageKey* prior = stored > 0 ? &keys[stored - 1] : job.prior ? &*job.prior : nullptr;
   const bool again = job.attempts < config_.storage_retries;
-  const Pages room = again ? make_room(tier, prior, rest.size()) : 0;
+  const std::size_t pool = job.answer.pool;
+  if (pool != 0) prior = &job.pages.back();
+  const Pages room = again ? make_room(tier, prior, rest.size(), pool) : 0;
   if (room < rest.size()) {
-    drop(tier, rest, Reason::transfer_failed);
+    drop(tier, rest, Reason::transfer_failed, pool);
     if (config_.storage[tier].owned) remove(tier, rest);  // some of these pages may be there
     ended_.push_back(job.hold);
     return;
@@ -367,10 +483,13 @@ void Storage::take_set(Job& job) {
   sink_.event({.kind = EventKind::store_retried,
                .tier = config_.storage[tier].tier,
                .reason = Reason::transfer_failed,
+               .pool = static_cast<std::uint8_t>(pool),
                .pages = rest.size(),
                .operation = job.answer.id});
   Job next;
   next.answer.verb = StorageVerb::set;
+  next.answer.pool = pool;
+  if (pool != 0) next.pages.assign(job.pages.begin() + static_cast<std::ptrdiff_t>(stored), job.pages.end());
   next.answer.memory = job.answer.memory;
   if (prior != nullptr) next.prior = *prior;
   next.keys.assign(rest.begin(), rest.end());
@@ -378,7 +497,7 @@ void Storage::take_set(Job& job) {
   next.hold = job.hold;
   next.attempts = job.attempts + 1;
   next.priority = job.priority;
-  tiers_[tier].catalog.begin_write(prior, rest, next.priority);
+  begin_write(tier, next);
   writing_ += rest.size();
   const std::vector<SlotId> slots = next.slots;
   submit(tier, std::move(next), rest, slots);

@@ -7,6 +7,11 @@
 //
 //   write --> already known? no --> make room --> set --> stored, or tried again, or dropped with a reason
 //
+// Of a pool beside pool 0, a page has an object of its own: its windows, or the state behind it. It is read and written
+// like a page, in the same queues. A look-up tells which lengths of the prefix are usable, so that no state is read
+// that is of no use. The lengths that all ranks have in common are found by their largest ones: each rank names its
+// largest length that is no larger than the smallest one named before, until all name the same.
+//
 // Requires: the caller of write() keeps the pages' slots leased until `ended` has the hold.
 #pragma once
 
@@ -33,7 +38,9 @@ struct StorageAnswer {
   std::size_t tier = 0;  // index into EngineConfig::storage
   Tier memory = Tier::host;
   RequestId request = kNoRequest;  // the request that it was for
+  std::size_t pool = 0;            // of the slots: 0, or 1 + index in EngineConfig::pools
   Pages asked = 0, pages = 0;
+  Pages usable = 0;     // look-ups: length of the usable prefix; without needs, like `pages`
   bool done = false;    // neither failed nor cancelled
   TimeNs answered = 0;  // on this rank; for reports only
 };
@@ -46,15 +53,15 @@ struct FetchedRun {
 
 constexpr std::size_t kStorageQueues = 4;  // per tier
 // A rank's report of the head of each queue: 0 = no answer yet, else 1 + 2 * pages + (done ? 1 : 0). In the order of
-// EngineConfig::storage, then zeros.
-using StorageHeads = std::array<std::int64_t, kStorageTiers * kStorageQueues>;
+// EngineConfig::storage. With pools, then the usable length of each tier's look-up, and the same number negated.
+using StorageHeads = std::array<std::int64_t, kStorageTiers*(kStorageQueues + 2)>;
 
 class Storage {
  public:
   Storage(const EngineConfig& config, Substrate& substrate, const EventSink& sink);
 
   std::size_t tiers() const { return tiers_.size(); }
-  std::size_t queues() const { return tiers_.size() * kStorageQueues; }
+  std::size_t heads_width() const { return tiers_.size() * (kStorageQueues + (config_.pools.empty() ? 0 : 2)); }
   Tier tier(std::size_t index) const { return config_.storage[index].tier; }
   const Catalog& catalog(std::size_t index) const { return tiers_[index].catalog; }
   // A request goes to work on its path. Calls visit() of the policies; likewise below.
@@ -64,10 +71,12 @@ class Storage {
   void unqueue(RequestId request, std::span<const PageKey> keys);
 
   // Looks up chain[first, end). `chain`: the request's keys from the root on.
-  OperationId look_up(std::size_t tier, RequestId request, std::span<const PageKey> chain, Pages first);
-  // Reads chain[first, first + slots.size()) into the slots. Returns the answer with the fields known so far.
+  OperationId look_up(std::size_t tier, RequestId request, std::span<const PageKey> chain, Pages first,
+                      std::span<const StorageOperation::Need> needs = {});
+  // Reads chain[first, first + slots.size()), or what the pool has of these pages, into the slots. Returns the answer
+  // with the fields known so far.
   StorageAnswer get(std::size_t tier, RequestId request, std::span<const PageKey> chain, Pages first,
-                    std::span<const SlotId> slots, Tier memory);
+                    std::span<const SlotId> slots, Tier memory, std::size_t pool = 0);
 
   // Protects a page that will be read later, and the pages above it, against eviction. Pins are counted.
   void pin(std::size_t tier, const PageKey& key) { tiers_[tier].catalog.pin(key); }
@@ -77,11 +86,18 @@ class Storage {
   void cancel(const StorageAnswer& get);
   void cancel(OperationId look_up) { substrate_.cancel(look_up); }
 
-  // Writes the pages that a tier does not know yet, to every tier below `tiers_to`. `prior`: the key of the page before
-  // them, or null. Raises the priority of all these pages. Returns the number of operations that will put `hold` into
-  // `ended`.
+  // Writes the pages, or what the pool has of them, that a tier does not know yet, to every tier below `tiers_to`.
+  // `prior`: the key of the page before them, or null. Raises the priority of all these pages. Returns the number of
+  // operations that will put `hold` into `ended`.
   std::uint32_t write(std::uint64_t hold, const PageKey* prior, std::span<const PageKey> keys,
-                      std::span<const SlotId> slots, Tier memory, std::size_t tiers_to, std::int32_t priority);
+                      std::span<const SlotId> slots, Tier memory, std::size_t tiers_to, std::int32_t priority,
+                      std::size_t pool = 0);
+  // Bytes of an object of the pool, of one rank.
+  Bytes object_bytes(std::size_t pool) const {
+    return pool == 0 ? config_.page_bytes() : config_.pools[pool - 1].shape.page_bytes();
+  }
+  // Pages of a tier that were in use at most, in pages of pool 0.
+  Pages used_max(std::size_t tier) const { return tiers_[tier].catalog.used_max() / units_of_page(); }
   // Raises the priority of the pages that a tier has.
   void raise_priority(std::span<const PageKey> keys, std::int32_t priority);
 
@@ -89,7 +105,7 @@ class Storage {
   bool complete(const Completion& completion);
   StorageHeads heads() const;
   // Takes the answers that all ranks have, at most one per queue. Returns true if there was any. Fills answers() and
-  // ended().
+  // ended(). `agreed`: the least of each value.
   bool take(const StorageHeads& agreed);
   std::span<const StorageAnswer> answers() const { return answers_; }
   std::span<const std::uint64_t> ended() const { return ended_; }
@@ -105,7 +121,11 @@ class Storage {
     bool cancelled = false;
     std::optional<PageKey> prior;  // sets
     std::vector<PageKey> keys;
-    std::vector<SlotId> slots;  // sets
+    std::vector<PageKey> pages;  // sets of another pool: the pages that the objects are of
+    std::vector<SlotId> slots;   // sets
+    std::vector<StorageOperation::Need> needs;
+    std::vector<Pages> usable;  // look-ups: on this rank
+    Pages bound = 0;            // the usable length that all ranks have in common is no larger
     std::uint64_t hold = 0;
     std::uint64_t mark = 0;  // look-ups: mark of the catalog at submission
     std::uint32_t attempts = 0;
@@ -122,16 +142,24 @@ class Storage {
   static std::size_t queue_of(StorageVerb verb, Tier memory);
   OperationId submit(std::size_t tier, Job job, std::span<const PageKey> keys, std::span<const SlotId> slots);
   std::uint32_t write_to(std::size_t tier, std::uint64_t hold, const PageKey* prior, std::span<const PageKey> keys,
-                         std::span<const SlotId> slots, Tier memory, std::int32_t priority);
-  Pages make_room(std::size_t tier, const PageKey* prior, Pages pages);
+                         std::span<const SlotId> slots, Tier memory, std::int32_t priority, std::size_t pool);
+  Pages make_room(std::size_t tier, const PageKey* prior, Pages pages, std::size_t pool);
+  void begin_write(std::size_t tier, const Job& job);
+  // A page's part of a catalog's capacity: 1, or with pools, whose objects are of other sizes, its bytes.
+  Pages units_of_page() const { return config_.pools.empty() ? 1 : config_.page_bytes(); }
+  std::vector<PageKey> keys_in(std::size_t pool, std::span<const PageKey> pages) const;
+  static Pages largest_usable(const Job& job);
+  static std::span<const PageKey> pinned(const Job& job);
+  void sync_objects(const Job& job);
   void take(Job& job);
   void take_look_up(Job& job);
   void take_get(Job& job);
   void take_set(Job& job);
   void take_remove(Job& job);
+  void report(Event event) const;
   void forget_lost(std::size_t tier, std::span<const PageKey> keys);
   void remove(std::size_t tier, std::span<const PageKey> keys);
-  void drop(std::size_t tier, std::span<const PageKey> keys, Reason reason);
+  void drop(std::size_t tier, std::span<const PageKey> keys, Reason reason, std::size_t pool);
 
   const EngineConfig& config_;
   Substrate& substrate_;

@@ -289,7 +289,10 @@ class Adversary final : public AdversarialWorld, private Substrate {
     // storage
     StorageWork work;
     PageKey space;
+    std::size_t pool = 0;
     std::vector<StoragePage> pages;
+    std::vector<StorageOperation::Need> needs;
+    std::vector<Pages> usable;
     std::vector<PageImage> staged;  // bytes between slot and store
     TimeNs begins = 0;              // the operation has no effect before this time
     Pages counted = 0;
@@ -800,6 +803,9 @@ OperationId Adversary::submit_storage(const StorageOperation& operation) {
   record.work = operation.work;
   record.lane = lane_of(operation.work);
   record.space = operation.space;
+  record.pool = operation.pool;
+  record.needs.assign(operation.needs.begin(), operation.needs.end());
+  record.usable.clear();
   record.pages.assign(operation.pages.begin(), operation.pages.end());
   record.staged.resize(record.pages.size());
   record.order = chance_.next();
@@ -807,7 +813,7 @@ OperationId Adversary::submit_storage(const StorageOperation& operation) {
   record.cut = false;
   KV_CHECK(site_of(record).pages.capacity() > 0, "this world has no such tier");
   for (const StoragePage& page : record.pages) {
-    if (!moves_pages(record)) break;
+    if (!moves_pages(record) || record.pool != 0) break;
     KV_CHECK(memory_of(record).contains(page.slot), "a page moves between a store and a slot of the pools");
     check_slot(record, memory_of(record), page.key, page.slot);
     if (record.work.verb == StorageVerb::get) memory_of(record).poison(page.slot);
@@ -889,6 +895,10 @@ void Adversary::do_storage_piece(Record& record, std::uint64_t piece, std::size_
       const std::uint64_t due = get ? turn + (draw & 0xFF) % (record.pieces - turn) : (draw & 0xFF) % (turn + 1);
       if (due != piece || (get && page > record.counted)) continue;
       std::byte* const staged = record.staged[page].data() + i * part;
+      if (record.pool != 0) {  // this world has no memory for windows and states
+        if (!get) std::memcpy(staged, right.data() + i * part, part);
+        continue;
+      }
       std::byte* const held = memory_of(record).at(moved.slot) + i * part;
       wrong |= !get && std::memcmp(held, right.data() + i * part, part) != 0;
       get ? std::memcpy(held, staged, part) : std::memcpy(staged, held, part);
@@ -965,6 +975,10 @@ void Adversary::look_up(Record& record) {
   const auto missing = [&](const StoragePage& page) { return !site.pages.contains(record.space, page.key); };
   const auto first = std::ranges::find_if(record.pages, missing);
   record.counted = static_cast<Pages>(first - record.pages.begin());
+  const auto there = [&](std::size_t pool, Pages page) {
+    return site.pages.contains(record.space, pool_page_key(record.pages[page].key, pool));
+  };
+  record.usable = usable_lengths(record.needs, record.needs.empty() ? 0 : record.counted, there);
   if (first != record.pages.end()) count_page(record, Cause::missing);
 }
 
@@ -1000,6 +1014,7 @@ void Adversary::land_storage(std::uint32_t slot) {
   Record& record = records_[slot];
   Completion& completion = record.completion;
   completion.pages = record.counted;
+  completion.usable = record.usable;
   if (record.counted < record.pages.size()) {
     const bool answered = record.work.verb == StorageVerb::look_up && completion.cause == Cause::missing;
     completion.status = answered                                        ? Status::done
@@ -1008,7 +1023,7 @@ void Adversary::land_storage(std::uint32_t slot) {
   }
   if (moves_pages(record)) {
     completion.bytes = record.counted * record.work.page_bytes * record.work.ranks;
-    settle_slots(record);
+    if (record.pool == 0) settle_slots(record);
   }
   note_storage_end(record);
   record.ready = later(behavior_.completion_delay_ns);

@@ -129,14 +129,16 @@ constexpr std::uint64_t kPrefetchSeeds = 1'000'000;
 
 void prefer_prefetches(test::Splitmix& random, Scenario& s) {
   EngineConfig& e = s.engine;
-  e.pools.clear();
+  if (!e.block_groups.groups.empty()) e.pools.clear();
   e.block_groups = {};
-  e.host_pages = random.below(4) == 0 ? 0 : e.device_pages * (1 + random.below(2));
-  e.write_policy = random.below(3) == 0 ? "write_back" : "write_through";
+  e.host_pages = random.below(4) == 0 && e.pools.empty() ? 0 : e.device_pages * (1 + random.below(2));
+  for (PoolConfig& pool : e.pools) pool.host_slots = 10 + random.below(100);
+  e.write_policy = random.below(3) == 0 && e.pools.empty() ? "write_back" : "write_through";
   e.tiering = Tiering::inclusive;
   e.storage = {{Tier::disk, 2000, true}, {Tier::remote, 4000, false}};
   e.storage_space = storage_space(swarm_identity());
   e.path = e.host_pages == 0 ? CachePath::direct : random.below(3) == 0 ? CachePath::automatic : CachePath::via_host;
+  if (!e.pools.empty()) e.path = CachePath::via_host;
   e.storage_batch_pages = 1 + random.below(4);
   e.storage_write_share = 8192;
   e.prefetch_policy =
@@ -169,7 +171,7 @@ void draw_pools(test::Splitmix& random, Scenario& s) {
   if (e.write_policy == "write_back") e.write_policy = "write_through";
   e.tiering = Tiering::inclusive;
   e.reclaim_shadowed = false;
-  e.storage.clear();
+  if (e.host_pages == 0) e.storage.clear();
   e.path = CachePath::via_host;
   e.window_release_tokens = pick<Tokens>(random, {1, 8, 128});
   if (random.below(3) != 0) {
@@ -193,6 +195,7 @@ void draw_blocks(test::Splitmix& random, EngineConfig& e) {
   if (e.pools.empty() || random.below(2) == 0) return;
   e.pools.clear();
   e.host_pages = 0;
+  e.storage.clear();
   e.state_points = "align(retention=" + std::to_string(pick<Tokens>(random, {0, 0, 1, 32})) + ")";
   const auto parts = [&] { return e.shape.page_tokens % 2 == 0 && random.below(3) == 0 ? 2U : 1U; };
   const auto add = [&](Closure closure, std::uint64_t most, Tokens window) {
@@ -337,7 +340,8 @@ using Marks = std::map<std::string, std::uint64_t>;
 // Passes events to the world, checks each request record, and counts the marks.
 class Watcher final : public Observer {
  public:
-  Watcher(Observer& world, Marks& marks, const std::string& style) : world_(world), marks_(marks), style_(style) {}
+  Watcher(Observer& world, Marks& marks, const EngineConfig& engine)
+      : world_(world), marks_(marks), style_(engine.style), pools_(!engine.pools.empty()) {}
 
   void on_event(const Event& event) override {
     world_.on_event(event);
@@ -369,6 +373,9 @@ class Watcher final : public Observer {
     if (event.kind == EventKind::evicted && event.tier == Tier::disk) ++marks_["evicted from the disk"];
     if (event.kind == EventKind::load_direct_done)
       ++marks_[event.reason == Reason::none ? "direct load" : "failed direct load"];
+    if (event.pool != 0 && is_storage(event.tier)) {
+      ++marks_["window or state: " + std::string(kNames[static_cast<std::size_t>(event.kind)])];
+    }
     if (event.kind == EventKind::aborted) ++ended;
     if (event.kind == EventKind::prefetch_hit) hit += event.pages;
     if (event.kind == EventKind::prefetch_shortened) shortened += event.pages;
@@ -411,6 +418,8 @@ class Watcher final : public Observer {
     if (r.hit[Tier::disk] > 0) ++marks_["hit on the disk"];
     if (r.hit[Tier::shared_fs] > 0) ++marks_["hit on the shared file system"];
     if (r.hit[Tier::remote] > 0) ++marks_["hit on the remote"];
+    if (pools_ && r.hit[Tier::disk] > 0) ++marks_["with windows or states: hit on the disk"];
+    if (pools_ && r.hit[Tier::remote] > 0) ++marks_["with windows or states: hit on the remote"];
     if (r.recomputed_after_stop > 0) ++marks_["recomputed after a stop"];
     if (r.prefetch_wait_ns > 0) ++marks_["waited for a prefetch"];
     if (r.retractions > 0 && r.retracted_recompute > 0) ++marks_["finished after a retraction"];
@@ -419,6 +428,7 @@ class Watcher final : public Observer {
   Observer& world_;
   Marks& marks_;
   const std::string& style_;
+  const bool pools_;  // windows or states
   std::set<RequestId> prefetching_;
 };
 
@@ -473,7 +483,7 @@ std::uint64_t run_seed(std::uint64_t seed, Marks& marks) {
   ContractTerms terms{scenario.engine.shape.page_tokens};
   terms.bursts_end_early = terms.cancels_unrequested = terms.duplicates = true;
   Checking checking(faulty, terms);
-  Watcher watcher(*world, marks, scenario.engine.style);
+  Watcher watcher(*world, marks, scenario.engine);
   ReleaseCounter releases(marks);
   DecisionLog decisions(&releases);
   Engine engine(scenario.engine, checking, decisions, &watcher);
@@ -528,7 +538,8 @@ void expect_every_end_of_a_prefetch(Marks& marks) {
        {"prefetch hit", "prefetch revoked: aborted", "prefetch revoked: transfer_failed", "prefetch revoked: stopped",
         "prefetch revoked: duplicate", "prefetch done: none", "prefetch stopped: aborted",
         "prefetch done: transfer_failed", "prefetch stopped: stopped", "prefetch done: stopped", "direct load",
-        "aborted before a direct load", "failed direct load"}) {
+        "aborted before a direct load", "failed direct load", "with windows or states: hit on the disk",
+        "with windows or states: hit on the remote"}) {
     EXPECT_GT(marks[mark], 0U) << mark << " never happened";
   }
 }
@@ -582,6 +593,10 @@ TEST_P(Swarm, every_seed_keeps_every_invariant_and_every_byte) {
                            "hit on the disk",
                            "hit on the shared file system",
                            "hit on the remote",
+                           "window or state: store done",
+                           "window or state: store retried",
+                           "window or state: store dropped",
+                           "window or state: evicted",
                            "finished after a retraction",
                            "aborted",
                            "recomputed after a stop",

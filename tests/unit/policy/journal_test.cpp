@@ -55,13 +55,15 @@ std::vector<KeptRecord> every_kind() {
 }
 
 // Completions of storage operations with every cause, with and without pages.
-std::vector<KeptRecord> storage_completions() {
+// `lengths`: of a look-up with needs; since version 6.
+std::vector<KeptRecord> storage_completions(const std::vector<Pages>& lengths = {1, 7, 300}) {
   std::vector<KeptRecord> records;
   for (std::uint64_t i = 0; i <= static_cast<std::uint64_t>(Cause::lease); ++i) {
     const Status status = i == 0 ? Status::done : i == 3 ? Status::cancelled : Status::failed;
-    records.push_back(kept({static_cast<TimeNs>(100 * i), Completion{OperationId{i + 1}, status, 4096 * i, 0, 0,
-                                                                     i == 1 ? ~Pages{0} : i, static_cast<Cause>(i)}},
-                           {i, 7 * i}));
+    records.push_back(kept(
+        {static_cast<TimeNs>(100 * i), Completion{OperationId{i + 1}, status, 4096 * i, 0, 0, i == 1 ? ~Pages{0} : i,
+                                                  static_cast<Cause>(i), i == 0 ? lengths : std::span<const Pages>{}}},
+        {i, 7 * i}));
   }
   return records;
 }
@@ -186,7 +188,20 @@ TEST(Journal, of_this_version_is_written_byte_by_byte_as_ever) {
   EXPECT_EQ(hex(file_bytes(folder / "every_kind")), hex(whole.bytes));
   EXPECT_EQ(hex(file_bytes(folder / "bare")), hex(bare.bytes));
   EXPECT_EQ(hex(file_bytes(folder / "storage")), hex(storage.bytes));
-  EXPECT_EQ(hex(std::span(whole.bytes).first(16)), "896b767477696e0a0500000019000000");
+  EXPECT_EQ(hex(std::span(whole.bytes).first(16)), "896b767477696e0a0600000019000000");
+}
+
+// Before version 6, no completion has lengths.
+TEST(Journal, of_version_5_is_read_as_what_it_was) {
+  const std::filesystem::path folder = std::filesystem::path(kSourceFolder) / "tests/fuzz/corpus/journal";
+  std::vector<std::byte> bytes = file_bytes(folder / "storage_version_5");
+  EXPECT_EQ(hex(std::span(bytes).first(16)), "896b767477696e0a0500000019000000");
+  const WholeJournal read = read_all(bytes);
+  EXPECT_EQ(read.status, JournalStatus::end);
+  EXPECT_EQ(read.records, storage_completions({}));
+  store_le32(bytes.data() + 8, 6);
+  mend_checks(bytes);
+  EXPECT_EQ(read_all(bytes).status, JournalStatus::corrupt) << "a completion of version 6 has its lengths";
 }
 
 // Before version 5, the last cause is `full`.
@@ -196,10 +211,10 @@ TEST(Journal, of_version_4_is_read_as_what_it_was) {
   EXPECT_EQ(hex(std::span(bytes).first(16)), "896b767477696e0a0400000019000000");
   const WholeJournal read = read_all(bytes);
   EXPECT_EQ(read.status, JournalStatus::end);
-  std::vector<KeptRecord> records = storage_completions();
+  std::vector<KeptRecord> records = storage_completions({});
   records.pop_back();
   EXPECT_EQ(read.records, records);
-  std::vector<std::byte> later = write_all(storage_completions(), kText).bytes;
+  std::vector<std::byte> later = file_bytes(folder / "storage_version_5");
   store_le32(later.data() + 8, 4);
   mend_checks(later);
   EXPECT_EQ(read_all(later).status, JournalStatus::corrupt) << "a cause of version 5";

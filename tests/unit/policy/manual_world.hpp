@@ -39,6 +39,8 @@ class ManualWorld final : public Substrate {
     OperationId id;
     StorageWork work;
     std::vector<StoragePage> pages;
+    std::size_t pool = 0;
+    std::vector<StorageOperation::Need> needs = {};
   };
 
   struct HandOver {
@@ -55,7 +57,11 @@ class ManualWorld final : public Substrate {
     if (const auto* transfer = std::get_if<TransferOperation>(&operation)) {
       transfers.push_back({id, transfer->lane, {transfer->pages.begin(), transfer->pages.end()}});
     } else if (const auto* storage = std::get_if<StorageOperation>(&operation)) {
-      stored.push_back({id, storage->work, {storage->pages.begin(), storage->pages.end()}});
+      stored.push_back({id,
+                        storage->work,
+                        {storage->pages.begin(), storage->pages.end()},
+                        storage->pool,
+                        {storage->needs.begin(), storage->needs.end()}});
     } else if (const auto* write = std::get_if<HandOverOperation>(&operation)) {
       hand_overs.push_back({id, write->first, {write->pages.begin(), write->pages.end()}, write->last, write->pass});
     } else {
@@ -183,12 +189,13 @@ class EngineRig {
   }
   // Completes the oldest storage operation with this verb. The completion counts `pages` pages, or all of them if the
   // operation has fewer.
-  void complete_stored(StorageVerb verb, Pages pages) {
+  void complete_stored(StorageVerb verb, Pages pages, std::span<const Pages> usable = {}) {
     const auto at = std::ranges::find(world.stored, verb, [](const auto& o) { return o.work.verb; });
     ASSERT_NE(at, world.stored.end());
     Completion completion;
     completion.id = at->id;
     completion.pages = std::min<Pages>(pages, at->pages.size());
+    completion.usable = usable;
     const bool all = completion.pages == at->pages.size() || verb == StorageVerb::look_up;
     const bool cancelled = std::ranges::find(world.cancelled, at->id) != world.cancelled.end();
     completion.status = all ? Status::done : cancelled ? Status::cancelled : Status::failed;
@@ -216,8 +223,12 @@ class EngineRig {
       if (operation.work.verb == StorageVerb::set) store.insert(page.key);
       if (operation.work.verb == StorageVerb::remove) store.erase(page.key);
     }
+    const auto there = [&](std::size_t pool, Pages page) {
+      return store.contains(pool_page_key(operation.pages[page].key, pool));
+    };
+    const std::vector<Pages> usable = usable_lengths(operation.needs, operation.needs.empty() ? 0 : run, there);
     const bool counts = operation.work.verb == StorageVerb::look_up || operation.work.verb == StorageVerb::get;
-    complete_stored(operation.work.verb, counts ? run : kAll);
+    complete_stored(operation.work.verb, counts ? run : kAll, usable);
   }
   void fire(TimeNs time) {
     world.time = time;

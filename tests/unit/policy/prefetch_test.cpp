@@ -720,5 +720,47 @@ TEST(Prefetch, answers_that_come_twice_change_nothing) {
   EXPECT_EQ(last(rig).hit[Tier::disk], 16U);
 }
 
+// The pages of a direct load are there before those above, which come from L2. If that load fails, they go, so they are
+// not being written then.
+TEST(Prefetch, what_came_from_storage_is_not_written_before_the_pages_above_are_there) {
+  EngineConfig config = stored_config(8, 32);
+  config.write_policy = "write_back";
+  config.path = CachePath::direct;
+  config.clean_reserve = 1024;
+  EngineRig rig(config);
+  rig.arrive(0, chain(1, 2), 9, 1);
+  rig.drain();
+  rig.arrive(1, chain(2, 6), 25, 1);  // the first two pages leave L1
+  rig.drain();
+  put(rig, chain(1, 5));
+  rig.arrive(2, chain(1, 5), 21, 8);
+  rig.complete_stored();  // the look-up
+  ASSERT_EQ(rig.world.transfers.size(), 1U);
+  ASSERT_EQ(in_flight(rig, kGet), 1U);
+  rig.complete_stored();  // the pages below
+  rig.hint(HintKind::abort, 2);
+  rig.complete_pass(Status::gate_failed);  // of the load from L2, whose own end comes later
+  rig.complete_transfer(Status::failed);
+  expect_rest(rig);
+}
+
+// In the style of SGLang, a prefetch may begin below a copy that is still being written.
+TEST(Prefetch, holds_the_pages_above_also_if_their_copy_fails) {
+  EngineConfig config = stored_config(8, 32);
+  config.prefetch_style = PrefetchStyle::sglang;
+  config.prefetch_min_tokens = 3 * kPage;
+  EngineRig rig(config);
+  put(rig, chain(1, 5));
+  rig.arrive(0, chain(1, 2), 9, 1);
+  rig.complete_pass();
+  ASSERT_EQ(rig.world.transfers.size(), 1U) << "the copy of the two pages";
+  rig.arrive(1, chain(1, 5), 21, 1);
+  ASSERT_EQ(in_flight(rig, kLookUp), 1U);
+  rig.complete_transfer(Status::failed);
+  rig.arrive(2, document({1, 2, 3, 4, 5, 6, 7}), 29, 1);  // L1 has room only if the two pages go
+  EXPECT_TRUE(rig.world.passes.empty());
+  expect_rest(rig);
+}
+
 }  // namespace
 }  // namespace kvtwin
