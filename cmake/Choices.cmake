@@ -5,7 +5,7 @@
 #
 # Sets KVTWIN_CHOICES, the include folder of the tables, and KVTWIN_EXTRA_CHOICES_OF_DECISION, the files from FOLDER.
 set(KVTWIN_CHOICES ${PROJECT_BINARY_DIR}/choices)
-set(kvtwin_decisions eviction termination write prefetch_admission load_back_admission route order style state_points trace_format)
+set(kvtwin_decisions eviction termination write prefetch_admission load_back_admission route order style state_points pool_eviction trace_format)
 
 # Writes the table of a decision to a tree below `folder`. The table has exactly the choices in these files.
 function(kvtwin_choice_table folder decision)
@@ -61,6 +61,7 @@ kvtwin_decision(route policy/route round_robin prefix_affinity least_loaded scor
 kvtwin_decision(order policy/order fcfs longest_prefix)
 kvtwin_decision(style policy/style sglang vllm)
 kvtwin_decision(state_points policy/state_points extra_buffer)
+kvtwin_decision(pool_eviction policy/pool_eviction lru)
 kvtwin_decision(trace_format traces/format mooncake qwen agentic azure burstgpt token_ids sglang lmcache)
 
 if(KVTWIN_EXTRA_POLICIES)

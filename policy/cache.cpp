@@ -1,6 +1,7 @@
 #include "policy/cache.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "policy/base/check.hpp"
 
@@ -64,6 +65,7 @@ Cache::Cache(const EngineConfig& config, Substrate& substrate, Storage& storage,
       KV_CHECK(state_points_ != nullptr && !state_points_->of_blocks(), "the state points are those of a tree");
     }
   }
+  if (!pools_.empty()) weigh_victims();
   KV_CHECK(pools_.empty() || config.evict_unit == EvictUnit::node, "with windows or states, whole nodes are evicted");
   KV_CHECK(pools_.empty() || config.storage.empty() || (config.host_pages != 0 && config.path == CachePath::via_host),
            "windows and states come from a storage tier through L2");
@@ -74,6 +76,17 @@ Cache::Cache(const EngineConfig& config, Substrate& substrate, Storage& storage,
   BlockGroupsConfig groups = config.block_groups;
   groups.retention = points->retention();
   blocks_ = std::make_unique<BlockGroups>(groups, config.shape.page_tokens);
+}
+
+void Cache::weigh_victims() {
+  pool_eviction_ = make_pool_eviction(config_);
+  KV_CHECK(pool_eviction_ != nullptr, "a pool eviction is known by its name");
+  if (pool_eviction_->by_use()) return;
+  std::vector<PoolVictims::Pool> pools;
+  for (std::size_t at = 0; at < pools_.size(); ++at) {
+    pools.push_back({pools_[at].index, config_.pools[at].shape.page_bytes()});
+  }
+  victims_.emplace(tree_, std::move(pools), config_.page_bytes(), config_.shape.page_tokens, *pool_eviction_);
 }
 
 void Cache::visit(const Visit& visit) {

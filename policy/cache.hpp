@@ -34,9 +34,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "policy/cache/pool_victims.hpp"
 #include "policy/config.hpp"
 #include "policy/in_flight.hpp"
 #include "policy/index/block_groups.hpp"
@@ -389,7 +391,8 @@ class Cache {
   void report_blocks();
   PrefixMatch usable(PrefixMatch found) const;
   void use_path(NodeId end);
-  bool goes_with(std::size_t at, std::size_t other, Tier tier, NodeId id) const;
+  void weigh_victims();
+  NodeId victim_beside(std::size_t at, Tier tier) const;
   void evict_from_pool(std::size_t at, NodeId victim, Reason reason);
   void drop_beside(NodeId id, Tier tier);
   void free_slots(std::size_t at, Tier tier, std::span<const SlotId> slots);
@@ -463,9 +466,11 @@ class Cache {
   RadixTree tree_;
   PagePool device_, host_;
   std::vector<Beside> pools_;
-  std::unique_ptr<StatePoints> state_points_;  // null: no pool has states
-  std::unique_ptr<BlockGroups> blocks_;        // null: L1 has the tree and the pools above
-  std::uint32_t leased_blocks_ = 0;            // of lease(PrefixMatch)
+  std::unique_ptr<PoolEviction> pool_eviction_;  // null: there are no pools
+  std::optional<PoolVictims> victims_;           // empty: the least recently used node of a pool goes
+  std::unique_ptr<StatePoints> state_points_;    // null: no pool has states
+  std::unique_ptr<BlockGroups> blocks_;          // null: L1 has the tree and the pools above
+  std::uint32_t leased_blocks_ = 0;              // of lease(PrefixMatch)
   const Pages reserve_pages_;
   Lanes backups_, loads_;
   std::vector<DirectLoad> direct_loads_;  // of one step; they are settled together

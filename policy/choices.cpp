@@ -14,6 +14,7 @@
 #include "policy/eviction.hpp"
 #include "policy/load_back_admission.hpp"
 #include "policy/order.hpp"
+#include "policy/pool_eviction.hpp"
 #include "policy/prefetch_admission.hpp"
 #include "policy/route.hpp"
 #include "policy/route_groups.hpp"
@@ -276,6 +277,28 @@ std::unique_ptr<StatePoints> make_state_points(const EngineConfig& config) {
   return make(kStatePoints, config.state_points, nullptr, with_config(config));
 }
 
+// ---- pool eviction ----
+
+#define KV_CHOICE(name) \
+  std::unique_ptr<PoolEviction> make_##name##_pool_eviction(const EngineConfig&, const Parameters&);
+#include "policy/pool_eviction.inc"
+#undef KV_CHOICE
+
+namespace {
+constexpr Choice<std::unique_ptr<PoolEviction>(const EngineConfig&, const Parameters&)> kPoolEvictions[] = {
+#define KV_CHOICE(name) {#name, make_##name##_pool_eviction},
+#include "policy/pool_eviction.inc"
+#undef KV_CHOICE
+};
+constexpr auto kPoolEvictionNames = names_in(kPoolEvictions);
+}  // namespace
+
+std::span<const std::string_view> pool_eviction_names() { return kPoolEvictionNames; }
+
+std::unique_ptr<PoolEviction> make_pool_eviction(const EngineConfig& config) {
+  return make(kPoolEvictions, config.pool_eviction, nullptr, with_config(config));
+}
+
 // ---- all ----
 
 std::span<const std::string_view> policy_names(PolicyKind kind) {
@@ -289,6 +312,7 @@ std::span<const std::string_view> policy_names(PolicyKind kind) {
     case PolicyKind::order: return request_order_names();
     case PolicyKind::style: return style_names();
     case PolicyKind::state_points: return state_points_names();
+    case PolicyKind::pool_eviction: return pool_eviction_names();
   }
   return {};
 }
@@ -306,6 +330,7 @@ PolicyFacts facts_of_policy(PolicyKind kind, std::string_view text) {
     case PolicyKind::order: make(kOrders, text, &facts, kParametersOnly); break;
     case PolicyKind::style: make(kStyles, text, &facts, with_config(kPlain)); break;
     case PolicyKind::state_points: make(kStatePoints, text, &facts, with_config(kPlain)); break;
+    case PolicyKind::pool_eviction: make(kPoolEvictions, text, &facts, with_config(kPlain)); break;
   }
   return facts;
 }

@@ -22,7 +22,8 @@ enum class PolicyKind : std::uint8_t {
   route,
   order,
   style,
-  state_points
+  state_points,
+  pool_eviction
 };
 
 // Returns the known names.

@@ -138,6 +138,7 @@ struct EngineConfig {
   // For models that keep windows or states beside the pages of full attention. With them, whole nodes are evicted.
   std::vector<PoolConfig> pools;
   std::string state_points = "extra_buffer";  // of state_points_names()
+  std::string pool_eviction = "lru";          // of pool_eviction_names()
   std::uint32_t states_per_path = 0;          // more are dropped, from the top; 0 = no limit
   // In place of pool 0 and `pools`: vLLM's form of L1, which has no other tier. `device_pages` are then those that one
   // request can have, and the slot of a page is its first block of the first group.

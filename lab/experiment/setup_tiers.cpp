@@ -189,6 +189,8 @@ void note_idle_pool_keys(const Experiment& e, Setup& setup) {
   for (const char* key : {"tiers.device.states", "tiers.device.states_per_request", "cache.states_per_path"}) {
     note(key, e.integer(key) != 0, state, "states");
   }
+  note("cache.pool_eviction", e.text("cache.pool_eviction") != EngineConfig{}.pool_eviction, window || state,
+       "windows or states");
   if (!setup.block_pool) {
     note("cache.state_points", e.text("cache.state_points") != EngineConfig{}.state_points, state, "states");
   }

@@ -80,13 +80,6 @@ void Cache::drop_beside(NodeId id, Tier tier) {
   }
 }
 
-// Returns whether pool `other` loses its part of the node, too, when pool `at` does: a window takes the state along.
-bool Cache::goes_with(std::size_t at, std::size_t other, Tier tier, NodeId id) const {
-  const FurtherPool& index = *pools_[other].index;
-  if (other == at) return true;
-  return pools_[at].index->closure() == Closure::tail && index.has(tier, id) && !index.leased(tier, id);
-}
-
 // A device leaf goes as a whole. An inner node keeps its pages, and loses the window or state; a lost window takes the
 // state with it.
 void Cache::evict_from_pool(std::size_t at, NodeId victim, Reason reason) {
@@ -96,7 +89,7 @@ void Cache::evict_from_pool(std::size_t at, NodeId victim, Reason reason) {
   }
   for (std::size_t other = 0; other < pools_.size(); ++other) {
     FurtherPool& index = *pools_[other].index;
-    if (!goes_with(at, other, Tier::device, victim)) continue;
+    if (!goes_with(*pools_[at].index, index, Tier::device, victim)) continue;
     const std::vector<SlotId> slots = index.take(Tier::device, victim);
     free_slots(other, Tier::device, slots);
     sink_.decide(DecisionKind::evict_device, reason, tree_.node(victim).keys().front(), slots.size(), kNoRequest,
@@ -126,10 +119,15 @@ bool Cache::allocate(Pages pages, std::vector<SlotId>& slots, RequestPools& pool
   return true;
 }
 
+// Returns the next victim of a pool.
+NodeId Cache::victim_beside(std::size_t at, Tier tier) const {
+  return victims_ ? victims_->in_pool(at, tier) : pools_[at].index->oldest(tier);
+}
+
 // Evicts until so many slots of the pool are free, or nothing is left to evict.
 void Cache::make_room_beside(std::size_t at, Pages slots) {
   while (pools_[at].device.available() < slots) {
-    const NodeId victim = pools_[at].index->oldest(Tier::device);
+    const NodeId victim = victim_beside(at, Tier::device);
     if (victim == NodeId::none) break;
     evict_from_pool(at, victim, Reason::lost);
   }
@@ -368,7 +366,7 @@ void Cache::add_copies(NodeId end) {
 void Cache::evict_host_pool(std::size_t at, Pages slots) {
   const Pages target = pools_[at].host.available() + slots;
   while (pools_[at].host.available() < target) {
-    const NodeId victim = pools_[at].index->oldest(Tier::host);
+    const NodeId victim = victim_beside(at, Tier::host);
     if (victim == NodeId::none) return;
     if (tree_.is_offered(victim, PolicyRole::host)) {
       evict_host_node(victim, tree_.node(victim).facts.pages);
@@ -376,7 +374,8 @@ void Cache::evict_host_pool(std::size_t at, Pages slots) {
     }
     for (std::size_t other = 0; other < pools_.size(); ++other) {
       FurtherPool& index = *pools_[other].index;
-      if (goes_with(at, other, Tier::host, victim)) free_slots(other, Tier::host, index.take(Tier::host, victim));
+      if (!goes_with(*pools_[at].index, index, Tier::host, victim)) continue;
+      free_slots(other, Tier::host, index.take(Tier::host, victim));
     }
   }
 }

@@ -88,7 +88,7 @@ Pages Cache::writable_pages(const Node& node, Pages wanted) {
 Pages Cache::evict_device(Pages pages) {
   Pages evicted = 0;
   while (evicted < pages) {
-    const NodeId victim = tree_.device_victim();
+    const NodeId next = tree_.device_victim(), victim = victims_ ? victims_->leaf(next) : next;
     if (victim == NodeId::none) break;
     const Pages all = tree_.node(victim).facts.pages;
     const Pages take = config_.evict_unit == EvictUnit::node ? all : std::min(all, pages - evicted);

@@ -40,6 +40,7 @@ void FurtherPool::list(Tier tier, NodeId id, NodeId behind) {
   Place& here = mutable_place(tier, id);
   KV_CHECK(!here.listed, "a node is in the order once");
   here.listed = true;
+  here.last_use = tree_.last_stamp();
   here.newer = behind;
   here.older = behind == NodeId::none ? order.newest : place(tier, behind).older;
   if (behind == NodeId::none) {
@@ -72,8 +73,7 @@ void FurtherPool::unlist(Tier tier, NodeId id) {
   here.newer = here.older = NodeId::none;
 }
 
-NodeId FurtherPool::oldest(Tier tier) const {
-  NodeId at = tiers_[index(tier)].oldest;
+NodeId FurtherPool::unleased(Tier tier, NodeId at) const {
   while (at != NodeId::none && place(tier, at).leases > 0) at = place(tier, at).newer;
   return at;
 }
@@ -126,8 +126,15 @@ void FurtherPool::split(NodeId upper, NodeId lower, Pages pages) {
     above.slots = below.slots.cut(pages);
     above.leases = below.leases;
     above.arriving = below.arriving;
-    if (below.listed) list(tier, upper, lower);
+    if (!below.listed) continue;
+    list(tier, upper, lower);
+    above.last_use = below.last_use;
   }
+}
+
+bool goes_with(const FurtherPool& lost, const FurtherPool& other, Tier tier, NodeId id) {
+  if (&lost == &other) return true;
+  return lost.closure() == Closure::tail && other.has(tier, id) && !other.leased(tier, id);
 }
 
 // ---- closures ----------------------------------------------------------------------------------------

@@ -76,7 +76,11 @@ class FurtherPool {
   // A request continues behind `end`: its nodes become the most recently used ones, the deepest first.
   void use(NodeId end);
   // The least recently used node without a lease; none if there is none.
-  NodeId oldest(Tier tier) const;
+  NodeId oldest(Tier tier) const { return unleased(tier, tiers_[index(tier)].oldest); }
+  // The next one of these nodes, in the order of use.
+  NodeId next_oldest(Tier tier, NodeId id) const { return unleased(tier, place(tier, id).newer); }
+  // The tree's stamp when the node was put here or used last.
+  std::uint64_t last_use(Tier tier, NodeId id) const { return place(tier, id).last_use; }
 
   Pages slots_held(Tier tier) const { return tiers_[index(tier)].held; }
   Pages slots_leased(Tier tier) const { return tiers_[index(tier)].leased; }
@@ -88,6 +92,7 @@ class FurtherPool {
   struct Place {
     PageList<SlotId> slots;
     NodeId newer = NodeId::none, older = NodeId::none;  // in the order of use
+    std::uint64_t last_use = 0;
     std::uint32_t leases = 0;
     bool listed = false;
     OperationId arriving = OperationId::none;
@@ -99,6 +104,7 @@ class FurtherPool {
   static std::size_t index(Tier tier) { return tier == Tier::device ? 0 : 1; }
   const Place& place(Tier tier, NodeId id) const;
   Place& mutable_place(Tier tier, NodeId id);
+  NodeId unleased(Tier tier, NodeId at) const;     // `at`, or the next newer node without a lease
   void list(Tier tier, NodeId id, NodeId behind);  // none: becomes the newest
   void unlist(Tier tier, NodeId id);
   template <typename Visit>
@@ -111,5 +117,9 @@ class FurtherPool {
   std::array<std::vector<Place>, 2> places_;  // by tier, by node
   std::array<Order, 2> tiers_;
 };
+
+// Returns whether pool `other` loses its part of an inner node, too, when pool `lost` does: a window takes the state
+// along.
+bool goes_with(const FurtherPool& lost, const FurtherPool& other, Tier tier, NodeId id);
 
 }  // namespace kvtwin

@@ -157,6 +157,7 @@ class RadixTree {
 
   // Returns a new stamp, for the accesses of one request.
   std::uint64_t next_stamp() { return ++stamp_; }
+  std::uint64_t last_stamp() const { return stamp_; }
   // Stamps every node from `end` to the root. An access also counts as a touch. A touched node is no longer chosen to
   // leave L1.
   enum class Touch : std::uint8_t { access, recency_only };

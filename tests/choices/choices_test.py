@@ -189,7 +189,7 @@ class Build(unittest.TestCase):
         code, said, _ = self.configure(self.policies)
         self.assertNotEqual(code, 0)
         self.assertIn("holds no policy", said)
-        self.assertIn("prefetch_admission, load_back_admission, route, order, style, state_points, trace_format", said)
+        self.assertIn("prefetch_admission, load_back_admission, route, order, style, state_points, pool_eviction, trace_format", said)
 
 
 if __name__ == "__main__":

@@ -174,6 +174,7 @@ void draw_pools(test::Splitmix& random, Scenario& s) {
   if (e.host_pages == 0) e.storage.clear();
   e.path = CachePath::via_host;
   e.window_release_tokens = pick<Tokens>(random, {1, 8, 128});
+  e.pool_eviction = pick(random, {"lru", "work_per_byte", "work_per_byte(inner=0.01, leaves=false)"});
   if (random.below(3) != 0) {
     PoolConfig pool{Closure::tail, 1 + random.below(60), 0, 0, e.shape};
     pool.device_slots = e.least_slots(pool) + random.below(pick<Pages>(random, {1, 4, 60, 200}));

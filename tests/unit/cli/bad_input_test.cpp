@@ -290,6 +290,7 @@ TEST_F(BadInput, UnknownNamesListTheKnown) {
               {"cache.prefetch_policy", "best_effort", "wait_complete", "timeout", "cost_stop"});
   refused_set("cache.prefetch_admission=price", {"cache.prefetch_admission", "threshold", "cost"});
   refused_set("cache.load_back_admission=price", {"cache.load_back_admission", "threshold", "cost"});
+  refused_set("cache.pool_eviction=fifo", {"cache.pool_eviction", "lru", "work_per_byte"});
   refused_set("model.kv_dtype=int3", {"model.kv_dtype", "fp8"});
 }
 

@@ -48,7 +48,7 @@ TEST(Names, OfChoicesAreThoseThatTheirKeysTake) {
       EXPECT_NO_THROW(make_setup(experiment)) << key.name;
     }
   }
-  EXPECT_EQ(keys, 11U);
+  EXPECT_EQ(keys, 12U);
 }
 
 }  // namespace

@@ -132,7 +132,8 @@ TEST(Parameters, RefuseInOneSentence) {
 TEST(PolicyFacts, ListTheParametersOfEveryPolicy) {
   for (const PolicyKind kind :
        {PolicyKind::eviction, PolicyKind::termination, PolicyKind::write, PolicyKind::prefetch_admission,
-        PolicyKind::load_back_admission, PolicyKind::route, PolicyKind::order, PolicyKind::style}) {
+        PolicyKind::load_back_admission, PolicyKind::route, PolicyKind::order, PolicyKind::style,
+        PolicyKind::state_points, PolicyKind::pool_eviction}) {
     ASSERT_FALSE(policy_names(kind).empty());
     for (const std::string_view name : policy_names(kind)) {
       const PolicyFacts facts = facts_of_policy(kind, name);
