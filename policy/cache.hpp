@@ -83,6 +83,7 @@ struct RequestPools {
   std::uint32_t last = 1;           // the tracking slot with the last one
   SlotId given = kNoSlot;           // the state for the next insert
   bool ends_at_branch = false;      // the next insert ends at the branch
+  std::vector<Tokens> pass_ends;    // StatePoints::pass_ends
   BlockTables tables;               // in the form of blocks
 };
 
@@ -147,12 +148,16 @@ class Cache {
   }
   // Returns the tokens of a chunk behind `from`, at most `tokens`: of the engine's prefill of `target` tokens. With
   // states, a chunk that the prompt goes on after ends at the end of a page, as in SGLang, because only there a node
-  // can have its state. A chunk shorter than a page stays.
+  // can have its state. A chunk shorter than a page stays. It also ends where the state points say.
   Tokens cut_chunk(const RequestPools& pools, Tokens from, Tokens tokens, Tokens target) const {
     if (blocks_ != nullptr) return blocks_->cut_chunk(pools.tables, from, tokens, target, config_.chunk_tokens);
+    if (state_points_ == nullptr) return tokens;
+    for (const Tokens end : pools.pass_ends) {
+      if (from < end && end < from + tokens) return end - from;
+    }
     const Tokens page = config_.shape.page_tokens, to = (from + tokens) / page * page;
     const bool is_last = from + tokens >= target;
-    return is_last || state_points_ == nullptr || to <= from ? tokens : to - from;
+    return is_last || to <= from ? tokens : to - from;
   }
   // Returns as how many pages of one request the next pages of several requests count in checks of room. `beside`: in a
   // sum with the pages of a prefill.

@@ -13,6 +13,7 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "policy/base/parameters.hpp"
 #include "policy/base/types.hpp"
@@ -40,6 +41,11 @@ class StatePoints {
   virtual bool after_decode(Tokens /*length*/) const { return false; }
   // Branches are multiples of it.
   virtual Tokens grid() const { return 1; }
+  // A request is admitted. The KV of the first `present` tokens of its prompt is cached.
+  virtual void learn(Tokens /*present*/) {}
+  // Returns where passes end that compute the tokens [from, to) of a prompt, beside the ends that chunks have: rising
+  // multiples of grid(), so that after_prefill() can leave a state there.
+  virtual std::vector<Tokens> pass_ends(Tokens /*from*/, Tokens /*to*/, Tokens /*branch*/) const { return {}; }
 };
 
 // Known names.

@@ -169,10 +169,10 @@ KvShape shape_of_slot(const PoolSize& pool, std::uint32_t layers, std::uint32_t 
 // Requires: the model has windows or states. `blocks`: the engine has vLLM's groups of blocks; else SGLang's pools.
 void check_state_points(const Experiment& e, const EngineConfig& engine, bool blocks) {
   if (make_state_points(engine)->of_blocks() == blocks) return;
-  throw InputError(
-      e.where("cache.state_points") + ": is " + e.text("cache.state_points") + ", and " + e.where("scheduler.style") +
-      " = " + engine.style +
-      (blocks ? " keeps windows and states by align(retention=...)" : " keeps states by extra_buffer or no_buffer"));
+  throw InputError(e.where("cache.state_points") + ": is " + e.text("cache.state_points") + ", and " +
+                   e.where("scheduler.style") + " = " + engine.style +
+                   (blocks ? " keeps windows and states by align(retention=...)"
+                           : " keeps states by extra_buffer, no_buffer or overlap"));
 }
 
 // The keys of SGLang's pools have no effect on a model with one pool.

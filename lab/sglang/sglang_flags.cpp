@@ -966,6 +966,7 @@ class SglangWriter {
         {"cache.load_back_min_tokens", "10"},
         {"cache.load_back_quota_tokens", "0"},
         {"cache.output", "true"},
+        {"cache.pool_eviction", "lru"},
         {"cache.rules.prefetch_timeout_from", "wait"},
         {"cache.rules.prefetch_recheck", "true"},
         {"cache.rules.prefetch_style", "sglang"},
@@ -992,6 +993,9 @@ class SglangWriter {
     }
     if (reclaims && e_.text("cache.rules.reclaim_order") != "shadowed") {
       note("cache.rules.reclaim_order = " + e_.text("cache.rules.reclaim_order") + ": there is no flag for it");
+    }
+    if (e_.policy("cache.state_points").name == "overlap") {
+      note("cache.state_points = " + e_.text("cache.state_points") + ": there is no flag for it");
     }
     const PolicyFacts prefetch = e_.policy(kPrefetchPolicy);
     if (const Parameter* const most = prefetch.find("most"); most != nullptr && most->number != 0) {

@@ -177,6 +177,10 @@ bool Cache::enter_pools(std::span<const PageKey> keys, const PrefixMatch& match,
     leave_pools(pools);
     return false;
   }
+  if (state_points_ != nullptr) {
+    state_points_->learn(present);
+    pools.pass_ends = state_points_->pass_ends(matched, prompt, pools.branch);
+  }
   return true;
 }
 

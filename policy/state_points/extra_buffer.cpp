@@ -1,50 +1,10 @@
-// SGLang 0.5.23, --mamba-radix-cache-strategy extra_buffer: one state per prefill pass, at its last point of a grid
-// that begins where the pass begins, or at the branch; and one at every `interval` tokens of the sequence while it
-// decodes. Sources: managers/schedule_batch.py, _mamba_radix_cache_v2_req_prepare_for_extend;
-// mem_cache/unified_cache/components/mamba.py.
-#include <algorithm>
-#include <numeric>
-
-#include "policy/config.hpp"
-#include "policy/state_points.hpp"
+// SGLang 0.5.23, --mamba-radix-cache-strategy extra_buffer: the rule of TrackedGrid, without a say where passes end.
+#include "policy/state_points/tracked_grid.hpp"
 
 namespace kvtwin {
-namespace {
-
-constexpr std::uint64_t kMostTokens = std::uint64_t{1} << 20;
-
-class ExtraBuffer final : public StatePoints {
- public:
-  ExtraBuffer(const EngineConfig& config, const Parameters& parameters)
-      : chunk_(std::max<Tokens>(
-            parameters.whole("chunk", {.fallback = 64,
-                                       .least = 1,
-                                       .most = kMostTokens,
-                                       .help = "tokens between two states that the model's kernels can store"}),
-            config.shape.page_tokens)),
-        grid_(std::lcm(chunk_, Tokens{config.shape.page_tokens})),
-        interval_(std::lcm(grid_, parameters.whole("interval", {.fallback = 256,
-                                                                .least = 1,
-                                                                .most = kMostTokens,
-                                                                .help = "tokens between two states of a decode"}))) {}
-
-  std::uint32_t tracking_slots() const override { return 2; }
-  Tokens after_prefill(Tokens from, Tokens to, Tokens branch) const override {
-    if (to - from < grid_) return 0;
-    if (from < branch && branch < to && (branch - from) % chunk_ == 0) return branch;
-    return from + (to - from) / grid_ * grid_;
-  }
-  bool after_decode(Tokens length) const override { return length % interval_ == 0; }
-  Tokens grid() const override { return grid_; }
-
- private:
-  const Tokens chunk_, grid_, interval_;
-};
-
-}  // namespace
 
 std::unique_ptr<StatePoints> make_extra_buffer_state_points(const EngineConfig& config, const Parameters& parameters) {
-  return std::make_unique<ExtraBuffer>(config, parameters);
+  return std::make_unique<TrackedGrid>(config, parameters);
 }
 
 }  // namespace kvtwin

@@ -174,7 +174,6 @@ void draw_pools(test::Splitmix& random, Scenario& s) {
   if (e.host_pages == 0) e.storage.clear();
   e.path = CachePath::via_host;
   e.window_release_tokens = pick<Tokens>(random, {1, 8, 128});
-  e.pool_eviction = pick(random, {"lru", "work_per_byte", "work_per_byte(inner=0.01, leaves=false)"});
   if (random.below(3) != 0) {
     PoolConfig pool{Closure::tail, 1 + random.below(60), 0, 0, e.shape};
     pool.device_slots = e.least_slots(pool) + random.below(pick<Pages>(random, {1, 4, 60, 200}));
@@ -188,6 +187,15 @@ void draw_pools(test::Splitmix& random, Scenario& s) {
     e.max_running = pick<std::uint32_t>(random, {1, 2, 8});
     e.pools.push_back({Closure::point, 0, 5 * Pages{e.max_running} + random.below(12),
                        e.host_pages == 0 ? 0 : random.below(30), e.shape});
+  }
+}
+
+// The policies for pools that no engine has. `random` is a copy, so the draws behind this one stay as they are.
+void draw_pool_policies(test::Splitmix random, EngineConfig& e) {
+  if (e.pools.empty()) return;
+  e.pool_eviction = pick(random, {"lru", "work_per_byte", "work_per_byte(inner=0.01, leaves=false)"});
+  if (e.state_points.starts_with("extra_buffer") && random.below(2) == 0) {
+    e.state_points = "overlap(states=4, apart=3, chunk=8, interval=16)";
   }
 }
 
@@ -264,6 +272,7 @@ Scenario draw_scenario(test::Splitmix& random) {
   draw_style(random, e);
   draw_pools(random, s);
   draw_blocks(random, e);
+  draw_pool_policies(random, e);
   return s;
 }
 

@@ -135,7 +135,7 @@ TEST(EnginePoolsSetup, StatePointsAreThoseOfTheEngine) {
       std::string::npos);
   EXPECT_EQ(refusal("qwen3-next-80b-a3b", {"cache.state_points=align"}),
             "cache.state_points (--set): is align, and scheduler.style (engine = sglang) = sglang keeps states by "
-            "extra_buffer or no_buffer");
+            "extra_buffer, no_buffer or overlap");
 }
 
 TEST(EnginePoolsSetup, TheEngineHasThePoolsOfAHybridModel) {

@@ -1048,6 +1048,23 @@ TEST(SglangLines, StorageComesBack) {
   }
 }
 
+TEST(SglangLines, NoFlagSaysAPolicyThatNoEngineHas) {
+  Experiment experiment = Experiment::from_text("", "");
+  const auto notes = [&] {
+    std::string all;
+    for (const std::string& note : to_sglang_flags(experiment, make_setup(experiment)).notes) all += note + "\n";
+    return all;
+  };
+  experiment.set("model.name=qwen3-next-80b-a3b");
+  experiment.set("parallel.tp=4");
+  EXPECT_EQ(notes().find("cache.pool_eviction"), std::string::npos);
+  EXPECT_EQ(notes().find("cache.state_points"), std::string::npos);
+  experiment.set("cache.pool_eviction=work_per_byte(inner=0.5)");
+  experiment.set("cache.state_points=overlap");
+  EXPECT_NE(notes().find("cache.pool_eviction = work_per_byte(inner=0.5): there is no flag for it"), std::string::npos);
+  EXPECT_NE(notes().find("cache.state_points = overlap: there is no flag for it"), std::string::npos);
+}
+
 TEST(SglangLines, OneStorageBackEnd) {
   Experiment experiment = Experiment::from_text("", "");
   for (const char* setting : {"tiers.host.gib=64", "tiers.shared_fs.gib=4"}) experiment.set(setting);

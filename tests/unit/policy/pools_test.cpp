@@ -4,6 +4,7 @@
 
 #include "manual_world.hpp"
 #include "policy/cache.hpp"
+#include "tests/policy_test_support.hpp"
 
 namespace kvtwin {
 namespace {
@@ -61,6 +62,25 @@ TEST(Pools, AStateIsAtTheEndOfAPage) {
   EXPECT_EQ(rig.cache->cut_chunk(rig.pools, 24, 5, 500), 5U);
   rig.cache->track_prefill(rig.pools, 112, 200);
   EXPECT_EQ(rig.pools.tracked, 176U);
+}
+
+// The KV of 160 tokens is cached without a state: the next prompt leaves one where it parts, and goes on in another
+// pass.
+TEST(Pools, PassesEndWhereTheStatePointsSay) {
+  Rig rig(16, "overlap(states=2, apart=64, chunk=64)");
+  const std::vector<PageKey> keys = test::chain({1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
+  std::vector<SlotId> slots;
+  ASSERT_TRUE(rig.cache->allocate(keys.size(), slots));
+  static_cast<void>(rig.cache->insert(keys, slots, 0, false, {}, 0, nullptr, &rig.pools));
+  RequestPools next;
+  ASSERT_TRUE(rig.cache->enter_pools(keys, rig.cache->match(keys), 400, next));
+  EXPECT_EQ(next.branch, 128U);
+  EXPECT_EQ(next.pass_ends, std::vector<Tokens>{128});
+  EXPECT_EQ(rig.cache->cut_chunk(next, 0, 400, 400), 128U);
+  rig.cache->track_prefill(next, 0, 128);
+  EXPECT_EQ(next.tracked, 128U);
+  EXPECT_EQ(rig.cache->cut_chunk(next, 128, 272, 400), 272U);
+  rig.cache->leave_pools(next);
 }
 
 }  // namespace
