@@ -28,6 +28,9 @@ constexpr RunFigure kFigures[] = {
      "(hits - hits of LRU) / (optimal hits - hits of LRU)"},
     {"infinite_hit_ratio", "hit by an infinite cache", "infinite %", 100, RunUnit::share, Better::neither,
      Column::if_present, "share of the prompt tokens that an infinite cache hits, of the same requests as hit_ratio"},
+    {"states_opt_hit_ratio", "hit at most, with so many states", "states' bound %", 100, RunUnit::share,
+     Better::neither, Column::if_present,
+     "share of the prompt tokens that no cache with the run's states and pages hits more than"},
     {"ttft_mean_s", "TTFT mean", "TTFT mean s", 1, RunUnit::seconds, Better::less, Column::always,
      "time to first token, mean"},
     {"ttft_p50_s", "TTFT p50", "TTFT p50 s", 1, RunUnit::seconds, Better::less, Column::on_demand,
@@ -265,6 +268,7 @@ Json report_figures(const Json& whole) {
   row["hit_opt"] = bounds.value("eviction_opt_hit_tokens", Json());
   row["hit_lru"] = bounds.value("lru_hit_tokens", Json());
   row["opt_hit_ratio"] = ratio(row["hit_opt"], prompt);
+  row["states_opt_hit_ratio"] = ratio(bounds.value("states_opt_hit_tokens", Json()), prompt);
   row["lru_hit_ratio"] = ratio(row["hit_lru"], prompt);
   row["gap_closed"] = bounds.value("gap_closed", Json());
   row["saved_s"] = report.at("saved_seconds");

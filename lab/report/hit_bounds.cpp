@@ -9,6 +9,7 @@
 #include "lab/report/saved_time.hpp"
 #include "policy/base/check.hpp"
 #include "policy/base/wide.hpp"
+#include "sim/bounds/states.hpp"
 #include "sim/bounds/tiers.hpp"
 
 namespace kvtwin {
@@ -17,6 +18,8 @@ namespace {
 constexpr std::uint64_t kPsPerSecond = 1'000'000'000'000;
 // The longest load time of a token, as for EngineConfig: two of them fit into 64 bits.
 constexpr std::uint64_t kMaxTokenPs = 9'000'000'000'000'000'000;
+
+constexpr std::uint32_t kOpen = ~std::uint32_t{0};  // the request has not ended
 
 std::uint64_t limited_ps(UnsignedWide ps) {
   return static_cast<std::uint64_t>(std::min<UnsignedWide>(ps, kMaxTokenPs));
@@ -57,8 +60,18 @@ std::vector<TierWorth> tier_worths(const Setup& setup) {
   return tiers;
 }
 
-HitBounds::HitBounds(Tokens page_tokens, std::vector<TierWorth> tiers, const CostModel& cost, Observer* next)
-    : page_tokens_(page_tokens), tiers_(std::move(tiers)), cost_(cost), next_(next) {
+Pages states_of(const Setup& setup) {
+  if (setup.has_storage()) return 0;
+  Pages states = 0;
+  for (const PoolConfig& pool : setup.engine.pools) {
+    if (pool.closure == Closure::point) states += pool.device_slots + pool.host_slots;
+  }
+  return states * setup.world.engines;
+}
+
+HitBounds::HitBounds(Tokens page_tokens, std::vector<TierWorth> tiers, Pages states, const CostModel& cost,
+                     Observer* next)
+    : page_tokens_(page_tokens), tiers_(std::move(tiers)), states_(states), cost_(cost), next_(next) {
   KV_CHECK(!tiers_.empty(), "there is a device");
 }
 
@@ -79,6 +92,7 @@ void HitBounds::handle(const Input& input) {
     log_.add(pages);
     logged_tokens_.push_back(arrival->prompt_tokens);
     requests_.push_back(arrival->request);
+    ends_.push_back(kOpen);
   }
 }
 
@@ -126,6 +140,9 @@ void HitBounds::admitted(RequestId request) {
 void HitBounds::on_event(const Event& event) {
   if (event.kind == EventKind::finished) {
     const RequestRecord& r = *event.record;
+    if (prompts_[r.request].has_pages && !turns_.empty()) {
+      ends_[prompts_[r.request].logged] = static_cast<std::uint32_t>(turns_.size() - 1);
+    }
     Saved saved{r.request, static_cast<__int128>(prefill_saved_ns(cost_, r.prompt_tokens, r.hit.sum())) * 1000};
     for (const TierWorth& tier : tiers_) saved.ps -= static_cast<__int128>(r.hit[tier.tier]) * tier.load_ps;
     saved_.push_back(saved);
@@ -175,6 +192,15 @@ HitBounds::Found HitBounds::reckon(const std::vector<RequestId>* of) const {
   Found found;
   add(opt_hits(future, room), found.opt, found.opt_saved);
   add(lru_hits(future, room), found.lru, found.lru_saved);
+  if (states_ > 0) {
+    const std::vector<Turn> turns = counted(turns_, counts);
+    std::vector<std::uint32_t> ends;
+    for (std::uint32_t turn = 0; turn < turns.size(); ++turn) {
+      const std::uint32_t end = ends_[turns[turn].request];
+      ends.push_back(end == kOpen ? static_cast<std::uint32_t>(turns.size() - 1) : std::max(end, turn));
+    }
+    found.with_states = std::min<Tokens>(found.opt, opt_state_hits(log_, turns, ends, states_) * page_tokens_);
+  }
   Wide saved_ps = 0;
   for (const Saved& one : saved_) saved_ps += counts.empty() || counts[one.request] ? one.ps : 0;
   found.saved = static_cast<TimeNs>(std::max<Wide>(saved_ps / 1000, std::numeric_limits<TimeNs>::min()));

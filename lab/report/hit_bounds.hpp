@@ -6,6 +6,10 @@
 // more. The LRU figure is for the same cache. Generated pages are private to their requests, so no request hits them,
 // unless the trace has the keys of an answer: its pages count as used by the request.
 //
+// Models with recurrent states also have a bound by the number of states that all tiers of all engines hold
+// (sim/bounds/states.hpp). It bounds a run in which every hit ends at a state, that is SGLang's form of the pools. The
+// smaller one of both holds.
+//
 // Saved time is computed by the cost model and not measured, so that a run and its bound are comparable: the time of
 // the prompt computed alone, minus the time of the prompt without its hits, minus the load of the hits at the rate of
 // their tier (TierWorth). The bound of the saved time is opt_tiers (sim/bounds/tiers.hpp) for the tiers of all engines
@@ -43,6 +47,9 @@ struct TierWorth {
 // Returns the tiers of the experiment, nearest first. The load time of the host is the link's. The load time of a
 // storage tier is the read of one batch, plus the link's unless cache.path bypasses the host.
 std::vector<TierWorth> tier_worths(const Setup& setup);
+// Returns the states that the pools of all engines hold on L1 and L2; 0 if hits need no state, and with storage tiers,
+// which hold as many as fit.
+Pages states_of(const Setup& setup);
 
 class HitBounds final : public InputHandler, public DecisionSink, public Observer {
  public:
@@ -52,7 +59,9 @@ class HitBounds final : public InputHandler, public DecisionSink, public Observe
 
   // Requires: handle(), decided() and on_event() receive the inputs, decisions and events of every engine; of several
   // ranks, those of one rank. `cost` outlives this object. Events go on to `next`, which may be null.
-  HitBounds(Tokens page_tokens, std::vector<TierWorth> tiers, const CostModel& cost, Observer* next = nullptr);
+  // `states`: of all tiers of all engines; 0: hits need no state.
+  HitBounds(Tokens page_tokens, std::vector<TierWorth> tiers, Pages states, const CostModel& cost,
+            Observer* next = nullptr);
 
   void handle(const Input& input) override;
   void decided(const Decision& decision) override;
@@ -60,6 +69,7 @@ class HitBounds final : public InputHandler, public DecisionSink, public Observe
 
   struct Found {
     Tokens opt = 0, lru = 0;              // hits
+    std::optional<Tokens> with_states;    // at most `opt`; empty if hits need no state
     TimeNs opt_saved = 0, lru_saved = 0;  // prefill time that these hits save. No bound: other hits may save more
     TimeNs saved = 0;                     // by the run, minus loads; of requests that finished
     std::optional<TimeNs> saved_most;     // upper bound of `saved`
@@ -87,12 +97,14 @@ class HitBounds final : public InputHandler, public DecisionSink, public Observe
 
   Tokens page_tokens_;
   std::vector<TierWorth> tiers_;
+  const Pages states_;
   const CostModel& cost_;
   Observer* next_;
   RequestLog log_;
   std::vector<Prompt> prompts_;        // by request
   std::vector<Tokens> logged_tokens_;  // by number in log_
   std::vector<RequestId> requests_;    // by number in log_
+  std::vector<std::uint32_t> ends_;    // by number in log_: the last turn before the request ended
   std::vector<Turn> turns_;
   std::vector<Turn> near_turns_;     // also prefetches whose pages another request may have hit
   std::set<RequestId> brought_for_;  // waiting requests with prefetched pages

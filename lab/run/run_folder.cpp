@@ -116,6 +116,7 @@ Json bounds_json(const RunFacts& facts, const Metrics& m) {
                {"lru_saved_seconds", seconds(hits.lru_saved)},
                {"net_saved_seconds", seconds(hits.saved)},
                {"net_saved_seconds_max", hits.saved_most ? Json(seconds(*hits.saved_most)) : Json()}};
+  if (hits.with_states) json["states_opt_hit_tokens"] = *hits.with_states;
   if (facts.stores()) json["prefetch"] = stops_json(facts.bounds->stops);
   return json;
 }

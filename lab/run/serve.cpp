@@ -159,7 +159,7 @@ std::vector<LaneUse> lane_uses(const std::vector<LaneMeters>& meters, const Setu
 // The observers for report.bounds: events go to `stops`, then to `hits`, then to `next`.
 struct Bounds {
   Bounds(const Setup& setup, Observer* next)
-      : hits(setup.engine.shape.page_tokens, tier_worths(setup), *setup.cost, next),
+      : hits(setup.engine.shape.page_tokens, tier_worths(setup), states_of(setup), *setup.cost, next),
         stops(setup.engine.shape.page_tokens, *setup.cost, &hits) {}
 
   // `counted`: the completed requests that count; null: all do.

@@ -158,7 +158,9 @@ def bounds_table(report):
             ("this run", hit),
             ("LRU, single cache", bounds["lru_hit_tokens"]),
             ("optimal, single cache", bounds["eviction_opt_hit_tokens"]),
+            ("upper bound with its states", bounds.get("states_opt_hit_tokens")),
         )
+        if value is not None
     ]
     gap = bounds.get("gap_closed")
     return Table(

@@ -1,12 +1,10 @@
 #include "sim/bounds/cost.hpp"
 
-#include <lemon/network_simplex.h>
-#include <lemon/smart_graph.h>
-
 #include <algorithm>
 
 #include "policy/base/check.hpp"
 #include "policy/base/wide.hpp"
+#include "sim/bounds/flow.hpp"
 
 namespace kvtwin {
 namespace {
@@ -45,35 +43,6 @@ void add_steps(const Future& future, std::uint32_t run, const PrefixCost& cost, 
     const std::uint64_t earned = hull[i].cost - hull[i - 1].cost;
     steps.push_back({run, blocks, earned / blocks + (earned % blocks != 0 ? 1 : 0)});
   }
-}
-
-// Returns how many blocks of each step the flow of highest saved cost keeps.
-std::vector<std::uint32_t> dearest_flow(const Future& future, const std::vector<Step>& steps, std::int64_t capacity) {
-  using Graph = lemon::SmartDigraph;
-  Graph graph;
-  graph.reserveNode(static_cast<int>(future.turns()));
-  graph.reserveArc(static_cast<int>(future.turns() + steps.size()));
-  std::vector<Graph::Node> turns;
-  for (std::size_t turn = 0; turn < future.turns(); ++turn) turns.push_back(graph.addNode());
-  Graph::ArcMap<std::int64_t> upper(graph), price(graph);
-  const auto add = [&](std::size_t from, std::size_t to, std::int64_t blocks, std::int64_t earned) {
-    const Graph::Arc arc = graph.addArc(turns[from], turns[to]);
-    upper[arc] = blocks;
-    price[arc] = -earned;
-    return arc;
-  };
-  for (std::size_t turn = 1; turn < turns.size(); ++turn) add(turn - 1, turn, capacity, 0);  // room that stays free
-  std::vector<Graph::Arc> arcs;
-  for (const Step& step : steps) {
-    const Reuse& run = future.reuses()[step.run];
-    arcs.push_back(add(run.from, run.to, step.blocks, static_cast<std::int64_t>(step.each)));
-  }
-  lemon::NetworkSimplex<Graph, std::int64_t, std::int64_t> simplex(graph);
-  simplex.upperMap(upper).costMap(price).stSupply(turns.front(), turns.back(), capacity);
-  KV_CHECK(simplex.run() == decltype(simplex)::OPTIMAL, "keeping nothing is a flow");
-  std::vector<std::uint32_t> kept;
-  for (const Graph::Arc arc : arcs) kept.push_back(static_cast<std::uint32_t>(simplex.flow(arc)));
-  return kept;
 }
 
 // A cache that keeps the blocks of the flow as far as they form prefixes: a block leaves together with its parent.
@@ -144,7 +113,9 @@ CostBound opt_cost(const Future& future, Pages capacity, const PrefixCost& cost)
     bound.plan_hits = bound.kept;
     return bound;
   }
-  const auto flow = dearest_flow(future, steps, static_cast<std::int64_t>(std::min(capacity, blocks)));
+  std::vector<FlowArc> arcs;
+  for (const Step& step : steps) arcs.push_back({runs[step.run].from, runs[step.run].to, step.blocks, step.each});
+  const auto flow = dearest_flow(future.turns(), arcs, static_cast<std::int64_t>(std::min(capacity, blocks)));
   std::vector<std::uint32_t> kept(runs.size(), 0);
   for (std::size_t i = 0; i < steps.size(); ++i) {
     bound.saved += steps[i].each * flow[i];

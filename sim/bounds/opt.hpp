@@ -18,6 +18,8 @@
 
 namespace kvtwin {
 
+struct Turn;
+
 // The blocks that each request looks up, in compact form. A chain key names the whole prefix, so the log keeps the
 // parent of every block, and the last block of every request.
 // Requires: at most 2^32 - 2 requests and blocks (KV_CHECK).
@@ -33,6 +35,7 @@ class RequestLog {
 
  private:
   friend class Future;
+  friend std::uint64_t opt_state_hits(const RequestLog&, std::span<const Turn>, std::span<const std::uint32_t>, Pages);
   static constexpr std::uint32_t kRoot = 0;
 
   std::unordered_map<PageKey, std::uint32_t, PageKeyHash> nodes_;  // numbered from 1; 0 is the root

@@ -74,6 +74,40 @@ TEST(ReportBounds, NoRunHitsMore) {
   }
 }
 
+// Models with states: whatever the cache decides, its states bound its hits, and not more loosely than its pages.
+TEST(ReportBounds, NoRunHitsMoreThanItsStatesAllow) {
+  const Settings model{"model.name=qwen3-next-80b-a3b", "cache.page_tokens=64"};
+  std::vector<Settings> machines;
+  for (const char* size : {"tiers.device.gib=2", "tiers.device.gib=6"}) {
+    for (const char* states : {"tiers.device.states=6", "tiers.device.states=10", "tiers.device.states=20"}) {
+      const Settings machine = model + Settings{size, states};
+      for (const char* setting : {"cache.pool_eviction=lru", "cache.pool_eviction=work_per_byte",
+                                  "cache.state_points=overlap(states=6, apart=64)", "tiers.host.ratio=1",
+                                  "cluster.engines=2", "cache.states_per_path=1", "scheduler.chunk_tokens=512"}) {
+        machines.push_back(machine + Settings{setting});
+      }
+      machines.push_back(machine + Settings{"cache.pool_eviction=work_per_byte", "cache.state_points=overlap(apart=64)",
+                                            "tiers.host.ratio=2"});
+    }
+  }
+  std::uint64_t tighter = 0;
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    const Folder folder;
+    const Settings trace = conversations({.requests = 250, .gap_ms = 60}, seed).save(folder);
+    for (const Settings& machine : machines) {
+      std::string what = "seed " + std::to_string(seed);
+      for (const std::string& setting : machine) what += ", " + setting;
+      const Simulated run = simulate(trace + machine + kBounds);
+      expect_bounded(run, what);
+      const std::uint64_t most = bound_of(run, "states_opt_hit_tokens");
+      EXPECT_LE(hits_of(run), most) << what;
+      EXPECT_LE(most, bound_of(run, "eviction_opt_hit_tokens")) << what;
+      tighter += most < bound_of(run, "eviction_opt_hit_tokens");
+    }
+  }
+  EXPECT_GT(tighter, 10U);
+}
+
 double of_prefetches(const Simulated& run, const char* key) {
   return run.report.at("bounds").at("prefetch").at(key).get<double>();
 }

@@ -51,7 +51,7 @@ HitBounds::Found reckon(std::vector<ListSource::Request> requests, const std::ve
                         Pages capacity) {
   ListSource source(std::move(requests));
   const TokenTime cost;
-  HitBounds bounds(2, {{Tier::device, capacity, 0}}, cost);
+  HitBounds bounds(2, {{Tier::device, capacity, 0}}, 0, cost);
   for (Input input; source.next(input);) bounds.handle(input);
   for (const RequestId request : admitted) {
     bounds.decided({DecisionKind::admit, Reason::none, request, {}, 0});
@@ -99,7 +99,7 @@ TEST(HitBounds, SayWhatTheirHitsSave) {
 
 // Three tiers. Each holds one of the prompts A, B and C. A prompt has 10 tokens, of which 8 can be hit.
 struct ThreeTiers {
-  ThreeTiers() : bounds(2, {{Tier::device, 4, 0}, {Tier::host, 4, 10'000}, {Tier::disk, 4, 30'000}}, cost) {
+  ThreeTiers() : bounds(2, {{Tier::device, 4, 0}, {Tier::host, 4, 10'000}, {Tier::disk, 4, 30'000}}, 0, cost) {
     ListSource source({{kA, 10}, {kB, 10}, {kC, 10}, {kA, 10}, {kA, 10}});
     for (Input input; source.next(input);) bounds.handle(input);
     for (const RequestId request : std::initializer_list<RequestId>{0, 1, 2}) admit(request);
@@ -136,10 +136,41 @@ TEST(HitBounds, WhatIsSavedGoesByTheTiersThatThereIsRoomOn) {
   EXPECT_EQ(run.bounds.reckon(&others).saved_most, 0);
 }
 
+void finish(HitBounds& bounds, RequestId request) {
+  RequestRecord record;
+  record.request = request;
+  Event finished;
+  finished.kind = EventKind::finished;
+  finished.record = &record;
+  bounds.on_event(finished);
+}
+
+// Two conversations of two turns each: with one state, only one of them can go on.
+TEST(HitBounds, AHitNeedsAStateThatWasKept) {
+  const TokenTime cost;
+  const std::vector<std::uint64_t> a{1, 2, 3, 90}, b{4, 5, 6, 7, 91};
+  const auto with = [&](Pages states, bool overlap) {
+    HitBounds bounds(2, {{Tier::device, 100, 0}}, states, cost);
+    ListSource source({{a, 8}, {b, 10}, {a, 8}, {b, 10}});
+    for (Input input; source.next(input);) bounds.handle(input);
+    for (RequestId request = 0; request < 4; ++request) {
+      bounds.decided({DecisionKind::admit, Reason::none, request, {}, 0});
+      if (!overlap) finish(bounds, request);
+    }
+    if (overlap) finish(bounds, 0);
+    return bounds.reckon();
+  };
+  EXPECT_FALSE(with(0, false).with_states);
+  EXPECT_EQ(with(1, false).with_states, 8U);
+  EXPECT_EQ(with(2, false).with_states, 14U);
+  EXPECT_EQ(with(2, false).opt, 14U);
+  EXPECT_EQ(with(1, true).with_states, 14U) << "no state had to be kept while its request ran";
+}
+
 // The caches serve all requests, and only hits of the requests that count do.
 TEST(HitBounds, CountTheGivenRequests) {
   const TokenTime cost;
-  HitBounds bounds(2, {{Tier::device, 8, 0}}, cost);
+  HitBounds bounds(2, {{Tier::device, 8, 0}}, 0, cost);
   const std::vector<std::uint64_t> b{1, 2, 3, 4, 9}, c{5, 6, 7, 8, 9};
   ListSource source({{b, 9}, {b, 9}, {c, 9}, {b, 9}});
   for (Input input; source.next(input);) bounds.handle(input);
@@ -160,7 +191,7 @@ TEST(HitBounds, CountTheGivenRequests) {
 // lost.
 TEST(HitBounds, WhatHasNoRoomNearbyIsLoaded) {
   const TokenTime cost;
-  HitBounds bounds(2, {{Tier::device, 1, 0}, {Tier::host, 1, 10'000}, {Tier::disk, 1, 30'000}}, cost);
+  HitBounds bounds(2, {{Tier::device, 1, 0}, {Tier::host, 1, 10'000}, {Tier::disk, 1, 30'000}}, 0, cost);
   ListSource source({{{1, 2, 3, 4, 5}, 10}, {{1, 2, 3, 4, 5}, 10}});
   for (Input input; source.next(input);) bounds.handle(input);
   for (const RequestId request : std::initializer_list<RequestId>{0, 1})
@@ -173,7 +204,7 @@ TEST(HitBounds, WhatHasNoRoomNearbyIsLoaded) {
 TEST(HitBounds, AnotherMayHitWhatAPrefetchBrought) {
   const TokenTime cost;
   for (const bool brought : {false, true}) {
-    HitBounds bounds(2, {{Tier::device, 1, 0}, {Tier::host, 1, 10'000}, {Tier::disk, 9, 30'000}}, cost);
+    HitBounds bounds(2, {{Tier::device, 1, 0}, {Tier::host, 1, 10'000}, {Tier::disk, 9, 30'000}}, 0, cost);
     ListSource source({{{1, 2, 3}, 6}, {{7, 8, 9}, 6}, {{1, 2, 3}, 6}, {{1, 2, 4}, 6}, {{7, 8, 9}, 6}});
     for (Input input; source.next(input);) bounds.handle(input);
     for (const RequestId request : std::initializer_list<RequestId>{0, 1, 4})
@@ -213,7 +244,7 @@ TEST(HitBounds, LoadTimeOfALongLatency) {
 
 TEST(HitBounds, NothingIsSavedByTheLongestLoad) {
   const TokenTime cost;
-  HitBounds bounds(2, {{Tier::device, 0, 0}, {Tier::remote, 9, 9'000'000'000'000'000'000}}, cost);
+  HitBounds bounds(2, {{Tier::device, 0, 0}, {Tier::remote, 9, 9'000'000'000'000'000'000}}, 0, cost);
   ListSource source({{{1, 2, 3, 4, 5}, 10}, {{1, 2, 3, 4, 5}, 10}});
   for (Input input; source.next(input);) bounds.handle(input);
   for (const RequestId request : std::initializer_list<RequestId>{0, 1})
