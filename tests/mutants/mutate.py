@@ -355,6 +355,10 @@ class Planted:
 # ---- planted ---------------------------------------------------------------------------------------------------------
 
 
+def only(test):
+    return f"--gtest_filter={test}:*/{test}/*"
+
+
 def run_planted(arguments):
     check()
     bugs = read_list(HERE / "planted.txt")
@@ -364,15 +368,15 @@ def run_planted(arguments):
     copy.refresh()
     if not copy.make(*sorted({test_of(bug)[0] for bug in bugs}), jobs=os.cpu_count()):
         raise BadInput(f"The copy does not build; see {copy.log}.")
+    for program, test in sorted({test_of(bug) for bug in bugs}):
+        if not copy.run(program, only(test)) or " 0 tests from" in copy.log.read_text():
+            raise BadInput(f"{program} {test} fails without a bug, or does not run; see {copy.log}.")
     lives = 0
     for bug in bugs:
         program, test = test_of(bug)
-        only = f"--gtest_filter={test}:*/{test}/*"
-        if not copy.run(program, only) or " 0 tests from" in copy.log.read_text():
-            raise BadInput(f"{program} {test} fails without a bug, or does not run; see {copy.log}.")
         with copy.with_text(bug.file, planted_text(copy.root, bug)):
             built = copy.make(program, jobs=os.cpu_count())
-            killed = built and not copy.run(program, only)
+            killed = built and not copy.run(program, only(test))
         if not built:
             raise BadInput(f"The bug '{bug.comment}' does not compile; see {copy.log}.")
         print(f"{'killed' if killed else 'LIVES '}  {bug.comment}  ({program} {test})", flush=True)
