@@ -422,7 +422,10 @@ std::string found_nothing(const RefusedWork& work) {
   }
   add(of[MissCause::lost_while_waiting],
       "were in memory when the request arrived, and had been evicted since (" + memory_cure(setup, history) + ")");
-  add(of[MissCause::in_storage], "were stored after the look-up");
+  add(of[MissCause::in_storage],
+      setup.engine.pools.empty()
+          ? "were stored after the look-up"
+          : "are stored now: no length of the prefix was usable with its windows and state, or they came later");
   add(of[MissCause::other_engine], "only another engine had");
   return "found nothing in storage" + text;
 }
