@@ -134,6 +134,7 @@ ForwardShape group_share(const ForwardShape& shape, std::uint32_t groups) {
     return static_cast<std::uint64_t>((product(all, of_group) + sequences - 1) / sequences);
   };
   share.prefill_sequences = most(shape.prefill_sequences);
+  share.copied_states = most(shape.copied_states);
   share.prefill_tokens = part(shape.prefill_tokens, share.prefill_sequences, shape.prefill_sequences);
   share.prefill_pairs = part(shape.prefill_pairs, share.prefill_sequences, shape.prefill_sequences);
   share.prefill_context_tokens = part(shape.prefill_context_tokens, share.prefill_sequences, shape.prefill_sequences);
@@ -241,6 +242,7 @@ TimeNs RooflineCost::joint_step_ns(std::span<const ForwardShape> groups) const {
     all.decode_context_tokens += group.decode_context_tokens;
     all.draft_tokens = std::max(all.draft_tokens, group.draft_tokens);
     all.decode_yield_x1024 += group.decode_yield_x1024;
+    all.copied_states += group.copied_states;
   }
   return to_ns(all_fs({all, groups}, 1));
 }
@@ -304,6 +306,9 @@ Wide RooflineCost::gpu_fs(const Pass& pass, std::uint64_t n) const {
   });
 
   Wide total = product(c_.step_fs, n);
+  // A state is read and written.
+  const auto copied = [](const ForwardShape& own) { return Wide{own.copied_states}; };
+  total = sum(total, product(2 * Wide{c_.decode_sequence_fs}, largest(pass, copied)));
   total = sum(total, linear_fs(new_tokens + decoded, own_tokens, pass.all.prefill_sequences + decoded));
   total = sum(total, product(linear_fs(decoded, own_decoded, decoded), n - 1));
   return sum(total, largest(pass, [&](const ForwardShape& own) {

@@ -28,6 +28,7 @@
 //                group, if it has more than one rank: of attention, and of dense feed-forward
 //   transfers, hand-overs and broadcasts are those of one group
 // Beyond one NVLink domain the ranks exchange at the rate of NICs: see exchange_rate().
+//   states       a state that is copied before its sequence begins is read and written once
 // The pass takes the sum of these times, because layers run one after another. In a mixed batch, prefill and decode
 // share the linear part. Step j (1 ..) of a burst reads decode contexts of context + j * sequences tokens; prefill
 // happens only in step 1. Not modelled: expert-parallel all-to-all without data parallelism of attention, pipeline

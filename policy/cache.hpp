@@ -215,6 +215,9 @@ class Cache {
   bool enter_pools(std::span<const PageKey> keys, const PrefixMatch& match, Tokens prompt, RequestPools& pools);
   // The request has its prefix, which ends at `end`. Takes the slots of its states.
   void take_states(RequestPools& pools, NodeId end);
+  // Returns whether L1 has a state at the end of this prefix, which the request copies. (One that is being loaded comes
+  // straight into the request's own slot.)
+  bool has_state(NodeId end) const;
   // Like allocate(), of pool 0 and of every window pool.
   bool allocate(Pages pages, std::vector<SlotId>& slots, RequestPools& pools);
   // A prefill pass has computed the tokens [from, to), or decode steps `tokens` tokens behind `from`.

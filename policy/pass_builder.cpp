@@ -1,6 +1,7 @@
 #include "policy/pass_builder.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "policy/base/check.hpp"
 #include "policy/base/mutant.hpp"
@@ -131,6 +132,7 @@ Tokens Scheduler::Builder::extend(Request& request, Tokens budget) {
   pass_.shape.prefill_pairs += tokens * request.kv_tokens + tokens * (tokens + 1) / 2;
   pass_.shape.prefill_context_tokens += request.kv_tokens;
   ++pass_.shape.prefill_sequences;
+  pass_.shape.copied_states += std::exchange(request.copies_state, false) ? 1 : 0;
   if (KV_MUTANT(1)) {
     request.kv_tokens += tokens;
     s_.publish(request, Publish::prompt);

@@ -335,6 +335,7 @@ void Scheduler::take_over_prefix(Request& request, const PrefixMatch& match) {
   cache_.visit(visit_of(request, std::span(request.keys).first(std::max(prompt, first ? 0 : matched)), !first));
   cache_.touch(end);
   cache_.take_states(request.pools, end);
+  request.copies_state = cache_.has_state(end);
   cache_.path_slots(end, request.pools, request.slots);
   request.lease = end;
   request.shared = request.slots.size();

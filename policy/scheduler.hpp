@@ -54,6 +54,7 @@ struct Request {
   std::uint64_t yield_remainder_x1024 = 0;  // part of the next token that decode steps have yielded: < 1024
   Cache::Counted counted;                   // the same after a retraction as before the first insert
   Pages without_draft = 0;                  // reused pages that lack the draft model's KV
+  bool copies_state = false;                // its next pass begins with a copy of a cached state
   std::uint32_t overtaken = 0;
   std::uint32_t prefetch_attempts = 0;  // in this wait
   Pages looked_up_behind = 0;           // pages on L1 and L2 at the last attempt

@@ -197,6 +197,14 @@ void Cache::take_states(RequestPools& pools, NodeId end) {
   }
 }
 
+bool Cache::has_state(NodeId end) const {
+  return std::ranges::any_of(pools_, [end](const Beside& pool) {
+    const FurtherPool& index = *pool.index;
+    return index.closure() == Closure::point && index.has(Tier::device, end) &&
+           index.arriving(Tier::device, end) == OperationId::none;
+  });
+}
+
 void Cache::leave_pools(RequestPools& pools) {
   if (blocks_ != nullptr) blocks_->leave(pools.tables);
   for (std::size_t at = 0; at < pools.parts.size(); ++at) {

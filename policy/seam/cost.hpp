@@ -27,6 +27,8 @@ struct ForwardShape {
   std::uint32_t draft_tokens = 0;
   // With a draft model: average tokens per step, summed over the sequences, in 1/1024.
   std::uint64_t decode_yield_x1024 = 0;
+  // Recurrent states: sequences that begin with a cached one, which is first copied within device memory.
+  std::uint32_t copied_states = 0;
 };
 
 // A transfer first takes `latency_ns`, in which no bytes move. Then `bytes` move on the lane's link at

@@ -57,6 +57,7 @@ Wide128 naive_fs(const RooflineCost& cost, const ForwardShape& s, std::uint64_t 
                   (Wide128{s.prefill_context_tokens} + fresh) * c.prefill_read_fs);
     total += Wide128{s.prefill_context_tokens} * c.prefill_context_fs;
     total += Wide128{s.prefill_sequences} * c.decode_sequence_fs;
+    total += Wide128{s.copied_states} * 2 * c.decode_sequence_fs;  // read and written
     if (c.window_tokens == 0) continue;
     total +=
         both(std::min<Wide128>(s.prefill_pairs, Wide128{fresh} * c.window_tokens) * c.prefill_window_pair_fs,
@@ -72,6 +73,7 @@ ForwardShape random_shape(std::mt19937_64& random) {
   ForwardShape shape;
   if (below(random, 3) != 0) shape = prefill(below(random, 1 << below(random, 18)), below(random, 100000));
   shape.prefill_sequences = static_cast<std::uint32_t>(below(random, 5));
+  shape.copied_states = static_cast<std::uint32_t>(below(random, 1 + shape.prefill_sequences));
   if (below(random, 3) != 0) {
     shape.decode_sequences = static_cast<std::uint32_t>(below(random, 300));
     shape.decode_context_tokens = shape.decode_sequences * below(random, 1 << below(random, 18));

@@ -83,5 +83,28 @@ TEST(Pools, PassesEndWhereTheStatePointsSay) {
   rig.cache->leave_pools(next);
 }
 
+// A request that continues from a state on L1 copies it first. One whose state is loaded gets it straight from L2.
+TEST(Pools, AMatchedStateIsCopiedBeforeTheFirstPass) {
+  EngineConfig config = small_config(64, 0);
+  config.evict_unit = EvictUnit::node;
+  config.max_running = 2;
+  config.chunk_tokens = 16;
+  config.state_points = "extra_buffer(chunk=4, interval=16)";
+  config.pools.push_back({Closure::point, 0, 12, 0, config.shape});
+  EngineRig rig(config);
+  const std::vector<PageKey> keys = document({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
+  rig.arrive(0, keys, 33, 1);
+  ASSERT_EQ(rig.world.passes.size(), 1U);
+  EXPECT_EQ(rig.world.passes[0].shape.copied_states, 0U);
+  rig.drain();
+  rig.arrive(1, keys, 49, 1);
+  ASSERT_EQ(rig.world.passes.size(), 1U);
+  EXPECT_EQ(rig.world.passes[0].shape.prefill_tokens, 16U) << "behind a prefix";
+  EXPECT_EQ(rig.world.passes[0].shape.copied_states, 1U);
+  rig.complete_pass();
+  EXPECT_EQ(rig.world.passes.at(0).shape.copied_states, 0U) << "once";
+  rig.drain();
+}
+
 }  // namespace
 }  // namespace kvtwin
