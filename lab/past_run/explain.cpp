@@ -563,6 +563,11 @@ Json row_json(const RequestRecord& r) {
   if (r.admitted >= 0) {
     for (const TierSpec& spec : kTierSpecs) json[std::string(spec.hit_column)] = r.hit[spec.tier];
     json["miss"] = r.miss;
+    if (r.unusable != 0) {
+      json["unusable"] = r.unusable;
+      json["without_window"] = r.without_window;
+      json["without_state"] = r.without_state;
+    }
     json["recomputed_after_stop"] = r.recomputed_after_stop;
     json["retracted_recompute"] = r.retracted_recompute;
     json["retractions"] = r.retractions;

@@ -891,6 +891,28 @@ std::string prometheus_text(const RunFacts& facts, const Metrics& m, const std::
   constexpr std::span<const double> kUpToASecond = std::span(kSecondsBounds).first(18);  // as SGLang's
   const Tokens page = facts.page_tokens;
   const bool host = facts.tier(Tier::host).capacity != 0;
+  // SGLang has gauges of the pools' use now; here are the sizes, the most that was used, and what left.
+  const auto put_pools = [&] {
+    std::vector<std::string> of;
+    for (const RunFacts::PoolFacts& pool : facts.pools) {
+      of.push_back(std::string(name_of(pool.size.kind)) + "\",tier=\"" + std::string(name_of(pool.tier)) +
+                   (pool.role.empty() ? "" : "\",role=\"" + pool.role));
+    }
+    if (of.empty()) return;
+    const auto of_pools = [&](const char* family_name, const char* type, const char* help, const auto& value) {
+      family(family_name, type, help, "kvtwin");
+      for (std::size_t i = 0; i < of.size(); ++i) sample(value(facts.pools[i]), "pool", of[i]);
+    };
+    of_pools("pool_slots", "gauge", "Tokens that the pool has room for; of pool state, states.",
+             [](const RunFacts::PoolFacts& pool) { return pool.size.slots; });
+    of_pools("pool_used_slots_max", "gauge", "The most that was in use.",
+             [](const RunFacts::PoolFacts& pool) { return pool.used_max; });
+    of_pools("pool_evicted_slots_total", "counter", "What was evicted.",
+             [&](const RunFacts::PoolFacts& pool) { return evicted_of(facts, pool, m); });
+    family("unusable_tokens_total", "counter",
+           "Computed prompt tokens that were in memory, and lacked a window or a state.", "kvtwin");
+    sample(m.unusable);
+  };
   counter("num_requests_total", "Requests that arrived.", m.arrived);
   counter("num_retractions_total", "Retractions of running requests by a full device.", m.retractions);
   counter("prompt_tokens_total", "Prompt tokens of completed requests.", m.prompt);
@@ -933,6 +955,7 @@ std::string prometheus_text(const RunFacts& facts, const Metrics& m, const std::
   histogram_of("eviction_duration_seconds", "Seconds of a device eviction pass, with its wait for write-backs.",
                m.server.evictions, kSecondsBounds, kUpToASecond);
   put_components();
+  put_pools();
   if (!host) return out.str();
   counter("load_back_tokens_total", "Tokens loaded from the host to the device.", m.loads.done * page);
   counter("load_back_bytes_total", "Bytes moved from the host to the device, of all ranks.", moved(".h2d"));
@@ -1013,6 +1036,7 @@ RunFolder::RunFolder(fs::path path, bool force, Appears appears, RequestColumns 
   for (const TierSpec& spec : kTierSpecs) requests_ << spec.hit_column << ',';
   requests_ << "miss,recomputed_after_stop,retracted_recompute,queue_s,prefetch_wait_s,load_wait_s,compute_s,"
             << (columns_.hand_over ? "hand_over_s," : "") << "ttft_s,tpot_s,e2e_s,retractions,outcome"
+            << (columns_.pools ? ",unusable,without_window,without_state" : "")
             << (columns_.engine ? ",engine\n" : "\n");
 }
 
@@ -1080,6 +1104,11 @@ void RunFolder::on_event(const Event& event) {
                            seconds(r.first_token - r.arrival), tpot, seconds(r.finished - r.arrival), r.retractions);
   }
   requests_.write(line, length);
+  if (columns_.pools && event.kind == EventKind::rejected) {
+    requests_ << ",,,";
+  } else if (columns_.pools) {
+    requests_ << ',' << r.unusable << ',' << r.without_window << ',' << r.without_state;
+  }
   if (columns_.engine) requests_ << ',' << event.engine;
   requests_ << '\n';
 }

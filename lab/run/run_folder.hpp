@@ -146,6 +146,7 @@ std::string prometheus_text(const RunFacts& facts, const Metrics& metrics, const
 struct RequestColumns {
   bool engine = false;     // several engines
   bool hand_over = false;  // hand_over_s: engines with roles
+  bool pools = false;      // unusable, without_window, without_state: windows or states decide the hits
 };
 
 class RunFolder final : public Observer {

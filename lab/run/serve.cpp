@@ -365,7 +365,8 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
   std::optional<RunFolder> folder;
   if (!files.out.empty() && leads) {
     folder.emplace(files.out, files.force, terms.at_once ? RunFolder::Appears::at_once : RunFolder::Appears::whole,
-                   RequestColumns{setup.world.engines > 1, setup.decode != nullptr});
+                   RequestColumns{setup.world.engines > 1, setup.decode != nullptr,
+                                  !setup.engine.pools.empty() || !setup.engine.block_groups.groups.empty()});
     folder->write("experiment.resolved.toml", resolved);
   }
   if (terms.ranks != nullptr) terms.ranks->meet();  // rank 0 has created the folder

@@ -58,5 +58,40 @@ TEST(EnginePoolsSetup, TheReportHasVllmsBlocks) {
       << text;
 }
 
+// The columns of requests.csv sum up to the report, and metrics.prom has each pool.
+TEST(EnginePoolsSetup, RowsAndMetricsHaveWhatLackedAWindowOrAState) {
+  const Folder folder;
+  const Settings settings = conversations({.requests = 60}, 1).save(folder) +
+                            Settings{"model.name=qwen3-next-80b-a3b", "tiers.device.gib=8", "tiers.device.states=20",
+                                     "tiers.host.ratio=2", "tiers.disk.gib=100"};
+  write_text(folder / "empty.toml", "seed = 1\n");
+  std::vector<std::string> words{"simulate", folder / "empty.toml", "--json", "--out", folder / "run"};
+  for (const std::string& setting : settings) words.insert(words.end(), {"--set", setting});
+  const Json report = test::run(words).json();
+  const Table table(text_of(folder / "run/requests.csv"));
+  ASSERT_EQ(table.size(), 60U);
+  std::uint64_t unusable = 0;
+  for (std::size_t row = 0; row < table.size(); ++row) {
+    const auto of = [&](const char* column) { return static_cast<std::uint64_t>(table.integer(row, column)); };
+    unusable += of("unusable");
+    EXPECT_LE(of("unusable"), of("miss"));
+    EXPECT_EQ(of("without_window"), 0U);
+    EXPECT_EQ(of("without_state"), of("unusable"));
+  }
+  EXPECT_GT(unusable, 0U);
+  EXPECT_EQ(report.at("tokens").at("unusable").get<std::uint64_t>(), unusable);
+  const std::string metrics = text_of(folder / "run/metrics.prom");
+  for (const char* line : {"kvtwin:pool_slots{pool=\"state\",tier=\"device\"} 20\n",
+                           "kvtwin:pool_used_slots_max{pool=\"full\",tier=\"host\"} ",
+                           "kvtwin:pool_evicted_slots_total{pool=\"state\",tier=\"device\"} "}) {
+    EXPECT_NE(metrics.find(line), std::string::npos) << line;
+  }
+  EXPECT_NE(metrics.find("kvtwin:unusable_tokens_total " + std::to_string(unusable) + "\n"), std::string::npos);
+  const Json& pools = report.at("pools");
+  const Json& last = pools[pools.size() - 1];
+  EXPECT_EQ(last.at("tier").get<std::string>(), "disk");
+  EXPECT_GT(last.at("written").get<std::uint64_t>(), 0U);
+}
+
 }  // namespace
 }  // namespace kvtwin::test
