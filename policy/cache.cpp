@@ -33,11 +33,11 @@ Cache::Cache(const EngineConfig& config, Substrate& substrate, Storage& storage,
       sink_(sink),
       write_(write_policy_of(config)),
       load_back_admission_(make_load_back_admission(config.load_back_admission)),
+      writes_back_(write_->writes_when_evicted() && config.host_pages != 0),
+      copies_evicted_(writes_back_ && !config.pools.empty()),
       tree_(make_eviction(config.eviction, setup_for(config, Tier::device)),
             config.host_pages == 0 ? nullptr : make_eviction(config.eviction, setup_for(config, Tier::host)),
-            write_->writes_when_evicted() && config.host_pages != 0
-                ? make_eviction(config.eviction, setup_for(config, Tier::device))
-                : nullptr,
+            writes_back_ && !copies_evicted_ ? make_eviction(config.eviction, setup_for(config, Tier::device)) : nullptr,
             config.reclaim_shadowed && config.host_pages != 0 && config.reclaim_order == ReclaimOrder::inserted
                 ? make_eviction("fifo")
                 : nullptr),
@@ -50,6 +50,7 @@ Cache::Cache(const EngineConfig& config, Substrate& substrate, Storage& storage,
     tree_.order_shadowed_copies();
   }
   if (counts_at_insert()) tree_.set_first_hits(0);
+  tree_.set_host_prefix_closed(!writes_back_);
   tree_.set_host_evicts_leaving(config.host_evicts_leaving && tree_.leaves_by_choice());
   for (const PoolConfig& pool : config.pools) {
     const Pages tail = (pool.window + config.shape.page_tokens - 1) / config.shape.page_tokens;
@@ -139,6 +140,12 @@ void Cache::raise_priority(std::span<const PageKey> keys, std::int32_t priority)
 NodeId Cache::insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pages shared, bool chunked,
                      const Counted& counted, std::int32_t priority, std::vector<SlotId>* displaced,
                      RequestPools* pools) {
+  cut_off_.clear();
+  if (pools != nullptr && copies_evicted_) {  // as in SGLang: nodes are split from the top, and copies have that order
+    const PrefixMatch above = tree_.peek(keys);
+    const bool splits = above.host_pages == 0 && tree_.node(above.end).facts.depth_pages > above.device_pages;
+    if (splits) give_windows(*pools, tree_.node(above.end).parent, shared, false);
+  }
   const PrefixMatch found = tree_.match(keys);
   const std::uint64_t stamp = tree_.next_stamp();
   KV_CHECK(found.device_pages >= shared, "a request's leased prefix stays on the device");
@@ -160,23 +167,25 @@ NodeId Cache::insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pag
     displaced->insert(displaced->end(), freed_device_.begin(), freed_device_.end());
   }
 
+  if (pools != nullptr) give_windows(*pools, found.device_end, shared, false);
+
   // Pages that only L2 has: un-evict them with the request's new copy. Then both tiers have the page.
   path_.clear();
   for (NodeId id = found.end; id != found.device_end; id = tree_.node(id).parent) path_.push_back(id);
-  for (auto id = path_.rbegin(); id != path_.rend(); ++id) {
-    const Node& node = tree_.node(*id);
-    const auto part = slots.subspan(node.facts.depth_pages - node.facts.pages, node.facts.pages);
-    tree_.set_slots(Tier::device, *id, part);
-    sink_.keys(EventKind::pages_stored, Tier::device, tree_.node(*id).keys());
-    if (config_.tiering == Tiering::exclusive && tree_.node(*id).host.leases == 0) drop_shadowed_copy(*id);
+  while (!path_.empty()) {
+    const NodeId id = path_.back();
+    path_.pop_back();
+    const Pages depth = tree_.node(id).facts.depth_pages, pages = tree_.node(id).facts.pages;
+    tree_.set_slots(Tier::device, id, slots.subspan(depth - pages, pages));
+    sink_.keys(EventKind::pages_stored, Tier::device, tree_.node(id).keys());
+    if (config_.tiering == Tiering::exclusive && tree_.node(id).host.leases == 0) drop_shadowed_copy(id);
+    if (pools != nullptr) give_windows(*pools, id, depth - pages, false);
   }
 
   NodeId end = found.end;
   const Pages present = found.device_pages + found.host_pages;
-  cut_off_.clear();
-  if (pools != nullptr) give_windows(*pools, end, shared, false);
   // With windows or states, as in SGLang: the nodes that were there are copied before the insert leaves a state.
-  const bool backs_up = !chunked && config_.host_pages != 0 && !tree_.leaves_by_choice();
+  const bool backs_up = !chunked && config_.host_pages != 0 && !writes_back_;
   const bool in_two_steps = backs_up && !pools_.empty();
   if (in_two_steps) back_up_path(end, counted.backup_hits);
   const Pages raised = tree_.raise_priority(end, priority);
@@ -196,10 +205,10 @@ NodeId Cache::insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pag
     give_states(*pools, end);
   }
   tree_.touch(end, stamp, RadixTree::Touch::recency_only);
-  if (counts_at_insert() && !tree_.leaves_by_choice()) tree_.count_touch(end, counted.touches, cut_off_);
+  if (counts_at_insert() && !writes_back_) tree_.count_touch(end, counted.touches, cut_off_);
   if (backs_up && !in_two_steps) back_up_path(end, counted.backup_hits);
   if (in_two_steps && present < keys.size()) back_up_path(end, std::max(counted.backup_hits, present));
-  if (!chunked && config_.host_pages != 0 && present == keys.size()) add_copies(end);
+  if (backs_up && present == keys.size()) add_copies(end);
   if (!chunked && config_.host_pages == 0 && storage_.tiers() > 0) store_by_hits(end, counted.backup_hits);
   return end;
 }
@@ -255,6 +264,7 @@ void Cache::check_invariants(Pages request_pages, Pages prefetch_pages, std::spa
   for (const Lanes* lanes : {&backups_, &loads_}) {
     const bool load = lanes == &loads_;
     KV_CHECK(lanes->moves.size() == lanes->queued.pages, "each queued page has a move");
+    if (copies_evicted_ && !load) continue;  // the index has changed already
     for (const Transfer& transfer : lanes->transfers.all()) {
       Pages marked = 0;
       for (const NodeId id : marked_nodes(transfer, load)) {

@@ -22,6 +22,10 @@
 // flight. If there are none, because L2 has no room or copies fail, the pages are chosen anyway. Their eviction loses
 // them, and all pages below them that only L2 has.
 //
+// With windows or states, write-back is SGLang's: an eviction copies what it takes. The index changes at once, and the
+// moves wait in a queue. Until the engine has submitted them and they have ended, nothing is loaded and no pass runs
+// (copies_under_way()), so no slot that is still read gets a new page. A copy that fails is made again. (cache/evicted.cpp)
+//
 // Pages that have arrived on L2 are then written to the storage tiers. Without L2, pages of L1 are written to the
 // storage tiers, by the same rule as to L2.
 //
@@ -292,6 +296,8 @@ class Cache {
   // (For loads it does not: the pass waits.)
   void submit_loads();
   void submit_backups(bool beside_a_pass);
+  // Returns whether the copies of an eviction have not ended. Until then no load and no pass is submitted.
+  bool copies_under_way() const { return copies_evicted_ && writes_under_way(); }
   // Loads that are not complete: the gates of a forward pass.
   std::span<const OperationId> loads_in_flight() const { return gates_; }
 
@@ -306,6 +312,9 @@ class Cache {
   std::uint64_t load_failure() const { return loads_.transfers.failure(); }
   // Acknowledges what the step has agreed on. Returns true if there is more.
   bool commit(const Acknowledged& backups, const Acknowledged& loads);
+  // The same for the backups alone.
+  bool commit(const Acknowledged& backups);
+  bool backups_due() const { return backups_.transfers.acknowledgement_due(); }
   // Returns whether pages of the path to `end` are still being loaded, or will be.
   bool arriving(NodeId end) const;
   // Returns the end of the part of the path to `end` that comes before the first page that is still being loaded.
@@ -348,6 +357,9 @@ class Cache {
     std::vector<NodeId> ends;              // one node for each queued one; the nodes of a load are leased
     Pages pages = 0;
     std::vector<BesideCopy> beside;
+    // The moves of an eviction's copies, to make them again: of pool 0, and by pool.
+    std::vector<PageMove> moves;
+    std::vector<std::vector<PageMove>> moves_beside;
   };
   using PerMemoryTier = std::array<Pages, 2>;
   // A pool beside pool 0.
@@ -415,13 +427,26 @@ class Cache {
   void cut_for_lease(std::size_t at, NodeId end);
   void lease_beside(RequestPools& pools, NodeId end);
   std::vector<NodeId> uncopied(std::size_t at, NodeId id) const;
+  using CopiedNodes = std::vector<std::vector<NodeId>>;  // by pool
+  CopiedNodes uncopied(NodeId id) const;
+  Pages slots_of(std::size_t at, const std::vector<NodeId>& nodes) const;
+  bool make_host_room_beside(const CopiedNodes& nodes);
   bool make_host_room_beside(NodeId id);
+  void copy_slots_beside(std::size_t at, NodeId node);
+  bool copy_evicted(NodeId id);
+  void copy_inner(std::size_t at, NodeId victim);
+  void copy_again(Transfer&& transfer);
+  void withdraw_copies(std::vector<PageMove>& moves, std::span<const SlotId> targets);
+  void release_host(std::span<const SlotId> slots);
+  void report_device_slots(EventKind kind, std::span<const SlotId> slots);
+  void report_held_slots();
   void copy_beside(NodeId id);
   void lease_sources(Transfer& transfer, std::size_t at, Tier source, NodeId end);
   void evict_host_pool(std::size_t at, Pages slots);
   void evict_host_node(NodeId victim, Pages pages);
   void add_copies(NodeId end);
   bool make_load_room(const PrefixMatch& match, Pages pages, RequestPools& pools);
+  bool try_load_room(const PrefixMatch& match, Pages pages, RequestPools& pools);
   std::vector<NodeId> windows_to_load(std::size_t at, NodeId end) const;
   void load_beside(const PrefixMatch& match, RequestPools& pools);
   void acknowledge_beside(const Transfer& transfer, Tier target, bool done);
@@ -471,6 +496,8 @@ class Cache {
   const EventSink& sink_;
   const std::unique_ptr<WritePolicy> write_;
   const std::unique_ptr<LoadBackAdmission> load_back_admission_;
+  const bool writes_back_;     // to L2
+  const bool copies_evicted_;  // writes_back_, with windows or states
   RadixTree tree_;
   PagePool device_, host_;
   std::vector<Beside> pools_;
@@ -488,6 +515,8 @@ class Cache {
   std::uint64_t last_store_ = 0;
   std::vector<OperationId> gates_;
   Pages device_used_max_ = 0, host_used_max_ = 0;
+  // Changes of slots of L1 that are reported when the copies under way have been read.
+  std::vector<std::pair<EventKind, std::vector<SlotId>>> held_slots_;
   // Scratch memory, so that a steady state allocates nothing.
   std::vector<NodeId> cut_off_;  // by the insert in hand: parts of nodes that it does not count
   std::vector<SlotId> freed_device_, freed_host_, freed_beside_, sources_, targets_;

@@ -6,6 +6,9 @@
 //     ^                                   | nothing to run            | pass complete
 //     +-----------------------------------+          agreeing <-------+
 //
+// A step whose evictions copy pages to L2 holds its pass back until the copies have ended (write-back with windows or
+// states; cache/evicted.cpp). Meanwhile the engine is idle, and each further step only acknowledges copies.
+//
 // All inputs of a step are agreed by its reduction first (one vector: time, arrivals seen, transfers complete), so
 // every rank of an engine takes the same step. docs/internals/life-of-a-request.md follows one request.
 #include "policy/engine.hpp"
@@ -90,6 +93,8 @@ struct Engine::State {
   void set_stop_timer(TimeNs step_time);
   std::int64_t pass_outcome() const;
   void finish_pass(std::int64_t outcome);
+  void release_pass(const ReduceVector& agreed);
+  void run_pass();
   void submit_pass();
   void report_prefills();
   void wake(bool ends_burst);
@@ -126,6 +131,7 @@ struct Engine::State {
   TimeNs unseen_since = kNoStop;
   Completion pass_completion;
   bool pass_complete = false, pass_cancelled = false;
+  bool pass_held = false;    // formed, and not submitted
   bool load_failed = false;  // until every load is acknowledged: promised pages on the device may be garbage
 };
 
@@ -249,6 +255,7 @@ void Engine::State::handle(const Reduction& reduction) {
 // The scheduler's step: result of the last pass, acknowledgements, storage answers, arrivals, next pass.
 void Engine::State::step(const ReduceVector& agreed) {
   const auto unsigned_of = [&agreed](Agreed what) { return static_cast<std::uint64_t>(agreed[what]); };
+  if (pass_held) return release_pass(agreed);
   load_failed |= unsigned_of(agreed_load_failure) != kNoFailure;
   if (pass_complete) finish_pass(agreed[agreed_pass]);
   if (load_failed && !scheduler.loads_gate_passes()) {
@@ -267,21 +274,16 @@ void Engine::State::step(const ReduceVector& agreed) {
   if (has_peers()) scheduler.write_computed();
   if (!cache.loading()) load_failed = false;
   // While a load has failed, there is no decode either: finished requests would publish pages below garbage.
-  const bool formed = !load_failed && scheduler.form(agreed[agreed_time], pass);
-  cache.submit_loads();
+  const bool formed = !load_failed && !cache.copies_under_way() && scheduler.form(agreed[agreed_time], pass);
+  pass_held = formed && cache.copies_under_way();
+  if (!cache.copies_under_way()) cache.submit_loads();
   cache.keep_reserve();
-  cache.submit_backups(formed);
+  cache.submit_backups(formed && !pass_held);
   set_stop_timer(agreed[agreed_time]);
   unseen_since = formed && !pass.prefill.empty() ? agreed[agreed_time] : kNoStop;
-  if (formed) {
-    submit_pass();
-    // Inputs that came during the agreement were not part of it. A burst must not make them wait.
-    wake((!arrived.empty() && scheduler.arrival_changes_step()) || (aborts() && config.poll_steps == 1) ||
-         (cache.acknowledgement_due() && scheduler.blocked()) || (storage.answer_due() && scheduler.holds()) ||
-         (!notices.empty() && config.poll_steps == 1));
-    return;
-  }
+  if (formed && !pass_held) return run_pass();
   phase = Phase::idle;
+  if (pass_held) return;
   prefetcher.free_released(true);
   scheduler.poll_next();  // no decode step brings the next poll
   KV_CHECK(scheduler.idle() || cache.anything_in_flight() || storage.anything_in_flight() || hand_overs.writing() ||
@@ -291,6 +293,34 @@ void Engine::State::step(const ReduceVector& agreed) {
       hand_overs.acknowledgement_due()) {
     agree();
   }
+}
+
+// Submits the pass that waits for copies, if these have ended.
+void Engine::State::release_pass(const ReduceVector& agreed) {
+  const auto unsigned_of = [&agreed](Agreed what) { return static_cast<std::uint64_t>(agreed[what]); };
+  const bool more = cache.commit({unsigned_of(agreed_backups), unsigned_of(agreed_backup_failure)});
+  if (more) return agree();
+  cache.submit_backups(false);
+  if (cache.copies_under_way()) {
+    phase = Phase::idle;
+    if (cache.backups_due()) agree();
+    return;
+  }
+  pass_held = false;
+  cache.submit_loads();
+  if (unsigned_of(agreed_load_failure) == kNoFailure || !scheduler.loads_gate_passes()) return run_pass();
+  load_failed = true;  // the pass may need this load, and no gate would stop it
+  pass_start = pass_end = substrate.now();
+  finish_pass(0);
+  agree();
+}
+
+void Engine::State::run_pass() {
+  submit_pass();
+  // Inputs that came during the agreement were not part of it. A burst must not make them wait.
+  wake((!arrived.empty() && scheduler.arrival_changes_step()) || (aborts() && config.poll_steps == 1) ||
+       (cache.acknowledgement_due() && scheduler.blocked()) || (storage.answer_due() && scheduler.holds()) ||
+       (!notices.empty() && config.poll_steps == 1));
 }
 
 bool Engine::State::take_storage_answers(const ReduceVector& agreed) {
@@ -444,7 +474,7 @@ bool Engine::idle() const {
 
 void Engine::check_invariants() const {
   const State& s = *state_;
-  s.scheduler.check_invariants(s.pass_id == OperationId::none ? nullptr : &s.pass);
+  s.scheduler.check_invariants(s.pass_id == OperationId::none && !s.pass_held ? nullptr : &s.pass);
   if (idle()) s.cache.check_rest();
 }
 

@@ -72,9 +72,10 @@ Reason Cache::load_back(const PrefixMatch& match, RequestId request, Tokens besi
       loads_.moves.push_back({node.keys()[i], node.host.slots[i], targets_[next + i]});
     }
     next += node.facts.pages;
+    // The mark comes first: a copy on L2 that is read has no place among those that may be dropped yet.
+    tree_.set_arriving(Tier::device, *id, mark_of(loads_));
     tree_.set_slots(Tier::device, *id,
                     std::vector<SlotId>(first, first + static_cast<std::ptrdiff_t>(node.facts.pages)));
-    tree_.set_arriving(Tier::device, *id, mark_of(loads_));
     sink_.keys(EventKind::pages_stored, Tier::device, tree_.node(*id).keys());
     if (!config_.draft_restored) tree_.set_incomplete(*id);
   }

@@ -62,7 +62,9 @@ void Cache::use_path(NodeId end) {
 // ---- room --------------------------------------------------------------------------------------------
 
 void Cache::free_slots(std::size_t at, Tier tier, std::span<const SlotId> slots) {
-  if (!slots.empty()) pools_[at].on(tier).release(slots);
+  if (slots.empty()) return;
+  if (tier == Tier::host && !backups_.beside.empty()) withdraw_copies(backups_.beside[at], slots);
+  pools_[at].on(tier).release(slots);
 }
 
 // Frees what the further pools have of a node that leaves the tier.
@@ -87,6 +89,7 @@ void Cache::evict_from_pool(std::size_t at, NodeId victim, Reason reason) {
     evict_from_device(victim, tree_.node(victim).facts.pages);
     return;
   }
+  if (copies_evicted_ && reason != Reason::quota) copy_inner(at, victim);
   for (std::size_t other = 0; other < pools_.size(); ++other) {
     FurtherPool& index = *pools_[other].index;
     if (!goes_with(*pools_[at].index, index, Tier::device, victim)) continue;
@@ -314,34 +317,68 @@ std::vector<NodeId> Cache::uncopied(std::size_t at, NodeId id) const {
   for (NodeId node = id; node != tree_.root() && covered < index.tail_pages(); node = tree_.node(node).parent) {
     if (!index.has(Tier::device, node) && !index.has(Tier::host, node)) break;
     if (index.arriving(Tier::host, node) != OperationId::none) break;
-    if (node != id && !tree_.node(node).host.resident()) break;
+    if (node != id && !tree_.node(node).host.resident() && !writes_back_) break;
     covered += tree_.node(node).facts.pages;
     if (lacks(node)) nodes.push_back(node);
   }
   return nodes;
 }
 
-// States first, then windows.
-bool Cache::make_host_room_beside(NodeId id) {
-  bool enough = true;
-  tree_.lease(Tier::host, id);
+Cache::CopiedNodes Cache::uncopied(NodeId id) const {
+  CopiedNodes nodes(pools_.size());
+  for (std::size_t at = 0; at < pools_.size(); ++at) {
+    if (pools_[at].host.capacity() != 0) nodes[at] = uncopied(at, id);
+  }
+  return nodes;
+}
+
+// Of windows and states on L1.
+Pages Cache::slots_of(std::size_t at, const std::vector<NodeId>& nodes) const {
+  Pages slots = 0;
+  for (const NodeId node : nodes) slots += pools_[at].index->slots(Tier::device, node).size();
+  return slots;
+}
+
+// Returns whether L2 has room for these windows and states, after eviction there. States first, then windows.
+bool Cache::make_host_room_beside(const CopiedNodes& nodes) {
   for (const Closure closure : {Closure::point, Closure::tail}) {
-    for (std::size_t at = 0; at < pools_.size() && enough; ++at) {
-      if (pools_[at].index->closure() != closure || pools_[at].host.capacity() == 0) continue;
-      Pages slots = 0;
-      for (const NodeId node : uncopied(at, id)) slots += pools_[at].index->slots(Tier::device, node).size();
+    for (std::size_t at = 0; at < pools_.size(); ++at) {
+      if (pools_[at].index->closure() != closure) continue;
+      const Pages slots = slots_of(at, nodes[at]);
       if (pools_[at].host.available() < slots) evict_host_pool(at, slots);
-      enough = pools_[at].host.available() >= slots;
+      if (pools_[at].host.available() < slots) return false;
     }
   }
+  return true;
+}
+
+bool Cache::make_host_room_beside(NodeId id) {
+  tree_.lease(Tier::host, id);
+  const bool enough = make_host_room_beside(uncopied(id));
   tree_.release(Tier::host, id);
   return enough;
 }
 
 // Leases what a copy behind `end` reads, until the transfer has ended.
 void Cache::lease_sources(Transfer& transfer, std::size_t at, Tier source, NodeId end) {
-  tree_.lease(source, end);
+  if (copies_evicted_) {
+    tree_.pin_host_copy(end);
+  } else {
+    tree_.lease(source, end);
+  }
   transfer.beside.push_back({at, end, true, pools_[at].index->lease(source, end)});
+}
+
+// Gives the node's windows, or its state, slots on L2, and queues the moves. Requires: there is room.
+void Cache::copy_slots_beside(std::size_t at, NodeId node) {
+  FurtherPool& index = *pools_[at].index;
+  const std::span<const SlotId> sources = index.slots(Tier::device, node);
+  std::vector<SlotId> targets;
+  const bool room = pools_[at].allocate(Tier::host, sources.size(), targets);
+  KV_CHECK(room, "the room was made before");
+  const std::span<const PageKey> keys = tree_.node(node).keys().last(sources.size());
+  for (std::size_t i = 0; i < sources.size(); ++i) backups_.beside[at].push_back({keys[i], sources[i], targets[i]});
+  index.put(Tier::host, node, targets);
 }
 
 // Queues the copies. Requires: there is room for them, and the node is on L2.
@@ -353,15 +390,7 @@ void Cache::copy_beside(NodeId id) {
     if (pools_[at].host.capacity() == 0 || nodes.empty()) continue;
     lease_sources(backups_.queued, at, Tier::device, id);
     for (const NodeId node : nodes) {
-      const std::span<const SlotId> sources = index.slots(Tier::device, node);
-      std::vector<SlotId> targets;
-      const bool room = pools_[at].allocate(Tier::host, sources.size(), targets);
-      KV_CHECK(room, "the room was made before");
-      const std::span<const PageKey> keys = tree_.node(node).keys().last(sources.size());
-      for (std::size_t i = 0; i < sources.size(); ++i) {
-        backups_.beside[at].push_back({keys[i], sources[i], targets[i]});
-      }
-      index.put(Tier::host, node, targets);
+      copy_slots_beside(at, node);
       index.set_arriving(Tier::host, node, mark_of(backups_));
       backups_.queued.beside.push_back({at, node, false, 0});
     }
@@ -416,6 +445,17 @@ bool Cache::loads_beside(const PrefixMatch& match) const {
 // Makes room for a load of the part of the path that L1 lacks. Takes the slot of the request's state, if that is loaded
 // too. Returns false, and takes nothing, if there is too little room.
 bool Cache::make_load_room(const PrefixMatch& match, Pages pages, RequestPools& pools) {
+  // Under write-back, an eviction on L1 evicts on L2. The attempt counts as a use on L2.
+  std::vector<Pages> from;
+  for (const Beside& pool : pools_) from.push_back(pool.index->lease(Tier::host, match.end));
+  tree_.pin_host_copy(match.end);
+  const bool enough = try_load_room(match, pages, pools);
+  tree_.unpin_host_copy(match.end);
+  for (std::size_t at = 0; at < pools_.size(); ++at) pools_[at].index->release(Tier::host, match.end, from[at]);
+  return enough;
+}
+
+bool Cache::try_load_room(const PrefixMatch& match, Pages pages, RequestPools& pools) {
   lease_beside(pools, match.end);
   bool enough = true;
   for (std::size_t at = 0; at < pools_.size(); ++at) {
@@ -435,8 +475,6 @@ bool Cache::make_load_room(const PrefixMatch& match, Pages pages, RequestPools& 
   }
   if (enough) return true;
   for (std::size_t at = 0; at < pools_.size(); ++at) {
-    FurtherPool& index = *pools_[at].index;
-    index.release(Tier::host, match.end, index.lease(Tier::host, match.end));  // the attempt counts as a use
     if (pools_[at].index->closure() != Closure::point) continue;
     free_slots(at, Tier::device, pools.parts[at].slots);
     pools.parts[at].slots.clear();
@@ -476,7 +514,11 @@ void Cache::acknowledge_beside(const Transfer& transfer, Tier target, bool done)
     FurtherPool& index = *pools_[copy.pool].index;
     if (copy.leases) {
       index.release(source, copy.node, copy.leased_from);
-      tree_.release(source, copy.node);
+      if (copies_evicted_) {
+        tree_.unpin_host_copy(copy.node);
+      } else {
+        tree_.release(source, copy.node);
+      }
       continue;
     }
     for (NodeId id = copy.node; id != tree_.root() && index.arriving(target, id) == transfer.mark;
@@ -551,11 +593,11 @@ void Cache::give_windows(RequestPools& pools, NodeId end, Pages from, bool is_ne
       index.put(Tier::device, id, slots);
       std::ranges::fill(slots, kNoSlot);
     };
-    path_.clear();
+    std::vector<NodeId> path;
     for (NodeId id = end; id != tree_.root() && tree_.node(id).facts.depth_pages > from; id = tree_.node(id).parent) {
-      if (!index.has(Tier::device, id)) path_.push_back(id);
+      if (!index.has(Tier::device, id)) path.push_back(id);
     }
-    for (auto id = path_.rbegin(); id != path_.rend(); ++id) {
+    for (auto id = path.rbegin(); id != path.rend(); ++id) {
       const Pages depth = tree_.node(*id).facts.depth_pages, first = depth - tree_.node(*id).facts.pages;
       const Pages live = std::max<Pages>(first, part.released / config_.shape.page_tokens);
       if (live >= depth) continue;

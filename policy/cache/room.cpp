@@ -20,13 +20,13 @@ void Cache::take_pages(Pages pages, std::vector<SlotId>& slots) {
   const bool enough = device_.allocate(pages, slots);
   KV_CHECK(enough, "pages counted as evictable can be evicted");
   device_used_max_ = std::max(device_used_max_, device_.used());
-  sink_.slots(EventKind::slots_allocated, Tier::device, std::span(slots).subspan(before));
+  report_device_slots(EventKind::slots_allocated, std::span(slots).subspan(before));
 }
 
 void Cache::free(std::span<const SlotId> slots) {
   if (slots.empty() || blocks_ != nullptr) return;
   device_.release(slots);
-  sink_.slots(EventKind::slots_released, Tier::device, slots);
+  report_device_slots(EventKind::slots_released, slots);
 }
 
 void Cache::prepare(Pages pages) {
@@ -100,6 +100,7 @@ Pages Cache::evict_device(Pages pages) {
 
 // Evicts the last `pages` pages of a device leaf.
 void Cache::evict_from_device(NodeId victim, Pages pages) {
+  if (copies_evicted_ && !tree_.node(victim).host.resident()) copy_evicted(victim);
   const Node& node = tree_.node(victim);
   const Pages kept = node.facts.pages - pages;
   const bool demote = node.host.resident();
@@ -126,7 +127,7 @@ void Cache::evict_from_device(NodeId victim, Pages pages) {
 }
 
 Reason Cache::loss_of(const Node& node) const {
-  if (!tree_.leaves_by_choice()) return Reason::lost;
+  if (!writes_back_) return Reason::lost;
   return node.backup_failures > config_.backup_retries ? Reason::transfer_failed : Reason::host_pressure;
 }
 
@@ -154,8 +155,7 @@ void Cache::remove_host_copy(NodeId id, Reason reason) {
   freed_host_.clear();
   drop_beside(id, Tier::host);
   tree_.remove_tail(id, pages, none, freed_host_);
-  host_.release(freed_host_);
-  sink_.slots(EventKind::slots_released, Tier::host, freed_host_);
+  release_host(freed_host_);
   sink_.event({.kind = EventKind::evicted, .tier = Tier::host, .reason = reason, .pages = pages});
 }
 
@@ -179,8 +179,7 @@ void Cache::drop_shadowed_copy(NodeId id) {
   sink_.decide(DecisionKind::evict_host, Reason::shadowed, tree_.node(id).keys().front(), tree_.node(id).facts.pages);
   sink_.keys(EventKind::pages_removed, Tier::host, tree_.node(id).keys());
   freed_host_ = tree_.clear(Tier::host, id);
-  host_.release(freed_host_);
-  sink_.slots(EventKind::slots_released, Tier::host, freed_host_);
+  release_host(freed_host_);
   sink_.event(
       {.kind = EventKind::evicted, .tier = Tier::host, .reason = Reason::shadowed, .pages = freed_host_.size()});
 }
@@ -212,8 +211,7 @@ void Cache::evict_host_node(NodeId victim, Pages pages) {
   freed_host_.clear();
   if (pages == tree_.node(victim).facts.pages) drop_beside(victim, Tier::host);
   tree_.remove_tail(victim, pages, freed_device_, freed_host_);
-  host_.release(freed_host_);
-  sink_.slots(EventKind::slots_released, Tier::host, freed_host_);
+  release_host(freed_host_);
   sink_.event({.kind = EventKind::evicted, .tier = Tier::host, .reason = Reason::lost, .pages = pages});
 }
 

@@ -14,6 +14,7 @@ void Cache::submit_loads() {
 
 void Cache::submit_backups(bool beside_a_pass) {
   if (!backups_.empty()) submit(backups_, Direction::device_to_host, beside_a_pass);
+  report_held_slots();
 }
 
 // All moves that were queued in one step are one operation with one acknowledgement.
@@ -64,6 +65,10 @@ void Cache::submit(Lanes& lanes, Direction direction, bool busy) {
                .operation = lanes.queued.id});
   lanes.queued.mark = mark_of(lanes);
   ++lanes.marks;
+  if (copies_evicted_ && direction == Direction::device_to_host) {
+    lanes.queued.moves = lanes.moves;
+    lanes.queued.moves_beside = lanes.beside;
+  }
   lanes.transfers.push(std::exchange(lanes.queued, Transfer{}));
   lanes.moves.clear();
   for (std::vector<PageMove>& moves : lanes.beside) moves.clear();
@@ -77,11 +82,19 @@ bool Cache::complete(const Completion& completion) {
 }
 
 // A transfer has failed if the ranks agreed that it has, whatever this rank saw.
+bool Cache::commit(const Acknowledged& backups) {
+  const bool more = backups_.transfers.acknowledge(backups, [this](Transfer&& transfer, bool done) {
+    if (copies_evicted_ && !done) return copy_again(std::move(transfer));
+    acknowledge_backup(transfer, done);
+  });
+  report_held_slots();
+  return more;
+}
+
 bool Cache::commit(const Acknowledged& backups, const Acknowledged& loads) {
   const bool more_loads = loads_.transfers.acknowledge(
       loads, [this](Transfer&& transfer, bool done) { acknowledge_load(std::move(transfer), done); });
-  const bool more_backups = backups_.transfers.acknowledge(
-      backups, [this](const Transfer& transfer, bool done) { acknowledge_backup(transfer, done); });
+  const bool more_backups = commit(backups);
   return more_loads || more_backups;
 }
 
@@ -143,7 +156,7 @@ void Cache::acknowledge_backup(const Transfer& transfer, bool done) {
 // later.
 bool Cache::copy_reachable(NodeId id) const {
   const NodeId parent = tree_.node(id).parent;
-  if (tree_.leaves_by_choice() || parent == tree_.root()) return true;
+  if (writes_back_ || parent == tree_.root()) return true;
   // A parent that is still being written failed before and was queued again, so the parent's copy is not there yet.
   return tree_.node(parent).host.resident() && tree_.node(parent).host.arriving == OperationId::none;
 }

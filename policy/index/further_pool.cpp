@@ -220,7 +220,9 @@ void FurtherPool::check_invariants() const {
                "the nodes that have slots are in the order, those of L2 if they are not on L1");
       if (here.slots.empty()) continue;
       KV_CHECK(here.slots.size() == (closure_ == Closure::point ? 1 : tree_.node(id).facts.pages), "a slot a page");
-      KV_CHECK(tree_.node(id).on(tier).resident(), "no window and no state without the pages of its node");
+      // Under write-back, the window of a node on L1 may be on L2 without its pages.
+      KV_CHECK(tree_.node(id).on(tier).resident() || (tier == Tier::host && tree_.node(id).device.resident()),
+               "no window and no state without the pages of its node");
     }
     NodeId newer = NodeId::none;
     for (NodeId at = order.newest; at != NodeId::none; at = place(tier, at).older) {

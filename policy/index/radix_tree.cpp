@@ -54,7 +54,7 @@ bool is_device_leaf(const Node& node) { return node.evictable && node.device.chi
 
 bool is_shadowed(const Node& node) {
   return node.device.resident() && node.host.resident() && node.host.children == 0 && node.host.leases == 0 &&
-         !node.leaving && node.host.arriving == OperationId::none &&
+         node.host_readers == 0 && !node.leaving && node.host.arriving == OperationId::none &&
          (node.device.arriving == OperationId::none || KV_MUTANT(4));
 }
 
@@ -230,7 +230,8 @@ ShadowedCopies::State RadixTree::shadowed_state(const Node& n) const {
   if (n.host.arriving != OperationId::none || (n.device.arriving != OperationId::none && !KV_MUTANT(4)))
     return State::in_transfer;
   // Without write-back, the copies on L2 stay prefix-closed.
-  if (n.host.leases > 0 || (n.host.children > 0 && !leaves_by_choice())) return State::held;
+  const bool needed_below = n.host.children > 0 && !leaves_by_choice() && host_prefix_closed_;
+  if (n.host.leases > 0 || n.host_readers > 0 || needed_below) return State::held;
   const std::uint32_t children_that_stay = n.device.children - (leaves_by_choice() ? n.settled_children : 0);
   return n.device.leases == 0 && children_that_stay == 0 ? State::last : State::first;
 }
@@ -626,6 +627,17 @@ void RadixTree::release(Tier tier, NodeId end) {
     if (leased.on(tier).resident()) sums(tier).leased -= leased.facts.pages;
     refresh(at);
   }
+}
+
+void RadixTree::pin_host_copy(NodeId id) {
+  ++mutable_node(id).host_readers;
+  refresh(id);
+}
+
+void RadixTree::unpin_host_copy(NodeId id) {
+  KV_CHECK(node(id).host_readers > 0, "a pin is taken away once");
+  --mutable_node(id).host_readers;
+  refresh(id);
 }
 
 // ---- invariants --------------------------------------------------------------------------------------

@@ -19,7 +19,8 @@
 //
 //   device leaf   evictable, no child on L1: device eviction takes these
 //   candidate     on L1, no device lease, not chosen, all its children on L1 settled: chosen next
-//   shadowed      on L1 and L2, no child on L2, no lease of L2, not chosen, not in transfer: the copy on L2 may go
+//   shadowed      on L1 and L2, no child on L2, no lease of L2, not chosen, not in transfer: the copy on L2 may go. With
+//                 set_host_prefix_closed(false), also with children on L2
 //   host leaf     on L2 only, no child, no lease of L1 or L2: host eviction takes these. (The eviction removes pages,
 //                 and a lease of L1 ahead of a load may name them.) With set_host_evicts_leaving(), also on both and
 //                 chosen to leave L1.
@@ -79,6 +80,7 @@ struct alignas(64) Node {
   bool leaving = false;  // chosen to leave L1; reset when the node is touched
   bool settled = false, evictable = false;
   bool alive = false;
+  std::uint8_t host_readers = 0;  // pin_host_copy()
   PageKey first_key;              // separate, so that a look-up, and a node of one page, read only the node
   PageList<PageKey> longer_keys;  // all keys, if the node has more than one page
   Residency device, host;
@@ -142,6 +144,8 @@ class RadixTree {
   void set_host_evicts_leaving(bool on) { host_evicts_leaving_ = on; }
   // If false, a split is never undone: nodes keep their ends, so a caller can name them by number.
   void set_joins_nodes(bool on) { joins_nodes_ = on; }
+  // If false, a copy on L2 may go although nodes below it are on L2: L1 has the node. (Implied if pages leave by choice.)
+  void set_host_prefix_closed(bool on) { host_prefix_closed_ = on; }
   // Nodes enter with this number of hits.
   void set_first_hits(std::uint32_t hits) { first_hits_ = hits; }
 
@@ -201,6 +205,9 @@ class RadixTree {
 
   void lease(Tier tier, NodeId end);  // the whole path
   void release(Tier tier, NodeId end);
+  // The copy on L2 of this node alone stays. A split leaves the pin at the lower part.
+  void pin_host_copy(NodeId id);
+  void unpin_host_copy(NodeId id);
 
   // The next victim by the policy of the role; none if no node may be evicted.
   NodeId device_victim() { return victim(PolicyRole::device); }
@@ -264,7 +271,7 @@ class RadixTree {
   std::array<InstalledPolicy, kPolicies> policies_;  // null: the role is not used
   std::uint64_t stamp_ = 0, insertions_ = 0;
   std::optional<ShadowedCopies> shadowed_copies_;
-  bool split_refreshes_ = false, host_evicts_leaving_ = false, joins_nodes_ = true;
+  bool split_refreshes_ = false, host_evicts_leaving_ = false, joins_nodes_ = true, host_prefix_closed_ = true;
   std::uint32_t first_hits_ = 1;
   Sums device_, host_;
   Pages settled_pages_ = 0, evictable_pages_ = 0;

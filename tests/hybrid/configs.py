@@ -117,9 +117,22 @@ def drawn_vllm(seed):
     return config
 
 
+def drawn_write_back(seed):
+    """L2 is at most as large as L1, so that it is full, and has few states."""
+    rnd, config = random.Random(seed), {**drawn_sglang(seed, host=True), "write_policy": "write_back"}
+    page, percent = config["page"], rnd.choice((15, 30, 60, 100))
+    for key in ("full_tokens", "window_tokens"):
+        if key in config:
+            config["host_" + key.removeprefix("full_")] = max(page, config[key] * percent // 100 // page * page)
+    if "states" in config:
+        config["host_states"] = rnd.choice((1, 3, 8, 20))
+    return config
+
+
 DRAWN = {
     "sglang-drawn": drawn_sglang,
     "sglang-drawn-host": lambda seed: drawn_sglang(seed, host=True),
+    "sglang-drawn-back": drawn_write_back,
     "vllm-drawn": drawn_vllm,
 }
 

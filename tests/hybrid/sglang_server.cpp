@@ -73,6 +73,8 @@ EngineConfig config_of(const Json& given) {
   config.states_per_path = static_cast<std::uint32_t>(std::max(given.value("max_states_per_path", -1), 0));
   config.eviction = given.value("eviction", config.eviction);
   config.write_policy = given.value("write_policy", config.write_policy);
+  config.reclaim_shadowed = config.write_policy == "write_back";
+  config.reclaim_order = ReclaimOrder::shadowed;
   config.load_back_min_tokens = number("load_back_min_tokens", config.load_back_min_tokens);
   config.window_release_tokens = number("window_eviction_interval", config.window_release_tokens);
   const Tokens page = config.shape.page_tokens;
@@ -150,6 +152,15 @@ class SglangServer final : public HybridServer {
   Tokens page() const { return config_.shape.page_tokens; }
   Tokens used(std::size_t) const { return cache_.device_used() * page(); }
 
+  // As SGLang counts them: pages on L1 that lack a window count only if L2 has them too.
+  Tokens matched_tokens(const PrefixMatch& match) const {
+    Pages pages = match.device_pages;
+    for (NodeId id = match.end; id != match.device_end; id = cache_.tree().node(id).parent) {
+      if (cache_.tree().node(id).host.resident()) pages += cache_.tree().node(id).facts.pages;
+    }
+    return pages * page();
+  }
+
   Json start(const Json& operation) {
     Running& request = running_[operation.at("id")];
     request.tokens = tokens_of(operation.at("prompt"));
@@ -162,7 +173,7 @@ class SglangServer final : public HybridServer {
     Tokens branch = request.pools.branch;
     if (state_grid_ != 0) {  // without buffers, no state is left at a branch, and only the engine counts its grid
       const Tokens present = match.present * page() / state_grid_ * state_grid_;
-      branch = present > (match.device_pages + match.host_pages) * page() ? present : 0;
+      branch = present > matched_tokens(match) ? present : 0;
     }
     request.lease = match.device_end;
     request.shared = match.device_pages;

@@ -168,10 +168,9 @@ void draw_pools(test::Splitmix& random, Scenario& s) {
   if (random.below(3) != 0) return;
   e.evict_unit = EvictUnit::node;
   if (random.below(3) == 0) e.host_pages = 0;
-  if (e.write_policy == "write_back") e.write_policy = "write_through";
   e.tiering = Tiering::inclusive;
-  e.reclaim_shadowed = false;
-  if (e.host_pages == 0) e.storage.clear();
+  if (e.write_policy != "write_back") e.reclaim_shadowed = false;
+  if (e.host_pages == 0 || e.write_policy == "write_back") e.storage.clear();
   e.path = CachePath::via_host;
   e.window_release_tokens = pick<Tokens>(random, {1, 8, 128});
   if (random.below(3) != 0) {
@@ -351,7 +350,10 @@ using Marks = std::map<std::string, std::uint64_t>;
 class Watcher final : public Observer {
  public:
   Watcher(Observer& world, Marks& marks, const EngineConfig& engine)
-      : world_(world), marks_(marks), style_(engine.style), pools_(!engine.pools.empty()) {}
+      : world_(world),
+        marks_(marks),
+        style_(!engine.pools.empty() && engine.write_policy == "write_back" ? "write-back of pools" : engine.style),
+        pools_(!engine.pools.empty()) {}
 
   void on_event(const Event& event) override {
     world_.on_event(event);
@@ -437,7 +439,7 @@ class Watcher final : public Observer {
 
   Observer& world_;
   Marks& marks_;
-  const std::string& style_;
+  const std::string style_;
   const bool pools_;  // windows or states
   std::set<RequestId> prefetching_;
 };
@@ -617,6 +619,12 @@ TEST_P(Swarm, every_seed_keeps_every_invariant_and_every_byte) {
                            "store dropped: capacity",
                            "store dropped: transfer_failed",
                            "evicted from the disk",
+                           "write-back of pools: backup done",
+                           "write-back of pools: backup dropped",
+                           "write-back of pools: backup retried",
+                           "write-back of pools: load done",
+                           "write-back of pools: load failed",
+                           "write-back of pools: retracted",
                            "vllm: retracted",
                            "vllm: load done",
                            "vllm: load failed",
