@@ -35,12 +35,13 @@ Cache::Cache(const EngineConfig& config, Substrate& substrate, Storage& storage,
       load_back_admission_(make_load_back_admission(config.load_back_admission)),
       writes_back_(write_->writes_when_evicted() && config.host_pages != 0),
       copies_evicted_(writes_back_ && !config.pools.empty()),
-      tree_(make_eviction(config.eviction, setup_for(config, Tier::device)),
-            config.host_pages == 0 ? nullptr : make_eviction(config.eviction, setup_for(config, Tier::host)),
-            writes_back_ && !copies_evicted_ ? make_eviction(config.eviction, setup_for(config, Tier::device)) : nullptr,
-            config.reclaim_shadowed && config.host_pages != 0 && config.reclaim_order == ReclaimOrder::inserted
-                ? make_eviction("fifo")
-                : nullptr),
+      tree_(
+          make_eviction(config.eviction, setup_for(config, Tier::device)),
+          config.host_pages == 0 ? nullptr : make_eviction(config.eviction, setup_for(config, Tier::host)),
+          writes_back_ && !copies_evicted_ ? make_eviction(config.eviction, setup_for(config, Tier::device)) : nullptr,
+          config.reclaim_shadowed && config.host_pages != 0 && config.reclaim_order == ReclaimOrder::inserted
+              ? make_eviction("fifo")
+              : nullptr),
       device_(config.device_pages),
       host_(config.host_pages),
       reserve_pages_(config.device_pages * config.clean_reserve / 1024) {

@@ -24,7 +24,8 @@
 //
 // With windows or states, write-back is SGLang's: an eviction copies what it takes. The index changes at once, and the
 // moves wait in a queue. Until the engine has submitted them and they have ended, nothing is loaded and no pass runs
-// (copies_under_way()), so no slot that is still read gets a new page. A copy that fails is made again. (cache/evicted.cpp)
+// (copies_under_way()), so no slot that is still read gets a new page. A copy that fails is made again.
+// (cache/evicted.cpp)
 //
 // Pages that have arrived on L2 are then written to the storage tiers. Without L2, pages of L1 are written to the
 // storage tiers, by the same rule as to L2.

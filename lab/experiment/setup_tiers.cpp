@@ -112,6 +112,20 @@ std::string hits_of_pools(const Setup& setup) {
          ", and here every prefix counts whose rows of all tokens are cached";
 }
 
+// With windows or states, write-back is SGLang's, which copies when it evicts.
+void refuse_own_write_back(const Experiment& e, EngineConfig& engine) {
+  if (engine.host_pages == 0 || !make_write_policy(engine.write_policy)->writes_when_evicted()) return;
+  const auto refuse = [&](const char* key, const char* value) {
+    throw InputError(e.where(key) +
+                     ": is not built for models with windows or states, which write_back copies when "
+                     "they are evicted, as SGLang does; set " +
+                     key + "=" + value);
+  };
+  if (engine.tiering == Tiering::exclusive) refuse("cache.tiering", "inclusive");
+  if (engine.clean_reserve != 0 && e.is_given("cache.clean_reserve")) refuse("cache.clean_reserve", "0");
+  engine.clean_reserve = 0;
+}
+
 // Returns a sentence with the given keys that size SGLang's pools; empty if there are none.
 std::string given_pool_keys(const Experiment& e) {
   std::string given;
@@ -335,12 +349,13 @@ void keep_pools(const Experiment& e, Setup& setup) {
   if (!divides_memory(e, setup)) return;
   EngineConfig& engine = setup.engine;
   const auto page = static_cast<std::uint32_t>(engine.shape.page_tokens);
-  const bool through_host = engine.host_pages != 0 && engine.path == CachePath::via_host;
-  if ((!engine.storage.empty() && !through_host) || setup.has_role ||
-      (engine.host_pages != 0 && engine.write_policy.starts_with("write_back"))) {
+  const bool through_host =
+      engine.host_pages != 0 && engine.path == CachePath::via_host && !engine.write_policy.starts_with("write_back");
+  if ((!engine.storage.empty() && !through_host) || setup.has_role) {
     setup.notes.push_back(hits_of_pools(setup));
     return;
   }
+  refuse_own_write_back(e, engine);
   const auto host_slots = [&](PoolKind kind) -> std::uint64_t {
     if (engine.host_pages == 0) return 0;
     const auto pool = std::ranges::find(setup.host_pools, kind, &PoolSize::kind);

@@ -19,7 +19,8 @@
 //
 //   device leaf   evictable, no child on L1: device eviction takes these
 //   candidate     on L1, no device lease, not chosen, all its children on L1 settled: chosen next
-//   shadowed      on L1 and L2, no child on L2, no lease of L2, not chosen, not in transfer: the copy on L2 may go. With
+//   shadowed      on L1 and L2, no child on L2, no lease of L2, not chosen, not in transfer: the copy on L2 may go.
+//   With
 //                 set_host_prefix_closed(false), also with children on L2
 //   host leaf     on L2 only, no child, no lease of L1 or L2: host eviction takes these. (The eviction removes pages,
 //                 and a lease of L1 ahead of a load may name them.) With set_host_evicts_leaving(), also on both and
@@ -144,7 +145,8 @@ class RadixTree {
   void set_host_evicts_leaving(bool on) { host_evicts_leaving_ = on; }
   // If false, a split is never undone: nodes keep their ends, so a caller can name them by number.
   void set_joins_nodes(bool on) { joins_nodes_ = on; }
-  // If false, a copy on L2 may go although nodes below it are on L2: L1 has the node. (Implied if pages leave by choice.)
+  // If false, a copy on L2 may go although nodes below it are on L2: L1 has the node. (Implied if pages leave by
+  // choice.)
   void set_host_prefix_closed(bool on) { host_prefix_closed_ = on; }
   // Nodes enter with this number of hits.
   void set_first_hits(std::uint32_t hits) { first_hits_ = hits; }

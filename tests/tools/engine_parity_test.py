@@ -62,9 +62,6 @@ class Configurations(unittest.TestCase):
         self.assertEqual(config["host_tokens"] % config["page"], 0)
         self.assertEqual(configs.with_room(configs.BOTH, 100), configs.BOTH)
 
-    def test_names_of_not_yet_are_configurations(self):
-        self.assertEqual(recorded.not_yet() - recorded.known(), set())
-
     def test_each_stored_sequence_has_a_configuration(self):
         stored = {path.stem for path in recorded.GOLDEN.glob("*.jsonl")}
         self.assertEqual(stored, {*configs.SGLANG, *configs.VLLM})

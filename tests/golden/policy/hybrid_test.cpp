@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <set>
 
 #include "tests/hybrid/hybrid_server.hpp"
 #include "tests/paths.hpp"
@@ -14,14 +12,6 @@ namespace kvtwin {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Configurations that tests/hybrid cannot run yet.
-std::set<std::string> not_yet() {
-  std::ifstream file(in_source("tests/hybrid/not_yet.txt"));
-  std::set<std::string> names;
-  for (std::string name; file >> name;) names.insert(name);
-  return names;
-}
 
 std::vector<std::string> stored_names() {
   std::vector<std::string> names;
@@ -41,14 +31,7 @@ std::string first_difference(const std::string& name) {
 
 class HybridSequence : public testing::TestWithParam<std::string> {};
 
-TEST_P(HybridSequence, HasTheOutcomesOfTheEngine) {
-  const std::string difference = first_difference(GetParam());
-  if (not_yet().contains(GetParam())) {
-    EXPECT_NE(difference, "") << "remove the name from tests/hybrid/not_yet.txt";
-  } else {
-    EXPECT_EQ(difference, "");
-  }
-}
+TEST_P(HybridSequence, HasTheOutcomesOfTheEngine) { EXPECT_EQ(first_difference(GetParam()), ""); }
 
 INSTANTIATE_TEST_SUITE_P(, HybridSequence, testing::ValuesIn(stored_names()), [](const auto& tested) {
   std::string name = tested.param;

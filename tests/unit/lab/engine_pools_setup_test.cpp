@@ -161,14 +161,38 @@ TEST(EnginePoolsSetup, TheEngineHasThePoolsOfAHybridModel) {
 }
 
 TEST(EnginePoolsSetup, TheNotesSayWhereHitsErr) {
-  const Settings back{"tiers.host.ratio=2", "cache.write_policy=write_back"};
-  EXPECT_TRUE(has_note(model_of("gpt-oss-120b", back),
+  const Settings disk{"tiers.host.ratio=2", "tiers.disk.gib=100"};
+  EXPECT_TRUE(has_note(model_of("gpt-oss-120b", disk),
                        "gpt-oss-120b: hits are too high: SGLang reuses a prefix only with the last 128 tokens' rows"));
-  EXPECT_TRUE(has_note(model_of("qwen3-next-80b-a3b", back), "only with a state at its last token"));
+  EXPECT_TRUE(has_note(model_of("qwen3-next-80b-a3b", disk), "only with a state at its last token"));
   EXPECT_FALSE(has_note(model_of("gpt-oss-120b"), "hits are too high"));
   const kvtwin::Setup whole = model_of("gemma-3-27b");
   EXPECT_TRUE(has_note(whole, "SGLang has no pool for windows for gemma-3-27b"));
   EXPECT_FALSE(has_note(whole, "hits are too high"));
+}
+
+TEST(EnginePoolsSetup, WriteBackDecidesByPoolsAsSglangDoes) {
+  const Settings back{"tiers.host.ratio=2", "cache.write_policy=write_back"};
+  for (const char* model : {"gpt-oss-120b", "qwen3-next-80b-a3b"}) {
+    const kvtwin::Setup setup = model_of(model, back);
+    ASSERT_EQ(setup.engine.pools.size(), 1U) << model;
+    EXPECT_NE(setup.engine.pools.front().host_slots, 0U) << model;
+    EXPECT_EQ(setup.engine.clean_reserve, 0U) << model;
+    EXPECT_FALSE(has_note(setup, "hits are too high")) << notes_of(setup);
+  }
+  const auto refusal = [&](const char* setting) {
+    try {
+      model_of("gpt-oss-120b", back + Settings{setting});
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refusal("cache.tiering=exclusive"),
+            "cache.tiering (--set): is not built for models with windows or states, which write_back copies when they "
+            "are evicted, as SGLang does; set cache.tiering=inclusive");
+  EXPECT_TRUE(refusal("cache.clean_reserve=0.1").ends_with("set cache.clean_reserve=0"));
+  EXPECT_EQ(refusal("cache.clean_reserve=0"), "");
 }
 
 TEST(EnginePoolsSetup, ThePoolForStatesLimitsRunningRequests) {
