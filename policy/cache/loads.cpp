@@ -54,7 +54,7 @@ Reason Cache::load_back(const PrefixMatch& match, RequestId request, Tokens besi
   // the load is acknowledged, because the nodes have its mark.
   tree_.lease(Tier::device, match.end);
   targets_.clear();
-  if (more) {
+  if (pools != nullptr && !pools_.empty()) {
     const std::vector<NodeId> path = path_;
     if (!make_load_room(match, pages, *pools)) {
       tree_.release(Tier::device, match.end);

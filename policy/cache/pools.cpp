@@ -442,8 +442,8 @@ bool Cache::loads_beside(const PrefixMatch& match) const {
   return false;
 }
 
-// Makes room for a load of the part of the path that L1 lacks. Takes the slot of the request's state, if that is loaded
-// too. Returns false, and takes nothing, if there is too little room.
+// Makes room for a load of the part of the path that L1 lacks. Takes the slot of the request's own state first, as
+// SGLang does. Returns false, and takes nothing, if there is too little room.
 bool Cache::make_load_room(const PrefixMatch& match, Pages pages, RequestPools& pools) {
   // Under write-back, an eviction on L1 evicts on L2. The attempt counts as a use on L2.
   std::vector<Pages> from;
@@ -459,8 +459,7 @@ bool Cache::try_load_room(const PrefixMatch& match, Pages pages, RequestPools& p
   lease_beside(pools, match.end);
   bool enough = true;
   for (std::size_t at = 0; at < pools_.size(); ++at) {
-    const FurtherPool& index = *pools_[at].index;
-    if (index.closure() != Closure::point || index.has(Tier::device, match.end)) continue;
+    if (pools_[at].index->closure() != Closure::point) continue;
     const SlotId own = take_state(at);
     enough = enough && own != kNoSlot;
     if (own != kNoSlot) pools.parts[at].slots.push_back(own);
