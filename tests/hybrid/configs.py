@@ -47,6 +47,9 @@ SGLANG = {
     "sglang-window-state-host-back": dict(page=64, full_tokens=8192, window=128, window_tokens=4096, states=24, chunk=512,
                                           host_tokens=12288, host_window_tokens=2048, host_states=24,
                                           write_policy="write_back"),
+    "sglang-window-state-path-host-back": dict(page=16, full_tokens=8192, window=100, window_tokens=3072, states=24, chunk=256,
+                                               max_states_per_path=2, host_tokens=6144, host_window_tokens=1024,
+                                               host_states=12, write_policy="write_back"),
 }
 ATTENTION = dict(memory=400_000_000, layers={"full": 18, "window": 18}, heads=8, head_size=64, window=128, chunk=512)
 STATES = dict(memory=900_000_000, layers={"full": 12, "state": 36}, heads=2, head_size=256, chunk=1024,

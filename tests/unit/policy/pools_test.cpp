@@ -106,5 +106,56 @@ TEST(Pools, AMatchedStateIsCopiedBeforeTheFirstPass) {
   rig.drain();
 }
 
+// Write-back with windows of a page.
+EngineConfig written_back(Pages device, Pages host) {
+  EngineConfig config = small_config(device, host);
+  config.write_policy = "write_back";
+  config.evict_unit = EvictUnit::node;
+  config.window_release_tokens = 1;
+  config.pools.push_back({Closure::tail, 4, 12, host, config.shape});
+  return config;
+}
+
+TEST(Pools, APassWaitsForTheCopiesOfWhatItsStepHasEvicted) {
+  EngineRig rig(written_back(6, 16));
+  rig.arrive(0, document({1, 2, 3, 4}), 17, 1);
+  rig.drain();
+  EXPECT_EQ(rig.events.count(EventKind::backup_queued), 0U);
+  rig.arrive(1, document({11, 12, 13, 14}), 17, 1);
+  ASSERT_EQ(rig.world.transfers.size(), 1U);
+  EXPECT_EQ(rig.world.transfers[0].lane, Lane::d2h);
+  EXPECT_EQ(rig.world.transfers[0].pages.size(), 4U);
+  EXPECT_EQ(rig.events.evicted_pages(Tier::device, Reason::demoted), 4U);
+  EXPECT_TRUE(rig.world.passes.empty());
+  rig.complete_transfer(Status::failed);
+  EXPECT_TRUE(rig.world.passes.empty());
+  ASSERT_EQ(rig.world.transfers.size(), 1U) << "nothing else has read the copy, and nothing has written the source";
+  rig.arrive(2, document({1, 2, 3, 4, 5}), 21, 1);
+  EXPECT_TRUE(rig.world.passes.empty());
+  rig.complete_transfer();
+  EXPECT_EQ(rig.world.passes.size(), 1U);
+  rig.drain();
+  EXPECT_EQ(rig.events.records.at(2).hit[Tier::host], 16U);
+  EXPECT_EQ(rig.events.count(EventKind::backup_dropped), 0U);
+  EXPECT_TRUE(rig.engine.idle());
+}
+
+TEST(Pools, ACopyIsNotMadeIfL2GivesItsSlotsBackInTheSameStep) {
+  EngineRig rig(written_back(10, 4));
+  rig.arrive(0, document({1, 2, 3, 4}), 17, 1);
+  rig.drain();
+  rig.arrive(1, document({11, 12, 13, 14}), 17, 1);
+  rig.drain();
+  rig.arrive(2, document({21, 22, 23, 24, 25, 26, 27, 28}), 33, 1);  // evicts both
+  ASSERT_EQ(rig.world.transfers.size(), 1U);
+  ASSERT_EQ(rig.world.transfers[0].pages.size(), 4U) << "L2 holds one of them";
+  const std::vector<PageKey> kept = document({11, 12, 13, 14});
+  for (const PageMove& move : rig.world.transfers[0].pages) {
+    EXPECT_NE(std::ranges::find(kept, move.key), kept.end());
+  }
+  rig.drain();
+  EXPECT_TRUE(rig.engine.idle());
+}
+
 }  // namespace
 }  // namespace kvtwin
