@@ -122,6 +122,28 @@ TEST_F(ShadowedOrderTest, FirstOnBothTiersFirstAndLeavesThatMayGoLast) {
   EXPECT_EQ(order(), (Numbers{2, 0, 3, 1})) << "2 has a child on L1, 0 is leased";
 }
 
+TEST_F(ShadowedOrderTest, APinKeepsTheCopyOfOneNode) {
+  for (const std::size_t i : {2U, 3U}) copy(i);
+  tree_.pin_host_copy(nodes_[2]);
+  tree_.check_invariants();
+  EXPECT_EQ(order(), Numbers{3});
+  tree_.unpin_host_copy(nodes_[2]);
+  EXPECT_EQ(order(), Numbers{2});
+}
+
+TEST(ShadowedCopiesOfATree, AreAboveOthersIfThePrefixesNeedNotStay) {
+  for (const bool closed : {true, false}) {
+    RadixTree tree(make_eviction("lru"), make_eviction("lru"));
+    tree.order_shadowed_copies();
+    tree.set_host_prefix_closed(closed);
+    const std::vector<PageKey> keys = chain({1, 2});
+    const NodeId upper = tree.insert(tree.root(), std::span(keys).first(1), slots(0, 1), slots(0, 1), 1, 0);
+    const NodeId lower = tree.insert(upper, std::span(keys).last(1), slots(1, 1), slots(1, 1), 1, 0);
+    EXPECT_EQ(tree.shadowed_victim(), closed ? lower : upper);
+    tree.check_invariants();
+  }
+}
+
 TEST_F(ShadowedOrderTest, WaitsForTransfersAndForLeasesOfTheCopy) {
   for (const std::size_t i : {0U, 1U, 2U, 3U}) copy(i);
   tree_.set_arriving(Tier::device, nodes_[0], OperationId{1});
