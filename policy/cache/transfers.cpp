@@ -8,6 +8,7 @@ namespace kvtwin {
 
 void Cache::submit_loads() {
   if (loads_.empty()) return;
+  report_held_slots();  // all copies may have been withdrawn
   submit(loads_, Direction::host_to_device, false);
   gates_.push_back(loads_.transfers.all().back().id);
 }
