@@ -161,7 +161,7 @@ TEST(EnginePoolsSetup, TheEngineHasThePoolsOfAHybridModel) {
 }
 
 TEST(EnginePoolsSetup, TheNotesSayWhereHitsErr) {
-  const Settings disk{"tiers.host.ratio=2", "tiers.disk.gib=100"};
+  const Settings disk{"tiers.host.ratio=2", "tiers.disk.gib=100", "cache.write_policy=write_back"};
   EXPECT_TRUE(has_note(model_of("gpt-oss-120b", disk),
                        "gpt-oss-120b: hits are too high: SGLang reuses a prefix only with the last 128 tokens' rows"));
   EXPECT_TRUE(has_note(model_of("qwen3-next-80b-a3b", disk), "only with a state at its last token"));
