@@ -406,7 +406,8 @@ std::vector<bool> BlockGroups::reachable(const BlockGroup& group, std::size_t fr
 void BlockGroups::publish(BlockTables& request, std::span<const PageKey> keys, Tokens tokens) {
   const std::array<Tokens, 2> positions = {request.prompt - 1, request.junction};
   const auto boundaries = std::span(positions).first(request.junction == 0 ? 1 : 2);
-  const Tokens cacheable = config_.groups.size() == 1 ? tokens : tokens / page_tokens_ * page_tokens_;
+  // Whole pages only: else a page could be found whose first block, which is its slot, holds a part of it.
+  const Tokens cacheable = tokens / page_tokens_ * page_tokens_;
   for (std::uint32_t at = 0; at < request.tables.size(); ++at) {
     BlockTables::Table& table = request.tables[at];
     const BlockGroup& group = config_.groups[at];
