@@ -443,7 +443,7 @@ void Engine::State::finish_pass(std::int64_t outcome) {
   const bool counts = !(load_failed && gated) && steps > 0;
   // The decode part first: its requests were admitted before those of the prefill.
   if (!pass.decode.empty()) scheduler.decode_done(pass.decode, steps, pass_end);
-  if (!counts && !pass.prefill.empty()) {
+  if (!counts && (!pass.prefill.empty() || (load_failed && gated))) {
     load_failed |= gated && cache.loading();  // the acknowledgements will show which loads failed
     scheduler.prefill_failed(pass.prefill, pass_end);
   } else {

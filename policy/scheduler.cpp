@@ -499,10 +499,14 @@ void Scheduler::prefill_done(const PassPart& part, TimeNs end, TimeNs compute_ns
 }
 
 void Scheduler::prefill_failed(const PassPart& part, TimeNs end) {
-  if (part.empty()) return;
+  // A prompt that was admitted and got no room in the pass has a prefix, too, which may be among the failed loads.
+  const bool idle = chunked_ != nullptr && std::ranges::find(part.requests, chunked_) == part.requests.end();
+  if (part.empty() && !idle) return;
   poll_next();
+  std::vector<Request*> failed(part.requests.begin(), part.requests.end());
+  if (idle) failed.push_back(chunked_);
   chunked_ = nullptr;
-  for (Request* request : part.requests) {
+  for (Request* request : failed) {
     request->recompute = true;
     retract(*request, Reason::transfer_failed, end);
   }
