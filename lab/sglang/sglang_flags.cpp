@@ -74,6 +74,7 @@ class SglangReader : public FlagReader {
       if (flag.is == Is::modelled && !flag.key.empty()) apply_key(flag);
     }
     apply_eviction_config();
+    apply_track_interval();
     if (is_given("disable_hybrid_swa_memory")) {
       experiment_.set("cache.hybrid_allocator=false", where("disable_hybrid_swa_memory"));
     }
@@ -99,7 +100,8 @@ class SglangReader : public FlagReader {
     if (flag.takes == Takes::integer || flag.takes == Takes::tokens) {
       const bool unchunked = flag.field == "chunked_prefill_size" && given.value == "-1";
       const bool zero = flag.field == "hicache_size" || flag.field.starts_with("hicache_storage_prefetch_retry_");
-      if (!unchunked) check_integer(given, zero ? 0 : 1);
+      const bool unlimited = flag.field == "mamba_max_states_per_path" && given.value == "-1";
+      if (!unchunked && !unlimited) check_integer(given, zero ? 0 : 1);
     }
     if (flag.takes == Takes::number) check_positive(given);
     if (flag.takes == Takes::text && flag.is == Is::modelled && given.value.empty()) refuse(given, "some text");
@@ -144,11 +146,12 @@ class SglangReader : public FlagReader {
       const bool is_part = flag.field == "chunked_prefill_size" && !from_flags();
       if (flag.field == "max_total_tokens" || is_part) text = of_all_groups(text);
       if (key == "cache.prefetch_attempts") text = with_first_attempt(text);
+      if (key == "cache.states_per_path" && text == "-1") text = "0";
       experiment_.set(key + "=" + text, where(flag.field));
       return;
     }
     const std::string preset = preset_of(flag);
-    if (preset.empty()) return;
+    if (preset.empty() || key == "cache.states_per_path") return;
     const std::string text = key == "cache.prefetch_attempts" ? with_first_attempt(preset) : ours(flag.field, preset);
     set_preset(key, text, where(flag.field), flag.name + " " + preset);
   }
@@ -246,6 +249,16 @@ class SglangReader : public FlagReader {
     if (!parameters.empty()) experiment_.set("cache.eviction=" + policy + "(" + parameters + ")", from);
     if (!others.empty())
       note("not modelled: of " + as_given("radix_eviction_policy_config") + ", " + joined_words(others));
+  }
+
+  // Without tracked states, the flag says nothing.
+  void apply_track_interval() {
+    constexpr const char* kField = "mamba_track_interval";
+    if (!is_given(kField)) return;
+    if (is_given("mamba_radix_cache_strategy") && value("mamba_radix_cache_strategy") == "no_buffer") {
+      return note("without effect under --mamba-radix-cache-strategy no_buffer: " + as_given(kField));
+    }
+    experiment_.set("cache.state_points=extra_buffer(interval=" + value(kField) + ")", where(kField));
   }
 
   // Without chunked prefill, SGLang fills a pass with requests up to --max-prefill-tokens. A longer request is a pass
@@ -739,6 +752,8 @@ class SglangWriter {
         write_device_tier();
       } else if (flag.field == "mamba_radix_cache_strategy") {
         write_states_per_request(flag);
+      } else if (flag.field == "mamba_track_interval") {
+        write_track_interval(flag);
       } else if (flag.field == "disable_hybrid_swa_memory") {
         if (!e_.flag("cache.hybrid_allocator")) line_.line += " " + flag.name;
       } else if (flag.field == "hicache_storage_backend") {
@@ -809,6 +824,13 @@ class SglangWriter {
       if (word.field == flag.field && word.ours == states) return say(flag.name, std::string(word.theirs));
     }
     note(std::string(flag.key) + " = " + states + ": no --mamba-radix-cache-strategy takes so many states");
+  }
+
+  void write_track_interval(const EngineFlag& flag) {
+    const PolicyFacts points = e_.policy("cache.state_points");
+    if (points.name != "extra_buffer") return;
+    const Parameter* const interval = points.find("interval");
+    if (interval->value != flag.preset) say(flag.name, interval->value);
   }
 
   void write_host_tier() {

@@ -44,6 +44,8 @@ constexpr Modelled kModelled[] = {
     {"max_mamba_cache_size", Takes::integer, "", "", "tiers.device.states"},
     {"mamba_radix_cache_strategy", Takes::word, "auto", "auto extra_buffer extra_buffer_lazy no_buffer",
      "tiers.device.states_per_request"},
+    {"mamba_track_interval", Takes::integer, "256", "", ""},  // cache.state_points: extra_buffer(interval=N)
+    {"mamba_max_states_per_path", Takes::integer, "-1", "", "cache.states_per_path"},
     {"disable_hybrid_swa_memory", Takes::nothing, "", "", ""},
     {"chunked_prefill_size", Takes::integer, "", "", "scheduler.chunk_tokens"},
     {"scheduler_recv_interval", Takes::integer, "1", "", "scheduler.poll_steps"},
@@ -97,9 +99,9 @@ constexpr NotModelled kNotModelled[] = {
      "enable_prefill_delayer! min_free_slots_delay disable_overlap_schedule! enable_pdmux! "
      "num_reserved_decode_tokens=512 "
      "optimistic_prefill_attempts=0"},
-    {"of window and state layers, only the sizes of their pools are modelled",
+    {"windows and states are kept as without it",
      "enable_unified_memory! enable_page_major_kv_layout! mamba_ssm_dtype "
-     "mamba_max_states_per_path=-1 enable_int8_mamba_checkpoint! int8_mamba_ckpt_size swa_prefix_tails "
+     "enable_int8_mamba_checkpoint! int8_mamba_ckpt_size swa_prefix_tails "
      "enable_encoder_swa_bounded_replay! enable_decoder_swa_bounded_replay!"},
     {"speculative decoding and its draft model are left out of this plan; model.draft.kind, model.draft.config and "
      "model.draft.accept_length add them",
@@ -212,7 +214,7 @@ constexpr std::string_view kWithoutEffect =
     "enforce_shared_experts_fusion! kt_weight_path kt_method kt_cpuinfer "
     "kt_threadpool_count kt_num_gpu_experts kt_max_deferred_experts_per_token "
     // kernels of state-space layers
-    "enable_mamba_cache_stochastic_rounding! mamba_cache_philox_rounds mamba_track_interval linear_attn_backend "
+    "enable_mamba_cache_stochastic_rounding! mamba_cache_philox_rounds linear_attn_backend "
     "linear_attn_decode_backend linear_attn_prefill_backend linear_attn_verify_backend enable_linear_replayssm! "
     "linear_replayssm_cache_len enable_linear_replayssm_spec! "
     // flags of HiCache without a model

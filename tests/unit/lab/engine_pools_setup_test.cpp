@@ -254,6 +254,25 @@ TEST(EnginePoolsSetup, FlagsOfSglangSizeThePools) {
   EXPECT_GT(tokens(nemotron + "--mamba-full-memory-ratio 0.3"), tokens(nemotron));
 }
 
+TEST(EnginePoolsSetup, FlagsSayWhereStatesAreKept) {
+  const std::string line =
+      "--page-size 64 --tp 2 --model-path nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16 --mamba-track-interval 512 "
+      "--mamba-max-states-per-path ";
+  const kvtwin::Setup four = setup_of({}, line + "4");
+  EXPECT_EQ(four.engine.state_points, "extra_buffer(interval=512)");
+  EXPECT_EQ(four.engine.states_per_path, 4U);
+  EXPECT_EQ(setup_of({}, line + "-1").engine.states_per_path, 0U);
+  EXPECT_THROW(setup_of({}, line + "-2"), InputError);
+  Experiment experiment = Experiment::from_text("", "x.toml");
+  for (const char* setting : {"model.name=qwen3-next-80b-a3b", "parallel.tp=4", "tiers.device.tokens=64000",
+                              "cache.states_per_path=3", "cache.state_points=extra_buffer(interval=1024)"}) {
+    experiment.set(setting);
+  }
+  const std::string flags = to_sglang_flags(experiment, make_setup(experiment)).line;
+  EXPECT_NE(flags.find("--mamba-track-interval 1024"), std::string::npos) << flags;
+  EXPECT_NE(flags.find("--mamba-max-states-per-path 3"), std::string::npos) << flags;
+}
+
 TEST(EnginePoolsSetup, FlagsAreWrittenAgain) {
   const Settings settings{"model.name=gpt-oss-120b",      "tiers.device.window_ratio=0.1",
                           "cache.hybrid_allocator=false", "tiers.device.states=7",
