@@ -288,7 +288,8 @@ class Cache {
   // `beside`: the windows and the state of the end of the chain.
   Adoption adopt(std::span<const PageKey> keys, Pages first, std::span<const SlotId> slots,
                  std::span<PoolSlots> beside = {});
-  // Writes the pages [from, to) of the chain that are in the node `end` to the first `tiers_to` storage tiers.
+  // Writes the pages [from, to) of the chain that are in the node `end` to the first `tiers_to` storage tiers. With
+  // windows or states, also those in the nodes above it.
   void store_path(NodeId end, Pages from, Pages to, std::size_t tiers_to);
   // One write job for this hold has ended.
   void end_store(std::uint64_t hold);

@@ -23,7 +23,7 @@ struct EngineConfig;
 struct PoolCandidate {
   Tokens from = 0, to = 0;
   std::uint64_t idle = 0;  // accesses of the index since the last use of the node
-  Bytes bytes = 0;         // of one rank, that become free in all pools of the tier
+  Bytes bytes = 0;         // of one rank, that become free, or of no use, in all pools of the tier
   bool inner = false;      // one further node of the tier, and no more, continues the path
 };
 

@@ -48,7 +48,7 @@ struct StorageTier {
   bool evicts_itself = false;  // a full tier drops the least recently used page; otherwise a set ends with Cause::full
   // A page that was looked up or read is not dropped for this time, and a get that takes longer has no page; 0 = none.
   TimeNs lease_ns = 0;
-  Bytes page_bytes = 0;  // of a page, of one rank; 0 = the engine has no objects of other sizes
+  Bytes page_bytes = 0;  // of a page, of all ranks that write; 0 = the engine has no objects of other sizes
 };
 
 // Returns how often a byte crosses the memory of this host when it moves on a lane. Each DMA to or from host memory is

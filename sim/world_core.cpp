@@ -415,7 +415,7 @@ void WorldCore::plan_storage(std::uint32_t slot) {
     transfer.pages = storage.leading = store.leading(storage.keys);
     moved = std::span(storage.keys).first(transfer.pages);
   } else if (storage.work.verb == StorageVerb::set) {
-    const Pages room = store.room(storage.work.page_bytes);
+    const Pages room = store.room(storage.work.page_bytes * storage.work.ranks);
     moved_.clear();
     for (const StoreKey& key : storage.keys) {
       if (store.is_down(key)) break;
@@ -524,7 +524,7 @@ void WorldCore::apply_to_store(Record& record) {
         }
         if (moved == 0) break;
         --moved;
-        if (store.add(storage.keys[count], storage.work.page_bytes)) continue;
+        if (store.add(storage.keys[count], storage.work.page_bytes * storage.work.ranks)) continue;
         if (!cancelled) completion.cause = Cause::full;
         break;
       }
@@ -587,6 +587,10 @@ void WorldCore::end_look_up(std::uint32_t slot) {
     };
     usable_ = usable_lengths(record.storage.needs, record.storage.needs.empty() ? 0 : record.completion.pages, there);
     record.completion.usable = usable_;
+    for (std::size_t at = 0; at < record.storage.needs.size() && !usable_.empty(); ++at) {
+      const Pages last = usable_.back(), trailing = std::min(last, record.storage.needs[at].trailing);
+      store.renew_leases(needed.subspan(at * record.storage.keys.size() + last - trailing, trailing));
+    }
   }
   const Completion completion = record.completion;
   free_record(slot);

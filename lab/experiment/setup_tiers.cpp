@@ -373,6 +373,11 @@ void keep_pools(const Experiment& e, Setup& setup) {
   for (const PoolConfig& pool : engine.pools) {
     const bool window = pool.closure == Closure::tail;
     const Pages least = window ? engine.least_slots(pool) : setup.device_pools.states_per_request;
+    constexpr Pages kMostSlots = 1'000'000'000;
+    if (std::max(pool.device_slots, pool.host_slots) > kMostSlots) {
+      throw InputError(e.where(window ? "cache.page_tokens" : "model.state_bytes") + ": the pool for " +
+                       (window ? "windows" : "states") + " holds more than a billion of them; make them larger");
+    }
     if (pool.device_slots >= least) continue;
     throw InputError(e.where(window ? "tiers.device.window_ratio" : "tiers.device.states") + ": the pool for " +
                      (window ? "windows has " : "states has ") + std::to_string(pool.device_slots) +
@@ -390,7 +395,7 @@ void keep_pools(const Experiment& e, Setup& setup) {
                      std::to_string(page) + " tokens; set cache.page_tokens=1, as SGLang does");
   }
   engine.evict_unit = EvictUnit::node;
-  for (StorageTier& tier : setup.world.storage) tier.page_bytes = engine.page_bytes();
+  for (StorageTier& tier : setup.world.storage) tier.page_bytes = engine.page_bytes() * engine.storage_writers;
 }
 
 std::uint32_t page_of(const Experiment& e, std::uint32_t ranks, Setup& setup) {

@@ -40,7 +40,7 @@ bool Cache::copy_evicted(NodeId id) {
   return true;
 }
 
-// An inner node that L2 has not got is copied before it loses a window or a state. If that fails, they are lost.
+// An inner node that is not on L2 is copied before it loses a window or a state. If that fails, they are lost.
 void Cache::copy_inner(std::size_t at, NodeId victim) {
   const Beside& pool = pools_[at];
   if (tree_.node(victim).host.resident() || pool.index->has(Tier::host, victim) || pool.host.capacity() == 0) return;

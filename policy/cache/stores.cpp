@@ -212,11 +212,22 @@ void Cache::store_node(NodeId id, Pages first, Pages pages, std::size_t tiers_to
   }
 }
 
+// The node may have been cut where its windows begin. Then its upper parts are written too.
 void Cache::store_path(NodeId end, Pages from, Pages to, std::size_t tiers_to) {
-  const NodeFacts& facts = tree_.node(end).facts;
-  const Pages begins = facts.depth_pages - facts.pages;
-  const Pages first = std::max(from, begins), last = std::min<Pages>(to, facts.depth_pages);
-  if (first < last) store_node(end, first - begins, last - first, tiers_to);
+  std::vector<NodeId> nodes{end};
+  while (!pools_.empty()) {
+    const Node& top = tree_.node(nodes.back());
+    if (top.facts.depth_pages - top.facts.pages <= from || top.parent == tree_.root()) break;
+    nodes.push_back(top.parent);
+  }
+  for (auto id = nodes.rbegin(); id != nodes.rend(); ++id) {
+    const NodeFacts& facts = tree_.node(*id).facts;
+    const Pages begins = facts.depth_pages - facts.pages;
+    const Pages first = std::max(from, begins), last = std::min<Pages>(to, facts.depth_pages);
+    if (first < last && (*id == end || tree_.node(*id).host.resident())) {
+      store_node(*id, first - begins, last - first, tiers_to);
+    }
+  }
 }
 
 void Cache::end_store(std::uint64_t hold) {

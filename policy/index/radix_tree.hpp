@@ -20,8 +20,7 @@
 //   device leaf   evictable, no child on L1: device eviction takes these
 //   candidate     on L1, no device lease, not chosen, all its children on L1 settled: chosen next
 //   shadowed      on L1 and L2, no child on L2, no lease of L2, not chosen, not in transfer: the copy on L2 may go.
-//   With
-//                 set_host_prefix_closed(false), also with children on L2
+//                 With set_host_prefix_closed(false), also with children on L2
 //   host leaf     on L2 only, no child, no lease of L1 or L2: host eviction takes these. (The eviction removes pages,
 //                 and a lease of L1 ahead of a load may name them.) With set_host_evicts_leaving(), also on both and
 //                 chosen to leave L1.

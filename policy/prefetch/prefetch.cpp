@@ -166,7 +166,8 @@ void Prefetcher::take_look_up(Entry entry, const StorageAnswer& answer, RequestI
     storage_.pin(answer.tier, prefetch.keys[prefetch.first + prefetch.hit - 1]);
     ++prefetch.pinned_runs;
   }
-  if (answer.pages < answer.asked && answer.tier + 1 < storage_.tiers()) {
+  cut_to_usable(prefetch);  // the next tier may have the windows and the state that this one lacks
+  if (prefetch.first + prefetch.hit < prefetch.keys.size() && answer.tier + 1 < storage_.tiers()) {
     return look_up(answer.tier + 1, entry);
   }
   decide_after_look_ups(entry, head);
@@ -192,11 +193,14 @@ void Prefetcher::cut_to_usable(Prefetch& prefetch) {
 // All tiers have answered: revokes the prefetch, makes it ready for a direct load, or fetches.
 void Prefetcher::decide_after_look_ups(Entry entry, RequestId head) {
   Prefetch& prefetch = entry->second;
-  cut_to_usable(prefetch);
   if (prefetch.hit == 0) return revoke(entry, prefetch.failed ? Reason::transfer_failed : Reason::miss);
   if (tokens(prefetch.hit) < config_.prefetch_min_tokens) return revoke(entry, Reason::too_short);
   TimeNs takes = 0;
   for (const FetchedRun& run : prefetch.found) takes += queued_ns(run.tier) + read_ns(run.tier, tokens(run.pages));
+  for (const StorageOperation::Need& need : prefetch.needs) {
+    const StorageAnswer get{.pool = need.pool};
+    takes += read_ns(prefetch.found.back().tier, tokens(get, std::min(need.trailing, prefetch.hit)));
+  }
   if (!is_admitted(prefetch.first, prefetch.hit, takes, prefetch.starts)) {
     count_refusal();
     return revoke(entry, Reason::too_slow);
@@ -213,7 +217,7 @@ void Prefetcher::decide_after_look_ups(Entry entry, RequestId head) {
 }
 
 // From the look-up's answer until the gets are submitted, a tier that the engine owns keeps the found pages. A shared
-// tier may evict them; the get then falls short.
+// tier may evict them; the get then falls short. So may a window or a state, while another tier is asked.
 void Prefetcher::unpin_found(Prefetch& prefetch) {
   for (const FetchedRun& run : std::span(prefetch.found).first(std::exchange(prefetch.pinned_runs, 0))) {
     storage_.unpin(run.tier, prefetch.keys[run.first + run.pages - 1]);

@@ -123,6 +123,7 @@ void Catalog::refresh(std::uint32_t id) {
 // ---- pages come and go ---------------------------------------------------------------------------------
 
 Pages Catalog::take_victims(Pages objects, std::vector<PageKey>& victims, std::size_t pool) {
+  if (sizes_[pool] > capacity_) return 0;
   while (room_for(objects, pool) < objects) {
     const NodeId victim = policy_->victim();
     if (victim == NodeId::none) break;

@@ -38,6 +38,7 @@ class Catalog {
   // Returns whether the page has been there since before the mark was taken.
   bool is_there_since(const PageKey& key, std::uint64_t mark) const;
   std::uint64_t mark() const { return arrivals_; }
+  // In the unit of the capacity.
   Pages used() const { return used_; }  // there or on their way
   Pages capacity() const { return capacity_; }
   Pages used_max() const { return used_max_; }

@@ -28,7 +28,9 @@ Storage::Storage(const EngineConfig& config, Substrate& substrate, const EventSi
     : config_(config), substrate_(substrate), sink_(sink) {
   KV_CHECK(config.storage.size() <= kStorageTiers, "each storage tier is there once at most");
   std::vector<Pages> sizes{units_of_page()};
-  for (std::size_t pool = 1; pool <= config.pools.size(); ++pool) sizes.push_back(object_bytes(pool));
+  for (std::size_t pool = 1; pool <= config.pools.size(); ++pool) {
+    sizes.push_back(object_bytes(pool) * writers(pool));
+  }
   for (const StorageTierConfig& tier : config.storage) {
     tiers_.push_back({Catalog(catalog_pages(tier) * units_of_page(),
                               make_eviction(tier.owned ? config.eviction : "lru", setup_for(config, tier)), sizes),
@@ -70,10 +72,8 @@ OperationId Storage::submit(std::size_t tier, Job job, std::span<const PageKey> 
   operation.work.memory = job.answer.memory;
   operation.work.pages = keys.size();
   operation.work.page_bytes = object_bytes(job.answer.pool);
-  // A state is another one on each rank.
-  const bool state = job.answer.pool != 0 && config_.pools[job.answer.pool - 1].closure == Closure::point;
-  operation.work.objects = state ? 1 : config_.storage_objects;
-  operation.work.ranks = job.answer.verb == StorageVerb::set && !state ? config_.storage_writers : config_.ranks;
+  operation.work.objects = is_state(job.answer.pool) ? 1 : config_.storage_objects;
+  operation.work.ranks = job.answer.verb == StorageVerb::set ? writers(job.answer.pool) : config_.ranks;
   operation.space = config_.storage_space;
   operation.pool = job.answer.pool;
   operation.pages = pages_;
@@ -400,37 +400,54 @@ void Storage::take_look_up(Job& job) {
   catalog.adopt(job.prior ? &*job.prior : nullptr, keys.first(stays));
   if (job.needs.empty()) {
     job.answer.usable = stays;
-  } else {
-    job.answer.usable = std::min(job.answer.usable, stays);
-    if (job.answer.done) sync_objects(job);
+  } else if (job.answer.usable > stays || removes_needed(job)) {
+    job.answer.usable = 0;  // a shorter length may not be usable
+  } else if (job.answer.done) {
+    sync_objects(job);
   }
   answers_.push_back(job.answer);
 }
 
-// What the usable prefix needs is there. If a longer prefix was believed to be usable, something that it needs is
-// missing; it is not told which, so all of it is forgotten, and written again when it is next there to be written.
+// Calls visit(key) for each window and state that a prefix of this length needs, until one returns false; returns
+// whether none did.
+template <typename Visit>
+bool Storage::each_needed(const Job& job, Pages length, Visit visit) {
+  for (const StorageOperation::Need& need : job.needs) {
+    for (Pages page = length - std::min(length, need.trailing); page < length; ++page) {
+      if (!visit(need.pool, page)) return false;
+    }
+  }
+  return true;
+}
+
+bool Storage::removes_needed(const Job& job) const {
+  const auto& being_removed = tiers_[job.answer.tier].being_removed;
+  return !each_needed(job, job.answer.usable, [&](std::size_t pool, Pages page) {
+    return !being_removed.contains(pool_page_key(job.keys[page], pool));
+  });
+}
+
+// The windows and states that the usable prefix needs are there. If a longer prefix was believed to be usable, one of
+// its windows or states is missing. The answer does not name it, so all of that prefix are forgotten, and written again
+// later.
 void Storage::sync_objects(const Job& job) {
   Catalog& catalog = tiers_[job.answer.tier].catalog;
-  const auto each_needed = [&](Pages length, auto visit) {
-    for (const StorageOperation::Need& need : job.needs) {
-      for (Pages page = length - std::min(length, need.trailing); page < length; ++page) {
-        if (!visit(need.pool, page)) return false;
-      }
-    }
-    return true;
-  };
-  each_needed(job.answer.usable, [&](std::size_t pool, Pages page) {
+  each_needed(job, job.answer.usable, [&](std::size_t pool, Pages page) {
     const PageKey object = pool_page_key(job.keys[page], pool);
-    if (!tiers_[job.answer.tier].being_removed.contains(object)) catalog.adopt(&job.keys[page], {&object, 1}, pool);
+    catalog.adopt(&job.keys[page], {&object, 1}, pool);
     return true;
   });
-  for (Pages length = job.answer.pages; length > job.answer.usable; --length) {
-    const bool believed = each_needed(length, [&](std::size_t pool, Pages page) {
+  Pages least = 0;  // shorter lengths are not usable, whatever is there
+  for (const StorageOperation::Need& need : job.needs) {
+    if (!need.from_start) least = std::max(least, need.trailing);
+  }
+  for (Pages length = job.answer.pages; length > job.answer.usable && length >= least; --length) {
+    const bool believed = each_needed(job, length, [&](std::size_t pool, Pages page) {
       return catalog.is_there_since(pool_page_key(job.keys[page], pool), job.mark);
     });
     if (!believed) continue;
     std::vector<PageKey> missing;
-    each_needed(length, [&](std::size_t pool, Pages page) {
+    each_needed(job, length, [&](std::size_t pool, Pages page) {
       missing.push_back(pool_page_key(job.keys[page], pool));
       return true;
     });
@@ -474,12 +491,13 @@ void Storage::take_set(Job& job) {
   if (pool != 0) prior = &job.pages.back();
   const Pages room = again ? make_room(tier, prior, rest.size(), pool) : 0;
   if (room < rest.size()) {
-    drop(tier, rest, Reason::transfer_failed, pool);
+    drop(tier, pool == 0 ? rest : std::span<const PageKey>(job.pages).subspan(stored), Reason::transfer_failed, pool);
     if (config_.storage[tier].owned) remove(tier, rest);  // some of these pages may be there
     ended_.push_back(job.hold);
     return;
   }
-  sink_.decide(tier == 0 ? DecisionKind::store : DecisionKind::store_next, Reason::retry, rest.front(), rest.size());
+  sink_.decide(tier == 0 ? DecisionKind::store : DecisionKind::store_next, Reason::retry,
+               pool == 0 ? rest.front() : job.pages[stored], rest.size(), kNoRequest, static_cast<std::uint8_t>(pool));
   sink_.event({.kind = EventKind::store_retried,
                .tier = config_.storage[tier].tier,
                .reason = Reason::transfer_failed,

@@ -145,11 +145,18 @@ class Storage {
                          std::span<const SlotId> slots, Tier memory, std::int32_t priority, std::size_t pool);
   Pages make_room(std::size_t tier, const PageKey* prior, Pages pages, std::size_t pool);
   void begin_write(std::size_t tier, const Job& job);
-  // A page's part of a catalog's capacity: 1, or with pools, whose objects are of other sizes, its bytes.
-  Pages units_of_page() const { return config_.pools.empty() ? 1 : config_.page_bytes(); }
+  bool is_state(std::size_t pool) const { return pool != 0 && config_.pools[pool - 1].closure == Closure::point; }
+  // A state is another one on each rank.
+  std::uint32_t writers(std::size_t pool) const { return is_state(pool) ? config_.ranks : config_.storage_writers; }
+  // A page's part of a catalog's capacity: 1, or with pools, whose objects are of other sizes, the bytes of all ranks
+  // that write.
+  Pages units_of_page() const { return config_.pools.empty() ? 1 : config_.page_bytes() * writers(0); }
   std::vector<PageKey> keys_in(std::size_t pool, std::span<const PageKey> pages) const;
   static Pages largest_usable(const Job& job);
   static std::span<const PageKey> pinned(const Job& job);
+  template <typename Visit>
+  static bool each_needed(const Job& job, Pages length, Visit visit);
+  bool removes_needed(const Job& job) const;
   void sync_objects(const Job& job);
   void take(Job& job);
   void take_look_up(Job& job);

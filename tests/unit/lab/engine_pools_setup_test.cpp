@@ -254,6 +254,20 @@ TEST(EnginePoolsSetup, FlagsOfSglangSizeThePools) {
   EXPECT_GT(tokens(nemotron + "--mamba-full-memory-ratio 0.3"), tokens(nemotron));
 }
 
+TEST(EnginePoolsSetup, APoolOfTooManyStatesIsRefused) {
+  Experiment experiment = Experiment::from_text("", "x.toml");
+  for (const char* setting : {"model.name=qwen3-next-80b-a3b", "parallel.tp=4", "model.state_bytes=1"}) {
+    experiment.set(setting);
+  }
+  try {
+    make_setup(experiment);
+    FAIL() << "not refused";
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("model.state_bytes"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("more than a billion"), std::string::npos) << error.what();
+  }
+}
+
 TEST(EnginePoolsSetup, FlagsSayWhereStatesAreKept) {
   const std::string line =
       "--page-size 64 --tp 2 --model-path nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16 --mamba-track-interval 512 "

@@ -158,5 +158,65 @@ TEST(PoolStorage, a_prefix_whose_state_is_lost_is_of_no_use) {
   EXPECT_TRUE(store_of(rig).contains(pool_page_key(keys[7], 1))) << "the request has written it again";
 }
 
+EngineConfig with_two_tiers(bool windows, bool states) {
+  EngineConfig config = config_of(windows, states);
+  config.storage.push_back({Tier::remote, 1000, false});
+  return config;
+}
+
+void put_at(EngineRig& rig, Tier tier, const std::vector<PageKey>& keys, std::size_t pool) {
+  for (const PageKey& key : keys) store_of(rig, tier).insert(pool == 0 ? key : pool_page_key(key, pool));
+}
+
+// The nearer tier has the pages alone.
+TEST(PoolStorage, asks_the_next_tier_for_the_state_that_one_lacks) {
+  EngineRig rig(with_two_tiers(false, true));
+  const std::vector<PageKey> keys = chain(1, 8);
+  put_at(rig, Tier::disk, keys, 0);
+  put_at(rig, Tier::remote, keys, 0);
+  put_at(rig, Tier::remote, {keys.back()}, 1);
+  rig.arrive(0, keys, 33, 1);
+  expect_rest(rig);
+  EXPECT_EQ(last(rig).hit.sum(), 32U);
+  EXPECT_EQ(last(rig).hit[Tier::remote], 32U);
+}
+
+// The window cuts the node that enters the index.
+TEST(PoolStorage, nearer_tiers_get_all_pages_of_a_farther_one) {
+  EngineRig rig(with_two_tiers(true, false));
+  const std::vector<PageKey> keys = chain(1, 10);
+  put_at(rig, Tier::remote, keys, 0);
+  put_at(rig, Tier::remote, {keys.end() - 2, keys.end()}, kWindow);
+  rig.arrive(0, keys, 41, 1);
+  expect_rest(rig);
+  EXPECT_EQ(last(rig).hit[Tier::remote], 40U);
+  expect_stored(rig, keys, Tier::disk);
+  EXPECT_TRUE(store_of(rig, Tier::disk).contains(pool_page_key(keys[9], kWindow)));
+}
+
+// Behind the pages of a nearer tier, a part of a window is never enough. That says nothing of what is there.
+TEST(PoolStorage, what_is_not_usable_behind_another_tier_is_not_taken_for_lost) {
+  EngineConfig config = with_two_tiers(true, false);
+  config.host_pages = 100;
+  config.storage_write_share = 8192;
+  config.pools[0] = {Closure::tail, 8 * kPage, 400, 100, config.shape};
+  EngineRig rig(config);
+  const std::vector<PageKey> keys = chain(1, 13);
+  rig.arrive(0, keys, 53, 1);
+  expect_rest(rig);  // both tiers have all
+  for (std::uint64_t other = 2; other < 12; ++other) {
+    rig.arrive(other, chain(other, 14), 57, 1);  // evicts them from L1 and L2
+    rig.drain();
+  }
+  const std::uint64_t writes = rig.events.count(EventKind::store_queued);
+  for (const PageKey& key : std::vector<PageKey>(keys.begin() + 10, keys.end())) store_of(rig).erase(key);
+  rig.arrive(20, keys, 53, 1);
+  expect_rest(rig);
+  EXPECT_GE(record_of(rig, 20).hit[Tier::disk], 40U);
+  for (const PageKey& key : keys) EXPECT_TRUE(store_of(rig, Tier::remote).contains(pool_page_key(key, kWindow)));
+  EXPECT_EQ(in_flight(rig, kRemove), 0U);
+  EXPECT_LE(rig.events.count(EventKind::store_queued), writes + 4) << "the lost pages of the disk, and no more";
+}
+
 }  // namespace
 }  // namespace kvtwin
