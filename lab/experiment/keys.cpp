@@ -526,14 +526,14 @@ std::span<const Key> experiment_keys() {
           "cache.state_points", PolicyKind::state_points,
           "Where requests leave recurrent states (Mamba, linear attention) in the cache; sglang: in prefill and decode "
           "by a grid (extra_buffer), at the end of each pass of a prefill and of the request (no_buffer), or by a grid "
-          "and "
-          "where prompts have been seen to part (overlap, which no engine has); vllm, for sliding windows too: at the "
+          "and where prompts have been seen to part (overlap, which no engine has); vllm, for sliding windows too: at "
+          "the "
           "end of the prompt, at junctions and every so many tokens (align)"),
       policy<&EngineConfig::pool_eviction>(
           "cache.pool_eviction", PolicyKind::pool_eviction,
           "sglang: which window or state leaves a pool that is full: the one that was used least recently, as in "
-          "SGLang "
-          "(lru), or the one that saves the least work for its bytes in all pools (work_per_byte), which then also "
+          "SGLang (lru), or the one that saves the least work for its bytes in all pools (work_per_byte), which then "
+          "also "
           "chooses among the leaves of the pages"),
       integer<&EngineConfig::states_per_path>(
           "cache.states_per_path", 0, 1e6,
