@@ -140,7 +140,7 @@ void HitBounds::admitted(RequestId request) {
 void HitBounds::on_event(const Event& event) {
   if (event.kind == EventKind::finished) {
     const RequestRecord& r = *event.record;
-    if (prompts_[r.request].has_pages && !turns_.empty()) {
+    if (r.request < prompts_.size() && prompts_[r.request].has_pages && !turns_.empty()) {
       ends_[prompts_[r.request].logged] = static_cast<std::uint32_t>(turns_.size() - 1);
     }
     Saved saved{r.request, static_cast<__int128>(prefill_saved_ns(cost_, r.prompt_tokens, r.hit.sum())) * 1000};
