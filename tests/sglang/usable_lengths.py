@@ -8,7 +8,6 @@ Real: HiCacheFile with its files. Objects that are there: 1 in a text with one c
 
 import inspect
 import random
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -68,18 +67,9 @@ def table():
 
 
 def compare(renew):
-    """Prints the differences from the stored table. Returns their number, or 0 after the file was written."""
-    run = subprocess.run([sys.executable, "-W", "ignore", __file__], capture_output=True, text=True)
-    if run.returncode != 0:
-        sys.exit(run.stderr)
-    if renew:
-        FILE.write_text(run.stdout)
-        print(f"wrote {FILE}")
-        return 0
-    old, new = FILE.read_text().splitlines(), run.stdout.splitlines()
-    different = [f"stored: {was}\nnow:    {now}" for was, now in zip(old, new, strict=False) if was != now]
-    print("\n".join(different) or "the stored usable lengths are this SGLang's")
-    return len(different) + abs(len(old) - len(new))
+    import stored_table
+
+    return stored_table.compare(__file__, FILE, "usable lengths", renew)
 
 
 if __name__ == "__main__":
