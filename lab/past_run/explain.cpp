@@ -499,7 +499,7 @@ class Story {
              (moment.reason == Reason::demoted ? "; the host keeps a copy" : "; no copy is left");
     }
     if (moment.reason == Reason::capacity) return "not backed up" + at + ": the host had no room";
-    const std::string queued = (moment.reason == Reason::retry ? "queued for backup again" : "queued for backup") + at;
+    std::string queued = (moment.reason == Reason::retry ? "queued for backup again" : "queued for backup") + at;
     if (moment.done < 0) return queued;
     if (moment.status != Status::done) return queued + "; " + status_text(moment.status);
     return queued + ", on the host at " + seconds_text(moment.done) + " s";

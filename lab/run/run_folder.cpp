@@ -391,9 +391,9 @@ std::uint64_t evicted_of(const RunFacts& facts, const RunFacts::PoolFacts& pool,
 // Blocks with KV that the run has evicted, of groups with this closure.
 std::uint64_t evicted_blocks(const BlockPool& pool, Closure closure, const Metrics& m) {
   std::uint64_t blocks = 0;
-  for (std::uint8_t group = 0; group < pool.groups.size(); ++group) {
+  for (std::size_t group = 0; group < pool.groups.size(); ++group) {
     if (pool.groups[group].closure != closure) continue;
-    const auto found = m.evicted_of_pools.find({Tier::device, group});
+    const auto found = m.evicted_of_pools.find({Tier::device, static_cast<std::uint8_t>(group)});
     if (group == 0) {
       blocks += m.tier(Tier::device).evicted * pool.groups[group].blocks_per_page;
     } else if (found != m.evicted_of_pools.end()) {

@@ -264,8 +264,8 @@ class SglangReader : public FlagReader {
   // Without chunked prefill, SGLang fills a pass with requests up to --max-prefill-tokens. A longer request is a pass
   // of its own.
   std::string unchunked_pass() {
-    const std::string tokens = is_given("max_prefill_tokens") ? value("max_prefill_tokens")
-                                                              : sglang_table().find_field("max_prefill_tokens")->preset;
+    std::string tokens = is_given("max_prefill_tokens") ? value("max_prefill_tokens")
+                                                        : sglang_table().find_field("max_prefill_tokens")->preset;
     note(given_.at("chunked_prefill_size").said + " -1: longer prompts are still cut, into passes of " + tokens +
          " tokens (--max-prefill-tokens)");
     return tokens;

@@ -108,14 +108,14 @@ PageKey storage_space(const StorageIdentity& identity) {
   hash.add(kTag.data(), kTag.size());
   add_text(identity.model);
   add_text(identity.revision);
-  if (!KV_MUTANT(12)) add_text(identity.kv_dtype);
+  if (!KV_MUTANT(12)) add_text(identity.kv_dtype);  // NOLINT(readability-simplify-boolean-expr): false but in a mutant
   add_number(identity.page_tokens);
   add_text(identity.layout);
   add_number(identity.tp);
   add_number(identity.pp);
   add_number(identity.rank);
   add_text(identity.draft);
-  if (!KV_MUTANT(7)) add_text(identity.name_space);
+  if (!KV_MUTANT(7)) add_text(identity.name_space);  // NOLINT(readability-simplify-boolean-expr)
   return hash.end();
 }
 
