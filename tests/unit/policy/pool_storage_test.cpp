@@ -109,6 +109,7 @@ TEST(PoolStorage, ranks_read_the_longest_prefix_that_all_of_them_have) {
     rig.other_ranks = {};
     expect_rest(rig);
     EXPECT_EQ(last(rig).hit[Tier::disk], pages * kPage) << theirs;
+    EXPECT_EQ(rig.events.page_count(EventKind::prefetch_started), pages) << "nothing else is read";
   }
 }
 
