@@ -417,8 +417,7 @@ void size_tiers(const Experiment& e, Setup& setup) {
   size_device(e, setup);
   note_idle_pool_keys(e, setup);
   if (e.policy("scheduler.style").name == "vllm" && engine.block_groups.groups.empty()) {
-    // vLLM's BlockPool takes the first of its blocks as null_block, a placeholder without KV. Groups of blocks count
-    // it.
+    // vLLM's BlockPool takes the first of its blocks as null_block, which never holds KV. Groups of blocks count it.
     if (engine.device_pages <= 1) {
       throw InputError(e.where("scheduler.style") +
                        ": vllm keeps 1 of the pages of L1 as a placeholder, and there is no other; make tiers.device "

@@ -34,6 +34,14 @@ void put_of_pool(EngineRig& rig, const std::vector<PageKey>& keys, std::size_t p
   }
 }
 
+// Other requests take all of L1 and L2.
+void evict_all(EngineRig& rig) {
+  for (std::uint64_t other = 2; other < 12; ++other) {
+    rig.arrive(other, chain(other, 14), 57, 1);
+    rig.drain();
+  }
+}
+
 // Returns the tokens of a prompt of ten pages and one token that come from the disk.
 Tokens hit_with(bool windows, bool states, PrefetchStyle style = PrefetchStyle::kvtwin) {
   EngineRig rig(config_of(windows, states, style));
@@ -145,10 +153,7 @@ TEST(PoolStorage, a_prefix_whose_state_is_lost_is_of_no_use) {
   const std::vector<PageKey> keys = chain(1, 8);
   rig.arrive(0, keys, 33, 1);
   expect_rest(rig);  // writes pages and state
-  for (std::uint64_t other = 2; other < 12; ++other) {
-    rig.arrive(other, chain(other, 14), 57, 1);  // evicts them from L1 and L2
-    rig.drain();
-  }
+  evict_all(rig);
   rig.arrive(20, keys, 33, 1);
   rig.complete_stored();         // the look-up
   rig.complete_stored(kGet, 8);  // the pages
@@ -206,10 +211,7 @@ TEST(PoolStorage, what_is_not_usable_behind_another_tier_is_not_taken_for_lost) 
   const std::vector<PageKey> keys = chain(1, 13);
   rig.arrive(0, keys, 53, 1);
   expect_rest(rig);  // both tiers have all
-  for (std::uint64_t other = 2; other < 12; ++other) {
-    rig.arrive(other, chain(other, 14), 57, 1);  // evicts them from L1 and L2
-    rig.drain();
-  }
+  evict_all(rig);
   const std::uint64_t writes = rig.events.count(EventKind::store_queued);
   for (const PageKey& key : std::vector<PageKey>(keys.begin() + 10, keys.end())) store_of(rig).erase(key);
   rig.arrive(20, keys, 53, 1);
