@@ -241,6 +241,17 @@ class Cache {
   void inserted(RequestPools& pools, NodeId end, Tokens computed, Pages shared, bool last);
   // Gives back all that the request has.
   void leave_pools(RequestPools& pools);
+
+  // ---- requests in two parts (cache/handed.cpp)
+  // Returns how many leading pages a decode engine may reuse of a prompt: all its windows come from the prefill engine.
+  Pages reusable_pages(Tokens prompt) const;
+  // Decode engine: like make_room(), for so many pages of a prompt, its windows and its states.
+  Room make_room_to_receive(Pages pages, Tokens prompt, NodeId kept);
+  // Appends device slots for them. Requires: there is room.
+  void allocate_to_receive(Pages pages, Tokens prompt, std::vector<SlotId>& slots, RequestPools& pools);
+  // Both engines: appends the slots of what is handed over beside the pages, pool by pool: windows, which are the
+  // request's own or those of its path, which ends at `end`; and states.
+  void handed(NodeId end, Tokens prompt, const RequestPools& pools, std::vector<SlotId>& slots) const;
   // Slots of pool `at` that are in use.
   Pages pool_used(std::size_t at, Tier tier) const {
     return tier == Tier::device ? pools_[at].device.used() : pools_[at].host.used();
@@ -300,6 +311,8 @@ class Cache {
   void submit_backups(bool beside_a_pass);
   // Returns whether the copies of an eviction have not ended. Until then no load and no pass is submitted.
   bool copies_under_way() const { return copies_evicted_ && writes_under_way(); }
+  // Reports the slots that got new pages meanwhile, once no copy reads them.
+  void report_held_slots();
   // Loads that are not complete: the gates of a forward pass.
   std::span<const OperationId> loads_in_flight() const { return gates_; }
 
@@ -347,11 +360,12 @@ class Cache {
                         std::span<const Pages> prefetch_beside = {}) const;
 
  private:
-  // A window or state that a transfer copies, or the lease of the sources of such copies.
+  // A window or state that a transfer copies, or a lease of those that it reads or writes.
   struct BesideCopy {
     std::size_t pool = 0;
     NodeId node = NodeId::none;
     bool leases = false;
+    Tier leased_on = Tier::device;
     Pages leased_from = 0;
   };
   struct Transfer : Submitted {
@@ -441,9 +455,8 @@ class Cache {
   void withdraw_copies(std::vector<PageMove>& moves, std::span<const SlotId> targets);
   void release_host(std::span<const SlotId> slots);
   void report_device_slots(EventKind kind, std::span<const SlotId> slots);
-  void report_held_slots();
   void copy_beside(NodeId id);
-  void lease_sources(Transfer& transfer, std::size_t at, Tier source, NodeId end);
+  void lease_copies(Transfer& transfer, std::size_t at, Tier tier, NodeId end);
   void evict_host_pool(std::size_t at, Pages slots);
   void evict_host_node(NodeId victim, Pages pages);
   void add_copies(NodeId end);

@@ -221,6 +221,8 @@ struct EngineConfig {
   Pages device_slots() const {
     return block_groups.groups.empty() ? device_pages : Pages{block_groups.blocks} + BlockGroups::kFirstBlock;
   }
+  // The window of each of `pools`; 0 of states.
+  std::vector<Tokens> windows() const;
   // Bytes of a slot's page below the device, of one rank: all shapes together.
   Bytes page_bytes() const;
   // Time to compute the prompt tokens [from, to), as policies assume; at most 100,000 s.

@@ -27,6 +27,12 @@
 
 namespace kvtwin {
 
+std::vector<Tokens> EngineConfig::windows() const {
+  std::vector<Tokens> all;
+  for (const PoolConfig& pool : pools) all.push_back(pool.closure == Closure::tail ? pool.window : 0);
+  return all;
+}
+
 Bytes EngineConfig::page_bytes() const {
   Bytes all = shape.page_bytes();
   for (const KvShape& other : beside) all += other.page_bytes();
@@ -271,7 +277,10 @@ void Engine::State::step(const ReduceVector& agreed) {
   if (more) return agree();
   prefetcher.free_released(false);
   scheduler.retry_prefetches(agreed[agreed_time]);
-  if (has_peers()) scheduler.write_computed();
+  if (has_peers()) {
+    scheduler.write_computed();
+    scheduler.send_room();
+  }
   if (!cache.loading()) load_failed = false;
   // While a load has failed, there is no decode either: finished requests would publish pages below garbage.
   const bool formed = !load_failed && !cache.copies_under_way() && scheduler.form(agreed[agreed_time], pass);
@@ -307,6 +316,7 @@ void Engine::State::release_pass(const ReduceVector& agreed) {
     return;
   }
   pass_held = false;
+  if (has_peers()) scheduler.send_room();
   cache.submit_loads();
   if (unsigned_of(agreed_load_failure) == kNoFailure || !scheduler.loads_gate_passes()) return run_pass();
   load_failed = true;  // the pass may need this load, and no gate would stop it

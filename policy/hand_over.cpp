@@ -21,6 +21,7 @@ void HandOvers::begin(const Arrival& arrival) {
   const Tokens page = config_.shape.page_tokens;
   Part& part = parts_[{arrival.request, arrival.attempt}];
   part.peer = arrival.peer;
+  part.prompt = arrival.prompt_tokens;
   part.pages = (arrival.prompt_tokens + page - 1) / page;
 }
 
@@ -30,10 +31,13 @@ void HandOvers::take_room(const Notice& room) {
   const auto at = parts_.find({room.request, room.attempt});
   if (at == parts_.end() || at->second.dropped || at->second.room) return;
   Part& part = at->second;
-  KV_CHECK(room.first + room.slots.size() == part.pages, "room is for the rest of the prompt");
+  const Pages pages = part.pages - room.first;
+  KV_CHECK(room.first <= part.pages && pages <= room.slots.size(), "room is for the rest of the prompt");
   part.room = true;
   part.first = part.written = room.first;
-  part.targets.assign(room.slots.begin(), room.slots.end());
+  const auto beside = room.slots.begin() + static_cast<std::ptrdiff_t>(pages);
+  part.targets.assign(room.slots.begin(), beside);
+  part.targets_beside.assign(beside, room.slots.end());
 }
 
 bool HandOvers::is_open(const Request& request) const {
@@ -83,6 +87,7 @@ void HandOvers::write(const Request& request, Tokens tokens, OperationId pass) {
   operation.last = whole;
   operation.pass = pass;
   operation.pages = moves_;
+  if (whole) hand_beside(request, part, operation);
   const OperationId id = substrate_.submit(operation);
   flights_.push({{id}, at->first, first, end - first, whole});
   ++part.flights;
@@ -93,13 +98,39 @@ void HandOvers::write(const Request& request, Tokens tokens, OperationId pass) {
                .request = request.record.request});
 }
 
+// The windows and the states, which are those of the prompt's end, go with the last page.
+void HandOvers::hand_beside(const Request& request, const Part& part, HandOverOperation& operation) {
+  sources_.clear();
+  cache_.handed(request.lease, part.prompt, request.pools, sources_);
+  KV_CHECK(sources_.size() == part.targets_beside.size(), "room is for all windows and states");
+  const HandOverConfig& terms = config_.hand_over;
+  const Tokens page = config_.shape.page_tokens;
+  moves_beside_.clear();
+  std::vector<Pages> counts;
+  for (const Tokens window : config_.windows()) {
+    const Pages slots = handed_slots(window, part.prompt, page);
+    const Pages first = window == 0 ? part.pages - 1 : first_window_page(window, part.prompt, page);
+    for (Pages i = 0; i < slots; ++i) {
+      const std::size_t at = moves_beside_.size();
+      moves_beside_.push_back({request.keys[first + i], sources_[at], part.targets_beside[at]});
+    }
+    add_beside(operation.work, terms.from, terms.to, counts.size(), window == 0, slots);
+    counts.push_back(slots);
+  }
+  std::span<const PageMove> rest = moves_beside_;
+  for (std::size_t pool = 0; pool < counts.size(); ++pool) {
+    operation.parts.push_back({pool, rest.first(counts[pool])});
+    rest = rest.subspan(counts[pool]);
+  }
+}
+
 bool HandOvers::reads_pages(const Request& request) const {
   const auto at = parts_.find(id_of(request));
   return at != parts_.end() && at->second.flights > 0;
 }
 
-void HandOvers::linger(const Request& request, NodeId lease, std::vector<SlotId> slots) {
-  lingering_.push_back({id_of(request), lease, std::move(slots)});
+void HandOvers::linger(const Request& request, NodeId lease, std::vector<SlotId> slots, RequestPools pools) {
+  lingering_.push_back({id_of(request), lease, std::move(slots), std::move(pools)});
 }
 
 void HandOvers::drop(RequestId request, std::uint32_t attempt, bool peer_lost) {
@@ -141,10 +172,11 @@ void HandOvers::settle(const Flight& flight, bool done) {
     ended_.push_back({flight.part.first, flight.part.second, false});
   }
   if (part.flights > 0) return;
-  std::erase_if(lingering_, [&](const Lingering& pages) {
+  std::erase_if(lingering_, [&](Lingering& pages) {
     if (pages.part != flight.part) return false;
     cache_.free(pages.slots);
     cache_.release(pages.lease);
+    cache_.leave_pools(pages.pools);
     return true;
   });
   // A part whose last write was cancelled too late has been handed over.
@@ -176,6 +208,10 @@ void HandOvers::send(NoticeKind kind, const Request& request, Pages first, std::
   notice.first = first;
   notice.slots = slots;
   substrate_.notify(request.record.peer, notice);
+}
+
+void HandOvers::lingering_pools(std::vector<const RequestPools*>& pools) const {
+  for (const Lingering& kept : lingering_) pools.push_back(&kept.pools);
 }
 
 Pages HandOvers::lingering_pages() const {

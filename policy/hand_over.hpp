@@ -47,7 +47,7 @@ class HandOvers {
   // Returns whether writes of its pages are in flight.
   bool reads_pages(const Request& request) const;
   // The request gives these pages up. They are freed after the last write of the request in flight.
-  void linger(const Request& request, NodeId lease, std::vector<SlotId> slots);
+  void linger(const Request& request, NodeId lease, std::vector<SlotId> slots, RequestPools pools);
   // The part ends without a hand-over. Tells the decode engine once no write is in flight, unless `peer_lost`.
   void drop(RequestId request, std::uint32_t attempt, bool peer_lost);
 
@@ -71,18 +71,22 @@ class HandOvers {
   bool writing() const { return !flights_.empty(); }
   bool idle() const { return flights_.empty() && parts_.empty() && lingering_.empty(); }
   Pages lingering_pages() const;
+  // Appends what lingers beside pool 0.
+  void lingering_pools(std::vector<const RequestPools*>& pools) const;
 
  private:
   using PartId = std::pair<RequestId, std::uint32_t>;  // with the attempt
   struct Part {
     std::uint32_t peer = 0;
+    Tokens prompt = 0;
     Pages pages = 0;  // of the prompt
     bool room = false;
     Pages first = 0;  // the decode engine has the pages before
     std::vector<SlotId> targets;
-    Pages written = 0;          // the pages before are written, or in flight
-    std::uint32_t flights = 0;  // writes in flight
-    bool failed = false;        // a write has failed; the others of this part in flight fail too
+    std::vector<SlotId> targets_beside;  // as in Notice::slots
+    Pages written = 0;                   // the pages before are written, or in flight
+    std::uint32_t flights = 0;           // writes in flight
+    bool failed = false;                 // a write has failed; the others of this part in flight fail too
     std::uint32_t failures = 0;
     bool dropped = false, peer_lost = false;
   };
@@ -95,8 +99,10 @@ class HandOvers {
     PartId part;
     NodeId lease = NodeId::none;
     std::vector<SlotId> slots;
+    RequestPools pools;
   };
 
+  void hand_beside(const Request& request, const Part& part, HandOverOperation& operation);
   void settle(const Flight& flight, bool done);
   void end_if_quiet(std::map<PartId, Part>::iterator part);
 
@@ -108,7 +114,7 @@ class HandOvers {
   InFlight<Flight> flights_;
   std::vector<Lingering> lingering_;
   std::vector<Ended> ended_;
-  std::vector<PageMove> moves_;
+  std::vector<PageMove> moves_, moves_beside_;
   std::vector<SlotId> sources_, targets_;
   std::vector<PageRun> runs_;
 };

@@ -15,6 +15,7 @@ class RecordedWorld final : public Substrate {
                    .bursts_end_early = true,
                    .ranks_decide = config.ranks > 1,
                    .cancels_unrequested = true,
+                   .windows = config.windows(),
                    .duplicates = true}) {}
 
   BrokenTerm take(const Input& input) {

@@ -440,7 +440,9 @@ void Scheduler::give_pages_back(Request& request) {
     const NodeId end = cache_.end_before_load(request.lease);
     cache_.lease(end);
     cache_.release(request.lease);
-    hand_overs_.linger(request, end, std::move(kept));
+    // Windows and states are read only with the last page.
+    const bool computed = end == request.lease;
+    hand_overs_.linger(request, end, std::move(kept), computed ? std::exchange(request.pools, {}) : RequestPools{});
   } else {
     cache_.free(own);
     cache_.free(request.displaced);
@@ -666,6 +668,7 @@ void Scheduler::check_invariants(const Pass* in_flight) const {
   for (const Request* request : parked_) holds(*request);  // without output left
   for (const Request* request : leased_) holds(*request);
   owned += hand_overs_.lingering_pages();
+  hand_overs_.lingering_pools(pools);
   KV_CHECK(output == running_output_left_, "outstanding output is summed up");
   KV_CHECK(running_.size() + leased_.size() <= config_.max_running, "leased requests count as running ones");
   KV_CHECK(holders_.size() <= waiting_.size(), "only waiting requests hold prefixes");

@@ -70,6 +70,7 @@ struct Request {
   bool gone = false;        // decode part: ended, with leased pages that the prefill engine may still write
   bool withdrawn = false;   // decode part: the prefill engine has given it up before it was expected
   bool received = false;    // decode part: the prompt's pages come from the prefill engine
+  bool room_due = false;    // decode part: the prefill engine has not been told of its room
   TimeNs load_since = -1;   // while it waits for the load of its prefix: the step that started the load
 
   Tokens output_left() const { return record.output_tokens - generated; }
@@ -136,6 +137,8 @@ class Scheduler {
   // Requires: no pass is in flight; or only write_parked().
   void write_computed();
   void write_parked();
+  // Tells prefill engines of the room for their prompts, unless copies of evictions still read it.
+  void send_room();
   // The writes of a prefill part have ended: all are done, or have failed too often.
   void hand_over_ended(const HandOvers::Ended& ended, TimeNs now);
   void take(const Notice& notice, TimeNs now);  // every kind but `room`
@@ -216,6 +219,7 @@ class Scheduler {
   void lease_expected();
   bool lease_pages(Request& request);
   void park(Request& request, TimeNs now);
+  void free_displaced(Request& request);
   bool retract_parked();
   void end_part(Request& request, Reason reason, TimeNs now);
   void receive(Request& request, TimeNs now);

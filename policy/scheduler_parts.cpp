@@ -48,10 +48,19 @@ void Scheduler::write_parked() {
 // A prefix that was promised, and is still being loaded, has not been computed.
 void Scheduler::write_computed() {
   write_parked();
+  if (chunked_ != nullptr) free_displaced(*chunked_);
   const bool early = config_.hand_over.unit != HandOverUnit::whole;
   if (early && chunked_ != nullptr && chunked_->record.part == RequestPart::prefill && !arriving(*chunked_)) {
     hand_overs_.write(*chunked_, chunked_->kv_tokens, OperationId::none);
   }
+}
+
+// A request may need the room itself: the index can have all its pages, and lack windows or states, so that the request
+// computes them again.
+void Scheduler::free_displaced(Request& request) {
+  if (request.displaced.empty() || hand_overs_.reads_pages(request)) return;
+  cache_.free(request.displaced);
+  request.displaced.clear();
 }
 
 // If nothing else can make room for the queue, gives up the youngest prompt that waits for the decode engine's room.
@@ -131,38 +140,51 @@ void Scheduler::lease_expected() {
     decide(DecisionKind::expect, Reason::none, request, pages);
     report(EventKind::admitted, request, step_time_);
     sink_.event_at({.kind = EventKind::expected, .time = step_time_, .pages = pages, .record = &request.record});
-    hand_overs_.send(NoticeKind::room, request, request.shared, std::span(request.slots).subspan(request.shared));
+    request.room_due = true;
+    send_room();
+  }
+}
+
+void Scheduler::send_room() {
+  if (cache_.copies_under_way()) return;
+  cache_.report_held_slots();
+  for (Request* request : leased_) {
+    if (!request->room_due || request->gone) continue;
+    request->room_due = false;
+    const auto first = request->slots.begin() + static_cast<std::ptrdiff_t>(request->shared);
+    std::vector<SlotId> slots(first, request->slots.end());
+    cache_.handed(request->lease, request->record.prompt_tokens, request->pools, slots);
+    hand_overs_.send(NoticeKind::room, *request, request->shared, slots);
   }
 }
 
 // Leases the cached part of the prompt on L1 and the pages for the rest. Returns false if there is no room yet.
 bool Scheduler::lease_pages(Request& request) {
   // A load may fail, and its pages are no part of the prompt then.
-  const std::span<const PageKey> wanted = config_.hand_over.reuse ? reusable(request) : std::span<const PageKey>();
+  const Tokens prompt = request.record.prompt_tokens;
+  std::span<const PageKey> wanted = config_.hand_over.reuse ? reusable(request) : std::span<const PageKey>();
+  wanted = wanted.first(std::min(wanted.size(), cache_.reusable_pages(prompt)));
   const PrefixMatch match = cache_.match(wanted.first(std::min(wanted.size(), cache_.pages_before_load(wanted))));
   cache_.lease(match.device_end);
-  const Pages pages = pages_for(request.record.prompt_tokens);
+  const Pages pages = pages_for(prompt);
   const Pages cached = match.device_pages;
-  if (!has_room(request, cached, cached, request.record.prompt_tokens, 0) ||
-      cache_.make_room(pages - cached, match.device_end) != Room::now) {
+  if (!has_room(request, cached, cached, prompt, 0) ||
+      cache_.make_room_to_receive(pages - cached, prompt, match.device_end) != Room::now) {
     cache_.release(match.device_end);
     return false;
   }
   cache_.unqueue(request.record.request, reusable(request));
   cache_.visit(visit_of(
-      request,
-      std::span(request.keys)
-          .first(std::min<Pages>(request.record.prompt_tokens / config_.shape.page_tokens, request.keys.size())),
+      request, std::span(request.keys).first(std::min<Pages>(prompt / config_.shape.page_tokens, request.keys.size())),
       false));
   cache_.touch(match.device_end);
   cache_.path_slots(match.device_end, request.pools, request.slots);
   request.lease = match.device_end;
   request.shared = cached;
-  const bool room = cache_.allocate(pages - cached, request.slots);
-  KV_CHECK(room, "the room was made before");
+  cache_.allocate_to_receive(pages - cached, prompt, request.slots, request.pools);
   ensure_keys(request, pages);
   request.record.hit[Tier::device] = cached * config_.shape.page_tokens;
-  request.record.miss = request.record.prompt_tokens - cached * config_.shape.page_tokens;
+  request.record.miss = prompt - cached * config_.shape.page_tokens;
   return true;
 }
 
@@ -191,6 +213,7 @@ void Scheduler::receive(Request& request, TimeNs now) {
 
 void Scheduler::fall_back(Request& request, Reason reason, TimeNs now) {
   const bool leased = request.lease != NodeId::none;
+  request.room_due = false;
   if (leased) {
     free_leased(request);
     if (request.gone) return recycle(request);

@@ -92,6 +92,7 @@ class Rank final : public InputHandler, public Observer {
   Rank(Substrate& seat, const EngineConfig& config, const std::optional<FaultShares>& faults, std::uint64_t seed,
        TimeNs late_ns) {
     ContractTerms terms{config.shape.page_tokens, config.hand_over.role};
+    terms.windows = config.windows();
     terms.bursts_end_early = true;  // another rank may have cancelled the burst
     Substrate* below = &seat;
     if (late_ns != 0) below = &late_.emplace(seat, late_ns);

@@ -127,6 +127,10 @@ void configure_roles(const Experiment& e, const HardwareSpec* hardware, Setup& s
     throw InputError(where + ": the decode engines' pages are not the prefill engines'; " +
                      "cache.page_tokens, model.* and model.kv_dtype must be the same");
   }
+  if (setup.engine.windows() != decode.engine.windows()) {
+    throw InputError(where + ": the decode engines do not keep the windows and states that the prefill engines do; " +
+                     "scheduler.style, cache.hybrid_allocator and tiers must allow both to keep them");
+  }
   if (setup.world.nic_bytes_per_second == 0 || decode.world.nic_bytes_per_second == 0) {
     throw InputError(e.where("cluster.prefill") + ": a hand-over crosses a network, and " + setup.hardware.name +
                      " has no NIC; take other hardware (hardware.name), or set it to 0");
@@ -138,8 +142,13 @@ void configure_roles(const Experiment& e, const HardwareSpec* hardware, Setup& s
   }
   terms.staged = e.flag("cluster.hand_over_staged");
   const auto layout = [&](const EngineConfig& of) { return terms.staged ? of.host_layout : Layout::layer_first; };
-  terms.from = {from, setup.engine.ranks, layout(setup.engine)};
-  terms.to = {to, decode.engine.ranks, layout(decode.engine)};
+  const auto side = [&](const EngineConfig& of) {
+    HandOverSide one{of.shape, of.ranks, layout(of)};
+    for (const PoolConfig& pool : of.pools) one.beside.push_back(pool.shape);
+    return one;
+  };
+  terms.from = side(setup.engine);
+  terms.to = side(decode.engine);
   terms.reuse = e.flag("cluster.decode_reuse");
   terms.cache = e.flag("cluster.decode_cache");
   setup.engine.hand_over = decode.engine.hand_over = terms;

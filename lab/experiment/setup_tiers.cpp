@@ -351,7 +351,7 @@ void keep_pools(const Experiment& e, Setup& setup) {
   const auto page = static_cast<std::uint32_t>(engine.shape.page_tokens);
   const bool through_host =
       engine.host_pages != 0 && engine.path == CachePath::via_host && !engine.write_policy.starts_with("write_back");
-  if ((!engine.storage.empty() && !through_host) || setup.has_role) {
+  if (!engine.storage.empty() && !through_host) {
     setup.notes.push_back(hits_of_pools(setup));
     return;
   }

@@ -5,15 +5,22 @@
 namespace kvtwin {
 
 void Metrics::evicted(const Event& event) {
-  if (event.pool != 0) {
-    evicted_of_pools[{event.tier, event.pool}] += event.pages;
-    return;
-  }
+  evicted_of_pools[{event.tier, event.pool, event.engine}] += event.pages;
+  if (event.pool != 0) return;
   TierUse& use = tier(event.tier);
   use.evicted += event.pages;
   if (event.reason == Reason::host_pressure || event.reason == Reason::transfer_failed) {
     use.dropped[name_of(event.reason)] += event.pages;
   }
+}
+
+Pages Metrics::evicted_slots(Tier tier, std::uint8_t pool, EngineRange engines) const {
+  Pages sum = 0;
+  for (const auto& [key, slots] : evicted_of_pools) {
+    const auto& [of_tier, of_pool, engine] = key;
+    if (of_tier == tier && of_pool == pool && engines.contains(engine)) sum += slots;
+  }
+  return sum;
 }
 
 void Metrics::count_storage(const Event& event) {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "lab/report/request_figures.hpp"
@@ -16,6 +17,12 @@
 #include "policy/seam/event.hpp"
 
 namespace kvtwin {
+
+// Engines, by their numbers. All, unless given.
+struct EngineRange {
+  std::size_t first = 0, end = SIZE_MAX;
+  bool contains(std::size_t engine) const { return first <= engine && engine < end; }
+};
 
 // The members of RequestFigures count the requests that the terms select; all other members are of the whole run.
 class Metrics final : public Observer, public RequestFigures {
@@ -49,8 +56,10 @@ class Metrics final : public Observer, public RequestFigures {
   std::uint64_t retractions = 0, prefill_passes = 0, decode_passes = 0, decode_steps = 0;
   Tokens prefill_tokens = 0;
   PerTier<TierUse> tiers;
-  std::map<std::pair<Tier, std::uint8_t>, Pages> evicted_of_pools;  // slots, by Event::pool
-  std::map<std::pair<Tier, std::uint8_t>, Pages> stored_of_pools;   // objects, by Event::pool
+  // Slots, by Event::pool and engine; of pool 0 also in `tiers`.
+  std::map<std::tuple<Tier, std::uint8_t, std::size_t>, Pages> evicted_of_pools;
+  Pages evicted_slots(Tier tier, std::uint8_t pool, EngineRange engines = {}) const;
+  std::map<std::pair<Tier, std::uint8_t>, Pages> stored_of_pools;  // objects, by Event::pool
   TierUse& tier(Tier which) { return tiers[which]; }
   const TierUse& tier(Tier which) const { return tiers[which]; }
   struct Prefetches {

@@ -22,6 +22,7 @@ class Cluster::Seat final : public InputHandler, public Observer {
       : number_(number), watch_(watch), route_(route), counts_reductions_(several_ranks), decisions_(watch.decisions) {
     Substrate* substrate = &seat;
     ContractTerms terms{config.shape.page_tokens, config.hand_over.role};
+    terms.windows = config.windows();
     terms.ranks_decide = several_ranks;
     if (checked) substrate = &checking_.emplace(*substrate, terms);
     engine_.emplace(config, *substrate, decisions_, route == nullptr ? watch.observer : this);
@@ -136,9 +137,13 @@ Pages Cluster::pages_used_max(Tier tier) const {
   return used;
 }
 
-Pages Cluster::pool_used_max(std::size_t at, Tier tier) const {
+Pages Cluster::pool_used_max(std::size_t at, Tier tier, EngineRange engines) const {
   Pages used = 0;
-  for (const auto& seat : seats_) used += seat->engine().pool_used_max(at, tier);
+  for (std::size_t seat = 0; seat < seats_.size(); ++seat) {
+    if (!engines.contains(seat)) continue;
+    const Engine& engine = seats_[seat]->engine();
+    used += at == 0 ? engine.pages_used_max(tier) : engine.pool_used_max(at - 1, tier);
+  }
   return used;
 }
 

@@ -50,8 +50,8 @@ class Cluster {
   // A real world does not know them, so there it is the sum of the pages that each engine expects, at most the
   // capacity.
   Pages pages_used_max(Tier tier) const;
-  // The same for pool `at` of EngineConfig::pools: slots of all engines.
-  Pages pool_used_max(std::size_t at, Tier tier) const;
+  // The same for pool `at` of these engines: pages of pool 0, slots of the others (1 + index in EngineConfig::pools).
+  Pages pool_used_max(std::size_t at, Tier tier, EngineRange engines = {}) const;
   // Returns the count and digest of all engines: counts are summed, and digests are chained in the order of the
   // engines. One engine, and ranks as instances, have the count and digest of seat 0.
   DecisionMark decisions() const;

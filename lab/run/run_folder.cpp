@@ -383,9 +383,7 @@ std::string closure_of(const RunFacts::PoolFacts& pool) {
 // Slots that the run has evicted from the pool, in the pool's unit.
 std::uint64_t evicted_of(const RunFacts& facts, const RunFacts::PoolFacts& pool, const Metrics& m) {
   const Tokens unit = pool.size.kind == PoolKind::state ? 1 : facts.page_tokens;
-  if (pool.number == 0) return m.tier(pool.tier).evicted * unit;
-  const auto found = m.evicted_of_pools.find({pool.tier, pool.number});
-  return found == m.evicted_of_pools.end() ? 0 : found->second * unit;
+  return m.evicted_slots(pool.tier, pool.number, pool.engines) * unit;
 }
 
 // Blocks with KV that the run has evicted, of groups with this closure.
@@ -393,12 +391,8 @@ std::uint64_t evicted_blocks(const BlockPool& pool, Closure closure, const Metri
   std::uint64_t blocks = 0;
   for (std::size_t group = 0; group < pool.groups.size(); ++group) {
     if (pool.groups[group].closure != closure) continue;
-    const auto found = m.evicted_of_pools.find({Tier::device, static_cast<std::uint8_t>(group)});
-    if (group == 0) {
-      blocks += m.tier(Tier::device).evicted * pool.groups[group].blocks_per_page;
-    } else if (found != m.evicted_of_pools.end()) {
-      blocks += found->second;
-    }
+    const Pages evicted = m.evicted_slots(Tier::device, static_cast<std::uint8_t>(group));
+    blocks += group == 0 ? evicted * pool.groups[group].blocks_per_page : evicted;
   }
   return blocks;
 }
@@ -416,9 +410,7 @@ std::vector<StoredKind> stored_kinds(const RunFacts& facts, const Metrics& m) {
     const auto& [tier, number] = key;
     const auto pool = std::ranges::find(facts.pools, number, &RunFacts::PoolFacts::number);
     const Tokens unit = pool->size.kind == PoolKind::state ? 1 : facts.page_tokens;
-    const auto evicted = m.evicted_of_pools.find(key);
-    const Pages gone = evicted == m.evicted_of_pools.end() ? 0 : evicted->second;
-    kinds.push_back({pool->size.kind, tier, objects * unit, gone * unit});
+    kinds.push_back({pool->size.kind, tier, objects * unit, m.evicted_slots(tier, number) * unit});
   }
   return kinds;
 }

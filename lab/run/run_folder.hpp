@@ -80,7 +80,8 @@ struct RunFacts {
     PoolSize size;  // of one rank
     Tokens window = 0;
     std::uint8_t number = 0;  // as in Event::pool
-    Pages used_max = 0;       // slots, of all engines; 0 if the pool is not simulated
+    EngineRange engines;      // that have this pool
+    Pages used_max = 0;       // slots, of all of them; 0 if the pool is not simulated
   };
   std::vector<PoolFacts> pools;
   // vLLM's pool of blocks of one engine, for such a model.

@@ -62,11 +62,11 @@ class Progress {
   Clock::time_point start_ = Clock::now(), last_ = start_;
 };
 
-void add_pools(const Setup& setup, const std::string& role, RunFacts& facts) {
+void add_pools(const Setup& setup, const std::string& role, EngineRange engines, RunFacts& facts) {
   for (const Tier tier : {Tier::device, Tier::host}) {
     std::uint8_t number = 0;
     for (const PoolSize& pool : tier == Tier::device ? setup.device_pools.pools : setup.host_pools) {
-      facts.pools.push_back({tier, role, pool, setup.model.window, number++, 0});
+      facts.pools.push_back({tier, role, pool, setup.model.window, number++, engines, 0});
     }
   }
   if (setup.block_pool) facts.block_pools.push_back({role, *setup.block_pool, 0});
@@ -95,8 +95,12 @@ RunFacts facts_of(const Experiment& experiment, const Setup& setup, const ServeT
   facts.page_tokens = setup.engine.shape.page_tokens;
   facts.kv_formula = setup.model.kv_formula;
   facts.layers = layer_table(setup.model);
-  add_pools(setup, setup.decode == nullptr ? "" : "prefill", facts);
-  if (setup.decode != nullptr) add_pools(*setup.decode, "decode", facts);
+  if (setup.decode == nullptr) {
+    add_pools(setup, "", {}, facts);
+  } else {
+    add_pools(setup, "prefill", {0, setup.roles.prefill}, facts);
+    add_pools(*setup.decode, "decode", {setup.roles.prefill, SIZE_MAX}, facts);
+  }
   facts.stages = stages_of(experiment);
   facts.bill = setup.bill;
   facts.notes = setup.notes;
@@ -121,11 +125,10 @@ void add_outcome(const Cluster& cluster, const Setup& setup, RunFacts& facts) {
   for (RunFacts::PoolFacts& pool : facts.pools) {
     if (setup.engine.pools.empty()) break;
     const Tokens unit = pool.size.kind == PoolKind::state ? 1 : setup.engine.shape.page_tokens;
-    pool.used_max = unit * (pool.number == 0 ? cluster.pages_used_max(pool.tier)
-                                             : cluster.pool_used_max(pool.number - std::size_t{1}, pool.tier));
+    pool.used_max = unit * cluster.pool_used_max(pool.number, pool.tier, pool.engines);
   }
   for (RunFacts::BlockPoolFacts& pool : facts.block_pools) {
-    if (!setup.engine.block_groups.groups.empty()) pool.used_max = cluster.pool_used_max(0, Tier::device);
+    if (!setup.engine.block_groups.groups.empty()) pool.used_max = cluster.pool_used_max(1, Tier::device);
   }
   for (std::size_t seat = 0; seat < cluster.seats() && !real; ++seat) {
     const DecisionMark mark = cluster.decisions_of(seat);

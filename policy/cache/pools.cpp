@@ -264,7 +264,9 @@ void Cache::release_windows(RequestPools& pools, Tokens length) {
   for (std::size_t at = 0; at < pools.parts.size(); ++at) {
     if (pools_[at].index->closure() != Closure::tail || length <= config_.pools[at].window) continue;
     RequestPools::Part& part = pools.parts[at];
-    const Tokens to = (length - config_.pools[at].window) / page * page;
+    const bool hands_over = config_.hand_over.role == EngineRole::prefill;
+    const Tokens window = config_.pools[at].window;
+    const Tokens to = hands_over ? first_window_page(window, length, page) * page : (length - window) / page * page;
     if (to <= part.released) continue;
     free_windows(pools, at, part.released / page, to / page);
     part.released = to;
@@ -359,14 +361,15 @@ bool Cache::make_host_room_beside(NodeId id) {
   return enough;
 }
 
-// Leases what a copy behind `end` reads, until the transfer has ended.
-void Cache::lease_sources(Transfer& transfer, std::size_t at, Tier source, NodeId end) {
-  if (copies_evicted_) {
+// Leases what a copy behind `end` reads or writes on this tier, until the transfer has ended. The request that waits
+// for a load may give its own lease up before.
+void Cache::lease_copies(Transfer& transfer, std::size_t at, Tier tier, NodeId end) {
+  if (copies_evicted_ && tier == Tier::host) {
     tree_.pin_host_copy(end);
   } else {
-    tree_.lease(source, end);
+    tree_.lease(tier, end);
   }
-  transfer.beside.push_back({at, end, true, pools_[at].index->lease(source, end)});
+  transfer.beside.push_back({at, end, true, tier, pools_[at].index->lease(tier, end)});
 }
 
 // Gives the node's windows, or its state, slots on L2, and queues the moves. Requires: there is room.
@@ -388,11 +391,11 @@ void Cache::copy_beside(NodeId id) {
     FurtherPool& index = *pools_[at].index;
     const std::vector<NodeId> nodes = uncopied(at, id);
     if (pools_[at].host.capacity() == 0 || nodes.empty()) continue;
-    lease_sources(backups_.queued, at, Tier::device, id);
+    lease_copies(backups_.queued, at, Tier::device, id);
     for (const NodeId node : nodes) {
       copy_slots_beside(at, node);
       index.set_arriving(Tier::host, node, mark_of(backups_));
-      backups_.queued.beside.push_back({at, node, false, 0});
+      backups_.queued.beside.push_back({at, node});
     }
   }
 }
@@ -488,7 +491,7 @@ void Cache::load_beside(const PrefixMatch& match, RequestPools& pools) {
   for (std::size_t at = 0; at < pools_.size(); ++at) {
     FurtherPool& index = *pools_[at].index;
     const std::vector<NodeId> nodes = windows_to_load(at, match.end);
-    if (!nodes.empty()) lease_sources(loads_.queued, at, Tier::host, match.end);
+    if (!nodes.empty()) lease_copies(loads_.queued, at, Tier::host, match.end);
     for (const NodeId id : nodes) {
       const std::span<const SlotId> sources = index.slots(Tier::host, id);
       std::vector<SlotId> targets;
@@ -499,24 +502,24 @@ void Cache::load_beside(const PrefixMatch& match, RequestPools& pools) {
       if (index.closure() == Closure::point) {
         loads_.beside[at].push_back({keys.back(), sources.front(), pools.parts[at].slots.front()});
       }
-      loads_.queued.beside.push_back({at, id, false, 0});
+      loads_.queued.beside.push_back({at, id});
       index.put(Tier::device, id, targets);
       index.set_arriving(Tier::device, id, mark_of(loads_));
     }
+    if (!nodes.empty()) lease_copies(loads_.queued, at, Tier::device, match.end);
   }
 }
 
 void Cache::acknowledge_beside(const Transfer& transfer, Tier target, bool done) {
-  const Tier source = target == Tier::device ? Tier::host : Tier::device;
   std::vector<NodeId> copied;
   for (const BesideCopy& copy : transfer.beside) {
     FurtherPool& index = *pools_[copy.pool].index;
     if (copy.leases) {
-      index.release(source, copy.node, copy.leased_from);
-      if (copies_evicted_) {
+      index.release(copy.leased_on, copy.node, copy.leased_from);
+      if (copies_evicted_ && copy.leased_on == Tier::host) {
         tree_.unpin_host_copy(copy.node);
       } else {
-        tree_.release(source, copy.node);
+        tree_.release(copy.leased_on, copy.node);
       }
       continue;
     }

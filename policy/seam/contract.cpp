@@ -118,7 +118,7 @@ BrokenTerm SeamContract::judge(const HandOverOperation& operation) const {
   const auto part = parts_.find({operation.request, operation.attempt});
   if (part == parts_.end() || !part->second.room) return "a hand-over waits for the decode engine's room";
   const PrefillPart& room = part->second;
-  if (operation.first < room.first || operation.first + pages > room.first + room.slots.size()) {
+  if (operation.first < room.first || operation.first + pages > room.end()) {
     return "a hand-over writes pages for which there is room";
   }
   for (Pages i = 0; i < pages; ++i) {
@@ -126,12 +126,24 @@ BrokenTerm SeamContract::judge(const HandOverOperation& operation) const {
     if (move.source == kNoSlot) return "a page moves from a slot to a slot";
     if (move.target != room.slots[operation.first - room.first + i]) return "a page goes to the slot leased for it";
   }
-  if (operation.last && operation.first + pages != room.first + room.slots.size()) {
-    return "the last hand-over writes the last page";
-  }
+  if (operation.last && operation.first + pages != room.end()) return "the last hand-over writes the last page";
+  if (const BrokenTerm broken = judge_handed(operation, room); broken != nullptr) return broken;
   if (operation.pass == OperationId::none) return nullptr;
   const Open* const pass = find(operation.pass);
   return pass != nullptr && pass->kind == Kind::pass ? nullptr : "a hand-over waits for a pass in flight";
+}
+
+// Windows and states go with the last page, each to the slot leased for it.
+BrokenTerm SeamContract::judge_handed(const HandOverOperation& operation, const PrefillPart& room) {
+  if (!operation.last) return operation.parts.empty() ? nullptr : "windows and states go with the last page";
+  std::size_t at = room.slots.size() - room.beside;
+  for (const HandOverOperation::Part& part : operation.parts) {
+    for (const PageMove& move : part.moves) {
+      if (move.source == kNoSlot) return "a window or state moves from a slot to a slot";
+      if (at == room.slots.size() || move.target != room.slots[at++]) return "a window or state goes to its slot";
+    }
+  }
+  return at == room.slots.size() ? nullptr : "the last hand-over writes all windows and states";
 }
 
 BrokenTerm SeamContract::judge_notice(const Notice& notice) const {
@@ -304,6 +316,10 @@ BrokenTerm SeamContract::take_part(const Arrival& arrival) {
       PrefillPart& part = parts_[{arrival.request, arrival.attempt}];
       part.peer = arrival.peer;
       part.pages = full + (arrival.prompt_tokens % terms_.page_tokens != 0 ? 1 : 0);
+      part.beside = 0;
+      for (const Tokens window : terms_.windows) {
+        part.beside += handed_slots(window, arrival.prompt_tokens, terms_.page_tokens);
+      }
       return nullptr;
     }
     case RequestPart::decode: break;
@@ -458,7 +474,7 @@ BrokenTerm SeamContract::take(const Notice& notice, TimeNs) {
       if (at == parts_.end()) return nullptr;  // the part has ended
       PrefillPart& part = at->second;
       if (part.room) return "room is given once";
-      if (notice.first > part.pages || part.pages - notice.first != notice.slots.size()) {
+      if (notice.first > part.pages || part.pages - notice.first + part.beside != notice.slots.size()) {
         return "room is for the rest of the prompt";
       }
       part.room = true;

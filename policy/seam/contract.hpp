@@ -51,6 +51,7 @@ struct ContractTerms {
   // handed over before this rank has leased them, because another rank has.
   bool ranks_decide = false;
   bool cancels_unrequested = false;  // the same for transfers and storage operations
+  std::vector<Tokens> windows = {};  // EngineConfig::windows(), of an engine with a role
   bool duplicates = false;           // a storage operation may be answered a second time, later
 };
 
@@ -102,11 +103,13 @@ class SeamContract {
   };
   struct PrefillPart {
     std::uint32_t peer = 0;
-    Pages pages = 0;  // of the prompt
+    Pages pages = 0;   // of the prompt
+    Pages beside = 0;  // slots of the other pools
     bool room = false;
     HandOverGap gap;  // closed as soon as a hand-over that writes its pages again is submitted
     Pages first = 0;
-    std::vector<SlotId> slots;  // leased by the decode engine, for the pages from `first` on
+    std::vector<SlotId> slots;  // leased by the decode engine, for the pages from `first` on, and beside
+    Pages end() const { return first + slots.size() - beside; }
   };
   struct Gate {
     OperationId load = OperationId::none;
@@ -114,6 +117,7 @@ class SeamContract {
   };
 
   BrokenTerm judge(const TransferOperation& transfer) const;
+  static BrokenTerm judge_handed(const HandOverOperation& operation, const PrefillPart& room);
   static BrokenTerm judge_path(const Plan& plan);
   static BrokenTerm judge_beside(const Plan& plan, const Plan& other);
   BrokenTerm judge(const ForwardOperation& pass) const;

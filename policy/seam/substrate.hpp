@@ -142,8 +142,9 @@ constexpr Lane lane_of(const StorageWork& work) {
 // the last rank has landed. Starts after `pass`, or with `work.layer_groups` > 1 after each group of layers of `pass`.
 // If the pass fails, ends gate_failed. On failure the targets hold any bytes. Operations of one request land in the
 // order of submission. If one is not done, later ones of the request are not done either, until one begins at its first
-// page or before. `last`: these are the last pages of the request that the decode engine lacks. If this operation is
-// done on all ranks of this engine, the world gives the decode engine the notice `handed` when the pages have landed.
+// page or before. `last`: these are the last pages of the request that the decode engine lacks, and `parts` are its
+// windows and states. If this operation is done on all ranks of this engine, the world gives the decode engine the
+// notice `handed` when the pages have landed.
 struct HandOverOperation {
   RequestId request = kNoRequest;
   std::uint32_t attempt = 0;
@@ -154,6 +155,13 @@ struct HandOverOperation {
   bool last = false;
   OperationId pass = OperationId::none;  // the pass in flight that computes some of the pages; none: all are computed
   std::span<const PageMove> pages;
+  // Of each pool beside pool 0, in their order: the windows from first_window_page() on, or the state at the prompt's
+  // end. Keys as in TransferOperation::Part.
+  struct Part {
+    std::size_t pool = 0;  // of EngineConfig::pools
+    std::span<const PageMove> moves;
+  };
+  std::vector<Part> parts = {};
 };
 
 using Operation = std::variant<TransferOperation, ForwardOperation, StorageOperation, HandOverOperation>;
@@ -209,9 +217,11 @@ struct Notice {
   NoticeKind kind = NoticeKind::room;
   RequestId request = kNoRequest;  // none with peer_lost
   std::uint32_t attempt = 0;
-  std::uint32_t peer = 0;         // seat of the sender, which the world fills in; peer_lost: of the dead engine
-  Pages first = 0;                // room: the decode engine has the pages before this one
-  std::span<const SlotId> slots;  // room: leased device slots of the pages from `first` to the end of the prompt
+  std::uint32_t peer = 0;  // seat of the sender, which the world fills in; peer_lost: of the dead engine
+  Pages first = 0;         // room: the decode engine has the pages before this one
+  // Room: leased device slots of the pages from `first` to the end of the prompt; then of each pool beside pool 0 as
+  // many as handed_slots() says.
+  std::span<const SlotId> slots;
 };
 
 class Substrate {

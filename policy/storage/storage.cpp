@@ -22,6 +22,9 @@ EvictionSetup setup_for(const EngineConfig& config, const StorageTierConfig& tie
           .follows_visits = false};
 }
 
+// The ranks' minimum of this less a length tells the largest length.
+constexpr std::int64_t kMostPages = std::int64_t{1} << 40;
+
 }  // namespace
 
 Storage::Storage(const EngineConfig& config, Substrate& substrate, const EventSink& sink)
@@ -329,7 +332,7 @@ StorageHeads Storage::heads() const {
       if (config_.pools.empty() || answer.verb != StorageVerb::look_up) continue;
       const std::size_t at = tiers_.size() * kStorageQueues + 2 * tier;
       heads[at] = static_cast<std::int64_t>(largest_usable(queue.front()));
-      heads[at + 1] = -heads[at];
+      heads[at + 1] = kMostPages - heads[at];
     }
   }
   return heads;
@@ -352,7 +355,7 @@ bool Storage::take(const StorageHeads& agreed) {
       if (const Job& head = queue.front(); !config_.pools.empty() && head.answer.verb == StorageVerb::look_up) {
         const std::size_t at = tiers_.size() * kStorageQueues + 2 * tier;
         const auto usable = static_cast<Pages>(agreed[at]);
-        if (agreed[at] != -agreed[at + 1]) {  // another round
+        if (agreed[at] != kMostPages - agreed[at + 1]) {  // another round
           queue.front().bound = usable;
           continue;
         }

@@ -53,7 +53,7 @@ struct FetchedRun {
 
 constexpr std::size_t kStorageQueues = 4;  // per tier
 // A rank's report of the head of each queue: 0 = no answer yet, else 1 + 2 * pages + (done ? 1 : 0). In the order of
-// EngineConfig::storage. With pools, then the usable length of each tier's look-up, and the same number negated.
+// EngineConfig::storage. With pools, then of each tier's look-up the usable length, and a constant less this length.
 using StorageHeads = std::array<std::int64_t, kStorageTiers*(kStorageQueues + 2)>;
 
 class Storage {

@@ -67,4 +67,13 @@ HandOverWork hand_over_work(const HandOverSide& from, const HandOverSide& to, Pa
   return work;
 }
 
+void add_beside(HandOverWork& work, const HandOverSide& from, const HandOverSide& to, std::size_t at, bool states,
+                Pages slots) {
+  const KvShape& shape = to.beside[at];
+  const std::uint64_t receivers = states ? to.ranks : work.receivers;
+  const std::uint64_t apart = from.ranks == to.ranks || is_latent(from.shape) ? 1 : shape.page_tokens;
+  work.bytes += slots * shape.page_bytes() * receivers;
+  work.writes += slots * shape.layers * shape.planes * apart * receivers;
+}
+
 }  // namespace kvtwin

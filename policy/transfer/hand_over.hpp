@@ -4,8 +4,10 @@
 // formulas.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "policy/base/types.hpp"
 #include "policy/transfer/layout.hpp"
@@ -32,6 +34,7 @@ struct HandOverSide {
   KvShape shape;  // of one rank
   std::uint32_t ranks = 1;
   Layout layout = Layout::layer_first;
+  std::vector<KvShape> beside = {};  // of one rank's slot in each pool beside pool 0: windows and states
 };
 
 struct HandOverWork {
@@ -54,5 +57,22 @@ constexpr bool is_latent(const KvShape& shape) { return shape.planes == 1; }
 // Requires: both sides have the same layers, planes, head bytes and page tokens. `layer_groups`: at most the layers.
 HandOverWork hand_over_work(const HandOverSide& from, const HandOverSide& to, Pages pages, std::uint64_t runs,
                             std::uint32_t layer_groups, bool staged);
+
+// Adds slots of the pool `at` beside pool 0. Windows go the way of the pages. A state goes to every rank of the decode
+// engine, which has its own part of it. If the engines have different numbers of ranks, the windows of each token are
+// apart.
+void add_beside(HandOverWork& work, const HandOverSide& from, const HandOverSide& to, std::size_t at, bool states,
+                Pages slots);
+
+// Which windows of a prompt the decode engine gets: those from this page on. They cover the window of the prompt's last
+// full page too, so that the decode engine can cache it.
+constexpr Pages first_window_page(Tokens window, Tokens prompt, Tokens page) {
+  const Pages full = prompt / page, kept = (window + page - 1) / page;
+  return full > kept ? full - kept : 0;
+}
+// The number of slots that a hand-over fills in a pool beside pool 0. `window`: 0 for a pool of states.
+constexpr Pages handed_slots(Tokens window, Tokens prompt, Tokens page) {
+  return window == 0 ? 1 : (prompt + page - 1) / page - first_window_page(window, prompt, page);
+}
 
 }  // namespace kvtwin

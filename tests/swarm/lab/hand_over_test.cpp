@@ -152,6 +152,35 @@ void prefer_prefetches(test::Splitmix& random, Scenario& s) {
   s.abort_one_in = pick<std::uint64_t>(random, {0, 3});
 }
 
+// A third of the models keep windows, states or both. `random` is a copy, so the draws behind this one stay as they
+// are.
+void draw_pools(test::Splitmix random, Scenario& s) {
+  if (random.below(3) != 0) return;
+  std::vector<PoolConfig> kinds;
+  if (random.below(3) != 0) kinds.push_back({Closure::tail, 1 + random.below(60), 0, 0, {}});
+  if (kinds.empty() || random.below(2) == 0) kinds.push_back({Closure::point, 0, 0, 0, {}});
+  const std::string points = random.below(3) == 0 ? "no_buffer" : "extra_buffer(chunk=8, interval=16)";
+  for (EngineConfig& e : s.engines) {
+    e.evict_unit = EvictUnit::node;
+    e.path = CachePath::via_host;
+    if (e.host_pages == 0 || e.write_policy == "write_back") e.storage.clear();
+    e.window_release_tokens = pick<Tokens>(random, {1, 8, 128});
+    e.max_running = pick<std::uint32_t>(random, {1, 3, 8});
+    e.state_points = points;
+    for (PoolConfig pool : kinds) {
+      pool.shape = e.shape;
+      const Pages more = random.below(pick<Pages>(random, {1, 4, 60, 200}));
+      pool.device_slots = (pool.window == 0 ? 5 * Pages{e.max_running} : e.least_slots(pool)) + more;
+      if (e.host_pages != 0) pool.host_slots = random.below(100);
+      e.pools.push_back(pool);
+    }
+  }
+  for (EngineConfig& e : s.engines) {
+    e.hand_over.from.beside.assign(kinds.size(), s.engines[0].shape);
+    e.hand_over.to.beside.assign(kinds.size(), s.engines[1].shape);
+  }
+}
+
 Scenario draw_scenario(test::Splitmix& random) {
   Scenario s;
   s.prefill = 1 + static_cast<std::uint32_t>(random.below(3));
@@ -194,6 +223,7 @@ Scenario draw_scenario(test::Splitmix& random) {
     if (random.below(8) == 0) s.faults.failed_hand_overs = 1024;
   }
   if (random.below(2) == 0) prefer_prefetches(random, s);
+  draw_pools(random, s);
   s.router.engines = s.prefill;
   s.router.page_tokens = page;
   s.router.device_pages = s.engines[0].device_pages;
@@ -342,6 +372,8 @@ class Node final : public Observer, public InputHandler {
     if (event.kind == EventKind::hand_over_dropped) count("dropped", event.reason);
     if (event.kind == EventKind::hand_over_ended) count("hand-over", event.reason);
     if (event.kind == EventKind::handed_over) ++counts_->marks["handed over"];
+    if (!config_.pools.empty() && event.kind == EventKind::handed_over) ++counts_->marks["handed over with pools"];
+    if (!config_.pools.empty() && event.kind == EventKind::fell_back) ++counts_->marks["fell back with pools"];
     if (event.kind == EventKind::prefetch_used) counts_->marks["prefetched pages used"] += event.pages;
     if (event.kind == EventKind::prefetch_stopped) count("prefetch stopped", event.reason);
     if (event.kind == EventKind::prefetch_revoked) count("prefetch revoked", event.reason);
@@ -354,6 +386,7 @@ class Node final : public Observer, public InputHandler {
  private:
   static ContractTerms terms_of(const EngineConfig& config, bool ranks_decide) {
     ContractTerms terms{config.shape.page_tokens, config.hand_over.role};
+    terms.windows = config.windows();
     terms.ranks_decide = ranks_decide;
     terms.bursts_end_early = terms.cancels_unrequested = terms.duplicates = true;
     return terms;
@@ -576,6 +609,8 @@ TEST(HandOverSwarm, every_seed_keeps_every_invariant_and_every_byte) {
                            "finished: decode",
                            "finished: sent again",
                            "handed over",
+                           "handed over with pools",
+                           "fell back with pools",
                            "fell back: peer_lost",
                            "fell back: withdrawn",
                            "dropped: aborted",

@@ -103,16 +103,28 @@ TEST(EnginePoolsSetup, VllmHasOnePoolOfBlocks) {
   EXPECT_EQ(rows.engine.block_groups.groups.back().blocks_per_page, 2U);
 }
 
-// Neither the engines that prefill nor those that decode.
-TEST(EnginePoolsSetup, EnginesWithRolesHaveNoPoolsBesidePages) {
-  for (const char* engine : {"engine=sglang", "engine=vllm"}) {
-    const kvtwin::Setup setup = model_of("gpt-oss-120b", {engine, "cluster.prefill=1", "cluster.decode=1"});
-    ASSERT_NE(setup.decode, nullptr);
-    for (const kvtwin::Setup* one : {&setup, static_cast<const kvtwin::Setup*>(setup.decode.get())}) {
-      EXPECT_TRUE(one->engine.pools.empty()) << engine;
-      EXPECT_TRUE(one->engine.block_groups.groups.empty()) << engine;
-    }
-    EXPECT_TRUE(has_note(setup, "hits are too high")) << notes_of(setup);
+// The engines that prefill and those that decode have SGLang's pools. vLLM's blocks are not built for them.
+TEST(EnginePoolsSetup, EnginesWithRolesHavePoolsOfSglang) {
+  const Settings roles{"cluster.prefill=1", "cluster.decode=1"};
+  const kvtwin::Setup setup = model_of("gpt-oss-120b", roles + Settings{"engine=sglang"});
+  ASSERT_NE(setup.decode, nullptr);
+  EXPECT_EQ(setup.engine.windows(), std::vector<kvtwin::Tokens>{128});
+  EXPECT_EQ(setup.decode->engine.windows(), std::vector<kvtwin::Tokens>{128});
+  ASSERT_EQ(setup.engine.hand_over.to.beside.size(), 1U);
+  EXPECT_EQ(setup.engine.hand_over.to.beside[0].token_bytes(), 36'864U);
+  EXPECT_FALSE(has_note(setup, "hits are too high")) << notes_of(setup);
+  const kvtwin::Setup blocks = model_of("gpt-oss-120b", roles + Settings{"engine=vllm"});
+  EXPECT_TRUE(blocks.engine.block_groups.groups.empty());
+  EXPECT_TRUE(blocks.decode->engine.block_groups.groups.empty());
+  EXPECT_TRUE(has_note(blocks, "hits are too high")) << notes_of(blocks);
+  try {
+    model_of("gpt-oss-120b", roles + Settings{"engine=sglang", "cluster.decode_set=scheduler.style=vllm"});
+    FAIL() << "one engine has windows";
+  } catch (const InputError& error) {
+    EXPECT_EQ(
+        std::string(error.what()),
+        "cluster.decode_set (--set): the decode engines do not keep the windows and states that the prefill engines "
+        "do; scheduler.style, cache.hybrid_allocator and tiers must allow both to keep them");
   }
 }
 

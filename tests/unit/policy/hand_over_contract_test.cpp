@@ -108,6 +108,46 @@ TEST_F(Writer, IsToldOfEveryBreak) {
   expect("the last hand-over writes the last page");
 }
 
+// A window of two pages and a state go with the last page of a prompt of three pages.
+TEST(SeamContract, AHandOverHasItsWindowsAndStates) {
+  ContractTerms terms{kPage, EngineRole::prefill};
+  terms.windows = {4, 0};
+  SeamContract contract(terms);
+  Arrival arrival;
+  arrival.request = 7;
+  arrival.prompt_tokens = 11;
+  arrival.output_tokens = 1;
+  arrival.part = RequestPart::prefill;
+  ASSERT_EQ(text(contract.take({10, arrival})), "");
+  std::vector<SlotId> slots{20, 21, 30, 31};
+  Notice room{NoticeKind::room, 7, 0, 0, 1, slots};
+  EXPECT_EQ(text(contract.take({10, room})), "room is for the rest of the prompt") << "no slot for the state";
+  slots.push_back(40);
+  room.slots = slots;
+  ASSERT_EQ(text(contract.take({10, room})), "");
+  const std::vector<PageMove> moves{{{}, 3, 20}, {{}, 4, 21}};
+  std::vector<PageMove> windows{{{}, 1, 30}, {{}, 2, 31}}, states{{{}, 9, 40}};
+  HandOverOperation operation;
+  operation.request = 7;
+  operation.first = 1;
+  operation.pages = moves;
+  operation.tokens = 7;
+  operation.work = {.pages = 2, .bytes = 1, .writes = 1};
+  EXPECT_EQ(text(contract.judge(Operation(operation))), "") << "more follows";
+  operation.last = true;
+  EXPECT_EQ(text(contract.judge(Operation(operation))), "the last hand-over writes all windows and states");
+  operation.parts = {{0, windows}, {1, states}};
+  EXPECT_EQ(text(contract.judge(Operation(operation))), "");
+  operation.last = false;
+  EXPECT_EQ(text(contract.judge(Operation(operation))), "windows and states go with the last page");
+  operation.last = true;
+  std::swap(windows[0].target, windows[1].target);
+  EXPECT_EQ(text(contract.judge(Operation(operation))), "a window or state goes to its slot");
+  std::swap(windows[0].target, windows[1].target);
+  states[0].source = kNoSlot;
+  EXPECT_EQ(text(contract.judge(Operation(operation))), "a window or state moves from a slot to a slot");
+}
+
 TEST_F(Writer, EndsInOneOfItsWays) {
   EXPECT_EQ(submitted(), "");
   EXPECT_EQ(answered(Status::cancelled), "only what was cancelled ends cancelled");

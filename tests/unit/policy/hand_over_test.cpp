@@ -101,6 +101,40 @@ TEST_F(Prefill, WritesAgainWhatFailedOnAnotherRank) {
   EXPECT_EQ(rig_->events.count(EventKind::handed_over), 1U);
 }
 
+// The windows of the last pages and the state go with the last page, from the slots that the request has by then.
+TEST(PrefillOfAHybridModel, HandsOverTheEndOfThePrompt) {
+  EngineConfig config = prefill_engine(HandOverUnit::chunks);
+  config.evict_unit = EvictUnit::node;
+  config.window_release_tokens = 1;
+  config.state_points = "extra_buffer(chunk=4, interval=64)";
+  config.pools = {{Closure::tail, 4, 30, 0, config.shape}, {Closure::point, 0, 8, 0, config.shape}};
+  config.hand_over.from.beside = config.hand_over.to.beside = {config.shape, config.shape};
+  EngineRig rig(config);
+  rig.arrive_part(0, document({1, 2, 3, 4, 5, 6}), 24);
+  const std::vector<SlotId> slots{7, 8, 9, 10, 11, 12, 17, 27};
+  rig.notice(room_for(0, slots));
+  rig.complete_pass();
+  ASSERT_EQ(rig.world.hand_overs.size(), 1U);
+  EXPECT_FALSE(rig.world.hand_overs[0].last) << "the first chunk";
+  EXPECT_TRUE(rig.world.hand_overs[0].beside.empty());
+  rig.complete_hand_over();
+  rig.complete_pass();
+  ASSERT_EQ(rig.world.hand_overs.size(), 1U);
+  rig.complete_hand_over();
+  rig.complete_pass();
+  ASSERT_EQ(rig.world.hand_overs.size(), 1U);
+  const ManualWorld::HandOver& write = rig.world.hand_overs[0];
+  EXPECT_TRUE(write.last);
+  ASSERT_EQ(write.beside.size(), 2U) << "the window of the last page, and the state";
+  EXPECT_EQ(write.beside[0].target, 17U);
+  EXPECT_EQ(write.beside[1].target, 27U);
+  EXPECT_EQ(write.beside[0].key, document({1, 2, 3, 4, 5, 6}).back());
+  rig.engine.check_invariants();
+  rig.complete_hand_over();
+  EXPECT_EQ(rig.events.count(EventKind::handed_over), 1U);
+  EXPECT_TRUE(rig.engine.idle());
+}
+
 // Four failures in a row, on whichever ranks.
 TEST_F(Prefill, WithdrawsAfterTheSameFailuresOnAllRanks) {
   start(HandOverUnit::chunks);

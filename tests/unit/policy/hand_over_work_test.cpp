@@ -53,6 +53,38 @@ TEST(HandOverWork, a_latent_crosses_the_network_once) {
   }
 }
 
+// 10 pages, 3 windows of a page with 18 layers, and a state of 36 layers.
+TEST(HandOverWork, windows_go_the_way_of_the_pages_and_states_to_every_rank) {
+  const KvShape window{18, 2, 1, 128, 64}, state{36, 1, 1, 1 << 20, 1};
+  const auto add_all = [](HandOverWork work, const HandOverSide& from, const HandOverSide& to) {
+    add_beside(work, from, to, 0, false, 3);
+    add_beside(work, from, to, 1, true, 1);
+    return work;
+  };
+  HandOverSide four{gqa(2), 4, Layout::layer_first, {window, state}},
+      eight{gqa(1), 8, Layout::layer_first, {window, state}};
+  const HandOverWork pages = hand_over_work(four, four, 10, 10, 1, false), all = add_all(pages, four, four);
+  EXPECT_EQ(all.bytes - pages.bytes, 4 * (3U * 18 * 2 * 128 * 64 + 36 * (1U << 20)));
+  EXPECT_EQ(all.writes - pages.writes, 4 * (3U * 18 * 2 + 36));
+  EXPECT_EQ(all.pages, 10U);
+  const HandOverWork apart = hand_over_work(four, eight, 10, 10, 1, false);
+  EXPECT_EQ(add_all(apart, four, eight).writes - apart.writes, 8 * (3U * 18 * 2 * 64 + 36)) << "token by token";
+  const HandOverSide latent{kMla, 8, Layout::layer_first, {window, state}};
+  const HandOverWork once = hand_over_work(latent, latent, 10, 10, 1, false);
+  EXPECT_EQ(add_all(once, latent, latent).bytes - once.bytes, 3U * 18 * 2 * 128 * 64 + 8 * 36 * (1U << 20));
+}
+
+TEST(HandOverWork, the_windows_cover_that_of_the_last_full_page) {
+  EXPECT_EQ(first_window_page(128, 1000, 64), 13U) << "1000 - 128 is in page 13, and 15 pages are full";
+  EXPECT_EQ(first_window_page(128, 1024, 64), 14U);
+  EXPECT_EQ(first_window_page(100, 1000, 64), 13U);
+  EXPECT_EQ(first_window_page(128, 1000, 256), 2U) << "the window of the third page, which is full";
+  EXPECT_EQ(first_window_page(128, 100, 64), 0U);
+  EXPECT_EQ(handed_slots(128, 1000, 64), 3U);
+  EXPECT_EQ(handed_slots(128, 100, 64), 2U);
+  EXPECT_EQ(handed_slots(0, 1000, 64), 1U) << "a state";
+}
+
 TEST(HandOverWork, staged_pages_of_one_layout_are_whole) {
   const HandOverSide side{gqa(2), 4, Layout::page_first};
   const HandOverWork work = hand_over_work(side, side, 7, 7, 1, true);

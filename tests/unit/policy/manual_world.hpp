@@ -49,6 +49,7 @@ class ManualWorld final : public Substrate {
     std::vector<PageMove> pages;
     bool last;
     OperationId pass;
+    std::vector<PageMove> beside = {};
   };
 
   TimeNs now() const override { return time; }
@@ -64,6 +65,9 @@ class ManualWorld final : public Substrate {
                         {storage->needs.begin(), storage->needs.end()}});
     } else if (const auto* write = std::get_if<HandOverOperation>(&operation)) {
       hand_overs.push_back({id, write->first, {write->pages.begin(), write->pages.end()}, write->last, write->pass});
+      for (const auto& part : write->parts) {
+        hand_overs.back().beside.insert(hand_overs.back().beside.end(), part.moves.begin(), part.moves.end());
+      }
     } else {
       const auto& pass = std::get<ForwardOperation>(operation);
       passes.push_back({id, pass.shape, pass.steps, {pass.gates.begin(), pass.gates.end()}, pass.sequences.size()});

@@ -96,7 +96,8 @@ TEST(PoolStorage, usable_lengths_are_those_of_SGLang) {
 }
 
 TEST(PoolStorage, ranks_read_the_longest_prefix_that_all_of_them_have) {
-  constexpr std::size_t kUsable = 12, kNegated = 13;  // in the reduction, of the first tier
+  constexpr std::size_t kUsable = 12, kDistance = 13;  // in the reduction, of the first tier
+  constexpr std::int64_t kMostPages = std::int64_t{1} << 40;
   for (const int theirs : {8, 4, 2}) {
     const Tokens pages = theirs == 2 ? 0 : static_cast<Tokens>(theirs);
     EngineConfig config = config_of(false, true);
@@ -107,10 +108,10 @@ TEST(PoolStorage, ranks_read_the_longest_prefix_that_all_of_them_have) {
     put_of_pool(rig, keys, 1, {4, 8});
     // Of the lengths 4 and 8, the other rank has 8 and 4, 4 alone, or none, but 2.
     rig.other_ranks = [&rig, theirs](ReduceVector& values) {
-      if (rig.world.stored.empty() && values[kUsable] == 0 && values[kNegated] == 0) return;
+      if (rig.world.stored.empty() && values[kUsable] == 0 && values[kDistance] == 0) return;
       const std::int64_t most = theirs == 2 && values[kUsable] < 2 ? 0 : theirs;
       values[kUsable] = std::min<std::int64_t>(values[kUsable], most);
-      values[kNegated] = std::min<std::int64_t>(values[kNegated], -std::min<std::int64_t>(most, 8));
+      values[kDistance] = std::min<std::int64_t>(values[kDistance], kMostPages - std::min<std::int64_t>(most, 8));
     };
     rig.arrive(0, keys, 41, 1);
     rig.complete_stored();  // the look-up
