@@ -40,7 +40,9 @@ void add_record(CLI::App& program) {
   CLI::App* command = program.add_subcommand("record", "Record the KV events of a running SGLang or vLLM server");
   command->footer(
       "Example: kvtwin record --kv-events tcp://127.0.0.1:5557 --replay tcp://127.0.0.1:5558 --out out/events\n"
-      "Writes:  OUT/kv_events.jsonl, one event a line, with the token ids of the prompts: keep it as you keep prompts\n"
+      "Writes:  OUT/kv_events.jsonl, one event a line, with the token ids of the prompts: keep it as you keep "
+      "prompts.\n"
+      "         It is a trace too: kvtwin trace info OUT/kv_events.jsonl\n"
       "Exit:    0 done, also after Ctrl-C; 1 the file can't be written; 2 bad input");
   command->add_option("--kv-events", arguments.kv_events, "Endpoint of the server's publisher, tcp://HOST:PORT")
       ->required();
@@ -57,6 +59,9 @@ void add_record(CLI::App& program) {
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   command->add_option("--out", arguments.out, "Folder to write")->required();
+  command->add_flag("--without-token-ids", arguments.without_token_ids,
+                    "Leave out the token ids and extra keys of blocks, which tell what the prompts are. The recording "
+                    "is a workload then, and validate --events refuses it");
   command->add_flag("--force", arguments.force, "Replace the folder's recording");
   command->callback([] { record(arguments); });
 }

@@ -340,10 +340,10 @@ void add_trace(CLI::App& program) {
       ->required();
   add_trace_options(*convert_app, converted.how, "--block-tokens,--trace-block-tokens");
   convert_app->add_option("--limit", converted.limit, "Number of requests to convert (default: 0, all)");
-  convert_app->add_option(
-      "--salt", converted.how.options.salt,
-      "token_ids, sglang: secret for the hashes that replace the prompts. Without the secret, no reader can check "
-      "a guessed prompt against the file");
+  convert_app->add_option("--salt", converted.how.options.salt,
+                          "token_ids, sglang, vllm: secret for the hashes that replace the prompts. Without the "
+                          "secret, no reader can check "
+                          "a guessed prompt against the file");
   convert_app->add_option("--seed", converted.how.options.seed, "agentic: seed of the session starts")
       ->capture_default_str();
   convert_app->add_flag("--force", converted.force, "Replace the file if it exists");

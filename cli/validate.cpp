@@ -62,7 +62,8 @@ void add_validate(CLI::App& program) {
       "Compare with the output file of SGLang's bench_serving (JSONL, one run per line); without --experiment, the "
       "server is that of server_info in the file, on the machine of --hardware");
   command->add_option("--request-log", arguments.request_log,
-                      "Compare with the cached tokens in SGLang's request log, request by request; needs --experiment");
+                      "Compare with the cached tokens in SGLang's request log, request by request; needs --experiment. "
+                      "vLLM's log has no cached tokens: give --events too");
   command->add_option("--events", arguments.events,
                       "With --request-log: compare with the stores and removals of pages in a folder of kvtwin record");
   command->add_option("--experiment", arguments.experiment,

@@ -62,7 +62,7 @@ kvtwin_decision(order policy/order fcfs longest_prefix)
 kvtwin_decision(style policy/style sglang vllm)
 kvtwin_decision(state_points policy/state_points extra_buffer)
 kvtwin_decision(pool_eviction policy/pool_eviction lru)
-kvtwin_decision(trace_format traces/format mooncake qwen agentic azure burstgpt token_ids sglang lmcache)
+kvtwin_decision(trace_format traces/format mooncake qwen agentic azure burstgpt token_ids sglang lmcache vllm kv_events vllm_bench)
 
 if(KVTWIN_EXTRA_POLICIES)
   set(found "")

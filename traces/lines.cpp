@@ -22,8 +22,10 @@ TraceLines::TraceLines(std::string name, std::unique_ptr<ByteStream> bytes, std:
       max_line_(max_line_bytes),
       buffer_(kInitialBufferBytes + simdjson::SIMDJSON_PADDING) {}
 
-void TraceLines::fail(std::string_view what) const {
-  throw TraceError("trace \"" + name_ + "\", line " + std::to_string(line_) + ": " + std::string(what) + ".");
+void TraceLines::fail(std::string_view what) const { fail_at(line_, what); }
+
+void TraceLines::fail_at(std::uint64_t line, std::string_view what) const {
+  throw TraceError("trace \"" + name_ + "\", line " + std::to_string(line) + ": " + std::string(what) + ".");
 }
 
 void TraceLines::fail(std::string_view key, std::string_view what) const { fail_at(line_, key, what); }

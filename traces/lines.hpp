@@ -28,6 +28,7 @@ class TraceLines {
   [[noreturn]] void fail(std::string_view key, std::string_view what) const;
   // The error of an earlier line.
   [[noreturn]] void fail_at(std::uint64_t line, std::string_view key, std::string_view what) const;
+  [[noreturn]] void fail_at(std::uint64_t line, std::string_view what) const;
   // The error names the file, not a line.
   [[noreturn]] void fail_whole(std::string_view what) const;
 

@@ -19,12 +19,27 @@ const TraceFormat& format_named(std::string_view name) {
   return *found;
 }
 
+// A server's log may begin with lines of other programs. Skips them.
+const TraceFormat* format_of_log(TraceLines& lines) {
+  constexpr int kMostLines = 1000, kSure = 6;
+  std::string_view text;
+  for (int i = 0; i < kMostLines && lines.peek(text); ++i) {
+    const FirstLine line(text, nullptr);
+    const auto found =
+        std::ranges::find_if(trace_formats(), [&](const TraceFormat& format) { return format.matches(line) >= kSure; });
+    if (found != trace_formats().end()) return &*found;
+    lines.next(text);
+  }
+  return nullptr;
+}
+
 // Returns the format with the largest confidence for the first line. An empty file counts as mooncake.
 const TraceFormat& format_of(TraceLines& lines, const TraceOptions& options) {
   std::string_view text;
   if (!lines.peek(text)) return format_named("mooncake");
   simdjson::dom::parser parser(options.max_line_bytes + 1);
   JsonObject object;
+  const std::uint64_t first = lines.number();
   const bool is_object = text[text.find_first_not_of(" \t\r")] == '{';
   if (is_object) object = json_line(lines, parser, text);
   const FirstLine line(text, is_object ? &object : nullptr);
@@ -36,16 +51,13 @@ const TraceFormat& format_of(TraceLines& lines, const TraceOptions& options) {
     best_confidence = std::max(best_confidence, confidence);
   }
   if (best != nullptr) return *best;
-  for (const std::string_view mark :
-       {"non-default args: {", "Initializing a V1 LLM engine", "vLLM API server version"}) {
-    if (text.find(mark) == std::string_view::npos) continue;
-    lines.fail("is a line of a vLLM server's log, which is no trace; --from-server-log reads the server's arguments");
-  }
-  lines.fail(
+  if (const TraceFormat* const format = format_of_log(lines)) return *format;
+  lines.fail_at(
+      first,
       "is no trace that kvtwin knows: a file begins with a JSON object (Mooncake, Qwen-Bailian, kv-cache-tester, "
-      "token ids, SGLang's log, LMCache's log of look-ups), with the date of SGLang's log ([2026-11-24 04:42:12]) or "
-      "with the header of Azure's "
-      "or BurstGPT's CSV; a format that can't be told can be given");
+      "token ids, SGLang's log, LMCache's log of look-ups, KV events, vllm bench serve), with the date of SGLang's log "
+      "([2026-11-24 04:42:12]), with a line of vLLM's log or with the header of Azure's or BurstGPT's CSV; a format "
+      "that can't be told can be given");
 }
 
 const TraceOptions& checked(const TraceOptions& options) {

@@ -12,6 +12,9 @@
 //   token_ids   JSON lines with token ids of prompts; block ids are salted hashes     traces/format/token_ids.cpp
 //   sglang      SGLang's request log, level 3, JSON; block ids are salted hashes      traces/format/sglang.cpp
 //   lmcache     LMCache's log of look-ups; block ids are hashes of LMCache's hashes   traces/format/lmcache.cpp
+//   vllm        vLLM's log with requests at level DEBUG; block ids are salted hashes  traces/format/vllm.cpp
+//   kv_events   kvtwin record's KV events; requests are inferred from stores          traces/format/kv_events.cpp
+//   vllm_bench  result of vllm bench serve: times and lengths                         traces/format/vllm_bench.cpp
 //
 // The times of a file may count from any moment, for example from 1970. A reader returns times that count from the
 // first request or hint of the file.
@@ -147,7 +150,7 @@ struct TraceOptions {
   Tokens shared_tokens = 0;         // azure, burstgpt: length of the prefix that all prompts share, in whole blocks
   double session_gap_seconds = 30;  // agentic: mean time between the starts of two sessions; 1e-6 .. 1e6
   std::uint64_t seed = 1;           // agentic: seed of the sessions' starts
-  std::string salt;                 // token_ids, sglang: salt of the hashes; empty: a salt that is publicly known
+  std::string salt;                 // token_ids, sglang, vllm: salt of the hashes; empty: a salt that is publicly known
   std::size_t max_line_bytes = std::size_t{16} << 20;
   Tokens max_input_tokens = Tokens{1} << 24;  // agentic, azure, burstgpt: the longest prompt
   int max_window_log = 31;                    // 10 .. 31: a zstd frame may need a window of 2^max_window_log bytes

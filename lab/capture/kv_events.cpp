@@ -42,11 +42,26 @@ enum Field : std::size_t {
   lora_name_field,
   salt_field,
   session_field,
+  group_field,
+  kind_field,
+  window_field,
+  extra_field,
   kFields,
 };
-constexpr std::array<const char*, kFields> kFieldNames{
-    "type",    "block_hashes", "parent_block_hash", "token_ids",  "block_size",
-    "lora_id", "medium",       "lora_name",         "cache_salt", "session_id"};
+constexpr std::array<const char*, kFields> kFieldNames{"type",
+                                                       "block_hashes",
+                                                       "parent_block_hash",
+                                                       "token_ids",
+                                                       "block_size",
+                                                       "lora_id",
+                                                       "medium",
+                                                       "lora_name",
+                                                       "cache_salt",
+                                                       "session_id",
+                                                       "group_idx",
+                                                       "kv_cache_spec_kind",
+                                                       "kv_cache_spec_sliding_window",
+                                                       "extra_keys"};
 
 // A type of event. `places`: its fields in a list, behind the type; `more`: those that only a map has.
 struct EventType {
@@ -60,10 +75,12 @@ struct EventType {
 };
 constexpr Field kStoredPlaces[] = {hashes_field,  parent_field, tokens_field,   size_field,
                                    lora_id_field, medium_field, lora_name_field};
-constexpr Field kStoredMore[] = {salt_field, session_field};
+constexpr Field kStoredMore[] = {salt_field, session_field, group_field, kind_field, window_field, extra_field};
 constexpr Field kRemovedPlaces[] = {hashes_field, medium_field};
-constexpr EventType kEventTypes[] = {
-    {"BlockStored", kStoredPlaces, kStoredMore}, {"BlockRemoved", kRemovedPlaces, {}}, {"AllBlocksCleared", {}, {}}};
+constexpr Field kRemovedMore[] = {group_field};
+constexpr EventType kEventTypes[] = {{"BlockStored", kStoredPlaces, kStoredMore},
+                                     {"BlockRemoved", kRemovedPlaces, kRemovedMore},
+                                     {"AllBlocksCleared", {}, {}}};
 
 // The next value of bytes that have been checked.
 Value take_value(MessagePack& from) { return from.next().value_or(Value{}); }
@@ -141,19 +158,23 @@ std::string string_text(std::string_view text) { return Json(text).dump(-1, Json
 
 void append_key(std::string& line, const char* name) { line.append(",\"").append(name).append("\":"); }
 
-void append_hash(std::string& line, const Value& value, const char* what) {
+std::string hex_text(std::span<const std::uint8_t> bytes) {
   constexpr const char* kDigits = "0123456789abcdef";
+  std::string text = "0x";
+  for (const std::uint8_t byte : bytes) {
+    text += kDigits[byte >> 4];
+    text += kDigits[byte & 15];
+  }
+  return text;
+}
+
+void append_hash(std::string& line, const Value& value, const char* what) {
   if (value.is_integer()) {
     line += integer_text(value);
     return;
   }
   if (value.kind != Kind::bytes) refuse(what);
-  line += "\"0x";
-  for (const std::uint8_t byte : value.bytes) {
-    line += kDigits[byte >> 4];
-    line += kDigits[byte & 15];
-  }
-  line += '"';
+  line.append("\"").append(hex_text(value.bytes)).append("\"");
 }
 
 std::uint64_t append_hashes(std::string& line, const Fields& fields) {
@@ -197,7 +218,48 @@ void append_tokens(std::string& line, MessagePack& from, std::uint64_t count, bo
   line += ']';
 }
 
-std::uint64_t append_stored(std::string& line, const Fields& fields) {
+// What else is in the hash of each block: a list of texts, numbers and such lists; null for a block without.
+void append_extra(std::string& line, MessagePack& from) {
+  const Value value = take_value(from);
+  switch (value.kind) {
+    case Kind::nil: line += "null"; return;
+    case Kind::text: line += string_text(value.text()); return;
+    case Kind::bytes: line += string_text(hex_text(value.bytes)); return;
+    case Kind::real: line += Json(value.real).dump(); return;
+    case Kind::list: break;
+    default:
+      if (!value.is_integer()) refuse("extra_keys holds something that is neither text, a number nor a list");
+      line += integer_text(value);
+      return;
+  }
+  line += '[';
+  for (std::uint64_t i = 0; i < value.number; ++i) {
+    if (i > 0) line += ',';
+    append_extra(line, from);
+  }
+  line += ']';
+}
+
+// Most blocks have no extra keys.
+void append_extra_keys(std::string& line, const Fields& fields) {
+  MessagePack from({});
+  const Value keys = fields.head(extra_field, from);
+  if (keys.kind == Kind::nil) return;
+  if (keys.kind != Kind::list) refuse("extra_keys is no list");
+  std::string entries;
+  bool any = false;
+  for (std::uint64_t i = 0; i < keys.number; ++i) {
+    if (i > 0) entries += ',';
+    const std::size_t before = entries.size();
+    append_extra(entries, from);
+    any |= std::string_view(entries).substr(before) != "null";
+  }
+  if (!any) return;
+  append_key(line, kFieldNames[extra_field]);
+  line.append("[").append(entries).append("]");
+}
+
+std::uint64_t append_stored(std::string& line, const Fields& fields, bool contents) {
   const std::uint64_t blocks = append_hashes(line, fields);
   const Value parent = fields.head(parent_field);
   if (parent.kind != Kind::nil) {
@@ -207,20 +269,24 @@ std::uint64_t append_stored(std::string& line, const Fields& fields) {
   MessagePack from({});
   const Value tokens = fields.head(tokens_field, from);
   if (tokens.kind != Kind::list) refuse("token_ids is no list");
+  const std::size_t before = line.size();
   append_key(line, "token_ids");
   append_tokens(line, from, tokens.number, true);
+  if (!contents) line.resize(before);
   const Value size = fields.head(size_field);
   if (size.kind != Kind::natural) refuse("block_size is no number");
   append_key(line, "block_size");
   line += std::to_string(size.number);
-  for (const Field field : {lora_id_field, medium_field, lora_name_field, salt_field, session_field}) {
+  for (const Field field : {lora_id_field, medium_field, lora_name_field, salt_field, session_field, group_field,
+                            kind_field, window_field}) {
     append_plain(line, fields, field);
   }
+  if (contents) append_extra_keys(line, fields);
   return blocks;
 }
 
 // Calls `take`, if there is one, with each event. Errors: BadBatch.
-void decode(std::span<const std::uint8_t> payload, const TakeKvEvent& take, PassedOver* passed_over) {
+void decode(std::span<const std::uint8_t> payload, const TakeKvEvent& take, PassedOver* passed_over, bool contents) {
   MessagePack from(payload);
   const Value batch = take_value(from);
   const Value time = batch.kind == Kind::list && batch.number >= 2 ? take_value(from) : Value{};
@@ -243,10 +309,11 @@ void decode(std::span<const std::uint8_t> payload, const TakeKvEvent& take, Pass
                                                     : read_list(from, event.number, fields, passed_over);
     line.assign(head).append(type.name).append("\"");
     std::uint64_t blocks = 0;
-    if (type.name == "BlockStored") blocks = append_stored(line, fields);
+    if (type.name == "BlockStored") blocks = append_stored(line, fields, contents);
     if (type.name == "BlockRemoved") {
       blocks = append_hashes(line, fields);
       append_plain(line, fields, medium_field);
+      append_plain(line, fields, group_field);
     }
     line += '}';
     if (take) take({type.name, blocks, line});
@@ -255,14 +322,15 @@ void decode(std::span<const std::uint8_t> payload, const TakeKvEvent& take, Pass
 
 }  // namespace
 
-std::string decode_kv_events(std::span<const std::uint8_t> payload, const TakeKvEvent& take, PassedOver& passed_over) {
+std::string decode_kv_events(std::span<const std::uint8_t> payload, const TakeKvEvent& take, PassedOver& passed_over,
+                             bool contents) {
   MessagePack whole(payload);
   if (!whole.skip() || !whole.at_end()) {
     return "is no MessagePack, or deeper than " + std::to_string(MessagePack::kMaxDepth);
   }
   try {
-    decode(payload, {}, nullptr);  // a message is read as a whole or not at all
-    decode(payload, take, &passed_over);
+    decode(payload, {}, nullptr, true);  // a message is read as a whole or not at all
+    decode(payload, take, &passed_over, contents);
   } catch (const BadBatch& bad) {
     return bad.what();
   }
@@ -283,8 +351,9 @@ std::uint64_t range_size(std::uint64_t first, std::uint64_t last) { return satur
 
 }  // namespace
 
-KvEventWriter::KvEventWriter(const fs::path& folder, const std::string& endpoint, const std::string& topic, bool force)
-    : path_(folder / kFileName) {
+KvEventWriter::KvEventWriter(const fs::path& folder, const std::string& endpoint, const std::string& topic, bool force,
+                             bool contents)
+    : path_(folder / kFileName), contents_(contents) {
   std::error_code error;
   if (fs::exists(path_, error) && !force) {
     throw InputError("--out " + folder.string() + ": holds a recording; give another folder, or --force to replace it");
@@ -325,7 +394,7 @@ void KvEventWriter::write(std::uint64_t seq, std::span<const std::uint8_t> paylo
     put_line("{\"seq\":" + std::to_string(seq) + ",", event.json.substr(1));
     count(event);
   };
-  if (const std::string problem = decode_kv_events(payload, take, counts_.passed_over); !problem.empty()) {
+  if (const std::string problem = decode_kv_events(payload, take, counts_.passed_over, contents_); !problem.empty()) {
     put_bad(seq, problem);
   }
   finish();
@@ -405,11 +474,14 @@ const Json& list_of(const Json& line, const char* key, const std::string& where)
 void take_blocks(const Json& line, const std::string& where, KvEvent& event) {
   for (const Json& hash : list_of(line, "block_hashes", where)) event.hashes.push_back(hash_text(hash, where));
   event.medium = plain_text(line, "medium");
+  if (line.contains("group_idx")) event.group = natural(line, "group_idx", where);
   if (event.kind != KvEvent::Kind::stored) return;
+  event.group_kind = plain_text(line, "kv_cache_spec_kind");
   event.block_size = natural(line, "block_size", where);
   if (line.contains("parent_block_hash")) event.parent = hash_text(line.at("parent_block_hash"), where);
   event.cache_salt = plain_text(line, "cache_salt");
   event.lora = plain_text(line, line.contains("lora_name") ? "lora_name" : "lora_id");
+  if (!line.contains("token_ids")) return;  // record --without-token-ids
   for (const Json& token : list_of(line, "token_ids", where)) {
     if (!token.is_number_unsigned() || token.get<std::uint64_t>() > std::numeric_limits<std::uint32_t>::max()) {
       event.tokens.clear();

@@ -14,7 +14,7 @@
 //   {"type": "missing", "from": N, "to": M}                           messages N .. M were lost
 //   {"type": "restart", "seq": N}                                     sequence numbers began again: another engine
 //   {"type": "bad", "seq": N, "why": sentence}                        a message that could not be read
-// A hash of bytes is the string "0x" and hex digits. A rank of nil is absent.
+// A hash of bytes is the string "0x" and hex digits. A rank of nil is absent, and so are extra_keys that are all nil.
 #pragma once
 
 #include <array>
@@ -43,8 +43,10 @@ using TakeKvEvent = std::function<void(const KvEventLine&)>;
 
 // Decodes a payload and calls `take` with each event. Counts the keys that it does not read in `passed_over`. Returns
 // why the payload is no batch, and then has called `take` for no event; or nothing. Any bytes are allowed. Memory: one
-// line, at most 7 times the payload's size, whatever lengths it declares.
-std::string decode_kv_events(std::span<const std::uint8_t> payload, const TakeKvEvent& take, PassedOver& passed_over);
+// line, at most 7 times the payload's size, whatever lengths it declares. `contents`: with token_ids and extra_keys,
+// which tell what the prompts are.
+std::string decode_kv_events(std::span<const std::uint8_t> payload, const TakeKvEvent& take, PassedOver& passed_over,
+                             bool contents = true);
 
 struct KvEventCounts {
   std::uint64_t messages = 0, bad = 0, missing = 0, restarts = 0;
@@ -58,7 +60,9 @@ struct KvEventCounts {
 class KvEventWriter {
  public:
   // Makes the folder. Errors: InputError if it holds a recording and `force` is false; WorkError.
-  KvEventWriter(const std::filesystem::path& folder, const std::string& endpoint, const std::string& topic, bool force);
+  // `contents`: as in decode_kv_events().
+  KvEventWriter(const std::filesystem::path& folder, const std::string& endpoint, const std::string& topic, bool force,
+                bool contents = true);
   ~KvEventWriter();
   KvEventWriter(const KvEventWriter&) = delete;
   KvEventWriter& operator=(const KvEventWriter&) = delete;
@@ -85,6 +89,7 @@ class KvEventWriter {
   void count(const KvEventLine& event);
 
   std::filesystem::path path_;
+  bool contents_;
   std::FILE* out_ = nullptr;
   std::optional<std::uint64_t> expected_;
   KvEventCounts counts_;
@@ -96,8 +101,10 @@ struct KvEvent {
   Kind kind = Kind::stored;
   std::uint64_t line = 0;
   std::uint64_t seq = 0;
-  std::uint64_t count = 0;  // missing: messages
-  std::string medium;       // as the engine wrote it; empty: none
+  std::uint64_t count = 0;             // missing: messages
+  std::string medium;                  // as the engine wrote it; empty: none
+  std::optional<std::uint64_t> group;  // of layers (vLLM's group_idx)
+  std::string group_kind;              // stored: vLLM's kv_cache_spec_kind
   std::vector<std::string> hashes;
   std::optional<std::string> parent;
   std::uint64_t block_size = 0;

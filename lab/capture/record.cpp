@@ -225,7 +225,7 @@ class Recorder {
       : arguments_(arguments),
         stop_(stop),
         live_(context, ZMQ_SUB, arguments.kv_events, "--kv-events", max_bytes()),
-        writer_(arguments.out, arguments.kv_events, arguments.topic, arguments.force) {
+        writer_(arguments.out, arguments.kv_events, arguments.topic, arguments.force, !arguments.without_token_ids) {
     if (!arguments.replay.empty()) {
       replay_ = std::make_unique<Socket>(context, ZMQ_DEALER, arguments.replay, "--replay", max_bytes());
       writer_.expect_from_zero();

@@ -19,6 +19,7 @@ struct RecordArguments {
   std::uint64_t max_message_mib = 16;                // larger messages are counted, and not read
   std::uint64_t max_queue_mib = 1024;                // of messages that have arrived and have not been read
   std::chrono::milliseconds replay_after_end{2000};  // the longest time for a replay after the end of the recording
+  bool without_token_ids = false;                    // nothing of the prompts: hashes, sizes and times only
   bool force = false;
 };
 

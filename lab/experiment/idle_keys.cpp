@@ -154,14 +154,14 @@ const Rule kRules[] = {
     {kOfTrace, [](const Facts& f) { return f.trace; }, "there is no trace; give workload.trace"},
     {kOfSharedTokens,
      [](const Facts& f) {
-       return f.trace &&
-              !f.is_one_of("workload.format", {"mooncake", "qwen", "agentic", "token_ids", "sglang", "lmcache"});
+       return f.trace && !f.is_one_of("workload.format", {"mooncake", "qwen", "agentic", "token_ids", "sglang",
+                                                          "lmcache", "vllm", "kv_events", "vllm_bench"});
      },
      "it is read for traces in the formats azure and burstgpt only; set that"},
     {kOfSessions,
      [](const Facts& f) {
-       return f.trace && !f.is_one_of("workload.format",
-                                      {"mooncake", "qwen", "azure", "burstgpt", "token_ids", "sglang", "lmcache"});
+       return f.trace && !f.is_one_of("workload.format", {"mooncake", "qwen", "azure", "burstgpt", "token_ids",
+                                                          "sglang", "lmcache", "vllm", "kv_events", "vllm_bench"});
      },
      "it is read for traces in the format agentic only; set that"},
     {kOfService,

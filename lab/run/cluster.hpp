@@ -13,6 +13,7 @@
 
 #include "lab/experiment/request_route.hpp"
 #include "lab/experiment/setup.hpp"
+#include "lab/report/metrics.hpp"
 #include "policy/engine.hpp"
 #include "policy/seam/journal.hpp"
 #include "policy/seam/world.hpp"

@@ -455,7 +455,7 @@ std::vector<ValidationCell> cells_of_request_log(const ValidateArguments& argume
   all.insert(all.end(), settings.begin(), settings.end());
   for (const std::string& set : all) experiment.set(set);
   ValidationCell cell{fs::path(arguments.request_log).stem().string(), work_of(experiment), "", {}, {}};
-  cell.measured.push_back(read_request_log(experiment));
+  cell.measured.push_back(read_request_log(experiment, !arguments.events.empty()));
   cell.predicted = predict(place, arguments.experiment, all, 0, cell.name);
   take_hits(read_request_hits(cell.predicted.folder), cell.predicted);
   std::vector<ValidationCell> cells;

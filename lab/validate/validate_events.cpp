@@ -53,6 +53,7 @@ class MeasuredEvents {
     }
     if (adapters_ > 0) note(grouped(adapters_) + " pages of LoRA adapters were left out");
     if (other_media_ > 0) note(grouped(other_media_) + " events of other media than GPU and CPU were left out");
+    if (other_groups_ > 0) note(grouped(other_groups_) + " events of layers with windows or states were left out");
     if (other_ranks_ > 0) note(grouped(other_ranks_) + " events of other ranks than the first were left out");
     if (removed_unseen_ > 0)
       note(grouped(removed_unseen_) + " removals of pages that were stored before it began were left out");
@@ -83,6 +84,8 @@ class MeasuredEvents {
     const std::optional<Tier> tier = tier_of(event.medium);
     if (*rank_ != event.rank) {
       ++other_ranks_;
+    } else if (!of_group(event)) {
+      ++other_groups_;
     } else if (!tier) {
       ++other_media_;
     } else if (event.kind == KvEvent::Kind::stored) {
@@ -90,6 +93,15 @@ class MeasuredEvents {
     } else {
       remove(event, events_[*tier]);
     }
+  }
+
+  // Groups of layers with windows or states store a part of the pages only. The first one with full attention counts.
+  bool of_group(const KvEvent& event) {
+    if (!event.group) return true;
+    const bool full = event.kind == KvEvent::Kind::stored &&
+                      (event.group_kind == "full_attention" || event.group_kind == "mla_attention");
+    if (!group_ && full) group_ = event.group;
+    return group_ == event.group;
   }
 
   void store(const KvEvent& event, std::vector<PageEvent>& events) {
@@ -135,7 +147,8 @@ class MeasuredEvents {
   std::unordered_map<std::string, EventPages::Page> known_;  // by the engine's hash; looked up only
   PageEvents events_;
   std::vector<std::string> notes_;
-  std::optional<std::uint64_t> rank_;
+  std::optional<std::uint64_t> rank_, group_;
+  std::uint64_t other_groups_ = 0;
   std::uint64_t unknown_ = 0, adapters_ = 0, other_media_ = 0, other_ranks_ = 0, removed_unseen_ = 0;
   bool is_over_ = false;
 };
@@ -273,7 +286,7 @@ EventErrors event_errors(const fs::path& recording, const fs::path& predicted_fo
   if (of_engine.empty()) {
     throw InputError(recording.string() +
                      ": holds no store and no removal that can be compared; record a server that "
-                     "publishes KV events while it serves the requests of the log");
+                     "publishes KV events while it serves the requests of the log (without --without-token-ids)");
   }
   PredictedEvents predicted;
   const Rerun rerun(run, experiment, &predicted);

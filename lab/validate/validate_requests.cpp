@@ -58,11 +58,11 @@ Json json_of(const RequestHits& hits) {
 }  // namespace
 
 std::vector<std::string> request_log_settings(const fs::path& log, const Experiment& experiment) {
-  return {"workload.trace=" + Json(fs::absolute(log).string()).dump(), "workload.format=\"sglang\"",
+  return {"workload.trace=" + Json(fs::absolute(log).string()).dump(), "workload.format=\"auto\"",
           "workload.block_tokens=" + std::to_string(experiment.integer("cache.page_tokens"))};
 }
 
-RunFigures read_request_log(const Experiment& experiment) {
+RunFigures read_request_log(const Experiment& experiment, bool with_events) {
   const std::string log = experiment.path("workload.trace").string();
   const std::unique_ptr<TraceSource> workload = open_workload(experiment);
   const auto limit = static_cast<std::uint64_t>(experiment.integer("workload.limit"));
@@ -88,12 +88,14 @@ RunFigures read_request_log(const Experiment& experiment) {
   }
   run.completed = static_cast<double>(number);
   take_latencies(std::move(seconds), run);
-  if (run.hits.empty()) {
-    throw InputError(log +
-                     ": has no out.meta_info.cached_tokens, so that no hits were measured; take a log of a server "
-                     "that writes them");
+  if (!run.hits.empty()) {
+    add_hit_shares(sum, experiment, run);
+  } else if (!with_events) {
+    throw InputError(
+        log +
+        ": has no hits of its requests (in SGLang's log out.meta_info.cached_tokens); take a log of a server "
+        "that writes them, or give --events, a recording of its KV events");
   }
-  add_hit_shares(sum, experiment, run);
   return run;
 }
 

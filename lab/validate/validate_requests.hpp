@@ -14,14 +14,15 @@
 
 namespace kvtwin {
 
-// Returns the settings that make a request log the workload of an experiment: the trace, its format, and blocks of one
+// Returns the settings that make a request log the workload of an experiment: the trace, and blocks of one
 // page, so that the simulation's pages are the server's.
 std::vector<std::string> request_log_settings(const std::filesystem::path& log, const Experiment& experiment);
 
 // Returns what the log measured: hits by tier, end-to-end times, and the hits of each request. Tokens from storage
-// count for the experiment's first storage tier, or for the disk if it has none.
+// count for the experiment's first storage tier, or for the disk if it has none. `with_events`: KV events are compared
+// too, so that the log may have no hits.
 // Requires: `experiment` has the settings above. Errors: InputError.
-RunFigures read_request_log(const Experiment& experiment);
+RunFigures read_request_log(const Experiment& experiment, bool with_events);
 
 struct HitErrors {
   struct Difference {

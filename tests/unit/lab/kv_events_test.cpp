@@ -148,14 +148,44 @@ TEST(KvEvents, KeysThatAreNotReadAreNamed) {
   const test::Folder folder;
   KvEventWriter writer(folder.path(), "e", "", false);
   Packed event = stored({1}, nullptr, {1, 2});
-  event["group_idx"] = 3;
+  event["locality"] = "LOCAL";
   event["nothing"] = nullptr;
-  const Packed removed{{"type", "BlockRemoved"}, {"block_hashes", {1}}, {"session_id", "s"}, {"group_idx", 1}};
+  const Packed removed{{"type", "BlockRemoved"}, {"block_hashes", {1}}, {"session_id", "s"}, {"locality", "LOCAL"}};
   const Packed list = Packed::array({"AllBlocksCleared", 7});
   writer.write(0, pack(Packed::array({1, Packed::array({event, removed, list}), nullptr, 9})));
   EXPECT_EQ(writer.counts().first_problem, "");
   EXPECT_EQ(writer.counts().passed_over.text(),
-            "entries of a batch behind the rank (1), group_idx (2), session_id (1), entry 1 of AllBlocksCleared (1)");
+            "entries of a batch behind the rank (1), locality (2), session_id (1), entry 1 of AllBlocksCleared (1)");
+}
+
+// As vLLM 0.32 writes them for a model with sliding windows.
+TEST(KvEvents, GroupsOfLayersAndExtraKeysAreKept) {
+  Packed event = stored({1, 2}, nullptr, {1, 2, 3, 4});
+  event["group_idx"] = 3;
+  event["kv_cache_spec_kind"] = "sliding_window";
+  event["kv_cache_spec_sliding_window"] = 128;
+  event["extra_keys"] = Packed::array({nullptr, Packed::array({"adapter", Packed::array({"image", 7})})});
+  const Packed removed{{"type", "BlockRemoved"}, {"block_hashes", {1}}, {"group_idx", 1}};
+  const Bytes message = pack(Packed::array({1, Packed::array({event, removed}), nullptr}));
+  std::vector<std::string> lines;
+  PassedOver passed_over;
+  const auto take = [&](const KvEventLine& one) { lines.emplace_back(one.json); };
+  EXPECT_EQ(decode_kv_events(message, take, passed_over), "");
+  EXPECT_EQ(decode_kv_events(message, take, passed_over, false), "");
+  EXPECT_EQ(passed_over.text(), "");
+  ASSERT_EQ(lines.size(), 4U);
+  const std::string groups =
+      R"("group_idx":3,"kv_cache_spec_kind":"sliding_window","kv_cache_spec_sliding_window":128)";
+  EXPECT_NE(lines[0].find(groups + R"(,"extra_keys":[null,["adapter",["image",7]]]})"), std::string::npos) << lines[0];
+  EXPECT_NE(lines[0].find("token_ids"), std::string::npos);
+  EXPECT_NE(lines[1].find(R"("group_idx":1})"), std::string::npos) << lines[1];
+  EXPECT_NE(lines[2].find(groups + "}"), std::string::npos) << lines[2];
+  EXPECT_EQ(lines[2].find("token_ids"), std::string::npos) << "nothing of the prompts";
+  KvEvent read;
+  parse_kv_event(R"({"seq":1,)" + lines[2].substr(1), "t", read);
+  EXPECT_EQ(read.group, 3U);
+  EXPECT_EQ(read.group_kind, "sliding_window");
+  EXPECT_TRUE(read.tokens.empty());
 }
 
 TEST(KvEvents, CountsOfLostMessagesDoNotWrap) {
