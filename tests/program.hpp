@@ -1,6 +1,9 @@
 // Runs the program under test as a user does: with arguments, environment and working folder. Returns the exit code,
 // stdout and stderr. The program is the result of the build, or $KVTWIN_PROGRAM. The program does not get the KVTWIN_*
 // variables of the caller's environment, because test tools set some, and the program refuses unknown names.
+//
+// A test that is linked with the program's code runs it in a fork of the test. A start takes 25 ms of CPU, longer than
+// the work of most tests: the dynamic linker relocates the libraries of SimGrid.
 #pragma once
 
 #include <fcntl.h>
@@ -11,9 +14,11 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <iterator>
 #include <stdexcept>
 #include <string>
@@ -80,21 +85,13 @@ class Process {
 
     out_ = memory_file("stdout");
     err_ = memory_file("stderr");
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    if (around.out_file.empty()) {
-      posix_spawn_file_actions_adddup2(&actions, out_, STDOUT_FILENO);
+    // `validate` starts the program of its own process again, which must not be the test.
+    const bool starts_itself = !arguments.empty() && arguments.front() == "validate";
+    if (kBuiltMain != nullptr && words.front() == kBuiltProgram && !starts_itself) {
+      fork_with(argv, envp.data(), around);
     } else {
-      posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, around.out_file.c_str(), O_WRONLY, 0);
+      start(argv, envp.data(), around);
     }
-    posix_spawn_file_actions_adddup2(&actions, err_, STDERR_FILENO);
-    // CTest waits until nobody has its pipe: a program that outlived a test would keep CTest from its time limit.
-    posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
-    if (!around.folder.empty()) posix_spawn_file_actions_addchdir_np(&actions, around.folder.c_str());
-    const int error = posix_spawnp(&id_, words.front().c_str(), &actions, nullptr, argv.data(), envp.data());
-    posix_spawn_file_actions_destroy(&actions);
-    if (error != 0) throw std::system_error(error, std::generic_category(), words.front());
   }
   ~Process() {
     if (id_ > 0) {
@@ -124,6 +121,46 @@ class Process {
   }
 
  private:
+  void start(const std::vector<char*>& argv, char** environment, const Surroundings& around) {
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    if (around.out_file.empty()) {
+      posix_spawn_file_actions_adddup2(&actions, out_, STDOUT_FILENO);
+    } else {
+      posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, around.out_file.c_str(), O_WRONLY, 0);
+    }
+    posix_spawn_file_actions_adddup2(&actions, err_, STDERR_FILENO);
+    // CTest waits until nobody has its pipe: a program that outlived a test would keep CTest from its time limit.
+    posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
+    if (!around.folder.empty()) posix_spawn_file_actions_addchdir_np(&actions, around.folder.c_str());
+    const int error = posix_spawnp(&id_, argv.front(), &actions, nullptr, argv.data(), environment);
+    posix_spawn_file_actions_destroy(&actions);
+    if (error != 0) throw std::system_error(error, std::generic_category(), argv.front());
+  }
+
+  // As start(), without a new program.
+  void fork_with(std::vector<char*>& argv, char** environment, const Surroundings& around) {
+    std::cout.flush();
+    std::fflush(nullptr);
+    id_ = fork();
+    if (id_ < 0) throw std::system_error(errno, std::generic_category(), "fork");
+    if (id_ > 0) return;
+    constexpr int kNoSurroundings = 127;
+    const int in = open("/dev/null", O_RDONLY);
+    const int out = around.out_file.empty() ? out_ : open(around.out_file.c_str(), O_WRONLY);
+    if (in < 0 || out < 0 || dup2(in, STDIN_FILENO) < 0 || dup2(out, STDOUT_FILENO) < 0 ||
+        dup2(err_, STDERR_FILENO) < 0 || (!around.folder.empty() && chdir(around.folder.c_str()) != 0)) {
+      _exit(kNoSurroundings);
+    }
+    closefrom(STDERR_FILENO + 1);
+    environ = environment;
+    const int code = kBuiltMain(static_cast<int>(argv.size()) - 1, argv.data());
+    std::cout.flush();
+    std::fflush(nullptr);
+    _exit(code);
+  }
+
   static std::vector<char*> pointers(std::vector<std::string>& words) {
     std::vector<char*> list;
     for (std::string& word : words) list.push_back(word.data());
