@@ -13,7 +13,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -32,6 +31,7 @@ namespace kvtwin::test {
 namespace {
 
 constexpr std::size_t kMaxChildren = 4;  // child processes at the same time
+constexpr std::size_t kCasesOfAChild = 32;
 // Limit of one simulation of a few requests. Sanitizers take 12 times as long: with a prompt of 10^9 tokens 18.6 s,
 // not 1.5.
 constexpr rlim_t kMaxCpuSeconds = KVTWIN_TEST_SANITIZED ? 240 : 20;
@@ -44,16 +44,22 @@ struct Result {
   std::string sentence;  // the error message
 };
 
-// Runs a simulation in a child process, because a failed KV_CHECK ends the process, and SimGrid allows one world per
-// process.
+struct Case {
+  std::string shown;
+  std::vector<std::string> names;  // an error must contain one of these names
+  Experiment experiment;
+};
+
+// Simulates cases in a child process, one after the other, because a failed KV_CHECK ends the process. One process for
+// many cases: a fork costs more than a case.
 class Child {
  public:
-  explicit Child(const std::function<void()>& work) : said_(memfd_create("said", MFD_CLOEXEC)) {
-    if (said_ < 0) throw std::runtime_error("no memory file");
+  explicit Child(std::span<const Case> cases) : results_(memfd_create("results", MFD_CLOEXEC)) {
+    if (results_ < 0) throw std::runtime_error("no memory file");
     std::fflush(nullptr);
     id_ = fork();
     if (id_ < 0) throw std::runtime_error("no process");
-    if (id_ == 0) simulate(work);
+    if (id_ == 0) simulate_all(cases);
   }
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
@@ -62,49 +68,63 @@ class Child {
       kill(id_, SIGKILL);
       waitpid(id_, nullptr, 0);
     }
-    close(said_);
+    close(results_);
   }
 
-  Result wait() {
+  // Returns the results of the first cases, all of them if none ended the process. Otherwise the last result is that
+  // of the case that did.
+  std::vector<Result> wait() {
     int status = 0;
     while (waitpid(id_, &status, 0) < 0 && errno == EINTR) {
     }
     id_ = -1;
-    Result result;
-    if (WIFEXITED(status)) result.code = WEXITSTATUS(status);
-    if (WIFSIGNALED(status)) result.signal = WTERMSIG(status);
-    result.sentence.resize(static_cast<std::size_t>(lseek(said_, 0, SEEK_END)));
-    if (pread(said_, result.sentence.data(), result.sentence.size(), 0) < 0) result.sentence = "lost";
-    return result;
+    std::vector<Result> results;
+    lseek(results_, 0, SEEK_SET);
+    std::size_t bytes = 0;
+    for (Result result; read(results_, &result.code, sizeof result.code) == sizeof result.code;) {
+      if (read(results_, &bytes, sizeof bytes) != sizeof bytes) break;
+      result.sentence.resize(bytes);
+      if (read(results_, result.sentence.data(), bytes) != static_cast<ssize_t>(bytes)) break;
+      results.push_back(result);
+    }
+    if (!WIFEXITED(status)) results.push_back({-1, WTERMSIG(status), ""});
+    if (WIFEXITED(status) && WEXITSTATUS(status) != 0) results.push_back({WEXITSTATUS(status), 0, ""});
+    return results;
   }
 
  private:
-  [[noreturn]] void simulate(const std::function<void()>& work) const {
-    const rlimit cpu{kMaxCpuSeconds, kMaxCpuSeconds}, file{kMaxFileBytes, kMaxFileBytes}, no_core{0, 0};
-    setrlimit(RLIMIT_CPU, &cpu);
+  [[noreturn]] void simulate_all(std::span<const Case> cases) const {
+    const rlimit file{kMaxFileBytes, kMaxFileBytes}, no_core{0, 0};
     setrlimit(RLIMIT_FSIZE, &file);
     setrlimit(RLIMIT_CORE, &no_core);
     const int nowhere = open("/dev/null", O_WRONLY);
     dup2(nowhere, STDOUT_FILENO);
     dup2(nowhere, STDERR_FILENO);
-    Ending ending;
-    try {
-      work();
-    } catch (...) {
-      ending = ending_of(std::current_exception());
+    for (const Case& one : cases) {
+      rusage used{};
+      getrusage(RUSAGE_SELF, &used);
+      const auto seconds = static_cast<rlim_t>(used.ru_utime.tv_sec + used.ru_stime.tv_sec) + 1;
+      const rlimit cpu{seconds + kMaxCpuSeconds, RLIM_INFINITY};
+      setrlimit(RLIMIT_CPU, &cpu);
+      Ending ending;
+      try {
+        simulate(one.experiment);
+      } catch (...) {
+        ending = ending_of(std::current_exception());
+      }
+      const std::size_t bytes = ending.sentence.size();
+      put(&ending.code, sizeof ending.code);
+      put(&bytes, sizeof bytes);
+      put(ending.sentence.data(), bytes);
     }
-    if (write(said_, ending.sentence.data(), ending.sentence.size()) < 0) ending.code = 99;
-    _exit(ending.code);
+    _exit(0);
+  }
+  void put(const void* bytes, std::size_t size) const {
+    if (write(results_, bytes, size) != static_cast<ssize_t>(size)) _exit(99);
   }
 
-  int said_;
+  int results_;
   pid_t id_ = -1;
-};
-
-struct Case {
-  std::string shown;
-  std::vector<std::string> names;  // an error must contain one of these names
-  Experiment experiment;
 };
 
 std::string clipped(const std::string& text) { return text.size() < 300 ? text : text.substr(0, 300) + "..."; }
@@ -124,21 +144,40 @@ class Cases {
     } catch (const InputError& error) {
       return check(one, {2, 0, error.what()});
     }
-    auto child = std::make_unique<Child>([&] { simulate(one.experiment); });
-    under_way_.emplace_back(std::move(one), std::move(child));
-    if (under_way_.size() == kMaxChildren) finish_one();
+    waiting_.push_back(std::move(one));
+    if (waiting_.size() == kCasesOfAChild) start_waiting();
   }
   void finish() {
+    start_waiting();
     while (!under_way_.empty()) finish_one();
   }
   std::size_t served() const { return served_; }
   std::size_t refused() const { return refused_; }
 
  private:
+  struct Group {
+    std::vector<Case> cases;
+    std::unique_ptr<Child> child;
+  };
+
+  void start_waiting() {
+    if (waiting_.empty()) return;
+    if (under_way_.size() == kMaxChildren) finish_one();
+    Group group{std::exchange(waiting_, {}), nullptr};
+    group.child = std::make_unique<Child>(group.cases);
+    under_way_.push_back(std::move(group));
+  }
   void finish_one() {
-    const Result result = under_way_.front().second->wait();
-    check(under_way_.front().first, result);
+    const Group group = std::move(under_way_.front());
     under_way_.pop_front();
+    std::vector<Result> results = group.child->wait();
+    for (std::span<const Case> left = group.cases;;) {
+      ASSERT_TRUE(!results.empty() && results.size() <= left.size());
+      for (std::size_t i = 0; i < results.size(); ++i) check(left[i], results[i]);
+      left = left.subspan(results.size());
+      if (left.empty()) return;
+      results = Child(left).wait();  // the cases after the one that ended the process
+    }
   }
   void check(const Case& one, const Result& result) {
     served_ += result.code == 0 ? 1 : 0;
@@ -150,7 +189,8 @@ class Cases {
                   << clipped(result.sentence) << "\"";
   }
 
-  std::deque<std::pair<Case, std::unique_ptr<Child>>> under_way_;
+  std::vector<Case> waiting_;
+  std::deque<Group> under_way_;
   std::size_t served_ = 0, refused_ = 0;
 };
 
@@ -255,7 +295,7 @@ std::vector<std::string> extremes_of(const ExperimentKey& key) {
   for (const double end : {key.min, key.min_nonzero, most_of(key)}) {
     char text[40];
     std::snprintf(text, sizeof text, std::holds_alternative<double>(key.fallback) ? "%.17g" : "%.0f", end);
-    values.emplace_back(text);
+    if (std::ranges::find(values, text) == values.end()) values.emplace_back(text);
   }
   return values;
 }

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -103,21 +104,24 @@ TEST(Hits, SlowerLinkNeverLowersTheTimeToFirstToken) {
 TEST(Hits, NoFigureOfTheMachineHelpsByGettingWorse) {
   const Folder folder;
   const Settings base = last_shares(12).save(folder) + kRoomForOne + kHost + Settings{"model.name=llama-3.1-8b"};
+  const auto ttft_with = [&](const std::string& io, const std::function<double(const std::string&)>& factor) {
+    const std::string file = hardware_setting(folder, "h100-sxm", "machine.json",
+                                              [&](const std::string& key, const std::string&) { return factor(key); });
+    return last_ttft(simulate(base + Settings{file, "cache.io=" + io}));
+  };
   const Json machine = Json::parse(text_of(in_source("models/presets/hardware/h100-sxm.json")));
-  for (const auto& [key, number] : machine.at("numbers").items()) {
-    const std::string unit = number.at("unit").get<std::string>();
-    const bool speed = unit.ends_with("/s") || unit == "fraction", time = unit == "us";
-    if (!speed && !time) continue;
-    for (const char* io : {"auto", "kernel", "direct"}) {
-      double before = 0;
-      for (const double worse : {1.0, 1.5, 3.0}) {
-        const std::string name = key;
-        const std::string file =
-            hardware_setting(folder, "h100-sxm", "machine.json", [&](const std::string& figure, const std::string&) {
-              return figure != name ? 1.0 : speed ? 1 / worse : worse;
-            });
-        const double ttft = last_ttft(simulate(base + Settings{file, std::string("cache.io=") + io}));
-        EXPECT_GE(ttft, before) << key << " " << worse << " times worse, " << io;
+  for (const char* io : {"auto", "kernel", "direct"}) {
+    const double plain = ttft_with(io, [](const std::string&) { return 1.0; });
+    for (const auto& [key, number] : machine.at("numbers").items()) {
+      const std::string name = key, unit = number.at("unit").get<std::string>();
+      const bool speed = unit.ends_with("/s") || unit == "fraction", time = unit == "us";
+      if (!speed && !time) continue;
+      double before = plain;
+      for (const double worse : {1.5, 3.0}) {
+        const double ttft = ttft_with(io, [&](const std::string& figure) {
+          return figure != name ? 1.0 : speed ? 1 / worse : worse;
+        });
+        EXPECT_GE(ttft, before) << name << " " << worse << " times worse, " << io;
         before = ttft;
       }
     }
