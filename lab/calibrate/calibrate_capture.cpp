@@ -211,6 +211,12 @@ FitCase case_of(Capture& capture, std::string& halved) {
 
 double rounded(double value) { return std::strtod(formatted("%.4g", value).c_str(), nullptr); }
 
+constexpr double kGiga = 1e9;
+std::string giga_unit(const RaisedPeak& peak) {
+  const auto field = std::ranges::find(hardware_fields(), peak.name, &HardwareField::key);
+  return "G" + std::string(field->unit);
+}
+
 struct HalfErrors {
   FigureOfRequest kind;
   FitError before, after, held_before, held_after;
@@ -284,7 +290,9 @@ std::vector<std::string> notes_of(const Capture& capture, const SimulatedFit& fi
     if (!fit.result.numbers[i].at_bound) continue;
     const FitKey& key = *fit.keys[i];
     notes.push_back(std::string(key.name) + formatted(": is at the end of its range, %g to %g ", key.least, key.most) +
-                    std::string(key.unit) + ", so its interval has an open end");
+                    std::string(key.unit) +
+                    ", so its interval has an open end; begin with another machine (--base, or "
+                    "hardware.file of the experiment)");
   }
   for (const HalfErrors& error : errors) {
     if (error.held_after.median <= kLargeError) continue;
@@ -314,14 +322,15 @@ std::vector<std::string> notes_of(const Capture& capture, const SimulatedFit& fi
 class Result {
  public:
   Result(const CaptureFitTerms& terms, const Capture& capture, const Chosen& chosen, const std::string& halved,
-         const std::vector<FitCase>& cases, const SimulatedFit& fit)
-      : terms_(terms), capture_(capture), halved_(halved), fit_(fit), errors_(errors_of(cases, fit)) {
+         const std::vector<FitCase>& cases, SimulatedFit fit)
+      : terms_(terms), capture_(capture), halved_(halved), fit_(std::move(fit)), errors_(errors_of(cases, fit_)) {
+    peaks_ = raise_peaks(hardware_of(capture.experiment), fit_);
     kept_ = chosen.without_hits;
-    for (std::size_t i = 0; i < fit.keys.size(); ++i) {
-      const std::string why = why_kept(fit.result.numbers[i]);
-      if (!why.empty()) kept_.emplace_back(fit.keys[i]->name, why);
+    for (std::size_t i = 0; i < fit_.keys.size(); ++i) {
+      const std::string why = why_kept(fit_.result.numbers[i]);
+      if (!why.empty()) kept_.emplace_back(fit_.keys[i]->name, why);
     }
-    notes_ = notes_of(capture, fit, errors_);
+    notes_ = notes_of(capture, fit_, errors_);
   }
 
   std::string text() const;
@@ -331,13 +340,16 @@ class Result {
  private:
   bool fitted(std::size_t i) const { return fit_.result.numbers[i].identified == Identified::yes; }
   std::pair<FitKeys, std::vector<double>> fitted_numbers() const;
+  void keep_products(const RaisedPeak& peak, const FitKeys& fitted, const HardwareSpec& base, HardwareSpec& hardware,
+                     Json& file) const;
   Json capture_json() const;
 
   const CaptureFitTerms& terms_;
   const Capture& capture_;
   const std::string& halved_;
-  const SimulatedFit& fit_;
+  SimulatedFit fit_;
   std::vector<HalfErrors> errors_;
+  std::vector<RaisedPeak> peaks_;
   std::vector<std::pair<std::string, std::string>> kept_;  // name, reason
   std::vector<std::string> notes_;
 };
@@ -356,6 +368,10 @@ std::string Result::text() const {
     if (!fitted(i)) continue;
     text += formatted("%-24s %11.4g %11.4g %11.4g %-8s %11.4g\n", std::string(fit_.keys[i]->name).c_str(), number.value,
                       number.low, number.high, std::string(fit_.keys[i]->unit).c_str(), fit_.base[i]);
+  }
+  for (const RaisedPeak& peak : peaks_) {
+    text += formatted("%-24s %11.4g %11s %11s %-8s %11.4g\n", std::string(peak.name).c_str(), peak.value / kGiga, "",
+                      "", giga_unit(peak).c_str(), peak.base / kGiga);
   }
   const auto error_text = [](const FitError& error) {
     return formatted("%.1f (%.1f)", 100 * error.mean, 100 * error.median);
@@ -404,6 +420,22 @@ std::pair<FitKeys, std::vector<double>> Result::fitted_numbers() const {
   return numbers;
 }
 
+// A fraction of a raised peak that was not fitted stays what it was in FLOP/s or bytes/s.
+void Result::keep_products(const RaisedPeak& peak, const FitKeys& fitted, const HardwareSpec& base,
+                           HardwareSpec& hardware, Json& file) const {
+  for (const FitKey& key : fit_keys()) {
+    if (key.of_peaks.empty() || key.of_peaks.front() != peak.figure) continue;
+    if (std::ranges::find(fitted, &key) != fitted.end()) continue;
+    double& fraction = hardware.*key.figures.front().second;
+    fraction = base.*key.figures.front().second * peak.base / peak.value;
+    file["numbers"][std::string(key.name)] = {
+        {"value", rounded(fraction)},
+        {"unit", key.unit},
+        {"source", "the base's, of " + std::string(peak.name) + " before it was raised"},
+        {"date", terms_.date}};
+  }
+}
+
 std::string Result::hardware() const {
   const Experiment& e = capture_.experiment;
   const bool from_file = !e.text("hardware.file").empty();
@@ -413,6 +445,15 @@ std::string Result::hardware() const {
   HardwareSpec fitted_hardware = base;
   const auto [keys, values] = fitted_numbers();
   set_numbers(keys, values, fitted_hardware);
+  for (const RaisedPeak& peak : peaks_) {
+    fitted_hardware.*peak.figure = peak.value;
+    file["numbers"][std::string(peak.name)] = {
+        {"value", rounded(peak.value / kGiga)},
+        {"unit", giga_unit(peak)},
+        {"source", "raised by kvtwin calibrate, so that fractions of it are at most 1"},
+        {"date", terms_.date}};
+    keep_products(peak, keys, base, fitted_hardware, file);
+  }
   file["description"] = base.description + "; fitted to a capture of a server (" + capture_.format + ")";
   const std::string source = "fitted: kvtwin calibrate, simulations of " + std::to_string(capture_.requests.size()) +
                              " requests (" + capture_.format + ")";

@@ -20,11 +20,19 @@ using S = ServingTimes;
 
 constexpr double kGb = 1e9, kUs = 1e-6, kServingUs = 1e3;
 
+// Of a peak of the base, which another machine may exceed by far.
+FitKey fraction(std::string_view name, double H::*figure, std::vector<double H::*> peaks) {
+  constexpr double kLeast = 0.002, kMost = 500;
+  FitKey key{name, "fraction", 1, kLeast, kMost, 0, {{name, figure}}};
+  key.of_peaks = std::move(peaks);
+  return key;
+}
+
 std::vector<FitKey> all_keys() {
   return {
-      {"gemm_fraction", "fraction", 1, 0.02, 1, 0, {{"gemm_fraction", &H::gemm_fraction}}},
-      {"attention_fraction", "fraction", 1, 0.02, 1, 0, {{"attention_fraction", &H::attention_fraction}}},
-      {"memory_fraction", "fraction", 1, 0.02, 1, 0, {{"memory_fraction", &H::memory_fraction}}},
+      fraction("gemm_fraction", &H::gemm_fraction, {&H::peak_bf16, &H::peak_fp8, &H::peak_fp4}),
+      fraction("attention_fraction", &H::attention_fraction, {&H::peak_bf16, &H::peak_fp8, &H::peak_fp4}),
+      fraction("memory_fraction", &H::memory_fraction, {&H::memory_bandwidth}),
       {"pass_overhead", "us", kUs, 1, 1e5, 0, {{"pass_overhead", &H::pass_overhead}}},
       {"host_to_device",
        "GB/s",
@@ -221,6 +229,35 @@ void set_numbers(const FitKeys& keys, const std::vector<double>& values, Experim
     if (keys[i]->time == nullptr) continue;
     experiment.set(std::string(keys[i]->name) + "=" + exact(values[i]), "kvtwin calibrate");
   }
+}
+
+std::vector<RaisedPeak> raise_peaks(const HardwareSpec& base, SimulatedFit& fit) {
+  std::vector<RaisedPeak> raised;
+  for (std::size_t i = 0; i < fit.keys.size(); ++i) {
+    const std::vector<double H::*>& peaks = fit.keys[i]->of_peaks;
+    if (peaks.empty()) continue;
+    double most = 1;
+    const auto each = [&](const auto& visit) {
+      for (std::size_t j = 0; j < fit.keys.size(); ++j) {
+        if (fit.keys[j]->of_peaks == peaks && fit.result.numbers[j].identified == Identified::yes) {
+          visit(fit.result.numbers[j]);
+        }
+      }
+    };
+    each([&](const SearchResult::Number& number) { most = std::max(most, number.value); });
+    if (most == 1) continue;
+    each([&](SearchResult::Number& number) {
+      number.value = four_digits(number.value / most);
+      number.low /= most;
+      number.high = std::max(number.value, std::min(1.0, number.high / most));
+    });
+    // A fraction of the same peaks that keeps its base is one of a higher peak now.
+    for (double H::*const peak : peaks) {
+      const auto field = std::ranges::find(hardware_fields(), peak, &HardwareField::member);
+      if (base.*peak > 0) raised.push_back({field->key, peak, base.*peak, base.*peak * most});
+    }
+  }
+  return raised;
 }
 
 bool is_of_storage(const FitKey& key) { return key.tier && *key.tier != Tier::host; }

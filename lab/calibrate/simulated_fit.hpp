@@ -31,6 +31,9 @@ struct FitKey {
   std::vector<std::pair<std::string_view, double HardwareSpec::*>> figures{};
   std::uint64_t ServingTimes::*time = nullptr;
   std::optional<Tier> tier{};  // the number is the time of loads from this tier
+  // A fraction is one of these figures. It may be above 1 in a fit: the machine is faster than the base
+  // (raise_peaks()).
+  std::vector<double HardwareSpec::*> of_peaks{};
 };
 // Returns whether the number is a time of loads from storage. Requests look storage up again when the pages above have
 // gone, so the figures may jump with such a number.
@@ -85,6 +88,16 @@ struct SimulatedFit {
 // Requires: the base of a number is that of the first case with a fitted figure. Errors: InputError or WorkError with
 // the name of the case whose simulation fails.
 SimulatedFit fit_by_simulation(const std::vector<FitCase>& cases, const FitTerms& terms, const Listener& listener);
+
+// A figure of the machine that a fit has raised.
+struct RaisedPeak {
+  std::string_view name;
+  double HardwareSpec::*figure;
+  double base = 0, value = 0;  // in units of HardwareSpec
+};
+// Divides fractions of the same peaks, and their intervals, so that the largest is at most 1, and returns what the
+// peaks are then. Requires: `base` is the machine that the fit began with.
+std::vector<RaisedPeak> raise_peaks(const HardwareSpec& base, SimulatedFit& fit);
 
 // Sets the numbers in a machine, and in an experiment.
 void set_numbers(const FitKeys& keys, const std::vector<double>& values, HardwareSpec& hardware);

@@ -95,6 +95,36 @@ TEST(CalibrateCapture, FindsTheTimesOfTheServerInBenchServing) {
   }
 }
 
+// vLLM 0.32.0 on two CPU cores (tests/fixtures/vllm/served.toml), which are faster than the base by far.
+TEST(CalibrateCapture, FitsARealVllmServerOnAMachineThatItDoesNotKnow) {
+  const Folder folder;
+  const fs::path files = fs::path(kFixtures).parent_path() / "vllm";
+  const Json file = fitted(folder, {"--from", files / "bench.json", "--experiment", files / "served.toml"});
+  for (const char* figure : {"TTFT", "TPOT"}) {
+    const Json& held_out = file.at("capture").at("errors").at(figure).at("held_out");
+    EXPECT_GT(held_out.at("before").at("median_abs_error").get<double>(), 1) << figure;
+    EXPECT_LT(held_out.at("after").at("median_abs_error").get<double>(), 0.25) << figure;
+  }
+  const Json& numbers = file.at("numbers");
+  EXPECT_GT(numbers.at("peak_bf16").at("value").get<double>(), 200) << "the base has 60 GFLOP/s";
+  EXPECT_EQ(numbers.at("gemm_fraction").at("value").get<double>(), 1) << "of the peak that was found";
+  EXPECT_LT(numbers.at("attention_fraction").at("value").get<double>(), 0.3);
+  const Json report = run({"simulate", folder / "out/fitted.toml", "--out", folder / "run", "--json"}).json();
+  EXPECT_EQ(report.at("tokens").at("hit_device").get<int>(), 10'752) << "vllm:prefix_cache_hits of the run";
+}
+
+// A fraction that is not fitted keeps its rate when the peak is raised.
+TEST(CalibrateCapture, APeakMayRiseWithoutTheOtherFraction) {
+  const Folder folder;
+  const fs::path files = fs::path(kFixtures).parent_path() / "vllm";
+  const Json numbers =
+      fitted(folder, {"--from", files / "bench.json", "--experiment", files / "served.toml", "--fit", "gemm_fraction"})
+          .at("numbers");
+  const double peak = numbers.at("peak_bf16").at("value").get<double>();
+  EXPECT_GT(peak, 100);
+  EXPECT_NEAR(numbers.at("attention_fraction").at("value").get<double>() * peak, 0.3 * 60, 0.1);
+}
+
 TEST(CalibrateCapture, ReadsARequestLogWithEndToEndTimes) {
   const Folder folder;
   const Json file =
