@@ -15,11 +15,15 @@ def newest_wheel():
     return max(WHEELS.glob("kvtwin-*.whl"), key=lambda path: path.stat().st_mtime, default=None)
 
 
+def unpack(wheel, folder):
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    (Path(folder) / "kvtwin/bin/kvtwin").chmod(0o755)  # zipfile forgets modes
+
+
 @contextlib.contextmanager
 def environment_with(wheel):
     """Yields this process's environment with the content of the wheel on Python's path. The files disappear afterwards."""
     with tempfile.TemporaryDirectory() as folder:
-        with zipfile.ZipFile(wheel) as archive:
-            archive.extractall(folder)
-        (Path(folder) / "kvtwin/bin/kvtwin").chmod(0o755)  # zipfile forgets modes
+        unpack(wheel, folder)
         yield os.environ | {"PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1", "GLOG_minloglevel": "3"}

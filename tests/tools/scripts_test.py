@@ -49,6 +49,7 @@ class Scripts(unittest.TestCase):
                      "build/tests/conformance_impl", "build/tests/unit_capi", "build/tests/crash_cli", "build/tests/unit_models"):
             self.program(name, PROGRAM)
         self.program("home/.cache/kvtwin/engines/remote/valkey-server", "")
+        self.program("tests/vllm/server_test.py", "")
         self.program("build-asan/tests/trace_fuzz", "echo stat::number_of_executed_units: 5\n")
 
     def program(self, name, text):
@@ -96,10 +97,10 @@ class Scripts(unittest.TestCase):
         run = self.run_script("test", **NO_INDEX)
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
         lines = run.stdout.splitlines()
-        self.assertEqual(lines[-1], "48 passed, 0 failed, 11 not run")
+        self.assertEqual(lines[-1], "48 passed, 0 failed, 12 not run")
         self.assertEqual(lines[-2], "not run, because packages that they need are not installed: "
                          "figures, measured, SGLang, geometry of published models, Python package, kvtwin's storage and policies inside SGLang, "
-                         "vLLM, kvtwin's storage inside vLLM, remote stores, "
+                         "vLLM, kvtwin's storage inside vLLM, a vLLM server beside kvtwin, remote stores, "
                          "kvtwin's storage on Mooncake Store inside Python, documentation site")
 
     def test_test_names_the_cluster_tests_that_ctest_skips(self):
