@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cli/commands.hpp"
+#include "cli/engine_options.hpp"
 #include "cli/own_program.hpp"
 #include "cli/say.hpp"
 #include "cli/terminal.hpp"
@@ -69,6 +70,7 @@ void add_validate(CLI::App& program) {
   command->add_option("--experiment", arguments.experiment,
                       "Experiment file that describes the server of --request-log, or the server and the workload of "
                       "--bench-serving");
+  add_engine_options(*command, arguments.server);
   command->add_option("--set", arguments.sets, "key=value: set a key in all predictions and runs; may be repeated")
       ->allow_extra_args(false);
   command

@@ -444,10 +444,29 @@ std::vector<ValidationCell> cells_of_bench_serving(const ValidateArguments& argu
   return cells;
 }
 
+bool names_server(const EngineArguments& server) {
+  return !server.sglang_flags.empty() || server.sglang_server_info || server.vllm_flags || server.server_log;
+}
+
+// Writes the experiment of the served requests with the server's flags. Returns it with --experiment set to it.
+ValidateArguments with_server(const ValidateArguments& arguments, const Place& place, std::vector<std::string>& notes) {
+  ValidateArguments all = arguments;
+  if (!names_server(arguments.server)) return all;
+  Experiment experiment = arguments.experiment.empty() ? Experiment::from_text("", "validate")
+                                                       : Experiment::from_file(arguments.experiment);
+  apply_engine_arguments(arguments.server, arguments.sets, experiment);
+  notes = experiment.notes();
+  place.write("server.toml", experiment.resolved());
+  all.experiment = place / "server.toml";
+  return all;
+}
+
 std::vector<ValidationCell> cells_of_request_log(const ValidateArguments& arguments, const Place& place,
                                                  const std::vector<std::string>& settings) {
   if (arguments.experiment.empty()) {
-    throw InputError("--request-log needs --experiment, the file that describes the server of the requests");
+    throw InputError(
+        "--request-log needs --experiment, the file that describes the server of the requests, or the server's flags, "
+        "e.g. --from-vllm-flags");
   }
   Experiment experiment = Experiment::from_file(arguments.experiment);
   for (const std::string& set : settings) experiment.set(set);
@@ -528,6 +547,10 @@ std::vector<ValidationCell> cells_of(const ValidateArguments& arguments, const P
   if (!arguments.events.empty() && arguments.request_log.empty()) {
     throw InputError("--events needs --request-log, the log of the requests that the engine served meanwhile");
   }
+  const bool served = !arguments.bench_serving.empty() || !arguments.request_log.empty();
+  if (names_server(arguments.server) && !served) {
+    throw InputError("the flags and the log of a server are of --bench-serving and --request-log; leave them out");
+  }
   const bool runs_itself = !arguments.experiments.empty();
   if (!runs_itself && !(arguments.lists.empty() && arguments.device.empty())) {
     throw InputError("--vary and --device are of --experiments; leave them out");
@@ -535,9 +558,13 @@ std::vector<ValidationCell> cells_of(const ValidateArguments& arguments, const P
   const std::vector<std::string> settings = prediction_settings(arguments);
   if (runs_itself) return cells_of_experiments(arguments, place, settings, listener);
   if (!arguments.published.empty()) return cells_of_tables(place, arguments.published, settings, listener);
-  if (!arguments.bench_serving.empty()) return cells_of_bench_serving(arguments, place, settings);
-  if (!arguments.request_log.empty()) return cells_of_request_log(arguments, place, settings);
-  return cells_of_folders(place, arguments.runs, settings);
+  if (!served) return cells_of_folders(place, arguments.runs, settings);
+  std::vector<std::string> notes;
+  const ValidateArguments all = with_server(arguments, place, notes);
+  std::vector<ValidationCell> cells = arguments.request_log.empty() ? cells_of_bench_serving(all, place, settings)
+                                                                    : cells_of_request_log(all, place, settings);
+  cells.front().notes.insert(cells.front().notes.begin(), notes.begin(), notes.end());
+  return cells;
 }
 
 // Prints both numbers with enough digits to show that the error is larger than the bound.

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "lab/engine_arguments.hpp"
 #include "lab/listener.hpp"
 #include "lab/validate/kvtwin_program.hpp"
 
@@ -14,6 +15,7 @@ namespace kvtwin {
 struct ValidateArguments {
   std::vector<std::string> runs, experiments, published, sets, lists;
   std::string hardware, out, bench_serving, request_log, events, experiment, device;
+  EngineArguments server;  // over `experiment`
   std::optional<double> max_error;
   int repeats = 5;
   bool json = false, force = false;

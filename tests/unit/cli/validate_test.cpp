@@ -565,5 +565,34 @@ TEST_F(Validate, RefusesWhatIsNoRun) {
   refused({folder_ / "run"}, {"report.json", "isn't one that kvtwin wrote"});
 }
 
+// The server of tests/fixtures/vllm: its log has no hits, its benchmark has times.
+TEST(ValidateServer, TakesTheFlagsOfAServer) {
+  const fs::path files = fs::path(kSourceFolder) / "tests/fixtures/vllm";
+  const std::vector<std::string> server{"--from-vllm-flags",
+                                        "vllm serve m --block-size 32 --num-gpu-blocks-override 101 "
+                                        "--max-num-batched-tokens 512 --max-num-seqs 16",
+                                        "--set",
+                                        "model.config=" + (files / "llama_config.json").string(),
+                                        "--set",
+                                        "hardware.name=cpu-host"};
+  const auto with = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "validate");
+    arguments.insert(arguments.end(), server.begin(), server.end());
+    return run(arguments);
+  };
+  const Outcome bench =
+      with({"--bench-serving", files / "bench.json", "--set", "workload.trace=" + (files / "chat.jsonl").string(),
+            "--set", "workload.block_tokens=32"});
+  EXPECT_EQ(bench.exit_code, 0) << bench.err;
+  EXPECT_NE(bench.out.find("TTFT, each request     of 64"), std::string::npos) << bench.out;
+  const Outcome log = with({"--request-log", files / "requests.log"});
+  EXPECT_EQ(log.exit_code, 2);
+  EXPECT_NE(log.err.find("has no hits of its requests"), std::string::npos) << log.err;
+  const Outcome neither = with({"--published", files / "bench.json"});
+  EXPECT_EQ(neither.exit_code, 2);
+  EXPECT_NE(neither.err.find("are of --bench-serving and --request-log; leave them out"), std::string::npos)
+      << neither.err;
+}
+
 }  // namespace
 }  // namespace kvtwin::test
