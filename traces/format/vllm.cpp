@@ -74,7 +74,7 @@ class VllmReader final : public FormatReader {
   std::optional<Tokens> most_logged_;  // --max-log-len
   TimeNs last_ = 0, year_ = 0;
   bool has_time_ = false;
-  std::uint64_t requests_ = 0, without_ids_ = 0, guessed_ = 0, aborted_ = 0;
+  std::uint64_t requests_ = 0, without_ids_ = 0, guessed_ = 0;
 };
 
 // The text between two marks; nothing if one is missing.
