@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <thread>
@@ -22,6 +23,14 @@ constexpr unsigned kMaxSyncs = 16;            // in addition to the operations w
 // One thread submits and waits, and completions run only during its waits, so they do not interrupt its copies. Needs
 // Linux 6.1.
 constexpr unsigned kSingleThreadFlags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
+
+// Returns a number that no other thread of this process has had or gets. A std::thread::id does not suffice: a thread
+// gets the id of one that has ended, and the kernel refuses it every operation on the ring of that thread.
+std::uint64_t number_of_this_thread() {
+  static std::atomic<std::uint64_t> last = 0;
+  thread_local const std::uint64_t number = ++last;
+  return number;
+}
 
 class UringQueue final : public BlockQueue {
  public:
@@ -78,7 +87,7 @@ class UringQueue final : public BlockQueue {
   io_uring ring_{};
   bool running_ = false, fixed_buffers_ = false, fixed_files_ = false;
   bool starts_disabled_ = false;  // the first thread that uses the ring enables and owns it
-  std::thread::id owner_{};
+  std::uint64_t owner_ = 0;       // number of the ring's thread; 0: none yet
   std::vector<Flight> flights_;
   std::vector<std::uint32_t> free_;
   std::vector<BlockEnd> refused_;  // ended without a start
@@ -139,9 +148,9 @@ void UringQueue::end_ring() {
 // A ring of one thread cannot change its thread: another thread gets a new ring. Returns whether this thread may use
 // the ring.
 bool UringQueue::change_thread() {
-  const std::thread::id me = std::this_thread::get_id();
+  const std::uint64_t me = number_of_this_thread();
   if (running_ && (owner_ == me || !starts_disabled_)) return true;
-  if (!running_ || owner_ != std::thread::id{}) {
+  if (!running_ || owner_ != 0) {
     end_ring();
     fixed_buffers_ = fixed_files_ = false;
     table_ = {};

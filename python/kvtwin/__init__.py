@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kvtwin.store import PageForm as PageForm
     from kvtwin.store import PageStatus as PageStatus
     from kvtwin.store import Store as Store
+    from kvtwin.store import Transfer as Transfer
     from kvtwin.store import weights_fingerprint as weights_fingerprint
     from kvtwin.sweeps import Comparison as Comparison
     from kvtwin.sweeps import Sweep as Sweep
@@ -41,7 +42,7 @@ _NAMES = {
     "errors": ("Error", "InputError", "Note", "WorkError"),
     "hits": ("hitrate",),
     "simulation": ("Result", "load", "simulate"),
-    "store": ("Identity", "LookUpError", "PageForm", "PageStatus", "Store", "weights_fingerprint"),
+    "store": ("Identity", "LookUpError", "PageForm", "PageStatus", "Store", "Transfer", "weights_fingerprint"),
     "sweeps": ("Comparison", "Sweep", "compare", "sweep"),
 }
 _PLACES = {name: module for module, names in _NAMES.items() for name in names}

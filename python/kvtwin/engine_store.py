@@ -54,23 +54,24 @@ def place(options: Mapping[str, Any], page_bytes: int) -> dict[str, Any]:
 class FullStoreLog:
     """Writes a line to the engine's log when a store begins to evict pages, and when it first refuses one."""
 
-    PUTS_PER_CHECK = 16  # the counters wait for a get in progress
+    PUTS_PER_CHECK = 16  # the counters wait for the calls in progress
 
     def __init__(self, name: str, log: logging.Logger):
         self._name, self._log = name, log
         self._puts = 0
         self._evicts = self._refuses = False
 
-    def after_put(self, store: Store, statuses: npt.NDArray[np.uint8]) -> None:
-        """To be called after each put, by one thread at a time."""
+    def after_put(self, store: Store, statuses: npt.NDArray[np.uint8], may_wait: bool = True) -> None:
+        """To be called after each put, by one thread at a time. may_wait: for a get in progress."""
         refused = int((statuses == PageStatus.FULL).sum())
         if refused and not self._refuses:
             self._refuses = True
             self._log.warning("kvtwin: %s: the medium is full, and %d pages were not stored; later ones are only counted", self._name,
                               refused)
         self._puts += 1
-        if self._evicts or self._puts % self.PUTS_PER_CHECK:
+        if self._evicts or not may_wait or self._puts < self.PUTS_PER_CHECK:
             return
+        self._puts = 0
         medium = store.stats()["medium"]
         evicted = medium.get("pages_evicted", 0) + medium.get("evicted_pages", 0)
         if evicted:

@@ -16,7 +16,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +50,14 @@ class LookUpError(WorkError):
     def __init__(self, sentence: str, pages: int):
         super().__init__(sentence)
         self.pages = pages
+
+
+class Transfer(NamedTuple):
+    """A put or get that was started, and has ended."""
+
+    job: int
+    statuses: npt.NDArray[np.uint8] | None  # one PageStatus per page; None: the call failed, and no page was moved for sure
+    seconds: float  # of the call itself
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +144,8 @@ class Store:
         return cls(*arguments, **options)
 
     def close(self) -> None:
-        """Waits for the calls in progress, makes stored pages durable if the medium can, and ends the store's threads."""
+        """Waits for the calls in progress, makes stored pages durable if the medium can, and ends the store's threads. Puts
+        and gets that were started and have not begun fail."""
         self._store.close()
 
     @property
@@ -181,6 +190,29 @@ class Store:
         Returns one PageStatus per page. After any status but OK, the memory of the page has undefined content.
         """
         return _statuses(self._store.get(_key_bytes(keys), *_pieces(addresses, lengths)))
+
+    def start_put(self, job: int, keys: Keys, addresses: Numbers, lengths: int | Numbers) -> None:
+        """Starts a put in a thread of the store, and returns at once; ended() has its result under the number `job`. The
+        memory must not change until then. Puts run in their order, and beside gets.
+
+        For a program whose Python threads are busy, as an engine: a call of put() or get() in a thread of Python returns
+        only when the other threads let this one go on, which takes 5 ms and more each time. These threads never wait for
+        Python.
+        """
+        self._store.start(0, _count("job", job, 64), _key_bytes(keys), *_pieces(addresses, lengths))
+
+    def start_get(self, job: int, keys: Keys, addresses: Numbers, lengths: int | Numbers) -> None:
+        """Starts a get, as start_put() starts a put."""
+        self._store.start(1, _count("job", job, 64), _key_bytes(keys), *_pieces(addresses, lengths))
+
+    def ended(self) -> list[Transfer]:
+        """Returns the started puts and gets that have ended since the last call. Does not wait."""
+        return [Transfer(job, None if statuses is None else _statuses(statuses), seconds)
+                for job, statuses, seconds in self._store.ended()]
+
+    def wait(self) -> None:
+        """Blocks until all started puts and gets have ended."""
+        self._store.wait()
 
     def put_pages(self, keys: Keys, pages: Sequence[Buffer] | npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
         """Stores one contiguous buffer of page_bytes bytes for each key, for example bytes or the rows of an array.

@@ -23,17 +23,15 @@ A block of vLLM's primary tier (all ranks' KV of one chunk) is one page of the s
 of vLLM's run configuration: model, fingerprint of its weights, dtype, tokens a block, parallelism, KV groups. A damaged block, or a block of another
 configuration, is a miss. vLLM loads the blocks before it and computes the rest.
 
-Threads: vLLM calls under its lock. Reads and writes run in one thread each. Look-ups of kind disk are answered from
-memory; those of other kinds run in vLLM's own look-up thread.
+Threads: vLLM calls under its lock. Reads and writes run in one thread each of the store, which never waits for Python: vLLM's
+scheduler keeps Python busy, and a thread of Python would wait for it several times in each transfer. Look-ups of kind disk are
+answered from memory; those of other kinds run in vLLM's own look-up thread.
 """
 
 import ctypes
 import hashlib
 import json
 import logging
-import time
-from concurrent.futures import ThreadPoolExecutor
-from queue import Empty, SimpleQueue
 
 import numpy as np
 from kvtwin import engine_store
@@ -107,9 +105,7 @@ class KvtwinTier(SecondaryTierManager):
         self._full_log = engine_store.FullStoreLog(tier_type, logger)
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(primary_kv_view.cast("B")))
         self._look_ups = None if options.get("kind", "disk") == "disk" else LookUps(self.store, tier_type)
-        self._threads = {"get": ThreadPoolExecutor(1, "kvtwin_get"), "put": ThreadPoolExecutor(1, "kvtwin_put")}
-        self._jobs = set()
-        self._finished = SimpleQueue()
+        self._jobs = {}  # by number, of those whose results vLLM does not have: verb and keys
         self._events = [] if enable_kv_events and offloading_spec.kv_events_config.enable_kv_cache_events else None
 
     # ---- look-ups
@@ -143,45 +139,34 @@ class KvtwinTier(SecondaryTierManager):
     def _submit(self, verb, job):
         keys = list(job.keys)
         addresses = np.asarray(job.chunk_ids, np.uint64) * np.uint64(self.block_size_bytes) + np.uint64(self._address)
-        lengths = np.full(len(keys), self.block_size_bytes, np.uint64)
-        self._jobs.add(job.job_id)
-        self._threads[verb].submit(self._move, verb, job.job_id, keys, addresses, lengths)
-
-    def _move(self, verb, job_id, keys, addresses, lengths):
-        begin = time.perf_counter()
-        try:
-            statuses = getattr(self.store, verb)(store_keys(keys), addresses, lengths)
-            right = statuses == PageStatus.OK
-            if verb == "put":
-                self._full_log.after_put(self.store, statuses)
-        except Exception:  # no memory, say: the job fails, and vLLM computes its blocks
-            right = np.zeros(len(keys), bool)
-        self._finished.put((verb, job_id, keys, right, time.perf_counter() - begin))
+        start = self.store.start_put if verb == "put" else self.store.start_get
+        start(job.job_id, store_keys(keys), addresses, self.block_size_bytes)
+        self._jobs[job.job_id] = verb, keys
 
     def get_finished_jobs(self):
         results = []
-        while True:
-            try:
-                verb, job_id, keys, right, seconds = self._finished.get_nowait()
-            except Empty:
-                return results
-            self._jobs.discard(job_id)
-            done = [key for key, ok in zip(keys, right) if ok]
+        for job_id, statuses, seconds in self.store.ended():
+            verb, keys = self._jobs.pop(job_id)
+            if statuses is None:  # no memory, say: the job fails, and vLLM computes its blocks
+                statuses = np.full(len(keys), PageStatus.NO_MEMORY, np.uint8)
+            elif verb == "put":
+                self._full_log.after_put(self.store, statuses, may_wait=not self._jobs)
+            done = [key for key, status in zip(keys, statuses) if status == PageStatus.OK]
             if verb == "put" and done and self._events is not None:
                 self._events.append(OffloadingEvent(keys=done, medium=self.medium, removed=False, locality=self.locality))
             if verb == "get" and self._look_ups is not None and len(done) < len(keys):
-                self._look_ups.mark_miss([key for key, ok in zip(keys, right) if not ok])
+                self._look_ups.mark_miss([key for key, status in zip(keys, statuses) if status != PageStatus.OK])
             partial = tuple(done) if verb == "get" and 0 < len(done) < len(keys) else None
             results.append(JobResult(job_id=job_id, success=len(done) == len(keys), successful_keys=partial,
                                      transfer_time=seconds, transfer_bytes=len(done) * self.block_size_bytes))
+        return results
 
     def has_pending_work(self):
         return bool(self._jobs)
 
     def drain_jobs(self):
         """Blocks until all submitted jobs have ended. Their results stay for get_finished_jobs."""
-        for threads in self._threads.values():
-            threads.submit(lambda: None).result()
+        self.store.wait()
 
     # ---- events, end
 
@@ -197,6 +182,5 @@ class KvtwinTier(SecondaryTierManager):
     def shutdown(self):
         if self._look_ups is not None:
             self._look_ups.shutdown()
-        for threads in self._threads.values():
-            threads.shutdown()
+        self.store.wait()
         self.store.close()

@@ -9,8 +9,10 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -19,6 +21,7 @@
 #include <vector>
 
 #include "python/src/parts.hpp"
+#include "python/src/transfers.hpp"
 
 namespace nb = nanobind;
 
@@ -94,13 +97,19 @@ class Store {
   }
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
-  ~Store() { close(); }
+  ~Store() {
+    close();
+    if (getpid() == owner_) return;
+    for (auto& thread : transfers_) static_cast<void>(thread.release());  // it is not in this process
+  }
 
   // After fork(), the threads of the store are not in the child: the child must neither use nor close it.
   void close() {
     if (getpid() != owner_) return;
     const nb::gil_scoped_release unlocked;
-    if (gate_.close()) kvtwin_store_close(store_);
+    const bool first = gate_.close();
+    for (const auto& thread : transfers_) thread->stop();  // what waits fails at the gate
+    if (first) kvtwin_store_close(store_);
   }
   bool closed() { return gate_.closing(); }
 
@@ -121,6 +130,37 @@ class Store {
   }
   nb::bytes get(const nb::bytes& keys, const Numbers& addresses, const Numbers& lengths) {
     return move(keys, addresses, lengths, [](auto... arguments) { return kvtwin_store_get(arguments...); });
+  }
+  // Starts a put (`verb` 0) or a get (1), which ended() returns later. `memory` must stay valid until then.
+  void start(int verb, std::uint64_t job, const nb::bytes& keys, const Numbers& addresses, const Numbers& lengths) {
+    if (getpid() != owner_) {
+      raise("WorkError", "the store was opened before fork(); open a store of its own in the child process");
+    }
+    const std::span<const kvtwin_key> names = keys_of(keys);
+    Transfer transfer{job,
+                      {names.begin(), names.end()},
+                      memory_of(names.size(), addresses, lengths),
+                      {lengths.data(), lengths.data() + lengths.size()}};
+    if (gate_.closing() || !transfers_[static_cast<std::size_t>(verb)]->add(std::move(transfer))) {
+      raise("InputError", "the store is closed; open it again");
+    }
+  }
+  // Returns (job, statuses or None, seconds) of the transfers that have ended since the last call.
+  nb::list ended() {
+    std::vector<EndedTransfer> ended;
+    for (const auto& thread : transfers_) thread->take_ended(ended);
+    nb::list result;
+    for (const EndedTransfer& one : ended) {
+      nb::object pages = nb::none();
+      if (!one.failed) pages = nb::bytes(one.pages.data(), one.pages.size());
+      result.append(nb::make_tuple(one.job, pages, one.seconds));
+    }
+    return result;
+  }
+  void wait() {
+    if (getpid() != owner_) return;
+    const nb::gil_scoped_release unlocked;
+    for (const auto& thread : transfers_) thread->wait();
   }
   nb::bytes remove(const nb::bytes& keys) {
     const std::span<const kvtwin_key> names = keys_of(keys);
@@ -157,20 +197,27 @@ class Store {
     raise("WorkError", std::string("the store could not do the call: ") + kvtwin_status_name(status));
   }
 
-  template <class Move>
-  nb::bytes move(const nb::bytes& keys, const Numbers& addresses, const Numbers& lengths, Move move) {
-    const std::span<const kvtwin_key> names = keys_of(keys);
-    std::vector<std::uint8_t> status(names.size());
-    if (names.empty()) return nb::bytes(status.data(), 0);
-    if (addresses.size() != lengths.size() || addresses.size() % names.size() != 0 || addresses.size() == 0) {
+  // Returns the addresses of the pieces of `pages` pages.
+  static std::vector<void*> memory_of(std::size_t pages, const Numbers& addresses, const Numbers& lengths) {
+    if (addresses.size() != lengths.size() || (pages > 0 && addresses.size() % pages != 0) ||
+        (addresses.size() == 0) != (pages == 0)) {
       raise("InputError", std::to_string(addresses.size()) + " addresses and " + std::to_string(lengths.size()) +
-                              " lengths for " + std::to_string(names.size()) +
+                              " lengths for " + std::to_string(pages) +
                               " keys; give the same number of pieces, at least one, for each key");
     }
     std::vector<void*> memory(addresses.size());
     for (std::size_t i = 0; i < memory.size(); ++i) {
       memory[i] = reinterpret_cast<void*>(addresses.data()[i]);  // NOLINT(performance-no-int-to-ptr): of the caller
     }
+    return memory;
+  }
+
+  template <class Move>
+  nb::bytes move(const nb::bytes& keys, const Numbers& addresses, const Numbers& lengths, Move move) {
+    const std::span<const kvtwin_key> names = keys_of(keys);
+    std::vector<std::uint8_t> status(names.size());
+    if (names.empty()) return nb::bytes(status.data(), 0);
+    const std::vector<void*> memory = memory_of(names.size(), addresses, lengths);
     check(call([&](kvtwin_store* store) {
       return move(store, names.data(), names.size(), memory.data(), lengths.data(), memory.size() / names.size(),
                   status.data());
@@ -178,9 +225,36 @@ class Store {
     return nb::bytes(status.data(), status.size());
   }
 
+  // Of the threads of transfers: without Python.
+  template <class Move>
+  EndedTransfer run(const Transfer& transfer, Move move) {
+    EndedTransfer ended{transfer.job, false, std::vector<std::uint8_t>(transfer.keys.size()), 0};
+    if (transfer.keys.empty()) return ended;
+    if (!gate_.enter()) {
+      ended.failed = true;
+      return ended;
+    }
+    const Leave leave{gate_};
+    const auto begin = std::chrono::steady_clock::now();
+    const kvtwin_status status =
+        move(store_, transfer.keys.data(), transfer.keys.size(), transfer.memory.data(), transfer.lengths.data(),
+             transfer.memory.size() / transfer.keys.size(), ended.pages.data());
+    ended.failed = status != KVTWIN_OK;
+    ended.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return ended;
+  }
+  template <class Move>
+  std::unique_ptr<TransferThread> thread_of(Move move) {
+    return std::make_unique<TransferThread>([this, move](const Transfer& transfer) { return run(transfer, move); });
+  }
+
   const pid_t owner_ = getpid();
   kvtwin_store* store_ = nullptr;
   CallGate gate_;
+  // Of puts and of gets, which do not wait for each other.
+  std::array<std::unique_ptr<TransferThread>, 2> transfers_{
+      thread_of([](auto... arguments) { return kvtwin_store_put(arguments...); }),
+      thread_of([](auto... arguments) { return kvtwin_store_get(arguments...); })};
 };
 
 const char* text_or_null(const std::optional<std::string>& text, const char* name) {
@@ -236,6 +310,9 @@ void add_store(nb::module_& module) {
            })
       .def("put", &Store::put)
       .def("get", &Store::get)
+      .def("start", &Store::start)
+      .def("ended", &Store::ended)
+      .def("wait", &Store::wait)
       .def("remove", &Store::remove)
       .def("stats", &Store::stats);
   module.def("status_name", &kvtwin_status_name);

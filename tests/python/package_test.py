@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 import warnings
 from array import array
@@ -333,9 +334,73 @@ class Stores(Scratch):
                 thread.join()
             self.assertEqual(sorted(refused), list(range(threads)))
 
+    def test_started_puts_and_gets_end_by_themselves(self):
+        keys = np.random.default_rng(3).integers(0, 256, (40, 32), np.uint8)
+        memory = np.random.default_rng(4).integers(0, 256, (40, 8192), np.uint8)
+        back = np.zeros((41, 8192), np.uint8)
+
+        def places(array):
+            return array.ctypes.data + np.arange(len(array), dtype=np.uint64) * 8192
+
+        for kind in ("disk", "shared_fs"):
+            with self.store(kind, kind) as store:
+                for job in range(8):
+                    store.start_put(job, keys[job * 5 : job * 5 + 5], places(memory)[job * 5 : job * 5 + 5], 8192)
+                store.wait()
+                ended = store.ended()
+                self.assertEqual([transfer.job for transfer in ended], list(range(8)), "puts end in their order")
+                self.assertTrue(all(transfer.statuses.tolist() == [0] * 5 and transfer.seconds > 0 for transfer in ended))
+                self.assertEqual(store.ended(), [])
+                back[:] = 0
+                store.start_get(2**64 - 1, [*(key.tobytes() for key in keys), bytes(32)], places(back), 8192)
+                store.wait()
+                ((job, statuses, _),) = store.ended()
+                self.assertEqual((job, statuses.tolist()), (2**64 - 1, [0] * 40 + [kvtwin.PageStatus.MISSING]))
+                np.testing.assert_array_equal(back[:40], memory)
+                self.assertEqual(store.stats()["gets"]["ok"], 40)
+                store.start_get(1, [], [], 8192)
+                store.start_get(2, keys[:1], [0], 8192)  # address 0: the call fails
+                store.wait()
+                self.assertEqual([(job, statuses is None) for job, statuses, _ in store.ended()], [(1, False), (2, True)])
+                for wrong in ([-1, keys[:1], [8], 8192], [1.5, keys[:1], [8], 8192], [1, keys[:2], [8], 8192], [1, [], [8], 8]):
+                    with self.subTest(wrong), self.assertRaises(kvtwin.InputError):
+                        store.start_get(*wrong)
+            with self.assertRaisesRegex(kvtwin.InputError, "closed"):
+                store.start_get(3, keys[:1], places(back)[:1], 8192)
+            self.assertEqual(store.ended(), [])
+
+    def test_a_started_get_ends_while_python_is_busy(self):
+        keys, memory = [bytes([7]) * 32], np.ones(8192, np.uint8)
+        self.addCleanup(sys.setswitchinterval, sys.getswitchinterval())
+        with self.store() as store:
+            store.put_pages(keys, [memory])
+            memory[:] = 0
+            sys.setswitchinterval(1000)  # no other thread of Python runs from here on
+            store.start_get(1, keys, [memory.ctypes.data], 8192)
+            limit = time.monotonic() + 120
+            while not (ended := store.ended()):
+                self.assertLess(time.monotonic(), limit, "the get waits for Python")
+            self.assertEqual((ended[0].statuses.tolist(), memory.sum()), ([0], 8192))
+
+    def test_a_close_fails_what_has_not_begun(self):
+        keys = np.random.default_rng(5).integers(0, 256, (64, 32), np.uint8)
+        memory = np.zeros((64, 8192), np.uint8)
+        for round in range(20):
+            store = self.store("disk", f"close-{round}")
+            for job in range(64):
+                store.start_put(job, keys[job : job + 1], [memory[job].ctypes.data], 8192)
+            store.close()
+            ended = store.ended()
+            self.assertEqual([transfer.job for transfer in ended], list(range(64)))
+            done = [transfer.statuses is not None for transfer in ended]
+            self.assertEqual(done, sorted(done, reverse=True), "a put ran after one that failed")
+            with self.store("disk", f"close-{round}") as store:
+                self.assertEqual(store.look_up(keys), sum(done))
+
     def test_a_forked_child_may_not_use_the_store(self):
         with self.store() as store:
             store.put_pages([bytes(32)], [bytes(8192)])
+            store.start_get(1, [], [], 8192)  # a thread that the child does not have
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)  # fork of a process with threads
                 child = os.fork()
@@ -343,8 +408,13 @@ class Stores(Scratch):
                 try:
                     store.look_up([bytes(32)])
                 except kvtwin.WorkError:
-                    store.close()  # does nothing
-                    os._exit(7)
+                    try:
+                        store.start_get(1, [], [], 8192)
+                    except kvtwin.WorkError:
+                        store.close()  # does nothing
+                        store.wait()
+                        del store  # so does this
+                        os._exit(7)
                 os._exit(1)
             self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 7)
             self.assertEqual(store.look_up([bytes(32)]), 1)

@@ -2,6 +2,7 @@
 path (tools/engine-storage does that)."""
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -11,13 +12,17 @@ import tempfile
 import time
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import vllm_imports
 
 vllm_imports.prepare()
 
 import numpy as np
+import torch
+from kvtwin_vllm.host_offload import HostTieringSpec
 from vllm.v1.kv_offload import base, config
+from vllm.v1.kv_offload.cpu.common import CPULoadStoreSpec
 from vllm.v1.kv_offload.tiering.spec import TieringOffloadingSpec
 
 BLOCK_BYTES = 32768
@@ -230,6 +235,61 @@ class Failures(Case):
         server.wait()
         engine.forget()
         self.assertEqual(engine.load(range(12)), 0)
+
+
+class HostCopies(unittest.TestCase):
+    """kvtwin's copies of vLLM's offloading on a CPU, by vLLM's own worker and its own shared memory."""
+
+    POOL_BLOCKS, CHUNKS, BLOCKS_PER_CHUNK = 40, 12, 3
+    PAGES = (64, 96)  # bytes of a block in each tensor of the pool
+
+    def setUp(self):
+        groups = tuple(config.OffloadingGroupConfig(16, (f"layer.{i}",), i) for i in range(2))
+        spec = HostTieringSpec(config.OffloadingConfig(
+            groups=groups, worker_kv_bytes_per_block=sum(self.PAGES), enable_kv_cache_events=False,
+            extra_config={"cpu_bytes_to_use": self.CHUNKS * 4096}, engine_id=f"kvtwin-copies-{os.getpid()}-{time.monotonic_ns()}",
+            model=config.OffloadingModelConfig("tiny", "bfloat16"), cache=config.OffloadingCacheConfig(16, self.BLOCKS_PER_CHUNK),
+            parallel=config.OffloadingParallelConfig(0, 1, 1, 1, 1, 1, 0, 1, None, False)))
+        self.pool = [torch.from_numpy(np.random.default_rng(i).integers(-128, 128, (self.POOL_BLOCKS, page), np.int8))
+                     for i, page in enumerate(self.PAGES)]
+        # The second group's layers use a part of the blocks of the first tensor, as layers with smaller pages do.
+        refs = [[base.CanonicalKVCacheRef(0, 64), base.CanonicalKVCacheRef(1, 96)], [base.CanonicalKVCacheRef(0, 48)]]
+        with mock.patch("vllm.v1.kv_offload.cpu.spec._all_workers_barrier"):
+            self.worker = spec.get_worker(base.CanonicalKVCaches(
+                [base.CanonicalKVCacheTensor(tensor, page) for tensor, page in zip(self.pool, self.PAGES)], refs))
+        self.addCleanup(self.worker.shutdown)
+
+    def chunks(self, groups):
+        """Chunks that hold these groups, of which each is (blocks, index of the first one)."""
+        counts = [-(-(len(blocks) + first % self.BLOCKS_PER_CHUNK) // self.BLOCKS_PER_CHUNK) if blocks else 0
+                  for blocks, first in groups]
+        return random.Random(sum(counts)).sample(range(self.CHUNKS), sum(counts))
+
+    def spec_of(self, groups):
+        return base.GPULoadStoreSpec([block for blocks, _ in groups for block in blocks], [len(blocks) for blocks, _ in groups],
+                                     [first for _, first in groups])
+
+    def test_stored_blocks_come_back_wherever_a_chunk_begins(self):
+        cases = ([([7, 3, 9, 30, 2, 5], 0), ([], 0)], [([8, 1], 4), ([20, 21, 22, 23], 2)], [([], 0), ([39], 5)],
+                 [([11, 12, 13, 14, 15], 1), ([31, 33], 3)])
+        for number, groups in enumerate(cases):
+            before = [tensor.clone() for tensor in self.pool]
+            chunks = CPULoadStoreSpec(self.chunks(groups))
+            self.assertTrue(self.worker.submit_store(number, self.spec_of(groups), chunks))
+            moved = 160 * len(groups[0][0]) + 48 * len(groups[1][0])
+            (ended,) = self.worker.get_finished()
+            self.assertEqual((ended.job_id, ended.success, ended.transfer_size), (number, True, moved))
+            for blocks, _ in groups:
+                for tensor in self.pool:
+                    tensor[blocks] = 0
+            self.assertTrue(self.worker.submit_load(100 + number, chunks, self.spec_of(groups)))
+            self.worker.wait({100 + number})
+            self.assertEqual([ended.transfer_size for ended in self.worker.get_finished()], [moved])
+            for blocks, pages in zip((groups[0][0], groups[1][0]), ((64, 96), (48, 0))):
+                for tensor, old, page in zip(self.pool, before, pages):
+                    self.assertTrue(torch.equal(tensor[blocks, :page], old[blocks, :page]))
+            for tensor, old in zip(self.pool, before):
+                tensor.copy_(old)
 
 
 class Options(Case):

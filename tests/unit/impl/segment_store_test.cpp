@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <set>
+#include <thread>
 
 #include "impl/disk/segment_store.hpp"
 #include "tests/program.hpp"
@@ -69,6 +70,21 @@ TEST_P(DiskFolder, GivesBackWhatWasSetNowAndInTheNextLife) {
     store.check_invariants();
     store.finish();
   }
+}
+
+// A thread gets the id of an ended one, but not its ring.
+TEST_P(DiskFolder, ThreadsUseItOneAfterAnother) {
+  constexpr std::uint64_t kThreads = 20;
+  SegmentStore store(config());
+  std::set<std::thread::id> ids;
+  for (std::uint64_t i = 0; i < kThreads; ++i) {
+    std::thread([&] {
+      ids.insert(std::this_thread::get_id());
+      EXPECT_EQ(set_page(store, kForm, i), Cause::none);
+    }).join();
+  }
+  EXPECT_LT(ids.size(), kThreads) << "no thread got the id of an ended one: nothing was tested";
+  store.finish();
 }
 
 TEST_P(DiskFolder, FoundPagesAreClaimedBySetsAndGoOldestFirst) {
