@@ -148,6 +148,8 @@ void Timeline::on_event(const Event& event) {
     add_request(*event.record, event.engine);
   } else if (event.kind == EventKind::rejected || event.kind == EventKind::retracted) {
     add_instant(event.kind == EventKind::rejected ? "rejected" : "retracted", event);
+  } else if (event.kind == EventKind::evicted && event.pool != 0) {
+    add_evicted(event);
   }
   if (events_ != nullptr) events_->on_event(event);
 }
@@ -187,6 +189,14 @@ void Timeline::add_instant(std::string_view name, const Event& event) {
       R"(,"reason":"%s"}})",
       kRequestProcess, us(event.time).c_str(), std::string(name).c_str(), event.record->request,
       std::string(name_of(event.reason)).c_str());
+}
+
+void Timeline::add_evicted(const Event& event) {
+  Pages& sum = evicted_[{event.engine, event.tier, event.pool}];
+  sum += event.pages;
+  add(R"({"ph":"C","pid":%d,"ts":%s,"name":"evicted from pool %u, %s","args":{"slots":%)" PRIu64 "}}",
+      lane_process(event.engine), us(event.time).c_str(), static_cast<unsigned>(event.pool),
+      std::string(spec_of(event.tier).name).c_str(), sum);
 }
 
 void Timeline::finish() {

@@ -6,7 +6,8 @@
 // beginning of the pass. The process `requests` has one track per request: queue, prefetch wait, load wait, compute,
 // hand-over, then decode; with several engines, its arguments name the engine, and the prefill engine. Up to the first
 // token these parts stand in this order, although they alternate in a chunked prompt. Rejections and retractions are
-// instants.
+// instants. For a model with windows or states, each engine has a counter of the slots that each further pool has
+// evicted (of vLLM's groups of blocks, of all but the first).
 //
 // The file is written during the run, a request when it finishes, in bounded memory. Until finish() the name is
 // timeline.json.partial, and the text is not complete JSON.
@@ -19,6 +20,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -64,11 +66,13 @@ class Timeline final : public Observer {
   void add_request(const RequestRecord& record, std::size_t engine);
   void add_part(RequestId request, std::string_view name, TimeNs begin, TimeNs end);
   void add_instant(std::string_view name, const Event& event);
+  void add_evicted(const Event& event);
 
   std::filesystem::path path_;
   std::ofstream out_;
   std::deque<Engine> engines_;
   Observer* events_;
+  std::map<std::tuple<std::size_t, Tier, std::uint8_t>, Pages> evicted_;  // slots, by engine, tier and pool
   bool first_ = true;
 };
 

@@ -39,6 +39,9 @@ struct Drawn {
       const std::int64_t begin = ns(e.at("ts"));
       lanes[lane_names.at(e.at("tid").get<int>())].push_back(
           {begin, begin + ns(e.at("dur")), name, e.at("cat"), e.at("args")});
+    } else if (phase == "C") {
+      EXPECT_GE(e.at("args").at("slots").get<std::uint64_t>(), counters[name]);
+      counters[name] = e.at("args").at("slots").get<std::uint64_t>();
     } else if (phase == "i") {
       instants.push_back(e);
     } else if (phase == "b") {
@@ -57,6 +60,7 @@ struct Drawn {
   }
   std::map<int, std::string> lane_names;
   std::map<std::string, std::vector<Span>> lanes;
+  std::map<std::string, std::uint64_t> counters;              // the last values
   std::map<std::uint64_t, std::vector<Span>> open, requests;  // the span of the whole request is the last one
   std::vector<Json> instants;
 };
@@ -154,6 +158,29 @@ TEST(Timeline, TellsWhatTheRunDid) {
 }
 
 // Each engine has a process of its own, with the bytes of its lanes in the report, and each request names its engines.
+// A model with windows in a device tier for a few prompts.
+TEST(Timeline, CountsWhatFurtherPoolsEvict) {
+  const Folder folder;
+  const Json report = run({"simulate",     "experiments/chat_hour.toml",
+                           "--set",        "workload.limit=60",
+                           "--set",        "model.name=gpt-oss-120b",
+                           "--set",        "parallel.tp=1",
+                           "--set",        "hardware.name=h200-sxm",
+                           "--set",        "tiers.device.tokens=100000",
+                           "--set",        "tiers.device.window_ratio=0.1",
+                           "--set",        "tiers.host.gib=0",
+                           "--timeline",   "--out",
+                           folder / "out", "--json"})
+                          .json();
+  const Drawn drawn(text_of(folder / "out/timeline.json"));
+  const Json& pools = report.at("pools");
+  const auto window = std::ranges::find_if(pools, [](const Json& pool) { return pool.at("name") == "window"; });
+  ASSERT_NE(window, pools.end());
+  const std::uint64_t evicted = window->at("evicted");
+  EXPECT_GT(evicted, 0U);
+  EXPECT_EQ(drawn.counters.at("evicted from pool 1, device") * 64, evicted) << "pages of 64 tokens";
+}
+
 TEST(Timeline, EachEngineHasLanesOfItsOwn) {
   for (const Settings& engines : {Settings{"cluster.engines=4"}, Settings{"cluster.prefill=2", "cluster.decode=2"}}) {
     SCOPED_TRACE(engines.front());
