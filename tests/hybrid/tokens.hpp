@@ -9,6 +9,7 @@ namespace kvtwin::test {
 
 std::unique_ptr<HybridServer> make_sglang_server(const Json& config);
 std::unique_ptr<HybridServer> make_vllm_server(const Json& config);
+std::unique_ptr<HybridServer> make_offload_server(const Json& config);
 
 // Token j of segment s is s * 65,536 + j.
 inline std::vector<std::uint64_t> tokens_of(const Json& segments) {
