@@ -109,13 +109,14 @@ bool HostChunks::make_room(std::span<const Chunk> offered, Store& store) {
   if (!evicted) return false;
   store.evicted = std::move(*evicted);
   evictable_ -= static_cast<std::uint32_t>(lacking);
-  for (const ChunkKey& key : store.evicted) free_slot(slot_of_.at(key));
-  changes_.push_back({Change::Kind::evicted, store.evicted});
+  Change change = {Change::Kind::evicted, store.evicted, {}};
+  for (const ChunkKey& key : store.evicted) free_slot(slot_of_.at(key), change);
+  changes_.push_back(std::move(change));
   return true;
 }
 
 void HostChunks::complete_store(std::span<const Chunk> chunks, bool success) {
-  Change change = {success ? Change::Kind::stored : Change::Kind::failed, {}};
+  Change change = {success ? Change::Kind::stored : Change::Kind::failed, {}, {}};
   for (const Chunk& chunk : chunks) {
     Held* const held = find(chunk.key);
     if (held == nullptr || held->loads != kIncomplete) continue;
@@ -127,7 +128,7 @@ void HostChunks::complete_store(std::span<const Chunk> chunks, bool success) {
       order_->allow(chunk.key);
     } else {
       order_->remove(chunk.key);
-      free_slot(slot_of_.at(chunk.key));
+      free_slot(slot_of_.at(chunk.key), change);
     }
   }
   if (!change.chunks.empty()) changes_.push_back(std::move(change));
@@ -194,7 +195,8 @@ SlotId HostChunks::take_slot(const ChunkKey& key) {
   return slot;
 }
 
-void HostChunks::free_slot(SlotId slot) {
+void HostChunks::free_slot(SlotId slot, Change& change) {
+  change.slots.push_back(slot);
   slot_of_.erase(slots_[slot].key);
   slots_[slot].is_free = true;
   freed_.push_back(slot);

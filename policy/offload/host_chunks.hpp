@@ -61,6 +61,7 @@ class HostChunks {
     enum class Kind : std::uint8_t { evicted, failed, stored };
     Kind kind;
     std::vector<ChunkKey> chunks;
+    std::vector<SlotId> slots;  // that have become free
   };
   std::vector<Change> take_changes() { return std::exchange(changes_, {}); }
 
@@ -70,6 +71,9 @@ class HostChunks {
   }
   std::uint32_t evictable_chunks() const { return evictable_; }
   std::uint32_t incomplete_chunks() const { return incomplete_; }
+  std::uint32_t used_most() const { return static_cast<std::uint32_t>(slots_.size()); }  // at a time
+  // Returns whether nothing is under way and no request runs.
+  bool is_at_rest() const { return accesses_.empty() && evictable_ == slot_of_.size(); }
 
   // Compares counts with a computation from scratch.
   void check_invariants() const;
@@ -96,7 +100,7 @@ class HostChunks {
   void see(std::span<const Chunk> chunks, RequestId request);
   bool make_room(std::span<const Chunk> offered, Store& store);
   SlotId take_slot(const ChunkKey& key);
-  void free_slot(SlotId slot);
+  void free_slot(SlotId slot, Change& change);
 
   const HostChunksConfig config_;
   const std::unique_ptr<ChunkOrder> order_;
