@@ -72,12 +72,14 @@ Cache::Cache(const EngineConfig& config, Substrate& substrate, Storage& storage,
   KV_CHECK(pools_.empty() || config.storage.empty() || (config.host_pages != 0 && config.path == CachePath::via_host),
            "windows and states come from a storage tier through L2");
   if (config.block_groups.groups.empty()) return;
-  KV_CHECK(pools_.empty() && config.host_pages == 0 && config.storage.empty(), "blocks are on one tier, in one pool");
+  KV_CHECK(pools_.empty() && config.storage.empty(), "blocks are in one pool of L1, and have no storage tier");
+  KV_CHECK((config.host_pages == 0) == (config.block_offload.host.chunks == 0), "a host tier has chunks");
   const std::unique_ptr<StatePoints> points = make_state_points(config);
   KV_CHECK(points != nullptr && points->of_blocks(), "the state points are those of blocks");
   BlockGroupsConfig groups = config.block_groups;
   groups.retention = points->retention();
   blocks_ = std::make_unique<BlockGroups>(groups, config.shape.page_tokens);
+  if (config.block_offload.host.chunks != 0) begin_offload();
 }
 
 void Cache::weigh_victims() {
@@ -232,6 +234,7 @@ void Cache::check_copies_reachable() const {
 
 void Cache::check_rest() const {
   KV_CHECK(blocks_ == nullptr || blocks_->busy_blocks() == 0, "at rest no block is in use");
+  KV_CHECK(offload_ == nullptr || offload_->is_at_rest(), "at rest no chunk is kept, and no request has one");
   const Node& root = tree_.node(tree_.root());
   KV_CHECK(tree_.unleased_device_pages() == tree_.pages(Tier::device), "at rest no page of L1 is leased");
   KV_CHECK(root.host.leases == 0, "at rest no page of L2 is leased");
@@ -250,7 +253,16 @@ void Cache::check_invariants(Pages request_pages, Pages prefetch_pages, std::spa
   if (blocks_ != nullptr) {
     std::vector<const BlockTables*> tables;
     for (const RequestPools* const request : requests) tables.push_back(&request->tables);
-    blocks_->check_invariants(tables);
+    std::vector<BlockId> held;
+    for (const Lanes* lanes : {&backups_, &loads_}) {
+      const auto add = [&](const Transfer& transfer) {
+        for (const BlockCopy& copy : transfer.copies) held.insert(held.end(), copy.blocks.begin(), copy.blocks.end());
+      };
+      for (const Transfer& transfer : lanes->transfers.all()) add(transfer);
+      add(lanes->queued);
+    }
+    blocks_->check_invariants(tables, held);
+    if (offload_ != nullptr) offload_->check_invariants();
     return storage_.check_invariants();
   }
   check_pools(requests, prefetch_beside);

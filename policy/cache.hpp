@@ -90,6 +90,8 @@ struct RequestPools {
   bool ends_at_branch = false;      // the next insert ends at the branch
   std::vector<Tokens> pass_ends;    // StatePoints::pass_ends
   BlockTables tables;               // in the form of blocks
+  RequestId request = kNoRequest;   // the same, with a host tier; set before enter_pools()
+  OperationId load = OperationId::none;  // the same: the mark of the load of its prefix
 };
 
 class Cache {
@@ -188,7 +190,9 @@ class Cache {
   // Loads the host part of `match` to L1: all of it or nothing. Requires: `match` was just returned by match(), its
   // device part is leased, and L1 has room (make_room()). Queues the transfer for submit_loads(). Returns Reason::none,
   // or the reason against it. `beside`: tokens after the hit that the pass which waits for the load computes.
-  Reason load_back(const PrefixMatch& match, RequestId request, Tokens beside, RequestPools* pools = nullptr);
+  // `keys`: of the match and more.
+  Reason load_back(std::span<const PageKey> keys, const PrefixMatch& match, RequestId request, Tokens beside,
+                   RequestPools* pools = nullptr);
   // Loads pages from storage tiers straight to L1. `runs`: parts of the chain `keys`; the first begins where the path
   // to `end` ends. Submits the gets at once; they gate the next passes. Requires: `end` is leased, and L1 has room.
   // Moves `end` to the new end.
@@ -241,6 +245,15 @@ class Cache {
   void inserted(RequestPools& pools, NodeId end, Tokens computed, Pages shared, bool last);
   // Gives back all that the request has.
   void leave_pools(RequestPools& pools);
+
+  // ---- vLLM's host tier, in the form of blocks (cache/offload.cpp)
+  bool offloads_blocks() const { return offload_ != nullptr; }
+  // Returns whether the prefix of the request is still being loaded.
+  bool arriving(const RequestPools& pools) const { return pools.load > settled_load_; }
+  // The prefix has been loaded. The index knows it from now on. `keys`: of its pages and more.
+  void loaded(RequestPools& pools, std::span<const PageKey> keys, Tokens tokens);
+  // The request has ended.
+  void request_ended(RequestId request);
 
   // ---- requests in two parts (cache/handed.cpp)
   // Returns how many leading pages a decode engine may reuse of a prompt: all its windows come from the prefill engine.
@@ -338,6 +351,7 @@ class Cache {
   Pages pages_before_load(std::span<const PageKey> keys) const;
   // Returns whether pages of the path to `end` are loaded by this transfer, by its number as in load_failure().
   bool depends_on_load(NodeId end, std::uint64_t number) const;
+  bool depends_on_load(const RequestPools& pools, std::uint64_t number) const;
   bool loading() const { return !loads_.transfers.empty() || !direct_loads_.empty(); }
   bool acknowledgement_due() const {
     return backups_.transfers.acknowledgement_due() || loads_.transfers.acknowledgement_due();
@@ -350,8 +364,12 @@ class Cache {
     if (blocks_ == nullptr) return device_used_max_;
     return blocks_->filled_most() * config_.device_pages / blocks_->capacity();  // as a share of L1
   }
-  Pages host_used_max() const { return host_used_max_; }
+  Pages host_used_max() const {
+    if (offload_ == nullptr) return host_used_max_;
+    return Pages{offload_->used_most()} * config_.host_pages / offload_->capacity();  // as a share of L2
+  }
   const RadixTree& tree() const { return tree_; }
+  const BlockGroups& blocks() const { return *blocks_; }  // requires the form of blocks
   // Checks that nothing is leased or in flight, and that only the index owns slots.
   void check_rest() const;
   // `request_pages`: device pages that requests own; `prefetch_pages`: host pages that prefetches own.
@@ -368,6 +386,12 @@ class Cache {
     Tier leased_on = Tier::device;
     Pages leased_from = 0;
   };
+  // Blocks that move between L1 and vLLM's host tier for one request.
+  struct BlockCopy {
+    std::vector<Chunk> chunks;
+    std::vector<BlockId> blocks;  // of L1
+    Pages pages = 0;              // that begin with one of these blocks
+  };
   struct Transfer : Submitted {
     OperationId mark = OperationId::none;  // value of Node::backup or Node::load in the transfer's nodes; see mark_of
     std::vector<NodeId> ends;              // one node for each queued one; the nodes of a load are leased
@@ -376,6 +400,7 @@ class Cache {
     // The moves of an eviction's copies, to make them again: of pool 0, and by pool.
     std::vector<PageMove> moves;
     std::vector<std::vector<PageMove>> moves_beside;
+    std::vector<BlockCopy> copies;  // in the form of blocks
   };
   using PerMemoryTier = std::array<Pages, 2>;
   // A pool beside pool 0.
@@ -422,12 +447,30 @@ class Cache {
   std::uint64_t obtainable_blocks() const {
     return blocks_->free_blocks() - std::min(blocks_->free_blocks(), leased_blocks_);
   }
+  Chunk chunk_of(std::uint32_t group, std::span<const PageKey> keys, std::size_t block) const;
+  std::optional<Tokens> find_on_host(std::span<const PageKey> keys, Tokens computed) const;
+  std::optional<std::size_t> prefix_on_host(std::uint32_t group, std::span<const PageKey> keys, std::size_t from,
+                                            std::size_t to) const;
+  std::optional<std::size_t> window_on_host(std::uint32_t group, std::span<const PageKey> keys, std::size_t from,
+                                            std::size_t to, Tokens end) const;
+  std::size_t blocks_to_load(const BlockGroup& group, Tokens end) const;
+  void add_host_part(std::span<const PageKey> keys, PrefixMatch& match) const;
+  void load_blocks(std::span<const PageKey> keys, const PrefixMatch& match, RequestId request, RequestPools& pools);
+  void offload(RequestPools& pools, std::span<const PageKey> keys, Tokens computed);
+  bool offload(std::span<const BlockGroups::Held> blocks, std::span<const PageKey> keys, RequestId request);
+  void add_copy(Lanes& lanes, std::vector<Chunk> chunks, std::vector<BlockId> blocks, std::span<const SlotId> slots,
+                bool to_device);
+  void submit_blocks(Lanes& lanes, Direction direction, bool busy);
+  void acknowledge_blocks(const Transfer& transfer, bool to_device, bool done);
+  void report_host_chunks();
+  bool is_page(const ChunkKey& key) const { return key.group == 0; }
   bool allocate_blocks(Pages pages, std::vector<SlotId>& slots, RequestPools& pools);
   void append_slots(const RequestPools& pools, Pages pages, std::vector<SlotId>& slots) const;
   void report_blocks();
   PrefixMatch usable(PrefixMatch found) const;
   void use_path(NodeId end);
   void weigh_victims();
+  void begin_offload();
   NodeId victim_beside(std::size_t at, Tier tier) const;
   void evict_from_pool(std::size_t at, NodeId victim, Reason reason);
   void drop_beside(NodeId id, Tier tier);
@@ -516,11 +559,15 @@ class Cache {
   RadixTree tree_;
   PagePool device_, host_;
   std::vector<Beside> pools_;
-  std::unique_ptr<PoolEviction> pool_eviction_;  // null: there are no pools
-  std::optional<PoolVictims> victims_;           // empty: the least recently used node of a pool goes
-  std::unique_ptr<StatePoints> state_points_;    // null: no pool has states
-  std::unique_ptr<BlockGroups> blocks_;          // null: L1 has the tree and the pools above
-  std::uint32_t leased_blocks_ = 0;              // of lease(PrefixMatch)
+  std::unique_ptr<PoolEviction> pool_eviction_;   // null: there are no pools
+  std::optional<PoolVictims> victims_;            // empty: the least recently used node of a pool goes
+  std::unique_ptr<StatePoints> state_points_;     // null: no pool has states
+  std::unique_ptr<BlockGroups> blocks_;           // null: L1 has the tree and the pools above
+  std::uint32_t leased_blocks_ = 0;               // of lease(PrefixMatch)
+  std::unique_ptr<HostChunks> offload_;           // null: the blocks have no host tier
+  std::vector<std::uint32_t> look_up_order_;      // the groups, as a look-up in the host tier takes them
+  ChunkKeySet loading_;                           // from the host tier
+  OperationId settled_load_ = OperationId::none;  // the mark of the last load that was acknowledged
   const Pages reserve_pages_;
   Lanes backups_, loads_;
   std::vector<DirectLoad> direct_loads_;  // of one step; they are settled together

@@ -11,6 +11,7 @@
 #include "policy/index/block_groups.hpp"
 #include "policy/index/further_pool.hpp"
 #include "policy/index/page_key.hpp"
+#include "policy/offload/host_chunks.hpp"
 #include "policy/transfer/hand_over.hpp"
 #include "policy/transfer/layout.hpp"
 #include "policy/transfer/plan.hpp"
@@ -129,6 +130,13 @@ struct PoolConfig {
   KvShape shape;  // bytes of a slot, of one rank, as it leaves the device
 };
 
+// vLLM's host tier below groups of blocks. A chunk is a block of a group. No chunks: there is no such tier.
+struct BlockOffloadConfig {
+  HostChunksConfig host;
+  bool prompt_only = true;  // only blocks of prompts are stored
+  KvShape shape;            // bytes of a block, of one rank
+};
+
 struct EngineConfig {
   KvShape shape;  // of one rank, as it leaves the device; every tier has pages of shape.page_tokens
   // Further shapes in the same slots, as they leave the device: the KV of a draft model. Empty: there is none (a packed
@@ -140,9 +148,10 @@ struct EngineConfig {
   std::string state_points = "extra_buffer";  // of state_points_names()
   std::string pool_eviction = "lru";          // of pool_eviction_names()
   std::uint32_t states_per_path = 0;          // more are dropped, from the top; 0 = no limit
-  // In place of pool 0 and `pools`: vLLM's form of L1, which has no other tier. `device_pages` are then those that one
-  // request can have, and the slot of a page is its first block of the first group.
+  // In place of pool 0 and `pools`: vLLM's form of L1. `device_pages` are then those that one request can have, and the
+  // slot of a page is its first block of the first group. `host_pages` then only says that there is a host tier.
   BlockGroupsConfig block_groups;
+  BlockOffloadConfig block_offload;
   Tokens window_release_tokens = 128;  // a decode gives so many tokens that have left the window back at once
   // Slots that a window pool has at least, so that one request can always go on: its own windows, and as many that its
   // lease holds.

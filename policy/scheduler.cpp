@@ -30,6 +30,7 @@ Scheduler::Scheduler(const EngineConfig& config, Cache& cache, Prefetcher& prefe
   KV_CHECK(style_ != nullptr, "a style is known by its name");
   KV_CHECK(!style_->loads_before_admission() || config.storage.empty() || config.path == CachePath::via_host,
            "a style that loads before admission loads from L2");
+  KV_CHECK(!cache_.offloads_blocks() || style_->loads_before_admission(), "blocks are loaded before admission");
 }
 
 Request& Scheduler::new_request() {
@@ -183,6 +184,7 @@ void Scheduler::abort(RequestId id, TimeNs now) {
     cache_.leave_pools(request->pools);
     running_output_left_ -= request->output_left();
   }
+  cache_.request_ended(id);
   decide(DecisionKind::abort, Reason::aborted, *request, request->slots.size());
   report(EventKind::aborted, *request, now);
   recycle(*request);
@@ -242,6 +244,11 @@ Scheduler::Admission Scheduler::take_over(Request& request, Tokens budget, Pages
   const bool waits = prefetcher_.waits(request.record.request);
   PrefixMatch match = waits ? cache_.match(keys) : cache_.look_up(keys);
   if (look_up_again(request, match)) return Admission::held;
+  if (cache_.offloads_blocks() && request.recompute) {
+    match.host_pages = 0;
+  } else if (match.waits) {
+    return Admission::held;
+  }
   // Without a load of its own: a load below pages that may not arrive could not be undone.
   if (style_->loads_before_admission() && cache_.arriving(match.device_end)) return Admission::held;
   const auto room = [&](Pages direct) {
@@ -254,6 +261,7 @@ Scheduler::Admission Scheduler::take_over(Request& request, Tokens budget, Pages
   if (prefetcher_.holds(request.record.request, step_time_)) return Admission::held;
   if (waits) match = cache_.look_up(keys);
   cache_.lease(match);
+  request.pools.request = request.record.request;
   const Pages direct = prefetcher_.direct_pages(request.record.request, match.device_pages + match.host_pages);
   const Pages first = first_chunk_end(request, match.device_pages + match.host_pages + direct, budget);
   const Pages more = cache_.chunk_pages(first - match.device_pages, reserved);
@@ -286,12 +294,15 @@ void Scheduler::enter(Request& request) {
 }
 
 // Returns whether pages of the request's prefix are still being loaded.
-bool Scheduler::arriving(const Request& request) const { return cache_.arriving(request.lease); }
+bool Scheduler::arriving(const Request& request) const {
+  return cache_.arriving(request.lease) || cache_.arriving(request.pools);
+}
 
 // Ends the wait of the requests whose prefix has been loaded.
 void Scheduler::settle_loads() {
   for (Request* request : holders_) {
     if (request->load_since < 0 || arriving(*request)) continue;
+    cache_.loaded(request->pools, reusable(*request), request->kv_tokens);
     const TimeNs waited = step_time_ - std::exchange(request->load_since, -1);
     if (request->generated == 0) request->record.load_wait_ns += waited;
   }
@@ -318,7 +329,8 @@ void Scheduler::take_over_prefix(Request& request, const PrefixMatch& match) {
   };
   Pages loaded = 0;
   if (match.host_pages > 0 && !request.recompute &&
-      cache_.load_back(match, record.request, first_chunk_tokens(request, matched), &request.pools) == Reason::none) {
+      cache_.load_back(reusable(request), match, record.request, first_chunk_tokens(request, matched),
+                       &request.pools) == Reason::none) {
     loaded = match.host_pages;
     move_to(match.end);
   }
@@ -468,7 +480,9 @@ void Scheduler::release_prefix(Request& request, Reason reason) {
 }
 
 void Scheduler::load_failed(std::uint64_t load, TimeNs now) {
-  const auto lost = [&](const Request* request) { return cache_.depends_on_load(request->lease, load); };
+  const auto lost = [&](const Request* request) {
+    return cache_.depends_on_load(request->lease, load) || cache_.depends_on_load(request->pools, load);
+  };
   std::vector<Request*> losers;
   std::ranges::copy_if(holders_, std::back_inserter(losers), lost);
   for (Request* request : losers) {
@@ -613,6 +627,7 @@ void Scheduler::finish(Request& request, TimeNs now) {
   cache_.free(std::span(request.slots).subspan(request.shared));
   cache_.release(request.lease);
   cache_.leave_pools(request.pools);
+  cache_.request_ended(request.record.request);
   request.record.finished = now;
   decide(DecisionKind::finish, Reason::none, request, request.shared);
   report(EventKind::finished, request, now);

@@ -15,11 +15,14 @@ PrefixMatch Cache::match_blocks(std::span<const PageKey> keys) const {
   match.device_end = match.end = tree_.root();
   match.present = hit.longest / page;
   match.free_blocks = hit.free_blocks;
-  if (match.present == match.device_pages) return match;
+  if (offload_ != nullptr) add_host_part(keys, match);
+  const Pages usable = match.device_pages + match.host_pages;
+  match.present = std::max(match.present, usable);
+  if (match.present == usable) return match;
   const std::vector<Tokens> alone = blocks_->longest_of_each(keys, hit.longest);
   for (std::size_t at = 0; at < alone.size(); ++at) {
     const Closure closure = config_.block_groups.groups[at].closure;
-    const Pages lost = match.present - alone[at] / page;
+    const Pages lost = std::min(match.present - alone[at] / page, match.present - usable);
     if (closure == Closure::tail) match.without_window = std::max(match.without_window, lost);
     if (closure == Closure::point) match.without_state = std::max(match.without_state, lost);
   }

@@ -26,7 +26,12 @@ bool Cache::is_load_admitted(const PrefixMatch& match, Tokens beside) const {
                                        .layers = std::max(1U, config_.shape.layers)});
 }
 
-Reason Cache::load_back(const PrefixMatch& match, RequestId request, Tokens beside, RequestPools* pools) {
+Reason Cache::load_back(std::span<const PageKey> keys, const PrefixMatch& match, RequestId request, Tokens beside,
+                        RequestPools* pools) {
+  if (offload_ != nullptr) {
+    load_blocks(keys, match, request, *pools);
+    return Reason::none;
+  }
   path_.clear();
   Pages pages = 0;
   for (NodeId id = match.end; id != match.device_end; id = tree_.node(id).parent) {

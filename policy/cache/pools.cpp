@@ -158,7 +158,11 @@ void Cache::lease_beside(RequestPools& pools, NodeId end) {
 
 bool Cache::enter_pools(std::span<const PageKey> keys, const PrefixMatch& match, Tokens prompt, RequestPools& pools) {
   if (blocks_ != nullptr) {
-    blocks_->enter(pools.tables, blocks_->find(keys, keys.size() * config_.shape.page_tokens), prompt);
+    const Tokens page = config_.shape.page_tokens;
+    const BlockGroups::Hit hit = blocks_->find(keys, keys.size() * page);
+    const Tokens to = (match.device_pages + match.host_pages) * page;
+    if (match.host_pages > 0 && blocks_->wanted_to_load(hit, to) > blocks_->free_blocks()) return false;
+    blocks_->enter(pools.tables, hit, prompt, to);
     leased_blocks_ = 0;
   }
   if (pools_.empty()) return true;
@@ -545,6 +549,7 @@ Tokens Cache::insertable(RequestPools& pools, std::span<const PageKey> keys, Tok
                          Pages shared, bool last) {
   if (blocks_ != nullptr) {
     blocks_->publish(pools.tables, keys, std::min(computed, cached));
+    if (offload_ != nullptr) offload(pools, keys, std::min(computed, cached));
     if (!last) blocks_->release(pools.tables, computed);
     report_blocks();
     return 0;

@@ -20,6 +20,7 @@ void Cache::submit_backups(bool beside_a_pass) {
 
 // All moves that were queued in one step are one operation with one acknowledgement.
 void Cache::submit(Lanes& lanes, Direction direction, bool busy) {
+  if (blocks_ != nullptr) return submit_blocks(lanes, direction, busy);
   sources_.clear();
   targets_.clear();
   for (const PageMove& move : lanes.moves) {
@@ -115,6 +116,7 @@ std::vector<NodeId> Cache::marked_nodes(const Transfer& transfer, bool load) con
 }
 
 void Cache::acknowledge_backup(const Transfer& transfer, bool done) {
+  if (blocks_ != nullptr) return acknowledge_blocks(transfer, false, done);
   acknowledge_beside(transfer, Tier::host, done);
   Pages dropped = 0, retried = 0;
   for (const NodeId id : marked_nodes(transfer, false)) {
@@ -203,6 +205,7 @@ void Cache::drop_host_copies(NodeId top) {
 }
 
 void Cache::acknowledge_load(Transfer transfer, bool done) {
+  if (blocks_ != nullptr) return acknowledge_blocks(transfer, true, done);
   if (!done && !direct_loads_.empty()) {
     failed_loads_.push_back(std::move(transfer));
     return;

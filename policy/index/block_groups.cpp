@@ -1,7 +1,6 @@
 #include "policy/index/block_groups.hpp"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "policy/base/check.hpp"
@@ -253,7 +252,7 @@ Tokens BlockGroups::skipped_tokens(const BlockGroup& group, Tokens computed) con
   return computed > needed ? computed - needed : 0;
 }
 
-void BlockGroups::enter(BlockTables& request, const Hit& hit, Tokens prompt) {
+void BlockGroups::enter(BlockTables& request, const Hit& hit, Tokens prompt, Tokens to) {
   KV_CHECK(request.tables.empty(), "a request enters once");
   request.tables.resize(config_.groups.size());
   request.prompt = prompt;
@@ -261,11 +260,12 @@ void BlockGroups::enter(BlockTables& request, const Hit& hit, Tokens prompt) {
   for (std::size_t at = 0; at < request.tables.size(); ++at) {
     BlockTables::Table& table = request.tables[at];
     table.blocks = hit.blocks[at];
-    const Tokens skipped = skipped_tokens(config_.groups[at], hit.tokens);
+    const Tokens skipped = skipped_tokens(config_.groups[at], std::max(hit.tokens, to));
     const auto first = std::min<std::size_t>(skipped / block_tokens(config_.groups[at]), table.blocks.size());
     std::fill_n(table.blocks.begin(), first, kNoBlock);
     for (const BlockId id : table.blocks) use(id);
     table.cached = table.blocks.size();
+    if (config_.groups[at].closure == Closure::point) table.offloaded = table.cached;  // only new states are stored
   }
 }
 
@@ -403,9 +403,15 @@ std::vector<bool> BlockGroups::reachable(const BlockGroup& group, std::size_t fr
   return mask;
 }
 
+// Returns the lengths that a later request is expected to continue from.
+std::vector<Tokens> BlockGroups::kept_positions(const BlockTables& request) const {
+  std::vector<Tokens> positions = {request.prompt - 1};
+  if (request.junction != 0) positions.push_back(request.junction);
+  return positions;
+}
+
 void BlockGroups::publish(BlockTables& request, std::span<const PageKey> keys, Tokens tokens) {
-  const std::array<Tokens, 2> positions = {request.prompt - 1, request.junction};
-  const auto boundaries = std::span(positions).first(request.junction == 0 ? 1 : 2);
+  const std::vector<Tokens> boundaries = kept_positions(request);
   // Whole pages only: else a page could be found whose first block, which is its slot, holds a part of it.
   const Tokens cacheable = tokens / page_tokens_ * page_tokens_;
   for (std::uint32_t at = 0; at < request.tables.size(); ++at) {
@@ -431,6 +437,68 @@ void BlockGroups::leave(BlockTables& request) {
   request = {};
 }
 
+// ---- a host tier ---------------------------------------------------------------------------------------------
+
+std::uint32_t BlockGroups::wanted_to_load(const Hit& hit, Tokens to) const {
+  std::uint32_t all = 0;
+  for (std::size_t at = 0; at < hit.blocks.size(); ++at) {
+    const BlockGroup& group = config_.groups[at];
+    const std::size_t end = to / block_tokens(group), skipped = skipped_tokens(group, to) / block_tokens(group);
+    const std::size_t held = hit.blocks[at].size(), first = std::max(held, skipped);
+    all += static_cast<std::uint32_t>(end > first ? end - first : 0);
+    for (std::size_t block = std::min(held, skipped); block < held; ++block) {
+      const BlockId id = hit.blocks[at][block];
+      if (id != kNoBlock && blocks_[id].uses == 0) ++all;
+    }
+  }
+  return all;
+}
+
+std::vector<BlockGroups::Held> BlockGroups::allocate_to_load(BlockTables& request, Tokens to) {
+  std::vector<Held> taken;
+  for (std::uint32_t at = 0; at < request.tables.size(); ++at) {
+    BlockTables::Table& table = request.tables[at];
+    const BlockGroup& group = config_.groups[at];
+    const std::size_t end = to / block_tokens(group), skipped = skipped_tokens(group, to) / block_tokens(group);
+    if (skipped > table.blocks.size()) table.blocks.resize(skipped, kNoBlock);
+    const std::size_t first = table.blocks.size();
+    if (end > first) take(table.blocks, end - first);
+    for (std::size_t block = first; block < end; ++block) taken.push_back({at, block, table.blocks[block]});
+    table.offloaded = end;
+  }
+  return taken;
+}
+
+std::vector<BlockGroups::Held> BlockGroups::unoffloaded(const BlockTables& request, Tokens tokens) const {
+  const std::vector<Tokens> boundaries = kept_positions(request);
+  std::vector<Held> blocks;
+  for (std::uint32_t at = 0; at < request.tables.size(); ++at) {
+    const BlockTables::Table& table = request.tables[at];
+    const BlockGroup& group = config_.groups[at];
+    const std::size_t full = std::min<std::size_t>(tokens / block_tokens(group), table.blocks.size());
+    if (full <= table.offloaded) continue;
+    const std::vector<bool> mask = reachable(group, table.offloaded, full, boundaries);
+    for (std::size_t block = table.offloaded; block < full; ++block) {
+      const BlockId id = table.blocks[block];
+      if (id == kNoBlock) continue;
+      if (group.closure == Closure::point ? blocks_[id].known : mask[block - table.offloaded]) {
+        blocks.push_back({at, block, id});
+      }
+    }
+  }
+  return blocks;
+}
+
+void BlockGroups::set_offloaded(BlockTables& request, Tokens tokens, bool states) const {
+  for (std::size_t at = 0; at < request.tables.size(); ++at) {
+    BlockTables::Table& table = request.tables[at];
+    const BlockGroup& group = config_.groups[at];
+    if ((group.closure == Closure::point) != states) continue;
+    const std::size_t full = std::min<std::size_t>(tokens / block_tokens(group), table.blocks.size());
+    table.offloaded = std::max(table.offloaded, full);
+  }
+}
+
 Tokens BlockGroups::cut_chunk(const BlockTables& request, Tokens from, Tokens tokens, Tokens target,
                               Tokens most) const {
   const auto state = std::ranges::find(config_.groups, Closure::point, &BlockGroup::closure);
@@ -451,8 +519,9 @@ Tokens BlockGroups::cut_chunk(const BlockTables& request, Tokens from, Tokens to
   return first > from ? first - from : 0;
 }
 
-void BlockGroups::check_invariants(std::span<const BlockTables* const> requests) const {
+void BlockGroups::check_invariants(std::span<const BlockTables* const> requests, std::span<const BlockId> held) const {
   std::vector<std::uint32_t> uses(blocks_.size(), 0);
+  for (const BlockId id : held) ++uses[id];
   for (const BlockTables* const request : requests) {
     for (const BlockTables::Table& table : request->tables) {
       for (const BlockId id : table.blocks) uses[id] += id == kNoBlock ? 0 : 1;
@@ -465,7 +534,7 @@ void BlockGroups::check_invariants(std::span<const BlockTables* const> requests)
     free += id == kFresh ? fresh_ : 1;
   }
   for (BlockId id = kFirstBlock; id < blocks_.size(); ++id) {
-    KV_CHECK(blocks_[id].uses == uses[id], "a block counts the requests that hold it");
+    KV_CHECK(blocks_[id].uses == uses[id], "a block counts the requests and transfers that hold it");
     filled += blocks_[id].known || uses[id] > 0 ? 1 : 0;
     if (!blocks_[id].known) continue;
     const BlockId first = cached({blocks_[id].group, blocks_[id].part, blocks_[id].key});

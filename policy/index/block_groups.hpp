@@ -49,6 +49,7 @@ struct BlockTables {
   struct Table {
     std::vector<BlockId> blocks;  // by position; kNoBlock where the request needs none
     std::size_t cached = 0;       // blocks from the front that have been offered to the index
+    std::size_t offloaded = 0;    // the same to the host tier
     std::size_t retired = 0;      // of a point: blocks from the front that have been given back
   };
   std::vector<Table> tables;  // by group; empty: the request has not entered
@@ -76,8 +77,9 @@ class BlockGroups {
   // Returns for each group the prefix that its kind would accept alone.
   std::vector<Tokens> longest_of_each(std::span<const PageKey> keys, Tokens most) const;
 
-  // The request continues behind the hit, whose blocks it now holds. Requires: nothing was allocated since find().
-  void enter(BlockTables& request, const Hit& hit, Tokens prompt);
+  // The request continues behind the hit, and behind what is loaded up to `to`, if that is more. It now holds the
+  // blocks of the hit that it needs then. Requires: nothing was allocated since find().
+  void enter(BlockTables& request, const Hit& hit, Tokens prompt, Tokens to = 0);
   // Returns the most blocks that a prefill of so many pages holds at once, in passes of at most `chunk` tokens; more
   // for each page than a decode takes. For checks of room, which vLLM makes so.
   std::uint64_t blocks_of(Pages pages, Tokens chunk) const;
@@ -100,6 +102,29 @@ class BlockGroups {
   // Gives back what no token behind the first `computed` ones needs.
   void release(BlockTables& request, Tokens computed);
   void leave(BlockTables& request);
+
+  // ---- for a host tier (cache/offload.cpp)
+  // A block of a request.
+  struct Held {
+    std::uint32_t group = 0;
+    std::size_t at = 0;  // in the group's table
+    BlockId block = kNoBlock;
+  };
+  // Returns the free blocks that a load of the tokens up to `to` takes, behind the hit, with those of the hit.
+  std::uint32_t wanted_to_load(const Hit& hit, Tokens to) const;
+  // Takes these blocks for a request that has just entered so, and returns those that are loaded, group by group.
+  // Requires: they are free.
+  std::vector<Held> allocate_to_load(BlockTables& request, Tokens to);
+  // Returns the full blocks of the first `tokens` tokens that have not been offloaded and that a later request is
+  // expected to need. Of states, those that the index knows.
+  std::vector<Held> unoffloaded(const BlockTables& request, Tokens tokens) const;
+  // Those of the first `tokens` tokens count as offloaded. `states`: of points; else of the other groups.
+  void set_offloaded(BlockTables& request, Tokens tokens, bool states) const;
+  // A transfer reads or writes the blocks: they stay in use until release_held().
+  void hold(std::span<const BlockId> blocks) {
+    for (const BlockId id : blocks) use(id);
+  }
+  void release_held(std::span<const BlockId> blocks) { give_back(blocks); }
 
   // What has happened since the last call: blocks with a key that were given to others, and pages whose KV of full
   // attention came or went (of the first group with closure path).
@@ -125,8 +150,9 @@ class BlockGroups {
   std::uint32_t known_keys() const { return known_; }  // distinct
   std::uint64_t evicted_blocks() const { return evicted_; }
 
-  // Compares counts, queue and table with a computation from scratch. `requests`: all that have entered.
-  void check_invariants(std::span<const BlockTables* const> requests) const;
+  // Compares counts, queue and table with a computation from scratch. `requests`: all that have entered. `held`: blocks
+  // of transfers.
+  void check_invariants(std::span<const BlockTables* const> requests, std::span<const BlockId> held = {}) const;
 
  private:
   // In the queue, the place of the blocks that no request has had yet: they have no memory.
@@ -174,6 +200,7 @@ class BlockGroups {
                               std::span<const Tokens> boundaries) const;
   bool keeps_all(const BlockGroup& group) const;
   std::uint32_t wanted(std::size_t held, const BlockGroup& group, Tokens to) const;
+  std::vector<Tokens> kept_positions(const BlockTables& request) const;
   static std::uint32_t hash_of(const Name& name);
   BlockId cached(const Name& name) const { return table_.at(place_of(name)).block; }
   std::size_t place_of(const Name& name) const;

@@ -108,6 +108,7 @@ struct PrefixMatch {
   // continue.
   Pages without_window = 0, without_state = 0;
   std::uint32_t free_blocks = 0;  // BlockGroups::Hit
+  bool waits = false;             // what vLLM's host tier has of it depends on a transfer under way
 };
 
 class RadixTree {

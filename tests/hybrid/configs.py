@@ -54,6 +54,7 @@ SGLANG = {
 ATTENTION = dict(memory=400_000_000, layers={"full": 18, "window": 18}, heads=8, head_size=64, window=128, chunk=512)
 STATES = dict(memory=900_000_000, layers={"full": 12, "state": 36}, heads=2, head_size=256, chunk=1024,
               state_shapes=[[3, 2048], [8, 64, 64]], state_dtypes=["bfloat16", "float32"])
+HOST = dict(memory=16_000_000, heads=2, head_size=64, chunk=512, host_chunks=700)
 VLLM = {
     "vllm-window": ATTENTION,
     "vllm-window-dense": {**ATTENTION, "retention": None},
@@ -67,6 +68,10 @@ VLLM = {
     "vllm-state": STATES,
     "vllm-state-tight": {**STATES, "memory": 250_000_000, "chunk": 256},
     "vllm-state-agents": {**STATES, "memory": 600_000_000, "chunk": 512},
+    "vllm-window-host": {**HOST, "layers": {"full": 6, "window": 6}, "window": 64},
+    "vllm-window-host-arc": {**HOST, "layers": {"full": 6, "window": 18}, "window": 100, "host_eviction": "arc",
+                             "host_chunks": 200},
+    "vllm-state-host": {**STATES, "memory": 150_000_000, "host_chunks": 200},
 }
 ENGINES = {"sglang": SGLANG, "vllm": VLLM}
 

@@ -11,6 +11,7 @@ std::unique_ptr<HybridServer> make_hybrid_server(const Json& head) {
   const std::string engine = head.at("engine");
   if (engine == "sglang") return make_sglang_server(head.at("config"));
   if (engine == "vllm") return make_vllm_server(head.at("config"));
+  if (engine == "vllm-offloading") return make_offload_server(head.at("config"));
   throw std::runtime_error("unknown engine " + engine);
 }
 

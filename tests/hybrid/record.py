@@ -53,8 +53,9 @@ class VllmEngine:
 
         self.version = vllm_imports.prepare_core()
         import hybrid_server
+        import offloaded_server
 
-        self.server = lambda config: hybrid_server.Server(**config)
+        self.server = lambda config: (offloaded_server if "host_chunks" in config else hybrid_server).Server(**config)
 
 
 def run(server, operations):

@@ -2,31 +2,13 @@
 #include <map>
 #include <numeric>
 #include <stdexcept>
-#include <variant>
 
 #include "policy/cache.hpp"
+#include "tests/hybrid/instant_world.hpp"
 #include "tests/hybrid/tokens.hpp"
 
 namespace kvtwin::test {
 namespace {
-
-class InstantWorld final : public Substrate {
- public:
-  TimeNs now() const override { return 0; }
-  OperationId submit(const Operation&) override {
-    const OperationId id{++last_};
-    ends_.push_back(id);
-    return id;
-  }
-  OperationId call_at(TimeNs) override { throw std::runtime_error("no timer is set"); }
-  OperationId reduce_min(const ReduceVector&) override { throw std::runtime_error("no rank is asked"); }
-  void cancel(OperationId) override {}
-  std::vector<OperationId> take_ends() { return std::exchange(ends_, {}); }
-
- private:
-  std::uint64_t last_ = 0;
-  std::vector<OperationId> ends_;
-};
 
 class Evictions final : public Observer {
  public:
@@ -177,7 +159,7 @@ class SglangServer final : public HybridServer {
     }
     request.lease = match.device_end;
     request.shared = match.device_pages;
-    if (match.host_pages > 0 && cache_.load_back(match, 0, prompt, &request.pools) == Reason::none) {
+    if (match.host_pages > 0 && cache_.load_back(keys, match, 0, prompt, &request.pools) == Reason::none) {
       cache_.lease(match.end);
       cache_.release(request.lease);
       request.lease = match.end;

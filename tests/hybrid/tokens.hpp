@@ -1,6 +1,7 @@
 // The tokens of the segments in a sequence, and the keys of their pages.
 #pragma once
 
+#include "policy/index/block_groups.hpp"
 #include "policy/index/page_key.hpp"
 #include "tests/hybrid/hybrid_server.hpp"
 #include "tests/policy_test_support.hpp"
@@ -9,6 +10,16 @@ namespace kvtwin::test {
 
 std::unique_ptr<HybridServer> make_sglang_server(const Json& config);
 std::unique_ptr<HybridServer> make_vllm_server(const Json& config);
+std::unique_ptr<HybridServer> make_vllm_host_server(const Json& config);
+
+// vLLM's pool of a configuration, and the tokens of a page.
+struct VllmPool {
+  BlockGroupsConfig config;
+  Tokens page = 0;
+};
+VllmPool vllm_pool_of(const Json& config);
+
+std::unique_ptr<HybridServer> make_offload_server(const Json& config);
 
 // Token j of segment s is s * 65,536 + j.
 inline std::vector<std::uint64_t> tokens_of(const Json& segments) {

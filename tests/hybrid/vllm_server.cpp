@@ -22,14 +22,12 @@ Bytes state_bytes(const Json& given) {
   return bytes;
 }
 
-struct Pool {
-  BlockGroupsConfig config;
-  Tokens page = 0;
-};
+}  // namespace
 
-Pool pool_of(const Json& given) {
-  constexpr std::string_view kKeys[] = {"memory", "layers", "heads",     "head_size",    "window",      "window_heads",
-                                        "block",  "chunk",  "retention", "state_shapes", "state_dtypes"};
+VllmPool vllm_pool_of(const Json& given) {
+  constexpr std::string_view kKeys[] = {"memory",       "layers",      "heads",        "head_size", "window",
+                                        "window_heads", "block",       "chunk",        "retention", "state_shapes",
+                                        "state_dtypes", "host_chunks", "host_eviction"};
   for (const auto& [key, value] : given.items()) {
     if (std::ranges::find(kKeys, key) == std::end(kKeys)) throw std::runtime_error("config: unknown key " + key);
   }
@@ -58,7 +56,7 @@ Pool pool_of(const Json& given) {
   }
   Bytes bytes = 0;
   for (const Kind& kind : kinds) bytes = std::max(bytes, kind.row * block);
-  Pool pool;
+  VllmPool pool;
   pool.page = 1;
   std::uint64_t fewest = kinds.front().layers, most = fewest;
   for (Kind& kind : kinds) {
@@ -80,10 +78,12 @@ Pool pool_of(const Json& given) {
   return pool;
 }
 
+namespace {
+
 class VllmServer final : public HybridServer {
  public:
   explicit VllmServer(const Json& given)
-      : pool_(pool_of(given)), chunk_(given.value("chunk", Tokens{8192})), cache_(pool_.config, pool_.page) {}
+      : pool_(vllm_pool_of(given)), chunk_(given.value("chunk", Tokens{8192})), cache_(pool_.config, pool_.page) {}
 
   Json run(const Json& operation) override {
     const std::uint64_t before = cache_.evicted_blocks();
@@ -165,7 +165,7 @@ class VllmServer final : public HybridServer {
     return outcome;
   }
 
-  const Pool pool_;
+  const VllmPool pool_;
   const Tokens chunk_;
   BlockGroups cache_;
   std::map<std::uint64_t, Running> running_;
@@ -173,6 +173,9 @@ class VllmServer final : public HybridServer {
 
 }  // namespace
 
-std::unique_ptr<HybridServer> make_vllm_server(const Json& config) { return std::make_unique<VllmServer>(config); }
+std::unique_ptr<HybridServer> make_vllm_server(const Json& config) {
+  if (config.contains("host_chunks")) return make_vllm_host_server(config);
+  return std::make_unique<VllmServer>(config);
+}
 
 }  // namespace kvtwin::test

@@ -131,6 +131,7 @@ void prefer_prefetches(test::Splitmix& random, Scenario& s) {
   EngineConfig& e = s.engine;
   if (!e.block_groups.groups.empty()) e.pools.clear();
   e.block_groups = {};
+  e.block_offload = {};
   e.host_pages = random.below(4) == 0 && e.pools.empty() ? 0 : e.device_pages * (1 + random.below(2));
   for (PoolConfig& pool : e.pools) pool.host_slots = 10 + random.below(100);
   e.write_policy = random.below(3) == 0 && e.pools.empty() ? "write_back" : "write_through";
@@ -224,6 +225,23 @@ void draw_blocks(test::Splitmix& random, EngineConfig& e) {
   e.device_pages = large.longest_request(e.block_groups.blocks - 1, e.chunk_tokens);
 }
 
+// vLLM's host tier below such a pool, from a few chunks on. `random` is a copy.
+void draw_offload(test::Splitmix random, EngineConfig& e) {
+  if (e.block_groups.groups.empty() || random.below(3) == 0) return;
+  BlockOffloadConfig& blocks = e.block_offload;
+  blocks.host.chunks = static_cast<std::uint32_t>(1 + random.below(pick<std::uint64_t>(random, {8, 60, 600})));
+  blocks.host.eviction = pick(random, {ChunkEviction::lru, ChunkEviction::arc});
+  blocks.host.store_threshold = pick<std::uint32_t>(random, {0, 0, 2});
+  blocks.host.remembered_offers = pick<std::size_t>(random, {10, 64'000});
+  blocks.prompt_only = random.below(2) == 0;
+  blocks.shape = e.shape;
+  e.host_pages = blocks.host.chunks;
+  e.write_policy = "write_through";
+  e.tiering = Tiering::inclusive;
+  e.style = "vllm";
+  e.path = CachePath::via_host;
+}
+
 Scenario draw_scenario(test::Splitmix& random) {
   Scenario s;
   EngineConfig& e = s.engine;
@@ -272,6 +290,7 @@ Scenario draw_scenario(test::Splitmix& random) {
   draw_pools(random, s);
   draw_blocks(random, e);
   draw_pool_policies(random, e);
+  draw_offload(random, e);
   return s;
 }
 

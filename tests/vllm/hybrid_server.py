@@ -109,13 +109,16 @@ class Server:
 
         pool._maybe_evict_cached_block = counted
 
+    def extra_args(self):
+        return None
+
     def start(self, rid, prompt):
         """Admission and prefill. `prompt`: array("q") of tokens. Returns the request, or None without room, and the
         outcome."""
         request = Request(
             request_id=str(rid), prompt_token_ids=list(prompt), pooling_params=None, block_hasher=self.hasher,
             sampling_params=SimpleNamespace(
-                max_tokens=1 << 20, structured_outputs=None, extra_args=None, skip_reading_prefix_cache=False,
+                max_tokens=1 << 20, structured_outputs=None, extra_args=self.extra_args(), skip_reading_prefix_cache=False,
                 prompt_logprobs=None))
         manager, before = self.manager, self.evicted
         manager.new_step_starts()

@@ -84,11 +84,17 @@ TEST(EnginePoolsSetup, VllmHasOnePoolOfBlocks) {
   // chunk.
   EXPECT_EQ(device_tokens(windows), (67'815U - 8 - (127 + 8192 + 15) / 16 - 1) * 16);
   const kvtwin::Setup with_host = model_of("gpt-oss-120b", vllm + Settings{"tiers.host.ratio=2"});
-  EXPECT_TRUE(with_host.engine.block_groups.groups.empty());
-  EXPECT_EQ(device_tokens(with_host), 1'085'056U - 16) << "vLLM keeps one block, the null block, for itself";
+  EXPECT_FALSE(has_note(with_host, "hits are too high")) << notes_of(with_host);
+  EXPECT_EQ(with_host.engine.block_offload.host.chunks, 2 * 67'816U);
+  EXPECT_EQ(with_host.engine.block_offload.shape.page_bytes(), with_host.block_pool->block_bytes);
+  const kvtwin::Setup gib = model_of("gpt-oss-120b", vllm + Settings{"tiers.host.gib=9"});
+  EXPECT_EQ(gib.engine.block_offload.host.chunks, (std::uint64_t{9} << 30) / gib.block_pool->block_bytes);
+  const kvtwin::Setup with_disk = model_of("gpt-oss-120b", vllm + Settings{"tiers.host.ratio=2", "tiers.disk.gib=90"});
+  EXPECT_TRUE(with_disk.engine.block_groups.groups.empty());
+  EXPECT_EQ(device_tokens(with_disk), 1'085'056U - 16) << "vLLM keeps one block, the null block, for itself";
   EXPECT_TRUE(
-      has_note(with_host, "gpt-oss-120b: hits are too high: a prefix that vLLM can reuse takes up 8 more blocks"))
-      << notes_of(with_host);
+      has_note(with_disk, "gpt-oss-120b: hits are too high: a prefix that vLLM can reuse takes up 8 more blocks"))
+      << notes_of(with_disk);
   EXPECT_FALSE(model_of("llama-3.1-8b", vllm).block_pool);
   // 6 + 23 layers in groups of 6: a layer of padding in the last group of states.
   const kvtwin::Setup states = model_of("nemotron-3-nano-30b-a3b", vllm);
