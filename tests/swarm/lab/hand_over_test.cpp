@@ -603,7 +603,7 @@ TEST(HandOverSwarm, every_seed_keeps_every_invariant_and_every_byte) {
     }
     if (HasFailure()) std::printf("%s\n", reproduction().c_str());
   }
-  for (const std::uint64_t seed : {4622, 10086}) run_seed(seed, seed % 4 != 3, marks);  // each found a bug once
+  for (const std::uint64_t seed : {4622U, 10086U}) run_seed(seed, seed % 4 != 3, marks);  // each found a bug once
   print_marks(marks);
   if (kSeeds < 2000 || HasFailure()) return;
   for (const char* mark : {"finished: whole",

@@ -161,7 +161,7 @@ TEST(Timeline, TellsWhatTheRunDid) {
 // A model with windows in a device tier for a few prompts.
 TEST(Timeline, CountsWhatFurtherPoolsEvict) {
   const Folder folder;
-  const Json report = run({"simulate",     "experiments/chat_hour.toml",
+  const Json report = run({"simulate",     std::string(kSourceFolder) + "/experiments/chat_hour.toml",
                            "--set",        "workload.limit=60",
                            "--set",        "model.name=gpt-oss-120b",
                            "--set",        "parallel.tp=1",
