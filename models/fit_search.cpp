@@ -66,6 +66,8 @@ class PointSearch {
   }
   // Moves to the best point of a round. Returns whether the loss became smaller by more than kMinProgress.
   bool round(double factor, bool first);
+  bool untouched(std::size_t number) const;
+  void try_again();
   void descend(std::size_t coarsest, bool first);
   struct Scanned {
     double value = 0, loss = 0;
@@ -201,21 +203,44 @@ void PointSearch::freeze(std::size_t number, Identified why) {
   x_[number] = task_.numbers[number].base;
 }
 
+bool PointSearch::untouched(std::size_t number) const {
+  return x_[number] == task_.numbers[number].start || x_[number] == task_.numbers[number].base;
+}
+
+// Far from the measured figures, a long queue hides the effect of small times. So if the search has moved far, it tries
+// the numbers without an effect once more.
+void PointSearch::try_again() {
+  constexpr double kFarAway = 4;
+  bool far = false, any = false;
+  for (std::size_t n = 0; n < x_.size(); ++n) {
+    const double base = task_.numbers[n].base;
+    far |= state_[n] == Identified::yes && (x_[n] > kFarAway * base || kFarAway * x_[n] < base);
+    any |= state_[n] == Identified::no_effect;
+  }
+  if (!far || !any) return;
+  for (Identified& state : state_) {
+    if (state == Identified::no_effect) state = Identified::yes;
+  }
+  descend(0, true);
+}
+
 bool PointSearch::round(double factor, bool first) {
   if (!fits(2 * free_numbers().size() + kDampings.size())) return false;
   Derivatives found = derivatives(factor);
   const std::vector<std::size_t> numbers = free_numbers();
   if (first) {
-    bool any = false;
+    bool any = false, moved_away = false;
     for (std::size_t i = 0; i < numbers.size(); ++i) {
       const double square = found.by_logarithm.col(static_cast<Index>(i)).squaredNorm() / static_cast<double>(count_);
-      if (std::sqrt(square) >= kMinSensitivity || x_[numbers[i]] != task_.numbers[numbers[i]].start) continue;
+      if (std::sqrt(square) >= kMinSensitivity || !untouched(numbers[i])) continue;
       const double moved = (found.residuals[2 * i] - found.residuals[2 * i + 1]).squaredNorm();
       kept_[numbers[i]].effect = std::sqrt(moved / static_cast<double>(count_));
       freeze(numbers[i], Identified::no_effect);
+      moved_away |= x_[numbers[i]] != task_.numbers[numbers[i]].start;
       any = true;
     }
-    // The base of a number without effect predicts the same as its start, so r_ stays.
+    // A base that is the start predicts the same, so r_ stays.
+    if (moved_away) r_ = residuals_at({x_}).front();
     if (any) return true;
   }
   const MatrixXd normal = normal_matrix(found.by_logarithm);
@@ -354,6 +379,7 @@ SearchResult PointSearch::run() {
   if (count_ > 0) {
     r_ = residuals_at({x_}).front();
     descend_from_best_starts();
+    try_again();
   }
   Deviations found;
   for (;;) {

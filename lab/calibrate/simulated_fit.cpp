@@ -198,6 +198,58 @@ double base_of(const FitKey& key, const Setup& setup, const std::optional<Hardwa
   return value / key.factor;
 }
 
+// How far predictions are from the figures. A prediction that is missing is far.
+double distance(const Predictions& predicted, const std::vector<double>& measured) {
+  constexpr double kFar = 30;
+  double sum = 0;
+  for (std::size_t i = 0; i < measured.size(); ++i) {
+    const double p = predicted[i], m = measured[i];
+    sum += p > 0 ? std::min(kFar, std::abs(p - m) / std::sqrt(p * m)) : kFar;
+  }
+  return sum;
+}
+
+// Returns the task with a start near the figures: the best of some factors on all rates of passes. The base may be of a
+// machine that is many times as fast or slow, and then the queue hides all but the largest times.
+SearchTask started_near(const FitKeys& keys, SearchTask task) {
+  constexpr double kFactors[] = {1, 1.0 / 16, 1.0 / 4, 4, 16, 64, 256};  // the base stays if others are no better
+  std::vector<SearchPoint> points;
+  for (const double factor : kFactors) {
+    SearchPoint& point = points.emplace_back();
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      const SearchedNumber& number = task.numbers[i];
+      const bool rate = !keys[i]->of_peaks.empty();
+      point.push_back(rate ? std::clamp(number.start * factor, number.least, number.most) : number.start);
+    }
+  }
+  const std::vector<Predictions> found = task.predict(points);
+  std::size_t best = 0;
+  for (std::size_t i = 1; i < points.size(); ++i) {
+    if (distance(found[i], task.measured) < distance(found[best], task.measured)) best = i;
+  }
+  for (std::size_t i = 0; i < keys.size(); ++i) task.numbers[i].start = points[best][i];
+  return task;
+}
+
+SearchPoint end_of(const SearchResult& result) {
+  SearchPoint end;
+  for (const SearchResult::Number& number : result.numbers) end.push_back(number.value);
+  return end;
+}
+
+// Searches from the base and, if that is far from the figures, from a start near them. Returns the better end.
+SearchResult search(const FitKeys& keys, SearchTask task) {
+  const bool of_rates = std::ranges::any_of(keys, [](const FitKey* key) { return !key->of_peaks.empty(); });
+  if (task.measured.empty() || !of_rates) return search_numbers(task);
+  SearchTask near = started_near(keys, task);
+  const auto same = [](const SearchedNumber& a, const SearchedNumber& b) { return a.start == b.start; };
+  if (std::ranges::equal(near.numbers, task.numbers, same)) return search_numbers(task);
+  near.max_points = task.max_points /= 2;
+  SearchResult from_base = search_numbers(task), from_near = search_numbers(near);
+  const std::vector<Predictions> ends = task.predict({end_of(from_base), end_of(from_near)});
+  return distance(ends[1], task.measured) < distance(ends[0], task.measured) ? from_near : from_base;
+}
+
 }  // namespace
 
 std::span<const FitKey> fit_keys() {
@@ -305,7 +357,7 @@ SimulatedFit fit_by_simulation(const std::vector<FitCase>& cases, const FitTerms
     return predictions;
   };
   fit.before = simulations.run({SearchPoint{}}, all).front();
-  fit.result = search_numbers(task);
+  fit.result = search(fit.keys, task);
   SearchPoint end;
   for (SearchResult::Number& number : fit.result.numbers) {
     if (number.identified == Identified::yes) number.value = four_digits(number.value);

@@ -172,5 +172,31 @@ TEST(FitSearch, ANumberWithALittleEffectIsNotCalledOneWithout) {
   EXPECT_NEAR(found.numbers[2].effect, 1e-3 * (1.3 - 1 / 1.3), 3e-4);
 }
 
+// Number 1 is a time that a queue hides while the rate, number 0, is far too low. The search moves the rate, and then
+// sees the time.
+TEST(FitSearch, ATimeThatAQueueHidesIsFoundOnceTheRateIsRight) {
+  SearchTask task;
+  task.numbers = {{1, 1, 0.01, 1e4}, {1, 1, 0.01, 1e4}};
+  const auto predicted = [](const SearchPoint& at) {
+    Predictions figures;
+    for (int i = 1; i <= 12; ++i) {
+      const double work = 20.0 * i / at[0], queue = work > 10 ? 4 * work * work : 0;
+      figures.push_back(queue + work + at[1] * (1 + i % 3));
+    }
+    return figures;
+  };
+  task.predict = [&](const std::vector<SearchPoint>& points) {
+    std::vector<Predictions> all;
+    for (const SearchPoint& point : points) all.push_back(predicted(point));
+    return all;
+  };
+  task.measured = predicted({60, 3});
+  task.kind.assign(task.measured.size(), 0);
+  const SearchResult found = search_numbers(task);
+  ASSERT_EQ(found.numbers[1].identified, Identified::yes) << found.numbers[0].value << " " << found.numbers[1].value << " " << found.points << " " << found.numbers[1].spread;
+  EXPECT_NEAR(found.numbers[0].value, 60, 6);
+  EXPECT_NEAR(found.numbers[1].value, 3, 0.3);
+}
+
 }  // namespace
 }  // namespace kvtwin::test
