@@ -112,6 +112,11 @@ void add_plan(CLI::App& program, const std::string& command_line) {
           "good_share=0.9, if a limit of slo.* is set")
       ->allow_extra_args(false);
   command
+      ->add_option("--probability", arguments.probability,
+                   "Each goal on a time must hold with this probability, by the errors of measured runs, e.g. 0.8 "
+                   "(default: as simulated; the probability is printed)")
+      ->check(CLI::Range(0.5, 0.95));
+  command
       ->add_option(
           "--vary", arguments.lists,
           "key=a,b,c: choose among these values. cluster.engines=1..64: a range. drives=0,2,4: drives of an engine, "

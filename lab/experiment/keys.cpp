@@ -636,6 +636,10 @@ std::span<const Key> experiment_keys() {
                                            "mixed_chunks: of prefill and decode tokens"),
       integer<&EngineConfig::burst_steps>("scheduler.burst_steps", 1, 1e6,
                                           "Maximum number of decode steps that are submitted together"),
+      path("report.validated",
+           "Folder of kvtwin validate --out with runs of the same engine and GPU: the intervals of the times take "
+           "their errors "
+           "into account"),
       flag("report.bounds", false,
            "Report the hits of an optimal cache and of LRU, both as large as all tiers together; takes 80 bytes of "
            "memory per page of the prompts"),

@@ -692,6 +692,7 @@ PurchasePlan find_plan(const Experiment& base, const TraceInfo& work, const Choi
   PurchasePlan plan;
   plan.work = work;
   plan.goals = goals;
+  plan.probability = arguments.probability;
   Planner(choices, prices, arguments, rows, base, listener, plan).run();
   return plan;
 }

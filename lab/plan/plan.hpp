@@ -56,7 +56,8 @@ struct PlanArguments {
   EngineArguments server;
   std::vector<std::string> what_if;  // key=value: only this change to the plan in `out` is simulated
   int seeds = 3, draws = 0, jobs = 0;
-  bool questions = true;  // also answer the questions that follow
+  double probability = 0;  // with which each goal on a time must hold; 0: as simulated
+  bool questions = true;   // also answer the questions that follow
   bool force = false, json = false;
 };
 
@@ -100,6 +101,7 @@ struct DriveLife {
 
 struct PurchasePlan {
   std::vector<Goal> goals;
+  double probability = 0;  // of PlanArguments
   TraceInfo work;
   std::vector<Trial> trials;  // in the order of the simulations
   std::optional<std::size_t> winner;

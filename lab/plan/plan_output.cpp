@@ -5,6 +5,7 @@
 #include "lab/decision_text.hpp"
 #include "lab/engine_commands.hpp"
 #include "lab/engine_flags/flag_text.hpp"
+#include "lab/errors/intervals.hpp"
 #include "lab/experiment/engine_word.hpp"
 #include "lab/experiment/setup.hpp"
 #include "lab/experiment/workload.hpp"
@@ -38,8 +39,12 @@ std::string goal_values(const PurchasePlan& plan, const Trial& trial) {
       text += " -";
       continue;
     }
-    text += formatted(" %.4g (at %s %.4g)", at->get<double>(),
+    text += formatted(" %.4g (at %s %.4g", at->get<double>(),
                       figure.better == RunFigure::Better::less ? "most" : "least", goal.value);
+    if (plan.probability > 0 && time_kind(figure.name) != TimeKind::none) {
+      text += formatted(" with %.0f %%", 100 * plan.probability);
+    }
+    text += ")";
   }
   return text;
 }
@@ -229,21 +234,22 @@ Json odds_json(const GoalOdds& odds) {
   return json;
 }
 
-// The published errors of the cost model of a setting.
-PublishedErrors errors_of(const Trial& trial, const Experiment& base, const Choices& choices) {
-  return published_errors(choices.experiment(base, trial.setting));
+// Without runs if the trial completed no request.
+ErrorFactors errors_of(const Trial& trial) {
+  return trial.report.is_null() ? ErrorFactors{} : errors_of_report(trial.report).value_or(ErrorFactors{});
 }
 
-Json confidence_json(const PurchasePlan& plan, const Experiment& base, const Choices& choices) {
+Json confidence_json(const PurchasePlan& plan) {
   const PurchasePlan::Confidence& sure = plan.confidence;
   Json json{{"seeds", sure.seeds}, {"seeds_meeting", sure.seeds_meeting}, {"duration_s", or_null(sure.duration_s)}};
   json["ranges_of_seeds"] = Json::object();
   for (const auto& [name, range] : sure.of_seeds) json["ranges_of_seeds"][name] = {range.first, range.second};
   if (plan.shown) {
     const Trial& shown = plan.trials[*plan.shown];
-    const PublishedErrors errors = errors_of(shown, base, choices);
+    const ErrorFactors errors = errors_of(shown);
     json.update(odds_json(goal_odds(plan.goals, shown.figures, errors)));
     json["errors_of"] = errors.of;
+    json["errors_widened"] = errors.widened;
   }
   json["draws"] = sure.draws;
   if (sure.draws != 0) {
@@ -279,21 +285,22 @@ std::string odds_text(const GoalOdds& odds) {
   return odds.any ? formatted("%.0f %%", 100 * odds.probability) : std::string();
 }
 
-std::string confidence_text(const PurchasePlan& plan, const Experiment& base, const Choices& choices) {
+std::string confidence_text(const PurchasePlan& plan, const Experiment& base) {
   const PurchasePlan::Confidence& sure = plan.confidence;
   const Trial& shown = plan.trials[*plan.shown];
-  const PublishedErrors errors = errors_of(shown, base, choices);
+  const ErrorFactors errors = errors_of(shown);
   const GoalOdds odds = goal_odds(plan.goals, shown.figures, errors);
   std::string words;
   if (odds.any) {
     words = formatted("the goals hold with %.0f %%, by the errors of ", 100 * odds.probability) + errors.of;
+    for (const std::string& sentence : errors.widened) words += "; " + sentence;
     for (const auto& [name, range] : odds.ranges) {
-      words += formatted("; %s between %.3g and %.3g with 90 %%", name.c_str(), range.first, range.second);
+      words += formatted("; %s between %.3g and %.3g with 80 %%", name.c_str(), range.first, range.second);
     }
   } else {
-    words = "no goal depends on TTFT or TPOT, whose errors are published";
+    words = "no goal depends on TTFT or TPOT, whose errors are known";
   }
-  for (const std::string& name : odds.not_judged) words += "; " + name + " not judged: no published run has it";
+  for (const std::string& name : odds.not_judged) words += "; " + name + " not judged: no measured run has it";
   words += sure.seeds > 1 || sure.duration_s
                ? formatted("; meets the goals with %.0f of %.0f seeds", static_cast<double>(sure.seeds_meeting),
                            static_cast<double>(sure.seeds))
@@ -397,6 +404,7 @@ Json plan_json(const PurchasePlan& plan, const Experiment& base, const Choices& 
                       {"ideal_hit_ratio", plan.work.ideal_token_hit_ratio}};
   json["better"] = better_json();
   json["goals"] = Json::array();
+  if (plan.probability > 0) json["probability_of_goals"] = plan.probability;
   for (const Goal& goal : plan.goals) {
     const RunFigure& figure = figures()[goal.figure];
     json["goals"].push_back({{"figure", figure.name},
@@ -423,7 +431,7 @@ Json plan_json(const PurchasePlan& plan, const Experiment& base, const Choices& 
   for (const auto& [trial, because] : plan.alternatives) {
     const Trial& one = plan.trials[trial];
     json["alternatives"].push_back(setting_json(one, choices, because));
-    json["alternatives"].back().update(odds_json(goal_odds(plan.goals, one.figures, errors_of(one, base, choices))));
+    json["alternatives"].back().update(odds_json(goal_odds(plan.goals, one.figures, errors_of(one))));
   }
   json["out"] = plan.out;
   json["tried"] = Json::array();
@@ -457,7 +465,7 @@ Json plan_json(const PurchasePlan& plan, const Experiment& base, const Choices& 
                                         {"hit_ratio", at.hit_ratio},
                                         {"hit_opt", at.optimal}});
   }
-  json["confidence"] = confidence_json(plan, base, choices);
+  json["confidence"] = confidence_json(plan);
   json["search"] = {{"simulations", plan.simulations}, {"bounded", plan.bounded}};
   json["warnings"] = plan.warnings;
   json["reproduce"] = Json::array();
@@ -520,7 +528,7 @@ std::string plan_text(const PurchasePlan& plan, const Experiment& base, const Ch
   line("binds", binds_sentence(best.report));
   for (const auto& [trial, because] : plan.alternatives) {
     const Trial& one = plan.trials[trial];
-    const std::string odds = odds_text(goal_odds(plan.goals, one.figures, errors_of(one, base, choices)));
+    const std::string odds = odds_text(goal_odds(plan.goals, one.figures, errors_of(one)));
     line("or", choices.difference(one.setting, best.setting) + ": " + money(one.per_month, currency) + " a month; " +
                    (one.meets ? goal_values(plan, one) + (odds.empty() ? "" : ", " + odds) + "; " : std::string()) +
                    because);
@@ -555,7 +563,7 @@ std::string plan_text(const PurchasePlan& plan, const Experiment& base, const Ch
   }
   for (const FollowUp& one : plan.follow_ups) line("then", one.words);
   const PurchasePlan::Confidence& sure = plan.confidence;
-  line("confidence", confidence_text(plan, base, choices));
+  line("confidence", confidence_text(plan, base));
   for (const std::size_t trial : plan.ties) {
     const Trial& one = plan.trials[trial];
     line("tie",

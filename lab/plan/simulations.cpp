@@ -207,6 +207,7 @@ Trial Simulations::judged(Answer answer, const Setting& setting) const {
     trial.starves = true;
     miss("is overloaded: " + warm.at("not_flat").get<std::string>());
   }
+  const std::optional<ErrorFactors> errors = plan_.probability > 0 ? errors_of_report(trial.report) : std::nullopt;
   for (const Goal& goal : plan_.goals) {
     const RunFigure& figure = figures()[goal.figure];
     const Json& value = trial.figures.at(figure.name);
@@ -216,14 +217,17 @@ Trial Simulations::judged(Answer answer, const Setting& setting) const {
       trial.worst = std::numeric_limits<double>::infinity();
       continue;
     }
-    const auto number = value.get<double>();
+    const auto simulated = value.get<double>();
+    const double number =
+        errors ? value_with_probability(figure.name, simulated, trial.figures, *errors, plan_.probability) : simulated;
     const bool less = figure.better == RunFigure::Better::less;
     constexpr double kTiny = 1e-12;
     const double ratio = less ? number / std::max(goal.value, kTiny) : goal.value / std::max(number, kTiny);
     trial.worst = std::max(trial.worst, ratio);
     if (!goal.met_by(number)) {
       miss(std::string(figure.name) +
-           formatted(" is %.4g, not at %s %.4g", number, less ? "most" : "least", goal.value));
+           formatted(" is %.4g, not at %s %.4g", simulated, less ? "most" : "least", goal.value) +
+           (number == simulated ? "" : formatted(" (%.4g with %.0f %%)", number, 100 * plan_.probability)));
     }
   }
   const Json warnings = trial.report.value("warnings", Json::array());

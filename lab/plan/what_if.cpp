@@ -39,6 +39,7 @@ PlanOutcome ask_what_if(const PlanArguments& arguments, const Listener& listener
   for (const Json& goal : json.at("goals")) {
     plan.goals.push_back({figure_index(goal.at("figure").get<std::string>()), goal.at("limit")});
   }
+  plan.probability = json.value("probability_of_goals", 0.0);
   const Experiment base = Experiment::from_file((folder / "recommended.toml").string());
   const PriceList prices =
       base.text("prices.file").empty() ? PriceList::built_in() : PriceList::from_file(base.path("prices.file"));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <utility>
 
 #include "lab/error.hpp"
@@ -153,6 +154,27 @@ constexpr RunFigure kRowFigures[] = {
 // Adds the mean and the quantiles of `from` (e.g. tpot_seconds) as PREFIX_mean_s, PREFIX_p50_s ...
 void put_times(Json& row, const Json& from, const std::string& prefix) {
   for (const char* which : {"mean", "p50", "p90", "p95", "p99"}) row[prefix + "_" + which + "_s"] = from.at(which);
+}
+
+// The 80 % interval of each TTFT and TPOT is from the figure times `_factor_low` to the figure times `_factor_high`.
+void put_errors(Json& row, const Json& report) {
+  const Json* const intervals = report.find_path("/intervals");
+  for (const char* prefix : {"ttft", "tpot"}) {
+    const std::string name = std::string(prefix) + "_mean_s", factor = std::string(prefix) + "_factor_";
+    const bool known = intervals != nullptr && intervals->contains(name) && row.at(name) != 0;
+    for (const std::size_t end : {0U, 1U}) {
+      row[factor + (end == 0 ? "low" : "high")] =
+          known ? Json(std::round(1e3 * intervals->at(name).at(end).get<double>() / row.at(name).get<double>()) / 1e3)
+                : Json();
+    }
+  }
+  std::string of;
+  if (intervals != nullptr) {
+    const Json& runs = report.at("intervals_of");
+    of = runs.at("runs");
+    for (const Json& sentence : runs.at("widened")) of += "; " + sentence.get<std::string>();
+  }
+  row["factors_of"] = of;
 }
 
 Json ratio(const Json& part, double whole) {
@@ -313,6 +335,7 @@ Json report_figures(const Json& whole) {
     row[name] = report.at("throughput").at(name);
   }
   row["simulated_s"] = simulated;
+  put_errors(row, report);
   std::string warnings;
   for (const Json& name : report.value("warnings", Json::array())) {
     warnings += (warnings.empty() ? "" : " ") + name.get<std::string>();

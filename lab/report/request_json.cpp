@@ -1,5 +1,7 @@
 #include "lab/report/request_json.hpp"
 
+#include "lab/errors/intervals.hpp"
+
 #include <charconv>
 #include <cinttypes>
 #include <cstdio>
@@ -96,9 +98,22 @@ void put_request_figures(Json& to, const RequestFigures& m, const RequestJson& t
                       {"prompt_tokens_per_second", or_null(rates.per_second(rates.prompt))},
                       {"output_tokens_per_second", or_null(rates.per_second(rates.output))},
                       {"window_seconds", rates.completed == 0 ? Json() : Json(in_seconds(rates.span))}};
+  if (terms.errors == nullptr || m.completed == 0) return;
+  const ErrorFeatures features = with_run(*terms.errors, m, rates);
+  const ErrorFactors errors = error_factors(features);
+  to["intervals"] = intervals_json(to, errors);
+  to["intervals_of"] = {{"runs", errors.of}, {"widened", errors.widened}, {"features", features.json()}};
 }
 
-Json stages_json(const std::vector<WorkloadStage>& stages, const RequestCounter& counter, bool hand_overs) {
+std::string intervals_line(const RequestFigures& m, const Rates& rates, const ErrorFeatures& errors) {
+  if (m.completed == 0) return "";
+  Json times;
+  put_request_figures(times, m, {rates, std::nullopt, false, {}, false, &errors});
+  return intervals_text(times.at("intervals"), times.at("intervals_of"));
+}
+
+Json stages_json(const std::vector<WorkloadStage>& stages, const RequestCounter& counter, bool hand_overs,
+                 const ErrorFeatures* errors) {
   Json list = Json::array();
   for (std::size_t i = 0; i < stages.size(); ++i) {
     const StageFigures& stage = figures_of(i, counter);
@@ -107,7 +122,8 @@ Json stages_json(const std::vector<WorkloadStage>& stages, const RequestCounter&
     if (stages[i].clients == 0) json["requests_per_second"] = stages[i].requests_per_second;
     json["window_seconds"] = in_seconds(stage.window_ns());
     json["left_out"] = {{"warmup", stage.warmup}, {"drain", stage.drain}};
-    put_request_figures(json, stage.figures, {stage.rates, std::nullopt, false, counter.terms().level, hand_overs});
+    put_request_figures(json, stage.figures,
+                        {stage.rates, std::nullopt, false, counter.terms().level, hand_overs, errors});
     list.push_back(std::move(json));
   }
   return list;

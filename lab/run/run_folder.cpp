@@ -94,8 +94,9 @@ Json draws_json(const Draws& draws) {
   return json;
 }
 
-// `of_run`: hits of the run, on the same requests.
-Json warm_json(const WarmFigures& warm, const Metrics& m, bool hand_overs) {
+const ErrorFeatures* errors_of(const RunFacts& facts) { return facts.errors ? &*facts.errors : nullptr; }
+
+Json warm_json(const WarmFigures& warm, const Metrics& m, const RunFacts& facts) {
   Json json = {{"from_s", seconds(warm.window.from)},
                {"to_s", seconds(warm.window.to)},
                {"flat", warm.window.not_flat.empty()},
@@ -103,7 +104,8 @@ Json warm_json(const WarmFigures& warm, const Metrics& m, bool hand_overs) {
                {"overloaded", warm.window.overloaded},
                {"times_as_long", warm.times}};
   put_request_figures(json, warm.figures,
-                      {warm.rates, std::nullopt, m.weighs_hits(), m.counter().terms().level, hand_overs});
+                      {warm.rates, std::nullopt, m.weighs_hits(), m.counter().terms().level, facts.roles.has_value(),
+                       errors_of(facts)});
   return json;
 }
 
@@ -415,7 +417,7 @@ std::vector<StoredKind> stored_kinds(const RunFacts& facts, const Metrics& m) {
   return kinds;
 }
 
-std::string_view unit_of(PoolKind kind) { return kind == PoolKind::state ? "states" : "tokens"; }
+std::string_view pool_unit(PoolKind kind) { return kind == PoolKind::state ? "states" : "tokens"; }
 
 Json pools_json(const RunFacts& facts, const Metrics& m) {
   Json rows = Json::array();
@@ -423,7 +425,7 @@ Json pools_json(const RunFacts& facts, const Metrics& m) {
     Json row{{"name", name_of(pool.size.kind)}, {"closure", closure_of(pool)}, {"tier", name_of(pool.tier)}};
     if (!pool.role.empty()) row["role"] = pool.role;
     row["capacity"] = pool.size.slots;
-    row["unit"] = unit_of(pool.size.kind);
+    row["unit"] = pool_unit(pool.size.kind);
     row["bytes_per_rank"] = pool.size.bytes();
     if (pool.used_max != 0) {
       row["used_max"] = pool.used_max;
@@ -434,7 +436,7 @@ Json pools_json(const RunFacts& facts, const Metrics& m) {
   for (const StoredKind& stored : stored_kinds(facts, m)) {
     rows.push_back({{"name", name_of(stored.kind)},
                     {"tier", name_of(stored.tier)},
-                    {"unit", unit_of(stored.kind)},
+                    {"unit", pool_unit(stored.kind)},
                     {"written", stored.written},
                     {"evicted", stored.evicted}});
   }
@@ -466,7 +468,7 @@ std::string pools_text(const RunFacts& facts, const Metrics& m) {
     std::snprintf(line, sizeof line, "pool       %s, %s%s%s: %" PRIu64 " %s, %.2f GiB a GPU\n",
                   std::string(name_of(pool.size.kind)).c_str(), std::string(name_of(pool.tier)).c_str(),
                   pool.role.empty() ? "" : " of an engine for ", pool.role.c_str(), pool.size.slots,
-                  unit_of(pool.size.kind).data(), static_cast<double>(pool.size.bytes()) / kGib);
+                  pool_unit(pool.size.kind).data(), static_cast<double>(pool.size.bytes()) / kGib);
     text += line;
     if (pool.used_max == 0) continue;
     text.back() = ';';
@@ -476,7 +478,7 @@ std::string pools_text(const RunFacts& facts, const Metrics& m) {
   }
   for (const StoredKind& stored : stored_kinds(facts, m)) {
     std::snprintf(line, sizeof line, "pool       %s, %s: %" PRIu64 " %s written, %" PRIu64 " evicted\n",
-                  name_of(stored.kind).data(), name_of(stored.tier).data(), stored.written, unit_of(stored.kind).data(),
+                  name_of(stored.kind).data(), name_of(stored.tier).data(), stored.written, pool_unit(stored.kind).data(),
                   stored.evicted);
     text += line;
   }
@@ -526,12 +528,14 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionM
     if (std::ranges::find(names, Json(warning.name)) == names.end()) names.push_back(warning.name);
   }
   report["gpus"] = facts.gpus;
-  put_request_figures(
-      report, m, {facts.measured, m.retractions, m.weighs_hits(), m.counter().terms().level, facts.roles.has_value()});
+  put_request_figures(report, m,
+                      {facts.measured, m.retractions, m.weighs_hits(), m.counter().terms().level,
+                       facts.roles.has_value(), errors_of(facts)});
   if (const RequestCounter& counter = m.counter(); !counter.terms().counts_all()) {
     report["requests"]["left_out"] = {{"warmup", counter.left_out_as_warmup()}, {"drain", counter.left_out_as_drain()}};
     report["window_seconds"] = seconds(counter.window_ns());
-    if (!facts.stages.empty()) report["stages"] = stages_json(facts.stages, counter, facts.roles.has_value());
+    if (!facts.stages.empty())
+      report["stages"] = stages_json(facts.stages, counter, facts.roles.has_value(), errors_of(facts));
   }
   report["passes"] = {{"prefill", m.prefill_passes},
                       {"prefill_tokens", m.prefill_tokens},
@@ -553,7 +557,7 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionM
   if (facts.objects_per_page != 0) report["storage"]["objects_per_page"] = facts.objects_per_page;
   if (facts.bill) report["price"] = price_json(*facts.bill, facts);
   if (facts.warm) {
-    report["warm"] = warm_json(*facts.warm, m, facts.roles.has_value());
+    report["warm"] = warm_json(*facts.warm, m, facts);
     if (facts.bill) report["warm"]["price"] = report["price"];
   }
   if (facts.bounds) report["bounds"] = bounds_json(facts, m);
@@ -722,6 +726,12 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
   times("TTFT", m.ttft);
   times("TPOT", m.tpot);
   times("end to end", m.e2e);
+  const auto intervals = [&](const char* name, const RequestFigures& of, const Rates& rates) {
+    if (!facts.errors) return;
+    const std::string text = intervals_line(of, rates, *facts.errors);
+    if (!text.empty()) out += name + text + "\n";
+  };
+  if (!facts.warm) intervals("80 %       ", m, facts.measured);
   if (const ServiceLevel& level = m.counter().terms().level; level.set()) {
     add("good       %s %% of all requests are within the limits (%s), %s/s", of_arrived(m.good).c_str(),
         limits_text(level).c_str(), decimal(facts.measured.per_second(facts.measured.good), 2).c_str());
@@ -748,6 +758,7 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
     add("           TTFT p50 %s   p90 %s   p99 %s   TPOT p50 %s   p90 %s   p99 %s s", quantile(warm.ttft, 500).c_str(),
         quantile(warm.ttft, 900).c_str(), quantile(warm.ttft, 990).c_str(), quantile(warm.tpot, 500).c_str(),
         quantile(warm.tpot, 900).c_str(), quantile(warm.tpot, 990).c_str());
+    intervals("           80 %: ", warm, facts.warm->rates);
     if (!facts.warm->window.not_flat.empty()) add("           %s", facts.warm->window.not_flat.c_str());
   }
   if (const RequestCounter& counter = m.counter(); !counter.terms().counts_all()) {

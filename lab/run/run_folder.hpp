@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "impl/world.hpp"
+#include "lab/errors/error_features.hpp"
 #include "lab/experiment/bill.hpp"
 #include "lab/experiment/stages.hpp"
 #include "lab/report/draws_text.hpp"
@@ -91,7 +92,8 @@ struct RunFacts {
     std::uint64_t used_max = 0;  // blocks, of all engines; 0: the run does not decide by blocks
   };
   std::vector<BlockPoolFacts> block_pools;
-  std::vector<std::string> notes;  // approximations and findings, for the reader of the report
+  std::optional<ErrorFeatures> errors;  // of a simulation
+  std::vector<std::string> notes;       // approximations and findings, for the reader of the report
   struct WarningFacts {
     std::string name, sentence;
   };

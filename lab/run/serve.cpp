@@ -76,7 +76,10 @@ RunFacts facts_of(const Experiment& experiment, const Setup& setup, const ServeT
   RunFacts facts;
   facts.world = terms.world;
   facts.device = terms.device;
-  if (facts.device == "model") facts.engine = engine_line(experiment);
+  if (facts.device == "model") {
+    facts.engine = engine_line(experiment);
+    facts.errors = features_of_settings(experiment, setup);
+  }
   facts.seed = static_cast<std::uint64_t>(experiment.integer("seed"));
   facts.tier(Tier::device).capacity = setup.sum_of_engines([](const EngineConfig& of) { return of.device_pages; });
   facts.tier(Tier::host).capacity = setup.sum_of_engines([](const EngineConfig& of) { return of.host_pages; });

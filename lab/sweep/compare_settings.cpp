@@ -167,7 +167,7 @@ SweepOutcome compare_settings(const CompareSettingsArguments& arguments, const L
       outcome.folder = arguments.out;
     }
     outcome.text = arguments.json ? json_lines(rows)
-                                  : swept.engines + measured_line(swept.rows) +
+                                  : swept.engines + measured_line(swept.rows) + intervals_line(swept.rows) +
                                         comparison_text(plan, comparison, repeats, drawn, goal, min_served);
     if (goal && !arguments.json) outcome.text += goal_text(plan, comparison, *goal, repeats);
     if (!arguments.json) {

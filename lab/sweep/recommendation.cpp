@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "lab/engine_flags/flag_text.hpp"
+#include "lab/errors/intervals.hpp"
 #include "lab/formatted.hpp"
 #include "models/json.hpp"
 
@@ -56,6 +57,12 @@ std::string joined_by_then(const std::vector<std::string>& words) {
   std::string text;
   for (const std::string& word : words) text += (text.empty() ? "" : ", then ") + word;
   return text;
+}
+
+// Returns whether the errors of the two predictions leave open which one is better.
+bool is_tie(const ComparedSetting& setting, const ComparedSetting& best, std::size_t figure) {
+  return time_kind(figures()[figure].name) != TimeKind::none &&
+         setting.figures[figure]->mean <= best.figures[figure]->mean * (1 + kTieShare);
 }
 
 // Orders the settings by what they cost, and says which of these costs differ.
@@ -128,9 +135,16 @@ Recommendation recommend(const SweepPlan& plan, const Comparison& comparison, co
   const std::size_t best =
       *std::ranges::min_element(able, {}, [&](std::size_t i) { return cost_of(settings[i], found.figure); });
   found.nearest = best;
+  bool ties = false;
   for (const std::size_t i : able) {
-    if (goal ? settings[i].meets_goal : !is_worse_for_sure(settings[i], settings[best], found.figure))
-      good.push_back(i);
+    if (goal) {
+      if (settings[i].meets_goal) good.push_back(i);
+      continue;
+    }
+    const bool worse = is_worse_for_sure(settings[i], settings[best], found.figure);
+    const bool tie = worse && is_tie(settings[i], settings[best], found.figure);
+    ties |= tie;
+    if (!worse || tie) good.push_back(i);
   }
   if (good.empty()) return found;
   const Costs costs(plan, comparison, good, found.figure);
@@ -146,7 +160,8 @@ Recommendation recommend(const SweepPlan& plan, const Comparison& comparison, co
     found.reason = "it has the best " + name + "; no goal was given, so that price and sizes do not count";
   } else {
     found.reason = std::to_string(good.size()) + " settings have the best " + name +
-                   ", or cannot be told from the best; this one " +
+                   ", or cannot be told from the best" +
+                   (ties ? formatted(" (choices err by %.0f %%)", 100 * kTieShare) : std::string()) + "; this one " +
                    (less.empty() ? "is the first" : "has " + joined_by_then(less));
   }
   return found;

@@ -121,8 +121,9 @@ SweepOutcome sweep(const SweepArguments& arguments, const Listener& listener) {
     std::vector<std::string> names;
     for (const Json& row : swept.rows) names.push_back(row.value("warnings", ""));
     outcome.text = arguments.json ? json_lines(swept.rows) + summary.dump() + "\n"
-                                  : swept.engines + measured_line(swept.rows) + sweep_tables(plan, swept.rows) +
-                                        (sentence.empty() ? "" : sentence + "\n") + warnings_text(names);
+                                  : swept.engines + measured_line(swept.rows) + intervals_line(swept.rows) +
+                                        sweep_tables(plan, swept.rows) + (sentence.empty() ? "" : sentence + "\n") +
+                                        warnings_text(names);
   }
   outcome.failures = failures_sentence(plan, swept);
   return outcome;

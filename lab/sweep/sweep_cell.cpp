@@ -22,7 +22,7 @@
 namespace kvtwin {
 namespace {
 
-constexpr std::string_view kRowVersion = "10";  // version of the columns of a row
+constexpr std::string_view kRowVersion = "11";  // version of the columns of a row
 double in_seconds(TimeNs ns) { return static_cast<double>(ns) / 1e9; }
 
 // Collects TTFT and its parts of all completed requests that count.
@@ -171,6 +171,29 @@ std::string engine_lines(const std::vector<CellRun>& cells) {
     text += "engine     " + cell.engine + "\n";
   }
   return text;
+}
+
+std::string intervals_line(const std::vector<Json>& rows) {
+  std::string text, of;
+  bool several = false;
+  for (const char* figure : {"ttft", "tpot"}) {
+    std::optional<double> low, high;
+    for (const Json& row : rows) {
+      const Json from = row.value(std::string(figure) + "_factor_low", Json()),
+                 to = row.value(std::string(figure) + "_factor_high", Json());
+      if (!from.is_number()) continue;
+      low = std::min(low.value_or(from), from.get<double>());
+      high = std::max(high.value_or(to), to.get<double>());
+      const std::string runs = row.at("factors_of");
+      several |= !of.empty() && of != runs;
+      if (of.empty()) of = runs;
+    }
+    if (!low) continue;
+    text += std::string(text.empty() ? "" : ", ") + (figure == std::string_view("ttft") ? "TTFT" : "TPOT") +
+            formatted(" times %.2f to %.2f", *low, *high);
+  }
+  if (text.empty()) return "";
+  return "80 %       " + text + ": " + of + (several ? "; and others, see factors_of" : "") + "\n";
 }
 
 std::string measured_line(const std::vector<Json>& rows) {

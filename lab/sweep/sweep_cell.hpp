@@ -27,6 +27,8 @@ struct CellRun {
 std::string engine_lines(const std::vector<CellRun>& cells);
 // Returns a line that says which part of the runs the figures are of; nothing without a row that has figures.
 std::string measured_line(const std::vector<Json>& rows);
+// Returns a line with the 80 % intervals of all times of the rows, as factors; nothing without a row that has them.
+std::string intervals_line(const std::vector<Json>& rows);
 // Returns the keys without effect in all cells.
 std::vector<IdleKey> idle_in_all(const std::vector<CellRun>& cells);
 

@@ -57,6 +57,8 @@ std::optional<FigureScore> score_of(const std::vector<ValidatedCell>& cells, con
       continue;
     }
     with.push_back(&cell);
+    score.with_interval += figure->interval ? 1 : 0;
+    score.inside += figure->inside() ? 1 : 0;
     score.bias += *figure->error;
     score.mean_abs += std::abs(*figure->error);
     errors.push_back(std::abs(*figure->error));
@@ -71,6 +73,12 @@ std::optional<FigureScore> score_of(const std::vector<ValidatedCell>& cells, con
   score.tau = kendall_tau(pairs);
   add_choices(with, score);
   return score;
+}
+
+// Returns the share of the cells whose measured figure is in the interval, in %.
+std::string inside_text(const FigureScore& score) {
+  if (score.with_interval == 0) return "-";
+  return formatted("%.0f", 100 * static_cast<double>(score.inside) / static_cast<double>(score.with_interval));
 }
 
 std::string percent(const std::optional<double>& value) { return value ? formatted("%.1f", *value * 100) : "-"; }
@@ -95,14 +103,15 @@ std::string scoreboard_text(const std::vector<FigureScore>& scores) {
   std::size_t width = 9;
   for (const FigureScore& score : scores) width = std::max(width, score.group.size());
   const int w = static_cast<int>(width);
-  std::string text = formatted("%-22s %-*s %6s %8s %8s %8s %8s %8s %8s %8s %8s\n", "score", w, "group", "cells",
-                               "left out", "|error| %", "bias %", "p90 %", "tau", "choices", "regret %", "most %");
+  std::string text =
+      formatted("%-22s %-*s %6s %8s %8s %8s %8s %9s %8s %8s %8s %8s\n", "score", w, "group", "cells", "left out",
+                "|error| %", "bias %", "p90 %", "in 80 %", "tau", "choices", "regret %", "most %");
   for (const FigureScore& score : scores) {
-    text +=
-        formatted("%-22s %-*s %6zu %8zu %9.1f %+8.1f %8.1f %8s %8zu %8s %8s\n", score.kind->label.c_str(), w,
-                  score.group.empty() ? "all" : score.group.c_str(), score.cells, score.left_out, score.mean_abs * 100,
-                  score.bias * 100, score.p90 * 100, score.tau ? formatted("%.3f", *score.tau).c_str() : "-",
-                  score.choices, percent(score.regret_mean).c_str(), percent(score.regret_max).c_str());
+    text += formatted("%-22s %-*s %6zu %8zu %9.1f %+8.1f %8.1f %9s %8s %8zu %8s %8s\n", score.kind->label.c_str(), w,
+                      score.group.empty() ? "all" : score.group.c_str(), score.cells, score.left_out,
+                      score.mean_abs * 100, score.bias * 100, score.p90 * 100, inside_text(score).c_str(),
+                      score.tau ? formatted("%.3f", *score.tau).c_str() : "-", score.choices,
+                      percent(score.regret_mean).c_str(), percent(score.regret_max).c_str());
   }
   return text;
 }
@@ -117,6 +126,8 @@ Json scoreboard_json(const std::vector<FigureScore>& scores) {
                     {"mean_abs_error", score.mean_abs},
                     {"bias", score.bias},
                     {"p90_abs_error", score.p90},
+                    {"with_interval", score.with_interval},
+                    {"inside", score.inside},
                     {"kendall_tau", or_null(score.tau)},
                     {"choices", score.choices},
                     {"regret_mean", or_null(score.regret_mean)},

@@ -15,13 +15,14 @@ namespace kvtwin {
 struct FigureScore {
   std::string group;  // "" = all cells
   const FigureKind* kind = nullptr;
-  std::size_t cells = 0;        // cells with this figure on both sides
-  std::size_t left_out = 0;     // cells in which the figure was measured and has no error: in no number below
-  double mean_abs = 0;          // mean of |error|; MAPE for a figure that is no share
-  double bias = 0;              // mean of the error
-  double p90 = 0;               // of |error|, nearest rank
-  std::optional<double> tau{};  // Kendall's tau-b of the cells
-  std::size_t choices = 0;      // works with at least two cells: the simulator chooses one of them
+  std::size_t cells = 0;     // cells with this figure on both sides
+  std::size_t left_out = 0;  // cells in which the figure was measured and has no error: in no number below
+  double mean_abs = 0;       // mean of |error|; MAPE for a figure that is no share
+  double bias = 0;           // mean of the error
+  double p90 = 0;            // of |error|, nearest rank
+  std::size_t with_interval = 0, inside = 0;  // cells with an 80 % interval; those whose measured figure is in it
+  std::optional<double> tau{};                // Kendall's tau-b of the cells
+  std::size_t choices = 0;                    // works with at least two cells: the simulator chooses one of them
   std::optional<double> regret_mean{}, regret_max{};  // measured cost of the choices, relative to the best cell
 };
 

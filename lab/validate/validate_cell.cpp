@@ -71,6 +71,11 @@ void take_figures(const Json& report, RunFigures& run) {
     }
     run.figures[kind.name] = figure;
   }
+  if (!report.contains("intervals")) return;
+  run.intervals_of = report.at("intervals_of").dump();
+  for (const auto& [name, interval] : report.at("intervals").items()) {
+    run.intervals[name] = {interval.at(0), interval.at(1)};
+  }
 }
 
 // Reads the stages of a report.

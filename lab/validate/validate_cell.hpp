@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "lab/experiment/experiment.hpp"
@@ -50,6 +51,8 @@ struct RunFigures {
     double tpot_s = 0;  // 0 = not known, or one output token
   };
   std::map<std::string, double, std::less<>> figures;
+  std::map<std::string, std::pair<double, double>, std::less<>> intervals;  // 80 %, of a simulation's times
+  std::string intervals_of;                   // JSON: what the intervals are made of (report.json); empty without
   std::map<std::uint64_t, Request> requests;  // completed requests, by number
   std::map<std::uint64_t, RequestHits> hits;  // the same, of a request log and its prediction
   std::map<std::string, LaneTime> lanes;      // by name: "h2d", ...; all GPUs together; compute without stalls

@@ -24,6 +24,9 @@ std::optional<FigureError> figure_error(const FigureKind& kind, const Validation
   error.kind = &kind;
   error.predicted = predicted->second;
   std::tie(error.measured, error.spread) = mean_and_spread(values, kind.share);
+  if (const auto at = cell.predicted.intervals.find(kind.name); at != cell.predicted.intervals.end()) {
+    error.interval = at->second;
+  }
   if (kind.share) {
     error.error = error.predicted - error.measured;
   } else if (error.measured != 0) {

@@ -18,8 +18,10 @@ namespace kvtwin {
 struct FigureError {
   const FigureKind* kind = nullptr;
   double measured = 0, predicted = 0;
-  std::optional<double> error;   // nothing if the mean is 0
-  std::optional<double> spread;  // nothing for one run, or if the mean is 0
+  std::optional<double> error;                          // nothing if the mean is 0
+  std::optional<double> spread;                         // nothing for one run, or if the mean is 0
+  std::optional<std::pair<double, double>> interval{};  // of the prediction, 80 %
+  bool inside() const { return interval && interval->first <= measured && measured <= interval->second; }
 };
 
 struct Quantiles {

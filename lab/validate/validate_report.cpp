@@ -43,6 +43,10 @@ std::string figure_line(const FigureError& figure) {
   line += figure.spread ? formatted(" %8.2f %-6s", *figure.spread * 100, unit) : formatted(" %8s %-6s", "-", "");
   line += formatted(" %12.*f", decimals, figure.predicted * scale);
   line += figure.error ? formatted(" %+9.2f %s", *figure.error * 100, unit) : formatted(" %9s", "-");
+  if (figure.interval) {
+    line += formatted("  80 %%: %.3g to %.3g%s", figure.interval->first, figure.interval->second,
+                      figure.inside() ? "" : ", missed");
+  }
   return line + "\n";
 }
 
@@ -214,7 +218,10 @@ Json cell_json(const ValidatedCell& validated) {
                                {"spread", or_null(figure.spread)},
                                {"predicted", figure.predicted},
                                {"error", or_null(figure.error)}});
+    if (figure.interval) json["figures"].back()["interval"] = {figure.interval->first, figure.interval->second};
   }
+  const std::string& intervals_of = validated.cell.predicted.intervals_of;
+  if (!intervals_of.empty()) json["intervals_of"] = Json::parse(intervals_of);
   json["not_compared"] = {{"figures", validated.errors.not_compared}, {"reason", validated.errors.why_not}};
   json["other_load"] = validated.errors.other_load;
   json["requests"] = nullptr;

@@ -84,7 +84,7 @@ class Plan:
         return front_chart(across, across_name, key, limit, points, better_of(self.plan, key), chosen)
 
     def interval(self, key):
-        """Returns [low, high]: between them a figure of the recommendation lies with 90 %. None if there is none."""
+        """Returns [low, high]: between them a figure of the recommendation lies with 80 %. None if there is none."""
         return (self.confidence.get("ranges") or {}).get(key)
 
     def whiskers(self, key, one):
@@ -126,7 +126,7 @@ def interval_text(key, interval):
 
 
 def interval_chart(plan, one):
-    """The 90 % interval of each goal's figure against its limit. The axis is a share of the limit, so that goals with
+    """The 80 % interval of each goal's figure against its limit. The axis is a share of the limit, so that goals with
     different units share it."""
     goals = [goal for goal in plan.goals if plan.interval(goal["figure"]) and goal["limit"] > 0]
     bars = {"meets the goal": (SKY, []), "misses the goal": (AMBER, [])}
@@ -143,12 +143,12 @@ def interval_chart(plan, one):
             if start < end:
                 bars[label][1].append((start / limit, (end - start) / limit, place))
         if finite(value):
-            stars.append((value / limit, place, f"{names[-1]}: {text}\nlimit: {rows[-1][1]}\n90 % interval: {rows[-1][3]}"))
+            stars.append((value / limit, place, f"{names[-1]}: {text}\nlimit: {rows[-1][1]}\n80 % interval: {rows[-1][3]}"))
     series = []
     for label, (colour, pieces) in bars.items():
         if pieces:
             start, size, places = map(list, zip(*pieces))
-            hover = [f"{names[place]}\nlimit: {rows[place][1]}\n90 % interval: {rows[place][3]}" for place in places]
+            hover = [f"{names[place]}\nlimit: {rows[place][1]}\n80 % interval: {rows[place][3]}" for place in places]
             series.append(Series(label, size, places, colour, kind="bars", base=start, hover=hover, width=0.36))
     if not series:
         return None
@@ -157,12 +157,12 @@ def interval_chart(plan, one):
         series.append(Series(RECOMMENDATION, x, y, GREEN, kind="points", marker="*", hover=hover))
     most = max([1, *(start + size for _, pieces in bars.values() for start, size, _ in pieces), *(x for x, *_ in stars)])
     return Chart(
-        f"Range in which each figure of the {RECOMMENDATION if one else 'nearest setting'} lies with a probability of 90 %",
-        "; ".join(f"{name}: limit {limit}, expected {text}, 90 % interval {ends}" for name, limit, text, ends in rows),
+        f"Range in which each figure of the {RECOMMENDATION if one else 'nearest setting'} lies with a probability of 80 %",
+        "; ".join(f"{name}: limit {limit}, expected {text}, 80 % interval {ends}" for name, limit, text, ends in rows),
         Axis("share of the limit", "share", ends=(0, 1.05 * most)),
         [Axis("", ticks=list(enumerate(names)))],
         series,
-        Table("", ["goal", "limit", "expected", "90 % interval"], rows),
+        Table("", ["goal", "limit", "expected", "80 % interval"], rows),
         height=170 + 46 * len(names),
         lines=[("x", 1, "limit")],
     )

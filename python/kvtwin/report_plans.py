@@ -45,7 +45,7 @@ def goal_table(plan, one):
         met = ("yes" if meets_limit(goal, value) else "no") if finite(value) else "–"
         cells = [figure_name(key), plan.limit_text(goal), text, interval_text(key, plan.interval(key)), met]
         rows.append(cells + ([interval_text(key, drawn.get(key))] if drawn else []))
-    head = ["goal", "limit", "expected", "90 % interval", "met"]
+    head = ["goal", "limit", "expected", "80 % interval", "met"]
     return Table("", head + (["on drawn machines"] if drawn else []), rows)
 
 

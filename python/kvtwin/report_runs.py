@@ -105,14 +105,29 @@ def binding_text(parts, lanes):
     return "; ".join(words) or "no request completed"
 
 
+def time_text(report, key, name):
+    """A time with its 80 % interval, if the report has one: a simulation's."""
+    text = seconds(report.get(f"{key}_seconds", {}).get(name))
+    interval = report.get("intervals", {}).get(f"{key}_{name}_s")
+    return f"{text} ({seconds(interval[0])} to {seconds(interval[1])})" if interval else text
+
+
+def intervals_text(report):
+    """What the intervals are made of."""
+    of = report.get("intervals_of")
+    if not of:
+        return ""
+    return f"In brackets: the interval of 80 %, by the errors of {'; '.join([of['runs'], *of['widened']])}."
+
+
 def latency_table(report):
     columns = ["mean", "p50", "p90", "p95", "p99", "max"]
     rows = [
-        [label, *(seconds(report[f"{key}_seconds"].get(name)) for name in columns)]
+        [label, *(time_text(report, key, name) for name in columns)]
         for key, label in LATENCIES.items()
         if f"{key}_seconds" in report
     ]
-    return Table("", ["latency", *columns], rows)
+    return Table("", ["latency", *columns], rows, note=intervals_text(report))
 
 
 def tiers_table(report):
@@ -213,7 +228,8 @@ def run_section(folder, run):
         [word for word in (keys.get("model.name"), keys.get("hardware.file") or keys.get("hardware.name")) if word]
     )
     lead = (
-        f"TTFT {seconds(ttft['mean'])} on average, {seconds(ttft.get('p90'))} at p90, {seconds(ttft.get('p99'))} at p99."
+        f"TTFT {time_text(report, 'ttft', 'mean')} on average, {time_text(report, 'ttft', 'p90')} at p90, "
+        f"{time_text(report, 'ttft', 'p99')} at p99."
         if finite(ttft["mean"])
         else "No request completed."
     )
@@ -266,8 +282,8 @@ def runs_section(runs):
                 name,
                 report["world"],
                 f"{requests['completed']:,} of {requests['total']:,}",
-                *(seconds(report["ttft_seconds"].get(key)) for key in ("mean", "p90", "p99")),
-                seconds(report.get("tpot_seconds", {}).get("mean")),
+                *(time_text(report, "ttft", key) for key in ("mean", "p90", "p99")),
+                time_text(report, "tpot", "mean"),
                 percent(hit / report["tokens"]["prompt"]) if report["tokens"]["prompt"] else "–",
             ]
         )

@@ -1,0 +1,96 @@
+#include "lab/errors/error_features.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lab/errors/error_model.hpp"
+#include "lab/experiment/engine_word.hpp"
+#include "policy/base/tiers.hpp"
+
+namespace kvtwin {
+
+std::string_view name_of(ErrorFeatures::Times times) {
+  switch (times) {
+    case ErrorFeatures::Times::table: return "table";
+    case ErrorFeatures::Times::roofline: return "roofline";
+    case ErrorFeatures::Times::fitted: return "fitted";
+  }
+  return "";
+}
+
+Json ErrorFeatures::json() const {
+  Json json{{"times", name_of(times)}, {"engine", engine}, {"gpu", gpu}, {"model", model}};
+  for (const auto& [name, value] : values) json[name] = std::round(value * 1e4) / 1e4;
+  return json;
+}
+
+ErrorFeatures ErrorFeatures::from_json(const Json& json) {
+  ErrorFeatures features;
+  for (const Times times : {Times::table, Times::roofline, Times::fitted}) {
+    if (json.at("times") == name_of(times)) features.times = times;
+  }
+  for (const auto& [name, value] : json.items()) {
+    if (value.is_number()) features.values[name] = value;
+  }
+  features.engine = json.at("engine");
+  features.gpu = json.at("gpu");
+  features.model = json.at("model");
+  return features;
+}
+
+ErrorFeatures features_of_settings(const Experiment& experiment, const Setup& setup) {
+  ErrorFeatures features;
+  const bool table =
+      experiment.text("hardware.operators") != "none" || !experiment.text("hardware.operators_file").empty();
+  const bool fitted = std::ranges::any_of(setup.hardware.numbers,
+                                          [](const HardwareNumber& number) { return number.low < number.high; });
+  features.times = table    ? ErrorFeatures::Times::table
+                   : fitted ? ErrorFeatures::Times::fitted
+                            : ErrorFeatures::Times::roofline;
+  features.engine = name_of(engine_word(experiment.text(kEngineKey), experiment.where(kEngineKey)).engine);
+  features.gpu = setup.hardware.gpu;
+  features.model = setup.model.name;
+  features.engines = setup.decode == nullptr ? setup.machines() : setup.all_machines() - setup.machines();
+  const auto flag = [&](const char* name, bool is) {
+    if (is) features.values[name] = 1;
+  };
+  flag("experts", setup.model.experts != 0);
+  flag("roles", setup.decode != nullptr);
+  flag("draft", setup.draft.has_value());
+  flag("attention_dp", setup.attention_dp > 1);
+  flag("in_step", experiment.text("workload.loop") == "closed" && experiment.text("workload.trace").empty() &&
+                      experiment.number("workload.generate.range_ratio") == 1);
+  if (!experiment.text("report.validated").empty()) {
+    add_own_runs(read_own_runs(experiment.path("report.validated")), features);
+  }
+  features.values["ln_gpus"] = std::log(static_cast<double>(setup.engine_gpus()));
+  return features;
+}
+
+ErrorFeatures with_run(ErrorFeatures features, const RequestFigures& figures, const Rates& rates) {
+  const auto put = [&](const char* name, double value) {
+    if (std::isfinite(value)) features.values[name] = value;
+  };
+  const double ttft = figures.ttft.mean_seconds().value_or(0), tpot = figures.tpot.mean_seconds().value_or(0);
+  if (ttft > 0) {
+    put("ln_ttft", std::log(ttft));
+    put("queue_share", figures.queue.mean_seconds().value_or(0) / ttft);
+    put("load_share",
+        (figures.prefetch_wait.mean_seconds().value_or(0) + figures.load_wait.mean_seconds().value_or(0)) / ttft);
+  }
+  if (tpot > 0) {
+    put("ln_tpot", std::log(tpot));
+    const double running = rates.per_second(rates.output).value_or(0) * tpot / features.engines;
+    put("ln_running", std::log(std::max(1.0, running)));
+  }
+  if (figures.completed != 0) {
+    const auto prompt = static_cast<double>(figures.prompt);
+    put("ln_prompt", std::log(std::max(1.0, prompt / static_cast<double>(figures.completed))));
+    const auto device = static_cast<double>(figures.hit[Tier::device]);
+    put("hit_device", device / prompt);
+    put("hit_below", (static_cast<double>(figures.hit.sum()) - device) / prompt);
+  }
+  return features;
+}
+
+}  // namespace kvtwin

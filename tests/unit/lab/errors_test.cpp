@@ -1,0 +1,170 @@
+// The 80 % intervals of predicted times (lab/errors).
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+
+#include "lab/error.hpp"
+#include "lab/errors/intervals.hpp"
+#include "lab/experiment/experiment.hpp"
+#include "lab/simulate.hpp"
+#include "models/error.hpp"
+#include "tests/folder.hpp"
+
+namespace kvtwin::test {
+namespace {
+
+using Times = ErrorFeatures::Times;
+
+ErrorFeatures features(const char* engine = "vllm", const char* gpu = "h100-sxm") {
+  ErrorFeatures of;
+  of.times = Times::table;
+  of.engine = engine;
+  of.gpu = gpu;
+  of.values = {{"ln_ttft", std::log(0.4)}, {"ln_tpot", std::log(0.01)}, {"ln_prompt", std::log(2000)}};
+  return of;
+}
+
+double width(const ErrorFactors& errors, TimeKind kind) {
+  const TimeInterval interval = interval_of(errors, kind, 1, 0.2);
+  return std::log(interval.high / interval.low);
+}
+
+double middle(const ErrorFactors& errors, TimeKind kind) {
+  const TimeInterval interval = interval_of(errors, kind, 1, 0.2);
+  return std::sqrt(interval.high * interval.low);
+}
+
+TEST(Errors, NamesTheRunsThatAnIntervalIsMadeOf) {
+  const ErrorFactors errors = error_factors(features());
+  EXPECT_TRUE(errors.widened.empty());
+  EXPECT_GE(errors.runs.size(), 50U);
+  EXPECT_NE(errors.of.find("measured runs of vllm, times from operator tables"), std::string::npos) << errors.of;
+}
+
+TEST(Errors, AnIntervalIsNeverNarrowerThanTwoRunsOfOneSetting) {
+  const ErrorFactors errors = error_factors(features());
+  ASSERT_GT(errors.repeat.ttft, 1);
+  ASSERT_GT(errors.repeat.tpot, 1);
+  ErrorFactors sure = errors;
+  sure.runs.assign(100, {1.5, 1.5});
+  const TimeInterval interval = interval_of(sure, TimeKind::ttft, 1, 0);
+  EXPECT_NEAR(interval.low, 1.5 / errors.repeat.ttft, 0.01);
+  EXPECT_NEAR(interval.high, 1.5 * errors.repeat.ttft, 0.01);
+}
+
+TEST(Errors, WhatNoMeasuredRunHasMakesTheIntervalWiderAndIsSaid) {
+  const ErrorFactors known = error_factors(features());
+  const ErrorFactors gpu = error_factors(features("vllm", "h30-pro"));
+  ASSERT_EQ(gpu.widened.size(), 1U);
+  EXPECT_NE(gpu.widened.front().find("no measured run is of h30-pro"), std::string::npos) << gpu.widened.front();
+  EXPECT_GT(width(gpu, TimeKind::ttft), 1.05 * width(known, TimeKind::ttft));
+  ErrorFeatures tiers = features();
+  tiers.values["hit_below"] = 0.3;
+  EXPECT_GT(width(error_factors(tiers), TimeKind::ttft), 1.05 * width(known, TimeKind::ttft));
+  const ErrorFactors engine = error_factors(features("none"));
+  ASSERT_EQ(engine.widened.size(), 1U);
+  EXPECT_NE(engine.widened.front().find("engine = none"), std::string::npos) << engine.widened.front();
+}
+
+// A prompt of a million tokens is as uncertain as the longest that was measured: the lines are not followed further.
+TEST(Errors, FeaturesCountWithinTheRangeOfTheMeasuredRuns) {
+  ErrorFeatures far = features(), farther = features();
+  far.values["ln_ttft"] = std::log(1e4);
+  farther.values["ln_ttft"] = std::log(1e6);
+  EXPECT_DOUBLE_EQ(middle(error_factors(far), TimeKind::ttft), middle(error_factors(farther), TimeKind::ttft));
+}
+
+TEST(Errors, OwnRunsShiftTheMiddleAndMakeTheIntervalNarrower) {
+  const ErrorFactors before = error_factors(features());
+  const auto after = [&](std::size_t runs, double factor) {
+    ErrorFeatures of = features();
+    add_own_runs(std::vector<OwnRun>(runs, {features(), {factor, factor}}), of);
+    return error_factors(of);
+  };
+  const ErrorFactors one = after(1, 2), many = after(50, 2);
+  EXPECT_GT(middle(one, TimeKind::ttft), middle(before, TimeKind::ttft));
+  EXPECT_GT(middle(many, TimeKind::ttft), middle(one, TimeKind::ttft));
+  EXPECT_LE(width(many, TimeKind::ttft), width(one, TimeKind::ttft));
+  EXPECT_LT(width(many, TimeKind::ttft), width(before, TimeKind::ttft));
+  EXPECT_NE(many.of.find("and 50 of report.validated"), std::string::npos) << many.of;
+}
+
+TEST(Errors, OwnRunsOfAnotherEngineOrGpuSayNothing) {
+  for (const ErrorFeatures& other : {features("sglang"), features("vllm", "b200-sxm")}) {
+    ErrorFeatures of = features();
+    add_own_runs({{other, {3, 3}}}, of);
+    EXPECT_EQ(of.values, features().values);
+  }
+}
+
+TEST(Errors, EndToEndIsByTheShareOfTheFirstToken) {
+  ErrorFactors errors;
+  errors.runs.assign(10, {2, 1});
+  const TimeInterval interval = interval_of(errors, TimeKind::e2e, 8, 0.25);
+  EXPECT_DOUBLE_EQ(interval.low, 10) << "a quarter of 8 s doubles";
+}
+
+TEST(Errors, FeaturesComeBackFromAReport) {
+  ErrorFeatures of = features();
+  of.values["experts"] = 1;
+  of.model = "qwen3-32b";
+  const ErrorFeatures back = ErrorFeatures::from_json(of.json());
+  EXPECT_EQ(back.json().dump(), of.json().dump());
+}
+
+Json report_of(const char* set) {
+  Experiment experiment = Experiment::from_text("workload.limit = 40\n", "test");
+  for (const char* one : {"model.name=qwen3-32b", "hardware.name=h100-sxm", "parallel.tp=2", "engine=vllm",
+                          "workload.generate.kind=groups", "sim.world=events"}) {
+    experiment.set(one);
+  }
+  if (set != nullptr) experiment.set(set);
+  return Json::parse(simulate(experiment, {}).report);
+}
+
+TEST(Errors, EveryTimeOfASimulationHasItsInterval) {
+  const Json report = report_of(nullptr);
+  for (const char* times : {"ttft", "tpot", "e2e"}) {
+    for (const char* which : {"mean", "p50", "p90", "p95", "p99"}) {
+      const Json& interval = report.at("intervals").at(std::string(times) + "_" + which + "_s");
+      EXPECT_LT(interval.at(0).get<double>(), interval.at(1).get<double>());
+    }
+  }
+  const Json& found = report.at("intervals_of").at("features");
+  EXPECT_EQ(found.at("times"), "table");
+  EXPECT_EQ(found.at("engine"), "vllm");
+  EXPECT_EQ(found.at("gpu"), "h100-sxm");
+  EXPECT_FALSE(found.contains("experts"));
+  EXPECT_TRUE(errors_of_report(report));
+}
+
+TEST(Errors, OfTheRooflineAreWiderThanOfATable) {
+  const auto ratio = [](const Json& report) {
+    const Json& interval = report.at("intervals").at("ttft_mean_s");
+    return interval.at(1).get<double>() / interval.at(0).get<double>();
+  };
+  EXPECT_GT(ratio(report_of("hardware.operators=none")), ratio(report_of(nullptr)));
+}
+
+TEST(OwnRuns, AreReadFromAValidation) {
+  const Folder folder;
+  const auto write = [&](const std::string& text) { std::ofstream(folder.path() / "validate.json") << text; };
+  EXPECT_THROW(read_own_runs(folder.path()), ModelError) << "there is no file";
+  write("[]");
+  EXPECT_THROW(read_own_runs(folder.path()), InputError);
+  write(R"({"cells": []})");
+  EXPECT_THROW(read_own_runs(folder.path()), InputError) << "no run";
+  const Json cell{{"figures",
+                   {{{"figure", "ttft_mean_s"}, {"measured", 0.6}, {"predicted", 0.3}},
+                    {{"figure", "tpot_mean_s"}, {"measured", 0.03}, {"predicted", 0.02}}}},
+                  {"intervals_of", {{"features", features().json()}}}};
+  write(Json{{"cells", {cell}}}.dump());
+  const std::vector<OwnRun> runs = read_own_runs(folder.path());
+  ASSERT_EQ(runs.size(), 1U);
+  EXPECT_DOUBLE_EQ(runs.front().factors.ttft, 2);
+  EXPECT_DOUBLE_EQ(runs.front().factors.tpot, 1.5);
+}
+
+}  // namespace
+}  // namespace kvtwin::test
