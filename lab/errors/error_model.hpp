@@ -27,7 +27,7 @@ struct ErrorFactors {
     double ttft = 1, tpot = 1;  // measured / predicted
   };
   std::vector<Factors> runs;         // equally likely
-  std::string of;                    // "162 published runs of sglang, times from operator tables"
+  std::string of;                    // "162 measured runs of sglang with times from operator tables"
   std::vector<std::string> widened;  // one sentence each
   // Two runs of one setting are so far apart: no interval is narrower. Factors of at least 1.
   Factors repeat;

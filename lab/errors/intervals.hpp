@@ -31,7 +31,7 @@ TimeInterval interval_of(const ErrorFactors& errors, TimeKind kind, double value
 // e2e_seconds as in report.json.
 Json intervals_json(const Json& section, const ErrorFactors& errors);
 
-// Returns e.g. "TTFT mean 0.41 to 0.92 s, TPOT mean 0.0121 to 0.0162 s: 162 measured runs of sglang, ...". Both: of
+// Returns e.g. "TTFT mean 0.41 to 0.92 s, TPOT mean 0.0121 to 0.0162 s: 162 measured runs of sglang ...". Both: of
 // report.json.
 std::string intervals_text(const Json& intervals, const Json& of);
 

@@ -70,8 +70,9 @@ TEST_F(Unserved, SweepHasNoFigureOfCellsThatServeNobody) {
   const Outcome outcome = program("sweep", varied);
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   std::istringstream lines(outcome.out);
-  std::string measured, heading, served, nobody;
+  std::string measured, intervals, heading, served, nobody;
   std::getline(lines, measured);
+  std::getline(lines, intervals);
   std::getline(lines, heading);
   std::getline(lines, served);
   std::getline(lines, nobody);

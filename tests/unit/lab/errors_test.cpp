@@ -39,7 +39,7 @@ TEST(Errors, NamesTheRunsThatAnIntervalIsMadeOf) {
   const ErrorFactors errors = error_factors(features());
   EXPECT_TRUE(errors.widened.empty());
   EXPECT_GE(errors.runs.size(), 50U);
-  EXPECT_NE(errors.of.find("measured runs of vllm, times from operator tables"), std::string::npos) << errors.of;
+  EXPECT_NE(errors.of.find("measured runs of vllm with times from operator tables"), std::string::npos) << errors.of;
 }
 
 TEST(Errors, AnIntervalIsNeverNarrowerThanTwoRunsOfOneSetting) {
