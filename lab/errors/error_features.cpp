@@ -5,7 +5,6 @@
 
 #include "lab/errors/error_model.hpp"
 #include "lab/experiment/engine_word.hpp"
-#include "policy/base/tiers.hpp"
 
 namespace kvtwin {
 
@@ -64,32 +63,6 @@ ErrorFeatures features_of_settings(const Experiment& experiment, const Setup& se
     add_own_runs(read_own_runs(experiment.path("report.validated")), features);
   }
   features.values["ln_gpus"] = std::log(static_cast<double>(setup.engine_gpus()));
-  return features;
-}
-
-ErrorFeatures with_run(ErrorFeatures features, const RequestFigures& figures, const Rates& rates) {
-  const auto put = [&](const char* name, double value) {
-    if (std::isfinite(value)) features.values[name] = value;
-  };
-  const double ttft = figures.ttft.mean_seconds().value_or(0), tpot = figures.tpot.mean_seconds().value_or(0);
-  if (ttft > 0) {
-    put("ln_ttft", std::log(ttft));
-    put("queue_share", figures.queue.mean_seconds().value_or(0) / ttft);
-    put("load_share",
-        (figures.prefetch_wait.mean_seconds().value_or(0) + figures.load_wait.mean_seconds().value_or(0)) / ttft);
-  }
-  if (tpot > 0) {
-    put("ln_tpot", std::log(tpot));
-    const double running = rates.per_second(rates.output).value_or(0) * tpot / features.engines;
-    put("ln_running", std::log(std::max(1.0, running)));
-  }
-  if (figures.completed != 0) {
-    const auto prompt = static_cast<double>(figures.prompt);
-    put("ln_prompt", std::log(std::max(1.0, prompt / static_cast<double>(figures.completed))));
-    const auto device = static_cast<double>(figures.hit[Tier::device]);
-    put("hit_device", device / prompt);
-    put("hit_below", (static_cast<double>(figures.hit.sum()) - device) / prompt);
-  }
   return features;
 }
 

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "lab/experiment/setup.hpp"
-#include "lab/report/request_figures.hpp"
 #include "models/json.hpp"
 
 namespace kvtwin {
@@ -29,9 +28,7 @@ struct ErrorFeatures {
 };
 std::string_view name_of(ErrorFeatures::Times times);
 
-// Of a simulation.
+// Of a simulation. Those of its run come from put_request_figures() (lab/report/request_json.hpp).
 ErrorFeatures features_of_settings(const Experiment& experiment, const Setup& setup);
-// Adds the features of a run, or of a part of it. `rates`: of the same requests.
-ErrorFeatures with_run(ErrorFeatures settings, const RequestFigures& figures, const Rates& rates);
 
 }  // namespace kvtwin

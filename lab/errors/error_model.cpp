@@ -151,8 +151,8 @@ ErrorFactors error_factors(const ErrorFeatures& features) {
   } else {
     for (const auto& [engine, residuals] : stratum.residuals) add(residuals);
   }
-  result.of = std::to_string(result.runs.size()) + " measured runs" + (known ? " of " + features.engine : "") + " with " +
-              words_of(features.times);
+  result.of = std::to_string(result.runs.size()) + " measured runs" + (known ? " of " + features.engine : "") +
+              " with " + words_of(features.times);
   if (own_runs != 0) result.of += formatted(" and %.0f of report.validated", own_runs);
   return result;
 }

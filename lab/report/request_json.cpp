@@ -1,14 +1,16 @@
 #include "lab/report/request_json.hpp"
 
-#include "lab/errors/intervals.hpp"
-
+#include <algorithm>
 #include <charconv>
 #include <cinttypes>
+#include <cmath>
 #include <cstdio>
 
+#include "lab/errors/intervals.hpp"
 #include "lab/formatted.hpp"
 #include "lab/or_null.hpp"
 #include "models/json.hpp"
+#include "policy/base/tiers.hpp"
 
 namespace kvtwin {
 namespace {
@@ -41,6 +43,33 @@ std::optional<double> hit_ratio(const RequestFigures& m) {
 const StageFigures& figures_of(std::size_t stage, const RequestCounter& counter) {
   static const StageFigures none;
   return stage < counter.stages().size() ? counter.stages()[stage] : none;
+}
+
+// Adds the features of a run, or of a part of it. `rates`: of the same requests.
+ErrorFeatures with_run(ErrorFeatures features, const RequestFigures& figures, const Rates& rates) {
+  const auto put = [&](const char* name, double value) {
+    if (std::isfinite(value)) features.values[name] = value;
+  };
+  const double ttft = figures.ttft.mean_seconds().value_or(0), tpot = figures.tpot.mean_seconds().value_or(0);
+  if (ttft > 0) {
+    put("ln_ttft", std::log(ttft));
+    put("queue_share", figures.queue.mean_seconds().value_or(0) / ttft);
+    put("load_share",
+        (figures.prefetch_wait.mean_seconds().value_or(0) + figures.load_wait.mean_seconds().value_or(0)) / ttft);
+  }
+  if (tpot > 0) {
+    put("ln_tpot", std::log(tpot));
+    const double running = rates.per_second(rates.output).value_or(0) * tpot / features.engines;
+    put("ln_running", std::log(std::max(1.0, running)));
+  }
+  if (figures.completed != 0) {
+    const auto prompt = static_cast<double>(figures.prompt);
+    put("ln_prompt", std::log(std::max(1.0, prompt / static_cast<double>(figures.completed))));
+    const auto device = static_cast<double>(figures.hit[Tier::device]);
+    put("hit_device", device / prompt);
+    put("hit_below", (static_cast<double>(figures.hit.sum()) - device) / prompt);
+  }
+  return features;
 }
 
 }  // namespace

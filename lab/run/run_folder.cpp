@@ -478,8 +478,8 @@ std::string pools_text(const RunFacts& facts, const Metrics& m) {
   }
   for (const StoredKind& stored : stored_kinds(facts, m)) {
     std::snprintf(line, sizeof line, "pool       %s, %s: %" PRIu64 " %s written, %" PRIu64 " evicted\n",
-                  name_of(stored.kind).data(), name_of(stored.tier).data(), stored.written, pool_unit(stored.kind).data(),
-                  stored.evicted);
+                  name_of(stored.kind).data(), name_of(stored.tier).data(), stored.written,
+                  pool_unit(stored.kind).data(), stored.evicted);
     text += line;
   }
   for (const auto& [role, pool, used_max] : facts.block_pools) {

@@ -193,7 +193,8 @@ TEST(FitSearch, ATimeThatAQueueHidesIsFoundOnceTheRateIsRight) {
   task.measured = predicted({60, 3});
   task.kind.assign(task.measured.size(), 0);
   const SearchResult found = search_numbers(task);
-  ASSERT_EQ(found.numbers[1].identified, Identified::yes) << found.numbers[0].value << " " << found.numbers[1].value << " " << found.points << " " << found.numbers[1].spread;
+  ASSERT_EQ(found.numbers[1].identified, Identified::yes) << found.numbers[0].value << " " << found.numbers[1].value
+                                                          << " " << found.points << " " << found.numbers[1].spread;
   EXPECT_NEAR(found.numbers[0].value, 60, 6);
   EXPECT_NEAR(found.numbers[1].value, 3, 0.3);
 }
