@@ -53,6 +53,7 @@ std::string environment_help() {
          "  KVTWIN_PYTHON          Python with the packages of notebooks/requirements.txt, for `figures` and `report`\n"
          "                         (default: .venv of the source folder)\n"
          "  KVTWIN_PROGRESS        false, 0 or off: no progress line on a terminal (default: on)\n"
+         "  NO_COLOR               any text: no colour on a terminal\n"
          "  KVTWIN_REDIS_PASSWORD  password of the servers in tiers.remote.url; never written to a file\n"
          "  KVTWIN_PAGE_KEY        secret of 16 characters or more; `run` signs stored pages with the secret; pages "
          "without "
@@ -72,5 +73,7 @@ bool environment_progress() {
   const std::string text = value_of("KVTWIN_PROGRESS");
   return text.empty() || parse_flag("KVTWIN_PROGRESS", text);
 }
+
+bool environment_colour() { return value_of("NO_COLOR").empty() && value_of("TERM") != "dumb"; }
 
 }  // namespace kvtwin

@@ -1,4 +1,4 @@
-// Environment variables: the KVTWIN_* names below. No other file reads the environment.
+// Environment variables: the KVTWIN_* names below, and NO_COLOR. No other file reads the environment.
 #pragma once
 
 #include <string>
@@ -18,5 +18,7 @@ std::string environment_python();
 StorageSecrets environment_secrets();
 // KVTWIN_PROGRESS: false, 0 and off switch the progress line off. Errors: InputError for any other word.
 bool environment_progress();
+// NO_COLOR (any text) and TERM=dumb: no colour on terminals.
+bool environment_colour();
 
 }  // namespace kvtwin

@@ -7,6 +7,7 @@
 #include <iostream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cli/commands.hpp"
@@ -25,6 +26,49 @@ namespace {
 int print_error(const Ending& ending) {
   say(ending.sentence);
   return ending.code;
+}
+
+// The words of `kvtwin help COMMAND` as `kvtwin COMMAND --help`, and of `kvtwin` alone as `kvtwin --help`.
+std::vector<std::string> with_help(int argc, char** argv) {
+  std::vector<std::string> words(argv + 1, argv + argc);
+  if (words.empty()) return {"--help"};
+  if (words.front() != "help") return words;
+  words.erase(words.begin());
+  words.emplace_back("--help");
+  return words;
+}
+
+// Returns the command that was given, e.g. "kvtwin trace info".
+std::pair<const CLI::App*, std::string> given_command(const CLI::App& program) {
+  const CLI::App* command = &program;
+  std::string name = "kvtwin";
+  while (!command->get_subcommands().empty()) {
+    command = command->get_subcommands().front();
+    name += " " + command->get_name();
+  }
+  return {command, name};
+}
+
+// Returns the sentence for an error of the arguments. A mistyped option comes before what else is missing:
+// `unknown option "--polcy" of kvtwin simulate: did you mean "--policy"?`.
+std::string argument_error(const CLI::App& program, const CLI::ParseError& error) {
+  const auto [command, name] = given_command(program);
+  const std::vector<std::string> extras = program.remaining(true);
+  const auto option = std::ranges::find_if(extras, [](const std::string& word) { return word.starts_with('-'); });
+  if (option == extras.end()) {
+    const bool extra = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError);
+    return (extra ? "\"" + extras.front() + "\" is one word too many" : error.what()) + ("; see " + name + " --help");
+  }
+  const std::string given = option->substr(0, option->find('='));
+  std::vector<std::string> names;
+  for (const CLI::Option* one : command->get_options()) {
+    const std::vector<std::string>& own = one->get_lnames();
+    names.insert(names.end(), own.begin(), own.end());
+  }
+  const std::size_t first = given.find_first_not_of('-');
+  const std::string nearest = first == std::string::npos ? "" : nearest_name(given.substr(first), names);
+  return "unknown option \"" + given + "\" of " + name +
+         (nearest.empty() ? "; see " : ": did you mean \"--" + nearest + "\"? See ") + name + " --help";
 }
 
 // Refuses an unknown command by name. CLI11 would only say that a command is missing.
@@ -87,10 +131,11 @@ void read_units(CLI::App& command) {
 }
 
 // CLI11 throws CLI::Success for --help and --version.
-void parse(CLI::App& program, int argc, char** argv) {
-  if (argc > 1) check_command(program, argv[1]);
+void parse(CLI::App& program, std::vector<std::string> words) {
+  check_command(program, words.front());
+  std::ranges::reverse(words);  // as CLI11 wants them
   try {
-    program.parse(argc, argv);
+    program.parse(std::move(words));
   } catch (const CLI::Success& help) {
     program.exit(help);
   }
@@ -103,7 +148,8 @@ int run_program(int argc, char** argv) {
   CLI::App program{
       "kvtwin: hierarchical KV caches for LLM serving, simulated or on real hardware, with one policy library.\n"
       "Example: kvtwin simulate experiments/quickstart.toml --out out/quickstart"};
-  program.set_version_flag("--version", std::string(kVersion) + " (" + kGitCommit + ")");
+  program.name("kvtwin");
+  program.set_version_flag("-V,--version", std::string(kVersion) + " (" + kGitCommit + ")");
   program.require_subcommand(1);
   program.footer(environment_help());
   add_simulate(program);
@@ -120,14 +166,16 @@ int run_program(int argc, char** argv) {
   add_calibrate(program);
   add_figures(program);
   add_report(program);
+  add_check(program);
+  add_completion(program);
   try {
     check_environment();
     refuse_odd_numbers(program);
     read_units(program);
-    parse(program, argc, argv);
+    parse(program, with_help(argc, argv));
     return 0;
   } catch (const CLI::ParseError& error) {
-    return print_error({2, std::string(error.what()) + "; see kvtwin --help"});
+    return print_error({2, argument_error(program, error)});
   } catch (const AlreadySaid& said) {
     return stdout_works() ? said.code : print_error({1, kNoStdout});
   } catch (...) {

@@ -6,8 +6,11 @@
 
 namespace kvtwin {
 
-// Writes "kvtwin: SENTENCE" to stderr as one line. Control characters, for example from quoted input, become \xNN.
+// Writes "kvtwin: SENTENCE" to stderr as one line. Control characters, for example from quoted input, become \xNN. On a
+// terminal "kvtwin:" is red, unless the environment says otherwise (environment_colour()).
 void say(std::string_view sentence);
+// Returns "kvtwin: note:", on a terminal in yellow.
+std::string note_mark();
 // Writes the text to stdout unchanged.
 void print(const std::string& text);
 

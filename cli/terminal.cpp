@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "cli/environment.hpp"
+#include "cli/say.hpp"
 
 namespace kvtwin {
 Terminal::Terminal() : shown_(isatty(STDERR_FILENO) != 0 && environment_progress()) {}
@@ -24,7 +25,7 @@ Listener Terminal::listener() {
 
 void Terminal::note(const std::string& sentence) {
   erase();
-  std::fprintf(stderr, "kvtwin: note: %s\n", sentence.c_str());
+  std::fprintf(stderr, "%s %s\n", note_mark().c_str(), sentence.c_str());
 }
 
 void Terminal::erase() {

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "cli/commands.hpp"
+#include "cli/say.hpp"
 #include "cli/session_options.hpp"
 #include "cli/trace_options.hpp"
 #include "lab/error.hpp"
@@ -67,7 +68,7 @@ constexpr double kRequestsPerSecond = 6.67;  // of tools and groups
 constexpr const char* kWordsOfSessions[] = {"--users",       "--turns",         "--think",   "--new-tokens",
                                             "--context-max", "--prompt-tokens", "--workload"};
 
-void print_note(const std::string& note) { std::fprintf(stderr, "kvtwin: note: %s\n", note.c_str()); }
+void print_note(const std::string& note) { std::fprintf(stderr, "%s %s\n", note_mark().c_str(), note.c_str()); }
 
 // Prints on stderr what the reader generated or ignored.
 void print_notes(const TraceReader& reader) {

@@ -8,7 +8,8 @@
 
 namespace kvtwin {
 
-// Returns the number of insertions, deletions and substitutions that turn `a` into `b`. Ignores upper and lower case.
+// Returns the number of insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b`. Ignores
+// upper and lower case.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
 // Returns the shortest known name that begins with `name`; otherwise the one with the smallest edit distance, among

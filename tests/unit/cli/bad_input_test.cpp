@@ -95,7 +95,6 @@ TEST_F(BadInput, GoodInputIsTaken) {  // without this, the other tests would pro
 // ---- the command line --------------------------------------------------------------------------------
 
 TEST_F(BadInput, CommandLine) {
-  refused({}, {"subcommand", "--help"});
   refused({"simulat", "good.toml"}, {"\"simulat\"", "\"simulate\"?", "presets"});
   refused({"simulate"}, {"experiment", "quickstart.toml"});
   refused({"simulate", "good.toml", "--wrld", "events"}, {"--wrld"});

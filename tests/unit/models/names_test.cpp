@@ -9,12 +9,14 @@ namespace {
 
 const std::vector<std::string> kKnown{"deepseek-v3", "llama-3.1-70b", "llama-3.1-8b", "tiny"};
 
-TEST(Names, EditDistanceCountsInsertionsDeletionsAndSubstitutions) {
+TEST(Names, EditDistanceCountsInsertionsDeletionsSubstitutionsAndSwaps) {
   EXPECT_EQ(edit_distance("", ""), 0U);
   EXPECT_EQ(edit_distance("", "abc"), 3U);
   EXPECT_EQ(edit_distance("abc", ""), 3U);
   EXPECT_EQ(edit_distance("kitten", "sitting"), 3U);
   EXPECT_EQ(edit_distance("LRU", "lru"), 0U);
+  EXPECT_EQ(edit_distance("lur", "LRU"), 1U);
+  EXPECT_EQ(edit_distance("abcd", "badc"), 2U);
 }
 
 TEST(Names, NearestIsNamedOnlyWhenItIsNear) {
@@ -22,6 +24,8 @@ TEST(Names, NearestIsNamedOnlyWhenItIsNear) {
   EXPECT_EQ(nearest_name("deepseek_v3", kKnown), "deepseek-v3");
   const std::vector<std::string> hardware{"h20", "h100-sxm", "h100-pcie5"};
   EXPECT_EQ(nearest_name("h100", hardware), "h100-sxm") << "although h20 is fewer letters away";
+  const std::vector<std::string> evictions{"lfu", "lru", "lruk", "slru"};
+  EXPECT_EQ(nearest_name("lur", evictions), "lru");
   EXPECT_EQ(nearest_name("something else", kKnown), "");
   EXPECT_EQ(nearest_name("", kKnown), "");
   EXPECT_EQ(nearest_name("tiny", {}), "");
