@@ -25,6 +25,7 @@ void add_calibrate(CLI::App& program);
 void add_plan(CLI::App& program, const std::string& command_line);
 void add_figures(CLI::App& program);
 void add_report(CLI::App& program);
+void add_import_ops(CLI::App& program);
 void add_check(CLI::App& program);
 // Requires: the last subcommand to be added.
 void add_completion(CLI::App& program);

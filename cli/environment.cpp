@@ -50,8 +50,8 @@ void check_environment() {
 
 std::string environment_help() {
   return "Environment:\n"
-         "  KVTWIN_PYTHON          Python with the packages of notebooks/requirements.txt, for `figures` and `report`\n"
-         "                         (default: .venv of the source folder)\n"
+         "  KVTWIN_PYTHON          Python with the packages of notebooks/requirements.txt, for `figures`, `report`\n"
+         "                         and `import-ops` (default: .venv of the source folder)\n"
          "  KVTWIN_PROGRESS        false, 0 or off: no progress line on a terminal (default: on)\n"
          "  NO_COLOR               any text: no colour on a terminal\n"
          "  KVTWIN_REDIS_PASSWORD  password of the servers in tiers.remote.url; never written to a file\n"

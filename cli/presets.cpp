@@ -276,7 +276,7 @@ void add_presets(CLI::App& program) {
           ->excludes(of_model)
           ->excludes(limits)
           ->excludes(as_paths);
-  CLI::Option* at_rows = command->add_option("--rows", rows, "Measured rows, of tools/import-ops --left-out")
+  CLI::Option* at_rows = command->add_option("--rows", rows, "Measured rows, of kvtwin import-ops --leave-out")
                              ->type_name("ROWS.csv")
                              ->needs(of_table);
   of_table->needs(at_rows);

@@ -166,6 +166,7 @@ int run_program(int argc, char** argv) {
   add_calibrate(program);
   add_figures(program);
   add_report(program);
+  add_import_ops(program);
   add_check(program);
   add_completion(program);
   try {

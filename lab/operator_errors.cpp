@@ -23,7 +23,7 @@ struct OperatorRow {
 OperatorRow operator_row(std::string_view line, const std::string& file, std::size_t number) {
   const auto refuse = [&] {
     throw InputError(file + ": line " + std::to_string(number) +
-                     ": must be as \"gemm bf16,64/4096/1024,12300\"; give the rows of tools/import-ops --left-out");
+                     ": must be as \"gemm bf16,64/4096/1024,12300\"; give the rows of kvtwin import-ops --leave-out");
   };
   OperatorRow row;
   const std::size_t first = line.find(','), last = line.rfind(',');
@@ -53,7 +53,7 @@ double quantile(const std::vector<double>& sorted, double share) {
 }  // namespace
 
 std::vector<OperatorErrors> operator_errors(const OperatorTable& table, const std::string& rows_file) {
-  const std::string text = read_text_file(rows_file, "give the rows of tools/import-ops --left-out");
+  const std::string text = read_text_file(rows_file, "give the rows of kvtwin import-ops --leave-out");
   std::map<std::string, std::vector<double>> percents;  // by family
   std::size_t begin = 0, number = 0;
   while (begin < text.size()) {

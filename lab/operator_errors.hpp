@@ -16,7 +16,7 @@ struct OperatorErrors {
   double median_percent = 0, p90_percent = 0, p99_percent = 0;
 };
 
-// `rows_file`: a line per measured row, as tools/import-ops --left-out writes: lattice,x/y/z,nanoseconds; for example
+// `rows_file`: a line per measured row, as kvtwin import-ops --leave-out writes: lattice,x/y/z,nanoseconds; for example
 // "gemm bf16,64/4096/1024,12300". Rows of a lattice that the table lacks are left out. Returns families in order of
 // name. Errors: InputError, ModelError for a file that cannot be read.
 std::vector<OperatorErrors> operator_errors(const OperatorTable& table, const std::string& rows_file);

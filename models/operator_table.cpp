@@ -20,7 +20,7 @@ constexpr std::uint64_t kFsPerTableNs = 1'000'000;
 constexpr std::uint64_t kMaxPosition = std::uint64_t{1} << 40;  // bytes, tokens or pairs on an axis
 constexpr std::uint64_t kMaxNs = 1'000'000'000'000;             // 1000 s
 constexpr std::string_view kWantedTable =
-    "give a table of tools/import-ops, or one of the names that kvtwin presets lists";
+    "give a table of kvtwin import-ops, or one of the names that kvtwin presets lists";
 bool is_compressed(std::string_view bytes) { return bytes.starts_with(std::string_view("\x28\xb5\x2f\xfd", 4)); }
 
 std::string decompressed(std::string_view bytes, const std::string& file) {

@@ -1,5 +1,5 @@
 // Measured operator times of one GPU and one engine: matrix products, attention, mixtures of experts, all-reduces.
-// tools/import-ops writes the tables. docs/results/operators.md has their errors.
+// kvtwin import-ops writes the tables. docs/results/operators.md has their errors.
 //
 // The file (text, or text in one zstd frame):
 //
@@ -16,7 +16,7 @@
 //   ns 6100 6140 ...
 //
 // A table has one to three axes and a time, in nanoseconds, for each point of their product; the last axis varies
-// fastest. An `ns` line has the times of one row of the last axis. tools/import-ops lists the names of the tables.
+// fastest. An `ns` line has the times of one row of the last axis. kvtwin import-ops lists the names of the tables.
 //
 // Between points, time is linear along each axis. Beyond the last value of an axis, time grows in proportion, as a
 // roofline does. Before the first value, time is that of the first value. Along axes of tokens, sequences and bytes,

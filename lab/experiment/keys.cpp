@@ -239,7 +239,7 @@ std::span<const Key> experiment_keys() {
       text("hardware.operators", "none",
            "Table of measured operator times. The times replace the roofline in the measured parts of a pass. kvtwin "
            "presets lists the names, for example h100-sxm/sglang; engine sets that of the hardware"),
-      path("hardware.operators_file", "Path of a table of tools/import-ops; replaces hardware.operators"),
+      path("hardware.operators_file", "Path of a table of kvtwin import-ops; replaces hardware.operators"),
       flag("hardware.operators_of_another_gpu", false,
            "Allow a table of operator times of another GPU than the hardware's"),
       integer("hardware.draw", 0, 0, 1e9,
