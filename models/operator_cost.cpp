@@ -556,6 +556,9 @@ OperatorCost::OperatorCost(const ModelGeometry& model, const HardwareSpec& hardw
     group_measured_.add_knot(tokens, of_group.measured);
   }
   unmeasured_collectives_ = parts.unmeasured_collectives();
+  if (const OperatorLattice* const launch = table.find("launch"); launch != nullptr) {
+    launch_ns_ = static_cast<std::uint64_t>(launch->at_fs(1) / kFsPerNs);
+  }
   missing_.insert(missing_.end(), parts.missing.begin(), parts.missing.end());
 }
 

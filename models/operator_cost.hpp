@@ -90,6 +90,8 @@ class OperatorCost {
   Wide128 linear_measured_fs(Tokens tokens, std::uint64_t yielding, Tokens of_group = 0) const;  // the measured part
   // Returns the number of collective operations of a pass whose latency is not in the linear part.
   std::uint64_t unmeasured_collectives() const { return unmeasured_collectives_; }
+  // Returns the time of the host for a kernel that is launched without a CUDA graph; 0 = not measured.
+  std::uint64_t launch_ns() const { return launch_ns_; }
 
   const MeasuredAttention& full() const { return full_; }
   const MeasuredAttention& window() const { return window_; }
@@ -101,7 +103,7 @@ class OperatorCost {
   OperatorCurve group_, group_measured_;  // over the tokens of a group; without knots for one group
   MeasuredAttention full_, window_;
   MeasuredState state_;
-  std::uint64_t unmeasured_collectives_ = 0;
+  std::uint64_t unmeasured_collectives_ = 0, launch_ns_ = 0;
   std::vector<std::string> missing_;
 };
 

@@ -269,7 +269,7 @@ Wide RooflineCost::pass_fs(const Pass& pass, std::uint64_t n) const {
       largest(pass, [](const ForwardShape& own) { return Wide{own.prefill_sequences} + own.decode_sequences; });
   const Wide host = (serving_.step_ns + product(serving_.sequence_ns, sequences)) * kFsPerNs;
   const Wide schedule = Wide{serving_.schedule_ns} * kFsPerNs;
-  const Wide launches = product(Wide{serving_.launch_ns} * kFsPerNs, layers_);
+  const Wide launches = product(Wide{serving_.launch_ns} * kFsPerNs, launched_);
   const Wide added = serving_.overlap ? host : sum(host, schedule);
   const bool prefills = pass.all.prefill_tokens != 0;
   // The least time of a step, besides what is added to it.
@@ -388,10 +388,14 @@ Wide RooflineCost::drafting_fs(const Pass& pass, std::uint64_t steps) const {
   return sum(total, product(sum(product(step, steps), attention), all.draft_tokens));
 }
 
-void RooflineCost::serve_with(const ServingTimes& times, const ModelGeometry& model, const HardwareSpec& hardware) {
+void RooflineCost::serve_with(const ServingTimes& times, const ModelGeometry& model, const HardwareSpec& hardware,
+                              std::uint32_t tp) {
   serves_ = true;
   serving_ = times;
-  layers_ = model.layers.size();
+  const bool blackwell = hardware.peak_fp4 > 0;
+  const bool pieces = times.engine == ServingEngine::vllm && times.graphs;  // their collectives are in the graphs
+  launched_ = launched_kernels(model, times, blackwell || times.engine == ServingEngine::trtllm) +
+              (pieces ? 0 : collectives_of(model, tp, c_.attention_dp));
   c_.step_fs -= std::min(c_.step_fs, femtoseconds(hardware.pass_overhead, 1));
   const bool projected = operators_ != nullptr && operators_->full().sparse;
   c_.step_fs = std::max(kFsPerNs, c_.step_fs + small_kernels(model, projected) * times.kernel_ns * kFsPerNs);

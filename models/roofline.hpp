@@ -135,7 +135,8 @@ class RooflineCost final : public CostModel {
                     std::uint32_t tp, std::uint32_t ep = 1, const std::string& experts = "moe");
   // Adds the times of a serving engine, in place of the pass overhead. Arguments as for measure_with().
   // Requires: called after measure_with(), and before set_draft(), if at all.
-  void serve_with(const ServingTimes& times, const ModelGeometry& model, const HardwareSpec& hardware);
+  void serve_with(const ServingTimes& times, const ModelGeometry& model, const HardwareSpec& hardware,
+                  std::uint32_t tp = 1);
   const OperatorCost* operators() const { return operators_.get(); }  // null = none
 
   // Returns the time of a pass whose sequences are spread evenly over the groups of attention. Without groups the same
@@ -183,7 +184,7 @@ class RooflineCost final : public CostModel {
   std::shared_ptr<const OperatorCost> operators_;
   bool serves_ = false;
   ServingTimes serving_;
-  std::uint64_t layers_ = 0;
+  std::uint64_t launched_ = 0;           // kernels of a pass without a CUDA graph
   std::vector<std::uint64_t> distinct_;  // by tokens, up to the number at which nearly all experts are touched
 };
 

@@ -2,8 +2,8 @@
 // Without it, a pass has the hardware's pass_overhead.
 //
 // A pass of one step takes, with g the GPU's operators, per step:
-//   gpu      = max(g + small kernels * kernel, launches), launches = layers * launch if the pass is not a CUDA graph:
-//              each pass with a prefill, and with `graphs` = false each pass
+//   gpu      = max(g + small kernels * kernel, launches), launches = kernels of the pass * launch if the pass is not a
+//              CUDA graph: each pass with a prefill, and with `graphs` = false each pass
 //   overlap: = max(gpu, schedule) + step + sequence * sequences of the pass
 //   else     = gpu + schedule + step + sequence * sequences
 // So `schedule` is the host's work that overlap scheduling hides, `step` and `sequence` the work that it does not hide.
@@ -38,9 +38,10 @@ struct ServingTimes {
   std::uint64_t step_ns = 0;      // host, per pass; never hidden
   std::uint64_t sequence_ns = 0;  // host, per sequence of a pass
   std::uint64_t kernel_ns = 0;    // GPU, least time of a small kernel: see small_kernels()
-  std::uint64_t launch_ns = 0;    // host, per layer of a pass without a CUDA graph
+  std::uint64_t launch_ns = 0;    // host, per kernel that a pass without a CUDA graph launches: see launched_kernels()
   bool graphs = true;
   bool overlap = true;
+  ServingEngine engine = ServingEngine::none;  // whose kernels a pass launches
   friend bool operator==(const ServingTimes&, const ServingTimes&) = default;
 };
 
@@ -50,11 +51,17 @@ struct ServingTimes {
 // them.
 std::uint64_t small_kernels(const ModelGeometry& model, bool projected = false);
 
+// Returns the number of kernels that the host launches for a prefill on one rank, without collectives. The counts are
+// those of SGLang's code (docs/results/operators.md, "Launches of a prefill"). `fused_experts`: one call launches all
+// kernels of the experts. vLLM with `graphs` replays a CUDA graph between the attention of two layers.
+std::uint64_t launched_kernels(const ModelGeometry& model, const ServingTimes& times, bool fused_experts);
+
 // Returns the time between a client's request and the arrival at the scheduler.
 TimeNs front_end_ns(const ServingTimes& times, Tokens prompt);
 
 // Returns the times of an engine; zeros for `none`. Fitted on the H100 rows of silicon_sample.csv of
-// aiconfigurator-core 0.12.0 (docs/results/published.md); `request`, `schedule` and `launch` are assumed.
+// aiconfigurator-core 0.12.0 (docs/results/published.md); `request` and `schedule` are assumed. `launch` is the one of
+// an H100's table: a table of operators has that of its GPU.
 ServingTimes serving_times(ServingEngine engine);
 
 }  // namespace kvtwin

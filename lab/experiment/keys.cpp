@@ -389,7 +389,8 @@ std::span<const Key> experiment_keys() {
              "GPU: microseconds of each small kernel that no table has (norms, rotary embedding, activation, routing, "
              "quantisation); -1 = the engine's"),
       number("serving.launch_us", -1, -1, 1e9,
-             "Host: microseconds per layer to launch a pass without a CUDA graph; -1 = the engine's"),
+             "Host: microseconds per kernel of a pass without a CUDA graph; -1 = that of the operator table, else the "
+             "engine's"),
       flag("serving.cuda_graphs", true, "Passes without a prefill are CUDA graphs"),
       flag("serving.overlap", true, "Overlap scheduling: the host prepares a pass during the pass before it"),
       integer("parallel.ep", 1, 1, 64,

@@ -147,6 +147,8 @@ void configure_serving(const Experiment& e, Setup& setup) {
   if (engine == ServingEngine::none) return;
   ServingTimes& times = setup.serving;
   times = serving_times(engine);
+  const OperatorCost* const operators = setup.cost->operators();
+  if (operators != nullptr && operators->launch_ns() != 0) times.launch_ns = operators->launch_ns();
   const auto take = [&](const char* key, std::uint64_t& value, double unit) {
     const double given = e.number(key);
     if (given >= 0) value = static_cast<std::uint64_t>(given * unit + 0.5);
@@ -160,7 +162,7 @@ void configure_serving(const Experiment& e, Setup& setup) {
   take("serving.launch_us", times.launch_ns, 1e3);
   times.graphs = e.flag("serving.cuda_graphs");
   times.overlap = e.flag("serving.overlap");
-  setup.cost->serve_with(times, setup.model, setup.hardware);
+  setup.cost->serve_with(times, setup.model, setup.hardware, static_cast<std::uint32_t>(e.integer("parallel.tp")));
 }
 
 std::optional<double> measured_decode_share(const Setup& setup) {

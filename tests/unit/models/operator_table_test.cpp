@@ -333,11 +333,11 @@ TEST_F(OperatorCosts, ServingTimesAddToAPass) {
   EXPECT_EQ(with({.schedule_ns = 10'000'000'000, .sequence_ns = 5}).forward_ns(decoding(8, 1000), 1), 10'000'000'040);
   EXPECT_EQ(with({.schedule_ns = 1000, .overlap = false}).forward_ns(decoding(8, 1000), 1), bare + 1000);
   EXPECT_EQ(with({.step_ns = 1000, .sequence_ns = 5}).forward_ns(decoding(8, 1000), 1), bare + 1040);
-  // Launches count in a prefill, and without graphs in each pass.
-  const ServingTimes launches{.launch_ns = 10'000'000};
+  // Launches of 32 layers with 10 kernels count in a prefill, and without graphs in each pass.
+  const ServingTimes launches{.launch_ns = 1'000'000};
   EXPECT_EQ(with(launches).forward_ns(decoding(8, 1000), 1), bare);
   EXPECT_EQ(with(launches).forward_ns(prompt(16, 0), 1), 320'000'000);
-  EXPECT_EQ(with({.launch_ns = 10'000'000, .graphs = false}).forward_ns(decoding(8, 1000), 1), 320'000'000);
+  EXPECT_EQ(with({.launch_ns = 1'000'000, .graphs = false}).forward_ns(decoding(8, 1000), 1), 320'000'000);
 }
 
 TEST_F(OperatorCosts, ABurstWithServingTimesTakesAsLongAsItsSteps) {
