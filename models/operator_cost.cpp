@@ -44,6 +44,25 @@ const OperatorLattice* find_of_type(const OperatorTable& table, std::string_view
   return nullptr;
 }
 
+// Returns how much longer DeepEP's way to the experts and back with one token takes over these ranks than over those of
+// one node; 0 if it was not measured.
+Wide128 between_nodes_fs(const OperatorTable& table, std::uint32_t ranks) {
+  constexpr std::string_view kFamily = "exchange_low_latency ";
+  const std::string after = " " + std::to_string(ranks);
+  for (auto entry = table.lattices.lower_bound(kFamily); entry != table.lattices.end(); ++entry) {
+    const std::string& name = entry->first;
+    if (!name.starts_with(kFamily)) break;
+    if (!name.ends_with(after)) continue;
+    for (const char* const node : {" 4", " 8"}) {
+      const OperatorLattice* const of_node = table.find(name.substr(0, name.size() - after.size()) + node);
+      if (of_node == nullptr) continue;
+      const Wide128 within = of_node->at_fs(1), between = entry->second.at_fs(1);
+      return between > within ? between - within : 0;
+    }
+  }
+  return 0;
+}
+
 std::uint64_t whole_fs(double fs) {
   constexpr double kMaxFs = 9.0e18;
   return fs > 0 ? static_cast<std::uint64_t>(std::min(fs, kMaxFs) + 0.5) : 0;
@@ -64,6 +83,7 @@ class LinearParts {
         projected_(projected) {
     for (const LayerGeometry& layer : m.layers) add_layer(layer);
     reduce_ = tp > 1 ? find("all_reduce " + std::to_string(tp)) : nullptr;
+    if (tp > 1 && reduce_ == nullptr) between_nodes_fs_ = between_nodes_fs(table, tp);
     if (grouped() && attention_ranks_ > 1) group_reduce_ = find("all_reduce " + std::to_string(attention_ranks_));
     const std::string shape = " " + std::to_string(m.hidden) + " " + std::to_string(m.expert_width) + " " +
                               std::to_string(m.experts_per_token) + " " + std::to_string(m.experts) + " ";
@@ -74,7 +94,7 @@ class LinearParts {
         missing.insert(experts + " " + types_of(m.expert_format).front() + split);
         experts_ = find_of_type(table, "moe", types_of(m.expert_format), split);
       }
-      if (grouped() && ep == tp) exchange_ = exchange_of(table, m, tp);
+      if (grouped() && ep == tp) set_exchanges(experts);
       if (experts_ == nullptr) {
         missing.insert("moe " + types_of(m.expert_format).front() + split);
         experts_ = find_of_type(table, "moe", types_of(m.expert_format), shape + std::to_string(tp) + " 1");
@@ -123,8 +143,11 @@ class LinearParts {
       if (product.of_group) add(product, tokens, time);
     }
     add_elementwise(group_elementwise_, tokens, time);
-    if (exchange_ != nullptr) {
-      const Wide128 measured = expert_layers_ * exchange_->at_fs((tokens + attention_ranks_ - 1) / attention_ranks_);
+    if (!exchanges_.empty()) {
+      const std::uint64_t of_rank = (tokens + attention_ranks_ - 1) / attention_ranks_;
+      Wide128 fastest = exchanges_.front()->at_fs(of_rank);
+      for (const OperatorLattice* exchange : exchanges_) fastest = std::min(fastest, exchange->at_fs(of_rank));
+      const Wide128 measured = expert_layers_ * fastest;
       time.all += measured;
       time.measured += measured;
     }
@@ -150,7 +173,7 @@ class LinearParts {
 
   std::uint64_t unmeasured_collectives() const {
     std::uint64_t all = collectives_of(m_, tp_, tp_ / attention_ranks_);
-    if (reduce_ != nullptr || exchange_ != nullptr) all -= grouped() ? 2 * expert_layers_ : 2 * m_.layers.size();
+    if (reduce_ != nullptr || !exchanges_.empty()) all -= grouped() ? 2 * expert_layers_ : 2 * m_.layers.size();
     if (group_reduce_ != nullptr) all -= reduces_of_group(m_);
     return all;
   }
@@ -192,18 +215,29 @@ class LinearParts {
     return m_.expert_format.name == "fp8" ? kScaledFp8 : plain;
   }
 
-  // The traffic does not depend on the number of experts: a lattice of another number serves.
-  static const OperatorLattice* exchange_of(const OperatorTable& table, const ModelGeometry& m, std::uint32_t ranks) {
-    const std::string& format = m.expert_format.name;
-    const std::string type = format == "fp8" || format == "nvfp4" ? format : "bf16";
+  // Returns the lattice of a way to the experts and back. The traffic does not depend on the number of experts: a
+  // lattice of another number serves.
+  const OperatorLattice* exchange_of(const std::string& family) const {
     const std::string before =
-        "exchange " + type + " " + std::to_string(m.hidden) + " " + std::to_string(m.experts_per_token) + " ";
-    const std::string after = " " + std::to_string(ranks);
-    for (auto entry = table.lattices.lower_bound(before); entry != table.lattices.end(); ++entry) {
+        family + " " + std::to_string(m_.hidden) + " " + std::to_string(m_.experts_per_token) + " ";
+    const std::string after = " " + std::to_string(tp_);
+    for (auto entry = table_.lattices.lower_bound(before); entry != table_.lattices.end(); ++entry) {
       if (!entry->first.starts_with(before)) break;
       if (entry->first.ends_with(after)) return &entry->second;
     }
     return nullptr;
+  }
+
+  void set_exchanges(const std::string& experts) {
+    const auto add = [&](const std::string& family) {
+      if (const OperatorLattice* const found = exchange_of(family); found != nullptr) exchanges_.push_back(found);
+    };
+    const std::string& format = m_.expert_format.name;
+    add("exchange " + (format == "fp8" || format == "nvfp4" ? format : std::string("bf16")));
+    if (!exchanges_.empty()) return;
+    const bool all_to_all = table_.engine == "trtllm" && tp_ > m_.experts_per_token;
+    if (experts == "moe_normal" || all_to_all) add("exchange_normal");
+    if (experts == "moe_low_latency" || all_to_all) add("exchange_low_latency");
   }
 
   std::vector<std::string> types_of(const WeightFormat& format) const { return table_types(format, hw_.peak_fp4 > 0); }
@@ -332,9 +366,11 @@ class LinearParts {
   }
 
   void add_reduces(std::uint64_t tokens, Time& time) const {
-    if (tp_ == 1 || exchange_ != nullptr) return;
+    if (tp_ == 1 || !exchanges_.empty()) return;
     if (reduce_ == nullptr) {
-      time.all += Wide128{roofline_.coefficients().reduce_token_fs} * tokens;  // the latency is in the pass's step
+      // The latency within a node is in the pass's step.
+      const std::uint64_t ways = grouped() ? expert_layers_ : 2 * m_.layers.size();
+      time.all += Wide128{roofline_.coefficients().reduce_token_fs} * tokens + ways * between_nodes_fs_;
       return;
     }
     const std::uint64_t bytes = tokens * m_.hidden * m_.dtype_bytes;
@@ -366,8 +402,9 @@ class LinearParts {
   const OperatorLattice* experts_ = nullptr;
   const OperatorLattice* reduce_ = nullptr;
   const OperatorLattice* group_reduce_ = nullptr;
-  const OperatorLattice* exchange_ = nullptr;  // all-to-all with the experts' ranks, over the tokens of a rank
-  bool in_group_ = false;                      // while products are added that each group has
+  std::vector<const OperatorLattice*> exchanges_;  // all-to-all with the experts' ranks, over the tokens of a rank
+  Wide128 between_nodes_fs_ = 0;                   // of a way between nodes and back, beyond that within a node
+  bool in_group_ = false;                          // while products are added that each group has
   double group_elementwise_ = 0;
 };
 

@@ -20,7 +20,11 @@
 // are over the tokens of a group, on tp / D ranks. An exchange with the experts takes the time of the table's
 // all-to-all of a group's tokens, else that of an all-reduce of as many bytes (models/roofline.hpp). TensorRT-LLM
 // quantises the tokens before it sends them to the experts. The all-to-all's lattice may be of another number of
-// experts.
+// experts. Of DeepEP's kernels the mode of the experts takes its own. TensorRT-LLM has an all-to-all if there are more
+// ranks than experts per token; without a lattice of its own kernels it takes the faster one of DeepEP's.
+//
+// An all-reduce between nodes is not in the table. It takes the roofline's time, and as much longer as DeepEP's way to
+// the experts and back with one token takes longer between the nodes than within one.
 //
 // A part is measured if the table has its lattice: the products' element type; attention's element type, head size,
 // window, heads and KV heads of one rank; DSA's projections' type, hidden size; the experts' shape at this tp and ep;
