@@ -38,7 +38,7 @@ namespace {
 std::uint64_t attention_kernels(const ModelGeometry& model, const LayerGeometry& layer) {
   const bool quantised = quantises(model.attention_format);
   constexpr std::uint64_t kProducts = 2, kWithRotaryAndWrite = 3, kLatentProducts = 4, kLatentOthers = 7, kIndexer = 14,
-                          kDeltaNet = 15;
+                          kDeltaNet = 21;
   switch (layer.attention) {
     case AttentionKind::none: return 0;
     case AttentionKind::state: return kDeltaNet + (quantised ? kProducts : 0);

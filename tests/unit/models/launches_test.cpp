@@ -47,6 +47,12 @@ TEST(Launches, CountTheKernelsOfALayer) {
   EXPECT_EQ(launched_kernels(deepseek, of(ServingEngine::trtllm), true), 61U * (2 + 15) + 3 * 5 + 58 * (2 + 2 + 5 + 1));
 }
 
+TEST(Launches, CountTheKernelsOfStatesAndOfAttentionBesideThem) {
+  // 45 layers with a gated delta net, 15 with attention; each has experts and shared ones.
+  const ModelGeometry qwen = model_preset("qwen3.5-397b-a17b");
+  EXPECT_EQ(launched_kernels(qwen, of(ServingEngine::sglang), false), 45U * 21 + 15 * 5 + 60 * (2 + 7 + 3 + 1));
+}
+
 TEST(Launches, VllmReplaysGraphsBetweenTheAttentionOfLayers) {
   const ModelGeometry model = model_preset("llama-3.1-8b");
   ServingTimes times = of(ServingEngine::vllm);
