@@ -89,6 +89,8 @@ class Silicon(unittest.TestCase):
             row("gap", "source_file=/aic/gap.csv", "2205", "37", **qwen | {"backend": "sglang"}), mode="agg")
         states = {name: entry["set"].get("tiers.device.states_per_request") for name, entry in entries.items()}
         self.assertEqual(states, {"sglang": 1, "vllm": None, "gap": None})
+        points = {name: entry["set"].get("cache.state_points") for name, entry in entries.items()}
+        self.assertEqual(points, {"sglang": "no_buffer", "vllm": None, "gap": None})
 
     def test_rows_that_cannot_be_told_are_left_out_by_reason(self):
         entries = self.table(
