@@ -50,10 +50,12 @@ void add_calibrate(CLI::App& program) {
                       "(journals) and of tools/gpu-check (link.csv, matrix.csv), and the output of ucx_perftest, "
                       "ib_write_bw or ib_write_lat. Or fit a capture of a server, by simulating its requests. A "
                       "capture is a file of SGLang's bench_serving with --output-details, SGLang's request log, or, "
-                      "with --experiment, a folder of kvtwin run. Half of the requests is held out");
-  command->add_option("--experiment", arguments.experiment,
+                      "with --experiment, a folder of kvtwin run. Several captures of one server are fitted together. "
+                      "Half of the requests is held out");
+  command->add_option("--experiment", arguments.experiments,
                       "Experiment file that describes the server of a capture, and the workload unless the capture has "
-                      "it (default: the server of server_info in the file of bench_serving, on the machine of --base)");
+                      "it (default: the server of server_info in the file of bench_serving, on the machine of --base). "
+                      "For several captures: one file for all of them, or one for each, in the same order");
   CLI::Option* const published =
       command
           ->add_option(
@@ -78,10 +80,10 @@ void add_calibrate(CLI::App& program) {
   command->add_option("--set", arguments.sets, "key=value: set a key of the experiment; may be repeated")
       ->allow_extra_args(false);
   command
-      ->add_option(
-          "--simulations", arguments.simulations,
-          "Limit of the search, in simulations (default: 600; per engine of --published 20000). The errors before and "
-          "after and the intervals come on top")
+      ->add_option("--simulations", arguments.simulations,
+                   "Limit of the search, in simulations (default: 600 per capture; per engine of --published 20000). "
+                   "The errors before and "
+                   "after and the intervals come on top")
       ->check(CLI::Range(1, 10'000'000));
   command->add_option("--jobs", arguments.jobs, "Simulations at the same time; 0 = one per core")
       ->check(CLI::Range(0, 1024));

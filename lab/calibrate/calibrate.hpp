@@ -14,7 +14,8 @@ struct CalibrateArguments {
   std::string device = "auto", out, remote, base;
   std::vector<std::string> from, models;
   // Of a capture in `from`, and of `published` (lab/calibrate/calibrate_capture.hpp, calibrate_published.hpp):
-  std::string experiment, published, fit_on;
+  std::vector<std::string> experiments;  // one for all captures, or one for each
+  std::string published, fit_on;
   std::vector<std::string> sets, fit;
   std::size_t simulations = 0;  // limit; 0 = the default
   std::size_t rows = 60;
