@@ -35,6 +35,8 @@ void add_calibrate(CLI::App& program) {
       "         kvtwin calibrate --from bench.jsonl --experiment served.toml --out out/served\n"
       "         kvtwin simulate out/served/fitted.toml\n"
       "         (fits what a server measured, by simulating the requests that it served)\n"
+      "         kvtwin calibrate --advise out/plan --out out/advice\n"
+      "         (names three runs on your server that make the answer of a plan more certain)\n"
       "         kvtwin calibrate --published table.json --fit-on h100 --fit serving.step_us,serving.sequence_us --out "
       "out/engines");
   command
@@ -109,8 +111,19 @@ void add_calibrate(CLI::App& program) {
   for (CLI::Option* const other : others) {
     if (other != command->get_help_ptr()) probe->excludes(other);
   }
+  CLI::Option* const advise = command->add_option(
+      "--advise", arguments.advise,
+      "Measure nothing. Name the three cheap runs of a benchmark on your server that narrow the first goal of a plan "
+      "(its folder), or the mean TTFT of an experiment file, most; --from then fits what they measure. --out gets an "
+      "experiment for each run");
+  for (CLI::Option* const other : others) {
+    const std::string name = other->get_name();
+    const bool shared = name == "--out" || name == "--set" || name == "--jobs" || name == "--force";
+    if (other != command->get_help_ptr() && !shared) advise->excludes(other);
+  }
+  advise->excludes(probe);
   command->add_flag("--json", arguments.json,
-                    "Print the hardware file, or the fit of --published (JSON), instead of a summary");
+                    "Print the hardware file, the advice, or the fit of --published (JSON), instead of a summary");
   command->callback([] { calibrate(arguments); });
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "lab/calibrate/advise.hpp"
 #include "lab/calibrate/calibrate_capture.hpp"
 #include "lab/calibrate/calibrate_published.hpp"
 #include "lab/calibrate/calibrate_runs.hpp"
@@ -264,6 +265,16 @@ CalibrationResult calibrate_published(const CalibrateArguments& arguments, const
   return {arguments.json ? fit.json : fit.text, "wrote " + (out / "fit.json").string() + " and serving-ENGINE.toml"};
 }
 
+CalibrationResult advise(const CalibrateArguments& arguments, const Listener& listener) {
+  if (!arguments.out.empty()) check_folder(arguments);
+  const Advice advice = advise_runs({arguments.advise, arguments.sets, arguments.out, arguments.jobs}, listener);
+  if (!arguments.out.empty()) {
+    make_folder(arguments);
+    for (const auto& [name, content] : advice.files) write_whole(fs::path(arguments.out) / name, content);
+  }
+  return {arguments.json ? advice.json : advice.text};
+}
+
 // Refuses options that do not belong to the source of the fit.
 void check_options(const CalibrateArguments& arguments, bool capture) {
   const bool simulates = capture || !arguments.published.empty();
@@ -299,6 +310,7 @@ void check_options(const CalibrateArguments& arguments, bool capture) {
 }  // namespace
 
 CalibrationResult calibrate_machine(const CalibrateArguments& arguments, const Listener& listener) {
+  if (!arguments.advise.empty()) return advise(arguments, listener);
   if (!arguments.probe.empty()) {
     const ProbedCalibration calibrated = probed_calibration(arguments.probe);
     const ProbeCheck check = check_probes(calibrated, probe_here(calibrated, arguments.secrets));

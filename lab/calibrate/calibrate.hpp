@@ -20,7 +20,8 @@ struct CalibrateArguments {
   std::size_t simulations = 0;  // limit; 0 = the default
   std::size_t rows = 60;
   int jobs = 0;
-  std::string probe;  // a hardware file: only repeat its probes; uses `json` and `secrets` of the other arguments
+  std::string advise;  // a plan's folder or an experiment: only advise on runs (advise.hpp); uses sets, out and jobs
+  std::string probe;   // a hardware file: only repeat its probes; uses `json` and `secrets` of the other arguments
   bool quick = false, no_disk = false, force = false;
   bool json = false;  // CalibrationResult::text is the hardware file instead of a summary
   StorageSecrets secrets;
