@@ -35,6 +35,8 @@ void add_calibrate(CLI::App& program) {
       "         kvtwin calibrate --from bench.jsonl --experiment served.toml --out out/served\n"
       "         kvtwin simulate out/served/fitted.toml\n"
       "         (fits what a server measured, by simulating the requests that it served)\n"
+      "         kvtwin calibrate --advise out/plan --out out/advice\n"
+      "         (names three runs on your server that make the answer of a plan more certain)\n"
       "         kvtwin calibrate --published table.json --fit-on h100 --fit serving.step_us,serving.sequence_us --out "
       "out/engines");
   command
@@ -50,10 +52,12 @@ void add_calibrate(CLI::App& program) {
                       "(journals) and of tools/gpu-check (link.csv, matrix.csv), and the output of ucx_perftest, "
                       "ib_write_bw or ib_write_lat. Or fit a capture of a server, by simulating its requests. A "
                       "capture is a file of SGLang's bench_serving with --output-details, SGLang's request log, or, "
-                      "with --experiment, a folder of kvtwin run. Half of the requests is held out");
-  command->add_option("--experiment", arguments.experiment,
+                      "with --experiment, a folder of kvtwin run. Several captures of one server are fitted together. "
+                      "Half of the requests is held out");
+  command->add_option("--experiment", arguments.experiments,
                       "Experiment file that describes the server of a capture, and the workload unless the capture has "
-                      "it (default: the server of server_info in the file of bench_serving, on the machine of --base)");
+                      "it (default: the server of server_info in the file of bench_serving, on the machine of --base). "
+                      "For several captures: one file for all of them, or one for each, in the same order");
   CLI::Option* const published =
       command
           ->add_option(
@@ -78,10 +82,10 @@ void add_calibrate(CLI::App& program) {
   command->add_option("--set", arguments.sets, "key=value: set a key of the experiment; may be repeated")
       ->allow_extra_args(false);
   command
-      ->add_option(
-          "--simulations", arguments.simulations,
-          "Limit of the search, in simulations (default: 600; per engine of --published 20000). The errors before and "
-          "after and the intervals come on top")
+      ->add_option("--simulations", arguments.simulations,
+                   "Limit of the search, in simulations (default: 600 per capture; per engine of --published 20000). "
+                   "The errors before and "
+                   "after and the intervals come on top")
       ->check(CLI::Range(1, 10'000'000));
   command->add_option("--jobs", arguments.jobs, "Simulations at the same time; 0 = one per core")
       ->check(CLI::Range(0, 1024));
@@ -107,8 +111,19 @@ void add_calibrate(CLI::App& program) {
   for (CLI::Option* const other : others) {
     if (other != command->get_help_ptr()) probe->excludes(other);
   }
+  CLI::Option* const advise = command->add_option(
+      "--advise", arguments.advise,
+      "Measure nothing. Name the three cheap runs of a benchmark on your server that narrow the first goal of a plan "
+      "(its folder), or the mean TTFT of an experiment file, most; --from then fits what they measure. --out gets an "
+      "experiment for each run");
+  for (CLI::Option* const other : others) {
+    const std::string name = other->get_name();
+    const bool shared = name == "--out" || name == "--set" || name == "--jobs" || name == "--force";
+    if (other != command->get_help_ptr() && !shared) advise->excludes(other);
+  }
+  advise->excludes(probe);
   command->add_flag("--json", arguments.json,
-                    "Print the hardware file, or the fit of --published (JSON), instead of a summary");
+                    "Print the hardware file, the advice, or the fit of --published (JSON), instead of a summary");
   command->callback([] { calibrate(arguments); });
 }
 

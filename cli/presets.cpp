@@ -12,6 +12,7 @@
 #include "lab/experiment/faults.hpp"
 #include "lab/experiment/keys.hpp"
 #include "lab/experiment/named_workloads.hpp"
+#include "lab/experiment/workload_recipe.hpp"
 #include "lab/operator_errors.hpp"
 #include "lab/report/figures.hpp"
 #include "models/geometry.hpp"
@@ -52,6 +53,9 @@ void print_json() {
                                                                                {"source", figure.source}};
     }
   }
+  for (const WorkloadRecipe& recipe : workload_recipes()) {
+    out["recipes"][std::string(recipe.name)] = {{"help", recipe.help}, {"source", recipe.source}};
+  }
   for (const ExperimentKey& key : experiment_keys()) {
     if (key.chooses_file) out["names"][std::string(key.name)] = key.choices;
     const bool is_faults = key.name == kFaultsKey;
@@ -91,6 +95,14 @@ void print_workloads() {
   }
 }
 
+void print_recipes() {
+  std::printf("recipes of benchmarks, for workload.recipe:\n");
+  for (const WorkloadRecipe& recipe : workload_recipes()) {
+    std::printf("  %s: %s\n    %s\n", std::string(recipe.name).c_str(), std::string(recipe.help).c_str(),
+                std::string(recipe.source).c_str());
+  }
+}
+
 // Returns the names of all policies, with their parameters: " lru slru(protected=2)".
 std::string with_parameters(PolicyKind kind) {
   std::string names;
@@ -123,6 +135,7 @@ void print_text() {
     std::printf("%s:%s\n", std::string(key.name).c_str(), (key.policy ? with_parameters(*key.policy) : names).c_str());
   }
   print_workloads();
+  print_recipes();
   print_figures();
 }
 

@@ -58,6 +58,11 @@ void add_validate(CLI::App& program) {
           "--published", arguments.published,
           "Compare with tables of published measurements (JSON), and print scores of each figure: a.json,b.json")
       ->delimiter(',');
+  command
+      ->add_option("--knee", arguments.knees,
+                   "FIGURE=LIMIT, e.g. ttft_p90_s=2: for each ladder, the first stage whose figure is over the limit, "
+                   "measured and predicted; may be repeated")
+      ->allow_extra_args(false);
   command->add_option(
       "--bench-serving", arguments.bench_serving,
       "Compare with the output file of SGLang's bench_serving (JSONL, one run per line); without --experiment, the "

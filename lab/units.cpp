@@ -83,7 +83,7 @@ constexpr KindWords kKinds[] = {{Kind::count, "a count", "60000, 60k or 4Ki"},
 const KindWords& words_of(Kind kind) { return *std::ranges::find(kKinds, kind, &KindWords::kind); }
 
 // Returns the kind that a suffix speaks of, for error texts.
-std::optional<Kind> kind_of(std::string_view suffix) {
+std::optional<Kind> unit_kind_of(std::string_view suffix) {
   for (const Kind kind : {Kind::time, Kind::share, Kind::count, Kind::bytes, Kind::power, Kind::byte_rate}) {
     if (meaning(suffix, kind)) return kind;
   }
@@ -174,7 +174,7 @@ double number_in(const Unit& unit, std::string_view text, const std::string& whe
                        "Ki (1,024)");
     }
     if (!given) {
-      const std::optional<Kind> other = kind_of(suffix);
+      const std::optional<Kind> other = unit_kind_of(suffix);
       throw InputError(where + " is " + shown + "; " + std::string(suffix) + " is " +
                        (other && *other != unit.kind ? "the unit of " + std::string(words_of(*other).what)
                                                      : std::string("no unit that kvtwin knows")) +

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "lab/calibrate/advise.hpp"
 #include "lab/calibrate/calibrate_capture.hpp"
 #include "lab/calibrate/calibrate_published.hpp"
 #include "lab/calibrate/calibrate_runs.hpp"
@@ -177,7 +178,7 @@ std::string command_of(const CalibrateArguments& arguments) {
   for (const std::string& from : arguments.from) command += " --from " + from;
   if (!arguments.published.empty()) command += " --published " + arguments.published + " --fit-on " + arguments.fit_on;
   if (arguments.from.empty() && arguments.published.empty()) command += " --device " + arguments.device;
-  if (!arguments.experiment.empty()) command += " --experiment " + arguments.experiment;
+  for (const std::string& experiment : arguments.experiments) command += " --experiment " + experiment;
   for (const std::string& set : arguments.sets) command += " --set " + set;
   for (const std::string& name : arguments.fit) command += " --fit " + name;
   for (const std::string& model : arguments.models) command += " --model " + model;
@@ -211,15 +212,25 @@ std::string use_hardware(const fs::path& file) {
 }
 
 CalibrationResult calibrate_capture(const CalibrateArguments& arguments, const Listener& listener) {
-  if (arguments.from.size() > 1) {
-    throw InputError("--from " + arguments.from[0] + " " + arguments.from[1] +
-                     ": a capture of a server is fitted alone; give only one file or folder");
+  const std::vector<std::string>& experiments = arguments.experiments;
+  if (experiments.size() > 1 && experiments.size() != arguments.from.size()) {
+    throw InputError("--experiment: " + std::to_string(experiments.size()) + " files, and --from has " +
+                     std::to_string(arguments.from.size()) +
+                     " captures; give one file for all of them, or one for each, in the same order");
   }
   CaptureFitTerms terms;
-  terms.capture = {arguments.from.front(), arguments.experiment, arguments.base, arguments.sets};
+  for (std::size_t i = 0; i < arguments.from.size(); ++i) {
+    const std::string& path = arguments.from[i];
+    if (!is_capture(path, !experiments.empty())) {
+      throw InputError("--from " + path + ": is no capture of a server, and " + arguments.from.front() +
+                       " or another one is; fit captures and measurements by separate commands");
+    }
+    const std::string experiment = experiments.empty() ? "" : experiments[experiments.size() == 1 ? 0 : i];
+    terms.captures.push_back({path, experiment, arguments.base, arguments.sets});
+  }
   terms.out = arguments.out;
   terms.fit = arguments.fit;
-  if (arguments.simulations != 0) terms.max_simulations = arguments.simulations;
+  terms.max_simulations = arguments.simulations;
   terms.jobs = arguments.jobs;
   terms.date = today();
   terms.version = kVersion;
@@ -254,6 +265,16 @@ CalibrationResult calibrate_published(const CalibrateArguments& arguments, const
   return {arguments.json ? fit.json : fit.text, "wrote " + (out / "fit.json").string() + " and serving-ENGINE.toml"};
 }
 
+CalibrationResult advise(const CalibrateArguments& arguments, const Listener& listener) {
+  if (!arguments.out.empty()) check_folder(arguments);
+  const Advice advice = advise_runs({arguments.advise, arguments.sets, arguments.out, arguments.jobs}, listener);
+  if (!arguments.out.empty()) {
+    make_folder(arguments);
+    for (const auto& [name, content] : advice.files) write_whole(fs::path(arguments.out) / name, content);
+  }
+  return {arguments.json ? advice.json : advice.text};
+}
+
 // Refuses options that do not belong to the source of the fit.
 void check_options(const CalibrateArguments& arguments, bool capture) {
   const bool simulates = capture || !arguments.published.empty();
@@ -265,12 +286,12 @@ void check_options(const CalibrateArguments& arguments, bool capture) {
     }
   }
   if (!arguments.published.empty() &&
-      (!arguments.from.empty() || !arguments.experiment.empty() || arguments.fit_on.empty())) {
+      (!arguments.from.empty() || !arguments.experiments.empty() || arguments.fit_on.empty())) {
     throw InputError(
         "--published fits a table alone, and needs --fit-on, the beginning of the names of the fitted groups; "
         "leave --from and --experiment out");
   }
-  const bool only_here = !arguments.experiment.empty() || !arguments.sets.empty() || !arguments.fit.empty() ||
+  const bool only_here = !arguments.experiments.empty() || !arguments.sets.empty() || !arguments.fit.empty() ||
                          arguments.simulations != 0 || arguments.jobs != 0;
   if (!simulates && only_here) {
     throw InputError(
@@ -278,7 +299,7 @@ void check_options(const CalibrateArguments& arguments, bool capture) {
         "give a file of "
         "bench_serving, a request log, or a folder of kvtwin run");
   }
-  if (capture && !arguments.base.empty() && !arguments.experiment.empty()) {
+  if (capture && !arguments.base.empty() && !arguments.experiments.empty()) {
     throw InputError("--base " + arguments.base +
                      ": the experiment has the hardware; leave --base out, or give --set "
                      "hardware.name=" +
@@ -289,6 +310,7 @@ void check_options(const CalibrateArguments& arguments, bool capture) {
 }  // namespace
 
 CalibrationResult calibrate_machine(const CalibrateArguments& arguments, const Listener& listener) {
+  if (!arguments.advise.empty()) return advise(arguments, listener);
   if (!arguments.probe.empty()) {
     const ProbedCalibration calibrated = probed_calibration(arguments.probe);
     const ProbeCheck check = check_probes(calibrated, probe_here(calibrated, arguments.secrets));
@@ -299,7 +321,7 @@ CalibrationResult calibrate_machine(const CalibrateArguments& arguments, const L
   for (const std::string& name : arguments.from) {
     std::error_code error;
     if (!fs::exists(name, error)) throw InputError("--from " + name + ": is not there");
-    capture = capture || is_capture(name, !arguments.experiment.empty());
+    capture = capture || is_capture(name, !arguments.experiments.empty());
   }
   check_options(arguments, capture);
   if (!arguments.base.empty()) static_cast<void>(hardware_preset(arguments.base));

@@ -14,12 +14,14 @@ struct CalibrateArguments {
   std::string device = "auto", out, remote, base;
   std::vector<std::string> from, models;
   // Of a capture in `from`, and of `published` (lab/calibrate/calibrate_capture.hpp, calibrate_published.hpp):
-  std::string experiment, published, fit_on;
+  std::vector<std::string> experiments;  // one for all captures, or one for each
+  std::string published, fit_on;
   std::vector<std::string> sets, fit;
   std::size_t simulations = 0;  // limit; 0 = the default
   std::size_t rows = 60;
   int jobs = 0;
-  std::string probe;  // a hardware file: only repeat its probes; uses `json` and `secrets` of the other arguments
+  std::string advise;  // a plan's folder or an experiment: only advise on runs (advise.hpp); uses sets, out and jobs
+  std::string probe;   // a hardware file: only repeat its probes; uses `json` and `secrets` of the other arguments
   bool quick = false, no_disk = false, force = false;
   bool json = false;  // CalibrationResult::text is the hardware file instead of a summary
   StorageSecrets secrets;

@@ -6,17 +6,16 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <utility>
 
+#include "lab/calibrate/capture_case.hpp"
+#include "lab/calibrate/capture_keys.hpp"
 #include "lab/error.hpp"
 #include "lab/formatted.hpp"
-#include "lab/run/serve.hpp"
 #include "models/json.hpp"
 #include "models/presets.hpp"
 #include "models/text_file.hpp"
-#include "policy/base/tiers.hpp"
 
 namespace kvtwin {
 namespace {
@@ -24,188 +23,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMinRequests = 16;
+constexpr std::size_t kSimulationsPerCapture = 600;
 constexpr double kLargeError = 0.3;        // of the held-out times: the fit does not explain the capture
 constexpr double kLargeHitDifference = 2;  // points of the prompt tokens
 constexpr double kManyLookUps = 0.02;      // of the requests: those that look storage up again
-// Behind the times: prompt tokens, hits on device, host and storage; requests, and those that looked storage up again.
-constexpr std::size_t kHitFigures = 6;
-
-// ---- which numbers -------------------------------------------------------------------------------------
-
-// Returns whether a simulation of the experiment uses the number.
-bool is_used(const FitKey& key, const Experiment& experiment, const Setup& setup) {
-  if (key.time != nullptr) return experiment.text("serving.engine") != "none";
-  if (key.name == "pass_overhead") return experiment.text("serving.engine") == "none";
-  if (key.tier == Tier::host) return setup.engine.host_pages > 0;
-  if (!key.tier) return true;
-  const bool has =
-      std::ranges::any_of(setup.engine.storage, [&](const StorageTierConfig& tier) { return tier.tier == *key.tier; });
-  if (key.tier == Tier::disk) return has && key.name.starts_with("file_") == setup.hardware.file_a_page;
-  return has;
-}
-
-struct Chosen {
-  FitKeys keys;
-  std::vector<std::pair<std::string, std::string>> without_hits;  // name, reason
-};
-
-Chosen choose_keys(const CaptureFitTerms& terms, const Capture& capture, const Setup& setup) {
-  FitKeys wanted;
-  for (const std::string& name : terms.fit) wanted.push_back(&fit_key(name));
-  if (wanted.empty()) {
-    for (const FitKey& key : fit_keys()) {
-      if (is_used(key, capture.experiment, setup)) wanted.push_back(&key);
-    }
-  }
-  Chosen chosen;
-  for (const FitKey* key : wanted) {
-    if (!is_used(*key, capture.experiment, setup)) {
-      throw InputError(
-          "--fit " + std::string(key->name) + ": the experiment does not use it" +
-          (key->time != nullptr ? "; set serving.engine" : "; it has no such tier, or serving.engine is set"));
-    }
-    const bool knows_hits = capture.hits && capture.hits->by_tier;
-    if (knows_hits && is_of_storage(*key) && capture.hits->storage == 0) {
-      chosen.without_hits.emplace_back(key->name, "the capture has no hits in storage");
-    } else if (knows_hits && key->tier == Tier::host && capture.hits->host + capture.hits->storage == 0) {
-      chosen.without_hits.emplace_back(key->name, "the capture has no hits on the host");
-    } else {
-      chosen.keys.push_back(key);
-    }
-  }
-  return chosen;
-}
-
-// The keys hardware.* apply after the hardware file, so they would hide its fitted numbers.
-void refuse_overrides(const Experiment& experiment) {
-  for (const ExperimentKey& key : experiment_keys()) {
-    if (key.name != kHardwareSetKey && key.name != "hardware.draw" && key.name != "hardware.end") continue;
-    if (experiment.value(key.name) == key.fallback) continue;
-    throw InputError(experiment.where(key.name) +
-                     ": hides a number that is fitted; leave it out, or put it into a hardware "
-                     "file (hardware.file)");
-  }
-}
-
-// ---- the simulation ------------------------------------------------------------------------------------
-
-// The requests that end, by number.
-class Ended final : public Observer {
- public:
-  void on_event(const Event& event) override {
-    if (event.kind == EventKind::finished) records_[event.record->request] = *event.record;
-    if (event.kind == EventKind::prefetch_issued && ++look_ups_[event.request] == 2) ++again_;
-  }
-  const RequestRecord* find(std::uint64_t number) const {
-    const auto at = records_.find(number);
-    return at == records_.end() ? nullptr : &at->second;
-  }
-  std::array<double, kHitFigures> hits() const {
-    std::array<double, kHitFigures> sums{};
-    for (const auto& [number, record] : records_) {
-      sums[0] += static_cast<double>(record.prompt_tokens);
-      for (const TierSpec& spec : kTierSpecs) {
-        const std::size_t at = spec.tier == Tier::device ? 1 : spec.tier == Tier::host ? 2 : 3;
-        sums[at] += static_cast<double>(record.hit[spec.tier]);
-      }
-    }
-    sums[4] = static_cast<double>(records_.size());
-    sums[5] = static_cast<double>(again_);
-    return sums;
-  }
-
- private:
-  std::map<std::uint64_t, RequestRecord> records_;
-  std::map<std::uint64_t, std::uint64_t> look_ups_;  // by request
-  std::uint64_t again_ = 0;
-};
-
-double seconds(TimeNs ns) { return static_cast<double>(ns) / 1e9; }
-
-double predicted_time(const RequestRecord& record, FigureOfRequest kind) {
-  switch (kind) {
-    case FigureOfRequest::ttft: return seconds(record.first_token - record.arrival);
-    case FigureOfRequest::tpot:
-      if (record.output_tokens < 2) return 0;
-      return seconds(record.finished - record.first_token) / static_cast<double>(record.output_tokens - 1);
-    case FigureOfRequest::e2e: return seconds(record.finished - record.arrival);
-  }
-  return 0;
-}
-
-// Gives the k-th smallest prediction to the figure with the k-th smallest measured time, for each kind and half.
-void match_by_rank(const std::vector<FittedFigure>& figures, std::vector<double>& predicted) {
-  std::map<std::pair<FigureOfRequest, bool>, std::vector<std::size_t>> groups;
-  for (std::size_t i = 0; i < figures.size(); ++i) groups[{figures[i].kind, figures[i].held_out}].push_back(i);
-  for (auto& [group, members] : groups) {
-    std::vector<double> values;
-    for (const std::size_t i : members) values.push_back(predicted[i]);
-    std::ranges::sort(values);
-    std::ranges::stable_sort(members, {}, [&](std::size_t i) { return figures[i].measured; });
-    for (std::size_t i = 0; i < members.size(); ++i) predicted[members[i]] = values[i];
-  }
-}
-
-// Returns whether a conversation is held out: a fixed half of all numbers (splitmix64).
-bool is_held_out(std::uint64_t conversation) {
-  std::uint64_t x = conversation + 0x9e3779b97f4a7c15U;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
-  return ((x ^ (x >> 31)) & 1U) != 0;
-}
-
-// Holds out half of the conversations; if that leaves a quarter of the requests or less to one half, half of the
-// requests. Returns what was halved.
-std::string hold_out_half(Capture& capture, std::vector<bool>& held_out) {
-  for (const bool by_conversation : {true, false}) {
-    held_out.clear();
-    for (const CapturedRequest& request : capture.requests) {
-      held_out.push_back(is_held_out(by_conversation ? request.conversation : request.number));
-    }
-    const auto count = static_cast<std::size_t>(std::ranges::count(held_out, true));
-    const std::size_t less = std::min(count, held_out.size() - count);
-    if (less * 4 > held_out.size()) return by_conversation ? "conversation" : "request";
-  }
-  return "request";
-}
-
-FitCase case_of(Capture& capture, std::string& halved) {
-  FitCase one{capture.format, capture.experiment, {}, {}};
-  std::vector<bool> held_out;
-  halved = hold_out_half(capture, held_out);
-  std::vector<std::uint64_t> numbers;  // of the request of each figure
-  for (std::size_t i = 0; i < capture.requests.size(); ++i) {
-    const CapturedRequest& request = capture.requests[i];
-    const auto add = [&](FigureOfRequest kind, double measured) {
-      if (!(measured > 0)) return;
-      one.figures.push_back({kind, measured, held_out[i]});
-      numbers.push_back(request.number);
-    };
-    add(FigureOfRequest::ttft, request.ttft_s);
-    add(FigureOfRequest::tpot, request.tpot_s);
-    add(FigureOfRequest::e2e, request.e2e_s);
-  }
-  one.simulate = [figures = one.figures, numbers = std::move(numbers), by_rank = capture.by_rank](
-                     const Experiment& experiment, const Setup& setup) {
-    const std::unique_ptr<World> world = make_simulated_world(experiment, setup);
-    ServeTerms terms;
-    terms.world = experiment.text("sim.world").c_str();
-    terms.device = "model";
-    terms.dram_bytes_per_second = static_cast<std::uint64_t>(setup.hardware.dram_bandwidth);
-    Ended ended;
-    terms.rows = &ended;
-    serve(experiment, setup, *world, {}, terms, {});
-    std::vector<double> predicted;
-    for (std::size_t i = 0; i < figures.size(); ++i) {
-      const RequestRecord* record = ended.find(numbers[i]);
-      predicted.push_back(record == nullptr ? 0 : predicted_time(*record, figures[i].kind));
-    }
-    if (by_rank) match_by_rank(figures, predicted);
-    for (const double hits : ended.hits()) predicted.push_back(hits);
-    return predicted;
-  };
-  return one;
-}
 
 // ---- the output ----------------------------------------------------------------------------------------
 
@@ -259,8 +80,11 @@ std::string hits_text(const HitShares& shares) {
 
 // Returns a sentence about each fitted number of storage whose figures jump; the share is of the simulated requests.
 void note_jumps(const SimulatedFit& fit, std::vector<std::string>& notes) {
-  const std::vector<double>& simulated = fit.after.front();
-  const double requests = simulated[simulated.size() - 2], again = simulated.back();
+  double requests = 0, again = 0;
+  for (const std::vector<double>& simulated : fit.after) {
+    requests += simulated[simulated.size() - 2];
+    again += simulated.back();
+  }
   const bool many = again >= kManyLookUps * requests && again > 0;
   for (std::size_t i = 0; i < fit.keys.size(); ++i) {
     const SearchResult::Number& number = fit.result.numbers[i];
@@ -278,13 +102,18 @@ void note_jumps(const SimulatedFit& fit, std::vector<std::string>& notes) {
   }
 }
 
-std::vector<std::string> notes_of(const Capture& capture, const SimulatedFit& fit,
-                                  const std::vector<HalfErrors>& errors) {
+std::vector<std::string> notes_of(const std::vector<Capture>& captures, const std::vector<FitCase>& cases,
+                                  const SimulatedFit& fit, const std::vector<HalfErrors>& errors) {
   std::vector<std::string> notes;
-  if (capture.by_rank) {
-    notes.emplace_back(
-        "the client drew the arrivals, and the file does not have them: the times are compared in the order of their "
-        "size, not request by request");
+  const auto add = [&](std::size_t c, const std::string& note) {
+    const std::string sentence = captures.size() == 1 ? note : cases[c].name + ": " + note;
+    if (std::ranges::find(notes, sentence) == notes.end()) notes.push_back(sentence);
+  };
+  for (std::size_t c = 0; c < captures.size(); ++c) {
+    if (!captures[c].by_rank) continue;
+    add(c,
+        "the client drew the arrivals or the prompts, and the file does not have them: the times are compared in the "
+        "order of their size, not request by request");
   }
   for (std::size_t i = 0; i < fit.keys.size(); ++i) {
     if (!fit.result.numbers[i].at_bound) continue;
@@ -302,35 +131,38 @@ std::vector<std::string> notes_of(const Capture& capture, const SimulatedFit& fi
                   "experiment does not give the times of the capture",
                   100 * error.held_after.median));
   }
-  if (capture.hits) {
-    const HitShares simulated = shares_of(fit.after.front());
-    const double measured =
-        100 * static_cast<double>(capture.hits->total) / static_cast<double>(capture.hits->prompt_tokens);
+  for (std::size_t c = 0; c < captures.size(); ++c) {
+    const std::optional<RequestHits>& hits = captures[c].hits;
+    if (!hits) continue;
+    const HitShares simulated = shares_of(fit.after[c]);
+    const double measured = 100 * static_cast<double>(hits->total) / static_cast<double>(hits->prompt_tokens);
     if (std::abs(sum_of(simulated) - measured) > kLargeHitDifference) {
-      notes.push_back(
-          formatted("the simulated cache hits %.1f %% of the prompt tokens, and the server's %.1f %%: the "
-                    "numbers make up for the difference, so correct the experiment first",
-                    sum_of(simulated), measured));
+      add(c, formatted("the simulated cache hits %.1f %% of the prompt tokens, and the server's %.1f %%: the "
+                       "numbers make up for the difference, so correct the experiment first",
+                       sum_of(simulated), measured));
     }
   }
   note_jumps(fit, notes);
   if (!fit.result.complete) notes.emplace_back("the limit of simulations ended the search; raise --simulations");
-  notes.insert(notes.end(), capture.notes.begin(), capture.notes.end());
+  for (std::size_t c = 0; c < captures.size(); ++c) {
+    for (const std::string& note : captures[c].notes) add(c, note);
+  }
   return notes;
 }
 
 class Result {
  public:
-  Result(const CaptureFitTerms& terms, const Capture& capture, const Chosen& chosen, const std::string& halved,
-         const std::vector<FitCase>& cases, SimulatedFit fit)
-      : terms_(terms), capture_(capture), halved_(halved), fit_(std::move(fit)), errors_(errors_of(cases, fit_)) {
-    peaks_ = raise_peaks(hardware_of(capture.experiment), fit_);
+  // `halved`: what was halved, of each capture.
+  Result(const CaptureFitTerms& terms, const std::vector<Capture>& captures, const ChosenKeys& chosen,
+         const std::vector<std::string>& halved, const std::vector<FitCase>& cases, SimulatedFit fit)
+      : terms_(terms), captures_(captures), halved_(halved), fit_(std::move(fit)), errors_(errors_of(cases, fit_)) {
+    peaks_ = raise_peaks(hardware_of(first()), fit_);
     kept_ = chosen.without_hits;
     for (std::size_t i = 0; i < fit_.keys.size(); ++i) {
       const std::string why = why_kept(fit_.result.numbers[i]);
       if (!why.empty()) kept_.emplace_back(fit_.keys[i]->name, why);
     }
-    notes_ = notes_of(capture, fit_, errors_);
+    notes_ = notes_of(captures, cases, fit_, errors_);
   }
 
   std::string text() const;
@@ -338,6 +170,9 @@ class Result {
   std::string experiment() const;
 
  private:
+  const Experiment& first() const { return captures_.front().experiment; }
+  std::size_t requests() const;
+  std::string formats() const;
   bool fitted(std::size_t i) const { return fit_.result.numbers[i].identified == Identified::yes; }
   std::pair<FitKeys, std::vector<double>> fitted_numbers() const;
   void keep_products(const RaisedPeak& peak, const FitKeys& fitted, const HardwareSpec& base, HardwareSpec& hardware,
@@ -345,8 +180,8 @@ class Result {
   Json capture_json() const;
 
   const CaptureFitTerms& terms_;
-  const Capture& capture_;
-  const std::string& halved_;
+  const std::vector<Capture>& captures_;
+  const std::vector<std::string>& halved_;
   SimulatedFit fit_;
   std::vector<HalfErrors> errors_;
   std::vector<RaisedPeak> peaks_;
@@ -354,13 +189,34 @@ class Result {
   std::vector<std::string> notes_;
 };
 
+std::size_t Result::requests() const {
+  std::size_t sum = 0;
+  for (const Capture& capture : captures_) sum += capture.requests.size();
+  return sum;
+}
+
+// The formats, each once.
+std::string Result::formats() const {
+  std::string text;
+  for (std::size_t c = 0; c < captures_.size(); ++c) {
+    const auto same = [&](const Capture& one) { return one.format == captures_[c].format; };
+    if (std::any_of(captures_.begin(), captures_.begin() + static_cast<std::ptrdiff_t>(c), same)) continue;
+    text += (text.empty() ? "" : ", ") + captures_[c].format;
+  }
+  return text;
+}
+
 std::string Result::text() const {
-  std::string text = "capture    " + terms_.capture.path + " (" + capture_.format + "), " +
-                     std::to_string(capture_.requests.size()) + " requests with times; half of them is held out, by " +
-                     halved_ + "\n";
-  if (capture_.hits && capture_.hits->by_tier) {
-    text += "hits, %    measured: " + hits_text(shares_of(*capture_.hits)) +
-            "; simulated: " + hits_text(shares_of(fit_.after.front())) + "\n";
+  std::string text;
+  for (std::size_t c = 0; c < captures_.size(); ++c) {
+    const Capture& capture = captures_[c];
+    text += "capture    " + terms_.captures[c].path + " (" + capture.format + "), " +
+            std::to_string(capture.requests.size()) + " requests with times; half of them is held out, by " +
+            halved_[c] + "\n";
+    if (capture.hits && capture.hits->by_tier) {
+      text += "hits, %    measured: " + hits_text(shares_of(*capture.hits)) +
+              "; simulated: " + hits_text(shares_of(fit_.after[c])) + "\n";
+    }
   }
   text += formatted("%-24s %11s %11s %11s %-8s %11s\n", "number", "value", "low", "high", "unit", "base");
   for (std::size_t i = 0; i < fit_.keys.size(); ++i) {
@@ -389,9 +245,23 @@ std::string Result::text() const {
 }
 
 Json Result::capture_json() const {
-  Json json{{"file", terms_.capture.path}, {"format", capture_.format}, {"requests", capture_.requests.size()},
-            {"held_out_by", halved_},      {"date", terms_.date},       {"kvtwin_version", terms_.version},
-            {"git_commit", terms_.commit}, {"command", terms_.command}, {"simulations", fit_.simulations}};
+  Json json{{"format", formats()},
+            {"requests", requests()},
+            {"date", terms_.date},
+            {"kvtwin_version", terms_.version},
+            {"git_commit", terms_.commit},
+            {"command", terms_.command},
+            {"simulations", fit_.simulations}};
+  if (captures_.size() == 1) {
+    json["file"] = terms_.captures.front().path;
+    json["held_out_by"] = halved_.front();
+  }
+  for (std::size_t c = 0; captures_.size() > 1 && c < captures_.size(); ++c) {
+    json["captures"].push_back({{"file", terms_.captures[c].path},
+                                {"format", captures_[c].format},
+                                {"requests", captures_[c].requests.size()},
+                                {"held_out_by", halved_[c]}});
+  }
   for (const HalfErrors& error : errors_) {
     json["errors"][std::string(name_of(error.kind))] = {
         {"fitted", {{"before", json_of(error.before)}, {"after", json_of(error.after)}}},
@@ -437,7 +307,7 @@ void Result::keep_products(const RaisedPeak& peak, const FitKeys& fitted, const 
 }
 
 std::string Result::hardware() const {
-  const Experiment& e = capture_.experiment;
+  const Experiment& e = first();
   const bool from_file = !e.text("hardware.file").empty();
   Json file = Json::parse(from_file ? read_text_file(e.path("hardware.file"), "give a hardware description (JSON)")
                                     : std::string(hardware_preset_text(e.text("hardware.name"))));
@@ -454,9 +324,9 @@ std::string Result::hardware() const {
         {"date", terms_.date}};
     keep_products(peak, keys, base, fitted_hardware, file);
   }
-  file["description"] = base.description + "; fitted to a capture of a server (" + capture_.format + ")";
-  const std::string source = "fitted: kvtwin calibrate, simulations of " + std::to_string(capture_.requests.size()) +
-                             " requests (" + capture_.format + ")";
+  file["description"] = base.description + "; fitted to a capture of a server (" + formats() + ")";
+  const std::string source =
+      "fitted: kvtwin calibrate, simulations of " + std::to_string(requests()) + " requests (" + formats() + ")";
   for (std::size_t i = 0; i < fit_.keys.size(); ++i) {
     const FitKey& key = *fit_.keys[i];
     if (!fitted(i) || key.time != nullptr) continue;
@@ -485,13 +355,13 @@ std::string Result::hardware() const {
 }
 
 std::string Result::experiment() const {
-  Experiment fitted_experiment = capture_.experiment;
+  Experiment fitted_experiment = first();
   const fs::path out = fs::absolute(terms_.out).lexically_normal();
   // A file has no table of its own, and the times were fitted beside that of the preset.
-  const std::string& operators = capture_.experiment.text("hardware.operators");
+  const std::string& operators = first().text("hardware.operators");
   if (!operators.empty()) fitted_experiment.set("hardware.operators=" + operators, "kvtwin calibrate");
   fitted_experiment.set("hardware.file=" + (out / "hardware.json").string(), "kvtwin calibrate");
-  if (capture_.workload) {
+  if (captures_.front().workload) {
     fitted_experiment.set("workload.trace=" + (out / kCaptureWorkloadName).string(), "kvtwin calibrate");
   }
   const auto [keys, values] = fitted_numbers();
@@ -502,19 +372,34 @@ std::string Result::experiment() const {
 }  // namespace
 
 CaptureFit fit_capture(const CaptureFitTerms& terms, const Listener& listener) {
-  Capture capture = read_capture(terms.capture);
-  if (capture.requests.size() < kMinRequests) {
-    throw InputError("--from " + terms.capture.path + ": has the times of " + std::to_string(capture.requests.size()) +
-                     " requests; a fit needs " + std::to_string(kMinRequests) + " or more");
+  std::vector<Capture> captures;
+  std::vector<std::string> paths;
+  std::size_t requests = 0;
+  for (const CaptureArguments& arguments : terms.captures) {
+    captures.push_back(read_capture(arguments));
+    paths.push_back(arguments.path);
+    requests += captures.back().requests.size();
   }
-  refuse_overrides(capture.experiment);
-  const Chosen chosen = choose_keys(terms, capture, make_setup(capture.experiment));
-  std::string halved;
-  const std::vector<FitCase> cases{case_of(capture, halved)};
-  const SimulatedFit fit = fit_by_simulation(cases, {chosen.keys, terms.max_simulations, terms.jobs}, listener);
-  const Result result(terms, capture, chosen, halved, cases, fit);
-  return {result.text(), result.hardware(), result.experiment(),
-          capture.workload ? capture.workload->lines() : std::string()};
+  if (requests < kMinRequests) {
+    throw InputError("--from " + paths.front() + (paths.size() == 1 ? ": has" : " and the others: have") +
+                     " the times of " + std::to_string(requests) + " requests; a fit needs " +
+                     std::to_string(kMinRequests) + " or more");
+  }
+  check_same_server(captures, paths);
+  const ChosenKeys chosen = choose_keys(terms.fit, captures);
+  refuse_overrides(captures.front().experiment, chosen.keys);
+  std::vector<std::string> halved(captures.size());
+  std::vector<FitCase> cases;
+  for (std::size_t c = 0; c < captures.size(); ++c) {
+    const std::string& name = captures.size() == 1 ? captures[c].format : terms.captures[c].path;
+    cases.push_back(case_of_capture(captures[c], name, c, halved[c]));
+  }
+  const std::size_t limit =
+      terms.max_simulations != 0 ? terms.max_simulations : kSimulationsPerCapture * captures.size();
+  const SimulatedFit fit = fit_by_simulation(cases, {chosen.keys, limit, terms.jobs}, listener);
+  const Result result(terms, captures, chosen, halved, cases, fit);
+  const std::unique_ptr<WorkloadFile>& workload = captures.front().workload;
+  return {result.text(), result.hardware(), result.experiment(), workload ? workload->lines() : std::string()};
 }
 
 }  // namespace kvtwin

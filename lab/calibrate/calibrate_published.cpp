@@ -124,7 +124,7 @@ FitCase case_of(const PublishedRow& row, const std::string& table, bool held_out
   } catch (const std::runtime_error& error) {
     throw InputError(table + ": " + row.entry.name + ": " + error.what());
   }
-  FitCase one{row.entry.name, row.experiment, row.figures, {}};
+  FitCase one{row.entry.name, row.experiment, row.figures, 0, {}};
   for (FittedFigure& figure : one.figures) figure.held_out = held_out;
   one.simulate = [figures = row.figures](const Experiment& experiment, const Setup& setup) {
     return simulate_means(experiment, setup, figures);

@@ -15,6 +15,7 @@
 #include "lab/experiment/setup.hpp"
 #include "lab/experiment/stages.hpp"
 #include "lab/experiment/workload.hpp"
+#include "lab/experiment/workload_recipe.hpp"
 #include "lab/formatted.hpp"
 #include "lab/sglang/sglang_flags.hpp"
 #include "lab/validate/validate_bench.hpp"
@@ -34,7 +35,16 @@ bool is_request_log(const std::string& text) {
 }
 
 bool names_workload(const Experiment& experiment) {
-  return experiment.is_given("workload.trace") || experiment.is_given("workload.generate.kind");
+  return experiment.is_given("workload.trace") || experiment.is_given("workload.generate.kind") ||
+         has_recipe(experiment);
+}
+
+// Returns whether the experiment draws the order or the lengths of the prompts. A client draws others.
+bool draws_requests(const Experiment& e) {
+  if (!e.text("workload.trace").empty() || !names_workload(e)) return false;
+  if (e.text("workload.generate.kind") != "groups") return true;
+  const bool ordered = e.integer("workload.generate.groups") == 1 || e.integer("workload.generate.prefix_tokens") == 0;
+  return !ordered || e.number("workload.generate.range_ratio") != 1;
 }
 
 Experiment server_of(const CaptureArguments& arguments) {
@@ -106,7 +116,7 @@ Capture read_bench(const CaptureArguments& arguments) {
     capture.experiment.set("workload.format=mooncake", arguments.path);
     if (first.closed) capture.experiment.set("workload.loop=closed", arguments.path);
   }
-  capture.by_rank = first.drawn_arrivals;
+  capture.by_rank = first.drawn_arrivals || draws_requests(capture.experiment);
   for (const BenchRun& run : runs) {
     if (run.figures.requests.empty()) {
       throw InputError(arguments.path +

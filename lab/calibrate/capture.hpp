@@ -43,7 +43,7 @@ struct Capture {
   Experiment experiment;
   std::vector<CapturedRequest> requests;  // those with a measured time; several runs follow each other
   std::optional<RequestHits> hits;        // of all requests
-  bool by_rank = false;                   // the arrivals were drawn anew: times are compared in the order of their size
+  bool by_rank = false;  // the client drew other requests or arrivals: times are compared in the order of their size
   std::vector<std::string> notes;
   std::unique_ptr<WorkloadFile> workload;  // null: the experiment has the requests
 };

@@ -312,6 +312,17 @@ std::vector<RaisedPeak> raise_peaks(const HardwareSpec& base, SimulatedFit& fit)
   return raised;
 }
 
+bool is_used(const FitKey& key, const Experiment& experiment, const Setup& setup) {
+  if (key.time != nullptr) return experiment.text("serving.engine") != "none";
+  if (key.name == "pass_overhead") return experiment.text("serving.engine") == "none";
+  if (key.tier == Tier::host) return setup.engine.host_pages > 0;
+  if (!key.tier) return true;
+  const bool has =
+      std::ranges::any_of(setup.engine.storage, [&](const StorageTierConfig& tier) { return tier.tier == *key.tier; });
+  if (key.tier == Tier::disk) return has && key.name.starts_with("file_") == setup.hardware.file_a_page;
+  return has;
+}
+
 bool is_of_storage(const FitKey& key) { return key.tier && *key.tier != Tier::host; }
 
 SimulatedFit fit_by_simulation(const std::vector<FitCase>& cases, const FitTerms& terms, const Listener& listener) {
@@ -327,7 +338,7 @@ SimulatedFit fit_by_simulation(const std::vector<FitCase>& cases, const FitTerms
       if (figure.held_out) continue;
       any = true;
       task.measured.push_back(figure.measured);
-      task.kind.push_back(static_cast<std::size_t>(figure.kind));
+      task.kind.push_back(cases[c].scale_group * kFiguresOfRequest + static_cast<std::size_t>(figure.kind));
     }
     if (any) fitted.push_back(c);
   }

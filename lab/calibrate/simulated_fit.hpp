@@ -39,6 +39,8 @@ struct FitKey {
 // gone, so the figures may jump with such a number.
 bool is_of_storage(const FitKey& key);
 using FitKeys = std::vector<const FitKey*>;
+// Returns whether a simulation of the experiment uses the number.
+bool is_used(const FitKey& key, const Experiment& experiment, const Setup& setup);
 // Returns all keys, those of the machine first.
 std::span<const FitKey> fit_keys();
 // Returns the key of this name. Errors: InputError with the nearest name.
@@ -66,6 +68,8 @@ struct FitCase {
   std::string name;  // for error texts
   Experiment experiment;
   std::vector<FittedFigure> figures;
+  // Figures of one kind and one group have one scale of their residuals: runs of other workloads have other scatter.
+  std::size_t scale_group = 0;
   // Simulates, and returns the prediction of each figure (0 = none), and then any further figures. Runs in a child.
   std::function<std::vector<double>(const Experiment& experiment, const Setup& setup)> simulate;
 };

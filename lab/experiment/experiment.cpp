@@ -13,6 +13,7 @@
 #include "lab/error.hpp"
 #include "lab/experiment/engine_word.hpp"
 #include "lab/experiment/faults.hpp"
+#include "lab/experiment/workload_recipe.hpp"
 #include "lab/names.hpp"
 #include "lab/toml_text.hpp"
 #include "lab/units.hpp"
@@ -150,13 +151,13 @@ Experiment::Experiment() {
     for (const ExperimentKey& key : table.keys) entries_[std::string(key.name)].value = key.fallback;
   }
   for (const EarlierKey& earlier : earlier_keys()) entries_[std::string(earlier.key.name)].value = earlier.key.fallback;
-  apply_engine();
+  apply_words();
 }
 
 Experiment Experiment::from_file(const std::filesystem::path& path) {
   Experiment experiment = from_text(read_text_file(path, kWantedExperiment, kMaxExperimentBytes), path.string());
   experiment.folder_ = path.parent_path();
-  experiment.apply_engine();  // again: a path of a hardware file is relative to the folder
+  experiment.apply_words();  // again: a path of a hardware file is relative to the folder
   return experiment;
 }
 
@@ -185,7 +186,7 @@ Experiment Experiment::from_text(std::string_view text, const std::string& name)
   }
   if (experiment.is_recorded_) experiment.read_recorded(name);
   experiment.is_recorded_ = false;
-  experiment.apply_engine();
+  experiment.apply_words();
   return experiment;
 }
 
@@ -202,7 +203,7 @@ void Experiment::set(std::string_view assignment, const std::string& origin) {
     throw InputError(origin + ": " + key + " is given in bytes that an experiment file can't hold; it must be UTF-8");
   }
   assign(known, std::move(value), origin, false);
-  apply_engine();
+  apply_words();
 }
 
 // A resolved experiment gives every key. Keys with the value that `engine` sets are set by `engine` again, so that they
@@ -210,6 +211,10 @@ void Experiment::set(std::string_view assignment, const std::string& origin) {
 void Experiment::read_recorded(const std::string& name) {
   if (origin(kEngineKey) == "default") {
     entry(kEngineKey) = {std::string(name_of(ServingEngine::none)), name + ", recorded without this key", false};
+  }
+  for (const EngineSetting& setting : recipe_settings(*this)) {
+    Entry& recorded = entry(setting.key);
+    if (recorded.value == value_of_setting(setting, name)) recorded.origin = kByRecipe;
   }
   for (const EngineSetting& setting : engine_settings(*this)) {
     Entry& recorded = entry(setting.key);
@@ -221,21 +226,23 @@ void Experiment::read_recorded(const std::string& name) {
   }
 }
 
-void Experiment::apply_engine() {
+void Experiment::apply_words() {
   const auto reset = [&](std::span<const ExperimentKey> keys) {
     for (const ExperimentKey& key : keys) {
       Entry& e = entry(key.name);
-      if (e.origin.starts_with(kByEngine)) e = {key.fallback, "default", false};
+      if (e.origin.starts_with(kByEngine) || e.origin.starts_with(kByRecipe)) e = {key.fallback, "default", false};
     }
   };
   reset(experiment_keys());
   for (const KeyTable& table : key_tables()) reset(table.keys);
-  const std::string by = std::string(kByEngine) + text(kEngineKey);
-  for (const EngineSetting& setting : engine_settings(*this)) {
-    Entry& e = entry(setting.key);
-    if (e.origin != "default") continue;
-    e = {value_of_setting(setting, by), by, false};
-  }
+  const auto apply = [&](const std::vector<EngineSetting>& settings, const std::string& by) {
+    for (const EngineSetting& setting : settings) {
+      Entry& e = entry(setting.key);
+      if (e.origin == "default") e = {value_of_setting(setting, by), by, false};
+    }
+  };
+  apply(engine_settings(*this), std::string(kByEngine) + text(kEngineKey));
+  apply(recipe_settings(*this), std::string(kByRecipe) + text(kRecipeKey));
   for (const KeyTable& table : key_tables()) list_table(table);
   if (has_earlier_keys_) apply_earlier_keys();
   if (has_earlier_keys_) apply_earlier_faults();
@@ -376,7 +383,8 @@ bool Experiment::gives_parameter(std::string_view key, std::string_view paramete
 
 bool Experiment::is_given(std::string_view key) const {
   const Entry& e = entry(key);
-  return e.origin != "default" && !e.origin.starts_with(kByEngine) && !e.by_earlier_keys;
+  const bool by_a_word = e.origin.starts_with(kByEngine) || e.origin.starts_with(kByRecipe);
+  return e.origin != "default" && !by_a_word && !e.by_earlier_keys;
 }
 
 void Experiment::assign(const ExperimentKey& key, KeyValue value, const std::string& origin, bool from_file) {

@@ -1,6 +1,7 @@
 // An experiment: all keys, their values, and the origin of each value. The values come from a TOML file and from later
-// settings such as --set. The key `engine` sets keys that none of them gives (engine_word.hpp). Each run folder has the
-// whole experiment; one that was recorded before there was a key `engine` keeps its values.
+// settings such as --set. The keys `engine` and workload.recipe set keys that none of them gives (engine_word.hpp,
+// workload_recipe.hpp). Each run folder has the whole experiment; one that was recorded before there was a key `engine`
+// keeps its values.
 //
 // The text of a key that chooses a policy has the parameters that differ from their defaults: "slru(protected=3)". Keys
 // of earlier versions for such parameters (earlier_keys()) can be given too. They then are a part of that text.
@@ -50,8 +51,8 @@ class Experiment {
   std::string as_toml(std::string_view key) const;
   // Returns the origin of the value: "experiments/quickstart.toml:12", "--set", "default", "engine = sglang", ...
   const std::string& origin(std::string_view key) const;
-  // Returns whether the file, a setting or flags gave the value; false for a default and for what the key `engine`
-  // sets.
+  // Returns whether the file, a setting or flags gave the value; false for a default and for what the keys `engine` and
+  // workload.recipe set.
   bool is_given(std::string_view key) const;
   bool is_from_file(std::string_view key) const { return entry(key).from_file; }
   // Returns key and origin for error texts: "cache.layout (experiments/x.toml:12)".
@@ -78,7 +79,7 @@ class Experiment {
   Entry& entry(std::string_view key);
   const Entry& entry(std::string_view key) const;
   void assign(const ExperimentKey& key, KeyValue value, const std::string& origin, bool from_file);
-  void apply_engine();
+  void apply_words();  // of the keys `engine` and workload.recipe
   void read_recorded(const std::string& name);
   void apply_earlier_keys();
   void apply_earlier_faults();

@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "lab/experiment/workload_recipe.hpp"
 #include "lab/names.hpp"
 #include "models/geometry.hpp"
 #include "models/hardware.hpp"
@@ -259,6 +260,10 @@ std::span<const Key> experiment_keys() {
       path("workload.trace",
            "Path of a trace, in any format that kvtwin trace info reads; empty = generate the requests "
            "(workload.generate.*)"),
+      text_choice("workload.recipe", workload_recipe_names(),
+                  "Requests of a published benchmark, without a trace: sets the keys workload.generate.* that are not "
+                  "given; 10 prompts per client. workload.generate.concurrency or stages set the clients, else they "
+                  "are 4, 8, 16, 32 and 64, one after another"),
       file_choice("workload.format", "auto", trace_format_names(),
                   "Format of the trace; auto = detected from the first line"),
       integer("workload.block_tokens", 0, 0, 1e6,

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "lab/error.hpp"
+#include "lab/experiment/workload_recipe.hpp"
 
 namespace kvtwin {
 namespace {
@@ -85,7 +86,9 @@ std::vector<WorkloadStage> stages_of(const Experiment& e) {
     if (stages.size() > kMaxStages) refuse(e, "has more than 1000 stages; give fewer");
   }
   const auto counted = std::ranges::count_if(stages, [](const WorkloadStage& stage) { return stage.requests != 0; });
-  if (counted == 0) {
+  if (counted == 0 && has_recipe(e)) {
+    for (WorkloadStage& stage : stages) stage.requests = stage.clients * kRecipePromptsPerClient;
+  } else if (counted == 0) {
     share(e, stages);
   } else if (static_cast<std::size_t>(counted) != stages.size()) {
     refuse(e, "gives some stages a number of requests; give all stages one, e.g. 8x80, or none");
@@ -96,7 +99,7 @@ std::vector<WorkloadStage> stages_of(const Experiment& e) {
   return stages;
 }
 
-std::string stages_without_prompts(const Experiment& e, const std::vector<std::uint64_t>& sent) {
+std::string stages_past_limit(const Experiment& e, const std::vector<std::uint64_t>& sent) {
   const std::vector<WorkloadStage> stages = stages_of(e);
   std::uint64_t all = 0;
   std::size_t first_empty = 0;  // stages from here on have no request
@@ -113,16 +116,14 @@ std::string stages_without_prompts(const Experiment& e, const std::vector<std::u
   }
   const std::size_t empty = stages.size() - first_empty;
   if (part.empty() && empty == 0) return "";
-  std::string text = "the prompts ran out: " + part + (part.empty() || empty == 0 ? "" : ", and ");
+  std::string text = "workload.limit cuts the ladder: " + part + (part.empty() || empty == 0 ? "" : ", and ");
   if (empty == 1) {
     text += "stage " + std::to_string(stages.size()) + " has none of its " + std::to_string(stages.back().requests) +
             " requests";
   } else if (empty != 0) {
     text += "stages " + std::to_string(first_empty + 1) + " to " + std::to_string(stages.size()) + " have none";
   }
-  const auto limit = static_cast<std::uint64_t>(e.integer("workload.limit"));
-  return text + "; all stages need " + std::to_string(all) + " requests (" +
-         (limit != 0 && limit < all ? "workload.limit" : "workload.generate.prompts_per_group") + ")";
+  return text + "; all stages need " + std::to_string(all) + " requests";
 }
 
 }  // namespace kvtwin

@@ -20,7 +20,7 @@ struct WorkloadStage {
 std::vector<WorkloadStage> stages_of(const Experiment& experiment);
 
 // `sent`: the requests of each stage that began. Returns a sentence about the stages that have fewer requests than
-// planned, with the key that gives more; empty if there are none.
-std::string stages_without_prompts(const Experiment& experiment, const std::vector<std::uint64_t>& sent);
+// planned, because workload.limit ends before; empty if there are none.
+std::string stages_past_limit(const Experiment& experiment, const std::vector<std::uint64_t>& sent);
 
 }  // namespace kvtwin

@@ -12,6 +12,7 @@
 #include "lab/experiment/generated.hpp"
 #include "lab/experiment/setup_parts.hpp"
 #include "lab/experiment/stages.hpp"
+#include "lab/experiment/workload_recipe.hpp"
 #include "lab/formatted.hpp"
 #include "lab/names.hpp"
 #include "models/serving_times.hpp"
@@ -100,6 +101,15 @@ std::unique_ptr<TraceSource> groups_workload(const Experiment& e) {
   config.range_ratio = e.number("workload.generate.range_ratio");
   config.requests_per_second = e.number("workload.generate.requests_per_second");
   config.clients = figure("concurrency");
+  // Stages send the prompts in one order, each stage from where the stage before has ended. A ladder with more requests
+  // than prompts goes on with the first prompt, as AIPerf's sequential sampling does; vLLM's `bench serve` draws the
+  // prompts that it repeats (maybe_oversample_requests of vllm/benchmarks/datasets).
+  const std::vector<WorkloadStage> stages = stages_of(e);
+  if (!stages.empty()) config.requests = 0;
+  for (const WorkloadStage& stage : stages) {
+    config.requests += stage.requests;
+    if (stage.clients == 0) config.rates.push_back({stage.requests, stage.requests_per_second});
+  }
   if (config.clients != 0 && e.text("workload.loop") != "closed") {
     throw InputError(e.where("workload.generate.concurrency") +
                      ": clients wait for their answers in a closed loop only, and " + e.where("workload.loop") +
@@ -154,6 +164,15 @@ std::unique_ptr<TraceSource> generated_workload(const Experiment& e, Tokens bloc
 // `length`: of chat, agentic, tools and sessions; 0 and 0: without an end.
 std::unique_ptr<TraceSource> full_size_workload(const Experiment& e, const TrafficLength& length) {
   const auto block = static_cast<Tokens>(e.integer("workload.block_tokens"));
+  if (!e.text("workload.trace").empty() && has_recipe(e)) {
+    throw InputError(e.where(kRecipeKey) + ": generates the requests, and " + e.where("workload.trace") +
+                     " has others; set that to \"\", or this to none");
+  }
+  if (has_recipe(e) && e.text("workload.generate.kind") != "groups") {
+    throw InputError(e.where(kRecipeKey) + ": has prompts of the kind groups, and " +
+                     e.where("workload.generate.kind") + " is " + e.text("workload.generate.kind") +
+                     "; leave that out or set it to groups, or set this to none");
+  }
   if (!e.text("workload.trace").empty()) return trace_workload(e, block);
   try {
     return generated_workload(e, block, length);

@@ -460,7 +460,7 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
   }
   std::vector<std::uint64_t> sent;
   for (const StageFigures& stage : metrics.counter().stages()) sent.push_back(stage.sent);
-  if (std::string note = stages_without_prompts(experiment, sent); !note.empty()) {
+  if (std::string note = stages_past_limit(experiment, sent); !note.empty()) {
     if (leads) listener.tell(note);
     facts.notes.push_back(std::move(note));
   }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <string_view>
 #include <utility>
 
 #include "lab/formatted.hpp"
@@ -11,12 +13,8 @@
 namespace kvtwin {
 namespace {
 
-bool more_is_better(const FigureKind& kind) {
-  return kind.is_hits() || kind.name.ends_with("_per_second") || kind.name.starts_with("hit_");
-}
-
 // The cost of a figure, for choices that take the least.
-double cost_of(const FigureKind& kind, double figure) { return more_is_better(kind) ? 1 / figure : figure; }
+double cost_of(const FigureKind& kind, double figure) { return kind.more_is_better() ? 1 / figure : figure; }
 
 void add_choices(const std::vector<const ValidatedCell*>& cells, FigureScore& score) {
   std::vector<Ranked> ranked;
@@ -40,6 +38,38 @@ void add_choices(const std::vector<const ValidatedCell*>& cells, FigureScore& sc
   if (score.choices == 0) return;
   score.regret_mean = sum / static_cast<double>(score.choices);
   score.regret_max = most;
+}
+
+// Returns the least sum of |error| that one prediction for all of these measured figures can have. The sum is convex
+// and piecewise linear in the prediction, so it is least at one of the figures.
+double least_error_sum(const std::vector<double>& measured, bool share) {
+  double least = 0;
+  for (std::size_t i = 0; i < measured.size(); ++i) {
+    double sum = 0;
+    for (const double one : measured) sum += share ? std::abs(measured[i] - one) : std::abs(measured[i] / one - 1);
+    least = i == 0 ? sum : std::min(least, sum);
+  }
+  return least;
+}
+
+void add_repeated(const std::vector<const ValidatedCell*>& cells, FigureScore& score) {
+  std::map<std::string_view, std::vector<const FigureError*>> by_setting;
+  for (const ValidatedCell* cell : cells) {
+    if (!cell->cell.setting.empty()) by_setting[cell->cell.setting].push_back(cell->errors.figure(score.kind->name));
+  }
+  double floor = 0;
+  for (const auto& [setting, figures] : by_setting) {
+    std::vector<double> measured;
+    for (const FigureError* figure : figures) measured.push_back(figure->measured);
+    if (std::ranges::min(measured) == std::ranges::max(measured)) continue;  // once, or one run under several names
+    ++score.settings;
+    score.repeated += figures.size();
+    floor += least_error_sum(measured, score.kind->share);
+    for (const FigureError* figure : figures) score.repeated_mean_abs += std::abs(*figure->error);
+  }
+  if (score.repeated == 0) return;
+  score.floor = floor / static_cast<double>(score.repeated);
+  score.repeated_mean_abs /= static_cast<double>(score.repeated);
 }
 
 std::optional<FigureScore> score_of(const std::vector<ValidatedCell>& cells, const FigureKind& kind,
@@ -71,6 +101,7 @@ std::optional<FigureScore> score_of(const std::vector<ValidatedCell>& cells, con
   score.mean_abs /= static_cast<double>(with.size());
   score.p90 = quantiles_of(std::move(errors)).p90;
   score.tau = kendall_tau(pairs);
+  add_repeated(with, score);
   add_choices(with, score);
   return score;
 }
@@ -104,14 +135,22 @@ std::string scoreboard_text(const std::vector<FigureScore>& scores) {
   for (const FigureScore& score : scores) width = std::max(width, score.group.size());
   const int w = static_cast<int>(width);
   std::string text =
-      formatted("%-22s %-*s %6s %8s %8s %8s %8s %9s %8s %8s %8s %8s\n", "score", w, "group", "cells", "left out",
-                "|error| %", "bias %", "p90 %", "in 80 %", "tau", "choices", "regret %", "most %");
+      formatted("%-22s %-*s %6s %8s %9s %8s %8s %8s %9s %8s %8s %8s %8s\n", "score", w, "group", "cells", "left out",
+                "|error| %", "floor %", "bias %", "p90 %", "in 80 %", "tau", "choices", "regret %", "most %");
   for (const FigureScore& score : scores) {
-    text += formatted("%-22s %-*s %6zu %8zu %9.1f %+8.1f %8.1f %9s %8s %8zu %8s %8s\n", score.kind->label.c_str(), w,
-                      score.group.empty() ? "all" : score.group.c_str(), score.cells, score.left_out,
-                      score.mean_abs * 100, score.bias * 100, score.p90 * 100, inside_text(score).c_str(),
-                      score.tau ? formatted("%.3f", *score.tau).c_str() : "-", score.choices,
-                      percent(score.regret_mean).c_str(), percent(score.regret_max).c_str());
+    text += formatted("%-22s %-*s %6zu %8zu %9.1f %8s %+8.1f %8.1f %9s %8s %8zu %8s %8s\n", score.kind->label.c_str(),
+                      w, score.group.empty() ? "all" : score.group.c_str(), score.cells, score.left_out,
+                      score.mean_abs * 100, percent(score.floor).c_str(), score.bias * 100, score.p90 * 100,
+                      inside_text(score).c_str(), score.tau ? formatted("%.3f", *score.tau).c_str() : "-",
+                      score.choices, percent(score.regret_mean).c_str(), percent(score.regret_max).c_str());
+  }
+  for (const FigureScore& score : scores) {
+    if (!score.group.empty() || !score.floor) continue;
+    text += "repeats    " + score.kind->label +
+            formatted(
+                ": %zu cells of %zu settings that were published again with another figure; there |error| is "
+                "%.1f %%, and no prediction is below %.1f (floor)\n",
+                score.repeated, score.settings, score.repeated_mean_abs * 100, *score.floor * 100);
   }
   return text;
 }
@@ -128,6 +167,11 @@ Json scoreboard_json(const std::vector<FigureScore>& scores) {
                     {"p90_abs_error", score.p90},
                     {"with_interval", score.with_interval},
                     {"inside", score.inside},
+                    {"repeats",
+                     {{"cells", score.repeated},
+                      {"settings", score.settings},
+                      {"floor", or_null(score.floor)},
+                      {"mean_abs_error", score.floor ? Json(score.repeated_mean_abs) : Json()}}},
                     {"kendall_tau", or_null(score.tau)},
                     {"choices", score.choices},
                     {"regret_mean", or_null(score.regret_mean)},

@@ -21,8 +21,12 @@ struct FigureScore {
   double bias = 0;           // mean of the error
   double p90 = 0;            // of |error|, nearest rank
   std::size_t with_interval = 0, inside = 0;  // cells with an 80 % interval; those whose measured figure is in it
-  std::optional<double> tau{};                // Kendall's tau-b of the cells
-  std::size_t choices = 0;                    // works with at least two cells: the simulator chooses one of them
+  // Cells whose setting was published again with another figure: no prediction has a mean |error| below `floor` there.
+  std::size_t repeated = 0, settings = 0;
+  std::optional<double> floor{};  // nothing if `repeated` is 0
+  double repeated_mean_abs = 0;   // of the predictions of these cells
+  std::optional<double> tau{};    // Kendall's tau-b of the cells
+  std::size_t choices = 0;        // works with at least two cells: the simulator chooses one of them
   std::optional<double> regret_mean{}, regret_max{};  // measured cost of the choices, relative to the best cell
 };
 
@@ -31,6 +35,7 @@ struct FigureScore {
 // whose figure is 0 is in no choice.
 std::vector<FigureScore> scoreboard(const std::vector<ValidatedCell>& cells);
 
+// Also one row for each figure with settings that were published again: their spread.
 std::string scoreboard_text(const std::vector<FigureScore>& scores);
 Json scoreboard_json(const std::vector<FigureScore>& scores);
 

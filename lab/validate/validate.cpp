@@ -28,6 +28,7 @@
 #include "lab/sglang/sglang_flags.hpp"
 #include "lab/simulate.hpp"
 #include "lab/sweep/sweep_plan.hpp"
+#include "lab/validate/ladders.hpp"
 #include "lab/validate/validate_bench.hpp"
 #include "lab/validate/validate_cell.hpp"
 #include "lab/validate/validate_errors.hpp"
@@ -358,6 +359,8 @@ std::vector<ValidationCell> cells_of_tables(const Place& place, const std::vecto
         throw InputError(file + ": " + entry.name + ": " + error.what());
       }
       cells.push_back({entry.name, work_of(experiment), entry.source, std::move(entry.measured), {}, entry.group});
+      cells.back().setting = identity_of_run(experiment);
+      cells.back().knees = std::move(entry.knees);
       all_settings.push_back(std::move(entry.settings));
     }
   }
@@ -618,6 +621,7 @@ Validation validate(const ValidateArguments& arguments, const KvtwinProgram& pro
   const Place place(arguments.out, arguments.force, program);
   const LoadWatch watch;
   ValidationTerms terms;
+  for (const std::string& knee : arguments.knees) terms.knees.insert(knee_limit_from(knee));
   repeat_probes(arguments, place, listener, terms);
   std::vector<ValidatedCell> cells;
   std::vector<PredictedBy> by;
@@ -651,6 +655,9 @@ Validation validate(const ValidateArguments& arguments, const KvtwinProgram& pro
     for (const std::string& note : cell.cell.notes) {  // the stages of a run have the same notes
       if (std::ranges::find(terms.notes, note) == terms.notes.end()) terms.notes.push_back(note);
     }
+  }
+  if (!terms.knees.empty() && ladders_of(cells, {}).empty()) {
+    terms.notes.emplace_back("--knee: nothing that is compared has stages, so there is no knee");
   }
   const Ranking ranking = ranking_of(cells);
   const std::string json = validation_json(cells, ranking, terms).dump(2, Json::BadBytes::replace) + "\n";

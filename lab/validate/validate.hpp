@@ -13,7 +13,7 @@
 namespace kvtwin {
 
 struct ValidateArguments {
-  std::vector<std::string> runs, experiments, published, sets, lists;
+  std::vector<std::string> runs, experiments, published, sets, lists, knees;
   std::string hardware, out, bench_serving, request_log, events, experiment, device;
   EngineArguments server;  // over `experiment`
   std::optional<double> max_error;

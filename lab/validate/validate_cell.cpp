@@ -6,6 +6,7 @@
 
 #include "lab/error.hpp"
 #include "lab/experiment/stages.hpp"
+#include "lab/units.hpp"
 #include "models/json.hpp"
 #include "models/text_file.hpp"
 #include "policy/base/tiers.hpp"
@@ -85,6 +86,8 @@ void take_stages(const Json& report, RunFigures& run) {
     RunFigures& own = run.stages.emplace_back();
     take_figures(stage, own);
     own.completed = stage.at("requests").at("completed");
+    own.load = stage.contains("clients") ? stage.at("clients").dump() + " clients"
+                                         : plain_number(stage.at("requests_per_second").get<double>()) + " requests/s";
     own.folder = run.folder;
     own.simulated = run.simulated;
     own.machine = run.machine;
@@ -269,6 +272,10 @@ std::vector<ValidationCell> cells_with_stages(std::vector<ValidationCell> cells)
       stage.source = cell.source;
       stage.group = cell.group;
       stage.notes = cell.notes;
+      if (!cell.setting.empty()) stage.setting = cell.setting + number;
+      stage.ladder = cell.name;
+      stage.stage = i + 1;
+      stage.knees = cell.knees;
       for (const RunFigures& run : cell.measured) stage.measured.push_back(run.stages[i]);
       stage.predicted = cell.predicted.stages[i];
     }

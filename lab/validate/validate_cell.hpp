@@ -26,6 +26,7 @@ struct FigureKind {
   bool rate = false;   // `report` per second of all requests that count. Benchmarks count the drain of a closed loop
   bool is_hits() const { return report.empty(); }
   bool of_prompt() const { return share && (is_hits() || report.starts_with("/tokens/")); }
+  bool more_is_better() const { return is_hits() || name.ends_with("_per_second") || name.starts_with("hit_"); }
 };
 std::span<const FigureKind> figure_kinds();
 // Returns null for an unknown name.
@@ -59,6 +60,7 @@ struct RunFigures {
   double completed = 0;
   std::uint64_t arrived = 0;     // requests of a run folder, completed or not, counted or not (warm-up, drain)
   std::uint64_t planned = 0;     // requests that the experiment gives to a stage; 0: not known
+  std::string load;              // of a stage: "8 clients", "4.5 requests/s"
   std::string digest;            // of the decisions
   std::filesystem::path folder;  // the run folder; empty: none
   bool simulated = false;        // the run is a simulation
@@ -77,6 +79,10 @@ struct ValidationCell {
   RunFigures predicted;
   std::string group{};               // of published figures: a scoreboard has the group's scores
   std::vector<std::string> notes{};  // about the experiment that predicts
+  std::string setting{};             // published cells with equal settings are one setting, published more than once
+  std::string ladder{};              // of a stage: the name of the cell that it is of
+  std::size_t stage = 0;             // number of the stage, from 1; 0 = no stage
+  std::map<std::string, double> knees{};  // of a ladder: limits by figure (ladders.hpp)
 };
 
 // Replaces each cell with stages on both sides by the cell, if that was measured, and a cell for each stage. Errors:
@@ -101,6 +107,7 @@ struct PublishedEntry {
   std::string group;                  // the entry's, else the file's name without its ending
   std::vector<std::string> settings;  // of the experiment: key=value
   std::vector<RunFigures> measured;
+  std::map<std::string, double> knees;  // limits by figure
 };
 // Reads a table. Errors: InputError with file, entry and key.
 std::vector<PublishedEntry> read_published(const std::filesystem::path& file);

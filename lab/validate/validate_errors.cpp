@@ -186,7 +186,7 @@ Choice choice_of(std::span<const Ranked> ranked, const std::vector<std::size_t>&
 std::string why_not_predicted(const RunFigures& predicted) {
   if (predicted.arrived == 0) {
     return predicted.planned == 0 ? "the prediction has no request"
-                                  : "the prompts ran out before this stage, which should have " +
+                                  : "workload.limit ends before this stage, which should have " +
                                         std::to_string(predicted.planned) + " requests";
   }
   if (predicted.completed == 0) {
@@ -233,7 +233,7 @@ CellErrors errors_of(const ValidationCell& cell) {
   }
   const RunFigures& predicted = cell.predicted;
   if (predicted.arrived != 0 && predicted.arrived < predicted.planned) {
-    errors.other_load = "the prompts ran out in this stage: the prediction has " + std::to_string(predicted.arrived) +
+    errors.other_load = "workload.limit ends in this stage: the prediction has " + std::to_string(predicted.arrived) +
                         " of its " + std::to_string(predicted.planned) + " requests";
   }
   errors.requests = request_errors(cell);

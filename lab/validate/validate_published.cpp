@@ -4,6 +4,7 @@
 #include <set>
 
 #include "lab/error.hpp"
+#include "lab/validate/ladders.hpp"
 #include "lab/validate/validate_cell.hpp"
 #include "lab/validate/validate_errors.hpp"
 #include "models/json.hpp"
@@ -22,7 +23,8 @@ struct WorkloadKey {
   const char* name;
   const char* key;
 };
-constexpr WorkloadKey kWorkloadKeys[] = {{"groups", "workload.generate.groups"},
+constexpr WorkloadKey kWorkloadKeys[] = {{"recipe", "workload.recipe"},
+                                         {"groups", "workload.generate.groups"},
                                          {"prompts_per_group", "workload.generate.prompts_per_group"},
                                          {"prefix_tokens", "workload.generate.prefix_tokens"},
                                          {"question_tokens", "workload.generate.question_tokens"},
@@ -72,6 +74,7 @@ class EntryReader {
       for (const auto& [key, value] : set.items()) add(key, value);
     }
     read_measured(result);
+    read_knees(result);
     result.settings = std::move(settings_);
     return result;
   }
@@ -96,7 +99,7 @@ class EntryReader {
 
   void check_keys() const {
     std::vector<std::string> known{"name",     "source",   "group",    "engine", "model",
-                                   "hardware", "workload", "measured", "set"};
+                                   "hardware", "workload", "measured", "set",    "knee"};
     known.insert(known.end(), std::begin(kSections), std::end(kSections));
     check_names("", entry_, known);
     if (!entry_.contains("workload") || !entry_.at("workload").is_object()) {
@@ -133,7 +136,9 @@ class EntryReader {
     for (const WorkloadKey& key : kWorkloadKeys) known.emplace_back(key.name);
     check_names("workload", workload, known);
     const bool groups = workload.contains("groups"), trace = workload.contains("trace");
-    if (groups == trace) refuse("workload", "must have either groups or trace");
+    const bool recipe = workload.contains("recipe");
+    if (int{groups} + int{trace} + int{recipe} != 1)
+      refuse("workload", "must have groups, trace or recipe, one of them");
     if (groups && workload.contains("rate") == workload.contains("concurrency")) {
       refuse("workload", "must have either rate (requests a second) or concurrency (clients)");
     }
@@ -198,6 +203,18 @@ class EntryReader {
                      if (stages.size() < measured.size()) stages.resize(measured.size());
                      stages[stage].figures[key] = figure;
                    });
+    }
+  }
+
+  void read_knees(PublishedEntry& result) const {
+    if (!entry_.contains("knee")) return;
+    const Json& knees = entry_.at("knee");
+    if (!knees.is_object() || knees.empty()) refuse("knee", "must hold a limit or more, e.g. {\"ttft_p90_s\": 2}");
+    if (!entry_.at("measured").is_array()) refuse("knee", "is of a ladder; give measured as a list, or leave it out");
+    for (const auto& [figure, limit] : knees.items()) {
+      if (const std::string why = why_no_knee(figure); !why.empty()) refuse("knee", why);
+      if (!limit.is_number() || limit.get<double>() < 0) refuse("knee: " + figure, "must be a number of at least 0");
+      result.knees[figure] = limit;
     }
   }
 

@@ -2,6 +2,7 @@
 
 #include "lab/csv_cell.hpp"
 #include "lab/or_null.hpp"
+#include "lab/validate/ladders.hpp"
 #include "lab/validate/scoreboard.hpp"
 #include "lab/validate/validate_requests.hpp"
 #include "models/json.hpp"
@@ -210,7 +211,11 @@ Json lane_json(const LaneError& lane) {
 }
 
 Json cell_json(const ValidatedCell& validated) {
-  Json json{{"cell", validated.cell.name}, {"source", validated.cell.source}, {"runs", validated.cell.measured.size()}};
+  const ValidationCell& cell = validated.cell;
+  Json json{{"cell", cell.name}, {"source", cell.source}, {"runs", cell.measured.size()}};
+  json["group"] = cell.group.empty() ? Json() : Json(cell.group);
+  json["stage"] = cell.stage == 0 ? Json() : Json(cell.stage);
+  json["load"] = cell.predicted.load.empty() ? Json() : Json(cell.predicted.load);
   json["figures"] = Json::array();
   for (const FigureError& figure : validated.errors.figures) {
     json["figures"].push_back({{"figure", figure.kind->name},
@@ -318,7 +323,11 @@ Json validation_json(const std::vector<ValidatedCell>& cells, const Ranking& ran
   for (const ValidatedCell& cell : cells) json["cells"].push_back(cell_json(cell));
   for (const std::string& sentence : lane_sentences(cells)) json["lanes_off"].push_back(sentence);
   json["scores"] = scoreboard_json(scores_of(cells));
+  const std::vector<Ladder> ladders = ladders_of(cells, terms.knees);
+  json["ladders"] = ladders_json(ladders);
+  json["knees"] = knee_scores_json(knee_scores(ladders));
   json["kendall_tau"] = or_null(ranking.tau);
+  json["ranked"] = ranking.cells;
   json["choices"] = Json::array();
   for (const Choice& choice : ranking.choices) {
     const auto name = [&](std::size_t cell) { return cells[cell].cell.name; };
@@ -330,7 +339,8 @@ Json validation_json(const std::vector<ValidatedCell>& cells, const Ranking& ran
                                {"best", choice.best.size() == 1 ? best.front() : Json()},
                                {"not_told_apart_from_best", best},
                                {"regret", or_null(choice.regret)},
-                               {"kendall_tau", or_null(choice.tau)}});
+                               {"kendall_tau", or_null(choice.tau)},
+                               {"has_repeats", choice.has_repeats}});
   }
   return json;
 }
@@ -344,10 +354,13 @@ std::string validation_text(const std::vector<ValidatedCell>& cells, const Ranki
     if (cells.size() <= kMostInFull) text += cell_text(cell) + "\n";
     few += cell.cell.measured.size() < 5 ? 1 : 0;
   }
+  const std::vector<Ladder> ladders = ladders_of(cells, terms.knees);
+  if (ladders.size() <= kMostInFull) text += ladders_text(ladders);
   if (cells.size() > 1) text += overview_text(cells);
   if (const std::vector<FigureScore> scores = scores_of(cells); !scores.empty()) {
     text += "\n" + scoreboard_text(scores) + "\n";
   }
+  text += knee_scores_text(knee_scores(ladders));
   for (const std::string& sentence : lane_sentences(cells)) text += "off        " + sentence + "\n";
   if (ranking.tau) {
     text +=

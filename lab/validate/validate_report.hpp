@@ -1,6 +1,7 @@
 // The output of `kvtwin validate`: text, JSON and CSV.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -53,6 +54,7 @@ struct ValidationTerms {
   std::vector<std::string> notes;
   std::vector<Probed> probed;
   std::optional<MeasuredMachine> here;
+  std::map<std::string, double> knees;  // limits of ladders (ladders.hpp), by figure
 };
 
 Json validation_json(const std::vector<ValidatedCell>& cells, const Ranking& ranking, const ValidationTerms& terms);

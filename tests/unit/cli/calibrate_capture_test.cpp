@@ -95,6 +95,36 @@ TEST(CalibrateCapture, FindsTheTimesOfTheServerInBenchServing) {
   }
 }
 
+// One run has no hits on the host, and the other one has hardly anything but them: together they tell the products and
+// the link.
+TEST(CalibrateCapture, FitsCapturesOfSeveralWorkloadsTogether) {
+  const Folder folder;
+  const std::string server =
+      "engine = \"none\"\nsim.world = \"events\"\nmodel.name = \"llama-3.1-8b\"\nhardware.name = \"h100-sxm\"\n"
+      "tiers.device.tokens = 40000\ntiers.host.tokens = 160000\n[workload]\nloop = \"closed\"\n[workload.generate]\n"
+      "kind = \"groups\"\nconcurrency = 2\noutput_tokens = 8\n";
+  write_text(folder / "plain.toml",
+             server + "groups = 1\nprompts_per_group = 24\nprefix_tokens = 0\nquestion_tokens = 4096\n");
+  write_text(folder / "hits.toml",
+             server + "groups = 12\nprompts_per_group = 4\nprefix_tokens = 8192\nquestion_tokens = 32\n");
+  const std::vector<std::string> truth{"--set", "hardware.set.gemm_fraction=0.6", "--set",
+                                       "hardware.set.host_to_device=40"};
+  std::vector<std::string> both{"--fit", "gemm_fraction,host_to_device"};
+  for (const std::string name : {"plain", "hits"}) {
+    std::vector<std::string> words{"simulate", folder / (name + ".toml"), "--out", folder / name, "--json"};
+    words.insert(words.end(), truth.begin(), truth.end());
+    run(words).json();
+    both.insert(both.end(), {"--from", folder / name, "--experiment", folder / (name + ".toml")});
+  }
+  const Json file = fitted(folder, both);
+  EXPECT_NEAR(file.at("numbers").at("gemm_fraction").at("value").get<double>(), 0.6, 0.01);
+  EXPECT_NEAR(file.at("numbers").at("host_to_device").at("value").get<double>(), 40, 0.5);
+  EXPECT_EQ(file.at("capture").at("captures").size(), 2U);
+  const Json alone = fitted(folder, {"--force", "--fit", "gemm_fraction,host_to_device", "--from", folder / "plain",
+                                     "--experiment", folder / "plain.toml"});
+  EXPECT_EQ(alone.at("capture").at("kept").at("host_to_device"), "the capture has no hits on the host");
+}
+
 // vLLM 0.32.0 on two CPU cores (tests/fixtures/vllm/served.toml), which are faster than the base by far.
 TEST(CalibrateCapture, FitsARealVllmServerOnAMachineThatItDoesNotKnow) {
   const Folder folder;
@@ -164,10 +194,17 @@ TEST(CalibrateCapture, RefusesBadInputInOneSentence) {
     EXPECT_EQ(outcome.exit_code, 2) << outcome.out;
     EXPECT_NE(outcome.err.find(sentence), std::string::npos) << outcome.err;
   };
-  refused({"--from", bench, "--from", bench}, "a capture of a server is fitted alone");
+  refused({"--from", bench, "--from", kFixtures / "served.toml"}, "fit captures and measurements by separate commands");
+  refused({"--from", bench, "--from", bench, "--experiment", "a", "--experiment", "b", "--experiment", "c"},
+          "3 files, and --from has 2 captures");
+  const std::string other = folder / "other.toml", served = folder / "served.toml";
+  write_text(served, "model.name = \"llama-3.1-8b\"\nhardware.name = \"h100-sxm\"\n");
+  write_text(other, "model.name = \"llama-3.1-8b\"\nhardware.name = \"h200-sxm\"\n");
+  refused({"--from", bench, "--from", bench, "--experiment", served, "--experiment", other},
+          "is of another server than " + bench + ": hardware.name is ");
   refused({"--from", bench, "--fit", "gemm_fractoin"}, "did you mean \"gemm_fraction\"?");
   refused({"--from", bench, "--fit", "drive_read_latency"}, "the experiment does not use it");
-  refused({"--from", bench, "--set", "hardware.set.host_link_gbps=10"}, "hides a number that is fitted");
+  refused({"--from", bench, "--set", "hardware.set.gemm_fraction=0.5"}, "hides a number that is fitted");
   refused({"--from", bench, "--quick"}, "--from fits earlier measurements");
   refused({"--from", shared}, "does not say which prefixes");
   refused({"--from", kFixtures / "engine_requests.jsonl"}, "needs --experiment");

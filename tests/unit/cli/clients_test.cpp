@@ -267,6 +267,10 @@ TEST_F(Stages, RatesGrowFromStageToStage) {
       served(kGroups + Settings{"workload.generate.stages=1,4.5,50", "workload.generate.requests=100"}, csv);
   expect_stages(run, csv, {34, 33, 33});
   EXPECT_EQ(run.report.at("stages")[1].at("requests_per_second"), 4.5);
+  // Arrivals of 34 requests at 1/s, 33 at 4.5/s and 33 at 50/s.
+  EXPECT_NEAR(Table(csv).number(0, "window_s"), 33, 15);
+  EXPECT_NEAR(Table(csv).number(1, "window_s"), 7.3, 4);
+  EXPECT_LT(Table(csv).number(2, "window_s"), 2);
   EXPECT_EQ(Table(csv).text(0, "clients"), "");
 }
 
@@ -304,28 +308,25 @@ TEST_F(Stages, ALimitCutsTheLastOnes) {
   EXPECT_EQ(table.integer(1, "completed"), 10U);
   EXPECT_EQ(table.text(2, "ttft_mean_s"), "");
   const std::string note =
-      "the prompts ran out: stage 2 has 10 of its 40 requests, and stages 3 to 4 have none; all "
-      "stages need 140 requests (workload.limit)";
-  EXPECT_EQ(notes_with(run, "prompts ran out"), Notes{note});
+      "workload.limit cuts the ladder: stage 2 has 10 of its 40 requests, and stages 3 to 4 have none; all stages need "
+      "140 requests";
+  EXPECT_EQ(notes_with(run, "cuts the ladder"), Notes{note});
   EXPECT_NE(screen.find("note       " + note + "\n"), std::string::npos) << screen;
-  EXPECT_EQ(notes_with(served(ladder + Settings{"workload.limit=140"}, csv), "prompts ran out"), Notes{});
+  EXPECT_EQ(notes_with(served(ladder + Settings{"workload.limit=140"}, csv), "cuts the ladder"), Notes{});
 }
 
-// A warm-up is a part of the requests of a stage.
-TEST_F(Stages, ThatRunOutOfPromptsAreNamed) {
+TEST_F(Stages, SendThePromptsAgainFromTheFirst) {
   for (const Settings& loop : {kClosed, kGroups}) {
-    std::string csv;
-    const Settings ladder = loop + Settings{"workload.generate.stages=2x20,4x40,8x40", "workload.warmup_requests=5",
+    const Settings ladder = loop + Settings{"workload.generate.stages=2x20,4x40,8x40", "workload.generate.groups=1",
                                             "workload.generate.output_tokens=4"};
-    const auto notes_of = [&](int prompts) {
-      return notes_with(
-          served(ladder + Settings{"workload.generate.prompts_per_group=" + std::to_string(prompts)}, csv),
-          "prompts ran out");
+    const auto computed = [&](int prompts) {
+      std::string csv;
+      const Simulated run =
+          served(ladder + Settings{"workload.generate.prompts_per_group=" + std::to_string(prompts)}, csv);
+      expect_stages(run, csv, {20, 40, 40});
+      return run.report.at("tokens").at("miss").get<std::uint64_t>();
     };
-    EXPECT_EQ(notes_of(100), Notes{});
-    const std::string needs = "; all stages need 100 requests (workload.generate.prompts_per_group)";
-    EXPECT_EQ(notes_of(99), Notes{"the prompts ran out: stage 3 has 39 of its 40 requests" + needs});
-    EXPECT_EQ(notes_of(60), Notes{"the prompts ran out: stage 3 has none of its 40 requests" + needs});
+    EXPECT_GT(computed(100), computed(60)) << "40 prompts are sent twice";
   }
 }
 

@@ -461,8 +461,36 @@ TEST_F(Validate, ReadsPublishedLadders) {
   EXPECT_NE(outcome.err.find("2 stages were measured, and 1 are predicted"), std::string::npos) << outcome.err;
 }
 
-// The ladder has more requests than the workload: the stages without prompts, and with some of them, are named.
-TEST_F(Validate, NamesStagesThatRunOutOfPrompts) {
+TEST_F(Validate, ShowsTheStagesOfALadderAndItsKnee) {
+  std::string text = table_of(R"("concurrency": "1x8,4x16,16x64")");
+  const std::string measured = R"({"ttft_mean_s": [0.1, 0.12], "ttft_p99_s": 0.5, "hit_ratio": 0.7})";
+  text.replace(text.find(measured), measured.size(),
+               R"([{"ttft_mean_s": 0.01, "output_tokens_per_second": 10}, {"ttft_mean_s": 5}, {"ttft_mean_s": 6}],
+               "knee": {"ttft_mean_s": 4})");
+  write_text(folder_ / "table.json", text);
+  const std::vector<std::string> words{"--published", folder_ / "table.json",      "--knee", "ttft_mean_s=7s",
+                                       "--knee",      "output_tokens_per_second=4"};
+  EXPECT_NE(validate(words).err.find("more of it is better"), std::string::npos);
+  const std::vector<std::string> good(words.begin(), words.begin() + 4);
+  const Json whole = validate(good).json();
+  const Json& ladder = whole.at("ladders")[0];
+  EXPECT_EQ(ladder.at("stages")[2].at("load"), "16 clients");
+  // The entry's own limit comes first.
+  EXPECT_EQ(ladder.at("knees")[0].at("limit"), 4);
+  EXPECT_EQ(ladder.at("knees")[0].at("measured_stage"), 2);
+  EXPECT_EQ(ladder.at("knees")[0].at("predicted_stage"), Json()) << "the simulated machine is faster";
+  EXPECT_EQ(ladder.at("knees")[0].at("error_stages"), 2) << "behind the last stage is stage 4";
+  EXPECT_EQ(whole.at("knees")[0].at("mean_abs_error_stages"), 2);
+  const std::string screen = validate(good, false).out;
+  EXPECT_NE(screen.find("ladder     groups of eight"), std::string::npos) << screen;
+  EXPECT_NE(screen.find("measured first in stage 2 (4 clients), predicted in no stage: +2 stages"), std::string::npos)
+      << screen;
+  EXPECT_NE(screen.find("knee       ttft_mean_s over 4: 0 of 1 equal, mean error 2.00 stages"), std::string::npos)
+      << screen;
+}
+
+// workload.limit is below the requests of the ladder: the stages without requests, and with some of them, are named.
+TEST_F(Validate, NamesStagesPastTheLimit) {
   std::string text = table_of(R"("concurrency": "2x20,6x28,8x40,8x40", "limit": 60)");
   const std::string measured = R"({"ttft_mean_s": [0.1, 0.12], "ttft_p99_s": 0.5, "hit_ratio": 0.7})";
   text.replace(text.find(measured), measured.size(),
@@ -475,11 +503,11 @@ TEST_F(Validate, NamesStagesThatRunOutOfPrompts) {
   const Json whole = Json::parse(outcome.out);
   EXPECT_EQ(whole.at("cells").size(), 4U);
   const std::string notes = whole.at("notes").dump();
-  EXPECT_NE(notes.find("1 of 4 configurations: the prompts ran out before this stage, which should have 40 requests "
+  EXPECT_NE(notes.find("1 of 4 configurations: workload.limit ends before this stage, which should have 40 requests "
                        "(groups of eight, stage 4)"),
             std::string::npos)
       << notes;
-  EXPECT_NE(notes.find("1 of 4 configurations: the prompts ran out in this stage: the prediction has 12 of its 40 "
+  EXPECT_NE(notes.find("1 of 4 configurations: workload.limit ends in this stage: the prediction has 12 of its 40 "
                        "requests (groups of eight, stage 3)"),
             std::string::npos)
       << notes;

@@ -51,7 +51,7 @@ TEST(Scoreboard, HasEachFigureOfEachGroupAndOfAll) {
   EXPECT_EQ(score(scoreboard({cell("a", "1", 1, 1)}), "ttft_mean_s", ""), nullptr) << "of one cell";
 }
 
-// A stage whose prompts ran out has measured figures, and no predicted one.
+// A stage past workload.limit has measured figures, and no predicted one.
 TEST(Scoreboard, CountsCellsThatAreInNoNumber) {
   std::vector<ValidatedCell> cells{cell("a", "1", 1, 1.1), cell("a", "2", 2, 1.6), cell("a", "3", 3, 3),
                                    cell("b", "4", 0, 1)};
@@ -59,7 +59,8 @@ TEST(Scoreboard, CountsCellsThatAreInNoNumber) {
   cells[2].cell.predicted.planned = 40;
   cells[2].errors = errors_of(cells[2].cell);
   EXPECT_EQ(cells[2].errors.not_compared, (std::vector<std::string>{"ttft_mean_s", "output_tokens_per_second"}));
-  EXPECT_NE(cells[2].errors.why_not.find("ran out before this stage, which should have 40"), std::string::npos);
+  EXPECT_NE(cells[2].errors.why_not.find("workload.limit ends before this stage, which should have 40"),
+            std::string::npos);
   EXPECT_EQ(cells[3].errors.not_compared, (std::vector<std::string>{"ttft_mean_s"}));
   EXPECT_NE(cells[3].errors.why_not.find("measured figure is 0"), std::string::npos);
   const std::vector<FigureScore> scores = scoreboard(cells);
@@ -70,6 +71,21 @@ TEST(Scoreboard, CountsCellsThatAreInNoNumber) {
   EXPECT_EQ(scoreboard_json(scores)[0].at("left_out"), 2);
   EXPECT_NE(scoreboard_text(scores).find("left out"), std::string::npos);
   EXPECT_EQ(ranking_of(cells).cells, 3U) << "the third has no predicted TTFT";
+}
+
+// Three runs of one setting: 1, 1 and 2. The best prediction is 1: errors of 0, 0 and 50 %.
+TEST(Scoreboard, KnowsTheSpreadOfSettingsThatWerePublishedAgain) {
+  std::vector<ValidatedCell> cells{cell("a", "1", 1, 2), cell("a", "1", 1, 2), cell("a", "1", 2, 2),
+                                   cell("a", "2", 3, 3), cell("a", "3", 4, 4), cell("a", "3", 4, 4)};
+  for (ValidatedCell& one : cells) one.cell.setting = one.cell.work;
+  const std::vector<FigureScore> scores = scoreboard(cells);
+  const FigureScore* ttft = score(scores, "ttft_mean_s", "");
+  EXPECT_EQ(ttft->repeated, 3U) << "equal figures are one run";
+  EXPECT_EQ(ttft->settings, 1U);
+  EXPECT_NEAR(*ttft->floor, 0.5 / 3, 1e-12);
+  EXPECT_NEAR(ttft->repeated_mean_abs, 2.0 / 3, 1e-12);
+  EXPECT_NE(scoreboard_text(scores).find("repeats    TTFT mean, s: 3 cells of 1 settings"), std::string::npos);
+  EXPECT_FALSE(score(scores, "output_tokens_per_second", "")->floor);
 }
 
 TEST(Scoreboard, NamesAStageThatGotOnlyAPartOfItsRequests) {
