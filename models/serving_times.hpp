@@ -54,7 +54,12 @@ std::uint64_t small_kernels(const ModelGeometry& model, bool projected = false);
 TimeNs front_end_ns(const ServingTimes& times, Tokens prompt);
 
 // Returns the times of an engine; zeros for `none`. Fitted on the H100 rows of silicon_sample.csv of
-// aiconfigurator-core 0.12.0 (docs/results/published.md); `request`, `schedule` and `launch` are assumed.
+// aiconfigurator-core 0.12.0 (docs/results/published.md); `request`, `schedule` and `launch` are assumed. `token` of
+// vLLM is the slope of device hits of 1k to 64k tokens (vLLM 0.18.1, H20).
 ServingTimes serving_times(ServingEngine engine);
+
+// Returns the share of the host link's rate at which the engine loads KV from host memory. vLLM's offloading loads at
+// 43 GB/s where the link has 54: H100 and H20, two sources (docs/results/published.md). 1 without evidence.
+double host_link_share(ServingEngine engine);
 
 }  // namespace kvtwin

@@ -380,6 +380,8 @@ std::span<const Key> experiment_keys() {
              "Front end: microseconds per request until the scheduler has it; -1 = the engine's"),
       number("serving.token_ns", -1, -1, 1e9,
              "Front end: nanoseconds per prompt token until the scheduler has the request; -1 = the engine's"),
+      number("serving.host_link_share", 0, 0, 1,
+             "Share of the host link's rate at which the engine loads KV from host memory; 0 = the engine's"),
       number("serving.schedule_us", -1, -1, 1e9,
              "Host: microseconds per pass that overlap scheduling hides; -1 = the engine's"),
       number("serving.step_us", -1, -1, 1e9, "Host: microseconds per pass that nothing hides; -1 = the engine's"),

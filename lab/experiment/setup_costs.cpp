@@ -142,6 +142,15 @@ std::string operators_note(const OperatorTable& table, const RooflineCost& cost)
   return note;
 }
 
+void configure_host_link(const Experiment& e, Setup& setup) {
+  const double given = e.number("serving.host_link_share");
+  const ServingEngine engine = *value_named<ServingEngine>(e.text("serving.engine"));
+  if (engine == ServingEngine::none) return;
+  const double share = given > 0 ? given : host_link_share(engine);
+  setup.hardware.host_to_device *= share;
+  setup.hardware.kernel_read *= share;
+}
+
 void configure_serving(const Experiment& e, Setup& setup) {
   const ServingEngine engine = *value_named<ServingEngine>(e.text("serving.engine"));
   if (engine == ServingEngine::none) return;

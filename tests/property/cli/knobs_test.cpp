@@ -109,6 +109,7 @@ class Knobs : public testing::Test {
         {"serving.engine", "none", "vllm", {}},
         {"serving.request_us", "0", "5000", served},
         {"serving.token_ns", "0", "100000", served},
+        {"serving.host_link_share", "1", "0.01", served + stored},
         {"serving.schedule_us", "0", "1000000", served},
         {"serving.step_us", "0", "10000", served},
         {"serving.sequence_us", "0", "10000", served},
