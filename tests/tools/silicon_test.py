@@ -88,6 +88,8 @@ class Silicon(unittest.TestCase):
             row("vllm", "source_file=2026-03-25.csv", "2205", "37", **qwen | {"backend": "vllm"}),
             row("gap", "source_file=/aic/gap.csv", "2205", "37", **qwen | {"backend": "sglang"}), mode="agg")
         states = {name: entry["set"].get("tiers.device.states_per_request") for name, entry in entries.items()}
+        buffers = {name: entry["set"].get("cache.state_points") for name, entry in entries.items()}
+        self.assertEqual(buffers, {"sglang": "no_buffer", "vllm": None, "gap": None})
         self.assertEqual(states, {"sglang": 1, "vllm": None, "gap": None})
 
     def test_generated_servers_have_the_pass_tokens_of_their_generator(self):
