@@ -200,7 +200,18 @@ Wide RooflineCost::both_fs(Wide computing, Wide reading) const {
   return overlapped(computing, reading, c_.serial_x2_32);
 }
 
-Wide RooflineCost::prefill_fs(const ForwardShape& s) const {
+std::uint64_t RooflineCost::counted_pairs(const ForwardShape& s) const {
+  if (serving_.prefix_x1024 == 1024 || s.prefill_context_tokens == 0) return s.prefill_pairs;
+  const Wide each = s.prefill_tokens / std::max<std::uint64_t>(1, s.prefill_sequences);
+  const Wide own = product(product(each, each + 1) / 2, s.prefill_sequences);
+  if (s.prefill_pairs <= own) return s.prefill_pairs;
+  const Wide counted = sum(own, product(s.prefill_pairs - own, serving_.prefix_x1024) / 1024);
+  return static_cast<std::uint64_t>(std::min<Wide>(counted, std::numeric_limits<std::uint64_t>::max()));
+}
+
+Wide RooflineCost::prefill_fs(const ForwardShape& shape) const {
+  ForwardShape s = shape;
+  s.prefill_pairs = counted_pairs(shape);
   const Wide all = Wide{s.prefill_context_tokens} + s.prefill_tokens;
   const Wide reading = product(c_.prefill_read_fs, all);
   Wide total = both_fs(product(c_.prefill_pair_fs, s.prefill_pairs), reading);
@@ -220,6 +231,7 @@ Wide RooflineCost::prefill_fs(const ForwardShape& s) const {
                          ? operators_->state().prefill_fs(s)
                          : product(c_.decode_sequence_fs, s.prefill_sequences));
   if (c_.window_tokens == 0 || sparse) return total;
+  s.prefill_pairs = shape.prefill_pairs;
   if (operators_ != nullptr && operators_->window().layers != 0) return sum(total, operators_->window().prefill_fs(s));
   const Wide window = c_.window_tokens;
   const Wide seen = std::min<Wide>(s.prefill_pairs, window * s.prefill_tokens);
@@ -275,8 +287,9 @@ Wide RooflineCost::pass_fs(const Pass& pass, std::uint64_t n) const {
   // The least time of a step, besides what is added to it.
   const auto least = [&](bool graph) { return std::max(graph ? Wide{0} : launches, serving_.overlap ? schedule : 0); };
   if (!prefills) return sum(decode_steps_fs(pass, n, least(serving_.graphs)), product(added, n));
-  const Wide first = gpu_fs(pass, 1);  // only the first step has the prefill
-  const Wide rest = std::max(gpu_fs(pass, n) - first, product(least(serving_.graphs), n - 1));
+  const Wide alone = gpu_fs(pass, 1);  // only the first step has the prefill
+  const Wide first = product(alone, serving_.prefill_x1024) / 1024;
+  const Wide rest = std::max(gpu_fs(pass, n) - alone, product(least(serving_.graphs), n - 1));
   return sum(std::max(first, least(false)), sum(rest, product(added, n)));
 }
 

@@ -168,6 +168,8 @@ class RooflineCost final : public CostModel {
 
   Wide128 all_fs(const Pass& pass, std::uint64_t steps) const;
   Wide128 linear_fs(Tokens tokens, Tokens of_group, std::uint64_t yielding) const;
+  // Returns the pairs of a prefill in full attention, with the engine's factor on those with the cached prefix.
+  std::uint64_t counted_pairs(const ForwardShape& shape) const;
   Wide128 prefill_fs(const ForwardShape& shape) const;
   Wide128 pass_fs(const Pass& pass, std::uint64_t steps) const;
   Wide128 gpu_fs(const Pass& pass, std::uint64_t steps) const;

@@ -39,8 +39,7 @@ TimeNs front_end_ns(const ServingTimes& times, Tokens prompt) {
 
 ServingTimes serving_times(ServingEngine engine) {
   ServingTimes times{.request_ns = 5'000'000, .schedule_ns = 1'000'000, .kernel_ns = 2'000, .launch_ns = 50'000};
-  const auto with = [&](std::uint64_t step_ns, std::uint64_t sequence_ns, std::uint64_t token_ps = 0) {
-    times.token_ps = token_ps;
+  const auto with = [&](std::uint64_t step_ns, std::uint64_t sequence_ns) {
     times.step_ns = step_ns;
     times.sequence_ns = sequence_ns;
     return times;
@@ -48,7 +47,10 @@ ServingTimes serving_times(ServingEngine engine) {
   switch (engine) {
     case ServingEngine::none: return {};
     case ServingEngine::sglang: return with(500'000, 15'000);
-    case ServingEngine::vllm: return with(300'000, 5'000, 900'000);
+    case ServingEngine::vllm:
+      times.token_ps = 900'000;
+      times.prefix_x1024 = 1229;  // 1.2
+      return with(300'000, 5'000);
     case ServingEngine::trtllm: return with(500'000, 5'000);
   }
   return {};

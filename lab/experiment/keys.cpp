@@ -392,6 +392,11 @@ std::span<const Key> experiment_keys() {
              "quantisation); -1 = the engine's"),
       number("serving.launch_us", -1, -1, 1e9,
              "Host: microseconds per layer to launch a pass without a CUDA graph; -1 = the engine's"),
+      number("serving.prefix_factor", -1, -1, 100,
+             "GPU: factor on a prefill's attention to its cached prefix, which the kernel reads page by page; -1 = the "
+             "engine's"),
+      number("serving.prefill_factor", -1, -1, 100,
+             "GPU: factor on the time of a pass with a prefill; -1 = the engine's, which is 1"),
       flag("serving.cuda_graphs", true, "Passes without a prefill are CUDA graphs"),
       flag("serving.overlap", true, "Overlap scheduling: the host prepares a pass during the pass before it"),
       integer("parallel.ep", 1, 1, 64,

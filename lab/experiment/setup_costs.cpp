@@ -167,6 +167,8 @@ void configure_serving(const Experiment& e, Setup& setup) {
   take("serving.sequence_us", times.sequence_ns, 1e3);
   take("serving.kernel_us", times.kernel_ns, 1e3);
   take("serving.launch_us", times.launch_ns, 1e3);
+  take("serving.prefix_factor", times.prefix_x1024, 1024);
+  take("serving.prefill_factor", times.prefill_x1024, 1024);
   times.graphs = e.flag("serving.cuda_graphs");
   times.overlap = e.flag("serving.overlap");
   setup.cost->serve_with(times, setup.model, setup.hardware);

@@ -115,6 +115,8 @@ class Knobs : public testing::Test {
         {"serving.sequence_us", "0", "10000", served},
         {"serving.kernel_us", "0", "100", served},
         {"serving.launch_us", "0", "10000", served},
+        {"serving.prefix_factor", "1", "2", served},
+        {"serving.prefill_factor", "1", "1.5", served},
         {"serving.cuda_graphs", "true", "false", served + Settings{"serving.launch_us=10000"}},
         {"serving.overlap", "true", "false", served + Settings{"serving.schedule_us=50000"}},
         {"parallel.ep", "1", "2",

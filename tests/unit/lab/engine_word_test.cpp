@@ -76,6 +76,8 @@ TEST(EngineWord, SetsTheHostLinkAndTheFrontEndOfTheEngine) {
   EXPECT_EQ(written({"engine=vllm"}), written({"engine=none"}));
   EXPECT_EQ(make_setup(with({})).serving.token_ps, 0U);
   EXPECT_EQ(make_setup(with({"engine=vllm"})).serving.token_ps, 900'000U);
+  EXPECT_EQ(make_setup(with({})).serving.prefix_x1024, 1024U);
+  EXPECT_EQ(make_setup(with({"engine=vllm"})).serving.prefix_x1024, 1229U);
 }
 
 TEST(EngineWord, SetsRulesOfTheReleaseAndOfTheWritePolicy) {
