@@ -77,6 +77,7 @@ void set_attention(RooflineCoefficients& c, const ModelGeometry& m, const Hardwa
   c.prefill_context_fs = femtoseconds(as_double(m.context_projection_flops), tp * hw.peak_bf16 * hw.gemm_fraction);
   c.decode_query_fs = femtoseconds(as_double(m.full_attention.decode_token_flops), flops);
   c.decode_window_query_fs = femtoseconds(as_double(m.window_attention.decode_token_flops), flops);
+  c.query_tokens = round_half_up(hw.attention_query_tokens);
   c.serial_x2_32 = round_half_up(hw.attention_serial * 4294967296.0);
   const auto a_token = [&](std::uint64_t query, std::uint64_t read) {
     constexpr Wide kMaxCoefficient = std::numeric_limits<std::uint64_t>::max();
@@ -200,6 +201,11 @@ Wide RooflineCost::both_fs(Wide computing, Wide reading) const {
   return overlapped(computing, reading, c_.serial_x2_32);
 }
 
+Wide RooflineCost::tiled_pairs(const ForwardShape& s, Wide pairs) const {
+  if (c_.query_tokens == 0 || s.prefill_tokens == 0) return pairs;
+  return sum(pairs, product(pairs, product(c_.query_tokens, s.prefill_sequences)) / s.prefill_tokens);
+}
+
 std::uint64_t RooflineCost::counted_pairs(const ForwardShape& s) const {
   if (serving_.prefix_x1024 == 1024 || s.prefill_context_tokens == 0) return s.prefill_pairs;
   const Wide each = s.prefill_tokens / std::max<std::uint64_t>(1, s.prefill_sequences);
@@ -214,7 +220,7 @@ Wide RooflineCost::prefill_fs(const ForwardShape& shape) const {
   s.prefill_pairs = counted_pairs(shape);
   const Wide all = Wide{s.prefill_context_tokens} + s.prefill_tokens;
   const Wide reading = product(c_.prefill_read_fs, all);
-  Wide total = both_fs(product(c_.prefill_pair_fs, s.prefill_pairs), reading);
+  Wide total = both_fs(product(c_.prefill_pair_fs, tiled_pairs(s, s.prefill_pairs)), reading);
   const bool sparse = operators_ != nullptr && operators_->full().sparse;
   if (sparse) {
     // The indexer's pairs with the cached prefix, which the lattice lacks.
@@ -236,7 +242,8 @@ Wide RooflineCost::prefill_fs(const ForwardShape& shape) const {
   const Wide window = c_.window_tokens;
   const Wide seen = std::min<Wide>(s.prefill_pairs, window * s.prefill_tokens);
   const Wide read = std::min<Wide>(s.prefill_context_tokens, window * s.prefill_sequences) + s.prefill_tokens;
-  return sum(total, both_fs(product(c_.prefill_window_pair_fs, seen), product(c_.prefill_window_read_fs, read)));
+  return sum(total, both_fs(product(c_.prefill_window_pair_fs, tiled_pairs(s, seen)),
+                            product(c_.prefill_window_read_fs, read)));
 }
 
 TimeNs RooflineCost::forward_ns(const ForwardShape& shape, std::uint64_t steps) const {
@@ -468,6 +475,7 @@ std::string to_string(const RooflineCoefficients& c) {
   line("decode_query", c.decode_query_fs, "fs/token");
   line("decode_window_query", c.decode_window_query_fs, "fs/token");
   line("decode_sequence", c.decode_sequence_fs, "fs/sequence");
+  if (c.query_tokens != 0) line("query_tokens", c.query_tokens, "tokens");
   line("attention_serial", c.serial_x2_32, "2^-32");
   line("window", c.window_tokens, "tokens");
   line("reduce_token", c.reduce_token_fs, "fs/token");

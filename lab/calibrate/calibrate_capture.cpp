@@ -54,7 +54,7 @@ Chosen choose_keys(const CaptureFitTerms& terms, const Capture& capture, const S
   for (const std::string& name : terms.fit) wanted.push_back(&fit_key(name));
   if (wanted.empty()) {
     for (const FitKey& key : fit_keys()) {
-      if (is_used(key, capture.experiment, setup)) wanted.push_back(&key);
+      if (!key.only_if_named && is_used(key, capture.experiment, setup)) wanted.push_back(&key);
     }
   }
   Chosen chosen;
