@@ -108,7 +108,7 @@ TEST(CalibrateCapture, FitsARealVllmServerOnAMachineThatItDoesNotKnow) {
   const Json& numbers = file.at("numbers");
   EXPECT_GT(numbers.at("peak_bf16").at("value").get<double>(), 200) << "the base has 60 GFLOP/s";
   EXPECT_EQ(numbers.at("gemm_fraction").at("value").get<double>(), 1) << "of the peak that was found";
-  EXPECT_LT(numbers.at("attention_fraction").at("value").get<double>(), 0.3);
+  EXPECT_LT(numbers.at("attention_fraction").at("value").get<double>(), 0.45);
   EXPECT_FALSE(numbers.contains("attention_query_tokens")) << "only if --fit names it";
   const Json report = run({"simulate", folder / "out/fitted.toml", "--out", folder / "run", "--json"}).json();
   EXPECT_EQ(report.at("tokens").at("hit_device").get<int>(), 10'752) << "vllm:prefix_cache_hits of the run";
