@@ -20,7 +20,7 @@ namespace {
 using Field = FieldOf<HardwareSpec>;
 using D = Dimension;
 using H = HardwareSpec;
-constexpr std::array<Field, 44> kFields{{
+constexpr std::array<Field, 45> kFields{{
     {"memory_bytes", D::bytes, &H::memory_bytes, 4e12, "4,000 GB"},
     {"memory_bandwidth", D::rate, &H::memory_bandwidth, 20e12, "20 TB/s"},
     {"memory_fraction", D::fraction, &H::memory_fraction, 1, "1"},
@@ -30,6 +30,7 @@ constexpr std::array<Field, 44> kFields{{
     {"gemm_fraction", D::fraction, &H::gemm_fraction, 1, "1"},
     {"attention_fraction", D::fraction, &H::attention_fraction, 1, "1"},
     {"attention_serial", D::fraction, &H::attention_serial, 1, "1", false},
+    {"attention_query_tokens", D::count, &H::attention_query_tokens, 65536, "65,536", false},
     {"pass_overhead", D::time, &H::pass_overhead, 1, "1 s"},
     {"peer_bandwidth", D::rate, &H::peer_bandwidth, 4e12, "4,000 GB/s"},
     {"peer_latency", D::time, &H::peer_latency, 0.1, "100 ms"},

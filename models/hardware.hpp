@@ -14,10 +14,10 @@
 // Units: bytes, bytes/s, FLOP/s, seconds, fractions and counts (GB = 10^9 bytes). The numbers are doubles, because they
 // are measurements. models/roofline rounds them once to integers, and no double is used after that.
 //
-// Optional numbers (0 if absent): domain_ranks, peak_fp8, peak_fp4, attention_serial, descriptor_gap, inline_limit,
-// inline_rate, box_row, the numbers from bulk_copies to layer_group_min, and pcie_root_bandwidth. Storage numbers are
-// optional per device: the drives, the network with its pool, the shared file system, and GPUDirect each have all of
-// their numbers or none. All other numbers are required.
+// Optional numbers (0 if absent): domain_ranks, peak_fp8, peak_fp4, attention_serial, attention_query_tokens,
+// descriptor_gap, inline_limit, inline_rate, box_row, the numbers from bulk_copies to layer_group_min, and
+// pcie_root_bandwidth. Storage numbers are optional per device: the drives, the network with its pool, the shared file
+// system, and GPUDirect each have all of their numbers or none. All other numbers are required.
 //
 // Errors: ModelError for an unknown preset or key (with the nearest known one), a missing or non-positive number, a
 // unit of another kind, or a number that no machine reaches (limits: host link 1,000 GB/s, memory 20 TB/s, 50 PFLOP/s,
@@ -81,6 +81,9 @@ struct HardwareSpec {
   // Attention computes and reads KV at the same time. This share of the shorter part is not hidden by the longer. 0 = a
   // roofline.
   double attention_serial = 0;
+  // A prefill that computes so many tokens of a sequence in a pass reaches half of attention_fraction. 0 = the share
+  // does not depend on the number.
+  double attention_query_tokens = 0;
   double pass_overhead = 0;   // host and launch time of a forward pass that is not hidden
   double peer_bandwidth = 0;  // to the other ranks, per direction
   double peer_latency = 0;    // of one all-reduce

@@ -77,6 +77,7 @@ void set_attention(RooflineCoefficients& c, const ModelGeometry& m, const Hardwa
   c.prefill_context_fs = femtoseconds(as_double(m.context_projection_flops), tp * hw.peak_bf16 * hw.gemm_fraction);
   c.decode_query_fs = femtoseconds(as_double(m.full_attention.decode_token_flops), flops);
   c.decode_window_query_fs = femtoseconds(as_double(m.window_attention.decode_token_flops), flops);
+  c.query_tokens = round_half_up(hw.attention_query_tokens);
   c.serial_x2_32 = round_half_up(hw.attention_serial * 4294967296.0);
   const auto a_token = [&](std::uint64_t query, std::uint64_t read) {
     constexpr Wide kMaxCoefficient = std::numeric_limits<std::uint64_t>::max();
@@ -200,10 +201,26 @@ Wide RooflineCost::both_fs(Wide computing, Wide reading) const {
   return overlapped(computing, reading, c_.serial_x2_32);
 }
 
-Wide RooflineCost::prefill_fs(const ForwardShape& s) const {
+Wide RooflineCost::tiled_pairs(const ForwardShape& s, Wide pairs) const {
+  if (c_.query_tokens == 0 || s.prefill_tokens == 0) return pairs;
+  return sum(pairs, product(pairs, product(c_.query_tokens, s.prefill_sequences)) / s.prefill_tokens);
+}
+
+std::uint64_t RooflineCost::counted_pairs(const ForwardShape& s) const {
+  if (serving_.prefix_x1024 == 1024 || s.prefill_context_tokens == 0) return s.prefill_pairs;
+  const Wide each = s.prefill_tokens / std::max<std::uint64_t>(1, s.prefill_sequences);
+  const Wide own = product(product(each, each + 1) / 2, s.prefill_sequences);
+  if (s.prefill_pairs <= own) return s.prefill_pairs;
+  const Wide counted = sum(own, product(s.prefill_pairs - own, serving_.prefix_x1024) / 1024);
+  return static_cast<std::uint64_t>(std::min<Wide>(counted, std::numeric_limits<std::uint64_t>::max()));
+}
+
+Wide RooflineCost::prefill_fs(const ForwardShape& shape) const {
+  ForwardShape s = shape;
+  s.prefill_pairs = counted_pairs(shape);
   const Wide all = Wide{s.prefill_context_tokens} + s.prefill_tokens;
   const Wide reading = product(c_.prefill_read_fs, all);
-  Wide total = both_fs(product(c_.prefill_pair_fs, s.prefill_pairs), reading);
+  Wide total = both_fs(product(c_.prefill_pair_fs, tiled_pairs(s, s.prefill_pairs)), reading);
   const bool sparse = operators_ != nullptr && operators_->full().sparse;
   if (sparse) {
     // The indexer's pairs with the cached prefix, which the lattice lacks.
@@ -220,11 +237,13 @@ Wide RooflineCost::prefill_fs(const ForwardShape& s) const {
                          ? operators_->state().prefill_fs(s)
                          : product(c_.decode_sequence_fs, s.prefill_sequences));
   if (c_.window_tokens == 0 || sparse) return total;
+  s.prefill_pairs = shape.prefill_pairs;
   if (operators_ != nullptr && operators_->window().layers != 0) return sum(total, operators_->window().prefill_fs(s));
   const Wide window = c_.window_tokens;
   const Wide seen = std::min<Wide>(s.prefill_pairs, window * s.prefill_tokens);
   const Wide read = std::min<Wide>(s.prefill_context_tokens, window * s.prefill_sequences) + s.prefill_tokens;
-  return sum(total, both_fs(product(c_.prefill_window_pair_fs, seen), product(c_.prefill_window_read_fs, read)));
+  return sum(total, both_fs(product(c_.prefill_window_pair_fs, tiled_pairs(s, seen)),
+                            product(c_.prefill_window_read_fs, read)));
 }
 
 TimeNs RooflineCost::forward_ns(const ForwardShape& shape, std::uint64_t steps) const {
@@ -275,8 +294,9 @@ Wide RooflineCost::pass_fs(const Pass& pass, std::uint64_t n) const {
   // The least time of a step, besides what is added to it.
   const auto least = [&](bool graph) { return std::max(graph ? Wide{0} : launches, serving_.overlap ? schedule : 0); };
   if (!prefills) return sum(decode_steps_fs(pass, n, least(serving_.graphs)), product(added, n));
-  const Wide first = gpu_fs(pass, 1);  // only the first step has the prefill
-  const Wide rest = std::max(gpu_fs(pass, n) - first, product(least(serving_.graphs), n - 1));
+  const Wide alone = gpu_fs(pass, 1);  // only the first step has the prefill
+  const Wide first = product(alone, serving_.prefill_x1024) / 1024;
+  const Wide rest = std::max(gpu_fs(pass, n) - alone, product(least(serving_.graphs), n - 1));
   return sum(std::max(first, least(false)), sum(rest, product(added, n)));
 }
 
@@ -459,6 +479,7 @@ std::string to_string(const RooflineCoefficients& c) {
   line("decode_query", c.decode_query_fs, "fs/token");
   line("decode_window_query", c.decode_window_query_fs, "fs/token");
   line("decode_sequence", c.decode_sequence_fs, "fs/sequence");
+  if (c.query_tokens != 0) line("query_tokens", c.query_tokens, "tokens");
   line("attention_serial", c.serial_x2_32, "2^-32");
   line("window", c.window_tokens, "tokens");
   line("reduce_token", c.reduce_token_fs, "fs/token");

@@ -10,7 +10,9 @@
 //                d(0) = 0, d(t+1) = d(t) + k - k * d(t) / E. This is the expectation if each token picks k of E experts
 //                evenly (a skewed router touches fewer)
 //   prefill      both(pairs * FLOPs per pair / (tp * f), (context + new tokens) * KV bytes per token / b), and MLA's
-//                projection of cached latents. Sliding-window layers see min(pairs, new tokens * window)
+//                projection of cached latents. Sliding-window layers see min(pairs, new tokens * window). Few new
+//                tokens fill the kernel's tiles badly: pairs count 1 + attention_query_tokens / new tokens of a
+//                sequence
 //   decode       (context + sequences) * both(FLOPs per token / (tp * f), KV bytes per token / b). Window layers and
 //                DSA see at most window tokens per sequence. State layers read their state
 //   all-reduce   2 per layer: 2 * (tp - 1) / tp * tokens * hidden * bytes / peer bandwidth
@@ -81,6 +83,7 @@ struct RooflineCoefficients {
   std::uint64_t decode_query_fs = 0;         // FLOPs in decode_token_fs, which grow with the verified tokens
   std::uint64_t decode_window_query_fs = 0;
   std::uint64_t decode_sequence_fs = 0;  // state layers, per sequence
+  std::uint64_t query_tokens = 0;        // added to the new tokens of a sequence in a prefill's pairs
   std::uint64_t serial_x2_32 = 0;        // share of attention's shorter part that is not hidden, in 2^-32
   std::uint64_t window_tokens = 0;       // 0 = no window layers
   std::uint64_t reduce_token_fs = 0;     // all-reduce, or exchange with the experts, per token
@@ -169,6 +172,10 @@ class RooflineCost final : public CostModel {
 
   Wide128 all_fs(const Pass& pass, std::uint64_t steps) const;
   Wide128 linear_fs(Tokens tokens, Tokens of_group, std::uint64_t yielding) const;
+  // Returns the pairs of a prefill in full attention, with the engine's factor on those with the cached prefix.
+  std::uint64_t counted_pairs(const ForwardShape& shape) const;
+  // Returns `pairs` with those that the tiles of few new tokens leave empty.
+  Wide128 tiled_pairs(const ForwardShape& shape, Wide128 pairs) const;
   Wide128 prefill_fs(const ForwardShape& shape) const;
   Wide128 pass_fs(const Pass& pass, std::uint64_t steps) const;
   Wide128 gpu_fs(const Pass& pass, std::uint64_t steps) const;

@@ -91,10 +91,15 @@ ServingTimes serving_times(ServingEngine engine) {
   switch (engine) {
     case ServingEngine::none: return {};
     case ServingEngine::sglang: return with(500'000, 15'000);
-    case ServingEngine::vllm: return with(300'000, 5'000);
+    case ServingEngine::vllm:
+      times.token_ps = 900'000;
+      times.prefix_x1024 = 1229;  // 1.2
+      return with(300'000, 5'000);
     case ServingEngine::trtllm: return with(500'000, 5'000);
   }
   return {};
 }
+
+double host_link_share(ServingEngine engine) { return engine == ServingEngine::vllm ? 0.8 : 1.0; }
 
 }  // namespace kvtwin

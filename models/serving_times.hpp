@@ -3,7 +3,9 @@
 //
 // A pass of one step takes, with g the GPU's operators, per step:
 //   gpu      = max(g + small kernels * kernel, launches), launches = kernels of the pass * launch if the pass is not a
-//              CUDA graph: each pass with a prefill, and with `graphs` = false each pass
+//              CUDA graph: each pass with a prefill, and with `graphs` = false each pass. In a pass with a prefill, the
+//              first term is multiplied by `prefill`. In it, pairs of a new token with one of the cached prefix count
+//              `prefix` times
 //   overlap: = max(gpu, schedule) + step + sequence * sequences of the pass
 //   else     = gpu + schedule + step + sequence * sequences
 // So `schedule` is the host's work that overlap scheduling hides, `step` and `sequence` the work that it does not hide.
@@ -32,13 +34,15 @@ constexpr std::string_view name_of(ServingEngine engine) {
 }
 
 struct ServingTimes {
-  std::uint64_t request_ns = 0;   // front end, per request
-  std::uint64_t token_ps = 0;     // front end, per prompt token
-  std::uint64_t schedule_ns = 0;  // host, per pass; hidden by overlap scheduling
-  std::uint64_t step_ns = 0;      // host, per pass; never hidden
-  std::uint64_t sequence_ns = 0;  // host, per sequence of a pass
-  std::uint64_t kernel_ns = 0;    // GPU, least time of a small kernel: see small_kernels()
-  std::uint64_t launch_ns = 0;    // host, per kernel that a pass without a CUDA graph launches: see launched_kernels()
+  std::uint64_t request_ns = 0;        // front end, per request
+  std::uint64_t token_ps = 0;          // front end, per prompt token
+  std::uint64_t schedule_ns = 0;       // host, per pass; hidden by overlap scheduling
+  std::uint64_t step_ns = 0;           // host, per pass; never hidden
+  std::uint64_t sequence_ns = 0;       // host, per sequence of a pass
+  std::uint64_t kernel_ns = 0;         // GPU, least time of a small kernel: see small_kernels()
+  std::uint64_t launch_ns = 0;         // host, per kernel that a pass without a CUDA graph launches: launched_kernels()
+  std::uint64_t prefix_x1024 = 1024;   // GPU, factor on a prefill's pairs with its cached prefix, in 1/1024
+  std::uint64_t prefill_x1024 = 1024;  // GPU, factor on a pass with a prefill, in 1/1024
   bool graphs = true;
   bool overlap = true;
   ServingEngine engine = ServingEngine::none;  // whose kernels a pass launches
@@ -60,8 +64,15 @@ std::uint64_t launched_kernels(const ModelGeometry& model, const ServingTimes& t
 TimeNs front_end_ns(const ServingTimes& times, Tokens prompt);
 
 // Returns the times of an engine; zeros for `none`. Fitted on the H100 rows of silicon_sample.csv of
+// Returns the times of an engine; zeros for `none`. Fitted on the H100 rows of silicon_sample.csv of
 // aiconfigurator-core 0.12.0 (docs/results/published.md); `request` and `schedule` are assumed. `launch` is the one of
-// an H100's table: a table of operators has that of its GPU.
+// an H100's table: a table of operators has that of its GPU. `token` of
+// vLLM is the slope of device hits of 1k to 64k tokens (vLLM 0.18.1, H20). `prefix` of vLLM is that of prompts of 10k
+// to 100k tokens in passes of 8,192 (H100): its kernels read pages of 16 tokens without TMA, unlike the tables'.
 ServingTimes serving_times(ServingEngine engine);
+
+// Returns the share of the host link's rate at which the engine loads KV from host memory. vLLM's offloading loads at
+// 43 GB/s where the link has 54: H100 and H20, two sources (docs/results/published.md). 1 without evidence.
+double host_link_share(ServingEngine engine);
 
 }  // namespace kvtwin

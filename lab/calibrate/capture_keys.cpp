@@ -29,7 +29,7 @@ ChosenKeys choose_keys(const std::vector<std::string>& fit, const std::vector<Ca
   for (const std::string& name : fit) wanted.push_back(&fit_key(name));
   if (wanted.empty()) {
     for (const FitKey& key : fit_keys()) {
-      if (is_used(key, experiment, setup)) wanted.push_back(&key);
+      if (!key.only_if_named && is_used(key, experiment, setup)) wanted.push_back(&key);
     }
   }
   ChosenKeys chosen;

@@ -64,7 +64,7 @@ std::vector<UncertainFit> uncertain_fits(const Experiment& e) {
   const Json times = fitted_times(e);
   std::vector<UncertainFit> numbers;
   for (const FitKey& key : fit_keys()) {
-    if (!is_used(key, e, setup)) continue;
+    if (key.only_if_named || !is_used(key, e, setup)) continue;
     const double value =
         (key.time != nullptr ? static_cast<double>(setup.serving.*key.time) : hardware.*key.figures.front().second) /
         key.factor;

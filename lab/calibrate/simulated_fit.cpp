@@ -32,6 +32,13 @@ std::vector<FitKey> all_keys() {
   return {
       fraction("gemm_fraction", &H::gemm_fraction, {&H::peak_bf16, &H::peak_fp8, &H::peak_fp4}),
       fraction("attention_fraction", &H::attention_fraction, {&H::peak_bf16, &H::peak_fp8, &H::peak_fp4}),
+      {.name = "attention_query_tokens",
+       .unit = "count",
+       .least = 1,
+       .most = 65536,
+       .start = 64,
+       .figures = {{"attention_query_tokens", &H::attention_query_tokens}},
+       .only_if_named = true},
       fraction("memory_fraction", &H::memory_fraction, {&H::memory_bandwidth}),
       {"pass_overhead", "us", kUs, 1, 1e5, 0, {{"pass_overhead", &H::pass_overhead}}},
       {"host_to_device",

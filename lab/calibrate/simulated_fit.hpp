@@ -34,6 +34,7 @@ struct FitKey {
   // A fraction is one of these figures. It may be above 1 in a fit: the machine is faster than the base
   // (raise_peaks()).
   std::vector<double HardwareSpec::*> of_peaks{};
+  bool only_if_named = false;  // in --fit: few captures determine the number
 };
 // Returns whether the number is a time of loads from storage. Requests look storage up again when the pages above have
 // gone, so the figures may jump with such a number.

@@ -50,6 +50,8 @@ ErrorFeatures features_of_settings(const Experiment& experiment, const Setup& se
   features.gpu = setup.hardware.gpu;
   features.model = setup.model.name;
   features.engines = setup.decode == nullptr ? setup.machines() : setup.all_machines() - setup.machines();
+  features.request_s = static_cast<double>(setup.serving.request_ns) / 1e9;
+  features.token_s = static_cast<double>(setup.serving.token_ps) / 1e12;
   const auto flag = [&](const char* name, bool is) {
     if (is) features.values[name] = 1;
   };

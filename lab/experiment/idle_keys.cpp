@@ -78,9 +78,10 @@ constexpr std::string_view kOfTlru[] = {"cache.tlru_threshold_tokens", "cache.tl
 constexpr std::string_view kOfDraft[] = {"model.draft.config", "model.draft.accept_length",
                                          "model.draft.accept_length_without_kv", "model.draft.restore",
                                          "model.draft.tokens"};
-constexpr std::string_view kOfServing[] = {"serving.request_us", "serving.token_ns",    "serving.schedule_us",
-                                           "serving.step_us",    "serving.sequence_us", "serving.kernel_us",
-                                           "serving.launch_us",  "serving.cuda_graphs", "serving.overlap"};
+constexpr std::string_view kOfServing[] = {"serving.request_us",     "serving.token_ns",    "serving.host_link_share",
+                                           "serving.schedule_us",    "serving.step_us",     "serving.sequence_us",
+                                           "serving.kernel_us",      "serving.launch_us",   "serving.prefix_factor",
+                                           "serving.prefill_factor", "serving.cuda_graphs", "serving.overlap"};
 constexpr std::string_view kOfOperators[] = {"parallel.ep", "parallel.expert_mode"};
 constexpr std::string_view kOfDisk[] = {"real.cufile"};
 constexpr std::string_view kOfTrace[] = {"workload.format", "workload.block_tokens"};

@@ -385,6 +385,8 @@ std::span<const Key> experiment_keys() {
              "Front end: microseconds per request until the scheduler has it; -1 = the engine's"),
       number("serving.token_ns", -1, -1, 1e9,
              "Front end: nanoseconds per prompt token until the scheduler has the request; -1 = the engine's"),
+      number("serving.host_link_share", 0, 0, 1,
+             "Share of the host link's rate at which the engine loads KV from host memory; 0 = the engine's"),
       number("serving.schedule_us", -1, -1, 1e9,
              "Host: microseconds per pass that overlap scheduling hides; -1 = the engine's"),
       number("serving.step_us", -1, -1, 1e9, "Host: microseconds per pass that nothing hides; -1 = the engine's"),
@@ -396,6 +398,11 @@ std::span<const Key> experiment_keys() {
       number("serving.launch_us", -1, -1, 1e9,
              "Host: microseconds per kernel of a pass without a CUDA graph; -1 = that of the operator table, else the "
              "engine's"),
+      number("serving.prefix_factor", -1, -1, 100,
+             "GPU: factor on a prefill's attention to its cached prefix, which the kernel reads page by page; -1 = the "
+             "engine's"),
+      number("serving.prefill_factor", -1, -1, 100,
+             "GPU: factor on the time of a pass with a prefill; -1 = the engine's, which is 1"),
       flag("serving.cuda_graphs", true, "Passes without a prefill are CUDA graphs"),
       flag("serving.overlap", true, "Overlap scheduling: the host prepares a pass during the pass before it"),
       integer("parallel.ep", 1, 1, 64,

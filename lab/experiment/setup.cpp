@@ -203,6 +203,7 @@ Setup make_setup_of(const Experiment& e, const HardwareSpec* hardware, bool deco
   }
   override_hardware(e, setup);
   draw_hardware(e, setup);  // after the overrides: a figure that a key sets is as uncertain as the original
+  configure_host_link(e, setup);
   setup.hardware.file_a_page = e.text("tiers.disk.format") == "hicache_files";
   const auto tp = static_cast<std::uint32_t>(e.integer("parallel.tp"));
   const auto ep = static_cast<std::uint32_t>(e.integer("parallel.ep"));

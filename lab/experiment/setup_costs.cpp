@@ -142,6 +142,15 @@ std::string operators_note(const OperatorTable& table, const RooflineCost& cost)
   return note;
 }
 
+void configure_host_link(const Experiment& e, Setup& setup) {
+  const double given = e.number("serving.host_link_share");
+  const ServingEngine engine = *value_named<ServingEngine>(e.text("serving.engine"));
+  if (engine == ServingEngine::none) return;
+  const double share = given > 0 ? given : host_link_share(engine);
+  setup.hardware.host_to_device *= share;
+  setup.hardware.kernel_read *= share;
+}
+
 void configure_serving(const Experiment& e, Setup& setup) {
   const ServingEngine engine = *value_named<ServingEngine>(e.text("serving.engine"));
   if (engine == ServingEngine::none) return;
@@ -160,6 +169,8 @@ void configure_serving(const Experiment& e, Setup& setup) {
   take("serving.sequence_us", times.sequence_ns, 1e3);
   take("serving.kernel_us", times.kernel_ns, 1e3);
   take("serving.launch_us", times.launch_ns, 1e3);
+  take("serving.prefix_factor", times.prefix_x1024, 1024);
+  take("serving.prefill_factor", times.prefill_x1024, 1024);
   times.graphs = e.flag("serving.cuda_graphs");
   times.overlap = e.flag("serving.overlap");
   setup.cost->serve_with(times, setup.model, setup.hardware, static_cast<std::uint32_t>(e.integer("parallel.tp")));

@@ -53,6 +53,8 @@ const OperatorTable* operators_of(const Experiment& e, Setup& setup, OperatorTab
 // Says which share of two typical passes is measured.
 std::string operators_note(const OperatorTable& table, const RooflineCost& cost);
 void configure_serving(const Experiment& e, Setup& setup);
+// Limits the host link to the engine's share. Requires: called before the cost model is made.
+void configure_host_link(const Experiment& e, Setup& setup);
 
 // ---- setup_tiers.cpp
 

@@ -51,9 +51,12 @@ ErrorFeatures with_run(ErrorFeatures features, const RequestFigures& figures, co
     if (std::isfinite(value)) features.values[name] = value;
   };
   const double ttft = figures.ttft.mean_seconds().value_or(0), tpot = figures.tpot.mean_seconds().value_or(0);
+  const double completed = std::max<double>(1, static_cast<double>(figures.completed));
   if (ttft > 0) {
     put("ln_ttft", std::log(ttft));
-    put("queue_share", figures.queue.mean_seconds().value_or(0) / ttft);
+    const double front = features.request_s + features.token_s * static_cast<double>(figures.prompt) / completed;
+    put("front_share", std::min(1.0, front / ttft));
+    put("queue_share", std::max(0.0, figures.queue.mean_seconds().value_or(0) - front) / ttft);
     put("load_share",
         (figures.prefetch_wait.mean_seconds().value_or(0) + figures.load_wait.mean_seconds().value_or(0)) / ttft);
   }
@@ -64,7 +67,7 @@ ErrorFeatures with_run(ErrorFeatures features, const RequestFigures& figures, co
   }
   if (figures.completed != 0) {
     const auto prompt = static_cast<double>(figures.prompt);
-    put("ln_prompt", std::log(std::max(1.0, prompt / static_cast<double>(figures.completed))));
+    put("ln_prompt", std::log(std::max(1.0, prompt / completed)));
     const auto device = static_cast<double>(figures.hit[Tier::device]);
     put("hit_device", device / prompt);
     put("hit_below", (static_cast<double>(figures.hit.sum()) - device) / prompt);

@@ -88,9 +88,27 @@ class Silicon(unittest.TestCase):
             row("vllm", "source_file=2026-03-25.csv", "2205", "37", **qwen | {"backend": "vllm"}),
             row("gap", "source_file=/aic/gap.csv", "2205", "37", **qwen | {"backend": "sglang"}), mode="agg")
         states = {name: entry["set"].get("tiers.device.states_per_request") for name, entry in entries.items()}
+        buffers = {name: entry["set"].get("cache.state_points") for name, entry in entries.items()}
+        self.assertEqual(buffers, {"sglang": "no_buffer", "vllm": None, "gap": None})
         self.assertEqual(states, {"sglang": 1, "vllm": None, "gap": None})
         points = {name: entry["set"].get("cache.state_points") for name, entry in entries.items()}
         self.assertEqual(points, {"sglang": "no_buffer", "vllm": None, "gap": None})
+
+    def test_generated_servers_have_the_pass_tokens_of_their_generator(self):
+        qwen = {"model_path": "Qwen/Qwen3-32B", "system": "h100_sxm", "precision": "", "mode": "agg", "batch_size": "8",
+                "isl": "1024", "osl": "128", "tp_size": "2", "moe_tp_size": "1", "moe_ep_size": "1", "pp_size": "1",
+                "attention_dp_size": "1"}
+        entries = self.table(
+            *(row(engine, "source_file=/aic-auto-gap-analysis/x.csv", "154", "18", **qwen | {"backend": engine})
+              for engine in ("vllm", "trtllm", "sglang")),
+            row("inferencemax", "source_file=2026-03-25.csv", "154", "18", **qwen | {"backend": "vllm"}),
+            row("other", "source_file=/aic-auto-gap-analysis/x.csv", "154", "18", **qwen | {"backend": "vllm", "isl": "1000"}),
+            mode="agg")
+        tokens = {name: entry["scheduler"]["chunk_tokens"] for name, entry in entries.items()}
+        self.assertEqual(tokens, {"vllm": 3040, "trtllm": 3040, "sglang": 16384, "inferencemax": 8192, "other": 8192})
+        for name, entry in entries.items():
+            self.assertEqual("warmup_requests" in entry["workload"], name == "other")  # else the first prompts count
+            self.assertEqual("range_ratio" in entry["workload"], name == "inferencemax")
 
     def test_rows_that_cannot_be_told_are_left_out_by_reason(self):
         entries = self.table(

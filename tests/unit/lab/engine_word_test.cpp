@@ -58,6 +58,28 @@ TEST(EngineWord, SetsStyleTimesTableAndRules) {
   EXPECT_EQ(trtllm.text("hardware.operators"), "gb300/trtllm");
 }
 
+// Loads of vLLM reach a part of the link. The front end of its server takes time for each token of a prompt.
+TEST(EngineWord, SetsTheHostLinkAndTheFrontEndOfTheEngine) {
+  const auto link_of = [](const Settings& settings) {
+    const auto setup = make_setup(with(settings));
+    EXPECT_EQ(setup.world.h2d_bytes_per_second, setup.cost->coefficients().moves.host_to_device.link_rate);
+    return static_cast<double>(setup.world.h2d_bytes_per_second);
+  };
+  const double whole = link_of({"engine=none"});
+  EXPECT_EQ(link_of({"engine=sglang"}), whole);
+  EXPECT_EQ(link_of({"engine=trtllm"}), whole);
+  EXPECT_NEAR(link_of({"engine=vllm"}) / whole, 0.8, 1e-9);
+  EXPECT_EQ(link_of({"engine=vllm", "serving.host_link_share=1"}), whole);
+  EXPECT_NEAR(link_of({"serving.host_link_share=0.5"}) / whole, 0.5, 1e-9);
+  EXPECT_NEAR(link_of({"engine=vllm", "hardware.set.host_link_gbps=10"}), 8e9, 1);
+  const auto written = [](const Settings& settings) { return make_setup(with(settings)).world.d2h_bytes_per_second; };
+  EXPECT_EQ(written({"engine=vllm"}), written({"engine=none"}));
+  EXPECT_EQ(make_setup(with({})).serving.token_ps, 0U);
+  EXPECT_EQ(make_setup(with({"engine=vllm"})).serving.token_ps, 900'000U);
+  EXPECT_EQ(make_setup(with({})).serving.prefix_x1024, 1024U);
+  EXPECT_EQ(make_setup(with({"engine=vllm"})).serving.prefix_x1024, 1229U);
+}
+
 TEST(EngineWord, SetsRulesOfTheReleaseAndOfTheWritePolicy) {
   const Experiment early = with({"engine=sglang 0.5.10", "cache.write_policy=write_back"});
   EXPECT_FALSE(early.flag("cache.rules.raise_prompt_priority"));

@@ -333,6 +333,17 @@ TEST_F(OperatorCosts, ServingTimesAddToAPass) {
   EXPECT_EQ(with({.schedule_ns = 10'000'000'000, .sequence_ns = 5}).forward_ns(decoding(8, 1000), 1), 10'000'000'040);
   EXPECT_EQ(with({.schedule_ns = 1000, .overlap = false}).forward_ns(decoding(8, 1000), 1), bare + 1000);
   EXPECT_EQ(with({.step_ns = 1000, .sequence_ns = 5}).forward_ns(decoding(8, 1000), 1), bare + 1040);
+  // A factor counts in a step with a prefill only.
+  EXPECT_EQ(with({.prefill_x1024 = 2048}).forward_ns(decoding(8, 1000), 3), with({}).forward_ns(decoding(8, 1000), 3));
+  EXPECT_NEAR(static_cast<double>(with({.prefill_x1024 = 2048}).forward_ns(prompt(1000, 0), 1)),
+              2 * static_cast<double>(with({}).forward_ns(prompt(1000, 0), 1)), 2);
+  // Pairs with a cached prefix: 500 new tokens behind 500 have 250,000 of them, and 125,250 of their own.
+  const ServingTimes doubled{.prefix_x1024 = 2048};
+  EXPECT_EQ(with(doubled).forward_ns(prompt(500, 0), 1), with({}).forward_ns(prompt(500, 0), 1));
+  ForwardShape as_many = prompt(500, 500);
+  as_many.prefill_pairs = 125'250 + 2 * 250'000;
+  EXPECT_EQ(with(doubled).forward_ns(prompt(500, 500), 1), with({}).forward_ns(as_many, 1));
+  EXPECT_GT(with(doubled).forward_ns(prompt(500, 500), 1), with({}).forward_ns(prompt(500, 500), 1));
   // Launches of 32 layers with 10 kernels count in a prefill, and without graphs in each pass.
   const ServingTimes launches{.launch_ns = 1'000'000};
   EXPECT_EQ(with(launches).forward_ns(decoding(8, 1000), 1), bare);

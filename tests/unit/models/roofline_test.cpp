@@ -118,6 +118,24 @@ TEST(Roofline, AttentionHidesWhatItIsSaidTo) {
   EXPECT_NEAR(static_cast<double>(times[2] - times[0]), static_cast<double>(shorter) / 1e6, 2);
 }
 
+// So many tokens reach half of the share that many tokens reach; without the figure, every number reaches it.
+TEST(Roofline, AttentionOfFewTokensReachesASmallerShare) {
+  HardwareSpec hw = hardware_preset("h100-sxm");
+  const ModelGeometry model = model_preset("llama-3.1-8b");
+  const auto attention_of = [&](std::uint64_t tokens) {
+    const ForwardShape shape = prefill(tokens, 65536);
+    ForwardShape without = shape;
+    without.prefill_pairs = without.prefill_context_tokens = 0;
+    const RooflineCost cost(model, hw, 1);
+    return static_cast<double>(cost.forward_ns(shape, 1) - cost.forward_ns(without, 1));
+  };
+  const double plain = attention_of(1024), few = attention_of(512);
+  EXPECT_NEAR(few / plain, 0.5, 0.01);
+  hw.attention_query_tokens = 1024;
+  EXPECT_NEAR(attention_of(1024) / plain, 2, 0.01);
+  EXPECT_NEAR(attention_of(512) / few, 3, 0.01);
+}
+
 TEST(Roofline, TimeGrowsWithEveryStepAndEveryField) {
   std::mt19937_64 random(2);
   for (const char* model : kModels) {
