@@ -6,8 +6,8 @@
 // Look-ups: behind the prefix on L1, each kind of group by its closure, until all agree. A chunk that is still being
 // stored makes the request wait; so does one that another request is loading.
 // Rules: vLLM 0.33.0, distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py, with one block per chunk. A hit
-// ends at a page, so that a prompt of whole pages loads a page less. Different: blocks that a copy reads stay in use
-// until it has ended, where vLLM gives them to others and lets the pass wait.
+// ends at a page, so that a prompt of whole pages loads a page less. Different: blocks that a copy reads are
+// given to others only when it has ended, where vLLM lets the pass wait.
 #include <algorithm>
 #include <utility>
 
@@ -258,14 +258,6 @@ void Cache::add_copy(Lanes& lanes, std::vector<Chunk> chunks, std::vector<BlockI
     copy.pages += is_page(key) ? 1 : 0;
   }
   blocks_->hold(blocks);
-  // Those that nobody needs when the copy ends are given back as a request gives them back: of each group the last
-  // first.
-  const std::size_t groups = config_.block_groups.groups.size();
-  for (std::size_t first = 0, end = 0; first < blocks.size(); first = end) {
-    while (end < blocks.size() && chunks[end].key.group % groups == chunks[first].key.group % groups) ++end;
-    std::reverse(blocks.begin() + static_cast<std::ptrdiff_t>(first),
-                 blocks.begin() + static_cast<std::ptrdiff_t>(end));
-  }
   copy.chunks = std::move(chunks);
   copy.blocks = std::move(blocks);
   lanes.queued.pages += copy.pages;
