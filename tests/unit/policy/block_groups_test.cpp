@@ -70,7 +70,8 @@ TEST(BlockGroups, AllKindsShareOneQueue) {
   EXPECT_EQ(serve(groups, keys_of_pages({{1, 7}})), 0U) << "the end of the path has gone";
 }
 
-// Blocks that a transfer holds are not given to others. When it has ended, they are where vLLM has had them all the time.
+// Blocks that a transfer holds are not given to others. When it has ended, they are where vLLM has had them all the
+// time.
 TEST(BlockGroups, HeldBlocksKeepTheirPlaceInTheQueue) {
   BlockGroups groups({1 + 9, {{Closure::path, 0, 1}}, Tokens{0}}, kPage);
   const auto run = [&](std::uint64_t prompt, BlockTables& request, bool holds) {
