@@ -128,6 +128,7 @@ constexpr std::string_view kOfStorage[] = {"model.revision",
                                            "cache.rules.prefetch_recheck",
                                            "cache.storage_batch_pages",
                                            "cache.storage_retries",
+                                           "cache.offload_backpressure",
                                            "cache.namespace",
                                            "cache.path"};
 constexpr std::string_view kOfTimeout[] = {"cache.prefetch_timeout_base_s", "cache.prefetch_timeout_per_ki_token_s",

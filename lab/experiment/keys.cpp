@@ -473,6 +473,9 @@ std::span<const Key> experiment_keys() {
               "store_threshold; 0 and 1: the first one"),
       flag("cache.offload_prompt_only", true,
            "vLLM's offloading: blocks of answers are not stored, as with vLLM's offload_prompt_only"),
+      text_choice("cache.offload_backpressure", {"none", "throttle", "drop"},
+                  "vLLM's offloading: which copies to a storage tier are left out while its writes are slow: none, a "
+                  "share that grows (throttle), or all (drop), as policy_cls of vLLM's backpressure"),
       policy<&EngineConfig::write_policy>(
           "cache.write_policy", PolicyKind::write,
           "When pages are copied to the host: after the first request that inserts the prefix (write_through), after "

@@ -8,7 +8,9 @@
 #include "lab/error.hpp"
 #include "lab/experiment/keys.hpp"
 #include "lab/experiment/setup_parts.hpp"
+#include "lab/names.hpp"
 #include "models/engine_pools.hpp"
+#include "policy/base/names.hpp"
 #include "policy/base/tiers.hpp"
 
 namespace kvtwin {
@@ -25,8 +27,9 @@ std::string not_built_for(const Experiment& e, const Setup& setup) {
   if (e.policy("cache.eviction").name != "lru") return key("cache.eviction");
   if (e.text("model.draft.kind") != "none") return key("model.draft.kind");
   if (setup.has_role || e.integer("cluster.prefill") > 0) return "engines with roles (cluster.prefill)";
-  if (has_storage_tier(e)) return "storage tiers";
-  if (has_several_pools(setup.model) && !has_block_pool(setup.model)) return "the kinds of KV of " + setup.model.name;
+  if (!has_several_pools(setup.model)) return "";
+  if (has_storage_tier(e)) return "storage tiers below the windows or states of " + setup.model.name;
+  if (!has_block_pool(setup.model)) return "the kinds of KV of " + setup.model.name;
   return "";
 }
 
@@ -39,6 +42,20 @@ void note_idle(std::initializer_list<const char*> keys, const char* why, const E
     if (!e.is_given(key) || e.value(key) == known->fallback || e.origin(key).starts_with("as vLLM")) continue;
     setup.notes.push_back(e.where(key) + " has no effect: " + why);
   }
+}
+
+void configure_further_tiers(const Experiment& e, Setup& setup) {
+  EngineConfig& engine = setup.engine;
+  if (engine.block_offload.host.store_threshold > 1) {
+    throw InputError(e.where("cache.offload_threshold") + ": is " +
+                     std::to_string(engine.block_offload.host.store_threshold) +
+                     ", which vLLM refuses with tiers below the host; set it to 0, or leave the storage tiers out");
+  }
+  engine.block_offload.pressure = value_named<PressureAction>(e.text("cache.offload_backpressure"));
+  engine.storage_write_share = 1024 * static_cast<std::uint32_t>(kStorageTiers);  // what is copied has its slot
+  note_idle({"cache.prefetch_policy", "cache.prefetch_admission", "cache.prefetch_min_tokens",
+             "cache.prefetch_retry_steps", "cache.prefetch_attempts"},
+            kDecidedByVllm, e, setup);
 }
 
 }  // namespace
@@ -55,7 +72,8 @@ bool decides_by_blocks(const Experiment& e, const Setup& setup) {
 bool offloads_pages(const Experiment& e, Setup& setup) {
   if (!has_tier(e, Tier::host) || setup.has_blocks()) return false;
   if (e.text("cache.offload") != "vllm") {
-    note_idle({"cache.offload_eviction", "cache.offload_threshold", "cache.offload_prompt_only"},
+    note_idle({"cache.offload_eviction", "cache.offload_threshold", "cache.offload_prompt_only",
+               "cache.offload_backpressure"},
               "it is read for cache.offload = vllm", e, setup);
     return false;
   }
@@ -108,6 +126,7 @@ void fill_host_chunks(const Experiment& e, double ratio, Setup& setup) {
   config.host.eviction = e.text("cache.offload_eviction") == "arc" ? ChunkEviction::arc : ChunkEviction::lru;
   config.host.store_threshold = static_cast<std::uint32_t>(e.integer("cache.offload_threshold"));
   config.prompt_only = e.flag("cache.offload_prompt_only");
+  if (has_storage_tier(e)) configure_further_tiers(e, setup);
   config.shape = engine.shape;
   if (setup.block_pool) {
     const auto layers = std::max<std::uint64_t>(1, setup.model.layers.size() / pool.groups.size());

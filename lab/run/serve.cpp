@@ -80,6 +80,7 @@ RunFacts facts_of(const Experiment& experiment, const Setup& setup, const ServeT
     facts.engine = engine_line(experiment);
     facts.errors = features_of_settings(experiment, setup);
   }
+  facts.prefetches = !setup.has_blocks();
   facts.seed = static_cast<std::uint64_t>(experiment.integer("seed"));
   facts.tier(Tier::device).capacity = setup.sum_of_engines([](const EngineConfig& of) { return of.device_pages; });
   facts.tier(Tier::host).capacity = setup.sum_of_engines([](const EngineConfig& of) { return of.host_pages; });

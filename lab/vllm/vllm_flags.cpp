@@ -328,7 +328,8 @@ class VllmReader : public FlagReader {
   // The settings of vLLM's offloading. Notes those that have no key.
   void read_spec(const Offloading& found) {
     static constexpr std::string_view kKnown[] = {"cpu_bytes_to_use", "secondary_tiers", "spec_name",
-                                                  "eviction_policy",  "store_threshold", "offload_prompt_only"};
+                                                  "eviction_policy",  "store_threshold", "offload_prompt_only",
+                                                  "backpressure"};
     const std::string from = found.origin.substr(0, found.origin.find(" cpu_bytes_to_use"));
     const auto set = [&](const char* key, const char* name, const std::string& preset) {
       const auto at = found.extra.find(name);
@@ -339,6 +340,7 @@ class VllmReader : public FlagReader {
     set("cache.offload_eviction", "eviction_policy", "lru");
     set("cache.offload_threshold", "store_threshold", "0");
     set("cache.offload_prompt_only", "offload_prompt_only", "true");
+    read_backpressure(found, from);
     std::vector<std::string> others;
     for (const auto& [name, setting] : found.extra.items()) {
       const bool preset = (name == "blocks_per_chunk" && setting == 1) ||
@@ -346,6 +348,26 @@ class VllmReader : public FlagReader {
       if (!preset && std::ranges::find(kKnown, name) == std::end(kKnown)) others.push_back(name + " " + setting.dump());
     }
     if (!others.empty()) note("of the offloading, not modelled: " + joined_words(others));
+  }
+
+  // Of all further tiers here; in vLLM, a tier may have other settings than the rest.
+  void read_backpressure(const Offloading& found, const std::string& from) {
+    std::vector<Json> given{found.extra.value("backpressure", Json())};
+    const Json tiers = found.extra.value("secondary_tiers", Json::array());
+    for (const Json& tier : tiers.is_array() ? tiers : Json::array()) {
+      if (tier.is_object()) given.push_back(tier.value("backpressure", Json()));
+    }
+    std::string action = "none";
+    for (const Json& one : given) {
+      if (!one.is_object()) continue;
+      const std::string policy = text_of(one, "policy_cls", from);
+      if (action == "none" || !policy.empty()) action = policy == "DropStorePolicy" ? "drop" : "throttle";
+      for (const auto& [name, setting] : one.items()) {
+        if (name == "policy_cls" || name == "backpressure_cls") continue;
+        note("of the offloading, not modelled: backpressure " + name + " " + setting.dump());
+      }
+    }
+    experiment_.set("cache.offload_backpressure=" + action, from + " backpressure");
   }
 
   // The tiers behind the host: of the types of v1/kv_offload/tiering, `fs` is a folder.
@@ -721,7 +743,8 @@ class VllmWriter {
       note(std::string(e_.number("tiers.host.ratio") != 0 ? "tiers.host.ratio" : "tiers.host.tokens") +
            " is said in GiB");
     }
-    said_.insert({"cache.offload_eviction", "cache.offload_threshold", "cache.offload_prompt_only"});
+    said_.insert({"cache.offload_eviction", "cache.offload_threshold", "cache.offload_prompt_only",
+                  "cache.offload_backpressure"});
     Json extra = Json::object();
     if (const std::string& eviction = e_.text("cache.offload_eviction"); eviction != "lru") {
       extra["eviction_policy"] = eviction;
@@ -730,6 +753,15 @@ class VllmWriter {
       extra["store_threshold"] = threshold;
     }
     if (!e_.flag("cache.offload_prompt_only")) extra["offload_prompt_only"] = false;
+    if (e_.integer("tiers.disk.tokens") != 0 || e_.number("tiers.disk.gib") != 0) {
+      const std::string folder = e_.text("tiers.disk.path");
+      extra["spec_name"] = "TieringOffloadingSpec";
+      extra["secondary_tiers"] = Json::array({{{"type", "fs"}, {"root_dir", folder.empty() ? "/tmp/kv" : folder}}});
+    }
+    if (const std::string& action = e_.text("cache.offload_backpressure"); action != "none") {
+      extra["backpressure"] = {{"backpressure_cls", "EMABackpressureDetector"},
+                               {"policy_cls", action == "drop" ? "DropStorePolicy" : "ThrottledDropPolicy"}};
+    }
     if (extra.empty() || !setup_.has_blocks()) return say("--kv-offloading-size", number_text(gib));
     extra["cpu_bytes_to_use"] = static_cast<std::int64_t>(gib * kGib);
     const Json config = {

@@ -86,7 +86,7 @@ class VllmHostServer final : public HybridServer {
     request.pools.request = id;
     const Tokens prompt = request.tokens.size();
     const std::span<const PageKey> keys = std::span(request.keys).first((prompt - 1) / page());
-    const PrefixMatch match = cache_.match(keys);
+    const PrefixMatch match = cache_.look_up(keys, id);
     Json outcome = {{"hit", match.device_pages * page()}, {"loaded", match.host_pages * page()}};
     cache_.lease(match);
     if (!has_room(match, keys, prompt) || !cache_.enter_pools(keys, match, prompt, request.pools)) {

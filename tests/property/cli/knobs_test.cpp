@@ -184,6 +184,8 @@ class Knobs : public testing::Test {
         {"cache.offload_eviction", "lru", "arc", offloaded},
         {"cache.offload_threshold", "0", "2", offloaded},
         {"cache.offload_prompt_only", "true", "false", offloaded},
+        {"cache.offload_backpressure", "none", "drop",
+         offloaded + Settings{"tiers.disk.tokens=400000", "hardware.set.disk_write_gbps=0.5"}},
         {"cache.write_policy", "write_through", "write_through_selective", {}},
         {"cache.write_policy", "write_through", "write_back", {}},
         {"cache.clean_reserve", "0.02", "0.4", busy() + Settings{"cache.write_policy=write_back"}},

@@ -56,11 +56,16 @@ TEST(OffloadSetup, KeysSetTheRules) {
   EXPECT_EQ(other.host.eviction, ChunkEviction::arc);
   EXPECT_EQ(other.host.store_threshold, 2U);
   EXPECT_FALSE(other.prompt_only);
+  const Settings disk = kHost + Settings{"tiers.disk.gib=10"};
+  EXPECT_EQ(setup_of(disk).engine.block_offload.pressure, std::nullopt);
+  EXPECT_EQ(setup_of(disk + Settings{"cache.offload_backpressure=drop"}).engine.block_offload.pressure,
+            PressureAction::drop);
 }
 
 TEST(OffloadSetup, WhatItIsNotBuiltForIsNotedOrRefused) {
-  for (const Settings& settings : {Settings{"cache.eviction=slru"}, Settings{"cluster.prefill=1", "cluster.decode=1"},
-                                   Settings{"tiers.disk.gib=10"}, Settings{"scheduler.style=sglang"}}) {
+  for (const Settings& settings :
+       {Settings{"cache.eviction=slru"}, Settings{"cluster.prefill=1", "cluster.decode=1"},
+        Settings{"model.name=gpt-oss-120b", "tiers.disk.gib=10"}, Settings{"scheduler.style=sglang"}}) {
     SCOPED_TRACE(settings.front());
     const kvtwin::Setup setup = setup_of(kHost + settings);
     EXPECT_FALSE(setup.has_blocks());
@@ -70,6 +75,7 @@ TEST(OffloadSetup, WhatItIsNotBuiltForIsNotedOrRefused) {
     EXPECT_EQ(notes_of(setup_of(kHost + settings + Settings{"cache.offload=hicache"})).find("vLLM's offloading"),
               std::string::npos);
   }
+  EXPECT_NE(refusal({"tiers.disk.gib=10", "cache.offload_threshold=2"}).find("which vLLM refuses"), std::string::npos);
 }
 
 TEST(OffloadSetup, KeysWithoutAnEffectAreNamed) {

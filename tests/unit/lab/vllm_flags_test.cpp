@@ -105,6 +105,11 @@ TEST(VllmFlags, EachSetsItsKey) {
            {kServe + kOffload + R"("eviction_policy":"arc"}}')", "cache.offload_eviction", "'arc'"},
            {kServe + kOffload + R"("store_threshold":2}}')", "cache.offload_threshold", "2"},
            {kServe + kOffload + R"("offload_prompt_only":false}}')", "cache.offload_prompt_only", "false"},
+           {kServe + kOffload + R"("backpressure":{"backpressure_cls":"EMABackpressureDetector"}}}')",
+            "cache.offload_backpressure", "'throttle'"},
+           {kServe + kOffload +
+                R"("secondary_tiers":[{"type":"fs","backpressure":{"policy_cls":"DropStorePolicy"}}]}}')",
+            "cache.offload_backpressure", "'drop'"},
            {kServe, "cache.offload", "'vllm'"},
            {kExperts + R"(-tp 8 --speculative-config '{"method":"mtp","num_speculative_tokens":2}')",
             "model.draft.accept_length", "2.27"},
