@@ -72,7 +72,11 @@ Cache::Cache(const EngineConfig& config, Substrate& substrate, Storage& storage,
   KV_CHECK(pools_.empty() || config.storage.empty() || (config.host_pages != 0 && config.path == CachePath::via_host),
            "windows and states come from a storage tier through L2");
   if (config.block_groups.groups.empty()) return;
-  KV_CHECK(pools_.empty() && config.storage.empty(), "blocks are in one pool of L1, and have no storage tier");
+  KV_CHECK(pools_.empty(), "blocks are in one pool of L1");
+  const bool of_pages =
+      config.block_groups.groups.size() == 1 && config.block_groups.groups.front().blocks_per_page == 1;
+  KV_CHECK(config.storage.empty() || (of_pages && config.host_pages != 0 && config.path == CachePath::via_host),
+           "blocks that are pages have storage tiers, below a host tier");
   KV_CHECK((config.host_pages == 0) == (config.block_offload.host.chunks == 0), "a host tier has chunks");
   const std::unique_ptr<StatePoints> points = make_state_points(config);
   KV_CHECK(points != nullptr && points->of_blocks(), "the state points are those of blocks");
@@ -98,8 +102,9 @@ void Cache::visit(const Visit& visit) {
   storage_.visit(visit);
 }
 
-PrefixMatch Cache::look_up(std::span<const PageKey> keys) {
-  if (!config_.look_ups_refresh || blocks_ != nullptr) return match(keys);
+PrefixMatch Cache::look_up(std::span<const PageKey> keys, RequestId request) {
+  if (blocks_ != nullptr) return look_up_blocks(keys, request);
+  if (!config_.look_ups_refresh) return match(keys);
   if (pools_.empty()) {
     refresh(keys, 0);
     return tree_.match(keys);
@@ -234,7 +239,8 @@ void Cache::check_copies_reachable() const {
 
 void Cache::check_rest() const {
   KV_CHECK(blocks_ == nullptr || blocks_->busy_blocks() == 0, "at rest no block is in use");
-  KV_CHECK(offload_ == nullptr || offload_->is_at_rest(), "at rest no chunk is kept, and no request has one");
+  KV_CHECK(offload_ == nullptr || (offload_->host().is_at_rest() && !offload_->has_jobs()),
+           "at rest no chunk is kept, and no request has one");
   const Node& root = tree_.node(tree_.root());
   KV_CHECK(tree_.unleased_device_pages() == tree_.pages(Tier::device), "at rest no page of L1 is leased");
   KV_CHECK(root.host.leases == 0, "at rest no page of L2 is leased");
@@ -243,6 +249,7 @@ void Cache::check_rest() const {
              "at rest no window and no state is leased");
   }
   check_pools({}, {});
+  KV_CHECK(tier_look_ups_.empty() && reading_.empty() && tier_copies_.empty(), "at rest no storage tier is used");
   KV_CHECK(stores_.empty() && direct_loads_.empty() && gates_.empty(), "at rest nothing is in flight");
   KV_CHECK(tree_.pages(Tier::device) == device_.used() && tree_.pages(Tier::host) == host_.used(),
            "at rest only the index owns slots");
@@ -262,7 +269,7 @@ void Cache::check_invariants(Pages request_pages, Pages prefetch_pages, std::spa
       add(lanes->queued);
     }
     blocks_->check_invariants(tables, held);
-    if (offload_ != nullptr) offload_->check_invariants();
+    if (offload_ != nullptr) offload_->host().check_invariants();
     return storage_.check_invariants();
   }
   check_pools(requests, prefetch_beside);

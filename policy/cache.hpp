@@ -50,6 +50,7 @@
 #include "policy/index/page_pool.hpp"
 #include "policy/index/radix_tree.hpp"
 #include "policy/load_back_admission.hpp"
+#include "policy/offload/tiered_chunks.hpp"
 #include "policy/seam/event_sink.hpp"
 #include "policy/seam/substrate.hpp"
 #include "policy/state_points.hpp"
@@ -98,6 +99,7 @@ class Cache {
  public:
   Cache(const EngineConfig& config, Substrate& substrate, Storage& storage, const EventSink& sink);
 
+  // In the form of blocks, peek() and match() find what is on L1.
   PrefixMatch peek(std::span<const PageKey> keys) const {
     return blocks_ != nullptr ? match_blocks(keys) : usable(tree_.peek(keys));
   }
@@ -106,8 +108,8 @@ class Cache {
   PrefixMatch match(std::span<const PageKey> keys) {
     return blocks_ != nullptr ? match_blocks(keys) : usable(tree_.match(keys));
   }
-  // match() for a waiting request.
-  PrefixMatch look_up(std::span<const PageKey> keys);
+  // match() for a waiting request. With vLLM's offloading, reads into the host tier what only a storage tier has.
+  PrefixMatch look_up(std::span<const PageKey> keys, RequestId request);
   // Makes the cached part of the chain recently used, from the node that ends with page `from` on.
   void refresh(std::span<const PageKey> keys, Pages from);
   // A request has been admitted with the path that ends at `end`.
@@ -246,7 +248,7 @@ class Cache {
   // Gives back all that the request has.
   void leave_pools(RequestPools& pools);
 
-  // ---- vLLM's host tier, in the form of blocks (cache/offload.cpp)
+  // ---- vLLM's offloading, in the form of blocks (cache/offload.cpp, cache/offload_tiers.cpp)
   bool offloads_blocks() const { return offload_ != nullptr; }
   // Returns whether the prefix of the request is still being loaded.
   bool arriving(const RequestPools& pools) const { return pools.load > settled_load_; }
@@ -254,6 +256,17 @@ class Cache {
   void loaded(RequestPools& pools, std::span<const PageKey> keys, Tokens tokens);
   // The request has ended.
   void request_ended(RequestId request);
+  // A step of the scheduler begins; it ends with the look-ups and the reads that it asked for.
+  void begin_offload_step(TimeNs now) {
+    if (offload_ != nullptr) offload_->set_time(now);
+  }
+  void end_offload_step();
+  // A look-up or a read has been answered on all ranks.
+  void take_tier_answer(const StorageAnswer& answer);
+  // Returns whether a job has ended that the next step takes note of.
+  bool offload_due() const { return offload_ != nullptr && offload_->has_ended_jobs(); }
+  // Returns which pages of the host part of `match` have come from storage tiers for this request.
+  std::vector<FetchedRun> read_for(std::span<const PageKey> keys, const PrefixMatch& match, RequestId request) const;
 
   // ---- requests in two parts (cache/handed.cpp)
   // Returns how many leading pages a decode engine may reuse of a prompt: all its windows come from the prefill engine.
@@ -315,8 +328,8 @@ class Cache {
   // Writes the pages [from, to) of the chain that are in the node `end` to the first `tiers_to` storage tiers. With
   // windows or states, also those in the nodes above it.
   void store_path(NodeId end, Pages from, Pages to, std::size_t tiers_to);
-  // One write job for this hold has ended.
-  void end_store(std::uint64_t hold);
+  // One write job for this hold has ended. `done`: its pages are stored.
+  void end_store(std::uint64_t hold, bool done);
 
   // Submits all queued moves as one operation; nothing if none are queued. `beside_a_pass`: the GPU computes meanwhile.
   // (For loads it does not: the pass waits.)
@@ -366,7 +379,7 @@ class Cache {
   }
   Pages host_used_max() const {
     if (offload_ == nullptr) return host_used_max_;
-    return Pages{offload_->used_most()} * config_.host_pages / offload_->capacity();  // as a share of L2
+    return Pages{offload_->host().used_most()} * config_.host_pages / offload_->host().capacity();  // as a share of L2
   }
   const RadixTree& tree() const { return tree_; }
   const BlockGroups& blocks() const { return *blocks_; }  // requires the form of blocks
@@ -388,9 +401,23 @@ class Cache {
   };
   // Blocks that move between L1 and vLLM's host tier for one request.
   struct BlockCopy {
+    RequestId request = kNoRequest;
     std::vector<Chunk> chunks;
     std::vector<BlockId> blocks;  // of L1
+    std::vector<PageKey> priors;  // of a store: the page before each chunk's; 0: there is none
     Pages pages = 0;              // that begin with one of these blocks
+  };
+  // A job of TieredChunks to a storage tier, and one from there.
+  struct TierCopy {
+    std::uint64_t job = 0;
+    std::size_t chunks = 0;
+    std::uint32_t operations = 0;
+    bool done = true;
+  };
+  struct TierRead {
+    PageKey first;
+    std::uint32_t operations = 0;
+    Pages asked = 0, copied = 0;  // of the operations that have been answered
   };
   struct Transfer : Submitted {
     OperationId mark = OperationId::none;  // value of Node::backup or Node::load in the transfer's nodes; see mark_of
@@ -444,25 +471,31 @@ class Cache {
     return pool.device.available() + pool.index->slots_held(Tier::device) - pool.index->slots_leased(Tier::device);
   }
   PrefixMatch match_blocks(std::span<const PageKey> keys) const;
+  PrefixMatch look_up_blocks(std::span<const PageKey> keys, RequestId request);
+  void count_unusable(std::span<const PageKey> keys, PrefixMatch& match) const;
   std::uint64_t obtainable_blocks() const {
     return blocks_->free_blocks() - std::min(blocks_->free_blocks(), leased_blocks_);
   }
   Chunk chunk_of(std::uint32_t group, std::span<const PageKey> keys, std::size_t block) const;
-  std::optional<Tokens> find_on_host(std::span<const PageKey> keys, Tokens computed) const;
+  Found look_up_chunk(const Chunk& chunk, RequestId request);
+  std::optional<Tokens> find_on_host(std::span<const PageKey> keys, Tokens computed, RequestId request);
   std::optional<std::size_t> prefix_on_host(std::uint32_t group, std::span<const PageKey> keys, std::size_t from,
-                                            std::size_t to) const;
+                                            std::size_t to, RequestId request);
   std::optional<std::size_t> window_on_host(std::uint32_t group, std::span<const PageKey> keys, std::size_t from,
-                                            std::size_t to, Tokens end) const;
+                                            std::size_t to, Tokens end, RequestId request);
   std::size_t blocks_to_load(const BlockGroup& group, Tokens end) const;
-  void add_host_part(std::span<const PageKey> keys, PrefixMatch& match) const;
   void load_blocks(std::span<const PageKey> keys, const PrefixMatch& match, RequestId request, RequestPools& pools);
   void offload(RequestPools& pools, std::span<const PageKey> keys, Tokens computed);
   bool offload(std::span<const BlockGroups::Held> blocks, std::span<const PageKey> keys, RequestId request);
-  void add_copy(Lanes& lanes, std::vector<Chunk> chunks, std::vector<BlockId> blocks, std::span<const SlotId> slots,
-                bool to_device);
+  void add_copy(Lanes& lanes, BlockCopy copy, std::span<const SlotId> slots, bool to_device);
   void submit_blocks(Lanes& lanes, Direction direction, bool busy);
   void acknowledge_blocks(const Transfer& transfer, bool to_device, bool done);
   void report_host_chunks();
+  std::vector<TieredChunksConfig::Further> further_tiers() const;
+  void ask_tier(const TieredChunks::LookUps& look_ups);
+  void read_from_tier(const TieredChunks::Job& job);
+  void write_to_tiers(const BlockCopy& copy);
+  void end_tier_copy(std::uint64_t store, bool done);
   bool is_page(const ChunkKey& key) const { return key.group == 0; }
   bool allocate_blocks(Pages pages, std::vector<SlotId>& slots, RequestPools& pools);
   void append_slots(const RequestPools& pools, Pages pages, std::vector<SlotId>& slots) const;
@@ -559,15 +592,20 @@ class Cache {
   RadixTree tree_;
   PagePool device_, host_;
   std::vector<Beside> pools_;
-  std::unique_ptr<PoolEviction> pool_eviction_;   // null: there are no pools
-  std::optional<PoolVictims> victims_;            // empty: the least recently used node of a pool goes
-  std::unique_ptr<StatePoints> state_points_;     // null: no pool has states
-  std::unique_ptr<BlockGroups> blocks_;           // null: L1 has the tree and the pools above
-  std::uint32_t leased_blocks_ = 0;               // of lease(PrefixMatch)
-  std::unique_ptr<HostChunks> offload_;           // null: the blocks have no host tier
-  std::vector<std::uint32_t> look_up_order_;      // the groups, as a look-up in the host tier takes them
-  ChunkKeySet loading_;                           // from the host tier
-  OperationId settled_load_ = OperationId::none;  // the mark of the last load that was acknowledged
+  std::unique_ptr<PoolEviction> pool_eviction_;  // null: there are no pools
+  std::optional<PoolVictims> victims_;           // empty: the least recently used node of a pool goes
+  std::unique_ptr<StatePoints> state_points_;    // null: no pool has states
+  std::unique_ptr<BlockGroups> blocks_;          // null: L1 has the tree and the pools above
+  std::uint32_t leased_blocks_ = 0;              // of lease(PrefixMatch)
+  std::unique_ptr<TieredChunks> offload_;        // null: the blocks have no host tier
+  std::vector<std::uint32_t> look_up_order_;     // the groups, as a look-up in the host tier takes them
+  ChunkKeySet loading_;                          // from the host tier
+  std::vector<std::pair<RequestId, std::vector<PageKey>>> asking_;  // in this step, what depends on storage tiers
+  std::map<OperationId, std::vector<TierLookUps::Asked>> tier_look_ups_;
+  std::map<OperationId, std::uint64_t> tier_reads_;  // the job of each
+  std::map<std::uint64_t, TierRead> reading_;        // by job
+  std::map<std::uint64_t, TierCopy> tier_copies_;    // by the hold of Storage::write_to()
+  OperationId settled_load_ = OperationId::none;     // the mark of the last load that was acknowledged
   const Pages reserve_pages_;
   Lanes backups_, loads_;
   std::vector<DirectLoad> direct_loads_;  // of one step; they are settled together

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "policy/index/further_pool.hpp"
 #include "policy/index/page_key.hpp"
 #include "policy/offload/host_chunks.hpp"
+#include "policy/offload/store_pressure.hpp"
 #include "policy/transfer/hand_over.hpp"
 #include "policy/transfer/layout.hpp"
 #include "policy/transfer/plan.hpp"
@@ -130,11 +132,13 @@ struct PoolConfig {
   KvShape shape;  // bytes of a slot, of one rank, as it leaves the device
 };
 
-// vLLM's host tier below groups of blocks. A chunk is a block of a group. No chunks: there is no such tier.
+// vLLM's host tier below groups of blocks. A chunk is a block of a group. No chunks: there is no such tier. With one
+// group, whose blocks are pages, chunks are copied to the storage tiers too.
 struct BlockOffloadConfig {
   HostChunksConfig host;
-  bool prompt_only = true;  // only blocks of prompts are stored
-  KvShape shape;            // bytes of a block, of one rank
+  std::optional<PressureAction> pressure;  // none: every chunk is copied
+  bool prompt_only = true;                 // only blocks of prompts are stored
+  KvShape shape;                           // bytes of a block, of one rank
 };
 
 struct EngineConfig {

@@ -262,6 +262,7 @@ void Engine::State::handle(const Reduction& reduction) {
 void Engine::State::step(const ReduceVector& agreed) {
   const auto unsigned_of = [&agreed](Agreed what) { return static_cast<std::uint64_t>(agreed[what]); };
   if (pass_held) return release_pass(agreed);
+  cache.begin_offload_step(agreed[agreed_time]);
   load_failed |= unsigned_of(agreed_load_failure) != kNoFailure;
   if (pass_complete) finish_pass(agreed[agreed_pass]);
   if (load_failed && !scheduler.loads_gate_passes()) {
@@ -285,6 +286,7 @@ void Engine::State::step(const ReduceVector& agreed) {
   // While a load has failed, there is no decode either: finished requests would publish pages below garbage.
   const bool formed = !load_failed && !cache.copies_under_way() && scheduler.form(agreed[agreed_time], pass);
   pass_held = formed && cache.copies_under_way();
+  cache.end_offload_step();
   if (!cache.copies_under_way()) cache.submit_loads();
   cache.keep_reserve();
   cache.submit_backups(formed && !pass_held);
@@ -296,10 +298,10 @@ void Engine::State::step(const ReduceVector& agreed) {
   prefetcher.free_released(true);
   scheduler.poll_next();  // no decode step brings the next poll
   KV_CHECK(scheduler.idle() || cache.anything_in_flight() || storage.anything_in_flight() || hand_overs.writing() ||
-               scheduler.awaits_peer(),
+               scheduler.awaits_peer() || cache.offload_due(),
            "a request that fits never waits for nothing");
   if (!arrived.empty() || !hints.empty() || cache.acknowledgement_due() || storage.answer_due() || !notices.empty() ||
-      hand_overs.acknowledgement_due()) {
+      hand_overs.acknowledgement_due() || cache.offload_due()) {
     agree();
   }
 }
@@ -345,9 +347,10 @@ bool Engine::State::take_storage_answers(const ReduceVector& agreed) {
     if (is_load(answer)) cache.take_direct(answer);
   }
   for (const StorageAnswer& answer : storage.answers()) {
-    if (!is_load(answer)) prefetcher.take(answer, scheduler.head());
+    if (is_load(answer)) continue;
+    cache.offloads_blocks() ? cache.take_tier_answer(answer) : prefetcher.take(answer, scheduler.head());
   }
-  for (const std::uint64_t store : storage.ended()) cache.end_store(store);
+  for (const Storage::Ended& store : storage.ended()) cache.end_store(store.hold, store.done);
   return true;
 }
 

@@ -85,10 +85,10 @@ std::span<const PageKey> Scheduler::reusable(const Request& request) const {
 }
 
 void Scheduler::prefetch(Request& request, TimeNs now) {
-  if (config_.storage.empty()) return;
+  if (!prefetches()) return;
   const TimeNs starts = prefetcher_.weighs_costs() ? now + queued_compute_ns(request) : now;
   const std::span<const PageKey> keys = reusable(request);
-  const PrefixMatch match = cache_.look_up(keys);
+  const PrefixMatch match = cache_.look_up(keys, request.record.request);
   request.looked_up_behind = match.device_pages + match.host_pages;
   ++request.prefetch_attempts;
   request.retry_step = 0;
@@ -106,7 +106,7 @@ bool Scheduler::retries(const Request& request) const {
 // prefetch brought and that were evicted since do not count.
 bool Scheduler::look_up_again(Request& request, const PrefixMatch& match) {
   const Pages matched = match.device_pages + match.host_pages;
-  if (!config_.prefetch_recheck || config_.storage.empty() || request.recompute) return false;
+  if (!config_.prefetch_recheck || !prefetches() || request.recompute) return false;
   if (matched >= request.looked_up_behind || prefetcher_.waits(request.record.request)) return false;
   if (request.prefetch_attempts >= config_.prefetch_attempts) {
     request.looked_up_behind = matched;
@@ -242,7 +242,7 @@ Scheduler::Admission Scheduler::admit(Request& request, Tokens budget, Pages res
 Scheduler::Admission Scheduler::take_over(Request& request, Tokens budget, Pages reserved) {
   const std::span<const PageKey> keys = reusable(request);
   const bool waits = prefetcher_.waits(request.record.request);
-  PrefixMatch match = waits ? cache_.match(keys) : cache_.look_up(keys);
+  PrefixMatch match = waits ? cache_.match(keys) : cache_.look_up(keys, request.record.request);
   if (look_up_again(request, match)) return Admission::held;
   if (cache_.offloads_blocks() && request.recompute) {
     match.host_pages = 0;
@@ -259,7 +259,7 @@ Scheduler::Admission Scheduler::take_over(Request& request, Tokens budget, Pages
   cache_.release(match);
   if (!promised) return Admission::no_room;
   if (prefetcher_.holds(request.record.request, step_time_)) return Admission::held;
-  if (waits) match = cache_.look_up(keys);
+  if (waits) match = cache_.look_up(keys, request.record.request);
   cache_.lease(match);
   request.pools.request = request.record.request;
   const Pages direct = prefetcher_.direct_pages(request.record.request, match.device_pages + match.host_pages);
@@ -321,6 +321,7 @@ void Scheduler::take_over_prefix(Request& request, const PrefixMatch& match) {
   const Pages matched = match.device_pages + match.host_pages;
   const Pages direct = prefetcher_.direct_pages(record.request, matched);
   PrefetchOutcome outcome = prefetcher_.finish(record.request, matched);
+  if (cache_.offloads_blocks()) outcome.runs = cache_.read_for(reusable(request), match, record.request);
   NodeId end = match.device_end;
   const auto move_to = [&](NodeId next) {
     cache_.lease(next);
@@ -644,8 +645,8 @@ void Scheduler::ensure_keys(Request& request, Pages pages) {
 // ---- accounts ----------------------------------------------------------------------------------------
 
 bool Scheduler::arrival_changes_step() const {
-  if (config_.poll_steps > 1) return false;   // bursts end at the next poll
-  if (!config_.storage.empty()) return true;  // the arrival's prefetch can begin
+  if (config_.poll_steps > 1) return false;  // bursts end at the next poll
+  if (prefetches()) return true;             // the arrival's prefetch can begin
   return waiting_.empty() || (order_->reorders() && waiting_.size() < config_.order_window);
 }
 

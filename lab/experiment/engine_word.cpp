@@ -91,6 +91,7 @@ std::vector<EngineSetting> engine_settings(const Experiment& e) {
   settings.push_back({"scheduler.style", "vllm"});  // TensorRT-LLM has one budget per step too (in-flight batching)
   settings.push_back({"cache.evict_unit", "page"});
   settings.push_back({"cache.state_points", "align"});
+  if (word.engine == ServingEngine::vllm) settings.push_back({"cache.offload", "vllm"});
   settings.push_back({"cache.load_back_min_tokens", "0"});  // vLLM's OffloadingConnector has no shortest load
   return settings;
 }

@@ -113,7 +113,10 @@ constexpr std::string_view kOfHost[] = {"tiers.host.memory_gib",
                                         "cache.io",
                                         "cache.load_back_admission",
                                         "cache.load_back_min_tokens",
-                                        "cache.load_back_quota_tokens"};
+                                        "cache.load_back_quota_tokens",
+                                        "cache.offload_eviction",
+                                        "cache.offload_threshold",
+                                        "cache.offload_prompt_only"};
 constexpr std::string_view kOfHostRatio[] = {"tiers.host.memory_share"};
 constexpr std::string_view kOfReclaim[] = {"cache.rules.reclaim_order"};
 constexpr std::string_view kOfWriteBack[] = {"cache.clean_reserve", "cache.rules.host_evicts_leaving"};
@@ -126,6 +129,7 @@ constexpr std::string_view kOfStorage[] = {"model.revision",
                                            "cache.rules.prefetch_recheck",
                                            "cache.storage_batch_pages",
                                            "cache.storage_retries",
+                                           "cache.offload_backpressure",
                                            "cache.namespace",
                                            "cache.path"};
 constexpr std::string_view kOfTimeout[] = {"cache.prefetch_timeout_base_s", "cache.prefetch_timeout_per_ki_token_s",

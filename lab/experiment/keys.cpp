@@ -474,6 +474,21 @@ std::span<const Key> experiment_keys() {
       choice<&EngineConfig::evict_unit>("cache.evict_unit",
                                         "page: evict just enough pages, from the tail of a leaf; node: evict whole "
                                         "leaves"),
+      text_choice("cache.offload", {"hicache", "vllm"},
+                  "Rules by which pages move between the device and the tiers below: those of SGLang's HiCache "
+                  "(hicache), or of vLLM's OffloadingConnector (vllm), which need scheduler.style = vllm, "
+                  "cache.eviction = lru and a host tier. With scheduler.style = vllm, models with windows or states "
+                  "always have vLLM's"),
+      text_choice("cache.offload_eviction", {"lru", "arc"},
+                  "vLLM's offloading: which block leaves a full host tier, as vLLM's eviction_policy"),
+      integer("cache.offload_threshold", 0, 0, 1e6,
+              "vLLM's offloading: requests that must offer a block before the host tier stores it, as vLLM's "
+              "store_threshold; 0 and 1: the first one"),
+      flag("cache.offload_prompt_only", true,
+           "vLLM's offloading: blocks of answers are not stored, as with vLLM's offload_prompt_only"),
+      text_choice("cache.offload_backpressure", {"none", "throttle", "drop"},
+                  "vLLM's offloading: which copies to a storage tier are left out while its writes are slow: none, a "
+                  "share that grows (throttle), or all (drop), as policy_cls of vLLM's backpressure"),
       policy<&EngineConfig::write_policy>(
           "cache.write_policy", PolicyKind::write,
           "When pages are copied to the host: after the first request that inserts the prefix (write_through), after "

@@ -266,7 +266,7 @@ Setup make_setup_of(const Experiment& e, const HardwareSpec* hardware, bool deco
   }
   setup.notes.insert(setup.notes.begin(), setup.model.notes.begin(), setup.model.notes.end());
   setup.notes.insert(setup.notes.begin(), setup.model.inexact.begin(), setup.model.inexact.end());
-  if (setup.engine.pools.empty() && setup.engine.block_groups.groups.empty()) {
+  if (setup.engine.pools.empty() && !setup.has_block_groups()) {
     setup.notes.insert(setup.notes.begin(), setup.model.without_pages.begin(), setup.model.without_pages.end());
   }
   setup.notes.insert(setup.notes.end(), e.notes().begin(), e.notes().end());

@@ -62,6 +62,9 @@ struct Setup {
     if (decode == nullptr) return world.engines * std::uint64_t{figure(engine)};
     return roles.prefill * std::uint64_t{figure(engine)} + roles.decode.engines * std::uint64_t{figure(decode->engine)};
   }
+  // Returns whether the engine decides by vLLM's blocks, and whether these are of several kinds of KV.
+  bool has_blocks() const { return !engine.block_groups.groups.empty(); }
+  bool has_block_groups() const { return engine.block_groups.groups.size() > 1; }
   std::uint64_t gpus() const {
     return sum_of_engines([](const EngineConfig& of) { return of.ranks; });
   }

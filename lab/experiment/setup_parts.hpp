@@ -1,5 +1,6 @@
-// The steps of make_setup(), by what they set up: setup_roles.cpp, setup_hardware.cpp, setup_costs.cpp, setup_tiers.cpp
-// and setup_storage.cpp. Private to lab/experiment/*.cpp. Errors of each: InputError that names the key, ModelError.
+// The steps of make_setup(), by what they set up: setup_roles.cpp, setup_hardware.cpp, setup_costs.cpp,
+// setup_tiers.cpp, setup_offload.cpp and setup_storage.cpp. Private to lab/experiment/*.cpp. Errors of each: InputError
+// that names the key, ModelError.
 #pragma once
 
 #include <cstdint>
@@ -65,6 +66,21 @@ void keep_pools(const Experiment& e, Setup& setup);
 // Returns the tokens of a page: those of cache.page_tokens, or what vLLM's groups of blocks make of them.
 std::uint32_t page_of(const Experiment& e, std::uint32_t ranks, Setup& setup);
 void size_tiers(const Experiment& e, Setup& setup);
+// The KV of a slot, in pieces of one layer each.
+KvShape shape_of_slot(const PoolSize& pool, std::uint32_t layers, std::uint32_t page_tokens);
+
+// ---- setup_offload.cpp
+
+// Returns whether L1 has the size of vLLM's pool of equal blocks. A draft model's layers are not in its groups here.
+bool has_blocks(const Experiment& e, const Setup& setup);
+// Returns whether a model with windows or states is decided for by vLLM's groups of blocks.
+bool decides_by_blocks(const Experiment& e, const Setup& setup);
+// Returns whether vLLM's offloading decides for a model with one kind of KV.
+bool offloads_pages(const Experiment& e, Setup& setup);
+// Makes each page of L1 a block of one group.
+void fill_pages_as_blocks(Setup& setup);
+// Sizes vLLM's host tier. `ratio`: of tiers.host.ratio; 0 = the tier has another size.
+void fill_host_chunks(const Experiment& e, double ratio, Setup& setup);
 
 // ---- setup_storage.cpp
 

@@ -172,14 +172,6 @@ std::uint32_t layers_of(const ModelGeometry& model, PoolKind kind) {
   return static_cast<std::uint32_t>(std::max<std::ptrdiff_t>(std::ranges::count_if(model.layers, has), 1));
 }
 
-// The KV of a slot, in pieces of one layer each.
-KvShape shape_of_slot(const PoolSize& pool, std::uint32_t layers, std::uint32_t page_tokens) {
-  const std::uint64_t bytes = static_cast<std::uint64_t>(pool.slot_bytes + 0.5);
-  const std::uint32_t pieces = bytes % (2 * std::uint64_t{layers}) == 0 ? layers : 1;
-  const std::uint32_t planes = bytes % (2 * std::uint64_t{pieces}) == 0 ? 2 : 1;
-  return {pieces, planes, 1, static_cast<std::uint32_t>(bytes / pieces / planes), page_tokens};
-}
-
 // Requires: the model has windows or states. `blocks`: the engine has vLLM's groups of blocks; else SGLang's pools.
 void check_state_points(const Experiment& e, const EngineConfig& engine, bool blocks) {
   if (make_state_points(engine)->of_blocks() == blocks) return;
@@ -208,19 +200,6 @@ void note_idle_pool_keys(const Experiment& e, Setup& setup) {
   if (!setup.block_pool) {
     note("cache.state_points", e.text("cache.state_points") != EngineConfig{}.state_points, state, "states");
   }
-}
-
-// Returns whether L1 has the size of vLLM's pool of equal blocks. A draft model's layers are not in its groups here.
-bool has_blocks(const Experiment& e, const Setup& setup) {
-  return e.policy("scheduler.style").name == "vllm" && has_block_pool(setup.model) &&
-         e.text("model.draft.kind") == "none";
-}
-
-// Returns whether the engine decides by vLLM's groups of blocks, which have no storage tier yet.
-bool decides_by_blocks(const Experiment& e, const Setup& setup) {
-  if (!has_blocks(e, setup) || setup.has_role) return false;
-  return std::ranges::none_of(kTierSpecs,
-                              [&](const TierSpec& spec) { return is_storage(spec.tier) && has_tier(e, spec.tier); });
 }
 
 // Sizes L1 by vLLM's pool of equal blocks.
@@ -324,45 +303,14 @@ void divide_host(const Experiment& e, double ratio, Setup& setup) {
   }
 }
 
-// Sizes the host tier in chunks, as vLLM's CPUOffloadingSpec does. `ratio`: of tiers.host.ratio; 0 = the tier has
-// another size. Each chunk is one block of all ranks.
-void fill_host_chunks(const Experiment& e, double ratio, Setup& setup) {
-  constexpr Bytes kAlignment = 4096;  // SharedOffloadRegion.BLOCK_SIZE_ALIGNMENT
-  constexpr double kMostChunks = 4e9;
-  EngineConfig& engine = setup.engine;
-  const BlockPool& pool = *setup.block_pool;
-  const double gib = e.number("tiers.host.gib") / setup.attention_dp;
-  const auto tokens = static_cast<double>(e.integer("tiers.host.tokens")) / setup.attention_dp;
-  const Bytes chunk_bytes = (pool.block_bytes * engine.ranks + kAlignment - 1) / kAlignment * kAlignment;
-  const double groups = static_cast<double>(std::max<std::uint64_t>(pool.full_groups, 1));
-  const double chunks = std::floor(
-      ratio != 0 ? static_cast<double>(pool.blocks) * ratio
-      : gib != 0 ? gib * kGib / static_cast<double>(chunk_bytes)
-                 : std::floor(tokens / static_cast<double>(std::max<Tokens>(pool.block_tokens, 1))) * groups);
-  if (chunks < 1 || chunks > kMostChunks) {
-    throw InputError(e.where(ratio != 0 ? "tiers.host.ratio"
-                             : gib != 0 ? "tiers.host.gib"
-                                        : "tiers.host.tokens") +
-                     ": the host tier holds " + (chunks < 1 ? "less than a chunk" : "more than 4 billion chunks") +
-                     " of " + std::to_string(chunk_bytes) + " bytes; make it " + (chunks < 1 ? "larger" : "smaller"));
-  }
-  BlockOffloadConfig& config = engine.block_offload;
-  config.host.chunks = static_cast<std::uint32_t>(chunks);
-  const auto layers = std::max<std::uint64_t>(1, setup.model.layers.size() / pool.groups.size());
-  PoolSize block;
-  block.slot_bytes = static_cast<double>(pool.block_bytes);
-  config.shape = shape_of_slot(block, static_cast<std::uint32_t>(layers), 1);
-  const double pages = chunks / groups * static_cast<double>(pool.block_tokens) / static_cast<double>(pool.page_tokens);
-  engine.host_pages = std::max<Pages>(1, static_cast<Pages>(pages));  // if it holds full attention alone
-  for (const char* key : {"cache.write_policy", "cache.tiering", "cache.load_back_admission"}) {
-    if (!e.is_given(key)) continue;
-    setup.notes.push_back(e.where(key) + " has no effect: vLLM's offloading decides what moves to the host and back");
-  }
-  engine.write_policy = EngineConfig{}.write_policy;
-  engine.tiering = Tiering::inclusive;
-}
-
 }  // namespace
+
+KvShape shape_of_slot(const PoolSize& pool, std::uint32_t layers, std::uint32_t page_tokens) {
+  const std::uint64_t bytes = static_cast<std::uint64_t>(pool.slot_bytes + 0.5);
+  const std::uint32_t pieces = bytes % (2 * std::uint64_t{layers}) == 0 ? layers : 1;
+  const std::uint32_t planes = bytes % (2 * std::uint64_t{pieces}) == 0 ? 2 : 1;
+  return {pieces, planes, 1, static_cast<std::uint32_t>(bytes / pieces / planes), page_tokens};
+}
 
 Pages tier_pages(const Experiment& e, const std::string& tier, Tokens page_tokens, double bytes_per_token) {
   const auto tokens = static_cast<Tokens>(e.integer("tiers." + tier + ".tokens"));
@@ -463,6 +411,7 @@ void size_tiers(const Experiment& e, Setup& setup) {
     }
     --engine.device_pages;
   }
+  if (offloads_pages(e, setup)) fill_pages_as_blocks(setup);
   const double host_bytes = static_cast<double>(setup.page_bytes()) / static_cast<double>(page) * engine.ranks;
   engine.host_pages = group_part(e, "host", tier_pages(e, "host", page, host_bytes), setup);
   const double ratio = bounded_host_ratio(e, setup);
@@ -476,7 +425,7 @@ void size_tiers(const Experiment& e, Setup& setup) {
     engine.host_pages = static_cast<Pages>(pages);
   }
   if (divides_memory(e, setup) && has_tier(e, Tier::host)) divide_host(e, ratio, setup);
-  if (!engine.block_groups.groups.empty() && has_tier(e, Tier::host)) fill_host_chunks(e, ratio, setup);
+  if (setup.has_blocks() && has_tier(e, Tier::host)) fill_host_chunks(e, ratio, setup);
   const bool beyond_device = engine.prefetch_share_of == PrefetchShareOf::host_less_device;
   if (beyond_device && engine.host_pages != 0 && engine.host_pages <= engine.device_pages) {
     throw InputError(

@@ -490,13 +490,14 @@ class Story {
     return closure == Closure::tail ? ": windows" : closure == Closure::point ? ": the state" : "";
   }
 
-  static std::string what_of(const RequestLife::PageMoment& moment, const std::string& at) {
+  std::string what_of(const RequestLife::PageMoment& moment, const std::string& at) const {
     if (moment.kind == DecisionKind::evict_host) {
       return "evicted from the host" + at + (moment.reason == Reason::shadowed ? "; the device keeps its copy" : "");
     }
     if (moment.kind == DecisionKind::evict_device) {
-      return "evicted from the device" + at +
-             (moment.reason == Reason::demoted ? "; the host keeps a copy" : "; no copy is left");
+      if (moment.reason == Reason::demoted) return "evicted from the device" + at + "; the host keeps a copy";
+      const bool offloaded = engine_.block_offload.host.chunks != 0;  // and may have a copy
+      return "evicted from the device" + at + (offloaded ? "" : "; no copy is left");
     }
     if (moment.reason == Reason::capacity) return "not backed up" + at + ": the host had no room";
     std::string queued = (moment.reason == Reason::retry ? "queued for backup again" : "queued for backup") + at;

@@ -637,7 +637,7 @@ class Planner {
     }
     const Setup setup = make_setup(choices_.experiment(base_, trial.setting));
     for (const std::string& note : setup.model.inexact) plan_.warnings.push_back(note);
-    if (setup.engine.pools.empty() && setup.engine.block_groups.groups.empty()) {
+    if (setup.engine.pools.empty() && !setup.has_block_groups()) {
       for (const std::string& note : setup.model.without_pages) plan_.warnings.push_back(note);
     }
     for (const Json& tier : trial.report.at("tiers")) {

@@ -157,9 +157,9 @@ std::optional<Finding> host_not_larger(const Setup& setup) {
   return Finding{WarningKind::host_not_larger,
                  "The host tier's " + grouped(engine.host_pages * setup.attention_dp) + " pages (" +
                      host_gib(setup, host) + " an engine, all ranks together) are no more than the device tier's " +
-                     grouped(engine.device_pages * setup.attention_dp) +
-                     ", and write_through keeps a copy of the device's pages there, so the host adds next to "
-                     "nothing" +
+                     grouped(engine.device_pages * setup.attention_dp) + ", and " +
+                     (setup.has_blocks() ? "vLLM's offloading" : "write_through") +
+                     " keeps a copy of the device's pages there, so the host adds next to nothing" +
                      (setup.has_storage() ? " and little reaches storage" : "") + ": give tiers.host more than " +
                      host_gib(setup, device + 1) + ", or " + host_gib(setup, 2 * device) +
                      " for as much again as the device holds" + copies_of_ranks(setup),

@@ -49,7 +49,7 @@ DeviceConfig common_config(const Experiment& experiment, const Setup& setup, Ran
   config.slow_factor = slow_factor(experiment, setup);
   config.shape = setup.engine.shape;
   config.host_layout = setup.engine.host_layout;
-  config.device_pages = setup.engine.device_pages;
+  config.device_pages = setup.engine.device_slots();
   config.host_pages = setup.engine.host_pages;
   config.seed = static_cast<std::uint64_t>(experiment.integer("seed"));
   config.flip = flip_of(experiment, setup);

@@ -781,7 +781,7 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
         spec.name.data(), facts.tier(tier).used_max, facts.tier(tier).capacity, m.tier(tier).evicted,
         m.tier(tier).written, share(m.hit[tier]).c_str());
   }
-  if (facts.stores()) {
+  if (facts.stores() && facts.prefetches) {
     const Metrics::Prefetches& p = m.prefetches;
     add("prefetch   %" PRIu64 " issued: %" PRIu64 " completed, %" PRIu64 " failed, %" PRIu64 " stopped, %" PRIu64
         " revoked, %" PRIu64 " aborted, %zu open; %" PRIu64 " pages used of %" PRIu64

@@ -56,6 +56,7 @@ struct RunFacts {
   bool stores() const {
     return std::ranges::any_of(kStorageSpecs, [this](const TierSpec& spec) { return tier(spec.tier).capacity != 0; });
   }
+  bool prefetches = true;       // false: vLLM's offloading reads storage tiers
   std::uint64_t gpus = 1;       // of all engines
   Bytes stored_page_bytes = 0;  // size of a page in a storage tier, all ranks together
   Tokens page_tokens = 0;

@@ -80,6 +80,7 @@ RunFacts facts_of(const Experiment& experiment, const Setup& setup, const ServeT
     facts.engine = engine_line(experiment);
     facts.errors = features_of_settings(experiment, setup);
   }
+  facts.prefetches = !setup.has_blocks();
   facts.seed = static_cast<std::uint64_t>(experiment.integer("seed"));
   facts.tier(Tier::device).capacity = setup.sum_of_engines([](const EngineConfig& of) { return of.device_pages; });
   facts.tier(Tier::host).capacity = setup.sum_of_engines([](const EngineConfig& of) { return of.host_pages; });
@@ -131,7 +132,7 @@ void add_outcome(const Cluster& cluster, const Setup& setup, RunFacts& facts) {
     pool.used_max = unit * cluster.pool_used_max(pool.number, pool.tier, pool.engines);
   }
   for (RunFacts::BlockPoolFacts& pool : facts.block_pools) {
-    if (!setup.engine.block_groups.groups.empty()) pool.used_max = cluster.pool_used_max(1, Tier::device);
+    if (setup.has_blocks()) pool.used_max = cluster.pool_used_max(1, Tier::device);
   }
   for (std::size_t seat = 0; seat < cluster.seats() && !real; ++seat) {
     const DecisionMark mark = cluster.decisions_of(seat);
@@ -372,7 +373,7 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
   if (!files.out.empty() && leads) {
     folder.emplace(files.out, files.force, terms.at_once ? RunFolder::Appears::at_once : RunFolder::Appears::whole,
                    RequestColumns{setup.world.engines > 1, setup.decode != nullptr,
-                                  !setup.engine.pools.empty() || !setup.engine.block_groups.groups.empty()});
+                                  !setup.engine.pools.empty() || setup.has_block_groups()});
     folder->write("experiment.resolved.toml", resolved);
   }
   if (terms.ranks != nullptr) terms.ranks->meet();  // rank 0 has created the folder

@@ -276,7 +276,6 @@ class VllmReader : public FlagReader {
       replace_tier("host", source_ + " without --kv-offloading-size");
     } else {
       experiment_.set("tiers.host.gib=" + number_text(found.gib * static_cast<double>(groups_)), found.origin);
-      set_fixed("cache.write_policy", "write_through", "vLLM offloads each block once it is full");
       read_spec(found);
     }
     apply_secondary_tiers(found);
@@ -326,21 +325,49 @@ class VllmReader : public FlagReader {
     return at->get<std::string>();
   }
 
-  // Notes the settings of vLLM's offloading that have no key.
+  // The settings of vLLM's offloading. Notes those that have no key.
   void read_spec(const Offloading& found) {
-    static constexpr std::string_view kKnown[] = {"cpu_bytes_to_use", "secondary_tiers", "spec_name"};
+    static constexpr std::string_view kKnown[] = {"cpu_bytes_to_use", "secondary_tiers", "spec_name",
+                                                  "eviction_policy",  "store_threshold", "offload_prompt_only",
+                                                  "backpressure"};
+    const std::string from = found.origin.substr(0, found.origin.find(" cpu_bytes_to_use"));
+    const auto set = [&](const char* key, const char* name, const std::string& preset) {
+      const auto at = found.extra.find(name);
+      std::string value = preset;
+      if (at != found.extra.end()) value = at->is_string() ? at->get<std::string>() : at->dump();
+      experiment_.set(std::string(key) + "=" + value, from + " " + name);
+    };
+    set("cache.offload_eviction", "eviction_policy", "lru");
+    set("cache.offload_threshold", "store_threshold", "0");
+    set("cache.offload_prompt_only", "offload_prompt_only", "true");
+    read_backpressure(found, from);
     std::vector<std::string> others;
     for (const auto& [name, setting] : found.extra.items()) {
-      const bool preset =
-          (name == "eviction_policy" && setting == "lru") || (name == "blocks_per_chunk" && setting == 1);
+      const bool preset = (name == "blocks_per_chunk" && setting == 1) ||
+                          (name == "block_size" && setting == experiment_.integer("cache.page_tokens"));
       if (!preset && std::ranges::find(kKnown, name) == std::end(kKnown)) others.push_back(name + " " + setting.dump());
     }
     if (!others.empty()) note("of the offloading, not modelled: " + joined_words(others));
-    if (!found.extra.contains("offload_prompt_only")) {
-      note_on("cache.output",
-              "not modelled: vLLM offloads the blocks of prompts alone (offload_prompt_only); here the pages "
-              "of answers go to the host too");
+  }
+
+  // Of all further tiers here; in vLLM, a tier may have other settings than the rest.
+  void read_backpressure(const Offloading& found, const std::string& from) {
+    std::vector<Json> given{found.extra.value("backpressure", Json())};
+    const Json tiers = found.extra.value("secondary_tiers", Json::array());
+    for (const Json& tier : tiers.is_array() ? tiers : Json::array()) {
+      if (tier.is_object()) given.push_back(tier.value("backpressure", Json()));
     }
+    std::string action = "none";
+    for (const Json& one : given) {
+      if (!one.is_object()) continue;
+      const std::string policy = text_of(one, "policy_cls", from);
+      if (action == "none" || !policy.empty()) action = policy == "DropStorePolicy" ? "drop" : "throttle";
+      for (const auto& [name, setting] : one.items()) {
+        if (name == "policy_cls" || name == "backpressure_cls") continue;
+        note("of the offloading, not modelled: backpressure " + name + " " + setting.dump());
+      }
+    }
+    experiment_.set("cache.offload_backpressure=" + action, from + " backpressure");
   }
 
   // The tiers behind the host: of the types of v1/kv_offload/tiering, `fs` is a folder.
@@ -625,7 +652,7 @@ class VllmWriter {
     say("--block-size", e_.as_toml("cache.page_tokens"));
     write_device_tier(groups);
     if (!e_.flag("cache.hybrid_allocator")) result_.line += " --disable-hybrid-kv-cache-manager";
-    if (!setup_.engine.block_groups.groups.empty()) {
+    if (setup_.has_block_groups()) {
       const Tokens page = setup_.engine.shape.page_tokens, kept = make_state_points(setup_.engine)->retention();
       if (kept != 0) say("--prefix-cache-retention-interval", std::to_string((kept + page - 1) / page * page));
       said_.insert("cache.state_points");
@@ -716,7 +743,30 @@ class VllmWriter {
       note(std::string(e_.number("tiers.host.ratio") != 0 ? "tiers.host.ratio" : "tiers.host.tokens") +
            " is said in GiB");
     }
-    say("--kv-offloading-size", number_text(gib));
+    said_.insert({"cache.offload_eviction", "cache.offload_threshold", "cache.offload_prompt_only",
+                  "cache.offload_backpressure"});
+    Json extra = Json::object();
+    if (const std::string& eviction = e_.text("cache.offload_eviction"); eviction != "lru") {
+      extra["eviction_policy"] = eviction;
+    }
+    if (const std::int64_t threshold = e_.integer("cache.offload_threshold"); threshold > 1) {
+      extra["store_threshold"] = threshold;
+    }
+    if (!e_.flag("cache.offload_prompt_only")) extra["offload_prompt_only"] = false;
+    if (e_.integer("tiers.disk.tokens") != 0 || e_.number("tiers.disk.gib") != 0) {
+      const std::string folder = e_.text("tiers.disk.path");
+      extra["spec_name"] = "TieringOffloadingSpec";
+      extra["secondary_tiers"] = Json::array({{{"type", "fs"}, {"root_dir", folder.empty() ? "/tmp/kv" : folder}}});
+    }
+    if (const std::string& action = e_.text("cache.offload_backpressure"); action != "none") {
+      extra["backpressure"] = {{"backpressure_cls", "EMABackpressureDetector"},
+                               {"policy_cls", action == "drop" ? "DropStorePolicy" : "ThrottledDropPolicy"}};
+    }
+    if (extra.empty() || !setup_.has_blocks()) return say("--kv-offloading-size", number_text(gib));
+    extra["cpu_bytes_to_use"] = static_cast<std::int64_t>(gib * kGib);
+    const Json config = {
+        {"kv_connector", "OffloadingConnector"}, {"kv_role", "kv_both"}, {"kv_connector_extra_config", extra}};
+    say("--kv-transfer-config", config.dump());
   }
 
   // The keys that the line does not give, among those that the experiment sets and that have an effect.

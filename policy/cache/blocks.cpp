@@ -15,18 +15,24 @@ PrefixMatch Cache::match_blocks(std::span<const PageKey> keys) const {
   match.device_end = match.end = tree_.root();
   match.present = hit.longest / page;
   match.free_blocks = hit.free_blocks;
-  if (offload_ != nullptr) add_host_part(keys, match);
+  count_unusable(keys, match);
+  return match;
+}
+
+// What is there, and cannot be used.
+void Cache::count_unusable(std::span<const PageKey> keys, PrefixMatch& match) const {
+  const Tokens page = config_.shape.page_tokens;
   const Pages usable = match.device_pages + match.host_pages;
   match.present = std::max(match.present, usable);
-  if (match.present == usable) return match;
-  const std::vector<Tokens> alone = blocks_->longest_of_each(keys, hit.longest);
+  match.without_window = match.without_state = 0;
+  if (match.present == usable) return;
+  const std::vector<Tokens> alone = blocks_->longest_of_each(keys, match.present * page);
   for (std::size_t at = 0; at < alone.size(); ++at) {
     const Closure closure = config_.block_groups.groups[at].closure;
     const Pages lost = std::min(match.present - alone[at] / page, match.present - usable);
     if (closure == Closure::tail) match.without_window = std::max(match.without_window, lost);
     if (closure == Closure::point) match.without_state = std::max(match.without_state, lost);
   }
-  return match;
 }
 
 bool Cache::allocate_blocks(Pages pages, std::vector<SlotId>& slots, RequestPools& pools) {

@@ -1,13 +1,14 @@
-// Cache, vLLM's host tier for groups of blocks: which blocks are stored there, what a look-up finds, and which blocks
-// are loaded. A chunk is one block of a group. HostChunks has the chunks.
+// Cache, vLLM's offloading for blocks of L1: which blocks are stored in the host tier, what a look-up finds, and which
+// blocks are loaded. A chunk is one block of a group. TieredChunks has the chunks; cache/offload_tiers.cpp moves them
+// between the host tier and the storage tiers.
 //
 // Stores: after each pass, the full blocks of the prompt that a later request is expected to need, with one call for
 // each state and one for all others. What does not fit is offered again after the next pass.
 // Look-ups: behind the prefix on L1, each kind of group by its closure, until all agree. A chunk that is still being
 // stored makes the request wait; so does one that another request is loading.
 // Rules: vLLM 0.33.0, distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py, with one block per chunk. A hit
-// ends at a page, so that a prompt of whole pages loads a page less. Different: blocks that a copy reads stay in use
-// until it has ended, where vLLM gives them to others and lets the pass wait.
+// ends at a page, so that a prompt of whole pages loads a page less. Different: blocks that a copy reads are
+// given to others only when it has ended, where vLLM lets the pass wait.
 #include <algorithm>
 #include <utility>
 
@@ -23,7 +24,8 @@ std::size_t blocks_up(Tokens tokens, Tokens block) { return static_cast<std::siz
 
 void Cache::begin_offload() {
   const std::vector<BlockGroup>& groups = config_.block_groups.groups;
-  offload_ = std::make_unique<HostChunks>(config_.block_offload.host);
+  TieredChunksConfig of{config_.block_offload.host, further_tiers(), config_.block_offload.shape.page_bytes()};
+  offload_ = std::make_unique<TieredChunks>(of);
   for (std::uint32_t at = 0; at < groups.size(); ++at) look_up_order_.push_back(at);
   const auto reach = [&](std::uint32_t at) {  // the widest window first
     const BlockGroup& group = groups[at];
@@ -54,26 +56,33 @@ std::size_t Cache::blocks_to_load(const BlockGroup& group, Tokens end) const {
   return std::max(blocks_up(group.window, block), blocks_up(group.window - 1 + beyond, block));
 }
 
-// Return how many of the blocks [from, to) of the group can be loaded; none if that depends on a store under way.
+// What a storage tier has comes to the host tier once for a request: if it has left again, the host tier is too small
+// for the prefix. (vLLM reads it again and again then.)
+Found Cache::look_up_chunk(const Chunk& chunk, RequestId request) {
+  const bool was_read = offload_->host().look_up(chunk.key) == Found::miss && offload_->source_of(chunk.key, request);
+  return was_read ? Found::miss : offload_->look_up(chunk, request);
+}
+
+// Return how many of the blocks [from, to) of the group can be loaded; none if that depends on what is under way.
 std::optional<std::size_t> Cache::prefix_on_host(std::uint32_t group, std::span<const PageKey> keys, std::size_t from,
-                                                 std::size_t to) const {
+                                                 std::size_t to, RequestId request) {
   std::size_t found = 0;
   bool waits = false;
   for (; from + found < to; ++found) {
-    const Found here = offload_->look_up(chunk_of(group, keys, from + found).key);
+    const Found here = look_up_chunk(chunk_of(group, keys, from + found), request);
     if (here == Found::miss) break;
-    waits |= here == Found::pending;
+    waits |= here != Found::hit;
   }
   return waits ? std::nullopt : std::optional(found);
 }
 
 std::optional<std::size_t> Cache::window_on_host(std::uint32_t group, std::span<const PageKey> keys, std::size_t from,
-                                                 std::size_t to, Tokens end) const {
+                                                 std::size_t to, Tokens end, RequestId request) {
   const BlockGroup& of = config_.block_groups.groups[group];
   std::size_t needed = blocks_to_load(of, end), run = 0;
   bool waits = false;
   for (std::size_t at = to; at-- > from;) {
-    const Found here = offload_->look_up(chunk_of(group, keys, at).key);
+    const Found here = look_up_chunk(chunk_of(group, keys, at), request);
     run = here == Found::miss ? 0 : run + 1;
     waits = here == Found::miss ? false : waits || here == Found::pending;
     if (here == Found::miss) needed = blocks_to_load(of, 0);
@@ -83,7 +92,7 @@ std::optional<std::size_t> Cache::window_on_host(std::uint32_t group, std::span<
 }
 
 // Returns how many tokens behind the first `computed` ones can be loaded; none if that depends on a transfer under way.
-std::optional<Tokens> Cache::find_on_host(std::span<const PageKey> keys, Tokens computed) const {
+std::optional<Tokens> Cache::find_on_host(std::span<const PageKey> keys, Tokens computed, RequestId request) {
   const std::vector<BlockGroup>& groups = config_.block_groups.groups;
   const Tokens page = config_.shape.page_tokens;
   Tokens end = keys.size() * page, hit = 0;
@@ -101,7 +110,8 @@ std::optional<Tokens> Cache::find_on_host(std::span<const PageKey> keys, Tokens 
       if (end < computed + block) return 0;
       const std::size_t from = computed / block, to = blocks_up(end, block);
       const bool is_path = group.closure == Closure::path;
-      const auto found = is_path ? prefix_on_host(*at, keys, from, to) : window_on_host(*at, keys, from, to, end);
+      const auto found =
+          is_path ? prefix_on_host(*at, keys, from, to, request) : window_on_host(*at, keys, from, to, end, request);
       if (found == std::size_t{0}) return 0;
       waits |= !found;
       if (found) end = std::min<Tokens>(end, block * (from + *found));
@@ -133,11 +143,17 @@ std::optional<Tokens> Cache::find_on_host(std::span<const PageKey> keys, Tokens 
   return hit;
 }
 
-void Cache::add_host_part(std::span<const PageKey> keys, PrefixMatch& match) const {
+PrefixMatch Cache::look_up_blocks(std::span<const PageKey> keys, RequestId request) {
+  PrefixMatch match = match_blocks(keys);
+  if (offload_ == nullptr) return match;
+  offload_->begin(request);
   const Tokens page = config_.shape.page_tokens;
-  const std::optional<Tokens> found = find_on_host(keys, match.device_pages * page);
+  const std::optional<Tokens> found = find_on_host(keys, match.device_pages * page, request);
   match.waits = !found;
   match.host_pages = found.value_or(0) / page;
+  if (match.waits && storage_.tiers() > 0) asking_.emplace_back(request, std::vector(keys.begin(), keys.end()));
+  count_unusable(keys, match);
+  return match;
 }
 
 // ---- loads -----------------------------------------------------------------------------------------------------
@@ -146,20 +162,20 @@ void Cache::load_blocks(std::span<const PageKey> keys, const PrefixMatch& match,
                         RequestPools& pools) {
   const Pages end = match.device_pages + match.host_pages;
   sink_.decide(DecisionKind::load_back, Reason::none, keys[match.device_pages], match.host_pages, request);
-  std::vector<Chunk> chunks;
-  std::vector<BlockId> blocks;
+  BlockCopy copy;
+  copy.request = request;
   for (const BlockGroups::Held& held : blocks_->allocate_to_load(pools.tables, end * config_.shape.page_tokens)) {
-    chunks.push_back(chunk_of(held.group, keys, held.at));
-    blocks.push_back(held.block);
-    loading_.insert(chunks.back().key);
+    copy.chunks.push_back(chunk_of(held.group, keys, held.at));
+    copy.blocks.push_back(held.block);
+    loading_.insert(copy.chunks.back().key);
   }
-  const std::vector<SlotId> slots = offload_->prepare_load(chunks, request);
+  const std::vector<SlotId> slots = offload_->prepare_load(copy.chunks, request);
   std::vector<SlotId> own;
   append_slots(pools, end, own);
   sink_.slots(EventKind::slots_allocated, Tier::device, std::span(own).subspan(match.device_pages));
   report_blocks();
   pools.load = mark_of(loads_);
-  add_copy(loads_, std::move(chunks), std::move(blocks), slots, true);
+  add_copy(loads_, std::move(copy), slots, true);
   sink_.event({.kind = EventKind::load_queued, .tier = Tier::device, .pages = match.host_pages});
 }
 
@@ -175,7 +191,9 @@ bool Cache::depends_on_load(const RequestPools& pools, std::uint64_t number) con
 }
 
 void Cache::request_ended(RequestId request) {
-  if (offload_ != nullptr) offload_->finish(request);
+  if (offload_ == nullptr) return;
+  offload_->begin(request);  // it may have looked nothing up
+  offload_->finish(request);
 }
 
 // ---- stores ----------------------------------------------------------------------------------------------------
@@ -202,6 +220,7 @@ void Cache::offload(RequestPools& pools, std::span<const PageKey> keys, Tokens c
 bool Cache::offload(std::span<const BlockGroups::Held> blocks, std::span<const PageKey> keys, RequestId request) {
   std::vector<Chunk> offered;
   for (const BlockGroups::Held& held : blocks) offered.push_back(chunk_of(held.group, keys, held.at));
+  offload_->begin(request);
   auto store = offload_->prepare_store(offered, request);
   const PageKey& key = offered.front().key.key;
   if (!store) {
@@ -213,14 +232,17 @@ bool Cache::offload(std::span<const BlockGroups::Held> blocks, std::span<const P
   if (store->chunks.empty()) return true;
   sink_.decide(DecisionKind::backup, Reason::none, key, store->chunks.size(), request);
   sink_.slots(EventKind::slots_allocated, Tier::host, store->slots);
-  std::vector<BlockId> sources;
-  std::size_t at = 0;
-  for (std::size_t i = 0; i < offered.size() && at < store->chunks.size(); ++i) {
+  BlockCopy copy;
+  copy.request = request;
+  for (std::size_t i = 0, at = 0; i < offered.size() && at < store->chunks.size(); ++i) {
     if (offered[i].key != store->chunks[at].key) continue;
-    sources.push_back(blocks[i].block);
+    copy.blocks.push_back(blocks[i].block);
+    const std::size_t page = blocks[i].at / config_.block_groups.groups[blocks[i].group].blocks_per_page;
+    copy.priors.push_back(page == 0 ? PageKey{} : keys[page - 1]);
     ++at;
   }
-  add_copy(backups_, std::move(store->chunks), std::move(sources), store->slots, false);
+  copy.chunks = std::move(store->chunks);
+  add_copy(backups_, std::move(copy), store->slots, false);
   return true;
 }
 
@@ -247,27 +269,16 @@ void Cache::report_host_chunks() {
 
 // `slots`: of the chunks on the host. The first block of a page is the page's slot on L1; the other blocks, and those
 // of windows and states, move beside.
-void Cache::add_copy(Lanes& lanes, std::vector<Chunk> chunks, std::vector<BlockId> blocks,
-                     std::span<const SlotId> slots, bool to_device) {
+void Cache::add_copy(Lanes& lanes, BlockCopy copy, std::span<const SlotId> slots, bool to_device) {
   lanes.beside.resize(1);
-  BlockCopy copy;
-  for (std::size_t i = 0; i < chunks.size(); ++i) {
-    const ChunkKey& key = chunks[i].key;
-    const PageMove move = to_device ? PageMove{key.key, slots[i], blocks[i]} : PageMove{key.key, blocks[i], slots[i]};
+  for (std::size_t i = 0; i < copy.chunks.size(); ++i) {
+    const ChunkKey& key = copy.chunks[i].key;
+    const BlockId block = copy.blocks[i];
+    const PageMove move = to_device ? PageMove{key.key, slots[i], block} : PageMove{key.key, block, slots[i]};
     (is_page(key) ? lanes.moves : lanes.beside.front()).push_back(move);
     copy.pages += is_page(key) ? 1 : 0;
   }
-  blocks_->hold(blocks);
-  // Those that nobody needs when the copy ends are given back as a request gives them back: of each group the last
-  // first.
-  const std::size_t groups = config_.block_groups.groups.size();
-  for (std::size_t first = 0, end = 0; first < blocks.size(); first = end) {
-    while (end < blocks.size() && chunks[end].key.group % groups == chunks[first].key.group % groups) ++end;
-    std::reverse(blocks.begin() + static_cast<std::ptrdiff_t>(first),
-                 blocks.begin() + static_cast<std::ptrdiff_t>(end));
-  }
-  copy.chunks = std::move(chunks);
-  copy.blocks = std::move(blocks);
+  blocks_->hold(copy.blocks);
   lanes.queued.pages += copy.pages;
   const Pages pages = copy.pages;
   lanes.queued.copies.push_back(std::move(copy));
@@ -317,7 +328,8 @@ void Cache::acknowledge_blocks(const Transfer& transfer, bool to_device, bool do
       for (const Chunk& chunk : copy.chunks) loading_.erase(chunk.key);
       offload_->complete_load(copy.chunks);
     } else {
-      offload_->complete_store(copy.chunks, done);
+      offload_->complete_store(copy.chunks, copy.request, done);
+      write_to_tiers(copy);
     }
   }
   report_host_chunks();

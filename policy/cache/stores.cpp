@@ -230,7 +230,8 @@ void Cache::store_path(NodeId end, Pages from, Pages to, std::size_t tiers_to) {
   }
 }
 
-void Cache::end_store(std::uint64_t hold) {
+void Cache::end_store(std::uint64_t hold, bool done) {
+  if (offload_ != nullptr) return end_tier_copy(hold, done);
   const auto store = stores_.find(hold);
   KV_CHECK(store != stores_.end(), "a write ends once");
   if (--store->second.jobs > 0) return;

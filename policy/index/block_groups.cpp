@@ -106,11 +106,15 @@ void BlockGroups::forget(BlockId id) {
   block.next_same = kNoBlock;
 }
 
-// Appends blocks from the front of the queue.
+// Appends blocks from the front of the queue. Blocks that a transfer holds leave the queue, to wait for its end.
 void BlockGroups::take(std::vector<BlockId>& blocks, std::size_t count) {
   KV_CHECK(count <= free_, "the blocks were counted before");
   for (std::size_t i = 0; i < count; ++i) {
     BlockId id = blocks_[kNoBlock].after;
+    for (; id != kFresh && blocks_[id].held > 0; id = blocks_[kNoBlock].after) {
+      unlink(id);
+      blocks_[id].waits = true;
+    }
     if (id == kFresh) {
       id = static_cast<BlockId>(blocks_.size());
       blocks_.emplace_back();
@@ -134,11 +138,10 @@ void BlockGroups::take(std::vector<BlockId>& blocks, std::size_t count) {
 
 void BlockGroups::use(BlockId id) {
   if (id == kNoBlock) return;
-  if (blocks_[id].uses == 0) {
-    unlink(id);
-    --free_;
-  }
-  ++blocks_[id].uses;
+  Block& block = blocks_[id];
+  if (block.uses == 0 && !std::exchange(block.waits, false)) unlink(id);
+  if (is_free(id)) --free_;
+  ++block.uses;
 }
 
 // Blocks without a key go to the front of the queue, in the order given, and blocks with one to its back.
@@ -146,14 +149,35 @@ void BlockGroups::give_back(std::span<const BlockId> blocks) {
   BlockId front = kNoBlock;
   for (const BlockId id : blocks) {
     if (id == kNoBlock || --blocks_[id].uses > 0) continue;
-    ++free_;
     if (blocks_[id].known) {
       link(id, blocks_[kNoBlock].before);
     } else {
       link(id, front);
       front = id;
-      --filled_;
     }
+    count_free(id);
+  }
+}
+
+// A block that nobody used has become free, unless a transfer still holds it.
+void BlockGroups::count_free(BlockId id) {
+  if (!is_free(id)) return;
+  ++free_;
+  if (!blocks_[id].known) --filled_;
+}
+
+void BlockGroups::hold(std::span<const BlockId> blocks) {
+  for (const BlockId id : blocks) {
+    KV_CHECK(blocks_[id].uses > 0, "a transfer of a request's blocks begins");
+    ++blocks_[id].held;
+  }
+}
+
+void BlockGroups::release_held(std::span<const BlockId> blocks) {
+  for (const BlockId id : blocks) {
+    if (--blocks_[id].held > 0) continue;
+    if (std::exchange(blocks_[id].waits, false)) link(id, kNoBlock);
+    count_free(id);
   }
 }
 
@@ -230,7 +254,7 @@ BlockGroups::Hit BlockGroups::find(std::span<const PageKey> keys, Tokens most) c
     for (std::size_t block = count - needed; block < count; ++block) {
       const BlockId id = cached(name_of(at, keys, block));
       hit.blocks[at][block] = id;
-      if (blocks_[id].uses == 0) ++hit.free_blocks;
+      if (is_free(id)) ++hit.free_blocks;
     }
   }
   return hit;
@@ -448,7 +472,7 @@ std::uint32_t BlockGroups::wanted_to_load(const Hit& hit, Tokens to) const {
     all += static_cast<std::uint32_t>(end > first ? end - first : 0);
     for (std::size_t block = std::min(held, skipped); block < held; ++block) {
       const BlockId id = hit.blocks[at][block];
-      if (id != kNoBlock && blocks_[id].uses == 0) ++all;
+      if (id != kNoBlock && is_free(id)) ++all;
     }
   }
   return all;
@@ -520,8 +544,8 @@ Tokens BlockGroups::cut_chunk(const BlockTables& request, Tokens from, Tokens to
 }
 
 void BlockGroups::check_invariants(std::span<const BlockTables* const> requests, std::span<const BlockId> held) const {
-  std::vector<std::uint32_t> uses(blocks_.size(), 0);
-  for (const BlockId id : held) ++uses[id];
+  std::vector<std::uint32_t> uses(blocks_.size(), 0), holds(blocks_.size(), 0);
+  for (const BlockId id : held) ++holds[id];
   for (const BlockTables* const request : requests) {
     for (const BlockTables::Table& table : request->tables) {
       for (const BlockId id : table.blocks) uses[id] += id == kNoBlock ? 0 : 1;
@@ -531,11 +555,17 @@ void BlockGroups::check_invariants(std::span<const BlockTables* const> requests,
   for (BlockId id = blocks_[kNoBlock].after, before = kNoBlock; id != kNoBlock; id = blocks_[id].after) {
     KV_CHECK(blocks_[id].before == before && blocks_[id].uses == 0, "the queue has the free blocks");
     before = id;
-    free += id == kFresh ? fresh_ : 1;
+    if (id == kFresh) {
+      free += fresh_;
+    } else if (is_free(id)) {
+      ++free;
+    }
   }
   for (BlockId id = kFirstBlock; id < blocks_.size(); ++id) {
-    KV_CHECK(blocks_[id].uses == uses[id], "a block counts the requests and transfers that hold it");
-    filled += blocks_[id].known || uses[id] > 0 ? 1 : 0;
+    KV_CHECK(blocks_[id].uses == uses[id] && blocks_[id].held == holds[id],
+             "a block counts the requests and transfers that hold it");
+    KV_CHECK(!blocks_[id].waits || (uses[id] == 0 && holds[id] > 0), "a block waits for a transfer");
+    filled += blocks_[id].known || uses[id] > 0 || holds[id] > 0 ? 1 : 0;
     if (!blocks_[id].known) continue;
     const BlockId first = cached({blocks_[id].group, blocks_[id].part, blocks_[id].key});
     BlockId at = first;

@@ -69,7 +69,7 @@ class BlockGroups {
     Tokens tokens = 0;   // whole pages
     Tokens longest = 0;  // what the group with the longest prefix has; more than `tokens`: a junction
     std::vector<std::vector<BlockId>> blocks;  // by group; kNoBlock where a request needs none
-    // Blocks that no request holds: they are free until the request enters.
+    // Blocks that neither a request nor a transfer holds: they are free until the request enters.
     std::uint32_t free_blocks = 0;
   };
   // Returns the longest prefix of at most `most` tokens. `keys`: of the pages, from the first on.
@@ -120,11 +120,10 @@ class BlockGroups {
   std::vector<Held> unoffloaded(const BlockTables& request, Tokens tokens) const;
   // Those of the first `tokens` tokens count as offloaded. `states`: of points; else of the other groups.
   void set_offloaded(BlockTables& request, Tokens tokens, bool states) const;
-  // A transfer reads or writes the blocks: they stay in use until release_held().
-  void hold(std::span<const BlockId> blocks) {
-    for (const BlockId id : blocks) use(id);
-  }
-  void release_held(std::span<const BlockId> blocks) { give_back(blocks); }
+  // A transfer reads or writes the blocks of a request: none of them is given to others before release_held(). A block
+  // that nobody uses any more keeps its place in the queue meanwhile; one that has come to its front returns there.
+  void hold(std::span<const BlockId> blocks);
+  void release_held(std::span<const BlockId> blocks);
 
   // What has happened since the last call: blocks with a key that were given to others, and pages whose KV of full
   // attention came or went (of the first group with closure path).
@@ -161,6 +160,8 @@ class BlockGroups {
   struct Block {
     BlockId before = kNoBlock, after = kNoBlock;  // in the queue of free blocks; the null block is its head
     std::uint32_t uses = 0;                       // requests
+    std::uint32_t held = 0;                       // transfers
+    bool waits = false;                           // for their end, outside the queue
     bool known = false;                           // has a key
     std::uint32_t group = 0;                      // with a key
     std::uint32_t part = 0;                       // of the page
@@ -207,6 +208,8 @@ class BlockGroups {
   void put(BlockId id, const Name& name);
   void forget(BlockId id);
   void take(std::vector<BlockId>& blocks, std::size_t count);
+  bool is_free(BlockId id) const { return blocks_[id].uses == 0 && blocks_[id].held == 0; }
+  void count_free(BlockId id);
   void use(BlockId id);
   void give_back(std::span<const BlockId> blocks);
   void link(BlockId id, BlockId before);

@@ -23,6 +23,10 @@ void TieredChunks::complete(std::uint64_t job, std::size_t copied) {
   tiers_[at->second.tier].ended.emplace_back(job, copied);
 }
 
+bool TieredChunks::has_ended_jobs() const {
+  return std::ranges::any_of(tiers_, [](const Further& tier) { return !tier.ended.empty(); });
+}
+
 void TieredChunks::process_ended_once() {
   if (!std::exchange(processed_, true)) process_ended();
 }

@@ -86,6 +86,8 @@ class TieredChunks {
   const HostChunks& host() const { return host_; }
   std::vector<HostChunks::Change> take_changes() { return host_.take_changes(); }
   bool has_jobs() const { return !jobs_.empty(); }
+  // Returns whether jobs have ended that have not taken effect.
+  bool has_ended_jobs() const;
 
  private:
   struct Further {

@@ -140,24 +140,32 @@ std::uint32_t Storage::write(std::uint64_t hold, const PageKey* prior, std::span
                              std::span<const SlotId> slots, Tier memory, std::size_t tiers_to, std::int32_t priority,
                              std::size_t pool) {
   std::uint32_t jobs = 0;
+  for (std::size_t tier = 0; tier < tiers_to; ++tier) {
+    jobs += write_to(tier, hold, prior, keys, slots, memory, priority, pool);
+  }
+  return jobs;
+}
+
+std::uint32_t Storage::write_to(std::size_t tier, std::uint64_t hold, const PageKey* prior,
+                                std::span<const PageKey> keys, std::span<const SlotId> slots, Tier memory,
+                                std::int32_t priority, std::size_t pool) {
+  std::uint32_t jobs = 0;
   const std::vector<PageKey> objects = pool == 0 ? std::vector<PageKey>{} : keys_in(pool, keys);
   const std::span<const PageKey> named = pool == 0 ? keys : std::span<const PageKey>(objects);
-  for (std::size_t tier = 0; tier < tiers_to; ++tier) {
-    const Catalog& catalog = tiers_[tier].catalog;
-    // Pages that the tier knows already are left alone. The others are written in runs.
-    for (std::size_t at = 0; at < keys.size();) {
-      const std::size_t first = at;
-      const bool known = catalog.knows(named[at]);
-      while (at < keys.size() && catalog.knows(named[at]) == known) ++at;
-      if (known) {
-        tiers_[tier].catalog.raise_priority(named.subspan(first, at - first), priority);
-        tiers_[tier].catalog.touch(named.subspan(first, at - first));
-        continue;
-      }
-      const PageKey* before = first == 0 ? prior : &keys[first - 1];
-      jobs += write_to(tier, hold, before, keys.subspan(first, at - first), slots.subspan(first, at - first), memory,
-                       priority, pool);
+  Catalog& catalog = tiers_[tier].catalog;
+  // Pages that the tier knows already are left alone. The others are written in runs.
+  for (std::size_t at = 0; at < keys.size();) {
+    const std::size_t first = at;
+    const bool known = catalog.knows(named[at]);
+    while (at < keys.size() && catalog.knows(named[at]) == known) ++at;
+    if (known) {
+      catalog.raise_priority(named.subspan(first, at - first), priority);
+      catalog.touch(named.subspan(first, at - first));
+      continue;
     }
+    const PageKey* before = first == 0 ? prior : &keys[first - 1];
+    jobs += write_run(tier, hold, before, keys.subspan(first, at - first), slots.subspan(first, at - first), memory,
+                      priority, pool);
   }
   return jobs;
 }
@@ -174,9 +182,9 @@ void Storage::begin_write(std::size_t tier, const Job& job) {
   }
 }
 
-std::uint32_t Storage::write_to(std::size_t tier, std::uint64_t hold, const PageKey* prior,
-                                std::span<const PageKey> keys, std::span<const SlotId> slots, Tier memory,
-                                std::int32_t priority, std::size_t pool) {
+std::uint32_t Storage::write_run(std::size_t tier, std::uint64_t hold, const PageKey* prior,
+                                 std::span<const PageKey> keys, std::span<const SlotId> slots, Tier memory,
+                                 std::int32_t priority, std::size_t pool) {
   std::uint32_t jobs = 0;
   while (!keys.empty()) {
     const Pages wanted = std::min<Pages>(keys.size(), config_.storage_batch_pages);
@@ -484,7 +492,7 @@ void Storage::take_set(Job& job) {
             .operation = job.answer.id,
             .keys = keys.first(stored)});
   if (stored == keys.size()) {
-    ended_.push_back(job.hold);
+    ended_.push_back({job.hold, true});
     return;
   }
   const std::span<const PageKey> rest = keys.subspan(stored);
@@ -496,7 +504,7 @@ void Storage::take_set(Job& job) {
   if (room < rest.size()) {
     drop(tier, pool == 0 ? rest : std::span<const PageKey>(job.pages).subspan(stored), Reason::transfer_failed, pool);
     if (config_.storage[tier].owned) remove(tier, rest);  // some of these pages may be there
-    ended_.push_back(job.hold);
+    ended_.push_back({job.hold, false});
     return;
   }
   sink_.decide(tier == 0 ? DecisionKind::store : DecisionKind::store_next, Reason::retry,

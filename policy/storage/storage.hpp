@@ -92,6 +92,9 @@ class Storage {
   std::uint32_t write(std::uint64_t hold, const PageKey* prior, std::span<const PageKey> keys,
                       std::span<const SlotId> slots, Tier memory, std::size_t tiers_to, std::int32_t priority,
                       std::size_t pool = 0);
+  // The same to one tier.
+  std::uint32_t write_to(std::size_t tier, std::uint64_t hold, const PageKey* prior, std::span<const PageKey> keys,
+                         std::span<const SlotId> slots, Tier memory, std::int32_t priority, std::size_t pool = 0);
   // Bytes of an object of the pool, of one rank.
   Bytes object_bytes(std::size_t pool) const {
     return pool == 0 ? config_.page_bytes() : config_.pools[pool - 1].shape.page_bytes();
@@ -108,7 +111,11 @@ class Storage {
   // ended(). `agreed`: the least of each value.
   bool take(const StorageHeads& agreed);
   std::span<const StorageAnswer> answers() const { return answers_; }
-  std::span<const std::uint64_t> ended() const { return ended_; }
+  struct Ended {
+    std::uint64_t hold = 0;
+    bool done = false;  // all pages are stored
+  };
+  std::span<const Ended> ended() const { return ended_; }
 
   bool anything_in_flight() const { return in_flight_ > 0; }
   bool answer_due() const;  // at the head of a queue
@@ -141,8 +148,8 @@ class Storage {
 
   static std::size_t queue_of(StorageVerb verb, Tier memory);
   OperationId submit(std::size_t tier, Job job, std::span<const PageKey> keys, std::span<const SlotId> slots);
-  std::uint32_t write_to(std::size_t tier, std::uint64_t hold, const PageKey* prior, std::span<const PageKey> keys,
-                         std::span<const SlotId> slots, Tier memory, std::int32_t priority, std::size_t pool);
+  std::uint32_t write_run(std::size_t tier, std::uint64_t hold, const PageKey* prior, std::span<const PageKey> keys,
+                          std::span<const SlotId> slots, Tier memory, std::int32_t priority, std::size_t pool);
   Pages make_room(std::size_t tier, const PageKey* prior, Pages pages, std::size_t pool);
   void begin_write(std::size_t tier, const Job& job);
   bool is_state(std::size_t pool) const { return pool != 0 && config_.pools[pool - 1].closure == Closure::point; }
@@ -173,7 +180,7 @@ class Storage {
   const EventSink& sink_;
   std::vector<TierState> tiers_;
   std::vector<StorageAnswer> answers_;
-  std::vector<std::uint64_t> ended_;
+  std::vector<Ended> ended_;
   std::uint64_t in_flight_ = 0;
   Pages writing_ = 0;  // pages on their way to a tier, counted once per tier
   // Scratch.

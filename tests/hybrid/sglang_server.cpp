@@ -149,7 +149,7 @@ class SglangServer final : public HybridServer {
     request.keys = keys_of(request.tokens, page());
     const Tokens prompt = request.tokens.size();
     const std::span<const PageKey> keys = std::span(request.keys).first((prompt - 1) / page());
-    const PrefixMatch match = cache_.look_up(keys);
+    const PrefixMatch match = cache_.look_up(keys, operation.at("id"));
     cache_.lease(match);
     if (!cache_.enter_pools(keys, match, prompt, request.pools)) throw std::runtime_error("too few states");
     Tokens branch = request.pools.branch;

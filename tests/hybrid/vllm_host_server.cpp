@@ -86,10 +86,10 @@ class VllmHostServer final : public HybridServer {
     request.pools.request = id;
     const Tokens prompt = request.tokens.size();
     const std::span<const PageKey> keys = std::span(request.keys).first((prompt - 1) / page());
-    const PrefixMatch match = cache_.match(keys);
+    const PrefixMatch match = cache_.look_up(keys, id);
     Json outcome = {{"hit", match.device_pages * page()}, {"loaded", match.host_pages * page()}};
     cache_.lease(match);
-    if (!cache_.enter_pools(keys, match, prompt, request.pools)) {
+    if (!has_room(match, keys, prompt) || !cache_.enter_pools(keys, match, prompt, request.pools)) {
       cache_.release(match);
       return refused(request, id, outcome);
     }
@@ -108,6 +108,16 @@ class VllmHostServer final : public HybridServer {
     }
     running_.emplace(id, std::move(request));
     return outcome;
+  }
+
+  // Whether the first pass has room. A request that does not enter changes nothing. A load has a check of its own.
+  bool has_room(const PrefixMatch& match, std::span<const PageKey> keys, Tokens prompt) const {
+    const BlockGroups::Hit hit = cache_.blocks().find(keys, keys.size() * page());
+    RequestPools before;
+    before.tables.junction = hit.longest > hit.tokens ? hit.longest : 0;
+    const Tokens tokens = std::min(config_.chunk_tokens, prompt - hit.tokens);
+    const Tokens to = hit.tokens + cache_.cut_chunk(before, hit.tokens, tokens, prompt);
+    return match.host_pages > 0 || cache_.blocks().wanted(hit, to) <= cache_.blocks().free_blocks();
   }
 
   Json refused(Running& request, RequestId id, Json outcome) {

@@ -153,6 +153,40 @@ void prefer_prefetches(test::Splitmix& random, Scenario& s) {
   if (e.path != CachePath::via_host) e.style = "sglang";
 }
 
+// Seeds from this number on test vLLM's offloading of pages with storage tiers, from a few chunks of host memory on.
+constexpr std::uint64_t kOffloadSeeds = 2'000'000;
+
+void prefer_offload(test::Splitmix& random, Scenario& s) {
+  EngineConfig& e = s.engine;
+  e.pools.clear();
+  e.evict_unit = EvictUnit::page;
+  e.state_points = "align";
+  e.style = "vllm";
+  e.write_policy = "write_through";
+  e.tiering = Tiering::inclusive;
+  e.eviction = "lru";
+  e.path = CachePath::via_host;
+  e.block_groups = {static_cast<std::uint32_t>(e.device_pages + 1), {{Closure::path, 0, 1}}, Tokens{0}};
+  e.block_offload = {};
+  e.block_offload.host.chunks = static_cast<std::uint32_t>(1 + random.below(pick<std::uint64_t>(random, {4, 60, 600})));
+  e.block_offload.host.eviction = pick(random, {ChunkEviction::lru, ChunkEviction::arc});
+  e.block_offload.prompt_only = random.below(2) == 0;
+  e.block_offload.shape = e.shape;
+  if (random.below(2) == 0) e.block_offload.pressure = pick(random, {PressureAction::throttle, PressureAction::drop});
+  e.host_pages = e.block_offload.host.chunks;
+  const auto pages = pick<Pages>(random, {30, 2000});
+  e.storage.clear();
+  if (random.below(3) != 0) e.storage.push_back({Tier::disk, pages, random.below(2) == 0});
+  if (e.storage.empty() || random.below(2) == 0) e.storage.push_back({Tier::remote, 2 * pages, false});
+  e.storage_space = storage_space(swarm_identity());
+  e.storage_batch_pages = 1 + random.below(8);
+  e.storage_write_share = random.below(3) == 0 ? 512 : 8192;
+  e.max_waiting = 0;
+  s.fresh_share = 16;
+  s.abort_one_in = pick<std::uint64_t>(random, {0, 24, 3});
+  s.max_gap_ns = pick<TimeNs>(random, {1000, 100'000, 10'000'000});
+}
+
 void draw_style(test::Splitmix& random, EngineConfig& e) {
   if (random.below(3) == 0) e.style = "vllm";
   e.mixed_chunks = random.below(3) == 0;
@@ -494,7 +528,11 @@ std::uint64_t run_seed(std::uint64_t seed, Marks& marks) {
   current_seed = seed;
   test::Splitmix random{seed * 0x9e3779b97f4a7c15ULL + 1};
   Scenario scenario = draw_scenario(random);
-  if (seed >= kPrefetchSeeds) prefer_prefetches(random, scenario);
+  if (seed >= kOffloadSeeds) {
+    prefer_offload(random, scenario);
+  } else if (seed >= kPrefetchSeeds) {
+    prefer_prefetches(random, scenario);
+  }
   AdversarialConfig config;
   config.seed = random.next();
   config.page_tokens = scenario.engine.shape.page_tokens;
@@ -685,6 +723,24 @@ TEST(Prefetches, end_in_every_state_in_every_way) {
     if (HasFailure()) std::printf("%s\n", reproduction().c_str());
   }
   if (!kSanitized || deep()) expect_every_end_of_a_prefetch(marks);
+}
+
+// With vLLM's offloading, what a request hits on storage has come through host memory before its admission.
+TEST(Offloading, reads_and_writes_storage_tiers) {
+  set_check_handler(print_seed);
+  Marks marks;
+  const std::uint64_t seeds = deep() ? kSeedsPerShard * kDeep : kSeedsPerShard / (kSanitized ? 1 : 2);
+  for (std::uint64_t i = 0; i < seeds && !HasFailure(); ++i) {
+    run_seed(kOffloadSeeds + i, marks);
+    if (HasFailure()) std::printf("%s\n", reproduction().c_str());
+  }
+  if (kSanitized && !deep()) return;
+  for (const char* mark : {"hit on the host", "hit on the disk", "hit on the remote", "vllm: load done",
+                           "vllm: load failed", "store done", "store dropped: capacity", "store dropped: backlog",
+                           "store dropped: transfer_failed", "backup dropped: capacity", "evicted from the disk",
+                           "fell short: missing", "fell short: corrupt", "aborted", "released: capacity"}) {
+    EXPECT_GT(marks[mark], 0U) << mark << " never happened";
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Shards, Swarm, testing::Range<std::uint64_t>(0, kShards));

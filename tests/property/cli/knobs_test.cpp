@@ -41,6 +41,7 @@ class Knobs : public testing::Test {
     const Settings ranks = busy() + Settings{"parallel.tp=2", "parallel.rank_model=instances"};
     const Settings drafted =
         busy() + Settings{"model.draft.kind=side_pool", "model.draft.config=tiny", "model.draft.accept_length=2.5"};
+    const Settings offloaded = busy() + Settings{"scheduler.style=vllm", "cache.offload=vllm"};
     const Settings stored = busy() + Settings{"tiers.host.tokens=30016", "tiers.disk.tokens=400000"};
     const Settings shared_fs =
         busy() + Settings{"hardware.set.shared_fs_read_bandwidth=2", "hardware.set.shared_fs_write_bandwidth=2",
@@ -182,6 +183,12 @@ class Knobs : public testing::Test {
         {"cache.layout", "page_first", "layer_first", {}},
         {"cache.eviction", "lru", "fifo", {}},
         {"cache.evict_unit", "page", "node", {}},
+        {"cache.offload", "hicache", "vllm", busy() + Settings{"scheduler.style=vllm"}},
+        {"cache.offload_eviction", "lru", "arc", offloaded},
+        {"cache.offload_threshold", "0", "2", offloaded},
+        {"cache.offload_prompt_only", "true", "false", offloaded},
+        {"cache.offload_backpressure", "none", "drop",
+         offloaded + Settings{"tiers.disk.tokens=400000", "hardware.set.disk_write_gbps=0.5"}},
         {"cache.write_policy", "write_through", "write_through_selective", {}},
         {"cache.write_policy", "write_through", "write_back", {}},
         {"cache.clean_reserve", "0.02", "0.4", busy() + Settings{"cache.write_policy=write_back"}},

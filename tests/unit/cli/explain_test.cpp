@@ -358,5 +358,16 @@ TEST_F(Explain, SaysWhatAPrefixLacked) {
   EXPECT_NE(all.find("pages 0 to "), std::string::npos);
 }
 
+TEST_F(Explain, SaysNothingOfCopiesThatVllmsOffloadingMayHave) {
+  const Folder folder;
+  simulate_to(folder, "run", settings(folder) + Settings{"scheduler.style=vllm", "cache.offload=vllm"}, true);
+  std::string all;
+  for (int request = 0; request < 30; ++request) {
+    all += run({"explain", folder / "run", "--request", std::to_string(request)}).out;
+  }
+  EXPECT_NE(all.find("evicted from the device at "), std::string::npos);
+  EXPECT_EQ(all.find("no copy is left"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace kvtwin::test

@@ -49,6 +49,8 @@ void expect_refused(const std::string& line, const std::vector<std::string>& par
 }
 
 const std::string kServe = "vllm serve Qwen/Qwen3-32B ";
+const std::string kOffload = R"(--kv-transfer-config '{"kv_connector":"OffloadingConnector","kv_role":"kv_both",)"
+                             R"("kv_connector_extra_config":{"cpu_bytes_to_use":8589934592,)";
 
 const std::string kExperts = "vllm serve deepseek-ai/DeepSeek-V3 ";
 
@@ -100,6 +102,15 @@ TEST(VllmFlags, EachSetsItsKey) {
                 R"({"kv_connector":"OffloadingConnector","kv_connector_extra_config":{"cpu_bytes_to_use":1073741824,)" +
                 R"("secondary_tiers":[{"type":"fs","root_dir":"/x"}]}}]}})",
             "tiers.disk.gib", "1000000000.0"},
+           {kServe + kOffload + R"("eviction_policy":"arc"}}')", "cache.offload_eviction", "'arc'"},
+           {kServe + kOffload + R"("store_threshold":2}}')", "cache.offload_threshold", "2"},
+           {kServe + kOffload + R"("offload_prompt_only":false}}')", "cache.offload_prompt_only", "false"},
+           {kServe + kOffload + R"("backpressure":{"backpressure_cls":"EMABackpressureDetector"}}}')",
+            "cache.offload_backpressure", "'throttle'"},
+           {kServe + kOffload +
+                R"("secondary_tiers":[{"type":"fs","backpressure":{"policy_cls":"DropStorePolicy"}}]}}')",
+            "cache.offload_backpressure", "'drop'"},
+           {kServe, "cache.offload", "'vllm'"},
            {kExperts + R"(-tp 8 --speculative-config '{"method":"mtp","num_speculative_tokens":2}')",
             "model.draft.accept_length", "2.27"},
            {kExperts + "-tp 8 --spec-method deepseek_mtp --spec-tokens 1", "model.draft.tokens", "1"},
@@ -185,7 +196,7 @@ TEST(VllmFlags, WhatIsNotModelledIsNamed) {
   for (const char* part :
        {"not modelled: --no-enable-prefix-caching (kvtwin always caches prefixes)", "-pp 2", "--max-model-len auto",
         "scheduler.order = fcfs stands for it", "has no such flags, so without effect here: --warp-drive 9",
-        "VLLM_USE_SIMPLE_KV_OFFLOAD=1 (variables of vLLM aren't read)", "--lora-modules a=b c=d", "offload_prompt_only",
+        "VLLM_USE_SIMPLE_KV_OFFLOAD=1 (variables of vLLM aren't read)", "--lora-modules a=b c=d",
         "without effect on the cache: "}) {
     EXPECT_NE(notes.find(part), std::string::npos) << part << "\n" << notes;
   }
@@ -376,7 +387,8 @@ TEST(VllmLines, ComeBack) {
            "-tp 2", "-dp 3 --block-size 32 --kv-cache-dtype fp8 --kv-offloading-size 100",
            "--num-gpu-blocks-override 5000 --max-num-seqs 7 --max-num-batched-tokens 2k --no-async-scheduling",
            "--kv-cache-memory-bytes 20G --enforce-eager --no-scheduler-reserve-full-isl -tp 2 --kv-offloading-size "
-           "12.5"}) {
+           "12.5",
+           kOffload + R"("eviction_policy":"arc","store_threshold":3,"offload_prompt_only":false}}')"}) {
     SCOPED_TRACE(flags);
     const Experiment first = from_line(kServe + flags);
     const ServerLine line = to_vllm_line(first, make_setup(first));

@@ -70,6 +70,43 @@ TEST(BlockGroups, AllKindsShareOneQueue) {
   EXPECT_EQ(serve(groups, keys_of_pages({{1, 7}})), 0U) << "the end of the path has gone";
 }
 
+// Blocks that a transfer holds are not given to others. When it has ended, they are where vLLM has had them all the
+// time.
+TEST(BlockGroups, HeldBlocksKeepTheirPlaceInTheQueue) {
+  BlockGroups groups({1 + 9, {{Closure::path, 0, 1}}, Tokens{0}}, kPage);
+  const auto run = [&](std::uint64_t prompt, BlockTables& request, bool holds) {
+    const std::vector<PageKey> keys = keys_of_pages({{prompt, 3}});
+    groups.enter(request, groups.find({}, 0), 12);
+    EXPECT_TRUE(groups.allocate(request, 0, 12));
+    groups.publish(request, keys, 12);
+    std::vector<BlockId> blocks = request.tables.front().blocks;
+    if (holds) groups.hold(blocks);
+    groups.leave(request);
+    return blocks;
+  };
+  BlockTables request;
+  const std::vector<BlockId> first = run(1, request, true), second = run(2, request, false);
+  EXPECT_EQ(groups.free_blocks(), 6U);
+  groups.check_invariants({}, first);
+  groups.release_held(first);  // first in the queue
+  run(3, request, false);
+  const std::vector<BlockId> fourth = run(4, request, false);
+  EXPECT_EQ(std::vector<BlockId>(fourth.rbegin(), fourth.rend()), first);
+  groups.check_invariants({});
+
+  const std::vector<BlockId> held = run(5, request, true);
+  EXPECT_EQ(std::vector<BlockId>(held.rbegin(), held.rend()), second);
+  for (int i = 0; i < 3; ++i) run(6 + static_cast<std::uint64_t>(i), request, false);
+  groups.check_invariants({}, held);  // the queue had come to them
+  EXPECT_EQ(groups.find(keys_of_pages({{5, 3}}), 12).tokens, 12U) << "they can be hit meanwhile";
+  EXPECT_EQ(groups.find(keys_of_pages({{5, 3}}), 12).free_blocks, 0U);
+  groups.release_held(held);
+  groups.check_invariants({});
+  std::vector<BlockId> next = run(9, request, false);
+  std::ranges::sort(next);
+  EXPECT_EQ(next, (std::vector<BlockId>{held[2], held[1], held[0]})) << "they leave first";
+}
+
 // Whatever is cached, the longest request that is promised can be served alone, chunk by chunk.
 TEST(BlockGroups, TheLongestRequestFits) {
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
