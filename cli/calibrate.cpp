@@ -83,7 +83,7 @@ void add_calibrate(CLI::App& program) {
       ->allow_extra_args(false);
   command
       ->add_option("--simulations", arguments.simulations,
-                   "Limit of the search, in simulations (default: 600 per capture; per engine of --published 20000). "
+                   "Limit of the search, in simulations (default: 1200 per capture; per engine of --published 20000). "
                    "The errors before and "
                    "after and the intervals come on top")
       ->check(CLI::Range(1, 10'000'000));

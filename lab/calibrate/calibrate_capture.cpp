@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMinRequests = 16;
-constexpr std::size_t kSimulationsPerCapture = 600;
+constexpr std::size_t kSimulationsPerCapture = 1200;
 constexpr double kLargeError = 0.3;        // of the held-out times: the fit does not explain the capture
 constexpr double kLargeHitDifference = 2;  // points of the prompt tokens
 constexpr double kManyLookUps = 0.02;      // of the requests: those that look storage up again

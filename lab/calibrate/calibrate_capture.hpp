@@ -28,7 +28,7 @@ struct CaptureFitTerms {
   std::vector<CaptureArguments> captures;  // at least one
   std::string out;                         // the folder in which the result will be; fitted.toml has its path
   std::vector<std::string> fit;            // names of fit_keys(); empty = all that the experiment uses
-  std::size_t max_simulations = 0;         // 0 = 600 for each capture
+  std::size_t max_simulations = 0;         // 0 = 1200 for each capture
   int jobs = 0;
   std::string date, version, commit, command;
 };

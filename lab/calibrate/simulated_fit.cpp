@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cmath>
 #include <utility>
 
@@ -359,9 +360,13 @@ SimulatedFit fit_by_simulation(const std::vector<FitCase>& cases, const FitTerms
                             key->most, is_of_storage(*key)});
   }
   task.max_points = terms.max_simulations / std::max<std::size_t>(1, fitted.size());
+  listener.begin("searches with at most " + std::to_string(terms.max_simulations) + " simulations");
+  const auto begin = std::chrono::steady_clock::now();
   task.predict = [&](const std::vector<SearchPoint>& points) {
-    listener.begin("simulates " + std::to_string(points.size() * fitted.size()) + " more (" +
-                   std::to_string(simulations.simulations()) + " simulations done)");
+    if (listener.cells && simulations.simulations() != 0) {
+      const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
+      listener.cells({simulations.simulations(), terms.max_simulations, spent.count(), "simulations at most"});
+    }
     std::vector<Predictions> predictions;
     for (const std::vector<std::vector<double>>& of_cases : simulations.run(points, fitted)) {
       Predictions& one = predictions.emplace_back();
