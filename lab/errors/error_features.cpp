@@ -56,6 +56,7 @@ ErrorFeatures features_of_settings(const Experiment& experiment, const Setup& se
     if (is) features.values[name] = 1;
   };
   flag("experts", setup.model.experts != 0);
+  flag("fp4", setup.hardware.peak_fp4 > 0);
   flag("roles", setup.decode != nullptr);
   flag("draft", setup.draft.has_value());
   flag("attention_dp", setup.attention_dp > 1);

@@ -92,7 +92,7 @@ struct Placed {
   explicit Placed(const ErrorFeatures& features)
       : stratum(model().strata.at(std::string(name_of(features.times)))), values(features.values) {
     values[features.engine] = 1;
-    values[features.engine + ".experts"] = values["experts"];
+    for (const char* name : {"experts", "fp4"}) values[features.engine + "." + name] = values[name];
     for (const auto& [name, range] : stratum.ranges) {
       double& value = values[name];
       value = std::clamp(value, range.low, range.high);
