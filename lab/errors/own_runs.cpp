@@ -22,7 +22,7 @@ std::optional<double> factor_of(const Json& cell, const std::string& figure) {
 }  // namespace
 
 std::vector<OwnRun> read_own_runs(const std::filesystem::path& folder) {
-  const std::string wanted = "give a folder that kvtwin validate --out wrote";
+  const std::string wanted = "report.validated is a folder that kvtwin validate --out wrote";
   const std::filesystem::path file = folder / "validate.json";
   const Json json = Json::parse_or_discard(read_text_file(file, wanted));
   if (!json.is_object() || !json.contains("cells"))

@@ -98,6 +98,20 @@ class Knobs : public testing::Test {
         hardware_setting(folder_, "h100-sxm", "same.json", [](const std::string&, const std::string&) { return 1.0; });
     const auto file_of = [](const std::string& setting) { return setting.substr(setting.find('=') + 1); };
     conversations({.requests = 50}, 2).save(folder_, "other.jsonl");
+    // The same run, measured twice and four times as slow as predicted.
+    const Json features = simulate(busy()).report.at("intervals_of").at("features");
+    for (const int slower : {2, 4}) {
+      Json figures = Json::array();
+      for (const char* name : {"ttft_mean_s", "tpot_mean_s"}) {
+        figures.push_back({{"figure", name}, {"measured", 0.1 * slower}, {"predicted", 0.1}});
+      }
+      const Json cell{{"intervals_of", {{"features", features}}}, {"figures", figures}};
+      const fs::path own = fs::path(folder_ / ("slower" + std::to_string(slower)));
+      fs::create_directories(own);
+      Json whole;
+      whole["cells"].push_back(cell);
+      write_text(own / "validate.json", whole.dump());
+    }
     const std::string cheap = price_list(folder_, "cheap.toml", 1), dear = price_list(folder_, "dear.toml", 2);
     std::vector<Knob> knobs = {
         {"seed", "1", "2", generated},
@@ -158,6 +172,9 @@ class Knobs : public testing::Test {
         {"hardware.end", "memory_bandwidth:low", "memory_bandwidth:high", uncertain},
         {"hardware.file", file_of(same), file_of(slow), {}},
         {"prices.file", cheap, dear, {}},
+        {"report.validated", folder_ / "slower2", folder_ / "slower4", {}},
+        {"workload.recipe", "inferencemax-1k1k", "inferencemax-8k1k",
+         Settings{"workload.generate.concurrency=4", "workload.limit=8", "tiers.device.tokens=200000"}},
         {"workload.trace", folder_ / "trace.jsonl", folder_ / "other.jsonl", {}},
         {"workload.block_tokens", "64", "70", blocks},
         {"workload.format", "mooncake", "qwen", either},
