@@ -22,7 +22,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter, PercentFormatter
 
 from kvtwin.charts import BLUE, GREY, INK, RUN_STYLES
 from kvtwin.charts_of_runs import lanes_chart, side_by_side_charts, tokens_chart, ttft_chart
-from kvtwin.charts_of_settings import chart_columns, choice_of, compare_charts, goal_charts, hit_rates_chart
+from kvtwin.charts_of_settings import chart_columns, choice_of, compare_charts, goal_charts, hit_rates_chart, some
 from kvtwin.charts_of_sweeps import sweep_charts, sweep_settings
 from kvtwin.charts_static import STYLE, draw, save
 from kvtwin.errors import InputError
@@ -90,7 +90,8 @@ def draw_compare(compared):
     The optimum is dashed, LRU is grey."""
     charts = compare_charts(compared, choice_of(compared))
     name = compared.folder.name
-    title = f"Distance to optimal · {name if len(name) <= 32 else name[:31] + '…'}"
+    what = "Distance to optimal" if some(compared.rows, "opt_hit_ratio") else "Settings compared"
+    title = f"{what} · {name if len(name) <= 32 else name[:31] + '…'}"
     return draw(title, charts, columns=chart_columns(compared))
 
 
