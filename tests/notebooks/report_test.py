@@ -267,7 +267,9 @@ class Pages(unittest.TestCase):
     def test_the_verdict_of_a_run(self):
         text = Elements(self.page(FOLDERS / "simulated")).text
         made = json.loads((FOLDERS / "simulated/report.json").read_text())
-        self.assertIn(f"TTFT {figure_words.seconds(made['ttft_seconds']['mean'])} on average", text)
+        mean, (low, high) = made["ttft_seconds"]["mean"], made["intervals"]["ttft_mean_s"]
+        times = [figure_words.seconds(time) for time in (mean, low, high)]
+        self.assertIn("TTFT {} ({} to {}) on average".format(*times), text)
         self.assertTrue(made["notes"])
         for note in made["notes"]:
             self.assertIn(note, text)
