@@ -69,7 +69,7 @@ class Scripts(unittest.TestCase):
     def test_quickstart_leaves_out_the_figures_where_pip_fails(self):
         run = self.run_script("quickstart", **NO_INDEX)
         self.assertEqual(run.returncode, 0, run.stderr)
-        self.assertIn("The figures are left out: pip could not install", run.stdout)
+        self.assertIn("Figures and pages are left out: pip could not install", run.stdout)
         self.assertIn("PIP_INDEX_URL", run.stdout)
         self.assertNotIn("side_by_side.png", run.stdout)
         said = (self.tree / "said").read_text()
