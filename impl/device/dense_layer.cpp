@@ -11,7 +11,11 @@ constexpr Tokens kBlockTokens = 128;  // tokens per product
 
 using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
-// Fills with uniform numbers in [-1, 1) * scale. With the right scale, repeated products neither grow nor vanish.
+// Repeated products of uniform numbers in [-1, 1) * s / sqrt(hidden) vanish if s is below sqrt(3), and grow above it.
+// run() limits what grows.
+constexpr float kGrowing = 2.0F;
+
+// Fills with uniform numbers in [-1, 1) * scale.
 void fill(Matrix& matrix, std::uint64_t seed, float scale) {
   std::uint64_t state = seed;
   for (Eigen::Index i = 0; i < matrix.size(); ++i) {
@@ -33,7 +37,7 @@ DenseLayer::DenseLayer(std::uint32_t hidden, std::uint32_t width, std::uint32_t 
   matrices_->weights.resize(hidden, width);
   matrices_->in.resize(static_cast<Eigen::Index>(kBlockTokens), hidden);
   matrices_->out.resize(static_cast<Eigen::Index>(kBlockTokens), width);
-  fill(matrices_->weights, seed, 1.0F / std::sqrt(static_cast<float>(hidden)));
+  fill(matrices_->weights, seed, kGrowing / std::sqrt(static_cast<float>(hidden)));
   fill(matrices_->in, seed + 1, 1.0F);
   constexpr auto block = static_cast<Eigen::Index>(kBlockTokens);
   matrices_->queries.resize(block, pair_work);
@@ -62,6 +66,8 @@ void DenseLayer::run(Tokens tokens, std::uint64_t pairs) {
     m.scores.topRows(rows).noalias() += m.queries.topRows(rows) * m.keys;
   }
 }
+
+float DenseLayer::largest_input() const { return matrices_->in.cwiseAbs().maxCoeff(); }
 
 Bytes DenseLayer::bytes(std::uint32_t hidden, std::uint32_t width, std::uint32_t pair_work) {
   return sizeof(float) *

@@ -21,6 +21,10 @@ class DenseLayer {
   // Rounds the pairs up to a multiple of 128. Thread: one at a time.
   void run(Tokens tokens, std::uint64_t pairs);
 
+  // Returns the largest magnitude of the next input. It never vanishes: a product of numbers too small for a normal
+  // float takes up to a hundred times as long.
+  float largest_input() const;
+
   static Bytes bytes(std::uint32_t hidden, std::uint32_t width, std::uint32_t pair_work);
 
  private:
