@@ -132,6 +132,9 @@ ErrorFactors error_factors(const ErrorFeatures& features) {
   if (own_runs == 0 && features.times != ErrorFeatures::Times::fitted && !stratum.gpus.contains(features.gpu)) {
     widen("gpu", "no measured run is of " + (features.gpu.empty() ? "this hardware" : features.gpu));
   }
+  if (own_runs == 0 && features.times == ErrorFeatures::Times::fitted) {
+    widen("server", "the measured runs are of one server");
+  }
   if (own_runs == 0 && !known) widen("engine", "no measured run is of engine = " + features.engine);
   constexpr double kSomeHits = 0.01;
   if (value_of(features, "hit_below", 0) > std::max(kSomeHits, value_of(features, "own_hit_below", 0))) {

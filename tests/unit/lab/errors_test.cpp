@@ -42,6 +42,30 @@ TEST(Errors, NamesTheRunsThatAnIntervalIsMadeOf) {
   EXPECT_NE(errors.of.find("measured runs of vllm with times from operator tables"), std::string::npos) << errors.of;
 }
 
+// A table that was made from too few sets once gave intervals from 0.006 to 10^8 s.
+TEST(Errors, NoIntervalIsWiderThanAnyMeasuredRunWasOff) {
+  constexpr double kWidest = 100;  // upper / lower end
+  for (const Times times : {Times::table, Times::roofline, Times::fitted}) {
+    for (const char* engine : {"sglang", "vllm", "trtllm", "none"}) {
+      for (const char* gpu : {"h100-sxm", "b200-sxm", "", "cpu-host"}) {
+        for (const double ttft : {0.001, 0.1, 10.0}) {
+          for (const double share : {0.0, 1.0}) {
+            ErrorFeatures of = features(engine, gpu);
+            of.times = times;
+            of.values["ln_ttft"] = std::log(ttft);
+            for (const char* name : {"queue_share", "hit_below", "experts"}) of.values[name] = share;
+            const ErrorFactors errors = error_factors(of);
+            EXPECT_LT(width(errors, TimeKind::ttft), std::log(kWidest))
+                << name_of(times) << " " << engine << " " << ttft;
+            EXPECT_LT(width(errors, TimeKind::tpot), std::log(kWidest))
+                << name_of(times) << " " << engine << " " << ttft;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(Errors, AnIntervalIsNeverNarrowerThanTwoRunsOfOneSetting) {
   const ErrorFactors errors = error_factors(features());
   ASSERT_GT(errors.repeat.ttft, 1);
