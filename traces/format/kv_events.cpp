@@ -30,6 +30,7 @@
 #include "policy/base/mix.hpp"
 #include "traces/fields.hpp"
 #include "traces/format.hpp"
+#include "traces/random.hpp"
 
 namespace kvtwin {
 namespace {
