@@ -35,12 +35,9 @@ RunResult simulate(const Experiment& experiment, const Observers& observers) {
   const RangedCost ranged(*setup.cost);
   if (!measured.empty()) setup.world.cost = &ranged;
   const std::unique_ptr<World> world = make_simulated_world(experiment, setup);
-  ServeTerms terms;
-  terms.world = experiment.text("sim.world").c_str();
-  terms.device = "model";
+  ServeTerms terms = simulated_terms(experiment, setup);
   terms.rows = observers.events;
   terms.hopeless_wait_s = observers.hopeless_wait_s;
-  terms.dram_bytes_per_second = static_cast<std::uint64_t>(setup.hardware.dram_bandwidth);
   if (!measured.empty() || draws) {
     terms.add_facts = [&](RunFacts& facts) {
       facts.draws = draws;

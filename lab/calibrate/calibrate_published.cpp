@@ -101,10 +101,7 @@ std::vector<const PublishedRow*> take_sample(std::vector<const PublishedRow*>& r
 std::vector<double> simulate_means(const Experiment& experiment, const Setup& setup,
                                    const std::vector<FittedFigure>& figures) {
   const std::unique_ptr<World> world = make_simulated_world(experiment, setup);
-  ServeTerms terms;
-  terms.world = experiment.text("sim.world").c_str();
-  terms.device = "model";
-  terms.dram_bytes_per_second = static_cast<std::uint64_t>(setup.hardware.dram_bandwidth);
+  const ServeTerms terms = simulated_terms(experiment, setup);
   const Json report = Json::parse(serve(experiment, setup, *world, {}, terms, {}).report);
   std::vector<double> predicted;
   for (const FittedFigure& figure : figures) {

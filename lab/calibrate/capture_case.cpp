@@ -113,10 +113,7 @@ FitCase case_of_capture(Capture& capture, const std::string& name, std::size_t n
   one.simulate = [figures = one.figures, numbers = std::move(numbers), by_rank = capture.by_rank](
                      const Experiment& experiment, const Setup& setup) {
     const std::unique_ptr<World> world = make_simulated_world(experiment, setup);
-    ServeTerms terms;
-    terms.world = experiment.text("sim.world").c_str();
-    terms.device = "model";
-    terms.dram_bytes_per_second = static_cast<std::uint64_t>(setup.hardware.dram_bandwidth);
+    ServeTerms terms = simulated_terms(experiment, setup);
     Ended ended;
     terms.rows = &ended;
     serve(experiment, setup, *world, {}, terms, {});

@@ -1,7 +1,6 @@
 #include "lab/calibrate/moved_numbers.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <memory>
 #include <utility>
@@ -139,10 +138,7 @@ std::string MovedSimulations::simulated(const Experiment& base, const MovedNumbe
   }
   const Setup setup = make_setup(experiment, &hardware);
   const std::unique_ptr<World> world = make_simulated_world(experiment, setup);
-  ServeTerms terms;
-  terms.world = experiment.text("sim.world").c_str();
-  terms.device = "model";
-  terms.dram_bytes_per_second = static_cast<std::uint64_t>(setup.hardware.dram_bandwidth);
+  ServeTerms terms = simulated_terms(experiment, setup);
   AnsweredRequests answered;
   terms.rows = &answered;
   const RunResult result = serve(experiment, setup, *world, {}, terms, {});
@@ -159,12 +155,7 @@ std::string MovedSimulations::simulated(const Experiment& base, const MovedNumbe
 }
 
 MovedAnswer MovedSimulations::answer_in(const std::string& text) const {
-  std::vector<double> values;
-  for (const char* at = text.data(); at < text.data() + text.size();) {
-    double value = 0;
-    at = std::from_chars(at, text.data() + text.size(), value).ptr + 1;  // past the line break
-    values.push_back(value);
-  }
+  const std::vector<double> values = numbers_in(text);
   MovedAnswer answer;
   answer.seconds = values.front();
   const auto first = values.begin() + 1 + static_cast<std::ptrdiff_t>(figures_.size());

@@ -138,16 +138,6 @@ double four_digits(double value) {
   return rounded;
 }
 
-std::vector<double> numbers_in(const std::string& text) {
-  std::vector<double> numbers;
-  for (const char* at = text.data(); at < text.data() + text.size();) {
-    double value = 0;
-    at = std::from_chars(at, text.data() + text.size(), value).ptr + 1;  // past the line break
-    numbers.push_back(value);
-  }
-  return numbers;
-}
-
 class Simulations {
  public:
   Simulations(const std::vector<FitCase>& cases, const FitKeys& keys, int jobs)
@@ -259,6 +249,16 @@ SearchResult search(const FitKeys& keys, SearchTask task) {
 }
 
 }  // namespace
+
+std::vector<double> numbers_in(const std::string& text) {
+  std::vector<double> numbers;
+  for (const char* at = text.data(); at < text.data() + text.size();) {
+    double value = 0;
+    at = std::from_chars(at, text.data() + text.size(), value).ptr + 1;  // past the line break
+    numbers.push_back(value);
+  }
+  return numbers;
+}
 
 std::span<const FitKey> fit_keys() {
   static const std::vector<FitKey> all = all_keys();

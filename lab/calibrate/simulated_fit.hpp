@@ -89,6 +89,9 @@ struct SimulatedFit {
   std::vector<std::vector<double>> before, after;  // what `simulate` returned for each case at the base, and at the end
 };
 
+// Returns the numbers of a text with one on each line, as child processes write them.
+std::vector<double> numbers_in(const std::string& text);
+
 // A case whose figures are all held out is simulated twice, at the base and at the end.
 // Requires: the base of a number is that of the first case with a fitted figure. Errors: InputError or WorkError with
 // the name of the case whose simulation fails.

@@ -325,6 +325,14 @@ MainFigures main_figures(const RunFacts& facts, const Metrics& metrics, const De
 
 }  // namespace
 
+ServeTerms simulated_terms(const Experiment& experiment, const Setup& setup) {
+  ServeTerms terms;
+  terms.world = experiment.text("sim.world").c_str();
+  terms.device = "model";
+  terms.dram_bytes_per_second = static_cast<std::uint64_t>(setup.hardware.dram_bandwidth);
+  return terms;
+}
+
 RunResult serve(const Experiment& experiment, const Setup& setup, World& world, const RunFiles& files,
                 const ServeTerms& terms, const Listener& listener) {
   const auto start = Clock::now();

@@ -58,6 +58,9 @@ struct ServeTerms {
   RealEngines* engines = nullptr;            // of a real run with several engines; else null
 };
 
+// Returns the terms of a simulation, without rows and facts. Requires: the experiment outlives them.
+ServeTerms simulated_terms(const Experiment& experiment, const Setup& setup);
+
 // Serves the experiment's requests with a fresh engine in `world`, and writes the run folder if files.out is set. With
 // several processes, rank 0 writes and returns the results; the other ranks only write their journals into the folder.
 // Errors: InputError or TraceError for bad input; WorkError if the run fails or a file cannot be written; AlreadySaid

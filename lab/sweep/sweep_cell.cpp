@@ -239,10 +239,7 @@ std::vector<IdleKey> idle_in_all(const std::vector<CellRun>& cells) {
 std::string simulated_cell(const Experiment& experiment, double warm_up) {
   const Setup setup = make_setup(experiment);
   const std::unique_ptr<World> world = make_simulated_world(experiment, setup);
-  ServeTerms terms;
-  terms.world = experiment.text("sim.world").c_str();
-  terms.device = "model";
-  terms.dram_bytes_per_second = static_cast<std::uint64_t>(setup.hardware.dram_bandwidth);
+  ServeTerms terms = simulated_terms(experiment, setup);
   Times times(counting_terms(experiment), setup.decode != nullptr);
   terms.rows = &times;
   const RunResult result = serve(experiment, setup, *world, {}, terms, {});
