@@ -45,7 +45,7 @@ Settings busy(const Folder& folder, std::uint64_t seed) {
 
 TEST(Accounts, LanesCarryThePagesOfTheFormula) {
   for (const Case& c : kCases) {
-    for (const std::uint64_t page : {16, 64}) {
+    for (const std::uint64_t page : {16U, 64U}) {
       SCOPED_TRACE(std::string(c.model) + " on " + std::to_string(c.ranks) + ", pages of " + std::to_string(page));
       const Folder folder;
       const Simulated run =
@@ -189,7 +189,7 @@ std::uint64_t compulsory_hits(const TraceText& trace, std::uint64_t block, std::
 }
 
 TEST(Accounts, InfiniteCacheMissesWhatIsCompulsory) {
-  for (const std::uint64_t page : {1, 16, 48, 64, 512}) {
+  for (const std::uint64_t page : {1U, 16U, 48U, 64U, 512U}) {
     SCOPED_TRACE(page);
     const Folder folder;
     // One request at a time, because pages that are being computed cannot be hit.

@@ -135,7 +135,7 @@ TEST(Hits, MoreHitsUnderLoadDontRaiseTheMean) {
   constexpr std::array kHosts = {"0", "40000", "80000", "160000"};
   for (const char* order : {"fcfs", "longest_prefix"}) {
     std::map<std::string, double> ttft;  // by size of the host tier; sum over all seeds
-    for (const std::uint64_t seed : {1, 2, 3, 4}) {
+    for (const std::uint64_t seed : {1U, 2U, 3U, 4U}) {
       const Folder folder;
       const Settings base = conversations({.requests = 500, .gap_ms = 150}, seed).save(folder) +
                             Settings{std::string("scheduler.order=") + order, "tiers.device.tokens=20032"};
@@ -157,7 +157,7 @@ TEST(Hits, MoreHitsUnderLoadDontRaiseTheMean) {
 }
 
 TEST(Hits, SlowerLinkUnderLoadDoesNotLowerTheMean) {
-  for (const std::uint64_t seed : {1, 2}) {
+  for (const std::uint64_t seed : {1U, 2U}) {
     const Folder folder;
     const Settings base = conversations({.requests = 500, .gap_ms = 150}, seed).save(folder) +
                           Settings{"tiers.device.tokens=20032", "tiers.host.tokens=262144"};

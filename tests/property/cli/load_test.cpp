@@ -103,7 +103,7 @@ TEST(Starvation, NobodyIsOvertakenMoreOftenThanAllowed) {
       favourites(8).save(folder) + Settings{"scheduler.order=longest_prefix", "scheduler.max_running=8",
                                             "scheduler.chunk_tokens=65536", "tiers.device.tokens=400000"};
   std::uint64_t unlimited = 0;
-  for (const std::uint64_t limit : {1'000'000, 40, 10, 3, 1, 0}) {
+  for (const std::uint64_t limit : {1'000'000U, 40U, 10U, 3U, 1U, 0U}) {
     const Simulated run = simulate(base + Settings{"scheduler.overtake_limit=" + std::to_string(limit)});
     ASSERT_EQ(run.requests("completed"), 400U);
     ASSERT_EQ(run.requests("retractions"), 0U);

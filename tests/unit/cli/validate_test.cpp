@@ -512,7 +512,7 @@ TEST_F(Validate, NamesStagesPastTheLimit) {
             std::string::npos)
       << notes;
   EXPECT_EQ(whole.at("scores")[0].at("left_out"), 1) << whole.at("scores");
-  EXPECT_EQ(whole.at("cells")[3].at("not_compared").at("figures"), Json({"ttft_mean_s"}));
+  EXPECT_EQ(whole.at("cells")[3].at("not_compared").at("figures"), Json::array({"ttft_mean_s"}));
   EXPECT_NE(notes.find("--max-error judges the mean TTFT, which 1 of 4"), std::string::npos) << notes;
 }
 
