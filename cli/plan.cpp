@@ -45,7 +45,7 @@ struct PlanCommand : PlanArguments {
 // Makes report.html in the folder, where the Python of the figures is installed.
 void write_page(const std::string& folder, Terminal& terminal) {
   try {
-    run_package_module("plan", "report", {folder + "/report.html", folder});
+    run_package_module("plan", "report_page", {folder + "/report.html", folder});
   } catch (const InputError& error) {
     terminal.note(std::string("report.html is left out: ") + error.what());
   }

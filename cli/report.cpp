@@ -1,4 +1,4 @@
-// kvtwin report: makes one self-contained page of folders, with python/kvtwin/report.py.
+// kvtwin report: makes one self-contained page of folders, with python/kvtwin/report_page.py.
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -33,7 +33,7 @@ void report(const ReportArguments& arguments) {
   }
   std::vector<std::string> words = {out.string()};
   words.insert(words.end(), arguments.folders.begin(), arguments.folders.end());
-  run_package_module("report", "report", words);
+  run_package_module("report", "report_page", words);
 }
 
 }  // namespace

@@ -21,8 +21,12 @@ if TYPE_CHECKING:
     from kvtwin.errors import Note as Note
     from kvtwin.errors import WorkError as WorkError
     from kvtwin.hits import hitrate as hitrate
+    from kvtwin.plans import Plan as Plan
+    from kvtwin.plans import plan as plan
+    from kvtwin.reports import report as report
     from kvtwin.simulation import Result as Result
     from kvtwin.simulation import load as load
+    from kvtwin.simulation import run as run
     from kvtwin.simulation import simulate as simulate
     from kvtwin.store import Identity as Identity
     from kvtwin.store import LookUpError as LookUpError
@@ -41,7 +45,9 @@ _NAMES = {
     "_core": ("__version__",),
     "errors": ("Error", "InputError", "Note", "WorkError"),
     "hits": ("hitrate",),
-    "simulation": ("Result", "load", "simulate"),
+    "plans": ("Plan", "plan"),
+    "reports": ("report",),
+    "simulation": ("Result", "load", "run", "simulate"),
     "store": ("Identity", "LookUpError", "PageForm", "PageStatus", "Store", "Transfer", "weights_fingerprint"),
     "sweeps": ("Comparison", "Sweep", "compare", "sweep"),
 }

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from kvtwin import program
-from kvtwin.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +29,9 @@ def hitrate(
     options: further options of `kvtwin hitrate`, for example write_policy="write_back", exclusive=True.
 
     Columns: eviction, capacity_blocks, requests; lookup_blocks, hit_blocks, block_hit_ratio (0 to 1), the same in tokens;
-    saved_cost and total_cost (prefill cost: seconds with model=..., else in units of the first token's cost).
+    gap_closed, the share of the gap between "lru" and "opt" that the policy closes in hit blocks (NaN without rows of both
+    at this capacity, or without a gap; below 0: fewer hits than "lru"); saved_cost and total_cost (prefill cost: seconds
+    with model=..., else in units of the first token's cost).
 
     Raises InputError for bad input, with the program's sentence.
     """
@@ -40,20 +41,15 @@ def hitrate(
     names = [policies] if isinstance(policies, str) else list(policies)
     arguments = ["hitrate", "--json", "--trace", str(program.data(os.fspath(trace)))]
     arguments += ["--capacity", ",".join(map(str, sizes)), "--eviction", ",".join(names)]
-    arguments += option_arguments({"limit": limit, "warm_up": warm_up, "host_capacity": host_capacity, **options})
-    return pd.DataFrame([json.loads(line) for line in program.run(arguments).splitlines()])
+    arguments += program.option_arguments({"limit": limit, "warm_up": warm_up, "host_capacity": host_capacity, **options})
+    rows = pd.DataFrame([json.loads(line) for line in program.run(arguments).splitlines()])
+    rows.insert(rows.columns.get_loc("block_hit_ratio") + 1, "gap_closed", gap_closed(rows))
+    return rows
 
 
-def option_arguments(options: dict[str, Any]) -> list[str]:
-    """Returns --name value for name=value, --name for name=True, and nothing for False, None and 0."""
-    arguments = []
-    for name, value in options.items():
-        option = "--" + name.replace("_", "-")
-        if value is True:
-            arguments.append(option)
-        elif isinstance(value, str | int | float | os.PathLike) or hasattr(value, "item"):
-            if isinstance(value, str) or value:
-                arguments += [option, os.fspath(value) if isinstance(value, os.PathLike) else str(value)]
-        elif value is not None:
-            raise InputError(f"{name} is {value!r}; give a text, a number, True or False")
-    return arguments
+def gap_closed(rows: "pd.DataFrame") -> "pd.Series[float]":
+    """Returns, for each row, (hits - hits of "lru") / (hits of "opt" - hits of "lru") in blocks, at the same capacity."""
+    hits = {name: rows[rows["eviction"] == name].set_index("capacity_blocks")["hit_blocks"] for name in ("lru", "opt")}
+    lru, opt = (rows["capacity_blocks"].map(hits[name].groupby(level=0).first()) for name in ("lru", "opt"))
+    gap = (opt - lru).astype(float)
+    return (rows["hit_blocks"] - lru) / gap.where(gap != 0)

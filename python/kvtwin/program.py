@@ -6,6 +6,7 @@ end the Python process, and because the program then gives the same bytes and th
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -13,9 +14,9 @@ import sys
 import tempfile
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from kvtwin.errors import InputError, WorkError
 
@@ -61,13 +62,15 @@ def run(arguments: Sequence[str | os.PathLike[str]], *, accept: Sequence[int] = 
         if "\0" in word:
             raise InputError(f"{word!r:.80} contains a zero byte (\\0), which no name may have; leave it out")
     command = f"kvtwin {' '.join(words[:1])}"
-    child = None
+    # Figures and pages are drawn by this Python.
+    environment = {**os.environ, "KVTWIN_PYTHON": os.environ.get("KVTWIN_PYTHON", sys.executable)}
+    child: subprocess.Popen[str] | None = None
     try:
         with _interrupts_later():
             # A session of its own: Ctrl-C in a terminal reaches only Python, which ends the child and its children.
             child = subprocess.Popen(
                 [path(), *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                encoding="utf-8", errors="replace", start_new_session=True,
+                encoding="utf-8", errors="replace", start_new_session=True, env=environment,
             )
         text, said = child.communicate()
     except BaseException as error:
@@ -110,22 +113,44 @@ def _interrupts_later() -> Iterator[None]:
 
 
 def _pass_notes(text: str, said: str) -> None:
-    """Notes are on stderr, and at the end of what a run prints."""
+    """Notes are on stderr, and at the end of what a run prints. The warnings name the line that called the package."""
     import warnings
 
     from kvtwin.errors import Note
 
+    depth, frame = 1, sys._getframe()
+    while frame.f_back is not None and Path(frame.f_code.co_filename).parent == _PACKAGE:
+        depth, frame = depth + 1, frame.f_back
     for lines, prefix in ((said, "kvtwin: note: "), (text, "note       ")):
         for line in lines.splitlines():
             if line.startswith(prefix):
-                warnings.warn(line.removeprefix(prefix), Note, stacklevel=4)
+                warnings.warn(line.removeprefix(prefix), Note, stacklevel=depth)
 
 
 def _sentence(said: str) -> str:
-    """Returns the sentence of the error: the last line that begins with `kvtwin: `, else the last line."""
+    """Returns the sentence of the error: the last line that begins with `kvtwin: ` or `kvtwin report: `, else the last
+    line."""
     lines = [line for line in said.splitlines() if line.strip()]
-    named = [line.removeprefix("kvtwin: ") for line in lines if line.startswith("kvtwin: ")]
+    named = [found[1] for line in lines if (found := re.fullmatch(r"kvtwin(?: [\w-]+)?: (.*)", line))]
     return (named or lines or [""])[-1]
+
+
+def option_arguments(options: Mapping[str, Any]) -> list[str]:
+    """Returns --name value for name=value, the option once for each value of a list, --name for name=True, and nothing
+    for None and False."""
+    arguments = []
+    for name, value in options.items():
+        option = "--" + name.replace("_", "-")
+        if value is True:
+            arguments.append(option)
+        elif value is None or value is False:
+            continue
+        else:
+            for one in value if isinstance(value, list | tuple) else [value]:
+                if isinstance(one, bool) or not (isinstance(one, str | int | float | os.PathLike) or hasattr(one, "item")):
+                    raise InputError(f"{name} is {value!r}; give a text, a number, True, False, or a list of texts or numbers")
+                arguments += [option, os.fspath(one) if isinstance(one, os.PathLike) else str(one)]
+    return arguments
 
 
 def main() -> NoReturn:

@@ -1,4 +1,4 @@
-"""Simulates an experiment, and reads run folders.
+"""Simulates an experiment, runs it for real, and reads run folders.
 
     result = kvtwin.simulate("experiments/quickstart.toml", set={"tiers.host.gib": 64})
     result.report["ttft_seconds"]["mean"]       # seconds
@@ -41,6 +41,7 @@ def simulate(
     journal: bool = False,
     draws: int = 0,
     sglang_flags: str | Sequence[str] | None = None,
+    **options: Any,
 ) -> "Result":
     """Simulates the requests of an experiment, with the same bytes in the run folder as `kvtwin simulate`.
 
@@ -51,24 +52,59 @@ def simulate(
     draws: simulate this number of hardware variants too (0, or at least 2), and report the spread.
     sglang_flags: the command line of an SGLang server, whose settings are applied before `set`; or those of a prefill
     engine and of a decode engine.
+    options: further options of `kvtwin simulate`, for example from_vllm_flags="vllm serve ...", workload="chat".
 
     Raises InputError for bad input, with the program's sentence; WorkError if the folder cannot be written or the child
     process dies. Notes of the program are warnings (kvtwin.Note).
     """
+    arguments = ["simulate", *experiment_arguments(experiment, set, world, sglang_flags)]
+    return _served(arguments, out, {
+        "force": force, "timeline": timeline, "journal": journal, "draws": draws or None, **options,
+    })  # fmt: skip
+
+
+def run(
+    experiment: Experiment,
+    *,
+    set: Mapping[str, Any] | None = None,
+    device: str | None = None,
+    out: str | os.PathLike[str] | None = None,
+    force: bool = False,
+    timeline: bool = False,
+    sglang_flags: str | Sequence[str] | None = None,
+    **options: Any,
+) -> "Result":
+    """Serves the requests of an experiment on this machine, as `kvtwin run` does: real copies, real storage, and every
+    byte of every page that is read is checked. Takes the time of the requests.
+
+    experiment, set, sglang_flags: as of simulate().
+    device: "host" (host memory takes the place of the GPU), "cuda", or "auto" (the default of the key real.device).
+    out: run folder to write, with the journal for `kvtwin replay`; without it, the run folder is temporary, and
+    disappears with the Result. force: replace the folder. timeline: also write timeline.json.
+    options: further options of `kvtwin run`.
+
+    Raises InputError for bad input, with the program's sentence; WorkError if a byte is wrong, the folder cannot be
+    written, or the child process dies. One process, so one rank and one engine: several are started by mpirun, outside
+    of Python, and load() reads their folder.
+    """
+    arguments = ["run", *experiment_arguments(experiment, set, None, sglang_flags)]
+    if device is not None:
+        arguments += ["--device", device]
+    return _served(arguments, out, {"force": force, "timeline": timeline, **options})
+
+
+def _served(arguments: list[str], out: str | os.PathLike[str] | None, options: Mapping[str, Any]) -> "Result":
+    """Runs the program with a run folder, and returns its Result."""
     temporary = None
     if out is None:
         temporary = program.TemporaryFolder()
         out = temporary.path / "run"
-    arguments = ["simulate", *experiment_arguments(experiment, set, world, sglang_flags), "--out", os.fspath(out)]
-    arguments += [name for name, wanted in (("--force", force), ("--timeline", timeline), ("--journal", journal)) if wanted]
-    if draws:
-        arguments += ["--draws", str(draws)]
-    program.run(arguments)
+    program.run([*arguments, *program.option_arguments({**options, "out": out})])
     return Result(out, _temporary=temporary)
 
 
 class Result:
-    """One run folder: of simulate(), or of an earlier `kvtwin simulate --out` or `kvtwin run --out`. Files are read when
+    """One run folder: of simulate() or run(), or of an earlier `kvtwin simulate --out` or `kvtwin run --out`. Files are read when
     they are used first. Raises InputError if the folder has no report.json that this version can read."""
 
     def __init__(self, folder: str | os.PathLike[str], *, _temporary: Any = None):
@@ -158,14 +194,22 @@ def experiment_arguments(
     else:
         arguments = [str(program.data(os.fspath(experiment)))]
         keys = _flat(sets or {})
-    for name, value in keys.items():
-        arguments += ["--set", f"{name}={literal(value)}"]
+    arguments += set_arguments(keys)
     if world is not None:
         arguments += ["--world", world]
     if sglang_flags is not None:
-        for line in [sglang_flags] if isinstance(sglang_flags, str) else sglang_flags:
-            arguments += ["--from-sglang-flags", line]
+        arguments += sglang_arguments(sglang_flags)
     return arguments
+
+
+def set_arguments(keys: Mapping[str, Any]) -> list[str]:
+    """Returns --set for each key."""
+    return [word for name, value in _flat(keys).items() for word in ("--set", f"{name}={literal(value)}")]
+
+
+def sglang_arguments(flags: str | Sequence[str]) -> list[str]:
+    """Returns --from-sglang-flags for one command line, or for each of several."""
+    return program.option_arguments({"from_sglang_flags": flags if isinstance(flags, str) else list(flags)})
 
 
 def literal(value: Any) -> str:

@@ -46,6 +46,7 @@ def sweep(
     sglang_flags: str | Sequence[str] | None = None,
     client: "Client | None" = None,
     retries: int = 2,
+    **options: Any,
 ) -> "Sweep":
     """Simulates every combination of `vary` and of the [sweep] section of the experiment file, as `kvtwin compare` does.
 
@@ -55,16 +56,14 @@ def sweep(
     jobs: simulations at the same time; 0 = one per core. min_served: % of requests that a setting must complete.
     client: a Dask client. Each simulation is one task, which Dask repeats up to `retries` times if it fails, or if its
     worker dies. The workers need the same build of kvtwin, and files of the experiment at the same paths; `jobs` has no
-    effect. The rows are the same bytes as without Dask.
+    effect. The rows are the same bytes as without Dask. retries: of each task of Dask.
+    options: further options of `kvtwin compare`, for example from_vllm_flags="vllm serve ...", workload="chat".
 
     Raises InputError for bad input, and WorkError if a simulation fails; the folder then has the rows of the others.
     """
     temporary, folder = _folder(out)
-    arguments = [*experiment_arguments(experiment, set, world, sglang_flags), *_vary_arguments(vary)]
-    for case in cases:
-        arguments += ["--case", case]
-    if min_served is not None:
-        arguments += ["--min-served", repr(float(min_served))]
+    arguments = [*experiment_arguments(experiment, set, world, sglang_flags), *vary_arguments(vary)]
+    arguments += program.option_arguments({"case": list(cases), "min_served": min_served, **options})
     if client is not None:
         _run_on(client, arguments, folder, force, retries)
         force = False  # the rows are of this call
@@ -88,27 +87,22 @@ def compare(
     min_served: float | None = None,
     force: bool = False,
     sglang_flags: str | Sequence[str] | None = None,
+    **options: Any,
 ) -> "Comparison":
     """Simulates every combination of `vary`, and marks the best settings, as `kvtwin compare --vary` does.
 
     seeds: simulations of each setting with other seeds, for 95 % intervals. draws: simulate each setting also on this
     number of hardware variants (0, or at least 2). goal: "FIGURE=VALUE", for example "ttft_p90_s=2" (seconds): find the
-    smallest size that meets it. Other arguments as of sweep().
+    smallest size that meets it. experiment, set, world, out, jobs, min_served, force, sglang_flags, options: as of sweep().
 
     Raises InputError for bad input, and WorkError if a simulation fails.
     """
     temporary, folder = _folder(out)
-    arguments = ["compare", *experiment_arguments(experiment, set, world, sglang_flags), *_vary_arguments(vary)]
-    if draws:
-        arguments += ["--draws", str(draws)]
-    elif seeds != 1:
-        arguments += ["--seeds", str(seeds)]
-    if goal is not None:
-        arguments += ["--goal", goal]
-    if jobs:
-        arguments += ["--jobs", str(jobs)]
-    if min_served is not None:
-        arguments += ["--min-served", repr(float(min_served))]
+    arguments = ["compare", *experiment_arguments(experiment, set, world, sglang_flags), *vary_arguments(vary)]
+    arguments += program.option_arguments({
+        "draws": draws or None, "seeds": None if draws or seeds == 1 else seeds, "goal": goal, "jobs": jobs or None,
+        "min_served": min_served, **options,
+    })  # fmt: skip
     program.run([*arguments, "--out", str(folder), *(["--force"] if force else [])])
     return Comparison(folder, _temporary=temporary)
 
@@ -169,7 +163,7 @@ def _folder(out: str | os.PathLike[str] | None) -> tuple[Any, Path]:
     return temporary, temporary.path / "sweep"
 
 
-def _vary_arguments(vary: Vary | None) -> list[str]:
+def vary_arguments(vary: Vary | None) -> list[str]:
     arguments = []
     if not isinstance(vary or {}, Mapping):
         raise InputError(f'vary is {vary!r:.80}; give a dict, for example {{"tiers.host.gib": [64, 128]}}')

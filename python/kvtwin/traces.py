@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvtwin import program
 from kvtwin.errors import InputError
-from kvtwin.hits import option_arguments
+from kvtwin.program import option_arguments
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +23,7 @@ Name = str | os.PathLike[str]
 def info(trace: Name, *, limit: int = 0, format: str = "auto", block_tokens: int = 0) -> dict[str, Any]:
     """Returns the statistics of a trace, as `kvtwin trace info --json` prints them: requests, duration_seconds, lengths in
     tokens (input, output), blocks, ideal hits (of an infinite cache). limit: requests to read; 0 = all."""
-    options = option_arguments({"limit": limit, "format": format, "block_tokens": block_tokens})
+    options = option_arguments({"limit": limit, "format": format, "block_tokens": block_tokens or None})
     return json.loads(program.run(["trace", "info", str(program.data(os.fspath(trace))), "--json", *options]))
 
 

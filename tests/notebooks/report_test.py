@@ -35,7 +35,7 @@ from kvtwin import (
     charts_of_settings,
     charts_of_sweeps,
     figure_words,
-    report,
+    report_page,
     report_plans,
     report_runs,
     report_settings,
@@ -241,8 +241,8 @@ class Pages(unittest.TestCase):
         for name, expected in figures.items():
             with self.subTest(name):
                 text = self.page(FOLDERS / name)
-                self.assertLess(len(text.encode()), report.MAX_PAGE_BYTES)
-                self.assertEqual(text, report.page([str(FOLDERS / name)]))  # in another process
+                self.assertLess(len(text.encode()), report_page.MAX_PAGE_BYTES)
+                self.assertEqual(text, report_page.page([str(FOLDERS / name)]))  # in another process
                 elements = Elements(text)
                 self.assertEqual(elements.count("figure"), expected)
                 self.assertEqual(elements.count("script"), 3)
@@ -611,11 +611,11 @@ class Pages(unittest.TestCase):
                 plan = json.loads((folder / "plan.json").read_text())
                 del plan[absent]
                 (folder / "plan.json").write_text(json.dumps(plan))
-                self.assertIn("<h1>", report.page([str(folder)]))
+                self.assertIn("<h1>", report_page.page([str(folder)]))
         (folder / "plan.json").write_text(
             '{"schema_version": 1, "recommendation": null, "reason": "no price is low enough"}'
         )
-        self.assertIn("No recommendation: no price is low enough.", Elements(report.page([str(folder)])).text)
+        self.assertIn("No recommendation: no price is low enough.", Elements(report_page.page([str(folder)])).text)
         write_plan(folder)
         plan = json.loads((folder / "plan.json").read_text())
         for one in [*plan["tried"], plan["recommendation"], *plan["alternatives"], *plan["margins"]]:
@@ -623,7 +623,7 @@ class Pages(unittest.TestCase):
         change(
             folder / "plan.json", **{key: plan[key] for key in ("tried", "recommendation", "alternatives", "margins")}
         )
-        self.assertIn("TTFT p90 against GPUs", Elements(report.page([str(folder)])).text)
+        self.assertIn("TTFT p90 against GPUs", Elements(report_page.page([str(folder)])).text)
 
     def test_several_folders(self):
         text = self.page(FOLDERS / "simulated", FOLDERS / "real", FOLDERS / "compared", FOLDERS / "planned")
@@ -668,7 +668,7 @@ class Pages(unittest.TestCase):
             ("hostile_plan", 8),
         ):
             with self.subTest(name), mock.patch.dict(sys.modules, absent):
-                text = report.page([str(FOLDERS / name)])
+                text = report_page.page([str(FOLDERS / name)])
                 elements = Elements(text)
                 self.assertEqual(
                     (elements.count("img"), elements.count("script"), elements.count("figure")), (expected, 0, expected)
@@ -678,9 +678,9 @@ class Pages(unittest.TestCase):
                     if tag == "img":
                         self.assertTrue(attributes["src"].startswith("data:image/svg+xml;base64,"))
                         self.assertGreater(len(attributes["alt"]), 20)
-                self.assertEqual(text, report.page([str(FOLDERS / name)]))
+                self.assertEqual(text, report_page.page([str(FOLDERS / name)]))
         with mock.patch.dict(sys.modules, {"jinja2": None}), contextlib.redirect_stderr(io.StringIO()) as errors:
-            self.assertEqual(report.main([str(FOLDERS / "x.html"), str(FOLDERS / "simulated")]), 2)
+            self.assertEqual(report_page.main([str(FOLDERS / "x.html"), str(FOLDERS / "simulated")]), 2)
         self.assertIn("no package jinja2; run tools/quickstart", errors.getvalue())
         self.assertFalse((FOLDERS / "x.html").exists())
 
@@ -711,7 +711,7 @@ class Pages(unittest.TestCase):
                 contextlib.redirect_stderr(io.StringIO()) as errors,
                 contextlib.redirect_stdout(io.StringIO()) as lines,
             ):
-                code = report.main([str(folder / "report.html"), str(folder)])
+                code = report_page.main([str(folder / "report.html"), str(folder)])
             sentence = errors.getvalue()
             self.assertEqual((code, lines.getvalue(), len(sentence.splitlines())), (2, "", 1), sentence)
             self.assertTrue(sentence.startswith("kvtwin report: "), sentence)
@@ -843,7 +843,7 @@ class Pages(unittest.TestCase):
     def test_odd_runs(self):
         one = FOLDERS / "one"
         synthetic_run.write(one, requests=1)
-        self.assertIn("1 of 1 completed", Elements(report.page([str(one)])).text)
+        self.assertIn("1 of 1 completed", Elements(report_page.page([str(one)])).text)
         none = FOLDERS / "none"
         synthetic_run.write(none, requests=1)
         for name, columns in (("requests.csv", result_folders.REQUEST_COLUMNS), ("lanes.csv", result_folders.LANE_COLUMNS)):
@@ -856,10 +856,10 @@ class Pages(unittest.TestCase):
             requests=dict(total=1, completed=0, rejected=0, failed=1),
             **empty,
         )
-        elements = Elements(report.page([str(none)]))
+        elements = Elements(report_page.page([str(none)]))
         self.assertIn("No request completed.", elements.text)
         self.assertEqual(elements.count("figure"), 0)
-        self.assertIn("No run completed a request.", Elements(report.page([str(none), str(none)])).text)
+        self.assertIn("No run completed a request.", Elements(report_page.page([str(none), str(none)])).text)
 
     def test_text_of_figures_is_escaped_for_plotly(self):
         self.assertEqual(charts_interactive.plotly_text("<b>&"), "&lt;b&gt;&amp;")

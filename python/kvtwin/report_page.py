@@ -1,6 +1,6 @@
 """Writes report.html: one self-contained page for folders of kvtwin plan, compare, sweep, simulate and run.
 
-    python -m kvtwin.report OUT DIR...   replaces OUT. Equal folders and equal packages give equal bytes.
+    python -m kvtwin.report_page OUT DIR...   replaces OUT. Equal folders and equal packages give equal bytes.
 
 The page needs no network: Plotly's script comes from the installed Python package plotly. Without this package, the page
 has static figures. Exit codes: 0 done, 1 the page cannot be written, 2 a folder cannot be read or a package is absent.
