@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kvtwin.errors import Note as Note
     from kvtwin.errors import WorkError as WorkError
     from kvtwin.hits import hitrate as hitrate
+    from kvtwin.intervals import bootstrap as bootstrap
     from kvtwin.plans import Plan as Plan
     from kvtwin.plans import plan as plan
     from kvtwin.reports import report as report
@@ -45,6 +46,7 @@ _NAMES = {
     "_core": ("__version__",),
     "errors": ("Error", "InputError", "Note", "WorkError"),
     "hits": ("hitrate",),
+    "intervals": ("bootstrap",),
     "plans": ("Plan", "plan"),
     "reports": ("report",),
     "simulation": ("Result", "load", "run", "simulate"),

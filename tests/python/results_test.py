@@ -13,6 +13,7 @@ from pathlib import Path
 
 import kvtwin
 import numpy as np
+import pandas as pd
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILT = sys.argv.pop(1) if len(sys.argv) > 1 else "build/kvtwin"
@@ -166,6 +167,111 @@ class Gaps(Scratch):
         swept = kvtwin.sweep(EXPERIMENT, {"tiers.host.tokens": [20_000]}, set={**FEW, "report.bounds": True})
         made = kvtwin.simulate(EXPERIMENT, set={**FEW, "report.bounds": True, "tiers.host.tokens": 20_000})
         np.testing.assert_equal(json.loads(json.dumps(swept.rows["gap_closed"][0])), made.report["bounds"]["gap_closed"])
+
+
+def normal(random, mean, deviation):
+    return mean + deviation * random.standard_normal()
+
+
+class Intervals(Scratch):
+    def frame(self, values):
+        """One session per value, whose requests all have this value as TTFT and as hits of 100 tokens. `values`: (value,
+        requests) of each session. Returns the requests and their sessions."""
+        rows = [(value, session) for session, (value, requests) in enumerate(values, 1) for _ in range(requests)]
+        frame = pd.DataFrame({"request": range(len(rows)), "prompt_tokens": 100, "ttft_s": [value for value, _ in rows]})
+        frame["hit_host"] = frame["ttft_s"] * 100
+        return frame, pd.Series([session for _, session in rows], index=frame["request"])
+
+    def test_two_sessions_have_the_interval_of_all_their_samples(self):
+        # Samples of the sessions (0, 1) are (0, 0), (0, 1), (1, 0) and (1, 1): the mean is 0, 0.5, 0.5 or 1.
+        requests, sessions = self.frame([(0.0, 3), (1.0, 3)])
+        found = kvtwin.bootstrap(requests, sessions, figures=["hit_ratio", "ttft_mean_s", "ttft_p50_s"])
+        self.assertEqual(found.loc["ttft_mean_s"].tolist(), [0.5, 0, 1])
+        self.assertEqual(found.loc["hit_ratio"].tolist(), [0.5, 0, 1])
+        self.assertEqual(found.loc["ttft_p50_s"].tolist(), [0, 0, 1])
+        half = kvtwin.bootstrap(requests, sessions, figures=["ttft_mean_s"], interval=0.4)
+        self.assertEqual(half.loc["ttft_mean_s"].tolist(), [0.5, 0.5, 0.5])
+
+    def test_the_width_is_that_of_the_sessions_variance(self):
+        # The mean of n sessions with deviation d has the deviation d / sqrt(n), however many requests a session has.
+        random = np.random.RandomState(7)
+        sessions_count, deviation, width_80 = 400, 0.2, 2 * 1.2816
+        for requests_each in (1, 10):
+            requests, sessions = self.frame([(normal(random, 5, deviation), requests_each) for _ in range(sessions_count)])
+            found = kvtwin.bootstrap(requests, sessions, figures=["ttft_mean_s"]).loc["ttft_mean_s"]
+            width = found["high"] - found["low"]
+            self.assertAlmostEqual(width / (width_80 * deviation / sessions_count**0.5), 1, delta=0.15)
+        alone = kvtwin.bootstrap(requests, sessions * 0, figures=["ttft_mean_s"]).loc["ttft_mean_s"]
+        self.assertAlmostEqual((alone["high"] - alone["low"]) / width, 1 / 10**0.5, delta=0.05)  # if requests were independent
+
+    def test_four_of_five_intervals_have_the_true_value(self):
+        random, inside = np.random.RandomState(11), {"ttft_mean_s": 0, "ttft_p90_s": 0, "hit_ratio": 0}
+        true = {"ttft_mean_s": 5, "ttft_p90_s": 5 + 1.2816, "hit_ratio": 5}
+        for seed in range(200):
+            requests, sessions = self.frame([(normal(random, 5, 1), 1 + session % 3) for session in range(120)])
+            found = kvtwin.bootstrap(requests, sessions, figures=list(true), samples=200, seed=seed)
+            for name, value in true.items():
+                inside[name] += found["low"][name] <= value <= found["high"][name]
+        for name, count in inside.items():
+            self.assertAlmostEqual(count / 200, 0.8, delta=0.08, msg=name)  # 0.08: three deviations of 200 draws
+
+    def test_sessions_of_a_window_are_drawn_together(self):
+        # In each window of 60 s all sessions have one value, so a window is worth one session.
+        random = np.random.RandomState(3)
+        requests, sessions = self.frame([(value, 2) for value in (normal(random, 5, 1) for _ in range(100)) for _ in range(10)])
+        requests["arrival_s"] = requests["request"] * 3.0
+        widths = []
+        for window_s in (0, 60):
+            found = kvtwin.bootstrap(requests, sessions, figures=["ttft_mean_s"], window_s=window_s).loc["ttft_mean_s"]
+            widths.append(found["high"] - found["low"])
+        self.assertAlmostEqual(widths[1] / (2 * 1.2816 / 100**0.5), 1, delta=0.2)
+        self.assertAlmostEqual(widths[1] / widths[0], 10**0.5, delta=0.4)
+        with self.assertRaisesRegex(kvtwin.InputError, "of 1 windows"):
+            kvtwin.bootstrap(requests, sessions, figures=["ttft_mean_s"], window_s=1e9)
+        with self.assertRaisesRegex(kvtwin.InputError, "window_s is -1"):
+            kvtwin.bootstrap(requests, sessions, figures=["ttft_mean_s"], window_s=-1)
+
+    def test_queues_and_few_sessions_have_a_note(self):
+        requests, sessions = self.frame([(1.0, 1), (2.0, 1)])
+        with self.assertWarnsRegex(kvtwin.Note, "there are 2 sessions"):
+            kvtwin.bootstrap(requests, sessions)
+        requests, sessions = self.frame([(1.0, 1), (2.0, 1)] * 20)
+        for queue, said in ((0.01, 0), (0.5, 1)):
+            requests["queue_s"] = queue
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                kvtwin.bootstrap(requests, sessions)
+            self.assertEqual(len(caught), said, caught)
+
+    def test_the_values_are_those_of_the_report(self):
+        few = {"workload.limit": 400, "tiers.host.gib": 64}
+        made = kvtwin.simulate("experiments/chat_hour.toml", set=few)
+        found = kvtwin.bootstrap(made, TRACE, samples=50)
+        tokens, ttft = made.report["tokens"], made.report["ttft_seconds"]
+        self.assertAlmostEqual(found["value"]["hit_ratio"], sum(tokens[name] for name in tokens if name.startswith("hit_")) / tokens["prompt"])
+        for part in ("mean", "p50", "p90", "p95", "p99"):
+            self.assertAlmostEqual(found["value"][f"ttft_{part}_s"] / ttft[part], 1, delta=0.002)
+        self.assertTrue(((found["low"] <= found["value"]) & (found["value"] <= found["high"])).all())
+        self.assertTrue(found.equals(kvtwin.bootstrap(made.requests, kvtwin.traces.frame(TRACE)["session"], samples=50)))
+        self.assertFalse(found["low"].equals(kvtwin.bootstrap(made, TRACE, samples=50, seed=2)["low"]))
+
+    def test_bad_arguments_are_refused(self):
+        requests, sessions = self.frame([(1.0, 2), (2.0, 2)])
+        for call, text in (
+            (lambda: kvtwin.bootstrap(requests, sessions, figures=["ttft"]), "figure 'ttft' is unknown; give hit_ratio, or"),
+            (lambda: kvtwin.bootstrap(requests, sessions, figures=["ttft_p100_s"]), "is unknown"),
+            (lambda: kvtwin.bootstrap(requests, sessions[:3]), "request 3 has no session"),
+            (lambda: kvtwin.bootstrap(requests[:2], sessions), "of 1 sessions"),
+            (lambda: kvtwin.bootstrap(requests[:0], sessions), "of 0 sessions"),
+            (lambda: kvtwin.bootstrap(requests, [1, 1, 2, 2]), "neither a trace nor a pandas Series"),
+            (lambda: kvtwin.bootstrap(requests, sessions, interval=80), "between 0 and 1"),
+        ):
+            with self.assertRaisesRegex(kvtwin.InputError, text):
+                call()
+        with self.assertWarns(kvtwin.Note):
+            kvtwin.bootstrap(requests, sessions, figures=["ttft_p99.9_s"])
+        requests["ttft_s"] = float("nan")
+        self.assertTrue(np.isnan(kvtwin.bootstrap(requests, sessions, figures=["ttft_mean_s", "ttft_p90_s"])).all(axis=None))
 
 
 if __name__ == "__main__":
