@@ -46,7 +46,8 @@ install(FILES ${PROJECT_BINARY_DIR}/kvtwinConfig.cmake ${PROJECT_BINARY_DIR}/kvt
 set(data_dir ${CMAKE_INSTALL_DATADIR}/kvtwin)
 file(GLOB_RECURSE data CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
   experiments/*.toml experiments/*.json models/measured/*.json traces/*.jsonl traces/*.csv traces/*.zst
-  notebooks/*.py notebooks/*.ipynb notebooks/requirements.txt python/kvtwin/*.py python/kvtwin/*.jinja
+  notebooks/*.py notebooks/*.ipynb notebooks/requirements.txt notebooks/recorded/*
+  python/kvtwin/*.py python/kvtwin/*.jinja
   python/kvtwin/*.json)
 foreach(file IN LISTS data)
   get_filename_component(folder ${file} DIRECTORY)
