@@ -46,7 +46,8 @@ def bootstrap(
     sessions: the trace that was served, or a Series with the session of each request, by the number of the request, as
     traces.frame(trace, block_tokens=64)["session"]. Session 0 = none: each of these requests is drawn by itself.
     figures: "hit_ratio" (hit prompt tokens / prompt tokens, 0 to 1), and NAME_mean_s or NAME_pNN_s of each column NAME_s of
-    `requests` (seconds; without requests that have no value): "ttft_p90_s", "e2e_mean_s", ...
+    `requests` (seconds; without requests that have no value): "ttft_p90_s", "e2e_mean_s", ... By default the hit ratio, and the mean
+    and percentiles of the TTFT.
     interval: the probability. window_s: sessions that start in the same window of this length, in seconds, are drawn
     together; 0 = each by itself. samples: number of samples. seed: of the draws, 0 to 2**32 - 1.
 

@@ -50,19 +50,19 @@ def plan(
     """Finds the cheapest hardware and settings that meet goals, with the same bytes in the folder as `kvtwin plan`. A
     search takes minutes.
 
-    experiment: a path or keys (Experiment) with the workload; or the workload by `trace` or `options`.
+    experiment: the path of a file with the workload, or its keys; or the workload by `trace` or `options`.
     goal: limits of figures. Times in seconds. Without a goal: good_share=0.9, if a limit of slo.* is set.
     vary: the values to choose from; {"cluster.engines": ["1..64"]} is a range. Without: GPUs, weights, tensor parallelism,
     host memory, drives, routes and the number of engines, unless the experiment sets them.
-    set: keys that override those of the experiment. model, hardware: presets. trace: a trace file to serve.
+    set: keys that override those of the experiment. model, hardware: names of presets. trace: a trace file to serve.
     prices: a price list (TOML), over the built-in list.
     probability: with which each goal on a time must hold (0.5 to 0.95), by the errors of measured runs. None: the goals
     hold as simulated, and the probability is in plan.json.
     seeds: with which a recommendation must meet the goals, if the workload is generated; None: 3.
     draws: simulate the recommendation on this number of hardware variants too. questions: also answer the questions that
     follow (highest load, a spare engine, no tiers, ...). jobs: simulations at the same time; 0 = one per core.
-    out: folder for the results. An interrupted plan continues in its folder; force=True deletes earlier results. Without
-    `out`, the folder is temporary, and disappears with the Plan.
+    out: folder for the results. An interrupted plan continues in its folder. Without `out`, the folder is temporary, and
+    disappears with the Plan. force: delete earlier results.
     sglang_flags: as of simulate().
     options: further options of `kvtwin plan`, for example workload="chat", users=50, turns="30-60", think_s=20,
     requests_per_second=4, prompt_tokens=4000, from_vllm_flags="vllm serve ...".

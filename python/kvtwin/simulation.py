@@ -45,7 +45,7 @@ def simulate(
 ) -> "Result":
     """Simulates the requests of an experiment, with the same bytes in the run folder as `kvtwin simulate`.
 
-    experiment: a path or keys (Experiment). set: keys that override those of the experiment.
+    experiment: the path of a file, or its keys. set: keys that override those of the experiment.
     world: "simgrid" (transfers share links; the default of the key sim.world) or "events" (no sharing).
     out: run folder to write; without it, the run folder is temporary, and disappears with the Result.
     force: replace the folder. timeline, journal: also write timeline.json, journal.kvj.
@@ -179,7 +179,10 @@ def load_json(path: Path) -> dict[str, Any]:
 
 
 def load(folder: str | os.PathLike[str]) -> Result:
-    """Returns the Result of a run folder."""
+    """Returns the Result of a run folder. Raises InputError if it has no report.json that this version can read.
+
+    folder: of `kvtwin simulate --out` or `kvtwin run --out`.
+    """
     return Result(folder)
 
 

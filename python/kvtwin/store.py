@@ -119,8 +119,10 @@ class Store:
     ):
         """Opens the store.
 
+        kind, location: as in the table above. form: the form of a page. identity: what the KV was computed with.
         capacity_pages: pages of one rank. secret: at least 16 bytes; stored pages carry a keyed check, and only such
-        pages are accepted. password, timeout_s (seconds for one batch of commands, 0.001 to 4,000,000): of a remote store.
+        pages are accepted. password: of a remote store. timeout_s: of a remote store, seconds for one batch of commands,
+        0.001 to 4,000,000.
         eviction: of kind disk, the eviction policy of a full store, one of kvtwin.policy.names(); None means "lru".
         """
         if not isinstance(form, PageForm) or not isinstance(identity, Identity):
@@ -140,7 +142,7 @@ class Store:
 
     @classmethod
     def open(cls, *arguments: Any, **options: Any) -> Self:
-        """Equal to Store(...)."""
+        """Opens a store. Arguments as of Store()."""
         return cls(*arguments, **options)
 
     def close(self) -> None:
@@ -185,15 +187,17 @@ class Store:
         return _statuses(self._store.put(_key_bytes(keys), *_pieces(addresses, lengths)))
 
     def get(self, keys: Keys, addresses: Numbers, lengths: int | Numbers) -> npt.NDArray[np.uint8]:
-        """Reads pages into memory of the caller; arguments as of put(). Two pages must not share memory.
+        """Reads pages into memory of the caller. Arguments as of put(). Two pages must not share memory.
 
         Returns one PageStatus per page. After any status but OK, the memory of the page has undefined content.
         """
         return _statuses(self._store.get(_key_bytes(keys), *_pieces(addresses, lengths)))
 
     def start_put(self, job: int, keys: Keys, addresses: Numbers, lengths: int | Numbers) -> None:
-        """Starts a put in a thread of the store, and returns at once; ended() has its result under the number `job`. The
-        memory must not change until then. Puts run in their order, and beside gets.
+        """Starts a put in a thread of the store, and returns at once. The memory must not change until ended() has its
+        result. Puts run in their order, and beside gets. The other arguments are those of put().
+
+        job: a number of your own, 0 to 2**64 - 1, that names the put in ended().
 
         For a program whose Python threads are busy, as an engine: a call of put() or get() in a thread of Python returns
         only when the other threads let this one go on, which takes 5 ms and more each time. These threads never wait for
@@ -202,7 +206,7 @@ class Store:
         self._store.start(0, _count("job", job, 64), _key_bytes(keys), *_pieces(addresses, lengths))
 
     def start_get(self, job: int, keys: Keys, addresses: Numbers, lengths: int | Numbers) -> None:
-        """Starts a get, as start_put() starts a put."""
+        """Starts a get, as start_put() starts a put. Arguments as of start_put()."""
         self._store.start(1, _count("job", job, 64), _key_bytes(keys), *_pieces(addresses, lengths))
 
     def ended(self) -> list[Transfer]:
@@ -215,8 +219,10 @@ class Store:
         self._store.wait()
 
     def put_pages(self, keys: Keys, pages: Sequence[Buffer] | npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-        """Stores one contiguous buffer of page_bytes bytes for each key, for example bytes or the rows of an array.
-        Returns one PageStatus per page."""
+        """Stores pages. Returns one PageStatus per page.
+
+        pages: one contiguous buffer of page_bytes bytes for each key, for example bytes or the rows of an array.
+        """
         views = self._views(keys, pages, False)
         return self.put(keys, [view.ctypes.data for view in views], self.page_bytes)
 
@@ -228,8 +234,10 @@ class Store:
         return [page if status == PageStatus.OK else None for page, status in zip(memory, statuses)]
 
     def get_pages_into(self, keys: Keys, pages: Sequence[Buffer] | npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-        """Reads pages into one writable contiguous buffer of page_bytes bytes for each key. Returns one PageStatus per
-        page; after any status but OK, the buffer has undefined content."""
+        """Reads pages. Returns one PageStatus per page; after any status but OK, the buffer has undefined content.
+
+        pages: one writable contiguous buffer of page_bytes bytes for each key.
+        """
         views = self._views(keys, pages, True)
         return self.get(keys, [view.ctypes.data for view in views], self.page_bytes)
 
@@ -322,6 +330,8 @@ def weights_fingerprint(checkpoint: str | os.PathLike[str]) -> str:
     """Returns a name of the weights in a checkpoint folder, or in a file of weights, for Identity.revision: "weights-" and 32
     hex digits, a hash of the files' names, lengths and a sample of their bytes. Copies of a checkpoint have the same name on
     all machines. include/kvtwin/store.h has the sample.
+
+    checkpoint: a folder of a checkpoint, or a file of weights.
 
     Raises InputError if the place has no weights, WorkError if a file cannot be read.
     """

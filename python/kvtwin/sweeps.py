@@ -50,9 +50,9 @@ def sweep(
 ) -> "Sweep":
     """Simulates every combination of `vary` and of the [sweep] section of the experiment file, as `kvtwin compare` does.
 
-    experiment, set, world, sglang_flags: as of simulate(). cases: only these cases of the file.
-    out: folder for the results. An interrupted sweep continues with the simulations that are left; force=True deletes
-    earlier results. Without it, the folder is temporary, and disappears with the Sweep.
+    experiment, set, world, sglang_flags: as of simulate(). vary: values of keys. cases: only these cases of the file.
+    out: folder for the results. An interrupted sweep continues with the simulations that are left. Without `out`,
+    the folder is temporary, and disappears with the Sweep. force: delete earlier results.
     jobs: simulations at the same time; 0 = one per core. min_served: % of requests that a setting must complete.
     client: a Dask client. Each simulation is one task, which Dask repeats up to `retries` times if it fails, or if its
     worker dies. The workers need the same build of kvtwin, and files of the experiment at the same paths; `jobs` has no

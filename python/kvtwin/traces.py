@@ -22,7 +22,11 @@ Name = str | os.PathLike[str]
 
 def info(trace: Name, *, limit: int = 0, format: str = "auto", block_tokens: int = 0) -> dict[str, Any]:
     """Returns the statistics of a trace, as `kvtwin trace info --json` prints them: requests, duration_seconds, lengths in
-    tokens (input, output), blocks, ideal hits (of an infinite cache). limit: requests to read; 0 = all."""
+    tokens (input, output), blocks, ideal hits (of an infinite cache).
+
+    trace: a trace file. limit: requests to read; 0 = all. format: one of docs/traces.md; "auto" = by the first line.
+    block_tokens: tokens per block; 0 = the format's.
+    """
     options = option_arguments({"limit": limit, "format": format, "block_tokens": block_tokens or None})
     return json.loads(program.run(["trace", "info", str(program.data(os.fspath(trace))), "--json", *options]))
 
@@ -45,8 +49,11 @@ def iterate(
     Columns: arrival_s and think_s (seconds; arrival_s counts from the first request or hint, think_s is NaN if unknown),
     prompt_tokens, output_tokens, session, turn, tenant, type (0 = none), priority. blocks=True adds the column blocks: an
     array of the ids of the prompt's blocks (uint64). Hints are left out.
-    limit: requests; 0 = all. block_tokens: tokens per block; 0 = the format's. shared_tokens (azure, burstgpt),
-    session_gap_s in seconds (agentic), seed (agentic), salt (token_ids, sglang): docs/traces.md.
+
+    trace: a trace file. rows: of a frame, at most. limit: requests; 0 = all. blocks: with the column blocks.
+    format: one of docs/traces.md; "auto" = by the first line. block_tokens: tokens per block; 0 = the format's.
+    shared_tokens: azure, burstgpt: tokens at the start that all prompts share. session_gap_s: agentic: mean seconds between
+    the starts of two sessions. seed: agentic: of the drawn starts. salt: token_ids, sglang: of the blocks' hashes.
 
     Raises InputError with file, line and key.
     """
@@ -77,7 +84,7 @@ def iterate(
 
 
 def frame(trace: Name, **options: Any) -> "pd.DataFrame":
-    """Returns all requests of a trace as one frame. Columns and options are those of iterate()."""
+    """Returns all requests of a trace as one frame. The columns, arguments and errors are those of iterate()."""
     import pandas as pd
 
     parts = list(iterate(trace, **options))
@@ -88,7 +95,7 @@ def generate(out: Name, kind: str = "chat", *, seed: int = 1, requests: int = 0,
     """Writes a generated trace, as `kvtwin trace generate` does, and returns its path.
 
     out: names that end in .zst or .gz are compressed. kind: "chat", "agentic", "tools", "groups" or "sessions".
-    requests: 0 = by `duration` (seconds, default 3600). options: further options of `kvtwin trace generate`, for example
+    seed: of all draws. requests: 0 = by `duration` (seconds, default 3600). force: replace the file. options: further options of `kvtwin trace generate`, for example
     sessions_per_second=2.08, prompt_tokens=4000.
 
     Raises InputError for bad input, WorkError if the file cannot be written.
@@ -101,7 +108,11 @@ def generate(out: Name, kind: str = "chat", *, seed: int = 1, requests: int = 0,
 def convert(trace: Name, out: Name, *, limit: int = 0, force: bool = False, **options: Any) -> Path:
     """Converts a trace of any format to Mooncake's, as `kvtwin trace convert` does, and returns the path of the new file.
 
+    trace: a trace file of any format. out: the file to write; names that end in .zst or .gz are compressed.
+    limit: requests; 0 = all. force: replace the file.
     options: further options of `kvtwin trace convert`, for example format="azure", block_tokens=64, salt="...".
+
+    Raises InputError for bad input, WorkError if the file cannot be written.
     """
     arguments = option_arguments({"limit": limit, "force": force, **options})
     program.run(["trace", "convert", str(program.data(os.fspath(trace))), os.fspath(out), *arguments])

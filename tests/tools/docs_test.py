@@ -1,6 +1,7 @@
 """Tests tools/docs: what a console block is, which output matches, and that outdated pages and wrong commands are
 found. A shell script takes the place of kvtwin."""
 
+import ast
 import os
 import re
 import shutil
@@ -16,7 +17,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.dont_write_bytecode = True
 LOADER = SourceFileLoader("tools_docs", str(ROOT / "tools/docs"))
 docs = module_from_spec(spec_from_loader("tools_docs", LOADER))
-LOADER.exec_module(docs)
+LOADER.exec_module(docs)  # also finds the modules of tools/
+import docs_of_python
 
 KVTWIN = """#!/bin/sh
 case "$*" in
@@ -56,6 +58,41 @@ class Parsing(unittest.TestCase):
             ("cache.x", "b", "", "a"), ("a(n=...)", "count", "one of 1, 2", "1")])
 
 
+class Docstrings(unittest.TestCase):
+    def function(self, text, aliases=()):
+        (node,) = ast.parse(text).body
+        return docs_of_python.function_lines(node, node.name, 3, aliases)
+
+    def test_arguments_are_rows(self):
+        lines = self.function('''def f(a: int, b: str | None = None, *, rest: "X" = 0, **options: float) -> "Y":
+            """Does it. Columns: a_* and <b>.
+
+            a, b: two. They go
+            on. rest: one with a colon: here.
+            options: others.
+
+            Raises InputError.
+            """''')
+        self.assertEqual(lines, [
+            "### f", "", "```python", "f(a, b=None, rest=0, **options) -> Y", "```", "",
+            "Does it. Columns: a_\\* and &lt;b>.", "", "Raises InputError.", "",
+            "| argument | type | default | meaning |", "|---|---|---|---|",
+            "| `a` | `int` |  | two. They go on. |",
+            "| `b` | `str \\| None` | `None` | two. They go on. |",
+            "| `rest` | `X` | `0` | one with a colon: here. |",
+            "| `**options` | `float` |  | others. |", "",
+        ])
+
+    def test_an_argument_without_description_is_refused(self):
+        with self.assertRaisesRegex(docs.Undescribed, "f: the docstring does not describe b, c"):
+            self.function('''def f(a, b, c):
+                """Does it. a: one."""''')
+        self.function('''def f(a, b):
+            """Does it. Arguments as of g()."""''')
+        self.assertIn("| `b` | `Keys` |  | Keys, above |", self.function('''def f(b: Keys):
+            """Does it."""''', {"Keys"}))
+
+
 class Tree(unittest.TestCase):
     def setUp(self):
         scratch = tempfile.TemporaryDirectory()
@@ -64,7 +101,9 @@ class Tree(unittest.TestCase):
         (self.tree / "tools").mkdir()
         (self.tree / "docs/reference").mkdir(parents=True)
         (self.tree / "build").mkdir()
-        shutil.copy(ROOT / "tools/docs", self.tree / "tools/docs")
+        for name in ("docs", "docs_of_python.py"):
+            shutil.copy(ROOT / "tools" / name, self.tree / "tools" / name)
+        shutil.copytree(ROOT / "python/kvtwin", self.tree / "python/kvtwin", ignore=shutil.ignore_patterns("*.json", "__pycache__"))
         (self.tree / "build/kvtwin").write_text(KVTWIN)
         (self.tree / "build/kvtwin").chmod(0o755)
 
@@ -78,7 +117,7 @@ class Tree(unittest.TestCase):
     def test_a_page_that_differs_is_named(self):
         run = self.docs("--check")
         self.assertEqual(run.returncode, 1)
-        for file in ("docs/reference/keys.md", "python/kvtwin/run_figures.json"):
+        for file in ("docs/reference/keys.md", "docs/reference/python.md", "python/kvtwin/run_figures.json"):
             self.assertIn(f"{file}: differs", run.stdout)
 
     def test_commands_write_below_a_temporary_folder(self):
