@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kvtwin import errors as errors
     from kvtwin import figures as figures
     from kvtwin import traces as traces
-    from kvtwin._core import __version__ as __version__
+    __version__: str
     from kvtwin.errors import Error as Error
     from kvtwin.errors import InputError as InputError
     from kvtwin.errors import Note as Note

@@ -1,9 +1,12 @@
 """Charts that several kinds of folder have."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from kvtwin.charts import BLUE, GREEN, GREY, ORANGE, Axis, Chart, Series, Table
 from kvtwin.figure_words import (
@@ -28,12 +31,12 @@ MAX_ROWS = 300  # of a table
 RECOMMENDATION = "recommendation"  # the label of the recommendation in figures
 
 
-def thinned(values, most=MAX_POINTS):
+def thinned(values: npt.NDArray[Any], most: int = MAX_POINTS) -> npt.NDArray[Any]:
     """Returns at most `most` indices, evenly spread, with the first and the last."""
     return np.unique(np.linspace(0, len(values) - 1, min(most, len(values))).round().astype(int))
 
 
-def latency_series(name, values, colour, dash="-"):
+def latency_series(name: str, values: npt.NDArray[Any], colour: str, dash: str = "-") -> Series | None:
     """Returns the cumulative share of a latency as a line on a logarithmic axis; None without a positive value."""
     values = np.sort(values[np.isfinite(values) & (values > 0)])
     if not values.size:
@@ -46,7 +49,7 @@ def latency_series(name, values, colour, dash="-"):
     return Series(name, values[at].tolist(), shares.tolist(), colour, kind="step", dash=dash, hover=hover)
 
 
-def quantile_row(name, values):
+def quantile_row(name: str, values: npt.NDArray[Any]) -> list[str]:
     values = np.sort(values[np.isfinite(values)])
     if not values.size:
         return [name, "0", *["–"] * 6]
@@ -55,7 +58,9 @@ def quantile_row(name, values):
     return [name, f"{values.size:,}", *map(seconds, at)]
 
 
-def latency_chart(title, entries, marks=()):
+def latency_chart(
+    title: str, entries: Sequence[tuple[str, npt.NDArray[Any], str, str]], marks: Sequence[Series] = ()
+) -> Chart | None:
     """`entries`: [(name, values, colour, dash)]. `marks`: further series."""
     series = [one for one in (latency_series(*entry) for entry in entries) if one is not None]
     rows = [quantile_row(name, values) for name, values, _, _ in entries]
@@ -79,7 +84,9 @@ def latency_chart(title, entries, marks=()):
     )
 
 
-def stacked_chart(title, names, parts, values, axis):
+def stacked_chart(
+    title: str, names: Sequence[str], parts: Sequence[tuple[str, str, str]], values: dict[str, Any], axis: Axis
+) -> Chart | None:
     """Horizontal stacked bars. `parts`: [(key, label, colour)]; `values[key]`: one number or None per name."""
     used = [part for part in parts if any(values[part[0]])]
     series = []
@@ -99,7 +106,9 @@ def stacked_chart(title, names, parts, values, axis):
     )
 
 
-def effect_chart(title, rows, key, value, label="as given"):
+def effect_chart(
+    title: str, rows: Sequence[tuple[str, float, float]], key: str, value: float | None, label: str = "as given"
+) -> Chart:
     """Sensitivities. `rows`: [(name, figure at the low end, figure at the high end)], largest effect first. `label`: of the
     line at `value`."""
     names = [name for name, _, _ in rows]
@@ -141,7 +150,7 @@ def effect_chart(title, rows, key, value, label="as given"):
 
 @dataclass
 class Point:
-    """One setting of a front chart. `meets`: whether it meets the goals; None: there are none."""
+    """One setting of a front chart; settings without x or y are left out. `meets`: whether it meets the goals; None: there are none."""
 
     x: float
     y: float
@@ -149,38 +158,49 @@ class Point:
     name: str
     hover: str
     in_front: bool = True  # may be part of the Pareto front
-    whiskers: tuple | None = None  # (below, above)
+    whiskers: tuple[float, float] | None = None  # (below, above)
 
 
-def wide(values):
+def wide(values: Sequence[float]) -> bool:
     """True if the values need a logarithmic axis."""
     values = [value for value in values if finite(value)]
     return bool(values) and min(values) > 0 and max(values) > 20 * min(values)
 
 
-def wide_latency(key, values):
+def wide_latency(key: str, values: Sequence[float]) -> bool:
     """True if the values of a figure need a logarithmic axis."""
     return unit_of_figure(key) == "seconds" and wide(values)
 
 
-def recommended_point(x, y, hover, whiskers=None):
-    hover = ["Recommendation\n" + hover]
-    return Series(RECOMMENDATION, [x], [y], GREEN, kind="points", marker="*", hover=hover, whiskers=whiskers)
+def recommended_point(
+    x: float, y: float, hover: str, whiskers: tuple[list[float], list[float]] | None = None
+) -> Series:
+    texts = ["Recommendation\n" + hover]
+    return Series(RECOMMENDATION, [x], [y], GREEN, kind="points", marker="*", hover=texts, whiskers=whiskers)
 
 
-def whiskers_of_points(points):
+def whiskers_of_points(points: Sequence[Point]) -> tuple[list[float], list[float]] | None:
     """Returns Series.whiskers; None if no point has an interval."""
     if not any(point.whiskers for point in points):
         return None
-    return tuple(map(list, zip(*(point.whiskers or (0, 0) for point in points))))
+    below, above = zip(*(point.whiskers or (0, 0) for point in points))
+    return list(below), list(above)
 
 
-def front_chart(across, across_name, key, limit, points, better, chosen=None):
+def front_chart(
+    across: str,
+    across_name: str,
+    key: str,
+    limit: float | None,
+    points: Sequence[Point],
+    better: str | None,
+    chosen: Point | None = None,
+) -> Chart | None:
     """Price or GPUs against a figure, with the Pareto front. `better`: the figure's direction; `chosen`: the recommended
     point."""
     sign = -1 if better == MORE else 1
 
-    def beats(a, b):
+    def beats(a: tuple[float, float], b: tuple[float, float]) -> bool:
         """No worse in both, and better in one."""
         return a != b and a[0] <= b[0] and sign * a[1] <= sign * b[1]
 
@@ -222,7 +242,16 @@ def front_chart(across, across_name, key, limit, points, better, chosen=None):
     )
 
 
-def line_chart(title, along, unit, lines, key, marks=(), reference=(), more=()):
+def line_chart(
+    title: str,
+    along: str,
+    unit: str,
+    lines: Sequence[tuple[str, list[Any], str, str, str]],
+    key: str,
+    marks: Sequence[tuple[str, float, str]] = (),
+    reference: Sequence[tuple[str, list[Any], str, str, str]] = (),
+    more: Sequence[Series] = (),
+) -> Chart:
     """One line per setting over the values of an axis. `lines`: [(name, [(x, y, filled, whiskers, hover)], colour, marker,
     dash)]; `reference`: the same, without markers; `more`: further series."""
     series, rows = [], []
@@ -231,11 +260,10 @@ def line_chart(title, along, unit, lines, key, marks=(), reference=(), more=()):
     for of_reference, chosen in ((False, lines), (True, reference)):
         for name, points, colour, marker, dash in chosen:
             points = sorted(points, key=lambda point: point[0])
-            whiskers = (
-                None
-                if of_reference or not any(point[3] for point in points)
-                else tuple(zip(*[point[3] or (0, 0) for point in points]))
-            )
+            whiskers = None
+            if not of_reference and any(point[3] for point in points):
+                below, above = zip(*[point[3] or (0, 0) for point in points])
+                whiskers = (below, above)
             series.append(
                 Series(
                     name,
@@ -254,7 +282,7 @@ def line_chart(title, along, unit, lines, key, marks=(), reference=(), more=()):
             rows.append([name, *(figure_text(key, values.get(x)) for x in xs)])
     series += more
     # Plotly and matplotlib choose the ticks of a linear axis; a logarithmic axis has the varied values.
-    kept = []
+    kept: list[tuple[float, str]] = []
     for x in xs:
         if not kept or math.log(x / kept[-1][0]) > 0.08 * math.log(xs[-1] / xs[0]) if wide else False:
             kept.append((x, count(x) if unit == "tokens" else value_text(x)))
@@ -276,6 +304,6 @@ def line_chart(title, along, unit, lines, key, marks=(), reference=(), more=()):
     )
 
 
-def row_hover(row, axes, figures):
+def row_hover(row: dict[str, Any], axes: Sequence[dict[str, Any]], figures: Sequence[str]) -> str:
     words = [f"{axis['name']}={exact(row[axis['name']])}" for axis in axes]
     return "\n".join(words + [f"{figure_name(key)}: {figure_text(key, row.get(key), 4)}" for key in figures])

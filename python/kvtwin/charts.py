@@ -4,7 +4,9 @@ Each chart also has a sentence and a table: the text alternative for readers who
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from kvtwin.figure_words import finite, unit_text
 
@@ -22,7 +24,7 @@ DARK = {PAPER: "#15181c", GRID: "#3a4048", INK: "#e6e6e6", "#000000": "#e6e6e6",
 WIDTH = 680  # pixels of a static figure, and of an interactive figure on paper
 
 
-def number(value):
+def number(value: float) -> float | None:
     return float(f"{value:.6g}") if finite(value) else None
 
 
@@ -31,19 +33,19 @@ class Table:
     """Cells are text. Columns whose cells begin with a digit, a sign, a dash or a currency are set to the right."""
 
     caption: str
-    head: list
-    rows: list
-    marked: set = field(default_factory=set)  # numbers of highlighted rows
+    head: list[str]
+    rows: list[list[Any]]
+    marked: set[int] = field(default_factory=set)  # numbers of highlighted rows
     note: str = ""
     folded: bool = False  # shown only when opened
 
-    def right(self, column):
+    def right(self, column: int) -> bool:
         cells = [str(row[column]) for row in self.rows if column < len(row) and str(row[column])]
         return all(re.match(r"([A-Z]{3} )?[-–−+\d]", cell) for cell in cells) and any(
             re.match(r"[-–−+]?([A-Z]{3} )?[-–−+]?\d", cell) for cell in cells
         )
 
-    def wide(self):
+    def wide(self) -> bool:
         """True if the table needs small letters on paper."""
         return len(self.head) > 8
 
@@ -53,11 +55,11 @@ class Axis:
     title: str
     unit: str = "plain"  # a key of figure_words.UNITS
     log: bool = False
-    ticks: list | None = None  # [(value, text)]; categories of bars
-    ends: tuple | None = None  # of a linear axis; None: from 0 to the largest value
+    ticks: Sequence[tuple[float, str]] | None = None  # [(value, text)]; categories of bars
+    ends: tuple[float, float] | None = None  # of a linear axis; None: from 0 to the largest value
     suffix: str = ""  # behind each tick, set by `in_units`
 
-    def text(self, value):
+    def text(self, value: float) -> str:
         return unit_text(self.unit, value)
 
 
@@ -67,18 +69,18 @@ class Series:
     columns (vertical, stacked, `width` wide). NaN leaves a gap."""
 
     name: str
-    x: list
-    y: list
+    x: Sequence[Any]
+    y: Sequence[Any]
     colour: str
     kind: str = "line"
     dash: str = "-"
     marker: str = ""
-    filled: list | None = None  # per point; None: all
-    hover: list | None = None  # per point; None: name and values
-    base: list | None = None
+    filled: Sequence[bool] | None = None  # per point; None: all
+    hover: Sequence[str] | None = None  # per point; None: name and values
+    base: Sequence[float] | None = None
     width: float = 0.6
     thick: float = 2
-    whiskers: tuple | None = None  # (below, above), each per point
+    whiskers: tuple[Sequence[float], Sequence[float]] | None = None  # (below, above), each per point
     panel: int = 0
     legend: bool = True
 
@@ -90,11 +92,11 @@ class Chart:
     title: str
     says: str
     x: Axis
-    panels: list
-    series: list
+    panels: Sequence[Axis]
+    series: Sequence[Series]
     table: Table
     height: int = 340
-    lines: list = field(default_factory=list)  # ("x" or "y", value, label): dashed lines across panel 0
+    lines: Sequence[tuple[str, float, str]] = field(default_factory=list)  # ("x" or "y", value, label): dashed lines across panel 0
     name: str = ""  # set by the page
     image: str = ""  # set by `draw_static`
     width: int = WIDTH

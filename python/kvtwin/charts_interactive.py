@@ -3,9 +3,11 @@
 import html
 import math
 import textwrap
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
-from kvtwin.charts import CLEAR, GREY, GRID, INK, PAPER, number
+from kvtwin.charts import CLEAR, GREY, GRID, INK, PAPER, Axis, Chart, Series, number
 from kvtwin.figure_words import finite, scale_for
 
 FONT = "system-ui, 'DejaVu Sans', Arial, sans-serif"
@@ -22,16 +24,16 @@ SYMBOLS = {
 DASHES = {"-": "solid", "--": "dash", ":": "dot", "-.": "dashdot"}
 
 
-def plotly_text(text):
+def plotly_text(text: str) -> str:
     """Escapes a text: Plotly reads some HTML in texts of figures."""
     return html.escape(str(text), quote=False)
 
 
-def broken(text, width):
+def broken(text: str, width: int) -> str:
     return "<br>".join(plotly_text(line) for line in textwrap.wrap(str(text), width) or [""])
 
 
-def hover_of(chart, series):
+def hover_of(chart: Chart, series: Series) -> list[str]:
     if series.hover is not None:
         return ["<br>".join(map(plotly_text, text.split("\n"))) for text in series.hover]
     across, up = chart.x, chart.panels[series.panel]
@@ -51,13 +53,13 @@ def hover_of(chart, series):
     return found
 
 
-def axis_unit(chart, axis, across):
+def axis_unit(chart: Chart, axis: Axis, across: bool) -> tuple[str, float]:
     """Returns (name, size) of the unit of an axis: one unit for the whole axis. Values of other axes than linear ones are
     not scaled. `across`: it is the x axis."""
     if axis.log or axis.ticks is not None:
         return "", 1
     largest = max(map(abs, axis.ends)) if axis.ends else 0
-    stacked = 0
+    stacked = 0.0
     for series in chart.series:
         if not across and chart.panels[series.panel] is not axis:
             continue
@@ -73,17 +75,17 @@ def axis_unit(chart, axis, across):
     return scale_for(axis.unit, largest)
 
 
-def scaled(values, size):
-    return values and [value / size if finite(value) else value for value in values]
+def scaled(values: Sequence[Any], size: float) -> list[Any]:
+    return [value / size if finite(value) else value for value in values]
 
 
-def in_units(chart):
+def in_units(chart: Chart) -> Chart:
     """Returns the chart with the values of each axis in the unit of the axis, and with these units as texts behind the ticks."""
     x_name, x_size = axis_unit(chart, chart.x, True)
     units = [axis_unit(chart, axis, False) for axis in chart.panels]
 
-    def axis_in(axis, name, size):
-        return replace(axis, ends=tuple(scaled(axis.ends, size)) if axis.ends else None, suffix=name)
+    def axis_in(axis: Axis, name: str, size: float) -> Axis:
+        return replace(axis, ends=(axis.ends[0] / size, axis.ends[1] / size) if axis.ends else None, suffix=name)
 
     series = []
     for one in chart.series:
@@ -94,9 +96,9 @@ def in_units(chart):
                 one,
                 x=scaled(one.x, x_size),
                 y=scaled(one.y, size),
-                base=scaled(one.base, x_size),
+                base=one.base and scaled(one.base, x_size),
                 width=one.width / (size if one.kind == "bars" else x_size),
-                whiskers=one.whiskers and tuple(scaled(ends, along) for ends in one.whiskers),
+                whiskers=one.whiskers and (scaled(one.whiskers[0], along), scaled(one.whiskers[1], along)),
                 hover=hover_of(chart, one),
             )
         )
@@ -109,8 +111,8 @@ def in_units(chart):
     )
 
 
-def decade_ticks(axis, values):
-    """Returns ticks at 1, 2 and 5 of each decade; only at 1 where there are many decades."""
+def decade_ticks(axis: Axis, values: Sequence[float]) -> list[tuple[float, str]] | None:
+    """Returns ticks at 1, 2 and 5 of each decade; only at 1 where there are many decades. None without positive values."""
     values = [value for value in values if finite(value) and value > 0]
     if not values:
         return None
@@ -122,7 +124,7 @@ def decade_ticks(axis, values):
     ]
 
 
-def plotly_axis(axis, values):
+def plotly_axis(axis: Axis, values: Sequence[float]) -> dict[str, Any]:
     if axis.log and axis.ticks is None:
         axis = replace(axis, ticks=decade_ticks(axis, values))
     made = {
@@ -151,7 +153,7 @@ def plotly_axis(axis, values):
     return made
 
 
-def plotly_trace(series):
+def plotly_trace(series: Series) -> dict[str, Any]:
     x, y = [[number(value) for value in values] for values in (series.x, series.y)]
     suffix = str(series.panel + 1) if series.panel else ""
     trace = {
@@ -203,8 +205,8 @@ def plotly_trace(series):
     return trace | {"mode": "+".join(mode)}
 
 
-def plotly_whiskers(series):
-    below, above = series.whiskers
+def plotly_whiskers(series: Series) -> dict[str, Any]:
+    below, above = series.whiskers or ((), ())
     return {
         "type": "data",
         "symmetric": False,
@@ -215,10 +217,10 @@ def plotly_whiskers(series):
     }
 
 
-def plotly_figure(chart):
+def plotly_figure(chart: Chart) -> dict[str, Any]:
     """Returns {"data", "layout"} for Plotly.newPlot, in light colours."""
     chart = in_units(chart)
-    layout = {
+    layout: dict[str, Any] = {
         "font": {"family": FONT, "size": 13, "color": INK},
         "paper_bgcolor": PAPER,
         "plot_bgcolor": PAPER,

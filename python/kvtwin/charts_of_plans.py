@@ -1,6 +1,9 @@
 """A plan with the words that several of its tables need, and its charts."""
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from kvtwin.chart_kinds import RECOMMENDATION, Point, effect_chart, front_chart, line_chart, stacked_chart
 from kvtwin.charts import AMBER, BLUE, GREEN, INK, SKY, Axis, Chart, Series, Table
@@ -26,7 +29,7 @@ from kvtwin.simulation import load_json
 class Plan:
     """plan.json with the words that several of its tables need."""
 
-    def __init__(self, folder, plan):
+    def __init__(self, folder: Path | str, plan: dict[str, Any]) -> None:
         self.folder, self.plan = Path(folder).resolve(), plan
         self.goals = plan.get("goals") or []
         self.prices = plan.get("prices") or {}
@@ -38,43 +41,44 @@ class Plan:
             for one in self.tried + ([plan["recommendation"]] if plan.get("recommendation") else [])
         )
 
-    def limit_text(self, goal):
+    def limit_text(self, goal: dict[str, Any]) -> str:
         return limit_words(goal["figure"], goal["limit"], goal["better"])
 
-    def goal_cells(self, one):
+    def goal_cells(self, one: dict[str, Any]) -> list[str]:
         figures = one.get("figures") or {}
         return [judged_text(goal["figure"], figures.get(goal["figure"]), goal["limit"]) for goal in self.goals]
 
-    def meets(self, one, with_reason):
+    def meets(self, one: dict[str, Any], with_reason: bool) -> str:
         no = f"no: {one['why_not']}" if with_reason and one.get("why_not") else "no"
-        return {True: "yes", False: no}.get(one.get("meets"), "–")
+        words: dict[Any, str] = {True: "yes", False: no}
+        return words.get(one.get("meets"), "–")
 
-    def parts_text(self, one):
+    def parts_text(self, one: dict[str, Any]) -> str:
         return joined([f"{count_text(part)} {part['name']}" for part in one.get("parts") or []]) or setting_words(
             one.get("settings") or {}
         )
 
-    def price_text(self, one):
+    def price_text(self, one: dict[str, Any]) -> str:
         return money(one.get("price_month"), self.currency)
 
-    def difference_text(self, one):
+    def difference_text(self, one: dict[str, Any]) -> str:
         """Returns the difference between the price of a setting and that of the recommendation: +USD 268."""
         price, own = one.get("price_month"), (self.plan.get("recommendation") or {}).get("price_month")
         if not (finite(price) and finite(own)):
             return "–"
         return ("+" if price >= own else "") + money(price - own, self.currency)
 
-    def front(self, key, limit):
+    def front(self, key: str, limit: float | None) -> Chart | None:
         """Price, or GPUs where prices are absent, against a figure. The plan's front is of one figure: in a chart of
         another figure, some of its settings are behind others."""
         across = "price_month" if self.priced else "gpus"
         across_name = f"price per month ({self.currency})" if self.priced else "GPUs"
         in_front = set(self.plan.get("front") or [])
 
-        def point(one, index=None, whiskers=None):
-            value, name = (one.get("figures") or {}).get(key), setting_words(one.get("settings") or {})
+        def point(one: dict[str, Any], index: int | None = None, whiskers: tuple[float, float] | None = None) -> Point:
+            value, name = (one.get("figures") or {}).get(key, math.nan), setting_words(one.get("settings") or {})
             meets = bool(one.get("meets"))
-            return Point(one.get(across), value, meets, name, self.hover(one), index in in_front, whiskers)
+            return Point(one.get(across, math.nan), value, meets, name, self.hover(one), index in in_front, whiskers)
 
         chosen = self.plan.get("recommendation")
         points = [
@@ -83,15 +87,15 @@ class Plan:
         chosen = point(chosen, whiskers=self.whiskers(key, chosen)) if chosen else None
         return front_chart(across, across_name, key, limit, points, better_of(self.plan, key), chosen)
 
-    def interval(self, key):
+    def interval(self, key: str) -> list[float] | None:
         """Returns [low, high]: between them a figure of the recommendation lies with 80 %. None if there is none."""
         return (self.confidence.get("ranges") or {}).get(key)
 
-    def whiskers(self, key, one):
+    def whiskers(self, key: str, one: dict[str, Any]) -> tuple[float, float] | None:
         interval, value = self.interval(key), (one.get("figures") or {}).get(key)
         return (max(0, value - interval[0]), max(0, interval[1] - value)) if interval and finite(value) else None
 
-    def capacity_tokens(self):
+    def capacity_tokens(self) -> int | None:
         """Returns the tokens that all tiers of the recommendation hold; None if its run folder is absent."""
         folder = self.folder / "recommended"
         if not (self.plan.get("recommendation") and (folder / "report.json").exists()):
@@ -100,7 +104,7 @@ class Plan:
         pages = sum(tier["capacity_pages"] for tier in load_json(folder / "report.json")["tiers"])
         return pages * int(page_tokens) if page_tokens.isdigit() else None
 
-    def hover(self, one):
+    def hover(self, one: dict[str, Any]) -> str:
         words = [f"{name}={exact(value)}" for name, value in (one.get("settings") or {}).items()]
         figures = one.get("figures") or {}
         # Plotly leaves out a label that is taller than the figure.
@@ -112,32 +116,33 @@ class Plan:
         return "\n".join([*words, f"computed as: {one['stage']}"] if one.get("stage") else words)
 
 
-def meets_limit(goal, value):
+def meets_limit(goal: dict[str, Any], value: float) -> bool:
     return value <= goal["limit"] if goal["better"] == LESS else value >= goal["limit"]
 
 
-def count_text(part):
+def count_text(part: dict[str, Any]) -> str:
     """Returns the number of a part to buy: whole GiB, GPUs and drives."""
     return f"{round(part['count']):,}" if finite(part.get("count")) else "–"
 
 
-def interval_text(key, interval):
+def interval_text(key: str, interval: Sequence[float] | None) -> str:
     return " to ".join(figure_text(key, end) for end in interval) if interval else "–"
 
 
-def interval_chart(plan, one):
+def interval_chart(plan: Plan, one: dict[str, Any]) -> Chart | None:
     """The 80 % interval of each goal's figure against its limit. The axis is a share of the limit, so that goals with
     different units share it."""
     goals = [goal for goal in plan.goals if plan.interval(goal["figure"]) and goal["limit"] > 0]
-    bars = {"meets the goal": (SKY, []), "misses the goal": (AMBER, [])}
+    bars: dict[str, tuple[str, list[Any]]] = {"meets the goal": (SKY, []), "misses the goal": (AMBER, [])}
     stars, rows, names = [], [], []
     for place, goal in enumerate(goals):
         key, limit = goal["figure"], goal["limit"]
         value = (one.get("figures") or {}).get(key)
         text = judged_text(key, value, limit)
         names.append(figure_name(key))
-        rows.append([names[-1], plan.limit_text(goal), text, interval_text(key, plan.interval(key))])
-        low, high = plan.interval(key)
+        interval = plan.interval(key) or [math.nan, math.nan]
+        rows.append([names[-1], plan.limit_text(goal), text, interval_text(key, interval)])
+        low, high = interval
         below, above = ("meets the goal", "misses the goal")[:: 1 if goal["better"] == LESS else -1]
         for label, start, end in ((below, low, min(high, limit)), (above, max(low, limit), high)):
             if start < end:
@@ -168,7 +173,7 @@ def interval_chart(plan, one):
     )
 
 
-def hits_chart(plan):
+def hits_chart(plan: Plan) -> Chart | None:
     points = plan.plan.get("hits_by_capacity") or []
     lines = []
     for key, name, colour, marker, dash in (
@@ -208,7 +213,7 @@ def hits_chart(plan):
     return line_chart("Hits by capacity of all tiers together", "capacity", "tokens", lines, "hit_ratio", marks)
 
 
-def drives_chart(plan):
+def drives_chart(plan: Plan) -> Chart | None:
     drives = [drive for drive in plan.plan.get("drives") or [] if finite(drive.get("years"))]
     if len(drives) < 2:
         return None
@@ -236,7 +241,7 @@ def drives_chart(plan):
     )
 
 
-def causes_chart(plan):
+def causes_chart(plan: Plan) -> Chart | None:
     hangs_on = plan.confidence.get("hangs_on") or []
     causes = [
         (str(cause["number"]), cause["at_low"], cause["at_high"])
@@ -255,7 +260,7 @@ def causes_chart(plan):
     )
 
 
-def ttft_chart(plan):
+def ttft_chart(plan: Plan) -> Chart | None:
     """The parts of the mean TTFT of the recommendation."""
     ttft = (plan.plan.get("binds") or {}).get("ttft_parts_seconds")
     if not ttft:
@@ -265,7 +270,7 @@ def ttft_chart(plan):
     return stacked_chart("Where the mean time to first token goes", [RECOMMENDATION], parts, values, Axis("TTFT", "seconds"))
 
 
-def lanes_chart(plan):
+def lanes_chart(plan: Plan) -> Chart | None:
     """Mean and 99th percentile of the utilisation of each kind of lane."""
     lanes = [lane for lane in (plan.plan.get("binds") or {}).get("lanes") or [] if finite(lane.get("busy_fraction"))]
     if not lanes:

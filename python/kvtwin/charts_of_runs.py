@@ -2,30 +2,33 @@
 
 import math
 import re
+from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from kvtwin.chart_kinds import latency_chart, stacked_chart
 from kvtwin.charts import BLUE, INK, ORANGE, RUN_STYLES, SKY, Axis, Chart, Series, Table
 from kvtwin.figure_words import bytes_text, count, percent, seconds
-from kvtwin.result_folders import SOURCES, part_values, parts_of
+from kvtwin.result_folders import SOURCES, Run, part_values, parts_of
 
 MAX_BINS = 120  # of a time axis
 
 
-def kind_of(lane):
+def kind_of(lane: str) -> str:
     """engine3.gpu0.h2d -> h2d"""
     return re.sub(r"^(engine\d+\.)?(gpu\d+\.)?", "", lane)
 
 
-def latencies_chart(run):
+def latencies_chart(run: Run) -> Chart | None:
     """TTFT and TPOT of all requests."""
     entries = [("TTFT", run.requests["ttft_s"], BLUE, "-"), ("TPOT", run.requests["tpot_s"], ORANGE, "--")]
     return latency_chart("TTFT and TPOT: share of requests within a time", entries)
 
 
-def ttft_chart(run):
+def ttft_chart(run: Run) -> Chart | None:
     """TTFT of all requests, with its quantiles in the report."""
     marks = []
     for name, share, marker in (("p50", 0.5, "o"), ("p90", 0.9, "s"), ("p99", 0.99, "D")):
@@ -37,7 +40,7 @@ def ttft_chart(run):
     return latency_chart("TTFT: share of requests within a time", entries, marks)
 
 
-def parts_chart(run):
+def parts_chart(run: Run) -> Chart | None:
     """The parts of the TTFT, for all requests and for the slowest ones. The mean of all is the report's."""
     ttft = run.requests["ttft_s"]
     served = np.isfinite(ttft)
@@ -59,7 +62,7 @@ def parts_chart(run):
     )
 
 
-def tokens_chart(run):
+def tokens_chart(run: Run) -> Chart | None:
     """The sources of prompt tokens by the arrival of the requests."""
     admitted = np.isfinite(run.requests["miss"])
     arrival = run.requests["arrival_s"][admitted]
@@ -106,7 +109,7 @@ def tokens_chart(run):
     )
 
 
-def lane_bins(lanes, chosen, end):
+def lane_bins(lanes: dict[str, Any], chosen: npt.NDArray[Any], end: float) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Returns mean and 99th percentile of the utilisation in each time bin, over all lanes in `chosen` and their windows."""
     start, width, busy = (lanes[column][chosen] for column in ("window_start_s", "window_s", "busy_fraction"))
     size = end / MAX_BINS
@@ -131,11 +134,11 @@ def lane_bins(lanes, chosen, end):
     return mean, p99
 
 
-def lanes_chart(run):
+def lanes_chart(run: Run) -> Chart | None:
     lanes = run.lanes
     if not lanes["lane"].size:
         return None
-    kinds = {}
+    kinds: dict[str, list[str]] = {}
     for name in dict.fromkeys(lanes["lane"].tolist()):
         kinds.setdefault(kind_of(name), []).append(name)
     end = float(np.max(lanes["window_start_s"] + lanes["window_s"]))
@@ -182,7 +185,7 @@ def lanes_chart(run):
     )
 
 
-def side_by_side_charts(runs):
+def side_by_side_charts(runs: Sequence[tuple[str, Run]]) -> list[Chart | None]:
     """`runs`: [(name, Run)]."""
     names = [name for name, _ in runs]
     entries = {

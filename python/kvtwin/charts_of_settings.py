@@ -1,6 +1,9 @@
 """The charts of a comparison."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +20,7 @@ from kvtwin.figure_words import (
     unit_of_figure,
 )
 from kvtwin.result_folders import (
+    Compared,
     combinations,
     compared_grid,
     label_of,
@@ -31,7 +35,7 @@ MAX_CIRCUMSTANCES = 6  # with a chart each
 MAX_BARS = 40  # of a chart of settings
 
 
-def compared_figures(rows):
+def compared_figures(rows: Sequence[dict[str, Any]]) -> list[str]:
     """Returns the figures that `kvtwin compare` judges: those with a standing."""
     return [key.removesuffix("_standing") for key in rows[0] if key.endswith("_standing")]
 
@@ -40,18 +44,18 @@ def compared_figures(rows):
 class Choice:
     """The recommendation of a comparison. `row`: None if no setting meets the goal; `nearest` then is the best that there is."""
 
-    row: dict | None
-    nearest: dict | None
+    row: dict[str, Any] | None
+    nearest: dict[str, Any] | None
     key: str  # the figure that decides
     reason: str = ""
-    servers: dict = field(default_factory=dict)  # engine: {command, notes}
+    servers: dict[str, Any] = field(default_factory=dict)  # engine: {command, notes}
 
 
-def choice_of(compared):
+def choice_of(compared: Compared) -> Choice:
     """As compare.json says; an unfinished or older folder has none."""
     one = compared.plan.get("recommendation") or {}
 
-    def row_of(name):
+    def row_of(name: str) -> dict[str, Any] | None:
         number = one.get(name)
         return compared.rows[number] if isinstance(number, int) and number < len(compared.rows) else None
 
@@ -60,7 +64,7 @@ def choice_of(compared):
     )
 
 
-def settings_of(compared, row):
+def settings_of(compared: Compared, row: dict[str, Any]) -> dict[str, Any]:
     return {axis["name"]: row[axis["name"]] for axis in compared.plan["axes"]}
 
 
@@ -70,21 +74,21 @@ MAIN_FIGURES = ["hit_ratio", "gap_closed", "ttft_mean_s", "ttft_p90_s", "ttft_p9
 MAIN_FIGURES += ["good_share", "goodput_per_second", "gpus", "disk_writes_per_day"]
 
 
-def main_figures(rows, goal=None):
+def main_figures(rows: Sequence[dict[str, Any]], goal: dict[str, Any] | None = None) -> list[str]:
     """Returns the main figures that some row has; GPUs only if they vary."""
     wanted = dict.fromkeys([*MAIN_FIGURES, *([goal["figure"]] if goal else [])])
     return [key for key in wanted if some(rows, key) and (key != "gpus" or varies(rows, key))]
 
 
-def some(rows, key):
+def some(rows: Sequence[dict[str, Any]], key: str) -> bool:
     return any(row.get(key) is not None for row in rows)
 
 
-def varies(rows, key):
+def varies(rows: Sequence[dict[str, Any]], key: str) -> bool:
     return len({row.get(key) for row in rows}) > 1
 
 
-def line_name(compared, setting):
+def line_name(compared: Compared, setting: dict[str, Any]) -> str:
     """The values of a setting; with the names of their keys, if several keys vary or the value is a number."""
     varied = [axis["name"] for axis in compared.plan["axes"] if axis["name"] in setting and len(axis["values"]) > 1]
     if len(varied) > 1:
@@ -94,11 +98,11 @@ def line_name(compared, setting):
     return label_of(compared, setting) or compared.plan["eviction"]
 
 
-def compared_hover(compared, row):
+def compared_hover(compared: Compared, row: dict[str, Any]) -> str:
     return row_hover(row, compared.plan["axes"], main_figures(compared.rows, compared.plan.get("goal")))
 
 
-def compare_charts(compared, choice):
+def compare_charts(compared: Compared, choice: Choice) -> list[Chart | None]:
     """One chart per figure, then the GPUs if they vary. If policies and other keys vary, one chart per figure and
     circumstance."""
     goal, figures = compared.plan.get("goal"), compared_figures(compared.rows)
@@ -110,20 +114,20 @@ def compare_charts(compared, choice):
     return charts + gpu_charts(points, compared.plan, goal, choice.row)
 
 
-def chart_columns(compared):
+def chart_columns(compared: Compared) -> int:
     """Returns how many charts of a figure stand beside each other."""
     circumstances = compared_circumstances(compared)[1]
     return len(circumstances) if len(circumstances) in (2, 3) else 2
 
 
-def compared_circumstances(compared):
+def compared_circumstances(compared: Compared) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
     """Returns the capacity of the x axis (None: bars) and the settings with a chart each; [{}] if one chart has all."""
     along, circumstances = compared_grid(compared)
     several = along and len(circumstances) > 1 and len(combinations(compared.axes(choice=True))) > 1
     return along, circumstances[:MAX_CIRCUMSTANCES] if several else [{}]
 
 
-def figure_charts(compared, key, choice):
+def figure_charts(compared: Compared, key: str, choice: Choice) -> list[Chart | None]:
     """Returns the charts of one figure: one, or one per circumstance (at most MAX_CIRCUMSTANCES)."""
     along, shown = compared_circumstances(compared)
     if along is None:
@@ -131,7 +135,12 @@ def figure_charts(compared, key, choice):
     return [lines_of_settings(compared, key, along, circumstance, choice) for circumstance in shown]
 
 
-def gpu_charts(points, plan, goal=None, chosen=None):
+def gpu_charts(
+    points: Sequence[tuple[dict[str, Any], bool | None, str]],
+    plan: dict[str, Any],
+    goal: dict[str, Any] | None = None,
+    chosen: dict[str, Any] | None = None,
+) -> list[Chart | None]:
     """GPUs against the figure of the goal, goodput or TTFT, if the GPUs vary. `points`: [(row, meets the goal, hover)];
     `plan`: compare.json or sweep.json; `chosen`: the row of the recommendation."""
     rows = [row for row, _, _ in points]
@@ -143,22 +152,22 @@ def gpu_charts(points, plan, goal=None, chosen=None):
         return []
     below, above = whiskers_of(rows, key)
     named = []
-    for (row, meets, hover), *ends in zip(points, below.tolist(), above.tolist()):
+    for (row, meets, hover), below_of, above_of in zip(points, below.tolist(), above.tolist()):
         name = setting_words({axis["name"]: row.get(axis["name"]) for axis in plan["axes"]})
-        whiskers = tuple(ends) if any(ends) else None
-        named.append(Point(row.get("gpus"), row.get(key), meets, name, hover, whiskers=whiskers))
+        whiskers = (below_of, above_of) if below_of or above_of else None
+        named.append(Point(row.get("gpus", math.nan), row.get(key, math.nan), meets, name, hover, whiskers=whiskers))
     star = next((point for point, row in zip(named, rows) if row is chosen), None)
     limit = goal["value"] if goal and goal["figure"] == key else None
     return [front_chart("gpus", "GPUs", key, limit, named, better_of(plan, key), star)]
 
 
-def limit_of(compared, key):
+def limit_of(compared: Compared, key: str) -> float | None:
     """Returns the limit of the goal if the goal is about this figure."""
     goal = compared.plan.get("goal")
     return goal["value"] if goal and goal["figure"] == key else None
 
 
-def bars_of_settings(compared, key, choice):
+def bars_of_settings(compared: Compared, key: str, choice: Choice) -> Chart | None:
     """One bar per setting; None if there are too many. Dashed lines: the goal, the optimum, and LRU in a single cache."""
     rows = compared.rows
     if not some(rows, key) or len(rows) > MAX_BARS:
@@ -197,11 +206,11 @@ def bars_of_settings(compared, key, choice):
     )
 
 
-def bounds_of(key):
+def bounds_of(key: str) -> tuple[tuple[str, str], tuple[str, str]]:
     return ("optimal", f"opt_{key}"), ("LRU, single cache", f"lru_{key}")
 
 
-def style_of(index, setting):
+def style_of(index: int, setting: dict[str, Any]) -> tuple[str, str, str]:
     """Returns colour, marker and dash of a line. LRU, the reference, is grey."""
     if list(setting.values()) == ["lru"]:
         return GREY, "o", "-"
@@ -209,12 +218,15 @@ def style_of(index, setting):
     return colour, marker, ["-", "--", "-."][index // len(CASE_STYLES) % 3]
 
 
-def lines_of_settings(compared, key, along, only, choice):
+def lines_of_settings(
+    compared: Compared, key: str, along: dict[str, Any], only: dict[str, Any], choice: Choice
+) -> Chart | None:
     """One line per setting over the capacity `along`; only of rows with the setting `only`. Filled markers: the best, or as
     good as the best."""
     choices = combinations(compared.axes(choice=True))
     others = [axis for axis in compared.axes(choice=False) if axis is not along and axis["name"] not in only]
-    lines, references = [], {}
+    lines = []
+    references: dict[Any, Any] = {}
     coloured = 0
     for circumstance in combinations(others):
         for variant in choices:
@@ -279,7 +291,7 @@ def lines_of_settings(compared, key, along, only, choice):
     )
 
 
-def goal_marks(compared, key, along, only):
+def goal_marks(compared: Compared, key: str, along: dict[str, Any], only: dict[str, Any]) -> list[Series]:
     """Points at the smallest sizes that meet the goal; and at the smallest sizes at which 97.5 % of the seeds or of the
     hardware variants do."""
     goal = compared.plan.get("goal") or {}
@@ -293,20 +305,21 @@ def goal_marks(compared, key, along, only):
         rows = [row for size in sizes for row in compared.select(size | only) if finite(row.get(key))]
         if rows and (member == "from" or several):
             hover = [f"{name}\n{compared_hover(compared, row)}" for row in rows]
-            places = [[row[where] for row in rows] for where in (along["name"], key)]
-            marks.append(Series(name, *places, INK, kind="points", marker=marker, hover=hover))
+            x, y = [[row[where] for row in rows] for where in (along["name"], key)]
+            marks.append(Series(name, x, y, INK, kind="points", marker=marker, hover=hover))
     return marks
 
 
-def goal_charts(compared):
+def goal_charts(compared: Compared) -> list[Chart | None]:
     """The charts of the goal's figure."""
     return figure_charts(compared, compared.plan["goal"]["figure"], choice_of(compared))
 
 
-def hit_rates_chart(rows):
+def hit_rates_chart(rows: Sequence[dict[str, Any]]) -> Chart:
     """Rows of kvtwin hitrate --json: the hit ratio over the capacity, one line per eviction policy."""
     key = "block_hit_ratio"
-    lines, reference = [], []
+    lines: list[Any] = []
+    reference: list[Any] = []
     for name in dict.fromkeys(row["eviction"] for row in rows):
         points = [
             (row["capacity_blocks"], row[key], True, None, f"{name}: {figure_text(key, row[key])}")

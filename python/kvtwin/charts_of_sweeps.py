@@ -1,5 +1,8 @@
 """The charts of a comparison with one line per simulation."""
 
+from collections.abc import Sequence
+from typing import Any
+
 from kvtwin.chart_kinds import MAX_LINES, line_chart
 from kvtwin.charts import BLUE, CASE_STYLES, INK, Axis, Chart, Series, Table
 from kvtwin.charts_of_settings import MAX_BARS, gpu_charts
@@ -14,12 +17,12 @@ from kvtwin.figure_words import (
     sentence_case,
     unit_of_figure,
 )
-from kvtwin.result_folders import combinations, setting_text, short_name, tidy_setting
+from kvtwin.result_folders import Sweep, combinations, setting_text, short_name, tidy_setting
 
 MAX_SETTINGS = 6  # of the axes beside the x axis, with a chart each
 
 
-def swept_name(sweep, row):
+def swept_name(sweep: Sweep, row: dict[str, Any]) -> str:
     words = [str(row["case"])] if row.get("case") else []
     return ", ".join(
         words
@@ -31,7 +34,7 @@ def swept_name(sweep, row):
     )
 
 
-def best_cells(sweep, key):
+def best_cells(sweep: Sweep, key: str) -> set[Any]:
     """Returns the numbers of the rows with the best value, among the cells that complete enough requests."""
     better = better_of(sweep.plan, key)
     if better not in (LESS, MORE):
@@ -49,7 +52,7 @@ def best_cells(sweep, key):
     return {index for index in known if sweep.rows[index][key] == best}
 
 
-def sweep_axis(sweep):
+def sweep_axis(sweep: Sweep) -> dict[str, Any] | None:
     """Returns the x axis: that of the sweep, else the numeric axis with most values; None if there is none."""
     axes = sweep.plan["axes"]
     numeric = [
@@ -62,22 +65,22 @@ def sweep_axis(sweep):
     return named or max(numeric, key=lambda axis: len(axis["values"]), default=None)
 
 
-def sweep_settings(sweep):
+def sweep_settings(sweep: Sweep) -> list[dict[str, Any]]:
     """Returns the settings of the other axes that have a chart each; [{}] if one chart has all."""
     along = sweep_axis(sweep)
     settings = combinations([axis for axis in sweep.plan["axes"] if axis is not along and len(axis["values"]) > 1])
     return settings if along and sweep.plan["cases"] and len(settings) <= MAX_SETTINGS else [{}]
 
 
-def sweep_figures(sweep):
+def sweep_figures(sweep: Sweep) -> list[str]:
     return [key for key in dict.fromkeys([*sweep.plan["show"], "hit_ratio"]) if any(finite(row.get(key)) for row in sweep.rows)]
 
 
-def sweep_charts(sweep):
+def sweep_charts(sweep: Sweep) -> list[Chart | None]:
     """Lines over the x axis: one chart per shown figure, and per setting of the other axes if these are few; else bars. The
     last chart has the GPUs if they vary."""
     along = sweep_axis(sweep)
-    charts = []
+    charts: list[Chart | None] = []
     for key in sweep_figures(sweep):
         for setting in sweep_settings(sweep):
             rows = [row for row in sweep.select(**setting) if finite(row.get(key))]
@@ -90,7 +93,7 @@ def sweep_charts(sweep):
     return charts + gpu_charts(points, sweep.plan)
 
 
-def sweep_hover(sweep, row):
+def sweep_hover(sweep: Sweep, row: dict[str, Any]) -> str:
     figures = list(dict.fromkeys([*sweep.plan["show"], "ttft_mean_s", "ttft_p99_s", "tpot_mean_s", "hit_ratio"]))
     return "\n".join(
         [swept_name(sweep, row).replace(", ", "\n")]
@@ -98,9 +101,12 @@ def sweep_hover(sweep, row):
     )
 
 
-def sweep_lines(sweep, key, along, rows, setting):
+def sweep_lines(
+    sweep: Sweep, key: str, along: dict[str, Any], rows: Sequence[dict[str, Any]], setting: dict[str, Any]
+) -> Chart | None:
     """`setting`: of all rows, and in the title instead of the names of the lines."""
-    groups, levels = {}, {}
+    groups: dict[str, list[dict[str, Any]]] = {}
+    levels: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         own = {name: value for name, value in row.items() if name != along["name"] and name not in setting}
         name = swept_name(sweep, own) or figure_name(key)
@@ -139,7 +145,7 @@ def sweep_lines(sweep, key, along, rows, setting):
     )
 
 
-def crossover_lines(sweep, setting):
+def crossover_lines(sweep: Sweep, setting: dict[str, Any]) -> list[tuple[str, float, str]]:
     """Returns the places where the first case of the first pair begins or ends to be slower than the second case."""
     found = []
     for one in sweep.plan.get("crossovers") or []:
@@ -150,7 +156,7 @@ def crossover_lines(sweep, setting):
     return found if len(found) == 1 else []
 
 
-def sweep_bars(sweep, key, rows):
+def sweep_bars(sweep: Sweep, key: str, rows: Sequence[dict[str, Any]]) -> Chart:
     rows = rows[:MAX_BARS]
     names = [swept_name(sweep, row) or "the experiment" for row in rows]
     texts = [[name, figure_text(key, row[key], 4)] for name, row in zip(names, rows)]

@@ -4,15 +4,19 @@ import base64
 import io
 import math
 import textwrap
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import matplotlib
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
-from kvtwin.charts import DARK, INK, PAPER, WIDTH, number
+from kvtwin.charts import DARK, INK, PAPER, WIDTH, Axis, Chart, Series
 from kvtwin.figure_words import finite
 
-STYLE = {
+STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
     "axes.grid": True,
     "axes.spines.right": False,
@@ -28,7 +32,7 @@ STYLE = {
 }
 
 
-def static_axis(axis, matplotlib_axis, limits):
+def static_axis(axis: Axis, matplotlib_axis: Any, limits: Callable[..., Any]) -> None:
     text = axis.text
     if axis.log:
         limits(scale="log")
@@ -51,9 +55,9 @@ def static_axis(axis, matplotlib_axis, limits):
             matplotlib_axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
 
 
-def static_series(axes, series, stacks):
+def static_series(axes: Axes, series: Series, stacks: dict[tuple[int, float], float]) -> None:
     label = plain(series.name) if series.legend else None
-    x, y = [[number(value) if finite(value) else math.nan for value in values] for values in (series.x, series.y)]
+    x, y = [[float(f"{value:.6g}") if finite(value) else math.nan for value in values] for values in (series.x, series.y)]
     if series.kind in ("bars", "columns"):
         along, place = (x, y) if series.kind == "bars" else (y, x)
         start = series.base or [stacks.get((series.panel, at), 0) for at in place]
@@ -107,16 +111,16 @@ def static_series(axes, series, stacks):
     )
 
 
-def plain(text):
+def plain(text: str) -> str:
     """Escapes the signs of matplotlib's formulas, and the mark of labels that are left out of legends."""
     text = str(text).replace("$", r"\$")
     return " " + text if text.startswith("_") else text
 
 
-def draw_panels(place, chart, titled):
+def draw_panels(place: Any, chart: Chart, titled: bool) -> dict[str, Any]:
     """Draws the panels of the chart on a figure or a part of a figure. Returns the labels and the handles of its legend."""
     all_axes = place.subplots(len(chart.panels), 1, sharex=True, squeeze=False)[:, 0]
-    stacks = {}
+    stacks: dict[tuple[int, float], float] = {}
     for series in chart.series:
         static_series(all_axes[series.panel], series, stacks)
     for index, (axes, axis) in enumerate(zip(all_axes, chart.panels)):
@@ -144,25 +148,25 @@ def draw_panels(place, chart, titled):
         draw_line(all_axes[0], direction, value, label)
     if titled:
         place.suptitle(plain("\n".join(textwrap.wrap(chart.title, 60))), x=0.01, ha="left", fontsize=9.5, fontweight="normal")
-    found = {}
+    found: dict[str, Any] = {}
     for axes in all_axes:
         for handle, label in zip(*axes.get_legend_handles_labels()):
             found.setdefault(label, handle)
     return found
 
 
-def from_zero(axis, limits):
+def from_zero(axis: Axis, limits: tuple[float, float]) -> bool:
     """True for an axis that begins at 0: a linear one without ends and categories, of values from 0 on."""
     # Matplotlib's margin may reach below 0.
     return not axis.log and axis.ticks is None and limits[0] > -0.06 * (limits[1] - limits[0])
 
 
-def draw_line(axes, direction, value, label):
+def draw_line(axes: Axes, direction: str, value: float, label: str) -> None:
     """Draws a dashed line across the axes. Its label is inside, at the end of the line."""
-    style = {"color": INK, "linestyle": "--", "linewidth": 1.2}
+    style: dict[str, Any] = {"color": INK, "linestyle": "--", "linewidth": 1.2}
     box = {"facecolor": PAPER, "edgecolor": "none", "pad": 1, "alpha": 0.8}
     words = plain("\n".join(textwrap.wrap(label, 22)))
-    texts = {"textcoords": "offset points", "va": "top", "fontsize": 7.5, "color": INK, "bbox": box}
+    texts: dict[str, Any] = {"textcoords": "offset points", "va": "top", "fontsize": 7.5, "color": INK, "bbox": box}
     if direction == "x":
         axes.axvline(value, **style)
         right = axes.transAxes.inverted().transform(axes.transData.transform((value, 1)))[0] > 0.6  # no space on the right
@@ -174,14 +178,14 @@ def draw_line(axes, direction, value, label):
         axes.annotate(words, (0.99, value), (0, -3), ("axes fraction", "data"), ha="right", **texts)
 
 
-def draw_legend(figure, found, letters):
+def draw_legend(figure: Any, found: dict[str, Any], letters: float) -> None:
     """`letters`: how many fit beside each other."""
     if len(found) > 1:
         columns = max(1, min(len(found), letters // (6 + max(map(len, found)))))
         figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=columns, fontsize=8)
 
 
-def draw(title, charts, columns=1, empty="no request completed"):
+def draw(title: str, charts: Sequence[Chart | None], columns: int = 1, empty: str = "no request completed") -> Figure:
     """Returns a figure of matplotlib with all charts, in rows. Charts with the same legend share one. None among the charts
     leaves its place empty; without any chart, the figure says `empty`."""
     charts = charts or [None]
@@ -209,7 +213,7 @@ def draw(title, charts, columns=1, empty="no request completed"):
     return figure
 
 
-def draw_static(chart):
+def draw_static(chart: Chart) -> None:
     """Draws the chart as SVG into chart.image, a data URL."""
     with matplotlib.rc_context(STYLE | {"svg.hashsalt": "kvtwin"}):
         figure = Figure(figsize=(WIDTH / 96, chart.height / 96), layout="constrained")
@@ -220,13 +224,13 @@ def draw_static(chart):
     chart.image = "data:image/svg+xml;base64," + base64.b64encode(image.encode()).decode()
 
 
-def save(figure, path):
+def save(figure: Figure, path: Path) -> Path:
     # Without version and date, so that equal runs give equal bytes.
     figure.savefig(path, dpi=STYLE["figure.dpi"], metadata={"Software": None})
     return path
 
 
-def static_dark_style():
+def static_dark_style() -> str:
     """Returns the style that gives an SVG file of matplotlib the dark colours."""
     rules = [
         f'[style*="{what}: {light}"]{{{what}:{dark} !important}}'

@@ -13,7 +13,9 @@ In a notebook: run = load_run("out/chat-hour"); draw_ttft(run); run.requests["tt
 """
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -29,6 +31,10 @@ from kvtwin.errors import InputError
 from kvtwin.figure_words import better_of, count, figure_name, limit_words, percent, seconds
 from kvtwin.result_folders import (
     SOURCES,
+    Compared,
+    Run,
+    Sweep,
+    Validated,
     has_cells,
     is_sweep,
     load_compare,
@@ -57,35 +63,35 @@ __all__ = [
 ]
 
 
-def draw_ttft(run):
+def draw_ttft(run: Run) -> Figure:
     """Draws the cumulative share of the TTFT of all requests."""
     return draw(run.title("Time to first token"), [ttft_chart(run)], empty="no request reached its first token")
 
 
-def draw_tokens(run):
+def draw_tokens(run: Run) -> Figure:
     """Draws the sources of prompt tokens over time, by the arrival of the requests. The legend has the shares of the run."""
     return draw(run.title("Prompt tokens by source"), [tokens_chart(run)], empty="no prompt tokens")
 
 
-def draw_lanes(run):
+def draw_lanes(run: Run) -> Figure:
     """Draws the utilisation over time of each kind of lane."""
     return draw(run.title("Lane utilisation over time"), [lanes_chart(run)], empty="no lanes")
 
 
-def draw_side_by_side(runs):
+def draw_side_by_side(runs: Sequence[Run]) -> Figure:
     """Compares several runs of one experiment, for example simulated and real: TTFT, TPOT, the parts of the mean TTFT, and
     the sources of tokens."""
     named = [(f"{run.folder.name} ({run.report['world']})", run) for run in runs]
     return draw("Side by side: " + ", ".join(run.folder.name for run in runs), side_by_side_charts(named))
 
 
-def draw_sweep(sweep):
+def draw_sweep(sweep: Sweep) -> Figure:
     """Draws the shown figures over the x axis, one line per case."""
     charts = sweep_charts(sweep)
     return draw(sweep.plan["title"] or f"Sweep · {sweep.folder.name}", charts, columns=len(sweep_settings(sweep)))
 
 
-def draw_compare(compared):
+def draw_compare(compared: Compared) -> Figure:
     """Draws hits, latencies and saved prefill time over the capacity, one line per policy; or bars, if no capacity varies.
     The optimum is dashed, LRU is grey."""
     charts = compare_charts(compared, choice_of(compared))
@@ -95,7 +101,7 @@ def draw_compare(compared):
     return draw(title, charts, columns=chart_columns(compared))
 
 
-def draw_goal(compared):
+def draw_goal(compared: Compared) -> Figure:
     """Draws the figure of a goal over the capacity, one line per setting, with the sizes that meet the goal."""
     goal = compared.plan["goal"]
     limit = limit_words(goal["figure"], goal["value"], better_of(compared.plan, goal["figure"]))
@@ -103,13 +109,13 @@ def draw_goal(compared):
     return draw(title, goal_charts(compared), columns=chart_columns(compared))
 
 
-def draw_hit_rates(rows):
+def draw_hit_rates(rows: Sequence[dict[str, Any]]) -> Figure:
     """Draws rows of kvtwin hitrate --json: the hit ratio over the capacity, one line per eviction policy. The optimum is
     dashed, LRU is grey."""
     return draw("Distance to optimal · sequential replay", [hit_rates_chart(rows)])
 
 
-def draw_validation(validated):
+def draw_validation(validated: Validated) -> Figure:
     """Draws predicted over measured mean TTFT; and the errors, next to twice the spread of the measured runs."""
     points = sorted(validated.figures("ttft_mean_s"), key=lambda point: point[1]["error"])
     if not points:
@@ -149,7 +155,7 @@ def draw_validation(validated):
 FIGURES = {"ttft.png": draw_ttft, "tokens_by_tier.png": draw_tokens, "lanes.png": draw_lanes}
 
 
-def write_figures(folder):
+def write_figures(folder: str) -> list[Path]:
     """Draws all figures of the folder into folder/figures. Returns the paths."""
     target = Path(folder) / "figures"
     if is_sweep(folder):
@@ -173,7 +179,7 @@ def write_figures(folder):
     return paths
 
 
-def write_all_figures(folders):
+def write_all_figures(folders: Sequence[str]) -> list[Path]:
     """Draws the figures of each folder; for several runs also side_by_side.png, in the last folder."""
     if len(folders) > len(RUN_STYLES):
         raise InputError(f"{len(folders)} run folders; at most {len(RUN_STYLES)} can be drawn side by side")
@@ -185,7 +191,7 @@ def write_all_figures(folders):
     return paths
 
 
-def summary(folder):
+def summary(folder: str) -> list[str]:
     """Returns the most important numbers, as lines of text."""
     report = load_run(folder).report
     requests, tokens, ttft = report["requests"], report["tokens"], report["ttft_seconds"]
@@ -200,13 +206,13 @@ def summary(folder):
     ]
 
 
-def main(arguments):
+def main(arguments: list[str]) -> int:
     if len(arguments) < 2 or arguments[0] not in ("figures", "summary"):
         print(__doc__.strip(), file=sys.stderr)
         return 2
     try:
         if arguments[0] == "figures":
-            lines = write_all_figures(arguments[1:])
+            lines = [str(path) for path in write_all_figures(arguments[1:])]
         else:
             lines = [line for folder in arguments[1:] for line in summary(folder)]
         for line in lines:

@@ -24,8 +24,8 @@ def hitrate(
     """Replays a trace with each policy and capacity, as `kvtwin hitrate` does. Returns one row for each.
 
     trace: a trace file, or one that comes with kvtwin ("traces/chat_small.jsonl.zst"). capacities: of the device tier,
-    in blocks of the trace. policies: eviction policies ("lru", "slru(protected=3)", ...) and bounds ("opt"). limit: requests to replay
-    (0 = all). warm_up: requests at the start that are not counted. host_capacity: of the host tier, in blocks.
+    in blocks of the trace. policies: eviction policies ("lru", "slru(protected=3)", ...) and bounds ("opt").
+    limit: requests to replay (0 = all). warm_up: requests at the start that are not counted. host_capacity: of the host tier, in blocks.
     options: further options of `kvtwin hitrate`, for example write_policy="write_back", exclusive=True.
 
     Columns: eviction, capacity_blocks, requests; lookup_blocks, hit_blocks, block_hit_ratio (0 to 1), the same in tokens;
@@ -43,7 +43,7 @@ def hitrate(
     arguments += ["--capacity", ",".join(map(str, sizes)), "--eviction", ",".join(names)]
     arguments += program.option_arguments({"limit": limit, "warm_up": warm_up, "host_capacity": host_capacity, **options})
     rows = pd.DataFrame([json.loads(line) for line in program.run(arguments).splitlines()])
-    rows.insert(rows.columns.get_loc("block_hit_ratio") + 1, "gap_closed", gap_closed(rows))
+    rows.insert(list(rows.columns).index("block_hit_ratio") + 1, "gap_closed", gap_closed(rows))
     return rows
 
 

@@ -44,26 +44,34 @@ import os
 import re
 import sys
 import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy.typing as npt
 
 try:
     import numpy as np
     import pyarrow as pa
 
-    from kvtwin.operator_rows import ENGINES, FAMILIES, Refused, Source, launch_of, sources_of
+    from kvtwin.operator_rows import ENGINES, FAMILIES, PointOfOperator, Refused, Source, launch_of, sources_of
 except ImportError as missing:
     sys.exit(print(f"kvtwin import-ops: {sys.executable}: no package {missing.name}; run tools/quickstart, or install "
                    "notebooks/requirements.txt", file=sys.stderr) or 2)
 
+LeftOut = tuple[str, tuple[int, ...], float]  # label, point, ns
+
 WITHIN = 0.01  # a dropped axis value is reproduced within this share
 
 
-def lines_of(array, axis):
+def lines_of(
+    array: npt.NDArray[Any], axis: int
+) -> tuple[npt.NDArray[Any], Callable[[npt.NDArray[Any]], npt.NDArray[Any]]]:
     """Returns the lines along an axis as rows, and a function that turns such rows back."""
     moved = np.moveaxis(array, axis, -1)
     return moved.reshape(-1, moved.shape[-1]).copy(), lambda rows: np.moveaxis(rows.reshape(moved.shape), -1, axis)
 
 
-def between(times, at, axis):
+def between(times: npt.NDArray[Any], at: npt.NDArray[Any], axis: int) -> npt.NDArray[Any]:
     """Returns the lines through the measured neighbours along an axis; NaN outside of them."""
     rows, back = lines_of(times, axis)
     guess = np.full(rows.shape, np.nan)
@@ -77,7 +85,7 @@ def between(times, at, axis):
     return back(guess)
 
 
-def filled(times, axes):
+def filled(times: npt.NDArray[Any], axes: Sequence[Any]) -> npt.NDArray[Any]:
     """Fills missing points. Between measured points: on three axes by the median of the interpolations along each axis,
     in logarithms; on two axes along the first, or else the second. Then, from the last axis to the first, beyond the
     last point in proportion, before the first point with its time."""
@@ -110,7 +118,7 @@ def filled(times, axes):
     return times
 
 
-def isotonic(row):
+def isotonic(row: npt.NDArray[Any]) -> list[float]:
     """Isotonic regression for the sum of absolute errors: blocks that would fall are pooled to their median."""
     blocks = []
     for value in row:
@@ -121,7 +129,7 @@ def isotonic(row):
     return [value for value, pooled in blocks for _ in pooled]
 
 
-def monotone(times, axes):
+def monotone(times: npt.NDArray[Any], axes: Sequence[int]) -> npt.NDArray[Any]:
     if len(axes) == 1:
         rows, back = lines_of(np.log(times), axes[0])
         return np.exp(back(np.array([isotonic(row) for row in rows])))
@@ -132,7 +140,7 @@ def monotone(times, axes):
     return np.sqrt(above * below)
 
 
-def thinned(times, axes):
+def thinned(times: npt.NDArray[Any], axes: Sequence[Any]) -> tuple[npt.NDArray[Any], list[list[int]]]:
     """Drops the axis values that their neighbours reproduce."""
     axes = [list(values) for values in axes]
     for axis in range(len(axes)):
@@ -152,30 +160,32 @@ def thinned(times, axes):
     return times, axes
 
 
-def three_digits(ns):
+def three_digits(ns: float) -> int:
     """Rounds to three significant digits. Monotone, so times stay monotone."""
-    ns = max(1, round(float(ns)))
-    unit = 10 ** max(0, len(str(ns)) - 3)
-    return (ns + unit // 2) // unit * unit
+    whole = max(1, round(float(ns)))
+    unit: int = 10 ** max(0, len(str(whole)) - 3)
+    return (whole + unit // 2) // unit * unit
 
 
-def is_left_out(name, at, every):
-    return every and zlib.crc32(f"{name} {at}".encode()) % every == 0
+def is_left_out(name: str, at: tuple[int, ...], every: int) -> bool:
+    return every > 0 and zlib.crc32(f"{name} {at}".encode()) % every == 0
 
 
-def label_of(name, key):
+def label_of(name: str, key: tuple[Any, ...]) -> str:
     return " ".join([name, *map(str, key)])
 
 
-def lattices(name, points, monotone_axes, every, left_out):
-    """Yields (key, axes, times) for each key."""
-    by_key = {}
+def lattices(
+    name: str, points: Iterable[PointOfOperator], monotone_axes: Sequence[int], every: int, left_out: list[LeftOut]
+) -> Iterator[tuple[str, list[list[int]], npt.NDArray[Any]]]:
+    """Yields (label, axes, times) for each key."""
+    by_key: dict[tuple[Any, ...], dict[tuple[int, ...], float]] = {}
     for key, at, milliseconds in points:
         if not milliseconds or milliseconds <= 0:
             continue
         ns = milliseconds * 1e6
-        times = by_key.setdefault(key, {})
-        times[at] = min(ns, times.get(at, ns))  # the same operator twice, for example by two libraries: the faster one
+        found = by_key.setdefault(key, {})
+        found[at] = min(ns, found.get(at, ns))  # the same operator twice, for example by two libraries: the faster one
     for key in sorted(by_key, key=lambda k: tuple(str(part).zfill(9) for part in k)):
         label = label_of(name, key)
         measured = {}
@@ -196,7 +206,7 @@ def lattices(name, points, monotone_axes, every, left_out):
         yield label, axes, times
 
 
-def table_of(source, gpu, engine, date, every, left_out):
+def table_of(source: Source, gpu: str, engine: str, date: str, every: int, left_out: list[LeftOut]) -> str:
     """Returns the text of a table; "" if the source has no rows of the GPU with the engine."""
     versions, body, have = [], [], set()
     for name, folder, file, points, axis_names, monotone_axes in FAMILIES:
@@ -233,7 +243,7 @@ def table_of(source, gpu, engine, date, every, left_out):
     return "\n".join(head + body) + "\n"
 
 
-def names_of(text, known, option):
+def names_of(text: str, known: Sequence[str], option: str) -> list[str]:
     """Returns the names of a list with commas; all that are known for an empty one."""
     names = [name for name in text.split(",") if name]
     for name in names:
@@ -242,7 +252,7 @@ def names_of(text, known, option):
     return names or list(known)
 
 
-def write_table(path, text):
+def write_table(path: str, text: str) -> None:
     data = pa.Codec("zstd", compression_level=19).compress(text.encode(), asbytes=True)
     with open(path, "wb") as file:
         file.write(data)
@@ -250,7 +260,7 @@ def write_table(path, text):
     print(f"{path}: {tables} tables, {len(text)} bytes of text, {len(data)} bytes", flush=True)
 
 
-def import_tables(arguments):
+def import_tables(arguments: argparse.Namespace) -> None:
     source = Source(arguments.source)
     gpus = source.gpus()
     if not gpus:
@@ -266,7 +276,7 @@ def import_tables(arguments):
     written = 0
     for gpu in gpus:
         for engine in engines:
-            left_out = []
+            left_out: list[LeftOut] = []
             text = table_of(source, gpu, engine, arguments.date or source.date(), arguments.leave_out, left_out)
             if not text or not source.has_engine(gpu, engine):
                 continue
@@ -280,7 +290,7 @@ def import_tables(arguments):
         raise Refused(f"{arguments.source}: has no rows of {', '.join(gpus)} with {', '.join(engines)}")
 
 
-def main(words):
+def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="kvtwin import-ops", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", metavar="WHEEL_OR_FOLDER")

@@ -65,7 +65,9 @@ def bootstrap(
     import pandas as pd
 
     if not 0 < interval < 1 or samples < 1:
-        raise InputError(f"interval is {interval} and samples is {samples}; interval must be between 0 and 1, and samples at least 1")
+        raise InputError(
+            f"interval is {interval} and samples is {samples}; interval must be between 0 and 1, and samples at least 1"
+        )
     rows = requests.requests if isinstance(requests, Result) else requests
     if "outcome" in rows.columns:
         rows = rows[rows["outcome"] != "rejected"]
@@ -96,8 +98,11 @@ def _notes(rows: "pd.DataFrame", figures: Sequence[str], count: int, drawn_unit:
     if {"queue_s", "ttft_s"} <= {*rows.columns} and any(name.endswith("_s") for name in figures):
         queue, ttft = rows["queue_s"].mean(), rows["ttft_s"].mean()
         if queue > MUCH_QUEUE * ttft:
-            yield (f"the mean TTFT of {ttft:.3g} s has {queue:.3g} s of queue, which delays many sessions together: "
-                   "the intervals of times are too narrow" + ("" if drawn_unit == "windows" else "; window_s=240 makes them wider"))  # fmt: skip
+            wider = "" if drawn_unit == "windows" else "; window_s=240 makes them wider"
+            yield (
+                f"the mean TTFT of {ttft:.3g} s has {queue:.3g} s of queue, which delays many sessions together: "
+                f"the intervals of times are too narrow{wider}"
+            )
 
 
 def _groups(rows: "pd.DataFrame", sessions: Any, window_s: float) -> "tuple[NDArray[np.int64], int]":
@@ -133,8 +138,8 @@ def _measure(rows: "pd.DataFrame", name: str, groups: "NDArray[np.int64]") -> "C
 
     count = int(groups.max()) + 1
 
-    def by_session(values: Any) -> "NDArray[np.float64]":
-        return np.bincount(groups, weights=values, minlength=count)
+    def by_session(values: Any) -> Any:
+        return np.bincount(groups, weights=np.asarray(values, dtype=float), minlength=count)
 
     def ratio(above: Any, below: Any) -> "Callable[[NDArray[np.int64]], float]":
         above, below = by_session(above), by_session(below)

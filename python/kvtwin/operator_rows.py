@@ -4,6 +4,8 @@ import glob
 import os
 import re
 import zipfile
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +29,10 @@ SHORT_TOKENS, SHORT_BYTES = 128, 8192  # prefills and messages whose eager time 
 KERNELS_OF_EAGER_LAYER = 15  # of the layer that launch_of() reads; launched_kernels() in models/serving_times.cpp counts the same
 
 
+PointOfOperator = tuple[tuple[Any, ...], tuple[int, ...], float | None]
+"""The key of a lattice, a point in it, and the milliseconds."""
+
+
 class Refused(Exception):
     pass
 
@@ -34,7 +40,7 @@ class Refused(Exception):
 class Source:
     """The files of a wheel, or of a folder with the same content."""
 
-    def __init__(self, path):
+    def __init__(self, path: str) -> None:
         self.path = path
         if os.path.isdir(path):
             self.zip = None
@@ -47,31 +53,31 @@ class Source:
                 raise Refused(f"{path}: is neither a wheel nor a folder ({error})") from error
             self.names = sorted(self.zip.namelist())
 
-    def read(self, name):
+    def read(self, name: str) -> bytes:
         if self.zip:
             return self.zip.read(name)
         with open(os.path.join(self.path, name), "rb") as file:
             return file.read()
 
-    def package(self):
+    def package(self) -> str:
         for name in self.names:
             found = re.search(r"aiconfigurator_core-([0-9.]+)\.dist-info/METADATA$", name)
             if found:
                 return "aiconfigurator-core " + found.group(1)
         return "aiconfigurator-core (version unknown)"
 
-    def gpus(self):
+    def gpus(self) -> list[str]:
         return sorted({match.group(1) for name in self.names if (match := re.search(r"systems/data/([^/]+)/.*parquet$", name))})
 
-    def has_engine(self, gpu, engine):
+    def has_engine(self, gpu: str, engine: str) -> bool:
         return any(re.search(rf"systems/data/{gpu}/[^/]+/{engine}/.*parquet$", name) for name in self.names)
 
-    def date(self):
+    def date(self) -> str:
         """Returns the newest date of a collection; "unknown" without one."""
         metas = [self.read(name).decode() for name in self.names if name.endswith("/collection_meta.yaml")]
         return max((day for meta in metas for day in re.findall(r"collected_at: '?(\d{4}-\d\d-\d\d)", meta)), default="unknown")
 
-    def versions(self, gpu, family, engine, file):
+    def versions(self, gpu: str, family: str, engine: str, file: str) -> list[tuple[str, str]]:
         """Returns (version, name) of each parquet file, the newest version first."""
         found = []
         for name in self.names:
@@ -80,7 +86,7 @@ class Source:
                 found.append(([int(n) for n in re.findall(r"\d+", match.group(1))], match.group(1), name))
         return [entry[1:] for entry in sorted(found, reverse=True)]
 
-    def rows(self, name):
+    def rows(self, name: str) -> list[dict[str, Any]]:
         try:
             # Without threads: those of pyarrow 26 abort the program at its end now and then.
             table = pq.ParquetFile(pa.BufferReader(self.read(name)), pre_buffer=False).read(use_threads=False)
@@ -89,24 +95,24 @@ class Source:
             raise Refused(f"{name}: is no parquet file ({error})") from error
 
 
-def dtype(name):
+def dtype(name: str) -> str:
     return DTYPES.get(name, name)
 
 
-def gemm_points(rows):
+def gemm_points(rows: list[dict[str, Any]]) -> Iterator[PointOfOperator]:
     for r in rows:
         yield (dtype(r["gemm_dtype"]),), (r["m"], r["n"], r["k"]), r["latency"]
 
 
-def kept_attention(r):
+def kept_attention(r: dict[str, Any]) -> bool:
     return r["head_dim"] in HEAD_DIMS and r.get("window_size", 0) in WINDOWS
 
 
-def attention_key(r):
+def attention_key(r: dict[str, Any]) -> tuple[Any, ...]:
     return (dtype(r["kv_cache_dtype"]), r["head_dim"], r.get("window_size", 0), r["num_heads"], r["num_key_value_heads"])
 
 
-def context_points(rows):
+def context_points(rows: list[dict[str, Any]]) -> Iterator[PointOfOperator]:
     # An fp8 cache: attention in fp8 where it was measured, else in bf16.
     best = {r["kv_cache_dtype"]: "bfloat16" for r in rows}
     best |= {r["kv_cache_dtype"]: r["attn_dtype"] for r in rows if r["attn_dtype"] == r["kv_cache_dtype"]}
@@ -115,41 +121,41 @@ def context_points(rows):
             yield attention_key(r), (r["batch_size"], r["isl"] * (r["isl"] + 1) // 2), r["latency"]
 
 
-def generation_points(rows):
+def generation_points(rows: list[dict[str, Any]]) -> Iterator[PointOfOperator]:
     for r in rows:
         if kept_attention(r):
             yield attention_key(r), (r["batch_size"], r["step"] + 1), r["latency"]
 
 
-def mla_context_points(rows):
+def mla_context_points(rows: list[dict[str, Any]]) -> Iterator[PointOfOperator]:
     for r in rows:
         if r["step"] == 0:
             key = (dtype(r["kv_cache_dtype"]), r["num_heads"])
             yield key, (r["batch_size"], r["isl"] * (r["isl"] + 1) // 2), r["latency"]
 
 
-def mla_generation_points(rows):
+def mla_generation_points(rows: list[dict[str, Any]]) -> Iterator[PointOfOperator]:
     for r in rows:
         yield (dtype(r["kv_cache_dtype"]), r["num_heads"]), (r["batch_size"], r["step"] + 1), r["latency"]
 
 
-def dsa_key(r):
+def dsa_key(r: dict[str, Any]) -> tuple[Any, ...]:
     return (dtype(r["gemm_type"]), dtype(r["kv_cache_dtype"]), DSA_HIDDEN[r["architecture"]], r["num_heads"])
 
 
-def dsa_context_points(rows):
+def dsa_context_points(rows: list[dict[str, Any]]) -> Iterator[PointOfOperator]:
     for r in rows:
         if r["op_name"] == "dsa_context_module" and r["step"] == 0:
             yield dsa_key(r), (r["batch_size"], r["isl"]), r["latency"]
 
 
-def dsa_generation_points(rows):
+def dsa_generation_points(rows: list[dict[str, Any]]) -> Iterator[PointOfOperator]:
     for r in rows:
         if r["op_name"] == "dsa_generation_module":
             yield dsa_key(r), (r["batch_size"], r["step"] + 1), r["latency"]
 
 
-def moe_points(rows):
+def moe_points(rows: list[dict[str, Any]]) -> Iterator[PointOfOperator]:
     for r in rows:
         most = MAX_EXPERT_RANKS_OF_RACKS if r["device"].startswith("NVIDIA GB") else MAX_EXPERT_RANKS
         if r["distribution"] == DISTRIBUTION and r["moe_tp_size"] * r["moe_ep_size"] <= most:
@@ -158,8 +164,8 @@ def moe_points(rows):
             yield key, (r["num_tokens"],), r["latency"]
 
 
-def wide_points(rows, distribution):
-    times = {}
+def wide_points(rows: list[dict[str, Any]], distribution: str) -> Iterator[PointOfOperator]:
+    times: dict[Any, Any] = {}
     for r in rows:
         slots = r.get("num_slots", r["num_experts"])
         if r["distribution"] == distribution and slots == r["num_experts"] and r["moe_tp_size"] == 1 and r["latency"]:
@@ -178,9 +184,10 @@ def wide_points(rows, distribution):
                 yield (*key, ranks), (tokens,), float(latency ** (1 - share) * other**share)
 
 
-def exchange_points(rows):
+def exchange_points(rows: list[dict[str, Any]]) -> Iterator[PointOfOperator]:
     """The sum of an all-to-all's phases, of the faster kernel. Low precision of the way back is an option: left out."""
-    sums, phases = {}, {}
+    sums: dict[Any, Any] = {}
+    phases: dict[Any, Any] = {}
     for r in rows:
         if r["op_name"] == "alltoall_combine_low_precision" or not r["latency"] or r["latency"] <= 0:
             continue
@@ -193,7 +200,7 @@ def exchange_points(rows):
             yield key, at, latency
 
 
-def deep_ep_points(rows, mode):
+def deep_ep_points(rows: list[dict[str, Any]], mode: str) -> Iterator[PointOfOperator]:
     """To the experts and back, by DeepEP's kernels of this mode. The rows have nodes, whose ranks all take part."""
     for r in rows:
         ranks = r["node_num"] * (RANKS_OF_GRACE_NODE if r["device"].startswith("NVIDIA GB") else RANKS_OF_NODE)
@@ -204,9 +211,10 @@ def deep_ep_points(rows, mode):
         yield (r["hidden_size"], r["num_topk"], r["num_experts"], ranks), (r["num_token"],), us / 1e3
 
 
-def gdn_points(rows, phase):
+def gdn_points(rows: list[dict[str, Any]], phase: str) -> Iterator[PointOfOperator]:
     """The sum of the kernels of a gated delta net layer, at the points where each kernel was measured."""
-    kernels, times = {}, {}
+    kernels: dict[Any, Any] = {}
+    times: dict[Any, Any] = {}
     for r in rows:
         if r["phase"] == phase:
             key = (r["d_model"], r["num_k_heads"], r["num_v_heads"])
@@ -219,7 +227,7 @@ def gdn_points(rows, phase):
             yield key, at, sum(of_kernel.values())
 
 
-def reduce_points(rows):
+def reduce_points(rows: list[dict[str, Any]]) -> Iterator[PointOfOperator]:
     for r in rows:
         nccl = r["op_name"] == "all_reduce" and r.get("nccl_dtype") == "half"
         if nccl or str(r.get("backend", "")).endswith("_graph") or r.get("implementation") == "trtllm":
@@ -254,7 +262,9 @@ FAMILIES = (
 )
 
 
-def sources_of(source, name, gpu, folder, engine, file):
+def sources_of(
+    source: Source, name: str, gpu: str, folder: str, engine: str, file: str
+) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Yields (label, rows): each adds the lattices that those before it lack."""
     if name == "exchange":
         on = EXCHANGE_ON.get(gpu, gpu)
@@ -281,7 +291,7 @@ def sources_of(source, name, gpu, folder, engine, file):
             yield label, rows
 
 
-def launch_of(source, gpu, engine):
+def launch_of(source: Source, gpu: str, engine: str) -> tuple[float, str] | None:
     """Returns (milliseconds, label) of a kernel that the host launches without a CUDA graph; None if it was not measured.
 
     A short prefill takes the time of the host. SGLang's attention layer of DeepSeek-V3 in fp8 was measured so: 15 kernels.

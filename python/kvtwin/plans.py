@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from kvtwin import program
 from kvtwin.errors import InputError
-from kvtwin.simulation import Experiment, Result, experiment_arguments, literal, load_json, set_arguments, sglang_arguments
+from kvtwin.simulation import (
+    Experiment,
+    Result,
+    experiment_arguments,
+    literal,
+    load_json,
+    set_arguments,
+    sglang_arguments,
+)
 from kvtwin.sweeps import Vary, vary_arguments
 
 if TYPE_CHECKING:

@@ -35,12 +35,13 @@ def names() -> list[str]:
     return list(_core.policy_names)
 
 
-def page_keys(tokens: array, page_tokens: int, prior: bytes | None = None, extra_key: str | None = None,
+def page_keys(tokens: "array[int]", page_tokens: int, prior: bytes | None = None, extra_key: str | None = None,
               salt: str | None = None) -> bytes:
     """A key of 32 bytes for each whole page of `tokens`, an array("q"). `prior`: the key of the page before the first
     one. `extra_key`, `salt`: the namespace of a first page."""
     size = operator.index(page_tokens)
-    return _core.page_keys(tokens, size, prior, extra_key, salt) if len(tokens) >= size else b""
+    keys: Any = _core.page_keys  # takes any buffer of int64
+    return keys(tokens, size, prior, extra_key, salt) if len(tokens) >= size else b""
 
 
 class CallJournal(_core.CallJournal):
@@ -78,6 +79,7 @@ class Policy(_core.Policy):
     def insert(self, parent: int, keys: bytes, tier: int = DEVICE, priority: int = 0) -> int:
         return super().insert(parent, keys, tier, priority)
 
-    def visit(self, request: int, time_ns: int, prompt_tokens: int, keys: bytes, *, session: int = 0,
+    def visit(  # type: ignore[override]  # by names
+              self, request: int, time_ns: int, prompt_tokens: int, keys: bytes, *, session: int = 0,
               output_tokens: int = 0, is_further: bool = False) -> None:
         super().visit(request, time_ns, session, prompt_tokens, output_tokens, keys, is_further)

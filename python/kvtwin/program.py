@@ -80,8 +80,9 @@ def run(arguments: Sequence[str | os.PathLike[str]], *, accept: Sequence[int] = 
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
-            child.stdout.close()
-            child.stderr.close()
+            for pipe in (child.stdout, child.stderr):
+                if pipe is not None:
+                    pipe.close()
         raise
     if child.returncode in accept:
         _pass_notes(text, said)

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from kvtwin.charts import DARK, PAPER, RUN_STYLES, WIDTH, Chart, Table
@@ -20,7 +21,7 @@ from kvtwin.charts_static import draw_static
 from kvtwin.errors import InputError
 from kvtwin.report_plans import plan_section, plans_section
 from kvtwin.report_runs import run_section, runs_section
-from kvtwin.report_sections import Commands
+from kvtwin.report_sections import Commands, Section
 from kvtwin.report_settings import compare_section, sweep_section
 from kvtwin.result_folders import has_cells, load_compare, load_run, load_sweep
 from kvtwin.simulation import load_json
@@ -30,7 +31,7 @@ VERDICT_EDGES = 46  # pixels of border and padding beside a figure of the verdic
 KINDS = ("plan.json", "compare.json", "sweep.json", "report.json")  # a folder is of the first kind whose file it has
 
 
-def sections_of(folders):
+def sections_of(folders: Sequence[str]) -> list[Section]:
     sections, runs, plans = [], [], []
     names = unique_names(folders)
     for folder, name in zip(folders, names):
@@ -56,7 +57,7 @@ def sections_of(folders):
             raise
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, StopIteration) as error:
             raise InputError(
-                f"{Path(folder) / kind}: a member is absent or of the wrong type ({type(error).__name__}: {error})"
+                f"{Path(folder) / (kind or '')}: a member is absent or of the wrong type ({type(error).__name__}: {error})"
             ) from error
     if len(runs) > len(RUN_STYLES):
         raise InputError(f"{len(runs)} run folders; at most {len(RUN_STYLES)} can be side by side")
@@ -64,7 +65,7 @@ def sections_of(folders):
     return beside + sections
 
 
-def unique_names(folders):
+def unique_names(folders: Sequence[str]) -> list[str]:
     """Returns the name of each folder; the path as given where names are equal."""
     names = [Path(folder).resolve().name for folder in folders]
     return [name if names.count(name) == 1 else str(folder) for name, folder in zip(names, folders)]
@@ -122,7 +123,7 @@ addEventListener("afterprint", () => draw());
 """
 
 
-def plotly_library():
+def plotly_library() -> str | None:
     """Returns Plotly's script; None if the package plotly is not installed."""
     try:
         from plotly.offline import get_plotlyjs
@@ -131,13 +132,14 @@ def plotly_library():
     return get_plotlyjs()
 
 
-def digest(script):
+def digest(script: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
-def page(folders):
+def page(folders: Sequence[str]) -> str:
     try:
         import jinja2
+        from markupsafe import Markup
     except ImportError as error:
         raise InputError(
             f"{sys.executable}: no package jinja2; run tools/quickstart, or install notebooks/requirements.txt"
@@ -176,7 +178,7 @@ def page(folders):
     # In a script element, "</script" ends the script and "<!--" changes how the rest is read.
     library = library and library.replace("</script", "<\\/script").replace("<!--", "<\\!--")
     scripts = f"{digest(library)} {digest(script)}" if library else "'none'"
-    trusted = jinja2.utils.markupsafe.Markup
+    trusted = Markup
     return environment.get_template("report.html.jinja").render(
         title=sections[0].title if len(sections) == 1 else "kvtwin report: " + ", ".join(unique_names(folders)),
         sections=sections,
@@ -190,7 +192,7 @@ def page(folders):
     )
 
 
-def main(arguments):
+def main(arguments: list[str]) -> int:
     if len(arguments) < 2:
         print(__doc__.strip(), file=sys.stderr)
         return 2

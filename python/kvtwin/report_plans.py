@@ -1,7 +1,9 @@
 """The sections of plans."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from kvtwin.chart_kinds import MAX_ROWS
 from kvtwin.charts import Table
@@ -36,7 +38,7 @@ from kvtwin.result_folders import resolved
 MAX_NEAREST = 10  # settings that miss the goals, of a table of the nearest ones
 
 
-def goal_table(plan, one):
+def goal_table(plan: Plan, one: dict[str, Any]) -> Table:
     drawn = plan.confidence.get("ranges_of_draws") or {}
     rows = []
     for goal, text in zip(plan.goals, plan.goal_cells(one)):
@@ -49,14 +51,14 @@ def goal_table(plan, one):
     return Table("", head + (["on drawn machines"] if drawn else []), rows)
 
 
-def odds_text(plan):
+def odds_text(plan: Plan) -> str:
     """Returns the probability that the goals hold; empty if no goal depends on a figure whose errors are published."""
     probability = plan.confidence.get("probability")
     # The blank before the sign does not break a line.
     return unit_text("share", probability, 2).replace(" ", "\u00a0") if finite(probability) else ""
 
 
-def odds_sentences(plan):
+def odds_sentences(plan: Plan) -> str:
     sure, words = plan.confidence, []
     if not sure:
         return ""
@@ -78,14 +80,20 @@ def odds_sentences(plan):
     return " ".join(words)
 
 
-def changed_settings(plan, one):
+def changed_settings(plan: Plan, one: dict[str, Any]) -> str:
     """Returns the settings that differ from those of the recommendation, in words."""
     own = (plan.plan.get("recommendation") or {}).get("settings") or {}
     changed = {key: value for key, value in (one.get("settings") or {}).items() if own.get(key) != value}
     return setting_words(changed) or "as recommended"
 
 
-def setting_rows_table(first, entries, plan, with_settings=True, with_reasons=True):
+def setting_rows_table(
+    first: str,
+    entries: Sequence[tuple[str, dict[str, Any]]],
+    plan: Plan,
+    with_settings: bool = True,
+    with_reasons: bool = True,
+) -> Table:
     """`entries`: [(text of the first column, TRIED)]. Settings that all entries share are in the note. `with_settings` and
     `with_reasons`: false if the first column says the settings, and why a setting is out."""
     settings = [one.get("settings") or {} for _, one in entries]
@@ -117,7 +125,7 @@ def setting_rows_table(first, entries, plan, with_settings=True, with_reasons=Tr
     return Table("", head, rows, note=f"{'All with' if len(entries) > 1 else 'With'} {shared}." if shared else "")
 
 
-def question_text(name):
+def question_text(name: str) -> str:
     """Returns the question of a member of `follow_ups`."""
     if name.startswith("load x "):
         return f"What does {name.removeprefix('load x ')} x the traffic need?"
@@ -132,7 +140,7 @@ def question_text(name):
     }.get(name, name)
 
 
-def answer_text(plan, one):
+def answer_text(plan: Plan, one: dict[str, Any]) -> str:
     """Returns the answer with the settings that differ from the recommendation, without the price: both have columns."""
     settings, answer = one.get("settings"), str(one.get("answer") or "–")
     if settings:
@@ -141,7 +149,7 @@ def answer_text(plan, one):
     return answer.replace(f": {plan.price_text(one)} a month ({plan.difference_text(one)})", "")
 
 
-def questions_table(plan):
+def questions_table(plan: Plan) -> Table | None:
     """The questions that follow the recommendation: more traffic, an engine less, other parts."""
     rows = [
         [question_text(str(one["name"])), answer_text(plan, one), plan.price_text(one), plan.difference_text(one)]
@@ -150,11 +158,11 @@ def questions_table(plan):
     return Table("", ["question", "answer", "price per month", "difference"], rows) if rows else None
 
 
-def nearest_table(plan):
+def nearest_table(plan: Plan) -> Table | None:
     """Of each combination of parts that never met the goals: the nearest setting. The nearest ones of all come first: those
     with the smallest miss of a goal. Settings that leave requests out, or that are out for another reason, come last."""
 
-    def miss(one):
+    def miss(one: dict[str, Any]) -> tuple[float, float]:
         figures = one.get("figures") or {}
         misses = [math.inf for key in ("rejected_share", "failed_share") if figures.get(key)]
         for goal in plan.goals:
@@ -176,7 +184,7 @@ def nearest_table(plan):
     return table
 
 
-def drives_table(plan):
+def drives_table(plan: Plan) -> Table | None:
     rows = [
         [
             drive.get("write_policy", "–"),
@@ -193,7 +201,7 @@ def drives_table(plan):
     )
 
 
-def plan_lead(plan, chosen):
+def plan_lead(plan: Plan, chosen: dict[str, Any] | None) -> str:
     if not chosen:
         return f"No recommendation: {plan.plan.get('reason') or 'no setting meets the goals'}."
     price = f" for {plan.price_text(chosen)} per month" if finite(chosen.get("price_month")) else ""
@@ -201,7 +209,7 @@ def plan_lead(plan, chosen):
     return lead + (f" The goals hold with a probability of {odds_text(plan)}." if odds_text(plan) else "")
 
 
-def plan_facts(plan, chosen):
+def plan_facts(plan: Plan, chosen: dict[str, Any] | None) -> list[tuple[str, str]]:
     raw, facts = plan.plan, []
     if chosen:
         tokens = chosen.get("price_per_million_tokens")
@@ -232,11 +240,11 @@ def plan_facts(plan, chosen):
     return facts
 
 
-def plan_verdict(plan, chosen):
+def plan_verdict(plan: Plan, chosen: dict[str, Any] | None) -> list[tuple[str, list[Any]]]:
     """What the recommendation is, and how sure: [(heading, [block])]."""
     raw = plan.plan
     goals = [goal_table(plan, chosen or {}), interval_chart(plan, chosen or {})] if plan.goals else []
-    verdict = [("Goals", [odds_sentences(plan), *goals])]
+    verdict: list[tuple[str, list[Any]]] = [("Goals", [odds_sentences(plan), *goals])]
     verdict += server_parts((chosen or {}).get("servers") or {})
     verdict.append(("Questions that follow", [questions_table(plan)]))
     if raw.get("alternatives"):
@@ -259,7 +267,7 @@ def plan_verdict(plan, chosen):
     return verdict
 
 
-def parts_table(plan, chosen):
+def parts_table(plan: Plan, chosen: dict[str, Any] | None) -> Table | None:
     rows = [
         [
             str(part["name"]),
@@ -272,7 +280,7 @@ def parts_table(plan, chosen):
     return Table("", ["part", "count", "price per month", "power"], rows) if rows else None
 
 
-def prices_table(plan):
+def prices_table(plan: Plan) -> Table | None:
     assumed = plan.prices.get("assumed") or []
     rows = [
         [
@@ -287,7 +295,7 @@ def prices_table(plan):
     return Table("", ["name", "value", "assumed", "source", "date"], rows) if rows else None
 
 
-def tried_table(plan, chosen):
+def tried_table(plan: Plan, chosen: dict[str, Any] | None) -> Table | None:
     """All simulated settings, those of the recommendation first; None if there are none."""
     if not plan.tried:
         return None
@@ -312,7 +320,7 @@ def tried_table(plan, chosen):
     return table
 
 
-def plan_section(folder, raw):
+def plan_section(folder: Path | str, raw: dict[str, Any]) -> Section:
     plan, chosen = Plan(folder, raw), raw.get("recommendation")
     section = Section(f"{plan.folder.name}: {raw.get('title') or 'plan'}", plan_lead(plan, chosen))
     section.facts = plan_facts(plan, chosen)
@@ -340,7 +348,7 @@ def plan_section(folder, raw):
     return section
 
 
-def plans_section(plans):
+def plans_section(plans: Sequence[tuple[str, Plan]]) -> Section:
     """Recommendations of several plans side by side."""
     section = Section("Plans side by side", "")
     figures = list(dict.fromkeys(goal["figure"] for _, plan in plans for goal in plan.goals))
@@ -363,7 +371,7 @@ def plans_section(plans):
             ]
         )
     comparable = len({plan.currency for _, plan in plans}) == 1 and priced
-    cheapest = min(priced)[1] if comparable else None
+    cheapest = min(priced)[1] if comparable else -1
     section.lead = (
         f"Lowest price: {rows[cheapest][0]}, {rows[cheapest][3]} per month." if comparable else f"{len(plans)} plans."
     )

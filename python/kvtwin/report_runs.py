@@ -1,6 +1,8 @@
 """The sections of runs."""
 
 import shlex
+from collections.abc import Sequence
+from typing import Any
 
 from kvtwin.chart_kinds import effect_chart
 from kvtwin.charts import Table
@@ -18,10 +20,10 @@ from kvtwin.figure_words import (
     seconds,
 )
 from kvtwin.report_sections import Section, origin_text
-from kvtwin.result_folders import SOURCES, check_complete, parts_of, resolved
+from kvtwin.result_folders import SOURCES, Run, check_complete, parts_of, resolved
 
 
-def run_facts(run):
+def run_facts(run: Run) -> list[tuple[str, str]]:
     report = run.report
     requests, throughput = report["requests"], report.get("throughput", {})
     facts = [
@@ -86,13 +88,13 @@ def run_facts(run):
     return facts
 
 
-def binding_text(parts, lanes):
+def binding_text(parts: dict[str, Any], lanes: Sequence[dict[str, Any]]) -> str:
     """Names the largest part of the mean TTFT and the busiest kind of lane."""
     words = []
     known = {key: parts.get(key) or 0 for key, _, _ in parts_of(parts)}
     total = sum(known.values())
     if total > 0:
-        largest = max(known, key=known.get)
+        largest = max(known, key=lambda key: known[key])
         words.append(
             f"{percent(known[largest] / total)} of the mean TTFT is {dict((key, label) for key, label, _ in parts_of(parts))[largest]}"
         )
@@ -105,14 +107,14 @@ def binding_text(parts, lanes):
     return "; ".join(words) or "no request completed"
 
 
-def time_text(report, key, name):
+def time_text(report: dict[str, Any], key: str, name: str) -> str:
     """A time with its 80 % interval, if the report has one: a simulation's."""
     text = seconds(report.get(f"{key}_seconds", {}).get(name))
     interval = report.get("intervals", {}).get(f"{key}_{name}_s")
     return f"{text} ({seconds(interval[0])} to {seconds(interval[1])})" if interval else text
 
 
-def intervals_text(report):
+def intervals_text(report: dict[str, Any]) -> str:
     """What the intervals are made of."""
     of = report.get("intervals_of")
     if not of:
@@ -120,7 +122,7 @@ def intervals_text(report):
     return f"In brackets: the interval of 80 %, by the errors of {'; '.join([of['runs'], *of['widened']])}."
 
 
-def latency_table(report):
+def latency_table(report: dict[str, Any]) -> Table:
     columns = ["mean", "p50", "p90", "p95", "p99", "max"]
     rows = [
         [label, *(time_text(report, key, name) for name in columns)]
@@ -130,7 +132,7 @@ def latency_table(report):
     return Table("", ["latency", *columns], rows, note=intervals_text(report))
 
 
-def tiers_table(report):
+def tiers_table(report: dict[str, Any]) -> Table:
     rows = []
     for tier in report.get("tiers", []):
         if not tier["capacity_pages"]:
@@ -149,7 +151,7 @@ def tiers_table(report):
     return Table("", ["tier", "capacity (pages)", "most used", "evicted pages", "written", "dropped pages"], rows)
 
 
-def wear_table(report):
+def wear_table(report: dict[str, Any]) -> Table | None:
     """Writes to the disk tier; None if there are none."""
     disk = next((tier for tier in report.get("tiers", []) if tier["name"] == "disk"), None)
     if not disk or not disk["written_bytes"]:
@@ -162,7 +164,7 @@ def wear_table(report):
     return Table("", ["disk tier, all engines", ""], rows, note="Without the write amplification of the drives.")
 
 
-def bounds_table(report):
+def bounds_table(report: dict[str, Any]) -> Table | None:
     bounds, tokens = report.get("bounds"), report.get("warm", report)["tokens"]  # bounds are of the warm part
     if not bounds:
         return None
@@ -186,7 +188,7 @@ def bounds_table(report):
     )
 
 
-def draws_parts(report):
+def draws_parts(report: dict[str, Any]) -> list[tuple[str, list[Any]]]:
     draws = report.get("draws")
     if not draws:
         return []
@@ -194,7 +196,7 @@ def draws_parts(report):
         [figure_name(key), figure_text(key, one["value"]), figure_text(key, one["low"]), figure_text(key, one["high"])]
         for key, one in draws["figures"].items()
     ]
-    blocks = [
+    blocks: list[Any] = [
         Table(
             "",
             ["figure", "as given", "2.5 %", "97.5 %"],
@@ -219,7 +221,7 @@ def draws_parts(report):
     return [("How sure: hardware variants", blocks)]
 
 
-def run_section(folder, run):
+def run_section(folder: str, run: Run) -> Section:
     report = run.report
     check_complete(run)
     experiment, keys = resolved(folder)
@@ -265,7 +267,7 @@ def run_section(folder, run):
     return section
 
 
-def runs_section(runs):
+def runs_section(runs: Sequence[tuple[str, Run]]) -> Section:
     """Figures of several runs side by side."""
     names = [name for name, _ in runs]
     section = Section("Side by side", "")

@@ -2,10 +2,21 @@
 
 import math
 import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from kvtwin.chart_kinds import MAX_ROWS
 from kvtwin.charts import Table
-from kvtwin.charts_of_settings import choice_of, compare_charts, compared_figures, main_figures, settings_of, some
+from kvtwin.charts_of_settings import (
+    Choice,
+    choice_of,
+    compare_charts,
+    compared_figures,
+    main_figures,
+    settings_of,
+    some,
+)
 from kvtwin.charts_of_sweeps import best_cells, sweep_charts, swept_name
 from kvtwin.errors import InputError
 from kvtwin.figure_words import (
@@ -31,11 +42,13 @@ from kvtwin.report_sections import (
     vary_words,
     warning_counts,
 )
+from kvtwin.result_folders import Compared, Sweep
 
+YES_NO: dict[Any, str] = {True: "yes", False: "no"}
 STANDING = {"best": " ★", "equal": " ="}
 
 
-def compared_cell(row, key, goal, standing=True):
+def compared_cell(row: dict[str, Any], key: str, goal: dict[str, Any] | None, standing: bool = True) -> str:
     text = (
         judged_text(key, row[key], goal["value"], 4)
         if goal and goal["figure"] == key
@@ -45,19 +58,20 @@ def compared_cell(row, key, goal, standing=True):
         text += f" [{figure_text(key, row[f'{key}_low'])} to {figure_text(key, row[f'{key}_high'])}]"
     elif finite(row.get(f"{key}_ci95")):
         text += f" ± {figure_text(key, row[f'{key}_ci95'])}"
-    return text + (STANDING.get(row.get(f"{key}_standing"), "") if standing else "")
+    return text + (STANDING.get(row.get(f"{key}_standing") or "", "") if standing else "")
 
 
-def compare_table(compared, figures, choice):
+def compare_table(compared: Compared, figures: Sequence[str], choice: Choice) -> Table:
     axes, goal = compared.plan["axes"], compared.plan.get("goal")
     away = [key for key in ("rejected_share", "failed_share") if any(row.get(key) for row in compared.rows)]
     head = [axis["name"] for axis in axes] + [figure_name(key) for key in [*figures, *away]]
     head += ["meets the goal"] if goal else []
-    rows, marked = [], set()
+    rows: list[list[Any]] = []
+    marked = set()
     for row in compared.rows[:MAX_ROWS]:
         cells = [value_text(row[axis["name"]], axis["unit"]) for axis in axes] + [compared_cell(row, key, goal) for key in figures]
         cells += [percent(row[key]) for key in away]
-        cells += [{True: "yes", False: "no"}.get(row.get("meets_goal"), "–")] if goal else []
+        cells += [YES_NO.get(row.get("meets_goal"), "–")] if goal else []
         if row is choice.row:
             marked.add(len(rows))
         rows.append(cells)
@@ -66,7 +80,7 @@ def compare_table(compared, figures, choice):
     return Table("", head, rows, marked, note)
 
 
-def other_figures_table(compared, figures):
+def other_figures_table(compared: Compared, figures: Sequence[str]) -> Table:
     """The figures that compare_table does not have, and the warnings."""
     axes = compared.plan["axes"]
     rows = []
@@ -77,7 +91,7 @@ def other_figures_table(compared, figures):
     return Table("", head, rows, note="★ best, = as good as the best, under equal circumstances.", folded=True)
 
 
-def goal_words(compared):
+def goal_words(compared: Compared) -> tuple[str, list[list[Any]]]:
     goal = compared.plan["goal"]
     found = []
     unit = next((axis["unit"] for axis in compared.plan["axes"] if axis["name"] == goal["along"]), "")
@@ -87,7 +101,7 @@ def goal_words(compared):
     return f"{figure_name(goal['figure'])} {limit_words(goal['figure'], goal['value'], better_of(compared.plan, goal['figure']))}", found
 
 
-def compare_section(folder, compared):
+def compare_section(folder: Path | str, compared: Compared) -> Section:
     plan = compared.plan
     if not compared.rows:
         raise InputError(f"{compared.folder / 'compare.jsonl'}: no settings; is the comparison finished?")
@@ -150,7 +164,7 @@ def compare_section(folder, compared):
     return section
 
 
-def sweep_table(sweep):
+def sweep_table(sweep: Sweep) -> Table:
     plan, rows = sweep.plan, sweep.rows
     shown = list(dict.fromkeys([*plan["show"], "hit_ratio", "rejected_share", "failed_share"]))
     shown = [key for key in shown if any(row.get(key) is not None for row in rows)]
@@ -183,7 +197,7 @@ def sweep_table(sweep):
     )
 
 
-def sweep_section(folder, sweep):
+def sweep_section(folder: str, sweep: Sweep) -> Section:
     plan = sweep.plan
     if not isinstance(plan["show"], list):
         raise TypeError("show is no list")

@@ -257,7 +257,8 @@ class Store:
         return views
 
     def _view(self, page: Buffer, writable: bool) -> npt.NDArray[np.uint8]:
-        view = memoryview(page)  # a TypeError names an object without memory
+        buffer: Any = page
+        view = memoryview(buffer)  # a TypeError names an object without memory
         if "O" in view.format:
             raise InputError("a page is an array of Python objects; give bytes, or an array of numbers")
         if not view.c_contiguous or view.nbytes != self.page_bytes:

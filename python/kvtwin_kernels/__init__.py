@@ -272,7 +272,7 @@ def _check_pages(memory: _Memory, pool: _Pool, distinct: bool) -> None:
     """Checks the values where the CPU can read them."""
     if memory.gpu is not None:
         return
-    bad = _kernels.bad_index(memory.address, memory.item_bytes, memory.shape[0], pool.pages, distinct)
+    bad: Any = _kernels.bad_index(memory.address, memory.item_bytes, memory.shape[0], pool.pages, distinct)
     if bad is None:
         return
     at, value, twice = bad
@@ -318,7 +318,7 @@ def _launch(pool: _Memory, stream: Stream, ctas: int) -> Any:
 class _Prepared(NamedTuple):
     rows: Any
     launch: Any
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count
     device: _Memory
     kept: tuple[object, ...]
 
@@ -539,7 +539,7 @@ def fill_pattern(
 
 
 class WrongByte(NamedTuple):
-    index: int  # in `pages`
+    index: int  # type: ignore[assignment]  # in `pages`; hides tuple.index
     plane: int
     layer: int
     offset: int  # bytes, in the block [page_tokens, heads, head_dim] of this plane and layer
@@ -563,6 +563,7 @@ def check_pattern(
 ) -> Faults:
     """Returns the bytes that differ from those of fill_pattern with the same keys. On a GPU, waits for the stream."""
     packed, found, _, kept = _prepare_pages(pool, pages, keys, layout, page_tokens, layers, False)
-    wrong, *first = _kernels.check_pattern(packed, _launch(found.memory, stream, ctas))
+    found_bytes: Any = _kernels.check_pattern(packed, _launch(found.memory, stream, ctas))
     del kept
+    wrong, *first = found_bytes
     return Faults(wrong, WrongByte(*first) if wrong else None)

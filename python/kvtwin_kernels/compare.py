@@ -57,7 +57,7 @@ class Work:
         self.host = torch.empty(shape, dtype=dtype, pin_memory=pinned)
         self.host.copy_(first_host)
         target, first = (self.device, first_device) if to_device else (self.host, first_host)
-        self.reset = lambda: target.copy_(first)
+        self.reset: Callable[[], Any] = lambda: target.copy_(first)
         expected = (first_device.clone(), first_host.clone())
         kernels.transfer(*expected, self.source_pages, self.target_pages, layout=layout, page_tokens=self.page_tokens, to_device=to_device)
         self.target, self.expected = target, expected[0] if to_device else expected[1]
