@@ -1,6 +1,7 @@
 """A plan with the words that several of its tables need, and its charts."""
 
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from kvtwin.simulation import load_json
 class Plan:
     """plan.json with the words that several of its tables need."""
 
-    def __init__(self, folder: Path | str, plan: dict[str, Any]) -> None:
+    def __init__(self, folder: str | os.PathLike[str], plan: dict[str, Any]) -> None:
         self.folder, self.plan = Path(folder).resolve(), plan
         self.goals = plan.get("goals") or []
         self.prices = plan.get("prices") or {}

@@ -32,17 +32,20 @@ STYLE: dict[Any, Any] = {
 }
 
 
+def label_between_decades(matplotlib_axis: Any, text: Callable[[float], str]) -> None:
+    """Labels ticks between the powers of ten of a logarithmic axis, if it has few of these powers."""
+    low, high = matplotlib_axis.get_view_interval()
+    shown = "23456789" if high < 3 * low else "25" if high < 300 * low else ""
+    matplotlib_axis.set_minor_formatter(
+        FuncFormatter(lambda value, _: text(value) if f"{value:e}"[0] in shown else "") if shown else NullFormatter()
+    )
+
+
 def static_axis(axis: Axis, matplotlib_axis: Any, limits: Callable[..., Any]) -> None:
     text = axis.text
     if axis.log:
         limits(scale="log")
-        low, high = matplotlib_axis.get_view_interval()
-        shown = "23456789" if high < 3 * low else "25" if high < 300 * low else ""
-        matplotlib_axis.set_minor_formatter(
-            FuncFormatter(lambda value, _: text(value) if f"{value:e}"[0] in shown else "")
-            if shown
-            else NullFormatter()
-        )
+        label_between_decades(matplotlib_axis, text)
     if axis.ticks is not None:
         matplotlib_axis.set_ticks(
             [value for value, _ in axis.ticks],

@@ -12,6 +12,7 @@ Figures by kind of folder:
 In a notebook: run = load_run("out/chat-hour"); draw_ttft(run); run.requests["ttft_s"].mean()
 """
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,13 +21,14 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter, PercentFormatter
+from matplotlib.ticker import FuncFormatter, PercentFormatter
 
 from kvtwin.charts import BLUE, GREY, INK, RUN_STYLES
+from kvtwin.charts_of_plans import Plan
 from kvtwin.charts_of_runs import lanes_chart, side_by_side_charts, tokens_chart, ttft_chart
 from kvtwin.charts_of_settings import chart_columns, choice_of, compare_charts, goal_charts, hit_rates_chart, some
 from kvtwin.charts_of_sweeps import sweep_charts, sweep_settings
-from kvtwin.charts_static import STYLE, draw, save
+from kvtwin.charts_static import STYLE, draw, label_between_decades, save
 from kvtwin.errors import InputError
 from kvtwin.figure_words import better_of, count, figure_name, limit_words, percent, seconds
 from kvtwin.result_folders import (
@@ -42,6 +44,7 @@ from kvtwin.result_folders import (
     load_sweep,
     load_validation,
 )
+from kvtwin.simulation import load_json
 
 __all__ = [
     "INK",
@@ -50,17 +53,24 @@ __all__ = [
     "draw_goal",
     "draw_hit_rates",
     "draw_lanes",
+    "draw_plan",
     "draw_side_by_side",
     "draw_sweep",
     "draw_tokens",
     "draw_ttft",
     "draw_validation",
     "load_compare",
+    "load_plan",
     "load_run",
     "load_sweep",
     "load_validation",
     "save",
 ]
+
+
+def load_plan(folder: str | os.PathLike[str]) -> Plan:
+    """Loads the folder of kvtwin plan."""
+    return Plan(folder, load_json(Path(folder) / "plan.json"))
 
 
 def draw_ttft(run: Run) -> Figure:
@@ -89,6 +99,12 @@ def draw_sweep(sweep: Sweep) -> Figure:
     """Draws the shown figures over the x axis, one line per case."""
     charts = sweep_charts(sweep)
     return draw(sweep.plan["title"] or f"Sweep · {sweep.folder.name}", charts, columns=len(sweep_settings(sweep)))
+
+
+def draw_plan(plan: Plan) -> Figure:
+    """Draws the price of all tried settings (GPUs without prices) against each goal's figure, with the recommendation."""
+    goals = [plan.front(goal["figure"], goal["limit"]) for goal in plan.goals]
+    return draw(str(plan.plan.get("title") or f"Plan · {plan.folder.name}"), goals, empty="no setting was simulated")
 
 
 def draw_compare(compared: Compared) -> Figure:
@@ -137,7 +153,7 @@ def draw_validation(validated: Validated) -> Figure:
         left.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), xlabel="measured mean TTFT", ylabel="predicted mean TTFT")
         for axis in (left.xaxis, left.yaxis):
             axis.set_major_formatter(FuncFormatter(lambda value, _: seconds(value)))
-            axis.set_minor_formatter(NullFormatter())
+            label_between_decades(axis, seconds)
         places = np.arange(len(points))
         right.barh(places, 4 * spread, left=-2 * spread, height=0.8, color=GREY, alpha=0.3, label="± 2 × spread of the measured runs")
         right.axvline(0, color=GREY, linewidth=1, zorder=1)

@@ -28,6 +28,7 @@ from kvtwin.sweeps import Vary, vary_arguments
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
 Goals = Mapping[str, float] | str | Sequence[str]
 """{"ttft_p90_s": 1, "tpot_p90_s": 0.05}, "ttft_p90_s=1", or a list of such texts. Times in seconds."""
@@ -148,6 +149,12 @@ class Plan:
         if self.recommendation is None:
             raise InputError(f"{self.folder}: no setting meets the goals, so no run is recommended; see tried")
         return Result(self.folder / "recommended", _temporary=self._temporary)
+
+    def draw(self) -> "Figure":
+        """Draws the price of all tried settings against each goal's figure. Needs matplotlib: pip install kvtwin[figures]."""
+        from kvtwin import figures
+
+        return figures.draw_plan(figures.load_plan(self.folder))
 
     def what_if(self, set: Mapping[str, Any]) -> dict[str, Any]:
         """Simulates the recommendation with other values of keys, as `kvtwin plan --what-if` does. Returns the JSON

@@ -314,6 +314,13 @@ class Figures(unittest.TestCase):
         self.assertEqual((code, errors, lines), (0, "", f"{self.run_dir / 'figures' / 'validate.png'}\n"))
         figure = figures.draw_validation(figures.load_validation(self.run_dir))
         self.assertIn("3 of 4 within", figure.legends[0].get_title().get_text())
+        (self.run_dir / "validate.json").write_text(json.dumps(dict(schema_version=1, cells=cells[:1])))
+        figure = figures.draw_validation(figures.load_validation(self.run_dir))
+        figure.draw_without_rendering()
+        for axis in (figure.axes[0].xaxis, figure.axes[0].yaxis):  # less than a decade: no power of ten to label
+            low, high = axis.get_view_interval()
+            ticks = zip(axis.get_ticklocs(minor=True), axis.get_minorticklabels())
+            self.assertTrue([label for at, label in ticks if low <= at <= high and label.get_text()])
         (self.run_dir / "validate.json").write_text(json.dumps(dict(schema_version=1, cells=[])))
         code, _, errors = self.program("figures", self.run_dir)
         self.assertEqual(code, 2)

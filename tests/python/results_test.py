@@ -59,6 +59,7 @@ class Plans(Scratch):
         self.assertEqual(best["tiers.host.gib"], plan.recommendation["settings"]["tiers.host.gib"])
         self.assertLessEqual(best["ttft_p90_s"], 1)
         self.assertEqual(len(plan.steps), len(plan.plan["margins"]))
+        self.assertEqual(len(plan.draw().axes), 1)
         self.assertEqual(len(plan.run.requests), plan.run.report["requests"]["total"])
         what_if = plan.what_if({"cluster.engines": 2})
         self.assertEqual(what_if["figures"]["price_per_month"]["recommended"], plan.recommendation["price_month"])
