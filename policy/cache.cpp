@@ -207,7 +207,7 @@ NodeId Cache::insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pag
     at += pages;
   }
   if (pools != nullptr) {
-    for (std::size_t at = 0; at < pools_.size(); ++at) {
+    for (std::size_t at = 0; at < pools_.size() && displaced == nullptr; ++at) {
       if (pools_[at].index->closure() == Closure::tail) free_windows(*pools, at, shared, keys.size());
     }
     give_states(*pools, end);

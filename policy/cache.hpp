@@ -81,6 +81,9 @@ struct RequestPools {
     std::vector<SlotId> slots;
     Tokens released = 0;    // of a tail: windows below have been given back
     Pages leased_from = 0;  // FurtherPool::lease
+    // Of a point. The next pass begins with a copy of the state of the lease's node, in place of the running one.
+    bool copies = false;
+    OperationId load = OperationId::none;  // the mark of the load that fills the running state
   };
   std::vector<Part> parts;          // by pool
   NodeId lease = NodeId::none;      // the parts' lease; as the request's
@@ -209,7 +212,8 @@ class Cache {
   // Gives a request's computed pages to the index. On entry, slots[0, shared) belong to the index, and the rest to the
   // request. On return, all of slots[0, keys.size()) belong to the index; slots of pages that the index already had are
   // freed and replaced. `chunked`: more of this prompt follows, so there is no backup yet. `counted`: pages on which
-  // this request has already counted. `displaced`: if not null, takes the replaced slots, which are then not freed.
+  // this request has already counted. `displaced`: if not null, takes the replaced slots, which are then not freed; the
+  // request keeps its windows that the index does not take.
   // Returns the end node.
   struct Counted {
     Pages backup_hits = 0;  // see back_up_path
@@ -247,6 +251,11 @@ class Cache {
   void inserted(RequestPools& pools, NodeId end, Tokens computed, Pages shared, bool last);
   // Gives back all that the request has.
   void leave_pools(RequestPools& pools);
+  bool has_parts() const { return !pools_.empty(); }
+  // Sets `parts` to what the request, whose pages end with the node `end`, has in each pool in a pass over the tokens
+  // [from, to) of its sequence, which prefills or decodes.
+  void get_parts(const RequestPools& pools, NodeId end, Tokens from, Tokens to, bool decodes,
+                 std::vector<SequencePart>& parts) const;
 
   // ---- vLLM's offloading, in the form of blocks (cache/offload.cpp, cache/offload_tiers.cpp)
   bool offloads_blocks() const { return offload_ != nullptr; }
@@ -276,8 +285,9 @@ class Cache {
   // Appends device slots for them. Requires: there is room.
   void allocate_to_receive(Pages pages, Tokens prompt, std::vector<SlotId>& slots, RequestPools& pools);
   // Both engines: appends the slots of what is handed over beside the pages, pool by pool: windows, which are the
-  // request's own or those of its path, which ends at `end`; and states.
-  void handed(NodeId end, Tokens prompt, const RequestPools& pools, std::vector<SlotId>& slots) const;
+  // request's own or those of its path, which ends at `end`; and states. `computed`: of a prompt that no pass computes
+  // any more.
+  void handed(NodeId end, Tokens prompt, bool computed, const RequestPools& pools, std::vector<SlotId>& slots) const;
   // Slots of pool `at` that are in use.
   Pages pool_used(std::size_t at, Tier tier) const {
     return tier == Tier::device ? pools_[at].device.used() : pools_[at].host.used();
@@ -428,6 +438,8 @@ class Cache {
     std::vector<PageMove> moves;
     std::vector<std::vector<PageMove>> moves_beside;
     std::vector<BlockCopy> copies;  // in the form of blocks
+    // Running states of requests that have left: freed when the load that fills them has ended.
+    std::vector<std::pair<std::size_t, SlotId>> orphans;
   };
   using PerMemoryTier = std::array<Pages, 2>;
   // A pool beside pool 0.
@@ -437,12 +449,6 @@ class Cache {
     PerMemoryTier used_max{};
     const PagePool& on(Tier tier) const { return tier == Tier::device ? device : host; }
     PagePool& on(Tier tier) { return tier == Tier::device ? device : host; }
-    bool allocate(Tier tier, Pages count, std::vector<SlotId>& slots) {
-      const bool enough = on(tier).allocate(count, slots);
-      Pages& most = used_max[tier == Tier::device ? 0 : 1];
-      most = std::max(most, on(tier).used());
-      return enough;
-    }
   };
   struct DirectLoad {
     StorageAnswer get;
@@ -507,7 +513,13 @@ class Cache {
   NodeId victim_beside(std::size_t at, Tier tier) const;
   void evict_from_pool(std::size_t at, NodeId victim, Reason reason);
   void drop_beside(NodeId id, Tier tier);
+  bool take_slots(std::size_t at, Tier tier, Pages count, std::vector<SlotId>& slots);
   void free_slots(std::size_t at, Tier tier, std::span<const SlotId> slots);
+  void add_windows(std::size_t at, NodeId end, const std::vector<SlotId>& own, Pages first, Pages count,
+                   std::vector<SlotId>& slots) const;
+  SlotId tracking_slot(const RequestPools& pools, std::size_t at, std::uint32_t ahead) const;
+  Tokens tracked_by_prefill(const RequestPools& pools, Tokens from, Tokens to) const;
+  Transfer* load_with_mark(OperationId mark);
   void make_room_beside(std::size_t at, Pages slots);
   SlotId take_state(std::size_t at);
   Pages states_of_request() const { return state_points_ == nullptr ? 0 : 1 + state_points_->tracking_slots(); }
@@ -530,7 +542,7 @@ class Cache {
   void copy_again(Transfer&& transfer);
   void withdraw_copies(std::vector<PageMove>& moves, std::span<const SlotId> targets);
   void release_host(std::span<const SlotId> slots);
-  void report_device_slots(EventKind kind, std::span<const SlotId> slots);
+  void report_device_slots(EventKind kind, std::span<const SlotId> slots, std::size_t pool = 0);
   void copy_beside(NodeId id);
   void lease_copies(Transfer& transfer, std::size_t at, Tier tier, NodeId end);
   void evict_host_pool(std::size_t at, Pages slots);
@@ -616,7 +628,12 @@ class Cache {
   std::vector<OperationId> gates_;
   Pages device_used_max_ = 0, host_used_max_ = 0;
   // Changes of slots of L1 that are reported when the copies under way have been read.
-  std::vector<std::pair<EventKind, std::vector<SlotId>>> held_slots_;
+  struct HeldSlots {
+    EventKind kind = EventKind::slots_allocated;
+    std::size_t pool = 0;  // as in Event
+    std::vector<SlotId> slots;
+  };
+  std::vector<HeldSlots> held_slots_;
   // Scratch memory, so that a steady state allocates nothing.
   std::vector<NodeId> cut_off_;  // by the insert in hand: parts of nodes that it does not count
   std::vector<SlotId> freed_device_, freed_host_, freed_beside_, sources_, targets_;

@@ -45,7 +45,7 @@ TimeNs EngineConfig::prefill_ns(Tokens from, Tokens to) const {
   return static_cast<TimeNs>(std::min(work * Wide{cost_token_ps} / 1000, Wide{100'000} * kNsPerSecond));
 }
 
-struct Engine::State {
+struct Engine::State final : SequenceParts {
   enum class Phase : std::uint8_t { idle, agreeing, passing };
   enum Agreed : std::size_t {
     agreed_time,
@@ -102,6 +102,7 @@ struct Engine::State {
   void release_pass(const ReduceVector& agreed);
   void run_pass();
   void submit_pass();
+  void get(std::size_t sequence, std::vector<SequencePart>& parts) const override;
   void report_prefills();
   void wake(bool ends_burst);
 
@@ -424,12 +425,23 @@ void Engine::State::submit_pass() {
   operation.sequences = sequences;
   // Decoding requests have had their loads.
   if (!pass.prefill.empty() && scheduler.loads_gate_passes()) operation.gates = cache.loads_in_flight();
+  if (cache.has_parts()) operation.parts = this;
   pass_complete = pass_cancelled = false;
   pass_start = substrate.now();
   pass_id = substrate.submit(operation);
   phase = Phase::passing;
   report_prefills();
   write_beside_pass();
+}
+
+void Engine::State::get(std::size_t sequence, std::vector<SequencePart>& parts) const {
+  const std::size_t prefills = pass.prefill.requests.size();
+  const bool decodes = sequence >= prefills;
+  const PassPart& part = decodes ? pass.decode : pass.prefill;
+  const std::size_t at = decodes ? sequence - prefills : sequence;
+  const Request& request = *part.requests[at];
+  cache.get_parts(request.pools, request.lease, request.kv_tokens, request.kv_tokens + part.new_tokens[at], decodes,
+                  parts);
 }
 
 void Engine::State::report_prefills() {

@@ -101,7 +101,7 @@ void HandOvers::write(const Request& request, Tokens tokens, OperationId pass) {
 // The windows and the states, which are those of the prompt's end, go with the last page.
 void HandOvers::hand_beside(const Request& request, const Part& part, HandOverOperation& operation) {
   sources_.clear();
-  cache_.handed(request.lease, part.prompt, request.pools, sources_);
+  cache_.handed(request.lease, part.prompt, operation.pass == OperationId::none, request.pools, sources_);
   KV_CHECK(sources_.size() == part.targets_beside.size(), "room is for all windows and states");
   const HandOverConfig& terms = config_.hand_over;
   const Tokens page = config_.shape.page_tokens;

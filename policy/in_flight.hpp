@@ -72,6 +72,7 @@ class InFlight {
 
   bool empty() const { return operations_.empty(); }
   const std::deque<Operation>& all() const { return operations_; }  // oldest first
+  std::deque<Operation>& all() { return operations_; }
   bool has(std::uint64_t number) const {
     return number >= acknowledged_ && number - acknowledged_ < operations_.size();
   }

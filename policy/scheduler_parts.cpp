@@ -153,7 +153,7 @@ void Scheduler::send_room() {
     request->room_due = false;
     const auto first = request->slots.begin() + static_cast<std::ptrdiff_t>(request->shared);
     std::vector<SlotId> slots(first, request->slots.end());
-    cache_.handed(request->lease, request->record.prompt_tokens, request->pools, slots);
+    cache_.handed(request->lease, request->record.prompt_tokens, true, request->pools, slots);
     hand_overs_.send(NoticeKind::room, *request, request->shared, slots);
   }
 }

@@ -41,9 +41,15 @@ struct Verification {
   Bytes draft_bytes_read = 0, draft_bytes_checked = 0, draft_bytes_audited = 0;
   // Pages of the context that the draft model did not read, because they came back to the device without its KV.
   std::uint64_t draft_pages_left_out = 0;
-  std::uint64_t wrong_reads = 0;  // by passes and the audit
-  std::vector<WrongPage> wrong;   // the first 16
-  bool flipped = false;           // the bit of a test was flipped, if requested
+  // Of these, windows, and states, each of which counts as a page.
+  struct Part {
+    std::uint64_t read = 0, audited = 0;
+    Bytes bytes_read = 0, bytes_checked = 0, bytes_audited = 0;
+  } windows, states;
+  std::uint64_t states_copied = 0;  // cached ones, within the device, for a request that continues from them
+  std::uint64_t wrong_reads = 0;    // by passes and the audit
+  std::vector<WrongPage> wrong;     // the first 16
+  bool flipped = false;             // the bit of a test was flipped, if requested
 };
 
 // The device pool as memory of this process, in the layout layer_first. The memory exists as long as `owner`.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstring>
 #include <optional>
 #include <span>
 #include <utility>
@@ -40,6 +41,7 @@ class HostEngine final : public PageEngine {
   void write_device_page(SlotId slot, const std::byte* page) override {
     copy_device_page(slot, const_cast<std::byte*>(page), true);  // read only in this direction
   }
+  void copy_device_page(SlotId from, SlotId to) override;
   void flip_device(std::uint64_t offset) override { device_->data()[offset] ^= std::byte{1}; }
 
  private:
@@ -144,6 +146,15 @@ void HostEngine::copy_device_page(SlotId slot, std::byte* page, bool to_device) 
   copy_pieces(params);
 }
 
+void HostEngine::copy_device_page(SlotId from, SlotId to) {
+  const Bytes block = config_.shape.row_bytes() * config_.shape.page_tokens;
+  for (std::uint32_t plane = 0; plane < config_.shape.planes; ++plane) {
+    for (std::uint32_t layer = 0; layer < config_.shape.layers; ++layer) {
+      std::memcpy(device_block(to, layer, plane), device_block(from, layer, plane), block);
+    }
+  }
+}
+
 // ---- passes --------------------------------------------------------------------------------------------------
 
 bool HostEngine::await_layer(const PassJob& job, std::uint32_t layer) {
@@ -243,14 +254,16 @@ Bytes host_device_bytes(const HostDeviceConfig& config) {
   const Bytes page = config.shape.page_bytes();
   const Bytes staging = config.host_pages == 0 ? 0 : 2 * staging_pages(config.shape) * page;
   const Bytes dense = config.hidden == 0 ? 0 : DenseLayer::bytes(config.hidden, config.width, config.pair_work);
-  const Bytes draft = config.draft ? host_device_bytes(*config.draft) : 0;
-  return (config.device_pages + config.host_pages) * page + staging + dense + Ledger::bytes(config) + draft;
+  Bytes beside = 0;
+  for (const HostDeviceConfig& other : config.beside) beside += host_device_bytes(other);
+  return (config.device_pages + config.host_pages) * page + staging + dense + Ledger::bytes(config) + beside;
 }
 
 std::unique_ptr<Device> make_host_device(const HostDeviceConfig& config) {
-  const HostDeviceConfig* const draft = config.draft.get();
-  return make_paged_device(config, std::make_unique<HostEngine>(config), draft,
-                           draft == nullptr ? nullptr : std::make_unique<HostEngine>(*draft));
+  std::vector<PagedDevicePart> parts;
+  parts.push_back({config, std::make_unique<HostEngine>(config)});
+  for (const HostDeviceConfig& other : config.beside) parts.push_back({other, std::make_unique<HostEngine>(other)});
+  return make_paged_device(std::move(parts));
 }
 
 }  // namespace kvtwin

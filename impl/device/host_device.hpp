@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "impl/device/device.hpp"
 #include "impl/device/page_engine.hpp"
@@ -25,8 +26,8 @@ struct HostDeviceConfig : DeviceConfig {
   // decode step (0 if pair_work is 0). context_work: per context token of a prefill, to compute keys and values (MLA).
   std::uint32_t pair_work = 0;
   std::uint64_t decode_work = 0, context_work = 0;
-  std::uint64_t head_work = 0;                    // multiply-adds of the output head, per sequence that yields a token
-  std::shared_ptr<const HostDeviceConfig> draft;  // of a draft model's pool beside this one; null = there is none
+  std::uint64_t head_work = 0;           // multiply-adds of the output head, per sequence that yields a token
+  std::vector<HostDeviceConfig> beside;  // of a draft model's pool, and of windows and states
 };
 
 // The work of one layer in one step: rows of its product, and pairs of its attention. The multiply-adds are those that

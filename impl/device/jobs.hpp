@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "policy/seam/substrate.hpp"
@@ -21,7 +22,9 @@ class Flight {
   };
 
   std::atomic<bool> cancelled{false};
-  std::shared_ptr<Flight> draft;  // of the draft model's part of the operation, if there is one; set before any use
+  // Of what moves in each further KvPools of the device, by its number less one; null where nothing ever moves. Set
+  // before any use.
+  std::vector<std::shared_ptr<Flight>> beside;
   std::shared_ptr<const Marks> marks;  // set before the first land(), then constant
 
   // Loads: the thread of passes may use the first `count` layers. kLost = the other layers will never arrive; later
@@ -62,10 +65,21 @@ struct TransferJob {
   Plan plan;  // without its runs, which are below
   std::vector<PageRun> runs;
   std::vector<PageMove> pages;
-  std::uint64_t after_pass = 0;        // number of passes that must end first
-  std::shared_ptr<TransferJob> draft;  // the same pages in the draft model's pools, or null
+  std::uint64_t after_pass = 0;     // number of passes that must end first
+  std::size_t store = 0;            // the KvPools of the device, by number
+  std::vector<TransferJob> beside;  // what moves in further ones, one after the other
 
   bool to_device() const { return lane == Lane::h2d; }
+};
+
+// The states of a pass, in a KvPools of the device.
+struct StatePass {
+  struct Sequence {
+    SlotId from = kNoSlot, running = kNoSlot;  // as in SequencePart
+    std::vector<SequencePart::Point> points;
+  };
+  std::size_t store = 0;
+  std::vector<Sequence> sequences;  // those of the pass, in its order
 };
 
 struct PassJob {
@@ -86,7 +100,11 @@ struct PassJob {
   std::uint64_t steps_before = 0;    // steps of the same pass that came before this job's (at_step)
   std::vector<FlightPtr> gates;
   bool gated = false;
-  std::shared_ptr<PassJob> draft;  // the draft model's part, or null. Its shape names no proposed tokens
+  std::size_t store = 0;  // the KvPools of the device, by number
+  // Slots that are copied to others first, when all layers of the gates have landed. Of states.
+  std::vector<std::pair<SlotId, SlotId>> copies;
+  std::vector<PassJob> beside;  // the parts of a draft model, whose shape names no proposed tokens, and of windows
+  std::vector<StatePass> states;
 
   bool prefill() const { return shape.prefill_tokens > 0; }
   // Returns the number of context tokens that step `number` reads of a sequence. The step writes behind them.
@@ -103,6 +121,7 @@ struct PassJob {
     PassJob one = *this;
     one.steps = 1;
     one.steps_before = number;
+    for (PassJob& part : one.beside) part = part.at_step(number, draft_tokens);
     if (steps == 1) return one;
     for (Sequence& sequence : one.sequences) {
       const auto written = [&](std::uint64_t steps_done) {

@@ -41,6 +41,11 @@ class Ledger {
     (memory == Tier::device ? device_notes_ : host_notes_)[slot] = {};
   }
   void fetched(Tier memory, SlotId slot, const PageKey& key);
+  // The device slot has been copied to another.
+  void copied(SlotId from, SlotId to) {
+    device_notes_[to] = device_notes_[from];
+    expected_[to] = false;
+  }
   // Another engine may write a page into this device slot. The first pass that reads the page names its key.
   void expect_page(SlotId slot) {
     device_notes_[slot] = SlotNote{};

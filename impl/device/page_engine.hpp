@@ -18,8 +18,13 @@
 
 namespace kvtwin {
 
+// What the slots of a pool hold. A draft model's pages have the slots of the target's.
+enum class KvKind : std::uint8_t { pages, draft, windows, states };
+
 struct DeviceConfig {
   KvShape shape;
+  KvKind kind = KvKind::pages;
+  std::size_t pool = 0;  // of windows and states: 1 + index in EngineConfig::pools
   Layout host_layout = Layout::page_first;
   Pages device_pages = 0;
   Pages host_pages = 0;
@@ -94,6 +99,8 @@ class PageEngine {
   // Copies one page between the device pool and `page`: page_bytes bytes, in layer_first of a pool of one page.
   virtual void read_device_page(SlotId slot, std::byte* page) = 0;
   virtual void write_device_page(SlotId slot, const std::byte* page) = 0;
+  // Copies a slot to another, within device memory, before later work of the compute thread. Thread: compute.
+  virtual void copy_device_page(SlotId from, SlotId to) = 0;
   // Returns the way from files into the device pool without host memory, or null.
   virtual DirectPages* direct() { return nullptr; }
 

@@ -14,121 +14,16 @@
 #include <variant>
 #include <vector>
 
+#include "impl/device/kv_pools.hpp"
 #include "impl/device/ledger.hpp"
-#include "impl/disk/direct_pages.hpp"
 #include "impl/runtime/worker.hpp"
-#include "impl/storage/pool_blocks.hpp"
 #include "kernels/page_pattern.hpp"
-#include "kernels/transfer.hpp"
 #include "policy/base/check.hpp"
+#include "policy/index/page_key.hpp"
 
 namespace kvtwin {
 
-// Sleeps on purpose: faults = rank(factor=...) stands for a rank with slow copies. There is nothing to wait for,
-// because the lost time itself is the effect that the other ranks must see.
-void PageEngine::slow_down(double factor, Steady::time_point begin) const {
-  if (factor <= 1) return;
-  constexpr std::chrono::milliseconds kPiece{10};
-  const auto extra = std::chrono::duration<double>(Steady::now() - begin) * (factor - 1);
-  const Steady::time_point end = Steady::now() + std::chrono::duration_cast<Steady::duration>(extra);
-  for (auto left = end - Steady::now(); left.count() > 0 && !stopping(); left = end - Steady::now()) {
-    std::this_thread::sleep_for(std::min<Steady::duration>(left, kPiece));
-  }
-}
-
 namespace {
-
-// The engine's direct way, which also keeps the ledger.
-class LedgerDirectPages final : public DirectPages {
- public:
-  LedgerDirectPages(DirectPages& engine, Ledger& ledger) : engine_(engine), ledger_(ledger) {}
-  std::uint32_t buffers() const override { return engine_.buffers(); }
-  std::unique_ptr<BlockQueue> queue() override { return engine_.queue(); }
-  bool read_headers(std::span<const std::uint32_t> buffers, std::span<std::byte> blocks) override {
-    return engine_.read_headers(buffers, blocks);
-  }
-  bool land(std::span<Landing> pages) override {
-    for (const Landing& it : pages) ledger_.begin_fetch(Tier::device, it.slot);
-    return engine_.land(pages);
-  }
-  void landed(SlotId slot, const PageKey& key) override { ledger_.fetched(Tier::device, slot, key); }
-
- private:
-  DirectPages& engine_;
-  Ledger& ledger_;
-};
-
-// The KV of one model, the target or its draft: the pools, and the record of their pages. The bytes of a draft's page
-// are generated from another key, so bytes of the wrong model are wrong bytes.
-class KvPools final : public PageMemory {
- public:
-  KvPools(const DeviceConfig& config, std::unique_ptr<PageEngine> engine, bool draft)
-      : config_(config),
-        engine_(std::move(engine)),
-        ledger_(config, engine_->host_pool()),
-        draft_(draft),
-        steps_read_(config.device_pages),
-        counted_in_(config.device_pages) {
-    if (engine_->direct() != nullptr && !draft) direct_.emplace(*engine_->direct(), ledger_);
-  }
-  const DeviceConfig& config() const { return config_; }
-  PageEngine& engine() { return *engine_; }
-  const PageEngine& engine() const { return *engine_; }
-  Ledger& ledger() { return ledger_; }
-  PageKey own_key(PageKey key) const {
-    constexpr std::uint64_t kDraftMark = 0x7466617264;  // "draft"
-    if (draft_) key.words[0] ^= kDraftMark;
-    return key;
-  }
-
-  // ---- for the threads of storage tiers
-  PageForm form() const override { return {config_.shape, config_.host_layout}; }
-  void read_page(Tier memory, SlotId slot, std::span<std::byte> page) override;
-  void write_page(Tier memory, SlotId slot, const PageKey& key, std::span<const std::byte> page) override;
-  bool pieces(Tier memory, SlotId slot, Bytes first, Bytes bytes, Pieces& pieces) override;
-  void begin_write(Tier memory, SlotId slot) override;
-  void written(Tier memory, SlotId slot, const PageKey& key) override;
-  DirectPages* direct() override { return direct_ ? &*direct_ : nullptr; }
-
-  // ---- copy threads
-  // Returns the number of moved pages, in order. A load moves all pages or none.
-  Pages move(const TransferJob& job);
-
-  // ---- the compute thread
-  // Runs all layers of a step once. `awaits`: the layers wait for the gates. Returns false if a load of a gate is lost,
-  // or if the device stops. `number`: see PageEngine. Adds to `stalled` and `checks`.
-  bool run_layers(const PassJob& job, std::uint64_t number, bool awaits, TimeNs& stalled,
-                  std::vector<Ledger::HostCheck>& checks);
-  // The tokens of the step have been written.
-  void record_step(const PassJob& job, std::uint64_t number);
-  // The first `steps` steps of a pass have read their pages.
-  void end_pass(const PassJob& job, std::uint64_t steps);
-
-  // After the threads have ended. Audits the pools.
-  Verification finish();
-
- private:
-  void convert_layout(std::byte* layer_first, std::byte* page, bool to_device) const;
-  void flip_host(const TransferJob& job);
-  void flip_device(SlotId slot);
-  void audit_device();
-  void begin_pass(const PassJob& job);
-
-  const DeviceConfig config_;
-  const std::unique_ptr<PageEngine> engine_;
-  Ledger ledger_;
-  const bool draft_;
-  std::optional<LedgerDirectPages> direct_;
-  bool flipped_device_ = false, flipped_host_ = false;  // compute thread; h2d thread
-  Verification reads_;                                  // compute thread
-  Bytes checked_ = 0;                                   // compute thread: in the last step
-
-  // Compute thread, by device slot: number of steps that have read the page since a transfer wrote to the slot, and the
-  // pass that was counted last.
-  std::vector<std::uint32_t> steps_read_, counted_in_;
-  std::uint32_t passes_ = 0;
-  std::vector<std::uint32_t> page_reads_;  // by page of the current pass
-};
 
 // A wrong page was found on the device; check its host copy.
 struct HostCheckJob {
@@ -136,20 +31,21 @@ struct HostCheckJob {
   Ledger::HostCheck check;
 };
 
+constexpr Pages kNotMoved = ~Pages{0};  // cancelled, or the device stops
+
 using Job = std::variant<TransferJob, PassJob, HostCheckJob>;
 
 class PagedDevice final : public Device {
  public:
-  PagedDevice(const DeviceConfig& config, std::unique_ptr<PageEngine> engine, const DeviceConfig* draft_config,
-              std::unique_ptr<PageEngine> draft_engine)
-      : config_(config),
-        target_(config, std::move(engine), false),
-        last_use_(config.device_pages),
-        last_write_(config.device_pages),
-        landed_since_(config.device_pages) {
-    if (draft_config == nullptr) return;
-    draft_.emplace(*draft_config, std::move(draft_engine), true);
-    lacks_draft_.resize(config.device_pages);
+  explicit PagedDevice(std::vector<PagedDevicePart> parts) : config_(parts.front().config) {
+    for (PagedDevicePart& part : parts) {
+      stores_.push_back(std::make_unique<KvPools>(part.config, std::move(part.engine)));
+      if (part.config.kind == KvKind::draft) draft_ = stores_.back().get();
+      if (part.config.pool == 0) continue;
+      store_of_pool_.resize(std::max(store_of_pool_.size(), part.config.pool));
+      store_of_pool_[part.config.pool - 1] = stores_.size() - 1;
+    }
+    if (draft_ != nullptr) lacks_draft_.resize(config_.device_pages);
   }
   ~PagedDevice() override;
 
@@ -159,10 +55,10 @@ class PagedDevice final : public Device {
   void retire(OperationId id) override { flights_.erase(id); }
   void announce_get(OperationId get, const StorageOperation& operation) override;
   void landed(OperationId get, bool done) override;
-  PageMemory& memory() override { return target_; }
-  DevicePool pool() override { return target_.engine().device_pool(); }
+  PageMemory& memory() override { return target(); }
+  DevicePool pool() override { return target().engine().device_pool(); }
   void expect_pages(std::span<const SlotId> slots) override;
-  PageMemory* draft_memory() override { return draft_ && !draft_->config().stays ? &*draft_ : nullptr; }
+  PageMemory* draft_memory() override { return draft_ == nullptr || draft_->config().stays ? nullptr : draft_; }
   Verification finish() override;
   std::vector<std::string> notes() const override;
 
@@ -170,12 +66,23 @@ class PagedDevice final : public Device {
   FlightPtr new_flight(OperationId id);
   TransferJob transfer_job(const TransferOperation& operation);
   PassJob pass_job(const ForwardOperation& pass);
-  PassJob draft_job(const PassJob& target, Tokens page_tokens);
+  PassJob draft_job(const PassJob& target, std::size_t store, Tokens page_tokens);
+  void add_parts(const ForwardOperation& pass, PassJob& job);
+  PassJob window_job(const PassJob& target, std::size_t store, std::size_t pool);
+  StatePass state_pass(std::size_t store, std::size_t pool, bool gated);
+  void add_transfer_part(TransferJob& job, std::size_t store, const Plan& plan, std::span<const PageMove> moves);
   void arrives(SlotId slot) {
-    landed_since_[slot] = true;
-    if (draft_ && draft_->config().stays) lacks_draft_[slot] = true;
+    target().arrives(slot);
+    if (draft_ != nullptr && draft_->config().stays) lacks_draft_[slot] = true;
   }
+  KvPools& target() { return *stores_.front(); }
+  const KvPools& target() const { return *stores_.front(); }
+  static void add(Verification&& part, const KvPools& store, Verification& all);
   void land(Flight& flight, bool done) const;
+  void land_beside(Flight& flight, std::size_t store, bool done) const {
+    Flight* const part = flight.beside[store - 1].get();
+    if (part != nullptr) part->land(done ? stores_[store]->config().shape.layers : Flight::kLost);
+  }
   static void answer(Flight& flight);
   void end(const Completion& completion, LaneSpan span, const std::string& failure = {});
 
@@ -188,24 +95,31 @@ class PagedDevice final : public Device {
   void execute(PassJob& job);
   bool step(const PassJob& job, std::uint64_t number, TimeNs& stalled);
   bool run_step(const PassJob& job, std::uint64_t number, bool first, TimeNs& stalled);
+  bool run_part(const PassJob& job, std::uint64_t number, bool awaits, TimeNs& stalled);
+  bool read_states(const PassJob& job, std::uint64_t number, bool first, TimeNs& stalled);
+  void leave_states(const PassJob& job, std::uint64_t number);
+  bool takes_parts_of_steps(const PassJob& job) const {
+    return job.shape.draft_tokens != 0 || draft_ != nullptr;  // steps write several tokens, and not all the same number
+  }
   void run_pass(const PassJob& job, Completion& completion);
   void run_joint_pass(const PassJob& job, Completion& completion);
 
   const DeviceConfig config_;
-  KvPools target_;
-  std::optional<KvPools> draft_;  // of a draft model, if its pool lies beside the target's
+  std::vector<std::unique_ptr<KvPools>> stores_;  // the first one: of pages of full attention
+  KvPools* draft_ = nullptr;                      // of a draft model, if its pool lies beside the target's
+  std::vector<std::size_t> store_of_pool_;        // by EngineConfig::pools
   CompletionQueue* queue_ = nullptr;
   const RunClock* clock_ = nullptr;
 
   std::unordered_map<OperationId, FlightPtr> flights_;  // event loop
-  std::vector<std::uint64_t> last_use_, last_write_;    // event loop; by device slot: ordinal of the last pass
   std::vector<bool> lacks_draft_;                       // event loop; by device slot: came back without the draft's KV
-  std::vector<bool> landed_since_;                      // event loop; by device slot: after the last pass that reads it
-  std::uint64_t passes_ = 0;                            // event loop: submitted passes
-  std::atomic<std::uint64_t> passes_ended_{0};          // passes end in the order of submission
+  std::vector<std::vector<SequencePart>> sequence_parts_;  // event loop: scratch, by sequence
+  std::uint64_t passes_ = 0;                               // event loop: submitted passes
+  std::atomic<std::uint64_t> passes_ended_{0};             // passes end in the order of submission
   std::mutex announced_mutex_;
   std::unordered_map<OperationId, FlightPtr> announced_;  // gets into L1 that have not landed
   std::atomic<std::uint64_t> left_out_{0};                // pages that the draft model's passes did not read
+  std::uint64_t states_copied_ = 0;                       // compute thread
 
   // Last members: their threads end first, and the compute thread before the threads for which it waits.
   Worker<Job> d2h_, h2d_, compute_;
@@ -216,18 +130,19 @@ class PagedDevice final : public Device {
 // Ends the wait for layers of an operation: all have landed, or will never land.
 void PagedDevice::land(Flight& flight, bool done) const {
   flight.land(done ? config_.shape.layers : Flight::kLost);
-  if (flight.draft) flight.draft->land(done ? draft_->config().shape.layers : Flight::kLost);
+  for (std::size_t store = 1; store < stores_.size(); ++store) land_beside(flight, store, done);
 }
 
 void PagedDevice::answer(Flight& flight) {
-  if (flight.draft) flight.draft->answer();
+  for (const FlightPtr& part : flight.beside) {
+    if (part) part->answer();
+  }
   flight.answer();
 }
 
 // Allowed in the middle of a run: jobs that have not begun never begin, and the passes that wait for them are woken.
 PagedDevice::~PagedDevice() {
-  target_.engine().stop();
-  if (draft_) draft_->engine().stop();
+  for (const auto& store : stores_) store->engine().stop();
   compute_.drop();
   d2h_.drop();
   const auto mark_lost = [this](Flight& flight) {
@@ -264,60 +179,64 @@ Verification PagedDevice::finish() {
   compute_.finish();
   h2d_.finish();
   d2h_.finish();  // after compute_, which submits to this thread
-  Verification all = target_.finish();
-  if (!draft_) return all;
-  Verification draft = draft_->finish();
-  all.draft_pages_read = draft.pages_read;
-  all.draft_bytes_read = draft.bytes_read;
-  all.draft_bytes_checked = draft.bytes_checked;
-  all.draft_pages_audited = draft.pages_audited;
-  all.draft_bytes_audited = draft.bytes_audited;
+  Verification all = target().finish();
+  for (std::size_t i = 1; i < stores_.size(); ++i) add(stores_[i]->finish(), *stores_[i], all);
   all.draft_pages_left_out = left_out_.load(std::memory_order_relaxed);
-  all.pages_read += draft.pages_read;
-  all.bytes_read += draft.bytes_read;
-  all.bytes_checked += draft.bytes_checked;
-  all.pages_audited += draft.pages_audited;
-  all.bytes_audited += draft.bytes_audited;
-  all.wrong_reads += draft.wrong_reads;
-  all.flipped |= draft.flipped;
-  for (WrongPage& wrong : draft.wrong) {
-    wrong.key = draft_->own_key(wrong.key);
-    wrong.found = "KV of the draft model, " + wrong.found;
-    all.wrong.push_back(std::move(wrong));
-  }
+  all.states_copied = states_copied_;
   return all;
 }
 
+// Adds what the checks of further pools have found.
+void PagedDevice::add(Verification&& part, const KvPools& store, Verification& all) {
+  all.pages_read += part.pages_read;
+  all.bytes_read += part.bytes_read;
+  all.bytes_checked += part.bytes_checked;
+  all.pages_audited += part.pages_audited;
+  all.bytes_audited += part.bytes_audited;
+  all.wrong_reads += part.wrong_reads;
+  all.flipped |= part.flipped;
+  const KvKind kind = store.config().kind;
+  if (kind == KvKind::draft) {
+    all.draft_pages_read = part.pages_read;
+    all.draft_bytes_read = part.bytes_read;
+    all.draft_bytes_checked = part.bytes_checked;
+    all.draft_pages_audited = part.pages_audited;
+    all.draft_bytes_audited = part.bytes_audited;
+  } else {
+    Verification::Part& counts = kind == KvKind::windows ? all.windows : all.states;
+    counts.read += part.pages_read;
+    counts.audited += part.pages_audited;
+    counts.bytes_read += part.bytes_read;
+    counts.bytes_checked += part.bytes_checked;
+    counts.bytes_audited += part.bytes_audited;
+  }
+  for (WrongPage& wrong : part.wrong) {
+    if (kind == KvKind::draft) wrong.key = store.own_key(wrong.key);
+    wrong.found = (kind == KvKind::draft     ? "KV of the draft model, "
+                   : kind == KvKind::windows ? "KV of a sliding window, "
+                                             : "a state, ") +
+                  wrong.found;
+    all.wrong.push_back(std::move(wrong));
+  }
+}
+
 std::vector<std::string> PagedDevice::notes() const {
-  std::vector<std::string> notes = target_.engine().notes();
-  if (draft_) std::ranges::copy(draft_->engine().notes(), std::back_inserter(notes));
+  std::vector<std::string> notes;
+  for (const auto& store : stores_) {
+    for (std::string& note : store->engine().notes()) {
+      if (std::ranges::find(notes, note) == notes.end()) notes.push_back(std::move(note));
+    }
+  }
   return notes;
-}
-
-Verification KvPools::finish() {
-  audit_device();
-  ledger_.audit_host(reads_);
-  ledger_.conclude(reads_);
-  reads_.flipped = flipped_device_ || flipped_host_;
-  return std::move(reads_);
-}
-
-void KvPools::audit_device() {
-  const PassJob job = ledger_.device_audit();
-  if (job.slots.empty()) return;
-  engine_->begin_pass(job, {});
-  for (std::uint32_t layer = 0; layer < config_.shape.layers; ++layer) engine_->read_layer(job, 0, layer);
-  const PageEngine::StepEnd end = engine_->end_step();
-  ledger_.record_audit(job, end);
-  reads_.pages_audited += job.slots.size();
-  reads_.bytes_audited += end.checked;
 }
 
 // ---- the event loop's calls ----------------------------------------------------------------------------------
 
 FlightPtr PagedDevice::new_flight(OperationId id) {
   auto flight = std::make_shared<Flight>();
-  if (draft_ && !draft_->config().stays) flight->draft = std::make_shared<Flight>();
+  for (std::size_t i = 1; i < stores_.size(); ++i) {
+    flight->beside.push_back(stores_[i]->config().stays ? nullptr : std::make_shared<Flight>());
+  }
   flights_[id] = flight;
   return flight;
 }
@@ -325,7 +244,8 @@ FlightPtr PagedDevice::new_flight(OperationId id) {
 TransferJob PagedDevice::transfer_job(const TransferOperation& operation) {
   KV_CHECK(operation.lane == Lane::h2d || operation.lane == Lane::d2h, "the device has no such lane");
   const std::size_t further = draft_memory() != nullptr ? 1 : 0;
-  KV_CHECK(operation.beside.size() == further, "the draft's KV moves if it has a pool to move to");
+  KV_CHECK(operation.beside.size() == further || operation.pages.empty(),
+           "the draft's KV moves if it has a pool to move to");
   TransferJob job;
   job.lane = operation.lane;
   job.plan = operation.plan;
@@ -333,15 +253,33 @@ TransferJob PagedDevice::transfer_job(const TransferOperation& operation) {
   job.plan.runs = {};  // borrowed for the call only
   job.pages.assign(operation.pages.begin(), operation.pages.end());
   for (const PageMove& page : job.pages) {
-    job.after_pass = std::max(job.after_pass, job.to_device() ? last_use_[page.target] : last_write_[page.source]);
+    job.after_pass = std::max(job.after_pass, target().pass_before(page, job.to_device()));
     if (job.to_device()) arrives(page.target);
   }
-  if (operation.beside.empty()) return job;
-  job.draft = std::make_shared<TransferJob>(job);
-  job.draft->plan = operation.beside.front();
-  job.draft->plan.runs = {};
-  for (PageMove& page : job.draft->pages) page.key = draft_->own_key(page.key);
+  for (const Plan& plan : operation.beside) add_transfer_part(job, 1, plan, operation.pages);
+  for (const TransferOperation::Part& part : operation.parts) {
+    add_transfer_part(job, store_of_pool_.at(part.pool), part.plan, part.moves);
+  }
   return job;
+}
+
+void PagedDevice::add_transfer_part(TransferJob& job, std::size_t store, const Plan& plan,
+                                    std::span<const PageMove> moves) {
+  KvPools& pools = *stores_[store];
+  TransferJob part;
+  part.store = store;
+  part.lane = job.lane;
+  part.plan = plan;
+  part.runs.assign(plan.runs.begin(), plan.runs.end());
+  part.plan.runs = {};
+  part.pages.assign(moves.begin(), moves.end());
+  for (PageMove& move : part.pages) {
+    move.key = pools.own_key(move.key);
+    if (pools.config().kind == KvKind::draft) continue;  // the slots are those of the target
+    job.after_pass = std::max(job.after_pass, pools.pass_before(move, job.to_device()));
+    if (job.to_device()) pools.arrives(move.target);
+  }
+  job.beside.push_back(std::move(part));
 }
 
 PassJob PagedDevice::pass_job(const ForwardOperation& pass) {
@@ -349,41 +287,95 @@ PassJob PagedDevice::pass_job(const ForwardOperation& pass) {
   PassJob job;
   job.shape = pass.shape;
   job.steps = pass.steps;
+  job.gated = !pass.gates.empty();
   ++passes_;
   for (const SequenceWork& work : pass.sequences) {
     job.sequences.push_back({work.request, work.context_tokens, work.new_tokens, job.slots.size(), work.slots.size()});
     job.slots.insert(job.slots.end(), work.slots.begin(), work.slots.end());
     job.keys.insert(job.keys.end(), work.keys.begin(), work.keys.end());
-    for (const SlotId slot : work.slots) {
-      job.landed.push_back(landed_since_[slot] ? 1 : 0);
-      // A device may finish a load within the pass that waits for it, so backups of the slot wait for the pass.
-      if (landed_since_[slot] && !pass.gates.empty()) last_write_[slot] = passes_;
-      landed_since_[slot] = false;
-      last_use_[slot] = passes_;
+    const std::size_t first_written = work.context_tokens / page_tokens;
+    for (std::size_t page = 0; page < work.slots.size(); ++page) {
+      job.landed.push_back(target().use(work.slots[page], page >= first_written, passes_, job.gated) ? 1 : 0);
     }
-    for (const SlotId slot : work.slots.subspan(work.context_tokens / page_tokens)) last_write_[slot] = passes_;
-    if (!draft_) continue;
+    if (draft_ == nullptr) continue;
     const std::size_t first_new = (work.context_tokens + page_tokens - 1) / page_tokens;
     for (const SlotId slot : work.slots.subspan(first_new)) lacks_draft_[slot] = false;
   }
-  job.gated = !pass.gates.empty();
   for (const OperationId gate : pass.gates) {
     const auto found = flights_.find(gate);
     if (found != flights_.end()) job.gates.push_back(found->second);  // otherwise the gate has landed
   }
-  if (draft_) job.draft = std::make_shared<PassJob>(draft_job(job, page_tokens));
+  for (std::size_t store = 1; store < stores_.size(); ++store) {
+    if (stores_[store].get() == draft_) job.beside.push_back(draft_job(job, store, page_tokens));
+  }
+  if (pass.parts != nullptr) add_parts(pass, job);
   return job;
+}
+
+// The windows and the states of the pass.
+void PagedDevice::add_parts(const ForwardOperation& pass, PassJob& job) {
+  sequence_parts_.resize(pass.sequences.size());
+  for (std::size_t i = 0; i < pass.sequences.size(); ++i) pass.parts->get(i, sequence_parts_[i]);
+  for (std::size_t pool = 0; pool < store_of_pool_.size(); ++pool) {
+    const std::size_t store = store_of_pool_[pool];
+    if (stores_[store]->config().kind == KvKind::windows) {
+      job.beside.push_back(window_job(job, store, pool));
+    } else {
+      job.states.push_back(state_pass(store, pool, job.gated));
+    }
+  }
+}
+
+// A sequence begins with the first window that its new tokens attend to.
+PassJob PagedDevice::window_job(const PassJob& target, std::size_t store, std::size_t pool) {
+  KvPools& pools = *stores_[store];
+  const Tokens page_tokens = pools.config().shape.page_tokens;
+  PassJob job;
+  job.store = store;
+  job.shape = target.shape;
+  job.shape.draft_tokens = 0;
+  job.steps = target.steps;
+  job.gated = target.gated;
+  for (const FlightPtr& gate : target.gates) job.gates.push_back(gate->beside[store - 1]);
+  for (std::size_t i = 0; i < target.sequences.size(); ++i) {
+    const PassJob::Sequence& whole = target.sequences[i];
+    const SequencePart& part = sequence_parts_[i][pool];
+    job.sequences.push_back(
+        {whole.request, whole.context - part.first * page_tokens, whole.fresh, job.slots.size(), part.slots.size()});
+    const std::size_t first_written = whole.context / page_tokens - part.first;
+    for (std::size_t page = 0; page < part.slots.size(); ++page) {
+      job.slots.push_back(part.slots[page]);
+      job.keys.push_back(pools.own_key(target.keys[whole.first_page + part.first + page]));
+      job.landed.push_back(pools.use(part.slots[page], page >= first_written, passes_, job.gated) ? 1 : 0);
+    }
+  }
+  return job;
+}
+
+StatePass PagedDevice::state_pass(std::size_t store, std::size_t pool, bool gated) {
+  KvPools& pools = *stores_[store];
+  StatePass states;
+  states.store = store;
+  for (const std::vector<SequencePart>& parts : sequence_parts_) {
+    const SequencePart& part = parts[pool];
+    states.sequences.push_back({part.from, part.running, part.points});
+    if (part.from != kNoSlot && part.from != part.running) pools.use(part.from, false, passes_, gated);
+    pools.use(part.running, true, passes_, gated);
+    for (const SequencePart::Point& point : part.points) pools.use(point.slot, true, passes_, gated);
+  }
+  return states;
 }
 
 // The draft model computes the same tokens. It leaves out pages of the context that lack its KV: a sequence with such
 // pages becomes one sequence for each run of the other pages.
-PassJob PagedDevice::draft_job(const PassJob& target, Tokens page_tokens) {
+PassJob PagedDevice::draft_job(const PassJob& target, std::size_t store, Tokens page_tokens) {
   PassJob job = target;
+  job.store = store;
   job.shape.draft_tokens = 0;  // a draft model verifies no tokens
   for (PageKey& key : job.keys) key = draft_->own_key(key);
   job.gates.clear();
   for (const FlightPtr& gate : target.gates) {
-    if (gate->draft) job.gates.push_back(gate->draft);
+    if (gate->beside[store - 1]) job.gates.push_back(gate->beside[store - 1]);
   }
   job.sequences.clear();
   for (const PassJob::Sequence& whole : target.sequences) {
@@ -408,9 +400,14 @@ void PagedDevice::submit(OperationId id, const Operation& operation) {
     TransferJob job = transfer_job(*transfer);
     job.id = id;
     job.flight = std::move(flight);
-    if (job.draft) {
-      job.draft->id = id;
-      job.draft->flight = job.flight->draft;
+    for (TransferJob& part : job.beside) {
+      part.id = id;
+      part.flight = job.flight->beside[part.store - 1];
+    }
+    for (std::size_t store = 1; store < stores_.size() && job.to_device(); ++store) {  // nothing moves there
+      if (std::ranges::find(job.beside, store, &TransferJob::store) == job.beside.end()) {
+        land_beside(*job.flight, store, true);
+      }
     }
     return (job.to_device() ? h2d_ : d2h_).submit(std::move(job));
   }
@@ -425,11 +422,16 @@ void PagedDevice::cancel(OperationId id) {
   const auto found = flights_.find(id);
   if (found == flights_.end()) return;
   found->second->cancelled.store(true, std::memory_order_relaxed);
-  if (found->second->draft) found->second->draft->cancelled.store(true, std::memory_order_relaxed);
+  for (const FlightPtr& part : found->second->beside) {
+    if (part) part->cancelled.store(true, std::memory_order_relaxed);
+  }
 }
 
 void PagedDevice::announce_get(OperationId get, const StorageOperation& operation) {
   const FlightPtr flight = new_flight(get);
+  for (std::size_t store = 1; store < stores_.size(); ++store) {
+    if (stores_[store].get() != draft_) land_beside(*flight, store, true);  // it brings no windows and no states
+  }
   for (const StoragePage& page : operation.pages) arrives(page.slot);
   const std::lock_guard lock(announced_mutex_);
   announced_[get] = flight;
@@ -437,7 +439,7 @@ void PagedDevice::announce_get(OperationId get, const StorageOperation& operatio
 
 void PagedDevice::expect_pages(std::span<const SlotId> slots) {
   for (const SlotId slot : slots) {
-    target_.ledger().expect_page(slot);
+    target().ledger().expect_page(slot);
     arrives(slot);
   }
 }
@@ -469,31 +471,17 @@ void PagedDevice::end(const Completion& completion, LaneSpan span, const std::st
 bool PagedDevice::wait_for_passes(const TransferJob& job) const {
   for (;;) {
     const std::uint64_t ended = passes_ended_.load(std::memory_order_acquire);
-    if (ended >= job.after_pass) return !target_.engine().stopping();
+    if (ended >= job.after_pass) return !target().engine().stopping();
     passes_ended_.wait(ended, std::memory_order_acquire);
   }
 }
 
-Pages KvPools::move(const TransferJob& job) {
-  if (job.to_device()) {
-    ledger_.begin_load(job);
-    if (config_.flip == DeviceConfig::Flip::host && !flipped_host_) flip_host(job);
-    if (!engine_->load(job)) return 0;
-    ledger_.end_load(job);
-    return job.plan.pages;
-  }
-  const std::shared_lock writing = ledger_.lock_host_for_writing();
-  ledger_.begin_backup(job);
-  const Pages moved = engine_->back_up(job);
-  ledger_.end_backup(job, moved);
-  return moved;
-}
-
-// A page counts if it has moved in both pools.
+// A page counts if all that belongs to it has moved.
 Pages PagedDevice::move(const TransferJob& job) {
-  const Pages moved = target_.move(job);
-  if (!job.draft || moved != job.plan.pages) return job.draft ? 0 : moved;
-  return draft_->move(*job.draft);
+  const Pages moved = target().move(job);
+  if (job.beside.empty()) return moved;
+  const auto moves = [this](const TransferJob& part) { return stores_[part.store]->move(part) == part.plan.pages; };
+  return moved == job.plan.pages && std::ranges::all_of(job.beside, moves) ? moved : kNotMoved;
 }
 
 void PagedDevice::execute(TransferJob& job) {
@@ -501,9 +489,12 @@ void PagedDevice::execute(TransferJob& job) {
   Completion completion{.id = job.id};
   std::string failure;
   try {
-    const Pages moved = wait_for_passes(job) ? move(job) : 0;
+    const Pages moved = wait_for_passes(job) ? move(job) : kNotMoved;
     if (moved != job.plan.pages) completion.status = Status::cancelled;
-    completion.bytes = moved * (config_.shape.page_bytes() + (job.draft ? job.draft->plan.shape.page_bytes() : 0));
+    if (moved != kNotMoved) {
+      completion.bytes = moved * config_.shape.page_bytes();
+      for (const TransferJob& part : job.beside) completion.bytes += part.plan.pages * part.plan.shape.page_bytes();
+    }
   } catch (const std::exception& error) {
     completion.status = Status::failed;
     failure = error.what();
@@ -514,63 +505,6 @@ void PagedDevice::execute(TransferJob& job) {
   answer(*job.flight);
 }
 
-// ---- pages of storage tiers ----------------------------------------------------------------------------------
-
-bool KvPools::pieces(Tier memory, SlotId slot, Bytes first, Bytes bytes, Pieces& pieces) {
-  if (memory != Tier::host) return false;
-  const Bytes block = form().bytes() / pool_blocks(form());
-  for (Bytes at = first / block; at * block < first + bytes; ++at) {
-    pieces.emplace_back(engine_->host_pool() + pool_block_offset(form(), config_.host_pages, slot, at), block);
-  }
-  return true;
-}
-
-void KvPools::begin_write(Tier memory, SlotId slot) {
-  const std::shared_lock writing = ledger_.lock_host_for_writing();
-  ledger_.begin_fetch(memory, slot);
-}
-
-void KvPools::written(Tier memory, SlotId slot, const PageKey& key) {
-  const std::shared_lock writing = ledger_.lock_host_for_writing();
-  ledger_.fetched(memory, slot, own_key(key));
-}
-
-// Converts one page between layer_first and the host pool's layout.
-void KvPools::convert_layout(std::byte* layer_first, std::byte* page, bool to_device) const {
-  const PageRun run{0, 0, 1};
-  TransferParams params;
-  params.shape = config_.shape;
-  params.device = layer_first;
-  params.device_pages = 1;
-  params.host = page;
-  params.host_pages = 1;
-  params.host_layout = config_.host_layout;
-  params.to_device = to_device;
-  params.runs = &run;
-  params.run_count = 1;
-  params.layer_end = config_.shape.layers;
-  copy_pieces(params);
-}
-
-void KvPools::read_page(Tier memory, SlotId slot, std::span<std::byte> page) {
-  if (Pieces list; pieces(memory, slot, 0, page.size(), list)) return gather(list, page);
-  std::vector<std::byte> bytes(page.size());
-  engine_->read_device_page(slot, bytes.data());
-  convert_layout(bytes.data(), page.data(), false);
-}
-
-void KvPools::write_page(Tier memory, SlotId slot, const PageKey& key, std::span<const std::byte> page) {
-  if (Pieces list; pieces(memory, slot, 0, page.size(), list)) {
-    begin_write(memory, slot);
-    scatter(page, list);
-  } else {
-    std::vector<std::byte> bytes(page.size());
-    convert_layout(bytes.data(), const_cast<std::byte*>(page.data()), true);  // read only in this direction
-    engine_->write_device_page(slot, bytes.data());
-  }
-  written(memory, slot, key);
-}
-
 // ---- passes --------------------------------------------------------------------------------------------------
 
 void PagedDevice::execute(PassJob& job) {
@@ -578,15 +512,15 @@ void PagedDevice::execute(PassJob& job) {
   Completion completion{.id = job.id};
   std::string failure;
   try {
-    target_.ledger().begin_pass(job);
-    if (job.draft) draft_->ledger().begin_pass(*job.draft);
+    target().ledger().begin_pass(job);
+    for (const PassJob& part : job.beside) stores_[part.store]->ledger().begin_pass(part);
     if (config_.ranks != nullptr && config_.ranks->size() > 1) {
       run_joint_pass(job, completion);
     } else {
       run_pass(job, completion);
     }
-    target_.end_pass(job, completion.steps);
-    if (job.draft) draft_->end_pass(*job.draft, completion.steps);
+    target().end_pass(job, completion.steps);
+    for (const PassJob& part : job.beside) stores_[part.store]->end_pass(part, completion.steps);
   } catch (const std::exception& error) {
     completion.status = Status::failed;
     failure = error.what();
@@ -611,6 +545,7 @@ void PagedDevice::run_pass(const PassJob& job, Completion& completion) {
       completion.status = Status::gate_failed;
       return;
     }
+    leave_states(job, completion.steps);
     ++completion.steps;
   }
 }
@@ -638,6 +573,7 @@ void PagedDevice::run_joint_pass(const PassJob& job, Completion& completion) {
       completion.steps = 0;
       return;
     }
+    leave_states(job, completion.steps);
     ++completion.steps;
     if (agreed[1] == 0 && completion.steps < job.steps) {
       completion.status = Status::cancelled;
@@ -648,119 +584,105 @@ void PagedDevice::run_joint_pass(const PassJob& job, Completion& completion) {
 
 // Returns false if a load of a gate is lost, or if the device stops.
 bool PagedDevice::step(const PassJob& job, std::uint64_t number, TimeNs& stalled) {
-  const std::uint32_t draft_tokens = job.shape.draft_tokens;
-  if (draft_tokens == 0 && !job.draft) return run_step(job, number, number == 0, stalled);
-  // Steps write several tokens, and not all the same number.
-  PassJob one = job.at_step(number, draft_tokens);
-  if (job.draft) one.draft = std::make_shared<PassJob>(job.draft->at_step(number, draft_tokens));
-  return run_step(one, 0, number == 0, stalled);
+  if (!takes_parts_of_steps(job)) return run_step(job, number, number == 0, stalled);
+  return run_step(job.at_step(number, job.shape.draft_tokens), 0, number == 0, stalled);
 }
 
-// The draft model proposes one token after another, then the target verifies them. The order does not matter for the
-// bytes, and the target's loads arrive first, so the target's layers run first.
-bool PagedDevice::run_step(const PassJob& job, std::uint64_t number, bool first, TimeNs& stalled) {
+bool PagedDevice::run_part(const PassJob& job, std::uint64_t number, bool awaits, TimeNs& stalled) {
+  KvPools& pools = *stores_[job.store];
   std::vector<Ledger::HostCheck> checks;
-  const auto run = [&](KvPools& pools, const PassJob& part, bool awaits) {
-    checks.clear();
-    const bool done = pools.run_layers(part, number, awaits, stalled, checks);
-    for (const Ledger::HostCheck& check : checks) d2h_.submit(HostCheckJob{&pools, check});
-    return done;
-  };
-  if (!run(target_, job, first)) return false;
-  if (job.draft) {
-    const std::uint32_t proposals = job.prefill() ? 1 : std::max(1U, job.shape.draft_tokens);
-    for (std::uint32_t i = 0; i < proposals; ++i) {
-      if (!run(*draft_, *job.draft, first && i == 0)) return false;
-    }
-    draft_->record_step(*job.draft, number);
-  }
-  target_.record_step(job, number);
-  return true;
-}
-
-void KvPools::begin_pass(const PassJob& job) {
-  page_reads_.resize(job.slots.size());
-  for (std::size_t page = 0; page < job.slots.size(); ++page) {
-    if (job.landed[page] != 0) steps_read_[job.slots[page]] = 0;
-  }
-  for (std::size_t page = 0; page < job.slots.size(); ++page) {
-    page_reads_[page] = steps_read_[job.slots[page]] + static_cast<std::uint32_t>(job.steps_before);
-  }
-  engine_->begin_pass(job, page_reads_);
-}
-
-// A pass may name a slot several times: sequences share pages. A draft model leaves out some pages.
-void KvPools::end_pass(const PassJob& job, std::uint64_t steps) {
-  ++passes_;
-  for (const PassJob::Sequence& sequence : job.sequences) {
-    for (const SlotId slot : std::span(job.slots).subspan(sequence.first_page, sequence.pages)) {
-      if (std::exchange(counted_in_[slot], passes_) != passes_) steps_read_[slot] += static_cast<std::uint32_t>(steps);
-    }
-  }
-}
-
-bool KvPools::run_layers(const PassJob& job, std::uint64_t number, bool awaits, TimeNs& stalled,
-                         std::vector<Ledger::HostCheck>& checks) {
-  if (number == 0) begin_pass(job);
-  const bool waits = awaits && !job.gates.empty();
-  bool done = !engine_->stopping();
-  if (waits || !done || !engine_->whole_step(job, number)) {
-    for (std::uint32_t layer = 0; done && layer < config_.shape.layers; ++layer) {
-      done = !engine_->stopping() && (!waits || engine_->await_layer(job, layer));
-      if (done) engine_->layer(job, number, layer);
-    }
-  }
-  const PageEngine::StepEnd end = engine_->end_step();
-  stalled += end.stalled;
-  checked_ = end.checked;
-  checks = ledger_.record_wrong_reads(job, end);
+  const bool done = pools.run_layers(job, number, awaits, stalled, checks);
+  for (const Ledger::HostCheck& check : checks) d2h_.submit(HostCheckJob{&pools, check});
   return done;
 }
 
-void KvPools::record_step(const PassJob& job, std::uint64_t number) {
-  for (const PassJob::Sequence& sequence : job.sequences) {
-    const Tokens context = job.context(sequence, number);
-    reads_.bytes_read += context * config_.shape.token_bytes();
-    reads_.pages_read += (context + config_.shape.page_tokens - 1) / config_.shape.page_tokens;
+// The draft model proposes one token after another, then the target verifies them. Windows and states belong to layers
+// of the target. The order does not matter for the bytes, and the pages of full attention arrive first, so their layers
+// run first.
+bool PagedDevice::run_step(const PassJob& job, std::uint64_t number, bool first, TimeNs& stalled) {
+  if (!run_part(job, number, first, stalled)) return false;
+  for (const PassJob& part : job.beside) {
+    const bool draft = stores_[part.store].get() == draft_;
+    const std::uint32_t proposals = !draft || job.prefill() ? 1 : std::max(1U, job.shape.draft_tokens);
+    for (std::uint32_t i = 0; i < proposals; ++i) {
+      if (!run_part(part, number, first && i == 0, stalled)) return false;
+    }
   }
-  reads_.bytes_checked += checked_;
-  const SlotId whole = ledger_.end_step(job, number);
-  if (config_.flip == DeviceConfig::Flip::device && !flipped_device_ && whole != kNoSlot) flip_device(whole);
+  if (!read_states(job, number, first, stalled)) return false;
+  for (const PassJob& part : job.beside) stores_[part.store]->record_step(part, number);
+  target().record_step(job, number);
+  return true;
 }
 
-// ---- test hooks ----------------------------------------------------------------------------------------------
-
-// Draws a byte of a page from the seed.
-KvIndex draw_place(const KvShape& shape, std::uint64_t seed, SlotId slot, std::uint32_t& byte) {
-  const std::uint64_t draw = pattern_mix(seed ^ 0x666C6970);
-  byte = static_cast<std::uint32_t>((draw >> 48) % shape.head_bytes);
-  return {.page = slot,
-          .plane = static_cast<std::uint32_t>(draw % shape.planes),
-          .layer = static_cast<std::uint32_t>((draw >> 8) % shape.layers),
-          .token = static_cast<std::uint32_t>((draw >> 20) % shape.page_tokens),
-          .head = static_cast<std::uint32_t>((draw >> 40) % shape.heads)};
+// Adds a state as a page of one token, which is read or written.
+void add_state(PassJob& job, RequestId request, bool read, SlotId slot, const PageKey& key) {
+  job.sequences.push_back({request, read ? Tokens{1} : 0, read ? Tokens{0} : 1, job.slots.size(), 1});
+  job.slots.push_back(slot);
+  job.keys.push_back(key);
+  job.landed.push_back(1);
 }
 
-void KvPools::flip_device(SlotId slot) {
-  flipped_device_ = true;
-  std::uint32_t byte = 0;
-  const KvIndex place = draw_place(config_.shape, config_.seed, slot, byte);
-  engine_->flip_device(byte_offset(Layout::layer_first, config_.shape, config_.device_pages, place) + byte);
+// Reads the states that the step begins with. A pass first copies those that are cached.
+bool PagedDevice::read_states(const PassJob& job, std::uint64_t number, bool first, TimeNs& stalled) {
+  for (const StatePass& states : job.states) {
+    KvPools& pools = *stores_[states.store];
+    PassJob read;
+    read.store = states.store;
+    read.shape.prefill_tokens = 1;  // it takes no arithmetic, and no graph
+    for (const FlightPtr& gate : job.gates) {
+      if (first) read.gates.push_back(gate->beside[states.store - 1]);
+    }
+    for (std::size_t i = 0; i < states.sequences.size(); ++i) {
+      const StatePass::Sequence& state = states.sequences[i];
+      const Tokens length = job.context(job.sequences[i], number);
+      if (length == 0) continue;
+      if (first && state.from != state.running) {
+        read.copies.emplace_back(state.from, state.running);
+      }
+      add_state(read, job.sequences[i].request, true, state.running, pools.state_key_of(job, i, length, config_));
+    }
+    if (read.slots.empty()) continue;
+    if (!run_part(read, 0, first, stalled)) return false;
+    pools.record_step(read, 0);
+    states_copied_ += read.copies.size();
+  }
+  return true;
 }
 
-void KvPools::flip_host(const TransferJob& job) {
-  flipped_host_ = true;
-  std::uint32_t byte = 0;
-  const KvIndex place = draw_place(config_.shape, config_.seed, job.pages.front().source, byte);
-  engine_->host_pool()[byte_offset(config_.host_layout, config_.shape, config_.host_pages, place) + byte] ^=
-      std::byte{1};
+// The step counts: leaves the states behind its tokens.
+void PagedDevice::leave_states(const PassJob& whole, std::uint64_t number) {
+  if (whole.states.empty()) return;
+  const bool parts = takes_parts_of_steps(whole);
+  const PassJob job = parts ? whole.at_step(number, whole.shape.draft_tokens) : whole;
+  const std::uint64_t step = parts ? 0 : number;
+  for (const StatePass& states : job.states) {
+    KvPools& pools = *stores_[states.store];
+    PassJob left;
+    left.store = states.store;
+    left.shape.prefill_tokens = 1;
+    for (std::size_t i = 0; i < states.sequences.size(); ++i) {
+      const StatePass::Sequence& state = states.sequences[i];
+      const Tokens from = job.context(job.sequences[i], step), to = from + job.fresh(job.sequences[i]);
+      const auto leave = [&](Tokens length, SlotId slot) {
+        add_state(left, job.sequences[i].request, false, slot, pools.state_key_of(job, i, length, config_));
+      };
+      for (const SequencePart::Point& point : state.points) {
+        if (from < point.length && point.length <= to) leave(point.length, point.slot);
+      }
+      if (from < to) leave(to, state.running);
+    }
+    if (left.slots.empty()) continue;
+    pools.ledger().begin_pass(left);
+    TimeNs stalled = 0;
+    run_part(left, 0, false, stalled);
+    pools.record_step(left, 0);
+  }
 }
 
 }  // namespace
 
-std::unique_ptr<Device> make_paged_device(const DeviceConfig& config, std::unique_ptr<PageEngine> engine,
-                                          const DeviceConfig* draft_config, std::unique_ptr<PageEngine> draft_engine) {
-  return std::make_unique<PagedDevice>(config, std::move(engine), draft_config, std::move(draft_engine));
+std::unique_ptr<Device> make_paged_device(std::vector<PagedDevicePart> parts) {
+  return std::make_unique<PagedDevice>(std::move(parts));
 }
 
 }  // namespace kvtwin

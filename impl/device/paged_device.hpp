@@ -9,24 +9,34 @@
 // that any rank has cancelled ends on all ranks after the same step, and has at least one step. A load that any rank
 // has lost fails the pass on all ranks: gate_failed, or failed on a rank whose pass had no gates.
 //
-// A draft model's pool may lie beside the target's, with the same pages in the same slots, in an engine of its own.
-// Each job then has a part in both engines, one after the other. After a target's step, the draft model's layers run
-// once per proposed token. If the draft's pool stays on the device (DeviceConfig::stays), pages that come back lack its
-// KV, and the draft's passes leave them out until they are computed again.
+// Beside the pages of full attention lie other kinds of KV (kv_pools.hpp), each in an engine of its own. Each job then
+// has a part in each engine, one after the other.
+// - A draft model's pool has the same pages in the same slots. After a target's step, the draft model's layers run once
+//   per proposed token. If its pool stays on the device (DeviceConfig::stays), pages that come back lack its KV, and
+//   the draft's passes leave them out until they are computed again.
+// - Windows: a pass reads and writes those that its tokens attend to.
+// - States: a pass first copies cached ones to the slots of its requests, within the device. It reads the states that a
+//   step begins with, and writes those behind the step's tokens once the step counts on all ranks, so a pass that fails
+//   changes none.
 //
 // Errors: an exception of the engine ends the run. The operation is answered as `failed`, with the text.
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "impl/device/device.hpp"
 #include "impl/device/page_engine.hpp"
 
 namespace kvtwin {
 
-// `draft_config`, `draft_engine`: of the draft model's pools; both null if there are none.
-std::unique_ptr<Device> make_paged_device(const DeviceConfig& config, std::unique_ptr<PageEngine> engine,
-                                          const DeviceConfig* draft_config = nullptr,
-                                          std::unique_ptr<PageEngine> draft_engine = nullptr);
+struct PagedDevicePart {
+  DeviceConfig config;
+  std::unique_ptr<PageEngine> engine;
+};
+
+// The first part holds the pages of full attention. A draft model's pool comes next. Each pool of
+// EngineConfig::pools has a part, or none has.
+std::unique_ptr<Device> make_paged_device(std::vector<PagedDevicePart> parts);
 
 }  // namespace kvtwin

@@ -122,11 +122,30 @@ std::vector<RankOutcome> gather_outcomes(RealRanks& ranks, const RankOutcome& ou
   return all;
 }
 
+namespace {
+
+Json numbers_of(const Verification::Part& part) {
+  return {part.read, part.audited, part.bytes_read, part.bytes_checked, part.bytes_audited};
+}
+
+void add(const Json& numbers, Verification::Part& part) {
+  part.read += numbers.at(0).get<std::uint64_t>();
+  part.audited += numbers.at(1).get<std::uint64_t>();
+  part.bytes_read += numbers.at(2).get<Bytes>();
+  part.bytes_checked += numbers.at(3).get<Bytes>();
+  part.bytes_audited += numbers.at(4).get<Bytes>();
+}
+
+}  // namespace
+
 Verification gather_verification(RealRanks& ranks, const Verification& ours) {
   const Json sent{{"counts",
                    {ours.pages_read, ours.bytes_read, ours.pages_audited, ours.bytes_audited, ours.wrong_reads,
                     ours.flipped ? 1 : 0, ours.draft_pages_read, ours.draft_bytes_read, ours.draft_pages_audited,
-                    ours.draft_bytes_audited, ours.draft_pages_left_out, ours.bytes_checked, ours.draft_bytes_checked}},
+                    ours.draft_bytes_audited, ours.draft_pages_left_out, ours.bytes_checked, ours.draft_bytes_checked,
+                    ours.states_copied}},
+                  {"windows", numbers_of(ours.windows)},
+                  {"states", numbers_of(ours.states)},
                   {"wrong", list_to_json(ours.wrong)}};
   const std::vector<std::string> texts = ranks.gather(sent.dump());
   if (texts.empty()) return ours;
@@ -148,6 +167,9 @@ Verification gather_verification(RealRanks& ranks, const Verification& ours) {
     all.draft_pages_left_out += counts.at(10);
     all.bytes_checked += counts.at(11);
     all.draft_bytes_checked += counts.at(12);
+    all.states_copied += counts.at(13);
+    add(json.at("windows"), all.windows);
+    add(json.at("states"), all.states);
     for (WrongPage& page : list_from_json<WrongPage>(json.at("wrong"))) {
       page.found = "on " + ranks.name_of(rank) + ", " + page.found;
       all.wrong.push_back(std::move(page));

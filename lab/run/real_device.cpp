@@ -61,11 +61,29 @@ DeviceConfig common_config(const Experiment& experiment, const Setup& setup, Ran
 std::optional<DeviceConfig> draft_pools(const Setup& setup, const DeviceConfig& target) {
   if (!setup.draft || (setup.draft->packed && setup.draft->restored)) return std::nullopt;
   DeviceConfig config = target;
+  config.kind = KvKind::draft;
   config.shape = setup.draft->shape;
   config.flip = DeviceConfig::Flip::none;
   config.stays = !setup.draft->restored;
   if (config.stays) config.host_pages = 0;
   return config;
+}
+
+// Returns the pools of windows and states. They do no arithmetic: that of all layers is done beside the pages of full
+// attention.
+std::vector<DeviceConfig> pools_beside(const Setup& setup, const DeviceConfig& target) {
+  std::vector<DeviceConfig> pools;
+  for (const PoolConfig& pool : setup.engine.pools) {
+    DeviceConfig config = target;
+    config.kind = pool.closure == Closure::point ? KvKind::states : KvKind::windows;
+    config.pool = pools.size() + 1;
+    config.shape = pool.shape;
+    config.device_pages = pool.device_slots;
+    config.host_pages = pool.host_slots;
+    config.flip = DeviceConfig::Flip::none;
+    pools.push_back(config);
+  }
+  return pools;
 }
 
 HostDeviceConfig host_config(const ModelGeometry& model, const DeviceConfig& common) {
@@ -74,11 +92,12 @@ HostDeviceConfig host_config(const ModelGeometry& model, const DeviceConfig& com
   // Matrix products with as many multiply-adds per token and layer as the model has weights.
   const std::uint64_t head = model.head_parameters;
   const std::uint64_t linear = model.active_parameters - std::min(head, model.active_parameters);
+  // Layers with windows or states lie in other pools: those here do their arithmetic too.
+  const std::uint64_t layers = model.without_pages.empty() ? model.layers.size() : common.shape.layers;
   config.hidden = model.hidden;
-  config.width =
-      static_cast<std::uint32_t>(std::max<std::uint64_t>(1, linear / model.layers.size() / std::max(1U, model.hidden)));
+  config.width = static_cast<std::uint32_t>(std::max<std::uint64_t>(1, linear / layers / std::max(1U, model.hidden)));
   // Converts FLOP of the model to multiply-adds per layer.
-  const auto multiply_adds_per_layer = [&](std::uint64_t flops) { return flops / 2 / model.layers.size(); };
+  const auto multiply_adds_per_layer = [&](std::uint64_t flops) { return flops / 2 / layers; };
   config.pair_work = static_cast<std::uint32_t>(multiply_adds_per_layer(model.full_attention.prefill_pair_flops));
   config.decode_work = multiply_adds_per_layer(model.full_attention.decode_token_flops);
   config.context_work = multiply_adds_per_layer(model.context_projection_flops);
@@ -197,7 +216,11 @@ void check_host_memory(const Experiment& experiment, const DeviceConfig& config,
 RealDevice choose_host(const Experiment& experiment, const Setup& setup, const DeviceConfig& common) {
   HostDeviceConfig config = host_config(setup.model, common);
   if (const std::optional<DeviceConfig> draft = draft_pools(setup, common)) {
-    config.draft = std::make_shared<const HostDeviceConfig>(host_config(setup.draft->model, *draft));
+    config.beside.push_back(host_config(setup.draft->model, *draft));
+  }
+  for (const DeviceConfig& pool : pools_beside(setup, common)) {
+    config.beside.emplace_back();
+    static_cast<DeviceConfig&>(config.beside.back()) = pool;
   }
   check_host_memory(experiment, common, host_device_bytes(config));
   if (use_of_cufile(experiment, setup) == UseCuFile::on) {
@@ -210,8 +233,11 @@ RealDevice choose_host(const Experiment& experiment, const Setup& setup, const D
 RealDevice choose_cuda(const Experiment& experiment, const Setup& setup, const DeviceConfig& common, int gpus) {
   CudaDeviceConfig config = cuda_config(experiment, setup, setup.model, common, gpus);
   if (const std::optional<DeviceConfig> draft = draft_pools(setup, common)) {
-    config.draft =
-        std::make_shared<const CudaDeviceConfig>(cuda_config(experiment, setup, setup.draft->model, *draft, gpus));
+    config.beside.push_back(cuda_config(experiment, setup, setup.draft->model, *draft, gpus));
+  }
+  for (const DeviceConfig& pool : pools_beside(setup, common)) {
+    config.beside.push_back(cuda_config(experiment, setup, setup.model, pool, gpus));
+    config.beside.back().transformer = {};
   }
   std::vector<std::string> notes;
   use_cufile(experiment, setup, config, notes);

@@ -38,9 +38,31 @@ void share_what_one_rank_writes(Setup& setup) {
   }
 }
 
+// Windows and states run where the engine has SGLang's pools for them, on the device and the host.
+void refuse_model(const Experiment& experiment, const Setup& setup) {
+  const bool pools = !setup.engine.pools.empty() && setup.model.inexact.empty();
+  if (!pools) {
+    const std::string refusal = refuse_in_run(setup.model);
+    if (refusal.empty()) return;
+    const bool blocks = !setup.engine.block_groups.groups.empty() && setup.model.inexact.empty();
+    throw InputError(experiment.where("model.name") + ": " + refusal +
+                     (blocks ? " With engine = sglang, a real run moves its windows and states." : ""));
+  }
+  const std::string what =
+      "a real run moves the windows and states of " + setup.model.name + " between device and host";
+  if (setup.has_storage()) {
+    throw InputError(experiment.where("model.name") + ": " + what +
+                     ", and not yet to storage tiers; leave out tiers.disk, tiers.shared_fs and tiers.remote, or use "
+                     "kvtwin simulate");
+  }
+  if (setup.decode != nullptr) {
+    throw InputError(experiment.where("model.name") + ": " + what +
+                     ", and not yet between engines; leave out cluster.prefill, or use kvtwin simulate");
+  }
+}
+
 void refuse_what_cannot_run(const Experiment& experiment, const Setup& setup) {
-  const std::string refusal = refuse_in_run(setup.model);
-  if (!refusal.empty()) throw InputError(experiment.where("model.name") + ": " + refusal);
+  refuse_model(experiment, setup);
   if (setup.draft) {
     const std::string draft_refusal = refuse_in_run(setup.draft->model);
     if (!draft_refusal.empty()) throw InputError(experiment.where("model.draft.config") + ": " + draft_refusal);

@@ -337,6 +337,17 @@ Json real_json(const RealFacts& real) {
                          {"bytes_checked", v.draft_bytes_checked}, {"pages_audited", v.draft_pages_audited},
                          {"bytes_audited", v.draft_bytes_audited}, {"pages_left_out", v.draft_pages_left_out}};
   }
+  const auto add_part = [&](const char* name, const Verification::Part& part) {
+    if (part.read + part.audited == 0) return;
+    verified[name] = {{"read", part.read},
+                      {"bytes_read", part.bytes_read},
+                      {"bytes_checked", part.bytes_checked},
+                      {"audited", part.audited},
+                      {"bytes_audited", part.bytes_audited}};
+  };
+  add_part("windows", v.windows);
+  add_part("states", v.states);
+  if (v.states.read != 0) verified["states"]["copied"] = v.states_copied;
   Json json = {
       {"machine",
        {{"cpu", machine.cpu}, {"cores", machine.cores}, {"kernel", machine.kernel}, {"device", machine.device}}},
@@ -807,6 +818,12 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
     if (v.draft_pages_read + v.draft_pages_left_out != 0) {
       add("draft      %" PRIu64 " of the page reads (%.2f GB) are the draft model's; %" PRIu64 " pages lacked its KV",
           v.draft_pages_read, static_cast<double>(v.draft_bytes_read) / 1e9, v.draft_pages_left_out);
+    }
+    if (v.windows.read + v.states.read != 0) {
+      add("pools      %" PRIu64 " of the page reads are of windows (%.2f GB), %" PRIu64 " of states (%.2f GB); %" PRIu64
+          " cached states were copied",
+          v.windows.read, static_cast<double>(v.windows.bytes_read) / 1e9, v.states.read,
+          static_cast<double>(v.states.bytes_read) / 1e9, v.states_copied);
     }
     add("loop       %" PRIu64
         " inputs, %.2f us each (median), policy %.2f %% of the time, arrivals late by %.0f us at "

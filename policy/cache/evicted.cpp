@@ -82,17 +82,19 @@ void Cache::release_host(std::span<const SlotId> slots) {
 }
 
 // A slot of L1 that a copy still reads has no new page, although the index has given it back, and perhaps taken again.
-void Cache::report_device_slots(EventKind kind, std::span<const SlotId> slots) {
+void Cache::report_device_slots(EventKind kind, std::span<const SlotId> slots, std::size_t pool) {
   if (copies_under_way() || !held_slots_.empty()) {
-    held_slots_.emplace_back(kind, std::vector<SlotId>(slots.begin(), slots.end()));
+    held_slots_.push_back({kind, pool, std::vector<SlotId>(slots.begin(), slots.end())});
   } else {
-    sink_.slots(kind, Tier::device, slots);
+    sink_.slots(kind, Tier::device, slots, pool);
   }
 }
 
 void Cache::report_held_slots() {
   if (held_slots_.empty() || copies_under_way()) return;
-  for (const auto& [kind, slots] : std::exchange(held_slots_, {})) sink_.slots(kind, Tier::device, slots);
+  for (const HeldSlots& held : std::exchange(held_slots_, {})) {
+    sink_.slots(held.kind, Tier::device, held.slots, held.pool);
+  }
 }
 
 }  // namespace kvtwin

@@ -48,34 +48,24 @@ void Cache::allocate_to_receive(Pages pages, Tokens prompt, std::vector<SlotId>&
       part.released = first * page;
     }
     make_room_beside(at, count);
-    const bool enough = pools_[at].allocate(Tier::device, count, part.slots);
+    const bool enough = take_slots(at, Tier::device, count, part.slots);
     KV_CHECK(enough, "slots counted as evictable can be evicted");
   }
 }
 
-void Cache::handed(NodeId end, Tokens prompt, const RequestPools& pools, std::vector<SlotId>& slots) const {
+void Cache::handed(NodeId end, Tokens prompt, bool computed, const RequestPools& pools,
+                   std::vector<SlotId>& slots) const {
   const Tokens page = config_.shape.page_tokens;
   for (std::size_t at = 0; at < pools_.size(); ++at) {
-    const std::vector<SlotId>& own = pools.parts[at].slots;
-    if (pools_[at].index->closure() == Closure::point) {
-      slots.push_back(own.front());
-      continue;
+    const RequestPools::Part& part = pools.parts[at];
+    const FurtherPool& index = *pools_[at].index;
+    if (index.closure() == Closure::point) {
+      slots.push_back(computed && part.copies ? index.slots(Tier::device, end).front() : part.slots.front());
+    } else {
+      const Tokens window = config_.pools[at].window;
+      add_windows(at, end, part.slots, first_window_page(window, prompt, page), handed_slots(window, prompt, page),
+                  slots);
     }
-    const Pages first = first_window_page(config_.pools[at].window, prompt, page);
-    const auto begin = static_cast<std::ptrdiff_t>(slots.size());
-    const Pages count = handed_slots(config_.pools[at].window, prompt, page);
-    for (Pages i = 0; i < count; ++i) slots.push_back(first + i < own.size() ? own[first + i] : kNoSlot);
-    for (NodeId id = end; id != tree_.root() && tree_.node(id).facts.depth_pages > first; id = tree_.node(id).parent) {
-      const Pages depth = tree_.node(id).facts.depth_pages, top = depth - tree_.node(id).facts.pages;
-      const std::span<const SlotId> windows = pools_[at].index->slots(Tier::device, id);
-      if (windows.empty()) continue;
-      for (Pages i = std::max(first, top); i < depth; ++i) {
-        SlotId& slot = slots[static_cast<std::size_t>(begin) + (i - first)];
-        if (slot == kNoSlot) slot = windows[i - top];
-      }
-    }
-    KV_CHECK(std::ranges::find(slots.begin() + begin, slots.end(), kNoSlot) == slots.end(),
-             "the windows of a prompt's end are there");
   }
 }
 

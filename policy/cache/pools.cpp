@@ -61,10 +61,31 @@ void Cache::use_path(NodeId end) {
 
 // ---- room --------------------------------------------------------------------------------------------
 
+// Returns false, and takes nothing, if too few are free.
+bool Cache::take_slots(std::size_t at, Tier tier, Pages count, std::vector<SlotId>& slots) {
+  Beside& pool = pools_[at];
+  const std::size_t before = slots.size();
+  if (!pool.on(tier).allocate(count, slots)) return false;
+  Pages& most = pool.used_max[tier == Tier::device ? 0 : 1];
+  most = std::max(most, pool.on(tier).used());
+  const auto taken = std::span<const SlotId>(slots).subspan(before);
+  if (tier == Tier::device) {
+    report_device_slots(EventKind::slots_allocated, taken, at + 1);
+  } else {
+    sink_.slots(EventKind::slots_allocated, tier, taken, at + 1);
+  }
+  return true;
+}
+
 void Cache::free_slots(std::size_t at, Tier tier, std::span<const SlotId> slots) {
   if (slots.empty()) return;
   if (tier == Tier::host && !backups_.beside.empty()) withdraw_copies(backups_.beside[at], slots);
   pools_[at].on(tier).release(slots);
+  if (tier == Tier::device) {
+    report_device_slots(EventKind::slots_released, slots, at + 1);
+  } else {
+    sink_.slots(EventKind::slots_released, tier, slots, at + 1);
+  }
 }
 
 // Frees what the further pools have of a node that leaves the tier.
@@ -116,7 +137,7 @@ bool Cache::allocate(Pages pages, std::vector<SlotId>& slots, RequestPools& pool
     make_room_beside(at, pages);
     std::vector<SlotId>& own = pools.parts[at].slots;
     own.resize(before, kNoSlot);
-    const bool enough = pools_[at].allocate(Tier::device, pages, own);
+    const bool enough = take_slots(at, Tier::device, pages, own);
     KV_CHECK(enough, "slots counted as evictable can be evicted");
   }
   return true;
@@ -139,7 +160,7 @@ void Cache::make_room_beside(std::size_t at, Pages slots) {
 SlotId Cache::take_state(std::size_t at) {
   make_room_beside(at, 1);
   std::vector<SlotId> slot;
-  return pools_[at].allocate(Tier::device, 1, slot) ? slot.front() : kNoSlot;
+  return take_slots(at, Tier::device, 1, slot) ? slot.front() : kNoSlot;
 }
 
 // ---- a request ---------------------------------------------------------------------------------------
@@ -199,8 +220,10 @@ void Cache::take_states(RequestPools& pools, NodeId end) {
     std::vector<SlotId>& own = pools.parts[at].slots;
     const Pages more = states_of_request() - own.size();
     make_room_beside(at, more);
-    const bool enough = pools_[at].allocate(Tier::device, more, own);
+    const bool enough = take_slots(at, Tier::device, more, own);
     KV_CHECK(enough, "states counted as evictable can be evicted");
+    RequestPools::Part& part = pools.parts[at];
+    part.copies = pools_[at].index->has(Tier::device, end) && part.load == OperationId::none;
   }
 }
 
@@ -216,6 +239,10 @@ void Cache::leave_pools(RequestPools& pools) {
   if (blocks_ != nullptr) blocks_->leave(pools.tables);
   for (std::size_t at = 0; at < pools.parts.size(); ++at) {
     std::vector<SlotId>& own = pools.parts[at].slots;
+    Transfer* const load = load_with_mark(pools.parts[at].load);
+    if (load != nullptr && own.front() != kNoSlot) {
+      load->orphans.emplace_back(at, std::exchange(own.front(), kNoSlot));
+    }
     std::erase(own, kNoSlot);
     free_slots(at, Tier::device, own);
     if (pools.lease != NodeId::none) {
@@ -223,6 +250,67 @@ void Cache::leave_pools(RequestPools& pools) {
     }
   }
   pools = {};
+}
+
+// Returns a load that has not been acknowledged; null if there is none with this mark.
+Cache::Transfer* Cache::load_with_mark(OperationId mark) {
+  if (mark == OperationId::none) return nullptr;
+  if (mark == mark_of(loads_)) return &loads_.queued;
+  const auto at = std::ranges::find(loads_.transfers.all(), mark, &Transfer::mark);
+  return at == loads_.transfers.all().end() ? nullptr : &*at;
+}
+
+// Appends the windows of `count` pages from page `first` on: the request's own, or those of the path to `end`.
+void Cache::add_windows(std::size_t at, NodeId end, const std::vector<SlotId>& own, Pages first, Pages count,
+                        std::vector<SlotId>& slots) const {
+  const auto begin = static_cast<std::ptrdiff_t>(slots.size());
+  for (Pages i = 0; i < count; ++i) slots.push_back(first + i < own.size() ? own[first + i] : kNoSlot);
+  for (NodeId id = end; id != tree_.root() && tree_.node(id).facts.depth_pages > first; id = tree_.node(id).parent) {
+    const Pages depth = tree_.node(id).facts.depth_pages, top = depth - tree_.node(id).facts.pages;
+    const std::span<const SlotId> windows = pools_[at].index->slots(Tier::device, id);
+    if (windows.empty()) continue;
+    for (Pages i = std::max(first, top); i < std::min(depth, first + count); ++i) {
+      SlotId& slot = slots[static_cast<std::size_t>(begin) + (i - first)];
+      if (slot == kNoSlot) slot = windows[i - top];
+    }
+  }
+  KV_CHECK(std::ranges::find(slots.begin() + begin, slots.end(), kNoSlot) == slots.end(),
+           "the windows that a request attends to are there");
+}
+
+void Cache::get_parts(const RequestPools& pools, NodeId end, Tokens from, Tokens to, bool decodes,
+                      std::vector<SequencePart>& parts) const {
+  const Tokens page = config_.shape.page_tokens;
+  parts.resize(pools_.size());
+  for (std::size_t at = 0; at < pools_.size(); ++at) {
+    const RequestPools::Part& own = pools.parts[at];
+    SequencePart& part = parts[at];
+    part.slots.clear();
+    part.points.clear();
+    part.from = part.running = kNoSlot;
+    if (pools_[at].index->closure() == Closure::tail) {
+      const Tokens window = config_.pools[at].window;
+      part.first = (std::max(from + 1, window) - window) / page;
+      add_windows(at, end, own.slots, part.first, (to + page - 1) / page - part.first, part.slots);
+      continue;
+    }
+    part.running = own.slots.front();
+    if (from > 0) part.from = own.copies ? pools_[at].index->slots(Tier::device, end).front() : part.running;
+    if (!decodes) {
+      const Tokens point = tracked_by_prefill(pools, from, to);
+      if (point != 0) part.points.push_back({point, tracking_slot(pools, at, 1)});
+      continue;
+    }
+    for (Tokens length = from + 1; length <= to && state_points_->tracking_slots() > 0; ++length) {
+      if (!state_points_->after_decode(length)) continue;
+      part.points.push_back({length, tracking_slot(pools, at, static_cast<std::uint32_t>(part.points.size()) + 1)});
+    }
+  }
+}
+
+// The slot of the `ahead`-th state that is tracked from now on.
+SlotId Cache::tracking_slot(const RequestPools& pools, std::size_t at, std::uint32_t ahead) const {
+  return pools.parts[at].slots[1 + (pools.last + ahead) % state_points_->tracking_slots()];
 }
 
 // Gives back the windows that the sequence of this length needs no more, once `interval` tokens have left the window.
@@ -287,10 +375,16 @@ void Cache::free_windows(RequestPools& pools, std::size_t at, Pages from, Pages 
   free_slots(at, Tier::device, freed_beside_);
 }
 
-void Cache::track_prefill(RequestPools& pools, Tokens from, Tokens to) {
-  if (state_points_ == nullptr || state_points_->tracking_slots() == 0) return;
+// Returns the length whose state a prefill of the tokens [from, to) leaves in a tracking slot; 0: none.
+Tokens Cache::tracked_by_prefill(const RequestPools& pools, Tokens from, Tokens to) const {
+  if (state_points_ == nullptr || state_points_->tracking_slots() == 0) return 0;
   const Tokens point = state_points_->after_prefill(from, to, pools.branch);
-  if (point % config_.shape.page_tokens != 0) return;  // no node can end there
+  return point % config_.shape.page_tokens == 0 ? point : 0;  // else no node can end there
+}
+
+void Cache::track_prefill(RequestPools& pools, Tokens from, Tokens to) {
+  for (RequestPools::Part& part : pools.parts) part.copies &= from == to;
+  const Tokens point = tracked_by_prefill(pools, from, to);
   if (point == 0) return;
   pools.tracked = point;
   pools.last = (pools.last + 1) % state_points_->tracking_slots();
@@ -300,6 +394,7 @@ void Cache::track_decode(RequestPools& pools, std::span<const PageKey> keys, Tok
   if (blocks_ != nullptr)
     insertable(pools, keys, from + tokens, keys.size() * config_.shape.page_tokens, shared, false);
   if (pools_.empty()) return;
+  for (RequestPools::Part& part : pools.parts) part.copies &= tokens == 0;
   for (Tokens length = from + 1; length <= from + tokens; ++length) {
     release_windows(pools, length - 1, shared, config_.window_release_tokens);
     if (state_points_ == nullptr || !state_points_->after_decode(length)) continue;
@@ -381,7 +476,7 @@ void Cache::copy_slots_beside(std::size_t at, NodeId node) {
   FurtherPool& index = *pools_[at].index;
   const std::span<const SlotId> sources = index.slots(Tier::device, node);
   std::vector<SlotId> targets;
-  const bool room = pools_[at].allocate(Tier::host, sources.size(), targets);
+  const bool room = take_slots(at, Tier::host, sources.size(), targets);
   KV_CHECK(room, "the room was made before");
   const std::span<const PageKey> keys = tree_.node(node).keys().last(sources.size());
   for (std::size_t i = 0; i < sources.size(); ++i) backups_.beside[at].push_back({keys[i], sources[i], targets[i]});
@@ -463,7 +558,9 @@ bool Cache::make_load_room(const PrefixMatch& match, Pages pages, RequestPools& 
 }
 
 bool Cache::try_load_room(const PrefixMatch& match, Pages pages, RequestPools& pools) {
-  lease_beside(pools, match.end);
+  // If there is too little room, the request continues behind the part on L1, whose windows it leases already.
+  std::vector<Pages> from;
+  for (const Beside& pool : pools_) from.push_back(pool.index->lease(Tier::device, match.end));
   bool enough = true;
   for (std::size_t at = 0; at < pools_.size(); ++at) {
     if (pools_[at].index->closure() != Closure::point) continue;
@@ -479,14 +576,14 @@ bool Cache::try_load_room(const PrefixMatch& match, Pages pages, RequestPools& p
     if (pools_[at].device.available() < slots) make_room_beside(at, slots);
     enough = pools_[at].device.available() >= slots;
   }
-  if (enough) return true;
+  if (enough) lease_beside(pools, match.end);
   for (std::size_t at = 0; at < pools_.size(); ++at) {
-    if (pools_[at].index->closure() != Closure::point) continue;
+    pools_[at].index->release(Tier::device, match.end, from[at]);
+    if (enough || pools_[at].index->closure() != Closure::point) continue;
     free_slots(at, Tier::device, pools.parts[at].slots);
     pools.parts[at].slots.clear();
   }
-  lease_beside(pools, match.device_end);
-  return false;
+  return enough;
 }
 
 // Queues the loads of windows and states. A state is also loaded into the request's own slot.
@@ -499,12 +596,13 @@ void Cache::load_beside(const PrefixMatch& match, RequestPools& pools) {
     for (const NodeId id : nodes) {
       const std::span<const SlotId> sources = index.slots(Tier::host, id);
       std::vector<SlotId> targets;
-      const bool room = pools_[at].allocate(Tier::device, sources.size(), targets);
+      const bool room = take_slots(at, Tier::device, sources.size(), targets);
       KV_CHECK(room, "the room was made before");
       const std::span<const PageKey> keys = tree_.node(id).keys().last(sources.size());
       for (std::size_t i = 0; i < sources.size(); ++i) loads_.beside[at].push_back({keys[i], sources[i], targets[i]});
       if (index.closure() == Closure::point) {
         loads_.beside[at].push_back({keys.back(), sources.front(), pools.parts[at].slots.front()});
+        pools.parts[at].load = mark_of(loads_);
       }
       loads_.queued.beside.push_back({at, id});
       index.put(Tier::device, id, targets);
@@ -534,6 +632,7 @@ void Cache::acknowledge_beside(const Transfer& transfer, Tier target, bool done)
       if (std::ranges::find(copied, id) == copied.end()) copied.push_back(id);
     }
   }
+  for (const auto& [at, slot] : transfer.orphans) free_slots(at, Tier::device, {&slot, 1});
   if (target == Tier::device || !done) return;
   for (const NodeId id : copied) {  // those that L2 had before; the others are stored once they are there
     const Residency& host = tree_.node(id).host;
@@ -564,7 +663,8 @@ Tokens Cache::insertable(RequestPools& pools, std::span<const PageKey> keys, Tok
     const bool tracks = state_points_->tracking_slots() > 0;
     std::uint32_t slot = 0;
     if (!tracks) {
-      if (cached != computed) length = 0;  // the state is that of all computed tokens
+      // The state is that of all computed tokens, and a node ends with a page.
+      if (cached != computed || computed % page != 0) length = 0;
     } else if (pools.tracked <= cached) {
       length = pools.tracked;
       slot = 1 + pools.last;
@@ -577,10 +677,12 @@ Tokens Cache::insertable(RequestPools& pools, std::span<const PageKey> keys, Tok
       if (pools_[at].index->closure() != Closure::point) continue;
       std::vector<SlotId>& own = pools.parts[at].slots;
       SlotId& tracked = own[slot];
-      // A request that goes on gets another slot for the one that it gives. Without tracking, the state is copied.
+      // A request that goes on gets another slot for the one that it gives. Without tracking, its next pass begins with
+      // a copy of the state that it has given.
       const SlotId other = last ? kNoSlot : take_state(at);
       if (!last && other == kNoSlot) return 0;
-      pools.given = tracks || last ? std::exchange(tracked, other) : other;
+      pools.given = std::exchange(tracked, other);
+      pools.parts[at].copies = !tracks && !last;
     }
   }
   if (!last && length > 0) release_windows(pools, length - 1, shared, 1);
@@ -597,6 +699,7 @@ void Cache::give_windows(RequestPools& pools, NodeId end, Pages from, bool is_ne
     const auto put = [&](NodeId id) {
       const NodeFacts& facts = tree_.node(id).facts;
       const auto slots = std::span(part.slots).subspan(facts.depth_pages - facts.pages, facts.pages);
+      KV_CHECK(std::ranges::find(slots, kNoSlot) == slots.end(), "a request gives whole windows");
       index.put(Tier::device, id, slots);
       std::ranges::fill(slots, kNoSlot);
     };
@@ -651,8 +754,10 @@ void Cache::inserted(RequestPools& pools, NodeId end, Tokens computed, Pages sha
   if (pools_.empty()) return;
   if (end != NodeId::none) lease_beside(pools, end);
   for (std::size_t at = 0; at < pools_.size(); ++at) {
-    if (pools_[at].index->closure() != Closure::point) continue;
-    if (pools.given != kNoSlot) free_slots(at, Tier::device, {&pools.given, 1});
+    if (pools_[at].index->closure() != Closure::point || pools.given == kNoSlot) continue;
+    RequestPools::Part& part = pools.parts[at];
+    if (std::exchange(part.copies, false)) std::swap(pools.given, part.slots.front());  // it was not wanted
+    free_slots(at, Tier::device, {&pools.given, 1});
     pools.given = kNoSlot;
   }
   if (!last) pools.tracked = pools.earlier = 0;
@@ -669,6 +774,11 @@ void Cache::check_pools(std::span<const RequestPools* const> requests, std::span
       const RequestPools::Part& part = request->parts[at];
       owned += part.slots.size() - static_cast<Pages>(std::ranges::count(part.slots, kNoSlot));
     }
+    const auto add_orphans = [&](const Transfer& load) {
+      owned += static_cast<Pages>(std::ranges::count(load.orphans, at, &std::pair<std::size_t, SlotId>::first));
+    };
+    add_orphans(loads_.queued);
+    for (const Transfer& load : loads_.transfers.all()) add_orphans(load);
     for (const Tier tier : kTiersOfTree) {
       pools_[at].on(tier).check_invariants();
       const Pages held = pools_[at].index->slots_held(tier);

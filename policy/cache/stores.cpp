@@ -106,7 +106,7 @@ std::vector<StorageOperation::Need> Cache::needs(Pages first, Pages asked) const
 bool Cache::allocate_host_beside(PoolSlots& beside, Pages count) {
   const std::size_t at = beside.pool - 1;
   if (pools_[at].host.available() < count) evict_host_pool(at, count);
-  return pools_[at].allocate(Tier::host, count, beside.slots);
+  return take_slots(at, Tier::host, count, beside.slots);
 }
 
 void Cache::free_host_beside(PoolSlots& beside) {

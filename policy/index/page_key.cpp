@@ -13,6 +13,7 @@
 
 #include "policy/base/byte_order.hpp"
 #include "policy/base/check.hpp"
+#include "policy/base/mix.hpp"
 #include "policy/base/mutant.hpp"
 
 namespace kvtwin {
@@ -142,6 +143,12 @@ PageKey storage_object_key(const PageKey& page, std::uint32_t object) {
 }
 
 PageKey pool_page_key(const PageKey& page, std::size_t pool) { return numbered_key(page, kPoolMark, pool); }
+PageKey state_key(const PageKey& page, Tokens tokens, Tokens page_tokens, std::size_t pool) {
+  PageKey key = pool_page_key(page, pool);
+  if (tokens != page_tokens) key.words[1] ^= mixed_bits(tokens);
+  return key;
+}
+
 std::size_t pool_of(const PageKey& key) { return key.words[2] == kPoolMark ? key.words[3] : 0; }
 
 PageKey token_page_key(const PageKey* prior, std::span<const std::uint32_t> tokens) {

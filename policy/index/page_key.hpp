@@ -50,6 +50,8 @@ PageKey storage_object_key(const PageKey& page, std::uint32_t object);
 // The key of what a pool beside pool 0 has of a page: its window, or the state behind it. `pool`: its number, from 1
 // on. XXH3 (128 bits) over page key and number, with a mark in words[2].
 PageKey pool_page_key(const PageKey& page, std::size_t pool);
+// The key of the state behind `tokens` tokens of the page; of a full page, pool_page_key(). `pool`: as there.
+PageKey state_key(const PageKey& page, Tokens tokens, Tokens page_tokens, std::size_t pool);
 // The pool of such a key; 0: the key of a page.
 std::size_t pool_of(const PageKey& key);
 

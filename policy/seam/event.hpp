@@ -94,7 +94,8 @@ struct Event {
   TimeNs time = 0;
   Tier tier = Tier::device;
   Reason reason = Reason::none;
-  std::uint8_t pool = 0;  // of evicted and of stores: 1 + the number of a pool beside pool 0; pages: its slots, no keys
+  // Of evicted, of stores and of slots: 1 + the number of a pool beside pool 0; pages: its slots, no keys.
+  std::uint8_t pool = 0;
   Pages pages = 0;
   Tokens tokens = 0;
   TimeNs duration_ns = 0;

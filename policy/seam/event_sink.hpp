@@ -33,9 +33,14 @@ class EventSink {
   void keys(EventKind kind, Tier tier, std::span<const PageKey> keys) const {
     if (observer_ != nullptr) event({.kind = kind, .tier = tier, .pages = keys.size(), .keys = keys});
   }
-  // Reports slots of a pool, unless there are none.
-  void slots(EventKind kind, Tier tier, std::span<const SlotId> slots) const {
-    if (!slots.empty()) event({.kind = kind, .tier = tier, .pages = slots.size(), .slots = slots});
+  // Reports slots of a pool, unless there are none. `pool`: as in Event.
+  void slots(EventKind kind, Tier tier, std::span<const SlotId> slots, std::size_t pool = 0) const {
+    if (slots.empty()) return;
+    event({.kind = kind,
+           .tier = tier,
+           .pool = static_cast<std::uint8_t>(pool),
+           .pages = slots.size(),
+           .slots = slots});
   }
 
  private:

@@ -47,6 +47,31 @@ struct SequenceWork {
   std::span<const PageKey> keys;
 };
 
+// What a sequence of a pass has in a pool beside pool 0 (EngineConfig::pools). A pass that does not count changes no
+// state: it may be submitted again.
+struct SequencePart {
+  // Of a window: page i of the sequence is in slots[i - first]; from the first page that a new token attends to, to the
+  // last page.
+  Pages first = 0;
+  std::vector<SlotId> slots;
+  // Of a state: the pass begins with the state at context_tokens, in `from`; none if it begins at the first token. It
+  // leaves the state at its end in `running`. Other than `running`: a cached state, which stays as it is.
+  SlotId from = kNoSlot, running = kNoSlot;
+  struct Point {
+    Tokens length = 0;  // of the sequence
+    SlotId slot = kNoSlot;
+  };
+  std::vector<Point> points;  // states on the way that the pass leaves too, ascending; a slot may come again
+};
+
+// For worlds that move bytes; the others do not ask.
+class SequenceParts {
+ public:
+  virtual ~SequenceParts() = default;
+  // Sets `parts` to those of ForwardOperation::sequences[sequence], one for each pool beside pool 0, in their order.
+  virtual void get(std::size_t sequence, std::vector<SequencePart>& parts) const = 0;
+};
+
 // Moves pages from L2 to L1 or back. Done when the last byte of the last rank has arrived. If there is a draft model's
 // pool beside the target's, its pages have the same slots, and move by `side` in the same operation.
 struct TransferOperation {
@@ -78,7 +103,8 @@ struct ForwardOperation {
   ForwardShape shape;
   std::uint64_t steps = 1;
   std::span<const SequenceWork> sequences;
-  std::span<const OperationId> gates;  // h2d transfers, and gets into L1, that were submitted before
+  std::span<const OperationId> gates;    // h2d transfers, and gets into L1, that were submitted before
+  const SequenceParts* parts = nullptr;  // null: the engine has no pools beside pool 0
 };
 
 // A page of a storage operation. `slot`: target of a get, source of a set; else kNoSlot.

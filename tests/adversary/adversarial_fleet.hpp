@@ -41,7 +41,7 @@ class AdversarialFleet final : private AdversarialPeers {
     std::vector<SlotId> slots;
   };
 
-  PageArena& device_of(std::uint32_t seat) override { return worlds_[seat]->device(); }
+  PageArena& device_of(std::uint32_t seat, std::size_t pool) override { return worlds_[seat]->device(pool); }
   void post(std::uint32_t from, std::uint32_t to, const Notice& notice) override;
   void deliver_post(InputRoute& route);
   void deliver(Input& input, InputRoute& route);

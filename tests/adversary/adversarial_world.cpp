@@ -15,6 +15,7 @@
 #include "sim/operation_table.hpp"
 #include "tests/adversary/page_arena.hpp"
 #include "tests/adversary/page_store.hpp"
+#include "tests/adversary/pass_parts.hpp"
 
 namespace kvtwin {
 namespace {
@@ -213,10 +214,14 @@ class Adversary final : public AdversarialWorld, private Substrate {
         chance_(Chance::mix(config.seed + 1)),
         behavior_(chance_, config.faults),
         storage_(Chance(Chance::mix(config.seed + 2)), config.faults),
-        device_(config.device_pages),
-        host_(config.host_pages),
         sites_{Site(config.disk), Site(config.shared_fs), Site(config.remote)} {
     KV_CHECK(config.page_tokens > 0, "a page holds at least one token");
+    device_.emplace_back(config.device_pages);
+    host_.emplace_back(config.host_pages);
+    for (const AdversarialConfig::Pool& pool : config.pools) {
+      device_.emplace_back(pool.device_slots);
+      host_.emplace_back(pool.host_slots);
+    }
     if (!config.verifies_storage) {
       for (Site& site : sites_) site.pages.trust_the_medium();
     }
@@ -255,7 +260,7 @@ class Adversary final : public AdversarialWorld, private Substrate {
     now_ = input.now = now;
     deliver(input);
   }
-  PageArena& device() override { return device_; }
+  PageArena& device(std::size_t pool) override { return device_[pool]; }
 
  private:
   enum class Kind : std::uint8_t { transfer, storage, forward, timer, reduction, hand_over };
@@ -265,6 +270,10 @@ class Adversary final : public AdversarialWorld, private Substrate {
     RequestId request = kNoRequest;
     Tokens context = 0, fresh = 0;
     std::size_t first = 0, pages = 0;  // position and number of the pages in Record::slots and Record::keys
+  };
+  struct Move : PageMove {
+    std::size_t pool = 0;                  // as in Event; the key is that of the pool's object
+    std::size_t tokens = ~std::size_t{0};  // hand-overs: of the page that move
   };
   struct Waiter {
     std::uint32_t pass = 0;
@@ -281,7 +290,8 @@ class Adversary final : public AdversarialWorld, private Substrate {
     ReduceVector values{};
     TimeNs ready = 0;  // passes, storage: earliest time of the completion; other completions may have to come first
     // transfers and storage
-    std::vector<PageMove> moves;
+    std::vector<Move> moves;
+    std::size_t pages_moved = 0;  // of pool 0, the first moves
     Bytes page_bytes = 0;
     TimeNs landing = 0;
     std::uint64_t pieces = 1, piece = 0, order = 0;  // `order`: random bits that assign page parts to pieces
@@ -301,6 +311,7 @@ class Adversary final : public AdversarialWorld, private Substrate {
     std::vector<Sequence> sequences;
     std::vector<SlotId> slots;
     std::vector<PageKey> keys;
+    PassParts parts;
     std::uint64_t steps = 1;
     std::uint32_t open_gates = 0, unanswered_gates = 0;
     bool gate_failed = false, awaits_answers = false;
@@ -345,8 +356,17 @@ class Adversary final : public AdversarialWorld, private Substrate {
 
   OperationId submit_transfer(const TransferOperation& operation);
   OperationId submit_forward(const ForwardOperation& operation);
-  PageArena& source_of(const Record& record) { return record.lane == Lane::h2d ? host_ : device_; }
-  PageArena& target_of(const Record& record) { return record.lane == Lane::h2d ? device_ : host_; }
+  PageArena& source_of(const Record& record, std::size_t pool) {
+    return record.lane == Lane::h2d ? host_[pool] : device_[pool];
+  }
+  PageArena& target_of(const Record& record, std::size_t pool) {
+    return record.lane == Lane::h2d ? device_[pool] : host_[pool];
+  }
+  void add_part_moves(Record& record, std::size_t pool, std::span<const PageMove> moves) const {
+    for (const PageMove& move : moves) {
+      record.moves.push_back({{pool_page_key(move.key, pool), move.source, move.target}, pool});
+    }
+  }
   void move_piece(std::uint32_t slot);
   void copy_piece(Record& record, std::uint64_t piece, std::size_t pages);
   void land(std::uint32_t slot);
@@ -378,7 +398,9 @@ class Adversary final : public AdversarialWorld, private Substrate {
   void end_next_in_order(std::size_t order);
   static std::size_t place_of(Tier tier) { return static_cast<std::size_t>(tier) - kMemoryTiers; }
   Site& site_of(const Record& record) { return sites_[place_of(record.work.tier)]; }
-  PageArena& memory_of(const Record& record) { return record.work.memory == Tier::device ? device_ : host_; }
+  PageArena& memory_of(const Record& record) {
+    return record.work.memory == Tier::device ? device_[record.pool] : host_[record.pool];
+  }
   static bool moves_pages(const Record& record) {
     return record.work.verb == StorageVerb::get || record.work.verb == StorageVerb::set;
   }
@@ -396,6 +418,18 @@ class Adversary final : public AdversarialWorld, private Substrate {
   void run_pass(std::uint32_t slot);
   void end_pass(std::uint32_t slot);
   Tokens fresh_by(const Record& record, const Sequence& sequence, std::uint64_t pieces) const;
+  static Tokens fresh_after(const Record& record, const Sequence& sequence, std::uint64_t steps);
+  PassParts::Reports reports_of(const Record& record);
+  std::span<PageArena> beside_device() { return std::span(device_).subspan(1); }
+  // Calls visit(index, sequence) for the sequences of a pass whose engine has pools beside pool 0.
+  template <typename Visit>
+  static void each_part(const Record& record, Visit visit) {
+    for (std::size_t at = 0; at < record.sequences.size() && !record.parts.empty(); ++at) {
+      const Sequence& sequence = record.sequences[at];
+      visit(at, PassParts::Sequence{sequence.request, sequence.context,
+                                    std::span(record.keys).subspan(sequence.first, sequence.pages)});
+    }
+  }
   void check_context(const Record& record, std::uint64_t steps);
   void write_range(const Record& record, const Sequence& sequence, Tokens from, Tokens to);
 
@@ -407,7 +441,7 @@ class Adversary final : public AdversarialWorld, private Substrate {
   Chance chance_;
   TransferBehavior behavior_;
   StorageBehavior storage_;
-  PageArena device_, host_;
+  std::vector<PageArena> device_, host_;  // by pool, as in Event
   std::array<Site, kStorageTiers> sites_;
   TimeNs now_ = 0;
   std::uint64_t last_id_ = 0, delivered_ = 0;
@@ -477,7 +511,7 @@ void Adversary::check_slot(const Record& record, const PageArena& arena, const P
 void Adversary::on_event(const Event& event) {
   const bool allocated = event.kind == EventKind::slots_allocated;
   if (!allocated && event.kind != EventKind::slots_released) return;
-  PageArena& arena = event.tier == Tier::device ? device_ : host_;
+  PageArena& arena = (event.tier == Tier::device ? device_ : host_)[event.pool];
   for (const SlotId slot : event.slots) {
     KV_CHECK(arena.contains(slot), "a slot lies inside its pool");
     arena.set_allocated(slot, allocated);
@@ -563,15 +597,21 @@ OperationId Adversary::submit_transfer(const TransferOperation& operation) {
   const std::uint32_t slot = new_record(Kind::transfer, Stage::moving);
   Record& record = records_[slot];
   record.lane = operation.lane;
-  record.moves.assign(operation.pages.begin(), operation.pages.end());
+  record.moves.clear();
+  for (const PageMove& move : operation.pages) record.moves.push_back({move});
+  record.pages_moved = record.moves.size();
+  if (!config_.pools.empty()) {  // of blocks, this world has those of full attention only
+    for (const TransferOperation::Part& part : operation.parts) add_part_moves(record, part.pool + 1, part.moves);
+  }
   record.page_bytes = operation.plan.pages == 0 ? 0 : operation.bytes() / operation.plan.pages;
   record.order = chance_.next();
-  for (const PageMove& move : record.moves) {
-    KV_CHECK(source_of(record).contains(move.source) && target_of(record).contains(move.target),
-             "a page moves between slots of the pools");
-    check_slot(record, source_of(record), move.key, move.source);
-    check_slot(record, target_of(record), move.key, move.target);
-    target_of(record).poison(move.target);
+  for (const Move& move : record.moves) {
+    PageArena& from = source_of(record, move.pool);
+    PageArena& to = target_of(record, move.pool);
+    KV_CHECK(from.contains(move.source) && to.contains(move.target), "a page moves between slots of the pools");
+    check_slot(record, from, move.key, move.source);
+    check_slot(record, to, move.key, move.target);
+    to.poison(move.target);
   }
   LaneEnds& lane = ends_[static_cast<std::size_t>(record.lane)];
   record.landing = later(behavior_.transfer_ns);
@@ -602,11 +642,11 @@ void Adversary::move_piece(std::uint32_t slot) {
 // Copies the page parts of this piece, and compares them with the correct bytes. So a source that changed during the
 // transfer is detected.
 void Adversary::copy_piece(Record& record, std::uint64_t piece, std::size_t pages) {
-  PageArena& from = source_of(record);
-  PageArena& to = target_of(record);
   constexpr std::size_t part = kPageBytes / kPieces;
   for (std::size_t page = 0; page < pages; ++page) {
-    const PageMove& move = record.moves[page];
+    const Move& move = record.moves[page];
+    PageArena& from = source_of(record, move.pool);
+    PageArena& to = target_of(record, move.pool);
     if (record.completion.status == Status::failed) {
       to.scribble(move.target, chance_);
       continue;
@@ -629,10 +669,12 @@ void Adversary::cut_transfer(Record& record) {
   const std::size_t whole = chance_.below(record.moves.size() + 1);
   if (record.completion.status != Status::failed) {
     for (std::uint64_t piece = record.piece; piece < record.pieces; ++piece) copy_piece(record, piece, whole);
-    for (std::size_t i = whole; i < record.moves.size(); ++i) target_of(record).poison(record.moves[i].target);
+    for (std::size_t i = whole; i < record.moves.size(); ++i) {
+      target_of(record, record.moves[i].pool).poison(record.moves[i].target);
+    }
     record.completion.status = Status::cancelled;
   }
-  record.completion.bytes = whole * record.page_bytes * config_.ranks;
+  record.completion.bytes = std::min(whole, record.pages_moved) * record.page_bytes * config_.ranks;
   if (whole > 0) note(record.lane == Lane::h2d ? Happening::load_partly_moved : Happening::backup_partly_moved);
 }
 
@@ -640,7 +682,7 @@ void Adversary::land(std::uint32_t slot) {
   Record& record = records_[slot];
   const Status status = record.completion.status;
   record.stage = Stage::ending;
-  if (status == Status::done) record.completion.bytes = record.moves.size() * record.page_bytes * config_.ranks;
+  if (status == Status::done) record.completion.bytes = record.pages_moved * record.page_bytes * config_.ranks;
   const bool load = record.lane == Lane::h2d;
   note(status == Status::done     ? (load ? Happening::load_done : Happening::backup_done)
        : status == Status::failed ? (load ? Happening::load_failed : Happening::backup_failed)
@@ -681,7 +723,22 @@ OperationId Adversary::submit_hand_over(const HandOverOperation& operation) {
   const std::uint32_t slot = new_record(Kind::hand_over, Stage::queued);
   Record& record = records_[slot];
   record.lane = Lane::peer;
-  record.moves.assign(operation.pages.begin(), operation.pages.end());
+  record.moves.clear();
+  Tokens left = operation.tokens;
+  for (const PageMove& move : operation.pages) {
+    record.moves.push_back({move, 0, std::min(left, config_.page_tokens)});
+    left -= record.moves.back().tokens;
+  }
+  record.pages_moved = record.moves.size();
+  const Tokens page = config_.page_tokens, in_last = (operation.tokens - 1) % page + 1;
+  for (const HandOverOperation::Part& part : operation.parts) {
+    add_part_moves(record, part.pool + 1, part.moves);
+    if (config_.pools[part.pool].state) {
+      record.moves.back().key = state_key(part.moves.back().key, in_last, page, part.pool + 1);
+    } else {
+      record.moves.back().tokens = in_last;
+    }
+  }
   record.page_bytes = operation.work.bytes / operation.work.pages;
   record.order = chance_.next();
   record.request = operation.request;
@@ -692,10 +749,11 @@ OperationId Adversary::submit_hand_over(const HandOverOperation& operation) {
   record.pass = table_.find(operation.pass) == kNoSlotIndex ? OperationId::none : operation.pass;
   if (chance_.in(behavior_.load_failures, 1000)) record.completion.status = Status::failed;
   record.first = operation.first;
-  PageArena& to = peers_->device_of(record.peer);
-  for (const PageMove& move : record.moves) {
-    KV_CHECK(device_.contains(move.source) && to.contains(move.target), "a page moves between slots of the pools");
-    check_slot(record, device_, move.key, move.source);
+  for (const Move& move : record.moves) {
+    PageArena& from = device_[move.pool];
+    PageArena& to = peers_->device_of(record.peer, move.pool);
+    KV_CHECK(from.contains(move.source) && to.contains(move.target), "a page moves between slots of the pools");
+    check_slot(record, from, move.key, move.source);
     check_slot(record, to, move.key, move.target);
     to.poison(move.target);
   }
@@ -725,17 +783,15 @@ void Adversary::begin_hand_over() {
 
 void Adversary::move_hand_over(std::uint32_t slot) {
   Record& record = records_[slot];
-  PageArena& to = peers_->device_of(record.peer);
   const bool dead = peers_->is_dead(record.peer);
   constexpr std::size_t part = kPageBytes / kPieces;
-  Tokens left = record.tokens;
   for (std::size_t page = 0; page < record.moves.size(); ++page) {
-    const PageMove& move = record.moves[page];
-    const Tokens tokens = std::min(left, config_.page_tokens);
-    left -= tokens;
+    const Move& move = record.moves[page];
+    PageArena& from = device_[move.pool];
+    PageArena& to = peers_->device_of(record.peer, move.pool);
     if (record.completion.status == Status::gate_failed) continue;
     if (!dead) {
-      check_slot(record, device_, move.key, move.source);
+      check_slot(record, from, move.key, move.source);
       check_slot(record, to, move.key, move.target);
     }
     if (record.completion.status != Status::done) {
@@ -743,12 +799,12 @@ void Adversary::move_hand_over(std::uint32_t slot) {
       continue;
     }
     const PageImage right = image_of(move.key);
-    const std::size_t valid = tokens * kPageBytes / config_.page_tokens;
+    const std::size_t valid = move.tokens * kPageBytes / config_.page_tokens;
     std::uint64_t draw = Chance::mix(record.order + page);
     bool wrong = false;
     for (std::size_t i = 0; i < kPieces; ++i, draw >>= 8) {
       if ((draw & 0xFF) % record.pieces != record.piece) continue;
-      const std::byte* const source = device_.at(move.source) + i * part;
+      const std::byte* const source = from.at(move.source) + i * part;
       const std::size_t bytes = valid > i * part ? std::min(part, valid - i * part) : 0;
       wrong |= std::memcmp(source, right.data() + i * part, bytes) != 0;
       std::memcpy(to.at(move.target) + i * part, source, part);
@@ -772,7 +828,7 @@ void Adversary::land_hand_over(std::uint32_t slot) {
        : completion.status == Status::cancelled   ? Happening::hand_over_cancelled
        : completion.status == Status::gate_failed ? Happening::hand_over_pass_failed
                                                   : Happening::hand_over_failed);
-  if (done) completion.bytes = record.moves.size() * record.page_bytes;
+  if (done) completion.bytes = record.pages_moved * record.page_bytes;
   if (!done) lost_from_.try_emplace({record.request, record.attempt}, record.first);
   if (done && record.last) {
     Notice handed;
@@ -813,7 +869,7 @@ OperationId Adversary::submit_storage(const StorageOperation& operation) {
   record.cut = false;
   KV_CHECK(site_of(record).pages.capacity() > 0, "this world has no such tier");
   for (const StoragePage& page : record.pages) {
-    if (!moves_pages(record) || record.pool != 0) break;
+    if (!moves_pages(record)) break;
     KV_CHECK(memory_of(record).contains(page.slot), "a page moves between a store and a slot of the pools");
     check_slot(record, memory_of(record), page.key, page.slot);
     if (record.work.verb == StorageVerb::get) memory_of(record).poison(page.slot);
@@ -895,10 +951,6 @@ void Adversary::do_storage_piece(Record& record, std::uint64_t piece, std::size_
       const std::uint64_t due = get ? turn + (draw & 0xFF) % (record.pieces - turn) : (draw & 0xFF) % (turn + 1);
       if (due != piece || (get && page > record.counted)) continue;
       std::byte* const staged = record.staged[page].data() + i * part;
-      if (record.pool != 0) {  // this world has no memory for windows and states
-        if (!get) std::memcpy(staged, right.data() + i * part, part);
-        continue;
-      }
       std::byte* const held = memory_of(record).at(moved.slot) + i * part;
       wrong |= !get && std::memcmp(held, right.data() + i * part, part) != 0;
       get ? std::memcpy(held, staged, part) : std::memcpy(staged, held, part);
@@ -1023,7 +1075,7 @@ void Adversary::land_storage(std::uint32_t slot) {
   }
   if (moves_pages(record)) {
     completion.bytes = record.counted * record.work.page_bytes * record.work.ranks;
-    if (record.pool == 0) settle_slots(record);
+    settle_slots(record);
   }
   note_storage_end(record);
   record.ready = later(behavior_.completion_delay_ns);
@@ -1095,6 +1147,8 @@ OperationId Adversary::submit_forward(const ForwardOperation& operation) {
   record.sequences.clear();
   record.slots.clear();
   record.keys.clear();
+  record.parts.take(operation.parts, operation.sequences.size());
+  KV_CHECK(record.parts.empty() == config_.pools.empty(), "this world has the engine's pools");
   for (const SequenceWork& work : operation.sequences) {
     const std::size_t pages = std::min(work.slots.size(), work.keys.size());
     record.sequences.push_back({work.request, work.context_tokens, work.new_tokens, record.slots.size(), pages});
@@ -1158,9 +1212,12 @@ void Adversary::fail_pass(std::uint32_t slot) {
   for (const Sequence& sequence : record.sequences) {
     const Tokens pages = (sequence.context + config_.page_tokens - 1) / config_.page_tokens;
     for (std::size_t i = static_cast<std::size_t>(pages); i < sequence.pages; ++i) {
-      device_.scribble(record.slots[sequence.first + i], chance_);
+      device_[0].scribble(record.slots[sequence.first + i], chance_);
     }
   }
+  each_part(record, [&](std::size_t at, const PassParts::Sequence& sequence) {
+    record.parts.fail(at, sequence, config_.page_tokens, beside_device(), chance_);
+  });
   record.stage = Stage::ending;
   record.completion.status = Status::gate_failed;
   record.completion.stalled_ns = now_ - record.started;
@@ -1173,6 +1230,10 @@ void Adversary::run_pass(std::uint32_t slot) {
   const bool cut = record.cancelled && record.steps > 1;
   if (record.piece == 0) {
     check_context(record, 0);
+    const PassParts::Reports reports = reports_of(record);
+    each_part(record, [&](std::size_t at, const PassParts::Sequence& sequence) {
+      record.parts.begin(at, sequence, config_.page_tokens, beside_device(), reports);
+    });
   } else if (cut || record.piece == record.pieces) {
     end_pass(slot);
     return;
@@ -1199,6 +1260,11 @@ void Adversary::end_pass(std::uint32_t slot) {
     write_range(record, sequence, fresh_by(record, sequence, record.piece - 1), all);
   }
   check_context(record, steps);
+  const PassParts::Reports reports = reports_of(record);
+  each_part(record, [&](std::size_t at, const PassParts::Sequence& sequence) {
+    record.parts.end(at, sequence, fresh_after(record, record.sequences[at], steps), config_.page_tokens,
+                     beside_device(), reports);
+  });
   record.completion.steps = steps;
   if (steps < record.steps) record.completion.status = Status::cancelled;
   note(record.steps == 1 ? Happening::pass_done : steps < record.steps ? Happening::burst_cut : Happening::burst_done);
@@ -1215,20 +1281,29 @@ Tokens Adversary::fresh_by(const Record& record, const Sequence& sequence, std::
   return sequence.fresh * pieces / record.pieces;
 }
 
+Tokens Adversary::fresh_after(const Record& record, const Sequence& sequence, std::uint64_t steps) {
+  if (record.steps > 1) return std::min<Tokens>(sequence.fresh, steps);
+  return steps > 0 ? sequence.fresh : 0;
+}
+
+PassParts::Reports Adversary::reports_of(const Record& record) {
+  return {[&](std::size_t pool, const PageKey& key, SlotId slot) { check_slot(record, device_[pool], key, slot); },
+          [&](const PageKey& key, SlotId slot, const std::string& what) { violation(record, key, slot, what); }};
+}
+
 // Checks the bytes of the context and of the tokens that `steps` steps have added.
 void Adversary::check_context(const Record& record, std::uint64_t steps) {
   for (const Sequence& sequence : record.sequences) {
-    const Tokens fresh = record.steps > 1 ? std::min<Tokens>(sequence.fresh, steps) : (steps > 0 ? sequence.fresh : 0);
-    Tokens left = sequence.context + fresh;
+    Tokens left = sequence.context + fresh_after(record, sequence, steps);
     for (std::size_t i = 0; i < sequence.pages && left > 0; ++i) {
       const Tokens tokens = std::min<Tokens>(left, config_.page_tokens);
       left -= tokens;
       const SlotId slot = record.slots[sequence.first + i];
       const PageKey& key = record.keys[sequence.first + i];
-      check_slot(record, device_, key, slot);
+      check_slot(record, device_[0], key, slot);
       const PageImage right = image_of(key);
       const std::size_t bytes = tokens * kPageBytes / config_.page_tokens;
-      if (std::memcmp(device_.at(slot), right.data(), bytes) != 0) {
+      if (std::memcmp(device_[0].at(slot), right.data(), bytes) != 0) {
         violation(record, key, slot,
                   "request " + std::to_string(sequence.request) + " would attend to wrong bytes in page " +
                       std::to_string(i) + " of its context");
@@ -1239,6 +1314,11 @@ void Adversary::check_context(const Record& record, std::uint64_t steps) {
 
 // Writes the new tokens [from, to) of the sequence.
 void Adversary::write_range(const Record& record, const Sequence& sequence, Tokens from, Tokens to) {
+  if (!record.parts.empty()) {
+    const std::span keys = std::span(record.keys).subspan(sequence.first, sequence.pages);
+    record.parts.write(static_cast<std::size_t>(&sequence - record.sequences.data()),
+                       {sequence.request, sequence.context, keys}, from, to, config_.page_tokens, beside_device());
+  }
   from += sequence.context;
   to += sequence.context;
   while (from < to) {
@@ -1249,7 +1329,7 @@ void Adversary::write_range(const Record& record, const Sequence& sequence, Toke
     const PageImage right = image_of(record.keys[sequence.first + page]);
     const std::size_t first = (from - page_start) * kPageBytes / config_.page_tokens;
     const std::size_t last = (stop - page_start) * kPageBytes / config_.page_tokens;
-    std::memcpy(device_.at(record.slots[sequence.first + page]) + first, right.data() + first, last - first);
+    std::memcpy(device_[0].at(record.slots[sequence.first + page]) + first, right.data() + first, last - first);
     from = stop;
   }
 }

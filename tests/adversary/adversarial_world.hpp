@@ -12,6 +12,8 @@
 // - Storage operations also read and write slots late and in pieces. The medium fails in every way of page_store.hpp.
 //   The storage node fails, is slow, or is unreachable for a time. A get checks every page that its completion counts;
 //   the slots of the other pages may end with any bytes. Sets and removes of one page take effect in their order.
+// - Windows and states have bytes too (pass_parts.hpp): every pass checks the windows that it attends to and the state
+//   that it continues from.
 // The seed determines which of these a run has, and how strongly. Equal seeds and equal calls give equal runs. An error
 // becomes a sentence in violations(), and the run continues.
 #pragma once
@@ -44,6 +46,11 @@ struct AdversarialConfig {
   Pages device_pages = 0;
   Pages host_pages = 0;
   std::uint32_t ranks = 1;  // affects only Completion::bytes
+  struct Pool {
+    Pages device_slots = 0, host_slots = 0;
+    bool state = false;
+  };
+  std::vector<Pool> pools;  // beside pool 0, as in EngineConfig: windows and states (pass_parts.hpp)
   AdversarialStore disk;
   AdversarialStore shared_fs{0, true};
   AdversarialStore remote{0, true};
@@ -63,13 +70,19 @@ inline void add_store(AdversarialConfig& config, const StorageTierConfig& tier) 
   store = {tier.pages, !tier.owned};
 }
 
+// Gives the world memory for the pools of this engine.
+inline void add_pools(AdversarialConfig& config, const EngineConfig& engine) {
+  for (const PoolConfig& pool : engine.pools)
+    config.pools.push_back({pool.device_slots, pool.host_slots, pool.closure == Closure::point});
+}
+
 class PageArena;
 
 // The other engines of an AdversarialFleet (adversarial_fleet.hpp).
 class AdversarialPeers {
  public:
   virtual ~AdversarialPeers() = default;
-  virtual PageArena& device_of(std::uint32_t seat) = 0;
+  virtual PageArena& device_of(std::uint32_t seat, std::size_t pool) = 0;
   virtual void post(std::uint32_t from, std::uint32_t to, const Notice& notice) = 0;
   virtual bool is_dead(std::uint32_t seat) const = 0;
 };
@@ -89,7 +102,7 @@ class AdversarialWorld : public World, public Observer {
   virtual TimeNs next_time() = 0;  // -1 = nothing is in flight
   virtual void step() = 0;
   virtual void give(Input input, TimeNs now) = 0;
-  virtual PageArena& device() = 0;
+  virtual PageArena& device(std::size_t pool) = 0;  // as in Event
 };
 
 std::unique_ptr<AdversarialWorld> make_adversarial_world(const AdversarialConfig& config);

@@ -139,7 +139,7 @@ def check(root=ROOT, here=HERE):
     for bug in planted:
         program, test = test_of(bug)
         suite, name = [part.split("/")[-1 if i == 0 else 0] for i, part in enumerate(test.split("."))]
-        kind, module = program.split("_", 1)
+        kind, _, module = program.partition("_")
         texts = (path.read_text() for path in (root / "tests" / kind / module).glob("*_test.cpp"))
         if not any(re.search(rf"TEST(_F|_P)?\({suite},\s*{name}\)", text) for text in texts):
             raise BadInput(f"planted.txt: there is no test {suite}.{name} in tests/{kind}/{module}.")

@@ -215,7 +215,7 @@ void draw_pools(test::Splitmix& random, Scenario& s) {
     e.pools.push_back(pool);
   }
   if (e.pools.empty() || random.below(2) == 0) {
-    const bool tracks = random.below(3) != 0;
+    const bool tracks = random.below(3) == 0 || e.shape.page_tokens != 1;  // no_buffer has pages of a token
     e.state_points = tracks ? "extra_buffer(chunk=8, interval=16)" : "no_buffer";
     e.states_per_path = pick<std::uint32_t>(random, {0, 0, 1, 3});
     e.max_running = pick<std::uint32_t>(random, {1, 2, 8});
@@ -539,6 +539,7 @@ std::uint64_t run_seed(std::uint64_t seed, Marks& marks) {
   config.device_pages = scenario.engine.device_slots();
   config.host_pages = scenario.engine.host_pages;
   config.ranks = scenario.engine.ranks;
+  add_pools(config, scenario.engine);
   for (const StorageTierConfig& tier : scenario.engine.storage) add_store(config, tier);
   const StorageIdentity ours = swarm_identity();
   StorageIdentity other_tenant = ours, other_dtype = ours;

@@ -71,6 +71,7 @@ class CudaEngine final : public PageEngine {
   StepEnd end_step() override;
   void read_device_page(SlotId slot, std::byte* page) override { copy_device_page(slot, page, nullptr); }
   void write_device_page(SlotId slot, const std::byte* page) override { copy_device_page(slot, nullptr, page); }
+  void copy_device_page(SlotId from, SlotId to) override;
   DirectPages* direct() override { return direct_ ? &*direct_ : nullptr; }
   void flip_device(std::uint64_t offset) override;
   void stop() override;
@@ -295,6 +296,17 @@ void CudaEngine::copy_device_page(SlotId slot, std::byte* to, const std::byte* f
   pages_.must(list.submit(0, list.size(), pages_.get()), "cudaMemcpyBatchAsync");
   until_idle(pages_, page_copied_);
   if (to != nullptr) std::memcpy(to, page_.data(), page_.bytes());
+}
+
+// Of a pool in layer_first, the blocks of a slot are equally far apart.
+void CudaEngine::copy_device_page(SlotId from, SlotId to) {
+  use_gpu(config_.ordinal);
+  const Bytes block = config_.shape.row_bytes() * config_.shape.page_tokens;
+  compute_.must(
+      cudaMemcpy2DAsync(device_.data() + to * block, config_.device_pages * block, device_.data() + from * block,
+                        config_.device_pages * block, block, std::size_t{config_.shape.planes} * config_.shape.layers,
+                        cudaMemcpyDeviceToDevice, compute_.get()),
+      "cudaMemcpy2DAsync");
 }
 
 // ---- passes --------------------------------------------------------------------------------------------------
@@ -568,10 +580,15 @@ CudaDeviceBytes cuda_device_bytes(const CudaDeviceConfig& config) {
       CudaCopies::gpu_bytes(pools, true, sizes_of(config)) + CudaCopies::gpu_bytes(pools, false, sizes_of(config));
   const Bytes weights = Transformer::gpu_bytes(config.transformer, static_cast<Bytes>(std::max(0, cache)));
   const Bytes direct = config.cufile ? CudaDirectPages::gpu_bytes(direct_config(config, nullptr)) : 0;
-  const CudaDeviceBytes draft = config.draft ? cuda_device_bytes(*config.draft) : CudaDeviceBytes{};
+  CudaDeviceBytes beside;
+  for (const CudaDeviceConfig& other : config.beside) {
+    const CudaDeviceBytes more = cuda_device_bytes(other);
+    beside.gpu += more.gpu;
+    beside.host += more.host;
+  }
   return {.gpu = config.device_pages * page + staging + direct + table + folds + sizeof(ContextFaults) +
-                 sizeof(ContextStep) + weights + draft.gpu,
-          .host = (config.host_pages + 1) * page + table + Ledger::bytes(config) + draft.host};
+                 sizeof(ContextStep) + weights + beside.gpu,
+          .host = (config.host_pages + 1) * page + table + Ledger::bytes(config) + beside.host};
 }
 
 Bytes cuda_bytes_free(int ordinal) {
@@ -582,9 +599,10 @@ Bytes cuda_bytes_free(int ordinal) {
 }
 
 std::unique_ptr<Device> make_cuda_device(const CudaDeviceConfig& config) {
-  const CudaDeviceConfig* const draft = config.draft.get();
-  return make_paged_device(config, std::make_unique<CudaEngine>(config), draft,
-                           draft == nullptr ? nullptr : std::make_unique<CudaEngine>(*draft));
+  std::vector<PagedDevicePart> parts;
+  parts.push_back({config, std::make_unique<CudaEngine>(config)});
+  for (const CudaDeviceConfig& other : config.beside) parts.push_back({other, std::make_unique<CudaEngine>(other)});
+  return make_paged_device(std::move(parts));
 }
 
 }  // namespace kvtwin

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "impl/device/device.hpp"
 #include "impl/device/page_engine.hpp"
@@ -40,7 +41,7 @@ struct CudaDeviceConfig : DeviceConfig {
   // they come through host memory.
   std::shared_ptr<CuFile> cufile;
   std::uint32_t direct_buffers = 12;
-  std::shared_ptr<const CudaDeviceConfig> draft;  // of a draft model's pool beside this one; null = there is none
+  std::vector<CudaDeviceConfig> beside;  // of a draft model's pool, and of windows and states
 };
 
 struct CudaPresence {

@@ -159,7 +159,8 @@ void draw_pools(test::Splitmix random, Scenario& s) {
   std::vector<PoolConfig> kinds;
   if (random.below(3) != 0) kinds.push_back({Closure::tail, 1 + random.below(60), 0, 0, {}});
   if (kinds.empty() || random.below(2) == 0) kinds.push_back({Closure::point, 0, 0, 0, {}});
-  const std::string points = random.below(3) == 0 ? "no_buffer" : "extra_buffer(chunk=8, interval=16)";
+  const bool tracks = random.below(3) == 0 || s.engines[0].shape.page_tokens != 1;  // no_buffer has pages of a token
+  const std::string points = tracks ? "extra_buffer(chunk=8, interval=16)" : "no_buffer";
   for (EngineConfig& e : s.engines) {
     e.evict_unit = EvictUnit::node;
     e.path = CachePath::via_host;
@@ -447,6 +448,7 @@ std::uint64_t run_seed(std::uint64_t seed, bool adversarial, Marks& marks) {
       config.device_pages = engine.device_pages;
       config.host_pages = engine.host_pages;
       config.ranks = engine.ranks;
+      add_pools(config, engine);
       config.faults = world_faults;
       for (const StorageTierConfig& tier : engine.storage) add_store(config, tier);
       fleet_config.engines.push_back(config);

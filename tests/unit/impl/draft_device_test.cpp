@@ -17,11 +17,12 @@ HostDeviceConfig drafted_device(bool stays = false, Flip flip = Flip::none, Layo
   HostDeviceConfig target = small_device();
   target.host_layout = layout;
   HostDeviceConfig draft = target;
+  draft.kind = KvKind::draft;
   draft.shape = {1, 2, 3, 4, 4};
   draft.flip = flip;
   draft.stays = stays;
   if (stays) draft.host_pages = 0;
-  target.draft = std::make_shared<const HostDeviceConfig>(draft);
+  target.beside.push_back(draft);
   return target;
 }
 
@@ -42,7 +43,7 @@ TEST(DraftDevice, both_models_kv_goes_and_comes_back) {
     EXPECT_EQ(seen.wrong_reads, 0U);
     EXPECT_EQ(seen.draft_pages_read, 4U);
     EXPECT_EQ(seen.pages_read, 8U);
-    EXPECT_EQ(seen.draft_bytes_read, 4 * drafted_device().draft->shape.page_bytes());
+    EXPECT_EQ(seen.draft_bytes_read, 4 * drafted_device().beside.front().shape.page_bytes());
     EXPECT_EQ(seen.draft_pages_audited, 13U) << "eight pages and a token on the device, four pages on the host";
     EXPECT_EQ(seen.draft_pages_left_out, 0U);
   }

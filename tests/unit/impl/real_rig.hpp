@@ -38,6 +38,16 @@ struct Sequence {
   Tokens context = 0, fresh = 0;
 };
 
+class ListedParts final : public SequenceParts {
+ public:
+  explicit ListedParts(std::vector<std::vector<SequencePart>> parts) : parts_(std::move(parts)) {}
+  bool empty() const { return parts_.empty(); }
+  void get(std::size_t sequence, std::vector<SequencePart>& parts) const override { parts = parts_.at(sequence); }
+
+ private:
+  const std::vector<std::vector<SequencePart>> parts_;
+};
+
 class RealRig final : public InputHandler {
  public:
   explicit RealRig(const HostDeviceConfig& config)
@@ -70,10 +80,10 @@ class RealRig final : public InputHandler {
         plan_transfer(runs, direction, {config_.shape, config_.host_layout, config_.device_pages, config_.host_pages},
                       io, limits),
         moves};
-    if (config_.draft && !config_.draft->stays) {
+    for (const HostDeviceConfig& draft : config_.beside) {
+      if (draft.kind != KvKind::draft || draft.stays) continue;
       operation.beside.push_back(plan_transfer(
-          runs, direction, {config_.draft->shape, config_.host_layout, config_.device_pages, config_.host_pages}, io,
-          limits));
+          runs, direction, {draft.shape, config_.host_layout, config_.device_pages, config_.host_pages}, io, limits));
     }
     if (path) operation.plan.path = *path;
     if (window) operation.plan.window = *window;
@@ -134,11 +144,12 @@ class RealRig final : public InputHandler {
 
   IoBackend io = IoBackend::kernel;
   PlannerLimits limits{.box_min = 1, .kernel_min_pieces = 0, .layer_group_min = 1};  // layer groups for small pages too
-  std::optional<TransferPath> path;            // if set: replaces the path of every plan
-  std::optional<Bytes> window;                 // if set: replaces the window of every plan
-  std::function<void(OperationId)> on_answer;  // called for every answer, before the script; may be empty
-  std::vector<Input> inputs;                   // all inputs, in order
-  std::map<OperationId, std::size_t> answers;  // operation -> index of its answer in `inputs`
+  std::optional<TransferPath> path;              // if set: replaces the path of every plan
+  std::optional<Bytes> window;                   // if set: replaces the window of every plan
+  std::vector<std::vector<SequencePart>> parts;  // of the next pass, by sequence and pool
+  std::function<void(OperationId)> on_answer;    // called for every answer, before the script; may be empty
+  std::vector<Input> inputs;                     // all inputs, in order
+  std::map<OperationId, std::size_t> answers;    // operation -> index of its answer in `inputs`
 
  private:
   void handle(const Input& input) override {
@@ -181,6 +192,8 @@ class RealRig final : public InputHandler {
     std::vector<OperationId> gate_copies = gates;
     pass.sequences = works;
     pass.gates = gate_copies;
+    const ListedParts listed(std::exchange(parts, {}));
+    if (!listed.empty()) pass.parts = &listed;
     return submitted(substrate_.submit(pass));
   }
 
