@@ -250,7 +250,7 @@ Scheduler::Admission Scheduler::take_over(Request& request, Tokens budget, Pages
     return Admission::held;
   }
   // Without a load of its own: a load below pages that may not arrive could not be undone.
-  if (style_->loads_before_admission() && cache_.arriving(match.device_end)) return Admission::held;
+  if (style_->loads_before_admission() && cache_.arriving(match.end)) return Admission::held;
   const auto room = [&](Pages direct) {
     return has_room(request, match.device_pages, match.device_pages + match.host_pages + direct, budget, reserved);
   };

@@ -1,5 +1,5 @@
-// A thread for calls of a library that may take longer than the caller can wait, or forever. If a late call is still in
-// progress when the process ends, exit() leaves out the destructors of libraries, because the call uses their state.
+// A thread for calls of a library that may take longer than the caller can wait, or forever. If a call was late, exit()
+// leaves out the destructors of libraries, because the call, or a thread of the library, may still use their state.
 #pragma once
 
 #include <functional>

@@ -118,8 +118,8 @@ class PassParts {
                           const PageArena& arena, const Reports& reports) {
     if (part.from == kNoSlot) return;
     const PageKey& last = sequence.keys[(sequence.context - 1) / page];
-    check(state_key(last, (sequence.context - 1) % page + 1, page, pool + 1), kPageBytes, arena, part.from, sequence.request, "state",
-          pool, reports);
+    check(state_key(last, (sequence.context - 1) % page + 1, page, pool + 1), kPageBytes, arena, part.from,
+          sequence.request, "state", pool, reports);
   }
 
   std::vector<std::vector<SequencePart>> parts_;  // by sequence, by pool
