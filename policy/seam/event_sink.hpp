@@ -36,11 +36,7 @@ class EventSink {
   // Reports slots of a pool, unless there are none. `pool`: as in Event.
   void slots(EventKind kind, Tier tier, std::span<const SlotId> slots, std::size_t pool = 0) const {
     if (slots.empty()) return;
-    event({.kind = kind,
-           .tier = tier,
-           .pool = static_cast<std::uint8_t>(pool),
-           .pages = slots.size(),
-           .slots = slots});
+    event({.kind = kind, .tier = tier, .pool = static_cast<std::uint8_t>(pool), .pages = slots.size(), .slots = slots});
   }
 
  private:
