@@ -154,6 +154,7 @@ void Engine::State::handle(const Arrival& arrival) {
   request.record.output_tokens = arrival.output_tokens;
   request.priority = arrival.priority;
   request.session = arrival.session;
+  request.system_tokens = arrival.system_tokens;
   request.keys.assign(arrival.keys.begin(), arrival.keys.end());
   request.record.part = arrival.part;
   request.record.peer = arrival.peer;

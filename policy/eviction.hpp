@@ -8,6 +8,8 @@
 // shows how to write one.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -22,7 +24,58 @@ namespace kvtwin {
 
 enum class NodeId : std::uint32_t { none = ~std::uint32_t{0} };
 
-// What a policy may know about a node. Sequence numbers count operations of the index. They are never times.
+// What a page holds, as far as the request that brought it told.
+enum class PromptRole : std::uint8_t {
+  unknown,  // nothing is known; or a part of a prompt, and not where its system prompt ends
+  system,   // the system prompt: whole pages before the first turn
+  user,     // the rest of the prompt
+  output    // generated, at least in part
+};
+constexpr std::size_t kPromptRoles = 4;
+
+constexpr std::string_view name_of(PromptRole role) {
+  constexpr std::string_view kNames[kPromptRoles] = {"unknown", "system", "user", "output"};
+  return kNames[static_cast<std::size_t>(role)];
+}
+
+// How far the parts of a prompt reach on a path, in whole pages from the root.
+struct PromptParts {
+  static constexpr std::uint32_t kUnknown = ~std::uint32_t{0};
+  std::uint32_t system_pages = kUnknown;
+  std::uint32_t prompt_pages = kUnknown;  // the system prompt included
+
+  // `system_tokens`, `prompt_tokens`: 0 = not known.
+  static constexpr PromptParts of(Tokens system_tokens, Tokens prompt_tokens, Tokens page_tokens) {
+    const auto pages = [page_tokens](Tokens tokens) {
+      return tokens == 0 ? kUnknown : static_cast<std::uint32_t>(std::min<Tokens>(tokens / page_tokens, kUnknown - 1));
+    };
+    return {pages(system_tokens), pages(prompt_tokens)};
+  }
+  // Parts of a path that has pages of one role only.
+  static constexpr PromptParts of(PromptRole role) {
+    switch (role) {
+      case PromptRole::unknown: break;
+      case PromptRole::system: return {kUnknown - 1, kUnknown};
+      case PromptRole::user: return {0, kUnknown};
+      case PromptRole::output: return {0, 0};
+    }
+    return {};
+  }
+  constexpr bool known() const { return system_pages != kUnknown || prompt_pages != kUnknown; }
+  // Returns the role of the page that ends `depth_pages` pages from the root.
+  constexpr PromptRole role_at(std::uint32_t depth_pages) const {
+    if (prompt_pages == 0 || depth_pages > prompt_pages) return PromptRole::output;
+    if (system_pages == kUnknown) return PromptRole::unknown;
+    return system_pages != 0 && depth_pages <= system_pages ? PromptRole::system : PromptRole::user;
+  }
+  friend bool operator==(const PromptParts&, const PromptParts&) = default;
+};
+
+// What a policy may know about a node. Sequence numbers count operations of the index.
+//
+// Only `used_at` is a time, in nanoseconds: the Visit::time of the visit that was the last one when the node was
+// used. So its clock is that of the visits: the step of the scheduler in simulations and real runs, the timestamps of
+// the trace in hitrate, the times that the engine passes in the C interface. Equal `last_access` means equal `used_at`.
 struct NodeFacts {
   std::uint64_t last_access = 0;  // stamp of the last request that touched the node
   std::uint64_t inserted = 0;     // insertion number of the node's *last* page
@@ -30,6 +83,13 @@ struct NodeFacts {
   std::int32_t priority = 0;
   std::uint32_t pages = 0;
   std::uint32_t depth_pages = 0;  // pages from the root to the node's end
+  TimeNs used_at = 0;
+  PromptParts parts = {};  // of the request that inserted the node's last page
+
+  // Returns the time since the last use. `now`: Visit::time of the last visit.
+  TimeNs age(TimeNs now) const { return now - used_at; }
+  // Returns the role of the node's last page, which is the next one to be evicted.
+  PromptRole role() const { return parts.role_at(depth_pages); }
 };
 
 // Two words that a policy stores with a node. The index sets both to zero when the node enters the tier, and copies
@@ -56,6 +116,7 @@ struct Visit {
   Tokens output_tokens = 0;       // as many as are known by now; never the future length
   std::span<const PageKey> keys;  // of the path's pages so far, cached or not
   bool further = false;           // the request has made a visit before
+  PromptParts parts = {};         // of the request's path
 };
 
 struct EvictionSetup {

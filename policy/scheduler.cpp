@@ -555,8 +555,15 @@ void Scheduler::decode_done(const PassPart& part, std::uint64_t steps, TimeNs en
 
 // The visit has the step's time, which all ranks share. The end of a pass differs between ranks.
 Visit Scheduler::visit_of(const Request& request, std::span<const PageKey> keys, bool further) const {
-  return {request.record.request, step_time_, request.session, request.record.prompt_tokens,
-          request.generated,      keys,       further};
+  const Tokens prompt = request.record.prompt_tokens;
+  return {.request = request.record.request,
+          .time = step_time_,
+          .session = request.session,
+          .prompt_tokens = prompt,
+          .output_tokens = request.generated,
+          .keys = keys,
+          .further = further,
+          .parts = PromptParts::of(request.system_tokens, prompt, config_.shape.page_tokens)};
 }
 
 // Returns the keys of the request's pages that may be cached.

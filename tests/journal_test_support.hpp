@@ -32,7 +32,7 @@ inline std::vector<std::uint64_t> fields(const Input& input) {
   std::vector<std::uint64_t> all{u64(input.now), u64(input.what.index())};
   if (const auto* a = std::get_if<Arrival>(&input.what)) {
     all.insert(all.end(), {a->request, a->prompt_tokens, a->output_tokens, u64(a->priority), a->session});
-    all.insert(all.end(), {u64(a->part), a->peer, a->attempt});
+    all.insert(all.end(), {u64(a->part), a->peer, a->attempt, a->system_tokens});
     for (const PageKey& key : a->keys) all.insert(all.end(), key.words.begin(), key.words.end());
   } else if (const auto* n = std::get_if<Notice>(&input.what)) {
     all.insert(all.end(), {u64(n->kind), n->request, n->attempt, n->peer, n->first});

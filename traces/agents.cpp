@@ -100,6 +100,7 @@ bool AgentsGenerator::next(TraceRequest& request) {
   request.arrival = session->time;
   request.input = session->input;
   request.output = session->output;
+  request.system = std::min(session->input, session->prefix);
   request.blocks.assign(session->blocks.begin(), session->blocks.end());
   request.session = session->number;
   request.think = session->think;

@@ -90,6 +90,7 @@ bool GroupsGenerator::next(TraceRequest& request) {
   request.clear();
   request.input = prefix + length(config_.question_tokens, kQuestions + prompt);
   request.output = length(config_.output_tokens, kAnswers + prompt);
+  request.system = prefix;
   if (config_.clients != 0) {
     request.session = number % config_.clients + 1;
     request.turn = number / config_.clients + 1;

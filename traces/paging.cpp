@@ -138,6 +138,7 @@ void ArrivalMaker::make(const TraceRequest& request, RequestId ordinal, Input& i
   arrival.output_tokens = std::max<Tokens>(request.output, 1);
   arrival.priority = request.priority;
   arrival.session = request.session;
+  arrival.system_tokens = request.system;
   arrival.keys = keys_of(request);
   input.what = arrival;
 }

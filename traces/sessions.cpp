@@ -140,6 +140,7 @@ void SessionsGenerator::emit(Session& session, TraceRequest& request) {
   request.arrival = session.time;
   request.input = session.input;
   request.output = session.output;
+  request.system = std::min(session.input, config_.prefix_tokens);
   request.session = session.number;
   request.turn = ++session.turn;
   request.think = session.think;

@@ -27,6 +27,7 @@ void ShrunkTrace::shrink(TraceRequest& request) const {
   const Tokens held = request.input - request.uncached_end;
   request.input = request.input / factor_ + (request.input % factor_ != 0 ? 1 : 0);
   if (request.uncached_end != 0) request.uncached_end = request.input - held / factor_;
+  request.system /= factor_;
   request.answer_blocks.clear();
   request.output = request.output / factor_ + (request.output % factor_ != 0 ? 1 : 0);
 }

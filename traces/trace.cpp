@@ -103,7 +103,7 @@ void group(std::vector<std::uint64_t>& blocks, std::size_t factor) {
 
 void TraceRequest::clear() {
   arrival = 0;
-  input = output = 0;
+  input = output = system = 0;
   blocks.clear();
   answer_blocks.clear();
   uncached_end = 0;

@@ -28,6 +28,7 @@
 //   session         integer or string; 0 is a valid session (stored as 2^63, because 0 means "no session" in memory);
 //                   or session_id, as AIPerf writes it
 //   turn            integer
+//   system_length   tokens of the system prompt, with which the input begins; 0 is the same as absent: not known
 //   tenant, type    integer or string; 0 is the same as absent. Tenants never share a page
 //   priority        32-bit integer; a larger value is more important
 //   think_time      ms from the previous answer of the session to this request, for closed loops; or delay, as AIPerf
@@ -77,6 +78,7 @@ struct TraceRequest {
   TimeNs arrival = 0;                 // since the first line of the trace
   Tokens input = 0;                   // >= 1
   Tokens output = 0;                  // >= 1
+  Tokens system = 0;                  // tokens of the system prompt, at the start of the input; 0: not known
   std::vector<std::uint64_t> blocks;  // ids of the input's blocks; the last block may be partial
   // Tokens at the end of the input that the cache of the trace's engine never holds (lmcache). `blocks` has ids for
   // them too, because the cache of another engine may hold them.

@@ -166,6 +166,7 @@ void append_request(std::string& text, const TraceRequest& request) {
     append_number(text, request.blocks[i]);
   }
   text += ']';
+  if (request.system != 0) append_number(text.append(",\"system_length\":"), request.system);
   if (request.session != 0) append_session(text.append(",\"session\":"), request.session);
   if (request.turn != 0) append_number(text.append(",\"turn\":"), request.turn);
   if (request.tenant != 0) append_number(text.append(",\"tenant\":"), request.tenant);

@@ -57,15 +57,16 @@ class Reader {
 };
 
 // The members that travel as they are, in one order for the sender and the receiver. The others own memory.
-constexpr std::tuple kOfArrival{&Arrival::request, &Arrival::prompt_tokens, &Arrival::output_tokens, &Arrival::priority,
-                                &Arrival::session, &Arrival::part,          &Arrival::attempt,       &Arrival::peer};
+constexpr std::tuple kOfArrival{&Arrival::request,  &Arrival::prompt_tokens, &Arrival::output_tokens,
+                                &Arrival::priority, &Arrival::session,       &Arrival::system_tokens,
+                                &Arrival::part,     &Arrival::attempt,       &Arrival::peer};
 constexpr std::tuple kOfNotice{&Notice::kind, &Notice::request, &Notice::attempt, &Notice::peer, &Notice::first};
 constexpr std::tuple kOfLandedPages{&LandedPages::request, &LandedPages::attempt, &LandedPages::write};
 constexpr std::tuple kOfEvent{&Event::kind,      &Event::time,    &Event::tier,        &Event::reason,
                               &Event::pages,     &Event::tokens,  &Event::duration_ns, &Event::cause,
                               &Event::operation, &Event::request, &Event::pool};
 // A new member must travel, too.
-static_assert(sizeof(Arrival) == 72 && sizeof(Notice) == 48 && sizeof(LandedPages) == 24 && sizeof(Event) == 120);
+static_assert(sizeof(Arrival) == 80 && sizeof(Notice) == 48 && sizeof(LandedPages) == 24 && sizeof(Event) == 120);
 
 template <typename Of, typename Members>
 void put_members(std::string& bytes, const Of& of, const Members& members) {

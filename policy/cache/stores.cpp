@@ -191,9 +191,9 @@ void Cache::store_node(NodeId id, Pages first, Pages pages, std::size_t tiers_to
   const std::span<const SlotId> slots = config_.host_pages != 0 ? node.host.slots : node.device.slots;
   const std::uint64_t store = ++last_store_;
   Store made{held, 0, id, {}};
-  made.jobs =
-      storage_.write(store, prior, std::span(node.keys()).subspan(first, pages), std::span(slots).subspan(first, pages),
-                     config_.host_pages != 0 ? Tier::host : Tier::device, tiers_to, node.facts.priority);
+  made.jobs = storage_.write(
+      store, prior, std::span(node.keys()).subspan(first, pages), std::span(slots).subspan(first, pages),
+      config_.host_pages != 0 ? Tier::host : Tier::device, tiers_to, node.facts.priority, 0, node.facts.parts);
   const bool to_end = first + pages == tree_.node(id).facts.pages;
   for (std::size_t at = 0; at < pools_.size() && to_end; ++at) {
     FurtherPool& index = *pools_[at].index;

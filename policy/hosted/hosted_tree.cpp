@@ -258,7 +258,8 @@ const char* HostedTree::visit(const Call& call) {
                 .prompt_tokens = call.prompt_tokens,
                 .output_tokens = call.output_tokens,
                 .keys = call.keys,
-                .further = call.value == 1});
+                .further = call.value == 1,
+                .parts = PromptParts::of(0, call.prompt_tokens, setup_.page_tokens)});
   return nullptr;
 }
 

@@ -74,6 +74,7 @@ RadixTree::RadixTree(std::unique_ptr<EvictionPolicy> device, std::unique_ptr<Evi
                      std::unique_ptr<EvictionPolicy> candidates, std::unique_ptr<EvictionPolicy> shadowed)
     : policies_{std::move(device), std::move(host), std::move(candidates), std::move(shadowed)} {
   KV_CHECK(static_cast<bool>(policy(PolicyRole::device)), "the device tier needs an eviction policy");
+  KV_CHECK(policy(PolicyRole::shadowed).learner == nullptr, "the policy of shadowed copies keeps no marks");
   for (const auto& installed : policies_) looks_ahead_ |= installed.looks_ahead != nullptr;
   Node& top = nodes_.emplace_back();  // the root: no pages, counts as on every tier, is never offered
   top.alive = true;
@@ -220,7 +221,7 @@ bool RadixTree::is_offered_to(const Node& n, PolicyRole role) const {
 
 PolicyNode RadixTree::policy_view(NodeId id, std::size_t role) {
   Node& n = mutable_node(id);
-  return {id, n.facts, n.keys(), n.marks[role]};
+  return {id, n.facts, n.keys(), role < kMarks ? n.marks[role] : unused_marks_};
 }
 
 ShadowedCopies::State RadixTree::shadowed_state(const Node& n) const {
@@ -237,6 +238,8 @@ ShadowedCopies::State RadixTree::shadowed_state(const Node& n) const {
 }
 
 void RadixTree::visit(const Visit& visit) {
+  now_ = visit.time;
+  parts_ = visit.parts;
   for (const auto& policy : policies_) {
     if (policy.learner != nullptr) policy.learner->visit(visit);
   }
@@ -294,7 +297,7 @@ void RadixTree::notify_entered(NodeId id, Tier tier) {
   const bool there = policies_[other] && is_in_tier_of(n, other);
   for (std::size_t role = 0; role < kPolicies; ++role) {
     if (tier_of(role) != tier) continue;
-    mutable_node(id).marks[role] = {};
+    if (role < kMarks) mutable_node(id).marks[role] = {};
     LearnsFromVisits* const learner = policies_[role].learner;
     if (learner == nullptr) continue;
     if (there) {
@@ -358,7 +361,9 @@ PrefixMatch RadixTree::match(std::span<const PageKey> keys) {
 }
 
 void RadixTree::stamp(NodeId id, std::uint64_t stamp) {
-  mutable_node(id).facts.last_access = stamp;
+  NodeFacts& facts = mutable_node(id).facts;
+  facts.last_access = stamp;
+  facts.used_at = now_;
   reoffer(id);
 }
 
@@ -366,6 +371,8 @@ void RadixTree::touch(NodeId end, std::uint64_t stamp, Touch kind) {
   for (NodeId at = end; at != root(); at = node(at).parent) {
     Node& touched = mutable_node(at);
     touched.facts.last_access = stamp;
+    touched.facts.used_at = now_;
+    if (!touched.facts.parts.known()) touched.facts.parts = parts_;
     if (kind == Touch::access) ++touched.facts.hits;
     for (std::size_t role = 0; role < kPolicies; ++role) {
       LearnsFromVisits* const learner = policies_[role].learner;
@@ -406,6 +413,8 @@ NodeId RadixTree::insert(NodeId parent, std::span<const PageKey> keys, std::span
   leaf.device.slots.append(device);
   leaf.host.slots.append(host);
   leaf.facts.last_access = stamp;
+  leaf.facts.used_at = now_;
+  leaf.facts.parts = parts_;
   leaf.facts.inserted = insertions_;
   leaf.facts.hits = first_hits_;
   leaf.facts.priority = priority;
@@ -498,6 +507,7 @@ void RadixTree::join_only_child(NodeId id) {
   upper.facts.pages += lower.facts.pages;
   upper.facts.depth_pages = lower.facts.depth_pages;
   upper.facts.inserted = lower.facts.inserted;
+  upper.facts.parts = lower.facts.parts;
   upper.marks = lower.marks;  // policies keep what they know about a node's end, which is the lower part's
   free_node(lower_id);
 }

@@ -50,9 +50,10 @@
 
 namespace kvtwin {
 
-// The roles that an eviction policy can have in a tree. A node has marks for each role.
+// The roles that an eviction policy can have in a tree. A node has marks for each role but the last one, whose policy
+// keeps no marks.
 enum class PolicyRole : std::uint8_t { device, host, candidates, shadowed };
-constexpr std::size_t kPolicies = 4;
+constexpr std::size_t kPolicies = 4, kMarks = 3;
 
 // The memory tiers, which the tree indexes.
 constexpr Tier kTiersOfTree[] = {Tier::device, Tier::host};
@@ -85,7 +86,7 @@ struct alignas(64) Node {
   PageList<PageKey> longer_keys;  // all keys, if the node has more than one page
   Residency device, host;
   NodeFacts facts;
-  std::array<PolicyMarks, kPolicies> marks{};  // by PolicyRole
+  std::array<PolicyMarks, kMarks> marks{};  // by PolicyRole
 
   // One key per page.
   std::span<const PageKey> keys() const {
@@ -115,7 +116,7 @@ class RadixTree {
  public:
   // `device` and `host` choose the victims of their tier. `host` may be null: no such tier. With `candidates`, pages
   // leave L1 by choice, and `candidates` chooses the next ones. `shadowed` chooses which copy on L2 is dropped next
-  // while L1 has the page too (see also order_shadowed_copies).
+  // while L1 has the page too (see also order_shadowed_copies). Requires: `shadowed` does not learn from visits.
   RadixTree(std::unique_ptr<EvictionPolicy> device, std::unique_ptr<EvictionPolicy> host,
             std::unique_ptr<EvictionPolicy> candidates = nullptr, std::unique_ptr<EvictionPolicy> shadowed = nullptr);
 
@@ -151,7 +152,8 @@ class RadixTree {
   // Nodes enter with this number of hits.
   void set_first_hits(std::uint32_t hits) { first_hits_ = hits; }
 
-  // A request goes to work. Calls visit() of the policies.
+  // A request goes to work. Calls visit() of the policies. Until the next visit, nodes that are used get this time, and
+  // nodes that are inserted, or that are used and have no known parts, get the parts.
   void visit(const Visit& visit);
   // Calls the policies that take hints or look ahead at the queue.
   void hint(const Hint& hint, TimeNs time);
@@ -272,6 +274,9 @@ class RadixTree {
   NodeTable by_first_key_;
   std::array<InstalledPolicy, kPolicies> policies_;  // null: the role is not used
   std::uint64_t stamp_ = 0, insertions_ = 0;
+  TimeNs now_ = 0;            // of the last visit
+  PromptParts parts_;         // of the last visit
+  PolicyMarks unused_marks_;  // of the role that keeps none
   std::optional<ShadowedCopies> shadowed_copies_;
   bool split_refreshes_ = false, host_evicts_leaving_ = false, joins_nodes_ = true, host_prefix_closed_ = true;
   std::uint32_t first_hits_ = 1;

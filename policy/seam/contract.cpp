@@ -298,6 +298,7 @@ BrokenTerm SeamContract::take(const Arrival& arrival, TimeNs) {
   if (again && has_living_part(arrival)) return "a request is sent again after the notice that its engine is lost";
   next_request_ = std::max(next_request_, arrival.request + 1);
   if (arrival.prompt_tokens == 0 || arrival.output_tokens == 0) return "a request has a prompt and an output";
+  if (arrival.system_tokens > arrival.prompt_tokens) return "a system prompt is a part of the prompt";
   if (arrival.keys.size() > arrival.prompt_tokens + arrival.output_tokens) return "a key names at least one token";
   PageKey prior;  // all zero before the first page
   for (const PageKey& key : arrival.keys) {

@@ -20,7 +20,11 @@ constexpr std::size_t kCommonBytes = 24;  // the common begin of every payload
 // its values, a notice its slots.
 constexpr std::array<std::size_t, kKinds> kPayloadBytes = {64, 44, 72, 32, 36, 56};
 constexpr std::size_t kPartBytes = 12;   // what version 4 has added to an arrival
+constexpr std::size_t kSystemBytes = 8;  // what version 7 has added to an arrival
 constexpr std::size_t kUsableBytes = 4;  // what version 6 has added to a completion, beside the lengths
+constexpr std::size_t added_to_arrival(std::uint32_t version) {
+  return version < 4 ? 0 : version < 7 ? kPartBytes : kPartBytes + kSystemBytes;
+}
 constexpr std::size_t kSlotBytes = 4;
 constexpr std::size_t kValueBytes = 8;
 // The reduction of version 2.
@@ -57,7 +61,8 @@ class Words {
 bool in_range(const Arrival& arrival) {
   return arrival.request != kNoRequest && arrival.prompt_tokens >= 1 && arrival.prompt_tokens <= kMaxJournalTokens &&
          arrival.output_tokens >= 1 && arrival.output_tokens <= kMaxJournalTokens &&
-         arrival.keys.size() <= kMaxJournalKeys && arrival.part <= RequestPart::decode;
+         arrival.system_tokens <= arrival.prompt_tokens && arrival.keys.size() <= kMaxJournalKeys &&
+         arrival.part <= RequestPart::decode;
 }
 bool in_range(const Notice& notice) {
   return notice.kind <= NoticeKind::peer_lost && notice.slots.size() <= kMaxJournalKeys &&
@@ -97,7 +102,8 @@ void store(std::byte* to, const Arrival& arrival) {
   }
   to = store_le32(to, static_cast<std::uint32_t>(arrival.part));
   to = store_le32(to, arrival.peer);
-  store_le32(to, arrival.attempt);
+  to = store_le32(to, arrival.attempt);
+  store_le64(to, arrival.system_tokens);
 }
 
 void store(std::byte* to, const Notice& notice) {
@@ -185,7 +191,7 @@ PayloadSizes payload_sizes(InputKind kind, std::uint32_t version) {
   const std::size_t least = kPayloadBytes[static_cast<std::size_t>(kind)];
   switch (kind) {
     case InputKind::arrival: {
-      const std::size_t part = version < 4 ? 0 : kPartBytes;
+      const std::size_t part = added_to_arrival(version);
       return {least + part, least + part + kMaxJournalKeys * kKeySize};
     }
     case InputKind::completion:
@@ -233,7 +239,8 @@ void JournalWriter::append(const Input& input, const DecisionMark& after) {
   KV_CHECK(!finished_, "a finished journal takes no more inputs");
   KV_CHECK(in_range(input, after, last_now_, last_mark_), "an input keeps the seam's field ranges");
   std::size_t size = kPayloadBytes[input.what.index()];
-  if (const auto* arrival = std::get_if<Arrival>(&input.what)) size += arrival->keys.size() * kKeySize + kPartBytes;
+  if (const auto* arrival = std::get_if<Arrival>(&input.what))
+    size += arrival->keys.size() * kKeySize + added_to_arrival(kJournalVersion);
   if (const auto* completion = std::get_if<Completion>(&input.what)) {
     size += kUsableBytes + completion->usable.size() * kValueBytes;
   }
@@ -314,7 +321,7 @@ bool JournalReader::parse_payload(InputKind kind, const std::byte* payload, std:
       arrival.session = words.u64();
       arrival.priority = static_cast<std::int32_t>(words.u32());
       const std::size_t keys = words.u32();
-      const std::size_t part = frames_.version() < 4 ? 0 : kPartBytes;
+      const std::size_t part = added_to_arrival(frames_.version());
       if (size != kPayloadBytes[0] + keys * kKeySize + part) return false;
       keys_.resize(keys);  // never more than the payload has
       for (PageKey& key : keys_) {
@@ -326,6 +333,7 @@ bool JournalReader::parse_payload(InputKind kind, const std::byte* payload, std:
         arrival.peer = words.u32();
         arrival.attempt = words.u32();
       }
+      if (frames_.version() >= 7) arrival.system_tokens = words.u64();
       record.input.what = arrival;
       break;
     }

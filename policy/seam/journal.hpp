@@ -3,7 +3,8 @@
 //
 //   payload  i64 now | u64 decisions | u64 digest, and by type:
 //     1 arrival     u64 request | u64 prompt | u64 output | u64 session | i32 priority | u32 keys | 32 each key |
-//                   u32 part | u32 peer | u32 attempt; before version 4 without the last three
+//                   u32 part | u32 peer | u32 attempt | u64 system prompt; before version 7 without the last, before
+//                   version 4 without the last four
 //     2 hint        u64 subject | i64 value | u32 kind
 //     3 completion  u64 id | u64 bytes | u64 steps | i64 stalled | u64 pages | u32 status | u32 cause |
 //                   u32 usable lengths | u64 each; before version 6 without the last two
@@ -15,7 +16,7 @@
 // A journal without its end record is truncated, wherever it was cut. The text belongs to the caller: by convention the
 // resolved experiment, from which the engine's configuration is made.
 //
-// Version 6 is written. Versions 2 to 5 are read too. Before version 5, no completion has the cause `lease`. Before
+// Version 7 is written. Versions 2 to 6 are read too. Before version 5, no completion has the cause `lease`. Before
 // version 4 there is one engine, and no notice. In version 2, a reduction always has 16 values, with zeros after the
 // engine's own.
 //
@@ -35,7 +36,7 @@
 
 namespace kvtwin {
 
-constexpr std::uint32_t kJournalVersion = 6;                   // the version that is written
+constexpr std::uint32_t kJournalVersion = 7;                   // the version that is written
 constexpr std::uint32_t kOldestJournalVersion = 2;             // the oldest version that is read
 constexpr std::size_t kMaxJournalKeys = std::size_t{1} << 26;  // of one arrival
 // So that no sum of a request's tokens overflows.

@@ -289,6 +289,7 @@ struct Arrival {
   RequestPart part = RequestPart::whole;
   std::uint32_t peer = 0;     // of a part: seat of the engine that serves the other part
   std::uint32_t attempt = 0;  // larger if the request is sent again, because an engine has died
+  Tokens system_tokens = 0;   // the prompt begins with a system prompt of this length; 0 = not known
 };
 
 enum class Status : std::uint8_t {

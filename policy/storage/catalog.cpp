@@ -30,6 +30,7 @@ std::uint32_t Catalog::name(const PageKey& key) {
     KV_CHECK(entries_.size() < kNone, "a catalog has a number for every page");
     id = static_cast<std::uint32_t>(entries_.size());
     entries_.grow();
+    used_at_.grow();
   } else {
     id = free_.back();
     free_.pop_back();
@@ -84,7 +85,8 @@ std::uint32_t Catalog::depth_below(std::uint32_t parent) const {
   return entries_[parent].depth == 0 ? 0 : entries_[parent].depth + 1;
 }
 
-NodeFacts Catalog::facts(const Entry& entry) {
+NodeFacts Catalog::facts(std::uint32_t id) const {
+  const Entry& entry = entries_[id];
   NodeFacts facts;
   facts.last_access = entry.last_access;
   facts.inserted = entry.inserted;
@@ -92,12 +94,14 @@ NodeFacts Catalog::facts(const Entry& entry) {
   facts.priority = entry.priority;
   facts.pages = 1;
   facts.depth_pages = entry.depth;
+  facts.used_at = used_at_[id];
+  facts.parts = PromptParts::of(entry.role);
   return facts;
 }
 
 template <typename Call>
 void Catalog::with_node(std::uint32_t id, Call call) {
-  const NodeFacts known = facts(entries_[id]);
+  const NodeFacts known = facts(id);
   const PageKey key = entries_.key(id);
   PolicyMarks marks = id < marks_.size() ? marks_[id] : PolicyMarks{};
   call(PolicyNode{NodeId{id}, known, {&key, 1}, marks});
@@ -135,8 +139,8 @@ Pages Catalog::take_victims(Pages objects, std::vector<PageKey>& victims, std::s
   return room_for(objects, pool);
 }
 
-void Catalog::begin_write(const PageKey* prior, std::span<const PageKey> keys, std::int32_t priority,
-                          std::size_t pool) {
+void Catalog::begin_write(const PageKey* prior, std::span<const PageKey> keys, std::int32_t priority, std::size_t pool,
+                          const PromptParts& parts) {
   KV_CHECK(room_for(keys.size(), pool) == keys.size(), "room was made before");
   std::uint32_t parent = prior == nullptr ? kNone : name(*prior);
   least_priority_ = std::min(least_priority_, priority);
@@ -148,11 +152,13 @@ void Catalog::begin_write(const PageKey* prior, std::span<const PageKey> keys, s
     entry.state = State::arriving;
     entry.pool = static_cast<std::uint8_t>(pool);
     entry.last_access = stamp_;
+    used_at_[id] = now_;
     entry.inserted = ++insertions_;
     entry.hits = 1;
     entry.priority = priority;
     set_marks(id, {});
     entry.depth = depth_below(parent);
+    entry.role = entry.depth == 0 ? PromptRole::unknown : parts.role_at(entry.depth);
     attach(id, parent);
     notify_learner(id, [](LearnsFromVisits& learner, const PolicyNode& node) { learner.entered(node); });
     parent = id;
@@ -187,9 +193,11 @@ void Catalog::adopt(const PageKey* prior, std::span<const PageKey> keys, std::si
       entry.pool = static_cast<std::uint8_t>(pool);
       entry.arrived = ++arrivals_;
       entry.last_access = stamp_;
+      used_at_[id] = now_;
       entry.inserted = ++insertions_;
       entry.hits = 1;
       entry.priority = 0;
+      entry.role = PromptRole::unknown;
       set_marks(id, {});
       entry.depth = depth_below(parent);
       used_ += sizes_[pool];
@@ -218,6 +226,7 @@ void Catalog::touch(std::span<const PageKey> keys) {
     const std::uint32_t id = find(key);
     if (id == kNone || entries_[id].state == State::named) continue;
     entries_[id].last_access = stamp_;
+    used_at_[id] = now_;
     ++entries_[id].hits;
     entries_[id].depth = depth_below(entries_[id].parent);  // a page above may have become known
     notify_learner(id, [](LearnsFromVisits& learner, const PolicyNode& node) { learner.touched(node); });

@@ -10,7 +10,7 @@
 // be known while its parent is not, because under write-back the pages above are written later. Only L1, L2 and L3
 // together are prefix-closed. An unknown parent of known pages is kept by name only.
 //
-// Cost: begin_write, adopt and touch O(pages); a victim O(log pages). Memory: about 80 bytes per block key, besides the
+// Cost: begin_write, adopt and touch O(pages); a victim O(log pages). Memory: about 90 bytes per block key, besides the
 // eviction policy's.
 #pragma once
 
@@ -49,7 +49,8 @@ class Catalog {
 
   // Begins to write consecutive pages of a chain, or one object of another pool. Requires: none of them is known; there
   // is room. `prior`: the page before them, null at the start of the chain; the object's page.
-  void begin_write(const PageKey* prior, std::span<const PageKey> keys, std::int32_t priority, std::size_t pool = 0);
+  void begin_write(const PageKey* prior, std::span<const PageKey> keys, std::int32_t priority, std::size_t pool = 0,
+                   const PromptParts& parts = {});
   // The write has ended. The first `stored` pages are there now, the others are absent again.
   void end_write(std::span<const PageKey> keys, Pages stored);
   // A look-up has found these pages: adds those that are not known, as far as there is room. Their priority is 0,
@@ -57,6 +58,7 @@ class Catalog {
   void adopt(const PageKey* prior, std::span<const PageKey> keys, std::size_t pool = 0);
 
   void visit(const Visit& visit) {
+    now_ = visit.time;
     if (policy_.learner != nullptr) policy_.learner->visit(visit);
   }
   void hint(const Hint& hint, TimeNs time) {
@@ -89,6 +91,7 @@ class Catalog {
     std::int32_t priority = 0;
     State state = State::named;
     std::uint8_t pool = 0;
+    PromptRole role = PromptRole::unknown;
   };
 
   auto key_of() const {
@@ -103,7 +106,7 @@ class Catalog {
   void refresh(std::uint32_t id);
   void reoffer(std::span<const PageKey> keys);
   std::uint32_t depth_below(std::uint32_t parent) const;
-  static NodeFacts facts(const Entry& entry);
+  NodeFacts facts(std::uint32_t id) const;
   // Calls call(node) with the entry as a policy sees it.
   template <typename Call>
   void with_node(std::uint32_t id, Call call);
@@ -120,11 +123,13 @@ class Catalog {
   InstalledPolicy policy_;
   // By entry.
   KeyedList<Entry> entries_;
+  ChunkedList<TimeNs> used_at_;     // beside the entries, which fill a cache line
   std::vector<PolicyMarks> marks_;  // of the first entries: no later one has marks
   std::vector<std::uint32_t> free_;
   NodeTable by_key_;
   std::unordered_map<std::uint32_t, std::uint32_t> pinned_;  // by pinned entry
   std::uint64_t stamp_ = 0, insertions_ = 0, arrivals_ = 0;
+  TimeNs now_ = 0;                   // of the last visit
   std::int32_t least_priority_ = 0;  // no entry has a lower priority; adopted entries have 0
   Pages used_ = 0, used_max_ = 0;
 };

@@ -138,17 +138,17 @@ void Storage::cancel(const StorageAnswer& get) {
 
 std::uint32_t Storage::write(std::uint64_t hold, const PageKey* prior, std::span<const PageKey> keys,
                              std::span<const SlotId> slots, Tier memory, std::size_t tiers_to, std::int32_t priority,
-                             std::size_t pool) {
+                             std::size_t pool, const PromptParts& parts) {
   std::uint32_t jobs = 0;
   for (std::size_t tier = 0; tier < tiers_to; ++tier) {
-    jobs += write_to(tier, hold, prior, keys, slots, memory, priority, pool);
+    jobs += write_to(tier, hold, prior, keys, slots, memory, priority, pool, parts);
   }
   return jobs;
 }
 
 std::uint32_t Storage::write_to(std::size_t tier, std::uint64_t hold, const PageKey* prior,
                                 std::span<const PageKey> keys, std::span<const SlotId> slots, Tier memory,
-                                std::int32_t priority, std::size_t pool) {
+                                std::int32_t priority, std::size_t pool, const PromptParts& parts) {
   std::uint32_t jobs = 0;
   const std::vector<PageKey> objects = pool == 0 ? std::vector<PageKey>{} : keys_in(pool, keys);
   const std::span<const PageKey> named = pool == 0 ? keys : std::span<const PageKey>(objects);
@@ -165,7 +165,7 @@ std::uint32_t Storage::write_to(std::size_t tier, std::uint64_t hold, const Page
     }
     const PageKey* before = first == 0 ? prior : &keys[first - 1];
     jobs += write_run(tier, hold, before, keys.subspan(first, at - first), slots.subspan(first, at - first), memory,
-                      priority, pool);
+                      priority, pool, parts);
   }
   return jobs;
 }
@@ -174,7 +174,7 @@ std::uint32_t Storage::write_to(std::size_t tier, std::uint64_t hold, const Page
 void Storage::begin_write(std::size_t tier, const Job& job) {
   Catalog& catalog = tiers_[tier].catalog;
   if (job.answer.pool == 0) {
-    catalog.begin_write(job.prior ? &*job.prior : nullptr, job.keys, job.priority);
+    catalog.begin_write(job.prior ? &*job.prior : nullptr, job.keys, job.priority, 0, job.parts);
     return;
   }
   for (std::size_t i = 0; i < job.keys.size(); ++i) {
@@ -184,7 +184,7 @@ void Storage::begin_write(std::size_t tier, const Job& job) {
 
 std::uint32_t Storage::write_run(std::size_t tier, std::uint64_t hold, const PageKey* prior,
                                  std::span<const PageKey> keys, std::span<const SlotId> slots, Tier memory,
-                                 std::int32_t priority, std::size_t pool) {
+                                 std::int32_t priority, std::size_t pool, const PromptParts& parts) {
   std::uint32_t jobs = 0;
   while (!keys.empty()) {
     const Pages wanted = std::min<Pages>(keys.size(), config_.storage_batch_pages);
@@ -205,6 +205,7 @@ std::uint32_t Storage::write_run(std::size_t tier, std::uint64_t hold, const Pag
       job.slots.assign(slots.begin(), slots.begin() + static_cast<std::ptrdiff_t>(room));
       job.hold = hold;
       job.priority = priority;
+      job.parts = parts;
       begin_write(tier, job);
       writing_ += room;
       sink_.decide(tier == 0 ? DecisionKind::store : DecisionKind::store_next, Reason::none, keys.front(), room,

@@ -87,14 +87,15 @@ class Storage {
   void cancel(OperationId look_up) { substrate_.cancel(look_up); }
 
   // Writes the pages, or what the pool has of them, that a tier does not know yet, to every tier below `tiers_to`.
-  // `prior`: the key of the page before them, or null. Raises the priority of all these pages. Returns the number of
-  // operations that will put `hold` into `ended`.
+  // `prior`: the key of the page before them, or null. `parts`: of their path. Raises the priority of all these pages.
+  // Returns the number of operations that will put `hold` into `ended`.
   std::uint32_t write(std::uint64_t hold, const PageKey* prior, std::span<const PageKey> keys,
                       std::span<const SlotId> slots, Tier memory, std::size_t tiers_to, std::int32_t priority,
-                      std::size_t pool = 0);
+                      std::size_t pool = 0, const PromptParts& parts = {});
   // The same to one tier.
   std::uint32_t write_to(std::size_t tier, std::uint64_t hold, const PageKey* prior, std::span<const PageKey> keys,
-                         std::span<const SlotId> slots, Tier memory, std::int32_t priority, std::size_t pool = 0);
+                         std::span<const SlotId> slots, Tier memory, std::int32_t priority, std::size_t pool = 0,
+                         const PromptParts& parts = {});
   // Bytes of an object of the pool, of one rank.
   Bytes object_bytes(std::size_t pool) const {
     return pool == 0 ? config_.page_bytes() : config_.pools[pool - 1].shape.page_bytes();
@@ -138,6 +139,7 @@ class Storage {
     std::uint32_t attempts = 0;
     TimeNs submitted = 0;       // on this rank; for events only
     std::int32_t priority = 0;  // sets
+    PromptParts parts;          // sets: of their path
   };
   struct TierState {
     Catalog catalog;
@@ -149,7 +151,8 @@ class Storage {
   static std::size_t queue_of(StorageVerb verb, Tier memory);
   OperationId submit(std::size_t tier, Job job, std::span<const PageKey> keys, std::span<const SlotId> slots);
   std::uint32_t write_run(std::size_t tier, std::uint64_t hold, const PageKey* prior, std::span<const PageKey> keys,
-                          std::span<const SlotId> slots, Tier memory, std::int32_t priority, std::size_t pool);
+                          std::span<const SlotId> slots, Tier memory, std::int32_t priority, std::size_t pool,
+                          const PromptParts& parts);
   Pages make_room(std::size_t tier, const PageKey* prior, Pages pages, std::size_t pool);
   void begin_write(std::size_t tier, const Job& job);
   bool is_state(std::size_t pool) const { return pool != 0 && config_.pools[pool - 1].closure == Closure::point; }

@@ -464,8 +464,15 @@ class Replays {
       KV_CHECK(arrival.keys.size() >= arrival.prompt_tokens / config_.block_tokens,
                "an arrival has a key for every full block");
     }
-    const Visit visit{arrival.request,       input.now,    session, arrival.prompt_tokens,
-                      arrival.output_tokens, arrival.keys, false};
+    PromptParts parts = PromptParts::of(arrival.system_tokens, arrival.prompt_tokens, config_.block_tokens);
+    parts.prompt_pages = static_cast<std::uint32_t>(arrival.keys.size());  // a started block counts
+    const Visit visit{.request = arrival.request,
+                      .time = input.now,
+                      .session = session,
+                      .prompt_tokens = arrival.prompt_tokens,
+                      .output_tokens = arrival.output_tokens,
+                      .keys = arrival.keys,
+                      .parts = parts};
     const bool counts = served_++ >= config_.warm_up;
     for (Run& run : runs_) {
       if (run.replay == nullptr) continue;

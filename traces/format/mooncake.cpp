@@ -33,6 +33,7 @@ enum Key : unsigned {
   key_hint = 1U << 9,
   key_value = 1U << 10,
   key_think_time = 1U << 11,
+  key_system_length = 1U << 12,
 };
 
 struct KeyName {
@@ -44,6 +45,7 @@ constexpr KeyName kKeys[] = {
     {"input_length", key_input_length},
     {"output_length", key_output_length},
     {"hash_ids", key_hash_ids},
+    {"system_length", key_system_length},
     {"session", key_session},
     {"session_id", key_session},
     {"turn", key_turn},
@@ -226,6 +228,7 @@ void MooncakeReader::read_key(Key key, std::string_view name, const JsonValue& v
     case key_timestamp: request.arrival = time_field(lines_, name, value, kNsPerMs); break;
     case key_input_length: request.input = natural_field(lines_, name, value, kMaxTraceTokens); break;
     case key_output_length: request.output = natural_field(lines_, name, value, kMaxTraceTokens); break;
+    case key_system_length: request.system = natural_field(lines_, name, value, kMaxTraceTokens); break;
     case key_hash_ids: ids_field(lines_, name, value, kAny, request.blocks); break;
     case key_session: request.session = session_field(lines_, name, value); break;
     case key_think_time: request.think = time_field(lines_, name, value, kNsPerMs); break;
@@ -263,6 +266,11 @@ void MooncakeReader::check_request(TraceRequest& request) {
     }
   }
   if (request.input == 0) lines_.fail("input_length", "is 0; a request has at least 1 input token");
+  if (request.system > request.input) {
+    lines_.fail("system_length", "is " + std::to_string(request.system) +
+                                     "; a system prompt is a part of the input of " + std::to_string(request.input) +
+                                     " tokens");
+  }
   const Tokens blocks = (request.input - 1) / block_tokens_ + 1;
   sizes_.add(request.input, request.blocks.size());
   if (request.blocks.size() != blocks) refuse_block_size(request, blocks);

@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "tests/policy_test_support.hpp"
 
@@ -20,6 +22,8 @@ struct Page {
   std::optional<PageKey> parent;
   Place place = Place::absent;
   std::uint64_t last_access = 0, inserted = 0;
+  TimeNs used_at = 0;
+  PromptRole role = PromptRole::unknown;
   std::uint32_t pins = 0;
 };
 
@@ -40,7 +44,7 @@ class Model {
         std::ranges::count_if(pages_, [](const auto& entry) { return entry.second.place != Place::absent; }));
   }
 
-  void put(std::span<const PageKey> keys, Place place) {
+  void put(std::span<const PageKey> keys, Place place, TimeNs now, const PromptParts& parts) {
     ++stamp_;
     for (const PageKey& key : keys) {
       if (knows(key)) continue;
@@ -49,6 +53,8 @@ class Model {
       page.place = place;
       page.last_access = stamp_;
       page.inserted = ++insertions_;
+      page.used_at = now;
+      page.role = parts.role_at(depth_of(key));
     }
   }
   void arrive(const PageKey& key) { pages_.at(key).place = Place::there; }
@@ -56,11 +62,17 @@ class Model {
   void forget(const PageKey& key) {
     if (is(key, Place::there)) lose(key);
   }
-  void touch(std::span<const PageKey> keys) {
+  void touch(std::span<const PageKey> keys, TimeNs now) {
     ++stamp_;
     for (const PageKey& key : keys) {
-      if (knows(key)) pages_.at(key).last_access = stamp_;
+      if (!knows(key)) continue;
+      pages_.at(key).last_access = stamp_;
+      pages_.at(key).used_at = now;
     }
+  }
+  std::uint32_t depth_of(const PageKey& key) const {
+    const std::optional<PageKey>& parent = pages_.at(key).parent;
+    return parent ? 1 + depth_of(*parent) : 1;
   }
   void pin(const PageKey& key, int by) { pages_.at(key).pins += static_cast<std::uint32_t>(by); }
 
@@ -105,14 +117,40 @@ class Model {
   std::uint64_t stamp_ = 0, insertions_ = 0;
 };
 
+// LRU that remembers what it was told of the pages on offer.
+class Watching final : public EvictionPolicy {
+ public:
+  void offer(const PolicyNode& node) override {
+    offered_[node.id] = {node.keys.front(), node.facts};
+    lru_->offer(node);
+  }
+  void withdraw(NodeId node) override {
+    offered_.erase(node);
+    lru_->withdraw(node);
+  }
+  NodeId victim() override { return lru_->victim(); }
+  std::size_t offered() const override { return lru_->offered(); }
+  bool is_offered(NodeId node) const override { return lru_->is_offered(node); }
+  const std::map<NodeId, std::pair<PageKey, NodeFacts>>& told() const { return offered_; }
+
+ private:
+  std::unique_ptr<EvictionPolicy> lru_ = make_eviction("lru");
+  std::map<NodeId, std::pair<PageKey, NodeFacts>> offered_;
+};
+
 struct Write {
   std::vector<PageKey> keys;
 };
 
 class Twin {
  public:
-  explicit Twin(std::uint64_t seed)
-      : random_(seed), capacity_(random_.between(1, 14)), catalog_(capacity_, make_eviction("lru")), model_(capacity_) {
+  explicit Twin(std::uint64_t seed) : Twin(seed, std::make_unique<Watching>()) {}
+  Twin(std::uint64_t seed, std::unique_ptr<Watching> policy)
+      : random_(seed),
+        capacity_(random_.between(1, 14)),
+        watching_(*policy),
+        catalog_(capacity_, std::move(policy)),
+        model_(capacity_) {
     for (std::uint64_t i = 0; i < 4; ++i) {
       std::vector<PageKey> chain;
       if (!chains_.empty()) {
@@ -126,6 +164,10 @@ class Twin {
   }
 
   void step() {
+    if (random_.chance(30)) {
+      visit_.time += static_cast<TimeNs>(random_.below(3));
+      catalog_.visit(visit_);
+    }
     switch (random_.below(10)) {
       case 0:
       case 1:
@@ -148,6 +190,8 @@ class Twin {
     compare();
     EXPECT_EQ(catalog_.used(), 0U) << "what nothing holds can go";
   }
+
+  static inline std::uint64_t roles_seen = 0;
 
  private:
   struct Stretch {
@@ -172,8 +216,9 @@ class Twin {
     if (drawn.prior != nullptr) pin_both(*drawn.prior, -1);
     if (room == 0) return;
     drawn.keys = drawn.keys.first(room);
-    catalog_.begin_write(drawn.prior, drawn.keys, 0);
-    model_.put(drawn.keys, Place::coming);
+    const PromptParts parts = PromptParts::of(random_.below(3), random_.below(7), 1);
+    catalog_.begin_write(drawn.prior, drawn.keys, 0, 0, parts);
+    model_.put(drawn.keys, Place::coming, visit_.time, parts);
     writes_.push_back({{drawn.keys.begin(), drawn.keys.end()}});
   }
 
@@ -190,12 +235,12 @@ class Twin {
   void adopt() {
     const Stretch drawn = draw();
     catalog_.adopt(drawn.prior, drawn.keys);
-    model_.put(drawn.keys, Place::there);
+    model_.put(drawn.keys, Place::there, visit_.time, {});
   }
   void touch() {
     const Stretch drawn = draw();
     catalog_.touch(drawn.keys);
-    model_.touch(drawn.keys);
+    model_.touch(drawn.keys, visit_.time);
   }
   void pin_both(const PageKey& key, int by) {
     by > 0 ? catalog_.pin(key) : catalog_.unpin(key);
@@ -236,16 +281,27 @@ class Twin {
     used_max_ = std::max(used_max_, model_.used());
     ASSERT_EQ(catalog_.used_max(), used_max_);
     for (const auto& [key, page] : model_.pages()) ASSERT_EQ(catalog_.knows(key), page.place != Place::absent);
+    for (const auto& [id, told] : watching_.told()) {
+      const auto& [key, facts] = told;
+      ASSERT_EQ(facts.used_at, model_.pages().at(key).used_at);
+      // The catalog does not know the depth of a page if a page above has gone. Then it does not know the role either.
+      if (facts.role() != PromptRole::unknown) {
+        ASSERT_EQ(facts.role(), model_.pages().at(key).role);
+        ++roles_seen;
+      }
+    }
   }
 
   test::Splitmix random_;
   Pages capacity_;
+  Watching& watching_;
   Catalog catalog_;
   Model model_;
   std::vector<std::vector<PageKey>> chains_;
   std::vector<Write> writes_;
   std::vector<PageKey> pins_;
   Pages used_max_ = 0;
+  Visit visit_;
 };
 
 TEST(CatalogProperty, AgreesWithAMapOfPages) {
@@ -256,6 +312,7 @@ TEST(CatalogProperty, AgreesWithAMapOfPages) {
     if (!testing::Test::HasFailure()) twin.drain();
     if (testing::Test::HasFailure()) return;
   }
+  EXPECT_GT(Twin::roles_seen, 10'000U);
 }
 
 // As in the index: a page that a request of a higher priority inserts again stays longer.

@@ -23,6 +23,8 @@ struct Page {
   std::int32_t priority = 0;
   OperationId backup = OperationId::none, load = OperationId::none;
   bool leaving = false;
+  TimeNs used_at = 0;
+  PromptParts parts;
   bool settled = false, evictable = false;  // set by classify()
 };
 
@@ -49,11 +51,13 @@ class Twin {
         by_choice_(seed % 2 == 0),
         ordered_(seed % 3 == 0),
         evicts_leaving_(by_choice_ && seed % 4 == 0),
+        joins_(seed % 5 < 3),
         tree_(make_eviction(policy_, kSetup), make_eviction(policy_, kSetup),
               by_choice_ ? make_eviction(policy_, kSetup) : nullptr,
-              ordered_ ? nullptr : make_eviction(modelled_ ? "fifo" : policy_, kSetup)) {
+              ordered_ ? nullptr : make_eviction("fifo", kSetup)) {
     if (ordered_) tree_.order_shadowed_copies();
     tree_.set_first_hits(first_hits_);
+    tree_.set_joins_nodes(joins_);
     tree_.set_host_evicts_leaving(evicts_leaving_);
   }
 
@@ -237,6 +241,12 @@ class Twin {
         ASSERT_EQ(page.last_access, node.facts.last_access);
         ASSERT_EQ(page.inserted, node.facts.inserted - after);
         ASSERT_EQ(page.depth, node.facts.depth_pages - after);
+        ASSERT_EQ(page.used_at, node.facts.used_at);
+        // A node that was joined has the parts of its lower part.
+        const auto depth = static_cast<std::uint32_t>(page.depth);
+        if (!joins_) {
+          ASSERT_EQ(page.parts.role_at(depth), node.facts.parts.role_at(depth));
+        }
         ASSERT_EQ(page.hits, node.facts.hits);
         ASSERT_EQ(page.backup_hits, node.backup_hits);
         ASSERT_EQ(page.priority, node.facts.priority);
@@ -325,12 +335,16 @@ class Twin {
     ASSERT_EQ(last_key(match.device_end), on_device == 0 ? PageKey{} : keys[on_device - 1]);
 
     time_ += static_cast<TimeNs>(random_.below(3) * 1'000'000'000);
-    tree_.visit({requests_++, time_, 0, keys.size() * 512, 100, keys, random_.chance(20)});
+    if (random_.chance(60)) parts_ = PromptParts::of(random_.below(4), random_.below(12), 1);
+    if (random_.chance(20)) parts_ = {};
+    tree_.visit({requests_++, time_, 0, keys.size() * 512, 100, keys, random_.chance(20), parts_});
     const std::uint64_t stamp = tree_.next_stamp();
     if (random_.chance(70)) {  // without touch, inserted nodes may have the same stamp and use count as their parents
       tree_.touch(match.end, stamp);
       for_path(last_key(match.end), [&](Page& page) {
         page.last_access = stamp;
+        page.used_at = time_;
+        if (!page.parts.known()) page.parts = parts_;
         page.leaving = false;
         ++page.hits;
       });
@@ -361,6 +375,8 @@ class Twin {
       if (!device.empty()) page.device = device[i];
       if (!host.empty()) page.host = host[i];
       page.last_access = stamp;
+      page.used_at = time_;
+      page.parts = parts_;
       page.inserted = ++insertions_;
       page.depth = ++depth;
       page.hits = first_hits_;
@@ -567,6 +583,7 @@ class Twin {
   const bool by_choice_;  // the policy chooses the candidates that leave L1 (write-back)
   const bool ordered_;    // by ShadowedCopies
   const bool evicts_leaving_;
+  const bool joins_;
   const std::uint32_t first_hits_ = ordered_ ? 0 : 1;
   RadixTree tree_;
   Model model_;
@@ -576,6 +593,7 @@ class Twin {
   std::uint64_t insertions_ = 0, operations_ = 0;
   RequestId requests_ = 0;
   TimeNs time_ = 0;
+  PromptParts parts_;
 };
 
 class RadixTreeProperty : public testing::TestWithParam<std::string_view> {};

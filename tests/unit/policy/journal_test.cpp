@@ -40,7 +40,8 @@ std::vector<KeptRecord> every_kind_before_version_4() {
   return records;
 }
 
-std::vector<KeptRecord> every_kind() {
+// `system_tokens`: of an arrival; since version 7.
+std::vector<KeptRecord> every_kind(Tokens system_tokens = 1) {
   std::vector<KeptRecord> records = every_kind_before_version_4();
   constexpr TimeNs now = std::numeric_limits<TimeNs>::max();
   const std::vector<SlotId> slots = {7, 0, ~SlotId{0}};
@@ -48,6 +49,7 @@ std::vector<KeptRecord> every_kind() {
   part.part = RequestPart::decode;
   part.peer = 4;
   part.attempt = 1;
+  part.system_tokens = system_tokens;
   records.push_back(kept({now, part}, {6, 0}));
   records.push_back(kept({now, Notice{NoticeKind::room, 5, 1, 4, 9, slots}}, {6, 0}));
   records.push_back(kept({now, Notice{NoticeKind::peer_lost, kNoRequest, 0, ~0U, 0, {}}}, {6, 0}));
@@ -188,7 +190,17 @@ TEST(Journal, of_this_version_is_written_byte_by_byte_as_ever) {
   EXPECT_EQ(hex(file_bytes(folder / "every_kind")), hex(whole.bytes));
   EXPECT_EQ(hex(file_bytes(folder / "bare")), hex(bare.bytes));
   EXPECT_EQ(hex(file_bytes(folder / "storage")), hex(storage.bytes));
-  EXPECT_EQ(hex(std::span(whole.bytes).first(16)), "896b767477696e0a0600000019000000");
+  EXPECT_EQ(hex(std::span(whole.bytes).first(16)), "896b767477696e0a0700000019000000");
+}
+
+// Before version 7, no arrival has a system prompt.
+TEST(Journal, of_version_6_is_read_as_what_it_was) {
+  const std::filesystem::path folder = std::filesystem::path(kSourceFolder) / "tests/fuzz/corpus/journal";
+  std::vector<std::byte> bytes = file_bytes(folder / "every_kind_version_6");
+  EXPECT_EQ(hex(std::span(bytes).first(16)), "896b767477696e0a0600000019000000");
+  const WholeJournal read = read_all(bytes);
+  EXPECT_EQ(read.status, JournalStatus::end);
+  EXPECT_EQ(read.records, every_kind(0));
 }
 
 // Before version 6, no completion has lengths.

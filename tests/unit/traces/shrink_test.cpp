@@ -7,6 +7,7 @@
 
 #include "policy/seam/substrate.hpp"
 #include "traces/generate.hpp"
+#include "traces/groups.hpp"
 #include "traces/paging.hpp"
 
 namespace kvtwin {
@@ -55,6 +56,16 @@ TEST(ShrunkTrace, SharesThePagesThatWereShared) {
     const std::size_t common = std::min(x.keys.size(), y.keys.size());
     ASSERT_GE(common + 1, std::max(x.keys.size(), y.keys.size()));
   }
+}
+
+// The system prompt is a part of the shrunk input.
+TEST(ShrunkTrace, ShrinksTheSystemPrompt) {
+  GroupsConfig config;
+  config.prefix_tokens = 1000;
+  ShrunkTrace shrunk(std::make_unique<GroupsGenerator>(config), 8);
+  TraceRequest request;
+  ASSERT_TRUE(shrunk.next(request));
+  EXPECT_EQ(request.system, 1000U / 8);
 }
 
 }  // namespace

@@ -88,7 +88,7 @@ std::string gzip_of(const std::string& text) {
 TEST(TraceReader, ReadsAllFields) {
   const auto all = read_all(
       kLine + "\n" +
-      R"({"hash_ids": [18446744073709551615], "session": 3, "turn": 2, "tenant": 9, "priority": -4, "type": 5,)"
+      R"({"hash_ids": [18446744073709551615], "session": 3, "turn": 2, "tenant": 9, "priority": -4, "type": 5, "system_length": 512,)"
       R"( "timestamp": 1500, "input_length": 512, "output_length": 0})"
       "\n");
   ASSERT_EQ(all.size(), 2U);
@@ -105,6 +105,8 @@ TEST(TraceReader, ReadsAllFields) {
   EXPECT_EQ(all[1].tenant, 9U);
   EXPECT_EQ(all[1].priority, -4);
   EXPECT_EQ(all[1].type, 5U);
+  EXPECT_EQ(all[0].system, 0U);
+  EXPECT_EQ(all[1].system, 512U);
 }
 
 TEST(TraceReader, ReadsDecimalTimesToTheNanosecond) {
@@ -228,6 +230,8 @@ TEST(TraceReader, ChecksEveryField) {
   expect_error(with("[0, 1]", "[0, 1], \"turn\": -1"), {"line 2", "\"turn\""});
   expect_error(with("[0, 1]", "[0, 1], \"session\": -1"), {"line 2", "\"session\"", "string"});
   expect_error(with("[0, 1]", "[0, 1], \"priority\": 3000000000"), {"line 2", "\"priority\"", "2147483647"});
+  expect_error(with("[0, 1]", "[0, 1], \"system_length\": 601"),
+               {"line 2", "\"system_length\"", "601", "input of 600 tokens"});
   expect_error(with("[0, 1]", "[0, 1], \"timestamp\": 0"), {"line 2", "\"timestamp\"", "twice"});
 }
 
@@ -347,10 +351,11 @@ class TraceWriterTest : public testing::Test {
 };
 
 TEST_F(TraceWriterTest, WritesWhatTheReaderReads) {
-  const std::string text =
-      line("0", R"(, "session": 0, "turn": 1)") + line("1.5", R"(, "session": "abc", "tenant": "t", "type": 3)") +
-      R"({"timestamp": 2, "hint": "tool_call_pending", "session": 0, "value": -30})" + "\n" +
-      R"({"timestamp": 2.000001, "hint": "pin", "session": 8})" + "\n" + line("3", R"(, "priority": -7)");
+  const std::string text = line("0", R"(, "session": 0, "turn": 1)") +
+                           line("1.5", R"(, "session": "abc", "tenant": "t", "type": 3)") +
+                           R"({"timestamp": 2, "hint": "tool_call_pending", "session": 0, "value": -30})" + "\n" +
+                           R"({"timestamp": 2.000001, "hint": "pin", "session": 8})" + "\n" +
+                           line("3", R"(, "priority": -7, "system_length": 1)");
   const auto before = read_all(text);
   for (const char* name : {"a.jsonl", "a.jsonl.gz", "a.jsonl.zst"}) {
     const std::string path = directory_ / name;
@@ -368,6 +373,7 @@ TEST_F(TraceWriterTest, WritesWhatTheReaderReads) {
       EXPECT_EQ(after.tenant, request.tenant);
       EXPECT_EQ(after.priority, request.priority);
       EXPECT_EQ(after.type, request.type);
+      EXPECT_EQ(after.system, request.system);
       EXPECT_EQ(after.is_hint, request.is_hint);
       EXPECT_EQ(after.hint.kind, request.hint.kind);
       EXPECT_EQ(after.hint.subject, request.hint.subject);
