@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "capi/guard.hpp"
+#include "impl/runtime/policy_library.hpp"
 #include "policy/base/check.hpp"
 #include "policy/hosted/call_journal.hpp"
 #include "policy/hosted/hosted_tree.hpp"
@@ -148,6 +149,7 @@ Tier tier_of(kvtwin_tier tier) {
 }
 
 HostedSetup setup_of(const kvtwin_policy_config& config) {
+  install_policy_loader();
   HostedSetup setup;
   const std::uint32_t slru_protected =
       config.slru_protected_touches == 0 ? kSlruProtected : config.slru_protected_touches;

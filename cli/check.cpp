@@ -1,4 +1,4 @@
-// kvtwin check: reads a file as kvtwin would, and says what it is.
+// kvtwin check: reads a file as kvtwin would, and says what it is. Tests the rules of a policy library.
 #include <exception>
 #include <string>
 #include <vector>
@@ -56,16 +56,18 @@ void check_command(const CheckArguments& arguments) {
 
 void add_check(CLI::App& program) {
   static CheckArguments arguments;
-  CLI::App* command = program.add_subcommand(
-      "check", "Read files as kvtwin would, and say what they are: experiment, price list, trace, model, hardware");
+  CLI::App* command = program.add_subcommand("check",
+                                             "Read files as kvtwin would, and say what they are: experiment, price "
+                                             "list, trace, model, hardware, policy library");
   command->footer(
       "Example: kvtwin check experiments/chat_hour.toml\n"
       "         kvtwin check prices.toml trace.jsonl config.json\n"
+      "         kvtwin check build/role_age.so   # a policy library: also tests the rules of policies\n"
       "         kvtwin check --schema > experiment.schema.json   # for editors of TOML\n"
       "Exit:    0 every file is fine; 2 one is not, with the place and the cure");
   command->add_option("file", arguments.files,
                       "Files: an experiment or price list (.toml), a config.json, a hardware "
-                      "file or operator table (.json), or a trace");
+                      "file or operator table (.json), a policy library (.so), or a trace");
   command->add_option("--set", arguments.sets, "key=value: set a key of the experiment; may be repeated")
       ->allow_extra_args(false);
   add_trace_options(*command, arguments.how, "--block-tokens");

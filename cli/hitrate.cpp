@@ -15,6 +15,7 @@
 #include "cli/commands.hpp"
 #include "cli/session_options.hpp"
 #include "cli/trace_options.hpp"
+#include "impl/runtime/policy_library.hpp"
 #include "lab/error.hpp"
 #include "lab/experiment/experiment.hpp"
 #include "lab/experiment/setup.hpp"
@@ -154,9 +155,10 @@ std::string with_earlier_options(const std::string& eviction, const HitRateComma
 std::string checked_eviction(const std::string& text) {
   const std::string name(policy_text(text).name);
   if (std::ranges::find(hit_rate_bounds(), text) != hit_rate_bounds().end()) return text;
+  install_policy_loader();
   std::vector<std::string> known;
   for (const std::string_view one : hit_rate_evictions()) known.emplace_back(one);
-  if (std::ranges::find(known, name) == known.end()) {
+  if (std::ranges::find(known, name) == known.end() && !is_policy_name(PolicyKind::eviction, name)) {
     throw InputError("--eviction: " + unknown_name("eviction", name, known));
   }
   if (std::ranges::find(hit_rate_bounds(), name) != hit_rate_bounds().end()) {

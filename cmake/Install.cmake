@@ -40,8 +40,34 @@ set(config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/kvtwin)
 install(EXPORT kvtwin NAMESPACE kvtwin:: FILE kvtwinTargets.cmake DESTINATION ${config_dir})
 install(EXPORT kvtwinLab NAMESPACE kvtwin:: FILE kvtwinLabTargets.cmake DESTINATION ${config_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/kvtwinConfigVersion.cmake COMPATIBILITY SameMinorVersion)
-configure_file(cmake/kvtwinConfig.cmake.in kvtwinConfig.cmake @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/kvtwinConfig.cmake ${PROJECT_BINARY_DIR}/kvtwinConfigVersion.cmake DESTINATION ${config_dir})
+set(targets TRUE)
+set(components "policy, lab and policies")
+set(policy_headers ${CMAKE_INSTALL_INCLUDEDIR}/kvtwin)
+set(program ${CMAKE_INSTALL_BINDIR}/kvtwin)
+configure_package_config_file(cmake/kvtwinConfig.cmake.in kvtwinConfig.cmake INSTALL_DESTINATION ${config_dir}
+  PATH_VARS policy_headers program)
+install(FILES ${PROJECT_BINARY_DIR}/kvtwinConfig.cmake ${PROJECT_BINARY_DIR}/kvtwinConfigVersion.cmake
+  cmake/PolicyLibrary.cmake DESTINATION ${config_dir})
+# A policy library compiles these files (cmake/PolicyLibrary.cmake).
+install(DIRECTORY policy/base DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kvtwin/policy FILES_MATCHING PATTERN "*.cpp")
+# The wheel has the headers of policies, too: what kvtwin_add_policy needs.
+if(KVTWIN_PYTHON)
+  set(targets FALSE)
+  set(components policies)
+  set(policy_headers include/kvtwin)
+  set(program bin/kvtwin)
+  set(in_wheel ${PROJECT_BINARY_DIR}/wheel)
+  configure_package_config_file(cmake/kvtwinConfig.cmake.in ${in_wheel}/kvtwinConfig.cmake
+    INSTALL_DESTINATION lib/cmake/kvtwin PATH_VARS policy_headers program)
+  install(FILES ${in_wheel}/kvtwinConfig.cmake ${PROJECT_BINARY_DIR}/kvtwinConfigVersion.cmake cmake/PolicyLibrary.cmake
+    DESTINATION lib/cmake/kvtwin COMPONENT python)
+  foreach(folder base eviction seam)
+    install(DIRECTORY policy/${folder} DESTINATION include/kvtwin/policy COMPONENT python FILES_MATCHING PATTERN "*.hpp"
+      PATTERN "policy/base/*.cpp")
+  endforeach()
+  install(FILES policy/eviction.hpp policy/policy_library.hpp DESTINATION include/kvtwin/policy COMPONENT python)
+  install(DIRECTORY docs/examples/policy DESTINATION examples COMPONENT python)
+endif()
 
 set(data_dir ${CMAKE_INSTALL_DATADIR}/kvtwin)
 file(GLOB_RECURSE data CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}

@@ -6,7 +6,9 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "policy/base/check.hpp"
@@ -14,6 +16,7 @@
 #include "policy/eviction.hpp"
 #include "policy/load_back_admission.hpp"
 #include "policy/order.hpp"
+#include "policy/policy_library.hpp"
 #include "policy/pool_eviction.hpp"
 #include "policy/prefetch_admission.hpp"
 #include "policy/route.hpp"
@@ -25,6 +28,8 @@
 
 namespace kvtwin {
 namespace {
+
+EvictionLoader installed_loader = nullptr;
 
 template <typename Make>
 struct Choice {
@@ -47,13 +52,25 @@ auto make(const Choice<Make> (&choices)[count], std::string_view text, PolicyFac
   decltype(call(choices[0].make, parameters)) made;
   const PolicyText parts = policy_text(text);
   if (facts != nullptr) facts->name = parts.name;
-  const auto* const choice = std::ranges::find(choices, parts.name, &Choice<Make>::name);
-  if (!parts.closed || choice == std::end(choices)) {
-    if (facts != nullptr) facts->error = parts.closed ? "no policy has this name" : "write name(parameter=value, ...)";
+  std::string wrong = parts.closed ? "no policy has this name" : "write name(parameter=value, ...)";
+  Make* function = nullptr;
+  if (const auto* const choice = std::ranges::find(choices, parts.name, &Choice<Make>::name);
+      parts.closed && choice != std::end(choices)) {
+    function = choice->make;
+  }
+  if constexpr (std::is_same_v<Make, MakeEviction>) {
+    if (parts.closed && is_policy_library(parts.name) && installed_loader != nullptr) {
+      LoadedEviction loaded = installed_loader(parts.name);
+      function = loaded.make;
+      wrong = std::move(loaded.error);
+    }
+  }
+  if (function == nullptr) {
+    if (facts != nullptr) facts->error = std::move(wrong);
     return made;
   }
   parameters = Parameters(parts.parameters);
-  made = call(choice->make, parameters);
+  made = call(function, parameters);
   const std::string error = parameters.error();
   if (!error.empty()) made = nullptr;
   if (facts != nullptr) {
@@ -84,6 +101,13 @@ constexpr auto kParametersOnly = [](auto* make, const Parameters& parameters) { 
 
 }  // namespace
 
+void set_eviction_loader(EvictionLoader loader) { installed_loader = loader; }
+
+bool is_policy_name(PolicyKind kind, std::string_view name) {
+  if (kind == PolicyKind::eviction && installed_loader != nullptr && is_policy_library(name)) return true;
+  return std::ranges::find(policy_names(kind), name) != policy_names(kind).end();
+}
+
 // CMake writes each policy/DECISION.inc: KV_CHOICE(NAME) for each policy/DECISION/NAME.cpp (cmake/Choices.cmake).
 
 // ---- eviction ----
@@ -93,7 +117,7 @@ constexpr auto kParametersOnly = [](auto* make, const Parameters& parameters) { 
 #undef KV_CHOICE
 
 namespace {
-constexpr Choice<std::unique_ptr<EvictionPolicy>(const EvictionSetup&)> kEvictions[] = {
+constexpr Choice<MakeEviction> kEvictions[] = {
 #define KV_CHOICE(name) {#name, make_##name},
 #include "policy/eviction.inc"
 #undef KV_CHOICE

@@ -28,6 +28,9 @@ enum class PolicyKind : std::uint8_t {
 
 // Returns the known names.
 std::span<const std::string_view> policy_names(PolicyKind kind);
+// True for these, and for the path of a policy library (policy/policy_library.hpp) if the kind is eviction. Whether the
+// library can be loaded shows facts_of_policy().
+bool is_policy_name(PolicyKind kind, std::string_view name);
 
 struct PolicyFacts {
   std::string name;                   // as in the text; not of a known policy if it is none of policy_names()

@@ -4,6 +4,8 @@
 #include <array>
 #include <memory>
 
+#include "impl/runtime/policy_library.hpp"
+#include "lab/check/eviction_rules.hpp"
 #include "lab/error.hpp"
 #include "lab/experiment/idle_keys.hpp"
 #include "lab/experiment/setup.hpp"
@@ -15,6 +17,8 @@
 #include "models/json.hpp"
 #include "models/operator_table.hpp"
 #include "models/text_file.hpp"
+#include "policy/choices.hpp"
+#include "policy/policy_library.hpp"
 #include "traces/info.hpp"
 
 namespace kvtwin {
@@ -23,7 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kWanted =
-    "give the path of an experiment, a price list, a trace, a config.json or a hardware file";
+    "give the path of an experiment, a price list, a trace, a config.json, a hardware file or a policy library (.so)";
 
 // Returns whether a line of the file begins a table, or sets a key, that only price lists have.
 bool is_price_list(const std::string& toml) {
@@ -71,6 +75,24 @@ CheckedFile checked_json(const fs::path& path, const Json& json) {
   throw InputError(name + ": is JSON of no kind that kvtwin knows; " + kWanted);
 }
 
+CheckedFile checked_policy_library(const std::string& path) {
+  install_policy_loader();
+  const PolicyFacts facts = facts_of_policy(PolicyKind::eviction, path);
+  if (!facts.error.empty()) throw InputError(facts.error);
+  const RulesKept kept = test_eviction_rules([&](const EvictionSetup& setup) { return make_eviction(path, setup); });
+  if (!kept.broken.empty()) {
+    std::string sentence = path + ": breaks rules of eviction policies: ";
+    for (const std::string& broken : kept.broken) sentence += (broken == kept.broken.front() ? "" : "; ") + broken;
+    throw InputError(sentence + "; docs/contributing/add-a-policy.md has the rules");
+  }
+  return {
+      "eviction policy",
+      text_of_policy(fs::path(path).stem().string(), facts.parameters, ParameterTexts::all) +
+          formatted("; keeps the rules of policies in %llu random traces, %llu evicted pages",
+                    static_cast<unsigned long long>(kept.traces), static_cast<unsigned long long>(kept.evicted_pages)),
+      facts.notes};
+}
+
 CheckedFile checked_trace(const fs::path& path, const TraceOptions& options) {
   TraceReader reader(path.string(), options);
   const TraceInfo info = trace_info(reader, 0);
@@ -112,6 +134,7 @@ CheckedFile check_file(const fs::path& path, const TraceOptions& of_traces) {
     if (is_price_list(read_text_file(path, kWanted))) return checked_prices(path);
     return check_experiment(Experiment::from_file(path));
   }
+  if (is_policy_library(path.string())) return checked_policy_library(path.string());
   if (path.extension() == ".json") {
     const Json json = Json::parse_or_discard(read_text_file(path, kWanted));
     if (json.is_object()) return checked_json(path, json);

@@ -1,5 +1,5 @@
 // Reads one file as kvtwin would, and says what it is: an experiment, a price list, a trace, a model's config.json, a
-// hardware file, or a table of operator times.
+// hardware file, a table of operator times, or a policy library, of which it tests the rules of policies.
 #pragma once
 
 #include <filesystem>
@@ -12,8 +12,8 @@
 namespace kvtwin {
 
 struct CheckedFile {
-  std::string kind;                // "experiment", "price list", "trace", "model", "hardware", "operator table"
-  std::string facts;               // e.g. "qwen3-32b on h100-sxm, 4 engines of 2 GPUs; 12031 requests"
+  std::string kind;   // "experiment", "price list", "trace", "model", "hardware", "operator table", "eviction policy"
+  std::string facts;  // e.g. "qwen3-32b on h100-sxm, 4 engines of 2 GPUs; 12031 requests"
   std::vector<std::string> notes;  // what kvtwin assumes, and keys without effect
 };
 

@@ -10,6 +10,7 @@
 #include <span>
 #include <sstream>
 
+#include "impl/runtime/policy_library.hpp"
 #include "lab/error.hpp"
 #include "lab/experiment/engine_word.hpp"
 #include "lab/experiment/faults.hpp"
@@ -118,8 +119,8 @@ PolicyFacts checked_policy(const ExperimentKey& key, const std::string& text, co
   const PolicyText parts = policy_text(text);
   const std::string name(parts.name);
   if (!parts.closed) throw InputError(where + " is \"" + text + "\"; write " + name + "(parameter=value, ...)");
-  const auto known = policy_names(*key.policy);
-  if (std::ranges::find(known, name) == known.end()) {
+  install_policy_loader();
+  if (!is_policy_name(*key.policy, name)) {
     if (!key.choices.empty()) checked_name("name", name, key.choices, where);
     PolicyFacts unknown;
     unknown.name = text;

@@ -12,6 +12,7 @@
 #include "models/operator_table.hpp"
 #include "models/presets.hpp"
 #include "policy/base/names.hpp"
+#include "policy/choices.hpp"
 #include "policy/eviction.hpp"
 #include "policy/index/page_key.hpp"
 #include "policy/style.hpp"
@@ -33,7 +34,9 @@ void configure_cache(const Experiment& e, EngineConfig& engine) {
     throw InputError(e.where("cache.eviction") + ": " + eviction +
                      " knows the future, as only `kvtwin hitrate` does; take a policy here, see kvtwin presets");
   }
-  checked_name("eviction", eviction, eviction_names(), e.where("cache.eviction"));
+  if (!is_policy_name(PolicyKind::eviction, eviction)) {
+    checked_name("eviction", eviction, eviction_names(), e.where("cache.eviction"));
+  }
   if (engine.tiering == Tiering::exclusive && !make_write_policy(engine.write_policy)->writes_when_evicted()) {
     throw InputError(e.where("cache.tiering") +
                      ": exclusive is for pages that are written when they leave the device; " +

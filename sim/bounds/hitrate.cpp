@@ -13,6 +13,7 @@
 
 #include "policy/base/check.hpp"
 #include "policy/base/wide.hpp"
+#include "policy/choices.hpp"
 #include "policy/eviction.hpp"
 #include "policy/index/radix_tree.hpp"
 #include "sim/bounds/cost.hpp"
@@ -328,9 +329,10 @@ std::unique_ptr<Replay> make_replay(std::string_view eviction, std::size_t at, c
 void check(const HitRateConfig& config) {
   const std::vector<std::string_view> known = hit_rate_evictions();
   for (const std::string& eviction : config.evictions) {
-    if (std::ranges::find(known, policy_text(eviction).name) == known.end()) {
+    const std::string_view name = policy_text(eviction).name;
+    if (std::ranges::find(known, name) == known.end() && !is_policy_name(PolicyKind::eviction, name)) {
       std::string names;
-      for (const std::string_view name : known) names.append(names.empty() ? "" : " ").append(name);
+      for (const std::string_view one : known) names.append(names.empty() ? "" : " ").append(one);
       throw HitRateError("eviction \"" + eviction + "\" is not known; there are: " + names + ".");
     }
     if (!config.engines.empty() && std::ranges::find(kBounds, eviction) != std::end(kBounds)) {

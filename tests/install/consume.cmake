@@ -33,6 +33,12 @@ if(EXISTS ${work}/build/host)
   run(${work}/build/host ${work}/store)
 endif()
 
+# The example of docs/policies.md: a policy in a project of its own, built and tested by two commands.
+file(COPY ${CMAKE_CURRENT_LIST_DIR}/../../docs/examples/policy DESTINATION ${work})
+run(${CMAKE_COMMAND} -S ${work}/policy -B ${work}/policy/build -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${CXX}
+  -DCMAKE_PREFIX_PATH=${work}/prefix)
+run(${CMAKE_COMMAND} --build ${work}/policy/build --target check)
+
 # Checks that the installed program is hardened and has no library path that includes the current folder.
 run(${PYTHON} -B ${CMAKE_CURRENT_LIST_DIR}/../rules/check_program.py ${work}/prefix/bin/kvtwin)
 run(${work}/prefix/bin/kvtwin --version)

@@ -10,6 +10,7 @@ import logging
 import os
 import re
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -540,6 +541,23 @@ class Sweeps(Scratch):
         self.assertEqual(compared.rows["cache.eviction"].tolist(), ["lru", "tide"])
         self.assertTrue((compared.rows["ttft_mean_s_ci95"] >= 0).all())
         self.assertTrue(compared.draw().axes)
+
+
+class PolicyLibraries(Scratch):
+    def test_the_example_is_built_against_the_wheel(self):
+        prefix = kvtwin.cmake_prefix()
+        project = self.scratch / "policy"
+        shutil.copytree(prefix / "examples/policy", project)
+        for arguments in (["-S", project, "-B", project / "build", f"-DCMAKE_PREFIX_PATH={prefix}"],
+                          ["--build", project / "build", "--target", "check"]):
+            ran = subprocess.run(["cmake", *arguments], capture_output=True, text=True, check=False)
+            self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
+        library = project / "build/role_age.so"
+        self.assertEqual(policy.Policy(f"{library}(system=3)", 10).match(b"")[1], 0)
+        with self.assertRaisesRegex(kvtwin.InputError, "system is 0; it must be at least 1"):
+            policy.Policy(f"{library}(system=0)", 10)
+        rows = kvtwin.hitrate(TRACE, 3000, ["lru", str(library)], limit=500)
+        self.assertEqual(len(rows), 2)
 
 
 class Traces(Scratch):

@@ -1,4 +1,5 @@
-// Compares the eviction policies with slow models of single pages, and tests properties of all policies.
+// Compares the eviction policies with slow models of single pages. tests/property/lab/eviction_rules_test.cpp tests the
+// properties of all policies.
 #include "policy/eviction.hpp"
 
 #include <gtest/gtest.h>
@@ -686,117 +687,6 @@ TEST_P(Histories, AreEachPagesOwn) {
 
 INSTANTIATE_TEST_SUITE_P(Policies, Histories, testing::Values("lfuda", "gdsf", "lruk"),
                          [](const auto& tested) { return std::string(tested.param); });
-
-// ---- what holds for every policy -----------------------------------------------------------------------
-
-// A wrapper of a policy: passes all nodes with different ids, and (`late`) offers leaves later and in another order.
-class Renamed final : public EvictionPolicy, public LearnsFromVisits {
- public:
-  Renamed(std::unique_ptr<EvictionPolicy> policy, bool late) : policy_(std::move(policy)), late_(late) {}
-
-  void offer(const PolicyNode& node) override {
-    if (!late_) return policy_->offer(renamed(node));
-    waiting_[node.id] = {node.facts, {node.keys.begin(), node.keys.end()}, node.marks};
-  }
-  void withdraw(NodeId node) override {
-    waiting_.erase(node);
-    policy_->withdraw(other(node));
-  }
-  NodeId victim() override {
-    flush();
-    const NodeId node = policy_->victim();
-    return node == NodeId::none ? node : static_cast<NodeId>(static_cast<std::uint32_t>(node) * kBack % kNames);
-  }
-  std::size_t offered() const override { return 0; }
-  bool is_offered(NodeId) const override { return false; }
-
-  void visit(const Visit& visit) override {
-    flush();
-    if (policy_.learner != nullptr) policy_.learner->visit(visit);
-  }
-  void entered(const PolicyNode& node) override {
-    if (policy_.learner != nullptr) policy_.learner->entered(renamed(node));
-  }
-  void copied(const PolicyNode& node, const PolicyMarks& elsewhere) override {
-    if (policy_.learner != nullptr) policy_.learner->copied(renamed(node), elsewhere);
-  }
-  void touched(const PolicyNode& node) override {
-    if (policy_.learner != nullptr) policy_.learner->touched(renamed(node));
-  }
-  void split(const PolicyNode& upper, const PolicyNode& lower) override {
-    if (policy_.learner != nullptr) policy_.learner->split(renamed(upper), renamed(lower));
-  }
-  void evicted(const PolicyNode& node, Pages pages) override {
-    if (policy_.learner != nullptr) policy_.learner->evicted(renamed(node), pages);
-  }
-  Pages shared_history_prefix(std::span<const PageKey> keys) const override {
-    return policy_.learner == nullptr ? keys.size() : policy_.learner->shared_history_prefix(keys);
-  }
-
- private:
-  static constexpr std::uint32_t kNames = 4096, kThere = 1'365, kBack = 4'093;  // factors that are inverse mod kNames
-  static_assert(kThere * kBack % kNames == 1);
-
-  struct Waiting {
-    NodeFacts facts;
-    std::vector<PageKey> keys;
-    PolicyMarks marks;
-  };
-  static NodeId other(NodeId node) { return static_cast<NodeId>(static_cast<std::uint32_t>(node) * kThere % kNames); }
-  static PolicyNode renamed(const PolicyNode& node) { return {other(node.id), node.facts, node.keys, node.marks}; }
-  void flush() {
-    for (auto it = waiting_.rbegin(); it != waiting_.rend(); ++it) {
-      policy_->offer({other(it->first), it->second.facts, it->second.keys, it->second.marks});
-    }
-    waiting_.clear();
-  }
-
-  InstalledPolicy policy_;
-  bool late_;
-  std::map<NodeId, Waiting> waiting_;
-};
-
-class EveryPolicy : public testing::TestWithParam<std::string_view> {};
-
-TEST_P(EveryPolicy, DependsOnNeitherNamesNorTheOrderOfOffers) {
-  // sieve needs the offer of a parent directly after its child.
-  const bool late = GetParam() != "sieve";
-  for (std::uint64_t seed = 0; seed < 100; ++seed) {
-    SCOPED_TRACE(seed);
-    const Pages capacity = 1 + test::mix(seed) % 60;
-    OneTier one(make_eviction(GetParam(), setup_of(capacity)), capacity);
-    OneTier other(std::make_unique<Renamed>(make_eviction(GetParam(), setup_of(capacity)), late), capacity);
-    test::Splitmix random(seed), same(seed);
-    for (const Request& request : deep_trace(seed, 300, 14)) {
-      ASSERT_EQ(one.serve(request), other.serve(request));
-      if (random.chance(20)) one.split(random);
-      if (same.chance(20)) other.split(same);
-    }
-  }
-}
-
-// Counts and stamps have no unit, and policies that use times only compare them with other times that they have seen.
-TEST_P(EveryPolicy, DecidesAlikeIfAllTimesAreTenTimesAsLong) {
-  if (GetParam() == "tide") return;  // tide has prior knowledge of gaps in seconds, so this does not hold
-  for (std::uint64_t seed = 0; seed < 60; ++seed) {
-    SCOPED_TRACE(seed);
-    const Pages capacity = 1 + test::mix(seed) % 60;
-    OneTier one(make_eviction(GetParam(), setup_of(capacity)), capacity);
-    OneTier slow(make_eviction(GetParam(), setup_of(capacity)), capacity);
-    for (Request request : deep_trace(seed, 400, 14)) {
-      const Pages hit = one.serve(request);
-      request.time *= 10;
-      ASSERT_EQ(slow.serve(request), hit);
-    }
-  }
-}
-
-std::vector<std::string_view> all_policies() {
-  const auto names = eviction_names();
-  return {names.begin(), names.end()};
-}
-INSTANTIATE_TEST_SUITE_P(Policies, EveryPolicy, testing::ValuesIn(all_policies()),
-                         [](const auto& tested) { return "of_" + std::string(tested.param); });
 
 }  // namespace
 }  // namespace kvtwin
