@@ -3,6 +3,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/environment.hpp"
+#include "cli/one_of.hpp"
 #include "cli/say.hpp"
 #include "cli/terminal.hpp"
 #include "lab/error.hpp"
@@ -44,7 +45,7 @@ void add_calibrate(CLI::App& program) {
           "--device", arguments.device,
           "Device to measure: host (host memory takes the place of the GPU), cuda, or auto (default: cuda if there "
           "is a GPU, else host)")
-      ->check(CLI::IsMember({"host", "cuda", "auto"}));
+      ->check(is_one_of({"host", "cuda", "auto"}));
   command->add_option("--out", arguments.out,
                       "Folder for hardware.json and measurements.jsonl; the disk of this folder is measured");
   command->add_option("--from", arguments.from,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/commands.hpp"
+#include "cli/one_of.hpp"
 #include "cli/say.hpp"
 #include "lab/experiment/keys.hpp"
 #include "models/presets.hpp"
@@ -275,7 +276,7 @@ void add_completion(CLI::App& program) {
       "Example: source <(kvtwin completion bash)                                  # in ~/.bashrc\n"
       "         source <(kvtwin completion zsh)                                   # in ~/.zshrc, after compinit\n"
       "         kvtwin completion fish > ~/.config/fish/completions/kvtwin.fish");
-  command->add_option("shell", shell, "bash, zsh or fish")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  command->add_option("shell", shell, "bash, zsh or fish")->required()->check(is_one_of({"bash", "zsh", "fish"}));
   command->callback([&program] {
     print(shell == "bash"  ? bash_completion(program)
           : shell == "zsh" ? zsh_completion(program)

@@ -52,7 +52,7 @@ std::string environment_help() {
   return "Environment:\n"
          "  KVTWIN_PYTHON          Python with the packages of notebooks/requirements.txt, for `figures`, `report`\n"
          "                         and `import-ops` (default: .venv of the source folder)\n"
-         "  KVTWIN_PROGRESS        false, 0 or off: no progress line on a terminal (default: on)\n"
+         "  KVTWIN_PROGRESS        false, 0 or off: no progress line on a terminal (default: on, if TERM is not dumb)\n"
          "  NO_COLOR               any text: no colour on a terminal\n"
          "  KVTWIN_REDIS_PASSWORD  password of the servers in tiers.remote.url; never written to a file\n"
          "  KVTWIN_PAGE_KEY        secret of 16 characters or more; `run` signs stored pages with the secret; pages "
@@ -71,7 +71,8 @@ StorageSecrets environment_secrets() {
 
 bool environment_progress() {
   const std::string text = value_of("KVTWIN_PROGRESS");
-  return text.empty() || parse_flag("KVTWIN_PROGRESS", text);
+  const bool wanted = text.empty() || parse_flag("KVTWIN_PROGRESS", text);
+  return wanted && value_of("TERM") != "dumb";
 }
 
 bool environment_colour() { return value_of("NO_COLOR").empty() && value_of("TERM") != "dumb"; }

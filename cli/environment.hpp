@@ -16,7 +16,8 @@ std::string environment_help();
 std::string environment_python();
 // KVTWIN_REDIS_PASSWORD and KVTWIN_PAGE_KEY.
 StorageSecrets environment_secrets();
-// KVTWIN_PROGRESS: false, 0 and off switch the progress line off. Errors: InputError for any other word.
+// KVTWIN_PROGRESS: false, 0 and off switch the progress line off; so does TERM=dumb, a terminal that cannot rewrite a
+// line. Errors: InputError for any other word.
 bool environment_progress();
 // NO_COLOR (any text) and TERM=dumb: no colour on terminals.
 bool environment_colour();

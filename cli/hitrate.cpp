@@ -1,6 +1,8 @@
 // kvtwin hitrate: replays a trace without timing, with eviction policies and the bounds of any policy.
+#include <algorithm>
 #include <array>
 #include <charconv>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <limits>
@@ -10,10 +12,13 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <variant>
 #include <vector>
 
 #include "cli/commands.hpp"
+#include "cli/one_of.hpp"
 #include "cli/session_options.hpp"
+#include "cli/terminal.hpp"
 #include "cli/trace_options.hpp"
 #include "impl/runtime/policy_library.hpp"
 #include "lab/error.hpp"
@@ -344,6 +349,37 @@ void print_estimates(const HitRateConfig& config, const SessionsConfig& sessions
   }
 }
 
+// Passes the inputs on, and tells how many requests have been read, at most five times per second.
+class WatchedInputs final : public InputSource {
+ public:
+  // `limit`: number of requests; 0 = all of the trace.
+  WatchedInputs(InputSource& source, const TraceSource& trace, std::uint64_t limit, const Listener& listener)
+      : source_(source), trace_(trace), limit_(limit), listener_(listener) {}
+
+  bool next(Input& input) override {
+    if (!source_.next(input)) return false;
+    requests_ += std::holds_alternative<Arrival>(input.what) ? 1 : 0;
+    const Clock::time_point now = Clock::now();
+    if (listener_.requests && now - last_ >= std::chrono::milliseconds(200)) {
+      last_ = now;
+      double read = trace_.fraction_read();
+      if (limit_ != 0) read = std::max(read, static_cast<double>(requests_) / static_cast<double>(limit_));
+      listener_.requests({requests_, input.now, read, std::chrono::duration<double>(now - start_).count()});
+    }
+    return true;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  InputSource& source_;
+  const TraceSource& trace_;
+  const std::uint64_t limit_;
+  const Listener& listener_;
+  std::uint64_t requests_ = 0;
+  const Clock::time_point start_ = Clock::now();
+  Clock::time_point last_ = start_;
+};
+
 // Replays the requests of `trace`.
 std::vector<HitRate> replay(TraceSource& trace, const HitRateCommand& arguments, HitRateConfig config) {
   std::unique_ptr<RooflineCost> cost;
@@ -361,8 +397,11 @@ std::vector<HitRate> replay(TraceSource& trace, const HitRateCommand& arguments,
   input.limit = arguments.limit;
   input.last_page = config.engines.empty() ? LastPage::partial : LastPage::full_only;
   TraceInputSource source(trace, input);
+  Terminal terminal;
+  const Listener listener = terminal.listener();
+  WatchedInputs watched(source, trace, arguments.limit, listener);
   try {
-    return replay_hit_rates(source, config);
+    return replay_hit_rates(watched, config);
   } catch (const HitRateError& error) {
     throw InputError(error.what());
   }
@@ -466,7 +505,7 @@ void add_hitrate(CLI::App& program) {
                     "The host tier holds only blocks that the device evicted; with --write-policy write_back: blocks "
                     "that are loaded back leave the host");
   const auto one_of = [](std::span<const std::string_view> names) {
-    return CLI::IsMember(std::vector<std::string>(names.begin(), names.end()));
+    return is_one_of(std::vector<std::string>(names.begin(), names.end()));
   };
   command
       ->add_option(

@@ -57,7 +57,8 @@ std::string argument_error(const CLI::App& program, const CLI::ParseError& error
   const auto option = std::ranges::find_if(extras, [](const std::string& word) { return word.starts_with('-'); });
   if (option == extras.end()) {
     const bool extra = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError);
-    return (extra ? "\"" + extras.front() + "\" is one word too many" : error.what()) + ("; see " + name + " --help");
+    const std::string sentence = extra ? "\"" + extras.front() + "\" is one word too many" : error.what();
+    return sentence + (sentence.ends_with('.') ? " See " : "; see ") + name + " --help";
   }
   const std::string given = option->substr(0, option->find('='));
   std::vector<std::string> names;

@@ -3,6 +3,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/environment.hpp"
+#include "cli/one_of.hpp"
 #include "cli/say.hpp"
 #include "cli/serve_options.hpp"
 #include "cli/terminal.hpp"
@@ -54,7 +55,7 @@ void add_run(CLI::App& program) {
           "--device", arguments.device,
           "host (host memory takes the place of the GPU), cuda, or auto (cuda if there is a GPU, else host); sets "
           "real.device")
-      ->check(CLI::IsMember({"host", "cuda", "auto"}));
+      ->check(is_one_of({"host", "cuda", "auto"}));
   command->callback([] { run(arguments); });
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cli/commands.hpp"
+#include "cli/one_of.hpp"
 #include "cli/serve_options.hpp"
 #include "cli/session_options.hpp"
 #include "cli/terminal.hpp"
@@ -53,7 +54,7 @@ void add_simulate(CLI::App& program) {
   command
       ->add_option("--world", arguments.world,
                    "Simulated world: simgrid (transfers share links) or events (no sharing); sets sim.world")
-      ->check(CLI::IsMember({"simgrid", "events"}));
+      ->check(is_one_of({"simgrid", "events"}));
   CLI::Option* draws =
       command
           ->add_option("--draws", arguments.draws,

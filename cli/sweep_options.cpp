@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cli/engine_options.hpp"
+#include "cli/one_of.hpp"
 #include "cli/say.hpp"
 #include "lab/error.hpp"
 
@@ -48,7 +49,7 @@ SweepOptions add_sweep_options(CLI::App& command, SweepArguments& arguments) {
   add(command
           .add_option("--world", arguments.world,
                       "Simulated world: simgrid (transfers share links) or events (no sharing); sets sim.world")
-          ->check(CLI::IsMember({"simgrid", "events"})));
+          ->check(is_one_of({"simgrid", "events"})));
   return options;
 }
 

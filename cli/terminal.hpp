@@ -1,5 +1,5 @@
 // The messages on stderr while the library works: notes, steps, and one progress line. The progress line is rewritten
-// in place; there is none if stderr is not a terminal or KVTWIN_PROGRESS is off.
+// in place; there is none if stderr is not a terminal, or a dumb one, or KVTWIN_PROGRESS is off.
 #pragma once
 
 #include "lab/listener.hpp"

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "cli/commands.hpp"
+#include "cli/one_of.hpp"
 #include "cli/say.hpp"
 #include "cli/session_options.hpp"
 #include "cli/trace_options.hpp"
@@ -310,7 +311,7 @@ void add_trace(CLI::App& program) {
           "chat: multi-turn chat with one system prompt; agentic: coding agents; tools: calls of applications; "
           "groups: groups of prompts that share a prefix (number of prompts: --groups times --prompts-per-group); "
           "sessions: conversations with the averages that you give")
-      ->check(CLI::IsMember({"chat", "agentic", "tools", "groups", "sessions"}))
+      ->check(is_one_of({"chat", "agentic", "tools", "groups", "sessions"}))
       ->capture_default_str();
   make->add_option("--seed", made.seed, "Seed of all random draws")->capture_default_str();
   make->add_option("--requests", made.requests,

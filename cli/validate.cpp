@@ -5,6 +5,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/engine_options.hpp"
+#include "cli/one_of.hpp"
 #include "cli/own_program.hpp"
 #include "cli/say.hpp"
 #include "cli/terminal.hpp"
@@ -52,7 +53,7 @@ void add_validate(CLI::App& program) {
                    "key=a,b,c: run each experiment of --experiments with each of these values")
       ->allow_extra_args(false);
   command->add_option("--device", arguments.device, "Device of the runs of --experiments: host, cuda or auto")
-      ->check(CLI::IsMember({"host", "cuda", "auto"}));
+      ->check(is_one_of({"host", "cuda", "auto"}));
   command
       ->add_option(
           "--published", arguments.published,

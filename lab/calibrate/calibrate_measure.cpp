@@ -725,11 +725,25 @@ void require_measurements(const Measurements& found, Tier tier, const std::strin
   }
 }
 
-void announce_part(const Listener& listener, const std::string& what, double seconds) {
-  char about[40];
-  std::snprintf(about, sizeof about, "%.0f", seconds);
-  listener.begin("kvtwin: measures " + what + " (about " + about + " s)");
-}
+// Tells the user which part begins, and how long all parts still take.
+class Announcer {
+ public:
+  Announcer(const Listener& listener, std::size_t parts, double seconds)
+      : listener_(listener), parts_(parts), left_(seconds) {}
+  void begin(const std::string& what, double seconds) {
+    char about[100];
+    std::snprintf(about, sizeof about, " (%zu of %zu, about %.0f s; about %.0f s left)", ++number_, parts_, seconds,
+                  left_);
+    listener_.begin("kvtwin: measures " + what + about);
+    left_ -= seconds;
+  }
+
+ private:
+  const Listener& listener_;
+  const std::size_t parts_;
+  std::size_t number_ = 0;
+  double left_;
+};
 
 }  // namespace
 
@@ -746,22 +760,23 @@ Measurements measure_machine(const MeasureTerms& terms, const Listener& listener
   if (models.empty()) models.emplace_back(default_model(bench));
   const double parts = 1.0 + 1.0 + (terms.disk.empty() ? 0 : 0.7) + (terms.remote.empty() ? 0 : 0.7);
   const double each = terms.seconds / parts;
+  Announcer announcer(listener, 1 + models.size() + !terms.disk.empty() + !terms.remote.empty(), terms.seconds);
   add_probes(bench);
-  announce_part(listener, "copies", each);
+  announcer.begin("copies", each);
   measure_copies(bench, each);
   add_probes(bench);
   for (const std::string& model : models) {
     const double share = each / static_cast<double>(models.size());
-    announce_part(listener, "passes of " + model, share);
+    announcer.begin("passes of " + model, share);
     measure_passes(bench, model, share);
   }
   if (!terms.disk.empty()) {
-    announce_part(listener, "the disk", 0.7 * each);
+    announcer.begin("the disk", 0.7 * each);
     measure_disk(bench, 0.7 * each);
     require_measurements(found, Tier::disk, terms.disk);
   }
   if (!terms.remote.empty()) {
-    announce_part(listener, "the remote tier", 0.7 * each);
+    announcer.begin("the remote tier", 0.7 * each);
     measure_remote(bench, 0.7 * each);
     require_measurements(found, Tier::remote, "--remote " + terms.remote);
   }

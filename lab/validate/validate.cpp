@@ -23,6 +23,7 @@
 #include "lab/experiment/experiment.hpp"
 #include "lab/experiment/setup.hpp"
 #include "lab/experiment/workload.hpp"
+#include "lab/formatted.hpp"
 #include "lab/out_files.hpp"
 #include "lab/run/machine.hpp"
 #include "lab/sglang/sglang_flags.hpp"
@@ -326,10 +327,18 @@ std::vector<ValidationCell> cells_of_experiments(const ValidateArguments& argume
   const std::vector<Configuration> list = configurations_of(arguments, settings);
   std::vector<ValidationCell> cells(list.size());
   // Repeats run round by round, so a change of the machine affects all configurations and appears in the spread.
+  const std::size_t runs = static_cast<std::size_t>(arguments.repeats) * list.size();
+  std::size_t done = 0;
+  const auto start = std::chrono::steady_clock::now();
   for (int repeat = 0; repeat < arguments.repeats; ++repeat) {
     for (std::size_t i = 0; i < list.size(); ++i) {
+      std::string left;
+      if (done > 0) {
+        const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        left = formatted(", about %.0f s left", seconds * static_cast<double>(runs - done) / static_cast<double>(done));
+      }
       listener.begin("round " + std::to_string(repeat + 1) + " of " + std::to_string(arguments.repeats) + ": " +
-                     list[i].name);
+                     list[i].name + formatted(" (run %zu of %zu", ++done, runs) + left + ")");
       cells[i].measured.push_back(measure(arguments, place, list[i], i, repeat));
     }
   }

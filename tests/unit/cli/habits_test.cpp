@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lab/experiment/experiment.hpp"
@@ -42,6 +43,32 @@ TEST(Habits, AMistypedOptionIsSuggested) {
             "kvtwin: \"b.toml\" is one word too many; see kvtwin simulate --help\n");
 }
 
+TEST(Habits, AMistypedWordOfAnOptionIsSuggested) {
+  const Outcome one = run({"run", "a.toml", "--device", "hosst"});
+  EXPECT_EQ(one.exit_code, 2);
+  EXPECT_EQ(one.err,
+            "kvtwin: --device: unknown value \"hosst\": did you mean \"host\"? Known: host, cuda, auto. See kvtwin run "
+            "--help\n");
+  const std::string trace = std::string(kSourceFolder) + "/traces/chat_small.jsonl.zst";
+  for (const auto& [words, nearest] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"simulate", "a.toml", "--world", "event"}, "events"},
+           {{"compare", "a.toml", "--world", "simgird"}, "simgrid"},
+           {{"trace", "generate", "--out", "a", "--kind", "chatt"}, "chat"},
+           {{"hitrate", "--trace", trace, "--capacity", "9", "--write-policy", "write_bck"}, "write_back"},
+           {{"hitrate", "--trace", trace, "--capacity", "9", "--evict-unit", "pge"}, "page"},
+           {{"hitrate", "--trace", trace, "--capacity", "9", "--engine", "sglnag"}, "sglang"},
+           {{"hitrate", "--trace", trace, "--capacity", "9", "--eviction", "lur"}, "lru"},
+           {{"hitrate", "--trace", trace, "--capacity", "9", "--format", "moncake"}, "mooncake"},
+           {{"hitrate", "--trace", trace, "--capacity", "9", "--model", "lama-3.1-8b"}, "llama-3.1-8b"},
+           {{"validate", "x", "--device", "cud"}, "cuda"},
+           {{"calibrate", "--out", "x", "--device", "hst"}, "host"},
+           {{"completion", "bsh"}, "bash"}}) {
+    const Outcome refused = run(words);
+    EXPECT_EQ(refused.exit_code, 2) << words.front();
+    EXPECT_NE(refused.err.find("did you mean \"" + nearest + "\"?"), std::string::npos) << refused.err;
+  }
+}
+
 // Returns what a terminal of the program shows.
 std::string on_terminal(std::vector<std::string> words, const char* name, const char* value) {
   int terminal = -1;
@@ -75,6 +102,17 @@ TEST(Habits, ColourOnTerminalsOnly) {
   EXPECT_EQ(on_terminal({"nonsense"}, "NO_COLOR", "1").substr(0, 23), "kvtwin: unknown command");
   EXPECT_EQ(on_terminal({"nonsense"}, "TERM", "dumb").substr(0, 23), "kvtwin: unknown command");
   EXPECT_TRUE(run({"nonsense"}).err.starts_with("kvtwin: unknown command"));
+}
+
+TEST(Habits, HitrateShowsItsProgressOnTerminals) {
+  const std::string trace = std::string(kSourceFolder) + "/traces/chat_small.jsonl.zst";
+  const std::vector<std::string> words = {"hitrate", "--trace", trace, "--capacity", "1000,3000", "--eviction", "tide"};
+  const std::string shown = on_terminal(words, "LANG", "C");
+  EXPECT_NE(shown.find(" requests done, "), std::string::npos) << shown;
+  EXPECT_NE(shown.find(" % read, about "), std::string::npos) << shown;
+  for (const auto& [name, value] : {std::pair{"TERM", "dumb"}, {"KVTWIN_PROGRESS", "off"}}) {
+    EXPECT_EQ(on_terminal(words, name, value).find(" requests done, "), std::string::npos) << name;
+  }
 }
 
 // Returns the words that bash offers after `line`.
