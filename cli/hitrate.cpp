@@ -480,7 +480,7 @@ void add_hitrate(CLI::App& program) {
   command
       ->add_option("--eviction", arguments.eviction,
                    "Eviction policies and bounds: P[,P...], e.g. lru,\"slru(protected=3)\",tide,opt; kvtwin presets "
-                   "lists the names and the parameters")
+                   "lists the names and the parameters; the path of a policy library, NAME.so, is a name, too")
       ->capture_default_str();
   command
       ->add_option("--queue-view", arguments.queue_view,

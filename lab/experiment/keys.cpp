@@ -470,7 +470,9 @@ std::span<const Key> experiment_keys() {
           "cache.layout",
           "Order of a page's bytes in the host pool; with layer_first, a storage tier stores a page as one object per "
           "layer and plane"),
-      eviction("cache.eviction", "Eviction policy; kvtwin presets lists the names"),
+      eviction(
+          "cache.eviction",
+          "Eviction policy; kvtwin presets lists the names. The path of a policy library, NAME.so, is a name, too"),
       choice<&EngineConfig::evict_unit>("cache.evict_unit",
                                         "page: evict just enough pages, from the tail of a leaf; node: evict whole "
                                         "leaves"),

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "policy/eviction.hpp"
+#include "policy/hosted/hosted_tree.hpp"
 #include "policy/index/radix_tree.hpp"
 #include "tests/policy_test_support.hpp"
 
@@ -58,6 +59,43 @@ TEST(NodeFacts, have_the_time_of_the_last_use_and_the_role_of_the_last_page) {
   std::vector<SlotId> freed;
   tree.remove_tail(end, 1, freed, freed);
   EXPECT_EQ(tree.node(end).facts.role(), PromptRole::user);
+}
+
+// An engine that keeps its own cache names no system prompt.
+TEST(NodeFacts, of_a_hosted_tree_know_answers) {
+  HostedTree hosted({.eviction = "lru", .device_pages = 10, .host_pages = 0, .page_tokens = 16});
+  const std::vector<PageKey> keys = test::chain({1, 2, 3});
+  Answer answer;
+  const auto visit = [&](RequestId request, TimeNs time, Tokens prompt) {
+    Call call;
+    call.verb = CallVerb::visit;
+    call.request = request;
+    call.time = time;
+    call.prompt_tokens = prompt;
+    call.keys = keys;
+    ASSERT_EQ(hosted.call(call, answer), nullptr);
+  };
+  visit(1, 9, 40);
+  Call insert;
+  insert.verb = CallVerb::insert;
+  insert.keys = keys;
+  ASSERT_EQ(hosted.call(insert, answer), nullptr);
+  const NodeId end = answer.node;
+  const auto facts = [&] { return hosted.tree().node(end).facts; };
+  EXPECT_EQ(facts().role(), PromptRole::output);
+  EXPECT_EQ(facts().used_at, 9);
+  visit(2, 20, 0);
+  Call touch;
+  touch.verb = CallVerb::touch;
+  touch.node = end;
+  ASSERT_EQ(hosted.call(touch, answer), nullptr);
+  EXPECT_EQ(facts().age(25), 5);
+  Call evict;
+  evict.verb = CallVerb::evict;
+  evict.node = end;
+  evict.pages = 1;
+  ASSERT_EQ(hosted.call(evict, answer), nullptr);
+  EXPECT_EQ(facts().role(), PromptRole::unknown);  // page 2 of 40 tokens
 }
 
 TEST(NodeFacts, learn_the_role_from_the_first_visit_if_the_pages_came_before_it) {
