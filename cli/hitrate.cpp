@@ -349,7 +349,8 @@ void print_estimates(const HitRateConfig& config, const SessionsConfig& sessions
   }
 }
 
-// Passes the inputs on, and tells how many requests have been read, at most five times per second.
+// Passes the inputs on, and tells how many requests have been read: at the first one, then at most five times per
+// second.
 class WatchedInputs final : public InputSource {
  public:
   // `limit`: number of requests; 0 = all of the trace.
@@ -360,7 +361,7 @@ class WatchedInputs final : public InputSource {
     if (!source_.next(input)) return false;
     requests_ += std::holds_alternative<Arrival>(input.what) ? 1 : 0;
     const Clock::time_point now = Clock::now();
-    if (listener_.requests && now - last_ >= std::chrono::milliseconds(200)) {
+    if (listener_.requests && now - last_ >= kBetween) {
       last_ = now;
       double read = trace_.fraction_read();
       if (limit_ != 0) read = std::max(read, static_cast<double>(requests_) / static_cast<double>(limit_));
@@ -371,13 +372,14 @@ class WatchedInputs final : public InputSource {
 
  private:
   using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::milliseconds kBetween{200};
   InputSource& source_;
   const TraceSource& trace_;
   const std::uint64_t limit_;
   const Listener& listener_;
   std::uint64_t requests_ = 0;
   const Clock::time_point start_ = Clock::now();
-  Clock::time_point last_ = start_;
+  Clock::time_point last_ = start_ - kBetween;  // so the first request shows
 };
 
 // Replays the requests of `trace`.
