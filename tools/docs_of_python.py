@@ -17,6 +17,7 @@ SECTIONS = [
     ("sweeps", "Sweeps and comparisons"),
     ("reports", "Pages"),
     ("hits", "Hit ratios"),
+    ("policy_libraries", "Policies of your own"),
     ("intervals", "Intervals"),
     ("traces", "Traces"),
     ("store", "Stores"),

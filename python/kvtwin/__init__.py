@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kvtwin.intervals import bootstrap as bootstrap
     from kvtwin.plans import Plan as Plan
     from kvtwin.plans import plan as plan
-    from kvtwin.program import cmake_prefix as cmake_prefix
+    from kvtwin.policy_libraries import cmake_prefix as cmake_prefix
     from kvtwin.reports import report as report
     from kvtwin.simulation import Result as Result
     from kvtwin.simulation import load as load
@@ -49,7 +49,7 @@ _NAMES = {
     "hits": ("hitrate",),
     "intervals": ("bootstrap",),
     "plans": ("Plan", "plan"),
-    "program": ("cmake_prefix",),
+    "policy_libraries": ("cmake_prefix",),
     "reports": ("report",),
     "simulation": ("Result", "load", "run", "simulate"),
     "store": ("Identity", "LookUpError", "PageForm", "PageStatus", "Store", "Transfer", "weights_fingerprint"),

@@ -43,14 +43,6 @@ def data(name: str) -> Path:
     return Path(name)  # the program says that there is no such file
 
 
-def cmake_prefix() -> Path:
-    """Returns the folder for -DCMAKE_PREFIX_PATH, with which find_package(kvtwin COMPONENTS policies) finds the headers
-    of policies in the wheel. Its folder examples/policy is a policy library to begin with."""
-    if not (_PACKAGE / "lib/cmake/kvtwin").exists():
-        raise WorkError(f"{_PACKAGE}: has no headers of policies; install the package with pip, or kvtwin with cmake --install")
-    return _PACKAGE
-
-
 class TemporaryFolder:
     """A folder that is deleted with this object, at the latest at the end of the process."""
 
