@@ -11,6 +11,7 @@
 #include <filesystem>
 
 #include "cli/environment.hpp"
+#include "cli/shipped_files.hpp"
 #include "lab/error.hpp"
 #include "lab/version.hpp"
 
@@ -37,8 +38,7 @@ namespace {
 
 // Returns the folder that holds the package kvtwin.
 fs::path package_folder() {
-  std::error_code no_program;
-  const fs::path bin = fs::read_symlink("/proc/self/exe", no_program).parent_path();
+  const fs::path bin = program_folder();
   for (const fs::path& folder : {bin.parent_path().parent_path(), bin.parent_path() / "share/kvtwin/python"}) {
     if (fs::exists(folder / "kvtwin/figures.py")) return folder;
   }
@@ -54,6 +54,11 @@ void run_package_module(const std::string& command, const std::string& module,
   const std::string named = environment_python();
   const fs::path python = named.empty() ? fs::path(kSourceDir) / ".venv" / "bin" / "python" : fs::path(named);
   if (!fs::exists(python)) {
+    const fs::path installed = fs::path(folder).parent_path() / "notebooks/requirements.txt";
+    if (named.empty() && installed.parent_path().parent_path() != kSourceDir && fs::exists(installed)) {
+      throw InputError(command + ": needs a Python with packages; set KVTWIN_PYTHON to one with those of " +
+                       installed.string());
+    }
     throw InputError(python.string() +
                      ": no such Python; run tools/quickstart, or set KVTWIN_PYTHON to one with the packages of "
                      "notebooks/requirements.txt");

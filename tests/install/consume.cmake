@@ -37,6 +37,15 @@ endif()
 run(${PYTHON} -B ${CMAKE_CURRENT_LIST_DIR}/../rules/check_program.py ${work}/prefix/bin/kvtwin)
 run(${work}/prefix/bin/kvtwin --version)
 
+# The installed program finds the experiments and the trace that are installed with it, from any folder.
+file(MAKE_DIRECTORY ${work}/empty)
+execute_process(COMMAND ${work}/prefix/bin/kvtwin check experiments/quickstart.toml traces/chat_small.jsonl.zst
+  WORKING_DIRECTORY ${work}/empty COMMAND_ERROR_IS_FATAL ANY OUTPUT_QUIET)
+foreach(words "simulate;experiments/quickstart.toml" "hitrate;--limit;100;--capacity;100;--trace;traces/chat_small.jsonl.zst")
+  execute_process(COMMAND ${work}/prefix/bin/kvtwin ${words} WORKING_DIRECTORY ${work}/empty COMMAND_ERROR_IS_FATAL ANY
+    OUTPUT_QUIET)
+endforeach()
+
 # The installed program draws with the installed package, not with the one in the source folder.
 file(WRITE ${work}/python "#!/bin/sh\necho \"$PYTHONPATH: $*\" >${work}/drawn\n")
 file(CHMOD ${work}/python PERMISSIONS OWNER_READ OWNER_EXECUTE)
