@@ -64,7 +64,7 @@ void run_package_module(const std::string& command, const std::string& module,
                      "notebooks/requirements.txt");
   }
   // -P: without the working folder, which may have modules of equal names.
-  std::vector<std::string> words = {python.string(), "-P", "-m", "kvtwin." + module};
+  std::vector<std::string> words = {python.string(), "-P", "-m", "kvtwin.run_module", module};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
@@ -83,7 +83,7 @@ void run_package_module(const std::string& command, const std::string& module,
   }
   if (WIFEXITED(status) && WEXITSTATUS(status) == 2) throw AlreadySaid(2);
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-    throw WorkError(command + ": " + python.string() + " -m kvtwin." + module + " failed");
+    throw WorkError(command + ": " + python.string() + " -m kvtwin.run_module " + module + " failed");
   }
 }
 
