@@ -52,13 +52,12 @@ void run_package_module(const std::string& command, const std::string& module,
   std::fflush(stdout);  // what was printed comes before the lines of the module
   const std::string folder = package_folder().string();
   const std::string named = environment_python();
+  if (named.empty() && *kSourceDir == '\0') {
+    throw InputError(command + ": needs a Python with packages; set KVTWIN_PYTHON to one with those of " +
+                     (fs::path(folder).parent_path() / "notebooks/requirements.txt").string());
+  }
   const fs::path python = named.empty() ? fs::path(kSourceDir) / ".venv" / "bin" / "python" : fs::path(named);
   if (!fs::exists(python)) {
-    const fs::path installed = fs::path(folder).parent_path() / "notebooks/requirements.txt";
-    if (named.empty() && installed.parent_path().parent_path() != kSourceDir && fs::exists(installed)) {
-      throw InputError(command + ": needs a Python with packages; set KVTWIN_PYTHON to one with those of " +
-                       installed.string());
-    }
     throw InputError(python.string() +
                      ": no such Python; run tools/quickstart, or set KVTWIN_PYTHON to one with the packages of "
                      "notebooks/requirements.txt");

@@ -10,7 +10,8 @@ function(run)
 endfunction()
 
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${work}/prefix)
-foreach(file share/doc/kvtwin/LICENSE share/doc/kvtwin/README.md share/kvtwin/python/kvtwin/figures.py)
+foreach(file share/doc/kvtwin/LICENSE share/doc/kvtwin/README.md share/kvtwin/python/kvtwin/figures.py
+    share/bash-completion/completions/kvtwin)
   if(NOT EXISTS ${work}/prefix/${file})
     message(FATAL_ERROR "not installed: ${file}")
   endif()
