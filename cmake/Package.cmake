@@ -68,12 +68,14 @@ set(CPACK_DEBIAN_PROGRAM_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${KVTWIN_SIMGRID_PREFIX}/lib)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SUGGESTS "openmpi-bin, python3-venv")
-set(CPACK_DEBIAN_PROGRAM_DESCRIPTION "hierarchical KV caches for LLM serving, simulated or real
- kvtwin answers which GPUs, host memory, drives and settings an LLM service needs,
- and what they cost, from its traffic, model and prices. It simulates the KV cache
- of SGLang and vLLM on device, host, disk and remote memory.
- .
- The package contains the program and libkvtwin.so, the C interface.")
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
+file(WRITE ${PROJECT_BINARY_DIR}/triggers "activate-noawait ldconfig\n")
+set(CPACK_DEBIAN_PROGRAM_PACKAGE_CONTROL_EXTRA ${PROJECT_BINARY_DIR}/triggers)
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "hierarchical KV caches for LLM serving, simulated or real")
+set(CPACK_COMPONENT_PROGRAM_DESCRIPTION "kvtwin answers which GPUs, host memory, drives and settings an LLM service
+needs, and what they cost, from its traffic, model and prices. It simulates
+the KV cache of SGLang and vLLM on device, host, disk and remote memory.
+This package contains the program and libkvtwin.so, the C interface.")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME kvtwin-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
 set(development_packages "kvtwin (= ${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE})" pkgconf libssl-dev libxxhash-dev
@@ -87,7 +89,6 @@ foreach(part ZMQ:libzmq3-dev URING:liburing-dev HIREDIS:libhiredis-dev MPI:libop
   endif()
 endforeach()
 list(JOIN development_packages ", " CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS)
-set(CPACK_DEBIAN_DEVELOPMENT_DESCRIPTION "hierarchical KV caches for LLM serving: libraries and headers
- The CMake package kvtwin: kvtwin::policy has the policies, kvtwin::lab the
- simulations, and kvtwin::kvtwin the C interface.")
+set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION "Libraries and headers of kvtwin, and its CMake package: kvtwin::policy has the
+policies, kvtwin::lab the simulations, and kvtwin::kvtwin the C interface.")
 include(CPack)
