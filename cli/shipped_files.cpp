@@ -1,7 +1,7 @@
 #include "cli/shipped_files.hpp"
 
 #include <algorithm>
-#include <initializer_list>
+#include <iterator>
 #include <system_error>
 
 namespace kvtwin {

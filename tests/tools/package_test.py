@@ -52,8 +52,12 @@ class Package(unittest.TestCase):
     def test_a_path_of_the_source_folder_in_a_program_is_refused(self):
         tool = load_tool()
         program = self.scratch / "program"
-        program.write_bytes(b"\0" + str(ROOT).encode() + b"/.venv\0")
-        with self.assertRaisesRegex(tool.Failed, "has the path"):
+        for text in (f"{ROOT}/.venv", ROOT):
+            program.write_bytes(f"\0{text}\0".encode())
+            with self.assertRaisesRegex(tool.Failed, "has the path"):
+                tool.check_program(program)
+        program.write_bytes(f"\0share{ROOT}\0".encode())  # of an installation, where the source folder is /kvtwin
+        with self.assertRaisesRegex(tool.Failed, "check_program.py"):  # it is no program
             tool.check_program(program)
 
     def test_without_the_source_of_simgrid_nothing_is_built(self):
