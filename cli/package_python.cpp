@@ -11,6 +11,7 @@
 #include <filesystem>
 
 #include "cli/environment.hpp"
+#include "cli/shipped_files.hpp"
 #include "lab/error.hpp"
 #include "lab/version.hpp"
 
@@ -37,8 +38,7 @@ namespace {
 
 // Returns the folder that holds the package kvtwin.
 fs::path package_folder() {
-  std::error_code no_program;
-  const fs::path bin = fs::read_symlink("/proc/self/exe", no_program).parent_path();
+  const fs::path bin = program_folder();
   for (const fs::path& folder : {bin.parent_path().parent_path(), bin.parent_path() / "share/kvtwin/python"}) {
     if (fs::exists(folder / "kvtwin/figures.py")) return folder;
   }
@@ -52,6 +52,10 @@ void run_package_module(const std::string& command, const std::string& module,
   std::fflush(stdout);  // what was printed comes before the lines of the module
   const std::string folder = package_folder().string();
   const std::string named = environment_python();
+  if (named.empty() && *kSourceDir == '\0') {
+    throw InputError(command + ": needs a Python with packages; set KVTWIN_PYTHON to one with those of " +
+                     (fs::path(folder).parent_path() / "notebooks/requirements.txt").string());
+  }
   const fs::path python = named.empty() ? fs::path(kSourceDir) / ".venv" / "bin" / "python" : fs::path(named);
   if (!fs::exists(python)) {
     throw InputError(python.string() +
@@ -59,7 +63,7 @@ void run_package_module(const std::string& command, const std::string& module,
                      "notebooks/requirements.txt");
   }
   // -P: without the working folder, which may have modules of equal names.
-  std::vector<std::string> words = {python.string(), "-P", "-m", "kvtwin." + module};
+  std::vector<std::string> words = {python.string(), "-P", "-m", "kvtwin.run_module", module};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
@@ -78,7 +82,7 @@ void run_package_module(const std::string& command, const std::string& module,
   }
   if (WIFEXITED(status) && WEXITSTATUS(status) == 2) throw AlreadySaid(2);
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-    throw WorkError(command + ": " + python.string() + " -m kvtwin." + module + " failed");
+    throw WorkError(command + ": " + python.string() + " -m kvtwin.run_module " + module + " failed");
   }
 }
 

@@ -15,7 +15,8 @@ void check_result_folders(const std::vector<std::string>& folders, std::initiali
 // Runs the module kvtwin.`module` with the arguments, for the subcommand `command`, and waits for its end. The Python
 // is KVTWIN_PYTHON, or .venv of the source folder. The package is the one that the program is part of (a wheel), or
 // that was installed with it (share/kvtwin/python), or python/ of the source folder. Errors: InputError if there is no
-// such Python; AlreadySaid(2) if the module has printed a sentence about bad input; WorkError if the module fails.
+// such Python; AlreadySaid(2) if a sentence about bad input or an absent package was printed; WorkError if the module
+// fails.
 void run_package_module(const std::string& command, const std::string& module,
                         const std::vector<std::string>& arguments);
 

@@ -48,6 +48,8 @@ void write_page(const std::string& folder, Terminal& terminal) {
     run_package_module("plan", "report_page", {folder + "/report.html", folder});
   } catch (const InputError& error) {
     terminal.note(std::string("report.html is left out: ") + error.what());
+  } catch (const AlreadySaid&) {  // a package is absent, and a sentence has its name
+    terminal.note("report.html is left out");
   }
 }
 

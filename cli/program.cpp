@@ -13,6 +13,7 @@
 #include "cli/commands.hpp"
 #include "cli/environment.hpp"
 #include "cli/say.hpp"
+#include "cli/shipped_files.hpp"
 #include "lab/error.hpp"
 #include "lab/shell_word.hpp"
 #include "lab/units.hpp"
@@ -131,6 +132,20 @@ void read_units(CLI::App& command) {
   for (CLI::App* inner : command.get_subcommands(nullptr)) read_units(*inner);
 }
 
+// Lets `kvtwin simulate experiments/quickstart.toml` find the file that is installed with the program.
+void find_shipped_files(CLI::App& command) {
+  for (CLI::Option* option : command.get_options()) {
+    if (!reads_experiment_or_trace(option->get_name())) continue;
+    option->transform(CLI::Validator(
+        [](std::string& text) {
+          text = shipped_file(text);
+          return std::string();
+        },
+        ""));
+  }
+  for (CLI::App* inner : command.get_subcommands(nullptr)) find_shipped_files(*inner);
+}
+
 // CLI11 throws CLI::Success for --help and --version.
 void parse(CLI::App& program, std::vector<std::string> words) {
   check_command(program, words.front());
@@ -174,6 +189,7 @@ int run_program(int argc, char** argv) {
     check_environment();
     refuse_odd_numbers(program);
     read_units(program);
+    find_shipped_files(program);
     parse(program, with_help(argc, argv));
     return 0;
   } catch (const CLI::ParseError& error) {

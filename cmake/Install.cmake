@@ -1,5 +1,6 @@
 # Installs bin/kvtwin, the libraries for other projects (find_package(kvtwin), then kvtwin::policy, kvtwin::lab, or
-# kvtwin::kvtwin for the C interface), and the data files under share/kvtwin, in the same folders as in the sources.
+# kvtwin::kvtwin for the C interface; these are the component `development`), and the data files under share/kvtwin, in
+# the same folders as in the sources.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -9,14 +10,15 @@ endif()
 
 set_target_properties(kvtwin_policy PROPERTIES EXPORT_NAME policy)
 add_library(kvtwin::policy ALIAS kvtwin_policy)
-install(TARGETS kvtwin_policy EXPORT kvtwin)
-install(DIRECTORY policy/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kvtwin/policy FILES_MATCHING PATTERN "*.hpp")
+install(TARGETS kvtwin_policy EXPORT kvtwin ARCHIVE COMPONENT development)
+install(DIRECTORY policy/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kvtwin/policy COMPONENT development FILES_MATCHING PATTERN "*.hpp")
 
 # The C interface: libkvtwin.so, as the target kvtwin::kvtwin.
 if(TARGET kvtwin_shared)
   set_target_properties(kvtwin_shared PROPERTIES EXPORT_NAME kvtwin)
-  install(TARGETS kvtwin_shared EXPORT kvtwin INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-  install(DIRECTORY include/kvtwin DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  install(TARGETS kvtwin_shared EXPORT kvtwin LIBRARY NAMELINK_COMPONENT development
+    INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  install(DIRECTORY include/kvtwin DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development)
 endif()
 
 # The application library and the libraries that it needs. Its headers use types of impl/ even if impl/ is not built.
@@ -31,14 +33,15 @@ foreach(library IN LISTS lab_libraries)
   string(REPLACE kvtwin_ "" name ${library})
   set_target_properties(${library} PROPERTIES EXPORT_NAME ${name})
 endforeach()
-install(TARGETS ${lab_libraries} EXPORT kvtwinLab)
+install(TARGETS ${lab_libraries} EXPORT kvtwinLab ARCHIVE COMPONENT development)
 foreach(module lab models traces sim impl)
-  install(DIRECTORY ${module}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kvtwin/${module} FILES_MATCHING PATTERN "*.hpp")
+  install(DIRECTORY ${module}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kvtwin/${module} COMPONENT development FILES_MATCHING PATTERN "*.hpp")
 endforeach()
 
 set(config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/kvtwin)
-install(EXPORT kvtwin NAMESPACE kvtwin:: FILE kvtwinTargets.cmake DESTINATION ${config_dir})
-install(EXPORT kvtwinLab NAMESPACE kvtwin:: FILE kvtwinLabTargets.cmake DESTINATION ${config_dir})
+install(EXPORT kvtwin NAMESPACE kvtwin:: FILE kvtwinTargets.cmake DESTINATION ${config_dir} COMPONENT development)
+install(EXPORT kvtwinLab NAMESPACE kvtwin:: FILE kvtwinLabTargets.cmake DESTINATION ${config_dir}
+  COMPONENT development)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/kvtwinConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 set(targets TRUE)
 set(components "policy, lab and policies")
@@ -47,9 +50,10 @@ set(program ${CMAKE_INSTALL_BINDIR}/kvtwin)
 configure_package_config_file(cmake/kvtwinConfig.cmake.in kvtwinConfig.cmake INSTALL_DESTINATION ${config_dir}
   PATH_VARS policy_headers program)
 install(FILES ${PROJECT_BINARY_DIR}/kvtwinConfig.cmake ${PROJECT_BINARY_DIR}/kvtwinConfigVersion.cmake
-  cmake/PolicyLibrary.cmake DESTINATION ${config_dir})
+  cmake/PolicyLibrary.cmake DESTINATION ${config_dir} COMPONENT development)
 # A policy library compiles these files (cmake/PolicyLibrary.cmake).
-install(DIRECTORY policy/base DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kvtwin/policy FILES_MATCHING PATTERN "*.cpp")
+install(DIRECTORY policy/base DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kvtwin/policy COMPONENT development
+  FILES_MATCHING PATTERN "*.cpp")
 # The wheel has the headers of policies, too: what kvtwin_add_policy needs.
 if(KVTWIN_PYTHON)
   set(targets FALSE)

@@ -15,6 +15,10 @@ if(CMAKE_SCRIPT_MODE_FILE)
       endif()
     endif()
   endif()
+  if(KVTWIN_PACKAGED)
+    # Where the package was built, another user of the machine that installs it may have a folder with a program.
+    set(KVTWIN_SOURCE_DIR "")
+  endif()
   configure_file(${CMAKE_CURRENT_LIST_DIR}/version.cpp.in ${KVTWIN_VERSION_SOURCE} @ONLY)
   return()
 endif()
@@ -22,6 +26,6 @@ endif()
 set(KVTWIN_VERSION_SOURCE ${PROJECT_BINARY_DIR}/generated/version.cpp)
 add_custom_target(kvtwin_version
   COMMAND ${CMAKE_COMMAND} -DKVTWIN_SOURCE_DIR=${PROJECT_SOURCE_DIR} -DKVTWIN_VERSION_SOURCE=${KVTWIN_VERSION_SOURCE}
-          -DKVTWIN_VERSION=${PROJECT_VERSION} -P ${CMAKE_CURRENT_LIST_FILE}
+          -DKVTWIN_VERSION=${PROJECT_VERSION} -DKVTWIN_PACKAGED=$<BOOL:${KVTWIN_SIMGRID_PREFIX}> -P ${CMAKE_CURRENT_LIST_FILE}
   BYPRODUCTS ${KVTWIN_VERSION_SOURCE}
   COMMENT "Asking git for the commit")

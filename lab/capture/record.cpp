@@ -41,7 +41,9 @@ namespace kvtwin {
 
 RecordedEvents record_kv_events(const RecordArguments& /*arguments*/, const std::atomic<bool>& /*stop*/,
                                 const Listener& /*listener*/) {
-  throw InputError("record: this build has no libzmq; install libzmq3-dev and build again");
+  throw InputError(
+      "record: this program has no libzmq, as that of the wheel; take the Debian package, or install libzmq3-dev and "
+      "build from source");
 }
 
 #else

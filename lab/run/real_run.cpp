@@ -235,8 +235,11 @@ void run_processes(const Experiment& experiment, const RunFiles& files, const Re
 
 void run_processes(const Experiment& experiment, const RunFiles&, const RealRun&) {
   const bool engines = total_engines(experiment) > 1;
-  throw InputError(experiment.where(engines ? "cluster.engines" : "parallel.tp") + ": a real run has one process a " +
-                   (engines ? "engine" : "rank") + ", and this build is without MPI (KVTWIN_MPI=OFF); set it to 1");
+  throw InputError(
+      experiment.where(engines ? "cluster.engines" : "parallel.tp") + ": a real run has one process a " +
+      (engines ? "engine" : "rank") +
+      ", and this program is without MPI, as that of the wheel; set it to 1, or take the Debian package or a build "
+      "of the preset release");
 }
 
 #endif

@@ -47,16 +47,11 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-try:
-    import numpy as np
-    import pyarrow as pa
-
-    from kvtwin.operator_rows import ENGINES, FAMILIES, PointOfOperator, Refused, Source, launch_of, sources_of
-except ImportError as missing:
-    sys.exit(print(f"kvtwin import-ops: {sys.executable}: no package {missing.name}; run tools/quickstart, or install "
-                   "notebooks/requirements.txt", file=sys.stderr) or 2)
+from kvtwin.operator_rows import ENGINES, FAMILIES, PointOfOperator, Refused, Source, launch_of, sources_of
 
 LeftOut = tuple[str, tuple[int, ...], float]  # label, point, ns
 

@@ -3,7 +3,7 @@
     python -m kvtwin.report_page OUT DIR...   replaces OUT. Equal folders and equal packages give equal bytes.
 
 The page needs no network: Plotly's script comes from the installed Python package plotly. Without this package, the page
-has static figures. Exit codes: 0 done, 1 the page cannot be written, 2 a folder cannot be read or a package is absent.
+has static figures. Exit codes: 0 done, 1 the page cannot be written, 2 a folder cannot be read.
 """
 
 import base64
@@ -137,13 +137,9 @@ def digest(script: str) -> str:
 
 
 def page(folders: Sequence[str]) -> str:
-    try:
-        import jinja2
-        from markupsafe import Markup
-    except ImportError as error:
-        raise InputError(
-            f"{sys.executable}: no package jinja2; run tools/quickstart, or install notebooks/requirements.txt"
-        ) from error
+    import jinja2
+    from markupsafe import Markup
+
     sections = sections_of(folders)
     library = plotly_library()
     charts = []

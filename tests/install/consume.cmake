@@ -10,7 +10,8 @@ function(run)
 endfunction()
 
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${work}/prefix)
-foreach(file share/doc/kvtwin/LICENSE share/doc/kvtwin/README.md share/kvtwin/python/kvtwin/figures.py)
+foreach(file share/doc/kvtwin/LICENSE share/doc/kvtwin/README.md share/kvtwin/python/kvtwin/figures.py
+    share/bash-completion/completions/kvtwin)
   if(NOT EXISTS ${work}/prefix/${file})
     message(FATAL_ERROR "not installed: ${file}")
   endif()
@@ -43,12 +44,21 @@ run(${CMAKE_COMMAND} --build ${work}/policy/build --target check)
 run(${PYTHON} -B ${CMAKE_CURRENT_LIST_DIR}/../rules/check_program.py ${work}/prefix/bin/kvtwin)
 run(${work}/prefix/bin/kvtwin --version)
 
+# The installed program finds the experiments and the trace that are installed with it, from any folder.
+file(MAKE_DIRECTORY ${work}/empty)
+execute_process(COMMAND ${work}/prefix/bin/kvtwin check experiments/quickstart.toml traces/chat_small.jsonl.zst
+  WORKING_DIRECTORY ${work}/empty COMMAND_ERROR_IS_FATAL ANY OUTPUT_QUIET)
+foreach(words "simulate;experiments/quickstart.toml" "hitrate;--limit;100;--capacity;100;--trace;traces/chat_small.jsonl.zst")
+  execute_process(COMMAND ${work}/prefix/bin/kvtwin ${words} WORKING_DIRECTORY ${work}/empty COMMAND_ERROR_IS_FATAL ANY
+    OUTPUT_QUIET)
+endforeach()
+
 # The installed program draws with the installed package, not with the one in the source folder.
 file(WRITE ${work}/python "#!/bin/sh\necho \"$PYTHONPATH: $*\" >${work}/drawn\n")
 file(CHMOD ${work}/python PERMISSIONS OWNER_READ OWNER_EXECUTE)
 file(WRITE ${work}/run/report.json "{}")
 run(${CMAKE_COMMAND} -E env KVTWIN_PYTHON=${work}/python PYTHONPATH= ${work}/prefix/bin/kvtwin figures ${work}/run)
 file(READ ${work}/drawn drawn)
-if(NOT drawn STREQUAL "${work}/prefix/share/kvtwin/python: -P -m kvtwin.figures figures ${work}/run\n")
+if(NOT drawn STREQUAL "${work}/prefix/share/kvtwin/python: -P -m kvtwin.run_module figures figures ${work}/run\n")
   message(FATAL_ERROR "kvtwin figures ran: ${drawn}")
 endif()

@@ -40,6 +40,7 @@ from kvtwin import (
     report_runs,
     report_settings,
     result_folders,
+    run_module,
 )
 
 PROGRAM = sys.argv[1]
@@ -680,9 +681,22 @@ class Pages(unittest.TestCase):
                         self.assertGreater(len(attributes["alt"]), 20)
                 self.assertEqual(text, report_page.page([str(FOLDERS / name)]))
         with mock.patch.dict(sys.modules, {"jinja2": None}), contextlib.redirect_stderr(io.StringIO()) as errors:
-            self.assertEqual(report_page.main([str(FOLDERS / "x.html"), str(FOLDERS / "simulated")]), 2)
+            self.assertEqual(run_module.main(["report_page", str(FOLDERS / "x.html"), str(FOLDERS / "simulated")]), 2)
         self.assertIn("no package jinja2; run tools/quickstart", errors.getvalue())
         self.assertFalse((FOLDERS / "x.html").exists())
+
+    def test_a_plan_without_packages_is_a_plan_without_a_page(self):
+        bare = FOLDERS / "bare/bin/python"
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", FOLDERS / "bare"], check=True)
+        code, out, errors = kvtwin_program(
+            "plan", "--model", "llama-3.1-8b", "--hardware", "h100-sxm", "--requests-per-second", 1, "--prompt-tokens", 500,
+            "--output-tokens", 50, "--turns", 1, "--prefix-tokens", 0, "--goal", "ttft_p90_s=100", "--seeds", 1,
+            "--vary", "tiers.host.gib=0", "--no-questions", "--out", FOLDERS / "bare-plan", KVTWIN_PYTHON=bare
+        )  # fmt: skip
+        self.assertEqual(code, 0, errors)
+        self.assertIn("buy  ", out)
+        self.assertRegex(errors, r"kvtwin report: .*: no package \w+; run tools/quickstart")
+        self.assertIn("report.html is left out", errors)
 
     def test_bad_input_is_one_sentence(self):
         empty = FOLDERS / "empty"

@@ -36,7 +36,8 @@ class Scripts(unittest.TestCase):
                      "tests/golden/ptx_counts.json"):
             (self.tree / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / file, self.tree / file)
-        for tool in ("docs", "engine-env", "engine-parity", "engine-storage", "lint", "packages", "python-package", "sglang-shadow"):
+        for tool in ("docs", "engine-env", "engine-parity", "engine-storage", "lint", "package", "packages", "python-package",
+                     "sglang-shadow"):
             self.program(f"tools/{tool}", "")
         self.program("bin/cmake", "")
         self.program("bin/nvcc", 'echo "Cuda compilation tools, release 13.0, V13.0.88"\n')
@@ -102,6 +103,14 @@ class Scripts(unittest.TestCase):
                          "figures, measured, SGLang, geometry of published models, Python package, kvtwin's storage and policies inside SGLang, "
                          "vLLM, kvtwin's storage inside vLLM, a vLLM server beside kvtwin, remote stores, "
                          "kvtwin's storage on Mooncake Store inside Python, documentation site")
+
+    def test_deep_names_the_packages_that_it_could_not_try(self):
+        self.made_python()
+        self.program("tools/package", "exit 3\n")
+        lines = self.run_script("test", "--deep", "--no-cuda", **NO_INDEX).stdout.splitlines()
+        self.assertIn("packages to install", next(line for line in lines if line.startswith("not run, because")))
+        self.assertNotIn("failed step: packages to install", lines)
+        self.assertFalse([line for line in lines if "the wheel to install" in line], "tried without a wheel")
 
     def test_test_names_the_cluster_tests_that_ctest_skips(self):
         self.made_python()
