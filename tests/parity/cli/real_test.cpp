@@ -268,10 +268,11 @@ TEST(Real, RefusesWhatItCantServe) {
 TEST(Real, RefusesModelsWhoseCacheItCantCarry) {
   const Folder folder;
   const Settings trace = conversations({.requests = 5}, 1).save(folder);
-  const Outcome outcome = run(run_arguments(folder, trace + Settings{"model.name=gpt-oss-120b"}));
+  const Outcome outcome = run(run_arguments(folder, trace + Settings{"model.name=gpt-oss-120b", "engine=vllm"}));
   EXPECT_EQ(outcome.exit_code, 2);
   EXPECT_NE(outcome.err.find("gpt-oss-120b"), std::string::npos) << outcome.err;
   EXPECT_NE(outcome.err.find("sliding window"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("With engine = sglang"), std::string::npos) << outcome.err;
   EXPECT_FALSE(fs::exists(folder / "run"));
 }
 
