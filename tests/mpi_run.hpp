@@ -85,6 +85,20 @@ inline std::string journal_of(std::size_t process) {
   return process == 0 ? "run/journal.kvj" : "run/journal." + std::to_string(process) + ".kvj";
 }
 
+// Each rank's journal replays to the same decisions, and the decisions of all ranks are equal.
+inline void expect_equal_ranks(const Folder& folder, const Json& report, std::size_t ranks) {
+  ASSERT_EQ(report.at("ranks").size(), ranks);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    SCOPED_TRACE("rank " + std::to_string(rank));
+    EXPECT_EQ(report.at("ranks")[rank].at("digest"), report.at("decisions").at("digest"));
+    EXPECT_EQ(report.at("ranks")[rank].at("reductions"), report.at("ranks")[0].at("reductions"));
+    EXPECT_GT(report.at("ranks")[rank].at("reductions").get<std::uint64_t>(), 0U);
+    const Json again = run({"replay", folder / journal_of(rank), "--json"}).json();
+    EXPECT_EQ(again.at("verdict"), "equal");
+    EXPECT_EQ(again.at("decisions"), report.at("decisions"));
+  }
+}
+
 // Returns the id of the process that has `file` open, or 0.
 inline pid_t process_with(const std::filesystem::path& file) {
   std::error_code error;

@@ -45,6 +45,14 @@ struct Verification {
   struct Part {
     std::uint64_t read = 0, audited = 0;
     Bytes bytes_read = 0, bytes_checked = 0, bytes_audited = 0;
+    Part& operator+=(const Part& other) {
+      read += other.read;
+      audited += other.audited;
+      bytes_read += other.bytes_read;
+      bytes_checked += other.bytes_checked;
+      bytes_audited += other.bytes_audited;
+      return *this;
+    }
   } windows, states;
   std::uint64_t states_copied = 0;  // cached ones, within the device, for a request that continues from them
   std::uint64_t wrong_reads = 0;    // by passes and the audit

@@ -1,8 +1,6 @@
 #include "impl/device/kv_pools.hpp"
 
 #include <algorithm>
-#include <chrono>
-#include <thread>
 #include <utility>
 
 #include "impl/storage/pool_blocks.hpp"
@@ -11,18 +9,6 @@
 #include "policy/index/page_key.hpp"
 
 namespace kvtwin {
-
-// Sleeps on purpose: faults = rank(factor=...) stands for a rank with slow copies. There is nothing to wait for,
-// because the lost time itself is the effect that the other ranks must see.
-void PageEngine::slow_down(double factor, Steady::time_point begin) const {
-  if (factor <= 1) return;
-  constexpr std::chrono::milliseconds kPiece{10};
-  const auto extra = std::chrono::duration<double>(Steady::now() - begin) * (factor - 1);
-  const Steady::time_point end = Steady::now() + std::chrono::duration_cast<Steady::duration>(extra);
-  for (auto left = end - Steady::now(); left.count() > 0 && !stopping(); left = end - Steady::now()) {
-    std::this_thread::sleep_for(std::min<Steady::duration>(left, kPiece));
-  }
-}
 
 bool LedgerDirectPages::land(std::span<Landing> pages) {
   for (const Landing& it : pages) ledger_.begin_fetch(Tier::device, it.slot);

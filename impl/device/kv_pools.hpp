@@ -38,6 +38,7 @@ class LedgerDirectPages final : public DirectPages {
   Ledger& ledger_;
 };
 
+// Thread: by member, as grouped below. Ownership: of the engine, and with it of both pools' memory.
 class KvPools final : public PageMemory {
  public:
   KvPools(const DeviceConfig& config, std::unique_ptr<PageEngine> engine);

@@ -203,12 +203,8 @@ void PagedDevice::add(Verification&& part, const KvPools& store, Verification& a
     all.draft_pages_audited = part.pages_audited;
     all.draft_bytes_audited = part.bytes_audited;
   } else {
-    Verification::Part& counts = kind == KvKind::windows ? all.windows : all.states;
-    counts.read += part.pages_read;
-    counts.audited += part.pages_audited;
-    counts.bytes_read += part.bytes_read;
-    counts.bytes_checked += part.bytes_checked;
-    counts.bytes_audited += part.bytes_audited;
+    (kind == KvKind::windows ? all.windows : all.states) +=
+        {part.pages_read, part.pages_audited, part.bytes_read, part.bytes_checked, part.bytes_audited};
   }
   for (WrongPage& wrong : part.wrong) {
     if (kind == KvKind::draft) wrong.key = store.own_key(wrong.key);

@@ -60,6 +60,15 @@ void each_field(auto& of, Field field) requires std::same_as<std::remove_cvref_t
   field("found", of.found);
 }
 
+template <typename Field>
+void each_field(auto& of, Field field) requires std::same_as<std::remove_cvref_t<decltype(of)>, Verification::Part> {
+  field("read", of.read);
+  field("audited", of.audited);
+  field("bytes_read", of.bytes_read);
+  field("bytes_checked", of.bytes_checked);
+  field("bytes_audited", of.bytes_audited);
+}
+
 template <typename T>
 Json to_json(const T& value) {
   if constexpr (std::is_enum_v<T>) {
@@ -122,30 +131,14 @@ std::vector<RankOutcome> gather_outcomes(RealRanks& ranks, const RankOutcome& ou
   return all;
 }
 
-namespace {
-
-Json numbers_of(const Verification::Part& part) {
-  return {part.read, part.audited, part.bytes_read, part.bytes_checked, part.bytes_audited};
-}
-
-void add(const Json& numbers, Verification::Part& part) {
-  part.read += numbers.at(0).get<std::uint64_t>();
-  part.audited += numbers.at(1).get<std::uint64_t>();
-  part.bytes_read += numbers.at(2).get<Bytes>();
-  part.bytes_checked += numbers.at(3).get<Bytes>();
-  part.bytes_audited += numbers.at(4).get<Bytes>();
-}
-
-}  // namespace
-
 Verification gather_verification(RealRanks& ranks, const Verification& ours) {
   const Json sent{{"counts",
                    {ours.pages_read, ours.bytes_read, ours.pages_audited, ours.bytes_audited, ours.wrong_reads,
                     ours.flipped ? 1 : 0, ours.draft_pages_read, ours.draft_bytes_read, ours.draft_pages_audited,
                     ours.draft_bytes_audited, ours.draft_pages_left_out, ours.bytes_checked, ours.draft_bytes_checked,
                     ours.states_copied}},
-                  {"windows", numbers_of(ours.windows)},
-                  {"states", numbers_of(ours.states)},
+                  {"windows", to_json(ours.windows)},
+                  {"states", to_json(ours.states)},
                   {"wrong", list_to_json(ours.wrong)}};
   const std::vector<std::string> texts = ranks.gather(sent.dump());
   if (texts.empty()) return ours;
@@ -168,8 +161,11 @@ Verification gather_verification(RealRanks& ranks, const Verification& ours) {
     all.bytes_checked += counts.at(11);
     all.draft_bytes_checked += counts.at(12);
     all.states_copied += counts.at(13);
-    add(json.at("windows"), all.windows);
-    add(json.at("states"), all.states);
+    Verification::Part windows, states;
+    read_json(json.at("windows"), windows);
+    read_json(json.at("states"), states);
+    all.windows += windows;
+    all.states += states;
     for (WrongPage& page : list_from_json<WrongPage>(json.at("wrong"))) {
       page.found = "on " + ranks.name_of(rank) + ", " + page.found;
       all.wrong.push_back(std::move(page));

@@ -415,7 +415,12 @@ Tokens decode_tokens(const PassJob& job) {
 void CudaEngine::queue_layer(const PassJob& job, std::uint64_t step, std::uint32_t layer) {
   if (transformer_) {
     const Tokens tokens = job.shape.prefill_tokens + decode_tokens(job);
-    transformer_->layer(layer, tokens, step == 0 ? job.shape.prefill_pairs : 0, compute_);
+    const std::uint64_t pairs = step == 0 ? job.shape.prefill_pairs : 0;
+    // Layers with windows or states lie in other pools: those here do their arithmetic too.
+    const std::uint32_t here = config_.shape.layers, all = std::max(config_.transformer.layers, here);
+    for (std::uint32_t number = layer * all / here; number < (layer + 1) * all / here; ++number) {
+      transformer_->layer(number, tokens, pairs, compute_);
+    }
   }
   queue_reads(layer);
   compute_.must(launch_write_context(context(layer), pass_ctas(), compute_.get()),

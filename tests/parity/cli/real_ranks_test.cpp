@@ -10,20 +10,6 @@
 namespace kvtwin::test {
 namespace {
 
-// Each rank's journal replays to the same decisions, and the decisions of all ranks are equal.
-void expect_equal_ranks(const Folder& folder, const Json& report, std::size_t ranks) {
-  ASSERT_EQ(report.at("ranks").size(), ranks);
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    SCOPED_TRACE("rank " + std::to_string(rank));
-    EXPECT_EQ(report.at("ranks")[rank].at("digest"), report.at("decisions").at("digest"));
-    EXPECT_EQ(report.at("ranks")[rank].at("reductions"), report.at("ranks")[0].at("reductions"));
-    EXPECT_GT(report.at("ranks")[rank].at("reductions").get<std::uint64_t>(), 0U);
-    const Json again = run({"replay", folder / journal_of(rank), "--json"}).json();
-    EXPECT_EQ(again.at("verdict"), "equal");
-    EXPECT_EQ(again.at("decisions"), report.at("decisions"));
-  }
-}
-
 // All requests are served except for conversations that became too long for the device tier.
 void expect_all_served(const Json& report, std::uint64_t requests) {
   const Json& are = report.at("requests");
