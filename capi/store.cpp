@@ -137,7 +137,7 @@ std::unique_ptr<StorageBackend> open_disk(const kvtwin_store_config& config, con
 std::unique_ptr<StorageBackend> open_shared_fs(const kvtwin_store_config& config, const PageForm& form,
                                                const PageSeal* seal) {
   const std::string folder = required_text(config.location, "location", "\"/lustre/kvtwin\"");
-  return make_shared_files({folder, config.capacity_pages, true, seal}, form);
+  return make_shared_files({folder, config.capacity_pages * shared_file_bytes(form), true, seal}, form);
 }
 
 std::unique_ptr<StorageBackend> open_remote(const kvtwin_store_config& config, const PageForm& form,

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
@@ -20,7 +21,10 @@ class PeerStoreMedium final : public StorageMedium {
  public:
   static constexpr std::size_t kProcesses = 2;
 
-  explicit PeerStoreMedium(PeerStoreConfig config) : config_(std::move(config)) {}
+  explicit PeerStoreMedium(PeerStoreConfig config) : config_(std::move(config)) {
+    if (open_media_++ > 0) name_ = "second-" + name_;  // the names of a process are its own
+  }
+  ~PeerStoreMedium() override { --open_media_; }
 
   // Returns the back end of process 1. That of process 0 exists as long as the medium, or until the next open().
   // The places of a set may all be taken although the pool has room, so the pool is larger than the capacity.
@@ -58,7 +62,7 @@ class PeerStoreMedium final : public StorageMedium {
 
   std::unique_ptr<StagedBackend> make(RankGroup& group, const PageForm& form, Pages pages) {
     PeerStoreConfig config = config_;
-    config.name = "process" + std::to_string(group.rank());
+    config.name = name_ + std::to_string(group.rank());
     // All memory of the pool is touched, so room without end is room for as many pages as no test stores.
     config.pages = std::min<Pages>(pages, 20'000) / kProcesses;
     config.exchange = [&group](const std::string& own) { return group.share(own); };
@@ -86,6 +90,8 @@ class PeerStoreMedium final : public StorageMedium {
   }
 
   const PeerStoreConfig config_;
+  static inline std::atomic<int> open_media_ = 0;
+  std::string name_ = "process";
   PageForm form_;
   std::mutex mutex_;
   std::vector<Lent> lent_;

@@ -140,8 +140,12 @@ struct RigTerms {
 
 class StoreRig {
  public:
-  explicit StoreRig(std::unique_ptr<StorageBackend> backend, const RigTerms& terms = {})
-      : memory(terms.form, terms.in_place), form_(terms.form), queues_(make(std::move(backend), terms)) {
+  // `beside`: the back end of pool 1, whose objects have the form of the pages; null: there is no such pool.
+  explicit StoreRig(std::unique_ptr<StorageBackend> backend, const RigTerms& terms = {},
+                    std::unique_ptr<StorageBackend> beside = nullptr)
+      : memory(terms.form, terms.in_place),
+        form_(terms.form),
+        queues_(make(std::move(backend), terms, std::move(beside))) {
     if (terms.starts) start();
   }
   void start() {
@@ -153,8 +157,10 @@ class StoreRig {
 
   // Submits an operation; answer() waits for the completion.
   OperationId begin(StorageVerb verb, const std::vector<PageKey>& keys, const PageKey& space = kSpace,
-                    std::optional<Tier> memory_tier = {}) {
-    const Tier where = memory_tier.value_or(lands_ && verb == StorageVerb::get ? Tier::device : Tier::host);
+                    std::optional<Tier> memory_tier = {}, std::size_t pool = 0,
+                    const std::vector<StorageOperation::Need>& needs = {}) {
+    const bool lands = lands_ && verb == StorageVerb::get && pool == 0;
+    const Tier where = memory_tier.value_or(lands ? Tier::device : Tier::host);
     Flight flight{verb, where, space, {}};
     for (const PageKey& key : keys) {
       StoragePage page{key, kNoSlot};
@@ -170,6 +176,8 @@ class StoreRig {
     operation.work = {verb, Tier::disk, where, keys.size(), form_.bytes()};
     operation.space = space;
     operation.pages = flight.pages;
+    operation.pool = pool;
+    operation.needs = needs;
     const OperationId id{++last_};
     queues_->submit(id, operation);
     flights_.emplace(id, std::move(flight));
@@ -197,6 +205,12 @@ class StoreRig {
   Pages look_up(const std::vector<PageKey>& keys, const PageKey& space = kSpace) {
     return answer(begin(StorageVerb::look_up, keys, space)).pages;
   }
+  // Returns the lengths of the prefix that are usable.
+  std::vector<Pages> usable(const std::vector<PageKey>& keys, const std::vector<StorageOperation::Need>& needs) {
+    const OperationId id = begin(StorageVerb::look_up, keys, kSpace, {}, 0, needs);
+    answer(id);
+    return usable_[id];
+  }
   bool has(const PageKey& key, const PageKey& space = kSpace) { return look_up({key}, space) == 1; }
 
   void finish() { queues_->finish(); }
@@ -218,13 +232,15 @@ class StoreRig {
     std::vector<StoragePage> pages;
   };
 
-  std::unique_ptr<TierQueues> make(std::unique_ptr<StorageBackend> backend, const RigTerms& terms) {
+  std::unique_ptr<TierQueues> make(std::unique_ptr<StorageBackend> backend, const RigTerms& terms,
+                                   std::unique_ptr<StorageBackend> beside) {
     if (auto* lands = dynamic_cast<LandsPages*>(backend.get())) {
       lands->land_in(memory);
       lands_ = true;
     }
     std::vector<StorePart> parts;
     parts.push_back({std::move(backend), &memory, terms.objects});
+    if (beside != nullptr) parts.push_back({std::move(beside), &memory, terms.objects, 0, 1});
     return std::make_unique<TierQueues>(Tier::disk, std::move(parts), terms.stores);
   }
   void pump() {
@@ -255,6 +271,7 @@ class StoreRig {
       if (page.slot != kNoSlot) memory.give_back(page.slot);
     }
     answers_.emplace(completion.id, completion);
+    usable_[completion.id] = {completion.usable.begin(), completion.usable.end()};
     flights_.erase(found);
   }
   void judge_slots(const Completion& completion, const Flight& flight) {
@@ -279,7 +296,8 @@ class StoreRig {
   CompletionQueue completions_;
   RunClock clock_;
   std::map<OperationId, Flight> flights_;
-  std::map<OperationId, Completion> answers_;
+  std::map<OperationId, Completion> answers_;  // without `usable`
+  std::map<OperationId, std::vector<Pages>> usable_;
   std::array<OperationId, 2> last_ended_{};
   std::uint64_t last_ = 0;
   std::mutex landed_mutex_;

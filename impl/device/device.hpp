@@ -83,6 +83,9 @@ class Device {
   virtual PageMemory& memory() = 0;
   // The same for the draft model's pool; null if there is none, or if its KV stays on the device.
   virtual PageMemory* draft_memory() { return nullptr; }
+  // The same for a pool beside pool 0, by its number from 1 on. Its keys are those of pool_page_key().
+  // Requires: the pool is there.
+  virtual PageMemory& pool_memory(std::size_t pool) = 0;
   // Returns the device pool, for one-sided writes of other processes. Empty if it is no memory of this process.
   virtual DevicePool pool() { return {}; }
   // Another engine may write pages into these slots from now on. A pass that reads them names their keys.

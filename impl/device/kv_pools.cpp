@@ -30,7 +30,7 @@ KvPools::KvPools(const DeviceConfig& config, std::unique_ptr<PageEngine> engine)
 PageKey KvPools::own_key(PageKey key) const {
   constexpr std::uint64_t kDraftMark = 0x7466617264;  // "draft"
   if (config_.kind == KvKind::pages) return key;
-  if (config_.kind != KvKind::draft) return pool_page_key(key, config_.pool);
+  if (config_.kind != KvKind::draft) return marked(pool_page_key(key, config_.pool));
   key.words[0] ^= kDraftMark;
   return key;
 }
@@ -39,7 +39,7 @@ PageKey KvPools::state_key_of(const PassJob& pass, std::size_t sequence, Tokens 
                               const DeviceConfig& pages) const {
   const Tokens page = pages.shape.page_tokens;
   const PageKey& last = pass.keys[pass.sequences[sequence].first_page + (length - 1) / page];
-  return state_key(last, (length - 1) % page + 1, page, config_.pool);
+  return marked(state_key(last, (length - 1) % page + 1, page, config_.pool));
 }
 
 bool KvPools::use(SlotId slot, bool writes, std::uint64_t pass, bool gated) {
@@ -107,7 +107,7 @@ void KvPools::begin_write(Tier memory, SlotId slot) {
 
 void KvPools::written(Tier memory, SlotId slot, const PageKey& key) {
   const std::shared_lock writing = ledger_.lock_host_for_writing();
-  ledger_.fetched(memory, slot, own_key(key));
+  ledger_.fetched(memory, slot, config_.kind == KvKind::draft ? own_key(key) : marked(key));
 }
 
 // Converts one page between layer_first and the host pool's layout.

@@ -48,6 +48,10 @@ class KvPools final : public PageMemory {
   Ledger& ledger() { return ledger_; }
   // The key of this kind's bytes, of the page with this key.
   PageKey own_key(PageKey key) const;
+  PageKey marked(PageKey key) const {
+    key.words[1] ^= config_.mark;
+    return key;
+  }
 
   // States: the key of the state behind the first `length` tokens of a sequence of the pass. `pages`: of the pages of
   // full attention.

@@ -28,6 +28,8 @@ struct DeviceConfig {
   Layout host_layout = Layout::page_first;
   Pages device_pages = 0;
   Pages host_pages = 0;
+  // Of windows and states: a part of the keys that generate their bytes, so that those of another rank are wrong bytes.
+  std::uint64_t mark = 0;
   std::uint64_t seed = 1;
   // Null = single rank; outlives the device. Is left before the device is destroyed during a run.
   RankGroup* ranks = nullptr;

@@ -59,6 +59,7 @@ class PagedDevice final : public Device {
   DevicePool pool() override { return target().engine().device_pool(); }
   void expect_pages(std::span<const SlotId> slots) override;
   PageMemory* draft_memory() override { return draft_ == nullptr || draft_->config().stays ? nullptr : draft_; }
+  PageMemory& pool_memory(std::size_t pool) override { return *stores_[store_of_pool_.at(pool - 1)]; }
   Verification finish() override;
   std::vector<std::string> notes() const override;
 
@@ -424,6 +425,7 @@ void PagedDevice::cancel(OperationId id) {
 }
 
 void PagedDevice::announce_get(OperationId get, const StorageOperation& operation) {
+  KV_CHECK(operation.pool == 0, "windows and states go through the host");
   const FlightPtr flight = new_flight(get);
   for (std::size_t store = 1; store < stores_.size(); ++store) {
     if (stores_[store].get() != draft_) land_beside(*flight, store, true);  // it brings no windows and no states

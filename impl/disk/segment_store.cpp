@@ -58,7 +58,8 @@ struct SegmentStore::State {
         write_queue(core.files->queue(config.depth, slot_bytes(config.form))),
         direct_queue(config.direct == nullptr ? nullptr : config.direct->queue()),
         reader(core, *read_queue, config.direct, direct_queue.get()),
-        writer(core, *write_queue, segment_slots(config), config.capacity_pages, open_at_start(core)) {}
+        writer(core, *write_queue, segment_slots(config), config.capacity_pages, config.shares_room,
+               open_at_start(core)) {}
 
   static std::unique_ptr<EvictionPolicy> eviction_of(const SegmentStoreConfig& config) {
     if (config.eviction.empty()) return nullptr;

@@ -38,6 +38,9 @@ struct SegmentStoreConfig {
   // Name of the eviction policy (policy/eviction.hpp) of a store that makes room by itself. Empty: a set is refused if
   // all room is claimed, because the caller evicts by removes.
   std::string eviction = {};
+  // The room is shared with stores of other pages, and the caller keeps all within it by removes: the segments take no
+  // more than the present pages need. Else the store keeps the segments of its capacity.
+  bool shares_room = false;
   std::uint32_t depth = 32;  // pages in progress, per direction
   Bytes segment_bytes = 0;   // 0 = chosen by segment_slots
   bool force_threads = false;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "impl/disk/own_folder.hpp"
 #include "policy/base/check.hpp"
@@ -35,11 +36,12 @@ Pages capacity_within(std::uint64_t most, std::uint64_t slots) {
 }  // namespace
 
 SegmentWriter::SegmentWriter(SegmentCore& core, BlockQueue& queue, std::uint32_t segment_slots, Pages capacity,
-                             std::vector<ForeignFile> foreign)
+                             bool shares_room, std::vector<ForeignFile> foreign)
     : core_(core),
       queue_(queue),
       segment_slots_(segment_slots),
       max_slots_(max_slots(capacity, segment_slots)),
+      shares_room_(shares_room),
       foreign_(foreign.begin(), foreign.end()),
       flights_(core.depth),
       syncs_(kMaxSyncsInFlight) {
@@ -59,15 +61,29 @@ void SegmentWriter::write(PageWork& work) {
       }
       begin(task);
     }
-    if (free_.size() == flights_.size() && syncing_ == 0 && again_.empty()) return;
+    if (free_.size() == flights_.size() && syncing_ == 0 && again_.empty()) break;
     handle_ends();
   }
+  if (shares_room_ && std::exchange(removed_, false)) give_room_back();
+}
+
+// Other stores may have the room of removed pages.
+void SegmentWriter::give_room_back() {
+  while (occupied() > most_slots() && drop_oldest_file()) continue;
+  reclaim_until(most_slots());
+}
+
+std::uint64_t SegmentWriter::most_slots() const {
+  if (!shares_room_) return max_slots_;
+  const SegmentIndex::Totals now = core_.index.totals();
+  return std::min(max_slots_, max_slots(now.claimed + now.reserved + now.unclaimed, segment_slots_));
 }
 
 void SegmentWriter::begin(const PageTask& task) {
   if (task.verb == StorageVerb::set) return begin_set(task);
   KV_CHECK(task.verb == StorageVerb::remove, "the writer sets and removes");
   core_.index.erase(page_name(task.space, task.key));
+  removed_ = true;
   ++core_.counters.pages_removed;
   work_->end(task, Cause::none);
 }
@@ -248,9 +264,9 @@ Cause SegmentWriter::provide_head() {
 Cause SegmentWriter::make_head() {
   // A segment can only be dropped when nothing is being written to it. drain() empties the queue, but only once per
   // segment.
-  if (occupied() + 2 * segment_slots_ > max_slots_) drain();
-  while (occupied() + 2 * segment_slots_ > max_slots_ && drop_oldest_file()) continue;
-  if (occupied() + segment_slots_ > max_slots_ && !free_slots()) return Cause::io_error;
+  if (occupied() + 2 * segment_slots_ > most_slots()) drain();
+  while (occupied() + 2 * segment_slots_ > most_slots() && drop_oldest_file()) continue;
+  if (occupied() + segment_slots_ > most_slots() && !free_slots()) return Cause::io_error;
   if (!has_head()) {
     const Cause cause = open_head();
     if (cause != Cause::none) return cause;
@@ -262,7 +278,7 @@ Cause SegmentWriter::make_head() {
 // Makes room for a segment, by a reclaim. If the medium has no room for the copies, gives up a segment.
 bool SegmentWriter::free_slots() {
   create_error_ = 0;
-  if (reclaim_until(max_slots_ - segment_slots_)) return true;
+  if (reclaim_until(most_slots() - segment_slots_)) return true;
   return core_.index.evicts() && lacks_room() && give_up_segment();
 }
 

@@ -25,7 +25,7 @@ namespace kvtwin {
 class SegmentWriter {
  public:
   // Ownership: `core` and `queue` outlive the writer. Requires: each buffer of the queue holds one slot.
-  SegmentWriter(SegmentCore& core, BlockQueue& queue, std::uint32_t segment_slots, Pages capacity,
+  SegmentWriter(SegmentCore& core, BlockQueue& queue, std::uint32_t segment_slots, Pages capacity, bool shares_room,
                 std::vector<ForeignFile> foreign);
   void write(PageWork& work);
 
@@ -84,11 +84,16 @@ class SegmentWriter {
   bool move_pages(const Segment& victim);
   void unlink(const std::shared_ptr<Segment>& victim);
   void drain();
+  void give_room_back();
+  // The slots of all segments together, at most.
+  std::uint64_t most_slots() const;
 
   SegmentCore& core_;
   BlockQueue& queue_;
   std::uint32_t segment_slots_;  // of new segments
-  std::uint64_t max_slots_;
+  std::uint64_t max_slots_;      // of the capacity
+  const bool shares_room_;
+  bool removed_ = false;  // a page, since room was given back
   int create_error_ = 0;  // -errno of the last creation of a segment
   std::deque<ForeignFile> foreign_;
   PageWork* work_ = nullptr;

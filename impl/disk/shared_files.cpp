@@ -27,7 +27,7 @@ constexpr const char* kSharedMark = ".kvtwin-shared";
 constexpr std::size_t kSharedDigits = 32;
 constexpr std::int64_t kUnfinishedSeconds = 3600;  // age at which a temporary file has no writer any more
 constexpr std::int64_t kTouchSeconds = 60;         // a used page gets a new time of use at most this often
-constexpr Pages kEvictionParts = 16;               // one of these parts of the capacity is freed at once
+constexpr Bytes kEvictionParts = 16;               // one of these parts of the capacity is freed at once
 
 [[noreturn]] void refuse_folder(const std::string& what) {
   throw std::system_error(errno, std::generic_category(), what);
@@ -67,6 +67,7 @@ class SharedFiles final : public StorageBackend {
   struct Listed {
     std::int64_t used = 0;  // ns
     std::string name;
+    Bytes bytes = 0;
     auto operator<=>(const Listed&) const = default;
   };
 
@@ -77,7 +78,9 @@ class SharedFiles final : public StorageBackend {
   std::vector<Listed> list_pages();
   void make_room();
   bool make_room_on_full_medium();
-  void evict(std::vector<Listed>& pages, Pages going);
+  void evict(std::vector<Listed>& pages, Bytes stay);
+  // What is freed at once: a part of the capacity, in whole files of this form.
+  Bytes part() const { return std::max<Bytes>(1, config_.capacity / file_bytes() / kEvictionParts) * file_bytes(); }
   bool is_there(const std::string& name) const;
   Cause get(const PageTask& task, PageWork& work);
   Cause set(const PageTask& task, PageWork& work);
@@ -85,15 +88,15 @@ class SharedFiles final : public StorageBackend {
   Cause discard(const std::string& name);
   int store(const std::string& name, const Pieces& content);
   Cause cause_of_errno(int error);
-  std::size_t file_bytes() const { return kPageHeaderBytes + form_.bytes(); }
+  Bytes file_bytes() const { return shared_file_bytes(form_); }
 
   const SharedFilesConfig config_;
   const PageForm form_;
   const Descriptor folder_;
   std::string own_name_;          // prefix of this run's temporary files
   std::uint64_t unfinished_ = 0;  // number of temporary names given out
-  Pages stored_since_listed_ = 0;
-  std::atomic<Pages> count_ = 0;                     // number of files, as far as this run knows
+  Bytes stored_since_listed_ = 0;
+  Bytes bytes_ = 0;                                  // writing thread: of all files, as far as this run knows
   std::vector<std::byte> read_page_, written_page_;  // one thread each; for pages without pieces
   std::atomic<std::uint64_t> got_ = 0, set_ = 0, there_ = 0, corrupt_ = 0, full_ = 0, found_ = 0, evicted_ = 0;
   std::atomic<std::uint64_t> file_limit_ = 0;
@@ -148,51 +151,53 @@ std::vector<SharedFiles::Listed> SharedFiles::list_pages() {
   std::vector<Listed> pages;
   int error = 0;
   const std::int64_t now = clock_of_files();
+  bytes_ = 0;
   for (std::string& name : names_in(folder_.get(), error)) {
     const bool unfinished = name.starts_with(kSharedUnfinished);
     struct stat facts;
     if (!unfinished && !is_shared_page(name)) continue;
     if (::fstatat(folder_.get(), name.c_str(), &facts, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(facts.st_mode)) continue;
     if (!unfinished) {
-      pages.push_back({facts.st_mtim.tv_sec * std::int64_t{1'000'000'000} + facts.st_mtim.tv_nsec, std::move(name)});
+      pages.push_back({facts.st_mtim.tv_sec * std::int64_t{1'000'000'000} + facts.st_mtim.tv_nsec, std::move(name),
+                       static_cast<Bytes>(facts.st_size)});
+      bytes_ += pages.back().bytes;
     } else if (facts.st_mtim.tv_sec + kUnfinishedSeconds < now) {
       ::unlinkat(folder_.get(), name.c_str(), 0);
     }
   }
-  count_ = pages.size();
   stored_since_listed_ = 0;
   return pages;
 }
 
 // Other runs may have stored or removed pages, so this run lists the folder before it removes any page.
 void SharedFiles::make_room() {
-  const Pages part = std::max<Pages>(1, config_.capacity / kEvictionParts);
-  if (count_ < config_.capacity && stored_since_listed_ < part) return;
+  const bool fits = bytes_ + file_bytes() <= config_.capacity;
+  if (fits && stored_since_listed_ < part()) return;
   std::vector<Listed> pages = list_pages();
-  if (pages.size() >= config_.capacity) evict(pages, pages.size() - config_.capacity + part);
+  if (bytes_ + file_bytes() > config_.capacity) evict(pages, config_.capacity - std::min(config_.capacity, part()));
 }
 
 // The file system has less room than the capacity. Returns false if there is nothing to remove.
 bool SharedFiles::make_room_on_full_medium() {
   std::vector<Listed> pages = list_pages();
   if (pages.empty()) return false;
-  evict(pages, std::max<Pages>(1, pages.size() / kEvictionParts));
+  evict(pages, bytes_ - std::min(bytes_, std::max(file_bytes(), bytes_ / kEvictionParts)));
   return true;
 }
 
-// Removes the `going` pages that were used longest ago.
-void SharedFiles::evict(std::vector<Listed>& pages, Pages going) {
+// Removes the pages that were used longest ago, until so many bytes stay at most.
+void SharedFiles::evict(std::vector<Listed>& pages, Bytes stay) {
   std::ranges::sort(pages);
-  for (std::size_t i = 0; i < pages.size() && i < going; ++i) {
+  for (std::size_t i = 0; i < pages.size() && bytes_ > stay; ++i) {
     if (::unlinkat(folder_.get(), pages[i].name.c_str(), 0) == 0) ++evicted_;
-    --count_;
+    bytes_ -= pages[i].bytes;
   }
 }
 
 bool SharedFiles::is_there(const std::string& name) const {
   struct stat facts;
   return ::fstatat(folder_.get(), name.c_str(), &facts, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(facts.st_mode) &&
-         static_cast<std::size_t>(facts.st_size) == file_bytes();
+         static_cast<Bytes>(facts.st_size) == file_bytes();
 }
 
 LookedUp SharedFiles::look_up(const PageKey& space, std::span<const PageKey> keys) {
@@ -229,7 +234,7 @@ Cause SharedFiles::get(const PageTask& task, PageWork& work) {
   if (file.get() < 0) return errno == ENOENT ? Cause::missing : cause_of_errno(errno);
   struct stat facts;
   if (::fstat(file.get(), &facts) != 0) return cause_of_errno(errno);
-  if (!S_ISREG(facts.st_mode) || static_cast<std::size_t>(facts.st_size) != file_bytes()) return discard(name);
+  if (!S_ISREG(facts.st_mode) || static_cast<Bytes>(facts.st_size) != file_bytes()) return discard(name);
   // Without a copy, if the page has pieces.
   PageHeader header;
   Pieces pieces, content{header};
@@ -288,8 +293,8 @@ Cause SharedFiles::set(const PageTask& task, PageWork& work) {
   if ((error == ENOSPC || error == EDQUOT) && make_room_on_full_medium()) error = store(name, content);
   if (error != 0) return cause_of_errno(error);
   ++set_;
-  ++count_;
-  ++stored_since_listed_;
+  bytes_ += file_bytes();
+  stored_since_listed_ += file_bytes();
   return Cause::none;
 }
 
@@ -310,7 +315,7 @@ Cause SharedFiles::remove(const PageTask& task) {
   if (!config_.stores) return Cause::none;
   const std::string name = name_of_page(task.space, task.key);
   if (::unlinkat(folder_.get(), name.c_str(), 0) == 0) {
-    if (count_ > 0) --count_;
+    bytes_ -= std::min(bytes_, file_bytes());
     return Cause::none;
   }
   return errno == ENOENT ? Cause::none : cause_of_errno(errno);

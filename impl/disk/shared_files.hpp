@@ -7,11 +7,11 @@
 // removed. Temporary files of killed writers are removed after an hour. There is no lock, and no state except the
 // files: runs may start and end at any time.
 //
-// Capacity: counts the files of all runs together. A run that stores a page beyond the capacity lists the folder and
-// removes the least recently used files, at once a sixteenth of the capacity. Last uses have a resolution of a minute.
-// A run also lists the folder after every sixteenth of the capacity that it has stored, because other runs store pages
-// too. So N runs can exceed the capacity by N sixteenths. If the medium is full earlier, a run that stores a page
-// removes the least recently used sixteenth of the files.
+// Capacity: counts the bytes of the files of all runs, and of all forms of pages, together. A run that stores a page
+// beyond the capacity lists the folder and removes the least recently used files, at once a sixteenth of the capacity.
+// Last uses have a resolution of a minute. A run also lists the folder after every sixteenth of the capacity that it
+// has stored, because others store pages too. So N runs can exceed the capacity by N sixteenths. If the medium is full
+// earlier, a run that stores a page removes the least recently used sixteenth of the files.
 //
 // All runs belong to one user: the folder has mode 0700, and others must not be able to write to it. Only files with
 // names of this tier are removed.
@@ -27,10 +27,13 @@ namespace kvtwin {
 
 struct SharedFilesConfig {
   std::filesystem::path folder;    // created if absent; the parent must exist
-  Pages capacity = 0;              // files of all runs together
+  Bytes capacity = 0;              // of the files of all runs together; see shared_file_bytes()
   bool stores = true;              // false: only reads
   const PageSeal* seal = nullptr;  // keyed check of all pages; null = check without a secret. Outlives the tier
 };
+
+// Returns the bytes of the file of a page.
+inline Bytes shared_file_bytes(const PageForm& form) { return kPageHeaderBytes + form.bytes(); }
 
 // Returns the file name of a page. `stored_as`: stored_page_key. `secret`: id of the secret; 0 = none.
 std::string shared_file_name(const PageKey& stored_as, std::uint32_t secret = 0);

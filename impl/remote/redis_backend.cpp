@@ -52,6 +52,7 @@ class RedisBackend final : public StorageBackend {
   RedisBackend(const RedisConfig& config, const PageForm& form);
 
   LookedUp look_up(const PageKey& space, std::span<const PageKey> keys) override;
+  Cause find(const PageKey& space, std::span<const PageKey> keys, std::vector<bool>& there) override;
   void read(PageWork& work) override;
   void write(PageWork& work) override;
   void finish() override;
@@ -70,6 +71,7 @@ class RedisBackend final : public StorageBackend {
                      const std::function<void(const RedisPage&, Words&)>& write_command,
                      const std::function<RedisTrouble(RedisPage&, const redisReply&)>& on_reply);
   void find(Connections& connections, const RedisPages& pages);
+  std::vector<RedisPage> find_first(const PageKey& space, std::span<const PageKey> keys);
   RedisTrouble take_value(PageWork& work, RedisPage& page, const redisReply& reply);
   void unlink(Connections& connections, const RedisPages& pages);
   void set(PageWork& work, const RedisPages& pages);
@@ -185,23 +187,39 @@ void RedisBackend::find(Connections& connections, const RedisPages& pages) {
   }
 }
 
+// Asks for the first of the keys, as many as one message may have.
+std::vector<RedisPage> RedisBackend::find_first(const PageKey& space, std::span<const PageKey> keys) {
+  std::vector<RedisPage> pages;
+  for (const PageKey& key : keys.first(std::min(keys.size(), kMaxKeysPerRedisLookUp))) {
+    pages.push_back(page_of({StorageVerb::look_up, space, key, 0}));
+  }
+  RedisPages list;
+  for (RedisPage& page : pages) list.push_back(&page);
+  find(look_ups_, list);
+  return pages;
+}
+
 LookedUp RedisBackend::look_up(const PageKey& space, std::span<const PageKey> keys) {
   LookedUp found;
-  while (!keys.empty()) {
-    std::vector<RedisPage> pages;
-    for (const PageKey& key : keys.first(std::min(keys.size(), kMaxKeysPerRedisLookUp))) {
-      pages.push_back(page_of({StorageVerb::look_up, space, key, 0}));
-    }
-    RedisPages list;
-    for (RedisPage& page : pages) list.push_back(&page);
-    find(look_ups_, list);
-    for (const RedisPage& page : pages) {
+  while (found.pages < keys.size()) {
+    for (const RedisPage& page : find_first(space, keys.subspan(found.pages))) {
       if (page.cause != Cause::none) return {found.pages, page.cause};
       ++found.pages;
     }
-    keys = keys.subspan(pages.size());
   }
   return found;
+}
+
+Cause RedisBackend::find(const PageKey& space, std::span<const PageKey> keys, std::vector<bool>& there) {
+  there.clear();
+  Cause unknown = Cause::none;
+  while (there.size() < keys.size()) {
+    for (const RedisPage& page : find_first(space, keys.subspan(there.size()))) {
+      there.push_back(page.cause == Cause::none);
+      if (page.cause != Cause::missing && unknown == Cause::none) unknown = page.cause;
+    }
+  }
+  return unknown;
 }
 
 // The reply to GETRANGE, which limits the cost of a value of any length. An empty reply means no value, or an empty

@@ -106,6 +106,7 @@ struct StagedBackend::State {
   std::vector<ValueAnswer> run(CallThread& thread, const StagedPageList& pages, StagedCall call);
   std::vector<StagedPage> begin_pages(PageWork& work, std::size_t first_slot) const;
   void find(CallThread& thread, const StagedPageList& pages);
+  std::vector<StagedPage> find_first(const PageKey& space, std::span<const PageKey> keys);
   void get(PageWork& work, const StagedPageList& pages);
   void set(PageWork& work, const StagedPageList& pages);
   void remove(const StagedPageList& pages);
@@ -302,22 +303,38 @@ std::string StagedBackend::check() {
   return state_->error;
 }
 
+// Asks for the first of the keys, as many as one call may have.
+std::vector<StagedPage> StagedBackend::State::find_first(const PageKey& space, std::span<const PageKey> keys) {
+  std::vector<StagedPage> pages;
+  for (const PageKey& key : keys.first(std::min(keys.size(), config.keys_per_look_up))) {
+    const PageTask task{StorageVerb::look_up, space, key};
+    pages.push_back({task, name_of(task)});
+  }
+  find(look_ups, list_of(pages));
+  return pages;
+}
+
 LookedUp StagedBackend::look_up(const PageKey& space, std::span<const PageKey> keys) {
   LookedUp found;
-  while (!keys.empty()) {
-    std::vector<StagedPage> pages;
-    for (const PageKey& key : keys.first(std::min(keys.size(), state_->config.keys_per_look_up))) {
-      const PageTask task{StorageVerb::look_up, space, key};
-      pages.push_back({task, state_->name_of(task)});
-    }
-    state_->find(state_->look_ups, list_of(pages));
-    for (const StagedPage& page : pages) {
+  while (found.pages < keys.size()) {
+    for (const StagedPage& page : state_->find_first(space, keys.subspan(found.pages))) {
       if (page.cause != Cause::none) return {found.pages, page.cause};
       ++found.pages;
     }
-    keys = keys.subspan(pages.size());
   }
   return found;
+}
+
+Cause StagedBackend::find(const PageKey& space, std::span<const PageKey> keys, std::vector<bool>& there) {
+  there.clear();
+  Cause unknown = Cause::none;
+  while (there.size() < keys.size()) {
+    for (const StagedPage& page : state_->find_first(space, keys.subspan(there.size()))) {
+      there.push_back(page.cause == Cause::none);
+      if (page.cause != Cause::missing && unknown == Cause::none) unknown = page.cause;
+    }
+  }
+  return unknown;
 }
 
 void StagedBackend::read(PageWork& work) {

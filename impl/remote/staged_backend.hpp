@@ -84,6 +84,7 @@ class StagedBackend final : public StorageBackend {
   std::string check();
 
   LookedUp look_up(const PageKey& space, std::span<const PageKey> keys) override;
+  Cause find(const PageKey& space, std::span<const PageKey> keys, std::vector<bool>& there) override;
   void read(PageWork& work) override;
   void write(PageWork& work) override;
   void finish() override;

@@ -42,9 +42,10 @@ class RunClock {
 // The end of an operation, or of a reduction among ranks.
 struct Finished {
   Completion completion;
-  LaneSpan span;                                    // stay on the lane; `end` is the time of push()
-  std::shared_ptr<const ReduceVector> agreed = {};  // minimum of a reduction; Status::failed if a rank has left
-  std::shared_ptr<const std::string> failure = {};  // not null: the device cannot continue; one sentence
+  LaneSpan span;                                          // stay on the lane; `end` is the time of push()
+  std::shared_ptr<const ReduceVector> agreed = {};        // minimum of a reduction; Status::failed if a rank has left
+  std::shared_ptr<const std::vector<Pages>> usable = {};  // the memory of completion.usable; null: empty
+  std::shared_ptr<const std::string> failure = {};        // not null: the device cannot continue; one sentence
 };
 
 class CompletionQueue {

@@ -4,6 +4,17 @@
 
 namespace kvtwin {
 
+Cause StorageBackend::find(const PageKey& space, std::span<const PageKey> keys, std::vector<bool>& there) {
+  there.assign(keys.size(), false);
+  Cause unknown = Cause::none;
+  for (std::size_t first = 0; first < keys.size(); ++first) {
+    const LookedUp found = look_up(space, keys.subspan(first));
+    for (const std::size_t end = first + found.pages; first < end; ++first) there[first] = true;
+    if (found.cause != Cause::missing && unknown == Cause::none) unknown = found.cause;
+  }
+  return unknown;
+}
+
 void PageWork::take(const PageTask& task, PageHeader& header, std::span<std::byte> payload) {
   take_bare(task, payload);
   header = make_page_header(form_, task.space, task.key, payload, seal_);

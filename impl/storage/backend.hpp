@@ -99,6 +99,10 @@ class StorageBackend {
   // Called once before all other calls, for back ends that need the time of the run. `now` outlives the object.
   virtual void start(std::function<TimeNs()> /*now*/) {}
   virtual LookedUp look_up(const PageKey& space, std::span<const PageKey> keys) = 0;
+  // Sets there[i] to whether the page of keys[i] is there, for every key. Returns why this is not known of some pages,
+  // which then count as absent; else none. For the thread of look_up. This one asks look_up again behind every page
+  // that is missing; a server's back end overrides it, so that a question of many keys stays one message.
+  virtual Cause find(const PageKey& space, std::span<const PageKey> keys, std::vector<bool>& there);
   // Executes gets. Returns when `work` has no page and all begun pages have ended.
   virtual void read(PageWork& work) = 0;
   // Executes sets and removes; otherwise as read().

@@ -1,6 +1,7 @@
 #include "impl/storage/tier_queues.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -47,14 +48,13 @@ struct LookUpJob {
   StorageWork work;
   PageKey space;
   std::vector<PageKey> keys;
+  std::vector<StorageOperation::Need> needs;
 };
 
 // Passes the results of operations to the event loop. Thread: any thread.
 class Answers {
  public:
-  void start(std::size_t parts, CompletionQueue& queue, const RunClock& clock,
-             std::function<void(OperationId, bool)> landed) {
-    parts_ = parts;
+  void start(CompletionQueue& queue, const RunClock& clock, std::function<void(OperationId, bool)> landed) {
     queue_ = &queue;
     clock_ = &clock;
     landed_ = std::move(landed);
@@ -66,48 +66,65 @@ class Answers {
     queue_->push(finished);
   }
 
-  void end(const StorageWork& work, Completion completion, TimeNs begin) {
+  void end(const StorageWork& work, Completion completion, TimeNs begin, std::vector<Pages> usable = {}) {
     LaneSpan span{.lane = lane_of(work), .id = completion.id, .begin = begin, .bytes = completion.bytes};
     span.flowing = begin;
     span.status = completion.status;
     span.end = clock_->now();
-    queue_->push({completion, span});
+    Finished finished{completion, span};
+    if (!usable.empty()) {
+      finished.usable = std::make_shared<const std::vector<Pages>>(std::move(usable));
+      finished.completion.usable = *finished.usable;
+    }
+    queue_->push(finished);
     const bool gate = work.verb == StorageVerb::get && work.memory == Tier::device;
     if (gate) landed_(completion.id, completion.status == Status::done);
   }
 
-  // One part has ended the operation: so many leading pages, of `page_bytes` bytes each in this part. The last part to
-  // end it answers. Each part ends operations in order, so the answers are in order.
+  // The operation is about to go to so many parts. Call in the order of submission.
+  void expect(const StorageWork& work, OperationId id, std::size_t parts) {
+    const std::lock_guard lock(mutex_);
+    order_of(work).push_back({id, work, parts});
+  }
+  // One part has ended the operation: so many leading pages, of `page_bytes` bytes each in this part. Answers what has
+  // no earlier operation before it that a part has not ended.
   void end_part(const StorageWork& work, const Completion& part, Bytes page_bytes, TimeNs begin) {
     const std::lock_guard lock(mutex_);
-    const auto [at, first] = ended_.try_emplace(part.id, Ended{part, 0, begin, 0});
-    Ended& it = at->second;
-    const bool worse =
-        part.pages < it.completion.pages || (part.pages == it.completion.pages && part.status == Status::failed);
-    if (!first && worse) it.completion = part;
-    it.begin = std::min(it.begin, begin);
-    it.page_bytes += page_bytes;
-    if (++it.parts < parts_) return;
-    Completion completion = it.completion;
-    completion.bytes = completion.pages * it.page_bytes;
-    const TimeNs began = it.begin;
-    ended_.erase(at);
-    end(work, completion, began);
+    std::deque<Expected>& order = order_of(work);
+    const auto at = std::ranges::lower_bound(order, part.id, {}, [](const Expected& it) { return it.completion.id; });
+    KV_CHECK(at != order.end() && at->completion.id == part.id, "a part ends what it was given");
+    at->add(part, page_bytes, begin);
+    for (; !order.empty() && order.front().parts == 0; order.pop_front()) {
+      const Expected& it = order.front();
+      end(it.work, it.completion, it.begin);
+    }
   }
 
  private:
-  struct Ended {
+  struct Expected {
+    Expected(OperationId id, const StorageWork& of, std::size_t count) : work(of), parts(count) { completion.id = id; }
+    void add(const Completion& part, Bytes bytes, TimeNs began) {
+      const bool worse =
+          part.pages < completion.pages || (part.pages == completion.pages && part.status == Status::failed);
+      if (begin < 0 || worse) completion = part;
+      begin = begin < 0 ? began : std::min(begin, began);
+      page_bytes += bytes;
+      completion.bytes = completion.pages * page_bytes;
+      --parts;
+    }
+    StorageWork work;
     Completion completion;  // of the part with the fewest pages
-    std::size_t parts = 0;
-    TimeNs begin = 0;
+    std::size_t parts;      // that have not ended
+    TimeNs begin = -1;      // of the first part; -1: no part has ended
     Bytes page_bytes = 0;
   };
-  std::size_t parts_ = 1;
+  std::deque<Expected>& order_of(const StorageWork& work) { return order_[work.verb == StorageVerb::get ? 0 : 1]; }
+
   CompletionQueue* queue_ = nullptr;
   const RunClock* clock_ = nullptr;
   std::function<void(OperationId, bool)> landed_;
   std::mutex mutex_;
-  std::map<OperationId, Ended> ended_;  // by some parts
+  std::array<std::deque<Expected>, 2> order_;  // gets; sets and removes: those without an answer
 };
 
 // Delays the threads of a slow rank, or of slow drives: each operation takes `factor` times as long, and the factors of
@@ -200,6 +217,13 @@ class PageQueue final : public PageWork {
   PageKey key_of_object(const PageKey& page, std::size_t object) const {
     if (objects_ == 1 && first_object_ == 0) return page;
     return storage_object_key(page, first_object_ + static_cast<std::uint32_t>(object));
+  }
+  std::vector<PageKey> objects_of(std::span<const PageKey> pages) const {
+    std::vector<PageKey> objects;
+    for (const PageKey& page : pages) {
+      for (std::uint32_t i = 0; i < objects_; ++i) objects.push_back(key_of_object(page, i));
+    }
+    return objects;
   }
   // Requires: the thread has ended.
   std::uint64_t moved_objects() const { return moved_; }
@@ -397,24 +421,36 @@ void PageQueue::landed(const PageTask& task) {
 
 // A part of the tier: its back end and its queues.
 struct Part {
-  Part(StorePart of, Answers& answers, SlowRank& slow_rank)
-      : part(std::move(of)), gets(part, answers, slow_rank), writes(part, answers, slow_rank) {}
+  Part(StorePart of, bool s, Answers& answers, SlowRank& slow_rank)
+      : part(std::move(of)),
+        stores(s || part.of_rank),
+        gets(part, answers, slow_rank),
+        writes(part, answers, slow_rank) {}
   const StorePart part;
+  const bool stores;
   PageQueue gets, writes;
 };
 
 }  // namespace
 
 struct TierQueues::State {
-  State(Tier which, std::vector<StorePart> list, bool s, double slow_factor, std::vector<SlowSpan> slow_spans)
-      : tier(which), stores(s), slow_rank(slow_factor, std::move(slow_spans)) {
-    KV_CHECK(list.size() == 1 || list.size() == 2, "pages have a target's part, and perhaps a draft's");
-    for (StorePart& part : list) parts.emplace_back(std::move(part), answers, slow_rank);
+  State(Tier which, std::vector<StorePart> list, bool stores, double slow_factor, std::vector<SlowSpan> slow_spans)
+      : tier(which), slow_rank(slow_factor, std::move(slow_spans)) {
+    const auto of_pages = std::ranges::count(list, std::size_t{0}, &StorePart::pool);
+    KV_CHECK(of_pages == 1 || of_pages == 2, "pages have a target's part, and perhaps a draft's");
+    KV_CHECK(std::ranges::is_sorted(list, {}, &StorePart::pool), "the parts of the pages come first");
+    for (StorePart& part : list) parts.emplace_back(std::move(part), stores, answers, slow_rank);
+  }
+  // The parts of a pool.
+  std::ranges::subrange<std::deque<Part>::iterator> of(std::size_t pool) {
+    const auto found = std::ranges::equal_range(parts, pool, {}, [](const Part& it) { return it.part.pool; });
+    KV_CHECK(!found.empty(), "an operation names a pool that the tier stores");
+    return found;
   }
   LookedUp look_up(const LookUpJob& job);
+  std::vector<Pages> usable(const LookUpJob& job, LookedUp& found);
 
   const Tier tier;
-  const bool stores;
   Answers answers;
   SlowRank slow_rank;
   std::deque<Part> parts;
@@ -424,17 +460,34 @@ struct TierQueues::State {
 // A page is there if all its objects are.
 LookedUp TierQueues::State::look_up(const LookUpJob& job) {
   LookedUp found{job.keys.size(), Cause::none};
-  std::vector<PageKey> objects;
-  for (Part& it : parts) {
-    const std::uint32_t count = it.part.objects;
-    objects.clear();
-    for (const PageKey& key : std::span(job.keys).first(found.pages)) {
-      for (std::uint32_t i = 0; i < count; ++i) objects.push_back(it.gets.key_of_object(key, i));
-    }
+  for (Part& it : of(0)) {
+    const std::vector<PageKey> objects = it.gets.objects_of(std::span(job.keys).first(found.pages));
     const LookedUp there = it.part.backend->look_up(job.space, objects);
-    if (there.pages / count < found.pages) found = {there.pages / count, there.cause};
+    const Pages pages = there.pages / it.part.objects;
+    if (pages < found.pages) found = {pages, there.cause};
   }
   return found;
+}
+
+// Returns the lengths at which the windows and states that a prefix needs are there, too. If that is not known of some
+// of them, which then count as absent, `found` says why.
+std::vector<Pages> TierQueues::State::usable(const LookUpJob& job, LookedUp& found) {
+  if (job.needs.empty()) return {};
+  std::map<std::size_t, std::vector<bool>> there;  // by pool: by object
+  for (const StorageOperation::Need& need : job.needs) {
+    if (there.contains(need.pool)) continue;
+    std::vector<PageKey> keys(job.keys.begin(), job.keys.begin() + static_cast<std::ptrdiff_t>(found.pages));
+    for (PageKey& key : keys) key = pool_page_key(key, need.pool);
+    Part& it = of(need.pool).front();
+    const Cause unknown = it.part.backend->find(job.space, it.gets.objects_of(keys), there[need.pool]);
+    const bool known_so_far = found.cause == Cause::none || found.cause == Cause::missing;
+    if (unknown != Cause::none && known_so_far) found.cause = unknown;
+  }
+  return usable_lengths(job.needs, found.pages, [&](std::size_t pool, Pages page) {
+    const std::uint32_t objects = of(pool).front().part.objects;
+    const auto first = there[pool].begin() + static_cast<std::ptrdiff_t>(page * objects);
+    return std::all_of(first, first + objects, [](bool is_there) { return is_there; });
+  });
 }
 
 TierQueues::TierQueues(Tier tier, std::vector<StorePart> parts, bool stores, double slow_factor,
@@ -464,7 +517,7 @@ Tier TierQueues::tier() const { return state_->tier; }
 
 void TierQueues::start(CompletionQueue& queue, const RunClock& clock, std::function<void(OperationId, bool)> landed) {
   State& s = *state_;
-  s.answers.start(s.parts.size(), queue, clock, std::move(landed));
+  s.answers.start(queue, clock, std::move(landed));
   for (Part& it : s.parts) {
     it.part.backend->start([&clock] { return clock.now(); });
     it.gets.start("storage reader", &StorageBackend::read);
@@ -472,7 +525,8 @@ void TierQueues::start(CompletionQueue& queue, const RunClock& clock, std::funct
   }
   s.look_ups.start("storage look-ups", [&s](LookUpJob& job) {
     const TimeNs begin = s.answers.now();
-    const LookedUp found = s.look_up(job);
+    LookedUp found = s.look_up(job);
+    std::vector<Pages> usable = s.usable(job, found);
     if (s.slow_rank.slows()) s.slow_rank.delay(begin, s.answers.now() - begin);
     Completion completion{.id = job.id};
     completion.pages = found.pages;
@@ -480,23 +534,24 @@ void TierQueues::start(CompletionQueue& queue, const RunClock& clock, std::funct
       completion.status = Status::failed;
       completion.cause = found.cause;
     }
-    s.answers.end(job.work, completion, begin);
+    s.answers.end(job.work, completion, begin, std::move(usable));
   });
 }
 
 void TierQueues::submit(OperationId id, const StorageOperation& operation) {
-  KV_CHECK(operation.pool == 0 && operation.needs.empty(), "the real stores have pages of one pool");
   State& s = *state_;
   if (operation.work.verb == StorageVerb::look_up) {
-    LookUpJob job{id, operation.work, operation.space, {}};
+    LookUpJob job{id, operation.work, operation.space, {}, {operation.needs.begin(), operation.needs.end()}};
     for (const StoragePage& page : operation.pages) job.keys.push_back(page.key);
     return s.look_ups.submit(std::move(job));
   }
-  for (Part& it : s.parts) {
+  const auto parts = s.of(operation.pool);
+  s.answers.expect(operation.work, id, parts.size());
+  for (Part& it : parts) {
     if (operation.work.verb == StorageVerb::get) {
       it.gets.submit(id, operation);
     } else {
-      it.writes.submit(id, operation, operation.work.verb == StorageVerb::set && !s.stores);
+      it.writes.submit(id, operation, operation.work.verb == StorageVerb::set && !it.stores);
     }
   }
 }
@@ -520,9 +575,16 @@ std::vector<std::pair<std::string, std::uint64_t>> TierQueues::counters() const 
   std::vector<std::pair<std::string, std::uint64_t>> list;
   std::uint64_t objects = 0, read = 0, stored = 0;
   for (const Part& it : state_->parts) {
-    const std::string prefix = &it == &state_->parts.front() ? "" : "draft_";
+    const std::string prefix = it.part.pool != 0               ? "pool" + std::to_string(it.part.pool) + "_"
+                               : &it == &state_->parts.front() ? ""
+                                                               : "draft_";
     for (const auto& [name, count] : it.part.backend->counters()) list.emplace_back(prefix + name, count);
-    if (state_->stores) objects += it.part.objects;  // else another rank stores the page for all
+    if (it.part.pool != 0) {
+      list.emplace_back(prefix + "objects_read", it.gets.moved_objects());
+      list.emplace_back(prefix + "objects_stored", it.writes.moved_objects());
+      continue;
+    }
+    if (it.stores) objects += it.part.objects;  // else another rank stores the page for all
     read += it.gets.moved_objects();
     stored += it.writes.moved_objects();
   }

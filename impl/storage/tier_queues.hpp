@@ -3,12 +3,14 @@
 //
 // A page is stored as one or several objects (StorePart::objects), each with a key and a header of its own. A page is
 // there if all its objects are there. A get delivers a page when all its objects are right, and a set counts a page
-// when all its objects are stored. Back ends know only objects. If the pages have two parts, the target's KV and that
-// of its draft model, each part has a back end and queues of its own, and an operation has its answer when both parts
-// have one.
+// when all its objects are stored. Back ends know only objects.
+//
+// Pages have one part, or two: the target's KV and that of its draft model. Each pool of windows or states
+// (StorageOperation::pool) is a part too. Each part has a back end and queues of its own. An operation concerns the
+// parts of its pool, has its answer when all of them have one, and counts the leading pages that succeeded in all.
 //
 // Three threads, the last two per part: look-ups; gets; sets and removes. Each thread works in the order of submission.
-// An operation counts the leading pages that succeeded in all parts.
+// The answers to gets are in this order in all parts together, and so are those to sets and removes.
 //
 //   event loop --submit--> look-ups --> look_up()
 //                          gets     --> read()   -- right objects --> PageMemory --+
@@ -33,7 +35,7 @@
 
 namespace kvtwin {
 
-// A part of the pages: the memory that has it, and the back end that stores it.
+// A part of the pages, or a pool beside them: the memory that has it, and the back end that stores it.
 struct StorePart {
   std::unique_ptr<StorageBackend> backend;  // of object_form(memory->form(), objects)
   PageMemory* memory = nullptr;             // outlives the queues
@@ -41,13 +43,15 @@ struct StorePart {
   // Number of the first object. An object has the page's key if the part has one object and this is 0; otherwise a key
   // of its own (storage_object_key).
   std::uint32_t first_object = 0;
+  std::size_t pool = 0;  // StorageOperation::pool; other than 0: the keys are those of pool_page_key()
+  bool of_rank = false;  // each rank stores its own, also where one rank writes the pages of all (states beside MLA)
 };
 
 class TierQueues {
  public:
   // `stores`: false on a rank whose pages another rank writes; its sets complete at once. `slow_factor`: factor on the
   // time of gets, sets, removes and look-ups, as on a slow rank; 1 = no delay. `slow_spans`: further factors, for
-  // operations that begin in a time. Requires: one or two parts.
+  // operations that begin in a time. Requires: one or two parts of pool 0, and then one of each other pool.
   TierQueues(Tier tier, std::vector<StorePart> parts, bool stores = true, double slow_factor = 1,
              std::vector<SlowSpan> slow_spans = {});
   // The same for pages that are one object. `memory` outlives this object.
@@ -66,8 +70,8 @@ class TierQueues {
   void cancel(OperationId id);
   // Ends the threads and finishes the back end. Requires: all operations have been answered.
   void finish();
-  // Returns the counters of the back ends, which count objects, and of these queues. Those of a second part begin with
-  // "draft_".
+  // Returns the counters of the back ends, which count objects, and of these queues. Those of the draft's part begin
+  // with "draft_", and those of a further pool with its name, "pool1_".
   std::vector<std::pair<std::string, std::uint64_t>> counters() const;
 
  private:

@@ -346,7 +346,7 @@ struct StorageRig {
         setup(make_setup(experiment)),
         stored(tier, shape, setup.engine.storage_space) {
     auto device = bare_device(bench, shape, Layout::page_first_direct, 1, 64);
-    storage = open_storage(experiment, setup, device->memory(), nullptr, 1, bench.terms.secrets);
+    storage = open_storage(experiment, setup, *device, 1, bench.terms.secrets);
     world = make_real_world(std::move(device), std::move(storage.tiers));
   }
 

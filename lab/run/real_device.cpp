@@ -81,6 +81,9 @@ std::vector<DeviceConfig> pools_beside(const Setup& setup, const DeviceConfig& t
     config.device_pages = pool.device_slots;
     config.host_pages = pool.host_slots;
     config.flip = DeviceConfig::Flip::none;
+    // Another rank's window or state is a wrong one.
+    const bool same_on_all_ranks = pool.closure == Closure::tail && is_latent(pool.shape);
+    if (!same_on_all_ranks) config.mark = setup.rank;
     pools.push_back(config);
   }
   return pools;

@@ -38,7 +38,7 @@ void share_what_one_rank_writes(Setup& setup) {
   }
 }
 
-// Windows and states run where the engine has SGLang's pools for them, on the device and the host.
+// Windows and states run where the engine has SGLang's pools for them.
 void refuse_model(const Experiment& experiment, const Setup& setup) {
   const bool pools = !setup.engine.pools.empty() && setup.model.inexact.empty();
   if (!pools) {
@@ -49,12 +49,7 @@ void refuse_model(const Experiment& experiment, const Setup& setup) {
                      (blocks ? " With engine = sglang, a real run moves its windows and states." : ""));
   }
   const std::string what =
-      "a real run moves the windows and states of " + setup.model.name + " between device and host";
-  if (setup.has_storage()) {
-    throw InputError(experiment.where("model.name") + ": " + what +
-                     ", and not yet to storage tiers; leave out tiers.disk, tiers.shared_fs and tiers.remote, or use "
-                     "kvtwin simulate");
-  }
+      "a real run moves the windows and states of " + setup.model.name + " between device, host and storage tiers";
   if (setup.decode != nullptr) {
     throw InputError(experiment.where("model.name") + ": " + what +
                      ", and not yet between engines; leave out cluster.prefill, or use kvtwin simulate");
@@ -141,8 +136,7 @@ void run_rank(const Experiment& experiment, const RunFiles& files, const RealRun
   if (ranks != nullptr) ranks->meet();  // opening a tier may be a work of all processes
   std::unique_ptr<HandOverLane> hand_overs =
       open_hand_overs(experiment, setup, *device, engines ? &*engines : nullptr, ranks);
-  RealStorage storage = open_storage(experiment, own, device->memory(), device->draft_memory(),
-                                     chosen.config.slow_factor, run.secrets, ranks);
+  RealStorage storage = open_storage(experiment, own, *device, chosen.config.slow_factor, run.secrets, ranks);
   const std::unique_ptr<RealWorld> world =
       make_real_world(std::move(device), std::move(storage.tiers), group, ranks == nullptr ? nullptr : &ranks->group(),
                       std::move(hand_overs));

@@ -18,7 +18,7 @@
 namespace kvtwin {
 namespace {
 
-// Buffers for reads from the disk, and as many for writes; at least four pages each.
+// Buffers for reads from the disk, and as many for writes; at least four pages each, or two of a large object.
 constexpr Bytes kMaxStagingBytes = Bytes{64} << 20;
 
 // The arguments for opening the back end of one part of a tier's pages.
@@ -28,6 +28,7 @@ struct OpenTerms {
   Pages pages = 0;
   PageMemory& memory;
   std::uint32_t objects = 1;  // of a page in this part
+  std::size_t pool = 0;       // StorageOperation::pool
   bool draft = false;         // the part of the draft model
   bool stores = true;         // false: this rank only reads, because another rank stores for all
   const PageSeal* seal = nullptr;
@@ -36,8 +37,17 @@ struct OpenTerms {
   std::vector<std::string>& notes;
 
   PageForm form() const { return object_form(memory.form(), objects); }
-  // The draft's objects lie in a folder of their own, because they have another form.
-  std::filesystem::path of_part(const std::filesystem::path& folder) const { return draft ? folder / "draft" : folder; }
+  // The draft's objects, and those of each further pool, lie in a folder of their own, because they have another form.
+  std::string part() const { return draft ? "draft" : pool != 0 ? "pool" + std::to_string(pool) : ""; }
+  bool is_state() const { return pool != 0 && setup.engine.pools[pool - 1].closure == Closure::point; }
+  bool shares_room() const { return !setup.engine.pools.empty(); }
+  // Objects of one writer that fit into the tier. Pages, windows and states share its bytes.
+  Pages objects_that_fit() const {
+    if (pool == 0) return pages * objects;
+    const EngineConfig& engine = setup.engine;
+    const Bytes bytes = pages * engine.page_bytes() * engine.storage_writers;
+    return std::max<Pages>(1, bytes / (form().bytes() * (is_state() ? engine.ranks : engine.storage_writers)));
+  }
 };
 
 // Returns the folder of this rank, and creates its parent folders. The store creates and locks the folder itself.
@@ -53,7 +63,7 @@ std::filesystem::path disk_folder(const OpenTerms& terms) {
   if (setup.world.engines > 1) folder /= "engine" + std::to_string(setup.engine_number);
   // HiCache files have the rank in the name, so all ranks share a folder. Segments need one folder per rank.
   if (setup.engine.ranks != 1 && !setup.hardware.file_a_page) folder /= "rank" + std::to_string(setup.rank);
-  folder = terms.of_part(folder);
+  if (!terms.part().empty()) folder /= terms.part();
   const std::filesystem::path parent = folder.parent_path();
   std::error_code error;
   if (!parent.empty()) std::filesystem::create_directories(parent, error);
@@ -75,6 +85,10 @@ std::unique_ptr<StorageBackend> open_disk(const OpenTerms& terms) {
         ": hicache_files has no place for the check that KVTWIN_PAGE_KEY asks for; take segments, or leave "
         "KVTWIN_PAGE_KEY out");
   }
+  if (terms.shares_room() && setup.hardware.file_a_page) {
+    throw InputError(experiment.where("tiers.disk.format") + ": hicache_files has names for pages only, and " +
+                     setup.model.name + " has windows or states beside them; take segments");
+  }
   const std::filesystem::path folder = disk_folder(terms);
   try {
     if (setup.hardware.file_a_page) {
@@ -91,9 +105,12 @@ std::unique_ptr<StorageBackend> open_disk(const OpenTerms& terms) {
     }
     SegmentStoreConfig segments;
     segments.folder = folder;
-    segments.capacity_pages = terms.pages * terms.objects;
+    segments.capacity_pages = terms.objects_that_fit();
+    segments.shares_room = terms.shares_room();
     segments.form = form;
-    segments.depth = static_cast<std::uint32_t>(std::clamp<Bytes>(kMaxStagingBytes / form.bytes(), 4, segments.depth));
+    const Bytes least = form.bytes() > kMaxStagingBytes / 4 ? 2 : 4;  // states may be large
+    segments.depth =
+        static_cast<std::uint32_t>(std::clamp<Bytes>(kMaxStagingBytes / form.bytes(), least, segments.depth));
     segments.direct = seal == nullptr && terms.objects == 1 ? terms.memory.direct() : nullptr;
     segments.seal = seal;
     return std::make_unique<SegmentStore>(segments);
@@ -113,9 +130,12 @@ std::unique_ptr<StorageBackend> open_shared_fs(const OpenTerms& terms) {
   if (!folder.has_filename()) folder = folder.parent_path();  // the path ended in '/'
   try {
     if (folder.has_parent_path()) std::filesystem::create_directories(folder.parent_path());
-    // Each rank that stores has one file per object.
-    const Pages files = terms.pages * terms.setup.engine.storage_writers * terms.objects;
-    return make_shared_files({terms.of_part(folder), files, terms.stores, terms.seal}, terms.form());
+    // Each rank that stores has one file per object. Windows and states lie in the folder of the pages.
+    if (terms.draft) folder /= terms.part();
+    const KvShape shape = terms.draft ? terms.memory.form().shape : terms.setup.engine.shape;
+    const Bytes page_bytes = shape.page_bytes() + objects_of(terms.experiment, shape) * kPageHeaderBytes;
+    const Bytes capacity = terms.pages * terms.setup.engine.storage_writers * page_bytes;
+    return make_shared_files({folder, capacity, terms.stores, terms.seal}, terms.form());
   } catch (const std::runtime_error& error) {  // also errors of the operating system
     throw InputError(where + ": " + error.what());
   }
@@ -150,10 +170,12 @@ std::unique_ptr<StorageBackend> open_remote(const OpenTerms& terms) {
   if (terms.everyone != nullptr) {
     RankGroup& group = terms.everyone->group();
     const std::size_t processes = group.size();
-    const Pages parts = terms.pages * terms.setup.engine.storage_writers * terms.objects;
-    remote.pool =
-        PoolMember{(terms.draft ? "draft" : "process") + std::to_string(terms.everyone->rank()), processes,
-                   (parts + processes - 1) / processes, [&group](const std::string& own) { return group.share(own); }};
+    // Each kind has an equal part of the bytes that the processes lend.
+    const std::size_t writers = terms.is_state() ? terms.setup.engine.ranks : terms.setup.engine.storage_writers;
+    const Pages parts = terms.objects_that_fit() * writers / (1 + terms.setup.engine.pools.size());
+    remote.pool = PoolMember{
+        (terms.part().empty() ? "process" : terms.part() + "-") + std::to_string(terms.everyone->rank()), processes,
+        (parts + processes - 1) / processes, [&group](const std::string& own) { return group.share(own); }};
     const std::optional<Bytes> available = memory_available();
     const Bytes lent = lent_bytes(remote.pool->pages, terms.form()) * group.size_here();
     if (remote.url.starts_with("nixl+ucx://") && available && lent > *available / 10 * 9) {
@@ -172,7 +194,7 @@ std::unique_ptr<StorageBackend> open_remote(const OpenTerms& terms) {
   }
   if (const auto* wrong = std::get_if<std::string>(&opened)) throw InputError(where + ": " + *wrong);
   auto& tier = std::get<RemoteBackend>(opened);
-  const std::string silent = terms.draft ? "" : tier.check();
+  const std::string silent = terms.part().empty() ? tier.check() : "";
   if (!silent.empty()) terms.notes.push_back("Remote tier: " + silent + " Its pages are misses until that changes.");
   return std::move(tier.backend);
 }
@@ -208,10 +230,47 @@ void add_notes(const Experiment& experiment, const Setup& setup, const PageMemor
   }
 }
 
+// A part of the pages, or a pool beside them, in the device.
+struct PartMemory {
+  PageMemory* memory = nullptr;
+  std::size_t pool = 0;
+  bool draft = false;
+};
+
+std::vector<PartMemory> memories_of(const Setup& setup, Device& device) {
+  std::vector<PartMemory> list{{&device.memory()}};
+  if (device.draft_memory() != nullptr) list.push_back({device.draft_memory(), 0, true});
+  for (std::size_t pool = 1; pool <= setup.engine.pools.size(); ++pool) {
+    list.push_back({&device.pool_memory(pool), pool});
+  }
+  return list;
+}
+
+// Opens the back end of a part. `first_object`: of pool 0, the number of objects that earlier parts of a page have.
+StorePart open_part(const OpenTerms& terms, Tier tier, const PartMemory& of, std::uint32_t first_object,
+                    std::vector<std::string>& notes) {
+  const Setup& setup = terms.setup;
+  StorePart part{kBackends[tier](terms), of.memory, terms.objects, 0, of.pool};
+  if (tier == Tier::remote && !setup.world.node_downs.empty()) {
+    part.backend = make_failing_nodes(std::move(part.backend), setup.world.network.nodes, setup.world.node_downs);
+  }
+  const std::string description = part.backend->description();
+  if (!description.empty() && terms.part().empty()) notes.push_back(description);
+  const bool has_own_names = spec_of(tier).owned && setup.hardware.file_a_page;
+  if (of.pool == 0) {
+    part.first_object = has_own_names ? 0 : first_object;
+  } else if (terms.is_state() && setup.engine.storage_writers < setup.engine.ranks) {
+    // All ranks have the space of the one that writes the pages, and each has a state of its own.
+    part.of_rank = true;
+    part.first_object = 1 + static_cast<std::uint32_t>(setup.rank);
+  }
+  return part;
+}
+
 }  // namespace
 
-RealStorage open_storage(const Experiment& experiment, const Setup& setup, PageMemory& memory, PageMemory* draft,
-                         double slow_factor, const StorageSecrets& secrets, RealRanks* everyone) {
+RealStorage open_storage(const Experiment& experiment, const Setup& setup, Device& device, double slow_factor,
+                         const StorageSecrets& secrets, RealRanks* everyone) {
   RealStorage storage;
   if (!secrets.page_key.empty()) {
     try {
@@ -228,23 +287,17 @@ RealStorage open_storage(const Experiment& experiment, const Setup& setup, PageM
     const bool stores = one_rank_only || setup.engine.storage_writers == setup.engine.ranks || setup.rank == 0;
     std::vector<StorePart> parts;
     std::uint32_t first_object = 0;
-    for (PageMemory* part : {&memory, draft}) {
-      if (part == nullptr) continue;
-      OpenTerms terms{experiment, setup,   tier.pages, *part,        1, part == draft, stores,
-                      seal,       secrets, everyone,   storage.notes};
-      terms.objects = objects_in(terms, tier.tier, part->form().shape);
-      std::unique_ptr<StorageBackend> backend = kBackends[tier.tier](terms);
-      if (tier.tier == Tier::remote && !setup.world.node_downs.empty()) {
-        backend = make_failing_nodes(std::move(backend), setup.world.network.nodes, setup.world.node_downs);
-      }
-      const std::string description = backend->description();
-      if (!description.empty() && !terms.draft) storage.notes.push_back(description);
-      const bool has_own_names = spec_of(tier.tier).owned && setup.hardware.file_a_page;
-      parts.push_back({std::move(backend), part, terms.objects, has_own_names ? 0 : first_object});
+    for (const PartMemory& it : memories_of(setup, device)) {
+      OpenTerms terms{experiment, setup,  tier.pages, *it.memory, 1,        it.pool,
+                      it.draft,   stores, seal,       secrets,    everyone, storage.notes};
+      if (!terms.is_state()) terms.objects = objects_in(terms, tier.tier, it.memory->form().shape);
+      terms.stores |= terms.is_state();
+      parts.push_back(open_part(terms, tier.tier, it, first_object, storage.notes));
       first_object += terms.objects;
     }
     if (spec_of(tier.tier).owned) {
-      add_notes(experiment, setup, memory, memory.direct() != nullptr, seal != nullptr, storage.notes);
+      PageMemory& pages = device.memory();
+      add_notes(experiment, setup, pages, pages.direct() != nullptr, seal != nullptr, storage.notes);
     }
     std::vector<SlowSpan> slow = tier.tier == Tier::disk ? setup.world.slow_drives : std::vector<SlowSpan>{};
     storage.tiers.push_back(

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "impl/device/device.hpp"
 #include "impl/runtime/ranks.hpp"
 #include "impl/storage/tier_queues.hpp"
 #include "lab/experiment/experiment.hpp"
@@ -21,10 +22,10 @@ struct RealStorage {
 };
 
 // Opens all storage tiers of the experiment. `slow_factor`: the factor of this rank (faults).
-// `draft`: the memory of a draft model's pool beside the target's; null = there is none.
+// `device`: has the memory of the pages, of a draft model's pool beside the target's, and of windows and states.
 // `everyone`: all processes of the run, each of which calls this, in a work of RealRanks::run(); null = one process.
-// Requires: both memories outlive the tiers. Errors: InputError if a tier cannot be opened.
-RealStorage open_storage(const Experiment& experiment, const Setup& setup, PageMemory& memory, PageMemory* draft,
-                         double slow_factor, const StorageSecrets& secrets, RealRanks* everyone = nullptr);
+// Requires: the device outlives the tiers. Errors: InputError if a tier cannot be opened.
+RealStorage open_storage(const Experiment& experiment, const Setup& setup, Device& device, double slow_factor,
+                         const StorageSecrets& secrets, RealRanks* everyone = nullptr);
 
 }  // namespace kvtwin

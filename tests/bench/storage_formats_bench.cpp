@@ -110,7 +110,7 @@ std::unique_ptr<StorageBackend> open_files(const std::filesystem::path& folder, 
 }
 
 std::unique_ptr<StorageBackend> open_shared(const std::filesystem::path& folder, const PageForm& form) {
-  return make_shared_files({.folder = folder, .capacity = 4 * kBytes / form.bytes()}, form);
+  return make_shared_files({.folder = folder, .capacity = 4 * kBytes / form.bytes() * shared_file_bytes(form)}, form);
 }
 
 // The results of pairs of neighbouring runs. Which of the two stores runs first alternates.

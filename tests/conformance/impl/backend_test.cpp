@@ -113,6 +113,37 @@ TEST_P(SpacesBackendTest, spaces_do_not_mix) {
   expect_done(rig.get(slice(keys, 0, 2), kOtherSpace), 2);
 }
 
+// Pool 1 has objects of some of the pages, in a store of its own. A prefix is usable where what it needs is there.
+TEST_P(BackendTest, windows_and_states_lie_beside_pages) {
+  using Lengths = std::vector<Pages>;
+  const std::unique_ptr<StorageMedium> medium = GetParam().medium();
+  StoreRig rig(open(*medium_, kRoom, kSmallForm), terms_of(GetParam()), open(*medium, kRoom, kSmallForm));
+  const std::vector<PageKey> keys = keys_of(12);
+  std::vector<PageKey> objects;
+  for (const PageKey& key : keys) objects.push_back(pool_page_key(key, 1));
+  const auto in_pool = [&](StorageVerb verb, const std::vector<PageKey>& list) {
+    return rig.begin(verb, list, kSpace, {}, 1);
+  };
+  expect_done(rig.set(slice(keys, 0, 10)), 10);
+  EXPECT_EQ(rig.usable(keys, {{.pool = 1}}), Lengths{});
+  std::vector<OperationId> ids;
+  for (const std::size_t page : {1U, 2U, 3U, 6U, 9U, 11U}) {
+    ids.push_back(in_pool(StorageVerb::set, {objects[page]}));
+    ids.push_back(rig.begin(StorageVerb::set, keys_of(3, 100 + page)));
+  }
+  for (const OperationId id : ids) EXPECT_EQ(rig.answer(id).status, Status::done);
+  EXPECT_EQ(rig.usable(keys, {{.pool = 1}}), (Lengths{2, 3, 4, 7, 10}));
+  EXPECT_EQ(rig.usable(keys, {{.pool = 1, .trailing = 2}}), (Lengths{3, 4}));
+  EXPECT_EQ(rig.usable(keys, {{.pool = 1, .trailing = 4, .from_start = true}}), Lengths{});
+  EXPECT_EQ(rig.answer(in_pool(StorageVerb::set, {objects[0]})).pages, 1U);
+  EXPECT_EQ(rig.usable(keys, {{.pool = 1, .trailing = 4, .from_start = true}}), (Lengths{1, 2, 3, 4}));
+  EXPECT_EQ(rig.answer(in_pool(StorageVerb::get, slice(objects, 0, 4))).pages, 4U);
+  EXPECT_EQ(rig.answer(in_pool(StorageVerb::get, slice(objects, 3, 5))).pages, 1U);
+  EXPECT_EQ(rig.answer(in_pool(StorageVerb::remove, {objects[3]})).pages, 1U);
+  expect_done(rig.remove({keys[8]}), 1);
+  EXPECT_EQ(rig.usable(keys, {{.pool = 1}}), (Lengths{1, 2, 3, 7}));
+}
+
 TEST_P(BackendTest, looks_up_long_chains) {
   StoreRig rig(open(*medium_, kRoom, kSmallForm), terms_of(GetParam()));
   const std::vector<PageKey> keys = keys_of(3000);

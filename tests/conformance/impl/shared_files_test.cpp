@@ -15,7 +15,8 @@ class SharedFilesMedium final : public StorageMedium {
   explicit SharedFilesMedium(bool seals) : seals_(seals) {}
   std::unique_ptr<StorageBackend> open(const PageForm& form, Pages capacity) override {
     form_ = form;
-    return make_shared_files({.folder = folder_.path() / "shared", .capacity = capacity, .seal = seal()}, form);
+    return make_shared_files(
+        {.folder = folder_.path() / "shared", .capacity = capacity * shared_file_bytes(form), .seal = seal()}, form);
   }
   std::vector<std::byte> stored(const PageKey& space, const PageKey& key) override {
     std::ifstream file(path_of(space, key), std::ios::binary);

@@ -32,7 +32,8 @@ constexpr std::uint64_t kPages = 40;
 
 TEST(KilledSharedWriter, LeavesNoTornPage) {
   const Folder folder;
-  const SharedFilesConfig config{.folder = folder.path() / "shared", .capacity = 10 * kPages};
+  const SharedFilesConfig config{.folder = folder.path() / "shared",
+                                 .capacity = 10 * kPages * shared_file_bytes(kForm)};
   const auto reader = make_shared_files(config, kForm);
   Splitmix rng(1);
   std::set<std::uint64_t> kept;

@@ -5,59 +5,24 @@
 #include <string>
 #include <string_view>
 
+#include "tests/hybrid_run.hpp"
 #include "tests/mpi_run.hpp"
-#include "tests/real_run.hpp"
 
 #if KVTWIN_TEST_REAL
+#if KVTWIN_HAVE_REDIS
+#include "tests/redis_server.hpp"
+#endif
 
 namespace kvtwin::test {
 namespace {
 
-// Four layers; windows of 32 tokens in two of them.
-constexpr const char* kWindows = R"({"model_type": "gpt_oss", "hidden_size": 16, "num_hidden_layers": 4,
-  "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 32, "num_local_experts": 2,
-  "num_experts_per_tok": 1, "vocab_size": 32, "torch_dtype": "bfloat16", "sliding_window": 32,
-  "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]})";
-
-// Four layers; gated delta nets in three of them.
-constexpr const char* kStates = R"({"model_type": "qwen3_next", "hidden_size": 16, "num_hidden_layers": 4,
-  "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 32, "vocab_size": 32,
-  "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16, "num_experts": 2, "num_experts_per_tok": 1,
-  "linear_conv_kernel_dim": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 8, "linear_num_key_heads": 2,
-  "linear_num_value_heads": 2, "full_attention_interval": 4, "torch_dtype": "bfloat16"})";
-
-struct Kind {
-  const char* config;
-  const char* verified;        // its part of real.verified
-  const char* device_setting;  // pools that evict
-};
-constexpr Kind kKinds[] = {{kWindows, "windows", "tiers.device.window_ratio=0.5"},
-                           {kStates, "states", "tiers.device.states=40"}};
-
-// Conversations that are larger than L1.
-Settings work(const Folder& folder, const Kind& kind, std::uint64_t seed, std::uint64_t requests = 80) {
-  const Conversations c{.requests = requests,
-                        .block_tokens = 16,
-                        .first_blocks = 8,
-                        .growth_blocks = 3,
-                        .live = 12,
-                        .output = 20,
-                        .gap_ms = 2};
-  write_text(folder / "config.json", kind.config);
-  return conversations(c, seed).save(folder) +
-         Settings{"engine=sglang",           "serving.engine=none",          "model.config=" + (folder / "config.json"),
-                  "cache.page_tokens=16",    "hardware.name=cpu-host",       "tiers.device.tokens=2400",
-                  "tiers.host.tokens=9600",  "scheduler.chunk_tokens=96",    "workload.time_scale=1",
-                  "scheduler.max_running=4", "cache.load_back_min_tokens=4", kind.device_setting};
-}
-
 TEST(RealHybrid, EveryKindIsCheckedInEveryLayout) {
   std::uint64_t seed = 0;
-  for (const Kind& kind : kKinds) {
+  for (const HybridKind& kind : kHybridKinds) {
     for (const char* form : {"cache.layout=layer_first", "cache.layout=page_first", "cache.layout=page_first_direct"}) {
       SCOPED_TRACE(std::string(kind.verified) + " " + form);
       const Folder folder;
-      const Simulated real = run_for_real(folder, work(folder, kind, ++seed) + Settings{form});
+      const Simulated real = run_for_real(folder, hybrid_work(folder, kind, ++seed) + Settings{form});
       EXPECT_EQ(real.requests("failed") + real.requests("rejected"), 0U);
       EXPECT_GT(real.tokens("hit_device"), 0U);
       EXPECT_GT(real.tokens("hit_host"), 0U);
@@ -79,10 +44,10 @@ TEST(RealHybrid, EveryKindIsCheckedInEveryLayout) {
 
 // One request after another, and nothing leaves memory: times decide nothing.
 TEST(RealHybrid, DecidesAsTheSimulation) {
-  for (const Kind& kind : kKinds) {
+  for (const HybridKind& kind : kHybridKinds) {
     SCOPED_TRACE(kind.verified);
     const Folder folder;
-    Settings settings = work(folder, kind, 7, 40);
+    Settings settings = hybrid_work(folder, kind, 7, 40);
     settings.pop_back();  // the pool's size
     settings = settings + Settings{"scheduler.max_running=1", "tiers.device.tokens=100000", "tiers.host.tokens=200000"};
     const Simulated real = run_for_real(folder, settings);
@@ -93,12 +58,100 @@ TEST(RealHybrid, DecidesAsTheSimulation) {
   }
 }
 
-TEST(RealHybrid, RefusesWhatIsNotThere) {
+class RealHybridTiers : public HybridTiers {};
+
+TEST_F(RealHybridTiers, ADiskKeepsEveryKindInEveryLayout) {
+  std::vector<const char*> layouts = {"page_first", "layer_first", "page_first_direct"};
+  if (std::string_view(KVTWIN_TEST_DEVICE) != "host") layouts.resize(1);  // the stand-in for a GPU is slow
+  std::uint64_t seed = 20;
+  for (const HybridKind& kind : kHybridKinds) {
+    for (const char* layout : layouts) {
+      fs::remove_all(folder_ / (std::string("disk-") + kind.verified));
+      fill_and_read(kind, "disk", disk(100000, kind) + Settings{std::string("cache.layout=") + layout}, ++seed);
+    }
+  }
+}
+
+// A tier that holds a part of the pages, windows and states evicts some of them: all kinds share its bytes.
+TEST_F(RealHybridTiers, ASmallDiskEvicts) {
+  for (const HybridKind& kind : kHybridKinds) {
+    SCOPED_TRACE(kind.verified);
+    const Settings settings = tiers_of(kind, 31) + disk(3200, kind);
+    for (const char* out : {"first", "second", "third"}) {
+      const Simulated real = serve(settings, out);
+      EXPECT_GT(real.tier("disk").at("evicted_pages"), 0);
+    }
+  }
+}
+
+TEST_F(RealHybridTiers, AFolderThatManyShareKeepsEveryKind) {
+  std::uint64_t seed = 40;
+  for (const HybridKind& kind : kHybridKinds) {
+    const Settings place = {"tiers.shared_fs.tokens=100000",
+                            "tiers.shared_fs.path=" + (folder_ / (std::string("shared-") + kind.verified))};
+    fill_and_read(kind, "shared_fs", place, ++seed);
+  }
+}
+
+// A bit of each tenth file is flipped: these pages, windows and states are misses.
+TEST_F(RealHybridTiers, DamagedObjectsAreMisses) {
+  for (const HybridKind& kind : kHybridKinds) {
+    SCOPED_TRACE(kind.verified);
+    const std::string place = folder_ / (std::string("shared-") + kind.verified);
+    const Settings settings =
+        tiers_of(kind, 51) + Settings{"tiers.shared_fs.tokens=100000", "tiers.shared_fs.path=" + place};
+    serve(settings, "filled");
+    std::size_t count = 0;
+    for (const auto& file : fs::directory_iterator(place)) {
+      if (file.file_size() < 200 || ++count % 10 != 0) continue;
+      std::string bytes = text_of(file.path());
+      bytes[bytes.size() - 50] = static_cast<char>(bytes[bytes.size() - 50] ^ 4);
+      write_text(file.path(), bytes);
+    }
+    ASSERT_GT(count, 50U);
+    const Simulated real = serve(settings, "read");
+    const Json& counters = real.report.at("real").at("storage").at("shared_fs");
+    EXPECT_GT(counters.at("corrupt_pages").get<int>() + counters.at("pool1_corrupt_pages").get<int>(), 0);
+    EXPECT_GT(real.tokens("hit_shared_fs"), 0U);
+  }
+}
+
+// One request after another, and nothing leaves memory: times decide nothing, and the disk is looked up and written.
+TEST_F(RealHybridTiers, DecideAsTheSimulation) {
+  for (const HybridKind& kind : kHybridKinds) {
+    SCOPED_TRACE(kind.verified);
+    Settings settings = hybrid_work(folder_, kind, 7, 40);
+    settings.pop_back();  // the pool's size
+    settings =
+        settings + disk(100000, kind) +
+        Settings{"scheduler.max_running=1",      "tiers.device.tokens=100000",          "tiers.host.tokens=200000",
+                 "cache.prefetch_min_tokens=16", "cache.prefetch_policy=wait_complete", "workload.time_scale=10"};
+    const Simulated real = serve(settings, "alone");
+    const Simulated simulated = simulate(settings);
+    // The digest has the order in which writes end.
+    EXPECT_EQ(real.report.at("tokens"), simulated.report.at("tokens"));
+    EXPECT_EQ(real.report.at("pools"), simulated.report.at("pools"));
+    EXPECT_EQ(real.tier("disk").at("used_pages_max"), simulated.tier("disk").at("used_pages_max"));
+    EXPECT_GT(real.report.at("real").at("storage").at("disk").at("pool1_objects_stored"), 0);
+  }
+}
+
+#if KVTWIN_HAVE_REDIS
+TEST_F(RealHybridTiers, AServerKeepsEveryKind) {
+  const RedisProcess server;
+  std::uint64_t seed = 60;
+  for (const HybridKind& kind : kHybridKinds) {
+    fill_and_read(kind, "remote", {"tiers.remote.tokens=100000", "tiers.remote.url=" + server.url()}, ++seed);
+  }
+}
+#endif
+
+TEST_F(RealHybridTiers, RefusesWhatIsNotThere) {
   const Folder folder;
-  const Settings settings = work(folder, kKinds[0], 1);
-  EXPECT_NE(run(run_arguments(folder,
-                              settings + Settings{"tiers.disk.tokens=100000", "tiers.disk.path=" + (folder / "disk")}))
-                .err.find("and not yet to storage tiers"),
+  const Settings settings = hybrid_work(folder, kHybridKinds[0], 1);
+  EXPECT_NE(run(run_arguments(folder, settings + Settings{"tiers.disk.tokens=100000", "tiers.disk.format=hicache_files",
+                                                          "tiers.disk.path=" + (folder / "disk")}))
+                .err.find("hicache_files has names for pages only"),
             std::string::npos);
   const Settings vllm = settings + Settings{"engine=vllm", "tiers.device.window_ratio=0.8"};
   const Outcome outcome = run(run_arguments(folder, vllm));
@@ -107,16 +160,42 @@ TEST(RealHybrid, RefusesWhatIsNotThere) {
 
 #if KVTWIN_HAVE_MPI
 TEST(RealHybrid, TwoRanksHaveTheirPartsOfEveryKind) {
-  for (const Kind& kind : kKinds) {
+  for (const HybridKind& kind : kHybridKinds) {
     SCOPED_TRACE(kind.verified);
     const Folder folder;
-    const Outcome outcome = run_ranks(folder, work(folder, kind, 11, 40) + Settings{"parallel.tp=2"});
+    const Outcome outcome = run_ranks(folder, hybrid_work(folder, kind, 11, 40) + Settings{"parallel.tp=2"});
     ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
     const Simulated real = read_run(outcome, folder / "run");
     const Json& verified = real.report.at("real").at("verified");
     EXPECT_EQ(verified.at("wrong_reads"), 0);
     EXPECT_GT(verified.at(kind.verified).at("read"), 0);
     expect_equal_ranks(folder, real.report, 2);
+  }
+}
+
+// Each rank stores its own part. With MLA (Kimi) rank 0 writes the pages of both, and each rank its own states.
+TEST_F(RealHybridTiers, TwoRanksStoreTheirPartsOfEveryKind) {
+  std::uint64_t seed = 70;
+  for (const HybridKind& kind : kRankHybridKinds) {
+    for (const char* tier : {"disk", "shared_fs"}) {
+      const bool latents = kind.config == kStatesBesideLatents;
+      if ((std::string_view(tier) == "disk") == latents) continue;
+      SCOPED_TRACE(std::string(kind.verified) + " " + tier);
+      const std::string key = std::string("tiers.") + tier;
+      const Settings settings =
+          tiers_of(kind, ++seed, 40) +
+          Settings{"parallel.tp=2", key + ".tokens=100000", key + ".path=" + (folder_ / std::to_string(seed))};
+      for (const char* out : {"filled", "read"}) {
+        fs::remove_all(folder_ / out);
+        const Outcome outcome = run_ranks(folder_, settings, 2, out);
+        ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+        const Simulated real = read_run(outcome, folder_ / out);
+        EXPECT_EQ(real.report.at("real").at("verified").at("wrong_reads"), 0);
+        if (std::string_view(out) == "read") {
+          EXPECT_GT(real.tokens((std::string("hit_") + tier).c_str()), 0U);
+        }
+      }
+    }
   }
 }
 #endif

@@ -148,6 +148,39 @@ TEST_P(DiskFolder, RewritesAndUnlinksSegmentsUnderLoad) {
   store.check_invariants();
 }
 
+// Two stores share the room, and only the one with pages has segments: removed pages give theirs back, also where some
+// pages of a segment stay. A store without `shares_room` keeps its segments.
+TEST_P(DiskFolder, RemovedPagesGiveTheRoomBackThatIsShared) {
+  for (const bool shares : {false, true}) {
+    SCOPED_TRACE(shares);
+    SegmentStoreConfig shared = config();
+    shared.folder = folder_ / "tier";
+    shared.shares_room = shares;
+    {
+      SegmentStore store(shared);
+      for (std::uint64_t page = 0; page < 64; ++page) ASSERT_EQ(set_page(store, kForm, page), Cause::none);
+      EXPECT_EQ(segments().size(), 8U);
+      for (std::uint64_t page = 0; page < 64; ++page) {
+        if (page % 8 == 0) continue;
+        EXPECT_EQ(remove_page(store, kForm, page), Cause::none);
+      }
+      // Eight pages stay: a segment of 8 and the two that a reclaim needs.
+      if (shares) {
+        EXPECT_LE(segments().size(), 3U);
+      } else {
+        EXPECT_EQ(segments().size(), 8U);
+      }
+      for (std::uint64_t page = 0; page < 64; page += 8) EXPECT_EQ(get_page(store, kForm, page), Cause::none);
+      for (std::uint64_t page = 100; page < 156; ++page) ASSERT_EQ(set_page(store, kForm, page), Cause::none) << page;
+      for (std::uint64_t page = 100; page < 156; ++page) EXPECT_EQ(get_page(store, kForm, page), Cause::none) << page;
+      EXPECT_EQ(counter(store, "io_errors") + counter(store, "full"), 0U);
+      store.check_invariants();
+      store.finish();
+    }
+    fs::remove_all(folder_ / "tier");
+  }
+}
+
 TEST_P(DiskFolder, IsOneLifesAtATime) {
   const SegmentStore first(config());
   try {

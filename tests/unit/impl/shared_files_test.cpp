@@ -42,7 +42,8 @@ const PageForm kForm = small_form();
 class SharedFilesTest : public testing::Test {
  protected:
   std::unique_ptr<StorageBackend> open(Pages capacity = 1000, bool stores = true) const {
-    return make_shared_files({.folder = place_, .capacity = capacity, .stores = stores}, kForm);
+    return make_shared_files({.folder = place_, .capacity = capacity * shared_file_bytes(kForm), .stores = stores},
+                             kForm);
   }
   fs::path file(std::uint64_t page) const {
     return place_ / shared_file_name(stored_page_key(kForm, some_space(), numbered_key(page)));
@@ -70,6 +71,25 @@ class SharedFilesTest : public testing::Test {
   Folder folder_;
   fs::path place_ = folder_.path() / "shared";
 };
+
+// Pages of two forms share the bytes, and the one that was used longest ago goes, whatever its form.
+TEST_F(SharedFilesTest, forms_share_the_bytes) {
+  PageForm large = kForm;
+  large.shape.layers *= 8;
+  const Bytes capacity = 4 * shared_file_bytes(large);
+  const auto small_pages = make_shared_files({.folder = place_, .capacity = capacity}, kForm);
+  const auto large_pages = make_shared_files({.folder = place_, .capacity = capacity}, large);
+  for (std::uint64_t page = 1; page <= 10; ++page) {
+    EXPECT_EQ(set_page(*small_pages, kForm, page), Cause::none);
+    age(file(page), 1000 - static_cast<int>(page));
+  }
+  for (std::uint64_t page = 1; page <= 4; ++page) EXPECT_EQ(set_page(*large_pages, large, page), Cause::none);
+  Bytes bytes = 0;
+  for (const auto& entry : fs::directory_iterator(place_)) bytes += entry.file_size();
+  EXPECT_LE(bytes, capacity);
+  EXPECT_FALSE(looks_up(*small_pages, 1));
+  for (std::uint64_t page = 1; page <= 3; ++page) EXPECT_EQ(get_page(*large_pages, large, page), Cause::none) << page;
+}
 
 TEST_F(SharedFilesTest, runs_on_one_folder_find_each_others_pages) {
   const auto one = open(), two = open();
