@@ -86,8 +86,10 @@ class PointSearch {
   MatrixXd normal_matrix(const MatrixXd& j) const;
   struct Deviations {
     VectorXd free, alone;  // of the free numbers' logarithms: with the others free, and with the others known
+    VectorXd whole;        // as `free`, with the common error of the figures of a kind
   };
   Deviations deviations();
+  std::size_t kinds() const { return *std::ranges::max_element(task_.kind) + 1; }
 
   const SearchTask& task_;
   const Index count_;
@@ -116,11 +118,10 @@ std::vector<VectorXd> PointSearch::residuals_at(const std::vector<SearchPoint>& 
 }
 
 void PointSearch::set_scales() {
-  const std::size_t kinds = *std::ranges::max_element(task_.kind) + 1;
-  std::vector<std::vector<double>> sizes(kinds);
+  std::vector<std::vector<double>> sizes(kinds());
   for (Index i = 0; i < count_; ++i) sizes[task_.kind[static_cast<std::size_t>(i)]].push_back(std::abs(r_[i]));
-  std::vector<double> scales(kinds, kMinKindScale);
-  for (std::size_t k = 0; k < kinds; ++k) {
+  std::vector<double> scales(kinds(), kMinKindScale);
+  for (std::size_t k = 0; k < kinds(); ++k) {
     if (sizes[k].empty()) continue;
     std::ranges::sort(sizes[k]);
     scales[k] = std::max(kMinKindScale, 1.4826 * quantile_of(sizes[k], 0.5));
@@ -339,9 +340,19 @@ void PointSearch::escape() {
 }
 
 PointSearch::Deviations PointSearch::deviations() {
-  const MatrixXd normal = normal_matrix(derivatives(kFactors[1]).by_logarithm);
+  const MatrixXd j = derivatives(kFactors[1]).by_logarithm;
+  const MatrixXd normal = normal_matrix(j);
   const MatrixXd covariance = normal.ldlt().solve(MatrixXd::Identity(normal.rows(), normal.cols()));
-  return {covariance.diagonal().cwiseMax(0.0).cwiseSqrt(), normal.diagonal().cwiseInverse().cwiseSqrt()};
+  // How far the numbers move if all figures of a kind are off by the common error.
+  const MatrixXd weighted = weights().asDiagonal() * j;
+  MatrixXd sums = MatrixXd::Zero(static_cast<Index>(kinds()), j.cols());
+  for (Index i = 0; i < count_; ++i) {
+    sums.row(static_cast<Index>(task_.kind[static_cast<std::size_t>(i)])) += weighted.row(i);
+  }
+  const MatrixXd common = task_.common_error * sums * covariance;
+  const VectorXd free = covariance.diagonal().cwiseMax(0.0);
+  const VectorXd whole = free + common.colwise().squaredNorm().transpose();
+  return {free.cwiseSqrt(), normal.diagonal().cwiseInverse().cwiseSqrt(), whole.cwiseSqrt()};
 }
 
 void PointSearch::descend_from_best_starts() {
@@ -406,7 +417,7 @@ SearchResult PointSearch::run() {
       one.value = number.base;
       continue;
     }
-    const double wide = 1 + k95 * found.free[i++];
+    const double wide = 1 + k95 * found.whole[i++];
     one.at_bound = x_[n] == number.least || x_[n] == number.most;
     one.low = std::max(number.least, x_[n] / wide);
     one.high = std::min(number.most, x_[n] * wide);

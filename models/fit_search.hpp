@@ -39,6 +39,9 @@ struct SearchTask {
   std::vector<SearchedNumber> numbers;
   std::vector<double> measured;   // requires: above 0
   std::vector<std::size_t> kind;  // of each measured figure, from 0: figures of one kind have one scale
+  // What figures of one kind have in common beside their own errors, one standard deviation of the logarithm: figures
+  // of one run, which another run would not have. It widens the intervals, and does not move the numbers.
+  double common_error = 0;
   // Returns the predictions at each point.
   std::function<std::vector<Predictions>(const std::vector<SearchPoint>& points)> predict;
   std::size_t max_points = 500;  // a round begins only if it fits
@@ -54,7 +57,8 @@ enum class Identified : std::uint8_t {
 struct SearchResult {
   struct Number {
     double value = 0;
-    double low = 0, high = 0;  // 95 % interval, if residuals are random, within the range; 0 if not identified
+    double low = 0, high = 0;  // 95 % interval, if residuals are random beside the common error, within the range; 0 if
+                               // not identified
     Identified identified = Identified::yes;
     bool at_bound = false;   // `value` is the end of the range
     bool ambiguous = false;  // of a number that jumps: the interval has values of other minima

@@ -43,6 +43,12 @@ inline constexpr HybridKind kHybridKinds[] = {{kWindows, "windows", "tiers.devic
 inline constexpr HybridKind kRankHybridKinds[] = {
     kHybridKinds[0], kHybridKinds[1], {kStatesBesideLatents, "states", "tiers.device.states=40"}};
 
+inline Settings settings_of(const HybridKind& kind, const Folder& folder) {
+  write_text(folder / "config.json", kind.config);
+  return {"engine=sglang", "serving.engine=none", "hardware.name=cpu-host", "model.config=" + (folder / "config.json"),
+          kind.device_setting};
+}
+
 // Conversations that are larger than L1.
 inline Settings hybrid_work(const Folder& folder, const HybridKind& kind, std::uint64_t seed,
                             std::uint64_t requests = 80) {
@@ -53,12 +59,11 @@ inline Settings hybrid_work(const Folder& folder, const HybridKind& kind, std::u
                         .live = 12,
                         .output = 20,
                         .gap_ms = 2};
-  write_text(folder / "config.json", kind.config);
   return conversations(c, seed).save(folder) +
-         Settings{"engine=sglang",           "serving.engine=none",          "model.config=" + (folder / "config.json"),
-                  "cache.page_tokens=16",    "hardware.name=cpu-host",       "tiers.device.tokens=2400",
-                  "tiers.host.tokens=9600",  "scheduler.chunk_tokens=96",    "workload.time_scale=1",
-                  "scheduler.max_running=4", "cache.load_back_min_tokens=4", kind.device_setting};
+         Settings{"cache.page_tokens=16",        "tiers.device.tokens=2400", "tiers.host.tokens=9600",
+                  "scheduler.chunk_tokens=96",   "workload.time_scale=1",    "scheduler.max_running=4",
+                  "cache.load_back_min_tokens=4"} +
+         settings_of(kind, folder);
 }
 
 // The first run fills the tier; the second one begins with empty pools, and reads what the first has left.

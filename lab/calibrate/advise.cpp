@@ -297,7 +297,12 @@ std::string Adviser::text() const {
   if (assumed) {
     text += formatted(
         "note       numbers without an interval: %.0f %% assumed (95 %%); hardware.spread_percent sets "
-        "another share\n",
+        "another share. If you have a\n"
+        "           run of this server, see first how far off they are: kvtwin validate --bench-serving RUN.jsonl "
+        "--experiment FILE. If it is more\n"
+        "           than that, fit it first (kvtwin calibrate --from RUN.jsonl ...), and ask again with "
+        "hardware.file = the fitted one: the\n"
+        "           advice and its intervals hold near the true machine only\n",
         100 * kUnknownSpread);
   }
   const std::string& table = question_.experiment.text("hardware.operators");

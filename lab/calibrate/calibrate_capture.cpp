@@ -15,6 +15,7 @@
 #include "lab/formatted.hpp"
 #include "models/json.hpp"
 #include "models/presets.hpp"
+#include "models/run_choice.hpp"
 #include "models/text_file.hpp"
 
 namespace kvtwin {
@@ -396,7 +397,7 @@ CaptureFit fit_capture(const CaptureFitTerms& terms, const Listener& listener) {
   }
   const std::size_t limit =
       terms.max_simulations != 0 ? terms.max_simulations : kSimulationsPerCapture * captures.size();
-  const SimulatedFit fit = fit_by_simulation(cases, {chosen.keys, limit, terms.jobs}, listener);
+  const SimulatedFit fit = fit_by_simulation(cases, {chosen.keys, limit, terms.jobs, kRunNoise}, listener);
   const Result result(terms, captures, chosen, halved, cases, fit);
   const std::unique_ptr<WorkloadFile>& workload = captures.front().workload;
   return {result.text(), result.hardware(), result.experiment(), workload ? workload->lines() : std::string()};

@@ -78,7 +78,8 @@ struct FitCase {
 struct FitTerms {
   FitKeys keys;
   std::size_t max_simulations = 600;
-  int jobs = 0;  // simulations at the same time; 0 = one per core
+  int jobs = 0;             // simulations at the same time; 0 = one per core
+  double common_error = 0;  // SearchTask::common_error: of the figures of one kind in one scale group
 };
 
 struct SimulatedFit {

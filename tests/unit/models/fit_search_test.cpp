@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstdint>
+#include <utility>
 
 #include "tests/splitmix.hpp"
 
@@ -53,6 +55,36 @@ TEST(FitSearch, IntervalsHoldTheTruthOfNoisyFigures) {
     inside += found.numbers[1].low <= 20 && 20 <= found.numbers[1].high ? 1 : 0;
   }
   EXPECT_GE(inside, 34);  // of 40 intervals of 95 %
+}
+
+// All figures of a kind are off by a common factor, which no number of figures makes smaller.
+TEST(FitSearch, IntervalsHoldTheTruthOfFiguresWithACommonError) {
+  const double common = 0.1;
+  std::array<int, 2> inside{};
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    for (const bool told : {false, true}) {
+      SearchTask task = line(0.02, seed);
+      Splitmix random(seed);
+      std::array<double, 2> factors{};
+      for (double& factor : factors) {  // a sum of twelve draws is nearly normal
+        double sum = -6;
+        for (int i = 0; i < 12; ++i) sum += static_cast<double>(random.below(1'000'000)) / 1'000'000;
+        factor = std::exp(common * sum);
+      }
+      for (std::size_t i = 0; i < task.measured.size(); ++i) {
+        task.kind[i] = i % 2;
+        task.measured[i] *= factors[i % 2];
+      }
+      task.common_error = told ? common : 0;
+      const SearchResult found = search_numbers(task);
+      for (const auto& [number, truth] : {std::pair<std::size_t, double>{0, 0.5}, {1, 20}}) {
+        const bool holds = found.numbers[number].low <= truth && truth <= found.numbers[number].high;
+        inside[told ? 1 : 0] += holds ? 1 : 0;
+      }
+    }
+  }
+  EXPECT_GE(inside[1], 35);  // of 40 intervals of 95 %
+  EXPECT_LE(inside[0], 25);
 }
 
 // A tenth of the figures is ten times as large as predicted: Huber's loss leaves them out.
