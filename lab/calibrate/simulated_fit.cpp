@@ -359,6 +359,7 @@ SimulatedFit fit_by_simulation(const std::vector<FitCase>& cases, const FitTerms
     task.numbers.push_back({base, std::clamp(base > 0 ? base : key->start, key->least, key->most), key->least,
                             key->most, is_of_storage(*key)});
   }
+  task.common_error = terms.common_error;
   task.max_points = terms.max_simulations / std::max<std::size_t>(1, fitted.size());
   listener.begin("searches with at most " + std::to_string(terms.max_simulations) + " simulations");
   const auto begin = std::chrono::steady_clock::now();

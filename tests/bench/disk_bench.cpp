@@ -2,7 +2,7 @@
 // depth of 32. Each run of the store has a run of fio next to it (direct I/O through io_uring with registered buffers;
 // its file is preallocated like the store's; it reads what it wrote). Which of the two writes first, and which is timed
 // first, alternates. For the store, only the bytes of the pages count, and its time includes the copies from and to
-// memory, the checksums, and the syncs of sealed segments.
+// memory, the checksums, and the syncs of sealed segments. fio syncs as often.
 // Counters: store_GB_per_second and fio_GB_per_second (medians), of_fio (median of the ratios, store to fio, of
 // neighbouring runs).
 //   TMPDIR=/mnt/disk build/tests/disk_bench
@@ -34,10 +34,11 @@ constexpr Bytes kBytes = Bytes{1} << 30;  // per run
 constexpr Bytes kCapacity = Bytes{16} << 30;
 
 // Runs fio and returns its bytes per second, or 0 if fio failed.
-double fio(const std::string& folder, const std::string& pattern, Bytes block) {
+double fio(const std::string& folder, const std::string& pattern, Bytes block, std::uint32_t sync_every) {
   const std::string command =
       "fio --name=bench --directory=" + folder + " --filename=fio --rw=" + pattern + " --bs=" + std::to_string(block) +
       " --size=" + std::to_string(kBytes) + " --iodepth=" + std::to_string(kDepth) +
+      (pattern.ends_with("write") ? " --fsync=" + std::to_string(sync_every) : "") +
       " --ioengine=io_uring --fixedbufs=1 --registerfiles=1 --direct=1 --randrepeat=1 --output-format=json 2>&1";
   FILE* pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return 0;
@@ -90,15 +91,18 @@ void disk(benchmark::State& state) {
     if (reads) {
       // The data that was written last may be read faster: a virtual disk may have a cache of its host behind it.
       const bool fio_writes_first = stores.size() / 2 % 2 != 0;
-      if (fio_writes_first) fio(folder.path().string(), "write", block);
+      if (fio_writes_first) fio(folder.path().string(), "write", block, segment_slots(config));
       store_rate(store, form, StorageVerb::set, false, failed);
       store.sync();
-      if (!fio_writes_first) fio(folder.path().string(), "write", block);
+      if (!fio_writes_first) fio(folder.path().string(), "write", block, segment_slots(config));
     }
     const bool fio_first = stores.size() % 2 != 0;
-    if (fio_first) fios.push_back(fio(folder.path().string(), pattern, block));
+    ::sync();  // a journal commit discards the blocks of deleted files, which the next sync would wait for
+    if (fio_first) fios.push_back(fio(folder.path().string(), pattern, block, segment_slots(config)));
+    if (fio_first) ::sync();
     stores.push_back(store_rate(store, form, verb, random, failed));
-    if (!fio_first) fios.push_back(fio(folder.path().string(), pattern, block));
+    if (!fio_first) ::sync();
+    if (!fio_first) fios.push_back(fio(folder.path().string(), pattern, block, segment_slots(config)));
     if (fios.back() == 0) return state.SkipWithError("fio didn't run: apt-get install fio");
     if (failed > 0) return state.SkipWithError("pages were not stored or got");
     ratios.push_back(stores.back() / fios.back());
