@@ -83,7 +83,7 @@ double gib_of(const Setup& setup, Pages pages, std::uint64_t copies) {
 
 // Returns the memory of the host tier of one engine.
 double host_gib(const Setup& setup) {
-  if (setup.host_pools.empty()) return gib_of(setup, setup.engine.host_pages, setup.engine_gpus());
+  if (setup.host_pools.empty()) return gib_of(setup, setup.engine.host_pages, setup.copies_on_host);
   double rank = 0;
   for (const PoolSize& pool : setup.host_pools) rank += static_cast<double>(pool.bytes());
   return rank * setup.engine_gpus() / kBytesPerGib;

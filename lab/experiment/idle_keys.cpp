@@ -108,6 +108,7 @@ constexpr std::string_view kOfView[] = {"cluster.route_view_delay_s"};
 constexpr std::string_view kOfBelowDevice[] = {"cache.layout", "cache.write_policy", "hardware.set.host_link_gbps"};
 constexpr std::string_view kOfHost[] = {"tiers.host.memory_gib",
                                         "cache.tiering",
+                                        "cache.host_copies",
                                         "cache.rules.reclaim_shadowed",
                                         "cache.backup_retries",
                                         "cache.io",

@@ -499,6 +499,9 @@ std::span<const Key> experiment_keys() {
           "cache.tiering",
           "inclusive: the host keeps pages that are loaded back; exclusive (needs write_back): these pages leave the "
           "host"),
+      text_choice("cache.host_copies", {"rank", "node"},
+                  "Copies of MLA's rows on the host, which all ranks have alike: rank: each rank has its own, as in "
+                  "SGLang and vLLM; node: the ranks share one, so the host tier holds as many times the tokens"),
       list("cache.rules",
            "Rules of the engine's prefix cache that differ from those of `engine`, e.g. split_refreshes=false. In a "
            "file: a table [cache.rules]; elsewhere: cache.rules.RULE=value"),

@@ -42,6 +42,8 @@ struct Setup {
   // its own: `engine` is that of a group, and so many consecutive engines are one of cluster.engines, on one machine.
   std::uint32_t attention_dp = 1;
   std::uint32_t engine_gpus() const { return engine.ranks * attention_dp; }  // of one machine
+  // Copies of a page on the host, of one engine: one a rank, or one (cache.host_copies).
+  std::uint32_t copies_on_host = 1;
   std::string route = "round_robin";  // for several engines; a name of route_names()
   RouterSetup router;
   TimeNs route_view_delay = 0;  // the router receives events of engines so late

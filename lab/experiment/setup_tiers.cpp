@@ -28,7 +28,7 @@ double bounded_host_ratio(const Experiment& e, Setup& setup) {
   }
   double rank_bytes = static_cast<double>(setup.engine.device_pages) * static_cast<double>(setup.page_bytes());
   if (!setup.device_pools.pools.empty()) rank_bytes = static_cast<double>(setup.device_pools.bytes());
-  const double device = rank_bytes * setup.engine_gpus() / kGib;
+  const double device = rank_bytes * setup.copies_on_host / kGib;  // on the host
   const double bound = share * (memory - kReserveGib) * kPartOfPools / device;
   if (bound >= ratio) return ratio;
   char text[160];
@@ -303,6 +303,17 @@ void divide_host(const Experiment& e, double ratio, Setup& setup) {
   }
 }
 
+std::uint32_t copies_on_host(const Experiment& e, const Setup& setup) {
+  if (e.text("cache.host_copies") == "rank") return setup.engine_gpus();
+  const EngineConfig& engine = setup.engine;
+  const bool alike = is_latent(engine.shape) && std::ranges::all_of(engine.beside, is_latent) && engine.pools.empty();
+  if (!alike) {
+    throw InputError(e.where("cache.host_copies") + ": is node, and the ranks of " + setup.model.name +
+                     " have different rows; only a model with MLA alone has the same on all; set it to rank");
+  }
+  return setup.attention_dp;  // groups of attention have requests of their own
+}
+
 }  // namespace
 
 KvShape shape_of_slot(const PoolSize& pool, std::uint32_t layers, std::uint32_t page_tokens) {
@@ -412,7 +423,9 @@ void size_tiers(const Experiment& e, Setup& setup) {
     --engine.device_pages;
   }
   if (offloads_pages(e, setup)) fill_pages_as_blocks(setup);
-  const double host_bytes = static_cast<double>(setup.page_bytes()) / static_cast<double>(page) * engine.ranks;
+  setup.copies_on_host = copies_on_host(e, setup);
+  const double host_bytes =
+      static_cast<double>(setup.page_bytes()) / static_cast<double>(page) * setup.copies_on_host / setup.attention_dp;
   engine.host_pages = group_part(e, "host", tier_pages(e, "host", page, host_bytes), setup);
   const double ratio = bounded_host_ratio(e, setup);
   if (ratio != 0) {

@@ -52,7 +52,7 @@ std::string floor_gib(double bytes) { return formatted("%.6g", std::floor(bytes 
 // `pages`: of one group of attention, which has an equal part of the tier. The pools beside the full one have their
 // part.
 double host_bytes(const Setup& setup, double pages) {
-  const double full = pages * static_cast<double>(setup.page_bytes()) * setup.engine_gpus();
+  const double full = pages * static_cast<double>(setup.page_bytes()) * setup.copies_on_host;
   if (setup.device_pools.pools.empty()) return full;
   return full * static_cast<double>(setup.device_pools.bytes()) /
          static_cast<double>(setup.device_pools.pools.front().bytes());
@@ -142,7 +142,7 @@ std::string host_cure(const Setup& setup, History history) {
 // Returns a sentence part if ranks hold copies of a token's KV: with an MLA latent, or with fewer KV heads than ranks.
 std::string copies_of_ranks(const Setup& setup) {
   const Bytes rank = setup.target.token_bytes(), all = rank * setup.engine.ranks;
-  if (all <= setup.model.kv_bytes_per_token) return "";
+  if (all <= setup.model.kv_bytes_per_token || setup.copies_on_host < setup.engine_gpus()) return "";
   return "; each of the " + std::to_string(setup.engine.ranks) + " ranks keeps its own copy of KV that " +
          (setup.target.planes == 1 ? "an MLA model has once" : "has fewer heads than there are ranks") +
          ", so a token takes " + std::to_string(setup.engine.ranks) + " x " + grouped(rank) + " = " + grouped(all) +

@@ -71,6 +71,11 @@ void refuse_what_cannot_run(const Experiment& experiment, const Setup& setup) {
                      ": a real storage tier may hold pages from before the run, which no bound knows of; set it to "
                      "false, or take kvtwin simulate");
   }
+  if (setup.copies_on_host < setup.engine_gpus()) {
+    throw InputError(experiment.where("cache.host_copies") +
+                     ": is node, and in a real run each rank is a process with host memory of its own; set it to rank, "
+                     "or use kvtwin simulate");
+  }
   refuse_roles(experiment, setup);
   refuse_faults_of_simulations(experiment);
 }

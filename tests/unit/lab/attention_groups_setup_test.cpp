@@ -45,6 +45,25 @@ TEST(AttentionGroupsSetup, EachGroupIsAnEngineWithAnEqualPart) {
   EXPECT_EQ(setup_of({"tiers.device.tokens=80000", "parallel.attention_dp=8"}).engine.device_pages, 1250U / 8);
 }
 
+// Eight ranks with one copy of MLA's rows on the host, and with one copy each.
+TEST(AttentionGroupsSetup, RanksMayShareTheirCopyOnTheHost) {
+  const kvtwin::Setup each = setup_of({"tiers.host.gib=64"});
+  const kvtwin::Setup one = setup_of({"tiers.host.gib=64", "cache.host_copies=node"});
+  EXPECT_NEAR(static_cast<double>(one.engine.host_pages), 8.0 * static_cast<double>(each.engine.host_pages), 8);
+  EXPECT_EQ(one.engine.device_pages, each.engine.device_pages);
+  EXPECT_EQ(one.copies_on_host, 1U);
+  EXPECT_EQ(each.copies_on_host, 8U);
+  // Groups of attention have requests of their own.
+  const kvtwin::Setup groups = setup_of({"tiers.host.gib=64", "parallel.attention_dp=2", "cache.host_copies=node"});
+  EXPECT_NEAR(2.0 * static_cast<double>(groups.engine.host_pages), static_cast<double>(one.engine.host_pages), 2);
+  try {
+    setup_of({"model.name=llama-3.1-8b", "tiers.host.gib=64", "cache.host_copies=node"});
+    ADD_FAILURE() << "ranks with heads of their own share nothing";
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("only a model with MLA alone"), std::string::npos) << error.what();
+  }
+}
+
 TEST(AttentionGroupsSetup, EnginesAndRolesCountMachines) {
   const kvtwin::Setup two = setup_of({"parallel.attention_dp=4", "cluster.engines=2"});
   EXPECT_EQ(two.world.engines, 8U);
