@@ -442,10 +442,13 @@ struct TierQueues::State {
     for (StorePart& part : list) parts.emplace_back(std::move(part), stores, answers, slow_rank);
   }
   // The parts of a pool.
-  std::ranges::subrange<std::deque<Part>::iterator> of(std::size_t pool) {
-    const auto found = std::ranges::equal_range(parts, pool, {}, [](const Part& it) { return it.part.pool; });
-    KV_CHECK(!found.empty(), "an operation names a pool that the tier stores");
-    return found;
+  std::vector<Part*> of(std::size_t pool) {
+    std::vector<Part*> list;
+    for (Part& it : parts) {
+      if (it.part.pool == pool) list.push_back(&it);
+    }
+    KV_CHECK(!list.empty(), "an operation names a pool that the tier stores");
+    return list;
   }
   LookedUp look_up(const LookUpJob& job);
   std::vector<Pages> usable(const LookUpJob& job, LookedUp& found);
@@ -460,10 +463,10 @@ struct TierQueues::State {
 // A page is there if all its objects are.
 LookedUp TierQueues::State::look_up(const LookUpJob& job) {
   LookedUp found{job.keys.size(), Cause::none};
-  for (Part& it : of(0)) {
-    const std::vector<PageKey> objects = it.gets.objects_of(std::span(job.keys).first(found.pages));
-    const LookedUp there = it.part.backend->look_up(job.space, objects);
-    const Pages pages = there.pages / it.part.objects;
+  for (Part* const it : of(0)) {
+    const std::vector<PageKey> objects = it->gets.objects_of(std::span(job.keys).first(found.pages));
+    const LookedUp there = it->part.backend->look_up(job.space, objects);
+    const Pages pages = there.pages / it->part.objects;
     if (pages < found.pages) found = {pages, there.cause};
   }
   return found;
@@ -478,13 +481,13 @@ std::vector<Pages> TierQueues::State::usable(const LookUpJob& job, LookedUp& fou
     if (there.contains(need.pool)) continue;
     std::vector<PageKey> keys(job.keys.begin(), job.keys.begin() + static_cast<std::ptrdiff_t>(found.pages));
     for (PageKey& key : keys) key = pool_page_key(key, need.pool);
-    Part& it = of(need.pool).front();
+    Part& it = *of(need.pool).front();
     const Cause unknown = it.part.backend->find(job.space, it.gets.objects_of(keys), there[need.pool]);
     const bool known_so_far = found.cause == Cause::none || found.cause == Cause::missing;
     if (unknown != Cause::none && known_so_far) found.cause = unknown;
   }
   return usable_lengths(job.needs, found.pages, [&](std::size_t pool, Pages page) {
-    const std::uint32_t objects = of(pool).front().part.objects;
+    const std::uint32_t objects = of(pool).front()->part.objects;
     const auto first = there[pool].begin() + static_cast<std::ptrdiff_t>(page * objects);
     return std::all_of(first, first + objects, [](bool is_there) { return is_there; });
   });
@@ -545,13 +548,13 @@ void TierQueues::submit(OperationId id, const StorageOperation& operation) {
     for (const StoragePage& page : operation.pages) job.keys.push_back(page.key);
     return s.look_ups.submit(std::move(job));
   }
-  const auto parts = s.of(operation.pool);
+  const std::vector<Part*> parts = s.of(operation.pool);
   s.answers.expect(operation.work, id, parts.size());
-  for (Part& it : parts) {
+  for (Part* const it : parts) {
     if (operation.work.verb == StorageVerb::get) {
-      it.gets.submit(id, operation);
+      it->gets.submit(id, operation);
     } else {
-      it.writes.submit(id, operation, operation.work.verb == StorageVerb::set && !it.stores);
+      it->writes.submit(id, operation, operation.work.verb == StorageVerb::set && !it->stores);
     }
   }
 }
