@@ -74,6 +74,7 @@ class HybridTiers : public testing::Test {
     const Simulated real = run_for_real(folder_, settings, out);
     EXPECT_EQ(real.requests("failed") + real.requests("rejected"), 0U);
     EXPECT_EQ(real.report.at("real").at("verified").at("wrong_reads"), 0);
+    for (const Json& lane : real.report.at("lanes")) EXPECT_LE(lane.at("busy_fraction"), 1) << lane;
     EXPECT_EQ(run({"replay", folder_ / out, "--json"}).json().at("verdict"), "equal");
     return real;
   }

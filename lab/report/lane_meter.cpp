@@ -33,7 +33,9 @@ void LaneMeter::reach(TimeNs time) {
 }
 
 void LaneMeter::add_busy(TimeNs from, TimeNs to) {
+  from = std::max(from, busy_until_);
   if (to <= from) return;
+  busy_until_ = to;
   use_.busy_ns += to - from;
   reach(to - 1);
   for (TimeNs at = from; at < to;) {

@@ -52,6 +52,7 @@ class LaneMeter {
   static constexpr std::size_t kMaxWindows = 4096;
 
   // The lane was busy during [from, to).
+  // Time that several intervals share counts once. Requires for that: intervals come in the order of their ends.
   void add_busy(TimeNs from, TimeNs to);
   // `bytes` moved at a constant rate during [from, to).
   void add_bytes(TimeNs from, TimeNs to, Bytes bytes);
@@ -68,6 +69,7 @@ class LaneMeter {
   void reach(TimeNs time);
 
   LaneUse use_;
+  TimeNs busy_until_ = 0;
 };
 
 // Meters of all lanes of an engine. All ranks move the same bytes at the same time.

@@ -76,7 +76,7 @@ TEST_F(RealHybridTiers, ADiskKeepsEveryKindInEveryLayout) {
 TEST_F(RealHybridTiers, ASmallDiskEvicts) {
   for (const HybridKind& kind : kHybridKinds) {
     SCOPED_TRACE(kind.verified);
-    const Settings settings = tiers_of(kind, 31) + disk(3200, kind);
+    const Settings settings = tiers_of(kind, 31, 80) + disk(1600, kind);
     for (const char* out : {"first", "second", "third"}) {
       const Simulated real = serve(settings, out);
       EXPECT_GT(real.tier("disk").at("evicted_pages"), 0);

@@ -46,6 +46,7 @@ class RealStorage : public testing::Test {
     const Simulated real = run_for_real(folder_, settings, out);
     EXPECT_EQ(real.report.at("real").at("verified").at("wrong_reads"), 0);
     EXPECT_EQ(real.requests("failed") + real.requests("rejected"), 0U);
+    for (const Json& lane : real.report.at("lanes")) EXPECT_LE(lane.at("busy_fraction"), 1) << lane;
     const Outcome outcome = run({"replay", folder_ / out, "--json"});
     EXPECT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
     if (outcome.exit_code == 0) {

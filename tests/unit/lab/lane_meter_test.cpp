@@ -20,6 +20,16 @@ TEST(LaneMeter, CutsIntervalsAtWindows) {
   EXPECT_EQ(use.bytes, 1007u);
 }
 
+// Of several transfers at the same time, as a real storage tier has them.
+TEST(LaneMeter, CountsTimeThatIntervalsShareOnce) {
+  LaneMeter meter;
+  meter.add_busy(100, 300);
+  meter.add_busy(150, 400);
+  meter.add_busy(200, 400);
+  meter.add_busy(500, 600);
+  EXPECT_EQ(meter.use("disk_write").busy_ns, 400);
+}
+
 TEST(LaneMeter, StaysBoundedAndLosesNothing) {
   LaneMeter meter;
   for (TimeNs second = 0; second < 100'000; second += 3) {
