@@ -46,9 +46,12 @@ kvtwin_status guarded(kvtwin_error error, Call call) noexcept {
   }
 }
 
-// The size of a structure in version 1.0 of the interface. A later version only appends fields.
+// Whether the structure has this size in some version of the interface. A later version only appends fields; a size
+// between two fields, or two versions, would cut what belongs together.
 template <class Struct>
-constexpr std::size_t kFirstSize = sizeof(Struct);
+constexpr bool has_had_size(std::size_t size) {
+  return size == sizeof(Struct);
+}
 
 // Copies a structure whose first member is struct_size. Fields that the caller's version lacks are 0.
 // Errors: BadArgument if `from` is null, or if the size is no size that the structure has had.
@@ -57,14 +60,28 @@ Struct sized_copy(const Struct* from, const char* name) {
   if (from == nullptr) throw BadArgument(std::string(name) + " is NULL; pass a structure");
   std::uint32_t size = 0;
   std::memcpy(&size, from, sizeof size);
-  // A size between two fields would cut a field.
-  if (size < kFirstSize<Struct> || size > sizeof(Struct) || size % alignof(Struct) != 0) {
+  if (!has_had_size<Struct>(size)) {
     throw BadArgument(std::string(name) + ".struct_size is " + std::to_string(size) + "; set it to sizeof(" + name +
                       "), which is " + std::to_string(sizeof(Struct)) + " in this version");
   }
   Struct copy{};
   std::memcpy(&copy, from, size);
   return copy;
+}
+
+// Element i of an array of such structures. The first one's struct_size is the distance of two elements.
+// Requires: the size was checked by sized_element().
+template <class Struct>
+Struct* element_of(Struct* array, std::size_t i) {
+  std::uint32_t size = 0;
+  std::memcpy(&size, array, sizeof size);
+  return reinterpret_cast<Struct*>(reinterpret_cast<char*>(array) + i * size);
+}
+// Copies element i. Errors: as sized_copy.
+template <class Struct>
+Struct sized_element(const Struct* array, std::size_t i, const char* name) {
+  const Struct first = sized_copy(array, name);
+  return i == 0 ? first : sized_copy(element_of(const_cast<Struct*>(array), i), name);
 }
 
 inline std::string_view text_or_empty(const char* text) {

@@ -2,36 +2,32 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <filesystem>
+#include <deque>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
-#include <variant>
+#include <vector>
 
-#include "capi/guard.hpp"
-#include "impl/disk/segment_store.hpp"
-#include "impl/disk/shared_files.hpp"
-#include "impl/remote/remote_backend.hpp"
+#include "capi/store_setup.hpp"
 #include "models/json.hpp"
 #include "models/weights.hpp"
-#include "policy/eviction.hpp"
-#include "policy/index/page_key.hpp"
 
 namespace kvtwin::capi {
 
+// Versions 1.0, 1.1 and this one, on 64-bit machines.
 template <>
-constexpr std::size_t kFirstSize<kvtwin_store_config> = 144;
+constexpr bool has_had_size<kvtwin_store_config>(std::size_t size) {
+  return size == 144 || size == 152 || size == sizeof(kvtwin_store_config);
+}
 
 namespace {
 
 static_assert(sizeof(kvtwin_key) == sizeof(PageKey));
-// Programs that were compiled with version 1.0 pass structures of these sizes (64-bit machines).
-static_assert(sizeof(kvtwin_page_form) == 32 && sizeof(kvtwin_identity) == 56);
-static_assert(offsetof(kvtwin_store_config, eviction) == kFirstSize<kvtwin_store_config>);
+static_assert(offsetof(kvtwin_store_config, eviction) == 144 && offsetof(kvtwin_store_config, pools) == 152);
 
 PageKey page_key_of(const kvtwin_key& key) {
   PageKey result;
@@ -53,118 +49,6 @@ kvtwin_status status_of(Cause cause) {
 }
 
 constexpr std::size_t kStatuses = KVTWIN_FULL + 1;
-
-// ---- the configuration
-
-// Pages outlive the process, and with them the weights that they were computed with.
-constexpr const char* kRevisionExample =
-    "the commit or the fingerprint of the weights, or to \"fixed\" if the weights of this model name never change";
-
-std::string required_text(const char* text, const char* name, const char* example) {
-  if (text == nullptr || *text == '\0') {
-    throw BadArgument(std::string(name) + " is empty; set it, for example to " + example);
-  }
-  return text;
-}
-
-Layout layout_of(const char* text) {
-  const std::string name = required_text(text, "form.layout", "\"page_first\"");
-  for (const Layout layout : {Layout::layer_first, Layout::page_first, Layout::page_first_direct, Layout::page_head}) {
-    if (name_of(layout) == name) return layout;
-  }
-  throw BadArgument("form.layout is \"" + name +
-                    "\"; the layouts are layer_first, page_first, page_first_direct and page_head");
-}
-
-PageForm form_of(const kvtwin_page_form& given) {
-  const auto form = sized_copy(&given, "form");
-  constexpr std::uint64_t kMaxPageBytes = std::uint64_t{1} << 30;
-  const std::array<std::pair<const char*, std::uint32_t>, 5> counts{{{"layers", form.layers},
-                                                                     {"planes", form.planes},
-                                                                     {"heads", form.heads},
-                                                                     {"head_bytes", form.head_bytes},
-                                                                     {"page_tokens", form.page_tokens}}};
-  std::uint64_t bytes = 1;
-  for (const auto& [name, count] : counts) {
-    if (count == 0) throw BadArgument(std::string("form.") + name + " is 0; it must be at least 1");
-    if (count > kMaxPageBytes / bytes) {
-      throw BadArgument("a page of this form has more than 1 GiB; make the page smaller");
-    }
-    bytes *= count;
-  }
-  if (form.planes > 2) {
-    throw BadArgument("form.planes is " + std::to_string(form.planes) + "; it is 2 for K and V, 1 for MLA");
-  }
-  return {{form.layers, form.planes, form.heads, form.head_bytes, form.page_tokens}, layout_of(form.layout)};
-}
-
-PageKey space_of(const kvtwin_identity& given, const PageForm& form) {
-  const auto identity = sized_copy(&given, "identity");
-  if (identity.tp == 0 || identity.pp == 0) {
-    throw BadArgument("identity.tp and identity.pp are at least 1; 1 means that a page is not cut");
-  }
-  if (identity.rank >= std::uint64_t{identity.tp} * identity.pp) {
-    throw BadArgument("identity.rank is " + std::to_string(identity.rank) + "; it must be below tp * pp");
-  }
-  return storage_space({.model = required_text(identity.model, "identity.model", "\"llama-3.1-8b\""),
-                        .revision = required_text(identity.revision, "identity.revision", kRevisionExample),
-                        .kv_dtype = required_text(identity.kv_dtype, "identity.kv_dtype", "\"bfloat16\""),
-                        .page_tokens = form.shape.page_tokens,
-                        .layout = name_of(form.layout),
-                        .tp = identity.tp,
-                        .pp = identity.pp,
-                        .rank = identity.rank,
-                        .name_space = text_or_empty(identity.name_space)});
-}
-
-std::unique_ptr<StorageBackend> open_disk(const kvtwin_store_config& config, const PageForm& form,
-                                          const PageSeal* seal) {
-  constexpr Bytes kMaxStagingBytes = Bytes{64} << 20;
-  constexpr Bytes kMaxDepth = 32;
-  SegmentStoreConfig segments;
-  segments.folder = required_text(config.location, "location", "\"/nvme/kvtwin\"");
-  segments.capacity_pages = config.capacity_pages;
-  segments.form = form;
-  segments.depth = static_cast<std::uint32_t>(std::clamp<Bytes>(kMaxStagingBytes / form.bytes(), 4, kMaxDepth));
-  segments.seal = seal;
-  segments.eviction = config.eviction == nullptr ? "lru" : config.eviction;
-  if (make_eviction(segments.eviction) == nullptr) {
-    throw BadArgument("eviction is \"" + segments.eviction + "\"; kvtwin_policy_names() lists the policies");
-  }
-  return std::make_unique<SegmentStore>(std::move(segments));
-}
-
-std::unique_ptr<StorageBackend> open_shared_fs(const kvtwin_store_config& config, const PageForm& form,
-                                               const PageSeal* seal) {
-  const std::string folder = required_text(config.location, "location", "\"/lustre/kvtwin\"");
-  return make_shared_files({folder, config.capacity_pages * shared_file_bytes(form), true, seal}, form);
-}
-
-std::unique_ptr<StorageBackend> open_remote(const kvtwin_store_config& config, const PageForm& form,
-                                            const PageSeal* seal) {
-  const std::string url = required_text(config.location, "location", "\"redis://127.0.0.1:6379\"");
-  const RemoteTerms terms{url, std::string(text_or_empty(config.password)), "", TimeNs{config.timeout_ms} * 1'000'000,
-                          seal};
-  auto opened = open_remote_backend(terms, form);
-  if (const auto* wrong = std::get_if<std::string>(&opened)) throw BadArgument("location: " + *wrong);
-  return std::move(std::get<RemoteBackend>(opened).backend);
-}
-
-struct Kind {
-  std::string_view name;
-  std::unique_ptr<StorageBackend> (*open)(const kvtwin_store_config&, const PageForm&, const PageSeal*);
-  bool sized;  // has a capacity of its own
-};
-constexpr std::array kKinds{Kind{"disk", open_disk, true}, Kind{"shared_fs", open_shared_fs, true},
-                            Kind{"remote", open_remote, false}};
-
-const Kind& kind_of(const char* text) {
-  const std::string name = required_text(text, "kind", "\"disk\"");
-  for (const Kind& kind : kKinds) {
-    if (kind.name == name) return kind;
-  }
-  throw BadArgument("kind is \"" + name + "\"; the kinds are disk, shared_fs and remote");
-}
 
 // ---- pages of one call
 
@@ -256,64 +140,124 @@ struct CallCounters {
   }
 };
 
+struct PoolCounters {
+  CallCounters gets, puts, removes;
+
+  CallCounters& of(StorageVerb verb) {
+    return verb == StorageVerb::get ? gets : verb == StorageVerb::set ? puts : removes;
+  }
+  // Appends them, and those of the medium. Requires: no call is in progress.
+  void add_to(Json& json, const StoredPool& pool) const {
+    const Bytes bytes = pool.form.bytes();
+    json["gets"] = gets.json_with_statuses(bytes);
+    json["puts"] = puts.json_with_statuses(bytes);
+    json["removes"] = removes.json_with_statuses(0);
+    json["medium"] = Json::object();
+    for (const auto& [name, count] : pool.backend->counters()) json["medium"][name] = count;
+  }
+};
+
+// ---- usable lengths
+
+// Sets what the needs and the lengths of these pages are: they are there. Returns `none`, or why a pool could not be
+// looked up.
+Cause find_usable(const std::deque<StoredPool>& pools, std::span<const PageKey> pages, std::span<kvtwin_need> needs,
+                  std::uint8_t* usable) {
+  Cause failure = Cause::none;
+  std::vector<StorageOperation::Need> all;
+  std::vector<std::vector<bool>> there(pools.size());
+  for (kvtwin_need& need : needs) {
+    StorageOperation::Need one{need.pool, need.trailing, need.from_start != 0};
+    if (need.trailing == 0) one = {need.pool, ~Pages{0}, true};
+    if (there[need.pool].empty() && !pages.empty()) {
+      const StoredPool& pool = pools[need.pool];
+      const Cause cause = pool.backend->find(pool.space, pages, there[need.pool]);
+      if (cause != Cause::none) failure = cause;
+    }
+    all.push_back(one);
+  }
+  const auto has = [&](std::size_t pool, Pages page) { return there[pool][page]; };
+  for (std::size_t i = 0; i < needs.size(); ++i) {
+    const std::vector<Pages> lengths = usable_lengths(std::span(all).subspan(i, 1), pages.size(), has);
+    needs[i].longest = lengths.empty() ? 0 : lengths.back();
+  }
+  if (usable != nullptr) {
+    for (const Pages length : usable_lengths(all, pages.size(), has)) usable[length - 1] = 1;
+  }
+  return failure;
+}
+
 }  // namespace
 }  // namespace kvtwin::capi
 
 struct kvtwin_store {
   explicit kvtwin_store(const kvtwin_store_config& config)
-      : kind(&kvtwin::capi::kind_of(config.kind)),
-        form(kvtwin::capi::form_of(config.form)),
-        space(kvtwin::capi::space_of(config.identity, form)) {
-    using kvtwin::capi::BadArgument;
-    if (kind->sized && config.capacity_pages == 0) {
-      throw BadArgument("capacity_pages is 0; set it to the pages that the store may hold");
-    }
-    if (!kind->sized && config.capacity_pages != 0) {
-      throw BadArgument("capacity_pages is set, and a remote store has the limit of its server; set 0");
-    }
-    if (kind->name != "disk" && config.eviction != nullptr) {
-      throw BadArgument("eviction is set, and only a store of kind disk has a choice; set NULL");
-    }
-    if (config.secret != nullptr) {
-      if (std::strlen(config.secret) < kvtwin::kMinSecretBytes) {
-        throw BadArgument("secret has fewer than " + std::to_string(kvtwin::kMinSecretBytes) + " bytes");
-      }
-      seal.emplace(config.secret);
-    }
-    backend = kind->open(config, form, seal ? &*seal : nullptr);
-  }
+      : setup(kvtwin::capi::open_store(config)), counters(setup.pools.size()) {}
 
   // A child of fork() has copies of this object, of its files and sockets, and none of its threads.
   bool is_forked_copy() const { return getpid() != owner; }
 
-  kvtwin_status run(kvtwin::StorageVerb verb, const kvtwin_key* keys, std::size_t count, void* const* addresses,
-                    const std::size_t* lengths, std::size_t pieces_per_page, std::uint8_t* status,
-                    kvtwin::capi::CallCounters& counters) {
+  kvtwin_status run(kvtwin::StorageVerb verb, std::size_t pool, const kvtwin_key* keys, std::size_t count,
+                    void* const* addresses, const std::size_t* lengths, std::size_t pieces_per_page,
+                    std::uint8_t* status) {
     using namespace kvtwin;
     if (is_forked_copy()) return KVTWIN_FAILED;
+    if (pool >= setup.pools.size()) throw capi::BadArgument("the store has no such pool");
     if (count == 0) return KVTWIN_OK;
     if (keys == nullptr || status == nullptr) throw capi::BadArgument("keys or status is NULL");
-    if (verb != StorageVerb::remove) capi::check_pieces(form, count, addresses, lengths, pieces_per_page);
+    const capi::StoredPool& of = setup.pools[pool];
+    if (verb != StorageVerb::remove) capi::check_pieces(of.form, count, addresses, lengths, pieces_per_page);
     const auto begin = std::chrono::steady_clock::now();
-    capi::PageList pages(form, backend->seal(), space, verb, {keys, count}, {status, count});
+    capi::PageList pages(of.form, of.backend->seal(), of.space, verb, {keys, count}, {status, count});
     if (verb != StorageVerb::remove) pages.set_pieces(addresses, lengths, pieces_per_page);
-    {
-      const std::lock_guard lock(verb == StorageVerb::get ? reading : writing);
-      verb == StorageVerb::get ? backend->read(pages) : backend->write(pages);
+    if (verb == StorageVerb::get) {
+      const std::lock_guard lock(reading);
+      of.backend->read(pages);
+    } else {
+      const std::lock_guard lock(writing);
+      if (verb == StorageVerb::set && setup.disk) setup.disk->make_room(pool, count);
+      of.backend->write(pages);
+      if (setup.disk && std::ranges::find(status, status + count, KVTWIN_FULL) != status + count) {
+        setup.disk->was_full();
+      }
     }
-    counters.add(count, begin);
-    for (std::size_t i = 0; i < count; ++i) ++counters.by_status.at(status[i]);
+    capi::CallCounters& calls = counters[pool].of(verb);
+    calls.add(count, begin);
+    for (std::size_t i = 0; i < count; ++i) ++calls.by_status.at(status[i]);
     return KVTWIN_OK;
   }
 
+  // Looks up the pages, and with needs the lengths that are usable. `usable`: one byte for each key, or null.
+  kvtwin_status look_up(std::span<const kvtwin_key> keys, std::span<kvtwin_need> needs, std::uint8_t* usable,
+                        std::size_t& pages) {
+    using namespace kvtwin;
+    pages = 0;
+    if (usable != nullptr) std::fill_n(usable, keys.size(), std::uint8_t{0});
+    if (is_forked_copy()) return KVTWIN_FAILED;
+    if (keys.empty()) return KVTWIN_OK;
+    const auto begin = std::chrono::steady_clock::now();
+    std::vector<PageKey> names(keys.size());
+    std::ranges::transform(keys, names.begin(), capi::page_key_of);
+    LookedUp found;
+    Cause failure = Cause::none;
+    {
+      const std::lock_guard lock(looking);
+      found = setup.pools[0].backend->look_up(setup.pools[0].space, names);
+      names.resize(found.pages);
+      failure = capi::find_usable(setup.pools, names, needs, usable);
+    }
+    pages = found.pages;
+    looks.add(keys.size(), begin);
+    looks.found += found.pages;
+    if (found.cause != Cause::none && found.cause != Cause::missing) failure = found.cause;
+    return failure == Cause::none ? KVTWIN_OK : capi::status_of(failure);
+  }
+
   const pid_t owner = getpid();
-  const kvtwin::capi::Kind* kind;
-  const kvtwin::PageForm form;
-  const kvtwin::PageKey space;
-  std::optional<kvtwin::PageSeal> seal;
-  std::unique_ptr<kvtwin::StorageBackend> backend;
+  kvtwin::capi::StoreSetup setup;
   std::mutex looking, reading, writing;
-  kvtwin::capi::CallCounters look_ups, gets, puts, removes;
+  kvtwin::capi::CallCounters looks;
+  std::deque<kvtwin::capi::PoolCounters> counters;  // by pool
 };
 
 using kvtwin::capi::guarded;
@@ -346,74 +290,106 @@ kvtwin_status kvtwin_store_open(const kvtwin_store_config* config, kvtwin_store*
 void kvtwin_store_close(kvtwin_store* store) {
   if (store == nullptr || store->is_forked_copy()) return;
   guarded({}, [&] {
-    store->backend->finish();
+    for (const auto& pool : store->setup.pools) pool.backend->finish();
     return KVTWIN_OK;
   });
   delete store;
 }
 
-uint64_t kvtwin_store_page_bytes(const kvtwin_store* store) { return store == nullptr ? 0 : store->form.bytes(); }
+uint64_t kvtwin_store_page_bytes(const kvtwin_store* store) { return kvtwin_store_object_bytes(store, 0); }
+
+uint64_t kvtwin_store_object_bytes(const kvtwin_store* store, size_t pool) {
+  return store == nullptr || pool >= store->setup.pools.size() ? 0 : store->setup.pools[pool].form.bytes();
+}
 
 kvtwin_status kvtwin_store_look_up(kvtwin_store* store, const kvtwin_key* keys, size_t count, size_t* pages) {
   return guarded({}, [&] {
     if (store == nullptr || pages == nullptr || (keys == nullptr && count > 0)) return KVTWIN_BAD_ARGUMENT;
-    *pages = 0;
-    if (store->is_forked_copy()) return KVTWIN_FAILED;
-    if (count == 0) return KVTWIN_OK;
-    const auto begin = std::chrono::steady_clock::now();
-    std::vector<kvtwin::PageKey> names(count);
-    std::ranges::transform(std::span(keys, count), names.begin(), kvtwin::capi::page_key_of);
-    kvtwin::LookedUp found;
-    {
-      const std::lock_guard lock(store->looking);
-      found = store->backend->look_up(store->space, names);
+    return store->look_up({keys, count}, {}, nullptr, *pages);
+  });
+}
+
+kvtwin_status kvtwin_store_look_up_usable(kvtwin_store* store, const kvtwin_key* keys, size_t count, kvtwin_need* needs,
+                                          size_t need_count, uint8_t* usable, size_t* pages) {
+  return guarded({}, [&] {
+    using namespace kvtwin::capi;
+    if (store == nullptr || pages == nullptr || (keys == nullptr && count > 0) || (usable == nullptr && count > 0) ||
+        (needs == nullptr && need_count > 0)) {
+      return KVTWIN_BAD_ARGUMENT;
     }
-    *pages = found.pages;
-    store->look_ups.add(count, begin);
-    store->look_ups.found += found.pages;
-    return found.cause == kvtwin::Cause::missing ? KVTWIN_OK : kvtwin::capi::status_of(found.cause);
+    *pages = 0;
+    std::vector<kvtwin_need> list;
+    for (std::size_t i = 0; i < need_count; ++i) {
+      list.push_back(sized_element(needs, i, "needs[0]"));
+      list.back().longest = 0;
+      if (list.back().pool == 0 || list.back().pool >= store->setup.pools.size()) {
+        throw BadArgument("a need names no pool of the store");
+      }
+    }
+    const kvtwin_status status = store->look_up({keys, count}, list, usable, *pages);
+    for (std::size_t i = 0; i < need_count; ++i) element_of(needs, i)->longest = list[i].longest;
+    return status;
+  });
+}
+
+kvtwin_status kvtwin_store_put_objects(kvtwin_store* store, size_t pool, const kvtwin_key* keys, size_t count,
+                                       const void* const* addresses, const size_t* lengths, size_t pieces_per_object,
+                                       uint8_t* status) {
+  return guarded({}, [&] {
+    if (store == nullptr) return KVTWIN_BAD_ARGUMENT;
+    // A put only reads the memory.
+    return store->run(kvtwin::StorageVerb::set, pool, keys, count, const_cast<void* const*>(addresses), lengths,
+                      pieces_per_object, status);
+  });
+}
+
+kvtwin_status kvtwin_store_get_objects(kvtwin_store* store, size_t pool, const kvtwin_key* keys, size_t count,
+                                       void* const* addresses, const size_t* lengths, size_t pieces_per_object,
+                                       uint8_t* status) {
+  return guarded({}, [&] {
+    if (store == nullptr) return KVTWIN_BAD_ARGUMENT;
+    return store->run(kvtwin::StorageVerb::get, pool, keys, count, addresses, lengths, pieces_per_object, status);
+  });
+}
+
+kvtwin_status kvtwin_store_remove_objects(kvtwin_store* store, size_t pool, const kvtwin_key* keys, size_t count,
+                                          uint8_t* status) {
+  return guarded({}, [&] {
+    if (store == nullptr) return KVTWIN_BAD_ARGUMENT;
+    return store->run(kvtwin::StorageVerb::remove, pool, keys, count, nullptr, nullptr, 0, status);
   });
 }
 
 kvtwin_status kvtwin_store_put(kvtwin_store* store, const kvtwin_key* keys, size_t count, const void* const* addresses,
                                const size_t* lengths, size_t pieces_per_page, uint8_t* status) {
-  return guarded({}, [&] {
-    if (store == nullptr) return KVTWIN_BAD_ARGUMENT;
-    // A put only reads the memory.
-    return store->run(kvtwin::StorageVerb::set, keys, count, const_cast<void* const*>(addresses), lengths,
-                      pieces_per_page, status, store->puts);
-  });
+  return kvtwin_store_put_objects(store, 0, keys, count, addresses, lengths, pieces_per_page, status);
 }
 
 kvtwin_status kvtwin_store_get(kvtwin_store* store, const kvtwin_key* keys, size_t count, void* const* addresses,
                                const size_t* lengths, size_t pieces_per_page, uint8_t* status) {
-  return guarded({}, [&] {
-    if (store == nullptr) return KVTWIN_BAD_ARGUMENT;
-    return store->run(kvtwin::StorageVerb::get, keys, count, addresses, lengths, pieces_per_page, status, store->gets);
-  });
+  return kvtwin_store_get_objects(store, 0, keys, count, addresses, lengths, pieces_per_page, status);
 }
 
 kvtwin_status kvtwin_store_remove(kvtwin_store* store, const kvtwin_key* keys, size_t count, uint8_t* status) {
-  return guarded({}, [&] {
-    if (store == nullptr) return KVTWIN_BAD_ARGUMENT;
-    return store->run(kvtwin::StorageVerb::remove, keys, count, nullptr, nullptr, 0, status, store->removes);
-  });
+  return kvtwin_store_remove_objects(store, 0, keys, count, status);
 }
 
 kvtwin_status kvtwin_store_stats(kvtwin_store* store, char* text, size_t size, size_t* needed) {
   return guarded({}, [&] {
+    using kvtwin::Json;
     if (store == nullptr || needed == nullptr || (text == nullptr && size > 0)) return KVTWIN_BAD_ARGUMENT;
     if (store->is_forked_copy()) return KVTWIN_FAILED;
-    const kvtwin::Bytes bytes = store->form.bytes();
-    kvtwin::Json stats{{"kind", store->kind->name}, {"look_ups", store->look_ups.json()}};
-    stats["look_ups"]["found"] = store->look_ups.found.load();
-    stats["gets"] = store->gets.json_with_statuses(bytes);
-    stats["puts"] = store->puts.json_with_statuses(bytes);
-    stats["removes"] = store->removes.json_with_statuses(0);
-    stats["medium"] = kvtwin::Json::object();
+    const auto& pools = store->setup.pools;
+    Json stats{{"kind", store->setup.kind}, {"look_ups", store->looks.json()}};
+    stats["look_ups"]["found"] = store->looks.found.load();
     {
       const std::scoped_lock no_calls(store->looking, store->reading, store->writing);
-      for (const auto& [name, count] : store->backend->counters()) stats["medium"][name] = count;
+      store->counters[0].add_to(stats, pools[0]);
+      for (std::size_t pool = 1; pool < pools.size(); ++pool) {
+        Json one{{"name", pools[pool].name}, {"object_bytes", pools[pool].form.bytes()}};
+        store->counters[pool].add_to(one, pools[pool]);
+        stats["pools"].push_back(std::move(one));
+      }
     }
     const std::string line = stats.dump();
     *needed = line.size() + 1;

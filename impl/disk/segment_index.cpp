@@ -135,7 +135,7 @@ void SegmentIndex::evict_until(Pages free) {
 
 void SegmentIndex::set_capacity(Pages capacity) {
   const std::lock_guard lock(mutex_);
-  capacity_ = std::min(capacity_, capacity);
+  capacity_ = std::min(catalog_->capacity(), capacity);
   evict_until(0);
 }
 

@@ -91,7 +91,8 @@ class SegmentIndex {
   // policy: if all room is reserved for pages that are being written).
   bool reserve(const PageName& name);
   void unreserve(const PageName& name);
-  // Lowers the capacity, and evicts the pages that are too many. Requires: evicts().
+  // Changes the capacity, to at most that of the constructor, and evicts the pages that are too many. Requires:
+  // evicts().
   void set_capacity(Pages capacity);
   // A write to the slot begins. However the write ends, a later run may find a page there.
   void begin_write(const Place& place);

@@ -118,6 +118,11 @@ LookedUp SegmentStore::look_up(const PageKey& space, std::span<const PageKey> ke
 
 void SegmentStore::read(PageWork& work) { state_->reader.read(work); }
 void SegmentStore::write(PageWork& work) { state_->writer.write(work); }
+void SegmentStore::resize(Pages pages) { state_->writer.resize(pages); }
+Pages SegmentStore::used() const {
+  const SegmentIndex::Totals totals = state_->core.index.totals();
+  return totals.claimed + totals.unclaimed + totals.reserved;
+}
 void SegmentStore::finish() {
   sync();
   forget_for_good(state_->core);

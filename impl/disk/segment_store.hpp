@@ -71,6 +71,12 @@ class SegmentStore final : public StorageBackend {
   void finish() override;
   std::vector<std::pair<std::string, std::uint64_t>> counters() const override;
 
+  // Changes the number of pages that the store may hold, up to capacity_pages of the configuration. Evicts the pages
+  // that are too many, and gives their room back. Requires: the store evicts. Thread: that of write().
+  void resize(Pages pages);
+  // Returns the number of pages that are there, or being written. Thread: any.
+  Pages used() const;
+
   // Returns true if all earlier stored pages survive a power loss.
   bool sync();
   const PageSeal* seal() const override;

@@ -124,6 +124,14 @@ void SegmentWriter::begin_set(const PageTask& task) {
   launch({Kind::set, task, name, std::move(place), 0}, BlockOperation::Kind::write);
 }
 
+void SegmentWriter::resize(Pages capacity) {
+  core_.index.set_capacity(capacity);
+  max_slots_ = max_slots(capacity, segment_slots_);
+  while (occupied() > max_slots_ && drop_oldest_file()) continue;
+  reclaim_until(max_slots_);  // on failure, the next segment makes room
+  drain();
+}
+
 bool SegmentWriter::pending(const PageName& name) const {
   return std::ranges::any_of(flights_, [&](const Flight& it) { return it.place.segment && it.name == name; });
 }
@@ -308,7 +316,7 @@ Cause SegmentWriter::open_head() {
 bool SegmentWriter::fit_to_medium() {
   if (occupied() == 0 || !lacks_room()) return false;
   max_slots_ = occupied();
-  core_.index.set_capacity(capacity_within(max_slots_, segment_slots_));
+  core_.index.set_capacity(std::min(core_.index.totals().capacity, capacity_within(max_slots_, segment_slots_)));
   return give_up_segment();
 }
 

@@ -28,6 +28,8 @@ class SegmentWriter {
   SegmentWriter(SegmentCore& core, BlockQueue& queue, std::uint32_t segment_slots, Pages capacity, bool shares_room,
                 std::vector<ForeignFile> foreign);
   void write(PageWork& work);
+  // See SegmentStore.
+  void resize(Pages capacity);
 
  private:
   enum class Kind : std::uint8_t { set, verify, move_read, move_write };

@@ -96,8 +96,9 @@ class SharedFiles final : public StorageBackend {
   std::string own_name_;          // prefix of this run's temporary files
   std::uint64_t unfinished_ = 0;  // number of temporary names given out
   Bytes stored_since_listed_ = 0;
-  Bytes bytes_ = 0;                                  // writing thread: of all files, as far as this run knows
-  std::vector<std::byte> read_page_, written_page_;  // one thread each; for pages without pieces
+  Bytes bytes_ = 0;  // writing thread: of all files, as far as this run knows
+  std::vector<std::byte> read_page_,
+      written_page_;  // one thread each; for pages without pieces, empty before the first
   std::atomic<std::uint64_t> got_ = 0, set_ = 0, there_ = 0, corrupt_ = 0, full_ = 0, found_ = 0, evicted_ = 0;
   std::atomic<std::uint64_t> file_limit_ = 0;
 };
@@ -125,11 +126,7 @@ Descriptor open_shared_folder(const std::filesystem::path& folder) {
 }
 
 SharedFiles::SharedFiles(const SharedFilesConfig& config, const PageForm& form)
-    : config_(config),
-      form_(form),
-      folder_(open_shared_folder(config.folder)),
-      read_page_(form.bytes()),
-      written_page_(form.bytes()) {
+    : config_(config), form_(form), folder_(open_shared_folder(config.folder)) {
   if (!config_.stores) return;
   std::uint64_t random = 0;
   if (::getrandom(&random, sizeof random, 0) != static_cast<ssize_t>(sizeof random)) refuse_folder("drawing a name");
@@ -242,6 +239,7 @@ Cause SharedFiles::get(const PageTask& task, PageWork& work) {
   if (in_place) {
     content.insert(content.end(), pieces.begin(), pieces.end());
   } else {
+    read_page_.resize(form_.bytes());
     content.emplace_back(read_page_);
   }
   const int error = read_whole(file.get(), content);
@@ -285,6 +283,7 @@ Cause SharedFiles::set(const PageTask& task, PageWork& work) {
   if (work.pieces(task, content)) {
     work.take(task, header, content);
   } else {
+    written_page_.resize(form_.bytes());
     work.take(task, header, written_page_);
     content.emplace_back(written_page_);
   }

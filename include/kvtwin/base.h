@@ -22,7 +22,7 @@ extern "C" {
 /* The version of this interface. A library serves programs that were compiled with the same major version, and with the
  * same or an older minor version. */
 #define KVTWIN_ABI_MAJOR 1
-#define KVTWIN_ABI_MINOR 1
+#define KVTWIN_ABI_MINOR 2
 
 /* Returns KVTWIN_ABI_MAJOR * 1000 + KVTWIN_ABI_MINOR of the library. */
 KVTWIN_API uint32_t kvtwin_abi_version(void);

@@ -10,6 +10,10 @@
  *   "shared_fs" a file a page, on a local or network mount    any number, on any number of machines
  *   "remote"    a Redis or Valkey server, a Mooncake Store    any number
  *
+ * A store may have pools beside its pages (since 1.2), for models whose pages are not all that a prefix needs: windows
+ * of sliding attention, states, keys of an indexer. An object of a pool belongs to the page with the same key. Pools
+ * have names, and sizes of their own. A look-up says for which lengths of a prefix everything is there.
+ *
  * A full store of kind "disk" or "shared_fs" evicts pages, so that a put finds room. If the medium has less room than
  * capacity_pages, the store keeps the pages that fit. An eviction never changes the bytes of a get in progress.
  *
@@ -58,6 +62,15 @@ typedef struct kvtwin_identity {
   const char* name_space; /* the user's own partition */
 } kvtwin_identity;
 
+/* Since 1.2. A pool beside the pages. Its objects have the form of pages, with the layers of this pool (a window of a
+ * page), or a number of bytes (a state, keys of an indexer). */
+typedef struct kvtwin_pool {
+  uint32_t struct_size;
+  const char* name;      /* 1 to 48 of a-z, 0-9, '_', '-'; each name once */
+  kvtwin_page_form form; /* of an object; or struct_size 0: see object_bytes */
+  uint64_t object_bytes; /* without a form: at most 2047 MiB; else 0 */
+} kvtwin_pool;
+
 typedef struct kvtwin_store_config {
   uint32_t struct_size;
   const char* kind;     /* "disk", "shared_fs" or "remote" */
@@ -72,6 +85,14 @@ typedef struct kvtwin_store_config {
   /* Since 1.1. "disk": the eviction policy, one of kvtwin_policy_names(); NULL = "lru". The other kinds: NULL; a full
    * "shared_fs" evicts the files that were used longest ago, and a remote server evicts by its own rules. */
   const char* eviction;
+  /* Since 1.2. The pools beside the pages; NULL and 0: none. Pools are known by their names: their order may change,
+   * and a store that is opened without a pool leaves the pool's objects as they are. */
+  const kvtwin_pool* pools;
+  size_t pool_count;
+  /* Bytes of pages and objects of all pools together, with their headers, in place of capacity_pages. A store with
+   * pools needs it, unless its kind is "remote". At least the largest object. A pool that is put to takes room from the
+   * others; in a full store, the pools' shares follow the bytes that were put lately. */
+  uint64_t capacity_bytes;
 } kvtwin_store_config;
 
 /* Writes a name of the weights in a checkpoint folder, or in a file of weights: "weights-" and 32 hex digits, a hash of
@@ -97,6 +118,22 @@ KVTWIN_API uint64_t kvtwin_store_page_bytes(const kvtwin_store* store);
  * not look (KVTWIN_UNREACHABLE, KVTWIN_IO_ERROR); *pages is then the number that is certain. */
 KVTWIN_API kvtwin_status kvtwin_store_look_up(kvtwin_store* store, const kvtwin_key* keys, size_t count, size_t* pages);
 
+/* Since 1.2. What a prefix needs of a pool to be usable: the objects of its last `trailing` pages. */
+typedef struct kvtwin_need {
+  uint32_t struct_size;
+  uint32_t pool;       /* 1: the first of kvtwin_store_config.pools */
+  uint64_t trailing;   /* 1 of a state; of a window, its pages; 0: all pages */
+  uint32_t from_start; /* not 0: a prefix with fewer pages needs as many objects as it has; 0: it is not usable */
+  uint64_t longest;    /* is set by the call: the longest prefix for which this need is met, whatever the others are */
+} kvtwin_need;
+
+/* As kvtwin_store_look_up, and sets usable[i] to 1 if the first i + 1 pages and all that they need are there, else to
+ * 0. `usable` has room for `count` bytes. After another result than KVTWIN_OK, more may be there than these say.
+ * Returns KVTWIN_BAD_ARGUMENT if a need names no pool of the store. */
+KVTWIN_API kvtwin_status kvtwin_store_look_up_usable(kvtwin_store* store, const kvtwin_key* keys, size_t count,
+                                                     kvtwin_need* needs, size_t need_count, uint8_t* usable,
+                                                     size_t* pages);
+
 /* Puts or gets `count` pages. Page i is pieces_per_page pieces, from addresses[i * pieces_per_page] on, in the order of
  * the form's layout. The lengths of a page sum to kvtwin_store_page_bytes. status[i] is set for every page: KVTWIN_OK
  * if page i is stored (or was there already), or if it was read and is right. After any other status of a get, the
@@ -114,12 +151,25 @@ KVTWIN_API kvtwin_status kvtwin_store_get(kvtwin_store* store, const kvtwin_key*
 KVTWIN_API kvtwin_status kvtwin_store_remove(kvtwin_store* store, const kvtwin_key* keys, size_t count,
                                              uint8_t* status);
 
+/* Since 1.2. The same for the objects of a pool: 0 the pages, 1 the first of kvtwin_store_config.pools. The lengths of
+ * an object sum to kvtwin_store_object_bytes. KVTWIN_BAD_ARGUMENT also if there is no such pool. */
+KVTWIN_API uint64_t kvtwin_store_object_bytes(const kvtwin_store* store, size_t pool);
+KVTWIN_API kvtwin_status kvtwin_store_put_objects(kvtwin_store* store, size_t pool, const kvtwin_key* keys,
+                                                  size_t count, const void* const* addresses, const size_t* lengths,
+                                                  size_t pieces_per_object, uint8_t* status);
+KVTWIN_API kvtwin_status kvtwin_store_get_objects(kvtwin_store* store, size_t pool, const kvtwin_key* keys,
+                                                  size_t count, void* const* addresses, const size_t* lengths,
+                                                  size_t pieces_per_object, uint8_t* status);
+KVTWIN_API kvtwin_status kvtwin_store_remove_objects(kvtwin_store* store, size_t pool, const kvtwin_key* keys,
+                                                     size_t count, uint8_t* status);
+
 /* Writes the store's counters as one JSON object to `text` (at most `size` bytes, with a zero at the end), and sets
  * *needed to the bytes that the whole text needs. Waits for the calls in progress.
  * "medium" of a disk has "pages_evicted" and "capacity_pages", which is lower than configured on a small medium; that
  * of a shared file system has "evicted_pages".
  * {"kind", "look_ups": {"calls", "pages", "found", "seconds"}, "gets": {"calls", "pages", "ok", "bytes", "seconds",
  * "missing", "corrupt", "io_error", "unreachable"}, "puts": {..., "full"}, "removes": {...}, "medium": {name: count}}
+ * A store with pools has "pools": [{"name", "object_bytes", "gets", "puts", "removes", "medium"}] in addition.
  */
 KVTWIN_API kvtwin_status kvtwin_store_stats(kvtwin_store* store, char* text, size_t size, size_t* needed);
 

@@ -117,6 +117,7 @@ PageKey storage_space(const StorageIdentity& identity) {
   add_number(identity.rank);
   add_text(identity.draft);
   if (!KV_MUTANT(7)) add_text(identity.name_space);  // NOLINT(readability-simplify-boolean-expr)
+  if (!identity.pool.empty()) add_text(identity.pool);
   return hash.end();
 }
 

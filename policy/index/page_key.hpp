@@ -35,9 +35,10 @@ struct StorageIdentity {
                                  // are alike
   std::string_view draft = {};   // identity of the draft model, if the pages hold its KV too
   std::string_view name_space = {};  // the user's own partition of the store
+  std::string_view pool = {};        // name of the pool beside pool 0, if the objects are not its pages
 };
 // SHA-256 over "kvtwin-storage-v1" and each field, in order. A string is its length (8 bytes LE) and its bytes; a
-// number is 8 bytes LE.
+// number is 8 bytes LE. An empty `pool` is left out: earlier versions had none.
 PageKey storage_space(const StorageIdentity& identity);
 
 // The name of a page in a store that several identities share: XXH3 (128 bits) over space and page key.

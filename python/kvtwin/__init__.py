@@ -32,10 +32,13 @@ if TYPE_CHECKING:
     from kvtwin.simulation import simulate as simulate
     from kvtwin.store import Identity as Identity
     from kvtwin.store import LookUpError as LookUpError
+    from kvtwin.store import Need as Need
     from kvtwin.store import PageForm as PageForm
     from kvtwin.store import PageStatus as PageStatus
+    from kvtwin.store import Pool as Pool
     from kvtwin.store import Store as Store
     from kvtwin.store import Transfer as Transfer
+    from kvtwin.store import Usable as Usable
     from kvtwin.store import weights_fingerprint as weights_fingerprint
     from kvtwin.sweeps import Comparison as Comparison
     from kvtwin.sweeps import Sweep as Sweep
@@ -52,7 +55,8 @@ _NAMES = {
     "policy_libraries": ("cmake_prefix",),
     "reports": ("report",),
     "simulation": ("Result", "load", "run", "simulate"),
-    "store": ("Identity", "LookUpError", "PageForm", "PageStatus", "Store", "Transfer", "weights_fingerprint"),
+    "store": ("Identity", "LookUpError", "Need", "PageForm", "PageStatus", "Pool", "Store", "Transfer", "Usable",
+              "weights_fingerprint"),
     "sweeps": ("Comparison", "Sweep", "compare", "sweep"),
 }
 _PLACES = {name: module for module, names in _NAMES.items() for name in names}

@@ -7,6 +7,13 @@
         found = store.look_up(keys)         # leading pages that are there
         pages = store.get_pages(keys)       # None for a page that is not there
 
+A model with sliding windows or states needs more than its pages. Its store has pools:
+
+    pools = [kvtwin.Pool(name="state", object_bytes=50_000_000)]
+    store = kvtwin.Store("disk", "/nvme/kvtwin", form, identity, pools=pools, capacity_bytes=1 << 40)
+    store.put_pages(keys[3:4], [state], pool="state")
+    found = store.look_up_usable(keys, [kvtwin.Need("state")])      # found.usable[3]: the first four pages can be used
+
 A page is one rank's KV of `page_tokens` tokens, in `Store.page_bytes` bytes. A page whose bytes, key or form are not the
 stored ones is a miss: no call returns wrong bytes.
 """
@@ -86,6 +93,32 @@ class Identity:
     name_space: str = ""  # a partition of your own
 
 
+@dataclass(frozen=True, kw_only=True)
+class Pool:
+    """Objects beside the pages: windows, states, keys of an indexer. An object has the key of its page, and a form (a window), or
+    a number of bytes (a state)."""
+
+    name: str  # 1 to 48 of a-z, 0-9, "_" and "-"; a store knows its pools by their names
+    form: PageForm | None = None  # of an object
+    object_bytes: int = 0  # without a form; at most 2047 MiB
+
+
+class Need(NamedTuple):
+    """What a prefix needs of a pool to be usable."""
+
+    pool: str  # name of the pool
+    trailing: int = 1  # the objects of so many last pages: 1 of a state; 0: of all pages
+    from_start: bool = False  # a prefix with fewer pages needs as many objects as it has; else it is not usable
+
+
+class Usable(NamedTuple):
+    """What a look-up with needs has found."""
+
+    pages: int  # leading pages that are there
+    usable: npt.NDArray[np.bool_]  # one element per key: the prefix up to this page and all that it needs are there
+    longest: dict[str, int]  # by pool: the longest prefix for which this pool's need is met, whatever the others are
+
+
 class Store:
     """An open store. Use it as a context manager, or call close().
 
@@ -116,6 +149,8 @@ class Store:
         password: str | None = None,
         timeout_s: float = 1.0,
         eviction: str | None = None,
+        pools: Sequence[Pool] = (),
+        capacity_bytes: int = 0,
     ):
         """Opens the store.
 
@@ -124,6 +159,8 @@ class Store:
         pages are accepted. password: of a remote store. timeout_s: of a remote store, seconds for one batch of commands,
         0.001 to 4,000,000.
         eviction: of kind disk, the eviction policy of a full store, one of kvtwin.policy.names(); None means "lru".
+        pools: what the store has beside the pages. capacity_bytes: of pages and pools together, with their headers, in place of
+        capacity_pages; a store with pools needs it, unless it is remote.
         """
         if not isinstance(form, PageForm) or not isinstance(identity, Identity):
             raise InputError("form must be a kvtwin.PageForm, and identity a kvtwin.Identity")
@@ -131,14 +168,16 @@ class Store:
             raise InputError(f"timeout_s is {timeout_s!r:.80}; it must be between 0.001 and 4,000,000 seconds")
         place = os.fspath(location) if isinstance(location, os.PathLike) else location
         values = {"kind": kind, "location": place, **asdict(form), **asdict(identity)}
-        values |= {"capacity_pages": capacity_pages, "secret": secret, "password": password, "eviction": eviction}
+        values |= {"capacity_pages": capacity_pages, "capacity_bytes": capacity_bytes, "secret": secret, "password": password,
+                   "eviction": eviction}
         for name, value in values.items():
             if name in _COUNTS:
-                values[name] = _count(name, value, 64 if name == "capacity_pages" else 32)
+                values[name] = _count(name, value, 64 if name.startswith("capacity") else 32)
             elif value is not None or name not in ("secret", "password", "eviction"):
                 _check_text(name, value)
-        self._store = _core.Store(**values, timeout_ms=round(timeout_s * 1000))
-        self.form, self.identity = form, identity
+        self._store = _core.Store(**values, timeout_ms=round(timeout_s * 1000), pools=[_pool_values(pool) for pool in pools])
+        self.form, self.identity, self.pools = form, identity, tuple(pools)
+        self._pool_numbers = {"": 0} | {pool.name: number for number, pool in enumerate(pools, 1)}
 
     @classmethod
     def open(cls, *arguments: Any, **options: Any) -> Self:
@@ -163,7 +202,11 @@ class Store:
     @property
     def page_bytes(self) -> int:
         """Bytes of one page."""
-        return self._store.page_bytes
+        return self.object_bytes()
+
+    def object_bytes(self, pool: str = "") -> int:
+        """Returns the bytes of an object of the pool with this name; of a page without one."""
+        return self._store.object_bytes(self._number(pool))
 
     def look_up(self, keys: Keys) -> int:
         """Returns the number of leading keys whose pages are there. Raises LookUpError if the medium or the server fails;
@@ -174,26 +217,41 @@ class Store:
             raise LookUpError(f"the store could not look up {len(keys)} keys: {name}; {pages} pages are certain", pages)
         return pages
 
-    def put(self, keys: Keys, addresses: Numbers, lengths: int | Numbers) -> npt.NDArray[np.uint8]:
-        """Stores pages from memory of the caller, without a copy.
+    def look_up_usable(self, keys: Keys, needs: Sequence[Need]) -> Usable:
+        """Returns the leading pages that are there, and the lengths of a prefix that are usable. Raises LookUpError if the medium
+        or the server fails.
+
+        needs: what a prefix needs of the pools. Without needs, each length with all pages is usable.
+        """
+        wanted = [(self._number(need.pool), _count("trailing", need.trailing, 64), bool(need.from_start)) for need in needs]
+        if any(number == 0 for number, _, _ in wanted):
+            raise InputError("a need has no pool; give the name of a pool")
+        status, pages, usable, longest = self._store.look_up_usable(_key_bytes(keys), wanted)
+        if status:
+            name = _core.status_name(status)
+            raise LookUpError(f"the store could not look up {len(keys)} keys: {name}; {pages} pages are certain", pages)
+        return Usable(pages, np.frombuffer(usable, np.bool_), {need.pool: length for need, length in zip(needs, longest)})
+
+    def put(self, keys: Keys, addresses: Numbers, lengths: int | Numbers, *, pool: str = "") -> npt.NDArray[np.uint8]:
+        """Stores pages, or objects of a pool, from memory of the caller, without a copy.
 
         addresses: of the pieces of all pages, in the order of the form's layout: an array with the shape (pages,) or
         (pages, pieces). lengths: in bytes, one for all pieces, or an array that broadcasts to this shape. The lengths of
         a page must sum to page_bytes. The memory must be readable, and must not change, until the call returns: a wrong
-        address ends the process.
+        address ends the process. pool: the name of a pool; without one, the pages. Lengths then sum to object_bytes(pool).
 
         Returns one PageStatus per page. OK: the page is stored, or was there already.
         """
-        return _statuses(self._store.put(_key_bytes(keys), *_pieces(addresses, lengths)))
+        return _statuses(self._store.put(self._number(pool), _key_bytes(keys), *_pieces(addresses, lengths)))
 
-    def get(self, keys: Keys, addresses: Numbers, lengths: int | Numbers) -> npt.NDArray[np.uint8]:
+    def get(self, keys: Keys, addresses: Numbers, lengths: int | Numbers, *, pool: str = "") -> npt.NDArray[np.uint8]:
         """Reads pages into memory of the caller. Arguments as of put(). Two pages must not share memory.
 
         Returns one PageStatus per page. After any status but OK, the memory of the page has undefined content.
         """
-        return _statuses(self._store.get(_key_bytes(keys), *_pieces(addresses, lengths)))
+        return _statuses(self._store.get(self._number(pool), _key_bytes(keys), *_pieces(addresses, lengths)))
 
-    def start_put(self, job: int, keys: Keys, addresses: Numbers, lengths: int | Numbers) -> None:
+    def start_put(self, job: int, keys: Keys, addresses: Numbers, lengths: int | Numbers, *, pool: str = "") -> None:
         """Starts a put in a thread of the store, and returns at once. The memory must not change until ended() has its
         result. Puts run in their order, and beside gets. The other arguments are those of put().
 
@@ -203,11 +261,11 @@ class Store:
         only when the other threads let this one go on, which takes 5 ms and more each time. These threads never wait for
         Python.
         """
-        self._store.start(0, _count("job", job, 64), _key_bytes(keys), *_pieces(addresses, lengths))
+        self._store.start(0, self._number(pool), _count("job", job, 64), _key_bytes(keys), *_pieces(addresses, lengths))
 
-    def start_get(self, job: int, keys: Keys, addresses: Numbers, lengths: int | Numbers) -> None:
+    def start_get(self, job: int, keys: Keys, addresses: Numbers, lengths: int | Numbers, *, pool: str = "") -> None:
         """Starts a get, as start_put() starts a put. Arguments as of start_put()."""
-        self._store.start(1, _count("job", job, 64), _key_bytes(keys), *_pieces(addresses, lengths))
+        self._store.start(1, self._number(pool), _count("job", job, 64), _key_bytes(keys), *_pieces(addresses, lengths))
 
     def ended(self) -> list[Transfer]:
         """Returns the started puts and gets that have ended since the last call. Does not wait."""
@@ -218,52 +276,65 @@ class Store:
         """Blocks until all started puts and gets have ended."""
         self._store.wait()
 
-    def put_pages(self, keys: Keys, pages: Sequence[Buffer] | npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-        """Stores pages. Returns one PageStatus per page.
+    def put_pages(self, keys: Keys, pages: Sequence[Buffer] | npt.NDArray[Any], *, pool: str = "") -> npt.NDArray[np.uint8]:
+        """Stores pages, or objects of a pool. Returns one PageStatus per page.
 
-        pages: one contiguous buffer of page_bytes bytes for each key, for example bytes or the rows of an array.
+        pages: one contiguous buffer of page_bytes bytes for each key, for example bytes or the rows of an array. pool: as of put();
+        the buffers then have object_bytes(pool) bytes.
         """
-        views = self._views(keys, pages, False)
-        return self.put(keys, [view.ctypes.data for view in views], self.page_bytes)
+        views = self._views(keys, pages, pool, False)
+        return self.put(keys, [view.ctypes.data for view in views], self.object_bytes(pool), pool=pool)
 
-    def get_pages(self, keys: Keys) -> list[npt.NDArray[np.uint8] | None]:
+    def get_pages(self, keys: Keys, *, pool: str = "") -> list[npt.NDArray[np.uint8] | None]:
         """Returns the bytes of each page, as an array of uint8 with page_bytes elements; None for a page that was not
-        read, whatever the reason."""
-        memory = np.empty((len(keys), self.page_bytes), np.uint8)
-        statuses = self.get(keys, memory.ctypes.data + np.arange(len(keys)) * self.page_bytes, self.page_bytes)
+        read, whatever the reason. pool: as of put_pages()."""
+        size = self.object_bytes(pool)
+        memory = np.empty((len(keys), size), np.uint8)
+        statuses = self.get(keys, memory.ctypes.data + np.arange(len(keys)) * size, size, pool=pool)
         return [page if status == PageStatus.OK else None for page, status in zip(memory, statuses)]
 
-    def get_pages_into(self, keys: Keys, pages: Sequence[Buffer] | npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    def get_pages_into(self, keys: Keys, pages: Sequence[Buffer] | npt.NDArray[Any], *, pool: str = "") -> npt.NDArray[np.uint8]:
         """Reads pages. Returns one PageStatus per page; after any status but OK, the buffer has undefined content.
 
-        pages: one writable contiguous buffer of page_bytes bytes for each key.
+        pages: one writable contiguous buffer of page_bytes bytes for each key. pool: as of put_pages().
         """
-        views = self._views(keys, pages, True)
-        return self.get(keys, [view.ctypes.data for view in views], self.page_bytes)
+        views = self._views(keys, pages, pool, True)
+        return self.get(keys, [view.ctypes.data for view in views], self.object_bytes(pool), pool=pool)
 
-    def remove(self, keys: Keys) -> npt.NDArray[np.uint8]:
-        """Removes pages. Returns one PageStatus per page; OK also for a page that was not there."""
-        return _statuses(self._store.remove(_key_bytes(keys)))
+    def remove(self, keys: Keys, *, pool: str = "") -> npt.NDArray[np.uint8]:
+        """Removes pages, or objects of a pool. Returns one PageStatus per page; OK also for a page that was not there. pool: as of
+        put()."""
+        return _statuses(self._store.remove(self._number(pool), _key_bytes(keys)))
 
     def stats(self) -> dict[str, Any]:
         """Returns the counters since the store was opened: kind; look_ups, gets, puts and removes with calls, pages,
-        seconds and, but for look_ups, bytes and the pages of each status; medium. Waits for the calls in progress."""
+        seconds and, but for look_ups, bytes and the pages of each status; medium. With pools, also pools: a list with the same of each
+        pool. Waits for the calls in progress."""
         return json.loads(self._store.stats())
 
-    def _views(self, keys: Keys, pages: Sequence[Buffer] | npt.NDArray[Any], writable: bool) -> list[npt.NDArray[np.uint8]]:
-        views = [self._view(page, writable) for page in pages]
+    def _number(self, pool: str) -> int:
+        number = self._pool_numbers.get(pool) if isinstance(pool, str) else None
+        if number is None:
+            names = ", ".join(known.name for known in self.pools) or "none"
+            raise InputError(f"pool is {pool!r:.80}; the pools of this store are: {names}")
+        return number
+
+    def _views(self, keys: Keys, pages: Sequence[Buffer] | npt.NDArray[Any], pool: str,
+               writable: bool) -> list[npt.NDArray[np.uint8]]:
+        size = self.object_bytes(pool)
+        views = [self._view(page, size, writable) for page in pages]
         if len(views) != len(keys):
             raise InputError(f"{len(views)} pages for {len(keys)} keys; give one page for each key")
         return views
 
-    def _view(self, page: Buffer, writable: bool) -> npt.NDArray[np.uint8]:
+    def _view(self, page: Buffer, size: int, writable: bool) -> npt.NDArray[np.uint8]:
         buffer: Any = page
         view = memoryview(buffer)  # a TypeError names an object without memory
         if "O" in view.format:
             raise InputError("a page is an array of Python objects; give bytes, or an array of numbers")
-        if not view.c_contiguous or view.nbytes != self.page_bytes:
+        if not view.c_contiguous or view.nbytes != size:
             whole = "" if view.c_contiguous else "not contiguous, and "
-            raise InputError(f"a page is {whole}{view.nbytes} bytes long; give {self.page_bytes} contiguous bytes")
+            raise InputError(f"a page is {whole}{view.nbytes} bytes long; give {size} contiguous bytes")
         if writable and view.readonly:
             raise InputError("a page is read-only memory; give a bytearray or a writable array")
         return np.frombuffer(view, np.uint8)
@@ -307,7 +378,18 @@ def _whole_numbers(values: int | Numbers) -> npt.NDArray[np.uint64]:
     return array.astype(np.uint64)
 
 
-_COUNTS = ("layers", "planes", "heads", "head_bytes", "page_tokens", "tp", "pp", "rank", "capacity_pages")
+_COUNTS = ("layers", "planes", "heads", "head_bytes", "page_tokens", "tp", "pp", "rank", "capacity_pages", "capacity_bytes")
+
+
+def _pool_values(pool: Pool) -> tuple[str, tuple[Any, ...] | None, int]:
+    if not isinstance(pool, Pool) or not (pool.form is None or isinstance(pool.form, PageForm)):
+        raise InputError("pools must be a list of kvtwin.Pool, and the form of a pool a kvtwin.PageForm")
+    _check_text("name of a pool", pool.name)
+    form = None
+    if pool.form is not None:
+        _check_text("layout", pool.form.layout)
+        form = tuple(_count(name, value, 32) if name in _COUNTS else value for name, value in asdict(pool.form).items())
+    return pool.name, form, _count("object_bytes", pool.object_bytes, 64)
 
 
 def _is_number(value: Any, more: Any = int) -> bool:

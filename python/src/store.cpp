@@ -5,6 +5,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -84,7 +86,7 @@ class Store {
   }
 
  public:
-  explicit Store(const kvtwin_store_config& config) {
+  Store(const kvtwin_store_config& config, std::size_t pools) : pools_(pools) {
     std::string sentence(1024, '\0');
     kvtwin_status status = KVTWIN_OK;
     {
@@ -113,8 +115,8 @@ class Store {
   }
   bool closed() { return gate_.closing(); }
 
-  std::uint64_t page_bytes() {
-    return call([](kvtwin_store* store) { return kvtwin_store_page_bytes(store); });
+  std::uint64_t object_bytes(std::size_t pool) {
+    return call([pool](kvtwin_store* store) { return kvtwin_store_object_bytes(store, pool); });
   }
   // Returns the status, and the number of leading pages that are certainly there.
   std::pair<int, std::size_t> look_up(const nb::bytes& keys) {
@@ -124,20 +126,44 @@ class Store {
         call([&](kvtwin_store* store) { return kvtwin_store_look_up(store, names.data(), names.size(), &pages); });
     return {status, pages};
   }
-  // Returns one status per page.
-  nb::bytes put(const nb::bytes& keys, const Numbers& addresses, const Numbers& lengths) {
-    return move(keys, addresses, lengths, [](auto... arguments) { return kvtwin_store_put(arguments...); });
+  // `needs`: (pool, trailing, from_start). Returns the status, the number of leading pages, a byte for each key that
+  // says whether the prefix up to it is usable, and the longest prefix that meets each need.
+  nb::tuple look_up_usable(const nb::bytes& keys,
+                           const std::vector<std::tuple<std::uint32_t, std::uint64_t, bool>>& needs) {
+    const std::span<const kvtwin_key> names = keys_of(keys);
+    std::vector<kvtwin_need> list;
+    for (const auto& [pool, trailing, from_start] : needs) {
+      list.push_back({sizeof(kvtwin_need), pool, trailing, from_start ? 1U : 0U, 0});
+    }
+    std::size_t pages = 0;
+    std::vector<std::uint8_t> usable(names.size());
+    const kvtwin_status status = call([&](kvtwin_store* store) {
+      return kvtwin_store_look_up_usable(store, names.data(), names.size(), list.data(), list.size(), usable.data(),
+                                         &pages);
+    });
+    if (status == KVTWIN_NO_MEMORY) throw std::bad_alloc();
+    nb::list longest;
+    for (const kvtwin_need& need : list) longest.append(need.longest);
+    return nb::make_tuple(static_cast<int>(status), pages, nb::bytes(usable.data(), usable.size()), longest);
   }
-  nb::bytes get(const nb::bytes& keys, const Numbers& addresses, const Numbers& lengths) {
-    return move(keys, addresses, lengths, [](auto... arguments) { return kvtwin_store_get(arguments...); });
+  // Returns one status per page.
+  nb::bytes put(std::size_t pool, const nb::bytes& keys, const Numbers& addresses, const Numbers& lengths) {
+    return move(pool, keys, addresses, lengths,
+                [](auto... arguments) { return kvtwin_store_put_objects(arguments...); });
+  }
+  nb::bytes get(std::size_t pool, const nb::bytes& keys, const Numbers& addresses, const Numbers& lengths) {
+    return move(pool, keys, addresses, lengths,
+                [](auto... arguments) { return kvtwin_store_get_objects(arguments...); });
   }
   // Starts a put (`verb` 0) or a get (1), which ended() returns later. `memory` must stay valid until then.
-  void start(int verb, std::uint64_t job, const nb::bytes& keys, const Numbers& addresses, const Numbers& lengths) {
+  void start(int verb, std::size_t pool, std::uint64_t job, const nb::bytes& keys, const Numbers& addresses,
+             const Numbers& lengths) {
     if (getpid() != owner_) {
       raise("WorkError", "the store was opened before fork(); open a store of its own in the child process");
     }
     const std::span<const kvtwin_key> names = keys_of(keys);
     Transfer transfer{job,
+                      pool,
                       {names.begin(), names.end()},
                       memory_of(names.size(), addresses, lengths),
                       {lengths.data(), lengths.data() + lengths.size()}};
@@ -162,11 +188,12 @@ class Store {
     const nb::gil_scoped_release unlocked;
     for (const auto& thread : transfers_) thread->wait();
   }
-  nb::bytes remove(const nb::bytes& keys) {
+  nb::bytes remove(std::size_t pool, const nb::bytes& keys) {
     const std::span<const kvtwin_key> names = keys_of(keys);
     std::vector<std::uint8_t> status(names.size());
-    check(call(
-        [&](kvtwin_store* store) { return kvtwin_store_remove(store, names.data(), names.size(), status.data()); }));
+    check(call([&](kvtwin_store* store) {
+      return kvtwin_store_remove_objects(store, pool, names.data(), names.size(), status.data());
+    }));
     return nb::bytes(status.data(), status.size());
   }
   std::string stats() {
@@ -191,8 +218,10 @@ class Store {
     if (status == KVTWIN_OK) return;
     if (status == KVTWIN_NO_MEMORY) throw std::bad_alloc();
     if (status == KVTWIN_BAD_ARGUMENT) {
-      raise("InputError", "the pieces of a page are wrong: their lengths must sum to the " +
-                              std::to_string(page_bytes()) + " bytes of a page, and no address may be 0");
+      std::string sizes = std::to_string(object_bytes(0)) + " bytes of a page";
+      for (std::size_t pool = 1; pool <= pools_; ++pool) sizes += ", " + std::to_string(object_bytes(pool));
+      raise("InputError", "the pieces of a page are wrong: their lengths must sum to the " + sizes +
+                              (pools_ == 0 ? "" : " of an object of the pools") + ", and no address may be 0");
     }
     raise("WorkError", std::string("the store could not do the call: ") + kvtwin_status_name(status));
   }
@@ -213,13 +242,13 @@ class Store {
   }
 
   template <class Move>
-  nb::bytes move(const nb::bytes& keys, const Numbers& addresses, const Numbers& lengths, Move move) {
+  nb::bytes move(std::size_t pool, const nb::bytes& keys, const Numbers& addresses, const Numbers& lengths, Move move) {
     const std::span<const kvtwin_key> names = keys_of(keys);
     std::vector<std::uint8_t> status(names.size());
     if (names.empty()) return nb::bytes(status.data(), 0);
     const std::vector<void*> memory = memory_of(names.size(), addresses, lengths);
     check(call([&](kvtwin_store* store) {
-      return move(store, names.data(), names.size(), memory.data(), lengths.data(), memory.size() / names.size(),
+      return move(store, pool, names.data(), names.size(), memory.data(), lengths.data(), memory.size() / names.size(),
                   status.data());
     }));
     return nb::bytes(status.data(), status.size());
@@ -237,8 +266,8 @@ class Store {
     const Leave leave{gate_};
     const auto begin = std::chrono::steady_clock::now();
     const kvtwin_status status =
-        move(store_, transfer.keys.data(), transfer.keys.size(), transfer.memory.data(), transfer.lengths.data(),
-             transfer.memory.size() / transfer.keys.size(), ended.pages.data());
+        move(store_, transfer.pool, transfer.keys.data(), transfer.keys.size(), transfer.memory.data(),
+             transfer.lengths.data(), transfer.memory.size() / transfer.keys.size(), ended.pages.data());
     ended.failed = status != KVTWIN_OK;
     ended.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     return ended;
@@ -248,13 +277,14 @@ class Store {
     return std::make_unique<TransferThread>([this, move](const Transfer& transfer) { return run(transfer, move); });
   }
 
+  const std::size_t pools_;  // beside the pages
   const pid_t owner_ = getpid();
   kvtwin_store* store_ = nullptr;
   CallGate gate_;
   // Of puts and of gets, which do not wait for each other.
   std::array<std::unique_ptr<TransferThread>, 2> transfers_{
-      thread_of([](auto... arguments) { return kvtwin_store_put(arguments...); }),
-      thread_of([](auto... arguments) { return kvtwin_store_get(arguments...); })};
+      thread_of([](auto... arguments) { return kvtwin_store_put_objects(arguments...); }),
+      thread_of([](auto... arguments) { return kvtwin_store_get_objects(arguments...); })};
 };
 
 const char* text_or_null(const std::optional<std::string>& text, const char* name) {
@@ -262,6 +292,11 @@ const char* text_or_null(const std::optional<std::string>& text, const char* nam
 }
 
 }  // namespace
+
+// Name; layers, planes, heads, head_bytes, page_tokens, layout; object_bytes.
+using FormArguments =
+    std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, std::string>;
+using PoolArguments = std::tuple<std::string, std::optional<FormArguments>, std::uint64_t>;
 
 void add_store(nb::module_& module) {
   nb::class_<Store>(module, "Store")
@@ -273,7 +308,8 @@ void add_store(nb::module_& module) {
              const std::string& kv_dtype, std::uint32_t tp, std::uint32_t pp, std::uint32_t rank,
              const std::string& name_space, std::uint64_t capacity_pages, const std::optional<std::string>& secret,
              const std::optional<std::string>& password, std::uint32_t timeout_ms,
-             const std::optional<std::string>& eviction) {
+             const std::optional<std::string>& eviction, const std::vector<PoolArguments>& pools,
+             std::uint64_t capacity_bytes) {
             kvtwin_store_config config{};
             config.struct_size = sizeof config;
             config.kind = c_text(kind, "kind");
@@ -293,21 +329,34 @@ void add_store(nb::module_& module) {
             config.password = text_or_null(password, "password");
             config.timeout_ms = timeout_ms;
             config.eviction = text_or_null(eviction, "eviction");
-            new (store) Store(config);
+            std::vector<kvtwin_pool> list;
+            for (const auto& [name, form, object_bytes] : pools) {
+              kvtwin_pool pool{sizeof(kvtwin_pool), c_text(name, "name of a pool"), {}, object_bytes};
+              if (form) {
+                const auto& [l, p, h, b, t, order] = *form;
+                pool.form = {sizeof pool.form, l, p, h, b, t, c_text(order, "layout")};
+              }
+              list.push_back(pool);
+            }
+            config.pools = list.data();
+            config.pool_count = list.size();
+            config.capacity_bytes = capacity_bytes;
+            new (store) Store(config, list.size());
           },
           nb::kw_only(), nb::arg("kind"), nb::arg("location"), nb::arg("layers"), nb::arg("planes"), nb::arg("heads"),
           nb::arg("head_bytes"), nb::arg("page_tokens"), nb::arg("layout"), nb::arg("model"), nb::arg("revision"),
           nb::arg("kv_dtype"), nb::arg("tp"), nb::arg("pp"), nb::arg("rank"), nb::arg("name_space"),
           nb::arg("capacity_pages"), nb::arg("secret").none(), nb::arg("password").none(), nb::arg("timeout_ms"),
-          nb::arg("eviction").none())
+          nb::arg("eviction").none(), nb::arg("pools"), nb::arg("capacity_bytes"))
       .def("close", &Store::close)
       .def_prop_ro("closed", &Store::closed)
-      .def_prop_ro("page_bytes", &Store::page_bytes)
+      .def("object_bytes", &Store::object_bytes)
       .def("look_up",
            [](Store& store, const nb::bytes& keys) {
              const auto [status, pages] = store.look_up(keys);
              return nb::make_tuple(status, pages);
            })
+      .def("look_up_usable", &Store::look_up_usable)
       .def("put", &Store::put)
       .def("get", &Store::get)
       .def("start", &Store::start)

@@ -18,6 +18,7 @@ namespace kvtwin::python {
 // What a put or get needs, owned by it. `memory` is the caller's.
 struct Transfer {
   std::uint64_t job = 0;
+  std::size_t pool = 0;
   std::vector<kvtwin_key> keys;
   std::vector<void*> memory;
   std::vector<std::size_t> lengths;

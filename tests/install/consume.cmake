@@ -26,12 +26,14 @@ list(TRANSFORM headers REPLACE ".+" "#include \"\\0\"\n")
 list(JOIN headers "" text)
 file(WRITE ${work}/all_lab_headers.hpp ${text})
 run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/consumer -B ${work}/build -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${CXX}
-  -DCMAKE_PREFIX_PATH=${work}/prefix -DALL_HEADERS=${work})
+  -DCMAKE_PREFIX_PATH=${work}/prefix -DALL_HEADERS=${work}
+  -DEXAMPLES=${CMAKE_CURRENT_LIST_DIR}/../../docs/examples)
 run(${CMAKE_COMMAND} --build ${work}/build)
 run(${work}/build/consumer)
 run(${work}/build/simulation ${work}/prefix/share/kvtwin/experiments/quickstart.toml)
 if(EXISTS ${work}/build/host)
   run(${work}/build/host ${work}/store)
+  run(${work}/build/pools ${work}/pools-store)
 endif()
 
 # The example of docs/policies.md: a policy in a project of its own, built and tested by two commands.

@@ -132,6 +132,40 @@ class Stores(Scratch):
             self.assertEqual([page is None for page in pages], [False, True, False])
             self.assertEqual(store.stats()["gets"]["corrupt"], 1)
 
+    def test_a_store_with_pools(self):
+        keys = [bytes([number]) * 32 for number in range(1, 9)]
+        window = kvtwin.PageForm(layers=1, planes=2, heads=2, head_bytes=64, page_tokens=16)
+        pools = [kvtwin.Pool(name="window", form=window), kvtwin.Pool(name="state", object_bytes=5001)]
+        for kind in ("disk", "shared_fs"):
+            options = {"capacity_pages": 0, "pools": pools, "capacity_bytes": 1 << 24}
+            with self.store(kind, kind, **options) as store:
+                self.assertEqual([store.object_bytes(name) for name in ("", "window", "state")], [8192, 4096, 5001])
+                self.assertEqual(store.put_pages(keys, [bytes([number]) * 8192 for number in range(8)]).tolist(), [0] * 8)
+                self.assertEqual(store.put_pages(keys[2:5], [b"w" * 4096] * 3, pool="window").tolist(), [0] * 3)
+                store.start_put(7, keys[3:4], [np.frombuffer(b"s" * 5001, np.uint8).ctypes.data], 5001, pool="state")
+                store.wait()
+                self.assertEqual(store.ended()[0].statuses.tolist(), [0])
+            with self.store(kind, kind, **options) as store:
+                both = [kvtwin.Need("window", 2), kvtwin.Need("state")]
+                found = store.look_up_usable(keys, both)
+                self.assertEqual((found.pages, np.flatnonzero(found.usable).tolist(), found.longest), (8, [3], {"window": 5, "state": 4}))
+                self.assertEqual(np.flatnonzero(store.look_up_usable(keys[2:], [kvtwin.Need("window", 0)]).usable).tolist(), [0, 1, 2])
+                self.assertEqual(store.look_up_usable(keys, []).usable.tolist(), [True] * 8)
+                self.assertEqual(bytes(store.get_pages(keys[3:4], pool="state")[0]), b"s" * 5001)
+                self.assertEqual(store.get_pages(keys[:1], pool="window"), [None])
+                self.assertEqual(store.remove(keys[3:4], pool="state").tolist(), [0])
+                self.assertFalse(store.look_up_usable(keys, both).usable.any())
+                self.assertEqual([pool["name"] for pool in store.stats()["pools"]], ["window", "state"])
+                for call in (lambda: store.object_bytes("x"), lambda: store.get_pages(keys, pool="x"),
+                             lambda: store.look_up_usable(keys, [kvtwin.Need("")]), lambda: store.put_pages(keys[:1], [b""], pool="state"),
+                             lambda: store.put(keys[:1], [1 << 20], 8192, pool="state")):
+                    with self.assertRaises(kvtwin.InputError):
+                        call()
+        for wrong, text in ((["state"], "a list of kvtwin.Pool"), ([kvtwin.Pool(name="a")], "give a form, or object_bytes"),
+                            ([kvtwin.Pool(name="A/", object_bytes=1)], "a name has 1 to 48")):
+            with self.assertRaisesRegex(kvtwin.InputError, text):
+                self.store(capacity_pages=0, pools=wrong, capacity_bytes=1 << 24)
+
     def test_a_full_store_evicts_and_the_log_says_so(self):
         keys = [bytes([number]) * 32 for number in range(100)]
         for kind, evicted in (("disk", 90), ("shared_fs", 90)):

@@ -439,16 +439,19 @@ TEST(CInterface, TheEvictionOfADiskHasAName) {
   }
 }
 
-// A program that was compiled with version 1.0 passes a structure without the eviction.
-TEST(CInterface, TakesTheConfigurationOfVersion10) {
+// A program that was compiled with an earlier version passes a structure without the eviction (1.0), or without the
+// pools (1.1).
+TEST(CInterface, TakesTheConfigurationsOfEarlierVersions) {
   const Folder folder;
   const std::string location = folder / "store";
   kvtwin_store_config config = config_of("disk", location);
-  config.struct_size = offsetof(kvtwin_store_config, eviction);
-  config.eviction = "no such policy";  // memory behind the older structure
   config.capacity_pages = 2;
-  const Store store = opened(config);
-  EXPECT_EQ(put(store.get(), 0, 3), kAllOk3);
+  config.capacity_bytes = 1, config.pool_count = 1, config.pools = nullptr;  // memory behind the older structure
+  config.struct_size = offsetof(kvtwin_store_config, pools);
+  EXPECT_EQ(put(opened(config).get(), 0, 3), kAllOk3);
+  config.eviction = "no such policy";
+  config.struct_size = offsetof(kvtwin_store_config, eviction);
+  EXPECT_EQ(put(opened(config).get(), 0, 3), kAllOk3);
 }
 
 // Flips one bit in the middle of each file of the store.
@@ -596,7 +599,9 @@ TEST(CInterface, RefusesEveryOtherSizeOfAStructure) {
   const std::string location = folder / "store";
   kvtwin_store_config config = config_of("disk", location);
   for (std::uint32_t size = 0; size < 2 * sizeof config; ++size) {
-    if (size == sizeof config || size == offsetof(kvtwin_store_config, eviction)) continue;
+    const bool is_known = size == offsetof(kvtwin_store_config, eviction) ||
+                          size == offsetof(kvtwin_store_config, pools) || size == sizeof config;
+    if (is_known) continue;
     config.struct_size = size;
     EXPECT_NE(refusal(config).find("config.struct_size is " + std::to_string(size)), std::string::npos);
   }
@@ -618,7 +623,7 @@ TEST(CInterface, NamesTheWeightsOfACheckpoint) {
 }
 
 TEST(CInterface, NamesItsStatusesAndVersion) {
-  EXPECT_EQ(kvtwin_abi_version(), 1001);
+  EXPECT_EQ(kvtwin_abi_version(), 1002);
   EXPECT_STRNE(kvtwin_version(), "");
   const std::vector<std::string> names{"ok",   "missing",      "corrupt",   "io_error", "unreachable",
                                        "full", "bad_argument", "no_memory", "failed"};
