@@ -1,5 +1,6 @@
 #include "impl/remote/call_thread.hpp"
 
+#include <cxxabi.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -7,7 +8,6 @@
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <mutex>
 #include <utility>
 
@@ -85,7 +85,9 @@ void CallThread::loop(State& state) {
     }
     try {
       call();
-    } catch (const std::exception&) {  // the results that the call did not write say that it failed
+    } catch (const abi::__forced_unwind&) {  // the library ends its thread: the call is late forever
+      throw;
+    } catch (...) {  // the results that the call did not write say that it failed
     }
     call = nullptr;
     const std::lock_guard lock(state.mutex);

@@ -21,8 +21,8 @@ class CallThread {
   CallThread(const CallThread&) = delete;
   CallThread& operator=(const CallThread&) = delete;
 
-  // Runs `call` and destroys it. Returns false if this takes longer than `timeout`. An exception of the call is
-  // dropped. Requires: not busy().
+  // Runs `call` and destroys it. Returns false if this takes longer than `timeout`. An exception of the call, of
+  // any type, is dropped. Requires: not busy().
   bool run(std::function<void()> call, TimeNs timeout);
   // Returns whether a late call is still in progress.
   bool busy() const;

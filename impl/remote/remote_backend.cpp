@@ -5,6 +5,7 @@
 #include "impl/remote/mooncake_backend.hpp"
 #include "impl/remote/nixl_backend.hpp"
 #include "impl/remote/peer_store.hpp"
+#include "impl/remote/store_library.hpp"
 #if KVTWIN_HAVE_REDIS
 #include "impl/remote/redis_backend.hpp"
 #endif
@@ -79,6 +80,19 @@ Opened open_peer_url(const RemoteTerms& terms, const PageForm& form) {
   return RemoteBackend{std::move(backend), [&staged] { return staged.check(); }};
 }
 
+Opened open_library_url(const RemoteTerms& terms, const PageForm& form) {
+  auto parsed = parse_library_url(terms.url);
+  if (auto* wrong = std::get_if<std::string>(&parsed)) return std::move(*wrong);
+  auto config = std::get<StoreLibraryConfig>(std::move(parsed));
+  config.password = terms.password;
+  config.pool = terms.kind;
+  config.seal = terms.seal;
+  if (terms.timeout != 0) config.timeout = terms.timeout;
+  std::unique_ptr<StagedBackend> backend = make_library_backend(config, form);
+  StagedBackend& staged = *backend;
+  return RemoteBackend{std::move(backend), [&staged] { return staged.check(); }};
+}
+
 }  // namespace
 
 Opened open_remote_backend(const RemoteTerms& terms, const PageForm& form) {
@@ -87,8 +101,10 @@ Opened open_remote_backend(const RemoteTerms& terms, const PageForm& form) {
   if (begins_with("redis://") || begins_with("rediss://")) return open_redis(terms, form);
   if (begins_with("nixl+posix://") || begins_with("nixl+obj://")) return open_nixl_url(terms, form);
   if (begins_with("nixl+ucx://")) return open_peer_url(terms, form);
-  return "The URL of a remote tier begins with redis://, rediss://, mooncake://, nixl+posix://, nixl+obj:// or "
-         "nixl+ucx://.";
+  if (begins_with("library:")) return open_library_url(terms, form);
+  return "The URL of a remote tier begins with redis://, rediss://, mooncake://, nixl+posix://, nixl+obj://, "
+         "nixl+ucx:// "
+         "or library:.";
 }
 
 }  // namespace kvtwin

@@ -1,5 +1,6 @@
 // The back end of a remote tier, by the scheme of its URL: redis:// and rediss:// (redis_backend.hpp), mooncake://
-// (mooncake_backend.hpp), nixl+posix:// and nixl+obj:// (nixl_backend.hpp), nixl+ucx:// (peer_store.hpp).
+// (mooncake_backend.hpp), nixl+posix:// and nixl+obj:// (nixl_backend.hpp), nixl+ucx:// (peer_store.hpp), library:
+// (store_library.hpp).
 #pragma once
 
 #include <functional>
@@ -28,6 +29,7 @@ struct RemoteTerms {
   TimeNs timeout = 0;                   // 0 = the back end's default
   const PageSeal* seal = nullptr;       // outlives the back end
   std::optional<PoolMember> pool = {};  // nothing: there is no such pool here
+  std::string kind = {};                // of library: the name of the pool of KV; empty = pages
 };
 
 struct RemoteBackend {

@@ -74,7 +74,8 @@ typedef struct kvtwin_pool {
 typedef struct kvtwin_store_config {
   uint32_t struct_size;
   const char* kind;     /* "disk", "shared_fs" or "remote" */
-  const char* location; /* a folder (made if absent; its parent must exist), or redis:// or mooncake://HOST:PORT */
+  const char* location; /* a folder (made if absent; its parent must exist), or redis:// or mooncake://HOST:PORT, or
+                           library:FILE?TEXT (store_library.h) */
   kvtwin_page_form form;
   kvtwin_identity identity;
   uint64_t capacity_pages; /* of one rank; at least 1. "shared_fs": of all stores of the folder together. "remote": 0,

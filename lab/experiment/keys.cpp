@@ -629,8 +629,9 @@ std::span<const Key> experiment_keys() {
            "Path of a store file (JSON), for example from kvtwin calibrate --remote; replaces tiers.remote.store"),
       text("tiers.remote.url", "",
            "Address of the remote tier, for kvtwin run: redis://host:port,host:port/database (rediss:// for TLS), "
-           "mooncake://host:port?protocol=tcp, nixl+posix:///folder, nixl+obj://bucket?endpoint=http://host:port, or "
-           "nixl+ucx://engines (memory that the engines of the run lend to each other)"),
+           "mooncake://host:port?protocol=tcp, nixl+posix:///folder, nixl+obj://bucket?endpoint=http://host:port, "
+           "nixl+ucx://engines (memory that the engines of the run lend to each other), or library:/path/mine.so?text "
+           "(a store library of your own)"),
       path("tiers.remote.tls_ca", "File of trusted certificates for rediss://; empty = the system's certificates"),
       number("tiers.remote.timeout_s", 1.0, 0.001, 3600,
              "Seconds without an answer after which a server counts as gone, for kvtwin run"),

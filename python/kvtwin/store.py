@@ -126,7 +126,8 @@ class Store:
     "disk"           a folder; one store at a time                 of this store
     "shared_fs"      a folder on a local or network mount;         of all stores of the folder
                      any number of stores and machines
-    "remote"         redis://HOST:PORT or mooncake://HOST:PORT     0: the server has its own limit
+    "remote"         redis://HOST:PORT, mooncake://HOST:PORT or    0: the server has its own limit
+                     library:FILE?TEXT (docs/storage.md)
 
     A full store of kind "disk" or "shared_fs" evicts pages, so that a put finds room.
 
@@ -205,7 +206,10 @@ class Store:
         return self.object_bytes()
 
     def object_bytes(self, pool: str = "") -> int:
-        """Returns the bytes of an object of the pool with this name; of a page without one."""
+        """Returns the bytes of an object.
+
+        pool: name of the pool; empty: the pages.
+        """
         return self._store.object_bytes(self._number(pool))
 
     def look_up(self, keys: Keys) -> int:
@@ -221,7 +225,7 @@ class Store:
         """Returns the leading pages that are there, and the lengths of a prefix that are usable. Raises LookUpError if the medium
         or the server fails.
 
-        needs: what a prefix needs of the pools. Without needs, each length with all pages is usable.
+        keys: of the pages of a prefix, in order. needs: what a prefix needs of the pools. Without needs, each length with all pages is usable.
         """
         wanted = [(self._number(need.pool), _count("trailing", need.trailing, 64), bool(need.from_start)) for need in needs]
         if any(number == 0 for number, _, _ in wanted):

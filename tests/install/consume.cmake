@@ -42,6 +42,24 @@ run(${CMAKE_COMMAND} -S ${work}/policy -B ${work}/policy/build -G ${GENERATOR} -
   -DCMAKE_PREFIX_PATH=${work}/prefix)
 run(${CMAKE_COMMAND} --build ${work}/policy/build --target check)
 
+# The example of docs/storage.md: a store library in a project of its own, as the remote tier of a run.
+file(COPY ${CMAKE_CURRENT_LIST_DIR}/../../docs/examples/store DESTINATION ${work})
+run(${CMAKE_COMMAND} -S ${work}/store -B ${work}/store/build -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${CXX}
+  -DCMAKE_PREFIX_PATH=${work}/prefix)
+run(${CMAKE_COMMAND} --build ${work}/store/build)
+if(EXISTS ${work}/build/host)
+  foreach(turn first second)
+    run(${work}/prefix/bin/kvtwin run ${work}/prefix/share/kvtwin/experiments/quickstart.toml --device host
+      --set workload.limit=20 --set tiers.disk.gib=0 --set tiers.remote.tokens=65536
+      --set tiers.remote.url=library:${work}/store/build/files_store.so?${work}/values --out ${work}/${turn})
+  endforeach()
+  file(READ ${work}/second/report.json report)
+  string(JSON found GET ${report} tokens hit_remote)
+  if(NOT found GREATER 0)
+    message(FATAL_ERROR "the second run finds nothing in the store library: ${found} tokens")
+  endif()
+endif()
+
 # Checks that the installed program is hardened and has no library path that includes the current folder.
 run(${PYTHON} -B ${CMAKE_CURRENT_LIST_DIR}/../rules/check_program.py ${work}/prefix/bin/kvtwin)
 run(${work}/prefix/bin/kvtwin --version)

@@ -18,7 +18,7 @@ MAY_INCLUDE = {
     "models": rf"models/|{PUBLIC_POLICY}",
     "traces": rf"traces/|{PUBLIC_POLICY}",
     "sim": rf"sim/|{PUBLIC_POLICY}|models/",
-    "impl": rf"impl/|{PUBLIC_POLICY}|{CATALOG}|models/|kernels/",
+    "impl": rf"impl/|{PUBLIC_POLICY}|{CATALOG}|models/|kernels/|kvtwin/store_library\.h",
     "kernels": r"kernels/|policy/transfer/(layout|boxes)\.hpp",
     "include": r"kvtwin/",
     "capi": rf"capi/|kvtwin/|{PUBLIC_POLICY}|policy/hosted/|models/(json|weights)\.hpp|impl/",

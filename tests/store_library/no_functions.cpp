@@ -1,0 +1,5 @@
+// A library that lacks all functions.
+#include "kvtwin/store_library.h"
+
+extern "C" const kvtwin_store_functions kvtwin_store_library = {
+    sizeof(kvtwin_store_functions), KVTWIN_STORE_LIBRARY_VERSION, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
