@@ -76,7 +76,7 @@ std::string pool_name(const char* text) {
 
 // Without a back end.
 StoredPool pool_of(const kvtwin_pool& pool) {
-  StoredPool result{pool_name(pool.name), {}, {}, nullptr};
+  StoredPool result{pool_name(pool.name), std::string(text_or_empty(pool.identity)), {}, {}, nullptr};
   const std::string which = "pool \"" + result.name + "\": ";
   if ((pool.form.struct_size != 0) == (pool.object_bytes != 0)) {
     throw BadArgument(which + "give a form, or object_bytes, and not both");
@@ -99,7 +99,7 @@ StoredPool pool_of(const kvtwin_pool& pool) {
 // The pages, and the pools, without back ends.
 std::deque<StoredPool> pools_of(const kvtwin_store_config& config) {
   std::deque<StoredPool> pools;
-  pools.push_back({"", form_of(config.form), {}, nullptr});
+  pools.push_back({"", "", form_of(config.form), {}, nullptr});
   if (config.pool_count > kMaxPools) throw BadArgument("pool_count is above 31");
   if (config.pool_count != 0 && config.pools == nullptr) throw BadArgument("pools is NULL, and pool_count is not 0");
   for (std::size_t i = 0; i < config.pool_count; ++i) {
@@ -112,7 +112,8 @@ std::deque<StoredPool> pools_of(const kvtwin_store_config& config) {
   return pools;
 }
 
-PageKey space_of(const kvtwin_identity& given, const PageForm& form, const std::string& pool) {
+PageKey space_of(const kvtwin_identity& given, const StoredPool& pool) {
+  const PageForm& form = pool.form;
   const auto identity = sized_copy(&given, "identity");
   if (identity.tp == 0 || identity.pp == 0) {
     throw BadArgument("identity.tp and identity.pp are at least 1; 1 means that a page is not cut");
@@ -129,7 +130,7 @@ PageKey space_of(const kvtwin_identity& given, const PageForm& form, const std::
                         .pp = identity.pp,
                         .rank = identity.rank,
                         .name_space = text_or_empty(identity.name_space),
-                        .pool = pool});
+                        .pool = pool.identity.empty() ? pool.name : pool.name + ":" + pool.identity});
 }
 
 // ---- back ends
@@ -245,7 +246,7 @@ void check_capacity(const kvtwin_store_config& config, const Kind& kind, const s
 StoreSetup open_store(const kvtwin_store_config& config) {
   const Kind& kind = kind_of(config.kind);
   StoreSetup setup{std::string(kind.name), nullptr, pools_of(config), std::nullopt};
-  for (StoredPool& pool : setup.pools) pool.space = space_of(config.identity, pool.form, pool.name);
+  for (StoredPool& pool : setup.pools) pool.space = space_of(config.identity, pool);
   check_capacity(config, kind, setup.pools);
   if (kind.name != "disk" && config.eviction != nullptr) {
     throw BadArgument("eviction is set, and only a store of kind disk has a choice; set NULL");

@@ -18,7 +18,8 @@ namespace kvtwin::capi {
 
 // The pages of a store, or a pool beside them.
 struct StoredPool {
-  std::string name;  // empty: the pages
+  std::string name;      // empty: the pages
+  std::string identity;  // beyond that of the store
   PageForm form;
   PageKey space;
   std::unique_ptr<StorageBackend> backend;

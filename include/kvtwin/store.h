@@ -69,6 +69,7 @@ typedef struct kvtwin_pool {
   const char* name;      /* 1 to 48 of a-z, 0-9, '_', '-'; each name once */
   kvtwin_page_form form; /* of an object; or struct_size 0: see object_bytes */
   uint64_t object_bytes; /* without a form: at most 2047 MiB; else 0 */
+  const char* identity;  /* what the meaning of the bytes depends on, beside the store's identity; NULL: nothing */
 } kvtwin_pool;
 
 typedef struct kvtwin_store_config {

@@ -22,9 +22,10 @@ MAX_CAPACITY_GIB = 1 << 40
 MAX_TIMEOUT_MS = 4_000_000_000
 
 
-def place(options: Mapping[str, Any], page_bytes: int) -> dict[str, Any]:
+def place(options: Mapping[str, Any], page_bytes: int, has_pools: bool = False) -> dict[str, Any]:
     """Returns the arguments of Store that say where the pages are: kind, location, capacity_pages, secret, and of kind remote
-    password and timeout_s. The secret is that of KVTWIN_PAGE_KEY, the password that of KVTWIN_REDIS_PASSWORD.
+    password and timeout_s. The secret is that of KVTWIN_PAGE_KEY, the password that of KVTWIN_REDIS_PASSWORD. has_pools: a store
+    with pools, with capacity_bytes in place of capacity_pages; page_bytes is then the size of the largest object.
 
     Raises InputError for a wrong option, with a sentence for the engine's log.
     """
@@ -47,8 +48,8 @@ def place(options: Mapping[str, Any], page_bytes: int) -> dict[str, Any]:
     if capacity < page_bytes:
         raise InputError(f'kvtwin: "capacity_gib" is missing, or less than a page of {page_bytes} bytes; set it to the GiB that '
                          "the store may hold")
-    return {"kind": kind, "location": text(options, "path"), "capacity_pages": capacity // page_bytes, "secret": secret,
-            "eviction": eviction}
+    room = {"capacity_bytes": capacity} if has_pools else {"capacity_pages": capacity // page_bytes}
+    return {"kind": kind, "location": text(options, "path"), "secret": secret, "eviction": eviction, **room}
 
 
 class FullStoreLog:
@@ -61,8 +62,9 @@ class FullStoreLog:
         self._puts = 0
         self._evicts = self._refuses = False
 
-    def after_put(self, store: Store, statuses: npt.NDArray[np.uint8], may_wait: bool = True) -> None:
-        """To be called after each put, by one thread at a time. may_wait: for a get in progress."""
+    def after_put(self, store: Store, statuses: npt.NDArray[np.uint8], may_wait: bool = True, pool: str = "") -> None:
+        """To be called after each put, by one thread at a time. may_wait: for a get in progress. pool: name of the pool; empty: the
+        pages."""
         refused = int((statuses == PageStatus.FULL).sum())
         if refused and not self._refuses:
             self._refuses = True
@@ -72,7 +74,8 @@ class FullStoreLog:
         if self._evicts or not may_wait or self._puts < self.PUTS_PER_CHECK:
             return
         self._puts = 0
-        medium = store.stats()["medium"]
+        stats = store.stats()
+        medium = next(one["medium"] for one in stats["pools"] if one["name"] == pool) if pool else stats["medium"]
         evicted = medium.get("pages_evicted", 0) + medium.get("evicted_pages", 0)
         if evicted:
             self._evicts = True

@@ -101,6 +101,7 @@ class Pool:
     name: str  # 1 to 48 of a-z, 0-9, "_" and "-"; a store knows its pools by their names
     form: PageForm | None = None  # of an object
     object_bytes: int = 0  # without a form; at most 2047 MiB
+    identity: str = ""  # what the meaning of the bytes depends on, beside the store's identity
 
 
 class Need(NamedTuple):
@@ -385,15 +386,16 @@ def _whole_numbers(values: int | Numbers) -> npt.NDArray[np.uint64]:
 _COUNTS = ("layers", "planes", "heads", "head_bytes", "page_tokens", "tp", "pp", "rank", "capacity_pages", "capacity_bytes")
 
 
-def _pool_values(pool: Pool) -> tuple[str, tuple[Any, ...] | None, int]:
+def _pool_values(pool: Pool) -> tuple[str, tuple[Any, ...] | None, int, str]:
     if not isinstance(pool, Pool) or not (pool.form is None or isinstance(pool.form, PageForm)):
         raise InputError("pools must be a list of kvtwin.Pool, and the form of a pool a kvtwin.PageForm")
     _check_text("name of a pool", pool.name)
+    _check_text("identity of a pool", pool.identity)
     form = None
     if pool.form is not None:
         _check_text("layout", pool.form.layout)
         form = tuple(_count(name, value, 32) if name in _COUNTS else value for name, value in asdict(pool.form).items())
-    return pool.name, form, _count("object_bytes", pool.object_bytes, 64)
+    return pool.name, form, _count("object_bytes", pool.object_bytes, 64), pool.identity
 
 
 def _is_number(value: Any, more: Any = int) -> bool:

@@ -8,7 +8,8 @@ Keys of the extra configuration:
     path          folder of the store; its parent must exist. For kinds disk and shared_fs
     kind          "disk" (default), "shared_fs" or "remote"
     url           of kind remote: redis://HOST:PORT or mooncake://HOST:PORT
-    capacity_gib  GiB of one rank's KV (disk), or of all ranks and servers together (shared_fs). Required for these
+    capacity_gib  GiB of one rank's KV, windows and states (disk), or of those of all ranks and servers together (shared_fs).
+                  Required for these
     namespace     a name that separates this deployment's pages from those of others in the same store
     revision      of the model's weights; pages of other revisions are never read. Required if the model is no local
                   folder or cached model of Hugging Face; "fixed" if the weights of this model name never change
@@ -22,9 +23,9 @@ Each stored page has a check of its bytes and of everything that its KV depends 
 fingerprint of its weights, dtype, page size, layout, heads and layers of this rank, and the rank. A damaged page, or a page of another
 configuration, is a miss. SGLang's own storage configuration has neither the dtype nor the page size.
 
-Pools: KV of MHA, GQA and MLA models, packed draft layers, and the pools `draft` and `indexer` (interface v2). Models with
-another pool (sliding window, Mamba, DeepSeek-V4's compressed pools) are refused by the pool's name when the server
-starts.
+Pools: KV of MHA, GQA and MLA models, packed draft layers, and every host pool of hybrid models that gives the addresses of its
+pages (interface v2): sliding windows, Mamba states, indexers of sparse attention, drafts, DeepSeek-V4's compressed pools. A
+pool without addresses is refused by its name when the server starts.
 
 Threads: SGLang calls from one thread for look-ups, one for reads, one for writes. KvtwinStorage may be called by any.
 """
@@ -42,7 +43,7 @@ import torch
 from kvtwin import engine_store
 from kvtwin.errors import InputError
 from kvtwin.policy import GET, LOOK_UP, PUT, CallJournal
-from kvtwin.store import Identity, LookUpError, PageForm, PageStatus, Store
+from kvtwin.store import Identity, LookUpError, Need, PageForm, PageStatus, Pool, Store
 from sglang.srt.mem_cache.hicache_storage import (
     HiCacheStorage,
     PoolHitPolicy,
@@ -54,10 +55,13 @@ from kvtwin_sglang import host_name
 
 logger = logging.getLogger(__name__)
 KEY_BYTES = 32
-SERVED_POOLS = (PoolName.KV, PoolName.DRAFT, PoolName.INDEXER)
 # Attributes of SGLang's host pools that decide what the bytes of a page mean.
 GEOMETRY = ("layout", "dtype", "page_size", "layer_num", "target_layer_num", "start_layer", "end_layer", "head_num",
             "head_dim", "v_head_dim", "kv_cache_dim", "dcp_size", "dcp_rank", "head_group_num", "storage_format_tag")
+POOL_GEOMETRY = (*GEOMETRY, "num_mamba_layers", "temporal_dtype", "temporal_state_shape", "conv_dtype", "conv_state_shapes",
+                 "indexer_dtype", "indexer_page_stride_size", "item_bytes", "slot_page_size", "state_page_bytes", "ring_size",
+                 "swa_page_size")
+MARK_BYTES = 64  # of a page whose pool has no bytes
 OPTIONS = {*engine_store.OPTIONS, "journal"}
 SGLANG_OPTIONS = {"backend_name", "module_path", "class_name", "interface_v1", "tp_lcm_size", "prefetch_threshold",
                   "prefetch_timeout_base", "prefetch_timeout_per_ki_token", "hicache_storage_pass_prefix_keys"}
@@ -84,33 +88,42 @@ def model_path():
         return None
 
 
-class PoolStore:
-    """The store of one host pool, and the way from the pool's slots to addresses."""
+class PoolMemory:
+    """A host pool: its objects, and the way from the pool's slots to addresses."""
 
-    def __init__(self, name, pool, config, options):
-        self.pool = pool
+    def __init__(self, name, pool):
+        self.name, self.pool = name, pool
         try:
-            addresses, lengths = pool.get_page_buffer_meta(torch.arange(self._indices_per_page()))
-        except (AttributeError, NotImplementedError, ValueError) as error:
+            place = pool.get_page_buffer_meta(torch.arange(self.indices_per_page()))
+        except (AssertionError, AttributeError, NotImplementedError, ValueError) as error:
             raise InputError(
                 f"kvtwin: pool '{name}' ({type(pool).__name__}, layout {getattr(pool, 'layout', 'unknown')}) gives no addresses "
-                f"of its pages ({error}); start the server with --hicache-mem-layout page_first") from error
+                f"of its pages ({error or 'its layout has none'}); start the server with --hicache-mem-layout page_first, or take "
+                "another storage back end for this model") from error
+        self.has_bytes = place is not None  # DeepSeek-V4's KV pool has none: its pages are those of the pools beside it
+        addresses, lengths = place if self.has_bytes else ([0], [MARK_BYTES])
         self.pieces = len(addresses)
         self.order = self._payload_order()
         self.page_bytes = sum(lengths)
         self.full_log = engine_store.FullStoreLog(f"pool '{name}'", logger)
-        self.store = Store(form=self._form(), identity=self._identity(name, config, options), **self.place(name, config, options))
 
-    def _indices_per_page(self):
+    @property
+    def store_name(self):
+        """The name of the pool in the store; the KV pool has the store's pages."""
+        return "" if self.name == PoolName.KV else str(self.name)
+
+    def indices_per_page(self):
         return self.pool.page_size * getattr(self.pool, "dcp_size", 1)
 
     def _payload_order(self):
         """SGLang lists a layer_first page of K and V layer by layer; the stored page has all K first."""
-        if self.pool.layout != "layer_first" or self.pieces != 2 * self.pool.layer_num:
+        if self.pool.layout != "layer_first" or self.pieces != 2 * getattr(self.pool, "layer_num", 0):
             return None
         return np.arange(self.pieces).reshape(-1, 2).T.ravel()
 
-    def _form(self):
+    def form(self):
+        if not self.has_bytes:
+            return PageForm(layers=1, planes=1, heads=1, head_bytes=MARK_BYTES, page_tokens=1, layout="page_first")
         pool, item = self.pool, self.pool.dtype.itemsize
         layout = pool.layout if pool.layout in ("layer_first", "page_first", "page_first_direct", "page_head") else "page_first"
         if getattr(pool, "kv_cache_dim", None):
@@ -127,39 +140,57 @@ class PoolStore:
             layers, planes, heads, head_bytes = 1, 1, 1, self.page_bytes // tokens
         return PageForm(layers=layers, planes=planes, heads=heads, head_bytes=head_bytes, page_tokens=tokens, layout=layout)
 
-    def _identity(self, name, config, options):
+    def _details(self, geometry):
+        known = {key: str(getattr(self.pool, key)) for key in geometry if getattr(self.pool, key, None) is not None}
+        return known | {"pool": str(self.name), "pool_class": type(self.pool).__name__}
+
+    def identity(self, config, options):
+        """The identity of the store whose pages are those of this pool."""
         # Ranks store equal pages of MLA models, so these are no parts of a page.
         tp, rank = (1, 0) if config.is_mla_model else (config.tp_size, config.tp_rank)
-        details = {key: str(getattr(self.pool, key)) for key in GEOMETRY if getattr(self.pool, key, None) is not None}
-        details |= {"pool": str(name), "pool_class": type(self.pool).__name__, "namespace": engine_store.text(options, "namespace"),
-                    "attn_cp": [config.attn_cp_rank, config.attn_cp_size]}
+        details = self._details(GEOMETRY) | {"namespace": engine_store.text(options, "namespace"),
+                                             "attn_cp": [config.attn_cp_rank, config.attn_cp_size]}
         return Identity(model=config.model_name or "unnamed", revision=engine_store.revision(options, (model_path(), config.model_name)),
                         kv_dtype=str(self.pool.dtype).removeprefix("torch."), tp=tp, pp=config.pp_size,
                         rank=config.pp_rank * tp + rank, name_space=json.dumps(details, sort_keys=True))
 
-    def place(self, name, config, options):
-        """The arguments of Store that say where the pages are. A store of kind disk belongs to one process."""
-        place = engine_store.place(options, self.page_bytes)
-        if place["kind"] == "disk":
-            if config.is_mla_model and config.tp_size > 1:
-                raise InputError(
-                    f"kvtwin: the {config.tp_size} ranks of an MLA model share their pages, and a store of kind disk belongs "
-                    'to one process; set "kind" to "shared_fs"')
-            folder = Path(place["location"])
-            folder.mkdir(exist_ok=True)
-            place["location"] = str(folder / (
-                f"{name}-tp{config.tp_rank}of{config.tp_size}-pp{config.pp_rank}of{config.pp_size}"
-                f"-cp{config.attn_cp_rank}of{config.attn_cp_size}-dp{config.dp_rank}"))
-        return place
+    def beside(self, config):
+        """The pool of a store whose pages are those of the KV pool."""
+        details = self._details(POOL_GEOMETRY) | {"dtype": str(self.pool.dtype)}
+        if config.is_mla_model and self.name == PoolName.MAMBA:  # SGLang cuts states by rank even if all ranks have equal pages
+            details["rank"] = [config.tp_rank, config.tp_size]
+        return Pool(name=self.store_name, object_bytes=self.page_bytes, identity=json.dumps(details, sort_keys=True))
 
     def memory(self, pages, host_indices):
-        """Addresses and lengths of the pieces of `pages` pages, as uint64 arrays of the shape [pages, pieces]."""
-        if host_indices.numel() != pages * self._indices_per_page():
-            raise ValueError(f"{pages} keys come with {host_indices.numel()} host indices; a page has {self._indices_per_page()}")
+        """Addresses and lengths of the pieces of `pages` pages, as uint64 arrays of the shape [pages, pieces], and what must live as
+        long as the call."""
+        if host_indices.numel() != pages * self.indices_per_page():
+            raise ValueError(f"{pages} keys come with {host_indices.numel()} host indices; a page has {self.indices_per_page()}")
+        if not self.has_bytes:
+            marks = np.zeros((pages, MARK_BYTES), np.uint8)
+            return (marks.ctypes.data + np.arange(pages, dtype=np.uint64) * np.uint64(MARK_BYTES))[:, None], MARK_BYTES, marks
         addresses, lengths = self.pool.get_page_buffer_meta(host_indices)
         addresses = np.array(addresses, np.uint64).reshape(pages, self.pieces)
         lengths = np.array(lengths, np.uint64).reshape(pages, self.pieces)
-        return (addresses, lengths) if self.order is None else (addresses[:, self.order], lengths[:, self.order])
+        if self.order is not None:
+            addresses, lengths = addresses[:, self.order], lengths[:, self.order]
+        return addresses, lengths, None
+
+
+def place(config, options, largest_bytes, has_pools):
+    """The arguments of Store that say where the pages are. A store of kind disk belongs to one process."""
+    place = engine_store.place(options, largest_bytes, has_pools)
+    if place["kind"] == "disk":
+        if config.is_mla_model and config.tp_size > 1:
+            raise InputError(
+                f"kvtwin: the {config.tp_size} ranks of an MLA model share their pages, and a store of kind disk belongs "
+                'to one process; set "kind" to "shared_fs"')
+        folder = Path(place["location"])
+        folder.mkdir(exist_ok=True)
+        place["location"] = str(folder / (
+            f"kv-tp{config.tp_rank}of{config.tp_size}-pp{config.pp_rank}of{config.pp_size}"
+            f"-cp{config.attn_cp_rank}of{config.attn_cp_size}-dp{config.dp_rank}"))
+    return place
 
 
 class KvtwinStorage(HiCacheStorage):
@@ -173,7 +204,8 @@ class KvtwinStorage(HiCacheStorage):
         if storage_config.should_split_heads:
             raise InputError("kvtwin: tp_lcm_size, which cuts pages by heads, is not served; leave it out")
         self.config, self.options = storage_config, options
-        self.stores = {}
+        self.pools = {}
+        self.store = None
         self.journal = CallJournal(engine_store.text(options, "journal"), host_name()) if options.get("journal") else None
         self.metrics_lock = threading.Lock()
         self.metrics = None
@@ -184,39 +216,59 @@ class KvtwinStorage(HiCacheStorage):
 
     def register_mem_pool_host(self, mem_pool_host):
         super().register_mem_pool_host(mem_pool_host)
-        self._open(PoolName.KV, mem_pool_host)
+        self._add(PoolName.KV, mem_pool_host)
 
     def register_mem_host_pool_v2(self, host_pool, host_pool_name):
-        if host_pool_name not in SERVED_POOLS:
-            raise InputError(
-                f"kvtwin: the model has a host pool '{host_pool_name}', which this back end does not store; it serves models "
-                f"with the pools {', '.join(map(str, SERVED_POOLS))}. Take another storage back end for this model")
         super().register_mem_host_pool_v2(host_pool, host_pool_name)
-        self._open(host_pool_name, host_pool)
+        self._add(host_pool_name, host_pool)
 
-    def _open(self, name, pool):
-        known = self.stores.get(name)
+    def on_host_pools_registered(self):
+        self._open()
+
+    def _add(self, name, pool):
+        """A pool that comes after the others, as a draft's: the store is opened again. Calls in the meantime find nothing."""
+        known = self.pools.get(name)
         if known is not None and known.pool is pool:
             return
-        if known is not None:
-            known.store.close()
-        self.stores[name] = PoolStore(name, pool, self.config, self.options)
+        self.pools[name] = PoolMemory(name, pool)
+        if self.store is not None:
+            self.store.close()
+            self._open()
+
+    def _open(self):
+        kv = self.pools[PoolName.KV]
+        others = [pool.beside(self.config) for name, pool in sorted(self.pools.items()) if name != PoolName.KV]
+        where = place(self.config, self.options, max(pool.page_bytes for pool in self.pools.values()), bool(others))
+        self.store = Store(form=kv.form(), identity=kv.identity(self.config, self.options), pools=others, **where)
+
+    def _unless_closed(self, store, call, otherwise):
+        """What `call` returns; `otherwise`, if the store was closed meanwhile."""
+        try:
+            return call()
+        except InputError:
+            if not store.closed:
+                raise
+            return otherwise
 
     # ---- interface v1: the KV pool
 
     def batch_exists(self, keys, extra_info=None):
-        return self._look_up(PoolName.KV, keys)
+        return self._look_up(keys, [])[0] if keys else 0
 
-    def _look_up(self, name, keys):
-        if not keys:
-            return 0
-        begin = time.perf_counter_ns()
+    def _look_up(self, keys, needs):
+        """The leading pages; the lengths that are usable; by pool, the longest length that its need allows."""
+        begin, store = time.perf_counter_ns(), self.store
         try:
-            pages = self.stores[name].store.look_up(page_keys(keys))
+            if needs:
+                found = self._unless_closed(store, lambda: store.look_up_usable(page_keys(keys), needs), None)
+                pages, usable, longest = found or (0, np.zeros(0, bool), {})
+            else:
+                pages, longest = self._unless_closed(store, lambda: store.look_up(page_keys(keys)), 0), {}
+                usable = np.ones(pages, bool)
         except LookUpError as error:  # a dead server: what is certain counts
-            pages = error.pages
+            pages, usable, longest = error.pages, np.full(0 if needs else error.pages, True), {}
         self._record(LOOK_UP, len(keys), pages, 0, time.perf_counter_ns() - begin)
-        return pages
+        return pages, [int(page) + 1 for page in np.flatnonzero(usable)], longest
 
     def batch_get_v1(self, keys, host_indices, extra_info=None):
         return self._move(PoolName.KV, "get", keys, host_indices)
@@ -228,11 +280,13 @@ class KvtwinStorage(HiCacheStorage):
         if not keys:
             return []
         begin = time.perf_counter_ns()
-        pool = self.stores[name]
-        addresses, lengths = pool.memory(len(keys), host_indices)
-        statuses = getattr(pool.store, verb)(page_keys(keys), addresses, lengths)
-        if verb == "put":
-            pool.full_log.after_put(pool.store, statuses)
+        pool, store = self.pools[name], self.store
+        addresses, lengths, _memory = pool.memory(len(keys), host_indices)
+        statuses = self._unless_closed(
+            store, lambda: getattr(store, verb)(page_keys(keys), addresses, lengths, pool=pool.store_name),
+            np.full(len(keys), PageStatus.MISSING, np.uint8))
+        if verb == "put" and not store.closed:
+            pool.full_log.after_put(store, statuses, pool=pool.store_name)
         right = statuses == PageStatus.OK
         ok, duration = int(right.sum()), time.perf_counter_ns() - begin
         self._record(GET if verb == "get" else PUT, len(keys), ok, ok * pool.page_bytes, duration)
@@ -247,17 +301,20 @@ class KvtwinStorage(HiCacheStorage):
     # ---- interface v2: all served pools
 
     def batch_exists_v2(self, keys, pool_transfers=None, extra_info=None):
-        kv_pages = self.batch_exists(keys)
-        found = {PoolName.KV: kv_pages} if kv_pages else {}
-        pages = kv_pages
+        if not keys:
+            return PoolTransferResult(0, {}, [])
+        needs = []
         for transfer in pool_transfers or []:
-            if transfer.hit_policy != PoolHitPolicy.ALL_PAGES:
-                raise InputError(f"kvtwin: pool '{transfer.name}' has the hit policy {transfer.hit_policy}; only all_pages is served")
-            hits = self._look_up(transfer.name, keys[:pages])
-            if hits:
-                found[transfer.name] = hits
-            pages = min(pages, hits)
-        return PoolTransferResult(pages, found, list(range(1, pages + 1)))
+            if transfer.hit_policy == PoolHitPolicy.ALL_PAGES:
+                needs.append(Need(str(transfer.name), 0))
+            elif transfer.hit_policy == PoolHitPolicy.TRAILING_PAGES:
+                needs.append(Need(str(transfer.name), max(1, len(transfer.keys or [])), from_start=True))
+            else:
+                raise InputError(f"kvtwin: pool '{transfer.name}' has the hit policy {transfer.hit_policy.value}; served are all_pages and "
+                                 "trailing_pages")
+        pages, usable, longest = self._look_up(keys, needs)
+        found = {PoolName.KV: pages} | {t.name: longest.get(str(t.name), 0) for t in pool_transfers or []}
+        return PoolTransferResult(usable[-1] if usable else 0, {name: count for name, count in found.items() if count}, usable)
 
     def batch_get_v2(self, transfers, extra_info=None):
         return self._move_v2("get", transfers)
@@ -266,7 +323,15 @@ class KvtwinStorage(HiCacheStorage):
         return self._move_v2("put", transfers)
 
     def _move_v2(self, verb, transfers):
-        return {t.name: self._move(t.name, verb, list(t.keys or []), t.host_indices) for t in transfers}
+        return {transfer.name: self._move_transfer(verb, transfer) for transfer in transfers}
+
+    def _move_transfer(self, verb, transfer):
+        keys = list(transfer.keys or [])
+        indices = 0 if transfer.host_indices is None else transfer.host_indices.numel()
+        if indices != len(keys) * self.pools[transfer.name].indices_per_page():
+            logger.error("kvtwin: pool '%s': %d keys come with %d host indices; nothing is moved", transfer.name, len(keys), indices)
+            return [False] * len(keys)
+        return self._move(transfer.name, verb, keys, transfer.host_indices)
 
     # ---- metrics, end
 
@@ -290,24 +355,22 @@ class KvtwinStorage(HiCacheStorage):
             return self._new_metrics()
 
     def counters(self):
-        """The counters of each pool's store (kvtwin.Store.stats): why pages were not stored or not read."""
-        return {str(name): pool.store.stats() for name, pool in self.stores.items()}
+        """The counters of each pool (kvtwin.Store.stats): why pages were not stored or not read."""
+        stats = self.store.stats()
+        return {str(PoolName.KV): stats} | {one["name"]: one for one in stats.pop("pools", [])}
 
     def clear(self):
         """Removes all pages. Of kind disk only: other stores hold pages of other servers."""
         if self.options.get("kind", "disk") != "disk":
             raise InputError("kvtwin: clear is served for kind disk only, because other kinds are shared with other servers")
-        for name, pool in list(self.stores.items()):
-            place = pool.place(name, self.config, self.options)
-            pool.store.close()
-            shutil.rmtree(place["location"])
-            self.stores[name] = PoolStore(name, pool.pool, self.config, self.options)
+        self.store.close()
+        shutil.rmtree(place(self.config, self.options, 1, False)["location"])
+        self._open()
         return True
 
     def close(self):
-        for pool in self.stores.values():
-            pool.store.close()
-        self.stores.clear()
+        if self.store is not None:
+            self.store.close()
         if self.journal is not None:
             self.journal.close()
             self.journal = None

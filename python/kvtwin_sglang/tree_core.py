@@ -87,7 +87,8 @@ class KvtwinTreeCore(UnifiedTreeCore):
     def __init__(self, params: CacheInitParams, components: dict):
         wrong = None
         if set(components) != {ComponentType.FULL}:
-            wrong = "models with sliding windows or Mamba states"
+            # A policy sees pages as leaves of a tree. SGLang gives up windows and states inside nodes too, by lists of its core.
+            wrong = "models with sliding windows or Mamba states, because kvtwin's policies choose pages only"
         elif params.is_eagle:
             wrong = "speculative decoding with bigram keys (EAGLE)"
         elif params.enable_session_radix_cache:

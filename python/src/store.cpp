@@ -293,10 +293,10 @@ const char* text_or_null(const std::optional<std::string>& text, const char* nam
 
 }  // namespace
 
-// Name; layers, planes, heads, head_bytes, page_tokens, layout; object_bytes.
+// Name; layers, planes, heads, head_bytes, page_tokens, layout; object_bytes; identity.
 using FormArguments =
     std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, std::string>;
-using PoolArguments = std::tuple<std::string, std::optional<FormArguments>, std::uint64_t>;
+using PoolArguments = std::tuple<std::string, std::optional<FormArguments>, std::uint64_t, std::string>;
 
 void add_store(nb::module_& module) {
   nb::class_<Store>(module, "Store")
@@ -330,8 +330,12 @@ void add_store(nb::module_& module) {
             config.timeout_ms = timeout_ms;
             config.eviction = text_or_null(eviction, "eviction");
             std::vector<kvtwin_pool> list;
-            for (const auto& [name, form, object_bytes] : pools) {
-              kvtwin_pool pool{sizeof(kvtwin_pool), c_text(name, "name of a pool"), {}, object_bytes};
+            for (const auto& [name, form, object_bytes, pool_identity] : pools) {
+              kvtwin_pool pool{sizeof(kvtwin_pool),
+                               c_text(name, "name of a pool"),
+                               {},
+                               object_bytes,
+                               c_text(pool_identity, "identity of a pool")};
               if (form) {
                 const auto& [l, p, h, b, t, order] = *form;
                 pool.form = {sizeof pool.form, l, p, h, b, t, c_text(order, "layout")};

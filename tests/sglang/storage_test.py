@@ -20,8 +20,7 @@ sglang_imports.prepare()
 import storage_controller as sglang
 import torch
 from kvtwin import program
-from kvtwin.errors import InputError
-from sglang.srt.mem_cache.hicache_storage import PoolHitPolicy, PoolName, PoolTransfer
+from sglang.srt.mem_cache.hicache_storage import PoolName, PoolTransfer
 
 MHA_LAYOUTS = ("layer_first", "page_first", "page_first_direct", "page_head")
 MLA_LAYOUTS = ("layer_first", "page_first", "page_first_direct")
@@ -266,14 +265,6 @@ class Pools(Case):
         sglang.erase(draft, slots)
         self.assertEqual(engine.storage.batch_get_v2(transfer(12)), {PoolName.DRAFT: [True] * 10 + [False] * 2})
         self.assertTrue(torch.equal(sglang.content(draft, slots)[:10], bytes_[:10]))
-
-    def test_other_pools_are_refused_by_name(self):
-        engine = self.engine()
-        for name in (PoolName.SWA, PoolName.MAMBA, PoolName.DEEPSEEK_V4_C4):
-            with self.assertRaisesRegex(InputError, f"host pool '{name}', which this back end does not store"):
-                engine.storage.register_mem_host_pool_v2(sglang.mha_pool("page_first", 2), name)
-        with self.assertRaisesRegex(InputError, "hit policy"):
-            engine.storage.batch_exists_v2(["0" * 64], [PoolTransfer(PoolName.DRAFT, hit_policy=PoolHitPolicy.TRAILING_PAGES)])
 
 
 class Options(Case):

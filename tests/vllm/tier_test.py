@@ -147,6 +147,14 @@ class Blocks(Case):
         counters = engine.tier.counters()
         self.assertEqual((counters["puts"]["ok"], counters["gets"]["ok"]), (1000, 1000))
 
+    def test_groups_of_kv_have_blocks_of_their_own(self):
+        engine = self.engine()
+        engine.store(range(3))
+        context = base.ReqContext("request")
+        groups = [base.make_offload_key((1).to_bytes(32, "little"), group) for group in range(3)]
+        found = [engine.tier.lookup(key, context) for key in groups]
+        self.assertEqual([result.name for result in found], ["HIT", "MISS", "MISS"])
+
     def test_a_restarted_server_finds_the_blocks(self):
         engine = self.engine()
         engine.store(range(40))

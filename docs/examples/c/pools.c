@@ -32,8 +32,8 @@ static int move(kvtwin_store* store, int puts, size_t pool, const kvtwin_key* ke
 
 int main(int count, char** arguments) {
   const char* folder = count == 2 ? arguments[1] : "pools-store";
-  kvtwin_pool pools[2] = {{sizeof(kvtwin_pool), "window", {0, 0, 0, 0, 0, 0, NULL}, 0},
-                          {sizeof(kvtwin_pool), "state", {0, 0, 0, 0, 0, 0, NULL}, STATE_BYTES}};
+  kvtwin_pool pools[2] = {{sizeof(kvtwin_pool), "window", {0, 0, 0, 0, 0, 0, NULL}, 0, NULL},
+                          {sizeof(kvtwin_pool), "state", {0, 0, 0, 0, 0, 0, NULL}, STATE_BYTES, "float32"}};
   kvtwin_store_config config;
   memset(&config, 0, sizeof config);
   config.struct_size = sizeof config;

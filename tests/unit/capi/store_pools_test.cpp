@@ -29,8 +29,8 @@ constexpr std::size_t kWindow = 1, kState = 2;
 
 std::vector<kvtwin_pool> pools_of() {
   std::vector<kvtwin_pool> pools(2);
-  pools[0] = {sizeof(kvtwin_pool), "window", {sizeof(kvtwin_page_form), 1, 2, 2, 64, 16, "layer_first"}, 0};
-  pools[1] = {sizeof(kvtwin_pool), "state", {}, kStateBytes};
+  pools[0] = {sizeof(kvtwin_pool), "window", {sizeof(kvtwin_page_form), 1, 2, 2, 64, 16, "layer_first"}, 0, nullptr};
+  pools[1] = {sizeof(kvtwin_pool), "state", {}, kStateBytes, "float32"};
   return pools;
 }
 
@@ -223,7 +223,9 @@ TEST_P(PoolsOfKind, ObjectsOfAnotherNameOrSizeAreNotMixed) {
   }
   pools_[1].name = "other";
   EXPECT_EQ(get(opened(config()), kState, 1), KVTWIN_MISSING);
-  pools_[1].name = "state";
+  pools_[1].name = "state", pools_[1].identity = "bfloat16";
+  EXPECT_EQ(get(opened(config()), kState, 1), KVTWIN_MISSING);
+  pools_[1].identity = "float32";
   EXPECT_EQ(get(opened(config()), kState, 1), KVTWIN_OK);
   pools_[1].object_bytes = kStateBytes + 1;
   const Store store = opened(config());
