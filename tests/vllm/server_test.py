@@ -3,7 +3,7 @@
 inside the server, over a restart. No time is tested.
 
 Needs build/kvtwin, the environment of `tools/engine-env vllm-server` and the wheel of `tools/python-package`. Takes about
-4 minutes on two idle cores. With KVTWIN_DEEP=1 also models with sliding windows and with states.
+4 minutes on two idle cores. With KVTWIN_DEEP=1 also models with sliding windows and with states, and their restarts.
 """
 
 import json
@@ -69,8 +69,9 @@ class Device(Case):
 
 
 class Tier(Case):
-    def test_a_restarted_server_reads_the_blocks_and_answers_the_same(self):
-        flags = ("--blocks", str(BLOCKS), "--tier", str(self.folder / "tier"), *FLOAT32)
+    def restarted(self, *flags):
+        """Two servers, one after the other, with the same requests and the same tier. Checks that the answers are equal."""
+        flags = ("--tier", str(self.folder / "tier"), *flags)
         first = self.start(*flags)
         first.serve(requests())
         first.stop()
@@ -78,6 +79,11 @@ class Tier(Case):
         second.serve(requests())
         for number, (before, after) in enumerate(zip(first.served, second.served, strict=True)):
             self.assertEqual(before["answer"], after["answer"], f"request {number}")
+        return second
+
+    def test_a_restarted_server_reads_the_blocks_and_answers_the_same(self):
+        second = self.restarted("--blocks", str(BLOCKS), *FLOAT32)
+        for number, after in enumerate(second.served):
             # The first request of each prefix hits too. Of a prompt that ends with a block, vLLM may load all blocks.
             block = second.facts["block_tokens"]
             self.assertGreaterEqual(after["cached"], (len(after["prompt"]) - 1) // block * block, f"request {number}")
@@ -86,6 +92,16 @@ class Tier(Case):
         self.assertGreater(cached["disk"], 5000, cached)
         stored = subprocess.run(["du", "--bytes", "--summarize", self.folder / "tier"], capture_output=True, text=True).stdout
         self.assertGreater(int(stored.split()[0]), 10_000_000)
+
+    @unittest.skipUnless(DEEP, "KVTWIN_DEEP=1 is not set")
+    def test_a_restarted_server_of_a_model_with_windows_answers_the_same(self):
+        second = self.restarted("--model", "window", "--blocks", "201", *FLOAT32)
+        self.assertGreater(second.cached_tokens()["disk"], 1000)
+
+    @unittest.skipUnless(DEEP, "KVTWIN_DEEP=1 is not set")
+    def test_a_restarted_server_of_a_model_with_states_answers_the_same(self):
+        second = self.restarted("--model", "state", "--blocks", "61")
+        self.assertGreater(second.cached_tokens()["disk"], 1000)
 
 
 @unittest.skipUnless(DEEP, "KVTWIN_DEEP=1 is not set")
