@@ -24,7 +24,7 @@ from sglang.srt.mem_cache.pool_host.host_pool_decl import HostPoolDecl, HostPool
 from sglang.srt.mem_cache.pool_host.mamba import MambaPoolHost
 
 KV, SWA, MAMBA = PoolName.KV, PoolName.SWA, PoolName.MAMBA
-LAYOUT = "page_first"
+LAYOUT = "page_first_direct"
 
 hybrid_cache_controller.get_storage_hash_str = lambda tokens, prior, page_size=None: page_hashes(
     getattr(tokens, "token_ids", tokens), bytes.fromhex(prior) if prior else None, page_size)

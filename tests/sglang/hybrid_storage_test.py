@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from array import array
 from pathlib import Path
 
 import sglang_imports
@@ -16,6 +17,7 @@ import sglang_imports
 sglang_imports.prepare()
 
 import hybrid_storage as hybrid
+import hybrid_tree
 import storage_controller as sglang
 import torch
 from kvtwin.errors import InputError
@@ -23,6 +25,11 @@ from sglang.srt.mem_cache.hicache_storage import PoolHitPolicy, PoolName, PoolTr
 
 KV, SWA, MAMBA = PoolName.KV, PoolName.SWA, PoolName.MAMBA
 PAGES = 12
+# Settings of a server, by kind of model.
+SHAPES = {"window": dict(window=64, window_tokens=2048, host_window_tokens=4096),
+          "state": dict(states=40, host_states=80, state_chunk=64, track_interval=64),
+          "window and state": dict(window=64, window_tokens=2048, host_window_tokens=4096, states=40, host_states=80, state_chunk=64,
+                                   track_interval=64)}
 
 
 def flags(folder, **options):
@@ -126,6 +133,45 @@ class Kinds(Case):
                 engine = self.engine("state", folder=str(layers), pools=pools)
                 stored, _ = engine.back_up(engine.tokens(PAGES), {MAMBA: [PAGES - 1]}, 3)
                 self.assert_read(engine, engine.tokens(PAGES), stored, {MAMBA: [PAGES - 1]})
+
+
+class Trees(Case):
+    """SGLang's tree, controller and host pools: requests are served, written to the host and to storage, and after a restart
+    prefetched."""
+
+    def served(self, kind, core, backend, extra, given=None):
+        """Serves conversations. Returns each request's loaded and hit tokens, and the storage."""
+        server = hybrid_tree.Server(backend, extra, given, core=core, page=16, full_tokens=4096, host_tokens=8192, chunk=256,
+                                    **SHAPES[kind])
+        draw, outcomes = random.Random(kind), []
+        shared = [draw.randrange(1000) for _ in range(200)]
+        for number in range(24):
+            length = draw.randint(40, 300)
+            prompt = array("q", (shared if number % 3 else []) + [draw.randrange(1000) for _ in range(length)])
+            loaded = server.fetch(f"r{number}", prompt) if given is not None else 0
+            request, outcome = server.start(f"r{number}", prompt)
+            server.finish(request, array("q", [draw.randrange(1000) for _ in range(20)]))
+            server.settle()
+            outcomes.append((loaded, outcome["hit"], outcome["device"], outcome["host"]))
+        server.close()
+        return outcomes, server.storage
+
+    def test_a_restarted_server_hits_as_over_sglangs_files(self):
+        os.environ["SGLANG_HICACHE_FILE_BACKEND_STORAGE_DIR"] = str(self.folder / "files")
+        self.addCleanup(os.environ.pop, "SGLANG_HICACHE_FILE_BACKEND_STORAGE_DIR", None)
+        for kind in SHAPES:
+            for core in ("python", "rust"):
+                results = []
+                for backend, extra in (("dynamic", flags(self.folder / f"{kind} {core}")), ("file", {})):
+                    shutil.rmtree(self.folder / "files", ignore_errors=True)
+                    first, storage = self.served(kind, core, backend, extra)
+                    second, again = self.served(kind, core, backend, extra, storage.given)
+                    results.append((first, second, again.compared))
+                with self.subTest(kind=kind, core=core):
+                    self.assertEqual(results[0][:2], results[1][:2])  # SGLang moves KV pages of its files in another way
+                    self.assertGreater(sum(loaded for loaded, *_ in results[0][1]), 2000)
+                    self.assertGreater(sum(hit for _, hit, *_ in results[0][1]), sum(hit for _, hit, *_ in results[0][0]) + 1000)
+                    self.assertGreater(min(results[0][2].values()), 5, results[0][2])
 
 
 class Identity(Case):
@@ -241,7 +287,7 @@ class Refusals(Case):
     def test_pools_without_addresses_are_refused_by_name(self):
         kv = sglang.mha_pool(hybrid.LAYOUT, 64)
         states = hybrid.mamba_pool(4, extra=(torch.zeros((1, 8)),))  # side states, which SGLang gives no address of
-        with self.assertRaisesRegex(ValueError, "pool 'mamba' .MambaPoolHost, layout page_first. gives no addresses"):
+        with self.assertRaisesRegex(ValueError, "pool 'mamba' .MambaPoolHost, layout page_first_direct. gives no addresses"):
             self.engine("state", pools=({KV: kv, MAMBA: states}, {MAMBA: (1, None)}))
 
     def test_block_groups_are_refused(self):
