@@ -44,7 +44,7 @@ typedef struct kvtwin_store_terms {
   uint32_t struct_size;
   const char* text;     /* what follows the '?' of the URL; never NULL */
   const char* password; /* of the environment or of kvtwin_store_config; empty: none */
-  const char* pool;     /* empty: pages; else the name of the pool, for example "state" */
+  const char* pool;     /* empty: pages; else the pool: "pool1" or "draft" of kvtwin run, or kvtwin_pool.name */
   uint64_t value_bytes; /* of each value of this store */
 } kvtwin_store_terms;
 

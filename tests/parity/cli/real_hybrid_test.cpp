@@ -146,6 +146,16 @@ TEST_F(RealHybridTiers, AServerKeepsEveryKind) {
 }
 #endif
 
+// The example of docs/examples/store: it opens a store for the pages, and one for each pool.
+TEST_F(RealHybridTiers, AStoreLibraryKeepsEveryKind) {
+  std::uint64_t seed = 80;
+  for (const HybridKind& kind : kHybridKinds) {
+    const std::string url = std::string("library:") + kBuildFolder + "/store_library/files_store.so?" +
+                            (folder_ / (std::string("values-") + kind.verified));
+    fill_and_read(kind, "remote", {"tiers.remote.tokens=100000", "tiers.remote.url=" + url}, ++seed);
+  }
+}
+
 TEST_F(RealHybridTiers, RefusesWhatIsNotThere) {
   const Folder folder;
   const Settings settings = hybrid_work(folder, kHybridKinds[0], 1);
