@@ -177,8 +177,8 @@ TEST_P(PoolsOfKind, EachPoolGivesBackWhatWasPut) {
 TEST_P(PoolsOfKind, ALookUpSaysWhichLengthsAreUsable) {
   const Store store = opened(config());
   for (std::uint64_t page = 0; page < 10; ++page) EXPECT_EQ(put(store, 0, page), KVTWIN_OK);
-  for (const std::uint64_t page : {2, 3, 4, 8, 9}) EXPECT_EQ(put(store, kWindow, page), KVTWIN_OK);
-  for (const std::uint64_t page : {3, 7}) EXPECT_EQ(put(store, kState, page), KVTWIN_OK);
+  for (const std::uint64_t page : {2U, 3U, 4U, 8U, 9U}) EXPECT_EQ(put(store, kWindow, page), KVTWIN_OK);
+  for (const std::uint64_t page : {3U, 7U}) EXPECT_EQ(put(store, kState, page), KVTWIN_OK);
   std::vector<kvtwin_need> none, window{need_of(kWindow, 2, false)}, state{need_of(kState, 1, false)};
   std::vector<kvtwin_need> both{need_of(kWindow, 2, false), need_of(kState, 1, true)};
   EXPECT_EQ(usable(store, 0, 12, none, 10), "111111111100");
