@@ -215,7 +215,7 @@ void EventLoop::notify(std::uint32_t peer, const Notice& notice) {
   const CallTimer call(*this);
   KV_CHECK(hand_overs_ != nullptr, "an engine with a role sends notices");
   if (notice.kind == NoticeKind::room) {
-    device_->expect_pages(notice.slots);
+    device_->expect_pages(notice.slots, notice.beside);
     const std::pair part{notice.request, notice.attempt};
     if (ended_rooms_.erase(part) == 0 && !lost_peers_.contains(peer)) rooms_[part] = peer;
   }

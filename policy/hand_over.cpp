@@ -201,12 +201,17 @@ void HandOvers::end_if_quiet(std::map<PartId, Part>::iterator at) {
 }
 
 void HandOvers::send(NoticeKind kind, const Request& request, Pages first, std::span<const SlotId> slots) {
+  std::vector<Pages> beside;
+  for (const Tokens window : kind == NoticeKind::room ? config_.windows() : std::vector<Tokens>()) {
+    beside.push_back(handed_slots(window, request.record.prompt_tokens, config_.shape.page_tokens));
+  }
   Notice notice;
   notice.kind = kind;
   notice.request = request.record.request;
   notice.attempt = request.record.attempt;
   notice.first = first;
   notice.slots = slots;
+  notice.beside = beside;
   substrate_.notify(request.record.peer, notice);
 }
 

@@ -60,10 +60,13 @@ struct Verification {
   bool flipped = false;             // the bit of a test was flipped, if requested
 };
 
-// The device pool as memory of this process, in the layout layer_first. The memory exists as long as `owner`.
+// A device pool as memory of this process, in the layout layer_first. The memory exists as long as `owner`.
 struct DevicePool {
   std::span<std::byte> bytes;
   std::shared_ptr<const void> owner;
+  KvShape shape;          // of a slot
+  Pages pages = 0;        // slots
+  std::size_t slots = 0;  // which slots: 0, or 1 + index in EngineConfig::pools. A draft model's pool has those of 0
 };
 
 class Device {
@@ -86,10 +89,12 @@ class Device {
   // The same for a pool beside pool 0, by its number from 1 on. Its keys are those of pool_page_key().
   // Requires: the pool is there.
   virtual PageMemory& pool_memory(std::size_t pool) = 0;
-  // Returns the device pool, for one-sided writes of other processes. Empty if it is no memory of this process.
-  virtual DevicePool pool() { return {}; }
-  // Another engine may write pages into these slots from now on. A pass that reads them names their keys.
-  virtual void expect_pages(std::span<const SlotId> slots) = 0;
+  // Returns the device pools, for one-sided writes of other processes: first that of full attention. Empty if they are
+  // no memory of this process.
+  virtual std::vector<DevicePool> pools() { return {}; }
+  // Another engine may write into these slots from now on: first of pages, then of each pool of EngineConfig::pools as
+  // many as `beside` says. A pass that reads them names their keys.
+  virtual void expect_pages(std::span<const SlotId> slots, std::span<const Pages> beside) = 0;
   // Requests an early end. The operation is still answered.
   virtual void cancel(OperationId id) = 0;
   // The event loop has taken this operation's completion.

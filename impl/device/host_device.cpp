@@ -29,7 +29,9 @@ class HostEngine final : public PageEngine {
   explicit HostEngine(const HostDeviceConfig& config);
 
   std::byte* host_pool() const override { return host_.data(); }
-  DevicePool device_pool() const override { return {{device_->data(), device_->bytes()}, device_}; }
+  DevicePool device_pool() const override {
+    return {{device_->data(), device_->bytes()}, device_, config_.shape, config_.device_pages, config_.pool};
+  }
   bool load(const TransferJob& job) override;
   Pages back_up(const TransferJob& job) override;
   void begin_pass(const PassJob&, std::span<const std::uint32_t>) override {}

@@ -60,6 +60,11 @@ class KvPools final : public PageMemory {
   // ---- the event loop
   // A transfer writes the device slot.
   void arrives(SlotId slot) { landed_since_[slot] = true; }
+  // Another engine may write the device slot.
+  void expect(SlotId slot) {
+    ledger_.expect_page(slot);
+    arrives(slot);
+  }
   // The pass, by its number, uses the slot. `gated`: it waits for loads. Returns whether a transfer has written the
   // slot since the last pass that used it.
   bool use(SlotId slot, bool writes, std::uint64_t pass, bool gated);

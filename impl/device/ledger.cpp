@@ -61,11 +61,7 @@ void Ledger::begin_pass(const PassJob& job) {
   for (const PassJob::Sequence& sequence : job.sequences) {
     const Tokens end = sequence.context + sequence.fresh;
     for (std::size_t page = 0; page < sequence.context / page_tokens; ++page) {
-      const SlotId slot = job.slots[sequence.first_page + page];
-      if (!expected_[slot]) continue;
-      expected_[slot] = false;
-      device_notes_[slot] =
-          SlotNote{.key = job.keys[sequence.first_page + page], .tokens = shape_.page_tokens, .handed_over = true};
+      reads(job.slots[sequence.first_page + page], job.keys[sequence.first_page + page]);
     }
     for (Tokens at = sequence.context / page_tokens; at * page_tokens < end; ++at) {
       const SlotId slot = job.slots[sequence.first_page + at];

@@ -51,6 +51,12 @@ class Ledger {
     device_notes_[slot] = SlotNote{};
     expected_[slot] = true;
   }
+  // A pass reads the whole page. Notes it if it is expected.
+  void reads(SlotId slot, const PageKey& key) {
+    if (!expected_[slot]) return;
+    expected_[slot] = false;
+    device_notes_[slot] = SlotNote{.key = key, .tokens = shape_.page_tokens, .handed_over = true};
+  }
   // Marks the pages that the pass will overwrite as empty, even if the pass fails.
   void begin_pass(const PassJob& job);
   // The tokens of the step have been written. Returns the first slot whose page is now complete, or kNoSlot.

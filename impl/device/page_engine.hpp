@@ -63,7 +63,7 @@ class PageEngine {
   // Returns the host pool: config.host_pages pages in config.host_layout. The CPU may read and write it.
   virtual std::byte* host_pool() const = 0;
 
-  // Returns the device pool; empty if it is no memory of this process.
+  // Returns the device pool; without bytes if it is no memory of this process.
   virtual DevicePool device_pool() const { return {}; }
 
   // ---- thread: host-to-device

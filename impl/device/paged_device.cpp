@@ -6,6 +6,7 @@
 #include <exception>
 #include <iterator>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <thread>
@@ -56,8 +57,8 @@ class PagedDevice final : public Device {
   void announce_get(OperationId get, const StorageOperation& operation) override;
   void landed(OperationId get, bool done) override;
   PageMemory& memory() override { return target(); }
-  DevicePool pool() override { return target().engine().device_pool(); }
-  void expect_pages(std::span<const SlotId> slots) override;
+  std::vector<DevicePool> pools() override;
+  void expect_pages(std::span<const SlotId> slots, std::span<const Pages> beside) override;
   PageMemory* draft_memory() override { return draft_ == nullptr || draft_->config().stays ? nullptr : draft_; }
   PageMemory& pool_memory(std::size_t pool) override { return *stores_[store_of_pool_.at(pool - 1)]; }
   Verification finish() override;
@@ -435,10 +436,26 @@ void PagedDevice::announce_get(OperationId get, const StorageOperation& operatio
   announced_[get] = flight;
 }
 
-void PagedDevice::expect_pages(std::span<const SlotId> slots) {
-  for (const SlotId slot : slots) {
-    target().ledger().expect_page(slot);
+std::vector<DevicePool> PagedDevice::pools() {
+  std::vector<DevicePool> pools;
+  for (const auto& store : stores_) {
+    DevicePool pool = store->engine().device_pool();
+    if (pool.bytes.empty()) return {};
+    if (store->config().kind != KvKind::draft) pools.push_back(std::move(pool));
+  }
+  return pools;
+}
+
+void PagedDevice::expect_pages(std::span<const SlotId> slots, std::span<const Pages> beside) {
+  KV_CHECK(beside.size() == store_of_pool_.size(), "room is of every pool");
+  const Pages others = std::accumulate(beside.begin(), beside.end(), Pages{0});
+  for (const SlotId slot : slots.first(slots.size() - others)) {
+    target().expect(slot);
     arrives(slot);
+  }
+  std::span<const SlotId> rest = slots.last(others);
+  for (std::size_t pool = 0; pool < beside.size(); rest = rest.subspan(beside[pool++])) {
+    for (const SlotId slot : rest.first(beside[pool])) stores_[store_of_pool_[pool]]->expect(slot);
   }
 }
 
@@ -634,10 +651,12 @@ bool PagedDevice::read_states(const PassJob& job, std::uint64_t number, bool fir
       const StatePass::Sequence& state = states.sequences[i];
       const Tokens length = job.context(job.sequences[i], number);
       if (length == 0) continue;
+      const PageKey key = pools.state_key_of(job, i, length, config_);
+      if (first) pools.ledger().reads(state.from, key);
       if (first && state.from != state.running) {
         read.copies.emplace_back(state.from, state.running);
       }
-      add_state(read, job.sequences[i].request, true, state.running, pools.state_key_of(job, i, length, config_));
+      add_state(read, job.sequences[i].request, true, state.running, key);
     }
     if (read.slots.empty()) continue;
     if (!run_part(read, 0, first, stalled)) return false;

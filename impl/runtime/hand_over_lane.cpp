@@ -25,17 +25,20 @@ void HandOverLane::submit(OperationId id, const HandOverOperation& operation) {
   const auto job = std::make_shared<Job>();
   job->id = id;
   job->part = {operation.request, operation.attempt};
-  std::shared_ptr<Part>& part = parts_[job->part];
-  if (part == nullptr) part = std::make_shared<Part>();
-  ++part->in_flight;
-  job->fate = part;
+  std::shared_ptr<Part>& fate = parts_[job->part];
+  if (fate == nullptr) fate = std::make_shared<Part>();
+  ++fate->in_flight;
+  job->fate = fate;
   job->number = ++submitted_;
   job->peer = operation.peer;
   job->first = operation.first;
   job->last = operation.last;
   job->bytes = operation.work.bytes;
   job->pass = operation.pass;
-  job->pages.assign(operation.pages.begin(), operation.pages.end());
+  job->moves.push_back({0, {operation.pages.begin(), operation.pages.end()}});
+  for (const HandOverOperation::Part& part : operation.parts) {
+    job->moves.push_back({part.pool + 1, {part.moves.begin(), part.moves.end()}});
+  }
   flights_[id] = job;
   waiting_.push_back(job);
   start_ready();
@@ -79,7 +82,7 @@ Status HandOverLane::write(Job& job, Finished& finished) {
   if (job.gate_failed) return Status::gate_failed;
   if (job.cancelled.load(std::memory_order_relaxed)) return Status::cancelled;
   if (job.fate->gap.is_before(job.first)) return Status::failed;
-  switch (pools_->write(job.peer, job.pages, job.cancelled)) {
+  switch (pools_->write(job.peer, job.moves, job.cancelled)) {
     case PeerPools::Answer::done: return Status::done;
     case PeerPools::Answer::stopped: return Status::cancelled;
     case PeerPools::Answer::failed: break;

@@ -1,6 +1,6 @@
-// The lane `peer` of the real world: hands pages of a prefill engine's device pool over to decode engines, and sends
-// the notices of both roles (policy/hand_over.hpp). Each rank of an engine has a lane, and writes to the rank of its
-// number.
+// The lane `peer` of the real world: hands pages, windows and states of a prefill engine's device pools over to decode
+// engines, and sends the notices of both roles (policy/hand_over.hpp). Each rank of an engine has a lane, and writes to
+// the rank of its number.
 //
 //   submit() --> queue --its pass has ended--> thread: PeerPools::write() --> CompletionQueue
 //                                                       \-- after the last page --> EnginePost::landed
@@ -38,8 +38,13 @@ class PeerPools {
     late      // no end in time: bytes may still land
   };
   virtual ~PeerPools() = default;
-  // Writes the page in each own slot `source` to the slot `target` of engine `peer`.
-  virtual Answer write(std::uint32_t peer, std::span<const PageMove> pages, const std::atomic<bool>& stop) = 0;
+  // What a write moves between the slots of one kind, which several pools may have (DevicePool::slots).
+  struct Moves {
+    std::size_t slots = 0;
+    std::vector<PageMove> moves;
+  };
+  // Writes what is in each own slot `source` to the slot `target` of engine `peer`.
+  virtual Answer write(std::uint32_t peer, std::span<const Moves> all, const std::atomic<bool>& stop) = 0;
 };
 
 // The last pages of a request, of this rank, are in the decode engine's pool. `write`: number of the operation that
@@ -96,7 +101,7 @@ class HandOverLane {
     Bytes bytes = 0;  // of all ranks
     OperationId pass = OperationId::none;
     bool gate_failed = false;
-    std::vector<PageMove> pages;
+    std::vector<PeerPools::Moves> moves;
     std::atomic<bool> cancelled{false};
   };
   using JobPtr = std::shared_ptr<Job>;

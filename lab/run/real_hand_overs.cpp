@@ -2,6 +2,8 @@
 
 #include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "impl/remote/peer_pools.hpp"
 #include "lab/error.hpp"
@@ -32,17 +34,15 @@ void refuse_roles(const Experiment& experiment, const Setup& setup) {
 std::unique_ptr<HandOverLane> open_hand_overs(const Experiment& experiment, const Setup& setup, Device& device,
                                               RealEngines* engines, RealRanks* ranks) {
   if (setup.decode == nullptr) return nullptr;
-  const DevicePool pool = device.pool();
-  if (pool.bytes.empty()) {
+  std::vector<DevicePool> device_pools = device.pools();
+  if (device_pools.empty()) {
     throw InputError(experiment.where("cluster.prefill") +
-                     ": hand-overs of a real run need real.device = host, whose pool is memory of the process; take "
+                     ": hand-overs of a real run need real.device = host, whose pools are memory of the process; take "
                      "that, or kvtwin simulate");
   }
   const bool prefills = !setup.is_decode_engine(0);
   PeerPoolsConfig config;
   config.library = experiment.text("real.nixl_library");
-  config.shape = setup.engine.shape;
-  config.pages = setup.engine_of(0).device_pages;
   config.process = ranks->rank();
   for (std::size_t engine = 0; engine < setup.world.engines; ++engine) {
     const bool decodes = engine >= setup.roles.prefill;
@@ -51,7 +51,7 @@ std::unique_ptr<HandOverLane> open_hand_overs(const Experiment& experiment, cons
   config.exchange = [ranks](const std::string& own) { return ranks->group().share(own); };
   std::unique_ptr<PeerPools> pools;
   try {
-    pools = open_peer_pools(config, pool);
+    pools = open_peer_pools(config, std::move(device_pools));
   } catch (const std::runtime_error& error) {
     throw InputError(experiment.where("real.nixl_library") + ": " + error.what());
   }

@@ -40,20 +40,12 @@ void share_what_one_rank_writes(Setup& setup) {
 
 // Windows and states run where the engine has SGLang's pools for them.
 void refuse_model(const Experiment& experiment, const Setup& setup) {
-  const bool pools = !setup.engine.pools.empty() && setup.model.inexact.empty();
-  if (!pools) {
-    const std::string refusal = refuse_in_run(setup.model);
-    if (refusal.empty()) return;
-    const bool blocks = !setup.engine.block_groups.groups.empty() && setup.model.inexact.empty();
-    throw InputError(experiment.where("model.name") + ": " + refusal +
-                     (blocks ? " With engine = sglang, a real run moves its windows and states." : ""));
-  }
-  const std::string what =
-      "a real run moves the windows and states of " + setup.model.name + " between device, host and storage tiers";
-  if (setup.decode != nullptr) {
-    throw InputError(experiment.where("model.name") + ": " + what +
-                     ", and not yet between engines; leave out cluster.prefill, or use kvtwin simulate");
-  }
+  if (!setup.engine.pools.empty() && setup.model.inexact.empty()) return;
+  const std::string refusal = refuse_in_run(setup.model);
+  if (refusal.empty()) return;
+  const bool blocks = !setup.engine.block_groups.groups.empty() && setup.model.inexact.empty();
+  throw InputError(experiment.where("model.name") + ": " + refusal +
+                   (blocks ? " With engine = sglang, a real run moves its windows and states." : ""));
 }
 
 void refuse_what_cannot_run(const Experiment& experiment, const Setup& setup) {

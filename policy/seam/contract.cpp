@@ -1,6 +1,7 @@
 #include "policy/seam/contract.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <variant>
 #include <vector>
 
@@ -148,9 +149,11 @@ BrokenTerm SeamContract::judge_handed(const HandOverOperation& operation, const 
 
 BrokenTerm SeamContract::judge_notice(const Notice& notice) const {
   switch (notice.kind) {
-    case NoticeKind::room:
+    case NoticeKind::room: {
       if (expected_.contains({notice.request, notice.attempt})) return "room is given once";
-      return notice.slots.empty() ? "room has at least one page" : nullptr;
+      const Pages beside = std::accumulate(notice.beside.begin(), notice.beside.end(), Pages{0});
+      return notice.slots.size() <= beside ? "room has at least one page" : nullptr;
+    }
     case NoticeKind::cancel:
     case NoticeKind::withdrawn: return nullptr;
     case NoticeKind::handed:

@@ -248,6 +248,8 @@ struct Notice {
   // Room: leased device slots of the pages from `first` to the end of the prompt; then of each pool beside pool 0 as
   // many as handed_slots() says.
   std::span<const SlotId> slots;
+  // Room, for the world of the sender only: how many of the last slots are of each pool beside pool 0.
+  std::span<const Pages> beside = {};
 };
 
 class Substrate {

@@ -4,57 +4,20 @@
 
 #include <string>
 
-#include "tests/engines_run.hpp"
 #include "tests/random_deaths.hpp"
-#include "tests/remote/environment.hpp"
+#include "tests/remote/roles_run.hpp"
 
 #if KVTWIN_HAVE_MPI
 namespace kvtwin::test {
 namespace {
-
-Settings with_roles(std::size_t prefill, std::size_t decode, std::size_t ranks = 1) {
-  Settings settings = small_engines(1, ranks);
-  settings.erase(settings.begin());  // cluster.engines
-  return settings + Settings{"cluster.prefill=" + std::to_string(prefill), "cluster.decode=" + std::to_string(decode),
-                             "tiers.device.tokens=1600", "cluster.hand_over=chunks"};
-}
-
-Settings with_library() { return {"real.nixl_library=" + remote_packages().string()}; }
-
-void expect_right_pages(const Folder& folder, const Simulated& real, std::size_t engines, std::size_t ranks = 1) {
-  EXPECT_EQ(real.report.at("real").at("verified").at("wrong_reads"), 0);
-  EXPECT_GT(real.report.at("hand_overs").at("bytes").get<std::uint64_t>(), 0U);
-  expect_equal_journals(folder, real.report, engines, ranks);
-  EXPECT_EQ(run({"replay", folder / "run"}).exit_code, 0) << "the folder";
-}
 
 // Requests far apart are decided as in the simulation.
 void expect_simulated_decisions(std::size_t engines, std::size_t ranks) {
   for (const char* unit : {"chunks", "whole"}) {
     SCOPED_TRACE(unit);
     const Folder folder;
-    const Settings settings = model_of_ranks(folder) + one_after_another(folder, 5, 30) +
-                              with_roles(engines / 2, engines / 2, ranks) +
-                              Settings{"cluster.hand_over=" + std::string(unit), "cluster.hand_over_min_tokens=250"};
-    const Simulated expected = simulate(settings);
-    const Outcome outcome = run_ranks(folder, settings + with_library(), engines * ranks);
-    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-    const Simulated real = read_run(outcome, folder.path() / "run");
-    const Table simulated(expected.requests_csv), got(real.requests_csv);
-    ASSERT_EQ(simulated.size(), 30U);
-    ASSERT_EQ(got.size(), 30U);
-    for (std::size_t row = 0; row < 30; ++row) {
-      const std::size_t at = got.row_of("request", simulated.integer(row, "request"));
-      for (const char* count : {"engine", "prompt_tokens", "output_tokens", "hit_device", "hit_host", "miss"}) {
-        EXPECT_EQ(simulated.text(row, count), got.text(at, count)) << count << " of row " << row;
-      }
-    }
-    for (const char* figure : {"requests", "pages", "bytes", "fell_back", "sent_again"}) {
-      EXPECT_EQ(real.report.at("hand_overs").at(figure), expected.report.at("hand_overs").at(figure)) << figure;
-    }
-    EXPECT_GT(real.report.at("hand_overs").at("requests").get<int>(), 10);
-    EXPECT_LT(real.report.at("hand_overs").at("requests").get<int>(), 30) << "short prompts stay whole";
-    expect_right_pages(folder, real, engines, ranks);
+    expect_simulated_decisions(folder, model_of_ranks(folder) + Settings{"cluster.hand_over=" + std::string(unit)},
+                               engines, ranks);
   }
 }
 
@@ -136,24 +99,6 @@ TEST(RealRoles, WriteByChunksInsteadOfLayers) {
             std::string::npos);
   EXPECT_NE(real.report.at("notes").dump().find("so this is chunks"), std::string::npos);
   expect_right_pages(folder, real, 2, 2);
-}
-
-Outcome run_roles_and_kill(const Folder& folder, std::size_t prefill, std::size_t decode, std::size_t ranks,
-                           std::size_t killed) {
-  const Settings settings = busy_ranks(folder, 4, requests_around_a_kill(ranks)) + with_roles(prefill, decode, ranks) +
-                            with_library() + Settings{"workload.time_scale=0.1"};
-  return run_and_kill(folder, settings, prefill + decode, ranks, killed);
-}
-
-// `killed`: a process. The other ranks of its engine end with it.
-void expect_others_serve(std::size_t prefill, std::size_t decode, std::size_t ranks, std::size_t killed) {
-  const std::size_t dead = killed / ranks;
-  const Folder folder;
-  const Outcome outcome = run_roles_and_kill(folder, prefill, decode, ranks, killed);
-  expect_served_by_others(folder, outcome, prefill + decode, ranks, dead);
-  if (testing::Test::HasFatalFailure()) return;
-  const Json report = Json::parse(text_of(folder / "run/report.json"));
-  EXPECT_GT(report.at("hand_overs").at(dead < prefill ? "fell_back" : "sent_again").get<int>(), 0);
 }
 
 TEST(RealRoles, TheOthersServeTheRequestsOfAPrefillEngineThatDies) { expect_others_serve(2, 2, 1, 1); }

@@ -18,9 +18,12 @@ namespace {
 // Writes nothing. Each write waits until the test lets it end.
 class HeldPools final : public PeerPools {
  public:
-  Answer write(std::uint32_t, std::span<const PageMove> pages, const std::atomic<bool>& stop) override {
+  Answer write(std::uint32_t, std::span<const Moves> all, const std::atomic<bool>& stop) override {
     std::unique_lock lock(mutex_);
-    written_.push_back(pages.front().target);
+    for (const Moves& of : all) {
+      for (const PageMove& move : of.moves) slots_.emplace_back(of.slots, move.source, move.target);
+    }
+    written_.push_back(all.front().moves.front().target);
     changed_.notify_all();
     changed_.wait(lock, [this] { return !answers_.empty(); });
     const Answer answer = answers_.front();
@@ -38,12 +41,18 @@ class HeldPools final : public PeerPools {
     changed_.wait(lock, [&] { return written_.size() >= writes; });
     return written_;
   }
+  // All that was to move: kind of slots, source, target.
+  std::vector<std::tuple<std::size_t, SlotId, SlotId>> slots() {
+    const std::lock_guard lock(mutex_);
+    return slots_;
+  }
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Answer> answers_;
   std::vector<SlotId> written_;
+  std::vector<std::tuple<std::size_t, SlotId, SlotId>> slots_;
 };
 
 class HandOverLaneTest : public testing::Test, public EnginePost {
@@ -61,9 +70,11 @@ class HandOverLaneTest : public testing::Test, public EnginePost {
     landed_.emplace_back(peer, pages.request, pages.write);
   }
   // Writes one page of the prompt, which has the number of its target slot.
-  OperationId submit(RequestId request, SlotId target, bool last = false, OperationId pass = OperationId::none) {
+  OperationId submit(RequestId request, SlotId target, bool last = false, OperationId pass = OperationId::none,
+                     std::vector<HandOverOperation::Part> parts = {}) {
     const PageMove move{{}, 0, target};
     HandOverOperation operation;
+    operation.parts = std::move(parts);
     operation.request = request;
     operation.peer = 7;
     operation.first = target;
@@ -131,6 +142,16 @@ TEST_F(HandOverLaneTest, WaitsForItsPassAndFailsWithIt) {
   expect(second, Status::done);
   expect(third, Status::gate_failed);
   EXPECT_TRUE(landed_.empty());
+}
+
+TEST_F(HandOverLaneTest, WritesWindowsAndStatesWithThePages) {
+  const std::vector<PageMove> windows{{{}, 3, 4}, {{}, 5, 6}}, state{{{}, 7, 8}};
+  const OperationId all = submit(1, 10, true, OperationId::none, {{0, windows}, {1, state}});
+  pools_->answer(PeerPools::Answer::done);
+  expect(all, Status::done);
+  using Slots = std::tuple<std::size_t, SlotId, SlotId>;
+  EXPECT_EQ(pools_->slots(), (std::vector{Slots{0, 0, 10}, Slots{1, 3, 4}, Slots{1, 5, 6}, Slots{2, 7, 8}}));
+  EXPECT_EQ(landed_.size(), 1U);
 }
 
 // Also those that are submitted after the completion: another rank may not know of the failure yet.

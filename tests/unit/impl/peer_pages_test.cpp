@@ -4,9 +4,7 @@
 
 #include <thread>
 
-#include "impl/runtime/shared_library.hpp"
-#include "tests/nixl_stand_in/nixl_stand_in.hpp"
-#include "tests/paths.hpp"
+#include "tests/nixl_stand_in_rig.hpp"
 #include "tests/peer_rig.hpp"
 #include "tests/splitmix.hpp"
 
@@ -17,16 +15,10 @@ using Mode = NixlStandIn::Mode;
 constexpr TimeNs kShort = 1'000'000;
 constexpr Pages kPages = 64;
 
-NixlStandIn& nixl() {
-  static const SharedLibrary library("the stand-in", {built("libnixl_stand_in.so")}, "build it");
-  static NixlStandIn& one = *library.find<NixlStandIn*>("kvtwin_nixl_stand_in");
-  return one;
-}
-
 PeerConfig named(const std::string& name, TimeNs timeout = 60 * kNsPerSecond) {
   PeerConfig config;
   config.name = name;
-  config.library = built("libnixl_stand_in.so");
+  config.library = nixl_stand_in_library();
   config.timeout = timeout;
   config.bytes_in_flight = 1000;  // several transfers a call
   return config;

@@ -7,9 +7,7 @@
 #include <memory>
 
 #include "impl/remote/remote_backend.hpp"
-#include "impl/runtime/shared_library.hpp"
-#include "tests/nixl_stand_in/nixl_stand_in.hpp"
-#include "tests/paths.hpp"
+#include "tests/nixl_stand_in_rig.hpp"
 #include "tests/peer_store_medium.hpp"
 #include "tests/store_rig.hpp"
 
@@ -18,16 +16,10 @@ namespace {
 
 using Mode = NixlStandIn::Mode;
 
-NixlStandIn& nixl() {
-  static const SharedLibrary library("the stand-in", {built("libnixl_stand_in.so")}, "build it");
-  static NixlStandIn& one = *library.find<NixlStandIn*>("kvtwin_nixl_stand_in");
-  return one;
-}
-
 PeerStoreConfig stand_in() {
   nixl().reset();
   PeerStoreConfig config;
-  config.library = built("libnixl_stand_in.so");
+  config.library = nixl_stand_in_library();
   config.timeout = 60 * kNsPerSecond;
   return config;
 }
