@@ -35,6 +35,7 @@ struct DeviceConfig {
   RankGroup* ranks = nullptr;
   double slow_factor = 1;  // factor on the duration of copies
   bool stays = false;      // of a draft model's pool: its pages never leave the device, nor come back
+  bool handed = false;     // of a draft model's pool: its pages go with the target's when they are handed over
 
   // For tests: flips one bit, drawn from the seed, of the first page that a pass completes in device memory, or of the
   // first host page before its load.

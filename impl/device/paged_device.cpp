@@ -382,9 +382,13 @@ PassJob PagedDevice::draft_job(const PassJob& target, std::size_t store, Tokens 
       std::size_t end = page;
       while (end < whole.pages && !lacks(end)) ++end;
       if (end > page) {
+        // A page that the prompt fills in part was handed over without the draft's KV. Its new tokens are left out,
+        // too.
+        const Tokens first = page * page_tokens, begin = std::max(whole.context, first);
         const Tokens context = std::min(whole.context, end * page_tokens);
-        job.sequences.push_back({whole.request, context - std::min(context, page * page_tokens),
-                                 end == whole.pages ? whole.fresh : 0, whole.first_page + page, end - page});
+        job.sequences.push_back({whole.request, context - std::min(context, first),
+                                 end == whole.pages ? whole.context + whole.fresh - begin : 0, whole.first_page + page,
+                                 end - page});
       }
       for (page = end; page < whole.pages && lacks(page); ++page) left_out_.fetch_add(1, std::memory_order_relaxed);
     }
@@ -441,7 +445,7 @@ std::vector<DevicePool> PagedDevice::pools() {
   for (const auto& store : stores_) {
     DevicePool pool = store->engine().device_pool();
     if (pool.bytes.empty()) return {};
-    if (store->config().kind != KvKind::draft) pools.push_back(std::move(pool));
+    if (store->config().kind != KvKind::draft || store->config().handed) pools.push_back(std::move(pool));
   }
   return pools;
 }
@@ -451,7 +455,9 @@ void PagedDevice::expect_pages(std::span<const SlotId> slots, std::span<const Pa
   const Pages others = std::accumulate(beside.begin(), beside.end(), Pages{0});
   for (const SlotId slot : slots.first(slots.size() - others)) {
     target().expect(slot);
-    arrives(slot);
+    if (draft_ == nullptr) continue;
+    if (draft_->config().handed) draft_->ledger().expect_page(slot);
+    lacks_draft_[slot] = !draft_->config().handed;
   }
   std::span<const SlotId> rest = slots.last(others);
   for (std::size_t pool = 0; pool < beside.size(); rest = rest.subspan(beside[pool++])) {

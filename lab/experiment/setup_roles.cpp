@@ -36,13 +36,12 @@ bool has_roles(const Experiment& e) {
                      ", and cluster.prefill and cluster.decode give " + std::to_string(prefill + decode) +
                      " engines; leave it out");
   }
-  if (e.text("model.draft.kind") == "side_pool" ||
-      (e.text("model.draft.kind") == "packed" && !e.flag("model.draft.restore"))) {
+  if (e.text("model.draft.kind") != "none" && !e.flag("model.draft.restore")) {
     throw InputError(
-        e.where("model.draft.kind") +
-        ": engines with roles (cluster.prefill) hand the draft model's KV over in the target's pages; set it "
-        "to packed with model.draft.restore, or to none and give the decode engines a draft model in "
-        "cluster.decode_set");
+        e.where("model.draft.restore") +
+        ": is false, and prefill engines (cluster.prefill) hand the draft model's KV of all pages over, also of those "
+        "that came back from other tiers; set it to true, or set model.draft.kind to none and give the decode engines "
+        "a draft model in cluster.decode_set");
   }
   return true;
 }
@@ -127,6 +126,18 @@ void configure_roles(const Experiment& e, const HardwareSpec* hardware, Setup& s
     throw InputError(where + ": the decode engines' pages are not the prefill engines'; " +
                      "cache.page_tokens, model.* and model.kv_dtype must be the same");
   }
+  const bool drafts = !setup.engine.beside.empty();  // in a pool of its own
+  const auto has_draft = [&decode](const KvShape& shape) {
+    if (!decode.draft || (decode.draft->packed && decode.draft->restored)) return false;
+    const KvShape& own = decode.draft->shape;
+    return own.layers == shape.layers && own.planes == shape.planes && own.head_bytes == shape.head_bytes;
+  };
+  if (drafts && !has_draft(setup.draft->shape)) {
+    throw InputError(
+        where + ": the decode engines do not have the draft model of the prefill engines; model.draft.kind " +
+        "and model.draft.config must be the same, or set model.draft.kind to none and give only the decode " +
+        "engines one here");
+  }
   if (setup.engine.windows() != decode.engine.windows()) {
     throw InputError(where + ": the decode engines do not keep the windows and states that the prefill engines do; " +
                      "scheduler.style, cache.hybrid_allocator and tiers must allow both to keep them");
@@ -142,13 +153,14 @@ void configure_roles(const Experiment& e, const HardwareSpec* hardware, Setup& s
   }
   terms.staged = e.flag("cluster.hand_over_staged");
   const auto layout = [&](const EngineConfig& of) { return terms.staged ? of.host_layout : Layout::layer_first; };
-  const auto side = [&](const EngineConfig& of) {
-    HandOverSide one{of.shape, of.ranks, layout(of)};
-    for (const PoolConfig& pool : of.pools) one.beside.push_back(pool.shape);
+  const auto side = [&](const Setup& of) {
+    HandOverSide one{of.engine.shape, of.engine.ranks, layout(of.engine)};
+    for (const PoolConfig& pool : of.engine.pools) one.beside.push_back(pool.shape);
+    if (drafts) one.draft = of.draft->shape;
     return one;
   };
-  terms.from = side(setup.engine);
-  terms.to = side(decode.engine);
+  terms.from = side(setup);
+  terms.to = side(decode);
   terms.reuse = e.flag("cluster.decode_reuse");
   terms.cache = e.flag("cluster.decode_cache");
   setup.engine.hand_over = decode.engine.hand_over = terms;

@@ -65,6 +65,7 @@ std::optional<DeviceConfig> draft_pools(const Setup& setup, const DeviceConfig& 
   config.shape = setup.draft->shape;
   config.flip = DeviceConfig::Flip::none;
   config.stays = !setup.draft->restored;
+  config.handed = setup.engine.hand_over.to.draft.has_value();
   if (config.stays) config.host_pages = 0;
   return config;
 }

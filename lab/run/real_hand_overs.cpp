@@ -19,10 +19,11 @@ void refuse_roles(const Experiment& experiment, const Setup& setup) {
                      "; in a real run, each rank writes to the rank of its number: leave parallel.tp out, or use "
                      "kvtwin simulate");
   }
-  if (setup.decode->draft) {
-    throw InputError(experiment.where("cluster.decode_set") +
-                     ": gives decode engines a draft model, and no page of a prefill engine has its KV in a real run; "
-                     "leave model.draft out, or take kvtwin simulate");
+  if (setup.decode->draft && !setup.draft && setup.decode->draft->restored) {
+    throw InputError(
+        experiment.where("cluster.decode_set") +
+        ": gives only decode engines a draft model, whose KV no page of a prefill engine has, and backs it "
+        "up; set model.draft.* for both roles, or add model.draft.restore=false, or take kvtwin simulate");
   }
   if (experiment.flag("cluster.hand_over_staged")) {
     throw InputError(experiment.where("cluster.hand_over_staged") +

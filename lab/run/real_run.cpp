@@ -50,8 +50,9 @@ void refuse_model(const Experiment& experiment, const Setup& setup) {
 
 void refuse_what_cannot_run(const Experiment& experiment, const Setup& setup) {
   refuse_model(experiment, setup);
-  if (setup.draft) {
-    const std::string draft_refusal = refuse_in_run(setup.draft->model);
+  for (const Setup* of : {&setup, static_cast<const Setup*>(setup.decode.get())}) {
+    if (of == nullptr || !of->draft) continue;
+    const std::string draft_refusal = refuse_in_run(of->draft->model);
     if (!draft_refusal.empty()) throw InputError(experiment.where("model.draft.config") + ": " + draft_refusal);
   }
   if (experiment.flag("report.bounds") && setup.world.engines > 1) {

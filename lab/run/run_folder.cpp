@@ -20,6 +20,7 @@
 #include "lab/names.hpp"
 #include "lab/or_null.hpp"
 #include "lab/out_files.hpp"
+#include "lab/report/lane_meter.hpp"
 #include "lab/report/request_json.hpp"
 #include "lab/units.hpp"
 #include "lab/version.hpp"
@@ -269,7 +270,7 @@ Json components_json(const RunFacts& facts, const Metrics& m, const std::vector<
   Bytes page = 0, moved = 0;
   for (const RunFacts::Component& part : facts.components) page += part.page_bytes;
   for (const LaneUse& lane : lanes) {
-    if (lane.name != "dram") moved += lane.bytes;
+    if (!lane.name.ends_with(kDramLane)) moved += lane.bytes;
   }
   const Tokens hits = m.hit.sum();
   Json list = Json::array();

@@ -164,13 +164,13 @@ constexpr Lane lane_of(const StorageWork& work) {
 }
 
 // Writes pages of a request's prompt from this prefill engine's device slots (source) to slots that the decode engine
-// `peer` has leased for the request (target). One-sided: the decode engine takes no part. Done when the last byte of
-// the last rank has landed. Starts after `pass`, or with `work.layer_groups` > 1 after each group of layers of `pass`.
-// If the pass fails, ends gate_failed. On failure the targets hold any bytes. Operations of one request land in the
-// order of submission. If one is not done, later ones of the request are not done either, until one begins at its first
-// page or before. `last`: these are the last pages of the request that the decode engine lacks, and `parts` are its
-// windows and states. If this operation is done on all ranks of this engine, the world gives the decode engine the
-// notice `handed` when the pages have landed.
+// `peer` has leased for the request (target); with them the KV of a draft model, if both engines have it in the same
+// slots. One-sided: the decode engine takes no part. Done when the last byte of the last rank has landed. Starts after
+// `pass`, or with `work.layer_groups` > 1 after each group of layers of `pass`. If the pass fails, ends gate_failed. On
+// failure the targets hold any bytes. Operations of one request land in the order of submission. If one is not done,
+// later ones of the request are not done either, until one begins at its first page or before. `last`: these are the
+// last pages of the request that the decode engine lacks, and `parts` are its windows and states. If this operation is
+// done on all ranks of this engine, the world gives the decode engine the notice `handed` when the pages have landed.
 struct HandOverOperation {
   RequestId request = kNoRequest;
   std::uint32_t attempt = 0;

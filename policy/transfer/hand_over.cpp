@@ -64,6 +64,12 @@ HandOverWork hand_over_work(const HandOverSide& from, const HandOverSide& to, Pa
   const bool joins_pages = page_from == piece && page_to == piece;
   work.piece_bytes = piece;
   work.writes = (joins_pages ? runs : pages) * per_page * work.receivers;
+  if (from.draft && to.draft) {
+    const HandOverSide draft_from{*from.draft, from.ranks, from.layout}, draft_to{*to.draft, to.ranks, to.layout};
+    const HandOverWork draft = hand_over_work(draft_from, draft_to, pages, runs, 1, staged);
+    work.bytes += draft.bytes;
+    work.writes += draft.writes;
+  }
   return work;
 }
 

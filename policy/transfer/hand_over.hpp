@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -34,7 +35,8 @@ struct HandOverSide {
   KvShape shape;  // of one rank
   std::uint32_t ranks = 1;
   Layout layout = Layout::layer_first;
-  std::vector<KvShape> beside = {};  // of one rank's slot in each pool beside pool 0: windows and states
+  std::vector<KvShape> beside = {};   // of one rank's slot in each pool beside pool 0: windows and states
+  std::optional<KvShape> draft = {};  // of one rank: KV of a draft model in the same slots, which goes with the pages
 };
 
 struct HandOverWork {
@@ -51,10 +53,11 @@ struct HandOverWork {
 // Returns whether the ranks of an engine hold equal pages: an MLA latent.
 constexpr bool is_latent(const KvShape& shape) { return shape.planes == 1; }
 
-// Returns the work of moving `pages` pages, in `runs` runs of pages that are neighbours on both sides. A latent crosses
-// the network once, to one rank of the decode engine, which copies it to the others: CostModel::broadcast_ns() has that
-// time. Any other page goes to every rank of the decode engine, which has its own heads.
-// Requires: both sides have the same layers, planes, head bytes and page tokens. `layer_groups`: at most the layers.
+// Returns the work of moving `pages` pages, and the draft model's KV if both sides have it, in `runs` runs of pages
+// that are neighbours on both sides. A latent crosses the network once, to one rank of the decode engine, which copies
+// it to the others: CostModel::broadcast_ns() has that time. Any other page goes to every rank of the decode engine,
+// which has its own heads. Requires: both sides have the same layers, planes, head bytes and page tokens.
+// `layer_groups`: at most the layers.
 HandOverWork hand_over_work(const HandOverSide& from, const HandOverSide& to, Pages pages, std::uint64_t runs,
                             std::uint32_t layer_groups, bool staged);
 

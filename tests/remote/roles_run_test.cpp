@@ -149,7 +149,7 @@ TEST(RealRoles, AreRefusedInOneSentence) {
   expect_refused(
       {"cluster.decode_set=model.draft.kind=side_pool, model.draft.config=tiny, model.draft.accept_length=2.5, "
        "model.draft.tokens=2"},
-      2, "gives decode engines a draft model");
+      2, "gives only decode engines a draft model");
   expect_refused({"cluster.hand_over_staged=true"}, 2, "from device pool to device pool");
 }
 

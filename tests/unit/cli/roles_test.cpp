@@ -205,6 +205,30 @@ TEST_F(Roles, StagedHandOversUseTheHostMemoryOfBothSides) {
   EXPECT_EQ(decode, 2 * peer);
 }
 
+// The draft model is the target once more, so its KV doubles the bytes of a page, wherever it lies.
+TEST_F(Roles, ADraftModelsKvIsHandedOverWithThePages) {
+  const auto page_bytes = [](const Json& report) {
+    return report.at("hand_overs").at("bytes").get<double>() / report.at("hand_overs").at("pages").get<double>();
+  };
+  const double target = page_bytes(report_with({"model.name=tiny"}));
+  for (const char* kind : {"packed", "side_pool"}) {
+    SCOPED_TRACE(kind);
+    const Json report = report_with({"model.name=tiny", std::string("model.draft.kind=") + kind,
+                                     "model.draft.config=tiny", "model.draft.accept_length=2.5"});
+    EXPECT_EQ(page_bytes(report), 2 * target);
+    double moved = 0, parts = 0;
+    for (const auto& lane : report.at("lanes")) {
+      if (!lane.at("name").get<std::string>().ends_with("dram")) moved += lane.at("bytes").get<double>();
+    }
+    for (const auto& part : report.at("components")) parts += part.at("bytes").get<double>();
+    EXPECT_EQ(parts, moved);
+  }
+  const Json alone = report_with({"model.name=tiny",
+                                  "cluster.decode_set=model.draft.kind=side_pool, "
+                                  "model.draft.config=tiny, model.draft.accept_length=2.5"});
+  EXPECT_EQ(page_bytes(alone), target) << "no page of a prefill engine has it";
+}
+
 TEST_F(Roles, TheReportHasTheNotesOfTheDecodeEngines) {
   const Json report = report_with({"cluster.decode_set=hardware.set.host_link_gbps=10"});
   std::string notes;
@@ -217,8 +241,14 @@ TEST_F(Roles, AreRefusedInOneSentence) {
   expect_refused({"cluster.decode=0"}, "cluster.decode is 0; give each role at least one engine");
   expect_refused({"cluster.engines=2"}, "give 3 engines; leave it out");
   expect_refused({"parallel.tp=2", "parallel.rank_model=instances"}, "move their ranks in lockstep");
-  expect_refused({"model.draft.kind=side_pool", "model.draft.config=tiny", "model.draft.accept_length=2.5"},
-                 "hand the draft model's KV over in the target's pages; set it to packed");
+  for (const char* kind : {"packed", "side_pool"}) {
+    expect_refused({std::string("model.draft.kind=") + kind, "model.draft.config=tiny", "model.draft.accept_length=2.5",
+                    "model.draft.restore=false"},
+                   "hand the draft model's KV of all pages over");
+  }
+  expect_refused({"model.draft.kind=side_pool", "model.draft.config=tiny", "model.draft.accept_length=2.5",
+                  "cluster.decode_set=model.draft.kind=none"},
+                 "do not have the draft model of the prefill engines");
   expect_refused({"cluster.decode_set=cache.page_tokens=32"}, "decode engines' pages are not the prefill engines'");
   expect_refused({"cluster.decode_set=cluster.route=score"}, "the same for all engines");
   expect_refused({"cluster.dead_engine=0"}, "the only engine that could serve its requests");

@@ -36,6 +36,7 @@ HostDeviceConfig small_hybrid() {
 class GivenParts final : public SequenceParts {
  public:
   explicit GivenParts(std::vector<SequencePart> parts) : parts_(std::move(parts)) {}
+  bool empty() const { return parts_.empty(); }
   void get(std::size_t, std::vector<SequencePart>& parts) const override { parts = parts_; }
 
  private:
@@ -44,7 +45,7 @@ class GivenParts final : public SequenceParts {
 
 class HandedDevice : public testing::Test {
  protected:
-  HandedDevice() : device_(make_host_device(small_hybrid())) {
+  explicit HandedDevice(const HostDeviceConfig& config = small_hybrid()) : device_(make_host_device(config)) {
     clock_.start();
     device_->start(queue_, clock_);
   }
@@ -69,7 +70,7 @@ class HandedDevice : public testing::Test {
     operation.shape.prefill_tokens = fresh;
     operation.shape.prefill_sequences = 1;
     operation.sequences = std::span(&work, 1);
-    operation.parts = &given;
+    if (!given.empty()) operation.parts = &given;
     const OperationId id{++ids_};
     device_->submit(id, operation);
     std::vector<Finished> finished;
@@ -164,6 +165,67 @@ TEST_F(HandedDevice, SlotsThatWereOnlyPromisedHaveNoContent) {
   const Verification seen = device_->finish();
   EXPECT_EQ(seen.wrong_reads, 0U);
   EXPECT_EQ(seen.pages_audited, 0U);
+}
+
+HostDeviceConfig with_draft(bool handed) {
+  HostDeviceConfig device = small_hybrid();
+  device.beside.clear();
+  HostDeviceConfig draft = device;
+  draft.kind = KvKind::draft;
+  draft.shape = {1, 2, 3, 4, 4};
+  draft.handed = handed;
+  draft.stays = !handed;
+  if (draft.stays) draft.host_pages = 0;
+  device.beside.push_back(draft);
+  return device;
+}
+
+class DraftedDevice : public HandedDevice {
+ protected:
+  explicit DraftedDevice(bool handed) : HandedDevice(with_draft(handed)) {}
+  // The prompt of 7 tokens comes, and a pass decodes 5 tokens behind it: one in its last page.
+  Verification decode_behind_a_prompt(bool write_draft) {
+    pass(keys_, {0, 1}, 0, 7, {});
+    device_->expect_pages(std::vector<SlotId>{8, 9}, {});
+    for (std::size_t pool = 0; pool < device_->pools().size(); ++pool) {
+      if (pool == 1 && !write_draft) continue;
+      write(pool, 0, 8);
+      write(pool, 1, 9);
+    }
+    const std::vector<PageKey> keys = chain(std::vector<std::uint64_t>{1, 2, 3});
+    pass(keys, {8, 9, 10}, 7, 5, {});
+    pass(keys, {8, 9, 10}, 11, 1, {});
+    return device_->finish();
+  }
+};
+struct BothDrafted : DraftedDevice {
+  BothDrafted() : DraftedDevice(true) {}
+};
+struct OnlyThisDrafted : DraftedDevice {
+  OnlyThisDrafted() : DraftedDevice(false) {}
+};
+
+TEST_F(BothDrafted, TheDraftReadsTheKvThatCameWithThePages) {
+  const Verification seen = decode_behind_a_prompt(true);
+  EXPECT_EQ(seen.wrong_reads, 0U);
+  EXPECT_EQ(seen.draft_pages_read, 2U + 3U);
+  EXPECT_EQ(seen.draft_pages_left_out, 0U);
+}
+
+TEST_F(BothDrafted, ADraftsKvThatDidNotComeIsFound) {
+  const Verification seen = decode_behind_a_prompt(false);
+  ASSERT_FALSE(seen.wrong.empty());
+  EXPECT_NE(seen.wrong.front().found.find("KV of the draft model, "), std::string::npos) << seen.wrong.front().found;
+  EXPECT_NE(seen.wrong.front().found.find("handed over by another engine"), std::string::npos);
+}
+
+// The pages of the prompt lack the draft's KV, also what is decoded into the last of them.
+TEST_F(OnlyThisDrafted, TheDraftLeavesOutThePagesThatCameWithoutItsKv) {
+  EXPECT_EQ(device_->pools().size(), 1U);
+  const Verification seen = decode_behind_a_prompt(false);
+  EXPECT_EQ(seen.wrong_reads, 0U);
+  EXPECT_EQ(seen.draft_pages_left_out, 2U + 2U);
+  EXPECT_EQ(seen.draft_pages_read, 1U) << "the third page, in the second pass";
 }
 
 }  // namespace

@@ -74,6 +74,26 @@ TEST(HandOverWork, windows_go_the_way_of_the_pages_and_states_to_every_rank) {
   EXPECT_EQ(add_all(once, latent, latent).bytes - once.bytes, 3U * 18 * 2 * 128 * 64 + 8 * 36 * (1U << 20));
 }
 
+// The draft: one layer, 4 heads on two ranks or 2 on four, beside a GQA model or a latent.
+TEST(HandOverWork, a_drafts_kv_goes_with_the_pages_to_every_rank_that_has_heads_of_it) {
+  HandOverSide from{gqa(2), 4, Layout::layer_first}, to{gqa(1), 8, Layout::layer_first};
+  const HandOverWork pages = hand_over_work(from, to, 10, 10, 1, false);
+  from.draft = KvShape{1, 2, 2, 64, 64};
+  EXPECT_EQ(hand_over_work(from, to, 10, 10, 1, false).bytes, pages.bytes) << "only if both have it";
+  to.draft = KvShape{1, 2, 1, 64, 64};
+  const HandOverWork all = hand_over_work(from, to, 10, 10, 1, false);
+  EXPECT_EQ(all.bytes - pages.bytes, 10U * 64 * 2 * 8 * 64);
+  EXPECT_EQ(all.writes - pages.writes, 10U * 64 * 2 * 8);
+  EXPECT_EQ(all.pages, 10U);
+  EXPECT_EQ(all.piece_bytes, pages.piece_bytes);
+  HandOverSide latent{kMla, 8, Layout::layer_first};
+  const HandOverWork once = hand_over_work(latent, latent, 10, 10, 1, false);
+  latent.draft = KvShape{1, 2, 1, 64, 64};
+  const HandOverWork both = hand_over_work(latent, latent, 10, 10, 1, false);
+  EXPECT_EQ(both.bytes - once.bytes, 10U * 64 * 2 * 8 * 64);
+  EXPECT_EQ(both.receivers, 1U) << "of the latent";
+}
+
 TEST(HandOverWork, the_windows_cover_that_of_the_last_full_page) {
   EXPECT_EQ(first_window_page(128, 1000, 64), 13U) << "1000 - 128 is in page 13, and 15 pages are full";
   EXPECT_EQ(first_window_page(128, 1024, 64), 14U);
