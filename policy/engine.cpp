@@ -417,7 +417,7 @@ void Engine::State::submit_pass() {
     for (std::size_t i = 0; i < part->requests.size(); ++i) {
       const Request& request = *part->requests[i];
       sequences.push_back({request.record.request, request.kv_tokens, part->new_tokens[i], request.slots,
-                           std::span(request.keys).first(request.slots.size())});
+                           std::span(request.keys).first(request.slots.size()), scheduler.step_yield(request)});
     }
   }
   ForwardOperation operation;

@@ -390,9 +390,13 @@ std::uint64_t Scheduler::yield_x1024(const Request& request) const {
   return request.without_draft > 0 ? config_.accept_without_x1024 : config_.accept_x1024;
 }
 
+StepYield Scheduler::step_yield(const Request& request) const {
+  return {yield_x1024(request), request.yield_remainder_x1024};
+}
+
 // Tokens of the next `steps` decode steps. Verified tokens beyond the end of the output do not count.
 Tokens Scheduler::yield_of(const Request& request, std::uint64_t steps) const {
-  return std::min<Tokens>((request.yield_remainder_x1024 + steps * yield_x1024(request)) / 1024, request.output_left());
+  return std::min<Tokens>(step_yield(request).after(steps), request.output_left());
 }
 
 // Decode steps until the request finishes.

@@ -148,6 +148,9 @@ class Scheduler {
   // Returns whether a request waits for another engine.
   bool awaits_peer() const;
 
+  // Of the next decode steps.
+  StepYield step_yield(const Request& request) const;
+
   // Returns whether an arrival can change the next step. If not, a decode burst continues.
   bool arrival_changes_step() const;
   // Returns whether this step looks at new requests and hints (poll_steps). Always true if no request runs.

@@ -88,6 +88,8 @@ struct PassJob {
     Tokens context = 0, fresh = 0;
     std::size_t first_page = 0;  // index in slots and keys
     std::size_t pages = 0;
+    StepYield yield = {};
+    Tokens left_out = 0;  // of the new tokens: the first ones, which this part of the pass does not write
   };
   OperationId id = OperationId::none;
   FlightPtr flight;
@@ -114,18 +116,17 @@ struct PassJob {
   }
   Tokens fresh(const Sequence& sequence) const { return prefill() || steps == 1 ? sequence.fresh : 1; }
 
-  // Returns a step of a decode burst as a job of one step, if each step verifies `draft_tokens` proposed tokens. After
-  // k steps of a burst, at least the tokens are written that the policy counts for k steps: the steps share the tokens
-  // evenly, as if the last step had not been cut by the end of the output.
-  PassJob at_step(std::uint64_t number, std::uint32_t draft_tokens) const {
+  // Returns a step of a decode burst as a job of one step, if steps write several tokens.
+  PassJob at_step(std::uint64_t number) const {
     PassJob one = *this;
     one.steps = 1;
     one.steps_before = number;
-    for (PassJob& part : one.beside) part = part.at_step(number, draft_tokens);
+    for (PassJob& part : one.beside) part = part.at_step(number);
     if (steps == 1) return one;
     for (Sequence& sequence : one.sequences) {
       const auto written = [&](std::uint64_t steps_done) {
-        return std::min<Tokens>(sequence.fresh, (steps_done * (sequence.fresh + draft_tokens) + steps - 1) / steps);
+        const Tokens all = std::max(sequence.yield.after(steps_done), sequence.left_out) - sequence.left_out;
+        return steps_done == steps ? sequence.fresh : std::min(sequence.fresh, all);
       };
       const Tokens begin = written(number), end = written(number + 1);
       sequence.context += begin;

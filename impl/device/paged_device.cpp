@@ -288,7 +288,8 @@ PassJob PagedDevice::pass_job(const ForwardOperation& pass) {
   job.gated = !pass.gates.empty();
   ++passes_;
   for (const SequenceWork& work : pass.sequences) {
-    job.sequences.push_back({work.request, work.context_tokens, work.new_tokens, job.slots.size(), work.slots.size()});
+    job.sequences.push_back(
+        {work.request, work.context_tokens, work.new_tokens, job.slots.size(), work.slots.size(), work.yield});
     job.slots.insert(job.slots.end(), work.slots.begin(), work.slots.end());
     job.keys.insert(job.keys.end(), work.keys.begin(), work.keys.end());
     const std::size_t first_written = work.context_tokens / page_tokens;
@@ -338,8 +339,8 @@ PassJob PagedDevice::window_job(const PassJob& target, std::size_t store, std::s
   for (std::size_t i = 0; i < target.sequences.size(); ++i) {
     const PassJob::Sequence& whole = target.sequences[i];
     const SequencePart& part = sequence_parts_[i][pool];
-    job.sequences.push_back(
-        {whole.request, whole.context - part.first * page_tokens, whole.fresh, job.slots.size(), part.slots.size()});
+    job.sequences.push_back({whole.request, whole.context - part.first * page_tokens, whole.fresh, job.slots.size(),
+                             part.slots.size(), whole.yield});
     const std::size_t first_written = whole.context / page_tokens - part.first;
     for (std::size_t page = 0; page < part.slots.size(); ++page) {
       job.slots.push_back(part.slots[page]);
@@ -382,13 +383,13 @@ PassJob PagedDevice::draft_job(const PassJob& target, std::size_t store, Tokens 
       std::size_t end = page;
       while (end < whole.pages && !lacks(end)) ++end;
       if (end > page) {
-        // A page that the prompt fills in part was handed over without the draft's KV. Its new tokens are left out,
-        // too.
-        const Tokens first = page * page_tokens, begin = std::max(whole.context, first);
+        // A page that the prompt fills in part may have been handed over without the draft's KV. Its new tokens are
+        // left out, too.
+        const Tokens first = page * page_tokens, left_out = std::max(whole.context, first) - whole.context;
         const Tokens context = std::min(whole.context, end * page_tokens);
         job.sequences.push_back({whole.request, context - std::min(context, first),
-                                 end == whole.pages ? whole.context + whole.fresh - begin : 0, whole.first_page + page,
-                                 end - page});
+                                 end == whole.pages ? whole.fresh - std::min(whole.fresh, left_out) : 0,
+                                 whole.first_page + page, end - page, whole.yield, left_out});
       }
       for (page = end; page < whole.pages && lacks(page); ++page) left_out_.fetch_add(1, std::memory_order_relaxed);
     }
@@ -606,7 +607,7 @@ void PagedDevice::run_joint_pass(const PassJob& job, Completion& completion) {
 // Returns false if a load of a gate is lost, or if the device stops.
 bool PagedDevice::step(const PassJob& job, std::uint64_t number, TimeNs& stalled) {
   if (!takes_parts_of_steps(job)) return run_step(job, number, number == 0, stalled);
-  return run_step(job.at_step(number, job.shape.draft_tokens), 0, number == 0, stalled);
+  return run_step(job.at_step(number), 0, number == 0, stalled);
 }
 
 bool PagedDevice::run_part(const PassJob& job, std::uint64_t number, bool awaits, TimeNs& stalled) {
@@ -676,7 +677,7 @@ bool PagedDevice::read_states(const PassJob& job, std::uint64_t number, bool fir
 void PagedDevice::leave_states(const PassJob& whole, std::uint64_t number) {
   if (whole.states.empty()) return;
   const bool parts = takes_parts_of_steps(whole);
-  const PassJob job = parts ? whole.at_step(number, whole.shape.draft_tokens) : whole;
+  const PassJob job = parts ? whole.at_step(number) : whole;
   const std::uint64_t step = parts ? 0 : number;
   for (const StatePass& states : job.states) {
     KvPools& pools = *stores_[states.store];

@@ -185,6 +185,7 @@ BrokenTerm SeamContract::judge(const ForwardOperation& pass) const {
       decoded += sequence.new_tokens;
       const Tokens max_yield = pass.steps * (std::uint64_t{shape.draft_tokens} + 1);
       if (sequence.new_tokens < pass.steps || sequence.new_tokens > max_yield) return "a step yields what it verifies";
+      if (sequence.new_tokens > sequence.yield.after(pass.steps)) return "a burst writes what its steps yield";
     }
     context += sequence.context_tokens;
   }

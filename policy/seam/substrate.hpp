@@ -35,16 +35,25 @@ struct PageMove {
   SlotId target = kNoSlot;
 };
 
+// The tokens that decode steps write for a sequence: one a step, or with a draft model so many parts of 1024. Steps of
+// which several make a whole token write it in the last of them.
+struct StepYield {
+  std::uint64_t each_x1024 = 1024;
+  std::uint64_t before_x1024 = 0;  // what earlier steps have yielded of the next token; < 1024
+  Tokens after(std::uint64_t steps) const { return (before_x1024 + steps * each_x1024) / 1024; }
+};
+
 // One sequence of a forward pass. Page i of the sequence is in device slot slots[i] and, once full, has the key
 // keys[i]. Both spans cover context_tokens + new_tokens; the last page may be partly full. The pass reads the first
-// context_tokens and writes the next new_tokens. A decode burst writes one token per step, or with a draft model the
-// yield of its steps. A cancelled burst has written the yield of the steps that are done.
+// context_tokens and writes the next new_tokens. A decode burst writes the yield of its steps, and no more than
+// new_tokens. A cancelled burst has written the yield of the steps that are done.
 struct SequenceWork {
   RequestId request = kNoRequest;
   Tokens context_tokens = 0;
   Tokens new_tokens = 0;
   std::span<const SlotId> slots;
   std::span<const PageKey> keys;
+  StepYield yield = {};
 };
 
 // What a sequence of a pass has in a pool beside pool 0 (EngineConfig::pools). A pass that does not count changes no

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "tests/hybrid_run.hpp"
 #include "tests/mpi_run.hpp"
 #include "tests/real_run.hpp"
 #include "tests/recorded_run.hpp"
@@ -127,6 +128,26 @@ TEST_F(RealDraft, WhatIsNotRestoredIsCountedAsInASimulation) {
     EXPECT_GT(real.report.at("real").at("verified").at("draft").at("pages_left_out"), 0);
     EXPECT_EQ(real.report.at("real").at("storage").at("disk").at("objects_per_page"), 1);
     fs::remove_all(folder_ / "disk");
+  }
+}
+
+// A burst that an arrival ends leaves the state behind the tokens of the steps that are done.
+TEST(RealDraftOfAHybrid, WindowsAndStatesFollowTheYieldOfEachStep) {
+  for (const HybridKind& kind : kHybridKinds) {
+    SCOPED_TRACE(kind.verified);
+    const Folder folder;
+    const Settings work = hybrid_work(folder, kind, 51);
+    write_text(folder / "target.json", kind.config);
+    small_model(folder);
+    const Simulated real =
+        run_for_real(folder,
+                     work + drafted(folder, "side_pool") +
+                         Settings{"model.config=" + (folder / "target.json"), "workload.time_scale=0.1"},
+                     "run");
+    const Json& verified = real.report.at("real").at("verified");
+    EXPECT_EQ(verified.at("wrong_reads"), 0);
+    EXPECT_GT(verified.at(kind.verified).at("read"), 0);
+    EXPECT_GT(verified.at("draft").at("pages_read"), 0);
   }
 }
 

@@ -187,7 +187,8 @@ class RealRig final : public InputHandler {
     std::vector<Sequence> copies = sequences;
     std::vector<SequenceWork> works;
     for (const Sequence& sequence : copies) {
-      works.push_back({works.size(), sequence.context, sequence.fresh, sequence.slots, sequence.keys});
+      const std::uint64_t each = (1024 * sequence.fresh + pass.steps - 1) / pass.steps;
+      works.push_back({works.size(), sequence.context, sequence.fresh, sequence.slots, sequence.keys, {each, 0}});
     }
     std::vector<OperationId> gate_copies = gates;
     pass.sequences = works;
