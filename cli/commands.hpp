@@ -17,6 +17,7 @@ void add_explain(CLI::App& program);
 void add_compare(CLI::App& program, const std::string& command_line);
 void add_validate(CLI::App& program);
 void add_record(CLI::App& program);
+void add_watch(CLI::App& program);
 void add_hitrate(CLI::App& program);
 void add_trace(CLI::App& program);
 void add_presets(CLI::App& program);

@@ -176,6 +176,7 @@ int run_program(int argc, char** argv) {
   add_plan(program, command_line(argc, argv));
   add_validate(program);
   add_record(program);
+  add_watch(program);
   add_hitrate(program);
   add_trace(program);
   add_presets(program);

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "traces/random.hpp"
 #include "traces/fields.hpp"
 #include "traces/format.hpp"
+#include "traces/random.hpp"
 
 namespace kvtwin {
 namespace {

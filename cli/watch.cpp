@@ -1,0 +1,142 @@
+// kvtwin watch: what other sizes of cache would hit, for engines that run or for recordings.
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <string>
+
+#include "cli/commands.hpp"
+#include "cli/engine_options.hpp"
+#include "cli/say.hpp"
+#include "cli/terminal.hpp"
+#include "lab/error.hpp"
+#include "lab/units.hpp"
+#include "lab/watch/watch_run.hpp"
+
+namespace kvtwin {
+namespace {
+
+std::atomic<bool> stop_watching = false;
+static_assert(std::atomic<bool>::is_always_lock_free);  // a signal handler sets it
+
+void request_stop(int /*signal*/) { stop_watching = true; }
+
+// No SA_RESTART: a wait ends at once.
+void stop_at_signals() {
+  struct sigaction action = {};
+  action.sa_handler = request_stop;
+  for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
+}
+
+struct WatchCommand : WatchArguments {
+  std::string every = "60s", duration;
+  bool json = false;
+};
+
+// One screen that is drawn again in its place, on a terminal; otherwise a line per interval.
+WatchOutput output_of(const WatchCommand& command) {
+  WatchOutput output;
+  if (command.json) return output;
+  if (isatty(STDOUT_FILENO) != 0) {
+    output.screen = [](const std::string& screen) {
+      std::printf("\033[H\033[2J%s", screen.c_str());
+      std::fflush(stdout);
+    };
+    return output;
+  }
+  output.interval = [](const std::string& line) {
+    print(line);
+    std::fflush(stdout);
+  };
+  return output;
+}
+
+void watch(WatchCommand& command) {
+  command.settings.interval = static_cast<TimeNs>(number_in(unit_named("interval_s"), command.every, "--every") * 1e9);
+  if (command.settings.interval < kNsPerSecond / 1000) {
+    throw InputError("--every " + command.every + ": must be at least 1ms, e.g. 10s");
+  }
+  if (!command.duration.empty()) {
+    command.for_seconds = number_in(unit_named("duration_s"), command.duration, "--for");
+    if (!(command.for_seconds > 0)) throw InputError("--for " + command.duration + ": must be above 0, e.g. 10m");
+  }
+  stop_at_signals();
+  Terminal terminal;
+  const WatchResult result = play_recordings(command, stop_watching, output_of(command), terminal.listener());
+  terminal.erase();
+  if (command.json) {
+    print(result.json.dump() + "\n");
+  } else {
+    if (isatty(STDOUT_FILENO) != 0) print("\033[H\033[2J");
+    print(result.text);
+  }
+  if (result.missed.empty()) return;
+  say("watch: " + result.missed);
+  throw AlreadySaid(3);
+}
+
+}  // namespace
+
+void add_watch(CLI::App& program) {
+  static WatchCommand arguments;
+  CLI::App* command = program.add_subcommand(
+      "watch", "Print what caches of other sizes would hit, for the traffic of a recording or of running servers");
+  command->footer(
+      "Example: kvtwin watch tests/fixtures/vllm --device-blocks 100 --every 5s\n"
+      "         kvtwin watch out/events --experiment tests/fixtures/vllm/served.toml\n"
+      "Exit:    0 done, also after Ctrl-C; 2 bad input; 3 hits are below --expect");
+  command
+      ->add_option("source", arguments.sources,
+                   "Recordings, one per engine: folders of kvtwin record, or traces. Several engines run beside each "
+                   "other, each with its own cache")
+      ->required();
+  command->add_option("--experiment", arguments.server.experiment,
+                      "Experiment file that describes the servers: adds the engine's own rules, prefill times, prices "
+                      "and sizes in GiB");
+  add_engine_options(*command, arguments.server.flags);
+  command->add_option("--set", arguments.server.sets, "key=value: set a key of the description; may be repeated")
+      ->allow_extra_args(false);
+  constexpr std::uint64_t kMaxBlocks = std::uint64_t{1} << 30;
+  command
+      ->add_option("--device-blocks", arguments.settings.device_blocks,
+                   "Blocks that the device of an engine holds (default: as the description says, or as events show)")
+      ->check(CLI::Range(std::uint64_t{0}, kMaxBlocks));
+  command
+      ->add_option("--host-blocks", arguments.settings.host_blocks,
+                   "Blocks that the host tier of an engine holds (default: as the description says)")
+      ->check(CLI::Range(std::uint64_t{0}, kMaxBlocks));
+  command
+      ->add_option("--block-tokens", arguments.block_tokens,
+                   "Tokens per block of a trace whose format leaves it open (default: as the description or the format "
+                   "says)")
+      ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 31));
+  command->add_option("--every", arguments.every, "Length of an interval, which has one line, e.g. 10s")
+      ->capture_default_str();
+  command->add_option("--for", arguments.duration,
+                      "Stop after this time of the recording, e.g. 10m (default: its end)");
+  command
+      ->add_option("--speed", arguments.speed,
+                   "Speed of a recording, times that of its making (default: 0, as fast as possible)")
+      ->check(CLI::Range(0.0, 1e6));
+  command->add_option("--expect", arguments.expect,
+                      "hits=SHARE: exit with 3 if the hits, as a share of the prompt tokens, are lower, and say why");
+  command
+      ->add_option("--max-blocks", arguments.settings.max_blocks,
+                   "Blocks to track, of all engines together, at most 80 bytes each; sizes up to this one are known")
+      ->check(CLI::Range(std::uint64_t{1}, kMaxBlocks))
+      ->capture_default_str();
+  command
+      ->add_option("--sample", arguments.settings.one_in,
+                   "Track one in N blocks, for large fleets; the error is printed (default: 1, all)")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 20));
+  command
+      ->add_option("--window", arguments.settings.window_blocks,
+                   "Look-ups, in blocks, of a window for the best possible hits; 0 = none")
+      ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 28))
+      ->capture_default_str();
+  command->add_flag("--json", arguments.json, "Print one JSON object at the end");
+  command->callback([] { watch(arguments); });
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,187 @@
+#include "lab/watch/recommend.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "lab/decision_text.hpp"
+#include "lab/experiment/bill.hpp"
+#include "lab/formatted.hpp"
+#include "lab/units.hpp"
+
+namespace kvtwin {
+namespace {
+
+constexpr std::size_t kMinIntervals = 4;
+constexpr std::uint64_t kMinRequests = 50;
+constexpr double kMinGain = 0.005;  // of the blocks; a smaller one is no reason for a change
+constexpr double kNearlyAll = 0.9;  // of the gain of the largest tier
+constexpr std::array<std::uint64_t, 5> kMultiples = {2, 4, 8, 16, 32};  // of the device
+
+// Student's t for 80 % in the middle, within 1 % from 3 degrees of freedom on.
+double t_of(std::size_t degrees) {
+  const auto d = static_cast<double>(degrees);
+  return 1.2816 + 0.85 / d + 0.7 / (d * d);
+}
+
+std::string points(double share) { return formatted("%.1f", 100 * share); }
+
+std::string range_text(const Spread& spread, double unit, const char* format) {
+  return "(80 %: " + formatted(format, spread.low * unit) + " to " + formatted(format, spread.high * unit) + ")";
+}
+
+Spread scaled(const Spread& spread, double to) {
+  if (spread.middle <= 0) return {to, 0, to};
+  return {to, to * spread.low / spread.middle, to * spread.high / spread.middle};
+}
+
+struct Candidate {
+  std::uint64_t blocks = 0;
+  Spread gain;
+  std::optional<Spread> seconds, money;
+  WatchedServer::WithHost with;
+};
+
+// Returns the seconds of prefill that a cache of `to` blocks saves beside one of `from`.
+double more_seconds(const WatchFigures& figures, std::uint64_t from, std::uint64_t to) {
+  const auto saved = [&](std::uint64_t size) {
+    double seconds = 0;
+    for (const WatchFigures::Row& row : figures.rows) {
+      if (row.blocks <= size) seconds = row.lru.saved_seconds;
+    }
+    return seconds;
+  };
+  return std::max(0.0, saved(to) - saved(from));
+}
+
+std::vector<Candidate> candidates_of(const WatchFigures& figures, const WatchedServer* server, std::uint64_t now) {
+  const double hours = static_cast<double>(figures.now - figures.begin) * 1e-9 / 3600;
+  const std::optional<double> second_price = server == nullptr ? std::nullopt : server->engine_second_price();
+  std::vector<Candidate> all;
+  for (const std::uint64_t multiple : kMultiples) {
+    Candidate one;
+    one.blocks = multiple * figures.device_blocks;
+    if (one.blocks <= now) continue;
+    const auto gain = gain_between(figures.intervals, now, one.blocks);
+    if (!gain) return {};
+    one.gain = *gain;
+    if (server != nullptr && hours > 0) {
+      one.seconds = scaled(one.gain, more_seconds(figures, now, one.blocks) / hours);
+      one.with = server->with_host(one.blocks);
+      if (second_price && one.with.per_month) {
+        const double price = *one.with.per_month * static_cast<double>(figures.sources);
+        const auto money = [&](double seconds) { return seconds * *second_price * kHoursPerMonth - price; };
+        one.money = Spread{money(one.seconds->middle), money(one.seconds->low), money(one.seconds->high)};
+      }
+    }
+    all.push_back(std::move(one));
+    if (all.back().blocks >= figures.enough_blocks) break;
+  }
+  return all;
+}
+
+const Candidate* best_of(const std::vector<Candidate>& all) {
+  if (all.empty()) return nullptr;
+  if (std::ranges::all_of(all, [](const Candidate& one) { return one.money.has_value(); })) {
+    return &*std::ranges::max_element(all, {}, [](const Candidate& one) { return one.money->middle; });
+  }
+  const double most =
+      std::ranges::max_element(all, {}, [](const Candidate& one) { return one.gain.middle; })->gain.middle;
+  return &*std::ranges::find_if(all, [&](const Candidate& one) { return one.gain.middle >= kNearlyAll * most; });
+}
+
+std::string flags_without_description(const WatchFigures& figures, std::uint64_t blocks) {
+  const auto device = static_cast<double>(figures.device_blocks);
+  return "SGLang: --enable-hierarchical-cache --hicache-ratio " +
+         plain_number(std::round(static_cast<double>(blocks) / device)) +
+         "; vLLM: --kv-offloading-size with the GiB of " + grouped(blocks) + " blocks (--from-vllm-flags tells them)";
+}
+
+std::string change_sentence(const Candidate& best, const WatchFigures& figures, const WatchedServer* server,
+                            const std::string& currency) {
+  std::string text = "add a host tier of ";
+  if (server != nullptr) {
+    text += formatted("%.3g GiB, ", static_cast<double>(best.blocks) * server->block_bytes() / kGib);
+  }
+  text += grouped(best.blocks) + " blocks";
+  if (figures.sources > 1) text += " for each engine";
+  text += ": hits rise by " + points(best.gain.middle) + " points " + range_text(best.gain, 100, "%.1f");
+  if (best.seconds) {
+    text += ", which saves " + plain_number(std::round(best.seconds->middle)) + " s of prefill per hour " +
+            range_text(*best.seconds, 1, "%.0f");
+  }
+  if (best.money) {
+    text += " and " + currency + formatted(" %.0f per month ", best.money->middle) +
+            range_text(*best.money, 1, "%.0f") + " after the price of the memory";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::optional<Spread> gain_between(const std::vector<WatchInterval>& intervals, std::uint64_t from, std::uint64_t to) {
+  std::vector<std::pair<double, double>> parts;  // blocks that hit more; look-ups
+  double gains = 0, lookups = 0;
+  for (const WatchInterval& one : intervals) {
+    if (one.sampled == 0) continue;
+    parts.emplace_back(one.hit_blocks(to) - one.hit_blocks(from), static_cast<double>(one.lookup_blocks));
+    gains += parts.back().first;
+    lookups += parts.back().second;
+  }
+  if (parts.size() < kMinIntervals || lookups <= 0) return std::nullopt;
+  const double mean = gains / lookups;
+  double squares = 0;
+  for (const auto& [gain, of] : parts) squares += (gain - mean * of) * (gain - mean * of);
+  const auto count = static_cast<double>(parts.size());
+  const double error = std::sqrt(squares * count / (count - 1)) / lookups;
+  const double half = t_of(parts.size() - 1) * error;
+  return Spread{mean, std::max(0.0, mean - half), std::min(1.0, mean + half)};
+}
+
+Recommendation recommend(const WatchFigures& figures, const WatchedServer* server) {
+  Recommendation result;
+  if (server != nullptr && server->setup().bill) result.currency = server->setup().bill->currency;
+  if (figures.device_blocks == 0) {
+    result.sentence =
+        "no advice yet: the size of the device's pool is not known; give --device-blocks, --metrics or a description "
+        "of the server";
+    return result;
+  }
+  const std::uint64_t now = std::max(figures.device_blocks, figures.host_blocks);
+  const std::vector<Candidate> all = candidates_of(figures, server, now);
+  if (figures.requests < kMinRequests || (all.empty() && figures.intervals.size() < kMinIntervals)) {
+    result.sentence = "no advice yet: " + grouped(figures.requests) + " requests in " +
+                      grouped(figures.intervals.size()) + " intervals; it needs " + grouped(kMinRequests) + " in " +
+                      grouped(kMinIntervals);
+    return result;
+  }
+  const Candidate* const best = best_of(all);
+  result.is_ready = true;
+  result.is_change = best != nullptr && best->gain.low > kMinGain && (!best->money || best->money->low > 0);
+  if (best != nullptr) {
+    result.gain = best->gain;
+    result.prefill_seconds_per_hour = best->seconds;
+    result.money_per_month = best->money;
+  }
+  if (result.is_change) {
+    result.blocks = best->blocks;
+    result.sentence = change_sentence(*best, figures, server, result.currency);
+    result.flags = best->with.command.empty() ? flags_without_description(figures, best->blocks) : best->with.command;
+    return result;
+  }
+  result.sentence = "change nothing: ";
+  if (best == nullptr) {
+    result.sentence += "no larger tier has more hits";
+  } else if (best->gain.low <= kMinGain) {
+    result.sentence += "a host tier of " + grouped(best->blocks) + " blocks would hit " + points(best->gain.middle) +
+                       " points more " + range_text(best->gain, 100, "%.1f");
+  } else {
+    result.sentence += "a host tier of " + grouped(best->blocks) + " blocks would hit " + points(best->gain.middle) +
+                       " points more, and that is worth " + result.currency +
+                       formatted(" %.0f per month ", best->money->middle) + range_text(*best->money, 1, "%.0f") +
+                       " after the price of the memory";
+  }
+  return result;
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,559 @@
+#include "lab/watch/watch.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <deque>
+#include <iterator>
+#include <map>
+#include <utility>
+#include <variant>
+
+#include "lab/error.hpp"
+#include "lab/formatted.hpp"
+#include "lab/watch/stack_distances.hpp"
+#include "traces/paging.hpp"
+#include "traces/shown_requests.hpp"
+
+namespace kvtwin {
+namespace {
+
+constexpr std::size_t kMaxIntervals = 512;  // more are joined in pairs
+constexpr std::size_t kMaxPrefixes = 256, kShownPrefixes = 5;
+constexpr std::uint64_t kMinPrefixRequests = 3;
+constexpr double kParted = 0.03;  // of the prompt tokens, between measured hits and the twin's
+constexpr std::size_t kKnownBytes = 120, kWindowBytes = 80;  // of a block
+constexpr std::size_t kOpenPerBlock = 4;
+
+// A prefix by its first block (space saving: A. Metwally and others, "Efficient computation of frequent and top-k
+// elements in data streams", 2005).
+class PrefixTable {
+ public:
+  void take(std::span<const std::uint64_t> keys, std::span<const std::uint64_t> distances, std::uint64_t size) {
+    if (keys.empty()) return;
+    std::uint64_t seen = 0;
+    while (seen < distances.size() && distances[seen] != StackDistances::kNew) ++seen;
+    auto at = all_.find(keys[0]);
+    if (at == all_.end()) {
+      std::uint64_t requests = 0;
+      if (all_.size() == kMaxPrefixes) {
+        const auto least = std::ranges::min_element(
+            all_, {}, [](const auto& one) { return std::pair(one.second.requests, one.first); });
+        requests = least->second.requests;
+        all_.erase(least);
+      }
+      at = all_.emplace(keys[0], WatchFigures::Prefix{keys[0], requests, keys.size(), 0}).first;
+    }
+    WatchFigures::Prefix& prefix = at->second;
+    if (prefix.requests++ == 0 || seen == 0) return;
+    prefix.blocks = std::min(prefix.blocks, seen);
+    for (std::uint64_t i = 0; i < prefix.blocks; ++i) prefix.lost_blocks += size > 0 && distances[i] > size ? 1 : 0;
+  }
+
+  std::vector<WatchFigures::Prefix> worst() const {
+    std::vector<WatchFigures::Prefix> list;
+    for (const auto& [key, prefix] : all_) {
+      if (prefix.requests >= kMinPrefixRequests && prefix.lost_blocks > 0) list.push_back(prefix);
+    }
+    std::ranges::sort(list, [](const auto& a, const auto& b) {
+      return std::pair(b.lost_blocks, a.key) < std::pair(a.lost_blocks, b.key);
+    });
+    if (list.size() > kShownPrefixes) list.resize(kShownPrefixes);
+    return list;
+  }
+
+ private:
+  std::map<std::uint64_t, WatchFigures::Prefix> all_;
+};
+
+// The increase of a counter; a smaller number means that the server was started again.
+Tokens increase(Tokens before, Tokens now) { return now >= before ? now - before : now; }
+
+}  // namespace
+
+double WatchInterval::hit_blocks(std::uint64_t size) const {
+  if (sampled == 0) return 0;
+  const std::size_t last = size_step(size);
+  double sum = last < hits.size() ? share_of_step(size) * static_cast<double>(hits[last]) : 0;
+  for (std::size_t step = 0; step < std::min(last, hits.size()); ++step) sum += static_cast<double>(hits[step]);
+  return sum * static_cast<double>(lookup_blocks) / static_cast<double>(sampled);
+}
+
+struct Watch::State {
+  struct Source {
+    Source(std::string called, const WatchSettings& settings, std::size_t blocks)
+        : name(std::move(called)),
+          shown({.known_blocks = blocks, .open_blocks = kOpenPerBlock * blocks}),
+          stack(blocks, settings.one_in),
+          counts(blocks),
+          optimum(settings.window_blocks) {}
+
+    std::string name;
+    ShownRequests shown;
+    StackDistances stack;
+    BlockCounts counts;
+    WindowOptimum optimum;
+    std::unique_ptr<EngineTwin> twin;
+    std::optional<ServerCounters> counters;
+    bool is_exact = false;
+    WatchFigures::Canary canary;  // sums
+  };
+
+  State(const WatchSettings& how, std::vector<std::string> names, const WatchedServer* described)
+      : settings(how), server(described) {
+    const std::size_t blocks = std::max<std::size_t>(1, settings.max_blocks / std::max<std::size_t>(1, names.size()));
+    for (std::string& name : names) sources.emplace_back(std::move(name), settings, blocks);
+    if (sources.size() > 1) pool_stack = std::make_unique<StackDistances>(settings.max_blocks, settings.one_in);
+  }
+
+  void begin(Tokens tokens);
+  void reach(TimeNs time);
+  WatchInterval& interval_at(TimeNs time);
+  void join_intervals();
+  void tell_intervals(std::size_t open);
+  std::uint64_t device_blocks() const;
+  std::uint64_t host_blocks() const;
+  std::string device_from() const;
+  std::vector<std::uint64_t> row_sizes() const;
+  void drain(Source& source, bool all);
+  void serve(Source& source, const TraceRequest& request);
+  void serve_twin(Source& source, const TraceRequest& request, std::span<const std::uint64_t> seen,
+                  WatchInterval& interval);
+  void close_window(Source& source) { source.optimum.close(row_sizes()); }
+  void add_canary(WatchFigures& figures) const;
+  void add_rows(WatchFigures& figures) const;
+  std::size_t memory_bytes() const;
+
+  const WatchSettings settings;
+  const WatchedServer* server;
+  std::deque<Source> sources;
+  std::unique_ptr<HitCurve> curve, pool_curve;
+  std::unique_ptr<StackDistances> pool_stack;
+  std::unique_ptr<ArrivalMaker> maker;
+  Tokens block_tokens = 0;
+  std::optional<TimeNs> first;
+  TimeNs now = 0, interval_length = 0;
+  std::deque<WatchInterval> intervals;
+  std::size_t told = 0;  // intervals
+  PrefixTable prefixes;
+  std::uint64_t requests = 0, events = 0, stored_blocks = 0, lost = 0, bad = 0, restarts = 0;
+  std::string first_problem;
+  std::function<void(std::size_t, const TraceRequest&, Tokens)> on_request;
+  std::function<void(const WatchInterval&)> on_interval;
+  // Members to reuse the memory.
+  TraceRequest request;
+  std::vector<std::uint64_t> keys, distances;
+};
+
+// The first block tells the size of all.
+void Watch::State::begin(Tokens tokens) {
+  if (tokens == block_tokens || tokens == 0) return;
+  if (block_tokens != 0) {
+    throw InputError("watch: blocks of " + std::to_string(tokens) + " tokens come after blocks of " +
+                     std::to_string(block_tokens) + "; watch engines of one block size together");
+  }
+  if (server != nullptr && server->block_tokens() != tokens) {
+    throw InputError("watch: the engine's blocks have " + std::to_string(tokens) +
+                     " tokens, and cache.page_tokens is " + std::to_string(server->block_tokens()) +
+                     "; give --set cache.page_tokens=" + std::to_string(tokens));
+  }
+  block_tokens = tokens;
+  const PrefillTime prefill = server == nullptr ? PrefillTime() : server->prefill_time();
+  curve = std::make_unique<HitCurve>(tokens, settings.one_in, prefill);
+  if (pool_stack != nullptr) pool_curve = std::make_unique<HitCurve>(tokens, settings.one_in, prefill);
+  TraceInputOptions options;
+  options.page_tokens = tokens;
+  options.last_page = LastPage::partial;
+  maker = std::make_unique<ArrivalMaker>(tokens, options);
+  if (server == nullptr) return;
+  for (Source& source : sources) source.twin = std::make_unique<EngineTwin>(*server);
+}
+
+void Watch::State::reach(TimeNs time) {
+  if (!first) {
+    first = time;
+    now = time;
+    interval_length = std::max<TimeNs>(1, settings.interval);
+  }
+  now = std::max(now, time);
+  interval_at(now);
+}
+
+WatchInterval& Watch::State::interval_at(TimeNs time) {
+  const TimeNs begin = *first + std::max<TimeNs>(0, time - *first) / interval_length * interval_length;
+  if (intervals.empty() || begin > intervals.back().begin) {
+    // Requests that began in the last interval may end in this one.
+    tell_intervals(1);
+    if (intervals.size() == kMaxIntervals) join_intervals();
+    const TimeNs from = *first + std::max<TimeNs>(0, time - *first) / interval_length * interval_length;
+    if (intervals.empty() || from > intervals.back().begin) {
+      intervals.emplace_back();
+      intervals.back().begin = from;
+      intervals.back().length = interval_length;
+      intervals.back().hits.resize(kSizeSteps);
+    }
+    return intervals.back();
+  }
+  // A request is known when it has ended, and counts where it began.
+  auto at = intervals.end();
+  while (at != intervals.begin() && std::prev(at)->begin > time) --at;
+  return at == intervals.begin() ? *at : *std::prev(at);
+}
+
+// Reports the intervals that were not reported yet, but for the last `open` ones.
+void Watch::State::tell_intervals(std::size_t open) {
+  for (; told + open < intervals.size(); ++told) {
+    if (on_interval) on_interval(intervals[told]);
+  }
+}
+
+void Watch::State::join_intervals() {
+  interval_length *= 2;
+  std::deque<WatchInterval> joined;
+  for (WatchInterval& one : intervals) {
+    const TimeNs begin = *first + (one.begin - *first) / interval_length * interval_length;
+    if (joined.empty() || joined.back().begin != begin) {
+      joined.push_back(std::move(one));
+      joined.back().begin = begin;
+      joined.back().length = interval_length;
+      continue;
+    }
+    WatchInterval& into = joined.back();
+    for (std::size_t i = 0; i < into.hits.size(); ++i) into.hits[i] += one.hits[i];
+    for (const auto member : {&WatchInterval::requests, &WatchInterval::lookup_blocks, &WatchInterval::sampled,
+                              &WatchInterval::lookup_tokens, &WatchInterval::twin_looked_up, &WatchInterval::twin_hits,
+                              &WatchInterval::measured_looked_up, &WatchInterval::measured_hits,
+                              &WatchInterval::stored_blocks, &WatchInterval::removed_blocks}) {
+      into.*member += one.*member;
+    }
+  }
+  told = told * joined.size() / intervals.size();
+  intervals = std::move(joined);
+}
+
+std::uint64_t Watch::State::device_blocks() const {
+  if (settings.device_blocks > 0) return settings.device_blocks;
+  if (server != nullptr) return server->device_blocks();
+  std::uint64_t most = 0;
+  for (const Source& source : sources) {
+    if (source.counters && source.counters->device_tokens && block_tokens > 0) {
+      most = std::max(most, *source.counters->device_tokens / block_tokens);
+    }
+  }
+  if (most > 0) return most;
+  for (const Source& source : sources) most = std::max(most, source.counts.full_device());
+  return most;
+}
+
+std::string Watch::State::device_from() const {
+  if (settings.device_blocks > 0) return "--device-blocks";
+  if (server != nullptr) return "the description of the server";
+  const bool counted =
+      std::ranges::any_of(sources, [](const Source& one) { return one.counters && one.counters->device_tokens; });
+  if (counted) return "its /metrics page";
+  return device_blocks() > 0 ? "the most blocks that its events show at once" : "";
+}
+
+std::uint64_t Watch::State::host_blocks() const {
+  if (settings.host_blocks > 0) return settings.host_blocks;
+  return server == nullptr ? 0 : server->host_blocks();
+}
+
+std::vector<std::uint64_t> Watch::State::row_sizes() const {
+  std::uint64_t device = device_blocks();
+  if (device == 0) {
+    for (const Source& source : sources) device = std::max(device, source.counts.device_peak());
+  }
+  if (device == 0) device = curve == nullptr ? 0 : std::max<std::uint64_t>(1, curve->enough() / 4);
+  std::vector<std::uint64_t> sizes;
+  for (const std::uint64_t size :
+       {device / 4, device / 2, device, 2 * device, 4 * device, 8 * device, 16 * device, 32 * device, host_blocks()}) {
+    if (size > 0) sizes.push_back(size);
+  }
+  std::ranges::sort(sizes);
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  return sizes;
+}
+
+void Watch::State::drain(Source& source, bool all) {
+  while (source.shown.has_next() || all) {
+    if (!source.shown.next(request)) return;
+    if (!source.is_exact) serve(source, request);
+  }
+}
+
+void Watch::State::serve(Source& source, const TraceRequest& of) {
+  if (of.is_hint) return;
+  Input input;
+  input.now = of.arrival;
+  maker->make(of, requests, input);
+  const std::span<const PageKey> pages = std::get<Arrival>(input.what).keys;
+  keys.clear();
+  for (const PageKey& page : pages) keys.push_back(page.words[0]);
+  ++requests;
+  if (on_request) {
+    const auto at = static_cast<std::size_t>(
+        std::ranges::find_if(sources, [&](const Source& one) { return &one == &source; }) - sources.begin());
+    on_request(at, of, block_tokens);
+  }
+  if (pool_stack != nullptr) {
+    pool_stack->visit(keys, distances);
+    pool_curve->add({keys, distances, of.input});
+  }
+  source.stack.visit(keys, distances);
+  curve->add({keys, distances, of.input});
+  WatchInterval& interval = interval_at(of.arrival);
+  ++interval.requests;
+  interval.lookup_blocks += keys.size();
+  interval.lookup_tokens += of.input;
+  for (const std::uint64_t distance : distances) {
+    if (distance == StackDistances::kNotSampled) continue;
+    ++interval.sampled;
+    if (distance != StackDistances::kNew) ++interval.hits[size_step(distance)];
+  }
+  if (settings.one_in == 1) prefixes.take(keys, distances, device_blocks());
+  serve_twin(source, of, distances, interval);
+  if (source.optimum.add(pages)) close_window(source);
+}
+
+void Watch::State::serve_twin(Source& source, const TraceRequest& of, std::span<const std::uint64_t> seen,
+                              WatchInterval& interval) {
+  Tokens hits = 0;
+  if (source.twin != nullptr) {
+    const EngineTwin::Hits twin = source.twin->serve(of);
+    hits = twin.device + twin.host;
+    source.canary.device_hits += twin.device;
+    source.canary.host_hits += twin.host;
+  } else {
+    const std::uint64_t size = std::max(device_blocks(), host_blocks());
+    if (size == 0) return;
+    std::uint64_t blocks = 0, sampled = 0;
+    for (const std::uint64_t distance : seen) {
+      if (distance == StackDistances::kNotSampled) continue;
+      ++sampled;
+      blocks += distance != StackDistances::kNew && distance <= size ? 1 : 0;
+    }
+    if (sampled == 0) return;
+    hits = std::min<Tokens>(of.input, blocks * block_tokens * seen.size() / sampled);
+  }
+  interval.twin_looked_up += of.input;
+  interval.twin_hits += hits;
+  source.canary.twin_looked_up += of.input;
+  source.canary.twin_hits += hits;
+  if (!of.measured_hits) return;
+  interval.measured_looked_up += of.input;
+  interval.measured_hits += of.measured_hits->total;
+  source.canary.measured_looked_up += of.input;
+  source.canary.measured_hits += of.measured_hits->total;
+}
+
+void Watch::State::add_canary(WatchFigures& figures) const {
+  WatchFigures::Canary sum;
+  const Source* worst = nullptr;
+  const auto gap_of = [](const auto& of) { return std::abs(of.measured() - of.twin()); };
+  for (const Source& source : sources) {
+    for (const auto member :
+         {&WatchFigures::Canary::measured_looked_up, &WatchFigures::Canary::measured_hits,
+          &WatchFigures::Canary::device_hits, &WatchFigures::Canary::host_hits, &WatchFigures::Canary::storage_hits,
+          &WatchFigures::Canary::twin_looked_up, &WatchFigures::Canary::twin_hits}) {
+      sum.*member += source.canary.*member;
+    }
+    sum.by_engine_rules |= source.twin != nullptr;
+    if (worst == nullptr || gap_of(source.canary) > gap_of(worst->canary)) worst = &source;
+  }
+  if (sum.twin_looked_up > 0 && sum.by_engine_rules) figures.twin = sum;
+  if (sum.measured_looked_up == 0 || sum.twin_looked_up == 0) return;
+  if (gap_of(sum) > kParted || (sources.size() > 1 && gap_of(worst->canary) > 2 * kParted)) {
+    const auto has_parted = [](const WatchInterval& one) {
+      return one.measured_looked_up > 0 && one.twin_looked_up > 0 &&
+             std::abs(WatchFigures::Canary::ratio(one.measured_hits, one.measured_looked_up) -
+                      WatchFigures::Canary::ratio(one.twin_hits, one.twin_looked_up)) > kParted;
+    };
+    const auto at = std::ranges::find_if(intervals, has_parted);
+    sum.parted = formatted("%.1f points", 100 * gap_of(sum)) + (sum.measured() < sum.twin() ? " fewer" : " more") +
+                 " hits than the twin";
+    if (at != intervals.end()) {
+      sum.parted += formatted(", from %.0f s on", static_cast<double>(at->begin - *first) * 1e-9);
+    }
+    if (sources.size() > 1) sum.parted += ", most at " + worst->name;
+  }
+  figures.canary = sum;
+}
+
+void Watch::State::add_rows(WatchFigures& figures) const {
+  const std::vector<std::uint64_t> sizes = row_sizes();
+  const auto rows_of = [](const HitCurve& of, const std::vector<std::uint64_t>& at) {
+    std::vector<WatchFigures::Row> rows;
+    const std::vector<HitCurve::Hits> hits = of.hits(at);
+    for (std::size_t i = 0; i < at.size(); ++i) {
+      rows.emplace_back();
+      rows.back().blocks = at[i];
+      rows.back().lru = hits[i];
+    }
+    return rows;
+  };
+  figures.rows = rows_of(*curve, sizes);
+  std::vector<std::uint64_t> fine;
+  for (std::uint64_t power = 1; power <= std::max<std::uint64_t>(1, 2 * curve->enough()); power *= 2) {
+    for (std::uint64_t part = 4; part < 8; ++part) {
+      const std::uint64_t size = power * part / 4;
+      if (fine.empty() || size > fine.back()) fine.push_back(size);
+    }
+  }
+  figures.curve = rows_of(*curve, fine);
+  if (pool_curve != nullptr) {
+    std::vector<std::uint64_t> pools = sizes;
+    for (std::uint64_t& size : pools) size *= sources.size();
+    figures.pool = rows_of(*pool_curve, pools);
+  }
+  for (WatchFigures::Row& row : figures.rows) {
+    std::uint64_t lookups = 0, best = 0, lru = 0;
+    for (const Source& source : sources) {
+      for (const WindowOptimum::Hits& hits : source.optimum.sums()) {
+        if (hits.size != row.blocks) continue;
+        lookups += hits.lookups;
+        best += hits.best;
+        lru += hits.lru;
+      }
+    }
+    if (row.blocks == figures.device_blocks) row.name = "device";
+    if (row.blocks == figures.host_blocks) row.name = "host";
+    if (lookups == 0) continue;
+    row.best = static_cast<double>(best) / static_cast<double>(lookups);
+    row.lru_in_windows = static_cast<double>(lru) / static_cast<double>(lookups);
+  }
+  figures.enough_blocks = curve->enough();
+  figures.prefill_seconds = server == nullptr ? 0 : curve->total_seconds();
+}
+
+std::size_t Watch::State::memory_bytes() const {
+  std::size_t bytes = intervals.size() * (sizeof(WatchInterval) + kSizeSteps * sizeof(std::uint32_t));
+  for (const Source& source : sources) {
+    bytes += source.stack.memory_bytes() + source.counts.memory_bytes() + source.shown.known_blocks() * kKnownBytes;
+    bytes += static_cast<std::size_t>(settings.window_blocks) * kWindowBytes;
+  }
+  for (const HitCurve* of : {curve.get(), pool_curve.get()}) bytes += of == nullptr ? 0 : of->memory_bytes();
+  return bytes + (pool_stack == nullptr ? 0 : pool_stack->memory_bytes());
+}
+
+Watch::Watch(const WatchSettings& settings, std::vector<std::string> sources, const WatchedServer* server)
+    : state_(std::make_unique<State>(settings, std::move(sources), server)) {}
+Watch::~Watch() = default;
+
+void Watch::take(std::size_t source, const BlockEvent& event) {
+  State& s = *state_;
+  State::Source& of = s.sources[source];
+  using enum BlockEvent::Kind;
+  if (event.kind == other) return;
+  if (event.kind == missing) {
+    s.lost += event.count;
+    return;
+  }
+  if (event.kind == bad) {
+    ++s.bad;
+    return;
+  }
+  ++s.events;
+  s.restarts += event.kind == restart ? 1 : 0;
+  if (event.kind == stored || event.kind == removed) s.reach(event.time);
+  if (const auto fault = of.shown.take(event)) {
+    count_bad(source, std::string(fault->key) + " " + fault->what);
+    return;
+  }
+  of.counts.take(event);
+  s.begin(of.shown.block_tokens());
+  if (event.kind == stored && event.is_of_device()) {
+    s.stored_blocks += event.blocks.size();
+    s.interval_at(event.time).stored_blocks += event.blocks.size();
+  }
+  if (event.kind == removed && event.is_of_device()) s.interval_at(event.time).removed_blocks += event.blocks.size();
+  s.drain(of, false);
+}
+
+void Watch::take(std::size_t source, const TraceRequest& request, Tokens block_tokens) {
+  State& s = *state_;
+  State::Source& of = s.sources[source];
+  if (request.is_hint) return;
+  of.is_exact = true;
+  s.begin(block_tokens);
+  s.reach(request.arrival);
+  s.serve(of, request);
+}
+
+void Watch::take(std::size_t source, const ServerCounters& counters) {
+  State& s = *state_;
+  State::Source& of = s.sources[source];
+  s.reach(counters.time);
+  const std::optional<ServerCounters> before = std::exchange(of.counters, counters);
+  if (!before || !before->looked_up || !counters.looked_up) return;
+  const Tokens looked_up = increase(*before->looked_up, *counters.looked_up);
+  const Tokens hits = std::min(looked_up, increase(before->hits(), counters.hits()));
+  WatchInterval& interval = s.interval_at(counters.time);
+  interval.measured_looked_up += looked_up;
+  interval.measured_hits += hits;
+  of.canary.measured_looked_up += looked_up;
+  of.canary.measured_hits += hits;
+  of.canary.storage_hits += increase(before->storage_hits, counters.storage_hits);
+}
+
+void Watch::count_bad(std::size_t source, const std::string& why) {
+  if (state_->bad++ == 0) state_->first_problem = state_->sources[source].name + ": " + why;
+}
+
+void Watch::advance(TimeNs now) {
+  if (state_->first) state_->reach(now);
+}
+
+void Watch::end() {
+  for (State::Source& source : state_->sources) {
+    state_->drain(source, true);
+    state_->close_window(source);
+  }
+  state_->tell_intervals(0);
+}
+
+void Watch::on_request(std::function<void(std::size_t, const TraceRequest&, Tokens)> call) {
+  state_->on_request = std::move(call);
+}
+void Watch::on_interval(std::function<void(const WatchInterval&)> call) { state_->on_interval = std::move(call); }
+
+WatchFigures Watch::figures() const {
+  const State& s = *state_;
+  WatchFigures figures;
+  figures.begin = s.first.value_or(0);
+  figures.now = s.now;
+  figures.sources = s.sources.size();
+  figures.exact_requests = std::ranges::all_of(s.sources, [](const State::Source& one) { return one.is_exact; });
+  figures.requests = s.requests;
+  figures.block_tokens = s.block_tokens;
+  figures.one_in = s.settings.one_in;
+  figures.device_blocks = s.device_blocks();
+  figures.device_from = s.device_from();
+  figures.host_blocks = s.host_blocks();
+  if (s.curve != nullptr) {
+    figures.lookup_blocks = s.curve->lookup_blocks();
+    figures.lookup_tokens = s.curve->lookup_tokens();
+    s.add_rows(figures);
+  }
+  s.add_canary(figures);
+  figures.intervals.assign(s.intervals.begin(), s.intervals.end());
+  figures.events = s.events;
+  figures.stored_blocks = s.stored_blocks;
+  figures.lost_messages = s.lost;
+  figures.bad = s.bad;
+  figures.restarts = s.restarts;
+  figures.first_problem = s.first_problem;
+  figures.prefixes = s.prefixes.worst();
+  figures.memory_bytes = s.memory_bytes();
+  for (const State::Source& source : s.sources) {
+    figures.tracked_blocks += source.stack.blocks();
+    figures.windows += source.optimum.windows();
+    figures.forgotten += source.shown.forgotten();
+    figures.below_unknown += source.shown.below_unknown();
+    figures.reports += source.shown.reports();
+    if (source.counts.memory_bytes() > 0) figures.pools.push_back({source.name, source.counts.pools()});
+  }
+  return figures;
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,145 @@
+// The twin of servers that run: takes their events, counters and requests, in the order of time, and says at any moment
+// what caches of other sizes would have hit. Without sockets, clock and files: the same inputs give the same figures.
+//
+// A source is one engine. Its requests are exact if they come from a request log, or are inferred from its events
+// (traces/shown_requests.hpp).
+//
+// Memory: bounded by WatchSettings, whatever the sources send; WatchFigures says how much it is.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lab/watch/block_counts.hpp"
+#include "lab/watch/hit_curve.hpp"
+#include "lab/watch/server_counters.hpp"
+#include "lab/watch/watched_server.hpp"
+#include "lab/watch/window_optimum.hpp"
+#include "policy/base/types.hpp"
+#include "traces/block_events.hpp"
+#include "traces/trace.hpp"
+
+namespace kvtwin {
+
+struct WatchSettings {
+  std::size_t max_blocks = std::size_t{1} << 20;  // tracked by LRU's order, of all sources together
+  std::uint64_t one_in = 1;                       // of a sample of the blocks
+  TimeNs interval = 60 * kNsPerSecond;
+  std::uint64_t window_blocks = 100'000;             // look-ups of a window of the optimum; 0: none
+  std::uint64_t device_blocks = 0, host_blocks = 0;  // of an engine; 0: as the description, the counters or events say
+};
+
+// What happened in an interval.
+struct WatchInterval {
+  TimeNs begin = 0, length = 0;
+  std::uint64_t requests = 0, lookup_blocks = 0, sampled = 0;
+  Tokens lookup_tokens = 0;
+  std::vector<std::uint32_t> hits;  // sampled look-ups by size_step() of their distance
+  Tokens twin_looked_up = 0, twin_hits = 0;
+  Tokens measured_looked_up = 0, measured_hits = 0;
+  std::uint64_t stored_blocks = 0, removed_blocks = 0;
+
+  // Blocks that a cache of this size hits, of lookup_blocks.
+  double hit_blocks(std::uint64_t size) const;
+};
+
+struct WatchFigures {
+  TimeNs begin = 0, now = 0;
+  std::size_t sources = 0;
+  bool exact_requests = false;  // no request is inferred from events
+  std::uint64_t requests = 0, lookup_blocks = 0;
+  Tokens lookup_tokens = 0, block_tokens = 0;
+  std::uint64_t one_in = 1;
+
+  std::uint64_t device_blocks = 0, host_blocks = 0;  // of an engine; 0: not known, or no host tier
+  std::string device_from;                           // how the size is known
+
+  struct Row {
+    std::uint64_t blocks = 0;
+    std::string name;
+    HitCurve::Hits lru;
+    std::optional<double> best, lru_in_windows;  // ratios of blocks
+  };
+  std::vector<Row> rows;   // sizes of each engine's own cache
+  std::vector<Row> curve;  // the same, fine
+  std::vector<Row> pool;   // one cache for all engines; empty for one engine
+  std::uint64_t windows = 0;
+  std::uint64_t enough_blocks = 0;  // more hit no more
+  double prefill_seconds = 0;       // without a hit; 0 without a description
+
+  // Tokens, over the intervals in which both are known.
+  struct Canary {
+    Tokens measured_looked_up = 0, measured_hits = 0, device_hits = 0, host_hits = 0, storage_hits = 0;
+    Tokens twin_looked_up = 0, twin_hits = 0;
+    bool by_engine_rules = false;  // else LRU at the present size
+    std::string parted;            // where the two part; empty: nowhere
+
+    double measured() const { return ratio(measured_hits, measured_looked_up); }
+    double twin() const { return ratio(twin_hits, twin_looked_up); }
+    static double ratio(Tokens part, Tokens whole) {
+      return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+    }
+  };
+  std::optional<Canary> canary;
+  std::optional<Canary> twin;  // the engine's rules, without counters
+  std::vector<WatchInterval> intervals;
+
+  struct SourcePools {
+    std::string source;
+    std::vector<BlockCounts::Pool> pools;
+  };
+  std::vector<SourcePools> pools;
+  std::uint64_t events = 0, stored_blocks = 0, lost_messages = 0, bad = 0, restarts = 0, forgotten = 0;
+  std::uint64_t below_unknown = 0, reports = 0;
+  std::string first_problem;
+
+  // Prefixes that many requests begin with, and that LRU at the present size has lost in between.
+  struct Prefix {
+    std::uint64_t key = 0;  // of the first block
+    std::uint64_t requests = 0, blocks = 0, lost_blocks = 0;
+  };
+  std::vector<Prefix> prefixes;
+
+  std::uint64_t tracked_blocks = 0;
+  std::size_t memory_bytes = 0;
+};
+
+class Watch {
+ public:
+  // `server`: null without a description. Requires: it outlives this object.
+  Watch(const WatchSettings& settings, std::vector<std::string> sources, const WatchedServer* server);
+  ~Watch();
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  void take(std::size_t source, const BlockEvent& event);
+  // A request of a log. From the first one on, no request of this source is inferred. Errors: InputError if the blocks
+  // of sources have different sizes.
+  void take(std::size_t source, const TraceRequest& request, Tokens block_tokens);
+  void take(std::size_t source, const ServerCounters& counters);
+  // A message that could not be read.
+  void count_bad(std::size_t source, const std::string& why);
+  // Time passes without an event.
+  void advance(TimeNs now);
+  // Takes the requests that have not ended as they are.
+  void end();
+
+  // Called with each request that counts, for a file.
+  void on_request(std::function<void(std::size_t source, const TraceRequest&, Tokens block_tokens)> call);
+  // Called at the end of each interval.
+  void on_interval(std::function<void(const WatchInterval&)> call);
+
+  WatchFigures figures() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace kvtwin

@@ -1,0 +1,55 @@
+// kvtwin watch: recordings in fast motion, or engines that run, through a Watch to text.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lab/listener.hpp"
+#include "lab/watch/recommend.hpp"
+#include "lab/watch/watch.hpp"
+#include "models/json.hpp"
+
+namespace kvtwin {
+
+struct WatchArguments {
+  // tcp://HOST:PORT of engines' publishers; or folders of `kvtwin record` and of --out, and traces. Not both.
+  std::vector<std::string> sources;
+  ServerDescription server;
+  WatchSettings settings;
+  Tokens block_tokens = 0;  // of a trace whose format leaves it open; 0: as the description or the format says
+  double speed = 0;         // of recordings, times the speed at which they were made; 0: as fast as possible
+  double for_seconds = 0;   // 0: to the end, or until `stop`
+  std::string expect;       // hits=SHARE; empty: nothing
+};
+
+// Where the text goes. Each may be empty.
+struct WatchOutput {
+  std::function<void(const std::string& line)> interval;  // a line at the end of each interval
+  // A screen with the figures so far: at each interval, and at most twice per second. Only called if this is set.
+  std::function<void(const std::string& screen)> screen;
+};
+
+struct WatchResult {
+  std::string text;  // the last screen
+  Json json;
+  std::string missed;  // why the deployment does not have the hits that --expect says; empty: it has them
+};
+
+// Plays recordings, in the order of time. The same recordings and settings give the same text. Errors: InputError,
+// TraceError.
+WatchResult play_recordings(const WatchArguments& arguments, const std::atomic<bool>& stop, const WatchOutput& output,
+                            const Listener& listener);
+
+// Returns true if the source is an engine's endpoint.
+bool is_endpoint(const std::string& source);
+
+// The expectation of --expect. Errors: InputError.
+double expected_hits(const std::string& text);
+// Returns why the hits are below `share`, or nothing. Uses measured hits if there are any, then the twin's.
+std::string why_below(const WatchFigures& figures, double share);
+
+}  // namespace kvtwin

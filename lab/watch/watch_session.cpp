@@ -1,0 +1,102 @@
+#include "lab/watch/watch_session.hpp"
+
+#include <cmath>
+
+#include "lab/decision_text.hpp"
+#include "lab/error.hpp"
+#include "lab/formatted.hpp"
+#include "lab/units.hpp"
+#include "lab/watch/watch_text.hpp"
+
+namespace kvtwin {
+namespace {
+
+constexpr std::chrono::milliseconds kBetweenScreens{500};
+constexpr double kManyLost = 0.05;
+
+std::string rounded_percent(double share) { return formatted("%.1f %%", 100 * share); }
+
+}  // namespace
+
+WatchSession::WatchSession(const WatchArguments& arguments, std::vector<std::string> names, const WatchedServer* server,
+                           const WatchOutput& output, const Listener& listener)
+    : arguments_(arguments), output_(output), server_(server), watch_(arguments.settings, std::move(names), server) {
+  if (!arguments_.expect.empty()) expected_hits(arguments_.expect);
+  if (server_ != nullptr) {
+    for (const std::string& note : server_->experiment().notes()) listener.tell(note);
+    for (const std::string& note : server_->setup().notes) listener.tell(note);
+  }
+  watch_.on_interval([this](const WatchInterval& interval) {
+    if (!output_.interval) return;
+    const WatchFigures figures = watch_.figures();
+    output_.interval(watch_line(interval, figures.begin, figures.device_blocks));
+  });
+}
+
+void WatchSession::refresh() {
+  if (!output_.screen) return;
+  const Clock::time_point now = Clock::now();
+  if (now - drawn_ < kBetweenScreens) return;
+  drawn_ = now;
+  const WatchFigures figures = watch_.figures();
+  output_.screen(watch_screen(figures, recommend(figures, server_)));
+}
+
+WatchResult WatchSession::end() {
+  watch_.end();
+  const WatchFigures figures = watch_.figures();
+  const Recommendation advice = recommend(figures, server_);
+  WatchResult result;
+  result.text = watch_screen(figures, advice);
+  result.json = watch_json(figures, advice);
+  if (!arguments_.expect.empty()) result.missed = why_below(figures, expected_hits(arguments_.expect));
+  return result;
+}
+
+double expected_hits(const std::string& text) {
+  const std::string kName = "hits=";
+  if (!text.starts_with(kName)) throw InputError("--expect " + text + ": must be hits=SHARE, e.g. hits=0.55");
+  const double share = number_in(unit_named("hit_ratio"), text.substr(kName.size()), "--expect");
+  if (!(share > 0 && share <= 1)) throw InputError("--expect " + text + ": the share must be above 0 and at most 1");
+  return share;
+}
+
+std::string why_below(const WatchFigures& figures, double share) {
+  if (figures.lookup_tokens == 0 && !(figures.canary && figures.canary->measured_looked_up > 0)) {
+    return "no request came, so no hits either";
+  }
+  const WatchFigures::Row* present = nullptr;
+  const WatchFigures::Row* reaches = nullptr;
+  double most = 0;
+  for (const WatchFigures::Row& row : figures.rows) {
+    if (row.blocks == std::max(figures.device_blocks, figures.host_blocks)) present = &row;
+    if (reaches == nullptr && row.lru.token_ratio >= share) reaches = &row;
+    most = std::max(most, row.lru.token_ratio);
+  }
+  const bool is_measured = figures.canary.has_value();
+  double twin = figures.twin ? figures.twin->twin() : present == nullptr ? most : present->lru.token_ratio;
+  if (is_measured) twin = figures.canary->twin();
+  const double hits = is_measured ? figures.canary->measured() : twin;
+  if (hits >= share) return {};
+  std::string text = std::string(is_measured ? "measured hits" : "the twin's hits") + " are " + rounded_percent(hits) +
+                     " of the prompt tokens, and should be " + rounded_percent(share) + ": ";
+  const double lost = static_cast<double>(figures.lost_messages) /
+                      std::max(1.0, static_cast<double>(figures.lost_messages + figures.events));
+  if (is_measured && twin >= share) {
+    return text + "a cache of this size has " + rounded_percent(twin) +
+           " by the twin, so the server differs from its description: look at its prefix caching, cache salts, size "
+           "and restarts (" +
+           grouped(figures.restarts) + " seen)";
+  }
+  if (!is_measured && lost > kManyLost) {
+    return text + grouped(figures.lost_messages) + " messages were lost, so the figure is too low";
+  }
+  if (reaches != nullptr && present != nullptr && reaches->blocks > present->blocks) {
+    return text + "the cache is too small; " + grouped(reaches->blocks) + " blocks in place of " +
+           grouped(present->blocks) + " have " + rounded_percent(reaches->lru.token_ratio);
+  }
+  return text + "the traffic repeats too little; a cache of " + grouped(figures.enough_blocks) +
+         " blocks has every hit, " + rounded_percent(most);
+}
+
+}  // namespace kvtwin

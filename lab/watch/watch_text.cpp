@@ -1,0 +1,332 @@
+#include "lab/watch/watch_text.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lab/decision_text.hpp"
+#include "lab/formatted.hpp"
+
+namespace kvtwin {
+namespace {
+
+double seconds(TimeNs time) { return static_cast<double>(time) * 1e-9; }
+
+std::string percent(double share) { return formatted("%.2f %%", 100 * share); }
+
+// Numbers of blocks that come from a sample are rounded.
+std::uint64_t whole(double number) { return static_cast<std::uint64_t>(std::llround(std::max(0.0, number))); }
+
+std::string span_text(double s) {
+  if (s < 120) return formatted("%.1f s", s);
+  if (s < 7200) return formatted("%.1f min", s / 60);
+  return formatted("%.1f h", s / 3600);
+}
+
+std::string mib(std::size_t bytes) { return formatted("%.1f MiB", static_cast<double>(bytes) / (1 << 20)); }
+
+// Text of an engine, without control characters.
+std::string plain(const std::string& text) {
+  std::string out;
+  for (const char c : text) out += c >= ' ' && c <= '~' ? c : '?';
+  return out;
+}
+
+std::string row_text(const WatchFigures::Row& row, bool has_windows, std::uint64_t one_in) {
+  std::string line = formatted("  %-7s %13s", row.name.c_str(), grouped(row.blocks).c_str()) +
+                     formatted(" %14s", grouped(whole(row.lru.blocks)).c_str()) +
+                     formatted(" %9s", percent(row.lru.block_ratio).c_str());
+  if (one_in > 1) line += formatted(" +-%.2f", 100 * row.lru.error);
+  if (has_windows && row.best) {
+    line += formatted(" %11s", percent(*row.lru_in_windows).c_str()) + formatted(" %11s", percent(*row.best).c_str());
+  }
+  return line + "\n";
+}
+
+std::string canary_text(const WatchFigures& figures) {
+  if (figures.twin && !figures.canary) {
+    return "twin      " + percent(figures.twin->twin()) + " of the prompt tokens hit by the engine's own rules\n";
+  }
+  if (!figures.canary) return {};
+  const WatchFigures::Canary& canary = *figures.canary;
+  std::string text = "measured  " + percent(canary.measured()) + " of " + grouped(canary.measured_looked_up) +
+                     " prompt tokens hit; the twin" +
+                     (canary.by_engine_rules ? " by the engine's own rules" : " by LRU at the present size") +
+                     " says " + percent(canary.twin()) + "\n";
+  if (!figures.exact_requests && canary.measured_looked_up > 0) {
+    text += "error     the requests that events tell have " +
+            formatted("%.1f %%", 100 * static_cast<double>(figures.lookup_tokens) /
+                                     static_cast<double>(canary.measured_looked_up)) +
+            " of the measured prompt tokens; hits differ by " +
+            formatted("%.2f points", 100 * std::abs(canary.measured() - canary.twin())) + "\n";
+  }
+  text += canary.parted.empty() ? "canary    they agree within 3 points\n"
+                                : "canary    PARTED: " + plain(canary.parted) + "\n";
+  return text;
+}
+
+std::string pools_text(const WatchFigures& figures) {
+  std::string text;
+  std::size_t lines = 0;
+  for (const WatchFigures::SourcePools& source : figures.pools) {
+    for (const BlockCounts::Pool& pool : source.pools) {
+      if (++lines > 6) return text;
+      std::string name = pool.medium;
+      if (!pool.kind.empty()) name += " " + pool.kind;
+      if (pool.group > 0) name += " " + std::to_string(pool.group);
+      text += "blocks    " + formatted("%-26s", plain(name).c_str()) + grouped(pool.held) + " held, " +
+              grouped(pool.peak) + " at most" + (pool.is_full ? " (full)" : "") + "; " + grouped(pool.stored) +
+              " stored, " + grouped(pool.removed) + " removed\n";
+    }
+  }
+  return text;
+}
+
+std::string faults_text(const WatchFigures& figures) {
+  std::string text;
+  const auto add = [&](std::uint64_t count, const char* words) {
+    if (count > 0) text += (text.empty() ? "" : ", ") + grouped(count) + words;
+  };
+  add(figures.lost_messages, " messages lost");
+  add(figures.bad, " not read");
+  add(figures.restarts, " restarts");
+  add(figures.forgotten, " times too many blocks: the engine's blocks were forgotten");
+  add(figures.below_unknown, " requests continue a prefix from before the first event");
+  if (text.empty()) return {};
+  std::string error;
+  if (figures.lost_messages > 0 && figures.events > 0) {
+    error = formatted(
+        "; at most %.1f %% of the events are missing if messages have one event",
+        100 * static_cast<double>(figures.lost_messages) / static_cast<double>(figures.lost_messages + figures.events));
+  }
+  return "faults    " + text + error + "\n" +
+         (figures.first_problem.empty() ? "" : "          " + plain(figures.first_problem) + "\n");
+}
+
+Json hits_json(const WatchFigures::Row& row) {
+  Json json = {{"blocks", row.blocks},
+               {"hit_blocks", whole(row.lru.blocks)},
+               {"hit_tokens", whole(row.lru.tokens)},
+               {"block_hit_ratio", row.lru.block_ratio},
+               {"token_hit_ratio", row.lru.token_ratio},
+               {"error", row.lru.error}};
+  if (!row.name.empty()) json["name"] = row.name;
+  if (row.lru.saved_seconds > 0) json["saved_prefill_seconds"] = row.lru.saved_seconds;
+  if (row.best) {
+    json["best_in_windows"] = *row.best;
+    json["lru_in_windows"] = *row.lru_in_windows;
+  }
+  return json;
+}
+
+Json rows_json(const std::vector<WatchFigures::Row>& rows) {
+  Json list = Json::array();
+  for (const WatchFigures::Row& row : rows) list.push_back(hits_json(row));
+  return list;
+}
+
+Json spread_json(const Spread& spread) {
+  return {{"middle", spread.middle}, {"low", spread.low}, {"high", spread.high}};
+}
+
+Json advice_json(const Recommendation& advice) {
+  Json json = {{"ready", advice.is_ready}, {"change", advice.is_change}, {"sentence", advice.sentence}};
+  if (!advice.flags.empty()) json["flags"] = advice.flags;
+  if (advice.blocks > 0) json["host_blocks"] = advice.blocks;
+  if (advice.is_ready) json["gain"] = spread_json(advice.gain);
+  if (advice.prefill_seconds_per_hour) {
+    json["prefill_seconds_per_hour"] = spread_json(*advice.prefill_seconds_per_hour);
+  }
+  if (advice.money_per_month) {
+    json["money_per_month"] = spread_json(*advice.money_per_month);
+    json["currency"] = advice.currency;
+  }
+  return json;
+}
+
+Json pools_json(const WatchFigures& figures) {
+  Json list = Json::array();
+  for (const WatchFigures::SourcePools& source : figures.pools) {
+    for (const BlockCounts::Pool& pool : source.pools) {
+      list.push_back(Json{{"source", plain(source.source)},
+                          {"medium", plain(pool.medium)},
+                          {"group", pool.group},
+                          {"kind", plain(pool.kind)},
+                          {"held", pool.held},
+                          {"peak", pool.peak},
+                          {"full", pool.is_full},
+                          {"stored", pool.stored},
+                          {"removed", pool.removed}});
+    }
+  }
+  return list;
+}
+
+Json canary_json(const WatchFigures::Canary& canary) {
+  Json json = {{"twin_hit_ratio", canary.twin()},
+               {"twin_lookup_tokens", canary.twin_looked_up},
+               {"twin_hit_tokens", canary.twin_hits},
+               {"rules", canary.by_engine_rules ? "engine" : "lru"}};
+  if (canary.by_engine_rules) {
+    json["twin_device_hit_tokens"] = canary.device_hits;
+    json["twin_host_hit_tokens"] = canary.host_hits;
+  }
+  if (canary.measured_looked_up > 0) {
+    json["measured_hit_ratio"] = canary.measured();
+    json["measured_lookup_tokens"] = canary.measured_looked_up;
+    json["measured_hit_tokens"] = canary.measured_hits;
+    json["parted"] = plain(canary.parted);
+  }
+  return json;
+}
+
+}  // namespace
+
+std::string watch_line(const WatchInterval& interval, TimeNs begin, std::uint64_t device_blocks) {
+  const auto ratio = [](double part, double all) { return all > 0 ? percent(part / all) : std::string("-"); };
+  const auto lookups = static_cast<double>(interval.lookup_blocks);
+  std::string line = formatted("%9.0f s", seconds(interval.begin - begin)) +
+                     formatted("  %7s requests", grouped(interval.requests).c_str()) +
+                     formatted("  %9s blocks looked up", grouped(interval.lookup_blocks).c_str());
+  if (device_blocks > 0) {
+    line += "  hits: now " + ratio(interval.hit_blocks(device_blocks), lookups);
+    for (const std::uint64_t times : {2, 4, 8}) {
+      line += formatted(", x%llu ", static_cast<unsigned long long>(times)) +
+              ratio(interval.hit_blocks(times * device_blocks), lookups);
+    }
+  } else {
+    line += "  hits of an infinite cache: " + ratio(interval.hit_blocks(~std::uint64_t{0} >> 4), lookups);
+  }
+  if (interval.measured_looked_up > 0) {
+    line += "; measured " +
+            ratio(static_cast<double>(interval.measured_hits), static_cast<double>(interval.measured_looked_up));
+  }
+  return line + "\n";
+}
+
+std::string watch_screen(const WatchFigures& figures, const Recommendation& advice) {
+  std::string text = "kvtwin watch  " + grouped(figures.sources) + (figures.sources == 1 ? " engine, " : " engines, ") +
+                     span_text(seconds(figures.now - figures.begin)) + ", " + grouped(figures.requests) +
+                     (figures.exact_requests ? " requests" : " inferred requests") + ", " +
+                     grouped(figures.lookup_blocks) + " blocks of " + grouped(figures.block_tokens) +
+                     " tokens looked up\n";
+  const bool has_windows = std::ranges::any_of(figures.rows, [](const auto& row) { return row.best.has_value(); });
+  if (!figures.rows.empty()) {
+    text += formatted("  %-7s %13s %14s %9s", "cache", "blocks", "hits of LRU", "share") +
+            (figures.one_in > 1 ? "  error" : "") +
+            (has_windows ? formatted(" %11s %11s", "in windows", "best there") : std::string()) + "\n";
+  }
+  for (const WatchFigures::Row& row : figures.rows) text += row_text(row, has_windows, figures.one_in);
+  if (!figures.rows.empty()) text += "  " + grouped(figures.enough_blocks) + " blocks are enough for all hits\n";
+  if (!figures.pool.empty()) {
+    text += "  one pool for all engines:\n";
+    for (const WatchFigures::Row& row : figures.pool) text += row_text(row, false, figures.one_in);
+  }
+  if (figures.device_blocks > 0) {
+    text += "device    " + grouped(figures.device_blocks) + " blocks of an engine: " + figures.device_from + "\n";
+  }
+  text += canary_text(figures) + pools_text(figures);
+  const double hours = seconds(figures.now - figures.begin) / 3600;
+  if (figures.stored_blocks > 0 && hours > 0) {
+    text += "written   " + grouped(figures.stored_blocks) + " blocks, " +
+            grouped(whole(static_cast<double>(figures.stored_blocks) / hours)) + " per hour\n";
+  }
+  for (const WatchFigures::Prefix& prefix : figures.prefixes) {
+    text += "pin       a prefix of " + grouped(prefix.blocks) + " blocks (" +
+            formatted("%016llx", static_cast<unsigned long long>(prefix.key)) + "): " + grouped(prefix.requests) +
+            " requests, " + grouped(prefix.lost_blocks) + " of its blocks were computed again\n";
+  }
+  text += faults_text(figures);
+  text += "memory    " + mib(figures.memory_bytes) + ", " + grouped(figures.tracked_blocks) + " blocks tracked\n";
+  text += "advice    " + advice.sentence + "\n";
+  if (!advice.flags.empty()) text += "          " + advice.flags + "\n";
+  return text;
+}
+
+Json watch_json(const WatchFigures& figures, const Recommendation& advice) {
+  Json json = {{"seconds", seconds(figures.now - figures.begin)},
+               {"engines", figures.sources},
+               {"exact_requests", figures.exact_requests},
+               {"requests", figures.requests},
+               {"lookup_blocks", figures.lookup_blocks},
+               {"lookup_tokens", figures.lookup_tokens},
+               {"block_tokens", figures.block_tokens},
+               {"sample_one_in", figures.one_in},
+               {"device_blocks", figures.device_blocks},
+               {"device_from", figures.device_from},
+               {"host_blocks", figures.host_blocks},
+               {"enough_blocks", figures.enough_blocks}};
+  json["sizes"] = rows_json(figures.rows);
+  json["curve"] = rows_json(figures.curve);
+  if (!figures.pool.empty()) json["shared_pool"] = rows_json(figures.pool);
+  json["windows"] = figures.windows;
+  if (figures.prefill_seconds > 0) json["prefill_seconds"] = figures.prefill_seconds;
+  if (figures.canary) {
+    json["canary"] = canary_json(*figures.canary);
+  } else if (figures.twin) {
+    json["canary"] = canary_json(*figures.twin);
+  }
+  json["pools"] = pools_json(figures);
+  json["prefixes"] = Json::array();
+  for (const WatchFigures::Prefix& prefix : figures.prefixes) {
+    json["prefixes"].push_back(Json{{"first_block", digest_text(prefix.key)},
+                                    {"requests", prefix.requests},
+                                    {"blocks", prefix.blocks},
+                                    {"lost_blocks", prefix.lost_blocks}});
+  }
+  json["events"] = {{"taken", figures.events},
+                    {"stored_blocks", figures.stored_blocks},
+                    {"lost_messages", figures.lost_messages},
+                    {"not_read", figures.bad},
+                    {"restarts", figures.restarts},
+                    {"forgotten", figures.forgotten},
+                    {"below_unknown", figures.below_unknown},
+                    {"reports", figures.reports}};
+  if (!figures.first_problem.empty()) json["events"]["first_problem"] = plain(figures.first_problem);
+  json["memory"] = {{"tracked_blocks", figures.tracked_blocks}, {"bytes", figures.memory_bytes}};
+  json["advice"] = advice_json(advice);
+  return json;
+}
+
+std::string watch_prometheus(const WatchFigures& figures) {
+  std::string text;
+  const auto number = [](double value) { return Json(value).dump(); };
+  const auto family = [&](const char* name, const char* type, const char* help) {
+    text += std::string("# HELP ") + name + " " + help + "\n# TYPE " + name + " " + type + "\n";
+  };
+  const auto plain_metric = [&](const char* name, const char* type, const char* help, double value) {
+    family(name, type, help);
+    text += std::string(name) + " " + number(value) + "\n";
+  };
+  family("kvtwin_watch_hit_ratio", "gauge", "Share of the prompt's blocks that a cache of this size hits with LRU.");
+  for (const WatchFigures::Row& row : figures.rows) {
+    text +=
+        "kvtwin_watch_hit_ratio{blocks=\"" + std::to_string(row.blocks) + "\"} " + number(row.lru.block_ratio) + "\n";
+  }
+  if (figures.canary || figures.twin) {
+    const WatchFigures::Canary& canary = figures.canary ? *figures.canary : *figures.twin;
+    plain_metric("kvtwin_watch_twin_hit_ratio", "gauge", "Hit ratio of tokens that the twin has at the present size.",
+                 canary.twin());
+    if (canary.measured_looked_up > 0) {
+      plain_metric("kvtwin_watch_measured_hit_ratio", "gauge", "Hit ratio of tokens that the servers counted.",
+                   canary.measured());
+      plain_metric("kvtwin_watch_parted", "gauge", "1 if the twin and the servers part.",
+                   canary.parted.empty() ? 0 : 1);
+    }
+  }
+  plain_metric("kvtwin_watch_requests_total", "counter", "Requests that were seen or inferred.",
+               static_cast<double>(figures.requests));
+  plain_metric("kvtwin_watch_lookup_blocks_total", "counter", "Blocks that they looked up.",
+               static_cast<double>(figures.lookup_blocks));
+  plain_metric("kvtwin_watch_events_total", "counter", "Events that were read.", static_cast<double>(figures.events));
+  plain_metric("kvtwin_watch_lost_messages_total", "counter", "Messages that were lost.",
+               static_cast<double>(figures.lost_messages));
+  plain_metric("kvtwin_watch_bad_total", "counter", "Messages and events that could not be read.",
+               static_cast<double>(figures.bad));
+  plain_metric("kvtwin_watch_tracked_blocks", "gauge", "Blocks in LRU's order.",
+               static_cast<double>(figures.tracked_blocks));
+  plain_metric("kvtwin_watch_memory_bytes", "gauge", "Memory of the figures.",
+               static_cast<double>(figures.memory_bytes));
+  return text;
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,19 @@
+// The figures of a watch for people, as JSON, and as Prometheus' text.
+#pragma once
+
+#include <string>
+
+#include "lab/watch/recommend.hpp"
+#include "lab/watch/watch.hpp"
+#include "models/json.hpp"
+
+namespace kvtwin {
+
+// One screen, at most 40 lines of at most 100 characters, without the control sequences of a terminal.
+std::string watch_screen(const WatchFigures& figures, const Recommendation& advice);
+// A line about an interval.
+std::string watch_line(const WatchInterval& interval, TimeNs begin, std::uint64_t device_blocks);
+Json watch_json(const WatchFigures& figures, const Recommendation& advice);
+std::string watch_prometheus(const WatchFigures& figures);
+
+}  // namespace kvtwin

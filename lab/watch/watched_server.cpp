@@ -1,0 +1,104 @@
+#include "lab/watch/watched_server.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "lab/engine_commands.hpp"
+#include "lab/error.hpp"
+#include "lab/units.hpp"
+#include "models/roofline.hpp"
+
+namespace kvtwin {
+
+std::unique_ptr<WatchedServer> WatchedServer::make(const ServerDescription& description) {
+  const EngineArguments& flags = description.flags;
+  const bool has_flags =
+      !flags.sglang_flags.empty() || flags.sglang_server_info || flags.vllm_flags || flags.server_log;
+  if (description.experiment.empty() && !has_flags) {
+    if (description.sets.empty()) return nullptr;
+    throw InputError("--set " + description.sets.front() +
+                     ": there is no description of the server; give --experiment, --from-vllm-flags or "
+                     "--from-sglang-flags too");
+  }
+  Experiment experiment = description.experiment.empty() ? Experiment::from_text("", "watch")
+                                                         : Experiment::from_file(description.experiment);
+  apply_engine_arguments(flags, description.sets, experiment);
+  for (const std::string& set : description.sets) experiment.set(set);
+  return std::unique_ptr<WatchedServer>(new WatchedServer(std::move(experiment)));
+}
+
+WatchedServer::WatchedServer(Experiment experiment)
+    : experiment_(std::move(experiment)), setup_(make_setup(experiment_)) {}
+
+double WatchedServer::block_bytes() const {
+  return static_cast<double>(setup_.model.kv_bytes_per_token) * static_cast<double>(block_tokens());
+}
+
+PrefillTime WatchedServer::prefill_time() const {
+  return [cost = setup_.cost.get()](Tokens tokens) {
+    ForwardShape shape;
+    shape.prefill_tokens = tokens;
+    shape.prefill_pairs = tokens * (tokens + 1) / 2;
+    shape.prefill_sequences = 1;
+    return tokens == 0 ? TimeNs{0} : cost->forward_ns(shape, 1);
+  };
+}
+
+WatchedServer::WithHost WatchedServer::with_host(Pages host_blocks) const {
+  Experiment changed = experiment_;
+  changed.set("tiers.host.gib=" + plain_number(static_cast<double>(host_blocks) * block_bytes() / kGib),
+              "the recommendation");
+  WithHost with;
+  const Setup setup = make_setup(changed);
+  if (setup.bill && setup_.bill) {
+    const double engines = std::max(1U, setup_.machines());
+    with.per_month = (setup.bill->per_month - setup_.bill->per_month) / engines;
+  }
+  if (!is_vllm() && !is_sglang()) return with;
+  for (const EngineCommand& command : engine_commands(changed)) {
+    if (experiment_.text("engine").starts_with(command.engine)) with.command = command.line.line;
+  }
+  return with;
+}
+
+std::optional<double> WatchedServer::engine_second_price() const {
+  if (!setup_.bill) return std::nullopt;
+  for (const BillPart& part : setup_.bill->parts) {
+    if (!part.name.starts_with("GPU ") || part.count <= 0) continue;
+    return part.per_month / part.count * setup_.engine_gpus() / (kHoursPerMonth * 3600);
+  }
+  return std::nullopt;
+}
+
+namespace {
+
+EngineConfig without_storage(EngineConfig engine) {
+  engine.storage.clear();
+  return engine;
+}
+
+TraceInputOptions full_pages(Tokens tokens) {
+  TraceInputOptions options;
+  options.page_tokens = tokens;
+  return options;
+}
+
+}  // namespace
+
+EngineTwin::EngineTwin(const WatchedServer& server)
+    : maker_(server.block_tokens(), full_pages(server.block_tokens())),
+      engine_(without_storage(server.setup().engine)) {}
+
+EngineTwin::Hits EngineTwin::serve(const TraceRequest& request) {
+  now_ = std::max(now_, request.arrival);
+  Input input;
+  input.now = now_;
+  maker_.make(request, served_++, input);
+  const RequestRecord& record = engine_.serve(std::get<Arrival>(input.what), now_);
+  return {record.hit[Tier::device], record.hit[Tier::host], record.rejected != Reason::none, record.without_window,
+          record.without_state};
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,76 @@
+// A description of the servers that are watched: an experiment. It adds the twin of the engine, prefill times, prices
+// and flags to what events alone tell.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lab/engine_arguments.hpp"
+#include "lab/experiment/experiment.hpp"
+#include "lab/experiment/setup.hpp"
+#include "lab/watch/hit_curve.hpp"
+#include "sim/bounds/instant_engine.hpp"
+#include "traces/paging.hpp"
+#include "traces/trace.hpp"
+
+namespace kvtwin {
+
+struct ServerDescription {
+  std::string experiment;  // file; empty: none
+  EngineArguments flags;
+  std::vector<std::string> sets;
+};
+
+class WatchedServer {
+ public:
+  // Returns nothing if the description is empty. Errors: InputError.
+  static std::unique_ptr<WatchedServer> make(const ServerDescription& description);
+
+  const Setup& setup() const { return setup_; }
+  const Experiment& experiment() const { return experiment_; }
+  Tokens block_tokens() const { return setup_.engine.shape.page_tokens; }
+  Pages device_blocks() const { return setup_.engine.device_pages; }
+  Pages host_blocks() const { return setup_.engine.host_pages; }
+  // Bytes of a block, of all ranks together.
+  double block_bytes() const;
+  PrefillTime prefill_time() const;
+  // The server with a host tier of this size.
+  struct WithHost {
+    std::string command;              // of the server, to paste; empty if the experiment names neither engine
+    std::optional<double> per_month;  // price of the tier's memory, of one engine
+  };
+  WithHost with_host(Pages host_blocks) const;
+  // Price of the GPUs of one engine for a second; nothing if the list has no price for them.
+  std::optional<double> engine_second_price() const;
+  bool is_vllm() const { return experiment_.text("engine").starts_with("vllm"); }
+  bool is_sglang() const { return experiment_.text("engine").starts_with("sglang"); }
+
+ private:
+  explicit WatchedServer(Experiment experiment);
+  Experiment experiment_;
+  Setup setup_;
+};
+
+// The engine's own rules at its present size: the policy code decides, and operations take no time.
+class EngineTwin {
+ public:
+  explicit EngineTwin(const WatchedServer& server);
+
+  struct Hits {
+    Tokens device = 0, host = 0;
+    bool rejected = false;
+    Tokens without_window = 0, without_state = 0;
+  };
+  // Requires: arrivals do not go back by more than the engine's clock allows; an earlier one counts as now.
+  Hits serve(const TraceRequest& request);
+
+ private:
+  ArrivalMaker maker_;
+  InstantEngine engine_;
+  RequestId served_ = 0;
+  TimeNs now_ = 0;
+};
+
+}  // namespace kvtwin

@@ -1,0 +1,87 @@
+// kvtwin watch as a user runs it.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/program.hpp"
+#include "tests/trace_files.hpp"
+
+namespace kvtwin::test {
+namespace {
+
+const std::string kEvents = fixture("vllm/kv_events.jsonl");
+
+TEST(WatchCommand, PrintsALinePerIntervalAndAScreen) {
+  const Outcome outcome = run({"watch", kEvents, "--every", "5s"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("        5 s       13 requests"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("device            100            321   35.31 %"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("advice    add a host tier of 400 blocks"), std::string::npos) << outcome.out;
+  EXPECT_EQ(outcome.out, run({"watch", kEvents, "--every", "5s"}).out);
+}
+
+TEST(WatchCommand, JsonIsAllThatStdoutHas) {
+  const Outcome outcome = run({"watch", kEvents, "--json", "--sample", "2", "--window", "0", "--max-blocks", "500"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json json = Json::parse(outcome.out);
+  EXPECT_EQ(json.at("sample_one_in").get<int>(), 2);
+  EXPECT_EQ(json.at("windows").get<int>(), 0);
+}
+
+TEST(WatchCommand, ExpectedHitsThatDoNotComeAreExitCode3) {
+  const Outcome outcome = run({"watch", kEvents, "--expect", "hits=0.5"});
+  EXPECT_EQ(outcome.exit_code, 3);
+  EXPECT_NE(outcome.err.find("the cache is too small"), std::string::npos) << outcome.err;
+  EXPECT_EQ(run({"watch", kEvents, "--expect", "hits=30%"}).exit_code, 0);
+}
+
+TEST(WatchCommand, ForEndsEarly) {
+  const Json json = Json::parse(run({"watch", kEvents, "--for", "10s", "--json"}).out);
+  EXPECT_LE(json.at("seconds").get<double>(), 10);
+  EXPECT_GT(json.at("seconds").get<double>(), 8);
+}
+
+TEST(WatchCommand, ADescriptionAddsTheEnginesRules) {
+  const Outcome outcome = run({"watch", kEvents, "--experiment", fixture("vllm/served.toml"), "--every", "5s"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("twin      37.51 % of the prompt tokens"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("--kv-offloading-size"), std::string::npos) << outcome.out;
+  const Outcome flags = run({"watch", kEvents, "--from-vllm-flags", "vllm serve Qwen/Qwen3-0.6B --block-size 32",
+                             "--set", "model.name=tiny", "--set", "hardware.name=h100-sxm", "--device-blocks", "50"});
+  EXPECT_EQ(flags.exit_code, 0) << flags.err;
+}
+
+TEST(WatchCommand, RefusesInASentence) {
+  const Folder folder;
+  write_text(folder / "empty.jsonl", "");
+  write_text(folder / "cut.jsonl", text_of(kEvents).substr(0, 3000));
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"watch"},
+           {"watch", folder / "absent"},
+           {"watch", folder / "empty.jsonl"},
+           {"watch", folder / "cut.jsonl"},
+           {"watch", folder.path().string()},
+           {"watch", kEvents, "--every", "0s"},
+           {"watch", kEvents, "--every", "-5"},
+           {"watch", kEvents, "--every", "soon"},
+           {"watch", kEvents, "--for", "0"},
+           {"watch", kEvents, "--for", "-1s"},
+           {"watch", kEvents, "--expect", "hits=1.5"},
+           {"watch", kEvents, "--expect", "hits"},
+           {"watch", kEvents, "--sample", "0"},
+           {"watch", kEvents, "--max-blocks", "0"},
+           {"watch", kEvents, "--max-blocks", "99999999999"},
+           {"watch", kEvents, "--speed", "nan"},
+           {"watch", kEvents, "--set", "cache.page_tokens=32"},
+           {"watch", kEvents, "--experiment", folder / "absent.toml"},
+           {"watch", kEvents, "--experiment", fixture("sglang/served.toml")},
+           {"watch", kEvents, bundled_trace()},
+       }) {
+    const Outcome outcome = run(words);
+    EXPECT_EQ(outcome.exit_code, 2) << words.back() << outcome.err;
+    EXPECT_NE(outcome.err.find("kvtwin: "), std::string::npos) << outcome.err;
+  }
+}
+
+}  // namespace
+}  // namespace kvtwin::test

@@ -1,0 +1,437 @@
+// The twin's figures against hitrate on the same requests, and its advice.
+#include "lab/watch/watch.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "lab/error.hpp"
+#include "lab/watch/recommend.hpp"
+#include "lab/watch/recording.hpp"
+#include "lab/watch/watch_run.hpp"
+#include "lab/watch/watch_text.hpp"
+#include "sim/bounds/hitrate.hpp"
+#include "tests/program.hpp"
+#include "tests/trace_files.hpp"
+#include "traces/paging.hpp"
+
+namespace kvtwin {
+namespace {
+
+std::string vllm_events() { return test::fixture("vllm/kv_events.jsonl"); }
+
+WatchArguments arguments_for(const std::string& source, std::uint64_t device_blocks = 0) {
+  WatchArguments arguments;
+  arguments.sources = {source};
+  arguments.settings.device_blocks = device_blocks;
+  return arguments;
+}
+
+WatchResult played(const WatchArguments& arguments, const WatchOutput& output = {}) {
+  const std::atomic<bool> stop = false;
+  return play_recordings(arguments, stop, output, {});
+}
+
+std::vector<HitRate> hit_rates(const std::string& path, const std::vector<Pages>& capacities,
+                               const std::vector<std::string>& evictions) {
+  TraceReader reader(path);
+  TraceInputOptions options;
+  options.page_tokens = reader.block_tokens();
+  options.last_page = LastPage::partial;
+  TraceInputSource source(reader, options);
+  HitRateConfig config;
+  config.evictions = evictions;
+  config.capacities = capacities;
+  config.block_tokens = reader.block_tokens();
+  return replay_hit_rates(source, config);
+}
+
+const Json* size_of(const Json& sizes, std::uint64_t blocks) {
+  for (const Json& one : sizes) {
+    if (one.at("blocks").get<std::uint64_t>() == blocks) return &one;
+  }
+  return nullptr;
+}
+
+void expect_equal_to_hitrate(const std::string& path, std::uint64_t device) {
+  const WatchResult result = played(arguments_for(path, device));
+  const std::vector<Pages> sizes{device / 4, device / 2, device, 2 * device, 4 * device, 8 * device};
+  for (const HitRate& one : hit_rates(path, sizes, {"lru"})) {
+    const Json* const row = size_of(result.json.at("sizes"), one.capacity_blocks);
+    ASSERT_NE(row, nullptr) << one.capacity_blocks;
+    EXPECT_EQ(row->at("hit_blocks").get<std::uint64_t>(), one.hit_blocks);
+    EXPECT_EQ(row->at("hit_tokens").get<std::uint64_t>(), one.hit_tokens);
+    EXPECT_EQ(result.json.at("lookup_blocks").get<std::uint64_t>(), one.lookup_blocks);
+    EXPECT_EQ(result.json.at("lookup_tokens").get<std::uint64_t>(), one.lookup_tokens);
+  }
+}
+
+TEST(Watch, EqualsHitrateToTheBlock) {
+  expect_equal_to_hitrate(vllm_events(), 100);
+  expect_equal_to_hitrate(test::bundled_trace(), 2000);
+}
+
+TEST(Watch, TheBestOfAWholeWindowIsTheBoundOfHitrate) {
+  const WatchResult result = played(arguments_for(vllm_events(), 100));
+  for (const HitRate& one : hit_rates(vllm_events(), {50, 100, 200}, {"opt"})) {
+    const Json& row = *size_of(result.json.at("sizes"), one.capacity_blocks);
+    EXPECT_DOUBLE_EQ(row.at("best_in_windows").get<double>(), one.block_hit_ratio);
+    EXPECT_DOUBLE_EQ(row.at("lru_in_windows").get<double>(), row.at("block_hit_ratio").get<double>());
+  }
+}
+
+TEST(Watch, EventsTellTheSizeOfAFullPool) {
+  const Json json = played(arguments_for(vllm_events())).json;
+  EXPECT_EQ(json.at("device_blocks").get<std::uint64_t>(), 100U) << "of tests/fixtures/vllm/served.toml";
+  const Json& pool = json.at("pools").at(0);
+  EXPECT_EQ(pool.at("stored").get<int>() - pool.at("removed").get<int>(), pool.at("held").get<int>());
+  EXPECT_TRUE(pool.at("full").get<bool>());
+}
+
+TEST(Watch, TheEnginesOwnRulesHitWhatSGLangMeasured) {
+  WatchArguments arguments = arguments_for(test::fixture("sglang/engine_requests.jsonl"));
+  arguments.server.experiment = test::fixture("sglang/served.toml");
+  const Json canary = played(arguments).json.at("canary");
+  EXPECT_EQ(canary.at("rules"), "engine");
+  EXPECT_EQ(canary.at("twin_hit_tokens").get<Tokens>(), canary.at("measured_hit_tokens").get<Tokens>());
+  EXPECT_EQ(canary.at("parted"), "");
+}
+
+TEST(Watch, ACanaryThatPartsSaysSince) {
+  WatchArguments arguments = arguments_for(test::fixture("sglang/engine_requests.jsonl"));
+  arguments.server.experiment = test::fixture("sglang/served.toml");
+  arguments.server.sets = {"tiers.host.tokens=0", "tiers.device.tokens=512"};
+  const WatchResult result = played(arguments);
+  EXPECT_NE(result.json.at("canary").at("parted").get<std::string>().find("more hits than the twin, from 0 s on"),
+            std::string::npos)
+      << result.json.at("canary").dump();
+  EXPECT_NE(result.text.find("PARTED"), std::string::npos);
+}
+
+TEST(Watch, TheSameRecordingGivesTheSameBytes) {
+  std::string first, second;
+  for (std::string* text : {&first, &second}) {
+    WatchArguments arguments = arguments_for(vllm_events());
+    arguments.settings.interval = 2 * kNsPerSecond;
+    WatchOutput output;
+    output.interval = [&](const std::string& line) { *text += line; };
+    const WatchResult result = played(arguments, output);
+    *text += result.text + result.json.dump();
+  }
+  EXPECT_EQ(first, second);
+  EXPECT_NE(first.find("advice    add a host tier of 400 blocks"), std::string::npos) << first;
+}
+
+TEST(Watch, IntervalsHaveAllLookUps) {
+  WatchArguments arguments = arguments_for(vllm_events());
+  arguments.settings.interval = kNsPerSecond / 100;  // more intervals than are kept
+  std::size_t lines = 0;
+  WatchOutput output;
+  output.interval = [&](const std::string&) { ++lines; };
+  const WatchResult result = played(arguments, output);
+  EXPECT_GT(lines, 20U);
+  std::uint64_t lookups = 0;
+  const std::atomic<bool> stop = false;
+  Watch watch(arguments.settings, {"one"}, nullptr);
+  const std::unique_ptr<Recording> recording = open_recording(vllm_events(), 0);
+  while (recording->next_time()) recording->deliver(watch, 0);
+  watch.end();
+  const WatchFigures figures = watch.figures();
+  EXPECT_LE(figures.intervals.size(), 512U);
+  for (const WatchInterval& one : figures.intervals) lookups += one.lookup_blocks;
+  EXPECT_EQ(lookups, figures.lookup_blocks);
+}
+
+TEST(Watch, OnePoolForTwoEnginesHitsWhatOneOfThemStored) {
+  WatchArguments arguments = arguments_for(test::bundled_trace(), 1'000'000);
+  arguments.sources.push_back(test::bundled_trace());
+  const Json json = played(arguments).json;
+  const Json& own = *size_of(json.at("sizes"), 1'000'000);
+  const Json& shared = *size_of(json.at("shared_pool"), 2'000'000);
+  const auto lookups = json.at("lookup_blocks").get<std::uint64_t>();
+  EXPECT_EQ(own.at("hit_blocks").get<std::uint64_t>() / 2 + lookups / 2, shared.at("hit_blocks").get<std::uint64_t>());
+}
+
+TEST(Watch, LostMessagesAndRestartsAreFaults) {
+  const test::Folder folder;
+  std::string text = test::text_of(vllm_events());
+  const std::size_t cut = text.find('\n', text.size() / 2) + 1;
+  test::write_text(folder / "kv_events.jsonl", text.substr(0, cut) +
+                                                   "{\"type\":\"missing\",\"from\":3,\"to\":12}\n"
+                                                   "{\"type\":\"bad\",\"seq\":13,\"why\":\"is\"}\n"
+                                                   "{\"type\":\"restart\",\"seq\":0}\n" +
+                                                   text.substr(cut));
+  const WatchResult result = played(arguments_for(folder.path().string()));
+  EXPECT_NE(result.text.find("faults    10 messages lost, 1 not read, 1 restarts"), std::string::npos) << result.text;
+  EXPECT_EQ(result.json.at("events").at("lost_messages").get<int>(), 10);
+}
+
+TEST(Watch, RefusesBlocksOfAnotherSize) {
+  WatchArguments arguments = arguments_for(vllm_events());
+  arguments.server.experiment = test::fixture("sglang/served.toml");
+  EXPECT_THROW(played(arguments), InputError);
+  arguments = arguments_for(vllm_events());
+  arguments.sources.push_back(test::bundled_trace());
+  EXPECT_THROW(played(arguments), InputError);
+  arguments.sources = {"/nowhere"};
+  EXPECT_ANY_THROW(played(arguments));
+}
+
+TEST(Watch, MemoryIsFlatWhateverComes) {
+  WatchSettings settings;
+  settings.max_blocks = 10'000;
+  settings.window_blocks = 5'000;
+  Watch watch(settings, {"hostile"}, nullptr);
+  std::vector<std::uint64_t> blocks(40);
+  std::uint64_t next = 1;
+  std::size_t largest = 0, middle = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    for (std::uint64_t& block : blocks) block = next++;
+    BlockEvent event;
+    event.time = TimeNs{i} * 5 * kNsPerSecond;
+    event.block_tokens = 16;
+    event.blocks = blocks;
+    if (i % 3 != 0) event.parent = next - 45;
+    event.medium = i % 7 == 0 ? "CPU" : "";
+    event.group = i % 11 == 0 ? std::optional<std::uint64_t>(static_cast<std::uint64_t>(i)) : std::nullopt;
+    watch.take(0, event);
+    if (i % 1000 != 0) continue;
+    const WatchFigures figures = watch.figures();
+    largest = std::max(largest, figures.memory_bytes);
+    if (i == 10'000) middle = largest;
+  }
+  EXPECT_EQ(largest, middle) << "the second half needs no more";
+  // Distances, the engine's own blocks (120 and 32), the curve and the window.
+  EXPECT_LT(largest, settings.max_blocks * (41 + 120 + 64 + 32) + settings.window_blocks * 80 + (4U << 20));
+}
+
+TEST(Watch, PrefixesThatAreLostAgainAndAgainAreNamed) {
+  WatchSettings settings;
+  settings.device_blocks = 50;
+  Watch watch(settings, {"one"}, nullptr);
+  std::uint64_t next = 1000;
+  for (int i = 0; i < 40; ++i) {
+    TraceRequest request;
+    request.arrival = TimeNs{i} * kNsPerSecond;
+    const bool is_shared = i % 2 == 0;
+    for (std::uint64_t block = 0; block < 60; ++block) {
+      request.blocks.push_back(is_shared && block < 10 ? block + 1 : next++);
+    }
+    request.input = request.blocks.size() * 16;
+    request.output = 1;
+    watch.take(0, request, 16);
+  }
+  const WatchFigures figures = watch.figures();
+  ASSERT_EQ(figures.prefixes.size(), 1U);
+  EXPECT_EQ(figures.prefixes[0].blocks, 10U);
+  EXPECT_EQ(figures.prefixes[0].requests, 20U);
+  EXPECT_EQ(figures.prefixes[0].lost_blocks, 190U);
+}
+
+TEST(ServerCounters, OfVllmAndSGLang) {
+  const ServerCounters vllm = parse_server_counters(
+      "# HELP vllm:prefix_cache_queries_total Prefix cache queries\n"
+      "vllm:prefix_cache_queries_total{engine=\"0\",model_name=\"m{}\"} 1000.0\n"
+      "vllm:prefix_cache_queries_total{engine=\"1\",model_name=\"m\"} 500.0\r\n"
+      "vllm:prefix_cache_hits_total{engine=\"0\"} 600\n"
+      "vllm:external_prefix_cache_hits_total{engine=\"0\"} 70\n"
+      "vllm:prompt_tokens_cached_by_source_total{engine=\"0\",source=\"host\"} 30\n"
+      "vllm:prompt_tokens_cached_by_source_total{engine=\"0\",source=\"device\"} 600\n"
+      "vllm:cache_config_info{block_size=\"32\",num_gpu_blocks=\"301\"} 1.0\n",
+      7);
+  EXPECT_EQ(vllm.time, 7);
+  EXPECT_EQ(vllm.looked_up, 1500U);
+  EXPECT_EQ(vllm.device_hits, 600U);
+  EXPECT_EQ(vllm.host_hits, 30U);
+  EXPECT_EQ(vllm.storage_hits, 40U);
+  EXPECT_EQ(vllm.device_tokens, 9600U) << "without the first block";
+  const ServerCounters sglang = parse_server_counters(
+      "sglang:prompt_tokens_total{x=\"y\"} 2e3\nsglang:cached_tokens_total{cache_source=\"device\"} 5\n"
+      "sglang:cached_tokens_total{cache_source=\"host\"} 6\nsglang:max_total_num_tokens 4096",
+      0);
+  EXPECT_EQ(sglang.looked_up, 2000U);
+  EXPECT_EQ(sglang.hits(), 11U);
+  EXPECT_EQ(sglang.device_tokens, 4096U);
+  for (const char* hostile :
+       {"", "{", "a{b", "vllm:prefix_cache_queries_total -5", "x nan\ny inf\n z",
+        "vllm:prefix_cache_queries_total 1e300", "vllm:cache_config_info{num_gpu_blocks=\"99999999999999999999\"} 1"}) {
+    EXPECT_FALSE(parse_server_counters(hostile, 0).looked_up) << hostile;
+  }
+}
+
+TEST(ServerCounters, ACounterThatFallsIsARestart) {
+  WatchSettings settings;
+  settings.device_blocks = 10;
+  Watch watch(settings, {"one"}, nullptr);
+  const auto counters = [](TimeNs time, Tokens looked_up, Tokens hits) {
+    ServerCounters of;
+    of.time = time;
+    of.looked_up = looked_up;
+    of.device_hits = hits;
+    return of;
+  };
+  TraceRequest request;
+  request.input = 160;
+  for (std::uint64_t block = 1; block <= 10; ++block) request.blocks.push_back(block);
+  watch.take(0, request, 16);
+  watch.take(0, counters(0, 5000, 4000));  // before the watch
+  watch.take(0, counters(1, 5100, 4050));
+  watch.take(0, counters(2, 100, 10));
+  const WatchFigures figures = watch.figures();
+  ASSERT_TRUE(figures.canary);
+  EXPECT_EQ(figures.canary->measured_looked_up, 200U);
+  EXPECT_EQ(figures.canary->measured_hits, 60U);
+}
+
+WatchInterval interval_with(std::uint64_t lookups, std::uint32_t near, std::uint32_t far) {
+  WatchInterval one;
+  one.lookup_blocks = one.sampled = lookups;
+  one.hits.resize(kSizeSteps);
+  one.hits[size_step(50)] = near;
+  one.hits[size_step(300)] = far;
+  return one;
+}
+
+WatchFigures figures_with(const std::vector<WatchInterval>& intervals) {
+  WatchFigures figures;
+  figures.sources = 1;
+  figures.device_blocks = 100;
+  figures.enough_blocks = 320;
+  figures.requests = 1000;
+  figures.intervals = intervals;
+  return figures;
+}
+
+TEST(Recommendation, WaitsForEnough) {
+  WatchFigures figures = figures_with({interval_with(100, 10, 50), interval_with(100, 10, 50)});
+  EXPECT_FALSE(recommend(figures, nullptr).is_ready);
+  figures.device_blocks = 0;
+  EXPECT_NE(recommend(figures, nullptr).sentence.find("--device-blocks"), std::string::npos);
+}
+
+TEST(Recommendation, ATierThatHitsAndHowSureThatIs) {
+  std::vector<WatchInterval> intervals(8, interval_with(100, 10, 50));
+  intervals[3] = interval_with(100, 10, 40);
+  const Recommendation advice = recommend(figures_with(intervals), nullptr);
+  EXPECT_TRUE(advice.is_change);
+  EXPECT_EQ(advice.blocks, 400U);
+  EXPECT_NEAR(advice.gain.middle, 0.4875, 1e-9);
+  EXPECT_LT(advice.gain.low, 0.4875);
+  EXPECT_GT(advice.gain.low, 0.45);
+  EXPECT_NE(advice.flags.find("--hicache-ratio 4"), std::string::npos) << advice.flags;
+}
+
+TEST(Recommendation, ChangesNothingWithoutAGain) {
+  const Recommendation none =
+      recommend(figures_with(std::vector<WatchInterval>(8, interval_with(100, 10, 0))), nullptr);
+  EXPECT_TRUE(none.is_ready);
+  EXPECT_FALSE(none.is_change);
+  EXPECT_TRUE(none.sentence.starts_with("change nothing")) << none.sentence;
+  // A gain in one interval of eight only is not sure.
+  std::vector<WatchInterval> intervals(8, interval_with(100, 10, 0));
+  intervals[5] = interval_with(100, 10, 20);
+  EXPECT_FALSE(recommend(figures_with(intervals), nullptr).is_change);
+}
+
+TEST(Recommendation, MoneyAndFlagsOfADescription) {
+  WatchArguments arguments = arguments_for(test::bundled_trace());
+  arguments.settings.interval = 300 * kNsPerSecond;
+  arguments.server.flags.sglang_flags = {"--model-path Qwen/Qwen3-32B --page-size 512 --tp 1"};
+  arguments.server.sets = {"hardware.name=h100-sxm", "tiers.device.tokens=1536000"};
+  WatchResult result = played(arguments);
+  const Json advice = result.json.at("advice");
+  EXPECT_TRUE(advice.at("change").get<bool>()) << result.text;
+  EXPECT_GT(advice.at("money_per_month").at("low").get<double>(), 0);
+  EXPECT_NE(advice.at("flags").get<std::string>().find("--enable-hierarchical-cache"), std::string::npos)
+      << advice.dump();
+  // Memory that costs a fortune.
+  const test::Folder folder;
+  test::write_text(folder / "prices.toml",
+                   "currency = \"USD\"\n[dram]\ngib = {value = 1e9, source = \"test\", date = \"2026-11-29\"}\n");
+  arguments.server.sets.push_back("prices.file=" + (folder / "prices.toml"));
+  result = played(arguments);
+  EXPECT_FALSE(result.json.at("advice").at("change").get<bool>());
+  EXPECT_NE(result.text.find("change nothing: a host tier of"), std::string::npos) << result.text;
+}
+
+TEST(Expectation, NamesTheCause) {
+  EXPECT_EQ(expected_hits("hits=0.55"), 0.55);
+  EXPECT_EQ(expected_hits("hits=55%"), 0.55);
+  for (const char* wrong : {"", "hits", "hits=", "hits=2", "hits=0", "misses=0.5", "hits=x"}) {
+    EXPECT_THROW(expected_hits(wrong), InputError) << wrong;
+  }
+  const auto missed = [](const std::string& expect) {
+    WatchArguments arguments = arguments_for(vllm_events());
+    arguments.expect = expect;
+    return played(arguments).missed;
+  };
+  EXPECT_EQ(missed("hits=0.3"), "");
+  EXPECT_NE(missed("hits=0.5").find("the cache is too small; 200 blocks in place of 100 have 59.7 %"),
+            std::string::npos)
+      << missed("hits=0.5");
+  EXPECT_NE(missed("hits=0.9").find("the traffic repeats too little"), std::string::npos);
+  WatchFigures figures;
+  EXPECT_NE(why_below(figures, 0.5).find("no request came"), std::string::npos);
+  figures.lookup_tokens = 100;
+  figures.canary.emplace();
+  figures.canary->measured_looked_up = figures.canary->twin_looked_up = 100;
+  figures.canary->measured_hits = 10;
+  figures.canary->twin_hits = 60;
+  EXPECT_NE(why_below(figures, 0.5).find("the server differs from its description"), std::string::npos);
+  figures.canary.reset();
+  figures.lost_messages = 50;
+  figures.events = 50;
+  EXPECT_NE(why_below(figures, 0.5).find("50 messages were lost"), std::string::npos);
+}
+
+TEST(WatchRecording, FilesOfRequestsAreReadInOrder) {
+  const test::Folder folder;
+  const std::string later = RequestFileName{16, 5'000'000'000}.text(),
+                    earlier = RequestFileName{16, 1'000'000'000}.text();
+  EXPECT_EQ(earlier, "requests-16t-000000000001000.jsonl");
+  test::write_text(folder / later, "{\"timestamp\":0,\"input_length\":32,\"output_length\":1,\"hash_ids\":[1,2]}\n");
+  test::write_text(folder / earlier,
+                   "{\"timestamp\":0,\"input_length\":32,\"output_length\":1,\"hash_ids\":[1,2]}\n"
+                   "{\"timestamp\":9,\"input_length\":32,\"output_length\":1,\"hash_ids\":[1,3]}\n");
+  test::write_text(folder / "requests-x.jsonl", "");
+  const WatchResult result = played(arguments_for(folder.path().string(), 2));
+  EXPECT_EQ(result.json.at("requests").get<int>(), 3);
+  EXPECT_EQ(result.json.at("seconds").get<double>(), 4);
+  EXPECT_EQ(size_of(result.json.at("sizes"), 4)->at("hit_blocks").get<int>(), 3);
+  for (const char* wrong : {"requests-16t-1.json", "requests-0t-1.jsonl", "requests-16-1.jsonl", "requests-16t-.jsonl",
+                            "requests-16t--1.jsonl", "requests-16t-99999999999999999.jsonl"}) {
+    EXPECT_FALSE(RequestFileName::parse(wrong)) << wrong;
+  }
+  const test::Folder empty;
+  EXPECT_THROW(played(arguments_for(empty.path().string())), InputError);
+}
+
+TEST(WatchText, PrometheusHasALinePerSize) {
+  WatchFigures figures;
+  figures.rows.emplace_back();
+  figures.rows.back().blocks = 100;
+  figures.rows.back().lru.block_ratio = 0.25;
+  figures.canary.emplace();
+  figures.canary->measured_looked_up = 4;
+  figures.canary->measured_hits = 1;
+  const std::string text = watch_prometheus(figures);
+  EXPECT_NE(text.find("kvtwin_watch_hit_ratio{blocks=\"100\"} 0.25\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("kvtwin_watch_measured_hit_ratio 0.25\n"), std::string::npos) << text;
+}
+
+TEST(SizeSteps, RiseAndAreExactBelow16) {
+  std::size_t before = 0;
+  for (std::uint64_t size = 0; size < 100'000; ++size) {
+    const std::size_t step = size_step(size);
+    EXPECT_TRUE(step == before || step == before + 1) << size;
+    EXPECT_TRUE(step == before || size == 0 || share_of_step(size - 1) == 1.0) << size;
+    before = step;
+  }
+  EXPECT_EQ(size_step(15), 15U);
+  EXPECT_LT(size_step(std::uint64_t{1} << 62), kSizeSteps);
+}
+
+}  // namespace
+}  // namespace kvtwin
