@@ -7,6 +7,7 @@
 #include <limits>
 #include <stdexcept>
 
+#include "lab/capture/kv_batch.hpp"
 #include "lab/capture/message_pack.hpp"
 #include "lab/error.hpp"
 #include "lab/out_files.hpp"
@@ -23,131 +24,6 @@ constexpr const char* kFileName = "kv_events.jsonl";
 
 using Kind = MessagePack::Kind;
 using Value = MessagePack::Value;
-
-struct BadBatch : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-[[noreturn]] void refuse(const std::string& why) { throw BadBatch(why); }
-
-// The fields of an event that are read.
-enum Field : std::size_t {
-  type_field,
-  hashes_field,
-  parent_field,
-  tokens_field,
-  size_field,
-  lora_id_field,
-  medium_field,
-  lora_name_field,
-  salt_field,
-  session_field,
-  group_field,
-  kind_field,
-  window_field,
-  extra_field,
-  kFields,
-};
-constexpr std::array<const char*, kFields> kFieldNames{"type",
-                                                       "block_hashes",
-                                                       "parent_block_hash",
-                                                       "token_ids",
-                                                       "block_size",
-                                                       "lora_id",
-                                                       "medium",
-                                                       "lora_name",
-                                                       "cache_salt",
-                                                       "session_id",
-                                                       "group_idx",
-                                                       "kv_cache_spec_kind",
-                                                       "kv_cache_spec_sliding_window",
-                                                       "extra_keys"};
-
-// A type of event. `places`: its fields in a list, behind the type; `more`: those that only a map has.
-struct EventType {
-  std::string_view name;
-  std::span<const Field> places, more;
-
-  bool reads(Field field) const {
-    return field == type_field || std::ranges::find(places, field) != places.end() ||
-           std::ranges::find(more, field) != more.end();
-  }
-};
-constexpr Field kStoredPlaces[] = {hashes_field,  parent_field, tokens_field,   size_field,
-                                   lora_id_field, medium_field, lora_name_field};
-constexpr Field kStoredMore[] = {salt_field, session_field, group_field, kind_field, window_field, extra_field};
-constexpr Field kRemovedPlaces[] = {hashes_field, medium_field};
-constexpr Field kRemovedMore[] = {group_field};
-constexpr EventType kEventTypes[] = {{"BlockStored", kStoredPlaces, kStoredMore},
-                                     {"BlockRemoved", kRemovedPlaces, kRemovedMore},
-                                     {"AllBlocksCleared", {}, {}}};
-
-// The next value of bytes that have been checked.
-Value take_value(MessagePack& from) { return from.next().value_or(Value{}); }
-
-// Where each field of an event begins; nothing if the event lacks it.
-class Fields {
- public:
-  void set(Field field, const MessagePack& at) { at_[field] = at; }
-  // Returns the head of the value, and moves `from` behind it. A field that is absent is nil.
-  Value head(Field field, MessagePack& from) const {
-    if (!at_[field]) return {};
-    from = *at_[field];
-    return take_value(from);
-  }
-  Value head(Field field) const {
-    MessagePack from({});
-    return head(field, from);
-  }
-
- private:
-  std::array<std::optional<MessagePack>, kFields> at_;
-};
-
-const EventType& event_type(const Value& value) {
-  if (value.kind != Kind::text) refuse("an event has no type");
-  const auto* const found = std::ranges::find(kEventTypes, value.text(), &EventType::name);
-  if (found != std::end(kEventTypes)) return *found;
-  refuse("an event of the unknown type " + std::string(value.text().substr(0, 40)));
-}
-
-// Reads the fields of an event in a map, and counts the others.
-const EventType& read_map(MessagePack& from, std::uint64_t entries, Fields& fields, PassedOver* passed_over) {
-  for (std::uint64_t i = 0; i < entries; ++i) {
-    const Value key = take_value(from);
-    if (key.kind != Kind::text) refuse("an event has a key that is no text");
-    const auto known = std::ranges::find(kFieldNames, key.text());
-    MessagePack value = from;
-    from.skip();
-    if (known != kFieldNames.end()) {
-      fields.set(static_cast<Field>(known - kFieldNames.begin()), value);
-    } else if (passed_over != nullptr && take_value(value).kind != Kind::nil) {
-      passed_over->add(key.text());
-    }
-  }
-  const EventType& type = event_type(fields.head(type_field));
-  for (std::size_t field = 0; passed_over != nullptr && field < kFields; ++field) {
-    const bool is_read = type.reads(static_cast<Field>(field));
-    if (!is_read && fields.head(static_cast<Field>(field)).kind != Kind::nil) passed_over->add(kFieldNames[field]);
-  }
-  return type;
-}
-
-// As read_map(), of an event in a list (older vLLM).
-const EventType& read_list(MessagePack& from, std::uint64_t entries, Fields& fields, PassedOver* passed_over) {
-  if (entries == 0) refuse("an event has no type");
-  const EventType& type = event_type(take_value(from));
-  for (std::uint64_t i = 1; i < entries; ++i) {
-    MessagePack value = from;
-    from.skip();
-    if (i <= type.places.size()) {
-      fields.set(type.places[i - 1], value);
-    } else if (passed_over != nullptr && take_value(value).kind != Kind::nil) {
-      passed_over->add("entry " + std::to_string(i) + " of " + std::string(type.name));
-    }
-  }
-  return type;
-}
 
 std::string integer_text(const Value& value) {
   return value.kind == Kind::natural ? std::to_string(value.number)
@@ -173,14 +49,14 @@ void append_hash(std::string& line, const Value& value, const char* what) {
     line += integer_text(value);
     return;
   }
-  if (value.kind != Kind::bytes) refuse(what);
+  if (value.kind != Kind::bytes) refuse_batch(what);
   line.append("\"").append(hex_text(value.bytes)).append("\"");
 }
 
-std::uint64_t append_hashes(std::string& line, const Fields& fields) {
+std::uint64_t append_hashes(std::string& line, const KvFields& fields) {
   MessagePack from({});
-  const Value hashes = fields.head(hashes_field, from);
-  if (hashes.kind != Kind::list) refuse("block_hashes is no list");
+  const Value hashes = fields.head(kHashesField, from);
+  if (hashes.kind != Kind::list) refuse_batch("block_hashes is no list");
   append_key(line, "block_hashes");
   line += '[';
   for (std::uint64_t i = 0; i < hashes.number; ++i) {
@@ -192,13 +68,13 @@ std::uint64_t append_hashes(std::string& line, const Fields& fields) {
 }
 
 // An id, name or medium: text, a number or nothing.
-void append_plain(std::string& line, const Fields& fields, Field field) {
+void append_plain(std::string& line, const KvFields& fields, KvField field) {
   const Value value = fields.head(field);
   if (value.kind == Kind::nil) return;
   if (value.kind != Kind::text && !value.is_integer()) {
-    refuse(std::string(kFieldNames[field]) + " is neither text nor a number");
+    refuse_batch(std::string(name_of(field)) + " is neither text nor a number");
   }
-  append_key(line, kFieldNames[field]);
+  append_key(line, name_of(field));
   line += value.kind == Kind::text ? string_text(value.text()) : integer_text(value);
 }
 
@@ -212,7 +88,7 @@ void append_tokens(std::string& line, MessagePack& from, std::uint64_t count, bo
       append_tokens(line, from, token.number, false);
       continue;
     }
-    if (token.kind != Kind::natural) refuse("token_ids holds something that is no token");
+    if (token.kind != Kind::natural) refuse_batch("token_ids holds something that is no token");
     line += std::to_string(token.number);
   }
   line += ']';
@@ -228,7 +104,7 @@ void append_extra(std::string& line, MessagePack& from) {
     case Kind::real: line += Json(value.real).dump(); return;
     case Kind::list: break;
     default:
-      if (!value.is_integer()) refuse("extra_keys holds something that is neither text, a number nor a list");
+      if (!value.is_integer()) refuse_batch("extra_keys holds something that is neither text, a number nor a list");
       line += integer_text(value);
       return;
   }
@@ -241,11 +117,11 @@ void append_extra(std::string& line, MessagePack& from) {
 }
 
 // Most blocks have no extra keys.
-void append_extra_keys(std::string& line, const Fields& fields) {
+void append_extra_keys(std::string& line, const KvFields& fields) {
   MessagePack from({});
-  const Value keys = fields.head(extra_field, from);
+  const Value keys = fields.head(kExtraField, from);
   if (keys.kind == Kind::nil) return;
-  if (keys.kind != Kind::list) refuse("extra_keys is no list");
+  if (keys.kind != Kind::list) refuse_batch("extra_keys is no list");
   std::string entries;
   bool any = false;
   for (std::uint64_t i = 0; i < keys.number; ++i) {
@@ -255,30 +131,30 @@ void append_extra_keys(std::string& line, const Fields& fields) {
     any |= std::string_view(entries).substr(before) != "null";
   }
   if (!any) return;
-  append_key(line, kFieldNames[extra_field]);
+  append_key(line, name_of(kExtraField));
   line.append("[").append(entries).append("]");
 }
 
-std::uint64_t append_stored(std::string& line, const Fields& fields, bool contents) {
+std::uint64_t append_stored(std::string& line, const KvFields& fields, bool contents) {
   const std::uint64_t blocks = append_hashes(line, fields);
-  const Value parent = fields.head(parent_field);
+  const Value parent = fields.head(kParentField);
   if (parent.kind != Kind::nil) {
     append_key(line, "parent_block_hash");
     append_hash(line, parent, "parent_block_hash is neither an integer nor bytes");
   }
   MessagePack from({});
-  const Value tokens = fields.head(tokens_field, from);
-  if (tokens.kind != Kind::list) refuse("token_ids is no list");
+  const Value tokens = fields.head(kTokensField, from);
+  if (tokens.kind != Kind::list) refuse_batch("token_ids is no list");
   const std::size_t before = line.size();
   append_key(line, "token_ids");
   append_tokens(line, from, tokens.number, true);
   if (!contents) line.resize(before);
-  const Value size = fields.head(size_field);
-  if (size.kind != Kind::natural) refuse("block_size is no number");
+  const Value size = fields.head(kSizeField);
+  if (size.kind != Kind::natural) refuse_batch("block_size is no number");
   append_key(line, "block_size");
   line += std::to_string(size.number);
-  for (const Field field : {lora_id_field, medium_field, lora_name_field, salt_field, session_field, group_field,
-                            kind_field, window_field}) {
+  for (const KvField field :
+       {kLoraIdField, kMediumField, kLoraNameField, kSaltField, kSessionField, kGroupField, kKindField, kWindowField}) {
     append_plain(line, fields, field);
   }
   if (contents) append_extra_keys(line, fields);
@@ -287,47 +163,31 @@ std::uint64_t append_stored(std::string& line, const Fields& fields, bool conten
 
 // Calls `take`, if there is one, with each event. Errors: BadBatch.
 void decode(std::span<const std::uint8_t> payload, const TakeKvEvent& take, PassedOver* passed_over, bool contents) {
-  MessagePack from(payload);
-  const Value batch = take_value(from);
-  const Value time = batch.kind == Kind::list && batch.number >= 2 ? take_value(from) : Value{};
-  const Value events = time.kind == Kind::real || time.is_integer() ? take_value(from) : Value{};
-  if (events.kind != Kind::list) refuse("is no batch of events: a list of a time, a list of events, and a rank");
-  if (time.kind == Kind::real && !std::isfinite(time.real)) refuse("has no finite time");
-  MessagePack behind = from;
-  for (std::uint64_t i = 0; i < events.number; ++i) behind.skip();
-  const Value rank = batch.number > 2 ? take_value(behind) : Value{};
-  if (rank.kind != Kind::nil && rank.kind != Kind::natural) refuse("has a rank that is no number");
-  if (batch.number > 3 && passed_over != nullptr) passed_over->add("entries of a batch behind the rank");
-  const std::string head = "{\"ts\":" + (time.kind == Kind::real ? Json(time.real).dump() : integer_text(time)) +
-                           (rank.kind == Kind::nil ? "" : ",\"rank\":" + integer_text(rank)) + ",\"type\":\"";
-  std::string line;
-  for (std::uint64_t i = 0; i < events.number; ++i) {
-    const Value event = take_value(from);
-    if (event.kind != Kind::map && event.kind != Kind::list) refuse("holds an event that is neither a map nor a list");
-    Fields fields;
-    const EventType& type = event.kind == Kind::map ? read_map(from, event.number, fields, passed_over)
-                                                    : read_list(from, event.number, fields, passed_over);
-    line.assign(head).append(type.name).append("\"");
+  std::string begin, line;
+  const auto take_fields = [&](const KvBatchHead& head, std::string_view type, const KvFields& fields) {
+    if (begin.empty()) {
+      begin = "{\"ts\":" + (head.time.kind == Kind::real ? Json(head.time.real).dump() : integer_text(head.time)) +
+              (head.rank.kind == Kind::nil ? "" : ",\"rank\":" + integer_text(head.rank)) + ",\"type\":\"";
+    }
+    line.assign(begin).append(type).append("\"");
     std::uint64_t blocks = 0;
-    if (type.name == "BlockStored") blocks = append_stored(line, fields, contents);
-    if (type.name == "BlockRemoved") {
+    if (type == "BlockStored") blocks = append_stored(line, fields, contents);
+    if (type == "BlockRemoved") {
       blocks = append_hashes(line, fields);
-      append_plain(line, fields, medium_field);
-      append_plain(line, fields, group_field);
+      append_plain(line, fields, kMediumField);
+      append_plain(line, fields, kGroupField);
     }
     line += '}';
-    if (take) take({type.name, blocks, line});
-  }
+    if (take) take({type, blocks, line});
+  };
+  for_each_kv_event(payload, take_fields, passed_over);
 }
 
 }  // namespace
 
 std::string decode_kv_events(std::span<const std::uint8_t> payload, const TakeKvEvent& take, PassedOver& passed_over,
                              bool contents) {
-  MessagePack whole(payload);
-  if (!whole.skip() || !whole.at_end()) {
-    return "is no MessagePack, or deeper than " + std::to_string(MessagePack::kMaxDepth);
-  }
+  if (std::string why = why_no_message_pack(payload); !why.empty()) return why;
   try {
     decode(payload, {}, nullptr, true);  // a message is read as a whole or not at all
     decode(payload, take, &passed_over, contents);

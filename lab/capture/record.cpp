@@ -3,36 +3,13 @@
 #include "lab/error.hpp"
 
 #if KVTWIN_HAVE_ZMQ
-#include <malloc.h>
-#include <zmq.h>
-
-#include <algorithm>
-#include <array>
-#include <cerrno>
 #include <chrono>
 #include <cstdint>
-#include <cstring>
-#include <memory>
-#include <optional>
 #include <span>
-#include <thread>
-#include <utility>
-#include <vector>
 
 #include "lab/capture/kv_events.hpp"
+#include "lab/capture/kv_subscription.hpp"
 #include "lab/decision_text.hpp"
-
-// Sanitizers have an allocator of their own. GCC says so by a macro, and clang by a feature.
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define KVTWIN_SANITIZED_ALLOCATOR 1
-#endif
-#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define KVTWIN_SANITIZED_ALLOCATOR 1
-#endif
-#ifdef KVTWIN_SANITIZED_ALLOCATOR
-#include <sanitizer/allocator_interface.h>
-#endif
 #endif
 
 namespace kvtwin {
@@ -50,317 +27,64 @@ RecordedEvents record_kv_events(const RecordArguments& /*arguments*/, const std:
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds kPoll{100};
 
-constexpr long kPollMs = 100;
-// libzmq gives the connection up at a larger frame, without its number. Frames up to this size are received, and those
-// above the limit of the recording are counted by number.
-constexpr std::uint64_t kMinReceivedBytes = std::uint64_t{1} << 28;
-constexpr int kMaxQueuedMessages = 100'000;  // as many as vLLM's publisher queues; more are missing, and asked for
-constexpr std::size_t kMaxFrames = 8;        // of one message; the rest is dropped
-constexpr std::uint64_t kEndOfReplay = ~std::uint64_t{0};
-constexpr auto kReplayPatience = std::chrono::seconds(5);  // between two messages of a replay
-constexpr auto kReconnectPatience = std::chrono::seconds(1);
-constexpr auto kMemoryPeriod = std::chrono::milliseconds(20);       // between two looks at the memory
-constexpr auto kRemovalPatience = std::chrono::milliseconds(1000);  // for libzmq to free a queue
-
-struct Frame {
-  std::vector<std::uint8_t> bytes;
-  std::uint64_t size = 0;  // bytes is empty if this is above the limit
-};
-using Frames = std::vector<Frame>;
-
-// The memory that the process has allocated, bytes.
-std::uint64_t allocated_bytes() {
-#ifdef KVTWIN_SANITIZED_ALLOCATOR
-  return __sanitizer_get_current_allocated_bytes();
-#else
-  const struct mallinfo2 all = mallinfo2();
-  return all.uordblks + all.hblkhd;
-#endif
-}
-
-// What libzmq says of a socket's connection.
-class ConnectionMonitor {
+class Recorder final : public KvMessageSink {
  public:
-  ConnectionMonitor(void* context, void* socket) : monitored_(socket) {
-    const std::string endpoint = "inproc://monitor-" + std::to_string(reinterpret_cast<std::uintptr_t>(socket));
-    if (zmq_socket_monitor(socket, endpoint.c_str(), ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CONNECT_RETRIED) != 0) return;
-    events_ = zmq_socket(context, ZMQ_PAIR);
-    if (events_ != nullptr) zmq_connect(events_, endpoint.c_str());
-  }
-  ~ConnectionMonitor() {
-    zmq_socket_monitor(monitored_, nullptr, 0);
-    if (events_ != nullptr) zmq_close(events_);
-  }
-  ConnectionMonitor(const ConnectionMonitor&) = delete;
-  ConnectionMonitor& operator=(const ConnectionMonitor&) = delete;
-
-  // Returns true if the connection broke off, and libzmq does not make it again: the other side sent a frame that is
-  // too large, or bytes that are no ZeroMQ.
-  bool is_given_up() {
-    while (events_ != nullptr) {
-      zmq_msg_t message;
-      zmq_msg_init(&message);
-      if (zmq_msg_recv(&message, events_, ZMQ_DONTWAIT) < 0) {
-        zmq_msg_close(&message);
-        break;
-      }
-      std::uint16_t event = 0;  // the first frame begins with it; the second one is the address
-      if (zmq_msg_more(&message) != 0 && zmq_msg_size(&message) >= sizeof event) {
-        std::memcpy(&event, zmq_msg_data(&message), sizeof event);
-        broken_.reset();
-        if (event == ZMQ_EVENT_DISCONNECTED) broken_ = Clock::now();
-      }
-      zmq_msg_close(&message);
-    }
-    return broken_ && Clock::now() - *broken_ > kReconnectPatience;
-  }
-
- private:
-  void* monitored_;
-  void* events_ = nullptr;
-  std::optional<Clock::time_point> broken_;
-};
-
-class Socket {
- public:
-  Socket(void* context, int type, std::string endpoint, const char* option, std::uint64_t max_bytes)
-      : context_(context), type_(type), endpoint_(std::move(endpoint)), option_(option), max_bytes_(max_bytes) {
-    open();
-  }
-  ~Socket() {
-    if (socket_ != nullptr) close();
-  }
-  Socket(const Socket&) = delete;
-  Socket& operator=(const Socket&) = delete;
-
-  void subscribe(const std::string& topic) {
-    topic_ = topic;
-    zmq_setsockopt(socket_, ZMQ_SUBSCRIBE, topic_.data(), topic_.size());
-  }
-
-  void send(std::span<const std::uint8_t> frame, bool more) {
-    if (zmq_send(socket_, frame.data(), frame.size(), (more ? ZMQ_SNDMORE : 0) | ZMQ_DONTWAIT) < 0) {
-      throw WorkError(std::string("record: the replay socket can't be asked: ") + zmq_strerror(zmq_errno()));
-    }
-  }
-
-  // Waits for at most `ms`; false if no whole message came.
-  bool receive(Frames& frames, long ms) {
-    zmq_pollitem_t item{socket_, 0, ZMQ_POLLIN, 0};
-    const int ready = zmq_poll(&item, 1, ms);
-    if (ready == 0 && monitor_->is_given_up()) {
-      ++broken_;
-      close();
-      connect();
-    }
-    if (ready <= 0) return false;  // a signal, too
-    frames.clear();
-    for (int more = 1; more != 0;) {
-      zmq_msg_t message;
-      zmq_msg_init(&message);
-      if (zmq_msg_recv(&message, socket_, ZMQ_DONTWAIT) < 0) {
-        zmq_msg_close(&message);
-        return false;
-      }
-      const auto* const bytes = static_cast<const std::uint8_t*>(zmq_msg_data(&message));
-      const std::size_t size = zmq_msg_size(&message);
-      if (frames.size() < kMaxFrames) {
-        frames.push_back({size <= max_bytes_ ? std::vector(bytes, bytes + size) : std::vector<std::uint8_t>(), size});
-      }
-      more = zmq_msg_more(&message);
-      zmq_msg_close(&message);
-    }
-    return true;
-  }
-
-  std::uint64_t broken_connections() const { return broken_; }
-
-  // Drops all that has arrived, with the connection.
-  void close() {
-    monitor_.reset();
-    zmq_close(socket_);
-    socket_ = nullptr;
-  }
-  // Requires: closed.
-  void connect() {
-    open();
-    if (type_ == ZMQ_SUB) subscribe(topic_);
-  }
-
- private:
-  void open() {
-    socket_ = zmq_socket(context_, type_);
-    if (socket_ == nullptr) throw WorkError(std::string("record: no socket: ") + zmq_strerror(zmq_errno()));
-    const int none = 0;
-    const auto largest = static_cast<std::int64_t>(std::max(max_bytes_, kMinReceivedBytes));
-    zmq_setsockopt(socket_, ZMQ_LINGER, &none, sizeof none);
-    zmq_setsockopt(socket_, ZMQ_RCVHWM, &kMaxQueuedMessages, sizeof kMaxQueuedMessages);
-    zmq_setsockopt(socket_, ZMQ_MAXMSGSIZE, &largest, sizeof largest);
-    monitor_ = std::make_unique<ConnectionMonitor>(context_, socket_);
-    if (zmq_connect(socket_, endpoint_.c_str()) == 0) return;
-    const std::string why = zmq_strerror(zmq_errno());
-    close();
-    throw InputError(std::string(option_) + " " + endpoint_ + ": " + why + "; give tcp://HOST:PORT");
-  }
-
-  void* context_;
-  int type_;
-  std::string endpoint_, topic_;
-  const char* option_;
-  std::uint64_t max_bytes_;
-  void* socket_ = nullptr;
-  std::unique_ptr<ConnectionMonitor> monitor_;
-  std::uint64_t broken_ = 0;
-};
-
-std::uint64_t number_in(std::span<const std::uint8_t> bytes) {
-  std::uint64_t number = 0;
-  for (const std::uint8_t byte : bytes) number = number << 8 | byte;
-  return number;
-}
-
-class Recorder {
- public:
-  Recorder(const RecordArguments& arguments, void* context, const std::atomic<bool>& stop)
+  Recorder(const RecordArguments& arguments, const std::atomic<bool>& stop)
       : arguments_(arguments),
         stop_(stop),
-        live_(context, ZMQ_SUB, arguments.kv_events, "--kv-events", max_bytes()),
+        subscription_(settings_of(arguments), connections_, *this, [this] { return is_over(); }),
         writer_(arguments.out, arguments.kv_events, arguments.topic, arguments.force, !arguments.without_token_ids) {
-    if (!arguments.replay.empty()) {
-      replay_ = std::make_unique<Socket>(context, ZMQ_DEALER, arguments.replay, "--replay", max_bytes());
-      writer_.expect_from_zero();
-    }
-    live_.subscribe(arguments.topic);
+    if (!arguments.replay.empty()) writer_.expect_from_zero();
   }
 
   void run() {
-    while (!is_over()) {
-      Frames frames;
-      bound_queues();
-      if (live_.receive(frames, kPollMs)) take(frames);
-    }
+    while (!is_over()) subscription_.receive(kPoll);
     writer_.finish();
   }
 
-  const KvEventWriter& writer() const { return writer_; }
-  std::uint64_t replayed() const { return replayed_; }
-  std::uint64_t malformed() const { return malformed_; }
-  std::uint64_t broken_connections() const {
-    return live_.broken_connections() + (replay_ == nullptr ? 0 : replay_->broken_connections());
+  std::optional<std::array<std::uint64_t, 2> > missing_before(std::uint64_t seq) const override {
+    return writer_.missing_before(seq);
   }
-  const std::string& replay_fault() const { return replay_fault_; }
-  std::uint64_t dropped_queues() const { return dropped_queues_; }
+  void write(std::uint64_t seq, std::span<const std::uint8_t> payload) override { writer_.write(seq, payload); }
+  void write_unread(std::uint64_t seq, const std::string& why) override { writer_.write_unread(seq, why); }
+
+  const KvEventWriter& writer() const { return writer_; }
+  const KvSubscription& subscription() const { return subscription_; }
 
  private:
-  std::uint64_t max_bytes() const { return arguments_.max_message_mib << 20; }
-
-  // libzmq keeps a message until its last frame has arrived, however many come. If the queues have outgrown their
-  // limit, both are dropped, and the connections are made again when the memory is free.
-  void bound_queues() {
-    const auto now = Clock::now();
-    if (now - last_look_ < kMemoryPeriod) return;
-    last_look_ = now;
-    const std::uint64_t limit = before_ + (arguments_.max_queue_mib << 20) + 2 * max_bytes();
-    if (allocated_bytes() <= limit) return;
-    ++dropped_queues_;
-    live_.close();
-    if (replay_ != nullptr) replay_->close();
-    while (allocated_bytes() > limit && Clock::now() - now < kRemovalPatience)
-      std::this_thread::sleep_for(kMemoryPeriod);
-    live_.connect();
-    if (replay_ != nullptr) replay_->connect();
+  static KvSubscriptionSettings settings_of(const RecordArguments& arguments) {
+    KvSubscriptionSettings settings;
+    settings.endpoint = arguments.kv_events;
+    settings.replay = arguments.replay;
+    settings.topic = arguments.topic;
+    settings.max_message_mib = arguments.max_message_mib;
+    settings.max_queue_mib = arguments.max_queue_mib;
+    settings.replay_after_end = arguments.replay_after_end;
+    return settings;
   }
-
   bool is_over() const {
     const std::chrono::duration<double> limit(arguments_.seconds);
-    return stop_ || (arguments_.seconds != 0 && Clock::now() - begin_ >= limit);
-  }
-
-  void write(std::uint64_t seq, const Frame& payload) {
-    if (payload.size <= max_bytes()) return writer_.write(seq, payload.bytes);
-    writer_.write_unread(seq, "has " + std::to_string(payload.size) + " bytes, more than --max-message-mib " +
-                                  std::to_string(arguments_.max_message_mib));
-  }
-
-  void take(const Frames& frames) {
-    if (frames.size() != 3 || frames[1].bytes.size() != 8) {
-      ++malformed_;
-      return;
-    }
-    const std::uint64_t seq = number_in(frames[1].bytes);
-    if (seq == kEndOfReplay) {
-      ++malformed_;
-      return;
-    }
-    if (writer_.missing_before(seq) && replay_ != nullptr) fetch_before(seq);
-    write(seq, frames[2]);
-  }
-
-  // Requests the messages that are missing before `seq`, and writes those that the publisher still holds. Returns at
-  // the end of the replay, if no new number comes for kReplayPatience, or replay_after_end after the end of the
-  // recording.
-  void fetch_before(std::uint64_t seq) {
-    std::array<std::uint8_t, 8> first{};
-    for (std::size_t i = 0; i < first.size(); ++i) {
-      first[i] = static_cast<std::uint8_t>((*writer_.missing_before(seq))[0] >> (8 * (first.size() - 1 - i)));
-    }
-    replay_->send({}, true);
-    replay_->send(first, false);
-    auto last_new = Clock::now();
-    std::optional<Clock::time_point> over;
-    std::optional<std::uint64_t> last_number;
-    for (;;) {
-      const auto now = Clock::now();
-      if (!over && is_over()) over = now;
-      if (now - last_new > kReplayPatience) {
-        replay_fault_ = "the replay socket sent nothing new for 5 s, and no end of its replay";
-        return;
-      }
-      if (over && now - *over > arguments_.replay_after_end) {
-        replay_fault_ = "the replay did not end with the recording";
-        return;
-      }
-      Frames frames;
-      bound_queues();
-      if (!replay_->receive(frames, kPollMs)) continue;
-      // An empty frame, the topic (SGLang), the number and the payload.
-      if (frames.size() < 3 || frames[frames.size() - 2].bytes.size() != 8) {
-        ++malformed_;
-        continue;
-      }
-      const std::uint64_t number = number_in(frames[frames.size() - 2].bytes);
-      if (number == kEndOfReplay) return;
-      if (!last_number || number > *last_number) {
-        last_number = number;
-        last_new = now;
-      }
-      const auto missing = writer_.missing_before(seq);
-      if (!missing || number < missing->front() || number >= seq) continue;  // it comes by the other socket
-      write(number, frames.back());
-      ++replayed_;
-    }
+    return stop_ || (arguments_.seconds != 0 && std::chrono::steady_clock::now() - begin_ >= limit);
   }
 
   const RecordArguments& arguments_;
   const std::atomic<bool>& stop_;
-  Socket live_;
-  std::unique_ptr<Socket> replay_;
+  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  KvConnections connections_;
+  KvSubscription subscription_;
   KvEventWriter writer_;
-  std::uint64_t replayed_ = 0, malformed_ = 0;
-  std::string replay_fault_;
-  Clock::time_point begin_ = Clock::now(), last_look_ = begin_;
-  std::uint64_t before_ = allocated_bytes(), dropped_queues_ = 0;
 };
 
 std::string text_of(const Recorder& recorder) {
   const KvEventCounts& counts = recorder.writer().counts();
-  return "messages     " + grouped(counts.messages) + ", " + grouped(recorder.replayed()) + " of them replayed\n" +
-         "stored       " + grouped(counts.stored_blocks) + " blocks in " + grouped(counts.stored_events) + " events\n" +
-         "removed      " + grouped(counts.removed_blocks) + " blocks in " + grouped(counts.removed_events) +
-         " events\n" + "cleared      " + grouped(counts.cleared) + " times\n" + "missing      " +
-         grouped(counts.missing) + " messages\n" + "written to   " + recorder.writer().path().string() + "\n";
+  return "messages     " + grouped(counts.messages) + ", " + grouped(recorder.subscription().replayed()) +
+         " of them replayed\n" + "stored       " + grouped(counts.stored_blocks) + " blocks in " +
+         grouped(counts.stored_events) + " events\n" + "removed      " + grouped(counts.removed_blocks) +
+         " blocks in " + grouped(counts.removed_events) + " events\n" + "cleared      " + grouped(counts.cleared) +
+         " times\n" + "missing      " + grouped(counts.missing) + " messages\n" + "written to   " +
+         recorder.writer().path().string() + "\n";
 }
 
 std::string faults_of(const Recorder& recorder) {
@@ -370,16 +94,7 @@ std::string faults_of(const Recorder& recorder) {
   if (counts.missing > 0) add(grouped(counts.missing) + " messages were lost");
   if (counts.restarts > 0) add("the sequence numbers began again " + grouped(counts.restarts) + " times");
   if (counts.bad > 0) add(grouped(counts.bad) + " messages could not be read, the first: " + counts.first_problem);
-  if (recorder.malformed() > 0) add(grouped(recorder.malformed()) + " messages are not topic, number and payload");
-  if (!recorder.replay_fault().empty()) add(recorder.replay_fault());
-  if (recorder.broken_connections() > 0) {
-    add("the connection broke off " + grouped(recorder.broken_connections()) +
-        " times, at a frame that is too large or at bytes that are no ZeroMQ, and was made again");
-  }
-  if (recorder.dropped_queues() > 0) {
-    add("messages that had not been read took too much memory " + grouped(recorder.dropped_queues()) +
-        " times, and were dropped with the connection");
-  }
+  for (const std::string& part : recorder.subscription().faults()) add(part);
   if (!counts.passed_over.empty()) add("keys that are not recorded were passed over: " + counts.passed_over.text());
   return sentence.empty() ? "" : "record: " + sentence;
 }
@@ -388,9 +103,7 @@ std::string faults_of(const Recorder& recorder) {
 
 RecordedEvents record_kv_events(const RecordArguments& arguments, const std::atomic<bool>& stop,
                                 const Listener& listener) {
-  const std::unique_ptr<void, int (*)(void*)> context(zmq_ctx_new(), zmq_ctx_term);
-  if (context == nullptr) throw WorkError(std::string("record: no ZeroMQ: ") + zmq_strerror(zmq_errno()));
-  Recorder recorder(arguments, context.get(), stop);
+  Recorder recorder(arguments, stop);
   listener.begin("recording " + arguments.kv_events + (arguments.seconds == 0 ? "; stop with Ctrl-C" : ""));
   recorder.run();
   return {text_of(recorder), faults_of(recorder)};
