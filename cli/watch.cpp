@@ -1,9 +1,11 @@
 // kvtwin watch: what other sizes of cache would hit, for engines that run or for recordings.
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <fstream>
 #include <string>
 
 #include "cli/commands.hpp"
@@ -30,7 +32,7 @@ void stop_at_signals() {
 }
 
 struct WatchCommand : WatchArguments {
-  std::string every = "60s", duration;
+  std::string every = "60s", duration, metrics_every = "5s", token_file;
   bool json = false;
 };
 
@@ -52,6 +54,28 @@ WatchOutput output_of(const WatchCommand& command) {
   return output;
 }
 
+std::string token_in(const std::string& path) {
+  std::ifstream in(path);
+  std::string token;
+  if (!in || !std::getline(in, token) || token.empty()) {
+    throw InputError("--token-file " + path + ": can't be read, or its first line is empty");
+  }
+  return token;
+}
+
+void check_options(const WatchCommand& command, bool is_live) {
+  for (const auto& [given, option] : {std::pair{!command.replays.empty(), "--replay"},
+                                      {!command.metrics.empty(), "--metrics"},
+                                      {!command.request_logs.empty(), "--request-log"},
+                                      {!command.out.empty(), "--out"},
+                                      {!command.serve.empty(), "--serve"},
+                                      {!command.topic.empty(), "--topic"}}) {
+    if (given && !is_live) throw InputError(std::string(option) + ": needs engines that run; give tcp://HOST:PORT");
+  }
+  if (is_live && command.speed > 0) throw InputError("--speed: is of recordings; leave it out");
+  if (!command.token.empty() && command.serve.empty()) throw InputError("--token-file: needs --serve HOST:PORT");
+}
+
 void watch(WatchCommand& command) {
   command.settings.interval = static_cast<TimeNs>(number_in(unit_named("interval_s"), command.every, "--every") * 1e9);
   if (command.settings.interval < kNsPerSecond / 1000) {
@@ -61,9 +85,18 @@ void watch(WatchCommand& command) {
     command.for_seconds = number_in(unit_named("duration_s"), command.duration, "--for");
     if (!(command.for_seconds > 0)) throw InputError("--for " + command.duration + ": must be above 0, e.g. 10m");
   }
+  command.metrics_every_s = number_in(unit_named("interval_s"), command.metrics_every, "--metrics-every");
+  if (!command.token_file.empty()) command.token = token_in(command.token_file);
+  const auto engines = std::ranges::count_if(command.sources, is_endpoint);
+  const bool is_live = engines > 0;
+  if (is_live && static_cast<std::size_t>(engines) != command.sources.size()) {
+    throw InputError("watch: endpoints of engines and recordings are given; give one of them");
+  }
+  check_options(command, is_live);
   stop_at_signals();
   Terminal terminal;
-  const WatchResult result = play_recordings(command, stop_watching, output_of(command), terminal.listener());
+  const WatchResult result =
+      (is_live ? watch_engines : play_recordings)(command, stop_watching, output_of(command), terminal.listener());
   terminal.erase();
   if (command.json) {
     print(result.json.dump() + "\n");
@@ -84,13 +117,43 @@ void add_watch(CLI::App& program) {
       "watch", "Print what caches of other sizes would hit, for the traffic of a recording or of running servers");
   command->footer(
       "Example: kvtwin watch tests/fixtures/vllm --device-blocks 100 --every 5s\n"
-      "         kvtwin watch out/events --experiment tests/fixtures/vllm/served.toml\n"
+      "         kvtwin watch tcp://127.0.0.1:5557 --metrics http://127.0.0.1:8000/metrics --serve 127.0.0.1:8990\n"
       "Exit:    0 done, also after Ctrl-C; 2 bad input; 3 hits are below --expect");
   command
       ->add_option("source", arguments.sources,
-                   "Recordings, one per engine: folders of kvtwin record, or traces. Several engines run beside each "
-                   "other, each with its own cache")
-      ->required();
+                   "Engines that run, tcp://HOST:PORT of their publishers of KV events; or recordings, one per engine: "
+                   "folders of kvtwin record or of --out, or traces. Each engine has a cache of its own")
+      ->required()
+      ->delimiter(',');
+  command
+      ->add_option("--replay", arguments.replays,
+                   "Replay sockets of the engines, in their order: lost messages, and those before the first one, are "
+                   "requested there")
+      ->delimiter(',');
+  command
+      ->add_option("--metrics", arguments.metrics,
+                   "Counters of the engines, in their order: http://HOST:PORT/metrics. Adds measured hits and sizes")
+      ->delimiter(',');
+  command
+      ->add_option("--request-log", arguments.request_logs,
+                   "Logs of requests that the engines write, in their order: SGLang's, or vLLM's at level DEBUG. Their "
+                   "requests are exact; those of the events are not used then")
+      ->delimiter(',');
+  command->add_option("--metrics-every", arguments.metrics_every, "Time between two looks at the counters")
+      ->capture_default_str();
+  command->add_option("--topic", arguments.topic, "Only messages whose topic begins with this");
+  command->add_option("--out", arguments.out,
+                      "Folder that keeps the requests, without prompts, as workloads. A later watch goes on with them");
+  command
+      ->add_option("--keep-mib", arguments.keep_mib, "Largest size of the requests in --out, MiB; the oldest go first")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 20))
+      ->capture_default_str();
+  command->add_option("--serve", arguments.serve,
+                      "HOST:PORT: serve a page with the figures, /metrics for Prometheus, and /report.html; read only");
+  command->add_option(
+      "--token-file", arguments.token_file,
+      "File whose first line a client of --serve must give, as Authorization: Bearer or ?token=; needed "
+      "for other addresses than 127.0.0.1");
   command->add_option("--experiment", arguments.server.experiment,
                       "Experiment file that describes the servers: adds the engine's own rules, prefill times, prices "
                       "and sizes in GiB");
@@ -114,7 +177,7 @@ void add_watch(CLI::App& program) {
   command->add_option("--every", arguments.every, "Length of an interval, which has one line, e.g. 10s")
       ->capture_default_str();
   command->add_option("--for", arguments.duration,
-                      "Stop after this time of the recording, e.g. 10m (default: its end)");
+                      "Stop after this time, e.g. 10m (default: the end of a recording, or Ctrl-C)");
   command
       ->add_option("--speed", arguments.speed,
                    "Speed of a recording, times that of its making (default: 0, as fast as possible)")

@@ -80,7 +80,7 @@ set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME kvtwin-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
 set(development_packages "kvtwin (= ${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE})" pkgconf libssl-dev libxxhash-dev
   zlib1g-dev libsimdjson-dev libzstd-dev libtomlplusplus-dev liblemon-dev)
-foreach(part ZMQ:libzmq3-dev URING:liburing-dev HIREDIS:libhiredis-dev MPI:libopenmpi-dev)
+foreach(part ZMQ:libzmq3-dev HTTPLIB:libcpp-httplib-dev URING:liburing-dev HIREDIS:libhiredis-dev MPI:libopenmpi-dev)
   string(REPLACE ":" ";" part ${part})
   list(GET part 0 name)
   list(GET part 1 package)

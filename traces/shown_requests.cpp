@@ -108,6 +108,24 @@ void ShownRequests::keep(const BlockEvent& event) {
   }
 }
 
+void ShownRequests::remember(const TraceRequest& request) {
+  if (known_.size() + request.blocks.size() > limits_.known_blocks) forget_all();
+  std::optional<std::uint64_t> parent;
+  for (const std::uint64_t id : request.blocks) {
+    if (id >= kPrivateBlocks) {
+      next_private_ = std::max(next_private_, id + 1);
+      return;
+    }
+    const bool is_new = known_.try_emplace(id).second;
+    if (is_new && parent) {
+      ++known_.at(*parent).children;
+      known_.at(id).parent = *parent;
+      known_.at(id).has_parent = true;
+    }
+    parent = id;
+  }
+}
+
 bool ShownRequests::goes_on(const Shown& shown, const BlockEvent& event) const {
   if (event.session && string_id(*event.session) != shown.request.session) return false;
   const TimeNs gap = now_ - shown.last;

@@ -54,6 +54,10 @@ class ShownRequests {
   // Takes events of all kinds.
   std::optional<Fault> take(const BlockEvent& event);
 
+  // Keeps the blocks of a prompt that an earlier watch has seen as those above later ones. The engine need not have
+  // them.
+  void remember(const TraceRequest& request);
+
   // Returns true if a request has ended, which next() then returns.
   bool has_next() const;
   // Fills `request` with the first request that has begun and was not returned yet, ended or not. Returns false if

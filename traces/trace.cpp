@@ -164,12 +164,16 @@ TraceReader::TraceReader(const std::string& path, const TraceOptions& options)
 TraceReader::TraceReader(const std::string& name, std::span<const char> bytes, const TraceOptions& options)
     : state_(std::make_unique<State>(name, open_memory_stream(bytes, checked(options).max_window_log), options)) {}
 
+TraceReader::TraceReader(const std::string& name, std::unique_ptr<ByteStream> bytes, const TraceOptions& options)
+    : state_(std::make_unique<State>(name, std::move(bytes), checked(options))) {}
+
 TraceReader::~TraceReader() = default;
 
 bool TraceReader::next(TraceRequest& request) { return state_->next(request); }
 Tokens TraceReader::block_tokens() const { return state_->reader->block_tokens() * state_->joined; }
 double TraceReader::fraction_read() const { return state_->lines.fraction_read(); }
 std::string_view TraceReader::format() const { return state_->format.name; }
+TimeNs TraceReader::begin() const { return state_->first_arrival; }
 std::uint64_t TraceReader::line() const { return state_->lines.number(); }
 std::uint64_t TraceReader::ignored_keys() const { return state_->reader->passed_over().total(); }
 

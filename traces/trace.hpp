@@ -59,6 +59,8 @@
 
 namespace kvtwin {
 
+class ByteStream;
+
 class TraceError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -155,7 +157,10 @@ struct TraceOptions {
   std::string salt;                 // token_ids, sglang, vllm: salt of the hashes; empty: a salt that is publicly known
   std::size_t max_line_bytes = std::size_t{16} << 20;
   Tokens max_input_tokens = Tokens{1} << 24;  // agentic, azure, burstgpt: the longest prompt
-  int max_window_log = 31;                    // 10 .. 31: a zstd frame may need a window of 2^max_window_log bytes
+  // sglang: requests that are sorted by arrival, at most; a smaller window returns them sooner, and refuses a log that
+  // is further out of order.
+  std::size_t sort_window = 4096;
+  int max_window_log = 31;  // 10 .. 31: a zstd frame may need a window of 2^max_window_log bytes
 };
 
 class TraceReader final : public TraceSource {
@@ -164,6 +169,8 @@ class TraceReader final : public TraceSource {
   explicit TraceReader(const std::string& path, const TraceOptions& options = {});
   // Reads from memory instead. Requires: `bytes` outlives the reader. Error messages name the file `name`.
   TraceReader(const std::string& name, std::span<const char> bytes, const TraceOptions& options = {});
+  // Reads from a stream, for example of a file that grows.
+  TraceReader(const std::string& name, std::unique_ptr<ByteStream> bytes, const TraceOptions& options);
   ~TraceReader() override;
 
   bool next(TraceRequest& request) override;
@@ -172,6 +179,7 @@ class TraceReader final : public TraceSource {
   std::vector<std::string> notes() const override;
 
   std::string_view format() const;     // the detected or given format, never "auto"
+  TimeNs begin() const;                // the time of the first request or hint, as the file tells it
   std::uint64_t line() const;          // number of the last line that was read, counted from 1
   std::uint64_t ignored_keys() const;  // number so far; notes() names them
 
@@ -189,6 +197,9 @@ class TraceWriter {
   ~TraceWriter();
 
   void write(const TraceRequest& request);
+  // Writes what is kept back, so that a reader of a file without compression sees every request so far.
+  void flush();
+  std::uint64_t bytes() const;  // of the lines so far, before compression
   void finish();
 
  private:

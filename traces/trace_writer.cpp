@@ -37,6 +37,9 @@ class OutputFile {
     if (std::fwrite(data, 1, size, file_) != size)
       fail(path_, std::string("cannot be written: ") + std::strerror(errno));
   }
+  void flush() {
+    if (std::fflush(file_) != 0) fail(path_, std::string("cannot be written: ") + std::strerror(errno));
+  }
   void close() {
     const int status = std::fclose(std::exchange(file_, nullptr));
     if (status != 0) fail(path_, std::string("cannot be written: ") + std::strerror(errno));
@@ -182,12 +185,14 @@ struct TraceWriter::State {
 
   void flush(bool last) {
     encoder->write(file, text.data(), text.size(), last);
+    bytes += text.size();
     text.clear();
   }
 
   OutputFile file;
   std::unique_ptr<Encoder> encoder;
   std::string text;  // lines not yet encoded
+  std::uint64_t bytes = 0;
 };
 
 TraceWriter::TraceWriter(const std::string& path) : state_(std::make_unique<State>(path)) {}
@@ -200,6 +205,13 @@ void TraceWriter::write(const TraceRequest& request) {
   text += "}\n";
   if (text.size() >= kChunkBytes) state_->flush(false);
 }
+
+void TraceWriter::flush() {
+  state_->flush(false);
+  state_->file.flush();
+}
+
+std::uint64_t TraceWriter::bytes() const { return state_->bytes + state_->text.size(); }
 
 void TraceWriter::finish() {
   state_->flush(true);

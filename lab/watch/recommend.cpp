@@ -65,6 +65,12 @@ std::vector<Candidate> candidates_of(const WatchFigures& figures, const WatchedS
     const auto gain = gain_between(figures.intervals, now, one.blocks);
     if (!gain) return {};
     one.gain = *gain;
+    // Prompts that events do not tell hit now, and no larger tier adds to them.
+    if (figures.canary && figures.canary->untold > 0) {
+      const auto told = static_cast<double>(figures.lookup_tokens);
+      const double share = told / (told + static_cast<double>(figures.canary->untold));
+      one.gain = {share * gain->middle, share * gain->low, share * gain->high};
+    }
     if (server != nullptr && hours > 0) {
       one.seconds = scaled(one.gain, more_seconds(figures, now, one.blocks) / hours);
       one.with = server->with_host(one.blocks);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <fstream>
+#include <iterator>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -19,6 +21,13 @@ namespace fs = std::filesystem;
 constexpr TimeNs kNsPerMillisecond = 1'000'000;
 constexpr const char* kEventsFile = "kv_events.jsonl";
 constexpr std::string_view kRequests = "requests-";
+
+std::string text_of_file(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(in), {}};
+  if (!in && !in.eof()) throw InputError(path.string() + ": can't be read");
+  return text;
+}
 
 class RecordedEvents final : public Recording {
  public:
@@ -52,7 +61,11 @@ class RecordedEvents final : public Recording {
 // Requests of a trace, or of the files of a folder.
 class RecordedRequests final : public Recording {
  public:
-  RecordedRequests(const std::string& path, Tokens block_tokens) { open(path, 0, block_tokens); }
+  RecordedRequests(const std::string& path, Tokens block_tokens) {
+    TraceOptions options;
+    options.block_tokens = block_tokens;
+    reader_ = std::make_unique<TraceReader>(path, options);
+  }
   explicit RecordedRequests(std::vector<fs::path> files) : files_(std::move(files)) { open_next(); }
 
   std::optional<TimeNs> next_time() override {
@@ -71,23 +84,29 @@ class RecordedRequests final : public Recording {
     has_request_ = false;
     watch.take(source, request_, reader_->block_tokens());
   }
+  void deliver_kept(Watch& watch, std::size_t source) override {
+    has_request_ = false;
+    watch.take_kept(source, request_, reader_->block_tokens());
+  }
 
  private:
-  void open(const std::string& path, TimeNs begin, Tokens block_tokens) {
-    TraceOptions options;
-    options.block_tokens = block_tokens;
-    reader_ = std::make_unique<TraceReader>(path, options);
-    begin_ = begin;
-  }
   void open_next() {
     if (at_ == files_.size()) return;
     const fs::path& file = files_[at_++];
     const auto name = RequestFileName::parse(file.filename().string());
-    open(file.string(), name->begin, name->block_tokens);
+    // A watch that was killed leaves a part of a line at the end.
+    bytes_ = text_of_file(file);
+    bytes_.resize(bytes_.rfind('\n') + 1);
+    if (bytes_.empty()) return open_next();
+    TraceOptions options;
+    options.block_tokens = name->block_tokens;
+    reader_ = std::make_unique<TraceReader>(file.string(), bytes_, options);
+    begin_ = name->begin;
   }
 
   std::vector<fs::path> files_;
   std::size_t at_ = 0;
+  std::string bytes_;
   std::unique_ptr<TraceReader> reader_;
   TraceRequest request_;
   bool has_request_ = false;

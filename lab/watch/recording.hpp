@@ -17,6 +17,8 @@ class Recording {
   virtual std::optional<TimeNs> next_time() = 0;
   // Requires: next_time() has returned a time. Passes the event or request on.
   virtual void deliver(Watch& watch, std::size_t source) = 0;
+  // The same, for a request of an earlier watch: Watch::take_kept().
+  virtual void deliver_kept(Watch& watch, std::size_t source) { deliver(watch, source); }
 };
 
 // Opens a folder of `kvtwin record`, a folder of one engine in --out, or a trace. `block_tokens`: of a trace whose

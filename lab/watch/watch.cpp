@@ -350,32 +350,42 @@ void Watch::State::serve_twin(Source& source, const TraceRequest& of, std::span<
 void Watch::State::add_canary(WatchFigures& figures) const {
   WatchFigures::Canary sum;
   const Source* worst = nullptr;
-  const auto gap_of = [](const auto& of) { return std::abs(of.measured() - of.twin()); };
+  double worst_gap = 0;
+  const auto gap_of = [](const auto& of) { return std::abs(of.measured() - of.twin_with_untold()); };
+  std::vector<WatchFigures::Canary> each;
   for (const Source& source : sources) {
+    each.push_back(source.canary);
+    if (!source.is_exact && each.back().measured_looked_up > each.back().twin_looked_up) {
+      each.back().untold = each.back().measured_looked_up - each.back().twin_looked_up;
+    }
+    const WatchFigures::Canary& own = each.back();
     for (const auto member :
          {&WatchFigures::Canary::measured_looked_up, &WatchFigures::Canary::measured_hits,
           &WatchFigures::Canary::device_hits, &WatchFigures::Canary::host_hits, &WatchFigures::Canary::storage_hits,
-          &WatchFigures::Canary::twin_looked_up, &WatchFigures::Canary::twin_hits}) {
-      sum.*member += source.canary.*member;
+          &WatchFigures::Canary::twin_looked_up, &WatchFigures::Canary::twin_hits, &WatchFigures::Canary::untold}) {
+      sum.*member += own.*member;
     }
     sum.by_engine_rules |= source.twin != nullptr;
-    if (worst == nullptr || gap_of(source.canary) > gap_of(worst->canary)) worst = &source;
+    if (own.measured_looked_up > 0 && gap_of(own) > worst_gap) {
+      worst_gap = gap_of(own);
+      worst = &source;
+    }
   }
   if (sum.twin_looked_up > 0 && sum.by_engine_rules) figures.twin = sum;
   if (sum.measured_looked_up == 0 || sum.twin_looked_up == 0) return;
-  if (gap_of(sum) > kParted || (sources.size() > 1 && gap_of(worst->canary) > 2 * kParted)) {
+  if (gap_of(sum) > kParted || (sources.size() > 1 && worst_gap > 2 * kParted)) {
     const auto has_parted = [](const WatchInterval& one) {
       return one.measured_looked_up > 0 && one.twin_looked_up > 0 &&
              std::abs(WatchFigures::Canary::ratio(one.measured_hits, one.measured_looked_up) -
                       WatchFigures::Canary::ratio(one.twin_hits, one.twin_looked_up)) > kParted;
     };
     const auto at = std::ranges::find_if(intervals, has_parted);
-    sum.parted = formatted("%.1f points", 100 * gap_of(sum)) + (sum.measured() < sum.twin() ? " fewer" : " more") +
-                 " hits than the twin";
-    if (at != intervals.end()) {
+    sum.parted = formatted("%.1f points", 100 * gap_of(sum)) +
+                 (sum.measured() < sum.twin_with_untold() ? " fewer" : " more") + " hits than the twin";
+    if (sum.untold == 0 && at != intervals.end()) {
       sum.parted += formatted(", from %.0f s on", static_cast<double>(at->begin - *first) * 1e-9);
     }
-    if (sources.size() > 1) sum.parted += ", most at " + worst->name;
+    if (sources.size() > 1 && worst != nullptr) sum.parted += ", most at " + worst->name;
   }
   figures.canary = sum;
 }
@@ -480,6 +490,17 @@ void Watch::take(std::size_t source, const TraceRequest& request, Tokens block_t
   s.serve(of, request);
 }
 
+void Watch::expect_requests(std::size_t source) { state_->sources[source].is_exact = true; }
+
+void Watch::take_kept(std::size_t source, const TraceRequest& request, Tokens block_tokens) {
+  State& s = *state_;
+  if (request.is_hint) return;
+  s.begin(block_tokens);
+  s.reach(request.arrival);
+  s.serve(s.sources[source], request);
+  s.sources[source].shown.remember(request);
+}
+
 void Watch::take(std::size_t source, const ServerCounters& counters) {
   State& s = *state_;
   State::Source& of = s.sources[source];
@@ -536,6 +557,15 @@ WatchFigures Watch::figures() const {
     s.add_rows(figures);
   }
   s.add_canary(figures);
+  if (figures.canary && figures.canary->untold > 0) {
+    const auto untold = static_cast<double>(figures.canary->untold);
+    for (std::vector<WatchFigures::Row>* rows : {&figures.rows, &figures.curve}) {
+      for (WatchFigures::Row& row : *rows) {
+        if (row.blocks < figures.device_blocks) continue;
+        row.with_untold = (row.lru.tokens + untold) / (static_cast<double>(figures.lookup_tokens) + untold);
+      }
+    }
+  }
   figures.intervals.assign(s.intervals.begin(), s.intervals.end());
   figures.events = s.events;
   figures.stored_blocks = s.stored_blocks;

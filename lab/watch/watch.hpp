@@ -65,6 +65,9 @@ struct WatchFigures {
     std::string name;
     HitCurve::Hits lru;
     std::optional<double> best, lru_in_windows;  // ratios of blocks
+    // Of tokens, with the prompts that counters have and events do not tell. These hit in a cache of at least the
+    // present size: the engine stored nothing for them.
+    std::optional<double> with_untold;
   };
   std::vector<Row> rows;   // sizes of each engine's own cache
   std::vector<Row> curve;  // the same, fine
@@ -82,6 +85,9 @@ struct WatchFigures {
 
     double measured() const { return ratio(measured_hits, measured_looked_up); }
     double twin() const { return ratio(twin_hits, twin_looked_up); }
+    // Prompt tokens that were measured and that no inferred request has. 0 if the requests are exact.
+    Tokens untold = 0;
+    double twin_with_untold() const { return ratio(twin_hits + untold, twin_looked_up + untold); }
     static double ratio(Tokens part, Tokens whole) {
       return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
     }
@@ -125,6 +131,10 @@ class Watch {
   void take(std::size_t source, const ServerCounters& counters);
   // A message that could not be read.
   void count_bad(std::size_t source, const std::string& why);
+  // The requests of this source come from a log: none is inferred.
+  void expect_requests(std::size_t source);
+  // A request of an earlier watch, which counts as any other, and whose blocks may lie above those of later events.
+  void take_kept(std::size_t source, const TraceRequest& request, Tokens block_tokens);
   // Time passes without an event.
   void advance(TimeNs now);
   // Takes the requests that have not ended as they are.

@@ -24,6 +24,16 @@ struct WatchArguments {
   double speed = 0;         // of recordings, times the speed at which they were made; 0: as fast as possible
   double for_seconds = 0;   // 0: to the end, or until `stop`
   std::string expect;       // hits=SHARE; empty: nothing
+  // Of engines that run; each list is empty, or has an entry for each source.
+  std::vector<std::string> replays;       // their replay sockets
+  std::vector<std::string> metrics;       // http://HOST:PORT/metrics
+  std::vector<std::string> request_logs;  // that their servers write
+  double metrics_every_s = 5;
+  std::string topic;
+  std::string out;               // folder that keeps the requests; empty: none
+  std::uint64_t keep_mib = 256;  // of it
+  std::uint64_t max_message_mib = 16, max_queue_mib = 1024;
+  std::string serve, token;  // HOST:PORT of the page; empty: none
 };
 
 // Where the text goes. Each may be empty.
@@ -43,6 +53,12 @@ struct WatchResult {
 // TraceError.
 WatchResult play_recordings(const WatchArguments& arguments, const std::atomic<bool>& stop, const WatchOutput& output,
                             const Listener& listener);
+
+// Subscribes to engines until `stop`, or for for_seconds. Waits for no engine, and sends it nothing but the
+// subscription and requests for lost messages. With `out`, the requests of an earlier watch come first. Threads: one
+// for counters, those of libzmq and of the page. Errors: InputError (also if this build lacks a library), WorkError.
+WatchResult watch_engines(const WatchArguments& arguments, const std::atomic<bool>& stop, const WatchOutput& output,
+                          const Listener& listener);
 
 // Returns true if the source is an engine's endpoint.
 bool is_endpoint(const std::string& source);

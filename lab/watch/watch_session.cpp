@@ -33,13 +33,18 @@ WatchSession::WatchSession(const WatchArguments& arguments, std::vector<std::str
   });
 }
 
-void WatchSession::refresh() {
+void WatchSession::refresh(const std::string& more) {
   if (!output_.screen) return;
   const Clock::time_point now = Clock::now();
   if (now - drawn_ < kBetweenScreens) return;
   drawn_ = now;
   const WatchFigures figures = watch_.figures();
-  output_.screen(watch_screen(figures, recommend(figures, server_)));
+  output_.screen(watch_screen(figures, recommend(figures, server_)) + more);
+}
+
+void WatchSession::publish(WatchPage& page) {
+  const WatchFigures figures = watch_.figures();
+  page.publish(watch_json(figures, recommend(figures, server_)), watch_prometheus(figures));
 }
 
 WatchResult WatchSession::end() {
@@ -75,7 +80,7 @@ std::string why_below(const WatchFigures& figures, double share) {
   }
   const bool is_measured = figures.canary.has_value();
   double twin = figures.twin ? figures.twin->twin() : present == nullptr ? most : present->lru.token_ratio;
-  if (is_measured) twin = figures.canary->twin();
+  if (is_measured) twin = figures.canary->twin_with_untold();
   const double hits = is_measured ? figures.canary->measured() : twin;
   if (hits >= share) return {};
   std::string text = std::string(is_measured ? "measured hits" : "the twin's hits") + " are " + rounded_percent(hits) +

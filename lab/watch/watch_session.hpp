@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "lab/watch/watch_page.hpp"
 #include "lab/watch/watch_run.hpp"
 
 namespace kvtwin {
@@ -16,8 +17,9 @@ class WatchSession {
                const WatchOutput& output, const Listener& listener);
 
   Watch& watch() { return watch_; }
-  // Draws the screen if it is due.
-  void refresh();
+  // Draws the screen if it is due, with `more` at its end.
+  void refresh(const std::string& more = {});
+  void publish(WatchPage& page);
   WatchResult end();
 
  private:

@@ -31,11 +31,12 @@ std::string plain(const std::string& text) {
   return out;
 }
 
-std::string row_text(const WatchFigures::Row& row, bool has_windows, std::uint64_t one_in) {
+std::string row_text(const WatchFigures::Row& row, bool has_windows, bool has_untold, std::uint64_t one_in) {
   std::string line = formatted("  %-7s %13s", row.name.c_str(), grouped(row.blocks).c_str()) +
                      formatted(" %14s", grouped(whole(row.lru.blocks)).c_str()) +
                      formatted(" %9s", percent(row.lru.block_ratio).c_str());
   if (one_in > 1) line += formatted(" +-%.2f", 100 * row.lru.error);
+  if (has_untold) line += formatted(" %11s", row.with_untold ? percent(*row.with_untold).c_str() : "-");
   if (has_windows && row.best) {
     line += formatted(" %11s", percent(*row.lru_in_windows).c_str()) + formatted(" %11s", percent(*row.best).c_str());
   }
@@ -52,12 +53,12 @@ std::string canary_text(const WatchFigures& figures) {
                      " prompt tokens hit; the twin" +
                      (canary.by_engine_rules ? " by the engine's own rules" : " by LRU at the present size") +
                      " says " + percent(canary.twin()) + "\n";
-  if (!figures.exact_requests && canary.measured_looked_up > 0) {
-    text += "error     the requests that events tell have " +
-            formatted("%.1f %%", 100 * static_cast<double>(figures.lookup_tokens) /
-                                     static_cast<double>(canary.measured_looked_up)) +
-            " of the measured prompt tokens; hits differ by " +
-            formatted("%.2f points", 100 * std::abs(canary.measured() - canary.twin())) + "\n";
+  if (canary.untold > 0) {
+    text += "untold    events do not tell " +
+            percent(WatchFigures::Canary::ratio(canary.untold, canary.twin_looked_up + canary.untold)) +
+            " of the prompt tokens; as hits they make the twin's " + percent(canary.twin_with_untold()) + ", " +
+            formatted("%.2f points", 100 * std::abs(canary.measured() - canary.twin_with_untold())) +
+            " from the measured\n";
   }
   text += canary.parted.empty() ? "canary    they agree within 3 points\n"
                                 : "canary    PARTED: " + plain(canary.parted) + "\n";
@@ -111,6 +112,7 @@ Json hits_json(const WatchFigures::Row& row) {
                {"error", row.lru.error}};
   if (!row.name.empty()) json["name"] = row.name;
   if (row.lru.saved_seconds > 0) json["saved_prefill_seconds"] = row.lru.saved_seconds;
+  if (row.with_untold) json["token_hit_ratio_with_untold"] = *row.with_untold;
   if (row.best) {
     json["best_in_windows"] = *row.best;
     json["lru_in_windows"] = *row.lru_in_windows;
@@ -175,6 +177,10 @@ Json canary_json(const WatchFigures::Canary& canary) {
     json["measured_lookup_tokens"] = canary.measured_looked_up;
     json["measured_hit_tokens"] = canary.measured_hits;
     json["parted"] = plain(canary.parted);
+    if (canary.untold > 0) {
+      json["untold_tokens"] = canary.untold;
+      json["twin_hit_ratio_with_untold"] = canary.twin_with_untold();
+    }
   }
   return json;
 }
@@ -210,16 +216,17 @@ std::string watch_screen(const WatchFigures& figures, const Recommendation& advi
                      grouped(figures.lookup_blocks) + " blocks of " + grouped(figures.block_tokens) +
                      " tokens looked up\n";
   const bool has_windows = std::ranges::any_of(figures.rows, [](const auto& row) { return row.best.has_value(); });
+  const bool has_untold = figures.canary && figures.canary->untold > 0;
   if (!figures.rows.empty()) {
     text += formatted("  %-7s %13s %14s %9s", "cache", "blocks", "hits of LRU", "share") +
-            (figures.one_in > 1 ? "  error" : "") +
+            (figures.one_in > 1 ? "  error" : "") + (has_untold ? formatted(" %11s", "with untold") : std::string()) +
             (has_windows ? formatted(" %11s %11s", "in windows", "best there") : std::string()) + "\n";
   }
-  for (const WatchFigures::Row& row : figures.rows) text += row_text(row, has_windows, figures.one_in);
+  for (const WatchFigures::Row& row : figures.rows) text += row_text(row, has_windows, has_untold, figures.one_in);
   if (!figures.rows.empty()) text += "  " + grouped(figures.enough_blocks) + " blocks are enough for all hits\n";
   if (!figures.pool.empty()) {
     text += "  one pool for all engines:\n";
-    for (const WatchFigures::Row& row : figures.pool) text += row_text(row, false, figures.one_in);
+    for (const WatchFigures::Row& row : figures.pool) text += row_text(row, false, false, figures.one_in);
   }
   if (figures.device_blocks > 0) {
     text += "device    " + grouped(figures.device_blocks) + " blocks of an engine: " + figures.device_from + "\n";

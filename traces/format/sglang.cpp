@@ -71,7 +71,7 @@ bool logged_later(const std::unique_ptr<LoggedRequest>& a, const std::unique_ptr
 class SglangReader final : public FormatReader {
  public:
   SglangReader(TraceLines& lines, const TraceOptions& options)
-      : lines_(lines), blocks_(options), parser_(options.max_line_bytes + 1) {}
+      : lines_(lines), blocks_(options), parser_(options.max_line_bytes + 1), window_(options.sort_window) {}
 
   bool next(TraceRequest& request) override;
   Tokens block_tokens() const override { return blocks_.block_tokens(); }
@@ -98,6 +98,7 @@ class SglangReader final : public FormatReader {
   bool of_server_ = false;  // a line has the arguments of a server
   std::uint64_t order_ = 0, never_finished_ = 0, other_lines_ = 0, prompt_tokens_ = 0, cached_tokens_ = 0;
   std::uint64_t with_kv_hints_ = 0, answers_without_blocks_ = 0, with_media_ = 0;
+  const std::size_t window_;
   std::vector<std::unique_ptr<LoggedRequest>> heap_;        // top: the earliest
   std::unordered_map<std::string, LoggedRequest*> by_rid_;  // requests that have not finished; never iterated
 };
@@ -110,7 +111,7 @@ JsonValue SglangReader::required(const JsonObject& object, const char* key, cons
 
 bool SglangReader::next(TraceRequest& request) {
   while (true) {
-    while (!ended_ && heap_.size() <= kSortWindowRequests) {
+    while (!ended_ && heap_.size() <= window_) {
       std::string_view text;
       ended_ = !lines_.next(text);
       if (!ended_) read_line(text);
@@ -184,7 +185,7 @@ LoggedRequest& SglangReader::hold(const std::string& rid, TimeNs arrival) {
     lines_.fail(
         "the request arrived before others that have been read already; a log's requests may be out of order "
         "by " +
-        std::to_string(kSortWindowRequests) + " requests at most");
+        std::to_string(window_) + " requests at most");
   }
   auto logged = std::make_unique<LoggedRequest>();
   logged->order = order_++;

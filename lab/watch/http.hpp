@@ -1,0 +1,49 @@
+// A page that is served while the program works, and pages that are fetched. Only in builds with cpp-httplib; others
+// refuse with InputError.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace kvtwin {
+
+// HOST:PORT. Errors: InputError, with `option` in front.
+struct HttpAddress {
+  std::string host;
+  int port = 0;
+
+  static HttpAddress parse(const std::string& text, const char* option);
+  // Only programs of this machine reach it.
+  bool is_loopback() const;
+  std::string text() const;
+};
+
+// Serves texts at fixed paths, read only. Threads: its own, at most 4 connections at once; a client that sends or reads
+// nothing is dropped after 5 s. A request needs the token, if there is one, as `Authorization: Bearer TOKEN` or
+// `?token=TOKEN`. On the loopback a request must name a loopback host, so that no page of another site can read it.
+class HttpServer {
+ public:
+  // Listens; port 0: any free one. Errors: InputError: the address can't be listened on, or others than this machine
+  // could reach it without a token of at least 16 characters.
+  HttpServer(const HttpAddress& address, const std::string& token);
+  ~HttpServer();
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  // Sets what a path answers from now on.
+  void put(const std::string& path, const std::string& type, std::string content);
+  std::string url() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Returns the text at http://HOST:PORT/PATH; nothing if it can't be had within 5 s, or has more than 16 MiB; `why` then
+// says why.
+std::optional<std::string> http_get(const std::string& url, std::string& why);
+// Errors: InputError if http_get() could never fetch this.
+void check_http_url(const std::string& url, const char* option);
+
+}  // namespace kvtwin
