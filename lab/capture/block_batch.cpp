@@ -86,7 +86,8 @@ void read_stored(const KvFields& fields, BlockEvent& event) {
 std::string BlockBatch::read(std::span<const std::uint8_t> payload) {
   events_.clear();
   hashes_.clear();
-  std::string why = why_no_message_pack(payload);
+  std::optional<MessagePack> rank;
+  std::string why = why_no_message_pack(payload, rank);
   if (!why.empty()) return why;
   std::vector<std::size_t> ends;  // of each event's hashes: the list of all moves while it grows
   const auto take = [&](const KvBatchHead& head, std::string_view type, const KvFields& fields) {
@@ -108,7 +109,7 @@ std::string BlockBatch::read(std::span<const std::uint8_t> payload) {
     ends.push_back(hashes_.size());
   };
   try {
-    for_each_kv_event(payload, take, &passed_over_);
+    for_each_kv_event(payload, rank, take, &passed_over_);
   } catch (const BadBatch& bad) {
     events_.clear();
     return bad.what();

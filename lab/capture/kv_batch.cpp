@@ -92,13 +92,28 @@ void refuse_batch(const std::string& why) { throw BadBatch(why); }
 
 const char* name_of(KvField field) { return kFieldNames[field]; }
 
-std::string why_no_message_pack(std::span<const std::uint8_t> payload) {
-  MessagePack whole(payload);
-  if (whole.skip() && whole.at_end()) return {};
+std::string why_no_message_pack(std::span<const std::uint8_t> payload, std::optional<MessagePack>& rank) {
+  constexpr std::uint64_t kRankAt = 2;
+  rank.reset();
+  MessagePack whole(payload), entries(payload);
+  const std::optional<MessagePack::Value> head = entries.next();
+  bool is_whole = false;
+  if (head && head->kind == MessagePack::Kind::list) {
+    whole = entries;
+    is_whole = true;
+    for (std::uint64_t i = 0; is_whole && i < head->number; ++i) {
+      if (i == kRankAt) rank = whole;
+      is_whole = whole.skip();
+    }
+  } else {
+    is_whole = whole.skip();
+  }
+  if (is_whole && whole.at_end()) return {};
   return "is no MessagePack, or deeper than " + std::to_string(MessagePack::kMaxDepth);
 }
 
-void for_each_kv_event(std::span<const std::uint8_t> payload, const TakeKvFields& take, PassedOver* passed_over) {
+void for_each_kv_event(std::span<const std::uint8_t> payload, const std::optional<MessagePack>& rank,
+                       const TakeKvFields& take, PassedOver* passed_over) {
   MessagePack from(payload);
   const MessagePack::Value batch = take_value(from);
   KvBatchHead head;
@@ -108,9 +123,10 @@ void for_each_kv_event(std::span<const std::uint8_t> payload, const TakeKvFields
   if (events.kind != MessagePack::Kind::list)
     refuse_batch("is no batch of events: a list of a time, a list of events, and a rank");
   if (head.time.kind == MessagePack::Kind::real && !std::isfinite(head.time.real)) refuse_batch("has no finite time");
-  MessagePack behind = from;
-  for (std::uint64_t i = 0; i < events.number; ++i) behind.skip();
-  head.rank = batch.number > 2 ? take_value(behind) : MessagePack::Value{};
+  if (rank) {
+    MessagePack at = *rank;
+    head.rank = take_value(at);
+  }
   if (head.rank.kind != MessagePack::Kind::nil && head.rank.kind != MessagePack::Kind::natural)
     refuse_batch("has a rank that is no number");
   if (batch.number > 3 && passed_over != nullptr) passed_over->add("entries of a batch behind the rank");

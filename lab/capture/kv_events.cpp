@@ -162,7 +162,8 @@ std::uint64_t append_stored(std::string& line, const KvFields& fields, bool cont
 }
 
 // Calls `take`, if there is one, with each event. Errors: BadBatch.
-void decode(std::span<const std::uint8_t> payload, const TakeKvEvent& take, PassedOver* passed_over, bool contents) {
+void decode(std::span<const std::uint8_t> payload, const std::optional<MessagePack>& rank, const TakeKvEvent& take,
+            PassedOver* passed_over, bool contents) {
   std::string begin, line;
   const auto take_fields = [&](const KvBatchHead& head, std::string_view type, const KvFields& fields) {
     if (begin.empty()) {
@@ -180,17 +181,18 @@ void decode(std::span<const std::uint8_t> payload, const TakeKvEvent& take, Pass
     line += '}';
     if (take) take({type, blocks, line});
   };
-  for_each_kv_event(payload, take_fields, passed_over);
+  for_each_kv_event(payload, rank, take_fields, passed_over);
 }
 
 }  // namespace
 
 std::string decode_kv_events(std::span<const std::uint8_t> payload, const TakeKvEvent& take, PassedOver& passed_over,
                              bool contents) {
-  if (std::string why = why_no_message_pack(payload); !why.empty()) return why;
+  std::optional<MessagePack> rank;
+  if (std::string why = why_no_message_pack(payload, rank); !why.empty()) return why;
   try {
-    decode(payload, {}, nullptr, true);  // a message is read as a whole or not at all
-    decode(payload, take, &passed_over, contents);
+    decode(payload, rank, {}, nullptr, true);  // a message is read as a whole or not at all
+    decode(payload, rank, take, &passed_over, contents);
   } catch (const BadBatch& bad) {
     return bad.what();
   }

@@ -4,6 +4,29 @@
 #include <bit>
 
 namespace kvtwin {
+namespace {
+
+// Bytes of a value whose type alone tells them, with that of the type; 0: of another value.
+constexpr std::array<std::uint8_t, 256> kPlainBytes = [] {
+  std::array<std::uint8_t, 256> bytes{};
+  for (std::size_t type = 0; type < 256; ++type) bytes[type] = type < 0x80 || type >= 0xe0 ? 1 : 0;
+  for (const std::size_t type : {0xc0, 0xc2, 0xc3}) bytes[type] = 1;
+  for (const auto& [type, more] : {std::array{0xca, 4},
+                                   {0xcb, 8},
+                                   {0xcc, 1},
+                                   {0xcd, 2},
+                                   {0xce, 4},
+                                   {0xcf, 8},
+                                   {0xd0, 1},
+                                   {0xd1, 2},
+                                   {0xd2, 4},
+                                   {0xd3, 8}}) {
+    bytes[static_cast<std::size_t>(type)] = static_cast<std::uint8_t>(more + 1);
+  }
+  return bytes;
+}();
+
+}  // namespace
 
 std::optional<MessagePack::Value> MessagePack::next() {
   std::uint64_t type = 0;
@@ -16,23 +39,42 @@ bool MessagePack::skip() {
   std::array<std::uint64_t, kMaxDepth> left{};  // values that are still to come, of each open list or map
   std::size_t depth = 0;
   while (true) {
+    // Most values are tokens, in long lists.
+    const std::uint8_t* const begin = bytes_.data();
+    std::uint64_t more = depth == 0 ? 0 : left[depth - 1];
+    std::size_t plain = 0;
+    while (more > 0 && at_ < bytes_.size() && (plain = kPlainBytes[begin[at_]]) != 0) {
+      if (plain > bytes_.size() - at_) return false;
+      at_ += plain;
+      --more;
+    }
+    if (depth > 0) left[depth - 1] = more;
+    while (depth > 0 && left[depth - 1] == 0) {
+      if (--depth == 0) return true;
+    }
+    if (depth > 0) --left[depth - 1];
     const std::optional<Value> value = next();
     if (!value) return false;
     if (value->kind == Kind::list || value->kind == Kind::map) {
       if (depth == kMaxDepth) return false;
       left[depth++] = value->kind == Kind::map ? 2 * value->number : value->number;
     }
-    while (depth > 0 && left[depth - 1] == 0) --depth;
     if (depth == 0) return true;
-    --left[depth - 1];
   }
 }
 
 // Takes a big-endian number of `count` bytes.
 bool MessagePack::take(std::size_t count, std::uint64_t& number) {
   if (count > bytes_.size() - at_) return false;
+  const std::uint8_t* const from = bytes_.data() + at_;
+  at_ += count;
   number = 0;
-  for (std::size_t i = 0; i < count; ++i) number = number << 8 | bytes_[at_++];
+  // Hashes have 8 bytes: compilers turn this loop into one move.
+  if (count == 8) {
+    for (std::size_t i = 0; i < 8; ++i) number |= static_cast<std::uint64_t>(from[i]) << (56 - 8 * i);
+    return true;
+  }
+  for (std::size_t i = 0; i < count; ++i) number = number << 8 | from[i];
   return true;
 }
 

@@ -96,6 +96,7 @@ void StackDistances::forget_last() {
   const std::uint32_t block = block_in_[first_slot_];
   release(static_cast<std::uint32_t>(first_slot_));
   table_.erase(table_place(keys_[block]));
+  slots_[block] = kNone;
   free_.push_back(block);
   ++forgotten_;
 }
@@ -130,12 +131,15 @@ void StackDistances::visit(std::span<const std::uint64_t> keys, std::vector<std:
     if (!is_sampled(keys[i])) continue;
     const std::uint32_t block = find(keys[i]);
     distances[i] = block == kNone ? kNew : rank(slots_[block]) * one_in_;
-    if (path_.size() < max_blocks_) path_.push_back(static_cast<std::uint32_t>(i));
+    if (path_.size() < max_blocks_) path_.push_back({static_cast<std::uint32_t>(i), block});
   }
   for (std::size_t i = path_.size(); i-- > 0;) {
-    const std::uint64_t key = keys[path_[i]];
+    const std::uint64_t key = keys[path_[i].key];
+    std::uint32_t block = path_[i].block;
     if (next_slot_ == block_in_.size()) make_slots();
-    std::uint32_t block = find(key);
+    // The block may have been forgotten for one behind it on the path, or the key be there twice.
+    const bool is_here = block != kNone && keys_[block] == key && slots_[block] != kNone;
+    if (!is_here) block = find(key);
     if (block == kNone) {
       if (blocks() == max_blocks_) forget_last();
       block = add(key);

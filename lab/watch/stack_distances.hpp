@@ -12,7 +12,7 @@
 // Waldspurger and others, "Efficient MRC construction with SHARDS", FAST 2015).
 //
 // Cost: a search among max_blocks / 512 sums and 8 words per block of a request.
-// Memory: at most kBytesPerBlock times max_blocks, kFixedBytes, and 4 bytes per block of the longest request; allocated
+// Memory: at most kBytesPerBlock times max_blocks, kFixedBytes, and 8 bytes per block of the longest request; allocated
 // as it is used.
 #pragma once
 
@@ -85,7 +85,10 @@ class StackDistances {
   std::vector<std::uint32_t> group_sum_;        // Fenwick tree (P. Fenwick, 1994) of the taken slots per group
   std::size_t next_slot_ = 0, first_slot_ = 0;  // no slot below first_slot_ is taken
   std::uint64_t forgotten_ = 0;
-  std::vector<std::uint32_t> path_;  // a member to reuse the memory
+  struct OnPath {
+    std::uint32_t key = 0, block = 0;  // number in the request; kNone: not there
+  };
+  std::vector<OnPath> path_;  // a member to reuse the memory
 };
 
 }  // namespace kvtwin

@@ -7,12 +7,11 @@
 #include <iterator>
 #include <map>
 #include <utility>
-#include <variant>
 
 #include "lab/error.hpp"
 #include "lab/formatted.hpp"
 #include "lab/watch/stack_distances.hpp"
-#include "traces/paging.hpp"
+#include "policy/base/mix.hpp"
 #include "traces/shown_requests.hpp"
 
 namespace kvtwin {
@@ -117,6 +116,7 @@ struct Watch::State {
   std::vector<std::uint64_t> row_sizes() const;
   void drain(Source& source, bool all);
   void serve(Source& source, const TraceRequest& request);
+  void name_blocks(const TraceRequest& of);
   void serve_twin(Source& source, const TraceRequest& request, std::span<const std::uint64_t> seen,
                   WatchInterval& interval);
   void close_window(Source& source) { source.optimum.close(row_sizes()); }
@@ -129,7 +129,6 @@ struct Watch::State {
   std::deque<Source> sources;
   std::unique_ptr<HitCurve> curve, pool_curve;
   std::unique_ptr<StackDistances> pool_stack;
-  std::unique_ptr<ArrivalMaker> maker;
   Tokens block_tokens = 0;
   std::optional<TimeNs> first;
   TimeNs now = 0, interval_length = 0;
@@ -143,6 +142,7 @@ struct Watch::State {
   // Members to reuse the memory.
   TraceRequest request;
   std::vector<std::uint64_t> keys, distances;
+  std::vector<PageKey> pages;
 };
 
 // The first block tells the size of all.
@@ -161,10 +161,6 @@ void Watch::State::begin(Tokens tokens) {
   const PrefillTime prefill = server == nullptr ? PrefillTime() : server->prefill_time();
   curve = std::make_unique<HitCurve>(tokens, settings.one_in, prefill);
   if (pool_stack != nullptr) pool_curve = std::make_unique<HitCurve>(tokens, settings.one_in, prefill);
-  TraceInputOptions options;
-  options.page_tokens = tokens;
-  options.last_page = LastPage::partial;
-  maker = std::make_unique<ArrivalMaker>(tokens, options);
   if (server == nullptr) return;
   for (Source& source : sources) source.twin = std::make_unique<EngineTwin>(*server);
 }
@@ -284,12 +280,7 @@ void Watch::State::drain(Source& source, bool all) {
 
 void Watch::State::serve(Source& source, const TraceRequest& of) {
   if (of.is_hint) return;
-  Input input;
-  input.now = of.arrival;
-  maker->make(of, requests, input);
-  const std::span<const PageKey> pages = std::get<Arrival>(input.what).keys;
-  keys.clear();
-  for (const PageKey& page : pages) keys.push_back(page.words[0]);
+  name_blocks(of);
   ++requests;
   if (on_request) {
     const auto at = static_cast<std::size_t>(
@@ -314,6 +305,20 @@ void Watch::State::serve(Source& source, const TraceRequest& of) {
   if (settings.one_in == 1) prefixes.take(keys, distances, device_blocks());
   serve_twin(source, of, distances, interval);
   if (source.optimum.add(pages)) close_window(source);
+}
+
+// Names each block of a prompt by all blocks up to it, in the namespace of its tenant. hitrate's names are longer.
+void Watch::State::name_blocks(const TraceRequest& of) {
+  keys.clear();
+  pages.clear();
+  const std::size_t blocks = std::min(of.blocks.size(), static_cast<std::size_t>(of.held_blocks(block_tokens)));
+  std::uint64_t key = mixed_bits(of.tenant + kGoldenRatio64);
+  for (std::size_t i = 0; i < blocks; ++i) {
+    key = mixed_bits(key + kGoldenRatio64 + mixed_bits(of.blocks[i]));
+    keys.push_back(key);
+    pages.emplace_back();
+    pages.back().words[0] = key;
+  }
 }
 
 void Watch::State::serve_twin(Source& source, const TraceRequest& of, std::span<const std::uint64_t> seen,
