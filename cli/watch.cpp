@@ -150,6 +150,8 @@ void add_watch(CLI::App& program) {
       ->capture_default_str();
   command->add_option("--serve", arguments.serve,
                       "HOST:PORT: serve a page with the figures, /metrics for Prometheus, and /report.html; read only");
+  command->add_option("--report", arguments.report,
+                      "File to write at the end: the page with the last figures, by itself");
   command->add_option(
       "--token-file", arguments.token_file,
       "File whose first line a client of --serve must give, as Authorization: Bearer or ?token=; needed "

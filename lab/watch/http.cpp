@@ -142,9 +142,10 @@ struct HttpServer::State {
     response.set_header("X-Content-Type-Options", "nosniff");
     response.set_header("Cache-Control", "no-store");
     response.set_header("Referrer-Policy", "no-referrer");
-    response.set_header("Content-Security-Policy",
-                        "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src "
-                        "'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
+    response.set_header(
+        "Content-Security-Policy",
+        "default-src 'none'; img-src data:; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src "
+        "'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
     const auto refuse = [&](int status, const char* why) {
       response.status = status;
       response.set_content(why, "text/plain");

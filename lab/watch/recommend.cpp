@@ -105,7 +105,7 @@ std::string flags_without_description(const WatchFigures& figures, std::uint64_t
 
 std::string change_sentence(const Candidate& best, const WatchFigures& figures, const WatchedServer* server,
                             const std::string& currency) {
-  std::string text = "add a host tier of ";
+  std::string text = figures.host_blocks > 0 ? "enlarge the host tier to " : "add a host tier of ";
   if (server != nullptr) {
     text += formatted("%.3g GiB, ", static_cast<double>(best.blocks) * server->block_bytes() / kGib);
   }

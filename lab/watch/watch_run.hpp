@@ -24,6 +24,7 @@ struct WatchArguments {
   double speed = 0;         // of recordings, times the speed at which they were made; 0: as fast as possible
   double for_seconds = 0;   // 0: to the end, or until `stop`
   std::string expect;       // hits=SHARE; empty: nothing
+  std::string report;       // file for the page with the last figures; empty: none
   // Of engines that run; each list is empty, or has an entry for each source.
   std::vector<std::string> replays;       // their replay sockets
   std::vector<std::string> metrics;       // http://HOST:PORT/metrics

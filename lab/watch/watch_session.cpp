@@ -5,6 +5,7 @@
 #include "lab/decision_text.hpp"
 #include "lab/error.hpp"
 #include "lab/formatted.hpp"
+#include "lab/out_files.hpp"
 #include "lab/units.hpp"
 #include "lab/watch/watch_text.hpp"
 
@@ -54,6 +55,7 @@ WatchResult WatchSession::end() {
   WatchResult result;
   result.text = watch_screen(figures, advice);
   result.json = watch_json(figures, advice);
+  if (!arguments_.report.empty()) write_whole(arguments_.report, watch_report(result.json));
   if (!arguments_.expect.empty()) result.missed = why_below(figures, expected_hits(arguments_.expect));
   return result;
 }

@@ -26,9 +26,10 @@ def program():
 
 
 class Browser:
-    """`faults`: console errors, uncaught exceptions, refused loads. `requests`: the addresses that pages loaded."""
+    """`loopback`: pages of servers on 127.0.0.1 can be opened. `faults`: console errors, uncaught exceptions, refused loads.
+    `requests`: the addresses that pages loaded."""
 
-    def __init__(self, width=1000, height=900):
+    def __init__(self, width=1000, height=900, loopback=False):
         self.faults, self.requests, self.loaded = [], [], 0
         self.last, self.rest = 0, b""
         self.profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)  # its processes end after the first one
@@ -44,7 +45,7 @@ class Browser:
             "--disable-dev-shm-usage",
             "--no-first-run",
             "--disable-background-networking",
-            "--host-resolver-rules=MAP * ~NOTFOUND",
+            "--host-resolver-rules=MAP * ~NOTFOUND" + (", EXCLUDE 127.0.0.1" if loopback else ""),
             f"--user-data-dir={self.profile.name}",
             "about:blank",
         ]
@@ -64,7 +65,10 @@ class Browser:
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
-        self.call("Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=0, uploadThroughput=0)
+        if not loopback:
+            self.call(
+                "Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=0, uploadThroughput=0
+            )
 
     def __enter__(self):
         return self
