@@ -106,7 +106,7 @@ class ShownRequests {
   void append(std::vector<std::uint64_t>& list, const BlockEvent& event);
   void fill(Shown& shown, TraceRequest& request);
 
-  const Limits limits_;
+  const Limits limits_{};
   Tokens block_ = 0;
   std::unordered_map<std::uint64_t, Known> known_;
   std::deque<std::unique_ptr<Shown>> shown_;           // by arrival

@@ -10,7 +10,7 @@ namespace {
 constexpr std::array<std::uint8_t, 256> kPlainBytes = [] {
   std::array<std::uint8_t, 256> bytes{};
   for (std::size_t type = 0; type < 256; ++type) bytes[type] = type < 0x80 || type >= 0xe0 ? 1 : 0;
-  for (const std::size_t type : {0xc0, 0xc2, 0xc3}) bytes[type] = 1;
+  for (const std::size_t type : std::array<std::size_t, 3>{0xc0, 0xc2, 0xc3}) bytes[type] = 1;
   for (const auto& [type, more] : {std::array{0xca, 4},
                                    {0xcb, 8},
                                    {0xcc, 1},

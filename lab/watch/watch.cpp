@@ -75,7 +75,10 @@ double WatchInterval::hit_blocks(std::uint64_t size) const {
   const std::size_t last = size_step(size);
   double sum = last < hits.size() ? share_of_step(size) * static_cast<double>(hits[last]) : 0;
   for (std::size_t step = 0; step < std::min(last, hits.size()); ++step) sum += static_cast<double>(hits[step]);
-  return sum * static_cast<double>(lookup_blocks) / static_cast<double>(sampled);
+  const auto weight = static_cast<double>(one_in), all = static_cast<double>(lookup_blocks);
+  // As HitCurve::hits(): what the sample has too much or too little of hits.
+  if (one_in > 1) sum += all / weight - static_cast<double>(sampled);
+  return std::clamp(sum * weight, 0.0, all);
 }
 
 struct Watch::State {
@@ -186,6 +189,7 @@ WatchInterval& Watch::State::interval_at(TimeNs time) {
       intervals.emplace_back();
       intervals.back().begin = from;
       intervals.back().length = interval_length;
+      intervals.back().one_in = settings.one_in;
       intervals.back().hits.resize(kSizeSteps);
     }
     return intervals.back();

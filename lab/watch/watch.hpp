@@ -39,6 +39,7 @@ struct WatchSettings {
 struct WatchInterval {
   TimeNs begin = 0, length = 0;
   std::uint64_t requests = 0, lookup_blocks = 0, sampled = 0;
+  std::uint64_t one_in = 1;  // of the sample
   Tokens lookup_tokens = 0;
   std::vector<std::uint32_t> hits;  // sampled look-ups by size_step() of their distance
   Tokens twin_looked_up = 0, twin_hits = 0;

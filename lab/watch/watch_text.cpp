@@ -195,7 +195,7 @@ std::string watch_line(const WatchInterval& interval, TimeNs begin, std::uint64_
                      formatted("  %9s blocks looked up", grouped(interval.lookup_blocks).c_str());
   if (device_blocks > 0) {
     line += "  hits: now " + ratio(interval.hit_blocks(device_blocks), lookups);
-    for (const std::uint64_t times : {2, 4, 8}) {
+    for (const std::uint64_t times : {std::uint64_t{2}, std::uint64_t{4}, std::uint64_t{8}}) {
       line += formatted(", x%llu ", static_cast<unsigned long long>(times)) +
               ratio(interval.hit_blocks(times * device_blocks), lookups);
     }

@@ -51,6 +51,15 @@ TEST(WatchCommand, ADescriptionAddsTheEnginesRules) {
   EXPECT_EQ(flags.exit_code, 0) << flags.err;
 }
 
+TEST(WatchCommand, WritesThePageByItself) {
+  const Folder folder;
+  EXPECT_EQ(run({"watch", kEvents, "--report", folder / "report.html"}).exit_code, 0);
+  const std::string page = text_of(folder / "report.html");
+  EXPECT_TRUE(page.starts_with("<!DOCTYPE html>"));
+  EXPECT_NE(page.find("const SNAPSHOT = {\"seconds\":27"), std::string::npos);
+  EXPECT_EQ(run({"watch", kEvents, "--report", folder / "absent/report.html"}).exit_code, 1);
+}
+
 TEST(WatchCommand, RefusesInASentence) {
   const Folder folder;
   write_text(folder / "empty.jsonl", "");
@@ -76,6 +85,22 @@ TEST(WatchCommand, RefusesInASentence) {
            {"watch", kEvents, "--experiment", folder / "absent.toml"},
            {"watch", kEvents, "--experiment", fixture("sglang/served.toml")},
            {"watch", kEvents, bundled_trace()},
+           {"watch", kEvents, "tcp://127.0.0.1:1"},
+           {"watch", kEvents, "--replay", "tcp://127.0.0.1:1"},
+           {"watch", kEvents, "--metrics", "http://127.0.0.1:1/metrics"},
+           {"watch", kEvents, "--request-log", kEvents},
+           {"watch", kEvents, "--out", folder / "out"},
+           {"watch", kEvents, "--serve", "127.0.0.1:0"},
+           {"watch", kEvents, "--topic", "kv"},
+           {"watch", kEvents, "--token-file", folder / "absent"},
+           {"watch", kEvents, "--metrics-every", "soon"},
+           {"watch", "tcp://127.0.0.1:1", "--speed", "2"},
+           {"watch", "tcp://127.0.0.1:1", "--for", "1s", "--serve", "0.0.0.0:0"},
+           {"watch", "tcp://127.0.0.1:1", "--for", "1s", "--serve", "nowhere"},
+           {"watch", "tcp://127.0.0.1:1", "--for", "1s", "--metrics", "https://127.0.0.1:1/metrics"},
+           {"watch", "tcp://127.0.0.1:1", "--for", "1s", "--metrics-every", "0"},
+           {"watch", "tcp://127.0.0.1:1", "--for", "1s", "--request-log", folder / "absent"},
+           {"watch", "nothing://x", "--for", "1s"},
        }) {
     const Outcome outcome = run(words);
     EXPECT_EQ(outcome.exit_code, 2) << words.back() << outcome.err;

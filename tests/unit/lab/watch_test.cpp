@@ -133,7 +133,6 @@ TEST(Watch, IntervalsHaveAllLookUps) {
   const WatchResult result = played(arguments, output);
   EXPECT_GT(lines, 20U);
   std::uint64_t lookups = 0;
-  const std::atomic<bool> stop = false;
   Watch watch(arguments.settings, {"one"}, nullptr);
   const std::unique_ptr<Recording> recording = open_recording(vllm_events(), 0);
   while (recording->next_time()) recording->deliver(watch, 0);
@@ -375,7 +374,7 @@ TEST(Expectation, NamesTheCause) {
   WatchFigures figures;
   EXPECT_NE(why_below(figures, 0.5).find("no request came"), std::string::npos);
   figures.lookup_tokens = 100;
-  figures.canary.emplace();
+  figures.canary = WatchFigures::Canary();
   figures.canary->measured_looked_up = figures.canary->twin_looked_up = 100;
   figures.canary->measured_hits = 10;
   figures.canary->twin_hits = 60;
@@ -413,7 +412,7 @@ TEST(WatchText, PrometheusHasALinePerSize) {
   figures.rows.emplace_back();
   figures.rows.back().blocks = 100;
   figures.rows.back().lru.block_ratio = 0.25;
-  figures.canary.emplace();
+  figures.canary = WatchFigures::Canary();
   figures.canary->measured_looked_up = 4;
   figures.canary->measured_hits = 1;
   const std::string text = watch_prometheus(figures);
