@@ -578,6 +578,11 @@ WatchFigures Watch::figures() const {
   figures.intervals.assign(s.intervals.begin(), s.intervals.end());
   figures.events = s.events;
   figures.stored_blocks = s.stored_blocks;
+  if (s.server != nullptr && s.stored_blocks > 0 && figures.now > figures.begin) {
+    const double days = static_cast<double>(figures.now - figures.begin) * 1e-9 / 86'400;
+    figures.written_per_day = static_cast<double>(s.stored_blocks) * s.server->block_bytes() / days;
+    figures.drive_years = s.server->drive_endurance() / *figures.written_per_day / 365;
+  }
   figures.lost_messages = s.lost;
   figures.bad = s.bad;
   figures.restarts = s.restarts;

@@ -102,6 +102,9 @@ struct WatchFigures {
     std::vector<BlockCounts::Pool> pools;
   };
   std::vector<SourcePools> pools;
+  // A tier below the device that takes every stored block: bytes per day, and the life of one drive; with a
+  // description.
+  std::optional<double> written_per_day, drive_years;
   std::uint64_t events = 0, stored_blocks = 0, lost_messages = 0, bad = 0, restarts = 0, forgotten = 0;
   std::uint64_t below_unknown = 0, reports = 0;
   std::string first_problem;

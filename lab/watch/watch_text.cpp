@@ -235,7 +235,11 @@ std::string watch_screen(const WatchFigures& figures, const Recommendation& advi
   const double hours = seconds(figures.now - figures.begin) / 3600;
   if (figures.stored_blocks > 0 && hours > 0) {
     text += "written   " + grouped(figures.stored_blocks) + " blocks, " +
-            grouped(whole(static_cast<double>(figures.stored_blocks) / hours)) + " per hour\n";
+            grouped(whole(static_cast<double>(figures.stored_blocks) / hours)) + " per hour" +
+            (figures.written_per_day ? formatted(": %.3g GB per day, on one drive for %.3g years",
+                                                 *figures.written_per_day * 1e-9, *figures.drive_years)
+                                     : std::string()) +
+            "\n";
   }
   for (const WatchFigures::Prefix& prefix : figures.prefixes) {
     text += "pin       a prefix of " + grouped(prefix.blocks) + " blocks (" +
@@ -266,6 +270,9 @@ Json watch_json(const WatchFigures& figures, const Recommendation& advice) {
   json["curve"] = rows_json(figures.curve);
   if (!figures.pool.empty()) json["shared_pool"] = rows_json(figures.pool);
   json["windows"] = figures.windows;
+  if (figures.written_per_day) {
+    json["written"] = {{"bytes_per_day", *figures.written_per_day}, {"drive_years", *figures.drive_years}};
+  }
   if (figures.prefill_seconds > 0) json["prefill_seconds"] = figures.prefill_seconds;
   if (figures.canary) {
     json["canary"] = canary_json(*figures.canary);

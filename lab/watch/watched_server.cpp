@@ -7,6 +7,7 @@
 
 #include "lab/engine_commands.hpp"
 #include "lab/error.hpp"
+#include "lab/prices/price_list.hpp"
 #include "lab/units.hpp"
 #include "models/roofline.hpp"
 
@@ -34,6 +35,14 @@ WatchedServer::WatchedServer(Experiment experiment)
 
 double WatchedServer::block_bytes() const {
   return static_cast<double>(setup_.model.kv_bytes_per_token) * static_cast<double>(block_tokens());
+}
+
+double WatchedServer::drive_endurance() const {
+  const bool is_own = !experiment_.text("prices.file").empty();
+  const PriceList prices = is_own ? PriceList::from_file(experiment_.path("prices.file")) : PriceList::built_in();
+  constexpr double kDaysPerYear = 365;
+  return prices.get("drive.tb").value * 1e12 * prices.get("drive.dwpd").value *
+         prices.get("drive.warranty_years").value * kDaysPerYear;
 }
 
 PrefillTime WatchedServer::prefill_time() const {

@@ -35,6 +35,8 @@ class WatchedServer {
   Pages host_blocks() const { return setup_.engine.host_pages; }
   // Bytes of a block, of all ranks together.
   double block_bytes() const;
+  // Bytes that may be written to one drive of the price list in its life.
+  double drive_endurance() const;
   PrefillTime prefill_time() const;
   // The server with a host tier of this size.
   struct WithHost {

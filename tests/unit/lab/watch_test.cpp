@@ -99,6 +99,17 @@ TEST(Watch, TheEnginesOwnRulesHitWhatSGLangMeasured) {
   EXPECT_EQ(canary.at("parted"), "");
 }
 
+TEST(Watch, WhatIsStoredWearsADrive) {
+  WatchArguments arguments = arguments_for(vllm_events());
+  arguments.server.experiment = test::fixture("vllm/served.toml");
+  const WatchResult result = played(arguments);
+  const double per_day = result.json.at("written").at("bytes_per_day").get<double>();
+  // 525 blocks of 32 tokens in 27.2 s. The built-in drive takes a write of its 7.68 TB per day for five years.
+  EXPECT_GT(per_day, 0);
+  EXPECT_NEAR(result.json.at("written").at("drive_years").get<double>() * per_day, 7.68e12 * 5, 1e9);
+  EXPECT_NE(result.text.find("GB per day, on one drive for"), std::string::npos) << result.text;
+}
+
 TEST(Watch, ACanaryThatPartsSaysSince) {
   WatchArguments arguments = arguments_for(test::fixture("sglang/engine_requests.jsonl"));
   arguments.server.experiment = test::fixture("sglang/served.toml");
