@@ -358,6 +358,11 @@ class LiveWatch {
 
   void tell_faults() const {
     for (std::size_t i = 0; i < sinks_.size(); ++i) {
+      if (subscriptions_[i]->messages() == 0) {
+        listener_.tell("watch: " + arguments_.sources[i] +
+                       ": no message came; look whether the server serves requests, and publishes KV events there "
+                       "(--kv-events-config)");
+      }
       for (const std::string& fault : subscriptions_[i]->faults()) {
         listener_.tell("watch: " + arguments_.sources[i] + ": " + fault);
       }

@@ -201,6 +201,11 @@ TEST_F(LiveWatchTest, HostileMessagesAreCountedAndNothingElse) {
   EXPECT_NE(notes_.find("1 messages are not topic, number and payload"), std::string::npos) << notes_;
 }
 
+TEST_F(LiveWatchTest, SaysThatAnEngineIsSilent) {
+  watch([&] { stop_ = true; });
+  EXPECT_NE(notes_.find(arguments_.sources[0] + ": no message came"), std::string::npos) << notes_;
+}
+
 TEST_F(LiveWatchTest, RefusesListsThatDoNotFit) {
   arguments_.sources = {publisher_.endpoint};
   for (const auto member : {&WatchArguments::replays, &WatchArguments::metrics, &WatchArguments::request_logs}) {
