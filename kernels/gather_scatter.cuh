@@ -51,7 +51,7 @@ struct Registers {
     store_once(segment + offset, value);
   }
 
-  __device__ void moved(const Segment& s, std::uint64_t offset, const Vector& value, std::uint64_t& sum) const {
+  __device__ void moved(const RowSegment& s, std::uint64_t offset, const Vector& value, std::uint64_t& sum) const {
     const std::uint64_t at = s.block + offset;
     if constexpr (kBytes == 16) {
       sum += checksum_part(s.plane, s.layer, at, value.x) + checksum_part(s.plane, s.layer, at + 4, value.y) +

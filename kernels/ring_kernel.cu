@@ -87,7 +87,7 @@ struct RingLane {
     for (std::uint32_t i = threadIdx.x % kWarpLanes; i < in_stage; i += kWarpLanes) {
       const std::uint64_t number = batch * in_stage + i;
       if (number >= plan.segments) return;
-      const Segment segment = segment_at(plan, t.shape, number);
+      const RowSegment segment = segment_at(plan, t.shape, number);
       const SegmentAddress at = address_of(t, plan, segment);
       if (at.source == nullptr) continue;
       copy(at, bytes + stage * kStageBytes + i * static_cast<std::uint32_t>(plan.segment_bytes),

@@ -89,7 +89,7 @@ bool valid(const RowTransfer& t) {
 
 void copy_segments(const RowTransfer& t, const RowPlan& plan) {
   for (std::uint64_t number = 0; number < plan.segments; ++number) {
-    const Segment segment = segment_at(plan, t.shape, number);
+    const RowSegment segment = segment_at(plan, t.shape, number);
     const SegmentAddress at = address_of(t, plan, segment);
     if (at.source != nullptr) std::memcpy(at.target, at.source, segment.bytes);
   }

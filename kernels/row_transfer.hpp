@@ -94,7 +94,7 @@ KV_HD constexpr std::uint32_t take_digit(std::uint64_t& rest, std::uint64_t coun
   return digit;
 }
 
-struct Segment {
+struct RowSegment {
   std::uint64_t pair = 0;    // index in source_pages and target_pages
   std::uint64_t device = 0;  // byte offset in the page; on the device, from the start of its (plane, layer)
   std::uint64_t host = 0;
@@ -104,8 +104,8 @@ struct Segment {
 };
 
 // Returns a segment. Requires: number < plan.segments.
-KV_HD constexpr Segment segment_at(const RowPlan& plan, const KvShape& shape, std::uint64_t number) {
-  Segment s;
+KV_HD constexpr RowSegment segment_at(const RowPlan& plan, const KvShape& shape, std::uint64_t number) {
+  RowSegment s;
   const std::uint64_t skip = take_digit(number, plan.piece_segments) * plan.segment_bytes;
   const std::uint32_t head = take_digit(number, plan.grid.head.count);
   const std::uint32_t token = take_digit(number, plan.grid.token.count);
@@ -132,7 +132,7 @@ struct SegmentAddress {
   std::byte* target = nullptr;
 };
 
-KV_HD inline SegmentAddress address_of(const RowTransfer& t, const RowPlan& plan, const Segment& s) {
+KV_HD inline SegmentAddress address_of(const RowTransfer& t, const RowPlan& plan, const RowSegment& s) {
   const std::int64_t source = index_at(t.source_pages, t.index_type, s.pair);
   const std::int64_t target = index_at(t.target_pages, t.index_type, s.pair);
   const auto on_device = static_cast<std::uint64_t>(t.to_device ? target : source);
@@ -156,7 +156,7 @@ struct SegmentPlace {
 // Requires: segments of less than 2^32 bytes.
 KV_HD inline SegmentPlace place_of(const RowTransfer& t, const RowPlan& plan, std::uint64_t number) {
   if (number >= plan.segments) return {};
-  const Segment segment = segment_at(plan, t.shape, number);
+  const RowSegment segment = segment_at(plan, t.shape, number);
   const SegmentAddress at = address_of(t, plan, segment);
   if (at.source == nullptr) return {};
   return {at.source, at.target, static_cast<std::uint32_t>(segment.bytes)};
@@ -199,7 +199,7 @@ KV_DEVICE inline void each_vector(std::uint32_t bytes, std::uint32_t whole, std:
 //   void find(t, plan, first)        finds the places of segments first to first + 31
 //   SegmentPlace place(i)            returns the place of segment first + i
 //   Vector load(const std::byte* segment, offset)    void store(std::byte* segment, offset, Vector)
-//   void moved(const Segment&, offset in the segment, Vector, sum&)    void finish(pair, sum, group_lanes)
+//   void moved(const RowSegment&, offset in the segment, Vector, sum&)    void finish(pair, sum, group_lanes)
 // All lanes of a warp call find, place and finish at the same time and equally often, find and place with the same
 // arguments except that a lane's i is its group's.
 template <std::uint32_t kVectors, typename Access>
@@ -232,7 +232,7 @@ KV_DEVICE inline void move_rows(const RowTransfer& t, const RowPlan& plan, std::
       }
       KV_UNROLL
       for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
-        Segment segment;
+        RowSegment segment;
         if constexpr (Access::kNeedsSegments) {
           const std::uint64_t number = first + done + slot * groups + group;
           if (number < plan.segments) segment = segment_at(plan, t.shape, number);

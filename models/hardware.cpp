@@ -138,7 +138,7 @@ std::span<const HardwareField> hardware_fields() {
       const bool exact = field.dimension == Dimension::bytes || field.dimension == Dimension::count;
       const bool whole = field.dimension == Dimension::count;
       const auto* const unit = std::ranges::find_if(
-          kUnits, [&](const Unit& one) { return one.dimension == field.dimension && one.factor == 1; });
+          kUnits, [&](const NumberUnit& one) { return one.dimension == field.dimension && one.factor == 1; });
       const bool plain = whole || field.dimension == Dimension::fraction;
       list.push_back({field.key, field.member, lower_bound_of(field.dimension).si, field.most, !exact, whole,
                       plain ? std::string_view() : unit->name});

@@ -22,23 +22,24 @@ namespace kvtwin {
 
 enum class Dimension : std::uint8_t { bytes, rate, flops, time, fraction, count, frequency };
 
-struct Unit {
+struct NumberUnit {
   std::string_view name;
   Dimension dimension;
   double factor;
 };
-constexpr std::array<Unit, 24> kUnits{{{"B", Dimension::bytes, 1},          {"KiB", Dimension::bytes, 1024},
-                                       {"MiB", Dimension::bytes, 1048576},  {"GiB", Dimension::bytes, 1073741824},
-                                       {"MB", Dimension::bytes, 1e6},       {"GB", Dimension::bytes, 1e9},
-                                       {"B/s", Dimension::rate, 1},         {"MB/s", Dimension::rate, 1e6},
-                                       {"GB/s", Dimension::rate, 1e9},      {"GiB/s", Dimension::rate, 1073741824},
-                                       {"TB/s", Dimension::rate, 1e12},     {"FLOP/s", Dimension::flops, 1},
-                                       {"GFLOP/s", Dimension::flops, 1e9},  {"TFLOP/s", Dimension::flops, 1e12},
-                                       {"PFLOP/s", Dimension::flops, 1e15}, {"s", Dimension::time, 1},
-                                       {"ms", Dimension::time, 1e-3},       {"us", Dimension::time, 1e-6},
-                                       {"ns", Dimension::time, 1e-9},       {"fraction", Dimension::fraction, 1},
-                                       {"count", Dimension::count, 1},      {"accelerators", Dimension::count, 1},
-                                       {"IOPS", Dimension::frequency, 1},   {"MIOPS", Dimension::frequency, 1e6}}};
+constexpr std::array<NumberUnit, 24> kUnits{
+    {{"B", Dimension::bytes, 1},          {"KiB", Dimension::bytes, 1024},
+     {"MiB", Dimension::bytes, 1048576},  {"GiB", Dimension::bytes, 1073741824},
+     {"MB", Dimension::bytes, 1e6},       {"GB", Dimension::bytes, 1e9},
+     {"B/s", Dimension::rate, 1},         {"MB/s", Dimension::rate, 1e6},
+     {"GB/s", Dimension::rate, 1e9},      {"GiB/s", Dimension::rate, 1073741824},
+     {"TB/s", Dimension::rate, 1e12},     {"FLOP/s", Dimension::flops, 1},
+     {"GFLOP/s", Dimension::flops, 1e9},  {"TFLOP/s", Dimension::flops, 1e12},
+     {"PFLOP/s", Dimension::flops, 1e15}, {"s", Dimension::time, 1},
+     {"ms", Dimension::time, 1e-3},       {"us", Dimension::time, 1e-6},
+     {"ns", Dimension::time, 1e-9},       {"fraction", Dimension::fraction, 1},
+     {"count", Dimension::count, 1},      {"accelerators", Dimension::count, 1},
+     {"IOPS", Dimension::frequency, 1},   {"MIOPS", Dimension::frequency, 1e6}}};
 
 // A number of a file, and the member of Spec that it sets, in base units.
 template <typename Spec>
@@ -53,7 +54,7 @@ struct FieldOf {
 
 inline std::string units_of(Dimension dimension) {
   std::string names;
-  for (const Unit& unit : kUnits) {
+  for (const NumberUnit& unit : kUnits) {
     if (unit.dimension == dimension) names.append(names.empty() ? "" : ", ").append(unit.name);
   }
   return names;
@@ -61,7 +62,7 @@ inline std::string units_of(Dimension dimension) {
 
 inline double factor_of(const ConfigReader& number, Dimension dimension) {
   const std::string name = number.text("unit", "");
-  for (const Unit& unit : kUnits) {
+  for (const NumberUnit& unit : kUnits) {
     if (unit.name == name && unit.dimension == dimension) return unit.factor;
   }
   number.fail("unit", "one of " + units_of(dimension));

@@ -18,8 +18,8 @@ constexpr std::string_view kTableColumns[][5] = {
     {"tpot_mean_s", "tpot_p50_s", "tpot_p90_s", "tpot_p99_s"},
     {"output_tokens_per_second", "requests_per_second", "prompt_tokens_per_second"}};
 
-std::optional<double> figure_of(const ValidatedCell& stage, std::string_view name, double FigureError::*side) {
-  const FigureError* const figure = stage.errors.figure(name);
+std::optional<double> figure_of(const ValidatedCell& stage, std::string_view name, double ComparedFigure::*side) {
+  const ComparedFigure* const figure = stage.errors.figure(name);
   return figure == nullptr ? std::nullopt : std::optional(figure->*side);
 }
 
@@ -27,8 +27,8 @@ std::optional<double> figure_of(const ValidatedCell& stage, std::string_view nam
 std::optional<Knee> knee_of(const std::vector<const ValidatedCell*>& stages, const std::string& name, double limit) {
   Knee knee{figure_kind(name), limit, {}, {}, stages.size()};
   for (std::size_t i = 0; i < stages.size(); ++i) {
-    const auto measured = figure_of(*stages[i], name, &FigureError::measured);
-    const auto predicted = figure_of(*stages[i], name, &FigureError::predicted);
+    const auto measured = figure_of(*stages[i], name, &ComparedFigure::measured);
+    const auto predicted = figure_of(*stages[i], name, &ComparedFigure::predicted);
     if (!measured || !predicted) return std::nullopt;
     if (!knee.measured && *measured > limit) knee.measured = i + 1;
     if (!knee.predicted && *predicted > limit) knee.predicted = i + 1;
@@ -78,7 +78,7 @@ std::string ladder_table(const Ladder& ladder) {
   for (const ValidatedCell* const stage : ladder.stages) {
     text += formatted("  %-5zu %-14s", stage->cell.stage, stage->cell.predicted.load.c_str());
     for (const FigureKind* const kind : columns) {
-      const FigureError* const figure = stage->errors.figure(kind->name);
+      const ComparedFigure* const figure = stage->errors.figure(kind->name);
       if (figure == nullptr) {
         text += formatted(" %30s", "-");
         continue;

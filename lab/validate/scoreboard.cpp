@@ -19,7 +19,7 @@ double cost_of(const FigureKind& kind, double figure) { return kind.more_is_bett
 void add_choices(const std::vector<const ValidatedCell*>& cells, FigureScore& score) {
   std::vector<Ranked> ranked;
   for (const ValidatedCell* cell : cells) {
-    const FigureError& figure = *cell->errors.figure(score.kind->name);
+    const ComparedFigure& figure = *cell->errors.figure(score.kind->name);
     if (figure.measured <= 0 || figure.predicted <= 0) continue;
     Ranked one{cell->cell.work, {}, cost_of(*score.kind, figure.predicted)};
     for (const RunFigures& run : cell->cell.measured) {
@@ -53,19 +53,19 @@ double least_error_sum(const std::vector<double>& measured, bool share) {
 }
 
 void add_repeated(const std::vector<const ValidatedCell*>& cells, FigureScore& score) {
-  std::map<std::string_view, std::vector<const FigureError*>> by_setting;
+  std::map<std::string_view, std::vector<const ComparedFigure*>> by_setting;
   for (const ValidatedCell* cell : cells) {
     if (!cell->cell.setting.empty()) by_setting[cell->cell.setting].push_back(cell->errors.figure(score.kind->name));
   }
   double floor = 0;
   for (const auto& [setting, figures] : by_setting) {
     std::vector<double> measured;
-    for (const FigureError* figure : figures) measured.push_back(figure->measured);
+    for (const ComparedFigure* figure : figures) measured.push_back(figure->measured);
     if (std::ranges::min(measured) == std::ranges::max(measured)) continue;  // once, or one run under several names
     ++score.settings;
     score.repeated += figures.size();
     floor += least_error_sum(measured, score.kind->share);
-    for (const FigureError* figure : figures) score.repeated_mean_abs += std::abs(*figure->error);
+    for (const ComparedFigure* figure : figures) score.repeated_mean_abs += std::abs(*figure->error);
   }
   if (score.repeated == 0) return;
   score.floor = floor / static_cast<double>(score.repeated);
@@ -80,7 +80,7 @@ std::optional<FigureScore> score_of(const std::vector<ValidatedCell>& cells, con
   std::vector<std::pair<double, double>> pairs;
   for (const ValidatedCell& cell : cells) {
     if (!group.empty() && cell.cell.group != group) continue;
-    const FigureError* figure = cell.errors.figure(kind.name);
+    const ComparedFigure* figure = cell.errors.figure(kind.name);
     if (figure == nullptr || !figure->error) {
       const std::vector<std::string>& not_compared = cell.errors.not_compared;
       if (std::ranges::find(not_compared, kind.name) != not_compared.end()) ++score.left_out;

@@ -606,7 +606,7 @@ std::string too_far_off(const std::vector<ValidatedCell>& cells, double max_erro
       add(cell, none_measured ? " completes no request as measured, and some as predicted"
                               : " completes no request as predicted, and some as measured");
     }
-    const FigureError* const ttft = cell.errors.figure("ttft_mean_s");
+    const ComparedFigure* const ttft = cell.errors.figure("ttft_mean_s");
     if (ttft == nullptr || !ttft->error) continue;
     ++judged;
     const double bound = std::max(max_error, 100 * 2 * ttft->spread.value_or(0));
@@ -651,7 +651,7 @@ Validation validate(const ValidateArguments& arguments, const KvtwinProgram& pro
   for (std::string& note : validation_notes(cells, by, terms.here)) terms.notes.push_back(std::move(note));
   if (arguments.max_error) {
     const auto judged = std::ranges::count_if(cells, [](const ValidatedCell& cell) {
-      const FigureError* const ttft = cell.errors.figure("ttft_mean_s");
+      const ComparedFigure* const ttft = cell.errors.figure("ttft_mean_s");
       return ttft != nullptr && ttft->error;
     });
     const std::size_t others = cells.size() - static_cast<std::size_t>(judged);

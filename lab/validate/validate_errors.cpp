@@ -12,7 +12,7 @@
 namespace kvtwin {
 namespace {
 
-std::optional<FigureError> figure_error(const FigureKind& kind, const ValidationCell& cell) {
+std::optional<ComparedFigure> figure_error(const FigureKind& kind, const ValidationCell& cell) {
   const auto predicted = cell.predicted.figures.find(kind.name);
   std::vector<double> values;
   for (const RunFigures& run : cell.measured) {
@@ -20,7 +20,7 @@ std::optional<FigureError> figure_error(const FigureKind& kind, const Validation
     if (at != run.figures.end()) values.push_back(at->second);
   }
   if (predicted == cell.predicted.figures.end() || values.empty()) return std::nullopt;
-  FigureError error;
+  ComparedFigure error;
   error.kind = &kind;
   error.predicted = predicted->second;
   std::tie(error.measured, error.spread) = mean_and_spread(values, kind.share);
@@ -215,8 +215,8 @@ Quantiles quantiles_of(std::vector<double> values) {
   return {rank(50), rank(90), rank(99), values.back()};
 }
 
-const FigureError* CellErrors::figure(std::string_view name) const {
-  const auto at = std::ranges::find_if(figures, [&](const FigureError& error) { return error.kind->name == name; });
+const ComparedFigure* CellErrors::figure(std::string_view name) const {
+  const auto at = std::ranges::find_if(figures, [&](const ComparedFigure& error) { return error.kind->name == name; });
   return at == figures.end() ? nullptr : &*at;
 }
 
@@ -224,7 +224,7 @@ CellErrors errors_of(const ValidationCell& cell) {
   CellErrors errors;
   for (const FigureKind& kind : figure_kinds()) {
     const auto has = [&](const RunFigures& run) { return run.figures.contains(kind.name); };
-    const std::optional<FigureError> error = figure_error(kind, cell);
+    const std::optional<ComparedFigure> error = figure_error(kind, cell);
     if (error) errors.figures.push_back(*error);
     if ((error && error->error) || std::ranges::none_of(cell.measured, has)) continue;
     errors.not_compared.push_back(kind.name);

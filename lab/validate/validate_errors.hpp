@@ -15,7 +15,7 @@
 
 namespace kvtwin {
 
-struct FigureError {
+struct ComparedFigure {
   const FigureKind* kind = nullptr;
   double measured = 0, predicted = 0;
   std::optional<double> error;                          // nothing if the mean is 0
@@ -53,14 +53,14 @@ struct LaneError {
 constexpr double kLaneError = 0.1;
 
 struct CellErrors {
-  std::vector<FigureError> figures;        // figures that both sides have
+  std::vector<ComparedFigure> figures;     // figures that both sides have
   std::vector<std::string> not_compared;   // names of measured figures that have no error
   std::string why_not;                     // the reason; empty if all measured figures have an error
   std::string other_load;                  // a sentence if the prediction did not get all requests of the stage
   std::optional<RequestErrors> requests;   // if both sides have requests
   std::vector<LaneError> lanes;            // lanes that both sides used; largest error first
   std::vector<std::string> one_side_only;  // sentences about lanes that only one side used
-  const FigureError* figure(std::string_view name) const;
+  const ComparedFigure* figure(std::string_view name) const;
 };
 CellErrors errors_of(const ValidationCell& cell);
 

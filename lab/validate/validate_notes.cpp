@@ -45,7 +45,7 @@ std::string disagreeing_repeats(const std::vector<ValidatedCell>& cells) {
   const ValidatedCell* worst = nullptr;
   double most = 0;
   for (const ValidatedCell& cell : cells) {
-    const FigureError* const ttft = cell.errors.figure("ttft_mean_s");
+    const ComparedFigure* const ttft = cell.errors.figure("ttft_mean_s");
     if (ttft == nullptr || !ttft->spread) continue;
     ++several;
     if (*ttft->spread <= kMaxTtftSpread) continue;

@@ -36,7 +36,7 @@ std::string lane_sentence(const LaneError& lane, const std::string& cell) {
 
 // ---- text --------------------------------------------------------------------------------------------
 
-std::string figure_line(const FigureError& figure) {
+std::string figure_line(const ComparedFigure& figure) {
   const double scale = figure.kind->share ? 100 : 1;
   const int decimals = figure.kind->share ? 2 : figure.measured < 10 ? 4 : 1;
   const char* unit = figure.kind->share ? "points" : "%";
@@ -107,7 +107,7 @@ std::string cell_text(const ValidatedCell& validated) {
   std::string text = cell.name + " (" + std::to_string(runs) + (runs == 1 ? " run" : " runs") + " measured" +
                      (cell.source.empty() ? "" : "; " + cell.source) + ")\n";
   text += formatted("  %-22s %12s %-15s %12s %s\n", "", "measured", "       spread", "predicted", "    error");
-  for (const FigureError& figure : validated.errors.figures) {
+  for (const ComparedFigure& figure : validated.errors.figures) {
     if (figure.kind->of_prompt() && figure.measured == 0 && figure.predicted == 0) continue;  // an absent tier
     text += figure_line(figure);
   }
@@ -126,8 +126,8 @@ std::string cell_text(const ValidatedCell& validated) {
   return text;
 }
 
-std::string rejected_and_failed(const CellErrors& errors, double FigureError::*side) {
-  const FigureError *rejected = errors.figure("rejected_share"), *failed = errors.figure("failed_share");
+std::string rejected_and_failed(const CellErrors& errors, double ComparedFigure::*side) {
+  const ComparedFigure *rejected = errors.figure("rejected_share"), *failed = errors.figure("failed_share");
   if (rejected == nullptr || failed == nullptr) return "-";
   return formatted("%.2f", 100 * (rejected->*side + failed->*side));
 }
@@ -139,8 +139,8 @@ std::string overview_text(const std::vector<ValidatedCell>& cells) {
   std::string text = formatted("%-*s %10s %8s %10s %9s %13s %10s %10s\n", static_cast<int>(width), "configuration",
                                "mean TTFT", "spread", "predicted", "error", "hits, points", "unserved %", "predicted");
   for (const ValidatedCell& it : cells) {
-    const FigureError* const ttft = it.errors.figure("ttft_mean_s");
-    const FigureError* const hits = it.errors.figure("hit_ratio");
+    const ComparedFigure* const ttft = it.errors.figure("ttft_mean_s");
+    const ComparedFigure* const hits = it.errors.figure("hit_ratio");
     text += it.cell.name + std::string(width - it.cell.name.size(), ' ');
     if (ttft != nullptr && ttft->error) {
       text += formatted(" %10.4f %8s %10.4f %+8.1f%%", ttft->measured,
@@ -150,8 +150,8 @@ std::string overview_text(const std::vector<ValidatedCell>& cells) {
       text += formatted(" %10s %8s %10s %9s", "-", "-", "-", "-");
     }
     text += formatted(" %13s", hits != nullptr && hits->error ? formatted("%+.2f", *hits->error * 100).c_str() : "-");
-    text += formatted(" %10s %10s\n", rejected_and_failed(it.errors, &FigureError::measured).c_str(),
-                      rejected_and_failed(it.errors, &FigureError::predicted).c_str());
+    text += formatted(" %10s %10s\n", rejected_and_failed(it.errors, &ComparedFigure::measured).c_str(),
+                      rejected_and_failed(it.errors, &ComparedFigure::predicted).c_str());
   }
   return text;
 }
@@ -217,7 +217,7 @@ Json cell_json(const ValidatedCell& validated) {
   json["stage"] = cell.stage == 0 ? Json() : Json(cell.stage);
   json["load"] = cell.predicted.load.empty() ? Json() : Json(cell.predicted.load);
   json["figures"] = Json::array();
-  for (const FigureError& figure : validated.errors.figures) {
+  for (const ComparedFigure& figure : validated.errors.figures) {
     json["figures"].push_back({{"figure", figure.kind->name},
                                {"measured", figure.measured},
                                {"spread", or_null(figure.spread)},
@@ -256,7 +256,7 @@ Ranking ranking_of(const std::vector<ValidatedCell>& cells) {
   std::vector<std::size_t> numbers;
   for (std::size_t i = 0; i < cells.size(); ++i) {
     const CellErrors& errors = cells[i].errors;
-    const FigureError* const ttft = errors.figure("ttft_mean_s");
+    const ComparedFigure* const ttft = errors.figure("ttft_mean_s");
     if (ttft == nullptr) continue;
     Ranked one{cells[i].cell.work, {}, ttft->predicted};
     for (const RunFigures& run : cells[i].cell.measured) {
@@ -264,7 +264,7 @@ Ranking ranking_of(const std::vector<ValidatedCell>& cells) {
       if (at != run.figures.end()) one.measured.push_back(at->second);
     }
     for (const char* share : {"rejected_share", "failed_share"}) {
-      const FigureError* const unserved = errors.figure(share);
+      const ComparedFigure* const unserved = errors.figure(share);
       if (unserved == nullptr) continue;  // published figures may lack the share
       one.measured_served -= unserved->measured;
       one.predicted_served -= unserved->predicted;
@@ -390,7 +390,7 @@ std::string validation_csv(const std::vector<ValidatedCell>& cells) {
   std::string text = "cell,figure,runs,measured,spread,predicted,error\n";
   for (const ValidatedCell& cell : cells) {
     const std::string name = csv_cell(cell.cell.name);
-    for (const FigureError& figure : cell.errors.figures) {
+    for (const ComparedFigure& figure : cell.errors.figures) {
       const auto number = [](const std::optional<double>& value) { return value ? formatted("%.9g", *value) : ""; };
       text += name + "," + figure.kind->name + "," + std::to_string(cell.cell.measured.size()) + "," +
               number(figure.measured) + "," + number(figure.spread) + "," + number(figure.predicted) + "," +

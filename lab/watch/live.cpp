@@ -243,7 +243,7 @@ class LiveWatch {
     const std::vector<std::filesystem::path> folders = engine_folders(arguments_.out);
     for (std::size_t i = 0; i < folders.size(); ++i) {
       if (request_files(folders[i]).empty()) continue;
-      const std::unique_ptr<Recording> recording = open_recording(folders[i].string(), 0);
+      const std::unique_ptr<WatchedRecording> recording = open_recording(folders[i].string(), 0);
       for (; recording->next_time(); ++kept) recording->deliver_kept(session_.watch(), i);
     }
     if (kept > 0) listener_.tell("watch: goes on after " + grouped(kept) + " requests that are kept in --out");

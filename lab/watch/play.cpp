@@ -48,7 +48,7 @@ bool is_endpoint(const std::string& source) { return source.find("://") != std::
 WatchResult play_recordings(const WatchArguments& arguments, const std::atomic<bool>& stop, const WatchOutput& output,
                             const Listener& listener) {
   std::vector<std::string> names;
-  std::vector<std::unique_ptr<Recording>> recordings;
+  std::vector<std::unique_ptr<WatchedRecording>> recordings;
   const std::unique_ptr<WatchedServer> server = WatchedServer::make(arguments.server);
   Tokens block_tokens = arguments.block_tokens;
   if (block_tokens == 0 && server != nullptr) block_tokens = server->block_tokens();

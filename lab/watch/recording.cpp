@@ -29,7 +29,7 @@ std::string text_of_file(const fs::path& path) {
   return text;
 }
 
-class RecordedEvents final : public Recording {
+class RecordedEvents final : public WatchedRecording {
  public:
   explicit RecordedEvents(const std::string& path) : file_(path) {}
 
@@ -59,7 +59,7 @@ class RecordedEvents final : public Recording {
 };
 
 // Requests of a trace, or of the files of a folder.
-class RecordedRequests final : public Recording {
+class RecordedRequests final : public WatchedRecording {
  public:
   RecordedRequests(const std::string& path, Tokens block_tokens) {
     TraceOptions options;
@@ -165,7 +165,7 @@ std::vector<fs::path> engine_folders(const fs::path& folder) {
   }
 }
 
-std::unique_ptr<Recording> open_recording(const std::string& path, Tokens block_tokens) {
+std::unique_ptr<WatchedRecording> open_recording(const std::string& path, Tokens block_tokens) {
   std::error_code error;
   if (!fs::is_directory(path, error)) {
     if (is_recording_of_events(path)) return std::make_unique<RecordedEvents>(path);

@@ -10,9 +10,9 @@
 
 namespace kvtwin {
 
-class Recording {
+class WatchedRecording {
  public:
-  virtual ~Recording() = default;
+  virtual ~WatchedRecording() = default;
   // Returns the time of the next event or request; nothing at the end. Errors: TraceError.
   virtual std::optional<TimeNs> next_time() = 0;
   // Requires: next_time() has returned a time. Passes the event or request on.
@@ -23,7 +23,7 @@ class Recording {
 
 // Opens a folder of `kvtwin record`, a folder of one engine in --out, or a trace. `block_tokens`: of a trace whose
 // format leaves it open; 0: the format's default. Errors: InputError, TraceError.
-std::unique_ptr<Recording> open_recording(const std::string& path, Tokens block_tokens);
+std::unique_ptr<WatchedRecording> open_recording(const std::string& path, Tokens block_tokens);
 
 // The name of a file of requests in --out: requests-BLOCKt-TIME.jsonl. TIME: ms of the first arrival, 15 digits.
 struct RequestFileName {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "lab/listener.hpp"
-#include "lab/watch/recommend.hpp"
 #include "lab/watch/watch.hpp"
+#include "lab/watch/watch_advice.hpp"
 #include "models/json.hpp"
 
 namespace kvtwin {

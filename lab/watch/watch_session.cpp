@@ -51,7 +51,7 @@ void WatchSession::publish(WatchPage& page) {
 WatchResult WatchSession::end() {
   watch_.end();
   const WatchFigures figures = watch_.figures();
-  const Recommendation advice = recommend(figures, server_);
+  const WatchAdvice advice = recommend(figures, server_);
   WatchResult result;
   result.text = watch_screen(figures, advice);
   result.json = watch_json(figures, advice);

@@ -130,7 +130,7 @@ Json spread_json(const Spread& spread) {
   return {{"middle", spread.middle}, {"low", spread.low}, {"high", spread.high}};
 }
 
-Json advice_json(const Recommendation& advice) {
+Json advice_json(const WatchAdvice& advice) {
   Json json = {{"ready", advice.is_ready}, {"change", advice.is_change}, {"sentence", advice.sentence}};
   if (!advice.flags.empty()) json["flags"] = advice.flags;
   if (advice.blocks > 0) json["host_blocks"] = advice.blocks;
@@ -209,7 +209,7 @@ std::string watch_line(const WatchInterval& interval, TimeNs begin, std::uint64_
   return line + "\n";
 }
 
-std::string watch_screen(const WatchFigures& figures, const Recommendation& advice) {
+std::string watch_screen(const WatchFigures& figures, const WatchAdvice& advice) {
   std::string text = "kvtwin watch  " + grouped(figures.sources) + (figures.sources == 1 ? " engine, " : " engines, ") +
                      span_text(seconds(figures.now - figures.begin)) + ", " + grouped(figures.requests) +
                      (figures.exact_requests ? " requests" : " inferred requests") + ", " +
@@ -253,7 +253,7 @@ std::string watch_screen(const WatchFigures& figures, const Recommendation& advi
   return text;
 }
 
-Json watch_json(const WatchFigures& figures, const Recommendation& advice) {
+Json watch_json(const WatchFigures& figures, const WatchAdvice& advice) {
   Json json = {{"seconds", seconds(figures.now - figures.begin)},
                {"engines", figures.sources},
                {"exact_requests", figures.exact_requests},

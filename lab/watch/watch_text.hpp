@@ -3,17 +3,17 @@
 
 #include <string>
 
-#include "lab/watch/recommend.hpp"
 #include "lab/watch/watch.hpp"
+#include "lab/watch/watch_advice.hpp"
 #include "models/json.hpp"
 
 namespace kvtwin {
 
 // One screen, at most 40 lines of at most 100 characters, without the control sequences of a terminal.
-std::string watch_screen(const WatchFigures& figures, const Recommendation& advice);
+std::string watch_screen(const WatchFigures& figures, const WatchAdvice& advice);
 // A line about an interval.
 std::string watch_line(const WatchInterval& interval, TimeNs begin, std::uint64_t device_blocks);
-Json watch_json(const WatchFigures& figures, const Recommendation& advice);
+Json watch_json(const WatchFigures& figures, const WatchAdvice& advice);
 std::string watch_prometheus(const WatchFigures& figures);
 
 }  // namespace kvtwin

@@ -32,7 +32,7 @@ bool holds_arrays(const Reach& reach, const RowTransfer& t) {
 // vector size.
 bool holds_segments(const Reach& reach, const RowTransfer& t, const RowPlan& plan) {
   for (std::uint64_t number = 0; number < plan.segments; ++number) {
-    const Segment segment = segment_at(plan, t.shape, number);
+    const RowSegment segment = segment_at(plan, t.shape, number);
     const SegmentAddress at = address_of(t, plan, segment);
     if (at.source == nullptr) continue;
     const auto bits = reinterpret_cast<std::uintptr_t>(at.source) | reinterpret_cast<std::uintptr_t>(at.target);
@@ -60,7 +60,7 @@ struct Lane : CpuPlaces {
   void store(std::byte* segment, std::uint32_t offset, const Vector& v) const {
     std::memcpy(segment + offset, &v, kBytes);
   }
-  void moved(const Segment& s, std::uint64_t offset, const Vector& v, std::uint64_t& sum) const {
+  void moved(const RowSegment& s, std::uint64_t offset, const Vector& v, std::uint64_t& sum) const {
     if (checksums == nullptr) return;
     for (std::uint32_t i = 0; i < kBytes; ++i) {
       sum += checksum_part(s.plane, s.layer, s.block + offset + i, v.bytes[i]);
@@ -117,7 +117,7 @@ bool move_by_ring(const Reach& reach, const RowTransfer& t) {
   const RowPlan plan = ring_plan(t, kStageBytes);
   if (!holds_arrays(reach, t) || !holds_segments(reach, t, plan)) return false;
   for (std::uint64_t number = 0; number < plan.segments; ++number) {
-    const Segment segment = segment_at(plan, t.shape, number);
+    const RowSegment segment = segment_at(plan, t.shape, number);
     const SegmentAddress at = address_of(t, plan, segment);
     if (at.source != nullptr) std::memcpy(at.target, at.source, segment.bytes);
   }

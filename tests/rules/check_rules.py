@@ -142,6 +142,22 @@ def mutual_rooms(root):
     return found
 
 
+def names_twice(texts):
+    """Finds types at the level of a namespace that two headers define: functions of the one may then run with the other."""
+    found, places = [], {}
+    for path, (_, text) in texts.items():
+        if not path.endswith(".hpp"):
+            continue
+        for number, line in enumerate(text.splitlines(), 1):
+            name = re.match(r"(?:struct|class|enum class) (\w+)(?: final)?(?: :[^;{]*)?\s*\{", line)
+            if not name:
+                continue
+            first = places.setdefault(name.group(1), path)
+            if first != path:
+                found.append((path, number, f"{first} defines this name too", line.strip()))
+    return found
+
+
 def offences(root):
     root = Path(root)
     found = mutual_rooms(root)
@@ -165,6 +181,7 @@ def offences(root):
             texts[path] = (module, without_comments(text, keep_strings=False))
             names = re.findall(r"unordered_(?:multi)?(?:map|set)<[^;{}()]*>\s*&?\s*(\w+)\s*[;{=,)(]", texts[path][1])
             unordered.setdefault(module, set()).update(names)
+    found += names_twice(texts)
     for path, (module, text) in texts.items():
         # A rule that begins with "only PATH" does not hold for this file.
         rules = [(re.compile(pattern), rule) for modules, pattern, rule in WORDS

@@ -134,6 +134,16 @@ class Rules(unittest.TestCase):
             Path(folder, "lab/plan/a.cpp").write_text("")
             self.assertEqual(check_rules.offences(folder), [])
 
+    def test_two_headers_define_no_type_of_one_name(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for path in ("models/a.hpp", "lab/plan/b.hpp"):
+                file = Path(folder, path)
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text("namespace kvtwin {\nstruct Unit {\n  struct Inner {};\n};\nstruct Other;\n}\n")
+            found = check_rules.offences(folder)
+            self.assertEqual([(path, number, rule) for path, number, rule, _ in found],
+                             [("lab/plan/b.hpp", 2, "models/a.hpp defines this name too")])
+
     def test_the_line_is_named(self):
         found = self.check("policy/a.cpp", "// one\n/* two\n*/ int x;\nfloat y;\n")
         self.assertEqual([(path, number) for path, number, _, _ in found], [("policy/a.cpp", 4)])

@@ -64,7 +64,7 @@ struct CpuAccess : CpuPlaces {
     std::memcpy(at, &v, kBytes);
     ++vectors;
   }
-  void moved(const Segment& s, std::uint64_t offset, const Vector& v, std::uint64_t& sum) const {
+  void moved(const RowSegment& s, std::uint64_t offset, const Vector& v, std::uint64_t& sum) const {
     for (std::uint32_t i = 0; i < kBytes; ++i) {
       sum += checksum_part(s.plane, s.layer, s.block + offset + i, v.bytes[i]);
     }
@@ -115,7 +115,7 @@ void move_by_ring(const RowTransfer& t, std::uint32_t stage_bytes) {
   for (std::uint64_t first = 0; first < plan.segments; first += in_stage) {
     for (const bool load : {true, false}) {
       for (std::uint64_t i = 0; i < in_stage && first + i < plan.segments; ++i) {
-        const Segment s = segment_at(plan, t.shape, first + i);
+        const RowSegment s = segment_at(plan, t.shape, first + i);
         const SegmentAddress at = address_of(t, plan, s);
         if (at.source == nullptr) continue;
         ASSERT_EQ((reinterpret_cast<std::uintptr_t>(at.source) | reinterpret_cast<std::uintptr_t>(at.target) | s.bytes |
@@ -357,7 +357,7 @@ TEST(RowTransfer, SegmentsPartThePieceAndOffsetsPassFourGigabytes) {
     const RowPlan plan = row_plan(t);
     EXPECT_EQ(plan.segments * plan.segment_bytes, t.shape.page_bytes());  // the segments cover the page exactly
     for (std::uint64_t number = 0; number < plan.segments; ++number) {
-      const Segment s = segment_at(plan, t.shape, number);
+      const RowSegment s = segment_at(plan, t.shape, number);
       const SegmentAddress at = address_of(t, plan, s);
       KvIndex index{.page = 399'999, .plane = s.plane, .layer = s.layer};
       index.token = static_cast<std::uint32_t>(s.block / t.shape.row_bytes());

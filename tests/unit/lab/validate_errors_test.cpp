@@ -138,7 +138,7 @@ TEST(CellErrors, AreAgainstTheMeanOfTheRuns) {
   cell.measured = {run_of(1, 0.2, 1), run_of(3, 0.4, 1)};
   cell.predicted = run_of(3, 0.35, 1);
   const CellErrors errors = errors_of(cell);
-  const FigureError* const ttft = errors.figure("ttft_mean_s");
+  const ComparedFigure* const ttft = errors.figure("ttft_mean_s");
   ASSERT_NE(ttft, nullptr);
   EXPECT_DOUBLE_EQ(ttft->measured, 2);
   EXPECT_DOUBLE_EQ(*ttft->error, 0.5);

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "lab/error.hpp"
-#include "lab/watch/recommend.hpp"
 #include "lab/watch/recording.hpp"
+#include "lab/watch/watch_advice.hpp"
 #include "lab/watch/watch_run.hpp"
 #include "lab/watch/watch_text.hpp"
 #include "sim/bounds/hitrate.hpp"
@@ -145,7 +145,7 @@ TEST(Watch, IntervalsHaveAllLookUps) {
   EXPECT_GT(lines, 20U);
   std::uint64_t lookups = 0;
   Watch watch(arguments.settings, {"one"}, nullptr);
-  const std::unique_ptr<Recording> recording = open_recording(vllm_events(), 0);
+  const std::unique_ptr<WatchedRecording> recording = open_recording(vllm_events(), 0);
   while (recording->next_time()) recording->deliver(watch, 0);
   watch.end();
   const WatchFigures figures = watch.figures();
@@ -314,17 +314,17 @@ WatchFigures figures_with(const std::vector<WatchInterval>& intervals) {
   return figures;
 }
 
-TEST(Recommendation, WaitsForEnough) {
+TEST(WatchAdvice, WaitsForEnough) {
   WatchFigures figures = figures_with({interval_with(100, 10, 50), interval_with(100, 10, 50)});
   EXPECT_FALSE(recommend(figures, nullptr).is_ready);
   figures.device_blocks = 0;
   EXPECT_NE(recommend(figures, nullptr).sentence.find("--device-blocks"), std::string::npos);
 }
 
-TEST(Recommendation, ATierThatHitsAndHowSureThatIs) {
+TEST(WatchAdvice, ATierThatHitsAndHowSureThatIs) {
   std::vector<WatchInterval> intervals(8, interval_with(100, 10, 50));
   intervals[3] = interval_with(100, 10, 40);
-  const Recommendation advice = recommend(figures_with(intervals), nullptr);
+  const WatchAdvice advice = recommend(figures_with(intervals), nullptr);
   EXPECT_TRUE(advice.is_change);
   EXPECT_EQ(advice.blocks, 400U);
   EXPECT_NEAR(advice.gain.middle, 0.4875, 1e-9);
@@ -333,9 +333,8 @@ TEST(Recommendation, ATierThatHitsAndHowSureThatIs) {
   EXPECT_NE(advice.flags.find("--hicache-ratio 4"), std::string::npos) << advice.flags;
 }
 
-TEST(Recommendation, ChangesNothingWithoutAGain) {
-  const Recommendation none =
-      recommend(figures_with(std::vector<WatchInterval>(8, interval_with(100, 10, 0))), nullptr);
+TEST(WatchAdvice, ChangesNothingWithoutAGain) {
+  const WatchAdvice none = recommend(figures_with(std::vector<WatchInterval>(8, interval_with(100, 10, 0))), nullptr);
   EXPECT_TRUE(none.is_ready);
   EXPECT_FALSE(none.is_change);
   EXPECT_TRUE(none.sentence.starts_with("change nothing")) << none.sentence;
@@ -345,7 +344,7 @@ TEST(Recommendation, ChangesNothingWithoutAGain) {
   EXPECT_FALSE(recommend(figures_with(intervals), nullptr).is_change);
 }
 
-TEST(Recommendation, MoneyAndFlagsOfADescription) {
+TEST(WatchAdvice, MoneyAndFlagsOfADescription) {
   WatchArguments arguments = arguments_for(test::bundled_trace());
   arguments.settings.interval = 300 * kNsPerSecond;
   arguments.server.flags.sglang_flags = {"--model-path Qwen/Qwen3-32B --page-size 512 --tp 1"};

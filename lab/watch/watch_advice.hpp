@@ -14,7 +14,7 @@ struct Spread {
   double middle = 0, low = 0, high = 0;
 };
 
-struct Recommendation {
+struct WatchAdvice {
   bool is_ready = false;   // enough was seen
   bool is_change = false;  // else: change nothing
   std::string sentence;
@@ -27,7 +27,7 @@ struct Recommendation {
 };
 
 // `server`: null without a description; then there are no times, prices and sizes in GiB.
-Recommendation recommend(const WatchFigures& figures, const WatchedServer* server);
+WatchAdvice recommend(const WatchFigures& figures, const WatchedServer* server);
 
 // Returns hits(to) - hits(from) over all intervals, as a share of the blocks; nothing with fewer than 4 intervals that
 // have look-ups.

@@ -1,4 +1,4 @@
-#include "lab/watch/recommend.hpp"
+#include "lab/watch/watch_advice.hpp"
 
 #include <algorithm>
 #include <array>
@@ -144,8 +144,8 @@ std::optional<Spread> gain_between(const std::vector<WatchInterval>& intervals, 
   return Spread{mean, std::max(0.0, mean - half), std::min(1.0, mean + half)};
 }
 
-Recommendation recommend(const WatchFigures& figures, const WatchedServer* server) {
-  Recommendation result;
+WatchAdvice recommend(const WatchFigures& figures, const WatchedServer* server) {
+  WatchAdvice result;
   if (server != nullptr && server->setup().bill) result.currency = server->setup().bill->currency;
   if (figures.device_blocks == 0) {
     result.sentence =
