@@ -159,8 +159,8 @@ struct PoolCounters {
 
 // ---- usable lengths
 
-// Sets what the needs and the lengths of these pages are: they are there. Returns `none`, or why a pool could not be
-// looked up.
+// Sets `longest` of the needs, and `usable`. Requires: all `pages` are there. Returns `none`, or why a pool could not
+// be looked up.
 Cause find_usable(const std::deque<StoredPool>& pools, std::span<const PageKey> pages, std::span<kvtwin_need> needs,
                   std::uint8_t* usable) {
   Cause failure = Cause::none;
@@ -215,16 +215,23 @@ struct kvtwin_store {
       of.backend->read(pages);
     } else {
       const std::lock_guard lock(writing);
-      if (verb == StorageVerb::set && setup.disk) setup.disk->make_room(pool, count);
+      if (verb == StorageVerb::set && setup.disk) setup.disk->make_room(pool, absent(of, {keys, count}));
       of.backend->write(pages);
-      if (setup.disk && std::ranges::find(status, status + count, KVTWIN_FULL) != status + count) {
-        setup.disk->was_full();
-      }
+      if (setup.disk) setup.disk->fit(std::ranges::find(status, status + count, KVTWIN_FULL) != status + count);
     }
     capi::CallCounters& calls = counters[pool].of(verb);
     calls.add(count, begin);
     for (std::size_t i = 0; i < count; ++i) ++calls.by_status.at(status[i]);
     return KVTWIN_OK;
+  }
+
+  // Returns how many of the pages are not there.
+  static kvtwin::Pages absent(const kvtwin::capi::StoredPool& of, std::span<const kvtwin_key> keys) {
+    std::vector<kvtwin::PageKey> names;
+    for (const kvtwin_key& key : keys) names.push_back(kvtwin::capi::page_key_of(key));
+    std::vector<bool> there;
+    of.backend->find(of.space, names, there);
+    return static_cast<kvtwin::Pages>(std::ranges::count(there, false));
   }
 
   // Looks up the pages, and with needs the lengths that are usable. `usable`: one byte for each key, or null.

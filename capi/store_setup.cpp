@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <filesystem>
+#include <limits>
 #include <utility>
 #include <variant>
 
@@ -178,8 +179,9 @@ void open_disk(const kvtwin_store_config& config, StoreSetup& setup) {
 void open_shared_fs(const kvtwin_store_config& config, StoreSetup& setup) {
   SharedFilesConfig files;
   files.folder = required_text(config.location, "location", "\"/lustre/kvtwin\"");
-  files.capacity =
-      config.capacity_bytes != 0 ? config.capacity_bytes : config.capacity_pages * room_of_file(setup.pools[0].form);
+  const Bytes page = room_of_file(setup.pools[0].form);
+  const Pages pages = std::min(config.capacity_pages, std::numeric_limits<Bytes>::max() / page);
+  files.capacity = config.capacity_bytes != 0 ? config.capacity_bytes : pages * page;
   files.seal = setup.seal.get();
   for (StoredPool& pool : setup.pools) pool.backend = make_shared_files(files, pool.form);
 }
@@ -278,7 +280,9 @@ void SharedDisk::make_room(std::size_t pool, Pages objects) {
   resize(before);
 }
 
-void SharedDisk::was_full() {
+void SharedDisk::fit(bool full) {
+  for (std::size_t pool = 0; pool < stores_.size(); ++pool) full |= stores_[pool]->capacity() < room_.part(pool);
+  if (!full) return;
   const std::vector<Pages> before = parts();
   room_.limit_to(used());
   resize(before);

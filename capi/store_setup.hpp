@@ -31,10 +31,11 @@ class SharedDisk {
  public:
   // Requires: `stores` outlive this object, and evict.
   SharedDisk(Bytes capacity, const std::vector<Bytes>& object_bytes, std::vector<SegmentStore*> stores);
-  // Call before each put of a pool.
+  // Call before each put of a pool, with the number of objects that are not there.
   void make_room(std::size_t pool, Pages objects);
-  // Call after a put that found no room.
-  void was_full();
+  // Call after each put and remove. `full`: a put found no room. The medium may turn out to have less than the
+  // capacity.
+  void fit(bool full);
 
  private:
   std::vector<Pages> used() const;

@@ -305,6 +305,19 @@ std::shared_ptr<Segment> SegmentIndex::victim(const Segment* head, std::uint64_t
   return best;
 }
 
+std::shared_ptr<Segment> SegmentIndex::most_dead(const Segment* head) const {
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<Segment> best;
+  const auto dead = [](const Segment& segment) { return segment.slots - segment.claimed_; };
+  for (const auto& [number, segment] : segments_) {
+    if (segment.get() == head || dead(*segment) == 0) continue;
+    const bool better =
+        !best || dead(*segment) > dead(*best) || (dead(*segment) == dead(*best) && segment->claimed_ < best->claimed_);
+    if (better) best = segment;
+  }
+  return best;
+}
+
 std::vector<SegmentIndex::Move> SegmentIndex::claimed_of(const Segment& segment) const {
   const std::lock_guard lock(mutex_);
   std::vector<Move> moves;

@@ -132,6 +132,9 @@ class SegmentIndex {
   // Returns the segment with the fewest claimed pages, except `head`; among equal ones, the oldest. `min_slots`: only
   // segments of at least this size.
   std::shared_ptr<Segment> victim(const Segment* head, std::uint64_t& claimed, std::uint32_t min_slots = 0) const;
+  // Returns the segment with the most slots that a reclaim gains, except `head`; among equal ones, the one with the
+  // fewest claimed pages, and then the oldest. Null: a reclaim gains nothing.
+  std::shared_ptr<Segment> most_dead(const Segment* head) const;
   struct Move {
     PageName name;
     std::uint32_t from = 0;

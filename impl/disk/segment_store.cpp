@@ -123,6 +123,7 @@ Pages SegmentStore::used() const {
   const SegmentIndex::Totals totals = state_->core.index.totals();
   return totals.claimed + totals.unclaimed + totals.reserved;
 }
+Pages SegmentStore::capacity() const { return state_->core.index.totals().capacity; }
 void SegmentStore::finish() {
   sync();
   forget_for_good(state_->core);

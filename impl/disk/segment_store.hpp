@@ -76,6 +76,8 @@ class SegmentStore final : public StorageBackend {
   void resize(Pages pages);
   // Returns the number of pages that are there, or being written. Thread: any.
   Pages used() const;
+  // Returns the number of pages that the store may hold now: less than resize() said if the medium is smaller.
+  Pages capacity() const;
 
   // Returns true if all earlier stored pages survive a power loss.
   bool sync();

@@ -367,8 +367,7 @@ bool SegmentWriter::drop_oldest_file() {
 bool SegmentWriter::reclaim_until(std::uint64_t slots) {
   // Ends, because all claimed pages together need fewer segments. This number of rounds is enough.
   for (std::size_t i = core_.index.totals().segments + 4; occupied() > slots; --i) {
-    std::uint64_t claimed = 0;
-    const std::shared_ptr<Segment> victim = core_.index.victim(head(), claimed);
+    const std::shared_ptr<Segment> victim = core_.index.most_dead(head());
     if (!victim || i == 0 || !reclaim(victim)) return false;
   }
   return true;

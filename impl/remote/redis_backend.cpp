@@ -187,7 +187,7 @@ void RedisBackend::find(Connections& connections, const RedisPages& pages) {
   }
 }
 
-// Asks for the first of the keys, as many as one message may have.
+// Looks the first of the keys up, as many as one message may have.
 std::vector<RedisPage> RedisBackend::find_first(const PageKey& space, std::span<const PageKey> keys) {
   std::vector<RedisPage> pages;
   for (const PageKey& key : keys.first(std::min(keys.size(), kMaxKeysPerRedisLookUp))) {

@@ -264,11 +264,14 @@ void StagedBackend::State::get(PageWork& work, const StagedPageList& pages) {
 
 void StagedBackend::State::set(PageWork& work, const StagedPageList& pages) {
   find(writes, pages);
-  StagedPageList fresh;
+  StagedPageList fresh, wrong;
   for (StagedPage* page : pages) {
     if (page->cause == Cause::none) ++there;
-    if (page->cause == Cause::missing) fresh.push_back(page);
+    if (page->cause == Cause::missing || page->cause == Cause::corrupt) fresh.push_back(page);
+    if (page->cause == Cause::corrupt) wrong.push_back(page);
   }
+  corrupt += wrong.size();
+  count_leased(run(writes, wrong, call_remove));  // else they would stay, as a get asks for what a look-up has found
   for (StagedPage* page : fresh) {
     PageHeader header;
     work.take(page->task, header, page->value.subspan(kPageHeaderBytes));
@@ -303,7 +306,7 @@ std::string StagedBackend::check() {
   return state_->error;
 }
 
-// Asks for the first of the keys, as many as one call may have.
+// Looks the first of the keys up, as many as one call may have. A value of another length is no page.
 std::vector<StagedPage> StagedBackend::State::find_first(const PageKey& space, std::span<const PageKey> keys) {
   std::vector<StagedPage> pages;
   for (const PageKey& key : keys.first(std::min(keys.size(), config.keys_per_look_up))) {
@@ -311,6 +314,9 @@ std::vector<StagedPage> StagedBackend::State::find_first(const PageKey& space, s
     pages.push_back({task, name_of(task)});
   }
   find(look_ups, list_of(pages));
+  for (StagedPage& page : pages) {
+    if (page.cause == Cause::corrupt) page.cause = Cause::missing;
+  }
   return pages;
 }
 

@@ -36,6 +36,20 @@ class FailingNodes final : public StorageBackend {
     }
     return {found.pages, cause};
   }
+  Cause find(const PageKey& space, std::span<const PageKey> keys, std::vector<bool>& there) override {
+    Cause unknown = medium_->find(space, keys, there);
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      const Cause cause = state_of(space, keys[i]);
+      if (cause == Cause::none) continue;
+      if (cause == Cause::missing && there[i]) {
+        const std::lock_guard lock(mutex_);
+        ++lost_;
+      }
+      there[i] = false;
+      if (cause == Cause::unreachable && unknown == Cause::none) unknown = cause;
+    }
+    return unknown;
+  }
   void read(PageWork& work) override;
   void write(PageWork& work) override;
   void finish() override { medium_->finish(); }

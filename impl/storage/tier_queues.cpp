@@ -30,6 +30,8 @@ struct TierJob {
   StorageWork work;
   PageKey space;
   std::vector<StoragePage> pages;
+  // Of a remove whose keys are of several pools: the number of each page in the operation, and then the number of all.
+  std::vector<std::size_t> places;
   bool cancelled = false;
   std::size_t begun = 0;            // the first `begun` objects were begun
   std::size_t open = 0;             // number of begun objects that have not ended
@@ -86,8 +88,8 @@ class Answers {
     const std::lock_guard lock(mutex_);
     order_of(work).push_back({id, work, parts});
   }
-  // One part has ended the operation: so many leading pages, of `page_bytes` bytes each in this part. Answers what has
-  // no earlier operation before it that a part has not ended.
+  // One part has ended the operation: so many leading pages, of `page_bytes` bytes each in this part. Answers finished
+  // operations in the order of submission, up to the first unfinished one.
   void end_part(const StorageWork& work, const Completion& part, Bytes page_bytes, TimeNs begin) {
     const std::lock_guard lock(mutex_);
     std::deque<Expected>& order = order_of(work);
@@ -182,13 +184,22 @@ class PageQueue final : public PageWork {
       throw std::system_error(error.code(), std::string("starting the ") + what);
     }
   }
-  // `done`: another rank does the work; the job only takes its place in the order.
-  void submit(OperationId id, const StorageOperation& operation, bool done = false) {
+  // `done`: another rank does the work; the job only takes its place in the order. `places`: of the pages that concern
+  // this part, and then the number of all; empty: all do.
+  void submit(OperationId id, const StorageOperation& operation, bool done = false,
+              std::vector<std::size_t> places = {}) {
     TierJob job;
     job.id = id;
     job.work = operation.work;
     job.space = operation.space;
-    job.pages.assign(operation.pages.begin(), operation.pages.end());
+    if (places.empty()) {
+      job.pages.assign(operation.pages.begin(), operation.pages.end());
+    } else {
+      for (const std::size_t place : std::span(places).first(places.size() - 1)) {
+        job.pages.push_back(operation.pages[place]);
+      }
+    }
+    job.places = std::move(places);
     job.left.assign(job.pages.size(), done ? 0 : objects_);
     job.limit = done ? 0 : job.pages.size();
     {
@@ -305,6 +316,7 @@ void PageQueue::answer_finished() {
       completion.status = job.cause == Cause::none ? Status::cancelled : Status::failed;
       completion.cause = job.cause;
     }
+    if (!job.places.empty()) completion.pages = job.places[completion.pages];
     const bool moves = job.work.verb != StorageVerb::remove && job.begun > 0;
     answers_.end_part(job.work, completion, moves ? page_bytes() : 0, job.begin < 0 ? answers_.now() : job.begin);
     jobs_.pop_front();
@@ -450,6 +462,7 @@ struct TierQueues::State {
     KV_CHECK(!list.empty(), "an operation names a pool that the tier stores");
     return list;
   }
+  void remove(OperationId id, const StorageOperation& operation);
   LookedUp look_up(const LookUpJob& job);
   std::vector<Pages> usable(const LookUpJob& job, LookedUp& found);
 
@@ -459,6 +472,19 @@ struct TierQueues::State {
   std::deque<Part> parts;
   Worker<LookUpJob> look_ups;  // last member: its thread ends first
 };
+
+// A remove may have keys of several pools. Each part removes those of its pool.
+void TierQueues::State::remove(OperationId id, const StorageOperation& operation) {
+  std::map<std::size_t, std::vector<std::size_t>> places;  // by pool
+  for (std::size_t i = 0; i < operation.pages.size(); ++i) places[pool_of(operation.pages[i].key)].push_back(i);
+  std::size_t count = 0;
+  for (const auto& [pool, list] : places) count += of(pool).size();
+  answers.expect(operation.work, id, count);
+  for (auto& [pool, list] : places) {
+    list.push_back(operation.pages.size());
+    for (Part* const it : of(pool)) it->writes.submit(id, operation, false, list);
+  }
+}
 
 // A page is there if all its objects are.
 LookedUp TierQueues::State::look_up(const LookUpJob& job) {
@@ -548,6 +574,7 @@ void TierQueues::submit(OperationId id, const StorageOperation& operation) {
     for (const StoragePage& page : operation.pages) job.keys.push_back(page.key);
     return s.look_ups.submit(std::move(job));
   }
+  if (operation.work.verb == StorageVerb::remove) return s.remove(id, operation);
   const std::vector<Part*> parts = s.of(operation.pool);
   s.answers.expect(operation.work, id, parts.size());
   for (Part* const it : parts) {

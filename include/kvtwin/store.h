@@ -88,7 +88,7 @@ typedef struct kvtwin_store_config {
    * "shared_fs" evicts the files that were used longest ago, and a remote server evicts by its own rules. */
   const char* eviction;
   /* Since 1.2. The pools beside the pages; NULL and 0: none. Pools are known by their names: their order may change,
-   * and a store that is opened without a pool leaves the pool's objects as they are. */
+   * and on a disk, a store that is opened without a pool leaves the pool's objects as they are, beside its capacity. */
   const kvtwin_pool* pools;
   size_t pool_count;
   /* Bytes of pages and objects of all pools together, with their headers, in place of capacity_pages. A store with

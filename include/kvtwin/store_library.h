@@ -11,8 +11,8 @@
  *   const kvtwin_store_functions kvtwin_store_library = {sizeof(kvtwin_store_functions),
  *                                                        KVTWIN_STORE_LIBRARY_VERSION, open, close, ...};
  *
- * Threads: of one store, kvtwin calls look_up from one thread, get from another, and look_up, put and remove from a
- * third, at the same time. open and close are called when no other call of this store is in progress. Stores may be
+ * Threads: of one store, kvtwin calls look_up from one thread, get and remove from another, and look_up, put and remove
+ * from a third, at the same time: values that a get finds wrong are removed at once. open and close are called when no other call of this store is in progress. Stores may be
  * open at the same time: one for each pool of a model, of each process.
  * Time: a call that takes longer than tiers.remote.timeout_s counts as failed. It may go on; its memory stays valid,
  * and until it ends, no further call comes from its thread. kvtwin then uses the store less often, up to every 10 s.

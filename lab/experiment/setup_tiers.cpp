@@ -306,7 +306,8 @@ void divide_host(const Experiment& e, double ratio, Setup& setup) {
 std::uint32_t copies_on_host(const Experiment& e, const Setup& setup) {
   if (e.text("cache.host_copies") == "rank") return setup.engine_gpus();
   const EngineConfig& engine = setup.engine;
-  const bool alike = is_latent(engine.shape) && std::ranges::all_of(engine.beside, is_latent) && engine.pools.empty();
+  const bool pages_only = setup.device_pools.pools.size() <= 1 && !setup.block_pool;
+  const bool alike = is_latent(engine.shape) && std::ranges::all_of(engine.beside, is_latent) && pages_only;
   if (!alike) {
     throw InputError(e.where("cache.host_copies") + ": is node, and the ranks of " + setup.model.name +
                      " have different rows; only a model with MLA alone has the same on all; set it to rank");

@@ -68,6 +68,8 @@ void look_up(void* store, const kvtwin_key* names, size_t count, uint8_t* answer
     const bool lies = of(store).does("claim_all");
     answers[i] = lies || values.count(name_of(names[i])) != 0 ? KVTWIN_ANSWER_DONE : KVTWIN_ANSWER_MISSING;
     if (of(store).does("answer_77")) answers[i] = 77;
+    const auto found = values.find(name_of(names[i]));
+    if (found != values.end() && found->second.size() != of(store).value_bytes) answers[i] = KVTWIN_ANSWER_OTHER;
   }
 }
 
@@ -100,7 +102,8 @@ void put(void* store, const kvtwin_key* names, size_t count, const void* const* 
     answers[i] = KVTWIN_ANSWER_FULL;
     if (of(store).does("full")) continue;
     const auto* bytes = static_cast<const unsigned char*>(memory[i]);
-    if (!of(store).does("drop")) values[name_of(names[i])].assign(bytes, bytes + of(store).value_bytes);
+    const size_t kept = of(store).value_bytes / (of(store).does("keep_half") ? 2 : 1);
+    if (!of(store).does("drop")) values[name_of(names[i])].assign(bytes, bytes + kept);
     answers[i] = of(store).does("answer_77") ? 77 : KVTWIN_ANSWER_DONE;
   }
 }

@@ -142,6 +142,11 @@ TEST_P(BackendTest, windows_and_states_lie_beside_pages) {
   EXPECT_EQ(rig.answer(in_pool(StorageVerb::remove, {objects[3]})).pages, 1U);
   expect_done(rig.remove({keys[8]}), 1);
   EXPECT_EQ(rig.usable(keys, {{.pool = 1}}), (Lengths{1, 2, 3, 7}));
+  // A remove may name objects of both.
+  expect_done(rig.remove({objects[6], keys[7], objects[1], keys[0]}), 4);
+  EXPECT_EQ(rig.look_up(slice(keys, 1, 12)), 6u);
+  expect_done(rig.set({keys[0]}), 1);
+  EXPECT_EQ(rig.usable(keys, {{.pool = 1}}), (Lengths{1, 3}));
 }
 
 TEST_P(BackendTest, looks_up_long_chains) {

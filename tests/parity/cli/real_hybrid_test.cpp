@@ -80,6 +80,10 @@ TEST_F(RealHybridTiers, ASmallDiskEvicts) {
     for (const char* out : {"first", "second", "third"}) {
       const Simulated real = serve(settings, out);
       EXPECT_GT(real.tier("disk").at("evicted_pages"), 0);
+      const Json& counters = real.report.at("real").at("storage").at("disk");
+      EXPECT_GT(counters.at("pages_removed"), 0);
+      EXPECT_GT(counters.at("pool1_pages_removed"), 0);
+      EXPECT_EQ(counters.at("full").get<int>() + counters.at("pool1_full").get<int>(), 0);
     }
   }
 }

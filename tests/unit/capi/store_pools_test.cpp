@@ -289,6 +289,28 @@ TEST_P(PoolsOfKind, AFullStoreServesAllPools) {
   EXPECT_GT(evicted, 100U);
 }
 
+// What is there already takes no room from others.
+TEST_P(PoolsOfKind, PutsOfWhatIsThereEvictNothing) {
+  if (server_) return;  // it has its own limit
+  const Store store = opened(config());
+  for (std::uint64_t number = 0; number < 200; ++number) {
+    EXPECT_EQ(put(store, number % 3, number), KVTWIN_OK);
+  }
+  const auto evicted = [&] {
+    std::uint64_t all = 0;
+    const Json counted = stats(store);
+    for (const Json& pool : {counted, counted["pools"][0], counted["pools"][1]}) {
+      all += pool["medium"].value("pages_evicted", 0U) + pool["medium"].value("evicted_pages", 0U);
+    }
+    return all;
+  };
+  const std::uint64_t before = evicted();
+  for (int round = 0; round < 20; ++round) {
+    for (std::uint64_t number = 180; number < 200; ++number) EXPECT_EQ(put(store, number % 3, number), KVTWIN_OK);
+  }
+  EXPECT_EQ(evicted(), before);
+}
+
 // What is on the medium stays near the capacity, whatever the mix was before.
 TEST_P(PoolsOfKind, TheCapacityHoldsForAllPoolsTogether) {
   if (server_) return;  // it has its own limit

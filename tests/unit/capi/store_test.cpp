@@ -420,6 +420,16 @@ TEST_P(StoreOfKind, AFullStoreEvictsWhatWasUsedLongestAgo) {
   EXPECT_EQ(put(store.get(), 100, 40), std::vector<std::uint8_t>(40, KVTWIN_OK)) << "more pages than the capacity";
 }
 
+// "No limit", as a user may write it.
+TEST_P(StoreOfKind, AVeryLargeCapacityEvictsNothing) {
+  if (GetParam().needs_server || std::strcmp(config().kind, "disk") == 0) return;  // a disk has room for its index
+  kvtwin_store_config large = config();
+  large.capacity_pages = std::uint64_t{1} << 60;
+  const Store store = opened(large);
+  EXPECT_EQ(put(store.get(), 0, 20), std::vector<std::uint8_t>(20, KVTWIN_OK));
+  EXPECT_EQ(look_up(store.get(), 0, 20), 20);
+}
+
 TEST(CInterface, TheEvictionOfADiskHasAName) {
   const Folder folder;
   const std::string location = folder / "store";

@@ -97,6 +97,22 @@ TEST_F(StoreLibrary, APageThatIsClaimedAndNotThereIsAMiss) {
   EXPECT_EQ(drops.get(keys).pages, 0U);
 }
 
+// A value of another length is no page, and does not keep the page from being stored.
+TEST_F(StoreLibrary, AValueOfAnotherLengthIsReplaced) {
+  const std::vector<PageKey> keys = keys_of(3);
+  {
+    StoreRig rig(open("keep_half"));
+    EXPECT_EQ(rig.set(keys).pages, 3U);
+  }
+  StoreRig rig(open(""));
+  const Completion found = rig.answer(rig.begin(StorageVerb::look_up, keys));
+  EXPECT_EQ(found.pages, 0U);
+  EXPECT_EQ(found.status, Status::done);
+  EXPECT_EQ(rig.set(keys).pages, 3U);
+  EXPECT_EQ(rig.look_up(keys), 3U);
+  EXPECT_EQ(rig.get(keys).pages, 3U);
+}
+
 TEST_F(StoreLibrary, AFullStoreIsFull) {
   StoreRig rig(open("full"));
   const Completion set = rig.set(keys_of(3));

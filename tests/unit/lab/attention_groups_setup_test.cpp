@@ -56,11 +56,17 @@ TEST(AttentionGroupsSetup, RanksMayShareTheirCopyOnTheHost) {
   // Groups of attention have requests of their own.
   const kvtwin::Setup groups = setup_of({"tiers.host.gib=64", "parallel.attention_dp=2", "cache.host_copies=node"});
   EXPECT_NEAR(2.0 * static_cast<double>(groups.engine.host_pages), static_cast<double>(one.engine.host_pages), 2);
-  try {
-    setup_of({"model.name=llama-3.1-8b", "tiers.host.gib=64", "cache.host_copies=node"});
-    ADD_FAILURE() << "ranks with heads of their own share nothing";
-  } catch (const InputError& error) {
-    EXPECT_NE(std::string(error.what()).find("only a model with MLA alone"), std::string::npos) << error.what();
+  // Ranks have heads of their own, or states beside MLA.
+  for (const char* model : {"llama-3.1-8b", "kimi-k3"}) {
+    for (const char* engine : {"sglang", "vllm"}) {
+      try {
+        setup_of({std::string("model.name=") + model, std::string("engine=") + engine, "tiers.host.gib=64",
+                  "tiers.device.gib=64", "cache.host_copies=node"});
+        ADD_FAILURE() << model << " " << engine;
+      } catch (const InputError& error) {
+        EXPECT_NE(std::string(error.what()).find("only a model with MLA alone"), std::string::npos) << error.what();
+      }
+    }
   }
 }
 
