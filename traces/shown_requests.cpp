@@ -16,6 +16,8 @@ constexpr TimeNs kMostOfAnswer = 4;                  // to the next one, in inte
 
 }  // namespace
 
+std::size_t ShownRequests::TailHash::operator()(const Tail& tail) const { return mix64(tail.block + mix64(tail.rank)); }
+
 // Returns whether the event counts. Of a server with several groups, those with windows hold a part of each prompt
 // only.
 bool ShownRequests::of_group(const BlockEvent& event) {
@@ -83,7 +85,7 @@ void ShownRequests::take_removed(const BlockEvent& event) {
     const auto at = known_.find(id);
     if (at == known_.end()) continue;
     at->second.ranks &= ~(std::uint64_t{1} << event.rank);
-    if (const auto open = by_tail_.find(mix64(id + event.rank)); open != by_tail_.end()) {
+    if (const auto open = by_tail_.find({id, event.rank}); open != by_tail_.end()) {
       open->second->ended = true;
       by_tail_.erase(open);
     }
@@ -143,7 +145,6 @@ ShownRequests::Shown& ShownRequests::begin(const BlockEvent& event) {
   shown_.push_back(std::make_unique<Shown>());
   Shown& shown = *shown_.back();
   shown.request.arrival = now_;
-  shown.rank = event.rank;
   if (!event.parent) return shown;
   std::uint64_t id = *event.parent;
   auto at = known_.find(id);
@@ -176,7 +177,7 @@ void ShownRequests::take_stored(const BlockEvent& event) {
   const bool is_report = !event.parent && std::ranges::all_of(event.blocks, is_here);
   if (is_report) ++reports_;
   if (known_.size() + event.blocks.size() > limits_.known_blocks) forget_all();
-  const auto open = event.parent ? by_tail_.find(mix64(*event.parent + event.rank)) : by_tail_.end();
+  const auto open = event.parent ? by_tail_.find({*event.parent, event.rank}) : by_tail_.end();
   Shown* shown = open == by_tail_.end() ? nullptr : open->second;
   if (shown != nullptr) {
     by_tail_.erase(open);
@@ -205,8 +206,8 @@ void ShownRequests::take_stored(const BlockEvent& event) {
   keep(event);
   shown->last_blocks = is_report ? 0 : event.blocks.size();
   shown->last = now_;
-  shown->tail = event.blocks.back();
-  by_tail_[mix64(shown->tail + event.rank)] = shown;
+  shown->tail = {event.blocks.back(), event.rank};
+  by_tail_[shown->tail] = shown;
 }
 
 void ShownRequests::forget_all() {
@@ -238,8 +239,7 @@ bool ShownRequests::next(TraceRequest& request) {
   request.clear();
   if (shown_.empty()) return false;
   Shown& front = *shown_.front();
-  if (const auto open = by_tail_.find(mix64(front.tail + front.rank));
-      open != by_tail_.end() && open->second == &front) {
+  if (const auto open = by_tail_.find(front.tail); open != by_tail_.end() && open->second == &front) {
     by_tail_.erase(open);
   }
   fill(front, request);

@@ -77,11 +77,19 @@ class ShownRequests {
   void add_notes(std::vector<std::string>& notes) const;
 
  private:
+  // The last block of a request. Each rank has blocks of its own.
+  struct Tail {
+    std::uint64_t block = 0, rank = 0;
+    bool operator==(const Tail&) const = default;
+  };
+  struct TailHash {
+    std::size_t operator()(const Tail& tail) const;
+  };
   // A request that the events show.
   struct Shown {
     TraceRequest request;
     std::vector<std::uint64_t> prompt, answer;  // whole blocks
-    std::uint64_t rank = 0, tail = 0;
+    Tail tail;
     std::size_t last_blocks = 0;
     TimeNs last = 0, interval = 0;
     bool ended = false;
@@ -109,8 +117,8 @@ class ShownRequests {
   const Limits limits_{};
   Tokens block_ = 0;
   std::unordered_map<std::uint64_t, Known> known_;
-  std::deque<std::unique_ptr<Shown>> shown_;           // by arrival
-  std::unordered_map<std::uint64_t, Shown*> by_tail_;  // by last block and rank
+  std::deque<std::unique_ptr<Shown>> shown_;  // by arrival
+  std::unordered_map<Tail, Shown*, TailHash> by_tail_;
   std::optional<std::uint64_t> group_;
   bool group_is_full_ = false;
   std::size_t largest_ = 0;  // blocks of one store

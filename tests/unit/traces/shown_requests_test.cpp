@@ -57,6 +57,30 @@ TEST(ShownRequests, AnAnswerWithoutAnEndEndsAtTheLimit) {
   EXPECT_LE(answers, 1001U);
 }
 
+TEST(ShownRequests, BlocksOfAnotherRankContinueNoRequest) {
+  ShownRequests shown;
+  const std::vector<std::uint64_t> first{101}, second{200}, third{300};
+  EXPECT_FALSE(shown.take(stored(first, {}, 0)));
+  BlockEvent other = stored(second, 100, 1);  // 100 of rank 1, and not 101 of rank 0
+  other.rank = 1;
+  EXPECT_FALSE(shown.take(other));
+  TraceRequest request;
+  ASSERT_TRUE(shown.next(request));
+  EXPECT_EQ(request.blocks.front(), 101U);
+  EXPECT_TRUE(request.answer_blocks.empty());
+  ASSERT_TRUE(shown.next(request)) << "the store of rank 1 is a request of its own";
+  EXPECT_EQ(request.blocks.front(), 100U);
+  EXPECT_FALSE(shown.next(request));
+  // Nothing that has ended is gone on with.
+  EXPECT_FALSE(shown.take(stored(third, 200, 2)));
+  other = stored(third, 200, 3);
+  other.rank = 1;
+  EXPECT_FALSE(shown.take(other));
+  std::size_t requests = 0;
+  while (shown.next(request)) ++requests;
+  EXPECT_EQ(requests, 2U);
+}
+
 TEST(ShownRequests, NamesWhatItCannotTake) {
   ShownRequests shown;
   const std::vector<std::uint64_t> blocks{1};
