@@ -108,7 +108,8 @@ struct Watch::State {
     if (sources.size() > 1) pool_stack = std::make_unique<StackDistances>(settings.max_blocks, settings.one_in);
   }
 
-  void begin(Tokens tokens);
+  bool begin(Source& source, Tokens tokens);
+  void count_bad(const Source& source, const std::string& why);
   void reach(TimeNs time);
   WatchInterval& interval_at(TimeNs time);
   void join_intervals();
@@ -148,12 +149,13 @@ struct Watch::State {
   std::vector<PageKey> pages;
 };
 
-// The first block tells the size of all.
-void Watch::State::begin(Tokens tokens) {
-  if (tokens == block_tokens || tokens == 0) return;
+// The first request tells the block size of all. Returns whether requests of this block size count.
+bool Watch::State::begin(Source& source, Tokens tokens) {
+  if (tokens == block_tokens) return true;
   if (block_tokens != 0) {
-    throw InputError("watch: blocks of " + std::to_string(tokens) + " tokens come after blocks of " +
-                     std::to_string(block_tokens) + "; watch engines of one block size together");
+    count_bad(source, "a request has blocks of " + std::to_string(tokens) + " tokens, and those before it have " +
+                          std::to_string(block_tokens) + "; watch engines of one block size together");
+    return false;
   }
   if (server != nullptr && server->block_tokens() != tokens) {
     throw InputError("watch: the engine's blocks have " + std::to_string(tokens) +
@@ -164,8 +166,13 @@ void Watch::State::begin(Tokens tokens) {
   const PrefillTime prefill = server == nullptr ? PrefillTime() : server->prefill_time();
   curve = std::make_unique<HitCurve>(tokens, settings.one_in, prefill);
   if (pool_stack != nullptr) pool_curve = std::make_unique<HitCurve>(tokens, settings.one_in, prefill);
-  if (server == nullptr) return;
-  for (Source& source : sources) source.twin = std::make_unique<EngineTwin>(*server);
+  if (server == nullptr) return true;
+  for (Source& one : sources) one.twin = std::make_unique<EngineTwin>(*server);
+  return true;
+}
+
+void Watch::State::count_bad(const Source& source, const std::string& why) {
+  if (bad++ == 0) first_problem = source.name + ": " + why;
 }
 
 void Watch::State::reach(TimeNs time) {
@@ -278,7 +285,7 @@ std::vector<std::uint64_t> Watch::State::row_sizes() const {
 void Watch::State::drain(Source& source, bool all) {
   while (source.shown.has_next() || all) {
     if (!source.shown.next(request)) return;
-    if (!source.is_exact) serve(source, request);
+    if (!source.is_exact && begin(source, source.shown.block_tokens())) serve(source, request);
   }
 }
 
@@ -476,11 +483,10 @@ void Watch::take(std::size_t source, const BlockEvent& event) {
   s.restarts += event.kind == restart ? 1 : 0;
   if (event.kind == stored || event.kind == removed) s.reach(event.time);
   if (const auto fault = of.shown.take(event)) {
-    count_bad(source, std::string(fault->key) + " " + fault->what);
+    s.count_bad(of, std::string(fault->key) + " " + fault->what);
     return;
   }
   of.counts.take(event);
-  s.begin(of.shown.block_tokens());
   if (event.kind == stored && event.is_of_device()) {
     s.stored_blocks += event.blocks.size();
     s.interval_at(event.time).stored_blocks += event.blocks.size();
@@ -494,7 +500,7 @@ void Watch::take(std::size_t source, const TraceRequest& request, Tokens block_t
   State::Source& of = s.sources[source];
   if (request.is_hint) return;
   of.is_exact = true;
-  s.begin(block_tokens);
+  if (!s.begin(of, block_tokens)) return;
   s.reach(request.arrival);
   s.serve(of, request);
 }
@@ -503,8 +509,7 @@ void Watch::expect_requests(std::size_t source) { state_->sources[source].is_exa
 
 void Watch::take_kept(std::size_t source, const TraceRequest& request, Tokens block_tokens) {
   State& s = *state_;
-  if (request.is_hint) return;
-  s.begin(block_tokens);
+  if (request.is_hint || !s.begin(s.sources[source], block_tokens)) return;
   s.reach(request.arrival);
   s.serve(s.sources[source], request);
   s.sources[source].shown.remember(request);
@@ -526,9 +531,7 @@ void Watch::take(std::size_t source, const ServerCounters& counters) {
   of.canary.storage_hits += increase(before->storage_hits, counters.storage_hits);
 }
 
-void Watch::count_bad(std::size_t source, const std::string& why) {
-  if (state_->bad++ == 0) state_->first_problem = state_->sources[source].name + ": " + why;
-}
+void Watch::count_bad(std::size_t source, const std::string& why) { state_->count_bad(state_->sources[source], why); }
 
 void Watch::advance(TimeNs now) {
   if (state_->first) state_->reach(now);

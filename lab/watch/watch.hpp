@@ -129,8 +129,8 @@ class Watch {
   Watch& operator=(const Watch&) = delete;
 
   void take(std::size_t source, const BlockEvent& event);
-  // A request of a log. From the first one on, no request of this source is inferred. Errors: InputError if the blocks
-  // of sources have different sizes.
+  // A request of a log. From the first one on, no request of this source is inferred. The first request of all tells
+  // the block size; one of another size counts as bad. Errors: InputError if the description has another size.
   void take(std::size_t source, const TraceRequest& request, Tokens block_tokens);
   void take(std::size_t source, const ServerCounters& counters);
   // A message that could not be read.

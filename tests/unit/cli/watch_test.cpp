@@ -84,7 +84,6 @@ TEST(WatchCommand, RefusesInASentence) {
            {"watch", kEvents, "--set", "cache.page_tokens=32"},
            {"watch", kEvents, "--experiment", folder / "absent.toml"},
            {"watch", kEvents, "--experiment", fixture("sglang/served.toml")},
-           {"watch", kEvents, bundled_trace()},
            {"watch", kEvents, "tcp://127.0.0.1:1"},
            {"watch", kEvents, "--replay", "tcp://127.0.0.1:1"},
            {"watch", kEvents, "--metrics", "http://127.0.0.1:1/metrics"},

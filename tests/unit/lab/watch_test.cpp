@@ -182,11 +182,45 @@ TEST(Watch, RefusesBlocksOfAnotherSize) {
   WatchArguments arguments = arguments_for(vllm_events());
   arguments.server.experiment = test::fixture("sglang/served.toml");
   EXPECT_THROW(played(arguments), InputError);
-  arguments = arguments_for(vllm_events());
-  arguments.sources.push_back(test::bundled_trace());
-  EXPECT_THROW(played(arguments), InputError);
   arguments.sources = {"/nowhere"};
   EXPECT_ANY_THROW(played(arguments));
+}
+
+TEST(Watch, RequestsOfAnotherBlockSizeAreBadAndEndNothing) {
+  Watch watch({}, {"one", "two"}, nullptr);
+  TraceRequest request;
+  request.blocks = {1, 2};
+  request.input = 64;
+  watch.take(0, request, 32);
+  watch.take(1, request, 16);
+  watch.take(0, request, 32);
+  const WatchFigures figures = watch.figures();
+  EXPECT_EQ(figures.requests, 2U);
+  EXPECT_EQ(figures.bad, 1U);
+  EXPECT_EQ(figures.block_tokens, 32U);
+  EXPECT_TRUE(figures.first_problem.starts_with("two: a request has blocks of 16 tokens")) << figures.first_problem;
+}
+
+// The groups of a hybrid model may have different block sizes.
+TEST(Watch, AWindowGroupThatComesFirstDoesNotTellTheBlockSize) {
+  Watch watch({}, {"hybrid"}, nullptr);
+  const std::vector<std::uint64_t> window{1, 2}, full{11};
+  BlockEvent event;
+  event.blocks = window;
+  event.block_tokens = 16;
+  event.group = 0;
+  event.group_kind = "sliding_window";
+  watch.take(0, event);
+  event.blocks = full;
+  event.block_tokens = 32;
+  event.group = 1;
+  event.group_kind = "full_attention";
+  watch.take(0, event);
+  watch.end();
+  const WatchFigures figures = watch.figures();
+  EXPECT_EQ(figures.block_tokens, 32U);
+  EXPECT_EQ(figures.requests, 1U);
+  EXPECT_EQ(figures.bad, 0U);
 }
 
 TEST(Watch, MemoryIsFlatWhateverComes) {
