@@ -272,11 +272,13 @@ std::vector<std::uint64_t> Watch::State::row_sizes() const {
     for (const Source& source : sources) device = std::max(device, source.counts.device_peak());
   }
   if (device == 0) device = curve == nullptr ? 0 : std::max<std::uint64_t>(1, curve->enough() / 4);
-  std::vector<std::uint64_t> sizes;
-  for (const std::uint64_t size :
-       {device / 4, device / 2, device, 2 * device, 4 * device, 8 * device, 16 * device, 32 * device, host_blocks()}) {
-    if (size > 0) sizes.push_back(size);
+  const std::uint64_t present = std::max(device, host_blocks());
+  std::vector<std::uint64_t> sizes{device / 4, device / 2, device, present};
+  for (const std::uint64_t multiple : kLargerSizes) {
+    if (multiple * device < present) sizes.push_back(multiple * device);
+    sizes.push_back(multiple * present);
   }
+  std::erase(sizes, 0);
   std::ranges::sort(sizes);
   sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
   return sizes;

@@ -7,6 +7,7 @@
 // Memory: bounded by WatchSettings, whatever the sources send; WatchFigures says how much it is.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -26,6 +27,9 @@
 #include "traces/trace.hpp"
 
 namespace kvtwin {
+
+// Sizes of larger tiers that the figures have, times the blocks of the largest present one.
+inline constexpr std::array<std::uint64_t, 5> kLargerSizes = {2, 4, 8, 16, 32};
 
 struct WatchSettings {
   std::size_t max_blocks = std::size_t{1} << 20;  // tracked by LRU's order, of all sources together

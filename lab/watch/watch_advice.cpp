@@ -1,7 +1,6 @@
 #include "lab/watch/watch_advice.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "lab/decision_text.hpp"
@@ -16,7 +15,6 @@ constexpr std::size_t kMinIntervals = 4;
 constexpr std::uint64_t kMinRequests = 50;
 constexpr double kMinGain = 0.005;  // of the blocks; a smaller one is no reason for a change
 constexpr double kNearlyAll = 0.9;  // of the gain of the largest tier
-constexpr std::array<std::uint64_t, 5> kMultiples = {2, 4, 8, 16, 32};  // of the device
 
 // Student's t for 80 % in the middle, within 1 % from 3 degrees of freedom on.
 double t_of(std::size_t degrees) {
@@ -54,14 +52,14 @@ double more_seconds(const WatchFigures& figures, std::uint64_t from, std::uint64
   return std::max(0.0, saved(to) - saved(from));
 }
 
+// Returns nothing if there are too few intervals for a spread.
 std::vector<Candidate> candidates_of(const WatchFigures& figures, const WatchedServer* server, std::uint64_t now) {
   const double hours = static_cast<double>(figures.now - figures.begin) * 1e-9 / 3600;
   const std::optional<double> second_price = server == nullptr ? std::nullopt : server->engine_second_price();
   std::vector<Candidate> all;
-  for (const std::uint64_t multiple : kMultiples) {
+  for (const std::uint64_t multiple : kLargerSizes) {
     Candidate one;
-    one.blocks = multiple * figures.device_blocks;
-    if (one.blocks <= now) continue;
+    one.blocks = multiple * now;
     const auto gain = gain_between(figures.intervals, now, one.blocks);
     if (!gain) return {};
     one.gain = *gain;
@@ -86,14 +84,14 @@ std::vector<Candidate> candidates_of(const WatchFigures& figures, const WatchedS
   return all;
 }
 
-const Candidate* best_of(const std::vector<Candidate>& all) {
-  if (all.empty()) return nullptr;
+// Requires: at least one.
+const Candidate& best_of(const std::vector<Candidate>& all) {
   if (std::ranges::all_of(all, [](const Candidate& one) { return one.money.has_value(); })) {
-    return &*std::ranges::max_element(all, {}, [](const Candidate& one) { return one.money->middle; });
+    return *std::ranges::max_element(all, {}, [](const Candidate& one) { return one.money->middle; });
   }
   const double most =
       std::ranges::max_element(all, {}, [](const Candidate& one) { return one.gain.middle; })->gain.middle;
-  return &*std::ranges::find_if(all, [&](const Candidate& one) { return one.gain.middle >= kNearlyAll * most; });
+  return *std::ranges::find_if(all, [&](const Candidate& one) { return one.gain.middle >= kNearlyAll * most; });
 }
 
 std::string flags_without_description(const WatchFigures& figures, std::uint64_t blocks) {
@@ -155,36 +153,36 @@ WatchAdvice recommend(const WatchFigures& figures, const WatchedServer* server) 
   }
   const std::uint64_t now = std::max(figures.device_blocks, figures.host_blocks);
   const std::vector<Candidate> all = candidates_of(figures, server, now);
-  if (figures.requests < kMinRequests || (all.empty() && figures.intervals.size() < kMinIntervals)) {
+  if (figures.requests < kMinRequests || all.empty()) {
+    const auto intervals =
+        std::ranges::count_if(figures.intervals, [](const WatchInterval& one) { return one.sampled > 0; });
     result.sentence = "no advice yet: " + grouped(figures.requests) + " requests in " +
-                      grouped(figures.intervals.size()) + " intervals; it needs " + grouped(kMinRequests) + " in " +
-                      grouped(kMinIntervals);
+                      grouped(static_cast<std::uint64_t>(intervals)) + " intervals; it needs " + grouped(kMinRequests) +
+                      " in " + grouped(kMinIntervals);
     return result;
   }
-  const Candidate* const best = best_of(all);
+  const Candidate& best = best_of(all);
   result.is_ready = true;
-  result.is_change = best != nullptr && best->gain.low > kMinGain && (!best->money || best->money->low > 0);
-  if (best != nullptr) {
-    result.gain = best->gain;
-    result.prefill_seconds_per_hour = best->seconds;
-    result.money_per_month = best->money;
-  }
+  result.is_change = best.gain.low > kMinGain && (!best.money || best.money->low > 0);
+  result.gain = best.gain;
+  result.prefill_seconds_per_hour = best.seconds;
+  result.money_per_month = best.money;
   if (result.is_change) {
-    result.blocks = best->blocks;
-    result.sentence = change_sentence(*best, figures, server, result.currency);
-    result.flags = best->with.command.empty() ? flags_without_description(figures, best->blocks) : best->with.command;
+    result.blocks = best.blocks;
+    result.sentence = change_sentence(best, figures, server, result.currency);
+    result.flags = best.with.command.empty() ? flags_without_description(figures, best.blocks) : best.with.command;
     return result;
   }
   result.sentence = "change nothing: ";
-  if (best == nullptr) {
+  if (best.gain.middle <= 0) {
     result.sentence += "no larger tier has more hits";
-  } else if (best->gain.low <= kMinGain) {
-    result.sentence += "a host tier of " + grouped(best->blocks) + " blocks would hit " + points(best->gain.middle) +
-                       " points more " + range_text(best->gain, 100, "%.1f");
+  } else if (best.gain.low <= kMinGain) {
+    result.sentence += "a host tier of " + grouped(best.blocks) + " blocks would hit " + points(best.gain.middle) +
+                       " points more " + range_text(best.gain, 100, "%.1f");
   } else {
-    result.sentence += "a host tier of " + grouped(best->blocks) + " blocks would hit " + points(best->gain.middle) +
+    result.sentence += "a host tier of " + grouped(best.blocks) + " blocks would hit " + points(best.gain.middle) +
                        " points more, and that is worth " + result.currency +
-                       formatted(" %.0f per month ", best->money->middle) + range_text(*best->money, 1, "%.0f") +
+                       formatted(" %.0f per month ", best.money->middle) + range_text(*best.money, 1, "%.0f") +
                        " after the price of the memory";
   }
   return result;

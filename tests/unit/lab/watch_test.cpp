@@ -355,6 +355,24 @@ TEST(WatchAdvice, WaitsForEnough) {
   EXPECT_NE(recommend(figures, nullptr).sentence.find("--device-blocks"), std::string::npos);
 }
 
+TEST(WatchAdvice, AnIdleIntervalTellsNothing) {
+  std::vector<WatchInterval> intervals(12);  // a few long pauses
+  for (WatchInterval& one : intervals) one.hits.resize(kSizeSteps);
+  for (const std::size_t at : {0U, 5U, 11U}) intervals[at] = interval_with(100, 10, 50);
+  const WatchAdvice advice = recommend(figures_with(intervals), nullptr);
+  EXPECT_FALSE(advice.is_ready);
+  EXPECT_TRUE(advice.sentence.starts_with("no advice yet: 1,000 requests in 3 intervals")) << advice.sentence;
+}
+
+TEST(WatchAdvice, AHostTierOfManyTimesTheDeviceMayBeTooSmall) {
+  WatchFigures figures = figures_with(std::vector<WatchInterval>(8, interval_with(100, 10, 50)));
+  figures.device_blocks = 5;
+  figures.host_blocks = 200;  // 40 times the device
+  const WatchAdvice advice = recommend(figures, nullptr);
+  EXPECT_TRUE(advice.is_change);
+  EXPECT_EQ(advice.blocks, 400U);
+}
+
 TEST(WatchAdvice, ATierThatHitsAndHowSureThatIs) {
   std::vector<WatchInterval> intervals(8, interval_with(100, 10, 50));
   intervals[3] = interval_with(100, 10, 40);
