@@ -23,6 +23,7 @@ constexpr std::uint64_t kMinPrefixRequests = 3;
 constexpr double kParted = 0.03;  // of the prompt tokens, between measured hits and the twin's
 constexpr std::size_t kKnownBytes = 120, kWindowBytes = 80;  // of a block
 constexpr std::size_t kOpenPerBlock = 4;
+constexpr TimeNs kMaxJump = TimeNs{7} * 24 * 3600 * kNsPerSecond;
 
 // A prefix by its first block (space saving: A. Metwally and others, "Efficient computation of frequent and top-k
 // elements in data streams", 2005).
@@ -98,6 +99,7 @@ struct Watch::State {
     std::unique_ptr<EngineTwin> twin;
     std::optional<ServerCounters> counters;
     bool is_exact = false;
+    std::optional<TimeNs> far;    // of the last event, if it was far from all others
     WatchFigures::Canary canary;  // sums
   };
 
@@ -110,6 +112,7 @@ struct Watch::State {
 
   bool begin(Source& source, Tokens tokens);
   void count_bad(const Source& source, const std::string& why);
+  bool is_near(Source& source, TimeNs time) const;
   void reach(TimeNs time);
   WatchInterval& interval_at(TimeNs time);
   void join_intervals();
@@ -134,8 +137,8 @@ struct Watch::State {
   std::unique_ptr<HitCurve> curve, pool_curve;
   std::unique_ptr<StackDistances> pool_stack;
   Tokens block_tokens = 0;
-  std::optional<TimeNs> first;
-  TimeNs now = 0, interval_length = 0;
+  std::optional<TimeNs> first;  // begin of the first interval
+  TimeNs earliest = 0, now = 0, interval_length = 0;
   std::deque<WatchInterval> intervals;
   std::size_t told = 0;  // intervals
   PrefixTable prefixes;
@@ -175,36 +178,50 @@ void Watch::State::count_bad(const Source& source, const std::string& why) {
   if (bad++ == 0) first_problem = source.name + ": " + why;
 }
 
+// Returns false if the time is more than kMaxJump from the present one, unless another message of this source had about
+// this time just before: one wrong clock would set the time for good.
+bool Watch::State::is_near(Source& source, TimeNs time) const {
+  const auto is_within = [&](TimeNs of) { return time >= of ? time - of <= kMaxJump : of - time <= kMaxJump; };
+  const std::optional<TimeNs> before = std::exchange(source.far, std::nullopt);
+  if (!first || is_within(now) || (before && *before != time && is_within(*before))) return true;
+  source.far = time;
+  return false;
+}
+
 void Watch::State::reach(TimeNs time) {
   if (!first) {
-    first = time;
-    now = time;
+    first = earliest = now = time;
     interval_length = std::max<TimeNs>(1, settings.interval);
   }
+  earliest = std::min(earliest, time);
   now = std::max(now, time);
   interval_at(now);
 }
 
+// A request is known when it has ended, and counts where it began. Requests of a log may have begun before the watch.
 WatchInterval& Watch::State::interval_at(TimeNs time) {
-  const TimeNs begin = *first + std::max<TimeNs>(0, time - *first) / interval_length * interval_length;
-  if (intervals.empty() || begin > intervals.back().begin) {
-    // Requests that began in the last interval may end in this one.
-    tell_intervals(1);
-    if (intervals.size() == kMaxIntervals) join_intervals();
-    const TimeNs from = *first + std::max<TimeNs>(0, time - *first) / interval_length * interval_length;
-    if (intervals.empty() || from > intervals.back().begin) {
-      intervals.emplace_back();
-      intervals.back().begin = from;
-      intervals.back().length = interval_length;
-      intervals.back().one_in = settings.one_in;
-      intervals.back().hits.resize(kSizeSteps);
-    }
-    return intervals.back();
-  }
-  // A request is known when it has ended, and counts where it began.
-  auto at = intervals.end();
-  while (at != intervals.begin() && std::prev(at)->begin > time) --at;
-  return at == intervals.begin() ? *at : *std::prev(at);
+  if (time < *first) *first -= (*first - time + interval_length - 1) / interval_length * interval_length;
+  const auto begin_of = [&] { return *first + (time - *first) / interval_length * interval_length; };
+  const auto place = [&] {
+    auto at = intervals.end();
+    while (at != intervals.begin() && std::prev(at)->begin > begin_of()) --at;
+    return at;
+  };
+  auto at = place();
+  const auto is_there = [&] { return at != intervals.begin() && std::prev(at)->begin == begin_of(); };
+  if (is_there()) return *std::prev(at);
+  // Requests that began in the last interval may end in this one.
+  if (at == intervals.end()) tell_intervals(1);
+  while (intervals.size() >= kMaxIntervals) join_intervals();
+  at = place();
+  if (is_there()) return *std::prev(at);
+  if (static_cast<std::size_t>(at - intervals.begin()) < told) ++told;
+  at = intervals.emplace(at);
+  at->begin = begin_of();
+  at->length = interval_length;
+  at->one_in = settings.one_in;
+  at->hits.resize(kSizeSteps);
+  return *at;
 }
 
 // Reports the intervals that were not reported yet, but for the last `open` ones.
@@ -401,7 +418,8 @@ void Watch::State::add_canary(WatchFigures& figures) const {
     sum.parted = formatted("%.1f points", 100 * gap_of(sum)) +
                  (sum.measured() < sum.twin_with_untold() ? " fewer" : " more") + " hits than the twin";
     if (sum.untold == 0 && at != intervals.end()) {
-      sum.parted += formatted(", from %.0f s on", static_cast<double>(at->begin - *first) * 1e-9);
+      sum.parted +=
+          formatted(", from %.0f s on", static_cast<double>(std::max<TimeNs>(0, at->begin - earliest)) * 1e-9);
     }
     if (sources.size() > 1 && worst != nullptr) sum.parted += ", most at " + worst->name;
   }
@@ -481,6 +499,10 @@ void Watch::take(std::size_t source, const BlockEvent& event) {
     ++s.bad;
     return;
   }
+  if ((event.kind == stored || event.kind == removed) && !s.is_near(of, event.time)) {
+    s.count_bad(of, "an event is more than a week from those before it");
+    return;
+  }
   ++s.events;
   s.restarts += event.kind == restart ? 1 : 0;
   if (event.kind == stored || event.kind == removed) s.reach(event.time);
@@ -520,8 +542,10 @@ void Watch::take_kept(std::size_t source, const TraceRequest& request, Tokens bl
 void Watch::take(std::size_t source, const ServerCounters& counters) {
   State& s = *state_;
   State::Source& of = s.sources[source];
-  s.reach(counters.time);
   const std::optional<ServerCounters> before = std::exchange(of.counters, counters);
+  // What was counted before the first event or request has no twin, and begins no rate.
+  if (!s.first) return;
+  s.reach(counters.time);
   if (!before || !before->looked_up || !counters.looked_up) return;
   const Tokens looked_up = increase(*before->looked_up, *counters.looked_up);
   const Tokens hits = std::min(looked_up, increase(before->hits(), counters.hits()));
@@ -555,7 +579,7 @@ void Watch::on_interval(std::function<void(const WatchInterval&)> call) { state_
 WatchFigures Watch::figures() const {
   const State& s = *state_;
   WatchFigures figures;
-  figures.begin = s.first.value_or(0);
+  figures.begin = s.earliest;
   figures.now = s.now;
   figures.sources = s.sources.size();
   figures.exact_requests = std::ranges::all_of(s.sources, [](const State::Source& one) { return one.is_exact; });

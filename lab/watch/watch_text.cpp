@@ -190,7 +190,7 @@ Json canary_json(const WatchFigures::Canary& canary) {
 std::string watch_line(const WatchInterval& interval, TimeNs begin, std::uint64_t device_blocks) {
   const auto ratio = [](double part, double all) { return all > 0 ? percent(part / all) : std::string("-"); };
   const auto lookups = static_cast<double>(interval.lookup_blocks);
-  std::string line = formatted("%9.0f s", seconds(interval.begin - begin)) +
+  std::string line = formatted("%9.0f s", seconds(std::max<TimeNs>(0, interval.begin - begin))) +
                      formatted("  %7s requests", grouped(interval.requests).c_str()) +
                      formatted("  %9s blocks looked up", grouped(interval.lookup_blocks).c_str());
   if (device_blocks > 0) {

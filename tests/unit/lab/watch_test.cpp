@@ -251,6 +251,73 @@ TEST(Watch, MemoryIsFlatWhateverComes) {
   EXPECT_LT(largest, settings.max_blocks * (41 + 120 + 64 + 32) + settings.window_blocks * 80 + (4U << 20));
 }
 
+TraceRequest request_at(TimeNs arrival) {
+  TraceRequest request;
+  request.arrival = arrival;
+  request.blocks = {1, 2};
+  request.input = 32;
+  request.output = 1;
+  return request;
+}
+
+TEST(Watch, RequestsWithLongPausesNeedFewIntervals) {
+  WatchSettings settings;
+  settings.interval = kNsPerSecond;
+  Watch watch(settings, {"one"}, nullptr);
+  std::size_t most = 0;
+  for (TimeNs i = 0; i < 3000; ++i) {
+    watch.take(0, request_at(i * 10'000 * kNsPerSecond), 16);
+    if (i % 100 == 0) most = std::max(most, watch.figures().intervals.size());
+  }
+  EXPECT_LE(most, 512U);
+  std::uint64_t requests = 0;
+  for (const WatchInterval& one : watch.figures().intervals) requests += one.requests;
+  EXPECT_EQ(requests, 3000U);
+}
+
+TEST(Watch, ALogThatBeganBeforeTheCountersHasItsOwnTimes) {
+  Watch watch({}, {"one"}, nullptr);
+  ServerCounters counters;
+  counters.looked_up = 5;
+  counters.time = 10'000 * kNsPerSecond;
+  watch.take(0, counters);
+  watch.take(0, request_at(9'000 * kNsPerSecond), 16);
+  watch.advance(10'000 * kNsPerSecond);
+  watch.take(0, request_at(1'000 * kNsPerSecond), 16);
+  watch.take(0, request_at(5'000 * kNsPerSecond), 16);
+  const WatchFigures figures = watch.figures();
+  EXPECT_EQ(figures.begin, 1'000 * kNsPerSecond);
+  EXPECT_EQ(figures.now, 10'000 * kNsPerSecond);
+  ASSERT_EQ(figures.intervals.size(), 4U) << "three with a request each, and the present one";
+  for (std::size_t i = 0; i < 3; ++i) {
+    const TimeNs arrival = (1'000 + 4'000 * static_cast<TimeNs>(i)) * kNsPerSecond;
+    EXPECT_EQ(figures.intervals[i].requests, 1U) << i;
+    EXPECT_LE(figures.intervals[i].begin, arrival);
+    EXPECT_GT(figures.intervals[i].begin + figures.intervals[i].length, arrival);
+  }
+}
+
+TEST(Watch, OneWrongClockDoesNotSetTheTime) {
+  Watch watch({}, {"one"}, nullptr);
+  const std::vector<std::uint64_t> block{1};
+  BlockEvent event;
+  event.block_tokens = 16;
+  event.blocks = block;
+  constexpr TimeNs kYear = TimeNs{365} * 24 * 3600 * kNsPerSecond;
+  for (const TimeNs time : {kYear, 9 * kYear, 9 * kYear, kYear + 1, TimeNs{0}, kYear + 2}) {
+    event.time = time;
+    watch.take(0, event);
+  }
+  EXPECT_EQ(watch.figures().now, kYear + 2);
+  EXPECT_EQ(watch.figures().begin, kYear);
+  EXPECT_EQ(watch.figures().bad, 3U);
+  for (const TimeNs time : {2 * kYear, 2 * kYear + 1}) {  // a year of silence
+    event.time = time;
+    watch.take(0, event);
+  }
+  EXPECT_EQ(watch.figures().now, 2 * kYear + 1);
+}
+
 TEST(Watch, PrefixesThatAreLostAgainAndAgainAreNamed) {
   WatchSettings settings;
   settings.device_blocks = 50;
