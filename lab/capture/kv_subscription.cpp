@@ -255,8 +255,8 @@ struct KvSubscription::State {
   }
 
   // Requests the messages that are missing before `seq`, and writes those that the publisher still holds. Returns at
-  // the end of the replay, if no new number comes for kReplayPatience, or replay_after_end after the end of the
-  // recording.
+  // the end of the replay, if no new number comes for kReplayPatience, after longest_replay, or replay_after_end after
+  // the end of the recording.
   void fetch_before(std::uint64_t seq) {
     std::array<std::uint8_t, 8> first{};
     for (std::size_t i = 0; i < first.size(); ++i) {
@@ -264,7 +264,8 @@ struct KvSubscription::State {
     }
     replay->send({}, true);
     replay->send(first, false);
-    auto last_new = Clock::now();
+    const auto begin = Clock::now();
+    auto last_new = begin;
     std::optional<Clock::time_point> over;
     std::optional<std::uint64_t> last_number;
     for (;;) {
@@ -272,6 +273,12 @@ struct KvSubscription::State {
       if (!over && is_over()) over = now;
       if (now - last_new > kReplayPatience) {
         replay_fault = "the replay socket sent nothing new for 5 s, and no end of its replay";
+        return;
+      }
+      if (now - begin > settings.longest_replay) {
+        replay_fault = "a replay took longer than " + std::to_string(settings.longest_replay.count() / 1000) +
+                       " s; no more is requested";
+        replay.reset();
         return;
       }
       if (over && now - *over > settings.replay_after_end) {

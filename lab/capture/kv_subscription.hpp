@@ -32,6 +32,7 @@ struct KvSubscriptionSettings {
   std::uint64_t max_queue_mib = 1024;  // of messages that have arrived and have not been read, of the process
   std::uint64_t own_mib = 0;           // that the process may allocate besides
   std::chrono::milliseconds replay_after_end{2000};  // the longest time for a replay after the end
+  std::chrono::milliseconds longest_replay{60'000};  // in all; after a longer one, no other is requested
   const char* option = "--kv-events";                // for errors
   const char* replay_option = "--replay";
 };

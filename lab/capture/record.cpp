@@ -62,6 +62,7 @@ class Recorder final : public KvMessageSink {
     settings.max_message_mib = arguments.max_message_mib;
     settings.max_queue_mib = arguments.max_queue_mib;
     settings.replay_after_end = arguments.replay_after_end;
+    settings.longest_replay = arguments.longest_replay;
     return settings;
   }
   bool is_over() const {

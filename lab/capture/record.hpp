@@ -18,6 +18,7 @@ struct RecordArguments {
   double seconds = 0;                                // 0: until `stop`
   std::uint64_t max_message_mib = 16;                // larger messages are counted, and not read
   std::uint64_t max_queue_mib = 1024;                // of messages that have arrived and have not been read
+  std::chrono::milliseconds longest_replay{60'000};  // after a longer one, no other is requested
   std::chrono::milliseconds replay_after_end{2000};  // the longest time for a replay after the end of the recording
   bool without_token_ids = false;                    // nothing of the prompts: hashes, sizes and times only
   bool force = false;

@@ -10,6 +10,8 @@
 #undef CPPHTTPLIB_OPENSSL_SUPPORT
 #include <httplib.h>
 
+#include <chrono>
+#include <condition_variable>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -90,7 +92,10 @@ HttpServer::HttpServer(const HttpAddress& /*address*/, const std::string& /*toke
 HttpServer::~HttpServer() = default;
 void HttpServer::put(const std::string& /*path*/, const std::string& /*type*/, std::string /*content*/) {}
 std::string HttpServer::url() const { return {}; }
-std::optional<std::string> http_get(const std::string& /*url*/, std::string& /*why*/) { return std::nullopt; }
+std::optional<std::string> http_get(const std::string& /*url*/, std::string& /*why*/,
+                                    const std::function<bool()>& /*is_wanted*/) {
+  return std::nullopt;
+}
 
 #else
 
@@ -214,7 +219,54 @@ void HttpServer::put(const std::string& path, const std::string& type, std::stri
 
 std::string HttpServer::url() const { return "http://" + state_->address.text() + "/"; }
 
-std::optional<std::string> http_get(const std::string& url, std::string& why) {
+namespace {
+
+// Ends a request that takes too long, also in its header: a server may send a byte now and then.
+class Watchdog {
+ public:
+  Watchdog(httplib::Client& client, const std::function<bool()>& is_wanted)
+      : thread_([this, &client, &is_wanted] { run(client, is_wanted); }) {}
+  ~Watchdog() { end(); }
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+  // Ends the watch. Returns why the request was ended, or nothing.
+  const std::string& why() const {
+    end();
+    return why_;
+  }
+
+ private:
+  void end() const {
+    {
+      const std::scoped_lock lock(mutex_);
+      is_done_ = true;
+    }
+    wake_.notify_all();
+    if (thread_.joinable()) thread_.join();
+  }
+  void run(httplib::Client& client, const std::function<bool()>& is_wanted) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2 * kPatienceS);
+    for (std::unique_lock lock(mutex_); !is_done_;) {
+      const bool is_late = std::chrono::steady_clock::now() >= end;
+      if (is_late || !is_wanted()) {
+        why_ = is_late ? "takes longer than " + std::to_string(2 * kPatienceS) + " s" : "is no longer wanted";
+        client.stop();  // again and again: it has no effect on a request that has not begun
+      }
+      wake_.wait_for(lock, std::chrono::milliseconds(100), [this] { return is_done_; });
+    }
+  }
+
+  mutable std::mutex mutex_;
+  mutable std::condition_variable wake_;
+  mutable bool is_done_ = false;
+  std::string why_;
+  mutable std::thread thread_;
+};
+
+}  // namespace
+
+std::optional<std::string> http_get(const std::string& url, std::string& why, const std::function<bool()>& is_wanted) {
   const UrlParts parts = parts_of(url, "--metrics");
   httplib::Client client(parts.address.host, parts.address.port);
   client.set_connection_timeout(kPatienceS, 0);
@@ -222,13 +274,15 @@ std::optional<std::string> http_get(const std::string& url, std::string& why) {
   client.set_write_timeout(kPatienceS, 0);
   client.set_follow_location(false);
   std::string body;
-  const auto begin = std::chrono::steady_clock::now();
+  const Watchdog watchdog(client, is_wanted);
   const httplib::Result result = client.Get(parts.path.c_str(), [&](const char* data, std::size_t size) {
     body.append(data, std::min(size, kMaxPageBytes + 1 - std::min(body.size(), kMaxPageBytes)));
-    // A server that sends a byte now and then.
-    return body.size() <= kMaxPageBytes &&
-           std::chrono::steady_clock::now() - begin < std::chrono::seconds(2 * kPatienceS);
+    return body.size() <= kMaxPageBytes;
   });
+  if (!watchdog.why().empty()) {
+    why = watchdog.why();
+    return std::nullopt;
+  }
   if (!result) {
     why = body.size() > kMaxPageBytes ? "has more than 16 MiB" : httplib::to_string(result.error());
     return std::nullopt;

@@ -4,9 +4,9 @@
 #include <array>
 #include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -47,8 +47,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kPoll{20};
 constexpr std::chrono::milliseconds kTick{1000};
 constexpr TimeNs kDay = TimeNs{24} * 3600 * kNsPerSecond;
-constexpr int kMessagesInTurn = 256;   // of one engine, before the next one
-constexpr std::size_t kMaxPages = 64;  // of counters that wait to be read
+constexpr int kMessagesInTurn = 256;                         // of one engine, before the next one
+constexpr std::chrono::milliseconds kLongestReplay{10'000};  // the other engines wait
 constexpr const char* kPositionFile = "position.json";
 
 TimeNs wall_time() {
@@ -127,7 +127,8 @@ class CounterThread {
   CounterThread(const CounterThread&) = delete;
   CounterThread& operator=(const CounterThread&) = delete;
 
-  std::deque<Page> take() {
+  // The newest page of each engine.
+  std::map<std::size_t, Page> take() {
     const std::scoped_lock lock(mutex_);
     return std::exchange(pages_, {});
   }
@@ -136,19 +137,18 @@ class CounterThread {
   void run() {
     for (std::unique_lock lock(mutex_); !is_over_;) {
       lock.unlock();
-      std::deque<Page> fetched;
+      std::vector<Page> fetched;
       for (std::size_t i = 0; i < urls_.size(); ++i) {
-        if (urls_[i].empty()) continue;
+        if (urls_[i].empty() || is_over_) continue;
         Page page;
         page.source = i;
-        if (auto text = http_get(urls_[i], page.why)) page.text = std::move(*text);
+        if (auto text = http_get(urls_[i], page.why, [this] { return !is_over_; })) page.text = std::move(*text);
         page.time = wall_time();
         fetched.push_back(std::move(page));
       }
       lock.lock();
-      for (Page& page : fetched) pages_.push_back(std::move(page));
-      while (pages_.size() > kMaxPages) pages_.pop_front();
-      wake_.wait_for(lock, std::chrono::duration<double>(every_), [this] { return is_over_; });
+      for (Page& page : fetched) pages_[page.source] = std::move(page);
+      wake_.wait_for(lock, std::chrono::duration<double>(every_), [this] { return is_over_.load(); });
     }
   }
 
@@ -156,8 +156,8 @@ class CounterThread {
   const double every_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  bool is_over_ = false;
-  std::deque<Page> pages_;
+  std::atomic<bool> is_over_ = false;
+  std::map<std::size_t, Page> pages_;  // by engine
   std::thread thread_;
 };
 
@@ -213,7 +213,10 @@ class LiveWatch {
       for (const auto& one : subscriptions_) {
         for (int i = 0; i < kMessagesInTurn && one->receive(std::chrono::milliseconds(0)); ++i) any = true;
       }
-      if (!any) subscriptions_[next_wait_++ % subscriptions_.size()]->receive(kPoll / static_cast<long>(sinks_.size()));
+      if (!any) {
+        const auto wait = std::max(std::chrono::milliseconds(1), kPoll / static_cast<long>(sinks_.size()));
+        subscriptions_[next_wait_++ % subscriptions_.size()]->receive(wait);
+      }
       if (Clock::now() - tick < kTick) continue;
       tick = Clock::now();
       look_around();
@@ -260,6 +263,7 @@ class LiveWatch {
     settings.max_message_mib = arguments_.max_message_mib;
     settings.max_queue_mib = arguments_.max_queue_mib;
     settings.own_mib = (arguments_.settings.max_blocks * 400 >> 20) + 256;
+    settings.longest_replay = kLongestReplay;
     settings.option = "source";
     sinks_.push_back(std::make_unique<EngineSink>(session_.watch(), i));
     const std::optional<std::uint64_t> position = position_of(i);
@@ -324,14 +328,14 @@ class LiveWatch {
   // What happens once per second.
   void look_around() {
     if (!is_over() && !logs_.empty()) take_requests();
-    for (const CounterThread::Page& page : counters_->take()) {
-      const TimeNs time = page.time + sinks_[page.source]->clock_offset();
+    for (const auto& [source, page] : counters_->take()) {
+      const TimeNs time = page.time + sinks_[source]->clock_offset();
       if (page.why.empty()) {
-        session_.watch().take(page.source, parse_server_counters(page.text, time));
+        session_.watch().take(source, parse_server_counters(page.text, time));
         continue;
       }
       if (unreachable_++ == 0) {
-        listener_.tell("--metrics " + arguments_.metrics[page.source] + ": " + page.why + "; it is tried again");
+        listener_.tell("--metrics " + arguments_.metrics[source] + ": " + page.why + "; it is tried again");
       }
     }
     TimeNs offset = 0;

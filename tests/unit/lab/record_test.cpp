@@ -167,6 +167,21 @@ TEST_F(HostileEngine, AReplayWithoutAnEndEndsAfterTheSignal) {
   EXPECT_EQ(recorded().back().seq, 5U) << "the message that came by the other socket is written";
 }
 
+TEST_F(HostileEngine, AReplayThatGoesOnAndOnIsTheLastOne) {
+  arguments_.longest_replay = std::chrono::milliseconds(0);
+  const RecordedEvents recording = record([&] {
+    publish(5, good_);
+    replay_.receive();
+    publish(9, good_);  // none is requested before this one
+    while (!ended_) {
+      publish(10, good_);
+      stop_ = true;
+    }
+  });
+  EXPECT_NE(recording.faults.find("a replay took longer than 0 s; no more is requested"), std::string::npos)
+      << recording.faults;
+}
+
 TEST_F(HostileEngine, AMessageAboveTheLimitIsNamedAndTheRecordingGoesOn) {
   arguments_.max_message_mib = 1;
   const RecordedEvents recording = record([&] {

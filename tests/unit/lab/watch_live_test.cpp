@@ -340,6 +340,22 @@ int status_of(const HttpServer& server, const std::string& line, const std::stri
   return answer.size() < 12 ? 0 : std::stoi(answer.substr(9, 3));
 }
 
+TEST(HttpGet, EndsAtOnceIfThePageIsNoLongerWanted) {
+  const int silent = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  ASSERT_EQ(bind(silent, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(silent, 1), 0);
+  ASSERT_EQ(getsockname(silent, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  std::string why;
+  const std::string url = "http://127.0.0.1:" + std::to_string(ntohs(address.sin_port)) + "/metrics";
+  EXPECT_EQ(http_get(url, why, [] { return false; }), std::nullopt);
+  EXPECT_EQ(why, "is no longer wanted");
+  close(silent);
+}
+
 TEST(HttpServer, ReadOnlyAndForThisMachine) {
   HttpServer server({"127.0.0.1", 0}, "");
   server.put("/", "text/plain", "hello");
