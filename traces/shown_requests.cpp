@@ -35,7 +35,7 @@ bool ShownRequests::of_group(const BlockEvent& event) {
     shown_.clear();
     by_tail_.clear();
     open_ = 0;
-    reports_ = below_unknown_ = late_ = lora_ = largest_ = 0;
+    reports_ = below_unknown_ = late_ = lora_ = largest_ = stored_ = 0;
   }
   return event.group == group_;
 }
@@ -175,7 +175,11 @@ void ShownRequests::take_stored(const BlockEvent& event) {
     return at != known_.end() && (at->second.ranks >> event.rank & 1) != 0;
   };
   const bool is_report = !event.parent && std::ranges::all_of(event.blocks, is_here);
-  if (is_report) ++reports_;
+  if (is_report) {
+    ++reports_;
+  } else {
+    stored_ += event.blocks.size();
+  }
   if (known_.size() + event.blocks.size() > limits_.known_blocks) forget_all();
   const auto open = event.parent ? by_tail_.find({*event.parent, event.rank}) : by_tail_.end();
   Shown* shown = open == by_tail_.end() ? nullptr : open->second;

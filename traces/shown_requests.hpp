@@ -69,7 +69,8 @@ class ShownRequests {
   bool group_is_open() const { return group_ && !group_is_full_; }
   std::uint64_t requests() const { return requests_; }
   std::uint64_t reports() const { return reports_; }
-  std::uint64_t forgotten() const { return forgotten_; }  // times that all blocks were forgotten
+  std::uint64_t stored_blocks() const { return stored_; }  // without reports
+  std::uint64_t forgotten() const { return forgotten_; }   // times that all blocks were forgotten
   std::size_t known_blocks() const { return known_.size(); }
   // Requests whose first blocks were stored before the first event.
   std::uint64_t below_unknown() const { return below_unknown_; }
@@ -127,7 +128,7 @@ class ShownRequests {
   std::uint64_t next_private_ = kPrivateBlocks;
   std::uint64_t late_ = 0;  // blocks of answers that came after a pause
   std::uint64_t requests_ = 0, below_unknown_ = 0, without_answer_ = 0, reports_ = 0, other_media_ = 0, lora_ = 0;
-  std::uint64_t forgotten_ = 0;
+  std::uint64_t forgotten_ = 0, stored_ = 0;
 };
 
 }  // namespace kvtwin

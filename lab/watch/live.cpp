@@ -244,10 +244,17 @@ class LiveWatch {
     keeper_ = std::make_unique<RequestKeeper>(arguments_.out, arguments_.sources.size(), arguments_.keep_mib << 20);
     std::uint64_t kept = 0;
     const std::vector<std::filesystem::path> folders = engine_folders(arguments_.out);
+    std::map<std::size_t, std::unique_ptr<WatchedRecording> > recordings;
     for (std::size_t i = 0; i < folders.size(); ++i) {
-      if (request_files(folders[i]).empty()) continue;
-      const std::unique_ptr<WatchedRecording> recording = open_recording(folders[i].string(), 0);
-      for (; recording->next_time(); ++kept) recording->deliver_kept(session_.watch(), i);
+      if (!request_files(folders[i]).empty()) recordings[i] = open_recording(folders[i].string(), 0);
+    }
+    // In the order of time, for the cache that all engines share.
+    for (;; ++kept) {
+      std::erase_if(recordings, [](const auto& one) { return !one.second->next_time(); });
+      if (recordings.empty()) break;
+      const auto next =
+          std::ranges::min_element(recordings, {}, [](const auto& one) { return *one.second->next_time(); });
+      next->second->deliver_kept(session_.watch(), next->first);
     }
     if (kept > 0) listener_.tell("watch: goes on after " + grouped(kept) + " requests that are kept in --out");
     session_.watch().on_request([this](std::size_t source, const TraceRequest& request, Tokens block_tokens) {

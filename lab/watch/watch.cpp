@@ -99,8 +99,9 @@ struct Watch::State {
     std::unique_ptr<EngineTwin> twin;
     std::optional<ServerCounters> counters;
     bool is_exact = false;
-    std::optional<TimeNs> far;    // of the last event, if it was far from all others
-    WatchFigures::Canary canary;  // sums
+    std::optional<TimeNs> far;            // of the last event, if it was far from all others
+    bool has_logged_hits = false;         // counters then count the same again
+    WatchFigures::Canary canary, served;  // sums: since hits are measured, and of all requests
   };
 
   State(const WatchSettings& how, std::vector<std::string> names, const WatchedServer* described)
@@ -142,7 +143,8 @@ struct Watch::State {
   std::deque<WatchInterval> intervals;
   std::size_t told = 0;  // intervals
   PrefixTable prefixes;
-  std::uint64_t requests = 0, events = 0, stored_blocks = 0, lost = 0, bad = 0, restarts = 0;
+  std::optional<TimeNs> first_store;
+  std::uint64_t requests = 0, events = 0, lost = 0, bad = 0, restarts = 0;
   std::string first_problem;
   std::function<void(std::size_t, const TraceRequest&, Tokens)> on_request;
   std::function<void(const WatchInterval&)> on_interval;
@@ -353,12 +355,15 @@ void Watch::State::name_blocks(const TraceRequest& of) {
 
 void Watch::State::serve_twin(Source& source, const TraceRequest& of, std::span<const std::uint64_t> seen,
                               WatchInterval& interval) {
+  if (of.measured_hits && !std::exchange(source.has_logged_hits, true)) source.canary = {};
   Tokens hits = 0;
   if (source.twin != nullptr) {
     const EngineTwin::Hits twin = source.twin->serve(of);
     hits = twin.device + twin.host;
-    source.canary.device_hits += twin.device;
-    source.canary.host_hits += twin.host;
+    for (WatchFigures::Canary* const of_sum : {&source.canary, &source.served}) {
+      of_sum->device_hits += twin.device;
+      of_sum->host_hits += twin.host;
+    }
   } else {
     const std::uint64_t size = std::max(device_blocks(), host_blocks());
     if (size == 0) return;
@@ -373,8 +378,10 @@ void Watch::State::serve_twin(Source& source, const TraceRequest& of, std::span<
   }
   interval.twin_looked_up += of.input;
   interval.twin_hits += hits;
-  source.canary.twin_looked_up += of.input;
-  source.canary.twin_hits += hits;
+  for (WatchFigures::Canary* const of_sum : {&source.canary, &source.served}) {
+    of_sum->twin_looked_up += of.input;
+    of_sum->twin_hits += hits;
+  }
   if (!of.measured_hits) return;
   interval.measured_looked_up += of.input;
   interval.measured_hits += of.measured_hits->total;
@@ -383,7 +390,7 @@ void Watch::State::serve_twin(Source& source, const TraceRequest& of, std::span<
 }
 
 void Watch::State::add_canary(WatchFigures& figures) const {
-  WatchFigures::Canary sum;
+  WatchFigures::Canary sum, served;
   const Source* worst = nullptr;
   double worst_gap = 0;
   const auto gap_of = [](const auto& of) { return std::abs(of.measured() - of.twin_with_untold()); };
@@ -396,17 +403,18 @@ void Watch::State::add_canary(WatchFigures& figures) const {
     const WatchFigures::Canary& own = each.back();
     for (const auto member :
          {&WatchFigures::Canary::measured_looked_up, &WatchFigures::Canary::measured_hits,
-          &WatchFigures::Canary::device_hits, &WatchFigures::Canary::host_hits, &WatchFigures::Canary::storage_hits,
-          &WatchFigures::Canary::twin_looked_up, &WatchFigures::Canary::twin_hits, &WatchFigures::Canary::untold}) {
+          &WatchFigures::Canary::device_hits, &WatchFigures::Canary::host_hits, &WatchFigures::Canary::twin_looked_up,
+          &WatchFigures::Canary::twin_hits, &WatchFigures::Canary::untold}) {
       sum.*member += own.*member;
+      served.*member += source.served.*member;
     }
-    sum.by_engine_rules |= source.twin != nullptr;
+    served.by_engine_rules = sum.by_engine_rules |= source.twin != nullptr;
     if (own.measured_looked_up > 0 && gap_of(own) > worst_gap) {
       worst_gap = gap_of(own);
       worst = &source;
     }
   }
-  if (sum.twin_looked_up > 0 && sum.by_engine_rules) figures.twin = sum;
+  if (served.twin_looked_up > 0 && served.by_engine_rules) figures.twin = served;
   if (sum.measured_looked_up == 0 || sum.twin_looked_up == 0) return;
   if (gap_of(sum) > kParted || (sources.size() > 1 && worst_gap > 2 * kParted)) {
     const auto has_parted = [](const WatchInterval& one) {
@@ -506,14 +514,15 @@ void Watch::take(std::size_t source, const BlockEvent& event) {
   ++s.events;
   s.restarts += event.kind == restart ? 1 : 0;
   if (event.kind == stored || event.kind == removed) s.reach(event.time);
+  const std::uint64_t stored_before = of.shown.stored_blocks();
   if (const auto fault = of.shown.take(event)) {
     s.count_bad(of, std::string(fault->key) + " " + fault->what);
     return;
   }
   of.counts.take(event);
-  if (event.kind == stored && event.is_of_device()) {
-    s.stored_blocks += event.blocks.size();
-    s.interval_at(event.time).stored_blocks += event.blocks.size();
+  if (of.shown.stored_blocks() > stored_before) {
+    if (!s.first_store) s.first_store = event.time;
+    s.interval_at(event.time).stored_blocks += of.shown.stored_blocks() - stored_before;
   }
   if (event.kind == removed && event.is_of_device()) s.interval_at(event.time).removed_blocks += event.blocks.size();
   s.drain(of, false);
@@ -546,7 +555,11 @@ void Watch::take(std::size_t source, const ServerCounters& counters) {
   // What was counted before the first event or request has no twin, and begins no rate.
   if (!s.first) return;
   s.reach(counters.time);
-  if (!before || !before->looked_up || !counters.looked_up) return;
+  if (of.has_logged_hits || !counters.looked_up) return;
+  if (!before || !before->looked_up) {
+    of.canary = {};  // both sides begin here
+    return;
+  }
   const Tokens looked_up = increase(*before->looked_up, *counters.looked_up);
   const Tokens hits = std::min(looked_up, increase(before->hits(), counters.hits()));
   WatchInterval& interval = s.interval_at(counters.time);
@@ -554,7 +567,6 @@ void Watch::take(std::size_t source, const ServerCounters& counters) {
   interval.measured_hits += hits;
   of.canary.measured_looked_up += looked_up;
   of.canary.measured_hits += hits;
-  of.canary.storage_hits += increase(before->storage_hits, counters.storage_hits);
 }
 
 void Watch::count_bad(std::size_t source, const std::string& why) { state_->count_bad(state_->sources[source], why); }
@@ -606,10 +618,10 @@ WatchFigures Watch::figures() const {
   }
   figures.intervals.assign(s.intervals.begin(), s.intervals.end());
   figures.events = s.events;
-  figures.stored_blocks = s.stored_blocks;
-  if (s.server != nullptr && s.stored_blocks > 0 && figures.now > figures.begin) {
-    const double days = static_cast<double>(figures.now - figures.begin) * 1e-9 / 86'400;
-    figures.written_per_day = static_cast<double>(s.stored_blocks) * s.server->block_bytes() / days;
+  for (const State::Source& source : s.sources) figures.stored_blocks += source.shown.stored_blocks();
+  if (s.server != nullptr && s.first_store && figures.now > *s.first_store) {
+    const double days = static_cast<double>(figures.now - *s.first_store) * 1e-9 / 86'400;
+    figures.written_per_day = static_cast<double>(figures.stored_blocks) * s.server->block_bytes() / days;
     figures.drive_years = s.server->drive_endurance() / *figures.written_per_day / 365;
   }
   figures.lost_messages = s.lost;

@@ -83,7 +83,7 @@ struct WatchFigures {
 
   // Tokens, over the intervals in which both are known.
   struct Canary {
-    Tokens measured_looked_up = 0, measured_hits = 0, device_hits = 0, host_hits = 0, storage_hits = 0;
+    Tokens measured_looked_up = 0, measured_hits = 0, device_hits = 0, host_hits = 0;
     Tokens twin_looked_up = 0, twin_hits = 0;
     bool by_engine_rules = false;  // else LRU at the present size
     std::string parted;            // where the two part; empty: nowhere

@@ -388,12 +388,50 @@ TEST(ServerCounters, ACounterThatFallsIsARestart) {
   for (std::uint64_t block = 1; block <= 10; ++block) request.blocks.push_back(block);
   watch.take(0, request, 16);
   watch.take(0, counters(0, 5000, 4000));  // before the watch
+  watch.take(0, request, 16);
   watch.take(0, counters(1, 5100, 4050));
   watch.take(0, counters(2, 100, 10));
   const WatchFigures figures = watch.figures();
   ASSERT_TRUE(figures.canary);
   EXPECT_EQ(figures.canary->measured_looked_up, 200U);
   EXPECT_EQ(figures.canary->measured_hits, 60U);
+  EXPECT_EQ(figures.canary->twin_looked_up, 160U) << "of the request that both sides have";
+}
+
+TEST(ServerCounters, CountNothingThatALogHasToo) {
+  WatchSettings settings;
+  settings.device_blocks = 10;
+  Watch watch(settings, {"one"}, nullptr);
+  TraceRequest request = request_at(1);
+  request.measured_hits.emplace().total = 16;
+  ServerCounters counters;
+  counters.looked_up = 0;
+  watch.take(0, request, 16);
+  watch.take(0, counters);
+  watch.take(0, request, 16);
+  counters.looked_up = 32;
+  counters.device_hits = 16;
+  watch.take(0, counters);
+  const WatchFigures figures = watch.figures();
+  ASSERT_TRUE(figures.canary);
+  EXPECT_EQ(figures.canary->measured_looked_up, 64U);
+  EXPECT_EQ(figures.canary->twin_looked_up, 64U);
+}
+
+TEST(Watch, AReportOfReuseWritesNothing) {
+  Watch watch({}, {"one"}, nullptr);
+  const std::vector<std::uint64_t> blocks{1, 2, 3};
+  BlockEvent event;
+  event.block_tokens = 16;
+  event.blocks = blocks;
+  event.group = 0;
+  event.group_kind = "full_attention";
+  watch.take(0, event);
+  watch.take(0, event);  // the blocks are there
+  event.group = 1;
+  event.group_kind = "sliding_window";
+  watch.take(0, event);
+  EXPECT_EQ(watch.figures().stored_blocks, 3U);
 }
 
 WatchInterval interval_with(std::uint64_t lookups, std::uint32_t near, std::uint32_t far) {
