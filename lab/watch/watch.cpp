@@ -38,21 +38,23 @@ class PrefixTable {
       std::uint64_t requests = 0;
       if (all_.size() == kMaxPrefixes) {
         const auto least = std::ranges::min_element(
-            all_, {}, [](const auto& one) { return std::pair(one.second.requests, one.first); });
-        requests = least->second.requests;
+            all_, {}, [](const auto& one) { return std::pair(one.second.prefix.requests, one.first); });
+        requests = least->second.prefix.requests;
         all_.erase(least);
       }
-      at = all_.emplace(keys[0], WatchFigures::Prefix{keys[0], requests, keys.size(), 0}).first;
+      at = all_.emplace(keys[0], Counted{WatchFigures::Prefix{keys[0], requests, keys.size(), 0}, requests}).first;
     }
-    WatchFigures::Prefix& prefix = at->second;
-    if (prefix.requests++ == 0 || seen == 0) return;
+    WatchFigures::Prefix& prefix = at->second.prefix;
+    if (prefix.requests++ == at->second.error || seen == 0) return;
     prefix.blocks = std::min(prefix.blocks, seen);
     for (std::uint64_t i = 0; i < prefix.blocks; ++i) prefix.lost_blocks += size > 0 && distances[i] > size ? 1 : 0;
   }
 
   std::vector<WatchFigures::Prefix> worst() const {
     std::vector<WatchFigures::Prefix> list;
-    for (const auto& [key, prefix] : all_) {
+    for (const auto& [key, counted] : all_) {
+      WatchFigures::Prefix prefix = counted.prefix;
+      prefix.requests -= counted.error;
       if (prefix.requests >= kMinPrefixRequests && prefix.lost_blocks > 0) list.push_back(prefix);
     }
     std::ranges::sort(list, [](const auto& a, const auto& b) {
@@ -63,7 +65,11 @@ class PrefixTable {
   }
 
  private:
-  std::map<std::uint64_t, WatchFigures::Prefix> all_;
+  struct Counted {
+    WatchFigures::Prefix prefix;
+    std::uint64_t error = 0;  // of its requests, that the prefix which it replaced had
+  };
+  std::map<std::uint64_t, Counted> all_;
 };
 
 // The increase of a counter; a smaller number means that the server was started again.

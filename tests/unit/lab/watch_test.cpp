@@ -341,6 +341,25 @@ TEST(Watch, PrefixesThatAreLostAgainAndAgainAreNamed) {
   EXPECT_EQ(figures.prefixes[0].lost_blocks, 190U);
 }
 
+TEST(Watch, APrefixHasNoRequestsOfThoseThatItReplaced) {
+  WatchSettings settings;
+  settings.device_blocks = 1;
+  Watch watch(settings, {"one"}, nullptr);
+  const auto take = [&](std::uint64_t first) {
+    TraceRequest request = request_at(0);
+    request.blocks = {first, first + 1'000'000};
+    watch.take(0, request, 16);
+  };
+  for (int round = 0; round < 10; ++round) {
+    for (std::uint64_t first = 1; first <= 256; ++first) take(first);  // as many as are counted
+  }
+  take(1000);
+  take(1000);
+  const WatchFigures figures = watch.figures();
+  ASSERT_EQ(figures.prefixes.size(), 5U);
+  for (const WatchFigures::Prefix& one : figures.prefixes) EXPECT_EQ(one.requests, 10U) << "and none has 12";
+}
+
 TEST(ServerCounters, OfVllmAndSGLang) {
   const ServerCounters vllm = parse_server_counters(
       "# HELP vllm:prefix_cache_queries_total Prefix cache queries\n"
