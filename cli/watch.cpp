@@ -77,10 +77,12 @@ void check_options(const WatchCommand& command, bool is_live) {
 }
 
 void watch(WatchCommand& command) {
-  command.settings.interval = static_cast<TimeNs>(number_in(unit_named("interval_s"), command.every, "--every") * 1e9);
-  if (command.settings.interval < kNsPerSecond / 1000) {
-    throw InputError("--every " + command.every + ": must be at least 1ms, e.g. 10s");
+  const double every_s = number_in(unit_named("interval_s"), command.every, "--every");
+  constexpr double kLongestS = 365.0 * 86'400;
+  if (!(every_s >= 1e-3) || every_s > kLongestS) {
+    throw InputError("--every " + command.every + ": must be 1ms to a year, e.g. 10s");
   }
+  command.settings.interval = static_cast<TimeNs>(every_s * 1e9);
   if (!command.duration.empty()) {
     command.for_seconds = number_in(unit_named("duration_s"), command.duration, "--for");
     if (!(command.for_seconds > 0)) throw InputError("--for " + command.duration + ": must be above 0, e.g. 10m");

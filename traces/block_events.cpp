@@ -65,8 +65,10 @@ bool BlockEventLines::State::next(BlockEvent& event) {
                : type == "bad"              ? bad
                                             : other;
   if (event.kind == missing) {
-    event.count = natural_field(lines, "to", required(line, "to"), UINT64_MAX) -
-                  natural_field(lines, "from", required(line, "from"), UINT64_MAX) + 1;
+    const auto from = natural_field(lines, "from", required(line, "from"), UINT64_MAX - 1);
+    const auto to = natural_field(lines, "to", required(line, "to"), UINT64_MAX - 1);
+    if (to < from) lines.fail("to", "must be at least \"from\"");
+    event.count = to - from + 1;
   }
   if (event.kind == stored || event.kind == removed) read_blocks(line, event);
   return true;

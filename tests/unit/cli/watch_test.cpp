@@ -72,6 +72,7 @@ TEST(WatchCommand, RefusesInASentence) {
            {"watch", folder.path().string()},
            {"watch", kEvents, "--every", "0s"},
            {"watch", kEvents, "--every", "-5"},
+           {"watch", kEvents, "--every", "1e15s"},
            {"watch", kEvents, "--every", "soon"},
            {"watch", kEvents, "--for", "0"},
            {"watch", kEvents, "--for", "-1s"},

@@ -124,6 +124,9 @@ TEST(BlockEventFile, NamesTheLineOfAFault) {
       },
       TraceError);
   EXPECT_THROW(BlockEventFile(folder / "absent"), TraceError);
+  test::write_text(path, "{\"type\":\"missing\",\"from\":5,\"to\":3}\n");
+  BlockEventFile turned(path);
+  EXPECT_THROW(turned.next(event), TraceError);
 }
 
 }  // namespace
