@@ -189,8 +189,10 @@ void add_watch(CLI::App& program) {
   command->add_option("--expect", arguments.expect,
                       "hits=SHARE: exit with 3 if the hits, as a share of the prompt tokens, are lower, and say why");
   command
-      ->add_option("--max-blocks", arguments.settings.max_blocks,
-                   "Blocks to track, of all engines together, at most 80 bytes each; sizes up to this one are known")
+      ->add_option(
+          "--max-blocks", arguments.settings.max_blocks,
+          "Blocks to track, of all engines together, at most 80 bytes each, and as many again for the pool of several "
+          "engines; an engine has its share, up to which sizes are known")
       ->check(CLI::Range(std::uint64_t{1}, kMaxBlocks))
       ->capture_default_str();
   command

@@ -269,7 +269,12 @@ class LiveWatch {
     settings.topic = arguments_.topic;
     settings.max_message_mib = arguments_.max_message_mib;
     settings.max_queue_mib = arguments_.max_queue_mib;
-    settings.own_mib = (arguments_.settings.max_blocks * 400 >> 20) + 256;
+    // Tracked blocks with those of the engines (twice for the shared pool), windows and twins.
+    const std::uint64_t twin_blocks = server_ == nullptr ? 0 : server_->device_blocks() + server_->host_blocks();
+    settings.own_mib = ((arguments_.settings.max_blocks * 400 +
+                         arguments_.sources.size() * (arguments_.settings.window_blocks * 80 + twin_blocks * 400)) >>
+                        20) +
+                       256;
     settings.longest_replay = kLongestReplay;
     settings.option = "source";
     sinks_.push_back(std::make_unique<EngineSink>(session_.watch(), i));

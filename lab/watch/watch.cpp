@@ -520,6 +520,12 @@ void Watch::take(std::size_t source, const BlockEvent& event) {
   ++s.events;
   s.restarts += event.kind == restart ? 1 : 0;
   if (event.kind == stored || event.kind == removed) s.reach(event.time);
+  // One store would fill all that is tracked, and more.
+  if (event.blocks.size() > s.settings.max_blocks) {
+    s.count_bad(of, "an event has " + std::to_string(event.blocks.size()) + " blocks, more than --max-blocks " +
+                        std::to_string(s.settings.max_blocks));
+    return;
+  }
   const std::uint64_t stored_before = of.shown.stored_blocks();
   if (const auto fault = of.shown.take(event)) {
     s.count_bad(of, std::string(fault->key) + " " + fault->what);

@@ -341,6 +341,21 @@ TEST(Watch, PrefixesThatAreLostAgainAndAgainAreNamed) {
   EXPECT_EQ(figures.prefixes[0].lost_blocks, 190U);
 }
 
+TEST(Watch, AStoreOfMoreBlocksThanAreTrackedIsBad) {
+  WatchSettings settings;
+  settings.max_blocks = 2;
+  Watch watch(settings, {"one"}, nullptr);
+  const std::vector<std::uint64_t> blocks{1, 2, 3};
+  BlockEvent event;
+  event.block_tokens = 16;
+  event.blocks = blocks;
+  watch.take(0, event);
+  watch.end();
+  EXPECT_EQ(watch.figures().bad, 1U);
+  EXPECT_EQ(watch.figures().requests, 0U);
+  EXPECT_EQ(watch.figures().first_problem, "one: an event has 3 blocks, more than --max-blocks 2");
+}
+
 TEST(Watch, APrefixHasNoRequestsOfThoseThatItReplaced) {
   WatchSettings settings;
   settings.device_blocks = 1;
