@@ -225,7 +225,10 @@ class LiveWatch {
     for (bool is_left = !logs_.empty(); is_left;) is_left = !take_requests();
     look_around();
     WatchResult result = session_.end();
-    if (keeper_ != nullptr) keep_positions();
+    if (keeper_ != nullptr) {
+      keep_positions();
+      keeper_->end();
+    }
     result.text += cost_text();
     result.json["cost"] = {{"cpu_share", cpu_share()}, {"peak_rss_bytes", peak_bytes()}};
     tell_faults();

@@ -34,20 +34,34 @@ RequestKeeper::RequestKeeper(const fs::path& folder, std::size_t engines, std::u
     make_out_folder(engines_.back()->folder, error);
     if (error) throw WorkError("--out " + folder.string() + ": can't be written: " + error.message());
   }
+  // An earlier watch may have ended above the limit, or had a larger one.
+  for (const auto& engine : engines_) remove_oldest(*engine);
 }
 
 RequestKeeper::~RequestKeeper() = default;
 
-void RequestKeeper::begin_file(Engine& engine, TimeNs arrival, Tokens block_tokens) {
-  if (engine.writer != nullptr) {
-    engine.writer->finish();
-    write_whole(
-        engine.folder / "workload.toml",
-        "# Requests that kvtwin watch saw. Give the model and the hardware, or the server's flags.\n[workload]\n"
-        "trace = \"" +
-            engine.file.filename().string() + "\"\nblock_tokens = " + std::to_string(engine.block_tokens) + "\n");
-    remove_oldest(engine);
+// Completes the file that is being written, if there is one.
+void RequestKeeper::end_file(Engine& engine) {
+  if (engine.writer == nullptr) return;
+  engine.writer->finish();
+  engine.writer.reset();
+  write_whole(engine.folder / "workload.toml",
+              "# Requests that kvtwin watch saw. Give the model and the hardware, or the server's flags.\n[workload]\n"
+              "trace = \"" +
+                  engine.file.filename().string() + "\"\nblock_tokens = " + std::to_string(engine.block_tokens) + "\n");
+  remove_oldest(engine);
+}
+
+void RequestKeeper::end() {
+  try {
+    for (const auto& engine : engines_) end_file(*engine);
+  } catch (const TraceError& error) {
+    throw WorkError(error.what());
   }
+}
+
+void RequestKeeper::begin_file(Engine& engine, TimeNs arrival, Tokens block_tokens) {
+  end_file(engine);
   constexpr TimeNs kMillisecond = 1'000'000;
   engine.begin = arrival / kMillisecond * kMillisecond;
   engine.block_tokens = block_tokens;

@@ -30,10 +30,13 @@ class RequestKeeper {
   void write(std::size_t engine, const TraceRequest& request, Tokens block_tokens);
   // Writes what is kept back. Errors: WorkError.
   void flush();
+  // Completes all files. A later write() begins a new one. Errors: WorkError.
+  void end();
   std::uint64_t bytes() const;  // of all files
 
  private:
   struct Engine;
+  void end_file(Engine& engine);
   void begin_file(Engine& engine, TimeNs arrival, Tokens block_tokens);
   void remove_oldest(const Engine& engine) const;
 

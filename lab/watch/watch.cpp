@@ -619,7 +619,7 @@ WatchFigures Watch::figures() const {
     s.add_rows(figures);
   }
   s.add_canary(figures);
-  if (figures.canary && figures.canary->untold > 0) {
+  if (figures.canary && figures.canary->untold > 0 && figures.device_blocks > 0) {
     const auto untold = static_cast<double>(figures.canary->untold);
     for (std::vector<WatchFigures::Row>* rows : {&figures.rows, &figures.curve}) {
       for (WatchFigures::Row& row : *rows) {

@@ -292,6 +292,25 @@ TEST(RequestKeeper, FilesAreBoundedAndReadable) {
   EXPECT_NE(workload.find("block_tokens = 16"), std::string::npos) << workload;
 }
 
+TEST(RequestKeeper, AShortWatchHasAWorkloadAndARestartKeepsTheLimit) {
+  const test::Folder folder;
+  const std::filesystem::path engine = std::filesystem::path(folder / "out") / "engine-0";
+  TraceRequest request;
+  request.input = 16;
+  request.output = 1;
+  request.blocks = {1};
+  for (int i = 0; i < 3; ++i) {
+    RequestKeeper keeper(folder / "out", 1, 100'000);
+    request.arrival = (i + 1) * 1000 * kNsPerSecond;
+    keeper.write(0, request, 16);
+    keeper.end();
+    EXPECT_NE(test::text_of(engine / "workload.toml").find("block_tokens = 16"), std::string::npos);
+  }
+  EXPECT_EQ(request_files(engine).size(), 3U);
+  const std::uint64_t all = RequestKeeper(folder / "out", 1, 100'000).bytes();
+  EXPECT_LT(RequestKeeper(folder / "out", 1, all - 1).bytes(), all);
+}
+
 TEST(HttpAddress, LoopbackAndOthers) {
   for (const char* text : {"127.0.0.1:1", "localhost:65535", "[::1]:80", "127.9.8.7:0"}) {
     EXPECT_TRUE(HttpAddress::parse(text, "--serve").is_loopback()) << text;
