@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "lab/capture/block_batch.hpp"
 #include "lab/decision_text.hpp"
@@ -346,7 +347,13 @@ class LiveWatch {
     for (const auto& [source, page] : counters_->take()) {
       const TimeNs time = page.time + sinks_[source]->clock_offset();
       if (page.why.empty()) {
-        session_.watch().take(source, parse_server_counters(page.text, time));
+        const ServerCounters counters = parse_server_counters(page.text, time);
+        if (!counters.looked_up && !std::exchange(no_counters_told_, true)) {
+          listener_.tell("--metrics " + arguments_.metrics[source] +
+                         ": has no counter of prompt tokens of vLLM or SGLang; look whether the server counts "
+                         "(SGLang: --enable-metrics)");
+        }
+        session_.watch().take(source, counters);
         continue;
       }
       if (unreachable_++ == 0) {
@@ -410,6 +417,7 @@ class LiveWatch {
   std::unique_ptr<CounterThread> counters_;
   std::size_t next_wait_ = 0;
   std::uint64_t unreachable_ = 0;
+  bool no_counters_told_ = false;
   const Clock::time_point begin_ = Clock::now();
   const double cpu_before_ = cpu_seconds();
 };

@@ -50,7 +50,7 @@ class LiveWatchTest : public testing::Test {
       engine();
     });
     Listener listener;
-    listener.note = [this](const std::string& sentence) { notes_ += sentence + "\n"; };
+    listener.note = [this](const std::string& sentence) { notes_ += sentence + "\n", ++note_count_; };
     WatchResult result = watch_engines(arguments_, stop_, {}, listener);
     thread.join();
     publisher_.receive();  // the end of the subscription
@@ -81,6 +81,7 @@ class LiveWatchTest : public testing::Test {
   std::atomic<bool> stop_ = false;
   WatchArguments arguments_;
   std::string notes_;
+  std::atomic<int> note_count_ = 0;
 };
 
 const Bytes kNothing{0x92, 0x01, 0x90};  // [1, []]
@@ -205,6 +206,19 @@ TEST_F(LiveWatchTest, SaysThatAnEngineIsSilent) {
   watch([&] { stop_ = true; });
   EXPECT_NE(notes_.find(arguments_.sources[0] + ": no message came"), std::string::npos) << notes_;
 }
+
+#if KVTWIN_TEST_HTTP
+TEST_F(LiveWatchTest, SaysThatAPageHasNoCounters) {
+  HttpServer server({"127.0.0.1", 0}, "");
+  server.put("/metrics", "text/plain", "up 1\n");
+  arguments_.metrics = {server.url() + "metrics"};
+  watch([&] {
+    while (note_count_ == 0) std::this_thread::yield();
+    stop_ = true;
+  });
+  EXPECT_NE(notes_.find("has no counter of prompt tokens"), std::string::npos) << notes_;
+}
+#endif
 
 TEST_F(LiveWatchTest, RefusesListsThatDoNotFit) {
   arguments_.sources = {publisher_.endpoint};
