@@ -23,7 +23,7 @@
 #define KVTWIN_SANITIZED_ALLOCATOR 1
 #endif
 #ifdef KVTWIN_SANITIZED_ALLOCATOR
-#include <sanitizer/allocator_interface.h>
+extern "C" std::size_t __sanitizer_get_current_allocated_bytes();  // GCC has no header with it
 #endif
 
 namespace kvtwin {
