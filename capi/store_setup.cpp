@@ -191,7 +191,7 @@ void open_remote(const kvtwin_store_config& config, StoreSetup& setup) {
   RemoteTerms terms{url, std::string(text_or_empty(config.password)), "", TimeNs{config.timeout_ms} * 1'000'000,
                     setup.seal.get()};
   for (StoredPool& pool : setup.pools) {
-    terms.kind = pool.name;
+    terms.pool_name = pool.name;
     auto opened = open_remote_backend(terms, pool.form);
     if (const auto* wrong = std::get_if<std::string>(&opened)) throw BadArgument("location: " + *wrong);
     pool.backend = std::move(std::get<RemoteBackend>(opened).backend);

@@ -222,14 +222,8 @@ OpenedStore open_mooncake(const MooncakeConfig& config, std::span<std::byte> sta
 
 std::unique_ptr<StagedBackend> make_mooncake_backend(const MooncakeConfig& config, const PageForm& form) {
   load_mooncake(config.library, config.timeout);
-  StagedConfig staged;
+  StagedConfig staged{config};
   staged.open = [config](std::span<std::byte> staging) { return open_mooncake(config, staging); };
-  staged.timeout = config.timeout;
-  staged.close_timeout = config.close_timeout;
-  staged.back_off = config.back_off;
-  staged.bytes_in_flight = config.bytes_in_flight;
-  staged.seal = config.seal;
-  staged.now = config.now;
   return std::make_unique<StagedBackend>(std::move(staged), form);
 }
 

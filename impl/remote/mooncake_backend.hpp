@@ -15,7 +15,7 @@
 
 namespace kvtwin {
 
-struct MooncakeConfig {
+struct MooncakeConfig : StagedTerms {
   std::string host;  // of the master
   int port = 50'051;
   bool rdma = false;   // else TCP
@@ -23,12 +23,6 @@ struct MooncakeConfig {
   std::string metadata = "P2PHANDSHAKE";
   Bytes segment_bytes = 0;  // memory that this client lends to the store
   std::string library;      // place for load_mooncake
-  TimeNs timeout = kNsPerSecond;
-  TimeNs close_timeout = 5 * kNsPerSecond;  // Mooncake's client takes a second to close
-  BackOffTimes back_off;
-  Bytes bytes_in_flight = Bytes{4} << 20;
-  const PageSeal* seal = nullptr;
-  std::function<TimeNs()> now;  // for tests: the clock of back-offs
   std::string master() const { return host + ":" + std::to_string(port); }
 };
 

@@ -260,7 +260,7 @@ std::variant<NixlConfig, std::string> parse_nixl_url(std::string_view url) {
 
 std::unique_ptr<StagedBackend> make_nixl_backend(const NixlConfig& config, const PageForm& form) {
   const NixlFunctions functions = load_nixl(config.library);
-  StagedConfig staged;
+  StagedConfig staged{config};
   if (config.folder.empty()) {
     staged.keys_per_look_up = 64;  // each is a request of its own
     staged.open = [config, functions](std::span<std::byte> staging) -> OpenedStore {
@@ -279,11 +279,6 @@ std::unique_ptr<StagedBackend> make_nixl_backend(const NixlConfig& config, const
       return {nullptr, "NIXL's plugin POSIX can't be used."};
     };
   }
-  staged.timeout = config.timeout;
-  staged.back_off = config.back_off;
-  staged.bytes_in_flight = config.bytes_in_flight;
-  staged.seal = config.seal;
-  staged.now = config.now;
   return std::make_unique<StagedBackend>(std::move(staged), form);
 }
 

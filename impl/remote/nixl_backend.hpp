@@ -20,15 +20,10 @@
 
 namespace kvtwin {
 
-struct NixlConfig {
+struct NixlConfig : StagedTerms {
   std::filesystem::path folder;  // of files; empty = S3
   S3Account s3;
   std::string library;  // place for load_nixl
-  TimeNs timeout = kNsPerSecond;
-  BackOffTimes back_off;
-  Bytes bytes_in_flight = Bytes{4} << 20;
-  const PageSeal* seal = nullptr;
-  std::function<TimeNs()> now;  // for tests: the clock of back-offs
 };
 
 // Parses "nixl+posix:///folder[?library=...]" or

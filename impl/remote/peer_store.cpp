@@ -381,17 +381,13 @@ std::unique_ptr<StagedBackend> make_peer_store(const PeerStoreConfig& config, st
       [&] { return std::make_shared<PeerStore>(config, value_bytes, processes, at_once); }, config.exchange);
   KV_CHECK(all.size() == processes, "each process has a description");
   if (const std::string error = store->meet(all); !error.empty()) throw std::runtime_error(error);
-  StagedConfig staged;
+  StagedConfig staged{config};
   staged.open = [store = store](std::span<std::byte>) -> OpenedStore {
     return {std::make_unique<SharedStore>(store), ""};
   };
   // A call has up to three transfers with each process: tags, values, tags.
   staged.timeout = config.timeout * static_cast<TimeNs>(3 * processes);
-  staged.back_off = config.back_off;
-  staged.bytes_in_flight = config.bytes_in_flight;
   staged.keys_per_look_up = kSetsAtOnce;
-  staged.seal = config.seal;
-  staged.now = config.now;
   return std::make_unique<StagedBackend>(std::move(staged), form);
 }
 

@@ -27,16 +27,12 @@
 
 namespace kvtwin {
 
-struct PeerStoreConfig {
-  std::string name;               // of this process; no two processes of the pool have the same one
-  std::string library;            // place for load_nixl
-  std::string transports;         // for UCX_TLS, for example "tcp,self"; empty: UCX chooses
-  Pages pages = 0;                // values that this process lends memory for; rounded up to whole sets
-  TimeNs timeout = kNsPerSecond;  // of each transfer
-  BackOffTimes back_off;
-  Bytes bytes_in_flight = Bytes{4} << 20;
-  const PageSeal* seal = nullptr;
-  std::function<TimeNs()> now;  // for tests: the clock of back-offs
+// `timeout`: of each transfer.
+struct PeerStoreConfig : StagedTerms {
+  std::string name;        // of this process; no two processes of the pool have the same one
+  std::string library;     // place for load_nixl
+  std::string transports;  // for UCX_TLS, for example "tcp,self"; empty: UCX chooses
+  Pages pages = 0;         // values that this process lends memory for; rounded up to whole sets
   // For tests: receives the lent memory, 16 bytes of tag and one value per place, before anyone uses it. May be empty.
   std::function<void(std::span<std::byte> tags, std::span<std::byte> values)> lends;
 

@@ -10,6 +10,7 @@
 #include <deque>
 #include <optional>
 
+#include "impl/remote/batched_look_ups.hpp"
 #include "impl/remote/redis_connection.hpp"
 #include "impl/remote/remote_name.hpp"
 #include "policy/base/byte_order.hpp"
@@ -200,26 +201,11 @@ std::vector<RedisPage> RedisBackend::find_first(const PageKey& space, std::span<
 }
 
 LookedUp RedisBackend::look_up(const PageKey& space, std::span<const PageKey> keys) {
-  LookedUp found;
-  while (found.pages < keys.size()) {
-    for (const RedisPage& page : find_first(space, keys.subspan(found.pages))) {
-      if (page.cause != Cause::none) return {found.pages, page.cause};
-      ++found.pages;
-    }
-  }
-  return found;
+  return look_up_in_batches(keys, [&](std::span<const PageKey> rest) { return find_first(space, rest); });
 }
 
 Cause RedisBackend::find(const PageKey& space, std::span<const PageKey> keys, std::vector<bool>& there) {
-  there.clear();
-  Cause unknown = Cause::none;
-  while (there.size() < keys.size()) {
-    for (const RedisPage& page : find_first(space, keys.subspan(there.size()))) {
-      there.push_back(page.cause == Cause::none);
-      if (page.cause != Cause::missing && unknown == Cause::none) unknown = page.cause;
-    }
-  }
-  return unknown;
+  return find_in_batches(keys, there, [&](std::span<const PageKey> rest) { return find_first(space, rest); });
 }
 
 // The reply to GETRANGE, which limits the cost of a value of any length. An empty reply means no value, or an empty

@@ -33,15 +33,23 @@ Opened open_redis(const RemoteTerms& terms, const PageForm& form) {
 Opened open_redis(const RemoteTerms&, const PageForm&) { return "This build is without Redis (KVTWIN_REDIS=OFF)."; }
 #endif
 
+template <typename Config>
+Config under(const RemoteTerms& terms, Config config) {
+  config.seal = terms.seal;
+  if (terms.timeout != 0) config.timeout = terms.timeout;
+  return config;
+}
+
+RemoteBackend with_check(std::unique_ptr<StagedBackend> backend) {
+  StagedBackend& staged = *backend;
+  return {std::move(backend), [&staged] { return staged.check(); }};
+}
+
 Opened open_mooncake_url(const RemoteTerms& terms, const PageForm& form) {
   auto parsed = parse_mooncake_url(terms.url);
   if (auto* wrong = std::get_if<std::string>(&parsed)) return std::move(*wrong);
   auto config = std::get<MooncakeConfig>(std::move(parsed));
-  config.seal = terms.seal;
-  if (terms.timeout != 0) config.timeout = terms.timeout;
-  std::unique_ptr<StagedBackend> backend = make_mooncake_backend(config, form);
-  StagedBackend& staged = *backend;
-  return RemoteBackend{std::move(backend), [&staged] { return staged.check(); }};
+  return with_check(make_mooncake_backend(under(terms, config), form));
 }
 
 Opened open_nixl_url(const RemoteTerms& terms, const PageForm& form) {
@@ -55,11 +63,7 @@ Opened open_nixl_url(const RemoteTerms& terms, const PageForm& form) {
     return "The keys of an S3 bucket are in the environment variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (in "
            "the C and Python interfaces: the password \"ACCESS_KEY:SECRET_KEY\").";
   }
-  config.seal = terms.seal;
-  if (terms.timeout != 0) config.timeout = terms.timeout;
-  std::unique_ptr<StagedBackend> backend = make_nixl_backend(config, form);
-  StagedBackend& staged = *backend;
-  return RemoteBackend{std::move(backend), [&staged] { return staged.check(); }};
+  return with_check(make_nixl_backend(under(terms, config), form));
 }
 
 Opened open_peer_url(const RemoteTerms& terms, const PageForm& form) {
@@ -73,11 +77,7 @@ Opened open_peer_url(const RemoteTerms& terms, const PageForm& form) {
   config.name = terms.pool->name;
   config.pages = terms.pool->pages;
   config.exchange = terms.pool->exchange;
-  config.seal = terms.seal;
-  if (terms.timeout != 0) config.timeout = terms.timeout;
-  std::unique_ptr<StagedBackend> backend = make_peer_store(config, terms.pool->processes, form);
-  StagedBackend& staged = *backend;
-  return RemoteBackend{std::move(backend), [&staged] { return staged.check(); }};
+  return with_check(make_peer_store(under(terms, config), terms.pool->processes, form));
 }
 
 Opened open_library_url(const RemoteTerms& terms, const PageForm& form) {
@@ -85,12 +85,8 @@ Opened open_library_url(const RemoteTerms& terms, const PageForm& form) {
   if (auto* wrong = std::get_if<std::string>(&parsed)) return std::move(*wrong);
   auto config = std::get<StoreLibraryConfig>(std::move(parsed));
   config.password = terms.password;
-  config.pool = terms.kind;
-  config.seal = terms.seal;
-  if (terms.timeout != 0) config.timeout = terms.timeout;
-  std::unique_ptr<StagedBackend> backend = make_library_backend(config, form);
-  StagedBackend& staged = *backend;
-  return RemoteBackend{std::move(backend), [&staged] { return staged.check(); }};
+  config.pool = terms.pool_name;
+  return with_check(make_library_backend(under(terms, config), form));
 }
 
 }  // namespace

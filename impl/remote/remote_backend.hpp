@@ -29,7 +29,7 @@ struct RemoteTerms {
   TimeNs timeout = 0;                   // 0 = the back end's default
   const PageSeal* seal = nullptr;       // outlives the back end
   std::optional<PoolMember> pool = {};  // nothing: there is no such pool here
-  std::string kind = {};                // of library: the name of the pool of KV; empty = pages
+  std::string pool_name = {};           // of library: the name of the pool of KV; empty = pages
 };
 
 struct RemoteBackend {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "impl/remote/batched_look_ups.hpp"
 #include "impl/remote/call_thread.hpp"
 #include "impl/remote/remote_name.hpp"
 #include "policy/base/check.hpp"
@@ -321,26 +322,11 @@ std::vector<StagedPage> StagedBackend::State::find_first(const PageKey& space, s
 }
 
 LookedUp StagedBackend::look_up(const PageKey& space, std::span<const PageKey> keys) {
-  LookedUp found;
-  while (found.pages < keys.size()) {
-    for (const StagedPage& page : state_->find_first(space, keys.subspan(found.pages))) {
-      if (page.cause != Cause::none) return {found.pages, page.cause};
-      ++found.pages;
-    }
-  }
-  return found;
+  return look_up_in_batches(keys, [&](std::span<const PageKey> rest) { return state_->find_first(space, rest); });
 }
 
 Cause StagedBackend::find(const PageKey& space, std::span<const PageKey> keys, std::vector<bool>& there) {
-  there.clear();
-  Cause unknown = Cause::none;
-  while (there.size() < keys.size()) {
-    for (const StagedPage& page : state_->find_first(space, keys.subspan(there.size()))) {
-      there.push_back(page.cause == Cause::none);
-      if (page.cause != Cause::missing && unknown == Cause::none) unknown = page.cause;
-    }
-  }
-  return unknown;
+  return find_in_batches(keys, there, [&](std::span<const PageKey> rest) { return state_->find_first(space, rest); });
 }
 
 void StagedBackend::read(PageWork& work) {

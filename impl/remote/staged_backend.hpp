@@ -62,17 +62,21 @@ struct OpenedStore {
   std::string error;
 };
 
-struct StagedConfig {
+// What all such stores have in common.
+struct StagedTerms {
+  TimeNs timeout = kNsPerSecond;            // of opening and of each batch
+  TimeNs close_timeout = 5 * kNsPerSecond;  // of closing, which may take longer: Mooncake's client takes a second
+  BackOffTimes back_off = {};
+  Bytes bytes_in_flight = Bytes{4} << 20;  // of gets, and of sets; at least one page is allowed
+  const PageSeal* seal = nullptr;          // keyed check of all pages; null = check without a secret. Outlives the tier
+  std::function<TimeNs()> now = {};        // for tests: the clock of back-offs
+};
+
+struct StagedConfig : StagedTerms {
   // Opens the store. `staging` outlives the store. Called again after failures, in any thread; need not end in bounded
   // time. Owns all that it uses.
-  std::function<OpenedStore(std::span<std::byte> staging)> open;
-  TimeNs timeout = kNsPerSecond;            // of opening and of each batch
-  TimeNs close_timeout = 5 * kNsPerSecond;  // of closing, which may take longer
-  BackOffTimes back_off;
-  Bytes bytes_in_flight = Bytes{4} << 20;  // of gets, and of sets; at least one page is allowed
-  std::size_t keys_per_look_up = 1024;     // of one call
-  const PageSeal* seal = nullptr;          // keyed check of all pages; null = check without a secret. Outlives the tier
-  std::function<TimeNs()> now;             // for tests: the clock of back-offs
+  std::function<OpenedStore(std::span<std::byte> staging)> open = {};
+  std::size_t keys_per_look_up = 1024;  // of one call
 };
 
 class StagedBackend final : public StorageBackend {

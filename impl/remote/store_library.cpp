@@ -151,16 +151,10 @@ std::variant<StoreLibraryConfig, std::string> parse_library_url(std::string_view
 
 std::unique_ptr<StagedBackend> make_library_backend(const StoreLibraryConfig& config, const PageForm& form) {
   const kvtwin_store_functions* const functions = load_store_library(config.library);
-  StagedConfig staged;
+  StagedConfig staged{config};
   staged.open = [functions, config, bytes = kPageHeaderBytes + form.bytes()](std::span<std::byte>) {
     return open_library(functions, config, bytes);
   };
-  staged.timeout = config.timeout;
-  staged.close_timeout = config.close_timeout;
-  staged.back_off = config.back_off;
-  staged.bytes_in_flight = config.bytes_in_flight;
-  staged.seal = config.seal;
-  staged.now = config.now;
   return std::make_unique<StagedBackend>(std::move(staged), form);
 }
 

@@ -12,17 +12,11 @@
 
 namespace kvtwin {
 
-struct StoreLibraryConfig {
+struct StoreLibraryConfig : StagedTerms {
   std::string library;   // path of the file
   std::string text;      // for the library
   std::string password;  // for the library; empty = none
   std::string pool;      // name of the pool; empty = pages
-  TimeNs timeout = kNsPerSecond;
-  TimeNs close_timeout = 5 * kNsPerSecond;
-  BackOffTimes back_off;
-  Bytes bytes_in_flight = Bytes{4} << 20;
-  const PageSeal* seal = nullptr;
-  std::function<TimeNs()> now;  // for tests: the clock of back-offs
 };
 
 // Parses "library:/path/file.so[?text]". Returns one sentence if the URL is wrong; the sentence does not contain it.

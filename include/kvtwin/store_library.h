@@ -1,8 +1,9 @@
 /* A storage tier of one's own: a shared library that kvtwin loads, without a build of kvtwin.
  *
  *   kvtwin run ... --set tiers.remote.url=library:/path/mine.so?a-text-of-your-own
- *   kvtwin_store_config.location = "library:/path/mine.so?..." with kind "remote"; kvtwin.Store, SGLang and vLLM as
- * well
+ *
+ * In the C interface, the same text is kvtwin_store_config.location of a store of kind "remote". kvtwin.Store of
+ * Python, and kvtwin's storage in SGLang and vLLM, take it too.
  *
  * The library keeps values of one length under names of 32 bytes. What a value means is kvtwin's business: each carries
  * a header with a check, so a value that was lost in part, mixed up or changed is a miss, and is never used. The
@@ -12,8 +13,9 @@
  *                                                        KVTWIN_STORE_LIBRARY_VERSION, open, close, ...};
  *
  * Threads: of one store, kvtwin calls look_up from one thread, get and remove from another, and look_up, put and remove
- * from a third, at the same time: values that a get finds wrong are removed at once. open and close are called when no other call of this store is in progress. Stores may be
- * open at the same time: one for each pool of a model, of each process.
+ * from a third, at the same time: values that a get finds wrong are removed at once. open and close are called when no
+ * other call of this store is in progress. Stores may be open at the same time: one for each pool of a model, of each
+ * process.
  * Time: a call that takes longer than tiers.remote.timeout_s counts as failed. It may go on; its memory stays valid,
  * and until it ends, no further call comes from its thread. kvtwin then uses the store less often, up to every 10 s.
  * Errors: an answer that is no kvtwin_answer counts as KVTWIN_ANSWER_FAILED. Exceptions of C++ end the call.

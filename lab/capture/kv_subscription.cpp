@@ -227,8 +227,10 @@ struct KvSubscription::State {
     ++dropped_queues;
     live.close();
     if (replay != nullptr) replay->close();
-    while (allocated_bytes() > limit && Clock::now() - now < kRemovalPatience)
+    // libzmq frees the queue in a thread of its own, and does not say when.
+    while (allocated_bytes() > limit && Clock::now() - now < kRemovalPatience) {
       std::this_thread::sleep_for(kMemoryPeriod);
+    }
     live.connect();
     if (replay != nullptr) replay->connect();
   }

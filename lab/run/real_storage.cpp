@@ -159,7 +159,7 @@ std::unique_ptr<StorageBackend> open_remote(const OpenTerms& terms) {
   const bool in_bucket = remote.url.starts_with("nixl+obj://");
   remote.password = in_bucket ? terms.secrets.s3_keys : terms.secrets.redis_password;
   remote.seal = terms.seal;
-  remote.kind = terms.part();
+  remote.pool_name = terms.part();
   if (!experiment.text("tiers.remote.tls_ca").empty()) {
     if (!remote.url.starts_with("rediss://")) {
       throw InputError(experiment.where("tiers.remote.tls_ca") + ": is for TLS, and " + where +

@@ -24,7 +24,7 @@ constexpr std::size_t kSortWindow = 512;  // a server with more requests at once
 // Waits at the end of the file for more, until the log is over.
 class GrowingLog::Stream final : public ByteStream {
  public:
-  Stream(int file, const std::atomic<bool>& is_over) : file_(file), is_over_(is_over) {}
+  Stream(int file, GrowingLog& log) : file_(file), log_(log) {}
   ~Stream() override { close(file_); }
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -37,16 +37,21 @@ class GrowingLog::Stream final : public ByteStream {
         throw ByteStreamError(std::string("cannot be read: ") + std::strerror(errno));
       }
       if (was_over) return 0;
-      was_over = is_over_;  // and one more look
-      if (!was_over) std::this_thread::sleep_for(kBetweenLooks);
+      was_over = log_.is_over_after_a_wait();  // and one more look
     }
   }
   double fraction_read() const override { return 0; }
 
  private:
   const int file_;
-  const std::atomic<bool>& is_over_;
+  GrowingLog& log_;
 };
+
+// Another program writes the file, and tells nobody: so it is looked at again and again.
+bool GrowingLog::is_over_after_a_wait() {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, kBetweenLooks, [this] { return is_over_; });
+}
 
 GrowingLog::GrowingLog(const std::string& path, Tokens block_tokens) : block_tokens_(block_tokens) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -57,13 +62,20 @@ GrowingLog::GrowingLog(const std::string& path, Tokens block_tokens) : block_tok
 }
 
 GrowingLog::~GrowingLog() {
-  is_over_ = true;
-  is_dropped_ = true;
+  {
+    const std::scoped_lock lock(mutex_);
+    is_over_ = is_dropped_ = true;
+  }
+  changed_.notify_all();
   thread_.join();
 }
 
 void GrowingLog::end() {
-  is_over_ = true;
+  {
+    const std::scoped_lock lock(mutex_);
+    is_over_ = true;
+  }
+  changed_.notify_all();
   // The reader may wait for take() to make room, so this does not wait for it.
 }
 
@@ -73,21 +85,14 @@ void GrowingLog::run(const std::string& path, int file) {
     TraceOptions options;
     options.block_tokens = block_tokens_;
     options.sort_window = kSortWindow;
-    TraceReader reader(path, std::make_unique<Stream>(file, is_over_), options);
-    for (TraceRequest request; reader.next(request) && !is_dropped_;) {
-      for (;;) {
-        {
-          const std::scoped_lock lock(mutex_);
-          read_block_tokens_ = reader.block_tokens();
-          begin_ = reader.begin();
-          if (waiting_.size() < kMaxWaiting) {
-            waiting_.push_back(std::move(request));
-            break;
-          }
-        }
-        if (is_dropped_) break;
-        std::this_thread::sleep_for(kBetweenLooks);
-      }
+    TraceReader reader(path, std::make_unique<Stream>(file, *this), options);
+    for (TraceRequest request; reader.next(request);) {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return is_dropped_ || waiting_.size() < kMaxWaiting; });
+      if (is_dropped_) break;
+      read_block_tokens_ = reader.block_tokens();
+      begin_ = reader.begin();
+      waiting_.push_back(std::move(request));
     }
   } catch (const std::exception& error) {
     fault = error.what();
@@ -103,6 +108,7 @@ GrowingLog::Read GrowingLog::take() {
   read.begin = begin_;
   read.requests.assign(std::move_iterator(waiting_.begin()), std::move_iterator(waiting_.end()));
   waiting_.clear();
+  changed_.notify_all();
   read.fault = fault_;
   return read;
 }

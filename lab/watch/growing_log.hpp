@@ -1,7 +1,7 @@
 // The requests of a log that its server goes on writing.
 #pragma once
 
-#include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -40,15 +40,18 @@ class GrowingLog {
 
  private:
   class Stream;
+  // Waits until the next look at the file is due, or the log is over.
+  bool is_over_after_a_wait();
   void run(const std::string& path, int file);
 
   const Tokens block_tokens_;
-  std::mutex mutex_;  // of all below but is_over_
+  std::mutex mutex_;  // of all below
+  std::condition_variable changed_;
   std::deque<TraceRequest> waiting_;
   Tokens read_block_tokens_ = 0;
   TimeNs begin_ = 0;
   std::string fault_;
-  std::atomic<bool> is_over_ = false, is_dropped_ = false;
+  bool is_over_ = false, is_dropped_ = false;
   std::thread thread_;
 };
 

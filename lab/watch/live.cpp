@@ -337,6 +337,7 @@ class LiveWatch {
         log_told_[i] = true;
       }
     }
+    // Several logs may have more, and a signal handler, which sets `stop_`, can wake nobody.
     if (!any && !all_ended) std::this_thread::sleep_for(kPoll);
     return all_ended && !any;
   }

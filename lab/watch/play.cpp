@@ -29,6 +29,7 @@ class Pace {
       const auto left = due - (Clock::now() - begin_);
       if (stop_ || left.count() <= 0) return;
       session.refresh();
+      // The time itself is what is waited for, in pieces: a signal handler, which sets `stop_`, can wake nobody.
       std::this_thread::sleep_for(std::min<std::chrono::duration<double>>(left, kLongestWait));
     }
   }

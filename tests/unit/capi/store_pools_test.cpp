@@ -17,6 +17,7 @@
 #include "tests/folder.hpp"
 #include "tests/redis_server.hpp"
 #include "tests/splitmix.hpp"
+#include "tests/unit/capi/opened_store.hpp"
 
 namespace kvtwin::test {
 namespace {
@@ -46,35 +47,6 @@ kvtwin_store_config config_of(const char* kind, const std::string& location, con
   config.pool_count = pools.size();
   config.capacity_bytes = std::strcmp(kind, "remote") == 0 ? 0 : Bytes{8} << 20;
   return config;
-}
-
-struct Closer {
-  void operator()(kvtwin_store* store) const { kvtwin_store_close(store); }
-};
-using Store = std::unique_ptr<kvtwin_store, Closer>;
-
-Store opened(const kvtwin_store_config& config) {
-  kvtwin_store* store = nullptr;
-  char text[512] = "";
-  EXPECT_EQ(kvtwin_store_open(&config, &store, {text, sizeof text}), KVTWIN_OK) << text;
-  return Store(store);
-}
-
-std::string refusal(const kvtwin_store_config& config) {
-  kvtwin_store* store = nullptr;
-  char text[512] = "";
-  EXPECT_EQ(kvtwin_store_open(&config, &store, {text, sizeof text}), KVTWIN_BAD_ARGUMENT);
-  EXPECT_EQ(store, nullptr);
-  return text;
-}
-
-kvtwin_key key_of(std::uint64_t number) {
-  kvtwin_key key;
-  for (std::size_t i = 0; i < 4; ++i) {
-    const std::uint64_t word = mix(number * 4 + i);
-    std::memcpy(key.bytes + 8 * i, &word, 8);
-  }
-  return key;
 }
 
 std::vector<kvtwin_key> keys_of(std::uint64_t first, std::size_t count) {

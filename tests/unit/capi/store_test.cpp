@@ -21,6 +21,7 @@
 #include "tests/folder.hpp"
 #include "tests/redis_server.hpp"
 #include "tests/splitmix.hpp"
+#include "tests/unit/capi/opened_store.hpp"
 
 namespace {
 thread_local std::size_t max_allocation = ~std::size_t{0};  // larger ones fail on this thread
@@ -53,36 +54,6 @@ kvtwin_store_config config_of(const char* kind, const std::string& location) {
   config.capacity_pages = std::strcmp(kind, "remote") == 0 ? 0 : 64;
   config.timeout_ms = 60'000;  // the machine may be busy
   return config;
-}
-
-struct Closer {
-  void operator()(kvtwin_store* store) const { kvtwin_store_close(store); }
-};
-using Store = std::unique_ptr<kvtwin_store, Closer>;
-
-Store opened(const kvtwin_store_config& config) {
-  kvtwin_store* store = nullptr;
-  char text[512] = "";
-  EXPECT_EQ(kvtwin_store_open(&config, &store, {text, sizeof text}), KVTWIN_OK) << text;
-  EXPECT_NE(store, nullptr);
-  return Store(store);
-}
-
-std::string refusal(const kvtwin_store_config& config, kvtwin_status expected = KVTWIN_BAD_ARGUMENT) {
-  kvtwin_store* store = nullptr;
-  char text[512] = "";
-  EXPECT_EQ(kvtwin_store_open(&config, &store, {text, sizeof text}), expected);
-  EXPECT_EQ(store, nullptr);
-  return text;
-}
-
-kvtwin_key key_of(std::uint64_t number) {
-  kvtwin_key key;
-  for (std::size_t i = 0; i < 4; ++i) {
-    const std::uint64_t word = mix(number * 4 + i);
-    std::memcpy(key.bytes + 8 * i, &word, 8);
-  }
-  return key;
 }
 
 // Memory of pages, each in pieces that do not lie beside each other.
