@@ -52,14 +52,7 @@ inline Settings settings_of(const HybridKind& kind, const Folder& folder) {
 // Conversations that are larger than L1.
 inline Settings hybrid_work(const Folder& folder, const HybridKind& kind, std::uint64_t seed,
                             std::uint64_t requests = 80) {
-  const Conversations c{.requests = requests,
-                        .block_tokens = 16,
-                        .first_blocks = 8,
-                        .growth_blocks = 3,
-                        .live = 12,
-                        .output = 20,
-                        .gap_ms = 2};
-  return conversations(c, seed).save(folder) +
+  return conversations(busy_conversations(requests), seed).save(folder) +
          Settings{"cache.page_tokens=16",        "tiers.device.tokens=2400", "tiers.host.tokens=9600",
                   "scheduler.chunk_tokens=96",   "workload.time_scale=1",    "scheduler.max_running=4",
                   "cache.load_back_min_tokens=4"} +

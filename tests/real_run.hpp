@@ -23,6 +23,17 @@ inline Settings small_model(const Folder& folder) {
   return {"model.config=" + (folder / "config.json")};
 }
 
+// Conversations that are larger than the L1 and L2 of these tests.
+inline Conversations busy_conversations(std::uint64_t requests) {
+  return {.requests = requests,
+          .block_tokens = 16,
+          .first_blocks = 8,
+          .growth_blocks = 3,
+          .live = 12,
+          .output = 20,
+          .gap_ms = 2};
+}
+
 inline std::vector<std::string> run_arguments(const Folder& folder, const Settings& settings,
                                               const std::string& out = "run",
                                               const std::vector<std::string>& more = {}) {

@@ -10,9 +10,6 @@ called as SGLang's threads call them. `write + sync` includes the time until the
 import argparse
 import os
 import resource
-import shutil
-import statistics
-import sys
 import time
 from pathlib import Path
 
@@ -102,24 +99,7 @@ def main():
     print(f"| object | back end | write GB/s | write + sync | read GB/s | CPU ms an object, write | read | longest batch ms, write | read |\n"
           f"|{'---|' * 9}")
     for name in [*WINDOWS, *STATES]:
-        rounds = {backend.__name__: [] for backend in backends}
-        for number in range(options.rounds):
-            for backend in backends:
-                folder = options.folder / f"{backend.__name__}-{number}"
-                folder.mkdir(parents=True)
-                try:
-                    figures, dropped = measure(*backend(folder), name, options.megabytes)
-                finally:
-                    shutil.rmtree(folder)
-                rounds[backend.__name__].append(figures)
-                if not dropped:
-                    print("hybrid_speed.py: the page cache could not be dropped; reads may come from memory", file=sys.stderr)
-        for backend, results in rounds.items():
-            cells = [statistics.median(result[key] for result in results) for key in ("write", "write + sync", "read")]
-            used = [statistics.median(result[key] for result in results) for key in ("write cpu", "read cpu")]
-            longest = [max(result[key] for result in results) for key in ("write longest", "read longest")]
-            print(f"| {name} | {backend} | " + " | ".join([*(f"{c:.2f}" for c in cells), *(f"{c:.2f}" for c in used),
-                                                            *(f"{c:.0f}" for c in longest)]) + " |", flush=True)
+        storage_speed.in_turn(name, backends, options, measure, (name, options.megabytes), cpu_digits=2)
 
 
 if __name__ == "__main__":

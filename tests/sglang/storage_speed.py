@@ -116,27 +116,37 @@ def main():
     print(f"| page | back end | write GB/s | write + sync | read GB/s | CPU us a page, write | read | longest batch ms, write | read |\n"
           f"|{'---|' * 9}")
     for name, shape in PAGES.items():
-        rounds = {backend.__name__: [] for backend in backends}
-        for number in range(options.rounds):
-            for backend in backends:
-                folder = options.folder / f"{backend.__name__}-{number}"
-                folder.mkdir(parents=True)
-                try:
-                    figures, dropped = measure(*backend(folder), shape, options.layout, options.megabytes)
-                except ImportError as error:
-                    print(f"storage_speed.py: {backend.__name__} is not run: {error}", file=sys.stderr)
-                    continue
-                finally:
-                    shutil.rmtree(folder)
-                rounds[backend.__name__].append(figures)
-                if not dropped:
-                    print("storage_speed.py: the page cache could not be dropped; reads may come from memory", file=sys.stderr)
-        for backend, results in rounds.items():
-            if results:
-                cells = [statistics.median(result[key] for result in results) for key in ("write", "write + sync", "read")]
-                cpu = [statistics.median(result[key] for result in results) for key in ("write cpu", "read cpu")]
-                longest = [max(result[key] for result in results) for key in ("write longest", "read longest")]
-                print(f"| {name} | {backend} | " + " | ".join([*(f"{c:.2f}" for c in cells), *(f"{c:.0f}" for c in cpu + longest)]) + " |")
+        in_turn(name, backends, options, measure, (shape, options.layout, options.megabytes), cpu_digits=0)
+
+
+def in_turn(name, backends, options, measure_one, settings, cpu_digits):
+    """Runs the back ends in turn, options.rounds times, each in a new folder, and prints a row for each: medians, and the longest batch.
+
+    measure_one(what a back end returns for the folder, settings) returns figures by name, and whether the page cache was dropped. A
+    back end whose package is not there is named, and has no row.
+    """
+    rounds = {backend.__name__: [] for backend in backends}
+    for number in range(options.rounds):
+        for backend in backends:
+            folder = options.folder / f"{backend.__name__}-{number}"
+            folder.mkdir(parents=True)
+            try:
+                figures, dropped = measure_one(*backend(folder), *settings)
+            except ImportError as error:
+                print(f"{Path(sys.argv[0]).name}: {backend.__name__} is not run: {error}", file=sys.stderr)
+                continue
+            finally:
+                shutil.rmtree(folder)
+            rounds[backend.__name__].append(figures)
+            if not dropped:
+                print(f"{Path(sys.argv[0]).name}: the page cache could not be dropped; reads may come from memory", file=sys.stderr)
+    for backend, results in rounds.items():
+        if results:
+            cells = [statistics.median(result[key] for result in results) for key in ("write", "write + sync", "read")]
+            cpu = [statistics.median(result[key] for result in results) for key in ("write cpu", "read cpu")]
+            longest = [max(result[key] for result in results) for key in ("write longest", "read longest")]
+            print(f"| {name} | {backend} | " + " | ".join([*(f"{c:.2f}" for c in cells), *(f"{c:.{cpu_digits}f}" for c in cpu),
+                                                            *(f"{c:.0f}" for c in longest)]) + " |", flush=True)
 
 
 if __name__ == "__main__":

@@ -23,16 +23,8 @@ Settings drafted(const Folder& folder, const std::string& kind, bool restore = t
 
 class RealDraft : public testing::Test {
  protected:
-  // Conversations that are larger than L1 and L2.
   Settings work(std::uint64_t seed, const std::string& tier) {
-    const Conversations c{.requests = 80,
-                          .block_tokens = 16,
-                          .first_blocks = 8,
-                          .growth_blocks = 3,
-                          .live = 12,
-                          .output = 20,
-                          .gap_ms = 2};
-    return small_model(folder_) + conversations(c, seed).save(folder_) +
+    return small_model(folder_) + conversations(busy_conversations(80), seed).save(folder_) +
            Settings{"cache.page_tokens=16",
                     "cache.prefetch_min_tokens=16",
                     "cache.prefetch_policy=wait_complete",

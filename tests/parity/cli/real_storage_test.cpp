@@ -23,15 +23,7 @@ class RealStorage : public testing::Test {
  protected:
   // Conversations. L1 holds some turns, L2 about as many, and the folder a part of the rest.
   Settings work(std::uint64_t seed) {
-    Conversations c;
-    c.requests = 120;
-    c.block_tokens = 16;
-    c.first_blocks = 8;
-    c.growth_blocks = 3;
-    c.live = 12;
-    c.output = 20;
-    c.gap_ms = 2;
-    return small_model(folder_) + conversations(c, seed).save(folder_) +
+    return small_model(folder_) + conversations(busy_conversations(120), seed).save(folder_) +
            Settings{"cache.page_tokens=16",   "cache.prefetch_min_tokens=16", "tiers.device.tokens=1600",
                     "tiers.host.tokens=1600", "workload.time_scale=1",        "scheduler.max_running=4"};
   }

@@ -9,9 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "sim/bounds/hitrate.hpp"
 #include "tests/trace_files.hpp"
-#include "traces/paging.hpp"
+#include "tests/unit/lab/hit_rates.hpp"
 #include "traces/trace.hpp"
 
 namespace kvtwin {
@@ -53,24 +52,11 @@ Counted count(TraceSource& trace, StackDistances& stack) {
   return counted;
 }
 
-std::vector<HitRate> replayed(const std::string& path, const std::vector<Pages>& capacities) {
-  TraceReader reader(path);
-  TraceInputOptions options;
-  options.page_tokens = reader.block_tokens();
-  options.last_page = LastPage::partial;
-  TraceInputSource source(reader, options);
-  HitRateConfig config;
-  config.evictions = {"lru"};
-  config.capacities = capacities;
-  config.block_tokens = reader.block_tokens();
-  return replay_hit_rates(source, config);
-}
-
 void expect_equal_to_replays(const std::string& path, std::size_t max_blocks, const std::vector<Pages>& capacities) {
   TraceReader reader(path);
   StackDistances stack(max_blocks);
   const Counted counted = count(reader, stack);
-  for (const HitRate& one : replayed(path, capacities)) {
+  for (const HitRate& one : test::hit_rates(path, capacities)) {
     EXPECT_EQ(counted.looked_up, one.lookup_blocks);
     EXPECT_EQ(counted.within(one.capacity_blocks), one.hit_blocks) << one.capacity_blocks << " blocks of " << path;
   }

@@ -12,10 +12,9 @@
 #include "lab/watch/watch_advice.hpp"
 #include "lab/watch/watch_run.hpp"
 #include "lab/watch/watch_text.hpp"
-#include "sim/bounds/hitrate.hpp"
 #include "tests/program.hpp"
 #include "tests/trace_files.hpp"
-#include "traces/paging.hpp"
+#include "tests/unit/lab/hit_rates.hpp"
 
 namespace kvtwin {
 namespace {
@@ -34,20 +33,6 @@ WatchResult played(const WatchArguments& arguments, const WatchOutput& output = 
   return play_recordings(arguments, stop, output, {});
 }
 
-std::vector<HitRate> hit_rates(const std::string& path, const std::vector<Pages>& capacities,
-                               const std::vector<std::string>& evictions) {
-  TraceReader reader(path);
-  TraceInputOptions options;
-  options.page_tokens = reader.block_tokens();
-  options.last_page = LastPage::partial;
-  TraceInputSource source(reader, options);
-  HitRateConfig config;
-  config.evictions = evictions;
-  config.capacities = capacities;
-  config.block_tokens = reader.block_tokens();
-  return replay_hit_rates(source, config);
-}
-
 const Json* size_of(const Json& sizes, std::uint64_t blocks) {
   for (const Json& one : sizes) {
     if (one.at("blocks").get<std::uint64_t>() == blocks) return &one;
@@ -58,7 +43,7 @@ const Json* size_of(const Json& sizes, std::uint64_t blocks) {
 void expect_equal_to_hitrate(const std::string& path, std::uint64_t device) {
   const WatchResult result = played(arguments_for(path, device));
   const std::vector<Pages> sizes{device / 4, device / 2, device, 2 * device, 4 * device, 8 * device};
-  for (const HitRate& one : hit_rates(path, sizes, {"lru"})) {
+  for (const HitRate& one : test::hit_rates(path, sizes, {"lru"})) {
     const Json* const row = size_of(result.json.at("sizes"), one.capacity_blocks);
     ASSERT_NE(row, nullptr) << one.capacity_blocks;
     EXPECT_EQ(row->at("hit_blocks").get<std::uint64_t>(), one.hit_blocks);
@@ -75,7 +60,7 @@ TEST(Watch, EqualsHitrateToTheBlock) {
 
 TEST(Watch, TheBestOfAWholeWindowIsTheBoundOfHitrate) {
   const WatchResult result = played(arguments_for(vllm_events(), 100));
-  for (const HitRate& one : hit_rates(vllm_events(), {50, 100, 200}, {"opt"})) {
+  for (const HitRate& one : test::hit_rates(vllm_events(), {50, 100, 200}, {"opt"})) {
     const Json& row = *size_of(result.json.at("sizes"), one.capacity_blocks);
     EXPECT_DOUBLE_EQ(row.at("best_in_windows").get<double>(), one.block_hit_ratio);
     EXPECT_DOUBLE_EQ(row.at("lru_in_windows").get<double>(), row.at("block_hit_ratio").get<double>());
