@@ -470,7 +470,8 @@ std::uint32_t BlockGroups::wanted_to_load(const Hit& hit, Tokens to) const {
     const std::size_t end = to / block_tokens(group), skipped = skipped_tokens(group, to) / block_tokens(group);
     const std::size_t held = hit.blocks[at].size(), first = std::max(held, skipped);
     all += static_cast<std::uint32_t>(end > first ? end - first : 0);
-    for (std::size_t block = std::min(held, skipped); block < held; ++block) {
+    const std::size_t used = group.closure == Closure::point ? 0 : std::min(held, skipped);
+    for (std::size_t block = used; block < held; ++block) {
       const BlockId id = hit.blocks[at][block];
       if (id != kNoBlock && is_free(id)) ++all;
     }

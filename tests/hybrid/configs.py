@@ -157,6 +157,14 @@ def traffic_of(name, seed):
     return "agents" if agents else "chats"
 
 
+def unit_of(config):
+    """The tokens up to a multiple of which the prompts are equal. kvtwin finds vLLM's blocks by the page that they end in, the
+    least common multiple of all blocks; if a page has several blocks of a group, vLLM also finds those in front of the place
+    where two prompts part."""
+    heads = config.get("heads", 1), config.get("window_heads", config.get("heads", 1))
+    return 1 if heads[0] == heads[1] else config.get("block", 16) * max(heads) // min(heads)
+
+
 def with_room(config, percent):
     """The configuration with pools of `percent` % of its sizes, in whole pages. kvtwin refuses a window pool on the device
     that is smaller than the windows of two requests (EngineConfig::least_slots), so the pool has at least these."""

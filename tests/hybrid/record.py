@@ -85,7 +85,8 @@ def record(engine, name, seed, options):
     config = configs.with_room(configs.config_of(name, seed), options.room)
     traffic = options.traffic or configs.traffic_of(name, seed)
     for running, longest in smaller_limits(configs.most_running(config)):
-        made = sequences.sequence(traffic, seed, options.operations, config.get("page", 16), running, longest)
+        made = sequences.sequence(traffic, seed, options.operations, config.get("page", 16), running, longest,
+                                  configs.unit_of(config))
         try:
             lines = run(engine.server(config), made)
         except engine.does_not_fit:

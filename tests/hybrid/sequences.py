@@ -122,9 +122,22 @@ class Agents:
 TRAFFIC = {"chats": Chats, "agents": Agents}
 
 
-def sequence(traffic, seed, operations, page, running=3, longest=3000):
+def rounded(segments, unit):
+    return [[number, -(-count // unit) * unit] for number, count in segments]
+
+
+def with_whole_units(operation, unit):
+    """The operation with segments, and tokens that an answer leaves, of whole units: so prompts are equal up to a multiple
+    of `unit` tokens."""
+    if operation["op"] == "start":
+        return {**operation, "prompt": rounded(operation["prompt"], unit)}
+    number, count = operation["answer"]
+    return {**operation, "answer": [number, rounded([[number, count - 1]], unit)[0][1] + 1]}
+
+
+def sequence(traffic, seed, operations, page, running=3, longest=3000, unit=1):
     """The operations, an even number of them. At most `running` requests run at a time; no prompt is longer than `longest`
-    tokens, at least 200."""
+    tokens, at least 200, before it has whole units."""
     rnd, fresh = random.Random(seed), itertools.count(1)
     source = TRAFFIC[traffic](rnd, fresh, page, longest)
     active, lines, ids = [], [], itertools.count()
@@ -140,7 +153,7 @@ def sequence(traffic, seed, operations, page, running=3, longest=3000):
         active.append((lines[-1]["id"], about, prompt))
     while active:
         lines.append(finish(active, source, rnd, fresh))
-    return lines
+    return [with_whole_units(line, unit) for line in lines]
 
 
 def finish(active, source, rnd, fresh):

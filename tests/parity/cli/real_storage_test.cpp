@@ -35,7 +35,7 @@ class RealStorage : public testing::Test {
   }
 
   Simulated serve(const Settings& settings, const std::string& out) {
-    const Simulated real = run_for_real(folder_, settings, out);
+    Simulated real = run_for_real(folder_, settings, out);
     EXPECT_EQ(real.report.at("real").at("verified").at("wrong_reads"), 0);
     EXPECT_EQ(real.requests("failed") + real.requests("rejected"), 0U);
     for (const Json& lane : real.report.at("lanes")) EXPECT_LE(lane.at("busy_fraction"), 1) << lane;

@@ -56,6 +56,20 @@ TEST(BlockGroups, RetentionKeepsFurtherWindows) {
   EXPECT_EQ(serve(every_16, keys_of_pages({{1, 10}, {3, 5}})), 8U) << "32 tokens, the last multiple of 16";
 }
 
+// As vLLM counts it: the state that the hit continues from, although the load brings a later one.
+TEST(BlockGroups, ALoadWantsTheStateOfTheHitToo) {
+  BlockGroups groups({200, {{Closure::path, 0, 1}, {Closure::point, 0, 1}}, {}}, kPage);
+  const std::vector<PageKey> keys = keys_of_pages({{1, 5}});
+  BlockTables request;
+  groups.enter(request, {.blocks = {{}, {}}}, 5 * kPage + 1);
+  EXPECT_TRUE(groups.allocate(request, 0, 5 * kPage));  // a pass ends where a state is kept
+  groups.publish(request, keys, 5 * kPage);
+  groups.leave(request);
+  const BlockGroups::Hit hit = groups.find(keys, 5 * kPage);
+  ASSERT_EQ(hit.tokens, 5 * kPage);
+  EXPECT_EQ(groups.wanted_to_load(hit, 9 * kPage), (5U + 4U) + (1U + 1U)) << "of the path, and states";
+}
+
 // What a request took first was used least recently, whatever its kind.
 TEST(BlockGroups, AllKindsShareOneQueue) {
   BlockGroups groups({1 + 2 * 8 + 4, {{Closure::path, 0, 1}, {Closure::tail, 8, 1}}, Tokens{0}}, kPage);
