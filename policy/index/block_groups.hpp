@@ -110,8 +110,8 @@ class BlockGroups {
     std::size_t at = 0;  // in the group's table
     BlockId block = kNoBlock;
   };
-  // Returns the free blocks that a load of the tokens up to `to` takes, behind the hit, with those of the hit. As in vLLM,
-  // the state of the hit counts too, although the load brings a later one.
+  // Returns the free blocks that a load of the tokens up to `to` takes, behind the hit, with those of the hit. As in
+  // vLLM, the state of the hit counts too, although the load brings a later one.
   std::uint32_t wanted_to_load(const Hit& hit, Tokens to) const;
   // Takes these blocks for a request that has just entered so, and returns those that are loaded, group by group.
   // Requires: they are free.
