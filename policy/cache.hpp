@@ -186,6 +186,8 @@ class Cache {
   // Like prepare(). If that is not enough, and no write is in flight to wait for, loses pages without a copy. Requires:
   // the device part of the path to `kept` is leased. Loses no page of this path.
   Room make_room(Pages pages, NodeId kept);
+  // Pages whose writes to storage keep requests from being admitted; 0: none do.
+  Pages awaited_writes() const { return storage_.blocks_admission() ? storage_.writing() : 0; }
   // Keeps the clean reserve at its size.
   void keep_reserve() { prepare(reserve_pages_); }
   // Appends `pages` device slots, and evicts as needed. Returns false, and does nothing, if there are too few pages.

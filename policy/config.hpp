@@ -49,6 +49,22 @@ constexpr std::string_view name_of(EvictUnit unit) {
   }
   return "";
 }
+// What happens to pages that a storage tier lacks while the writes in flight hold storage_write_share.
+enum class StorageBacklog : std::uint8_t {
+  drop,      // they are not written
+  throttle,  // a share of the writes is left out, which grows from none at half of the limit to all at the limit
+  wait,      // they stay where they are until they have been written (SGLang)
+  block      // they wait too, and the engine admits no request until the writes hold less
+};
+constexpr std::string_view name_of(StorageBacklog backlog) {
+  switch (backlog) {
+    case StorageBacklog::drop: return "drop";
+    case StorageBacklog::throttle: return "throttle";
+    case StorageBacklog::wait: return "wait";
+    case StorageBacklog::block: return "block";
+  }
+  return "";
+}
 // What prefetch_host_share is a share of: all pages of L2, or those that L2 has more than L1.
 enum class PrefetchShareOf : std::uint8_t { host, host_less_device };
 constexpr std::string_view name_of(PrefetchShareOf of) {
@@ -204,9 +220,9 @@ struct EngineConfig {
   std::uint32_t storage_objects = 1;       // objects that a rank's part of a page is stored as
   std::uint32_t storage_writers = 1;       // ranks that write; 1 for an MLA latent, which is the same on all ranks
   Pages storage_batch_pages = 128;         // limit of one operation
-  // Share of L2 (without L2: of L1), in 1/1024, that writes in flight may hold; a page counts once per tier. Further
-  // writes are dropped.
+  // Share of L2 (without L2: of L1), in 1/1024, that writes in flight may hold; a page counts once per tier.
   std::uint32_t storage_write_share = 512;
+  StorageBacklog storage_backlog = StorageBacklog::drop;  // further writes
   std::uint32_t storage_retries = 0;        // of pages that failed to be stored, before they are given up
   std::string prefetch_policy = "timeout";  // of termination_names()
   TimeoutFrom prefetch_timeout_from = TimeoutFrom::wait;

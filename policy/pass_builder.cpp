@@ -59,6 +59,11 @@ bool Scheduler::Builder::chunk_fits(Tokens budget) {
 
 Tokens Scheduler::Builder::admit(Tokens budget) {
   if (s_.chunked_ != nullptr) return 0;
+  if (const Pages writing = s_.cache_.awaited_writes(); writing > 0 && !s_.waiting_.empty()) {
+    s_.sink_.event({.kind = EventKind::store_awaited, .pages = writing});
+    ++s_.held_;
+    return 0;
+  }
   const Tokens before = budget;
   order_window();
   RequestId youngest = 0;

@@ -193,6 +193,7 @@ inline EngineConfig random_rank_engine(Splitmix& rng, std::uint32_t ranks) {
   e.storage_writers = ranks;
   e.storage_batch_pages = rng.chance(50) ? 128 : rng.between(1, 6);
   e.storage_write_share = rng.chance(50) ? 8192 : 512;
+  e.storage_backlog = static_cast<StorageBacklog>(rng.below(4));
   e.storage_retries = static_cast<std::uint32_t>(rng.below(3));
   e.prefetch_policy = termination_names()[rng.below(3)];
   const auto base = static_cast<TimeNs>(rng.below(3) * 200'000);

@@ -130,6 +130,8 @@ constexpr std::string_view kOfStorage[] = {"model.revision",
                                            "cache.rules.prefetch_recheck",
                                            "cache.storage_batch_pages",
                                            "cache.storage_retries",
+                                           "cache.storage_write_share",
+                                           "cache.storage_backlog",
                                            "cache.offload_backpressure",
                                            "cache.namespace",
                                            "cache.path"};

@@ -534,6 +534,15 @@ std::span<const Key> experiment_keys() {
           "Maximum number of tries of a waiting request's prefetch, including the first one"),
       integer<&EngineConfig::storage_batch_pages>("cache.storage_batch_pages", 1, 1e6,
                                                   "Maximum number of pages per storage operation"),
+      share<&EngineConfig::storage_write_share>(
+          "cache.storage_write_share", 0.5,
+          "Share of the host tier (of the device, without one) that pages on their way to storage may hold; a page "
+          "counts once per storage tier"),
+      choice<&EngineConfig::storage_backlog>(
+          "cache.storage_backlog",
+          "What happens to further pages while writes to storage hold cache.storage_write_share: drop: they are not "
+          "written; throttle: from half of the share on, a growing part is not written; wait: they stay on the host "
+          "until they have been written, as in SGLang; block: they wait, and no request is admitted meanwhile"),
       integer<&EngineConfig::storage_retries>("cache.storage_retries", 0, 1000,
                                               "Retries of pages that a storage tier failed to store"),
       flag("cache.split_kv", false,

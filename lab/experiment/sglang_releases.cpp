@@ -70,6 +70,7 @@ std::vector<CacheRule> sglang_cache_rules(const SglangRelease& release, bool wri
       {"cache.rules.look_ups_refresh", "true", "SGLang makes what a look-up finds recently used"},
       {"cache.rules.count_touches", "insert", "SGLang counts a touch at an insert"},
       {"cache.clean_reserve", "0", "SGLang keeps no clean reserve"},
+      {"cache.storage_backlog", "wait", "SGLang's queue of writes to storage has no limit"},
       {"cache.rules.prefetch_timeout_from", std::string(release.timeout_from),
        "the time limit of a prefetch begins there in " + version},
   };

@@ -129,6 +129,10 @@ void Metrics::on_event(const Event& event) {
     case EventKind::load_declined: loads.declined[name_of(event.reason)] += event.pages; break;
     case EventKind::backup_retried: backups_retried += event.pages; break;
     case EventKind::backup_awaited: ++backups_awaited; break;
+    case EventKind::store_awaited: awaits_since_.emplace(event.engine, event.time); break;
+    case EventKind::admitted:
+      if (const auto since = awaits_since_.extract(event.engine)) stores_awaited_ns += event.time - since.mapped();
+      break;
     case EventKind::evicted: evicted(event); break;
     case EventKind::pass_done:
       // A pass that was cancelled or failed before its first step counts as neither; a mixed pass counts as both.

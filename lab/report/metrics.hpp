@@ -80,6 +80,7 @@ class Metrics final : public Observer, public RequestFigures {
     }
   } prefetches;
   Pages stores_retried = 0;
+  TimeNs stores_awaited_ns = 0;  // time in which writes to storage kept requests from being admitted, of all engines
   struct Shortfall {
     Pages pages = 0;
     TimeNs longest_ns = 0;  // the longest of these operations
@@ -107,6 +108,7 @@ class Metrics final : public Observer, public RequestFigures {
   void count_prefetch(const Event& event);
   void end_prefetch(const Event& event, std::uint64_t& way);
 
+  std::map<std::size_t, TimeNs> awaits_since_;  // by engine
   Observer* next_;
   const CostModel* cost_;
   RequestCounter counter_;

@@ -337,9 +337,15 @@ std::string queue_full(const RefusedWork& of) {
 
 // ---- writes
 
+bool keeps_until_written(const EngineConfig& engine) {
+  return !engine.storage.empty() &&
+         (engine.storage_backlog == StorageBacklog::wait || engine.storage_backlog == StorageBacklog::block);
+}
+
 std::string no_room_for_backup(const RefusedWork& of) {
   return grouped(of.count) + of.of_all() + " page copies to the host" + of.share() +
-         " were dropped, because the host's pages were copies of the device's or in transfers" +
+         " were dropped, because the host's pages were copies of the device's" +
+         (keeps_until_written(of.setup.engine) ? ", in transfers or on their way to storage" : " or in transfers") +
          (of.setup.has_storage() ? ", and a page that is not on the host is not stored either" : "") + ": " +
          host_cure(of.setup, of.history());
 }
@@ -362,18 +368,27 @@ std::string not_written(const RefusedWork& of) {
          " tier, ";
 }
 
+// The tier whose pages are written to storage, as a key.
+std::string write_memory(const EngineConfig& engine) { return engine.host_pages != 0 ? "tiers.host" : "tiers.device"; }
+
+// What writes in flight may hold.
+std::string write_share(const EngineConfig& engine) {
+  return formatted("the share of %.2f of the ", static_cast<double>(engine.storage_write_share) / 1024) +
+         (engine.host_pages != 0 ? "host" : "device");
+}
+
 std::string writes_in_flight(const RefusedWork& of) {
   const EngineConfig& engine = of.setup.engine;
   const double share = static_cast<double>(engine.storage_write_share) / 1024;
   const bool by_host = engine.host_pages != 0;
-  std::string room =
-      "faster writes, or a larger " + std::string(by_host ? "tiers.host" : "tiers.device") + ", drop fewer";
+  std::string room = "faster writes, or a larger " + write_memory(engine) + ", drop fewer";
   if (by_host && of.history() != nullptr && share > 0) {
     const double pages = static_cast<double>(of.history()->pages_of_an_engine() * engine.storage.size());
     room = "tiers.host of " + host_gib(of.setup, std::ceil((pages + 1) / share)) + " an engine has room for all writes";
   }
-  return not_written(of) + formatted("as writes in flight held the share of %.2f of the ", share) +
-         (by_host ? "host" : "device") + " already (cache.storage_write_share): " + room;
+  const bool throttled = engine.storage_backlog == StorageBacklog::throttle;
+  return not_written(of) + "as writes in flight held " + (throttled ? "more than half of " : "") + write_share(engine) +
+         (throttled ? "" : " already") + " (cache.storage_write_share): " + room;
 }
 
 std::string no_room_in_storage(const RefusedWork& of) {
@@ -748,6 +763,20 @@ void hand_overs_failed(const RefusedWork& of, std::vector<Finding>& found) {
        static_cast<double>(figures->failed_writes) >= kMinDroppedShare * static_cast<double>(figures->writes)});
 }
 
+std::optional<Finding> stores_awaited(const Setup& setup, const RunOutcome& outcome) {
+  const TimeNs awaited = outcome.metrics.stores_awaited_ns;
+  if (awaited == 0) return std::nullopt;
+  const auto engines = static_cast<double>(std::max<std::size_t>(1, setup.world.engines));
+  const double share = static_cast<double>(awaited) / engines / static_cast<double>(std::max<TimeNs>(1, outcome.end));
+  return Finding{WarningKind::stores_awaited,
+                 formatted("No request was admitted for %.1f s", static_cast<double>(awaited) / 1e9) +
+                     (setup.world.engines > 1 ? " of all engines together" : "") +
+                     formatted(" (%.0f %% of the time)", 100 * share) + ", while writes to storage held more than " +
+                     write_share(setup.engine) + " (cache.storage_backlog = block): faster writes, or a larger " +
+                     write_memory(setup.engine) + ", let them in; drop writes fewer pages and never waits",
+                 share >= kMinDroppedShare};
+}
+
 // ---- saturation ----------------------------------------------------------------------------------------
 
 // Returns the busy share of the lane during [from, to). If no window lies within this time: of the whole run.
@@ -865,6 +894,7 @@ std::string_view name_of(WarningKind kind) {
     case WarningKind::loads_declined: return "loads_declined";
     case WarningKind::storage_fell_short: return "storage_fell_short";
     case WarningKind::hand_overs_failed: return "hand_overs_failed";
+    case WarningKind::stores_awaited: return "stores_awaited";
     case WarningKind::saturated: return "saturated";
     case WarningKind::drives_worn_out: return "drives_worn_out";
   }
@@ -886,6 +916,7 @@ std::string_view meaning_of(WarningKind kind) {
     case WarningKind::loads_declined: return "pages on the host were computed again";
     case WarningKind::storage_fell_short: return "storage did not keep or bring pages";
     case WarningKind::hand_overs_failed: return "pages did not reach their decode engines";
+    case WarningKind::stores_awaited: return "requests waited for writes to storage";
     case WarningKind::saturated: return "requests come faster than they are served";
     case WarningKind::drives_worn_out: return "the drives wear out within a year";
   }
@@ -917,6 +948,7 @@ std::vector<Finding> findings_of(const Setup& setup, const RunOutcome& outcome) 
   loads_declined(work, found);
   storage_fell_short(work, found);
   hand_overs_failed(work, found);
+  add(stores_awaited(setup, outcome));
   add(saturated(setup, outcome));
   add(drives_worn_out(setup, outcome));
   return found;

@@ -36,6 +36,7 @@ enum class WarningKind : std::uint8_t {
   loads_declined,       // hits on the host were not loaded
   storage_fell_short,   // storage did not keep or bring pages
   hand_overs_failed,    // pages did not reach their decode engines
+  stores_awaited,       // requests waited until pages had been written to storage
   saturated,            // requests arrive faster than the machine serves them
   drives_worn_out,      // the drives last less than a year at this rate of writes
 };
@@ -44,7 +45,8 @@ inline constexpr std::array kWarningKinds{
     WarningKind::requests_failed,   WarningKind::prompts_below_page, WarningKind::pages_lost,
     WarningKind::backups_dropped,   WarningKind::prefetches_revoked, WarningKind::prefetches_declined,
     WarningKind::prefetches_failed, WarningKind::loads_declined,     WarningKind::storage_fell_short,
-    WarningKind::hand_overs_failed, WarningKind::saturated,          WarningKind::drives_worn_out};
+    WarningKind::hand_overs_failed, WarningKind::stores_awaited,     WarningKind::saturated,
+    WarningKind::drives_worn_out};
 // Returns the name in the report's `warnings`, and in rows of sweep and compare.
 std::string_view name_of(WarningKind kind);
 // Returns a short description, for tables.

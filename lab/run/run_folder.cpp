@@ -566,6 +566,7 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionM
   if (facts.missed_pages) report["missed_pages"] = missed_json(*facts.missed_pages);
   report["prefetch"] = prefetch_json(m);
   report["storage"] = {{"retried_pages", m.stores_retried}, {"fell_short", counts_json(m.fell_short_of_all())}};
+  if (m.stores_awaited_ns != 0) report["storage"]["awaited_s"] = seconds(m.stores_awaited_ns);
   if (facts.objects_per_page != 0) report["storage"]["objects_per_page"] = facts.objects_per_page;
   if (facts.bill) report["price"] = price_json(*facts.bill, facts);
   if (facts.warm) {

@@ -188,8 +188,7 @@ std::uint32_t Storage::write_run(std::size_t tier, std::uint64_t hold, const Pag
   std::uint32_t jobs = 0;
   while (!keys.empty()) {
     const Pages wanted = std::min<Pages>(keys.size(), config_.storage_batch_pages);
-    const Pages source_pages = memory == Tier::host ? config_.host_pages : config_.device_pages;
-    if (writing_ + wanted > std::max<Pages>(1, source_pages * config_.storage_write_share / 1024)) {
+    if (leaves_out(tier, wanted)) {
       drop(tier, keys, Reason::backlog, pool);
       return jobs;
     }
@@ -227,6 +226,33 @@ std::uint32_t Storage::write_run(std::size_t tier, std::uint64_t hold, const Pag
     slots = slots.subspan(wanted);
   }
   return jobs;
+}
+
+Pages Storage::write_limit() const {
+  const Pages source_pages = config_.host_pages != 0 ? config_.host_pages : config_.device_pages;
+  return std::max<Pages>(1, source_pages * config_.storage_write_share / 1024);
+}
+
+bool Storage::blocks_admission() const {
+  return config_.storage_backlog == StorageBacklog::block && writing_ > write_limit();
+}
+
+// Returns whether a write of so many pages is dropped because of the writes in flight.
+bool Storage::leaves_out(std::size_t tier, Pages pages) {
+  const Pages limit = write_limit();
+  switch (config_.storage_backlog) {
+    case StorageBacklog::drop: return writing_ + pages > limit;
+    case StorageBacklog::wait:
+    case StorageBacklog::block: return false;
+    case StorageBacklog::throttle: break;
+  }
+  if (writing_ + pages > limit) return true;
+  if (2 * writing_ <= limit) return false;
+  std::uint64_t& owed = tiers_[tier].left_out;  // parts of a write that are to be left out
+  owed += 2 * writing_ - limit;
+  if (owed < limit) return false;
+  owed -= limit;
+  return true;
 }
 
 void Storage::raise_priority(std::span<const PageKey> keys, std::int32_t priority) {

@@ -118,6 +118,10 @@ class Storage {
   };
   std::span<const Ended> ended() const { return ended_; }
 
+  // Returns whether no request may be admitted, because of the writes in flight.
+  bool blocks_admission() const;
+  Pages writing() const { return writing_; }  // pages on their way to a tier, counted once per tier
+
   bool anything_in_flight() const { return in_flight_ > 0; }
   bool answer_due() const;  // at the head of a queue
   void check_invariants() const;
@@ -146,6 +150,7 @@ class Storage {
     std::array<std::deque<Job>, kStorageQueues> queues;
     // Pages that removes in flight are removing, with the number of these removes.
     std::unordered_map<PageKey, std::uint32_t, PageKeyHash> being_removed;
+    std::uint64_t left_out = 0;  // under throttle: of a write, in 1/write_limit()
   };
 
   static std::size_t queue_of(StorageVerb verb, Tier memory);
@@ -153,6 +158,8 @@ class Storage {
   std::uint32_t write_run(std::size_t tier, std::uint64_t hold, const PageKey* prior, std::span<const PageKey> keys,
                           std::span<const SlotId> slots, Tier memory, std::int32_t priority, std::size_t pool,
                           const PromptParts& parts);
+  Pages write_limit() const;
+  bool leaves_out(std::size_t tier, Pages pages);
   Pages make_room(std::size_t tier, const PageKey* prior, Pages pages, std::size_t pool);
   void begin_write(std::size_t tier, const Job& job);
   bool is_state(std::size_t pool) const { return pool != 0 && config_.pools[pool - 1].closure == Closure::point; }
@@ -185,7 +192,7 @@ class Storage {
   std::vector<StorageAnswer> answers_;
   std::vector<Ended> ended_;
   std::uint64_t in_flight_ = 0;
-  Pages writing_ = 0;  // pages on their way to a tier, counted once per tier
+  Pages writing_ = 0;
   // Scratch.
   std::vector<StoragePage> pages_;
   std::vector<PageKey> victims_;

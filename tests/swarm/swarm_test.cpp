@@ -71,6 +71,9 @@ T pick(test::Splitmix& random, std::initializer_list<T> values) {
   return *(values.begin() + random.below(values.size()));
 }
 
+// For rules that came later: seeds keep what they drew before.
+test::Splitmix of_later_rules(test::Splitmix random) { return test::Splitmix(~random.next()); }
+
 StorageIdentity swarm_identity() { return {.model = "swarm", .kv_dtype = "bf16", .name_space = "ours"}; }
 
 void draw_storage(test::Splitmix& random, Scenario& s) {
@@ -87,6 +90,7 @@ void draw_storage(test::Splitmix& random, Scenario& s) {
   e.storage_writers = random.below(2) == 0 ? 1 : e.ranks;
   e.storage_batch_pages = pick<Pages>(random, {1, 2, 5, 128});
   e.storage_write_share = pick<std::uint32_t>(random, {100, 1024, 8192, 8192});
+  e.storage_backlog = static_cast<StorageBacklog>(of_later_rules(random).below(4));
   e.storage_retries = pick<std::uint32_t>(random, {0, 0, 1, 3});
   e.prefetch_policy = pick(random, {"best_effort", "wait_complete", "timeout", "timeout"});
   s.limit_base = pick<TimeNs>(random, {0, 1000, 100'000, 10'000'000});
@@ -411,14 +415,15 @@ class Watcher final : public Observer {
   void on_event(const Event& event) override {
     world_.on_event(event);
     static constexpr std::array kNames = {
-        "arrived",          "admitted",         "first token",        "finished",         "rejected",
-        "retracted",        "aborted",          "backup queued",      "backup done",      "backup dropped",
-        "backup retried",   "backup awaited",   "load queued",        "load declined",    "load done",
-        "load failed",      "load direct done", "transfer submitted", "store queued",     "store done",
-        "store retried",    "store dropped",    "storage fell short", "prefetch issued",  "prefetch declined",
-        "prefetch revoked", "prefetch hit",     "prefetch shortened", "prefetch started", "prefetch stopped",
-        "prefetch done",    "prefetch used",    "prefetch wasted",    "evicted",          "pages stored",
-        "pages removed",    "slots allocated",  "slots released",     "prefill started",  "pass done"};
+        "arrived",           "admitted",         "first token",        "finished",           "rejected",
+        "retracted",         "aborted",          "backup queued",      "backup done",        "backup dropped",
+        "backup retried",    "backup awaited",   "load queued",        "load declined",      "load done",
+        "load failed",       "load direct done", "transfer submitted", "store queued",       "store done",
+        "store retried",     "store dropped",    "store awaited",      "storage fell short", "prefetch issued",
+        "prefetch declined", "prefetch revoked", "prefetch hit",       "prefetch shortened", "prefetch started",
+        "prefetch stopped",  "prefetch done",    "prefetch used",      "prefetch wasted",    "evicted",
+        "pages stored",      "pages removed",    "slots allocated",    "slots released",     "prefill started",
+        "pass done"};
     static_assert(kNames.size() == static_cast<std::size_t>(EventKind::pass_done) + 1);
     ++marks_[kNames[static_cast<std::size_t>(event.kind)]];
     ++marks_[style_ + ": " + kNames[static_cast<std::size_t>(event.kind)]];
@@ -674,6 +679,7 @@ TEST_P(Swarm, every_seed_keeps_every_invariant_and_every_byte) {
                            "store done",
                            "store retried",
                            "store dropped: backlog",
+                           "store awaited",
                            "store dropped: capacity",
                            "store dropped: transfer_failed",
                            "evicted from the disk",

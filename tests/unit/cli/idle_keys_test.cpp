@@ -119,6 +119,8 @@ std::vector<Case> cases() {
        disk + Settings{"cache.prefetch_retry_steps=0", "cache.rules.prefetch_recheck=false"},
        disk + Settings{"cache.prefetch_retry_steps=0"}},
       {"cache.storage_batch_pages=9", host, disk},
+      {"cache.storage_write_share=0.25", host, disk},
+      {"cache.storage_backlog=wait", host, disk},
       {"cache.slru_protected_touches=9", {}, {"cache.eviction=slru"}},
       {"cache.tlru_threshold_tokens=9", {}, {"cache.eviction=tlru"}},
       {"cache.tlru_next_prompt_tokens=9", {}, {"cache.eviction=tlru"}},

@@ -29,6 +29,63 @@ TEST(Storage, more_than_its_share_being_written_is_dropped) {
   expect_rest(rig);
 }
 
+// Serves a prompt of four pages up to its write.
+void compute_and_write(EngineRig& rig, RequestId request) {
+  rig.arrive(request, chain(request, 4), 17, 1);
+  rig.complete_stored(kLookUp, 0);
+  rig.complete_pass();
+  rig.complete_transfer();
+}
+
+TEST(Storage, a_throttle_leaves_out_a_growing_part_of_the_writes) {
+  EngineConfig config = stored_config(64, 64);
+  config.storage_write_share = 512;  // 32 pages
+  config.storage_backlog = StorageBacklog::throttle;
+  EngineRig rig(config);
+  std::vector<Pages> written;
+  for (RequestId r = 0; r < 16; ++r) {
+    compute_and_write(rig, r);
+    written.push_back(rig.events.page_count(EventKind::store_queued));
+  }
+  // The parts of a write that are left out: none behind 16 pages, a quarter behind 20, a half behind 24, and so on.
+  EXPECT_EQ(written, (std::vector<Pages>{4, 8, 12, 16, 20, 24, 28, 28, 28, 28, 32, 32, 32, 32, 32, 32}));
+  EXPECT_EQ(rig.events.page_count(EventKind::store_dropped), 64U - 32U);
+  expect_rest(rig);
+}
+
+TEST(Storage, pages_wait_for_their_write_without_a_limit) {
+  EngineConfig config = stored_config(32, 16);
+  config.storage_write_share = 512;
+  config.storage_backlog = StorageBacklog::wait;
+  EngineRig rig(config);
+  for (RequestId r = 0; r < 4; ++r) compute_and_write(rig, r);
+  rig.arrive(4, chain(4, 4), 17, 1);
+  rig.complete_stored(kLookUp, 0);
+  rig.complete_pass();
+  EXPECT_EQ(rig.events.page_count(EventKind::store_queued), 16U) << "all that the host has room for";
+  EXPECT_EQ(rig.events.page_count(EventKind::store_dropped), 0U);
+  EXPECT_EQ(rig.events.page_count(EventKind::backup_dropped), 4U) << "its pages stay until they have been written";
+  EXPECT_EQ(rig.events.count(EventKind::store_awaited), 0U);
+  expect_rest(rig);
+}
+
+TEST(Storage, writes_keep_requests_from_being_admitted) {
+  EngineConfig config = stored_config(32, 16);
+  config.storage_write_share = 512;  // 8 pages
+  config.storage_backlog = StorageBacklog::block;
+  EngineRig rig(config);
+  for (RequestId r = 0; r < 3; ++r) compute_and_write(rig, r);
+  EXPECT_EQ(rig.events.page_count(EventKind::store_queued), 12U) << "the third was admitted at 8 pages";
+  rig.arrive(3, chain(3, 4), 17, 1);
+  rig.complete_stored(kLookUp, 0);
+  EXPECT_EQ(rig.events.count(EventKind::admitted), 3U);
+  EXPECT_GE(rig.events.count(EventKind::store_awaited), 1U);
+  rig.complete_stored(kSet, EngineRig::kAll);
+  EXPECT_EQ(rig.events.count(EventKind::admitted), 4U) << "8 pages are no more than the share";
+  EXPECT_EQ(rig.events.page_count(EventKind::store_dropped), 0U);
+  expect_rest(rig);
+}
+
 TEST(Storage, tiers_are_asked_in_order_and_each_hit_is_its_own_tiers) {
   EngineConfig config = stored_config(16, 32);
   config.storage = {{Tier::disk, 1000, true}, {Tier::shared_fs, 1000, false}, {Tier::remote, 1000, false}};
