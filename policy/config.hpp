@@ -223,8 +223,8 @@ struct EngineConfig {
   // Share of L2 (without L2: of L1), in 1/1024, that writes in flight may hold; a page counts once per tier.
   std::uint32_t storage_write_share = 512;
   StorageBacklog storage_backlog = StorageBacklog::drop;  // further writes
-  std::uint32_t storage_retries = 0;        // of pages that failed to be stored, before they are given up
-  std::string prefetch_policy = "timeout";  // of termination_names()
+  std::uint32_t storage_retries = 0;                      // of pages that failed to be stored, before they are given up
+  std::string prefetch_policy = "timeout";                // of termination_names()
   TimeoutFrom prefetch_timeout_from = TimeoutFrom::wait;
   std::string prefetch_admission = "threshold";  // of prefetch_admission_names()
   Tokens prefetch_min_tokens = 256;              // shorter prefetches are declined
