@@ -57,6 +57,7 @@ struct StoreFigures {
   double stream_read_bandwidth = 0, stream_write_bandwidth = 0;
   double node_bandwidth = 0;                        // of one server, per direction
   double node_get_object = 0, node_set_object = 0;  // one server's time per object of any size, for all clients
+  double drive_read_bandwidth = 0, drive_write_bandwidth = 0;  // of all drives of a store behind its memory
   double lease = 0;  // a page that was looked up or read is not evicted for this time, and a get must end within it
 
   bool given() const { return get_call > 0; }

@@ -14,7 +14,7 @@ namespace {
 using StoreField = FieldOf<StoreFigures>;
 using F = StoreFigures;
 
-constexpr std::array<StoreField, 12> kStoreFields{{
+constexpr std::array<StoreField, 14> kStoreFields{{
     {"look_up_call", Dimension::time, &F::look_up_call, 10, "10 s"},
     {"look_up_key", Dimension::time, &F::look_up_key, 1, "1 s", false},
     {"get_call", Dimension::time, &F::get_call, 10, "10 s"},
@@ -26,6 +26,8 @@ constexpr std::array<StoreField, 12> kStoreFields{{
     {"node_bandwidth", Dimension::rate, &F::node_bandwidth, 1e12, "1,000 GB/s", false},
     {"node_get_object", Dimension::time, &F::node_get_object, 1, "1 s", false},
     {"node_set_object", Dimension::time, &F::node_set_object, 1, "1 s", false},
+    {"drive_read_bandwidth", Dimension::rate, &F::drive_read_bandwidth, 1e13, "10,000 GB/s", false},
+    {"drive_write_bandwidth", Dimension::rate, &F::drive_write_bandwidth, 1e13, "10,000 GB/s", false},
     {"lease", Dimension::time, &F::lease, 86400, "one day", false},
 }};
 

@@ -131,12 +131,17 @@ WorldConfig Seats::own_config(const WorldConfig& config, std::size_t seat) {
 void Seats::make_stores(const WorldConfig& config) {
   for (std::size_t seat = 0; seat < next_steps_.seats(); ++seat) {
     for (const StorageTier& tier : config_of(config, seat / ranks_).storage) {
-      StoreRules rules{.evicts_itself = tier.evicts_itself, .page_bytes = tier.page_bytes, .lease_ns = tier.lease_ns};
+      const std::uint64_t parts = spec_of(tier.tier).shared ? ranks_ : 1;
+      StoreRules rules{.evicts_itself = tier.evicts_itself,
+                       .page_bytes = tier.page_bytes,
+                       .lease_ns = tier.lease_ns,
+                       .drive_pages = tier.drive_pages * parts,
+                       .drive_write_ps = tier.drive_write_ps / parts};
       if (kTierLinks[tier.tier].pool && config.network.nodes != 0) {
         rules.nodes = config.network.nodes;
         rules.downs = config.node_downs;
       }
-      stores_.emplace_back(spec_of(tier.tier).shared ? tier.pages * ranks_ : tier.pages, std::move(rules));
+      stores_.emplace_back(tier.pages * parts, std::move(rules));
     }
   }
 }

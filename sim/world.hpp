@@ -49,6 +49,11 @@ struct StorageTier {
   // A page that was looked up or read is not dropped for this time, and a get that takes longer has no page; 0 = none.
   TimeNs lease_ns = 0;
   Bytes page_bytes = 0;  // of a page, of all ranks that write; 0 = the engine has no objects of other sizes
+  // Drives of the store behind its memory (sim/store_model.hpp); 0 = none. An operation reads from them at their rate;
+  // reads of several engines at a time do not share it.
+  Pages drive_pages = 0;
+  std::uint64_t drive_read_bytes_per_second = 0;
+  std::uint64_t drive_write_ps = 0;  // of a page
 };
 
 // Returns how often a byte crosses the memory of this host when it moves on a lane. Each DMA to or from host memory is

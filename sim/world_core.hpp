@@ -290,6 +290,7 @@ class WorldCore final : public Substrate {
   Queue& end_order_of(const StorageWork& work);
   void leave_end_order(std::uint32_t slot);
   void plan_storage(std::uint32_t slot);
+  void limit_by_drives(TransferCost& cost, Tier tier, double share) const;
   void share_among_nodes(Storage& storage, std::span<const StoreKey> moved);
   bool draws_stall(OperationId id) const;
   double slow_factor(const Record& record) const;

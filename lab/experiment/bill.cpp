@@ -154,7 +154,13 @@ std::optional<Bill> bill_of(const Setup& setup, const PriceList& prices) {
     if (tier.tier == Tier::disk) add_drives(setup, gib, counter, bill);
     if (tier.tier == Tier::remote) {
       pool = true;
-      counter.buy("GiB of remote pool", gib, "pool.gib", "pool.watts");
+      const auto behind = std::ranges::find(setup.world.storage, Tier::remote, &StorageTier::tier);
+      const double drives = gib_of(setup, behind->drive_pages, setup.engine.storage_writers);
+      counter.buy("GiB of remote pool", gib - drives, "pool.gib", "pool.watts");
+      if (drives != 0) {
+        const double holding = std::ceil(drives * kBytesPerGib / (counter.value("drive.tb") * 1e12) - 1e-6);
+        counter.buy("NVMe drive of the remote pool", holding, "drive.price", "drive.watts");
+      }
     }
     if (tier.tier == Tier::shared_fs) {
       counter.rent("GiB of shared file system", gib, counter.value("shared_fs.gib_month"), 0);

@@ -93,9 +93,13 @@ constexpr std::string_view kOfGroups[] = {"parallel.attention_route"};
 constexpr std::string_view kOfBursts[] = {"scheduler.burst_steps"};
 constexpr std::string_view kOfAffinity[] = {"cluster.route_min_prefix"};
 constexpr std::string_view kOfEvenLoads[] = {"cluster.route_uneven_requests", "cluster.route_uneven_factor"};
-constexpr std::string_view kOfPool[] = {"hardware.set.pool_nodes",    "hardware.set.pool_peers",
-                                        "hardware.set.rails",         "hardware.set.switch_oversubscription",
-                                        "hardware.set.network_share", "hardware.set.pool_node_gbps"};
+constexpr std::string_view kOfPool[] = {"tiers.remote.drives_gib",
+                                        "hardware.set.pool_nodes",
+                                        "hardware.set.pool_peers",
+                                        "hardware.set.rails",
+                                        "hardware.set.switch_oversubscription",
+                                        "hardware.set.network_share",
+                                        "hardware.set.pool_node_gbps"};
 constexpr std::string_view kOfNodes[] = {"hardware.set.pool_node_gbps"};
 constexpr std::string_view kOfRoles[] = {
     "cluster.decode_set",   "cluster.hand_over",    "cluster.hand_over_staged", "cluster.hand_over_min_tokens",

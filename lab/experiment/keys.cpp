@@ -631,6 +631,9 @@ std::span<const Key> experiment_keys() {
               "Capacity of the remote tier, in tokens; the remote store itself evicts"),
       number("tiers.remote.gib", 0.0, 0, 1e9,
              "Capacity of the remote tier, in GiB; if tokens and gib are 0, there is no remote tier"),
+      number("tiers.remote.drives_gib", 0.0, 0, 1e9,
+             "Drives of the remote store behind its memory, which tiers.remote is then, in GiB: what the memory evicts "
+             "stays there (Mooncake Store with SSD offload)"),
       text("tiers.remote.store", "pool",
            "Store of the remote tier, for costs: pool (the hardware's own figures), or a store preset; kvtwin presets "
            "lists the names, for example redis or mooncake"),

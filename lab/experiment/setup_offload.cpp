@@ -54,10 +54,10 @@ void configure_further_tiers(const Experiment& e, Setup& setup) {
   engine.block_offload.pressure = value_named<PressureAction>(e.text("cache.offload_backpressure"));
   engine.storage_write_share = 1024 * static_cast<std::uint32_t>(kStorageTiers);  // what is copied has its slot
   engine.storage_backlog = StorageBacklog::drop;
-  note_idle({"cache.prefetch_policy", "cache.prefetch_admission", "cache.prefetch_min_tokens",
-             "cache.prefetch_retry_steps", "cache.prefetch_attempts", "cache.storage_write_share",
-             "cache.storage_backlog"},
-            kDecidedByVllm, e, setup);
+  note_idle(
+      {"cache.prefetch_policy", "cache.prefetch_admission", "cache.prefetch_min_tokens", "cache.prefetch_retry_steps",
+       "cache.prefetch_attempts", "cache.storage_write_share", "cache.storage_backlog"},
+      kDecidedByVllm, e, setup);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "lab/experiment/setup_parts.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <vector>
 
@@ -69,6 +70,24 @@ std::optional<StoreSpec> store_of(const Experiment& e) {
   return store_preset(name);
 }
 
+// Drives behind the memory of the remote store.
+void add_store_drives(const Experiment& e, const Setup& setup, double page_bytes, StorageTier& tier) {
+  constexpr const char* kKey = "tiers.remote.drives_gib";
+  const double gib = e.number(kKey);
+  if (gib == 0) return;
+  const bool known = setup.store && setup.store->figures.drive_read_bandwidth > 0 &&
+                     setup.store->figures.drive_write_bandwidth > 0 && setup.store->evicts;
+  if (!known) {
+    throw InputError(
+        e.where(kKey) + ": the store " + (setup.store ? setup.store->name : "pool") +
+        " has no drives behind its memory; set tiers.remote.store=mooncake, or give drive_read_bandwidth and "
+        "drive_write_bandwidth in tiers.remote.store_file");
+  }
+  tier.drive_pages = static_cast<Pages>(std::min(4e9, std::floor(gib * 1024 * 1024 * 1024 / page_bytes)));
+  tier.drive_read_bytes_per_second = static_cast<std::uint64_t>(setup.store->figures.drive_read_bandwidth);
+  tier.drive_write_ps = static_cast<std::uint64_t>(1e12 * page_bytes / setup.store->figures.drive_write_bandwidth);
+}
+
 }  // namespace
 
 void configure_storage(const Experiment& e, Setup& setup) {
@@ -87,11 +106,16 @@ void configure_storage(const Experiment& e, Setup& setup) {
     const bool owned = spec.owned && setup.attention_dp == 1;
     engine.storage.push_back({spec.tier, pages, owned});
     setup.world.storage.push_back({spec.tier, pages, !owned});
-    if (spec.shared) setup.router.shared_pages += pages;
-    if (spec.tier == Tier::remote && setup.store) {
-      setup.world.storage.back().evicts_itself = setup.store->evicts;
-      setup.world.storage.back().lease_ns = static_cast<TimeNs>(setup.store->figures.lease * 1e9 + 0.5);
+    if (spec.tier == Tier::remote) {
+      StorageTier& tier = setup.world.storage.back();
+      if (setup.store) {
+        tier.evicts_itself = setup.store->evicts;
+        tier.lease_ns = static_cast<TimeNs>(setup.store->figures.lease * 1e9 + 0.5);
+      }
+      add_store_drives(e, setup, bytes_per_token * static_cast<double>(shape.page_tokens), tier);
+      engine.storage.back().pages += tier.drive_pages;
     }
+    if (spec.shared) setup.router.shared_pages += engine.storage.back().pages;
   }
   check_storage(e, setup);
   engine.storage_objects = objects_of(e, shape);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tests/fed_run.hpp"
+#include "tests/folder.hpp"
 #include "tests/remote/mooncake_servers.hpp"
 #include "tests/store_rig.hpp"
 
@@ -48,6 +49,28 @@ TEST(MooncakeFailures, WithoutRoomPagesAreRefusedOrForgotten) {
   }
   EXPECT_GT(there, 0u);
   EXPECT_LT(there, 800u);
+}
+
+// A node with a drive behind its memory. While everything in memory still has to be written there, pages are refused;
+// what was stored stays, and is read from the drive.
+TEST(MooncakeFailures, ADriveKeepsWhatTheMemoryEvicts) {
+  const Folder drives;
+  MooncakeMaster master({"-enable_offload=true", "-offload_on_evict=true", "-default_kv_lease_ttl=100"});
+  MooncakeNode node(master, 16, drives.path().string());
+  StoreRig rig(make_mooncake_backend(impatient(master, 60 * kNsPerSecond), kLargeForm), {.form = kLargeForm});
+  Pages refused = 0;
+  for (std::uint64_t document = 0; document < 100; ++document) {  // three times the memory
+    const std::vector<PageKey> keys = keys_of(8, document);
+    for (Completion stored = rig.set(keys); stored.pages != 8; stored = rig.set(keys)) {
+      ASSERT_EQ(stored.cause, Cause::full);
+      refused += 8 - stored.pages;
+    }
+  }
+  EXPECT_GT(refused, 0u);
+  for (std::uint64_t document = 0; document < 100; ++document) {
+    EXPECT_EQ(rig.get(keys_of(8, document)).pages, 8u) << document;
+  }
+  EXPECT_FALSE(std::filesystem::is_empty(drives.path()));
 }
 
 TEST(MooncakeFailures, AMasterThatRestartsHasForgottenThePages) {

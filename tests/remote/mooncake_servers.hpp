@@ -64,20 +64,25 @@ class MooncakeMaster {
   ServerProcess process_;
 };
 
-// A process that lends memory to the store.
+// A process that lends memory to the store, and with `drives`, a folder, also this: with the option -enable_offload of
+// the master, what the memory evicts goes there.
 class MooncakeNode {
  public:
-  MooncakeNode(const MooncakeMaster& master, int mib) {
+  MooncakeNode(const MooncakeMaster& master, int mib, const std::string& drives = "") {
     for (int attempt = 0; attempt < 20; ++attempt) {
-      const std::vector<std::string> words = {"/usr/bin/env",
-                                              "MC_LOG_LEVEL=INFO",
-                                              (remote_packages() / "mooncake/mooncake_client").string(),
-                                              "-host=127.0.0.1",
-                                              "-master_server_address=" + master.address(),
-                                              "-metadata_server=P2PHANDSHAKE",
-                                              "-protocol=tcp",
-                                              "-global_segment_size=" + std::to_string(mib) + "MB",
-                                              "-port=" + std::to_string(FreePort().number())};
+      std::vector<std::string> words = {"/usr/bin/env", "MC_LOG_LEVEL=INFO"};
+      if (!drives.empty()) {
+        words.insert(words.end(),
+                     {"MOONCAKE_OFFLOAD_FILE_STORAGE_PATH=" + drives, "MOONCAKE_OFFLOAD_HEARTBEAT_INTERVAL_SECONDS=1",
+                      "MOONCAKE_OFFLOAD_LOCAL_BUFFER_SIZE_BYTES=67108864",
+                      "MOONCAKE_OFFLOAD_BUCKET_SIZE_LIMIT_BYTES=1048576",  // what is written at once
+                      "MOONCAKE_OFFLOAD_BUCKET_KEYS_LIMIT=16"});
+      }
+      words.insert(words.end(), {(remote_packages() / "mooncake/mooncake_client").string(), "-host=127.0.0.1",
+                                 "-master_server_address=" + master.address(), "-metadata_server=P2PHANDSHAKE",
+                                 "-protocol=tcp", "-global_segment_size=" + std::to_string(mib) + "MB",
+                                 "-port=" + std::to_string(FreePort().number())});
+      if (!drives.empty()) words.emplace_back("-enable_offload=true");
       if (process_.start(words, "Starting real client service")) return;
     }
     throw std::runtime_error("mooncake_client doesn't start:\n" + process_.output());

@@ -317,6 +317,8 @@ class Knobs : public testing::Test {
         {"cache.rules.prefetch_recheck", "false", "true", crowded},
         {"cache.prefetch_attempts", "1", "50", crowded + Settings{"cache.prefetch_retry_steps=1"}},
         {"cache.storage_batch_pages", "2", "128", slow_disk},
+        {"tiers.remote.drives_gib", "0", "8",
+         busy() + Settings{"tiers.remote.gib=1", "tiers.remote.store=mooncake", "tiers.host.tokens=20000"}},
         {"cache.storage_write_share", "0.02", "0.5", slow_disk},
         {"cache.storage_backlog", "drop", "wait", slow_disk + Settings{"cache.storage_write_share=0.02"}},
         {"cache.storage_backlog", "drop", "throttle", slow_disk + Settings{"cache.storage_write_share=0.02"}},

@@ -53,6 +53,19 @@ TEST(StorageSetup, PricesOfAnAbsurdlySlowMachineDoNotWrap) {
   EXPECT_LT(slower, 1100 * slow);
 }
 
+TEST(StorageSetup, DrivesBehindAStoreHoldMorePages) {
+  const Settings mooncake{"tiers.remote.gib=8", "tiers.remote.store=mooncake"};
+  const kvtwin::Setup plain = setup_of(mooncake), more = setup_of(joined(mooncake, {"tiers.remote.drives_gib=24"}));
+  EXPECT_EQ(more.world.storage[0].pages, plain.world.storage[0].pages);
+  EXPECT_NEAR(static_cast<double>(more.world.storage[0].drive_pages),
+              3.0 * static_cast<double>(plain.world.storage[0].pages), 3);
+  EXPECT_EQ(more.engine.storage[0].pages, more.world.storage[0].pages + more.world.storage[0].drive_pages);
+  EXPECT_EQ(more.world.storage[0].drive_read_bytes_per_second, 6'800'000'000U);
+  expect_refused(
+      {"tiers.remote.gib=8", "tiers.remote.store=redis", "tiers.remote.drives_gib=24"},
+      {"the store redis has no drives behind its memory", "set tiers.remote.store=mooncake", "drive_read_bandwidth"});
+}
+
 TEST(StorageSetup, AStoreGivesItsCostsItsLeaseAndItsEviction) {
   const kvtwin::Setup plain = setup_of({"tiers.remote.gib=8"});
   EXPECT_FALSE(plain.store);

@@ -55,6 +55,33 @@ TEST(StoreModel, ANodeThatGoesDownLosesItsPages) {
   EXPECT_TRUE(store.contains(*first));
 }
 
+// Pages of 10 ns to write: the first one that a full memory evicts is the first one that is on the drives.
+TEST(StoreModel, DrivesKeepWhatTheMemoryEvicts) {
+  StoreModel store(2, StoreRules{.evicts_itself = true, .drive_pages = 2, .drive_write_ps = 10'000});
+  store.advance_to(0);
+  ASSERT_TRUE(store.add(key(1)));
+  ASSERT_TRUE(store.add(key(2)));
+  EXPECT_FALSE(store.add(key(3))) << "neither page is on the drives";
+  EXPECT_EQ(store.drive_share(std::vector{key(1), key(2)}), 0.0);
+  store.advance_to(10);
+  EXPECT_TRUE(store.touch(key(1)));
+  ASSERT_TRUE(store.add(key(3))) << "page 1 is, though it was used last";
+  EXPECT_EQ(store.drive_share(std::vector{key(1), key(2)}), 0.5);
+  EXPECT_TRUE(store.touch(key(1))) << "and stays there";
+  EXPECT_EQ(store.drive_share(std::vector{key(1)}), 1.0);
+  for (const std::uint64_t more : {4, 5, 6}) {
+    store.advance_to(static_cast<TimeNs>(1000 * more));
+    ASSERT_TRUE(store.add(key(more))) << more;
+  }
+  EXPECT_EQ(store.evicted(), 2U) << "of full drives, those that came first";
+  EXPECT_FALSE(store.contains(key(1)));
+  EXPECT_FALSE(store.contains(key(2)));
+  EXPECT_EQ(store.size(), 4U);
+  EXPECT_EQ(store.drive_share(std::vector{key(3), key(4), key(5), key(6)}), 0.5);
+  EXPECT_TRUE(store.remove(key(3)));
+  EXPECT_EQ(store.size(), 3U);
+}
+
 // Against a list in the order of use.
 TEST(StoreModel, AgreesWithASlowModel) {
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
