@@ -67,6 +67,11 @@ Cache::Cache(const EngineConfig& config, Substrate& substrate, Storage& storage,
       KV_CHECK(state_points_ != nullptr && !state_points_->of_blocks(), "the state points are those of a tree");
     }
   }
+  if (config.hints == HintRule::obey) {
+    KV_CHECK(config.pools.empty() && config.block_groups.groups.empty(),
+             "hints hold the pages of a tree, and no others");
+    holds_ = std::make_unique<SessionHolds>(config_, tree_, sink_);
+  }
   if (!pools_.empty()) weigh_victims();
   KV_CHECK(pools_.empty() || config.evict_unit == EvictUnit::node, "with windows or states, whole nodes are evicted");
   KV_CHECK(pools_.empty() || config.storage.empty() || (config.host_pages != 0 && config.path == CachePath::via_host),
@@ -98,6 +103,7 @@ void Cache::weigh_victims() {
 }
 
 void Cache::visit(const Visit& visit) {
+  if (holds_ != nullptr) holds_->visit(visit);
   tree_.visit(visit);
   storage_.visit(visit);
 }
@@ -123,8 +129,18 @@ void Cache::refresh(std::span<const PageKey> keys, Pages from) {
 }
 
 void Cache::hint(const Hint& hint, TimeNs step_time) {
+  if (config_.hints == HintRule::ignore) return;
+  if (holds_ != nullptr) holds_->take(hint, step_time);
+  if (hint.kind == HintKind::demote || hint.kind == HintKind::prefetch) return;
   tree_.hint(hint, step_time);
   storage_.hint(hint, step_time);
+}
+
+void Cache::begin_step(TimeNs step_time) {
+  if (offload_ != nullptr) offload_->set_time(step_time);
+  if (holds_ == nullptr) return;
+  holds_->begin_step(step_time);
+  demote_sessions();
 }
 
 void Cache::queue(RequestId request, std::span<const PageKey> keys) {
@@ -218,6 +234,7 @@ NodeId Cache::insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pag
   if (in_two_steps && present < keys.size()) back_up_path(end, std::max(counted.backup_hits, present));
   if (backs_up && present == keys.size()) add_copies(end);
   if (!chunked && config_.host_pages == 0 && storage_.tiers() > 0) store_by_hits(end, counted.backup_hits);
+  if (holds_ != nullptr && !chunked) holds_->used(end, keys);
   return end;
 }
 
@@ -273,6 +290,7 @@ void Cache::check_invariants(Pages request_pages, Pages prefetch_pages, std::spa
     return storage_.check_invariants();
   }
   check_pools(requests, prefetch_beside);
+  if (holds_ != nullptr) holds_->check_invariants();
   check_copies_reachable();
   tree_.check_invariants();
   device_.check_invariants();

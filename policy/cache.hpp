@@ -43,6 +43,7 @@
 #include <span>
 #include <vector>
 
+#include "policy/cache/holds.hpp"
 #include "policy/cache/pool_victims.hpp"
 #include "policy/config.hpp"
 #include "policy/in_flight.hpp"
@@ -123,6 +124,12 @@ class Cache {
   // A request goes to work on its path. Calls the eviction policies of every tier.
   void visit(const Visit& visit);
   void hint(const Hint& hint, TimeNs step_time);
+  // A step begins.
+  void begin_step(TimeNs step_time);
+  // With HintRule::obey: returns the keys of the path that the session used last, if they are known.
+  std::span<const PageKey> keys_of_session(std::uint64_t session) const {
+    return holds_ != nullptr ? holds_->keys_of(session) : std::span<const PageKey>();
+  }
   // A request begins to wait for these pages, or no longer waits.
   void queue(RequestId request, std::span<const PageKey> keys);
   void unqueue(RequestId request, std::span<const PageKey> keys);
@@ -268,9 +275,6 @@ class Cache {
   // The request has ended.
   void request_ended(RequestId request);
   // A step of the scheduler begins; it ends with the look-ups and the reads that it asked for.
-  void begin_offload_step(TimeNs now) {
-    if (offload_ != nullptr) offload_->set_time(now);
-  }
   void end_offload_step();
   // A look-up or a read has been answered on all ranks.
   void take_tier_answer(const StorageAnswer& answer);
@@ -559,7 +563,9 @@ class Cache {
   void check_pools(std::span<const RequestPools* const> requests, std::span<const Pages> prefetch_beside) const;
   bool counts_at_insert() const { return config_.count_touches == TouchCount::insert; }
   bool is_load_admitted(const PrefixMatch& match, Tokens beside) const;
-  void choose_leaving(Pages target, bool may_lose);
+  void choose_leaving(Pages target, bool may_lose, bool drops_holds = false);
+  void demote_sessions();
+  bool demote(NodeId end);
   Pages writable_pages(const Node& node, Pages wanted);
   bool writes_under_way() const { return !backups_.transfers.empty() || !backups_.empty(); }
   void take_pages(Pages pages, std::vector<SlotId>& slots);
@@ -604,6 +610,7 @@ class Cache {
   const bool writes_back_;     // to L2
   const bool copies_evicted_;  // writes_back_, with windows or states
   RadixTree tree_;
+  std::unique_ptr<SessionHolds> holds_;  // null: hints are left to the policies
   PagePool device_, host_;
   std::vector<Beside> pools_;
   std::unique_ptr<PoolEviction> pool_eviction_;  // null: there are no pools

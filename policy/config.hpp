@@ -107,6 +107,17 @@ constexpr std::string_view name_of(ReclaimOrder order) {
   }
   return "";
 }
+// What hints about sessions do. Policy: the eviction policies that take hints receive them. Obey: also, the cache does
+// what they say (policy/cache/holds.hpp). Ignore: nothing.
+enum class HintRule : std::uint8_t { policy, obey, ignore };
+constexpr std::string_view name_of(HintRule rule) {
+  switch (rule) {
+    case HintRule::policy: return "policy";
+    case HintRule::obey: return "obey";
+    case HintRule::ignore: return "ignore";
+  }
+  return "";
+}
 // When a request counts as a touch of a node (lfu, slru). Admission: of each node that it matches. Insert: of each node
 // on its path, when it first inserts the node; under write_back never (SGLang's hit_count).
 enum class TouchCount : std::uint8_t { admission, insert };
@@ -212,6 +223,8 @@ struct EngineConfig {
   Tokens load_back_min_tokens = 10;               // shorter hits on L2 are computed again
   Pages load_back_quota_pages = 0;                // limit of the pages that one request loads back; 0 = no limit
   bool cache_output = true;                       // generated pages enter the index
+  HintRule hints = HintRule::policy;              // obey: only with the tree, and without windows and states
+  std::uint32_t hint_share = 256;                 // obey: share of L1, and of L2, in 1/1024, that may be held
 
   // storage tiers (L3)
   std::vector<StorageTierConfig> storage;  // in the order of look-ups; empty = no L3

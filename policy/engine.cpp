@@ -264,7 +264,7 @@ void Engine::State::handle(const Reduction& reduction) {
 void Engine::State::step(const ReduceVector& agreed) {
   const auto unsigned_of = [&agreed](Agreed what) { return static_cast<std::uint64_t>(agreed[what]); };
   if (pass_held) return release_pass(agreed);
-  cache.begin_offload_step(agreed[agreed_time]);
+  cache.begin_step(agreed[agreed_time]);
   load_failed |= unsigned_of(agreed_load_failure) != kNoFailure;
   if (pass_complete) finish_pass(agreed[agreed_pass]);
   if (load_failed && !scheduler.loads_gate_passes()) {
@@ -398,6 +398,9 @@ void Engine::State::take_arrivals(const ReduceVector& agreed) {
       scheduler.abort(hint.subject, agreed[agreed_time]);
     } else {
       cache.hint(hint, agreed[agreed_time]);
+      if (hint.kind == HintKind::prefetch && config.hints == HintRule::obey) {
+        scheduler.prefetch_for_hint(cache.keys_of_session(hint.subject), agreed[agreed_time]);
+      }
     }
   }
 }

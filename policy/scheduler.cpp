@@ -95,6 +95,11 @@ void Scheduler::prefetch(Request& request, TimeNs now) {
   prefetcher_.issue(request.record.request, keys, match, now, starts);
 }
 
+void Scheduler::prefetch_for_hint(std::span<const PageKey> keys, TimeNs now) {
+  if (!prefetches() || config_.path == CachePath::direct || keys.empty()) return;
+  prefetcher_.issue_for_hint(keys, cache_.match(keys), now);
+}
+
 bool Scheduler::retries(const Request& request) const {
   return config_.prefetch_retry_steps != 0 && request.lease == NodeId::none && !request.recompute &&
          request.prefetch_attempts < config_.prefetch_attempts;

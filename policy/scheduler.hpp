@@ -131,6 +131,8 @@ class Scheduler {
   // their prefix back. Call it before the failure is acknowledged.
   void load_failed(std::uint64_t load, TimeNs now);
   // False with vLLM's offloading: the cache reads what a look-up finds in a storage tier.
+  // A hint wants these pages of a session on L2.
+  void prefetch_for_hint(std::span<const PageKey> keys, TimeNs now);
   bool prefetches() const { return !config_.storage.empty() && !cache_.offloads_blocks(); }
   // True: a prefill pass waits for all loads in flight. False: no request that runs uses pages that are being loaded.
   bool loads_gate_passes() const { return !style_->loads_before_admission(); }

@@ -143,19 +143,8 @@ void append_session(std::string& text, std::uint64_t session) {
   append_number(text, session == kSessionZero ? 0 : session);
 }
 
-const char* hint_name(HintKind kind) {
-  switch (kind) {
-    case HintKind::session_end: return "session_end";
-    case HintKind::tool_call_pending: return "tool_call_pending";
-    case HintKind::pin: return "pin";
-    case HintKind::unpin: return "unpin";
-    case HintKind::abort: break;  // the format has no name for it, and no trace source makes this hint
-  }
-  return "";
-}
-
 void append_hint(std::string& text, const Hint& hint) {
-  text.append(",\"hint\":\"").append(hint_name(hint.kind)).append("\",\"session\":");
+  text.append(",\"hint\":\"").append(name_of(hint.kind)).append("\",\"session\":");
   append_session(text, hint.subject);
   if (hint.value != 0) append_number(text.append(",\"value\":"), hint.value);
 }

@@ -74,6 +74,7 @@ struct Rule {
 
 constexpr std::string_view kOfSlru[] = {"cache.slru_protected_touches"};
 constexpr std::string_view kOfCountedTouches[] = {"cache.rules.count_touches"};
+constexpr std::string_view kOfHints[] = {"cache.hint_share"};
 constexpr std::string_view kOfTlru[] = {"cache.tlru_threshold_tokens", "cache.tlru_next_prompt_tokens"};
 constexpr std::string_view kOfDraft[] = {"model.draft.config", "model.draft.accept_length",
                                          "model.draft.accept_length_without_kv", "model.draft.restore",
@@ -232,6 +233,8 @@ const Rule kRules[] = {
        return f.chooses_one_of("cache.eviction", {"lfu", "slru"});
      },
      "it is read for cache.eviction = lfu or slru only; set that"},
+    {kOfHints, [](const Facts& f) { return f.is("cache.hints", "obey"); },
+     "it is read for cache.hints = obey only; set that"},
     {kOfTlru, [](const Facts& f) { return f.chooses("cache.eviction", "tlru"); },
      "it is read for cache.eviction = tlru only; set that"},
     {kOfStorage, [](const Facts& f) { return f.stores(); }, kNoStorage},

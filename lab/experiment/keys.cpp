@@ -564,6 +564,15 @@ std::span<const Key> experiment_keys() {
       integer("cache.load_back_quota_tokens", 0, 0, kMaxKeyValue,
               "Longest hit on the host that is loaded, in tokens; longer hits are computed again; 0 = no limit"),
       flag<&EngineConfig::cache_output>("cache.output", "Cache the generated pages too"),
+      choice<&EngineConfig::hints>(
+          "cache.hints",
+          "What hints about sessions do. policy: eviction policies that take hints receive them (tide). obey: also, "
+          "pins "
+          "hold pages, ended sessions are evicted first, and demote and prefetch move pages, under every eviction "
+          "policy. ignore: nothing"),
+      share<&EngineConfig::hint_share>(
+          "cache.hint_share", 0.25,
+          "obey: share of the device, and of the host, that pins may hold; a pin above this share is refused"),
       policy<&EngineConfig::state_points>(
           "cache.state_points", PolicyKind::state_points,
           "Where requests leave recurrent states (Mamba, linear attention) in the cache; sglang: in prefill and decode "

@@ -83,6 +83,14 @@ void configure_draft(const Experiment& e, KvDtype dtype, Setup& setup) {
 }
 
 // A style that loads before admission loads through the host, and a step must pay at least one decode.
+// Holds are on the pages of a tree.
+void check_hints(const Experiment& e, const Setup& setup) {
+  if (setup.engine.hints != HintRule::obey || (setup.engine.pools.empty() && !setup.has_blocks())) return;
+  throw InputError(e.where("cache.hints") + ": obey holds the pages of SGLang's tree, not " +
+                   (setup.has_blocks() ? "vLLM's blocks" : "the windows and states of a model") +
+                   "; set it to policy or ignore");
+}
+
 void check_style(const Experiment& e, const Setup& setup) {
   const EngineConfig& engine = setup.engine;
   if (!make_style(engine.style, engine)->loads_before_admission()) return;
@@ -256,6 +264,7 @@ Setup make_setup_of(const Experiment& e, const HardwareSpec* hardware, bool deco
   keep_pools(e, setup);
   read_faults(e, setup.world);
   check_style(e, setup);
+  check_hints(e, setup);
   price(setup);
   configure_world(e, setup);
   if (setup.roles.prefill > 0) configure_roles(e, hardware, setup);

@@ -37,8 +37,8 @@ Room Cache::make_room(Pages pages, NodeId kept) {
   if (pages <= obtainable_pages()) return Room::now;
   if (pages > promised_pages() || !pools_.empty() || blocks_ != nullptr) return Room::never;
   tree_.lease(Tier::device, kept);
-  choose_leaving(pages, false);
-  if (pages > obtainable_pages() && !writes_under_way()) choose_leaving(pages, true);
+  choose_leaving(pages, false, true);
+  if (pages > obtainable_pages() && !writes_under_way()) choose_leaving(pages, true, true);
   tree_.release(Tier::device, kept);
   if (pages <= obtainable_pages()) return Room::now;
   if (!writes_under_way()) return Room::never;  // pages are held for a storage tier, and become free when that has them
@@ -47,11 +47,14 @@ Room Cache::make_room(Pages pages, NodeId kept) {
 }
 
 // Pages with a copy, and pages that cannot get one, only have to be chosen. Other pages are written first. Each round
-// settles at least one page, or is the last.
-void Cache::choose_leaving(Pages target, bool may_lose) {
+// settles at least one page, or is the last. If all candidates are held, drops holds only if `drops_holds`.
+void Cache::choose_leaving(Pages target, bool may_lose, bool drops_holds) {
   for (;;) {
     const Pages ready = device_.available() + tree_.settled_device_pages();
     const NodeId next = ready >= target ? NodeId::none : tree_.candidate();
+    if (next == NodeId::none && ready < target && drops_holds && holds_ != nullptr &&
+        holds_->drop_oldest(Reason::capacity))
+      continue;
     if (next == NodeId::none) return;
     const Node& node = tree_.node(next);
     const Pages all = node.facts.pages;
@@ -89,6 +92,7 @@ Pages Cache::evict_device(Pages pages) {
   Pages evicted = 0;
   while (evicted < pages) {
     const NodeId next = tree_.device_victim(), victim = victims_ ? victims_->leaf(next) : next;
+    if (victim == NodeId::none && holds_ != nullptr && holds_->drop_oldest(Reason::capacity)) continue;
     if (victim == NodeId::none) break;
     const Pages all = tree_.node(victim).facts.pages;
     const Pages take = config_.evict_unit == EvictUnit::node ? all : std::min(all, pages - evicted);
@@ -96,6 +100,29 @@ Pages Cache::evict_device(Pages pages) {
     evicted += take;
   }
   return evicted;
+}
+
+// Hints to demote wait here for the copies under way, and for the end of the session's request.
+void Cache::demote_sessions() {
+  for (const auto& [session, end] : holds_->demoting()) {
+    if (!demote(end)) holds_->demoted(session);
+  }
+}
+
+// Evicts the pages of the path from L1, from its end up to the first page that another session uses or that L2 lacks.
+// Returns whether more may leave later.
+bool Cache::demote(NodeId end) {
+  for (NodeId id = end, above = end; id != NodeId::none && id != tree_.root(); id = above) {
+    above = tree_.node(id).parent;
+    if (!tree_.node(id).device.resident()) continue;
+    if (tree_.node(id).sessions > 1 || !tree_.node(id).host.resident()) return false;
+    if (tree_.node(id).device.leases > 0 || tree_.node(id).host.arriving != OperationId::none) return true;
+    if (tree_.node(id).device.children > 0) return false;
+    if (tree_.leaves_by_choice() && !tree_.node(id).leaving) tree_.set_leaving(id);
+    if (!tree_.node(id).evictable) return true;
+    evict_from_device(id, tree_.node(id).facts.pages);
+  }
+  return false;
 }
 
 // Evicts the last `pages` pages of a device leaf.

@@ -46,7 +46,8 @@ bool is_one_node(const Node& upper, const Node& lower) {
          upper.host.resident() == lower.host.resident() && upper.incomplete == lower.incomplete &&
          upper.backup_hits == lower.backup_hits && upper.backup_failures == lower.backup_failures &&
          upper.facts.last_access == lower.facts.last_access && upper.facts.hits == lower.facts.hits &&
-         upper.facts.priority == lower.facts.priority &&
+         upper.facts.priority == lower.facts.priority && upper.sessions == lower.sessions &&
+         upper.holds == lower.holds && upper.ended == lower.ended &&
          upper.facts.inserted + lower.facts.pages == lower.facts.inserted;
 }
 
@@ -108,11 +109,17 @@ void RadixTree::withdraw(NodeId id) {
   for (const auto& policy : policies_) {
     if (policy) policy->withdraw(id);
   }
+  for (auto& listed : ended_) {
+    if (any_ended_) listed.erase({node(id).facts.last_access, id});
+  }
   if (shadowed_copies_) shadowed_copies_->set(id, ShadowedCopies::State::absent);
 }
 
+// Requires: the node's parent is still known.
 void RadixTree::free_node(NodeId id) {
   for (const auto& pool : pools_) KV_CHECK(pool->is_blank(id), "a node goes with all that the pools have of it");
+  const Node& n = node(id);
+  if (n.sessions > 0 || n.holds > 0) moved_.push_back({id, n.parent});
   mutable_node(id) = Node{};
   free_nodes_.push_back(id);
   --live_;
@@ -188,6 +195,7 @@ void RadixTree::refresh(NodeId id) {
         policy->withdraw(id);
       }
     }
+    if (any_ended_) list_ended(id);
     if (shadowed_copies_) shadowed_copies_->set(id, shadowed_state(n));
     if (!changed) return;
   }
@@ -210,10 +218,11 @@ bool RadixTree::is_host_leaf(const Node& n) const {
 
 // Returns whether the node is on offer to the policy of this role.
 bool RadixTree::is_offered_to(const Node& n, PolicyRole role) const {
+  const bool held = n.holds > 0;
   switch (role) {
-    case PolicyRole::device: return is_device_leaf(n);
-    case PolicyRole::host: return is_host_leaf(n);
-    case PolicyRole::candidates: return is_candidate(n);
+    case PolicyRole::device: return is_device_leaf(n) && !held;
+    case PolicyRole::host: return is_host_leaf(n) && !held;
+    case PolicyRole::candidates: return is_candidate(n) && !held;
     case PolicyRole::shadowed: return is_shadowed(n);
   }
   return false;
@@ -361,6 +370,7 @@ PrefixMatch RadixTree::match(std::span<const PageKey> keys) {
 }
 
 void RadixTree::stamp(NodeId id, std::uint64_t stamp) {
+  use_again(id);
   NodeFacts& facts = mutable_node(id).facts;
   facts.last_access = stamp;
   facts.used_at = now_;
@@ -369,6 +379,7 @@ void RadixTree::stamp(NodeId id, std::uint64_t stamp) {
 
 void RadixTree::touch(NodeId end, std::uint64_t stamp, Touch kind) {
   for (NodeId at = end; at != root(); at = node(at).parent) {
+    use_again(at);
     Node& touched = mutable_node(at);
     touched.facts.last_access = stamp;
     touched.facts.used_at = now_;
@@ -447,6 +458,9 @@ NodeId RadixTree::split(NodeId id, Pages upper_pages) {
     upper.on(tier).leases = lower.on(tier).leases;
     upper.on(tier).arriving = lower.on(tier).arriving;
   }
+  upper.sessions = lower.sessions;
+  upper.holds = lower.holds;
+  upper.ended = lower.ended;
   upper.first_key = std::exchange(lower.first_key, lower.longer_keys[0]);
   const std::uint64_t lower_pages = lower.facts.pages - upper_pages;
   if (upper_pages == 1) upper.longer_keys = {};
@@ -521,6 +535,7 @@ void RadixTree::remove_tail(NodeId id, Pages pages, std::vector<SlotId>& device,
            "a page in transfer is not removed");
   for (const Tier tier : kTiersOfTree) {
     if (leaf.on(tier).resident()) sums(tier).pages -= pages;
+    if (leaf.on(tier).resident() && leaf.holds > 0) sums(tier).held -= pages;
   }
   if (leaf.settled) settled_pages_ -= pages;
   if (leaf.evictable) evictable_pages_ -= pages;
@@ -556,6 +571,7 @@ void RadixTree::set_slots(Tier tier, NodeId id, std::span<const SlotId> slots) {
   here.slots = PageList<SlotId>(slots);
   sums(tier).pages += target.facts.pages;
   if (here.leases > 0) sums(tier).leased += target.facts.pages;
+  if (target.holds > 0) sums(tier).held += target.facts.pages;
   ++mutable_node(target.parent).on(tier).children;
   notify_entered(id, tier);
   refresh(id);
@@ -570,6 +586,7 @@ std::vector<SlotId> RadixTree::take_slots(Tier tier, NodeId id) {
   here.slots = {};
   sums(tier).pages -= target.facts.pages;
   if (here.leases > 0) sums(tier).leased -= target.facts.pages;
+  if (target.holds > 0) sums(tier).held -= target.facts.pages;
   --mutable_node(target.parent).on(tier).children;
   return slots;
 }
@@ -650,6 +667,67 @@ void RadixTree::unpin_host_copy(NodeId id) {
   refresh(id);
 }
 
+// ---- hints -------------------------------------------------------------------------------------------
+
+// A node keeps its flag while it is listed by its last access.
+void RadixTree::use_again(NodeId id) {
+  if (!node(id).ended) return;
+  mutable_node(id).ended = false;
+  list_ended(id);
+}
+
+void RadixTree::list_ended(NodeId id) {
+  const Node& n = node(id);
+  const std::pair place(n.facts.last_access, id);
+  for (std::size_t role = 0; role < kPolicies; ++role) {
+    const auto as = static_cast<PolicyRole>(role);
+    if (n.ended && policies_[role] && as != PolicyRole::shadowed && is_offered_to(n, as)) {
+      ended_[role].insert(place);
+    } else if (!ended_[role].empty()) {
+      ended_[role].erase(place);
+    }
+  }
+}
+
+void RadixTree::mark(Mark mark, NodeId end) {
+  for (NodeId at = end; at != root(); at = node(at).parent) {
+    Node& n = mutable_node(at);
+    KV_CHECK(n.alive, "only a cached node is marked");
+    std::uint16_t& count = mark == Mark::hold ? n.holds : n.sessions;
+    KV_CHECK(count < kMaxMarks, "marks are few enough to count");
+    const bool first = count++ == 0;
+    use_again(at);
+    if (!first || mark != Mark::hold) continue;
+    for (const Tier tier : kTiersOfTree) {
+      if (n.on(tier).resident()) sums(tier).held += n.facts.pages;
+    }
+    refresh(at);
+  }
+}
+
+void RadixTree::unmark(Mark mark, NodeId end) {
+  for (NodeId at = end; at != root(); at = node(at).parent) {
+    Node& n = mutable_node(at);
+    std::uint16_t& count = mark == Mark::hold ? n.holds : n.sessions;
+    KV_CHECK(n.alive && count > 0, "a mark is taken away once");
+    if (--count > 0 || mark != Mark::hold) continue;
+    for (const Tier tier : kTiersOfTree) {
+      if (n.on(tier).resident()) sums(tier).held -= n.facts.pages;
+    }
+    refresh(at);
+  }
+}
+
+void RadixTree::set_ended(NodeId end) {
+  any_ended_ = true;
+  for (NodeId at = end; at != root(); at = node(at).parent) {
+    Node& n = mutable_node(at);
+    if (n.sessions > 0 || n.holds > 0) return;
+    n.ended = true;
+    list_ended(at);
+  }
+}
+
 // ---- invariants --------------------------------------------------------------------------------------
 
 void RadixTree::check_node(NodeId id) const {
@@ -672,7 +750,11 @@ void RadixTree::check_node(NodeId id) const {
            "the evictable nodes are closed downwards");
   KV_CHECK(!n.leaving || n.device.resident(), "a node that leaves L1 is on L1");
   KV_CHECK(!n.incomplete || n.device.resident(), "an incomplete node is on L1");
+  KV_CHECK(!n.ended || (n.sessions == 0 && n.holds == 0), "only what no session has is evicted first");
   for (std::size_t role = 0; role < kPolicies; ++role) {
+    const bool first = n.ended && static_cast<PolicyRole>(role) != PolicyRole::shadowed && policies_[role] &&
+                       is_offered_to(n, static_cast<PolicyRole>(role));
+    KV_CHECK(ended_[role].contains({n.facts.last_access, id}) == first, "the nodes of ended sessions are listed");
     if (!policies_[role]) continue;
     KV_CHECK(policies_[role]->is_offered(id) == is_offered_to(n, static_cast<PolicyRole>(role)),
              "a node is on offer exactly to the policies of its roles");
@@ -683,7 +765,7 @@ void RadixTree::check_node(NodeId id) const {
 void RadixTree::check_children(NodeId id) const {
   const Node& n = node(id);
   std::uint64_t children = 0, device_children = 0, device_leases = 0, host_leases = 0;
-  std::uint64_t host_children = 0, settled = 0, evictable = 0;
+  std::uint64_t host_children = 0, settled = 0, evictable = 0, sessions = 0, holds = 0;
   NodeId previous = NodeId::none;
   for (NodeId at = n.first_child; at != NodeId::none; at = node(at).next_sibling) {
     const Node& child = node(at);
@@ -695,6 +777,8 @@ void RadixTree::check_children(NodeId id) const {
     evictable += child.evictable;
     device_leases += child.device.leases;
     host_leases += child.host.leases;
+    sessions += child.sessions;
+    holds += child.holds;
     previous = at;
   }
   KV_CHECK(children == n.children && device_children == n.device.children && host_children == n.host.children,
@@ -702,6 +786,7 @@ void RadixTree::check_children(NodeId id) const {
   KV_CHECK(settled == n.settled_children && evictable == n.evictable_children,
            "a node counts its settled and its evictable children");
   KV_CHECK(device_leases <= n.device.leases && host_leases <= n.host.leases, "a lease holds the whole path");
+  KV_CHECK(id == root() || (sessions <= n.sessions && holds <= n.holds), "a mark is on the whole path");
 }
 
 void RadixTree::check_invariants() const {
@@ -723,6 +808,7 @@ void RadixTree::check_invariants() const {
       Sums& to = tier == Tier::device ? device : host;
       if (n.on(tier).resident()) to.pages += n.facts.pages;
       if (n.on(tier).resident() && n.on(tier).leases > 0) to.leased += n.facts.pages;
+      if (n.on(tier).resident() && n.holds > 0) to.held += n.facts.pages;
     }
     if (n.settled) settled += n.facts.pages;
     if (n.evictable) evictable += n.facts.pages;
@@ -736,6 +822,10 @@ void RadixTree::check_invariants() const {
   KV_CHECK(device.pages == device_.pages && host.pages == host_.pages, "pages are counted");
   KV_CHECK(!shadowed_copies_ || shadowed_copies_->listed() == listed, "no other copy is in the order");
   KV_CHECK(device.leased == device_.leased && host.leased == host_.leased, "leased pages are counted");
+  KV_CHECK(device.held == device_.held && host.held == host_.held, "held pages are counted");
+  for (const auto& of_role : ended_) {
+    for (const auto& [stamp, id] : of_role) KV_CHECK(has(id) && node(id).ended, "no other node is listed as ended");
+  }
   KV_CHECK(settled == settled_pages_ && evictable == evictable_pages_, "settled and evictable pages are counted");
   for (std::size_t role = 0; role < kPolicies; ++role) {
     KV_CHECK(!policies_[role] || policies_[role]->offered() == offered[role], "no other node is on offer");

@@ -25,6 +25,10 @@
 //                 and a lease of L1 ahead of a load may name them.) With set_host_evicts_leaving(), also on both and
 //                 chosen to leave L1.
 //
+// Hints (policy/cache/holds.hpp) count sessions and holds on every node of a path, up to the root. They change the
+// order of evictions, and nothing else: a held node that could be evicted is not on offer to the policies of the device
+// tier, the host tier and the candidates. A node that only ended sessions have used is evicted before all others.
+//
 // Keys are chain hashes: equal keys at one place mean equal prefixes. So a child is found by its first key in one
 // table, and the point where a request leaves a node by binary search. A node's priority is the highest priority of the
 // requests that inserted the node or a node below it.
@@ -37,7 +41,9 @@
 #include <memory>
 #include <memory_resource>
 #include <optional>
+#include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "policy/base/page_list.hpp"
@@ -81,7 +87,9 @@ struct alignas(64) Node {
   bool leaving = false;  // chosen to leave L1; reset when the node is touched
   bool settled = false, evictable = false;
   bool alive = false;
+  bool ended = false;             // set_ended()
   std::uint8_t host_readers = 0;  // pin_host_copy()
+  std::uint16_t sessions = 0, holds = 0;
   PageKey first_key;              // separate, so that a look-up, and a node of one page, read only the node
   PageList<PageKey> longer_keys;  // all keys, if the node has more than one page
   Residency device, host;
@@ -213,7 +221,24 @@ class RadixTree {
   void pin_host_copy(NodeId id);
   void unpin_host_copy(NodeId id);
 
-  // The next victim by the policy of the role; none if no node may be evicted.
+  // ---- hints. A session or a hold counts on the node `end` and on all nodes above it. When a node that has a count
+  // goes, the ends that named it move to another node of the path.
+  enum class Mark : std::uint8_t { session, hold };
+  static constexpr std::uint32_t kMaxMarks = 0xFFFF;  // of each kind
+  void mark(Mark mark, NodeId end);
+  void unmark(Mark mark, NodeId end);
+  // The nodes on the path that no session marks and no hold holds are evicted first, until they are used.
+  void set_ended(NodeId end);
+  struct Moved {
+    NodeId from = NodeId::none, to = NodeId::none;
+  };
+  // Returns the moves of ends since the last call, in order.
+  std::vector<Moved> take_moved() { return std::exchange(moved_, {}); }
+  bool any_moved() const { return !moved_.empty(); }
+  Pages held_pages(Tier tier) const { return sums(tier).held; }
+
+  // The next victim: a node of ended sessions, else by the policy of the role; none if no node may be evicted, or if
+  // all that may be are held.
   NodeId device_victim() { return victim(PolicyRole::device); }
   NodeId host_victim() { return victim(PolicyRole::host); }
   bool leaves_by_choice() const { return static_cast<bool>(policy(PolicyRole::candidates)); }
@@ -234,7 +259,7 @@ class RadixTree {
 
  private:
   struct Sums {
-    Pages pages = 0, leased = 0;  // of all nodes on a memory tier
+    Pages pages = 0, leased = 0, held = 0;  // of all nodes on a memory tier
   };
   const Sums& sums(Tier tier) const { return tier == Tier::device ? device_ : host_; }
   Sums& sums(Tier tier) { return tier == Tier::device ? device_ : host_; }
@@ -258,10 +283,16 @@ class RadixTree {
   void join_only_child(NodeId id);
   void reoffer_path(NodeId end);
   const InstalledPolicy& policy(PolicyRole role) const { return policies_[static_cast<std::size_t>(role)]; }
-  NodeId victim(PolicyRole role) { return policy(role) ? policy(role)->victim() : NodeId::none; }
+  NodeId victim(PolicyRole role) {
+    const auto& first = ended_[static_cast<std::size_t>(role)];
+    if (!first.empty()) return first.begin()->second;
+    return policy(role) ? policy(role)->victim() : NodeId::none;
+  }
+  void use_again(NodeId id);
   PolicyNode policy_view(NodeId id, std::size_t role);
   bool is_host_leaf(const Node& node) const;
   bool is_offered_to(const Node& node, PolicyRole role) const;
+  void list_ended(NodeId id);
   ShadowedCopies::State shadowed_state(const Node& node) const;
   void notify_entered(NodeId id, Tier tier);
   std::vector<SlotId> take_slots(Tier tier, NodeId id);
@@ -282,6 +313,10 @@ class RadixTree {
   std::uint32_t first_hits_ = 1;
   Sums device_, host_;
   Pages settled_pages_ = 0, evictable_pages_ = 0;
+  // The nodes of ended sessions that are on offer, by role: by their last access.
+  std::array<std::set<std::pair<std::uint64_t, NodeId>>, kPolicies> ended_;
+  bool any_ended_ = false;  // set_ended() has been called
+  std::vector<Moved> moved_;
   bool looks_ahead_ = false;  // a policy implements LooksAhead
   std::size_t live_ = 0;
 };

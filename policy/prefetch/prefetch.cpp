@@ -87,6 +87,13 @@ void Prefetcher::issue(RequestId request, std::span<const PageKey> keys, const P
   sink_.event({.kind = EventKind::prefetch_issued, .tier = Tier::host, .pages = asked, .request = request});
 }
 
+void Prefetcher::issue_for_hint(std::span<const PageKey> keys, const PrefixMatch& match, TimeNs step_time) {
+  constexpr TimeNs kLeisure = 3600 * kNsPerSecond;  // for admissions that weigh the wait of a request
+  const RequestId id = next_hint_++;
+  issue(id, keys, match, step_time, step_time + kLeisure);
+  if (const Entry entry = find(id); entry != prefetches_.end()) entry->second.for_hint = true;
+}
+
 // Returns the newest prefetch of a request that waits; end() if there is none.
 Prefetcher::Entry Prefetcher::find(RequestId request) {
   const auto [first, last] = prefetches_.equal_range(request);
@@ -426,7 +433,7 @@ void Prefetcher::land(Entry entry) {
   prefetch.slots = {};
   prefetch.keys = {};
   prefetch.pieces = {};
-  if (prefetch.request_gone) forget(entry);
+  if (prefetch.request_gone || prefetch.for_hint) forget(entry);
 }
 
 // Frees slots that hold nothing to keep: at once, or in the style of SGLang in the next step (`_drain_release`).

@@ -80,6 +80,8 @@ class Prefetcher {
   // which the request would be admitted without waiting for the prefetch.
   void issue(RequestId request, std::span<const PageKey> keys, const PrefixMatch& match, TimeNs step_time,
              TimeNs starts);
+  // The same for a hint: no request waits for the prefetch, and it ends by itself. Requires: pages come through L2.
+  void issue_for_hint(std::span<const PageKey> keys, const PrefixMatch& match, TimeNs step_time);
   // Returns the requests whose prefetch was declined or revoked, since the last call, for a cause that may pass.
   std::vector<RequestId> take_unfulfilled() { return std::exchange(unfulfilled_, {}); }
   // Takes an answer, which all ranks have, to one of its look-ups or gets into L2. `head`: the request that is admitted
@@ -142,6 +144,7 @@ class Prefetcher {
     bool failed = false;        // a look-up failed, or a get fell short without a cancel
     bool request_gone = false;  // the request was admitted or aborted, or has a newer prefetch
     bool was_final = false;     // the stop: the request gets no further prefetch
+    bool for_hint = false;
     bool end_reported = false;
     TimeNs issued = 0, held_since = -1, progress = 0;
     TimeNs starts = 0;
@@ -174,6 +177,7 @@ class Prefetcher {
     TimeNs asked = 0;   // when the queue was last empty
     Tokens tokens = 0;  // tokens that have come since then
   };
+  static constexpr RequestId kFirstHintRequest = RequestId{1} << 63;  // prefetches for hints have numbers of their own
   using Prefetches = std::multimap<RequestId, Prefetch>;
   using Entry = Prefetches::iterator;
   static bool is_waited_for(const Prefetch& prefetch) {
@@ -247,6 +251,7 @@ class Prefetcher {
   // Kept so that a step looks only at the prefetches that hold a request back, however many others there are.
   std::size_t looking_up_ = 0, fetching_ = 0;
   std::set<RequestId> held_;  // requests that holds() held back, while they wait for the prefetch
+  RequestId next_hint_ = kFirstHintRequest;
   std::vector<RequestId> unfulfilled_;
   std::vector<SlotId> released_, released_before_;  // in this step, and in the step before; not free yet
   Pages occupied_ = 0;

@@ -37,6 +37,8 @@ std::string_view name_of(DecisionKind kind) {
     case DecisionKind::fall_back: return "fall_back";
     case DecisionKind::hand_over: return "hand_over";
     case DecisionKind::withdraw: return "withdraw";
+    case DecisionKind::hold: return "hold";
+    case DecisionKind::unhold: return "unhold";
   }
   return "unknown";
 }
@@ -68,6 +70,7 @@ std::string_view name_of(Reason reason) {
     case Reason::too_slow: return "too_slow";
     case Reason::peer_lost: return "peer_lost";
     case Reason::withdrawn: return "withdrawn";
+    case Reason::expired: return "expired";
   }
   return "unknown";
 }

@@ -35,6 +35,9 @@ enum class DecisionKind : std::uint8_t {
   fall_back,  // decode engine: computes the prompt itself, with the reason
   hand_over,  // prefill engine: all pages have landed; pages written
   withdraw,   // prefill engine: ends its part without a hand-over
+  hold,       // a session's pages are evicted last from now on; key: of the last page; pages on L1 and L2 that become
+              // held; with a reason: refused
+  unhold,     // no longer; pages on L1 and L2 that are no longer held
 };
 
 enum class Reason : std::uint8_t {
@@ -63,6 +66,7 @@ enum class Reason : std::uint8_t {
   too_slow,     // not prefetched or not loaded: computing is faster
   peer_lost,    // the engine of the other part is dead
   withdrawn,    // the prefill engine has given the request up
+  expired,      // of a hold: its time is over
 };
 
 struct Decision {

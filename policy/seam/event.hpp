@@ -88,6 +88,10 @@ enum class EventKind : std::uint8_t {
   hand_over_ended,      // prefill part: request; pages, operation; reason: transfer_failed or none
   handed_over,          // prefill part: record; its end: the decode engine has all pages
   hand_over_dropped,    // prefill part: record; its end without a hand-over, and the reason
+  // Hints that the cache obeys:
+  held,        // pages as in DecisionKind::hold; reason: none or quota (refused)
+  unheld,      // pages as in DecisionKind::unhold; reason: none, expired, quota (over the share), capacity (for room)
+  held_pages,  // tier device or host; pages of it that are held from now on
 };
 
 struct Event {

@@ -1,8 +1,11 @@
 // Hints from outside about a session or a request. The scheduler handles an abort. All other hints go to the eviction
-// policies, which need not believe them.
+// policies, which need not believe them, and with EngineConfig::hints to the cache (policy/cache/holds.hpp), which
+// obeys them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 namespace kvtwin {
 
@@ -11,8 +14,17 @@ enum class HintKind : std::uint8_t {
   tool_call_pending,  // the session's next request comes when a tool has answered
   pin,                // keep the pages that the session used last: for `value` ms, or if 0, until unpin
   unpin,
-  abort,  // subject: a request whose client has gone; its results are no longer wanted
+  abort,     // subject: a request whose client has gone; its results are no longer wanted
+  demote,    // the pages that the session used last leave L1 now, if L2 has them
+  prefetch,  // the pages that the session used last are wanted on L2 now
 };
+constexpr std::size_t kHintKinds = 7;
+
+constexpr std::string_view name_of(HintKind kind) {
+  constexpr std::string_view kNames[kHintKinds] = {"session_end", "tool_call_pending", "pin", "unpin", "abort",
+                                                   "demote",      "prefetch"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
 
 struct Hint {
   HintKind kind = HintKind::session_end;

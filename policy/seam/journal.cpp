@@ -68,7 +68,7 @@ bool in_range(const Notice& notice) {
   return notice.kind <= NoticeKind::peer_lost && notice.slots.size() <= kMaxJournalKeys &&
          (notice.request == kNoRequest) == (notice.kind == NoticeKind::peer_lost);
 }
-bool in_range(const Hint& hint) { return hint.kind <= HintKind::abort; }
+bool in_range(const Hint& hint) { return static_cast<std::size_t>(hint.kind) < kHintKinds; }
 bool in_range(const Completion& completion) {
   return completion.id != OperationId::none && completion.status <= Status::gate_failed && completion.stalled_ns >= 0 &&
          completion.cause <= Cause::lease && completion.usable.size() <= kMaxJournalKeys;

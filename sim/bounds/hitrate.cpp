@@ -488,7 +488,7 @@ class Replays {
     }
   }
   void hint(const Hint& hint, TimeNs time) {
-    if (hint.kind == HintKind::abort) return;
+    if (hint.kind >= HintKind::abort) return;  // an abort, or a move between tiers
     for (Run& run : runs_) {
       if (run.replay != nullptr) run.replay->hint(hint, time);
     }

@@ -191,6 +191,26 @@ void prefer_offload(test::Splitmix& random, Scenario& s) {
   s.max_gap_ns = pick<TimeNs>(random, {1000, 100'000, 10'000'000});
 }
 
+// Seeds from this number on test hints that the cache obeys.
+constexpr std::uint64_t kHintSeeds = 3'000'000;
+
+void prefer_hints(test::Splitmix& random, Scenario& s) {
+  EngineConfig& e = s.engine;
+  if (!e.pools.empty() || !e.block_groups.groups.empty()) {
+    e.pools.clear();
+    e.block_groups = {};
+    e.block_offload = {};
+    e.state_points = EngineConfig{}.state_points;
+    if (e.host_pages != 0) e.host_pages = 1 + random.below(100);
+  }
+  e.hints = random.below(8) == 0 ? HintRule::ignore : HintRule::obey;
+  e.hint_share = pick<std::uint32_t>(random, {0, 100, 512, 1024});
+  if (e.host_pages != 0) e.path = CachePath::via_host;
+  s.hint_one_in = pick<std::uint64_t>(random, {2, 4, 20});
+  s.max_gap_ns = pick<TimeNs>(random, {1000, 100'000, 10'000'000});
+  s.fresh_share = 16;
+}
+
 void draw_style(test::Splitmix& random, EngineConfig& e) {
   if (random.below(3) == 0) e.style = "vllm";
   e.mixed_chunks = random.below(3) == 0;
@@ -348,10 +368,11 @@ class Workload final : public InputSource {
       return true;
     }
     if (scenario_.hint_one_in > 0 && random_.below(scenario_.hint_one_in) == 0) {
-      constexpr HintKind kKinds[] = {HintKind::session_end, HintKind::tool_call_pending, HintKind::pin,
-                                     HintKind::unpin};
+      constexpr HintKind kKinds[] = {HintKind::session_end, HintKind::tool_call_pending, HintKind::pin, HintKind::unpin,
+                                     HintKind::demote,      HintKind::prefetch};
+      const std::uint64_t kinds = scenario_.engine.hints == HintRule::policy ? 4 : 6;
       input = {time_,
-               Hint{kKinds[random_.below(4)], random_.below(8), static_cast<std::int64_t>(random_.below(20)) - 2}};
+               Hint{kKinds[random_.below(kinds)], random_.below(8), static_cast<std::int64_t>(random_.below(20)) - 2}};
       return true;
     }
     if (scenario_.max_gap_ns > 0)
@@ -403,6 +424,8 @@ class Workload final : public InputSource {
 
 using Marks = std::map<std::string, std::uint64_t>;
 
+constexpr RequestId kFirstRequestOfHints = RequestId{1} << 63;  // as in Prefetcher
+
 // Passes events to the world, checks each request record, and counts the marks.
 class Watcher final : public Observer {
  public:
@@ -414,20 +437,64 @@ class Watcher final : public Observer {
 
   void on_event(const Event& event) override {
     world_.on_event(event);
-    static constexpr std::array kNames = {
-        "arrived",           "admitted",         "first token",        "finished",           "rejected",
-        "retracted",         "aborted",          "backup queued",      "backup done",        "backup dropped",
-        "backup retried",    "backup awaited",   "load queued",        "load declined",      "load done",
-        "load failed",       "load direct done", "transfer submitted", "store queued",       "store done",
-        "store retried",     "store dropped",    "store awaited",      "storage fell short", "prefetch issued",
-        "prefetch declined", "prefetch revoked", "prefetch hit",       "prefetch shortened", "prefetch started",
-        "prefetch stopped",  "prefetch done",    "prefetch used",      "prefetch wasted",    "evicted",
-        "pages stored",      "pages removed",    "slots allocated",    "slots released",     "prefill started",
-        "pass done"};
-    static_assert(kNames.size() == static_cast<std::size_t>(EventKind::pass_done) + 1);
+    static constexpr std::array kNames = {"arrived",
+                                          "admitted",
+                                          "first token",
+                                          "finished",
+                                          "rejected",
+                                          "retracted",
+                                          "aborted",
+                                          "backup queued",
+                                          "backup done",
+                                          "backup dropped",
+                                          "backup retried",
+                                          "backup awaited",
+                                          "load queued",
+                                          "load declined",
+                                          "load done",
+                                          "load failed",
+                                          "load direct done",
+                                          "transfer submitted",
+                                          "store queued",
+                                          "store done",
+                                          "store retried",
+                                          "store dropped",
+                                          "store awaited",
+                                          "storage fell short",
+                                          "prefetch issued",
+                                          "prefetch declined",
+                                          "prefetch revoked",
+                                          "prefetch hit",
+                                          "prefetch shortened",
+                                          "prefetch started",
+                                          "prefetch stopped",
+                                          "prefetch done",
+                                          "prefetch used",
+                                          "prefetch wasted",
+                                          "evicted",
+                                          "pages stored",
+                                          "pages removed",
+                                          "slots allocated",
+                                          "slots released",
+                                          "prefill started",
+                                          "pass done",
+                                          "expected",
+                                          "fell back",
+                                          "prefilled",
+                                          "handing over",
+                                          "hand-over ended",
+                                          "handed over",
+                                          "hand-over dropped",
+                                          "held",
+                                          "unheld",
+                                          "held pages"};
+    static_assert(kNames.size() == static_cast<std::size_t>(EventKind::held_pages) + 1);
     ++marks_[kNames[static_cast<std::size_t>(event.kind)]];
     ++marks_[style_ + ": " + kNames[static_cast<std::size_t>(event.kind)]];
     if (event.kind == EventKind::evicted) ++marks_["evicted: " + std::string(name_of(event.reason))];
+    if (event.kind == EventKind::held || event.kind == EventKind::unheld) {
+      ++marks_[std::string(kNames[static_cast<std::size_t>(event.kind)]) + ": " + std::string(name_of(event.reason))];
+    }
     if (event.kind == EventKind::backup_dropped) ++marks_["backup dropped: " + std::string(name_of(event.reason))];
     if (event.kind == EventKind::prefetch_declined || event.kind == EventKind::prefetch_revoked ||
         event.kind == EventKind::prefetch_wasted || event.kind == EventKind::store_dropped) {
@@ -439,6 +506,8 @@ class Watcher final : public Observer {
     if (event.kind == EventKind::prefetch_revoked && event.tier == Tier::device)
       ++marks_["aborted before a direct load"];
     follow_prefetch(event);
+    if (event.kind == EventKind::prefetch_done && event.request >= kFirstRequestOfHints && event.pages > 0)
+      ++marks_["prefetched for a hint"];
     if (event.kind == EventKind::storage_fell_short) ++marks_["fell short: " + std::string(name_of(event.cause))];
     if (event.kind == EventKind::evicted && event.tier == Tier::disk) ++marks_["evicted from the disk"];
     if (event.kind == EventKind::load_direct_done)
@@ -533,7 +602,9 @@ std::uint64_t run_seed(std::uint64_t seed, Marks& marks) {
   current_seed = seed;
   test::Splitmix random{seed * 0x9e3779b97f4a7c15ULL + 1};
   Scenario scenario = draw_scenario(random);
-  if (seed >= kOffloadSeeds) {
+  if (seed >= kHintSeeds) {
+    prefer_hints(random, scenario);
+  } else if (seed >= kOffloadSeeds) {
     prefer_offload(random, scenario);
   } else if (seed >= kPrefetchSeeds) {
     prefer_prefetches(random, scenario);
@@ -753,6 +824,25 @@ TEST(Offloading, reads_and_writes_storage_tiers) {
                            "vllm: load failed", "store done", "store dropped: capacity", "store dropped: backlog",
                            "store dropped: transfer_failed", "backup dropped: capacity", "evicted from the disk",
                            "fell short: missing", "fell short: corrupt", "aborted", "released: capacity"}) {
+    EXPECT_GT(marks[mark], 0U) << mark << " never happened";
+  }
+}
+
+TEST(Hints, are_obeyed_in_every_way) {
+  set_check_handler(print_seed);
+  Marks marks;
+  const std::uint64_t seeds = deep() ? kSeedsPerShard * kDeep : kSeedsPerShard / (kSanitized ? 1 : 2);
+  for (std::uint64_t i = 0; i < seeds && !HasFailure(); ++i) {
+    const std::uint64_t digest = run_seed(kHintSeeds + i, marks);
+    if (i % 32 == 0) {
+      Marks again;
+      EXPECT_EQ(run_seed(kHintSeeds + i, again), digest) << "the same seed decides the same";
+    }
+    if (HasFailure()) std::printf("%s\n", reproduction().c_str());
+  }
+  if (kSanitized && !deep()) return;
+  for (const char* mark : {"held: none", "held: quota", "unheld: none", "unheld: expired", "unheld: capacity",
+                           "unheld: quota", "prefetched for a hint", "evicted: demoted", "hit on the host"}) {
     EXPECT_GT(marks[mark], 0U) << mark << " never happened";
   }
 }

@@ -86,14 +86,8 @@ class FittingSizes {
   Tokens least_ = 1, most_ = kMaxBlockTokens;
 };
 
-struct HintName {
-  std::string_view name;
-  HintKind kind;
-};
-constexpr HintName kHints[] = {{"session_end", HintKind::session_end},
-                               {"tool_call_pending", HintKind::tool_call_pending},
-                               {"pin", HintKind::pin},
-                               {"unpin", HintKind::unpin}};
+constexpr HintKind kHints[] = {HintKind::session_end, HintKind::tool_call_pending, HintKind::pin, HintKind::unpin,
+                               HintKind::demote,      HintKind::prefetch};
 
 class MooncakeReader final : public FormatReader {
  public:
@@ -247,12 +241,13 @@ void MooncakeReader::read_hint(const JsonValue& value, TraceRequest& request) {
   std::string_view text;
   if (value.get(text) != simdjson::SUCCESS) text = {};
   const auto* const hint =
-      std::find_if(std::begin(kHints), std::end(kHints), [&](const HintName& h) { return h.name == text; });
+      std::find_if(std::begin(kHints), std::end(kHints), [&](HintKind h) { return name_of(h) == text; });
   if (hint == std::end(kHints)) {
-    lines_.fail("hint", "must be one of \"session_end\", \"tool_call_pending\", \"pin\", \"unpin\"");
+    lines_.fail("hint",
+                "must be one of \"session_end\", \"tool_call_pending\", \"pin\", \"unpin\", \"demote\", \"prefetch\"");
   }
   request.is_hint = true;
-  request.hint.kind = hint->kind;
+  request.hint.kind = *hint;
 }
 
 void MooncakeReader::check_request(TraceRequest& request) {

@@ -399,7 +399,7 @@ TEST(Journal, with_fields_out_of_range_is_corrupt_even_if_every_check_holds) {
   }
   EXPECT_EQ(status_with(3, what + 44, 6, false), JournalStatus::end) << "the last cause";
   EXPECT_EQ(status_with(5, what + 16, 4, false), JournalStatus::end) << "an abort";
-  EXPECT_EQ(status_with(5, what + 16, 5, false), JournalStatus::corrupt) << "kind of hint";
+  EXPECT_EQ(status_with(5, what + 16, kHintKinds, false), JournalStatus::corrupt) << "kind of hint";
   const std::size_t end = records.size() + 1;
   EXPECT_EQ(status_with(end, payload, 7, true), JournalStatus::corrupt) << "an end before the last input";
   EXPECT_EQ(status_with(end, payload + 8, 7, true), JournalStatus::corrupt) << "a decision without an input";

@@ -246,7 +246,7 @@ class EngineRig {
       give(fired);
     }
   }
-  void hint(HintKind kind, std::uint64_t subject) { give(Hint{kind, subject, 0}); }
+  void hint(HintKind kind, std::uint64_t subject, std::int64_t value = 0) { give(Hint{kind, subject, value}); }
   // Completes all operations, transfers first, until none is left.
   void drain() {
     for (int bound = 0; bound < 100000; ++bound) {
@@ -264,6 +264,7 @@ class EngineRig {
   }
 
   std::array<std::set<PageKey>, kTiers> stores;
+  std::uint64_t session = 0;                              // of the arrivals that follow
   std::function<void(ReduceVector& values)> other_ranks;  // lowers values of a reduction; may be empty
   ManualWorld world;
   DecisionLog decisions;
@@ -279,6 +280,7 @@ class EngineRig {
     arrival.prompt_tokens = prompt;
     arrival.output_tokens = output;
     arrival.keys = keys;
+    arrival.session = session;
     give(arrival);
   }
   std::set<OperationId> failed_;

@@ -235,7 +235,17 @@ TEST(TraceReader, ChecksEveryField) {
   expect_error(with("[0, 1]", "[0, 1], \"timestamp\": 0"), {"line 2", "\"timestamp\"", "twice"});
 }
 
+TEST(TraceReader, ReadsHintsThatMovePages) {
+  const auto all = read_all(R"({"timestamp": 1, "hint": "demote", "session": 4})"
+                            "\n"
+                            R"({"timestamp": 2, "hint": "prefetch", "session": 4})");
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_EQ(all[0].hint.kind, HintKind::demote);
+  EXPECT_EQ(all[1].hint.kind, HintKind::prefetch);
+}
+
 TEST(TraceReader, ChecksHints) {
+  expect_error(R"({"timestamp": 1, "hint": "abort", "session": 1})", {"line 1", "\"hint\"", "demote", "prefetch"});
   expect_error(R"({"timestamp": 1, "hint": "sleep", "session": 1})", {"line 1", "\"hint\"", "session_end", "unpin"});
   expect_error(R"({"timestamp": 1, "hint": 3, "session": 1})", {"line 1", "\"hint\""});
   expect_error(R"({"timestamp": 1, "hint": "pin"})", {"line 1", "\"session\"", "missing"});

@@ -1,0 +1,243 @@
+#include "policy/cache/holds.hpp"
+
+#include <algorithm>
+
+#include "policy/base/check.hpp"
+#include "policy/base/mutant.hpp"
+
+namespace kvtwin {
+
+SessionHolds::SessionHolds(const EngineConfig& config, RadixTree& tree, const EventSink& sink)
+    : config_(config), tree_(tree), sink_(sink) {}
+
+void SessionHolds::begin_step(TimeNs now) {
+  now_ = now;
+  settle();
+  while (!by_end_.empty() && by_end_.begin()->first <= now) {
+    const std::uint64_t id = by_end_.begin()->second;
+    release(id, sessions_.at(id), Reason::expired);
+  }
+  for (const Tier tier : kTiersOfTree) {
+    while (tree_.held_pages(tier) > max_pages(tier) && drop_oldest(Reason::quota)) {
+    }
+  }
+}
+
+void SessionHolds::visit(const Visit& visit) {
+  visiting_ = visit.session;
+  if (visiting_ == 0 || visit.further) return;
+  const auto known = sessions_.find(visiting_);
+  if (known == sessions_.end()) return;
+  known->second.ended = false;
+  demoting_.erase(visiting_);
+}
+
+void SessionHolds::used(NodeId end, std::span<const PageKey> keys) {
+  if (visiting_ == 0 || end == tree_.root()) return;
+  settle();
+  Session& session = open(visiting_);
+  if (session.ended) {
+    tree_.set_ended(end);
+    return;
+  }
+  move(visiting_, EndOf::path, session.end, end);
+  if (!config_.storage.empty()) {
+    keys_ += keys.size() - session.keys.size();
+    session.keys.assign(keys.begin(), keys.end());
+  }
+  if (session.until >= 0) hold(visiting_, session);
+  while (keys_ > kMaxKeys && by_use_.size() > 1) forget(by_use_.begin()->second);
+}
+
+void SessionHolds::take(const Hint& hint, TimeNs now) {
+  if (hint.subject == 0) return;
+  settle();
+  now_ = now;
+  const auto known = sessions_.find(hint.subject);
+  switch (hint.kind) {
+    case HintKind::pin: {
+      constexpr TimeNs kMs = 1'000'000;
+      Session& session = open(hint.subject);
+      by_end_.erase({session.until, hint.subject});
+      const bool bounded = hint.value > 0 && hint.value < (kForever - now) / kMs;
+      session.until = bounded ? now + hint.value * kMs : kForever;
+      by_end_.emplace(session.until, hint.subject);
+      if (session.order != kNoOrder) {  // renewed: now the newest one
+        by_age_.erase(session.order);
+        by_age_.emplace(session.order = ++orders_, hint.subject);
+      }
+      hold(hint.subject, session);
+      return;
+    }
+    case HintKind::unpin:
+      if (known != sessions_.end() && known->second.until >= 0) release(hint.subject, known->second, Reason::none);
+      return;
+    case HintKind::session_end: {
+      Session& session = open(hint.subject);
+      if (session.until >= 0) release(hint.subject, session, Reason::none);
+      const NodeId end = session.end;
+      move(hint.subject, EndOf::path, session.end, NodeId::none);
+      if (end != NodeId::none) tree_.set_ended(end);
+      session.ended = true;
+      demoting_.erase(hint.subject);
+      return;
+    }
+    case HintKind::demote:
+      if (known != sessions_.end()) demoting_.insert(hint.subject);
+      return;
+    case HintKind::prefetch:
+    case HintKind::tool_call_pending:
+    case HintKind::abort: return;
+  }
+}
+
+bool SessionHolds::drop_oldest(Reason reason) {
+  settle();
+  if (by_age_.empty()) return false;
+  const std::uint64_t id = by_age_.begin()->second;
+  release(id, sessions_.at(id), reason);
+  return true;
+}
+
+std::vector<std::pair<std::uint64_t, NodeId>> SessionHolds::demoting() {
+  settle();
+  std::vector<std::pair<std::uint64_t, NodeId>> all;
+  for (const std::uint64_t id : demoting_) all.emplace_back(id, sessions_.at(id).end);
+  return all;
+}
+
+std::span<const PageKey> SessionHolds::keys_of(std::uint64_t session) const {
+  const auto known = sessions_.find(session);
+  return known == sessions_.end() ? std::span<const PageKey>() : std::span<const PageKey>(known->second.keys);
+}
+
+// Ends that named a node which has gone move up, or to the node that took its pages.
+void SessionHolds::settle() {
+  if (!tree_.any_moved()) return;
+  for (const RadixTree::Moved& moved : tree_.take_moved()) {
+    const NodeId to = moved.to == tree_.root() ? NodeId::none : moved.to;
+    for (auto at = ends_.lower_bound({moved.from, EndOf::path, 0}); at != ends_.end() && std::get<0>(*at) == moved.from;
+         at = ends_.lower_bound({moved.from, EndOf::path, 0})) {
+      const auto [from, what, id] = *at;
+      Session& session = sessions_.at(id);
+      (what == EndOf::path ? session.end : session.hold_end) = to;
+      ends_.erase(at);
+      if (to != NodeId::none) ends_.emplace(to, what, id);
+    }
+  }
+}
+
+// Returns the session, which is now the one that was used last.
+SessionHolds::Session& SessionHolds::open(std::uint64_t session) {
+  if (sessions_.size() >= kMaxSessions && !sessions_.contains(session)) forget(by_use_.begin()->second);
+  Session& opened = sessions_[session];
+  by_use_.erase(opened.last_use);
+  by_use_.emplace(opened.last_use = ++uses_, session);
+  return opened;
+}
+
+void SessionHolds::forget(std::uint64_t id) {
+  Session& session = sessions_.at(id);
+  if (session.until >= 0) release(id, session, Reason::none);
+  move(id, EndOf::path, session.end, NodeId::none);
+  keys_ -= session.keys.size();
+  by_use_.erase(session.last_use);
+  demoting_.erase(id);
+  sessions_.erase(id);
+}
+
+// Moves a mark in the tree. The new path is marked first, so that what both have stays marked.
+void SessionHolds::move(std::uint64_t session, EndOf what, NodeId& end, NodeId to) {
+  const RadixTree::Mark mark = what == EndOf::hold ? RadixTree::Mark::hold : RadixTree::Mark::session;
+  if (end == to) return;
+  if (to != NodeId::none) tree_.mark(mark, to);
+  if (end != NodeId::none && !(KV_MUTANT(13) && what == EndOf::hold && to != NodeId::none)) tree_.unmark(mark, end);
+  if (end != NodeId::none) ends_.erase({end, what, session});
+  if (to != NodeId::none) ends_.emplace(to, what, session);
+  end = to;
+}
+
+Pages SessionHolds::unheld_pages(NodeId end, Tier tier) const {
+  Pages pages = 0;
+  for (NodeId id = end; id != tree_.root() && tree_.node(id).holds == 0; id = tree_.node(id).parent) {
+    if (tree_.node(id).on(tier).resident()) pages += tree_.node(id).facts.pages;
+  }
+  return pages;
+}
+
+// Holds the session's path, if the share of both tiers allows it; if not, an earlier hold stays where it is.
+void SessionHolds::hold(std::uint64_t id, Session& session) {
+  if (session.end == NodeId::none || session.end == session.hold_end) return;
+  Pages more = 0;
+  bool fits = true;
+  for (const Tier tier : kTiersOfTree) {
+    const Pages pages = unheld_pages(session.end, tier);
+    fits = fits && (pages == 0 || tree_.held_pages(tier) + pages <= max_pages(tier));
+    more += pages;
+  }
+  const Reason refused = fits ? Reason::none : Reason::quota;
+  sink_.decide(DecisionKind::hold, refused, tree_.node(session.end).keys().back(), more);
+  sink_.event({.kind = EventKind::held, .reason = refused, .pages = more});
+  if (!fits) return;
+  move(id, EndOf::hold, session.hold_end, session.end);
+  if (session.order == kNoOrder) by_age_.emplace(session.order = ++orders_, id);
+  report_held();
+}
+
+void SessionHolds::release(std::uint64_t id, Session& session, Reason reason) {
+  by_end_.erase({session.until, id});
+  session.until = -1;
+  if (session.order == kNoOrder) return;
+  by_age_.erase(session.order);
+  session.order = kNoOrder;
+  if (session.hold_end == NodeId::none) return;  // all of it has gone
+  const PageKey key = tree_.node(session.hold_end).keys().back();
+  const Pages before = tree_.held_pages(Tier::device) + tree_.held_pages(Tier::host);
+  move(id, EndOf::hold, session.hold_end, NodeId::none);
+  const Pages freed = before - tree_.held_pages(Tier::device) - tree_.held_pages(Tier::host);
+  sink_.decide(DecisionKind::unhold, reason, key, freed);
+  sink_.event({.kind = EventKind::unheld, .reason = reason, .pages = freed});
+  report_held();
+}
+
+void SessionHolds::report_held() {
+  for (const Tier tier : kTiersOfTree) {
+    sink_.event({.kind = EventKind::held_pages, .tier = tier, .pages = tree_.held_pages(tier)});
+  }
+}
+
+void SessionHolds::check_invariants() {
+  settle();
+  std::map<NodeId, std::uint64_t> marks, holds;
+  for (const auto& [end, what, id] : ends_) {
+    const Session& session = sessions_.at(id);
+    KV_CHECK(end == (what == EndOf::path ? session.end : session.hold_end), "a session knows its ends");
+    for (NodeId at = end; at != tree_.root(); at = tree_.node(at).parent) {
+      KV_CHECK(tree_.has(at), "the end of a session is in the tree");
+      ++(what == EndOf::path ? marks : holds)[at];
+    }
+  }
+  std::vector<NodeId> below{tree_.root()};
+  for (std::size_t i = 0; i < below.size(); ++i) {
+    const Node& node = tree_.node(below[i]);
+    const auto count = [&](const std::map<NodeId, std::uint64_t>& of) {
+      const auto found = of.find(below[i]);
+      return found == of.end() ? 0 : found->second;
+    };
+    KV_CHECK(node.sessions == count(marks) && node.holds == count(holds), "a node has the marks of its sessions");
+    for (NodeId child = node.first_child; child != NodeId::none; child = tree_.node(child).next_sibling) {
+      below.push_back(child);
+    }
+  }
+  std::size_t keys = 0, held = 0, wanted = 0;
+  for (const auto& [id, session] : sessions_) {
+    keys += session.keys.size();
+    held += session.order != kNoOrder;
+    wanted += session.until >= 0;
+    KV_CHECK(session.until >= 0 || session.order == kNoOrder, "a hold has an end");
+  }
+  KV_CHECK(keys == keys_ && held == by_age_.size() && wanted == by_end_.size() && sessions_.size() == by_use_.size(),
+           "sessions are listed once");
+}
+
+}  // namespace kvtwin

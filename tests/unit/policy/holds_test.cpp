@@ -1,0 +1,245 @@
+// Hints that the cache obeys (policy/cache/holds.hpp), under every eviction policy.
+#include "policy/cache/holds.hpp"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <tuple>
+
+#include "manual_world.hpp"
+#include "policy/eviction.hpp"
+
+namespace kvtwin {
+namespace {
+
+constexpr std::int64_t kMsToNs = 1'000'000;
+
+EngineConfig obeying(Pages device, Pages host) {
+  EngineConfig config = small_config(device, host);
+  config.hints = HintRule::obey;
+  config.hint_share = 512;
+  return config;
+}
+
+std::vector<PageKey> four_pages(std::uint64_t first) { return document({first, first + 1, first + 2, first + 3}); }
+
+// Documents of four pages; the request computes one token more, so a document has a page without a key while it runs.
+struct Rig : EngineRig {
+  explicit Rig(const EngineConfig& config) : EngineRig(config) {}
+  // A request of this session for the document runs to its end. Returns the prompt tokens that it found on any tier.
+  Tokens ask(std::uint64_t of_session, const std::vector<PageKey>& keys) {
+    session = of_session;
+    arrive(next_++, keys, keys.size() * 4 + 1, 1);
+    drain();
+    world.time += kMsToNs;
+    return events.records.back().hit.sum();
+  }
+  Tokens ask(std::uint64_t of_session, std::uint64_t document) { return ask(of_session, four_pages(document)); }
+
+ private:
+  RequestId next_ = 0;
+};
+
+constexpr Tokens kWhole = 16;
+
+TEST(Holds, a_pin_keeps_the_pages_that_a_session_used_last_under_every_policy) {
+  for (const std::string_view name : eviction_names()) {
+    for (const Pages host : {Pages{0}, Pages{12}}) {
+      EngineConfig config = obeying(12, host);
+      config.eviction = name;
+      Rig rig(config);
+      rig.ask(1, 100);
+      rig.hint(HintKind::pin, 1);
+      for (std::uint64_t i = 2; i < 12; ++i) {
+        rig.ask(i, 100 * i);
+        rig.ask(i, 100 * i);
+      }
+      EXPECT_EQ(rig.ask(1, 100), kWhole) << name << ", host " << host;
+      EXPECT_EQ(rig.events.count(EventKind::held, Reason::none), 1U) << name;
+    }
+  }
+}
+
+TEST(Holds, without_obey_a_pin_changes_nothing) {
+  for (const HintRule rule : {HintRule::policy, HintRule::ignore}) {
+    EngineConfig config = obeying(12, 0);
+    config.hints = rule;
+    Rig rig(config);
+    rig.ask(1, 100);
+    rig.hint(HintKind::pin, 1);
+    for (std::uint64_t i = 2; i < 6; ++i) rig.ask(i, 100 * i);
+    EXPECT_EQ(rig.ask(1, 100), 0U);
+    EXPECT_EQ(rig.events.count(EventKind::held), 0U);
+  }
+}
+
+TEST(Holds, a_hold_ends_with_its_time_with_unpin_and_with_the_session) {
+  for (const auto& [end, reason] :
+       {std::pair(HintKind::tool_call_pending, Reason::expired), std::pair(HintKind::unpin, Reason::none),
+        std::pair(HintKind::session_end, Reason::none)}) {
+    Rig rig(obeying(12, 0));
+    rig.ask(1, 100);
+    rig.hint(HintKind::pin, 1, 4);
+    rig.ask(2, 200);
+    rig.hint(end, 1);
+    for (std::uint64_t i = 3; i < 9; ++i) rig.ask(i, 100 * i);
+    EXPECT_EQ(rig.events.count(EventKind::unheld, reason), 1U);
+    EXPECT_EQ(rig.ask(1, 100), 0U);
+  }
+}
+
+TEST(Holds, a_pin_above_the_share_of_a_tier_is_refused) {
+  EngineConfig config = obeying(12, 12);
+  config.hint_share = 300;  // three pages
+  Rig rig(config);
+  rig.ask(1, 100);
+  rig.hint(HintKind::pin, 1);
+  EXPECT_EQ(rig.events.count(EventKind::held, Reason::quota), 1U);
+  EXPECT_EQ(rig.events.count(EventKind::held, Reason::none), 0U);
+}
+
+TEST(Holds, copies_that_fill_the_share_of_the_host_end_the_oldest_hold) {
+  EngineConfig config = obeying(24, 12);
+  config.hint_share = 512;  // 12 and 6 pages
+  Rig rig(config);
+  rig.session = 1;
+  rig.arrive(100, four_pages(100), 17, 1);
+  rig.complete_pass();
+  rig.hint(HintKind::pin, 1);  // before the copies are on the host
+  rig.session = 2;
+  rig.arrive(101, four_pages(200), 17, 1);
+  rig.complete_pass();
+  rig.hint(HintKind::pin, 2);
+  rig.drain();
+  rig.ask(3, 300);
+  EXPECT_EQ(rig.events.count(EventKind::held, Reason::quota) + rig.events.count(EventKind::unheld, Reason::quota), 1U);
+}
+
+TEST(Holds, no_request_waits_for_a_hold_and_the_oldest_one_is_dropped) {
+  for (const char* write : {"write_through", "write_back"}) {
+    EngineConfig config = obeying(12, 40);
+    config.hint_share = 1024;
+    config.write_policy = write;
+    Rig rig(config);
+    rig.ask(1, 100);
+    rig.hint(HintKind::pin, 1);
+    rig.ask(2, 200);
+    rig.hint(HintKind::pin, 2);
+    rig.ask(3, document({31, 32, 33, 34, 35, 36, 37}));
+    EXPECT_EQ(rig.events.count(EventKind::unheld, Reason::capacity), 1U) << write;
+    EXPECT_TRUE(rig.engine.idle());
+    EXPECT_EQ(rig.ask(2, 200), kWhole) << write << ": the newer hold stays";
+  }
+}
+
+TEST(Holds, a_hold_follows_its_session_and_waits_for_its_first_pages) {
+  Rig rig(obeying(16, 0));
+  rig.hint(HintKind::pin, 1);
+  rig.ask(1, document({1, 2, 3}));
+  rig.ask(1, document({1, 2, 3, 4, 5}));
+  for (std::uint64_t i = 2; i < 9; ++i) rig.ask(i, 100 * i);
+  EXPECT_EQ(rig.ask(1, document({1, 2, 3, 4, 5})), 20U);
+  EXPECT_EQ(rig.events.count(EventKind::held, Reason::none), 2U);
+}
+
+TEST(Holds, what_only_an_ended_session_uses_is_evicted_first) {
+  for (const std::string_view name : eviction_names()) {
+    EngineConfig config = obeying(18, 0);
+    config.eviction = name;
+    Rig rig(config);
+    const std::vector<PageKey> shared = document({1, 2, 3, 4}), other = document({1, 2, 13, 14});
+    rig.ask(1, 100);
+    rig.ask(2, shared);
+    rig.ask(3, other);
+    rig.hint(HintKind::session_end, 3);
+    rig.ask(4, 400);  // needs three pages more than are free
+    EXPECT_EQ(rig.ask(2, shared), kWhole) << name;
+    EXPECT_EQ(rig.ask(1, 100), kWhole) << name;
+  }
+}
+
+TEST(Holds, a_request_that_runs_at_the_end_of_its_session_leaves_its_pages_first) {
+  Rig rig(obeying(14, 0));
+  rig.ask(1, 100);
+  rig.session = 2;
+  rig.arrive(100, four_pages(200), 17, 1);
+  rig.hint(HintKind::session_end, 2);
+  rig.drain();
+  rig.ask(3, 300);
+  EXPECT_EQ(rig.ask(1, 100), kWhole);
+}
+
+TEST(Holds, an_ended_session_that_comes_back_is_a_session_again) {
+  Rig rig(obeying(14, 0));
+  rig.ask(2, 200);
+  rig.hint(HintKind::session_end, 2);
+  rig.ask(1, 100);
+  EXPECT_EQ(rig.ask(2, 200), kWhole);
+  rig.ask(3, 300);
+  EXPECT_EQ(rig.ask(2, 200), kWhole) << "session 1 was used less recently";
+}
+
+TEST(Holds, demote_moves_a_session_to_the_host_when_its_copies_are_there) {
+  for (const char* write : {"write_through", "write_back"}) {
+    EngineConfig config = obeying(16, 16);
+    config.write_policy = write;
+    config.clean_reserve = 1024;  // write_back: copies ahead of need
+    Rig rig(config);
+    rig.session = 1;
+    rig.arrive(100, four_pages(100), 17, 1);
+    rig.hint(HintKind::demote, 1);
+    rig.drain();
+    rig.hint(HintKind::demote, 1);
+    rig.ask(2, document({9}));
+    EXPECT_EQ(rig.events.evicted_pages(Tier::device, Reason::demoted), 4U) << write;
+    rig.ask(1, 100);
+    EXPECT_EQ(rig.events.records.back().hit[Tier::host], kWhole) << write;
+  }
+}
+
+TEST(Holds, demote_leaves_what_another_session_uses) {
+  Rig rig(obeying(16, 16));
+  rig.ask(1, document({1, 2, 3, 4}));
+  rig.ask(2, document({1, 2, 13, 14}));
+  rig.hint(HintKind::demote, 1);
+  rig.ask(3, document({9}));
+  EXPECT_EQ(rig.events.evicted_pages(Tier::device, Reason::demoted), 2U);
+}
+
+TEST(Holds, prefetch_brings_a_session_from_storage_to_the_host) {
+  EngineConfig config = obeying(5, 8);
+  config.storage.push_back({Tier::disk, 100, true});
+  config.prefetch_min_tokens = 1;
+  config.prefetch_host_share = 1024;
+  config.storage_write_share = 8192;
+  Rig rig(config);
+  rig.ask(1, 100);
+  rig.ask(2, 200);
+  rig.ask(3, 300);
+  rig.hint(HintKind::prefetch, 1);
+  rig.drain();
+  EXPECT_EQ(rig.events.page_count(EventKind::prefetch_done), 4U);
+  EXPECT_TRUE(rig.engine.idle());
+  EXPECT_EQ(rig.events.count(EventKind::prefetch_issued), 4U) << "three requests had nothing on L1 and L2";
+  const std::uint64_t before = rig.events.count(EventKind::prefetch_issued);
+  rig.ask(1, 100);
+  EXPECT_EQ(rig.events.records.back().hit[Tier::host], kWhole);
+  EXPECT_EQ(rig.events.count(EventKind::prefetch_issued), before) << "nothing is left to prefetch";
+}
+
+TEST(Holds, equal_inputs_decide_equally_and_hints_are_decisions) {
+  const auto digest = [](std::int64_t ms) {
+    Rig rig(obeying(12, 12));
+    rig.ask(1, 100);
+    rig.hint(HintKind::pin, 1, ms);
+    for (std::uint64_t i = 2; i < 9; ++i) rig.ask(i, 100 * i);
+    rig.ask(1, 100);
+    return rig.decisions.digest();
+  };
+  EXPECT_EQ(digest(0), digest(0));
+  EXPECT_NE(digest(0), digest(1));
+}
+
+}  // namespace
+}  // namespace kvtwin
