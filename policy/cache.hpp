@@ -124,6 +124,13 @@ class Cache {
   // A request goes to work on its path. Calls the eviction policies of every tier.
   void visit(const Visit& visit);
   void hint(const Hint& hint, TimeNs step_time);
+  // A request of this session (0: none) begins to wait, or has ended.
+  void request_of_session_began(std::uint64_t session) {
+    if (holds_ != nullptr) holds_->request_began(session);
+  }
+  void request_of_session_ended(std::uint64_t session) {
+    if (holds_ != nullptr) holds_->request_ended(session);
+  }
   // A step begins.
   void begin_step(TimeNs step_time);
   // With HintRule::obey: returns the keys of the path that the session used last, if they are known.

@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <deque>
 #include <limits>
+#include <set>
 #include <utility>
 
 #include "policy/base/check.hpp"
@@ -121,6 +122,7 @@ struct Engine::State final : SequenceParts {
   std::uint64_t arrivals_taken = 0;
   std::deque<Hint> hints;  // not agreed on yet
   std::uint64_t hints_taken = 0;
+  std::set<std::uint64_t> hinted_sessions;  // for reports
   struct Received {
     Notice notice;
     std::vector<SlotId> slots;
@@ -159,6 +161,7 @@ void Engine::State::handle(const Arrival& arrival) {
   request.record.part = arrival.part;
   request.record.peer = arrival.peer;
   request.record.attempt = arrival.attempt;
+  request.record.hinted = hinted_sessions.contains(arrival.session);
   if (arrival.part != RequestPart::whole) KV_CHECK(has_peers(), "a part of a request arrives at an engine with a role");
   if (arrival.part == RequestPart::prefill) {
     request.record.output_tokens = 1;  // the decode engine generates the others
@@ -170,6 +173,11 @@ void Engine::State::handle(const Arrival& arrival) {
 }
 
 void Engine::State::handle(const Hint& hint) {
+  if (hint.kind == HintKind::session_end) {
+    hinted_sessions.erase(hint.subject);
+  } else if (hint.kind != HintKind::abort && hint.subject != 0) {
+    hinted_sessions.insert(hint.subject);
+  }
   hints.push_back(hint);
   wake(hint.kind == HintKind::abort && config.poll_steps == 1);
 }

@@ -45,6 +45,7 @@ Request& Scheduler::new_request() {
 
 // Keeps the buffers of as many requests as may run. The buffers of a longer queue are freed.
 void Scheduler::recycle(Request& request) {
+  if (request.enqueued) cache_.request_of_session_ended(request.session);
   Request blank;
   if (spare_.size() < config_.max_running) {
     blank.keys = std::move(request.keys);
@@ -57,6 +58,8 @@ void Scheduler::recycle(Request& request) {
 }
 
 void Scheduler::enqueue(Request& request, TimeNs now) {
+  request.enqueued = true;
+  cache_.request_of_session_began(request.session);
   RequestRecord& record = request.record;
   if (pages_for(record.prompt_tokens + record.output_tokens - 1) > config_.device_pages) {
     record.rejected = Reason::too_long;

@@ -68,6 +68,18 @@ constexpr RunFigure kFigures[] = {
      "from the end of the prompt to its last page on the decode engine, 99th percentile"},
     {"hand_over_bytes", "bytes handed over", "hand-over GB", 1e-9, RunUnit::bytes, Better::less, Column::on_demand,
      "bytes that prefill engines wrote into decode engines"},
+    {"hinted_ttft_mean_s", "TTFT mean with hints", "hinted TTFT mean s", 1, RunUnit::seconds, Better::less,
+     Column::if_present, "time to first token of requests whose session has given hints, mean"},
+    {"hinted_ttft_p90_s", "TTFT p90 with hints", "hinted TTFT p90 s", 1, RunUnit::seconds, Better::less,
+     Column::if_present, "time to first token of requests whose session has given hints, 90th percentile"},
+    {"not_hinted_ttft_mean_s", "TTFT mean without hints", "others' TTFT mean s", 1, RunUnit::seconds, Better::less,
+     Column::if_present, "time to first token of the other requests, mean"},
+    {"not_hinted_ttft_p90_s", "TTFT p90 without hints", "others' TTFT p90 s", 1, RunUnit::seconds, Better::less,
+     Column::if_present, "time to first token of the other requests, 90th percentile"},
+    {"hinted_hit_ratio", "hit with hints", "hinted hit %", 100, RunUnit::share, Better::more, Column::if_present,
+     "share of the prompt tokens hit, of requests whose session has given hints"},
+    {"not_hinted_hit_ratio", "hit without hints", "others' hit %", 100, RunUnit::share, Better::more,
+     Column::if_present, "share of the prompt tokens hit, of the other requests"},
     {"good_share", "good requests", "good %", 100, RunUnit::share, Better::more, Column::if_present,
      "share of all requests that complete within all limits of slo.*"},
     {"goodput_per_second", "good requests per second", "goodput/s", 1, RunUnit::plain, Better::more, Column::if_present,
@@ -268,6 +280,13 @@ Json report_figures(const Json& whole) {
   row["hand_over_mean_s"] = hand_over.value("mean", Json());
   row["hand_over_p99_s"] = hand_over.value("p99", Json());
   row["hand_over_bytes"] = report.value("hand_overs", Json::object()).value("bytes", Json());
+  for (const std::string name : {"hinted", "not_hinted"}) {
+    const Json of = report.value(name, Json::object());  // only with hints; the columns exist anyway
+    const Json times = of.value("ttft_seconds", Json::object());
+    row[name + "_ttft_mean_s"] = times.value("mean", Json());
+    row[name + "_ttft_p90_s"] = times.value("p90", Json());
+    row[name + "_hit_ratio"] = ratio(of.value("hit_tokens", Json()), of.value("prompt_tokens", 0.0));
+  }
   put_times(row, report.at("tpot_seconds"), "tpot");
   put_times(row, report.at("e2e_seconds"), "e2e");
   const Json slo = report.value("slo", Json::object());

@@ -95,6 +95,12 @@ void Metrics::engine_lost(std::size_t engine) {
   prefetches.engine_lost += std::erase_if(prefetches.open, [&](const auto& open) { return open.first == engine; });
 }
 
+Pages Metrics::Holds::most(Tier tier) const {
+  Pages pages = 0;
+  for (const auto& [place, most] : pages_max) pages += place.second == tier ? most : 0;
+  return pages;
+}
+
 void Metrics::on_event(const Event& event) {
   server.on_event(event);
   switch (event.kind) {
@@ -133,6 +139,13 @@ void Metrics::on_event(const Event& event) {
     case EventKind::admitted:
       if (const auto since = awaits_since_.extract(event.engine)) stores_awaited_ns += event.time - since.mapped();
       break;
+    case EventKind::held: ++(event.reason == Reason::none ? holds.begun : holds.refused); break;
+    case EventKind::unheld: ++holds.ended[event.reason == Reason::none ? "hint" : name_of(event.reason)]; break;
+    case EventKind::held_pages: {
+      Pages& most = holds.pages_max[{event.engine, event.tier}];
+      most = std::max(most, event.pages);
+      break;
+    }
     case EventKind::evicted: evicted(event); break;
     case EventKind::pass_done:
       // A pass that was cancelled or failed before its first step counts as neither; a mixed pass counts as both.

@@ -79,6 +79,13 @@ class Metrics final : public Observer, public RequestFigures {
       return arrived - (late == wasted.end() ? 0 : late->second);
     }
   } prefetches;
+  // Hints that the cache obeys (policy/cache/holds.hpp).
+  struct Holds {
+    std::uint64_t begun = 0, refused = 0;                     // moves of a hold with its session count
+    std::map<std::string_view, std::uint64_t> ended;          // by reason; none: by a hint
+    std::map<std::pair<std::size_t, Tier>, Pages> pages_max;  // by engine
+    Pages most(Tier tier) const;                              // of all engines
+  } holds;
   Pages stores_retried = 0;
   TimeNs stores_awaited_ns = 0;  // time in which writes to storage kept requests from being admitted, of all engines
   struct Shortfall {

@@ -132,6 +132,10 @@ void RequestFigures::finished(const RequestRecord& r, const CostModel* cost, con
   output += r.output_tokens;
   retracted_recompute += r.retracted_recompute;
   ttft.add(r.first_token - r.arrival);
+  ByHint& by_hint = r.hinted ? hinted : not_hinted;
+  by_hint.prompt += r.prompt_tokens;
+  by_hint.hit += r.hit.sum();
+  by_hint.ttft.add(r.first_token - r.arrival);
   queue.add(r.queue_ns);
   prefetch_wait.add(r.prefetch_wait_ns);
   load_wait.add(r.load_wait_ns);

@@ -85,6 +85,11 @@ struct RequestFigures {
   Tokens output = 0, retracted_recompute = 0;
   TimeNs saved_ns = 0;  // prefill time that the hits saved (lab/report/saved_time.hpp); 0 without a cost model
   DurationHistogram ttft, tpot, e2e, queue, prefetch_wait, load_wait, compute, hand_over;
+  // Of requests whose session has given hints, and of the others.
+  struct ByHint {
+    Tokens prompt = 0, hit = 0;
+    DurationHistogram ttft;
+  } hinted, not_hinted;
 };
 
 // The work that ends within a window. Rates, prices and the wear of drives are this work divided by `span`.

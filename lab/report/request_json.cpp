@@ -5,6 +5,7 @@
 #include <cinttypes>
 #include <cmath>
 #include <cstdio>
+#include <utility>
 
 #include "lab/errors/intervals.hpp"
 #include "lab/formatted.hpp"
@@ -103,6 +104,13 @@ void put_request_figures(Json& to, const RequestFigures& m, const RequestJson& t
   tokens["retracted_recompute"] = m.retracted_recompute;
   if (terms.saved) to["saved_seconds"] = in_seconds(m.saved_ns);
   to["ttft_seconds"] = quantiles(m.ttft);
+  for (const auto& [name, of] : {std::pair("hinted", &m.hinted), std::pair("not_hinted", &m.not_hinted)}) {
+    if (m.hinted.ttft.count() == 0) break;
+    to[name] = {{"requests", of->ttft.count()},
+                {"prompt_tokens", of->prompt},
+                {"hit_tokens", of->hit},
+                {"ttft_seconds", quantiles(of->ttft)}};
+  }
   to["tpot_seconds"] = quantiles(m.tpot);
   to["e2e_seconds"] = quantiles(m.e2e);
   to["ttft_parts_seconds"] = {{"queue", or_null(m.queue.mean_seconds())},

@@ -565,6 +565,12 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionM
   if (!facts.components.empty()) report["components"] = components_json(facts, m, lanes);
   if (facts.missed_pages) report["missed_pages"] = missed_json(*facts.missed_pages);
   report["prefetch"] = prefetch_json(m);
+  if (const Metrics::Holds& holds = m.holds; holds.begun + holds.refused != 0) {
+    report["holds"] = {{"begun", holds.begun},
+                       {"refused", holds.refused},
+                       {"ended", counts_json(holds.ended)},
+                       {"pages_max", {{"device", holds.most(Tier::device)}, {"host", holds.most(Tier::host)}}}};
+  }
   report["storage"] = {{"retried_pages", m.stores_retried}, {"fell_short", counts_json(m.fell_short_of_all())}};
   if (m.stores_awaited_ns != 0) report["storage"]["awaited_s"] = seconds(m.stores_awaited_ns);
   if (facts.objects_per_page != 0) report["storage"]["objects_per_page"] = facts.objects_per_page;
@@ -753,6 +759,24 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
   add("mean TTFT  = queue %s + prefetch wait %s + load wait %s + compute %s%s s",
       decimal(m.queue.mean_seconds(), 4).c_str(), decimal(m.prefetch_wait.mean_seconds(), 4).c_str(),
       decimal(m.load_wait.mean_seconds(), 4).c_str(), decimal(m.compute.mean_seconds(), 4).c_str(), hand_over.c_str());
+  if (m.hinted.ttft.count() != 0) {
+    add("hints      %" PRIu64 " requests of sessions with hints: TTFT mean %s   p90 %s s, %s %% hit",
+        m.hinted.ttft.count(), decimal(m.hinted.ttft.mean_seconds(), 4).c_str(),
+        decimal(m.hinted.ttft.quantile_seconds(900), 4).c_str(), share_of(m.hinted.hit, m.hinted.prompt).c_str());
+    add("           %" PRIu64 " other requests: TTFT mean %s   p90 %s s, %s %% hit", m.not_hinted.ttft.count(),
+        decimal(m.not_hinted.ttft.mean_seconds(), 4).c_str(),
+        decimal(m.not_hinted.ttft.quantile_seconds(900), 4).c_str(),
+        share_of(m.not_hinted.hit, m.not_hinted.prompt).c_str());
+  }
+  if (const Metrics::Holds& holds = m.holds; holds.begun + holds.refused != 0) {
+    std::string ends;
+    for (const auto& [reason, count] : holds.ended) {
+      ends += ", " + std::to_string(count) + " ended by " + std::string(reason);
+    }
+    add("holds      %" PRIu64 " begun, %" PRIu64 " refused%s; %" PRIu64 " pages of the device and %" PRIu64
+        " of the host held at most",
+        holds.begun, holds.refused, ends.c_str(), holds.most(Tier::device), holds.most(Tier::host));
+  }
   if (facts.roles) {
     const HandOverFigures& of = facts.roles->hand_overs;
     add("roles      %" PRIu64 " prefill and %" PRIu64 " decode engines: %" PRIu64 " hand-overs, %" PRIu64

@@ -23,23 +23,28 @@ void SessionHolds::begin_step(TimeNs now) {
   }
 }
 
-void SessionHolds::visit(const Visit& visit) {
-  visiting_ = visit.session;
-  if (visiting_ == 0 || visit.further) return;
-  const auto known = sessions_.find(visiting_);
-  if (known == sessions_.end()) return;
-  known->second.ended = false;
-  demoting_.erase(visiting_);
+void SessionHolds::request_began(std::uint64_t session) {
+  if (session == 0) return;
+  Requests& requests = requests_[session];
+  ++requests.open;
+  requests.last = false;
+  demoting_.erase(session);
+}
+
+void SessionHolds::request_ended(std::uint64_t session) {
+  if (session == 0) return;
+  const auto requests = requests_.find(session);
+  KV_CHECK(requests != requests_.end(), "a request of a session ends once");
+  if (--requests->second.open > 0) return;
+  const bool last = requests->second.last;
+  requests_.erase(requests);
+  if (last) end(session);
 }
 
 void SessionHolds::used(NodeId end, std::span<const PageKey> keys) {
   if (visiting_ == 0 || end == tree_.root()) return;
   settle();
   Session& session = open(visiting_);
-  if (session.ended) {
-    tree_.set_ended(end);
-    return;
-  }
   move(visiting_, EndOf::path, session.end, end);
   if (!config_.storage.empty()) {
     keys_ += keys.size() - session.keys.size();
@@ -72,16 +77,13 @@ void SessionHolds::take(const Hint& hint, TimeNs now) {
     case HintKind::unpin:
       if (known != sessions_.end() && known->second.until >= 0) release(hint.subject, known->second, Reason::none);
       return;
-    case HintKind::session_end: {
-      Session& session = open(hint.subject);
-      if (session.until >= 0) release(hint.subject, session, Reason::none);
-      const NodeId end = session.end;
-      move(hint.subject, EndOf::path, session.end, NodeId::none);
-      if (end != NodeId::none) tree_.set_ended(end);
-      session.ended = true;
-      demoting_.erase(hint.subject);
+    case HintKind::session_end:
+      if (const auto requests = requests_.find(hint.subject); requests != requests_.end()) {
+        requests->second.last = true;
+      } else {
+        end(hint.subject);
+      }
       return;
-    }
     case HintKind::demote:
       if (known != sessions_.end()) demoting_.insert(hint.subject);
       return;
@@ -102,7 +104,9 @@ bool SessionHolds::drop_oldest(Reason reason) {
 std::vector<std::pair<std::uint64_t, NodeId>> SessionHolds::demoting() {
   settle();
   std::vector<std::pair<std::uint64_t, NodeId>> all;
-  for (const std::uint64_t id : demoting_) all.emplace_back(id, sessions_.at(id).end);
+  for (const std::uint64_t id : demoting_) {
+    if (!requests_.contains(id)) all.emplace_back(id, sessions_.at(id).end);
+  }
   return all;
 }
 
@@ -134,6 +138,15 @@ SessionHolds::Session& SessionHolds::open(std::uint64_t session) {
   by_use_.erase(opened.last_use);
   by_use_.emplace(opened.last_use = ++uses_, session);
   return opened;
+}
+
+void SessionHolds::end(std::uint64_t id) {
+  settle();
+  const auto known = sessions_.find(id);
+  if (known == sessions_.end()) return;
+  const NodeId end = known->second.end;
+  forget(id);
+  if (end != NodeId::none) tree_.set_ended(end);
 }
 
 void SessionHolds::forget(std::uint64_t id) {

@@ -5,7 +5,8 @@
 //   follows
 //                the session, and waits for the first pages of a session that has none yet.
 //   unpin        ends the hold.
-//   session_end  ends the hold. What no other session uses is evicted first, until it is used again.
+//   session_end  ends the hold. What no other session uses is evicted first, until it is used again. If a request of
+//                the session waits or runs, the session ends with it.
 //   demote       Cache::demote_sessions()
 //   prefetch     Engine, by the keys of the path
 //
@@ -41,8 +42,11 @@ class SessionHolds {
 
   // Ends the holds whose time is over, and those above the share of a tier.
   void begin_step(TimeNs now);
+  // A request of the session begins to wait, or has ended.
+  void request_began(std::uint64_t session);
+  void request_ended(std::uint64_t session);
   // The calls of used() until the next visit() are about this visit's session.
-  void visit(const Visit& visit);
+  void visit(const Visit& visit) { visiting_ = visit.session; }
   // The session has used the path to `end`, which has these keys.
   void used(NodeId end, std::span<const PageKey> keys);
   // Requires: no abort.
@@ -71,15 +75,19 @@ class SessionHolds {
     TimeNs until = -1;               // end of the hold that is wanted; -1: none is
     std::uint64_t order = kNoOrder;  // of the hold: place in by_age_
     std::uint64_t last_use = 0;      // place in by_use_
-    bool ended = false;              // no further request is expected
     std::vector<PageKey> keys;       // if there are storage tiers
   };
   using Sessions = std::map<std::uint64_t, Session>;
+  struct Requests {
+    std::uint64_t open = 0;
+    bool last = false;  // no further request is expected
+  };
   enum class EndOf : std::uint8_t { path, hold };
 
   void settle();
   Session& open(std::uint64_t session);
   void forget(std::uint64_t session);
+  void end(std::uint64_t session);
   void move(std::uint64_t session, EndOf what, NodeId& end, NodeId to);
   void hold(std::uint64_t id, Session& session);
   void release(std::uint64_t id, Session& session, Reason reason);
@@ -93,6 +101,7 @@ class SessionHolds {
   RadixTree& tree_;
   const EventSink& sink_;
   Sessions sessions_;
+  std::map<std::uint64_t, Requests> requests_;               // of the sessions that have some
   std::map<std::uint64_t, std::uint64_t> by_use_, by_age_;   // sessions, the oldest first; of by_age_: holds
   std::set<std::pair<TimeNs, std::uint64_t>> by_end_;        // sessions with a hold that is wanted
   std::set<std::tuple<NodeId, EndOf, std::uint64_t>> ends_;  // nodes and the sessions that name them

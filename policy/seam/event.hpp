@@ -35,6 +35,7 @@ struct RequestRecord {
   std::uint32_t peer = 0, attempt = 0;  // see Arrival
   std::uint32_t retractions = 0;
   std::uint32_t prefill_passes = 0;
+  bool hinted = false;  // at the arrival, its session had given a hint, and had not ended since
   Reason rejected = Reason::none;
 };
 

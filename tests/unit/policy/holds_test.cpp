@@ -170,6 +170,23 @@ TEST(Holds, a_request_that_runs_at_the_end_of_its_session_leaves_its_pages_first
   EXPECT_EQ(rig.ask(1, 100), kWhole);
 }
 
+TEST(Holds, a_session_ends_with_its_request_that_waits) {
+  EngineConfig config = obeying(14, 0);
+  config.max_running = 1;
+  Rig rig(config);
+  rig.ask(1, 100);
+  rig.ask(2, 200);
+  rig.session = 9;
+  rig.arrive(100, four_pages(900), 17, 12);  // takes seven pages before its end
+  rig.session = 2;
+  rig.arrive(101, four_pages(200), 17, 1);
+  rig.hint(HintKind::session_end, 2);
+  rig.drain();
+  EXPECT_EQ(rig.events.records.back().hit[Tier::device], kWhole);
+  rig.ask(3, document({31, 32, 33, 34, 35, 36}));
+  EXPECT_EQ(rig.ask(9, document({900, 901, 902, 903})), kWhole) << "session 2 has ended";
+}
+
 TEST(Holds, an_ended_session_that_comes_back_is_a_session_again) {
   Rig rig(obeying(14, 0));
   rig.ask(2, 200);
