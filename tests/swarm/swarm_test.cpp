@@ -437,64 +437,21 @@ class Watcher final : public Observer {
 
   void on_event(const Event& event) override {
     world_.on_event(event);
-    static constexpr std::array kNames = {"arrived",
-                                          "admitted",
-                                          "first token",
-                                          "finished",
-                                          "rejected",
-                                          "retracted",
-                                          "aborted",
-                                          "backup queued",
-                                          "backup done",
-                                          "backup dropped",
-                                          "backup retried",
-                                          "backup awaited",
-                                          "load queued",
-                                          "load declined",
-                                          "load done",
-                                          "load failed",
-                                          "load direct done",
-                                          "transfer submitted",
-                                          "store queued",
-                                          "store done",
-                                          "store retried",
-                                          "store dropped",
-                                          "store awaited",
-                                          "storage fell short",
-                                          "prefetch issued",
-                                          "prefetch declined",
-                                          "prefetch revoked",
-                                          "prefetch hit",
-                                          "prefetch shortened",
-                                          "prefetch started",
-                                          "prefetch stopped",
-                                          "prefetch done",
-                                          "prefetch used",
-                                          "prefetch wasted",
-                                          "evicted",
-                                          "pages stored",
-                                          "pages removed",
-                                          "slots allocated",
-                                          "slots released",
-                                          "prefill started",
-                                          "pass done",
-                                          "expected",
-                                          "fell back",
-                                          "prefilled",
-                                          "handing over",
-                                          "hand-over ended",
-                                          "handed over",
-                                          "hand-over dropped",
-                                          "held",
-                                          "unheld",
-                                          "held pages"};
-    static_assert(kNames.size() == static_cast<std::size_t>(EventKind::held_pages) + 1);
+    static constexpr std::array kNames = {
+        "arrived",           "admitted",         "first token",        "finished",           "rejected",
+        "retracted",         "aborted",          "backup queued",      "backup done",        "backup dropped",
+        "backup retried",    "backup awaited",   "load queued",        "load declined",      "load done",
+        "load failed",       "load direct done", "transfer submitted", "store queued",       "store done",
+        "store retried",     "store dropped",    "store awaited",      "storage fell short", "prefetch issued",
+        "prefetch declined", "prefetch revoked", "prefetch hit",       "prefetch shortened", "prefetch started",
+        "prefetch stopped",  "prefetch done",    "prefetch used",      "prefetch wasted",    "evicted",
+        "pages stored",      "pages removed",    "slots allocated",    "slots released",     "prefill started",
+        "pass done"};
+    static_assert(kNames.size() == static_cast<std::size_t>(EventKind::pass_done) + 1);
+    if (event.kind > EventKind::pass_done) return count_hold(event);
     ++marks_[kNames[static_cast<std::size_t>(event.kind)]];
     ++marks_[style_ + ": " + kNames[static_cast<std::size_t>(event.kind)]];
     if (event.kind == EventKind::evicted) ++marks_["evicted: " + std::string(name_of(event.reason))];
-    if (event.kind == EventKind::held || event.kind == EventKind::unheld) {
-      ++marks_[std::string(kNames[static_cast<std::size_t>(event.kind)]) + ": " + std::string(name_of(event.reason))];
-    }
     if (event.kind == EventKind::backup_dropped) ++marks_["backup dropped: " + std::string(name_of(event.reason))];
     if (event.kind == EventKind::prefetch_declined || event.kind == EventKind::prefetch_revoked ||
         event.kind == EventKind::prefetch_wasted || event.kind == EventKind::store_dropped) {
@@ -531,6 +488,11 @@ class Watcher final : public Observer {
   std::uint64_t prefetches_issued = 0, prefetches_ended = 0;
 
  private:
+  void count_hold(const Event& event) {
+    if (event.kind == EventKind::held) ++marks_["held: " + std::string(name_of(event.reason))];
+    if (event.kind == EventKind::unheld) ++marks_["unheld: " + std::string(name_of(event.reason))];
+  }
+
   // A prefetch that is issued ends once, in one way (policy/prefetch/prefetch.hpp).
   void follow_prefetch(const Event& event) {
     if (event.kind == EventKind::prefetch_issued) {
