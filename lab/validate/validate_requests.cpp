@@ -72,7 +72,8 @@ RunFigures read_request_log(const Experiment& experiment, bool with_events) {
   TraceRequest request;
   std::uint64_t number = 0;
   try {
-    for (; (limit == 0 || number < limit) && workload->next(request); ++number) {
+    for (; (limit == 0 || number < limit) && workload->next(request); number += request.is_hint ? 0 : 1) {
+      if (request.is_hint) continue;
       if (request.measured_latency >= 0) seconds.push_back(static_cast<double>(request.measured_latency) / 1e9);
       if (!request.measured_hits) continue;
       const RequestHits hits = run.hits[number] = hits_of(request);

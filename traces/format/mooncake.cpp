@@ -12,6 +12,7 @@
 
 #include "traces/fields.hpp"
 #include "traces/format.hpp"
+#include "traces/kv_hints.hpp"
 
 namespace kvtwin {
 namespace {
@@ -34,6 +35,7 @@ enum Key : unsigned {
   key_value = 1U << 10,
   key_think_time = 1U << 11,
   key_system_length = 1U << 12,
+  key_kv_hints = 1U << 13,
 };
 
 struct KeyName {
@@ -56,6 +58,7 @@ constexpr KeyName kKeys[] = {
     {"value", key_value},
     {"think_time", key_think_time},
     {"delay", key_think_time},
+    {"kv_hints", key_kv_hints},
 };
 
 // The block sizes with which each line so far has the number of ids that its input needs.
@@ -114,12 +117,16 @@ class MooncakeReader final : public FormatReader {
   void read_key(Key key, std::string_view name, const JsonValue& value, TraceRequest& request);
   void read_hint(const JsonValue& value, TraceRequest& request);
   void check_request(TraceRequest& request);
+  void read_kv_hints(const JsonObject& object, const TraceRequest& request);
   void check_hint(TraceRequest& request);
 
   TraceLines& lines_;
   Tokens block_tokens_;
   simdjson::dom::parser parser_;
   unsigned seen_ = 0;  // the keys of this line, as bits of Key
+  KvHints envelopes_;
+  std::vector<Hint> hints_;  // of the last line, which are still to be returned, at hints_at_
+  TimeNs hints_at_ = 0;
   FittingSizes sizes_;
   bool begun_ = false, sorts_ = false, ended_ = false;
   std::uint64_t order_ = 0, delayed_ = 0;
@@ -163,6 +170,14 @@ bool MooncakeReader::next(TraceRequest& request) {
 
 // Reads the next line.
 bool MooncakeReader::read(TraceRequest& request) {
+  if (!hints_.empty()) {
+    request.clear();
+    request.arrival = hints_at_;
+    request.is_hint = true;
+    request.hint = hints_.front();
+    hints_.erase(hints_.begin());
+    return true;
+  }
   std::string_view text;
   if (!lines_.next(text)) return false;
   request.clear();
@@ -172,6 +187,7 @@ bool MooncakeReader::read(TraceRequest& request) {
   if ((seen_ & key_timestamp) == 0) read_delay(request);
   if (sorts_ && request.session != 0) last_turn_[request.session] = request.arrival;
   request.is_hint ? check_hint(request) : check_request(request);
+  if (!request.is_hint && (seen_ & key_kv_hints) != 0) read_kv_hints(object, request);
   return true;
 }
 
@@ -191,7 +207,17 @@ void MooncakeReader::read_delay(TraceRequest& request) {
   ++delayed_;
 }
 
+void MooncakeReader::read_kv_hints(const JsonObject& object, const TraceRequest& request) {
+  JsonValue value;
+  if (object.at_key("kv_hints").get(value) != simdjson::SUCCESS || value.is_null()) return;
+  if (!envelopes_.read(value, request.session, hints_)) {
+    lines_.fail("kv_hints", "must be an object with actions, each with an action_type");
+  }
+  hints_at_ = request.arrival;
+}
+
 void MooncakeReader::add_notes(std::vector<std::string>& notes) const {
+  envelopes_.add_notes(notes);
   if (delayed_ == 0) return;
   notes.push_back("trace: " + std::to_string(delayed_) +
                   " requests have a delay after the answer before, and no timestamp: in an open loop they arrive as if "
@@ -234,6 +260,7 @@ void MooncakeReader::read_key(Key key, std::string_view name, const JsonValue& v
       break;
     case key_value: request.hint.value = integer_field(lines_, name, value, Int64::min(), Int64::max()); break;
     case key_hint: read_hint(value, request); break;
+    case key_kv_hints: break;  // read_kv_hints() needs the session
   }
 }
 

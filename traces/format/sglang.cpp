@@ -12,9 +12,9 @@
 // page between requests that differ in one of these fields; so do image_data, video_data, audio_data and input_embeds,
 // because the token ids of an image are the same for all images. out.output_ids is the answer: its blocks are known if
 // it has completion_tokens ids. meta_info.cached_tokens, cached_tokens_details (device, host, storage) and e2e_latency
-// are what the server measured. kv_hints is no hint here: SGLang 0.5.23 writes it as the text of a Python object, and
-// acts on none of its actions. The reader skips other events, and lines without a JSON object (other output of the
-// server).
+// are what the server measured. kv_hints, which SGLang 0.5.23 writes as the text of a Python object, become hints at
+// the request's arrival (traces/kv_hints.hpp). The reader skips other events, and lines without a JSON object (other
+// output of the server).
 //
 // Finished events are ordered by their end, so the reader sorts requests by arrival within a window of
 // kSortWindowRequests. Memory: the hashes and rids of the requests in this window.
@@ -29,6 +29,7 @@
 
 #include "traces/fields.hpp"
 #include "traces/format.hpp"
+#include "traces/kv_hints.hpp"
 #include "traces/token_ids.hpp"
 
 namespace kvtwin {
@@ -39,6 +40,7 @@ struct LoggedRequest {
   bool finished = false;
   std::string rid;
   TraceRequest request;
+  std::vector<Hint> hints;  // of kv_hints
 };
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -97,7 +99,9 @@ class SglangReader final : public FormatReader {
   TimeNs last_ = 0;         // arrival of the last request that next() returned
   bool of_server_ = false;  // a line has the arguments of a server
   std::uint64_t order_ = 0, never_finished_ = 0, other_lines_ = 0, prompt_tokens_ = 0, cached_tokens_ = 0;
-  std::uint64_t with_kv_hints_ = 0, answers_without_blocks_ = 0, with_media_ = 0;
+  std::uint64_t without_envelope_ = 0, answers_without_blocks_ = 0, with_media_ = 0;
+  KvHints kv_hints_;
+  std::vector<Hint> hints_;  // of the last request, which are still to be returned
   const std::size_t window_;
   std::vector<std::unique_ptr<LoggedRequest>> heap_;        // top: the earliest
   std::unordered_map<std::string, LoggedRequest*> by_rid_;  // requests that have not finished; never iterated
@@ -110,6 +114,14 @@ JsonValue SglangReader::required(const JsonObject& object, const char* key, cons
 }
 
 bool SglangReader::next(TraceRequest& request) {
+  if (!hints_.empty()) {
+    request.clear();
+    request.arrival = last_;
+    request.is_hint = true;
+    request.hint = hints_.front();
+    hints_.erase(hints_.begin());
+    return true;
+  }
   while (true) {
     while (!ended_ && heap_.size() <= window_) {
       std::string_view text;
@@ -130,6 +142,7 @@ bool SglangReader::next(TraceRequest& request) {
       continue;
     }
     std::swap(request, logged->request);
+    hints_ = std::move(logged->hints);
     emitted_ = true;
     last_ = request.arrival;
     return true;
@@ -228,9 +241,13 @@ void SglangReader::finished(const std::string& rid, TimeNs now, const JsonObject
   if (out.at_key("output_ids").get(value) == simdjson::SUCCESS && !value.is_null()) {
     answers_without_blocks_ += blocks_.read_answer(value, request) ? 0 : 1;
   }
-  if (obj.at_key("kv_hints").get(value) == simdjson::SUCCESS && !value.is_null()) ++with_kv_hints_;
+  std::vector<Hint> hints;
+  if (obj.at_key("kv_hints").get(value) == simdjson::SUCCESS && !value.is_null()) {
+    without_envelope_ += kv_hints_.read(value, request.session, hints) ? 0 : 1;
+  }
   read_measured(meta, request);
   LoggedRequest& logged = arrived_before(rid, now, meta);
+  logged.hints = std::move(hints);
   request.arrival = logged.request.arrival;
   logged.request = std::move(request);
   logged.finished = true;
@@ -339,9 +356,10 @@ void SglangReader::add_notes(std::vector<std::string>& notes) const {
                     " requests have images, video, audio or embeddings: they share pages only with requests that have "
                     "the same ones, so hits before the first one are too few; the times of encoders aren't counted");
   }
-  if (with_kv_hints_ > 0) {
-    notes.push_back("trace: kv_hints of " + std::to_string(with_kv_hints_) +
-                    " requests were ignored: SGLang logs them as text and acts on none");
+  kv_hints_.add_notes(notes);
+  if (without_envelope_ > 0) {
+    notes.push_back("trace: kv_hints of " + std::to_string(without_envelope_) +
+                    " requests are no envelope with actions");
   }
   if (prompt_tokens_ > 0) {
     notes.push_back("trace: the server itself had cached " + std::to_string(cached_tokens_) + " of " +

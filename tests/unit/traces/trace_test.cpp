@@ -244,6 +244,22 @@ TEST(TraceReader, ReadsHintsThatMovePages) {
   EXPECT_EQ(all[1].hint.kind, HintKind::prefetch);
 }
 
+TEST(TraceReader, ReadsTheHintsOfARequestBehindIt) {
+  const std::string envelope =
+      R"(, "session": 4, "kv_hints": {"protocol_version": "0.1", "message_id": "m", "actions": [)"
+      R"({"action_id": "a", "action_type": "pin", "action_version": "1", "payload": {"value": 30}}]})";
+  const auto all = read_all(line("1", envelope) + line("2"));
+  ASSERT_EQ(all.size(), 3U);
+  EXPECT_FALSE(all[0].is_hint);
+  ASSERT_TRUE(all[1].is_hint);
+  EXPECT_EQ(all[1].arrival, all[0].arrival);
+  EXPECT_EQ(all[1].hint.kind, HintKind::pin);
+  EXPECT_EQ(all[1].hint.subject, 4U);
+  EXPECT_EQ(all[1].hint.value, 30);
+  EXPECT_FALSE(all[2].is_hint);
+  expect_error(line("1", R"(, "kv_hints": {"actions": 5})"), {"line 1", "\"kv_hints\"", "actions"});
+}
+
 TEST(TraceReader, ChecksHints) {
   expect_error(R"({"timestamp": 1, "hint": "abort", "session": 1})", {"line 1", "\"hint\"", "demote", "prefetch"});
   expect_error(R"({"timestamp": 1, "hint": "sleep", "session": 1})", {"line 1", "\"hint\"", "session_end", "unpin"});
