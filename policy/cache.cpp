@@ -51,7 +51,7 @@ Cache::Cache(const EngineConfig& config, Substrate& substrate, Storage& storage,
     tree_.order_shadowed_copies();
   }
   if (counts_at_insert()) tree_.set_first_hits(0);
-  tree_.set_host_prefix_closed(!writes_back_);
+  tree_.set_host_prefix_closed(!writes_back_ && config.host_mode == HostMode::cache);
   tree_.set_host_evicts_leaving(config.host_evicts_leaving && tree_.leaves_by_choice());
   for (const PoolConfig& pool : config.pools) {
     const Pages tail = (pool.window + config.shape.page_tokens - 1) / config.shape.page_tokens;
@@ -73,6 +73,10 @@ Cache::Cache(const EngineConfig& config, Substrate& substrate, Storage& storage,
     holds_ = std::make_unique<SessionHolds>(config_, tree_, sink_);
   }
   if (!pools_.empty()) weigh_victims();
+  KV_CHECK(config.host_mode == HostMode::cache ||
+               (!writes_back_ && pools_.empty() && !config.storage.empty() && config.host_pages != 0 &&
+                config.path == CachePath::via_host && config.block_groups.groups.empty()),
+           "a host that keeps no pages is between L1 and a storage tier");
   KV_CHECK(pools_.empty() || config.evict_unit == EvictUnit::node, "with windows or states, whole nodes are evicted");
   KV_CHECK(pools_.empty() || config.storage.empty() || (config.host_pages != 0 && config.path == CachePath::via_host),
            "windows and states come from a storage tier through L2");
@@ -203,6 +207,7 @@ NodeId Cache::insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pag
     tree_.set_slots(Tier::device, id, slots.subspan(depth - pages, pages));
     sink_.keys(EventKind::pages_stored, Tier::device, tree_.node(id).keys());
     if (config_.tiering == Tiering::exclusive && tree_.node(id).host.leases == 0) drop_shadowed_copy(id);
+    if (leaves_when_stored(id)) drop_shadowed_copy(id);
     if (pools != nullptr) give_windows(*pools, id, depth - pages, false);
   }
 
@@ -268,6 +273,7 @@ void Cache::check_rest() const {
   check_pools({}, {});
   KV_CHECK(tier_look_ups_.empty() && reading_.empty() && tier_copies_.empty(), "at rest no storage tier is used");
   KV_CHECK(stores_.empty() && direct_loads_.empty() && gates_.empty(), "at rest nothing is in flight");
+  KV_CHECK(queued_.empty() && writing_pages_ == 0, "at rest no page waits for the buffer");
   KV_CHECK(tree_.pages(Tier::device) == device_.used() && tree_.pages(Tier::host) == host_.used(),
            "at rest only the index owns slots");
 }
@@ -296,7 +302,11 @@ void Cache::check_invariants(Pages request_pages, Pages prefetch_pages, std::spa
   device_.check_invariants();
   host_.check_invariants();
   KV_CHECK(tree_.pages(Tier::device) + request_pages == device_.used(), "each device page has exactly one owner");
-  KV_CHECK(tree_.pages(Tier::host) + prefetch_pages == host_.used(), "each host page has exactly one owner");
+  Pages stored_pages = 0;
+  for (const auto& [number, store] : stores_) stored_pages += store.slots.size();
+  KV_CHECK(tree_.pages(Tier::host) + prefetch_pages + stored_pages == host_.used(),
+           "each host page has exactly one owner");
+  KV_CHECK(stored_pages <= writing_pages_, "writes are part of the buffer");
   storage_.check_invariants();
   KV_CHECK(storage_.anything_in_flight() || stores_.empty(), "each hold for a write has a write in flight");
   for (const Lanes* lanes : {&backups_, &loads_}) {

@@ -32,11 +32,15 @@
 //
 // A backup that failed is retried in its place, `backup_retries` times. A copy on L2 is dropped while L1 keeps the page
 // in two cases: L2 is short of room (`reclaim_shadowed`), or the page was loaded back and the tiers are exclusive.
+//
+// L2 may keep pages only until storage has them, or only as a buffer (cache/buffer.cpp). Then pages of L2 may lie below
+// pages that only L1 has, as under write-back.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -218,6 +222,12 @@ class Cache {
   // to `end` ends. Submits the gets at once; they gate the next passes. Requires: `end` is leased, and L1 has room.
   // Moves `end` to the new end.
   void load_direct(std::span<const PageKey> keys, std::span<const FetchedRun> runs, RequestId request, NodeId& end);
+  // Loads the pages of the chain from page `first` on, which are in these host slots, to L1: they are of a prefetch
+  // into a buffer, and belong to the cache from now on. Requires and moves `end` as load_direct().
+  void load_staged(std::span<const PageKey> keys, Pages first, std::span<const SlotId> staged, RequestId request,
+                   NodeId& end);
+  // Queues copies into the buffer, as far as it has room. `read_pages`: of it that prefetches hold.
+  void copy_queued(Pages read_pages);
   // A get of load_direct() has been answered on all ranks.
   void take_direct(const StorageAnswer& answer);
   // Sets `slots` to the device slots of the path that ends at `end`, in order. `pools`: of the request that has it.
@@ -474,6 +484,12 @@ class Cache {
     std::uint32_t jobs = 0;
     NodeId node = NodeId::none;
     std::vector<std::pair<std::size_t, Pages>> beside;  // leased pools, and from which page on
+    std::vector<SlotId> slots;                          // of the host buffer, in place of the hold
+    bool leaves = false;                                // with HostMode::until_stored, after the write
+  };
+  struct QueuedCopy {  // into the host buffer
+    NodeId node = NodeId::none;
+    Pages pages = 0;
   };
   struct Lanes {
     InFlight<Transfer> transfers;
@@ -559,7 +575,7 @@ class Cache {
   void copy_beside(NodeId id);
   void lease_copies(Transfer& transfer, std::size_t at, Tier tier, NodeId end);
   void evict_host_pool(std::size_t at, Pages slots);
-  void evict_host_node(NodeId victim, Pages pages);
+  void evict_host_node(NodeId victim, Pages pages, Reason reason = Reason::lost);
   void add_copies(NodeId end);
   bool make_load_room(const PrefixMatch& match, Pages pages, RequestPools& pools);
   bool try_load_room(const PrefixMatch& match, Pages pages, RequestPools& pools);
@@ -589,6 +605,15 @@ class Cache {
   std::uint32_t write_threshold() const;
   void back_up_path(NodeId end, Pages counted);
   bool queue_backup(NodeId id);
+  void back_up_unstored(NodeId end, Pages counted);
+  bool leaves_when_stored(NodeId id) const;
+  void leave_host(NodeId end);
+  bool queue_for_buffer(NodeId id);
+  void write_from_buffer(NodeId id);
+  void free_written(std::span<const SlotId> slots);
+  void end_staged_load(NodeId id, bool done);
+  // Pages of L2 may lie below pages that only L1 has.
+  bool host_has_gaps() const { return tree_.leaves_by_choice() || config_.host_mode != HostMode::cache; }
   void store(NodeId id);
   void queue_transfer(NodeId id);
   bool copy_reachable(NodeId id) const;
@@ -641,6 +666,8 @@ class Cache {
   std::uint64_t direct_marks_ = std::uint64_t{1} << 63;
   std::map<std::uint64_t, Store> stores_;
   std::uint64_t last_store_ = 0;
+  std::deque<QueuedCopy> queued_;  // host buffer: copies that wait for room
+  Pages writing_pages_ = 0;        // of the buffer, for writes
   std::vector<OperationId> gates_;
   Pages device_used_max_ = 0, host_used_max_ = 0;
   // Changes of slots of L1 that are reported when the copies under way have been read.

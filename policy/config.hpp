@@ -30,6 +30,17 @@ constexpr std::string_view name_of(Tiering tiering) {
   }
   return "";
 }
+// How long L2 keeps a page. Cache: until it is evicted. Until_stored: until every storage tier has it. Buffer: while a
+// transfer between L1 and a storage tier needs it; no request hits it (SGLang's buffer_only).
+enum class HostMode : std::uint8_t { cache, until_stored, buffer };
+constexpr std::string_view name_of(HostMode mode) {
+  switch (mode) {
+    case HostMode::cache: return "cache";
+    case HostMode::until_stored: return "until_stored";
+    case HostMode::buffer: return "buffer";
+  }
+  return "";
+}
 // How a page of a storage tier comes to L1. Automatic: through L2 while the request queues, direct (GPUDirect) once no
 // request is ahead of it.
 enum class CachePath : std::uint8_t { via_host, direct, automatic };
@@ -214,6 +225,7 @@ struct EngineConfig {
   // With write_back: the share of L1, in 1/1024, that is kept free or clean by writing ahead of need.
   std::uint32_t clean_reserve = 102;
   Tiering tiering = Tiering::inclusive;
+  HostMode host_mode = HostMode::cache;
   bool reclaim_shadowed = false;  // if L2 is short of room, it first drops copies of pages that L1 has too
   ReclaimOrder reclaim_order = ReclaimOrder::inserted;
   bool host_evicts_leaving = false;   // L2 may evict pages that are chosen to leave L1, as if they had left (SGLang)
@@ -263,6 +275,7 @@ struct EngineConfig {
   Pages device_slots() const {
     return block_groups.groups.empty() ? device_pages : Pages{block_groups.blocks} + BlockGroups::kFirstBlock;
   }
+  bool buffers() const { return host_mode == HostMode::buffer && host_pages != 0; }
   // The window of each of `pools`; 0 of states.
   std::vector<Tokens> windows() const;
   // Bytes of a slot's page below the device, of one rank: all shapes together.

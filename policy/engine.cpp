@@ -293,6 +293,7 @@ void Engine::State::step(const ReduceVector& agreed) {
     scheduler.send_room();
   }
   if (!cache.loading()) load_failed = false;
+  if (config.buffers()) cache.copy_queued(prefetcher.owned_pages());  // before an admission evicts what was inserted
   // While a load has failed, there is no decode either: finished requests would publish pages below garbage.
   const bool formed = !load_failed && !cache.copies_under_way() && scheduler.form(agreed[agreed_time], pass);
   pass_held = formed && cache.copies_under_way();
@@ -306,6 +307,10 @@ void Engine::State::step(const ReduceVector& agreed) {
   phase = Phase::idle;
   if (pass_held) return;
   prefetcher.free_released(true);
+  if (config.buffers()) {
+    cache.copy_queued(prefetcher.owned_pages());
+    cache.submit_backups(false);
+  }
   scheduler.poll_next();  // no decode step brings the next poll
   KV_CHECK(scheduler.idle() || cache.anything_in_flight() || storage.anything_in_flight() || hand_overs.writing() ||
                scheduler.awaits_peer() || cache.offload_due(),

@@ -345,9 +345,15 @@ void Scheduler::take_over_prefix(Request& request, const PrefixMatch& match) {
   }
   if (direct > 0 && loaded == match.host_pages && !request.recompute) {
     NodeId next = end;
-    cache_.load_direct(request.keys, outcome.runs, record.request, next);
+    if (config_.buffers()) {
+      cache_.load_staged(request.keys, matched, outcome.staged, record.request, next);
+    } else {
+      cache_.load_direct(request.keys, outcome.runs, record.request, next);
+    }
     loaded += direct;
     move_to(next);
+  } else {
+    cache_.free_host(outcome.staged);
   }
   // Policies must not see the future: keys of output that the trace knows, and private pages of a prompt that may not
   // be computed yet.

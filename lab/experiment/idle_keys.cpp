@@ -35,6 +35,7 @@ struct Facts {
   bool stores() const {
     return std::ranges::any_of(kStorageSpecs, [this](const TierSpec& spec) { return has(spec.tier); });
   }
+  bool prefetches_to_host() const { return host && stores() && !is("cache.path", "direct"); }
   bool scores_engines() const {
     return several_engines() &&
            routes_not_only_by({"round_robin", "least_loaded", "power_of_two", "session_affinity", "prefix_affinity"});
@@ -113,6 +114,7 @@ constexpr std::string_view kOfView[] = {"cluster.route_view_delay_s"};
 constexpr std::string_view kOfBelowDevice[] = {"cache.layout", "cache.write_policy", "hardware.set.host_link_gbps"};
 constexpr std::string_view kOfHost[] = {"tiers.host.memory_gib",
                                         "cache.tiering",
+                                        "cache.host_mode",
                                         "cache.host_copies",
                                         "cache.rules.reclaim_shadowed",
                                         "cache.backup_retries",
@@ -142,8 +144,8 @@ constexpr std::string_view kOfStorage[] = {"model.revision",
                                            "cache.path"};
 constexpr std::string_view kOfTimeout[] = {"cache.prefetch_timeout_base_s", "cache.prefetch_timeout_per_ki_token_s",
                                            "cache.prefetch_timeout_most_s", "cache.rules.prefetch_timeout_from"};
-constexpr std::string_view kOfHostShare[] = {"cache.rules.prefetch_host_share", "cache.rules.prefetch_share_of",
-                                             "cache.rules.prefetch_style"};
+constexpr std::string_view kOfPrefetches[] = {"cache.rules.prefetch_style"};
+constexpr std::string_view kOfHostShare[] = {"cache.rules.prefetch_host_share", "cache.rules.prefetch_share_of"};
 constexpr std::string_view kOfAttempts[] = {"cache.prefetch_attempts"};
 constexpr std::string_view kOfSplit[] = {"cache.split_kv"};
 constexpr std::string_view kOfOvertaking[] = {"scheduler.overtake_limit"};
@@ -243,8 +245,10 @@ const Rule kRules[] = {
        return f.stores() && !f.chooses_one_of("cache.prefetch_policy", {"best_effort", "wait_complete", "cost_stop"});
      },
      "it is read for storage tiers with cache.prefetch_policy = timeout only; set that"},
-    {kOfHostShare, [](const Facts& f) { return f.host && f.stores() && !f.is("cache.path", "direct"); },
+    {kOfPrefetches, [](const Facts& f) { return f.prefetches_to_host(); },
      "it is read for prefetches from a storage tier to a host tier only; set that"},
+    {kOfHostShare, [](const Facts& f) { return f.prefetches_to_host() && !f.is("cache.host_mode", "buffer"); },
+     "it is read for prefetches from a storage tier to a host tier that is no buffer only; set that"},
     {kOfAttempts,
      [](const Facts& f) {
        return f.stores() &&

@@ -499,6 +499,12 @@ std::span<const Key> experiment_keys() {
           "cache.tiering",
           "inclusive: the host keeps pages that are loaded back; exclusive (needs write_back): these pages leave the "
           "host"),
+      choice<&EngineConfig::host_mode>(
+          "cache.host_mode",
+          "How long the host keeps a page: until it is evicted (cache), until every storage tier has it "
+          "(until_stored), "
+          "or only while it moves between the device and a storage tier, so that no request hits it (buffer, SGLang's "
+          "buffer_only)"),
       text_choice("cache.host_copies", {"rank", "node"},
                   "Copies of MLA's rows on the host, which all ranks have alike: rank: each rank has its own, as in "
                   "SGLang and vLLM; node: the ranks share one, so the host tier holds as many times the tokens"),

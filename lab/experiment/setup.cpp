@@ -262,6 +262,7 @@ Setup make_setup_of(const Experiment& e, const HardwareSpec* hardware, bool deco
   configure_seats(e, setup);
   configure_storage(e, setup);
   keep_pools(e, setup);
+  check_host_mode(e, setup);
   read_faults(e, setup.world);
   check_style(e, setup);
   check_hints(e, setup);

@@ -87,6 +87,8 @@ void fill_host_chunks(const Experiment& e, double ratio, Setup& setup);
 // Sets the storage tiers and their spaces.
 void configure_storage(const Experiment& e, Setup& setup);
 void configure_store(const Experiment& e, Setup& setup);
+// Refuses a host that keeps no pages (cache.host_mode) where that is not built. Without a host, the key has no effect.
+void check_host_mode(const Experiment& e, Setup& setup);
 
 // ---- setup.cpp
 

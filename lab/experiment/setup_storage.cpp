@@ -90,6 +90,30 @@ void add_store_drives(const Experiment& e, const Setup& setup, double page_bytes
 
 }  // namespace
 
+void check_host_mode(const Experiment& e, Setup& setup) {
+  EngineConfig& engine = setup.engine;
+  if (engine.host_pages == 0) engine.host_mode = HostMode::cache;
+  if (engine.host_mode == HostMode::cache) return;
+  const std::string mode = e.where("cache.host_mode") + ": is " + e.text("cache.host_mode") + ", ";
+  const auto refuse = [&](const std::string& why) { throw InputError(mode + why); };
+  if (!setup.has_storage()) {
+    refuse("and there is no storage tier that keeps the pages; give tiers.disk, tiers.shared_fs or tiers.remote");
+  }
+  if (engine.path != CachePath::via_host) {
+    refuse("which is for pages that pass through the host, and " + e.where("cache.path") + " is " +
+           e.text("cache.path") + "; set that to via_host");
+  }
+  if (make_write_policy(engine.write_policy)->writes_when_evicted()) {
+    refuse(
+        "and write_back writes what leaves the device to a host that keeps it; set cache.write_policy to "
+        "write_through or write_through_selective");
+  }
+  if (!engine.pools.empty() || !engine.block_groups.groups.empty()) {
+    refuse("which is not built for models with windows or states, nor for vLLM's offloading; set it to cache");
+  }
+  if (e.integer("cluster.prefill") > 0) refuse("which is not built for engines with roles; set it to cache");
+}
+
 void configure_storage(const Experiment& e, Setup& setup) {
   EngineConfig& engine = setup.engine;
   const KvShape& shape = engine.shape;

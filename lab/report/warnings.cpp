@@ -67,7 +67,9 @@ Tokens device_tokens(const Setup& setup, Pages pages) {
   return (pages + placeholder) * setup.attention_dp * setup.engine.shape.page_tokens;
 }
 
-double prefetch_share(const Setup& setup) { return static_cast<double>(setup.engine.prefetch_host_share) / 1024; }
+double prefetch_share(const Setup& setup) {
+  return setup.engine.buffers() ? 0.9 : static_cast<double>(setup.engine.prefetch_host_share) / 1024;
+}
 
 // Returns the size of `pages` of a storage tier: of one engine, or of a shared tier in all.
 std::string storage_gib(const Setup& setup, Tier tier, double pages) {
@@ -153,6 +155,7 @@ std::optional<Finding> host_not_larger(const Setup& setup) {
   const EngineConfig& engine = setup.engine;
   if (engine.host_pages == 0 || engine.host_pages > engine.device_pages) return std::nullopt;
   if (engine.write_policy != "write_through" || engine.reclaim_shadowed) return std::nullopt;
+  if (engine.host_mode != HostMode::cache) return std::nullopt;  // what storage has is not kept there
   const auto device = static_cast<double>(engine.device_pages), host = static_cast<double>(engine.host_pages);
   return Finding{WarningKind::host_not_larger,
                  "The host tier's " + grouped(engine.host_pages * setup.attention_dp) + " pages (" +
@@ -232,6 +235,10 @@ std::optional<Finding> prompts_below_page(const Setup& setup, const SharedPrefix
 // the size of the host.
 std::string memory_cure(const Setup& setup, const PageHistory& history) {
   const bool selective = setup.engine.write_policy == "write_through_selective";
+  if (setup.engine.host_mode != HostMode::cache && setup.engine.host_pages != 0) {
+    return "cache.host_mode = " + std::string(name_of(setup.engine.host_mode)) +
+           " leaves pages to storage, which gets more of them in time with a larger tiers.host";
+  }
   return std::string(selective && setup.engine.host_pages != 0
                          ? "cache.write_policy = write_through copies pages at their first visit, and "
                          : "") +
@@ -343,11 +350,21 @@ bool keeps_until_written(const EngineConfig& engine) {
 }
 
 std::string no_room_for_backup(const RefusedWork& of) {
+  if (of.setup.engine.buffers()) {
+    return grouped(of.count) + of.of_all() + " page copies to storage" + of.share() +
+           " were not made, because their documents are larger than the host buffer: a larger tiers.host has room";
+  }
   return grouped(of.count) + of.of_all() + " page copies to the host" + of.share() +
          " were dropped, because the host's pages were copies of the device's" +
          (keeps_until_written(of.setup.engine) ? ", in transfers or on their way to storage" : " or in transfers") +
          (of.setup.has_storage() ? ", and a page that is not on the host is not stored either" : "") + ": " +
          host_cure(of.setup, of.history());
+}
+
+std::string gone_before_copy(const RefusedWork& of) {
+  return grouped(of.count) + of.of_all() + " page copies to storage" + of.share() +
+         " were not made, because the pages left the device while they waited for room in the host buffer: a larger "
+         "tiers.host holds more writes at a time";
 }
 
 std::string no_room_for_write_back(const RefusedWork& of) {
@@ -480,7 +497,7 @@ std::string prefetches_in_flight(const RefusedWork& of) {
                                : "tiers.host of " +
                                      host_gib(of.setup, EnoughForAll{of.setup, *of.history()}.host_pages()) +
                                      " an engine has room for all of them";
-  const bool whole_host = engine.prefetch_share_of == PrefetchShareOf::host;
+  const bool whole_host = engine.buffers() || engine.prefetch_share_of == PrefetchShareOf::host;
   return formatted("because others in flight took the share of %.2f of ", prefetch_share(of.setup)) +
          (whole_host ? "the host already" : "the room that the host has beyond the device") +
          (engine.prefetch_retry_steps == 0
@@ -583,6 +600,7 @@ const RefusalRow kRefusals[] = {
     {Refusal::rejected, name_of(Reason::too_long), kMinTooLongShare, too_long},
     {Refusal::rejected, name_of(Reason::queue_full), kMinRejectedShare, queue_full},
     {Refusal::backup, name_of(Reason::capacity), kMinDroppedShare, no_room_for_backup},
+    {Refusal::backup, name_of(Reason::lost), kMinDroppedShare, gone_before_copy},
     {Refusal::backup, name_of(Reason::host_pressure), kMinDroppedShare, no_room_for_write_back},
     {Refusal::backup, name_of(Reason::transfer_failed), kMinDroppedShare, backup_failed},
     {Refusal::store, name_of(Reason::backlog), kMinDroppedShare, writes_in_flight},
@@ -590,6 +608,7 @@ const RefusalRow kRefusals[] = {
     {Refusal::store, name_of(Reason::transfer_failed), kMinDroppedShare, store_failed},
     {Refusal::revoked, name_of(Reason::miss), 0, found_nothing},
     {Refusal::revoked, name_of(Reason::capacity), 0, no_room_for_prefetch},
+    {Refusal::revoked, name_of(Reason::rate_limited), 0, prefetches_in_flight},
     {Refusal::revoked, name_of(Reason::too_short), 0, found_too_little},
     {Refusal::revoked, name_of(Reason::too_slow), 0, reads_too_slow},
     {Refusal::revoked, name_of(Reason::stopped), 0, answered_too_late},

@@ -78,6 +78,7 @@ class SglangReader : public FlagReader {
     if (is_given("disable_hybrid_swa_memory")) {
       experiment_.set("cache.hybrid_allocator=false", where("disable_hybrid_swa_memory"));
     }
+    rewrite_buffer();
     set_fixed("scheduler.style", "sglang", "SGLang composes its own passes");
     for (const CacheRule& rule :
          sglang_cache_rules(release_, experiment_.policy("cache.write_policy").name == "write_back")) {
@@ -323,7 +324,8 @@ class SglangReader : public FlagReader {
       set_host_share("0", where("hicache_size"));
       return;
     }
-    const std::string& preset = sglang_table().find_field("hicache_ratio")->preset;
+    const bool buffers = experiment_.text("cache.host_mode") == "buffer";
+    const std::string preset = buffers ? "1.2" : sglang_table().find_field("hicache_ratio")->preset;
     if (!is_given("hicache_ratio")) assumed_.push_back("--hicache-ratio " + preset);
     experiment_.set("tiers.host.ratio=" + (is_given("hicache_ratio") ? value("hicache_ratio") : preset),
                     where("hicache_ratio"));
@@ -471,6 +473,22 @@ class SglangReader : public FlagReader {
     if (backend != "mooncake" && backend != "npu_memcache") return;
     rewrite("cache.layout", experiment_.text("cache.io") == "direct" ? "page_first_direct" : "page_first",
             "the storage back end needs whole pages");
+  }
+
+  // As SGLang does at its start.
+  void rewrite_buffer() {
+    if (!hierarchical_ || experiment_.text("cache.host_mode") != "buffer") return;
+    if (!is_given("hicache_storage_backend")) {
+      note_on("cache.host_mode", as_given("hicache_host_memory_mode") +
+                                     ": SGLang refuses it without --hicache-storage-backend; the host is a cache here");
+      experiment_.set("cache.host_mode=cache", source_ + ", without --hicache-storage-backend");
+      return;
+    }
+    if (experiment_.policy("cache.write_policy").name != "write_back") return;
+    note_on("cache.write_policy",
+            "cache.write_policy becomes write_through, as SGLang rewrites it: there is no host "
+            "tier to write back to");
+    experiment_.set("cache.write_policy=write_through", source_ + ", rewritten as by SGLang");
   }
 
   void add_notes() {
@@ -748,6 +766,8 @@ class SglangWriter {
         if (setup_.attention_dp > 1 && e_.text("parallel.attention_route") != "round_robin") write_key(flag);
       } else if (flag.field == "hicache_ratio") {
         write_host_tier();
+      } else if (flag.field == "hicache_host_memory_mode") {
+        if (e_.text("cache.host_mode") != "cache") write_key(flag);
       } else if (flag.field == "max_total_tokens") {
         write_device_tier();
       } else if (flag.field == "mamba_radix_cache_strategy") {

@@ -60,6 +60,7 @@ constexpr Modelled kModelled[] = {
     {"hicache_ratio", Takes::number, "2", "", "", true},
     {"hicache_size", Takes::integer, "0", "", "", true},
     {"hicache_host_memory_fraction", Takes::number, "0.8", "", "", true},
+    {"hicache_host_memory_mode", Takes::word, "cache", "cache buffer_only", "cache.host_mode", true},
     {"hicache_write_policy", Takes::word, "write_through", "write_back write_through write_through_selective",
      "cache.write_policy", true},
     {"hicache_io_backend", Takes::word, "kernel", "direct kernel kernel_ascend", "cache.io", true},
@@ -111,7 +112,6 @@ constexpr NotModelled kNotModelled[] = {
     {"a request's adapter is a namespace of pages if the trace names it (lora_path); the adapters' weights and times "
      "aren't counted",
      "enable_lora! lora_paths*"},
-    {"host memory is a cache tier, sized by --hicache-ratio or --hicache-size", "hicache_host_memory_mode=cache"},
     {"kvtwin's tiers stand for HiCache's own only",
      "enable_lmcache! lmcache_config_file enable_flexkv! flexkv_config_file radix_cache_backend enable_hisparse! "
      "hisparse_config enable_unified_cache_external_linker! unified_cache_external_linker_backend=mooncake "
@@ -344,6 +344,7 @@ constexpr FlagWord kWords[] = {
     {"mamba_radix_cache_strategy", "extra_buffer", "5"},
     {"mamba_radix_cache_strategy", "extra_buffer_lazy", "4"},
     {"mamba_radix_cache_strategy", "no_buffer", "3"},
+    {"hicache_host_memory_mode", "buffer_only", "buffer"},
     {"hicache_io_backend", "kernel_ascend", "kernel", "it is the NPU's copy kernel"},
     {"hicache_mem_layout", "page_first_kv_split", "page_first", "it keeps K and V in pools of their own"},
 };

@@ -14,6 +14,7 @@ std::uint32_t Cache::write_threshold() const {
 // HiCache's hit rule: a request counts one hit on each node of its path, at the first complete insert that covers the
 // node. At the threshold, the node is backed up, its ancestors first, so the copies on L2 stay prefix-closed.
 void Cache::back_up_path(NodeId end, Pages counted) {
+  if (config_.host_mode != HostMode::cache) return back_up_unstored(end, counted);
   path_.clear();
   for (NodeId id = end; id != tree_.root() && !tree_.node(id).host.resident(); id = tree_.node(id).parent) {
     const bool counts = tree_.node(id).facts.depth_pages > counted;

@@ -229,9 +229,9 @@ Pages Cache::evict_host(Pages pages) {
 }
 
 // Evicts the last `pages` pages of a host leaf.
-void Cache::evict_host_node(NodeId victim, Pages pages) {
+void Cache::evict_host_node(NodeId victim, Pages pages, Reason reason) {
   const std::span<const PageKey> keys = tree_.node(victim).keys().last(pages);
-  sink_.decide(DecisionKind::evict_host, Reason::lost, keys.front(), pages);
+  sink_.decide(DecisionKind::evict_host, reason, keys.front(), pages);
   sink_.keys(EventKind::pages_removed, Tier::host, keys);
   tree_.notify_evicted(PolicyRole::host, victim, pages);
   freed_device_.clear();
@@ -239,7 +239,7 @@ void Cache::evict_host_node(NodeId victim, Pages pages) {
   if (pages == tree_.node(victim).facts.pages) drop_beside(victim, Tier::host);
   tree_.remove_tail(victim, pages, freed_device_, freed_host_);
   release_host(freed_host_);
-  sink_.event({.kind = EventKind::evicted, .tier = Tier::host, .reason = Reason::lost, .pages = pages});
+  sink_.event({.kind = EventKind::evicted, .tier = Tier::host, .reason = reason, .pages = pages});
 }
 
 void Cache::path_slots(NodeId end, const RequestPools& pools, std::vector<SlotId>& slots) const {

@@ -9,7 +9,7 @@ namespace kvtwin {
 
 bool Cache::can_extend_on_host(NodeId end) const {
   if (config_.host_pages == 0) return false;
-  if (end == tree_.root() || tree_.leaves_by_choice()) return true;
+  if (end == tree_.root() || host_has_gaps()) return true;
   return tree_.node(end).host.resident() && tree_.node(end).host.arriving == OperationId::none;
 }
 
@@ -45,11 +45,11 @@ bool Cache::has_direct_load(NodeId end) const {
   return false;
 }
 
-// Under write-back, a page of L2 may lie below a page that only L1 has. The loss of the upper page would lose both, so
+// A page of L2 may lie below a page that only L1 has (host_has_gaps). The loss of the upper page would lose both, so
 // it is leased too.
 Hold Cache::hold(NodeId end) {
   Hold hold;
-  if (end == tree_.root() || !tree_.node(end).host.resident()) return hold;
+  if (end == tree_.root() || !tree_.node(end).host.resident() || config_.buffers()) return hold;
   hold.host_end = end;
   tree_.lease(Tier::host, end);
   NodeId above = end;  // a copy that is being written may fail
@@ -57,7 +57,7 @@ Hold Cache::hold(NodeId end) {
          tree_.node(above).host.arriving == OperationId::none) {
     above = tree_.node(above).parent;
   }
-  if (above == tree_.root() || !tree_.leaves_by_choice()) return hold;
+  if (above == tree_.root() || !host_has_gaps()) return hold;
   hold.device_end = above;
   tree_.lease(Tier::device, above);
   return hold;
@@ -139,8 +139,8 @@ Cache::Adoption Cache::adopt(std::span<const PageKey> keys, Pages first, std::sp
                              std::span<PoolSlots> beside) {
   const PrefixMatch found = tree_.match(keys);
   const Pages present = found.device_pages + found.host_pages;
-  const bool refills = config_.prefetch_style == PrefetchStyle::sglang && present > first &&
-                       !tree_.leaves_by_choice() && !has_direct_load(found.end);
+  const bool refills = config_.prefetch_style == PrefetchStyle::sglang && present > first && !host_has_gaps() &&
+                       !has_direct_load(found.end);
   const Pages had = refills ? refill(found.end, first, slots) : present;
   Adoption adoption;
   if (present < first) {
@@ -190,7 +190,9 @@ void Cache::store_node(NodeId id, Pages first, Pages pages, std::size_t tiers_to
                                                   : &tree_.node(parent).keys().back();
   const std::span<const SlotId> slots = config_.host_pages != 0 ? node.host.slots : node.device.slots;
   const std::uint64_t store = ++last_store_;
-  Store made{held, 0, id, {}};
+  // Pages that a prefetch has read stay for its request. They are written to nearer tiers only.
+  const bool leaves = config_.host_mode == HostMode::until_stored && tiers_to == storage_.tiers();
+  Store made{held, 0, id, {}, {}, leaves};
   made.jobs = storage_.write(
       store, prior, std::span(node.keys()).subspan(first, pages), std::span(slots).subspan(first, pages),
       config_.host_pages != 0 ? Tier::host : Tier::device, tiers_to, node.facts.priority, 0, node.facts.parts);
@@ -207,6 +209,7 @@ void Cache::store_node(NodeId id, Pages first, Pages pages, std::size_t tiers_to
   }
   if (made.jobs == 0) {
     unhold(held);
+    if (leaves) leave_host(id);
   } else {
     stores_[store] = std::move(made);
   }
@@ -236,8 +239,11 @@ void Cache::end_store(std::uint64_t hold, bool done) {
   KV_CHECK(store != stores_.end(), "a write ends once");
   if (--store->second.jobs > 0) return;
   for (const auto& [at, from] : store->second.beside) pools_[at].index->release(Tier::host, store->second.node, from);
-  unhold(store->second.hold);
+  const Store ended = std::move(store->second);
   stores_.erase(store);
+  unhold(ended.hold);
+  if (config_.buffers()) return free_written(ended.slots);
+  if (ended.leaves) leave_host(ended.node);
 }
 
 }  // namespace kvtwin

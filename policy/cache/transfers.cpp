@@ -123,6 +123,10 @@ void Cache::acknowledge_backup(const Transfer& transfer, bool done) {
     tree_.set_arriving(Tier::host, id, OperationId::none);
     if (done && copy_reachable(id)) {
       tree_.forget_backup_failures(id);
+      if (config_.buffers()) {
+        write_from_buffer(id);
+        continue;
+      }
       sink_.keys(EventKind::pages_stored, Tier::host, tree_.node(id).keys());
       store_node(id, 0, tree_.node(id).facts.pages, storage_.tiers());
       continue;
@@ -135,6 +139,7 @@ void Cache::acknowledge_backup(const Transfer& transfer, bool done) {
       queue_transfer(id);
     } else {
       dropped += pages;
+      if (config_.buffers()) writing_pages_ -= pages;
       drop_host_copies(id);
     }
   }
@@ -156,10 +161,10 @@ void Cache::acknowledge_backup(const Transfer& transfer, bool done) {
 }
 
 // Returns whether a match finds the copy after the device copy has gone. Under write-back, pages above are written
-// later.
+// later. With gaps for another cause, the copy goes with the pages above.
 bool Cache::copy_reachable(NodeId id) const {
   const NodeId parent = tree_.node(id).parent;
-  if (writes_back_ || parent == tree_.root()) return true;
+  if (writes_back_ || host_has_gaps() || parent == tree_.root()) return true;
   // A parent that is still being written failed before and was queued again, so the parent's copy is not there yet.
   return tree_.node(parent).host.resident() && tree_.node(parent).host.arriving == OperationId::none;
 }
@@ -167,16 +172,16 @@ bool Cache::copy_reachable(NodeId id) const {
 // The slots are still there. If the copy above failed too, it was queued again before this one.
 bool Cache::can_retry(NodeId id) const {
   const NodeId parent = tree_.node(id).parent;
-  const bool above = tree_.leaves_by_choice() || parent == tree_.root() || tree_.node(parent).host.resident();
+  const bool above = host_has_gaps() || parent == tree_.root() || tree_.node(parent).host.resident();
   return above && tree_.node(id).backup_failures <= config_.backup_retries;
 }
 
-// Drops a copy on L2 that has no valid content. Without write-back, also drops the copies below, which could not be
-// reached any more. (Under write-back, `top` is still on L1, so the copies below stay reachable.) Copies that are still
+// Drops a copy on L2 that has no valid content. If L2 has no gaps, also drops the copies below, which could not be
+// reached any more. (With gaps, `top` is still on L1, so the copies below stay reachable.) Copies that are still
 // being written are left to their own acknowledgement, which finds the parent's copy gone.
 void Cache::drop_host_copies(NodeId top) {
   std::vector<NodeId> below{top};
-  for (std::size_t i = 0; i < below.size() && !tree_.leaves_by_choice(); ++i) {
+  for (std::size_t i = 0; i < below.size() && !host_has_gaps(); ++i) {
     for (NodeId child = tree_.node(below[i]).first_child; child != NodeId::none;
          child = tree_.node(child).next_sibling) {
       if (tree_.node(child).host.resident() && tree_.node(child).host.arriving == OperationId::none)
@@ -222,6 +227,10 @@ void Cache::acknowledge_load(Transfer transfer, bool done) {
   if (!done) {
     for (auto id = nodes.rbegin(); id != nodes.rend(); ++id) {
       drop_device_below(*id);
+      if (config_.buffers()) {
+        end_staged_load(*id, false);
+        continue;
+      }
       sink_.keys(EventKind::pages_removed, Tier::device, tree_.node(*id).keys());
       drop_beside(*id, Tier::device);
       free(tree_.clear(Tier::device, *id));
@@ -229,6 +238,14 @@ void Cache::acknowledge_load(Transfer transfer, bool done) {
   } else if (config_.tiering == Tiering::exclusive) {
     for (const NodeId id : nodes) {
       if (tree_.node(id).host.leases == 0) drop_shadowed_copy(id);
+    }
+  } else if (config_.host_mode != HostMode::cache) {
+    for (const NodeId id : nodes) {
+      if (config_.buffers()) {
+        end_staged_load(id, true);
+      } else if (leaves_when_stored(id)) {
+        drop_shadowed_copy(id);
+      }
     }
   }
   sink_.event({.kind = done ? EventKind::load_done : EventKind::load_failed,

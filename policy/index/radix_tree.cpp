@@ -44,10 +44,10 @@ bool is_one_node(const Node& upper, const Node& lower) {
   };
   return upper.children == 1 && idle(upper) && idle(lower) && upper.device.resident() == lower.device.resident() &&
          upper.host.resident() == lower.host.resident() && upper.incomplete == lower.incomplete &&
-         upper.backup_hits == lower.backup_hits && upper.backup_failures == lower.backup_failures &&
-         upper.facts.last_access == lower.facts.last_access && upper.facts.hits == lower.facts.hits &&
-         upper.facts.priority == lower.facts.priority && upper.sessions == lower.sessions &&
-         upper.holds == lower.holds && upper.ended == lower.ended &&
+         upper.queued == lower.queued && upper.backup_hits == lower.backup_hits &&
+         upper.backup_failures == lower.backup_failures && upper.facts.last_access == lower.facts.last_access &&
+         upper.facts.hits == lower.facts.hits && upper.facts.priority == lower.facts.priority &&
+         upper.sessions == lower.sessions && upper.holds == lower.holds && upper.ended == lower.ended &&
          upper.facts.inserted + lower.facts.pages == lower.facts.inserted;
 }
 
@@ -472,6 +472,7 @@ NodeId RadixTree::split(NodeId id, Pages upper_pages) {
   upper.backup_failures = lower.backup_failures;
   upper.incomplete = lower.incomplete;
   upper.leaving = lower.leaving;
+  upper.queued = lower.queued;
   upper.settled = lower.settled;  // the upper part's only child is the lower one
   upper.evictable = lower.evictable;
   upper.facts = lower.facts;

@@ -88,6 +88,7 @@ struct alignas(64) Node {
   bool settled = false, evictable = false;
   bool alive = false;
   bool ended = false;             // set_ended()
+  bool queued = false;            // a copy that waits for room on L2; also of the parts of a split
   std::uint8_t host_readers = 0;  // pin_host_copy()
   std::uint16_t sessions = 0, holds = 0;
   PageKey first_key;              // separate, so that a look-up, and a node of one page, read only the node
@@ -205,6 +206,7 @@ class RadixTree {
   void count_backup_hit(NodeId id) { ++mutable_node(id).backup_hits; }
   void count_backup_failure(NodeId id) { ++mutable_node(id).backup_failures; }
   void forget_backup_failures(NodeId id) { mutable_node(id).backup_failures = 0; }
+  void set_queued(NodeId id, bool queued) { mutable_node(id).queued = queued; }
   void set_leaving(NodeId id);
   // Raises the priority of every node on the path to at least `priority`. An insert does that to the nodes above it
   // (HiCache's rule), so no node has a lower priority than its child. Returns the number of raised pages, which are the

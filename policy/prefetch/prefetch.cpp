@@ -57,7 +57,7 @@ void Prefetcher::issue(RequestId request, std::span<const PageKey> keys, const P
     refused = Reason::not_backed_up;
   } else if (!may_be_admitted(first, asked, starts)) {
     refused = Reason::too_slow;
-  } else if (by_host && occupied_ >= max_in_flight_pages()) {
+  } else if (by_host && !config_.buffers() && occupied_ >= max_in_flight_pages()) {
     refused = Reason::rate_limited;
   }
   sink_.decide(DecisionKind::prefetch, refused, keys[first], asked, request);
@@ -80,7 +80,7 @@ void Prefetcher::issue(RequestId request, std::span<const PageKey> keys, const P
   prefetch.needs = cache_.needs(first, asked);
   if (by_host) {
     prefetch.hold = cache_.hold(match.end);
-    occupy(prefetch, asked);
+    if (!config_.buffers()) occupy(prefetch, asked);
   }
   look_up(0, prefetches_.emplace(request, std::move(prefetch)));
   ++looking_up_;
@@ -112,6 +112,7 @@ void Prefetcher::inherit(Prefetch& prefetch, Entry from) {
     unpin_found(earlier);
     report_end(from, EventKind::prefetch_revoked, earlier.hit, Reason::anchor_lost, Tier::device);
   }
+  free_staged(from, Reason::anchor_lost);
   prefetch.waited = earlier.waited;
   if (earlier.held_since >= 0) prefetch.waited += std::max<TimeNs>(0, earlier.ended - earlier.held_since);
   prefetch.waits_since = earlier.waits_since;
@@ -212,6 +213,7 @@ void Prefetcher::decide_after_look_ups(Entry entry, RequestId head) {
     count_refusal();
     return revoke(entry, Reason::too_slow);
   }
+  if (config_.buffers() && occupied_ >= max_in_flight_pages()) return revoke(entry, Reason::rate_limited);
   const bool direct =
       config_.path == CachePath::direct || (config_.path == CachePath::automatic && head == entry->first);
   if (direct) {
@@ -239,11 +241,12 @@ bool Prefetcher::fetch(Entry entry) {
   Prefetch& prefetch = entry->second;
   const PrefixMatch now = cache_.peek(prefetch.keys);
   const Pages end = prefetch.first + prefetch.hit;
-  const Pages brought = whole() ? 0 : now.device_pages + now.host_pages;
+  const Pages brought = whole() && !config_.buffers() ? 0 : now.device_pages + now.host_pages;
   prefetch.fetch_first = std::min(end, std::max(prefetch.first, brought));
   const Pages wanted = end - prefetch.fetch_first;
+  if (config_.buffers() && config_.look_ups_refresh) cache_.refresh(std::span(prefetch.keys).first(end), 0);
   const Pages room = cache_.make_host_room(wanted, whole());
-  const bool divides = prefetch.needs.empty() && tokens(room) >= config_.prefetch_min_tokens;
+  const bool divides = !config_.buffers() && prefetch.needs.empty() && tokens(room) >= config_.prefetch_min_tokens;
   const bool enough = room == wanted || divides;
   const Pages fetched = enough ? room : 0;
   sink_.event({.kind = EventKind::prefetch_hit, .tier = Tier::host, .pages = prefetch.hit, .request = entry->first});
@@ -271,7 +274,7 @@ bool Prefetcher::fetch(Entry entry) {
                  .request = entry->first});
     return false;
   }
-  if (!whole()) occupy(prefetch, room);
+  if (!whole() || config_.buffers()) occupy(prefetch, room);
   sink_.decide(DecisionKind::fetch, room < wanted ? Reason::capacity : Reason::none, prefetch.keys[prefetch.first],
                room, entry->first);
   const Pages fetch_end = prefetch.fetch_first + room;
@@ -373,6 +376,7 @@ void Prefetcher::cut(Entry entry) {
 
 // Pages that have arrived enter the index. The matched prefix above them may have gone meanwhile; adopt() then refuses.
 void Prefetcher::commit(Prefetch& prefetch, RequestId request) {
+  if (config_.buffers()) return;
   if (config_.look_ups_refresh && !prefetch.pieces.empty()) {
     cache_.refresh(std::span(prefetch.keys).first(prefetch.fetch_first + prefetch.arrived), prefetch.first);
   }
@@ -405,15 +409,17 @@ void Prefetcher::commit(Prefetch& prefetch, RequestId request) {
 void Prefetcher::land(Entry entry) {
   Prefetch& prefetch = entry->second;
   if (!prefetch.stopped || !whole()) commit(prefetch, entry->first);
-  if (prefetch.arrived > prefetch.committed) {  // after a stop in SGLang's style, or a window or state has not come
+  if (config_.buffers() && !prefetch.stopped) prefetch.staged = prefetch.arrived;
+  const Pages kept = prefetch.committed + prefetch.staged + prefetch.given;
+  if (prefetch.arrived > kept) {  // after a stop in SGLang's style, or a window or state has not come
     sink_.event({.kind = EventKind::prefetch_wasted,
                  .tier = Tier::host,
                  .reason = prefetch.stopped ? Reason::stopped : Reason::transfer_failed,
-                 .pages = prefetch.arrived - prefetch.committed,
+                 .pages = prefetch.arrived - kept,
                  .operation = first_get(prefetch),
                  .request = entry->first});
   }
-  release(std::span(prefetch.slots).subspan(prefetch.committed));
+  release(std::span(prefetch.slots).subspan(kept));
   free_beside(prefetch);
   if (!prefetch.pieces.empty() && prefetch.stopped) {
     sink_.event({.kind = EventKind::prefetch_done,
@@ -426,11 +432,12 @@ void Prefetcher::land(Entry entry) {
     report_end(entry, EventKind::prefetch_done, prefetch.arrived,
                prefetch.failed ? Reason::transfer_failed : Reason::none);
   }
-  occupy(prefetch, 0);
+  occupy(prefetch, prefetch.staged);
   cache_.unhold(std::exchange(prefetch.hold, Hold{}));
-  enter(entry, State::landed);
+  enter(entry, prefetch.staged > 0 ? State::staged : State::landed);
   // The request may wait for a long time after this, so only what finish() reports is kept.
-  prefetch.slots = {};
+  prefetch.slots.resize(prefetch.staged);
+  prefetch.slots.shrink_to_fit();
   prefetch.keys = {};
   prefetch.pieces = {};
   if (prefetch.request_gone || prefetch.for_hint) forget(entry);
@@ -466,6 +473,7 @@ void Prefetcher::stop(Entry entry, Reason reason) {
   } else {
     sink_.decide(DecisionKind::stop, reason, prefetch.keys[prefetch.first], prefetch.arrived, entry->first);
     report_end(entry, EventKind::prefetch_stopped, prefetch.slots.size() - prefetch.arrived, reason);
+    if (config_.buffers() && reason != Reason::aborted) prefetch.staged = prefetch.arrived;
     commit(prefetch, entry->first);
     cut(entry);
     if (KV_MUTANT(5)) {
@@ -477,7 +485,7 @@ void Prefetcher::stop(Entry entry, Reason reason) {
   enter(entry, State::draining);
   if (!whole()) return;
   if (prefetch.look_up != OperationId::none) storage_.cancel(prefetch.look_up);
-  occupy(prefetch, 0);
+  occupy(prefetch, prefetch.staged);
   cache_.unhold(std::exchange(prefetch.hold, Hold{}));
 }
 
@@ -554,9 +562,10 @@ TimeNs Prefetcher::next_stop(TimeNs step_time) const {
 
 Pages Prefetcher::direct_pages(RequestId request, Pages matched) const {
   const Prefetch* const prefetch = find(request);
-  if (prefetch == nullptr || prefetch->state != State::ready) return 0;
-  if (matched < prefetch->first) return 0;  // the prefix that the prefetch was to extend has gone
-  const Pages end = prefetch->first + prefetch->hit;
+  if (prefetch == nullptr || (prefetch->state != State::ready && prefetch->staged == 0)) return 0;
+  const Pages first = prefetch->staged > 0 ? prefetch->fetch_first : prefetch->first;
+  if (matched < first) return 0;  // the prefix that the prefetch was to extend has gone
+  const Pages end = first + (prefetch->staged > 0 ? prefetch->staged : prefetch->hit);
   return end > matched ? end - matched : 0;
 }
 
@@ -570,6 +579,10 @@ PrefetchOutcome Prefetcher::finish(RequestId request, Pages matched) {
   outcome.known_end = prefetch.first + prefetch.hit;
   outcome.stopped = prefetch.stopped;
   const bool ready = prefetch.state == State::ready;
+  if (prefetch.staged > 0) {
+    take_staged(entry, matched, outcome);
+    return outcome;
+  }
   const Pages from = ready ? matched : prefetch.fetch_first;
   const Pages to = ready ? outcome.known_end : prefetch.fetch_first + prefetch.committed;
   outcome.runs = runs_between(prefetch, from, to);
@@ -591,11 +604,48 @@ PrefetchOutcome Prefetcher::finish(RequestId request, Pages matched) {
   return outcome;
 }
 
+// What L1 lacks of the staged pages is the outcome's, the rest is freed. If the pages above have gone, all of it is.
+void Prefetcher::take_staged(Entry entry, Pages matched, PrefetchOutcome& outcome) {
+  Prefetch& prefetch = entry->second;
+  const Pages first = prefetch.fetch_first, end = first + prefetch.staged;
+  const bool fits = matched >= first;
+  const Pages covered = fits ? std::min(matched, end) - first : prefetch.staged;
+  const std::span<const SlotId> used = std::span(prefetch.slots).first(prefetch.staged).subspan(covered);
+  outcome.staged.assign(used.begin(), used.end());
+  if (!used.empty()) outcome.runs = runs_between(prefetch, matched, end);
+  sink_.event({.kind = EventKind::prefetch_used, .tier = Tier::host, .pages = used.size(), .request = entry->first});
+  prefetch.given = std::exchange(prefetch.staged, covered) - covered;
+  free_staged(entry, fits ? Reason::duplicate : Reason::anchor_lost);
+  prefetch.request_gone = true;
+  if (prefetch.state == State::landed) forget(entry);
+}
+
+// The staged pages are of no use.
+void Prefetcher::free_staged(Entry entry, Reason reason) {
+  Prefetch& prefetch = entry->second;
+  const Pages pages = std::exchange(prefetch.staged, 0);
+  if (pages > 0) {
+    cache_.free_host(std::span(prefetch.slots).first(pages));
+    prefetch.given += pages;
+    sink_.event({.kind = EventKind::prefetch_wasted,
+                 .tier = Tier::host,
+                 .reason = reason,
+                 .pages = pages,
+                 .request = entry->first});
+  }
+  if (prefetch.state != State::staged) return;
+  prefetch.slots = {};
+  prefetch.given = 0;
+  occupy(prefetch, 0);
+  enter(entry, State::landed);
+}
+
 void Prefetcher::abort(RequestId request) {
   const Entry entry = find(request);
   if (entry == prefetches_.end()) return;
   Prefetch& prefetch = entry->second;
   if (is_waited_for(prefetch)) stop(entry, Reason::aborted);
+  free_staged(entry, Reason::aborted);
   prefetch.request_gone = true;
   if (prefetch.state == State::ready) {
     unpin_found(prefetch);
@@ -647,6 +697,7 @@ std::size_t Prefetcher::delayed_requests(const Prefetch* own) const {
 
 // Returns the number of pages of L2 that prefetches in flight may take.
 Pages Prefetcher::max_in_flight_pages() const {
+  if (config_.buffers()) return config_.host_pages - config_.host_pages / 10;  // SGLang's
   const bool less_device = config_.prefetch_share_of == PrefetchShareOf::host_less_device;
   const Pages whole = config_.host_pages - (less_device ? std::min(config_.host_pages, config_.device_pages) : 0);
   const Pages share = whole * config_.prefetch_host_share / 1024;
@@ -802,7 +853,7 @@ PrefetchFacts Prefetcher::facts(RequestId request, const Prefetch& prefetch) con
 Pages Prefetcher::owned_pages() const {
   Pages pages = released_.size() + released_before_.size();
   for (const auto& [request, prefetch] : prefetches_) {
-    if (!prefetch.slots.empty()) pages += prefetch.slots.size() - prefetch.committed;
+    if (!prefetch.slots.empty()) pages += prefetch.slots.size() - prefetch.committed - prefetch.given;
   }
   return pages;
 }
@@ -833,7 +884,7 @@ void Prefetcher::check_invariants() const {
              "the end of a finished prefetch is reported");
     KV_CHECK(!prefetch.end_reported || !waits, "a prefetch whose end is reported is no longer waited for");
     KV_CHECK(prefetch.held_since < 0 || !waits || held_.contains(request), "held requests are known");
-    KV_CHECK(waits || prefetch.state == State::draining || prefetch.occupied == 0,
+    KV_CHECK(waits || prefetch.state == State::draining || prefetch.occupied == prefetch.staged,
              "a finished prefetch occupies no pages of L2");
     KV_CHECK(prefetch.state != State::landed || prefetch.slots.empty(), "a landed prefetch owns no slots");
     KV_CHECK(prefetch.state == State::looking_up || prefetch.state == State::ready || prefetch.pinned_runs == 0,

@@ -28,6 +28,10 @@
 // With windows or states, the prefetch reads the longest prefix that is usable with them, and then what that prefix
 // needs of them. It is of use only as a whole: what has arrived when it ends early is freed.
 //
+// If L2 is a buffer (HostMode::buffer), nothing enters the index on L2: what has arrived waits in the prefetch's slots
+// (staged) for the admission, which loads it to L1. No other request finds it, and no page is held above it. As in
+// SGLang, a hit is read as a whole or not at all, without the pages that L1 has got meanwhile.
+//
 // Each issued prefetch reports exactly one end:
 //
 //   completed   prefetch_done none
@@ -66,6 +70,7 @@ struct PrefetchOutcome {
   Pages known_end = 0;           // by the last look-ups, L3 had the pages up to here
   bool stopped = false;          // the last one
   TimeNs waited = 0;             // time in which only a prefetch held the request back
+  std::vector<SlotId> staged;    // with a host buffer: slots with the pages behind the matched ones; the caller's now
 };
 
 class Prefetcher {
@@ -117,7 +122,7 @@ class Prefetcher {
   void check_invariants() const;
 
  private:
-  enum class State : std::uint8_t { looking_up, fetching, draining, ready, landed };
+  enum class State : std::uint8_t { looking_up, fetching, draining, ready, staged, landed };
   struct Piece {
     StorageAnswer get;
     Pages first = 0;  // index in the chain
@@ -138,6 +143,8 @@ class Prefetcher {
     Pages fetch_first = 0;
     Pages arrived = 0;    // pages of `slots` that have arrived, without a gap
     Pages committed = 0;  // pages of `slots` that have been committed, without a gap
+    Pages staged = 0;     // pages of `slots` that wait for the admission
+    Pages given = 0;      // pages of `slots` that were staged, and are not the prefetch's any more
     std::vector<Piece> pieces;
     bool cut = false;  // a batch fell short, or the prefetch was stopped: batches in flight are cancelled
     bool stopped = false;
@@ -196,6 +203,8 @@ class Prefetcher {
   bool fetch(Entry entry);
   bool allocate_beside(Prefetch& prefetch);
   void free_beside(Prefetch& prefetch);
+  void free_staged(Entry entry, Reason reason);
+  void take_staged(Entry entry, Pages matched, PrefetchOutcome& outcome);
   static bool is_whole(const Prefetch& prefetch);
   void get(Entry entry, std::size_t tier, Pages first, std::span<const SlotId> slots, std::size_t pool);
   void take_get(Entry entry, const StorageAnswer& answer);

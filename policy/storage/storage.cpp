@@ -8,15 +8,15 @@
 namespace kvtwin {
 namespace {
 
-// The guess at the content of a shared store need not be longer (HiCache's bound).
-constexpr Pages kMaxGuessPages = 131072;
+// The guess at the content of a shared store need not be longer (HiCache's bounds, without and with buffer_only).
+constexpr Pages kMaxGuessPages = 131072, kMaxGuessPagesOfBuffer = 524288;
 
-Pages catalog_pages(const StorageTierConfig& tier) {
-  return tier.owned ? tier.pages : std::min(tier.pages, kMaxGuessPages);
+Pages catalog_pages(const EngineConfig& config, const StorageTierConfig& tier) {
+  return tier.owned ? tier.pages : std::min(tier.pages, config.buffers() ? kMaxGuessPagesOfBuffer : kMaxGuessPages);
 }
 
 EvictionSetup setup_for(const EngineConfig& config, const StorageTierConfig& tier) {
-  return {.capacity = catalog_pages(tier),
+  return {.capacity = catalog_pages(config, tier),
           .page_tokens = config.shape.page_tokens,
           .doubling_tokens = config.cost_doubling_tokens,
           .follows_visits = false};
@@ -35,7 +35,7 @@ Storage::Storage(const EngineConfig& config, Substrate& substrate, const EventSi
     sizes.push_back(object_bytes(pool) * writers(pool));
   }
   for (const StorageTierConfig& tier : config.storage) {
-    tiers_.push_back({Catalog(catalog_pages(tier) * units_of_page(),
+    tiers_.push_back({Catalog(catalog_pages(config, tier) * units_of_page(),
                               make_eviction(tier.owned ? config.eviction : "lru", setup_for(config, tier)), sizes),
                       {},
                       {}});
@@ -188,7 +188,7 @@ std::uint32_t Storage::write_run(std::size_t tier, std::uint64_t hold, const Pag
   std::uint32_t jobs = 0;
   while (!keys.empty()) {
     const Pages wanted = std::min<Pages>(keys.size(), config_.storage_batch_pages);
-    if (leaves_out(tier, wanted)) {
+    if (!config_.buffers() && leaves_out(tier, wanted)) {  // a host buffer has limited its writes already
       drop(tier, keys, Reason::backlog, pool);
       return jobs;
     }
@@ -253,6 +253,19 @@ bool Storage::leaves_out(std::size_t tier, Pages pages) {
   if (owed < limit) return false;
   owed -= limit;
   return true;
+}
+
+bool Storage::has_all(std::span<const PageKey> keys) const {
+  return std::ranges::all_of(tiers_, [keys](const TierState& tier) {
+    return std::ranges::all_of(
+        keys, [&](const PageKey& key) { return tier.catalog.is_there_since(key, tier.catalog.mark()); });
+  });
+}
+
+bool Storage::knows_all(std::span<const PageKey> keys) const {
+  return std::ranges::all_of(tiers_, [keys](const TierState& tier) {
+    return std::ranges::all_of(keys, [&](const PageKey& key) { return tier.catalog.knows(key); });
+  });
 }
 
 void Storage::raise_priority(std::span<const PageKey> keys, std::int32_t priority) {

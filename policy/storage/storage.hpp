@@ -102,6 +102,10 @@ class Storage {
   }
   // Pages of a tier that were in use at most, in pages of pool 0.
   Pages used_max(std::size_t tier) const { return tiers_[tier].catalog.used_max() / units_of_page(); }
+  // Returns whether every tier has each of these pages.
+  bool has_all(std::span<const PageKey> keys) const;
+  // The same for pages that are there or on their way.
+  bool knows_all(std::span<const PageKey> keys) const;
   // Raises the priority of the pages that a tier has.
   void raise_priority(std::span<const PageKey> keys, std::int32_t priority);
 

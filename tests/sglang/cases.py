@@ -15,12 +15,13 @@ class Case:
     host_tokens: int = 0
     write_policy: str = "write_through"
     chunk_tokens: int = NO_CHUNKS
+    is_buffer: bool = False  # the host; the second number of a request's hits is then of storage, which keeps everything
 
     @property
     def name(self):
         words = [self.sequence, self.eviction, f"device={self.device_tokens}"]
         if self.host_tokens:
-            words += [f"host={self.host_tokens}", self.write_policy]
+            words += [f"{'buffer' if self.is_buffer else 'host'}={self.host_tokens}", self.write_policy]
         if self.chunk_tokens != NO_CHUNKS:
             words.append(f"chunk={self.chunk_tokens}")
         return " ".join(words)
@@ -56,6 +57,19 @@ def two_tiers():
             yield Case("priorities", "priority", device, host, write_policy)
 
 
+def buffers():
+    for write_policy in ("write_through", "write_through_selective"):
+        for eviction in POLICIES:
+            for device, buffer in ((4000, 4000), (4000, 400), (12000, 12000)):
+                yield Case("chat", eviction, device, buffer, write_policy, is_buffer=True)
+        for sequence, device in (("agentic", 40000), ("tools", 4000), ("groups", 60000), ("answers", 8000),
+                                 ("again", 8000)):
+            yield Case(sequence, "lru", device, device, write_policy, is_buffer=True)
+            yield Case(sequence, "slru", device, device // 4, write_policy, is_buffer=True)
+        yield Case("answers", "lru", 8000, 8000, write_policy, chunk_tokens=32, is_buffer=True)
+        yield Case("priorities", "priority", 4000, 4000, write_policy, is_buffer=True)
+
+
 def real_trace():
     for eviction in POLICIES:
         for tokens in (12000, 40000, 120000):
@@ -66,4 +80,4 @@ def real_trace():
 
 
 def all_cases():
-    return [*one_tier(), *two_tiers(), *real_trace()]
+    return [*one_tier(), *two_tiers(), *buffers(), *real_trace()]

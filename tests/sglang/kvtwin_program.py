@@ -20,6 +20,10 @@ block_tokens = {page}
 chunk_tokens = {chunk}
 """
 
+PREFETCH_MIN_TOKENS = 8
+BUFFER_FLAGS = (" --hicache-host-memory-mode buffer_only --hicache-storage-backend file --hicache-storage-prefetch-policy "
+                f"wait_complete --hicache-storage-backend-extra-config '{{\"prefetch_threshold\":{PREFETCH_MIN_TOKENS}}}'")
+
 
 def nanoseconds(seconds):
     """Of a text with nine digits after the point."""
@@ -54,6 +58,8 @@ class Kvtwin:
                   f"tiers.device.tokens={case.device_tokens}"]
         if case.host_tokens:
             values.append(f"tiers.host.tokens={case.host_tokens}")
+        if case.is_buffer:
+            flags += BUFFER_FLAGS
         sets = [word for value in [*values, *settings] for word in ("--set", value)]
         # Without SGLang's host times, which overlap the first token of a request with the arrival of the next one.
         sets += ["--set", "serving.engine=none"]
@@ -61,14 +67,14 @@ class Kvtwin:
             "simulate", experiment, "--json", "--out", out, "--force", "--from-sglang-flags", flags, *sets))
         with open(out / "requests.csv", encoding="utf-8", newline="") as table:
             rows = sorted(csv.DictReader(table), key=lambda row: int(row["request"]))
-        hits = [(int(row["hit_device"]), int(row["hit_host"])) for row in rows]
+        hits = [(int(row["hit_device"]), int(row["hit_disk" if case.is_buffer else "hit_host"])) for row in rows]
         times = [(arrival, arrival + nanoseconds(row["ttft_s"]))
                  for row in rows for arrival in [nanoseconds(row["arrival_s"])]]
         return hits, [tier["evicted_pages"] for tier in report["tiers"]], times
 
     def hit_rate(self, case: Case, sequence):
         """Device and host hit tokens of all requests together, by hitrate. None for a case that hitrate does not have."""
-        if not case.host_tokens or case.chunk_tokens != NO_CHUNKS:
+        if not case.host_tokens or case.is_buffer or case.chunk_tokens != NO_CHUNKS:
             return None
         row = json.loads(self.run(
             "hitrate", "--trace", sequence, "--trace-block-tokens", PAGE_TOKENS, "--capacity",

@@ -42,12 +42,15 @@ def serve_with_sglang(case, requests, tree):
     """Hit tokens by tier of each request, and the pages evicted from the device."""
     from sequential_server import Server
 
+    if case.is_buffer:
+        from buffer_server import Server
     server = Server(tree, case.eviction, sequences.PAGE_TOKENS, case.device_tokens, case.host_tokens,
                     case.write_policy, case.chunk_tokens)
     hits = [server.serve(number, request.prompt(), request.answer_tokens,
                          sequences.answer(number, request.answer_tokens), request.priority)
             for number, request in enumerate(requests)]
     server.check()
+    server.stop()
     return hits, server.evicted_tokens // sequences.PAGE_TOKENS
 
 

@@ -300,6 +300,17 @@ void draw_offload(test::Splitmix random, EngineConfig& e) {
   e.path = CachePath::via_host;
 }
 
+// A host tier that keeps pages only until storage has them, or that is only a buffer. `random` is a copy.
+void draw_host_mode(test::Splitmix random, EngineConfig& e) {
+  const auto mode = pick(random, {HostMode::cache, HostMode::until_stored, HostMode::buffer});
+  if (e.host_pages == 0 || e.storage.empty() || !e.pools.empty() || !e.block_groups.groups.empty()) return;
+  e.host_mode = mode;
+  if (mode == HostMode::cache) return;
+  e.path = CachePath::via_host;
+  if (e.write_policy == "write_back") e.write_policy = "write_through";
+  e.tiering = Tiering::inclusive;
+}
+
 Scenario draw_scenario(test::Splitmix& random) {
   Scenario s;
   EngineConfig& e = s.engine;
@@ -432,7 +443,9 @@ class Watcher final : public Observer {
   Watcher(Observer& world, Marks& marks, const EngineConfig& engine)
       : world_(world),
         marks_(marks),
-        style_(!engine.pools.empty() && engine.write_policy == "write_back" ? "write-back of pools" : engine.style),
+        style_(!engine.pools.empty() && engine.write_policy == "write_back" ? "write-back of pools"
+               : engine.host_mode != HostMode::cache ? "host " + std::string(name_of(engine.host_mode))
+                                                     : engine.style),
         pools_(!engine.pools.empty()) {}
 
   void on_event(const Event& event) override {
@@ -571,6 +584,7 @@ std::uint64_t run_seed(std::uint64_t seed, Marks& marks) {
   } else if (seed >= kPrefetchSeeds) {
     prefer_prefetches(random, scenario);
   }
+  draw_host_mode(random, scenario.engine);
   AdversarialConfig config;
   config.seed = random.next();
   config.page_tokens = scenario.engine.shape.page_tokens;
@@ -722,6 +736,16 @@ TEST_P(Swarm, every_seed_keeps_every_invariant_and_every_byte) {
                            "write-back of pools: load done",
                            "write-back of pools: load failed",
                            "write-back of pools: retracted",
+                           "host buffer: retracted",
+                           "host buffer: backup done",
+                           "host buffer: backup dropped",
+                           "host buffer: load done",
+                           "host buffer: load failed",
+                           "host until_stored: retracted",
+                           "host until_stored: backup done",
+                           "host until_stored: backup dropped",
+                           "host until_stored: load done",
+                           "host until_stored: load failed",
                            "vllm: retracted",
                            "vllm: load done",
                            "vllm: load failed",

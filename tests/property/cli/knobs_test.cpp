@@ -231,6 +231,8 @@ class Knobs : public testing::Test {
         {"cache.eviction", "tlru", "tlru(threshold=4Ki)", {}},
         {"cache.eviction", "tlru(threshold=4Ki)", "tlru(threshold=4Ki, next_prompt=4Ki)", {}},
         {"cache.tiering", "inclusive", "exclusive", busy() + Settings{"cache.write_policy=write_back"}},
+        {"cache.host_mode", "cache", "until_stored", stored},
+        {"cache.host_mode", "cache", "buffer", stored},
         {"cache.rules.reclaim_shadowed", "false", "true", busy() + Settings{"tiers.host.tokens=15040"}},
         {"cache.rules.reclaim_order", "inserted", "shadowed",
          busy() +

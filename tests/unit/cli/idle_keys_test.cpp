@@ -87,6 +87,7 @@ std::vector<Case> cases() {
       {"cache.layout=layer_first", {}, host},
       {"cache.write_policy=write_back", {}, host},
       {"cache.tiering=exclusive", {}, host + Settings{"cache.write_policy=write_back"}},
+      {"cache.host_mode=buffer", {}, host + disk},
       {"cache.rules.reclaim_shadowed=true", {}, host},
       {"tiers.host.memory_gib=100", {}, host},
       {"tiers.host.memory_share=0.5", host, Settings{"tiers.host.ratio=2"}},

@@ -339,6 +339,23 @@ TEST(SglangFlags, LayoutsAreRewrittenAsBySglang) {
   }
 }
 
+TEST(SglangFlags, TheHostMemoryModeIsTheHostsMode) {
+  const std::string buffer = kHost + "--hicache-host-memory-mode buffer_only --hicache-storage-backend file ";
+  EXPECT_EQ(from_flags(kHost).text("cache.host_mode"), "cache");
+  const Experiment given = from_flags(buffer);
+  EXPECT_EQ(given.text("cache.host_mode"), "buffer");
+  EXPECT_EQ(given.number("tiers.host.ratio"), 1.2) << "SGLang's default for a buffer";
+  EXPECT_EQ(notes_of(given).find("buffer_only"), std::string::npos) << notes_of(given);
+  EXPECT_EQ(from_flags(buffer + "--hicache-ratio 0.5").number("tiers.host.ratio"), 0.5);
+  const Experiment back = from_flags(buffer + "--hicache-write-policy write_back");
+  EXPECT_EQ(back.text("cache.write_policy"), "write_through");
+  EXPECT_FALSE(back.flag("cache.rules.reclaim_shadowed")) << "the rules are those of write_through";
+  EXPECT_NE(notes_of(back).find("becomes write_through"), std::string::npos) << notes_of(back);
+  const Experiment alone = from_flags(kHost + "--hicache-host-memory-mode buffer_only");
+  EXPECT_EQ(alone.text("cache.host_mode"), "cache");
+  EXPECT_NE(notes_of(alone).find("SGLang refuses it without --hicache-storage-backend"), std::string::npos);
+}
+
 TEST(SglangFlags, ExtraConfiguration) {
   const Folder folder;
   write_text(folder / "extra.json", R"({"prefetch_threshold": 512, "prefetch_timeout_base": 2})");

@@ -302,6 +302,20 @@ TEST(StorageSetup, TheRouterKnowsTheCapacities) {
   EXPECT_EQ(setup.router.shared_pages, 40U) << "the remote tier, and not the disk";
 }
 
+TEST(StorageSetup, AHostThatKeepsNoPagesIsBetweenTheDeviceAndStorage) {
+  for (const char* mode : {"until_stored", "buffer"}) {
+    const Settings host{std::string("cache.host_mode=") + mode}, stored = joined(host, {"tiers.disk.gib=1"});
+    EXPECT_EQ(name_of(setup_of(stored).engine.host_mode), mode);
+    const std::string key = std::string("cache.host_mode (--set): is ") + mode;
+    expect_refused(host, {key, "there is no storage tier that keeps the pages; give tiers.disk"});
+    expect_refused(joined(stored, {"cache.path=direct"}), {key, "cache.path (--set) is direct; set that to via_host"});
+    expect_refused(joined(stored, {"cache.write_policy=write_back"}), {key, "set cache.write_policy to write_through"});
+    expect_refused(joined(stored, {"cluster.prefill=1", "cluster.decode=1"}), {key, "engines with roles"});
+    expect_refused(joined(stored, {"model.name=gpt-oss-120b"}), {key, "windows or states"});
+    EXPECT_EQ(setup_of(joined(host, {"tiers.host.tokens=0"})).engine.host_mode, HostMode::cache) << "has no effect";
+  }
+}
+
 TEST(StorageSetup, Refusals) {
   expect_refused({"tiers.disk.gib=1", "tiers.host.tokens=0"},
                  {"cache.path (default): is via_host, and there is no host tier; set cache.path=direct or give "

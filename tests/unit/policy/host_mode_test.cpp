@@ -1,0 +1,232 @@
+// Tests a host that keeps pages only until storage has them, or that is only a buffer (cache.host_mode).
+#include <gtest/gtest.h>
+
+#include "stored_rig.hpp"
+
+namespace kvtwin {
+namespace {
+
+EngineConfig config_of(HostMode mode, Pages device, Pages host) {
+  EngineConfig config = stored_config(device, host);
+  config.host_mode = mode;
+  config.storage_write_share = 1024;
+  return config;
+}
+
+// Serves a document of four pages that no storage tier has, up to the write to storage, which stays in flight.
+void serve_unwritten(EngineRig& rig, RequestId request, std::uint64_t seed) {
+  rig.arrive(request, chain(seed, 4), 17, 1);
+  rig.complete_stored(kLookUp, 0);
+  rig.complete_pass();
+  while (!rig.world.transfers.empty()) rig.complete_transfer();
+}
+
+// ---- buffer
+
+TEST(HostBuffer, pages_pass_to_storage_and_leave) {
+  EngineRig rig(config_of(HostMode::buffer, 6, 4));
+  for (RequestId r = 0; r < 5; ++r) {
+    rig.arrive(r, chain(r, 4), 17, 1);
+    rig.drain();
+    expect_stored(rig, chain(r, 4));
+  }
+  EXPECT_EQ(rig.engine.pages_used_max(Tier::host), 4U);
+  rig.arrive(9, chain(1, 4), 17, 1);
+  expect_rest(rig);
+  EXPECT_EQ(last(rig).hit[Tier::disk], 16U);
+  EXPECT_EQ(last(rig).hit[Tier::host], 0U);
+  EXPECT_EQ(rig.events.page_count(EventKind::store_done), 20U) << "what came from storage is not written again";
+}
+
+TEST(HostBuffer, no_request_hits_a_page_that_is_being_written) {
+  for (const HostMode mode : {HostMode::cache, HostMode::until_stored, HostMode::buffer}) {
+    EngineRig rig(config_of(mode, 6, 16));
+    serve_unwritten(rig, 0, 1);
+    ASSERT_EQ(in_flight(rig, kSet), 1U);
+    serve_unwritten(rig, 1, 2);  // the first document leaves L1
+    rig.arrive(2, chain(1, 4), 17, 1);
+    if (in_flight(rig, kLookUp) > 0) rig.complete_stored(kLookUp, 0);
+    expect_rest(rig);
+    EXPECT_EQ(last(rig).hit[Tier::host], mode == HostMode::buffer ? 0U : 12U) << name_of(mode);
+  }
+}
+
+TEST(HostBuffer, copies_wait_for_room_in_their_order) {
+  EngineRig rig(config_of(HostMode::buffer, 32, 4));
+  serve_unwritten(rig, 0, 1);
+  serve_unwritten(rig, 1, 2);
+  serve_unwritten(rig, 2, 3);
+  EXPECT_EQ(rig.events.page_count(EventKind::backup_done), 4U) << "the buffer has room for one document";
+  rig.complete_stored(kSet, EngineRig::kAll);
+  ASSERT_EQ(rig.world.transfers.size(), 1U);
+  rig.complete_transfer();
+  EXPECT_EQ(oldest(rig, kSet).pages.front().key, chain(2, 1).front());
+  expect_rest(rig);
+  for (std::uint64_t seed = 2; seed < 4; ++seed) expect_stored(rig, chain(seed, 4));
+}
+
+TEST(HostBuffer, what_leaves_the_device_before_there_is_room_is_not_written) {
+  EngineRig rig(config_of(HostMode::buffer, 6, 4));
+  for (RequestId r = 0; r < 5; ++r) serve_unwritten(rig, r, r + 1);
+  rig.drain();
+  EXPECT_GT(rig.events.count(EventKind::backup_dropped, Reason::lost), 0U);
+  EXPECT_FALSE(store_of(rig).contains(chain(2, 1).front()));
+  rig.arrive(9, chain(2, 4), 17, 1);  // computed again, and written then
+  expect_rest(rig);
+  expect_stored(rig, chain(2, 4));
+}
+
+TEST(HostBuffer, a_split_page_in_the_queue_is_written_once) {
+  EngineRig rig(config_of(HostMode::buffer, 32, 4));
+  serve_unwritten(rig, 0, 1);
+  serve_unwritten(rig, 1, 2);
+  rig.arrive(2, branch(2, 2, 7, 4), 17, 1);  // splits the document that waits
+  rig.drain();
+  expect_rest(rig);
+  expect_stored(rig, chain(2, 4));
+  expect_stored(rig, branch(2, 2, 7, 4));
+  EXPECT_EQ(rig.events.page_count(EventKind::store_done), 4U + 4 + 2);
+}
+
+TEST(HostBuffer, a_document_larger_than_the_buffer_is_not_written) {
+  EngineRig rig(config_of(HostMode::buffer, 32, 3));
+  rig.arrive(0, chain(1, 4), 17, 1);
+  expect_rest(rig);
+  EXPECT_TRUE(store_of(rig).empty());
+  EXPECT_EQ(rig.events.count(EventKind::backup_dropped, Reason::capacity), 1U);
+}
+
+// Serves request 0, which decodes for long, while others wait.
+EngineRig& occupy(EngineRig& rig) {
+  rig.arrive(0, chain(50, 1), 5, 40);
+  if (in_flight(rig, kLookUp) > 0) rig.complete_stored(kLookUp, 0);
+  return rig;
+}
+
+TEST(HostBuffer, what_has_been_read_is_only_its_requests) {
+  EngineConfig config = config_of(HostMode::buffer, 64, 16);
+  config.max_running = 1;
+  EngineRig rig(config);
+  put(rig, chain(1, 4));
+  occupy(rig);
+  for (const RequestId r : {1U, 2U}) {
+    rig.arrive(r, chain(1, 4), 17, 1);
+    rig.complete_pass();
+    rig.complete_stored(kLookUp, 4);
+    rig.complete_pass();
+    ASSERT_EQ(in_flight(rig, kGet), 1U) << "request " << r << " reads for itself";
+    rig.complete_stored(kGet, EngineRig::kAll);
+  }
+  expect_rest(rig);
+  EXPECT_EQ(record_of(rig, 1).hit[Tier::disk], 16U);
+  EXPECT_EQ(record_of(rig, 2).hit[Tier::device], 16U) << "the first request brought them to L1";
+  EXPECT_EQ(rig.events.count(EventKind::prefetch_wasted, Reason::duplicate), 1U);
+}
+
+TEST(HostBuffer, an_abort_frees_what_has_been_read) {
+  EngineConfig config = config_of(HostMode::buffer, 64, 16);
+  config.max_running = 1;
+  EngineRig rig(config);
+  put(rig, chain(1, 4));
+  occupy(rig);
+  rig.arrive(1, chain(1, 4), 17, 1);
+  rig.complete_pass();
+  rig.complete_stored(kLookUp, 4);
+  rig.complete_pass();
+  rig.complete_stored(kGet, EngineRig::kAll);
+  rig.complete_pass();
+  rig.hint(HintKind::abort, 1);
+  expect_rest(rig);
+  EXPECT_EQ(rig.events.count(EventKind::prefetch_wasted, Reason::aborted), 1U);
+}
+
+TEST(HostBuffer, a_load_that_fails_leaves_nothing) {
+  EngineRig rig(config_of(HostMode::buffer, 16, 8));
+  put(rig, chain(1, 4));
+  rig.arrive(0, chain(1, 4), 17, 1);
+  rig.complete_stored(kLookUp, 4);
+  rig.complete_stored(kGet, EngineRig::kAll);
+  rig.complete_transfer(Status::failed);
+  expect_rest(rig);
+  EXPECT_EQ(rig.events.count(EventKind::load_failed), 1U);
+  EXPECT_EQ(last(rig).request, 0U);
+}
+
+TEST(HostBuffer, a_hit_is_read_as_a_whole_or_not_at_all) {
+  EngineConfig config = config_of(HostMode::buffer, 32, 3);
+  config.prefetch_attempts = 1;
+  EngineRig rig(config);
+  put(rig, chain(1, 4));
+  rig.arrive(0, chain(1, 4), 17, 1);
+  expect_rest(rig);
+  EXPECT_EQ(rig.events.count(EventKind::prefetch_revoked, Reason::capacity), 1U);
+  EXPECT_EQ(last(rig).hit[Tier::disk], 0U);
+}
+
+// ---- until_stored
+
+TEST(HostUntilStored, a_page_leaves_when_storage_has_it_and_is_written_once) {
+  EngineRig rig(config_of(HostMode::until_stored, 32, 16));
+  for (RequestId r = 0; r < 3; ++r) {
+    rig.arrive(r, chain(1, 4), 17, 1);
+    rig.drain();
+  }
+  expect_rest(rig);
+  EXPECT_EQ(rig.events.evicted_pages(Tier::host, Reason::shadowed), 4U);
+  EXPECT_EQ(rig.events.page_count(EventKind::backup_done), 4U);
+  EXPECT_EQ(rig.events.page_count(EventKind::store_done), 4U);
+}
+
+TEST(HostUntilStored, a_page_that_only_the_host_has_leaves_too) {
+  EngineRig rig(config_of(HostMode::until_stored, 6, 16));
+  serve_unwritten(rig, 0, 1);
+  serve_unwritten(rig, 1, 2);  // the first document leaves L1
+  rig.complete_stored(kSet, EngineRig::kAll);
+  EXPECT_EQ(rig.events.evicted_pages(Tier::host, Reason::demoted), 3U);
+  EXPECT_EQ(rig.events.evicted_pages(Tier::host, Reason::shadowed), 1U);
+  expect_rest(rig);
+}
+
+TEST(HostUntilStored, a_page_that_was_read_stays_until_it_is_loaded) {
+  EngineConfig config = config_of(HostMode::until_stored, 64, 16);
+  config.max_running = 1;
+  config.storage.push_back({Tier::remote, 1000, false});
+  EngineRig rig(config);
+  put(rig, chain(1, 4), Tier::remote);
+  occupy(rig);
+  rig.arrive(1, chain(1, 4), 17, 1);
+  rig.complete_pass();
+  rig.complete_stored(kLookUp, 0);
+  rig.complete_pass();
+  rig.complete_stored(kLookUp, 4);
+  rig.complete_pass();
+  rig.complete_stored(kGet, EngineRig::kAll);
+  rig.complete_pass();
+  ASSERT_EQ(oldest(rig, kSet).pages.front().key, chain(1, 1).front());
+  rig.complete_stored(kSet, EngineRig::kAll);  // to the nearer tier
+  rig.complete_pass();
+  EXPECT_EQ(rig.events.evicted_pages(Tier::host, Reason::demoted), 0U);
+  expect_rest(rig);
+  EXPECT_EQ(record_of(rig, 1).hit[Tier::remote], 16U);
+  EXPECT_GE(rig.events.evicted_pages(Tier::host, Reason::shadowed), 4U);
+}
+
+TEST(HostUntilStored, a_page_that_a_tier_lacks_stays_also_after_a_load) {
+  EngineRig rig(config_of(HostMode::until_stored, 6, 16));
+  serve_unwritten(rig, 0, 1);
+  rig.complete_stored(kSet, 0);  // the write fails
+  rig.arrive(1, chain(2, 4), 17, 1);
+  rig.drain();
+  for (int times = 0; times < 2; ++times) {
+    const RequestId request = 2 + 2 * static_cast<RequestId>(times);
+    rig.arrive(request, chain(1, 3), 13, 1);
+    rig.drain();
+    rig.arrive(request + 1, chain(3, 4), 17, 1);
+    rig.drain();
+  }
+  expect_rest(rig);
+  EXPECT_GT(record_of(rig, 2).hit[Tier::host] + record_of(rig, 4).hit[Tier::host], 0U);
+}
+
+}  // namespace
+}  // namespace kvtwin
