@@ -65,6 +65,7 @@ class SglangReader : public FlagReader {
       if (is_given(flag.field)) check(flag, given_.at(flag.field));
     }
     hierarchical_ = is_given("enable_hierarchical_cache");
+    links_ = !hierarchical_ && is_given("enable_unified_cache_external_linker");
     const EngineWord word = engine_word(experiment_.text(kEngineKey), experiment_.where(kEngineKey));
     const bool latest = &release_ == &latest_release();
     if (word.release != &release_) set_engine("sglang" + (latest ? "" : " " + version()), word.release == nullptr);
@@ -349,7 +350,34 @@ class SglangReader : public FlagReader {
     experiment_.set("tiers.host.memory_share=" + share, origin);
   }
 
+  // The linker: pages go between the device and a store, and the look-up is part of the admission.
+  void apply_linker() {
+    const std::string from = where("enable_unified_cache_external_linker");
+    const std::string backend =
+        is_given("unified_cache_external_linker_backend") ? value("unified_cache_external_linker_backend") : "mooncake";
+    for (const TierSpec& spec : kStorageSpecs) {
+      if (spec.tier != Tier::remote) replace_tier(std::string(spec.name), from);
+    }
+    experiment_.set("tiers.remote.store=" + store_of(backend), from);
+    if (experiment_.integer("tiers.remote.tokens") == 0 && experiment_.number("tiers.remote.gib") == 0) {
+      experiment_.set("tiers.remote.gib=" + number_text(kUnboundedGib), from);
+      note_on("tiers.remote.", "no flag says how much the linker's store holds: tiers.remote.gib is without bound");
+    }
+    experiment_.set("cache.path=direct", from);
+    experiment_.set("cache.prefetch_min_tokens=1", from);
+    experiment_.set("cache.prefetch_policy=wait_complete", from);
+    note_on("cache.path",
+            as_given("enable_unified_cache_external_linker") +
+                ": SGLang looks up the store in the step that admits a request, which all requests wait for; here the "
+                "request alone waits, from its arrival on");
+  }
+
   void apply_storage() {
+    if (links_) return apply_linker();
+    if (hierarchical_ && is_given("enable_unified_cache_external_linker")) {
+      note(as_given("enable_unified_cache_external_linker") +
+           ": SGLang refuses it beside --enable-hierarchical-cache, which stands");
+    }
     if (!hierarchical_ || !is_given("hicache_storage_backend")) {
       for (const TierSpec& spec : kStorageSpecs) {
         replace_tier(std::string(spec.name), source_ + " without --hicache-storage-backend");
@@ -542,6 +570,7 @@ class SglangReader : public FlagReader {
 
   const SglangRelease& release_;
   bool hierarchical_ = false, replaces_host_ = false;
+  bool links_ = false;  // storage without a host tier
   bool mooncake_by_tcp_ = false;
   std::map<std::string, std::string, std::less<>> time_limit_;  // of the extra configuration, in seconds, by parameter
 };
@@ -760,6 +789,8 @@ class SglangWriter {
         if (hierarchical_) line_.line += " " + flag.name;
       } else if (flag.field == "dp_size" && setup_.attention_dp > 1) {
         write_groups();
+      } else if (flag.field.find("external_linker") != std::string::npos) {
+        continue;  // note_what_is_left() notes cache.path
       } else if (flag.field == "attn_dp_size" || flag.field == "disaggregation_decode_enable_radix_cache") {
         continue;  // as --dp-size; of roles
       } else if (flag.field == "load_balance_method") {

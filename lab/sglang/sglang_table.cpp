@@ -68,6 +68,8 @@ constexpr Modelled kModelled[] = {
      "layer_first page_first page_first_direct page_first_kv_split page_head", "cache.layout", true},
     {"hicache_storage_backend", Takes::word, "",
      "file sim mooncake hf3fs nixl aibrix dynamic eic simm mori shm kvcc npu_memcache seaweedfs tensorcast", "", true},
+    {"enable_unified_cache_external_linker", Takes::nothing, "", "", ""},
+    {"unified_cache_external_linker_backend", Takes::word, "mooncake", "mooncake mori dynamic", ""},
     {"hicache_storage_prefetch_policy", Takes::word, "timeout", "best_effort wait_complete timeout",
      "cache.prefetch_policy", true},
     {"hicache_storage_prefetch_retry_poll_interval", Takes::integer, "8", "", "cache.prefetch_retry_steps", true},
@@ -114,7 +116,7 @@ constexpr NotModelled kNotModelled[] = {
      "enable_lora! lora_paths*"},
     {"kvtwin's tiers stand for HiCache's own only",
      "enable_lmcache! lmcache_config_file enable_flexkv! flexkv_config_file radix_cache_backend enable_hisparse! "
-     "hisparse_config enable_unified_cache_external_linker! unified_cache_external_linker_backend=mooncake "
+     "hisparse_config "
      "unified_cache_external_linker_config enable_session_radix_cache! enable_streaming_session!"},
     {"engines with roles hand over without it",
      "disaggregation_decode_enable_offload_kvcache! "

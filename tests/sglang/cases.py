@@ -15,13 +15,17 @@ class Case:
     host_tokens: int = 0
     write_policy: str = "write_through"
     chunk_tokens: int = NO_CHUNKS
-    is_buffer: bool = False  # the host; the second number of a request's hits is then of storage, which keeps everything
+    # With either, the second number of a request's hits is of storage, which keeps everything.
+    is_buffer: bool = False  # the host
+    is_linked: bool = False  # the device to storage, without a host
 
     @property
     def name(self):
         words = [self.sequence, self.eviction, f"device={self.device_tokens}"]
         if self.host_tokens:
             words += [f"{'buffer' if self.is_buffer else 'host'}={self.host_tokens}", self.write_policy]
+        if self.is_linked:
+            words.append("linker")
         if self.chunk_tokens != NO_CHUNKS:
             words.append(f"chunk={self.chunk_tokens}")
         return " ".join(words)
@@ -70,6 +74,16 @@ def buffers():
         yield Case("priorities", "priority", 4000, 4000, write_policy, is_buffer=True)
 
 
+def linkers():
+    for eviction in POLICIES:
+        for device in (4000, 12000):
+            yield Case("chat", eviction, device, is_linked=True)
+    for sequence, device in (("agentic", 40000), ("tools", 4000), ("groups", 60000), ("answers", 8000), ("again", 8000)):
+        for eviction in ("lru", "slru"):
+            yield Case(sequence, eviction, device, is_linked=True)
+    yield Case("answers", "lru", 8000, chunk_tokens=32, is_linked=True)
+
+
 def real_trace():
     for eviction in POLICIES:
         for tokens in (12000, 40000, 120000):
@@ -80,4 +94,4 @@ def real_trace():
 
 
 def all_cases():
-    return [*one_tier(), *two_tiers(), *buffers(), *real_trace()]
+    return [*one_tier(), *two_tiers(), *buffers(), *linkers(), *real_trace()]

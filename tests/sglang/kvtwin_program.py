@@ -60,6 +60,9 @@ class Kvtwin:
             values.append(f"tiers.host.tokens={case.host_tokens}")
         if case.is_buffer:
             flags += BUFFER_FLAGS
+        if case.is_linked:
+            flags += " --enable-unified-cache-external-linker"
+            values.append("hardware.name=h100-sxm")  # with GPUDirect
         sets = [word for value in [*values, *settings] for word in ("--set", value)]
         # Without SGLang's host times, which overlap the first token of a request with the arrival of the next one.
         sets += ["--set", "serving.engine=none"]
@@ -67,7 +70,8 @@ class Kvtwin:
             "simulate", experiment, "--json", "--out", out, "--force", "--from-sglang-flags", flags, *sets))
         with open(out / "requests.csv", encoding="utf-8", newline="") as table:
             rows = sorted(csv.DictReader(table), key=lambda row: int(row["request"]))
-        hits = [(int(row["hit_device"]), int(row["hit_disk" if case.is_buffer else "hit_host"])) for row in rows]
+        second = "hit_disk" if case.is_buffer else "hit_remote" if case.is_linked else "hit_host"
+        hits = [(int(row["hit_device"]), int(row[second])) for row in rows]
         times = [(arrival, arrival + nanoseconds(row["ttft_s"]))
                  for row in rows for arrival in [nanoseconds(row["arrival_s"])]]
         return hits, [tier["evicted_pages"] for tier in report["tiers"]], times

@@ -44,6 +44,8 @@ def serve_with_sglang(case, requests, tree):
 
     if case.is_buffer:
         from buffer_server import Server
+    elif case.is_linked:
+        from linker_server import Server
     server = Server(tree, case.eviction, sequences.PAGE_TOKENS, case.device_tokens, case.host_tokens,
                     case.write_policy, case.chunk_tokens)
     hits = [server.serve(number, request.prompt(), request.answer_tokens,
@@ -86,7 +88,7 @@ def compare_with_stored(given, kvtwin, made):
 
 
 def trees_of(case, names):
-    return [tree for tree in names if not (tree == "radix" and case.host_tokens)]
+    return [tree for tree in names if not (tree == "radix" and (case.host_tokens or case.is_linked))]
 
 
 def run_both(given, kvtwin, made):

@@ -356,6 +356,22 @@ TEST(SglangFlags, TheHostMemoryModeIsTheHostsMode) {
   EXPECT_NE(notes_of(alone).find("SGLang refuses it without --hicache-storage-backend"), std::string::npos);
 }
 
+TEST(SglangFlags, TheLinkerIsStorageWithoutAHost) {
+  const std::string linker = "--enable-unified-cache-external-linker";
+  const Experiment given = from_flags(linker);
+  EXPECT_EQ(given.text("tiers.remote.store"), "mooncake");
+  EXPECT_EQ(given.text("cache.prefetch_policy"), "wait_complete");
+  EXPECT_EQ(given.integer("cache.prefetch_min_tokens"), 1);
+  const kvtwin::Setup setup = make_setup(given);
+  EXPECT_EQ(setup.engine.host_pages, 0U);
+  EXPECT_EQ(setup.engine.path, CachePath::direct);
+  EXPECT_NE(notes_of(given).find("in the step that admits a request"), std::string::npos) << notes_of(given);
+  EXPECT_EQ(from_flags(linker + " --unified-cache-external-linker-backend mori").text("tiers.remote.store"), "pool");
+  const Experiment both = from_flags(kHost + linker);
+  EXPECT_NE(notes_of(both).find("SGLang refuses it beside"), std::string::npos) << notes_of(both);
+  EXPECT_EQ(both.text("cache.path"), "via_host");
+}
+
 TEST(SglangFlags, ExtraConfiguration) {
   const Folder folder;
   write_text(folder / "extra.json", R"({"prefetch_threshold": 512, "prefetch_timeout_base": 2})");
