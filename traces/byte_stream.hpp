@@ -18,8 +18,11 @@ class ByteStreamError : public std::runtime_error {
 class ByteStream {
  public:
   virtual ~ByteStream() = default;
-  // Fills the beginning of `into` (not empty) and returns the number of bytes. Returns 0 only at the end.
+  // Fills the beginning of `into` (not empty) and returns the number of bytes. Returns 0 only at the end, or if
+  // is_silent().
   virtual std::size_t read(std::span<char> into) = 0;
+  // After read() has returned 0: true if more may come later.
+  virtual bool is_silent() const { return false; }
   // Returns the part of the (compressed) file or memory that has been read, 0 .. 1; 0 if the size is unknown.
   virtual double fraction_read() const = 0;
 };

@@ -87,7 +87,7 @@ TraceLines::Result TraceLines::cut(std::string_view& line) {
     searched = end_ - begin_;
     if (searched > max_line_) return Result::too_long;
     if (!fill()) {
-      if (searched == 0) return Result::end;
+      if (searched == 0 || bytes_->is_silent()) return Result::end;
       line = {buffer_.data() + begin_, searched};
       begin_ = end_;
       return Result::line;

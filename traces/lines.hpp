@@ -15,14 +15,17 @@ class TraceLines {
  public:
   TraceLines(std::string name, std::unique_ptr<ByteStream> bytes, std::size_t max_line_bytes);
 
-  // Stores the next line that is not blank in `text`, without the '\n'. Returns false at the end. The text is valid
-  // until the next call, and simdjson::SIMDJSON_PADDING bytes after the text are readable. Errors: TraceError.
+  // Stores the next line that is not blank in `text`, without the '\n'. Returns false at the end, and while the stream
+  // is silent, which keeps a part of a line for later. The text is valid until the next call, and
+  // simdjson::SIMDJSON_PADDING bytes after the text are readable. Errors: TraceError.
   bool next(std::string_view& text);
   // Like next(), but the next call of next() returns the same line again.
   bool peek(std::string_view& text);
 
   std::uint64_t number() const { return line_; }  // of the last line, counted from 1
   double fraction_read() const { return bytes_->fraction_read(); }
+  // After next() has returned false: true if more lines may come later.
+  bool is_silent() const { return bytes_->is_silent(); }
 
   [[noreturn]] void fail(std::string_view what) const;
   [[noreturn]] void fail(std::string_view key, std::string_view what) const;

@@ -232,10 +232,11 @@ void ShownRequests::fill(Shown& shown, TraceRequest& request) {
   ++requests_;
 }
 
-bool ShownRequests::has_next() const {
+bool ShownRequests::has_next(TimeNs now) const {
   if (shown_.empty()) return false;
   const Shown& front = *shown_.front();
-  return front.ended || now_ - front.last > most_to_next(front) || shown_.size() > kSortWindowRequests ||
+  const TimeNs known = std::max(now_, now - kMostLate);
+  return front.ended || known - front.last > most_to_next(front) || shown_.size() > kSortWindowRequests ||
          open_ > limits_.open_blocks;
 }
 

@@ -38,6 +38,8 @@ namespace kvtwin {
 
 class ShownRequests {
  public:
+  static constexpr TimeNs kMostLate = 5 * kNsPerSecond;  // from an event's time until it is taken
+
   // Why an event can't be taken. `key`: of the recording.
   struct Fault {
     const char* key;
@@ -58,8 +60,9 @@ class ShownRequests {
   // them.
   void remember(const TraceRequest& request);
 
-  // Returns true if a request has ended, which next() then returns.
-  bool has_next() const;
+  // Returns true if a request has ended, which next() then returns. `now`: no event came until then, by the engine's
+  // clock; a request that nothing has continued for kMostLate longer than it may pause has ended, too.
+  bool has_next(TimeNs now = 0) const;
   // Fills `request` with the first request that has begun and was not returned yet, ended or not. Returns false if
   // there is none.
   bool next(TraceRequest& request);

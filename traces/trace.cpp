@@ -120,7 +120,8 @@ struct TraceReader::State {
   State(const std::string& name, std::unique_ptr<ByteStream> bytes, const TraceOptions& options)
       : lines(name, std::move(bytes), options.max_line_bytes),
         format(options.format == "auto" ? format_of(lines, options) : format_named(options.format)),
-        reader(format.make(lines, options)) {
+        reader(format.make(lines, options)),
+        is_growing(options.release_after > 0) {
     if (!reader->has_own_blocks() || options.block_tokens == 0) return;
     if (options.block_tokens % reader->block_tokens() != 0) {
       throw TraceError("trace \"" + name + "\": its blocks are of " + std::to_string(reader->block_tokens()) +
@@ -134,6 +135,7 @@ struct TraceReader::State {
     if (!reader->next(request)) return false;
     if (!begun) first_arrival = last_arrival = request.arrival;
     begun = true;
+    if (is_growing) request.arrival = std::max(request.arrival, last_arrival);
     if (request.arrival < last_arrival) {
       lines.fail("timestamp",
                  "is earlier than the line's before; a trace is sorted by time (sort the file, for example by jq or "
@@ -153,6 +155,7 @@ struct TraceReader::State {
   TraceLines lines;
   const TraceFormat& format;
   std::unique_ptr<FormatReader> reader;
+  const bool is_growing;
   Tokens joined = 1;  // number of the file's blocks in one block of this reader
   bool begun = false;
   TimeNs first_arrival = 0, last_arrival = 0;  // as in the file

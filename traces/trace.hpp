@@ -158,9 +158,10 @@ struct TraceOptions {
   std::string salt;                 // token_ids, sglang, vllm: salt of the hashes; empty: a salt that is publicly known
   std::size_t max_line_bytes = std::size_t{16} << 20;
   Tokens max_input_tokens = Tokens{1} << 24;  // agentic, azure, burstgpt: the longest prompt
-  // sglang: requests that are sorted by arrival, at most; a smaller window returns them sooner, and refuses a log that
-  // is further out of order.
-  std::size_t sort_window = 4096;
+  // sglang, vllm: of a log that is being written; 0: the file is complete. A request is returned at the latest when the
+  // log's own times are this far behind its arrival, and one that is logged later than this has the arrival of the one
+  // before it. At ByteStream::is_silent(), next() returns the requests so far and then false; it may be called again.
+  TimeNs release_after = 0;
   int max_window_log = 31;  // 10 .. 31: a zstd frame may need a window of 2^max_window_log bytes
 };
 

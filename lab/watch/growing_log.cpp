@@ -1,6 +1,7 @@
 #include "lab/watch/growing_log.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -17,14 +18,15 @@ namespace kvtwin {
 namespace {
 
 constexpr std::chrono::milliseconds kBetweenLooks{50};
-constexpr std::size_t kSortWindow = 512;  // a server with more requests at once writes its log further out of order
+constexpr TimeNs kReleaseAfter = 10 * kNsPerSecond;  // a request, by the log's times
 
 }  // namespace
 
-// Waits at the end of the file for more, until the log is over.
+// Waits at the end of the file for more, until the log is over. If the path names another file, or the file is shorter
+// than before, its server has begun a new one: the stream goes on with it.
 class GrowingLog::Stream final : public ByteStream {
  public:
-  Stream(int file, GrowingLog& log) : file_(file), log_(log) {}
+  Stream(std::string path, int file, GrowingLog& log) : path_(std::move(path)), file_(file), log_(log) {}
   ~Stream() override { close(file_); }
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -32,19 +34,71 @@ class GrowingLog::Stream final : public ByteStream {
   std::size_t read(std::span<char> into) override {
     for (bool was_over = false;;) {
       const ssize_t got = ::read(file_, into.data(), into.size());
-      if (got > 0) return static_cast<std::size_t>(got);
+      if (got > 0) return taken(into.first(static_cast<std::size_t>(got)));
       if (got < 0 && errno != EINTR && errno != EAGAIN) {
         throw ByteStreamError(std::string("cannot be read: ") + std::strerror(errno));
       }
-      if (was_over) return 0;
-      was_over = log_.is_over_after_a_wait();  // and one more look
+      if (has_new_file()) {
+        if (last_ == '\n') continue;
+        into[0] = last_ = '\n';  // ends what the old file has of a line
+        return 1;
+      }
+      if (was_over) {
+        is_silent_ = false;
+        return 0;
+      }
+      const bool is_quiet = may_be_silent_ && Clock::now() - heard_ >= log_.silence_;
+      was_over = is_quiet ? log_.is_over() : log_.is_over_after_a_wait();  // and one more look
+      if (is_quiet && !was_over) {
+        is_silent_ = true;
+        return 0;
+      }
     }
   }
   double fraction_read() const override { return 0; }
+  bool is_silent() const override { return is_silent_; }
+  // Before, the beginning of the log is waited for.
+  void let_be_silent() { may_be_silent_ = true; }
 
  private:
-  const int file_;
+  using Clock = std::chrono::steady_clock;
+
+  std::size_t taken(std::span<const char> bytes) {
+    last_ = bytes.back();
+    read_ += static_cast<off_t>(bytes.size());
+    is_silent_ = false;
+    heard_ = Clock::now();
+    return bytes.size();
+  }
+  // At the end of the file: returns whether the next bytes are those of a new one.
+  bool has_new_file() {
+    struct stat at_path {};
+    struct stat own {};
+    if (stat(path_.c_str(), &at_path) != 0 || fstat(file_, &own) != 0 || !S_ISREG(own.st_mode)) return false;
+    const bool is_other = at_path.st_dev != own.st_dev || at_path.st_ino != own.st_ino;
+    if (is_other ? at_path.st_size == 0 : own.st_size >= read_) return false;
+    if (is_other) {
+      const int file = open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+      if (file < 0 || own.st_size > read_) {  // or the old file has more
+        if (file >= 0) close(file);
+        return false;
+      }
+      close(std::exchange(file_, file));
+    } else if (lseek(file_, 0, SEEK_SET) != 0) {
+      return false;
+    }
+    read_ = 0;
+    log_.tell_new_file();
+    return true;
+  }
+
+  const std::string path_;
+  int file_;
   GrowingLog& log_;
+  bool may_be_silent_ = false, is_silent_ = false;
+  Clock::time_point heard_ = Clock::now();
+  char last_ = '\n';
+  off_t read_ = 0;  // bytes of the file
 };
 
 // Another program writes the file, and tells nobody: so it is looked at again and again.
@@ -53,7 +107,18 @@ bool GrowingLog::is_over_after_a_wait() {
   return changed_.wait_for(lock, kBetweenLooks, [this] { return is_over_; });
 }
 
-GrowingLog::GrowingLog(const std::string& path, Tokens block_tokens) : block_tokens_(block_tokens) {
+bool GrowingLog::is_over() {
+  const std::scoped_lock lock(mutex_);
+  return is_over_;
+}
+
+void GrowingLog::tell_new_file() {
+  const std::scoped_lock lock(mutex_);
+  ++new_files_;
+}
+
+GrowingLog::GrowingLog(const std::string& path, Tokens block_tokens, std::chrono::milliseconds silence)
+    : block_tokens_(block_tokens), silence_(silence) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) {
     throw InputError("--request-log " + path + ": can't be read: " + std::generic_category().message(errno));
@@ -84,9 +149,17 @@ void GrowingLog::run(const std::string& path, int file) {
   try {
     TraceOptions options;
     options.block_tokens = block_tokens_;
-    options.sort_window = kSortWindow;
-    TraceReader reader(path, std::make_unique<Stream>(file, *this), options);
-    for (TraceRequest request; reader.next(request);) {
+    options.release_after = kReleaseAfter;
+    auto bytes = std::make_unique<Stream>(path, file, *this);
+    Stream& stream = *bytes;
+    TraceReader reader(path, std::move(bytes), options);
+    stream.let_be_silent();
+    for (TraceRequest request;;) {
+      if (!reader.next(request)) {
+        if (!stream.is_silent()) break;
+        is_over_after_a_wait();
+        continue;
+      }
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [this] { return is_dropped_ || waiting_.size() < kMaxWaiting; });
       if (is_dropped_) break;
@@ -106,6 +179,7 @@ GrowingLog::Read GrowingLog::take() {
   Read read;
   read.block_tokens = read_block_tokens_;
   read.begin = begin_;
+  read.new_files = new_files_;
   read.requests.assign(std::move_iterator(waiting_.begin()), std::move_iterator(waiting_.end()));
   waiting_.clear();
   changed_.notify_all();

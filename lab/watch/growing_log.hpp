@@ -1,6 +1,7 @@
 // The requests of a log that its server goes on writing.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -15,14 +16,17 @@
 
 namespace kvtwin {
 
+// Follows a log whose server begins a new file (another file of this name, or the same one cut). A request is returned
+// at most 10 s after its arrival, by the log's times, or when the log has been silent for `silence`.
 // Threads: one, which reads the log. Memory: at most kMaxWaiting requests that take() has not returned.
 class GrowingLog {
  public:
   static constexpr std::size_t kMaxWaiting = 10'000;
+  static constexpr std::chrono::milliseconds kSilence{5'000};
 
   // `block_tokens`: of the format, if it leaves them open; 0: its default. Errors: InputError: the file can't be
   // opened.
-  GrowingLog(const std::string& path, Tokens block_tokens);
+  GrowingLog(const std::string& path, Tokens block_tokens, std::chrono::milliseconds silence = kSilence);
   ~GrowingLog();
   GrowingLog(const GrowingLog&) = delete;
   GrowingLog& operator=(const GrowingLog&) = delete;
@@ -31,7 +35,8 @@ class GrowingLog {
     Tokens block_tokens = 0;
     TimeNs begin = 0;  // of the first request, as the log tells it; arrivals count from it
     std::vector<TraceRequest> requests;
-    std::string fault;  // why no more requests come
+    std::uint64_t new_files = 0;  // that the server has begun so far
+    std::string fault;            // why no more requests come
   };
   // Returns the requests that have come since the last call.
   Read take();
@@ -40,16 +45,20 @@ class GrowingLog {
 
  private:
   class Stream;
+  bool is_over();
   // Waits until the next look at the file is due, or the log is over.
   bool is_over_after_a_wait();
+  void tell_new_file();
   void run(const std::string& path, int file);
 
   const Tokens block_tokens_;
+  const std::chrono::milliseconds silence_;
   std::mutex mutex_;  // of all below
   std::condition_variable changed_;
   std::deque<TraceRequest> waiting_;
   Tokens read_block_tokens_ = 0;
   TimeNs begin_ = 0;
+  std::uint64_t new_files_ = 0;
   std::string fault_;
   bool is_over_ = false, is_dropped_ = false;
   std::thread thread_;

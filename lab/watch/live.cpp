@@ -330,6 +330,10 @@ class LiveWatch {
         request.arrival += log_begin_[i];
         session_.watch().take(i, request, read.block_tokens);
       }
+      if (read.new_files > 0 && !std::exchange(new_log_told_, true)) {
+        listener_.tell("--request-log " + arguments_.request_logs[i] +
+                       ": the server has begun a new file, which is followed, as those after it");
+      }
       any |= !read.requests.empty();
       all_ended &= !read.fault.empty();
       if (!read.fault.empty() && !is_over() && !log_told_[i]) {
@@ -361,9 +365,13 @@ class LiveWatch {
         listener_.tell("--metrics " + arguments_.metrics[source] + ": " + page.why + "; it is tried again");
       }
     }
+    const TimeNs now = wall_time();
     TimeNs offset = 0;
-    for (const auto& sink : sinks_) offset = std::max(offset, sink->clock_offset());
-    session_.watch().advance(wall_time() + offset);
+    for (std::size_t i = 0; i < sinks_.size(); ++i) {
+      session_.watch().advance(i, now + sinks_[i]->clock_offset());
+      offset = std::max(offset, sinks_[i]->clock_offset());
+    }
+    session_.watch().advance(now + offset);
     if (keeper_ != nullptr) keep_positions();
     session_.refresh(cost_text());
     if (page_ != nullptr) session_.publish(*page_);
@@ -418,7 +426,7 @@ class LiveWatch {
   std::unique_ptr<CounterThread> counters_;
   std::size_t next_wait_ = 0;
   std::uint64_t unreachable_ = 0;
-  bool no_counters_told_ = false;
+  bool no_counters_told_ = false, new_log_told_ = false;
   const Clock::time_point begin_ = Clock::now();
   const double cpu_before_ = cpu_seconds();
 };

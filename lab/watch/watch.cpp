@@ -5,6 +5,7 @@
 #include <cmath>
 #include <deque>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -23,6 +24,7 @@ constexpr std::uint64_t kMinPrefixRequests = 3;
 constexpr double kParted = 0.03;  // of the prompt tokens, between measured hits and the twin's
 constexpr std::size_t kKnownBytes = 120, kWindowBytes = 80;  // of a block
 constexpr std::size_t kOpenPerBlock = 4;
+constexpr TimeNs kEndOfTime = std::numeric_limits<TimeNs>::max();
 constexpr TimeNs kMaxJump = TimeNs{7} * 24 * 3600 * kNsPerSecond;
 
 // A prefix by its first block (space saving: A. Metwally and others, "Efficient computation of frequent and top-k
@@ -128,7 +130,7 @@ struct Watch::State {
   std::uint64_t host_blocks() const;
   std::string device_from() const;
   std::vector<std::uint64_t> row_sizes() const;
-  void drain(Source& source, bool all);
+  void drain(Source& source, TimeNs until);
   void serve(Source& source, const TraceRequest& request);
   void name_blocks(const TraceRequest& of);
   void serve_twin(Source& source, const TraceRequest& request, std::span<const std::uint64_t> seen,
@@ -309,8 +311,9 @@ std::vector<std::uint64_t> Watch::State::row_sizes() const {
   return sizes;
 }
 
-void Watch::State::drain(Source& source, bool all) {
-  while (source.shown.has_next() || all) {
+// Serves the requests that have ended if no event came before `until`; all at kEndOfTime.
+void Watch::State::drain(Source& source, TimeNs until) {
+  while (until == kEndOfTime || source.shown.has_next(until)) {
     if (!source.shown.next(request)) return;
     if (!source.is_exact && begin(source, source.shown.block_tokens())) serve(source, request);
   }
@@ -537,7 +540,7 @@ void Watch::take(std::size_t source, const BlockEvent& event) {
     s.interval_at(event.time).stored_blocks += of.shown.stored_blocks() - stored_before;
   }
   if (event.kind == removed && event.is_of_device()) s.interval_at(event.time).removed_blocks += event.blocks.size();
-  s.drain(of, false);
+  s.drain(of, 0);
 }
 
 void Watch::take(std::size_t source, const TraceRequest& request, Tokens block_tokens) {
@@ -587,9 +590,11 @@ void Watch::advance(TimeNs now) {
   if (state_->first) state_->reach(now);
 }
 
+void Watch::advance(std::size_t source, TimeNs now) { state_->drain(state_->sources[source], now); }
+
 void Watch::end() {
   for (State::Source& source : state_->sources) {
-    state_->drain(source, true);
+    state_->drain(source, kEndOfTime);
     state_->close_window(source);
   }
   state_->tell_intervals(0);

@@ -143,8 +143,10 @@ class Watch {
   void expect_requests(std::size_t source);
   // A request of an earlier watch, which counts as any other, and whose blocks may lie above those of later events.
   void take_kept(std::size_t source, const TraceRequest& request, Tokens block_tokens);
-  // Time passes without an event.
+  // Time passes.
   void advance(TimeNs now);
+  // No event of this source came until `now`, by the clock of its events: its last requests count as they are.
+  void advance(std::size_t source, TimeNs now);
   // Takes the requests that have not ended as they are.
   void end();
 

@@ -17,7 +17,7 @@
 // output of the server).
 //
 // Finished events are ordered by their end, so the reader sorts requests by arrival within a window of
-// kSortWindowRequests. Memory: the hashes and rids of the requests in this window.
+// kSortWindowRequests, and of TraceOptions::release_after. Memory: the hashes and rids of the requests in this window.
 // Errors: TraceError, also at the end of a file without a finished event.
 #include <algorithm>
 #include <deque>
@@ -73,7 +73,7 @@ bool logged_later(const std::unique_ptr<LoggedRequest>& a, const std::unique_ptr
 class SglangReader final : public FormatReader {
  public:
   SglangReader(TraceLines& lines, const TraceOptions& options)
-      : lines_(lines), blocks_(options), parser_(options.max_line_bytes + 1), window_(options.sort_window) {}
+      : lines_(lines), blocks_(options), parser_(options.max_line_bytes + 1), release_after_(options.release_after) {}
 
   bool next(TraceRequest& request) override;
   Tokens block_tokens() const override { return blocks_.block_tokens(); }
@@ -81,6 +81,7 @@ class SglangReader final : public FormatReader {
 
  private:
   void read_line(std::string_view text);
+  bool is_due() const;
   void require_a_request() const;
   void received(const std::string& rid, TimeNs now);
   void finished(const std::string& rid, TimeNs now, const JsonObject& line);
@@ -102,7 +103,8 @@ class SglangReader final : public FormatReader {
   std::uint64_t without_envelope_ = 0, answers_without_blocks_ = 0, with_media_ = 0;
   KvHints kv_hints_;
   std::vector<Hint> hints_;  // of the last request, which are still to be returned
-  const std::size_t window_;
+  const TimeNs release_after_;
+  TimeNs now_ = 0;                                          // of the latest line
   std::vector<std::unique_ptr<LoggedRequest>> heap_;        // top: the earliest
   std::unordered_map<std::string, LoggedRequest*> by_rid_;  // requests that have not finished; never iterated
 };
@@ -123,13 +125,14 @@ bool SglangReader::next(TraceRequest& request) {
     return true;
   }
   while (true) {
-    while (!ended_ && heap_.size() <= window_) {
+    while (!ended_ && heap_.size() <= kSortWindowRequests && !is_due()) {
       std::string_view text;
       ended_ = !lines_.next(text);
       if (!ended_) read_line(text);
     }
     if (heap_.empty()) {
-      require_a_request();
+      ended_ = !lines_.is_silent();
+      if (ended_) require_a_request();
       return false;
     }
     std::pop_heap(heap_.begin(), heap_.end(), logged_later);
@@ -147,6 +150,11 @@ bool SglangReader::next(TraceRequest& request) {
     last_ = request.arrival;
     return true;
   }
+}
+
+// Returns true if a log that is being written is far enough behind the first arrival.
+bool SglangReader::is_due() const {
+  return release_after_ > 0 && !heap_.empty() && now_ - heap_.front()->request.arrival > release_after_;
 }
 
 void SglangReader::require_a_request() const {
@@ -186,6 +194,7 @@ void SglangReader::read_line(std::string_view text) {
   if (required(line, "rid", "rid").get(rid) != simdjson::SUCCESS) lines_.fail("rid", "must be a string");
   if (required(line, "timestamp", "timestamp").get(date) != simdjson::SUCCESS) date = {};
   const TimeNs now = date_field(lines_, "timestamp", date);
+  now_ = std::max(now_, now);
   event == "request.received" ? received(std::string(rid), now) : finished(std::string(rid), now, line);
 }
 
@@ -194,11 +203,11 @@ void SglangReader::received(const std::string& rid, TimeNs now) {
 }
 
 LoggedRequest& SglangReader::hold(const std::string& rid, TimeNs arrival) {
-  if (emitted_ && arrival < last_) {
+  if (emitted_ && arrival < last_ && release_after_ == 0) {
     lines_.fail(
         "the request arrived before others that have been read already; a log's requests may be out of order "
         "by " +
-        std::to_string(window_) + " requests at most");
+        std::to_string(kSortWindowRequests) + " requests at most");
   }
   auto logged = std::make_unique<LoggedRequest>();
   logged->order = order_++;

@@ -47,7 +47,7 @@ struct Logged {
 class VllmReader final : public FormatReader {
  public:
   VllmReader(TraceLines& lines, const TraceOptions& options)
-      : lines_(lines), blocks_(options), parser_(options.max_line_bytes + 1) {}
+      : lines_(lines), blocks_(options), parser_(options.max_line_bytes + 1), release_after_(options.release_after) {}
 
   bool next(TraceRequest& request) override;
   Tokens block_tokens() const override { return blocks_.block_tokens(); }
@@ -67,6 +67,7 @@ class VllmReader final : public FormatReader {
   TraceLines& lines_;
   TokenBlocks blocks_;
   simdjson::dom::parser parser_;
+  const TimeNs release_after_;
   std::unordered_map<std::string, std::string> prompts_;  // lists of token ids, of requests that were not received yet
   std::deque<std::unique_ptr<Logged>> logged_;
   std::unordered_map<std::string, Logged*> by_id_;
@@ -237,13 +238,14 @@ bool VllmReader::next(TraceRequest& request) {
   request.clear();
   const auto front_ended = [&] {
     if (logged_.empty() || (!of_second_.empty() && of_second_.front() == logged_.front().get())) return false;
-    return logged_.front()->ended || logged_.front()->is_exact || logged_.size() > kSortWindowRequests;
+    return logged_.front()->ended || logged_.front()->is_exact || logged_.size() > kSortWindowRequests ||
+           (release_after_ > 0 && last_ - logged_.front()->second > release_after_);
   };
   bool more = true;
   while (!front_ended() && more) more = read_line();
   if (!more && !of_second_.empty()) spread(of_second_.front()->second);
   if (logged_.empty()) {
-    if (requests_ > 0) return false;
+    if (requests_ > 0 || lines_.is_silent()) return false;
     lines_.fail_whole(without_ids_ > 0 ? "has " + std::to_string(without_ids_) +
                                              " requests of a vLLM server, without their token ids" + kHowToLog
                                        : "is the log of a vLLM server without requests" + std::string(kHowToLog) +

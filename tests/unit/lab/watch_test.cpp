@@ -282,6 +282,21 @@ TEST(Watch, ALogThatBeganBeforeTheCountersHasItsOwnTimes) {
   }
 }
 
+TEST(Watch, ASilentEngineKeepsNoRequest) {
+  Watch watch({}, {"one"}, nullptr);
+  const std::vector<std::uint64_t> block{1};
+  BlockEvent event;
+  event.time = 100 * kNsPerSecond;
+  event.block_tokens = 16;
+  event.blocks = block;
+  watch.take(0, event);
+  watch.advance(0, 106 * kNsPerSecond);
+  EXPECT_EQ(watch.figures().requests, 0U) << "it may go on";
+  watch.advance(0, 108 * kNsPerSecond);
+  EXPECT_EQ(watch.figures().requests, 1U);
+  EXPECT_EQ(watch.figures().now, 100 * kNsPerSecond);
+}
+
 TEST(Watch, OneWrongClockDoesNotSetTheTime) {
   Watch watch({}, {"one"}, nullptr);
   const std::vector<std::uint64_t> block{1};
