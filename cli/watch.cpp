@@ -90,7 +90,11 @@ void watch(WatchCommand& command) {
   command.metrics_every_s = number_in(unit_named("interval_s"), command.metrics_every, "--metrics-every");
   if (!command.token_file.empty()) command.token = token_in(command.token_file);
   const auto engines = std::ranges::count_if(command.sources, is_endpoint);
-  const bool is_live = engines > 0;
+  const bool is_live = engines > 0 || command.sources.empty();
+  if (command.sources.empty() && command.metrics.empty() && command.request_logs.empty()) {
+    throw InputError(
+        "watch: nothing to watch; give tcp://HOST:PORT of an engine, a recording, --metrics or --request-log");
+  }
   if (is_live && static_cast<std::size_t>(engines) != command.sources.size()) {
     throw InputError("watch: endpoints of engines and recordings are given; give one of them");
   }
@@ -124,8 +128,8 @@ void add_watch(CLI::App& program) {
   command
       ->add_option("source", arguments.sources,
                    "Engines that run, tcp://HOST:PORT of their publishers of KV events; or recordings, one per engine: "
-                   "folders of kvtwin record or of --out, or traces. Each engine has a cache of its own")
-      ->required()
+                   "folders of kvtwin record or of --out, or traces. Each engine has a cache of its own. Without any, "
+                   "--request-log or --metrics is watched alone")
       ->delimiter(',');
   command
       ->add_option("--replay", arguments.replays,
@@ -134,7 +138,8 @@ void add_watch(CLI::App& program) {
       ->delimiter(',');
   command
       ->add_option("--metrics", arguments.metrics,
-                   "Counters of the engines, in their order: http://HOST:PORT/metrics. Adds measured hits and sizes")
+                   "Counters of the engines, in their order: http://HOST:PORT/metrics. Adds measured hits, rates and "
+                   "sizes; alone, only these are shown")
       ->delimiter(',');
   command
       ->add_option("--request-log", arguments.request_logs,

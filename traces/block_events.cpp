@@ -113,6 +113,8 @@ BlockEventFile::BlockEventFile(const std::string& path) {
   events_ = std::make_unique<BlockEventLines>(*lines_, options.max_line_bytes);
 }
 BlockEventFile::~BlockEventFile() = default;
+std::uint64_t BlockEventFile::line() const { return lines_->number(); }
+
 void BlockEventFile::fail(std::string_view key, std::string_view what) const { lines_->fail(key, what); }
 
 }  // namespace kvtwin

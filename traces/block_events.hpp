@@ -66,6 +66,7 @@ class BlockEventFile {
   BlockEventFile& operator=(const BlockEventFile&) = delete;
 
   bool next(BlockEvent& event) { return events_->next(event); }
+  std::uint64_t line() const;  // number of the line that was read last
   // Throws the error of the line that was read last.
   [[noreturn]] void fail(std::string_view key, std::string_view what) const;
 

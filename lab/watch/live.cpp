@@ -169,13 +169,20 @@ double cpu_seconds() {
          1e-6 * static_cast<double>(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
 }
 
+// Names of the engines. Without endpoints, their logs or counters are watched alone.
+const std::vector<std::string>& engines_of(const WatchArguments& arguments) {
+  if (!arguments.sources.empty()) return arguments.sources;
+  return arguments.request_logs.empty() ? arguments.metrics : arguments.request_logs;
+}
+
 void check_lists(const WatchArguments& arguments) {
+  const std::size_t engines = engines_of(arguments).size();
   for (const auto& [list, option] : {std::pair{&arguments.replays, "--replay"},
                                      {&arguments.metrics, "--metrics"},
                                      {&arguments.request_logs, "--request-log"}}) {
-    if (list->empty() || list->size() == arguments.sources.size()) continue;
+    if (list->empty() || list->size() == engines) continue;
     throw InputError(std::string(option) + ": " + std::to_string(list->size()) + " are given for " +
-                     std::to_string(arguments.sources.size()) + " engines; give one for each, in their order");
+                     std::to_string(engines) + " engines; give one for each, in their order");
   }
   for (const std::string& url : arguments.metrics) check_http_url(url, "--metrics");
   if (!(arguments.metrics_every_s > 0)) throw InputError("--metrics-every: must be above 0, e.g. 5s");
@@ -189,14 +196,21 @@ class LiveWatch {
         stop_(stop),
         listener_(listener),
         server_(WatchedServer::make(arguments.server)),
-        session_(arguments, arguments.sources, server_.get(), output, listener) {
+        session_(arguments, engines_of(arguments), server_.get(), output, listener) {
     check_lists(arguments);
     if (!arguments.serve.empty()) {
       page_ = std::make_unique<WatchPage>(HttpAddress::parse(arguments.serve, "--serve"), arguments.token);
       listener_.begin("page " + page_->url());
     }
     keep_requests();
-    for (std::size_t i = 0; i < arguments.sources.size(); ++i) subscribe(i);
+    for (std::size_t i = 0; i < engines_of(arguments).size(); ++i) {
+      sinks_.push_back(std::make_unique<EngineSink>(session_.watch(), i));
+      if (!arguments.sources.empty()) {
+        subscribe(i);
+      } else if (arguments.request_logs.empty()) {
+        session_.watch().expect_counters_alone(i);
+      }
+    }
     Tokens block_tokens = arguments.block_tokens;
     if (block_tokens == 0 && server_ != nullptr) block_tokens = server_->block_tokens();
     for (std::size_t i = 0; i < arguments.request_logs.size(); ++i) {
@@ -214,7 +228,10 @@ class LiveWatch {
       for (const auto& one : subscriptions_) {
         for (int i = 0; i < kMessagesInTurn && one->receive(std::chrono::milliseconds(0)); ++i) any = true;
       }
-      if (!any) {
+      if (subscriptions_.empty()) {
+        // A signal handler, which sets `stop_`, can wake nobody.
+        std::this_thread::sleep_for(kPoll);
+      } else if (!any) {
         const auto wait = std::max(std::chrono::milliseconds(1), kPoll / static_cast<long>(sinks_.size()));
         subscriptions_[next_wait_++ % subscriptions_.size()]->receive(wait);
       }
@@ -245,7 +262,7 @@ class LiveWatch {
   // Reads the requests of an earlier watch, then keeps the new ones.
   void keep_requests() {
     if (arguments_.out.empty()) return;
-    keeper_ = std::make_unique<RequestKeeper>(arguments_.out, arguments_.sources.size(), arguments_.keep_mib << 20);
+    keeper_ = std::make_unique<RequestKeeper>(arguments_.out, engines_of(arguments_).size(), arguments_.keep_mib << 20);
     std::uint64_t kept = 0;
     const std::vector<std::filesystem::path> folders = engine_folders(arguments_.out);
     std::map<std::size_t, std::unique_ptr<WatchedRecording> > recordings;
@@ -281,7 +298,6 @@ class LiveWatch {
                        256;
     settings.longest_replay = kLongestReplay;
     settings.option = "source";
-    sinks_.push_back(std::make_unique<EngineSink>(session_.watch(), i));
     const std::optional<std::uint64_t> position = position_of(i);
     if (position) {
       sinks_.back()->expect(*position);
@@ -392,7 +408,7 @@ class LiveWatch {
   }
 
   void tell_faults() const {
-    for (std::size_t i = 0; i < sinks_.size(); ++i) {
+    for (std::size_t i = 0; i < subscriptions_.size(); ++i) {
       if (subscriptions_[i]->messages() == 0) {
         listener_.tell("watch: " + arguments_.sources[i] +
                        ": no message came; look whether the server serves requests, and publishes KV events there "

@@ -64,7 +64,9 @@ WatchResult play_recordings(const WatchArguments& arguments, const std::atomic<b
       recordings.push_back(open_recording(engine.string(), block_tokens));
     }
   }
-  WatchSession session(arguments, names, server.get(), output, listener);
+  WatchArguments of_recordings = arguments;
+  of_recordings.settings.one_block_size = true;
+  WatchSession session(of_recordings, names, server.get(), output, listener);
   Pace pace(arguments.speed, stop);
   std::optional<TimeNs> first;
   for (int events = 0; !stop; ++events) {

@@ -29,9 +29,19 @@ std::string text_of_file(const fs::path& path) {
   return text;
 }
 
+// Says where the event or request is that `deliver` does not take.
+template <typename Deliver>
+void deliver_from(const std::string& path, std::uint64_t line, Deliver deliver) {
+  try {
+    deliver();
+  } catch (const OtherBlockSize& error) {
+    throw InputError(path + ", line " + std::to_string(line) + ": " + error.what());
+  }
+}
+
 class RecordedEvents final : public WatchedRecording {
  public:
-  explicit RecordedEvents(const std::string& path) : file_(path) {}
+  explicit RecordedEvents(const std::string& path) : path_(path), file_(path) {}
 
   std::optional<TimeNs> next_time() override {
     while (!has_event_ && (has_event_ = file_.next(event_))) {
@@ -47,10 +57,11 @@ class RecordedEvents final : public WatchedRecording {
   void deliver(Watch& watch, std::size_t source) override {
     for (const BlockEvent& event : std::exchange(begin_, {})) watch.take(source, event);
     has_event_ = false;
-    watch.take(source, event_);
+    deliver_from(path_, file_.line(), [&] { watch.take(source, event_); });
   }
 
  private:
+  const std::string path_;
   BlockEventFile file_;
   BlockEvent event_;
   bool has_event_ = false;
@@ -61,7 +72,7 @@ class RecordedEvents final : public WatchedRecording {
 // Requests of a trace, or of the files of a folder.
 class RecordedRequests final : public WatchedRecording {
  public:
-  RecordedRequests(const std::string& path, Tokens block_tokens) {
+  RecordedRequests(const std::string& path, Tokens block_tokens) : path_(path) {
     TraceOptions options;
     options.block_tokens = block_tokens;
     reader_ = std::make_unique<TraceReader>(path, options);
@@ -82,7 +93,7 @@ class RecordedRequests final : public WatchedRecording {
   }
   void deliver(Watch& watch, std::size_t source) override {
     has_request_ = false;
-    watch.take(source, request_, reader_->block_tokens());
+    deliver_from(path_, reader_->line(), [&] { watch.take(source, request_, reader_->block_tokens()); });
   }
   void deliver_kept(Watch& watch, std::size_t source) override {
     has_request_ = false;
@@ -95,6 +106,7 @@ class RecordedRequests final : public WatchedRecording {
     const fs::path& file = files_[at_++];
     const auto name = RequestFileName::parse(file.filename().string());
     // A watch that was killed leaves a part of a line at the end.
+    path_ = file.string();
     bytes_ = text_of_file(file);
     bytes_.resize(bytes_.rfind('\n') + 1);
     if (bytes_.empty()) return open_next();
@@ -106,6 +118,7 @@ class RecordedRequests final : public WatchedRecording {
 
   std::vector<fs::path> files_;
   std::size_t at_ = 0;
+  std::string path_;
   std::string bytes_;
   std::unique_ptr<TraceReader> reader_;
   TraceRequest request_;

@@ -70,6 +70,10 @@ class Page {
     } else if (name == "sglang:cached_tokens_total") {
       const std::string_view source = sample.label("cache_source");
       (source == "host" ? sum_.host_hits : source == "storage" ? sum_.storage_hits : sum_.device_hits) += tokens;
+    } else if (name == "vllm:request_success_total" || name == "sglang:num_requests_total") {
+      sum_.requests += tokens;
+    } else if (name == "vllm:generation_tokens_total" || name == "sglang:generation_tokens_total") {
+      sum_.answer_tokens += tokens;
     } else if (name == "sglang:max_total_num_tokens") {
       sum_.device_tokens = tokens;
     } else if (name == "vllm:cache_config_info") {

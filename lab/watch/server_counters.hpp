@@ -1,4 +1,5 @@
-// What a server's /metrics page counts: prompt tokens, and those of them that hit. vLLM's and SGLang's names.
+// What a server's /metrics page counts: requests, prompt tokens and those of them that hit, and tokens of answers.
+// vLLM's and SGLang's names.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,8 @@ struct ServerCounters {
   TimeNs time = 0;
   std::optional<Tokens> looked_up;  // prompt tokens; absent: the page has no such counter
   Tokens device_hits = 0, host_hits = 0, storage_hits = 0;
+  std::uint64_t requests = 0;
+  Tokens answer_tokens = 0;
   std::optional<Tokens> device_tokens;  // size of L1, if the page tells it
 
   Tokens hits() const { return device_hits + host_hits + storage_hits; }

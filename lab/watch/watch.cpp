@@ -99,6 +99,8 @@ struct Watch::State {
           counts(blocks),
           optimum(settings.window_blocks) {}
 
+    void add_counted(const ServerCounters& before, const ServerCounters& after);
+
     std::string name;
     ShownRequests shown;
     StackDistances stack;
@@ -106,6 +108,9 @@ struct Watch::State {
     WindowOptimum optimum;
     std::unique_ptr<EngineTwin> twin;
     std::optional<ServerCounters> counters;
+    bool has_counters_alone = false;
+    std::optional<TimeNs> counted_from;
+    WatchFigures::Measured measured;
     bool is_exact = false;
     std::optional<TimeNs> far;            // of the last event, if it was far from all others
     bool has_logged_hits = false;         // counters then count the same again
@@ -120,6 +125,7 @@ struct Watch::State {
   }
 
   bool begin(Source& source, Tokens tokens);
+  void check_block_size(const Source& source) const;
   void count_bad(const Source& source, const std::string& why);
   bool is_near(Source& source, TimeNs time) const;
   void reach(TimeNs time);
@@ -137,6 +143,7 @@ struct Watch::State {
                   WatchInterval& interval);
   void close_window(Source& source) { source.optimum.close(row_sizes()); }
   void add_canary(WatchFigures& figures) const;
+  void add_measured(WatchFigures& figures) const;
   void add_rows(WatchFigures& figures) const;
   std::size_t memory_bytes() const;
 
@@ -162,12 +169,26 @@ struct Watch::State {
   std::vector<PageKey> pages;
 };
 
+void Watch::State::Source::add_counted(const ServerCounters& before, const ServerCounters& after) {
+  if (!before.looked_up || !after.looked_up) return;
+  if (!counted_from) counted_from = before.time;
+  measured.looked_up += increase(*before.looked_up, *after.looked_up);
+  measured.device_hits += increase(before.device_hits, after.device_hits);
+  measured.host_hits += increase(before.host_hits, after.host_hits);
+  measured.storage_hits += increase(before.storage_hits, after.storage_hits);
+  measured.requests += increase(before.requests, after.requests);
+  measured.answer_tokens += increase(before.answer_tokens, after.answer_tokens);
+  measured.seconds = static_cast<double>(std::max<TimeNs>(0, after.time - *counted_from)) * 1e-9;
+}
+
 // The first request tells the block size of all. Returns whether requests of this block size count.
 bool Watch::State::begin(Source& source, Tokens tokens) {
   if (tokens == block_tokens) return true;
   if (block_tokens != 0) {
-    count_bad(source, "a request has blocks of " + std::to_string(tokens) + " tokens, and those before it have " +
-                          std::to_string(block_tokens) + "; watch engines of one block size together");
+    const std::string why = "a request has blocks of " + std::to_string(tokens) + " tokens, and those before it have " +
+                            std::to_string(block_tokens) + "; watch engines of one block size together";
+    if (settings.one_block_size) throw OtherBlockSize(why);
+    count_bad(source, why);
     return false;
   }
   if (server != nullptr && server->block_tokens() != tokens) {
@@ -182,6 +203,22 @@ bool Watch::State::begin(Source& source, Tokens tokens) {
   if (server == nullptr) return true;
   for (Source& one : sources) one.twin = std::make_unique<EngineTwin>(*server);
   return true;
+}
+
+// Requests of this source are known when they have ended, and its block size before.
+void Watch::State::check_block_size(const Source& source) const {
+  const auto tokens_of = [](const Source& one) {
+    return one.is_exact || one.shown.group_is_open() ? Tokens{0} : one.shown.block_tokens();
+  };
+  const Tokens tokens = tokens_of(source);
+  if (!settings.one_block_size || tokens == 0) return;
+  const auto differs = [&](Tokens other) {
+    if (other == 0 || other == tokens) return;
+    throw OtherBlockSize("an event has blocks of " + std::to_string(tokens) + " tokens, and those before it have " +
+                         std::to_string(other) + "; watch engines of one block size together");
+  };
+  differs(block_tokens);
+  for (const Source& one : sources) differs(tokens_of(one));
 }
 
 void Watch::State::count_bad(const Source& source, const std::string& why) {
@@ -443,6 +480,22 @@ void Watch::State::add_canary(WatchFigures& figures) const {
   figures.canary = sum;
 }
 
+void Watch::State::add_measured(WatchFigures& figures) const {
+  figures.counters_alone =
+      !sources.empty() && std::ranges::all_of(sources, [](const Source& one) { return one.has_counters_alone; });
+  WatchFigures::Measured sum;
+  for (const Source& source : sources) {
+    const WatchFigures::Measured& own = source.measured;
+    for (const auto member : {&WatchFigures::Measured::looked_up, &WatchFigures::Measured::device_hits,
+                              &WatchFigures::Measured::host_hits, &WatchFigures::Measured::storage_hits,
+                              &WatchFigures::Measured::requests, &WatchFigures::Measured::answer_tokens}) {
+      sum.*member += own.*member;
+    }
+    sum.seconds = std::max(sum.seconds, own.seconds);
+  }
+  if (sum.seconds > 0) figures.measured = sum;
+}
+
 void Watch::State::add_rows(WatchFigures& figures) const {
   const std::vector<std::uint64_t> sizes = row_sizes();
   const auto rows_of = [](const HitCurve& of, const std::vector<std::uint64_t>& at) {
@@ -534,6 +587,7 @@ void Watch::take(std::size_t source, const BlockEvent& event) {
     s.count_bad(of, std::string(fault->key) + " " + fault->what);
     return;
   }
+  s.check_block_size(of);
   of.counts.take(event);
   if (of.shown.stored_blocks() > stored_before) {
     if (!s.first_store) s.first_store = event.time;
@@ -567,8 +621,9 @@ void Watch::take(std::size_t source, const ServerCounters& counters) {
   State& s = *state_;
   State::Source& of = s.sources[source];
   const std::optional<ServerCounters> before = std::exchange(of.counters, counters);
+  if (before) of.add_counted(*before, counters);
   // What was counted before the first event or request has no twin, and begins no rate.
-  if (!s.first) return;
+  if (!s.first && !of.has_counters_alone) return;
   s.reach(counters.time);
   if (of.has_logged_hits || !counters.looked_up) return;
   if (!before || !before->looked_up) {
@@ -583,6 +638,8 @@ void Watch::take(std::size_t source, const ServerCounters& counters) {
   of.canary.measured_looked_up += looked_up;
   of.canary.measured_hits += hits;
 }
+
+void Watch::expect_counters_alone(std::size_t source) { state_->sources[source].has_counters_alone = true; }
 
 void Watch::count_bad(std::size_t source, const std::string& why) { state_->count_bad(state_->sources[source], why); }
 
@@ -624,6 +681,7 @@ WatchFigures Watch::figures() const {
     s.add_rows(figures);
   }
   s.add_canary(figures);
+  s.add_measured(figures);
   if (figures.canary && figures.canary->untold > 0 && figures.device_blocks > 0) {
     const auto untold = static_cast<double>(figures.canary->untold);
     for (std::vector<WatchFigures::Row>* rows : {&figures.rows, &figures.curve}) {

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "lab/error.hpp"
 #include "lab/watch/block_counts.hpp"
 #include "lab/watch/hit_curve.hpp"
 #include "lab/watch/server_counters.hpp"
@@ -37,6 +38,13 @@ struct WatchSettings {
   TimeNs interval = 60 * kNsPerSecond;
   std::uint64_t window_blocks = 100'000;             // look-ups of a window of the optimum; 0: none
   std::uint64_t device_blocks = 0, host_blocks = 0;  // of an engine; 0: as the description, the counters or events say
+  bool one_block_size = false;                       // a request or event of another size is an error, not bad
+};
+
+// With WatchSettings::one_block_size.
+class OtherBlockSize : public InputError {
+ public:
+  using InputError::InputError;
 };
 
 // What happened in an interval.
@@ -97,6 +105,16 @@ struct WatchFigures {
       return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
     }
   };
+  // What the servers counted since the watch first saw their counters.
+  struct Measured {
+    Tokens looked_up = 0, device_hits = 0, host_hits = 0, storage_hits = 0, answer_tokens = 0;
+    std::uint64_t requests = 0;
+    double seconds = 0;  // the longest of the servers
+
+    double hits() const { return Canary::ratio(device_hits + host_hits + storage_hits, looked_up); }
+  };
+  std::optional<Measured> measured;
+  bool counters_alone = false;  // there are neither events nor requests
   std::optional<Canary> canary;
   std::optional<Canary> twin;  // the engine's rules, without counters
   std::vector<WatchInterval> intervals;
@@ -132,15 +150,19 @@ class Watch {
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
+  // Errors: OtherBlockSize.
   void take(std::size_t source, const BlockEvent& event);
   // A request of a log. From the first one on, no request of this source is inferred. The first request of all tells
-  // the block size; one of another size counts as bad. Errors: InputError if the description has another size.
+  // the block size; one of another size counts as bad. Errors: InputError if the description has another size;
+  // OtherBlockSize.
   void take(std::size_t source, const TraceRequest& request, Tokens block_tokens);
   void take(std::size_t source, const ServerCounters& counters);
   // A message that could not be read.
   void count_bad(std::size_t source, const std::string& why);
   // The requests of this source come from a log: none is inferred.
   void expect_requests(std::size_t source);
+  // Nothing but counters comes from this source.
+  void expect_counters_alone(std::size_t source);
   // A request of an earlier watch, which counts as any other, and whose blocks may lie above those of later events.
   void take_kept(std::size_t source, const TraceRequest& request, Tokens block_tokens);
   // Time passes.

@@ -145,6 +145,11 @@ std::optional<Spread> gain_between(const std::vector<WatchInterval>& intervals, 
 WatchAdvice recommend(const WatchFigures& figures, const WatchedServer* server) {
   WatchAdvice result;
   if (server != nullptr && server->setup().bill) result.currency = server->setup().bill->currency;
+  if (figures.counters_alone) {
+    result.sentence =
+        "no advice: counters do not tell which prompts repeat; give tcp://HOST:PORT of KV events, or --request-log";
+    return result;
+  }
   if (figures.device_blocks == 0) {
     result.sentence =
         "no advice yet: the size of the device's pool is not known; give --device-blocks, --metrics or a description "

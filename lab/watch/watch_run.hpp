@@ -16,7 +16,8 @@
 namespace kvtwin {
 
 struct WatchArguments {
-  // tcp://HOST:PORT of engines' publishers; or folders of `kvtwin record` and of --out, and traces. Not both.
+  // tcp://HOST:PORT of engines' publishers; or folders of `kvtwin record` and of --out, and traces. Not both. Empty:
+  // the request logs, or the counters, of engines are watched alone.
   std::vector<std::string> sources;
   ServerDescription server;
   WatchSettings settings;
@@ -25,7 +26,7 @@ struct WatchArguments {
   double for_seconds = 0;   // 0: to the end, or until `stop`
   std::string expect;       // hits=SHARE; empty: nothing
   std::string report;       // file for the page with the last figures; empty: none
-  // Of engines that run; each list is empty, or has an entry for each source.
+  // Of engines that run; each list is empty, or has an entry for each engine.
   std::vector<std::string> replays;       // their replay sockets
   std::vector<std::string> metrics;       // http://HOST:PORT/metrics
   std::vector<std::string> request_logs;  // that their servers write

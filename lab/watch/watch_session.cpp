@@ -29,8 +29,7 @@ WatchSession::WatchSession(const WatchArguments& arguments, std::vector<std::str
   }
   watch_.on_interval([this](const WatchInterval& interval) {
     if (!output_.interval) return;
-    const WatchFigures figures = watch_.figures();
-    output_.interval(watch_line(interval, figures.begin, figures.device_blocks));
+    output_.interval(watch_line(interval, watch_.figures()));
   });
 }
 
@@ -69,6 +68,11 @@ double expected_hits(const std::string& text) {
 }
 
 std::string why_below(const WatchFigures& figures, double share) {
+  if (figures.counters_alone && figures.measured && figures.measured->looked_up > 0) {
+    if (figures.measured->hits() >= share) return {};
+    return "measured hits are " + rounded_percent(figures.measured->hits()) + " of the prompt tokens, and should be " +
+           rounded_percent(share) + ": counters alone do not tell why; give tcp://HOST:PORT of KV events too";
+  }
   if (figures.lookup_tokens == 0 && !(figures.canary && figures.canary->measured_looked_up > 0)) {
     return "no request came, so no hits either";
   }

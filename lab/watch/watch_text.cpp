@@ -43,6 +43,23 @@ std::string row_text(const WatchFigures::Row& row, bool has_windows, bool has_un
   return line + "\n";
 }
 
+std::string counted_text(const WatchFigures& figures) {
+  std::string text;
+  if (figures.measured) {
+    const WatchFigures::Measured& all = *figures.measured;
+    const auto share = [&](Tokens hits) { return percent(WatchFigures::Canary::ratio(hits, all.looked_up)); };
+    const auto rate = [&](Tokens count) { return formatted("%.3g", static_cast<double>(count) / all.seconds); };
+    if (!figures.canary) {
+      text += "measured  " + percent(all.hits()) + " of " + grouped(all.looked_up) +
+              " prompt tokens hit: " + share(all.device_hits) + " on the device, " + share(all.host_hits) +
+              " on the host, " + share(all.storage_hits) + " in storage\n";
+    }
+    text += "rates     " + rate(all.requests) + " requests, " + rate(all.looked_up) + " prompt tokens and " +
+            rate(all.answer_tokens) + " tokens of answers per second\n";
+  }
+  return text;
+}
+
 std::string canary_text(const WatchFigures& figures) {
   if (figures.twin && !figures.canary) {
     return "twin      " + percent(figures.twin->twin()) + " of the prompt tokens hit by the engine's own rules\n";
@@ -187,13 +204,18 @@ Json canary_json(const WatchFigures::Canary& canary) {
 
 }  // namespace
 
-std::string watch_line(const WatchInterval& interval, TimeNs begin, std::uint64_t device_blocks) {
+std::string watch_line(const WatchInterval& interval, const WatchFigures& figures) {
   const auto ratio = [](double part, double all) { return all > 0 ? percent(part / all) : std::string("-"); };
   const auto lookups = static_cast<double>(interval.lookup_blocks);
-  std::string line = formatted("%9.0f s", seconds(std::max<TimeNs>(0, interval.begin - begin))) +
-                     formatted("  %7s requests", grouped(interval.requests).c_str()) +
-                     formatted("  %9s blocks looked up", grouped(interval.lookup_blocks).c_str());
-  if (device_blocks > 0) {
+  std::string line = formatted("%9.0f s", seconds(std::max<TimeNs>(0, interval.begin - figures.begin)));
+  if (figures.counters_alone) {
+    return line + "  measured hits: " +
+           ratio(static_cast<double>(interval.measured_hits), static_cast<double>(interval.measured_looked_up)) +
+           " of " + grouped(interval.measured_looked_up) + " prompt tokens\n";
+  }
+  line += formatted("  %7s requests", grouped(interval.requests).c_str()) +
+          formatted("  %9s blocks looked up", grouped(interval.lookup_blocks).c_str());
+  if (const std::uint64_t device_blocks = figures.device_blocks; device_blocks > 0) {
     line += "  hits: now " + ratio(interval.hit_blocks(device_blocks), lookups);
     for (const std::uint64_t times : {std::uint64_t{2}, std::uint64_t{4}, std::uint64_t{8}}) {
       line += formatted(", x%llu ", static_cast<unsigned long long>(times)) +
@@ -211,10 +233,14 @@ std::string watch_line(const WatchInterval& interval, TimeNs begin, std::uint64_
 
 std::string watch_screen(const WatchFigures& figures, const WatchAdvice& advice) {
   std::string text = "kvtwin watch  " + grouped(figures.sources) + (figures.sources == 1 ? " engine, " : " engines, ") +
-                     span_text(seconds(figures.now - figures.begin)) + ", " + grouped(figures.requests) +
-                     (figures.exact_requests ? " requests" : " inferred requests") + ", " +
-                     grouped(figures.lookup_blocks) + " blocks of " + grouped(figures.block_tokens) +
-                     " tokens looked up\n";
+                     span_text(seconds(figures.now - figures.begin));
+  if (figures.counters_alone) {
+    return text + ", counters alone\n" + (figures.measured ? counted_text(figures) : "measured  nothing yet\n") +
+           "not shown hits of other sizes, the twin's, the best possible ones, prefixes to pin, writes\n" +
+           "advice    " + advice.sentence + "\n";
+  }
+  text += ", " + grouped(figures.requests) + (figures.exact_requests ? " requests" : " inferred requests") + ", " +
+          grouped(figures.lookup_blocks) + " blocks of " + grouped(figures.block_tokens) + " tokens looked up\n";
   const bool has_windows = std::ranges::any_of(figures.rows, [](const auto& row) { return row.best.has_value(); });
   const bool has_untold = figures.canary && figures.canary->untold > 0;
   if (!figures.rows.empty()) {
@@ -231,7 +257,7 @@ std::string watch_screen(const WatchFigures& figures, const WatchAdvice& advice)
   if (figures.device_blocks > 0) {
     text += "device    " + grouped(figures.device_blocks) + " blocks of an engine: " + figures.device_from + "\n";
   }
-  text += canary_text(figures) + pools_text(figures);
+  text += canary_text(figures) + counted_text(figures) + pools_text(figures);
   const double hours = seconds(figures.now - figures.begin) / 3600;
   if (figures.stored_blocks > 0 && hours > 0) {
     text += "written   " + grouped(figures.stored_blocks) + " blocks, " +
@@ -279,6 +305,18 @@ Json watch_json(const WatchFigures& figures, const WatchAdvice& advice) {
   } else if (figures.twin) {
     json["canary"] = canary_json(*figures.twin);
   }
+  if (figures.measured) {
+    const WatchFigures::Measured& all = *figures.measured;
+    json["measured"] = {{"hit_ratio", all.hits()},
+                        {"lookup_tokens", all.looked_up},
+                        {"device_hit_tokens", all.device_hits},
+                        {"host_hit_tokens", all.host_hits},
+                        {"storage_hit_tokens", all.storage_hits},
+                        {"answer_tokens", all.answer_tokens},
+                        {"requests", all.requests},
+                        {"seconds", all.seconds}};
+  }
+  json["counters_alone"] = figures.counters_alone;
   json["pools"] = pools_json(figures);
   json["prefixes"] = Json::array();
   for (const WatchFigures::Prefix& prefix : figures.prefixes) {
@@ -316,16 +354,21 @@ std::string watch_prometheus(const WatchFigures& figures) {
     text +=
         "kvtwin_watch_hit_ratio{blocks=\"" + std::to_string(row.blocks) + "\"} " + number(row.lru.block_ratio) + "\n";
   }
+  std::optional<double> measured;
+  if (figures.measured && figures.measured->looked_up > 0) measured = figures.measured->hits();
   if (figures.canary || figures.twin) {
     const WatchFigures::Canary& canary = figures.canary ? *figures.canary : *figures.twin;
     plain_metric("kvtwin_watch_twin_hit_ratio", "gauge", "Hit ratio of tokens that the twin has at the present size.",
                  canary.twin());
     if (canary.measured_looked_up > 0) {
-      plain_metric("kvtwin_watch_measured_hit_ratio", "gauge", "Hit ratio of tokens that the servers counted.",
-                   canary.measured());
+      measured = canary.measured();
       plain_metric("kvtwin_watch_parted", "gauge", "1 if the twin and the servers part.",
                    canary.parted.empty() ? 0 : 1);
     }
+  }
+  if (measured) {
+    plain_metric("kvtwin_watch_measured_hit_ratio", "gauge", "Hit ratio of tokens that the servers counted.",
+                 *measured);
   }
   plain_metric("kvtwin_watch_requests_total", "counter", "Requests that were seen or inferred.",
                static_cast<double>(figures.requests));

@@ -11,8 +11,8 @@ namespace kvtwin {
 
 // One screen, at most 40 lines of at most 100 characters, without the control sequences of a terminal.
 std::string watch_screen(const WatchFigures& figures, const WatchAdvice& advice);
-// A line about an interval.
-std::string watch_line(const WatchInterval& interval, TimeNs begin, std::uint64_t device_blocks);
+// A line about an interval of a watch with these figures.
+std::string watch_line(const WatchInterval& interval, const WatchFigures& figures);
 Json watch_json(const WatchFigures& figures, const WatchAdvice& advice);
 std::string watch_prometheus(const WatchFigures& figures);
 

@@ -38,6 +38,25 @@
 namespace kvtwin {
 namespace {
 
+// A log of SGLang with one request per second; request i has the block i.
+std::string sglang_lines(int from, int to, int latency_s = 1) {
+  std::string text;
+  for (int i = from; i < to; ++i) {
+    const auto date = [](int second) {
+      char out[32];
+      std::snprintf(out, sizeof out, "2026-11-29T10:%02d:%02d", second / 60, second % 60);
+      return std::string(out);
+    };
+    const std::string rid = "r" + std::to_string(i);
+    text += R"({"timestamp": ")" + date(i) + R"(", "event": "request.received", "rid": ")" + rid + "\", \"obj\": {}}\n";
+    text += R"({"timestamp": ")" + date(i + latency_s) + R"(", "event": "request.finished", "rid": ")" + rid +
+            R"(", "obj": {"input_ids": [)" + std::to_string(i) +
+            R"(, 1]}, "out": {"meta_info": {"completion_tokens": 1, "e2e_latency": )" + std::to_string(latency_s) +
+            "}}}\n";
+  }
+  return text;
+}
+
 #if KVTWIN_TEST_ZMQ
 
 using Bytes = std::vector<std::uint8_t>;
@@ -213,6 +232,28 @@ TEST_F(LiveWatchTest, SaysThatAnEngineIsSilent) {
 }
 
 #if KVTWIN_TEST_HTTP
+TEST_F(LiveWatchTest, CountersAlone) {
+  HttpServer server({"127.0.0.1", 0}, "");
+  const auto put = [&](int number) {
+    server.put("/metrics", "text/plain",
+               "vllm:prefix_cache_queries_total " + std::to_string(number) + "\n" + "vllm:prefix_cache_hits_total " +
+                   std::to_string(number / 2) + "\n");
+  };
+  put(0);
+  arguments_.metrics = {server.url() + "metrics"};
+  arguments_.metrics_every_s = 1e-3;
+  arguments_.settings.interval = 1;
+  int lines = 0;
+  WatchOutput output;
+  output.interval = [&](const std::string&) {
+    put(++lines * 100);
+    stop_ = lines >= 3;
+  };
+  const WatchResult result = watch_engines(arguments_, stop_, output, {});
+  EXPECT_TRUE(result.json.at("counters_alone").get<bool>());
+  EXPECT_DOUBLE_EQ(result.json.at("measured").at("hit_ratio").get<double>(), 0.5);
+}
+
 TEST_F(LiveWatchTest, SaysThatAPageHasNoCounters) {
   HttpServer server({"127.0.0.1", 0}, "");
   server.put("/metrics", "text/plain", "up 1\n");
@@ -224,6 +265,16 @@ TEST_F(LiveWatchTest, SaysThatAPageHasNoCounters) {
   EXPECT_NE(notes_.find("has no counter of prompt tokens"), std::string::npos) << notes_;
 }
 #endif
+
+TEST_F(LiveWatchTest, ALogAlone) {
+  const test::Folder folder;
+  test::write_text(folder / "log", sglang_lines(0, 30));
+  arguments_.request_logs = {folder / "log"};
+  arguments_.block_tokens = 2;
+  const WatchResult result = watch_engines(arguments_, stop_ = true, {}, {});
+  EXPECT_EQ(result.json.at("requests").get<int>(), 30);
+  EXPECT_TRUE(result.json.at("exact_requests").get<bool>());
+}
 
 TEST_F(LiveWatchTest, RefusesListsThatDoNotFit) {
   arguments_.sources = {publisher_.endpoint};
@@ -274,25 +325,6 @@ TEST(GrowingLog, ReturnsWhatIsWrittenAndEnds) {
     EXPECT_EQ(request.blocks, requests[count].blocks);
   }
   EXPECT_EQ(count, requests.size());
-}
-
-// A log of SGLang with one request per second; request i has the block i.
-std::string sglang_lines(int from, int to, int latency_s = 1) {
-  std::string text;
-  for (int i = from; i < to; ++i) {
-    const auto date = [](int second) {
-      char out[32];
-      std::snprintf(out, sizeof out, "2026-11-29T10:%02d:%02d", second / 60, second % 60);
-      return std::string(out);
-    };
-    const std::string rid = "r" + std::to_string(i);
-    text += R"({"timestamp": ")" + date(i) + R"(", "event": "request.received", "rid": ")" + rid + "\", \"obj\": {}}\n";
-    text += R"({"timestamp": ")" + date(i + latency_s) + R"(", "event": "request.finished", "rid": ")" + rid +
-            R"(", "obj": {"input_ids": [)" + std::to_string(i) +
-            R"(, 1]}, "out": {"meta_info": {"completion_tokens": 1, "e2e_latency": )" + std::to_string(latency_s) +
-            "}}}\n";
-  }
-  return text;
 }
 
 constexpr std::chrono::milliseconds kNever{1'000'000}, kAtOnce{0};

@@ -171,6 +171,34 @@ TEST(Watch, RefusesBlocksOfAnotherSize) {
   EXPECT_ANY_THROW(played(arguments));
 }
 
+std::string refusal_of(const WatchArguments& arguments) {
+  try {
+    played(arguments);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+TEST(Watch, RecordingsOfTwoBlockSizesAreRefused) {
+  WatchArguments arguments = arguments_for(test::bundled_trace());  // 512 tokens
+  arguments.sources.push_back(test::fixture("sglang/engine_requests.jsonl"));
+  EXPECT_NE(refusal_of(arguments).find("engine_requests.jsonl, line 96: a request has blocks of 64 tokens, and "
+                                       "those before it have 512"),
+            std::string::npos)
+      << refusal_of(arguments);
+  const test::Folder folder;
+  std::string text = test::text_of(vllm_events());
+  for (const std::string size = "\"block_size\":32"; text.find(size) != std::string::npos;) {
+    text.replace(text.find(size), size.size(), "\"block_size\":16");
+  }
+  test::write_text(folder / "kv_events.jsonl", text);
+  arguments.sources = {vllm_events(), folder.path().string()};
+  EXPECT_NE(refusal_of(arguments).find("an event has blocks of 16 tokens, and those before it have 32"),
+            std::string::npos)
+      << refusal_of(arguments);
+}
+
 TEST(Watch, RequestsOfAnotherBlockSizeAreBadAndEndNothing) {
   Watch watch({}, {"one", "two"}, nullptr);
   TraceRequest request;
@@ -384,8 +412,13 @@ TEST(ServerCounters, OfVllmAndSGLang) {
       "vllm:external_prefix_cache_hits_total{engine=\"0\"} 70\n"
       "vllm:prompt_tokens_cached_by_source_total{engine=\"0\",source=\"host\"} 30\n"
       "vllm:prompt_tokens_cached_by_source_total{engine=\"0\",source=\"device\"} 600\n"
-      "vllm:cache_config_info{block_size=\"32\",num_gpu_blocks=\"301\"} 1.0\n",
+      "vllm:cache_config_info{block_size=\"32\",num_gpu_blocks=\"301\"} 1.0\n"
+      "vllm:request_success_total{finished_reason=\"stop\"} 3\nvllm:request_success_total{finished_reason=\"length\"} "
+      "4\n"
+      "vllm:generation_tokens_total{engine=\"0\"} 50\n",
       7);
+  EXPECT_EQ(vllm.requests, 7U);
+  EXPECT_EQ(vllm.answer_tokens, 50U);
   EXPECT_EQ(vllm.time, 7);
   EXPECT_EQ(vllm.looked_up, 1500U);
   EXPECT_EQ(vllm.device_hits, 600U);
@@ -430,6 +463,38 @@ TEST(ServerCounters, ACounterThatFallsIsARestart) {
   EXPECT_EQ(figures.canary->measured_looked_up, 200U);
   EXPECT_EQ(figures.canary->measured_hits, 60U);
   EXPECT_EQ(figures.canary->twin_looked_up, 160U) << "of the request that both sides have";
+}
+
+TEST(ServerCounters, AloneShowMeasuredHitsAndRates) {
+  Watch watch({}, {"http://a/metrics"}, nullptr);
+  watch.expect_counters_alone(0);
+  ServerCounters counters;
+  counters.looked_up = 1000;
+  counters.device_hits = 900;
+  watch.take(0, counters);
+  counters.time = 10 * kNsPerSecond;
+  counters.looked_up = 2000;
+  counters.device_hits = 1200;
+  counters.host_hits = 100;
+  counters.requests = 20;
+  counters.answer_tokens = 500;
+  watch.take(0, counters);
+  watch.end();
+  const WatchFigures figures = watch.figures();
+  const std::string text = watch_screen(figures, recommend(figures, nullptr));
+  EXPECT_EQ(text,
+            "kvtwin watch  1 engine, 10.0 s, counters alone\n"
+            "measured  40.00 % of 1,000 prompt tokens hit: 30.00 % on the device, 10.00 % on the host, 0.00 % in "
+            "storage\n"
+            "rates     2 requests, 100 prompt tokens and 50 tokens of answers per second\n"
+            "not shown hits of other sizes, the twin's, the best possible ones, prefixes to pin, writes\n"
+            "advice    no advice: counters do not tell which prompts repeat; give tcp://HOST:PORT of KV events, or "
+            "--request-log\n");
+  EXPECT_EQ(watch_line(figures.intervals.front(), figures),
+            "        0 s  measured hits: 40.00 % of 1,000 prompt tokens\n");
+  EXPECT_EQ(why_below(figures, 0.4), "");
+  EXPECT_NE(why_below(figures, 0.5).find("measured hits are 40.0 %"), std::string::npos);
+  EXPECT_NE(watch_prometheus(figures).find("kvtwin_watch_measured_hit_ratio 0.4\n"), std::string::npos);
 }
 
 TEST(ServerCounters, CountNothingThatALogHasToo) {
