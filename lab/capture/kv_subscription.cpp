@@ -38,7 +38,6 @@ constexpr std::uint64_t kMinReceivedBytes = std::uint64_t{1} << 28;
 constexpr int kMaxQueuedMessages = 100'000;  // as many as vLLM's publisher queues; more are missing, and asked for
 constexpr std::size_t kMaxFrames = 8;        // of one message; the rest is dropped
 constexpr std::uint64_t kEndOfReplay = ~std::uint64_t{0};
-constexpr auto kReplayPatience = std::chrono::seconds(5);  // between two messages of a replay
 constexpr auto kReconnectPatience = std::chrono::seconds(1);
 constexpr auto kMemoryPeriod = std::chrono::milliseconds(20);       // between two looks at the memory
 constexpr auto kRemovalPatience = std::chrono::milliseconds(1000);  // for libzmq to free a queue
@@ -257,7 +256,7 @@ struct KvSubscription::State {
   }
 
   // Requests the messages that are missing before `seq`, and writes those that the publisher still holds. Returns at
-  // the end of the replay, if no new number comes for kReplayPatience, after longest_replay, or replay_after_end after
+  // the end of the replay, if no new number comes for replay_patience, after longest_replay, or replay_after_end after
   // the end of the recording.
   void fetch_before(std::uint64_t seq) {
     std::array<std::uint8_t, 8> first{};
@@ -273,8 +272,9 @@ struct KvSubscription::State {
     for (;;) {
       const auto now = Clock::now();
       if (!over && is_over()) over = now;
-      if (now - last_new > kReplayPatience) {
-        replay_fault = "the replay socket sent nothing new for 5 s, and no end of its replay";
+      if (now - last_new > settings.replay_patience) {
+        replay_fault = "the replay socket sent nothing new for " +
+                       std::to_string(settings.replay_patience.count() / 1000) + " s, and no end of its replay";
         return;
       }
       if (now - begin > settings.longest_replay) {

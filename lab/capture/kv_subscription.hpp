@@ -33,6 +33,7 @@ struct KvSubscriptionSettings {
   std::uint64_t own_mib = 0;           // that the process may allocate besides
   std::chrono::milliseconds replay_after_end{2000};  // the longest time for a replay after the end
   std::chrono::milliseconds longest_replay{60'000};  // in all; after a longer one, no other is requested
+  std::chrono::milliseconds replay_patience{5'000};  // between two new messages of a replay
   const char* option = "--kv-events";                // for errors
   const char* replay_option = "--replay";
 };

@@ -10,7 +10,6 @@
 #undef CPPHTTPLIB_OPENSSL_SUPPORT
 #include <httplib.h>
 
-#include <chrono>
 #include <condition_variable>
 #include <map>
 #include <mutex>
@@ -93,7 +92,7 @@ HttpServer::~HttpServer() = default;
 void HttpServer::put(const std::string& /*path*/, const std::string& /*type*/, std::string /*content*/) {}
 std::string HttpServer::url() const { return {}; }
 std::optional<std::string> http_get(const std::string& /*url*/, std::string& /*why*/,
-                                    const std::function<bool()>& /*is_wanted*/) {
+                                    const std::function<bool()>& /*is_wanted*/, std::chrono::milliseconds /*longest*/) {
   return std::nullopt;
 }
 
@@ -224,8 +223,8 @@ namespace {
 // Ends a request that takes too long, also in its header: a server may send a byte now and then.
 class Watchdog {
  public:
-  Watchdog(httplib::Client& client, const std::function<bool()>& is_wanted)
-      : thread_([this, &client, &is_wanted] { run(client, is_wanted); }) {}
+  Watchdog(httplib::Client& client, const std::function<bool()>& is_wanted, std::chrono::milliseconds longest)
+      : thread_([this, &client, &is_wanted, longest] { run(client, is_wanted, longest); }) {}
   ~Watchdog() { end(); }
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
@@ -245,12 +244,12 @@ class Watchdog {
     wake_.notify_all();
     if (thread_.joinable()) thread_.join();
   }
-  void run(httplib::Client& client, const std::function<bool()>& is_wanted) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2 * kPatienceS);
+  void run(httplib::Client& client, const std::function<bool()>& is_wanted, std::chrono::milliseconds longest) {
+    const auto end = std::chrono::steady_clock::now() + longest;
     for (std::unique_lock lock(mutex_); !is_done_;) {
       const bool is_late = std::chrono::steady_clock::now() >= end;
       if (is_late || !is_wanted()) {
-        why_ = is_late ? "takes longer than " + std::to_string(2 * kPatienceS) + " s" : "is no longer wanted";
+        why_ = is_late ? "takes longer than " + std::to_string(longest.count() / 1000) + " s" : "is no longer wanted";
         client.stop();  // again and again: it has no effect on a request that has not begun
       }
       wake_.wait_for(lock, std::chrono::milliseconds(100), [this] { return is_done_; });
@@ -266,7 +265,8 @@ class Watchdog {
 
 }  // namespace
 
-std::optional<std::string> http_get(const std::string& url, std::string& why, const std::function<bool()>& is_wanted) {
+std::optional<std::string> http_get(const std::string& url, std::string& why, const std::function<bool()>& is_wanted,
+                                    std::chrono::milliseconds longest) {
   const UrlParts parts = parts_of(url, "--metrics");
   httplib::Client client(parts.address.host, parts.address.port);
   client.set_connection_timeout(kPatienceS, 0);
@@ -274,7 +274,7 @@ std::optional<std::string> http_get(const std::string& url, std::string& why, co
   client.set_write_timeout(kPatienceS, 0);
   client.set_follow_location(false);
   std::string body;
-  const Watchdog watchdog(client, is_wanted);
+  const Watchdog watchdog(client, is_wanted, longest);
   const httplib::Result result = client.Get(parts.path.c_str(), [&](const char* data, std::size_t size) {
     body.append(data, std::min(size, kMaxPageBytes + 1 - std::min(body.size(), kMaxPageBytes)));
     return body.size() <= kMaxPageBytes;

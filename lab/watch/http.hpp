@@ -2,6 +2,7 @@
 // refuse with InputError.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -41,10 +42,11 @@ class HttpServer {
   std::unique_ptr<State> state_;
 };
 
-// Returns the text at http://HOST:PORT/PATH; nothing if it can't be had within 10 s, has more than 16 MiB, or is no
-// longer wanted; `why` then says why. Thread: `is_wanted` is called on another one.
+// Returns the text at http://HOST:PORT/PATH; nothing if it can't be had within `longest`, has more than 16 MiB, or is
+// no longer wanted; `why` then says why. Thread: `is_wanted` is called on another one.
 std::optional<std::string> http_get(
-    const std::string& url, std::string& why, const std::function<bool()>& is_wanted = [] { return true; });
+    const std::string& url, std::string& why, const std::function<bool()>& is_wanted = [] { return true; },
+    std::chrono::milliseconds longest = std::chrono::seconds(10));
 // Errors: InputError if http_get() could never fetch this.
 void check_http_url(const std::string& url, const char* option);
 

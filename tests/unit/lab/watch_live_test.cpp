@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "lab/error.hpp"
-#include "lab/watch/growing_log.hpp"
 #include "lab/watch/http.hpp"
 #include "lab/watch/recording.hpp"
 #include "lab/watch/request_keeper.hpp"
@@ -23,39 +22,15 @@
 #include "tests/program.hpp"
 #include "tests/trace_files.hpp"
 #include "tests/unit/lab/kv_messages.hpp"
+#include "tests/unit/lab/sglang_lines.hpp"
 
 #if KVTWIN_TEST_ZMQ
 #include "lab/capture/kv_events.hpp"
 #include "tests/unit/lab/bound_socket.hpp"
 #endif
-#if KVTWIN_TEST_HTTP
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-#endif
 
 namespace kvtwin {
 namespace {
-
-// A log of SGLang with one request per second; request i has the block i.
-std::string sglang_lines(int from, int to, int latency_s = 1) {
-  std::string text;
-  for (int i = from; i < to; ++i) {
-    const auto date = [](int second) {
-      char out[32];
-      std::snprintf(out, sizeof out, "2026-11-29T10:%02d:%02d", second / 60, second % 60);
-      return std::string(out);
-    };
-    const std::string rid = "r" + std::to_string(i);
-    text += R"({"timestamp": ")" + date(i) + R"(", "event": "request.received", "rid": ")" + rid + "\", \"obj\": {}}\n";
-    text += R"({"timestamp": ")" + date(i + latency_s) + R"(", "event": "request.finished", "rid": ")" + rid +
-            R"(", "obj": {"input_ids": [)" + std::to_string(i) +
-            R"(, 1]}, "out": {"meta_info": {"completion_tokens": 1, "e2e_latency": )" + std::to_string(latency_s) +
-            "}}}\n";
-  }
-  return text;
-}
 
 #if KVTWIN_TEST_ZMQ
 
@@ -226,6 +201,28 @@ TEST_F(LiveWatchTest, HostileMessagesAreCountedAndNothingElse) {
   EXPECT_NE(notes_.find("1 messages are not topic, number and payload"), std::string::npos) << notes_;
 }
 
+TEST_F(LiveWatchTest, ManyEngines) {
+  std::vector<std::unique_ptr<test::BoundSocket>> engines;
+  for (int i = 0; i < 70; ++i) {
+    engines.push_back(std::make_unique<test::BoundSocket>(context_.get(), ZMQ_XPUB));
+    arguments_.sources.push_back(engines.back()->endpoint);
+  }
+  std::thread thread([&] {
+    for (const auto& engine : engines) {
+      engine->receive();
+      engine->send(std::string("kv"), true);
+      engine->send(test::big_endian(0), true);
+      engine->send(batch(std::string("\xcb\x41\xdb\x00\x00\x00\x00\x00\x00", 9), stored("\x91\x01", "\x10")), false);
+    }
+  });
+  WatchOutput output;
+  output.screen = [&](const std::string& screen) { stop_ = screen.find("written   70 blocks") != std::string::npos; };
+  const Json json = watch_engines(arguments_, stop_, output, {}).json;
+  thread.join();
+  EXPECT_EQ(json.at("engines").get<int>(), 70);
+  EXPECT_EQ(json.at("requests").get<int>(), 70);
+}
+
 TEST_F(LiveWatchTest, SaysThatAnEngineIsSilent) {
   watch([&] { stop_ = true; });
   EXPECT_NE(notes_.find(arguments_.sources[0] + ": no message came"), std::string::npos) << notes_;
@@ -268,7 +265,7 @@ TEST_F(LiveWatchTest, SaysThatAPageHasNoCounters) {
 
 TEST_F(LiveWatchTest, ALogAlone) {
   const test::Folder folder;
-  test::write_text(folder / "log", sglang_lines(0, 30));
+  test::write_text(folder / "log", test::sglang_lines(0, 30));
   arguments_.request_logs = {folder / "log"};
   arguments_.block_tokens = 2;
   const WatchResult result = watch_engines(arguments_, stop_ = true, {}, {});
@@ -293,182 +290,6 @@ TEST_F(LiveWatchTest, RefusesListsThatDoNotFit) {
 
 #endif
 
-void append_text(const std::string& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary | std::ios::app) << text;
-}
-
-TEST(GrowingLog, ReturnsWhatIsWrittenAndEnds) {
-  const test::Folder folder;
-  const std::string text = test::text_of(test::fixture("vllm/requests.log"));
-  const std::string path = folder / "server.log";
-  const std::size_t half = text.find('\n', text.size() / 2) - 3;
-  test::write_text(path, text.substr(0, half));
-  GrowingLog log(path, 32);
-  std::vector<TraceRequest> requests;
-  const auto take = [&] {
-    GrowingLog::Read read = log.take();
-    for (TraceRequest& request : read.requests) requests.push_back(std::move(request));
-    std::this_thread::yield();
-    return read.fault;
-  };
-  while (requests.empty()) EXPECT_EQ(take(), "");
-  append_text(path, text.substr(half));
-  log.end();
-  while (take().empty()) {
-  }
-  TraceOptions options;
-  options.block_tokens = 32;
-  TraceReader reader(path, options);
-  std::size_t count = 0;
-  for (TraceRequest request; reader.next(request); ++count) {
-    ASSERT_LT(count, requests.size());
-    EXPECT_EQ(request.blocks, requests[count].blocks);
-  }
-  EXPECT_EQ(count, requests.size());
-}
-
-constexpr std::chrono::milliseconds kNever{1'000'000}, kAtOnce{0};
-
-// Takes requests until there are `count`.
-std::vector<TraceRequest> requests_of(GrowingLog& log, std::size_t count) {
-  std::vector<TraceRequest> requests;
-  while (requests.size() < count) {
-    for (TraceRequest& request : log.take().requests) requests.push_back(std::move(request));
-    std::this_thread::yield();
-  }
-  return requests;
-}
-
-TEST(GrowingLog, IsAtMostTenSecondsBehindTheLog) {
-  const test::Folder folder;
-  const std::string path = folder / "log";
-  test::write_text(path, sglang_lines(0, 100));
-  GrowingLog log(path, 2, kNever);
-  const std::vector<TraceRequest> requests = requests_of(log, 90);  // the log ends at 100 s
-  EXPECT_EQ(requests.size(), 90U);
-  EXPECT_EQ(requests.back().arrival, 89 * kNsPerSecond);
-}
-
-TEST(GrowingLog, ALongRequestCountsWhenItEnds) {
-  const test::Folder folder;
-  const std::string path = folder / "log";
-  const std::string slow = sglang_lines(0, 1, 50);
-  const std::size_t cut = slow.find('\n') + 1;
-  test::write_text(path, slow.substr(0, cut) + sglang_lines(1, 50) + slow.substr(cut) + sglang_lines(51, 80));
-  GrowingLog log(path, 2, kNever);
-  log.end();
-  const std::vector<TraceRequest> requests = requests_of(log, 79);
-  const auto at = std::ranges::find(requests, 50 * kNsPerSecond, &TraceRequest::measured_latency);
-  ASSERT_NE(at, requests.end());
-  EXPECT_EQ(at->arrival, std::prev(at)->arrival) << "not before those that were returned";
-  EXPECT_GT(at->arrival, 30 * kNsPerSecond);
-}
-
-TEST(GrowingLog, ASilentLogKeepsNothing) {
-  const test::Folder folder;
-  const std::string path = folder / "log";
-  const std::string more = sglang_lines(5, 8);
-  test::write_text(path, sglang_lines(0, 5) + more.substr(0, 20));
-  GrowingLog log(path, 2, kAtOnce);
-  EXPECT_EQ(requests_of(log, 5).back().arrival, 4 * kNsPerSecond);
-  append_text(path, more.substr(20));  // the rest of the line that was being written
-  EXPECT_EQ(requests_of(log, 3).back().arrival, 7 * kNsPerSecond);
-  log.end();
-  std::string fault;
-  while ((fault = log.take().fault).empty()) std::this_thread::yield();
-  EXPECT_EQ(fault, "has ended");
-}
-
-TEST(GrowingLog, FollowsANewFile) {
-  const test::Folder folder;
-  const std::string path = folder / "log";
-  test::write_text(path, sglang_lines(0, 5));
-  GrowingLog log(path, 2, kAtOnce);
-  requests_of(log, 5);
-  EXPECT_EQ(log.take().new_files, 0U);
-  std::filesystem::rename(path, folder / "log.1");
-  append_text(folder / "log.1", sglang_lines(5, 7) + "half of a li");
-  test::write_text(path, sglang_lines(7, 10));
-  EXPECT_EQ(requests_of(log, 5).back().arrival, 9 * kNsPerSecond);
-  EXPECT_EQ(log.take().new_files, 1U);
-  std::filesystem::resize_file(path, 0);
-  append_text(path, sglang_lines(10, 12));
-  EXPECT_EQ(requests_of(log, 2).back().arrival, 11 * kNsPerSecond);
-  EXPECT_EQ(log.take().new_files, 2U);
-}
-
-TEST(GrowingLog, SaysWhyNoMoreComes) {
-  const test::Folder folder;
-  test::write_text(folder / "log", "no log at all\nanother line\n");
-  GrowingLog log(folder / "log", 0);
-  log.end();
-  std::string fault;
-  while ((fault = log.take().fault).empty()) std::this_thread::yield();
-  EXPECT_NE(fault.find("no trace that kvtwin knows"), std::string::npos) << fault;
-  EXPECT_THROW(GrowingLog(folder / "absent", 0), InputError);
-}
-
-TEST(RequestKeeper, FilesAreBoundedAndReadable) {
-  const test::Folder folder;
-  RequestKeeper keeper(folder / "out", 1, 100'000);
-  TraceRequest request;
-  for (std::uint64_t i = 0; i < 3000; ++i) {
-    request.arrival = static_cast<TimeNs>(i) * kNsPerSecond;
-    request.input = 160;
-    request.output = 1;
-    request.blocks.clear();
-    for (std::uint64_t block = 0; block < 10; ++block) request.blocks.push_back(i * 10 + block);
-    keeper.write(0, request, 16);
-  }
-  keeper.flush();
-  EXPECT_LT(keeper.bytes(), 130'000U) << "the limit, and the file that is being written";
-  EXPECT_GT(keeper.bytes(), 70'000U);
-  const std::vector<std::filesystem::path> files = request_files(std::filesystem::path(folder / "out") / "engine-0");
-  EXPECT_GT(files.size(), 5U);
-  WatchArguments arguments;
-  arguments.sources = {folder / "out"};
-  const std::atomic<bool> stop = false;
-  const Json json = play_recordings(arguments, stop, {}, {}).json;
-  EXPECT_GT(json.at("requests").get<int>(), 600);
-  EXPECT_EQ(json.at("seconds").get<double>(), json.at("requests").get<double>() - 1) << "the times are those of before";
-  EXPECT_THROW(RequestKeeper(folder / "out", 2, 1000), InputError);
-  const std::string workload = test::text_of(files[0].parent_path() / "workload.toml");
-  EXPECT_NE(workload.find("block_tokens = 16"), std::string::npos) << workload;
-}
-
-TEST(RequestKeeper, AShortWatchHasAWorkloadAndARestartKeepsTheLimit) {
-  const test::Folder folder;
-  const std::filesystem::path engine = std::filesystem::path(folder / "out") / "engine-0";
-  TraceRequest request;
-  request.input = 16;
-  request.output = 1;
-  request.blocks = {1};
-  for (int i = 0; i < 3; ++i) {
-    RequestKeeper keeper(folder / "out", 1, 100'000);
-    request.arrival = (i + 1) * 1000 * kNsPerSecond;
-    keeper.write(0, request, 16);
-    keeper.end();
-    EXPECT_NE(test::text_of(engine / "workload.toml").find("block_tokens = 16"), std::string::npos);
-  }
-  EXPECT_EQ(request_files(engine).size(), 3U);
-  const std::uint64_t all = RequestKeeper(folder / "out", 1, 100'000).bytes();
-  EXPECT_LT(RequestKeeper(folder / "out", 1, all - 1).bytes(), all);
-}
-
-TEST(HttpAddress, LoopbackAndOthers) {
-  for (const char* text : {"127.0.0.1:1", "localhost:65535", "[::1]:80", "127.9.8.7:0"}) {
-    EXPECT_TRUE(HttpAddress::parse(text, "--serve").is_loopback()) << text;
-  }
-  for (const char* text : {"0.0.0.0:1", "10.0.0.1:2", "example.com:80", "127.evil.com:80", "[::]:80"}) {
-    EXPECT_FALSE(HttpAddress::parse(text, "--serve").is_loopback()) << text;
-  }
-  for (const char* text : {"", "127.0.0.1", ":80", "a:b", "a:-1", "a:65536", "a b:1", "a/b:1", "u@h:1", "a:1x"}) {
-    EXPECT_THROW(HttpAddress::parse(text, "--serve"), InputError) << text;
-  }
-  EXPECT_THROW(check_http_url("https://127.0.0.1/metrics", "--metrics"), InputError);
-  EXPECT_THROW(check_http_url("127.0.0.1:8000", "--metrics"), InputError);
-}
-
 TEST(WatchReport, TextOfAnEngineEndsNoScript) {
   const std::string page = watch_report({{"pools", "</script><script>alert(1)</script>"}});
   EXPECT_EQ(page.find("alert(1)</script>"), std::string::npos);
@@ -476,106 +297,6 @@ TEST(WatchReport, TextOfAnEngineEndsNoScript) {
   EXPECT_EQ(page.find("http://"), page.find("http://www.w3.org/2000/svg")) << "nothing of another host";
   EXPECT_EQ(page.find("https://"), std::string::npos);
 }
-
-#if KVTWIN_TEST_HTTP
-
-// `is_all`: says that no more comes, so that a server does not wait for the rest of a request.
-std::string answer_to(const HttpServer& server, const std::string& request, bool is_all) {
-  const std::string url = server.url();
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(static_cast<std::uint16_t>(std::stoi(url.substr(url.rfind(':') + 1))));
-  const int client = socket(AF_INET, SOCK_STREAM, 0);
-  EXPECT_EQ(connect(client, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-  EXPECT_EQ(send(client, request.data(), request.size(), MSG_NOSIGNAL), static_cast<ssize_t>(request.size()));
-  if (is_all) shutdown(client, SHUT_WR);
-  std::string answer;
-  char bytes[4096];
-  for (ssize_t got = 0; (got = recv(client, bytes, sizeof bytes, 0)) > 0;)
-    answer.append(bytes, static_cast<std::size_t>(got));
-  close(client);
-  return answer;
-}
-
-int status_of(const HttpServer& server, const std::string& line, const std::string& headers = "Host: localhost\r\n") {
-  const std::string answer = answer_to(server, line + " HTTP/1.1\r\n" + headers + "Connection: close\r\n\r\n", false);
-  return answer.size() < 12 ? 0 : std::stoi(answer.substr(9, 3));
-}
-
-TEST(HttpGet, EndsAtOnceIfThePageIsNoLongerWanted) {
-  const int silent = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  ASSERT_EQ(bind(silent, reinterpret_cast<sockaddr*>(&address), size), 0);
-  ASSERT_EQ(listen(silent, 1), 0);
-  ASSERT_EQ(getsockname(silent, reinterpret_cast<sockaddr*>(&address), &size), 0);
-  std::string why;
-  const std::string url = "http://127.0.0.1:" + std::to_string(ntohs(address.sin_port)) + "/metrics";
-  EXPECT_EQ(http_get(url, why, [] { return false; }), std::nullopt);
-  EXPECT_EQ(why, "is no longer wanted");
-  close(silent);
-}
-
-TEST(HttpServer, ReadOnlyAndForThisMachine) {
-  HttpServer server({"127.0.0.1", 0}, "");
-  server.put("/", "text/plain", "hello");
-  std::string why;
-  EXPECT_EQ(http_get(server.url(), why), "hello") << why;
-  EXPECT_EQ(http_get(server.url() + "other", why), std::nullopt);
-  EXPECT_EQ(why, "answers 404");
-  server.put("/", "text/plain", "later");
-  EXPECT_EQ(http_get(server.url(), why), "later");
-  for (const char* method : {"POST", "PUT", "DELETE", "PATCH", "OPTIONS"}) {
-    EXPECT_EQ(status_of(server, std::string(method) + " /"), 405) << method;
-  }
-  EXPECT_EQ(status_of(server, "GET /", "Host: 127.0.0.1:80\r\n"), 200);
-  EXPECT_EQ(status_of(server, "GET /", "Host: [::1]\r\n"), 200);
-  EXPECT_EQ(status_of(server, "GET /", "Host: evil.example\r\n"), 403) << "a name that another site lets point here";
-  EXPECT_EQ(status_of(server, "GET /", ""), 403);
-  const std::string answer = answer_to(server, "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", false);
-  EXPECT_NE(answer.find("default-src 'none'"), std::string::npos) << answer;
-  EXPECT_EQ(answer.find("Access-Control-Allow-Origin"), std::string::npos);
-}
-
-TEST(HttpServer, HostileRequestsDoNotEndIt) {
-  HttpServer server({"127.0.0.1", 0}, "");
-  server.put("/", "text/plain", "hello");
-  for (const std::string& request :
-       {std::string("\0\1\2", 3), std::string("GET"), std::string(100'000, 'A'), std::string("GET / HTTP/9\r\n\r\n"),
-        "GET /" + std::string(20'000, 'a') + " HTTP/1.1\r\nHost: localhost\r\n\r\n",
-        std::string("GET /../../etc/passwd HTTP/1.1\r\nHost: localhost\r\n\r\n"),
-        "GET / HTTP/1.1\r\nHost: localhost\r\n" + std::string(9000, 'h') + ": x\r\n\r\n",
-        std::string("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\nx"),
-        std::string("GET / HTTP/1.1\r\nHost: localhost\r\nRange: bytes=0-1,9999999999999999999999-\r\n\r\n"),
-        std::string("GET /%zz%00 HTTP/1.1\r\nHost: localhost\r\n\r\n")}) {
-    const std::string answer = answer_to(server, request, true);
-    EXPECT_EQ(answer.find("root:"), std::string::npos);
-  }
-  std::string why;
-  EXPECT_EQ(http_get(server.url(), why), "hello") << why;
-}
-
-TEST(HttpServer, ATokenIsNeededForOtherMachines) {
-  EXPECT_THROW(HttpServer({"0.0.0.0", 0}, ""), InputError);
-  EXPECT_THROW(HttpServer({"0.0.0.0", 0}, "short"), InputError);
-  const std::string token = "0123456789abcdef";
-  HttpServer server({"127.0.0.1", 0}, token);
-  server.put("/", "text/plain", "hello");
-  EXPECT_EQ(status_of(server, "GET /"), 401);
-  EXPECT_EQ(status_of(server, "GET /?token=0123456789abcdeg"), 401);
-  EXPECT_EQ(status_of(server, "GET /?token=" + token), 200);
-  EXPECT_EQ(status_of(server, "GET /", "Host: localhost\r\nAuthorization: Bearer " + token + "\r\n"), 200);
-  EXPECT_EQ(status_of(server, "GET /", "Host: localhost\r\nAuthorization: Bearer x" + token + "\r\n"), 401);
-  const HttpServer second({"127.0.0.1", 0}, "");
-  const std::string url = second.url();
-  const int port = std::stoi(url.substr(url.rfind(':') + 1));
-  EXPECT_THROW(HttpServer({"127.0.0.1", port}, ""), InputError);
-}
-
-#endif
 
 }  // namespace
 }  // namespace kvtwin

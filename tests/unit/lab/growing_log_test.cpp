@@ -1,0 +1,140 @@
+// Logs that their servers go on writing.
+#include "lab/watch/growing_log.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lab/error.hpp"
+#include "tests/program.hpp"
+#include "tests/trace_files.hpp"
+#include "tests/unit/lab/sglang_lines.hpp"
+
+namespace kvtwin {
+namespace {
+
+using test::sglang_lines;
+
+void append_text(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary | std::ios::app) << text;
+}
+
+TEST(GrowingLog, ReturnsWhatIsWrittenAndEnds) {
+  const test::Folder folder;
+  const std::string text = test::text_of(test::fixture("vllm/requests.log"));
+  const std::string path = folder / "server.log";
+  const std::size_t half = text.find('\n', text.size() / 2) - 3;
+  test::write_text(path, text.substr(0, half));
+  GrowingLog log(path, 32);
+  std::vector<TraceRequest> requests;
+  const auto take = [&] {
+    GrowingLog::Read read = log.take();
+    for (TraceRequest& request : read.requests) requests.push_back(std::move(request));
+    std::this_thread::yield();
+    return read.fault;
+  };
+  while (requests.empty()) EXPECT_EQ(take(), "");
+  append_text(path, text.substr(half));
+  log.end();
+  while (take().empty()) {
+  }
+  TraceOptions options;
+  options.block_tokens = 32;
+  TraceReader reader(path, options);
+  std::size_t count = 0;
+  for (TraceRequest request; reader.next(request); ++count) {
+    ASSERT_LT(count, requests.size());
+    EXPECT_EQ(request.blocks, requests[count].blocks);
+  }
+  EXPECT_EQ(count, requests.size());
+}
+
+constexpr std::chrono::milliseconds kNever{1'000'000}, kAtOnce{0};
+
+// Takes requests until there are `count`.
+std::vector<TraceRequest> requests_of(GrowingLog& log, std::size_t count) {
+  std::vector<TraceRequest> requests;
+  while (requests.size() < count) {
+    for (TraceRequest& request : log.take().requests) requests.push_back(std::move(request));
+    std::this_thread::yield();
+  }
+  return requests;
+}
+
+TEST(GrowingLog, IsAtMostTenSecondsBehindTheLog) {
+  const test::Folder folder;
+  const std::string path = folder / "log";
+  test::write_text(path, sglang_lines(0, 100));
+  GrowingLog log(path, 2, kNever);
+  const std::vector<TraceRequest> requests = requests_of(log, 90);  // the log ends at 100 s
+  EXPECT_EQ(requests.size(), 90U);
+  EXPECT_EQ(requests.back().arrival, 89 * kNsPerSecond);
+}
+
+TEST(GrowingLog, ALongRequestCountsWhenItEnds) {
+  const test::Folder folder;
+  const std::string path = folder / "log";
+  const std::string slow = sglang_lines(0, 1, 50);
+  const std::size_t cut = slow.find('\n') + 1;
+  test::write_text(path, slow.substr(0, cut) + sglang_lines(1, 50) + slow.substr(cut) + sglang_lines(51, 80));
+  GrowingLog log(path, 2, kNever);
+  log.end();
+  const std::vector<TraceRequest> requests = requests_of(log, 79);
+  const auto at = std::ranges::find(requests, 50 * kNsPerSecond, &TraceRequest::measured_latency);
+  ASSERT_NE(at, requests.end());
+  EXPECT_EQ(at->arrival, std::prev(at)->arrival) << "not before those that were returned";
+  EXPECT_GT(at->arrival, 30 * kNsPerSecond);
+}
+
+TEST(GrowingLog, ASilentLogKeepsNothing) {
+  const test::Folder folder;
+  const std::string path = folder / "log";
+  const std::string more = sglang_lines(5, 8);
+  test::write_text(path, sglang_lines(0, 5) + more.substr(0, 20));
+  GrowingLog log(path, 2, kAtOnce);
+  EXPECT_EQ(requests_of(log, 5).back().arrival, 4 * kNsPerSecond);
+  append_text(path, more.substr(20));  // the rest of the line that was being written
+  EXPECT_EQ(requests_of(log, 3).back().arrival, 7 * kNsPerSecond);
+  log.end();
+  std::string fault;
+  while ((fault = log.take().fault).empty()) std::this_thread::yield();
+  EXPECT_EQ(fault, "has ended");
+}
+
+TEST(GrowingLog, FollowsANewFile) {
+  const test::Folder folder;
+  const std::string path = folder / "log";
+  test::write_text(path, sglang_lines(0, 5));
+  GrowingLog log(path, 2, kAtOnce);
+  requests_of(log, 5);
+  EXPECT_EQ(log.take().new_files, 0U);
+  std::filesystem::rename(path, folder / "log.1");
+  append_text(folder / "log.1", sglang_lines(5, 7) + "half of a li");
+  test::write_text(path, sglang_lines(7, 10));
+  EXPECT_EQ(requests_of(log, 5).back().arrival, 9 * kNsPerSecond);
+  EXPECT_EQ(log.take().new_files, 1U);
+  std::filesystem::resize_file(path, 0);
+  append_text(path, sglang_lines(10, 12));
+  EXPECT_EQ(requests_of(log, 2).back().arrival, 11 * kNsPerSecond);
+  EXPECT_EQ(log.take().new_files, 2U);
+}
+
+TEST(GrowingLog, SaysWhyNoMoreComes) {
+  const test::Folder folder;
+  test::write_text(folder / "log", "no log at all\nanother line\n");
+  GrowingLog log(folder / "log", 0);
+  log.end();
+  std::string fault;
+  while ((fault = log.take().fault).empty()) std::this_thread::yield();
+  EXPECT_NE(fault.find("no trace that kvtwin knows"), std::string::npos) << fault;
+  EXPECT_THROW(GrowingLog(folder / "absent", 0), InputError);
+}
+
+}  // namespace
+}  // namespace kvtwin
