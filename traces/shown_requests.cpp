@@ -69,62 +69,36 @@ void ShownRequests::forget_engine() {
   known_.clear();
 }
 
-// Forgets a block that no rank has, and that no known block follows; and so the blocks above it.
-void ShownRequests::forget(std::uint64_t id) {
-  for (auto at = known_.find(id); at != known_.end() && at->second.ranks == 0 && at->second.children == 0;) {
-    const Known gone = at->second;
-    known_.erase(at);
-    if (!gone.has_parent) return;
-    at = known_.find(gone.parent);
-    --at->second.children;
-  }
-}
-
 void ShownRequests::take_removed(const BlockEvent& event) {
   for (const std::uint64_t id : event.blocks) {
-    const auto at = known_.find(id);
-    if (at == known_.end()) continue;
-    at->second.ranks &= ~(std::uint64_t{1} << event.rank);
+    const std::uint32_t block = known_.find(id);
+    if (block == KnownBlocks::kNone) continue;
     if (const auto open = by_tail_.find({id, event.rank}); open != by_tail_.end()) {
       open->second->ended = true;
       by_tail_.erase(open);
     }
-    forget(id);
+    known_.clear_rank(block, event.rank);
   }
 }
 
 // Adds the blocks of the event to the known ones.
 void ShownRequests::keep(const BlockEvent& event) {
-  std::optional<std::uint64_t> parent = event.parent;
+  std::uint32_t block = event.parent ? known_.find(*event.parent) : KnownBlocks::kNone;
   for (const std::uint64_t id : event.blocks) {
-    const auto [at, is_new] = known_.try_emplace(id);
-    at->second.ranks |= std::uint64_t{1} << event.rank;
-    if (is_new && parent) {
-      if (const auto above = known_.find(*parent); above != known_.end() && *parent != id) {
-        ++above->second.children;
-        at->second.parent = *parent;
-        at->second.has_parent = true;
-      }
-    }
-    parent = id;
+    block = known_.find_or_add(id, block);
+    known_.set_rank(block, event.rank);
   }
 }
 
 void ShownRequests::remember(const TraceRequest& request) {
   if (known_.size() + request.blocks.size() > limits_.known_blocks) forget_all();
-  std::optional<std::uint64_t> parent;
+  std::uint32_t block = KnownBlocks::kNone;
   for (const std::uint64_t id : request.blocks) {
     if (id >= kPrivateBlocks) {
       next_private_ = std::max(next_private_, id + 1);
       return;
     }
-    const bool is_new = known_.try_emplace(id).second;
-    if (is_new && parent) {
-      ++known_.at(*parent).children;
-      known_.at(id).parent = *parent;
-      known_.at(id).has_parent = true;
-    }
-    parent = id;
+    block = known_.find_or_add(id, block);
   }
 }
 
@@ -146,20 +120,13 @@ ShownRequests::Shown& ShownRequests::begin(const BlockEvent& event) {
   Shown& shown = *shown_.back();
   shown.request.arrival = now_;
   if (!event.parent) return shown;
-  std::uint64_t id = *event.parent;
-  auto at = known_.find(id);
-  if (at == known_.end()) {
+  std::uint32_t block = known_.find(*event.parent);
+  if (block == KnownBlocks::kNone) {
     ++below_unknown_;
-    shown.prompt.push_back(id);
-  } else {
-    while (true) {
-      shown.prompt.push_back(id);
-      if (!at->second.has_parent) break;
-      id = at->second.parent;
-      at = known_.find(id);
-    }
-    std::ranges::reverse(shown.prompt);
+    shown.prompt.push_back(*event.parent);
   }
+  for (; block != KnownBlocks::kNone; block = known_.above(block)) shown.prompt.push_back(known_.id(block));
+  std::ranges::reverse(shown.prompt);
   open_ += shown.prompt.size();
   return shown;
 }
@@ -171,8 +138,8 @@ void ShownRequests::append(std::vector<std::uint64_t>& list, const BlockEvent& e
 
 void ShownRequests::take_stored(const BlockEvent& event) {
   const auto is_here = [&](std::uint64_t id) {
-    const auto at = known_.find(id);
-    return at != known_.end() && (at->second.ranks >> event.rank & 1) != 0;
+    const std::uint32_t block = known_.find(id);
+    return block != KnownBlocks::kNone && known_.has(block, event.rank);
   };
   const bool is_report = !event.parent && std::ranges::all_of(event.blocks, is_here);
   if (is_report) {

@@ -14,7 +14,7 @@
 // A request that stores no block and reports no reuse is not there. add_notes() counts and says all this.
 //
 // Only blocks on the GPU count; of several groups of layers the first one with full attention, or else the first one.
-// Memory: the blocks that are cached, and those above them, about 120 bytes each; kSortWindowRequests requests.
+// Memory: the blocks that are cached, and those above them (known_blocks.hpp); kSortWindowRequests requests.
 #pragma once
 
 #include <cstddef>
@@ -32,6 +32,7 @@
 #include "policy/base/types.hpp"
 #include "traces/block_events.hpp"
 #include "traces/format.hpp"
+#include "traces/known_blocks.hpp"
 #include "traces/trace.hpp"
 
 namespace kvtwin {
@@ -75,6 +76,7 @@ class ShownRequests {
   std::uint64_t stored_blocks() const { return stored_; }  // without reports
   std::uint64_t forgotten() const { return forgotten_; }   // times that all blocks were forgotten
   std::size_t known_blocks() const { return known_.size(); }
+  std::size_t memory_bytes() const { return known_.memory_bytes(); }  // of the known blocks
   // Requests whose first blocks were stored before the first event.
   std::uint64_t below_unknown() const { return below_unknown_; }
   // Sentences about what was inferred, without a full stop.
@@ -98,18 +100,10 @@ class ShownRequests {
     TimeNs last = 0, interval = 0;
     bool ended = false;
   };
-  struct Known {
-    std::uint64_t parent = 0;
-    bool has_parent = false;
-    std::uint32_t children = 0;
-    std::uint64_t ranks = 0;  // a bit for each rank that has the block
-  };
-
   bool of_group(const BlockEvent& event);
   void take_stored(const BlockEvent& event);
   void take_removed(const BlockEvent& event);
   void forget_engine();
-  void forget(std::uint64_t id);
   void forget_all();
   TimeNs most_to_next(const Shown& shown) const;
   bool goes_on(const Shown& shown, const BlockEvent& event) const;
@@ -120,7 +114,7 @@ class ShownRequests {
 
   const Limits limits_{};
   Tokens block_ = 0;
-  std::unordered_map<std::uint64_t, Known> known_;
+  KnownBlocks known_;
   std::deque<std::unique_ptr<Shown>> shown_;  // by arrival
   std::unordered_map<Tail, Shown*, TailHash> by_tail_;
   std::optional<std::uint64_t> group_;

@@ -86,15 +86,10 @@ void read_stored(const KvFields& fields, BlockEvent& event) {
 std::string BlockBatch::read(std::span<const std::uint8_t> payload) {
   events_.clear();
   hashes_.clear();
-  std::optional<MessagePack> rank;
-  std::string why = why_no_message_pack(payload, rank);
-  if (!why.empty()) return why;
   std::vector<std::size_t> ends;  // of each event's hashes: the list of all moves while it grows
   const auto take = [&](const KvBatchHead& head, std::string_view type, const KvFields& fields) {
     BlockEvent event;
     event.time = time_of(head.time);
-    event.rank = head.rank.kind == MessagePack::Kind::nil ? 0 : head.rank.number;
-    if (event.rank > BlockEventLines::kMaxRank) refuse_batch("has a rank above 63");
     event.kind = BlockEvent::Kind::cleared;
     if (type != "AllBlocksCleared") {
       event.kind = BlockEvent::Kind::removed;
@@ -109,7 +104,11 @@ std::string BlockBatch::read(std::span<const std::uint8_t> payload) {
     ends.push_back(hashes_.size());
   };
   try {
-    for_each_kv_event(payload, rank, take, &passed_over_);
+    const MessagePack::Value rank = for_each_kv_event(payload, std::nullopt, take, &passed_over_).rank;
+    if (rank.kind != MessagePack::Kind::nil && rank.number > BlockEventLines::kMaxRank) {
+      refuse_batch("has a rank above 63");
+    }
+    for (BlockEvent& event : events_) event.rank = rank.number;  // 0 if it has none
   } catch (const BadBatch& bad) {
     events_.clear();
     return bad.what();

@@ -6,6 +6,8 @@
 namespace kvtwin {
 namespace {
 
+constexpr std::uint64_t kRankAt = 2;  // of the entries of a batch
+
 constexpr std::array<const char*, kKvFields> kFieldNames{"type",
                                                          "block_hashes",
                                                          "parent_block_hash",
@@ -47,6 +49,20 @@ const EventType& event_type(const MessagePack::Value& value) {
   refuse_batch("an event of the unknown type " + std::string(value.text().substr(0, 40)));
 }
 
+std::string no_message_pack() { return "is no MessagePack, or deeper than " + std::to_string(MessagePack::kMaxDepth); }
+
+void skip(MessagePack& from) {
+  if (!from.skip()) refuse_batch(no_message_pack());
+}
+
+MessagePack::Value rank_in(std::optional<MessagePack> at) {
+  if (!at) return {};
+  const MessagePack::Value rank = take_value(*at);
+  if (rank.kind != MessagePack::Kind::nil && rank.kind != MessagePack::Kind::natural)
+    refuse_batch("has a rank that is no number");
+  return rank;
+}
+
 // Reads the fields of an event in a map, and counts the others.
 const EventType& read_map(MessagePack& from, std::uint64_t entries, KvFields& fields, PassedOver* passed_over) {
   for (std::uint64_t i = 0; i < entries; ++i) {
@@ -54,7 +70,7 @@ const EventType& read_map(MessagePack& from, std::uint64_t entries, KvFields& fi
     if (key.kind != MessagePack::Kind::text) refuse_batch("an event has a key that is no text");
     const auto known = std::ranges::find(kFieldNames, key.text());
     MessagePack value = from;
-    from.skip();
+    skip(from);
     if (known != kFieldNames.end()) {
       fields.set(static_cast<KvField>(known - kFieldNames.begin()), value);
     } else if (passed_over != nullptr && take_value(value).kind != MessagePack::Kind::nil) {
@@ -76,7 +92,7 @@ const EventType& read_list(MessagePack& from, std::uint64_t entries, KvFields& f
   const EventType& type = event_type(take_value(from));
   for (std::uint64_t i = 1; i < entries; ++i) {
     MessagePack value = from;
-    from.skip();
+    skip(from);
     if (i <= type.places.size()) {
       fields.set(type.places[i - 1], value);
     } else if (passed_over != nullptr && take_value(value).kind != MessagePack::Kind::nil) {
@@ -93,7 +109,6 @@ void refuse_batch(const std::string& why) { throw BadBatch(why); }
 const char* name_of(KvField field) { return kFieldNames[field]; }
 
 std::string why_no_message_pack(std::span<const std::uint8_t> payload, std::optional<MessagePack>& rank) {
-  constexpr std::uint64_t kRankAt = 2;
   rank.reset();
   MessagePack whole(payload), entries(payload);
   const std::optional<MessagePack::Value> head = entries.next();
@@ -109,11 +124,11 @@ std::string why_no_message_pack(std::span<const std::uint8_t> payload, std::opti
     is_whole = whole.skip();
   }
   if (is_whole && whole.at_end()) return {};
-  return "is no MessagePack, or deeper than " + std::to_string(MessagePack::kMaxDepth);
+  return no_message_pack();
 }
 
-void for_each_kv_event(std::span<const std::uint8_t> payload, const std::optional<MessagePack>& rank,
-                       const TakeKvFields& take, PassedOver* passed_over) {
+KvBatchHead for_each_kv_event(std::span<const std::uint8_t> payload, const std::optional<MessagePack>& rank,
+                              const TakeKvFields& take, PassedOver* passed_over) {
   MessagePack from(payload);
   const MessagePack::Value batch = take_value(from);
   KvBatchHead head;
@@ -123,12 +138,7 @@ void for_each_kv_event(std::span<const std::uint8_t> payload, const std::optiona
   if (events.kind != MessagePack::Kind::list)
     refuse_batch("is no batch of events: a list of a time, a list of events, and a rank");
   if (head.time.kind == MessagePack::Kind::real && !std::isfinite(head.time.real)) refuse_batch("has no finite time");
-  if (rank) {
-    MessagePack at = *rank;
-    head.rank = take_value(at);
-  }
-  if (head.rank.kind != MessagePack::Kind::nil && head.rank.kind != MessagePack::Kind::natural)
-    refuse_batch("has a rank that is no number");
+  head.rank = rank_in(rank);
   if (batch.number > 3 && passed_over != nullptr) passed_over->add("entries of a batch behind the rank");
   for (std::uint64_t i = 0; i < events.number; ++i) {
     const MessagePack::Value event = take_value(from);
@@ -139,6 +149,14 @@ void for_each_kv_event(std::span<const std::uint8_t> payload, const std::optiona
                                                                  : read_list(from, event.number, fields, passed_over);
     take(head, type.name, fields);
   }
+  std::optional<MessagePack> rank_here;
+  for (std::uint64_t i = kRankAt; i < batch.number; ++i) {
+    if (i == kRankAt) rank_here = from;
+    skip(from);
+  }
+  if (!from.at_end()) refuse_batch(no_message_pack());
+  head.rank = rank_in(rank_here);
+  return head;
 }
 
 }  // namespace kvtwin

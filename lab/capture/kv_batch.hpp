@@ -75,10 +75,10 @@ using TakeKvFields = std::function<void(const KvBatchHead&, std::string_view typ
 // Returns why the bytes are no MessagePack; nothing if they are. `rank`: where the third entry of the batch begins, if
 // there is one.
 std::string why_no_message_pack(std::span<const std::uint8_t> payload, std::optional<MessagePack>& rank);
-// Calls `take` with the fields of each event, whose type is BlockStored, BlockRemoved or AllBlocksCleared. Requires:
-// why_no_message_pack() is empty, and found `rank`. Counts what it does not read in `passed_over`, if that is not null.
-// Errors: BadBatch.
-void for_each_kv_event(std::span<const std::uint8_t> payload, const std::optional<MessagePack>& rank,
-                       const TakeKvFields& take, PassedOver* passed_over);
+// Calls `take` with the fields of each event, whose type is BlockStored, BlockRemoved or AllBlocksCleared. `rank`: from
+// why_no_message_pack(), for `take`; it stands behind the events. Returns the batch's head with the rank. Counts what
+// it does not read in `passed_over`, if that is not null. Errors: BadBatch, also after calls of `take`.
+KvBatchHead for_each_kv_event(std::span<const std::uint8_t> payload, const std::optional<MessagePack>& rank,
+                              const TakeKvFields& take, PassedOver* passed_over);
 
 }  // namespace kvtwin

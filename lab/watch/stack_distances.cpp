@@ -10,6 +10,9 @@ namespace kvtwin {
 namespace {
 
 constexpr std::size_t kFirstSlots = 4096;
+constexpr std::size_t kAhead = 8;  // keys whose places are prefetched
+
+std::uint32_t hash_of(std::uint64_t key) { return static_cast<std::uint32_t>(mixed_bits(key) >> 32); }
 
 }  // namespace
 
@@ -28,7 +31,7 @@ std::size_t StackDistances::memory_bytes() const {
 }
 
 std::size_t StackDistances::table_place(std::uint64_t key) const {
-  const auto hash = static_cast<std::uint32_t>(mixed_bits(key) >> 32);
+  const std::uint32_t hash = hash_of(key);
   return table_.find(hash,
                      [&](const Place& place) { return place.hash == hash && keys_[place.block_plus_one - 1] == key; });
 }
@@ -60,7 +63,7 @@ std::uint32_t StackDistances::add(std::uint64_t key) {
     keys_[block] = key;
     slots_[block] = kNone;
   }
-  table_.at(table_place(key)) = {static_cast<std::uint32_t>(mixed_bits(key) >> 32), block + 1};
+  table_.at(table_place(key)) = {hash_of(key), block + 1};
   return block;
 }
 
@@ -128,6 +131,7 @@ void StackDistances::visit(std::span<const std::uint64_t> keys, std::vector<std:
   path_.clear();
   // A cache of max_blocks holds the first ones of a longer path.
   for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (i + kAhead < keys.size()) table_.prefetch(hash_of(keys[i + kAhead]));
     if (!is_sampled(keys[i])) continue;
     const std::uint32_t block = find(keys[i]);
     distances[i] = block == kNone ? kNew : rank(slots_[block]) * one_in_;

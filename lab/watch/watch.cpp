@@ -21,9 +21,10 @@ namespace {
 constexpr std::size_t kMaxIntervals = 512;  // more are joined in pairs
 constexpr std::size_t kMaxPrefixes = 256, kShownPrefixes = 5;
 constexpr std::uint64_t kMinPrefixRequests = 3;
-constexpr double kParted = 0.03;  // of the prompt tokens, between measured hits and the twin's
-constexpr std::size_t kKnownBytes = 120, kWindowBytes = 80;  // of a block
+constexpr double kParted = 0.03;          // of the prompt tokens, between measured hits and the twin's
+constexpr std::size_t kWindowBytes = 80;  // of a block
 constexpr std::size_t kOpenPerBlock = 4;
+constexpr std::uint64_t kMostOwnSizes = 8;  // times the present size: of the engine's own rules
 constexpr TimeNs kEndOfTime = std::numeric_limits<TimeNs>::max();
 constexpr TimeNs kMaxJump = TimeNs{7} * 24 * 3600 * kNsPerSecond;
 
@@ -545,7 +546,7 @@ void Watch::State::add_rows(WatchFigures& figures) const {
 std::size_t Watch::State::memory_bytes() const {
   std::size_t bytes = intervals.size() * (sizeof(WatchInterval) + kSizeSteps * sizeof(std::uint32_t));
   for (const Source& source : sources) {
-    bytes += source.stack.memory_bytes() + source.counts.memory_bytes() + source.shown.known_blocks() * kKnownBytes;
+    bytes += source.stack.memory_bytes() + source.counts.memory_bytes() + source.shown.memory_bytes();
     bytes += static_cast<std::size_t>(settings.window_blocks) * kWindowBytes;
   }
   for (const HitCurve* of : {curve.get(), pool_curve.get()}) bytes += of == nullptr ? 0 : of->memory_bytes();

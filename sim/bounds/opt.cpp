@@ -9,6 +9,29 @@
 
 namespace kvtwin {
 
+namespace {
+
+std::uint32_t hash_of(const PageKey& key) {  // a key is already uniform
+  return static_cast<std::uint32_t>(key.words[0] >> 32);
+}
+
+}  // namespace
+
+std::size_t RequestLog::place_of(const PageKey& key) const {
+  const std::uint32_t hash = hash_of(key);
+  return places_.find(hash, [&](const Place& place) { return place.hash == hash && keys_[place.node] == key; });
+}
+
+void RequestLog::append(const PageKey& key, std::uint32_t parent) {
+  const auto node = static_cast<std::uint32_t>(parent_.size());
+  parent_.push_back(parent);
+  keys_.push_back(key);
+  if (2 * keys_.size() > places_.places()) {
+    places_.rebuild(std::max<std::size_t>(64, 2 * places_.lines()), [](const Place&) { return true; });
+  }
+  places_.at(place_of(key)) = {hash_of(key), node};
+}
+
 std::uint64_t RequestLog::add(std::span<const PageKey> keys) {
   constexpr std::size_t kMaxRequestsOrBlocks = std::numeric_limits<std::uint32_t>::max() - 1;
   KV_CHECK(requests() < kMaxRequestsOrBlocks && parent_.size() + keys.size() < kMaxRequestsOrBlocks,
@@ -16,17 +39,16 @@ std::uint64_t RequestLog::add(std::span<const PageKey> keys) {
   std::size_t known = 0, unknown = keys.size();  // known blocks are a prefix: binary search for the end of the prefix
   while (known < unknown) {
     const std::size_t middle = known + (unknown - known) / 2;
-    if (nodes_.contains(keys[middle])) {
+    if (places_.lines() > 0 && !places_.at(place_of(keys[middle])).is_empty()) {
       known = middle + 1;
     } else {
       unknown = middle;
     }
   }
-  std::uint32_t node = known == 0 ? kRoot : nodes_.find(keys[known - 1])->second;
+  std::uint32_t node = known == 0 ? kRoot : places_.at(place_of(keys[known - 1])).node;
   for (const PageKey& key : keys.subspan(known)) {
-    const std::uint32_t parent = std::exchange(node, static_cast<std::uint32_t>(parent_.size()));
-    parent_.push_back(parent);
-    nodes_.emplace(key, node);
+    append(key, node);
+    node = static_cast<std::uint32_t>(parent_.size() - 1);
   }
   last_node_.push_back(node);
   blocks_.push_back(static_cast<std::uint32_t>(keys.size()));
@@ -97,7 +119,8 @@ std::uint32_t blocks_above(std::uint32_t depth, const Reuse& run) {
 
 Future::Future(RequestLog&& log) : Future(std::move(log), one_turn_per_request(log.blocks_)) {}
 
-Future::Future(RequestLog&& log, std::span<const Turn> turns) : Future((log.nodes_ = {}, std::as_const(log)), turns) {}
+Future::Future(RequestLog&& log, std::span<const Turn> turns)
+    : Future((log.places_ = {}, log.keys_ = {}, std::as_const(log)), turns) {}
 
 Future::Future(const RequestLog& log, std::span<const Turn> turns) : turns_(turns.size()) {
   KV_CHECK(turns.size() < kNoTurn, "turns have 32-bit numbers");

@@ -9,11 +9,12 @@
 // bound is computed: up to 40 more bytes per request and 16 per run.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
+#include "policy/base/flat_table.hpp"
 #include "policy/base/types.hpp"
 
 namespace kvtwin {
@@ -38,8 +39,17 @@ class RequestLog {
   friend std::uint64_t opt_state_hits(const RequestLog&, std::span<const Turn>, std::span<const std::uint32_t>, Pages);
   static constexpr std::uint32_t kRoot = 0;
 
-  std::unordered_map<PageKey, std::uint32_t, PageKeyHash> nodes_;  // numbered from 1; 0 is the root
-  std::vector<std::uint32_t> parent_{kRoot};
+  struct Place {
+    std::uint32_t hash = 0, node = kRoot;
+    bool is_empty() const { return node == kRoot; }
+    std::uint32_t spread() const { return hash; }
+  };
+  std::size_t place_of(const PageKey& key) const;
+  void append(const PageKey& key, std::uint32_t parent);
+
+  FlatTable<Place> places_;                        // of the nodes, which are numbered from 1; 0 is the root
+  std::vector<PageKey> keys_{PageKey()};           // by node
+  std::vector<std::uint32_t> parent_{kRoot};       // by node
   std::vector<std::uint32_t> last_node_, blocks_;  // by request
 };
 

@@ -260,8 +260,8 @@ TEST(Watch, MemoryIsFlatWhateverComes) {
     if (i == 10'000) middle = largest;
   }
   EXPECT_EQ(largest, middle) << "the second half needs no more";
-  // Distances, the engine's own blocks (120 and 32), the curve and the window.
-  EXPECT_LT(largest, settings.max_blocks * (41 + 120 + 64 + 32) + settings.window_blocks * 80 + (4U << 20));
+  // Distances, the engine's own blocks (84 and 32), the curve and the window.
+  EXPECT_LT(largest, settings.max_blocks * (41 + 84 + 64 + 32) + settings.window_blocks * 80 + (4U << 20));
 }
 
 TraceRequest request_at(TimeNs arrival) {
