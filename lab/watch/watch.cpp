@@ -92,6 +92,15 @@ double WatchInterval::hit_blocks(std::uint64_t size) const {
 }
 
 struct Watch::State {
+  // The engine's own rules at another size.
+  struct SizedTwin {
+    SizedTwin(std::uint64_t size, const EngineConfig& engine, Tokens block_tokens)
+        : blocks(size), twin(engine, block_tokens) {}
+
+    std::uint64_t blocks;
+    EngineTwin twin;
+    Tokens looked_up = 0, hits = 0;
+  };
   struct Source {
     Source(std::string called, const WatchSettings& settings, std::size_t blocks)
         : name(std::move(called)),
@@ -108,6 +117,7 @@ struct Watch::State {
     BlockCounts counts;
     WindowOptimum optimum;
     std::unique_ptr<EngineTwin> twin;
+    std::deque<SizedTwin> sized_twins;
     std::optional<ServerCounters> counters;
     bool has_counters_alone = false;
     std::optional<TimeNs> counted_from;
@@ -130,6 +140,7 @@ struct Watch::State {
   void count_bad(const Source& source, const std::string& why);
   bool is_near(Source& source, TimeNs time) const;
   void reach(TimeNs time);
+  void make_sized_twins();
   WatchInterval& interval_at(TimeNs time);
   void join_intervals();
   void tell_intervals(std::size_t open);
@@ -203,6 +214,7 @@ bool Watch::State::begin(Source& source, Tokens tokens) {
   if (pool_stack != nullptr) pool_curve = std::make_unique<HitCurve>(tokens, settings.one_in, prefill);
   if (server == nullptr) return true;
   for (Source& one : sources) one.twin = std::make_unique<EngineTwin>(*server);
+  make_sized_twins();
   return true;
 }
 
@@ -220,6 +232,19 @@ void Watch::State::check_block_size(const Source& source) const {
   };
   differs(block_tokens);
   for (const Source& one : sources) differs(tokens_of(one));
+}
+
+// Twins of the sizes around the present one, as many as --max-blocks allows.
+void Watch::State::make_sized_twins() {
+  const std::uint64_t present = std::max(device_blocks(), host_blocks());
+  std::uint64_t left = settings.max_blocks / sources.size();
+  for (const std::uint64_t size : row_sizes()) {
+    if (2 * size < device_blocks() || size > kMostOwnSizes * present || size > left || size == present) continue;
+    const auto engine = server->engine_of(size);
+    if (!engine) continue;
+    left -= size;
+    for (Source& one : sources) one.sized_twins.emplace_back(size, *engine, block_tokens);
+  }
 }
 
 void Watch::State::count_bad(const Source& source, const std::string& why) {
@@ -407,6 +432,11 @@ void Watch::State::serve_twin(Source& source, const TraceRequest& of, std::span<
   if (source.twin != nullptr) {
     const EngineTwin::Hits twin = source.twin->serve(of);
     hits = twin.device + twin.host;
+    for (SizedTwin& sized : source.sized_twins) {
+      const EngineTwin::Hits of_size = sized.twin.serve(of);
+      sized.looked_up += of.input;
+      sized.hits += of_size.device + of_size.host;
+    }
     for (WatchFigures::Canary* const of_sum : {&source.canary, &source.served}) {
       of_sum->device_hits += twin.device;
       of_sum->host_hits += twin.host;
@@ -525,7 +555,17 @@ void Watch::State::add_rows(WatchFigures& figures) const {
   }
   for (WatchFigures::Row& row : figures.rows) {
     std::uint64_t lookups = 0, best = 0, lru = 0;
+    Tokens own = 0, own_hits = 0;
     for (const Source& source : sources) {
+      if (source.twin != nullptr && row.blocks == std::max(figures.device_blocks, figures.host_blocks)) {
+        own += source.served.twin_looked_up;
+        own_hits += source.served.twin_hits;
+      }
+      for (const SizedTwin& sized : source.sized_twins) {
+        if (sized.blocks != row.blocks) continue;
+        own += sized.looked_up;
+        own_hits += sized.hits;
+      }
       for (const WindowOptimum::Hits& hits : source.optimum.sums()) {
         if (hits.size != row.blocks) continue;
         lookups += hits.lookups;
@@ -533,6 +573,7 @@ void Watch::State::add_rows(WatchFigures& figures) const {
         lru += hits.lru;
       }
     }
+    if (own > 0) row.own = WatchFigures::Canary::ratio(own_hits, own);
     if (row.blocks == figures.device_blocks) row.name = "device";
     if (row.blocks == figures.host_blocks) row.name = "host";
     if (lookups == 0) continue;

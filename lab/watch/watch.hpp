@@ -78,6 +78,7 @@ struct WatchFigures {
     std::string name;
     HitCurve::Hits lru;
     std::optional<double> best, lru_in_windows;  // ratios of blocks
+    std::optional<double> own;                   // of tokens, by the engine's own rules
     // Of tokens, with the prompts that counters have and events do not tell. These hit in a cache of at least the
     // present size: the engine stored nothing for them.
     std::optional<double> with_untold;

@@ -31,13 +31,18 @@ std::string plain(const std::string& text) {
   return out;
 }
 
-std::string row_text(const WatchFigures::Row& row, bool has_windows, bool has_untold, std::uint64_t one_in) {
+struct Columns {
+  bool error = false, own = false, untold = false, windows = false;
+};
+
+std::string row_text(const WatchFigures::Row& row, const Columns& columns) {
   std::string line = formatted("  %-7s %13s", row.name.c_str(), grouped(row.blocks).c_str()) +
                      formatted(" %14s", grouped(whole(row.lru.blocks)).c_str()) +
                      formatted(" %9s", percent(row.lru.block_ratio).c_str());
-  if (one_in > 1) line += formatted(" +-%.2f", 100 * row.lru.error);
-  if (has_untold) line += formatted(" %11s", row.with_untold ? percent(*row.with_untold).c_str() : "-");
-  if (has_windows && row.best) {
+  if (columns.error) line += formatted(" +-%.2f", 100 * row.lru.error);
+  if (columns.own) line += formatted(" %9s", row.own ? percent(*row.own).c_str() : "-");
+  if (columns.untold) line += formatted(" %11s", row.with_untold ? percent(*row.with_untold).c_str() : "-");
+  if (columns.windows && row.best) {
     line += formatted(" %11s", percent(*row.lru_in_windows).c_str()) + formatted(" %11s", percent(*row.best).c_str());
   }
   return line + "\n";
@@ -130,6 +135,7 @@ Json hits_json(const WatchFigures::Row& row) {
   if (!row.name.empty()) json["name"] = row.name;
   if (row.lru.saved_seconds > 0) json["saved_prefill_seconds"] = row.lru.saved_seconds;
   if (row.with_untold) json["token_hit_ratio_with_untold"] = *row.with_untold;
+  if (row.own) json["own_rules_token_hit_ratio"] = *row.own;
   if (row.best) {
     json["best_in_windows"] = *row.best;
     json["lru_in_windows"] = *row.lru_in_windows;
@@ -241,18 +247,22 @@ std::string watch_screen(const WatchFigures& figures, const WatchAdvice& advice)
   }
   text += ", " + grouped(figures.requests) + (figures.exact_requests ? " requests" : " inferred requests") + ", " +
           grouped(figures.lookup_blocks) + " blocks of " + grouped(figures.block_tokens) + " tokens looked up\n";
-  const bool has_windows = std::ranges::any_of(figures.rows, [](const auto& row) { return row.best.has_value(); });
-  const bool has_untold = figures.canary && figures.canary->untold > 0;
+  Columns columns;
+  columns.error = figures.one_in > 1;
+  columns.own = std::ranges::any_of(figures.rows, [](const auto& row) { return row.own.has_value(); });
+  columns.untold = figures.canary && figures.canary->untold > 0;
+  columns.windows = std::ranges::any_of(figures.rows, [](const auto& row) { return row.best.has_value(); });
   if (!figures.rows.empty()) {
     text += formatted("  %-7s %13s %14s %9s", "cache", "blocks", "hits of LRU", "share") +
-            (figures.one_in > 1 ? "  error" : "") + (has_untold ? formatted(" %11s", "with untold") : std::string()) +
-            (has_windows ? formatted(" %11s %11s", "in windows", "best there") : std::string()) + "\n";
+            (columns.error ? "  error" : "") + (columns.own ? formatted(" %9s", "own rules") : std::string()) +
+            (columns.untold ? formatted(" %11s", "with untold") : std::string()) +
+            (columns.windows ? formatted(" %11s %11s", "in windows", "best there") : std::string()) + "\n";
   }
-  for (const WatchFigures::Row& row : figures.rows) text += row_text(row, has_windows, has_untold, figures.one_in);
+  for (const WatchFigures::Row& row : figures.rows) text += row_text(row, columns);
   if (!figures.rows.empty()) text += "  " + grouped(figures.enough_blocks) + " blocks are enough for all hits\n";
   if (!figures.pool.empty()) {
     text += "  one pool for all engines:\n";
-    for (const WatchFigures::Row& row : figures.pool) text += row_text(row, false, false, figures.one_in);
+    for (const WatchFigures::Row& row : figures.pool) text += row_text(row, {columns.error, false, false, false});
   }
   if (figures.device_blocks > 0) {
     text += "device    " + grouped(figures.device_blocks) + " blocks of an engine: " + figures.device_from + "\n";

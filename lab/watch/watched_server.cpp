@@ -72,6 +72,29 @@ WatchedServer::WithHost WatchedServer::with_host(Pages host_blocks) const {
   return with;
 }
 
+std::optional<EngineConfig> WatchedServer::engine_of(Pages blocks) const {
+  EngineConfig engine = setup_.engine;
+  const bool has_kinds = !setup_.host_pools.empty() || setup_.device_pools.pools.size() > 1;
+  if (has_kinds || !engine.block_groups.groups.empty()) return std::nullopt;
+  if (blocks <= engine.device_pages) {
+    engine.device_pages = blocks;
+    engine.host_pages = 0;
+    engine.block_offload = {};
+    return engine;
+  }
+  if (engine.host_pages > 0 && engine.block_offload.host.chunks == 0) {
+    engine.host_pages = blocks;
+    return engine;
+  }
+  try {
+    Experiment changed = experiment_;
+    changed.set("tiers.host.gib=" + plain_number(static_cast<double>(blocks) * block_bytes() / kGib), "a larger tier");
+    return make_setup(changed).engine;
+  } catch (const InputError&) {
+    return std::nullopt;
+  }
+}
+
 std::optional<double> WatchedServer::engine_second_price() const {
   if (!setup_.bill) return std::nullopt;
   for (const BillPart& part : setup_.bill->parts) {
@@ -96,9 +119,10 @@ TraceInputOptions full_pages(Tokens tokens) {
 
 }  // namespace
 
-EngineTwin::EngineTwin(const WatchedServer& server)
-    : maker_(server.block_tokens(), full_pages(server.block_tokens())),
-      engine_(without_storage(server.setup().engine)) {}
+EngineTwin::EngineTwin(const WatchedServer& server) : EngineTwin(server.setup().engine, server.block_tokens()) {}
+
+EngineTwin::EngineTwin(const EngineConfig& engine, Tokens block_tokens)
+    : maker_(block_tokens, full_pages(block_tokens)), engine_(without_storage(engine)) {}
 
 EngineTwin::Hits EngineTwin::serve(const TraceRequest& request) {
   now_ = std::max(now_, request.arrival);

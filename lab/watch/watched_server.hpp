@@ -44,6 +44,9 @@ class WatchedServer {
     std::optional<double> per_month;  // price of the tier's memory, of one engine
   };
   WithHost with_host(Pages host_blocks) const;
+  // The engine with caches of another size: up to its present device, a device of this size and no host; above, the
+  // present device and a host tier of this size. Nothing if the engine has pools of several kinds, or can't have it.
+  std::optional<EngineConfig> engine_of(Pages blocks) const;
   // Price of the GPUs of one engine for a second; nothing if the list has no price for them.
   std::optional<double> engine_second_price() const;
   bool is_vllm() const { return experiment_.text("engine").starts_with("vllm"); }
@@ -59,6 +62,7 @@ class WatchedServer {
 class EngineTwin {
  public:
   explicit EngineTwin(const WatchedServer& server);
+  EngineTwin(const EngineConfig& engine, Tokens block_tokens);
 
   struct Hits {
     Tokens device = 0, host = 0;

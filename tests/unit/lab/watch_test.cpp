@@ -84,6 +84,35 @@ TEST(Watch, TheEnginesOwnRulesHitWhatSGLangMeasured) {
   EXPECT_EQ(canary.at("parted"), "");
 }
 
+// The row of a size is the twin of a server with this size.
+TEST(Watch, TheEnginesOwnRulesAtOtherSizes) {
+  for (const char* engine : {"sglang", "vllm"}) {
+    const bool is_sglang = std::string(engine) == "sglang";
+    WatchArguments arguments = arguments_for(is_sglang ? test::fixture("sglang/engine_requests.jsonl") : vllm_events());
+    arguments.server.experiment = test::fixture(std::string(engine) + "/served.toml");
+    const Json sizes = played(arguments).json.at("sizes");
+    std::vector<double> seen;
+    for (const Json& row : sizes) {
+      if (!row.contains("own_rules_token_hit_ratio")) continue;
+      const auto blocks = row.at("blocks").get<std::uint64_t>();
+      const std::uint64_t device = is_sglang ? 64 : 100;
+      const std::uint64_t tokens = is_sglang ? 16 : 32;
+      WatchArguments of_size = arguments;
+      if (blocks > device) {
+        of_size.server.sets = {"tiers.host.tokens=" + std::to_string(blocks * tokens)};
+      } else {
+        // vLLM keeps one block for itself.
+        of_size.server.sets = {"tiers.host.tokens=0",
+                               "tiers.device.tokens=" + std::to_string((blocks + (is_sglang ? 0 : 1)) * tokens)};
+      }
+      seen.push_back(row.at("own_rules_token_hit_ratio").get<double>());
+      EXPECT_EQ(played(of_size).json.at("canary").at("twin_hit_ratio").get<double>(), seen.back()) << engine << blocks;
+    }
+    EXPECT_GE(seen.size(), 4U);
+    EXPECT_GT(seen.back(), seen.front() + 0.1);
+  }
+}
+
 TEST(Watch, WhatIsStoredWearsADrive) {
   WatchArguments arguments = arguments_for(vllm_events());
   arguments.server.experiment = test::fixture("vllm/served.toml");
