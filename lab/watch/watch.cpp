@@ -99,7 +99,7 @@ struct Watch::State {
 
     std::uint64_t blocks;
     EngineTwin twin;
-    Tokens looked_up = 0, hits = 0;
+    Tokens looked_up = 0, hits = 0, without_window = 0, without_state = 0;
   };
   struct Source {
     Source(std::string called, const WatchSettings& settings, std::size_t blocks)
@@ -436,10 +436,14 @@ void Watch::State::serve_twin(Source& source, const TraceRequest& of, std::span<
       const EngineTwin::Hits of_size = sized.twin.serve(of);
       sized.looked_up += of.input;
       sized.hits += of_size.device + of_size.host;
+      sized.without_window += of_size.without_window;
+      sized.without_state += of_size.without_state;
     }
     for (WatchFigures::Canary* const of_sum : {&source.canary, &source.served}) {
       of_sum->device_hits += twin.device;
       of_sum->host_hits += twin.host;
+      of_sum->without_window += twin.without_window;
+      of_sum->without_state += twin.without_state;
     }
   } else {
     const std::uint64_t size = std::max(device_blocks(), host_blocks());
@@ -555,16 +559,20 @@ void Watch::State::add_rows(WatchFigures& figures) const {
   }
   for (WatchFigures::Row& row : figures.rows) {
     std::uint64_t lookups = 0, best = 0, lru = 0;
-    Tokens own = 0, own_hits = 0;
+    Tokens own = 0, own_hits = 0, without_window = 0, without_state = 0;
     for (const Source& source : sources) {
       if (source.twin != nullptr && row.blocks == std::max(figures.device_blocks, figures.host_blocks)) {
         own += source.served.twin_looked_up;
         own_hits += source.served.twin_hits;
+        without_window += source.served.without_window;
+        without_state += source.served.without_state;
       }
       for (const SizedTwin& sized : source.sized_twins) {
         if (sized.blocks != row.blocks) continue;
         own += sized.looked_up;
         own_hits += sized.hits;
+        without_window += sized.without_window;
+        without_state += sized.without_state;
       }
       for (const WindowOptimum::Hits& hits : source.optimum.sums()) {
         if (hits.size != row.blocks) continue;
@@ -574,6 +582,8 @@ void Watch::State::add_rows(WatchFigures& figures) const {
       }
     }
     if (own > 0) row.own = WatchFigures::Canary::ratio(own_hits, own);
+    row.without_window = WatchFigures::Canary::ratio(without_window, own);
+    row.without_state = WatchFigures::Canary::ratio(without_state, own);
     if (row.blocks == figures.device_blocks) row.name = "device";
     if (row.blocks == figures.host_blocks) row.name = "host";
     if (lookups == 0) continue;

@@ -78,7 +78,10 @@ struct WatchFigures {
     std::string name;
     HitCurve::Hits lru;
     std::optional<double> best, lru_in_windows;  // ratios of blocks
-    std::optional<double> own;                   // of tokens, by the engine's own rules
+    // Of tokens, by the engine's own rules: hits, and tokens that are there and of no use, as a window or a state
+    // lacks.
+    std::optional<double> own;
+    double without_window = 0, without_state = 0;
     // Of tokens, with the prompts that counters have and events do not tell. These hit in a cache of at least the
     // present size: the engine stored nothing for them.
     std::optional<double> with_untold;
@@ -94,8 +97,9 @@ struct WatchFigures {
   struct Canary {
     Tokens measured_looked_up = 0, measured_hits = 0, device_hits = 0, host_hits = 0;
     Tokens twin_looked_up = 0, twin_hits = 0;
-    bool by_engine_rules = false;  // else LRU at the present size
-    std::string parted;            // where the two part; empty: nowhere
+    Tokens without_window = 0, without_state = 0;  // the twin's, which are there and of no use
+    bool by_engine_rules = false;                  // else LRU at the present size
+    std::string parted;                            // where the two part; empty: nowhere
 
     double measured() const { return ratio(measured_hits, measured_looked_up); }
     double twin() const { return ratio(twin_hits, twin_looked_up); }

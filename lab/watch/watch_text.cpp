@@ -32,7 +32,7 @@ std::string plain(const std::string& text) {
 }
 
 struct Columns {
-  bool error = false, own = false, untold = false, windows = false;
+  bool error = false, own = false, no_window = false, no_state = false, untold = false, windows = false;
 };
 
 std::string row_text(const WatchFigures::Row& row, const Columns& columns) {
@@ -41,6 +41,8 @@ std::string row_text(const WatchFigures::Row& row, const Columns& columns) {
                      formatted(" %9s", percent(row.lru.block_ratio).c_str());
   if (columns.error) line += formatted(" +-%.2f", 100 * row.lru.error);
   if (columns.own) line += formatted(" %9s", row.own ? percent(*row.own).c_str() : "-");
+  if (columns.no_window) line += formatted(" %9s", row.own ? percent(row.without_window).c_str() : "-");
+  if (columns.no_state) line += formatted(" %9s", row.own ? percent(row.without_state).c_str() : "-");
   if (columns.untold) line += formatted(" %11s", row.with_untold ? percent(*row.with_untold).c_str() : "-");
   if (columns.windows && row.best) {
     line += formatted(" %11s", percent(*row.lru_in_windows).c_str()) + formatted(" %11s", percent(*row.best).c_str());
@@ -136,6 +138,8 @@ Json hits_json(const WatchFigures::Row& row) {
   if (row.lru.saved_seconds > 0) json["saved_prefill_seconds"] = row.lru.saved_seconds;
   if (row.with_untold) json["token_hit_ratio_with_untold"] = *row.with_untold;
   if (row.own) json["own_rules_token_hit_ratio"] = *row.own;
+  if (row.without_window > 0) json["own_rules_without_window_ratio"] = row.without_window;
+  if (row.without_state > 0) json["own_rules_without_state_ratio"] = row.without_state;
   if (row.best) {
     json["best_in_windows"] = *row.best;
     json["lru_in_windows"] = *row.lru_in_windows;
@@ -250,11 +254,15 @@ std::string watch_screen(const WatchFigures& figures, const WatchAdvice& advice)
   Columns columns;
   columns.error = figures.one_in > 1;
   columns.own = std::ranges::any_of(figures.rows, [](const auto& row) { return row.own.has_value(); });
+  columns.no_window = std::ranges::any_of(figures.rows, [](const auto& row) { return row.without_window > 0; });
+  columns.no_state = std::ranges::any_of(figures.rows, [](const auto& row) { return row.without_state > 0; });
   columns.untold = figures.canary && figures.canary->untold > 0;
   columns.windows = std::ranges::any_of(figures.rows, [](const auto& row) { return row.best.has_value(); });
   if (!figures.rows.empty()) {
     text += formatted("  %-7s %13s %14s %9s", "cache", "blocks", "hits of LRU", "share") +
             (columns.error ? "  error" : "") + (columns.own ? formatted(" %9s", "own rules") : std::string()) +
+            (columns.no_window ? formatted(" %9s", "no window") : std::string()) +
+            (columns.no_state ? formatted(" %9s", "no state") : std::string()) +
             (columns.untold ? formatted(" %11s", "with untold") : std::string()) +
             (columns.windows ? formatted(" %11s %11s", "in windows", "best there") : std::string()) + "\n";
   }
@@ -262,7 +270,9 @@ std::string watch_screen(const WatchFigures& figures, const WatchAdvice& advice)
   if (!figures.rows.empty()) text += "  " + grouped(figures.enough_blocks) + " blocks are enough for all hits\n";
   if (!figures.pool.empty()) {
     text += "  one pool for all engines:\n";
-    for (const WatchFigures::Row& row : figures.pool) text += row_text(row, {columns.error, false, false, false});
+    Columns of_pool;
+    of_pool.error = columns.error;
+    for (const WatchFigures::Row& row : figures.pool) text += row_text(row, of_pool);
   }
   if (figures.device_blocks > 0) {
     text += "device    " + grouped(figures.device_blocks) + " blocks of an engine: " + figures.device_from + "\n";

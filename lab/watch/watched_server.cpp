@@ -75,7 +75,16 @@ WatchedServer::WithHost WatchedServer::with_host(Pages host_blocks) const {
 std::optional<EngineConfig> WatchedServer::engine_of(Pages blocks) const {
   EngineConfig engine = setup_.engine;
   const bool has_kinds = !setup_.host_pools.empty() || setup_.device_pools.pools.size() > 1;
-  if (has_kinds || !engine.block_groups.groups.empty()) return std::nullopt;
+  if (has_kinds || !engine.block_groups.groups.empty()) {
+    if (engine.host_pages > 0) return std::nullopt;
+    // Of vLLM's pool, one request can't have the block that holds nothing, and the windows of the other groups.
+    const Pages pool = blocks + std::max<Pages>(engine.block_groups.blocks, engine.device_pages) - engine.device_pages;
+    for (const Pages tried : {blocks, pool, pool + 1, std::max<Pages>(2, pool) - 1}) {
+      const auto other = engine_with("tiers.device.tokens=" + std::to_string(tried * block_tokens()));
+      if (other && other->device_pages == blocks) return other;
+    }
+    return std::nullopt;
+  }
   if (blocks <= engine.device_pages) {
     engine.device_pages = blocks;
     engine.host_pages = 0;
@@ -86,9 +95,13 @@ std::optional<EngineConfig> WatchedServer::engine_of(Pages blocks) const {
     engine.host_pages = blocks;
     return engine;
   }
+  return engine_with("tiers.host.gib=" + plain_number(static_cast<double>(blocks) * block_bytes() / kGib));
+}
+
+std::optional<EngineConfig> WatchedServer::engine_with(const std::string& set) const {
   try {
     Experiment changed = experiment_;
-    changed.set("tiers.host.gib=" + plain_number(static_cast<double>(blocks) * block_bytes() / kGib), "a larger tier");
+    changed.set(set, "another size");
     return make_setup(changed).engine;
   } catch (const InputError&) {
     return std::nullopt;

@@ -45,7 +45,8 @@ class WatchedServer {
   };
   WithHost with_host(Pages host_blocks) const;
   // The engine with caches of another size: up to its present device, a device of this size and no host; above, the
-  // present device and a host tier of this size. Nothing if the engine has pools of several kinds, or can't have it.
+  // present device and a host tier of this size. Of a model with windows or states always a device of this size, and
+  // nothing if it has a host tier. Nothing if the engine can't have this size.
   std::optional<EngineConfig> engine_of(Pages blocks) const;
   // Price of the GPUs of one engine for a second; nothing if the list has no price for them.
   std::optional<double> engine_second_price() const;
@@ -54,6 +55,7 @@ class WatchedServer {
 
  private:
   explicit WatchedServer(Experiment experiment);
+  std::optional<EngineConfig> engine_with(const std::string& set) const;
   Experiment experiment_;
   Setup setup_;
 };

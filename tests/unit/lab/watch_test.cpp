@@ -113,6 +113,29 @@ TEST(Watch, TheEnginesOwnRulesAtOtherSizes) {
   }
 }
 
+// Of a model with windows a size is a device, and tokens may be there without their window.
+TEST(Watch, AModelWithWindowsAtOtherSizes) {
+  WatchArguments arguments = arguments_for(test::bundled_trace());
+  arguments.settings.interval = 600 * kNsPerSecond;
+  arguments.server.flags.vllm_flags = "";
+  arguments.server.sets = {"model.name=gemma-3-27b", "hardware.name=h100-sxm", "cache.page_tokens=512",
+                           "tiers.device.tokens=1000000"};
+  const WatchResult result = played(arguments);
+  EXPECT_NE(result.text.find("own rules no window"), std::string::npos) << result.text;
+  const Json& sizes = result.json.at("sizes");
+  const Json* larger = nullptr;
+  for (const Json& row : sizes) {
+    if (row.contains("own_rules_token_hit_ratio") && larger == nullptr &&
+        row.at("blocks").get<std::uint64_t>() > result.json.at("device_blocks").get<std::uint64_t>()) {
+      larger = &row;
+    }
+  }
+  ASSERT_NE(larger, nullptr) << result.text;
+  EXPECT_GT(larger->at("own_rules_token_hit_ratio").get<double>(),
+            result.json.at("canary").at("twin_hit_ratio").get<double>());
+  EXPECT_GT(larger->at("own_rules_without_window_ratio").get<double>(), 0);
+}
+
 TEST(Watch, WhatIsStoredWearsADrive) {
   WatchArguments arguments = arguments_for(vllm_events());
   arguments.server.experiment = test::fixture("vllm/served.toml");
