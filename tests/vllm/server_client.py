@@ -55,19 +55,20 @@ class Server:
         with urllib.request.urlopen(request, timeout=PATIENCE_S) as reply:
             return reply.read()
 
-    def ask(self, session, prompt, answer_tokens):
+    def ask(self, session, prompt, answer_tokens, **more):
+        """`more`: of the request's body."""
         reply = json.loads(self.fetch("/v1/completions", {
             "model": "m", "prompt": prompt, "max_tokens": answer_tokens, "temperature": 0, "ignore_eos": True,
-            "return_token_ids": True}))
+            "return_token_ids": True} | more))
         self.served.append({"session": session, "prompt": prompt, "answer": reply["choices"][0]["token_ids"],
                             "cached": reply["usage"]["prompt_tokens_details"]["cached_tokens"]})
 
-    def serve(self, requests):
+    def serve(self, requests, **more):
         """Serves requests of sessions(): each prompt is that of the session's request before, its answer, and new tokens."""
         history = {}
         for session, new, answer_tokens in requests:
             prompt = history.get(session, []) + new
-            self.ask(session, prompt, answer_tokens)
+            self.ask(session, prompt, answer_tokens, **more)
             history[session] = prompt + self.served[-1]["answer"]
 
     def cached_tokens(self):

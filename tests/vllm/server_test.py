@@ -67,6 +67,16 @@ class Device(Case):
         self.assertEqual(device["common"], device["stored"]["measured"] + device["removed"]["measured"], device["first_difference"])
         self.assertGreater(device["removed"]["measured"], 100, "hardly a removal: nothing was compared")
 
+        # Requests that ask for reports are all told by events, also those that store nothing.
+        before = len(server.served)
+        with server.recorded(self.folder / "reports"):
+            server.serve(server_client.sessions(seed=2, count=15, turns=4), vllm_xargs={"kv_cache_report_mode": "full"})
+        told = {folder: json.loads(subprocess.run([server_client.KVTWIN, "watch", self.folder / folder, "--json"], check=True,
+                                                  capture_output=True, text=True).stdout) for folder in ("events", "reports")}
+        # A recording has the messages from before, too.
+        self.assertEqual(told["reports"]["requests"] - told["events"]["requests"], len(server.served) - before)
+        self.assertGreater(told["reports"]["events"]["reports"], 10)
+
 
 class Tier(Case):
     def restarted(self, *flags):
