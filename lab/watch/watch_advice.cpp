@@ -52,25 +52,39 @@ double more_seconds(const WatchFigures& figures, std::uint64_t from, std::uint64
   return std::max(0.0, saved(to) - saved(from));
 }
 
+// The gain by the engine's own rules over LRU's, from `now` to a size; `before` where it is not known.
+double own_share_of_gain(const WatchFigures& figures, std::uint64_t now, std::uint64_t to, double before) {
+  constexpr double kLeastGain = 0.005, kMostShare = 1.5;
+  const auto row_of = [&](std::uint64_t size) {
+    return std::ranges::find(figures.rows, size, &WatchFigures::Row::blocks);
+  };
+  const auto present = row_of(now), larger = row_of(to);
+  if (present == figures.rows.end() || larger == figures.rows.end() || !present->own || !larger->own) return before;
+  const double lru = larger->lru.token_ratio - present->lru.token_ratio;
+  return lru < kLeastGain ? before : std::clamp((*larger->own - *present->own) / lru, 0.0, kMostShare);
+}
+
 // Returns nothing if there are too few intervals for a spread.
 std::vector<Candidate> candidates_of(const WatchFigures& figures, const WatchedServer* server, std::uint64_t now) {
   const double hours = static_cast<double>(figures.now - figures.begin) * 1e-9 / 3600;
   const std::optional<double> second_price = server == nullptr ? std::nullopt : server->engine_second_price();
   std::vector<Candidate> all;
+  double own_share = 1;
   for (const std::uint64_t multiple : kLargerSizes) {
     Candidate one;
     one.blocks = multiple * now;
     const auto gain = gain_between(figures.intervals, now, one.blocks);
     if (!gain) return {};
-    one.gain = *gain;
+    own_share = own_share_of_gain(figures, now, one.blocks, own_share);
+    one.gain = {own_share * gain->middle, own_share * gain->low, own_share * gain->high};
     // Prompts that events do not tell hit now, and no larger tier adds to them.
     if (figures.canary && figures.canary->untold > 0) {
       const auto told = static_cast<double>(figures.lookup_tokens);
       const double share = told / (told + static_cast<double>(figures.canary->untold));
-      one.gain = {share * gain->middle, share * gain->low, share * gain->high};
+      one.gain = {share * one.gain.middle, share * one.gain.low, share * one.gain.high};
     }
     if (server != nullptr && hours > 0) {
-      one.seconds = scaled(one.gain, more_seconds(figures, now, one.blocks) / hours);
+      one.seconds = scaled(one.gain, own_share * more_seconds(figures, now, one.blocks) / hours);
       one.with = server->with_host(one.blocks);
       if (second_price && one.with.per_month) {
         const double price = *one.with.per_month * static_cast<double>(figures.sources);
@@ -105,7 +119,8 @@ std::string change_sentence(const Candidate& best, const WatchFigures& figures, 
                             const std::string& currency) {
   std::string text = figures.host_blocks > 0 ? "enlarge the host tier to " : "add a host tier of ";
   if (server != nullptr) {
-    text += formatted("%.3g GiB, ", static_cast<double>(best.blocks) * server->block_bytes() / kGib);
+    const double gib = static_cast<double>(best.blocks) * server->block_bytes() / kGib;
+    text += (gib < 100 ? formatted("%.3g", gib) : grouped(static_cast<std::uint64_t>(std::llround(gib)))) + " GiB, ";
   }
   text += grouped(best.blocks) + " blocks";
   if (figures.sources > 1) text += " for each engine";

@@ -40,6 +40,7 @@ std::string row_text(const WatchFigures::Row& row, const Columns& columns) {
                      formatted(" %14s", grouped(whole(row.lru.blocks)).c_str()) +
                      formatted(" %9s", percent(row.lru.block_ratio).c_str());
   if (columns.error) line += formatted(" +-%.2f", 100 * row.lru.error);
+  if (columns.own) line += formatted(" %9s", percent(row.lru.token_ratio).c_str());
   if (columns.own) line += formatted(" %9s", row.own ? percent(*row.own).c_str() : "-");
   if (columns.no_window) line += formatted(" %9s", row.own ? percent(row.without_window).c_str() : "-");
   if (columns.no_state) line += formatted(" %9s", row.own ? percent(row.without_state).c_str() : "-");
@@ -55,7 +56,10 @@ std::string counted_text(const WatchFigures& figures) {
   if (figures.measured) {
     const WatchFigures::Measured& all = *figures.measured;
     const auto share = [&](Tokens hits) { return percent(WatchFigures::Canary::ratio(hits, all.looked_up)); };
-    const auto rate = [&](Tokens count) { return formatted("%.3g", static_cast<double>(count) / all.seconds); };
+    const auto rate = [&](Tokens count) {
+      const double per_second = static_cast<double>(count) / all.seconds;
+      return per_second < 100 ? formatted("%.3g", per_second) : grouped(whole(per_second));
+    };
     if (!figures.canary) {
       text += "measured  " + percent(all.hits()) + " of " + grouped(all.looked_up) +
               " prompt tokens hit: " + share(all.device_hits) + " on the device, " + share(all.host_hits) +
@@ -260,7 +264,8 @@ std::string watch_screen(const WatchFigures& figures, const WatchAdvice& advice)
   columns.windows = std::ranges::any_of(figures.rows, [](const auto& row) { return row.best.has_value(); });
   if (!figures.rows.empty()) {
     text += formatted("  %-7s %13s %14s %9s", "cache", "blocks", "hits of LRU", "share") +
-            (columns.error ? "  error" : "") + (columns.own ? formatted(" %9s", "own rules") : std::string()) +
+            (columns.error ? "  error" : "") +
+            (columns.own ? formatted(" %9s %9s", "tokens", "own rules") : std::string()) +
             (columns.no_window ? formatted(" %9s", "no window") : std::string()) +
             (columns.no_state ? formatted(" %9s", "no state") : std::string()) +
             (columns.untold ? formatted(" %11s", "with untold") : std::string()) +

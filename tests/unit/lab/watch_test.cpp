@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "lab/error.hpp"
@@ -639,6 +640,19 @@ TEST(WatchAdvice, ATierThatHitsAndHowSureThatIs) {
   EXPECT_LT(advice.gain.low, 0.4875);
   EXPECT_GT(advice.gain.low, 0.45);
   EXPECT_NE(advice.flags.find("--hicache-ratio 4"), std::string::npos) << advice.flags;
+}
+
+TEST(WatchAdvice, TheGainIsThatOfTheEnginesOwnRules) {
+  WatchFigures figures = figures_with(std::vector<WatchInterval>(8, interval_with(100, 10, 50)));
+  for (const auto& [blocks, lru, own] : {std::tuple{100U, 0.1, 0.1}, {200U, 0.1, 0.1}, {400U, 0.6, 0.3}}) {
+    figures.rows.emplace_back();
+    figures.rows.back().blocks = blocks;
+    figures.rows.back().lru.token_ratio = lru;
+    figures.rows.back().own = own;
+  }
+  const WatchAdvice advice = recommend(figures, nullptr);
+  EXPECT_EQ(advice.blocks, 400U);
+  EXPECT_NEAR(advice.gain.middle, 0.2, 1e-9) << "LRU's 0.5, of which the engine has 40 %";
 }
 
 TEST(WatchAdvice, ChangesNothingWithoutAGain) {
