@@ -24,10 +24,11 @@ static_assert(std::atomic<bool>::is_always_lock_free);  // a signal handler sets
 
 void request_stop(int /*signal*/) { stop_watching = true; }
 
-// No SA_RESTART: a wait ends at once.
+// No SA_RESTART: a wait ends at once. The second one of a kind ends the program, whatever it waits for.
 void stop_at_signals() {
   struct sigaction action = {};
   action.sa_handler = request_stop;
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
   for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
 }
 

@@ -609,6 +609,7 @@ class Cache {
   bool leaves_when_stored(NodeId id) const;
   void leave_host(NodeId end);
   bool queue_for_buffer(NodeId id);
+  void leave_queue(NodeId id);
   void write_from_buffer(NodeId id);
   void free_written(std::span<const SlotId> slots);
   void end_staged_load(NodeId id, bool done);

@@ -25,12 +25,22 @@ bool Scheduler::form(TimeNs step_time, Pass& pass) {
   pass.shape = ForwardShape{};
   pass.steps = 1;
   settle_loads();
+  await_writes();
   lease_expected();
   Builder builder(*this, pass);
   do {
     if (style_->compose(builder)) return true;
   } while (looks_up_again_ || retract_parked());
   return false;
+}
+
+// Notes whether writes to storage keep a request from being admitted.
+void Scheduler::await_writes() {
+  const bool any = !waiting_.empty() || !expected_.empty();
+  const Pages writing = any ? cache_.awaited_writes() : 0;
+  if ((writing > 0) == awaits_writes_) return;
+  awaits_writes_ = writing > 0;
+  sink_.event({.kind = EventKind::store_awaited, .pages = writing});
 }
 
 void Scheduler::Builder::begin(std::uint64_t decode_steps) {
@@ -59,8 +69,7 @@ bool Scheduler::Builder::chunk_fits(Tokens budget) {
 
 Tokens Scheduler::Builder::admit(Tokens budget) {
   if (s_.chunked_ != nullptr) return 0;
-  if (const Pages writing = s_.cache_.awaited_writes(); writing > 0 && !s_.waiting_.empty()) {
-    s_.sink_.event({.kind = EventKind::store_awaited, .pages = writing});
+  if (s_.awaits_writes_) {
     ++s_.held_;
     return 0;
   }

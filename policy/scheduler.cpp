@@ -99,7 +99,8 @@ void Scheduler::prefetch(Request& request, TimeNs now) {
 }
 
 void Scheduler::prefetch_for_hint(std::span<const PageKey> keys, TimeNs now) {
-  if (!prefetches() || config_.path == CachePath::direct || keys.empty()) return;
+  // A buffer keeps nothing for a request that has not come.
+  if (!prefetches() || config_.path == CachePath::direct || config_.buffers() || keys.empty()) return;
   prefetcher_.issue_for_hint(keys, cache_.match(keys), now);
 }
 

@@ -194,6 +194,7 @@ class Scheduler {
   void enter(Request& request);
   bool arriving(const Request& request) const;
   void settle_loads();
+  void await_writes();
   std::span<const PageKey> reusable(const Request& request) const;
   Pages first_chunk_end(const Request& request, Pages cached, Tokens budget) const;
   void take_over_prefix(Request& request, const PrefixMatch& match);
@@ -268,6 +269,7 @@ class Scheduler {
   std::set<std::pair<std::uint64_t, RequestId>> retries_;  // the step from which on to retry, and the request
   std::uint32_t held_ = 0;                                 // requests that the last step passed over
   bool blocked_ = false;
+  bool awaits_writes_ = false;  // no request is admitted: StorageBacklog::block
   bool looks_up_again_ = false;  // a request that could have been admitted in this step was looked up again
 };
 

@@ -127,7 +127,7 @@ void Scheduler::expect(Request& request, TimeNs now) {
 
 // Requests that this engine computes by itself have their turn, too.
 void Scheduler::lease_expected() {
-  while (!expected_.empty()) {
+  while (!expected_.empty() && !awaits_writes_) {
     Request& request = *expected_.front();
     if (!waiting_.empty() && is_older(waiting_.front(), &request)) return;
     const std::size_t runs = running_.size() + leased_.size() + (chunked_ == nullptr ? 0 : 1);

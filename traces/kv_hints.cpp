@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <optional>
 
 namespace kvtwin {
@@ -19,9 +20,10 @@ std::optional<HintKind> kind_of(std::string_view type) {
   return std::nullopt;
 }
 
-std::int64_t in_range(double milliseconds) {
-  if (!(milliseconds > 0)) return 0;
-  return static_cast<std::int64_t>(std::min(milliseconds, static_cast<double>(kMaxMilliseconds)));
+// Of a time that is given: 0 says "until unpin", and no time is rounded to that. Nothing: it is no time.
+std::optional<std::int64_t> in_range(double milliseconds) {
+  if (!(milliseconds >= 0)) return std::nullopt;
+  return static_cast<std::int64_t>(std::ceil(std::min(milliseconds, static_cast<double>(kMaxMilliseconds))));
 }
 
 struct TimeField {
@@ -44,16 +46,18 @@ std::optional<double> number_in(std::string_view text, std::string_view name) {
 
 }  // namespace
 
-void KvHints::add(std::string_view type, std::int64_t milliseconds, std::uint64_t session, std::vector<Hint>& hints) {
+void KvHints::add(std::string_view type, std::optional<std::int64_t> milliseconds, std::uint64_t session,
+                  std::vector<Hint>& hints) {
   const std::optional<HintKind> kind = kind_of(type);
-  if (!kind) {
-    const bool full = unknown_.size() >= kMaxNames && !unknown_.contains(std::string(type));
-    ++unknown_[full ? "others" : std::string(type)];
+  if (!kind || !milliseconds) {
+    const std::string name = std::string(type) + (kind ? " of a time below 0" : "");
+    const bool full = unknown_.size() >= kMaxNames && !unknown_.contains(name);
+    ++unknown_[full ? "others" : name];
   } else if (session == 0) {
     ++without_session_;
   } else {
     ++taken_;
-    hints.push_back({*kind, session, milliseconds});
+    hints.push_back({*kind, session, *milliseconds});
   }
 }
 
@@ -62,9 +66,12 @@ bool KvHints::read(const JsonValue& envelope, std::uint64_t session, std::vector
   if (envelope.get(text) == simdjson::SUCCESS) return read_text(text, session, hints);
   simdjson::dom::array actions;
   if (envelope["actions"].get(actions) != simdjson::SUCCESS) return false;
+  std::string_view type;
   for (const JsonValue action : actions) {
-    std::string_view type;
     if (action["action_type"].get(type) != simdjson::SUCCESS) return false;
+  }
+  for (const JsonValue action : actions) {
+    type = action["action_type"];
     double milliseconds = 0, number = 0;
     for (const TimeField& time : kTimes) {
       if (action["payload"][time.name].get(number) == simdjson::SUCCESS) milliseconds = number * time.milliseconds;
@@ -103,7 +110,7 @@ void KvHints::add_notes(std::vector<std::string>& notes) const {
   for (const auto& [name, count] : unknown_) {
     names += (names.empty() ? "" : ", ") + name + " (" + std::to_string(count) + ")";
   }
-  notes.push_back("trace: actions of kv_hints were passed over, because kvtwin has no hint of their type: " + names);
+  notes.push_back("trace: actions of kv_hints were passed over, because kvtwin has no such hint: " + names);
 }
 
 }  // namespace kvtwin

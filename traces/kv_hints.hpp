@@ -4,11 +4,12 @@
 // or the same as the text of a Python object, as SGLang's request log has it. Neither engine defines a type; T is one
 // of ours, with or without "kv." in front: session_end, tool_call_pending, pin, retain (a pin), unpin, demote,
 // prefetch. A pin's time is the payload's `value` or `ttl_ms` in milliseconds, or `ttl_s` in seconds; without one, it
-// is until unpin. Actions of other types are counted by their names.
+// is until unpin. Actions of other types, and with times below 0, are counted by their names.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,7 +29,8 @@ class KvHints {
  private:
   static constexpr std::size_t kMaxNames = 100;  // further unknown types count as "others"
 
-  void add(std::string_view type, std::int64_t milliseconds, std::uint64_t session, std::vector<Hint>& hints);
+  void add(std::string_view type, std::optional<std::int64_t> milliseconds, std::uint64_t session,
+           std::vector<Hint>& hints);
   bool read_text(std::string_view text, std::uint64_t session, std::vector<Hint>& hints);
 
   std::map<std::string, std::uint64_t> unknown_;

@@ -97,6 +97,7 @@ void HitBounds::handle(const Input& input) {
 }
 
 void HitBounds::decided(const Decision& decision) {
+  if (is_of_hint(decision.request)) return;
   switch (decision.kind) {
     case DecisionKind::admit: return admitted(decision.request);
     case DecisionKind::prefetch: {

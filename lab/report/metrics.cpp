@@ -135,9 +135,12 @@ void Metrics::on_event(const Event& event) {
     case EventKind::load_declined: loads.declined[name_of(event.reason)] += event.pages; break;
     case EventKind::backup_retried: backups_retried += event.pages; break;
     case EventKind::backup_awaited: ++backups_awaited; break;
-    case EventKind::store_awaited: awaits_since_.emplace(event.engine, event.time); break;
-    case EventKind::admitted:
-      if (const auto since = awaits_since_.extract(event.engine)) stores_awaited_ns += event.time - since.mapped();
+    case EventKind::store_awaited:
+      if (event.pages > 0) {
+        awaits_since_.emplace(event.engine, event.time);
+      } else if (const auto since = awaits_since_.extract(event.engine)) {
+        stores_awaited_ns += event.time - since.mapped();
+      }
       break;
     case EventKind::held: ++(event.reason == Reason::none ? holds.begun : holds.refused); break;
     case EventKind::unheld: ++holds.ended[event.reason == Reason::none ? "hint" : name_of(event.reason)]; break;

@@ -57,9 +57,11 @@ void PrefetchBounds::on_event(const Event& event) {
       break;
     }
     case EventKind::prefetch_shortened:  // other requests have brought the first pages
-      if (event.reason == Reason::duplicate) prefetches_[event.request].first += event.pages;
+      if (event.reason == Reason::duplicate && !is_of_hint(event.request))
+        prefetches_[event.request].first += event.pages;
       break;
     case EventKind::prefetch_started: {
+      if (is_of_hint(event.request)) break;
       std::vector<Piece>& pieces = prefetches_[event.request].pieces;
       under_way_[{seat_, event.operation}] = {event.request, pieces.size()};
       pieces.push_back({event.pages});

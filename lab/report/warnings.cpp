@@ -550,6 +550,15 @@ std::string storage_full(const RefusedWork& of) {
     return "The " + of.tier_name() + " tier was full, and did not take " + of.pages() +
            (of.history() == nullptr ? "" : ": " + EnoughForAll{of.setup, *of.history()}.storage(of.tier));
   }
+  const auto world = std::ranges::find(of.setup.world.storage, of.tier, &StorageTier::tier);
+  if (world != of.setup.world.storage.end() && world->drive_pages != 0) {
+    return "The memory of the " + of.tier_name() +
+           " store was full of pages that its drives still had to write, and did "
+           "not take " +
+           of.pages() +
+           ": faster drives (drive_write_bandwidth in tiers.remote.store_file), or a larger "
+           "tiers.remote.gib, take more";
+  }
   const double page = static_cast<double>(of.setup.page_bytes()) * of.setup.engine.storage_writers;
   return "The medium of the " + of.tier_name() + " tier is full: it holds " + floor_gib(kept * page) + " GiB of the " +
          storage_gib(of.setup, of.tier, capacity) + " that tiers." + of.tier_name() + " asks for, and did not take " +

@@ -10,7 +10,6 @@
 #undef CPPHTTPLIB_OPENSSL_SUPPORT
 #include <httplib.h>
 
-#include <condition_variable>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -18,29 +17,6 @@
 #endif
 
 namespace kvtwin {
-namespace {
-
-struct UrlParts {
-  HttpAddress address;
-  std::string path;
-};
-
-UrlParts parts_of(const std::string& url, const char* option) {
-  constexpr std::string_view kScheme = "http://";
-  if (!url.starts_with(kScheme)) {
-    throw InputError(std::string(option) + " " + url +
-                     ": must be http://HOST:PORT/PATH, e.g. "
-                     "http://127.0.0.1:8000/metrics");
-  }
-  const std::string rest = url.substr(kScheme.size());
-  const std::size_t slash = rest.find('/');
-  std::string host = rest.substr(0, slash);
-  if (host.rfind(':') == std::string::npos || host.ends_with(']')) host += ":80";
-  return {HttpAddress::parse(host, option), slash == std::string::npos ? "/" : rest.substr(slash)};
-}
-
-}  // namespace
-
 HttpAddress HttpAddress::parse(const std::string& text, const char* option) {
   HttpAddress address;
   const std::size_t colon = text.rfind(':');
@@ -71,15 +47,6 @@ std::string HttpAddress::text() const {
   return (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" + std::to_string(port);
 }
 
-void check_http_url(const std::string& url, const char* option) {
-  parts_of(url, option);
-#if !KVTWIN_HAVE_HTTP
-  throw InputError(std::string(option) +
-                   ": this program has no cpp-httplib, as that of the wheel; take the Debian package, or install "
-                   "libcpp-httplib-dev and build from source");
-#endif
-}
-
 #if !KVTWIN_HAVE_HTTP
 
 struct HttpServer::State {};
@@ -91,10 +58,6 @@ HttpServer::HttpServer(const HttpAddress& /*address*/, const std::string& /*toke
 HttpServer::~HttpServer() = default;
 void HttpServer::put(const std::string& /*path*/, const std::string& /*type*/, std::string /*content*/) {}
 std::string HttpServer::url() const { return {}; }
-std::optional<std::string> http_get(const std::string& /*url*/, std::string& /*why*/,
-                                    const std::function<bool()>& /*is_wanted*/, std::chrono::milliseconds /*longest*/) {
-  return std::nullopt;
-}
 
 #else
 
@@ -217,82 +180,6 @@ void HttpServer::put(const std::string& path, const std::string& type, std::stri
 }
 
 std::string HttpServer::url() const { return "http://" + state_->address.text() + "/"; }
-
-namespace {
-
-// Ends a request that takes too long, also in its header: a server may send a byte now and then.
-class Watchdog {
- public:
-  Watchdog(httplib::Client& client, const std::function<bool()>& is_wanted, std::chrono::milliseconds longest)
-      : thread_([this, &client, &is_wanted, longest] { run(client, is_wanted, longest); }) {}
-  ~Watchdog() { end(); }
-  Watchdog(const Watchdog&) = delete;
-  Watchdog& operator=(const Watchdog&) = delete;
-
-  // Ends the watch. Returns why the request was ended, or nothing.
-  const std::string& why() const {
-    end();
-    return why_;
-  }
-
- private:
-  void end() const {
-    {
-      const std::scoped_lock lock(mutex_);
-      is_done_ = true;
-    }
-    wake_.notify_all();
-    if (thread_.joinable()) thread_.join();
-  }
-  void run(httplib::Client& client, const std::function<bool()>& is_wanted, std::chrono::milliseconds longest) {
-    const auto end = std::chrono::steady_clock::now() + longest;
-    for (std::unique_lock lock(mutex_); !is_done_;) {
-      const bool is_late = std::chrono::steady_clock::now() >= end;
-      if (is_late || !is_wanted()) {
-        why_ = is_late ? "takes longer than " + std::to_string(longest.count() / 1000) + " s" : "is no longer wanted";
-        client.stop();  // again and again: it has no effect on a request that has not begun
-      }
-      wake_.wait_for(lock, std::chrono::milliseconds(100), [this] { return is_done_; });
-    }
-  }
-
-  mutable std::mutex mutex_;
-  mutable std::condition_variable wake_;
-  mutable bool is_done_ = false;
-  std::string why_;
-  mutable std::thread thread_;
-};
-
-}  // namespace
-
-std::optional<std::string> http_get(const std::string& url, std::string& why, const std::function<bool()>& is_wanted,
-                                    std::chrono::milliseconds longest) {
-  const UrlParts parts = parts_of(url, "--metrics");
-  httplib::Client client(parts.address.host, parts.address.port);
-  client.set_connection_timeout(kPatienceS, 0);
-  client.set_read_timeout(kPatienceS, 0);
-  client.set_write_timeout(kPatienceS, 0);
-  client.set_follow_location(false);
-  std::string body;
-  const Watchdog watchdog(client, is_wanted, longest);
-  const httplib::Result result = client.Get(parts.path.c_str(), [&](const char* data, std::size_t size) {
-    body.append(data, std::min(size, kMaxPageBytes + 1 - std::min(body.size(), kMaxPageBytes)));
-    return body.size() <= kMaxPageBytes;
-  });
-  if (!watchdog.why().empty()) {
-    why = watchdog.why();
-    return std::nullopt;
-  }
-  if (!result) {
-    why = body.size() > kMaxPageBytes ? "has more than 16 MiB" : httplib::to_string(result.error());
-    return std::nullopt;
-  }
-  if (result->status != 200) {
-    why = "answers " + std::to_string(result->status);
-    return std::nullopt;
-  }
-  return body;
-}
 
 #endif
 

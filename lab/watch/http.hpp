@@ -43,7 +43,7 @@ class HttpServer {
 };
 
 // Returns the text at http://HOST:PORT/PATH; nothing if it can't be had within `longest`, has more than 16 MiB, or is
-// no longer wanted; `why` then says why. Thread: `is_wanted` is called on another one.
+// no longer wanted; `why` then says why. (The look-up of a name has the system's own time limit.)
 std::optional<std::string> http_get(
     const std::string& url, std::string& why, const std::function<bool()>& is_wanted = [] { return true; },
     std::chrono::milliseconds longest = std::chrono::seconds(10));

@@ -27,6 +27,9 @@ constexpr SlotId kNoSlot = ~SlotId{0};
 // Requests are numbered 0, 1, 2 ... in order of arrival ("ordinal").
 using RequestId = std::uint64_t;
 constexpr RequestId kNoRequest = ~RequestId{0};
+// Prefetches for hints have no request, and numbers of their own from here on.
+constexpr RequestId kFirstHintRequest = RequestId{1} << 63;
+constexpr bool is_of_hint(RequestId request) { return request >= kFirstHintRequest && request != kNoRequest; }
 
 // The substrate assigns the ids 1, 2, 3 ... over all calls of submit, call_at and reduce_min. No id is used twice.
 enum class OperationId : std::uint64_t { none = 0 };

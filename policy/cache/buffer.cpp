@@ -76,6 +76,16 @@ bool Cache::queue_for_buffer(NodeId id) {
   return true;
 }
 
+// A queued node goes. What splits have cut off above it takes its place in the queue, unless it has one of its own.
+void Cache::leave_queue(NodeId id) {
+  const NodeId parent = tree_.node(id).parent;
+  const auto own = std::ranges::find(queued_, id, &QueuedCopy::node);
+  if (own == queued_.end() || parent == tree_.root() || !tree_.node(parent).queued) return;
+  if (std::ranges::find(queued_, parent, &QueuedCopy::node) != queued_.end()) return;
+  own->pages -= tree_.node(id).facts.pages;
+  own->node = parent;
+}
+
 // Loads come first: the writes take what prefetches leave of the buffer, less a tenth, but a fifth of the buffer at
 // least (SGLang's live_cap). `read_pages`: of prefetches.
 void Cache::copy_queued(Pages read_pages) {

@@ -178,6 +178,20 @@ Pages SessionHolds::unheld_pages(NodeId end, Tier tier) const {
   return pages;
 }
 
+// Returns the pages that this session's hold alone holds, and that its new path does not have.
+Pages SessionHolds::left_pages(const Session& session, Tier tier) const {
+  if (session.hold_end == NodeId::none) return 0;
+  std::vector<NodeId> path;
+  for (NodeId id = session.end; id != tree_.root(); id = tree_.node(id).parent) path.push_back(id);
+  std::ranges::sort(path);
+  Pages pages = 0;
+  for (NodeId id = session.hold_end; id != tree_.root(); id = tree_.node(id).parent) {
+    const Node& node = tree_.node(id);
+    if (node.holds == 1 && node.on(tier).resident() && !std::ranges::binary_search(path, id)) pages += node.facts.pages;
+  }
+  return pages;
+}
+
 // Holds the session's path, if the share of both tiers allows it; if not, an earlier hold stays where it is.
 void SessionHolds::hold(std::uint64_t id, Session& session) {
   if (session.end == NodeId::none || session.end == session.hold_end) return;
@@ -185,7 +199,7 @@ void SessionHolds::hold(std::uint64_t id, Session& session) {
   bool fits = true;
   for (const Tier tier : kTiersOfTree) {
     const Pages pages = unheld_pages(session.end, tier);
-    fits = fits && (pages == 0 || tree_.held_pages(tier) + pages <= max_pages(tier));
+    fits = fits && (pages == 0 || tree_.held_pages(tier) + pages - left_pages(session, tier) <= max_pages(tier));
     more += pages;
   }
   const Reason refused = fits ? Reason::none : Reason::quota;

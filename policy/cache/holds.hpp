@@ -93,6 +93,7 @@ class SessionHolds {
   void release(std::uint64_t id, Session& session, Reason reason);
   void report_held();
   Pages unheld_pages(NodeId end, Tier tier) const;
+  Pages left_pages(const Session& session, Tier tier) const;
   Pages max_pages(Tier tier) const {
     return (tier == Tier::device ? config_.device_pages : config_.host_pages) * config_.hint_share / 1024;
   }

@@ -143,6 +143,7 @@ void Cache::evict_from_device(NodeId victim, Pages pages) {
   } else {
     drop_below(victim, reason);
     if (kept == 0) {
+      if (node.queued) leave_queue(victim);
       drop_beside(victim, Tier::device);
       drop_beside(victim, Tier::host);
     }

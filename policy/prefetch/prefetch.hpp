@@ -184,7 +184,6 @@ class Prefetcher {
     TimeNs asked = 0;   // when the queue was last empty
     Tokens tokens = 0;  // tokens that have come since then
   };
-  static constexpr RequestId kFirstHintRequest = RequestId{1} << 63;  // prefetches for hints have numbers of their own
   using Prefetches = std::multimap<RequestId, Prefetch>;
   using Entry = Prefetches::iterator;
   static bool is_waited_for(const Prefetch& prefetch) {

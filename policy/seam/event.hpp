@@ -62,7 +62,7 @@ enum class EventKind : std::uint8_t {
   store_done,          // tier (L3); pages, keys
   store_retried,       // tier (L3); pages
   store_dropped,       // tier, pages, reason, keys
-  store_awaited,       // pages whose writes in flight keep requests from being admitted
+  store_awaited,       // pages whose writes in flight keep requests from being admitted; 0: no longer
   storage_fell_short,  // tier, pages, cause, duration_ns: of one operation on this rank
   prefetch_issued,     // pages requested
   prefetch_declined,   // pages, reason

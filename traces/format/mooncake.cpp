@@ -125,7 +125,9 @@ class MooncakeReader final : public FormatReader {
   simdjson::dom::parser parser_;
   unsigned seen_ = 0;  // the keys of this line, as bits of Key
   KvHints envelopes_;
-  std::vector<Hint> hints_;  // of the last line, which are still to be returned, at hints_at_
+  std::vector<Hint>
+      hints_;  // of the last line, of which next_hint_ and those behind it are still to be returned, at hints_at_
+  std::size_t next_hint_ = 0;
   TimeNs hints_at_ = 0;
   FittingSizes sizes_;
   bool begun_ = false, sorts_ = false, ended_ = false;
@@ -170,12 +172,11 @@ bool MooncakeReader::next(TraceRequest& request) {
 
 // Reads the next line.
 bool MooncakeReader::read(TraceRequest& request) {
-  if (!hints_.empty()) {
+  if (next_hint_ < hints_.size()) {
     request.clear();
     request.arrival = hints_at_;
     request.is_hint = true;
-    request.hint = hints_.front();
-    hints_.erase(hints_.begin());
+    request.hint = hints_[next_hint_++];
     return true;
   }
   std::string_view text;
@@ -210,6 +211,8 @@ void MooncakeReader::read_delay(TraceRequest& request) {
 void MooncakeReader::read_kv_hints(const JsonObject& object, const TraceRequest& request) {
   JsonValue value;
   if (object.at_key("kv_hints").get(value) != simdjson::SUCCESS || value.is_null()) return;
+  hints_.clear();
+  next_hint_ = 0;
   if (!envelopes_.read(value, request.session, hints_)) {
     lines_.fail("kv_hints", "must be an object with actions, each with an action_type");
   }

@@ -102,7 +102,8 @@ class SglangReader final : public FormatReader {
   std::uint64_t order_ = 0, never_finished_ = 0, other_lines_ = 0, prompt_tokens_ = 0, cached_tokens_ = 0;
   std::uint64_t without_envelope_ = 0, answers_without_blocks_ = 0, with_media_ = 0;
   KvHints kv_hints_;
-  std::vector<Hint> hints_;  // of the last request, which are still to be returned
+  std::vector<Hint> hints_;  // of the last request, of which next_hint_ and those behind it are still to be returned
+  std::size_t next_hint_ = 0;
   const TimeNs release_after_;
   TimeNs now_ = 0;                                          // of the latest line
   std::vector<std::unique_ptr<LoggedRequest>> heap_;        // top: the earliest
@@ -116,12 +117,11 @@ JsonValue SglangReader::required(const JsonObject& object, const char* key, cons
 }
 
 bool SglangReader::next(TraceRequest& request) {
-  if (!hints_.empty()) {
+  if (next_hint_ < hints_.size()) {
     request.clear();
     request.arrival = last_;
     request.is_hint = true;
-    request.hint = hints_.front();
-    hints_.erase(hints_.begin());
+    request.hint = hints_[next_hint_++];
     return true;
   }
   while (true) {
@@ -146,6 +146,7 @@ bool SglangReader::next(TraceRequest& request) {
     }
     std::swap(request, logged->request);
     hints_ = std::move(logged->hints);
+    next_hint_ = 0;
     emitted_ = true;
     last_ = request.arrival;
     return true;

@@ -56,6 +56,9 @@ HitBounds::Found reckon(std::vector<ListSource::Request> requests, const std::ve
   for (const RequestId request : admitted) {
     bounds.decided({DecisionKind::admit, Reason::none, request, {}, 0});
     bounds.decided({DecisionKind::evict_device, Reason::none, request, {}, 1});  // ignored
+    for (const DecisionKind kind : {DecisionKind::prefetch, DecisionKind::commit}) {
+      bounds.decided({kind, Reason::none, kFirstHintRequest + request, {}, 1});  // of no request
+    }
   }
   return bounds.reckon();
 }

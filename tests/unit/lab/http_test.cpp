@@ -112,6 +112,32 @@ TEST(HttpGet, EndsAPageThatIsNotCompleted) {
   slow.join();
 }
 
+// A server that sends something else, and never ends.
+TEST(HttpGet, TrustsNoAnswer) {
+  for (const auto& [answer, reason] :
+       {std::pair<std::string, const char*>{std::string(100'000, 'A'), "its header has more than 64 KiB"},
+        {"HTTP/1.1 " + std::string(100'000, '2'), "its header has more than 64 KiB"},
+        {"HTTP/1.1 200 OK\r\nX: " + std::string(100'000, 'x'), "its header has more than 64 KiB"},
+        {"\r\n\r\n", "is no HTTP answer"},
+        {"HTTP/1.1 404 No\r\n\r\n", "answers 404"},
+        {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "in chunks"},
+        {"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n", "has more than 16 MiB"}}) {
+    const Listening server;
+    std::thread hostile([&] {
+      const int client = server.accepted();
+      for (std::string more = answer; send(client, more.data(), more.size(), MSG_NOSIGNAL) > 0;) {
+        more.assign(100'000, 'x');
+      }
+      close(client);
+    });
+    std::string why;
+    EXPECT_EQ(http_get(server.url, why), std::nullopt);
+    EXPECT_NE(why.find(reason), std::string::npos) << why;
+    server.end();
+    hostile.join();
+  }
+}
+
 TEST(HttpServer, ReadOnlyAndForThisMachine) {
   HttpServer server({"127.0.0.1", 0}, "");
   server.put("/", "text/plain", "hello");

@@ -143,6 +143,18 @@ TEST(Holds, a_hold_follows_its_session_and_waits_for_its_first_pages) {
   EXPECT_EQ(rig.events.count(EventKind::held, Reason::none), 2U);
 }
 
+// Together with the old path, the new one would be above the share.
+TEST(Holds, a_hold_leaves_its_old_path_for_one_that_fits_alone) {
+  Rig rig(obeying(12, 0));  // six pages may be held
+  rig.ask(1, 100);
+  rig.hint(HintKind::pin, 1);
+  rig.ask(1, 200);
+  for (std::uint64_t i = 3; i < 9; ++i) rig.ask(i, 100 * i);
+  EXPECT_EQ(rig.events.count(EventKind::held, Reason::quota), 0U);
+  EXPECT_EQ(rig.ask(1, 200), kWhole);
+  EXPECT_EQ(rig.ask(2, 100), 0U);
+}
+
 TEST(Holds, what_only_an_ended_session_uses_is_evicted_first) {
   for (const std::string_view name : eviction_names()) {
     EngineConfig config = obeying(18, 0);
@@ -243,6 +255,26 @@ TEST(Holds, prefetch_brings_a_session_from_storage_to_the_host) {
   rig.ask(1, 100);
   EXPECT_EQ(rig.events.records.back().hit[Tier::host], kWhole);
   EXPECT_EQ(rig.events.count(EventKind::prefetch_issued), before) << "nothing is left to prefetch";
+}
+
+// Its host keeps nothing for a request that has not come. Slots leaked here once.
+TEST(Holds, prefetch_brings_nothing_to_a_buffer) {
+  EngineConfig config = obeying(5, 8);
+  config.storage.push_back({Tier::disk, 100, true});
+  config.host_mode = HostMode::buffer;
+  config.prefetch_min_tokens = 1;
+  config.storage_write_share = 8192;
+  Rig rig(config);
+  rig.ask(1, 100);
+  rig.ask(2, 200);
+  rig.ask(3, 300);
+  const std::uint64_t before = rig.events.count(EventKind::prefetch_issued);
+  rig.hint(HintKind::prefetch, 1);
+  rig.drain();
+  EXPECT_EQ(rig.events.count(EventKind::prefetch_issued), before);
+  EXPECT_TRUE(rig.engine.idle());
+  rig.ask(1, 100);
+  EXPECT_GT(rig.events.records.back().hit[Tier::disk], 0U);
 }
 
 TEST(Holds, equal_inputs_decide_equally_and_hints_are_decisions) {

@@ -76,6 +76,22 @@ TEST(HostBuffer, what_leaves_the_device_before_there_is_room_is_not_written) {
   expect_stored(rig, chain(2, 4));
 }
 
+// The upper part stayed in the queue for ever, and was never written.
+TEST(HostBuffer, a_split_page_is_written_if_its_lower_part_has_gone) {
+  EngineRig rig(config_of(HostMode::buffer, 11, 4));
+  serve_unwritten(rig, 0, 1);
+  serve_unwritten(rig, 1, 2);
+  rig.arrive(2, chain(2, 2), 9, 1);  // splits the document that waits
+  if (in_flight(rig, kLookUp) > 0) rig.complete_stored(kLookUp, 0);
+  rig.complete_pass();
+  serve_unwritten(rig, 3, 5);  // takes the place of the first document
+  serve_unwritten(rig, 4, 6);  // and of the lower part
+  rig.drain();
+  expect_rest(rig);
+  ASSERT_FALSE(store_of(rig).contains(chain(2, 4).back())) << "it has left the device";
+  expect_stored(rig, chain(2, 2));
+}
+
 TEST(HostBuffer, a_split_page_in_the_queue_is_written_once) {
   EngineRig rig(config_of(HostMode::buffer, 32, 4));
   serve_unwritten(rig, 0, 1);

@@ -79,9 +79,10 @@ TEST(Storage, writes_keep_requests_from_being_admitted) {
   rig.arrive(3, chain(3, 4), 17, 1);
   rig.complete_stored(kLookUp, 0);
   EXPECT_EQ(rig.events.count(EventKind::admitted), 3U);
-  EXPECT_GE(rig.events.count(EventKind::store_awaited), 1U);
+  EXPECT_EQ(rig.events.count(EventKind::store_awaited), 1U);
   rig.complete_stored(kSet, EngineRig::kAll);
   EXPECT_EQ(rig.events.count(EventKind::admitted), 4U) << "8 pages are no more than the share";
+  EXPECT_EQ(rig.events.count(EventKind::store_awaited), 2U) << "the end of the wait is told too";
   EXPECT_EQ(rig.events.page_count(EventKind::store_dropped), 0U);
   expect_rest(rig);
 }

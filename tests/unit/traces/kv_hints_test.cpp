@@ -75,6 +75,14 @@ TEST(KvHints, OfUnknownTypesAndWithoutASessionAreCounted) {
   EXPECT_NE(lost.notes.find("no session"), std::string::npos) << lost.notes << lost.error;
 }
 
+TEST(KvHints, ATimeIsRoundedUpAndNotBelowZero) {
+  const Read of = read(envelope(action("pin", R"({"ttl_ms":0.2})") + "," + action("pin", R"({"ttl_s":-3})")));
+  ASSERT_EQ(of.hints.size(), 1U) << of.error;
+  EXPECT_EQ(of.hints[0].value, 1) << "0 says: until unpin";
+  EXPECT_NE(of.notes.find("pin of a time below 0 (1)"), std::string::npos) << of.notes;
+  EXPECT_TRUE(read(envelope(action("pin", "{}") + ",{}")).hints.empty()) << "nothing of a broken envelope";
+}
+
 TEST(KvHints, WithoutTheFormOfAnEnvelopeAreRefused) {
   for (const char* text : {"5", "\"pin\"", "{}", R"({"actions":5})", R"({"actions":[{}]})", "[]"}) {
     EXPECT_NE(read(text).error.find("\"kv_hints\""), std::string::npos) << text;
