@@ -184,10 +184,18 @@ struct Watch::State {
 void Watch::State::Source::add_counted(const ServerCounters& before, const ServerCounters& after) {
   if (!before.looked_up || !after.looked_up) return;
   if (!counted_from) counted_from = before.time;
-  measured.looked_up += increase(*before.looked_up, *after.looked_up);
-  measured.device_hits += increase(before.device_hits, after.device_hits);
-  measured.host_hits += increase(before.host_hits, after.host_hits);
-  measured.storage_hits += increase(before.storage_hits, after.storage_hits);
+  // A page that counts more hits than look-ups is taken at its look-ups.
+  const Tokens looked_up = increase(*before.looked_up, *after.looked_up);
+  Tokens left = looked_up;
+  const auto part = [&left](Tokens hits) {
+    const Tokens taken = std::min(left, hits);
+    left -= taken;
+    return taken;
+  };
+  measured.looked_up += looked_up;
+  measured.device_hits += part(increase(before.device_hits, after.device_hits));
+  measured.host_hits += part(increase(before.host_hits, after.host_hits));
+  measured.storage_hits += part(increase(before.storage_hits, after.storage_hits));
   measured.requests += increase(before.requests, after.requests);
   measured.answer_tokens += increase(before.answer_tokens, after.answer_tokens);
   measured.seconds = static_cast<double>(std::max<TimeNs>(0, after.time - *counted_from)) * 1e-9;
@@ -237,9 +245,10 @@ void Watch::State::check_block_size(const Source& source) const {
 // Twins of the sizes around the present one, as many as --max-blocks allows.
 void Watch::State::make_sized_twins() {
   const std::uint64_t present = std::max(device_blocks(), host_blocks());
+  const std::uint64_t described = std::max<std::uint64_t>(server->device_blocks(), server->host_blocks());
   std::uint64_t left = settings.max_blocks / sources.size();
   for (const std::uint64_t size : row_sizes()) {
-    if (2 * size < device_blocks() || size > kMostOwnSizes * present || size > left || size == present) continue;
+    if (2 * size < device_blocks() || size > kMostOwnSizes * present || size > left || size == described) continue;
     const auto engine = server->engine_of(size);
     if (!engine) continue;
     left -= size;
@@ -557,11 +566,14 @@ void Watch::State::add_rows(WatchFigures& figures) const {
     for (std::uint64_t& size : pools) size *= sources.size();
     figures.pool = rows_of(*pool_curve, pools);
   }
+  // The twin has the sizes of the description, from which --device-blocks may differ.
+  const std::uint64_t described =
+      server == nullptr ? 0 : std::max<std::uint64_t>(server->device_blocks(), server->host_blocks());
   for (WatchFigures::Row& row : figures.rows) {
     std::uint64_t lookups = 0, best = 0, lru = 0;
     Tokens own = 0, own_hits = 0, without_window = 0, without_state = 0;
     for (const Source& source : sources) {
-      if (source.twin != nullptr && row.blocks == std::max(figures.device_blocks, figures.host_blocks)) {
+      if (source.twin != nullptr && row.blocks == described) {
         own += source.served.twin_looked_up;
         own_hits += source.served.twin_hits;
         without_window += source.served.without_window;
