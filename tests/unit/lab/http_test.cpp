@@ -123,9 +123,9 @@ TEST(HttpGet, TrustsNoAnswer) {
         {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "in chunks"},
         {"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n", "has more than 16 MiB"}}) {
     const Listening server;
-    std::thread hostile([&] {
+    std::thread hostile([&server, first = answer] {
       const int client = server.accepted();
-      for (std::string more = answer; send(client, more.data(), more.size(), MSG_NOSIGNAL) > 0;) {
+      for (std::string more = first; send(client, more.data(), more.size(), MSG_NOSIGNAL) > 0;) {
         more.assign(100'000, 'x');
       }
       close(client);
