@@ -269,7 +269,7 @@ class Scheduler {
   std::set<std::pair<std::uint64_t, RequestId>> retries_;  // the step from which on to retry, and the request
   std::uint32_t held_ = 0;                                 // requests that the last step passed over
   bool blocked_ = false;
-  bool awaits_writes_ = false;  // no request is admitted: StorageBacklog::block
+  bool awaits_writes_ = false;   // no request is admitted: StorageBacklog::block
   bool looks_up_again_ = false;  // a request that could have been admitted in this step was looked up again
 };
 
