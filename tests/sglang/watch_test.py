@@ -25,6 +25,7 @@ if Path(sys.executable).absolute() != PYTHON:
     if not PYTHON.is_file():
         sys.exit("tests/sglang/watch_test.py: there is no SGLang; run tools/engine-env sglang")
     os.execv(PYTHON, [PYTHON, *sys.argv])
+os.environ.pop("KVTWIN_PROGRAM", None)  # kvtwin refuses a variable that it does not know
 sys.path.insert(0, str(FIXTURES))
 sys.dont_write_bytecode = True
 import capture_engine
