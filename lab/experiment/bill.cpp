@@ -60,8 +60,8 @@ struct EngineGroup {
 
 std::vector<EngineGroup> engine_groups(const Setup& setup) {
   if (setup.decode == nullptr) return {{&setup, static_cast<double>(setup.machines())}};
-  return {{&setup, static_cast<double>(setup.machines())},
-          {setup.decode.get(), static_cast<double>(setup.roles.decode.engines / setup.decode->attention_dp)}};
+  const std::size_t decodes = setup.roles.decode.engines / setup.decode->attention_dp;
+  return {{&setup, static_cast<double>(setup.machines())}, {setup.decode.get(), static_cast<double>(decodes)}};
 }
 
 std::string gpu_of(const Setup& setup) { return std::filesystem::path(setup.hardware.name).stem().string(); }

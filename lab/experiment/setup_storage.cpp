@@ -49,7 +49,7 @@ std::string name_of_weights(const Experiment& e, const Setup& setup) {
   if (e.text("model.config").empty()) return setup.model.name;
   const std::filesystem::path config = e.path("model.config");
   const std::filesystem::path folder = config.has_parent_path() ? config.parent_path() : ".";
-  const std::string text = read_text_file(config, "give a config.json (JSON)");
+  std::string text = read_text_file(config, "give a config.json (JSON)");
   if (setup.engine.storage.empty()) return text;
   return text + with_key(e, "model.config", [&] { return weights_fingerprint(folder); }).value_or("");
 }

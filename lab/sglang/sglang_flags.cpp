@@ -789,10 +789,9 @@ class SglangWriter {
         if (hierarchical_) line_.line += " " + flag.name;
       } else if (flag.field == "dp_size" && setup_.attention_dp > 1) {
         write_groups();
-      } else if (flag.field.find("external_linker") != std::string::npos) {
-        continue;  // note_what_is_left() notes cache.path
-      } else if (flag.field == "attn_dp_size" || flag.field == "disaggregation_decode_enable_radix_cache") {
-        continue;  // as --dp-size; of roles
+      } else if (flag.field == "attn_dp_size" || flag.field == "disaggregation_decode_enable_radix_cache" ||
+                 flag.field.find("external_linker") != std::string::npos) {
+        continue;  // as --dp-size; of roles; note_what_is_left() notes cache.path
       } else if (flag.field == "load_balance_method") {
         if (setup_.attention_dp > 1 && e_.text("parallel.attention_route") != "round_robin") write_key(flag);
       } else if (flag.field == "hicache_ratio") {

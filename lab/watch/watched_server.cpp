@@ -80,7 +80,7 @@ std::optional<EngineConfig> WatchedServer::engine_of(Pages blocks) const {
     // Of vLLM's pool, one request can't have the block that holds nothing, and the windows of the other groups.
     const Pages pool = blocks + std::max<Pages>(engine.block_groups.blocks, engine.device_pages) - engine.device_pages;
     for (const Pages tried : {blocks, pool, pool + 1, std::max<Pages>(2, pool) - 1}) {
-      const auto other = engine_with("tiers.device.tokens=" + std::to_string(tried * block_tokens()));
+      auto other = engine_with("tiers.device.tokens=" + std::to_string(tried * block_tokens()));
       if (other && other->device_pages == blocks) return other;
     }
     return std::nullopt;
