@@ -1,5 +1,5 @@
-// A page that is served while the program works, and pages that are fetched. Only in builds with cpp-httplib; others
-// refuse with InputError.
+// A page that is served while the program works (only in builds with cpp-httplib; others refuse with InputError), and
+// pages that are fetched.
 #pragma once
 
 #include <chrono>

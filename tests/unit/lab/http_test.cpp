@@ -14,6 +14,8 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "tests/free_port.hpp"
 #endif
 
 namespace kvtwin {
@@ -62,27 +64,16 @@ int status_of(const HttpServer& server, const std::string& line, const std::stri
 // A socket that listens and answers nothing.
 class Listening {
  public:
-  Listening() : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    EXPECT_EQ(bind(socket_, reinterpret_cast<sockaddr*>(&address), size), 0);
-    EXPECT_EQ(listen(socket_, 1), 0);
-    EXPECT_EQ(getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size), 0);
-    url = "http://127.0.0.1:" + std::to_string(ntohs(address.sin_port)) + "/metrics";
-  }
-  ~Listening() { close(socket_); }
-  Listening(const Listening&) = delete;
-  Listening& operator=(const Listening&) = delete;
-  int accepted() const { return accept(socket_, nullptr, nullptr); }
+  Listening() { EXPECT_EQ(listen(port_.socket(), 1), 0); }
+  int accepted() const { return accept(port_.socket(), nullptr, nullptr); }
   // A thread in accepted() then returns.
-  void end() const { shutdown(socket_, SHUT_RDWR); }
-
-  std::string url;
+  void end() const { shutdown(port_.socket(), SHUT_RDWR); }
 
  private:
-  int socket_;
+  const test::FreePort port_;
+
+ public:
+  const std::string url = "http://127.0.0.1:" + std::to_string(port_.number()) + "/metrics";
 };
 
 TEST(HttpGet, EndsAtOnceIfThePageIsNoLongerWanted) {

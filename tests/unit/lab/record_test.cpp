@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "lab/capture/kv_events.hpp"
+#include "tests/free_port.hpp"
 #include "tests/unit/lab/bound_socket.hpp"
 #include "tests/unit/lab/kv_messages.hpp"
 #endif
@@ -228,28 +229,20 @@ TEST_F(HostileEngine, NumbersThatBeginAgainAreARestart) {
 
 // A publisher by hand, byte by byte (ZMTP 3.0).
 class RawPublisher {
+  test::FreePort port_;
+
  public:
-  RawPublisher() : listener_(socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    EXPECT_EQ(bind(listener_, reinterpret_cast<sockaddr*>(&address), size), 0);
-    EXPECT_EQ(listen(listener_, 8), 0);
-    EXPECT_EQ(getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size), 0);
-    endpoint = "tcp://127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  RawPublisher() : endpoint("tcp://127.0.0.1:" + std::to_string(port_.number())) {
+    EXPECT_EQ(listen(port_.socket(), 8), 0);
   }
-  ~RawPublisher() {
-    close(connection_);
-    close(listener_);
-  }
+  ~RawPublisher() { close(connection_); }
   RawPublisher(const RawPublisher&) = delete;
   RawPublisher& operator=(const RawPublisher&) = delete;
 
   // Accepts a connection, in the place of the one before, and waits for the subscription.
   void accept_one() {
     close(connection_);
-    connection_ = accept(listener_, nullptr, nullptr);
+    connection_ = accept(port_.socket(), nullptr, nullptr);
     std::string greeting("\xff\0\0\0\0\0\0\0\0\x7f\3\0NULL", 16);
     greeting.resize(64);
     EXPECT_TRUE(send_all(greeting));
@@ -289,7 +282,7 @@ class RawPublisher {
     return true;
   }
 
-  int listener_, connection_ = -1;
+  int connection_ = -1;
 };
 
 // Records what `engine` sends on its last connection: message 7, after which the recording ends. It ends after a minute
