@@ -64,7 +64,7 @@ std::string HttpServer::url() const { return {}; }
 namespace {
 
 constexpr int kPatienceS = 5;
-constexpr std::size_t kThreads = 4, kMinTokenCharacters = 16, kMaxPageBytes = std::size_t{16} << 20;
+constexpr std::size_t kThreads = 4, kMinTokenCharacters = 16;
 
 // Compares in a time that does not tell how many characters are right.
 bool are_equal(std::string_view a, std::string_view b) {
