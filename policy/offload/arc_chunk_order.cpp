@@ -2,15 +2,15 @@
 // remember the chunks evicted from each. A chunk that is stored again and is in B1 makes the aim of T1 larger; one in
 // B2 makes it smaller. A stored chunk enters T1 in every case.
 //
-// The aim is a sum of fractions. vLLM adds them as floating-point numbers, here they are in units of 2^-32 chunk, and a
-// sum that misses a whole number by rounding counts as this number.
+// The aim is a sum of fractions of chunks. vLLM adds them as floating-point numbers, and cuts the sum. A sum that misses a
+// whole number by rounding counts as one chunk less there, so the same IEEE operations are needed here: one division, one
+// addition or subtraction, each rounded once.
 #include <algorithm>
 #include <array>
 #include <list>
 #include <unordered_map>
 
 #include "policy/base/check.hpp"
-#include "policy/base/wide.hpp"
 #include "policy/offload/chunk_order.hpp"
 
 namespace kvtwin {
@@ -87,8 +87,6 @@ class ArcChunkOrder final : public ChunkOrder {
 
  private:
   static constexpr unsigned kOnce = 0, kOften = 1, kOnceGone = 2, kOftenGone = 3;  // T1, T2, B1, B2
-  static constexpr std::uint64_t kWhole = std::uint64_t{1} << 32;                  // the unit of aims
-  static constexpr std::uint64_t kRounding = std::uint64_t{1} << 12;               // of many sums
   using List = std::list<ChunkKey>;                                                // the least recently used one first
   struct Place {
     unsigned list = kOnce;
@@ -98,7 +96,8 @@ class ArcChunkOrder final : public ChunkOrder {
   };
 
   static bool is_here(const Place& place) { return place.list == kOnce || place.list == kOften; }
-  std::size_t whole_aim() const { return (aim_ + kRounding) / kWhole; }
+  std::size_t whole_aim() const { return static_cast<std::size_t>(aim_); }
+  double size_of(unsigned list) const { return static_cast<double>(lists_[list].size()); }
   void forget(const ChunkKey& key) {
     const auto known = places_.find(key);
     if (known == places_.end()) return;
@@ -113,21 +112,16 @@ class ArcChunkOrder final : public ChunkOrder {
   void aim_at_ghost(Place& place) {
     if (is_here(place)) return;
     const bool grows = place.list == kOnceGone;
-    const std::uint64_t here = lists_[place.list].size(), other = lists_[grows ? kOftenGone : kOnceGone].size();
-    const std::uint64_t step =
-        std::max(kWhole, static_cast<std::uint64_t>((UnsignedWide{other} * kWhole + here / 2) / here));
-    if (grows) {
-      aim_ = std::min(aim_ + step, capacity_ * kWhole);
-    } else {
-      aim_ -= std::min(aim_, step);
-    }
+    const double here = size_of(place.list), other = size_of(grows ? kOftenGone : kOnceGone);
+    const double step = std::max(1.0, other / here);
+    aim_ = grows ? std::min(aim_ + step, static_cast<double>(capacity_)) : std::max(aim_ - step, 0.0);
     move(place, place.list);
   }
 
   const std::uint64_t capacity_;
   std::array<List, 4> lists_;
   std::unordered_map<ChunkKey, Place, ChunkKeyHash> places_;  // looked up only, never iterated
-  std::uint64_t aim_ = 0;                                     // of the size of T1
+  double aim_ = 0;                                            // of the size of T1, in chunks
 };
 
 }  // namespace

@@ -60,7 +60,7 @@ TRANSCENDENTAL = r"\b(std::)?(exp2?|expm1|log(2|10|1p)?|pow|cbrt|hypot|a?(sin|co
 # (modules, pattern, rule), matched against the text without comments and strings.
 WORDS = [
     ("policy", r"\bstd::hash\b", "std::hash differs between libraries"),
-    ("policy", r"\b(float|double)\b", "a floating-point number never enters a decision"),
+    ("policy", r"\b(float|double)\b", "only policy/offload/arc_chunk_order.cpp has floating-point numbers, as the rule of vLLM that it repeats"),
     ("policy", r"\bstd::function\b", "the engine is explicit state machines"),
     ("policy", r"\bco_(await|yield|return)\b", "the engine is explicit state machines"),
     ("policy", r"\bthread_local\b|\bvolatile\b|\batomic\b", "policy is single-threaded"),

@@ -259,15 +259,10 @@ class Recording:
     def run(self):
         draws = {"begin": 12, "look_up": 26, "load": 12, "loaded": 12, "store": 20, "stored": 16, "touch": 4, "finish": 8,
                  "end_step": 14, "job": 18, "answer": 14}
-        while len(self.lines) < self.calls and not self.is_rounded():
+        while len(self.lines) < self.calls:
             CLOCK.ticks += self.rnd.choice((0, 0, 1, 1, 2, 3, 8, 60, 300))
             getattr(self, self.rnd.choices(list(draws), draws.values())[0])()
         return self.lines
-
-    def is_rounded(self):
-        """Whether a sum of ARC's fractions misses a whole number by rounding, which arc_chunk_order.cpp does not repeat."""
-        aim = getattr(self.managers.host._policy, "target_t1_size", 0)
-        return int(aim + 1e-6) != int(aim)
 
     def begin(self):
         if len(self.running) < 4:

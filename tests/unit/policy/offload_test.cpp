@@ -202,5 +202,26 @@ TEST(HostChunks, WhatIsOfferedIsNotEvictedForTheRestOfTheOffer) {
   EXPECT_EQ(host.look_up(chunk(2).key), Found::hit);
 }
 
+// ---- ARC
+
+// 11 / 10, ten times, is 10.999999999999998 in vLLM, and its aim is cut to 10.
+TEST(ArcChunkOrder, AnAimThatMissesAWholeNumberByRoundingIsCutAsInVllm) {
+  const auto order = make_chunk_order(ChunkEviction::arc, 100);
+  const auto store = [&](std::uint64_t first, std::uint64_t last) {
+    std::vector<Chunk> chunks;
+    for (std::uint64_t number = first; number <= last; ++number) chunks.push_back(chunk(number));
+    for (const Chunk& stored : chunks) order->enter(stored, 1);
+    for (const Chunk& stored : chunks) order->allow(stored.key);
+    return chunks;
+  };
+  const std::vector<Chunk> once = store(1, 10), often = store(11, 21);
+  order->touch(often);
+  ASSERT_EQ(order->evict(21, {}).value().size(), 21u);
+  order->miss(once);
+  store(31, 40);
+  order->touch(store(41, 41));
+  EXPECT_EQ(order->evict(1, {}).value().front(), chunk(31).key);
+}
+
 }  // namespace
 }  // namespace kvtwin
