@@ -3,13 +3,18 @@
 #include <algorithm>
 #include <bit>
 #include <functional>
+#include <new>
 
 #include "policy/base/check.hpp"
 
 namespace kvtwin {
 
-PagePool::PagePool(Pages capacity) : capacity_(capacity), available_(capacity), tags_(capacity, kUsed + 1) {
+PagePool::PagePool(Pages capacity)
+    : capacity_(capacity),
+      available_(capacity),
+      tags_(static_cast<SlotId*>(std::calloc(static_cast<std::size_t>(capacity) + 1, sizeof(SlotId)))) {
   KV_CHECK(capacity < kNoSlot, "a pool has a number for every slot");
+  if (tags_ == nullptr) throw std::bad_alloc();
   if (capacity > 0) add_free(0, static_cast<SlotId>(capacity));
 }
 
@@ -103,7 +108,7 @@ void PagePool::release(std::span<const SlotId> slots) {
     SlotId pages = 0;
     for (; i < slots.size() && slots[i] == first + pages; ++i, ++pages) {
       KV_CHECK(slots[i] < capacity_ && in_use(slots[i]), "a slot that is released is in use");
-      tags_[slots[i]] = kUsed + 1;
+      tags_[slots[i]] = 0;
     }
     available_ += pages;
     // Join the run with the free runs beside it, whose tags have the lengths.

@@ -1,9 +1,12 @@
 // The slots of one tier: which are free, and an allocator. The allocator prefers contiguous runs, because a run is one
-// DMA descriptor. Ownership: no memory. Cost: allocate and release O(runs touched * log(free runs)).
+// DMA descriptor. Ownership: no memory of pages. Cost: allocate and release O(runs touched * log(free runs)); 4 bytes
+// of memory for each slot up to the highest one that was ever used.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <cstdlib>
+#include <memory>
 #include <set>
 #include <span>
 #include <utility>
@@ -41,7 +44,7 @@ class PagePool {
     std::vector<SlotId> firsts;  // a heap, the lowest on top
     std::size_t free = 0;        // number of runs in the heap that are free, each counted once
   };
-  static constexpr SlotId kUsed = 0;
+  static constexpr SlotId kUsed = kNoSlot;
   static constexpr SlotId kFirstLong = 64;  // a run of fewer pages is short: one bit of has_short_ for each length
   using LongRuns = std::set<std::pair<SlotId, SlotId>>;  // (pages, first)
 
@@ -53,8 +56,13 @@ class PagePool {
 
   Pages capacity_;
   Pages available_;
-  // By slot: kUsed, or another value. At the first and the last slot of a free run: its length in pages.
-  std::vector<SlotId> tags_;
+  struct Freed {
+    void operator()(SlotId* memory) const { std::free(memory); }
+  };
+
+  // By slot: kUsed, or another value. At the first and the last slot of a free run: its length in pages. Zeroed memory
+  // of the system, which takes no room until it is written: most slots of a large tier are never used.
+  std::unique_ptr<SlotId[], Freed> tags_;
   std::array<ShortRuns, kFirstLong> short_;  // by length
   std::uint64_t has_short_ = 0;              // bit n: there is a free run of n pages
   LongRuns long_;

@@ -1,6 +1,7 @@
 #include "policy/index/page_pool.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include "tests/policy_test_support.hpp"
 
@@ -74,6 +75,23 @@ TEST(PagePool, RefusesSlotsThatAreNotInUse) {
   EXPECT_THROW(pool.release(Slots{4}), test::BrokenPromise);
   EXPECT_THROW(pool.release(Slots{8}), test::BrokenPromise);
   EXPECT_THROW(pool.release(Slots{1, 1}), test::BrokenPromise);
+}
+
+// Of a tier with states of 64 bytes, say. Memory is taken for the slots that are used, not for all.
+TEST(PagePool, ALargePoolTakesMemoryForTheSlotsThatAreUsed) {
+  const auto peak_kib = [] {
+    rusage used{};
+    getrusage(RUSAGE_SELF, &used);
+    return used.ru_maxrss;
+  };
+  const auto before = peak_kib();
+  PagePool pool(Pages{500'000'000});
+  Slots slots;
+  ASSERT_TRUE(pool.allocate(3, slots));
+  EXPECT_EQ(slots, (Slots{0, 1, 2}));
+  pool.release(slots);
+  EXPECT_EQ(pool.available(), Pages{500'000'000});
+  EXPECT_LT(peak_kib() - before, 500'000);  // KiB of 2 GB
 }
 
 }  // namespace
