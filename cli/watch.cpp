@@ -75,6 +75,13 @@ void check_options(const CLI::App& options, const WatchCommand& command, bool is
       if (given(option)) throw InputError(std::string(option) + ": " + why);
     }
   };
+  for (const CLI::Option* const option : options.get_options()) {
+    const bool may_be_empty = option->check_lname("topic");
+    const auto is_empty = [](const std::string& value) { return value.empty(); };
+    if (!may_be_empty && std::ranges::any_of(option->results(), is_empty)) {
+      throw InputError(option->get_name() + ": is empty; give a value, or leave it out");
+    }
+  }
   if (is_live) {
     refuse({"--speed"}, "is of recordings; leave it out");
     if (command.sources.empty()) {
@@ -118,7 +125,9 @@ void watch(const CLI::App& options, WatchCommand& command) {
   command.settings.interval = static_cast<TimeNs>(every_s * 1e9);
   if (!command.duration.empty()) {
     command.for_seconds = number_in(unit_named("duration_s"), command.duration, "--for");
-    if (!(command.for_seconds > 0)) throw InputError("--for " + command.duration + ": must be above 0, e.g. 10m");
+    if (!(command.for_seconds > 0) || command.for_seconds > kLongestS) {
+      throw InputError("--for " + command.duration + ": must be above 0 and at most a year, e.g. 10m");
+    }
   }
   command.metrics_every_s = number_in(unit_named("interval_s"), command.metrics_every, "--metrics-every");
   if (!command.token_file.empty()) command.token = token_in(command.token_file);

@@ -39,7 +39,7 @@ def conversations(count, turns, seed=3):
     draw = random.Random(seed)
     system = [draw.randrange(1000) for _ in range(6 * BLOCK)]
     open_ones = []
-    for number in range(count):
+    for _ in range(count):
         open_ones.append([system + [draw.randrange(1000) for _ in range(draw.randrange(20, 200))], turns])
         for _ in range(2):
             conversation = draw.choice(open_ones)
@@ -55,7 +55,9 @@ def conversations(count, turns, seed=3):
 def recorded(server, prompts, path):
     """Serves the prompts one after another, with answers of one token. Writes what the manager's events say as `kvtwin record`
     does. Returns the prompt tokens in whole blocks and, by group, the longest prefixes that were found."""
-    number_of = lambda value: "0x" + value.hex() if isinstance(value, bytes) else value
+    def number_of(value):
+        return "0x" + value.hex() if isinstance(value, bytes) else value
+
     asked, found = 0, {}
     with path.open("w") as file:
         file.write(json.dumps({"type": "header", "version": 1, "endpoint": "tcp://127.0.0.1:5557", "topic": ""}) + "\n")

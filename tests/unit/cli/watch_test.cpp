@@ -1,6 +1,7 @@
 // kvtwin watch as a user runs it.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 
 #include "tests/program.hpp"
@@ -58,6 +59,9 @@ TEST(WatchCommand, WritesThePageByItself) {
   EXPECT_TRUE(page.starts_with("<!DOCTYPE html>"));
   EXPECT_NE(page.find("const SNAPSHOT = {\"seconds\":27"), std::string::npos);
   EXPECT_EQ(run({"watch", kEvents, "--report", folder / "absent/report.html"}).exit_code, 1);
+  std::filesystem::create_directory(folder / "taken");
+  EXPECT_EQ(run({"watch", kEvents, "--report", folder / "taken"}).exit_code, 1);
+  EXPECT_FALSE(std::filesystem::exists(folder / ".taken.partial"));
 }
 
 TEST(WatchCommand, RefusesInASentence) {
@@ -76,6 +80,12 @@ TEST(WatchCommand, RefusesInASentence) {
            {"watch", kEvents, "--every", "soon"},
            {"watch", kEvents, "--for", "0"},
            {"watch", kEvents, "--for", "-1s"},
+           {"watch", kEvents, "--for", "9999999999s"},
+           {"watch", kEvents, "--for", ""},
+           {"watch", kEvents, "--report", ""},
+           {"watch", "tcp://127.0.0.1:1", "--for", "1s", "--out", ""},
+           {"watch", "tcp://127.0.0.1:1", "--for", "1s", "--serve", ""},
+           {"watch", "", "--for", "1s"},
            {"watch", kEvents, "--expect", "hits=1.5"},
            {"watch", kEvents, "--expect", "hits"},
            {"watch", kEvents, "--sample", "0"},
