@@ -5,8 +5,11 @@
 #include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <ctime>
 #include <fstream>
+#include <initializer_list>
 #include <string>
+#include <utility>
 
 #include "cli/commands.hpp"
 #include "cli/engine_options.hpp"
@@ -64,20 +67,56 @@ std::string token_in(const std::string& path) {
   return token;
 }
 
-void check_options(const WatchCommand& command, bool is_live) {
-  for (const auto& [given, option] : {std::pair{!command.replays.empty(), "--replay"},
-                                      {!command.metrics.empty(), "--metrics"},
-                                      {!command.request_logs.empty(), "--request-log"},
-                                      {!command.out.empty(), "--out"},
-                                      {!command.serve.empty(), "--serve"},
-                                      {!command.topic.empty(), "--topic"}}) {
-    if (given && !is_live) throw InputError(std::string(option) + ": needs engines that run; give tcp://HOST:PORT");
+// Refuses options that would have no effect.
+void check_options(const CLI::App& options, const WatchCommand& command, bool is_live) {
+  const auto given = [&](const std::string& option) { return options.get_option(option)->count() > 0; };
+  const auto refuse = [&](std::initializer_list<const char*> list, const char* why) {
+    for (const char* const option : list) {
+      if (given(option)) throw InputError(std::string(option) + ": " + why);
+    }
+  };
+  for (const CLI::Option* const option : options.get_options()) {
+    const bool may_be_empty = option->check_lname("topic");
+    const auto is_empty = [](const std::string& value) { return value.empty(); };
+    if (!may_be_empty && std::ranges::any_of(option->results(), is_empty)) {
+      throw InputError(option->get_name() + ": is empty; give a value, or leave it out");
+    }
   }
-  if (is_live && command.speed > 0) throw InputError("--speed: is of recordings; leave it out");
-  if (!command.token.empty() && command.serve.empty()) throw InputError("--token-file: needs --serve HOST:PORT");
+  if (is_live) {
+    refuse({"--speed"}, "is of recordings; leave it out");
+    if (command.sources.empty()) {
+      refuse({"--replay", "--topic"}, "is of KV events; give tcp://HOST:PORT of the engines, or leave it out");
+    }
+    if (command.request_logs.empty()) {
+      refuse({"--block-tokens", "--log-zone"}, "is of request logs; give --request-log, or leave it out");
+    }
+    if (command.sources.empty() && command.request_logs.empty()) {
+      refuse({"--out", "--device-blocks", "--host-blocks", "--max-blocks", "--sample", "--window", "--experiment",
+              "--set", "--from-vllm-flags", "--from-sglang-flags", "--from-sglang-server-info", "--from-server-log"},
+             "has no effect on counters alone; give tcp://HOST:PORT or --request-log, or leave it out");
+    }
+  } else {
+    refuse({"--replay", "--metrics", "--metrics-every", "--request-log", "--log-zone", "--out", "--keep-mib", "--serve",
+            "--token-file", "--topic"},
+           "needs engines that run; give tcp://HOST:PORT");
+  }
+  for (const auto& [option, needed] :
+       {std::pair{"--token-file", "--serve"}, {"--metrics-every", "--metrics"}, {"--keep-mib", "--out"}}) {
+    if (given(option) && !given(needed)) {
+      throw InputError(std::string(option) + ": needs " + needed + "; give it, or leave this out");
+    }
+  }
 }
 
-void watch(WatchCommand& command) {
+// Of this moment: a log of another time of the year may have another one.
+int machine_zone_s() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&now, &local);
+  return static_cast<int>(local.tm_gmtoff);
+}
+
+void watch(const CLI::App& options, WatchCommand& command) {
   const double every_s = number_in(unit_named("interval_s"), command.every, "--every");
   constexpr double kLongestS = 365.0 * 86'400;
   if (!(every_s >= 1e-3) || every_s > kLongestS) {
@@ -86,7 +125,9 @@ void watch(WatchCommand& command) {
   command.settings.interval = static_cast<TimeNs>(every_s * 1e9);
   if (!command.duration.empty()) {
     command.for_seconds = number_in(unit_named("duration_s"), command.duration, "--for");
-    if (!(command.for_seconds > 0)) throw InputError("--for " + command.duration + ": must be above 0, e.g. 10m");
+    if (!(command.for_seconds > 0) || command.for_seconds > kLongestS) {
+      throw InputError("--for " + command.duration + ": must be above 0 and at most a year, e.g. 10m");
+    }
   }
   command.metrics_every_s = number_in(unit_named("interval_s"), command.metrics_every, "--metrics-every");
   if (!command.token_file.empty()) command.token = token_in(command.token_file);
@@ -99,7 +140,8 @@ void watch(WatchCommand& command) {
   if (is_live && static_cast<std::size_t>(engines) != command.sources.size()) {
     throw InputError("watch: endpoints of engines and recordings are given; give one of them");
   }
-  check_options(command, is_live);
+  check_options(options, command, is_live);
+  command.machine_zone_s = machine_zone_s();
   stop_at_signals();
   Terminal terminal;
   const WatchResult result =
@@ -147,6 +189,9 @@ void add_watch(CLI::App& program) {
                    "Logs of requests that the engines write, in their order: SGLang's, or vLLM's at level DEBUG. Their "
                    "requests are exact; those of the events are not used then")
       ->delimiter(',');
+  command->add_option("--log-zone", arguments.log_zone,
+                      "Zone of dates in request logs that have none, as SGLang's: +02:00, -05:30 or Z (default: this "
+                      "machine's)");
   command->add_option("--metrics-every", arguments.metrics_every, "Time between two looks at the counters")
       ->capture_default_str();
   command->add_option("--topic", arguments.topic, "Only messages whose topic begins with this");
@@ -211,7 +256,7 @@ void add_watch(CLI::App& program) {
       ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 28))
       ->capture_default_str();
   command->add_flag("--json", arguments.json, "Print one JSON object at the end");
-  command->callback([] { watch(arguments); });
+  command->callback([command] { watch(*command, arguments); });
 }
 
 }  // namespace kvtwin

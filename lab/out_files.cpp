@@ -55,7 +55,10 @@ void write_whole(const std::filesystem::path& path, const std::string& content) 
   if (!out) throw cannot_write(path, errno);
   std::error_code error;
   std::filesystem::rename(partial, path, error);
-  if (error) throw cannot_write(path, error.value());
+  if (!error) return;
+  std::error_code ignored;
+  std::filesystem::remove(partial, ignored);
+  throw cannot_write(path, error.value());
 }
 
 }  // namespace kvtwin

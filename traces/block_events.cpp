@@ -87,6 +87,9 @@ void BlockEventLines::State::read_blocks(const JsonObject& line, BlockEvent& eve
     event.group = natural_field(lines, "group_idx", value, 1 << 20);
   }
   event.group_kind = text_of("kv_cache_spec_kind").value_or("");
+  if (line.at_key("kv_cache_spec_sliding_window").get(value) == simdjson::SUCCESS && !value.is_null()) {
+    event.group_window = natural_field(lines, "kv_cache_spec_sliding_window", value, kMaxTraceTokens);
+  }
   read_hashes(line);
   event.blocks = hashes;
   if (event.kind == BlockEvent::Kind::removed) return;

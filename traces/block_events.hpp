@@ -31,6 +31,7 @@ struct BlockEvent {
   std::string_view medium;             // "GPU" or empty: the device
   std::optional<std::uint64_t> group;  // of layers
   std::string_view group_kind;
+  Tokens group_window = 0;                // tokens of a sliding window; 0: none
   Tokens block_tokens = 0;                // stored
   std::span<const std::uint64_t> blocks;  // event_block() of each
   std::optional<std::uint64_t> parent;    // the block above the first one

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <string>
 
 namespace kvtwin {
@@ -29,7 +30,8 @@ bool take_sign(std::string_view& text, char sign) {
 
 struct Date {
   int year = 0, month = 0, day = 0, hour = 0, minute = 0, second = 0;
-  TimeNs fraction = 0, zone = 0;
+  TimeNs fraction = 0;
+  std::optional<TimeNs> zone;
 };
 
 bool take_fraction(std::string_view& text, TimeNs& fraction) {
@@ -43,8 +45,12 @@ bool take_fraction(std::string_view& text, TimeNs& fraction) {
   return digits > 0;
 }
 
-bool take_zone(std::string_view& text, TimeNs& zone) {
-  if (text.empty() || take_sign(text, 'Z')) return text.empty();
+bool take_zone(std::string_view& text, std::optional<TimeNs>& zone) {
+  if (text.empty()) return true;
+  if (take_sign(text, 'Z')) {
+    zone = 0;
+    return text.empty();
+  }
   const bool east = take_sign(text, '+');
   if (!east && !take_sign(text, '-')) return false;
   int hours = 0, minutes = 0;
@@ -172,7 +178,7 @@ void ids_field(const TraceLines& lines, std::string_view key, const JsonValue& v
   }
 }
 
-TimeNs date_field(const TraceLines& lines, std::string_view key, std::string_view text) {
+TimeNs date_field(const TraceLines& lines, std::string_view key, std::string_view text, TimeNs zone, bool* is_local) {
   Date d;
   constexpr int kFirstYear = 1971, kLastYear = 2250;  // TimeNs holds these years in every time zone
   if (!parse_date(text, d) || d.year < kFirstYear || d.year > kLastYear || d.month < 1 || d.month > 12 || d.day < 1 ||
@@ -184,7 +190,8 @@ TimeNs date_field(const TraceLines& lines, std::string_view key, std::string_vie
   for (int month = 1; month < d.month; ++month) days += days_of(d.year, month);
   days += d.day - 1;
   const TimeNs seconds = ((days * 24 + d.hour) * 60 + d.minute) * 60 + d.second;
-  return seconds * kNsPerSecond + d.fraction - d.zone;
+  if (is_local != nullptr && !d.zone) *is_local = true;
+  return seconds * kNsPerSecond + d.fraction - d.zone.value_or(zone);
 }
 
 }  // namespace kvtwin

@@ -46,7 +46,9 @@ void pass_over_unknown(const JsonObject& object, std::string_view within, std::i
                        PassedOver& passed_over);
 
 // Returns a date as ns since 1970. Form: 2023-11-16 18:15:46.6805900, or with T instead of the space, optionally
-// followed by Z or +hh:mm. Errors as above.
-TimeNs date_field(const TraceLines& lines, std::string_view key, std::string_view text);
+// followed by Z or +hh:mm. A date without these is of `zone` (east of UTC); *is_local, if not null, then becomes true.
+// Errors as above.
+TimeNs date_field(const TraceLines& lines, std::string_view key, std::string_view text, TimeNs zone = 0,
+                  bool* is_local = nullptr);
 
 }  // namespace kvtwin

@@ -10,8 +10,9 @@
 // to 6: 1 (mooncake) for any JSON object, 6 for lines that only one program writes.
 //
 // make_NAME_reader() may read lines already; `lines` outlives the reader. Errors: call lines.fail(), which throws
-// TraceError. A reader counts in passed_over_ what it does not read. TraceReader does the rest: times count from the
-// first request, a time earlier than the previous one is an error, and an answer of 0 tokens becomes 1 token.
+// TraceLineError; FormatReader::next() may be called again, and goes on with the next line. A reader counts in
+// passed_over_ what it does not read. TraceReader does the rest: times count from the first request, a time earlier
+// than the previous one is an error, and an answer of 0 tokens becomes 1 token.
 #pragma once
 
 #include <memory>
@@ -53,6 +54,8 @@ class FormatReader {
   virtual Tokens block_tokens() const = 0;
   // Returns true if the file determines block_tokens(). TraceReader then joins blocks to get options.block_tokens.
   virtual bool has_own_blocks() const { return false; }
+  // Returns true if a date so far had no zone, and was taken to be of options.zone.
+  virtual bool has_local_dates() const { return false; }
   // Appends the sentences that TraceSource::notes() returns.
   virtual void add_notes(std::vector<std::string>& /*notes*/) const {}
   // The keys and columns of the file that are not read, so far. TraceReader names them in a note.

@@ -25,14 +25,14 @@ TraceLines::TraceLines(std::string name, std::unique_ptr<ByteStream> bytes, std:
 void TraceLines::fail(std::string_view what) const { fail_at(line_, what); }
 
 void TraceLines::fail_at(std::uint64_t line, std::string_view what) const {
-  throw TraceError("trace \"" + name_ + "\", line " + std::to_string(line) + ": " + std::string(what) + ".");
+  throw TraceLineError("trace \"" + name_ + "\", line " + std::to_string(line) + ": " + std::string(what) + ".");
 }
 
 void TraceLines::fail(std::string_view key, std::string_view what) const { fail_at(line_, key, what); }
 
 void TraceLines::fail_at(std::uint64_t line, std::string_view key, std::string_view what) const {
-  throw TraceError("trace \"" + name_ + "\", line " + std::to_string(line) + ": key \"" + std::string(key) + "\" " +
-                   std::string(what) + ".");
+  throw TraceLineError("trace \"" + name_ + "\", line " + std::to_string(line) + ": key \"" + std::string(key) + "\" " +
+                       std::string(what) + ".");
 }
 
 void TraceLines::fail_whole(std::string_view what) const {
@@ -79,13 +79,19 @@ TraceLines::Result TraceLines::cut(std::string_view& line) {
     const void* const found = std::memchr(start + searched, '\n', end_ - begin_ - searched);
     if (found != nullptr) {
       const auto length = static_cast<std::size_t>(static_cast<const char*>(found) - start);
+      begin_ += length + 1;
+      searched = 0;
+      if (std::exchange(in_long_line_, false)) continue;
       if (length > max_line_) return Result::too_long;
       line = {start, length};
-      begin_ += length + 1;
       return Result::line;
     }
     searched = end_ - begin_;
-    if (searched > max_line_) return Result::too_long;
+    if (in_long_line_ || searched > max_line_) {
+      begin_ = end_;
+      searched = 0;
+      if (!std::exchange(in_long_line_, true)) return Result::too_long;
+    }
     if (!fill()) {
       if (searched == 0 || bytes_->is_silent()) return Result::end;
       line = {buffer_.data() + begin_, searched};

@@ -17,22 +17,26 @@ class TraceLines {
 
   // Stores the next line that is not blank in `text`, without the '\n'. Returns false at the end, and while the stream
   // is silent, which keeps a part of a line for later. The text is valid until the next call, and
-  // simdjson::SIMDJSON_PADDING bytes after the text are readable. Errors: TraceError.
+  // simdjson::SIMDJSON_PADDING bytes after the text are readable. Errors: TraceError; after TraceLineError, the next
+  // call returns the line behind.
   bool next(std::string_view& text);
   // Like next(), but the next call of next() returns the same line again.
   bool peek(std::string_view& text);
+  // The next call of next() returns the line behind the one that peek() has returned, if there is one.
+  void drop_peeked() { has_peeked_ = false; }
 
   std::uint64_t number() const { return line_; }  // of the last line, counted from 1
   double fraction_read() const { return bytes_->fraction_read(); }
   // After next() has returned false: true if more lines may come later.
   bool is_silent() const { return bytes_->is_silent(); }
 
+  // Throw TraceLineError.
   [[noreturn]] void fail(std::string_view what) const;
   [[noreturn]] void fail(std::string_view key, std::string_view what) const;
   // The error of an earlier line.
   [[noreturn]] void fail_at(std::uint64_t line, std::string_view key, std::string_view what) const;
   [[noreturn]] void fail_at(std::uint64_t line, std::string_view what) const;
-  // The error names the file, not a line.
+  // Throws TraceError, which names the file and not a line.
   [[noreturn]] void fail_whole(std::string_view what) const;
 
  private:
@@ -48,6 +52,7 @@ class TraceLines {
   std::uint64_t line_ = 0;
   std::string_view peeked_;
   bool has_peeked_ = false;
+  bool in_long_line_ = false;  // the rest of the line is passed over
 };
 
 }  // namespace kvtwin

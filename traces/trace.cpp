@@ -19,30 +19,36 @@ const TraceFormat& format_named(std::string_view name) {
   return *found;
 }
 
+// Returns use(line) of a line with its JSON object, if it has one. Errors: TraceLineError if it begins as an object and
+// is none.
+template <typename Use>
+auto with_first_line(const TraceLines& lines, simdjson::dom::parser& parser, std::string_view text, const Use& use) {
+  if (text[text.find_first_not_of(" \t\r")] != '{') return use(FirstLine(text, nullptr));
+  const JsonObject object = json_line(lines, parser, text);
+  return use(FirstLine(text, &object));
+}
+
 // A server's log may begin with lines of other programs. Skips them.
-const TraceFormat* format_of_log(TraceLines& lines) {
+const TraceFormat* format_of_log(TraceLines& lines, simdjson::dom::parser& parser) {
   constexpr int kMostLines = 1000, kSure = 6;
-  std::string_view text;
-  for (int i = 0; i < kMostLines && lines.peek(text); ++i) {
-    const FirstLine line(text, nullptr);
+  const auto sure_of = [](const FirstLine& line) -> const TraceFormat* {
     const auto found =
         std::ranges::find_if(trace_formats(), [&](const TraceFormat& format) { return format.matches(line) >= kSure; });
-    if (found != trace_formats().end()) return &*found;
-    lines.next(text);
+    return found == trace_formats().end() ? nullptr : &*found;
+  };
+  std::string_view text;
+  for (int i = 0; i < kMostLines; ++i) {
+    try {
+      if (!lines.peek(text)) return nullptr;
+      if (const TraceFormat* const format = with_first_line(lines, parser, text, sure_of)) return format;
+    } catch (const TraceLineError&) {  // a line of another program, too
+    }
+    lines.drop_peeked();
   }
   return nullptr;
 }
 
-// Returns the format with the largest confidence for the first line. An empty file counts as mooncake.
-const TraceFormat& format_of(TraceLines& lines, const TraceOptions& options) {
-  std::string_view text;
-  if (!lines.peek(text)) return format_named("mooncake");
-  simdjson::dom::parser parser(options.max_line_bytes + 1);
-  JsonObject object;
-  const std::uint64_t first = lines.number();
-  const bool is_object = text[text.find_first_not_of(" \t\r")] == '{';
-  if (is_object) object = json_line(lines, parser, text);
-  const FirstLine line(text, is_object ? &object : nullptr);
+const TraceFormat* best_format(const FirstLine& line) {
   const TraceFormat* best = nullptr;
   int best_confidence = 0;
   for (const TraceFormat& format : trace_formats()) {
@@ -50,8 +56,24 @@ const TraceFormat& format_of(TraceLines& lines, const TraceOptions& options) {
     if (confidence > best_confidence) best = &format;
     best_confidence = std::max(best_confidence, confidence);
   }
-  if (best != nullptr) return *best;
-  if (const TraceFormat* const format = format_of_log(lines)) return *format;
+  return best;
+}
+
+// Returns the format with the largest confidence for the first line. An empty file counts as mooncake. A broken first
+// line of a log that is being written is kept in `broken`.
+const TraceFormat& format_of(TraceLines& lines, const TraceOptions& options, std::optional<TraceLineError>& broken) {
+  std::string_view text;
+  simdjson::dom::parser parser(options.max_line_bytes + 1);
+  std::uint64_t first = 1;
+  try {
+    if (!lines.peek(text)) return format_named("mooncake");
+    first = lines.number();
+    if (const TraceFormat* const best = with_first_line(lines, parser, text, best_format)) return *best;
+  } catch (const TraceLineError& error) {
+    if (options.release_after == 0) throw;
+    broken = error;
+  }
+  if (const TraceFormat* const format = format_of_log(lines, parser)) return *format;
   lines.fail_at(
       first,
       "is no trace that kvtwin knows: a file begins with a JSON object (Mooncake, Qwen-Bailian, kv-cache-tester, "
@@ -119,7 +141,7 @@ void TraceRequest::clear() {
 struct TraceReader::State {
   State(const std::string& name, std::unique_ptr<ByteStream> bytes, const TraceOptions& options)
       : lines(name, std::move(bytes), options.max_line_bytes),
-        format(options.format == "auto" ? format_of(lines, options) : format_named(options.format)),
+        format(options.format == "auto" ? format_of(lines, options, broken) : format_named(options.format)),
         reader(format.make(lines, options)),
         is_growing(options.release_after > 0) {
     if (!reader->has_own_blocks() || options.block_tokens == 0) return;
@@ -132,6 +154,7 @@ struct TraceReader::State {
   }
 
   bool next(TraceRequest& request) {
+    if (broken) throw *std::exchange(broken, std::nullopt);
     if (!reader->next(request)) return false;
     if (!begun) first_arrival = last_arrival = request.arrival;
     begun = true;
@@ -153,6 +176,7 @@ struct TraceReader::State {
   }
 
   TraceLines lines;
+  std::optional<TraceLineError> broken;  // the first line
   const TraceFormat& format;
   std::unique_ptr<FormatReader> reader;
   const bool is_growing;
@@ -177,6 +201,7 @@ Tokens TraceReader::block_tokens() const { return state_->reader->block_tokens()
 double TraceReader::fraction_read() const { return state_->lines.fraction_read(); }
 std::string_view TraceReader::format() const { return state_->format.name; }
 TimeNs TraceReader::begin() const { return state_->first_arrival; }
+bool TraceReader::has_local_dates() const { return state_->reader->has_local_dates(); }
 std::uint64_t TraceReader::line() const { return state_->lines.number(); }
 std::uint64_t TraceReader::ignored_keys() const { return state_->reader->passed_over().total(); }
 

@@ -65,6 +65,11 @@ class ByteStream;
 class TraceError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
+// One line is wrong. TraceReader::next() may be called again, and goes on behind this line if the format is one of
+// lines; a format that is not one throws again, and TraceReader::line() is the same.
+class TraceLineError : public TraceError {
+  using TraceError::TraceError;
+};
 
 constexpr std::uint64_t kSessionZero = std::uint64_t{1} << 63;
 constexpr Tokens kMaxTraceTokens = 1'000'000'000;  // limit for the input and for the output of one request
@@ -161,7 +166,9 @@ struct TraceOptions {
   // sglang, vllm: of a log that is being written; 0: the file is complete. A request is returned at the latest when the
   // log's own times are this far behind its arrival, and one that is logged later than this has the arrival of the one
   // before it. At ByteStream::is_silent(), next() returns the requests so far and then false; it may be called again.
+  // If the first line is broken, next() throws its error first.
   TimeNs release_after = 0;
+  TimeNs zone = 0;          // sglang: east of UTC, of dates that have no zone; tells TraceReader::begin() alone
   int max_window_log = 31;  // 10 .. 31: a zstd frame may need a window of 2^max_window_log bytes
 };
 
@@ -182,6 +189,7 @@ class TraceReader final : public TraceSource {
 
   std::string_view format() const;     // the detected or given format, never "auto"
   TimeNs begin() const;                // the time of the first request or hint, as the file tells it
+  bool has_local_dates() const;        // a date had no zone so far, and was taken to be of TraceOptions::zone
   std::uint64_t line() const;          // number of the last line that was read, counted from 1
   std::uint64_t ignored_keys() const;  // number so far; notes() names them
 

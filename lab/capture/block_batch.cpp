@@ -79,6 +79,9 @@ void read_stored(const KvFields& fields, BlockEvent& event) {
   event.session = text_of(fields, kSessionField);
   event.lora = text_of(fields, kLoraNameField);
   event.group_kind = text_of(fields, kKindField).value_or("");
+  if (fields.head(kWindowField).kind != MessagePack::Kind::nil) {
+    event.group_window = natural_of(fields, kWindowField, kMaxTraceTokens);
+  }
 }
 
 }  // namespace

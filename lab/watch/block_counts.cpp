@@ -45,6 +45,11 @@ bool BlockSet::erase(std::uint64_t number) {
   return true;
 }
 
+bool BlockSet::has(std::uint64_t number) const {
+  const Place place{number == 0 ? 1 : number};
+  return !table_.at(table_.find(place.spread(), [&](const Place& at) { return at.number == place.number; })).is_empty();
+}
+
 BlockCounts::Held& BlockCounts::pool_of(const BlockEvent& event) {
   const std::uint64_t group = event.group.value_or(0);
   const std::string_view medium = event.medium.empty() ? "GPU" : event.medium.substr(0, kMaxName);

@@ -21,6 +21,7 @@ class BlockSet {
   // Return true if the set has changed.
   bool insert(std::uint64_t number);
   bool erase(std::uint64_t number);
+  bool has(std::uint64_t number) const;
   void clear();
   std::size_t size() const { return size_; }
   std::size_t memory_bytes() const { return table_.places() * sizeof(Place); }

@@ -13,12 +13,24 @@
 
 #include "lab/error.hpp"
 #include "traces/byte_stream.hpp"
+#include "traces/format.hpp"
 
 namespace kvtwin {
 namespace {
 
 constexpr std::chrono::milliseconds kBetweenLooks{50};
 constexpr TimeNs kReleaseAfter = 10 * kNsPerSecond;  // a request, by the log's times
+// Broken lines, before the first request, of a file that is no request log. The larger number leaves no request that is
+// still being sorted.
+constexpr std::uint64_t kManyBadLines = 100, kMostBadLines = 2 * kSortWindowRequests;
+
+// These formats are recognized by what only one program writes, the others by less.
+bool is_log(std::string_view format) { return format == "sglang" || format == "vllm" || format == "lmcache"; }
+
+// This is no request log.
+struct RefusedLog : TraceError {
+  using TraceError::TraceError;
+};
 
 }  // namespace
 
@@ -47,9 +59,10 @@ class GrowingLog::Stream final : public ByteStream {
         is_silent_ = false;
         return 0;
       }
-      const bool is_quiet = may_be_silent_ && Clock::now() - heard_ >= log_.silence_;
-      was_over = is_quiet ? log_.is_over() : log_.is_over_after_a_wait();  // and one more look
-      if (is_quiet && !was_over) {
+      const bool is_quiet = Clock::now() - heard_ >= log_.silence_;
+      if (is_quiet && !may_be_silent_) log_.tell_waiting(true);
+      was_over = is_quiet && may_be_silent_ ? log_.is_over() : log_.is_over_after_a_wait();  // and one more look
+      if (is_quiet && may_be_silent_ && !was_over) {
         is_silent_ = true;
         return 0;
       }
@@ -58,7 +71,10 @@ class GrowingLog::Stream final : public ByteStream {
   double fraction_read() const override { return 0; }
   bool is_silent() const override { return is_silent_; }
   // Before, the beginning of the log is waited for.
-  void let_be_silent() { may_be_silent_ = true; }
+  void let_be_silent() {
+    may_be_silent_ = true;
+    log_.tell_waiting(false);
+  }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -112,13 +128,18 @@ bool GrowingLog::is_over() {
   return is_over_;
 }
 
+void GrowingLog::tell_waiting(bool is_waiting) {
+  const std::scoped_lock lock(mutex_);
+  is_waiting_ = is_waiting;
+}
+
 void GrowingLog::tell_new_file() {
   const std::scoped_lock lock(mutex_);
   ++new_files_;
 }
 
-GrowingLog::GrowingLog(const std::string& path, Tokens block_tokens, std::chrono::milliseconds silence)
-    : block_tokens_(block_tokens), silence_(silence) {
+GrowingLog::GrowingLog(const std::string& path, Tokens block_tokens, std::chrono::milliseconds silence, TimeNs zone)
+    : block_tokens_(block_tokens), silence_(silence), zone_(zone) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) {
     throw InputError("--request-log " + path + ": can't be read: " + std::generic_category().message(errno));
@@ -145,33 +166,76 @@ void GrowingLog::end() {
 }
 
 void GrowingLog::run(const std::string& path, int file) {
-  std::string fault = "has ended";
+  std::string fault = kHasEnded;
+  bool is_refused = false;
   try {
-    TraceOptions options;
-    options.block_tokens = block_tokens_;
-    options.release_after = kReleaseAfter;
-    auto bytes = std::make_unique<Stream>(path, file, *this);
-    Stream& stream = *bytes;
-    TraceReader reader(path, std::move(bytes), options);
-    stream.let_be_silent();
-    for (TraceRequest request;;) {
-      if (!reader.next(request)) {
-        if (!stream.is_silent()) break;
-        is_over_after_a_wait();
-        continue;
-      }
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return is_dropped_ || waiting_.size() < kMaxWaiting; });
-      if (is_dropped_) break;
-      read_block_tokens_ = reader.block_tokens();
-      begin_ = reader.begin();
-      waiting_.push_back(std::move(request));
-    }
+    read_all(path, file);
+  } catch (const RefusedLog& error) {
+    fault = error.what();
+    is_refused = true;
   } catch (const std::exception& error) {
     fault = error.what();
   }
   const std::scoped_lock lock(mutex_);
   fault_ = fault;
+  is_refused_ = is_refused;
+}
+
+void GrowingLog::read_all(const std::string& path, int file) {
+  TraceOptions options;
+  options.block_tokens = block_tokens_;
+  options.release_after = kReleaseAfter;
+  options.zone = zone_;
+  auto bytes = std::make_unique<Stream>(path, file, *this);
+  Stream& stream = *bytes;
+  const auto opened = [&] {
+    try {
+      return std::make_unique<TraceReader>(path, std::move(bytes), options);
+    } catch (const TraceError& error) {
+      throw RefusedLog(error.what());
+    }
+  }();
+  TraceReader& reader = *opened;
+  stream.let_be_silent();
+  for (TraceRequest request;;) {
+    try {
+      if (!reader.next(request)) {
+        if (!stream.is_silent()) return;
+        refuse_if_all_is_bad();
+        is_over_after_a_wait();
+        continue;
+      }
+    } catch (const TraceLineError& error) {
+      count_bad(reader, error);
+      continue;
+    }
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return is_dropped_ || waiting_.size() < kMaxWaiting; });
+    if (is_dropped_) return;
+    has_request_ = true;
+    read_block_tokens_ = reader.block_tokens();
+    begin_ = reader.begin();
+    has_local_dates_ = reader.has_local_dates();
+    waiting_.push_back(std::move(request));
+  }
+}
+
+// The log is silent, so that no request is still being sorted.
+void GrowingLog::refuse_if_all_is_bad() {
+  const std::scoped_lock lock(mutex_);
+  if (!has_request_ && bad_lines_ >= kManyBadLines) throw RefusedLog(first_bad_line_);
+}
+
+// Errors: throws `error` if the reader can't pass the line over, or the file is no request log.
+void GrowingLog::count_bad(const TraceReader& reader, const TraceLineError& error) {
+  const std::scoped_lock lock(mutex_);
+  if (last_error_ == error.what()) throw error;
+  last_error_ = error.what();
+  if (bad_lines_++ == 0) {
+    first_bad_line_ = error.what();
+    if (new_files_ > 0) first_bad_line_ += " Lines are counted from the first file of this log on.";
+  }
+  if (!has_request_ && (!is_log(reader.format()) || bad_lines_ == kMostBadLines)) throw RefusedLog(first_bad_line_);
 }
 
 GrowingLog::Read GrowingLog::take() {
@@ -179,11 +243,16 @@ GrowingLog::Read GrowingLog::take() {
   Read read;
   read.block_tokens = read_block_tokens_;
   read.begin = begin_;
+  read.has_local_dates = has_local_dates_;
   read.new_files = new_files_;
   read.requests.assign(std::move_iterator(waiting_.begin()), std::move_iterator(waiting_.end()));
   waiting_.clear();
   changed_.notify_all();
+  read.bad_lines = bad_lines_;
+  read.first_bad_line = first_bad_line_;
+  read.is_waiting = is_waiting_;
   read.fault = fault_;
+  read.is_refused = is_refused_;
   return read;
 }
 

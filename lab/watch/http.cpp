@@ -1,6 +1,8 @@
 #include "lab/watch/http.hpp"
 
+#include <algorithm>
 #include <charconv>
+#include <cstdint>
 #include <string_view>
 
 #include "lab/error.hpp"
@@ -9,7 +11,13 @@
 // No encryption: the loopback, or a network that the token's holder trusts.
 #undef CPPHTTPLIB_OPENSSL_SUPPORT
 #include <httplib.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <array>
+#include <cerrno>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -50,9 +58,11 @@ std::string HttpAddress::text() const {
 #if !KVTWIN_HAVE_HTTP
 
 struct HttpServer::State {};
-HttpServer::HttpServer(const HttpAddress& /*address*/, const std::string& /*token*/) {
+HttpServer::HttpServer(const HttpAddress& /*address*/, const std::string& /*token*/,
+                       std::chrono::milliseconds /*patience*/) {
   throw InputError(
-      "--serve: this program has no cpp-httplib, as that of the wheel; take the Debian package, or install "
+      "--serve: this program has no cpp-httplib (0.11 to 0.14), as that of the wheel; take the Debian package, or "
+      "install "
       "libcpp-httplib-dev and build from source");
 }
 HttpServer::~HttpServer() = default;
@@ -63,8 +73,9 @@ std::string HttpServer::url() const { return {}; }
 
 namespace {
 
-constexpr int kPatienceS = 5;
-constexpr std::size_t kThreads = 4, kMinTokenCharacters = 16;
+constexpr std::size_t kThreads = 4, kMinTokenCharacters = 16, kMaxRequestBytes = std::size_t{64} << 10;
+constexpr int kPatiencesToRead = 6;  // for a client that takes the answer
+using Clock = std::chrono::steady_clock;
 
 // Compares in a time that does not tell how many characters are right.
 bool are_equal(std::string_view a, std::string_view b) {
@@ -84,15 +95,106 @@ bool names_loopback(const std::string& header) {
   return HttpAddress{host, 0}.is_loopback();
 }
 
+// A connection that ends at its deadlines, and at once when the server ends.
+class Connection final : public httplib::Stream {
+ public:
+  // `end`: becomes readable when the server ends. Owns `socket`.
+  Connection(int socket, int end, std::chrono::milliseconds patience)
+      : socket_(socket), end_(end), begin_(Clock::now()), patience_(patience) {}
+  ~Connection() override {
+    ::shutdown(socket_, SHUT_RDWR);
+    close(socket_);
+  }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  bool is_readable() const override { return at_ < held_ || wait_for(POLLIN, patience_); }
+  bool is_writable() const override { return wait_for(POLLOUT, kPatiencesToRead * patience_); }
+
+  ssize_t read(char* to, std::size_t size) override {
+    if (at_ == held_) {
+      if (received_ >= kMaxRequestBytes || !is_readable()) return -1;
+      const ssize_t got = recv(socket_, bytes_.data(), bytes_.size(), 0);
+      if (got <= 0) return got;
+      at_ = 0;
+      held_ = static_cast<std::size_t>(got);
+      received_ += held_;
+    }
+    const std::size_t part = std::min(size, held_ - at_);
+    std::copy_n(bytes_.begin() + static_cast<std::ptrdiff_t>(at_), part, to);
+    at_ += part;
+    return static_cast<ssize_t>(part);
+  }
+  // All of it, or -1.
+  ssize_t write(const char* from, std::size_t size) override {
+    for (std::size_t sent = 0; sent < size;) {
+      if (!is_writable()) return -1;
+      const ssize_t part = send(socket_, from + sent, size - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (part < 0 && errno != EAGAIN && errno != EINTR) return -1;
+      sent += static_cast<std::size_t>(std::max<ssize_t>(0, part));
+    }
+    return static_cast<ssize_t>(size);
+  }
+  // Of addresses nothing is made.
+  void get_remote_ip_and_port(std::string& /*ip*/, int& /*port*/) const override {}
+  void get_local_ip_and_port(std::string& /*ip*/, int& /*port*/) const override {}
+  socket_t socket() const override { return socket_; }
+
+ private:
+  bool wait_for(short events, std::chrono::milliseconds longest) const {
+    for (;;) {
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(begin_ + longest - Clock::now());
+      if (left.count() <= 0) return false;
+      std::array<pollfd, 2> waited{pollfd{socket_, events, 0}, pollfd{end_, POLLIN, 0}};
+      const int ready =
+          poll(waited.data(), waited.size(), static_cast<int>(std::min<std::int64_t>(left.count(), 1 << 30)));
+      if (ready < 0 && errno == EINTR) continue;
+      return ready > 0 && waited[1].revents == 0;
+    }
+  }
+
+  const int socket_, end_;
+  const Clock::time_point begin_;
+  const std::chrono::milliseconds patience_;
+  std::array<char, 4096> bytes_;
+  std::size_t at_ = 0, held_ = 0, received_ = 0;
+};
+
+// cpp-httplib's own connections have a time limit for each read, not for a request.
+class PatientServer final : public httplib::Server {
+ public:
+  explicit PatientServer(std::chrono::milliseconds patience) : patience_(patience), end_(eventfd(0, EFD_CLOEXEC)) {}
+  ~PatientServer() override { close(end_); }
+  PatientServer(const PatientServer&) = delete;
+  PatientServer& operator=(const PatientServer&) = delete;
+
+  void end() {
+    eventfd_write(end_, 1);
+    stop();
+  }
+
+ private:
+  bool process_and_close_socket(socket_t socket) override {
+    Connection connection(socket, end_, patience_);
+    bool is_closed = false;
+    return process_request(connection, true, is_closed, nullptr);
+  }
+
+  const std::chrono::milliseconds patience_;
+  const int end_;
+};
+
 }  // namespace
 
 struct HttpServer::State {
+  explicit State(std::chrono::milliseconds patience) : server(patience) {}
+
   struct Page {
     std::string type, content;
   };
   HttpAddress address;
   std::string token;
-  httplib::Server server;
+  PatientServer server;
   std::mutex mutex;  // of pages
   std::map<std::string, Page> pages;
   std::thread thread;
@@ -132,7 +234,8 @@ struct HttpServer::State {
   }
 };
 
-HttpServer::HttpServer(const HttpAddress& address, const std::string& token) : state_(std::make_unique<State>()) {
+HttpServer::HttpServer(const HttpAddress& address, const std::string& token, std::chrono::milliseconds patience)
+    : state_(std::make_unique<State>(patience)) {
   State& s = *state_;
   if (!address.is_loopback() && token.size() < kMinTokenCharacters) {
     throw InputError("--serve " + address.text() +
@@ -148,10 +251,6 @@ HttpServer::HttpServer(const HttpAddress& address, const std::string& token) : s
     const int yes = 1;
     setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   });
-  s.server.set_read_timeout(kPatienceS, 0);
-  s.server.set_write_timeout(kPatienceS, 0);
-  s.server.set_keep_alive_max_count(100);
-  s.server.set_keep_alive_timeout(kPatienceS);
   s.server.set_payload_max_length(1024);
   s.server.set_pre_routing_handler(
       [&s](const httplib::Request& request, httplib::Response& response) { return s.answer(request, response); });
@@ -170,7 +269,7 @@ HttpServer::~HttpServer() {
   if (state_ == nullptr || !state_->thread.joinable()) return;
   // stop() has no effect before the thread listens.
   while (!state_->server.is_running()) std::this_thread::yield();
-  state_->server.stop();
+  state_->server.end();
   state_->thread.join();
 }
 

@@ -21,14 +21,19 @@ struct HttpAddress {
   std::string text() const;
 };
 
-// Serves texts at fixed paths, read only. Threads: its own, at most 4 connections at once; a client that sends or reads
-// nothing is dropped after 5 s. A request needs the token, if there is one, as `Authorization: Bearer TOKEN` or
+// Serves texts at fixed paths, read only, one request per connection. Threads: its own, at most 4 connections at once.
+// A client is dropped whose whole request does not come within `patience` or has more than 64 KiB, or that does not
+// read the answer within six times as long. A request needs the token, if there is one, as `Authorization: Bearer
+// TOKEN` or
 // `?token=TOKEN`. On the loopback a request must name a loopback host, so that no page of another site can read it.
 class HttpServer {
  public:
+  static constexpr std::chrono::milliseconds kPatience{5'000};
+
   // Listens; port 0: any free one. Errors: InputError: the address can't be listened on, or others than this machine
   // could reach it without a token of at least 16 characters.
-  HttpServer(const HttpAddress& address, const std::string& token);
+  HttpServer(const HttpAddress& address, const std::string& token, std::chrono::milliseconds patience = kPatience);
+  // Drops all clients, whatever they do.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;

@@ -105,61 +105,56 @@ class EngineSink final : public KvMessageSink {
   TimeNs clock_offset_ = 0;
 };
 
-// Fetches the counters of all engines again and again, in a thread of its own.
+// Fetches the counters of one engine again and again, in a thread of its own: no other engine waits for this one.
 class CounterThread {
  public:
   struct Page {
-    std::size_t source = 0;
     TimeNs time = 0;
     std::string text, why;  // why: it could not be fetched
   };
 
-  CounterThread(const std::vector<std::string>& urls, double every_s) : urls_(urls), every_(every_s) {
-    if (!urls_.empty()) thread_ = std::thread([this] { run(); });
-  }
+  CounterThread(std::string url, double every_s) : url_(std::move(url)), every_(every_s), thread_([this] { run(); }) {}
   ~CounterThread() {
+    end();
+    thread_.join();
+  }
+  CounterThread(const CounterThread&) = delete;
+  CounterThread& operator=(const CounterThread&) = delete;
+
+  // Fetches no more, and does not wait for what is being fetched.
+  void end() {
     {
       const std::scoped_lock lock(mutex_);
       is_over_ = true;
     }
     wake_.notify_all();
-    if (thread_.joinable()) thread_.join();
   }
-  CounterThread(const CounterThread&) = delete;
-  CounterThread& operator=(const CounterThread&) = delete;
-
-  // The newest page of each engine.
-  std::map<std::size_t, Page> take() {
+  // The newest page since the last call.
+  std::optional<Page> take() {
     const std::scoped_lock lock(mutex_);
-    return std::exchange(pages_, {});
+    return std::exchange(page_, std::nullopt);
   }
 
  private:
   void run() {
     for (std::unique_lock lock(mutex_); !is_over_;) {
       lock.unlock();
-      std::vector<Page> fetched;
-      for (std::size_t i = 0; i < urls_.size(); ++i) {
-        if (urls_[i].empty() || is_over_) continue;
-        Page page;
-        page.source = i;
-        if (auto text = http_get(urls_[i], page.why, [this] { return !is_over_; })) page.text = std::move(*text);
-        page.time = wall_time();
-        fetched.push_back(std::move(page));
-      }
+      Page page;
+      if (auto text = http_get(url_, page.why, [this] { return !is_over_; })) page.text = std::move(*text);
+      page.time = wall_time();
       lock.lock();
-      for (Page& page : fetched) pages_[page.source] = std::move(page);
+      page_ = std::move(page);
       wake_.wait_for(lock, std::chrono::duration<double>(every_), [this] { return is_over_.load(); });
     }
   }
 
-  const std::vector<std::string> urls_;
+  const std::string url_;
   const double every_;
   std::mutex mutex_;
   std::condition_variable wake_;
   std::atomic<bool> is_over_ = false;
-  std::map<std::size_t, Page> pages_;  // by engine
-  std::thread thread_;
+  std::optional<Page> page_;
+  std::thread thread_;  // the last one: it uses all others
 };
 
 double cpu_seconds() {
@@ -167,6 +162,11 @@ double cpu_seconds() {
   getrusage(RUSAGE_SELF, &used);
   return static_cast<double>(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
          1e-6 * static_cast<double>(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
+}
+
+std::string zone_text(int seconds) {
+  const int minutes = std::abs(seconds) / 60;
+  return formatted("%c%02d:%02d", seconds < 0 ? '-' : '+', minutes / 60, minutes % 60);
 }
 
 // Names of the engines. Without endpoints, their logs or counters are watched alone.
@@ -183,6 +183,9 @@ void check_lists(const WatchArguments& arguments) {
     if (list->empty() || list->size() == engines) continue;
     throw InputError(std::string(option) + ": " + std::to_string(list->size()) + " are given for " +
                      std::to_string(engines) + " engines; give one for each, in their order");
+  }
+  if (arguments.sources.empty() && !arguments.replays.empty()) {
+    throw InputError("--replay: is of KV events; give tcp://HOST:PORT of the engines, or leave it out");
   }
   for (const std::string& url : arguments.metrics) check_http_url(url, "--metrics");
   if (!(arguments.metrics_every_s > 0)) throw InputError("--metrics-every: must be above 0, e.g. 5s");
@@ -211,14 +214,26 @@ class LiveWatch {
         session_.watch().expect_counters_alone(i);
       }
     }
+    const int zone_s = arguments.log_zone.empty() ? arguments.machine_zone_s : parse_zone(arguments.log_zone);
+    log_zone_ =
+        zone_text(zone_s) + (arguments.log_zone.empty() ? " (this machine's; else give --log-zone)" : " (--log-zone)");
     Tokens block_tokens = arguments.block_tokens;
     if (block_tokens == 0 && server_ != nullptr) block_tokens = server_->block_tokens();
     for (std::size_t i = 0; i < arguments.request_logs.size(); ++i) {
       session_.watch().expect_requests(i);
-      logs_.push_back(std::make_unique<GrowingLog>(arguments.request_logs[i], block_tokens));
+      logs_.push_back(std::make_unique<GrowingLog>(arguments.request_logs[i], block_tokens, GrowingLog::kSilence,
+                                                   TimeNs{zone_s} * kNsPerSecond));
     }
-    counters_ = std::make_unique<CounterThread>(arguments.metrics, arguments.metrics_every_s);
+    for (const std::string& url : arguments.metrics) {
+      counters_.push_back(std::make_unique<CounterThread>(url, arguments.metrics_every_s));
+    }
   }
+
+  ~LiveWatch() {
+    for (const auto& one : counters_) one->end();  // all at once
+  }
+  LiveWatch(const LiveWatch&) = delete;
+  LiveWatch& operator=(const LiveWatch&) = delete;
 
   WatchResult run() {
     listener_.begin("watching " + std::to_string(sinks_.size()) + (sinks_.size() == 1 ? " engine" : " engines") +
@@ -290,9 +305,11 @@ class LiveWatch {
     settings.topic = arguments_.topic;
     settings.max_message_mib = arguments_.max_message_mib;
     settings.max_queue_mib = arguments_.max_queue_mib;
-    // Tracked blocks with those of the engines (twice for the shared pool), windows and twins.
+    // Tracked blocks with those of the engines (twice for the shared pool) and of groups of layers, windows, and twins:
+    // those of other sizes have as many blocks together as are tracked.
+    const std::uint64_t block_bytes = server_ == nullptr ? 500 : 800;
     const std::uint64_t twin_blocks = server_ == nullptr ? 0 : server_->device_blocks() + server_->host_blocks();
-    settings.own_mib = ((arguments_.settings.max_blocks * 400 +
+    settings.own_mib = ((arguments_.settings.max_blocks * block_bytes +
                          arguments_.sources.size() * (arguments_.settings.window_blocks * 80 + twin_blocks * 400)) >>
                         20) +
                        256;
@@ -342,9 +359,16 @@ class LiveWatch {
         const TimeNs now = wall_time();
         log_begin_[i] = std::abs(now - read.begin) < kDay ? read.begin : now;
       }
+      if (read.has_local_dates) session_.watch().tell_log_zone(log_zone_);
       for (TraceRequest request : read.requests) {
         request.arrival += log_begin_[i];
         session_.watch().take(i, request, read.block_tokens);
+      }
+      session_.watch().count_bad_lines(read.bad_lines - log_bad_lines_[i], read.first_bad_line);
+      log_bad_lines_[i] = read.bad_lines;
+      if (read.is_waiting && !std::exchange(waiting_told_, true)) {
+        listener_.tell("--request-log " + arguments_.request_logs[i] +
+                       ": no line so far is one of SGLang's or vLLM's request logs; it is waited for");
       }
       if (read.new_files > 0 && !std::exchange(new_log_told_, true)) {
         listener_.tell("--request-log " + arguments_.request_logs[i] +
@@ -352,7 +376,14 @@ class LiveWatch {
       }
       any |= !read.requests.empty();
       all_ended &= !read.fault.empty();
-      if (!read.fault.empty() && !is_over() && !log_told_[i]) {
+      // At the end, the figures of other sources are worth more than this.
+      if (read.is_refused && (!is_over() || session_.watch().figures().requests == 0)) {
+        throw InputError("--request-log needs a log of requests, SGLang's or vLLM's at level DEBUG: " + read.fault);
+      }
+      log_has_requests_[i] = log_has_requests_[i] || !read.requests.empty();
+      // At the end of the watch, a log has ended anyway.
+      const bool is_news = !is_over() || (!log_has_requests_[i] && read.fault != GrowingLog::kHasEnded);
+      if (!read.fault.empty() && is_news && !log_told_[i]) {
         listener_.tell("--request-log " + arguments_.request_logs[i] + ": no more requests are read: " + read.fault);
         log_told_[i] = true;
       }
@@ -362,25 +393,32 @@ class LiveWatch {
     return all_ended && !any;
   }
 
+  // The newest counters, in the order of the engines.
+  void take_counters() {
+    for (std::size_t i = 0; i < counters_.size(); ++i) {
+      const std::optional<CounterThread::Page> page = counters_[i]->take();
+      if (!page) continue;
+      if (!page->why.empty()) {
+        session_.watch().count_unreachable(i, page->why);
+        if (unreachable_[i]++ == 0) {
+          listener_.tell("--metrics " + arguments_.metrics[i] + ": " + page->why + "; it is tried again");
+        }
+        continue;
+      }
+      const ServerCounters counters = parse_server_counters(page->text, page->time + sinks_[i]->clock_offset());
+      if (!counters.looked_up && !std::exchange(no_counters_told_, true)) {
+        listener_.tell("--metrics " + arguments_.metrics[i] +
+                       ": has no counter of prompt tokens of vLLM or SGLang; look whether the server counts "
+                       "(SGLang: --enable-metrics)");
+      }
+      session_.watch().take(i, counters);
+    }
+  }
+
   // What happens once per second.
   void look_around() {
     if (!is_over() && !logs_.empty()) take_requests();
-    for (const auto& [source, page] : counters_->take()) {
-      const TimeNs time = page.time + sinks_[source]->clock_offset();
-      if (page.why.empty()) {
-        const ServerCounters counters = parse_server_counters(page.text, time);
-        if (!counters.looked_up && !std::exchange(no_counters_told_, true)) {
-          listener_.tell("--metrics " + arguments_.metrics[source] +
-                         ": has no counter of prompt tokens of vLLM or SGLang; look whether the server counts "
-                         "(SGLang: --enable-metrics)");
-        }
-        session_.watch().take(source, counters);
-        continue;
-      }
-      if (unreachable_++ == 0) {
-        listener_.tell("--metrics " + arguments_.metrics[source] + ": " + page.why + "; it is tried again");
-      }
-    }
+    take_counters();
     const TimeNs now = wall_time();
     TimeNs offset = 0;
     for (std::size_t i = 0; i < sinks_.size(); ++i) {
@@ -423,7 +461,11 @@ class LiveWatch {
                        ": keys that are not read were passed over: " + passed.text());
       }
     }
-    if (unreachable_ > 0) listener_.tell("watch: counters could not be fetched " + grouped(unreachable_) + " times");
+    for (std::size_t i = 0; i < unreachable_.size(); ++i) {
+      if (unreachable_[i] == 0) continue;
+      listener_.tell("--metrics " + arguments_.metrics[i] + ": could not be fetched " + grouped(unreachable_[i]) +
+                     (unreachable_[i] == 1 ? " time" : " times"));
+    }
   }
 
   const WatchArguments& arguments_;
@@ -437,12 +479,15 @@ class LiveWatch {
   std::vector<std::unique_ptr<EngineSink> > sinks_;
   std::vector<std::unique_ptr<KvSubscription> > subscriptions_;
   std::vector<std::unique_ptr<GrowingLog> > logs_;
+  std::string log_zone_;
   std::vector<TimeNs> log_begin_ = std::vector<TimeNs>(arguments_.request_logs.size());
+  std::vector<std::uint64_t> log_bad_lines_ = std::vector<std::uint64_t>(arguments_.request_logs.size());
   std::vector<bool> log_told_ = std::vector<bool>(arguments_.request_logs.size());
-  std::unique_ptr<CounterThread> counters_;
+  std::vector<bool> log_has_requests_ = log_told_;
+  std::vector<std::unique_ptr<CounterThread> > counters_;
   std::size_t next_wait_ = 0;
-  std::uint64_t unreachable_ = 0;
-  bool no_counters_told_ = false, new_log_told_ = false;
+  std::vector<std::uint64_t> unreachable_ = std::vector<std::uint64_t>(arguments_.metrics.size());
+  bool no_counters_told_ = false, new_log_told_ = false, waiting_told_ = false;
   const Clock::time_point begin_ = Clock::now();
   const double cpu_before_ = cpu_seconds();
 };

@@ -64,6 +64,11 @@ WatchResult play_recordings(const WatchArguments& arguments, const std::atomic<b
       recordings.push_back(open_recording(engine.string(), block_tokens));
     }
   }
+  const auto is_told = [](const auto& one) { return one->has_own_block_size(); };
+  if (arguments.block_tokens != 0 && std::ranges::all_of(recordings, is_told)) {
+    throw InputError("--block-tokens: " + arguments.sources.front() +
+                     " says itself how many tokens a block has; leave it out");
+  }
   WatchArguments of_recordings = arguments;
   of_recordings.settings.one_block_size = true;
   WatchSession session(of_recordings, names, server.get(), output, listener);

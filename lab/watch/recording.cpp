@@ -95,6 +95,7 @@ class RecordedRequests final : public WatchedRecording {
     has_request_ = false;
     deliver_from(path_, reader_->line(), [&] { watch.take(source, request_, reader_->block_tokens()); });
   }
+  bool has_own_block_size() const override { return !files_.empty(); }
   void deliver_kept(Watch& watch, std::size_t source) override {
     has_request_ = false;
     watch.take_kept(source, request_, reader_->block_tokens());

@@ -19,6 +19,8 @@ class WatchedRecording {
   virtual void deliver(Watch& watch, std::size_t source) = 0;
   // The same, for a request of an earlier watch: Watch::take_kept().
   virtual void deliver_kept(Watch& watch, std::size_t source) { deliver(watch, source); }
+  // It says how many tokens a block has, whatever open_recording() was given.
+  virtual bool has_own_block_size() const { return true; }
 };
 
 // Opens a folder of `kvtwin record`, a folder of one engine in --out, or a trace. `block_tokens`: of a trace whose

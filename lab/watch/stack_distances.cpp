@@ -126,6 +126,12 @@ void StackDistances::make_slots() {
   for (std::uint32_t slot = 0; slot < live; ++slot) take(slot);
 }
 
+std::uint64_t StackDistances::distance(std::uint64_t key) const {
+  if (!is_sampled(key)) return kNotSampled;
+  const std::uint32_t block = find(key);
+  return block == kNone ? kNew : rank(slots_[block]) * one_in_;
+}
+
 void StackDistances::visit(std::span<const std::uint64_t> keys, std::vector<std::uint64_t>& distances) {
   distances.assign(keys.size(), kNotSampled);
   path_.clear();

@@ -40,6 +40,8 @@ class StackDistances {
   // block. Fills `distances`: for each block the size of the smallest cache that hits it, in blocks, or a constant
   // above.
   void visit(std::span<const std::uint64_t> keys, std::vector<std::uint64_t>& distances);
+  // The distance of a block, which stays where it is.
+  std::uint64_t distance(std::uint64_t key) const;
 
   std::size_t blocks() const { return keys_.size() - free_.size(); }  // kept
   std::size_t max_blocks() const { return max_blocks_; }

@@ -19,10 +19,13 @@
 
 #include "lab/error.hpp"
 #include "lab/watch/block_counts.hpp"
+#include "lab/watch/canary.hpp"
 #include "lab/watch/hit_curve.hpp"
+#include "lab/watch/pool_curves.hpp"
+#include "lab/watch/prefix_table.hpp"
 #include "lab/watch/server_counters.hpp"
+#include "lab/watch/watch_intervals.hpp"
 #include "lab/watch/watched_server.hpp"
-#include "lab/watch/window_optimum.hpp"
 #include "policy/base/types.hpp"
 #include "traces/block_events.hpp"
 #include "traces/trace.hpp"
@@ -47,21 +50,6 @@ class OtherBlockSize : public InputError {
   using InputError::InputError;
 };
 
-// What happened in an interval.
-struct WatchInterval {
-  TimeNs begin = 0, length = 0;
-  std::uint64_t requests = 0, lookup_blocks = 0, sampled = 0;
-  std::uint64_t one_in = 1;  // of the sample
-  Tokens lookup_tokens = 0;
-  std::vector<std::uint32_t> hits;  // sampled look-ups by size_step() of their distance
-  Tokens twin_looked_up = 0, twin_hits = 0;
-  Tokens measured_looked_up = 0, measured_hits = 0;
-  std::uint64_t stored_blocks = 0, removed_blocks = 0;
-
-  // Blocks that a cache of this size hits, of lookup_blocks.
-  double hit_blocks(std::uint64_t size) const;
-};
-
 struct WatchFigures {
   TimeNs begin = 0, now = 0;
   std::size_t sources = 0;
@@ -73,10 +61,17 @@ struct WatchFigures {
   std::uint64_t device_blocks = 0, host_blocks = 0;  // of an engine; 0: not known, or no host tier
   std::string device_from;                           // how the size is known
 
+  // The largest size whose hits are known: larger ones may hit more than the figures say, because an engine's blocks
+  // beyond its share of max_blocks were forgotten.
+  static constexpr std::uint64_t kEverySize = ~std::uint64_t{0};
+  std::uint64_t known_blocks = kEverySize;
+  bool knows(std::uint64_t blocks) const { return blocks <= known_blocks; }
+
   struct Row {
     std::uint64_t blocks = 0;
     std::string name;
     HitCurve::Hits lru;
+    bool is_least = false;                       // LRU's hits may be more, and those with the untold
     std::optional<double> best, lru_in_windows;  // ratios of blocks
     // Of tokens, by the engine's own rules: hits, and tokens that are there and of no use, as a window or a state
     // lacks.
@@ -90,26 +85,9 @@ struct WatchFigures {
   std::vector<Row> curve;  // the same, fine
   std::vector<Row> pool;   // one cache for all engines; empty for one engine
   std::uint64_t windows = 0;
-  std::uint64_t enough_blocks = 0;  // more hit no more
+  std::uint64_t enough_blocks = 0;  // more hit no more; at least so many if known_blocks is below kEverySize
   double prefill_seconds = 0;       // without a hit; 0 without a description
 
-  // Tokens, over the intervals in which both are known.
-  struct Canary {
-    Tokens measured_looked_up = 0, measured_hits = 0, device_hits = 0, host_hits = 0;
-    Tokens twin_looked_up = 0, twin_hits = 0;
-    Tokens without_window = 0, without_state = 0;  // the twin's, which are there and of no use
-    bool by_engine_rules = false;                  // else LRU at the present size
-    std::string parted;                            // where the two part; empty: nowhere
-
-    double measured() const { return ratio(measured_hits, measured_looked_up); }
-    double twin() const { return ratio(twin_hits, twin_looked_up); }
-    // Prompt tokens that were measured and that no inferred request has. 0 if the requests are exact.
-    Tokens untold = 0;
-    double twin_with_untold() const { return ratio(twin_hits + untold, twin_looked_up + untold); }
-    static double ratio(Tokens part, Tokens whole) {
-      return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
-    }
-  };
   // What the servers counted since the watch first saw their counters.
   struct Measured {
     Tokens looked_up = 0, device_hits = 0, host_hits = 0, storage_hits = 0, answer_tokens = 0;
@@ -120,6 +98,7 @@ struct WatchFigures {
   };
   std::optional<Measured> measured;
   bool counters_alone = false;  // there are neither events nor requests
+  bool has_counters = false;    // a page with a counter of prompt tokens has come
   std::optional<Canary> canary;
   std::optional<Canary> twin;  // the engine's rules, without counters
   std::vector<WatchInterval> intervals;
@@ -129,19 +108,25 @@ struct WatchFigures {
     std::vector<BlockCounts::Pool> pools;
   };
   std::vector<SourcePools> pools;
+  // Of groups of layers with windows or states, if the events name groups; with requests that are inferred from them.
+  struct SourceCurves {
+    std::string source;
+    std::vector<PoolCurves::Curve> curves;
+  };
+  std::vector<SourceCurves> pool_curves;
   // A tier below the device that takes every stored block: bytes per day, and the life of one drive; with a
   // description.
   std::optional<double> written_per_day, drive_years;
   std::uint64_t events = 0, stored_blocks = 0, lost_messages = 0, bad = 0, restarts = 0, forgotten = 0;
   std::uint64_t below_unknown = 0, reports = 0;
   std::string first_problem;
+  std::uint64_t bad_lines = 0;    // of request logs
+  std::string first_bad_line;     // file, line and what is wrong
+  std::uint64_t unreachable = 0;  // times that counters could not be fetched
+  std::string first_unreachable;  // whose, and why
+  std::string log_zone;  // of request logs whose dates have none: as +02:00 and from where; empty: there are none
 
-  // Prefixes that many requests begin with, and that LRU at the present size has lost in between.
-  struct Prefix {
-    std::uint64_t key = 0;  // of the first block
-    std::uint64_t requests = 0, blocks = 0, lost_blocks = 0;
-  };
-  std::vector<Prefix> prefixes;
+  std::vector<WatchedPrefix> prefixes;  // that LRU at the present size has lost again and again
 
   std::uint64_t tracked_blocks = 0;
   std::size_t memory_bytes = 0;
@@ -164,8 +149,14 @@ class Watch {
   void take(std::size_t source, const ServerCounters& counters);
   // A message that could not be read.
   void count_bad(std::size_t source, const std::string& why);
+  // Lines of a request log that could not be read. `first`: what is wrong with the first of them, with file and line.
+  void count_bad_lines(std::uint64_t count, const std::string& first);
   // The requests of this source come from a log: none is inferred.
   void expect_requests(std::size_t source);
+  // The counters of this source could not be fetched.
+  void count_unreachable(std::size_t source, const std::string& why);
+  // For the figures: the zone that the dates of a request log have been taken to have.
+  void tell_log_zone(const std::string& zone);
   // Nothing but counters comes from this source.
   void expect_counters_alone(std::size_t source);
   // A request of an earlier watch, which counts as any other, and whose blocks may lie above those of later events.

@@ -73,6 +73,7 @@ std::vector<Candidate> candidates_of(const WatchFigures& figures, const WatchedS
   for (const std::uint64_t multiple : kLargerSizes) {
     Candidate one;
     one.blocks = multiple * now;
+    if (!figures.knows(one.blocks)) break;
     const auto gain = gain_between(figures.intervals, now, one.blocks);
     if (!gain) return {};
     own_share = own_share_of_gain(figures, now, one.blocks, own_share);
@@ -93,7 +94,8 @@ std::vector<Candidate> candidates_of(const WatchFigures& figures, const WatchedS
       }
     }
     all.push_back(std::move(one));
-    if (all.back().blocks >= figures.enough_blocks) break;
+    const bool has_all = figures.known_blocks == WatchFigures::kEverySize;
+    if (has_all && all.back().blocks >= figures.enough_blocks) break;
   }
   return all;
 }
@@ -172,6 +174,12 @@ WatchAdvice recommend(const WatchFigures& figures, const WatchedServer* server) 
     return result;
   }
   const std::uint64_t now = std::max(figures.device_blocks, figures.host_blocks);
+  if (!figures.knows(kLargerSizes.front() * now)) {
+    result.sentence = "no advice: twice the present size, " + grouped(kLargerSizes.front() * now) +
+                      " blocks, is above the " + grouped(figures.known_blocks) +
+                      " that are tracked; give a larger --max-blocks";
+    return result;
+  }
   const std::vector<Candidate> all = candidates_of(figures, server, now);
   if (figures.requests < kMinRequests || all.empty()) {
     const auto intervals =
@@ -187,15 +195,21 @@ WatchAdvice recommend(const WatchFigures& figures, const WatchedServer* server) 
   result.gain = best.gain;
   result.prefill_seconds_per_hour = best.seconds;
   result.money_per_month = best.money;
+  const std::uint64_t largest = kLargerSizes.back() * now;
+  const std::string unknown =
+      figures.knows(largest) ? ""
+                             : "; more than " + grouped(all.back().blocks) + " blocks are not tracked (--max-blocks)";
   if (result.is_change) {
     result.blocks = best.blocks;
-    result.sentence = change_sentence(best, figures, server, result.currency);
+    result.sentence = change_sentence(best, figures, server, result.currency) + unknown;
     result.flags = best.with.command.empty() ? flags_without_description(figures, best.blocks) : best.with.command;
     return result;
   }
   result.sentence = "change nothing: ";
   if (best.gain.middle <= 0) {
-    result.sentence += "no larger tier has more hits";
+    result.sentence += "no larger tier" +
+                       (unknown.empty() ? "" : " of up to " + grouped(all.back().blocks) + " blocks") +
+                       " has more hits";
   } else if (best.gain.low <= kMinGain) {
     result.sentence += "a host tier of " + grouped(best.blocks) + " blocks would hit " + points(best.gain.middle) +
                        " points more " + range_text(best.gain, 100, "%.1f");
@@ -205,6 +219,7 @@ WatchAdvice recommend(const WatchFigures& figures, const WatchedServer* server) 
                        formatted(" %.0f per month ", best.money->middle) + range_text(*best.money, 1, "%.0f") +
                        " after the price of the memory";
   }
+  result.sentence += unknown;
   return result;
 }
 

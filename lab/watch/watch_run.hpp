@@ -30,6 +30,9 @@ struct WatchArguments {
   std::vector<std::string> replays;       // their replay sockets
   std::vector<std::string> metrics;       // http://HOST:PORT/metrics
   std::vector<std::string> request_logs;  // that their servers write
+  // Of dates in request logs that have no zone: +02:00. Empty: this machine's.
+  std::string log_zone;
+  int machine_zone_s = 0;  // seconds east of UTC
   double metrics_every_s = 5;
   std::string topic;
   std::string out;               // folder that keeps the requests; empty: none
@@ -58,12 +61,16 @@ WatchResult play_recordings(const WatchArguments& arguments, const std::atomic<b
 
 // Subscribes to engines until `stop`, or for for_seconds. Waits for no engine, and sends it nothing but the
 // subscription and requests for lost messages. With `out`, the requests of an earlier watch come first. Threads: one
-// for counters, those of libzmq and of the page. Errors: InputError (also if this build lacks a library), WorkError.
+// for each engine's counters, those of libzmq and of the page. Errors: InputError (also if this build lacks a library),
+// WorkError.
 WatchResult watch_engines(const WatchArguments& arguments, const std::atomic<bool>& stop, const WatchOutput& output,
                           const Listener& listener);
 
 // Returns true if the source is an engine's endpoint.
 bool is_endpoint(const std::string& source);
+
+// Returns the zone of --log-zone, +hh:mm, -hh:mm or Z, in seconds east of UTC. Errors: InputError.
+int parse_zone(const std::string& text);
 
 // The expectation of --expect. Errors: InputError.
 double expected_hits(const std::string& text);

@@ -1,6 +1,8 @@
 #include "lab/watch/watch_session.hpp"
 
+#include <charconv>
 #include <cmath>
+#include <system_error>
 
 #include "lab/decision_text.hpp"
 #include "lab/error.hpp"
@@ -59,6 +61,20 @@ WatchResult WatchSession::end() {
   return result;
 }
 
+int parse_zone(const std::string& text) {
+  if (text == "Z") return 0;
+  int hours = 0, minutes = 0;
+  const auto number = [&](std::size_t at, int& value) {
+    const auto [end, error] = std::from_chars(text.data() + at, text.data() + at + 2, value);
+    return error == std::errc() && end == text.data() + at + 2 && value >= 0;
+  };
+  if (text.size() != 6 || (text[0] != '+' && text[0] != '-') || text[3] != ':' || !number(1, hours) ||
+      !number(4, minutes) || hours > 23 || minutes > 59) {
+    throw InputError("--log-zone " + text + ": must be the zone's distance from UTC, e.g. +02:00, -05:30 or Z");
+  }
+  return (hours * 3600 + minutes * 60) * (text[0] == '-' ? -1 : 1);
+}
+
 double expected_hits(const std::string& text) {
   const std::string kName = "hits=";
   if (!text.starts_with(kName)) throw InputError("--expect " + text + ": must be hits=SHARE, e.g. hits=0.55");
@@ -74,7 +90,13 @@ std::string why_below(const WatchFigures& figures, double share) {
            rounded_percent(share) + ": counters alone do not tell why; give tcp://HOST:PORT of KV events too";
   }
   if (figures.lookup_tokens == 0 && !(figures.canary && figures.canary->measured_looked_up > 0)) {
-    return "no request came, so no hits either";
+    if (figures.counters_alone && !figures.has_counters) {
+      return "no counters came, so the hits are not known: " + (figures.first_unreachable.empty()
+                                                                    ? "--metrics pages have no counter of prompt tokens"
+                                                                    : figures.first_unreachable);
+    }
+    return std::string("no request came, so no hits either") +
+           (figures.first_unreachable.empty() ? "" : "; " + figures.first_unreachable);
   }
   const WatchFigures::Row* present = nullptr;
   const WatchFigures::Row* reaches = nullptr;
@@ -85,6 +107,7 @@ std::string why_below(const WatchFigures& figures, double share) {
     most = std::max(most, row.lru.token_ratio);
   }
   const bool is_measured = figures.canary.has_value();
+  const bool is_known = figures.known_blocks == WatchFigures::kEverySize;
   double twin = figures.twin ? figures.twin->twin() : present == nullptr ? most : present->lru.token_ratio;
   if (is_measured) twin = figures.canary->twin_with_untold();
   const double hits = is_measured ? figures.canary->measured() : twin;
@@ -93,6 +116,11 @@ std::string why_below(const WatchFigures& figures, double share) {
                      " of the prompt tokens, and should be " + rounded_percent(share) + ": ";
   const double lost = static_cast<double>(figures.lost_messages) /
                       std::max(1.0, static_cast<double>(figures.lost_messages + figures.events));
+  if (!is_measured && present != nullptr && present->is_least && !figures.twin) {
+    return "the twin's hits are at least " + rounded_percent(hits) + " of the prompt tokens, and should be " +
+           rounded_percent(share) + ": the present size of " + grouped(present->blocks) + " blocks is above the " +
+           grouped(figures.known_blocks) + " that are tracked; give a larger --max-blocks";
+  }
   if (is_measured && twin >= share) {
     return text + "a cache of this size has " + rounded_percent(twin) +
            " by the twin, so the server differs from its description: look at its prefix caching, cache salts, size "
@@ -104,7 +132,12 @@ std::string why_below(const WatchFigures& figures, double share) {
   }
   if (reaches != nullptr && present != nullptr && reaches->blocks > present->blocks) {
     return text + "the cache is too small; " + grouped(reaches->blocks) + " blocks in place of " +
-           grouped(present->blocks) + " have " + rounded_percent(reaches->lru.token_ratio);
+           grouped(present->blocks) + " have " + (reaches->is_least ? "at least " : "") +
+           rounded_percent(reaches->lru.token_ratio);
+  }
+  if (!is_known) {
+    return text + "no cache of up to " + grouped(figures.known_blocks) +
+           " blocks has so many, and larger ones are not tracked; give a larger --max-blocks";
   }
   return text + "the traffic repeats too little; a cache of " + grouped(figures.enough_blocks) +
          " blocks has every hit, " + rounded_percent(most);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include "lab/decision_text.hpp"
 #include "lab/formatted.hpp"
@@ -35,16 +37,20 @@ struct Columns {
   bool error = false, own = false, no_window = false, no_state = false, untold = false, windows = false;
 };
 
+// A figure that may be larger has a mark.
+std::string marked(bool is_least, const std::string& text) { return (is_least ? ">=" : "") + text; }
+
 std::string row_text(const WatchFigures::Row& row, const Columns& columns) {
+  const auto lru = [&](const std::string& text) { return marked(row.is_least, text); };
   std::string line = formatted("  %-7s %13s", row.name.c_str(), grouped(row.blocks).c_str()) +
-                     formatted(" %14s", grouped(whole(row.lru.blocks)).c_str()) +
-                     formatted(" %9s", percent(row.lru.block_ratio).c_str());
+                     formatted(" %14s", lru(grouped(whole(row.lru.blocks))).c_str()) +
+                     formatted(" %9s", lru(percent(row.lru.block_ratio)).c_str());
   if (columns.error) line += formatted(" +-%.2f", 100 * row.lru.error);
-  if (columns.own) line += formatted(" %9s", percent(row.lru.token_ratio).c_str());
+  if (columns.own) line += formatted(" %9s", lru(percent(row.lru.token_ratio)).c_str());
   if (columns.own) line += formatted(" %9s", row.own ? percent(*row.own).c_str() : "-");
   if (columns.no_window) line += formatted(" %9s", row.own ? percent(row.without_window).c_str() : "-");
   if (columns.no_state) line += formatted(" %9s", row.own ? percent(row.without_state).c_str() : "-");
-  if (columns.untold) line += formatted(" %11s", row.with_untold ? percent(*row.with_untold).c_str() : "-");
+  if (columns.untold) line += formatted(" %11s", row.with_untold ? lru(percent(*row.with_untold)).c_str() : "-");
   if (columns.windows && row.best) {
     line += formatted(" %11s", percent(*row.lru_in_windows).c_str()) + formatted(" %11s", percent(*row.best).c_str());
   }
@@ -55,7 +61,7 @@ std::string counted_text(const WatchFigures& figures) {
   std::string text;
   if (figures.measured) {
     const WatchFigures::Measured& all = *figures.measured;
-    const auto share = [&](Tokens hits) { return percent(WatchFigures::Canary::ratio(hits, all.looked_up)); };
+    const auto share = [&](Tokens hits) { return percent(Canary::ratio(hits, all.looked_up)); };
     const auto rate = [&](Tokens count) {
       const double per_second = static_cast<double>(count) / all.seconds;
       return per_second < 100 ? formatted("%.3g", per_second) : grouped(whole(per_second));
@@ -76,21 +82,54 @@ std::string canary_text(const WatchFigures& figures) {
     return "twin      " + percent(figures.twin->twin()) + " of the prompt tokens hit by the engine's own rules\n";
   }
   if (!figures.canary) return {};
-  const WatchFigures::Canary& canary = *figures.canary;
+  const Canary& canary = *figures.canary;
   std::string text = "measured  " + percent(canary.measured()) + " of " + grouped(canary.measured_looked_up) +
                      " prompt tokens hit; the twin" +
                      (canary.by_engine_rules ? " by the engine's own rules" : " by LRU at the present size") +
-                     " says " + percent(canary.twin()) + "\n";
+                     " says " + (canary.is_least ? "at least " : "") + percent(canary.twin()) + "\n";
   if (canary.untold > 0) {
     text += "untold    events do not tell " +
-            percent(WatchFigures::Canary::ratio(canary.untold, canary.twin_looked_up + canary.untold)) +
+            percent(Canary::ratio(canary.untold, canary.twin_looked_up + canary.untold)) +
             " of the prompt tokens; as hits they make the twin's " + percent(canary.twin_with_untold()) + ", " +
             formatted("%.2f points", 100 * std::abs(canary.measured() - canary.twin_with_untold())) +
             " from the measured\n";
   }
-  text += canary.parted.empty() ? "canary    they agree within 3 points\n"
-                                : "canary    PARTED: " + plain(canary.parted) + "\n";
-  return text;
+  if (!canary.parted.empty()) return text + "canary    PARTED: " + plain(canary.parted) + "\n";
+  return text + (canary.is_least ? "canary    not known: the present size is above the tracked blocks (--max-blocks)\n"
+                                 : "canary    they agree within 3 points\n");
+}
+
+// A line per pool; pools of equal figures, as those of layers that alternate, share one.
+std::string pool_curves_text(const WatchFigures& figures) {
+  constexpr std::size_t kMaxLines = 6, kMaxSizes = 4;
+  std::vector<std::pair<std::string, std::string>> lines;  // what comes before and behind the numbers of the groups
+  std::vector<std::string> groups;
+  for (const WatchFigures::SourceCurves& source : figures.pool_curves) {
+    for (const PoolCurves::Curve& curve : source.curves) {
+      std::string kind = plain(curve.kind);
+      if (curve.window > 0) kind += " of " + grouped(curve.window) + " tokens";
+      std::string sizes;
+      const std::size_t skipped = curve.sizes.size() > kMaxSizes ? 1 : 0;
+      for (std::size_t i = skipped; i < std::min(curve.sizes.size(), skipped + kMaxSizes); ++i) {
+        const PoolCurves::Size& size = curve.sizes[i];
+        sizes += (sizes.empty() ? "" : ", ") + grouped(size.blocks) + ": " + marked(size.is_least, percent(size.hits));
+      }
+      const std::pair line(figures.sources > 1 ? plain(source.source) + " " : "", kind + "; blocks " + sizes);
+      const auto found = std::ranges::find(lines, line);
+      if (found != lines.end()) {
+        groups[static_cast<std::size_t>(found - lines.begin())] += ", " + std::to_string(curve.group);
+        continue;
+      }
+      if (lines.size() == kMaxLines) continue;
+      lines.push_back(line);
+      groups.push_back(std::to_string(curve.group));
+    }
+  }
+  std::string text;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    text += "pool      " + lines[i].first + "group " + groups[i] + ", " + lines[i].second + "\n";
+  }
+  return text.empty() ? text : "pools     share of the prompts that each could use, by its blocks; LRU:\n" + text;
 }
 
 std::string pools_text(const WatchFigures& figures) {
@@ -117,6 +156,9 @@ std::string faults_text(const WatchFigures& figures) {
   };
   add(figures.lost_messages, " messages lost");
   add(figures.bad, " not read");
+  add(figures.bad_lines,
+      figures.bad_lines == 1 ? " line of a request log not read" : " lines of request logs not read");
+  add(figures.unreachable, figures.unreachable == 1 ? " failed fetch of counters" : " failed fetches of counters");
   add(figures.restarts, " restarts");
   add(figures.forgotten, " times too many blocks: the engine's blocks were forgotten");
   add(figures.below_unknown, " requests continue a prefix from before the first event");
@@ -127,8 +169,11 @@ std::string faults_text(const WatchFigures& figures) {
         "; at most %.1f %% of the events are missing if messages have one event",
         100 * static_cast<double>(figures.lost_messages) / static_cast<double>(figures.lost_messages + figures.events));
   }
-  return "faults    " + text + error + "\n" +
-         (figures.first_problem.empty() ? "" : "          " + plain(figures.first_problem) + "\n");
+  text = "faults    " + text + error + "\n";
+  for (const std::string* of : {&figures.first_problem, &figures.first_bad_line, &figures.first_unreachable}) {
+    if (!of->empty()) text += "          " + plain(*of) + "\n";
+  }
+  return text;
 }
 
 Json hits_json(const WatchFigures::Row& row) {
@@ -139,6 +184,7 @@ Json hits_json(const WatchFigures::Row& row) {
                {"token_hit_ratio", row.lru.token_ratio},
                {"error", row.lru.error}};
   if (!row.name.empty()) json["name"] = row.name;
+  if (row.is_least) json["at_least"] = true;
   if (row.lru.saved_seconds > 0) json["saved_prefill_seconds"] = row.lru.saved_seconds;
   if (row.with_untold) json["token_hit_ratio_with_untold"] = *row.with_untold;
   if (row.own) json["own_rules_token_hit_ratio"] = *row.own;
@@ -194,7 +240,24 @@ Json pools_json(const WatchFigures& figures) {
   return list;
 }
 
-Json canary_json(const WatchFigures::Canary& canary) {
+Json pool_curves_json(const WatchFigures& figures) {
+  Json list = Json::array();
+  for (const WatchFigures::SourceCurves& source : figures.pool_curves) {
+    for (const PoolCurves::Curve& curve : source.curves) {
+      Json one = {{"source", plain(source.source)}, {"group", curve.group}, {"kind", plain(curve.kind)}};
+      if (curve.window > 0) one["window_tokens"] = curve.window;
+      one["sizes"] = Json::array();
+      for (const PoolCurves::Size& size : curve.sizes) {
+        one["sizes"].push_back(Json{{"blocks", size.blocks}, {"usable_ratio", size.hits}});
+        if (size.is_least) one["sizes"].back()["at_least"] = true;
+      }
+      list.push_back(std::move(one));
+    }
+  }
+  return list;
+}
+
+Json canary_json(const Canary& canary) {
   Json json = {{"twin_hit_ratio", canary.twin()},
                {"twin_lookup_tokens", canary.twin_looked_up},
                {"twin_hit_tokens", canary.twin_hits},
@@ -208,6 +271,7 @@ Json canary_json(const WatchFigures::Canary& canary) {
     json["measured_lookup_tokens"] = canary.measured_looked_up;
     json["measured_hit_tokens"] = canary.measured_hits;
     json["parted"] = plain(canary.parted);
+    if (canary.is_least) json["twin_at_least"] = true;
     if (canary.untold > 0) {
       json["untold_tokens"] = canary.untold;
       json["twin_hit_ratio_with_untold"] = canary.twin_with_untold();
@@ -230,10 +294,12 @@ std::string watch_line(const WatchInterval& interval, const WatchFigures& figure
   line += formatted("  %7s requests", grouped(interval.requests).c_str()) +
           formatted("  %9s blocks looked up", grouped(interval.lookup_blocks).c_str());
   if (const std::uint64_t device_blocks = figures.device_blocks; device_blocks > 0) {
-    line += "  hits: now " + ratio(interval.hit_blocks(device_blocks), lookups);
+    const auto hits_of = [&](std::uint64_t size) {
+      return marked(!figures.knows(size), ratio(interval.hit_blocks(size), lookups));
+    };
+    line += "  hits: now " + hits_of(device_blocks);
     for (const std::uint64_t times : {std::uint64_t{2}, std::uint64_t{4}, std::uint64_t{8}}) {
-      line += formatted(", x%llu ", static_cast<unsigned long long>(times)) +
-              ratio(interval.hit_blocks(times * device_blocks), lookups);
+      line += formatted(", x%llu ", static_cast<unsigned long long>(times)) + hits_of(times * device_blocks);
     }
   } else {
     line += "  hits of an infinite cache: " + ratio(interval.hit_blocks(~std::uint64_t{0} >> 4), lookups);
@@ -251,7 +317,7 @@ std::string watch_screen(const WatchFigures& figures, const WatchAdvice& advice)
   if (figures.counters_alone) {
     return text + ", counters alone\n" + (figures.measured ? counted_text(figures) : "measured  nothing yet\n") +
            "not shown hits of other sizes, the twin's, the best possible ones, prefixes to pin, writes\n" +
-           "advice    " + advice.sentence + "\n";
+           faults_text(figures) + "advice    " + advice.sentence + "\n";
   }
   text += ", " + grouped(figures.requests) + (figures.exact_requests ? " requests" : " inferred requests") + ", " +
           grouped(figures.lookup_blocks) + " blocks of " + grouped(figures.block_tokens) + " tokens looked up\n";
@@ -272,7 +338,12 @@ std::string watch_screen(const WatchFigures& figures, const WatchAdvice& advice)
             (columns.windows ? formatted(" %11s %11s", "in windows", "best there") : std::string()) + "\n";
   }
   for (const WatchFigures::Row& row : figures.rows) text += row_text(row, columns);
-  if (!figures.rows.empty()) text += "  " + grouped(figures.enough_blocks) + " blocks are enough for all hits\n";
+  if (!figures.rows.empty() && figures.known_blocks == WatchFigures::kEverySize) {
+    text += "  " + grouped(figures.enough_blocks) + " blocks are enough for all hits\n";
+  } else if (!figures.rows.empty()) {
+    text += "  >=: above the " + grouped(figures.known_blocks) +
+            " blocks that are tracked (--max-blocks), hits may be more\n";
+  }
   if (!figures.pool.empty()) {
     text += "  one pool for all engines:\n";
     Columns of_pool;
@@ -282,7 +353,10 @@ std::string watch_screen(const WatchFigures& figures, const WatchAdvice& advice)
   if (figures.device_blocks > 0) {
     text += "device    " + grouped(figures.device_blocks) + " blocks of an engine: " + figures.device_from + "\n";
   }
-  text += canary_text(figures) + counted_text(figures) + pools_text(figures);
+  if (!figures.log_zone.empty()) {
+    text += "log zone  " + figures.log_zone + ", of dates in the request log that have none\n";
+  }
+  text += canary_text(figures) + counted_text(figures) + pools_text(figures) + pool_curves_text(figures);
   const double hours = seconds(figures.now - figures.begin) / 3600;
   if (figures.stored_blocks > 0 && hours > 0) {
     text += "written   " + grouped(figures.stored_blocks) + " blocks, " +
@@ -292,7 +366,7 @@ std::string watch_screen(const WatchFigures& figures, const WatchAdvice& advice)
                                      : std::string()) +
             "\n";
   }
-  for (const WatchFigures::Prefix& prefix : figures.prefixes) {
+  for (const WatchedPrefix& prefix : figures.prefixes) {
     text += "pin       a prefix of " + grouped(prefix.blocks) + " blocks (" +
             formatted("%016llx", static_cast<unsigned long long>(prefix.key)) + "): " + grouped(prefix.requests) +
             " requests, " + grouped(prefix.lost_blocks) + " of its blocks were computed again\n";
@@ -317,6 +391,8 @@ Json watch_json(const WatchFigures& figures, const WatchAdvice& advice) {
                {"device_from", figures.device_from},
                {"host_blocks", figures.host_blocks},
                {"enough_blocks", figures.enough_blocks}};
+  if (figures.known_blocks != WatchFigures::kEverySize) json["known_blocks"] = figures.known_blocks;
+  if (!figures.log_zone.empty()) json["log_zone"] = figures.log_zone;
   json["sizes"] = rows_json(figures.rows);
   json["curve"] = rows_json(figures.curve);
   if (!figures.pool.empty()) json["shared_pool"] = rows_json(figures.pool);
@@ -343,8 +419,9 @@ Json watch_json(const WatchFigures& figures, const WatchAdvice& advice) {
   }
   json["counters_alone"] = figures.counters_alone;
   json["pools"] = pools_json(figures);
+  if (!figures.pool_curves.empty()) json["pool_curves"] = pool_curves_json(figures);
   json["prefixes"] = Json::array();
-  for (const WatchFigures::Prefix& prefix : figures.prefixes) {
+  for (const WatchedPrefix& prefix : figures.prefixes) {
     json["prefixes"].push_back(Json{{"first_block", digest_text(prefix.key)},
                                     {"requests", prefix.requests},
                                     {"blocks", prefix.blocks},
@@ -354,11 +431,15 @@ Json watch_json(const WatchFigures& figures, const WatchAdvice& advice) {
                     {"stored_blocks", figures.stored_blocks},
                     {"lost_messages", figures.lost_messages},
                     {"not_read", figures.bad},
+                    {"bad_lines", figures.bad_lines},
+                    {"no_counters", figures.unreachable},
                     {"restarts", figures.restarts},
                     {"forgotten", figures.forgotten},
                     {"below_unknown", figures.below_unknown},
                     {"reports", figures.reports}};
   if (!figures.first_problem.empty()) json["events"]["first_problem"] = plain(figures.first_problem);
+  if (!figures.first_bad_line.empty()) json["events"]["first_bad_line"] = plain(figures.first_bad_line);
+  if (!figures.first_unreachable.empty()) json["events"]["first_no_counters"] = plain(figures.first_unreachable);
   json["memory"] = {{"tracked_blocks", figures.tracked_blocks}, {"bytes", figures.memory_bytes}};
   json["advice"] = advice_json(advice);
   return json;
@@ -376,13 +457,13 @@ std::string watch_prometheus(const WatchFigures& figures) {
   };
   family("kvtwin_watch_hit_ratio", "gauge", "Share of the prompt's blocks that a cache of this size hits with LRU.");
   for (const WatchFigures::Row& row : figures.rows) {
-    text +=
-        "kvtwin_watch_hit_ratio{blocks=\"" + std::to_string(row.blocks) + "\"} " + number(row.lru.block_ratio) + "\n";
+    text += "kvtwin_watch_hit_ratio{blocks=\"" + std::to_string(row.blocks) + "\"" +
+            (row.is_least ? ",bound=\"lower\"" : "") + "} " + number(row.lru.block_ratio) + "\n";
   }
   std::optional<double> measured;
   if (figures.measured && figures.measured->looked_up > 0) measured = figures.measured->hits();
   if (figures.canary || figures.twin) {
-    const WatchFigures::Canary& canary = figures.canary ? *figures.canary : *figures.twin;
+    const Canary& canary = figures.canary ? *figures.canary : *figures.twin;
     plain_metric("kvtwin_watch_twin_hit_ratio", "gauge", "Hit ratio of tokens that the twin has at the present size.",
                  canary.twin());
     if (canary.measured_looked_up > 0) {
@@ -404,6 +485,8 @@ std::string watch_prometheus(const WatchFigures& figures) {
                static_cast<double>(figures.lost_messages));
   plain_metric("kvtwin_watch_bad_total", "counter", "Messages and events that could not be read.",
                static_cast<double>(figures.bad));
+  plain_metric("kvtwin_watch_bad_lines_total", "counter", "Lines of request logs that could not be read.",
+               static_cast<double>(figures.bad_lines));
   plain_metric("kvtwin_watch_tracked_blocks", "gauge", "Blocks in LRU's order.",
                static_cast<double>(figures.tracked_blocks));
   plain_metric("kvtwin_watch_memory_bytes", "gauge", "Memory of the figures.",

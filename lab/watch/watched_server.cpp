@@ -119,6 +119,10 @@ std::optional<double> WatchedServer::engine_second_price() const {
 
 namespace {
 
+// Of an engine, for a page that a tier holds, and for a node of its index: tests/bench/watch_bench.cpp, TwinMemory. A
+// request adds a node, and may cut another one in two.
+constexpr Pages kBytesPerPage = 45, kBytesPerNode = 300, kNodesPerRequest = 2;
+
 EngineConfig without_storage(EngineConfig engine) {
   engine.storage.clear();
   return engine;
@@ -132,10 +136,8 @@ TraceInputOptions full_pages(Tokens tokens) {
 
 }  // namespace
 
-EngineTwin::EngineTwin(const WatchedServer& server) : EngineTwin(server.setup().engine, server.block_tokens()) {}
-
 EngineTwin::EngineTwin(const EngineConfig& engine, Tokens block_tokens)
-    : maker_(block_tokens, full_pages(block_tokens)), engine_(without_storage(engine)) {}
+    : config_(without_storage(engine)), maker_(block_tokens, full_pages(block_tokens)), engine_(config_) {}
 
 EngineTwin::Hits EngineTwin::serve(const TraceRequest& request) {
   now_ = std::max(now_, request.arrival);
@@ -143,8 +145,20 @@ EngineTwin::Hits EngineTwin::serve(const TraceRequest& request) {
   input.now = now_;
   maker_.make(request, served_++, input);
   const RequestRecord& record = engine_.serve(std::get<Arrival>(input.what), now_);
+  const Tokens hits = record.hit[Tier::device] + record.hit[Tier::host];
+  const Tokens page = config_.shape.page_tokens;
+  computed_ += (request.input - std::min(hits, request.input) + request.output + page - 1) / page;
   return {record.hit[Tier::device], record.hit[Tier::host], record.rejected != Reason::none, record.without_window,
           record.without_state};
+}
+
+std::size_t EngineTwin::memory_bytes() const {
+  const auto bytes_of = [this](Pages size) {
+    const Pages used = std::min(size, computed_);
+    const Pages nodes = std::min(used, used * kNodesPerRequest * served_ / std::max<Pages>(1, computed_));
+    return static_cast<std::size_t>(kBytesPerPage * used + kBytesPerNode * nodes);
+  };
+  return bytes_of(config_.device_pages) + bytes_of(config_.host_pages);
 }
 
 }  // namespace kvtwin

@@ -2,6 +2,8 @@
 // and flags to what events alone tell.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,6 +35,7 @@ class WatchedServer {
   Tokens block_tokens() const { return setup_.engine.shape.page_tokens; }
   Pages device_blocks() const { return setup_.engine.device_pages; }
   Pages host_blocks() const { return setup_.engine.host_pages; }
+  Pages present_blocks() const { return std::max(device_blocks(), host_blocks()); }
   // Bytes of a block, of all ranks together.
   double block_bytes() const;
   // Bytes that may be written to one drive of the price list in its life.
@@ -60,10 +63,9 @@ class WatchedServer {
   Setup setup_;
 };
 
-// The engine's own rules at its present size: the policy code decides, and operations take no time.
+// The engine's own rules: the policy code decides, and operations take no time.
 class EngineTwin {
  public:
-  explicit EngineTwin(const WatchedServer& server);
   EngineTwin(const EngineConfig& engine, Tokens block_tokens);
 
   struct Hits {
@@ -73,8 +75,12 @@ class EngineTwin {
   };
   // Requires: arrivals do not go back by more than the engine's clock allows; an earlier one counts as now.
   Hits serve(const TraceRequest& request);
+  // About: by the pages and the requests that were computed, up to the size of each tier.
+  std::size_t memory_bytes() const;
 
  private:
+  const EngineConfig config_;
+  Pages computed_ = 0;
   ArrivalMaker maker_;
   InstantEngine engine_;
   RequestId served_ = 0;

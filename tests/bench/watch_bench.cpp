@@ -1,20 +1,25 @@
 // What kvtwin watch costs beside an engine: messages of KV events, as vLLM publishes them, are read and taken, as fast
 // as possible. Conversations of many turns share a pool; a turn stores its prompt, then its answer block by block, and
 // the engine removes whole conversations when the pool is full. Counters: events_per_second; core_at_10000 (share of a
-// core at 10,000 events per second); MiB (of the figures, at the end) and MiB_half (in the middle); equal (1: the hits
-// of three sizes are those of hitrate on the same requests).
+// core at 10,000 events per second); MiB (of the figures, at the end) and MiB_half (in the middle); windows (of 1 M
+// events, each watched from its beginning, too) and equal (those whose hits of three sizes are hitrate's on the same
+// requests). TwinMemory: bytes per page that an engine's twin holds, beside what it says.
 //   build/tests/watch_bench --benchmark_filter=Events/1000000/1/
 // Instructions: valgrind --tool=callgrind --toggle-collect='*take_messages*' build/tests/watch_bench ...
 #include <benchmark/benchmark.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <deque>
+#include <fstream>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "lab/capture/block_batch.hpp"
 #include "lab/watch/watch.hpp"
+#include "lab/watch/watched_server.hpp"
 #include "sim/bounds/hitrate.hpp"
 #include "tests/splitmix.hpp"
 #include "traces/paging.hpp"
@@ -187,7 +192,7 @@ class Kept final : public TraceSource {
   Tokens block_tokens_;
 };
 
-double is_equal_to_hitrate(const std::vector<TraceRequest>& requests, const WatchFigures& figures) {
+bool is_equal_to_hitrate(const std::vector<TraceRequest>& requests, const WatchFigures& figures) {
   Kept kept(requests, figures.block_tokens);
   TraceInputOptions options;
   options.page_tokens = figures.block_tokens;
@@ -201,10 +206,24 @@ double is_equal_to_hitrate(const std::vector<TraceRequest>& requests, const Watc
   }
   const std::vector<HitRate> rates = replay_hit_rates(source, config);
   for (std::size_t i = 0; i < rates.size(); ++i) {
-    if (static_cast<double>(rates[i].hit_blocks) != figures.rows[i].lru.blocks) return 0;
+    if (static_cast<double>(rates[i].hit_blocks) != figures.rows[i].lru.blocks) return false;
   }
-  return 1;
+  return true;
 }
+
+// A watch of a part of the events, and its requests.
+struct Window {
+  explicit Window(const WatchSettings& settings) : watch(settings, {"engine"}, nullptr) {
+    watch.on_request([this](std::size_t, const TraceRequest& request, Tokens) { requests.push_back(request); });
+  }
+  bool is_equal() {
+    watch.end();
+    return is_equal_to_hitrate(requests, watch.figures());
+  }
+
+  Watch watch;
+  std::vector<TraceRequest> requests;
+};
 
 double cpu_seconds() {
   timespec time{};
@@ -225,17 +244,21 @@ double cpu_seconds() {
 
 void Events(benchmark::State& state) {
   const auto events = static_cast<std::uint64_t>(state.range(0));
-  constexpr std::uint64_t kBatch = 10'000, kMostCompared = 1'000'000;
+  constexpr std::uint64_t kBatch = 10'000, kWindow = 1'000'000;
   for (auto _ : state) {
     Engine engine;
     WatchSettings settings;
     settings.one_in = static_cast<std::uint64_t>(state.range(1));
     Watch watch(settings, {"engine"}, nullptr);
     BlockBatch batch;
-    std::vector<TraceRequest> requests;
-    if (events <= kMostCompared && settings.one_in == 1) {
-      watch.on_request([&](std::size_t, const TraceRequest& request, Tokens) { requests.push_back(request); });
-    }
+    std::unique_ptr<Window> window;
+    int windows = 0, equal = 0;
+    const auto end_window = [&] {
+      if (window == nullptr) return;
+      ++windows;
+      equal += window->is_equal() ? 1 : 0;
+      window.reset();
+    };
     std::vector<std::vector<std::uint8_t>> messages(kBatch);
     double seconds = 0;
     std::size_t half = 0;
@@ -246,7 +269,12 @@ void Events(benchmark::State& state) {
       if (!why.empty()) return state.SkipWithError(why.c_str());
       seconds += cpu_seconds() - begin;
       if (done < events / 2) half = watch.figures().memory_bytes;
+      if (settings.one_in > 1) continue;
+      if (window == nullptr) window = std::make_unique<Window>(settings);
+      take_messages(messages, batch, window->watch);
+      if ((done + kBatch) % kWindow == 0) end_window();
     }
+    end_window();
     watch.end();
     const WatchFigures figures = watch.figures();
     state.SetIterationTime(seconds);
@@ -256,7 +284,9 @@ void Events(benchmark::State& state) {
     state.counters["MiB"] = static_cast<double>(figures.memory_bytes) / (1 << 20);
     state.counters["requests"] = static_cast<double>(figures.requests);
     state.counters["blocks"] = static_cast<double>(figures.lookup_blocks);
-    if (!requests.empty()) state.counters["equal"] = is_equal_to_hitrate(requests, figures);
+    if (windows == 0) continue;
+    state.counters["windows"] = windows;
+    state.counters["equal"] = equal;
   }
 }
 // A window of 1 M events, with all blocks and one in eight, and 24 hours of 200 events per second.
@@ -268,6 +298,46 @@ BENCHMARK(Events)
     ->UseManualTime()
     ->Iterations(1)
     ->Unit(benchmark::kSecond);
+
+double resident_bytes() {
+  std::ifstream in("/proc/self/statm");
+  double all = 0, resident = 0;
+  in >> all >> resident;
+  return resident * static_cast<double>(sysconf(_SC_PAGESIZE));
+}
+
+// Of a twin that is full: its memory, by the pages that it holds, and what it says.
+void TwinMemory(benchmark::State& state) {
+  const bool has_host = state.range(0) != 0;
+  ServerDescription description;
+  description.sets = {"model.name=llama-3.1-8b", "hardware.name=h100-sxm", "cache.page_tokens=16",
+                      "tiers.device.tokens=3200000"};
+  if (has_host) {
+    description.flags.sglang_flags = {"--page-size 16 --enable-hierarchical-cache --hicache-ratio 2"};
+  } else {
+    description.flags.vllm_flags = "vllm serve meta-llama/Llama-3.1-8B --block-size 16";
+  }
+  const auto server = WatchedServer::make(description);
+  for (auto _ : state) {
+    const double before = resident_bytes();
+    EngineTwin twin(server->setup().engine, server->block_tokens());
+    TraceRequest request;
+    const auto blocks = static_cast<std::uint64_t>(state.range(1));
+    for (std::uint64_t i = 0; i < 1'000'000 / blocks; ++i) {
+      request.clear();
+      request.arrival = static_cast<TimeNs>(i) * kNsPerSecond;
+      request.input = blocks * 16 + 1;
+      request.output = 1;
+      for (std::uint64_t block = 0; block <= blocks; ++block) request.blocks.push_back(i * (blocks + 1) + block);
+      twin.serve(request);
+    }
+    const double bytes = resident_bytes() - before;
+    const auto pages = static_cast<double>(server->device_blocks() + server->host_blocks());
+    state.counters["bytes_per_page"] = bytes / pages;
+    state.counters["said_per_page"] = static_cast<double>(twin.memory_bytes()) / pages;
+  }
+}
+BENCHMARK(TwinMemory)->ArgsProduct({{0, 1}, {1, 40}})->Iterations(1);
 
 }  // namespace
 

@@ -37,6 +37,27 @@ class OfARecording(unittest.TestCase):
         self.assertEqual(self.browser.value("document.querySelectorAll('.dot').length"), 8)
         self.assertEqual(self.browser.value("document.getElementById('state').textContent"), "a snapshot")
 
+    def test_sizes_that_are_not_known_are_marked(self):
+        page = self.page.with_name("least.html")
+        subprocess.run([PROGRAM, "watch", EVENTS, "--every", "5s", "--device-blocks", "100", "--max-blocks", "250", "--report",
+                        page], check=True, stdout=subprocess.DEVNULL)
+        self.browser.open(page)
+        self.assertEqual(self.browser.faults, [])
+        cell = "[...document.querySelectorAll('#sizes tr')].find((row) => row.cells[1].textContent === '%s').cells[3].textContent"
+        self.assertTrue(self.browser.value(cell % "400").startswith("\u2265 "))
+        self.assertFalse(self.browser.value(cell % "200").startswith("\u2265"))
+        self.assertGreater(self.browser.value("document.querySelectorAll('.dot.least').length"), 2)
+        self.assertIn("hits may be more", self.browser.value("document.getElementById('canary').textContent"))
+
+    def test_curves_by_pool(self):
+        page = self.page.with_name("pools.html")
+        subprocess.run([PROGRAM, "watch", EVENTS.with_name("kv_events_groups.jsonl"), "--report", page], check=True,
+                       stdout=subprocess.DEVNULL)
+        self.browser.open(page)
+        self.assertEqual(self.browser.faults, [])
+        self.assertGreater(self.browser.value("document.querySelectorAll('#pool-curves tr').length"), 10)
+        self.assertIn("sliding_window of 128 tokens", self.browser.value("document.getElementById('pool-curves').textContent"))
+
     def test_the_points_by_keyboard(self):
         self.browser.open(self.page)
         for _ in range(20):

@@ -51,6 +51,7 @@ class Scripts(unittest.TestCase):
             self.program(name, PROGRAM)
         self.program("home/.cache/kvtwin/engines/remote/valkey-server", "")
         self.program("tests/vllm/server_test.py", "")
+        self.program("tests/vllm/watch_groups_test.py", "")
         self.program("tests/sglang/watch_test.py", "")
         self.program("build-asan/tests/trace_fuzz", "echo stat::number_of_executed_units: 5\n")
 

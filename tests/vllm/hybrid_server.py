@@ -67,7 +67,7 @@ class Server:
     the window layers; 0: as the others."""
 
     def __init__(self, memory, layers, heads, head_size, window=0, window_heads=0, state_shapes=(), state_dtypes=(),
-                 block=16, retention=0, chunk=8192):
+                 block=16, retention=0, chunk=8192, events=False):
         kv_cache_utils.init_none_hash(digest)
         register_all_kvcache_specs(None)
         self.chunk, self.states = chunk, layers.get("state", 0)
@@ -84,7 +84,7 @@ class Server:
             KVCacheConfig(num_blocks=self.blocks, kv_cache_tensors=[], kv_cache_groups=groups,
                           prefix_cache_retention_interval=retention),
             max_model_len=MAX_TOKENS, scheduler_block_size=block_of_scheduler, hash_block_size=unit,
-            max_in_flight_tokens=chunk, enable_caching=True)
+            max_in_flight_tokens=chunk, enable_caching=True, enable_kv_cache_events=events)
         self.hasher = kv_cache_utils.get_request_block_hasher(unit, digest)
         self.group_count, self.equal_blocks = len(groups), unit == block_of_scheduler
         self._count_evictions()

@@ -3,7 +3,8 @@
 //   [2026-11-24 04:42:12] {"timestamp": ISO date, "event": "request.received", "rid": R, "obj": {...}}
 //   [2026-11-24 04:42:12] {"timestamp": ISO date, "event": "request.finished", "rid": R, "obj": {...},
 //                          "out": {"meta_info": {...}}}
-// The prefix in brackets is optional and may contain the name of a rank.
+// The prefix in brackets is optional and may contain the name of a rank. SGLang 0.5.23 writes local dates without a
+// zone: TraceOptions::zone says which.
 //
 // Every finished event becomes one request: obj.input_ids is the prompt, meta_info.completion_tokens the length of the
 // answer. The arrival time is the time of the received event; without this event, it is meta_info.e2e_latency before
@@ -73,10 +74,15 @@ bool logged_later(const std::unique_ptr<LoggedRequest>& a, const std::unique_ptr
 class SglangReader final : public FormatReader {
  public:
   SglangReader(TraceLines& lines, const TraceOptions& options)
-      : lines_(lines), blocks_(options), parser_(options.max_line_bytes + 1), release_after_(options.release_after) {}
+      : lines_(lines),
+        blocks_(options),
+        parser_(options.max_line_bytes + 1),
+        release_after_(options.release_after),
+        zone_(options.zone) {}
 
   bool next(TraceRequest& request) override;
   Tokens block_tokens() const override { return blocks_.block_tokens(); }
+  bool has_local_dates() const override { return has_local_dates_; }
   void add_notes(std::vector<std::string>& notes) const override;
 
  private:
@@ -104,7 +110,8 @@ class SglangReader final : public FormatReader {
   KvHints kv_hints_;
   std::vector<Hint> hints_;  // of the last request, of which next_hint_ and those behind it are still to be returned
   std::size_t next_hint_ = 0;
-  const TimeNs release_after_;
+  const TimeNs release_after_, zone_;
+  bool has_local_dates_ = false;
   TimeNs now_ = 0;                                          // of the latest line
   std::vector<std::unique_ptr<LoggedRequest>> heap_;        // top: the earliest
   std::unordered_map<std::string, LoggedRequest*> by_rid_;  // requests that have not finished; never iterated
@@ -194,7 +201,7 @@ void SglangReader::read_line(std::string_view text) {
   }
   if (required(line, "rid", "rid").get(rid) != simdjson::SUCCESS) lines_.fail("rid", "must be a string");
   if (required(line, "timestamp", "timestamp").get(date) != simdjson::SUCCESS) date = {};
-  const TimeNs now = date_field(lines_, "timestamp", date);
+  const TimeNs now = date_field(lines_, "timestamp", date, zone_, &has_local_dates_);
   now_ = std::max(now_, now);
   event == "request.received" ? received(std::string(rid), now) : finished(std::string(rid), now, line);
 }

@@ -1,6 +1,7 @@
 // kvtwin watch as a user runs it.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 
 #include "tests/program.hpp"
@@ -58,6 +59,9 @@ TEST(WatchCommand, WritesThePageByItself) {
   EXPECT_TRUE(page.starts_with("<!DOCTYPE html>"));
   EXPECT_NE(page.find("const SNAPSHOT = {\"seconds\":27"), std::string::npos);
   EXPECT_EQ(run({"watch", kEvents, "--report", folder / "absent/report.html"}).exit_code, 1);
+  std::filesystem::create_directory(folder / "taken");
+  EXPECT_EQ(run({"watch", kEvents, "--report", folder / "taken"}).exit_code, 1);
+  EXPECT_FALSE(std::filesystem::exists(folder / ".taken.partial"));
 }
 
 TEST(WatchCommand, RefusesInASentence) {
@@ -76,6 +80,12 @@ TEST(WatchCommand, RefusesInASentence) {
            {"watch", kEvents, "--every", "soon"},
            {"watch", kEvents, "--for", "0"},
            {"watch", kEvents, "--for", "-1s"},
+           {"watch", kEvents, "--for", "9999999999s"},
+           {"watch", kEvents, "--for", ""},
+           {"watch", kEvents, "--report", ""},
+           {"watch", "tcp://127.0.0.1:1", "--for", "1s", "--out", ""},
+           {"watch", "tcp://127.0.0.1:1", "--for", "1s", "--serve", ""},
+           {"watch", "", "--for", "1s"},
            {"watch", kEvents, "--expect", "hits=1.5"},
            {"watch", kEvents, "--expect", "hits"},
            {"watch", kEvents, "--sample", "0"},
@@ -93,6 +103,23 @@ TEST(WatchCommand, RefusesInASentence) {
            {"watch", kEvents, "--serve", "127.0.0.1:0"},
            {"watch", kEvents, "--topic", "kv"},
            {"watch", kEvents, "--token-file", folder / "absent"},
+           {"watch", kEvents, "--block-tokens", "16"},
+           {"watch", kEvents, "--log-zone", "Z"},
+           {"watch", kEvents, "--keep-mib", "7"},
+           {"watch", kEvents, "--metrics-every", "5s"},
+           {"watch", "tcp://127.0.0.1:1", "--for", "1s", "--keep-mib", "7"},
+           {"watch", "tcp://127.0.0.1:1", "--for", "1s", "--block-tokens", "16"},
+           {"watch", "tcp://127.0.0.1:1", "--for", "1s", "--metrics-every", "2s"},
+           {"watch", "tcp://127.0.0.1:1", "--for", "1s", "--log-zone", "+02:00"},
+           {"watch", "--request-log", kEvents, "--replay", "tcp://127.0.0.1:1", "--for", "1s"},
+           {"watch", "--request-log", kEvents, "--topic", "kv", "--for", "1s"},
+           {"watch", "--request-log", kEvents, "--log-zone", "CET", "--for", "1s"},
+           {"watch", "--request-log", kEvents, "--log-zone", "+2:00", "--for", "1s"},
+           {"watch", "--request-log", kEvents, "--log-zone", "+24:00", "--for", "1s"},
+           {"watch", "--metrics", "http://127.0.0.1:1/metrics", "--replay", "tcp://127.0.0.1:1", "--for", "1s"},
+           {"watch", "--metrics", "http://127.0.0.1:1/metrics", "--device-blocks", "100", "--for", "1s"},
+           {"watch", "--metrics", "http://127.0.0.1:1/metrics", "--out", folder / "kept", "--for", "1s"},
+           {"watch", "--metrics", "http://127.0.0.1:1/metrics", "--set", "model.name=tiny", "--for", "1s"},
            {"watch", kEvents, "--metrics-every", "soon"},
            {"watch", "tcp://127.0.0.1:1", "--speed", "2"},
            {"watch", "tcp://127.0.0.1:1", "--for", "1s", "--serve", "0.0.0.0:0"},

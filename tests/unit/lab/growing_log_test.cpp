@@ -125,6 +125,111 @@ TEST(GrowingLog, FollowsANewFile) {
   EXPECT_EQ(log.take().new_files, 2U);
 }
 
+TEST(GrowingLog, ABrokenLineIsCountedNamedAndPassedOver) {
+  const test::Folder folder;
+  const std::string path = folder / "log";
+  const std::string slow = sglang_lines(0, 1, 20);
+  const std::size_t cut = slow.find('\n') + 1;
+  // The request that is being sorted has ended behind both broken lines.
+  test::write_text(path, slow.substr(0, cut) + sglang_lines(1, 3) + "{\"event\": \"request.fin\n" + sglang_lines(3, 5) +
+                             R"({"timestamp": "yesterday", "event": "request.received", "rid": "x"})" + "\n" +
+                             slow.substr(cut) + sglang_lines(5, 6));
+  GrowingLog log(path, 2, kAtOnce);
+  EXPECT_EQ(requests_of(log, 6).front().arrival, 0);
+  const GrowingLog::Read read = log.take();
+  EXPECT_EQ(read.bad_lines, 2U);
+  EXPECT_NE(read.first_bad_line.find(path + "\", line 6: not one whole JSON object"), std::string::npos)
+      << read.first_bad_line;
+  EXPECT_EQ(read.fault, "");
+}
+
+TEST(GrowingLog, ABrokenFirstLineIsOneOfThem) {
+  const test::Folder folder;
+  test::write_text(folder / "log", "{\"timestamp\": \"20\n" + sglang_lines(0, 3));
+  GrowingLog log(folder / "log", 2, kAtOnce);
+  EXPECT_EQ(requests_of(log, 3).size(), 3U);
+  EXPECT_EQ(log.take().bad_lines, 1U);
+  EXPECT_NE(log.take().first_bad_line.find("line 1: "), std::string::npos);
+}
+
+TEST(GrowingLog, ABrokenLineOfVllm) {
+  const test::Folder folder;
+  std::string text = test::text_of(test::fixture("vllm/requests.log"));
+  const std::string ids = "prompt_token_ids: [";
+  const std::size_t at = text.find(ids, text.size() / 2);
+  ASSERT_NE(at, std::string::npos);
+  TraceOptions options;
+  options.block_tokens = 32;
+  std::size_t all = 0;
+  test::write_text(folder / "whole", text);
+  TraceReader reader(folder / "whole", options);
+  for (TraceRequest request; reader.next(request);) ++all;
+  text.insert(at + ids.size(), "x, ");
+  test::write_text(folder / "log", text);
+  GrowingLog log(folder / "log", 32, kAtOnce);
+  EXPECT_EQ(requests_of(log, all - 1).size(), all - 1);
+  EXPECT_EQ(log.take().bad_lines, 1U);
+}
+
+std::string end_of(GrowingLog& log, bool& is_refused) {
+  for (;;) {
+    const GrowingLog::Read read = log.take();
+    is_refused = read.is_refused;
+    if (!read.fault.empty()) return read.fault;
+    std::this_thread::yield();
+  }
+}
+
+TEST(GrowingLog, AFileOfAnotherKindIsRefused) {
+  const test::Folder folder;
+  std::string text_only, csv;
+  for (int i = 0; i < 200; ++i) {
+    text_only += R"({"timestamp": "2026-11-29T10:00:00", "event": "request.finished", "rid": "a", )"
+                 R"("obj": {"text": "t"}, "out": {"meta_info": {"completion_tokens": 1, "e2e_latency": 1}}})"
+                 "\n";
+  }
+  for (int i = 0; i < 1100; ++i) csv += "a line of something else\n";
+  for (const auto& [text, why] : {std::pair{std::string("{\"level\": \"info\"}\n"), "line 1: key \"timestamp\""},
+                                  std::pair{text_only, "line 1: key \"obj.input_ids\" is missing"},
+                                  std::pair{csv, "line 1: is no trace that kvtwin knows"}}) {
+    test::write_text(folder / "log", text);
+    GrowingLog log(folder / "log", 2, kAtOnce);
+    bool is_refused = false;
+    const std::string fault = end_of(log, is_refused);
+    EXPECT_NE(fault.find(why), std::string::npos) << fault;
+    EXPECT_TRUE(is_refused);
+  }
+}
+
+TEST(GrowingLog, DatesWithoutAZoneAreOfTheGivenOne) {
+  const test::Folder folder;
+  const auto begin_of = [&](const std::string& text, TimeNs zone) {
+    test::write_text(folder / "log", text);
+    GrowingLog log(folder / "log", 2, kAtOnce, zone);
+    GrowingLog::Read read;
+    while ((read = log.take()).requests.empty()) std::this_thread::yield();
+    return std::pair(read.begin, read.has_local_dates);
+  };
+  const std::string local = sglang_lines(0, 3);
+  std::string zoned = local;
+  for (std::size_t at = 0; (at = zoned.find("T10:", at)) != std::string::npos; at += 4) zoned.insert(at + 9, "+05:30");
+  constexpr TimeNs kHour = 3600 * kNsPerSecond;
+  const auto [utc, is_local] = begin_of(local, 0);
+  EXPECT_TRUE(is_local);
+  EXPECT_EQ(begin_of(local, 2 * kHour), std::pair(utc - 2 * kHour, true));
+  EXPECT_EQ(begin_of(zoned, 2 * kHour), std::pair(utc - 5 * kHour - kHour / 2, false));
+}
+
+TEST(GrowingLog, SaysThatItWaitsForALog) {
+  const test::Folder folder;
+  test::write_text(folder / "log", "a line of something else\n");
+  GrowingLog log(folder / "log", 2, kAtOnce);
+  while (!log.take().is_waiting) std::this_thread::yield();
+  append_text(folder / "log", sglang_lines(0, 1));
+  EXPECT_EQ(requests_of(log, 1).size(), 1U);
+  EXPECT_FALSE(log.take().is_waiting);
+}
+
 TEST(GrowingLog, SaysWhyNoMoreComes) {
   const test::Folder folder;
   test::write_text(folder / "log", "no log at all\nanother line\n");

@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstring>
+#include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "lab/error.hpp"
 
@@ -37,8 +40,7 @@ TEST(HttpAddress, LoopbackAndOthers) {
 
 #if KVTWIN_TEST_HTTP
 
-// `is_all`: says that no more comes, so that a server does not wait for the rest of a request.
-std::string answer_to(const HttpServer& server, const std::string& request, bool is_all) {
+int connected_to(const HttpServer& server) {
   const std::string url = server.url();
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -46,6 +48,12 @@ std::string answer_to(const HttpServer& server, const std::string& request, bool
   address.sin_port = htons(static_cast<std::uint16_t>(std::stoi(url.substr(url.rfind(':') + 1))));
   const int client = socket(AF_INET, SOCK_STREAM, 0);
   EXPECT_EQ(connect(client, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  return client;
+}
+
+// `is_all`: says that no more comes, so that a server does not wait for the rest of a request.
+std::string answer_to(const HttpServer& server, const std::string& request, bool is_all) {
+  const int client = connected_to(server);
   EXPECT_EQ(send(client, request.data(), request.size(), MSG_NOSIGNAL), static_cast<ssize_t>(request.size()));
   if (is_all) shutdown(client, SHUT_WR);
   std::string answer;
@@ -166,6 +174,39 @@ TEST(HttpServer, HostileRequestsDoNotEndIt) {
   }
   std::string why;
   EXPECT_EQ(http_get(server.url(), why), "hello") << why;
+}
+
+TEST(HttpServer, EndsAtOnceWhateverItsClientsDo) {
+  constexpr std::chrono::hours kForever{1000};
+  auto server = std::make_unique<HttpServer>(HttpAddress{"127.0.0.1", 0}, "", kForever);
+  server->put("/", "text/plain", std::string(std::size_t{32} << 20, 'x'));
+  std::vector<int> clients;
+  // More than are served at once.
+  for (const char* const part :
+       {"G", "G", "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "GET / HTTP/1.1\r\nX", "", "G"}) {
+    clients.push_back(connected_to(*server));
+    send(clients.back(), part, std::strlen(part), MSG_NOSIGNAL);
+  }
+  server.reset();
+  for (const int client : clients) close(client);
+}
+
+TEST(HttpServer, ARequestThatComesByteAfterByteIsDropped) {
+  const HttpServer server({"127.0.0.1", 0}, "", std::chrono::milliseconds(1));
+  const int client = connected_to(server);
+  while (send(client, "G", 1, MSG_NOSIGNAL) == 1) {
+  }
+  close(client);
+}
+
+TEST(HttpServer, ARequestHasALargestSize) {
+  const HttpServer server({"127.0.0.1", 0}, "", std::chrono::hours(1000));
+  const int client = connected_to(server);
+  const std::string header = "X-Y: z\r\n";
+  send(client, "GET / HTTP/1.1\r\n", 16, MSG_NOSIGNAL);
+  while (send(client, header.data(), header.size(), MSG_NOSIGNAL) > 0) {
+  }
+  close(client);
 }
 
 TEST(HttpServer, ATokenIsNeededForOtherMachines) {

@@ -23,6 +23,11 @@
 #include "tests/trace_files.hpp"
 #include "tests/unit/lab/kv_messages.hpp"
 #include "tests/unit/lab/sglang_lines.hpp"
+#if KVTWIN_TEST_HTTP
+#include <sys/socket.h>
+
+#include "tests/free_port.hpp"
+#endif
 
 #if KVTWIN_TEST_ZMQ
 #include "lab/capture/kv_events.hpp"
@@ -251,6 +256,29 @@ TEST_F(LiveWatchTest, CountersAlone) {
   EXPECT_DOUBLE_EQ(result.json.at("measured").at("hit_ratio").get<double>(), 0.5);
 }
 
+// The dead server comes first, and would delay the other one by 10 s for each page.
+TEST_F(LiveWatchTest, NoServerWaitsForADeadOne) {
+  HttpServer server({"127.0.0.1", 0}, "");
+  const test::FreePort dead;
+  ASSERT_EQ(listen(dead.socket(), 1), 0);
+  int queries = 0;
+  const auto put = [&] {
+    server.put("/metrics", "text/plain", "vllm:prefix_cache_queries_total " + std::to_string(queries += 10) + "\n");
+  };
+  put();
+  arguments_.metrics = {"http://127.0.0.1:" + std::to_string(dead.number()) + "/metrics", server.url() + "metrics"};
+  arguments_.metrics_every_s = 1e-3;
+  arguments_.settings.interval = 1;
+  int lines = 0;
+  WatchOutput output;
+  output.interval = [&](const std::string&) {
+    put();
+    stop_ = ++lines >= 3;
+  };
+  const WatchResult result = watch_engines(arguments_, stop_, output, {});
+  EXPECT_GT(result.json.at("measured").at("lookup_tokens").get<int>(), 0);
+}
+
 TEST_F(LiveWatchTest, SaysThatAPageHasNoCounters) {
   HttpServer server({"127.0.0.1", 0}, "");
   server.put("/metrics", "text/plain", "up 1\n");
@@ -273,6 +301,38 @@ TEST_F(LiveWatchTest, ALogAlone) {
   EXPECT_TRUE(result.json.at("exact_requests").get<bool>());
 }
 
+TEST_F(LiveWatchTest, ABrokenLineOfALogIsOnTheScreen) {
+  const test::Folder folder;
+  test::write_text(folder / "log", test::sglang_lines(0, 15) + "{\n" + test::sglang_lines(15, 30));
+  arguments_.request_logs = {folder / "log"};
+  arguments_.block_tokens = 2;
+  const WatchResult result = watch_engines(arguments_, stop_ = true, {}, {});
+  EXPECT_EQ(result.json.at("requests").get<int>(), 30);
+  EXPECT_EQ(result.json.at("events").at("bad_lines").get<int>(), 1);
+  EXPECT_NE(result.text.find("1 line of a request log not read"), std::string::npos) << result.text;
+  EXPECT_NE(result.text.find((folder / "log") + "\", line 31: "), std::string::npos) << result.text;
+}
+
+TEST_F(LiveWatchTest, TheZoneOfALogIsOnTheScreen) {
+  const test::Folder folder;
+  test::write_text(folder / "log", test::sglang_lines(0, 3));
+  arguments_.request_logs = {folder / "log"};
+  arguments_.machine_zone_s = -5 * 3600 - 1800;
+  EXPECT_NE(watch_engines(arguments_, stop_ = true, {}, {}).text.find("log zone  -05:30 (this machine's;"),
+            std::string::npos);
+  arguments_.log_zone = "+02:00";
+  EXPECT_EQ(watch_engines(arguments_, stop_ = true, {}, {}).json.at("log_zone").get<std::string>(),
+            "+02:00 (--log-zone)");
+}
+
+TEST_F(LiveWatchTest, AFileThatIsNoLogIsRefused) {
+  const test::Folder folder;
+  test::write_text(folder / "log", "{\"a\": 1}\n");
+  arguments_.request_logs = {folder / "log"};
+  EXPECT_THROW(watch_engines(arguments_, stop_ = false, {}, {}), InputError);
+  EXPECT_THROW(watch_engines(arguments_, stop_ = true, {}, {}), InputError);
+}
+
 TEST_F(LiveWatchTest, RefusesListsThatDoNotFit) {
   arguments_.sources = {publisher_.endpoint};
   for (const auto member : {&WatchArguments::replays, &WatchArguments::metrics, &WatchArguments::request_logs}) {
@@ -280,6 +340,11 @@ TEST_F(LiveWatchTest, RefusesListsThatDoNotFit) {
     wrong.*member = {"http://127.0.0.1:1/", "http://127.0.0.1:2/"};
     EXPECT_THROW(watch_engines(wrong, stop_ = true, {}, {}), InputError);
   }
+  WatchArguments alone = arguments_;
+  alone.sources.clear();
+  alone.metrics = {"http://127.0.0.1:1/"};
+  alone.replays = {"tcp://127.0.0.1:1"};
+  EXPECT_THROW(watch_engines(alone, stop_ = true, {}, {}), InputError);
   WatchArguments wrong = arguments_;
   wrong.request_logs = {"/nowhere/log"};
   EXPECT_THROW(watch_engines(wrong, stop_ = true, {}, {}), InputError);

@@ -68,6 +68,100 @@ TEST(Watch, TheBestOfAWholeWindowIsTheBoundOfHitrate) {
   }
 }
 
+TEST(Watch, SizesAboveTheTrackedBlocksAreMarked) {
+  WatchArguments arguments = arguments_for(vllm_events(), 100);
+  arguments.settings.interval = 5 * kNsPerSecond;
+  const Json all = played(arguments).json;
+  EXPECT_FALSE(all.contains("known_blocks"));
+  arguments.settings.max_blocks = 250;
+  const WatchResult result = played(arguments);
+  EXPECT_EQ(result.json.at("known_blocks").get<int>(), 250);
+  for (const char* const list : {"sizes", "curve"}) {
+    for (const Json& row : result.json.at(list)) {
+      const bool is_least = row.at("blocks").get<int>() > 250;
+      EXPECT_EQ(row.contains("at_least"), is_least) << row.dump();
+      const Json* const known = size_of(all.at(list), row.at("blocks").get<std::uint64_t>());
+      if (known == nullptr) continue;
+      const int hits = row.at("hit_blocks").get<int>(), true_hits = known->at("hit_blocks").get<int>();
+      EXPECT_LE(hits, true_hits);
+      if (!is_least) {
+        EXPECT_EQ(hits, true_hits);
+      }
+    }
+  }
+  EXPECT_NE(result.text.find(" >="), std::string::npos) << result.text;
+  EXPECT_EQ(result.text.find("enough for all hits"), std::string::npos) << result.text;
+  // 200 blocks are known; more may be better.
+  EXPECT_NE(result.text.find("add a host tier of 200 blocks"), std::string::npos) << result.text;
+  EXPECT_NE(result.text.find("more than 200 blocks are not tracked (--max-blocks)"), std::string::npos) << result.text;
+}
+
+TEST(Watch, NothingRestsOnASizeThatIsNotKnown) {
+  WatchArguments arguments = arguments_for(vllm_events(), 100);
+  arguments.settings.interval = 5 * kNsPerSecond;
+  arguments.settings.max_blocks = 80;
+  arguments.expect = "hits=0.9";
+  WatchResult result = played(arguments);
+  EXPECT_NE(result.text.find("no advice: twice the present size, 200 blocks, is above the 80"), std::string::npos)
+      << result.text;
+  EXPECT_NE(result.missed.find("are at least "), std::string::npos) << result.missed;
+  EXPECT_NE(result.missed.find("give a larger --max-blocks"), std::string::npos) << result.missed;
+  arguments.settings.max_blocks = 150;
+  result = played(arguments);
+  EXPECT_NE(result.missed.find("no cache of up to 150 blocks has so many"), std::string::npos) << result.missed;
+}
+
+TEST(Watch, ACanaryOfASizeThatIsNotKnownSaysSo) {
+  WatchSettings settings;
+  settings.device_blocks = 8;
+  settings.max_blocks = 4;
+  Watch watch(settings, {"a"}, nullptr);
+  TraceRequest request;
+  request.output = 1;
+  for (int i = 0; i < 200; ++i) {
+    request.arrival = i * kNsPerSecond;
+    request.input = 16;
+    request.blocks = {static_cast<std::uint64_t>(i % 6)};
+    request.measured_hits = MeasuredHits{i < 6 ? Tokens{0} : Tokens{15}};
+    watch.take(0, request, 16);
+  }
+  const WatchFigures figures = watch.figures();
+  ASSERT_TRUE(figures.canary.has_value());
+  EXPECT_TRUE(figures.canary->is_least);
+  EXPECT_EQ(figures.canary->parted, "") << "the engine hits blocks that the watch has forgotten";
+  const std::string text = watch_screen(figures, recommend(figures, nullptr));
+  EXPECT_NE(text.find("says at least 0.00 %"), std::string::npos) << text;
+  EXPECT_NE(text.find("canary    not known"), std::string::npos) << text;
+}
+
+TEST(Watch, TheTwinsCountAsMemory) {
+  WatchArguments arguments = arguments_for(vllm_events());
+  const auto bytes_of = [](const WatchResult& result) { return result.json.at("memory").at("bytes").get<double>(); };
+  const double without = bytes_of(played(arguments));
+  arguments.server.experiment = test::fixture("vllm/served.toml");
+  EXPECT_GT(bytes_of(played(arguments)), without + 100'000);
+}
+
+TEST(Watch, EventsWithGroupsHaveCurvesByPool) {
+  const WatchResult result = played(arguments_for(test::fixture("vllm/kv_events_groups.jsonl")));
+  const Json& curves = result.json.at("pool_curves");
+  ASSERT_EQ(curves.size(), 3U) << curves.dump();
+  for (const Json& curve : curves) {
+    EXPECT_EQ(curve.at("kind").get<std::string>(), "sliding_window");
+    EXPECT_EQ(curve.at("window_tokens").get<int>(), 128);
+    double before = 0;
+    for (const Json& size : curve.at("sizes")) {
+      EXPECT_GE(size.at("usable_ratio").get<double>(), before);
+      before = size.at("usable_ratio").get<double>();
+    }
+    EXPECT_GT(before, 0);
+    EXPECT_LE(before, 1);
+  }
+  EXPECT_NE(result.text.find("pool      group 0, 1, 2, sliding_window of 128 tokens; blocks "), std::string::npos)
+      << result.text;
+  EXPECT_FALSE(played(arguments_for(vllm_events())).json.contains("pool_curves"));
+}
+
 TEST(Watch, EventsTellTheSizeOfAFullPool) {
   const Json json = played(arguments_for(vllm_events())).json;
   EXPECT_EQ(json.at("device_blocks").get<std::uint64_t>(), 100U) << "of tests/fixtures/vllm/served.toml";
@@ -453,7 +547,7 @@ TEST(Watch, APrefixHasNoRequestsOfThoseThatItReplaced) {
   take(1000);
   const WatchFigures figures = watch.figures();
   ASSERT_EQ(figures.prefixes.size(), 5U);
-  for (const WatchFigures::Prefix& one : figures.prefixes) EXPECT_EQ(one.requests, 10U) << "and none has 12";
+  for (const WatchedPrefix& one : figures.prefixes) EXPECT_EQ(one.requests, 10U) << "and none has 12";
 }
 
 TEST(ServerCounters, OfVllmAndSGLang) {
@@ -706,7 +800,7 @@ TEST(Expectation, NamesTheCause) {
   WatchFigures figures;
   EXPECT_NE(why_below(figures, 0.5).find("no request came"), std::string::npos);
   figures.lookup_tokens = 100;
-  figures.canary = WatchFigures::Canary();
+  figures.canary = Canary();
   figures.canary->measured_looked_up = figures.canary->twin_looked_up = 100;
   figures.canary->measured_hits = 10;
   figures.canary->twin_hits = 60;
@@ -715,6 +809,18 @@ TEST(Expectation, NamesTheCause) {
   figures.lost_messages = 50;
   figures.events = 50;
   EXPECT_NE(why_below(figures, 0.5).find("50 messages were lost"), std::string::npos);
+}
+
+TEST(Expectation, CountersThatCannotBeFetchedAreTheCause) {
+  WatchFigures figures;
+  figures.counters_alone = true;
+  figures.unreachable = 1;
+  figures.first_unreachable = "counters of http://a/metrics: can't be connected";
+  EXPECT_EQ(why_below(figures, 0.5),
+            "no counters came, so the hits are not known: counters of http://a/metrics: can't be connected");
+  figures.counters_alone = false;
+  EXPECT_EQ(why_below(figures, 0.5),
+            "no request came, so no hits either; counters of http://a/metrics: can't be connected");
 }
 
 TEST(WatchRecording, FilesOfRequestsAreReadInOrder) {
@@ -744,7 +850,7 @@ TEST(WatchText, PrometheusHasALinePerSize) {
   figures.rows.emplace_back();
   figures.rows.back().blocks = 100;
   figures.rows.back().lru.block_ratio = 0.25;
-  figures.canary = WatchFigures::Canary();
+  figures.canary = Canary();
   figures.canary->measured_looked_up = 4;
   figures.canary->measured_hits = 1;
   const std::string text = watch_prometheus(figures);

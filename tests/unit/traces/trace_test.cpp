@@ -291,6 +291,16 @@ TEST(TraceReader, RefusesLongLinesAndBadOptions) {
   options.max_line_bytes = 200;
   EXPECT_EQ(read_all(kLine + "\n" + kLine + "\n", options).size(), 2U);
   expect_error(kLine + "\n" + kLine + std::string(200, ' ') + "\n", {"line 2", "longer than the 200 bytes"}, options);
+  const std::string three =
+      kLine + "\n" + kLine + std::string(200'000, ' ') + "\n" + kLine + std::string(200, ' ') + "\n" + kLine + "\n";
+  TraceReader reader("test", std::span(three), options);
+  TraceRequest request;
+  EXPECT_TRUE(reader.next(request));
+  EXPECT_THROW(reader.next(request), TraceLineError);
+  EXPECT_THROW(reader.next(request), TraceLineError);
+  EXPECT_TRUE(reader.next(request)) << "behind the long lines";
+  EXPECT_EQ(reader.line(), 4U);
+  EXPECT_FALSE(reader.next(request));
   options.max_line_bytes = 1 << 20;
   const std::string padded = kLine + std::string(1 << 19, ' ') + "\n";
   EXPECT_EQ(read_all(padded + padded + padded, options).size(), 3U);
