@@ -250,6 +250,7 @@ class Knobs : public testing::Test {
         {"cache.load_back_min_tokens", "10", "4096", {}},
         {"cache.load_back_quota_tokens", "0", "1024", {}},
         {"cache.output", "true", "false", {}},
+        {"cache.session_radix", "false", "true", pinned},
         {"cache.hints", "policy", "obey", pinned},
         {"cache.hints", "ignore", "obey", pinned},
         {"cache.hint_share", "0.1", "0.5", pinned + Settings{"cache.hints=obey"}},

@@ -238,8 +238,12 @@ TEST(TraceReader, ChecksEveryField) {
 TEST(TraceReader, ReadsHintsThatMovePages) {
   const auto all = read_all(R"({"timestamp": 1, "hint": "demote", "session": 4})"
                             "\n"
-                            R"({"timestamp": 2, "hint": "prefetch", "session": 4})");
-  ASSERT_EQ(all.size(), 2U);
+                            R"({"timestamp": 2, "hint": "prefetch", "session": 4})"
+                            "\n"
+                            R"({"timestamp": 2, "hint": "share", "session": 4, "value": 9})");
+  ASSERT_EQ(all.size(), 3U);
+  EXPECT_EQ(all[2].hint.kind, HintKind::share);
+  EXPECT_EQ(all[2].hint.value, 9);
   EXPECT_EQ(all[0].hint.kind, HintKind::demote);
   EXPECT_EQ(all[1].hint.kind, HintKind::prefetch);
 }
@@ -267,6 +271,11 @@ TEST(TraceReader, ChecksHints) {
   expect_error(R"({"timestamp": 1, "hint": "pin"})", {"line 1", "\"session\"", "missing"});
   expect_error(R"({"hint": "pin", "session": 1})", {"line 1", "\"timestamp\"", "missing"});
   expect_error(R"({"timestamp": 1, "hint": "pin", "session": 1, "value": 1.5})", {"line 1", "\"value\""});
+  for (const char* kind : {"pin", "share", "unpin"}) {
+    expect_error(R"({"timestamp": 1, "hint": ")" + std::string(kind) + R"(", "session": 1, "value": -1})",
+                 {"line 1", "\"value\"", "is -1", "from 0 on"});
+  }
+  expect_error(R"({"timestamp": 1, "hint": "pin", "session": 1, "value": "x"})", {"line 1", "\"value\""});
   expect_error(line("1", R"(, "hint": "pin", "session": 1)"), {"line 1", "\"hint\"", "a request or a hint"});
 }
 
