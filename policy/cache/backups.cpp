@@ -23,8 +23,8 @@ void Cache::back_up_path(NodeId end, Pages counted) {
   }
   std::size_t deepest = path_.size();  // path_ runs upwards
   for (std::size_t i = 0; i < path_.size(); ++i) {
-    // With windows or states, a failed copy is tried again only by an insert that counts.
-    const bool counts = pools_.empty() || tree_.node(path_[i]).facts.depth_pages > counted;
+    // A failed copy is tried again only by an insert that counts.
+    const bool counts = tree_.node(path_[i]).facts.depth_pages > counted;
     if (counts && tree_.node(path_[i]).backup_hits >= write_threshold()) {
       deepest = i;
       break;

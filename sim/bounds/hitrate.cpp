@@ -16,10 +16,10 @@
 #include "policy/choices.hpp"
 #include "policy/eviction.hpp"
 #include "policy/index/radix_tree.hpp"
+#include "policy/session_rules.hpp"
 #include "sim/bounds/cost.hpp"
 #include "sim/bounds/instant_engine.hpp"
 #include "sim/bounds/opt.hpp"
-#include "sim/bounds/session_rules.hpp"
 #include "sim/bounds/tiers.hpp"
 
 namespace kvtwin {
