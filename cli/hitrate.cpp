@@ -422,7 +422,8 @@ std::vector<HitRate> replay(TraceSource& trace, const HitRateCommand& arguments,
 
 void note_idle_hints(const std::vector<HitRate>& results) {
   for (const HitRate& result : results) {  // the same for each capacity
-    if (result.idle_hints == 0 || &result != &*std::ranges::find(results, result.eviction, &HitRate::eviction)) continue;
+    if (result.idle_hints == 0 || &result != &*std::ranges::find(results, result.eviction, &HitRate::eviction))
+      continue;
     std::fprintf(stderr,
                  "kvtwin: note: %llu of %llu hints have no effect on %s here: pin, unpin and session_end need a policy "
                  "that takes hints, or --hints obey; share needs that too; demote a host with --write-policy too; "
@@ -522,10 +523,11 @@ void add_hitrate(CLI::App& program) {
                    "tide uses hints, unless --hints obey (default: 0, no hints)")
       ->check(CLI::Range(0U, 100U));
   command
-      ->add_option("--hints", arguments.hints,
-                   "What hints of the trace do, as cache.hints: policy (policies that take hints receive them: tide), obey "
-                   "(also, pins and shares hold blocks and ended sessions are evicted first, under every policy; with "
-                   "--write-policy or --engine, demote moves blocks too), or ignore")
+      ->add_option(
+          "--hints", arguments.hints,
+          "What hints of the trace do, as cache.hints: policy (policies that take hints receive them: tide), obey "
+          "(also, pins and shares hold blocks and ended sessions are evicted first, under every policy; with "
+          "--write-policy or --engine, demote moves blocks too), or ignore")
       ->check(one_of(names_of<HintRule>()))
       ->capture_default_str();
   command->add_flag("--session-radix", arguments.session_radix,

@@ -655,7 +655,7 @@ class Cache {
   const bool copies_evicted_;  // writes_back_, with windows or states
   RadixTree tree_;
   std::optional<SessionRadix> session_radix_;  // none: sessions do not order evictions
-  std::unique_ptr<SessionHolds> holds_;  // null: hints are left to the policies
+  std::unique_ptr<SessionHolds> holds_;        // null: hints are left to the policies
   PagePool device_, host_;
   std::vector<Beside> pools_;
   std::unique_ptr<PoolEviction> pool_eviction_;  // null: there are no pools

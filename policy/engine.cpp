@@ -104,7 +104,8 @@ struct Engine::State final : SequenceParts {
   void handle(const Arrival& arrival);
   void handle(const Hint& hint);
   bool aborts() const {
-    return std::ranges::any_of(hints, [](const ReceivedHint& received) { return received.hint.kind == HintKind::abort; });
+    return std::ranges::any_of(hints,
+                               [](const ReceivedHint& received) { return received.hint.kind == HintKind::abort; });
   }
   void handle(const Completion& completion);
   void handle(const TimerFired& timer);

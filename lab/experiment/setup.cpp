@@ -96,7 +96,8 @@ void check_session_radix(const Experiment& e, const Setup& setup) {
   const std::string key = e.where("cache.session_radix") + ": true ";
   if (!setup.engine.pools.empty() || setup.has_blocks()) {
     throw InputError(key + "counts references to the pages of SGLang's tree, not to " +
-                     (setup.has_blocks() ? "vLLM's blocks" : "the windows and states of a model") + "; set it to false");
+                     (setup.has_blocks() ? "vLLM's blocks" : "the windows and states of a model") +
+                     "; set it to false");
   }
   const std::unique_ptr<EvictionPolicy> eviction = make_eviction(setup.engine.eviction);
   if (dynamic_cast<const OrdersReferences*>(eviction.get()) != nullptr) return;

@@ -180,9 +180,7 @@ void SessionHolds::end(std::uint64_t id) {
 }
 
 // Requires: the session that holds the path is not counted.
-bool SessionHolds::used_by_others(NodeId hold_end) const {
-  return tree_.node(hold_end).sessions > 0;
-}
+bool SessionHolds::used_by_others(NodeId hold_end) const { return tree_.node(hold_end).sessions > 0; }
 
 // Holds of sessions that have ended go when no other session uses their pages, or when their time is over.
 void SessionHolds::end_survived() {

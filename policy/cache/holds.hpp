@@ -1,11 +1,13 @@
 // Gives hints about sessions an effect under every eviction policy (HintRule::obey). It knows the path that each
 // session used last, and marks it in the tree:
 //
-//   pin(ms)      the path is held: evicted last, on L1 and L2, until the time is over; 0 = until unpin. The hold follows
+//   pin(ms)      the path is held: evicted last, on L1 and L2, until the time is over; 0 = until unpin. The hold
+//   follows
 //                the session, and waits for the first pages of a session that has none yet.
-//   share(ms)    like pin, but the hold stays where it is when the session goes on: if a request of the session waits or
-//                runs, where that ends. The hold survives the session: it ends when no session uses its pages. The pages
-//                that storage tiers lack are written there now (Cache::share_sessions()).
+//   share(ms)    like pin, but the hold stays where it is when the session goes on: if a request of the session waits
+//   or
+//                runs, where that ends. The hold survives the session: it ends when no session uses its pages. The
+//                pages that storage tiers lack are written there now (Cache::share_sessions()).
 //   unpin        ends the hold.
 //   session_end  ends the hold. What no other session uses is evicted first, until it is used again. If a request of
 //                the session waits or runs, the session ends with it.

@@ -1,5 +1,5 @@
-// References of sessions to the pages of their requests (EngineConfig::session_radix), as SGLang's --enable-session-radix-cache
-// counts them (srt/mem_cache/unified_cache/session_ref_tracker.py, components/full.py):
+// References of sessions to the pages of their requests (EngineConfig::session_radix), as SGLang's
+// --enable-session-radix-cache counts them (srt/mem_cache/unified_cache/session_ref_tracker.py, components/full.py):
 //
 //   finished   a request that ends refers for its session to the path that it has inserted. If the session refers to a
 //              shorter part of the path, that reference moves; if the session has branched, it has one for each branch

@@ -48,8 +48,7 @@ bool is_one_node(const Node& upper, const Node& lower) {
          upper.backup_failures == lower.backup_failures && upper.facts.last_access == lower.facts.last_access &&
          upper.facts.hits == lower.facts.hits && upper.facts.priority == lower.facts.priority &&
          upper.sessions == lower.sessions && upper.holds == lower.holds && upper.ended == lower.ended &&
-         upper.references == lower.references &&
-         upper.facts.inserted + lower.facts.pages == lower.facts.inserted;
+         upper.references == lower.references && upper.facts.inserted + lower.facts.pages == lower.facts.inserted;
 }
 
 bool is_device_leaf(const Node& node) { return node.evictable && node.device.children == 0; }

@@ -1,5 +1,5 @@
-// The ends of the paths that sessions refer to (EngineConfig::session_radix): pairs of a session and a node. A session has more
-// than one end if its requests have branched. RadixTree counts the pairs on the nodes of the paths.
+// The ends of the paths that sessions refer to (EngineConfig::session_radix): pairs of a session and a node. A session
+// has more than one end if its requests have branched. RadixTree counts the pairs on the nodes of the paths.
 //
 // Memory: about 150 bytes per pair.
 #pragma once

@@ -23,7 +23,7 @@ enum class HintKind : std::uint8_t {
 constexpr std::size_t kHintKinds = 8;
 
 constexpr std::string_view name_of(HintKind kind) {
-  constexpr std::string_view kNames[kHintKinds] = {"session_end", "tool_call_pending", "pin", "unpin", "abort",
+  constexpr std::string_view kNames[kHintKinds] = {"session_end", "tool_call_pending", "pin",  "unpin", "abort",
                                                    "demote",      "prefetch",          "share"};
   return kNames[static_cast<std::size_t>(kind)];
 }

@@ -78,7 +78,7 @@ struct HitRate {
   std::string eviction;
   Pages capacity_blocks = 0, host_capacity_blocks = 0;
   std::uint64_t requests = 0;
-  std::uint64_t rejected = 0;  // of these, requests that do not fit into the device; only with an engine
+  std::uint64_t rejected = 0;               // of these, requests that do not fit into the device; only with an engine
   std::uint64_t hints = 0, idle_hints = 0;  // hints, unless they are ignored; of these, the ones without effect here
   std::uint64_t lookup_blocks = 0, hit_blocks = 0, device_hit_blocks = 0, host_hit_blocks = 0;
   double block_hit_ratio = 0.0;

@@ -388,8 +388,9 @@ class Workload final : public InputSource {
       return true;
     }
     if (scenario_.hint_one_in > 0 && random_.below(scenario_.hint_one_in) == 0) {
-      constexpr HintKind kKinds[] = {HintKind::session_end, HintKind::tool_call_pending, HintKind::pin, HintKind::unpin,
-                                     HintKind::demote,      HintKind::prefetch,          HintKind::share};
+      constexpr HintKind kKinds[] = {
+          HintKind::session_end, HintKind::tool_call_pending, HintKind::pin,  HintKind::unpin,
+          HintKind::demote,      HintKind::prefetch,          HintKind::share};
       const std::uint64_t kinds = scenario_.engine.hints == HintRule::policy ? 4 : scenario_.shares ? 7 : 6;
       input = {time_,
                Hint{kKinds[random_.below(kinds)], random_.below(8), static_cast<std::int64_t>(random_.below(20)) - 2}};

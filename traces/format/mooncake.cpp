@@ -89,7 +89,7 @@ class FittingSizes {
   Tokens least_ = 1, most_ = kMaxBlockTokens;
 };
 
-constexpr HintKind kHints[] = {HintKind::session_end, HintKind::tool_call_pending, HintKind::pin, HintKind::unpin,
+constexpr HintKind kHints[] = {HintKind::session_end, HintKind::tool_call_pending, HintKind::pin,  HintKind::unpin,
                                HintKind::demote,      HintKind::prefetch,          HintKind::share};
 
 class MooncakeReader final : public FormatReader {
@@ -274,7 +274,8 @@ void MooncakeReader::read_hint(const JsonValue& value, TraceRequest& request) {
       std::find_if(std::begin(kHints), std::end(kHints), [&](HintKind h) { return name_of(h) == text; });
   if (hint == std::end(kHints)) {
     lines_.fail("hint",
-                "must be one of \"session_end\", \"tool_call_pending\", \"pin\", \"unpin\", \"demote\", \"prefetch\", \"share\"");
+                "must be one of \"session_end\", \"tool_call_pending\", \"pin\", \"unpin\", \"demote\", \"prefetch\", "
+                "\"share\"");
   }
   request.is_hint = true;
   request.hint.kind = *hint;

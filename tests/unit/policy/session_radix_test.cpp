@@ -130,7 +130,7 @@ TEST(SessionRadix, a_later_request_opens_its_session_again) {
   Rig rig(config);
   rig.session = 2;
   rig.arrive(100, document({200, 201, 202, 203}), 17, 3);
-  rig.hint(HintKind::session_end, 2);  // in one step with the next arrival
+  rig.hint(HintKind::session_end, 2);                      // in one step with the next arrival
   rig.arrive(101, document({300, 301, 302, 303}), 17, 3);  // waits for the first one
   rig.drain();
   for (std::uint64_t i = 4; i < 9; ++i) rig.ask(0, 100 * i);

@@ -126,7 +126,8 @@ class SessionSource final : public InputSource {
   TimeNs time_ = 0;
 };
 
-HitRate hits_with(const HitRateConfig& config, const std::vector<Hint>& hints, const std::vector<std::uint64_t>& sessions) {
+HitRate hits_with(const HitRateConfig& config, const std::vector<Hint>& hints,
+                  const std::vector<std::uint64_t>& sessions) {
   SessionSource source(hints, sessions);
   return replay_hit_rates(source, config).front();
 }
@@ -134,7 +135,8 @@ HitRate hits_with(const HitRateConfig& config, const std::vector<Hint>& hints, c
 TEST(HitRate, ObeysHintsWithoutTime) {
   const std::vector<std::uint64_t> sessions{1, 2, 3, 4, 5, 6, 1};
   for (const char* eviction : {"lru", "arc", "tide"}) {
-    for (const auto& [host, exclusive] : {std::pair(Pages{0}, false), std::pair(Pages{12}, false), std::pair(Pages{12}, true)}) {
+    for (const auto& [host, exclusive] :
+         {std::pair(Pages{0}, false), std::pair(Pages{12}, false), std::pair(Pages{12}, true)}) {
       HitRateConfig config = config_of({eviction}, {12}, host, exclusive);
       config.block_tokens = 10;
       config.hints = HintRule::obey;
