@@ -120,7 +120,7 @@ std::vector<Case> cases() {
        disk + Settings{"cache.prefetch_retry_steps=0", "cache.rules.prefetch_recheck=false"},
        disk + Settings{"cache.prefetch_retry_steps=0"}},
       {"cache.storage_batch_pages=9", host, disk},
-      {"cache.storage_write_share=0.25", host, disk},
+      {"cache.storage_write_share=0.25", host, disk + Settings{"cache.storage_backlog=drop"}},
       {"cache.storage_backlog=wait", host, disk},
       {"cache.storage_write_share=0.25", disk + Settings{"cache.storage_backlog=wait"},
        disk + Settings{"cache.storage_backlog=block"}},
