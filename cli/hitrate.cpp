@@ -51,11 +51,11 @@ struct HitRateCommand {
   std::uint64_t block_tokens = 0, host_capacity = 0, limit = 0, warm_up = 0, queue_view = 0;
   SessionsConfig sessions;
   unsigned end_hints = 0;
-  std::string evict_unit = "page";
+  std::string evict_unit = "page", hints = "policy";
   std::optional<std::uint64_t> slru_protected_touches, tlru_threshold, tlru_next_prompt;
   double host_load = kHostLoadCost;
   TraceArguments how;
-  bool exclusive = false, split_refreshes = false, sglang_rules = false, json = false;
+  bool exclusive = false, split_refreshes = false, sglang_rules = false, json = false, session_radix = false;
 };
 
 std::vector<std::string> items_of(const std::string& text, const char* option) {
@@ -78,6 +78,11 @@ Pages parse_capacity(const std::string& text) {
   return value;
 }
 
+void set_session_rules(Experiment& experiment, const HitRateCommand& arguments) {
+  experiment.set("cache.hints=" + arguments.hints, "--hints");
+  if (arguments.session_radix) experiment.set("cache.session_radix=true", "--session-radix");
+}
+
 // Returns the engine that `simulate` runs for --engine, for a capacity in blocks or with a unit of size. Adds to
 // `notes` what is not there yet.
 EngineConfig make_served_engine(const HitRateCommand& arguments, const std::string& capacity,
@@ -98,6 +103,7 @@ EngineConfig make_served_engine(const HitRateCommand& arguments, const std::stri
   }
   set("tiers.host.tokens", std::to_string(arguments.host_capacity * page), "--host-capacity");
   if (!arguments.write_policy.empty()) set("cache.write_policy", arguments.write_policy, "--write-policy");
+  set_session_rules(experiment, arguments);
   const Setup setup = make_setup(experiment);
   for (const std::string& note : setup.notes) {
     if (std::ranges::find(notes, note) == notes.end()) notes.push_back(note);
@@ -134,6 +140,7 @@ EngineConfig make_engine(const HitRateCommand& arguments, Tokens block_tokens, P
   if (arguments.exclusive) set("cache.tiering", "exclusive", "--exclusive");
   set("scheduler.chunk_tokens", "1000000000", "hitrate");
   if (arguments.sglang_rules) apply_sglang_cache_rules(experiment, "--sglang-rules");
+  set_session_rules(experiment, arguments);
   return make_setup(experiment).engine;
 }
 
@@ -214,6 +221,10 @@ HitRateConfig make_config(const HitRateCommand& arguments, Tokens block_tokens) 
   config.queue_view = arguments.queue_view;
   config.warm_up = arguments.warm_up;
   config.end_hints = arguments.end_hints;
+  config.hints = arguments.hints == name_of(HintRule::obey)     ? HintRule::obey
+                 : arguments.hints == name_of(HintRule::ignore) ? HintRule::ignore
+                                                                : HintRule::policy;
+  config.session_radix = arguments.session_radix;
   if (arguments.sglang_rules && arguments.write_policy.empty()) {
     throw InputError("--sglang-rules: needs --write-policy; without one, give --evict-unit node --split-refreshes");
   }
@@ -409,6 +420,19 @@ std::vector<HitRate> replay(TraceSource& trace, const HitRateCommand& arguments,
   }
 }
 
+void note_idle_hints(const std::vector<HitRate>& results) {
+  for (const HitRate& result : results) {  // the same for each capacity
+    if (result.idle_hints == 0 || &result != &*std::ranges::find(results, result.eviction, &HitRate::eviction))
+      continue;
+    std::fprintf(stderr,
+                 "kvtwin: note: %llu of %llu hints have no effect on %s here: pin, unpin and session_end need a policy "
+                 "that takes hints, or --hints obey; share needs that too; demote a host with --write-policy too; "
+                 "prefetch needs a storage tier\n",
+                 static_cast<unsigned long long>(result.idle_hints), static_cast<unsigned long long>(result.hints),
+                 result.eviction.c_str());
+  }
+}
+
 void print_results(const std::vector<HitRate>& results, const HitRateCommand& arguments, std::size_t capacities) {
   for (std::size_t i = 0; i < capacities; ++i) {  // the same for each eviction policy
     if (results[i].rejected == 0) continue;
@@ -417,6 +441,7 @@ void print_results(const std::vector<HitRate>& results, const HitRateCommand& ar
                  static_cast<unsigned long long>(results[i].requests),
                  static_cast<unsigned long long>(results[i].capacity_blocks));
   }
+  note_idle_hints(results);
   const bool engine = !arguments.engine.empty();
   if (!arguments.json) return print_table(results, engine || !arguments.write_policy.empty(), engine);
   for (const HitRate& result : results) print_json(result, arguments.write_policy, arguments.engine);
@@ -465,6 +490,9 @@ void hit_rates(const CLI::App& command, const HitRateCommand& arguments) {
 
 void add_hitrate(CLI::App& program) {
   static HitRateCommand arguments;
+  const auto one_of = [](std::span<const std::string_view> names) {
+    return is_one_of(std::vector<std::string>(names.begin(), names.end()));
+  };
   CLI::App* command = program.add_subcommand(
       "hitrate",
       "Print the hit ratios of eviction policies on a trace, without timing, next to the best possible ratio");
@@ -492,8 +520,18 @@ void add_hitrate(CLI::App& program) {
   command
       ->add_option("--end-hints", arguments.end_hints,
                    "After each request, give a hint whether the conversation has ended. N of 100 hints are right. Only "
-                   "tide uses hints (default: 0, no hints)")
+                   "tide uses hints, unless --hints obey (default: 0, no hints)")
       ->check(CLI::Range(0U, 100U));
+  command
+      ->add_option(
+          "--hints", arguments.hints,
+          "What hints of the trace do, as cache.hints: policy (policies that take hints receive them: tide), obey "
+          "(also, pins and shares hold blocks and ended sessions are evicted first, under every policy; with "
+          "--write-policy or --engine, demote moves blocks too), or ignore")
+      ->check(one_of(names_of<HintRule>()))
+      ->capture_default_str();
+  command->add_flag("--session-radix", arguments.session_radix,
+                    "Evict blocks that no session refers to first, as cache.session_radix");
   command
       ->add_option("--block-tokens", arguments.block_tokens,
                    "Tokens per block of the cache (default: the trace's block size)")
@@ -506,9 +544,6 @@ void add_hitrate(CLI::App& program) {
   command->add_flag("--exclusive", arguments.exclusive,
                     "The host tier holds only blocks that the device evicted; with --write-policy write_back: blocks "
                     "that are loaded back leave the host");
-  const auto one_of = [](std::span<const std::string_view> names) {
-    return is_one_of(std::vector<std::string>(names.begin(), names.end()));
-  };
   command
       ->add_option(
           "--write-policy", arguments.write_policy,

@@ -72,6 +72,10 @@ Cache::Cache(const EngineConfig& config, Substrate& substrate, Storage& storage,
              "hints hold the pages of a tree, and no others");
     holds_ = std::make_unique<SessionHolds>(config_, tree_, sink_);
   }
+  if (config.session_radix) {
+    KV_CHECK(config.pools.empty() && config.block_groups.groups.empty(), "sessions refer to the pages of a tree");
+    session_radix_.emplace(tree_);
+  }
   if (!pools_.empty()) weigh_victims();
   KV_CHECK(config.host_mode == HostMode::cache ||
                (!writes_back_ && pools_.empty() && !config.storage.empty() && config.host_pages != 0 &&
@@ -134,8 +138,9 @@ void Cache::refresh(std::span<const PageKey> keys, Pages from) {
 
 void Cache::hint(const Hint& hint, TimeNs step_time) {
   if (config_.hints == HintRule::ignore) return;
+  if (session_radix_ && hint.kind == HintKind::session_end) session_radix_->close(hint.subject);
   if (holds_ != nullptr) holds_->take(hint, step_time);
-  if (hint.kind == HintKind::demote || hint.kind == HintKind::prefetch) return;
+  if (hint.kind == HintKind::demote || hint.kind == HintKind::prefetch || hint.kind == HintKind::share) return;
   tree_.hint(hint, step_time);
   storage_.hint(hint, step_time);
 }

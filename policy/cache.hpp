@@ -49,6 +49,7 @@
 
 #include "policy/cache/holds.hpp"
 #include "policy/cache/pool_victims.hpp"
+#include "policy/cache/session_radix.hpp"
 #include "policy/config.hpp"
 #include "policy/in_flight.hpp"
 #include "policy/index/block_groups.hpp"
@@ -128,15 +129,24 @@ class Cache {
   // A request goes to work on its path. Calls the eviction policies of every tier.
   void visit(const Visit& visit);
   void hint(const Hint& hint, TimeNs step_time);
-  // A request of this session (0: none) begins to wait, or has ended.
-  void request_of_session_began(std::uint64_t session) {
+  // A request of this session (0: none) begins to wait. Returns a number for request_of_session_finished().
+  std::uint64_t request_of_session_began(std::uint64_t session) {
     if (holds_ != nullptr) holds_->request_began(session);
+    return session_radix_ ? session_radix_->arrived(session) : 0;
   }
+  // The request has inserted its last pages, up to `end`.
+  void request_of_session_finished(std::uint64_t session, std::uint64_t began, NodeId end) {
+    if (session_radix_) session_radix_->finished(session, began, end);
+  }
+  // The request has ended: it has finished, or it was rejected or aborted.
   void request_of_session_ended(std::uint64_t session) {
     if (holds_ != nullptr) holds_->request_ended(session);
+    if (session_radix_) session_radix_->left(session);
   }
   // A step begins.
   void begin_step(TimeNs step_time);
+  // Writes what hints to share name. Requires: in a step, behind the hints of the step.
+  void share_sessions();
   // With HintRule::obey: returns the keys of the path that the session used last, if they are known.
   std::span<const PageKey> keys_of_session(std::uint64_t session) const {
     return holds_ != nullptr ? holds_->keys_of(session) : std::span<const PageKey>();
@@ -588,6 +598,7 @@ class Cache {
   bool is_load_admitted(const PrefixMatch& match, Tokens beside) const;
   void choose_leaving(Pages target, bool may_lose, bool drops_holds = false);
   void demote_sessions();
+  bool share(NodeId end);
   bool demote(NodeId end);
   Pages writable_pages(const Node& node, Pages wanted);
   bool writes_under_way() const { return !backups_.transfers.empty() || !backups_.empty(); }
@@ -643,7 +654,8 @@ class Cache {
   const bool writes_back_;     // to L2
   const bool copies_evicted_;  // writes_back_, with windows or states
   RadixTree tree_;
-  std::unique_ptr<SessionHolds> holds_;  // null: hints are left to the policies
+  std::optional<SessionRadix> session_radix_;  // none: sessions do not order evictions
+  std::unique_ptr<SessionHolds> holds_;        // null: hints are left to the policies
   PagePool device_, host_;
   std::vector<Beside> pools_;
   std::unique_ptr<PoolEviction> pool_eviction_;  // null: there are no pools

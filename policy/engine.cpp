@@ -16,7 +16,7 @@
 #include <algorithm>
 #include <deque>
 #include <limits>
-#include <set>
+#include <map>
 #include <utility>
 
 #include "policy/base/check.hpp"
@@ -45,6 +45,29 @@ TimeNs EngineConfig::prefill_ns(Tokens from, Tokens to) const {
   const Wide work = length + length * (Wide{to} + Wide{from}) / (2 * Wide{cost_doubling_tokens});
   return static_cast<TimeNs>(std::min(work * Wide{cost_token_ps} / 1000, Wide{100'000} * kNsPerSecond));
 }
+
+// The sessions that have given a hint and have not ended. Above kMost, the one whose last hint is the oldest is
+// forgotten.
+class HintedSessions {
+ public:
+  bool contains(std::uint64_t session) const { return last_hint_.contains(session); }
+  void insert(std::uint64_t session) {
+    erase(session);
+    by_age_.emplace(last_hint_[session] = ++hints_, session);
+    if (last_hint_.size() > kMost) erase(by_age_.begin()->second);
+  }
+  void erase(std::uint64_t session) {
+    const auto known = last_hint_.find(session);
+    if (known == last_hint_.end()) return;
+    by_age_.erase(known->second);
+    last_hint_.erase(known);
+  }
+
+ private:
+  static constexpr std::size_t kMost = 1U << 16;
+  std::map<std::uint64_t, std::uint64_t> last_hint_, by_age_;
+  std::uint64_t hints_ = 0;
+};
 
 struct Engine::State final : SequenceParts {
   enum class Phase : std::uint8_t { idle, agreeing, passing };
@@ -81,7 +104,8 @@ struct Engine::State final : SequenceParts {
   void handle(const Arrival& arrival);
   void handle(const Hint& hint);
   bool aborts() const {
-    return std::ranges::any_of(hints, [](const Hint& hint) { return hint.kind == HintKind::abort; });
+    return std::ranges::any_of(hints,
+                               [](const ReceivedHint& received) { return received.hint.kind == HintKind::abort; });
   }
   void handle(const Completion& completion);
   void handle(const TimerFired& timer);
@@ -120,9 +144,13 @@ struct Engine::State final : SequenceParts {
   OperationId reduction_id = OperationId::none;
   std::deque<Request*> arrived;  // not agreed on yet
   std::uint64_t arrivals_taken = 0;
-  std::deque<Hint> hints;  // not agreed on yet
+  struct ReceivedHint {
+    Hint hint;
+    std::uint64_t arrivals = 0;  // before it
+  };
+  std::deque<ReceivedHint> hints;  // not agreed on yet
   std::uint64_t hints_taken = 0;
-  std::set<std::uint64_t> hinted_sessions;  // for reports
+  HintedSessions hinted_sessions;  // for reports
   struct Received {
     Notice notice;
     std::vector<SlotId> slots;
@@ -178,7 +206,7 @@ void Engine::State::handle(const Hint& hint) {
   } else if (hint.kind != HintKind::abort && hint.subject != 0) {
     hinted_sessions.insert(hint.subject);
   }
-  hints.push_back(hint);
+  hints.push_back({hint, arrivals_taken + arrived.size()});
   wake(hint.kind == HintKind::abort && config.poll_steps == 1);
 }
 
@@ -284,6 +312,7 @@ void Engine::State::step(const ReduceVector& agreed) {
   more |= take_storage_answers(agreed);
   more |= has_peers() && take_peer_news(agreed);
   take_arrivals(agreed);
+  cache.share_sessions();
   // Each round takes one failure and one answer per queue. More may be there already. All ranks see the same.
   if (more) return agree();
   prefetcher.free_released(false);
@@ -397,16 +426,21 @@ bool Engine::State::take_peer_news(const ReduceVector& agreed) {
   return more;
 }
 
+// Takes arrivals and hints in the order in which they came.
 void Engine::State::take_arrivals(const ReduceVector& agreed) {
   if (!scheduler.polls()) return;  // an abort keeps its place behind its request
   scheduler.polled();
-  for (; arrivals_taken < static_cast<std::uint64_t>(agreed[agreed_arrivals]); ++arrivals_taken) {
-    scheduler.enqueue(*arrived.front(), agreed[agreed_time]);
-    arrived.pop_front();
-  }
+  const auto enqueue_up_to = [&](std::uint64_t arrivals) {
+    for (; arrivals_taken < arrivals; ++arrivals_taken) {
+      scheduler.enqueue(*arrived.front(), agreed[agreed_time]);
+      arrived.pop_front();
+    }
+  };
   for (; hints_taken < static_cast<std::uint64_t>(agreed[agreed_hints]); ++hints_taken) {
-    const Hint hint = hints.front();
+    const auto [hint, arrivals] = hints.front();
     hints.pop_front();
+    KV_CHECK(arrivals <= static_cast<std::uint64_t>(agreed[agreed_arrivals]), "a hint comes after what came before it");
+    enqueue_up_to(arrivals);
     if (hint.kind == HintKind::abort) {
       scheduler.abort(hint.subject, agreed[agreed_time]);
     } else {
@@ -416,6 +450,7 @@ void Engine::State::take_arrivals(const ReduceVector& agreed) {
       }
     }
   }
+  enqueue_up_to(static_cast<std::uint64_t>(agreed[agreed_arrivals]));
 }
 
 // Sets the timer for the end of a wait, because there may be no other input at that time.

@@ -104,6 +104,7 @@ struct PolicyNode {
   const NodeFacts& facts;
   std::span<const PageKey> keys;  // the keys of the node's pages, a chain: the last key names all earlier pages too
   PolicyMarks& marks;
+  std::uint32_t references = 0;  // of sessions (EngineConfig::session_radix); else 0
 };
 
 // A request that is at work on its path. The first visit is at the admission. Each time the request adds pages, it
@@ -192,6 +193,13 @@ class TakesHints {
   virtual ~TakesHints() = default;
   // Requires: the hint is not an abort.
   virtual void hint(const Hint& hint, TimeNs time) = 0;
+};
+
+// Optional, without functions: of the leaves on offer, the policy evicts those with the fewest PolicyNode::references
+// first. An offer() follows each change of a leaf's references.
+class OrdersReferences {
+ public:
+  virtual ~OrdersReferences() = default;
 };
 
 // A policy with the optional interfaces that it implements. A pointer is null if the policy lacks the interface.

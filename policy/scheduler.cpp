@@ -59,7 +59,7 @@ void Scheduler::recycle(Request& request) {
 
 void Scheduler::enqueue(Request& request, TimeNs now) {
   request.enqueued = true;
-  cache_.request_of_session_began(request.session);
+  request.session_began = cache_.request_of_session_began(request.session);
   RequestRecord& record = request.record;
   if (pages_for(record.prompt_tokens + record.output_tokens - 1) > config_.device_pages) {
     record.rejected = Reason::too_long;
@@ -621,6 +621,7 @@ void Scheduler::publish(Request& request, Publish after) {
         std::min<std::int64_t>(request.priority + std::int64_t{1}, std::numeric_limits<std::int32_t>::max());
     cache_.raise_priority(std::span(request.keys).first(prompt_pages), static_cast<std::int32_t>(above));
   }
+  if (after == Publish::end) cache_.request_of_session_finished(request.session, request.session_began, end);
   request.counted.touches = std::max(request.counted.touches, pages);
   if (!chunked) request.counted.backup_hits = request.counted.touches;
   cache_.lease(end);

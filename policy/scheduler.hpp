@@ -41,7 +41,8 @@ namespace kvtwin {
 struct Request {
   RequestRecord record;
   std::int32_t priority = 0;
-  std::uint64_t session = 0;  // 0 = none
+  std::uint64_t session = 0;        // 0 = none
+  std::uint64_t session_began = 0;  // Cache::request_of_session_began()
   bool enqueued = false;
   Tokens system_tokens = 0;   // of the prompt; 0 = not known
   std::vector<PageKey> keys;  // keys of its pages, in order; private keys are added as needed

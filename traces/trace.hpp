@@ -34,8 +34,9 @@
 //   think_time      ms from the previous answer of the session to this request, for closed loops; or delay, as AIPerf
 //                   writes it, which stands in place of the timestamp if the first line of the file has session_id
 // A string is stored as a 64-bit hash with the top bit set. A line with the key `hint` is a hint:
-//   {"timestamp": ms, "hint": "session_end|tool_call_pending|pin|unpin|demote|prefetch", "session": S, "value": N}
-// N is an integer, and 0 unless given.
+//   {"timestamp": ms, "hint": HINT, "session": S, "value": N}
+// HINT is session_end, tool_call_pending, pin, unpin, demote, prefetch or share.
+// N is an integer of at least 0, and 0 unless given.
 // Other keys are passed over and named in a note, so that traces with more keys can be read. A repeated key is an
 // error.
 //

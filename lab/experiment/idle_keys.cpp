@@ -142,6 +142,7 @@ constexpr std::string_view kOfStorage[] = {"model.revision",
                                            "cache.offload_backpressure",
                                            "cache.namespace",
                                            "cache.path"};
+constexpr std::string_view kOfBacklog[] = {"cache.storage_backlog"}, kOfWriteShare[] = {"cache.storage_write_share"};
 constexpr std::string_view kOfTimeout[] = {"cache.prefetch_timeout_base_s", "cache.prefetch_timeout_per_ki_token_s",
                                            "cache.prefetch_timeout_most_s", "cache.rules.prefetch_timeout_from"};
 constexpr std::string_view kOfPrefetches[] = {"cache.rules.prefetch_style"};
@@ -240,6 +241,18 @@ const Rule kRules[] = {
     {kOfTlru, [](const Facts& f) { return f.chooses("cache.eviction", "tlru"); },
      "it is read for cache.eviction = tlru only; set that"},
     {kOfStorage, [](const Facts& f) { return f.stores(); }, kNoStorage},
+    {kOfBacklog,
+     [](const Facts& f) {
+       return !f.stores() || !f.is("cache.host_mode", "buffer") || f.is("cache.storage_backlog", "block");
+     },
+     "a host that is a buffer limits its writes itself; with cache.host_mode = buffer only block has an effect"},
+    {kOfWriteShare,
+     [](const Facts& f) {
+       const bool limits = !f.is("cache.storage_backlog", "wait") && !f.is("cache.host_mode", "buffer");
+       return !f.stores() || limits || f.is("cache.storage_backlog", "block");
+     },
+     "it limits nothing with cache.storage_backlog = wait, and with cache.host_mode = buffer unless that is block; set "
+     "cache.storage_backlog to another"},
     {kOfTimeout,
      [](const Facts& f) {
        return f.stores() && !f.chooses_one_of("cache.prefetch_policy", {"best_effort", "wait_complete", "cost_stop"});

@@ -570,6 +570,11 @@ std::span<const Key> experiment_keys() {
       integer("cache.load_back_quota_tokens", 0, 0, kMaxKeyValue,
               "Longest hit on the host that is loaded, in tokens; longer hits are computed again; 0 = no limit"),
       flag<&EngineConfig::cache_output>("cache.output", "Cache the generated pages too"),
+      flag<&EngineConfig::session_radix>(
+          "cache.session_radix",
+          "Evict pages that no session refers to first, then those with the fewest references, then by cache.eviction, "
+          "as SGLang does with --enable-session-radix-cache. A session refers to the pages of its finished requests "
+          "until the hint session_end"),
       choice<&EngineConfig::hints>(
           "cache.hints",
           "What hints about sessions do. policy: eviction policies that take hints receive them (tide). obey: also, "

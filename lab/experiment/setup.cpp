@@ -91,6 +91,20 @@ void check_hints(const Experiment& e, const Setup& setup) {
                    "; set it to policy or ignore");
 }
 
+void check_session_radix(const Experiment& e, const Setup& setup) {
+  if (!setup.engine.session_radix) return;
+  const std::string key = e.where("cache.session_radix") + ": true ";
+  if (!setup.engine.pools.empty() || setup.has_blocks()) {
+    throw InputError(key + "counts references to the pages of SGLang's tree, not to " +
+                     (setup.has_blocks() ? "vLLM's blocks" : "the windows and states of a model") +
+                     "; set it to false");
+  }
+  const std::unique_ptr<EvictionPolicy> eviction = make_eviction(setup.engine.eviction);
+  if (dynamic_cast<const OrdersReferences*>(eviction.get()) != nullptr) return;
+  throw InputError(key + "orders the leaves of eviction policies with one rank, and " + e.where("cache.eviction") +
+                   " = " + setup.engine.eviction + " has none; set that to one of SGLang's, for example lru");
+}
+
 void check_style(const Experiment& e, const Setup& setup) {
   const EngineConfig& engine = setup.engine;
   if (!make_style(engine.style, engine)->loads_before_admission()) return;
@@ -266,6 +280,7 @@ Setup make_setup_of(const Experiment& e, const HardwareSpec* hardware, bool deco
   read_faults(e, setup.world);
   check_style(e, setup);
   check_hints(e, setup);
+  check_session_radix(e, setup);
   price(setup);
   configure_world(e, setup);
   if (setup.roles.prefill > 0) configure_roles(e, hardware, setup);

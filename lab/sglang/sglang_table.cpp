@@ -56,6 +56,7 @@ constexpr Modelled kModelled[] = {
      "lpm random fcfs dfs-weight lof priority routing-key hrrn shortest-prefill-first", "scheduler.order"},
     {"radix_eviction_policy", Takes::word, "lru", "lru lfu slru priority tlru", "cache.eviction"},
     {"radix_eviction_policy_config", Takes::text, "", "", ""},
+    {"enable_session_radix_cache", Takes::nothing, "", "", "cache.session_radix"},
     {"enable_hierarchical_cache", Takes::nothing, "", "", ""},
     {"hicache_ratio", Takes::number, "2", "", "", true},
     {"hicache_size", Takes::integer, "0", "", "", true},
@@ -117,7 +118,7 @@ constexpr NotModelled kNotModelled[] = {
     {"kvtwin's tiers stand for HiCache's own only",
      "enable_lmcache! lmcache_config_file enable_flexkv! flexkv_config_file radix_cache_backend enable_hisparse! "
      "hisparse_config "
-     "unified_cache_external_linker_config enable_session_radix_cache! enable_streaming_session!"},
+     "unified_cache_external_linker_config enable_streaming_session!"},
     {"engines with roles hand over without it",
      "disaggregation_decode_enable_offload_kvcache! "
      "disaggregation_decode_retraction_backup disaggregation_decode_host_receive_threshold=1.0 "

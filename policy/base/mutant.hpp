@@ -7,7 +7,7 @@
 //    4 a host copy is dropped while it is being loaded         10 a plan leaves out a part of its pages
 //    5 a target is freed while a get fills it                  11 a page's key leaves out the pages before
 //    6 a prefetch publishes pages that have not arrived        12 a stored page's name lacks the dtype
-//   13 a hold that follows its session keeps the old path
+//   13 a hold that follows its session keeps the old path     14 an evicted node's references stay above it twice
 #pragma once
 
 #if defined(KVTWIN_MUTANTS)

@@ -23,8 +23,8 @@ void Cache::back_up_path(NodeId end, Pages counted) {
   }
   std::size_t deepest = path_.size();  // path_ runs upwards
   for (std::size_t i = 0; i < path_.size(); ++i) {
-    // With windows or states, a failed copy is tried again only by an insert that counts.
-    const bool counts = pools_.empty() || tree_.node(path_[i]).facts.depth_pages > counted;
+    // A failed copy is tried again only by an insert that counts.
+    const bool counts = tree_.node(path_[i]).facts.depth_pages > counted;
     if (counts && tree_.node(path_[i]).backup_hits >= write_threshold()) {
       deepest = i;
       break;
@@ -46,6 +46,35 @@ void Cache::store_by_hits(NodeId end, Pages counted) {
   for (auto id = path_.rbegin(); id != path_.rend(); ++id) {
     store_node(*id, 0, tree_.node(*id).facts.pages, storage_.tiers());
   }
+}
+
+// Hints to share wait here for the end of the session's request, and for loads under way.
+void Cache::share_sessions() {
+  if (holds_ == nullptr) return;
+  for (const auto& [session, end] : holds_->sharing()) {
+    if (share(end)) holds_->shared(session);
+  }
+}
+
+// Writes the pages of the path that no lower tier has: to L2, from where they go on to the storage tiers, or to these,
+// whatever the write policy waits for. Returns false if it has to be tried again.
+bool Cache::share(NodeId end) {
+  if (has_direct_load(end)) return false;
+  if (config_.host_pages == 0) {
+    while (storage_.tiers() > 0 && tree_.node(end).backup_hits < write_threshold()) store_by_hits(end, 0);
+    return true;
+  }
+  if (config_.host_mode != HostMode::cache) return true;  // a buffer passes everything on
+  path_.clear();
+  for (NodeId id = end; id != tree_.root() && !tree_.node(id).host.resident(); id = tree_.node(id).parent) {
+    path_.push_back(id);
+  }
+  while (!path_.empty()) {
+    const NodeId id = path_.back();
+    path_.pop_back();
+    if (!queue_backup(id)) break;  // deeper nodes need this copy
+  }
+  return true;
 }
 
 bool Cache::queue_backup(NodeId id) {

@@ -17,6 +17,7 @@ void SessionHolds::begin_step(TimeNs now) {
     const std::uint64_t id = by_end_.begin()->second;
     release(id, sessions_.at(id), Reason::expired);
   }
+  end_survived();
   for (const Tier tier : kTiersOfTree) {
     while (tree_.held_pages(tier) > max_pages(tier) && drop_oldest(Reason::quota)) {
     }
@@ -50,7 +51,8 @@ void SessionHolds::used(NodeId end, std::span<const PageKey> keys) {
     keys_ += keys.size() - session.keys.size();
     session.keys.assign(keys.begin(), keys.end());
   }
-  if (session.until >= 0) hold(visiting_, session);
+  survived_.erase(visiting_);
+  if (session.until >= 0 && !session.stays) hold(visiting_, session);
   while (keys_ > kMaxKeys && by_use_.size() > 1) forget(by_use_.begin()->second);
 }
 
@@ -60,13 +62,18 @@ void SessionHolds::take(const Hint& hint, TimeNs now) {
   now_ = now;
   const auto known = sessions_.find(hint.subject);
   switch (hint.kind) {
-    case HintKind::pin: {
+    case HintKind::pin:
+    case HintKind::share: {
       constexpr TimeNs kMs = 1'000'000;
       Session& session = open(hint.subject);
       by_end_.erase({session.until, hint.subject});
       const bool bounded = hint.value > 0 && hint.value < (kForever - now) / kMs;
       session.until = bounded ? now + hint.value * kMs : kForever;
       by_end_.emplace(session.until, hint.subject);
+      session.is_shared = hint.kind == HintKind::share;
+      session.stays = false;
+      survived_.erase(hint.subject);
+      if (session.is_shared) sharing_.insert(hint.subject);
       if (session.order != kNoOrder) {  // renewed: now the newest one
         by_age_.erase(session.order);
         by_age_.emplace(session.order = ++orders_, hint.subject);
@@ -110,6 +117,22 @@ std::vector<std::pair<std::uint64_t, NodeId>> SessionHolds::demoting() {
   return all;
 }
 
+std::vector<std::pair<std::uint64_t, NodeId>> SessionHolds::sharing() {
+  settle();
+  std::vector<std::pair<std::uint64_t, NodeId>> all;
+  for (const std::uint64_t id : sharing_) {
+    const Session& session = sessions_.at(id);
+    const NodeId end = session.end != NodeId::none ? session.end : session.hold_end;
+    if (!requests_.contains(id) && end != NodeId::none) all.emplace_back(id, end);
+  }
+  return all;
+}
+
+void SessionHolds::shared(std::uint64_t session) {
+  sharing_.erase(session);
+  sessions_.at(session).stays = sessions_.at(session).is_shared;
+}
+
 std::span<const PageKey> SessionHolds::keys_of(std::uint64_t session) const {
   const auto known = sessions_.find(session);
   return known == sessions_.end() ? std::span<const PageKey>() : std::span<const PageKey>(known->second.keys);
@@ -144,9 +167,31 @@ void SessionHolds::end(std::uint64_t id) {
   settle();
   const auto known = sessions_.find(id);
   if (known == sessions_.end()) return;
-  const NodeId end = known->second.end;
-  forget(id);
+  Session& session = known->second;
+  const NodeId end = session.end;
+  move(id, EndOf::path, session.end, NodeId::none);
+  const bool survives = session.is_shared && session.hold_end != NodeId::none && used_by_others(session.hold_end);
+  if (survives) {
+    survived_.insert(id);
+  } else {
+    forget(id);
+  }
   if (end != NodeId::none) tree_.set_ended(end);
+}
+
+// Requires: the session that holds the path is not counted.
+bool SessionHolds::used_by_others(NodeId hold_end) const { return tree_.node(hold_end).sessions > 0; }
+
+// Holds of sessions that have ended go when no other session uses their pages, or when their time is over.
+void SessionHolds::end_survived() {
+  for (auto at = survived_.begin(); at != survived_.end();) {
+    const std::uint64_t id = *at++;
+    const Session& session = sessions_.at(id);
+    const NodeId held = session.hold_end;
+    if (held != NodeId::none && used_by_others(held)) continue;
+    forget(id);
+    if (held != NodeId::none) tree_.set_ended(held);
+  }
 }
 
 void SessionHolds::forget(std::uint64_t id) {
@@ -156,6 +201,8 @@ void SessionHolds::forget(std::uint64_t id) {
   keys_ -= session.keys.size();
   by_use_.erase(session.last_use);
   demoting_.erase(id);
+  sharing_.erase(id);
+  survived_.erase(id);
   sessions_.erase(id);
 }
 
@@ -214,6 +261,7 @@ void SessionHolds::hold(std::uint64_t id, Session& session) {
 void SessionHolds::release(std::uint64_t id, Session& session, Reason reason) {
   by_end_.erase({session.until, id});
   session.until = -1;
+  session.is_shared = session.stays = false;
   if (session.order == kNoOrder) return;
   by_age_.erase(session.order);
   session.order = kNoOrder;
@@ -265,6 +313,10 @@ void SessionHolds::check_invariants() {
   }
   KV_CHECK(keys == keys_ && held == by_age_.size() && wanted == by_end_.size() && sessions_.size() == by_use_.size(),
            "sessions are listed once");
+  for (const std::uint64_t id : sharing_) KV_CHECK(sessions_.contains(id), "a session that shares is known");
+  for (const std::uint64_t id : survived_) {
+    KV_CHECK(sessions_.at(id).end == NodeId::none, "a session that has ended uses no page");
+  }
 }
 
 }  // namespace kvtwin

@@ -38,6 +38,13 @@ class LeafLists {
     for (List& list : lists_) list.runs.resize(kFront + 1 + runs_each);
   }
 
+  // Adds empty lists until there are `lists` ones. Requires: at most 256.
+  void grow(std::size_t lists) {
+    const std::size_t runs = lists_.front().runs.size();
+    while (lists_.size() < lists) lists_.emplace_back().runs.resize(runs);
+  }
+  std::size_t lists() const { return lists_.size(); }
+
   // Puts the node into the list. Removes the node from any other list.
   void set(NodeId node, std::size_t list, const LeafRank& rank) {
     const auto index = static_cast<std::size_t>(node);
@@ -283,33 +290,59 @@ class LeafLists {
   std::size_t size_ = 0;
 };
 
-// Base of policies that order leaves by one rank, where the rank depends on what the policy has learned.
-class LeafOrder : public EvictionPolicy, public LearnsFromVisits {
+// The leaves on offer in one order: by the references of sessions, then by the policy's rank. One list for each number
+// of references; the last list has all leaves with at least kLastList references. Its rank has no room for the third
+// part of the policy's rank, which matters only between leaves of one request.
+class LeavesByReferences {
  public:
-  void offer(const PolicyNode& node) final { leaves_.set(node.id, 0, rank(node)); }
+  void set(const PolicyNode& node, LeafRank rank) {
+    const std::size_t list = std::min<std::size_t>(node.references, kLastList);
+    if (list == kLastList) rank = {node.references, rank.first, rank.second};
+    leaves_.grow(list + 1);
+    leaves_.set(node.id, list, rank);
+  }
+  void remove(NodeId node) { leaves_.remove(node); }
+  NodeId smallest() const {
+    for (std::size_t list = 0; list < leaves_.lists(); ++list) {
+      if (leaves_.size(list) > 0) return leaves_.smallest(list);
+    }
+    return NodeId::none;
+  }
+  std::size_t size() const { return leaves_.size(); }
+  bool contains(NodeId node) const { return leaves_.contains(node); }
+
+ private:
+  static constexpr std::size_t kLastList = 255;
+  LeafLists leaves_{1};
+};
+
+// Base of policies that order leaves by one rank, where the rank depends on what the policy has learned.
+class LeafOrder : public EvictionPolicy, public LearnsFromVisits, public OrdersReferences {
+ public:
+  void offer(const PolicyNode& node) final { leaves_.set(node, rank(node)); }
   void withdraw(NodeId node) final { leaves_.remove(node); }
-  NodeId victim() final { return leaves_.smallest(0); }
+  NodeId victim() final { return leaves_.smallest(); }
   std::size_t offered() const final { return leaves_.size(); }
   bool is_offered(NodeId node) const final { return leaves_.contains(node); }
 
  private:
   virtual LeafRank rank(const PolicyNode& node) const = 0;
 
-  LeafLists leaves_{1};
+  LeavesByReferences leaves_;
 };
 
 // A policy whose rank is a function of the node's facts.
 template <LeafRank (*rank)(const NodeFacts&)>
-class RankedPolicy final : public EvictionPolicy {
+class RankedPolicy final : public EvictionPolicy, public OrdersReferences {
  public:
-  void offer(const PolicyNode& node) override { leaves_.set(node.id, 0, rank(node.facts)); }
+  void offer(const PolicyNode& node) override { leaves_.set(node, rank(node.facts)); }
   void withdraw(NodeId node) override { leaves_.remove(node); }
-  NodeId victim() override { return leaves_.smallest(0); }
+  NodeId victim() override { return leaves_.smallest(); }
   std::size_t offered() const override { return leaves_.size(); }
   bool is_offered(NodeId node) const override { return leaves_.contains(node); }
 
  private:
-  LeafLists leaves_{1};
+  LeavesByReferences leaves_;
 };
 
 }  // namespace kvtwin

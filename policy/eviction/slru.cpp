@@ -5,7 +5,7 @@ namespace {
 
 // A node with at least so many touches as the parameter `protected` says is protected. The insertion counts as a touch.
 // The protected part has no size limit. Within each part as lru.
-class Slru final : public EvictionPolicy {
+class Slru final : public EvictionPolicy, public OrdersReferences {
  public:
   explicit Slru(const EvictionSetup& setup)
       : protected_touches_(setup.parameters.whole(
@@ -16,16 +16,16 @@ class Slru final : public EvictionPolicy {
 
   void offer(const PolicyNode& node) override {
     const bool is_protected = node.facts.hits >= protected_touches_;
-    leaves_.set(node.id, 0, {is_protected ? 1U : 0U, node.facts.last_access, node.facts.inserted});
+    leaves_.set(node, {is_protected ? 1U : 0U, node.facts.last_access, node.facts.inserted});
   }
   void withdraw(NodeId node) override { leaves_.remove(node); }
-  NodeId victim() override { return leaves_.smallest(0); }
+  NodeId victim() override { return leaves_.smallest(); }
   std::size_t offered() const override { return leaves_.size(); }
   bool is_offered(NodeId node) const override { return leaves_.contains(node); }
 
  private:
   const std::uint64_t protected_touches_;
-  LeafLists leaves_{1};
+  LeavesByReferences leaves_;
 };
 
 }  // namespace

@@ -48,7 +48,7 @@ bool is_one_node(const Node& upper, const Node& lower) {
          upper.backup_failures == lower.backup_failures && upper.facts.last_access == lower.facts.last_access &&
          upper.facts.hits == lower.facts.hits && upper.facts.priority == lower.facts.priority &&
          upper.sessions == lower.sessions && upper.holds == lower.holds && upper.ended == lower.ended &&
-         upper.facts.inserted + lower.facts.pages == lower.facts.inserted;
+         upper.references == lower.references && upper.facts.inserted + lower.facts.pages == lower.facts.inserted;
 }
 
 bool is_device_leaf(const Node& node) { return node.evictable && node.device.children == 0; }
@@ -120,6 +120,7 @@ void RadixTree::free_node(NodeId id) {
   for (const auto& pool : pools_) KV_CHECK(pool->is_blank(id), "a node goes with all that the pools have of it");
   const Node& n = node(id);
   if (n.sessions > 0 || n.holds > 0) moved_.push_back({id, n.parent});
+  if (n.references > 0) give_references_up(id);
   mutable_node(id) = Node{};
   free_nodes_.push_back(id);
   --live_;
@@ -171,14 +172,15 @@ bool RadixTree::classify(NodeId id) {
   const bool evictable =
       may_go && (n.host.arriving == OperationId::none || KV_MUTANT(3)) && n.evictable_children == n.device.children;
   const bool changed = settled != n.settled || evictable != n.evictable;
-  const auto update = [&n](bool now, bool& before, std::uint32_t& above, Pages& sum) {
+  const auto count = [&n](bool now, bool before, std::uint32_t& above, Pages& sum) {
     if (now == before) return;
-    before = now;
     above = now ? above + 1 : above - 1;
     sum = now ? sum + n.facts.pages : sum - n.facts.pages;
   };
-  update(settled, n.settled, parent.settled_children, settled_pages_);
-  update(evictable, n.evictable, parent.evictable_children, evictable_pages_);
+  count(settled, n.settled, parent.settled_children, settled_pages_);
+  count(evictable, n.evictable, parent.evictable_children, evictable_pages_);
+  n.settled = settled;
+  n.evictable = evictable;
   return changed;
 }
 
@@ -230,7 +232,9 @@ bool RadixTree::is_offered_to(const Node& n, PolicyRole role) const {
 
 PolicyNode RadixTree::policy_view(NodeId id, std::size_t role) {
   Node& n = mutable_node(id);
-  return {id, n.facts, n.keys(), role < kMarks ? n.marks[role] : unused_marks_};
+  // Which copy L2 drops of pages that stay on L1 does not depend on sessions, as in SGLang.
+  const std::uint32_t references = static_cast<PolicyRole>(role) == PolicyRole::shadowed ? 0 : n.references;
+  return {id, n.facts, n.keys(), role < kMarks ? n.marks[role] : unused_marks_, references};
 }
 
 ShadowedCopies::State RadixTree::shadowed_state(const Node& n) const {
@@ -389,7 +393,8 @@ void RadixTree::touch(NodeId end, std::uint64_t stamp, Touch kind) {
       LearnsFromVisits* const learner = policies_[role].learner;
       if (learner != nullptr && is_in_tier_of(touched, role)) learner->touched(policy_view(at, role));
     }
-    if (std::exchange(touched.leaving, false)) {
+    if (touched.leaving) {
+      touched.leaving = false;
       refresh(at);
     } else {
       reoffer(at);
@@ -461,6 +466,7 @@ NodeId RadixTree::split(NodeId id, Pages upper_pages) {
   upper.sessions = lower.sessions;
   upper.holds = lower.holds;
   upper.ended = lower.ended;
+  upper.references = lower.references;
   upper.first_key = std::exchange(lower.first_key, lower.longer_keys[0]);
   const std::uint64_t lower_pages = lower.facts.pages - upper_pages;
   if (upper_pages == 1) upper.longer_keys = {};
@@ -723,9 +729,54 @@ void RadixTree::set_ended(NodeId end) {
   any_ended_ = true;
   for (NodeId at = end; at != root(); at = node(at).parent) {
     Node& n = mutable_node(at);
-    if (n.sessions > 0 || n.holds > 0) return;
+    if (n.sessions > 0 || n.holds > 0 || n.references > 0) return;
     n.ended = true;
     list_ended(at);
+  }
+}
+
+// ---- references of sessions --------------------------------------------------------------------------
+
+void RadixTree::refer(std::uint64_t session, NodeId end) {
+  if (end == root() || session_ends_.has(session, end)) return;
+  NodeId above = node(end).parent;
+  while (above != root() && !session_ends_.has(session, above)) above = node(above).parent;
+  for (NodeId at = end; at != above; at = node(at).parent) {
+    use_again(at);
+    ++mutable_node(at).references;
+    reoffer(at);
+  }
+  session_ends_.add(session, end);
+  if (above != root()) session_ends_.remove(session, above);
+  while (session_ends_.pairs() > kMaxReferences) drop_references(session_ends_.oldest());
+}
+
+void RadixTree::drop_references(std::uint64_t session) {
+  for (const NodeId end : session_ends_.nodes_of(session)) {
+    session_ends_.remove(session, end);
+    drop_reference(end);
+  }
+}
+
+void RadixTree::drop_reference(NodeId end) {
+  for (NodeId at = end; at != root(); at = node(at).parent) {
+    KV_CHECK(node(at).references > 0, "a reference is dropped once");
+    --mutable_node(at).references;
+    reoffer(at);
+  }
+}
+
+// A node goes. The node above it gets the sessions that end there, unless they end there already.
+void RadixTree::give_references_up(NodeId id) {
+  const NodeId above = node(id).parent;
+  for (const std::uint64_t session : session_ends_.sessions_at(id)) {
+    session_ends_.remove(session, id);
+    if (above == root()) continue;
+    if (session_ends_.has(session, above)) {
+      if (!KV_MUTANT(14)) drop_reference(above);
+    } else {
+      session_ends_.add(session, above);
+    }
   }
 }
 
@@ -751,7 +802,8 @@ void RadixTree::check_node(NodeId id) const {
            "the evictable nodes are closed downwards");
   KV_CHECK(!n.leaving || n.device.resident(), "a node that leaves L1 is on L1");
   KV_CHECK(!n.incomplete || n.device.resident(), "an incomplete node is on L1");
-  KV_CHECK(!n.ended || (n.sessions == 0 && n.holds == 0), "only what no session has is evicted first");
+  KV_CHECK(!n.ended || (n.sessions == 0 && n.holds == 0 && n.references == 0),
+           "only what no session has is evicted first");
   for (std::size_t role = 0; role < kPolicies; ++role) {
     const bool first = n.ended && static_cast<PolicyRole>(role) != PolicyRole::shadowed && policies_[role] &&
                        is_offered_to(n, static_cast<PolicyRole>(role));
@@ -790,8 +842,22 @@ void RadixTree::check_children(NodeId id) const {
   KV_CHECK(id == root() || (sessions <= n.sessions && holds <= n.holds), "a mark is on the whole path");
 }
 
+void RadixTree::check_references() const {
+  std::vector<std::uint32_t> references(nodes_.size());
+  for (const auto& [end, session] : session_ends_.all()) {
+    for (NodeId at = end; at != root(); at = node(at).parent) {
+      KV_CHECK(has(at), "a session refers to nodes of the tree");
+      ++references[static_cast<std::size_t>(at)];
+    }
+  }
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    KV_CHECK(!nodes_[i].alive || nodes_[i].references == references[i], "a node counts the references to its paths");
+  }
+}
+
 void RadixTree::check_invariants() const {
   for (const auto& pool : pools_) pool->check_invariants();
+  check_references();
   std::size_t live = 0, children = 0, listed = 0;
   std::array<std::size_t, kPolicies> offered{};
   Sums device, host;

@@ -28,6 +28,7 @@
 // Hints (policy/cache/holds.hpp) count sessions and holds on every node of a path, up to the root. They change the
 // order of evictions, and nothing else: a held node that could be evicted is not on offer to the policies of the device
 // tier, the host tier and the candidates. A node that only ended sessions have used is evicted before all others.
+// References of sessions (policy/cache/session_radix.hpp) count in the same way. The policies order leaves by them.
 //
 // Keys are chain hashes: equal keys at one place mean equal prefixes. So a child is found by its first key in one
 // table, and the point where a request leaves a node by binary search. A node's priority is the highest priority of the
@@ -52,6 +53,7 @@
 #include "policy/eviction.hpp"
 #include "policy/index/further_pool.hpp"
 #include "policy/index/node_table.hpp"
+#include "policy/index/session_ends.hpp"
 #include "policy/index/shadowed_copies.hpp"
 
 namespace kvtwin {
@@ -83,14 +85,15 @@ struct alignas(64) Node {
   std::uint32_t backup_failures = 0;  // since the last copy that arrived
   // On L1 without the KV of a further shape in its slots (a draft model's), because the tier that the pages came from
   // does not keep it.
-  bool incomplete = false;
-  bool leaving = false;  // chosen to leave L1; reset when the node is touched
-  bool settled = false, evictable = false;
-  bool alive = false;
-  bool ended = false;             // set_ended()
-  bool queued = false;            // a copy that waits for room on L2; also of the parts of a split
+  bool incomplete : 1 = false;
+  bool leaving : 1 = false;  // chosen to leave L1; reset when the node is touched
+  bool settled : 1 = false, evictable : 1 = false;
+  bool alive : 1 = false;
+  bool ended : 1 = false;         // set_ended()
+  bool queued : 1 = false;        // a copy that waits for room on L2; also of the parts of a split
   std::uint8_t host_readers = 0;  // pin_host_copy()
   std::uint16_t sessions = 0, holds = 0;
+  std::uint32_t references = 0;   // of sessions to this node or to one below it
   PageKey first_key;              // separate, so that a look-up, and a node of one page, read only the node
   PageList<PageKey> longer_keys;  // all keys, if the node has more than one page
   Residency device, host;
@@ -239,6 +242,12 @@ class RadixTree {
   bool any_moved() const { return !moved_.empty(); }
   Pages held_pages(Tier tier) const { return sums(tier).held; }
 
+  // ---- references of sessions. Beyond kMaxReferences, the session that referred last before all others drops its own.
+  static constexpr std::size_t kMaxReferences = std::size_t{1} << 22;
+  // The session refers to the path that ends at `end`. Its reference to the nearest node above it moves there.
+  void refer(std::uint64_t session, NodeId end);
+  void drop_references(std::uint64_t session);
+
   // The next victim: a node of ended sessions, else by the policy of the role; none if no node may be evicted, or if
   // all that may be are held.
   NodeId device_victim() { return victim(PolicyRole::device); }
@@ -291,6 +300,8 @@ class RadixTree {
     return policy(role) ? policy(role)->victim() : NodeId::none;
   }
   void use_again(NodeId id);
+  void give_references_up(NodeId id);
+  void drop_reference(NodeId end);
   PolicyNode policy_view(NodeId id, std::size_t role);
   bool is_host_leaf(const Node& node) const;
   bool is_offered_to(const Node& node, PolicyRole role) const;
@@ -300,6 +311,7 @@ class RadixTree {
   std::vector<SlotId> take_slots(Tier tier, NodeId id);
   void check_node(NodeId id) const;
   void check_children(NodeId id) const;
+  void check_references() const;
 
   std::pmr::vector<Node> nodes_;
   std::vector<std::unique_ptr<FurtherPool>> pools_;
@@ -319,6 +331,7 @@ class RadixTree {
   std::array<std::set<std::pair<std::uint64_t, NodeId>>, kPolicies> ended_;
   bool any_ended_ = false;  // set_ended() has been called
   std::vector<Moved> moved_;
+  SessionEnds session_ends_;
   bool looks_ahead_ = false;  // a policy implements LooksAhead
   std::size_t live_ = 0;
 };

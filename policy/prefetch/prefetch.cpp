@@ -83,7 +83,7 @@ void Prefetcher::issue(RequestId request, std::span<const PageKey> keys, const P
     if (!config_.buffers()) occupy(prefetch, asked);
   }
   look_up(0, prefetches_.emplace(request, std::move(prefetch)));
-  ++looking_up_;
+  if (!is_of_hint(request)) ++looking_up_;
   sink_.event({.kind = EventKind::prefetch_issued, .tier = Tier::host, .pages = asked, .request = request});
 }
 
@@ -490,7 +490,8 @@ void Prefetcher::stop(Entry entry, Reason reason) {
 }
 
 void Prefetcher::enter(Entry entry, State state) {
-  const auto count = [this](State which) -> std::size_t* {
+  const auto count = [this, entry](State which) -> std::size_t* {
+    if (is_of_hint(entry->first)) return nullptr;
     return which == State::looking_up ? &looking_up_ : which == State::fetching ? &fetching_ : nullptr;
   };
   if (std::size_t* const before = count(entry->second.state)) --*before;
@@ -688,10 +689,11 @@ TimeNs Prefetcher::fastest_read_ns(Pages pages) const {
 }
 
 // Returns the number of requests that computing would delay: those that wait only for the GPU, and those that will wait
-// for it after their fetch.
+// for it after their fetch, without the request of `own`.
 std::size_t Prefetcher::delayed_requests(const Prefetch* own) const {
   const std::size_t held = looking_up_ + fetching_;
-  const std::size_t fetching = fetching_ - (own != nullptr && own->state == State::fetching ? 1 : 0);
+  const bool is_own = own != nullptr && own->state == State::fetching && !own->for_hint;
+  const std::size_t fetching = fetching_ - (is_own ? 1 : 0);
   return waiting_ - std::min(waiting_, held) + fetching;
 }
 
@@ -872,8 +874,8 @@ void Prefetcher::check_invariants() const {
   for (const auto& [request, prefetch] : prefetches_) {
     occupied += prefetch.occupied;
     const bool waits = is_waited_for(prefetch);
-    looking_up += prefetch.state == State::looking_up;
-    fetching += prefetch.state == State::fetching;
+    looking_up += prefetch.state == State::looking_up && !is_of_hint(request);
+    fetching += prefetch.state == State::fetching && !is_of_hint(request);
     held += waits && prefetch.held_since >= 0;
     KV_CHECK(!waits || !prefetch.request_gone, "a prefetch that is waited for has its request");
     KV_CHECK(prefetch.request_gone || &prefetch == find(request),

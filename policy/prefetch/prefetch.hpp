@@ -257,8 +257,8 @@ class Prefetcher {
   // Also those whose request has gone, until their last answer. Of a request's prefetches, the last is the newest.
   Prefetches prefetches_;
   // Kept so that a step looks only at the prefetches that hold a request back, however many others there are.
-  std::size_t looking_up_ = 0, fetching_ = 0;
-  std::set<RequestId> held_;  // requests that holds() held back, while they wait for the prefetch
+  std::size_t looking_up_ = 0, fetching_ = 0;  // of requests, not of hints
+  std::set<RequestId> held_;                   // requests that holds() held back, while they wait for the prefetch
   RequestId next_hint_ = kFirstHintRequest;
   std::vector<RequestId> unfulfilled_;
   std::vector<SlotId> released_, released_before_;  // in this step, and in the step before; not free yet

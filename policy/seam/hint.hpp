@@ -17,12 +17,14 @@ enum class HintKind : std::uint8_t {
   abort,     // subject: a request whose client has gone; its results are no longer wanted
   demote,    // the pages that the session used last leave L1 now, if L2 has them
   prefetch,  // the pages that the session used last are wanted on L2 now
+  share,     // other sessions will use the pages that the session used last: keep them for `value` ms, or if 0, until
+             // the last session that uses them has ended; and write them to the storage tiers, for other engines
 };
-constexpr std::size_t kHintKinds = 7;
+constexpr std::size_t kHintKinds = 8;
 
 constexpr std::string_view name_of(HintKind kind) {
-  constexpr std::string_view kNames[kHintKinds] = {"session_end", "tool_call_pending", "pin", "unpin", "abort",
-                                                   "demote",      "prefetch"};
+  constexpr std::string_view kNames[kHintKinds] = {"session_end", "tool_call_pending", "pin",  "unpin", "abort",
+                                                   "demote",      "prefetch",          "share"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 

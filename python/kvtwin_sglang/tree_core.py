@@ -16,6 +16,7 @@ import dataclasses
 import functools
 import hashlib
 import logging
+import math
 import time
 from typing import Any
 
@@ -35,6 +36,8 @@ from kvtwin_sglang import host_name
 BACKEND = "kvtwin"
 MAX_PARAMETER = (1 << 31) - 1
 MAX_REFUSED = 64  # victims that SGLang cannot evict, in a row
+MAX_LOGGED_HINTS = 100  # kinds
+MAX_HINT_MS = 1 << 40
 logger = logging.getLogger(__name__)
 
 # SGLang's names of the parameters, and kvtwin's.
@@ -62,6 +65,19 @@ def session_number(request: Any) -> int:
     if not name:
         return 0
     return int.from_bytes(hashlib.blake2b(str(name).encode(), digest_size=8).digest(), "little") or 1
+
+
+def hint_milliseconds(payload: Any) -> int | None:
+    """The time of an action of kv_hints; 0 without one, None for what is no time. As traces/kv_hints.hpp."""
+    found = 0.0
+    for name, unit in (("value", 1), ("ttl_ms", 1), ("ttl_s", 1000)):
+        number = payload.get(name)
+        if number is None:
+            continue
+        if isinstance(number, bool) or not isinstance(number, (int, float)) or not number >= 0:
+            return None
+        found = min(number * unit, MAX_HINT_MS)
+    return math.ceil(found)
 
 
 def reports(method):
@@ -124,7 +140,8 @@ class KvtwinTreeCore(UnifiedTreeCore):
         self.last_victim: Any = None
         self.given_up: set = set()  # nodes that SGLang could not evict in this walk
         self.waiting: dict[int, Any] = {}  # id of the request -> request
-        self.passed_over = self.own_choices = self.failed_reports = self.other_matches = 0
+        self.passed_over = self.own_choices = self.failed_reports = self.other_matches = self.passed_over_hints = 0
+        self.idle_hints: set[tuple[str, str]] = set()  # kinds that have been logged, and why they have no effect
         full = components[ComponentType.FULL]
         self.own_start, self.own_next, self.own_end = (
             full._evict_device_start, full._evict_device_next_node, full._evict_device_end)
@@ -242,10 +259,9 @@ class KvtwinTreeCore(UnifiedTreeCore):
         prompt = self.prompt_key(request)
         now = self.clock()
         session = session_number(request)
-        if self.takes_hints and getattr(request, "kv_hints", None):
+        if getattr(request, "kv_hints", None):
             for action in request.kv_hints.actions:
-                if action.action_type in HINTS and session:
-                    self.policy.hint(HINTS[action.action_type], session, int(action.payload.get("value", 0)), now)
+                self.give_hint(action, session, now)
         self.policy.visit(
             known.number, now, len(request.origin_input_ids), self.keys_of(request, prompt), session=session,
             output_tokens=len(request.output_ids),
@@ -253,6 +269,29 @@ class KvtwinTreeCore(UnifiedTreeCore):
         known.visits += 1
         known.inserted = False
         self.policy.touch(self.node_by_id(end).mirror, RECENCY)
+
+    def give_hint(self, action, session: int, now: int) -> None:
+        """To the policy, if it takes such a hint. All others are counted, and the first of each kind is logged."""
+        name = action.action_type.removeprefix("kv.")
+        kind = HINTS.get("pin" if name == "retain" else name)
+        milliseconds = hint_milliseconds(action.payload)
+        why = None
+        if kind is None:
+            why = f"the tree core knows {', '.join(HINTS)} and retain only"
+        elif not self.takes_hints:
+            why = f"the eviction policy {self.policy_name} takes no hints; tide does"
+        elif not session:
+            why = "its request has no session_id"
+        elif milliseconds is None:
+            why = f"its time is no number from 0 on: {dict(action.payload)}"
+        if why is None:
+            return self.policy.hint(kind, session, milliseconds, now)
+        if (name, why) not in self.idle_hints:
+            logger.warning("kvtwin: kv_hints: %s has no effect, because %s", action.action_type, why)
+        if len(self.idle_hints) < MAX_LOGGED_HINTS:
+            self.idle_hints.add((name, why))
+        self.passed_over_hints += 1
+        return None
 
     def prompt_key(self, request):
         from sglang.srt.mem_cache.radix_cache import RadixKey
@@ -585,6 +624,7 @@ class KvtwinTreeCore(UnifiedTreeCore):
 
     def counters(self) -> dict[str, int]:
         """passed_over: victims that SGLang could not evict; own_choices: victims that SGLang chose; failed_reports: how
-        often the mirror was made again; other_matches: matches that end elsewhere in the mirror."""
+        often the mirror was made again; other_matches: matches that end elsewhere in the mirror; passed_over_hints:
+        hints that had no effect."""
         return {"passed_over": self.passed_over, "own_choices": self.own_choices, "failed_reports": self.failed_reports,
-                "other_matches": self.other_matches}
+                "other_matches": self.other_matches, "passed_over_hints": self.passed_over_hints}

@@ -16,6 +16,7 @@
 #include "policy/choices.hpp"
 #include "policy/eviction.hpp"
 #include "policy/index/radix_tree.hpp"
+#include "policy/session_rules.hpp"
 #include "sim/bounds/cost.hpp"
 #include "sim/bounds/instant_engine.hpp"
 #include "sim/bounds/opt.hpp"
@@ -48,8 +49,9 @@ class Replay {
   virtual void for_each_index(const std::function<void(RadixTree&)>& action) = 0;
 };
 
-// Inserts the blocks [first, first + blocks) of a request below `parent`, the node that ends before them.
-void insert(RadixTree& tree, NodeId parent, const Arrival& arrival, Pages first, Pages blocks, std::uint64_t stamp) {
+// Inserts the blocks [first, first + blocks) of a request below `parent`, the node that ends before them. Returns the
+// node where they end.
+NodeId insert(RadixTree& tree, NodeId parent, const Arrival& arrival, Pages first, Pages blocks, std::uint64_t stamp) {
   while (blocks > 0) {
     const Pages pages = tree.shared_history_prefix(arrival.keys.subspan(first, blocks));
     parent = tree.insert(parent, arrival.keys.subspan(first, pages), std::vector<SlotId>(pages, SlotId{0}), {}, stamp,
@@ -57,6 +59,11 @@ void insert(RadixTree& tree, NodeId parent, const Arrival& arrival, Pages first,
     first += pages;
     blocks -= pages;
   }
+  return parent;
+}
+
+SessionRules::Setup rules_for(const HitRateConfig& config, Pages device, Pages host) {
+  return {config.hints == HintRule::obey, config.session_radix, device, host};
 }
 
 EvictionSetup setup_for(const HitRateConfig& config, Pages capacity, bool prefix_closed) {
@@ -72,12 +79,14 @@ class TierReplay final : public Replay {
  public:
   TierReplay(std::string_view eviction, Pages capacity, const HitRateConfig& config)
       : tree_(make_eviction(eviction, setup_for(config, capacity, true)), nullptr),
+        rules_(tree_, rules_for(config, capacity, 0)),
         capacity_(capacity),
         whole_nodes_(config.whole_nodes) {
     tree_.set_split_refreshes(config.split_refreshes);
   }
 
   BlockHits serve(const Arrival& arrival, const Visit& visit) override {
+    rules_.begin(visit);
     const PrefixMatch match = tree_.match(arrival.keys);
     const std::uint64_t stamp = tree_.next_stamp();
     tree_.visit(visit);
@@ -85,8 +94,13 @@ class TierReplay final : public Replay {
     tree_.touch(match.end, stamp);
     const Pages missing = arrival.keys.size() - match.device_pages;
     const Pages room = make_room(match.end, missing);
-    insert(tree_, match.end, arrival, match.device_pages, room, stamp);
+    const NodeId end = insert(tree_, match.end, arrival, match.device_pages, room, stamp);
+    rules_.finish(visit, end, arrival.keys.first(match.device_pages + room));
     return {match.device_pages, 0};
+  }
+  void hint(const Hint& hint, TimeNs time) override {
+    Replay::hint(hint, time);
+    rules_.hint(hint, time);
   }
   void for_each_index(const std::function<void(RadixTree&)>& action) override { action(tree_); }
 
@@ -98,6 +112,7 @@ class TierReplay final : public Replay {
     tree_.lease(Tier::device, end);
     while (capacity_ - tree_.pages(Tier::device) < wanted) {
       const NodeId victim = tree_.device_victim();
+      if (victim == NodeId::none && rules_.drop_hold()) continue;
       if (victim == NodeId::none) break;
       const Pages pages = whole_nodes_ ? tree_.node(victim).facts.pages : 1;
       tree_.notify_evicted(PolicyRole::device, victim, pages);
@@ -109,6 +124,7 @@ class TierReplay final : public Replay {
   }
 
   RadixTree tree_;
+  SessionRules rules_;
   Pages capacity_;
   bool whole_nodes_;
   std::vector<SlotId> released_;  // slots have no meaning here
@@ -124,6 +140,10 @@ class InclusiveReplay final : public Replay {
     const Pages host = host_.serve(arrival, visit).device;
     return {device, host > device ? host - device : 0};
   }
+  void hint(const Hint& hint, TimeNs time) override {
+    device_.hint(hint, time);
+    host_.hint(hint, time);
+  }
   void for_each_index(const std::function<void(RadixTree&)>& action) override {
     device_.for_each_index(action);
     host_.for_each_index(action);
@@ -138,12 +158,14 @@ class ExclusiveReplay final : public Replay {
   ExclusiveReplay(std::string_view eviction, Pages device, const HitRateConfig& config)
       : tree_(make_eviction(eviction, setup_for(config, device, true)),
               make_eviction(eviction, setup_for(config, config.host_capacity, false))),
+        rules_(tree_, rules_for(config, device, config.host_capacity)),
         device_capacity_(device),
         host_capacity_(config.host_capacity) {
     tree_.set_split_refreshes(config.split_refreshes);
   }
 
   BlockHits serve(const Arrival& arrival, const Visit& visit) override {
+    rules_.begin(visit);
     const PrefixMatch match = tree_.match(arrival.keys);
     const std::uint64_t stamp = tree_.next_stamp();
     tree_.visit(visit);
@@ -151,14 +173,15 @@ class ExclusiveReplay final : public Replay {
     tree_.touch(match.end, stamp);
     tree_.lease(Tier::device, match.end);
     const Pages hit = match.device_pages + match.host_pages;
-    if (promote(match)) {
-      const Pages room = make_room(arrival.keys.size() - hit, 0);
-      tree_.release(Tier::device, match.end);
-      insert(tree_, match.end, arrival, hit, room, stamp);
-    } else {
-      tree_.release(Tier::device, match.end);
-    }
+    const Pages room = promote(match) ? make_room(arrival.keys.size() - hit, 0) : 0;
+    tree_.release(Tier::device, match.end);
+    const NodeId end = insert(tree_, match.end, arrival, hit, room, stamp);
+    rules_.finish(visit, end, arrival.keys.first(hit + room));
     return {match.device_pages, match.host_pages};
+  }
+  void hint(const Hint& hint, TimeNs time) override {
+    Replay::hint(hint, time);
+    rules_.hint(hint, time);
   }
   void for_each_index(const std::function<void(RadixTree&)>& action) override { action(tree_); }
 
@@ -190,6 +213,7 @@ class ExclusiveReplay final : public Replay {
 
   bool demote_one(Pages leaving) {
     NodeId victim = tree_.device_victim();
+    while (victim == NodeId::none && rules_.drop_hold()) victim = tree_.device_victim();
     if (victim == NodeId::none) return false;
     tree_.notify_evicted(PolicyRole::device, victim, 1);
     released_.clear();
@@ -198,7 +222,8 @@ class ExclusiveReplay final : public Replay {
       return true;
     }
     if (tree_.pages(Tier::host) == host_capacity_ + leaving) {
-      const NodeId dropped = tree_.host_victim();
+      NodeId dropped = tree_.host_victim();
+      while (dropped == NodeId::none && rules_.drop_hold()) dropped = tree_.host_victim();
       KV_CHECK(dropped != NodeId::none, "a host without the path's blocks has a leaf");
       tree_.notify_evicted(PolicyRole::host, dropped, 1);
       tree_.remove_tail(dropped, 1, released_, released_);
@@ -212,6 +237,7 @@ class ExclusiveReplay final : public Replay {
   }
 
   RadixTree tree_;
+  SessionRules rules_;
   Pages device_capacity_, host_capacity_;
   std::vector<NodeId> path_;
   std::vector<SlotId> released_;
@@ -279,6 +305,11 @@ class Tally {
         UnsignedWide{hit_tokens - std::min(hit_tokens, hits.device * config_.block_tokens)} * config_.host_load_milli;
   }
 
+  void add_hint(bool has_effect) {
+    ++sum_.hints;
+    if (!has_effect) ++sum_.idle_hints;
+  }
+
   // For a bound whose saved cost is not the cost of its hit tokens.
   void replace_saved(std::uint64_t saved) { saved_ = saved; }
   void set_net_saved(std::uint64_t saved) { net_saved_ = saved; }
@@ -312,6 +343,7 @@ class Tally {
 struct Run {
   Tally tally;
   std::unique_ptr<Replay> replay;
+  bool takes_hints = false;  // the policy
 };
 
 std::unique_ptr<Replay> make_replay(std::string_view eviction, std::size_t at, const HitRateConfig& config) {
@@ -358,6 +390,9 @@ void check(const HitRateConfig& config) {
   if (!config.engines.empty()) {
     if (config.queue_view > 0) throw HitRateError("with a write policy no request waits; leave out the queue view.");
     KV_CHECK(config.engines.size() == config.capacities.size() && !config.exclusive, "one engine per capacity");
+  }
+  if (config.session_radix && config.end_hints > 0) {
+    throw HitRateError("with end hints each request is a session of its own; leave out them or the references.");
   }
   if (config.exclusive && config.whole_nodes) {
     throw HitRateError("exclusive tiers evict single blocks; leave out one of exclusive and whole nodes.");
@@ -488,13 +523,31 @@ class Replays {
     }
   }
   void hint(const Hint& hint, TimeNs time) {
-    if (hint.kind >= HintKind::abort) return;  // an abort, or a move between tiers
+    if (hint.kind == HintKind::abort || config_.hints == HintRule::ignore) return;
     for (Run& run : runs_) {
-      if (run.replay != nullptr) run.replay->hint(hint, time);
+      if (run.replay == nullptr) continue;
+      run.tally.add_hint(has_effect(run, hint.kind));
+      const bool is_move = hint.kind == HintKind::demote || hint.kind == HintKind::prefetch;
+      if (!is_move || !config_.engines.empty()) run.replay->hint(hint, time);
     }
   }
 
  private:
+  bool has_effect(const Run& run, HintKind kind) const {
+    const bool obeys = config_.hints == HintRule::obey;
+    switch (kind) {
+      case HintKind::session_end: return obeys || config_.session_radix || run.takes_hints;
+      case HintKind::pin:
+      case HintKind::unpin: return obeys || run.takes_hints;
+      case HintKind::tool_call_pending: return run.takes_hints;
+      case HintKind::share: return obeys;
+      case HintKind::demote: return obeys && !config_.engines.empty() && config_.host_capacity > 0;
+      case HintKind::prefetch:  // no storage tier
+      case HintKind::abort: break;
+    }
+    return false;
+  }
+
   std::vector<Run>& runs_;
   const HitRateConfig& config_;
   std::uint64_t served_ = 0;
@@ -583,9 +636,16 @@ std::vector<HitRate> replay_hit_rates(InputSource& source, const HitRateConfig& 
   for (const std::string& eviction : config.evictions) {
     const bool is_bound = std::ranges::find(kBounds, eviction) != std::end(kBounds);
     bounds = bounds || is_bound;
+    const std::unique_ptr<EvictionPolicy> policy = is_bound ? nullptr : make_eviction(eviction);
+    const bool takes_hints = dynamic_cast<const TakesHints*>(policy.get()) != nullptr;
+    if (config.session_radix && !is_bound && dynamic_cast<const OrdersReferences*>(policy.get()) == nullptr) {
+      throw HitRateError("eviction \"" + eviction +
+                         "\" has no rank of leaves, which references of sessions come before; ask for one that SGLang "
+                         "has, for example lru.");
+    }
     for (std::size_t i = 0; i < config.capacities.size(); ++i) {
-      runs.push_back(
-          {Tally(config, eviction, config.capacities[i]), is_bound ? nullptr : make_replay(eviction, i, config)});
+      runs.push_back({Tally(config, eviction, config.capacities[i]),
+                      is_bound ? nullptr : make_replay(eviction, i, config), takes_hints});
     }
   }
   History history;

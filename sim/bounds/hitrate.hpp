@@ -63,6 +63,10 @@ struct HitRateConfig {
   // round. If the value is above 0, each request is a session of its own, and the hints of the source are ignored. 0:
   // only the hints of the source. Cost: a value above 0 keeps the whole source in memory.
   unsigned end_hints = 0;
+  // What hints do (EngineConfig::hints), and whether sessions refer to blocks (EngineConfig::session_radix). With
+  // `engines`, these say it, and the values here are the same.
+  HintRule hints = HintRule::policy;
+  bool session_radix = false;
   // Null: a token costs 1 + depth / 53,000, with depth = number of tokens before the token.
   const CostModel* cost = nullptr;
   // Cost to load one token from the host. Unit: 1/1000 ns with a cost model, else 1/53,000,000 of the cost to compute
@@ -74,7 +78,8 @@ struct HitRate {
   std::string eviction;
   Pages capacity_blocks = 0, host_capacity_blocks = 0;
   std::uint64_t requests = 0;
-  std::uint64_t rejected = 0;  // of these, requests that do not fit into the device; only with an engine
+  std::uint64_t rejected = 0;               // of these, requests that do not fit into the device; only with an engine
+  std::uint64_t hints = 0, idle_hints = 0;  // hints, unless they are ignored; of these, the ones without effect here
   std::uint64_t lookup_blocks = 0, hit_blocks = 0, device_hit_blocks = 0, host_hit_blocks = 0;
   double block_hit_ratio = 0.0;
   Tokens lookup_tokens = 0, hit_tokens = 0;

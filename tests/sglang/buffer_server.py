@@ -75,10 +75,11 @@ class Server(sequential_server.Server):
 
         scripted_storage.until(settled)
 
-    def serve(self, rid, prompt, answer_tokens, answer, priority=0):
+    def serve(self, rid, prompt, answer_tokens, answer, priority=0, session=0, closes=False):
         cache, pipeline = self.cache, self.cache.buffer_pipeline
         request = scripted_waiting.Request(rid, prompt, 0)
         request.rid, request.priority = str(rid), priority
+        self.arrive(request, session, closes)
         self.look_up(request)
         handle = request.cache_request_handle
         self._until(lambda: cache.check_prefetch_progress(handle))

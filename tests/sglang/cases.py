@@ -18,6 +18,7 @@ class Case:
     # With either, the second number of a request's hits is of storage, which keeps everything.
     is_buffer: bool = False  # the host
     is_linked: bool = False  # the device to storage, without a host
+    counts_sessions: bool = False  # --enable-session-radix-cache
 
     @property
     def name(self):
@@ -26,6 +27,8 @@ class Case:
             words += [f"{'buffer' if self.is_buffer else 'host'}={self.host_tokens}", self.write_policy]
         if self.is_linked:
             words.append("linker")
+        if self.counts_sessions:
+            words.append("session_radix")
         if self.chunk_tokens != NO_CHUNKS:
             words.append(f"chunk={self.chunk_tokens}")
         return " ".join(words)
@@ -93,5 +96,32 @@ def real_trace():
                 yield Case("real", eviction, device, host, write_policy)
 
 
+def sessions():
+    def case(*given, **named):
+        return Case(*given, **named, counts_sessions=True)
+
+    for eviction in POLICIES:
+        for seed in (1, 2):
+            for tokens in (4000, 12000):
+                yield case(f"chat-{seed}", eviction, tokens)
+            yield case(f"agentic-{seed}", eviction, 40000)
+        yield case("tools-3", eviction, 4000)
+        yield case("chat-4", eviction, 8000, chunk_tokens=32)
+    for seed in (1, 2):
+        yield case(f"priorities-{seed}", "priority", 4000)
+    for write_policy in WRITE_POLICIES:
+        for eviction in POLICIES:
+            for device, host in ((4000, 8000), (4000, 2000), (12000, 12000)):
+                yield case("chat-1", eviction, device, host, write_policy)
+        for sequence, device in (("agentic-1", 40000), ("tools-3", 4000), ("groups-1", 60000), ("answers-1", 8000),
+                                 ("again-1", 8000)):
+            yield case(sequence, "lru", device, 2 * device, write_policy)
+            yield case(sequence, "slru", device, 2 * device, write_policy)
+        yield case("priorities-1", "priority", 4000, 8000, write_policy)
+    for eviction in ("lru", "slru"):
+        yield case("chat-1", eviction, 4000, 400, is_buffer=True)
+        yield case("chat-1", eviction, 4000, is_linked=True)
+
+
 def all_cases():
-    return [*one_tier(), *two_tiers(), *buffers(), *linkers(), *real_trace()]
+    return [*one_tier(), *two_tiers(), *buffers(), *linkers(), *sessions(), *real_trace()]

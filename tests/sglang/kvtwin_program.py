@@ -60,6 +60,8 @@ class Kvtwin:
             values.append(f"tiers.host.tokens={case.host_tokens}")
         if case.is_buffer:
             flags += BUFFER_FLAGS
+        if case.counts_sessions:
+            flags += " --enable-session-radix-cache"
         if case.is_linked:
             flags += " --enable-unified-cache-external-linker"
             values.append("hardware.name=h100-sxm")  # with GPUDirect
@@ -78,7 +80,7 @@ class Kvtwin:
 
     def hit_rate(self, case: Case, sequence):
         """Device and host hit tokens of all requests together, by hitrate. None for a case that hitrate does not have."""
-        if not case.host_tokens or case.is_buffer or case.chunk_tokens != NO_CHUNKS:
+        if not case.host_tokens or case.is_buffer or case.counts_sessions or case.chunk_tokens != NO_CHUNKS:
             return None
         row = json.loads(self.run(
             "hitrate", "--trace", sequence, "--trace-block-tokens", PAGE_TOKENS, "--capacity",

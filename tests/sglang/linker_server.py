@@ -76,10 +76,11 @@ class Server(sequential_server.Server):
     def _events(self):
         self.cache.check_hicache_events()
 
-    def serve(self, rid, prompt, answer_tokens, answer, priority=0):
+    def serve(self, rid, prompt, answer_tokens, answer, priority=0, session=0, closes=False):
         cache = self.cache
         request = scripted_waiting.Request(rid, prompt, 0)
         request.rid, request.priority = str(rid), priority
+        self.arrive(request, session, closes)
         request.swa_branching_seqlen = None
         request.init_next_round_input(cache)
         device, loaded = request.prefix_len, 0

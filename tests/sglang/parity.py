@@ -47,10 +47,13 @@ def serve_with_sglang(case, requests, tree):
     elif case.is_linked:
         from linker_server import Server
     server = Server(tree, case.eviction, sequences.PAGE_TOKENS, case.device_tokens, case.host_tokens,
-                    case.write_policy, case.chunk_tokens)
-    hits = [server.serve(number, request.prompt(), request.answer_tokens,
-                         sequences.answer(number, request.answer_tokens), request.priority)
-            for number, request in enumerate(requests)]
+                    case.write_policy, case.chunk_tokens, session_radix=case.counts_sessions)
+    hits = []
+    for number, request in enumerate(requests):
+        hits.append(server.serve(number, request.prompt(), request.answer_tokens,
+                                 sequences.answer(number, request.answer_tokens), request.priority, request.session,
+                                 request.closes_own))
+        server.close_sessions(request.closes)
     server.check()
     server.stop()
     return hits, server.evicted_tokens // sequences.PAGE_TOKENS
@@ -88,6 +91,8 @@ def compare_with_stored(given, kvtwin, made):
 
 
 def trees_of(case, names):
+    if case.counts_sessions:
+        return ["python"]  # the only one that counts them
     return [tree for tree in names if not (tree == "radix" and (case.host_tokens or case.is_linked))]
 
 

@@ -37,7 +37,7 @@ def page_hashes(tokens, prior_digest, page_tokens):
     tokens = list(tokens)
     hashes, digest = [], prior_digest or b""
     for first in range(0, len(tokens), page_tokens):
-        page = b"".join(token.to_bytes(4, "little") for token in tokens[first : first + page_tokens])
+        page = b"".join(token.to_bytes(4 if token < 1 << 32 else 8, "little") for token in tokens[first : first + page_tokens])
         digest = hashlib.sha256(digest + page).digest()
         hashes.append(digest.hex())
     return hashes

@@ -6,8 +6,9 @@ A request starts GAP_MS after the one before it, so that every request ends befo
 
 import hashlib
 import json
+import random
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,6 +24,9 @@ class Request:
     prompt_tokens: int
     answer_tokens: int
     priority: int
+    session: int = 0  # 0 = none
+    closes: tuple = ()  # sessions that close behind this request
+    closes_own: bool = False  # the request's session closes while the request runs
 
     def prompt(self):
         tokens = array("q")
@@ -30,10 +34,15 @@ class Request:
             tokens.extend(range(block * PAGE_TOKENS, (block + 1) * PAGE_TOKENS))
         return tokens[: self.prompt_tokens]
 
-    def line(self, number):
-        return json.dumps({
-            "timestamp": number * GAP_MS, "input_length": self.prompt_tokens, "output_length": self.answer_tokens,
-            "hash_ids": self.blocks, "priority": self.priority})
+    def lines(self, number):
+        time = number * GAP_MS
+        request = {"timestamp": time, "input_length": self.prompt_tokens, "output_length": self.answer_tokens,
+                   "hash_ids": self.blocks, "priority": self.priority}
+        yield request | {"session": self.session} if self.session else request
+        if self.closes_own:
+            yield {"timestamp": time, "hint": "session_end", "session": self.session}
+        for session in self.closes:
+            yield {"timestamp": time + GAP_MS // 2, "hint": "session_end", "session": session}
 
 
 def answer(number, tokens):
@@ -71,10 +80,36 @@ def prompts_again(requests):
             yield last[0]
 
 
+def with_sessions(requests, seed):
+    """A request mostly belongs to the session of the last request with which it shares more than its first blocks. So
+    sessions branch. Sessions close, in the middle too, and closed ones open again."""
+    rnd = random.Random(seed)
+    last = {}  # the session of the last request with this block
+    known = []
+    for r in requests:
+        deepest = next((last[block] for block in reversed(r.blocks[2:]) if block in last), 0)
+        session = deepest
+        if not deepest or rnd.random() < 0.08:
+            session = rnd.choice(known) if known and rnd.random() < 0.1 else len(known) + 1
+        if rnd.random() < 0.1:
+            session = 0
+        if session and session not in known:
+            known.append(session)
+        last.update((block, session or deepest) for block in r.blocks[2:])
+        closes = tuple(rnd.sample(known, min(len(known), rnd.randrange(1, 4)))) if known and rnd.random() < 0.15 else ()
+        yield replace(r, session=session, closes=closes, closes_own=bool(session) and rnd.random() < 0.08)
+
+
 def make(name, kvtwin, folder, real_trace):
     """The requests of sequence `name`, or None if `name` is "real" and the file `real_trace` is not there."""
     trace = folder / f"{name}.source.jsonl"
     generated = {"agentic": (300, 64), "tools": (1500, 512), "groups": (1000, 16)}
+    if "-" in name:  # another sequence, with sessions drawn by a seed
+        base, seed = name.split("-")
+        own = folder / name
+        own.mkdir()
+        requests = make(base, kvtwin, own, real_trace)
+        return None if requests is None else list(with_sessions(requests, int(seed)))
     if name in generated:
         requests, block_tokens = generated[name]
         kvtwin.run("trace", "generate", "--kind", name, "--requests", requests, "--out", trace)
@@ -96,6 +131,6 @@ def make(name, kvtwin, folder, real_trace):
 
 def write(requests, path):
     """Returns the file's digest."""
-    text = "\n".join(r.line(number) for number, r in enumerate(requests)) + "\n"
+    text = "".join(json.dumps(line) + "\n" for number, r in enumerate(requests) for line in r.lines(number))
     path.write_text(text, encoding="utf-8")
     return hashlib.sha256(text.encode()).hexdigest()[:16]

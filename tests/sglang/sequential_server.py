@@ -122,7 +122,7 @@ class Request(SimpleNamespace):
         super().__init__(
             rid=rid, kv=ReqKvInfo(), priority=priority, session_id=None, session=None, kv_rotation_base=None, extra_key=None,
             cache_salt=None, origin_input_ids=prompt, full_untruncated_fill_ids=prompt, output_ids=(), lock=None, last_node=None,
-            swa_host_hit_length=0, mamba_host_hit_length=0, is_finished=False)
+            swa_host_hit_length=0, mamba_host_hit_length=0, is_finished=False, finished_reason=None, session_generation=None)
 
     def finished(self):
         return self.is_finished
@@ -134,17 +134,17 @@ class Server:
     config = None  # of the eviction policy
 
     def __init__(self, tree, eviction, page_tokens, device_tokens, host_tokens=0, write_policy="write_through",
-                 chunk_tokens=0, load_back_min_tokens=10, max_tokens=1 << 17, scheduler_room=False):
+                 chunk_tokens=0, load_back_min_tokens=10, max_tokens=1 << 17, scheduler_room=False, session_radix=False):
         self.tree, self.page, self.host_tokens = tree, page_tokens, host_tokens
         self.chunk = chunk_tokens // page_tokens * page_tokens
-        self.scheduler_room = scheduler_room
+        self.scheduler_room, self.session_radix = scheduler_room, session_radix
         self.allocator = PagedTokenToKVPoolAllocator(
             device_tokens, page_tokens, torch.bfloat16, "cpu", kvcache=None, need_sort=False)
         self.rows = ReqToTokenPool(1, max_tokens, "cpu", enable_memory_saver=False)
         params = CacheInitParams(
             disable=False, req_to_token_pool=self.rows, token_to_kv_pool_allocator=self.allocator,
             page_size=page_tokens, eviction_policy=eviction, eviction_policy_config=self.config,
-            tree_components=(ComponentType.FULL,),
+            tree_components=(ComponentType.FULL,), enable_session_radix_cache=session_radix,
             tree_core_backend=None if tree == "radix" else tree)
         self.cache = RadixCache(params) if tree == "radix" else UnifiedRadixCache(params)
         self.evicted_tokens = 0
@@ -191,10 +191,23 @@ class Server:
         row[first : first + len(slots)] = slots.to(torch.int32)
         request.kv.kv_allocated_len = end
 
-    def serve(self, rid, prompt, answer_tokens, answer, priority=0):
+    def arrive(self, request, session, closes):
+        """As Scheduler.handle_generate_request and close_session. `closes`: the session closes while the request runs."""
+        self.closing = None
+        if session and self.session_radix:
+            request.session_id = str(session)
+            request.session_generation = self.cache.ensure_session_generation(request.session_id)
+            self.closing = session if closes else None
+
+    def close_sessions(self, sessions):
+        for session in sessions if self.session_radix else ():
+            self.cache.release_radix_session(str(session))
+
+    def serve(self, rid, prompt, answer_tokens, answer, priority=0, session=0, closes=False):
         """`prompt`: array("q") of tokens; `answer`: array of the answer's tokens."""
         cache, request = self.cache, Request(rid, prompt, priority)
         self.queue(request)
+        self.arrive(request, session, closes)
         match = cache.match_prefix(MatchPrefixParams(key=RadixKey(prompt, limit=len(prompt) - 1), req=request))
         device_hit, host_hit = match.device_prefix_len, 0
         request.last_node = match.last_device_node
@@ -231,6 +244,8 @@ class Server:
             self._events()
 
     def _decode(self, request, fill):
+        if self.closing is not None:
+            self.close_sessions([self.closing])
         request.full_untruncated_fill_ids = fill
         prompt_end = request.kv.kv_allocated_len
         for end in range(prompt_end + 1, len(fill) + 1):

@@ -63,6 +63,7 @@ struct Scenario {
   std::uint64_t fresh_share = 0;        // of 256 prompts: the number that do not continue an earlier prompt
   std::uint64_t abort_one_in = 0;       // n: every nth input is an abort, on average; 0 = none
   std::uint64_t hint_one_in = 0;        // n: every nth input is a session hint, on average; 0 = none
+  bool shares = false;                  // hints share too
   std::uint64_t max_open_requests = 0;  // with this number of open requests, the traffic pauses, so that a seed ends
 };
 
@@ -209,6 +210,14 @@ void prefer_hints(test::Splitmix& random, Scenario& s) {
   s.hint_one_in = pick<std::uint64_t>(random, {2, 4, 20});
   s.max_gap_ns = pick<TimeNs>(random, {1000, 100'000, 10'000'000});
   s.fresh_share = 16;
+}
+
+void draw_session_rules(test::Splitmix random, Scenario& s) {
+  EngineConfig& e = s.engine;
+  if (!e.pools.empty() || !e.block_groups.groups.empty()) return;
+  s.shares = e.hints == HintRule::obey && random.below(2) == 0;
+  const auto policy = make_eviction(e.eviction);
+  e.session_radix = random.below(3) == 0 && dynamic_cast<const OrdersReferences*>(policy.get()) != nullptr;
 }
 
 void draw_style(test::Splitmix& random, EngineConfig& e) {
@@ -379,9 +388,10 @@ class Workload final : public InputSource {
       return true;
     }
     if (scenario_.hint_one_in > 0 && random_.below(scenario_.hint_one_in) == 0) {
-      constexpr HintKind kKinds[] = {HintKind::session_end, HintKind::tool_call_pending, HintKind::pin, HintKind::unpin,
-                                     HintKind::demote,      HintKind::prefetch};
-      const std::uint64_t kinds = scenario_.engine.hints == HintRule::policy ? 4 : 6;
+      constexpr HintKind kKinds[] = {
+          HintKind::session_end, HintKind::tool_call_pending, HintKind::pin,  HintKind::unpin,
+          HintKind::demote,      HintKind::prefetch,          HintKind::share};
+      const std::uint64_t kinds = scenario_.engine.hints == HintRule::policy ? 4 : scenario_.shares ? 7 : 6;
       input = {time_,
                Hint{kKinds[random_.below(kinds)], random_.below(8), static_cast<std::int64_t>(random_.below(20)) - 2}};
       return true;
@@ -585,6 +595,7 @@ std::uint64_t run_seed(std::uint64_t seed, Marks& marks) {
     prefer_prefetches(random, scenario);
   }
   draw_host_mode(random, scenario.engine);
+  draw_session_rules(of_later_rules(random), scenario);
   AdversarialConfig config;
   config.seed = random.next();
   config.page_tokens = scenario.engine.shape.page_tokens;

@@ -89,8 +89,8 @@ class FittingSizes {
   Tokens least_ = 1, most_ = kMaxBlockTokens;
 };
 
-constexpr HintKind kHints[] = {HintKind::session_end, HintKind::tool_call_pending, HintKind::pin, HintKind::unpin,
-                               HintKind::demote,      HintKind::prefetch};
+constexpr HintKind kHints[] = {HintKind::session_end, HintKind::tool_call_pending, HintKind::pin,  HintKind::unpin,
+                               HintKind::demote,      HintKind::prefetch,          HintKind::share};
 
 class MooncakeReader final : public FormatReader {
  public:
@@ -274,7 +274,8 @@ void MooncakeReader::read_hint(const JsonValue& value, TraceRequest& request) {
       std::find_if(std::begin(kHints), std::end(kHints), [&](HintKind h) { return name_of(h) == text; });
   if (hint == std::end(kHints)) {
     lines_.fail("hint",
-                "must be one of \"session_end\", \"tool_call_pending\", \"pin\", \"unpin\", \"demote\", \"prefetch\"");
+                "must be one of \"session_end\", \"tool_call_pending\", \"pin\", \"unpin\", \"demote\", \"prefetch\", "
+                "\"share\"");
   }
   request.is_hint = true;
   request.hint.kind = *hint;
@@ -329,6 +330,10 @@ void MooncakeReader::check_hint(TraceRequest& request) {
   if ((seen_ & key_session) == 0) lines_.fail("session", "is missing; a hint names the session that it is about");
   if ((seen_ & (key_input_length | key_output_length | key_hash_ids)) != 0) {
     lines_.fail("hint", "stands in a line with input_length, output_length or hash_ids; a line is a request or a hint");
+  }
+  if (request.hint.value < 0) {
+    lines_.fail("value", "is " + std::to_string(request.hint.value) +
+                             "; a hint's value is a number of milliseconds from 0 on, and 0 is no limit");
   }
   request.hint.subject = request.session;
   const TimeNs arrival = request.arrival;

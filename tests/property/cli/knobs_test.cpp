@@ -112,23 +112,27 @@ class Knobs : public testing::Test {
       whole["cells"].push_back(cell);
       write_text(own / "validate.json", whole.dump());
     }
-    // A pinned session comes back after others that fill the device.
-    std::string hinted;
+    // A pinned session comes back after others that fill the device. `alone`: only its requests name their session.
+    std::string hinted, alone;
     for (std::uint64_t i = 0; i < 60; ++i) {
       const std::uint64_t of_session = i % 10 == 0 ? 1 : i + 2;
       const std::string time = std::to_string(500 * i), number = std::to_string(of_session);
-      hinted += R"({"timestamp":)" + time + R"(,"input_length":256,"output_length":4,"hash_ids":[)";
+      std::string request = R"({"timestamp":)" + time + R"(,"input_length":256,"output_length":4,"hash_ids":[)";
       for (std::uint64_t block = 0; block < 4; ++block) {
-        hinted += (block == 0 ? "" : ",") + std::to_string(4 * of_session + block);
+        request += (block == 0 ? "" : ",") + std::to_string(4 * of_session + block);
       }
-      hinted += R"(],"session":)" + number + "}\n";
+      const std::string named = request + R"(],"session":)" + number + "}\n";
+      hinted += named;
+      alone += of_session == 1 ? named : request + "]}\n";
       if (i == 0)
         hinted += R"({"timestamp":1,"hint":"pin","session":1})"
                   "\n";
     }
     write_text(folder_ / "hinted.jsonl", hinted);
+    write_text(folder_ / "alone.jsonl", alone);
     const Settings pinned{"workload.trace=" + folder_ / "hinted.jsonl", "workload.block_tokens=64",
                           "tiers.device.tokens=1024", "tiers.host.tokens=0"};
+    const Settings one_session = pinned + Settings{"workload.trace=" + folder_ / "alone.jsonl"};
     const std::string cheap = price_list(folder_, "cheap.toml", 1), dear = price_list(folder_, "dear.toml", 2);
     std::vector<Knob> knobs = {
         {"seed", "1", "2", generated},
@@ -250,6 +254,7 @@ class Knobs : public testing::Test {
         {"cache.load_back_min_tokens", "10", "4096", {}},
         {"cache.load_back_quota_tokens", "0", "1024", {}},
         {"cache.output", "true", "false", {}},
+        {"cache.session_radix", "false", "true", one_session},
         {"cache.hints", "policy", "obey", pinned},
         {"cache.hints", "ignore", "obey", pinned},
         {"cache.hint_share", "0.1", "0.5", pinned + Settings{"cache.hints=obey"}},

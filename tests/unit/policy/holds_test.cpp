@@ -209,6 +209,96 @@ TEST(Holds, an_ended_session_that_comes_back_is_a_session_again) {
   EXPECT_EQ(rig.ask(2, 200), kWhole) << "session 1 was used less recently";
 }
 
+TEST(Holds, shared_pages_stay_until_the_last_session_that_uses_them_ends) {
+  for (const HintKind kind : {HintKind::share, HintKind::pin}) {
+    Rig rig(obeying(16, 0));
+    const std::vector<PageKey> prefix = document({1, 2, 3}), more = document({1, 2, 3, 4});
+    rig.ask(1, prefix);
+    rig.hint(kind, 1);
+    rig.ask(2, more);
+    rig.hint(HintKind::session_end, 1);
+    for (std::uint64_t i = 3; i < 9; ++i) rig.ask(i, 100 * i);
+    const Tokens kept = kind == HintKind::share ? 12 : 0;
+    EXPECT_EQ(rig.ask(2, more), kept) << name_of(kind);
+    rig.hint(HintKind::session_end, 2);
+    for (std::uint64_t i = 3; i < 9; ++i) rig.ask(i, 100 * i);
+    EXPECT_EQ(rig.ask(9, prefix), 0U) << name_of(kind);
+  }
+}
+
+TEST(Holds, shared_pages_do_not_follow_the_session) {
+  Rig rig(obeying(16, 0));  // eight pages may be held
+  rig.ask(1, document({1, 2, 3}));
+  rig.hint(HintKind::share, 1);
+  rig.ask(1, document({1, 2, 3, 4, 5}));
+  for (std::uint64_t i = 3; i < 9; ++i) rig.ask(i, 100 * i);
+  EXPECT_EQ(rig.ask(1, document({1, 2, 3, 4, 5})), 12U);
+}
+
+TEST(Holds, a_share_waits_for_the_end_of_its_request) {
+  Rig rig(obeying(16, 0));
+  rig.session = 1;
+  rig.arrive(100, document({1, 2, 3}), 13, 3);
+  rig.hint(HintKind::share, 1);
+  rig.drain();
+  rig.ask(1, document({1, 2, 3, 4, 5}));
+  for (std::uint64_t i = 3; i < 9; ++i) rig.ask(i, 100 * i);
+  EXPECT_EQ(rig.ask(1, document({1, 2, 3, 4, 5})), 12U);
+}
+
+TEST(Holds, a_share_ends_with_its_time_with_unpin_and_alone_with_its_session) {
+  for (const auto& [end, reason] :
+       {std::pair(HintKind::tool_call_pending, Reason::expired), std::pair(HintKind::unpin, Reason::none),
+        std::pair(HintKind::session_end, Reason::none)}) {
+    Rig rig(obeying(12, 0));
+    rig.ask(1, 100);
+    rig.hint(HintKind::share, 1, 4);
+    rig.hint(end, 1);
+    for (std::uint64_t i = 3; i < 12; ++i) rig.ask(i, 100 * i);
+    EXPECT_EQ(rig.events.count(EventKind::unheld, reason), 1U);
+    EXPECT_EQ(rig.ask(1, 100), 0U);
+  }
+}
+
+TEST(Holds, a_session_that_has_ended_and_comes_back_keeps_what_it_shared) {
+  Rig rig(obeying(16, 0));
+  rig.ask(1, document({1, 2}));
+  rig.hint(HintKind::share, 1);
+  rig.ask(2, document({1, 2, 3}));
+  rig.hint(HintKind::session_end, 1);
+  rig.ask(1, document({1, 2}));
+  rig.hint(HintKind::session_end, 2);
+  for (std::uint64_t i = 3; i < 9; ++i) rig.ask(i, 100 * i);
+  EXPECT_EQ(rig.ask(3, document({1, 2})), 8U);
+  rig.hint(HintKind::session_end, 1);
+  EXPECT_EQ(rig.events.count(EventKind::unheld, Reason::none), 0U) << "session 3 uses the pages";
+  rig.hint(HintKind::session_end, 3);
+  rig.ask(4, 400);
+  EXPECT_EQ(rig.events.count(EventKind::unheld, Reason::none), 1U);
+}
+
+TEST(Holds, a_share_above_the_share_of_a_tier_is_refused) {
+  EngineConfig config = obeying(12, 12);
+  config.hint_share = 300;  // three pages
+  Rig rig(config);
+  rig.ask(1, 100);
+  rig.hint(HintKind::share, 1);
+  EXPECT_EQ(rig.events.count(EventKind::held, Reason::quota), 1U);
+}
+
+// Pages that the write policy would leave on L1 go to the host.
+TEST(Holds, shared_pages_are_written_at_once) {
+  for (const bool shares : {false, true}) {
+    EngineConfig config = obeying(16, 16);
+    config.write_policy = "write_through_selective";
+    Rig rig(config);
+    rig.ask(1, 100);
+    if (shares) rig.hint(HintKind::share, 1);
+    rig.drain();
+    EXPECT_EQ(rig.events.page_count(EventKind::backup_queued), shares ? 4U : 0U);
+  }
+}
+
 TEST(Holds, demote_moves_a_session_to_the_host_when_its_copies_are_there) {
   for (const char* write : {"write_through", "write_back"}) {
     EngineConfig config = obeying(16, 16);
@@ -255,6 +345,49 @@ TEST(Holds, prefetch_brings_a_session_from_storage_to_the_host) {
   rig.ask(1, 100);
   EXPECT_EQ(rig.events.records.back().hit[Tier::host], kWhole);
   EXPECT_EQ(rig.events.count(EventKind::prefetch_issued), before) << "nothing is left to prefetch";
+}
+
+// To read takes longer than to compute, unless a second request would wait for the computing.
+TEST(Holds, a_prefetch_of_a_hint_is_no_request_that_waits) {
+  for (const bool hinted : {false, true}) {
+    EngineConfig config = obeying(5, 12);
+    config.storage.push_back({.tier = Tier::disk, .pages = 100, .owned = true, .read_token_ps = 1'500'000});
+    config.cost_token_ps = 1'000'000;
+    config.prefetch_admission = "cost";
+    config.prefetch_min_tokens = 1;
+    config.prefetch_host_share = 1024;
+    config.storage_write_share = 8192;
+    Rig rig(config);
+    for (std::uint64_t i = 1; i < 6; ++i) rig.ask(i, 100 * i);
+    const std::uint64_t declined = rig.events.count(EventKind::prefetch_declined);
+    if (hinted) {
+      rig.hint(HintKind::prefetch, 1);
+      rig.complete_stored();  // the look-up
+    }
+    const std::uint64_t issued = rig.events.count(EventKind::prefetch_issued);
+    rig.session = 9;
+    rig.arrive(100, four_pages(200), 17, 1);
+    EXPECT_EQ(rig.events.count(EventKind::prefetch_declined), declined + 1) << hinted;
+    EXPECT_EQ(rig.events.count(EventKind::prefetch_issued), issued) << hinted;
+    rig.drain();
+  }
+}
+
+TEST(Holds, shared_pages_go_to_storage_for_other_engines) {
+  for (const Pages host : {Pages{0}, Pages{16}}) {
+    for (const bool shares : {false, true}) {
+      EngineConfig config = obeying(16, host);
+      config.storage.push_back({Tier::disk, 100, true});
+      if (host == 0) config.path = CachePath::direct;
+      config.write_threshold = 5;
+      config.storage_write_share = 8192;
+      Rig rig(config);
+      rig.ask(1, 100);
+      if (shares) rig.hint(HintKind::share, 1);
+      rig.drain();
+      EXPECT_EQ(rig.events.page_count(EventKind::store_queued), shares ? 4U : 0U) << host;
+    }
+  }
 }
 
 // Its host keeps nothing for a request that has not come. Slots leaked here once.

@@ -92,6 +92,88 @@ TEST(HitRate, FillsEveryField) {
   EXPECT_EQ(rate.total_cost, (80.0 * 53'000 + 2 * (25 * 24 / 2) + 30 * 29 / 2) / 53'000);
 }
 
+// Session 1 comes back after others that fill the cache. `hints` come behind the first request.
+class SessionSource final : public InputSource {
+ public:
+  SessionSource(std::vector<Hint> hints, std::vector<std::uint64_t> sessions)
+      : hints_(std::move(hints)), sessions_(std::move(sessions)) {}
+
+  bool next(Input& input) override {
+    input.now = ++time_;
+    if (at_ == 1 && next_hint_ < hints_.size()) {
+      input.what = hints_[next_hint_++];
+      return true;
+    }
+    if (at_ == sessions_.size()) return false;
+    Arrival arrival;
+    arrival.request = at_;
+    arrival.session = sessions_[at_];
+    arrival.prompt_tokens = 25;
+    arrival.output_tokens = 1;
+    const bool is_first = at_ == 0 || at_ + 1 == sessions_.size();
+    const std::uint64_t block = is_first ? 1 : 10 * at_;
+    arrival.keys = pager_.keys(std::vector<std::uint64_t>{block, block + 1, block + 2}, arrival.prompt_tokens, nullptr);
+    input.what = arrival;
+    ++at_;
+    return true;
+  }
+
+ private:
+  std::vector<Hint> hints_;
+  std::vector<std::uint64_t> sessions_;
+  Pager pager_{10, 10, LastPage::partial};
+  std::size_t at_ = 0, next_hint_ = 0;
+  TimeNs time_ = 0;
+};
+
+HitRate hits_with(const HitRateConfig& config, const std::vector<Hint>& hints,
+                  const std::vector<std::uint64_t>& sessions) {
+  SessionSource source(hints, sessions);
+  return replay_hit_rates(source, config).front();
+}
+
+TEST(HitRate, ObeysHintsWithoutTime) {
+  const std::vector<std::uint64_t> sessions{1, 2, 3, 4, 5, 6, 1};
+  for (const char* eviction : {"lru", "arc", "tide"}) {
+    for (const auto& [host, exclusive] :
+         {std::pair(Pages{0}, false), std::pair(Pages{12}, false), std::pair(Pages{12}, true)}) {
+      HitRateConfig config = config_of({eviction}, {12}, host, exclusive);
+      config.block_tokens = 10;
+      config.hints = HintRule::obey;
+      const HitRate held = hits_with(config, {{HintKind::pin, 1, 0}}, sessions);
+      EXPECT_EQ(held.hit_blocks, 3U) << eviction << ", host " << host;
+      EXPECT_EQ(held.hints, 1U);
+      EXPECT_EQ(held.idle_hints, 0U);
+      EXPECT_EQ(hits_with(config, {{HintKind::share, 1, 0}}, sessions).hit_blocks, 3U);
+      const HitRate moved = hits_with(config, {{HintKind::demote, 1, 0}, {HintKind::prefetch, 1, 0}}, sessions);
+      EXPECT_EQ(moved.idle_hints, 2U) << "no engine, and no storage tier";
+    }
+  }
+  HitRateConfig config = config_of({"lru"}, {12});
+  config.block_tokens = 10;
+  EXPECT_EQ(hits_with(config, {{HintKind::pin, 1, 0}}, sessions).idle_hints, 1U) << "lru takes no hints";
+  EXPECT_EQ(hits_with(config, {{HintKind::pin, 1, 0}}, sessions).hit_blocks, 0U);
+  config.hints = HintRule::ignore;
+  EXPECT_EQ(hits_with(config, {{HintKind::pin, 1, 0}}, sessions).hints, 0U);
+}
+
+TEST(HitRate, EvictsWhatNoSessionRefersToFirst) {
+  for (const auto& [host, exclusive] : {std::pair(Pages{0}, false), std::pair(Pages{12}, true)}) {
+    HitRateConfig config = config_of({"lru"}, {12}, host, exclusive);
+    config.block_tokens = 10;
+    config.session_radix = true;
+    const std::vector<std::uint64_t> others(8, 0);
+    std::vector<std::uint64_t> sessions{1};
+    sessions.insert(sessions.end(), others.begin(), others.end());
+    sessions.push_back(1);
+    EXPECT_EQ(hits_with(config, {}, sessions).hit_blocks, 3U);
+    EXPECT_EQ(hits_with(config, {{HintKind::session_end, 1, 0}}, sessions).hit_blocks, 0U);
+  }
+  HitRateConfig config = config_of({"arc"}, {12});
+  config.session_radix = true;
+  EXPECT_THROW(hits_with(config, {}, {1}), HitRateError);
+}
+
 TEST(HitRate, TakesACostModel) {
   class Square final : public CostModel {
    public:

@@ -150,7 +150,7 @@ TEST(TraceReader, ReadsNames) {
 
 TEST(TraceReader, ReadsHints) {
   const auto all = read_all(line("1", R"(, "session": 4)") +
-                            R"({"timestamp": 2, "hint": "tool_call_pending", "session": 4, "value": -30})"
+                            R"({"timestamp": 2, "hint": "tool_call_pending", "session": 4, "value": 30})"
                             "\n"
                             R"({"timestamp": 2, "hint": "session_end", "session": 0})"
                             "\n"
@@ -165,7 +165,7 @@ TEST(TraceReader, ReadsHints) {
   EXPECT_EQ(all[1].arrival, 1'000'000);
   EXPECT_EQ(all[1].hint.kind, HintKind::tool_call_pending);
   EXPECT_EQ(all[1].hint.subject, 4U);
-  EXPECT_EQ(all[1].hint.value, -30);
+  EXPECT_EQ(all[1].hint.value, 30);
   EXPECT_EQ(all[1].blocks.size(), 0U);
   EXPECT_EQ(all[2].hint.kind, HintKind::session_end);
   EXPECT_EQ(all[2].hint.subject, kSessionZero);
@@ -238,8 +238,12 @@ TEST(TraceReader, ChecksEveryField) {
 TEST(TraceReader, ReadsHintsThatMovePages) {
   const auto all = read_all(R"({"timestamp": 1, "hint": "demote", "session": 4})"
                             "\n"
-                            R"({"timestamp": 2, "hint": "prefetch", "session": 4})");
-  ASSERT_EQ(all.size(), 2U);
+                            R"({"timestamp": 2, "hint": "prefetch", "session": 4})"
+                            "\n"
+                            R"({"timestamp": 2, "hint": "share", "session": 4, "value": 9})");
+  ASSERT_EQ(all.size(), 3U);
+  EXPECT_EQ(all[2].hint.kind, HintKind::share);
+  EXPECT_EQ(all[2].hint.value, 9);
   EXPECT_EQ(all[0].hint.kind, HintKind::demote);
   EXPECT_EQ(all[1].hint.kind, HintKind::prefetch);
 }
@@ -267,6 +271,11 @@ TEST(TraceReader, ChecksHints) {
   expect_error(R"({"timestamp": 1, "hint": "pin"})", {"line 1", "\"session\"", "missing"});
   expect_error(R"({"hint": "pin", "session": 1})", {"line 1", "\"timestamp\"", "missing"});
   expect_error(R"({"timestamp": 1, "hint": "pin", "session": 1, "value": 1.5})", {"line 1", "\"value\""});
+  for (const char* kind : {"pin", "share", "unpin"}) {
+    expect_error(R"({"timestamp": 1, "hint": ")" + std::string(kind) + R"(", "session": 1, "value": -1})",
+                 {"line 1", "\"value\"", "is -1", "from 0 on"});
+  }
+  expect_error(R"({"timestamp": 1, "hint": "pin", "session": 1, "value": "x"})", {"line 1", "\"value\""});
   expect_error(line("1", R"(, "hint": "pin", "session": 1)"), {"line 1", "\"hint\"", "a request or a hint"});
 }
 
@@ -389,7 +398,7 @@ class TraceWriterTest : public testing::Test {
 TEST_F(TraceWriterTest, WritesWhatTheReaderReads) {
   const std::string text = line("0", R"(, "session": 0, "turn": 1)") +
                            line("1.5", R"(, "session": "abc", "tenant": "t", "type": 3)") +
-                           R"({"timestamp": 2, "hint": "tool_call_pending", "session": 0, "value": -30})" + "\n" +
+                           R"({"timestamp": 2, "hint": "tool_call_pending", "session": 0, "value": 30})" + "\n" +
                            R"({"timestamp": 2.000001, "hint": "pin", "session": 8})" + "\n" +
                            line("3", R"(, "priority": -7, "system_length": 1)");
   const auto before = read_all(text);
