@@ -126,7 +126,7 @@ TEST(PoolCurves, SizesAboveTheTrackedBlocksAreMarked) {
     pools.take(stored(1, "mamba", 0, kBlock, blocks));
     pools.serve(blocks, kBlock);
   }
-  const auto curves = pools.curves([](std::uint64_t) { return 10; });
+  const auto curves = pools.curves([](std::uint64_t) { return std::uint64_t{10}; });
   for (const PoolCurves::Size& size : curves.at(0).sizes) EXPECT_EQ(size.is_least, size.blocks > 10);
 }
 
@@ -140,7 +140,7 @@ TEST(PoolCurves, HostilePoolsAreFew) {
   }
   pools.serve(blocks, kBlock);
   pools.serve({}, kBlock);
-  EXPECT_EQ(pools.curves([](std::uint64_t) { return 4; }).size(), PoolCurves::kMaxPools);
+  EXPECT_EQ(pools.curves([](std::uint64_t) { return std::uint64_t{4}; }).size(), PoolCurves::kMaxPools);
   EXPECT_LE(pools.memory_bytes(), PoolCurves::kMaxPools * (std::size_t{1} << 20));
 }
 
