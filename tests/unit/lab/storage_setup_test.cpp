@@ -60,7 +60,7 @@ TEST(StorageSetup, DrivesBehindAStoreHoldMorePages) {
   EXPECT_NEAR(static_cast<double>(more.world.storage[0].drive_pages),
               3.0 * static_cast<double>(plain.world.storage[0].pages), 3);
   EXPECT_EQ(more.engine.storage[0].pages, more.world.storage[0].pages + more.world.storage[0].drive_pages);
-  EXPECT_EQ(more.world.storage[0].drive_read_bytes_per_second, 6'800'000'000U);
+  EXPECT_EQ(more.world.store_drive_bytes_per_second, 6'800'000'000U);
   expect_refused(
       {"tiers.remote.gib=8", "tiers.remote.store=redis", "tiers.remote.drives_gib=24"},
       {"the store redis has no drives behind its memory", "set tiers.remote.store=mooncake", "drive_read_bandwidth"});
