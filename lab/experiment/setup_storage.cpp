@@ -90,8 +90,23 @@ void add_store_drives(const Experiment& e, double page_bytes, Setup& setup, Stor
 
 }  // namespace
 
+// Writes that wait on the host until its reserve is short.
+void check_host_reserve(const Experiment& e, Setup& setup) {
+  EngineConfig& engine = setup.engine;
+  const bool has_tree = engine.block_groups.groups.empty();
+  if (engine.host_pages == 0 || !setup.has_storage() || !has_tree) engine.host_clean_reserve = 0;
+  if (engine.host_clean_reserve == 0) return;
+  const auto refuse = [&](const std::string& why) {
+    throw InputError(e.where("cache.host_clean_reserve") + ": is " + e.as_toml("cache.host_clean_reserve") + ", " +
+                     why + "; set it to 0");
+  };
+  if (engine.buffers()) refuse("and a host that is a buffer (cache.host_mode) writes what it has at once");
+  if (!engine.pools.empty()) refuse("which is not built for models with windows or states");
+}
+
 void check_host_mode(const Experiment& e, Setup& setup) {
   EngineConfig& engine = setup.engine;
+  check_host_reserve(e, setup);
   if (engine.host_pages == 0) engine.host_mode = HostMode::cache;
   if (engine.host_mode == HostMode::cache) return;
   const std::string mode = e.where("cache.host_mode") + ": is " + e.text("cache.host_mode") + ", ";
@@ -141,6 +156,7 @@ void configure_storage(const Experiment& e, Setup& setup) {
     }
     if (spec.shared) setup.router.shared_pages += engine.storage.back().pages;
   }
+  engine.private_loads &= engine.host_pages == 0 && setup.has_storage() && engine.draft_restored;
   check_storage(e, setup);
   engine.storage_objects = objects_of(e, shape);
   for (const KvShape& other : engine.beside) engine.storage_objects += objects_of(e, other);
