@@ -97,8 +97,7 @@ void check_host_reserve(const Experiment& e, Setup& setup) {
   if (engine.host_pages == 0 || !setup.has_storage() || !has_tree) engine.host_clean_reserve = 0;
   if (engine.host_clean_reserve == 0) return;
   const auto refuse = [&](const std::string& why) {
-    throw InputError(e.where("cache.host_clean_reserve") + ": is " + e.as_toml("cache.host_clean_reserve") + ", " +
-                     why + "; set it to 0");
+    throw InputError(e.where("cache.host_clean_reserve") + ": is above 0, " + why + "; set it to 0");
   };
   if (engine.buffers()) refuse("and a host that is a buffer (cache.host_mode) writes what it has at once");
   if (!engine.pools.empty()) refuse("which is not built for models with windows or states");

@@ -316,6 +316,23 @@ TEST(StorageSetup, AHostThatKeepsNoPagesIsBetweenTheDeviceAndStorage) {
   }
 }
 
+TEST(StorageSetup, WritesWaitOnAHostThatIsACacheOfPages) {
+  const Settings late{"cache.host_clean_reserve=0.25"}, stored = joined(late, {"tiers.disk.gib=1"});
+  EXPECT_EQ(setup_of(stored).engine.host_clean_reserve, 256U);
+  EXPECT_EQ(setup_of(late).engine.host_clean_reserve, 0U) << "has no effect without storage";
+  EXPECT_EQ(setup_of(joined(stored, {"tiers.host.tokens=0", "cache.path=direct"})).engine.host_clean_reserve, 0U);
+  EXPECT_EQ(setup_of(joined(stored, {"cache.host_mode=until_stored"})).engine.host_clean_reserve, 256U);
+  const std::string key = "cache.host_clean_reserve (--set): is above 0, ";
+  expect_refused(joined(stored, {"cache.host_mode=buffer"}), {key, "a host that is a buffer", "set it to 0"});
+  expect_refused(joined(stored, {"model.name=gpt-oss-120b"}), {key, "windows or states"});
+}
+
+TEST(StorageSetup, LoadsOfOneRequestAreThoseWithoutAHostTier) {
+  const Settings linked{"cache.rules.private_loads=true", "tiers.disk.gib=1", "cache.path=direct"};
+  EXPECT_FALSE(setup_of(linked).engine.private_loads);
+  EXPECT_TRUE(setup_of(joined(linked, {"tiers.host.tokens=0"})).engine.private_loads);
+}
+
 TEST(StorageSetup, Refusals) {
   expect_refused({"tiers.disk.gib=1", "tiers.host.tokens=0"},
                  {"cache.path (default): is via_host, and there is no host tier; set cache.path=direct or give "
