@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <system_error>
 
 #include "cli/environment.hpp"
 #include "cli/shipped_files.hpp"
@@ -19,10 +20,20 @@ namespace kvtwin {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+// False too if the path cannot be followed, say because links loop.
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+}  // namespace
+
 void check_result_folders(const std::vector<std::string>& folders, std::initializer_list<const char*> files,
                           const std::string& writers) {
   for (const std::string& folder : folders) {
-    const auto holds = [&](const char* name) { return fs::exists(fs::path(folder) / name); };
+    const auto holds = [&](const char* name) { return is_there(fs::path(folder) / name); };
     if (std::ranges::any_of(files, holds)) continue;
     std::string names;
     for (const char* const* file = files.begin(); file != files.end(); ++file) {
@@ -40,7 +51,7 @@ namespace {
 fs::path package_folder() {
   const fs::path bin = program_folder();
   for (const fs::path& folder : {bin.parent_path().parent_path(), bin.parent_path() / "share/kvtwin/python"}) {
-    if (fs::exists(folder / "kvtwin/figures.py")) return folder;
+    if (is_there(folder / "kvtwin/figures.py")) return folder;
   }
   return fs::path(kSourceDir) / "python";
 }
@@ -57,7 +68,7 @@ void run_package_module(const std::string& command, const std::string& module,
                      (fs::path(folder).parent_path() / "notebooks/requirements.txt").string());
   }
   const fs::path python = named.empty() ? fs::path(kSourceDir) / ".venv" / "bin" / "python" : fs::path(named);
-  if (!fs::exists(python)) {
+  if (!is_there(python)) {
     throw InputError(python.string() +
                      ": no such Python; run tools/quickstart, or set KVTWIN_PYTHON to one with the packages of "
                      "notebooks/requirements.txt");

@@ -51,6 +51,7 @@ Cache::Cache(const EngineConfig& config, Substrate& substrate, Storage& storage,
     tree_.order_shadowed_copies();
   }
   if (counts_at_insert()) tree_.set_first_hits(0);
+  tree_.set_host_has_gaps(host_has_gaps());
   tree_.set_host_prefix_closed(!writes_back_ && config.host_mode == HostMode::cache);
   tree_.set_host_evicts_leaving(config.host_evicts_leaving && tree_.leaves_by_choice());
   for (const PoolConfig& pool : config.pools) {
@@ -81,6 +82,11 @@ Cache::Cache(const EngineConfig& config, Substrate& substrate, Storage& storage,
                (!writes_back_ && pools_.empty() && !config.storage.empty() && config.host_pages != 0 &&
                 config.path == CachePath::via_host && config.block_groups.groups.empty()),
            "a host that keeps no pages is between L1 and a storage tier");
+  KV_CHECK(!config.private_loads || (config.host_pages == 0 && config.draft_restored),
+           "pages that are loaded straight belong to the request only without L2, and with a draft model's KV");
+  KV_CHECK(config.host_clean_reserve == 0 || (config.host_pages != 0 && !config.storage.empty() && pools_.empty() &&
+                                              !config.buffers() && config.block_groups.groups.empty()),
+           "writes wait on L2 above a storage tier, without windows and states");
   KV_CHECK(pools_.empty() || config.evict_unit == EvictUnit::node, "with windows or states, whole nodes are evicted");
   KV_CHECK(pools_.empty() || config.storage.empty() || (config.host_pages != 0 && config.path == CachePath::via_host),
            "windows and states come from a storage tier through L2");
@@ -278,7 +284,7 @@ void Cache::check_rest() const {
   check_pools({}, {});
   KV_CHECK(tier_look_ups_.empty() && reading_.empty() && tier_copies_.empty(), "at rest no storage tier is used");
   KV_CHECK(stores_.empty() && direct_loads_.empty() && gates_.empty(), "at rest nothing is in flight");
-  KV_CHECK(queued_.empty() && writing_pages_ == 0, "at rest no page waits for the buffer");
+  KV_CHECK((queued_.empty() || !config_.buffers()) && writing_pages_ == 0, "at rest no page waits for the buffer");
   KV_CHECK(tree_.pages(Tier::device) == device_.used() && tree_.pages(Tier::host) == host_.used(),
            "at rest only the index owns slots");
 }
@@ -306,7 +312,8 @@ void Cache::check_invariants(Pages request_pages, Pages prefetch_pages, std::spa
   tree_.check_invariants();
   device_.check_invariants();
   host_.check_invariants();
-  KV_CHECK(tree_.pages(Tier::device) + request_pages == device_.used(), "each device page has exactly one owner");
+  KV_CHECK(tree_.pages(Tier::device) + request_pages + given_back_.size() == device_.used(),
+           "each device page has exactly one owner");
   Pages stored_pages = 0;
   for (const auto& [number, store] : stores_) stored_pages += store.slots.size();
   KV_CHECK(tree_.pages(Tier::host) + prefetch_pages + stored_pages == host_.used(),

@@ -74,8 +74,7 @@ enum class Room : std::uint8_t {
 // A lease on the copies of a path, for as long as an operation of a storage tier needs them.
 struct Hold {
   NodeId host_end = NodeId::none;    // leased on L2
-  NodeId device_end = NodeId::none;  // leased on L1: under write-back, pages above a page of L2 may be on L1 only, and
-                                     // their loss loses that page too
+  NodeId device_end = NodeId::none;  // leased on L1: without L2
 };
 
 // What a request has of the pools beside pool 0 (EngineConfig::pools), or of the blocks (EngineConfig::block_groups).
@@ -230,8 +229,10 @@ class Cache {
                    RequestPools* pools = nullptr);
   // Loads pages from storage tiers straight to L1. `runs`: parts of the chain `keys`; the first begins where the path
   // to `end` ends. Submits the gets at once; they gate the next passes. Requires: `end` is leased, and L1 has room.
-  // Moves `end` to the new end.
-  void load_direct(std::span<const PageKey> keys, std::span<const FetchedRun> runs, RequestId request, NodeId& end);
+  // Moves `end` to the new end. With private_loads, appends the pages' slots to `own` instead: they are the request's.
+  // What it frees before all loads of the step have been answered stays allocated until then.
+  void load_direct(std::span<const PageKey> keys, std::span<const FetchedRun> runs, RequestId request, NodeId& end,
+                   std::vector<SlotId>& own);
   // Loads the pages of the chain from page `first` on, which are in these host slots, to L1: they are of a prefetch
   // into a buffer, and belong to the cache from now on. Requires and moves `end` as load_direct().
   void load_staged(std::span<const PageKey> keys, Pages first, std::span<const SlotId> staged, RequestId request,
@@ -485,8 +486,9 @@ class Cache {
   };
   struct DirectLoad {
     StorageAnswer get;
-    NodeId node = NodeId::none;
+    NodeId node = NodeId::none;  // none: the pages belong to the request
     OperationId mark = OperationId::none;
+    std::vector<SlotId> slots;  // of these pages
     bool answered = false;
   };
   struct Store {
@@ -497,7 +499,7 @@ class Cache {
     std::vector<SlotId> slots;                          // of the host buffer, in place of the hold
     bool leaves = false;                                // with HostMode::until_stored, after the write
   };
-  struct QueuedCopy {  // into the host buffer
+  struct QueuedCopy {  // into the host buffer, or from L2 to storage
     NodeId node = NodeId::none;
     Pages pages = 0;
   };
@@ -597,6 +599,7 @@ class Cache {
   bool counts_at_insert() const { return config_.count_touches == TouchCount::insert; }
   bool is_load_admitted(const PrefixMatch& match, Tokens beside) const;
   void choose_leaving(Pages target, bool may_lose, bool drops_holds = false);
+  void choose_leaving(Pages target, bool may_lose, bool drops_holds, std::vector<NodeId>& kept);
   void demote_sessions();
   bool share(NodeId end);
   bool demote(NodeId end);
@@ -634,6 +637,10 @@ class Cache {
   void drop_host_copies(NodeId top);
   Pages refill(NodeId end, Pages first, std::span<const SlotId> slots);
   void store_node(NodeId id, Pages first, Pages pages, std::size_t tiers_to);
+  void store_arrived(NodeId id);
+  void store_queued(NodeId id);
+  bool store_before_eviction(NodeId victim, Pages pages);
+  void keep_host_reserve();
   void store_by_hits(NodeId end, Pages counted);
   void settle_direct_loads();
   void drop_device_below(NodeId top);
@@ -675,11 +682,12 @@ class Cache {
   const Pages reserve_pages_;
   Lanes backups_, loads_;
   std::vector<DirectLoad> direct_loads_;  // of one step; they are settled together
+  std::vector<SlotId> given_back_;        // by requests, while direct_loads_ may still write them
   std::vector<Transfer> failed_loads_;    // failed loads that wait for direct_loads_ to be settled
   std::uint64_t direct_marks_ = std::uint64_t{1} << 63;
   std::map<std::uint64_t, Store> stores_;
   std::uint64_t last_store_ = 0;
-  std::deque<QueuedCopy> queued_;  // host buffer: copies that wait for room
+  std::deque<QueuedCopy> queued_;  // copies that wait for room in a host buffer, or on L2 for their write to storage
   Pages writing_pages_ = 0;        // of the buffer, for writes
   std::vector<OperationId> gates_;
   Pages device_used_max_ = 0, host_used_max_ = 0;

@@ -226,6 +226,9 @@ struct EngineConfig {
   std::uint32_t clean_reserve = 102;
   Tiering tiering = Tiering::inclusive;
   HostMode host_mode = HostMode::cache;
+  // Share of L2, in 1/1024, that is kept free or stored: pages are written to the storage tiers when less is, those
+  // that arrived on L2 first, and before L2 evicts them. 0: when they arrive.
+  std::uint32_t host_clean_reserve = 0;
   bool reclaim_shadowed = false;  // if L2 is short of room, it first drops copies of pages that L1 has too
   ReclaimOrder reclaim_order = ReclaimOrder::inserted;
   bool host_evicts_leaving = false;   // L2 may evict pages that are chosen to leave L1, as if they had left (SGLang)
@@ -245,9 +248,12 @@ struct EngineConfig {
   std::vector<StorageTierConfig> storage;  // in the order of look-ups; empty = no L3
   PageKey storage_space;                   // see page_key.hpp
   CachePath path = CachePath::via_host;    // without L2: direct
-  std::uint32_t storage_objects = 1;       // objects that a rank's part of a page is stored as
-  std::uint32_t storage_writers = 1;       // ranks that write; 1 for an MLA latent, which is the same on all ranks
-  Pages storage_batch_pages = 128;         // limit of one operation
+  // Pages that are loaded straight to L1 belong to the request until it inserts them (SGLang's linker). False: the
+  // index has them from the begin of the load.
+  bool private_loads = false;
+  std::uint32_t storage_objects = 1;  // objects that a rank's part of a page is stored as
+  std::uint32_t storage_writers = 1;  // ranks that write; 1 for an MLA latent, which is the same on all ranks
+  Pages storage_batch_pages = 128;    // limit of one operation
   // Share of L2 (without L2: of L1), in 1/1024, that writes in flight may hold; a page counts once per tier.
   std::uint32_t storage_write_share = 512;
   StorageBacklog storage_backlog = StorageBacklog::drop;  // further writes

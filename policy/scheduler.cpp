@@ -344,12 +344,13 @@ void Scheduler::take_over_prefix(Request& request, const PrefixMatch& match) {
     loaded = match.host_pages;
     move_to(match.end);
   }
+  std::vector<SlotId> own;
   if (direct > 0 && loaded == match.host_pages && !request.recompute) {
     NodeId next = end;
     if (config_.buffers()) {
       cache_.load_staged(request.keys, matched, outcome.staged, record.request, next);
     } else {
-      cache_.load_direct(request.keys, outcome.runs, record.request, next);
+      cache_.load_direct(request.keys, outcome.runs, record.request, next, own);
     }
     loaded += direct;
     move_to(next);
@@ -367,7 +368,8 @@ void Scheduler::take_over_prefix(Request& request, const PrefixMatch& match) {
   cache_.path_slots(end, request.pools, request.slots);
   request.lease = end;
   request.shared = request.slots.size();
-  request.kv_tokens = request.shared * config_.shape.page_tokens;
+  request.slots.insert(request.slots.end(), own.begin(), own.end());
+  request.kv_tokens = request.slots.size() * config_.shape.page_tokens;
   request.without_draft = cache_.incomplete_pages(end);
   if (!first) return;
   record.reused_without_draft = request.without_draft * config_.shape.page_tokens;

@@ -35,8 +35,9 @@ enum class Link : std::uint8_t {
   fabric_out,
   shared_fs_in,  // network of the shared file system
   shared_fs_out,
+  store_drives,  // of the remote store, behind its memory; reads only
 };
-constexpr std::size_t kLinks = 15;
+constexpr std::size_t kLinks = 16;
 
 struct LinkSpec {
   Link link = Link::gpu_down;
@@ -62,6 +63,7 @@ constexpr std::array<LinkSpec, kLinks> kLinkSpecs{{
     {Link::fabric_out, false, true},
     {Link::shared_fs_in, true, true},
     {Link::shared_fs_out, true, true},
+    {Link::store_drives, true, true},
 }};
 constexpr const LinkSpec& spec_of(Link link) { return kLinkSpecs[static_cast<std::size_t>(link)]; }
 
@@ -104,6 +106,7 @@ struct Flow {
   double max_bytes_per_second = 0.0;   // limit of one rank; 0 = only the links limit
   std::span<const NodeShare> nodes{};  // of other hosts; empty if the pool has no nodes
   double own_share = 0.0;              // share of the bytes that stay on the own host
+  double drive_share = 0.0;            // share of the bytes that the drives of the remote store have alone
   // Hand-overs only. `ranks` send `bytes` each.
   std::uint32_t peer = kNoSeat;
   std::uint32_t receivers = 1;
@@ -145,6 +148,7 @@ class Links {
     set(Link::fabric_out, config.fabric_bytes_per_second);
     set(Link::shared_fs_in, config.shared_fs_read_bytes_per_second);
     set(Link::shared_fs_out, config.shared_fs_write_bytes_per_second);
+    set(Link::store_drives, config.store_drive_bytes_per_second);
     write_weights_.fill(1.0);
     if (config.disk_write_bytes_per_second > 0) {
       write_weights_[static_cast<std::size_t>(Link::drives)] =
@@ -214,15 +218,14 @@ class Links {
     return network_.peers ? rate(Link::nic_in) : static_cast<double>(network_.node_bytes_per_second);
   }
 
-  // As below; bytes that stay on the own host cross no network.
+  // As below; bytes that stay on the own host cross no network, and some come from the drives of the store.
   Loads of(const Flow& flow) const {
-    const Loads all = of(flow.lane, flow.tier, flow.ranks);
-    if (flow.own_share == 0.0) return all;
     Loads loads;
-    for (const LinkLoad& load : all) {
+    for (const LinkLoad& load : of(flow.lane, flow.tier, flow.ranks)) {
       const double weight = part_of(load.link) ? load.weight * (1.0 - flow.own_share) : load.weight;
       if (weight > 0.0) loads.add(load.link, weight);
     }
+    if (flow.drive_share > 0.0) add(loads, Link::store_drives, flow.ranks * flow.drive_share);
     return loads;
   }
 

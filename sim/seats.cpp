@@ -115,11 +115,12 @@ WorldConfig Seats::own_config(const WorldConfig& config, std::size_t seat) {
   const double factor = config.instances && rank < config.slower.size() ? config.slower[rank] : 1.0;
   if (factor == 1.0) return own;
   KV_CHECK(factor > 0.0, "a rank isn't slower by nothing");
-  for (std::uint64_t* rate : {&own.h2d_bytes_per_second, &own.d2h_bytes_per_second, &own.both_ways_bytes_per_second,
-                              &own.dram_bytes_per_second, &own.root_bytes_per_second, &own.disk_read_bytes_per_second,
-                              &own.disk_write_bytes_per_second, &own.nic_bytes_per_second, &own.fabric_bytes_per_second,
-                              &own.shared_fs_read_bytes_per_second, &own.shared_fs_write_bytes_per_second,
-                              &own.network.node_bytes_per_second, &own.network.switch_bytes_per_second}) {
+  for (std::uint64_t* rate :
+       {&own.h2d_bytes_per_second, &own.d2h_bytes_per_second, &own.both_ways_bytes_per_second,
+        &own.dram_bytes_per_second, &own.root_bytes_per_second, &own.disk_read_bytes_per_second,
+        &own.disk_write_bytes_per_second, &own.nic_bytes_per_second, &own.fabric_bytes_per_second,
+        &own.shared_fs_read_bytes_per_second, &own.shared_fs_write_bytes_per_second, &own.store_drive_bytes_per_second,
+        &own.network.node_bytes_per_second, &own.network.switch_bytes_per_second}) {
     if (*rate != 0) *rate = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(static_cast<double>(*rate) / factor));
   }
   slow_costs_.push_back(std::make_unique<SlowCost>(*config.cost, factor));

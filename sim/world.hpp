@@ -49,10 +49,9 @@ struct StorageTier {
   // A page that was looked up or read is not dropped for this time, and a get that takes longer has no page; 0 = none.
   TimeNs lease_ns = 0;
   Bytes page_bytes = 0;  // of a page, of all ranks that write; 0 = the engine has no objects of other sizes
-  // Drives of the store behind its memory (sim/store_model.hpp); 0 = none. An operation reads from them at their rate;
-  // reads of several engines at a time do not share it.
+  // Drives of the store behind its memory (sim/store_model.hpp); 0 = none. They read at
+  // WorldConfig::store_drive_bytes_per_second.
   Pages drive_pages = 0;
-  std::uint64_t drive_read_bytes_per_second = 0;
   std::uint64_t drive_write_ps = 0;  // of a page
 };
 
@@ -107,6 +106,7 @@ struct WorldConfig {
   std::uint64_t fabric_bytes_per_second = 0;      // network of the pool, all pool hosts together, per direction
   std::uint64_t shared_fs_read_bytes_per_second = 0;  // shared file system, all engines together
   std::uint64_t shared_fs_write_bytes_per_second = 0;
+  std::uint64_t store_drive_bytes_per_second = 0;  // reads from the drives of the remote store, all engines together
   PoolNetwork network;
   std::vector<StorageTier> storage;
   // Disturbance: this share of the gets takes `storage_stall_factor` times as long. Drawn from `seed` and the

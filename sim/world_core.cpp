@@ -285,6 +285,7 @@ void WorldCore::start_flow(std::uint32_t slot) {
   if (transfer.storage) {
     flow.nodes = record.storage.nodes;
     flow.own_share = record.storage.own_share;
+    flow.drive_share = record.storage.drive_share;
   }
   if (record.kind == Kind::hand_over) {
     flow.max_bytes_per_second /= transfer.ranks;
@@ -429,10 +430,10 @@ void WorldCore::plan_storage(std::uint32_t slot) {
   if (work.verb != StorageVerb::remove) work.pages = transfer.pages;
   transfer.cost = config_.cost->storage(work);
   transfer.flow_bytes = static_cast<double>(transfer.cost.bytes) / transfer.ranks;
-  if (storage.work.verb == StorageVerb::get)
-    limit_by_drives(transfer.cost, storage.work.tier, store.drive_share(moved));
+  storage.drive_share = storage.work.verb == StorageVerb::get ? store.drive_share(moved) : 0.0;
   if (const double factor = slow_factor(record); factor > 1.0) {
-    Flow flow{transfer.lane, work.tier, transfer.ranks, transfer.flow_bytes, 0.0, storage.nodes, storage.own_share};
+    Flow flow{transfer.lane, work.tier,     transfer.ranks,    transfer.flow_bytes,
+              0.0,           storage.nodes, storage.own_share, storage.drive_share};
     flow.max_bytes_per_second = static_cast<double>(transfer.cost.bytes_per_second) / transfer.ranks;
     const double slow = links_.unshared_rate(flow, now_) / factor * transfer.ranks;
     transfer.cost.bytes_per_second = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(slow));
@@ -443,15 +444,6 @@ void WorldCore::plan_storage(std::uint32_t slot) {
   for (std::uint32_t i = transfer.first_watch; i != kNoSlotIndex; i = watches_[i].next) {
     watches_[i].fold.total = transfer.flow_bytes;
   }
-}
-
-// `share`: of the bytes, what the drives of the store have alone.
-void WorldCore::limit_by_drives(TransferCost& cost, Tier tier, double share) const {
-  if (share == 0.0) return;
-  const auto of = std::ranges::find(config_.storage, tier, &StorageTier::tier);
-  const auto most = static_cast<std::uint64_t>(static_cast<double>(of->drive_read_bytes_per_second) / share);
-  if (cost.bytes_per_second == 0 || cost.bytes_per_second > most)
-    cost.bytes_per_second = std::max<std::uint64_t>(1, most);
 }
 
 void WorldCore::share_among_nodes(Storage& storage, std::span<const StoreKey> moved) {

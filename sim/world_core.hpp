@@ -221,6 +221,7 @@ class WorldCore final : public Substrate {
     std::vector<StoreKey> needed;  // by need, then by page
     std::vector<NodeShare> nodes;  // of the pool, without the own host; empty if the pool has no nodes
     double own_share = 0.0;        // of the pages to move, on the own host
+    double drive_share = 0.0;      // of their bytes, only on the drives of the store
     Pages leading = 0;             // get: number of leading pages that were present at the start
     bool started = false;
     std::uint32_t before = kNoSlotIndex, after = kNoSlotIndex;  // neighbours in the order of ends
@@ -290,7 +291,6 @@ class WorldCore final : public Substrate {
   Queue& end_order_of(const StorageWork& work);
   void leave_end_order(std::uint32_t slot);
   void plan_storage(std::uint32_t slot);
-  void limit_by_drives(TransferCost& cost, Tier tier, double share) const;
   void share_among_nodes(Storage& storage, std::span<const StoreKey> moved);
   bool draws_stall(OperationId id) const;
   double slow_factor(const Record& record) const;

@@ -146,6 +146,8 @@ constexpr std::string_view kOfBacklog[] = {"cache.storage_backlog"}, kOfWriteSha
 constexpr std::string_view kOfTimeout[] = {"cache.prefetch_timeout_base_s", "cache.prefetch_timeout_per_ki_token_s",
                                            "cache.prefetch_timeout_most_s", "cache.rules.prefetch_timeout_from"};
 constexpr std::string_view kOfPrefetches[] = {"cache.rules.prefetch_style"};
+constexpr std::string_view kOfHostWrites[] = {"cache.host_clean_reserve"};
+constexpr std::string_view kOfDirectLoads[] = {"cache.rules.private_loads"};
 constexpr std::string_view kOfHostShare[] = {"cache.rules.prefetch_host_share", "cache.rules.prefetch_share_of"};
 constexpr std::string_view kOfAttempts[] = {"cache.prefetch_attempts"};
 constexpr std::string_view kOfSplit[] = {"cache.split_kv"};
@@ -260,6 +262,11 @@ const Rule kRules[] = {
      "it is read for storage tiers with cache.prefetch_policy = timeout only; set that"},
     {kOfPrefetches, [](const Facts& f) { return f.prefetches_to_host(); },
      "it is read for prefetches from a storage tier to a host tier only; set that"},
+    {kOfHostWrites, [](const Facts& f) { return f.host && f.stores(); },
+     "it is read for a host tier above a storage tier only; give tiers.host, and tiers.disk, tiers.shared_fs or "
+     "tiers.remote"},
+    {kOfDirectLoads, [](const Facts& f) { return f.stores() && !f.host; },
+     "it is read for a storage tier without a host tier only; leave out tiers.host"},
     {kOfHostShare, [](const Facts& f) { return f.prefetches_to_host() && !f.is("cache.host_mode", "buffer"); },
      "it is read for prefetches from a storage tier to a host tier that is no buffer only; set that"},
     {kOfAttempts,

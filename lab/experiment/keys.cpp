@@ -516,6 +516,10 @@ std::span<const Key> experiment_keys() {
           "cache.clean_reserve", 0.1,
           "write_back: share of the device that is kept free or copied to the host in advance, so that eviction does "
           "not wait"),
+      share<&EngineConfig::host_clean_reserve>(
+          "cache.host_clean_reserve", 0,
+          "Share of the host that is kept free or written to storage: pages are written when less is, those that "
+          "arrived on the host first, and before the host evicts them; 0 = pages are written when they arrive"),
       integer<&EngineConfig::write_threshold>(
           "cache.write_threshold", 0, 1e9,
           "Number of requests that must insert a prefix before the prefix is backed up; 0 = the write policy's own: 1, "
@@ -799,6 +803,10 @@ std::span<const Key> cache_rules() {
           "cache.rules.prefetch_style",
           "Pages that a prefetch to the host reads, and its end. kvtwin: the pages that the host still lacks, until "
           "the last page has come. sglang: all pages that the look-up found, until the request stops waiting"),
+      flag<&EngineConfig::private_loads>(
+          "cache.rules.private_loads",
+          "Without a host tier: pages that a request loads from a storage tier belong to the request until its first "
+          "pass has ended, as with SGLang's linker. false: other requests share them from the begin of the load"),
       flag<&EngineConfig::prefetch_recheck>(
           "cache.rules.prefetch_recheck",
           "Try a prefetch again when its request could be admitted, if its cached prefix in the device and host tiers "

@@ -56,7 +56,7 @@ void configure_further_tiers(const Experiment& e, Setup& setup) {
   engine.storage_backlog = StorageBacklog::drop;
   note_idle(
       {"cache.prefetch_policy", "cache.prefetch_admission", "cache.prefetch_min_tokens", "cache.prefetch_retry_steps",
-       "cache.prefetch_attempts", "cache.storage_write_share", "cache.storage_backlog"},
+       "cache.prefetch_attempts", "cache.storage_write_share", "cache.storage_backlog", "cache.host_clean_reserve"},
       kDecidedByVllm, e, setup);
 }
 

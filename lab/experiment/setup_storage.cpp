@@ -71,7 +71,7 @@ std::optional<StoreSpec> store_of(const Experiment& e) {
 }
 
 // Drives behind the memory of the remote store.
-void add_store_drives(const Experiment& e, const Setup& setup, double page_bytes, StorageTier& tier) {
+void add_store_drives(const Experiment& e, double page_bytes, Setup& setup, StorageTier& tier) {
   constexpr const char* kKey = "tiers.remote.drives_gib";
   const double gib = e.number(kKey);
   if (gib == 0) return;
@@ -84,14 +84,28 @@ void add_store_drives(const Experiment& e, const Setup& setup, double page_bytes
         "drive_write_bandwidth in tiers.remote.store_file");
   }
   tier.drive_pages = static_cast<Pages>(std::min(4e9, std::floor(gib * 1024 * 1024 * 1024 / page_bytes)));
-  tier.drive_read_bytes_per_second = static_cast<std::uint64_t>(setup.store->figures.drive_read_bandwidth);
+  setup.world.store_drive_bytes_per_second = static_cast<std::uint64_t>(setup.store->figures.drive_read_bandwidth);
   tier.drive_write_ps = static_cast<std::uint64_t>(1e12 * page_bytes / setup.store->figures.drive_write_bandwidth);
 }
 
 }  // namespace
 
+// Writes that wait on the host until its reserve is short.
+void check_host_reserve(const Experiment& e, Setup& setup) {
+  EngineConfig& engine = setup.engine;
+  const bool has_tree = engine.block_groups.groups.empty();
+  if (engine.host_pages == 0 || !setup.has_storage() || !has_tree) engine.host_clean_reserve = 0;
+  if (engine.host_clean_reserve == 0) return;
+  const auto refuse = [&](const std::string& why) {
+    throw InputError(e.where("cache.host_clean_reserve") + ": is above 0, " + why + "; set it to 0");
+  };
+  if (engine.buffers()) refuse("and a host that is a buffer (cache.host_mode) writes what it has at once");
+  if (!engine.pools.empty()) refuse("which is not built for models with windows or states");
+}
+
 void check_host_mode(const Experiment& e, Setup& setup) {
   EngineConfig& engine = setup.engine;
+  check_host_reserve(e, setup);
   if (engine.host_pages == 0) engine.host_mode = HostMode::cache;
   if (engine.host_mode == HostMode::cache) return;
   const std::string mode = e.where("cache.host_mode") + ": is " + e.text("cache.host_mode") + ", ";
@@ -136,11 +150,12 @@ void configure_storage(const Experiment& e, Setup& setup) {
         tier.evicts_itself = setup.store->evicts;
         tier.lease_ns = static_cast<TimeNs>(setup.store->figures.lease * 1e9 + 0.5);
       }
-      add_store_drives(e, setup, bytes_per_token * static_cast<double>(shape.page_tokens), tier);
+      add_store_drives(e, bytes_per_token * static_cast<double>(shape.page_tokens), setup, tier);
       engine.storage.back().pages += tier.drive_pages;
     }
     if (spec.shared) setup.router.shared_pages += engine.storage.back().pages;
   }
+  engine.private_loads &= engine.host_pages == 0 && setup.has_storage() && engine.draft_restored;
   check_storage(e, setup);
   engine.storage_objects = objects_of(e, shape);
   for (const KvShape& other : engine.beside) engine.storage_objects += objects_of(e, other);

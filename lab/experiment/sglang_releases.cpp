@@ -87,6 +87,7 @@ std::vector<CacheRule> sglang_cache_rules(const SglangRelease& release, bool wri
     rules.push_back({"cache.rules.prefetch_recheck", "false", version + " looks up once"});
   }
   rules.push_back({"cache.rules.prefetch_style", "sglang", "SGLang reads and ends prefetches so"});
+  rules.push_back({"cache.rules.private_loads", "true", "SGLang's linker loads pages for one request"});
   const std::string limit = version + " limits prefetches in flight so";
   rules.push_back({"cache.rules.prefetch_share_of", release.beyond_device ? "host_less_device" : "host", limit});
   rules.push_back({"cache.rules.prefetch_host_share", release.beyond_device ? "0.8" : "0.5", limit});

@@ -1042,6 +1042,7 @@ class SglangWriter {
         {"cache.rules.prefetch_timeout_from", "wait"},
         {"cache.rules.prefetch_recheck", "true"},
         {"cache.rules.prefetch_style", "sglang"},
+        {"cache.rules.private_loads", "true"},
         {"cache.rules.prefetch_host_share", "0.5"},
         {"cache.rules.prefetch_share_of", "host"},
         {"cache.storage_batch_pages", "128"},

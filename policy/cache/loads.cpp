@@ -137,8 +137,8 @@ bool Cache::depends_on_load(NodeId end, std::uint64_t number) const {
 
 // ---- direct loads from a storage tier
 
-void Cache::load_direct(std::span<const PageKey> keys, std::span<const FetchedRun> runs, RequestId request,
-                        NodeId& end) {
+void Cache::load_direct(std::span<const PageKey> keys, std::span<const FetchedRun> runs, RequestId request, NodeId& end,
+                        std::vector<SlotId>& own) {
   Pages pages = 0;
   for (const FetchedRun& run : runs) pages += run.pages;
   if (pages == 0) return;
@@ -155,20 +155,24 @@ void Cache::load_direct(std::span<const PageKey> keys, std::span<const FetchedRu
       const Pages count = std::min(run.first + run.pages - at, config_.storage_batch_pages);
       const std::span<const SlotId> part = rest.first(count);
       DirectLoad load;
-      load.node = tree_.insert(end, keys.subspan(at, count), part, {}, stamp, priority);
-      sink_.keys(EventKind::pages_stored, Tier::device, keys.subspan(at, count));
-      load.mark = OperationId{++direct_marks_};
-      tree_.set_arriving(Tier::device, load.node, load.mark);
-      if (!config_.draft_restored) tree_.set_incomplete(load.node);
-      tree_.lease(Tier::device, load.node);
+      if (!config_.private_loads) {
+        end = load.node = tree_.insert(end, keys.subspan(at, count), part, {}, stamp, priority);
+        sink_.keys(EventKind::pages_stored, Tier::device, keys.subspan(at, count));
+        load.mark = OperationId{++direct_marks_};
+        tree_.set_arriving(Tier::device, load.node, load.mark);
+        if (!config_.draft_restored) tree_.set_incomplete(load.node);
+        tree_.lease(Tier::device, load.node);
+      } else {
+        load.slots.assign(part.begin(), part.end());
+      }
       load.get = storage_.get(run.tier, request, keys, at, part, Tier::device);
       gates_.push_back(load.get.id);
-      end = load.node;
-      direct_loads_.push_back(load);
+      direct_loads_.push_back(std::move(load));
       rest = rest.subspan(count);
       at += count;
     }
   }
+  if (config_.private_loads) own.insert(own.end(), slots.begin(), slots.end());
 }
 
 void Cache::take_direct(const StorageAnswer& answer) {
@@ -189,6 +193,7 @@ void Cache::take_direct(const StorageAnswer& answer) {
 void Cache::settle_direct_loads() {
   std::vector<NodeId> failed;
   for (const DirectLoad& load : direct_loads_) {
+    if (load.node == NodeId::none) continue;  // if it failed, the request has given the pages back
     tree_.release(Tier::device, load.node);
     NodeId top = load.node;
     for (NodeId id = load.node; id != tree_.root() && tree_.node(id).device.arriving == load.mark;
@@ -199,6 +204,7 @@ void Cache::settle_direct_loads() {
     if (!load.get.done) failed.push_back(top);
   }
   direct_loads_.clear();
+  free(std::exchange(given_back_, {}));
   for (auto top = failed.rbegin(); top != failed.rend(); ++top) {  // the deepest first
     drop_device_below(*top);
     drop_direct(*top);

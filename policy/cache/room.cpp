@@ -25,6 +25,16 @@ void Cache::take_pages(Pages pages, std::vector<SlotId>& slots) {
 
 void Cache::free(std::span<const SlotId> slots) {
   if (slots.empty() || blocks_ != nullptr) return;
+  const auto is_loading = [this](SlotId slot) {
+    return std::ranges::any_of(direct_loads_, [slot](const DirectLoad& load) {
+      return std::ranges::find(load.slots, slot) != load.slots.end();
+    });
+  };
+  if (config_.private_loads && std::ranges::any_of(slots, is_loading)) {
+    std::vector<SlotId> rest;
+    for (const SlotId slot : slots) (is_loading(slot) ? given_back_ : rest).push_back(slot);
+    return free(rest);
+  }
   device_.release(slots);
   report_device_slots(EventKind::slots_released, slots);
 }
@@ -47,8 +57,16 @@ Room Cache::make_room(Pages pages, NodeId kept) {
 }
 
 // Pages with a copy, and pages that cannot get one, only have to be chosen. Other pages are written first. Each round
-// settles at least one page, or is the last. If all candidates are held, drops holds only if `drops_holds`.
+// settles at least one page, passes over a node that may not be lost, or is the last. If all candidates are held, drops
+// holds only if `drops_holds`.
 void Cache::choose_leaving(Pages target, bool may_lose, bool drops_holds) {
+  std::vector<NodeId> kept;
+  choose_leaving(target, may_lose, drops_holds, kept);
+  for (const NodeId id : kept) tree_.release(Tier::device, id);
+}
+
+// Leases the nodes that it passes over, and adds them to `kept`.
+void Cache::choose_leaving(Pages target, bool may_lose, bool drops_holds, std::vector<NodeId>& kept) {
   for (;;) {
     const Pages ready = device_.available() + tree_.settled_device_pages();
     const NodeId next = ready >= target ? NodeId::none : tree_.candidate();
@@ -69,6 +87,11 @@ void Cache::choose_leaving(Pages target, bool may_lose, bool drops_holds) {
       if (writable == 0 && (!may_lose || (config_.host_evicts_leaving && writes_under_way()))) return;
       write = writable > 0;
       if (write) take = writable;
+    }
+    if (!write && tree_.lacks_leased_copy(next)) {  // SGLang declines to drop it, and goes on (drop_subtree_no_host)
+      tree_.lease(Tier::device, next);
+      kept.push_back(next);
+      continue;
     }
     if (take < all) tree_.split(next, all - take);
     if (write) {
@@ -179,6 +202,7 @@ void Cache::remove_host_copy(NodeId id, Reason reason) {
   KV_CHECK(!node.device.resident(), "below a device leaf there are only host pages");
   sink_.decide(DecisionKind::evict_host, reason, node.keys().front(), pages);
   sink_.keys(EventKind::pages_removed, Tier::host, node.keys());
+  if (node.queued) leave_queue(id);
   std::vector<SlotId> none;
   freed_host_.clear();
   drop_beside(id, Tier::host);
@@ -188,14 +212,20 @@ void Cache::remove_host_copy(NodeId id, Reason reason) {
 }
 
 // Under write-back, pages that are chosen to leave keep their copy, else the reserve would lose its clean pages.
+// Writes what waits for its write first (with write-back, the page is copied again when it leaves L1), but no more than
+// room is wanted.
 Pages Cache::reclaim_shadowed(Pages pages) {
-  Pages reclaimed = 0;
-  while (reclaimed < pages) {
+  Pages reclaimed = 0, written = 0;
+  while (reclaimed < pages && written < pages) {
     const NodeId victim = tree_.shadowed_victim();
     if (victim == NodeId::none) break;
     const Pages all = tree_.node(victim).facts.pages;
     const Pages take = config_.evict_unit == EvictUnit::node ? all : std::min(all, pages - reclaimed);
-    if (take < all) tree_.split(victim, all - take);
+    if (!writes_back_ && store_before_eviction(victim, take)) {
+      written += take;
+      continue;
+    }
+    if (take < tree_.node(victim).facts.pages) tree_.split(victim, all - take);
     drop_shadowed_copy(victim);
     reclaimed += take;
   }
@@ -206,6 +236,7 @@ Pages Cache::reclaim_shadowed(Pages pages) {
 void Cache::drop_shadowed_copy(NodeId id) {
   sink_.decide(DecisionKind::evict_host, Reason::shadowed, tree_.node(id).keys().front(), tree_.node(id).facts.pages);
   sink_.keys(EventKind::pages_removed, Tier::host, tree_.node(id).keys());
+  if (tree_.node(id).queued) leave_queue(id);
   freed_host_ = tree_.clear(Tier::host, id);
   release_host(freed_host_);
   sink_.event(
@@ -213,16 +244,20 @@ void Cache::drop_shadowed_copy(NodeId id) {
 }
 
 Pages Cache::evict_host(Pages pages) {
-  Pages evicted = reclaim_shadowed(pages);
-  while (evicted < pages) {
+  Pages evicted = reclaim_shadowed(pages), written = 0;
+  while (evicted < pages && written < pages) {
     const NodeId victim = tree_.host_victim();
     if (victim == NodeId::none) break;
     const Pages all = tree_.node(victim).facts.pages;
     const Pages take = config_.evict_unit == EvictUnit::node ? all : std::min(all, pages - evicted);
-    if (tree_.node(victim).device.resident()) {
-      if (tree_.node(victim).host.arriving != OperationId::none) break;  // the end of the copy makes the room
-      evict_from_device(victim, take);
+    const bool on_device = tree_.node(victim).device.resident();
+    if (on_device && tree_.node(victim).host.arriving != OperationId::none)
+      break;  // the end of the copy makes the room
+    if (store_before_eviction(victim, take)) {
+      written += take;
+      continue;
     }
+    if (on_device) evict_from_device(victim, take);
     evict_host_node(victim, take);
     evicted += take;
   }

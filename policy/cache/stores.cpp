@@ -45,21 +45,13 @@ bool Cache::has_direct_load(NodeId end) const {
   return false;
 }
 
-// A page of L2 may lie below a page that only L1 has (host_has_gaps). The loss of the upper page would lose both, so
-// it is leased too.
+// A page of L2 may lie below a page that only L1 has (host_has_gaps). The lease then keeps the upper page on L1 until
+// it is on L2 too, because its loss would lose both (RadixTree::lacks_leased_copy).
 Hold Cache::hold(NodeId end) {
   Hold hold;
   if (end == tree_.root() || !tree_.node(end).host.resident() || config_.buffers()) return hold;
   hold.host_end = end;
   tree_.lease(Tier::host, end);
-  NodeId above = end;  // a copy that is being written may fail
-  while (above != tree_.root() && tree_.node(above).host.resident() &&
-         tree_.node(above).host.arriving == OperationId::none) {
-    above = tree_.node(above).parent;
-  }
-  if (above == tree_.root() || !host_has_gaps()) return hold;
-  hold.device_end = above;
-  tree_.lease(Tier::device, above);
   return hold;
 }
 
@@ -229,6 +221,57 @@ void Cache::store_path(NodeId end, Pages from, Pages to, std::size_t tiers_to) {
     const Pages first = std::max(from, begins), last = std::min<Pages>(to, facts.depth_pages);
     if (first < last && (*id == end || tree_.node(*id).host.resident())) {
       store_node(*id, first - begins, last - first, tiers_to);
+    }
+  }
+}
+
+// ---- writes that wait (EngineConfig::host_clean_reserve)
+//
+//   L2, queued --reserve short, or victim--> L2, leased, write under way --> L2, stored: may be evicted
+
+void Cache::store_arrived(NodeId id) {
+  const Node& node = tree_.node(id);
+  if (config_.host_clean_reserve == 0 || storage_.knows_all(node.keys())) {
+    return store_node(id, 0, node.facts.pages, storage_.tiers());
+  }
+  tree_.set_queued(id, true);
+  queued_.push_back({id, node.facts.pages});
+}
+
+void Cache::store_queued(NodeId id) {
+  tree_.set_queued(id, false);
+  store_node(id, 0, tree_.node(id).facts.pages, storage_.tiers());
+}
+
+// L2 is to evict the last `pages` pages of the node. Returns false if nothing has to be written before.
+bool Cache::store_before_eviction(NodeId victim, Pages pages) {
+  if (!tree_.node(victim).queued) return false;
+  const Pages all = tree_.node(victim).facts.pages;
+  if (pages < all) tree_.split(victim, all - pages);
+  leave_queue(victim);
+  store_queued(victim);
+  if (!tree_.has(victim) || !tree_.node(victim).host.resident()) return true;  // every tier had it, so it has left
+  return tree_.node(victim).host.leases > 0;
+}
+
+// Writes the copies that arrived on L2 first, and what waits below them: L2 evicts from the leaves up.
+void Cache::keep_host_reserve() {
+  if (config_.host_clean_reserve == 0) return;
+  const Pages most = config_.host_pages - config_.host_pages * config_.host_clean_reserve / 1024;
+  while (tree_.queued_pages() > most && !queued_.empty()) {
+    NodeId top = NodeId::none;  // the node, or what splits have cut off above it
+    for (NodeId id = queued_.front().node; tree_.has(id) && tree_.node(id).queued; id = tree_.node(id).parent) top = id;
+    queued_.pop_front();
+    if (top == NodeId::none) continue;
+    std::vector<NodeId> nodes{top};  // parents before children
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      for (NodeId child = tree_.node(nodes[i]).first_child; child != NodeId::none;
+           child = tree_.node(child).next_sibling) {
+        nodes.push_back(child);
+      }
+    }
+    for (const NodeId id : nodes) {
+      if (tree_.has(id) && tree_.node(id).queued) store_queued(id);
     }
   }
 }

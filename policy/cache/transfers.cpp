@@ -128,7 +128,7 @@ void Cache::acknowledge_backup(const Transfer& transfer, bool done) {
         continue;
       }
       sink_.keys(EventKind::pages_stored, Tier::host, tree_.node(id).keys());
-      store_node(id, 0, tree_.node(id).facts.pages, storage_.tiers());
+      store_arrived(id);
       continue;
     }
     const Pages pages = tree_.node(id).facts.pages;
@@ -143,6 +143,7 @@ void Cache::acknowledge_backup(const Transfer& transfer, bool done) {
       drop_host_copies(id);
     }
   }
+  keep_host_reserve();
   const Pages kept = transfer.pages - dropped - retried;
   if (kept > 0)
     sink_.event({.kind = EventKind::backup_done, .tier = Tier::host, .pages = kept, .operation = transfer.id});

@@ -166,7 +166,7 @@ NodeId RadixTree::child_of(NodeId parent, const PageKey& first) const {
 bool RadixTree::classify(NodeId id) {
   Node& n = mutable_node(id);
   Node& parent = mutable_node(n.parent);
-  const bool may_go = n.device.resident() && (n.device.leases == 0 || KV_MUTANT(2)) && !lost_leased_copy(n) &&
+  const bool may_go = n.device.resident() && (n.device.leases == 0 || KV_MUTANT(2)) && !lacks_leased_copy(n) &&
                       (n.leaving || !leaves_by_choice());
   const bool settled = may_go && n.settled_children == n.device.children;
   const bool evictable =
@@ -546,6 +546,7 @@ void RadixTree::remove_tail(NodeId id, Pages pages, std::vector<SlotId>& device,
   }
   if (leaf.settled) settled_pages_ -= pages;
   if (leaf.evictable) evictable_pages_ -= pages;
+  if (leaf.queued) queued_pages_ -= pages;
   if (pages == leaf.facts.pages) {
     device.insert(device.end(), leaf.device.slots.begin(), leaf.device.slots.end());
     host.insert(host.end(), leaf.host.slots.begin(), leaf.host.slots.end());
@@ -595,6 +596,7 @@ std::vector<SlotId> RadixTree::take_slots(Tier tier, NodeId id) {
   if (here.leases > 0) sums(tier).leased -= target.facts.pages;
   if (target.holds > 0) sums(tier).held -= target.facts.pages;
   --mutable_node(target.parent).on(tier).children;
+  if (tier == Tier::host) set_queued(id, false);
   return slots;
 }
 
@@ -623,6 +625,13 @@ std::vector<SlotId> RadixTree::discard_host(NodeId id) {
 void RadixTree::set_arriving(Tier tier, NodeId id, OperationId operation) {
   mutable_node(id).on(tier).arriving = operation;
   refresh(id);
+}
+
+void RadixTree::set_queued(NodeId id, bool queued) {
+  Node& node = mutable_node(id);
+  if (node.queued) queued_pages_ -= node.facts.pages;
+  if (queued) queued_pages_ += node.facts.pages;
+  node.queued = queued;
 }
 
 void RadixTree::set_leaving(NodeId id) {
@@ -796,7 +805,7 @@ void RadixTree::check_node(NodeId id) const {
   KV_CHECK(!n.device.resident() || n.parent == root() || parent.device.resident(), "the device set is prefix-closed");
   KV_CHECK(n.facts.priority <= parent.facts.priority, "a node's priority is at least its child's");
   const bool may_go =
-      n.device.resident() && n.device.leases == 0 && !lost_leased_copy(n) && (n.leaving || !leaves_by_choice());
+      n.device.resident() && n.device.leases == 0 && !lacks_leased_copy(n) && (n.leaving || !leaves_by_choice());
   KV_CHECK(n.settled == (may_go && n.settled_children == n.device.children), "the settled nodes are closed downwards");
   KV_CHECK(n.evictable == (may_go && n.host.arriving == OperationId::none && n.evictable_children == n.device.children),
            "the evictable nodes are closed downwards");
@@ -861,7 +870,7 @@ void RadixTree::check_invariants() const {
   std::size_t live = 0, children = 0, listed = 0;
   std::array<std::size_t, kPolicies> offered{};
   Sums device, host;
-  Pages settled = 0, evictable = 0;
+  Pages settled = 0, evictable = 0, queued = 0;
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     const auto id = static_cast<NodeId>(i);
     const Node& n = nodes_[i];
@@ -879,6 +888,7 @@ void RadixTree::check_invariants() const {
     }
     if (n.settled) settled += n.facts.pages;
     if (n.evictable) evictable += n.facts.pages;
+    if (n.queued) queued += n.facts.pages;
     listed += shadowed_copies_ && shadowed_copies_->is_listed(id);
     for (std::size_t role = 0; role < kPolicies; ++role)
       offered[role] += is_offered_to(n, static_cast<PolicyRole>(role));
@@ -893,6 +903,7 @@ void RadixTree::check_invariants() const {
   for (const auto& of_role : ended_) {
     for (const auto& [stamp, id] : of_role) KV_CHECK(has(id) && node(id).ended, "no other node is listed as ended");
   }
+  KV_CHECK(queued == queued_pages_, "queued pages are counted");
   KV_CHECK(settled == settled_pages_ && evictable == evictable_pages_, "settled and evictable pages are counted");
   for (std::size_t role = 0; role < kPolicies; ++role) {
     KV_CHECK(!policies_[role] || policies_[role]->offered() == offered[role], "no other node is on offer");

@@ -12,7 +12,8 @@
 //
 // Pages leave L1 from the leaves up, so both of these sets are closed downwards:
 //
-//   evictable   on L1, no device lease, not being written, and all its children on L1 are evictable
+//   evictable   on L1, no device lease, no lease of a copy that it lacks, not being written, and all its children on L1
+//               are evictable
 //   settled     evictable, or evictable as soon as the pages that are being written have arrived
 //
 // If pages leave L1 by choice (write-back), only nodes that were chosen with set_leaving() are in these sets.
@@ -89,8 +90,9 @@ struct alignas(64) Node {
   bool leaving : 1 = false;  // chosen to leave L1; reset when the node is touched
   bool settled : 1 = false, evictable : 1 = false;
   bool alive : 1 = false;
-  bool ended : 1 = false;         // set_ended()
-  bool queued : 1 = false;        // a copy that waits for room on L2; also of the parts of a split
+  bool ended : 1 = false;  // set_ended()
+  // Waits for room on L2, or on L2 for its write to storage; also of the parts of a split.
+  bool queued : 1 = false;
   std::uint8_t host_readers = 0;  // pin_host_copy()
   std::uint16_t sessions = 0, holds = 0;
   std::uint32_t references = 0;   // of sessions to this node or to one below it
@@ -140,6 +142,9 @@ class RadixTree {
   const Node& node(NodeId id) const { return nodes_[static_cast<std::size_t>(id)]; }
 
   bool has(NodeId id) const { return static_cast<std::size_t>(id) < nodes_.size() && node(id).alive; }
+  // Returns whether the node is leased on L2 and not there: for a copy below, if the host set has gaps, or for a copy
+  // whose write failed. Such a node stays on L1 until a copy has arrived, because its loss would lose what is leased.
+  bool lacks_leased_copy(NodeId id) const { return lacks_leased_copy(node(id)); }
   // Returns whether the node is on offer to the policy of this role.
   bool is_offered(NodeId id, PolicyRole role) const { return is_offered_to(node(id), role); }
   // Returns false if a key names a page of the tree at another place of the chain. All other functions require a chain.
@@ -161,6 +166,8 @@ class RadixTree {
   // If false, a copy on L2 may go although nodes below it are on L2: L1 has the node. (Implied if pages leave by
   // choice.)
   void set_host_prefix_closed(bool on) { host_prefix_closed_ = on; }
+  // If true, copies on L2 may lie below nodes that only L1 has.
+  void set_host_has_gaps(bool on) { host_has_gaps_ = on; }
   // Nodes enter with this number of hits.
   void set_first_hits(std::uint32_t hits) { first_hits_ = hits; }
 
@@ -209,7 +216,8 @@ class RadixTree {
   void count_backup_hit(NodeId id) { ++mutable_node(id).backup_hits; }
   void count_backup_failure(NodeId id) { ++mutable_node(id).backup_failures; }
   void forget_backup_failures(NodeId id) { mutable_node(id).backup_failures = 0; }
-  void set_queued(NodeId id, bool queued) { mutable_node(id).queued = queued; }
+  // A node that leaves L2 is no longer queued.
+  void set_queued(NodeId id, bool queued);
   void set_leaving(NodeId id);
   // Raises the priority of every node on the path to at least `priority`. An insert does that to the nodes above it
   // (HiCache's rule), so no node has a lower priority than its child. Returns the number of raised pages, which are the
@@ -262,6 +270,7 @@ class RadixTree {
   Pages pages(Tier tier) const { return sums(tier).pages; }
   Pages evictable_device_pages() const { return evictable_pages_; }
   Pages settled_device_pages() const { return settled_pages_; }
+  Pages queued_pages() const { return queued_pages_; }
   Pages unleased_device_pages() const { return device_.pages - device_.leased; }
   std::size_t nodes() const { return live_; }  // without the root
 
@@ -283,9 +292,8 @@ class RadixTree {
     return [this](NodeId id) -> const PageKey& { return node(id).first_key; };
   }
   NodeId child_of(NodeId parent, const PageKey& first) const;
-  // A prefetch may lease a copy on L2 that is still being written. If the write fails, the lease holds the node on L1.
-  static bool lost_leased_copy(const Node& n) {
-    return !n.host.resident() && n.host.leases > 0 && n.backup_failures > 0;
+  bool lacks_leased_copy(const Node& n) const {
+    return !n.host.resident() && n.host.leases > 0 && (host_has_gaps_ || n.backup_failures > 0);
   }
   bool classify(NodeId id);  // sets settled and evictable; true if one of them changed
   void refresh(NodeId id);   // classify(), then offer or withdraw; continues upwards while the classification changes
@@ -323,10 +331,11 @@ class RadixTree {
   PromptParts parts_;         // of the last visit
   PolicyMarks unused_marks_;  // of the role that keeps none
   std::optional<ShadowedCopies> shadowed_copies_;
-  bool split_refreshes_ = false, host_evicts_leaving_ = false, joins_nodes_ = true, host_prefix_closed_ = true;
+  bool split_refreshes_ = false, host_evicts_leaving_ = false, joins_nodes_ = true, host_prefix_closed_ = true,
+       host_has_gaps_ = false;
   std::uint32_t first_hits_ = 1;
   Sums device_, host_;
-  Pages settled_pages_ = 0, evictable_pages_ = 0;
+  Pages settled_pages_ = 0, evictable_pages_ = 0, queued_pages_ = 0;
   // The nodes of ended sessions that are on offer, by role: by their last access.
   std::array<std::set<std::pair<std::uint64_t, NodeId>>, kPolicies> ended_;
   bool any_ended_ = false;  // set_ended() has been called

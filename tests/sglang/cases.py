@@ -84,7 +84,13 @@ def linkers():
     for sequence, device in (("agentic", 40000), ("tools", 4000), ("groups", 60000), ("answers", 8000), ("again", 8000)):
         for eviction in ("lru", "slru"):
             yield Case(sequence, eviction, device, is_linked=True)
+    for eviction in POLICIES:
+        yield Case("agentic", eviction, 80000, is_linked=True)
+        yield Case("answers", eviction, 4000, is_linked=True)
+    for device in (4000, 12000):
+        yield Case("priorities", "priority", device, is_linked=True)
     yield Case("answers", "lru", 8000, chunk_tokens=32, is_linked=True)
+    yield Case("agentic", "lru", 40000, chunk_tokens=256, is_linked=True)
 
 
 def real_trace():

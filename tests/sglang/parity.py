@@ -9,11 +9,12 @@ import sequences
 from kvtwin_program import Kvtwin
 
 
-# Read by tests/unit/policy/sglang_prefetch_test.cpp and sglang_waiting_test.cpp.
+# Read by tests/unit/policy/sglang_prefetch_test.cpp, sglang_waiting_test.cpp and sglang_writes_test.cpp.
 PREFETCHES = golden.FILE.with_name("prefetch.tsv")
 SCRIPTED_PREFETCHES = 800
 SCRIPTED_PREFETCHES_OF_RANKS = 400
 SCRIPTED_WAITS = 120
+SCRIPTED_WRITES = 60
 
 
 class Sequences:
@@ -130,15 +131,17 @@ def run_both(given, kvtwin, made):
 
 
 def prefetches(version, given):
-    """Prefetches by SGLang on one rank and on two, and requests that wait. Returns the lines that are not as stored, or
-    writes the files."""
+    """Prefetches by SGLang on one rank and on two, requests that wait, and writes to storage that wait. Returns the lines that
+    are not as stored, or writes the files."""
     import scripted_ranks
     import scripted_storage
     import scripted_waiting
+    import scripted_writes
 
     tables = {"prefetch": scripted_storage.table(version, SCRIPTED_PREFETCHES),
               "waiting": scripted_waiting.table(version, SCRIPTED_WAITS)}
     if not given.release:
+        tables["writes"] = scripted_writes.table(version, SCRIPTED_WRITES)
         tables["prefetch_two_ranks"] = scripted_ranks.table(version, SCRIPTED_PREFETCHES_OF_RANKS)
     changed = 0
     for name, table in tables.items():

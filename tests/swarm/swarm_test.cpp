@@ -320,6 +320,18 @@ void draw_host_mode(test::Splitmix random, EngineConfig& e) {
   e.tiering = Tiering::inclusive;
 }
 
+// Loads of one request only, without a host tier; writes to storage that wait on the host. `random` is a copy.
+void draw_tier_rules(test::Splitmix random, EngineConfig& e) {
+  const bool is_private = random.below(2) == 0;
+  const auto reserve = pick<std::uint32_t>(random, {0, 0, 1, 300, 700, 1024});
+  if (e.storage.empty() || !e.pools.empty() || !e.block_groups.groups.empty()) return;
+  if (e.host_pages == 0) {
+    e.private_loads = is_private && e.draft_restored;
+  } else if (!e.buffers()) {
+    e.host_clean_reserve = reserve;
+  }
+}
+
 Scenario draw_scenario(test::Splitmix& random) {
   Scenario s;
   EngineConfig& e = s.engine;
@@ -455,6 +467,8 @@ class Watcher final : public Observer {
         marks_(marks),
         style_(!engine.pools.empty() && engine.write_policy == "write_back" ? "write-back of pools"
                : engine.host_mode != HostMode::cache ? "host " + std::string(name_of(engine.host_mode))
+               : engine.host_clean_reserve != 0      ? "late writes"
+               : engine.private_loads                ? "private loads"
                                                      : engine.style),
         pools_(!engine.pools.empty()) {}
 
@@ -595,7 +609,9 @@ std::uint64_t run_seed(std::uint64_t seed, Marks& marks) {
     prefer_prefetches(random, scenario);
   }
   draw_host_mode(random, scenario.engine);
-  draw_session_rules(of_later_rules(random), scenario);
+  test::Splitmix later = of_later_rules(random);
+  draw_session_rules(later, scenario);
+  draw_tier_rules(of_later_rules(later), scenario.engine);
   AdversarialConfig config;
   config.seed = random.next();
   config.page_tokens = scenario.engine.shape.page_tokens;
@@ -747,6 +763,13 @@ TEST_P(Swarm, every_seed_keeps_every_invariant_and_every_byte) {
                            "write-back of pools: load done",
                            "write-back of pools: load failed",
                            "write-back of pools: retracted",
+                           "late writes: store done",
+                           "late writes: store dropped",
+                           "late writes: evicted",
+                           "late writes: retracted",
+                           "private loads: load direct done",
+                           "private loads: retracted",
+                           "private loads: aborted",
                            "host buffer: retracted",
                            "host buffer: backup done",
                            "host buffer: backup dropped",

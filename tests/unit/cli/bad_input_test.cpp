@@ -474,5 +474,16 @@ TEST_F(BadInput, WritePoliciesOfHitrate) {
   refused_words({write, "write_back", host, "4000000001"}, {host, "4 billion"});
 }
 
+TEST_F(BadInput, APathWhoseLinksLoop) {
+  fs::create_symlink("loop", folder_ / "loop");
+  refused({"plan", "--model", "tiny", "--requests-per-second", "1", "--prompt-tokens", "9", "--output-tokens", "9",
+           "--goal", "ttft_p90_s=1", "--out", "loop"},
+          {"loop: ", "links", "give a path that can be followed"});
+  fs::create_directory(folder_ / "run");
+  write_text(folder_ / "run/report.json", "{}");
+  around_.environment = {"KVTWIN_PYTHON=" + (folder_ / "loop/bin/python")};
+  refused({"figures", "run"}, {"loop/bin/python: no such Python", "KVTWIN_PYTHON"});
+}
+
 }  // namespace
 }  // namespace kvtwin::test

@@ -60,7 +60,7 @@ TEST(StorageSetup, DrivesBehindAStoreHoldMorePages) {
   EXPECT_NEAR(static_cast<double>(more.world.storage[0].drive_pages),
               3.0 * static_cast<double>(plain.world.storage[0].pages), 3);
   EXPECT_EQ(more.engine.storage[0].pages, more.world.storage[0].pages + more.world.storage[0].drive_pages);
-  EXPECT_EQ(more.world.storage[0].drive_read_bytes_per_second, 6'800'000'000U);
+  EXPECT_EQ(more.world.store_drive_bytes_per_second, 6'800'000'000U);
   expect_refused(
       {"tiers.remote.gib=8", "tiers.remote.store=redis", "tiers.remote.drives_gib=24"},
       {"the store redis has no drives behind its memory", "set tiers.remote.store=mooncake", "drive_read_bandwidth"});
@@ -314,6 +314,23 @@ TEST(StorageSetup, AHostThatKeepsNoPagesIsBetweenTheDeviceAndStorage) {
     expect_refused(joined(stored, {"model.name=gpt-oss-120b"}), {key, "windows or states"});
     EXPECT_EQ(setup_of(joined(host, {"tiers.host.tokens=0"})).engine.host_mode, HostMode::cache) << "has no effect";
   }
+}
+
+TEST(StorageSetup, WritesWaitOnAHostThatIsACacheOfPages) {
+  const Settings late{"cache.host_clean_reserve=0.25"}, stored = joined(late, {"tiers.disk.gib=1"});
+  EXPECT_EQ(setup_of(stored).engine.host_clean_reserve, 256U);
+  EXPECT_EQ(setup_of(late).engine.host_clean_reserve, 0U) << "has no effect without storage";
+  EXPECT_EQ(setup_of(joined(stored, {"tiers.host.tokens=0", "cache.path=direct"})).engine.host_clean_reserve, 0U);
+  EXPECT_EQ(setup_of(joined(stored, {"cache.host_mode=until_stored"})).engine.host_clean_reserve, 256U);
+  const std::string key = "cache.host_clean_reserve (--set): is above 0, ";
+  expect_refused(joined(stored, {"cache.host_mode=buffer"}), {key, "a host that is a buffer", "set it to 0"});
+  expect_refused(joined(stored, {"model.name=gpt-oss-120b"}), {key, "windows or states"});
+}
+
+TEST(StorageSetup, LoadsOfOneRequestAreThoseWithoutAHostTier) {
+  const Settings linked{"cache.rules.private_loads=true", "tiers.disk.gib=1", "cache.path=direct"};
+  EXPECT_FALSE(setup_of(linked).engine.private_loads);
+  EXPECT_TRUE(setup_of(joined(linked, {"tiers.host.tokens=0"})).engine.private_loads);
 }
 
 TEST(StorageSetup, Refusals) {

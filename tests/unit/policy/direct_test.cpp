@@ -214,6 +214,99 @@ TEST(Direct, what_it_was_to_extend_has_gone_by_the_time_it_is_admitted) {
   EXPECT_EQ(last(rig).hit[Tier::disk], 0U);
 }
 
+EngineConfig private_config(Pages device) {
+  EngineConfig config = stored_config(device, 0);
+  config.private_loads = true;
+  return config;
+}
+
+TEST(PrivateLoads, two_requests_with_one_prefix_each_load_it_and_the_index_gets_one_copy_after_the_pass) {
+  EngineConfig config = private_config(40);
+  config.burst_steps = 1;
+  EngineRig rig(config);
+  put(rig, chain(1, 6));
+  rig.arrive(0, chain(5, 1), 5, 40);
+  rig.complete_pass();
+  rig.arrive(1, chain(1, 4), 17, 1);
+  rig.arrive(2, chain(1, 6), 25, 1);
+  rig.complete_pass();
+  while (in_flight(rig, kLookUp) > 0) rig.complete_stored();
+  rig.complete_pass();
+  ASSERT_EQ(in_flight(rig, kGet), 2U);
+  EXPECT_EQ(oldest(rig, kGet).pages.size(), 4U);
+  EXPECT_EQ(rig.world.stored.back().pages.size(), 6U) << "the other request's pages are not shared";
+  EXPECT_EQ(rig.events.page_count(EventKind::pages_stored), 1U) << "of request 0 alone";
+  rig.complete_stored(kGet, EngineRig::kAll);
+  rig.complete_stored(kGet, EngineRig::kAll);
+  rig.complete_pass();
+  EXPECT_EQ(rig.events.page_count(EventKind::pages_stored), 7U) << "the index has one copy";
+  expect_rest(rig);
+  EXPECT_EQ(record_of(rig, 1).hit[Tier::disk], 16U);
+  EXPECT_EQ(record_of(rig, 2).hit[Tier::disk], 24U);
+  EXPECT_EQ(record_of(rig, 2).miss, 1U);
+}
+
+TEST(PrivateLoads, loaded_and_computed_pages_are_one_node_which_an_eviction_takes_whole) {
+  for (const bool is_private : {false, true}) {
+    EngineConfig config = private_config(12);
+    config.private_loads = is_private;
+    config.evict_unit = EvictUnit::node;
+    EngineRig rig(config);
+    put(rig, chain(1, 4));
+    rig.arrive(0, chain(1, 8), 33, 1);
+    rig.drain();
+    ASSERT_EQ(last(rig).hit[Tier::disk], 16U);
+    rig.arrive(1, chain(2, 5), 21, 1);  // needs six pages: one more than there are
+    rig.drain();
+    store_of(rig).clear();
+    rig.arrive(2, chain(1, 8), 33, 1);
+    expect_rest(rig);
+    EXPECT_EQ(last(rig).hit[Tier::device], is_private ? 0U : 16U);
+  }
+}
+
+TEST(PrivateLoads, one_that_fails_is_computed_and_its_slots_stay_until_every_load_has_ended) {
+  for (const Pages first : {Pages{0}, Pages{2}, Pages{4}}) {
+    EngineConfig config = private_config(12);
+    config.burst_steps = 1;
+    config.storage_batch_pages = 4;
+    EngineRig rig(config);
+    put(rig, chain(1, 8));
+    rig.arrive(0, chain(1, 8), 33, 3);
+    rig.complete_stored();
+    ASSERT_EQ(in_flight(rig, kGet), 2U);
+    ASSERT_EQ(rig.world.passes.size(), 1U);
+    EXPECT_EQ(rig.world.passes[0].gates.size(), 2U);
+    rig.complete_stored(kGet, first);
+    const std::uint64_t before = rig.events.page_count(EventKind::slots_released);
+    if (first < 4) rig.complete_pass(Status::gate_failed);
+    EXPECT_LE(rig.events.page_count(EventKind::slots_released), before + 1) << "the page that was computed";
+    EXPECT_EQ(rig.world.passes.size(), first < 4 ? 0U : 1U) << "the other load may still write";
+    rig.complete_stored(kGet, first < 4 ? 4 : 1);
+    if (first == 4) rig.complete_pass(Status::gate_failed);
+    ASSERT_EQ(rig.world.passes.size(), 1U);
+    EXPECT_EQ(rig.world.passes[0].shape.prefill_tokens, 33U) << "nothing of the load is kept";
+    EXPECT_TRUE(rig.world.passes[0].gates.empty());
+    expect_rest(rig);
+    EXPECT_EQ(last(rig).retractions, 1U);
+  }
+}
+
+TEST(PrivateLoads, a_request_that_is_aborted_gives_its_loaded_pages_back) {
+  EngineConfig config = private_config(20);
+  config.chunk_tokens = 4;
+  EngineRig rig(config);
+  put(rig, chain(1, 4));
+  rig.arrive(0, chain(1, 8), 33, 3);
+  rig.complete_stored();
+  ASSERT_EQ(in_flight(rig, kGet), 1U);
+  rig.hint(HintKind::abort, 0);
+  rig.complete_stored(kGet, EngineRig::kAll);
+  rig.complete_pass();
+  expect_rest(rig);
+  EXPECT_TRUE(rig.events.records.empty());
+}
+
 TEST(Direct, answers_that_come_twice_change_nothing) {
   EngineRig rig(stored_config(32, 0));
   put(rig, chain(1, 4));

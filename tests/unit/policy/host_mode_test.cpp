@@ -244,5 +244,131 @@ TEST(HostUntilStored, a_page_that_a_tier_lacks_stays_also_after_a_load) {
   EXPECT_GT(record_of(rig, 2).hit[Tier::host] + record_of(rig, 4).hit[Tier::host], 0U);
 }
 
+// ---- writes that wait for the reserve of the host
+
+// `reserve`: in pages.
+EngineConfig reserved_config(Pages device, Pages host, Pages reserve) {
+  EngineConfig config = config_of(HostMode::cache, device, host);
+  config.host_clean_reserve = static_cast<std::uint32_t>(1024 * reserve / host);
+  return config;
+}
+
+TEST(HostReserve, pages_are_written_when_the_reserve_is_short_the_oldest_first) {
+  EngineRig rig(reserved_config(32, 16, 8));
+  serve_unwritten(rig, 0, 1);
+  serve_unwritten(rig, 1, 2);
+  EXPECT_EQ(in_flight(rig, kSet), 0U) << "half of the host is free";
+  serve_unwritten(rig, 2, 3);
+  ASSERT_EQ(in_flight(rig, kSet), 1U);
+  EXPECT_EQ(oldest(rig, kSet).pages.front().key, chain(1, 1).front());
+  EXPECT_EQ(oldest(rig, kSet).pages.size(), 4U) << "the whole node";
+  expect_rest(rig);
+  EXPECT_EQ(store_of(rig).size(), 4U);
+}
+
+// L2 evicts from the leaves up, so what lies below a page that is written is written too.
+TEST(HostReserve, a_node_that_was_split_is_written_from_its_upper_part_on_with_what_lies_below) {
+  EngineRig rig(reserved_config(32, 16, 8));
+  serve_unwritten(rig, 0, 1);
+  serve_unwritten(rig, 1, 2);
+  rig.arrive(2, branch(1, 2, 7, 4), 17, 1);  // two more pages
+  while (in_flight(rig, kLookUp) > 0) rig.complete_stored(kLookUp, 0);
+  rig.complete_pass();
+  while (!rig.world.transfers.empty()) rig.complete_transfer();
+  ASSERT_EQ(in_flight(rig, kSet), 3U);
+  EXPECT_EQ(rig.world.stored[0].pages.front().key, chain(1, 1).front());
+  expect_rest(rig);
+  expect_stored(rig, chain(1, 4));
+  expect_stored(rig, branch(1, 2, 7, 4));
+  EXPECT_EQ(store_of(rig).size(), 6U) << "the other document waits";
+}
+
+// The reserve is 1/1024: nothing is written before the host needs the room.
+TEST(HostReserve, what_the_host_is_to_evict_is_written_first) {
+  for (const EvictUnit unit : {EvictUnit::page, EvictUnit::node}) {
+    EngineConfig config = reserved_config(6, 16, 0);
+    config.host_clean_reserve = 1;
+    config.evict_unit = unit;
+    EngineRig rig(config);
+    for (RequestId r = 0; r < 4; ++r) serve_unwritten(rig, r, r + 1);
+    ASSERT_EQ(in_flight(rig, kSet), 0U);
+    rig.arrive(4, chain(5, 2), 9, 1);
+    if (in_flight(rig, kLookUp) > 0) rig.complete_stored(kLookUp, 0);
+    rig.complete_pass();
+    Pages written = 0;
+    for (const auto& operation : rig.world.stored) written += operation.pages.size();
+    EXPECT_EQ(written, unit == EvictUnit::page ? 2U : 4U) << "as much as room is wanted";
+    EXPECT_EQ(rig.events.evicted_pages(Tier::host, Reason::lost), 0U) << "it is there until it has been written";
+    rig.drain();
+    const std::vector<PageKey> oldest_chain = chain(1, 4);
+    expect_stored(rig, {oldest_chain.end() - static_cast<std::ptrdiff_t>(written), oldest_chain.end()});
+    for (RequestId r = 5; r < 9; ++r) {
+      rig.arrive(r, chain(r + 10, 4), 17, 1);
+      rig.drain();
+    }
+    expect_rest(rig);
+    EXPECT_GT(rig.events.evicted_pages(Tier::host, Reason::lost), 0U);
+    EXPECT_LE(rig.events.evicted_pages(Tier::host, Reason::lost), store_of(rig).size()) << "no page is lost";
+  }
+}
+
+TEST(HostReserve, what_no_tier_takes_is_evicted_unwritten) {
+  EngineConfig config = reserved_config(6, 16, 0);
+  config.host_clean_reserve = 1;
+  config.storage_write_share = 1;  // one page
+  config.storage_backlog = StorageBacklog::drop;
+  EngineRig rig(config);
+  for (RequestId r = 0; r < 8; ++r) {
+    rig.arrive(r, chain(r, 4), 17, 1);
+    rig.drain();
+  }
+  expect_rest(rig);
+  EXPECT_GT(rig.events.count(EventKind::store_dropped, Reason::backlog), 0U);
+  EXPECT_GT(rig.events.evicted_pages(Tier::host, Reason::lost), 0U);
+}
+
+TEST(HostReserve, a_copy_that_only_the_host_gives_up_is_written_first) {
+  EngineConfig config = reserved_config(32, 8, 0);
+  config.host_clean_reserve = 1;
+  config.reclaim_shadowed = true;
+  EngineRig rig(config);
+  for (RequestId r = 0; r < 6; ++r) {
+    rig.arrive(r, chain(r, 4), 17, 1);
+    rig.drain();
+  }
+  expect_rest(rig);
+  const Pages dropped = rig.events.evicted_pages(Tier::host, Reason::shadowed);
+  EXPECT_GT(dropped, 0U);
+  EXPECT_GE(store_of(rig).size(), dropped);
+}
+
+TEST(HostReserve, a_copy_that_leaves_the_host_with_its_page_loaded_back_no_longer_waits) {
+  EngineConfig config = reserved_config(6, 16, 0);
+  config.host_clean_reserve = 1;
+  config.write_policy = "write_back";
+  config.tiering = Tiering::exclusive;
+  EngineRig rig(config);
+  for (RequestId r = 0; r < 12; ++r) {
+    rig.arrive(r, chain(r % 3, 4), 17, 1);
+    rig.drain();
+  }
+  expect_rest(rig);
+  EXPECT_GT(rig.events.evicted_pages(Tier::host, Reason::shadowed), 0U);
+  EXPECT_EQ(rig.events.count(EventKind::store_queued), 0U) << "the host has room for all";
+}
+
+TEST(HostReserve, with_until_stored_a_page_leaves_the_host_after_its_late_write) {
+  EngineConfig config = reserved_config(32, 16, 8);
+  config.host_mode = HostMode::until_stored;
+  EngineRig rig(config);
+  for (RequestId r = 0; r < 6; ++r) {
+    rig.arrive(r, chain(r, 4), 17, 1);
+    rig.drain();
+  }
+  expect_rest(rig);
+  EXPECT_EQ(store_of(rig).size(), 16U) << "the last two documents wait on the host";
+  EXPECT_EQ(rig.events.evicted_pages(Tier::host, Reason::shadowed), 16U);
+}
+
 }  // namespace
 }  // namespace kvtwin

@@ -196,6 +196,39 @@ TEST_P(Network, ANodeThatIsDownIsUnreachableAndThenEmpty) {
                                                            {9, 4, done, none}}));
 }
 
+// The memory of the store has room for four pages, so it evicts the first four of eight, which each engine then reads:
+// 400,000 bytes at 10 bytes per ns.
+TEST_P(Network, EnginesShareTheDrivesBehindTheMemoryOfAStore) {
+  for (const std::uint32_t engines : {1U, 2U, 4U}) {
+    WorldConfig config = plain_config();
+    config.nic_bytes_per_second = config.fabric_bytes_per_second = 400'000'000'000;
+    config.storage = {{.tier = Tier::remote, .pages = 4, .evicts_itself = true, .drive_pages = 100}};
+    config.store_drive_bytes_per_second = 10'000'000'000;
+    config.engines = engines;
+    on_world(config, [&](World& world) {
+      std::vector<Input> inputs{arrival(0, 0), arrival(kNsPerSecond, 1)};
+      for (std::uint32_t engine = 0; engine < engines; ++engine) inputs.push_back(arrival(2 * kNsPerSecond, engine));
+      SeatLog log = run_seats(world, engines, inputs, [&](std::size_t seat, Substrate& s, const Input& input) {
+        if (!is_arrival(input)) return;
+        if (input.now < 2 * kNsPerSecond) {
+          StorageCall(kSet, Tier::remote, input.now == 0 ? 0 : 4, 4).submit(s);
+        } else {
+          StorageCall(kGet, Tier::remote, 0, 4).submit(s);
+          if (seat == 0) StorageCall(kGet, Tier::remote, 4, 4).submit(s);  // these are in memory
+        }
+      });
+      std::erase_if(
+          log, [](const SeatSeen& it) { return it.seen.kind != kCompletionKind || it.seen.now < 2 * kNsPerSecond; });
+      ASSERT_EQ(log.size(), engines + 1);
+      for (std::size_t i = 0; i < engines; ++i) {
+        EXPECT_EQ(log[i].seen.now - 2 * kNsPerSecond, 1 + 40'000 * (shares() ? engines : 1)) << engines << " engines";
+        EXPECT_EQ(log[i].seen.pages, 4U);
+      }
+      EXPECT_LT(log.back().seen.now - log[0].seen.now, 10'000) << "of the memory";
+    });
+  }
+}
+
 TEST_P(Network, SlowDrivesTakeLonger) {
   WorldConfig config = plain_config();
   config.disk_read_bytes_per_second = config.disk_write_bytes_per_second = 10'000'000'000;
