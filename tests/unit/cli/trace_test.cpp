@@ -34,7 +34,7 @@ std::vector<Kind> kinds() {
       {"mooncake",
        R"({"timestamp": 0.5, "input_length": 600, "output_length": 2, "hash_ids": [1, 2], "session": 0, "turn": 3})"
        "\n"
-       R"({"timestamp": 1, "hint": "pin", "session": 0, "value": -2})"
+       R"({"timestamp": 1, "hint": "pin", "session": 0, "value": 2000})"
        "\n",
        "512"},
       {"qwen",
