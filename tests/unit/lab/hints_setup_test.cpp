@@ -45,7 +45,7 @@ TEST(HintsSetup, HoldPagesOfATree) {
 
 TEST(HintsSetup, NotesThatNoSessionClosesIfHintsAreIgnored) {
   const auto notes = [](const char* hints) {
-    const Setup setup = setup_of({"model.name=tiny", "cache.session_radix=true", hints});
+    const kvtwin::Setup setup = setup_of({"model.name=tiny", "cache.session_radix=true", hints});
     return std::ranges::count_if(
         setup.notes, [](const std::string& note) { return note.find("sessions never close") != std::string::npos; });
   };
