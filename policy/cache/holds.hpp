@@ -126,7 +126,7 @@ class SessionHolds {
   std::set<std::uint64_t> demoting_;
   std::map<std::uint64_t, bool> sharing_;  // sessions with pages to write; true: shared() has been called
   std::set<std::uint64_t> ending_;         // of those: the sessions that end when the writes have begun
-  std::set<std::uint64_t> survived_;  // sessions that have ended, with a hold that other sessions keep
+  std::set<std::uint64_t> survived_;       // sessions that have ended, with a hold that other sessions keep
   std::uint64_t uses_ = 0, orders_ = kNoOrder, visiting_ = 0;
   std::size_t keys_ = 0;  // of all sessions
   TimeNs now_ = 0;
