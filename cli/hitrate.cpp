@@ -287,6 +287,10 @@ void print_json(const HitRate& r, const std::string& write_policy, const std::st
                {"saved_cost", r.saved_cost},
                {"total_cost", r.total_cost},
                {"net_saved_cost", r.net_saved_cost}};
+  if (r.hints > 0) {
+    line["hints"] = r.hints;
+    line["idle_hints"] = r.idle_hints;
+  }
   if (!engine.empty()) {
     line["engine"] = engine;
     line["unusable_tokens"] = r.unusable_tokens;
@@ -427,7 +431,8 @@ void note_idle_hints(const std::vector<HitRate>& results) {
     std::fprintf(stderr,
                  "kvtwin: note: %llu of %llu hints have no effect on %s here: pin, unpin and session_end need a policy "
                  "that takes hints, or --hints obey; share needs that too; demote a host with --write-policy too; "
-                 "prefetch needs a storage tier\n",
+                 "tool_call_pending needs a policy that takes hints, also with --hints obey; prefetch needs a storage "
+                 "tier\n",
                  static_cast<unsigned long long>(result.idle_hints), static_cast<unsigned long long>(result.hints),
                  result.eviction.c_str());
   }

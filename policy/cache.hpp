@@ -601,7 +601,8 @@ class Cache {
   void choose_leaving(Pages target, bool may_lose, bool drops_holds = false);
   void choose_leaving(Pages target, bool may_lose, bool drops_holds, std::vector<NodeId>& kept);
   void demote_sessions();
-  bool share(NodeId end);
+  bool share(NodeId end, bool copies);
+  void store_shared(NodeId id);
   bool demote(NodeId end);
   Pages writable_pages(const Node& node, Pages wanted);
   bool writes_under_way() const { return !backups_.transfers.empty() || !backups_.empty(); }

@@ -107,6 +107,9 @@ void Scheduler::hand_over_ended(const HandOvers::Ended& ended, TimeNs now) {
   }
   parked_.erase(at);
   decide(DecisionKind::hand_over, Reason::none, *request, request->slots.size());
+  if (request->lease != NodeId::none) {
+    cache_.request_of_session_finished(request->session, request->session_began, request->lease);
+  }
   give_pages_back(*request);
   request->record.finished = now;
   report(EventKind::handed_over, *request, now);

@@ -47,15 +47,23 @@ class SessionRules {
     if (!holds_) return;
     holds_->used(end, keys);
     holds_->request_ended(visit.session);
+    share();
   }
   void hint(const Hint& hint, TimeNs time) {
     if (radix_ && hint.kind == HintKind::session_end) radix_->close(hint.subject);
-    if (holds_) holds_->take(hint, time);
+    if (!holds_) return;
+    holds_->take(hint, time);
+    share();
   }
   // Nothing else may be evicted. Returns false if no hold is left either.
   bool drop_hold() { return holds_ && holds_->drop_oldest(Reason::capacity); }
 
  private:
+  // No page has to be written.
+  void share() {
+    for (const SessionHolds::Sharing& sharing : holds_->sharing()) holds_->shared(sharing.session, true);
+  }
+
   class NoWorld final : public Substrate {
    public:
     TimeNs now() const override { return 0; }

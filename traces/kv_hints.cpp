@@ -21,9 +21,9 @@ std::optional<HintKind> kind_of(std::string_view type) {
 }
 
 // Of a time that is given: 0 says "until unpin", and no time is rounded to that. Nothing: it is no time.
-std::optional<std::int64_t> in_range(double milliseconds) {
-  if (!(milliseconds >= 0)) return std::nullopt;
-  return static_cast<std::int64_t>(std::ceil(std::min(milliseconds, static_cast<double>(kMaxMilliseconds))));
+std::optional<std::int64_t> in_range(std::optional<double> milliseconds) {
+  if (!milliseconds || !(*milliseconds >= 0)) return std::nullopt;
+  return static_cast<std::int64_t>(std::ceil(std::min(*milliseconds, static_cast<double>(kMaxMilliseconds))));
 }
 
 struct TimeField {
@@ -32,16 +32,39 @@ struct TimeField {
 };
 constexpr TimeField kTimes[] = {{"value", 1}, {"ttl_ms", 1}, {"ttl_s", 1000}};
 
-// Returns the number behind 'NAME': in the text of a Python dictionary.
-std::optional<double> number_in(std::string_view text, std::string_view name) {
+// Returns the text of the value behind 'NAME': in the text of a Python dictionary; nothing if there is none or None.
+std::optional<std::string_view> value_in(std::string_view text, std::string_view name) {
   const std::string key = "'" + std::string(name) + "':";
   std::size_t at = text.find(key);
   if (at == std::string_view::npos) return std::nullopt;
   at = text.find_first_not_of(' ', at + key.size());
+  const std::string_view value = at == std::string_view::npos ? std::string_view() : text.substr(at);
+  return value.starts_with("None") ? std::nullopt : std::optional(value);
+}
+
+std::optional<double> number_of(std::string_view value) {
   double number = 0;
-  if (at == std::string_view::npos) return std::nullopt;
-  const auto read = std::from_chars(text.data() + at, text.data() + text.size(), number);
+  const auto read = std::from_chars(value.data(), value.data() + value.size(), number);
   return read.ec == std::errc() ? std::optional(number) : std::nullopt;
+}
+
+std::optional<double> number_of(const JsonValue& value) {
+  double number = 0;
+  return value.get(number) == simdjson::SUCCESS ? std::optional(number) : std::nullopt;
+}
+
+// Returns the time of an action, 0 without one, or nothing if a field of it is no time. `value_of(NAME)`: an optional.
+template <typename ValueOf>
+std::optional<std::int64_t> time_of(const ValueOf& value_of) {
+  std::optional<std::int64_t> found = 0;
+  for (const TimeField& time : kTimes) {
+    const auto value = value_of(time.name);
+    if (!value) continue;
+    const std::optional<double> number = number_of(*value);
+    found = in_range(number ? std::optional(*number * time.milliseconds) : std::nullopt);
+    if (!found) return std::nullopt;
+  }
+  return found;
 }
 
 }  // namespace
@@ -50,7 +73,7 @@ void KvHints::add(std::string_view type, std::optional<std::int64_t> millisecond
                   std::vector<Hint>& hints) {
   const std::optional<HintKind> kind = kind_of(type);
   if (!kind || !milliseconds) {
-    const std::string name = std::string(type) + (kind ? " of a time below 0" : "");
+    const std::string name = std::string(type) + (kind ? " of a time that is no number from 0 on" : "");
     const bool full = unknown_.size() >= kMaxNames && !unknown_.contains(name);
     ++unknown_[full ? "others" : name];
   } else if (session == 0) {
@@ -72,11 +95,12 @@ bool KvHints::read(const JsonValue& envelope, std::uint64_t session, std::vector
   }
   for (const JsonValue action : actions) {
     type = action["action_type"];
-    double milliseconds = 0, number = 0;
-    for (const TimeField& time : kTimes) {
-      if (action["payload"][time.name].get(number) == simdjson::SUCCESS) milliseconds = number * time.milliseconds;
-    }
-    add(type, in_range(milliseconds), session, hints);
+    const auto value_of = [&action](std::string_view name) {
+      JsonValue value;
+      const bool is_there = action["payload"][name].get(value) == simdjson::SUCCESS && !value.is_null();
+      return is_there ? std::optional(value) : std::nullopt;
+    };
+    add(type, time_of(value_of), session, hints);
   }
   return true;
 }
@@ -89,11 +113,8 @@ bool KvHints::read_text(std::string_view text, std::uint64_t session, std::vecto
     if (end == std::string_view::npos) return false;
     at = text.find(kType, end);
     const std::string_view rest = text.substr(end, at == std::string_view::npos ? at : at - end);
-    double milliseconds = 0;
-    for (const TimeField& time : kTimes) {
-      if (const auto number = number_in(rest, time.name)) milliseconds = *number * time.milliseconds;
-    }
-    add(text.substr(begin, end - begin), in_range(milliseconds), session, hints);
+    const auto value_of = [rest](std::string_view name) { return value_in(rest, name); };
+    add(text.substr(begin, end - begin), time_of(value_of), session, hints);
   }
   return true;
 }

@@ -4,7 +4,8 @@
 // or the same as the text of a Python object, as SGLang's request log has it. Neither engine defines a type; T is one
 // of ours, with or without "kv." in front: session_end, tool_call_pending, pin, retain (a pin), unpin, demote,
 // prefetch, share. The time of a pin or a share is the payload's `value` or `ttl_ms` in milliseconds, or `ttl_s` in
-// seconds; without one, it has no limit. Actions of other types, and with times below 0, are counted by their names.
+// seconds; without one, it has no limit. Actions of other types, and with times that are no number from 0 on, are
+// counted by their names.
 #pragma once
 
 #include <cstdint>

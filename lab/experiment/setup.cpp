@@ -91,7 +91,7 @@ void check_hints(const Experiment& e, const Setup& setup) {
                    "; set it to policy or ignore");
 }
 
-void check_session_radix(const Experiment& e, const Setup& setup) {
+void check_session_radix(const Experiment& e, Setup& setup) {
   if (!setup.engine.session_radix) return;
   const std::string key = e.where("cache.session_radix") + ": true ";
   if (!setup.engine.pools.empty() || setup.has_blocks()) {
@@ -100,7 +100,12 @@ void check_session_radix(const Experiment& e, const Setup& setup) {
                      "; set it to false");
   }
   const std::unique_ptr<EvictionPolicy> eviction = make_eviction(setup.engine.eviction);
-  if (dynamic_cast<const OrdersReferences*>(eviction.get()) != nullptr) return;
+  if (dynamic_cast<const OrdersReferences*>(eviction.get()) != nullptr) {
+    if (setup.engine.hints == HintRule::ignore) {
+      setup.notes.push_back("cache.session_radix: sessions never close, because cache.hints = ignore");
+    }
+    return;
+  }
   throw InputError(key + "orders the leaves of eviction policies with one rank, and " + e.where("cache.eviction") +
                    " = " + setup.engine.eviction + " has none; set that to one of SGLang's, for example lru");
 }

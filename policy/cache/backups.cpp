@@ -48,33 +48,46 @@ void Cache::store_by_hits(NodeId end, Pages counted) {
   }
 }
 
-// Hints to share wait here for the end of the session's request, and for loads under way.
+// Hints to share wait here for the end of the session's request, for loads under way, and for copies that have to
+// arrive on L2 before storage has them.
 void Cache::share_sessions() {
   if (holds_ == nullptr) return;
-  for (const auto& [session, end] : holds_->sharing()) {
-    if (share(end)) holds_->shared(session);
+  for (const SessionHolds::Sharing& sharing : holds_->sharing()) {
+    if (has_direct_load(sharing.end)) continue;
+    holds_->shared(sharing.session, share(sharing.end, !sharing.is_further));
   }
 }
 
 // Writes the pages of the path that no lower tier has: to L2, from where they go on to the storage tiers, or to these,
-// whatever the write policy waits for. Returns false if it has to be tried again.
-bool Cache::share(NodeId end) {
-  if (has_direct_load(end)) return false;
-  if (config_.host_pages == 0) {
-    while (storage_.tiers() > 0 && tree_.node(end).backup_hits < write_threshold()) store_by_hits(end, 0);
-    return true;
-  }
-  if (config_.host_mode != HostMode::cache) return true;  // a buffer passes everything on
+// whatever the write policy waits for. `copies`: to L2 too. Returns false if it has to be tried again, without copies.
+bool Cache::share(NodeId end, bool copies) {
   path_.clear();
-  for (NodeId id = end; id != tree_.root() && !tree_.node(id).host.resident(); id = tree_.node(id).parent) {
-    path_.push_back(id);
+  for (NodeId id = end; id != tree_.root(); id = tree_.node(id).parent) path_.push_back(id);
+  const bool has_host = config_.host_pages != 0;
+  const bool keeps = has_host && !config_.buffers();
+  if (keeps) tree_.lease(Tier::host, end);  // room for a copy is not made on its own path
+  bool is_complete = true;
+  for (auto id = path_.rbegin(); id != path_.rend(); ++id) {
+    const Node& node = tree_.node(*id);
+    const bool is_stored = storage_.tiers() > 0 && storage_.knows_all(node.keys());
+    if (!has_host) {
+      if (!is_stored) store_node(*id, 0, node.facts.pages, storage_.tiers());
+    } else if (node.host.resident()) {
+      if (keeps && node.host.arriving == OperationId::none && !is_stored) store_shared(*id);
+    } else if (copies && !node.queued && !(is_stored && config_.host_mode != HostMode::cache)) {
+      copies = config_.buffers() ? queue_for_buffer(*id) : queue_backup(*id);  // deeper nodes need this copy
+    }
+    is_complete = is_complete && tree_.node(*id).host.arriving == OperationId::none;
   }
-  while (!path_.empty()) {
-    const NodeId id = path_.back();
-    path_.pop_back();
-    if (!queue_backup(id)) break;  // deeper nodes need this copy
-  }
-  return true;
+  if (keeps) tree_.release(Tier::host, end);
+  if (config_.host_mode == HostMode::until_stored) leave_host(end);
+  return is_complete || config_.host_clean_reserve == 0;  // other copies go on to storage when they arrive
+}
+
+// The node waits on L2 for its write (EngineConfig::host_clean_reserve), or storage has dropped that.
+void Cache::store_shared(NodeId id) {
+  if (tree_.node(id).queued) leave_queue(id);
+  store_queued(id);
 }
 
 bool Cache::queue_backup(NodeId id) {

@@ -30,6 +30,7 @@ void SessionHolds::request_began(std::uint64_t session) {
   ++requests.open;
   requests.last = false;
   demoting_.erase(session);
+  ending_.erase(session);
 }
 
 void SessionHolds::request_ended(std::uint64_t session) {
@@ -52,6 +53,7 @@ void SessionHolds::used(NodeId end, std::span<const PageKey> keys) {
     session.keys.assign(keys.begin(), keys.end());
   }
   survived_.erase(visiting_);
+  if (session.is_shared && !session.stays) sharing_.emplace(visiting_, false);
   if (session.until >= 0 && !session.stays) hold(visiting_, session);
   while (keys_ > kMaxKeys && by_use_.size() > 1) forget(by_use_.begin()->second);
 }
@@ -73,7 +75,11 @@ void SessionHolds::take(const Hint& hint, TimeNs now) {
       session.is_shared = hint.kind == HintKind::share;
       session.stays = false;
       survived_.erase(hint.subject);
-      if (session.is_shared) sharing_.insert(hint.subject);
+      ending_.erase(hint.subject);
+      sharing_.erase(hint.subject);
+      if (session.is_shared && (session.end != NodeId::none || session.hold_end != NodeId::none)) {
+        sharing_.emplace(hint.subject, false);
+      }
       if (session.order != kNoOrder) {  // renewed: now the newest one
         by_age_.erase(session.order);
         by_age_.emplace(session.order = ++orders_, hint.subject);
@@ -117,20 +123,34 @@ std::vector<std::pair<std::uint64_t, NodeId>> SessionHolds::demoting() {
   return all;
 }
 
-std::vector<std::pair<std::uint64_t, NodeId>> SessionHolds::sharing() {
+std::vector<SessionHolds::Sharing> SessionHolds::sharing() {
   settle();
-  std::vector<std::pair<std::uint64_t, NodeId>> all;
-  for (const std::uint64_t id : sharing_) {
+  std::vector<Sharing> all;
+  std::vector<std::uint64_t> without_pages;
+  for (const auto& [id, is_further] : sharing_) {
     const Session& session = sessions_.at(id);
-    const NodeId end = session.end != NodeId::none ? session.end : session.hold_end;
-    if (!requests_.contains(id) && end != NodeId::none) all.emplace_back(id, end);
+    const bool held = session.hold_end != NodeId::none && (session.stays || session.end == NodeId::none);
+    const NodeId end = held ? session.hold_end : session.end;
+    if (end == NodeId::none) {
+      without_pages.push_back(id);
+    } else if (session.stays || !requests_.contains(id)) {
+      all.push_back({id, end, is_further});
+    }
   }
+  for (const std::uint64_t id : without_pages) stop_sharing(id);
   return all;
 }
 
-void SessionHolds::shared(std::uint64_t session) {
-  sharing_.erase(session);
-  sessions_.at(session).stays = sessions_.at(session).is_shared;
+void SessionHolds::shared(std::uint64_t id, bool done) {
+  Session& session = sessions_.at(id);
+  session.stays = session.is_shared;
+  sharing_.at(id) = true;
+  if (done) stop_sharing(id);
+}
+
+void SessionHolds::stop_sharing(std::uint64_t id) {
+  sharing_.erase(id);
+  if (ending_.erase(id) > 0) end(id);
 }
 
 std::span<const PageKey> SessionHolds::keys_of(std::uint64_t session) const {
@@ -167,6 +187,10 @@ void SessionHolds::end(std::uint64_t id) {
   settle();
   const auto known = sessions_.find(id);
   if (known == sessions_.end()) return;
+  if (sharing_.contains(id)) {
+    ending_.insert(id);
+    return;
+  }
   Session& session = known->second;
   const NodeId end = session.end;
   move(id, EndOf::path, session.end, NodeId::none);
@@ -202,6 +226,7 @@ void SessionHolds::forget(std::uint64_t id) {
   by_use_.erase(session.last_use);
   demoting_.erase(id);
   sharing_.erase(id);
+  ending_.erase(id);
   survived_.erase(id);
   sessions_.erase(id);
 }
@@ -313,7 +338,10 @@ void SessionHolds::check_invariants() {
   }
   KV_CHECK(keys == keys_ && held == by_age_.size() && wanted == by_end_.size() && sessions_.size() == by_use_.size(),
            "sessions are listed once");
-  for (const std::uint64_t id : sharing_) KV_CHECK(sessions_.contains(id), "a session that shares is known");
+  for (const auto& [id, is_further] : sharing_) KV_CHECK(sessions_.contains(id), "a session that shares is known");
+  for (const std::uint64_t id : ending_) {
+    KV_CHECK(sharing_.contains(id) && !requests_.contains(id), "a session ends late because of its writes only");
+  }
   for (const std::uint64_t id : survived_) {
     KV_CHECK(sessions_.at(id).end == NodeId::none, "a session that has ended uses no page");
   }

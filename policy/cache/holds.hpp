@@ -2,12 +2,11 @@
 // session used last, and marks it in the tree:
 //
 //   pin(ms)      the path is held: evicted last, on L1 and L2, until the time is over; 0 = until unpin. The hold
-//   follows
-//                the session, and waits for the first pages of a session that has none yet.
+//                follows the session, and waits for the first pages of a session that has none yet.
 //   share(ms)    like pin, but the hold stays where it is when the session goes on: if a request of the session waits
-//   or
-//                runs, where that ends. The hold survives the session: it ends when no session uses its pages. The
-//                pages that storage tiers lack are written there now (Cache::share_sessions()).
+//                or runs, where that ends. A hold that is refused then is not tried again. The hold survives the
+//                session: it ends when no session uses its pages. The pages that storage tiers lack are written there
+//                now (Cache::share_sessions()), before the session ends.
 //   unpin        ends the hold.
 //   session_end  ends the hold. What no other session uses is evicted first, until it is used again. If a request of
 //                the session waits or runs, the session ends with it.
@@ -61,10 +60,15 @@ class SessionHolds {
   // Sessions whose pages are to leave L1, and the ends of their paths. The caller takes away those that have left.
   std::vector<std::pair<std::uint64_t, NodeId>> demoting();
   void demoted(std::uint64_t session) { demoting_.erase(session); }
-  // Sessions whose shared pages are to be written to storage, and the ends of their paths. The caller takes away those
-  // that have been written.
-  std::vector<std::pair<std::uint64_t, NodeId>> sharing();
-  void shared(std::uint64_t session);
+  // A session whose shared pages are to be written to storage.
+  struct Sharing {
+    std::uint64_t session = 0;
+    NodeId end = NodeId::none;  // of the shared path
+    bool is_further = false;    // shared() has been called
+  };
+  std::vector<Sharing> sharing();
+  // The writes of the shared pages have begun; `done`: those of all pages.
+  void shared(std::uint64_t session, bool done);
   // Returns the keys of the session's last path; none if they are not known. Valid until the next call.
   std::span<const PageKey> keys_of(std::uint64_t session) const;
 
@@ -98,6 +102,7 @@ class SessionHolds {
   Session& open(std::uint64_t session);
   void forget(std::uint64_t session);
   void end(std::uint64_t session);
+  void stop_sharing(std::uint64_t session);
   bool used_by_others(NodeId hold_end) const;
   void end_survived();
   void move(std::uint64_t session, EndOf what, NodeId& end, NodeId to);
@@ -118,8 +123,10 @@ class SessionHolds {
   std::map<std::uint64_t, std::uint64_t> by_use_, by_age_;   // sessions, the oldest first; of by_age_: holds
   std::set<std::pair<TimeNs, std::uint64_t>> by_end_;        // sessions with a hold that is wanted
   std::set<std::tuple<NodeId, EndOf, std::uint64_t>> ends_;  // nodes and the sessions that name them
-  std::set<std::uint64_t> demoting_, sharing_;
-  std::set<std::uint64_t> survived_;  // sessions that have ended, with a hold that other sessions keep
+  std::set<std::uint64_t> demoting_;
+  std::map<std::uint64_t, bool> sharing_;  // sessions with pages to write; true: shared() has been called
+  std::set<std::uint64_t> ending_;         // of those: the sessions that end when the writes have begun
+  std::set<std::uint64_t> survived_;       // sessions that have ended, with a hold that other sessions keep
   std::uint64_t uses_ = 0, orders_ = kNoOrder, visiting_ = 0;
   std::size_t keys_ = 0;  // of all sessions
   TimeNs now_ = 0;

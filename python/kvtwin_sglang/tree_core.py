@@ -57,6 +57,7 @@ class Visitor:
         self.keys = b""  # of the pages seen so far
         self.visits = 0
         self.inserted = False  # since the last first or further visit by an admission
+        self.hinted = False  # its hints have been given
 
 
 def session_number(request: Any) -> int:
@@ -259,7 +260,8 @@ class KvtwinTreeCore(UnifiedTreeCore):
         prompt = self.prompt_key(request)
         now = self.clock()
         session = session_number(request)
-        if getattr(request, "kv_hints", None):
+        if getattr(request, "kv_hints", None) and not known.hinted:
+            known.hinted = True
             for action in request.kv_hints.actions:
                 self.give_hint(action, session, now)
         self.policy.visit(
@@ -283,13 +285,12 @@ class KvtwinTreeCore(UnifiedTreeCore):
         elif not session:
             why = "its request has no session_id"
         elif milliseconds is None:
-            why = f"its time is no number from 0 on: {dict(action.payload)}"
+            why = "its time is no number from 0 on"
         if why is None:
             return self.policy.hint(kind, session, milliseconds, now)
-        if (name, why) not in self.idle_hints:
-            logger.warning("kvtwin: kv_hints: %s has no effect, because %s", action.action_type, why)
-        if len(self.idle_hints) < MAX_LOGGED_HINTS:
+        if (name, why) not in self.idle_hints and len(self.idle_hints) < MAX_LOGGED_HINTS:
             self.idle_hints.add((name, why))
+            logger.warning("kvtwin: kv_hints: %s has no effect, because %s", action.action_type, why)
         self.passed_over_hints += 1
         return None
 

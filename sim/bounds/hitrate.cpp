@@ -391,6 +391,9 @@ void check(const HitRateConfig& config) {
     if (config.queue_view > 0) throw HitRateError("with a write policy no request waits; leave out the queue view.");
     KV_CHECK(config.engines.size() == config.capacities.size() && !config.exclusive, "one engine per capacity");
   }
+  if (config.hints == HintRule::ignore && config.end_hints > 0) {
+    throw HitRateError("hints that are ignored have no effect; leave out the end hints, or do not ignore hints.");
+  }
   if (config.session_radix && config.end_hints > 0) {
     throw HitRateError("with end hints each request is a session of its own; leave out them or the references.");
   }

@@ -1,6 +1,7 @@
 // The keys of hints, and what they do not fit.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 #include "lab/error.hpp"
@@ -40,6 +41,16 @@ TEST(HintsSetup, HoldPagesOfATree) {
   EXPECT_NE(windows.find("not the windows and states of a model"), std::string::npos) << windows;
   const std::string blocks = error_of({"model.name=llama-3.1-8b", "engine=vllm", "tiers.host.gib=10"});
   EXPECT_NE(blocks.find("not vLLM's blocks"), std::string::npos) << blocks;
+}
+
+TEST(HintsSetup, NotesThatNoSessionClosesIfHintsAreIgnored) {
+  const auto notes = [](const char* hints) {
+    const kvtwin::Setup setup = setup_of({"model.name=tiny", "cache.session_radix=true", hints});
+    return std::ranges::count_if(
+        setup.notes, [](const std::string& note) { return note.find("sessions never close") != std::string::npos; });
+  };
+  EXPECT_EQ(notes("cache.hints=ignore"), 1);
+  EXPECT_EQ(notes("cache.hints=policy"), 0);
 }
 
 }  // namespace

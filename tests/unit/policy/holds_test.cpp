@@ -390,6 +390,116 @@ TEST(Holds, shared_pages_go_to_storage_for_other_engines) {
   }
 }
 
+EngineConfig sharing(Pages host, std::uint32_t threshold) {
+  EngineConfig config = obeying(16, host);
+  config.storage.push_back({Tier::disk, 100, true});
+  config.write_threshold = threshold;
+  config.storage_write_share = 8192;
+  return config;
+}
+
+TEST(Holds, shared_pages_do_not_wait_for_the_reserve_of_the_host) {
+  EngineConfig config = sharing(16, 1);
+  config.host_clean_reserve = 1;
+  {
+    Rig rig(config);
+    rig.ask(1, 100);
+    EXPECT_EQ(rig.events.page_count(EventKind::store_queued), 0U);
+    rig.hint(HintKind::share, 1);
+    rig.drain();
+    EXPECT_EQ(rig.events.page_count(EventKind::store_queued), 4U) << "they wait on the host";
+  }
+  Rig rig(config);
+  rig.session = 1;
+  rig.arrive(100, four_pages(100), 17, 1);
+  rig.complete_pass();
+  ASSERT_FALSE(rig.world.transfers.empty());
+  rig.hint(HintKind::share, 1);
+  rig.drain();
+  EXPECT_EQ(rig.events.page_count(EventKind::store_queued), 4U) << "they arrive on the host";
+  config.write_threshold = 5;
+  Rig unwritten(config);
+  unwritten.ask(1, 100);
+  unwritten.hint(HintKind::share, 1);
+  unwritten.drain();
+  EXPECT_EQ(unwritten.events.page_count(EventKind::store_queued), 4U) << "the device alone has them";
+  EXPECT_TRUE(unwritten.engine.idle());
+}
+
+TEST(Holds, a_host_that_passes_pages_on_does_so_with_shared_pages_at_once) {
+  for (const HostMode mode : {HostMode::until_stored, HostMode::buffer}) {
+    EngineConfig config = sharing(16, 5);
+    config.host_mode = mode;
+    Rig rig(config);
+    rig.ask(1, 100);
+    EXPECT_EQ(rig.events.page_count(EventKind::store_queued), 0U);
+    rig.hint(HintKind::share, 1);
+    rig.drain();
+    EXPECT_EQ(rig.events.page_count(EventKind::store_queued), 4U) << name_of(mode);
+    EXPECT_TRUE(rig.engine.idle());
+  }
+}
+
+// Write-back copies the end of the path first.
+TEST(Holds, shared_pages_are_written_from_the_beginning_of_the_prefix_on) {
+  EngineConfig config = sharing(16, 0);
+  config.write_policy = "write_back";
+  config.clean_reserve = 700;
+  Rig rig(config);
+  rig.ask(1, document({1, 2, 3, 4}));
+  rig.ask(2, document({1, 2, 3, 4, 5, 6, 7, 8}));
+  const Pages before = rig.events.page_count(EventKind::store_queued);
+  ASSERT_GT(before, 0U);
+  ASSERT_LT(before, 8U);
+  rig.hint(HintKind::share, 2);
+  rig.drain();
+  EXPECT_EQ(rig.events.page_count(EventKind::store_queued), 8U);
+}
+
+TEST(Holds, shared_pages_are_written_before_their_session_ends) {
+  for (const Pages host : {Pages{0}, Pages{16}}) {
+    for (const bool runs : {false, true}) {
+      EngineConfig config = sharing(host, 5);
+      if (host == 0) config.path = CachePath::direct;
+      Rig rig(config);
+      rig.session = 1;
+      rig.arrive(100, four_pages(100), 17, 3);
+      if (!runs) rig.drain();
+      rig.hint(HintKind::share, 1);
+      rig.hint(HintKind::session_end, 1);
+      rig.drain();
+      rig.ask(2, 200);
+      EXPECT_EQ(rig.events.page_count(EventKind::store_queued), 4U) << host << runs;
+      EXPECT_EQ(rig.events.count(EventKind::unheld, Reason::none), 1U) << "the session has ended";
+    }
+  }
+}
+
+TEST(Holds, a_share_ahead_of_the_first_request_writes_its_pages) {
+  Rig rig(sharing(16, 5));
+  rig.hint(HintKind::share, 1);
+  rig.ask(2, 200);
+  rig.ask(1, 100);
+  rig.drain();
+  EXPECT_EQ(rig.events.page_count(EventKind::store_queued), 4U);
+}
+
+TEST(Holds, a_share_writes_again_what_storage_has_dropped) {
+  for (const Pages host : {Pages{0}, Pages{16}}) {
+    EngineConfig config = sharing(host, 1);
+    if (host == 0) config.path = CachePath::direct;
+    config.storage_backlog = StorageBacklog::drop;
+    config.storage_batch_pages = 2;
+    config.storage_write_share = 128;  // two pages
+    Rig rig(config);
+    rig.ask(1, 100);
+    ASSERT_EQ(rig.events.page_count(EventKind::store_queued), 2U) << host;
+    rig.hint(HintKind::share, 1);
+    rig.drain();
+    EXPECT_EQ(rig.events.page_count(EventKind::store_queued), 4U) << host;
+  }
+}
+
 // Its host keeps nothing for a request that has not come. Slots leaked here once.
 TEST(Holds, prefetch_brings_nothing_to_a_buffer) {
   EngineConfig config = obeying(5, 8);

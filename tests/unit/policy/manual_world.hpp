@@ -159,6 +159,7 @@ class EngineRig {
     arrival.keys = keys;
     arrival.part = RequestPart::prefill;
     arrival.peer = 1;
+    arrival.session = session;
     give(arrival);
   }
   void notice(const Notice& notice) { give(notice); }

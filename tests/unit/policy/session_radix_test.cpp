@@ -68,6 +68,32 @@ TEST(SessionRadix, what_no_session_refers_to_is_evicted_first) {
   }
 }
 
+TEST(SessionRadix, a_prefill_part_that_is_handed_over_refers_to_its_pages) {
+  EngineConfig config = counting(13);
+  config.hand_over.role = EngineRole::prefill;
+  config.hand_over.unit = HandOverUnit::whole;
+  config.hand_over.from = config.hand_over.to = {config.shape, 1, Layout::layer_first};
+  EngineRig rig(config);
+  const auto serve = [&](RequestId request, std::uint64_t session, std::uint64_t first) {
+    rig.session = session;
+    rig.arrive_part(request, document({first, first + 1, first + 2, first + 3}), 16);
+    Notice room;
+    room.kind = NoticeKind::room;
+    room.request = request;
+    room.peer = 1;
+    const std::vector<SlotId> slots{1, 2, 3, 4};
+    room.slots = slots;
+    rig.notice(room);
+    const Tokens cached = kWhole - rig.world.passes.front().shape.prefill_tokens;
+    rig.complete_pass();
+    rig.complete_hand_over();
+    return cached;
+  };
+  serve(0, 1, 100);
+  for (RequestId i = 1; i < 8; ++i) serve(i, 0, 1000 * i);
+  EXPECT_EQ(serve(8, 1, 100), 12U) << "the last page is computed";
+}
+
 TEST(SessionRadix, under_write_back_what_no_session_refers_to_leaves_first) {
   EngineConfig config = counting(13, 8);
   config.write_policy = "write_back";

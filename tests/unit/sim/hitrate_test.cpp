@@ -155,6 +155,11 @@ TEST(HitRate, ObeysHintsWithoutTime) {
   EXPECT_EQ(hits_with(config, {{HintKind::pin, 1, 0}}, sessions).hit_blocks, 0U);
   config.hints = HintRule::ignore;
   EXPECT_EQ(hits_with(config, {{HintKind::pin, 1, 0}}, sessions).hints, 0U);
+  config.end_hints = 100;
+  EXPECT_THROW(hits_with(config, {}, sessions), HitRateError) << "end hints that are ignored";
+  config.end_hints = 0;
+  config.hints = HintRule::obey;
+  EXPECT_EQ(hits_with(config, {{HintKind::tool_call_pending, 1, 0}}, sessions).idle_hints, 1U);
 }
 
 TEST(HitRate, EvictsWhatNoSessionRefersToFirst) {

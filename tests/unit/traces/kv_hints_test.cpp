@@ -79,8 +79,22 @@ TEST(KvHints, ATimeIsRoundedUpAndNotBelowZero) {
   const Read of = read(envelope(action("pin", R"({"ttl_ms":0.2})") + "," + action("pin", R"({"ttl_s":-3})")));
   ASSERT_EQ(of.hints.size(), 1U) << of.error;
   EXPECT_EQ(of.hints[0].value, 1) << "0 says: until unpin";
-  EXPECT_NE(of.notes.find("pin of a time below 0 (1)"), std::string::npos) << of.notes;
+  EXPECT_NE(of.notes.find("pin of a time that is no number from 0 on (1)"), std::string::npos) << of.notes;
   EXPECT_TRUE(read(envelope(action("pin", "{}") + ",{}")).hints.empty()) << "nothing of a broken envelope";
+}
+
+TEST(KvHints, ATimeThatIsTextOrABooleanIsNotATimeWithoutALimit) {
+  for (const char* payload : {R"({"ttl_ms":"5s"})", R"({"value":true})", R"({"ttl_s":"3"})", R"({"ttl_ms":[1]})"}) {
+    const Read of = read(envelope(action("pin", payload)));
+    EXPECT_TRUE(of.hints.empty()) << payload;
+    EXPECT_NE(of.notes.find("pin of a time that is no number from 0 on (1)"), std::string::npos) << of.notes;
+  }
+  for (const char* payload : {"{'ttl_ms': '5s'}", "{'value': True}", "{'ttl_s': -3}"}) {
+    const Read of = read("\"KvHints(actions=[KvAction(action_type='pin', payload=" + std::string(payload) + ")])\"");
+    EXPECT_TRUE(of.hints.empty()) << payload;
+    EXPECT_NE(of.notes.find("no number from 0 on (1)"), std::string::npos) << of.notes;
+  }
+  EXPECT_EQ(read(envelope(action("pin", R"({"ttl_ms":null})"))).hints.size(), 1U) << "no time is given";
 }
 
 TEST(KvHints, WithoutTheFormOfAnEnvelopeAreRefused) {
