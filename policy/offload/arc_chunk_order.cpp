@@ -2,9 +2,9 @@
 // remember the chunks evicted from each. A chunk that is stored again and is in B1 makes the aim of T1 larger; one in
 // B2 makes it smaller. A stored chunk enters T1 in every case.
 //
-// The aim is a sum of fractions of chunks. vLLM adds them as floating-point numbers, and cuts the sum. A sum that misses a
-// whole number by rounding counts as one chunk less there, so the same IEEE operations are needed here: one division, one
-// addition or subtraction, each rounded once.
+// The aim is a sum of fractions of chunks. vLLM adds them as floating-point numbers, and cuts the sum. A sum that
+// misses a whole number by rounding counts as one chunk less there, so the same IEEE operations are needed here: one
+// division, one addition or subtraction, each rounded once.
 #include <algorithm>
 #include <array>
 #include <list>
