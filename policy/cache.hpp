@@ -614,7 +614,7 @@ class Cache {
   void drop_below(NodeId top, Reason reason);
   void remove_host_copy(NodeId id, Reason reason);
   Pages evict_host(Pages pages);
-  Pages reclaim_shadowed(Pages pages);
+  Pages reclaim_shadowed(Pages pages, Pages& to_write);
   void drop_shadowed_copy(NodeId id);
   std::uint32_t write_threshold() const;
   void back_up_path(NodeId end, Pages counted);
@@ -639,7 +639,8 @@ class Cache {
   void store_node(NodeId id, Pages first, Pages pages, std::size_t tiers_to);
   void store_arrived(NodeId id);
   void store_queued(NodeId id);
-  bool store_before_eviction(NodeId victim, Pages pages);
+  bool store_before_eviction(NodeId victim, Pages pages, Pages& to_write);
+  void store_passed_over(Pages& to_write);
   void keep_host_reserve();
   void store_by_hits(NodeId end, Pages counted);
   void settle_direct_loads();
@@ -688,7 +689,8 @@ class Cache {
   std::map<std::uint64_t, Store> stores_;
   std::uint64_t last_store_ = 0;
   std::deque<QueuedCopy> queued_;  // copies that wait for room in a host buffer, or on L2 for their write to storage
-  Pages writing_pages_ = 0;        // of the buffer, for writes
+  std::deque<NodeId> passed_over_;  // nodes that L2 was to evict before their write; some may have been written since
+  Pages writing_pages_ = 0;         // of the buffer, for writes
   std::vector<OperationId> gates_;
   Pages device_used_max_ = 0, host_used_max_ = 0;
   // Changes of slots of L1 that are reported when the copies under way have been read.

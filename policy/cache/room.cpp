@@ -212,19 +212,16 @@ void Cache::remove_host_copy(NodeId id, Reason reason) {
 }
 
 // Under write-back, pages that are chosen to leave keep their copy, else the reserve would lose its clean pages.
-// Writes what waits for its write first (with write-back, the page is copied again when it leaves L1), but no more than
-// room is wanted.
-Pages Cache::reclaim_shadowed(Pages pages) {
-  Pages reclaimed = 0, written = 0;
-  while (reclaimed < pages && written < pages) {
+// Writes what waits for its write first (with write-back, the page is copied again when it leaves L1), up to `to_write`
+// pages, which it takes from that.
+Pages Cache::reclaim_shadowed(Pages pages, Pages& to_write) {
+  Pages reclaimed = 0;
+  while (reclaimed < pages) {
     const NodeId victim = tree_.shadowed_victim();
     if (victim == NodeId::none) break;
     const Pages all = tree_.node(victim).facts.pages;
     const Pages take = config_.evict_unit == EvictUnit::node ? all : std::min(all, pages - reclaimed);
-    if (!writes_back_ && store_before_eviction(victim, take)) {
-      written += take;
-      continue;
-    }
+    if (!writes_back_ && store_before_eviction(victim, take, to_write)) continue;
     if (take < tree_.node(victim).facts.pages) tree_.split(victim, all - take);
     drop_shadowed_copy(victim);
     reclaimed += take;
@@ -244,8 +241,10 @@ void Cache::drop_shadowed_copy(NodeId id) {
 }
 
 Pages Cache::evict_host(Pages pages) {
-  Pages evicted = reclaim_shadowed(pages), written = 0;
-  while (evicted < pages && written < pages) {
+  Pages to_write = pages;  // no more than room is wanted
+  store_passed_over(to_write);
+  Pages evicted = reclaim_shadowed(pages, to_write);
+  while (evicted < pages) {
     const NodeId victim = tree_.host_victim();
     if (victim == NodeId::none) break;
     const Pages all = tree_.node(victim).facts.pages;
@@ -253,10 +252,7 @@ Pages Cache::evict_host(Pages pages) {
     const bool on_device = tree_.node(victim).device.resident();
     if (on_device && tree_.node(victim).host.arriving != OperationId::none)
       break;  // the end of the copy makes the room
-    if (store_before_eviction(victim, take)) {
-      written += take;
-      continue;
-    }
+    if (store_before_eviction(victim, take, to_write)) continue;
     if (on_device) evict_from_device(victim, take);
     evict_host_node(victim, take);
     evicted += take;
