@@ -644,6 +644,9 @@ class Cache {
   void keep_host_reserve();
   void store_by_hits(NodeId end, Pages counted);
   void settle_direct_loads();
+  bool is_loading(SlotId slot) const { return slot < loading_slots_.size() && loading_slots_[slot]; }
+  void mark_loading(std::span<const SlotId> slots, bool loading);
+  void release_device(std::span<const SlotId> slots);
   void drop_device_below(NodeId top);
   void drop_direct(NodeId id);
   bool has_direct_load(NodeId end) const;
@@ -683,12 +686,13 @@ class Cache {
   const Pages reserve_pages_;
   Lanes backups_, loads_;
   std::vector<DirectLoad> direct_loads_;  // of one step; they are settled together
+  std::vector<bool> loading_slots_;       // by slot of L1: a request's own page that direct_loads_ may still write
   std::vector<SlotId> given_back_;        // by requests, while direct_loads_ may still write them
   std::vector<Transfer> failed_loads_;    // failed loads that wait for direct_loads_ to be settled
   std::uint64_t direct_marks_ = std::uint64_t{1} << 63;
   std::map<std::uint64_t, Store> stores_;
   std::uint64_t last_store_ = 0;
-  std::deque<QueuedCopy> queued_;  // copies that wait for room in a host buffer, or on L2 for their write to storage
+  std::deque<QueuedCopy> queued_;   // copies that wait for room in a host buffer, or on L2 for their write to storage
   std::deque<NodeId> passed_over_;  // nodes that L2 was to evict before their write; some may have been written since
   Pages writing_pages_ = 0;         // of the buffer, for writes
   std::vector<OperationId> gates_;

@@ -25,16 +25,16 @@ void Cache::take_pages(Pages pages, std::vector<SlotId>& slots) {
 
 void Cache::free(std::span<const SlotId> slots) {
   if (slots.empty() || blocks_ != nullptr) return;
-  const auto is_loading = [this](SlotId slot) {
-    return std::ranges::any_of(direct_loads_, [slot](const DirectLoad& load) {
-      return std::ranges::find(load.slots, slot) != load.slots.end();
-    });
-  };
-  if (config_.private_loads && std::ranges::any_of(slots, is_loading)) {
+  if (config_.private_loads && !direct_loads_.empty()) {
     std::vector<SlotId> rest;
     for (const SlotId slot : slots) (is_loading(slot) ? given_back_ : rest).push_back(slot);
-    return free(rest);
+    return release_device(rest);
   }
+  release_device(slots);
+}
+
+void Cache::release_device(std::span<const SlotId> slots) {
+  if (slots.empty()) return;
   device_.release(slots);
   report_device_slots(EventKind::slots_released, slots);
 }
