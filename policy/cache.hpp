@@ -47,6 +47,7 @@
 #include <span>
 #include <vector>
 
+#include "policy/cache/copy_queue.hpp"
 #include "policy/cache/holds.hpp"
 #include "policy/cache/pool_victims.hpp"
 #include "policy/cache/session_radix.hpp"
@@ -499,10 +500,6 @@ class Cache {
     std::vector<SlotId> slots;                          // of the host buffer, in place of the hold
     bool leaves = false;                                // with HostMode::until_stored, after the write
   };
-  struct QueuedCopy {  // into the host buffer, or from L2 to storage
-    NodeId node = NodeId::none;
-    Pages pages = 0;
-  };
   struct Lanes {
     InFlight<Transfer> transfers;
     Transfer queued;
@@ -624,6 +621,7 @@ class Cache {
   void leave_host(NodeId end);
   bool queue_for_buffer(NodeId id);
   void leave_queue(NodeId id);
+  std::vector<SlotId> clear_device(NodeId id);
   void write_from_buffer(NodeId id);
   void free_written(std::span<const SlotId> slots);
   void end_staged_load(NodeId id, bool done);
@@ -692,7 +690,7 @@ class Cache {
   std::uint64_t direct_marks_ = std::uint64_t{1} << 63;
   std::map<std::uint64_t, Store> stores_;
   std::uint64_t last_store_ = 0;
-  std::deque<QueuedCopy> queued_;   // copies that wait for room in a host buffer, or on L2 for their write to storage
+  CopyQueue queued_;                // copies that wait for room in a host buffer, or on L2 for their write to storage
   std::deque<NodeId> passed_over_;  // nodes that L2 was to evict before their write; some may have been written since
   Pages writing_pages_ = 0;         // of the buffer, for writes
   std::vector<OperationId> gates_;

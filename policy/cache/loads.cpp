@@ -237,7 +237,7 @@ void Cache::drop_direct(NodeId id) {
   sink_.keys(EventKind::pages_removed, Tier::device, tree_.node(id).keys());
   drop_beside(id, Tier::device);
   if (tree_.node(id).host.resident()) {
-    freed_device_ = tree_.clear(Tier::device, id);
+    freed_device_ = clear_device(id);
   } else {
     tree_.remove_tail(id, tree_.node(id).facts.pages, freed_device_, freed_host_);
   }

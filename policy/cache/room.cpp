@@ -162,7 +162,7 @@ void Cache::evict_from_device(NodeId victim, Pages pages) {
   if (demote) {
     if (kept > 0) tree_.split(victim, kept);
     drop_beside(victim, Tier::device);
-    freed_device_ = tree_.clear(Tier::device, victim);
+    freed_device_ = clear_device(victim);
   } else {
     drop_below(victim, reason);
     if (kept == 0) {
@@ -268,7 +268,10 @@ void Cache::evict_host_node(NodeId victim, Pages pages, Reason reason) {
   tree_.notify_evicted(PolicyRole::host, victim, pages);
   freed_device_.clear();
   freed_host_.clear();
-  if (pages == tree_.node(victim).facts.pages) drop_beside(victim, Tier::host);
+  if (pages == tree_.node(victim).facts.pages) {
+    if (tree_.node(victim).queued) leave_queue(victim);
+    drop_beside(victim, Tier::host);
+  }
   tree_.remove_tail(victim, pages, freed_device_, freed_host_);
   release_host(freed_host_);
   sink_.event({.kind = EventKind::evicted, .tier = Tier::host, .reason = reason, .pages = pages});

@@ -241,6 +241,7 @@ void Cache::store_arrived(NodeId id) {
 }
 
 void Cache::store_queued(NodeId id) {
+  queued_.erase(id);
   tree_.set_queued(id, false);
   store_node(id, 0, tree_.node(id).facts.pages, storage_.tiers());
 }
@@ -279,8 +280,8 @@ void Cache::keep_host_reserve() {
   const Pages most = config_.host_pages - config_.host_pages * config_.host_clean_reserve / 1024;
   while (tree_.queued_pages() > most && !queued_.empty()) {
     NodeId top = NodeId::none;  // the node, or what splits have cut off above it
-    for (NodeId id = queued_.front().node; tree_.has(id) && tree_.node(id).queued; id = tree_.node(id).parent) top = id;
-    queued_.pop_front();
+    for (NodeId id = queued_.pop_front().node; tree_.has(id) && tree_.node(id).queued; id = tree_.node(id).parent)
+      top = id;
     if (top == NodeId::none) continue;
     std::vector<NodeId> nodes{top};  // parents before children
     for (std::size_t i = 0; i < nodes.size(); ++i) {

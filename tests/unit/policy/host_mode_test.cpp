@@ -342,6 +342,26 @@ TEST(HostReserve, a_written_page_makes_the_room_while_older_ones_wait_for_their_
   }
 }
 
+// Pages that leave the device one by one are joined to one node again. The node keeps their place in the queue.
+TEST(HostReserve, what_waits_is_written_after_its_pages_have_left_the_device_one_by_one) {
+  EngineConfig config = reserved_config(6, 16, 8);
+  config.write_policy = "write_back";
+  config.clean_reserve = 1024;
+  EngineRig rig(config);
+  rig.arrive(0, chain(0, 5), 21, 1);
+  rig.drain();
+  for (RequestId r = 1; r < 6; ++r) {
+    rig.arrive(r, chain(r, 1), 4, 1);
+    rig.drain();
+  }
+  for (RequestId r = 6; r < 9; ++r) {
+    rig.arrive(r, chain(r, 2), 8, 1);
+    rig.drain();
+  }
+  expect_rest(rig);
+  expect_stored(rig, chain(0, 5));
+}
+
 TEST(HostReserve, what_no_tier_takes_is_evicted_unwritten) {
   EngineConfig config = reserved_config(6, 16, 0);
   config.host_clean_reserve = 1;
