@@ -47,6 +47,7 @@
 #include <span>
 #include <vector>
 
+#include "policy/cache/copy_queue.hpp"
 #include "policy/cache/holds.hpp"
 #include "policy/cache/pool_victims.hpp"
 #include "policy/cache/session_radix.hpp"
@@ -499,10 +500,6 @@ class Cache {
     std::vector<SlotId> slots;                          // of the host buffer, in place of the hold
     bool leaves = false;                                // with HostMode::until_stored, after the write
   };
-  struct QueuedCopy {  // into the host buffer, or from L2 to storage
-    NodeId node = NodeId::none;
-    Pages pages = 0;
-  };
   struct Lanes {
     InFlight<Transfer> transfers;
     Transfer queued;
@@ -615,7 +612,7 @@ class Cache {
   void drop_below(NodeId top, Reason reason);
   void remove_host_copy(NodeId id, Reason reason);
   Pages evict_host(Pages pages);
-  Pages reclaim_shadowed(Pages pages);
+  Pages reclaim_shadowed(Pages pages, Pages& to_write);
   void drop_shadowed_copy(NodeId id);
   std::uint32_t write_threshold() const;
   void back_up_path(NodeId end, Pages counted);
@@ -625,6 +622,7 @@ class Cache {
   void leave_host(NodeId end);
   bool queue_for_buffer(NodeId id);
   void leave_queue(NodeId id);
+  std::vector<SlotId> clear_device(NodeId id);
   void write_from_buffer(NodeId id);
   void free_written(std::span<const SlotId> slots);
   void end_staged_load(NodeId id, bool done);
@@ -640,10 +638,14 @@ class Cache {
   void store_node(NodeId id, Pages first, Pages pages, std::size_t tiers_to);
   void store_arrived(NodeId id);
   void store_queued(NodeId id);
-  bool store_before_eviction(NodeId victim, Pages pages);
+  bool store_before_eviction(NodeId victim, Pages pages, Pages& to_write);
+  void store_passed_over(Pages& to_write);
   void keep_host_reserve();
   void store_by_hits(NodeId end, Pages counted);
   void settle_direct_loads();
+  bool is_loading(SlotId slot) const { return slot < loading_slots_.size() && loading_slots_[slot]; }
+  void mark_loading(std::span<const SlotId> slots, bool loading);
+  void release_device(std::span<const SlotId> slots);
   void drop_device_below(NodeId top);
   void drop_direct(NodeId id);
   bool has_direct_load(NodeId end) const;
@@ -683,13 +685,15 @@ class Cache {
   const Pages reserve_pages_;
   Lanes backups_, loads_;
   std::vector<DirectLoad> direct_loads_;  // of one step; they are settled together
+  std::vector<bool> loading_slots_;       // by slot of L1: a request's own page that direct_loads_ may still write
   std::vector<SlotId> given_back_;        // by requests, while direct_loads_ may still write them
   std::vector<Transfer> failed_loads_;    // failed loads that wait for direct_loads_ to be settled
   std::uint64_t direct_marks_ = std::uint64_t{1} << 63;
   std::map<std::uint64_t, Store> stores_;
   std::uint64_t last_store_ = 0;
-  std::deque<QueuedCopy> queued_;  // copies that wait for room in a host buffer, or on L2 for their write to storage
-  Pages writing_pages_ = 0;        // of the buffer, for writes
+  CopyQueue queued_;                // copies that wait for room in a host buffer, or on L2 for their write to storage
+  std::deque<NodeId> passed_over_;  // nodes that L2 was to evict before their write; some may have been written since
+  Pages writing_pages_ = 0;         // of the buffer, for writes
   std::vector<OperationId> gates_;
   Pages device_used_max_ = 0, host_used_max_ = 0;
   // Changes of slots of L1 that are reported when the copies under way have been read.

@@ -439,8 +439,8 @@ void Engine::State::take_arrivals(const ReduceVector& agreed) {
   for (; hints_taken < static_cast<std::uint64_t>(agreed[agreed_hints]); ++hints_taken) {
     const auto [hint, arrivals] = hints.front();
     hints.pop_front();
-    KV_CHECK(arrivals <= static_cast<std::uint64_t>(agreed[agreed_arrivals]), "a hint comes after what came before it");
-    enqueue_up_to(arrivals);
+    // A hint comes after what came before it, except in a damaged journal.
+    enqueue_up_to(std::min(arrivals, static_cast<std::uint64_t>(agreed[agreed_arrivals])));
     if (hint.kind == HintKind::abort) {
       scheduler.abort(hint.subject, agreed[agreed_time]);
     } else {

@@ -180,10 +180,12 @@ Key microseconds(std::string_view name, double min, double max, std::string_view
 
 EarlierKey renamed(Key key, std::string_view now) { return {std::move(key), {now}, {}, {}}; }
 
-// The member is in units of 1/1024.
+// The member is in units of 1/1024. A share that would be rounded to none is refused.
 template <auto member>
 Key share(std::string_view name, double fallback, std::string_view help) {
-  return scaled<member, 1024>(name, fallback, 0, 1, help);
+  Key key = scaled<member, 1024>(name, fallback, 0, 1, help);
+  key.min_nonzero = 0.0005;
+  return key;
 }
 
 }  // namespace

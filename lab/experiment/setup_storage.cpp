@@ -88,8 +88,6 @@ void add_store_drives(const Experiment& e, double page_bytes, Setup& setup, Stor
   tier.drive_write_ps = static_cast<std::uint64_t>(1e12 * page_bytes / setup.store->figures.drive_write_bandwidth);
 }
 
-}  // namespace
-
 // Writes that wait on the host until its reserve is short.
 void check_host_reserve(const Experiment& e, Setup& setup) {
   EngineConfig& engine = setup.engine;
@@ -102,6 +100,8 @@ void check_host_reserve(const Experiment& e, Setup& setup) {
   if (engine.buffers()) refuse("and a host that is a buffer (cache.host_mode) writes what it has at once");
   if (!engine.pools.empty()) refuse("which is not built for models with windows or states");
 }
+
+}  // namespace
 
 void check_host_mode(const Experiment& e, Setup& setup) {
   EngineConfig& engine = setup.engine;
@@ -155,7 +155,13 @@ void configure_storage(const Experiment& e, Setup& setup) {
     }
     if (spec.shared) setup.router.shared_pages += engine.storage.back().pages;
   }
-  engine.private_loads &= engine.host_pages == 0 && setup.has_storage() && engine.draft_restored;
+  engine.private_loads &= engine.host_pages == 0 && setup.has_storage();
+  if (engine.private_loads && !engine.draft_restored) {
+    engine.private_loads = false;
+    setup.notes.push_back(e.where("cache.rules.private_loads") +
+                          " has no effect: storage does not keep the draft model's KV, and the index has to know which "
+                          "pages lack it");
+  }
   check_storage(e, setup);
   engine.storage_objects = objects_of(e, shape);
   for (const KvShape& other : engine.beside) engine.storage_objects += objects_of(e, other);

@@ -1032,6 +1032,7 @@ class SglangWriter {
         {"cache.write_threshold", "0"},
         {"cache.tiering", "inclusive"},
         {"cache.backup_retries", "0"},
+        {"cache.host_clean_reserve", "0.0"},
         {"cache.path", "via_host"},
         {"cache.prefetch_admission", "threshold"},
         {"cache.load_back_admission", "threshold"},
@@ -1074,6 +1075,7 @@ class SglangWriter {
     if (const Parameter* const most = prefetch.find("most"); most != nullptr && most->number != 0) {
       note(kPrefetchPolicy + (" = " + e_.text(kPrefetchPolicy)) + ": there is no flag for most");
     }
+    if (e_.text("cache.hints") == "obey") note("cache.hints = obey: there is no flag for it");
     for (const auto& [key, fixed] : kFixed) {
       std::string text = e_.as_toml(key);
       if (text.starts_with('\'') || text.starts_with('"')) text = e_.text(key);

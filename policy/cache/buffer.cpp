@@ -79,11 +79,21 @@ bool Cache::queue_for_buffer(NodeId id) {
 // A queued node goes. What splits have cut off above it takes its place in the queue, unless it has one of its own.
 void Cache::leave_queue(NodeId id) {
   const NodeId parent = tree_.node(id).parent;
-  const auto own = std::ranges::find(queued_, id, &QueuedCopy::node);
-  if (own == queued_.end() || parent == tree_.root() || !tree_.node(parent).queued) return;
-  if (std::ranges::find(queued_, parent, &QueuedCopy::node) != queued_.end()) return;
-  own->pages -= tree_.node(id).facts.pages;
-  own->node = parent;
+  if (parent != tree_.root() && tree_.node(parent).queued && !queued_.has(parent)) {
+    return queued_.pass_on(id, parent, tree_.node(id).facts.pages);
+  }
+  const Pages lost = queued_.erase(id);
+  if (lost > 0 && config_.buffers()) {
+    sink_.event({.kind = EventKind::backup_dropped, .tier = Tier::host, .reason = Reason::lost, .pages = lost});
+  }
+}
+
+// The index may join the node and its only child. Then the child's place in the queue is the node's.
+std::vector<SlotId> Cache::clear_device(NodeId id) {
+  const NodeId child = tree_.node(id).first_child;
+  std::vector<SlotId> slots = tree_.clear(Tier::device, id);
+  if (child != NodeId::none && !tree_.has(child)) queued_.pass_on(child, id, 0);
+  return slots;
 }
 
 // Loads come first: the writes take what prefetches leave of the buffer, less a tenth, but a fifth of the buffer at

@@ -164,6 +164,7 @@ void Cache::load_direct(std::span<const PageKey> keys, std::span<const FetchedRu
         tree_.lease(Tier::device, load.node);
       } else {
         load.slots.assign(part.begin(), part.end());
+        mark_loading(load.slots, true);
       }
       load.get = storage_.get(run.tier, request, keys, at, part, Tier::device);
       gates_.push_back(load.get.id);
@@ -173,6 +174,12 @@ void Cache::load_direct(std::span<const PageKey> keys, std::span<const FetchedRu
     }
   }
   if (config_.private_loads) own.insert(own.end(), slots.begin(), slots.end());
+}
+
+void Cache::mark_loading(std::span<const SlotId> slots, bool loading) {
+  if (slots.empty()) return;
+  loading_slots_.resize(config_.device_pages);
+  for (const SlotId slot : slots) loading_slots_[slot] = loading;
 }
 
 void Cache::take_direct(const StorageAnswer& answer) {
@@ -193,6 +200,7 @@ void Cache::take_direct(const StorageAnswer& answer) {
 void Cache::settle_direct_loads() {
   std::vector<NodeId> failed;
   for (const DirectLoad& load : direct_loads_) {
+    mark_loading(load.slots, false);
     if (load.node == NodeId::none) continue;  // if it failed, the request has given the pages back
     tree_.release(Tier::device, load.node);
     NodeId top = load.node;
@@ -229,7 +237,7 @@ void Cache::drop_direct(NodeId id) {
   sink_.keys(EventKind::pages_removed, Tier::device, tree_.node(id).keys());
   drop_beside(id, Tier::device);
   if (tree_.node(id).host.resident()) {
-    freed_device_ = tree_.clear(Tier::device, id);
+    freed_device_ = clear_device(id);
   } else {
     tree_.remove_tail(id, tree_.node(id).facts.pages, freed_device_, freed_host_);
   }

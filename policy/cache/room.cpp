@@ -25,16 +25,16 @@ void Cache::take_pages(Pages pages, std::vector<SlotId>& slots) {
 
 void Cache::free(std::span<const SlotId> slots) {
   if (slots.empty() || blocks_ != nullptr) return;
-  const auto is_loading = [this](SlotId slot) {
-    return std::ranges::any_of(direct_loads_, [slot](const DirectLoad& load) {
-      return std::ranges::find(load.slots, slot) != load.slots.end();
-    });
-  };
-  if (config_.private_loads && std::ranges::any_of(slots, is_loading)) {
+  if (config_.private_loads && !direct_loads_.empty()) {
     std::vector<SlotId> rest;
     for (const SlotId slot : slots) (is_loading(slot) ? given_back_ : rest).push_back(slot);
-    return free(rest);
+    return release_device(rest);
   }
+  release_device(slots);
+}
+
+void Cache::release_device(std::span<const SlotId> slots) {
+  if (slots.empty()) return;
   device_.release(slots);
   report_device_slots(EventKind::slots_released, slots);
 }
@@ -162,7 +162,7 @@ void Cache::evict_from_device(NodeId victim, Pages pages) {
   if (demote) {
     if (kept > 0) tree_.split(victim, kept);
     drop_beside(victim, Tier::device);
-    freed_device_ = tree_.clear(Tier::device, victim);
+    freed_device_ = clear_device(victim);
   } else {
     drop_below(victim, reason);
     if (kept == 0) {
@@ -212,19 +212,16 @@ void Cache::remove_host_copy(NodeId id, Reason reason) {
 }
 
 // Under write-back, pages that are chosen to leave keep their copy, else the reserve would lose its clean pages.
-// Writes what waits for its write first (with write-back, the page is copied again when it leaves L1), but no more than
-// room is wanted.
-Pages Cache::reclaim_shadowed(Pages pages) {
-  Pages reclaimed = 0, written = 0;
-  while (reclaimed < pages && written < pages) {
+// Writes what waits for its write first (with write-back, the page is copied again when it leaves L1), up to `to_write`
+// pages, which it takes from that.
+Pages Cache::reclaim_shadowed(Pages pages, Pages& to_write) {
+  Pages reclaimed = 0;
+  while (reclaimed < pages) {
     const NodeId victim = tree_.shadowed_victim();
     if (victim == NodeId::none) break;
     const Pages all = tree_.node(victim).facts.pages;
     const Pages take = config_.evict_unit == EvictUnit::node ? all : std::min(all, pages - reclaimed);
-    if (!writes_back_ && store_before_eviction(victim, take)) {
-      written += take;
-      continue;
-    }
+    if (!writes_back_ && store_before_eviction(victim, take, to_write)) continue;
     if (take < tree_.node(victim).facts.pages) tree_.split(victim, all - take);
     drop_shadowed_copy(victim);
     reclaimed += take;
@@ -244,8 +241,10 @@ void Cache::drop_shadowed_copy(NodeId id) {
 }
 
 Pages Cache::evict_host(Pages pages) {
-  Pages evicted = reclaim_shadowed(pages), written = 0;
-  while (evicted < pages && written < pages) {
+  Pages to_write = pages;  // no more than room is wanted
+  store_passed_over(to_write);
+  Pages evicted = reclaim_shadowed(pages, to_write);
+  while (evicted < pages) {
     const NodeId victim = tree_.host_victim();
     if (victim == NodeId::none) break;
     const Pages all = tree_.node(victim).facts.pages;
@@ -253,10 +252,7 @@ Pages Cache::evict_host(Pages pages) {
     const bool on_device = tree_.node(victim).device.resident();
     if (on_device && tree_.node(victim).host.arriving != OperationId::none)
       break;  // the end of the copy makes the room
-    if (store_before_eviction(victim, take)) {
-      written += take;
-      continue;
-    }
+    if (store_before_eviction(victim, take, to_write)) continue;
     if (on_device) evict_from_device(victim, take);
     evict_host_node(victim, take);
     evicted += take;
@@ -272,7 +268,10 @@ void Cache::evict_host_node(NodeId victim, Pages pages, Reason reason) {
   tree_.notify_evicted(PolicyRole::host, victim, pages);
   freed_device_.clear();
   freed_host_.clear();
-  if (pages == tree_.node(victim).facts.pages) drop_beside(victim, Tier::host);
+  if (pages == tree_.node(victim).facts.pages) {
+    if (tree_.node(victim).queued) leave_queue(victim);
+    drop_beside(victim, Tier::host);
+  }
   tree_.remove_tail(victim, pages, freed_device_, freed_host_);
   release_host(freed_host_);
   sink_.event({.kind = EventKind::evicted, .tier = Tier::host, .reason = reason, .pages = pages});

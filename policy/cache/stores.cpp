@@ -228,6 +228,8 @@ void Cache::store_path(NodeId end, Pages from, Pages to, std::size_t tiers_to) {
 // ---- writes that wait (EngineConfig::host_clean_reserve)
 //
 //   L2, queued --reserve short, or victim--> L2, leased, write under way --> L2, stored: may be evicted
+//       |                                         ^
+//       +--victim, enough is being written--> passed over: no victim, and the first to be written when L2 next evicts
 
 void Cache::store_arrived(NodeId id) {
   const Node& node = tree_.node(id);
@@ -239,13 +241,21 @@ void Cache::store_arrived(NodeId id) {
 }
 
 void Cache::store_queued(NodeId id) {
+  queued_.erase(id);
   tree_.set_queued(id, false);
   store_node(id, 0, tree_.node(id).facts.pages, storage_.tiers());
 }
 
-// L2 is to evict the last `pages` pages of the node. Returns false if nothing has to be written before.
-bool Cache::store_before_eviction(NodeId victim, Pages pages) {
+// L2 is to evict the last `pages` pages of the node. Returns false if nothing has to be written before. Takes what it
+// writes from `to_write`, and passes the node over if that is 0.
+bool Cache::store_before_eviction(NodeId victim, Pages pages, Pages& to_write) {
   if (!tree_.node(victim).queued) return false;
+  if (to_write == 0) {
+    tree_.pass_over(victim);
+    passed_over_.push_back(victim);
+    return true;
+  }
+  to_write -= std::min(to_write, pages);
   const Pages all = tree_.node(victim).facts.pages;
   if (pages < all) tree_.split(victim, all - pages);
   leave_queue(victim);
@@ -254,14 +264,24 @@ bool Cache::store_before_eviction(NodeId victim, Pages pages) {
   return tree_.node(victim).host.leases > 0;
 }
 
+void Cache::store_passed_over(Pages& to_write) {
+  while (to_write > 0 && !passed_over_.empty()) {
+    const NodeId id = passed_over_.front();
+    passed_over_.pop_front();
+    if (!tree_.has(id) || !tree_.node(id).passed_over) continue;
+    const Pages all = tree_.node(id).facts.pages;
+    store_before_eviction(id, config_.evict_unit == EvictUnit::node ? all : std::min(all, to_write), to_write);
+  }
+}
+
 // Writes the copies that arrived on L2 first, and what waits below them: L2 evicts from the leaves up.
 void Cache::keep_host_reserve() {
   if (config_.host_clean_reserve == 0) return;
   const Pages most = config_.host_pages - config_.host_pages * config_.host_clean_reserve / 1024;
   while (tree_.queued_pages() > most && !queued_.empty()) {
     NodeId top = NodeId::none;  // the node, or what splits have cut off above it
-    for (NodeId id = queued_.front().node; tree_.has(id) && tree_.node(id).queued; id = tree_.node(id).parent) top = id;
-    queued_.pop_front();
+    for (NodeId id = queued_.pop_front().node; tree_.has(id) && tree_.node(id).queued; id = tree_.node(id).parent)
+      top = id;
     if (top == NodeId::none) continue;
     std::vector<NodeId> nodes{top};  // parents before children
     for (std::size_t i = 0; i < nodes.size(); ++i) {

@@ -234,7 +234,7 @@ void Cache::acknowledge_load(Transfer transfer, bool done) {
       }
       sink_.keys(EventKind::pages_removed, Tier::device, tree_.node(*id).keys());
       drop_beside(*id, Tier::device);
-      free(tree_.clear(Tier::device, *id));
+      free(clear_device(*id));
     }
   } else if (config_.tiering == Tiering::exclusive) {
     for (const NodeId id : nodes) {

@@ -44,18 +44,19 @@ bool is_one_node(const Node& upper, const Node& lower) {
   };
   return upper.children == 1 && idle(upper) && idle(lower) && upper.device.resident() == lower.device.resident() &&
          upper.host.resident() == lower.host.resident() && upper.incomplete == lower.incomplete &&
-         upper.queued == lower.queued && upper.backup_hits == lower.backup_hits &&
-         upper.backup_failures == lower.backup_failures && upper.facts.last_access == lower.facts.last_access &&
-         upper.facts.hits == lower.facts.hits && upper.facts.priority == lower.facts.priority &&
-         upper.sessions == lower.sessions && upper.holds == lower.holds && upper.ended == lower.ended &&
-         upper.references == lower.references && upper.facts.inserted + lower.facts.pages == lower.facts.inserted;
+         upper.queued == lower.queued && upper.passed_over == lower.passed_over &&
+         upper.backup_hits == lower.backup_hits && upper.backup_failures == lower.backup_failures &&
+         upper.facts.last_access == lower.facts.last_access && upper.facts.hits == lower.facts.hits &&
+         upper.facts.priority == lower.facts.priority && upper.sessions == lower.sessions &&
+         upper.holds == lower.holds && upper.ended == lower.ended && upper.references == lower.references &&
+         upper.facts.inserted + lower.facts.pages == lower.facts.inserted;
 }
 
 bool is_device_leaf(const Node& node) { return node.evictable && node.device.children == 0; }
 
 bool is_shadowed(const Node& node) {
   return node.device.resident() && node.host.resident() && node.host.children == 0 && node.host.leases == 0 &&
-         node.host_readers == 0 && !node.leaving && node.host.arriving == OperationId::none &&
+         node.host_readers == 0 && !node.leaving && !node.passed_over && node.host.arriving == OperationId::none &&
          (node.device.arriving == OperationId::none || KV_MUTANT(4));
 }
 
@@ -215,7 +216,7 @@ void RadixTree::reoffer(NodeId id) {
 
 bool RadixTree::is_host_leaf(const Node& n) const {
   return n.host.resident() && (!n.device.resident() || (n.leaving && host_evicts_leaving_)) && n.children == 0 &&
-         n.host.leases == 0 && n.device.leases == 0;
+         n.host.leases == 0 && n.device.leases == 0 && !n.passed_over;
 }
 
 // Returns whether the node is on offer to the policy of this role.
@@ -245,7 +246,7 @@ ShadowedCopies::State RadixTree::shadowed_state(const Node& n) const {
     return State::in_transfer;
   // Without write-back, the copies on L2 stay prefix-closed.
   const bool needed_below = n.host.children > 0 && !leaves_by_choice() && host_prefix_closed_;
-  if (n.host.leases > 0 || n.host_readers > 0 || needed_below) return State::held;
+  if (n.host.leases > 0 || n.host_readers > 0 || needed_below || n.passed_over) return State::held;
   const std::uint32_t children_that_stay = n.device.children - (leaves_by_choice() ? n.settled_children : 0);
   return n.device.leases == 0 && children_that_stay == 0 ? State::last : State::first;
 }
@@ -632,6 +633,15 @@ void RadixTree::set_queued(NodeId id, bool queued) {
   if (node.queued) queued_pages_ -= node.facts.pages;
   if (queued) queued_pages_ += node.facts.pages;
   node.queued = queued;
+  if (queued || !node.passed_over) return;
+  node.passed_over = false;
+  refresh(id);
+}
+
+void RadixTree::pass_over(NodeId id) {
+  KV_CHECK(node(id).queued, "only a node that waits for its write is passed over");
+  mutable_node(id).passed_over = true;
+  refresh(id);
 }
 
 void RadixTree::set_leaving(NodeId id) {
@@ -811,6 +821,7 @@ void RadixTree::check_node(NodeId id) const {
            "the evictable nodes are closed downwards");
   KV_CHECK(!n.leaving || n.device.resident(), "a node that leaves L1 is on L1");
   KV_CHECK(!n.incomplete || n.device.resident(), "an incomplete node is on L1");
+  KV_CHECK(!n.passed_over || n.queued, "a node that is passed over waits for its write");
   KV_CHECK(!n.ended || (n.sessions == 0 && n.holds == 0 && n.references == 0),
            "only what no session has is evicted first");
   for (std::size_t role = 0; role < kPolicies; ++role) {

@@ -22,8 +22,9 @@
 //   candidate     on L1, no device lease, not chosen, all its children on L1 settled: chosen next
 //   shadowed      on L1 and L2, no child on L2, no lease of L2, not chosen, not in transfer: the copy on L2 may go.
 //                 With set_host_prefix_closed(false), also with children on L2
-//   host leaf     on L2 only, no child, no lease of L1 or L2: host eviction takes these. (The eviction removes pages,
-//                 and a lease of L1 ahead of a load may name them.) With set_host_evicts_leaving(), also on both and
+//   host leaf     on L2 only, no child, no lease of L1 or L2, not passed over: host eviction takes these. (The
+//                 eviction removes pages, and a lease of L1 ahead of a load may name them.) With
+//                 set_host_evicts_leaving(), also on both and
 //                 chosen to leave L1.
 //
 // Hints (policy/cache/holds.hpp) count sessions and holds on every node of a path, up to the root. They change the
@@ -93,6 +94,7 @@ struct alignas(64) Node {
   bool ended : 1 = false;  // set_ended()
   // Waits for room on L2, or on L2 for its write to storage; also of the parts of a split.
   bool queued : 1 = false;
+  bool passed_over : 1 = false;   // queued, and pass_over(); not of the upper part of a split
   std::uint8_t host_readers = 0;  // pin_host_copy()
   std::uint16_t sessions = 0, holds = 0;
   std::uint32_t references = 0;   // of sessions to this node or to one below it
@@ -218,6 +220,8 @@ class RadixTree {
   void forget_backup_failures(NodeId id) { mutable_node(id).backup_failures = 0; }
   // A node that leaves L2 is no longer queued.
   void set_queued(NodeId id, bool queued);
+  // host_victim() and shadowed_victim() do not return the node before it leaves the queue. Requires: it is queued.
+  void pass_over(NodeId id);
   void set_leaving(NodeId id);
   // Raises the priority of every node on the path to at least `priority`. An insert does that to the nodes above it
   // (HiCache's rule), so no node has a lower priority than its child. Returns the number of raised pages, which are the

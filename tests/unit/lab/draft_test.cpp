@@ -1,6 +1,7 @@
 // A draft model in an experiment: the configuration of the engine and its tiers, what is refused, and the report.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,19 @@ TEST(DraftSetup, packed_into_the_targets_pages) {
   EXPECT_TRUE(setup.engine.beside.empty());
   EXPECT_EQ(setup.target.layers, 4U);
   EXPECT_EQ(setup.engine.storage_objects, 1U);
+}
+
+TEST(DraftSetup, without_a_host_tier_the_index_knows_which_pages_lack_their_kv) {
+  const kvtwin::Setup setup =
+      setup_of(drafted("side_pool", {"model.name=tiny", "model.draft.config=tiny", "model.draft.restore=false",
+                                     "model.draft.accept_length_without_kv=1.1", "cache.rules.private_loads=true",
+                                     "tiers.disk.gib=1", "cache.path=direct", "tiers.host.tokens=0"}));
+  EXPECT_FALSE(setup.engine.private_loads);
+  EXPECT_EQ(std::ranges::count_if(setup.notes,
+                                  [](const std::string& note) {
+                                    return note.starts_with("cache.rules.private_loads (--set) has no effect: storage");
+                                  }),
+            1);
 }
 
 // Such KV takes space only on the device.

@@ -1098,6 +1098,21 @@ TEST(SglangLines, NoFlagSaysAPolicyThatNoEngineHas) {
   EXPECT_NE(notes().find("cache.state_points = overlap: there is no flag for it"), std::string::npos);
 }
 
+TEST(SglangLines, RulesOfStorageAndHintsHaveNoFlag) {
+  Experiment experiment = Experiment::from_text("", "");
+  for (const char* setting : {"tiers.host.gib=64", "tiers.shared_fs.gib=4"}) experiment.set(setting);
+  const auto notes_of = [&](const char* key) {
+    const ServerLine line = to_sglang_flags(experiment, make_setup(experiment));
+    return std::ranges::count_if(line.notes, [&](const std::string& note) { return note.starts_with(key); });
+  };
+  for (const char* setting : {"cache.host_clean_reserve=0.25", "cache.hints=obey"}) {
+    const std::string key(setting, std::string_view(setting).find('='));
+    EXPECT_EQ(notes_of(key.c_str()), 0) << key;
+    experiment.set(setting);
+    EXPECT_EQ(notes_of(key.c_str()), 1) << key;
+  }
+}
+
 TEST(SglangLines, OneStorageBackEnd) {
   Experiment experiment = Experiment::from_text("", "");
   for (const char* setting : {"tiers.host.gib=64", "tiers.shared_fs.gib=4"}) experiment.set(setting);

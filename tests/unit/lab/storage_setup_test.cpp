@@ -323,6 +323,10 @@ TEST(StorageSetup, WritesWaitOnAHostThatIsACacheOfPages) {
   EXPECT_EQ(setup_of(joined(stored, {"tiers.host.tokens=0", "cache.path=direct"})).engine.host_clean_reserve, 0U);
   EXPECT_EQ(setup_of(joined(stored, {"cache.host_mode=until_stored"})).engine.host_clean_reserve, 256U);
   const std::string key = "cache.host_clean_reserve (--set): is above 0, ";
+  for (const char* share : {"cache.host_clean_reserve", "cache.clean_reserve", "cache.hint_share"}) {
+    expect_refused({std::string(share) + "=0.0001"}, {share, "0, or at least 0.0005"});
+  }
+  EXPECT_EQ(setup_of({"tiers.disk.gib=1", "cache.host_clean_reserve=0.0005"}).engine.host_clean_reserve, 1U);
   expect_refused(joined(stored, {"cache.host_mode=buffer"}), {key, "a host that is a buffer", "set it to 0"});
   expect_refused(joined(stored, {"model.name=gpt-oss-120b"}), {key, "windows or states"});
 }

@@ -312,6 +312,56 @@ TEST(HostReserve, what_the_host_is_to_evict_is_written_first) {
   }
 }
 
+// Two documents that wait for their write are older than the one that storage has: the first is written, and the second
+// is passed over until the host needs room again.
+TEST(HostReserve, a_written_page_makes_the_room_while_older_ones_wait_for_their_write) {
+  for (const EvictUnit unit : {EvictUnit::page, EvictUnit::node}) {
+    EngineConfig config = reserved_config(6, 16, 0);
+    config.host_clean_reserve = 1;
+    config.evict_unit = unit;
+    EngineRig rig(config);
+    serve_unwritten(rig, 0, 1);
+    serve_unwritten(rig, 1, 2);
+    put(rig, chain(3, 4));
+    rig.arrive(2, chain(3, 4), 17, 1);
+    rig.drain();
+    serve_unwritten(rig, 3, 4);
+    ASSERT_EQ(rig.engine.pages_used_max(Tier::host), 16U);
+    ASSERT_EQ(in_flight(rig, kSet), 0U);
+    serve_unwritten(rig, 4, 5);
+    EXPECT_EQ(rig.events.count(EventKind::backup_dropped), 0U) << "storage has the third document";
+    EXPECT_EQ(rig.events.evicted_pages(Tier::host, Reason::lost), 4U);
+    Pages written = 0;
+    for (const auto& operation : rig.world.stored) written += operation.pages.size();
+    EXPECT_EQ(written, 4U) << "as much as room is wanted";
+    rig.drain();
+    for (RequestId r = 5; r < 12; ++r) serve_unwritten(rig, r, r + 1);
+    expect_rest(rig);
+    expect_stored(rig, chain(1, 4));
+    expect_stored(rig, chain(2, 4));
+  }
+}
+
+// Pages that leave the device one by one are joined to one node again. The node keeps their place in the queue.
+TEST(HostReserve, what_waits_is_written_after_its_pages_have_left_the_device_one_by_one) {
+  EngineConfig config = reserved_config(6, 16, 8);
+  config.write_policy = "write_back";
+  config.clean_reserve = 1024;
+  EngineRig rig(config);
+  rig.arrive(0, chain(0, 5), 21, 1);
+  rig.drain();
+  for (RequestId r = 1; r < 6; ++r) {
+    rig.arrive(r, chain(r, 1), 4, 1);
+    rig.drain();
+  }
+  for (RequestId r = 6; r < 9; ++r) {
+    rig.arrive(r, chain(r, 2), 8, 1);
+    rig.drain();
+  }
+  expect_rest(rig);
+  expect_stored(rig, chain(0, 5));
+}
+
 TEST(HostReserve, what_no_tier_takes_is_evicted_unwritten) {
   EngineConfig config = reserved_config(6, 16, 0);
   config.host_clean_reserve = 1;

@@ -57,6 +57,21 @@ TEST(Polls, an_abort_waits_too_and_still_ends_its_request) {
   EXPECT_EQ(rig.events.count(EventKind::aborted), 1U);
 }
 
+// The ranks of a damaged journal have the inputs in different orders.
+TEST(Polls, an_abort_that_is_agreed_before_its_request_changes_nothing) {
+  EngineRig rig(polling(1));
+  rig.arrive(0, document({1, 2}), 8, 4);
+  rig.arrive(1, document({11, 12}), 8, 4);
+  rig.hint(HintKind::abort, 1);
+  rig.other_ranks = [](ReduceVector& values) { values[1] = 1; };  // arrivals
+  rig.complete_pass();
+  rig.other_ranks = nullptr;
+  rig.drain();
+  EXPECT_TRUE(rig.engine.idle());
+  EXPECT_EQ(rig.events.count(EventKind::aborted), 0U);
+  EXPECT_EQ(rig.events.records.size(), 2U);
+}
+
 // ---- sglang ------------------------------------------------------------------------------------------
 
 TEST(SglangStyle, prefills_alone_and_decodes_afterwards) {
