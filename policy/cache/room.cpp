@@ -250,8 +250,8 @@ Pages Cache::evict_host(Pages pages) {
     const Pages all = tree_.node(victim).facts.pages;
     const Pages take = config_.evict_unit == EvictUnit::node ? all : std::min(all, pages - evicted);
     const bool on_device = tree_.node(victim).device.resident();
-    if (on_device && tree_.node(victim).host.arriving != OperationId::none)
-      break;  // the end of the copy makes the room
+    const bool arrives = tree_.node(victim).host.arriving != OperationId::none;
+    if (on_device && arrives) break;  // the end of the copy makes the room
     if (store_before_eviction(victim, take, to_write)) continue;
     if (on_device) evict_from_device(victim, take);
     evict_host_node(victim, take);

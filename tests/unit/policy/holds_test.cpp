@@ -7,13 +7,11 @@
 #include <string>
 #include <tuple>
 
-#include "manual_world.hpp"
 #include "policy/eviction.hpp"
+#include "session_rig.hpp"
 
 namespace kvtwin {
 namespace {
-
-constexpr std::int64_t kMsToNs = 1'000'000;
 
 EngineConfig obeying(Pages device, Pages host) {
   EngineConfig config = small_config(device, host);
@@ -22,26 +20,7 @@ EngineConfig obeying(Pages device, Pages host) {
   return config;
 }
 
-std::vector<PageKey> four_pages(std::uint64_t first) { return document({first, first + 1, first + 2, first + 3}); }
-
-// Documents of four pages; the request computes one token more, so a document has a page without a key while it runs.
-struct Rig : EngineRig {
-  explicit Rig(const EngineConfig& config) : EngineRig(config) {}
-  // A request of this session for the document runs to its end. Returns the prompt tokens that it found on any tier.
-  Tokens ask(std::uint64_t of_session, const std::vector<PageKey>& keys) {
-    session = of_session;
-    arrive(next_++, keys, keys.size() * 4 + 1, 1);
-    drain();
-    world.time += kMsToNs;
-    return events.records.back().hit.sum();
-  }
-  Tokens ask(std::uint64_t of_session, std::uint64_t document) { return ask(of_session, four_pages(document)); }
-
- private:
-  RequestId next_ = 0;
-};
-
-constexpr Tokens kWhole = 16;
+using Rig = SessionRig;
 
 TEST(Holds, a_pin_keeps_the_pages_that_a_session_used_last_under_every_policy) {
   for (const std::string_view name : eviction_names()) {

@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "manual_world.hpp"
 #include "policy/eviction.hpp"
+#include "session_rig.hpp"
 #include "tests/policy_test_support.hpp"
 
 namespace kvtwin {
@@ -27,24 +27,7 @@ std::vector<std::string_view> policies_with_references() {
   return names;
 }
 
-// Documents of four pages; a request computes one token more, so a document has a page without a key while it runs.
-struct Rig : EngineRig {
-  explicit Rig(const EngineConfig& config) : EngineRig(config) {}
-  Tokens ask(std::uint64_t of_session, const std::vector<PageKey>& keys) {
-    session = of_session;
-    arrive(next_++, keys, keys.size() * 4 + 1, 1);
-    drain();
-    return events.records.back().hit.sum();
-  }
-  Tokens ask(std::uint64_t of_session, std::uint64_t first) {
-    return ask(of_session, document({first, first + 1, first + 2, first + 3}));
-  }
-
- private:
-  RequestId next_ = 0;
-};
-
-constexpr Tokens kWhole = 16;
+using Rig = SessionRig;
 
 TEST(SessionRadix, the_policies_of_sglang_order_leaves_by_references) {
   for (const char* name : {"lru", "fifo", "lfu", "mru", "filo", "priority", "slru", "tlru"}) {
