@@ -69,7 +69,7 @@ TEST(StoreModel, DrivesKeepWhatTheMemoryEvicts) {
   EXPECT_EQ(store.drive_share(std::vector{key(1), key(2)}), 0.5);
   EXPECT_TRUE(store.touch(key(1))) << "and stays there";
   EXPECT_EQ(store.drive_share(std::vector{key(1)}), 1.0);
-  for (const std::uint64_t more : {4, 5, 6}) {
+  for (const std::uint64_t more : {4U, 5U, 6U}) {
     store.advance_to(static_cast<TimeNs>(1000 * more));
     ASSERT_TRUE(store.add(key(more))) << more;
   }
