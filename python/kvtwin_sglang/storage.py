@@ -165,6 +165,10 @@ class PoolMemory:
 
     def _details(self, geometry):
         known = {key: str(getattr(self.pool, key)) for key in geometry if getattr(self.pool, key, None) is not None}
+        # The host pool copies the device's order of the bytes of a page (SGLANG_USE_HND_KVCACHE, AITER's layouts).
+        for info in getattr(self.pool, "_buffer_infos", ())[:1]:
+            if info.buffers.layout.value not in ("nhd", "paged_nhd"):
+                known["device_layout"] = info.buffers.layout.value
         server = server_arguments()
         draft = getattr(server, "speculative_draft_model_path", None)
         if draft and draft != server.model_path and self._has_draft():

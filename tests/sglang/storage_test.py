@@ -22,6 +22,7 @@ sglang_imports.prepare()
 import storage_controller as sglang
 import torch
 from kvtwin import program
+from sglang.srt.mem_cache.device_pool_info import KVBufferLayout
 from sglang.srt.mem_cache.hicache_storage import PoolName, PoolTransfer
 
 MHA_LAYOUTS = ("layer_first", "page_first", "page_first_direct", "page_head")
@@ -107,6 +108,7 @@ class Identity(Case):
             "heads and their size swapped": {"pool": sglang.mha_pool("page_first", PAGES + 8, heads=4, head_dim=32)},
             "another layout": {"pool": sglang.mha_pool("page_first_direct", PAGES + 8)},
             "packed draft layers": {"pool": sglang.mha_pool("page_first", PAGES + 8, layers=3, draft_layers=1)},
+            "another order of the device's bytes": {"pool": sglang.mha_pool("page_first", PAGES + 8, device_layout=KVBufferLayout.HND)},
             "another model": {"model": "tiny/other"},
             "another revision": {"revision": "2"},
             "another namespace": {"namespace": "b"},
