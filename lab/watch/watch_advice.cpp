@@ -185,7 +185,8 @@ WatchAdvice recommend(const WatchFigures& figures, const WatchedServer* server) 
     const auto intervals =
         std::ranges::count_if(figures.intervals, [](const WatchInterval& one) { return one.sampled > 0; });
     result.sentence = "no advice yet: " + grouped(figures.requests) + " requests in " +
-                      grouped(static_cast<std::uint64_t>(intervals)) + " intervals; it needs " + grouped(kMinRequests) +
+                      grouped(static_cast<std::uint64_t>(intervals)) +
+                      (intervals == 1 ? " interval; it needs " : " intervals; it needs ") + grouped(kMinRequests) +
                       " in " + grouped(kMinIntervals);
     return result;
   }

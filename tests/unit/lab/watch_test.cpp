@@ -806,9 +806,30 @@ TEST(Expectation, NamesTheCause) {
   figures.canary->twin_hits = 60;
   EXPECT_NE(why_below(figures, 0.5).find("the server differs from its description"), std::string::npos);
   figures.canary.reset();
+  figures.device_blocks = 10;
+  figures.rows.emplace_back().blocks = 10;
   figures.lost_messages = 50;
   figures.events = 50;
   EXPECT_NE(why_below(figures, 0.5).find("50 messages were lost"), std::string::npos);
+}
+
+// The hits of a larger cache than the present one are no answer.
+TEST(Expectation, WithoutASizeOnlyMeasuredHitsCount) {
+  WatchArguments arguments = arguments_for(std::string(kSourceFolder) + "/traces/chat_small.jsonl.zst");
+  arguments.expect = "hits=0.01";
+  EXPECT_EQ(played(arguments).missed,
+            "the hits at the present size are not known, and should be 1.0 %: the size of the device's pool is not "
+            "known; give --device-blocks or a description of the server");
+  WatchFigures figures;
+  figures.lookup_tokens = 100;
+  figures.rows.emplace_back().blocks = 10;
+  figures.rows.back().lru.token_ratio = 0.9;
+  figures.measured.emplace();
+  figures.measured->looked_up = 100;
+  figures.measured->device_hits = 40;
+  EXPECT_EQ(why_below(figures, 0.4), "");
+  EXPECT_NE(why_below(figures, 0.5).find("measured hits are 40.0 % of the prompt tokens, and should be 50.0 %: no twin"),
+            std::string::npos);
 }
 
 TEST(Expectation, CountersThatCannotBeFetchedAreTheCause) {
