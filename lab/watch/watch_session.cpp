@@ -134,8 +134,7 @@ std::string why_below(const WatchFigures& figures, double share) {
   if (hits >= share) return {};
   std::string text = std::string(is_measured ? "measured hits" : "the twin's hits") + " are " + rounded_percent(hits) +
                      " of the prompt tokens, and should be " + rounded_percent(share) + ": ";
-  const double lost = static_cast<double>(figures.lost_messages) /
-                      std::max(1.0, static_cast<double>(figures.lost_messages + figures.events));
+  const double lost = figures.lost_share();
   if (!is_measured && present != nullptr && present->is_least && !figures.twin) {
     return "the twin's hits are at least " + rounded_percent(hits) + " of the prompt tokens, and should be " +
            rounded_percent(share) + ": the present size of " + grouped(present->blocks) + " blocks is above the " +

@@ -308,6 +308,13 @@ TEST(Watch, LostMessagesAndRestartsAreFaults) {
   const WatchResult result = played(arguments_for(folder.path().string()));
   EXPECT_NE(result.text.find("faults    10 messages lost, 1 not read, 1 restarts"), std::string::npos) << result.text;
   EXPECT_EQ(result.json.at("events").at("lost_messages").get<int>(), 10);
+  // A jump by nearly 2^64 numbers, twice.
+  const std::string jump = "{\"type\":\"missing\",\"from\":3,\"to\":18446744073709551000}\n";
+  test::write_text(folder / "kv_events.jsonl", text.substr(0, cut) + jump + jump + text.substr(cut));
+  const WatchResult many = played(arguments_for(folder.path().string()));
+  EXPECT_NE(many.text.find("faults    18,446,744,073,709,551,615 messages lost; at most 100.0 % of the events"),
+            std::string::npos)
+      << many.text;
 }
 
 TEST(Watch, RefusesBlocksOfAnotherSize) {
