@@ -87,7 +87,8 @@ namespace {
 
 // Without the size of the present cache, only measured hits are those of the server.
 std::string why_without_size(const WatchFigures& figures, double share) {
-  const std::string how = "the size of the device's pool is not known; give --device-blocks or a description of the server";
+  const std::string how =
+      "the size of the device's pool is not known; give --device-blocks or a description of the server";
   if (!figures.measured || figures.measured->looked_up == 0) {
     return "the hits at the present size are not known, and should be " + rounded_percent(share) + ": " + how;
   }

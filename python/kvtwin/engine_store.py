@@ -1,5 +1,6 @@
 """The options of a store inside an engine (SGLang, vLLM; docs/engines.md), as arguments of kvtwin.Store."""
 
+import contextlib
 import logging
 import os
 from collections.abc import Iterable, Mapping
@@ -119,10 +120,8 @@ def _fingerprints(model: str | None, served: str | None, cache: str | os.PathLik
         return set()
     found = set()
     for place in [Path(model)] if Path(model).exists() else _snapshots(model, served, cache):
-        try:
+        with contextlib.suppress(InputError):  # no weights there
             found.add(weights_fingerprint(place))
-        except InputError:  # no weights there
-            pass
     return found
 
 

@@ -831,12 +831,14 @@ TEST(Expectation, WithoutASizeOnlyMeasuredHitsCount) {
   figures.lookup_tokens = 100;
   figures.rows.emplace_back().blocks = 10;
   figures.rows.back().lru.token_ratio = 0.9;
-  figures.measured.emplace();
-  figures.measured->looked_up = 100;
-  figures.measured->device_hits = 40;
+  WatchFigures::Measured measured;
+  measured.looked_up = 100;
+  measured.device_hits = 40;
+  figures.measured = measured;
   EXPECT_EQ(why_below(figures, 0.4), "");
-  EXPECT_NE(why_below(figures, 0.5).find("measured hits are 40.0 % of the prompt tokens, and should be 50.0 %: no twin"),
-            std::string::npos);
+  EXPECT_NE(
+      why_below(figures, 0.5).find("measured hits are 40.0 % of the prompt tokens, and should be 50.0 %: no twin"),
+      std::string::npos);
 }
 
 TEST(Expectation, CountersThatCannotBeFetchedAreTheCause) {
