@@ -208,9 +208,12 @@ WatchAdvice recommend(const WatchFigures& figures, const WatchedServer* server) 
   }
   result.sentence = "change nothing: ";
   if (best.gain.middle <= 0) {
-    result.sentence += "no larger tier" +
-                       (unknown.empty() ? "" : " of up to " + grouped(all.back().blocks) + " blocks") +
+    const bool is_every_size = unknown.empty() && all.back().blocks >= figures.enough_blocks;
+    result.sentence += "no larger tier" + (is_every_size ? "" : " of up to " + grouped(all.back().blocks) + " blocks") +
                        " has more hits";
+    if (!is_every_size && unknown.empty()) {
+      result.sentence += "; " + grouped(figures.enough_blocks) + " blocks have every hit";
+    }
   } else if (best.gain.low <= kMinGain) {
     result.sentence += "a host tier of " + grouped(best.blocks) + " blocks would hit " + points(best.gain.middle) +
                        " points more " + range_text(best.gain, 100, "%.1f");

@@ -767,6 +767,13 @@ TEST(WatchAdvice, ChangesNothingWithoutAGain) {
   EXPECT_FALSE(recommend(figures_with(intervals), nullptr).is_change);
 }
 
+// A cache that is far too small hits nothing at 32 times its size either.
+TEST(WatchAdvice, LimitsWhatItSaysOfLargerTiers) {
+  const WatchResult result = played(arguments_for(std::string(kSourceFolder) + "/traces/chat_small.jsonl.zst", 1));
+  EXPECT_EQ(result.json.at("advice").at("sentence"),
+            "change nothing: no larger tier of up to 32 blocks has more hits; 153,305 blocks have every hit");
+}
+
 TEST(WatchAdvice, MoneyAndFlagsOfADescription) {
   WatchArguments arguments = arguments_for(test::bundled_trace());
   arguments.settings.interval = 300 * kNsPerSecond;
