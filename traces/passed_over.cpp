@@ -1,5 +1,7 @@
 #include "traces/passed_over.hpp"
 
+#include <simdjson.h>
+
 #include <algorithm>
 
 namespace kvtwin {
@@ -34,8 +36,12 @@ std::string PassedOver::listed(bool counts) const {
   };
   for (const auto& [name, times] : names_) {
     std::string shown = name;
-    const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; };
-    std::replace_if(shown.begin(), shown.end(), is_control, '?');
+    const bool is_text = simdjson::validate_utf8(shown);
+    const auto is_hidden = [is_text](char c) {
+      const auto byte = static_cast<unsigned char>(c);
+      return byte < 0x20 || byte == 0x7F || (byte > 0x7F && !is_text);
+    };
+    std::replace_if(shown.begin(), shown.end(), is_hidden, '?');
     append(shown, times, counts);
     rest -= times;
   }

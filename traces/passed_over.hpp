@@ -20,7 +20,7 @@ class PassedOver {
   void add(const PassedOver& more);
   bool empty() const { return total_ == 0; }
   std::uint64_t total() const { return total_; }
-  // Returns e.g. "foo (120), bar (3), others (7)", in order of the first appearance. Control characters become '?'.
+  // Returns e.g. "foo (120), bar (3), others (7)", by first appearance. Control characters and broken UTF-8 become '?'.
   std::string text() const { return listed(true); }
   // The same without the counts of single names: "foo, bar, others (7)".
   std::string names() const { return listed(false); }

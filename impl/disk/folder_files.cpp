@@ -171,6 +171,11 @@ bool FolderFiles::read_ledger(const std::filesystem::path& folder) {
     largest_ = load_le64(at + 8);
     return true;
   }
+  if (got == static_cast<ssize_t>(kBlockBytes) && load_le64(at) == kLedgerMagic) {
+    throw std::runtime_error("In the folder " + folder.string() + ", the ledger " + name_of(kLedger) +
+                             " of the disk tier is damaged, so the numbers of its files are not known; remove this "
+                             "folder's files, whose pages are lost then, or name an empty or a new folder.");
+  }
   // A process that was killed at its very start leaves a ledger that was never written, and no other file.
   const bool never_written =
       got >= 0 && std::ranges::all_of(block.bytes, [](std::byte b) { return b == std::byte{0}; });

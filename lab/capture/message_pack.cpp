@@ -10,6 +10,7 @@ namespace {
 constexpr std::array<std::uint8_t, 256> kPlainBytes = [] {
   std::array<std::uint8_t, 256> bytes{};
   for (std::size_t type = 0; type < 256; ++type) bytes[type] = type < 0x80 || type >= 0xe0 ? 1 : 0;
+  for (std::size_t type = 0xa0; type < 0xc0; ++type) bytes[type] = static_cast<std::uint8_t>(1 + (type & 0x1f));
   for (const std::size_t type : std::array<std::size_t, 3>{0xc0, 0xc2, 0xc3}) bytes[type] = 1;
   for (const auto& [type, more] : {std::array{0xca, 4},
                                    {0xcb, 8},
@@ -36,6 +37,11 @@ std::optional<MessagePack::Value> MessagePack::next() {
 }
 
 bool MessagePack::skip() {
+  if (const std::size_t plain = at_end() ? 0 : kPlainBytes[bytes_[at_]]; plain != 0) {
+    if (plain > bytes_.size() - at_) return false;
+    at_ += plain;
+    return true;
+  }
   std::array<std::uint64_t, kMaxDepth> left{};  // values that are still to come, of each open list or map
   std::size_t depth = 0;
   while (true) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "policy/base/check.hpp"
 #include "policy/base/mix.hpp"
@@ -71,14 +72,33 @@ void StackDistances::add_to_group(std::size_t group, std::uint32_t value) {
   for (std::size_t i = group + 1; i <= group_sum_.size(); i += i & (~i + 1)) group_sum_[i - 1] += value;
 }
 
-void StackDistances::take(std::uint32_t slot) {
+// Changes of one group's sum, which are added when another group comes.
+class StackDistances::GroupSum {
+ public:
+  GroupSum(StackDistances& distances, std::uint32_t change) : distances_(distances), change_(change) {}
+
+  void add(std::size_t group) {
+    if (group != group_) flush();
+    group_ = group;
+    sum_ += change_;
+  }
+  void flush() {
+    if (sum_ != 0) distances_.add_to_group(group_, std::exchange(sum_, 0));
+  }
+
+ private:
+  StackDistances& distances_;
+  const std::uint32_t change_;
+  std::size_t group_ = 0;
+  std::uint32_t sum_ = 0;
+};
+
+void StackDistances::mark_taken(std::uint32_t slot) {
   taken_[slot / kWordBits] |= std::uint64_t{1} << slot % kWordBits;
-  add_to_group(slot / kGroupBits, 1);
 }
 
-void StackDistances::release(std::uint32_t slot) {
+void StackDistances::mark_free(std::uint32_t slot) {
   taken_[slot / kWordBits] &= ~(std::uint64_t{1} << slot % kWordBits);
-  add_to_group(slot / kGroupBits, ~std::uint32_t{0});
 }
 
 std::uint64_t StackDistances::rank(std::uint32_t slot) const {
@@ -97,7 +117,8 @@ void StackDistances::forget_last() {
   while (taken_[word] == 0) ++word;
   first_slot_ = word * kWordBits + static_cast<std::size_t>(std::countr_zero(taken_[word]));
   const std::uint32_t block = block_in_[first_slot_];
-  release(static_cast<std::uint32_t>(first_slot_));
+  mark_free(static_cast<std::uint32_t>(first_slot_));
+  add_to_group(first_slot_ / kGroupBits, ~std::uint32_t{0});
   table_.erase(table_place(keys_[block]));
   slots_[block] = kNone;
   free_.push_back(block);
@@ -123,7 +144,12 @@ void StackDistances::make_slots() {
   group_sum_.assign(slots / kGroupBits, 0);
   first_slot_ = 0;
   next_slot_ = live;
-  for (std::uint32_t slot = 0; slot < live; ++slot) take(slot);
+  GroupSum taken(*this, 1);
+  for (std::uint32_t slot = 0; slot < live; ++slot) {
+    mark_taken(slot);
+    taken.add(slot / kGroupBits);
+  }
+  taken.flush();
 }
 
 std::uint64_t StackDistances::distance(std::uint64_t key) const {
@@ -136,17 +162,32 @@ void StackDistances::visit(std::span<const std::uint64_t> keys, std::vector<std:
   distances.assign(keys.size(), kNotSampled);
   path_.clear();
   // A cache of max_blocks holds the first ones of a longer path.
+  std::uint32_t slot_before = kNone;
+  std::uint64_t rank_before = 0;
   for (std::size_t i = 0; i < keys.size(); ++i) {
     if (i + kAhead < keys.size()) table_.prefetch(hash_of(keys[i + kAhead]));
     if (!is_sampled(keys[i])) continue;
     const std::uint32_t block = find(keys[i]);
-    distances[i] = block == kNone ? kNew : rank(slots_[block]) * one_in_;
     if (path_.size() < max_blocks_) path_.push_back({static_cast<std::uint32_t>(i), block});
+    if (block == kNone) {
+      distances[i] = kNew;
+      continue;
+    }
+    // An earlier visit left the blocks of a path in slots side by side, in falling order.
+    const std::uint32_t slot = slots_[block];
+    rank_before = slot + 1 == slot_before ? rank_before + 1 : rank(slot);
+    slot_before = slot;
+    distances[i] = rank_before * one_in_;
   }
+  GroupSum taken(*this, 1), released(*this, ~std::uint32_t{0});
   for (std::size_t i = path_.size(); i-- > 0;) {
     const std::uint64_t key = keys[path_[i].key];
     std::uint32_t block = path_[i].block;
-    if (next_slot_ == block_in_.size()) make_slots();
+    if (next_slot_ == block_in_.size()) {
+      taken.flush();
+      released.flush();
+      make_slots();
+    }
     // The block may have been forgotten for one behind it on the path, or the key be there twice.
     const bool is_here = block != kNone && keys_[block] == key && slots_[block] != kNone;
     if (!is_here) block = find(key);
@@ -154,12 +195,16 @@ void StackDistances::visit(std::span<const std::uint64_t> keys, std::vector<std:
       if (blocks() == max_blocks_) forget_last();
       block = add(key);
     } else {
-      release(slots_[block]);
+      mark_free(slots_[block]);
+      released.add(slots_[block] / kGroupBits);
     }
     slots_[block] = static_cast<std::uint32_t>(next_slot_);
     block_in_[next_slot_] = block;
-    take(static_cast<std::uint32_t>(next_slot_++));
+    mark_taken(static_cast<std::uint32_t>(next_slot_));
+    taken.add(next_slot_++ / kGroupBits);
   }
+  taken.flush();
+  released.flush();
 }
 
 }  // namespace kvtwin

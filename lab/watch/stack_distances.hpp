@@ -68,8 +68,9 @@ class StackDistances {
   std::uint32_t add(std::uint64_t key);
   void forget_last();
   std::uint64_t rank(std::uint32_t slot) const;  // of a slot that is taken; 1 for the latest
-  void take(std::uint32_t slot);
-  void release(std::uint32_t slot);
+  void mark_taken(std::uint32_t slot);
+  void mark_free(std::uint32_t slot);
+  class GroupSum;
   void add_to_group(std::size_t group, std::uint32_t value);
   // Moves the slots together, and makes more of them if they are over half full.
   void make_slots();

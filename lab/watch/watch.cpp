@@ -198,7 +198,7 @@ void Watch::take(std::size_t source, const BlockEvent& event) {
   using enum BlockEvent::Kind;
   if (event.kind == other) return;
   if (event.kind == missing) {
-    s.lost += event.count;
+    s.lost += std::min(event.count, std::numeric_limits<std::uint64_t>::max() - s.lost);
     return;
   }
   if (event.kind == bad) {

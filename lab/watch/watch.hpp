@@ -130,6 +130,12 @@ struct WatchFigures {
 
   std::uint64_t tracked_blocks = 0;
   std::size_t memory_bytes = 0;
+
+  // Share of the events that were lost, if each lost message had one.
+  double lost_share() const {
+    const auto lost = static_cast<double>(lost_messages);
+    return lost_messages == 0 ? 0 : lost / (lost + static_cast<double>(events));
+  }
 };
 
 class Watch {

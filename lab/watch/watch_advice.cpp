@@ -185,7 +185,8 @@ WatchAdvice recommend(const WatchFigures& figures, const WatchedServer* server) 
     const auto intervals =
         std::ranges::count_if(figures.intervals, [](const WatchInterval& one) { return one.sampled > 0; });
     result.sentence = "no advice yet: " + grouped(figures.requests) + " requests in " +
-                      grouped(static_cast<std::uint64_t>(intervals)) + " intervals; it needs " + grouped(kMinRequests) +
+                      grouped(static_cast<std::uint64_t>(intervals)) +
+                      (intervals == 1 ? " interval; it needs " : " intervals; it needs ") + grouped(kMinRequests) +
                       " in " + grouped(kMinIntervals);
     return result;
   }
@@ -207,9 +208,12 @@ WatchAdvice recommend(const WatchFigures& figures, const WatchedServer* server) 
   }
   result.sentence = "change nothing: ";
   if (best.gain.middle <= 0) {
-    result.sentence += "no larger tier" +
-                       (unknown.empty() ? "" : " of up to " + grouped(all.back().blocks) + " blocks") +
+    const bool is_every_size = unknown.empty() && all.back().blocks >= figures.enough_blocks;
+    result.sentence += "no larger tier" + (is_every_size ? "" : " of up to " + grouped(all.back().blocks) + " blocks") +
                        " has more hits";
+    if (!is_every_size && unknown.empty()) {
+      result.sentence += "; " + grouped(figures.enough_blocks) + " blocks have every hit";
+    }
   } else if (best.gain.low <= kMinGain) {
     result.sentence += "a host tier of " + grouped(best.blocks) + " blocks would hit " + points(best.gain.middle) +
                        " points more " + range_text(best.gain, 100, "%.1f");

@@ -83,6 +83,22 @@ double expected_hits(const std::string& text) {
   return share;
 }
 
+namespace {
+
+// Without the size of the present cache, only measured hits are those of the server.
+std::string why_without_size(const WatchFigures& figures, double share) {
+  const std::string how =
+      "the size of the device's pool is not known; give --device-blocks or a description of the server";
+  if (!figures.measured || figures.measured->looked_up == 0) {
+    return "the hits at the present size are not known, and should be " + rounded_percent(share) + ": " + how;
+  }
+  if (figures.measured->hits() >= share) return {};
+  return "measured hits are " + rounded_percent(figures.measured->hits()) + " of the prompt tokens, and should be " +
+         rounded_percent(share) + ": no twin tells why, as " + how;
+}
+
+}  // namespace
+
 std::string why_below(const WatchFigures& figures, double share) {
   if (figures.counters_alone && figures.measured && figures.measured->looked_up > 0) {
     if (figures.measured->hits() >= share) return {};
@@ -108,14 +124,18 @@ std::string why_below(const WatchFigures& figures, double share) {
   }
   const bool is_measured = figures.canary.has_value();
   const bool is_known = figures.known_blocks == WatchFigures::kEverySize;
+  if (!is_measured && !figures.twin && present == nullptr) {
+    // Events that show no full pool: what was stored is there, and every cache above has these hits.
+    const bool holds_all = figures.stored_blocks > 0 && !(figures.measured && figures.measured->looked_up > 0);
+    if (!holds_all) return why_without_size(figures, share);
+  }
   double twin = figures.twin ? figures.twin->twin() : present == nullptr ? most : present->lru.token_ratio;
   if (is_measured) twin = figures.canary->twin_with_untold();
   const double hits = is_measured ? figures.canary->measured() : twin;
   if (hits >= share) return {};
   std::string text = std::string(is_measured ? "measured hits" : "the twin's hits") + " are " + rounded_percent(hits) +
                      " of the prompt tokens, and should be " + rounded_percent(share) + ": ";
-  const double lost = static_cast<double>(figures.lost_messages) /
-                      std::max(1.0, static_cast<double>(figures.lost_messages + figures.events));
+  const double lost = figures.lost_share();
   if (!is_measured && present != nullptr && present->is_least && !figures.twin) {
     return "the twin's hits are at least " + rounded_percent(hits) + " of the prompt tokens, and should be " +
            rounded_percent(share) + ": the present size of " + grouped(present->blocks) + " blocks is above the " +
@@ -140,7 +160,7 @@ std::string why_below(const WatchFigures& figures, double share) {
            " blocks has so many, and larger ones are not tracked; give a larger --max-blocks";
   }
   return text + "the traffic repeats too little; a cache of " + grouped(figures.enough_blocks) +
-         " blocks has every hit, " + rounded_percent(most);
+         (figures.enough_blocks == 1 ? " block has every hit, " : " blocks has every hit, ") + rounded_percent(most);
 }
 
 }  // namespace kvtwin

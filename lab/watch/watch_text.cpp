@@ -165,9 +165,8 @@ std::string faults_text(const WatchFigures& figures) {
   if (text.empty()) return {};
   std::string error;
   if (figures.lost_messages > 0 && figures.events > 0) {
-    error = formatted(
-        "; at most %.1f %% of the events are missing if messages have one event",
-        100 * static_cast<double>(figures.lost_messages) / static_cast<double>(figures.lost_messages + figures.events));
+    error =
+        formatted("; at most %.1f %% of the events are missing if messages have one event", 100 * figures.lost_share());
   }
   text = "faults    " + text + error + "\n";
   for (const std::string* of : {&figures.first_problem, &figures.first_bad_line, &figures.first_unreachable}) {

@@ -1,5 +1,6 @@
 """The options of a store inside an engine (SGLang, vLLM; docs/engines.md), as arguments of kvtwin.Store."""
 
+import contextlib
 import logging
 import os
 from collections.abc import Iterable, Mapping
@@ -83,39 +84,61 @@ class FullStoreLog:
                            evicted)
 
 
-def revision(options: Mapping[str, Any], models: Iterable[str | None]) -> str:
+def revision(options: Mapping[str, Any], models: Iterable[str | None], served: str | None = None,
+             cache: str | os.PathLike[str] | None = None) -> str:
     """Returns the revision of the store's identity: the option `revision`, and the fingerprint of the weights, if one of `models`
     is a folder with a checkpoint, or a model in the local cache of Hugging Face.
 
-    Raises InputError if both are missing: stored pages outlive the server, and the weights may change under their name.
+    served: the revision of that model which the engine serves; None: the engine does not say, so all cached revisions must have the
+    same weights. cache: folder of the engine's downloads; None: that of Hugging Face.
+
+    Raises InputError if option and fingerprint are missing: stored pages outlive the server, and the weights may change under their name.
     """
     given, found = text(options, "revision"), ""
+    several = ""
     for model in models:
-        found = found or _fingerprint(model)
+        names = _fingerprints(model, served, cache) if not found else set()
+        several = several or (str(model) if len(names) > 1 else "")
+        found = found or (names.pop() if len(names) == 1 else "")
+    if not given and not found and several:
+        raise InputError(f'kvtwin: "revision" is missing, the local cache has several revisions of {several}, and the engine does not '
+                         'say which one it serves; set "revision" to it')
     if not given and not found:
         raise InputError('kvtwin: "revision" is missing, and the model is no local folder with weights; set "revision" to the '
                          'revision of the weights, or to "fixed" if the weights of this model name never change')
     return f"{given} {found}".strip()
 
 
-def _fingerprint(model: str | None) -> str:
-    if not model or "\0" in model:
-        return ""
-    places = [Path(model)]
-    if not places[0].exists():
-        try:
-            from huggingface_hub import try_to_load_from_cache
+def fingerprint(model: str | None, served: str | None, cache: str | os.PathLike[str] | None = None) -> str:
+    """Returns the fingerprint of the weights of a model, or of what it is known by. Arguments as of revision()."""
+    names = _fingerprints(model, served, cache)
+    return names.pop() if len(names) == 1 else f"{model}@{served}"
 
-            cached = try_to_load_from_cache(model, "config.json")
-            places = [Path(cached).parent] if isinstance(cached, str) else []
-        except (ImportError, ValueError):  # no such package; no name of a model
-            places = []
-    for place in places:
-        try:
-            return weights_fingerprint(place)
-        except InputError:  # no weights there
-            pass
-    return ""
+
+def _fingerprints(model: str | None, served: str | None, cache: str | os.PathLike[str] | None) -> set[str]:
+    if not model or "\0" in model:
+        return set()
+    found = set()
+    for place in [Path(model)] if Path(model).exists() else _snapshots(model, served, cache):
+        with contextlib.suppress(InputError):  # no weights there
+            found.add(weights_fingerprint(place))
+    return found
+
+
+def _snapshots(model: str, served: str | None, cache: str | os.PathLike[str] | None) -> list[Path]:
+    """The folders of a model of Hugging Face: of the served revision, or of all that are cached."""
+    try:
+        from huggingface_hub import constants, try_to_load_from_cache
+        from huggingface_hub.file_download import repo_folder_name
+
+        if served is not None:
+            cached = try_to_load_from_cache(model, "config.json", cache_dir=cache, revision=served)
+            return [Path(cached).parent] if isinstance(cached, str) else []
+        names = (cache or constants.HF_HUB_CACHE, repo_folder_name(repo_id=model, repo_type="model"), "snapshots")
+        folder = Path(*names) if all(isinstance(name, str | os.PathLike) for name in names) else None
+        return sorted(folder.iterdir()) if folder is not None and folder.is_dir() else []
+    except (ImportError, ValueError):  # no such package; no name of a model
+        return []
 
 
 def text(options: Mapping[str, Any], name: str, default: str = "") -> str:

@@ -20,8 +20,8 @@ The environment variable KVTWIN_PAGE_KEY (at least 16 bytes) gives stored pages 
 the password of the Redis server.
 
 Each stored page has a check of its bytes and of everything that its KV depends on, as far as SGLang tells it: model,
-fingerprint of its weights, dtype, page size, layout, heads and layers of this rank, and the rank. A damaged page, or a page of another
-configuration, is a miss. SGLang's own storage configuration has neither the dtype nor the page size.
+fingerprint of its weights, dtype, kind of FP8, page size, layout, heads and layers of this rank, the rank, the draft model, and the
+arguments that change KV (KV_ARGUMENTS). A damaged page, or a page of another configuration, is a miss. SGLang's own storage configuration has neither the dtype nor the page size.
 
 Pools: KV of MHA, GQA and MLA models, packed draft layers, and every host pool of hybrid models that gives the addresses of its
 pages (interface v2): sliding windows, Mamba states, indexers of sparse attention, drafts, DeepSeek-V4's compressed pools. A
@@ -61,6 +61,10 @@ GEOMETRY = ("layout", "dtype", "page_size", "layer_num", "target_layer_num", "st
 POOL_GEOMETRY = (*GEOMETRY, "num_mamba_layers", "temporal_dtype", "temporal_state_shape", "conv_dtype", "conv_state_shapes",
                  "indexer_dtype", "indexer_page_stride_size", "item_bytes", "slot_page_size", "state_page_bytes", "ring_size",
                  "swa_page_size")
+# Arguments of SGLang's server that change the KV of equal weights, with the values that change nothing. Host pools have one type for
+# all kinds of FP8.
+KV_ARGUMENTS = {"kv_cache_dtype": ("auto", "bf16", "bfloat16"), "json_model_override_args": ("{}",), "quantization": (None,),
+                "modelopt_quant": (None,)}
 MARK_BYTES = 64  # of a page whose pool has no bytes
 OPTIONS = {*engine_store.OPTIONS, "journal"}
 SGLANG_OPTIONS = {"backend_name", "module_path", "class_name", "interface_v1", "tp_lcm_size", "prefetch_threshold",
@@ -78,14 +82,33 @@ def page_keys(keys):
     return np.frombuffer(digests, np.uint8).reshape(-1, KEY_BYTES)
 
 
-def model_path():
-    """The place of the weights, if this is a process of a server. SGLang's storage configuration has the served name only."""
+def server_arguments():
+    """The arguments of the server, if this is a process of one. SGLang's storage configuration has the served name only."""
     try:
         from sglang.srt.runtime_context import get_server_args
 
-        return get_server_args().model_path
+        return get_server_args()
     except (ImportError, AttributeError, RuntimeError, ValueError):
         return None
+
+
+def revision(config, options):
+    server = server_arguments()
+    if server is None:
+        return engine_store.revision(options, (config.model_name,))
+    return engine_store.revision(options, (server.model_path,), served=server.revision or "main", cache=server.download_dir)
+
+
+def computed_with(server):
+    """The arguments of the server that change the KV of equal weights."""
+    if server is None:
+        return {}
+    found = {name: str(getattr(server, name)) for name, usual in KV_ARGUMENTS.items() if getattr(server, name, usual[0]) not in usual}
+    if getattr(server, "quantization_param_path", None):
+        found["kv_scales"] = hashlib.sha256(Path(server.quantization_param_path).read_bytes()).hexdigest()
+    if getattr(server, "load_format", None) == "dummy":  # random weights; other formats have the same ones
+        found["load_format"] = "dummy"
+    return found
 
 
 class PoolMemory:
@@ -142,15 +165,29 @@ class PoolMemory:
 
     def _details(self, geometry):
         known = {key: str(getattr(self.pool, key)) for key in geometry if getattr(self.pool, key, None) is not None}
+        # The host pool copies the device's order of the bytes of a page (SGLANG_USE_HND_KVCACHE, AITER's layouts).
+        for info in getattr(self.pool, "_buffer_infos", ())[:1]:
+            if info.buffers.layout.value not in ("nhd", "paged_nhd"):
+                known["device_layout"] = info.buffers.layout.value
+        server = server_arguments()
+        draft = getattr(server, "speculative_draft_model_path", None)
+        if draft and draft != server.model_path and self._has_draft():
+            known["draft"] = engine_store.fingerprint(draft, server.speculative_draft_model_revision or "main", server.download_dir)
         return known | {"pool": str(self.name), "pool_class": type(self.pool).__name__}
+
+    def _has_draft(self):
+        """True if the pool has KV or states of a draft model, alone or behind those of the target."""
+        pool = self.pool
+        return (self.store_name.startswith("draft") or getattr(pool, "layer_num", 0) > getattr(pool, "target_layer_num", 1 << 32)
+                or bool(getattr(pool, "mtp_draft_buffer_infos", ())))
 
     def identity(self, config, options):
         """The identity of the store whose pages are those of this pool."""
         # Ranks store equal pages of MLA models, so these are no parts of a page.
         tp, rank = (1, 0) if config.is_mla_model else (config.tp_size, config.tp_rank)
         details = self._details(GEOMETRY) | {"namespace": engine_store.text(options, "namespace"),
-                                             "attn_cp": [config.attn_cp_rank, config.attn_cp_size]}
-        return Identity(model=config.model_name or "unnamed", revision=engine_store.revision(options, (model_path(), config.model_name)),
+                                             "attn_cp": [config.attn_cp_rank, config.attn_cp_size]} | computed_with(server_arguments())
+        return Identity(model=config.model_name or "unnamed", revision=revision(config, options),
                         kv_dtype=str(self.pool.dtype).removeprefix("torch."), tp=tp, pp=config.pp_size,
                         rank=config.pp_rank * tp + rank, name_space=json.dumps(details, sort_keys=True))
 

@@ -101,6 +101,9 @@ class KvtwinTier(SecondaryTierManager):
         fields = FileMapper.from_offloading_spec(
             root_dir="", offloading_spec=offloading_spec, blocks_per_file=offloading_spec.blocks_per_chunk,
             parallel_agnostic=True).get_run_config()
+        # The order of the bytes in a block, which vLLM's own files leave out. The backend of the attention decides it.
+        if offloading_spec.config.kv_cache_layout is not None:
+            fields["kv_cache_layout"] = offloading_spec.config.kv_cache_layout
         self.store = open_store(self.block_size_bytes, fields, options)
         self._full_log = engine_store.FullStoreLog(tier_type, logger)
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(primary_kv_view.cast("B")))

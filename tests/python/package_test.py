@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+import types
 import unittest
 import warnings
 from array import array
@@ -343,6 +344,36 @@ class Stores(Scratch):
             engine_store.revision({"revision": "a\0b"}, [])
         (self.scratch / "model.safetensors").write_bytes(b"weights")
         self.assertEqual(engine_store.revision({}, [str(self.scratch)]), kvtwin.weights_fingerprint(self.scratch))
+
+    def test_the_served_revision_of_a_cached_model_counts(self):
+        hub = self.scratch / "hub"
+        snapshots = hub / "models--org--tiny/snapshots"
+        for commit, weights in {"aaa": b"old", "bbb": b"new"}.items():
+            (snapshots / commit).mkdir(parents=True)
+            (snapshots / commit / "config.json").write_bytes(b"{}")
+            (snapshots / commit / "model.safetensors").write_bytes(weights)
+
+        def cached(model, name, cache_dir, revision):
+            path = Path(cache_dir or hub, "models--" + model.replace("/", "--"), "snapshots", {"main": "aaa"}.get(revision, revision), name)
+            return str(path) if path.exists() else None
+
+        def repo_folder_name(*, repo_id, repo_type):
+            return f"{repo_type}s--" + repo_id.replace("/", "--")
+
+        modules = {"huggingface_hub": types.SimpleNamespace(try_to_load_from_cache=cached, constants=types.SimpleNamespace(HF_HUB_CACHE=hub)),
+                   "huggingface_hub.file_download": types.SimpleNamespace(repo_folder_name=repo_folder_name)}
+        old, new = (kvtwin.weights_fingerprint(snapshots / commit) for commit in ("aaa", "bbb"))
+        with mock.patch.dict(sys.modules, modules):
+            self.assertEqual(engine_store.revision({}, ["org/tiny"], served="main"), old)
+            self.assertEqual(engine_store.revision({}, ["org/tiny"], served="bbb"), new)
+            self.assertEqual(engine_store.revision({}, ["org/tiny"], served="bbb", cache=hub), new)
+            with self.assertRaisesRegex(kvtwin.InputError, '"revision" is missing'):
+                engine_store.revision({}, ["org/tiny"], served="ccc")
+            with self.assertRaisesRegex(kvtwin.InputError, 'several revisions of org/tiny.*set "revision"'):
+                engine_store.revision({}, ["org/tiny"])
+            self.assertEqual(engine_store.revision({"revision": "b"}, ["org/tiny"]), "b")
+            shutil.rmtree(snapshots / "aaa")
+            self.assertEqual(engine_store.revision({}, ["org/tiny"]), new)
 
     def test_close_ends_while_others_keep_calling(self):
         threads = 8

@@ -35,11 +35,12 @@ def pointers(tensors):
     return torch.tensor([tensor.data_ptr() for tensor in tensors], dtype=torch.uint64)
 
 
-def mha_pool(layout, pages, layers=4, heads=2, head_dim=64, page_tokens=16, dtype=torch.bfloat16, draft_layers=0):
+def mha_pool(layout, pages, layers=4, heads=2, head_dim=64, page_tokens=16, dtype=torch.bfloat16, draft_layers=0,
+             device_layout=KVBufferLayout.NHD):
     """A host pool of `pages` pages or a few more. The device pool has one page, which nobody reads."""
     def info(count):
         k, v = ([torch.zeros((page_tokens, heads, head_dim), dtype=dtype) for _ in range(count)] for _ in range(2))
-        buffers = KVBuffers(k=tuple(k), v=tuple(v), k_data_ptrs=pointers(k), v_data_ptrs=pointers(v), layout=KVBufferLayout.NHD)
+        buffers = KVBuffers(k=tuple(k), v=tuple(v), k_data_ptrs=pointers(k), v_data_ptrs=pointers(v), layout=device_layout)
         return MHABufferInfo(buffers=buffers, page_size=page_tokens, head_num=heads, head_dim=head_dim, v_head_dim=head_dim,
                              dtype=dtype, device=torch.device("cpu"))
 

@@ -12,6 +12,8 @@ import tempfile
 import time
 import unittest
 from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 
 import sglang_imports
 
@@ -20,6 +22,7 @@ sglang_imports.prepare()
 import storage_controller as sglang
 import torch
 from kvtwin import program
+from sglang.srt.mem_cache.device_pool_info import KVBufferLayout
 from sglang.srt.mem_cache.hicache_storage import PoolName, PoolTransfer
 
 MHA_LAYOUTS = ("layer_first", "page_first", "page_first_direct", "page_head")
@@ -105,6 +108,7 @@ class Identity(Case):
             "heads and their size swapped": {"pool": sglang.mha_pool("page_first", PAGES + 8, heads=4, head_dim=32)},
             "another layout": {"pool": sglang.mha_pool("page_first_direct", PAGES + 8)},
             "packed draft layers": {"pool": sglang.mha_pool("page_first", PAGES + 8, layers=3, draft_layers=1)},
+            "another order of the device's bytes": {"pool": sglang.mha_pool("page_first", PAGES + 8, device_layout=KVBufferLayout.HND)},
             "another model": {"model": "tiny/other"},
             "another revision": {"revision": "2"},
             "another namespace": {"namespace": "b"},
@@ -113,6 +117,47 @@ class Identity(Case):
             with self.subTest(what):
                 self.assertEqual(self.engine(kind="shared_fs", **options).look_up(tokens).hash_value, [])
         self.assertEqual(len(self.engine(kind="shared_fs").look_up(tokens).hash_value), PAGES)
+
+    def served_by(self, **arguments):
+        """States the arguments of the server, of which this process is none."""
+        usual = dict(model_path="tiny/model", revision=None, download_dir=None, kv_cache_dtype="auto", json_model_override_args="{}",
+                     quantization=None, quantization_param_path=None, modelopt_quant=None, load_format="auto",
+                     speculative_draft_model_path=None, speculative_draft_model_revision=None)
+        return mock.patch("kvtwin_sglang.storage.server_arguments", lambda: SimpleNamespace(**usual | arguments))
+
+    def test_arguments_that_change_kv_make_other_pages(self):
+        def engine():  # SGLang's host pools have one type for all kinds of FP8
+            return self.engine(sglang.mha_pool("page_first", PAGES + 8, dtype=torch.uint8), kind="shared_fs", path=str(self.folder / "store"))
+
+        for scales in ("a", "b"):
+            (self.folder / scales).write_text(scales)
+        usual = {"kv_cache_dtype": "fp8_e4m3", "quantization_param_path": str(self.folder / "a")}
+        with self.served_by(**usual):
+            tokens, _, _ = self.stored(engine())
+        for others in ({"kv_cache_dtype": "fp8_e5m2"}, {"quantization_param_path": str(self.folder / "b")}, {"quantization": "fp8"},
+                       {"json_model_override_args": '{"rope_theta": 7}'}, {"modelopt_quant": "fp8"}, {"load_format": "dummy"}):
+            with self.subTest(others), self.served_by(**usual | others):
+                self.assertEqual(engine().look_up(tokens).hash_value, [])
+        with self.served_by(**usual, load_format="safetensors"):
+            self.assertEqual(len(engine().look_up(tokens).hash_value), PAGES)
+
+    def test_another_draft_model_has_other_pages(self):
+        def engine(draft_layers):
+            return self.engine(sglang.mha_pool("page_first", PAGES + 8, draft_layers=draft_layers), kind="shared_fs",
+                               path=str(self.folder / "store"))
+
+        for name in ("first", "second"):
+            (self.folder / name).mkdir()
+            (self.folder / name / "model.safetensors").write_text(name)
+        first, second = ({"speculative_draft_model_path": str(self.folder / name)} for name in ("first", "second"))
+        with self.served_by(**first):
+            tokens, _, _ = self.stored(engine(1))
+            alone, _, _ = self.stored(engine(0), first=1)
+        with self.served_by(**second):
+            self.assertEqual(engine(1).look_up(tokens).hash_value, [])
+            self.assertEqual(len(engine(0).look_up(alone).hash_value), PAGES)  # the target's pages have nothing of the draft
+        with self.served_by(**first):
+            self.assertEqual(len(engine(1).look_up(tokens).hash_value), PAGES)
 
     def test_another_rank_is_another_page(self):
         sglang.of_one_rank(0, 2)

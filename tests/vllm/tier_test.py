@@ -34,7 +34,7 @@ class Engine:
     """vLLM's manager with its CPU tier and kvtwin's tier. The scheduler's calls are made here; the bytes of a block are
     written to and read from the CPU tier's memory, as the GPU's copies would."""
 
-    def __init__(self, folder, model="tiny", dtype="bfloat16", tokens=16, **tier):
+    def __init__(self, folder, model="tiny", dtype="bfloat16", tokens=16, layout="LBNHC", **tier):
         tier = {"type": "KvtwinTier", "module_path": "kvtwin_vllm.tier", "path": str(folder), "capacity_gib": 1, "revision": "1"} | tier
         engine_id = f"kvtwin-test-{os.getpid()}-{time.monotonic_ns()}"  # names a region of shared memory
         self.spec = TieringOffloadingSpec(config.OffloadingConfig(
@@ -42,7 +42,7 @@ class Engine:
             enable_kv_cache_events=True,
             extra_config={"cpu_bytes_to_use": HOST_BLOCKS * BLOCK_BYTES, "secondary_tiers": [tier]}, engine_id=engine_id,
             model=config.OffloadingModelConfig(model, dtype), cache=config.OffloadingCacheConfig(tokens, 1),
-            parallel=config.OffloadingParallelConfig(0, 1, 1, 1, 1, 1, 0, 1, None, False)))
+            parallel=config.OffloadingParallelConfig(0, 1, 1, 1, 1, 1, 0, 1, None, False), kv_cache_layout=layout))
         self.manager = self.spec.get_manager()
         (self.tier,) = self.manager.secondary_tiers
         self.memory = np.frombuffer(self.manager.primary_tier.get_kv_memoryview().cast("B"), np.uint8).reshape(HOST_BLOCKS, -1)
@@ -168,7 +168,7 @@ class Blocks(Case):
 
     def test_blocks_of_another_configuration_are_misses(self):
         self.engine(kind="shared_fs").store(range(8))
-        for other in ({"dtype": "float16"}, {"model": "another"}, {"tokens": 32}, {"namespace": "b"}):
+        for other in ({"dtype": "float16"}, {"model": "another"}, {"tokens": 32}, {"namespace": "b"}, {"layout": "LBHNC"}):
             with self.subTest(other):
                 self.assertEqual(self.engine(kind="shared_fs", **other).load(range(8)), 0)
         self.assertEqual(self.engine(kind="shared_fs").load(range(8)), 8)

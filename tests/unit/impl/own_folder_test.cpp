@@ -131,6 +131,17 @@ TEST_F(DiskTrust, ALedgerThatIsNoneMarksNoFolder) {
   }
 }
 
+// The folder is a disk tier's, but the numbers of its files are not known.
+TEST_F(DiskTrust, ADamagedLedgerIsNamed) {
+  fill();
+  std::string ledger = text_of(tier() / kLedger);
+  ledger[9] ^= 1;
+  write_text(tier() / kLedger, ledger);
+  const auto before = content(tier());
+  expect_refused(tier(), {"the ledger 0000000000000000 of the disk tier is damaged", "remove"}, false);
+  EXPECT_EQ(content(tier()), before);
+}
+
 TEST_F(DiskTrust, TheFolderIsMarkedFromTheStart) {
   for (const bool buffered : {false, true}) {
     FolderOptions options;

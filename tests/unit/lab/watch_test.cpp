@@ -308,6 +308,13 @@ TEST(Watch, LostMessagesAndRestartsAreFaults) {
   const WatchResult result = played(arguments_for(folder.path().string()));
   EXPECT_NE(result.text.find("faults    10 messages lost, 1 not read, 1 restarts"), std::string::npos) << result.text;
   EXPECT_EQ(result.json.at("events").at("lost_messages").get<int>(), 10);
+  // A jump by nearly 2^64 numbers, twice.
+  const std::string jump = "{\"type\":\"missing\",\"from\":3,\"to\":18446744073709551000}\n";
+  test::write_text(folder / "kv_events.jsonl", text.substr(0, cut) + jump + jump + text.substr(cut));
+  const WatchResult many = played(arguments_for(folder.path().string()));
+  EXPECT_NE(many.text.find("faults    18,446,744,073,709,551,615 messages lost; at most 100.0 % of the events"),
+            std::string::npos)
+      << many.text;
 }
 
 TEST(Watch, RefusesBlocksOfAnotherSize) {
@@ -760,6 +767,13 @@ TEST(WatchAdvice, ChangesNothingWithoutAGain) {
   EXPECT_FALSE(recommend(figures_with(intervals), nullptr).is_change);
 }
 
+// A cache that is far too small hits nothing at 32 times its size either.
+TEST(WatchAdvice, LimitsWhatItSaysOfLargerTiers) {
+  const WatchResult result = played(arguments_for(std::string(kSourceFolder) + "/traces/chat_small.jsonl.zst", 1));
+  EXPECT_EQ(result.json.at("advice").at("sentence"),
+            "change nothing: no larger tier of up to 32 blocks has more hits; 153,305 blocks have every hit");
+}
+
 TEST(WatchAdvice, MoneyAndFlagsOfADescription) {
   WatchArguments arguments = arguments_for(test::bundled_trace());
   arguments.settings.interval = 300 * kNsPerSecond;
@@ -806,9 +820,32 @@ TEST(Expectation, NamesTheCause) {
   figures.canary->twin_hits = 60;
   EXPECT_NE(why_below(figures, 0.5).find("the server differs from its description"), std::string::npos);
   figures.canary.reset();
+  figures.device_blocks = 10;
+  figures.rows.emplace_back().blocks = 10;
   figures.lost_messages = 50;
   figures.events = 50;
   EXPECT_NE(why_below(figures, 0.5).find("50 messages were lost"), std::string::npos);
+}
+
+// The hits of a larger cache than the present one are no answer.
+TEST(Expectation, WithoutASizeOnlyMeasuredHitsCount) {
+  WatchArguments arguments = arguments_for(std::string(kSourceFolder) + "/traces/chat_small.jsonl.zst");
+  arguments.expect = "hits=0.01";
+  EXPECT_EQ(played(arguments).missed,
+            "the hits at the present size are not known, and should be 1.0 %: the size of the device's pool is not "
+            "known; give --device-blocks or a description of the server");
+  WatchFigures figures;
+  figures.lookup_tokens = 100;
+  figures.rows.emplace_back().blocks = 10;
+  figures.rows.back().lru.token_ratio = 0.9;
+  WatchFigures::Measured measured;
+  measured.looked_up = 100;
+  measured.device_hits = 40;
+  figures.measured = measured;
+  EXPECT_EQ(why_below(figures, 0.4), "");
+  EXPECT_NE(
+      why_below(figures, 0.5).find("measured hits are 40.0 % of the prompt tokens, and should be 50.0 %: no twin"),
+      std::string::npos);
 }
 
 TEST(Expectation, CountersThatCannotBeFetchedAreTheCause) {

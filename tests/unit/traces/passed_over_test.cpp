@@ -26,6 +26,15 @@ TEST(PassedOver, NamesUpToItsLimitAndCountsTheRest) {
   EXPECT_TRUE(one.text().ends_with("key21 (1), others (7)")) << one.text();
 }
 
+// Keys of MessagePack may be any bytes, and a long name is cut anywhere.
+TEST(PassedOver, NamesAreUtf8) {
+  PassedOver one;
+  one.add("gr\u00f6\u00dfe");
+  one.add("\x9b[2J\xff");
+  one.add(std::string(PassedOver::kMaxNameBytes - 1, 'x') + "\u00f6");
+  EXPECT_EQ(one.names(), "gr\u00f6\u00dfe, ?[2J?, " + std::string(PassedOver::kMaxNameBytes - 1, 'x') + "?");
+}
+
 TEST(LeftOut, HasASentencePerReason) {
   LeftOut left_out;
   EXPECT_TRUE(left_out.sentences(3, "entries").empty());
