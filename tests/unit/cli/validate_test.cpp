@@ -187,6 +187,18 @@ TEST_F(Validate, JudgesPublishedFigures) {
   }
 }
 
+TEST_F(Validate, NamesTimesThatLookLikeMilliseconds) {
+  std::string text = table_of(R"("concurrency": 3)");
+  write_text(folder_ / "table.json", text);
+  EXPECT_EQ(validate({"--published", folder_ / "table.json"}).json().at("notes").dump().find("milliseconds"),
+            std::string::npos);
+  const std::string seconds = "[0.1, 0.12], \"ttft_p99_s\": 0.5";
+  text.replace(text.find(seconds), seconds.size(), "[100, 120], \"ttft_p99_s\": 500");
+  write_text(folder_ / "table.json", text);
+  EXPECT_NE(validate({"--published", folder_ / "table.json"}).json().at("notes").dump().find("look like milliseconds"),
+            std::string::npos);
+}
+
 TEST_F(Validate, ScoresSeveralTables) {
   std::string other = table_of(R"("concurrency": 3)");
   other.replace(other.find("groups of eight"), 15, "a closed loop");
