@@ -48,7 +48,7 @@ void add_fit_errors(const Experiment& e, ErrorFeatures& features) {
   const Json file =
       Json::parse_or_discard(read_text_file(e.path("hardware.file"), "give a hardware description (JSON)"));
   const auto median_of = [&](const std::string& kind) -> const Json* {
-    return file.is_object() ? file.find_path("/capture/errors/" + kind + "/held_out/after/median") : nullptr;
+    return file.is_object() ? file.find_path("/capture/errors/" + kind + "/held_out/after/median_abs_error") : nullptr;
   };
   for (const auto& [kind, name] : {std::pair("TTFT", "fit_off_ttft"), std::pair("TPOT", "fit_off_tpot")}) {
     const Json* off = median_of(kind);

@@ -9,6 +9,7 @@
 #include "lab/experiment/experiment.hpp"
 #include "lab/simulate.hpp"
 #include "models/error.hpp"
+#include "models/presets.hpp"
 #include "tests/folder.hpp"
 
 namespace kvtwin::test {
@@ -174,6 +175,28 @@ Json report_of(const char* set) {
   }
   if (set != nullptr) experiment.set(set);
   return Json::parse(simulate(experiment, {}).report);
+}
+
+TEST(Errors, TheErrorsOfAFitAreThoseOfItsHardwareFile) {
+  Folder folder;
+  Json file = Json::parse(std::string(hardware_preset_text("h100-sxm")));
+  Json& number = file["numbers"]["gemm_fraction"];
+  number["low"] = number.at("value").get<double>() * 0.9;
+  number["high"] = number.at("value").get<double>() * 1.1;
+  const auto widened_with = [&](double median) {
+    const Json after{{"figures", 28}, {"median_abs_error", median}};
+    file["capture"]["errors"]["TTFT"]["held_out"]["after"] = after;
+    std::ofstream(folder.path() / "hardware.json") << file.dump();
+    Experiment experiment = Experiment::from_text("workload.limit = 40\nengine = \"none\"\n", "test");
+    for (const std::string& one :
+         {std::string("model.name=qwen3-8b"), "hardware.file=" + (folder.path() / "hardware.json").string(),
+          std::string("workload.generate.kind=groups"), std::string("sim.world=events")}) {
+      experiment.set(one);
+    }
+    return Json::parse(simulate(experiment, {}).report).at("intervals_of").at("widened").dump();
+  };
+  EXPECT_EQ(widened_with(0.1).find("held-out"), std::string::npos) << widened_with(0.1);
+  EXPECT_NE(widened_with(0.7).find("off by more than 70 % (TTFT)"), std::string::npos) << widened_with(0.7);
 }
 
 TEST(Errors, EveryTimeOfASimulationHasItsInterval) {
