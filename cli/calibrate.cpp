@@ -116,10 +116,12 @@ void add_calibrate(CLI::App& program) {
       "--advise", arguments.advise,
       "Measure nothing. Name the three cheap runs of a benchmark on your server that narrow the first goal of a plan "
       "(its folder), or the mean TTFT of an experiment file, most; --from then fits what they measure. --out gets an "
-      "experiment for each run");
+      "experiment for each run. With --from and --experiment, a run that is measured already is compared with its "
+      "simulation: if it is further off than the uncertain numbers allow, the intervals of the advice are wider");
   for (CLI::Option* const other : others) {
     const std::string name = other->get_name();
-    const bool shared = name == "--out" || name == "--set" || name == "--jobs" || name == "--force";
+    const bool shared = name == "--out" || name == "--set" || name == "--jobs" || name == "--force" ||
+                        name == "--from" || name == "--experiment";
     if (other != command->get_help_ptr() && !shared) advise->excludes(other);
   }
   advise->excludes(probe);

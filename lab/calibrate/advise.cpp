@@ -3,13 +3,17 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <tuple>
+#include <variant>
 
 #include "lab/calibrate/advised_runs.hpp"
 #include "lab/calibrate/capture_keys.hpp"
 #include "lab/calibrate/moved_numbers.hpp"
 #include "lab/error.hpp"
+#include "lab/errors/intervals.hpp"
 #include "lab/formatted.hpp"
 #include "lab/shell_word.hpp"
+#include "models/calibration_fit.hpp"
 #include "models/json.hpp"
 #include "models/run_choice.hpp"
 #include "models/text_file.hpp"
@@ -24,6 +28,7 @@ constexpr double kClientSeconds = 30;     // start of a benchmark's client
 constexpr double kMostMinutes = 15;       // of a cheap run
 constexpr double kLeastDeviation = 1e-4;  // of the logarithm of an answer that depends on a number
 constexpr double kHardly = 0.98;          // of the deviation that remains after a run that hardly narrows it
+constexpr double kFarOff = 1.5;           // how many times as wide intervals are if the base is far off
 constexpr std::size_t kRuns = 3, kShown = 3;
 constexpr double kTold = 0.9;  // of the deviation of a number, which is then told by a run
 constexpr std::size_t kMaxPlanFileBytes = std::size_t{1} << 28;
@@ -98,12 +103,47 @@ MeasurableRun measurable(const std::vector<MovedAnswer>& moved, double minutes, 
   return run;
 }
 
+// How far the times of a measured run are from the simulated ones.
+struct MeasuredBase {
+  std::string path;
+  std::size_t requests = 0;
+  double ttft = 0, tpot = 0;  // measured / simulated, of the medians; 0: not measured
+  double allowed = 1;         // such a factor is at the end of the 80 % that the numbers allow: that of TTFT or TPOT
+  double wider = 1;           // how many times as wide the numbers' intervals must be to allow the factors
+};
+
+// Gives the experiment of a measured run the machine and the engine's times of the question.
+void take_machine(const Experiment& question, const std::string& from, Experiment& run) {
+  for (const ExperimentKey& key : experiment_keys()) {
+    if (!key.name.starts_with("hardware.") && !key.name.starts_with("serving.")) continue;
+    if (question.value(key.name) == run.value(key.name)) continue;
+    const bool is_text = std::holds_alternative<std::string>(key.fallback);
+    const std::string value = key.is_path && !question.text(key.name).empty() ? question.path(key.name).string()
+                              : is_text                                       ? question.text(key.name)
+                                                                              : question.as_toml(key.name);
+    run.set(std::string(key.name) + "=" + value, from);
+  }
+}
+
+double median_of(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::ranges::sort(values);
+  return quantile_of(values, 0.5);
+}
+
+// Returns the median of one kind of time, of the requests that were measured.
+double median_time(const MovedAnswer& answer, const Capture& capture, double RequestTimes::*kind) {
+  std::vector<double> times;
+  for (const CapturedRequest& request : capture.requests) {
+    const auto at = answer.requests.find(request.number);
+    if (at != answer.requests.end() && at->second.*kind > 0) times.push_back(at->second.*kind);
+  }
+  return median_of(std::move(times));
+}
+
 struct AnswerInterval {
   double low = 0, high = 0;
 };
-AnswerInterval answer_interval(double value, double deviation) {
-  return {value / (1 + k80 * deviation), value * (1 + k80 * deviation)};
-}
 
 class Adviser {
  public:
@@ -115,6 +155,7 @@ class Adviser {
 
   Advice advice() {
     ask();
+    for (const CaptureArguments& capture : terms_.captures) compare_with(capture);
     find_candidates();
     choose();
     return {text(), json().dump(2) + "\n", files()};
@@ -141,11 +182,57 @@ class Adviser {
       figure_ = question_.figures[f];
       goal_ = f < question_.goals.size() ? question_.goals[f] : Json();
       value_ = answers.back().figures[f];
+      by_others_ = {answers.back().intervals[f].first, answers.back().intervals[f].second};
       if (value_ > 0 && !numbers_.empty() && deviation_after(task_, {}) > kLeastDeviation) return;
     }
     throw InputError("--advise " + terms_.from +
                      ": the answer hangs on no number that kvtwin calibrate --from can fit, so no run narrows it; "
                      "measured operator times count as exact (hardware.operators)");
+  }
+
+  // Simulates a run that is measured already, and compares the times.
+  void compare_with(const CaptureArguments& arguments) {
+    Capture capture = read_capture(arguments);
+    take_machine(question_.experiment, terms_.from, capture.experiment);
+    std::vector<MovedNumber> points = simulator_.moves();
+    points.push_back({});
+    const std::vector<MovedAnswer> answers = simulator_.run({&capture.experiment}, points).front();
+    for (const MovedAnswer& answer : answers) {
+      if (!answer.failure.empty()) throw InputError("--from " + arguments.path + ": " + answer.failure);
+    }
+    MeasuredBase& base = measured_.emplace_back();
+    base.path = arguments.path;
+    base.requests = capture.requests.size();
+    bool any = false;
+    for (const auto& [of_capture, kind, factor] :
+         {std::tuple(&CapturedRequest::ttft_s, &RequestTimes::ttft_s, &MeasuredBase::ttft),
+          std::tuple(&CapturedRequest::tpot_s, &RequestTimes::tpot_s, &MeasuredBase::tpot)}) {
+      std::vector<double> times;
+      for (const CapturedRequest& request : capture.requests) {
+        if (request.*of_capture > 0) times.push_back(request.*of_capture);
+      }
+      const double measured = median_of(std::move(times)), simulated = median_time(answers.back(), capture, kind);
+      if (!(measured > 0) || !(simulated > 0)) continue;
+      any = true;
+      double variance = kRunNoise * kRunNoise;
+      for (std::size_t i = 0; i < numbers_.size(); ++i) {
+        const double moved = simulator_.slope(i, median_time(answers[2 * i], capture, kind),
+                                              median_time(answers[2 * i + 1], capture, kind)) *
+                             task_.deviations[i];
+        variance += moved * moved;
+      }
+      base.*factor = measured / simulated;
+      const double allowed = k80 * std::sqrt(variance), wider = std::abs(std::log(measured / simulated)) / allowed;
+      if (wider <= base.wider && base.allowed != 1) continue;
+      base.allowed = std::exp(allowed);
+      base.wider = std::max(1.0, wider);
+    }
+    if (!any) {
+      throw InputError(
+          "--from " + arguments.path +
+          ": has no TTFT and no TPOT; give a file of bench_serving with --output-details, or a run folder");
+    }
+    wider_ = std::max(wider_, base.wider);
   }
 
   void find_candidates() {
@@ -202,8 +289,26 @@ class Adviser {
     return names;
   }
 
+  // Around the answer of the base; if that is off, around this answer times the measured factor.
+  AnswerInterval interval_of(double deviation) const {
+    const double factor = wider_ > 1 ? std::exp(k80 * wider_ * deviation) : 1 + k80 * deviation;
+    return {centre() / factor, centre() * factor};
+  }
+  double centre() const {
+    if (wider_ == 1) return value_;
+    double sum = 0, count = 0;
+    for (const MeasuredBase& base : measured_) {
+      const TimeKind kind = time_kind(figure_);
+      for (const auto& [factor, other] : {std::pair(base.ttft, TimeKind::tpot), std::pair(base.tpot, TimeKind::ttft)}) {
+        if (kind == other || !(factor > 0)) continue;
+        sum += std::log(factor);
+        ++count;
+      }
+    }
+    return count == 0 ? value_ : value_ * std::exp(sum / count);
+  }
   std::string range_text(double deviation) const {
-    const AnswerInterval interval = answer_interval(value_, deviation);
+    const AnswerInterval interval = interval_of(deviation);
     return formatted("%.4g to %.4g", interval.low, interval.high);
   }
 
@@ -255,19 +360,40 @@ class Adviser {
   std::string figure_;  // the answer's
   Json goal_;           // that has the figure; null: none
   double value_ = 0;
+  AnswerInterval by_others_;  // of runs that others measured; 0 and 0: none
+  std::vector<MeasuredBase> measured_;
+  double wider_ = 1;  // the intervals, as the measured runs are further off than the numbers allow
   std::vector<CheapRun> candidates_;
   std::vector<std::pair<std::string, std::string>> left_out_;  // name, reason
   RunChoice choice_;
 };
 
 std::string Adviser::text() const {
-  std::string text = "answer     " + figure_ + " of " + terms_.from + formatted(": %.4g; with 80 %% ", value_) +
+  std::string text = "answer     " + figure_ + " of " + terms_.from + formatted(": %.4g; ", value_) +
+                     (wider_ > 1 ? formatted("by what is measured about %.4g, ", centre()) : "") + "with 80 % " +
                      range_text(choice_.before);
+  if (measured_.empty()) text += " if the numbers are within their intervals";
   if (!goal_.is_null()) {
     text +=
         formatted("; the goal is %.4g or ", goal_.at("limit").get<double>()) + goal_.at("better").get<std::string>();
   }
   text += "\n";
+  for (const MeasuredBase& base : measured_) {
+    std::string factors;
+    for (const auto& [name, factor] : {std::pair("TTFT", base.ttft), std::pair("TPOT", base.tpot)}) {
+      if (factor > 0) factors += (factors.empty() ? "" : " and ") + std::string(name) + formatted(" %.3g", factor);
+    }
+    text += "measured   " + base.path + ": " + factors +
+            formatted(" times the simulated (medians of %zu requests); the numbers allow %.3g\n", base.requests,
+                      base.allowed);
+  }
+  if (wider_ > 1) {
+    text += formatted("           So all intervals here are %.2g times as wide as the numbers give them\n", wider_);
+  }
+  if (measured_.empty() && by_others_.high > 0) {
+    text += formatted("           By runs that others measured: %.4g to %.4g. Nothing of this server is measured yet\n",
+                      by_others_.low, by_others_.high);
+  }
   bool assumed = false;
   const std::vector<std::size_t> order = by_effect();
   for (std::size_t k = 0; k < std::min(kShown, order.size()); ++k) {
@@ -297,13 +423,27 @@ std::string Adviser::text() const {
   if (assumed) {
     text += formatted(
         "note       numbers without an interval: %.0f %% assumed (95 %%); hardware.spread_percent sets "
-        "another share. If you have a\n"
-        "           run of this server, see first how far off they are: kvtwin validate --bench-serving RUN.jsonl "
-        "--experiment FILE. If it is more\n"
-        "           than that, fit it first (kvtwin calibrate --from RUN.jsonl ...), and ask again with "
-        "hardware.file = the fitted one: the\n"
-        "           advice and its intervals hold near the true machine only\n",
+        "another share\n",
         100 * kUnknownSpread);
+  }
+  if (measured_.empty()) {
+    text +=
+        "note       nothing here says whether the true numbers are within their intervals. After a first run, ask "
+        "again with it:\n"
+        "           kvtwin calibrate --advise " +
+        shell_word(terms_.from) + " --from " + command(0).file + " --experiment " + shell_word(experiment_file(0)) +
+        "\n";
+  } else if (wider_ > kFarOff) {
+    std::string from, experiments;
+    for (const CaptureArguments& capture : terms_.captures) {
+      from += " " + shell_word(capture.path);
+      if (!capture.experiment.empty()) experiments += " " + shell_word(capture.experiment);
+    }
+    text +=
+        "note       the base is far off, and the slopes are those at the base. Fit what is measured first, and ask "
+        "again with\n"
+        "           hardware.file = the fitted one: kvtwin calibrate --from" +
+        from + (experiments.empty() ? "" : " --experiment" + experiments) + " --out out/first\n";
   }
   const std::string& table = question_.experiment.text("hardware.operators");
   if (!table.empty() && table != "none") {
@@ -322,12 +462,23 @@ std::string Adviser::text() const {
 
 Json Adviser::json() const {
   const auto interval_json = [&](double deviation) {
-    const AnswerInterval interval = answer_interval(value_, deviation);
+    const AnswerInterval interval = interval_of(deviation);
     return Json{{"low", interval.low}, {"high", interval.high}};
   };
   Json json{{"schema_version", 1}, {"kind", "advice"}, {"of", terms_.from}, {"figure", figure_}, {"value", value_}};
   json["goal"] = goal_;
   json["interval"] = interval_json(choice_.before);
+  json["interval_by_others"] = by_others_.high > 0 ? Json{{"low", by_others_.low}, {"high", by_others_.high}} : Json();
+  json["wider"] = wider_;
+  json["measured"] = Json::array();
+  for (const MeasuredBase& base : measured_) {
+    json["measured"].push_back({{"run", base.path},
+                                {"requests", base.requests},
+                                {"ttft", base.ttft > 0 ? Json(base.ttft) : Json()},
+                                {"tpot", base.tpot > 0 ? Json(base.tpot) : Json()},
+                                {"allowed", base.allowed},
+                                {"wider", base.wider}});
+  }
   json["numbers"] = Json::array();
   for (const std::size_t i : by_effect()) {
     const UncertainFit& number = numbers_[i];

@@ -211,22 +211,29 @@ std::string use_hardware(const fs::path& file) {
   return "wrote " + file.string() + "; use it with --set hardware.file=" + file.string();
 }
 
-CalibrationResult calibrate_capture(const CalibrateArguments& arguments, const Listener& listener) {
+// The captures of --from, each with its experiment.
+std::vector<CaptureArguments> captures_of(const CalibrateArguments& arguments, const std::vector<std::string>& sets) {
   const std::vector<std::string>& experiments = arguments.experiments;
   if (experiments.size() > 1 && experiments.size() != arguments.from.size()) {
     throw InputError("--experiment: " + std::to_string(experiments.size()) + " files, and --from has " +
                      std::to_string(arguments.from.size()) +
                      " captures; give one file for all of them, or one for each, in the same order");
   }
-  CaptureFitTerms terms;
+  std::vector<CaptureArguments> captures;
   for (std::size_t i = 0; i < arguments.from.size(); ++i) {
-    const std::string& path = arguments.from[i];
-    if (!is_capture(path, !experiments.empty())) {
-      throw InputError("--from " + path + ": is no capture of a server, and " + arguments.from.front() +
-                       " or another one is; fit captures and measurements by separate commands");
-    }
     const std::string experiment = experiments.empty() ? "" : experiments[experiments.size() == 1 ? 0 : i];
-    terms.captures.push_back({path, experiment, arguments.base, arguments.sets});
+    captures.push_back({arguments.from[i], experiment, arguments.base, sets});
+  }
+  return captures;
+}
+
+CalibrationResult calibrate_capture(const CalibrateArguments& arguments, const Listener& listener) {
+  CaptureFitTerms terms;
+  terms.captures = captures_of(arguments, arguments.sets);
+  for (const CaptureArguments& capture : terms.captures) {
+    if (is_capture(capture.path, !capture.experiment.empty())) continue;
+    throw InputError("--from " + capture.path + ": is no capture of a server, and " + arguments.from.front() +
+                     " or another one is; fit captures and measurements by separate commands");
   }
   terms.out = arguments.out;
   terms.fit = arguments.fit;
@@ -266,8 +273,20 @@ CalibrationResult calibrate_published(const CalibrateArguments& arguments, const
 }
 
 CalibrationResult advise(const CalibrateArguments& arguments, const Listener& listener) {
+  if (arguments.from.empty() && !arguments.experiments.empty()) {
+    throw InputError("--experiment is of a measured run: give --advise FILE alone, or the run with --from");
+  }
+  const std::vector<CaptureArguments> captures = captures_of(arguments, {});
+  for (const CaptureArguments& capture : captures) {
+    std::error_code error;
+    if (!fs::exists(capture.path, error)) throw InputError("--from " + capture.path + ": is not there");
+    if (is_capture(capture.path, !capture.experiment.empty())) continue;
+    throw InputError("--from " + capture.path +
+                     ": is no run of a server: give a file of bench_serving, or, with --experiment, a run folder");
+  }
   if (!arguments.out.empty()) check_folder(arguments);
-  const Advice advice = advise_runs({arguments.advise, arguments.sets, arguments.out, arguments.jobs}, listener);
+  const Advice advice =
+      advise_runs({arguments.advise, arguments.sets, captures, arguments.out, arguments.jobs}, listener);
   if (!arguments.out.empty()) {
     make_folder(arguments);
     for (const auto& [name, content] : advice.files) write_whole(fs::path(arguments.out) / name, content);

@@ -34,11 +34,6 @@ bool is_request_log(const std::string& text) {
   return event != std::string::npos && text.find("\"rid\"") != std::string::npos;
 }
 
-bool names_workload(const Experiment& experiment) {
-  return experiment.is_given("workload.trace") || experiment.is_given("workload.generate.kind") ||
-         has_recipe(experiment);
-}
-
 // Returns whether the experiment draws the order or the lengths of the prompts. A client draws others.
 bool draws_requests(const Experiment& e) {
   if (!e.text("workload.trace").empty() || !names_workload(e)) return false;
@@ -111,6 +106,7 @@ Capture read_bench(const CaptureArguments& arguments) {
       throw InputError(arguments.path + ": " + first.no_workload +
                        "; give the workload with --set workload.trace=FILE, or in --experiment");
     }
+    check_one_workload(runs, arguments.path);
     capture.workload = std::make_unique<WorkloadFile>(first.workload);
     capture.experiment.set("workload.trace=" + capture.workload->path(), arguments.path);
     capture.experiment.set("workload.format=mooncake", arguments.path);

@@ -101,7 +101,7 @@ std::vector<std::vector<MovedAnswer>> MovedSimulations::run(const std::vector<co
   };
   run_children(count, at_once_, simulate_one, [&](const ChildEnd& end) {
     answers[end.number / points.size()][end.number % points.size()] =
-        end.failure.code != 0 ? MovedAnswer{end.failure.sentence, {}, 0, {}} : answer_in(end.text);
+        end.failure.code != 0 ? MovedAnswer{end.failure.sentence, {}, {}, 0, {}} : answer_in(end.text);
   });
   return answers;
 }
@@ -142,11 +142,17 @@ std::string MovedSimulations::simulated(const Experiment& base, const MovedNumbe
   AnsweredRequests answered;
   terms.rows = &answered;
   const RunResult result = serve(experiment, setup, *world, {}, terms, {});
-  const Json figures = report_figures(Json::parse(result.report));
+  const Json report = Json::parse(result.report);
+  const Json figures = report_figures(report);
+  const Json& timed = report.contains("warm") ? report.at("warm") : report;
+  const Json intervals = timed.value("intervals", Json::object());
   std::string text = formatted("%.17g\n", result.figures.seconds);
   for (const std::string& name : figures_) {
     const bool has = figures.contains(name) && figures.at(name).is_number();
-    text += formatted("%.17g\n", has ? figures.at(name).get<double>() : 0.0);
+    const bool timed_figure = intervals.contains(name);
+    text += formatted("%.17g\n%.17g\n%.17g\n", has ? figures.at(name).get<double>() : 0.0,
+                      timed_figure ? intervals.at(name).at(0).get<double>() : 0.0,
+                      timed_figure ? intervals.at(name).at(1).get<double>() : 0.0);
   }
   for (const auto& [request, times] : answered.times()) {
     text += formatted("%.17g\n%.17g\n%.17g\n", static_cast<double>(request), times.ttft_s, times.tpot_s);
@@ -158,9 +164,12 @@ MovedAnswer MovedSimulations::answer_in(const std::string& text) const {
   const std::vector<double> values = numbers_in(text);
   MovedAnswer answer;
   answer.seconds = values.front();
-  const auto first = values.begin() + 1 + static_cast<std::ptrdiff_t>(figures_.size());
-  answer.figures.assign(values.begin() + 1, first);
-  for (auto at = first; values.end() - at >= 3; at += 3) {
+  auto at = values.begin() + 1;
+  for (std::size_t f = 0; f < figures_.size(); ++f, at += 3) {
+    answer.figures.push_back(at[0]);
+    answer.intervals.emplace_back(at[1], at[2]);
+  }
+  for (; values.end() - at >= 3; at += 3) {
     answer.requests[static_cast<std::uint64_t>(at[0])] = {at[1], at[2]};
   }
   return answer;

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
+#include <utility>
 
 #include "lab/errors/error_model.hpp"
 #include "lab/experiment/engine_word.hpp"
+#include "models/text_file.hpp"
 
 namespace kvtwin {
 
@@ -37,6 +40,25 @@ ErrorFeatures ErrorFeatures::from_json(const Json& json) {
   return features;
 }
 
+namespace {
+
+// Adds how far the held-out requests of `kvtwin calibrate --from` are off with the fitted figures.
+void add_fit_errors(const Experiment& e, ErrorFeatures& features) {
+  if (e.text("hardware.file").empty()) return;
+  const Json file =
+      Json::parse_or_discard(read_text_file(e.path("hardware.file"), "give a hardware description (JSON)"));
+  const auto median_of = [&](const std::string& kind) -> const Json* {
+    return file.is_object() ? file.find_path("/capture/errors/" + kind + "/held_out/after/median_abs_error") : nullptr;
+  };
+  for (const auto& [kind, name] : {std::pair("TTFT", "fit_off_ttft"), std::pair("TPOT", "fit_off_tpot")}) {
+    const Json* off = median_of(kind);
+    if (off == nullptr) off = median_of("end to end");
+    if (off != nullptr && off->is_number()) features.values[name] = off->get<double>();
+  }
+}
+
+}  // namespace
+
 ErrorFeatures features_of_settings(const Experiment& experiment, const Setup& setup) {
   ErrorFeatures features;
   const bool table =
@@ -62,6 +84,7 @@ ErrorFeatures features_of_settings(const Experiment& experiment, const Setup& se
   flag("attention_dp", setup.attention_dp > 1);
   flag("in_step", experiment.text("workload.loop") == "closed" && experiment.text("workload.trace").empty() &&
                       experiment.number("workload.generate.range_ratio") == 1);
+  if (fitted && !table) add_fit_errors(experiment, features);
   if (!experiment.text("report.validated").empty()) {
     add_own_runs(read_own_runs(experiment.path("report.validated")), features);
   }

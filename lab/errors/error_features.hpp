@@ -19,9 +19,10 @@ struct ErrorFeatures {
   double engines = 1;                 // that decode
   double request_s = 0, token_s = 0;  // the engine's front end: per request, per prompt token
   // By name; what is absent counts as 0. Of the settings: experts, fp4 (the GPU has such units), roles, draft,
-  // attention_dp, in_step (1 or 0), ln_gpus. Of the run: ln_ttft, ln_tpot (seconds), queue_share, load_share and
-  // front_share of the TTFT, ln_running (requests that decode at once, in an engine), ln_prompt (mean tokens),
-  // hit_device and hit_below (shares of the prompt tokens). Of the user's own runs (add_own_runs()): own_runs,
+  // attention_dp, in_step (1 or 0), ln_gpus; of figures that were fitted to a capture, fit_off_ttft and
+  // fit_off_tpot (median error of the held-out requests). Of the run: ln_ttft, ln_tpot (seconds), queue_share,
+  // load_share and front_share of the TTFT, ln_running (requests that decode at once, in an engine), ln_prompt (mean
+  // tokens), hit_device and hit_below (shares of the prompt tokens). Of the user's own runs (add_own_runs()): own_runs,
   // own_hit_below, own_ttft_shift, own_ttft_width, and so of TPOT.
   std::map<std::string, double> values;
   // For the reader of report.json, and for docs/results/tools/published-errors.

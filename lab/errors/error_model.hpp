@@ -9,7 +9,8 @@
 // Residuals are those of a fit that had not seen the run's set of runs, and TTFT and TPOT of a run stay together.
 // Middles and widths are linear in the features, each within the range that the published runs have.
 //
-// Where no published run has a feature, the interval is wider by a stated factor, and `widened` says so.
+// Where no published run has a feature, the interval is wider by a stated factor, and `widened` says so. One such
+// feature is the server itself: runs of other publications, which the model has not seen, are further off than its own.
 #pragma once
 
 #include <filesystem>

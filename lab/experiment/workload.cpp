@@ -306,6 +306,10 @@ SessionsConfig sessions_config(const Experiment& e) {
   return config;
 }
 
+bool names_workload(const Experiment& e) {
+  return e.is_given("workload.trace") || e.is_given("workload.generate.kind") || has_recipe(e);
+}
+
 std::unique_ptr<TraceSource> open_workload(const Experiment& e) {
   const bool generated = e.text("workload.trace").empty();
   return workload_of(e, generated ? given_length(e) : TrafficLength{});

@@ -15,6 +15,9 @@
 
 namespace kvtwin {
 
+// Returns whether the experiment says which requests are sent: by a trace, a generator or a recipe. Without one, the
+// generator of the default makes them.
+bool names_workload(const Experiment& experiment);
 // Returns the requests of the experiment, from its trace or generator. Errors: InputError, TraceError.
 std::unique_ptr<TraceSource> open_workload(const Experiment& experiment);
 // Returns the length of generated traffic that could go on in the same way for ever (chat, agentic, tools, sessions),

@@ -378,27 +378,35 @@ std::vector<ValidationCell> cells_of_tables(const Place& place, const std::vecto
   return cells;
 }
 
-// The experiment of a bench_serving file without --experiment: the server is the file's, and so is the workload if no
-// setting names one.
+// The experiment that predicts a bench_serving file.
 struct BenchExperiment {
-  std::string experiment, server_info;  // files in the output folder
+  std::string experiment, server_info;  // files; server_info is empty if the experiment says what served
   std::vector<std::string> settings;
 };
 
+// The server is that of `arguments`, or the file's. `names_requests`: the experiment says which requests were sent, so
+// those of the file are not taken.
 BenchExperiment bench_experiment(const ValidateArguments& arguments, const Place& place,
-                                 const std::vector<BenchRun>& runs, std::vector<std::string> settings) {
-  check_one_server(runs, arguments.bench_serving);
+                                 const std::vector<BenchRun>& runs, std::vector<std::string> settings,
+                                 const std::optional<bool>& names_requests) {
+  BenchExperiment one{arguments.experiment, "", {}};
   const BenchRun& first = runs.front();
-  BenchExperiment one{place / "empty.toml", place / "server_info.json", {}};
-  place.write("empty.toml", "# All is set.\n");
-  place.write("server_info.json", first.server_info);
-  const bool has_workload =
-      std::ranges::any_of(settings, [](const std::string& set) { return set.starts_with("workload."); });
-  if (!has_workload) {
+  if (arguments.experiment.empty()) {
+    check_one_server(runs, arguments.bench_serving);
+    one.experiment = place / "empty.toml";
+    one.server_info = place / "server_info.json";
+    place.write("empty.toml", "# All is set.\n");
+    place.write("server_info.json", first.server_info);
+  }
+  Experiment experiment = Experiment::from_file(one.experiment);
+  for (const std::string& set : settings) experiment.set(set);
+  if (!names_requests.value_or(names_workload(experiment))) {
     if (first.workload.empty()) {
       throw InputError(arguments.bench_serving + ": " + first.no_workload +
-                       "; give the workload with --set workload.trace=FILE or --set workload.generate.kind=KIND");
+                       "; give the workload with --set workload.trace=FILE or --set workload.generate.kind=KIND" +
+                       (arguments.experiment.empty() ? "" : ", or in the experiment"));
     }
+    check_one_workload(runs, arguments.bench_serving);
     place.write("workload.jsonl", first.workload);
     const std::string trace = fs::absolute(place / "workload.jsonl").string();
     one.settings = {"workload.trace=" + Json(trace).dump(), "workload.format=\"mooncake\""};
@@ -409,10 +417,10 @@ BenchExperiment bench_experiment(const ValidateArguments& arguments, const Place
 }
 
 std::vector<ValidationCell> cells_of_bench_serving(const ValidateArguments& arguments, const Place& place,
-                                                   const std::vector<std::string>& settings) {
+                                                   const std::vector<std::string>& settings,
+                                                   const std::optional<bool>& names_requests) {
   std::vector<BenchRun> runs = read_bench_serving(arguments.bench_serving);
-  BenchExperiment by{arguments.experiment, "", settings};
-  if (arguments.experiment.empty()) by = bench_experiment(arguments, place, runs, settings);
+  const BenchExperiment by = bench_experiment(arguments, place, runs, settings, names_requests);
   Experiment experiment = Experiment::from_file(by.experiment);
   if (!by.server_info.empty()) {
     apply_sglang_server_info_text(experiment, runs.front().server_info, arguments.bench_serving);
@@ -444,6 +452,12 @@ std::vector<ValidationCell> cells_of_bench_serving(const ValidateArguments& argu
                        std::to_string(served) + " requests, and the prediction " +
                        std::to_string(predicted.requests.size()) + "; give the workload that bench_serving sent");
     }
+    const std::string other = other_requests(runs[i].load, predicted, experiment);
+    if (!other.empty()) {
+      cell.notes.push_back(arguments.bench_serving + (runs.size() == 1 ? "" : ": run " + std::to_string(i + 1)) +
+                           ": the simulated requests are not those of the file: " + other +
+                           "; give the workload that was sent");
+    }
     if (stages == 0) {
       cell.measured.push_back(std::move(measured));
       continue;
@@ -461,7 +475,9 @@ bool names_server(const EngineArguments& server) {
 }
 
 // Writes the experiment of the served requests with the server's flags. Returns it with --experiment set to it.
-ValidateArguments with_server(const ValidateArguments& arguments, const Place& place, std::vector<std::string>& notes) {
+// `names_requests` says whether it names the requests, which the written file no longer shows.
+ValidateArguments with_server(const ValidateArguments& arguments, const Place& place, std::vector<std::string>& notes,
+                              std::optional<bool>& names_requests) {
   ValidateArguments all = arguments;
   if (!names_server(arguments.server)) return all;
   Experiment experiment = arguments.experiment.empty() ? Experiment::from_text("", "validate")
@@ -469,6 +485,8 @@ ValidateArguments with_server(const ValidateArguments& arguments, const Place& p
   apply_engine_arguments(arguments.server, arguments.sets, experiment);
   notes = experiment.notes();
   place.write("server.toml", experiment.resolved());
+  for (const std::string& set : arguments.sets) experiment.set(set);
+  names_requests = names_workload(experiment);
   all.experiment = place / "server.toml";
   return all;
 }
@@ -572,9 +590,11 @@ std::vector<ValidationCell> cells_of(const ValidateArguments& arguments, const P
   if (!arguments.published.empty()) return cells_of_tables(place, arguments.published, settings, listener);
   if (!served) return cells_of_folders(place, arguments.runs, settings);
   std::vector<std::string> notes;
-  const ValidateArguments all = with_server(arguments, place, notes);
-  std::vector<ValidationCell> cells = arguments.request_log.empty() ? cells_of_bench_serving(all, place, settings)
-                                                                    : cells_of_request_log(all, place, settings);
+  std::optional<bool> names_requests;
+  const ValidateArguments all = with_server(arguments, place, notes, names_requests);
+  std::vector<ValidationCell> cells = arguments.request_log.empty()
+                                          ? cells_of_bench_serving(all, place, settings, names_requests)
+                                          : cells_of_request_log(all, place, settings);
   cells.front().notes.insert(cells.front().notes.begin(), notes.begin(), notes.end());
   return cells;
 }

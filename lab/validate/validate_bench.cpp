@@ -1,11 +1,15 @@
 #include "lab/validate/validate_bench.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <string_view>
+#include <utility>
 
 #include "lab/error.hpp"
 #include "lab/experiment/setup.hpp"
+#include "lab/formatted.hpp"
 #include "lab/sglang/sglang_flags.hpp"
 #include "lab/validate/validate_errors.hpp"
 #include "models/json.hpp"
@@ -18,7 +22,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kBlockTokens = 512;  // of a trace of lines with hash_ids
+constexpr std::uint64_t kBlockTokens = 512;         // of a trace of lines with hash_ids
+constexpr std::size_t kExportHeadBytes = 1U << 16;  // within which an export has its first metric
+constexpr double kOtherLoad = 0.05;                 // relative difference of two loads that are not the same
+constexpr double kAllAtOnce = 1e4;                  // requests/s of an arrival that is no queue's
 
 struct BenchKey {
   const char* key;
@@ -152,6 +159,29 @@ double tpot_of(const Json& line, std::size_t request) {
     sum += time.get<double>();
   }
   return sum / static_cast<double>(length.get<std::uint64_t>() - 1);
+}
+
+// Reads what the line says of its load.
+BenchLoad load_of(const Json& line) {
+  BenchLoad load;
+  const auto number = [&](const char* key) -> std::optional<double> {
+    const auto value = line.find(key);
+    if (value == line.end() || !value->is_number() || value->get<double>() <= 0) return std::nullopt;
+    return value->get<double>();
+  };
+  load.requests = number("completed");
+  if (load.requests) {
+    for (const auto& [key, mean] : {std::pair("total_input_tokens", &load.prompt_tokens),
+                                    std::pair("total_output_tokens", &load.output_tokens)}) {
+      if (const auto sum = number(key)) *mean = *sum / *load.requests;
+    }
+  }
+  load.clients = number("max_concurrency");
+  load.rate = number("request_rate");
+  const auto rate = line.find("request_rate");
+  const bool no_number = rate != line.end() && (rate->is_null() || (rate->is_string() && rate->text() == "inf"));
+  if (no_number) load.rate = std::numeric_limits<double>::infinity();
+  return load;
 }
 
 // Reads the lists of --output-details: one element per request, in the order of sending.
@@ -304,16 +334,89 @@ std::string without_infinity(const std::string& text) {
   return result;
 }
 
-BenchRun bench_run(const std::string& text, const std::string& where) {
-  if (text.find("\"time_to_first_token\"") != std::string::npos) {
-    throw InputError(where +
-                     ": is the export of AIPerf or genai-perf, which is not read; give its figures as a table, "
-                     "with --published");
+// ---- the export of AIPerf and genai-perf ---------------------------------------------------------------
+
+// The times of the export, and the name that they have in a line of bench_serving. Its inter_token_latency is the mean
+// of a request: the time after the first token, shared by the other tokens. So it is the TPOT.
+constexpr std::pair<const char*, const char*> kExportedTimes[] = {
+    {"time_to_first_token", "ttft"}, {"inter_token_latency", "tpot"}, {"request_latency", "e2e_latency"}};
+
+bool looks_like_export(std::string_view text) {
+  const std::string_view begin = text.substr(0, kExportHeadBytes);
+  return begin.find("\"request_latency\"") != std::string_view::npos ||
+         begin.find("\"time_to_first_token\"") != std::string_view::npos ||
+         begin.find("\"request_throughput\": {") != std::string_view::npos;
+}
+
+// Returns the export as a line of bench_serving.
+Json line_of_export(const Json& exported, const std::string& where) {
+  Json line = Json::object();
+  const auto metric = [&](const char* name) -> const Json* {
+    const auto at = exported.find(name);
+    return at == exported.end() || !at->is_object() ? nullptr : &*at;
+  };
+  const auto statistic = [&](const char* name, const char* which) -> std::optional<double> {
+    const Json* const one = metric(name);
+    if (one == nullptr || !one->contains(which) || !one->at(which).is_number()) return std::nullopt;
+    return one->at(which).get<double>();
+  };
+  for (const auto& [name, as] : kExportedTimes) {
+    const Json* const one = metric(name);
+    if (one == nullptr) continue;
+    const Json unit = one->value("unit", Json());
+    const double factor = unit == "ms"                   ? 1
+                          : unit == "ns"                 ? 1e-6
+                          : unit == "us"                 ? 1e-3
+                          : unit == "s" || unit == "sec" ? 1e3
+                                                         : 0;
+    if (factor == 0) {
+      throw InputError(where + ": " + name + ": has the unit " + unit.dump() + "; ns, us, ms and s are read");
+    }
+    for (const auto& [which, prefix] : {std::pair("avg", "mean_"), std::pair("p50", "median_"),
+                                        std::pair("p90", "p90_"), std::pair("p95", "p95_"), std::pair("p99", "p99_")}) {
+      if (const auto value = statistic(name, which)) line[std::string(prefix) + as + "_ms"] = *value * factor;
+    }
   }
+  if (!line.contains("mean_ttft_ms")) {
+    throw InputError(where +
+                     ": is an export of AIPerf or genai-perf without a mean time_to_first_token; measure with "
+                     "--streaming");
+  }
+  const auto requests = statistic("request_count", "avg");
+  for (const auto& [name, key] :
+       {std::pair("request_throughput", "request_throughput"),
+        std::pair("output_token_throughput", "output_throughput"), std::pair("request_count", "completed")}) {
+    if (const auto value = statistic(name, "avg")) line[key] = *value;
+  }
+  for (const auto& [name, key] : {std::pair("input_sequence_length", "total_input_tokens"),
+                                  std::pair("output_sequence_length", "total_output_tokens")}) {
+    const auto mean = statistic(name, "avg");
+    if (mean && requests) line[key] = *mean * *requests;
+  }
+  // AIPerf's configuration, and genai-perf's.
+  for (const char* path : {"/input_config/loadgen/concurrency", "/input_config/perf_analyzer/stimulus/concurrency"}) {
+    const Json* const clients = exported.find_path(path);
+    if (clients != nullptr && clients->is_number()) line["max_concurrency"] = *clients;
+  }
+  for (const char* path : {"/input_config/loadgen/request_rate", "/input_config/perf_analyzer/stimulus/request_rate"}) {
+    const Json* const rate = exported.find_path(path);
+    if (rate != nullptr && rate->is_number()) line["request_rate"] = *rate;
+  }
+  if (line.contains("max_concurrency") && !line.contains("request_rate")) line["request_rate"] = nullptr;
+  if (exported.value("was_cancelled", Json()) == true) {
+    throw InputError(
+        where + ": was_cancelled: the run was stopped, so its figures are not those of its load; give a whole run");
+  }
+  return line;
+}
+
+BenchRun bench_run(const std::string& text, const std::string& where) {
   std::string repeated;
-  const Json line = parse_json(without_infinity(text), repeated);
+  Json line = parse_json(without_infinity(text), repeated);
   if (!repeated.empty()) throw InputError(where + ": " + repeated + ": is given twice; give what bench_serving wrote");
   if (!line.is_object()) throw InputError(where + ": is no JSON object; give what bench_serving --output-file wrote");
+  const bool exported = looks_like_export(text);
+  if (exported) line = line_of_export(line, where);
   BenchRun result;
   RunFigures& run = result.figures;
   for (const BenchKey& key : kBenchKeys) {
@@ -323,8 +426,19 @@ BenchRun bench_run(const std::string& text, const std::string& where) {
     }
     run.figures[key.figure] = line.at(key.key).get<double>() * key.factor;
   }
+  if (line.value("completed", Json()) == 0) throw InputError(where + ": completed: is 0, so the run has no times");
   if (!run.figures.contains("ttft_mean_s")) {
-    throw InputError(where + ": mean_ttft_ms: is missing; give what bench_serving --output-file wrote");
+    const bool of_seconds = line.contains("mean_ttft");  // a row of InferenceMAX
+    throw InputError(where + ": mean_ttft_ms: is missing; give what bench_serving --output-file wrote" +
+                     (of_seconds ? ", or the figures, which are in seconds, as a table (--published)" : ""));
+  }
+  const bool streamed = run.figures.at("ttft_mean_s") > 0;
+  if (!streamed) {
+    std::erase_if(run.figures, [](const auto& figure) {
+      return figure.first.starts_with("ttft_") || figure.first.starts_with("tpot_");
+    });
+    result.notes.emplace_back(
+        "mean_ttft_ms is 0: the client did not see a first token (no streaming), so TTFT and TPOT are not compared");
   }
   for (const auto& [key, value] : line.items()) {
     const bool is_figure = std::ranges::find(kBenchKeys, key, [](const BenchKey& one) {
@@ -337,12 +451,14 @@ BenchRun bench_run(const std::string& text, const std::string& where) {
   if (const std::string words = conditions_of(line); !words.empty()) {
     result.notes.push_back("was measured with " + words + "; the prediction has this only if the experiment says so");
   }
-  take_lists(line, where, result);
+  if (streamed) take_lists(line, where, result);
+  result.load = load_of(line);
   take_hits(line, where, result);
   if (const auto info = line.find("server_info"); info != line.end() && info->is_object()) {
     result.server_info = info->dump(-1, Json::BadBytes::replace);
   }
   take_workload(line, result);
+  if (exported) result.no_workload = "the export does not have the requests";
   return result;
 }
 
@@ -355,6 +471,13 @@ bool looks_like_bench_serving(std::string_view text) {
 std::vector<BenchRun> read_bench_serving(const fs::path& file) {
   std::vector<BenchRun> runs;
   const std::string text = read_text_file(file, "give what bench_serving --output-file wrote", kMaxRowsBytes);
+  // One JSON object over many lines: an export, or a line that was indented.
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  const bool is_object = first != std::string::npos && text[first] == '{';
+  if (is_object && text.find_first_not_of(" \t\r", first + 1) == text.find('\n', first)) {
+    runs.push_back(bench_run(text, file.string()));
+    return runs;
+  }
   std::size_t begin = 0;
   for (std::size_t line = 1; begin < text.size(); ++line) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
@@ -395,11 +518,60 @@ void check_one_server(const std::vector<BenchRun>& runs, const std::string& file
     return identity_of_run(experiment);
   };
   for (std::size_t i = 1; i < runs.size(); ++i) {
-    const bool same = !runs[i].server_info.empty() && served_by(runs[i]) == served_by(first);
-    if (same && runs[i].workload == first.workload) continue;
-    throw InputError(file + ": run " + std::to_string(i + 1) + " has " + (same ? "other requests" : "another server") +
-                     " than run 1; give each a file");
+    if (!runs[i].server_info.empty() && served_by(runs[i]) == served_by(first)) continue;
+    throw InputError(file + ": run " + std::to_string(i + 1) + " has another server than run 1; give each a file");
   }
+}
+
+void check_one_workload(const std::vector<BenchRun>& runs, const std::string& file) {
+  for (std::size_t i = 1; i < runs.size(); ++i) {
+    if (runs[i].workload == runs.front().workload) continue;
+    throw InputError(file + ": run " + std::to_string(i + 1) + " has other requests than run 1; give each a file");
+  }
+}
+
+std::string other_requests(const BenchLoad& load, const RunFigures& predicted, const Experiment& e) {
+  std::string words;
+  const auto differ = [](double a, double b) { return std::abs(a - b) > kOtherLoad * std::max(a, b); };
+  const auto add = [&](const std::string& of_file, const std::string& simulated) {
+    words += (words.empty() ? "" : "; ") + of_file + ", " + simulated;
+  };
+  const auto compare = [&](const std::optional<double>& of_file, double simulated, const char* what) {
+    if (!of_file || !(simulated > 0) || !differ(*of_file, simulated)) return;
+    add(formatted("%.4g %s", *of_file, what), formatted("%.4g simulated", simulated));
+  };
+  double prompt_tokens = 0;
+  for (const auto& [number, request] : predicted.requests) prompt_tokens += static_cast<double>(request.prompt_tokens);
+  const auto completed = static_cast<double>(predicted.requests.size());
+  compare(load.requests, completed, "requests");
+  compare(load.prompt_tokens, completed > 0 ? prompt_tokens / completed : 0, "prompt tokens a request");
+  const auto tokens = predicted.figures.find("output_tokens_per_second"),
+             requests = predicted.figures.find("requests_per_second");
+  if (tokens != predicted.figures.end() && requests != predicted.figures.end() && requests->second > 0) {
+    compare(load.output_tokens, tokens->second / requests->second, "answer tokens a request");
+  }
+  const bool closed = e.text("workload.loop") == "closed";
+  if (load.clients && !closed) {
+    add(formatted("%.4g clients that wait for their answers", *load.clients),
+        "arrivals that wait for nothing simulated (workload.loop = open)");
+  }
+  if (!load.clients && load.rate && closed) {
+    add(*load.rate < kAllAtOnce ? formatted("%.4g requests/s", *load.rate) : "all requests at once",
+        "clients that wait for their answers simulated (workload.loop = closed)");
+  }
+  const bool generated = e.text("workload.trace").empty() && predicted.load.empty();  // and no stage
+  if (generated && closed && e.integer("workload.generate.concurrency") > 0) {
+    compare(load.clients, static_cast<double>(e.integer("workload.generate.concurrency")), "clients");
+  }
+  if (generated && !closed && !load.clients && load.rate && e.is_given("workload.generate.requests_per_second")) {
+    const double simulated = e.number("workload.generate.requests_per_second");
+    if (*load.rate < kAllAtOnce) {
+      compare(load.rate, simulated, "requests/s");
+    } else if (simulated < kAllAtOnce) {
+      add("all requests at once", formatted("%.4g requests/s simulated", simulated));
+    }
+  }
+  return words;
 }
 
 void add_hit_shares(const RequestHits& hits, const Experiment& experiment, RunFigures& run) {

@@ -16,7 +16,8 @@
 namespace kvtwin {
 namespace {
 
-constexpr double kMaxTtftSpread = 0.1;  // spread of the mean TTFTs of a configuration's runs
+constexpr double kMaxTtftSpread = 0.1;     // spread of the mean TTFTs of a configuration's runs
+constexpr double kLikeMilliseconds = 200;  // measured / predicted, of times that were given in the wrong unit
 
 std::optional<MeasuredMachine> machine_of(const ValidationCell& cell) {
   for (const RunFigures& run : cell.measured) {
@@ -69,6 +70,26 @@ std::vector<std::string> incomplete_comparisons(const std::vector<ValidatedCell>
     }
   }
   return left_out.sentences(cells.size(), "configurations");
+}
+
+// Tables are in seconds, and benchmarks print milliseconds: times that are all so much longer than predicted are named.
+std::vector<std::string> times_in_milliseconds(const std::vector<ValidatedCell>& cells) {
+  LeftOut named;
+  for (const ValidatedCell& cell : cells) {
+    if (cell.cell.source.empty()) continue;
+    std::size_t times = 0, longer = 0;
+    for (const ComparedFigure& figure : cell.errors.figures) {
+      if (!figure.kind->name.ends_with("_s") || !(figure.predicted > 0)) continue;
+      ++times;
+      if (figure.measured > kLikeMilliseconds * figure.predicted) ++longer;
+    }
+    if (times != 0 && longer == times) {
+      named.add("each measured time is more than " + formatted("%.0f", kLikeMilliseconds) +
+                    " times the predicted: a table is in seconds, and these look like milliseconds",
+                cell.cell.name);
+    }
+  }
+  return named.sentences(cells.size(), "configurations");
 }
 
 // Notes about one hardware, over all cells of its predictions. Each note is added once.
@@ -157,6 +178,7 @@ std::vector<std::string> validation_notes(const std::vector<ValidatedCell>& cell
     if (!sentence.empty()) notes.push_back(std::move(sentence));
   };
   for (std::string& sentence : incomplete_comparisons(cells)) add(std::move(sentence));
+  for (std::string& sentence : times_in_milliseconds(cells)) add(std::move(sentence));
   if (here) add(here->load_sentence());
   add(disagreeing_repeats(cells));
   std::map<std::string, HardwareNotes> hardware;

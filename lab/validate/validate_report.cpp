@@ -111,6 +111,14 @@ std::string cell_text(const ValidatedCell& validated) {
     if (figure.kind->of_prompt() && figure.measured == 0 && figure.predicted == 0) continue;  // an absent tier
     text += figure_line(figure);
   }
+  if (!cell.predicted.intervals_of.empty() &&
+      std::ranges::any_of(validated.errors.figures,
+                          [](const ComparedFigure& one) { return one.interval.has_value(); })) {
+    const Json of = Json::parse(cell.predicted.intervals_of);
+    text += "  80 % by                " + of.at("runs").get<std::string>();
+    for (const Json& sentence : of.at("widened")) text += "; " + sentence.get<std::string>();
+    text += "\n";
+  }
   if (validated.errors.requests) text += requests_text(*validated.errors.requests);
   if (const auto hits = hit_errors(cell)) text += hit_errors_text(*hits);
   if (validated.events) text += event_errors_text(*validated.events);

@@ -126,6 +126,37 @@ TEST_F(Advise, AnswersForTheFirstGoalOfAPlanThatARunCanTell) {
   EXPECT_EQ(vllm.out.find("sglang.bench_serving"), std::string::npos);
 }
 
+// A run that is measured already says how far off the base is, which the intervals of the numbers do not.
+TEST_F(Advise, ComparesAMeasuredRunWithTheBase) {
+  Json slow = Json::parse(text_of(folder_ / "truth.json"));
+  for (const char* name : {"gemm_fraction", "attention_fraction", "memory_fraction", "host_to_device"}) {
+    Json& value = slow["numbers"][name]["value"];
+    value = value.get<double>() / 12;
+  }
+  write_text(folder_ / "slow.json", slow.dump());
+  const auto measured_on = [&](const std::string& hardware) {
+    const std::string out = folder_ / fs::path(hardware).stem().string();
+    run({"simulate", folder_ / "asked.toml", "--set", "hardware.file=" + hardware, "--out", out, "--json"}).json();
+    return advise({"--from", out, "--experiment", folder_ / "asked.toml"});
+  };
+  const Json alone = advise({});
+  EXPECT_EQ(alone.at("wider"), 1);
+  EXPECT_LT(alone.at("interval_by_others").at("low"), alone.at("interval").at("low"));
+  const Json near = measured_on(folder_ / "truth.json");
+  EXPECT_EQ(near.at("wider"), 1) << near.at("measured");
+  EXPECT_EQ(near.at("interval"), alone.at("interval"));
+  const Json far = measured_on(folder_ / "slow.json");
+  EXPECT_GT(far.at("wider"), 5) << far.at("measured");
+  EXPECT_NEAR(far.at("measured")[0].at("ttft").get<double>(), 13, 4);
+  const std::string truth =
+      run({"simulate", folder_ / "asked.toml", "--set", "hardware.file=" + (folder_ / "slow.json"), "--json"}).out;
+  const double true_value = Json::parse(truth).at("ttft_seconds").at("mean");
+  EXPECT_LT(alone.at("interval").at("high"), true_value);
+  EXPECT_LT(far.at("interval").at("low"), true_value);
+  EXPECT_GT(far.at("interval").at("high"), true_value);
+  for (const Json& one : far.at("runs")) EXPECT_GT(one.at("interval_after").at("high"), true_value) << one;
+}
+
 TEST_F(Advise, RefusesWhatHasNoAnswer) {
   const auto refused = [&](const std::vector<std::string>& words, const std::string& sentence) {
     const Outcome outcome = run(words);
@@ -133,7 +164,10 @@ TEST_F(Advise, RefusesWhatHasNoAnswer) {
     EXPECT_NE(outcome.err.find(sentence), std::string::npos) << outcome.err;
   };
   refused({"calibrate", "--advise", folder_.path().string()}, "holds no plan with a recommendation");
-  refused({"calibrate", "--advise", folder_ / "asked.toml", "--from", "x"}, "excludes");
+  refused({"calibrate", "--advise", folder_ / "asked.toml", "--quick"}, "excludes");
+  refused({"calibrate", "--advise", folder_ / "asked.toml", "--from", "x"}, "--from x: is not there");
+  refused({"calibrate", "--advise", folder_ / "asked.toml", "--from", folder_ / "asked.toml"}, "is no run of a server");
+  refused({"calibrate", "--advise", folder_ / "asked.toml", "--experiment", folder_ / "asked.toml"}, "with --from");
   refused({"calibrate", "--advise", folder_ / "asked.toml", "--set", "hardware.set.gemm_fraction=0.5"},
           "hides a number that is fitted");
   Json slow = Json::parse(text_of(folder_ / "truth.json"));

@@ -187,6 +187,18 @@ TEST_F(Validate, JudgesPublishedFigures) {
   }
 }
 
+TEST_F(Validate, NamesTimesThatLookLikeMilliseconds) {
+  std::string text = table_of(R"("concurrency": 3)");
+  write_text(folder_ / "table.json", text);
+  EXPECT_EQ(validate({"--published", folder_ / "table.json"}).json().at("notes").dump().find("milliseconds"),
+            std::string::npos);
+  const std::string seconds = "[0.1, 0.12], \"ttft_p99_s\": 0.5";
+  text.replace(text.find(seconds), seconds.size(), "[100, 120], \"ttft_p99_s\": 500");
+  write_text(folder_ / "table.json", text);
+  EXPECT_NE(validate({"--published", folder_ / "table.json"}).json().at("notes").dump().find("look like milliseconds"),
+            std::string::npos);
+}
+
 TEST_F(Validate, ScoresSeveralTables) {
   std::string other = table_of(R"("concurrency": 3)");
   other.replace(other.find("groups of eight"), 15, "a closed loop");
@@ -558,9 +570,116 @@ TEST_F(Validate, NamesWhatItDoesNotReadOfABenchmark) {
   };
   refused_line(R"({"mean_ttft_ms": 1, "mean_ttft_ms": 2})", {"mean_ttft_ms", "given twice"});
   refused_line(R"({"mean_ttft_ms": -1})", {"mean_ttft_ms", "at least 0"});
-  refused_line(R"({"time_to_first_token": {"avg": 1}})", {"AIPerf", "--published"});
+  refused_line(R"({"mean_ttft": 0.2, "mean_tpot": 0.01})", {"mean_ttft_ms: is missing", "in seconds", "--published"});
+  refused_line(R"({"completed": 0, "mean_ttft_ms": NaN})", {"completed: is 0"});
   line["errors"].erase(0);
   refused_line(line.dump(), {"errors: has 79 entries", "80"});
+}
+
+// A file of vLLM has no requests, and says only how many there were and their load.
+TEST_F(Validate, ComparesABenchmarkWithItsOwnRequestsOnly) {
+  write_text(folder_ / "served.toml",
+             "engine = \"vllm\"\nmodel.name = \"llama-3.1-8b\"\nhardware.name = \"h100-sxm\"\n");
+  Json line{{"backend", "vllm"},         {"completed", 40},       {"num_prompts", 40},
+            {"request_rate", "inf"},     {"max_concurrency", 8},  {"total_input_tokens", 40 * 1024},
+            {"mean_ttft_ms", 100.0},     {"median_tpot_ms", 8.0}, {"total_output_tokens", 40 * 32},
+            {"request_throughput", 20.0}};
+  write_text(folder_ / "bench.json", line.dump());
+  const std::vector<std::string> read{"--bench-serving", folder_ / "bench.json", "--experiment",
+                                      folder_ / "served.toml"};
+  refused(read, {"bench.json", "does not say which prefixes", "in the experiment"});
+  const auto notes_of = [&](const std::vector<std::string>& sets) {
+    std::vector<std::string> words = read;
+    for (const std::string& set : sets) words.insert(words.end(), {"--set", set});
+    return validate(words).json().at("notes").dump();
+  };
+  const std::string all = "workload.generate.";
+  const std::vector<std::string> same{
+      "workload.loop=closed",  all + "kind=groups",          all + "groups=40",        all + "prompts_per_group=1",
+      all + "prefix_tokens=0", all + "question_tokens=1024", all + "output_tokens=32", all + "concurrency=8"};
+  EXPECT_EQ(notes_of(same).find("not those of the file"), std::string::npos) << notes_of(same);
+  const auto but = [&](std::size_t at, const std::string& set) {
+    std::vector<std::string> sets = same;
+    sets[at] = set;
+    return notes_of(sets);
+  };
+  for (const auto& [notes, part] :
+       {std::pair(but(5, all + "question_tokens=4096"), "1024 prompt tokens a request, 4096 simulated"),
+        std::pair(but(6, all + "output_tokens=128"), "32 answer tokens a request, 128 simulated"),
+        std::pair(but(2, all + "groups=100"), "40 requests, 100 simulated"),
+        std::pair(but(7, all + "concurrency=16"), "8 clients, 16 simulated")}) {
+    EXPECT_NE(notes.find(part), std::string::npos) << part << ": " << notes;
+  }
+  std::vector<std::string> open(same.begin() + 1, same.end() - 1);
+  EXPECT_NE(notes_of(open).find("8 clients that wait for their answers, arrivals"), std::string::npos);
+  line["max_concurrency"] = nullptr;  // all at once
+  write_text(folder_ / "bench.json", line.dump());
+  EXPECT_NE(notes_of(same).find("all requests at once, clients that wait"), std::string::npos) << notes_of(same);
+
+  line["mean_ttft_ms"] = 0.0;  // without streaming
+  line["mean_e2el_ms"] = 400.0;
+  write_text(folder_ / "bench.json", line.dump());
+  EXPECT_NE(notes_of(same).find("no streaming"), std::string::npos) << notes_of(same);
+}
+
+// The requests of the file are taken with --experiment too, unless that names others.
+TEST(ValidateServer, TakesTheRequestsOfTheFileForAnExperimentWithout) {
+  Folder folder;
+  const fs::path random = fs::path(kSourceFolder) / "tests/fixtures/sglang/bench_random.jsonl";
+  const Json by_file = run({"validate", "--bench-serving", random, "--json"}).json();
+  const Json report = run({"validate", "--bench-serving", random, "--from-sglang-flags",
+                           "--model-path Qwen/Qwen3-8B --page-size 16", "--json"})
+                          .json();
+  EXPECT_EQ(report.at("cells")[0].at("requests").at("joined"), by_file.at("cells")[0].at("requests").at("joined"));
+}
+
+// The exports of AIPerf and genai-perf have one object over many lines, and a unit with each metric.
+TEST_F(Validate, ReadsTheExportOfAiperf) {
+  write_text(folder_ / "served.toml",
+             "engine = \"vllm\"\nmodel.name = \"llama-3.1-8b\"\nhardware.name = \"h100-sxm\"\n");
+  const auto metric = [](const char* unit, double mean) {
+    return Json{{"unit", unit}, {"avg", mean}, {"p50", mean}, {"p90", mean}, {"p95", mean}, {"p99", mean}, {"std", 1}};
+  };
+  Json exported{{"request_throughput", {{"unit", "requests/sec"}, {"avg", 12.5}}},
+                {"request_latency", metric("ms", 400)},
+                {"request_count", {{"unit", "requests"}, {"avg", 40}}},
+                {"time_to_first_token", metric("ms", 120)},
+                {"inter_token_latency", metric("ns", 9e6)},
+                {"output_token_throughput", {{"unit", "tokens/sec"}, {"avg", 400}}},
+                {"output_sequence_length", metric("tokens", 32)},
+                {"input_sequence_length", metric("tokens", 1024)},
+                {"input_config", {{"loadgen", {{"concurrency", 8}}}}}};
+  const std::vector<std::string> words{"--bench-serving", folder_ / "profile_export_aiperf.json",
+                                       "--experiment",    folder_ / "served.toml",
+                                       "--set",           "workload.loop=closed",
+                                       "--set",           "workload.generate.kind=groups",
+                                       "--set",           "workload.generate.groups=40",
+                                       "--set",           "workload.generate.prompts_per_group=1",
+                                       "--set",           "workload.generate.prefix_tokens=0",
+                                       "--set",           "workload.generate.question_tokens=1024",
+                                       "--set",           "workload.generate.output_tokens=32",
+                                       "--set",           "workload.generate.concurrency=8"};
+  write_text(folder_ / "profile_export_aiperf.json", exported.dump(2));
+  const Json report = validate(words).json();
+  const Json cell = report.at("cells")[0];
+  EXPECT_NEAR(figure(cell, "ttft_p95_s").at("measured").get<double>(), 0.12, 1e-9);
+  EXPECT_NEAR(figure(cell, "tpot_mean_s").at("measured").get<double>(), 0.009, 1e-9);
+  EXPECT_NEAR(figure(cell, "e2e_p99_s").at("measured").get<double>(), 0.4, 1e-9);
+  EXPECT_NEAR(figure(cell, "requests_per_second").at("measured").get<double>(), 12.5, 1e-9);
+  EXPECT_EQ(report.at("notes").dump().find("not those of the file"), std::string::npos) << report.at("notes");
+  const auto refused_export = [&](const Json& other, const std::vector<std::string>& parts) {
+    write_text(folder_ / "profile_export_aiperf.json", other.dump(2));
+    refused(words, parts);
+  };
+  Json other = exported;
+  other["time_to_first_token"]["unit"] = "fortnights";
+  refused_export(other, {"time_to_first_token", "fortnights", "ns, us, ms and s"});
+  other = exported;
+  other.erase("time_to_first_token");
+  refused_export(other, {"AIPerf", "--streaming"});
+  other = exported;
+  other["was_cancelled"] = true;
+  refused_export(other, {"was_cancelled"});
 }
 
 // The build target `validation` runs these experiments for more than half an hour. This test only checks that each of
