@@ -294,19 +294,6 @@ TEST(HostReserve, a_node_that_was_split_is_written_from_its_upper_part_on_with_w
   EXPECT_EQ(store_of(rig).size(), 6U) << "the other document waits";
 }
 
-// The first document is on both tiers again, and its page that has come last waits for its write: L2 can evict neither.
-TEST(HostReserve, only_pages_that_the_host_can_evict_count_as_clean) {
-  EngineRig rig(reserved_config(8, 16, 8));
-  for (RequestId r = 0; r < 3; ++r) serve_unwritten(rig, r, r + 1);
-  rig.drain();
-  expect_stored(rig, chain(1, 4));
-  ASSERT_EQ(store_of(rig).size(), 4U);
-  rig.arrive(3, chain(1, 5), 21, 1);
-  rig.drain();
-  expect_rest(rig);
-  expect_stored(rig, chain(2, 4));
-}
-
 // Sessions whose prompts grow: what arrives lies below pages that have been written.
 TEST(HostReserve, however_small_it_is_hardly_a_page_more_is_computed) {
   const auto hits_with = [](std::uint32_t reserve, const char* write_policy) {
