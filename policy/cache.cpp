@@ -44,7 +44,8 @@ Cache::Cache(const EngineConfig& config, Substrate& substrate, Storage& storage,
               : nullptr),
       device_(config.device_pages),
       host_(config.host_pages),
-      reserve_pages_(config.device_pages * config.clean_reserve / 1024) {
+      reserve_pages_(config.device_pages * config.clean_reserve / 1024),
+      host_reserve_(config.host_pages * config.host_clean_reserve / 1024) {
   KV_CHECK(load_back_admission_ != nullptr, "a load-back admission is known by its name");
   tree_.set_split_refreshes(config.split_refreshes);
   if (config.reclaim_shadowed && config.host_pages != 0 && config.reclaim_order == ReclaimOrder::shadowed) {
@@ -53,6 +54,7 @@ Cache::Cache(const EngineConfig& config, Substrate& substrate, Storage& storage,
   if (counts_at_insert()) tree_.set_first_hits(0);
   tree_.set_host_has_gaps(host_has_gaps());
   tree_.set_host_prefix_closed(!writes_back_ && config.host_mode == HostMode::cache);
+  tree_.set_counts_clean(config.host_clean_reserve != 0 && config.host_mode == HostMode::cache);
   tree_.set_host_evicts_leaving(config.host_evicts_leaving && tree_.leaves_by_choice());
   for (const PoolConfig& pool : config.pools) {
     const Pages tail = (pool.window + config.shape.page_tokens - 1) / config.shape.page_tokens;

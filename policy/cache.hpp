@@ -640,6 +640,8 @@ class Cache {
   void store_queued(NodeId id);
   bool store_before_eviction(NodeId victim, Pages pages, Pages& to_write);
   void store_passed_over(Pages& to_write);
+  Pages clean_host_pages() const;
+  void grow_host_reserve(Pages lost);
   void keep_host_reserve();
   void store_by_hits(NodeId end, Pages counted);
   void settle_direct_loads();
@@ -693,6 +695,7 @@ class Cache {
   std::uint64_t last_store_ = 0;
   CopyQueue queued_;                // copies that wait for room in a host buffer, or on L2 for their write to storage
   std::deque<NodeId> passed_over_;  // nodes that L2 was to evict before their write; some may have been written since
+  Pages host_reserve_;              // clean_host_pages() that writes keep
   Pages writing_pages_ = 0;         // of the buffer, for writes
   std::vector<OperationId> gates_;
   Pages device_used_max_ = 0, host_used_max_ = 0;

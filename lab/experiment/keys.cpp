@@ -520,8 +520,9 @@ std::span<const Key> experiment_keys() {
           "not wait"),
       share<&EngineConfig::host_clean_reserve>(
           "cache.host_clean_reserve", 0,
-          "Share of the host that is kept free or written to storage: pages are written when less is, those that "
-          "arrived on the host first, and before the host evicts them; 0 = pages are written when they arrive"),
+          "Share of the host that is kept free, or that the host can evict without a write to storage: pages are "
+          "written when less is, those that arrived on the host first, and before the host evicts them. It doubles "
+          "when a page finds no room because others wait. 0 = pages are written when they arrive"),
       integer<&EngineConfig::write_threshold>(
           "cache.write_threshold", 0, 1e9,
           "Number of requests that must insert a prefix before the prefix is backed up; 0 = the write policy's own: 1, "

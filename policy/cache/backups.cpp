@@ -100,6 +100,7 @@ bool Cache::queue_backup(NodeId id) {
   const bool room = host_.available() >= pages;
   sink_.decide(DecisionKind::backup, room ? Reason::none : Reason::capacity, tree_.node(id).keys().front(), pages);
   if (!room) {
+    grow_host_reserve(pages - host_.available());
     sink_.event({.kind = EventKind::backup_dropped, .tier = Tier::host, .reason = Reason::capacity, .pages = pages});
     return false;
   }

@@ -155,6 +155,7 @@ void Cache::evict_from_device(NodeId victim, Pages pages) {
   const Pages kept = node.facts.pages - pages;
   const bool demote = node.host.resident();
   const Reason reason = demote ? Reason::demoted : loss_of(node);
+  if (reason == Reason::host_pressure) grow_host_reserve(pages);
   sink_.decide(DecisionKind::evict_device, reason, node.keys()[kept], pages);
   sink_.keys(EventKind::pages_removed, Tier::device, node.keys().subspan(kept));
   tree_.notify_evicted(PolicyRole::device, victim, pages);

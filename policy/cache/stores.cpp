@@ -62,6 +62,7 @@ void Cache::unhold(const Hold& hold) {
 
 Pages Cache::make_host_room(Pages pages, bool whole) {
   if (host_.available() < pages) evict_host(whole ? pages : pages - host_.available());
+  if (host_.available() < pages) grow_host_reserve(pages - host_.available());
   return std::min(pages, host_.available());
 }
 
@@ -274,11 +275,23 @@ void Cache::store_passed_over(Pages& to_write) {
   }
 }
 
+// Returns the pages of L2 that are free, or that L2 can evict as soon as the writes under way have ended. With
+// HostMode::until_stored, a page leaves L2 then, whether L1 has it or not.
+Pages Cache::clean_host_pages() const {
+  if (config_.host_mode == HostMode::until_stored) return config_.host_pages - tree_.queued_pages();
+  return host_.available() + tree_.clean_host_pages();
+}
+
+// L2 had no room for these pages. The reserve at least doubles, so that a small one loses few pages.
+void Cache::grow_host_reserve(Pages lost) {
+  const Pages waiting = std::min(lost, tree_.queued_pages());
+  if (waiting > 0) host_reserve_ = std::min(config_.host_pages, host_reserve_ + std::max(host_reserve_, waiting));
+}
+
 // Writes the copies that arrived on L2 first, and what waits below them: L2 evicts from the leaves up.
 void Cache::keep_host_reserve() {
   if (config_.host_clean_reserve == 0) return;
-  const Pages most = config_.host_pages - config_.host_pages * config_.host_clean_reserve / 1024;
-  while (tree_.queued_pages() > most && !queued_.empty()) {
+  while (clean_host_pages() < host_reserve_ && !queued_.empty()) {
     NodeId top = NodeId::none;  // the node, or what splits have cut off above it
     for (NodeId id = queued_.pop_front().node; tree_.has(id) && tree_.node(id).queued; id = tree_.node(id).parent)
       top = id;

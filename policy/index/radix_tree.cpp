@@ -140,6 +140,7 @@ void RadixTree::link_child(NodeId parent, NodeId child) {
   above.host.children += below.host.resident();
   above.settled_children += below.settled;
   above.evictable_children += below.evictable;
+  above.clean_children += below.clean;
 }
 
 void RadixTree::unlink_child(NodeId child) {
@@ -156,6 +157,7 @@ void RadixTree::unlink_child(NodeId child) {
   above.host.children -= below.host.resident();
   above.settled_children -= below.settled;
   above.evictable_children -= below.evictable;
+  above.clean_children -= below.clean;
 }
 
 NodeId RadixTree::child_of(NodeId parent, const PageKey& first) const {
@@ -172,7 +174,8 @@ bool RadixTree::classify(NodeId id) {
   const bool settled = may_go && n.settled_children == n.device.children;
   const bool evictable =
       may_go && (n.host.arriving == OperationId::none || KV_MUTANT(3)) && n.evictable_children == n.device.children;
-  const bool changed = settled != n.settled || evictable != n.evictable;
+  const bool clean = is_clean(n);
+  const bool changed = settled != n.settled || evictable != n.evictable || clean != n.clean;
   const auto count = [&n](bool now, bool before, std::uint32_t& above, Pages& sum) {
     if (now == before) return;
     above = now ? above + 1 : above - 1;
@@ -180,8 +183,10 @@ bool RadixTree::classify(NodeId id) {
   };
   count(settled, n.settled, parent.settled_children, settled_pages_);
   count(evictable, n.evictable, parent.evictable_children, evictable_pages_);
+  count(clean, n.clean, parent.clean_children, clean_pages_);
   n.settled = settled;
   n.evictable = evictable;
+  n.clean = clean;
   return changed;
 }
 
@@ -482,6 +487,7 @@ NodeId RadixTree::split(NodeId id, Pages upper_pages) {
   upper.queued = lower.queued;
   upper.settled = lower.settled;  // the upper part's only child is the lower one
   upper.evictable = lower.evictable;
+  upper.clean = lower.clean;
   upper.facts = lower.facts;
   lower.facts.pages = static_cast<std::uint32_t>(lower_pages);
   upper.facts.pages = static_cast<std::uint32_t>(upper_pages);
@@ -548,6 +554,7 @@ void RadixTree::remove_tail(NodeId id, Pages pages, std::vector<SlotId>& device,
   if (leaf.settled) settled_pages_ -= pages;
   if (leaf.evictable) evictable_pages_ -= pages;
   if (leaf.queued) queued_pages_ -= pages;
+  if (leaf.clean) clean_pages_ -= pages;
   if (pages == leaf.facts.pages) {
     device.insert(device.end(), leaf.device.slots.begin(), leaf.device.slots.end());
     host.insert(host.end(), leaf.host.slots.begin(), leaf.host.slots.end());
@@ -633,9 +640,9 @@ void RadixTree::set_queued(NodeId id, bool queued) {
   if (node.queued) queued_pages_ -= node.facts.pages;
   if (queued) queued_pages_ += node.facts.pages;
   node.queued = queued;
-  if (queued || !node.passed_over) return;
-  node.passed_over = false;
-  refresh(id);
+  const bool returns = node.passed_over && !queued;
+  if (returns) node.passed_over = false;
+  if (returns || counts_clean_) refresh(id);
 }
 
 void RadixTree::pass_over(NodeId id) {
@@ -683,6 +690,8 @@ void RadixTree::release(Tier tier, NodeId end) {
 }
 
 void RadixTree::pin_host_copy(NodeId id) {
+  constexpr std::uint32_t kMaxReaders = (1 << 12) - 1;
+  KV_CHECK(node(id).host_readers < kMaxReaders, "the loads of one copy are few enough to count");
   ++mutable_node(id).host_readers;
   refresh(id);
 }
@@ -819,6 +828,7 @@ void RadixTree::check_node(NodeId id) const {
   KV_CHECK(n.settled == (may_go && n.settled_children == n.device.children), "the settled nodes are closed downwards");
   KV_CHECK(n.evictable == (may_go && n.host.arriving == OperationId::none && n.evictable_children == n.device.children),
            "the evictable nodes are closed downwards");
+  KV_CHECK(n.clean == is_clean(n), "the clean nodes are closed downwards");
   KV_CHECK(!n.leaving || n.device.resident(), "a node that leaves L1 is on L1");
   KV_CHECK(!n.incomplete || n.device.resident(), "an incomplete node is on L1");
   KV_CHECK(!n.passed_over || n.queued, "a node that is passed over waits for its write");
@@ -838,7 +848,7 @@ void RadixTree::check_node(NodeId id) const {
 void RadixTree::check_children(NodeId id) const {
   const Node& n = node(id);
   std::uint64_t children = 0, device_children = 0, device_leases = 0, host_leases = 0;
-  std::uint64_t host_children = 0, settled = 0, evictable = 0, sessions = 0, holds = 0;
+  std::uint64_t host_children = 0, settled = 0, evictable = 0, clean = 0, sessions = 0, holds = 0;
   NodeId previous = NodeId::none;
   for (NodeId at = n.first_child; at != NodeId::none; at = node(at).next_sibling) {
     const Node& child = node(at);
@@ -848,6 +858,7 @@ void RadixTree::check_children(NodeId id) const {
     host_children += child.host.resident();
     settled += child.settled;
     evictable += child.evictable;
+    clean += child.clean;
     device_leases += child.device.leases;
     host_leases += child.host.leases;
     sessions += child.sessions;
@@ -856,8 +867,8 @@ void RadixTree::check_children(NodeId id) const {
   }
   KV_CHECK(children == n.children && device_children == n.device.children && host_children == n.host.children,
            "a node knows its children");
-  KV_CHECK(settled == n.settled_children && evictable == n.evictable_children,
-           "a node counts its settled and its evictable children");
+  KV_CHECK(settled == n.settled_children && evictable == n.evictable_children && clean == n.clean_children,
+           "a node counts its settled, its evictable and its clean children");
   KV_CHECK(device_leases <= n.device.leases && host_leases <= n.host.leases, "a lease holds the whole path");
   KV_CHECK(id == root() || (sessions <= n.sessions && holds <= n.holds), "a mark is on the whole path");
 }
@@ -881,7 +892,7 @@ void RadixTree::check_invariants() const {
   std::size_t live = 0, children = 0, listed = 0;
   std::array<std::size_t, kPolicies> offered{};
   Sums device, host;
-  Pages settled = 0, evictable = 0, queued = 0;
+  Pages settled = 0, evictable = 0, queued = 0, clean = 0;
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     const auto id = static_cast<NodeId>(i);
     const Node& n = nodes_[i];
@@ -900,6 +911,7 @@ void RadixTree::check_invariants() const {
     if (n.settled) settled += n.facts.pages;
     if (n.evictable) evictable += n.facts.pages;
     if (n.queued) queued += n.facts.pages;
+    if (n.clean) clean += n.facts.pages;
     listed += shadowed_copies_ && shadowed_copies_->is_listed(id);
     for (std::size_t role = 0; role < kPolicies; ++role)
       offered[role] += is_offered_to(n, static_cast<PolicyRole>(role));
@@ -914,7 +926,7 @@ void RadixTree::check_invariants() const {
   for (const auto& of_role : ended_) {
     for (const auto& [stamp, id] : of_role) KV_CHECK(has(id) && node(id).ended, "no other node is listed as ended");
   }
-  KV_CHECK(queued == queued_pages_, "queued pages are counted");
+  KV_CHECK(queued == queued_pages_ && clean == clean_pages_, "queued and clean pages are counted");
   KV_CHECK(settled == settled_pages_ && evictable == evictable_pages_, "settled and evictable pages are counted");
   for (std::size_t role = 0; role < kPolicies; ++role) {
     KV_CHECK(!policies_[role] || policies_[role]->offered() == offered[role], "no other node is on offer");

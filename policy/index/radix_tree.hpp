@@ -26,6 +26,8 @@
 //                 eviction removes pages, and a lease of L1 ahead of a load may name them.) With
 //                 set_host_evicts_leaving(), also on both and
 //                 chosen to leave L1.
+//   clean         on L2 only, not queued, not held, and all its children are clean: L2 can evict these as soon as
+//                 leases end. Only with set_counts_clean()
 //
 // Hints (policy/cache/holds.hpp) count sessions and holds on every node of a path, up to the root. They change the
 // order of evictions, and nothing else: a held node that could be evicted is not on offer to the policies of the device
@@ -82,20 +84,20 @@ struct Residency {
 struct alignas(64) Node {
   NodeId parent = NodeId::none;
   NodeId first_child = NodeId::none, next_sibling = NodeId::none, previous_sibling = NodeId::none;
-  std::uint32_t children = 0, settled_children = 0, evictable_children = 0;
-  std::uint32_t backup_hits = 0;      // HiCache's hit_count: requests that inserted the whole node; copied on split
-  std::uint32_t backup_failures = 0;  // since the last copy that arrived
+  std::uint32_t children = 0, settled_children = 0, evictable_children = 0, clean_children = 0;
+  std::uint32_t backup_hits = 0;  // HiCache's hit_count: requests that inserted the whole node; copied on split
+  std::uint32_t backup_failures : 11 = 0;  // since the last copy that arrived; kMaxBackupFailures stands for more
+  std::uint32_t host_readers : 12 = 0;     // pin_host_copy()
   // On L1 without the KV of a further shape in its slots (a draft model's), because the tier that the pages came from
   // does not keep it.
   bool incomplete : 1 = false;
   bool leaving : 1 = false;  // chosen to leave L1; reset when the node is touched
-  bool settled : 1 = false, evictable : 1 = false;
+  bool settled : 1 = false, evictable : 1 = false, clean : 1 = false;
   bool alive : 1 = false;
   bool ended : 1 = false;  // set_ended()
   // Waits for room on L2, or on L2 for its write to storage; also of the parts of a split.
   bool queued : 1 = false;
-  bool passed_over : 1 = false;   // queued, and pass_over(); not of the upper part of a split
-  std::uint8_t host_readers = 0;  // pin_host_copy()
+  bool passed_over : 1 = false;  // queued, and pass_over(); not of the upper part of a split
   std::uint16_t sessions = 0, holds = 0;
   std::uint32_t references = 0;   // of sessions to this node or to one below it
   PageKey first_key;              // separate, so that a look-up, and a node of one page, read only the node
@@ -170,6 +172,8 @@ class RadixTree {
   void set_host_prefix_closed(bool on) { host_prefix_closed_ = on; }
   // If true, copies on L2 may lie below nodes that only L1 has.
   void set_host_has_gaps(bool on) { host_has_gaps_ = on; }
+  // If true, clean_host_pages() counts. Requires: an empty tree.
+  void set_counts_clean(bool on) { counts_clean_ = on; }
   // Nodes enter with this number of hits.
   void set_first_hits(std::uint32_t hits) { first_hits_ = hits; }
 
@@ -216,7 +220,10 @@ class RadixTree {
   void set_arriving(Tier tier, NodeId id, OperationId operation);
   void set_incomplete(NodeId id) { mutable_node(id).incomplete = true; }  // for as long as the node stays on L1
   void count_backup_hit(NodeId id) { ++mutable_node(id).backup_hits; }
-  void count_backup_failure(NodeId id) { ++mutable_node(id).backup_failures; }
+  static constexpr std::uint32_t kMaxBackupFailures = 2047;
+  void count_backup_failure(NodeId id) {
+    if (node(id).backup_failures < kMaxBackupFailures) ++mutable_node(id).backup_failures;
+  }
   void forget_backup_failures(NodeId id) { mutable_node(id).backup_failures = 0; }
   // A node that leaves L2 is no longer queued.
   void set_queued(NodeId id, bool queued);
@@ -275,6 +282,7 @@ class RadixTree {
   Pages evictable_device_pages() const { return evictable_pages_; }
   Pages settled_device_pages() const { return settled_pages_; }
   Pages queued_pages() const { return queued_pages_; }
+  Pages clean_host_pages() const { return clean_pages_; }
   Pages unleased_device_pages() const { return device_.pages - device_.leased; }
   std::size_t nodes() const { return live_; }  // without the root
 
@@ -296,10 +304,13 @@ class RadixTree {
     return [this](NodeId id) -> const PageKey& { return node(id).first_key; };
   }
   NodeId child_of(NodeId parent, const PageKey& first) const;
+  bool is_clean(const Node& n) const {
+    return counts_clean_ && !n.device.resident() && !n.queued && n.holds == 0 && n.clean_children == n.children;
+  }
   bool lacks_leased_copy(const Node& n) const {
     return !n.host.resident() && n.host.leases > 0 && (host_has_gaps_ || n.backup_failures > 0);
   }
-  bool classify(NodeId id);  // sets settled and evictable; true if one of them changed
+  bool classify(NodeId id);  // sets settled, evictable and clean; true if one of them changed
   void refresh(NodeId id);   // classify(), then offer or withdraw; continues upwards while the classification changes
   void reoffer(NodeId id);
   void withdraw(NodeId id);
@@ -336,10 +347,10 @@ class RadixTree {
   PolicyMarks unused_marks_;  // of the role that keeps none
   std::optional<ShadowedCopies> shadowed_copies_;
   bool split_refreshes_ = false, host_evicts_leaving_ = false, joins_nodes_ = true, host_prefix_closed_ = true,
-       host_has_gaps_ = false;
+       host_has_gaps_ = false, counts_clean_ = false;
   std::uint32_t first_hits_ = 1;
   Sums device_, host_;
-  Pages settled_pages_ = 0, evictable_pages_ = 0, queued_pages_ = 0;
+  Pages settled_pages_ = 0, evictable_pages_ = 0, queued_pages_ = 0, clean_pages_ = 0;
   // The nodes of ended sessions that are on offer, by role: by their last access.
   std::array<std::set<std::pair<std::uint64_t, NodeId>>, kPolicies> ended_;
   bool any_ended_ = false;  // set_ended() has been called

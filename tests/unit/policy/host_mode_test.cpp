@@ -1,7 +1,12 @@
 // Tests a host that keeps pages only until storage has them, or that is only a buffer (cache.host_mode).
 #include <gtest/gtest.h>
 
+#include <array>
+#include <utility>
+
 #include "stored_rig.hpp"
+
+#include "tests/splitmix.hpp"
 
 namespace kvtwin {
 namespace {
@@ -246,6 +251,12 @@ TEST(HostUntilStored, a_page_that_a_tier_lacks_stays_also_after_a_load) {
 
 // ---- writes that wait for the reserve of the host
 
+Pages pages_in_flight(const EngineRig& rig) {
+  Pages pages = 0;
+  for (const auto& operation : rig.world.stored) pages += operation.pages.size();
+  return pages;
+}
+
 // `reserve`: in pages.
 EngineConfig reserved_config(Pages device, Pages host, Pages reserve) {
   EngineConfig config = config_of(HostMode::cache, device, host);
@@ -254,7 +265,7 @@ EngineConfig reserved_config(Pages device, Pages host, Pages reserve) {
 }
 
 TEST(HostReserve, pages_are_written_when_the_reserve_is_short_the_oldest_first) {
-  EngineRig rig(reserved_config(32, 16, 8));
+  EngineRig rig(reserved_config(6, 16, 8));
   serve_unwritten(rig, 0, 1);
   serve_unwritten(rig, 1, 2);
   EXPECT_EQ(in_flight(rig, kSet), 0U) << "half of the host is free";
@@ -268,19 +279,50 @@ TEST(HostReserve, pages_are_written_when_the_reserve_is_short_the_oldest_first) 
 
 // L2 evicts from the leaves up, so what lies below a page that is written is written too.
 TEST(HostReserve, a_node_that_was_split_is_written_from_its_upper_part_on_with_what_lies_below) {
-  EngineRig rig(reserved_config(32, 16, 8));
+  EngineRig rig(reserved_config(6, 16, 8));
   serve_unwritten(rig, 0, 1);
   serve_unwritten(rig, 1, 2);
   rig.arrive(2, branch(1, 2, 7, 4), 17, 1);  // two more pages
   while (in_flight(rig, kLookUp) > 0) rig.complete_stored(kLookUp, 0);
   rig.complete_pass();
   while (!rig.world.transfers.empty()) rig.complete_transfer();
-  ASSERT_EQ(in_flight(rig, kSet), 3U);
+  EXPECT_EQ(pages_in_flight(rig), 6U);
   EXPECT_EQ(rig.world.stored[0].pages.front().key, chain(1, 1).front());
   expect_rest(rig);
   expect_stored(rig, chain(1, 4));
   expect_stored(rig, branch(1, 2, 7, 4));
   EXPECT_EQ(store_of(rig).size(), 6U) << "the other document waits";
+}
+
+// Sessions whose prompts grow: what arrives lies below pages that have been written.
+TEST(HostReserve, however_small_it_is_hardly_a_page_more_is_computed) {
+  const auto hits_with = [](std::uint32_t reserve, const char* write_policy) {
+    EngineConfig config = config_of(HostMode::cache, 24, 48);
+    config.host_clean_reserve = reserve;
+    config.write_policy = write_policy;
+    config.clean_reserve = 0;
+    EngineRig rig(config);
+    test::Splitmix random(7);
+    std::array<std::pair<std::uint64_t, std::size_t>, 6> sessions{};  // seed and pages of each
+    Tokens hits = 0;
+    for (RequestId r = 0; r < 400; ++r) {
+      auto& [seed, pages] = sessions[random.below(sessions.size())];
+      if (pages > 16) pages = 0;
+      if (pages == 0) seed = r + 1;
+      pages += 1 + random.below(3);
+      rig.arrive(r, chain(seed, pages), 4 * pages + 1, 1);
+      rig.drain();
+      for (const Tier tier : {Tier::device, Tier::host, Tier::disk}) hits += last(rig).hit[tier];
+    }
+    expect_rest(rig);
+    return hits;
+  };
+  for (const char* write_policy : {"write_through", "write_back"}) {
+    const Tokens at_once = hits_with(0, write_policy);
+    for (const std::uint32_t reserve : {1U, 100U, 300U, 600U, 1024U}) {
+      EXPECT_GE(hits_with(reserve, write_policy) + 4 * 48, at_once) << write_policy << ' ' << reserve;
+    }
+  }
 }
 
 // The reserve is 1/1024: nothing is written before the host needs the room.
@@ -295,8 +337,7 @@ TEST(HostReserve, what_the_host_is_to_evict_is_written_first) {
     rig.arrive(4, chain(5, 2), 9, 1);
     if (in_flight(rig, kLookUp) > 0) rig.complete_stored(kLookUp, 0);
     rig.complete_pass();
-    Pages written = 0;
-    for (const auto& operation : rig.world.stored) written += operation.pages.size();
+    const Pages written = pages_in_flight(rig);
     EXPECT_EQ(written, unit == EvictUnit::page ? 2U : 4U) << "as much as room is wanted";
     EXPECT_EQ(rig.events.evicted_pages(Tier::host, Reason::lost), 0U) << "it is there until it has been written";
     rig.drain();
@@ -331,9 +372,7 @@ TEST(HostReserve, a_written_page_makes_the_room_while_older_ones_wait_for_their_
     serve_unwritten(rig, 4, 5);
     EXPECT_EQ(rig.events.count(EventKind::backup_dropped), 0U) << "storage has the third document";
     EXPECT_EQ(rig.events.evicted_pages(Tier::host, Reason::lost), 4U);
-    Pages written = 0;
-    for (const auto& operation : rig.world.stored) written += operation.pages.size();
-    EXPECT_EQ(written, 4U) << "as much as room is wanted";
+    EXPECT_EQ(pages_in_flight(rig), 4U) << "as much as room is wanted";
     rig.drain();
     for (RequestId r = 5; r < 12; ++r) serve_unwritten(rig, r, r + 1);
     expect_rest(rig);

@@ -48,6 +48,24 @@ TEST_F(RadixTreeTest, PeekChangesNothingAndMatchSplits) {
   tree_.check_invariants();
 }
 
+TEST_F(RadixTreeTest, PagesAboveOneThatWaitsForItsWriteAreNotClean) {
+  tree_.set_counts_clean(true);
+  const std::vector<PageKey> keys = chain({1, 2, 3, 4});
+  const NodeId upper = tree_.insert(tree_.root(), std::span(keys).first(2), {}, slots(0, 2), tree_.next_stamp(), 0);
+  const NodeId lower = tree_.insert(upper, std::span(keys).subspan(2), {}, slots(2, 2), tree_.next_stamp(), 0);
+  EXPECT_EQ(tree_.clean_host_pages(), 4U);
+  tree_.set_queued(lower, true);
+  EXPECT_EQ(tree_.clean_host_pages(), 0U);
+  const NodeId middle = tree_.split(lower, 1);
+  tree_.set_queued(lower, false);
+  EXPECT_EQ(tree_.clean_host_pages(), 1U);
+  tree_.set_queued(middle, false);
+  EXPECT_EQ(tree_.clean_host_pages(), 4U);
+  tree_.mark(RadixTree::Mark::hold, upper);
+  EXPECT_EQ(tree_.clean_host_pages(), 2U);
+  tree_.check_invariants();
+}
+
 TEST_F(RadixTreeTest, MatchThatSplitsRefreshesTheRestIfSet) {
   for (const bool refreshes : {false, true}) {
     RadixTree tree{make_eviction("lru"), nullptr};
