@@ -226,8 +226,9 @@ struct EngineConfig {
   std::uint32_t clean_reserve = 102;
   Tiering tiering = Tiering::inclusive;
   HostMode host_mode = HostMode::cache;
-  // Share of L2, in 1/1024, that is kept free or stored: pages are written to the storage tiers when less is, those
-  // that arrived on L2 first, and before L2 evicts them. 0: when they arrive.
+  // Share of L2, in 1/1024, that is kept free, or such that L2 can evict it without a write: pages are written to the
+  // storage tiers when less is, those that arrived on L2 first, and before L2 evicts them. Doubles when a page finds no
+  // room because others wait. 0: pages are written when they arrive.
   std::uint32_t host_clean_reserve = 0;
   bool reclaim_shadowed = false;  // if L2 is short of room, it first drops copies of pages that L1 has too
   ReclaimOrder reclaim_order = ReclaimOrder::inserted;
