@@ -71,12 +71,11 @@ Cache::Cache(const EngineConfig& config, Substrate& substrate, Storage& storage,
     }
   }
   if (config.hints == HintRule::obey) {
-    KV_CHECK(config.pools.empty() && config.block_groups.groups.empty(),
-             "hints hold the pages of a tree, and no others");
+    KV_CHECK(config.block_groups.groups.empty(), "hints hold the pages, windows and states of a tree");
     holds_ = std::make_unique<SessionHolds>(config_, tree_, sink_);
   }
   if (config.session_radix) {
-    KV_CHECK(config.pools.empty() && config.block_groups.groups.empty(), "sessions refer to the pages of a tree");
+    KV_CHECK(config.block_groups.groups.empty(), "sessions refer to the pages of a tree");
     session_radix_.emplace(tree_);
   }
   if (!pools_.empty()) weigh_victims();

@@ -548,7 +548,13 @@ class Cache {
   void use_path(NodeId end);
   void weigh_victims();
   void begin_offload();
-  NodeId victim_beside(std::size_t at, Tier tier) const;
+  // The victims of a pool for one allocation.
+  struct VictimWalk {
+    EvictionTurn turn = EvictionTurn::ended;  // of the last victim when it was chosen
+    NodeId chosen = NodeId::none;             // the next one, if that is known
+  };
+  NodeId victim_beside(std::size_t at, Tier tier, VictimWalk& walk) const;
+  bool lacks_copy_beside(NodeId id, bool& under_way) const;
   void evict_from_pool(std::size_t at, NodeId victim, Reason reason);
   void drop_beside(NodeId id, Tier tier);
   bool take_slots(std::size_t at, Tier tier, Pages count, std::vector<SlotId>& slots);

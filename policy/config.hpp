@@ -239,11 +239,11 @@ struct EngineConfig {
   Tokens load_back_min_tokens = 10;               // shorter hits on L2 are computed again
   Pages load_back_quota_pages = 0;                // limit of the pages that one request loads back; 0 = no limit
   bool cache_output = true;                       // generated pages enter the index
-  // Pages that no open session refers to are evicted first (policy/cache/session_radix.hpp). Only with the tree,
-  // without windows and states, and with an eviction policy that is OrdersReferences.
+  // What no open session refers to is evicted first (policy/cache/session_radix.hpp). Only with the tree, and with an
+  // eviction policy that is OrdersReferences.
   bool session_radix = false;
-  HintRule hints = HintRule::policy;  // obey: only with the tree, and without windows and states
-  std::uint32_t hint_share = 256;     // obey: share of L1, and of L2, in 1/1024, that may be held
+  HintRule hints = HintRule::policy;  // obey: only with the tree
+  std::uint32_t hint_share = 256;     // obey: share of each pool of L1, and of L2, in 1/1024, that may be held
 
   // storage tiers (L3)
   std::vector<StorageTierConfig> storage;  // in the order of look-ups; empty = no L3

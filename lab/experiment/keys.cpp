@@ -580,17 +580,18 @@ std::span<const Key> experiment_keys() {
       flag<&EngineConfig::session_radix>(
           "cache.session_radix",
           "Evict pages that no session refers to first, then those with the fewest references, then by cache.eviction, "
-          "as SGLang does with --enable-session-radix-cache. A session refers to the pages of its finished requests "
-          "until the hint session_end"),
+          "as SGLang does with --enable-session-radix-cache; windows and states that no session refers to, then the "
+          "others. A session refers to what its finished requests have cached until the hint session_end"),
       choice<&EngineConfig::hints>(
           "cache.hints",
           "What hints about sessions do. policy: eviction policies that take hints receive them (tide). obey: also, "
           "pins "
-          "hold pages, ended sessions are evicted first, and demote and prefetch move pages, under every eviction "
-          "policy. ignore: nothing"),
+          "hold pages, windows and states, ended sessions are evicted first, and demote and prefetch move them, under "
+          "every eviction policy. ignore: nothing"),
       share<&EngineConfig::hint_share>(
           "cache.hint_share", 0.25,
-          "obey: share of the device, and of the host, that pins may hold; a pin above this share is refused"),
+          "obey: share of the device, and of the host, that pins may hold, of pages, windows and states each; a pin "
+          "above this share is refused"),
       policy<&EngineConfig::state_points>(
           "cache.state_points", PolicyKind::state_points,
           "Where requests leave recurrent states (Mamba, linear attention) in the cache; sglang: in prefill and decode "

@@ -85,19 +85,16 @@ void configure_draft(const Experiment& e, KvDtype dtype, Setup& setup) {
 // A style that loads before admission loads through the host, and a step must pay at least one decode.
 // Holds are on the pages of a tree.
 void check_hints(const Experiment& e, const Setup& setup) {
-  if (setup.engine.hints != HintRule::obey || (setup.engine.pools.empty() && !setup.has_blocks())) return;
-  throw InputError(e.where("cache.hints") + ": obey holds the pages of SGLang's tree, not " +
-                   (setup.has_blocks() ? "vLLM's blocks" : "the windows and states of a model") +
-                   "; set it to policy or ignore");
+  if (setup.engine.hints != HintRule::obey || !setup.has_blocks()) return;
+  throw InputError(e.where("cache.hints") +
+                   ": obey holds what SGLang's tree has, not vLLM's blocks; set it to policy or ignore");
 }
 
 void check_session_radix(const Experiment& e, Setup& setup) {
   if (!setup.engine.session_radix) return;
   const std::string key = e.where("cache.session_radix") + ": true ";
-  if (!setup.engine.pools.empty() || setup.has_blocks()) {
-    throw InputError(key + "counts references to the pages of SGLang's tree, not to " +
-                     (setup.has_blocks() ? "vLLM's blocks" : "the windows and states of a model") +
-                     "; set it to false");
+  if (setup.has_blocks()) {
+    throw InputError(key + "counts references to what SGLang's tree has, not to vLLM's blocks; set it to false");
   }
   const std::unique_ptr<EvictionPolicy> eviction = make_eviction(setup.engine.eviction);
   if (dynamic_cast<const OrdersReferences*>(eviction.get()) != nullptr) {

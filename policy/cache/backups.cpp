@@ -61,6 +61,7 @@ void Cache::share_sessions() {
 // Writes the pages of the path that no lower tier has: to L2, from where they go on to the storage tiers, or to these,
 // whatever the write policy waits for. `copies`: to L2 too. Returns false if it has to be tried again, without copies.
 bool Cache::share(NodeId end, bool copies) {
+  if (copies_evicted_) return true;  // there is no storage tier below, and L2 gets what is evicted
   path_.clear();
   for (NodeId id = end; id != tree_.root(); id = tree_.node(id).parent) path_.push_back(id);
   const bool has_host = config_.host_pages != 0;

@@ -19,7 +19,7 @@ void SessionHolds::begin_step(TimeNs now) {
   }
   end_survived();
   for (const Tier tier : kTiersOfTree) {
-    while (tree_.held_pages(tier) > max_pages(tier) && drop_oldest(Reason::quota)) {
+    while (is_above_share(tier) && drop_oldest(Reason::quota)) {
     }
   }
 }
@@ -237,6 +237,7 @@ void SessionHolds::move(std::uint64_t session, EndOf what, NodeId& end, NodeId t
   if (end == to) return;
   if (to != NodeId::none) tree_.mark(mark, to);
   if (end != NodeId::none && !(KV_MUTANT(13) && what == EndOf::hold && to != NodeId::none)) tree_.unmark(mark, end);
+  if (what == EndOf::hold) tree_.hold_beside(session, to);
   if (end != NodeId::none) ends_.erase({end, what, session});
   if (to != NodeId::none) ends_.emplace(to, what, session);
   end = to;
@@ -264,6 +265,28 @@ Pages SessionHolds::left_pages(const Session& session, Tier tier) const {
   return pages;
 }
 
+// Returns whether the share of every pool of windows or states allows the hold. What adds nothing fits.
+bool SessionHolds::fits_beside(std::uint64_t session, NodeId end) const {
+  if (tree_.pools().empty()) return true;
+  const NodeId point = tree_.point_up_to(end);
+  for (std::size_t at = 0; at < tree_.pools().size(); ++at) {
+    const FurtherPool& pool = *tree_.pools()[at];
+    for (const Tier tier : kTiersOfTree) {
+      const Pages slots = pool.slots_if_held(tier, session, point);
+      if (slots > max_slots(at, tier) && slots > pool.slots_on_hold(tier)) return false;
+    }
+  }
+  return true;
+}
+
+bool SessionHolds::is_above_share(Tier tier) const {
+  if (tree_.held_pages(tier) > max_pages(tier)) return true;
+  for (std::size_t at = 0; at < tree_.pools().size(); ++at) {
+    if (tree_.pools()[at]->slots_on_hold(tier) > max_slots(at, tier)) return true;
+  }
+  return false;
+}
+
 // Holds the session's path, if the share of both tiers allows it; if not, an earlier hold stays where it is.
 void SessionHolds::hold(std::uint64_t id, Session& session) {
   if (session.end == NodeId::none || session.end == session.hold_end) return;
@@ -274,6 +297,7 @@ void SessionHolds::hold(std::uint64_t id, Session& session) {
     fits = fits && (pages == 0 || tree_.held_pages(tier) + pages - left_pages(session, tier) <= max_pages(tier));
     more += pages;
   }
+  fits = fits && fits_beside(id, session.end);
   const Reason refused = fits ? Reason::none : Reason::quota;
   sink_.decide(DecisionKind::hold, refused, tree_.node(session.end).keys().back(), more);
   sink_.event({.kind = EventKind::held, .reason = refused, .pages = more});

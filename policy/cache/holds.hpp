@@ -13,10 +13,14 @@
 //   demote       Cache::demote_sessions()
 //   prefetch     Engine, by the keys of the path
 //
+// With windows and states (EngineConfig::pools), a hold is also on those that a request needs which continues behind
+// the path, or, where one is missing, behind the last point above. Those of a node that only ended sessions have used
+// are evicted first, as its pages are. A hint to demote stops at a window or a state that L2 lacks.
+//
 // A hold changes only the order of evictions. Held pages still count as room that can be made, so no request waits for
-// the end of a hold. If nothing else on L1 may be evicted, the oldest hold is dropped. On L2, a write or a prefetch
-// that finds only held pages gets no room. Holds take at most the share EngineConfig::hint_share of each tier: a pin
-// above it is refused, and if copies of held pages fill it, the oldest hold is dropped.
+// the end of a hold. If nothing else on L1 may be evicted for a pool, its oldest hold is dropped. On L2, a write or a
+// prefetch that finds only held pages gets no room. Holds take at most the share EngineConfig::hint_share of each pool
+// of a tier: a pin above it is refused, and if copies of held pages fill it, the oldest hold is dropped.
 //
 // Times are those of steps, so all ranks of an engine agree. Requests without a session do not count as users of a page
 // when a session ends; their next use of the page takes it out of the first ones again.
@@ -111,6 +115,12 @@ class SessionHolds {
   void report_held();
   Pages unheld_pages(NodeId end, Tier tier) const;
   Pages left_pages(const Session& session, Tier tier) const;
+  bool fits_beside(std::uint64_t session, NodeId end) const;
+  bool is_above_share(Tier tier) const;
+  Pages max_slots(std::size_t pool, Tier tier) const {
+    const PoolConfig& of = config_.pools[pool];
+    return (tier == Tier::device ? of.device_slots : of.host_slots) * config_.hint_share / 1024;
+  }
   Pages max_pages(Tier tier) const {
     return (tier == Tier::device ? config_.device_pages : config_.host_pages) * config_.hint_share / 1024;
   }

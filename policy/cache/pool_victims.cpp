@@ -36,14 +36,15 @@ NodeId PoolVictims::point_of(NodeId id, Tier tier) const {
 
 PoolCandidate PoolVictims::candidate(std::size_t at, NodeId id, Tier tier) const {
   const Node& node = tree_.node(id);
-  const bool leaf = tree_.is_offered(id, tier == Tier::device ? PolicyRole::device : PolicyRole::host);
+  const bool offered = tree_.is_offered(id, tier == Tier::device ? PolicyRole::device : PolicyRole::host);
+  const bool leaf = at == pools_.size() ? offered : goes_whole(tree_, *pools_[at].index, tier, id);
   PoolCandidate of;
   of.inner = node.on(tier).children == 1;
   std::uint64_t last_use = leaf ? node.facts.last_access : 0;
   if (leaf) of.bytes = node.facts.pages * page_bytes_;
   for (const Pool& pool : pools_) {
     if (!pool.index->has(tier, id)) continue;
-    if (!leaf && !goes_with(*pools_[at].index, *pool.index, tier, id)) continue;
+    if (!leaf && !goes_with(*pools_[at].index, *pool.index, tier, id, offered)) continue;
     of.bytes += pool.index->slots(tier, id).size() * pool.slot_bytes;
     last_use = std::max(last_use, pool.index->last_use(tier, id));
   }
@@ -63,11 +64,11 @@ PoolCandidate PoolVictims::candidate(std::size_t at, NodeId id, Tier tier) const
   return of;
 }
 
-NodeId PoolVictims::in_pool(std::size_t at, Tier tier) const {
+NodeId PoolVictims::in_pool(std::size_t at, Tier tier, EvictionTurn first) const {
   const FurtherPool& index = *pools_[at].index;
   NodeId least = NodeId::none;
   std::uint64_t worth = 0;
-  for (NodeId id = index.oldest(tier); id != NodeId::none; id = index.next_oldest(tier, id)) {
+  for (NodeId id = index.oldest(tier, first); id != NodeId::none; id = index.next_oldest(tier, id)) {
     const std::uint64_t here = eviction_.worth(candidate(at, id, tier));
     if (least != NodeId::none && here >= worth) continue;
     least = id;
@@ -81,13 +82,17 @@ NodeId PoolVictims::leaf(NodeId next) const {
   NodeId least = next;
   std::uint64_t worth = eviction_.worth(candidate(pools_.size(), next, Tier::device));
   for (const Pool& pool : pools_) {
-    for (NodeId id = pool.index->oldest(Tier::device); id != NodeId::none;
-         id = pool.index->next_oldest(Tier::device, id)) {
-      if (!tree_.is_offered(id, PolicyRole::device)) continue;
-      const std::uint64_t here = eviction_.worth(candidate(pools_.size(), id, Tier::device));
-      if (here >= worth) continue;
-      least = id;
-      worth = here;
+    for (const EvictionTurn turn : {EvictionTurn::ended, EvictionTurn::ordinary, EvictionTurn::referenced}) {
+      for (NodeId id = pool.index->oldest(Tier::device, turn); id != NodeId::none && pool.index->turn(id) == turn;
+           id = pool.index->next_oldest(Tier::device, id)) {
+        if (!tree_.is_offered(id, PolicyRole::device)) continue;
+        if (tree_.node(id).references != tree_.node(next).references || tree_.node(id).ended != tree_.node(next).ended)
+          continue;
+        const std::uint64_t here = eviction_.worth(candidate(pools_.size(), id, Tier::device));
+        if (here >= worth) continue;
+        least = id;
+        worth = here;
+      }
     }
   }
   return least;

@@ -25,10 +25,11 @@ class PoolVictims {
   PoolVictims(const RadixTree& tree, std::vector<Pool> pools, Bytes page_bytes, Tokens page_tokens,
               const PoolEviction& eviction);
 
-  // The unleased node that pool `at` evicts next; none if there is none.
-  NodeId in_pool(std::size_t at, Tier tier) const;
+  // The unleased node that pool `at` evicts next, of the first turn, from `first` on, that has one; none if there is
+  // none.
+  NodeId in_pool(std::size_t at, Tier tier, EvictionTurn first = EvictionTurn::ended) const;
   // The leaf of L1 that pool 0 evicts next: the one that is worth least of `next`, the choice of the tree's policy, and
-  // of the leaves that have a window or a state.
+  // of the leaves that have a window or a state, and whose turn it is like that of `next`.
   NodeId leaf(NodeId next) const;
   // What the eviction of a node from pool `at` costs and gives. `at` = pools: of a leaf, from pool 0.
   PoolCandidate candidate(std::size_t at, NodeId id, Tier tier) const;

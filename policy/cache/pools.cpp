@@ -103,17 +103,21 @@ void Cache::drop_beside(NodeId id, Tier tier) {
   }
 }
 
-// A device leaf goes as a whole. An inner node keeps its pages, and loses the window or state; a lost window takes the
-// state with it.
+// A device leaf goes as a whole, unless a session refers to its pages only. Another node keeps its pages, and loses the
+// window or state; a lost window takes the state with it.
 void Cache::evict_from_pool(std::size_t at, NodeId victim, Reason reason) {
-  if (tree_.is_offered(victim, PolicyRole::device)) {
+  const auto is_whole = [&] { return goes_whole(tree_, *pools_[at].index, Tier::device, victim); };
+  if (!is_whole()) {
+    if (copies_evicted_ && reason != Reason::quota) copy_inner(at, victim);
+  }
+  if (is_whole()) {  // or has become so: room on L2 for the copy took a node below, whose references this one has now
     evict_from_device(victim, tree_.node(victim).facts.pages);
     return;
   }
-  if (copies_evicted_ && reason != Reason::quota) copy_inner(at, victim);
+  const bool is_leaf = tree_.is_offered(victim, PolicyRole::device);
   for (std::size_t other = 0; other < pools_.size(); ++other) {
     FurtherPool& index = *pools_[other].index;
-    if (!goes_with(*pools_[at].index, index, Tier::device, victim)) continue;
+    if (!goes_with(*pools_[at].index, index, Tier::device, victim, is_leaf)) continue;
     const std::vector<SlotId> slots = index.take(Tier::device, victim);
     free_slots(other, Tier::device, slots);
     sink_.decide(DecisionKind::evict_device, reason, tree_.node(victim).keys().front(), slots.size(), kNoRequest,
@@ -143,15 +147,38 @@ bool Cache::allocate(Pages pages, std::vector<SlotId>& slots, RequestPools& pool
   return true;
 }
 
-// Returns the next victim of a pool.
-NodeId Cache::victim_beside(std::size_t at, Tier tier) const {
-  return victims_ ? victims_->in_pool(at, tier) : pools_[at].index->oldest(tier);
+// Returns the next victim of a pool. Evictions for one allocation go through the turns once, as SGLang's walk does:
+// what a session lets go meanwhile waits for the next allocation. On L1, the victim behind a leaf is chosen before the
+// leaf goes, whatever the references of the leaf do; and if no other victim is left, the walk begins again, because an
+// allocation counts on all that can be evicted.
+NodeId Cache::victim_beside(std::size_t at, Tier tier, VictimWalk& walk) const {
+  const FurtherPool& index = *pools_[at].index;
+  const auto next = [&] { return victims_ ? victims_->in_pool(at, tier, walk.turn) : index.oldest(tier, walk.turn); };
+  NodeId victim = std::exchange(walk.chosen, NodeId::none);
+  const bool is_there = victim != NodeId::none && index.has(tier, victim) && !index.leased(tier, victim);
+  if (!is_there) {
+    victim = next();
+    if (victim == NodeId::none && tier == Tier::device && walk.turn != EvictionTurn::ended) {
+      walk.turn = EvictionTurn::ended;
+      victim = next();
+    }
+    if (victim == NodeId::none) return victim;
+    walk.turn = index.turn(victim);
+  }
+  if (tier == Tier::device && !victims_ && goes_whole(tree_, index, tier, victim)) {
+    const NodeId first = index.oldest(tier, walk.turn);  // another one, if the victim has moved since it was chosen
+    walk.chosen = first == victim ? index.following(tier, victim) : first;
+    if (walk.chosen != NodeId::none) walk.turn = index.turn(walk.chosen);
+  }
+  return victim;
 }
 
 // Evicts until so many slots of the pool are free, or nothing is left to evict.
 void Cache::make_room_beside(std::size_t at, Pages slots) {
-  while (pools_[at].device.available() < slots) {
-    const NodeId victim = victim_beside(at, Tier::device);
+  for (VictimWalk walk; pools_[at].device.available() < slots;) {
+    const NodeId victim = victim_beside(at, Tier::device, walk);
+    const bool all_on_hold = victim == NodeId::none && obtainable(pools_[at]) > pools_[at].device.available();
+    if (all_on_hold && holds_ != nullptr && holds_->drop_oldest(Reason::capacity)) continue;
     if (victim == NodeId::none) break;
     evict_from_pool(at, victim, Reason::lost);
   }
@@ -505,19 +532,31 @@ void Cache::add_copies(NodeId end) {
   if (tree_.node(end).host.arriving == OperationId::none && make_host_room_beside(end)) copy_beside(end);
 }
 
-// Evicts so many slots. A host leaf goes as a whole; an inner node loses the window or state.
+// Returns whether an eviction of the node from L1 would lose a window or a state, because L2 has none. Sets `under_way`
+// if a copy is.
+bool Cache::lacks_copy_beside(NodeId id, bool& under_way) const {
+  bool lacks = false;
+  for (const Beside& pool : pools_) {
+    lacks |= pool.index->has(Tier::device, id) && !pool.index->has(Tier::host, id);
+    under_way |= pool.index->arriving(Tier::host, id) != OperationId::none;
+  }
+  return lacks;
+}
+
+// Evicts so many slots. A host leaf goes as a whole, as a device leaf does; another node loses the window or state.
 void Cache::evict_host_pool(std::size_t at, Pages slots) {
   const Pages target = pools_[at].host.available() + slots;
-  while (pools_[at].host.available() < target) {
-    const NodeId victim = victim_beside(at, Tier::host);
+  for (VictimWalk walk; pools_[at].host.available() < target;) {
+    const NodeId victim = victim_beside(at, Tier::host, walk);
     if (victim == NodeId::none) return;
-    if (tree_.is_offered(victim, PolicyRole::host)) {
+    if (goes_whole(tree_, *pools_[at].index, Tier::host, victim)) {
       evict_host_node(victim, tree_.node(victim).facts.pages);
       continue;
     }
+    const bool is_leaf = tree_.is_offered(victim, PolicyRole::host);
     for (std::size_t other = 0; other < pools_.size(); ++other) {
       FurtherPool& index = *pools_[other].index;
-      if (!goes_with(*pools_[at].index, index, Tier::host, victim)) continue;
+      if (!goes_with(*pools_[at].index, index, Tier::host, victim, is_leaf)) continue;
       free_slots(other, Tier::host, index.take(Tier::host, victim));
     }
   }
@@ -734,7 +773,7 @@ void Cache::give_states(RequestPools& pools, NodeId end) {
   }
 }
 
-// Drops states from the top of the path, but for those of forks, leaves and leases, and the last one.
+// Drops states from the top of the path, but for those of forks, leaves, leases and holds, and the last one.
 void Cache::limit_states(std::size_t at, NodeId end) {
   FurtherPool& index = *pools_[at].index;
   path_.clear();
@@ -744,7 +783,7 @@ void Cache::limit_states(std::size_t at, NodeId end) {
   std::size_t excess = path_.size() > config_.states_per_path ? path_.size() - config_.states_per_path : 0;
   for (auto id = path_.rbegin(); id != path_.rend() && excess > 0 && *id != end; ++id) {
     if (index.leased(Tier::device, *id) || tree_.node(*id).children != 1) continue;
-    if (tree_.is_offered(*id, PolicyRole::device)) continue;
+    if (tree_.is_offered(*id, PolicyRole::device) || index.is_kept(Keeper::hold, *id)) continue;
     evict_from_pool(at, *id, Reason::quota);
     --excess;
   }

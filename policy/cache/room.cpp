@@ -113,15 +113,18 @@ Pages Cache::writable_pages(const Node& node, Pages wanted) {
 
 Pages Cache::evict_device(Pages pages) {
   Pages evicted = 0;
+  tree_.keep_ranks(copies_evicted_);
   while (evicted < pages) {
     const NodeId next = tree_.device_victim(), victim = victims_ ? victims_->leaf(next) : next;
-    if (victim == NodeId::none && holds_ != nullptr && holds_->drop_oldest(Reason::capacity)) continue;
+    const bool all_on_hold = victim == NodeId::none && tree_.evictable_device_pages() > 0;
+    if (all_on_hold && holds_ != nullptr && holds_->drop_oldest(Reason::capacity)) continue;
     if (victim == NodeId::none) break;
     const Pages all = tree_.node(victim).facts.pages;
     const Pages take = config_.evict_unit == EvictUnit::node ? all : std::min(all, pages - evicted);
     evict_from_device(victim, take);
     evicted += take;
   }
+  if (copies_evicted_) tree_.keep_ranks(false);
   return evicted;
 }
 
@@ -138,8 +141,10 @@ bool Cache::demote(NodeId end) {
   for (NodeId id = end, above = end; id != NodeId::none && id != tree_.root(); id = above) {
     above = tree_.node(id).parent;
     if (!tree_.node(id).device.resident()) continue;
-    if (tree_.node(id).sessions > 1 || !tree_.node(id).host.resident()) return false;
-    if (tree_.node(id).device.leases > 0 || tree_.node(id).host.arriving != OperationId::none) return true;
+    bool under_way = tree_.node(id).host.arriving != OperationId::none;
+    if (tree_.node(id).sessions > 1 || !tree_.node(id).host.resident() || lacks_copy_beside(id, under_way))
+      return false;
+    if (tree_.node(id).device.leases > 0 || under_way) return true;
     if (tree_.node(id).device.children > 0) return false;
     if (tree_.leaves_by_choice() && !tree_.node(id).leaving) tree_.set_leaving(id);
     if (!tree_.node(id).evictable) return true;

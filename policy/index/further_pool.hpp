@@ -13,7 +13,17 @@
 // released from the position where it began, because positions survive a split, and nodes do not. Each tier has an
 // order of use. On L2 only the nodes that are not on L1 are in it.
 //
-// Cost: O(1) per node, but for lease, release and use, which walk at most W pages upwards.
+// Sessions keep windows and states (Keeper), by the end of a path, of which a node of the pool counts the part that
+// concerns it:
+//
+//   tail(W)   the nodes from the end upwards until W pages are covered, with or without slots; of a reference: W + 1
+//             pages, as SGLang (components/swa.py)
+//   point     the node (components/mamba.py)
+//
+// The order of use has classes (EvictionTurn), and is an order of use in each class. A node that goes hands its ends
+// over to the next point above it (resolve()).
+//
+// Cost: O(1) per node, but for lease, release, use and keep, which walk at most W pages upwards.
 #pragma once
 
 #include <array>
@@ -24,12 +34,21 @@
 #include "policy/base/page_list.hpp"
 #include "policy/base/types.hpp"
 #include "policy/eviction.hpp"
+#include "policy/index/session_ends.hpp"
 
 namespace kvtwin {
 
 class RadixTree;
 
 enum class Closure : std::uint8_t { path, tail, point };
+
+// What keeps windows and states: the references of sessions (EngineConfig::session_radix), or the holds of hints
+// (EngineConfig::hints).
+enum class Keeper : std::uint8_t { reference, hold };
+
+// When a node's slots are evicted: first those of nodes that only ended sessions have used, last those that sessions
+// refer to. Those on hold are not on offer.
+enum class EvictionTurn : std::uint8_t { ended, ordinary, referenced, on_hold };
 
 class FurtherPool {
  public:
@@ -73,17 +92,39 @@ class FurtherPool {
   void release(Tier tier, NodeId end, Pages from);
   bool leased(Tier tier, NodeId id) const { return place(tier, id).leases > 0; }
 
-  // A request continues behind `end`: its nodes become the most recently used ones, the deepest first.
+  // A request continues behind `end`: its nodes become the most recently used ones of their turns, the deepest first.
   void use(NodeId end);
-  // The least recently used node without a lease; none if there is none.
-  NodeId oldest(Tier tier) const { return unleased(tier, tiers_[index(tier)].oldest); }
-  // The next one of these nodes, in the order of use.
+  // The node without a lease that was used least recently, of the first turn, from `first` on, that has one. None if
+  // there is none, or if all that there are are on hold.
+  NodeId oldest(Tier tier, EvictionTurn first = EvictionTurn::ended) const;
+  // The next one of these nodes of the same turn, in the order of use.
   NodeId next_oldest(Tier tier, NodeId id) const { return unleased(tier, place(tier, id).newer); }
+  // The next one, of a later turn if its own has no other; none if there is none.
+  NodeId following(Tier tier, NodeId id) const;
+  EvictionTurn turn(NodeId id) const;
   // The tree's stamp when the node was put here or used last.
   std::uint64_t last_use(Tier tier, NodeId id) const { return place(tier, id).last_use; }
 
   Pages slots_held(Tier tier) const { return tiers_[index(tier)].held; }
   Pages slots_leased(Tier tier) const { return tiers_[index(tier)].leased; }
+  Pages slots_on_hold(Tier tier) const { return tiers_[index(tier)].on_hold; }
+
+  // ---- what sessions keep
+  // Returns `end` or the next node above it that has what a request needs; none if there is none. As SGLang looks for
+  // it: a window below the node counts with the node's own.
+  NodeId resolve(NodeId end) const;
+  // The session keeps what belongs to `end` (none, the root: nothing). A reference to a node above it moves there.
+  void refer(std::uint64_t session, NodeId end);
+  void drop_references(std::uint64_t session);
+  // The session's hold moves to `end`; none, the root: it ends.
+  void hold(std::uint64_t session, NodeId end);
+  // Returns slots_on_hold() as hold() would leave it.
+  Pages slots_if_held(Tier tier, std::uint64_t session, NodeId end) const;
+  bool is_kept(Keeper keeper, NodeId id) const { return keeps(keeper, id) > 0; }
+  // Node::ended has changed.
+  void set_turn(NodeId id);
+  // The node goes. Requires: it has no slots, and the nodes above it are known.
+  void hand_ends_over(NodeId id);
 
   // Compares the sums and the orders with a computation from scratch; for tests.
   void check_invariants() const;
@@ -95,11 +136,16 @@ class FurtherPool {
     std::uint64_t last_use = 0;
     std::uint32_t leases = 0;
     bool listed = false;
+    EvictionTurn turn = EvictionTurn::ordinary;  // in whose order the node is
     OperationId arriving = OperationId::none;
   };
   struct Order {
     NodeId newest = NodeId::none, oldest = NodeId::none;
-    Pages held = 0, leased = 0;
+  };
+  static constexpr std::size_t kTurns = 4, kKeepers = 2;
+  struct OfTier {
+    std::array<Order, kTurns> orders;
+    Pages held = 0, leased = 0, on_hold = 0;
   };
   static std::size_t index(Tier tier) { return tier == Tier::device ? 0 : 1; }
   const Place& place(Tier tier, NodeId id) const;
@@ -110,16 +156,35 @@ class FurtherPool {
   template <typename Visit>
   void each_needed(NodeId end, Pages pages, Visit visit) const;
   void count_lease(Tier tier, NodeId id);
+  Order& order(Tier tier, EvictionTurn turn) { return tiers_[index(tier)].orders[static_cast<std::size_t>(turn)]; }
+  std::uint32_t keeps(Keeper keeper, NodeId id) const {
+    const auto at = static_cast<std::size_t>(id);
+    return at < keeps_.size() ? keeps_[at][static_cast<std::size_t>(keeper)] : 0;
+  }
+  SessionEnds& ends(Keeper keeper) { return ends_[static_cast<std::size_t>(keeper)]; }
+  Pages pages_of(Keeper keeper) const;
+  void add_end(Keeper keeper, std::uint64_t session, NodeId end);
+  void remove_end(Keeper keeper, std::uint64_t session, NodeId end);
+  void count_keep(Keeper keeper, NodeId id, bool more);
+  void check_keeps() const;
 
   const RadixTree& tree_;
   const Closure closure_;
   const Pages tail_pages_;
   std::array<std::vector<Place>, 2> places_;  // by tier, by node
-  std::array<Order, 2> tiers_;
+  std::array<OfTier, 2> tiers_;
+  std::vector<std::array<std::uint32_t, kKeepers>> keeps_;  // by node; shorter if nothing is kept behind
+  std::array<SessionEnds, kKeepers> ends_;
 };
 
-// Returns whether pool `other` loses its part of an inner node, too, when pool `lost` does: a window takes the state
-// along.
-bool goes_with(const FurtherPool& lost, const FurtherPool& other, Tier tier, NodeId id);
+// Returns whether an eviction for the pool takes the node as a whole, with its pages, because it is a leaf. Not if a
+// session refers to the pages, and not to the pool's part of the node (components/base.py,
+// _can_evict_leaf_atomically).
+bool goes_whole(const RadixTree& tree, const FurtherPool& pool, Tier tier, NodeId id);
+
+// Returns whether pool `other` loses its part of a node that keeps its pages, too, when pool `lost` does: a window
+// takes the state along. Of a leaf (which goes_whole() is false of), a state takes a window along that no session
+// refers to.
+bool goes_with(const FurtherPool& lost, const FurtherPool& other, Tier tier, NodeId id, bool is_leaf);
 
 }  // namespace kvtwin

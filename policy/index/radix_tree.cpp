@@ -118,10 +118,14 @@ void RadixTree::withdraw(NodeId id) {
 
 // Requires: the node's parent is still known.
 void RadixTree::free_node(NodeId id) {
-  for (const auto& pool : pools_) KV_CHECK(pool->is_blank(id), "a node goes with all that the pools have of it");
+  for (const auto& pool : pools_) {
+    pool->hand_ends_over(id);
+    KV_CHECK(pool->is_blank(id), "a node goes with all that the pools have of it");
+  }
   const Node& n = node(id);
   if (n.sessions > 0 || n.holds > 0) moved_.push_back({id, n.parent});
   if (n.references > 0) give_references_up(id);
+  ranks_.erase(id);
   mutable_node(id) = Node{};
   free_nodes_.push_back(id);
   --live_;
@@ -238,8 +242,10 @@ bool RadixTree::is_offered_to(const Node& n, PolicyRole role) const {
 
 PolicyNode RadixTree::policy_view(NodeId id, std::size_t role) {
   Node& n = mutable_node(id);
+  std::uint32_t references = n.references;
+  if (const auto ranked = ranks_.find(id); ranked != ranks_.end()) references = ranked->second;
   // Which copy L2 drops of pages that stay on L1 does not depend on sessions, as in SGLang.
-  const std::uint32_t references = static_cast<PolicyRole>(role) == PolicyRole::shadowed ? 0 : n.references;
+  if (static_cast<PolicyRole>(role) == PolicyRole::shadowed) references = 0;
   return {id, n.facts, n.keys(), role < kMarks ? n.marks[role] : unused_marks_, references};
 }
 
@@ -709,6 +715,7 @@ void RadixTree::use_again(NodeId id) {
   if (!node(id).ended) return;
   mutable_node(id).ended = false;
   list_ended(id);
+  for (const auto& pool : pools_) pool->set_turn(id);
 }
 
 void RadixTree::list_ended(NodeId id) {
@@ -760,13 +767,40 @@ void RadixTree::set_ended(NodeId end) {
     if (n.sessions > 0 || n.holds > 0 || n.references > 0) return;
     n.ended = true;
     list_ended(at);
+    for (const auto& pool : pools_) pool->set_turn(at);
   }
+}
+
+NodeId RadixTree::point_up_to(NodeId end) const {
+  std::vector<NodeId> path;
+  for (NodeId at = end; at != NodeId::none && at != root(); at = node(at).parent) path.push_back(at);
+  std::vector<FurtherPool::Walk> walks;
+  for (const auto& pool : pools_) walks.emplace_back(*pool, true);
+  NodeId point = NodeId::none;
+  for (auto at = path.rbegin(); at != path.rend(); ++at) {
+    bool accepted = true;
+    for (FurtherPool::Walk& walk : walks) accepted &= walk.accepts(*at, node(*at).facts.pages);
+    if (accepted) point = *at;
+  }
+  return point;
+}
+
+void RadixTree::hold_beside(std::uint64_t session, NodeId end) {
+  if (pools_.empty()) return;
+  const NodeId point = point_up_to(end);
+  for (const auto& pool : pools_) pool->hold(session, point);
 }
 
 // ---- references of sessions --------------------------------------------------------------------------
 
 void RadixTree::refer(std::uint64_t session, NodeId end) {
-  if (end == root() || session_ends_.has(session, end)) return;
+  if (end == root()) return;
+  if (!session_ends_.has(session, end)) refer_to_pages(session, end);
+  for (const auto& pool : pools_) pool->refer(session, pool->resolve(end));
+  while (session_ends_.pairs() > kMaxReferences) drop_references(session_ends_.oldest());
+}
+
+void RadixTree::refer_to_pages(std::uint64_t session, NodeId end) {
   NodeId above = node(end).parent;
   while (above != root() && !session_ends_.has(session, above)) above = node(above).parent;
   for (NodeId at = end; at != above; at = node(at).parent) {
@@ -776,7 +810,6 @@ void RadixTree::refer(std::uint64_t session, NodeId end) {
   }
   session_ends_.add(session, end);
   if (above != root()) session_ends_.remove(session, above);
-  while (session_ends_.pairs() > kMaxReferences) drop_references(session_ends_.oldest());
 }
 
 void RadixTree::drop_references(std::uint64_t session) {
@@ -784,14 +817,23 @@ void RadixTree::drop_references(std::uint64_t session) {
     session_ends_.remove(session, end);
     drop_reference(end);
   }
+  for (const auto& pool : pools_) pool->drop_references(session);
 }
 
 void RadixTree::drop_reference(NodeId end) {
   for (NodeId at = end; at != root(); at = node(at).parent) {
     KV_CHECK(node(at).references > 0, "a reference is dropped once");
+    const bool keeps_rank = keeps_ranks_ && policy(PolicyRole::device)->is_offered(at);
+    if (keeps_rank) ranks_.try_emplace(at, node(at).references);
     --mutable_node(at).references;
-    reoffer(at);
+    if (!keeps_rank) reoffer(at);
   }
+}
+
+void RadixTree::keep_ranks(bool on) {
+  keeps_ranks_ = on;
+  if (on) return;
+  for (const auto& [id, references] : std::exchange(ranks_, {})) reoffer(id);
 }
 
 // A node goes. The node above it gets the sessions that end there, unless they end there already.
@@ -875,8 +917,8 @@ void RadixTree::check_children(NodeId id) const {
 
 void RadixTree::check_references() const {
   std::vector<std::uint32_t> references(nodes_.size());
-  for (const auto& [end, session] : session_ends_.all()) {
-    for (NodeId at = end; at != root(); at = node(at).parent) {
+  for (const auto& [pair, end] : session_ends_.all()) {
+    for (NodeId at = pair.first; at != root(); at = node(at).parent) {
       KV_CHECK(has(at), "a session refers to nodes of the tree");
       ++references[static_cast<std::size_t>(at)];
     }

@@ -43,6 +43,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <memory_resource>
 #include <optional>
@@ -256,6 +257,12 @@ class RadixTree {
   struct Moved {
     NodeId from = NodeId::none, to = NodeId::none;
   };
+  // The session's hold on windows and states moves to point_up_to(end); `end` none: it goes. mark() and unmark() count
+  // holds on pages.
+  void hold_beside(std::uint64_t session, NodeId end);
+  // Returns the last node up to `end` behind which a request can continue; none if there is none.
+  NodeId point_up_to(NodeId end) const;
+  const std::vector<std::unique_ptr<FurtherPool>>& pools() const { return pools_; }
   // Returns the moves of ends since the last call, in order.
   std::vector<Moved> take_moved() { return std::exchange(moved_, {}); }
   bool any_moved() const { return !moved_.empty(); }
@@ -263,9 +270,13 @@ class RadixTree {
 
   // ---- references of sessions. Beyond kMaxReferences, the session that referred last before all others drops its own.
   static constexpr std::size_t kMaxReferences = std::size_t{1} << 22;
-  // The session refers to the path that ends at `end`. Its reference to the nearest node above it moves there.
+  // The session refers to the path that ends at `end`, and to the windows and the state that each pool has there or
+  // next above. Its reference to the nearest node above it moves there.
   void refer(std::uint64_t session, NodeId end);
   void drop_references(std::uint64_t session);
+  // While true, nodes on offer keep the rank of the references that they had. SGLang ranks the leaves once for all
+  // evictions of an allocation, and room for their copies on L2 may take references from them meanwhile.
+  void keep_ranks(bool on);
 
   // The next victim: a node of ended sessions, else by the policy of the role; none if no node may be evicted, or if
   // all that may be are held.
@@ -324,6 +335,7 @@ class RadixTree {
   }
   void use_again(NodeId id);
   void give_references_up(NodeId id);
+  void refer_to_pages(std::uint64_t session, NodeId end);
   void drop_reference(NodeId end);
   PolicyNode policy_view(NodeId id, std::size_t role);
   bool is_host_leaf(const Node& node) const;
@@ -356,7 +368,9 @@ class RadixTree {
   bool any_ended_ = false;  // set_ended() has been called
   std::vector<Moved> moved_;
   SessionEnds session_ends_;
-  bool looks_ahead_ = false;  // a policy implements LooksAhead
+  bool keeps_ranks_ = false;
+  std::map<NodeId, std::uint32_t> ranks_;  // references that nodes had, while they are ranked by these
+  bool looks_ahead_ = false;               // a policy implements LooksAhead
   std::size_t live_ = 0;
 };
 

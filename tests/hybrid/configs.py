@@ -51,6 +51,27 @@ SGLANG = {
                                                max_states_per_path=2, host_tokens=6144, host_window_tokens=1024,
                                                host_states=12, write_policy="write_back"),
 }
+SESSIONS = {
+    "sglang-window-sessions": {**WINDOW, "window_tokens": 2048},
+    "sglang-window-odd-sessions": dict(page=16, full_tokens=6144, window=100, window_tokens=2048, chunk=512),
+    "sglang-window-sessions-agents": dict(page=16, full_tokens=12288, window=64, window_tokens=2048, chunk=512),
+    "sglang-state-sessions": dict(page=64, full_tokens=16384, states=24, chunk=1024),
+    "sglang-state-page1-sessions": dict(page=1, full_tokens=8000, states=24, chunk=128, eviction="slru"),
+    "sglang-state-path2-sessions": dict(page=16, full_tokens=12288, states=24, chunk=512, max_states_per_path=2),
+    "sglang-window-state-sessions": dict(page=16, full_tokens=8192, window=100, window_tokens=3072, states=24, chunk=256),
+    "sglang-window-state-sessions-agents": dict(page=16, full_tokens=16384, window=128, window_tokens=4096, states=24, chunk=512),
+    "sglang-window-sessions-host": dict(**SMALL, host_tokens=8192, host_window_tokens=2048),
+    "sglang-state-sessions-host": dict(page=64, full_tokens=8192, states=20, chunk=1024, host_tokens=16384, host_states=24),
+    "sglang-window-state-sessions-host": dict(page=64, full_tokens=8192, window=128, window_tokens=4096, states=24, chunk=512,
+                                              host_tokens=12288, host_window_tokens=3072, host_states=24),
+    "sglang-window-sessions-host-back": dict(**SMALL, host_tokens=6144, host_window_tokens=2048, write_policy="write_back"),
+    "sglang-state-sessions-host-back": dict(page=64, full_tokens=8192, states=20, chunk=1024, host_tokens=12288,
+                                            host_states=16, write_policy="write_back"),
+    "sglang-window-state-sessions-host-back": dict(page=64, full_tokens=8192, window=128, window_tokens=4096, states=24,
+                                                   chunk=512, host_tokens=8192, host_window_tokens=2048, host_states=16,
+                                                   write_policy="write_back"),
+}
+SGLANG.update({name: {**config, "session_radix": True} for name, config in SESSIONS.items()})  # --enable-session-radix-cache
 ATTENTION = dict(memory=400_000_000, layers={"full": 18, "window": 18}, heads=8, head_size=64, window=128, chunk=512)
 STATES = dict(memory=900_000_000, layers={"full": 12, "state": 36}, heads=2, head_size=256, chunk=1024,
               state_shapes=[[3, 2048], [8, 64, 64]], state_dtypes=["bfloat16", "float32"])
@@ -137,8 +158,15 @@ def drawn_write_back(seed):
     return config
 
 
+def with_references(drawn):
+    return lambda seed: {**drawn(seed), "session_radix": True}
+
+
 DRAWN = {
     "sglang-drawn": drawn_sglang,
+    "sglang-drawn-sessions": with_references(drawn_sglang),
+    "sglang-drawn-sessions-host": with_references(lambda seed: drawn_sglang(seed, host=True)),
+    "sglang-drawn-sessions-back": with_references(drawn_write_back),
     "sglang-drawn-host": lambda seed: drawn_sglang(seed, host=True),
     "sglang-drawn-back": drawn_write_back,
     "vllm-drawn": drawn_vllm,

@@ -32,7 +32,8 @@ std::string first_difference(const std::string& path) {
     for (const auto& [key, value] : wanted.items()) {
       if (got.at(key) != value) {
         return path + ":" + std::to_string(number) + ": " + wanted.at("op").get<std::string>() + " of request " +
-               wanted.at("id").dump() + ": " + key + " is " + got.at(key).dump() + ", the engine has " + value.dump();
+               (wanted.contains("id") ? wanted.at("id") : wanted.at("session")).dump() + ": " + key + " is " +
+               got.at(key).dump() + ", the engine has " + value.dump();
       }
     }
   }

@@ -3,8 +3,8 @@
 //
 // A sequence is a file of JSON lines, which tests/hybrid/record.py writes. The first has the engine and its
 // configuration. Each further line is an operation with its outcome: `start`, the admission and the prefill of a
-// request, or `finish`, its decode and its end. Token j of segment s is s * 65,536 + j. The last token of an answer is
-// never in the cache.
+// request, `finish`, its decode and its end, or `close` of a session. Token j of segment s is s * 65,536 + j. The last
+// token of an answer is never in the cache.
 //   SGLang: hit = device + host, the tokens that are used again; full_present, the tokens with full KV; branch, where
 //   the next forward pass leaves a state, or ends for a window; evicted, in the operation; usage, after it.
 //   vLLM: hit; groups, the longest hit of each group of layers alone; junction, the shared prefix that is kept;

@@ -63,7 +63,11 @@ def run(server, operations):
     running, lines = {}, []
     for operation in operations:
         if operation["op"] == "start":
-            running[operation["id"]], outcome = server.start(operation["id"], sequences.tokens_of(operation["prompt"]))
+            session = {"session": operation["session"]} if "session" in operation else {}
+            running[operation["id"]], outcome = server.start(
+                operation["id"], sequences.tokens_of(operation["prompt"]), **session)
+        elif operation["op"] == "close":
+            outcome = server.close(operation["session"])
         else:
             outcome = server.finish(running.pop(operation["id"]), sequences.tokens_of([operation["answer"]]))
         lines.append({**operation, **outcome, "usage": server.usage()})
@@ -86,12 +90,13 @@ def record(engine, name, seed, options):
     traffic = options.traffic or configs.traffic_of(name, seed)
     for running, longest in smaller_limits(configs.most_running(config)):
         made = sequences.sequence(traffic, seed, options.operations, config.get("page", 16), running, longest,
-                                  configs.unit_of(config))
+                                  configs.unit_of(config), config.get("session_radix", False))
         try:
             lines = run(engine.server(config), made)
         except engine.does_not_fit:
             continue
-        return [{"engine": name.split("-")[0], "version": engine.version, "core": engine.core, "config": config,
+        core = "python" if config.get("session_radix") else engine.core  # SGLang's other one has no sessions
+        return [{"engine": name.split("-")[0], "version": engine.version, "core": core, "config": config,
                  "traffic": traffic, "seed": seed, "running": running, "longest": longest}, *lines]
     return None
 

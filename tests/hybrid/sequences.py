@@ -135,12 +135,28 @@ def with_whole_units(operation, unit):
     return {**operation, "answer": [number, rounded([[number, count - 1]], unit)[0][1] + 1]}
 
 
-def sequence(traffic, seed, operations, page, running=3, longest=3000, unit=1):
-    """The operations, an even number of them. At most `running` requests run at a time; no prompt is longer than `longest`
-    tokens, at least 200, before it has whole units."""
+def with_sessions(lines, subjects, seed):
+    """Gives most requests the session of their conversation or task, a few that of another one or none, and closes sessions, at
+    times while their requests run or before further ones."""
+    rnd, numbers, made = random.Random(f"sessions {seed}"), {}, []
+    for line in lines:
+        if line["op"] == "start":
+            own = numbers.setdefault(id(subjects[line["id"]]), len(numbers) + 1)
+            kind = rnd.random()
+            if kind < 0.9:
+                line["session"] = own if kind < 0.8 else rnd.randrange(1, len(numbers) + 1)
+        made.append(line)
+        if numbers and rnd.random() < 0.1:
+            made.append({"op": "close", "session": rnd.randrange(max(1, len(numbers) - 5), len(numbers) + 1)})
+    return made
+
+
+def sequence(traffic, seed, operations, page, running=3, longest=3000, unit=1, sessions=False):
+    """The operations, an even number of them, and closes of sessions. At most `running` requests run at a time; no prompt is
+    longer than `longest` tokens, at least 200, before it has whole units."""
     rnd, fresh = random.Random(seed), itertools.count(1)
     source = TRAFFIC[traffic](rnd, fresh, page, longest)
-    active, lines, ids = [], [], itertools.count()
+    active, lines, ids, subjects = [], [], itertools.count(), []
     while len(lines) + len(active) < operations:
         if active and (len(active) >= running or rnd.random() < 0.35):
             lines.append(finish(active, source, rnd, fresh))
@@ -150,10 +166,12 @@ def sequence(traffic, seed, operations, page, running=3, longest=3000, unit=1):
             continue
         lines.append({"op": "start", "id": next(ids), "prompt": prompt})
         source.started(prompt)
+        subjects.append(about)
         active.append((lines[-1]["id"], about, prompt))
     while active:
         lines.append(finish(active, source, rnd, fresh))
-    return [with_whole_units(line, unit) for line in lines]
+    lines = [with_whole_units(line, unit) for line in lines]
+    return with_sessions(lines, subjects, seed) if sessions else lines
 
 
 def finish(active, source, rnd, fresh):

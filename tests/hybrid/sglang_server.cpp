@@ -43,6 +43,7 @@ EngineConfig config_of(const Json& given) {
                                         "host_window_tokens",
                                         "write_policy",
                                         "load_back_min_tokens",
+                                        "session_radix",
                                         "window_eviction_interval"};
   for (const auto& [key, value] : given.items()) {
     if (std::ranges::find(kKeys, key) == std::end(kKeys)) throw std::runtime_error("config: unknown key " + key);
@@ -59,6 +60,7 @@ EngineConfig config_of(const Json& given) {
   config.reclaim_order = ReclaimOrder::shadowed;
   config.load_back_min_tokens = number("load_back_min_tokens", config.load_back_min_tokens);
   config.window_release_tokens = number("window_eviction_interval", config.window_release_tokens);
+  config.session_radix = given.value("session_radix", false);
   const Tokens page = config.shape.page_tokens;
   config.device_pages = number("full_tokens") / page;
   config.host_pages = number("host_tokens") / page;
@@ -89,7 +91,9 @@ class SglangServer final : public HybridServer {
 
   Json run(const Json& operation) override {
     evictions_.counts.assign(1 + config_.pools.size(), 0);
-    Json outcome = operation.at("op") == "start" ? start(operation) : finish(operation);
+    Json outcome = operation.at("op") == "start"   ? start(operation)
+                   : operation.at("op") == "close" ? close(operation)
+                                                   : finish(operation);
     Json evicted = {{"full", evictions_.counts[0] * page()}, {"window", 0}, {"states", 0}};
     Json usage = {{"full", used(0)}};
     for (std::size_t at = 0; at < config_.pools.size(); ++at) {
@@ -125,6 +129,7 @@ class SglangServer final : public HybridServer {
     std::vector<std::uint64_t> tokens;
     std::vector<PageKey> keys;
     std::vector<SlotId> slots;
+    std::uint64_t session = 0, session_began = 0;
     Pages shared = 0;
     NodeId lease = NodeId::none;
     RequestPools pools;
@@ -145,6 +150,8 @@ class SglangServer final : public HybridServer {
 
   Json start(const Json& operation) {
     Running& request = running_[operation.at("id")];
+    request.session = operation.value("session", std::uint64_t{0});
+    request.session_began = cache_.request_of_session_began(request.session);
     request.tokens = tokens_of(operation.at("prompt"));
     request.keys = keys_of(request.tokens, page());
     const Tokens prompt = request.tokens.size();
@@ -202,8 +209,14 @@ class SglangServer final : public HybridServer {
     cache_.free(std::span(request.slots).subspan(request.shared));
     cache_.release(request.lease);
     cache_.leave_pools(request.pools);
+    cache_.request_of_session_ended(request.session);
     running_.erase(at);
     end_copies();
+    return Json::object();
+  }
+
+  Json close(const Json& operation) {
+    cache_.hint({.kind = HintKind::session_end, .subject = operation.at("session")}, 0);
     return Json::object();
   }
 
@@ -235,6 +248,7 @@ class SglangServer final : public HybridServer {
       request.counted.touches = request.counted.backup_hits = std::max(request.counted.touches, pages);
     }
     cache_.inserted(request.pools, end, computed, request.shared, last);
+    if (last && pages > 0) cache_.request_of_session_finished(request.session, request.session_began, end);
   }
 
   const EngineConfig config_;

@@ -29,12 +29,30 @@ from sglang.srt.mem_cache.pool_host.group import HostPoolGroup, PoolEntry
 from sglang.srt.mem_cache.radix_cache import RadixKey
 from sglang.srt.mem_cache.rust_tree_core import adapter as rust_adapter
 from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
+from sglang.srt.mem_cache.unified_cache.components import base as component_base
 from sglang.srt.mem_cache.unified_cache.components import mamba as mamba_component
 from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 
 FULL, WINDOW, STATE = ComponentType.FULL, ComponentType.SWA, ComponentType.MAMBA
 ROWS = 8
 MAX_TOKENS = 1 << 14
+
+
+class OrderedSet(dict):
+    """A set in the order in which its elements were added, for the sets of sessions and of their leaves. SGLang walks through sets
+    of objects and of strings, whose order differs from run to run, and moves nodes in the order of use as it goes."""
+
+    def __init__(self, elements=()):
+        super().__init__((element, None) for element in elements)
+
+    def add(self, element):
+        self[element] = None
+
+    def remove(self, element):
+        del self[element]
+
+
+component_base.set = OrderedSet
 
 
 class DoesNotFitError(Exception):
@@ -118,7 +136,8 @@ class Server:
     def __init__(self, core="rust", page=1, full_tokens=0, window=0, window_tokens=0, states=0, chunk=0,
                  strategy="extra_buffer", track_interval=256, state_chunk=64, max_states_per_path=-1, eviction="lru",
                  host_tokens=0, host_window_tokens=0, host_states=0, write_policy="write_through",
-                 load_back_min_tokens=10, window_eviction_interval=128):
+                 load_back_min_tokens=10, window_eviction_interval=128, session_radix=False):
+        core = "python" if session_radix else core
         self.page, self.window, self.states = page, window, states
         self.chunk = chunk // page * page
         self.window_eviction_interval = window_eviction_interval
@@ -141,7 +160,9 @@ class Server:
         self.cache = UnifiedRadixCache(CacheInitParams(
             disable=False, req_to_token_pool=self.rows, token_to_kv_pool_allocator=self.allocator, page_size=page,
             eviction_policy=eviction, tree_components=(FULL, *[WINDOW] * bool(window), *[STATE] * bool(states)),
-            tree_core_backend=core, sliding_window_size=window or None, enable_mamba_extra_buffer=self.extra_buffer))
+            tree_core_backend=core, sliding_window_size=window or None,
+            enable_mamba_extra_buffer=self.extra_buffer, enable_session_radix_cache=session_radix))
+        self.session_radix = session_radix
         # The choice of state points is a method of SGLang's batch, which reads these fields of it.
         self.batch = SimpleNamespace(
             model_config=SimpleNamespace(hf_text_config=SimpleNamespace(mamba_chunk_size=state_chunk)),
@@ -236,9 +257,12 @@ class Server:
         return match
 
     @refusal_of_states()
-    def start(self, rid, prompt):
+    def start(self, rid, prompt, session=0):
         """Admission and prefill. `prompt`: array("q") of tokens. Returns the request and the outcome."""
         cache, request, before = self.cache, Request(rid, prompt), dict(self.evicted)
+        if session and self.session_radix:
+            request.session_id = str(session)
+            request.session_generation = cache.ensure_session_generation(request.session_id)
         match = self._match(request, prompt)
         loaded = 0
         if max(match.host_hit_length, match.swa_host_hit_length, match.mamba_host_hit_length) > 0:
@@ -290,6 +314,12 @@ class Server:
         request.output_ids, request.is_finished, request.extend_end = answer, True, len(fill)
         self._release(request, len(fill))
         self._events()
+        return {"evicted": self._evicted_since(before)}
+
+    def close(self, session):
+        """The session ends, with or without requests that run."""
+        before = dict(self.evicted)
+        self.cache.release_radix_session(str(session))
         return {"evicted": self._evicted_since(before)}
 
     def _track(self, kv, length):

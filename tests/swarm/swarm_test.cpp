@@ -220,6 +220,20 @@ void draw_session_rules(test::Splitmix random, Scenario& s) {
   e.session_radix = random.below(3) == 0 && dynamic_cast<const OrdersReferences*>(policy.get()) != nullptr;
 }
 
+// Models with windows or states, which sessions refer to, and which hints hold.
+void draw_kept_pools(test::Splitmix random, Scenario& s) {
+  EngineConfig& e = s.engine;
+  if (e.pools.empty()) return;
+  const auto policy = make_eviction(e.eviction);
+  e.session_radix = random.below(2) == 0 && dynamic_cast<const OrdersReferences*>(policy.get()) != nullptr;
+  if (random.below(2) == 0) {
+    e.hints = HintRule::obey;
+    e.hint_share = pick<std::uint32_t>(random, {0, 100, 512, 1024});
+    s.shares = random.below(2) == 0;
+  }
+  if (e.session_radix || e.hints == HintRule::obey) s.hint_one_in = pick<std::uint64_t>(random, {2, 4, 20});
+}
+
 void draw_style(test::Splitmix& random, EngineConfig& e) {
   if (random.below(3) == 0) e.style = "vllm";
   e.mixed_chunks = random.below(3) == 0;
@@ -612,6 +626,7 @@ std::uint64_t run_seed(std::uint64_t seed, Marks& marks) {
   test::Splitmix later = of_later_rules(random);
   draw_session_rules(later, scenario);
   draw_tier_rules(of_later_rules(later), scenario.engine);
+  draw_kept_pools(of_later_rules(of_later_rules(later)), scenario);
   AdversarialConfig config;
   config.seed = random.next();
   config.page_tokens = scenario.engine.shape.page_tokens;

@@ -2,8 +2,10 @@
 // device and the host, and every pass checks those that it continues from.
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tests/hybrid_run.hpp"
 #include "tests/mpi_run.hpp"
@@ -55,6 +57,54 @@ TEST(RealHybrid, DecidesAsTheSimulation) {
     EXPECT_EQ(real.digest(), simulated.digest());
     EXPECT_GT(real.tokens("hit_device"), 0U);
     EXPECT_EQ(real.report.at("real").at("verified").at("wrong_reads"), 0);
+  }
+}
+
+// Eight sessions take turns. Each goes on with what it has, and some give hints: holds, moves to the host, and their
+// ends.
+Settings sessions_with_hints(const Folder& folder) {
+  std::string trace;
+  std::uint64_t block = 0, time = 0;
+  std::vector<std::vector<std::uint64_t>> turns(8);
+  const auto add_hint = [&](const char* kind, std::size_t session) {
+    trace += R"({"timestamp":)" + std::to_string(time++) + R"(,"hint":")" + kind + R"(","session":)" +
+             std::to_string(session) + "}\n";
+  };
+  for (std::size_t i = 0; i < 96; ++i) {
+    const std::size_t session = 1 + i * 5 % turns.size();
+    std::vector<std::uint64_t>& blocks = turns[session - 1];
+    if (blocks.size() > 9) blocks.clear();
+    for (std::size_t more = 0; more < 3; ++more) blocks.push_back(block++);
+    std::string ids;
+    for (const std::uint64_t id : blocks) ids += (ids.empty() ? "" : ",") + std::to_string(id);
+    trace += R"({"timestamp":)" + std::to_string(time += 2) + R"(,"input_length":)" +
+             std::to_string(32 * blocks.size()) + R"(,"output_length":8,"hash_ids":[)" + ids + R"(],"session":)" +
+             std::to_string(session) + "}\n";
+    if (i % 6 == 1) add_hint("pin", session);
+    if (i % 7 == 2) add_hint("demote", session);
+    if (i % 11 == 3) add_hint("share", session);
+    if (i % 9 == 4) add_hint("session_end", session);
+  }
+  write_text(folder / "sessions.jsonl", trace);
+  return {"workload.trace=" + (folder / "sessions.jsonl"), "workload.block_tokens=32"};
+}
+
+TEST(RealHybrid, SessionsAndHintsKeepEveryKind) {
+  for (const HybridKind& kind : kHybridKinds) {
+    for (const char* write_policy : {"write_through", "write_back"}) {
+      SCOPED_TRACE(std::string(kind.verified) + " " + write_policy);
+      const Folder folder;
+      const Settings settings = hybrid_work(folder, kind, 50) + sessions_with_hints(folder) +
+                                Settings{"cache.session_radix=true", "cache.hints=obey", "cache.hint_share=0.5",
+                                         std::string("cache.write_policy=") + write_policy};
+      const Simulated real = run_for_real(folder, settings);
+      EXPECT_EQ(real.requests("failed") + real.requests("rejected"), 0U);
+      EXPECT_GT(real.tokens("hit_device"), 0U);
+      const Json& verified = real.report.at("real").at("verified");
+      EXPECT_EQ(verified.at("wrong_reads"), 0);
+      EXPECT_GT(verified.at(kind.verified).at("read"), 0);
+      EXPECT_EQ(run({"replay", folder / "run", "--json"}).json().at("verdict"), "equal");
+    }
   }
 }
 

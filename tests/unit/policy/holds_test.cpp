@@ -512,5 +512,85 @@ TEST(Holds, equal_inputs_decide_equally_and_hints_are_decisions) {
   EXPECT_NE(digest(0), digest(1));
 }
 
+// ---- windows and states --------------------------------------------------------------------------------
+
+// Pools of a model with a window of two pages, or with states that are left at the end of each page.
+EngineConfig obeying_pools(Closure closure, Pages slots, Pages host_slots) {
+  EngineConfig config = obeying(200, host_slots == 0 ? 0 : 200);
+  config.evict_unit = EvictUnit::node;
+  config.window_release_tokens = 1;
+  config.max_running = 1;
+  config.hint_share = 1024;
+  if (closure == Closure::point) config.state_points = "extra_buffer(chunk=4, interval=4)";
+  PoolConfig pool{closure, closure == Closure::tail ? Tokens{8} : 0, slots, host_slots, config.shape};
+  if (closure == Closure::tail) pool.device_slots += config.least_slots(pool);
+  config.pools.push_back(pool);
+  return config;
+}
+
+TEST(Holds, a_pin_keeps_the_window_or_the_state_at_the_end_of_the_path) {
+  for (const Closure closure : {Closure::tail, Closure::point}) {
+    for (const bool pins : {true, false}) {
+      Rig rig(obeying_pools(closure, 10, 0));
+      rig.ask(1, 100);
+      if (pins) rig.hint(HintKind::pin, 1);
+      for (std::uint64_t i = 2; i < 12; ++i) rig.ask(i, 100 * i);
+      EXPECT_EQ(rig.ask(1, 100), pins ? kWhole : 0U);
+    }
+  }
+}
+
+TEST(Holds, windows_and_states_of_ended_sessions_are_evicted_first) {
+  for (const Closure closure : {Closure::tail, Closure::point}) {
+    Rig rig(obeying_pools(closure, 10, 0));
+    rig.ask(1, 100);
+    rig.ask(2, 200);
+    rig.hint(HintKind::session_end, 2);
+    const auto lost = [&] { return rig.events.evicted_pages(Tier::device, Reason::lost); };
+    for (std::uint64_t i = 3; lost() == 0; ++i) {
+      ASSERT_LT(i, 50U);
+      rig.ask(i, 100 * i);
+    }
+    EXPECT_EQ(rig.ask(1, 100), kWhole);
+    EXPECT_LT(rig.ask(2, 200), kWhole);
+  }
+}
+
+TEST(Holds, the_oldest_hold_is_dropped_if_all_windows_or_states_are_held) {
+  for (const Closure closure : {Closure::tail, Closure::point}) {
+    Rig rig(obeying_pools(closure, 10, 0));
+    for (std::uint64_t i = 1; i < 20; ++i) {
+      rig.ask(i, 100 * i);
+      rig.hint(HintKind::pin, i);
+    }
+    EXPECT_GT(rig.events.count(EventKind::unheld, Reason::capacity), 0U);
+    EXPECT_EQ(rig.ask(1, 100), 0U);
+    EXPECT_EQ(rig.ask(19, 1900), kWhole);
+  }
+}
+
+TEST(Holds, a_pin_above_the_share_of_a_pool_is_refused) {
+  for (const Closure closure : {Closure::tail, Closure::point}) {
+    EngineConfig config = obeying_pools(closure, 10, 0);
+    config.hint_share = 60;  // eleven pages, and no slot
+    Rig rig(config);
+    rig.ask(1, 100);
+    rig.hint(HintKind::pin, 1);
+    EXPECT_EQ(rig.events.count(EventKind::held, Reason::quota), 1U);
+    EXPECT_EQ(rig.events.count(EventKind::held, Reason::none), 0U);
+  }
+}
+
+TEST(Holds, a_demoted_session_is_hit_on_the_host_with_its_window_and_state) {
+  for (const Closure closure : {Closure::tail, Closure::point}) {
+    Rig rig(obeying_pools(closure, 30, 60));
+    rig.ask(1, 100);
+    rig.hint(HintKind::demote, 1);
+    rig.ask(2, 200);
+    EXPECT_EQ(rig.ask(1, 100), kWhole);
+    EXPECT_EQ(rig.events.records.back().hit[Tier::host], kWhole);
+  }
+}
+
 }  // namespace
 }  // namespace kvtwin

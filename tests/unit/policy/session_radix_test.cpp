@@ -223,6 +223,135 @@ TEST_F(References, a_split_keeps_the_end_at_the_lower_part) {
   tree.check_invariants();
 }
 
+// Windows and states beside the pages.
+struct ReferencesBeside : References {
+  FurtherPool& windows = tree.add_pool(Closure::tail, 2);
+  FurtherPool& states = tree.add_pool(Closure::point, 0);
+  SlotId next = 0;
+
+  NodeId insert_whole(NodeId parent, std::span<const PageKey> keys) {
+    const NodeId id = insert(parent, keys);
+    put_window(id);
+    put_state(id);
+    return id;
+  }
+  void put_window(NodeId id) {
+    std::vector<SlotId> slots(tree.node(id).facts.pages);
+    for (SlotId& slot : slots) slot = next++;
+    windows.put(Tier::device, id, slots);
+  }
+  void put_state(NodeId id) {
+    const SlotId slot = next++;
+    states.put(Tier::device, id, {&slot, 1});
+  }
+  void remove(NodeId id) {
+    for (FurtherPool* const pool : {&windows, &states}) {
+      if (pool->has(Tier::device, id)) static_cast<void>(pool->take(Tier::device, id));
+    }
+    std::vector<SlotId> freed;
+    tree.remove_tail(id, tree.node(id).facts.pages, freed, freed);
+  }
+  bool window_of(NodeId id) const { return windows.is_kept(Keeper::reference, id); }
+  bool state_of(NodeId id) const { return states.is_kept(Keeper::reference, id); }
+};
+
+TEST_F(ReferencesBeside, are_to_the_window_and_a_page_and_to_one_state) {
+  const NodeId first = insert_whole(tree.root(), std::span(left).first(1));
+  const NodeId second = insert_whole(first, std::span(left).subspan(1, 1));
+  const NodeId third = insert_whole(second, std::span(left).subspan(2, 1));
+  const NodeId last = insert_whole(third, std::span(left).subspan(3, 1));
+  tree.refer(1, last);
+  EXPECT_EQ(of(first), 1U);
+  EXPECT_FALSE(window_of(first));
+  EXPECT_TRUE(window_of(second)) << "a page in front of the window";
+  EXPECT_TRUE(window_of(third) && window_of(last));
+  EXPECT_TRUE(state_of(last));
+  EXPECT_FALSE(state_of(third));
+  EXPECT_EQ(windows.oldest(Tier::device), first);
+  EXPECT_EQ(states.oldest(Tier::device, EvictionTurn::referenced), last);
+  tree.check_invariants();
+}
+
+TEST_F(ReferencesBeside, go_to_the_last_node_behind_which_a_pool_lets_a_request_continue) {
+  const NodeId top = insert_whole(tree.root(), std::span(left).first(2));
+  const NodeId below = insert(top, std::span(left).subspan(2));
+  put_window(below);
+  tree.refer(1, below);
+  EXPECT_TRUE(state_of(top) && window_of(below) && !state_of(below));
+  put_state(below);
+  EXPECT_EQ(states.oldest(Tier::device), below) << "the session refers to the one above";
+  tree.refer(1, below);
+  EXPECT_TRUE(state_of(below) && !state_of(top)) << "the reference has moved";
+  EXPECT_EQ(states.oldest(Tier::device), top);
+  tree.check_invariants();
+}
+
+TEST_F(ReferencesBeside, order_windows_and_states_by_whether_there_are_any) {
+  const NodeId a = insert_whole(tree.root(), test::chain({1, 2}));
+  const NodeId b = insert_whole(tree.root(), test::chain({3, 4}));
+  const NodeId c = insert_whole(tree.root(), test::chain({5, 6}));
+  tree.refer(1, a);
+  tree.refer(2, a);
+  tree.refer(1, b);
+  for (const FurtherPool* const pool : {&windows, &states}) {
+    EXPECT_EQ(pool->oldest(Tier::device), c);
+    EXPECT_EQ(pool->next_oldest(Tier::device, c), NodeId::none) << "the end of its turn";
+    EXPECT_EQ(pool->oldest(Tier::device, EvictionTurn::referenced), a) << "two references are no more than one";
+    EXPECT_EQ(pool->next_oldest(Tier::device, a), b);
+  }
+  tree.drop_references(1);
+  EXPECT_EQ(states.oldest(Tier::device), c);
+  EXPECT_EQ(states.next_oldest(Tier::device, c), b) << "it has just been let go";
+  tree.drop_references(2);
+  EXPECT_EQ(states.next_oldest(Tier::device, b), a);
+  tree.check_invariants();
+}
+
+TEST_F(ReferencesBeside, let_a_leaf_go_as_a_whole_only_for_what_the_session_refers_to) {
+  const NodeId top = insert_whole(tree.root(), std::span(left).first(2));
+  const NodeId leaf = insert_whole(top, std::span(left).subspan(2));
+  EXPECT_TRUE(goes_whole(tree, states, Tier::device, leaf));
+  EXPECT_FALSE(goes_whole(tree, states, Tier::device, top)) << "no leaf";
+  tree.refer(1, leaf);
+  EXPECT_TRUE(goes_whole(tree, states, Tier::device, leaf));
+  EXPECT_FALSE(goes_with(states, windows, Tier::device, top, false));
+  EXPECT_TRUE(goes_with(windows, states, Tier::device, top, false));
+  // A leaf whose state came after the request: the session refers to the pages and the window.
+  const NodeId other = insert(tree.root(), test::chain({7, 8}));
+  put_window(other);
+  tree.refer(2, other);
+  put_state(other);
+  EXPECT_FALSE(goes_whole(tree, states, Tier::device, other));
+  EXPECT_TRUE(goes_whole(tree, windows, Tier::device, other));
+  EXPECT_FALSE(goes_with(states, windows, Tier::device, other, true)) << "the session refers to the window";
+  // And to the pages only.
+  const NodeId bare = insert(tree.root(), test::chain({9, 10}));
+  tree.refer(3, bare);
+  put_window(bare);
+  put_state(bare);
+  EXPECT_FALSE(goes_whole(tree, windows, Tier::device, bare));
+  EXPECT_TRUE(goes_with(states, windows, Tier::device, bare, true));
+  EXPECT_FALSE(goes_with(states, windows, Tier::device, bare, false));
+  tree.check_invariants();
+}
+
+TEST_F(ReferencesBeside, survive_a_split_and_move_up_when_their_node_goes) {
+  const NodeId top = insert_whole(tree.root(), std::span(left).first(1));
+  const NodeId leaf = insert_whole(top, std::span(left).subspan(1));
+  tree.refer(1, leaf);
+  const NodeId upper = tree.split(leaf, 2);
+  EXPECT_TRUE(window_of(upper) && window_of(leaf) && state_of(leaf));
+  EXPECT_FALSE(window_of(top) || state_of(upper));
+  tree.check_invariants();
+  remove(leaf);
+  EXPECT_TRUE(window_of(upper) && window_of(top)) << "two pages and one";
+  EXPECT_TRUE(state_of(top)) << "the next state above";
+  tree.check_invariants();
+  tree.drop_references(1);
+  EXPECT_FALSE(window_of(upper) || window_of(top) || state_of(top));
+  tree.check_invariants();
+}
+
 // As many leaves as have a list of their own, and more, each with one reference more than the one before.
 TEST_F(References, leaves_are_ordered_by_any_number_of_references) {
   constexpr std::uint64_t kLeaves = 300;
