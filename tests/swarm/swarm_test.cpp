@@ -41,7 +41,7 @@ constexpr bool kSanitized = true;
 #else
 constexpr bool kSanitized = false;
 #endif
-constexpr std::uint64_t kSeedsPerShard = kSanitized ? 48 : 512, kDeep = 20;
+constexpr std::uint64_t kSeedsPerShard = kSanitized ? 48 : 768, kDeep = 20;
 // The minimum number of inputs per seed. With storage tiers, it takes longer until pages leave the faster tiers.
 std::uint64_t inputs_of(bool storage) { return storage ? 3000 : 1000; }
 
