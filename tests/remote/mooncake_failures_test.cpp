@@ -68,7 +68,10 @@ TEST(MooncakeFailures, ADriveKeepsWhatTheMemoryEvicts) {
   }
   EXPECT_GT(refused, 0u);
   for (std::uint64_t document = 0; document < 100; ++document) {
-    EXPECT_EQ(rig.get(keys_of(8, document)).pages, 8u) << document;
+    // A read that takes longer than its lease, on a busy machine, is a miss, and the pages stay on the drive.
+    Pages read = 0;
+    for (int tries = 0; tries < 20 && read != 8; ++tries) read = rig.get(keys_of(8, document)).pages;
+    EXPECT_EQ(read, 8u) << document;
   }
   EXPECT_FALSE(std::filesystem::is_empty(drives.path()));
 }
