@@ -28,6 +28,7 @@ RecordedEvents record_kv_events(const RecordArguments& /*arguments*/, const std:
 namespace {
 
 constexpr std::chrono::milliseconds kPoll{100};
+constexpr std::chrono::seconds kLongestEnd{1};
 
 class Recorder final : public KvMessageSink {
  public:
@@ -41,6 +42,9 @@ class Recorder final : public KvMessageSink {
 
   void run() {
     while (!is_over()) subscription_.receive(kPoll);
+    // Messages that were sent before the end may still be on their way.
+    const auto last = std::chrono::steady_clock::now() + kLongestEnd;
+    while (std::chrono::steady_clock::now() < last && subscription_.receive(kPoll)) continue;
     writer_.finish();
   }
 
