@@ -183,6 +183,18 @@ TEST_F(HostileEngine, AReplayThatGoesOnAndOnIsTheLastOne) {
       << recording.faults;
 }
 
+// As an engine that has answered a request, and whose events are still on their way at the signal.
+TEST_F(HostileEngine, MessagesThatWereSentBeforeTheSignalAreWritten) {
+  record([&] {
+    publish(5, good_);
+    const std::vector<std::uint8_t> client = replay_.receive();  // the recorder waits for the answer
+    for (const std::uint64_t seq : {6U, 7U, 8U}) publish(seq, good_);
+    stop_ = true;
+    answer(client, ~std::uint64_t{0}, {});
+  });
+  EXPECT_EQ(recorded().back().seq, 8U);
+}
+
 TEST_F(HostileEngine, AMessageAboveTheLimitIsNamedAndTheRecordingGoesOn) {
   arguments_.max_message_mib = 1;
   const RecordedEvents recording = record([&] {
