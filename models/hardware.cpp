@@ -225,41 +225,6 @@ HardwareSpec hardware_preset(std::string_view name) {
   return at->second;
 }
 
-namespace {
-
-double rank_room(const HardwareSpec& hardware, const ModelGeometry& model, std::uint32_t tp, double mem_fraction,
-                 Tokens chunk_tokens, std::uint32_t attention_dp) {
-  const double widest =
-      std::max({model.dense_width, model.shared_width, model.expert_width * std::max(1U, model.experts_per_token)});
-  const double row = 6.0 * model.hidden + 3.0 * widest / tp;
-  const double activations = static_cast<double>(chunk_tokens) * row * model.dtype_bytes;
-  const double copies = static_cast<double>(model.group_weight_bytes) * (attention_dp - 1);
-  return hardware.memory_bytes * mem_fraction - (static_cast<double>(model.weight_bytes) + copies) / tp - activations;
-}
-
-std::string gigabytes(double bytes) {
-  const auto tenths = static_cast<std::int64_t>(bytes / 1e8 + 0.5);
-  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " GB";
-}
-
-}  // namespace
-
-Bytes device_kv_bytes(const HardwareSpec& hardware, const ModelGeometry& model, std::uint32_t tp, double mem_fraction,
-                      Tokens chunk_tokens, std::uint32_t attention_dp) {
-  if (tp == 0) throw ModelError("parallel.tp is 0; it must be a positive integer.");
-  const double room = rank_room(hardware, model, tp, mem_fraction, chunk_tokens, attention_dp);
-  if (room >= static_cast<double>(model.shape(tp / attention_dp, 1).token_bytes())) return static_cast<Bytes>(room);
-  std::string sentence = model.name + "'s weights (" + gigabytes(static_cast<double>(model.weight_bytes)) +
-                         " over parallel.tp = " + std::to_string(tp) + ") leave no room for KV in the " +
-                         gigabytes(hardware.memory_bytes) + " of " + hardware.name;
-  for (std::uint32_t more = tp * 2; more <= 64 && model.heads % more == 0; more *= 2) {
-    if (rank_room(hardware, model, more, mem_fraction, chunk_tokens, attention_dp) > 0) {
-      throw ModelError(sentence + "; parallel.tp must be at least " + std::to_string(more) + ".");
-    }
-  }
-  throw ModelError(sentence + "; it must be a smaller model or a larger accelerator.");
-}
-
 double exchange_rate(const HardwareSpec& hardware, std::uint32_t ranks) {
   constexpr double kRanksOfABoard = 8;
   const double domain = hardware.domain_ranks > 0 ? hardware.domain_ranks : kRanksOfABoard;

@@ -191,18 +191,6 @@ HardwareSpec hardware_preset(std::string_view name);
 
 PlannerLimits planner_limits(const HardwareSpec& hardware);
 
-// Returns the KV bytes that fit into one rank's device memory:
-//   memory_bytes * mem_fraction - weights / tp - activations.
-// The ranks split all weights evenly; with attention in `attention_dp` groups, the ranks of a group split attention's
-// weights, and each group has all of them. The activations are those of a prefill of `chunk_tokens`: six hidden rows
-// and three feed-forward rows (split over tp) per token, in the activations' type. Errors: ModelError if nothing is
-// left; the text names a sufficient tp, if there is one.
-constexpr double kMemFraction = 0.9;  // the rest: CUDA context, graphs, workspaces
-constexpr Tokens kActivationTokens = 8192;
-Bytes device_kv_bytes(const HardwareSpec& hardware, const ModelGeometry& model, std::uint32_t tp,
-                      double mem_fraction = kMemFraction, Tokens chunk_tokens = kActivationTokens,
-                      std::uint32_t attention_dp = 1);
-
 // Returns the bytes/s at which one of `ranks` accelerators exchanges data with the others, per direction. Beyond one
 // domain, a ring crosses the NICs of all accelerators of a domain side by side. Without NICs: peer_bandwidth.
 double exchange_rate(const HardwareSpec& hardware, std::uint32_t ranks);

@@ -6,6 +6,7 @@
 #include "lab/experiment/experiment.hpp"
 #include "lab/experiment/setup.hpp"
 #include "lab/names.hpp"
+#include "lab/units.hpp"
 #include "models/names.hpp"
 #include "models/presets.hpp"
 #include "policy/base/names.hpp"
@@ -28,6 +29,25 @@ std::string own_table(const Experiment& e, ServingEngine engine) {
 }
 
 EngineWord word_of(const Experiment& e) { return engine_word(e.text(kEngineKey), e.where(kEngineKey)); }
+
+// The tokens and requests of a pass, by the GPU. Keys count for all groups of attention; vLLM's flags for one.
+void add_batch(const Experiment& e, ServingEngine engine, std::vector<EngineSetting>& settings) {
+  constexpr double kLeastGib = 12;  // of a GPU; a hardware file of a CPU has less
+  BatchDefaults batch;
+  try {
+    const HardwareSpec hardware = hardware_of(e);
+    if (hardware.memory_bytes < kLeastGib * kGib) return;
+    batch = batch_defaults(engine, hardware);
+  } catch (const InputError&) {
+    return;  // make_setup() refuses the hardware
+  }
+  const std::int64_t groups = engine == ServingEngine::vllm ? e.integer("parallel.attention_dp") : 1;
+  const auto add = [&](const char* key, std::int64_t number) {
+    if (number != 0) settings.push_back({key, std::to_string(number * groups)});
+  };
+  add("scheduler.chunk_tokens", batch.tokens);
+  add("scheduler.max_running", batch.requests);
+}
 
 std::string times_text(const Experiment& e, ServingEngine engine) {
   if (!e.text("hardware.operators_file").empty()) return "operator times " + e.text("hardware.operators_file");
@@ -72,6 +92,18 @@ EngineWord engine_word(std::string_view text, const std::string& where) {
   return word;
 }
 
+BatchDefaults batch_defaults(ServingEngine engine, const HardwareSpec& hardware) {
+  const double gib = hardware.memory_bytes / kGib;
+  if (engine == ServingEngine::sglang) {
+    if (gib >= 160) return {16384, 0};
+    return {gib >= 60 ? 8192 : gib >= 20 ? 4096 : 2048, 0};
+  }
+  if (engine != ServingEngine::vllm) return {};
+  if (gib >= 160) return {16384, 1024};
+  const bool a100 = hardware.gpu.starts_with("a100") || hardware.name.find("a100") != std::string::npos;
+  return gib >= 70 && !a100 ? BatchDefaults{8192, 1024} : BatchDefaults{2048, 256};
+}
+
 std::vector<EngineSetting> engine_settings(const Experiment& e) {
   const EngineWord word = word_of(e);
   std::vector<EngineSetting> settings;
@@ -81,6 +113,7 @@ std::vector<EngineSetting> engine_settings(const Experiment& e) {
   const std::vector<std::string> tables = operators_preset_names();
   const bool there = std::ranges::find(tables, table) != tables.end();
   settings.push_back({"hardware.operators", there ? table : "none"});
+  add_batch(e, word.engine, settings);
   if (word.release != nullptr) {
     settings.push_back({"scheduler.style", "sglang"});
     for (CacheRule& rule : sglang_cache_rules(*word.release, e.policy("cache.write_policy").name == "write_back")) {

@@ -196,7 +196,8 @@ std::span<const Key> experiment_keys() {
                                   "Seed of all random draws: generated requests, session starts, simulated stalls"),
       text("engine", "sglang",
            "Serving engine: sglang, vllm or trtllm, with a release of SGLang if it is not the latest (sglang 0.5.20). "
-           "Sets scheduler.style, serving.engine, the rules of the engine's prefix cache (cache.*), and "
+           "Sets scheduler.style, serving.engine, the rules of the engine's prefix cache (cache.*), the tokens and "
+           "requests of a pass (scheduler.chunk_tokens, scheduler.max_running) by the GPU, and "
            "hardware.operators if there is a table of the hardware and the engine. Keys that the experiment sets stay. "
            "none: sets no key, and passes take the roofline's times"),
       list("faults",
@@ -617,8 +618,10 @@ std::span<const Key> experiment_keys() {
              "weights"),
       number(
           "tiers.device.memory_fraction", 0.0, 0, 1,
-          "Share of the GPU memory for weights and L1, as SGLang's mem_fraction_static; with scheduler.style = vllm, "
-          "for the activations too, as vLLM's gpu_memory_utilization; 0 = 0.9 minus the activations"),
+          "Share of the GPU memory: with engine = sglang for weights and L1 (mem_fraction_static), with vllm for "
+          "activations and graphs too (gpu_memory_utilization), with trtllm for L1, of what the rest leaves "
+          "(free_gpu_memory_fraction); with none, as scheduler.style says. 0 = the engine's default: SGLang's by its own "
+          "rule, 0.92, 0.9; with none 0.9 less the activations"),
       number("tiers.device.window_ratio", 0.0, 0, 1,
              "sglang: tokens of the pool for sliding windows, as a share of L1's tokens, as SGLang's "
              "--swa-full-tokens-ratio; 0 = SGLang's for the model: 0.8, of DeepSeek-V4 0.1"),

@@ -11,6 +11,7 @@
 #include "lab/experiment/draft_setup.hpp"
 #include "lab/experiment/experiment.hpp"
 #include "lab/experiment/request_route.hpp"
+#include "models/device_memory.hpp"
 #include "models/engine_pools.hpp"
 #include "models/geometry.hpp"
 #include "models/hardware.hpp"
@@ -31,6 +32,7 @@ struct Setup {
   ServingTimes serving;             // zeros without serving.engine
   KvShape target;                   // of one rank, without the layers of a packed draft
   std::optional<DraftSetup> draft;  // nothing without a draft model
+  std::optional<DeviceMemory> memory;  // of a GPU; nothing if the experiment gives the size of L1
   // SGLang's pools of a rank, for a model with several kinds of KV; else empty. L1 and L2 have the pages of the full
   // pools.
   DevicePools device_pools;

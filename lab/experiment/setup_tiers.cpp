@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "lab/error.hpp"
+#include "lab/experiment/engine_word.hpp"
 #include "lab/names.hpp"
 #include "policy/base/names.hpp"
 #include "policy/state_points.hpp"
@@ -48,21 +49,36 @@ Pages group_part(const Experiment& e, const std::string& tier, Pages pages, cons
                    " groups of " + e.where("parallel.attention_dp") + "; make it larger");
 }
 
+MemoryTerms memory_terms(const Experiment& e, const Setup& setup) {
+  MemoryTerms terms;
+  const EngineWord word = engine_word(e.text(kEngineKey), e.where(kEngineKey));
+  terms.engine = word.engine;
+  terms.release = word.version;
+  terms.fraction = e.number("tiers.device.memory_fraction");
+  terms.holds_activations = e.policy("scheduler.style").name == "vllm";
+  terms.tp = setup.engine_gpus();
+  terms.attention_dp = setup.attention_dp;
+  terms.chunk_tokens = setup.engine.chunk_tokens;
+  terms.max_running = setup.engine.max_running;
+  if (e.is_given("scheduler.max_running")) terms.limit = static_cast<std::uint32_t>(e.integer("scheduler.max_running"));
+  terms.graphs = e.flag("serving.cuda_graphs");
+  const bool only_prefills = setup.roles.prefill > 0;
+  terms.prefills = !setup.has_role || only_prefills;
+  terms.decodes = !only_prefills;
+  if (setup.draft) terms.draft_weights = setup.draft->model.weight_bytes;
+  return terms;
+}
+
 // Returns the bytes for KV that the weights leave on each GPU. Errors: InputError.
-Bytes room_of_device(const Experiment& e, const Setup& setup) {
-  // With SGLang's fraction, the activations are in the rest of the memory; with vLLM's, in the fraction.
-  const double fraction = e.number("tiers.device.memory_fraction");
-  const bool has_activations = fraction == 0 || e.policy("scheduler.style").name == "vllm";
-  Bytes room = 0;
+Bytes room_of_device(const Experiment& e, Setup& setup) {
+  const MemoryTerms terms = memory_terms(e, setup);
+  setup.memory = divide_device_memory(setup.hardware, setup.model, terms);
   try {
-    room = device_kv_bytes(setup.hardware, setup.model, setup.engine_gpus(), fraction == 0 ? kMemFraction : fraction,
-                           has_activations ? setup.engine.chunk_tokens : 0, setup.attention_dp);
+    return device_kv_bytes(setup.hardware, setup.model, terms);
   } catch (const ModelError& error) {
-    const char* key = fraction == 0 ? "scheduler.chunk_tokens" : "tiers.device.memory_fraction";
+    const char* key = terms.fraction == 0 ? "scheduler.chunk_tokens" : "tiers.device.memory_fraction";
     throw InputError(std::string(error.what()) + " It depends on " + e.where(key) + " too.");
   }
-  const Bytes draft_weights = setup.draft ? setup.draft->model.weight_bytes / setup.engine_gpus() : 0;
-  return room - std::min(room, draft_weights);
 }
 
 // Returns the KV bytes of a token on a rank's device: the draft's too, even if it is not restored.

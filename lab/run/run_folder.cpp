@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cinttypes>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -473,6 +474,20 @@ Json pools_json(const RunFacts& facts, const Metrics& m) {
   return rows;
 }
 
+Json memory_json(const RunFacts& facts) {
+  Json rows = Json::array();
+  const auto whole = [](double bytes) { return static_cast<std::int64_t>(std::llround(bytes)); };
+  for (const auto& [role, memory] : facts.memory) {
+    Json row = {{"total_bytes", whole(memory.total)},   {"kv_bytes", whole(memory.kv)},
+                {"weight_bytes", whole(memory.weights)}, {"activation_bytes", whole(memory.activations)},
+                {"graph_bytes", whole(memory.graphs)},   {"engine_bytes", whole(memory.taken)},
+                {"fraction", memory.fraction}};
+    if (!role.empty()) row["role"] = role;
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
 std::string pools_text(const RunFacts& facts, const Metrics& m) {
   std::string text;
   char line[256];
@@ -528,6 +543,7 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionM
   report["seed"] = facts.seed;
   report["model_kv"] = facts.kv_formula;
   report["model_layers"] = layer_table_json(facts.layers);
+  if (Json memory = memory_json(facts); !memory.empty()) report["device_memory"] = std::move(memory);
   if (Json pools = pools_json(facts, m); !pools.empty()) report["pools"] = std::move(pools);
   report["notes"] = facts.notes;
   if (facts.continued != 0) {
@@ -710,6 +726,9 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
     return part ? decimal(100 * *part, 2) : std::string("-");
   };
   if (!facts.engine.empty()) out += "engine     " + facts.engine + "\n";
+  for (const auto& [role, memory] : facts.memory) {
+    out += "memory     " + (role.empty() ? "" : role + " engines: ") + device_memory_text(memory) + "\n";
+  }
   if (facts.drawn) out += "drawn      " + drawn_text(*facts.drawn) + "\n";
   add("requests   %" PRIu64 " completed, %" PRIu64 " rejected (%s %%), %" PRIu64 " failed (%s %%), %" PRIu64
       " retractions; %s/s over %s%s",

@@ -26,6 +26,7 @@
 #include "lab/report/prefetch_bounds.hpp"
 #include "lab/report/warm_figures.hpp"
 #include "models/calibration_samples.hpp"
+#include "models/device_memory.hpp"
 #include "models/engine_pools.hpp"
 #include "models/layer_table.hpp"
 #include "policy/seam/journal.hpp"
@@ -74,6 +75,12 @@ struct RunFacts {
   double wall_seconds = 0;
   std::string kv_formula;
   std::vector<LayerRow> layers;  // of the model
+  // The memory of a GPU, where its KV is what the rest leaves. `role`: with cluster.prefill, prefill or decode.
+  struct MemoryFacts {
+    std::string role;
+    DeviceMemory memory;
+  };
+  std::vector<MemoryFacts> memory;
   // SGLang's pools of one engine or group of attention, for a model with several kinds of KV. `role`: with
   // cluster.prefill, prefill or decode.
   struct PoolFacts {

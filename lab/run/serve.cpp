@@ -62,7 +62,8 @@ class Progress {
   Clock::time_point start_ = Clock::now(), last_ = start_;
 };
 
-void add_pools(const Setup& setup, const std::string& role, EngineRange engines, RunFacts& facts) {
+void add_memory(const Setup& setup, const std::string& role, EngineRange engines, RunFacts& facts) {
+  if (setup.memory) facts.memory.push_back({role, *setup.memory});
   for (const Tier tier : {Tier::device, Tier::host}) {
     std::uint8_t number = 0;
     for (const PoolSize& pool : tier == Tier::device ? setup.device_pools.pools : setup.host_pools) {
@@ -100,10 +101,10 @@ RunFacts facts_of(const Experiment& experiment, const Setup& setup, const ServeT
   facts.kv_formula = setup.model.kv_formula;
   facts.layers = layer_table(setup.model);
   if (setup.decode == nullptr) {
-    add_pools(setup, "", {}, facts);
+    add_memory(setup, "", {}, facts);
   } else {
-    add_pools(setup, "prefill", {0, setup.roles.prefill}, facts);
-    add_pools(*setup.decode, "decode", {setup.roles.prefill, SIZE_MAX}, facts);
+    add_memory(setup, "prefill", {0, setup.roles.prefill}, facts);
+    add_memory(*setup.decode, "decode", {setup.roles.prefill, SIZE_MAX}, facts);
   }
   facts.stages = stages_of(experiment);
   facts.bill = setup.bill;

@@ -535,12 +535,15 @@ class SglangReader : public FlagReader {
     }
     if (from_flags()) note_without_effect();
     std::vector<std::string> by_gpu;
-    for (const char* field : {"mem_fraction_static", "chunked_prefill_size", "max_running_requests"}) {
-      const bool sized = field == std::string_view("mem_fraction_static") && is_given("max_total_tokens");
-      if (!is_given(field) && !sized) by_gpu.push_back(sglang_table().find_field(field)->name);
+    const bool sized = is_given("mem_fraction_static") || is_given("max_total_tokens");
+    if (!sized) by_gpu.push_back("--mem-fraction-static");
+    if (!is_given("chunked_prefill_size") && !experiment_.is_given("scheduler.chunk_tokens")) {
+      by_gpu.push_back("--chunked-prefill-size");
     }
-    if (!by_gpu.empty())
-      note("not given, and found out from the GPU by SGLang, so as in the experiment: " + joined_words(by_gpu));
+    if (!by_gpu.empty()) note("not given, so by SGLang's rule for the GPU: " + joined_words(by_gpu));
+    if (!is_given("max_running_requests")) {
+      note("not given, and found out from the GPU by SGLang, so as in the experiment: --max-running-requests");
+    }
     if (!assumed_.empty()) note("not given, so SGLang's default (" + version() + "): " + joined_words(assumed_));
     if (!release_.counts_once && uses_counts()) {
       note("not modelled: SGLang " + version() +

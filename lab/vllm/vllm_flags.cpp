@@ -32,17 +32,6 @@ using Is = EngineFlag::Is;
 constexpr std::string_view kOption = "--from-vllm-flags";
 constexpr double kUnboundedGib = 1e9;  // the size of a storage tier that has no size flag
 
-// vLLM 0.33.0, engine/arg_utils.py, get_batch_defaults: of the server, by the memory of a GPU.
-struct BatchDefaults {
-  std::int64_t tokens, sequences;
-};
-BatchDefaults batch_defaults(const HardwareSpec& hardware) {
-  const double gib = hardware.memory_bytes / kGib;
-  if (gib >= 160) return {16384, 1024};
-  if (gib >= 70 && lower_case(hardware.name).find("a100") == std::string::npos) return {8192, 1024};
-  return {2048, 256};
-}
-
 // vLLM's integers may have a unit: k, m, g, t are powers of 1,000; K, M, G, T are powers of 1,024, of whole numbers.
 std::optional<std::int64_t> human_integer(std::string_view text) {
   if (const auto plain = number_of<std::int64_t>(text)) return plain;
@@ -179,7 +168,7 @@ class VllmReader : public FlagReader {
   }
 
   void apply_batch_limits() {
-    const BatchDefaults preset = batch_defaults(hardware_);
+    const BatchDefaults preset = batch_defaults(ServingEngine::vllm, hardware_);
     const std::int64_t factor = is_given("performance_mode") && value("performance_mode") == "throughput" ? 2 : 1;
     std::int64_t tokens = integer("max_num_batched_tokens", 0);
     if (tokens != 0) {
@@ -194,7 +183,7 @@ class VllmReader : public FlagReader {
     if (is_given(field)) {
       return experiment_.set("scheduler.max_running=" + of_all_groups(integer(field, 1)), where(field));
     }
-    const std::int64_t sequences = std::min(preset.sequences * factor, tokens);
+    const std::int64_t sequences = std::min(preset.requests * factor, tokens);
     set_preset("scheduler.max_running", of_all_groups(sequences), where("max_num_seqs"),
                "--max-num-seqs " + std::to_string(sequences));
   }
@@ -726,7 +715,7 @@ class VllmWriter {
       return;
     }
     const double fraction = e_.number("tiers.device.memory_fraction");
-    say("--gpu-memory-utilization", number_text(fraction != 0 ? fraction : kMemFraction));
+    say("--gpu-memory-utilization", fraction != 0 ? number_text(fraction) : std::string(vllm_table().find_field("gpu_memory_utilization")->preset));
     if (fraction == 0) said_.insert("tiers.device.memory_fraction");
     if (fraction != 0 && !as_vllm) {
       note("tiers.device.memory_fraction = " + number_text(fraction) +

@@ -36,8 +36,8 @@ TEST(AttentionGroupsSetup, EachGroupIsAnEngineWithAnEqualPart) {
   EXPECT_EQ(groups.engine.max_running, 8U);
   EXPECT_EQ(groups.engine.burst_steps, 1U);
   EXPECT_EQ(groups.page_bytes(), tensor.page_bytes());  // each rank has whole latents either way
-  const Bytes room = device_kv_bytes(groups.hardware, groups.model, 8, kMemFraction, groups.engine.chunk_tokens, 8);
-  EXPECT_EQ(groups.engine.device_pages, room / groups.page_bytes());
+  ASSERT_TRUE(groups.memory);
+  EXPECT_EQ(groups.engine.device_pages, static_cast<Bytes>(groups.memory->kv) / groups.page_bytes());
   // Tiers are of all groups together. Tensor parallelism has eight copies of a token in them.
   const kvtwin::Setup copies = setup_of({"tiers.host.gib=64"});
   const kvtwin::Setup once = setup_of({"tiers.host.gib=64", "parallel.attention_dp=8"});

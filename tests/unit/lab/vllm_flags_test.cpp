@@ -180,12 +180,15 @@ TEST(VllmFlags, WhatTheFileSaysStaysWithoutAFlag) {
 
 // The fraction of vLLM has the activations in it; SGLang's does not.
 TEST(VllmFlags, TheFractionHoldsTheActivations) {
-  const auto pages = [](const std::string& style) {
+  const auto pages = [](const std::string& engine, const std::string& style) {
     Experiment e = Experiment::from_text("[cache]\npage_tokens = 16\n[tiers.device]\nmemory_fraction = 0.9\n", "x");
+    e.set("engine=" + engine);
     e.set("scheduler.style=" + style);
     return make_setup(e).engine.device_pages;
   };
-  EXPECT_LT(pages("vllm") + 1, pages("sglang"));
+  EXPECT_LT(pages("vllm", "vllm") + 1, pages("sglang", "sglang"));
+  EXPECT_EQ(pages("vllm", "vllm") + 1, pages("vllm", "sglang")) << "the engine decides, not the style of its scheduler";
+  EXPECT_LT(pages("none", "vllm") + 1, pages("none", "sglang"));
 }
 
 TEST(VllmFlags, WhatIsNotModelledIsNamed) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "models/device_memory.hpp"
 #include "models/operator_cost.hpp"
 #include "models/presets.hpp"
 #include "models/roofline.hpp"
@@ -171,7 +172,11 @@ TEST_F(AttentionGroups, BeyondADomainNicsLimitTheExchange) {
 }
 
 TEST_F(AttentionGroups, MemoryHoldsTheWeightsOutsideOfTheExpertsOncePerGroup) {
-  const Bytes one = device_kv_bytes(hardware, model, 8), eight = device_kv_bytes(hardware, model, 8, 0.9, 8192, 8);
+  MemoryTerms terms;
+  terms.tp = 8;
+  const Bytes one = device_kv_bytes(hardware, model, terms);
+  terms.attention_dp = 8;
+  const Bytes eight = device_kv_bytes(hardware, model, terms);
   EXPECT_NEAR(static_cast<double>(one - eight), static_cast<double>(model.group_weight_bytes) * 7 / 8, 2.0);
 }
 
