@@ -91,14 +91,14 @@ double reserve_of_sglang(double total, const ModelGeometry& model, const MemoryT
 
 DeviceMemory divide_device_memory(const HardwareSpec& hardware, const ModelGeometry& model, const MemoryTerms& terms) {
   DeviceMemory memory;
-  memory.engine = terms.engine;
   memory.total = hardware.memory_bytes;
+  memory.engine = memory.total < kLeastGpuBytes ? ServingEngine::none : terms.engine;
   memory.fraction = terms.fraction;
   memory.is_given = terms.fraction != 0;
   memory.weights = weights_of(model, terms);
   const double prefill = prefill_bytes(model, terms.tp, static_cast<double>(terms.chunk_tokens));
   const double communication = kOfDoubling * std::log2(terms.tp);
-  switch (terms.engine) {
+  switch (memory.engine) {
     case ServingEngine::none:
       if (terms.fraction == 0) memory.fraction = kWithoutEngine;
       if (terms.fraction == 0 || terms.holds_activations) memory.activations = prefill;

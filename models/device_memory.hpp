@@ -35,6 +35,9 @@ struct MemoryTerms {
   Bytes draft_weights = 0;  // of a draft model, over all ranks
 };
 
+// The rules of engines are of GPUs. A machine with less memory is divided as without an engine.
+constexpr double kLeastGpuBytes = 12.0 * 1073741824;
+
 // Bytes of one GPU.
 struct DeviceMemory {
   ServingEngine engine = ServingEngine::none;

@@ -7,6 +7,7 @@
 #include "lab/experiment/setup.hpp"
 #include "lab/names.hpp"
 #include "lab/units.hpp"
+#include "models/device_memory.hpp"
 #include "models/names.hpp"
 #include "models/presets.hpp"
 #include "policy/base/names.hpp"
@@ -32,11 +33,10 @@ EngineWord word_of(const Experiment& e) { return engine_word(e.text(kEngineKey),
 
 // The tokens and requests of a pass, by the GPU. Keys count for all groups of attention; vLLM's flags for one.
 void add_batch(const Experiment& e, ServingEngine engine, std::vector<EngineSetting>& settings) {
-  constexpr double kLeastGib = 12;  // of a GPU; a hardware file of a CPU has less
   BatchDefaults batch;
   try {
     const HardwareSpec hardware = hardware_of(e);
-    if (hardware.memory_bytes < kLeastGib * kGib) return;
+    if (hardware.memory_bytes < kLeastGpuBytes) return;
     batch = batch_defaults(engine, hardware);
   } catch (const InputError&) {
     return;  // make_setup() refuses the hardware
