@@ -5,8 +5,12 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <utility>
 
+#include "models/json.hpp"
 #include "models/presets.hpp"
+#include "models/text_file.hpp"
+#include "policy/base/names.hpp"
 #include "tests/paths.hpp"
 
 namespace kvtwin {
@@ -83,6 +87,80 @@ TEST(DeviceMemory, SglangsDefaultFractionIsItsOwn) {
     ++rows;
   }
   EXPECT_GT(rows, 50U);
+}
+
+ModelGeometry model_of(const Json& row) {
+  const auto dtype = kv_dtype_from_name(row.at("kv_dtype").get<std::string>());
+  const auto weights = value_named<WeightChoice>(row.at("weights").get<std::string>());
+  if (row.contains("config")) return parse_model(row.at("config").dump(), "config.json", dtype, weights.value());
+  return model_preset(row.at("model").get<std::string>(), dtype, weights.value());
+}
+
+// What servers printed at their start: docs/results/tools/device_memory.json, compared in docs/results/memory.md.
+TEST(DeviceMemory, ServersPrintedAsMuch) {
+  const Json rows = Json::parse(read_text_file(in_source("docs/results/tools/device_memory.json"), "")).at("rows");
+  std::size_t compared = 0, near = 0, nearer = 0;
+  for (const Json& row : rows) {
+    const Json& printed = row.at("printed");
+    const std::string name = row.at("model").get<std::string>();
+    const bool known = row.contains("config") || name.find('/') == std::string::npos;
+    if (!known || !printed.contains("kv_gib_per_rank") || printed.at("kv_gib_per_rank").get<double>() <= 0) continue;
+    const std::string gpu = row.at("hardware").get<std::string>();
+    MemoryTerms terms = terms_of(*value_named<ServingEngine>(row.at("engine").get<std::string>()), row.at("tp").get<std::uint32_t>());
+    terms.release = row.value("version", "");
+    if (row.at("memory_fraction").is_number()) terms.fraction = row.at("memory_fraction").get<double>();
+    const bool large = gpu.starts_with("b") || gpu.starts_with("gb") || gpu.starts_with("mi");
+    const bool a100 = gpu == "a100-sxm" && terms.engine == ServingEngine::vllm;
+    terms.chunk_tokens = row.value("chunk_tokens", Tokens{large ? 16384U : a100 ? 2048U : 8192U});
+    terms.max_running = row.value("max_seqs", a100 ? 256U : 1024U);
+    terms.limit = row.value("max_seqs", 0U);
+    terms.graphs = row.value("graphs", true);
+    const double kv = divide_device_memory(hardware_preset(gpu), model_of(row), terms).kv / kGib;
+    const double ratio = kv / printed.at("kv_gib_per_rank").get<double>();
+    EXPECT_GT(ratio, 0.75) << row.at("name").get<std::string>();
+    EXPECT_LT(ratio, 1.6) << row.at("name").get<std::string>();
+    ++compared;
+    near += ratio > 0.9 && ratio < 1.1 ? 1 : 0;
+    nearer += ratio > 0.95 && ratio < 1.05 ? 1 : 0;
+  }
+  EXPECT_GE(compared, 28U);
+  EXPECT_GE(near * 10, compared * 7) << near << " of " << compared;
+  EXPECT_GE(nearer * 10, compared * 6) << nearer << " of " << compared;
+}
+
+TEST(DeviceMemory, EachEngineHasARuleOfItsOwn) {
+  const HardwareSpec h100 = hardware_preset("h100-sxm");
+  const ModelGeometry m = model_preset("qwen3-32b");
+  const auto of = [&](ServingEngine engine, std::string release = {}) {
+    MemoryTerms terms = terms_of(engine, 2);
+    terms.release = std::move(release);
+    terms.max_running = 1024;
+    return divide_device_memory(h100, m, terms);
+  };
+  const DeviceMemory vllm = of(ServingEngine::vllm), earlier = of(ServingEngine::vllm, "v0.20.1");
+  EXPECT_NEAR(vllm.total * 0.92 - vllm.weights - vllm.activations - vllm.graphs - vllm.taken, vllm.kv, 1);
+  EXPECT_NEAR(vllm.activations, 1024.0 * m.vocab * 16, 1) << "sampling needs more than a prefill";
+  EXPECT_DOUBLE_EQ(earlier.fraction, 0.9);
+  EXPECT_DOUBLE_EQ(earlier.graphs, 0);
+  EXPECT_GT(earlier.activations, vllm.activations);
+  EXPECT_DOUBLE_EQ(of(ServingEngine::vllm, "0.21.0").kv, vllm.kv);
+  EXPECT_DOUBLE_EQ(of(ServingEngine::vllm, "1.0").kv, vllm.kv);
+  const DeviceMemory sglang = of(ServingEngine::sglang);
+  EXPECT_NEAR((sglang.total - sglang.taken) * sglang.fraction - sglang.weights, sglang.kv, 1);
+  EXPECT_GT(sglang.left(), 10 * kGib) << "for activations and graphs";
+  const DeviceMemory trtllm = of(ServingEngine::trtllm);
+  const double used = trtllm.weights + trtllm.activations + trtllm.graphs + trtllm.taken;
+  EXPECT_NEAR((trtllm.total - used) * 0.9, trtllm.kv, 1);
+  MemoryTerms terms = terms_of(ServingEngine::trtllm, 2);
+  terms.fraction = 0.45;
+  EXPECT_NEAR(divide_device_memory(h100, m, terms).kv * 2, trtllm.kv, 1);
+  EXPECT_EQ(device_memory_text(vllm),
+            "79.2 GiB a GPU: KV 38.4, weights 30.5, activations 2.3, graphs 1.0, engine 0.6, left free 6.3 (fraction "
+            "0.92, the default of vllm)");
+  HardwareSpec small = h100;
+  small.memory_bytes = 8 * kGib;
+  EXPECT_EQ(divide_device_memory(small, model_preset("tiny"), terms_of(ServingEngine::sglang)).engine, ServingEngine::none)
+      << "the machine is no GPU";
 }
 
 }  // namespace
