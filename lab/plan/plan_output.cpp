@@ -510,6 +510,9 @@ std::string plan_text(const PurchasePlan& plan, const Experiment& base, const Ch
       }
     }
   }
+  if (const std::optional<DeviceMemory> memory = make_setup(choices.experiment(base, best.setting)).memory) {
+    line("memory", device_memory_text(*memory));
+  }
   const Json& per_token = price_of(best)->at("per_million_tokens");
   line("price",
        money(best.per_month, currency) + " a month" +
