@@ -51,9 +51,23 @@ bool is_vllm_before_graphs(std::string_view release) {
   return std::from_chars(dot + 1, end, minor).ec == std::errc() && major == 0 && minor < 21;
 }
 
+// Returns how many times as large vLLM's kernels make the routed experts: they pad mxfp4 weights (gpt-oss) to 128 rows of
+// each rank and 256 columns (mxfp4_round_up_hidden_size_and_intermediate_size in
+// vllm/model_executor/layers/fused_moe/oracle/mxfp4.py: Marlin and TensorRT-LLM's kernels).
+double padding_of_experts(const ModelGeometry& model, std::uint32_t tp) {
+  if (model.expert_format.name != "mxfp4" || model.expert_width == 0) return 1;
+  const auto padded = [](double size, double block) { return std::ceil(size / block) * block / size; };
+  return padded(static_cast<double>(model.expert_width) / tp, 128) * padded(model.expert_hidden, 256);
+}
+
 double weights_of(const ModelGeometry& model, const MemoryTerms& terms) {
-  const double copies = static_cast<double>(model.group_weight_bytes) * (terms.attention_dp - 1);
-  return (static_cast<double>(model.weight_bytes) + copies + static_cast<double>(terms.draft_weights)) / terms.tp;
+  double bytes = static_cast<double>(model.weight_bytes) + static_cast<double>(terms.draft_weights);
+  bytes += static_cast<double>(model.group_weight_bytes) * (terms.attention_dp - 1);
+  if (terms.engine == ServingEngine::vllm) {
+    const double experts = static_cast<double>(model.expert_weight_bytes) * model.experts;
+    bytes += experts * (padding_of_experts(model, terms.tp) - 1);
+  }
+  return bytes / terms.tp;
 }
 
 // Returns the number of sizes of prefills that SGLang makes graphs of, up to `most` tokens

@@ -128,6 +128,20 @@ TEST(DeviceMemory, ServersPrintedAsMuch) {
   EXPECT_GE(nearer * 10, compared * 6) << nearer << " of " << compared;
 }
 
+// vLLM pads gpt-oss' experts; the figures are of its logs (docs/results/tools/device_memory.json), in GiB of a GPU.
+TEST(DeviceMemory, VllmPadsExpertsInMxfp4) {
+  const auto weights = [](const char* model, const char* gpu, ServingEngine engine, std::uint32_t tp) {
+    return divide_device_memory(hardware_preset(gpu), model_preset(model), terms_of(engine, tp)).weights / kGib;
+  };
+  EXPECT_NEAR(weights("gpt-oss-20b", "a100-sxm", ServingEngine::vllm, 1), 13.7, 0.1);
+  EXPECT_NEAR(weights("gpt-oss-120b", "a100-sxm", ServingEngine::vllm, 4), 17.22, 0.2);
+  EXPECT_NEAR(weights("gpt-oss-120b", "h100-sxm", ServingEngine::vllm, 1), 65.97, 0.4);
+  EXPECT_NEAR(weights("gpt-oss-120b", "h100-sxm", ServingEngine::sglang, 1), 60.7, 0.1);
+  EXPECT_EQ(weights("deepseek-v4-flash", "h200-sxm", ServingEngine::vllm, 8),
+            weights("deepseek-v4-flash", "h200-sxm", ServingEngine::sglang, 8))
+      << "whole blocks";
+}
+
 TEST(DeviceMemory, EachEngineHasARuleOfItsOwn) {
   const HardwareSpec h100 = hardware_preset("h100-sxm");
   const ModelGeometry m = model_preset("qwen3-32b");
