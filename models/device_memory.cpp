@@ -53,19 +53,21 @@ bool is_vllm_before_graphs(std::string_view release) {
 
 // Returns how many times as large vLLM's kernels make the routed experts: they pad mxfp4 weights (gpt-oss) to 128 rows of
 // each rank and 256 columns (mxfp4_round_up_hidden_size_and_intermediate_size in
-// vllm/model_executor/layers/fused_moe/oracle/mxfp4.py: Marlin and TensorRT-LLM's kernels).
-double padding_of_experts(const ModelGeometry& model, std::uint32_t tp) {
+// vllm/model_executor/layers/fused_moe/oracle/mxfp4.py: Marlin and TensorRT-LLM's kernels). On Hopper, its Triton kernels
+// pad no rows.
+double padding_of_experts(const HardwareSpec& hardware, const ModelGeometry& model, std::uint32_t tp) {
   if (model.expert_format.name != "mxfp4" || model.expert_width == 0) return 1;
   const auto padded = [](double size, double block) { return std::ceil(size / block) * block / size; };
-  return padded(static_cast<double>(model.expert_width) / tp, 128) * padded(model.expert_hidden, 256);
+  const double rows = hardware.gpu.starts_with("h") ? 1 : padded(static_cast<double>(model.expert_width) / tp, 128);
+  return rows * padded(model.expert_hidden, 256);
 }
 
-double weights_of(const ModelGeometry& model, const MemoryTerms& terms) {
+double weights_of(const HardwareSpec& hardware, const ModelGeometry& model, const MemoryTerms& terms) {
   double bytes = static_cast<double>(model.weight_bytes) + static_cast<double>(terms.draft_weights);
   bytes += static_cast<double>(model.group_weight_bytes) * (terms.attention_dp - 1);
   if (terms.engine == ServingEngine::vllm) {
     const double experts = static_cast<double>(model.expert_weight_bytes) * model.experts;
-    bytes += experts * (padding_of_experts(model, terms.tp) - 1);
+    bytes += experts * (padding_of_experts(hardware, model, terms.tp) - 1);
   }
   return bytes / terms.tp;
 }
@@ -109,7 +111,7 @@ DeviceMemory divide_device_memory(const HardwareSpec& hardware, const ModelGeome
   memory.engine = memory.total < kLeastGpuBytes ? ServingEngine::none : terms.engine;
   memory.fraction = terms.fraction;
   memory.is_given = terms.fraction != 0;
-  memory.weights = weights_of(model, terms);
+  memory.weights = weights_of(hardware, model, terms);
   const double prefill = prefill_bytes(model, terms.tp, static_cast<double>(terms.chunk_tokens));
   const double communication = kOfDoubling * std::log2(terms.tp);
   switch (memory.engine) {

@@ -135,7 +135,7 @@ TEST(DeviceMemory, VllmPadsExpertsInMxfp4) {
   };
   EXPECT_NEAR(weights("gpt-oss-20b", "a100-sxm", ServingEngine::vllm, 1), 13.7, 0.1);
   EXPECT_NEAR(weights("gpt-oss-120b", "a100-sxm", ServingEngine::vllm, 4), 17.22, 0.2);
-  EXPECT_NEAR(weights("gpt-oss-120b", "h100-sxm", ServingEngine::vllm, 1), 65.97, 0.4);
+  EXPECT_NEAR(weights("gpt-oss-120b", "h100-sxm", ServingEngine::vllm, 1), 64.38, 0.2);
   EXPECT_NEAR(weights("gpt-oss-120b", "h100-sxm", ServingEngine::sglang, 1), 60.7, 0.1);
   EXPECT_EQ(weights("deepseek-v4-flash", "h200-sxm", ServingEngine::vllm, 8),
             weights("deepseek-v4-flash", "h200-sxm", ServingEngine::sglang, 8))
