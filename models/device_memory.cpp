@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -113,7 +114,7 @@ DeviceMemory divide_device_memory(const HardwareSpec& hardware, const ModelGeome
   memory.is_given = terms.fraction != 0;
   memory.weights = weights_of(hardware, model, terms);
   const double prefill = prefill_bytes(model, terms.tp, static_cast<double>(terms.chunk_tokens));
-  const double communication = kOfDoubling * std::log2(terms.tp);
+  const double communication = kOfDoubling * (std::bit_width(terms.tp) - 1);
   switch (memory.engine) {
     case ServingEngine::none:
       if (terms.fraction == 0) memory.fraction = kWithoutEngine;
