@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <filesystem>
 #include <optional>
 #include <system_error>
@@ -10,6 +11,7 @@
 #include "lab/engine_flags/model_names.hpp"
 #include "lab/error.hpp"
 #include "lab/experiment/engine_word.hpp"
+#include "lab/units.hpp"
 #include "models/geometry.hpp"
 #include "models/names.hpp"
 #include "models/presets.hpp"
@@ -17,6 +19,14 @@
 namespace kvtwin {
 
 using Is = EngineFlag::Is;
+
+std::string other_memory_rule(const DeviceMemory& memory, const std::string& server, const std::string& flag) {
+  char gib[32];
+  std::snprintf(gib, sizeof gib, "%.1f", memory.kv / kGib);
+  return std::string("L1 is the ") + gib +
+         " GiB of a GPU that the rule of engine = " + std::string(name_of(memory.engine)) + " leaves, and " + server +
+         " has another rule; " + flag + " gives it a size";
+}
 
 NamedFlag known_flag(const FlagTable& table, std::string_view option, const std::string& name) {
   const NamedFlag named = table.named(name);

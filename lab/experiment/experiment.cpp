@@ -144,6 +144,17 @@ bool is_off(const KeyValue& value, const ExperimentKey& key) { return value == k
 
 constexpr std::string_view kResolvedHeader = "# Every key, its value and where it came from.\n";
 
+// Returns the numbers of the lines of a recorded experiment that have a default; in ascending order.
+std::vector<std::size_t> lines_of_defaults(std::string_view text) {
+  std::vector<std::size_t> lines;
+  for (std::size_t line = 1; !text.empty(); ++line) {
+    const std::string_view one = text.substr(0, text.find('\n'));
+    if (one.ends_with("  # default")) lines.push_back(line);
+    text.remove_prefix(std::min(text.size(), one.size() + 1));
+  }
+  return lines;
+}
+
 }  // namespace
 
 Experiment::Experiment() {
@@ -166,6 +177,9 @@ Experiment Experiment::from_text(std::string_view text, const std::string& name)
   Experiment experiment;
   experiment.is_recorded_ = text.starts_with(kResolvedHeader);
   const toml::table document = parse_toml(text, name);
+  std::vector<std::size_t> default_lines;
+  if (experiment.is_recorded_) default_lines = lines_of_defaults(text);
+  std::vector<const ExperimentKey*> defaults;
   struct Level {
     std::string prefix;
     const toml::table* table;
@@ -175,7 +189,8 @@ Experiment Experiment::from_text(std::string_view text, const std::string& name)
     const Level level = open[i];
     for (const auto& [key, node] : *level.table) {
       const std::string full = level.prefix + std::string(key.str());
-      const std::string where = name + ":" + std::to_string(node.source().begin.line);
+      const std::size_t line = node.source().begin.line;
+      const std::string where = name + ":" + std::to_string(line);
       if (full == "sweep" && node.is_table()) continue;  // read by SweepPlan (sweep_plan.hpp)
       if (const auto* child = node.as_table()) {
         open.push_back({full + ".", child});
@@ -183,9 +198,10 @@ Experiment Experiment::from_text(std::string_view text, const std::string& name)
       }
       const ExperimentKey& known = find_key(full, where);
       experiment.assign(known, to_value(known, node, where + ": " + full), where, true);
+      if (std::ranges::binary_search(default_lines, line)) defaults.push_back(&known);
     }
   }
-  if (experiment.is_recorded_) experiment.read_recorded(name);
+  if (experiment.is_recorded_) experiment.read_recorded(name, defaults);
   experiment.is_recorded_ = false;
   experiment.apply_words();
   return experiment;
@@ -208,16 +224,24 @@ void Experiment::set(std::string_view assignment, const std::string& origin) {
 }
 
 // A resolved experiment gives every key. Keys with the value that `engine` sets are set by `engine` again, so that they
-// follow a later setting of the engine or of the hardware. All other values stay.
-void Experiment::read_recorded(const std::string& name) {
+// follow a later setting of the engine or of the hardware. `defaults`: keys that were recorded with their default; they
+// are not given, unless the default or the value has changed since, or a word sets the key now. All other values stay.
+void Experiment::read_recorded(const std::string& name, const std::vector<const ExperimentKey*>& defaults) {
   if (origin(kEngineKey) == "default") {
     entry(kEngineKey) = {std::string(name_of(ServingEngine::none)), name + ", recorded without this key", false};
   }
-  for (const EngineSetting& setting : recipe_settings(*this)) {
+  const std::vector<EngineSetting> by_recipe = recipe_settings(*this), by_engine = engine_settings(*this);
+  for (const ExperimentKey* key : defaults) {
+    const auto sets = [key](const EngineSetting& setting) { return setting.key == key->name; };
+    Entry& recorded = entry(key->name);
+    const bool is_set = std::ranges::any_of(by_recipe, sets) || std::ranges::any_of(by_engine, sets);
+    if (!is_set && recorded.value == key->fallback) recorded = {key->fallback};
+  }
+  for (const EngineSetting& setting : by_recipe) {
     Entry& recorded = entry(setting.key);
     if (recorded.value == value_of_setting(setting, name)) recorded.origin = kByRecipe;
   }
-  for (const EngineSetting& setting : engine_settings(*this)) {
+  for (const EngineSetting& setting : by_engine) {
     Entry& recorded = entry(setting.key);
     if (!is_given(setting.key)) {  // since then, the engine has got this rule
       recorded = {find_key(setting.key, name).fallback, name + ", recorded without this key", false};

@@ -80,7 +80,7 @@ class Experiment {
   const Entry& entry(std::string_view key) const;
   void assign(const ExperimentKey& key, KeyValue value, const std::string& origin, bool from_file);
   void apply_words();  // of the keys `engine` and workload.recipe
-  void read_recorded(const std::string& name);
+  void read_recorded(const std::string& name, const std::vector<const ExperimentKey*>& defaults);
   void apply_earlier_keys();
   void apply_earlier_faults();
   void assign_renamed(const EarlierKey& earlier);

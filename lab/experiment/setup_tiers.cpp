@@ -178,6 +178,7 @@ void divide_memory(const Experiment& e, Setup& setup) {
                      " tokens is larger than the " + std::to_string(setup.device_pools.pools.front().slots) +
                      " tokens of L1; make it smaller");
   }
+  if (options.full_tokens != 0) setup.memory.reset();  // the room bounds the states only
   limit_running(e, setup);
 }
 
