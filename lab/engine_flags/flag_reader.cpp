@@ -23,9 +23,8 @@ using Is = EngineFlag::Is;
 std::string other_memory_rule(const DeviceMemory& memory, const std::string& server, const std::string& flag) {
   char gib[32];
   std::snprintf(gib, sizeof gib, "%.1f", memory.kv / kGib);
-  return std::string("L1 is the ") + gib +
-         " GiB of a GPU that the rule of engine = " + std::string(name_of(memory.engine)) + " leaves, and " + server +
-         " has another rule; " + flag + " gives it a size";
+  return "L1 has another size by the rule of " + server + ": engine = " + std::string(name_of(memory.engine)) +
+         " leaves " + gib + " GiB of a GPU; " + flag + " sets it";
 }
 
 NamedFlag known_flag(const FlagTable& table, std::string_view option, const std::string& name) {

@@ -76,8 +76,9 @@ Bytes room_of_device(const Experiment& e, Setup& setup) {
   try {
     return device_kv_bytes(setup.hardware, setup.model, terms);
   } catch (const ModelError& error) {
-    const char* key = terms.fraction == 0 ? "scheduler.chunk_tokens" : "tiers.device.memory_fraction";
-    throw InputError(std::string(error.what()) + " It depends on " + e.where(key) + " too.");
+    std::string keys = e.where(terms.fraction == 0 ? "scheduler.chunk_tokens" : "tiers.device.memory_fraction");
+    if (e.number("hardware.set.memory_bytes") != 0) keys += " and " + e.where("hardware.set.memory_bytes");
+    throw InputError(std::string(error.what()) + " It depends on " + keys + " too.");
   }
 }
 

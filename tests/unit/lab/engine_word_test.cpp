@@ -152,6 +152,11 @@ TEST(EngineWord, TheTokensOfAPassFollowTheMemoryThatTheGpuHas) {
             4096);
 }
 
+TEST(EngineWord, AMemoryThatIsTooSmallIsNamed) {
+  const std::string sentence = refusal({"hardware.name=h100-sxm", "hardware.set.memory_bytes=190"});  // no unit: bytes
+  EXPECT_TRUE(sentence.ends_with(" and hardware.set.memory_bytes (--set) too.")) << sentence;
+}
+
 TEST(EngineWord, TheMemoryIsNotDividedForAnL1WithASize) {
   const auto memory = [](const Settings& settings) { return make_setup(with(settings)).memory.has_value(); };
   const Settings sized = {"hardware.name=h100-sxm", "model.name=qwen3-next-80b-a3b", "parallel.tp=4",

@@ -966,9 +966,8 @@ TEST(SglangFlags, AWrittenLineKeepsTheSizeOfL1) {
   experiment.set("engine=none");
   EXPECT_TRUE(
       std::ranges::any_of(to_sglang_flags(experiment, make_setup(experiment)).notes, [](const std::string& note) {
-        return note.ends_with(
-            "of engine = none leaves, and SGLang has another rule; "
-            "--max-total-tokens gives it a size");
+        return note.starts_with("L1 has another size by the rule of SGLang: engine = none leaves ") &&
+               note.ends_with(" GiB of a GPU; --max-total-tokens sets it");
       }));
 }
 
