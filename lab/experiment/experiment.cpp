@@ -224,24 +224,18 @@ void Experiment::set(std::string_view assignment, const std::string& origin) {
 }
 
 // A resolved experiment gives every key. Keys with the value that `engine` sets are set by `engine` again, so that they
-// follow a later setting of the engine or of the hardware. `defaults`: keys that were recorded with their default; they
-// are not given, unless the default or the value has changed since, or a word sets the key now. All other values stay.
+// follow a later setting of the engine or of the hardware. All other values stay.
+// `defaults`: keys that were recorded with their default. They are not given, unless the default or the value has
+// changed since. The record of a table has no defaults.
 void Experiment::read_recorded(const std::string& name, const std::vector<const ExperimentKey*>& defaults) {
   if (origin(kEngineKey) == "default") {
     entry(kEngineKey) = {std::string(name_of(ServingEngine::none)), name + ", recorded without this key", false};
   }
-  const std::vector<EngineSetting> by_recipe = recipe_settings(*this), by_engine = engine_settings(*this);
-  for (const ExperimentKey* key : defaults) {
-    const auto sets = [key](const EngineSetting& setting) { return setting.key == key->name; };
-    Entry& recorded = entry(key->name);
-    const bool is_set = std::ranges::any_of(by_recipe, sets) || std::ranges::any_of(by_engine, sets);
-    if (!is_set && recorded.value == key->fallback) recorded = {key->fallback};
-  }
-  for (const EngineSetting& setting : by_recipe) {
+  for (const EngineSetting& setting : recipe_settings(*this)) {
     Entry& recorded = entry(setting.key);
     if (recorded.value == value_of_setting(setting, name)) recorded.origin = kByRecipe;
   }
-  for (const EngineSetting& setting : by_engine) {
+  for (const EngineSetting& setting : engine_settings(*this)) {
     Entry& recorded = entry(setting.key);
     if (!is_given(setting.key)) {  // since then, the engine has got this rule
       recorded = {find_key(setting.key, name).fallback, name + ", recorded without this key", false};
@@ -249,6 +243,11 @@ void Experiment::read_recorded(const std::string& name, const std::vector<const 
       recorded.origin = kByEngine;
     }
   }
+  const auto keep_default = [&](const ExperimentKey& key) {
+    if (is_given(key.name) && value(key.name) == key.fallback) entry(key.name).is_recorded_default = true;
+  };
+  for (const ExperimentKey* key : defaults) keep_default(*key);
+  for (const KeyTable& table : key_tables()) std::ranges::for_each(table.keys, keep_default);
 }
 
 void Experiment::apply_words() {
@@ -409,7 +408,7 @@ bool Experiment::gives_parameter(std::string_view key, std::string_view paramete
 bool Experiment::is_given(std::string_view key) const {
   const Entry& e = entry(key);
   const bool by_a_word = e.origin.starts_with(kByEngine) || e.origin.starts_with(kByRecipe);
-  return e.origin != "default" && !by_a_word && !e.by_earlier_keys;
+  return e.origin != "default" && !by_a_word && !e.by_earlier_keys && !e.is_recorded_default;
 }
 
 void Experiment::assign(const ExperimentKey& key, KeyValue value, const std::string& origin, bool from_file) {
@@ -452,9 +451,9 @@ void Experiment::assign(const ExperimentKey& key, KeyValue value, const std::str
     }
   }
   const bool empty = value == KeyValue(std::string()) || value == KeyValue(std::int64_t{0}) || value == KeyValue(0.0);
-  entries_.find(key.name)->second = {std::move(value), origin, from_file, false, ++assignments_};
+  entries_.find(key.name)->second = {std::move(value), origin, from_file, false, false, ++assignments_};
   if (key.policy || key.is_list)
-    given_policies_[std::string(key.name)] = {std::move(given), origin, from_file, false, assignments_};
+    given_policies_[std::string(key.name)] = {std::move(given), origin, from_file, false, false, assignments_};
   if (const EarlierKey* earlier = find_earlier_key(key.name)) {
     has_earlier_keys_ = true;
     if (!is_recorded_) note_earlier_key(*earlier);
@@ -494,7 +493,7 @@ void Experiment::assign(const ExperimentKey& key, KeyValue value, const std::str
     if (empty && preset) continue;  // an empty path does not replace the preset
     other.value = std::visit([](const auto& v) { return KeyValue(std::decay_t<decltype(v)>{}); }, other.value);
     other.origin = origin;
-    other.from_file = false;
+    other.from_file = other.is_recorded_default = false;
   }
 }
 
@@ -548,6 +547,7 @@ void Experiment::list_table(const KeyTable& table) {
   Entry& whole = entry(table.name);
   whole.value = list;
   if (last != nullptr) whole.origin = last->origin;
+  whole.is_recorded_default = last != nullptr && last->is_recorded_default;
 }
 
 Experiment::Entry& Experiment::entry(std::string_view key) { return entries_.find(key)->second; }
@@ -606,7 +606,7 @@ std::string Experiment::resolved() const {
     if (key.policy) value = policy(key.name).text(ParameterTexts::all);
     if (key.is_path && !text(key.name).empty())
       value = std::filesystem::absolute(path(key.name)).lexically_normal().string();
-    out << key.name << " = " << shown(value) << "  # " << e.origin << "\n";
+    out << key.name << " = " << shown(value) << "  # " << (e.is_recorded_default ? "default" : e.origin) << "\n";
   }
   return out.str();
 }

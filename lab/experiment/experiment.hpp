@@ -71,9 +71,10 @@ class Experiment {
     KeyValue value;
     std::string origin = "default";
     bool from_file = false;
-    bool by_earlier_keys = false;  // a policy that is not given, with parameters that are
-    std::uint64_t order = 0;       // of the assignments
-    std::string_view given_as{};   // the earlier name that was given; else empty
+    bool by_earlier_keys = false;      // a policy that is not given, with parameters that are
+    bool is_recorded_default = false;  // of a recorded experiment that was not given the key
+    std::uint64_t order = 0;           // of the assignments
+    std::string_view given_as{};       // the earlier name that was given; else empty
   };
   Experiment();
   Entry& entry(std::string_view key);

@@ -8,7 +8,6 @@ the server's settings, the memory of the GPU, and whether the model has MLA.
 """
 
 import copy
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
