@@ -40,7 +40,7 @@ HardwareSpec later_hardware(const Experiment& experiment, std::span<const std::s
   for (const std::string& text : set_later) {
     if (text.starts_with("hardware.") && text.find('=') != std::string::npos) later.set(text);
   }
-  return hardware_of(later);
+  return hardware_with_memory(later);
 }
 
 void apply_log(const std::string& file, std::span<const std::string> set_later, KeyList keys,

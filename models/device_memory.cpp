@@ -16,8 +16,9 @@ namespace {
 
 constexpr double kMib = 1048576, kGib = 1073741824;
 constexpr double kWithoutEngine = 0.9, kVllm = 0.92, kVllmEarlier = 0.9, kTrtllm = 0.9;  // default fractions
-// Medians of what servers printed (docs/results/memory.md). An engine takes memory for kernels and workspaces, before the
-// weights a CUDA context, and for each doubling of tp buffers of its communication.
+constexpr double kAiter = 0.85;
+// Medians of what servers printed (docs/results/memory.md). An engine takes memory for kernels and workspaces, before
+// the weights a CUDA context, and for each doubling of tp buffers of its communication.
 constexpr double kOfVllm = 0.25 * kGib, kOfSglang = 0.5 * kGib, kOfTrtllm = 1.0 * kGib, kOfDoubling = 0.35 * kGib;
 constexpr double kGraphs = 1.0 * kGib;
 
@@ -52,10 +53,10 @@ bool is_vllm_before_graphs(std::string_view release) {
   return std::from_chars(dot + 1, end, minor).ec == std::errc() && major == 0 && minor < 21;
 }
 
-// Returns how many times as large vLLM's kernels make the routed experts: they pad mxfp4 weights (gpt-oss) to 128 rows of
-// each rank and 256 columns (mxfp4_round_up_hidden_size_and_intermediate_size in
-// vllm/model_executor/layers/fused_moe/oracle/mxfp4.py: Marlin and TensorRT-LLM's kernels). On Hopper, its Triton kernels
-// pad no rows.
+// Returns how many times as large vLLM's kernels make the routed experts: they pad mxfp4 weights (gpt-oss) to 128 rows
+// of each rank and 256 columns (mxfp4_round_up_hidden_size_and_intermediate_size in
+// vllm/model_executor/layers/fused_moe/oracle/mxfp4.py: Marlin and TensorRT-LLM's kernels). On Hopper, its Triton
+// kernels pad no rows.
 double padding_of_experts(const HardwareSpec& hardware, const ModelGeometry& model, std::uint32_t tp) {
   if (model.expert_format.name != "mxfp4" || model.expert_width == 0) return 1;
   const auto padded = [](double size, double block) { return std::ceil(size / block) * block / size; };
@@ -79,7 +80,8 @@ double prefill_graphs(Tokens most) {
   struct Sizes {
     Tokens from, to, step;
   };
-  constexpr std::array<Sizes, 5> kSizes{{{4, 32, 4}, {48, 256, 16}, {288, 512, 32}, {576, 1024, 64}, {1280, 4096, 256}}};
+  constexpr std::array<Sizes, 5> kSizes{
+      {{4, 32, 4}, {48, 256, 16}, {288, 512, 32}, {576, 1024, 64}, {1280, 4096, 256}}};
   Tokens count = 0;
   for (const Sizes& sizes : kSizes) {
     if (most >= sizes.from) count += (std::min(most, sizes.to) - sizes.from) / sizes.step + 1;
@@ -88,11 +90,31 @@ double prefill_graphs(Tokens most) {
   return static_cast<double>(count);
 }
 
+// Returns the largest batch that SGLang makes a CUDA graph of (srt/arg_groups/memory_hook.py).
+double largest_graph(double total, std::uint32_t tp) {
+  if (total < 20 * kGib) return 8;
+  if (total < 35 * kGib) return tp < 4 ? 48 : 160;
+  if (total < 59 * kGib) return tp < 4 ? 32 : 160;
+  return total < 158 * kGib && tp < 4 ? 256 : 512;
+}
+
+// Returns whether SGLang takes the attention kernels of aiter by default (srt/arg_groups/model_override_base.py), and
+// the model has so long a context that it then takes 0.85 of its fraction, given or not (attention_hook.py).
+bool takes_less_for_aiter(const HardwareSpec& hardware, const ModelGeometry& model, std::uint32_t tp) {
+  constexpr Tokens kLeastContext = 8192;
+  const bool other_kernels =
+      model.index_topk != 0 || model.model_type.starts_with("deepseek_v4") || model.model_type.starts_with("gemma4");
+  if (!is_amd(hardware) || other_kernels) return false;
+  if (model.context_tokens != 0 && model.context_tokens <= kLeastContext) return false;
+  const std::uint32_t heads = model.heads / tp;
+  return model.latent_rank == 0 || heads == 16 || heads == 128;
+}
+
 // Returns the bytes that SGLang leaves for passes, graphs and communication without --mem-fraction-static
 // (handle_gpu_memory_settings and reserve_for_graph_mb in srt/arg_groups/memory_hook.py).
 double reserve_of_sglang(double total, const ModelGeometry& model, const MemoryTerms& terms) {
   const Tokens chunk = terms.chunk_tokens * terms.attention_dp;
-  double largest = total < 158 * kGib && terms.tp < 4 ? 256 : 512;  // batch with a graph
+  double largest = largest_graph(total, terms.tp);
   const double running = terms.limit;
   if (running > 0) largest = std::min(largest, running);
   const double tokens = terms.prefills ? static_cast<double>(chunk) : running > 0 ? running : largest;
@@ -127,7 +149,8 @@ DeviceMemory divide_device_memory(const HardwareSpec& hardware, const ModelGeome
         const double left = 1 - reserve_of_sglang(memory.total, model, terms) / memory.total;
         memory.fraction = std::max(0.001, std::round(left * 1000) / 1000);
       }
-      memory.kv = (memory.total - memory.taken) * memory.fraction - memory.weights;
+      if (takes_less_for_aiter(hardware, model, terms.tp)) memory.factor = kAiter;
+      memory.kv = (memory.total - memory.taken) * memory.fraction * memory.factor - memory.weights;
       break;
     case ServingEngine::vllm: {
       const bool earlier = is_vllm_before_graphs(terms.release);
@@ -151,16 +174,17 @@ DeviceMemory divide_device_memory(const HardwareSpec& hardware, const ModelGeome
 
 Bytes device_kv_bytes(const HardwareSpec& hardware, const ModelGeometry& model, const MemoryTerms& terms) {
   if (terms.tp == 0) throw ModelError("parallel.tp is 0; it must be a positive integer.");
+  const auto holds_a_token = [&model](const DeviceMemory& memory, const MemoryTerms& of) {
+    return memory.kv >= static_cast<double>(model.shape(of.tp / of.attention_dp, 1).token_bytes());
+  };
   const DeviceMemory memory = divide_device_memory(hardware, model, terms);
-  if (memory.kv >= static_cast<double>(model.shape(terms.tp / terms.attention_dp, 1).token_bytes())) {
-    return static_cast<Bytes>(memory.kv);
-  }
+  if (holds_a_token(memory, terms)) return static_cast<Bytes>(memory.kv);
   std::string sentence = model.name + "'s weights (" + gib(memory.weights * terms.tp) +
                          " over parallel.tp = " + std::to_string(terms.tp) + ") leave no room for KV in the " +
                          gib(hardware.memory_bytes) + " of " + hardware.name;
   MemoryTerms wider = terms;
   for (wider.tp = terms.tp * 2; wider.tp <= 64 && model.heads % wider.tp == 0; wider.tp *= 2) {
-    if (divide_device_memory(hardware, model, wider).kv > 0) {
+    if (holds_a_token(divide_device_memory(hardware, model, wider), wider)) {
       throw ModelError(sentence + "; parallel.tp must be at least " + std::to_string(wider.tp) + ".");
     }
   }
@@ -178,11 +202,15 @@ std::string device_memory_text(const DeviceMemory& memory) {
   add("engine", memory.taken);
   const bool sglang = memory.engine == ServingEngine::sglang;
   add(sglang ? "activations and graphs" : "left free", memory.left());
-  char fraction[32];
-  std::snprintf(fraction, sizeof fraction, "%g", memory.fraction);
-  text += std::string(" (fraction ") + fraction;
-  if (!memory.is_given) {
-    text += memory.engine == ServingEngine::none ? ", without an engine" : ", the default of " + std::string(name_of(memory.engine));
+  char number[32];
+  std::snprintf(number, sizeof number, "%g", memory.fraction);
+  text += std::string(" (fraction ") + number;
+  std::snprintf(number, sizeof number, "%g", memory.factor);
+  if (memory.factor != 1) text += std::string(" * ") + number + " for aiter";
+  if (memory.engine == ServingEngine::none) {
+    text += ", without an engine";
+  } else if (!memory.is_given) {
+    text += ", the default of " + std::string(name_of(memory.engine));
   }
   return text + ")";
 }

@@ -225,6 +225,10 @@ HardwareSpec hardware_preset(std::string_view name) {
   return at->second;
 }
 
+bool is_amd(const HardwareSpec& hardware) {
+  return hardware.gpu.starts_with("mi") || hardware.description.starts_with("AMD");
+}
+
 double exchange_rate(const HardwareSpec& hardware, std::uint32_t ranks) {
   constexpr double kRanksOfABoard = 8;
   const double domain = hardware.domain_ranks > 0 ? hardware.domain_ranks : kRanksOfABoard;

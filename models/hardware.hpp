@@ -189,6 +189,9 @@ HardwareSpec parse_hardware(std::string_view json, const std::string& file);
 HardwareSpec hardware_from_file(const std::string& path);
 HardwareSpec hardware_preset(std::string_view name);
 
+// Returns whether the machine's GPU is of AMD, by "gpu" or "description".
+bool is_amd(const HardwareSpec& hardware);
+
 PlannerLimits planner_limits(const HardwareSpec& hardware);
 
 // Returns the bytes/s at which one of `ranks` accelerators exchanges data with the others, per direction. Beyond one

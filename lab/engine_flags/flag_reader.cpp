@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <filesystem>
 #include <optional>
 #include <system_error>
@@ -10,6 +11,7 @@
 #include "lab/engine_flags/model_names.hpp"
 #include "lab/error.hpp"
 #include "lab/experiment/engine_word.hpp"
+#include "lab/units.hpp"
 #include "models/geometry.hpp"
 #include "models/names.hpp"
 #include "models/presets.hpp"
@@ -17,6 +19,13 @@
 namespace kvtwin {
 
 using Is = EngineFlag::Is;
+
+std::string other_memory_rule(const DeviceMemory& memory, const std::string& server, const std::string& flag) {
+  char gib[32];
+  std::snprintf(gib, sizeof gib, "%.1f", memory.kv / kGib);
+  return "L1 has another size by the rule of " + server + ": engine = " + std::string(name_of(memory.engine)) +
+         " leaves " + gib + " GiB of a GPU; " + flag + " sets it";
+}
 
 NamedFlag known_flag(const FlagTable& table, std::string_view option, const std::string& name) {
   const NamedFlag named = table.named(name);

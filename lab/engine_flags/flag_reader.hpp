@@ -11,6 +11,7 @@
 
 #include "lab/engine_flags/flag_table.hpp"
 #include "lab/experiment/experiment.hpp"
+#include "models/device_memory.hpp"
 #include "models/geometry.hpp"
 
 namespace kvtwin {
@@ -23,6 +24,9 @@ struct ServerLine {
   std::string line;                // quoted for a shell
   std::vector<std::string> notes;  // keys of the experiment that no flag can express
 };
+
+// Returns the note that `server` divides a GPU's memory by another rule than the experiment's. `flag`: sizes L1.
+std::string other_memory_rule(const DeviceMemory& memory, const std::string& server, const std::string& flag);
 
 // Returns the flag of a name. It is null for a name that no known version has. `option`: for errors.
 // Errors: InputError for a probable misspelling, and for a word that is no flag.

@@ -35,7 +35,7 @@ EngineWord word_of(const Experiment& e) { return engine_word(e.text(kEngineKey),
 void add_batch(const Experiment& e, ServingEngine engine, std::vector<EngineSetting>& settings) {
   BatchDefaults batch;
   try {
-    const HardwareSpec hardware = hardware_of(e);
+    const HardwareSpec hardware = hardware_with_memory(e);
     if (hardware.memory_bytes < kLeastGpuBytes) return;
     batch = batch_defaults(engine, hardware);
   } catch (const InputError&) {

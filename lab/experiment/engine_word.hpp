@@ -1,8 +1,9 @@
 // The key `engine`: one word for the serving engine of an experiment, with a release behind it if its rules depend on
 // the release ("sglang", "sglang 0.5.20", "vllm", "trtllm"). The word sets other keys where the experiment does not:
 // scheduler.style, serving.engine, the rules of the engine's prefix cache, hardware.operators, if there is a table of
-// the hardware's GPU and of the engine, and the tokens and requests of a pass, by the GPU's memory. "none" sets nothing: passes by the hardware's figures, kvtwin's own rules.
-// The default is "sglang". A recorded experiment without the key is of a kvtwin without the key, and has "none".
+// the hardware's GPU and of the engine, and the tokens and requests of a pass, by the GPU's memory. "none" sets
+// nothing: passes by the hardware's figures, kvtwin's own rules. The default is "sglang". A recorded experiment without
+// the key is of a kvtwin without the key, and has "none".
 //
 // Experiment applies the word after each change, so all readers see the keys that it sets.
 #pragma once

@@ -144,6 +144,17 @@ bool is_off(const KeyValue& value, const ExperimentKey& key) { return value == k
 
 constexpr std::string_view kResolvedHeader = "# Every key, its value and where it came from.\n";
 
+// Returns the numbers of the lines of a recorded experiment that have a default; in ascending order.
+std::vector<std::size_t> lines_of_defaults(std::string_view text) {
+  std::vector<std::size_t> lines;
+  for (std::size_t line = 1; !text.empty(); ++line) {
+    const std::string_view one = text.substr(0, text.find('\n'));
+    if (one.ends_with("  # default")) lines.push_back(line);
+    text.remove_prefix(std::min(text.size(), one.size() + 1));
+  }
+  return lines;
+}
+
 }  // namespace
 
 Experiment::Experiment() {
@@ -166,6 +177,9 @@ Experiment Experiment::from_text(std::string_view text, const std::string& name)
   Experiment experiment;
   experiment.is_recorded_ = text.starts_with(kResolvedHeader);
   const toml::table document = parse_toml(text, name);
+  std::vector<std::size_t> default_lines;
+  if (experiment.is_recorded_) default_lines = lines_of_defaults(text);
+  std::vector<const ExperimentKey*> defaults;
   struct Level {
     std::string prefix;
     const toml::table* table;
@@ -175,7 +189,8 @@ Experiment Experiment::from_text(std::string_view text, const std::string& name)
     const Level level = open[i];
     for (const auto& [key, node] : *level.table) {
       const std::string full = level.prefix + std::string(key.str());
-      const std::string where = name + ":" + std::to_string(node.source().begin.line);
+      const std::size_t line = node.source().begin.line;
+      const std::string where = name + ":" + std::to_string(line);
       if (full == "sweep" && node.is_table()) continue;  // read by SweepPlan (sweep_plan.hpp)
       if (const auto* child = node.as_table()) {
         open.push_back({full + ".", child});
@@ -183,9 +198,10 @@ Experiment Experiment::from_text(std::string_view text, const std::string& name)
       }
       const ExperimentKey& known = find_key(full, where);
       experiment.assign(known, to_value(known, node, where + ": " + full), where, true);
+      if (std::ranges::binary_search(default_lines, line)) defaults.push_back(&known);
     }
   }
-  if (experiment.is_recorded_) experiment.read_recorded(name);
+  if (experiment.is_recorded_) experiment.read_recorded(name, defaults);
   experiment.is_recorded_ = false;
   experiment.apply_words();
   return experiment;
@@ -209,7 +225,9 @@ void Experiment::set(std::string_view assignment, const std::string& origin) {
 
 // A resolved experiment gives every key. Keys with the value that `engine` sets are set by `engine` again, so that they
 // follow a later setting of the engine or of the hardware. All other values stay.
-void Experiment::read_recorded(const std::string& name) {
+// `defaults`: keys that were recorded with their default. They are not given, unless the default or the value has
+// changed since. The record of a table has no defaults.
+void Experiment::read_recorded(const std::string& name, const std::vector<const ExperimentKey*>& defaults) {
   if (origin(kEngineKey) == "default") {
     entry(kEngineKey) = {std::string(name_of(ServingEngine::none)), name + ", recorded without this key", false};
   }
@@ -225,6 +243,11 @@ void Experiment::read_recorded(const std::string& name) {
       recorded.origin = kByEngine;
     }
   }
+  const auto keep_default = [&](const ExperimentKey& key) {
+    if (is_given(key.name) && value(key.name) == key.fallback) entry(key.name).is_recorded_default = true;
+  };
+  for (const ExperimentKey* key : defaults) keep_default(*key);
+  for (const KeyTable& table : key_tables()) std::ranges::for_each(table.keys, keep_default);
 }
 
 void Experiment::apply_words() {
@@ -385,7 +408,7 @@ bool Experiment::gives_parameter(std::string_view key, std::string_view paramete
 bool Experiment::is_given(std::string_view key) const {
   const Entry& e = entry(key);
   const bool by_a_word = e.origin.starts_with(kByEngine) || e.origin.starts_with(kByRecipe);
-  return e.origin != "default" && !by_a_word && !e.by_earlier_keys;
+  return e.origin != "default" && !by_a_word && !e.by_earlier_keys && !e.is_recorded_default;
 }
 
 void Experiment::assign(const ExperimentKey& key, KeyValue value, const std::string& origin, bool from_file) {
@@ -428,9 +451,9 @@ void Experiment::assign(const ExperimentKey& key, KeyValue value, const std::str
     }
   }
   const bool empty = value == KeyValue(std::string()) || value == KeyValue(std::int64_t{0}) || value == KeyValue(0.0);
-  entries_.find(key.name)->second = {std::move(value), origin, from_file, false, ++assignments_};
+  entries_.find(key.name)->second = {std::move(value), origin, from_file, false, false, ++assignments_};
   if (key.policy || key.is_list)
-    given_policies_[std::string(key.name)] = {std::move(given), origin, from_file, false, assignments_};
+    given_policies_[std::string(key.name)] = {std::move(given), origin, from_file, false, false, assignments_};
   if (const EarlierKey* earlier = find_earlier_key(key.name)) {
     has_earlier_keys_ = true;
     if (!is_recorded_) note_earlier_key(*earlier);
@@ -470,7 +493,7 @@ void Experiment::assign(const ExperimentKey& key, KeyValue value, const std::str
     if (empty && preset) continue;  // an empty path does not replace the preset
     other.value = std::visit([](const auto& v) { return KeyValue(std::decay_t<decltype(v)>{}); }, other.value);
     other.origin = origin;
-    other.from_file = false;
+    other.from_file = other.is_recorded_default = false;
   }
 }
 
@@ -524,6 +547,7 @@ void Experiment::list_table(const KeyTable& table) {
   Entry& whole = entry(table.name);
   whole.value = list;
   if (last != nullptr) whole.origin = last->origin;
+  whole.is_recorded_default = last != nullptr && last->is_recorded_default;
 }
 
 Experiment::Entry& Experiment::entry(std::string_view key) { return entries_.find(key)->second; }
@@ -582,7 +606,7 @@ std::string Experiment::resolved() const {
     if (key.policy) value = policy(key.name).text(ParameterTexts::all);
     if (key.is_path && !text(key.name).empty())
       value = std::filesystem::absolute(path(key.name)).lexically_normal().string();
-    out << key.name << " = " << shown(value) << "  # " << e.origin << "\n";
+    out << key.name << " = " << shown(value) << "  # " << (e.is_recorded_default ? "default" : e.origin) << "\n";
   }
   return out.str();
 }

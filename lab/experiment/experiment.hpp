@@ -71,16 +71,17 @@ class Experiment {
     KeyValue value;
     std::string origin = "default";
     bool from_file = false;
-    bool by_earlier_keys = false;  // a policy that is not given, with parameters that are
-    std::uint64_t order = 0;       // of the assignments
-    std::string_view given_as{};   // the earlier name that was given; else empty
+    bool by_earlier_keys = false;      // a policy that is not given, with parameters that are
+    bool is_recorded_default = false;  // of a recorded experiment that was not given the key
+    std::uint64_t order = 0;           // of the assignments
+    std::string_view given_as{};       // the earlier name that was given; else empty
   };
   Experiment();
   Entry& entry(std::string_view key);
   const Entry& entry(std::string_view key) const;
   void assign(const ExperimentKey& key, KeyValue value, const std::string& origin, bool from_file);
   void apply_words();  // of the keys `engine` and workload.recipe
-  void read_recorded(const std::string& name);
+  void read_recorded(const std::string& name, const std::vector<const ExperimentKey*>& defaults);
   void apply_earlier_keys();
   void apply_earlier_faults();
   void assign_renamed(const EarlierKey& earlier);

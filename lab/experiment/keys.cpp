@@ -195,7 +195,9 @@ std::span<const Key> experiment_keys() {
       integer<&WorldConfig::seed>("seed", 0, kMaxKeyValue,
                                   "Seed of all random draws: generated requests, session starts, simulated stalls"),
       text("engine", "sglang",
-           "Serving engine: sglang, vllm or trtllm, with a release of SGLang if it is not the latest (sglang 0.5.20). "
+           "Serving engine: sglang, vllm or trtllm, with a release if it is not the latest (sglang 0.5.20; of vllm, "
+           "releases "
+           "before 0.21 divide the GPU's memory in another way). "
            "Sets scheduler.style, serving.engine, the rules of the engine's prefix cache (cache.*), the tokens and "
            "requests of a pass (scheduler.chunk_tokens, scheduler.max_running) by the GPU, and "
            "hardware.operators if there is a table of the hardware and the engine. Keys that the experiment sets stay. "
@@ -616,12 +618,12 @@ std::span<const Key> experiment_keys() {
       number("tiers.device.gib", 0.0, 0, 1e9,
              "Capacity of the device tier (L1), in GiB; if tokens and gib are 0, L1 has the GPU memory beside the "
              "weights"),
-      number(
-          "tiers.device.memory_fraction", 0.0, 0, 1,
-          "Share of the GPU memory: with engine = sglang for weights and L1 (mem_fraction_static), with vllm for "
-          "activations and graphs too (gpu_memory_utilization), with trtllm for L1, of what the rest leaves "
-          "(free_gpu_memory_fraction); with none, as scheduler.style says. 0 = the engine's default: SGLang's by its own "
-          "rule, 0.92, 0.9; with none 0.9 less the activations"),
+      number("tiers.device.memory_fraction", 0.0, 0, 1,
+             "Share of the GPU memory: with engine = sglang for weights and L1 (mem_fraction_static), with vllm for "
+             "activations and graphs too (gpu_memory_utilization), with trtllm for L1, of what the rest leaves "
+             "(free_gpu_memory_fraction); with none, as scheduler.style says. 0 = the engine's default: SGLang's by "
+             "its own "
+             "rule, 0.92, 0.9; with none 0.9 less the activations"),
       number("tiers.device.window_ratio", 0.0, 0, 1,
              "sglang: tokens of the pool for sliding windows, as a share of L1's tokens, as SGLang's "
              "--swa-full-tokens-ratio; 0 = SGLang's for the model: 0.8, of DeepSeek-V4 0.1"),

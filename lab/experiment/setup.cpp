@@ -250,7 +250,8 @@ Setup make_setup_of(const Experiment& e, const HardwareSpec* hardware, bool deco
   if (const EngineWord word = engine_word(e.text(kEngineKey), e.where(kEngineKey));
       word.release == nullptr && !word.version.empty()) {
     setup.notes.push_back(e.where(kEngineKey) + ": the rules of " + std::string(name_of(word.engine)) +
-                          " are the same for all its releases here");
+                          " are the same for all its releases here" +
+                          (word.engine == ServingEngine::vllm ? ", but for the GPU's memory before 0.21" : ""));
   }
   if (setup.attention_dp > 1) {
     const auto part = [&](const char* key, std::uint64_t whole) {

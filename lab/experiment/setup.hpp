@@ -28,10 +28,10 @@ struct Setup {
   HardwareSpec hardware;
   bool has_role = false;  // the engines only prefill, or only decode
   std::unique_ptr<RooflineCost> cost;
-  std::optional<StoreSpec> store;   // of the remote tier; nothing: the hardware's own figures
-  ServingTimes serving;             // zeros without serving.engine
-  KvShape target;                   // of one rank, without the layers of a packed draft
-  std::optional<DraftSetup> draft;  // nothing without a draft model
+  std::optional<StoreSpec> store;      // of the remote tier; nothing: the hardware's own figures
+  ServingTimes serving;                // zeros without serving.engine
+  KvShape target;                      // of one rank, without the layers of a packed draft
+  std::optional<DraftSetup> draft;     // nothing without a draft model
   std::optional<DeviceMemory> memory;  // of a GPU; nothing if the experiment gives the size of L1
   // SGLang's pools of a rank, for a model with several kinds of KV; else empty. L1 and L2 have the pages of the full
   // pools.
@@ -107,6 +107,8 @@ std::uint32_t objects_of(const Experiment& experiment, const KvShape& part);
 
 // Returns the hardware of hardware.file or hardware.name, without the other keys hardware.*.
 HardwareSpec hardware_of(const Experiment& experiment);
+// Returns the machine with the GPU memory that the experiment has: of hardware.set, if that gives it.
+HardwareSpec hardware_with_memory(const Experiment& experiment);
 
 // Returns the error text for hardware without a figure that has an interval.
 std::string without_intervals(const HardwareSpec& hardware);

@@ -191,6 +191,12 @@ HardwareSpec hardware_of(const Experiment& e) {
   return with_key(e, "hardware.file", [&] { return hardware_from_file(e.path("hardware.file").string()); });
 }
 
+HardwareSpec hardware_with_memory(const Experiment& e) {
+  HardwareSpec hardware = hardware_of(e);
+  if (const double bytes = e.number("hardware.set.memory_bytes"); bytes != 0) hardware.memory_bytes = bytes;
+  return hardware;
+}
+
 std::string without_intervals(const HardwareSpec& hardware) {
   return "no figure of " + hardware.name +
          " has an interval; take a file of kvtwin calibrate (hardware.file), or set hardware.spread_percent to what "

@@ -76,8 +76,9 @@ Bytes room_of_device(const Experiment& e, Setup& setup) {
   try {
     return device_kv_bytes(setup.hardware, setup.model, terms);
   } catch (const ModelError& error) {
-    const char* key = terms.fraction == 0 ? "scheduler.chunk_tokens" : "tiers.device.memory_fraction";
-    throw InputError(std::string(error.what()) + " It depends on " + e.where(key) + " too.");
+    std::string keys = e.where(terms.fraction == 0 ? "scheduler.chunk_tokens" : "tiers.device.memory_fraction");
+    if (e.number("hardware.set.memory_bytes") != 0) keys += " and " + e.where("hardware.set.memory_bytes");
+    throw InputError(std::string(error.what()) + " It depends on " + keys + " too.");
   }
 }
 
@@ -178,6 +179,7 @@ void divide_memory(const Experiment& e, Setup& setup) {
                      " tokens is larger than the " + std::to_string(setup.device_pools.pools.front().slots) +
                      " tokens of L1; make it smaller");
   }
+  if (options.full_tokens != 0) setup.memory.reset();  // the room bounds the states only
   limit_running(e, setup);
 }
 

@@ -139,7 +139,7 @@ bool computes(const HardwareSpec& gpu, WeightChoice weights) {
     case WeightChoice::fp8_block:
     case WeightChoice::w4a8: return gpu.peak_fp8 > 0;
     case WeightChoice::mxfp8: return gpu.peak_fp4 > 0;
-    case WeightChoice::nvfp4: return gpu.peak_fp4 > 0 && !gpu.description.starts_with("AMD");  // AMD's units: mxfp4
+    case WeightChoice::nvfp4: return gpu.peak_fp4 > 0 && !is_amd(gpu);  // AMD's units: mxfp4
   }
   return false;
 }

@@ -510,8 +510,10 @@ std::string plan_text(const PurchasePlan& plan, const Experiment& base, const Ch
       }
     }
   }
-  if (const std::optional<DeviceMemory> memory = make_setup(choices.experiment(base, best.setting)).memory) {
-    line("memory", device_memory_text(*memory));
+  const Setup setup = make_setup(choices.experiment(base, best.setting));
+  if (setup.memory) line("memory", (setup.decode ? "prefill engines: " : "") + device_memory_text(*setup.memory));
+  if (setup.decode && setup.decode->memory) {
+    line("memory", "decode engines: " + device_memory_text(*setup.decode->memory));
   }
   const Json& per_token = price_of(best)->at("per_million_tokens");
   line("price",

@@ -76,6 +76,9 @@ class SglangReader : public FlagReader {
     }
     apply_eviction_config();
     apply_track_interval();
+    if (is_given("disable_cuda_graph")) {
+      experiment_.set("serving.cuda_graphs=false", where("disable_cuda_graph"));
+    }
     if (is_given("disable_hybrid_swa_memory")) {
       experiment_.set("cache.hybrid_allocator=false", where("disable_hybrid_swa_memory"));
     }
@@ -801,6 +804,8 @@ class SglangWriter {
         write_host_tier();
       } else if (flag.field == "hicache_host_memory_mode") {
         if (e_.text("cache.host_mode") != "cache") write_key(flag);
+      } else if (flag.field == "mem_fraction_static") {
+        write_fraction(flag);
       } else if (flag.field == "max_total_tokens") {
         write_device_tier();
       } else if (flag.field == "mamba_radix_cache_strategy") {
@@ -809,6 +814,8 @@ class SglangWriter {
         write_track_interval(flag);
       } else if (flag.field == "disable_hybrid_swa_memory") {
         if (!e_.flag("cache.hybrid_allocator")) line_.line += " " + flag.name;
+      } else if (flag.field == "disable_cuda_graph") {
+        if (!e_.flag("serving.cuda_graphs")) line_.line += " " + flag.name;
       } else if (flag.field == "hicache_storage_backend") {
         write_storage();
       } else if (flag.field == "hicache_storage_backend_extra_config") {
@@ -854,6 +861,16 @@ class SglangWriter {
     if (e_.integer("cluster.engines") > 1) {
       note("cluster.engines = " + e_.as_toml("cluster.engines") + ": --dp-size counts the groups of attention");
     }
+  }
+
+  // Without --mem-fraction-static, SGLang's rule would take the --max-running-requests of this line into account.
+  void write_fraction(const EngineFlag& flag) {
+    if (!setup_.memory) return write_key(flag);
+    const DeviceMemory& memory = *setup_.memory;
+    const bool by_sglang = memory.engine == ServingEngine::sglang;
+    const bool is_limited = e_.is_given("scheduler.max_running");
+    if (memory.is_given || (by_sglang && !is_limited)) say(flag.name, number_text(memory.fraction));
+    if (!by_sglang) note(other_memory_rule(memory, "SGLang", "--max-total-tokens"));
   }
 
   void write_device_tier() {

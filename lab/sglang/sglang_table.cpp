@@ -47,6 +47,7 @@ constexpr Modelled kModelled[] = {
     {"mamba_track_interval", Takes::integer, "256", "", ""},  // cache.state_points: extra_buffer(interval=N)
     {"mamba_max_states_per_path", Takes::integer, "-1", "", "cache.states_per_path"},
     {"disable_hybrid_swa_memory", Takes::nothing, "", "", ""},
+    {"disable_cuda_graph", Takes::nothing, "", "", ""},
     {"chunked_prefill_size", Takes::integer, "", "", "scheduler.chunk_tokens"},
     {"scheduler_recv_interval", Takes::integer, "1", "", "scheduler.poll_steps"},
     {"enable_mixed_chunk", Takes::nothing, "", "", "scheduler.mixed_chunks"},
@@ -178,7 +179,7 @@ constexpr std::string_view kWithoutEffect =
     "flashinfer_autotune_skip_ops* mamba_backend cuda_graph_config cuda_graph_backend_decode "
     "cuda_graph_backend_prefill cuda_graph_max_bs_decode cuda_graph_max_bs_prefill cuda_graph_bs_decode* "
     "cuda_graph_bs_prefill* cuda_graph_max_seq_len_prefill cuda_graph_prefill_max_context "
-    "disable_prefill_cuda_graph! disable_decode_cuda_graph! disable_cuda_graph! disable_cuda_graph_padding! "
+    "disable_prefill_cuda_graph! disable_decode_cuda_graph! disable_cuda_graph_padding! "
     "enable_profile_cuda_graph! enable_cudagraph_gc! debug_cuda_graph! enable_layerwise_nvtx_marker! enable_nccl_nvls! "
     "enable_symm_mem! triton_attention_reduce_in_fp32! "
     "triton_attention_num_kv_splits triton_attention_split_tile_size flashinfer_mla_disable_ragged! "

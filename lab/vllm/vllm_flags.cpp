@@ -705,7 +705,6 @@ class VllmWriter {
   }
 
   void write_device_tier(std::int64_t groups) {
-    const bool as_vllm = e_.text("scheduler.style") == "vllm";
     if (const std::int64_t tokens = e_.integer("tiers.device.tokens"); tokens != 0) {
       say("--num-gpu-blocks-override", std::to_string(tokens / groups / e_.integer("cache.page_tokens")));
       return;
@@ -714,12 +713,15 @@ class VllmWriter {
       say("--kv-cache-memory-bytes", std::to_string(static_cast<std::int64_t>(gib * kGib / setup_.engine_gpus())));
       return;
     }
-    const double fraction = e_.number("tiers.device.memory_fraction");
-    say("--gpu-memory-utilization", fraction != 0 ? number_text(fraction) : std::string(vllm_table().find_field("gpu_memory_utilization")->preset));
-    if (fraction == 0) said_.insert("tiers.device.memory_fraction");
-    if (fraction != 0 && !as_vllm) {
-      note("tiers.device.memory_fraction = " + number_text(fraction) +
-           ": with scheduler.style = sglang it is without the activations, and in vLLM with them");
+    const DeviceMemory& memory = setup_.memory.value();  // L1 has no size
+    const bool by_vllm = memory.engine == ServingEngine::vllm;
+    const std::string& preset = vllm_table().find_field("gpu_memory_utilization")->preset;
+    say("--gpu-memory-utilization", memory.is_given || by_vllm ? number_text(memory.fraction) : preset);
+    if (!memory.is_given) said_.insert("tiers.device.memory_fraction");
+    if (!by_vllm) note(other_memory_rule(memory, "vLLM", "--num-gpu-blocks-override"));
+    if (by_vllm && memory.graphs == 0 && e_.flag("serving.cuda_graphs")) {
+      note("engine = " + e_.text(kEngineKey) + " counts no graphs in the GPU's memory, and vLLM " +
+           std::string(kVllmVersion) + " does, so L1 has another size");
     }
   }
 

@@ -16,6 +16,8 @@ FILE = ROOT / "tests/fixtures/sglang/memory_fraction.tsv"
 # MiB of nvidia-smi, which SGLang asks.
 GPUS = {"a100-sxm": 81920, "h100-sxm": 81559, "h200-sxm": 143771, "b200-sxm": 183359, "b300-sxm": 275040, "gb200": 189471,
         "gb300": 284208, "h20": 97871}
+SMALLER = {"t4": 15360, "rtx-4090": 24564, "rtx-5090": 32607, "a100-40gb": 40960, "l40s": 46068}  # without a preset
+MEMORY = GPUS | SMALLER
 SETTINGS = {"gpu": "h100-sxm", "tp": 1, "dp": 1, "chunk": 0, "running": 0, "mla": 0, "graphs": 1, "mode": "null"}
 
 
@@ -26,6 +28,10 @@ def cases():
             yield {"gpu": gpu, "tp": tp}
         yield {"gpu": gpu, "tp": 8, "mla": 1}
         yield {"gpu": gpu, "tp": 8, "dp": 8, "mla": 1, "running": 256}
+    for gpu in SMALLER:
+        for tp in (1, 4):
+            yield {"gpu": gpu, "tp": tp}
+        yield {"gpu": gpu, "running": 16}
     for chunk in (1024, 2048, 4096, 16384, 32768):
         yield {"chunk": chunk}
         yield {"gpu": "b200-sxm", "tp": 8, "mla": 1, "chunk": chunk}
@@ -58,7 +64,7 @@ def row(changes):
     same = lambda server: server  # noqa: E731
     memory_hook.resolving_view = memory_hook.resolved_view = same
     memory_hook.declare_resolution = lambda server, who, **values: vars(server).update(copy.deepcopy(values))
-    memory_hook.get_device_memory_capacity = lambda device: float(GPUS[s.gpu])
+    memory_hook.get_device_memory_capacity = lambda device: float(MEMORY[s.gpu])
     memory_hook.attn_dp_enabled_of = lambda server: server.enable_dp_attention
     memory_hook.use_mla_backend = lambda server: bool(s.mla)
     memory_hook.post_capture_kv_sizing_planned = lambda server: False  # SGLANG_ENABLE_POST_CAPTURE_KV_SIZING is off
@@ -67,7 +73,7 @@ def row(changes):
     cuda_graph_hook.resolving_view = cuda_graph_hook.resolved_view = same
     qwen3_vl.expand_multimodal_decode_graph_to_running_limit = lambda server, *others: None  # of Qwen3-VL only
     memory_hook.handle_gpu_memory_settings(server)
-    return [str(value) for value in vars(s).values()] + [str(GPUS[s.gpu]), str(server.chunked_prefill_size), str(server.mem_fraction_static)]
+    return [str(value) for value in vars(s).values()] + [str(MEMORY[s.gpu]), str(server.chunked_prefill_size), str(server.mem_fraction_static)]
 
 
 def table():

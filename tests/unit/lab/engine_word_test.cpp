@@ -51,7 +51,10 @@ TEST(EngineWord, SetsStyleTimesTableAndRules) {
   EXPECT_EQ(vllm.text("cache.evict_unit"), "page");
   EXPECT_EQ(vllm.integer("cache.load_back_min_tokens"), 0);
   const std::vector<std::string> notes = make_setup(vllm).notes;
-  EXPECT_EQ(std::ranges::count(notes, "engine (--set): the rules of vllm are the same for all its releases here"), 1);
+  EXPECT_EQ(std::ranges::count(notes,
+                               "engine (--set): the rules of vllm are the same for all its releases here, but for the "
+                               "GPU's memory before 0.21"),
+            1);
 
   const Experiment trtllm = with({"hardware.name=gb300", "engine=trtllm"});
   EXPECT_EQ(trtllm.text("scheduler.style"), "vllm");
@@ -141,6 +144,27 @@ TEST(EngineWord, FollowsTheHardware) {
   EXPECT_EQ(engine_line(with({"engine=none"})), "");
 }
 
+TEST(EngineWord, TheTokensOfAPassFollowTheMemoryThatTheGpuHas) {
+  EXPECT_EQ(with({"hardware.name=h100-sxm"}).integer("scheduler.chunk_tokens"), 8192);
+  EXPECT_EQ(with({"hardware.name=h100-sxm", "hardware.set.memory_bytes=190GiB"}).integer("scheduler.chunk_tokens"),
+            16384);
+  EXPECT_EQ(with({"hardware.name=h100-sxm", "hardware.set.memory_bytes=24GiB"}).integer("scheduler.chunk_tokens"),
+            4096);
+}
+
+TEST(EngineWord, AMemoryThatIsTooSmallIsNamed) {
+  const std::string sentence = refusal({"hardware.name=h100-sxm", "hardware.set.memory_bytes=190"});  // no unit: bytes
+  EXPECT_TRUE(sentence.ends_with(" and hardware.set.memory_bytes (--set) too.")) << sentence;
+}
+
+TEST(EngineWord, TheMemoryIsNotDividedForAnL1WithASize) {
+  const auto memory = [](const Settings& settings) { return make_setup(with(settings)).memory.has_value(); };
+  const Settings sized = {"hardware.name=h100-sxm", "model.name=qwen3-next-80b-a3b", "parallel.tp=4",
+                          "tiers.device.tokens=100000"};
+  EXPECT_TRUE(memory({"hardware.name=h100-sxm", "model.name=qwen3-next-80b-a3b", "parallel.tp=4"}));
+  EXPECT_FALSE(memory(sized));
+}
+
 TEST(EngineWord, UnknownEnginesAndReleasesAreRefused) {
   const auto error_of = [](const std::string& engine) -> std::string {
     try {
@@ -215,6 +239,33 @@ TEST(EngineWord, ARecordedExperimentKeepsItsValuesAndFollowsALaterSetting) {
   recorded.set("engine=vllm");
   EXPECT_EQ(recorded.text("serving.engine"), "vllm");
   EXPECT_EQ(recorded.text("cache.evict_unit"), "page");
+}
+
+// SGLang's share of the memory depends on whether the server's flags limit the requests.
+TEST(EngineWord, ARecordedExperimentHasTheSameL1) {
+  const auto pages = [](const Experiment& experiment) { return make_setup(experiment).engine.device_pages; };
+  const Settings eight = {"hardware.name=b200-sxm", "model.name=llama-3.1-70b", "parallel.tp=8"};
+  Settings limited = eight;
+  limited.push_back("scheduler.max_running=256");  // the default, and given
+  for (const Settings& settings : {eight, limited}) {
+    const Experiment made = with(settings);
+    const Experiment recorded = Experiment::from_text(made.resolved(), "resolved.toml");
+    EXPECT_EQ(recorded.is_given("scheduler.max_running"), made.is_given("scheduler.max_running"));
+    EXPECT_EQ(pages(recorded), pages(made));
+    EXPECT_EQ(pages(Experiment::from_text(recorded.resolved(), "again.toml")), pages(made));
+  }
+  EXPECT_LT(pages(with(eight)), pages(with(limited)));
+}
+
+TEST(EngineWord, ARecordedDefaultIsNotGivenUnlessItIsChanged) {
+  const Experiment made = with({"engine=none"});
+  EXPECT_FALSE(Experiment::from_text(made.resolved(), "resolved.toml").is_given("scheduler.max_running"));
+  std::string text = made.resolved();
+  const std::string line = "scheduler.max_running = 256  # default";
+  text.replace(text.find(line), line.size(), "scheduler.max_running = 64  # default");
+  const Experiment changed = Experiment::from_text(text, "resolved.toml");
+  EXPECT_TRUE(changed.is_given("scheduler.max_running"));
+  EXPECT_EQ(changed.integer("scheduler.max_running"), 64);
 }
 
 // A kvtwin of before the key recorded all other keys.

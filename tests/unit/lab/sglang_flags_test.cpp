@@ -949,6 +949,28 @@ TEST(SglangFlags, AWrittenLineNamesTheCheckpointOfTheFormat) {
                                   [](const std::string& note) { return note.starts_with("model.weights = mxfp8"); }));
 }
 
+// The line always has --max-running-requests, which SGLang's default share of the memory depends on.
+TEST(SglangFlags, AWrittenLineKeepsTheSizeOfL1) {
+  const auto pages = [](const Experiment& experiment) { return make_setup(experiment).engine.device_pages; };
+  Experiment experiment = Experiment::from_text("hardware.name = \"b200-sxm\"\nengine = \"sglang\"\n", "x.toml");
+  for (const char* setting : {"model.name=llama-3.1-70b", "parallel.tp=8"}) experiment.set(setting);
+  for (const char* setting :
+       {"seed=1", "serving.cuda_graphs=false", "scheduler.max_running=64", "tiers.device.memory_fraction=0.7"}) {
+    experiment.set(setting);
+    const ServerLine line = to_sglang_flags(experiment, make_setup(experiment));
+    Experiment again = Experiment::from_text("hardware.name = \"b200-sxm\"\n", "x.toml");
+    apply_sglang_lines(again, std::vector<std::string>{line.line}, {}, nullptr);
+    EXPECT_EQ(pages(again), pages(experiment)) << line.line;
+    EXPECT_EQ(again.flag("serving.cuda_graphs"), experiment.flag("serving.cuda_graphs"));
+  }
+  experiment.set("engine=none");
+  EXPECT_TRUE(
+      std::ranges::any_of(to_sglang_flags(experiment, make_setup(experiment)).notes, [](const std::string& note) {
+        return note.starts_with("L1 has another size by the rule of SGLang: engine = none leaves ") &&
+               note.ends_with(" GiB of a GPU; --max-total-tokens sets it");
+      }));
+}
+
 TEST(SglangFlags, TableIsSound) {
   std::vector<std::string> names = sglang_table().names();
   std::ranges::sort(names);
@@ -1030,13 +1052,13 @@ TEST(SglangLines, RealOnesBecomeCanonical) {
   const std::vector<std::pair<std::string, std::string>> lines = {
       {"python3 -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B-Instruct",
        "--model-path meta-llama/Llama-3.1-8B-Instruct --kv-cache-dtype auto --tp-size 1 --page-size 1 "
-       "--chunked-prefill-size 8192 --max-running-requests 256" +
+       "--mem-fraction-static 0.829 --chunked-prefill-size 8192 --max-running-requests 256" +
            scheduler},
       {"python3 -m sglang.launch_server --model-path meta-llama/Meta-Llama-3.1-8B-Instruct --host 0.0.0.0 --port 30000 "
        "--page-size 64 --enable-hierarchical-cache --hicache-ratio 2 --hicache-size 100 --hicache-io-backend kernel "
        "--hicache-write-policy write_through --enable-metrics",
        "--model-path meta-llama/Llama-3.1-8B-Instruct --kv-cache-dtype auto --tp-size 1 --page-size 64 "
-       "--chunked-prefill-size 8192 --max-running-requests 256" +
+       "--mem-fraction-static 0.829 --chunked-prefill-size 8192 --max-running-requests 256" +
            scheduler +
            " --enable-hierarchical-cache --hicache-size 100 --hicache-write-policy write_through --hicache-io-backend "
            "kernel --hicache-mem-layout page_first --hicache-storage-prefetch-policy timeout"},

@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "models/json.hpp"
 #include "models/presets.hpp"
@@ -62,6 +64,7 @@ TEST(DeviceMemory, ModelsThatDoNotFitNameASufficientTp) {
 // A row of tests/fixtures/sglang/memory_fraction.tsv: the fraction that SGLang's own function computes.
 TEST(DeviceMemory, SglangsDefaultFractionIsItsOwn) {
   std::ifstream file(in_source("tests/fixtures/sglang/memory_fraction.tsv"));
+  const std::vector<std::string> presets = hardware_preset_names();
   std::size_t rows = 0;
   for (std::string line; std::getline(file, line);) {
     if (line.starts_with("#") || line.starts_with("gpu\t")) continue;
@@ -78,15 +81,18 @@ TEST(DeviceMemory, SglangsDefaultFractionIsItsOwn) {
     terms.graphs = graphs != 0;
     terms.prefills = mode != "decode";
     terms.decodes = mode != "prefill";
-    HardwareSpec hardware = hardware_preset(gpu);
-    EXPECT_NEAR(hardware.memory_bytes / kGib, mib / 1024, 1.1) << gpu;
     const ModelGeometry model = model_preset(mla != 0 ? "deepseek-v3" : "llama-3.1-70b");
-    EXPECT_NEAR(divide_device_memory(hardware, model, terms).fraction, fraction, 0.006) << line;
+    const bool has_preset = std::ranges::find(presets, gpu) != presets.end();
+    HardwareSpec hardware = hardware_preset(has_preset ? gpu : "h100-sxm");
+    if (has_preset) {
+      EXPECT_NEAR(hardware.memory_bytes / kGib, mib / 1024, 1.1) << gpu;
+      EXPECT_NEAR(divide_device_memory(hardware, model, terms).fraction, fraction, 0.006) << line;
+    }
     hardware.memory_bytes = mib * 1048576;  // what SGLang takes: of nvidia-smi
     EXPECT_DOUBLE_EQ(divide_device_memory(hardware, model, terms).fraction, fraction) << line;
     ++rows;
   }
-  EXPECT_GT(rows, 50U);
+  EXPECT_GT(rows, 70U);
 }
 
 ModelGeometry model_of(const Json& row) {
@@ -106,7 +112,8 @@ TEST(DeviceMemory, ServersPrintedAsMuch) {
     const bool known = row.contains("config") || name.find('/') == std::string::npos;
     if (!known || !printed.contains("kv_gib_per_rank") || printed.at("kv_gib_per_rank").get<double>() <= 0) continue;
     const std::string gpu = row.at("hardware").get<std::string>();
-    MemoryTerms terms = terms_of(*value_named<ServingEngine>(row.at("engine").get<std::string>()), row.at("tp").get<std::uint32_t>());
+    MemoryTerms terms =
+        terms_of(*value_named<ServingEngine>(row.at("engine").get<std::string>()), row.at("tp").get<std::uint32_t>());
     terms.release = row.value("version", "");
     if (row.at("memory_fraction").is_number()) terms.fraction = row.at("memory_fraction").get<double>();
     const bool large = gpu.starts_with("b") || gpu.starts_with("gb") || gpu.starts_with("mi");
@@ -142,6 +149,31 @@ TEST(DeviceMemory, VllmPadsExpertsInMxfp4) {
       << "whole blocks";
 }
 
+// srt/arg_groups/attention_hook.py: the fraction times 0.85, given or not, if the kernels are aiter's.
+TEST(DeviceMemory, SglangTakesLessOfAnAmdGpu) {
+  const auto factor = [](const char* gpu, const char* model, std::uint32_t tp, double fraction = 0) {
+    MemoryTerms terms = terms_of(ServingEngine::sglang, tp);
+    terms.fraction = fraction;
+    const HardwareSpec hardware = hardware_preset(gpu);
+    const DeviceMemory memory = divide_device_memory(hardware, model_preset(model), terms);
+    EXPECT_NEAR(memory.kv, (memory.total - memory.taken) * memory.fraction * memory.factor - memory.weights, 1);
+    return memory.factor;
+  };
+  EXPECT_DOUBLE_EQ(factor("mi300x", "llama-3.1-70b", 2), 0.85);
+  EXPECT_DOUBLE_EQ(factor("mi355x", "llama-3.1-70b", 2, 0.9), 0.85);
+  EXPECT_DOUBLE_EQ(factor("h100-sxm", "llama-3.1-70b", 4), 1);
+  EXPECT_DOUBLE_EQ(factor("mi325x", "deepseek-v3", 8), 0.85) << "16 heads a rank";
+  EXPECT_DOUBLE_EQ(factor("mi325x", "deepseek-v3", 4), 1) << "aiter has no kernel for 32 heads a rank";
+  EXPECT_DOUBLE_EQ(factor("mi325x", "deepseek-v3.2", 8), 1) << "kernels of its own";
+  ModelGeometry of_short_context = model_preset("llama-3.1-8b");
+  of_short_context.context_tokens = 8192;
+  const MemoryTerms terms = terms_of(ServingEngine::sglang);
+  EXPECT_DOUBLE_EQ(divide_device_memory(hardware_preset("mi300x"), of_short_context, terms).factor, 1);
+  const std::string text =
+      device_memory_text(divide_device_memory(hardware_preset("mi300x"), model_preset("llama-3.1-8b"), terms));
+  EXPECT_NE(text.find("* 0.85 for aiter, the default of sglang)"), std::string::npos) << text;
+}
+
 TEST(DeviceMemory, EachEngineHasARuleOfItsOwn) {
   const HardwareSpec h100 = hardware_preset("h100-sxm");
   const ModelGeometry m = model_preset("qwen3-32b");
@@ -173,8 +205,13 @@ TEST(DeviceMemory, EachEngineHasARuleOfItsOwn) {
             "0.92, the default of vllm)");
   HardwareSpec small = h100;
   small.memory_bytes = 8 * kGib;
-  EXPECT_EQ(divide_device_memory(small, model_preset("tiny"), terms_of(ServingEngine::sglang)).engine, ServingEngine::none)
+  EXPECT_EQ(divide_device_memory(small, model_preset("tiny"), terms_of(ServingEngine::sglang)).engine,
+            ServingEngine::none)
       << "the machine is no GPU";
+  terms = terms_of(ServingEngine::sglang);
+  terms.fraction = 0.5;
+  const std::string text = device_memory_text(divide_device_memory(small, model_preset("tiny"), terms));
+  EXPECT_NE(text.find("(fraction 0.5, without an engine)"), std::string::npos) << text;
 }
 
 }  // namespace
