@@ -112,7 +112,8 @@ std::string values_text(const PlanChoice& choice) {
 
 }  // namespace
 
-Choices::Choices(const std::vector<std::string>& lists, const Experiment& base, const PriceList& prices) {
+Choices::Choices(const std::vector<std::string>& lists, const Experiment& base, const PriceList& prices,
+                 bool defaults) {
   SweepPlan varied;
   std::vector<SweepAxis> drives, shares;
   for (const std::string& list : lists) {
@@ -139,8 +140,8 @@ Choices::Choices(const std::vector<std::string>& lists, const Experiment& base, 
   for (SweepAxis& axis : drives) add(std::move(axis));
   for (SweepAxis& axis : shares) add(std::move(axis));
   take_roles(base);
-  add_defaults(base, prices);
-  if (engines_.empty() && base.is_given(kEngines)) engines_ = {base.integer(kEngines)};
+  if (defaults) add_defaults(base, prices);
+  if (engines_.empty() && (!defaults || base.is_given(kEngines))) engines_ = {base.integer(kEngines)};
   if (std::ranges::find(list_, kDrives, &PlanChoice::name) != list_.end()) {
     drive_gib_ = kUsable * prices.get("drive.tb").value * 1e12 / 1073741824;
   }

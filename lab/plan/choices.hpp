@@ -57,8 +57,9 @@ class Choices {
  public:
   // `lists`: --vary, as for sweeps, and NAME=A..B for the engines. hardware.name and model.weights
   // (lab/plan/default_parts.hpp), parallel.tp, tiers.host.gib, drives and cluster.route vary too, unless `lists` or the
-  // experiment sets them. Roles of the experiment fix the number of engines. Errors: InputError, ModelError.
-  Choices(const std::vector<std::string>& lists, const Experiment& base, const PriceList& prices);
+  // experiment sets them, or `defaults` is false: then the engines are the experiment's as well. Roles of the
+  // experiment fix the number of engines. Errors: InputError, ModelError.
+  Choices(const std::vector<std::string>& lists, const Experiment& base, const PriceList& prices, bool defaults = true);
 
   const std::vector<PlanChoice>& list() const { return list_; }
   // Returns the numbers of engines to choose from: of --vary, or that of the experiment; empty if neither gives one.

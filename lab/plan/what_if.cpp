@@ -45,14 +45,10 @@ PlanOutcome ask_what_if(const PlanArguments& arguments, const Listener& listener
       base.text("prices.file").empty() ? PriceList::built_in() : PriceList::from_file(base.path("prices.file"));
   Experiment changed = base;
   for (const std::string& set : arguments.what_if) changed.set(set, "--what-if");
-  Experiment fixed = changed;
-  for (const char* key : {"parallel.tp", "tiers.host.gib", "tiers.disk.gib", "cluster.route"}) {
-    if (!fixed.is_given(key)) fixed.set(std::string(key) + "=" + changed.text(key), "plan");
-  }
-  const Choices choices({}, fixed, prices);
-  Simulations simulations(fixed, choices, arguments, nullptr, listener, plan);
+  const Choices choices({}, changed, prices, false);
+  Simulations simulations(changed, choices, arguments, nullptr, listener, plan);
   Setting setting = choices.largest();
-  setting.engines = fixed.integer("cluster.engines");
+  setting.engines = changed.integer("cluster.engines");
   const Trial trial = simulations.simulate({{setting, {}}}).front();
   if (trial.figures.is_null()) throw InputError("--what-if: " + trial.why_not);
   PlanOutcome outcome;
