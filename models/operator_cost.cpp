@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "models/roofline.hpp"
+#include "models/rounding.hpp"
 
 namespace kvtwin {
 

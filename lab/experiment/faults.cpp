@@ -8,6 +8,7 @@
 #include "lab/error.hpp"
 #include "lab/experiment/experiment.hpp"
 #include "lab/names.hpp"
+#include "models/names.hpp"
 
 namespace kvtwin {
 namespace {
