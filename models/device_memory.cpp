@@ -90,7 +90,8 @@ double prefill_graphs(Tokens most) {
   return static_cast<double>(count);
 }
 
-// Returns the largest batch that SGLang makes a CUDA graph of (srt/arg_groups/memory_hook.py).
+// Returns the largest batch that SGLang makes a CUDA graph of (srt/arg_groups/memory_hook.py). Its limits of 60 and 160
+// GiB are of nvidia-smi, and the driver gives about 1 % less.
 double largest_graph(double total, std::uint32_t tp) {
   if (total < 20 * kGib) return 8;
   if (total < 35 * kGib) return tp < 4 ? 48 : 160;

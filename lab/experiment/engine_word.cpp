@@ -100,7 +100,8 @@ BatchDefaults batch_defaults(ServingEngine engine, const HardwareSpec& hardware)
   }
   if (engine != ServingEngine::vllm) return {};
   if (gib >= 160) return {16384, 1024};
-  const bool a100 = hardware.gpu.starts_with("a100") || hardware.name.find("a100") != std::string::npos;
+  const auto names = [&](const char* gpu) { return hardware.name.find(gpu) != std::string::npos; };
+  const bool a100 = hardware.gpu.starts_with("a100") || names("a100") || names("A100");
   return gib >= 70 && !a100 ? BatchDefaults{8192, 1024} : BatchDefaults{2048, 256};
 }
 

@@ -478,13 +478,10 @@ Json memory_json(const RunFacts& facts) {
   Json rows = Json::array();
   const auto whole = [](double bytes) { return static_cast<std::int64_t>(std::llround(bytes)); };
   for (const auto& [role, memory] : facts.memory) {
-    Json row = {{"total_bytes", whole(memory.total)},
-                {"kv_bytes", whole(memory.kv)},
-                {"weight_bytes", whole(memory.weights)},
-                {"activation_bytes", whole(memory.activations)},
-                {"graph_bytes", whole(memory.graphs)},
-                {"engine_bytes", whole(memory.taken)},
-                {"fraction", memory.fraction}};
+    Json row = {{"total_bytes", whole(memory.total)},    {"kv_bytes", whole(memory.kv)},
+                {"weight_bytes", whole(memory.weights)}, {"activation_bytes", whole(memory.activations)},
+                {"graph_bytes", whole(memory.graphs)},   {"engine_bytes", whole(memory.taken)},
+                {"fraction", memory.fraction},           {"fraction_factor", memory.factor}};
     if (!role.empty()) row["role"] = role;
     rows.push_back(std::move(row));
   }

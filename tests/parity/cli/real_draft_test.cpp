@@ -61,11 +61,8 @@ TEST_F(RealDraft, EveryStorageTierKeepsBothKvs) {
         SCOPED_TRACE(std::string(tier) + " " + form + " " + kind);
         const Settings settings = work(++seed, tier) + drafted(folder_, kind) + Settings{form};
         const Simulated cold = serve(settings);
-        const std::string hits = "hit_" + std::string(tier);
-        Simulated warm = serve(settings);  // finds the pages of the first run
-        // On a busy machine so many requests wait that no prefetch finds room on the host.
-        for (int more = 0; more < 2 && warm.tokens(hits.c_str()) == 0; ++more) warm = serve(settings);
-        EXPECT_GT(warm.tokens(hits.c_str()), 0U);
+        const Simulated warm = serve(settings);  // finds the pages of the first run
+        EXPECT_GT(warm.tokens(("hit_" + std::string(tier)).c_str()), 0U);
         const Json& counters = warm.report.at("real").at("storage").at(tier);
         EXPECT_GT(counters.at("objects_read"), 0);
         EXPECT_EQ(counters.at("objects_per_page"), simulated_objects(settings));
