@@ -251,14 +251,10 @@ void Experiment::read_recorded(const std::string& name, const std::vector<const 
 }
 
 void Experiment::apply_words() {
-  const auto reset = [&](std::span<const ExperimentKey> keys) {
-    for (const ExperimentKey& key : keys) {
-      Entry& e = entry(key.name);
-      if (e.origin.starts_with(kByEngine) || e.origin.starts_with(kByRecipe)) e = {key.fallback, "default", false};
-    }
-  };
-  reset(experiment_keys());
-  for (const KeyTable& table : key_tables()) reset(table.keys);
+  for (auto& [name, e] : entries_) {
+    if (!is_by_a_word(e)) continue;
+    e = {find_key_of_experiment(name)->fallback, "default", false};
+  }
   const auto apply = [&](const std::vector<EngineSetting>& settings, const std::string& by) {
     for (const EngineSetting& setting : settings) {
       Entry& e = entry(setting.key);
@@ -407,8 +403,7 @@ bool Experiment::gives_parameter(std::string_view key, std::string_view paramete
 
 bool Experiment::is_given(std::string_view key) const {
   const Entry& e = entry(key);
-  const bool by_a_word = e.origin.starts_with(kByEngine) || e.origin.starts_with(kByRecipe);
-  return e.origin != "default" && !by_a_word && !e.by_earlier_keys && !e.is_recorded_default;
+  return e.origin != "default" && !is_by_a_word(e) && !e.by_earlier_keys && !e.is_recorded_default;
 }
 
 void Experiment::assign(const ExperimentKey& key, KeyValue value, const std::string& origin, bool from_file) {
@@ -548,6 +543,10 @@ void Experiment::list_table(const KeyTable& table) {
   whole.value = list;
   if (last != nullptr) whole.origin = last->origin;
   whole.is_recorded_default = last != nullptr && last->is_recorded_default;
+}
+
+bool Experiment::is_by_a_word(const Entry& e) {
+  return e.origin.starts_with(kByEngine) || e.origin.starts_with(kByRecipe);
 }
 
 Experiment::Entry& Experiment::entry(std::string_view key) { return entries_.find(key)->second; }

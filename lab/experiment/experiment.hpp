@@ -12,11 +12,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "lab/experiment/keys.hpp"
@@ -77,6 +79,7 @@ class Experiment {
     std::string_view given_as{};       // the earlier name that was given; else empty
   };
   Experiment();
+  static bool is_by_a_word(const Entry& e);  // set by `engine` or workload.recipe
   Entry& entry(std::string_view key);
   const Entry& entry(std::string_view key) const;
   void assign(const ExperimentKey& key, KeyValue value, const std::string& origin, bool from_file);
@@ -90,7 +93,11 @@ class Experiment {
   void note_earlier_key(const EarlierKey& key);
   bool gives_earlier(const EarlierKey& key) const;
 
-  std::map<std::string, Entry, std::less<>> entries_;         // with those of earlier keys
+  struct NameHash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view name) const { return std::hash<std::string_view>{}(name); }
+  };
+  std::unordered_map<std::string, Entry, NameHash, std::equal_to<>> entries_;  // with those of earlier keys
   std::map<std::string, Entry, std::less<>> given_policies_;  // policies and faults as they were given, by key
   std::uint64_t assignments_ = 0;
   bool has_earlier_keys_ = false, is_recorded_ = false;

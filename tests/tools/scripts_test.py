@@ -100,7 +100,7 @@ class Scripts(unittest.TestCase):
         run = self.run_script("test", **NO_INDEX)
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
         lines = run.stdout.splitlines()
-        self.assertEqual(lines[-1], "48 passed, 0 failed, 12 not run")
+        self.assertEqual(lines[-1], "51 passed, 0 failed, 12 not run")
         self.assertEqual(lines[-2], "not run, because packages that they need are not installed: "
                          "figures, measured, SGLang, geometry of published models, Python package, kvtwin's storage and policies inside SGLang, "
                          "vLLM, kvtwin's storage inside vLLM, a vLLM server beside kvtwin, remote stores, "
@@ -121,7 +121,7 @@ class Scripts(unittest.TestCase):
   printf 'The following tests did not run:\\n\\t 41 - cluster_slurm (Skipped)\\n\\t 42 - Trace.Public (Skipped)\\n'"""))
         run = self.run_script("test", **NO_INDEX)
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
-        self.assertEqual(run.stdout.splitlines()[-1], "58 passed, 0 failed, 1 not run")
+        self.assertEqual(run.stdout.splitlines()[-1], "61 passed, 0 failed, 1 not run")
         self.assertEqual(run.stdout.splitlines()[-2],
                          "not run, because packages that they need are not installed: cluster_slurm")
 
@@ -134,7 +134,7 @@ exit 8
 """)
         run = self.run_script("test", **NO_INDEX)
         self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
-        self.assertEqual(run.stdout.splitlines()[-1], "58 passed, 1 failed")
+        self.assertEqual(run.stdout.splitlines()[-1], "61 passed, 1 failed")
 
     def test_test_counts_the_tests_in_the_parts_of_programs(self):
         self.made_python()
@@ -167,7 +167,7 @@ exit 8
         run = self.run_script("test", **NO_INDEX)
         self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
         # 42 - 2 failed - 1 part + 30 + 10 of the parts; 17 of the other steps.
-        self.assertEqual(run.stdout.splitlines()[-1], "96 passed, 3 failed")
+        self.assertEqual(run.stdout.splitlines()[-1], "99 passed, 3 failed")
 
     def test_test_runs_the_parts_that_make_the_whole(self):
         self.made_python()
@@ -177,7 +177,7 @@ exit 8
             self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
             counts.append(int(run.stdout.splitlines()[-1].split()[0]))
         self.assertEqual(counts[0], 42)
-        self.assertEqual(sum(counts), 59)
+        self.assertEqual(sum(counts), 62)
         run = self.run_script("test", "--part", "half", **NO_INDEX)
         self.assertEqual((run.returncode, run.stderr), (2, "tools/test: --part is tests, sanitizers or engines\n"))
 
@@ -263,7 +263,7 @@ exit 8
         self.made_python()
         run = self.run_script("test", **NO_INDEX)
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
-        self.assertEqual(run.stdout.splitlines()[-1], "59 passed, 0 failed")
+        self.assertEqual(run.stdout.splitlines()[-1], "62 passed, 0 failed")
         self.assertNotIn("not run", run.stdout)
 
     def test_test_names_what_ctest_skips(self):
@@ -274,7 +274,7 @@ exit 8
         run = self.run_script("test", **NO_INDEX)
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
         lines = run.stdout.splitlines()
-        self.assertEqual(lines[-1], "58 passed, 0 failed, 1 not run")
+        self.assertEqual(lines[-1], "61 passed, 0 failed, 1 not run")
         self.assertEqual(lines[-2], "not run, because packages that they need are not installed: report_in_browser")
 
     def test_test_fails_where_a_documented_command_fails(self):
@@ -287,14 +287,14 @@ exit 8
     def test_test_counts_what_fails_and_what_ends_early(self):
         self.made_python()
         self.program("build-asan/tests/unit_policy", FAILING)
-        self.program("build-asan/tests/swarm", "kill -9 $$\n")
+        self.program("build-asan/tests/swarm", "echo '[ RUN      ] Swarm.of_bees'\nkill -9 $$\n")
         run = self.run_script("test", **NO_INDEX)
         self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
         lines = run.stdout.splitlines()
-        self.assertEqual(lines[-1], "59 passed, 3 failed")
+        self.assertEqual(lines[-1], "62 passed, 3 failed")
         self.assertIn("asan: 1 passed, 3 failed", lines)
         self.assertIn("failed step: tests under asan, ubsan", lines)
-        self.assertTrue(any("swarm: ended early" in line for line in lines), run.stdout)
+        self.assertTrue(any("swarm: ended early" in line and line.endswith("last test begun: Swarm.of_bees") for line in lines), run.stdout)
 
 
 if __name__ == "__main__":
