@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,8 @@ class BoundSocket {
   BoundSocket(void* context, int type) : socket_(zmq_socket(context, type)) {
     const int none = 0;
     zmq_setsockopt(socket_, ZMQ_SNDHWM, &none, sizeof none);
+    // What has not been sent to a client that is gone is dropped. Else zmq_ctx_term() may wait for this client.
+    zmq_setsockopt(socket_, ZMQ_LINGER, &none, sizeof none);
     EXPECT_EQ(zmq_bind(socket_, "tcp://127.0.0.1:*"), 0);
     std::array<char, 256> text{};
     std::size_t size = text.size();
@@ -34,6 +37,15 @@ class BoundSocket {
     const int size = zmq_recv(socket_, bytes.data(), bytes.size(), 0);
     bytes.resize(size < 0 ? 0 : static_cast<std::size_t>(size));
     return bytes;
+  }
+  // Waits for a message that may not come: a client that closes its socket drops what it has not sent yet. Returns
+  // false if `is_over` is true first.
+  bool wait(const std::function<bool()>& is_over) {
+    zmq_pollitem_t item{socket_, 0, ZMQ_POLLIN, 0};
+    while (zmq_poll(&item, 1, 10) <= 0) {
+      if (is_over()) return false;
+    }
+    return true;
   }
   template <class Bytes>
   void send(const Bytes& bytes, bool more) {
