@@ -17,6 +17,25 @@ double three_digits(double value) {
   return std::strtod(text, nullptr);
 }
 
+// The ends of an interval, as factors on the figure.
+struct IntervalFactors {
+  double low = 1, high = 1;
+};
+
+IntervalFactors interval_factors(const ErrorFactors& errors, TimeKind kind, double ttft_of_e2e) {
+  std::vector<double> factors;
+  for (const ErrorFactors::Factors& of : errors.runs) factors.push_back(factor_on(kind, of, ttft_of_e2e));
+  std::ranges::sort(factors);
+  const double middle = quantile_of(factors, 0.5), repeat = factor_on(kind, errors.repeat, ttft_of_e2e);
+  const double low = quantile_of(factors, (1 - kIntervalShare) / 2),
+               high = quantile_of(factors, (1 + kIntervalShare) / 2);
+  return {std::min(low, middle / repeat), std::max(high, middle * repeat)};
+}
+
+TimeInterval around(double value, const IntervalFactors& factors) {
+  return {three_digits(value * factors.low), three_digits(value * factors.high)};
+}
+
 }  // namespace
 
 TimeKind time_kind(std::string_view figure) {
@@ -37,13 +56,7 @@ double factor_on(TimeKind kind, const ErrorFactors::Factors& factors, double ttf
 }
 
 TimeInterval interval_of(const ErrorFactors& errors, TimeKind kind, double value, double ttft_of_e2e) {
-  std::vector<double> factors;
-  for (const ErrorFactors::Factors& of : errors.runs) factors.push_back(factor_on(kind, of, ttft_of_e2e));
-  std::ranges::sort(factors);
-  const double middle = quantile_of(factors, 0.5), repeat = factor_on(kind, errors.repeat, ttft_of_e2e);
-  const double low = quantile_of(factors, (1 - kIntervalShare) / 2),
-               high = quantile_of(factors, (1 + kIntervalShare) / 2);
-  return {three_digits(value * std::min(low, middle / repeat)), three_digits(value * std::max(high, middle * repeat))};
+  return around(value, interval_factors(errors, kind, ttft_of_e2e));
 }
 
 Json intervals_json(const Json& section, const ErrorFactors& errors) {
@@ -55,10 +68,11 @@ Json intervals_json(const Json& section, const ErrorFactors& errors) {
   const double ttft_of_e2e = e2e > 0 ? std::clamp(mean("ttft_seconds") / e2e, 0.0, 1.0) : 0;
   Json json = Json::object();
   for (const char* times : {"ttft", "tpot", "e2e"}) {
+    const IntervalFactors factors = interval_factors(errors, time_kind(std::string(times) + "_"), ttft_of_e2e);
     for (const auto& [quantile, value] : section.at(std::string(times) + "_seconds").items()) {
       if (!value.is_number() || quantile == "max") continue;
       const std::string name = std::string(times) + "_" + quantile + "_s";
-      const TimeInterval interval = interval_of(errors, time_kind(name), value, ttft_of_e2e);
+      const TimeInterval interval = around(value, factors);
       json[name] = {interval.low, interval.high};
     }
   }
