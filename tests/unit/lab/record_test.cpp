@@ -143,7 +143,8 @@ class HostileEngine : public testing::Test {
   // Of the recording so far.
   std::uintmax_t written_bytes() const {
     std::error_code none;
-    const std::uintmax_t bytes = std::filesystem::file_size(std::filesystem::path(arguments_.out) / "kv_events.jsonl", none);
+    const std::uintmax_t bytes =
+        std::filesystem::file_size(std::filesystem::path(arguments_.out) / "kv_events.jsonl", none);
     return none ? 0 : bytes;
   }
 
