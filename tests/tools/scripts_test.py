@@ -166,7 +166,7 @@ exit 8
 """)
         run = self.run_script("test", **NO_INDEX)
         self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
-        # 42 - 2 failed - 1 part + 30 + 10 of the parts; 17 of the other steps.
+        # 42 - 2 failed - 1 part + 30 + 10 of the parts; 20 of the other steps.
         self.assertEqual(run.stdout.splitlines()[-1], "99 passed, 3 failed")
 
     def test_test_runs_the_parts_that_make_the_whole(self):
@@ -294,7 +294,8 @@ exit 8
         self.assertEqual(lines[-1], "62 passed, 3 failed")
         self.assertIn("asan: 1 passed, 3 failed", lines)
         self.assertIn("failed step: tests under asan, ubsan", lines)
-        self.assertTrue(any("swarm: ended early" in line and line.endswith("last test begun: Swarm.of_bees") for line in lines), run.stdout)
+        ended = [line for line in lines if "swarm: ended early" in line]
+        self.assertTrue(ended and ended[0].endswith("last test begun: Swarm.of_bees"), run.stdout)
 
 
 if __name__ == "__main__":
